@@ -1,0 +1,61 @@
+package dataplane
+
+import (
+	"context"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Renderer turns values into objects of one domain. It is pure: equal input
+// gives equal objects; it reads no clock, no network and no map in walk order.
+// It is called by actors, concurrently.
+type Renderer interface {
+	// Service renders one Service. A view without ports of the domain's family
+	// renders to nothing.
+	Service(view *service.View, facts *service.NodeFacts) []Object
+	// Node renders the scaffold: everything that belongs to no Service.
+	Node(facts *service.NodeFacts) []Object
+}
+
+// Writer makes one attempt to bring one batch into one domain. It does not
+// retry, sleep or decide. It is called by one goroutine at a time. Both methods
+// block and honour the context.
+type Writer interface {
+	// Write never returns an error by itself; the receipt says it all.
+	Write(ctx context.Context, batch *Batch) Receipt
+	// Read gives the kernel's own account of all objects that are ours in
+	// this domain, wanted or not, as composed objects where the domain has a
+	// Layout. An object whose bytes the backend cannot vouch for is given with
+	// a Body that equals no rendered one.
+	Read(ctx context.Context) ([]Object, error)
+}
+
+// Layout folds elements into the objects that the kernel replaces whole, for
+// backends that cannot change single elements. It is pure bookkeeping: what it
+// composes depends on the set of elements alone, never on the order in which
+// they came (a restart must compose what its predecessor did). Called by one
+// goroutine.
+type Layout interface {
+	// Put places or replaces an element.
+	Put(element *Object, owner service.Key)
+	// Remove takes an element away; unknown identities are ignored.
+	Remove(id ID)
+	// Flush gives the composed objects that may have changed since the last
+	// call; a nil Object means that the composed object is gone. The work is
+	// in proportion to the elements changed, never to all.
+	Flush() []Composed
+}
+
+// Composed is one object put together by a Layout.
+type Composed struct {
+	ID     ID
+	Object *Object
+}
+
+// Watcher is implemented by writers whose kernel announces, or can be asked
+// cheaply about, changes made by somebody else.
+type Watcher interface {
+	// Watch calls changed (which does not block) whenever the domain's objects
+	// may have been touched from outside, until the context ends.
+	Watch(ctx context.Context, changed func()) error
+}

@@ -1,0 +1,32 @@
+package service
+
+import "strings"
+
+// Key names one Service. It is the address of an actor, the key of its mailbox
+// and the owner of its objects in the kernel; nothing else identifies a
+// Service.
+type Key struct {
+	Namespace string
+	Name      string
+}
+
+// Node is the reserved key under which node-wide facts travel. It cannot
+// collide with a Service: the API gives every Service a namespace.
+var Node = Key{Name: "node"}
+
+// String gives "namespace/name", the form kube-proxy uses in rule comments, and
+// "node" for the reserved key.
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// Compare orders keys by namespace, then name.
+func (k Key) Compare(other Key) int {
+	if c := strings.Compare(k.Namespace, other.Namespace); c != 0 {
+		return c
+	}
+	return strings.Compare(k.Name, other.Name)
+}

@@ -1,0 +1,73 @@
+package service
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// NodeFacts is everything that is the same for all Services of this node:
+// what the Node object says, what the host's interfaces carry, and the
+// settings that rules depend on. A change is posted to every actor, under one
+// more key of its mailbox.
+type NodeFacts struct {
+	// Name is the node's name as the API knows it; never empty.
+	Name string
+	// Zone is the label topology.kubernetes.io/zone, or empty.
+	Zone string
+	// NodeIPs holds the node's address of each family, zero when unknown.
+	NodeIPs PerFamily[netip.Addr]
+	// Detect tells which traffic comes from local pods.
+	Detect PerFamily[LocalDetector]
+	// NodePorts tells on which addresses node ports answer.
+	NodePorts PerFamily[NodePortAddresses]
+	// MasqueradeAll asks for source NAT of all ClusterIP traffic.
+	MasqueradeAll bool
+	// LocalhostNodePorts lets IPv4 node ports answer on 127.0.0.0/8 (iptables
+	// only; needs net.ipv4.conf.all.route_localnet).
+	LocalhostNodePorts bool
+	// ServiceCIDRs are the ranges that ClusterIPs are allocated from.
+	ServiceCIDRs PerFamily[[]netip.Prefix]
+}
+
+// LocalDetector recognises packets that were sent by a local pod. The zero
+// value means that detection is not configured.
+type LocalDetector struct {
+	// CIDR matches the source address, when valid.
+	CIDR netip.Prefix
+	// Interface matches the input interface, when not empty. A trailing "+"
+	// makes it a prefix, as in iptables.
+	Interface string
+}
+
+// Configured tells whether the detector can match anything.
+func (d LocalDetector) Configured() bool {
+	return d.CIDR.IsValid() || d.Interface != ""
+}
+
+// NodePortAddresses tells on which of the host's addresses node ports answer.
+type NodePortAddresses struct {
+	// All means every local address (the loopback rules of the backend apply).
+	All bool
+	// Addresses are the host's addresses that fall into the configured
+	// ranges, sorted; used when All is false. Empty then means that node ports
+	// answer nowhere.
+	Addresses []netip.Addr
+}
+
+// Equal tells whether two sets of facts lead to the same rules.
+func (f *NodeFacts) Equal(other *NodeFacts) bool {
+	if f == nil || other == nil {
+		return f == other
+	}
+	for _, family := range Families {
+		a, b := f.NodePorts[family], other.NodePorts[family]
+		if a.All != b.All || !slices.Equal(a.Addresses, b.Addresses) ||
+			!slices.Equal(f.ServiceCIDRs[family], other.ServiceCIDRs[family]) {
+			return false
+		}
+	}
+	return f.Name == other.Name && f.Zone == other.Zone &&
+		f.NodeIPs == other.NodeIPs && f.Detect == other.Detect &&
+		f.MasqueradeAll == other.MasqueradeAll &&
+		f.LocalhostNodePorts == other.LocalhostNodePorts
+}

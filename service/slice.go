@@ -1,0 +1,46 @@
+package service
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Slice is one EndpointSlice (discovery/v1), reduced to what a proxy needs.
+type Slice struct {
+	// Service is the owner: the slice's namespace and the value of its label
+	// kubernetes.io/service-name.
+	Service Key
+	// Name is metadata.name; unique within the namespace.
+	Name   string
+	Family Family
+	Ports  []SlicePort
+	// Endpoints have at least one parsable address each.
+	Endpoints []SliceEndpoint
+	// Trigger is the annotation endpoints.kubernetes.io/last-change-trigger-time:
+	// the earliest moment at which the change that this slice carries was
+	// caused. Zero when absent or unparsable.
+	Trigger time.Time
+}
+
+// SlicePort is one port of a slice; ports without a name field or a number have
+// been left out (with a warning) while reducing.
+type SlicePort struct {
+	Name     string
+	Protocol Protocol
+	Port     uint16
+}
+
+// SliceEndpoint is one endpoint of a slice. Conditions already have their
+// defaults: nil ready and serving mean true, nil terminating means false.
+type SliceEndpoint struct {
+	// Addr is the canonical form of addresses[0].
+	Addr netip.Addr
+	// NodeName is empty when the API gave none; such an endpoint is not local.
+	NodeName    string
+	Ready       bool
+	Serving     bool
+	Terminating bool
+	// ForZones and ForNodes are the hints; empty means no hint.
+	ForZones []string
+	ForNodes []string
+}
