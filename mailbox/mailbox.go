@@ -1,0 +1,184 @@
+// Package mailbox holds one generic type: a keyed mailbox that keeps the newest
+// message per key and never blocks its sender.
+package mailbox
+
+import "sync"
+
+// Mailbox holds at most one waiting message per key, oldest key first.
+//
+// Concurrency: any number of goroutines may post; one goroutine takes. Posting
+// never blocks beyond a short lock. A post under a waiting key replaces the
+// message and keeps its place in line, after the merge function has had the
+// chance to keep what must survive. A slow reader therefore costs one message
+// per key, and nothing else.
+//
+// Past its capacity in distinct keys the mailbox drops its contents and turns
+// stale: the next Take says so, and the reader must read the truth again.
+//
+// Invariant: 0 ≤ Len() ≤ capacity.
+type Mailbox[K comparable, M any] struct {
+	merge    func(older, newer M) M
+	capacity int
+	wake     chan struct{}
+
+	mu sync.Mutex
+	// waiting is in arrival order of the keys.
+	waiting []Entry[K, M]
+	// index finds a key's place once there are too many to look through; nil
+	// before that. Places count from the first message ever taken, base being
+	// the place of waiting[0].
+	index  map[K]int
+	base   int
+	stale  bool
+	closed bool
+}
+
+// Entry is one waiting message.
+type Entry[K comparable, M any] struct {
+	Key     K
+	Message M
+}
+
+// indexFrom is the number of waiting keys from which a map beats a walk. Most
+// mailboxes never reach it, and then an idle owner does not pay for a map.
+const indexFrom = 16
+
+// New makes a mailbox. Capacity is counted in distinct waiting keys; merge
+// combines a waiting message with a newer one for the same key, nil keeps the
+// newer. Merge runs under the mailbox's lock: it must be quick and must not
+// call back.
+func New[K comparable, M any](capacity int, merge func(older, newer M) M) *Mailbox[K, M] {
+	if capacity < 1 {
+		panic("mailbox: capacity must be at least 1: it bounds the distinct keys that may wait")
+	}
+	return &Mailbox[K, M]{merge: merge, capacity: capacity, wake: make(chan struct{}, 1)}
+}
+
+// Post leaves a message under a key. It reports false, and keeps nothing, when
+// the mailbox is closed.
+func (b *Mailbox[K, M]) Post(key K, message M) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	if at, ok := b.find(key); ok {
+		if b.merge != nil {
+			message = b.merge(b.waiting[at].Message, message)
+		}
+		b.waiting[at].Message = message
+		return true
+	}
+	if len(b.waiting) >= b.capacity {
+		b.drop()
+		b.stale = true
+	} else {
+		b.append(key, message)
+	}
+	b.signal()
+	return true
+}
+
+// Take removes up to limit messages (all when limit ≤ 0), oldest key first. The
+// rest keep their places, and Wake fires again for them. Stale reports that
+// messages were lost since the last call; it is reported once.
+func (b *Mailbox[K, M]) Take(limit int) (entries []Entry[K, M], stale bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	stale, b.stale = b.stale, false
+	if limit <= 0 || limit >= len(b.waiting) {
+		entries = b.waiting
+		b.drop()
+		return entries, stale
+	}
+	entries = append(entries, b.waiting[:limit]...)
+	for _, entry := range entries {
+		delete(b.index, entry.Key)
+	}
+	clear(b.waiting[:limit]) // let go of what the messages hold
+	b.waiting = b.waiting[limit:]
+	b.base += limit
+	b.signal()
+	return entries, stale
+}
+
+// Wake fires when something is waiting. It may fire once too often; a reader
+// that finds nothing waits again.
+func (b *Mailbox[K, M]) Wake() <-chan struct{} { return b.wake }
+
+// MarkStale drops what is waiting and tells the next reader to read the truth
+// again, for a reader that is about to start from nothing.
+func (b *Mailbox[K, M]) MarkStale() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drop()
+	b.stale = true
+	b.signal()
+}
+
+// Len is the number of waiting keys.
+func (b *Mailbox[K, M]) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting)
+}
+
+// CloseIfEmpty closes the mailbox unless something is waiting, and reports
+// whether it is closed now. It is atomic against Post, so that a sender and a
+// departing owner never miss each other: either the owner sees the message, or
+// the sender sees false.
+func (b *Mailbox[K, M]) CloseIfEmpty() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) > 0 || b.stale {
+		return b.closed
+	}
+	b.closed = true
+	return true
+}
+
+// Close refuses all further posts. What is waiting can still be taken.
+func (b *Mailbox[K, M]) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+}
+
+func (b *Mailbox[K, M]) find(key K) (int, bool) {
+	if b.index != nil {
+		place, ok := b.index[key]
+		return place - b.base, ok
+	}
+	for i := range b.waiting {
+		if b.waiting[i].Key == key {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+func (b *Mailbox[K, M]) append(key K, message M) {
+	b.waiting = append(b.waiting, Entry[K, M]{Key: key, Message: message})
+	switch {
+	case b.index != nil:
+		b.index[key] = b.base + len(b.waiting) - 1
+	case len(b.waiting) == indexFrom:
+		b.index = make(map[K]int, 2*indexFrom)
+		for i := range b.waiting {
+			b.index[b.waiting[i].Key] = b.base + i
+		}
+	}
+}
+
+// drop forgets everything that waits. The entries are not cleared: Take may
+// have handed them out.
+func (b *Mailbox[K, M]) drop() {
+	b.waiting, b.index, b.base = nil, nil, 0
+}
+
+func (b *Mailbox[K, M]) signal() {
+	select {
+	case b.wake <- struct{}{}:
+	default: // already signalled
+	}
+}

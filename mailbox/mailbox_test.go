@@ -1,0 +1,157 @@
+package mailbox
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+)
+
+func newest(older, newer int) int { return newer }
+
+func TestPostReplacesAndKeepsItsPlace(t *testing.T) {
+	b := New[string](8, func(older, newer int) int { return older*10 + newer })
+	b.Post("a", 1)
+	b.Post("b", 2)
+	b.Post("a", 3)
+	entries, stale := b.Take(0)
+	if stale || len(entries) != 2 {
+		t.Fatalf("got %v, stale %v", entries, stale)
+	}
+	if entries[0] != (Entry[string, int]{"a", 13}) || entries[1] != (Entry[string, int]{"b", 2}) {
+		t.Fatalf("merged or ordered wrongly: %v", entries)
+	}
+}
+
+func TestTakeLeavesTheRestInPlace(t *testing.T) {
+	for _, count := range []int{5, indexFrom + 5} {
+		b := New[int](100, newest)
+		for i := range count {
+			b.Post(i, i)
+		}
+		first, _ := b.Take(3)
+		b.Post(4, 40) // still waiting: keeps its place
+		b.Post(0, 50) // was taken: goes to the end
+		rest, _ := b.Take(0)
+		if len(first) != 3 || len(rest) != count-3+1 {
+			t.Fatalf("count %d: took %d, then %d", count, len(first), len(rest))
+		}
+		if rest[1] != (Entry[int, int]{4, 40}) || rest[len(rest)-1] != (Entry[int, int]{0, 50}) {
+			t.Fatalf("count %d: %v", count, rest)
+		}
+	}
+}
+
+func TestPastCapacityItTurnsStale(t *testing.T) {
+	b := New[int](4, newest)
+	for i := range 5 {
+		b.Post(i, i)
+	}
+	if b.Len() != 0 {
+		t.Fatalf("%d messages kept past the capacity", b.Len())
+	}
+	if b.CloseIfEmpty() {
+		t.Fatal("a stale mailbox has something to say and must not close as empty")
+	}
+	b.Post(7, 7)
+	entries, stale := b.Take(0)
+	if !stale || len(entries) != 1 {
+		t.Fatalf("got %v, stale %v", entries, stale)
+	}
+	if _, stale := b.Take(0); stale {
+		t.Fatal("staleness reported twice")
+	}
+}
+
+func TestCloseIfEmptyIsAtomicAgainstPost(t *testing.T) {
+	for range 500 {
+		b := New[int](4, newest)
+		var accepted, closed bool
+		var both sync.WaitGroup
+		both.Go(func() { accepted = b.Post(1, 1) })
+		both.Go(func() { closed = b.CloseIfEmpty() })
+		both.Wait()
+		if accepted == closed {
+			t.Fatalf("accepted %v and closed %v: sender and owner missed each other", accepted, closed)
+		}
+	}
+}
+
+func TestWakeFiresForEachReasonToLook(t *testing.T) {
+	b := New[int](4, newest)
+	woken := func() bool {
+		select {
+		case <-b.Wake():
+			return true
+		default:
+			return false
+		}
+	}
+	if woken() {
+		t.Fatal("woken by nothing")
+	}
+	b.Post(1, 1)
+	b.Post(2, 2)
+	if !woken() || woken() {
+		t.Fatal("two posts must fire once")
+	}
+	b.Take(1)
+	if !woken() {
+		t.Fatal("the rest must fire again")
+	}
+	b.MarkStale()
+	if !woken() {
+		t.Fatal("staleness must fire")
+	}
+}
+
+// For any interleaving, what a reader has seen ends equal to the newest message
+// per key.
+func TestReaderEndsWithTheNewestPerKeyQuick(t *testing.T) {
+	for round := range 50 {
+		b := New[string](64, newest)
+		const senders, posts, keys = 4, 200, 30
+		seen := map[string]int{}
+		done := make(chan struct{})
+		var sending sync.WaitGroup
+		for s := range senders {
+			sending.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(round), uint64(s)))
+				for i := range posts {
+					// One sender per key, as in the pipeline: its order counts.
+					b.Post(fmt.Sprintf("%d/%d", s, random.IntN(keys/senders)), i)
+				}
+			})
+		}
+		go func() { sending.Wait(); close(done) }()
+		take := func() {
+			entries, _ := b.Take(3)
+			for _, e := range entries {
+				if last, ok := seen[e.Key]; ok && e.Message < last {
+					t.Errorf("round %d: key %s went back from %d to %d", round, e.Key, last, e.Message)
+				}
+				seen[e.Key] = e.Message
+			}
+		}
+		for running := true; running || b.Len() > 0; {
+			select {
+			case <-b.Wake():
+			case <-done:
+				running = false
+			}
+			take()
+		}
+		for s := range senders {
+			random := rand.New(rand.NewPCG(uint64(round), uint64(s)))
+			want := map[string]int{}
+			for i := range posts {
+				want[fmt.Sprintf("%d/%d", s, random.IntN(keys/senders))] = i
+			}
+			for key, value := range want {
+				if seen[key] != value {
+					t.Fatalf("round %d: key %s: saw %d, newest is %d", round, key, seen[key], value)
+				}
+			}
+		}
+	}
+}
