@@ -1,0 +1,342 @@
+package supervisor
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-proxy/sluice/mailbox"
+)
+
+// Run is the body of a child. It returns nil when it has nothing more to do,
+// which ends the child, and an error (or panics) when it has failed. It must
+// bracket the handling of each message with lease.Begin and lease.End, and
+// return soon after its context ends.
+type Run func(ctx context.Context, lease *Lease) error
+
+// Supervisor keeps the wanted children of type K running.
+//
+// Concurrency: Want and Nudge may be called from anywhere and never block. All
+// state below the mailbox belongs to the goroutine in Run.
+type Supervisor[K comparable] struct {
+	config  Config
+	name    func(K) string
+	control *mailbox.Mailbox[request[K], order]
+	watch   *watch
+
+	incarnation atomic.Uint64
+	running     sync.WaitGroup
+
+	// Owned by Run.
+	children  map[K]*child
+	due       agenda[K]
+	abandoned int
+	tokens    float64
+	tokensAt  time.Time
+	fatal     error
+}
+
+// request is the address of a control message. Reports carry the incarnation,
+// so that two incarnations of one child never overwrite each other's.
+type request[K comparable] struct {
+	key         K
+	verb        verb
+	incarnation uint64
+}
+
+type verb uint8
+
+const (
+	verbWant verb = iota
+	verbNudge
+	verbReport
+)
+
+// order is the body of a control message.
+type order struct {
+	run      Run
+	critical bool
+	err      error
+}
+
+// child is what the supervisor knows about one wanted child.
+type child struct {
+	run      Run
+	critical bool
+	// next replaces run once the running incarnation has ended; a child that
+	// retires while it is wanted anew.
+	next    Run
+	lease   *Lease
+	cancel  context.CancelFunc
+	score   score
+	started bool
+	parked  bool
+	lastErr error
+	// wakeAt is the entry of this child in the agenda that counts; older
+	// entries are skipped.
+	wakeAt time.Time
+}
+
+// New makes a supervisor. Name gives a child's name for events and profiles.
+func New[K comparable](config Config, name func(K) string) (*Supervisor[K], error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	return &Supervisor[K]{
+		config:   config.withDefaults(),
+		name:     name,
+		control:  mailbox.New[request[K], order](math.MaxInt, nil),
+		watch:    &watch{now: time.Now, busy: map[*Lease]time.Time{}},
+		children: map[K]*child{},
+	}, nil
+}
+
+// Want asks for a child to be kept running. Wanting a running child again
+// replaces its body: the new one starts when the running one ends.
+func (s *Supervisor[K]) Want(key K, run Run) {
+	s.control.Post(request[K]{key: key, verb: verbWant}, order{run: run})
+}
+
+// WantCritical is Want for a child whose first failure ends the supervisor.
+func (s *Supervisor[K]) WantCritical(key K, run Run) {
+	s.control.Post(request[K]{key: key, verb: verbWant}, order{run: run, critical: true})
+}
+
+// Nudge tells that a child's input has changed: a parked one is tried again,
+// at most once per second.
+func (s *Supervisor[K]) Nudge(key K) {
+	s.control.Post(request[K]{key: key, verb: verbNudge}, order{})
+}
+
+// Run keeps the children alive until the context ends or a critical child
+// fails, then cancels them all and waits for those that are not abandoned.
+func (s *Supervisor[K]) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer s.running.Wait()
+	defer cancel()
+	patrol := time.NewTicker(s.config.MessageDeadline / 4)
+	defer patrol.Stop()
+	alarm := time.NewTimer(time.Hour)
+	defer alarm.Stop()
+	for s.fatal == nil {
+		alarm.Reset(s.startDue(ctx, time.Now()))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.control.Wake():
+			entries, _ := s.control.Take(0)
+			for _, e := range entries {
+				s.obey(e.Key, e.Message)
+			}
+		case <-patrol.C:
+			s.patrol()
+		case <-alarm.C:
+		}
+	}
+	return s.fatal
+}
+
+func (s *Supervisor[K]) obey(r request[K], o order) {
+	switch r.verb {
+	case verbWant:
+		s.want(r.key, o)
+	case verbNudge:
+		s.nudge(r.key)
+	case verbReport:
+		s.report(r.key, r.incarnation, o.err)
+	}
+}
+
+func (s *Supervisor[K]) want(key K, o order) {
+	c := s.children[key]
+	if c == nil {
+		c = &child{run: o.run, critical: o.critical}
+		s.children[key] = c
+		s.schedule(key, c, time.Now())
+		return
+	}
+	c.next = o.run
+	if c.lease == nil {
+		s.nudge(key)
+	}
+}
+
+// nudge brings a parked child's next try forward. The pause of a second bounds
+// the cost of a child that fails at every change of a busy input.
+func (s *Supervisor[K]) nudge(key K) {
+	c := s.children[key]
+	if c == nil || !c.parked {
+		return
+	}
+	at := c.score.at.Add(time.Second)
+	if now := time.Now(); at.Before(now) {
+		at = now
+	}
+	if at.Before(c.wakeAt) {
+		s.schedule(key, c, at)
+		c.parked = false
+		s.config.Listen(Unparked{Child: s.name(key), Nudged: true})
+	}
+}
+
+// report takes note that an incarnation has returned.
+func (s *Supervisor[K]) report(key K, incarnation uint64, err error) {
+	c := s.children[key]
+	if c == nil || c.lease == nil || c.lease.incarnation != incarnation {
+		s.abandoned--
+		s.config.Listen(Returned{Child: s.name(key), Incarnation: incarnation, Abandoned: s.abandoned})
+		return
+	}
+	c.cancel()
+	c.lease, c.cancel = nil, nil
+	if err == nil {
+		s.config.Listen(Ended{Child: s.name(key), Incarnation: incarnation})
+		if c.next == nil {
+			delete(s.children, key)
+			return
+		}
+		s.schedule(key, c, time.Now())
+		return
+	}
+	if c.critical {
+		s.fatal = fmt.Errorf("%s: %w", s.name(key), err)
+	}
+	pause, points := s.fail(key, c, err)
+	s.config.Listen(Failed{Child: s.name(key), Incarnation: incarnation, Err: err, Score: points, Backoff: pause})
+}
+
+// fail raises the score and schedules the next try, or parks the child.
+func (s *Supervisor[K]) fail(key K, c *child, err error) (time.Duration, float64) {
+	now := time.Now()
+	c.lastErr = err
+	points := c.score.fail(now, s.config.ScoreHalfLife)
+	if points >= s.config.ParkScore {
+		c.parked = true
+		s.schedule(key, c, now.Add(s.config.ParkRetry))
+		s.config.Listen(Parked{Child: s.name(key), Score: points, Err: err, Until: c.wakeAt})
+		return s.config.ParkRetry, points
+	}
+	pause := backoff(points, s.config.BackoffMin, s.config.BackoffMax)
+	s.schedule(key, c, now.Add(pause))
+	return pause, points
+}
+
+// patrol abandons the children that are past their message deadline.
+func (s *Supervisor[K]) patrol() {
+	late := s.watch.overdue(s.config.MessageDeadline)
+	if len(late) == 0 {
+		return
+	}
+	for key, c := range s.children {
+		spent, stuck := late[c.lease]
+		if c.lease == nil || !stuck {
+			continue
+		}
+		lease := c.lease
+		if !lease.settled.CompareAndSwap(false, true) {
+			continue // it returned at the last moment; its report is on the way
+		}
+		lease.fenced.Store(true)
+		stack := stackOf(lease.incarnation)
+		c.cancel()
+		c.lease, c.cancel = nil, nil
+		s.abandoned++
+		s.running.Done()
+		err := fmt.Errorf("stuck with one message for %v", spent.Round(time.Millisecond))
+		if c.critical {
+			s.fatal = fmt.Errorf("%s: %w\n%s", s.name(key), err, stack)
+		}
+		pause, points := s.fail(key, c, err)
+		s.config.Listen(Stuck{Child: s.name(key), Incarnation: lease.incarnation, For: spent,
+			Stack: stack, Score: points, Backoff: pause, Abandoned: s.abandoned})
+	}
+}
+
+// startDue starts what is due and gives the time until the next entry.
+func (s *Supervisor[K]) startDue(ctx context.Context, now time.Time) time.Duration {
+	for len(s.due) > 0 {
+		next := s.due[0]
+		c := s.children[next.key]
+		if c == nil || c.lease != nil || !c.wakeAt.Equal(next.at) {
+			heap.Pop(&s.due) // overtaken
+			continue
+		}
+		if wait := next.at.Sub(now); wait > 0 {
+			return wait
+		}
+		if c.started && !s.mayRestart(now) {
+			return time.Second / time.Duration(s.config.RestartsPerSecond)
+		}
+		heap.Pop(&s.due)
+		s.start(ctx, next.key, c)
+	}
+	return time.Hour
+}
+
+// mayRestart takes one token from the bucket that bounds restarts over all
+// children; first starts are free.
+func (s *Supervisor[K]) mayRestart(now time.Time) bool {
+	rate := float64(s.config.RestartsPerSecond)
+	if s.tokensAt.IsZero() {
+		s.tokens = rate
+	} else {
+		s.tokens = math.Min(rate, s.tokens+rate*now.Sub(s.tokensAt).Seconds())
+	}
+	s.tokensAt = now
+	if s.tokens < 1 {
+		return false
+	}
+	s.tokens--
+	return true
+}
+
+func (s *Supervisor[K]) start(ctx context.Context, key K, c *child) {
+	if c.next != nil {
+		c.run, c.next = c.next, nil
+	}
+	if c.parked {
+		c.parked = false
+		s.config.Listen(Unparked{Child: s.name(key)})
+	}
+	lease := &Lease{incarnation: s.incarnation.Add(1), watch: s.watch}
+	childCtx, cancel := context.WithCancel(ctx)
+	c.lease, c.cancel = lease, cancel
+	s.config.Listen(Started{Child: s.name(key), Incarnation: lease.incarnation, Again: c.started})
+	c.started = true
+	s.running.Add(1)
+	run := c.run
+	go s.live(childCtx, key, lease, run)
+}
+
+// live is the goroutine of one incarnation.
+func (s *Supervisor[K]) live(ctx context.Context, key K, lease *Lease, run Run) {
+	var err error
+	labelled(ctx, s.name(key), lease.incarnation, func(ctx context.Context) {
+		defer func() {
+			if value := recover(); value != nil {
+				err = &PanicError{Value: value, Stack: debug.Stack()}
+			}
+		}()
+		err = run(ctx, lease)
+	})
+	lease.End()
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = nil // told to stop; not a failure of its own
+	}
+	if lease.settled.CompareAndSwap(false, true) {
+		defer s.running.Done()
+	}
+	s.control.Post(request[K]{key: key, verb: verbReport, incarnation: lease.incarnation}, order{err: err})
+}
+
+// schedule sets the one entry in the agenda that counts for a child.
+func (s *Supervisor[K]) schedule(key K, c *child, at time.Time) {
+	c.wakeAt = at
+	heap.Push(&s.due, appointment[K]{key: key, at: at})
+}

@@ -1,0 +1,258 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fixture runs a supervisor of children named by strings in a bubble of virtual
+// time, and keeps its events.
+type fixture struct {
+	*Supervisor[string]
+	mu     sync.Mutex
+	events []Event
+	stop   func() error
+}
+
+func start(t *testing.T, config Config) *fixture {
+	t.Helper()
+	f := &fixture{}
+	config.Listen = func(e Event) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.events = append(f.events, e)
+	}
+	s, err := New(config, func(k string) string { return k })
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Supervisor = s
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	f.stop = sync.OnceValue(func() error { cancel(); return <-done })
+	t.Cleanup(func() { f.stop() })
+	return f
+}
+
+func count[E Event](f *fixture) (n int, last E) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.events {
+		if e, ok := e.(E); ok {
+			n, last = n+1, e
+		}
+	}
+	return n, last
+}
+
+// forever is a child that works until it is stopped.
+func forever(ctx context.Context, _ *Lease) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestAFailingChildIsRestartedWithItsOwnBackoffAndParked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, Config{BackoffMin: time.Second, ParkScore: 3.5, ParkRetry: time.Hour, ScoreHalfLife: time.Hour})
+		began := time.Now()
+		var starts []time.Duration
+		f.Want("bad", func(context.Context, *Lease) error {
+			starts = append(starts, time.Since(began))
+			panic("poison")
+		})
+		f.Want("good", forever)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		// Score 1, 2 and nearly 3 pause for 1 s, 2 s and nearly 4 s; the fourth
+		// failure parks.
+		if len(starts) != 4 || starts[1] != time.Second || starts[2]-starts[1] > 2*time.Second {
+			t.Fatalf("started at %v", starts)
+		}
+		if n, parked := count[Parked](f); n != 1 || parked.Child != "bad" || !strings.Contains(parked.Err.Error(), "poison") {
+			t.Fatalf("parked %d times, last %+v", n, parked)
+		}
+		_, failed := count[Failed](f)
+		var panicked *PanicError
+		if !errors.As(failed.Err, &panicked) || !strings.Contains(string(panicked.Stack), "supervisor_test.go") {
+			t.Fatalf("the panic's stack is lost: %v", failed.Err)
+		}
+		// Its neighbour never noticed.
+		if n, _ := count[Started](f); n != 4+1 {
+			t.Fatalf("%d starts, want 4 of bad and 1 of good", n)
+		}
+		// A parked child is tried again when the time is up.
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(starts) != 5 {
+			t.Fatalf("parked child was not tried again: %v", starts)
+		}
+		if err := f.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestANudgeTriesAParkedChildAgainAtMostOncePerSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, Config{ParkScore: 1, ScoreHalfLife: time.Hour})
+		starts := 0
+		f.Want("bad", func(context.Context, *Lease) error { starts++; return errors.New("no") })
+		synctest.Wait()
+		for range 100 {
+			f.Nudge("bad")
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		if starts < 9 || starts > 12 {
+			t.Fatalf("%d starts in ten seconds of nudges", starts)
+		}
+		f.stop()
+	})
+}
+
+func TestScoresDecay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, Config{ParkScore: 2, ScoreHalfLife: time.Minute, BackoffMin: 20 * time.Minute, BackoffMax: time.Hour})
+		f.Want("seldom", func(context.Context, *Lease) error { return errors.New("now and then") })
+		time.Sleep(5 * time.Hour)
+		synctest.Wait()
+		if n, _ := count[Parked](f); n != 0 {
+			t.Fatal("parked although each failure was forgotten before the next")
+		}
+		f.stop()
+	})
+}
+
+func TestAStuckChildIsFencedAndReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, Config{MessageDeadline: time.Second})
+		release := make(chan struct{})
+		var leases []*Lease
+		f.Want("slow", func(ctx context.Context, lease *Lease) error {
+			leases = append(leases, lease)
+			if len(leases) == 1 {
+				lease.Begin()
+				hangHere(release)
+				lease.End()
+				return nil
+			}
+			return forever(ctx, lease)
+		})
+		f.Want("idle", forever) // an idle child is never late
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		n, stuck := count[Stuck](f)
+		if n != 1 || stuck.Child != "slow" || stuck.Abandoned != 1 {
+			t.Fatalf("stuck %d times, last %+v", n, stuck)
+		}
+		if !strings.Contains(stuck.Stack, "hangHere") {
+			t.Fatalf("the captured stack does not say where it hangs:\n%s", stuck.Stack)
+		}
+		if len(leases) != 2 || !leases[0].Fenced() || leases[1].Fenced() {
+			t.Fatalf("%d incarnations; the first must be fenced, the second not", len(leases))
+		}
+		if leases[1].Incarnation() <= leases[0].Incarnation() {
+			t.Fatal("a replacement must outrank what it replaces")
+		}
+		close(release)
+		synctest.Wait()
+		if n, returned := count[Returned](f); n != 1 || returned.Abandoned != 0 {
+			t.Fatalf("returned %d times, last %+v", n, returned)
+		}
+		if n, _ := count[Started](f); n != 3 {
+			t.Fatalf("%d starts: the late return must not disturb the replacement", n)
+		}
+		f.stop()
+	})
+}
+
+//go:noinline
+func hangHere(release chan struct{}) { <-release }
+
+func TestStoppingDoesNotWaitForTheAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, Config{MessageDeadline: time.Second, ParkScore: 1})
+		release := make(chan struct{})
+		f.Want("dead", func(_ context.Context, lease *Lease) error {
+			lease.Begin()
+			<-release
+			return nil
+		})
+		time.Sleep(2 * time.Second)
+		if err := f.stop(); err != nil {
+			t.Fatal(err)
+		}
+		close(release) // the bubble must end without goroutines
+	})
+}
+
+func TestAChildWantedAnewWhileItRetiresStartsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, Config{})
+		leave := make(chan struct{})
+		f.Want("key", func(context.Context, *Lease) error { <-leave; return nil })
+		synctest.Wait()
+		second := false
+		f.Want("key", func(context.Context, *Lease) error { second = true; return nil })
+		synctest.Wait()
+		if second {
+			t.Fatal("two incarnations at once")
+		}
+		close(leave)
+		synctest.Wait()
+		if !second {
+			t.Fatal("the new wish was lost")
+		}
+		if n, _ := count[Ended](f); n != 2 {
+			t.Fatalf("%d ends, want 2", n)
+		}
+		f.stop()
+	})
+}
+
+func TestACriticalChildTakesTheSupervisorDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, Config{})
+		f.WantCritical("heart", func(context.Context, *Lease) error { return errors.New("stopped") })
+		synctest.Wait()
+		if err := f.stop(); err == nil || !strings.Contains(err.Error(), "heart: stopped") {
+			t.Fatalf("got %v", err)
+		}
+	})
+}
+
+func TestRestartsAreBoundedOverAllChildren(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, Config{BackoffMin: time.Millisecond, ParkScore: 3, RestartsPerSecond: 10})
+		for i := range 100 {
+			f.Want(fmt.Sprint(i), func(context.Context, *Lease) error { return errors.New("all at once") })
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		n, _ := count[Started](f)
+		if restarts := n - 100; restarts < 40 || restarts > 70 {
+			t.Fatalf("%d restarts in 5 s at 10 per second and a burst of 10", restarts)
+		}
+		f.stop()
+	})
+}
+
+func TestConfigErrorsNameTheNumbers(t *testing.T) {
+	for _, bad := range []Config{
+		{BackoffMin: time.Minute, BackoffMax: time.Second},
+		{ParkScore: 0.5},
+		{RestartsPerSecond: -1},
+		{MessageDeadline: -time.Second},
+	} {
+		if _, err := New(bad, func(k string) string { return k }); err == nil {
+			t.Errorf("accepted %+v", bad)
+		}
+	}
+}
