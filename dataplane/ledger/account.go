@@ -1,0 +1,38 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// account is what the ledger knows about one key.
+type account struct {
+	// latest is the newest fragment seen.
+	latest *dataplane.Fragment
+	// folded is the fragment whose objects are claimed now: latest, or applied
+	// while the key is held.
+	folded *dataplane.Fragment
+	// applied is the newest fragment that is wholly in the kernel; nil before
+	// the first.
+	applied *dataplane.Fragment
+	held    bool
+	// pending is set while folded has not been settled; trigger is the
+	// earliest cause among the fragments that it stands for.
+	pending bool
+	trigger time.Time
+}
+
+// objectsOf gives a fragment's objects; a nil fragment has none.
+func objectsOf(f *dataplane.Fragment) []dataplane.Object {
+	if f == nil {
+		return nil
+	}
+	return f.Objects
+}
+
+// contribution gives the share of a pending account in a batch.
+func (a *account) contribution(key service.Key) dataplane.Contribution {
+	return dataplane.Contribution{Key: key, Revision: a.folded.Revision, Trigger: a.trigger}
+}

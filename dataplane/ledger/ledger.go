@@ -1,0 +1,346 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Ledger is the account of one domain. One goroutine at a time.
+type Ledger struct {
+	// layout is nil in domains that can change single elements.
+	layout   dataplane.Layout
+	entries  map[dataplane.ID]*entry
+	accounts map[service.Key]*account
+	// dirty holds the identities whose entry differs.
+	dirty map[dataplane.ID]struct{}
+	// pending holds the keys whose folded fragment has not been settled.
+	pending map[service.Key]struct{}
+	// shadowed counts the claims that lost.
+	shadowed int
+	batches  uint64
+	// steps counts the objects that were looked at, so that tests can prove
+	// that the cost of a change does not grow with the number of Services.
+	steps int
+}
+
+// New makes an empty ledger. A layout may be nil.
+func New(layout dataplane.Layout) *Ledger {
+	return &Ledger{
+		layout:   layout,
+		entries:  map[dataplane.ID]*entry{},
+		accounts: map[service.Key]*account{},
+		dirty:    map[dataplane.ID]struct{}{},
+		pending:  map[service.Key]struct{}{},
+	}
+}
+
+// Want folds a fragment in. It reports false, and changes nothing, for a
+// fragment that is older than one already seen for its key: the late output of
+// a former incarnation. A held key stays held.
+func (l *Ledger) Want(f *dataplane.Fragment) bool {
+	a := l.accounts[f.Key]
+	if a == nil {
+		a = &account{}
+		l.accounts[f.Key] = a
+	}
+	if a.latest != nil && f.Revision.Compare(a.latest.Revision) < 0 {
+		return false
+	}
+	a.latest = f
+	if !a.held {
+		l.fold(f.Key, a, f)
+		l.owe(f.Key, a)
+	}
+	return true
+}
+
+// Hold takes a key's newest fragment back out: what was last applied becomes
+// wanted again, until Release.
+func (l *Ledger) Hold(key service.Key) {
+	a := l.accounts[key]
+	if a == nil || a.held {
+		return
+	}
+	a.held = true
+	l.fold(key, a, a.applied)
+	a.pending = false
+	delete(l.pending, key)
+}
+
+// Release wants a held key's newest fragment again.
+func (l *Ledger) Release(key service.Key) {
+	a := l.accounts[key]
+	if a == nil || !a.held {
+		return
+	}
+	a.held = false
+	l.fold(key, a, a.latest)
+	l.owe(key, a)
+}
+
+// Held tells whether a key is held.
+func (l *Ledger) Held(key service.Key) bool {
+	a := l.accounts[key]
+	return a != nil && a.held
+}
+
+// Latest gives the revision of the newest fragment seen for a key.
+func (l *Ledger) Latest(key service.Key) service.Revision {
+	if a := l.accounts[key]; a != nil && a.latest != nil {
+		return a.latest.Revision
+	}
+	return service.Revision{}
+}
+
+// Doubt forgets what is known about a key's objects, so that the next plan
+// writes them again.
+func (l *Ledger) Doubt(key service.Key) {
+	a := l.accounts[key]
+	if a == nil {
+		return
+	}
+	for i := range objectsOf(a.folded) {
+		id := a.folded.Objects[i].ID
+		if e := l.entries[id]; e != nil && e.wanted != nil {
+			e.unsure = true
+			l.touch(id, e)
+		}
+	}
+}
+
+// Stats are sizes for health and metrics.
+type Stats struct {
+	// Keys and Objects count accounts and wanted or known objects.
+	Keys, Objects int
+	// Dirty objects differ from what is known; Pending keys await a verdict.
+	Dirty, Pending int
+	// Shadowed counts claims that lost against another Service's.
+	Shadowed int
+}
+
+// Stats gives the present sizes.
+func (l *Ledger) Stats() Stats {
+	return Stats{Keys: len(l.accounts), Objects: len(l.entries), Dirty: len(l.dirty),
+		Pending: len(l.pending), Shadowed: l.shadowed}
+}
+
+// Steps is the number of objects looked at so far, over all calls.
+func (l *Ledger) Steps() int { return l.steps }
+
+func (l *Ledger) owe(key service.Key, a *account) {
+	t := a.latest.Trigger
+	if !a.pending || a.trigger.IsZero() || (!t.IsZero() && t.Before(a.trigger)) {
+		a.trigger = t
+	}
+	a.pending = true
+	l.pending[key] = struct{}{}
+}
+
+// fold exchanges the claims of a key's present fragment for those of the next
+// one. Both object lists are sorted by ID, so one walk over the two finds the
+// difference; its length is the size of the Service, not of the cluster.
+func (l *Ledger) fold(key service.Key, a *account, next *dataplane.Fragment) {
+	was, will := objectsOf(a.folded), objectsOf(next)
+	same := a.folded != nil && next != nil && a.folded.Digest == next.Digest
+	aged := a.folded != nil && next != nil && !a.folded.Created.Equal(next.Created)
+	a.folded = next
+	if same {
+		return
+	}
+	for len(was) > 0 || len(will) > 0 {
+		l.steps++
+		order := 0
+		switch {
+		case len(was) == 0:
+			order = 1
+		case len(will) == 0:
+			order = -1
+		default:
+			order = was[0].ID.Compare(will[0].ID)
+		}
+		switch {
+		case order < 0:
+			l.withdraw(key, &was[0])
+			was = was[1:]
+		case order > 0:
+			l.claim(claim{key, next.Created, &will[0]})
+			will = will[1:]
+		default:
+			if aged || !dataplane.Same(&was[0], &will[0]) {
+				l.claim(claim{key, next.Created, &will[0]})
+			} else {
+				l.adopt(key, &will[0])
+			}
+			was, will = was[1:], will[1:]
+		}
+	}
+}
+
+// adopt lets an unchanged claim point at the new fragment's object, so that the
+// old fragment can be freed.
+func (l *Ledger) adopt(key service.Key, object *dataplane.Object) {
+	e := l.entries[object.ID]
+	for i := range e.claims {
+		if e.claims[i].key == key {
+			e.claims[i].object = object
+			if i == 0 && e.wanted != nil {
+				if dataplane.Same(e.known, e.wanted) && !e.unsure {
+					e.known = object
+				}
+				e.wanted = object
+			}
+		}
+	}
+}
+
+func (l *Ledger) claim(c claim) {
+	e := l.entries[c.object.ID]
+	if e == nil {
+		e = &entry{}
+		l.entries[c.object.ID] = e
+	}
+	l.shadowed -= max(0, len(e.claims)-1)
+	e.claims = e.claims.with(c)
+	l.shadowed += max(0, len(e.claims)-1)
+	l.settleClaims(c.object, e)
+}
+
+func (l *Ledger) withdraw(key service.Key, object *dataplane.Object) {
+	e := l.entries[object.ID]
+	if e == nil {
+		return
+	}
+	l.shadowed -= max(0, len(e.claims)-1)
+	e.claims = e.claims.without(key)
+	l.shadowed += max(0, len(e.claims)-1)
+	l.settleClaims(object, e)
+}
+
+// settleClaims makes the winner's object the wanted one.
+func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
+	winner := e.claims.winner()
+	if l.layout != nil && example.Kind == dataplane.Element {
+		if winner == nil {
+			l.layout.Remove(example.ID)
+			delete(l.entries, example.ID)
+		} else {
+			l.layout.Put(winner.object, winner.key)
+			e.owner = winner.key
+		}
+		return
+	}
+	if winner == nil {
+		e.wanted, e.owner = nil, service.Node
+	} else {
+		e.wanted, e.owner = winner.object, winner.key
+	}
+	l.touch(example.ID, e)
+}
+
+// touch keeps the dirty set true to an entry that has changed, and closes
+// accounts that are idle.
+func (l *Ledger) touch(id dataplane.ID, e *entry) {
+	switch {
+	case e.differs():
+		l.dirty[id] = struct{}{}
+	case e.idle():
+		delete(l.dirty, id)
+		delete(l.entries, id)
+	default:
+		delete(l.dirty, id)
+	}
+}
+
+// compose lets the layout fold changed elements into the objects that are
+// written.
+func (l *Ledger) compose() {
+	if l.layout == nil {
+		return
+	}
+	for _, c := range l.layout.Flush() {
+		l.steps++
+		e := l.entries[c.ID]
+		if e == nil {
+			if c.Object == nil {
+				continue
+			}
+			e = &entry{}
+			l.entries[c.ID] = e
+		}
+		e.wanted, e.owner = c.Object, service.Node
+		l.touch(c.ID, e)
+	}
+}
+
+// Plan gives the batch that brings the kernel to what is wanted, with the
+// fragments that it settles. Nil means that there is nothing to write and
+// nothing to settle; a batch without changes only settles.
+func (l *Ledger) Plan() *dataplane.Batch {
+	l.compose()
+	if len(l.dirty) == 0 && len(l.pending) == 0 {
+		return nil
+	}
+	l.batches++
+	batch := &dataplane.Batch{Number: l.batches, Changes: make([]dataplane.Change, 0, len(l.dirty))}
+	for id := range l.dirty {
+		l.steps++
+		e := l.entries[id]
+		batch.Changes = append(batch.Changes, dataplane.Change{
+			ID: id, Before: e.known, After: e.wanted, Owner: e.owner, Unsure: e.unsure,
+		})
+	}
+	slices.SortFunc(batch.Changes, func(a, b dataplane.Change) int { return a.ID.Compare(b.ID) })
+	for key := range l.pending {
+		batch.Contributions = append(batch.Contributions, l.accounts[key].contribution(key))
+	}
+	slices.SortFunc(batch.Contributions, func(a, b dataplane.Contribution) int { return a.Key.Compare(b.Key) })
+	return batch
+}
+
+// Settle takes note of a receipt and gives the contributions that are wholly in
+// the kernel now. Nothing may be folded between Plan and Settle of one batch:
+// its owner leaves newer fragments in the mailbox meanwhile.
+func (l *Ledger) Settle(batch *dataplane.Batch, receipt dataplane.Receipt) []dataplane.Contribution {
+	for i := range batch.Changes {
+		l.steps++
+		change := &batch.Changes[i]
+		e := l.entries[change.ID]
+		if e == nil {
+			continue
+		}
+		if receipt.Outcome == dataplane.Landed {
+			e.known, e.unsure = change.After, false
+		} else if object, certain := receipt.Certain[change.ID]; certain {
+			e.known, e.unsure = object, false
+			if dataplane.Same(e.wanted, object) {
+				e.known = e.wanted // share the text
+			}
+		} else {
+			e.unsure = true
+		}
+		l.touch(change.ID, e)
+	}
+	if len(l.dirty) > 0 {
+		// Objects may be composed of several Services' elements, so while
+		// anything is missing nobody is told that all is in.
+		return nil
+	}
+	return l.settlePending()
+}
+
+func (l *Ledger) settlePending() []dataplane.Contribution {
+	var settled []dataplane.Contribution
+	for key := range l.pending {
+		a := l.accounts[key]
+		settled = append(settled, a.contribution(key))
+		a.applied, a.pending = a.folded, false
+		if a.folded.Gone {
+			delete(l.accounts, key)
+		}
+	}
+	clear(l.pending)
+	slices.SortFunc(settled, func(a, b dataplane.Contribution) int { return a.Key.Compare(b.Key) })
+	return settled
+}

@@ -1,0 +1,223 @@
+package ledger
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func key(name string) service.Key { return service.Key{Namespace: "ns", Name: name} }
+
+func chain(name, body string) dataplane.Object {
+	return dataplane.Object{ID: dataplane.ID{Container: "nat", Name: name}, Body: body}
+}
+
+// fragment makes a fragment of the given age (minutes after the epoch) and
+// sequence.
+func fragment(name string, age int, sequence uint64, objects ...dataplane.Object) *dataplane.Fragment {
+	f := dataplane.NewFragment(key(name), epoch.Add(time.Duration(age)*time.Minute), objects)
+	f.Revision = service.Revision{Incarnation: 1, Sequence: sequence}
+	return f
+}
+
+func landed() dataplane.Receipt { return dataplane.Receipt{Outcome: dataplane.Landed} }
+
+func changes(b *dataplane.Batch) string {
+	if b == nil {
+		return ""
+	}
+	text := ""
+	for _, c := range b.Changes {
+		body := func(o *dataplane.Object) string {
+			if o == nil {
+				return "-"
+			}
+			return o.Body
+		}
+		text += fmt.Sprintf("%s:%s>%s ", c.ID.Name, body(c.Before), body(c.After))
+	}
+	return text
+}
+
+func TestPlanIsTheDifferenceAndIsEmptyOnceItLanded(t *testing.T) {
+	l := New(nil)
+	l.Want(fragment("a", 0, 1, chain("x", "1"), chain("y", "1")))
+	b := l.Plan()
+	if got := changes(b); got != "x:->1 y:->1 " {
+		t.Fatalf("first plan %q", got)
+	}
+	settled := l.Settle(b, landed())
+	if len(settled) != 1 || settled[0].Key != key("a") {
+		t.Fatalf("settled %v", settled)
+	}
+	if b := l.Plan(); b != nil {
+		t.Fatalf("planned again: %q", changes(b))
+	}
+	l.Want(fragment("a", 0, 2, chain("y", "2"), chain("z", "1")))
+	b = l.Plan()
+	if got := changes(b); got != "x:1>- y:1>2 z:->1 " {
+		t.Fatalf("second plan %q", got)
+	}
+	l.Settle(b, landed())
+	gone := fragment("a", 0, 3)
+	gone.Gone = true
+	l.Want(gone)
+	b = l.Plan()
+	if got := changes(b); got != "y:2>- z:1>- " {
+		t.Fatalf("third plan %q", got)
+	}
+	l.Settle(b, landed())
+	if s := l.Stats(); s != (Stats{}) {
+		t.Fatalf("something is left of a Service that is gone: %+v", s)
+	}
+}
+
+func TestAFailedWriteLosesNothing(t *testing.T) {
+	l := New(nil)
+	l.Want(fragment("a", 0, 1, chain("x", "1"), chain("y", "1")))
+	first := l.Plan()
+	if settled := l.Settle(first, dataplane.Receipt{Outcome: dataplane.Busy, Certain: map[dataplane.ID]*dataplane.Object{
+		first.Changes[0].ID: nil, first.Changes[1].ID: nil}}); settled != nil {
+		t.Fatalf("settled by a failure: %v", settled)
+	}
+	if again := l.Plan(); changes(again) != changes(first) {
+		t.Fatalf("after a failure: %q, before: %q", changes(again), changes(first))
+	}
+	// Half of it landed.
+	half := l.Plan()
+	l.Settle(half, dataplane.Receipt{Outcome: dataplane.Rejected, Certain: map[dataplane.ID]*dataplane.Object{
+		half.Changes[0].ID: half.Changes[0].After, half.Changes[1].ID: nil}})
+	rest := l.Plan()
+	if got := changes(rest); got != "y:->1 " {
+		t.Fatalf("after half: %q", got)
+	}
+	// And an unknown outcome writes the object again, marked as unsure.
+	l.Settle(rest, dataplane.Receipt{Outcome: dataplane.Unknown})
+	if b := l.Plan(); len(b.Changes) != 1 || !b.Changes[0].Unsure {
+		t.Fatalf("after an unknown outcome: %+v", b)
+	} else if settled := l.Settle(b, landed()); len(settled) != 1 {
+		t.Fatalf("settled %v", settled)
+	}
+}
+
+func TestTheOlderServiceWinsAClaimInAnyOrderOfArrival(t *testing.T) {
+	contenders := []*dataplane.Fragment{
+		fragment("young", 9, 1, chain("vip", "young")),
+		fragment("b-old", 1, 1, chain("vip", "b-old")),
+		fragment("a-old", 1, 1, chain("vip", "a-old")),
+	}
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		l := New(nil)
+		for _, i := range order {
+			l.Want(contenders[i])
+		}
+		b := l.Plan()
+		if got := changes(b); got != "vip:->a-old " {
+			t.Fatalf("order %v: %q", order, got)
+		}
+		if s := l.Stats(); s.Shadowed != 2 {
+			t.Fatalf("order %v: %d shadowed, want 2", order, s.Shadowed)
+		}
+		if settled := l.Settle(b, landed()); len(settled) != 3 {
+			t.Fatalf("a shadowed Service still gets its answer: %v", settled)
+		}
+		// The winner leaves: the next one appears by itself.
+		l.Want(fragment("a-old", 1, 2))
+		if got := changes(l.Plan()); got != "vip:a-old>b-old " {
+			t.Fatalf("order %v: after the winner left: %q", order, got)
+		}
+	}
+}
+
+func TestLateOutputOfAFormerIncarnationIsRefused(t *testing.T) {
+	l := New(nil)
+	reborn := fragment("a", 0, 1, chain("x", "new"))
+	reborn.Revision = service.Revision{Incarnation: 2, Sequence: 1}
+	l.Want(reborn)
+	if l.Want(fragment("a", 0, 99, chain("x", "late"))) {
+		t.Fatal("accepted")
+	}
+	if got := changes(l.Plan()); got != "x:->new " {
+		t.Fatalf("plan %q", got)
+	}
+}
+
+func TestHoldFallsBackToWhatWasApplied(t *testing.T) {
+	l := New(nil)
+	l.Want(fragment("a", 0, 1, chain("x", "good")))
+	l.Settle(l.Plan(), landed())
+	l.Want(fragment("a", 0, 2, chain("x", "bad"), chain("y", "bad")))
+	l.Want(fragment("b", 0, 1, chain("z", "fine")))
+	l.Hold(key("a"))
+	b := l.Plan()
+	if got := changes(b); got != "z:->fine " {
+		t.Fatalf("with a held: %q", got)
+	}
+	if settled := l.Settle(b, landed()); len(settled) != 1 || settled[0].Key != key("b") {
+		t.Fatalf("settled %v", settled)
+	}
+	// A held key stays held when it submits again, until it is released.
+	l.Want(fragment("a", 0, 3, chain("x", "mended")))
+	if b := l.Plan(); b != nil {
+		t.Fatalf("a held key wrote: %q", changes(b))
+	}
+	l.Release(key("a"))
+	if got := changes(l.Plan()); got != "x:good>mended " {
+		t.Fatalf("after release: %q", got)
+	}
+}
+
+func TestObserveAdoptsRepairsAndSweeps(t *testing.T) {
+	l := New(nil)
+	l.Want(fragment("a", 0, 1, chain("equal", "1"), chain("different", "1"), chain("missing", "1")))
+	drift := l.Observe([]dataplane.Object{chain("equal", "1"), chain("different", "2"), chain("unwanted", "3")})
+	if drift != (Drift{Equal: 1, Missing: 1, Different: 1, Unwanted: 1}) {
+		t.Fatalf("%+v", drift)
+	}
+	b := l.Plan()
+	if got := changes(b); got != "different:2>1 missing:->1 unwanted:3>- " {
+		t.Fatalf("plan %q", got)
+	}
+	l.Settle(b, landed())
+	if drift := l.Observe([]dataplane.Object{chain("equal", "1"), chain("different", "1"), chain("missing", "1")}); drift.Any() {
+		t.Fatalf("drift where there is none: %+v", drift)
+	}
+	if b := l.Plan(); b != nil {
+		t.Fatalf("planned %q", changes(b))
+	}
+}
+
+func TestTheEarliestTriggerSurvivesCoalescing(t *testing.T) {
+	l := New(nil)
+	for i, minute := range []int{7, 3, 5} {
+		f := fragment("a", 0, uint64(i+1), chain("x", fmt.Sprint(i)))
+		f.Trigger = epoch.Add(time.Duration(minute) * time.Minute)
+		l.Want(f)
+	}
+	if b := l.Plan(); !b.Contributions[0].Trigger.Equal(epoch.Add(3 * time.Minute)) {
+		t.Fatalf("trigger %v", b.Contributions[0].Trigger)
+	}
+}
+
+// The work for one change must not depend on how many Services there are.
+func TestTheCostOfOneChangeDoesNotGrowWithTheNumberOfServices(t *testing.T) {
+	cost := func(services int) int {
+		l := New(nil)
+		for i := range services {
+			l.Want(fragment(fmt.Sprintf("s%d", i), 0, 1, chain(fmt.Sprintf("c%d", i), "1")))
+		}
+		l.Settle(l.Plan(), landed())
+		before := l.Steps()
+		l.Want(fragment("s7", 0, 2, chain("c7", "2")))
+		l.Settle(l.Plan(), landed())
+		return l.Steps() - before
+	}
+	if small, large := cost(100), cost(5000); small != large || small == 0 {
+		t.Fatalf("%d steps among 100 Services, %d among 5,000", small, large)
+	}
+}

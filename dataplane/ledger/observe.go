@@ -1,0 +1,59 @@
+package ledger
+
+import (
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Drift counts what an audit found: the kernel's own account against what is
+// wanted.
+type Drift struct {
+	// Equal objects are in the kernel as wanted.
+	Equal int
+	// Missing objects are wanted and not there; Different ones are there with
+	// other content; Unwanted ones are ours, there, and wanted by nobody.
+	Missing, Different, Unwanted int
+}
+
+// Any tells whether anything has to be written.
+func (d Drift) Any() bool { return d.Missing+d.Different+d.Unwanted > 0 }
+
+// Observe replaces everything that is known by what was read back, so that the
+// next plan repairs what differs and sweeps what is unwanted. It walks all
+// objects: it belongs to the audit, never to the path of one change.
+func (l *Ledger) Observe(read []dataplane.Object) Drift {
+	l.compose()
+	var drift Drift
+	seen := make(map[dataplane.ID]struct{}, len(read))
+	for i := range read {
+		object := &read[i]
+		seen[object.ID] = struct{}{}
+		e := l.entries[object.ID]
+		if e == nil {
+			e = &entry{owner: service.Node}
+			l.entries[object.ID] = e
+		}
+		e.known, e.unsure = object, false
+		switch {
+		case e.wanted == nil:
+			drift.Unwanted++
+		case dataplane.Same(e.wanted, object):
+			drift.Equal++
+			e.known = e.wanted // share the text
+		default:
+			drift.Different++
+		}
+		l.touch(object.ID, e)
+	}
+	for id, e := range l.entries {
+		if _, ok := seen[id]; ok {
+			continue
+		}
+		e.known, e.unsure = nil, false
+		if e.wanted != nil {
+			drift.Missing++
+		}
+		l.touch(id, e)
+	}
+	return drift
+}
