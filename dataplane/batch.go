@@ -42,5 +42,8 @@ type Change struct {
 type Contribution struct {
 	Key      service.Key
 	Revision service.Revision
+	// Trigger and Received are the earliest of the fragments that this one
+	// stands for; see Fragment.
 	Trigger  time.Time
+	Received time.Time
 }

@@ -23,6 +23,10 @@ type Fragment struct {
 	// Trigger is the earliest moment at which something that this fragment
 	// carries was caused; zero when unknown. It survives coalescing.
 	Trigger time.Time
+	// Received is the earliest moment at which the source handed over
+	// something that this fragment carries; zero when unknown. It survives
+	// coalescing.
+	Received time.Time
 	// Urgent asks the pacer not to wait for spacing, because endpoints left:
 	// a dead endpoint hurts more than a missing new one.
 	Urgent bool

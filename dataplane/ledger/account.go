@@ -18,10 +18,28 @@ type account struct {
 	// the first.
 	applied *dataplane.Fragment
 	held    bool
-	// pending is set while folded has not been settled; trigger is the
-	// earliest cause among the fragments that it stands for.
-	pending bool
-	trigger time.Time
+	// pending is set while folded has not been settled; trigger and received
+	// are the earliest among the fragments that it stands for.
+	pending           bool
+	trigger, received time.Time
+}
+
+// owe marks the account as pending and keeps the earliest times.
+func (a *account) owe() {
+	if !a.pending {
+		a.trigger, a.received = time.Time{}, time.Time{}
+	}
+	a.pending = true
+	a.trigger = earliest(a.trigger, a.latest.Trigger)
+	a.received = earliest(a.received, a.latest.Received)
+}
+
+// earliest gives the earlier of two times; a zero time is no time.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
 }
 
 // objectsOf gives a fragment's objects; a nil fragment has none.
@@ -34,5 +52,5 @@ func objectsOf(f *dataplane.Fragment) []dataplane.Object {
 
 // contribution gives the share of a pending account in a batch.
 func (a *account) contribution(key service.Key) dataplane.Contribution {
-	return dataplane.Contribution{Key: key, Revision: a.folded.Revision, Trigger: a.trigger}
+	return dataplane.Contribution{Key: key, Revision: a.folded.Revision, Trigger: a.trigger, Received: a.received}
 }

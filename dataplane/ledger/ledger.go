@@ -130,11 +130,7 @@ func (l *Ledger) Stats() Stats {
 func (l *Ledger) Steps() int { return l.steps }
 
 func (l *Ledger) owe(key service.Key, a *account) {
-	t := a.latest.Trigger
-	if !a.pending || a.trigger.IsZero() || (!t.IsZero() && t.Before(a.trigger)) {
-		a.trigger = t
-	}
-	a.pending = true
+	a.owe()
 	l.pending[key] = struct{}{}
 }
 

@@ -1,0 +1,444 @@
+package aggregator
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/mailbox"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Aggregator owns one domain: its mailbox of fragments, its ledger, its pacer,
+// its quarantine. At most one batch is in flight, and while it is, newer
+// fragments keep replacing older ones in the mailbox.
+//
+// Concurrency: Submit, Prime, Excuse, AuditSoon and Status may be called from
+// anywhere and never block. Everything else belongs to the goroutine in Run. A
+// panic in it is meant to end the process: it is the only owner of the ledger,
+// and the way back is the ordinary start.
+type Aggregator struct {
+	config Config
+	inbox  *mailbox.Mailbox[service.Key, *dataplane.Fragment]
+	calls  *mailbox.Mailbox[call, []service.Key]
+	urgent atomic.Bool
+	status atomic.Pointer[Status]
+
+	// Owned by Run.
+	ledger   *ledger.Ledger
+	pacer    *Pacer
+	gate     *gate
+	cells    quarantine
+	search   *search
+	jobs     chan job
+	results  chan result
+	inFlight bool
+	// announced is set once the opening of the gate has been told; adopted
+	// once the kernel has been read for the first time. Nothing is written
+	// before that.
+	announced, adopted bool
+
+	oldestPending time.Time
+	lastWrite     time.Time
+	lastError     string
+	nodeAtFault   bool
+}
+
+// call is a control message, keyed so that repeating oneself costs nothing.
+type call struct {
+	verb callVerb
+	key  service.Key
+}
+
+type callVerb uint8
+
+const (
+	callPrime callVerb = iota
+	callExcuse
+	callAudit
+)
+
+// New makes an aggregator; Run starts it.
+func New(config Config) (*Aggregator, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	config = config.withDefaults()
+	a := &Aggregator{
+		config:  config,
+		inbox:   mailbox.New[service.Key](math.MaxInt, newerFragment),
+		calls:   mailbox.New[call, []service.Key](math.MaxInt, nil),
+		ledger:  ledger.New(config.Layout),
+		pacer:   NewPacer(config.Pace),
+		gate:    newGate(config.GateWait),
+		cells:   quarantine{cells: map[service.Key]*cell{}},
+		jobs:    make(chan job, 1),
+		results: make(chan result, 1),
+	}
+	a.publish()
+	return a, nil
+}
+
+// newerFragment lets the newer fragment take the older one's seat; the earliest
+// times and the urgency survive. The output of a former incarnation never
+// replaces that of a later one.
+func newerFragment(older, newer *dataplane.Fragment) *dataplane.Fragment {
+	if newer.Revision.Compare(older.Revision) < 0 {
+		return older
+	}
+	merged := *newer
+	merged.Trigger = earliest(older.Trigger, newer.Trigger)
+	merged.Received = earliest(older.Received, newer.Received)
+	merged.Urgent = older.Urgent || newer.Urgent
+	return &merged
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}
+
+// Domain names what this aggregator commits.
+func (a *Aggregator) Domain() string { return a.config.Domain }
+
+// Submit hands a fragment over; never blocks.
+func (a *Aggregator) Submit(f *dataplane.Fragment) {
+	if f.Urgent {
+		a.urgent.Store(true)
+	}
+	a.inbox.Post(f.Key, f)
+}
+
+// Prime says that the source has delivered its first full picture, and names
+// the keys whose fragments the first write waits for.
+func (a *Aggregator) Prime(keys []service.Key) { a.calls.Post(call{verb: callPrime}, keys) }
+
+// Excuse says that the first write need not wait for a key: its actor failed.
+func (a *Aggregator) Excuse(key service.Key) { a.calls.Post(call{callExcuse, key}, nil) }
+
+// AuditSoon asks for an audit at once: somebody else touched the kernel.
+func (a *Aggregator) AuditSoon() { a.calls.Post(call{verb: callAudit}, nil) }
+
+// Status gives the newest snapshot.
+func (a *Aggregator) Status() Status { return *a.status.Load() }
+
+// Run works until the context ends. The rules stay in the kernel; a write in
+// flight is given its chance to end.
+func (a *Aggregator) Run(ctx context.Context) error {
+	// The writer outlives ctx by one job, so that stopping does not cut a
+	// write in half; the job itself is bounded by the write timeout.
+	go func() {
+		work(context.WithoutCancel(ctx), a.config.Writer, a.config.WriteTimeout, a.jobs, a.results)
+		close(a.results)
+	}()
+	defer func() {
+		close(a.jobs)
+		for range a.results { // let the last job end
+		}
+	}()
+	alarm := time.NewTimer(0)
+	defer alarm.Stop()
+	for {
+		alarm.Reset(a.act(time.Now()))
+		a.publish()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.calls.Wake():
+			a.answer(time.Now())
+		case <-a.inbox.Wake():
+			a.gather(time.Now())
+		case r := <-a.results:
+			a.inFlight = false
+			a.receive(time.Now(), r)
+		case <-alarm.C:
+		}
+	}
+}
+
+// answer obeys the control messages.
+func (a *Aggregator) answer(now time.Time) {
+	entries, _ := a.calls.Take(0)
+	for _, e := range entries {
+		switch e.Key.verb {
+		case callPrime:
+			a.gate.prime(now, e.Message)
+		case callExcuse:
+			a.gate.pass(e.Key.key)
+		case callAudit:
+			a.pacer.AuditSoon(now)
+		}
+	}
+}
+
+// gather takes note that something waits. While the gate is closed, fragments
+// are folded at once, to see who has submitted; later they stay in the mailbox,
+// where newer ones may still replace them, until a batch is cut.
+func (a *Aggregator) gather(now time.Time) {
+	a.pacer.Waiting(now, a.urgent.Swap(false))
+	if a.oldestPending.IsZero() {
+		a.oldestPending = now
+	}
+	if !a.gate.opened {
+		a.fold()
+	}
+}
+
+// fold takes what is waiting into the ledger.
+func (a *Aggregator) fold() {
+	entries, _ := a.inbox.Take(a.config.BatchFragments)
+	for _, e := range entries {
+		f := e.Message
+		a.gate.pass(f.Key)
+		if !a.ledger.Want(f) {
+			a.config.Listen(LateRefused{Domain: a.config.Domain, Key: f.Key, Revision: f.Revision})
+			continue
+		}
+		// A quarantined key is tried apart from its neighbours.
+		a.cells.ask(f.Key)
+	}
+}
+
+// act starts what is due, and gives the time to look again.
+func (a *Aggregator) act(now time.Time) time.Duration {
+	const never = time.Hour
+	if a.inFlight {
+		return never
+	}
+	if open, again := a.gate.open(now); !open {
+		if again.IsZero() {
+			return never
+		}
+		return again.Sub(now)
+	}
+	if !a.announced {
+		a.announced = true
+		a.config.Listen(GateOpened{Domain: a.config.Domain, Missing: a.gate.missing()})
+	}
+	action, again := a.pacer.Next(now)
+	switch {
+	case action == Audit, action == Write && !a.adopted:
+		a.dispatch(job{})
+		return never
+	case action == Write:
+		a.cut(now)
+		return 0
+	}
+	key, due, next := a.cells.due(now)
+	if due && a.pacer.Failures() == 0 {
+		var first step
+		a.search, first = newTrial(key)
+		a.follow(now, first)
+		return 0
+	}
+	if !next.IsZero() && next.Before(again) {
+		again = next
+	}
+	return max(0, again.Sub(now))
+}
+
+// cut takes what is waiting and sends the batch on its way.
+func (a *Aggregator) cut(now time.Time) {
+	a.pacer.Taken()
+	a.fold()
+	a.write(now)
+}
+
+// write plans and dispatches; it reports false when there was nothing to
+// write, in which case what needs no write is settled at once.
+func (a *Aggregator) write(now time.Time) bool {
+	batch := a.ledger.Plan()
+	if batch == nil {
+		a.settled(now, nil)
+		return false
+	}
+	if len(batch.Changes) == 0 {
+		a.settled(now, a.ledger.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed}))
+		return false
+	}
+	batch.Control = a.search != nil && a.search.control
+	a.dispatch(job{batch: batch})
+	return true
+}
+
+// dispatch hands a job to the writer; the channel holds one and there is never
+// a second in flight, so it does not block.
+func (a *Aggregator) dispatch(j job) {
+	a.inFlight = true
+	a.jobs <- j
+}
+
+// receive takes the account of a job.
+func (a *Aggregator) receive(now time.Time, r result) {
+	if r.batch == nil {
+		a.audited(now, r)
+		return
+	}
+	a.config.Listen(BatchWritten{Domain: a.config.Domain, Batch: r.batch, Receipt: r.receipt})
+	settled := a.ledger.Settle(r.batch, r.receipt)
+	landed := r.receipt.Outcome == dataplane.Landed
+	if landed {
+		a.lastWrite, a.lastError, a.nodeAtFault = now, "", false
+	} else if r.receipt.Err != nil {
+		a.lastError = r.receipt.Err.Error()
+	}
+	if r.receipt.Outcome == dataplane.Unknown {
+		a.pacer.AuditSoon(now)
+	}
+	a.settled(now, settled)
+	if a.search != nil {
+		a.pacer.Wrote(now, r.receipt.Took, true, 0) // a search has its own budget
+		a.judge(now, r.receipt)
+		return
+	}
+	refused := r.receipt.Outcome == dataplane.Rejected || r.receipt.Outcome == dataplane.Unsupported
+	if keys := suspectsOf(r.batch); refused && len(keys) > 0 {
+		a.pacer.Wrote(now, r.receipt.Took, true, 0)
+		var first step
+		a.search, first = newSearch(keys, r.receipt.Suspects, a.lastError)
+		a.follow(now, first)
+		return
+	}
+	a.pacer.Wrote(now, r.receipt.Took, landed, rand.Float64())
+	if refused {
+		a.nodeAtFault = true
+		a.config.Listen(NodeAtFault{Domain: a.config.Domain, Reason: a.lastError})
+	}
+}
+
+// suspectsOf gives the Services whose fragments are in a batch for the first
+// time.
+func suspectsOf(batch *dataplane.Batch) []service.Key {
+	var keys []service.Key
+	for _, c := range batch.Contributions {
+		if c.Key != service.Node {
+			keys = append(keys, c.Key)
+		}
+	}
+	return keys
+}
+
+// judge lets the search take note of a receipt.
+func (a *Aggregator) judge(now time.Time, receipt dataplane.Receipt) {
+	switch receipt.Outcome {
+	case dataplane.Landed:
+		a.follow(now, a.search.landed())
+	case dataplane.Rejected, dataplane.Unsupported:
+		a.follow(now, a.search.refused(a.lastError))
+	default:
+		a.follow(now, a.search.abandon())
+		a.pacer.Wrote(now, receipt.Took, false, rand.Float64())
+	}
+}
+
+// follow carries out the steps of a search until one needs a write, or the
+// search is done.
+func (a *Aggregator) follow(now time.Time, s step) {
+	for {
+		for _, key := range s.hold {
+			a.ledger.Hold(key)
+		}
+		a.sentence(now)
+		for _, key := range s.release {
+			a.ledger.Release(key)
+		}
+		if s.control {
+			a.ledger.Doubt(service.Node)
+		}
+		if s.done {
+			a.endSearch(now, s)
+			return
+		}
+		if a.write(now) {
+			return
+		}
+		s = a.search.landed() // nothing to write: the kernel has it
+	}
+}
+
+// sentence quarantines those whom the search has newly found guilty.
+func (a *Aggregator) sentence(now time.Time) {
+	for _, c := range a.search.guilty {
+		a.ledger.Hold(c.key)
+		revision := a.ledger.Latest(c.key)
+		a.cells.put(now, c.key, revision, c.reason)
+		a.config.Listen(Quarantined{Domain: a.config.Domain, Key: c.key, Revision: revision, Reason: c.reason})
+		a.config.Verdicts(dataplane.Verdict{Key: c.key, Domain: a.config.Domain, Revision: revision,
+			Quarantined: true, Reason: c.reason})
+	}
+	a.search.guilty = nil
+}
+
+func (a *Aggregator) endSearch(now time.Time, s step) {
+	a.search = nil
+	if s.nodeAtFault {
+		a.nodeAtFault = true
+		a.pacer.Wrote(now, 0, false, rand.Float64())
+		a.config.Listen(NodeAtFault{Domain: a.config.Domain, Reason: a.lastError})
+		return
+	}
+	// What the search held back and took out again is planned once more.
+	if !a.inFlight {
+		a.write(now)
+	}
+}
+
+// audited takes the kernel's own account.
+func (a *Aggregator) audited(now time.Time, r result) {
+	a.pacer.Audited(now, r.took)
+	done := AuditDone{Domain: a.config.Domain, Took: r.took, Err: r.err}
+	if r.err == nil {
+		done.Drift = a.ledger.Observe(r.objects)
+	} else {
+		a.lastError = r.err.Error()
+	}
+	a.config.Listen(done)
+	if r.err != nil && !a.adopted {
+		a.pacer.Wrote(now, r.took, false, rand.Float64())
+		a.pacer.AuditSoon(now)
+		return
+	}
+	a.adopted = true
+	a.cells.askOldest()
+	a.cut(now)
+}
+
+// settled gives the verdicts for what is wholly in the kernel.
+func (a *Aggregator) settled(now time.Time, contributions []dataplane.Contribution) {
+	for _, c := range contributions {
+		if _, ok := a.cells.cells[c.Key]; ok {
+			delete(a.cells.cells, c.Key)
+			a.config.Listen(Freed{Domain: a.config.Domain, Key: c.Key})
+		}
+		a.config.Listen(Applied{Domain: a.config.Domain, Contribution: c, At: now})
+		a.config.Verdicts(dataplane.Verdict{Key: c.Key, Domain: a.config.Domain, Revision: c.Revision})
+	}
+	if a.ledger.Stats().Pending == 0 {
+		a.oldestPending = time.Time{}
+		if a.inbox.Len() > 0 {
+			a.oldestPending = now
+		}
+	}
+}
+
+// publish replaces the snapshot.
+func (a *Aggregator) publish() {
+	s := &Status{
+		Domain: a.config.Domain, Open: a.gate.opened, Missing: a.gate.missing(),
+		OldestPending: a.oldestPending, LastWrite: a.lastWrite,
+		Failures: a.pacer.Failures(), LastError: a.lastError, NodeAtFault: a.nodeAtFault,
+		Ledger: a.ledger.Stats(),
+	}
+	for _, key := range a.cells.keys() {
+		c := a.cells.cells[key]
+		s.Quarantined = append(s.Quarantined, QuarantinedKey{Key: key.String(),
+			Revision: c.revision.String(), Reason: c.reason, Since: c.since})
+	}
+	a.status.Store(s)
+}

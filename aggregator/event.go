@@ -1,0 +1,80 @@
+package aggregator
+
+import (
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Event is something that happened in a domain; one of the types in this file.
+type Event interface{ event() }
+
+// GateOpened says that the first write may start.
+type GateOpened struct {
+	Domain string
+	// Missing counts the keys that had not submitted when the wait was over.
+	Missing int
+}
+
+// BatchWritten says how a write ended.
+type BatchWritten struct {
+	Domain  string
+	Batch   *dataplane.Batch
+	Receipt dataplane.Receipt
+}
+
+// Applied says that a key's fragment is wholly in the kernel.
+type Applied struct {
+	Domain string
+	dataplane.Contribution
+	At time.Time
+}
+
+// AuditDone says what reading the kernel back has found.
+type AuditDone struct {
+	Domain string
+	Drift  ledger.Drift
+	Took   time.Duration
+	Err    error
+}
+
+// Quarantined says that a key's fragment is held back because the kernel
+// refuses it.
+type Quarantined struct {
+	Domain   string
+	Key      service.Key
+	Revision service.Revision
+	Reason   string
+}
+
+// Freed says that a quarantined key has been accepted again.
+type Freed struct {
+	Domain string
+	Key    service.Key
+}
+
+// NodeAtFault says that the kernel refuses the scaffold itself, so that no
+// Service is to blame.
+type NodeAtFault struct {
+	Domain string
+	Reason string
+}
+
+// LateRefused says that the output of a former incarnation came late and was
+// refused.
+type LateRefused struct {
+	Domain   string
+	Key      service.Key
+	Revision service.Revision
+}
+
+func (GateOpened) event()   {}
+func (BatchWritten) event() {}
+func (Applied) event()      {}
+func (AuditDone) event()    {}
+func (Quarantined) event()  {}
+func (Freed) event()        {}
+func (NodeAtFault) event()  {}
+func (LateRefused) event()  {}

@@ -1,0 +1,67 @@
+package aggregator
+
+import (
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// gate holds the first write until the source is primed and every key that it
+// named has submitted, or the wait has passed, so that a restart never shrinks
+// a working node. It is pure and opens once.
+type gate struct {
+	opened  bool
+	primed  bool
+	expect  map[service.Key]struct{}
+	seen    map[service.Key]struct{}
+	primeAt time.Time
+	wait    time.Duration
+}
+
+func newGate(wait time.Duration) *gate {
+	return &gate{expect: map[service.Key]struct{}{}, seen: map[service.Key]struct{}{}, wait: wait}
+}
+
+// prime names the keys that must submit first; the wait counts from here.
+// Before it nothing is written, however long the source takes.
+func (g *gate) prime(now time.Time, keys []service.Key) {
+	if g.primed {
+		return
+	}
+	g.primed, g.primeAt = true, now
+	for _, key := range keys {
+		if _, ok := g.seen[key]; !ok {
+			g.expect[key] = struct{}{}
+		}
+	}
+	g.seen = nil
+}
+
+// pass says that a key has submitted, or will not (its actor has failed).
+func (g *gate) pass(key service.Key) {
+	if g.primed {
+		delete(g.expect, key)
+	} else {
+		g.seen[key] = struct{}{}
+	}
+}
+
+// open tells whether the first write may start, and otherwise when to ask
+// again; zero means when something happens.
+func (g *gate) open(now time.Time) (bool, time.Time) {
+	if g.opened {
+		return true, now
+	}
+	if !g.primed {
+		return false, time.Time{}
+	}
+	until := g.primeAt.Add(g.wait)
+	if len(g.expect) > 0 && now.Before(until) {
+		return false, until
+	}
+	g.opened = true
+	return true, now
+}
+
+// missing is the number of keys that the gate still waits for.
+func (g *gate) missing() int { return len(g.expect) }

@@ -1,0 +1,194 @@
+package aggregator
+
+import (
+	"fmt"
+	"time"
+)
+
+// Pace holds the pacer's numbers. Zero fields take their defaults.
+type Pace struct {
+	// Spacing is the shortest pause from the end of one write to the start of
+	// the next. Default 0: a batch starts when the last one ended, and gathers
+	// while one is in flight (group commit).
+	Spacing time.Duration
+	// WriteShare makes the spacing adapt: writing takes at most this share of
+	// the time, so the pause grows with the cost of the last write. 0 switches
+	// it off; otherwise 0 < WriteShare ≤ 1.
+	WriteShare float64
+	// Deadline is the longest time from the oldest waiting fragment to the
+	// start of its write; it overrules spacing, but neither a write in progress
+	// nor a backoff. Default 1 s.
+	Deadline time.Duration
+	// Audit is the pause from the end of one audit to the start of the next.
+	// Default 30 s. It stretches to AuditShare: an audit that takes long runs
+	// less often.
+	Audit time.Duration
+	// BackoffMin and BackoffMax bound the pause after failed writes, which
+	// doubles with each failure. Defaults 100 ms and 30 s.
+	BackoffMin, BackoffMax time.Duration
+}
+
+// auditShare is the largest share of time that audits may take.
+const auditShare = 0.02
+
+// urgentShare divides the spacing for a fragment that takes endpoints out.
+const urgentShare = 4
+
+func (p Pace) withDefaults() Pace {
+	defaulted(&p.Deadline, time.Second)
+	defaulted(&p.Audit, 30*time.Second)
+	defaulted(&p.BackoffMin, 100*time.Millisecond)
+	defaulted(&p.BackoffMax, 30*time.Second)
+	return p
+}
+
+func defaulted(field *time.Duration, value time.Duration) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+// Validate reports the first number that makes no sense.
+func (p Pace) Validate() error {
+	p = p.withDefaults()
+	switch {
+	case p.Spacing < 0 || p.Deadline < 0 || p.Audit < 0:
+		return fmt.Errorf("pace: spacing %v, deadline %v, audit %v: want no negative durations", p.Spacing, p.Deadline, p.Audit)
+	case p.WriteShare < 0 || p.WriteShare > 1:
+		return fmt.Errorf("pace: write share %v: want 0 (off) to 1", p.WriteShare)
+	case p.BackoffMin < 0 || p.BackoffMax < p.BackoffMin:
+		return fmt.Errorf("pace: backoff from %v to %v: want 0 ≤ minimum ≤ maximum", p.BackoffMin, p.BackoffMax)
+	}
+	return nil
+}
+
+// Pacer decides when to write. It is pure: its owner tells it what happened and
+// what time it is.
+//
+// Goals: (1) a single change in quiet times is written at once; (2) under load
+// writes take a bounded share of the time; (3) no fragment waits past the
+// deadline; (4) failures do not spin; (5) audits run, and do not starve writes.
+// Spacing serves 2, the deadline 3, the backoff 4; having no timer before the
+// first write serves 1.
+type Pacer struct {
+	pace Pace
+	// waitingSince is the arrival of the oldest waiting fragment; zero: none.
+	waitingSince time.Time
+	urgent       bool
+	// lastEnd and lastTook describe the last write.
+	lastEnd  time.Time
+	lastTook time.Duration
+	// failures counts the failed writes since the last success; retryAt is
+	// when the next try may start.
+	failures int
+	retryAt  time.Time
+	// auditDue is when the next audit may start.
+	auditDue time.Time
+}
+
+// NewPacer makes a pacer whose first audit is due at once.
+func NewPacer(pace Pace) *Pacer { return &Pacer{pace: pace.withDefaults()} }
+
+// Waiting says that something waits since the given time. An urgent fragment
+// takes endpoints out and waits a quarter of the spacing.
+func (p *Pacer) Waiting(since time.Time, urgent bool) {
+	if p.waitingSince.IsZero() || since.Before(p.waitingSince) {
+		p.waitingSince = since
+	}
+	p.urgent = p.urgent || urgent
+}
+
+// Taken says that what was waiting is on its way.
+func (p *Pacer) Taken() { p.waitingSince, p.urgent = time.Time{}, false }
+
+// Wrote says that a write ended, how long it took, and whether it landed.
+// Jitter in [0, 1) spreads the retries of a fleet.
+func (p *Pacer) Wrote(end time.Time, took time.Duration, landed bool, jitter float64) {
+	p.lastEnd, p.lastTook = end, took
+	if landed {
+		p.failures, p.retryAt = 0, time.Time{}
+		return
+	}
+	pause := p.pace.BackoffMin << min(p.failures, 20)
+	if pause > p.pace.BackoffMax || pause <= 0 {
+		pause = p.pace.BackoffMax
+	}
+	p.failures++
+	p.retryAt = end.Add(pause + time.Duration(jitter*float64(pause)/2))
+	p.Waiting(end, false) // what failed waits again
+}
+
+// Audited says that an audit ended and how long it took.
+func (p *Pacer) Audited(end time.Time, took time.Duration) {
+	pause := max(p.pace.Audit, time.Duration(float64(took)/auditShare))
+	p.auditDue = end.Add(pause)
+}
+
+// AuditSoon asks for an audit as early as possible, because something has
+// changed from outside or an outcome is unknown.
+func (p *Pacer) AuditSoon(now time.Time) {
+	if p.auditDue.After(now) {
+		p.auditDue = now
+	}
+}
+
+// Failures is the number of failed writes since the last one that landed.
+func (p *Pacer) Failures() int { return p.failures }
+
+// Action is what the pacer asks for.
+type Action uint8
+
+// The actions.
+const (
+	// Sleep: look again at the given time, or when something happens.
+	Sleep Action = iota
+	// Write: take what is waiting and write it.
+	Write
+	// Audit: read the kernel back, then write what differs.
+	Audit
+)
+
+// Next says what to do now, and for Sleep until when. It is asked only while no
+// write is in flight. Writes go before audits, except for an audit that is
+// overdue by a whole interval.
+func (p *Pacer) Next(now time.Time) (Action, time.Time) {
+	if now.Before(p.retryAt) {
+		return Sleep, p.retryAt
+	}
+	writeAt, waiting := p.writeAt()
+	switch {
+	case !now.Before(p.auditDue.Add(p.pace.Audit)):
+		return Audit, now
+	case waiting && !now.Before(writeAt):
+		return Write, now
+	case !now.Before(p.auditDue):
+		return Audit, now
+	case waiting && writeAt.Before(p.auditDue):
+		return Sleep, writeAt
+	default:
+		return Sleep, p.auditDue
+	}
+}
+
+// writeAt is when the waiting fragments should be written.
+func (p *Pacer) writeAt() (time.Time, bool) {
+	if p.waitingSince.IsZero() {
+		return time.Time{}, false
+	}
+	pause := p.pace.Spacing
+	if p.pace.WriteShare > 0 {
+		// took / (took + pause) = share
+		pause = max(pause, time.Duration(float64(p.lastTook)*(1/p.pace.WriteShare-1)))
+	}
+	if p.urgent {
+		pause /= urgentShare
+	}
+	at := p.waitingSince
+	if spaced := p.lastEnd.Add(pause); !p.lastEnd.IsZero() && spaced.After(at) {
+		at = spaced
+	}
+	if deadline := p.waitingSince.Add(p.pace.Deadline); deadline.Before(at) {
+		at = deadline
+	}
+	return at, true
+}

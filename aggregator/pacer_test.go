@@ -1,0 +1,146 @@
+package aggregator
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func at(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecond) }
+
+const ms = time.Millisecond
+
+// audited gives a pacer whose next audit is far away.
+func audited(pace Pace) *Pacer {
+	pace.Audit = time.Hour
+	p := NewPacer(pace)
+	p.Audited(epoch, 0)
+	return p
+}
+
+func expect(t *testing.T, p *Pacer, now time.Time, action Action, until time.Time) {
+	t.Helper()
+	got, when := p.Next(now)
+	if got != action || !when.Equal(until) {
+		t.Fatalf("at +%v: action %d until +%v, want %d until +%v", now.Sub(epoch), got, when.Sub(epoch), action, until.Sub(epoch))
+	}
+}
+
+func TestASingleChangeIsWrittenAtOnce(t *testing.T) {
+	p := audited(Pace{Spacing: 100 * ms})
+	p.Waiting(at(5), false)
+	expect(t, p, at(5), Write, at(5))
+}
+
+func TestSpacingCountsFromTheEndOfTheLastWrite(t *testing.T) {
+	p := audited(Pace{Spacing: 100 * ms})
+	p.Wrote(at(50), 40*ms, true, 0)
+	p.Waiting(at(60), false)
+	expect(t, p, at(60), Sleep, at(150))
+	expect(t, p, at(150), Write, at(150))
+}
+
+func TestUrgentFragmentsWaitAQuarterOfTheSpacing(t *testing.T) {
+	p := audited(Pace{Spacing: 100 * ms})
+	p.Wrote(at(50), 40*ms, true, 0)
+	p.Waiting(at(60), false)
+	p.Waiting(at(61), true)
+	expect(t, p, at(60), Sleep, at(75))
+	p.Taken()
+	p.Waiting(at(62), false)
+	expect(t, p, at(62), Sleep, at(150))
+}
+
+func TestTheWriteShareStretchesTheSpacing(t *testing.T) {
+	p := audited(Pace{WriteShare: 0.5})
+	p.Wrote(at(100), 40*ms, true, 0)
+	p.Waiting(at(100), false)
+	expect(t, p, at(100), Sleep, at(140))
+}
+
+func TestTheDeadlineOverrulesSpacing(t *testing.T) {
+	p := audited(Pace{Spacing: 10 * time.Second, Deadline: time.Second})
+	p.Wrote(at(0), ms, true, 0)
+	p.Waiting(at(100), false)
+	expect(t, p, at(100), Sleep, at(1100))
+}
+
+func TestFailuresBackOffAndTheDeadlineDoesNotOverruleThat(t *testing.T) {
+	p := audited(Pace{Deadline: 50 * ms, BackoffMin: 100 * ms, BackoffMax: 300 * ms})
+	p.Waiting(at(0), false)
+	p.Wrote(at(0), ms, false, 0)
+	expect(t, p, at(60), Sleep, at(100))
+	expect(t, p, at(100), Write, at(100))
+	p.Wrote(at(100), ms, false, 0)
+	expect(t, p, at(100), Sleep, at(300))
+	p.Wrote(at(300), ms, false, 0)
+	expect(t, p, at(300), Sleep, at(600)) // bounded
+	p.Wrote(at(600), ms, true, 0)
+	p.Taken()
+	p.Waiting(at(601), false)
+	expect(t, p, at(601), Write, at(601))
+}
+
+func TestAuditsRunInQuietAndUnderConstantLoad(t *testing.T) {
+	p := NewPacer(Pace{Audit: time.Second})
+	expect(t, p, at(0), Audit, at(0)) // the first thing
+	p.Audited(at(10), 10*ms)
+	expect(t, p, at(10), Sleep, at(1010))
+	p.Waiting(at(1010), false)
+	expect(t, p, at(1010), Write, at(1010)) // a write goes first
+	p.Waiting(at(2010), false)
+	expect(t, p, at(2010), Audit, at(2010)) // but not for ever
+	p.Audited(at(3000), 900*ms)             // a dear audit runs less often
+	p.Taken()
+	expect(t, p, at(3000), Sleep, at(3000+45000))
+	p.AuditSoon(at(3500))
+	expect(t, p, at(3500), Audit, at(3500))
+}
+
+// No two writes closer than the spacing, no fragment older than the deadline
+// unless a write is in progress or backing off.
+func TestPacerBoundsQuick(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		pace := Pace{Spacing: time.Duration(random.IntN(50)) * ms, Deadline: time.Duration(20+random.IntN(200)) * ms}
+		p := audited(pace)
+		var lastEnd, oldest time.Time
+		busyUntil := epoch
+		for tick := range 3000 {
+			now := at(tick)
+			if random.IntN(20) == 0 {
+				p.Waiting(now, false)
+				if oldest.IsZero() {
+					oldest = now
+				}
+			}
+			if now.Before(busyUntil) {
+				continue
+			}
+			action, _ := p.Next(now)
+			age := now.Sub(oldest)
+			if action == Write {
+				if !lastEnd.IsZero() && now.Sub(lastEnd) < pace.Spacing && age < pace.Deadline {
+					t.Fatalf("seed %d: wrote %v after the last write, spacing %v", seed, now.Sub(lastEnd), pace.Spacing)
+				}
+				took := time.Duration(random.IntN(30)) * ms
+				busyUntil = now.Add(took)
+				p.Taken()
+				p.Wrote(busyUntil, took, true, 0)
+				lastEnd, oldest = busyUntil, time.Time{}
+			} else if !oldest.IsZero() && age > pace.Deadline {
+				t.Fatalf("seed %d: a fragment waits for %v, deadline %v", seed, age, pace.Deadline)
+			}
+		}
+	}
+}
+
+func TestPaceErrorsNameTheNumbers(t *testing.T) {
+	for _, bad := range []Pace{{Spacing: -1}, {WriteShare: 1.5}, {BackoffMin: time.Minute, BackoffMax: time.Second}} {
+		if bad.Validate() == nil {
+			t.Errorf("accepted %+v", bad)
+		}
+	}
+}
