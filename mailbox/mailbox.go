@@ -144,6 +144,13 @@ func (b *Mailbox[K, M]) Close() {
 	b.closed = true
 }
 
+// Closed tells whether further posts are refused.
+func (b *Mailbox[K, M]) Closed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
 func (b *Mailbox[K, M]) find(key K) (int, bool) {
 	if b.index != nil {
 		place, ok := b.index[key]

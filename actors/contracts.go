@@ -1,0 +1,48 @@
+package actors
+
+import (
+	"context"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Domain is one place that an actor renders for.
+type Domain struct {
+	// Name is the domain's, as verdicts carry it.
+	Name     string
+	Renderer dataplane.Renderer
+	// Submit hands a fragment over; it does not block.
+	Submit func(*dataplane.Fragment)
+}
+
+// Lease is what a running actor holds from whoever keeps it alive.
+type Lease interface {
+	// Incarnation grows with each restart.
+	Incarnation() uint64
+	// Begin and End bracket the handling of what was taken from the mailbox.
+	Begin()
+	End()
+	// Fenced tells that the actor was given up: nothing it says counts.
+	Fenced() bool
+}
+
+// Body is the work of one incarnation: nil ends the actor, an error or a panic
+// makes the keeper start another incarnation.
+type Body func(ctx context.Context, lease Lease) error
+
+// Keeper keeps actors alive. Neither method blocks.
+type Keeper interface {
+	// Want asks for someone to live at a key.
+	Want(key service.Key, body Body)
+	// Nudge tells that there is new input for someone who may have been given
+	// up for now.
+	Nudge(key service.Key)
+}
+
+// Truth is where an actor reads what is, when it starts from nothing. Both
+// methods return at once.
+type Truth interface {
+	Snapshot(key service.Key) Snapshot
+	Facts() *service.NodeFacts
+}

@@ -1,0 +1,203 @@
+package actors
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// town is a directory with a keeper that starts a goroutine per wish, a truth
+// that can be set, and one domain that keeps the newest fragment per key.
+type town struct {
+	*Directory
+	mu        sync.Mutex
+	specs     map[service.Key]*service.Spec
+	slices    map[service.Key][]*service.Slice
+	fragments map[service.Key]*dataplane.Fragment
+	count     int
+	nudges    int
+	wanted    sync.WaitGroup
+	ctx       context.Context
+	refused   []Event
+	inc       uint64
+}
+
+type lease struct{ incarnation uint64 }
+
+func (l lease) Incarnation() uint64 { return l.incarnation }
+func (lease) Begin()                {}
+func (lease) End()                  {}
+func (lease) Fenced() bool          { return false }
+
+func (t *town) Want(key service.Key, body Body) {
+	t.mu.Lock()
+	t.inc++
+	l := lease{t.inc}
+	t.mu.Unlock()
+	t.wanted.Go(func() { _ = body(t.ctx, l) })
+}
+
+func (t *town) Nudge(service.Key) { t.mu.Lock(); defer t.mu.Unlock(); t.nudges++ }
+
+func (t *town) Snapshot(key service.Key) Snapshot {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return Snapshot{Spec: t.specs[key], Slices: t.slices[key]}
+}
+
+func (t *town) Facts() *service.NodeFacts { return facts }
+
+type renderer struct{}
+
+func (renderer) Service(v *service.View, f *service.NodeFacts) []dataplane.Object {
+	return objects(&Work{View: v, Facts: f})
+}
+
+func (renderer) Node(*service.NodeFacts) []dataplane.Object {
+	return []dataplane.Object{{ID: dataplane.ID{Name: "scaffold"}}}
+}
+
+func build(t *testing.T, most int) *town {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	v := &town{specs: map[service.Key]*service.Spec{}, slices: map[service.Key][]*service.Slice{},
+		fragments: map[service.Key]*dataplane.Fragment{}, ctx: ctx}
+	d, err := NewDirectory(Config{
+		Keeper: v, Truth: v, MaxServices: most,
+		Domains: []Domain{{Name: "one", Renderer: renderer{}, Submit: func(f *dataplane.Fragment) {
+			v.mu.Lock()
+			v.fragments[f.Key] = f
+			v.count++
+			v.mu.Unlock()
+		}}},
+		Listen: func(e Event) { v.mu.Lock(); defer v.mu.Unlock(); v.refused = append(v.refused, e) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Directory = d
+	t.Cleanup(func() { cancel(); v.wanted.Wait() })
+	return v
+}
+
+func (t *town) set(key service.Key, s *service.Spec) {
+	t.mu.Lock()
+	t.specs[key] = s
+	t.mu.Unlock()
+	t.PostSpec(key, s, Cause{})
+}
+
+func (t *town) fragment(key service.Key) *dataplane.Fragment {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.fragments[key]
+}
+
+func named(i int) service.Key { return service.Key{Namespace: "ns", Name: fmt.Sprintf("s%d", i)} }
+
+func specNamed(i int) *service.Spec {
+	s := spec()
+	s.Key = named(i)
+	return s
+}
+
+func TestAnActorLivesFromFirstMentionToTheLastVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := build(t, 10)
+		v.Start()
+		v.PostSlice(web, "s", slice("s", "10.0.0.1"), Cause{}) // nobody to tell
+		v.slices[web] = []*service.Slice{slice("s", "10.0.0.1")}
+		v.set(web, spec())
+		synctest.Wait()
+		if f := v.fragment(web); f == nil || f.Objects[0].Body != "10.0.0.1:8080 " {
+			t.Fatalf("fragment %+v", f)
+		}
+		if v.fragment(service.Node) == nil {
+			t.Fatal("no scaffold")
+		}
+		v.set(web, nil)
+		synctest.Wait()
+		gone := v.fragment(web)
+		if !gone.Gone || v.Len() != 2 {
+			t.Fatalf("fragment %+v, %d addresses", gone, v.Len())
+		}
+		v.PostVerdict(dataplane.Verdict{Key: web, Domain: "one", Revision: gone.Revision})
+		synctest.Wait()
+		if v.Len() != 1 {
+			t.Fatalf("%d addresses, want the node's alone", v.Len())
+		}
+		// The same key again is a new life with a later incarnation.
+		v.set(web, spec())
+		synctest.Wait()
+		if f := v.fragment(web); f.Gone || f.Revision.Compare(gone.Revision) <= 0 {
+			t.Fatalf("fragment %+v", f)
+		}
+	})
+}
+
+func TestFactsReachEverybody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := build(t, 10)
+		v.Start()
+		for i := range 3 {
+			v.set(named(i), specNamed(i))
+		}
+		synctest.Wait()
+		before := v.count
+		v.PostFacts(&service.NodeFacts{Name: "n1", Zone: "zb"})
+		synctest.Wait()
+		// The scaffold of this renderer does not change either, so all four
+		// render and none repeats itself.
+		if v.count != before {
+			t.Fatalf("%d fragments repeated", v.count-before)
+		}
+	})
+}
+
+func TestServicesPastTheBoundAreRefusedAndServedWhenThereIsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := build(t, 2)
+		v.Start()
+		for i := range 4 {
+			v.set(named(i), specNamed(i))
+		}
+		v.set(named(3), specNamed(3)) // refused once, told once
+		synctest.Wait()
+		if len(v.refused) != 2 || v.Len() != 3 {
+			t.Fatalf("refused %v, %d addresses", v.refused, v.Len())
+		}
+		v.set(named(2), nil) // one of the refused is deleted: not served later
+		v.set(named(0), nil)
+		synctest.Wait()
+		v.PostVerdict(dataplane.Verdict{Key: named(0), Domain: "one", Revision: v.fragment(named(0)).Revision})
+		synctest.Wait()
+		if v.fragment(named(3)) == nil || v.fragment(named(2)) != nil {
+			t.Fatal("the wrong Service got the room")
+		}
+	})
+}
+
+// Posting and leaving race all the time; nothing posted may get lost.
+func TestAPostNeverFallsBetweenTwoLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := build(t, 10)
+		for range 200 {
+			v.set(web, spec())
+			synctest.Wait()
+			v.set(web, nil)
+			synctest.Wait()
+			gone := v.fragment(web)
+			go v.PostVerdict(dataplane.Verdict{Key: web, Domain: "one", Revision: gone.Revision})
+			v.set(web, spec())
+			synctest.Wait()
+			if f := v.fragment(web); f.Gone {
+				t.Fatalf("the Service exists, its fragment says %+v", f)
+			}
+		}
+	})
+}

@@ -1,0 +1,16 @@
+package actors
+
+import "github.com/sluice-proxy/sluice/service"
+
+// Event is something that happened in the directory; one of the types in this
+// file.
+type Event interface{ event() }
+
+// Refused says that there is no room for another actor, so that a Service is
+// not served.
+type Refused struct {
+	Key         service.Key
+	MaxServices int
+}
+
+func (Refused) event() {}

@@ -1,0 +1,194 @@
+package actors
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+var (
+	web     = service.Key{Namespace: "ns", Name: "web"}
+	domains = []string{"one", "two"}
+	facts   = &service.NodeFacts{Name: "n1"}
+	noon    = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+)
+
+func spec() *service.Spec {
+	return &service.Spec{
+		Key: web, Created: noon,
+		ClusterIPs: service.PerFamily[netip.Addr]{service.IPv4: netip.MustParseAddr("172.30.0.41")},
+		Ports:      []service.Port{{Name: "http", Port: 80}},
+	}
+}
+
+func slice(name string, addresses ...string) *service.Slice {
+	s := &service.Slice{Service: web, Name: name, Ports: []service.SlicePort{{Name: "http", Port: 8080}}}
+	for _, a := range addresses {
+		s.Endpoints = append(s.Endpoints, service.SliceEndpoint{Addr: netip.MustParseAddr(a), Ready: true, Serving: true})
+	}
+	return s
+}
+
+// objects renders a view so that every endpoint shows.
+func objects(w *Work) []dataplane.Object {
+	var text string
+	for _, p := range w.View.Ports[service.IPv4] {
+		for _, e := range p.Cluster {
+			text += e.String() + " "
+		}
+	}
+	if len(w.View.Ports[service.IPv4]) == 0 {
+		return nil
+	}
+	return []dataplane.Object{{ID: dataplane.ID{Name: "web"}, Body: text}}
+}
+
+// turn ends a turn and gives the fragments that it submits.
+func turn(m *Machine) (fragments []*dataplane.Fragment) {
+	w := m.Conclude()
+	if w == nil {
+		return nil
+	}
+	for i := range domains {
+		if f := m.Fragment(i, objects(w)); f != nil {
+			fragments = append(fragments, f)
+		}
+	}
+	m.Submitted()
+	return fragments
+}
+
+func live(slices ...*service.Slice) *Machine {
+	m := NewMachine(web, 3, domains)
+	m.Hydrate(Snapshot{Spec: spec(), Slices: slices}, facts)
+	return m
+}
+
+func applied(domain string, f *dataplane.Fragment) VerdictGiven {
+	return VerdictGiven{dataplane.Verdict{Key: web, Domain: domain, Revision: f.Revision}}
+}
+
+func TestHydratingIgnoresMessagesTheSnapshotHolds(t *testing.T) {
+	m := NewMachine(web, 1, domains)
+	m.Step(SliceChanged{Name: "s", Slice: slice("s", "10.0.0.1")})
+	if m.State() != Hydrating || m.Conclude() != nil {
+		t.Fatalf("state %v", m.State())
+	}
+}
+
+func TestATurnEndsWithOneFragmentPerDomain(t *testing.T) {
+	m := live(slice("s", "10.0.0.1"))
+	first := turn(m)
+	if len(first) != 2 || first[0].Objects[0].Body != "10.0.0.1:8080 " || first[0].Revision.Incarnation != 3 {
+		t.Fatalf("%+v", first)
+	}
+	m.Step(SliceChanged{Name: "s", Slice: slice("s", "10.0.0.2"), Cause: Cause{Trigger: noon, Received: noon.Add(2)}})
+	m.Step(SliceChanged{Name: "t", Slice: slice("t", "10.0.0.3"), Cause: Cause{Trigger: noon.Add(-1), Received: noon.Add(1)}})
+	second := turn(m)
+	if len(second) != 2 || second[0].Objects[0].Body != "10.0.0.2:8080 10.0.0.3:8080 " {
+		t.Fatalf("%+v", second)
+	}
+	f := second[1]
+	if !f.Urgent || !f.Trigger.Equal(noon.Add(-1)) || !f.Received.Equal(noon.Add(1)) {
+		t.Fatalf("urgent %v, trigger %v, received %v", f.Urgent, f.Trigger, f.Received)
+	}
+	if f.Revision.Compare(first[1].Revision) <= 0 {
+		t.Fatal("revisions must grow")
+	}
+}
+
+func TestWhatChangesNothingRendersNothing(t *testing.T) {
+	m := live(slice("s", "10.0.0.1"))
+	turn(m)
+	again := slice("s", "10.0.0.1")
+	again.Trigger = noon
+	m.Step(SliceChanged{Name: "s", Slice: again})
+	m.Step(SpecChanged{Spec: spec()})
+	if w := m.Conclude(); w != nil {
+		t.Fatalf("rendered %+v", w)
+	}
+	// New facts are rendered, but an equal fragment is not submitted.
+	m.Step(FactsChanged{Facts: &service.NodeFacts{Name: "n1", Zone: "za"}})
+	if fragments := turn(m); fragments != nil {
+		t.Fatalf("submitted %+v", fragments)
+	}
+}
+
+func TestASliceThatIsGoneLeaves(t *testing.T) {
+	m := live(slice("s", "10.0.0.1"), slice("t", "10.0.0.2"))
+	turn(m)
+	m.Step(SliceChanged{Name: "s"})
+	m.Step(SliceChanged{Name: "never seen"})
+	if f := turn(m); len(f) != 2 || f[0].Objects[0].Body != "10.0.0.2:8080 " {
+		t.Fatalf("%+v", f)
+	}
+}
+
+func TestRetiringWaitsForEveryDomainsVerdict(t *testing.T) {
+	m := live(slice("s", "10.0.0.1"))
+	before := turn(m)
+	m.Step(SpecChanged{})
+	gone := turn(m)
+	if m.State() != Draining || len(gone) != 2 || !gone[0].Gone || !gone[0].Tombstone() {
+		t.Fatalf("state %v, %+v", m.State(), gone)
+	}
+	m.Step(applied("one", gone[0]))
+	m.Step(applied("two", before[1])) // a late answer to something earlier
+	m.Step(VerdictGiven{dataplane.Verdict{Key: web, Domain: "two", Revision: gone[1].Revision, Quarantined: true}})
+	if m.State() != Draining {
+		t.Fatalf("state %v", m.State())
+	}
+	m.Step(applied("two", gone[1]))
+	if m.State() != Retired {
+		t.Fatalf("state %v", m.State())
+	}
+}
+
+func TestAServiceThatReturnsWhileDrainingIsLiveAgain(t *testing.T) {
+	m := live(slice("s", "10.0.0.1"))
+	turn(m)
+	m.Step(SpecChanged{})
+	turn(m)
+	m.Step(SpecChanged{Spec: spec()})
+	f := turn(m)
+	if m.State() != Live || len(f) != 2 || f[0].Gone || f[0].Tombstone() {
+		t.Fatalf("state %v, %+v", m.State(), f)
+	}
+}
+
+func TestRehydratingSubmitsAgainSinceVerdictsMayBeLost(t *testing.T) {
+	m := live(slice("s", "10.0.0.1"))
+	first := turn(m)
+	m.Hydrate(Snapshot{Spec: spec(), Slices: []*service.Slice{slice("s", "10.0.0.1")}}, facts)
+	again := turn(m)
+	if len(again) != 2 || again[0].Digest != first[0].Digest || again[0].Revision.Compare(first[0].Revision) <= 0 {
+		t.Fatalf("%+v", again)
+	}
+}
+
+func TestASnapshotOfNothingLeavesATombstone(t *testing.T) {
+	m := NewMachine(web, 1, domains)
+	m.Hydrate(Snapshot{}, facts)
+	f := turn(m)
+	if m.State() != Draining || len(f) != 2 || !f[0].Gone {
+		t.Fatalf("state %v, %+v", m.State(), f)
+	}
+}
+
+func TestTheNodesActorRendersFactsAndNeverRetires(t *testing.T) {
+	m := NewMachine(service.Node, 1, domains)
+	m.Hydrate(Snapshot{}, facts)
+	w := m.Conclude()
+	if m.State() != Live || w == nil || w.View != nil || w.Facts != facts {
+		t.Fatalf("state %v, work %+v", m.State(), w)
+	}
+	if f := m.Fragment(0, nil); f == nil || f.Gone {
+		t.Fatalf("%+v", f)
+	}
+	if m.Conclude() != nil {
+		t.Fatal("rendered without a change")
+	}
+}
