@@ -1,0 +1,77 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+// Source fills the cache until the context ends; it primes the cache once the
+// first full picture is in. An error ends the proxy.
+type Source func(ctx context.Context, cache *source.Cache) error
+
+// Domain is one place that the proxy keeps right: what one writer commits.
+type Domain struct {
+	// Name is unique, for example "iptables/IPv4".
+	Name     string
+	Renderer dataplane.Renderer
+	Writer   dataplane.Writer
+	// Layout is nil for writers that can change single elements.
+	Layout dataplane.Layout
+	Pace   aggregator.Pace
+}
+
+// Config is what a Proxy is made of. Zero fields take their defaults.
+type Config struct {
+	Node    NodeSettings
+	Domains []Domain
+	Source  Source
+	// Warn is told what is wrong with an API object; nil tells nobody.
+	Warn func(service.Warning)
+	// HostAddresses, when set, follows the host's addresses and calls back
+	// with all of them at the start and after each change.
+	HostAddresses func(ctx context.Context, changed func([]netip.Addr)) error
+	// Supervisor holds the actors' patience; its Listen is set by the proxy.
+	Supervisor supervisor.Config
+	// MaxServices bounds the number of actors; see actors.Config.
+	MaxServices int
+	// GateWait is how long the first write waits for Services that the source
+	// named; see aggregator.Config.
+	GateWait time.Duration
+	// Listeners are told everything that happens.
+	Listeners []observe.Listener
+	// Intercept is for the demo and the simulation; see actors.Config.
+	Intercept func(ctx context.Context, key service.Key, message actors.Message)
+}
+
+func (c Config) validate() error {
+	if err := c.Node.validate(); err != nil {
+		return err
+	}
+	if c.Source == nil {
+		return fmt.Errorf("no source: a proxy needs manifests or an API server")
+	}
+	if len(c.Domains) == 0 {
+		return fmt.Errorf("no domain: neither family can be served on this node")
+	}
+	names := map[string]bool{}
+	for _, d := range c.Domains {
+		if d.Renderer == nil || d.Writer == nil {
+			return fmt.Errorf("domain %q: needs a renderer and a writer", d.Name)
+		}
+		if names[d.Name] {
+			return fmt.Errorf("domain %q: named twice", d.Name)
+		}
+		names[d.Name] = true
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package proxy
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// facts combines what is configured, what the Node object says and what the
+// host's interfaces carry into service.NodeFacts, and hands them out whole.
+//
+// The lock guards the inputs; readers take the finished value without it.
+type facts struct {
+	settings NodeSettings
+	current  atomic.Pointer[service.NodeFacts]
+
+	mu    sync.Mutex
+	node  *service.NodeObject
+	hosts []netip.Addr
+	cidrs []netip.Prefix
+}
+
+func newFacts(settings NodeSettings) *facts {
+	f := &facts{settings: settings}
+	f.current.Store(f.combine())
+	return f
+}
+
+// update changes the inputs and gives the new facts, or nil when nothing has
+// changed that rules depend on.
+func (f *facts) update(change func(*facts)) *service.NodeFacts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+	next := f.combine()
+	if next.Equal(f.current.Load()) {
+		return nil
+	}
+	f.current.Store(next)
+	return next
+}
+
+func (f *facts) combine() *service.NodeFacts {
+	s := f.settings
+	n := &service.NodeFacts{Name: s.Name, MasqueradeAll: s.MasqueradeAll, LocalhostNodePorts: s.LocalhostNodePorts}
+	if f.node != nil {
+		n.Zone = f.node.Zone
+		for _, a := range f.node.Addresses {
+			if family := service.FamilyOf(a); !n.NodeIPs[family].IsValid() {
+				n.NodeIPs[family] = a
+			}
+		}
+	}
+	if s.Address.IsValid() && !s.Address.IsUnspecified() {
+		n.NodeIPs[service.FamilyOf(s.Address)] = s.Address
+	}
+	for _, c := range f.cidrs {
+		family := service.FamilyOf(c.Addr())
+		n.ServiceCIDRs[family] = append(n.ServiceCIDRs[family], c)
+	}
+	for _, family := range service.Families {
+		n.Detect[family] = s.detector(family, f.node)
+		n.NodePorts[family] = nodePorts(family, s, f.hosts)
+	}
+	return n
+}
+
+// nodePorts gives the addresses on which node ports of a family answer.
+func nodePorts(family service.Family, s NodeSettings, hosts []netip.Addr) service.NodePortAddresses {
+	var ranges []netip.Prefix
+	for _, r := range s.NodePortRanges {
+		if service.FamilyOf(r.Addr()) == family {
+			ranges = append(ranges, r)
+		}
+	}
+	if len(ranges) == 0 || slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Bits() == 0 }) {
+		return service.NodePortAddresses{All: true}
+	}
+	var served []netip.Addr
+	for _, a := range hosts {
+		if service.FamilyOf(a) != family || (a.IsLoopback() && (family == service.IPv6 || !s.LocalhostNodePorts)) {
+			continue
+		}
+		if slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
+			served = append(served, a)
+		}
+	}
+	slices.SortFunc(served, netip.Addr.Compare)
+	return service.NodePortAddresses{Addresses: slices.Compact(served)}
+}

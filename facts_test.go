@@ -1,0 +1,68 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func addrs(text ...string) (list []netip.Addr) {
+	for _, t := range text {
+		list = append(list, netip.MustParseAddr(t))
+	}
+	return list
+}
+
+func TestFactsComeFromNodeSettingsAndHost(t *testing.T) {
+	f := newFacts(NodeSettings{Name: "n1", NodePortRanges: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24")}})
+	if got := f.current.Load(); got.NodePorts[service.IPv4].All || !got.NodePorts[service.IPv6].All {
+		t.Fatalf("a family without a range has no limit, one with a range and no match serves nowhere: %+v", got.NodePorts)
+	}
+	next := f.update(func(f *facts) {
+		f.node = &service.NodeObject{Name: "n1", Zone: "za", Addresses: addrs("192.168.0.2", "2001:db8::2", "203.0.113.9")}
+		f.hosts = addrs("127.0.0.1", "192.168.1.2", "192.168.0.2", "192.168.0.2", "2001:db8::2")
+		f.cidrs = []netip.Prefix{netip.MustParsePrefix("172.30.0.0/16")}
+	})
+	if next == nil || next.Zone != "za" || next.NodeIPs[service.IPv4] != addrs("192.168.0.2")[0] ||
+		next.NodeIPs[service.IPv6] != addrs("2001:db8::2")[0] || len(next.ServiceCIDRs[service.IPv4]) != 1 ||
+		fmt.Sprint(next.NodePorts[service.IPv4].Addresses) != "[192.168.0.2]" {
+		t.Fatalf("%+v", next)
+	}
+	if again := f.update(func(f *facts) { f.node.Deleting = true }); again != nil {
+		t.Fatalf("a change that no rule depends on was announced: %+v", again)
+	}
+}
+
+func TestDetectLocalModes(t *testing.T) {
+	node := &service.NodeObject{PodCIDRs: service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.1.0/24"), {}}}
+	cluster := service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.0.0/16"), {}}
+	for _, c := range []struct {
+		settings NodeSettings
+		want     string
+	}{
+		{NodeSettings{ClusterCIDRs: cluster}, "{10.244.0.0/16 }"},
+		{NodeSettings{DetectLocal: DetectNodeCIDR, ClusterCIDRs: cluster}, "{10.244.1.0/24 }"},
+		{NodeSettings{DetectLocal: DetectBridgeInterface, Interface: "cbr0"}, "{invalid Prefix cbr0}"},
+		{NodeSettings{DetectLocal: DetectInterfaceNamePrefix, Interface: "veth"}, "{invalid Prefix veth+}"},
+	} {
+		if got := fmt.Sprint(c.settings.detector(service.IPv4, node)); got != c.want {
+			t.Errorf("%+v: got %s, want %s", c.settings, got, c.want)
+		}
+	}
+	if (NodeSettings{}).detector(service.IPv6, nil).Configured() {
+		t.Error("detection without a CIDR must count as not configured")
+	}
+	if (NodeSettings{DetectLocal: DetectNodeCIDR}).detector(service.IPv4, nil).Configured() {
+		t.Error("an unknown node has no pod CIDR")
+	}
+}
+
+func TestSettingsErrorsSayWhatToDo(t *testing.T) {
+	for _, bad := range []NodeSettings{{}, {Name: "n", DetectLocal: "Guess"}, {Name: "n", DetectLocal: DetectBridgeInterface}} {
+		if bad.validate() == nil {
+			t.Errorf("accepted %+v", bad)
+		}
+	}
+}

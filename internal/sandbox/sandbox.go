@@ -1,0 +1,86 @@
+// Package sandbox runs this program again in private user, mount and network
+// namespaces: inside it is root over a network of its own, outside nothing
+// changes and no privilege is needed (user_namespaces(7), network_namespaces(7)).
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// marker is set in the environment of the program inside.
+const marker = "SLUICE_SANDBOX"
+
+// Inside tells whether this process already runs in the sandbox.
+func Inside() bool { return os.Getenv(marker) != "" }
+
+// Run starts this program with the same arguments inside a new sandbox, passes
+// signals on, waits for it and gives its exit status. It blocks.
+func Run() (status int, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 1, fmt.Errorf("sandbox: cannot find this program: %w", err)
+	}
+	cmd := exec.Command(self, os.Args[1:]...)
+	cmd.Env = append(os.Environ(), marker+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+		// The sandbox ends with its parent, whatever ends that.
+		Pdeathsig: syscall.SIGKILL,
+	}
+	// A terminal sends its signals to both; the child decides when to end.
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	if err := cmd.Start(); err != nil {
+		return 1, explain(err)
+	}
+	go func() {
+		for s := range signals {
+			_ = cmd.Process.Signal(s)
+		}
+	}()
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		if code := exit.ExitCode(); code >= 0 {
+			return code, nil
+		}
+		return 1, fmt.Errorf("sandbox: ended by %v", exit)
+	}
+	return 0, err
+}
+
+func explain(err error) error {
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EUSERS) {
+		return fmt.Errorf("sandbox: the kernel does not allow unprivileged user namespaces (%w); "+
+			"allow them (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "+
+			"kernel.apparmor_restrict_unprivileged_userns=0) or run as root", err)
+	}
+	return fmt.Errorf("sandbox: cannot start: %w", err)
+}
+
+// Enter furnishes the sandbox; call it once, first thing inside. The mount
+// namespace gets a private /run, so that the lock file of iptables is ours, and
+// the network its loopback and forwarding.
+func Enter() error {
+	if !Inside() {
+		return errors.New("sandbox: not inside")
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("sandbox: cannot make the mounts private: %w", err)
+	}
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=16m"); err != nil {
+		return fmt.Errorf("sandbox: cannot mount a private /run: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,34 @@
+package proxy
+
+import (
+	"context"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+// keeper lets the directory use the supervisor without knowing it.
+type keeper struct {
+	supervisor *supervisor.Supervisor[service.Key]
+}
+
+// Want asks for someone to live at a key.
+func (k keeper) Want(key service.Key, body actors.Body) {
+	k.supervisor.Want(key, func(ctx context.Context, lease *supervisor.Lease) error { return body(ctx, lease) })
+}
+
+// Nudge tells that a key has new input.
+func (k keeper) Nudge(key service.Key) { k.supervisor.Nudge(key) }
+
+// truth is where actors read what is.
+type truth struct {
+	snapshot func(service.Key) actors.Snapshot
+	facts    *facts
+}
+
+// Snapshot reads one Service from the source's cache.
+func (t truth) Snapshot(key service.Key) actors.Snapshot { return t.snapshot(key) }
+
+// Facts gives this node's facts.
+func (t truth) Facts() *service.NodeFacts { return t.facts.current.Load() }

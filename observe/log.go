@@ -1,0 +1,112 @@
+package observe
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+// Log is a listener that writes to a logger: what an operator has to know at
+// info and above, the ordinary course of things at debug.
+type Log struct {
+	log *zap.Logger
+}
+
+// NewLog makes a listener on a logger.
+func NewLog(log *zap.Logger) *Log { return &Log{log: log} }
+
+// Supervisor logs what happens to actors.
+func (l *Log) Supervisor(event supervisor.Event) {
+	switch e := event.(type) {
+	case supervisor.Started:
+		if e.Again {
+			l.log.Info("actor restarted", zap.String("service", e.Child), zap.Uint64("incarnation", e.Incarnation))
+		}
+	case supervisor.Failed:
+		fields := []zap.Field{zap.String("service", e.Child), zap.Error(e.Err),
+			zap.Duration("backoff", e.Backoff), zap.Float64("score", e.Score)}
+		if p, ok := e.Err.(*supervisor.PanicError); ok {
+			fields = append(fields, zap.ByteString("stack", p.Stack))
+		}
+		l.log.Error("actor failed; its rules stay as they are", fields...)
+	case supervisor.Stuck:
+		l.log.Error("actor stuck; fenced, and a replacement is started", zap.String("service", e.Child),
+			zap.Duration("for", e.For), zap.Duration("backoff", e.Backoff),
+			zap.Int("abandoned", e.Abandoned), zap.String("stack", e.Stack))
+	case supervisor.Parked:
+		l.log.Error("actor parked; tried again when its Service changes", zap.String("service", e.Child),
+			zap.Time("until", e.Until), zap.Float64("score", e.Score), zap.Error(e.Err))
+	case supervisor.Unparked:
+		l.log.Info("parked actor is tried again", zap.String("service", e.Child), zap.Bool("changed", e.Nudged))
+	case supervisor.Returned:
+		l.log.Info("abandoned actor returned", zap.String("service", e.Child), zap.Int("abandoned", e.Abandoned))
+	case supervisor.Ended:
+		l.log.Debug("actor retired", zap.String("service", e.Child))
+	}
+}
+
+// Aggregator logs what happens in a domain.
+func (l *Log) Aggregator(event aggregator.Event) {
+	switch e := event.(type) {
+	case aggregator.GateOpened:
+		l.log.Info("first write may start", zap.String("domain", e.Domain), zap.Int("missing", e.Missing))
+	case aggregator.BatchWritten:
+		l.batch(e)
+	case aggregator.AuditDone:
+		l.audit(e)
+	case aggregator.Applied:
+		fields := []zap.Field{zap.String("domain", e.Domain), zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision)}
+		if !e.Received.IsZero() {
+			fields = append(fields, zap.Duration("latency", e.At.Sub(e.Received)))
+		}
+		l.log.Debug("applied", fields...)
+	case aggregator.Quarantined:
+		l.log.Error("Service quarantined: the kernel refuses it; its last good rules stay", zap.String("domain", e.Domain),
+			zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))
+	case aggregator.Freed:
+		l.log.Info("Service accepted again", zap.String("domain", e.Domain), zap.Stringer("service", e.Key))
+	case aggregator.NodeAtFault:
+		l.log.Error("the kernel refuses rules that belong to no Service; retrying", zap.String("domain", e.Domain), zap.String("reason", e.Reason))
+	case aggregator.LateRefused:
+		l.log.Warn("late output of a former incarnation refused", zap.String("domain", e.Domain),
+			zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision))
+	}
+}
+
+func (l *Log) batch(e aggregator.BatchWritten) {
+	r := e.Receipt
+	fields := []zap.Field{zap.String("domain", e.Domain), zap.Uint64("batch", e.Batch.Number),
+		zap.Int("services", len(e.Batch.Contributions)), zap.Int("objects", r.Written.Objects),
+		zap.Int("lines", r.Written.Lines), zap.Int("bytes", r.Written.Bytes), zap.Duration("took", r.Took)}
+	if r.Outcome != dataplane.Landed {
+		l.log.Warn("batch failed; nothing is lost", append(fields, zap.Stringer("outcome", r.Outcome), zap.Error(r.Err))...)
+		return
+	}
+	l.log.Debug("batch written", fields...)
+}
+
+func (l *Log) audit(e aggregator.AuditDone) {
+	d := e.Drift
+	fields := []zap.Field{zap.String("domain", e.Domain), zap.Duration("took", e.Took.Round(time.Microsecond)), zap.Int("equal", d.Equal),
+		zap.Int("missing", d.Missing), zap.Int("different", d.Different), zap.Int("swept", d.Unwanted)}
+	switch {
+	case e.Err != nil:
+		l.log.Warn("audit failed", append(fields, zap.Error(e.Err))...)
+	case d.Any():
+		l.log.Info("audit done", fields...)
+	default:
+		l.log.Debug("audit done", fields...)
+	}
+}
+
+// Actors logs what happens in the directory.
+func (l *Log) Actors(event actors.Event) {
+	if e, ok := event.(actors.Refused); ok {
+		l.log.Error("Service refused: too many Services; raise the bound", zap.Stringer("service", e.Key), zap.Int("bound", e.MaxServices))
+	}
+}
