@@ -63,8 +63,7 @@ func (a *actor) turn(ctx context.Context) error {
 	a.lease.Begin()
 	defer a.lease.End()
 	if stale {
-		truth := a.directory.config.Truth
-		a.machine.Hydrate(truth.Snapshot(a.key), truth.Facts())
+		a.hydrate()
 	}
 	for _, e := range entries {
 		if intercept := a.directory.config.Intercept; intercept != nil {
@@ -72,10 +71,19 @@ func (a *actor) turn(ctx context.Context) error {
 		}
 		a.machine.Step(e.Message)
 	}
+	if a.machine.Stale() {
+		a.hydrate()
+	}
 	if work := a.machine.Conclude(); work != nil {
 		a.render(work)
 	}
 	return ctx.Err()
+}
+
+// hydrate reads the truth.
+func (a *actor) hydrate() {
+	truth := a.directory.config.Truth
+	a.machine.Hydrate(truth.Snapshot(a.key), truth.Facts())
 }
 
 // render makes one fragment per domain and hands each over. A fenced actor

@@ -111,7 +111,9 @@ func TestAnActorLivesFromFirstMentionToTheLastVerdict(t *testing.T) {
 		v := build(t, 10)
 		v.Start()
 		v.PostSlice(web, "s", slice("s", "10.0.0.1"), Cause{}) // nobody to tell
+		v.mu.Lock()
 		v.slices[web] = []*service.Slice{slice("s", "10.0.0.1")}
+		v.mu.Unlock()
 		v.set(web, spec())
 		synctest.Wait()
 		if f := v.fragment(web); f == nil || f.Objects[0].Body != "10.0.0.1:8080 " {

@@ -48,8 +48,11 @@ type Machine struct {
 	// changed since it was rendered.
 	viewed, refacted bool
 	dirty            bool
-	cause            Cause
-	urgent           bool
+	// stale is set when the machine has missed something and must be hydrated
+	// before it concludes.
+	stale bool
+	cause Cause
+	urgent bool
 
 	// names are the actor's domains, shared by all actors; domains holds what
 	// each has been told and has answered.
@@ -84,9 +87,13 @@ func (m *Machine) Hydrate(s Snapshot, facts *service.NodeFacts) {
 	for i := range m.domains {
 		m.domains[i].submitted = false
 	}
-	m.dirty, m.refacted = true, true
+	m.dirty, m.refacted, m.stale = true, true, false
 	m.settleState()
 }
+
+// Stale tells that the machine has missed something: Hydrate it before the next
+// Conclude.
+func (m *Machine) Stale() bool { return m.stale || m.state == Hydrating }
 
 // Step takes one message.
 func (m *Machine) Step(message Message) {
@@ -95,6 +102,8 @@ func (m *Machine) Step(message Message) {
 	}
 	switch msg := message.(type) {
 	case SpecChanged:
+		// While there was no spec, nobody told us about slices.
+		m.stale = m.stale || (m.spec == nil && msg.Spec != nil)
 		m.spec = msg.Spec
 		m.changed(msg.Cause)
 	case SliceChanged:

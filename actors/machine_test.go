@@ -153,8 +153,12 @@ func TestAServiceThatReturnsWhileDrainingIsLiveAgain(t *testing.T) {
 	m.Step(SpecChanged{})
 	turn(m)
 	m.Step(SpecChanged{Spec: spec()})
+	if !m.Stale() {
+		t.Fatal("nobody posts slices of a Service without a spec: the snapshot must be read")
+	}
+	m.Hydrate(Snapshot{Spec: spec(), Slices: []*service.Slice{slice("s", "10.0.0.9")}}, facts)
 	f := turn(m)
-	if m.State() != Live || len(f) != 2 || f[0].Gone || f[0].Tombstone() {
+	if m.State() != Live || m.Stale() || f[0].Objects[0].Body != "10.0.0.9:8080 " || len(f) != 2 || f[0].Gone || f[0].Tombstone() {
 		t.Fatalf("state %v, %+v", m.State(), f)
 	}
 }

@@ -23,6 +23,16 @@ func (k Key) String() string {
 	return k.Namespace + "/" + k.Name
 }
 
+// PortString names a service port of the Service as kube-proxy does in rule
+// comments and in the hashes of chain names: "namespace/name:port", or
+// "namespace/name" for the unnamed port.
+func (k Key) PortString(portName string) string {
+	if portName == "" {
+		return k.String()
+	}
+	return k.String() + ":" + portName
+}
+
 // Compare orders keys by namespace, then name.
 func (k Key) Compare(other Key) int {
 	if c := strings.Compare(k.Namespace, other.Namespace); c != 0 {

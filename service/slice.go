@@ -2,6 +2,7 @@ package service
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -22,12 +23,30 @@ type Slice struct {
 	Trigger time.Time
 }
 
+// Equal tells whether two slices contribute the same endpoints. Trigger is left
+// out: it says when a change was caused, not what is. Two nil slices are equal.
+func (s *Slice) Equal(other *Slice) bool {
+	if s == nil || other == nil {
+		return s == other
+	}
+	return s.Service == other.Service && s.Name == other.Name &&
+		s.Family == other.Family &&
+		slices.Equal(s.Ports, other.Ports) &&
+		slices.EqualFunc(s.Endpoints, other.Endpoints, SliceEndpoint.equal)
+}
+
 // SlicePort is one port of a slice; ports without a name field or a number have
 // been left out (with a warning) while reducing.
 type SlicePort struct {
 	Name     string
 	Protocol Protocol
 	Port     uint16
+}
+
+// serves tells whether the endpoints of the slice stand behind a service port at
+// this port of theirs. The number of the service port does not matter.
+func (p SlicePort) serves(port *Port) bool {
+	return p.Name == port.Name && p.Protocol == port.Protocol
 }
 
 // SliceEndpoint is one endpoint of a slice. Conditions already have their
@@ -43,4 +62,12 @@ type SliceEndpoint struct {
 	// ForZones and ForNodes are the hints; empty means no hint.
 	ForZones []string
 	ForNodes []string
+}
+
+func (e SliceEndpoint) equal(other SliceEndpoint) bool {
+	return e.Addr == other.Addr && e.NodeName == other.NodeName &&
+		e.Ready == other.Ready && e.Serving == other.Serving &&
+		e.Terminating == other.Terminating &&
+		slices.Equal(e.ForZones, other.ForZones) &&
+		slices.Equal(e.ForNodes, other.ForNodes)
 }

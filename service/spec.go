@@ -2,6 +2,7 @@ package service
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -35,6 +36,28 @@ type Spec struct {
 	HealthCheckNodePort uint16
 	// AffinitySeconds is the ClientIP affinity timeout; 0 means no affinity.
 	AffinitySeconds int
+}
+
+// Equal tells whether two specs say the same. Order counts, since it is the
+// order in which frontends are rendered. Two nil specs are equal.
+func (s *Spec) Equal(other *Spec) bool {
+	if s == nil || other == nil {
+		return s == other
+	}
+	for _, family := range Families {
+		if !slices.Equal(s.ExternalIPs[family], other.ExternalIPs[family]) ||
+			!slices.Equal(s.LoadBalancerVIPs[family], other.LoadBalancerVIPs[family]) ||
+			!slices.Equal(s.SourceRanges[family], other.SourceRanges[family]) {
+			return false
+		}
+	}
+	return s.Key == other.Key && s.Created.Equal(other.Created) &&
+		s.ClusterIPs == other.ClusterIPs &&
+		slices.Equal(s.Ports, other.Ports) &&
+		s.InternalLocal == other.InternalLocal &&
+		s.ExternalLocal == other.ExternalLocal &&
+		s.HealthCheckNodePort == other.HealthCheckNodePort &&
+		s.AffinitySeconds == other.AffinitySeconds
 }
 
 // Port is one element of spec.ports, the unit of programming. Within a Service

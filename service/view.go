@@ -1,7 +1,7 @@
 package service
 
 import (
-	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -18,104 +18,74 @@ type View struct {
 	// without a ClusterIP has none. No ports at all means that the Service has
 	// no rules on this node.
 	Ports PerFamily[[]PortView]
-	// HealthCheckNodePort is 0 when the Service opens none.
+	// HealthCheckNodePort is 0 when the Service opens none. It is opened in
+	// the families that have Ports; see HealthPort.
 	HealthCheckNodePort uint16
 	// ReadyLocal is the number of distinct endpoint addresses of each family
 	// that are local and ready, over all ports: what the health-check node
-	// port reports.
+	// port reports. It is not counted, and 0, without a HealthCheckNodePort.
 	ReadyLocal PerFamily[int]
 }
 
-// PortView is one service port in one family, ready to be rendered.
-type PortView struct {
-	Name     string
-	Protocol Protocol
-	Port     uint16
-	// NodePort is 0 when there is none.
-	NodePort  uint16
-	ClusterIP netip.Addr
-	// ExternalIPs, LoadBalancerVIPs and SourceRanges are of this family.
-	ExternalIPs      []netip.Addr
-	LoadBalancerVIPs []netip.Addr
-	// SourceRanges restrict the LoadBalancerVIPs; empty means no filter.
-	SourceRanges []netip.Prefix
-	// NodeInSourceRanges tells that this node's own address is inside one of
-	// the SourceRanges.
-	NodeInSourceRanges bool
-	InternalLocal      bool
-	ExternalLocal      bool
-	// AffinitySeconds is 0 without ClientIP affinity.
-	AffinitySeconds int
-	// HasAny tells that a usable endpoint exists anywhere in the cluster.
-	HasAny bool
-	// Cluster are the endpoints for the Cluster policy, nil when no frontend
-	// needs them. Sorted by their text form, without duplicates.
-	Cluster []Endpoint
-	// Local are the endpoints for the Local policy, nil when no frontend needs
-	// them. Sorted and unique as Cluster.
-	Local []Endpoint
-	// Topology tells which rule chose Cluster.
-	Topology Topology
+// Equal tells whether two views are the same to every renderer and follow-up.
+// Two nil views are equal.
+func (v *View) Equal(other *View) bool {
+	if v == nil || other == nil {
+		return v == other
+	}
+	for _, family := range Families {
+		if !slices.EqualFunc(v.Ports[family], other.Ports[family], equalPorts) {
+			return false
+		}
+	}
+	return v.Key == other.Key && v.Created.Equal(other.Created) &&
+		v.HealthCheckNodePort == other.HealthCheckNodePort &&
+		v.ReadyLocal == other.ReadyLocal
 }
 
-// Endpoint is one address and port behind a service port.
-type Endpoint struct {
-	AddrPort netip.AddrPort
-	// Local tells that it runs on this node.
-	Local bool
+// HealthPort is the health-check node port to open in a family, or 0. A family
+// in which the Service has no port is not served, health checks included.
+func (v *View) HealthPort(family Family) uint16 {
+	if len(v.Ports[family]) == 0 {
+		return 0
+	}
+	return v.HealthCheckNodePort
 }
 
-// String gives the identity of the endpoint as rule comments show it:
-// "10.0.0.1:80" or "[fd00::1]:80".
-func (e Endpoint) String() string { return e.AddrPort.String() }
-
-// Topology tells how the Cluster endpoints of a port were chosen (KEP-2433,
-// KEP-3015).
-type Topology uint8
-
-// The topology rules, in the order in which they are tried.
-const (
-	// TopologyNone keeps every ready endpoint.
-	TopologyNone Topology = iota
-	// TopologySameNode keeps the endpoints that are hinted for this node.
-	TopologySameNode
-	// TopologySameZone keeps the endpoints that are hinted for this zone.
-	TopologySameZone
-	// TopologyTerminating is the fallback to endpoints that still serve while
-	// they terminate, because no endpoint is ready.
-	TopologyTerminating
-)
-
-// String names the rule for people.
-func (t Topology) String() string {
-	return [...]string{"none", "same node", "same zone", "serving while terminating"}[t]
+// Removes tells whether some endpoint that new connections could reach in
+// previous is out of reach in v, through the same service port. Such a change
+// must not wait: a dead endpoint hurts more than a missing new one. A nil
+// previous reached nothing.
+func (v *View) Removes(previous *View) bool {
+	if previous == nil {
+		return false
+	}
+	for _, family := range Families {
+		for i := range previous.Ports[family] {
+			before := previous.Ports[family][i].Reachable()
+			if len(before) == 0 {
+				continue
+			}
+			now := v.port(family, i, &previous.Ports[family][i])
+			if now == nil || !subset(before, now.Reachable()) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
-// ExternallyAccessible tells whether the port answers on anything but its
-// ClusterIP.
-func (p *PortView) ExternallyAccessible() bool {
-	return p.NodePort != 0 || len(p.ExternalIPs) > 0 || len(p.LoadBalancerVIPs) > 0
-}
-
-// UsesCluster tells whether some frontend sends to the Cluster endpoints. It is
-// true for every externally accessible port, since local senders of an
-// externalTrafficPolicy: Local Service are short-circuited to them.
-func (p *PortView) UsesCluster() bool {
-	return !p.InternalLocal || p.ExternallyAccessible()
-}
-
-// UsesLocal tells whether some frontend sends to the Local endpoints.
-func (p *PortView) UsesLocal() bool {
-	return p.InternalLocal || (p.ExternalLocal && p.ExternallyAccessible())
-}
-
-// ServesInternal tells whether ClusterIP traffic has somewhere to go.
-func (p *PortView) ServesInternal() bool {
-	return p.HasAny && (!p.InternalLocal || len(p.Local) > 0)
-}
-
-// ServesExternal tells whether external traffic from outside has somewhere to
-// go.
-func (p *PortView) ServesExternal() bool {
-	return p.HasAny && (!p.ExternalLocal || len(p.Local) > 0)
+// port finds the service port that is called like wanted, trying position i
+// first, since ports seldom move.
+func (v *View) port(family Family, i int, wanted *PortView) *PortView {
+	ports := v.Ports[family]
+	if i < len(ports) && ports[i].sameIdentity(wanted) {
+		return &ports[i]
+	}
+	for i := range ports {
+		if ports[i].sameIdentity(wanted) {
+			return &ports[i]
+		}
+	}
+	return nil
 }

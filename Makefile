@@ -1,0 +1,54 @@
+# Sluice: what a person or a machine can ask for. `make` alone lists it.
+SHELL := /bin/bash
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -X main.version=$(VERSION)
+# Debian packages that running and testing need.
+PACKAGES := iptables iproute2 procps
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test test-unit test-kernel test-e2e race sim fuzz bench lint packages check clean
+
+help: ## list what can be asked for
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/sluice
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/sluice ./cmd/sluice
+
+run: packages build ## tell the demo: a story in a minute, in a sandbox, with real connections
+	bin/sluice demo
+
+packages: ## install the Debian packages that are missing
+	@missing=(); for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing+=($$p); done; \
+	if [ $${#missing[@]} -gt 0 ]; then echo "installing: $${missing[*]}"; \
+	  $(AS_ROOT) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(AS_ROOT) apt-get install -y -qq --no-install-recommends $${missing[*]} >/dev/null; fi
+
+test: packages ## every ring but e2e: unit, property, script, simulation and real kernel, with the race detector; ends with counts
+	hack/test
+
+test-e2e: packages ## the real kube-apiserver, the real binary, real packets
+	hack/test-e2e
+
+sim: ## one seed of the simulation, verbosely: make sim SEED=42
+	SLUICE_SIM_SEED=$(or $(SEED),1) $(GO) test -race -count=1 -v -run TestSimulation ./test/sim
+
+fuzz: ## fuzz the endpoint selection and the reduction for FUZZTIME (30s) each
+	$(GO) test -run '^$$' -fuzz FuzzResolve -fuzztime $(or $(FUZZTIME),30s) ./service
+	$(GO) test -run '^$$' -fuzz FuzzService -fuzztime $(or $(FUZZTIME),30s) ./source/reduce
+	$(GO) test -run '^$$' -fuzz FuzzEndpointSlice -fuzztime $(or $(FUZZTIME),30s) ./source/reduce
+
+bench: ## memory per Service and cost per change, in a private namespace
+	cd bench && $(GO) run ./scale
+
+lint: ## vet, gofmt and staticcheck
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt: the files above'; exit 1; }
+	$(GO) vet ./...
+	cd hack/tools && $(GO) build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	bin/staticcheck ./...
+
+check: lint test ## everything a change must pass before it is pushed
+
+clean: ## remove what was built
+	rm -rf bin

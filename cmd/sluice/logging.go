@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/go-logr/zapr"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+)
+
+// logOptions are the flags about logs.
+type logOptions struct {
+	level  string
+	format string
+}
+
+func (o *logOptions) bind(flags *pflag.FlagSet) {
+	flags.StringVar(&o.level, "log-level", "info", "how much to log: debug, info, warn or error")
+	flags.StringVar(&o.format, "log-format", "auto", "how to log to standard error: console, json, or auto (console on a terminal)")
+}
+
+// logger makes the logger, and routes the logs of client-go through it.
+func (o *logOptions) logger() (*zap.Logger, error) {
+	level, err := zapcore.ParseLevel(o.level)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", o.level)}
+	}
+	var config zap.Config
+	switch {
+	case o.format == "console", o.format == "auto" && terminal(os.Stderr):
+		config = zap.NewDevelopmentConfig()
+		config.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		config.EncoderConfig.CallerKey = zapcore.OmitKey
+		config.Development = false
+	case o.format == "json", o.format == "auto":
+		config = zap.NewProductionConfig()
+		config.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+		config.EncoderConfig.EncodeDuration = zapcore.SecondsDurationEncoder
+		config.Sampling = nil
+	default:
+		return nil, usageError{fmt.Errorf("--log-format %q: want auto, console or json", o.format)}
+	}
+	config.Level = zap.NewAtomicLevelAt(level)
+	config.DisableStacktrace = true
+	log, err := config.Build()
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the log: %w", err)
+	}
+	klog.SetLogger(zapr.NewLogger(log.Named("client-go")))
+	return log, nil
+}
+
+// terminal tells whether a file is a terminal (ioctl_tty(2)).
+func terminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// compatible is the kube-proxy release whose behaviour is followed.
+const compatible = "v1.36"
+
+// version is set by the linker (see Makefile); a plain go build says "devel".
+var version = "devel"
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Say which version this is",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			fmt.Fprintf(cmd.OutOrStdout(), "sluice %s (%s, %s/%s, %s), behaves like kube-proxy %s\n",
+				version, revision(), runtime.GOOS, runtime.GOARCH, runtime.Version(), compatible)
+			return nil
+		},
+	}
+}
+
+// revision is the commit that the binary was built from, as far as the
+// toolchain recorded it.
+func revision() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown commit"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return "commit " + s.Value[:min(12, len(s.Value))]
+		}
+	}
+	return "unknown commit"
+}

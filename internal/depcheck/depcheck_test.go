@@ -1,0 +1,148 @@
+// Package depcheck holds the import directions of this module as data, and a
+// test that fails with the reason when one is broken.
+package depcheck
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/sluice-proxy/sluice"
+
+// layer says what a package of ours may import of ours; everything below a
+// listed folder is allowed with it. A package that is not listed here fails, so
+// that a new one gets a place on purpose.
+type layer struct {
+	pkg  string
+	may  []string
+	why  string
+	test bool // imported by tests, commands and other test programs only
+}
+
+var layers = []layer{
+	{pkg: "service", why: "values import nothing of ours"},
+	{pkg: "mailbox", why: "one generic type, good for anybody"},
+	{pkg: "supervisor", may: []string{"mailbox"}, why: "it knows nothing about Services"},
+	{pkg: "source", may: []string{"service"}, why: "a source posts values; who listens is not its business"},
+	{pkg: "source/reduce", may: []string{"service"}, why: "API objects in, values out"},
+	{pkg: "source/manifest", may: []string{"service", "source", "source/reduce"}, why: "fills the cache"},
+	{pkg: "source/kube", may: []string{"service", "source", "source/reduce"}, why: "fills the cache"},
+	{pkg: "actors", may: []string{"mailbox", "dataplane", "service"}, why: "actors meet aggregators in the root package only, and know no backend"},
+	{pkg: "dataplane", may: []string{"service"}, why: "the language between actors, aggregator and writers"},
+	{pkg: "dataplane/ledger", may: []string{"dataplane", "service"}, why: "pure bookkeeping"},
+	{pkg: "dataplane/hostaddress", why: "plain addresses out"},
+	{pkg: "dataplane/iptables", may: []string{"dataplane", "dataplane/iptables/dispatch", "service"}, why: "a backend never imports another"},
+	{pkg: "dataplane/iptables/dispatch", may: []string{"dataplane", "service"}, why: "pure layout"},
+	{pkg: "dataplane/memory", may: []string{"dataplane", "dataplane/iptables", "service"}, why: "an in-memory kernel behind the iptables tool contract"},
+	{pkg: "dataplane/dataplanetest", may: []string{"dataplane", "dataplane/ledger", "service", "internal/netns"}, why: "one suite for every writer", test: true},
+	{pkg: "aggregator", may: []string{"mailbox", "dataplane", "dataplane/ledger", "service"}, why: "aggregators meet actors in the root package only, and know no backend"},
+	{pkg: "observe", may: []string{"actors", "aggregator", "supervisor", "dataplane", "service"}, why: "nothing that works depends on how it is watched"},
+	{pkg: "", may: []string{"actors", "aggregator", "dataplane", "observe", "service", "source", "supervisor"}, why: "the assembly; commands choose sources and backends"},
+	{pkg: "examples", why: "data"},
+	{pkg: "internal/backend", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "service"}, why: "builds domains from a backend for the commands"},
+	{pkg: "internal/demo", may: []string{"*"}, why: "a command's story; uses everything"},
+	{pkg: "internal/netns", why: "plain namespaces", test: true},
+	{pkg: "internal/sandbox", why: "plain namespaces"},
+	{pkg: "internal/depcheck", why: "this test"},
+	{pkg: "cmd/sluice", may: []string{"*"}, why: "commands put everything together"},
+	{pkg: "test/sim", may: []string{"*"}, why: "the whole proxy in one process", test: true},
+}
+
+// outside says which packages may import a foreign module, with the reason.
+var outside = []struct {
+	prefix string
+	only   []string
+	why    string
+}{
+	{"k8s.io/client-go", []string{"source/kube"}, "only the API source talks to an API server"},
+	{"k8s.io/api", []string{"source"}, "only sources know API types; everybody else has service values"},
+	{"k8s.io/apimachinery", []string{"source"}, "only sources know API types"},
+	{"github.com/vishvananda/", []string{"dataplane", "internal/netns", "internal/demo"}, "only backends open netlink sockets"},
+	{"github.com/coreos/go-iptables", []string{"dataplane/iptables"}, "only the backend runs its tools"},
+	{"go.uber.org/zap", []string{"observe", "source", "cmd", "internal/demo"}, "the core announces events and formats nothing"},
+	{"os/exec", []string{"dataplane/iptables", "internal", "cmd"}, "only backends run commands"},
+}
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+}
+
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", module+"/...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var pkgs []pkg
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+func ours(path string) (string, bool) {
+	if path == module {
+		return "", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+func TestImportsPointTheRightWay(t *testing.T) {
+	pkgs := list(t)
+	if len(pkgs) < 10 {
+		t.Fatalf("only %d packages found: the check would prove nothing", len(pkgs))
+	}
+	for _, p := range pkgs {
+		name, _ := ours(p.ImportPath)
+		at := slices.IndexFunc(layers, func(l layer) bool { return l.pkg == name })
+		if at < 0 {
+			t.Errorf("package %q has no place in the table of import directions: give it one, with the reason", name)
+			continue
+		}
+		for _, path := range p.Imports {
+			if imported, ok := ours(path); ok {
+				checkOurs(t, layers[at], imported)
+			} else {
+				checkOutside(t, name, path)
+			}
+		}
+	}
+}
+
+func checkOurs(t *testing.T, from layer, imported string) {
+	t.Helper()
+	if !slices.Contains(from.may, imported) && !slices.Contains(from.may, "*") {
+		t.Errorf("%q imports %q: %s", from.pkg, imported, from.why)
+	}
+	to := slices.IndexFunc(layers, func(l layer) bool { return l.pkg == imported })
+	if to >= 0 && layers[to].test && !from.test && !strings.HasPrefix(from.pkg, "cmd/") && from.pkg != "internal/demo" {
+		t.Errorf("%q imports %q, which is for tests and commands", from.pkg, imported)
+	}
+}
+
+func checkOutside(t *testing.T, name, path string) {
+	t.Helper()
+	for _, o := range outside {
+		if !strings.HasPrefix(path+"/", o.prefix) && !strings.HasPrefix(path, o.prefix) {
+			continue
+		}
+		allowed := slices.ContainsFunc(o.only, func(only string) bool {
+			return name == only || strings.HasPrefix(name, only+"/")
+		})
+		if !allowed {
+			t.Errorf("%q imports %q: %s", name, path, o.why)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package netns
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// Backend stands behind a Service in tests and in the demo, and tells each client who answered and
+// where the question seemed to come from:
+//
+//   - TCP: on each connection the line "name clientIP:port", then every line received, sent back,
+//     until the client closes;
+//   - UDP: for each datagram one datagram "name clientIP:port".
+//
+// Invariant: between StartBackend and Close both sockets are open on the same address and port.
+type Backend struct {
+	name string
+	addr netip.AddrPort
+	tcp  net.Listener
+	udp  net.PacketConn
+
+	running sync.WaitGroup // the two serving loops and one goroutine per connection
+
+	mu     sync.Mutex
+	closed bool
+	conns  map[net.Conn]struct{}
+}
+
+// StartBackend serves at addr inside the namespace, over TCP and UDP. Port 0 picks a free one. The
+// address should be a specific one: from a wildcard socket the kernel may answer a datagram from
+// another address than the one it was sent to.
+func StartBackend(n *Namespace, name string, addr netip.AddrPort) (*Backend, error) {
+	tcp, udp, err := listenBoth(n, addr)
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: %w", name, err)
+	}
+	b := &Backend{
+		name:  name,
+		addr:  tcp.Addr().(*net.TCPAddr).AddrPort(), // a TCP listener's address is always this type
+		tcp:   tcp,
+		udp:   udp,
+		conns: make(map[net.Conn]struct{}),
+	}
+	b.running.Go(b.serveTCP)
+	b.running.Go(b.serveUDP)
+	return b, nil
+}
+
+// listenBoth opens the two sockets on one port. When the port is for the kernel to choose, the one it
+// picks for TCP may be taken for UDP, so that is tried a few times.
+func listenBoth(n *Namespace, addr netip.AddrPort) (net.Listener, net.PacketConn, error) {
+	attempts := 1
+	if addr.Port() == 0 {
+		attempts = 10
+	}
+	var lastErr error
+	for range attempts {
+		tcp, err := n.Listen("tcp", addr.String())
+		if err != nil {
+			return nil, nil, err
+		}
+		udp, err := n.ListenPacket("udp", tcp.Addr().String())
+		if err == nil {
+			return tcp, udp, nil
+		}
+		lastErr = errors.Join(err, tcp.Close())
+	}
+	return nil, nil, lastErr
+}
+
+// Name returns the name the backend answers with.
+func (b *Backend) Name() string { return b.name }
+
+// Addr returns the address and port it serves at.
+func (b *Backend) Addr() netip.AddrPort { return b.addr }
+
+// Close stops serving, cuts open connections and returns when every goroutine has ended.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	errs := []error{b.tcp.Close(), b.udp.Close()}
+	for conn := range b.conns {
+		// An error here means the client was faster; its goroutine reports nothing either.
+		_ = conn.Close()
+	}
+	b.mu.Unlock()
+	b.running.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("backend %s: close: %w", b.name, err)
+	}
+	return nil
+}
+
+func (b *Backend) serveTCP() {
+	for {
+		conn, err := b.tcp.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue // one connection was lost before it was accepted; the next may be fine
+		}
+		if b.adopt(conn) {
+			b.running.Go(func() { b.talk(conn) })
+		}
+	}
+}
+
+// adopt remembers a connection for Close, and refuses it when Close was there first.
+func (b *Backend) adopt(conn net.Conn) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		_ = conn.Close() // never served, nothing can be lost
+		return false
+	}
+	b.conns[conn] = struct{}{}
+	return true
+}
+
+// talk serves one connection. Errors end it and reach the client as the end of its stream.
+func (b *Backend) talk(conn net.Conn) {
+	defer func() {
+		b.mu.Lock()
+		delete(b.conns, conn)
+		b.mu.Unlock()
+		_ = conn.Close() // the client has left, or Close has closed it
+	}()
+	if _, err := io.WriteString(conn, b.greeting(conn.RemoteAddr())+"\n"); err != nil {
+		return
+	}
+	lines := bufio.NewReader(conn)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return
+		}
+		if _, err := io.WriteString(conn, line); err != nil {
+			return
+		}
+	}
+}
+
+func (b *Backend) serveUDP() {
+	question := make([]byte, 1) // the rest of a datagram is cut off by the kernel; nobody looks at it
+	for {
+		_, client, err := b.udp.ReadFrom(question)
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue // an earlier answer was refused by its client; others still ask
+		}
+		// A client that has left is no reason to stop; the loop ends on the next read after Close.
+		_, _ = b.udp.WriteTo([]byte(b.greeting(client)), client)
+	}
+}
+
+func (b *Backend) greeting(client net.Addr) string { return b.name + " " + client.String() }

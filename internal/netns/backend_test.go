@@ -1,0 +1,87 @@
+package netns
+
+import (
+	"errors"
+	"io"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func startBackend(t *testing.T, n *Namespace, name string, addr netip.AddrPort) *Backend {
+	t.Helper()
+	b, err := StartBackend(n, name, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func TestBackendAnswersAndEchoes(t *testing.T) {
+	n := newNamespace(t, "n")
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
+		b := startBackend(t, n, "web-0", netip.MustParseAddrPort(addr))
+		for _, network := range []string{"tcp", "udp"} {
+			answer, err := n.Ask(t.Context(), network, b.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer.Backend != b.Name() || answer.Client.Addr() != b.Addr().Addr() || answer.Client.Port() == 0 {
+				t.Errorf("%s answered %+v", network, answer)
+			}
+		}
+		s, err := n.Connect(t.Context(), b.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{"one", "", "three"} {
+			if err := s.Echo(t.Context(), line); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestBackendCloseCutsSessionsAndRefusesNewOnes(t *testing.T) {
+	n := newNamespace(t, "n")
+	b, err := StartBackend(n, "b", netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := n.Connect(t.Context(), b.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Echo(t.Context(), "late"); err == nil {
+		t.Error("a session outlived its backend")
+	} else if !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") && !strings.Contains(err.Error(), "pipe") {
+		t.Errorf("a cut session failed with %v, want the end of the stream", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, network := range []string{"tcp", "udp"} {
+		if _, err := n.Ask(t.Context(), network, b.Addr()); err == nil || !strings.Contains(err.Error(), "refused") {
+			t.Errorf("%s to a closed backend: %v, want a refusal", network, err)
+		}
+	}
+}
+
+func TestBackendOnATakenPort(t *testing.T) {
+	n := newNamespace(t, "n")
+	b := startBackend(t, n, "first", netip.MustParseAddrPort("127.0.0.1:0"))
+	if _, err := StartBackend(n, "second", b.Addr()); err == nil || !strings.Contains(err.Error(), "backend second: netns n:") {
+		t.Errorf("second backend on %s: %v", b.Addr(), err)
+	}
+}

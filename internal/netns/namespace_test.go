@@ -1,0 +1,156 @@
+package netns
+
+import (
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// newNamespace makes a namespace that is closed with the test.
+func newNamespace(t *testing.T, name string) *Namespace {
+	t.Helper()
+	n, err := New(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// threadInode identifies the network namespace of the calling thread.
+func threadInode(t *testing.T) uint64 {
+	t.Helper()
+	return inode(t, threadNamespace)
+}
+
+func inode(t *testing.T, path string) uint64 {
+	t.Helper()
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		t.Errorf("stat %s: %v", path, err)
+	}
+	return stat.Ino
+}
+
+func TestNamespaceIsAnotherOneWithLoopbackUp(t *testing.T) {
+	outside := threadInode(t)
+	n := newNamespace(t, "n")
+	if got := threadInode(t); got != outside {
+		t.Errorf("New left this goroutine in namespace %d, want %d", got, outside)
+	}
+	err := n.Do(func() error {
+		if inside := threadInode(t); inside == outside || inside != inode(t, n.Path()) {
+			t.Errorf("inside Do: namespace %d, outside %d, Path %d", inside, outside, inode(t, n.Path()))
+		}
+		links, err := net.Interfaces()
+		if err != nil {
+			return err
+		}
+		if len(links) != 1 || links[0].Name != "lo" || links[0].Flags&net.FlagUp == 0 {
+			t.Errorf("interfaces of a new namespace: %v, want lo alone and up", links)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDoReturnsTheErrorAsItIs(t *testing.T) {
+	n := newNamespace(t, "n")
+	want := errors.New("mine")
+	if got := n.Do(func() error { return want }); got != want {
+		t.Errorf("Do returned %v, want %v", got, want)
+	}
+}
+
+func TestDoReportsAFunctionThatDidNotReturn(t *testing.T) {
+	n := newNamespace(t, "n")
+	err := n.Do(func() error { runtime.Goexit(); return nil })
+	if !errors.Is(err, errAbandoned) {
+		t.Errorf("Do returned %v, want %v", err, errAbandoned)
+	}
+}
+
+func TestDoNests(t *testing.T) {
+	a, b := newNamespace(t, "a"), newNamespace(t, "b")
+	err := a.Do(func() error {
+		before := threadInode(t)
+		err := b.Do(func() error {
+			if threadInode(t) == before {
+				t.Error("the inner Do ran in the outer namespace")
+			}
+			return nil
+		})
+		if threadInode(t) != before {
+			t.Error("the inner Do moved the outer one")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Many goroutines cross between two namespaces; each must find itself where it asked to be, and the
+// main thread, which /proc/self speaks of, must never move.
+func TestDoConcurrently(t *testing.T) {
+	a, b := newNamespace(t, "a"), newNamespace(t, "b")
+	home := inode(t, "/proc/self/ns/net")
+	var wg sync.WaitGroup
+	for i := range 16 {
+		n := a
+		if i%2 == 1 {
+			n = b
+		}
+		want := inode(t, n.Path())
+		wg.Go(func() {
+			for range 100 {
+				err := n.Do(func() error {
+					if got := threadInode(t); got != want {
+						t.Errorf("inside %s: namespace %d, want %d", n.Name(), got, want)
+					}
+					if got := inode(t, "/proc/self/ns/net"); got != home {
+						t.Errorf("the main thread moved to namespace %d, want %d", got, home)
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				if got := threadInode(t); got != home {
+					t.Errorf("after Do: namespace %d, want %d", got, home)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestClosedNamespace(t *testing.T) {
+	n, err := New("gone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"Do":    n.Do(func() error { return nil }),
+		"Close": n.Close(),
+	} {
+		if !errors.Is(err, os.ErrClosed) || !strings.Contains(err.Error(), "gone") {
+			t.Errorf("%s on a closed namespace: %v, want one that names it and matches os.ErrClosed", what, err)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package service
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestResolveWithoutSpec(t *testing.T) {
+	view := Resolve(testKey, nil, []*Slice{newSlice(t, IPv4, "s1", "a R")}, facts())
+	if !view.Equal(&View{Key: testKey}) {
+		t.Errorf("got %+v, want nothing but the key", view)
+	}
+}
+
+// TestFamilies: a family is served if and only if it has a ClusterIP, with its
+// own frontends and endpoints.
+func TestFamilies(t *testing.T) {
+	eachFamily(t, func(t *testing.T, family Family) {
+		other := 1 - family
+		spec := newSpec()
+		spec.ClusterIPs[other] = netip.Addr{}
+		from := []*Slice{newSlice(t, family, "s1", "a R"), newSlice(t, other, "s2", "b R")}
+		view := Resolve(testKey, spec, from, facts())
+		if len(view.Ports[other]) != 0 {
+			t.Errorf("%s has ports without a ClusterIP: %+v", other, view.Ports[other])
+		}
+		if got := letters(view.Ports[family][0].Cluster); got != "a" {
+			t.Errorf("%s: Cluster = %q, want \"a\"", family, got)
+		}
+
+		view = Resolve(testKey, newSpec(), from[1:], facts())
+		if view.Ports[family][0].HasAny || !view.Ports[other][0].HasAny {
+			t.Errorf("endpoints of %s only: %+v", other, view.Ports)
+		}
+	})
+}
+
+// TestFrontends: everything that does not depend on endpoints arrives unchanged,
+// in each family its own.
+func TestFrontends(t *testing.T) {
+	addrs := func(text string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(text)} }
+	ranges := func(text string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(text)} }
+	spec := newSpec()
+	spec.Created = time.Unix(1000, 0)
+	spec.Ports = []Port{
+		{Name: "z", Protocol: SCTP, Port: 80, NodePort: 30080},
+		{Name: "a", Protocol: TCP, Port: 81},
+	}
+	spec.ExternalIPs = PerFamily[[]netip.Addr]{addrs("192.0.2.99"), addrs("2001:db8::99")}
+	spec.LoadBalancerVIPs = PerFamily[[]netip.Addr]{addrs("192.0.2.5"), addrs("2001:db8::5")}
+	spec.SourceRanges = PerFamily[[]netip.Prefix]{ranges("203.0.113.0/25"), ranges("2001:db8:ffff::/112")}
+	spec.InternalLocal, spec.ExternalLocal = true, true
+	spec.AffinitySeconds = 10800
+	spec.HealthCheckNodePort = 32000
+
+	view := Resolve(testKey, spec, nil, facts())
+	if view.Key != testKey || !view.Created.Equal(spec.Created) || view.HealthCheckNodePort != 32000 {
+		t.Errorf("got %+v", view)
+	}
+	eachFamily(t, func(t *testing.T, family Family) {
+		if len(view.Ports[family]) != len(spec.Ports) {
+			t.Fatalf("%d ports, want %d", len(view.Ports[family]), len(spec.Ports))
+		}
+		for i, want := range spec.Ports {
+			port := &view.Ports[family][i]
+			if got := (Port{port.Name, port.Protocol, port.Port, port.NodePort}); got != want {
+				t.Errorf("port %+v, want %+v, in API order", got, want)
+			}
+			if port.ClusterIP != spec.ClusterIPs[family] ||
+				!slices.Equal(port.ExternalIPs, spec.ExternalIPs[family]) ||
+				!slices.Equal(port.LoadBalancerVIPs, spec.LoadBalancerVIPs[family]) ||
+				!slices.Equal(port.SourceRanges, spec.SourceRanges[family]) {
+				t.Errorf("addresses of another family: %+v", port)
+			}
+			if !port.InternalLocal || !port.ExternalLocal || port.AffinitySeconds != 10800 {
+				t.Errorf("policies lost: %+v", port)
+			}
+		}
+	})
+}
+
+// TestSeveralSlices: endpoints of all slices count, each with its slice's ports,
+// and moving an endpoint between slices never removes or doubles it.
+func TestSeveralSlices(t *testing.T) {
+	eachFamily(t, func(t *testing.T, family Family) {
+		states := [][]*Slice{
+			{newSlice(t, family, "s1", "a R; b R"), newSlice(t, family, "s2", "c R")},
+			{newSlice(t, family, "s1", "a R; b R"), newSlice(t, family, "s2", "c R; b R")},
+			{newSlice(t, family, "s1", "a R"), newSlice(t, family, "s2", "c R; b R")},
+		}
+		for i, from := range states {
+			view := Resolve(testKey, newSpec(), from, facts())
+			if got := letters(view.Ports[family][0].Cluster); got != "a b c" {
+				t.Errorf("state %d: Cluster = %q, want \"a b c\"", i, got)
+			}
+		}
+	})
+}
+
+func TestServiceWithoutPorts(t *testing.T) {
+	spec := policySpec("Cluster", "Local")
+	spec.Ports = nil
+	view := Resolve(testKey, spec, []*Slice{newSlice(t, IPv4, "s1", "n R")}, facts())
+	for _, family := range Families {
+		if len(view.Ports[family]) != 0 || view.HealthPort(family) != 0 || view.ReadyLocal[family] != 0 {
+			t.Errorf("%s: got %+v", family, view)
+		}
+	}
+}

@@ -1,0 +1,23 @@
+package service
+
+import "testing"
+
+func TestRevisionOrder(t *testing.T) {
+	sorted := []Revision{{}, {1, 0}, {1, 1}, {1, 2}, {2, 0}, {2, 1}}
+	for i, a := range sorted {
+		for j, b := range sorted {
+			if got, want := a.Compare(b), min(max(i-j, -1), 1); got != want {
+				t.Errorf("%s.Compare(%s) = %d, want %d", a, b, got, want)
+			}
+		}
+		if next := a.Next(); next.Compare(a) <= 0 || next.Incarnation != a.Incarnation {
+			t.Errorf("%s is followed by %s", a, next)
+		}
+	}
+}
+
+func TestRevisionText(t *testing.T) {
+	if got := (Revision{3, 14}).String(); got != "3.14" {
+		t.Errorf("got %s", got)
+	}
+}

@@ -1,0 +1,228 @@
+package source
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Options are the optional parts of a Cache.
+type Options struct {
+	// Warn is told what is wrong with an object, once per problem and not again
+	// while the object stays as it is. Nil means that nobody is told. It must
+	// not block.
+	Warn func(service.Warning)
+}
+
+// Cache owns the newest value of every API object that a proxy needs. Feeders
+// write it, actors read it with Snapshot.
+//
+// Invariants: a slice is filed under exactly one Service; a change costs work in
+// proportion to the objects it names, never a walk over all Services (Replace
+// and Prime are the exceptions, and say so); the lock guards the maps only, and
+// is never held while the sink or the warning function runs.
+//
+// All methods are safe for concurrent use, but each object must be fed by one
+// goroutine, or its posts could overtake one another between lock and sink.
+type Cache struct {
+	sink Sink
+	warn func(service.Warning)
+
+	mu       sync.RWMutex
+	specs    map[service.Key]*service.Spec
+	slices   map[service.Key]map[string]*service.Slice
+	owners   map[sliceID]service.Key
+	node     *service.NodeObject
+	cidrs    map[string][]netip.Prefix // by the name of the ServiceCIDR
+	ranges   []netip.Prefix            // the union of cidrs, as last posted
+	warnings warningBook
+	primed   bool
+	stats    Stats
+}
+
+// sliceID names an EndpointSlice; the Service it belongs to can change.
+type sliceID struct {
+	namespace, name string
+}
+
+// slicePost is a call of Sink.PostSlice that is due after unlocking.
+type slicePost struct {
+	key   service.Key
+	name  string
+	slice *service.Slice
+}
+
+// NewCache makes an empty cache that posts to sink.
+func NewCache(sink Sink, options Options) *Cache {
+	return &Cache{
+		sink:   sink,
+		warn:   options.Warn,
+		specs:  make(map[service.Key]*service.Spec),
+		slices: make(map[service.Key]map[string]*service.Slice),
+		owners: make(map[sliceID]service.Key),
+		cidrs:  make(map[string][]netip.Prefix),
+	}
+}
+
+// SetSpec files what a Service is now, and posts it if that is a difference.
+func (c *Cache) SetSpec(spec *service.Spec) {
+	c.mu.Lock()
+	changed := c.storeSpec(spec)
+	c.mu.Unlock()
+	if changed {
+		c.sink.PostSpec(spec.Key, spec)
+	}
+}
+
+// RemoveSpec says that a Service is gone, or no longer one that is proxied. Its
+// slices stay filed until they are removed themselves.
+func (c *Cache) RemoveSpec(key service.Key) {
+	c.mu.Lock()
+	removed := c.dropSpec(key)
+	c.mu.Unlock()
+	if removed {
+		c.sink.PostSpec(key, nil)
+	}
+}
+
+// SetSlice files what a slice is now. A slice that names another Service than
+// before moves: it is posted as gone to the old owner and as new to the new one.
+func (c *Cache) SetSlice(slice *service.Slice) {
+	c.mu.Lock()
+	posts := c.storeSlice(nil, slice)
+	c.mu.Unlock()
+	c.postSlices(posts)
+}
+
+// RemoveSlice says that a slice is gone, or belongs to no Service any more.
+func (c *Cache) RemoveSlice(namespace, name string) {
+	c.mu.Lock()
+	posts := c.dropSlice(nil, sliceID{namespace, name})
+	c.mu.Unlock()
+	c.postSlices(posts)
+}
+
+// SetNode files what this node is now.
+func (c *Cache) SetNode(node *service.NodeObject) {
+	c.mu.Lock()
+	changed := !nodeEqual(c.node, node)
+	if changed {
+		c.node = node
+	}
+	c.count(changed)
+	c.mu.Unlock()
+	if changed {
+		c.sink.PostNode(node)
+	}
+}
+
+// Node gives the last value of SetNode, nil before the first.
+func (c *Cache) Node() *service.NodeObject {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.node
+}
+
+// Prime says that the first full picture is complete. The first call reports
+// every Service that has a spec to the sink; further calls do nothing.
+func (c *Cache) Prime() {
+	c.mu.Lock()
+	if c.primed {
+		c.mu.Unlock()
+		return
+	}
+	c.primed = true
+	keys := c.sortedKeys()
+	c.mu.Unlock()
+	c.sink.Primed(keys)
+}
+
+// storeSpec tells whether the spec differs from the one that was filed.
+func (c *Cache) storeSpec(spec *service.Spec) bool {
+	changed := !c.specs[spec.Key].Equal(spec)
+	if changed {
+		c.specs[spec.Key] = spec
+	}
+	c.count(changed)
+	return changed
+}
+
+func (c *Cache) dropSpec(key service.Key) bool {
+	if c.specs[key] == nil {
+		return false
+	}
+	delete(c.specs, key)
+	c.stats.Posts++
+	return true
+}
+
+// storeSlice files a slice and appends the posts that follow from it.
+func (c *Cache) storeSlice(posts []slicePost, slice *service.Slice) []slicePost {
+	id := sliceID{slice.Service.Namespace, slice.Name}
+	owner, known := c.owners[id]
+	if known && owner == slice.Service && c.slices[owner][slice.Name].Equal(slice) {
+		c.stats.Equal++
+		return posts
+	}
+	if known && owner != slice.Service {
+		c.stats.Moves++
+		posts = c.dropSlice(posts, id)
+	}
+	if c.slices[slice.Service] == nil {
+		c.slices[slice.Service] = make(map[string]*service.Slice, 1)
+	}
+	c.slices[slice.Service][slice.Name] = slice
+	c.owners[id] = slice.Service
+	return c.appendSlicePost(posts, slicePost{slice.Service, slice.Name, slice})
+}
+
+// dropSlice removes a slice and appends the post that follows from it.
+func (c *Cache) dropSlice(posts []slicePost, id sliceID) []slicePost {
+	owner, known := c.owners[id]
+	if !known {
+		return posts
+	}
+	delete(c.owners, id)
+	delete(c.slices[owner], id.name)
+	if len(c.slices[owner]) == 0 {
+		delete(c.slices, owner)
+	}
+	return c.appendSlicePost(posts, slicePost{owner, id.name, nil})
+}
+
+// appendSlicePost leaves out slices of a Service without a spec: no actor is
+// interested, and creating one for each would be work for nothing.
+func (c *Cache) appendSlicePost(posts []slicePost, post slicePost) []slicePost {
+	if c.specs[post.key] == nil {
+		return posts
+	}
+	c.stats.Posts++
+	return append(posts, post)
+}
+
+func (c *Cache) postSlices(posts []slicePost) {
+	for _, post := range posts {
+		c.sink.PostSlice(post.key, post.name, post.slice)
+	}
+}
+
+// count keeps the counters of an object that was offered.
+func (c *Cache) count(changed bool) {
+	if changed {
+		c.stats.Posts++
+	} else {
+		c.stats.Equal++
+	}
+}
+
+// nodeEqual compares field by field because a NodeObject holds a slice.
+func nodeEqual(a, b *service.NodeObject) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Name == b.Name && a.Zone == b.Zone &&
+		slices.Equal(a.Addresses, b.Addresses) && a.PodCIDRs == b.PodCIDRs &&
+		a.Deleting == b.Deleting && a.AutoscalerTaint == b.AutoscalerTaint
+}

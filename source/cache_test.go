@@ -1,0 +1,210 @@
+package source_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/sourcetest"
+)
+
+func key(name string) service.Key { return service.Key{Namespace: "ns", Name: name} }
+
+func spec(name string, port uint16) *service.Spec {
+	return &service.Spec{Key: key(name), Ports: []service.Port{{Port: port}}}
+}
+
+func slice(owner, name string, addresses ...string) *service.Slice {
+	made := &service.Slice{Service: key(owner), Name: name, Ports: []service.SlicePort{{Port: 80}}}
+	for _, address := range addresses {
+		made.Endpoints = append(made.Endpoints, service.SliceEndpoint{Addr: netip.MustParseAddr(address), Ready: true})
+	}
+	return made
+}
+
+func newCache() (*source.Cache, *sourcetest.Recorder) {
+	recorder := sourcetest.NewRecorder()
+	return source.NewCache(recorder, source.Options{}), recorder
+}
+
+func TestCachePostsOnlyDifferences(t *testing.T) {
+	cache, posts := newCache()
+	cache.SetSpec(spec("a", 80))
+	cache.SetSlice(slice("a", "x", "10.0.0.1"))
+	posts.Expect(t, "spec ns/a", "slice ns/a x")
+
+	cache.SetSpec(spec("a", 80))
+	cache.SetSlice(slice("a", "x", "10.0.0.1"))
+	posts.Expect(t)
+
+	cache.SetSpec(spec("a", 81))
+	cache.SetSlice(slice("a", "x", "10.0.0.2"))
+	posts.Expect(t, "spec ns/a", "slice ns/a x")
+
+	cache.RemoveSlice("ns", "x")
+	cache.RemoveSlice("ns", "x")
+	cache.RemoveSpec(key("a"))
+	cache.RemoveSpec(key("a"))
+	posts.Expect(t, "slice ns/a x gone", "spec ns/a gone")
+
+	want := source.Stats{Posts: 6, Equal: 2}
+	if got := cache.Stats(); got != want {
+		t.Errorf("stats are %+v, want %+v", got, want)
+	}
+}
+
+func TestCacheIgnoresTriggerOfEqualSlice(t *testing.T) {
+	cache, posts := newCache()
+	cache.SetSpec(spec("a", 80))
+	cache.SetSlice(slice("a", "x", "10.0.0.1"))
+	posts.Take()
+
+	same := slice("a", "x", "10.0.0.1")
+	same.Trigger = time.Unix(100, 0)
+	cache.SetSlice(same)
+	posts.Expect(t)
+
+	other := slice("a", "x", "10.0.0.2")
+	other.Trigger = time.Unix(200, 0)
+	cache.SetSlice(other)
+	posts.Expect(t, "slice ns/a x")
+	if got := cache.Snapshot(key("a")).Slices[0].Trigger; !got.Equal(other.Trigger) {
+		t.Errorf("trigger is %s, want %s", got, other.Trigger)
+	}
+}
+
+func TestCacheMovesSlices(t *testing.T) {
+	cache, posts := newCache()
+	cache.SetSpec(spec("a", 80))
+	cache.SetSpec(spec("b", 80))
+	cache.SetSlice(slice("a", "x", "10.0.0.1"))
+	posts.Take()
+
+	cache.SetSlice(slice("b", "x", "10.0.0.1"))
+	posts.Expect(t, "slice ns/a x gone", "slice ns/b x")
+	if left := cache.Snapshot(key("a")).Slices; len(left) != 0 {
+		t.Errorf("old owner still has %d slices", len(left))
+	}
+	if got := cache.Stats().Moves; got != 1 {
+		t.Errorf("%d moves counted, want 1", got)
+	}
+
+	cache.RemoveSlice("ns", "x")
+	posts.Expect(t, "slice ns/b x gone")
+}
+
+func TestCacheKeepsSlicesOfUnknownServices(t *testing.T) {
+	cache, posts := newCache()
+	cache.SetSlice(slice("a", "y", "10.0.0.2"))
+	cache.SetSlice(slice("a", "x", "10.0.0.1"))
+	cache.SetSlice(slice("a", "gone", "10.0.0.3"))
+	cache.RemoveSlice("ns", "gone")
+	posts.Expect(t)
+
+	cache.SetSpec(spec("a", 80))
+	posts.Expect(t, "spec ns/a")
+	var names []string
+	for _, slice := range cache.Snapshot(key("a")).Slices {
+		names = append(names, slice.Name)
+	}
+	if want := []string{"x", "y"}; !slices.Equal(names, want) {
+		t.Errorf("snapshot has slices %v, want %v", names, want)
+	}
+
+	cache.RemoveSpec(key("a"))
+	posts.Take()
+	cache.SetSlice(slice("a", "x", "10.0.0.9"))
+	posts.Expect(t)
+}
+
+func TestCachePrimesOnce(t *testing.T) {
+	cache, posts := newCache()
+	cache.SetSpec(spec("b", 80))
+	cache.SetSpec(spec("a", 80))
+	cache.SetSlice(slice("orphan", "x"))
+	posts.Take()
+	cache.Prime()
+	cache.Prime()
+	posts.Expect(t, "primed ns/a ns/b")
+	if !cache.Stats().Primed {
+		t.Error("stats do not say that the cache is primed")
+	}
+}
+
+func TestCacheNode(t *testing.T) {
+	cache, posts := newCache()
+	node := func(address string) *service.NodeObject {
+		return &service.NodeObject{Name: "n", Addresses: []netip.Addr{netip.MustParseAddr(address)}}
+	}
+	cache.SetNode(node("192.0.2.1"))
+	cache.SetNode(node("192.0.2.1"))
+	posts.Expect(t, "node n")
+	cache.SetNode(node("192.0.2.2"))
+	posts.Expect(t, "node n")
+	if got := cache.Node().Addresses[0].String(); got != "192.0.2.2" {
+		t.Errorf("node has address %s, want the newer 192.0.2.2", got)
+	}
+}
+
+func TestSnapshotOfUnknownService(t *testing.T) {
+	cache, _ := newCache()
+	if got := cache.Snapshot(key("a")); got.Spec != nil || got.Slices != nil {
+		t.Errorf("snapshot of an unknown Service is %+v, want nothing", got)
+	}
+}
+
+// askingSink reads the cache from within a post, which deadlocks if the cache
+// holds its lock while it posts.
+type askingSink struct {
+	*sourcetest.Recorder
+	cache *source.Cache
+}
+
+func (s *askingSink) PostSpec(key service.Key, spec *service.Spec) {
+	if got := s.cache.Snapshot(key).Spec; (got == nil) != (spec == nil) {
+		panic(fmt.Sprintf("snapshot within the post of %s is older than the post", key))
+	}
+	s.Recorder.PostSpec(key, spec)
+}
+
+func TestCacheDoesNotLockWhilePosting(t *testing.T) {
+	sink := &askingSink{Recorder: sourcetest.NewRecorder()}
+	sink.cache = source.NewCache(sink, source.Options{})
+	sink.cache.SetSpec(spec("a", 80))
+	sink.cache.RemoveSpec(key("a"))
+	sink.cache.ReplaceSpecs([]*service.Spec{spec("b", 80)})
+	sink.Expect(t, "spec ns/a", "spec ns/a gone", "spec ns/b")
+}
+
+// TestCacheConcurrently feeds Services and slices from two goroutines, as the
+// API source does, while others read; the race detector looks on.
+func TestCacheConcurrently(t *testing.T) {
+	cache, _ := newCache()
+	const count = 200
+	var running sync.WaitGroup
+	running.Go(func() {
+		for i := range count {
+			cache.SetSpec(spec(fmt.Sprint(i%10), uint16(i)))
+		}
+	})
+	running.Go(func() {
+		for i := range count {
+			cache.SetSlice(slice(fmt.Sprint(i%10), fmt.Sprint("s", i%20), fmt.Sprintf("10.0.0.%d", i)))
+		}
+	})
+	running.Go(func() {
+		for i := range count {
+			cache.Snapshot(key(fmt.Sprint(i % 10)))
+			cache.Stats()
+		}
+	})
+	running.Wait()
+	if got := cache.Stats(); got.Specs != 10 || got.Slices != 20 {
+		t.Errorf("%d specs and %d slices are left, want 10 and 20", got.Specs, got.Slices)
+	}
+}

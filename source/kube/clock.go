@@ -1,0 +1,30 @@
+package kube
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// stoppableClock is the real clock, except that everyone who waits with After is
+// woken when ctx ends. A reflector sleeps out its backoff, up to a minute,
+// without looking at its context (client-go v0.36, Reflector.watchList), and
+// would keep a stopping process from ending.
+type stoppableClock struct {
+	clock.RealClock
+	ctx context.Context
+}
+
+var _ clock.WithTicker = stoppableClock{}
+
+// After implements clock.PassiveClock's waiting companion.
+func (c stoppableClock) After(d time.Duration) <-chan time.Time {
+	woken := make(chan time.Time, 1)
+	ctx, cancel := context.WithTimeout(c.ctx, d)
+	context.AfterFunc(ctx, func() {
+		cancel()
+		woken <- time.Now()
+	})
+	return woken
+}

@@ -1,0 +1,112 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// repeatEvery is how often a failure that lasts is logged again, per resource.
+const repeatEvery = time.Minute
+
+// contact remembers how the conversation about one resource goes, and logs when
+// it breaks off and when it is taken up again. It is safe for concurrent use.
+type contact struct {
+	resource string
+	log      *zap.Logger
+
+	mu      sync.Mutex
+	heard   time.Time // last sign of life from the server; zero before the first
+	failing time.Time // since when requests fail; zero while they do not
+	logged  time.Time // when the failure was logged last
+	err     error
+	absent  bool // the server does not serve the resource, or not to us
+}
+
+// Status is the state of one watched resource.
+type Status struct {
+	// Resource is the plural name, for example "endpointslices".
+	Resource string
+	// Heard is when the server last sent anything about it; zero if never. A
+	// quiet watch is heard of about once a minute, by a bookmark.
+	Heard time.Time
+	// FailingSince is zero while requests succeed.
+	FailingSince time.Time
+	// Err is the last error while FailingSince is set or Absent is true.
+	Err error
+	// Absent tells that the server does not serve the resource, or does not let
+	// us read it, and that it is optional.
+	Absent bool
+}
+
+func (c *contact) status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Status{
+		Resource: c.resource, Heard: c.heard, FailingSince: c.failing, Err: c.err, Absent: c.absent,
+	}
+}
+
+// answered records a sign of life at now.
+func (c *contact) answered(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = now
+	c.err, c.absent = nil, false
+	if c.failing.IsZero() {
+		return
+	}
+	c.log.Info("API server answers again",
+		zap.String("resource", c.resource), zap.Duration("after", now.Sub(c.failing)))
+	c.failing, c.logged = time.Time{}, time.Time{}
+}
+
+// failed records an error at now. Errors by which the server only asks for
+// another kind of request are signs of life.
+func (c *contact) failed(now time.Time, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	if asksForAnother(err) {
+		c.answered(now)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+	if c.failing.IsZero() {
+		c.failing = now
+	}
+	if !c.logged.IsZero() && now.Sub(c.logged) < repeatEvery {
+		return
+	}
+	c.logged = now
+	c.log.Error("API server cannot be read; what is known stays in force",
+		zap.String("resource", c.resource), zap.Duration("for", now.Sub(c.failing)), zap.Error(err))
+}
+
+// missing records that an optional resource cannot be had, and warns once.
+func (c *contact) missing(now time.Time, err error, retry time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = now
+	c.failing, c.logged = time.Time{}, time.Time{}
+	c.err = err
+	if c.absent {
+		return
+	}
+	c.absent = true
+	c.log.Warn("API server does not offer an optional resource; asking again rarely",
+		zap.String("resource", c.resource), zap.Duration("every", retry), zap.Error(err))
+}
+
+// asksForAnother tells that the server is well: the resource version is too old
+// (410 Gone, answered by a relist) or watch-lists are not known to it (422
+// Invalid, answered by a plain list).
+func asksForAnother(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err)
+}

@@ -1,0 +1,21 @@
+// Package kube feeds a source.Cache from a Kubernetes API server.
+//
+// One client-go reflector per resource lists and watches, and hands objects to a
+// store that reduces them and keeps nothing: the only copy of the cluster is the
+// Cache. Where the server can stream its initial list (watch-list, KEP-3157),
+// each object is reduced as soon as it is decoded, so that the whole list never
+// exists as API objects.
+//
+//	services        !service.kubernetes.io/service-proxy-name, spec.clusterIP!=None
+//	endpointslices  !service.kubernetes.io/headless
+//	nodes           metadata.name=<this node>
+//	servicecidrs    all
+//
+// The cache is primed when services and endpointslices have delivered their
+// first list. The two others are not waited for: a cluster without ServiceCIDRs,
+// or a node that has not registered yet, is no reason to hold traffic back.
+//
+// While the API server cannot be reached nothing is posted, and everything that
+// is known stays in force. When it answers again, the reflector lists once and
+// the cache posts the differences only.
+package kube

@@ -1,0 +1,115 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	clientcache "k8s.io/client-go/tools/cache"
+
+	"github.com/sluice-proxy/sluice/source"
+)
+
+// Source feeds a cache from an API server.
+type Source struct {
+	config   Config
+	cache    *source.Cache
+	log      *zap.Logger
+	clients  *clients
+	contacts map[string]*contact
+	// backoff is how long to wait between failed attempts; nil means
+	// client-go's own, from 0.8 up to 30 seconds and as much again of jitter.
+	backoff *wait.Backoff
+}
+
+// New prepares to feed cache from the server of config. It reads the
+// kubeconfig but does not connect.
+func New(config Config, cache *source.Cache, log *zap.Logger) (*Source, error) {
+	client, err := RESTConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return NewForREST(config, client, cache, log)
+}
+
+// NewForREST is New with a client configuration made before, usually by
+// RESTConfig; Kubeconfig, Master, QPS, Burst and ContentType of config are not
+// looked at.
+func NewForREST(config Config, client *rest.Config, cache *source.Cache, log *zap.Logger) (*Source, error) {
+	config = config.withDefaults()
+	if err := config.validate(); err != nil {
+		return nil, fmt.Errorf("API source: %w", err)
+	}
+	made, err := newClients(client)
+	if err != nil {
+		return nil, err
+	}
+	contacts := make(map[string]*contact)
+	for _, resource := range watched {
+		contacts[resource] = &contact{resource: resource, log: log}
+	}
+	return &Source{config: config, cache: cache, log: log, clients: made, contacts: contacts}, nil
+}
+
+// watched lists the resources in the order in which Status reports them.
+var watched = []string{services, endpointSlices, nodes, serviceCIDRs}
+
+// Run lists and watches until ctx ends, and returns nil then. Failures of the
+// server are waited out; Status tells about them.
+func (s *Source) Run(ctx context.Context) error {
+	gate := newGate(s.cache.Prime, services, endpointSlices)
+	reflectors := []*clientcache.Reflector{
+		s.reflector(ctx, &corev1.Service{}, s.serviceStore(gate), &listWatch{
+			client: s.clients.core, contact: s.contacts[services],
+			labels: serviceLabels, fields: serviceFields,
+		}),
+		s.reflector(ctx, &discoveryv1.EndpointSlice{}, s.endpointSliceStore(gate), &listWatch{
+			client: s.clients.discovery, contact: s.contacts[endpointSlices],
+			labels: endpointSliceLabels,
+		}),
+		s.reflector(ctx, &corev1.Node{}, s.nodeStore(), &listWatch{
+			client: s.clients.core, contact: s.contacts[nodes],
+			fields: "metadata.name=" + s.config.NodeName,
+		}),
+		s.reflector(ctx, &networkingv1.ServiceCIDR{}, s.serviceCIDRStore(), &listWatch{
+			client: s.clients.networking, contact: s.contacts[serviceCIDRs],
+			absentRetry: s.config.AbsentRetry,
+		}),
+	}
+	var running sync.WaitGroup
+	for _, reflector := range reflectors {
+		running.Go(func() { reflector.RunWithContext(ctx) })
+	}
+	running.Wait()
+	return nil
+}
+
+// Status tells how each watched resource is doing, in a fixed order.
+func (s *Source) Status() []Status {
+	all := make([]Status, 0, len(watched))
+	for _, resource := range watched {
+		all = append(all, s.contacts[resource].status())
+	}
+	return all
+}
+
+func (s *Source) reflector(ctx context.Context, kind runtime.Object, store clientcache.ReflectorStore, lw *listWatch) *clientcache.Reflector {
+	return clientcache.NewReflectorWithOptions(lw, kind, store, clientcache.ReflectorOptions{
+		Name:         "sluice/" + lw.contact.resource,
+		ResyncPeriod: max(s.config.ResyncPeriod, 0),
+		Clock:        stoppableClock{ctx: ctx},
+		Backoff:      s.backoff,
+	})
+}
+
+func (s *Source) heard(resource string) func() {
+	return func() { s.contacts[resource].answered(time.Now()) }
+}

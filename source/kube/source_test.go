@@ -1,0 +1,352 @@
+package kube
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/sourcetest"
+)
+
+// rig is a source at work against an API server of the test.
+type rig struct {
+	*apiServer
+	posts  *sourcetest.Recorder
+	cache  *source.Cache
+	source *Source
+	logs   *observer.ObservedLogs
+}
+
+// newRig prepares a source; run starts it.
+func newRig(t *testing.T) *rig {
+	server := newAPIServer(t)
+	posts := sourcetest.NewRecorder()
+	cache := source.NewCache(posts, source.Options{})
+	core, logs := observer.New(zap.DebugLevel)
+	config := Config{NodeName: "n", AbsentRetry: 20 * time.Millisecond}
+	made, err := NewForREST(config, server.config(), cache, zap.New(core))
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.backoff = &wait.Backoff{Duration: 5 * time.Millisecond, Cap: 50 * time.Millisecond, Steps: 4, Factor: 2}
+	return &rig{server, posts, cache, made, logs}
+}
+
+// run starts the source, and at the end of the test checks that it stops.
+func (r *rig) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.source.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("Run returned %v, want nil", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("Run did not end with its context")
+		}
+	})
+}
+
+// populate gives the server two Services with a slice each, a Node and a range.
+func (r *rig) populate() {
+	for _, name := range []string{"a", "b"} {
+		r.set(services, apiService(name, 80))
+		r.set(endpointSlices, apiSlice(name, name+"-1", "10.0.0.1"))
+	}
+	r.set(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	r.set(serviceCIDRs, apiRange("kubernetes", "10.96.0.0/16"))
+}
+
+// populated starts a source on a populated server and waits until everything
+// has arrived.
+func populated(t *testing.T) *rig {
+	r := newRig(t)
+	r.populate()
+	r.run(t)
+	r.complete(t)
+	return r
+}
+
+func (r *rig) complete(t *testing.T) {
+	sourcetest.Eventually(t, "everything has arrived", func() bool {
+		stats := r.cache.Stats()
+		return stats.Primed && stats.Specs == 2 && stats.Slices == 2 && r.cache.Node() != nil && len(r.cache.ServiceCIDRs()) == 1
+	})
+	r.posts.Take()
+}
+
+func apiService(name string, port int32) *corev1.Service {
+	address := "10.96.0.1"
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: address, ClusterIPs: []string{address},
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports:      []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: port}},
+		},
+	}
+}
+
+func apiSlice(owner, name string, addresses ...string) *discoveryv1.EndpointSlice {
+	portName, protocol, port := "", corev1.ProtocolTCP, int32(8080)
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: owner},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &portName, Protocol: &protocol, Port: &port}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: addresses}},
+	}
+}
+
+func apiRange(name, prefix string) *networkingv1.ServiceCIDR {
+	return &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{prefix}},
+	}
+}
+
+func TestSourcePrimesAfterBothLists(t *testing.T) {
+	r := newRig(t)
+	r.populate()
+	r.setRefusal(endpointSlices, apierrors.NewInternalError(context.DeadlineExceeded))
+	r.run(t)
+
+	r.posts.Await(t, "spec ns/b")
+	sourcetest.Eventually(t, "slices have been asked for twice", func() bool { return len(r.asked(endpointSlices)) > 2 })
+	if r.cache.Stats().Primed {
+		t.Fatal("primed without the list of EndpointSlices")
+	}
+	r.setRefusal(endpointSlices, nil)
+	lines := r.posts.Await(t, "primed ns/a ns/b")
+	if got := r.cache.Snapshot(service.Key{Namespace: "ns", Name: "a"}); len(got.Slices) != 1 {
+		t.Errorf("primed with %d slices of ns/a, want 1; posts: %v", len(got.Slices), lines)
+	}
+}
+
+// TestSourceFollows runs with streamed lists and with plain ones, as servers
+// before 1.32 offer them.
+func TestSourceFollows(t *testing.T) {
+	for name, noWatchList := range map[string]bool{"streamed": false, "plain": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.noWatchList = noWatchList
+			r.populate()
+			r.run(t)
+			r.complete(t)
+
+			r.set(services, apiService("a", 81))
+			r.posts.Await(t, "spec ns/a")
+			r.set(endpointSlices, apiSlice("b", "a-1", "10.0.0.1"))
+			moved := r.posts.Await(t, "slice ns/b a-1")
+			if want := []string{"slice ns/a a-1 gone", "slice ns/b a-1"}; !slices.Equal(moved, want) {
+				t.Errorf("relabelled slice posted as %v, want %v", moved, want)
+			}
+			r.remove(endpointSlices, "ns", "a-1")
+			r.posts.Await(t, "slice ns/b a-1 gone")
+			r.remove(services, "ns", "b")
+			r.posts.Await(t, "spec ns/b gone")
+			r.set(serviceCIDRs, apiRange("more", "10.97.0.0/16"))
+			r.posts.Await(t, "ranges 10.96.0.0/16 10.97.0.0/16")
+			r.remove(serviceCIDRs, "", "kubernetes")
+			r.posts.Await(t, "ranges 10.97.0.0/16")
+			r.set(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+				Name: "n", Labels: map[string]string{corev1.LabelTopologyZone: "z"}}})
+			r.posts.Await(t, "node n")
+			if got := r.cache.Node().Zone; got != "z" {
+				t.Errorf("zone is %q, want %q", got, "z")
+			}
+		})
+	}
+}
+
+func TestSourceIgnoresMetadataOnlyUpdates(t *testing.T) {
+	r := populated(t)
+	touched := apiService("a", 80)
+	touched.Annotations = map[string]string{"note": "touched"}
+	r.set(services, touched)
+	r.set(services, apiService("b", 81))
+	if got := r.posts.Await(t, "spec ns/b"); len(got) != 1 {
+		t.Errorf("%v was posted, want nothing for the touched Service", got)
+	}
+	if got := r.cache.Stats().Equal; got == 0 {
+		t.Error("the update was not seen")
+	}
+}
+
+func TestSourceTurnsIgnoredServiceIntoGone(t *testing.T) {
+	r := populated(t)
+	external := apiService("a", 80)
+	external.Spec.Type = corev1.ServiceTypeExternalName
+	r.set(services, external)
+	r.posts.Await(t, "spec ns/a gone")
+	r.set(services, apiService("a", 80))
+	r.posts.Await(t, "spec ns/a")
+}
+
+func TestSourceSurvivesOutage(t *testing.T) {
+	r := populated(t)
+	r.stop()
+	sourcetest.Eventually(t, "all resources report the outage", func() bool {
+		return !slices.ContainsFunc(r.source.Status(), func(s Status) bool { return s.FailingSince.IsZero() })
+	})
+	r.posts.Expect(t)
+
+	// While nobody looks, one Service changes and one slice goes. The history is
+	// compacted, so that only a new list can tell.
+	r.set(services, apiService("a", 81))
+	r.remove(endpointSlices, "ns", "b-1")
+	r.compact()
+	r.start()
+	lines := r.posts.Await(t, "spec ns/a")
+	if !slices.Contains(lines, "slice ns/b b-1 gone") {
+		lines = append(lines, r.posts.Await(t, "slice ns/b b-1 gone")...)
+	}
+	slices.Sort(lines)
+	if want := []string{"slice ns/b b-1 gone", "spec ns/a"}; !slices.Equal(lines, want) {
+		t.Errorf("after the outage %v was posted, want only the differences %v", lines, want)
+	}
+	sourcetest.Eventually(t, "no resource is failing", func() bool {
+		return !slices.ContainsFunc(r.source.Status(), func(s Status) bool { return !s.FailingSince.IsZero() })
+	})
+	if r.logs.FilterMessageSnippet("cannot be read").Len() == 0 || r.logs.FilterMessageSnippet("answers again").Len() == 0 {
+		t.Error("the log tells nothing about the outage and its end")
+	}
+}
+
+// relisted waits until the source has asked for a resource anew.
+func (r *rig) relisted(t *testing.T, resource string, before int) {
+	t.Helper()
+	sourcetest.Eventually(t, "a new request for "+resource, func() bool { return len(r.asked(resource)) > before })
+}
+
+func TestSourceRelistsWhenExpired(t *testing.T) {
+	r := populated(t)
+	before := len(r.asked(services))
+	r.compact() // running watches get 410 Gone
+	r.relisted(t, services, before)
+	r.set(services, apiService("a", 82))
+	if got := r.posts.Await(t, "spec ns/a"); len(got) != 1 {
+		t.Errorf("relist after 410 posted %v, want the change only", got)
+	}
+}
+
+func TestSourceAcceptsRestoredServer(t *testing.T) {
+	r := populated(t)
+	r.stop()
+	r.rewind() // versions known to the client are in the server's future
+	r.start()
+	r.set(services, apiService("a", 83))
+	if got := r.posts.Await(t, "spec ns/a"); len(got) != 1 {
+		t.Errorf("a restored server led to %v, want the change only", got)
+	}
+}
+
+func TestSourceSendsSelectors(t *testing.T) {
+	r := populated(t)
+	want := map[string][2]string{
+		services:       {"!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
+		endpointSlices: {"!service.kubernetes.io/headless", ""},
+		nodes:          {"", "metadata.name=n"},
+		serviceCIDRs:   {"", ""},
+	}
+	for resource, selectors := range want {
+		for _, request := range r.asked(resource) {
+			got := [2]string{request.query.Get("labelSelector"), request.query.Get("fieldSelector")}
+			if got != selectors {
+				t.Errorf("%s was asked for with selectors %q, want %q", resource, got, selectors)
+			}
+			if !strings.HasPrefix(request.accept, Protobuf) || !strings.Contains(request.accept, "application/json") {
+				t.Errorf("%s was asked for as %q, want protobuf first and JSON besides", resource, request.accept)
+			}
+		}
+	}
+}
+
+func TestSourceStreamsLists(t *testing.T) {
+	r := populated(t)
+	for _, resource := range watched {
+		asked := r.asked(resource)
+		if len(asked) != 1 || asked[0].query.Get("sendInitialEvents") != "true" {
+			t.Errorf("%s: %d requests, want a single one that streams list and watch", resource, len(asked))
+		}
+	}
+}
+
+func TestSourceSpeaksJSON(t *testing.T) {
+	r := newRig(t)
+	config := r.apiServer.config()
+	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
+	made, err := NewForREST(Config{NodeName: "n"}, config, r.cache, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.source = made
+	r.populate()
+	r.run(t)
+	r.complete(t)
+}
+
+func TestSourceDoesWithoutServiceCIDRs(t *testing.T) {
+	resource := schema.GroupResource{Group: networkingv1.GroupName, Resource: serviceCIDRs}
+	for name, refusal := range map[string]*apierrors.StatusError{
+		"not served": apierrors.NewNotFound(resource, ""),
+		"forbidden":  apierrors.NewForbidden(resource, "", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.populate()
+			r.setRefusal(serviceCIDRs, refusal)
+			r.run(t)
+			r.posts.Await(t, "primed ns/a ns/b")
+			sourcetest.Eventually(t, "several attempts", func() bool { return len(r.asked(serviceCIDRs)) > 3 })
+			if got := r.logs.FilterMessageSnippet("optional resource").Len(); got != 1 {
+				t.Errorf("warned %d times, want once", got)
+			}
+			if !r.source.Status()[3].Absent {
+				t.Error("status does not say that ServiceCIDRs are absent")
+			}
+			r.setRefusal(serviceCIDRs, nil)
+			r.posts.Await(t, "ranges 10.96.0.0/16")
+		})
+	}
+}
+
+func TestSourceKeepsDeletedNode(t *testing.T) {
+	r := populated(t)
+	r.remove(nodes, "", "n")
+	sourcetest.Eventually(t, "the deletion is logged", func() bool {
+		return r.logs.FilterMessageSnippet("Node was deleted").Len() == 1
+	})
+	if r.cache.Node() == nil {
+		t.Error("the last state of the Node was lost")
+	}
+}
+
+// TestSourceStopsWhileBackingOff covers client-go's sleep that does not look at
+// the context; the cleanup of run fails if it holds Run up.
+func TestSourceStopsWhileBackingOff(t *testing.T) {
+	r := newRig(t)
+	r.stop()
+	r.source.backoff = &wait.Backoff{Duration: time.Hour, Cap: time.Hour, Steps: 1, Factor: 1}
+	r.run(t)
+	sourcetest.Eventually(t, "all resources report the outage", func() bool {
+		return !slices.ContainsFunc(r.source.Status(), func(s Status) bool { return s.FailingSince.IsZero() })
+	})
+}

@@ -1,0 +1,182 @@
+package manifest
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// node gives an object named name that starts at line.
+func node(name string, line int) object {
+	return object{id: objectID{kind: kindNode, name: name}, line: line}
+}
+
+// good is a reading of a file that holds the named objects, one per line.
+func good(file string, names ...string) reading {
+	result := reading{file: file}
+	for i, name := range names {
+		result.objects = append(result.objects, node(name, i+1))
+	}
+	return result
+}
+
+func bad(file string) reading {
+	return reading{file: file, problems: []Problem{{File: file, Message: "bad"}, {File: file, Message: "worse"}}}
+}
+
+// told writes a difference as "+a +b -c".
+func told(diff difference) string {
+	var words []string
+	for _, object := range diff.set {
+		words = append(words, "+"+object.id.name)
+	}
+	for _, id := range diff.removed {
+		words = append(words, "-"+id.name)
+	}
+	return strings.Join(words, " ")
+}
+
+func complaints(c *catalog) string {
+	var lines []string
+	for _, problem := range c.problems() {
+		lines = append(lines, problem.String())
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestCatalog(t *testing.T) {
+	type step struct {
+		readings   []reading
+		told       string
+		complaints string
+	}
+	gone := func(file string) reading { return reading{file: file, gone: true} }
+	tests := map[string][]step{
+		"removing a file removes its objects only": {
+			{[]reading{good("1", "a", "b"), good("2", "c")}, "+a +b +c", ""},
+			{[]reading{gone("1")}, "-a -b", ""},
+			{[]reading{gone("1")}, "", ""},
+		},
+		"an object that left its file is removed": {
+			{[]reading{good("1", "a", "b")}, "+a +b", ""},
+			{[]reading{good("1", "b", "c")}, "+b +c -a", ""},
+		},
+		"a bad file keeps its last good state": {
+			{[]reading{good("1", "a")}, "+a", ""},
+			{[]reading{bad("1")}, "", "1: bad (and 1 more problem)"},
+			{[]reading{good("1", "b")}, "+b -a", ""},
+		},
+		"a bad file that goes takes its last good state along": {
+			{[]reading{good("1", "a")}, "+a", ""},
+			{[]reading{bad("1")}, "", "1: bad (and 1 more problem)"},
+			{[]reading{gone("1")}, "-a", ""},
+		},
+		"a renamed file keeps its objects": {
+			{[]reading{good("1", "a")}, "+a", ""},
+			{[]reading{gone("1"), good("2", "a")}, "+a", ""},
+		},
+		"the later of two new files is refused whole": {
+			{[]reading{good("2", "b", "a"), good("1", "a")}, "+a", "2:2: Node a: metadata.name: is already defined in 1:1"},
+			{nil, "", "2:2: Node a: metadata.name: is already defined in 1:1"},
+		},
+		"the file that has an object keeps it, whatever its name": {
+			{[]reading{good("2", "a")}, "+a", ""},
+			{[]reading{good("1", "a"), good("2", "a", "b")}, "+a +b", "1:1: Node a: metadata.name: is already defined in 2:1"},
+		},
+		"a refused file comes into force when the way is free": {
+			{[]reading{good("1", "a"), good("2", "a", "b")}, "+a", "2:1: Node a: metadata.name: is already defined in 1:1"},
+			{[]reading{gone("1")}, "+a +b", ""},
+		},
+		"an object moves between two files at once": {
+			{[]reading{good("1", "a", "b"), good("2", "c")}, "+a +b +c", ""},
+			{[]reading{good("1", "a"), good("2", "c", "b")}, "+a +c +b", ""},
+		},
+		"two files swap their objects": {
+			{[]reading{good("1", "a"), good("2", "b")}, "+a +b", ""},
+			{[]reading{good("1", "b"), good("2", "a")}, "+b +a", ""},
+		},
+		"what a refused file keeps cannot be taken": {
+			{[]reading{good("1", "a"), good("2", "b")}, "+a +b", ""},
+			// 1 wants c, which 3 has first, and gives up a, which 2 wants.
+			{[]reading{good("3", "c")}, "+c", ""},
+			{[]reading{good("1", "c"), good("2", "a", "b")}, "",
+				"1:1: Node c: metadata.name: is already defined in 3:1\n2:1: Node a: metadata.name: is already defined in 1:1"},
+			{[]reading{gone("3")}, "+c +a +b", ""},
+		},
+	}
+	for name, steps := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := newCatalog()
+			for i, step := range steps {
+				if got := told(c.apply(step.readings)); got != step.told {
+					t.Errorf("step %d told %q, want %q", i+1, got, step.told)
+				}
+				if got := complaints(c); got != step.complaints {
+					t.Errorf("step %d complains\n%s\nwant\n%s", i+1, got, step.complaints)
+				}
+			}
+		})
+	}
+}
+
+// TestCatalogKeepsItsWord: after any readings, what was told adds up to exactly
+// the objects in force, each object is in force from one file, and a file
+// without a problem has all of its objects in force.
+func TestCatalogKeepsItsWord(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		c := newCatalog()
+		known := make(map[objectID]bool)
+		for range 12 {
+			diff := c.apply(randomReadings(random))
+			for _, object := range diff.set {
+				known[object.id] = true
+			}
+			for _, id := range diff.removed {
+				if !known[id] {
+					t.Fatalf("seed %d: %s removed twice", seed, id)
+				}
+				delete(known, id)
+			}
+			checkCatalog(t, seed, c, known)
+		}
+	}
+}
+
+func randomReadings(random *rand.Rand) []reading {
+	var readings []reading
+	for _, file := range []string{"1", "2", "3", "4"} {
+		switch random.IntN(6) {
+		case 0:
+			readings = append(readings, reading{file: file, gone: true})
+		case 1:
+			readings = append(readings, bad(file))
+		case 2, 3:
+			names := strings.Split("abcdef", "")
+			random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+			readings = append(readings, good(file, names[:random.IntN(4)]...))
+		}
+	}
+	return readings
+}
+
+func checkCatalog(t *testing.T, seed uint64, c *catalog, known map[objectID]bool) {
+	t.Helper()
+	inForce := make(map[objectID]bool)
+	for file, state := range c.files {
+		for id := range state.current {
+			if inForce[id] || c.owner[id] != file {
+				t.Fatalf("seed %d: %s is in force from %s, owned by %s", seed, id, file, c.owner[id])
+			}
+			inForce[id] = true
+		}
+		if len(state.problems) == 0 && state.pending != nil {
+			t.Fatalf("seed %d: %s is held back without a reason", seed, file)
+		}
+	}
+	if !maps.Equal(inForce, known) || len(c.owner) != len(known) {
+		t.Fatalf("seed %d: in force %v, told %v", seed, slices.Collect(maps.Keys(inForce)), slices.Collect(maps.Keys(known)))
+	}
+}

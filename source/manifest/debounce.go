@@ -1,0 +1,36 @@
+package manifest
+
+import "time"
+
+// debounce decides when to look at the directory after something happened in
+// it: once it has been quiet for a moment, since editors write in several steps,
+// but not later than a hard limit after the first event. It is told the time.
+//
+// Invariant while waiting: first <= last, and due() <= first + limit.
+type debounce struct {
+	quiet, limit time.Duration
+	first, last  time.Time
+}
+
+// touch records an event.
+func (d *debounce) touch(now time.Time) {
+	if d.first.IsZero() {
+		d.first = now
+	}
+	d.last = now
+}
+
+// due gives when to look; ok is false when nothing happened.
+func (d *debounce) due() (at time.Time, ok bool) {
+	if d.first.IsZero() {
+		return time.Time{}, false
+	}
+	at = d.last.Add(d.quiet)
+	if limit := d.first.Add(d.limit); limit.Before(at) {
+		at = limit
+	}
+	return at, true
+}
+
+// reset forgets what happened, because it has been looked at.
+func (d *debounce) reset() { d.first, d.last = time.Time{}, time.Time{} }

@@ -1,0 +1,201 @@
+package manifest
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/source"
+)
+
+// Options are the optional parts of a Follower. Zero durations mean the default.
+type Options struct {
+	// Log gets one line for each bad file, when it turns bad and when it is
+	// accepted again; nil means no log.
+	Log *zap.Logger
+	// OnProblem is called with what is logged as bad; nil means that nobody is.
+	// It is called from the goroutine of Run.
+	OnProblem func(Problem)
+	// Quiet is how long the directory must be quiet before it is read; 20 ms.
+	Quiet time.Duration
+	// Limit is how long reading is put off at most, from the first event; 200 ms.
+	Limit time.Duration
+	// Rescan is how often the directory is looked at without an event; 30 s.
+	Rescan time.Duration
+	// Retry is how often a lost directory is looked for, and a file that someone
+	// is writing is looked at; 250 ms.
+	Retry time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	for _, setting := range []struct {
+		value *time.Duration
+		unset time.Duration
+	}{
+		{&o.Quiet, 20 * time.Millisecond},
+		{&o.Limit, 200 * time.Millisecond},
+		{&o.Rescan, 30 * time.Second},
+		{&o.Retry, 250 * time.Millisecond},
+	} {
+		if *setting.value <= 0 {
+			*setting.value = setting.unset
+		}
+	}
+	return o
+}
+
+// Follower feeds a cache from a directory. Its state belongs to the goroutine of
+// Run; Problems may be called from anywhere.
+type Follower struct {
+	dir      string
+	cache    *source.Cache
+	nodeName string
+	options  Options
+
+	watch   watch
+	scanner *scanner
+	catalog *catalog
+	// told are the problems that have been logged, sorted by file.
+	told     []Problem
+	problems atomic.Pointer[[]Problem]
+}
+
+// New prepares to feed cache from the manifests in dir. Of the Nodes in it, the
+// one named nodeName counts.
+func New(dir string, cache *source.Cache, nodeName string, options Options) *Follower {
+	dir = filepath.Clean(dir)
+	return &Follower{
+		dir: dir, cache: cache, nodeName: nodeName, options: options.withDefaults(),
+		watch: watch{dir: dir}, scanner: newScanner(dir), catalog: newCatalog(),
+	}
+}
+
+// Problems gives one problem for each file that is refused now, and one for the
+// directory while it cannot be read. The result is not to be changed.
+func (f *Follower) Problems() []Problem {
+	if current := f.problems.Load(); current != nil {
+		return *current
+	}
+	return nil
+}
+
+// Run reads the directory, primes the cache and follows changes until ctx ends;
+// it returns nil then. While the directory cannot be read, nothing is taken away
+// and the cache is not primed: an empty picture would make the proxy remove
+// everything that an earlier run left in the kernel.
+func (f *Follower) Run(ctx context.Context) error {
+	defer f.watch.lose()
+	pending := debounce{quiet: f.options.Quiet, limit: f.options.Limit}
+	touched := make(map[string]bool)
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case event := <-f.watch.events():
+			pending.touch(time.Now())
+			f.note(event, touched)
+		case err := <-f.watch.errors():
+			// Usually an overflow: events are lost, so everything is looked at.
+			f.options.Log.Warn("Watch on the manifests lost events", zap.String("dir", f.dir), zap.Error(err))
+			f.watch.lose()
+			pending.touch(time.Now())
+		case <-next.C:
+			pending.reset()
+			f.look(touched)
+			clear(touched)
+		}
+		next.Reset(f.wait(&pending))
+	}
+}
+
+// wait says how long nothing has to be done, unless there is an event.
+func (f *Follower) wait(pending *debounce) time.Duration {
+	if at, ok := pending.due(); ok {
+		return max(time.Until(at), 0)
+	}
+	if f.watch.on == nil || f.scanner.unsettled {
+		return f.options.Retry
+	}
+	return f.options.Rescan
+}
+
+// note remembers which file an event is about, and gives up the watch when the
+// directory itself was moved or removed.
+func (f *Follower) note(event fsnotify.Event, touched map[string]bool) {
+	if event.Name == f.dir {
+		if event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename) {
+			f.watch.lose()
+		}
+		return
+	}
+	touched[filepath.Base(event.Name)] = true
+}
+
+// look reads what has changed and tells the cache. The watch is taken up first,
+// so that what happens after the reading is an event.
+func (f *Follower) look(touched map[string]bool) {
+	watchErr := f.watch.ensure()
+	readings, err := f.scanner.scan(touched)
+	if err == nil {
+		f.feed(f.catalog.apply(readings))
+		f.cache.Prime()
+		err = watchErr
+	}
+	problems := f.catalog.problems()
+	if err != nil {
+		problems = append(problems, Problem{File: f.dir, Message: err.Error()})
+	}
+	f.report(problems)
+}
+
+// feed tells the cache what differs: slices before Services, so that a new
+// Service starts with all of its endpoints, and what is new before what is gone.
+func (f *Follower) feed(diff difference) {
+	slices.SortStableFunc(diff.set, func(a, b object) int { return feedRank(a) - feedRank(b) })
+	for _, object := range diff.set {
+		object.feed(f.cache, f.nodeName)
+	}
+	for _, id := range diff.removed {
+		f.cache.Warn(id.kind, id.path(), nil)
+		id.remove(f.cache)
+	}
+}
+
+func feedRank(o object) int {
+	if o.id.kind == kindService {
+		return 1
+	}
+	return 0
+}
+
+// report publishes the problems and tells about those that are new or gone.
+func (f *Follower) report(problems []Problem) {
+	f.problems.Store(&problems)
+	bad := make(map[string]bool)
+	for _, problem := range problems {
+		bad[problem.File] = true
+		if slices.Contains(f.told, problem) {
+			continue
+		}
+		f.options.Log.Error("Manifest refused; its last good state stays in force", zap.String("problem", problem.String()))
+		if f.options.OnProblem != nil {
+			f.options.OnProblem(problem)
+		}
+	}
+	for _, problem := range f.told {
+		if !bad[problem.File] {
+			f.options.Log.Info("Manifest is no longer refused", zap.String("file", problem.File))
+		}
+	}
+	f.told = problems
+}

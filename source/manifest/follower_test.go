@@ -1,0 +1,351 @@
+package manifest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/sourcetest"
+)
+
+// rig is a follower of a real directory.
+type rig struct {
+	t        *testing.T
+	dir      string
+	posts    *sourcetest.Recorder
+	cache    *source.Cache
+	follower *Follower
+	logs     *observer.ObservedLogs
+}
+
+// newRig prepares a follower; start runs it. Rescans are off, so that only the
+// watch can bring news, unless the test asks for them.
+func newRig(t *testing.T, rescan time.Duration) *rig {
+	posts := sourcetest.NewRecorder()
+	cache := source.NewCache(posts, source.Options{})
+	core, logs := observer.New(zap.DebugLevel)
+	dir := filepath.Join(t.TempDir(), "manifests")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	follower := New(dir, cache, "n", Options{Log: zap.New(core), Rescan: rescan, Retry: 10 * time.Millisecond})
+	return &rig{t, dir, posts, cache, follower, logs}
+}
+
+func (r *rig) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.follower.Run(ctx) }()
+	r.t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				r.t.Errorf("Run returned %v, want nil", err)
+			}
+		case <-time.After(10 * time.Second):
+			r.t.Error("Run did not end with its context")
+		}
+	})
+}
+
+// started gives a running follower whose directory holds Service a in a.yaml and
+// Service b in b.yaml.
+func started(t *testing.T) *rig {
+	r := newRig(t, time.Hour)
+	r.write("a.yaml", manifest("a", 80))
+	r.write("b.yaml", manifest("b", 80))
+	r.start()
+	r.posts.Await(t, "primed default/a default/b")
+	return r
+}
+
+func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
+
+func (r *rig) write(name, text string) { r.must(os.WriteFile(r.path(name), []byte(text), 0o644)) }
+
+func (r *rig) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// awaitOnly waits for a post and fails if there were others.
+func (r *rig) awaitOnly(line string) {
+	r.t.Helper()
+	if got := r.posts.Await(r.t, line); len(got) != 1 {
+		r.t.Fatalf("posted %v, want %q only", got, line)
+	}
+}
+
+// awaitProblem waits until a problem contains part.
+func (r *rig) awaitProblem(part string) {
+	r.t.Helper()
+	sourcetest.Eventually(r.t, "a problem with "+part, func() bool {
+		return slices.ContainsFunc(r.follower.Problems(), func(p Problem) bool { return strings.Contains(p.String(), part) })
+	})
+}
+
+func (r *rig) awaitNoProblem() {
+	r.t.Helper()
+	sourcetest.Eventually(r.t, "no problem is left", func() bool { return len(r.follower.Problems()) == 0 })
+}
+
+func manifest(name string, port int) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec:\n  clusterIP: 10.96.0.1\n  ports: [{port: %d}]\n", name, port)
+}
+
+func sliceManifest(owner, name, address string) string {
+	return fmt.Sprintf("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: %s\n  labels: {kubernetes.io/service-name: %s}\n"+
+		"addressType: IPv4\nports: [{port: 8080}]\nendpoints: [{addresses: [%s]}]\n", name, owner, address)
+}
+
+func TestFollowerPrimesWithEverything(t *testing.T) {
+	r := newRig(t, time.Hour)
+	r.write("a.yaml", manifest("a", 80)+"---\n"+sliceManifest("a", "a-1", "10.0.0.1"))
+	r.write("node.yml", "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: other}\n")
+	r.write("ranges.json", `{"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "k"}, "spec": {"cidrs": ["10.96.0.0/16"]}}`)
+	for _, ignored := range []string{".hidden.yaml", "a.yaml~", "a.yaml.swp", "#a.yaml#", ".#a.yaml", "README.md", "4913"} {
+		r.write(ignored, "not a manifest")
+	}
+	r.must(os.Mkdir(r.path("folder.yaml"), 0o755))
+	r.start()
+	got := r.posts.Await(t, "primed default/a")
+	slices.Sort(got)
+	if want := []string{"node n", "primed default/a", "ranges 10.96.0.0/16", "spec default/a"}; !slices.Equal(got, want) {
+		t.Errorf("posted %v, want %v", got, want)
+	}
+	if found := r.cache.Snapshot(service.Key{Namespace: "default", Name: "a"}); len(found.Slices) != 1 {
+		t.Errorf("%d slices, want 1", len(found.Slices))
+	}
+	r.awaitNoProblem()
+}
+
+func TestFollowerServesTheRestOfABadStart(t *testing.T) {
+	r := newRig(t, time.Hour)
+	r.write("a.yaml", manifest("a", 80))
+	r.write("bad.yaml", manifest("b", 0))
+	r.start()
+	r.posts.Await(t, "primed default/a")
+	r.awaitProblem("bad.yaml:6: Service default/b: spec.ports[0].port: must be between 1 and 65535")
+	r.write("bad.yaml", manifest("b", 80))
+	r.awaitOnly("spec default/b")
+	r.awaitNoProblem()
+	sourcetest.Eventually(t, "both are logged", func() bool {
+		return r.logs.FilterMessageSnippet("Manifest refused").Len() == 1 && r.logs.FilterMessageSnippet("no longer refused").Len() == 1
+	})
+}
+
+// TestFollowerSeesEditors replaces a file in each of the ways in which people
+// and programs do it.
+func TestFollowerSeesEditors(t *testing.T) {
+	r := started(t)
+	elsewhere := filepath.Join(t.TempDir(), "new.yaml")
+	ways := []struct {
+		name    string
+		replace func(text string)
+	}{
+		{"written in place", func(text string) { r.write("a.yaml", text) }},
+		{"renamed over, as programs do", func(text string) {
+			r.write(".a.yaml.tmp", text)
+			r.must(os.Rename(r.path(".a.yaml.tmp"), r.path("a.yaml")))
+		}},
+		{"renamed away and written anew, as vim does", func(text string) {
+			r.write("4913", "")
+			r.must(os.Remove(r.path("4913")))
+			r.must(os.Rename(r.path("a.yaml"), r.path("a.yaml~")))
+			r.write("a.yaml", text)
+			r.must(os.Remove(r.path("a.yaml~")))
+		}},
+		{"locked and backed up, as emacs does", func(text string) {
+			r.must(os.Symlink("nobody@nowhere", r.path(".#a.yaml")))
+			r.must(os.Rename(r.path("a.yaml"), r.path("a.yaml~")))
+			r.write("a.yaml", text)
+			r.must(os.Remove(r.path(".#a.yaml")))
+			r.must(os.Remove(r.path("a.yaml~")))
+		}},
+		{"moved in from elsewhere", func(text string) {
+			r.must(os.WriteFile(elsewhere, []byte(text), 0o644))
+			r.must(os.Rename(elsewhere, r.path("a.yaml")))
+		}},
+		{"written with the old time", func(text string) {
+			before, err := os.Stat(r.path("a.yaml"))
+			r.must(err)
+			r.write("a.yaml", text)
+			r.must(os.Chtimes(r.path("a.yaml"), before.ModTime(), before.ModTime()))
+		}},
+	}
+	for i, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			way.replace(manifest("a", 100+i))
+			r.awaitOnly("spec default/a")
+		})
+	}
+}
+
+// TestFollowerWaitsForSlowWriters: a file that was emptied is not taken for empty
+// at once, but in the end it is.
+func TestFollowerWaitsForSlowWriters(t *testing.T) {
+	r := started(t)
+	r.write("a.yaml", "")
+	time.Sleep(emptyGrace / 4) // longer than events are put off
+	r.write("a.yaml", manifest("a", 81))
+	r.awaitOnly("spec default/a")
+	r.write("a.yaml", "")
+	r.awaitOnly("spec default/a gone")
+}
+
+func TestFollowerPostsOnlyWhatChanged(t *testing.T) {
+	r := started(t)
+	both := func(port int) string { return manifest("c", 80) + "---\n" + manifest("d", port) }
+	r.write("cd.yaml", both(80))
+	r.posts.Await(t, "spec default/d")
+	r.write("cd.yaml", both(81))
+	r.awaitOnly("spec default/d")
+
+	r.must(os.Remove(r.path("cd.yaml")))
+	got := append(r.posts.Await(t, "spec default/d gone"), "")
+	slices.Sort(got)
+	if want := []string{"", "spec default/c gone", "spec default/d gone"}; !slices.Equal(got, want) {
+		t.Errorf("removing the file posted %q, want %q", got, want)
+	}
+}
+
+func TestFollowerKeepsObjectsOfRenamedFile(t *testing.T) {
+	r := started(t)
+	r.must(os.Rename(r.path("a.yaml"), r.path("z.yaml")))
+	r.write("b.yaml", manifest("b", 81))
+	r.awaitOnly("spec default/b")
+	r.must(os.Remove(r.path("z.yaml")))
+	r.awaitOnly("spec default/a gone")
+}
+
+func TestFollowerRefusesWholeFiles(t *testing.T) {
+	r := started(t)
+	r.write("a.yaml", manifest("a", 81)+"---\n"+manifest("c", 0))
+	r.awaitProblem("a.yaml:13: Service default/c: spec.ports[0].port")
+	r.posts.Expect(t)
+	r.write("b.yaml", manifest("b", 80)+"---\n"+manifest("a", 99))
+	r.awaitProblem("b.yaml:8: Service default/a: metadata.name: is already defined in " + r.path("a.yaml") + ":1")
+	r.posts.Expect(t)
+	r.must(os.Remove(r.path("a.yaml")))
+	r.awaitOnly("spec default/a")
+	r.awaitNoProblem()
+}
+
+func TestFollowerTurnsIgnoredKindsIntoGone(t *testing.T) {
+	r := started(t)
+	r.write("a.yaml", strings.Replace(manifest("a", 80), "10.96.0.1", "None", 1))
+	r.awaitOnly("spec default/a gone")
+	r.write("a.yaml", manifest("a", 80))
+	r.awaitOnly("spec default/a")
+}
+
+// TestFollowerSeesVolumeSwaps follows a directory that is laid out as a mounted
+// ConfigMap: links into ..data, which is a link that is swapped.
+func TestFollowerSeesVolumeSwaps(t *testing.T) {
+	r := newRig(t, time.Hour)
+	publish := func(version, text string) {
+		r.must(os.Mkdir(r.path(version), 0o755))
+		r.must(os.WriteFile(filepath.Join(r.path(version), "a.yaml"), []byte(text), 0o644))
+		r.must(os.Symlink(version, r.path("..data_tmp")))
+		r.must(os.Rename(r.path("..data_tmp"), r.path("..data")))
+	}
+	publish("..1", manifest("a", 80))
+	r.must(os.Symlink("..data/a.yaml", r.path("a.yaml")))
+	r.start()
+	r.posts.Await(t, "primed default/a")
+	publish("..2", manifest("a", 81))
+	r.must(os.RemoveAll(r.path("..1")))
+	r.awaitOnly("spec default/a")
+}
+
+func TestFollowerSurvivesLossOfTheDirectory(t *testing.T) {
+	r := started(t)
+	r.must(os.Rename(r.dir, r.dir+".old"))
+	r.awaitProblem("no such file or directory")
+	r.posts.Expect(t)
+
+	r.must(os.Mkdir(r.dir+".new", 0o755))
+	r.must(os.WriteFile(filepath.Join(r.dir+".new", "a.yaml"), []byte(manifest("a", 81)), 0o644))
+	r.must(os.WriteFile(filepath.Join(r.dir+".new", "b.yaml"), []byte(manifest("b", 80)), 0o644))
+	r.must(os.Rename(r.dir+".new", r.dir))
+	r.awaitOnly("spec default/a")
+	r.awaitNoProblem()
+
+	r.write("b.yaml", manifest("b", 81)) // the new directory is watched
+	r.awaitOnly("spec default/b")
+}
+
+// TestFollowerWaitsForTheDirectory: priming with nothing would sweep the kernel.
+func TestFollowerWaitsForTheDirectory(t *testing.T) {
+	r := newRig(t, time.Hour)
+	r.must(os.Remove(r.dir))
+	r.start()
+	r.awaitProblem("no such file or directory")
+	if r.cache.Stats().Primed {
+		t.Fatal("primed without having read anything")
+	}
+	r.must(os.Mkdir(r.dir+".new", 0o755))
+	r.must(os.WriteFile(filepath.Join(r.dir+".new", "a.yaml"), []byte(manifest("a", 80)), 0o644))
+	r.must(os.Rename(r.dir+".new", r.dir))
+	r.posts.Await(t, "primed default/a")
+}
+
+func TestFollowerRescans(t *testing.T) {
+	r := newRig(t, 10*time.Millisecond)
+	target := filepath.Join(t.TempDir(), "target.yaml")
+	r.must(os.WriteFile(target, []byte(manifest("a", 80)), 0o644))
+	r.must(os.Symlink(target, r.path("a.yaml")))
+	r.start()
+	r.posts.Await(t, "primed default/a")
+	r.must(os.WriteFile(target, []byte(manifest("a", 8081)), 0o644)) // no event in the directory
+	r.awaitOnly("spec default/a")
+}
+
+func TestFollowerReportsUnreadableFiles(t *testing.T) {
+	r := started(t)
+	r.must(os.Remove(r.path("a.yaml")))
+	r.posts.Await(t, "spec default/a gone")
+	r.must(os.Symlink("/dev/zero", r.path("a.yaml")))
+	r.awaitProblem("a.yaml: cannot be read: not a regular file")
+	r.posts.Expect(t)
+}
+
+func TestFollowerMovesSlices(t *testing.T) {
+	r := started(t)
+	r.write("slice.yaml", sliceManifest("a", "s", "10.0.0.1"))
+	r.awaitOnly("slice default/a s")
+	r.write("slice.yaml", sliceManifest("b", "s", "10.0.0.1"))
+	if got, want := r.posts.Await(t, "slice default/b s"), []string{"slice default/a s gone", "slice default/b s"}; !slices.Equal(got, want) {
+		t.Errorf("posted %v, want %v", got, want)
+	}
+}
+
+func TestFollowerCallsBack(t *testing.T) {
+	r := newRig(t, 10*time.Millisecond)
+	told := make(chan Problem, 16)
+	r.follower.options.OnProblem = func(p Problem) { told <- p }
+	r.write("a.yaml", "nonsense")
+	r.start()
+	if got := <-told; got.File != r.path("a.yaml") || got.Line != 1 {
+		t.Errorf("told %+v", got)
+	}
+	r.posts.Await(t, "primed")
+	r.write("b.yaml", manifest("b", 80))
+	r.posts.Await(t, "spec default/b")
+	if len(told) != 0 {
+		t.Error("the same problem was told twice")
+	}
+}

@@ -1,0 +1,254 @@
+package manifest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const goodService = `apiVersion: v1
+kind: Service
+metadata:
+  name: web
+spec:
+  clusterIP: 10.96.0.1
+  ports:
+    - port: 80
+`
+
+const goodSlice = `apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: web-1
+  labels:
+    kubernetes.io/service-name: web
+addressType: IPv4
+ports:
+  - port: 8080
+endpoints:
+  - addresses: [10.0.0.1]
+`
+
+// parsed fails the test unless text is accepted.
+func parsed(t *testing.T, text string) []object {
+	t.Helper()
+	objects, problems := parse("f.yaml", []byte(text))
+	if len(problems) > 0 {
+		t.Fatalf("refused: %s", problems[0])
+	}
+	return objects
+}
+
+func ids(objects []object) string {
+	var all []string
+	for _, object := range objects {
+		all = append(all, fmt.Sprintf("%s@%d", object.id, object.line))
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestParseForms(t *testing.T) {
+	item := func(text string) string {
+		return "  - " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ") + "\n"
+	}
+	tests := map[string]struct{ text, want string }{
+		"one document":     {goodService, "Service default/web@1"},
+		"several":          {goodService + "---\n" + goodSlice, "Service default/web@1, EndpointSlice default/web-1@10"},
+		"comments between": {"# nothing\n---\n" + goodService + "---\n# nothing\n---\n", "Service default/web@3"},
+		"empty":            {"", ""},
+		"comment only":     {"# nothing yet\n", ""},
+		"list": {"apiVersion: v1\nkind: List\nmetadata: {}\nitems:\n" + item(goodService) + item(goodSlice),
+			"Service default/web@5, EndpointSlice default/web-1@13"},
+		"empty list": {"apiVersion: v1\nkind: List\nitems: []\n", ""},
+		"no items":   {"apiVersion: v1\nkind: List\n", ""},
+		"JSON with tabs, twice": {`{
+	"apiVersion": "v1", "kind": "Service",
+	"metadata": {"name": "a"}, "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}]}
+}
+{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+`, "Service default/a@1, Node n@5"},
+		"anchors": {strings.Replace(goodService, "name: web", "name: &n web\n  labels: {app: *n}", 1), "Service default/web@1"},
+		"CRLF":    {strings.ReplaceAll(goodService, "\n", "\r\n"), "Service default/web@1"},
+		"words that YAML 1.1 takes for booleans": {
+			strings.Replace(goodService, "name: web", "name: web\n  labels: {on: no}", 1), "Service default/web@1"},
+		"what kubectl prints": {strings.Replace(goodService, "name: web",
+			"name: web\n  creationTimestamp: 2024-05-01T10:00:00Z\n  resourceVersion: \"1\"\n  uid: x\n  managedFields: []", 1) +
+			"status:\n  loadBalancer: {}\n", "Service default/web@1"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := ids(parsed(t, test.text)); got != test.want {
+				t.Errorf("objects are %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestParseCompletes(t *testing.T) {
+	spec := parsed(t, goodService+"  sessionAffinity: ClientIP\n")[0].spec
+	if spec.AffinitySeconds != 10800 {
+		t.Errorf("affinity lasts %d s, want the API's default of 10800", spec.AffinitySeconds)
+	}
+	if got := spec.ClusterIPs[0].String(); got != "10.96.0.1" {
+		t.Errorf("IPv4 ClusterIP is %s, want 10.96.0.1", got)
+	}
+	dual := parsed(t, strings.Replace(goodService, "clusterIP: 10.96.0.1", "clusterIPs: [fd00::1, 10.96.0.1]", 1))[0].spec
+	if dual.ClusterIPs[0].String() != "10.96.0.1" || dual.ClusterIPs[1].String() != "fd00::1" {
+		t.Errorf("ClusterIPs are %v, want one of each family", dual.ClusterIPs)
+	}
+	slice := parsed(t, goodSlice)[0].slice
+	if len(slice.Ports) != 1 || slice.Ports[0].Name != "" || slice.Ports[0].Protocol.String() != "tcp" {
+		t.Errorf("slice ports are %+v, want one, nameless, of TCP", slice.Ports)
+	}
+	node := parsed(t, "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nspec: {podCIDR: 10.1.0.0/24}\n")[0].node
+	if got := node.PodCIDRs[0].String(); got != "10.1.0.0/24" {
+		t.Errorf("pod range is %s, want 10.1.0.0/24", got)
+	}
+}
+
+func TestParseLeavesOutWhatIsNotProxied(t *testing.T) {
+	for name, text := range map[string]string{
+		"headless":     strings.Replace(goodService, "10.96.0.1", "None", 1),
+		"ExternalName": "apiVersion: v1\nkind: Service\nmetadata: {name: e}\nspec: {type: ExternalName, externalName: example.org}\n",
+	} {
+		if got := parsed(t, text)[0].spec; got != nil {
+			t.Errorf("%s: spec is %+v, want none", name, got)
+		}
+	}
+}
+
+// edit gives a text with one part replaced; it panics if the part is not there,
+// so that a case cannot pass by accident.
+func edit(text, old, new string) string {
+	if !strings.Contains(text, old) {
+		panic("no " + old)
+	}
+	return strings.Replace(text, old, new, 1)
+}
+
+func TestParseRefuses(t *testing.T) {
+	service := func(old, new string) string { return edit(goodService, old, new) }
+	slice := func(old, new string) string { return edit(goodSlice, old, new) }
+	nodePort := service("clusterIP:", "type: NodePort\n  clusterIP:")
+	balancer := service("clusterIP:", "type: LoadBalancer\n  clusterIP:")
+	tests := []struct{ name, text, want string }{
+		{"YAML syntax", "a: b\n c: [", "f.yaml:2: not valid YAML: mapping values are not allowed in this context"},
+		{"JSON syntax", "{\n\"a\": 1,\n}", "f.yaml:3: not valid JSON: invalid character '}'"},
+		{"JSON cut off", "{\n\"a\": [1,\n2", "f.yaml:3: not valid JSON: the file ends too early"},
+		{"not an object", "- a\n", "f.yaml:1: must be an object with apiVersion and kind"},
+		{"no kind", "apiVersion: v1\n", "f.yaml:1: kind: apiVersion and kind are required"},
+		{"other kind", "apiVersion: apps/v1\nkind: Deployment\n", "f.yaml:2: kind: apps/v1 Deployment is not understood"},
+		{"old version", slice("io/v1", "io/v1beta1"), "f.yaml:2: kind: discovery.k8s.io/v1beta1 EndpointSlice is not understood"},
+		{"list with a stranger", "apiVersion: v1\nkind: List\nitem: []\n", "f.yaml:3: List: item: unknown field"},
+		{"list of nothing", "apiVersion: v1\nkind: List\nitems: 3\n", "f.yaml:3: List: items: must be a list"},
+		{"item is text", "apiVersion: v1\nkind: List\nitems:\n- a\n", "f.yaml:4: must be an object"},
+		{"unknown field", service("port: 80", "port: 80\n      prot: UDP"), "f.yaml:9: Service default/web: spec.ports[0].prot: unknown field"},
+		{"wrong case", service("clusterIP:", "clusterIp:"), "f.yaml:6: Service default/web: spec.clusterIp: unknown field"},
+		{"duplicate key", service("  ports:", "  clusterIP: 10.96.0.2\n  ports:"), "f.yaml:7: Service default/web: key \"clusterIP\" is already set on line 6"},
+		{"duplicate JSON key", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"a",` + "\n" + `"name":"b"}}`, "f.yaml:2: Service default/a: key \"name\" is already set on line 1"},
+		{"merge key", service("  clusterIP:", "  <<: {type: NodePort}\n  clusterIP:"), "f.yaml:6: Service default/web: merge keys"},
+		{"text for number", service("port: 80", "port: http"), "f.yaml:8: Service default/web: spec.ports[0].port: must be a number, is a string"},
+		{"huge number", service("port: 80", "port: 99999999999"), "f.yaml:8: Service default/web: spec.ports[0].port: must be a number, is a number 99999999999"},
+		{"map for list", service("    - port: 80", "    port: 80"), "f.yaml:7: Service default/web: spec.ports: must be a list, is a object"},
+		{"second is wrong", service("- port: 80", "- {name: a, port: 80}\n    - name: b\n      port: \"81\""), "f.yaml:10: Service default/web: spec.ports[1].port: must be a number"},
+		{"bad time", service("name: web", "name: web\n  creationTimestamp: now"), "f.yaml:1: Service default/web: cannot be decoded: parsing time"},
+		{"same object twice", goodService + "---\n" + goodService, "f.yaml:10: Service default/web: metadata.name: is already defined on line 1"},
+
+		{"no name", service("name: web", "labels: {}"), "f.yaml:3: Service: metadata.name: is required"},
+		{"bad name", service("name: web", "name: Web_1"), "f.yaml:4: Service default/Web_1: metadata.name: \"Web_1\": a lowercase RFC 1123 label"},
+		{"bad namespace", service("name: web", "name: web\n  namespace: a.b"), "f.yaml:5: Service a.b/web: metadata.namespace: \"a.b\""},
+		{"bad type", service("clusterIP:", "type: Cluster\n  clusterIP:"), "f.yaml:6: Service default/web: spec.type: \"Cluster\" must be one of ClusterIP, NodePort"},
+		{"no external name", service("clusterIP: 10.96.0.1", "type: ExternalName"), "f.yaml:5: Service default/web: spec.externalName: is required"},
+		{"no ClusterIP", service("  clusterIP: 10.96.0.1\n", ""), "f.yaml:5: Service default/web: spec.clusterIP: is required: no API server allocates one"},
+		{"bad ClusterIP", service("10.96.0.1", "10.96.0.300"), "f.yaml:6: Service default/web: spec.clusterIP: \"10.96.0.300\" is not an IP address"},
+		{"leading zero", service("10.96.0.1", "010.96.0.1"), "f.yaml:6: Service default/web: spec.clusterIP: \"010.96.0.1\" is not an IP address"},
+		{"mapped", service("10.96.0.1", "::ffff:10.96.0.1"), "f.yaml:6: Service default/web: spec.clusterIP: \"::ffff:10.96.0.1\" must be written as 10.96.0.1"},
+		{"zone", service("10.96.0.1", "fe80::1%eth0"), "must not have a zone"},
+		{"loopback", service("10.96.0.1", "127.0.0.1"), "127.0.0.1 must not be a loopback address"},
+		{"unspecified", service("10.96.0.1", "0.0.0.0"), "0.0.0.0 must not be the unspecified address"},
+		{"multicast", service("10.96.0.1", "224.0.0.1"), "224.0.0.1 must not be a multicast address"},
+		{"link-local", service("10.96.0.1", "169.254.0.1"), "169.254.0.1 must not be a link-local address"},
+		{"ClusterIPs differ", service("  ports:", "  clusterIPs: [10.96.0.2]\n  ports:"), "f.yaml:7: Service default/web: spec.clusterIPs[0]: \"10.96.0.2\" must equal spec.clusterIP"},
+		{"one family twice", service("  ports:", "  clusterIPs: [10.96.0.1, 10.96.0.2]\n  ports:"), "spec.clusterIPs[1]: 10.96.0.1 and 10.96.0.2 are of the same family"},
+		{"three ClusterIPs", service("  ports:", "  clusterIPs: [10.96.0.1, fd00::1, fd00::2]\n  ports:"), "spec.clusterIPs[2]: at most one"},
+		{"family mismatch", service("  ports:", "  ipFamilies: [IPv6]\n  ports:"), "f.yaml:7: Service default/web: spec.ipFamilies[0]: \"IPv6\" does not match ClusterIP 10.96.0.1"},
+		{"families missing", service("  ports:", "  ipFamilies: [IPv4, IPv6]\n  ports:"), "spec.ipFamilies: has 2 entries for 1 ClusterIPs"},
+		{"headless node port", edit(nodePort, "10.96.0.1", "None"), "spec.clusterIP: must not be None for type NodePort"},
+		{"no ports", service("  ports:\n    - port: 80\n", ""), "spec.ports: at least one port is required"},
+		{"port 0", service("port: 80", "port: 0"), "f.yaml:8: Service default/web: spec.ports[0].port: must be between 1 and 65535, is 0"},
+		{"port too large", service("port: 80", "port: 70000"), "spec.ports[0].port: must be between 1 and 65535, is 70000"},
+		{"bad protocol", service("port: 80", "port: 80\n      protocol: tcp"), "f.yaml:9: Service default/web: spec.ports[0].protocol: \"tcp\" must be one of TCP, UDP, SCTP"},
+		{"nameless among two", service("- port: 80", "- port: 80\n    - {name: b, port: 81}"), "spec.ports[0].name: is required when there is more than one port"},
+		{"name twice", service("- port: 80", "- {name: b, port: 80}\n    - {name: b, port: 81}"), "f.yaml:9: Service default/web: spec.ports[1].name: is the same as that of spec.ports[0]"},
+		{"port twice", service("- port: 80", "- {name: a, port: 80}\n    - {name: b, port: 80}"), "spec.ports[1].port: is the same as that of spec.ports[0]"},
+		{"bad port name", service("- port: 80", "- {name: A, port: 80}"), "spec.ports[0].name: \"A\""},
+		{"no node port", nodePort, "f.yaml:9: Service default/web: spec.ports[0].nodePort: is required for type NodePort"},
+		{"node port too large", edit(nodePort, "port: 80", "port: 80\n      nodePort: 70000"), "spec.ports[0].nodePort: must be between 0 and 65535, is 70000"},
+		{"node port without type", service("port: 80", "port: 80\n      nodePort: 30080"), "spec.ports[0].nodePort: must not be set for type ClusterIP"},
+		{"bad affinity", service("  ports:", "  sessionAffinity: Client\n  ports:"), "spec.sessionAffinity: \"Client\" must be one of None, ClientIP"},
+		{"affinity too long", service("  ports:", "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 90000}}\n  ports:"), "f.yaml:8: Service default/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds: must be between 1 and 86400, is 90000"},
+		{"affinity config alone", service("  ports:", "  sessionAffinityConfig: {}\n  ports:"), "spec.sessionAffinityConfig: must not be set"},
+		{"bad internal policy", service("  ports:", "  internalTrafficPolicy: local\n  ports:"), "spec.internalTrafficPolicy: \"local\" must be one of Cluster, Local"},
+		{"bad external policy", edit(balancer, "  ports:", "  externalTrafficPolicy: local\n  ports:"), "spec.externalTrafficPolicy: \"local\" must be one of"},
+		{"external policy of ClusterIP", service("  ports:", "  externalTrafficPolicy: Local\n  ports:"), "spec.externalTrafficPolicy: must not be set"},
+		{"health port of ClusterIP", service("  ports:", "  healthCheckNodePort: 3\n  ports:"), "spec.healthCheckNodePort: needs type LoadBalancer"},
+		{"health port too large", edit(balancer, "  ports:", "  healthCheckNodePort: 70000\n  ports:"), "spec.healthCheckNodePort: must be between"},
+		{"bad external IP", service("  ports:", "  externalIPs: [192.0.2.1, x]\n  ports:"), "f.yaml:7: Service default/web: spec.externalIPs[1]: \"x\" is not an IP address"},
+		{"bad source range", edit(balancer, "  ports:", "  loadBalancerSourceRanges: [10.0.0.0]\n  ports:"), "spec.loadBalancerSourceRanges[0]: \"10.0.0.0\" is not a CIDR"},
+		{"source range of ClusterIP", service("  ports:", "  loadBalancerSourceRanges: [10.0.0.0/8]\n  ports:"), "spec.loadBalancerSourceRanges: needs type LoadBalancer"},
+		{"bad ingress", balancer + "status: {loadBalancer: {ingress: [{ip: x}]}}\n", "f.yaml:10: Service default/web: status.loadBalancer.ingress[0].ip: \"x\" is not"},
+		{"bad mode", balancer + "status: {loadBalancer: {ingress: [{ip: 192.0.2.1, ipMode: vip}]}}\n", "ingress[0].ipMode: \"vip\" must be one of VIP, Proxy"},
+		{"mode without address", balancer + "status: {loadBalancer: {ingress: [{hostname: h, ipMode: VIP}]}}\n", "ingress[0].ipMode: must not be set without ip"},
+
+		{"no owner", slice("kubernetes.io/service-name: web", "app: web"), "f.yaml:5: EndpointSlice default/web-1: metadata.labels: label kubernetes.io/service-name is required"},
+		{"bad address type", slice("IPv4", "ipv4"), "f.yaml:7: EndpointSlice default/web-1: addressType: \"ipv4\" must be one of"},
+		{"wrong family", slice("10.0.0.1", "\"fd00::1\""), "f.yaml:11: EndpointSlice default/web-1: endpoints[0].addresses[0]: fd00::1 does not match addressType IPv4"},
+		{"bad address", slice("10.0.0.1", "host"), "endpoints[0].addresses[0]: \"host\" is not an IP address"},
+		{"no address", slice("[10.0.0.1]", "[]"), "endpoints[0].addresses: at least one address is required"},
+		{"slice port 0", slice("8080", "0"), "f.yaml:9: EndpointSlice default/web-1: ports[0].port: must be between"},
+		{"no slice port", slice("port: 8080", "name: a"), "ports[0].port: is required"},
+		{"bad slice port name", slice("port: 8080", "{port: 1, name: A}"), "ports[0].name: \"A\""},
+		{"bad slice protocol", slice("port: 8080", "{port: 1, protocol: udp}"), "ports[0].protocol: \"udp\" must be one of"},
+		{"slice port name twice", slice("- port: 8080", "- port: 1\n  - port: 2"), "ports[1].name: is the same as that of ports[0]"},
+		{"zone hint without name", goodSlice + "    hints: {forZones: [{name: \"\"}]}\n", "endpoints[0].hints.forZones[0].name: is required"},
+		{"node hint without name", goodSlice + "    hints: {forNodes: [{name: \"\"}]}\n", "endpoints[0].hints.forNodes[0].name: is required"},
+
+		{"node with namespace", "apiVersion: v1\nkind: Node\nmetadata:\n  name: n\n  namespace: x\n", "f.yaml:5: Node x/n: metadata.namespace: must not be set"},
+		{"bad node address", "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus:\n  addresses:\n  - type: InternalIP\n    address: x\n", "f.yaml:7: Node n: status.addresses[0].address: \"x\""},
+		{"bad pod range", "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nspec: {podCIDRs: [x]}\n", "spec.podCIDRs[0]: \"x\" is not a CIDR"},
+		{"pod ranges differ", "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nspec: {podCIDR: 10.0.0.0/24, podCIDRs: [10.1.0.0/24]}\n", "spec.podCIDR: \"10.0.0.0/24\" must equal"},
+		{"no ranges", "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: n}\nspec: {cidrs: []}\n", "ServiceCIDR n: spec.cidrs: must have one or two ranges, has 0"},
+		{"bad range", "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: n}\nspec: {cidrs: [x]}\n", "spec.cidrs[0]: \"x\" is not a CIDR"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			objects, problems := parse("f.yaml", []byte(test.text))
+			if len(problems) == 0 {
+				t.Fatalf("accepted: %s", ids(objects))
+			}
+			if len(objects) > 0 {
+				t.Errorf("%d objects of a bad file were given", len(objects))
+			}
+			if got := problems[0].String(); !strings.Contains(got, test.want) {
+				t.Errorf("problem is\n%s, want\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+// TestParseBoundsAliases: a short text that expands without end is refused.
+func TestParseBoundsAliases(t *testing.T) {
+	bomb := "apiVersion: v1\nkind: Service\nmetadata:\n  name: b\n  x0: &x0 [aaaaaaaaaa]\n"
+	for i := 1; i < 12; i++ {
+		bomb += fmt.Sprintf("  x%d: &x%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*x%d, ", i-1), 10), ", "))
+	}
+	for name, text := range map[string]string{
+		"expansion": bomb,
+		"cycle":     "apiVersion: v1\nkind: Service\nmetadata: &m\n  name: b\n  labels: *m\n",
+	} {
+		_, problems := parse("f.yaml", []byte(text))
+		if len(problems) != 1 || !strings.Contains(problems[0].Message, "larger than") {
+			t.Errorf("%s: problems are %v, want one about the size", name, problems)
+		}
+	}
+}

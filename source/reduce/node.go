@@ -1,0 +1,66 @@
+package reduce
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// autoscalerTaint is put on a node by the cluster autoscaler before the node is
+// removed. Balancers must turn away from it.
+const autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
+
+// Node reduces a Node. The result is never nil.
+func Node(object *corev1.Node) (*service.NodeObject, []service.Warning) {
+	n := &notes{kind: "Node", name: object.Name}
+	return &service.NodeObject{
+		Name:      strings.Clone(object.Name),
+		Zone:      strings.Clone(object.Labels[corev1.LabelTopologyZone]),
+		Addresses: nodeAddresses(n, object.Status.Addresses),
+		PodCIDRs:  podCIDRs(n, object.Spec.PodCIDRs),
+		Deleting:  object.DeletionTimestamp != nil,
+		AutoscalerTaint: slices.ContainsFunc(object.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Key == autoscalerTaint
+		}),
+	}, n.warnings
+}
+
+// nodeAddresses gives the internal addresses, then the external ones.
+func nodeAddresses(n *notes, addresses []corev1.NodeAddress) []netip.Addr {
+	var found []netip.Addr
+	for _, kind := range [...]corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for i := range addresses {
+			if addresses[i].Type != kind {
+				continue
+			}
+			text := addresses[i].Address
+			if addr, ok := parseAddr(text); ok {
+				found = append(found, addr)
+			} else {
+				n.add(at("status.addresses", i).dot("address"),
+					"%q is not an IP address; the entry is skipped", text)
+			}
+		}
+	}
+	return found
+}
+
+// podCIDRs gives the first range of each family.
+func podCIDRs(n *notes, texts []string) service.PerFamily[netip.Prefix] {
+	var found service.PerFamily[netip.Prefix]
+	for i, text := range texts {
+		prefix, ok := parsePrefix(text)
+		if !ok {
+			n.add(at("spec.podCIDRs", i), "%q is not a CIDR; the entry is skipped", text)
+			continue
+		}
+		if family := service.FamilyOf(prefix.Addr()); !found[family].IsValid() {
+			found[family] = prefix
+		}
+	}
+	return found
+}
