@@ -71,12 +71,29 @@ func (p *Proxy) addAggregator(domain Domain) error {
 func (p *Proxy) addSupervisor() (err error) {
 	config := p.config.Supervisor
 	config.Listen = func(e supervisor.Event) {
+		if child, failed := gaveUp(e); failed {
+			for _, a := range p.aggregators {
+				a.Excuse(service.ParseKey(child))
+			}
+		}
 		for _, l := range p.config.Listeners {
 			l.Supervisor(e)
 		}
 	}
 	p.supervisor, err = supervisor.New(config, service.Key.String)
 	return err
+}
+
+// gaveUp gives the child of an event that means "not soon".
+func gaveUp(e supervisor.Event) (child string, failed bool) {
+	switch e := e.(type) {
+	case supervisor.Parked:
+		return e.Child, true
+	case supervisor.Stuck:
+		return e.Child, true
+	default:
+		return "", false
+	}
 }
 
 // cache ──► directory ──► actors ──► fragments
@@ -107,20 +124,28 @@ func (p *Proxy) Run(ctx context.Context) error {
 	for i, a := range p.aggregators {
 		group.Go(func() error { return a.Run(ctx) })
 		if w, ok := p.config.Domains[i].Writer.(dataplane.Watcher); ok {
-			group.Go(func() error { return w.Watch(ctx, a.AuditSoon) })
+			group.Go(func() error { return stopped(ctx, w.Watch(ctx, a.AuditSoon)) })
 		}
 	}
 	if follow := p.config.HostAddresses; follow != nil {
-		group.Go(func() error { return follow(ctx, p.hostAddresses) })
+		group.Go(func() error { return stopped(ctx, follow(ctx, p.hostAddresses)) })
 	}
 	p.directory.Start()
 	group.Go(func() error {
-		if err := p.config.Source(ctx, p.cache); err != nil && ctx.Err() == nil {
+		if err := stopped(ctx, p.config.Source(ctx, p.cache)); err != nil {
 			return fmt.Errorf("source: %w", err)
 		}
 		return nil
 	})
 	return group.Wait()
+}
+
+// stopped forgives the errors of those that were told to stop.
+func stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // Status gives the newest snapshot of every domain.

@@ -50,8 +50,8 @@ type Machine struct {
 	dirty            bool
 	// stale is set when the machine has missed something and must be hydrated
 	// before it concludes.
-	stale bool
-	cause Cause
+	stale  bool
+	cause  Cause
 	urgent bool
 
 	// names are the actor's domains, shared by all actors; domains holds what

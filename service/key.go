@@ -33,6 +33,15 @@ func (k Key) PortString(portName string) string {
 	return k.String() + ":" + portName
 }
 
+// ParseKey is the reverse of String.
+func ParseKey(text string) Key {
+	namespace, name, found := strings.Cut(text, "/")
+	if !found {
+		return Key{Name: text}
+	}
+	return Key{Namespace: namespace, Name: name}
+}
+
 // Compare orders keys by namespace, then name.
 func (k Key) Compare(other Key) int {
 	if c := strings.Compare(k.Namespace, other.Namespace); c != 0 {

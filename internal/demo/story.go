@@ -26,6 +26,9 @@ const connections = 1000
 // messageDeadline is how long the demo's actors may take over one message.
 const messageDeadline = 500 * time.Millisecond
 
+// afterChange is how long the load goes on after a change.
+const afterChange = 500 * time.Millisecond
+
 // echo is the Service whose endpoint is replaced and whose actor misbehaves.
 var echo = service.Key{Namespace: "demo", Name: "echo"}
 
@@ -187,6 +190,7 @@ func (s *story) replace(ctx context.Context) error {
 				at.Sub(changed).Round(100*time.Microsecond), answered.Sub(changed).Round(100*time.Microsecond))
 		}
 	}
+	time.Sleep(afterChange)
 	made, loadErr := l.stop()
 	if err = errors.Join(err, loadErr); err != nil {
 		return err
@@ -237,6 +241,7 @@ func (s *story) misbehave(ctx context.Context, m mode, verb string, restarted fu
 		err = s.awaitApplied(ctx, "the change after the restart", changed, echo)
 	}
 	at, _ := s.witness.appliedSince(echo, changed, len(s.domains))
+	time.Sleep(afterChange)
 	made, loadErr := l.stop()
 	if err = errors.Join(err, loadErr); err != nil {
 		return err
@@ -250,11 +255,14 @@ func (s *story) misbehave(ctx context.Context, m mode, verb string, restarted fu
 	return nil
 }
 
-// standsAt gives the topmost line of a captured stack that is not the runtime's.
+// standsAt gives function and place of the topmost frame of ours in a captured
+// stack, whose lines read "# ADDRESS FUNCTION+OFFSET FILE:LINE".
 func standsAt(stack string) string {
 	for line := range strings.Lines(stack) {
-		if at := strings.Index(line, "sluice"); at >= 0 && !strings.Contains(line, "labels") {
-			return strings.Join(strings.Fields(line[strings.Index(line, "\t")+1:]), " ")
+		words := strings.Fields(line)
+		if len(words) == 4 && strings.Contains(words[2], "sluice") {
+			function, _, _ := strings.Cut(words[2][strings.LastIndex(words[2], "/")+1:], "+")
+			return function + " at " + words[3][strings.LastIndex(words[3], "/")+1:]
 		}
 	}
 	return "not captured"

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/internal/backend"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func cleanupCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove the rules that Sluice or kube-proxy left on this node, and nothing else",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(table, "VARIANT\tFAMILY\tHOOKS\tCHAINS IN NAT\tIN FILTER\tIN MANGLE")
+			err := backend.CleanUpIPTables(cmd.Context(), func(variant string, family service.Family, s iptables.CleanupSummary) {
+				fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\n", variant, family, s.Hooks,
+					s.Chains[iptables.NAT], s.Chains[iptables.Filter], s.Chains[iptables.Mangle])
+			})
+			if flushErr := table.Flush(); err == nil {
+				err = flushErr
+			}
+			return err
+		},
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/internal/backend"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// options are the flags that run and proxy have in common. Names, defaults and
+// meanings are kube-proxy's (v1.36) where it has them.
+type options struct {
+	log                logOptions
+	node               string
+	mode               string
+	variant            string
+	masqueradeBit      uint
+	masqueradeAll      bool
+	localhostNodePorts bool
+	detectLocal        string
+	bridge             string
+	prefix             string
+	clusterCIDR        string
+	nodePortAddresses  []string
+}
+
+func (o *options) bind(flags *pflag.FlagSet) {
+	o.log.bind(flags)
+	flags.StringVar(&o.node, "hostname-override", "", "name of this node as the API knows it; empty means the host's name")
+	flags.StringVar(&o.mode, "proxy-mode", "iptables", "kernel backend: iptables")
+	flags.StringVar(&o.variant, "sluice-iptables-variant", "auto", "iptables programs: auto, legacy or nft")
+	flags.UintVar(&o.masqueradeBit, "iptables-masquerade-bit", 14, "bit of the packet mark that asks for source NAT, 0 to 31")
+	flags.BoolVar(&o.masqueradeAll, "masquerade-all", false, "source NAT for all ClusterIP traffic")
+	flags.BoolVar(&o.localhostNodePorts, "iptables-localhost-nodeports", true, "let node ports answer on 127.0.0.1 (IPv4)")
+	flags.StringVar(&o.detectLocal, "detect-local-mode", "", "how packets of local pods are recognised: ClusterCIDR (default), NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+	flags.StringVar(&o.bridge, "pod-bridge-interface", "", "bridge of the pods, for BridgeInterface")
+	flags.StringVar(&o.prefix, "pod-interface-name-prefix", "", "prefix of the pods' interfaces, for InterfaceNamePrefix")
+	flags.StringVar(&o.clusterCIDR, "cluster-cidr", "", "range of pod addresses, or a dual-stack pair separated by a comma")
+	flags.StringSliceVar(&o.nodePortAddresses, "nodeport-addresses", nil, "ranges of host addresses on which node ports answer; empty means all")
+}
+
+// settings checks the flags about the node.
+func (o *options) settings() (proxy.NodeSettings, error) {
+	name, err := o.nodeName()
+	if err != nil {
+		return proxy.NodeSettings{}, err
+	}
+	s := proxy.NodeSettings{
+		Name: name, DetectLocal: proxy.DetectLocal(o.detectLocal), Interface: o.bridge,
+		MasqueradeAll: o.masqueradeAll,
+	}
+	if s.DetectLocal == proxy.DetectInterfaceNamePrefix {
+		s.Interface = o.prefix
+	}
+	if s.ClusterCIDRs, err = clusterCIDRs(o.clusterCIDR); err != nil {
+		return s, err
+	}
+	for _, text := range o.nodePortAddresses {
+		r, err := netip.ParsePrefix(text)
+		if err != nil {
+			return s, usageError{fmt.Errorf("--nodeport-addresses: %q: want ranges like 192.168.0.0/24", text)}
+		}
+		s.NodePortRanges = append(s.NodePortRanges, r.Masked())
+	}
+	s.LocalhostNodePorts = o.localhostNodePorts && servesLoopback(s.NodePortRanges)
+	return s, nil
+}
+
+// servesLoopback tells whether the ranges of IPv4 hold a loopback address; none
+// means everything.
+func servesLoopback(ranges []netip.Prefix) bool {
+	loopback := netip.MustParsePrefix("127.0.0.0/8")
+	some := false
+	for _, r := range ranges {
+		if r.Addr().Is4() {
+			some = true
+			if r.Overlaps(loopback) {
+				return true
+			}
+		}
+	}
+	return !some
+}
+
+func (o *options) nodeName() (string, error) {
+	name := o.node
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return "", fmt.Errorf("cannot find the host's name: %w; set --hostname-override", err)
+		}
+		name = host
+	}
+	name = strings.ToLower(strings.TrimSpace(name))
+	if name == "" {
+		return "", usageError{fmt.Errorf("--hostname-override: blank")}
+	}
+	return name, nil
+}
+
+// clusterCIDRs parses one range, or one of each family.
+func clusterCIDRs(text string) (cidrs service.PerFamily[netip.Prefix], err error) {
+	if text == "" {
+		return cidrs, nil
+	}
+	for _, part := range strings.Split(text, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(part))
+		if err != nil {
+			return cidrs, usageError{fmt.Errorf("--cluster-cidr: %q: want a range like 10.244.0.0/16, or one of each family separated by a comma", part)}
+		}
+		family := service.FamilyOf(p.Addr())
+		if cidrs[family].IsValid() {
+			return cidrs, usageError{fmt.Errorf("--cluster-cidr: %q: two ranges must be of different families", text)}
+		}
+		cidrs[family] = p.Masked()
+	}
+	return cidrs, nil
+}
+
+// checkMode refuses what is not there.
+func (o *options) checkMode() error {
+	if o.mode != "iptables" && o.mode != "" {
+		return usageError{fmt.Errorf("--proxy-mode %q: this release has iptables", o.mode)}
+	}
+	return nil
+}
+
+// iptables gives the options of the backend.
+func (o *options) iptables(s proxy.NodeSettings) backend.IPTablesOptions {
+	return backend.IPTablesOptions{Variant: o.variant, MasqueradeBit: o.masqueradeBit, LocalhostNodePorts: s.LocalhostNodePorts}
+}

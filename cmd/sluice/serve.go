@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"go.uber.org/zap"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane/hostaddress"
+	"github.com/sluice-proxy/sluice/internal/backend"
+	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// feed makes a source once the logger and the settings are known.
+type feed func(log *zap.Logger, settings proxy.NodeSettings) proxy.Source
+
+// serve runs the proxy until the context ends.
+func serve(ctx context.Context, o *options, from feed) (err error) {
+	if err := o.checkMode(); err != nil {
+		return err
+	}
+	settings, err := o.settings()
+	if err != nil {
+		return err
+	}
+	log, err := o.log.logger()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
+	choice := o.iptables(settings)
+	choice.Log = log
+	domains, err := backend.IPTables(ctx, choice)
+	if err != nil {
+		return err
+	}
+	config := proxy.Config{
+		Node: settings, Domains: domains, Source: from(log, settings),
+		Listeners: []observe.Listener{observe.NewLog(log)},
+		Warn: func(w service.Warning) {
+			log.Warn("part of an object cannot be used", zap.String("object", w.Object), zap.String("field", w.Field), zap.String("problem", w.Problem))
+		},
+	}
+	if len(settings.NodePortRanges) > 0 {
+		config.HostAddresses = hostaddress.Watch
+	}
+	p, err := proxy.New(config)
+	if err != nil {
+		return usageError{err}
+	}
+	log.Info("serving", zap.String("node", settings.Name), zap.Int("domains", len(domains)), zap.String("version", version))
+	if err := p.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	log.Info("stopped; the rules stay in the kernel")
+	return nil
+}

@@ -1,0 +1,126 @@
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// CleanupSummary counts what a cleanup removed.
+type CleanupSummary struct {
+	// Hooks is the number of different rules removed from built-in chains.
+	Hooks int
+	// Chains is the number of chains removed from each table; tables without
+	// any are left out.
+	Chains map[Table]int
+}
+
+// Cleanup removes what is ours, and what a kube-proxy left, from one family's
+// tables: hooks first, then all chains of a table at once. What is shared with
+// the kubelet stays, and nothing else is touched. What is already gone is no
+// error.
+//
+// A rule of somebody else that leads to one of our chains keeps that chain from
+// being deleted; it is emptied, and the error names the rule. The errors of all
+// steps are joined; one does not keep the others from being made.
+func Cleanup(ctx context.Context, family service.Family, tool Tool) (CleanupSummary, error) {
+	summary := CleanupSummary{Chains: make(map[Table]int)}
+	var failed []error
+	for _, table := range [...]Table{Mangle, Filter, NAT} {
+		if err := cleanTable(ctx, tool, table, &summary); err != nil {
+			failed = append(failed, fmt.Errorf("clean up %s rules in table %s: %w", family, table, err))
+		}
+	}
+	return summary, errors.Join(failed...)
+}
+
+func cleanTable(ctx context.Context, tool Tool, table Table, summary *CleanupSummary) error {
+	s, err := readTable(ctx, tool, table)
+	if err != nil {
+		return err
+	}
+	held := make(map[string]bool)
+	failed := removeHooks(ctx, tool, s, held, summary)
+	for _, rule := range holdForeign(s, held) {
+		failed = append(failed, fmt.Errorf("a rule that is not ours leads to a chain of ours, which stays, emptied; "+
+			"remove the rule and clean up again: %q in chain %s", rule.text, rule.chain))
+	}
+	text, removed := cleanupInput(s, held)
+	if len(text) == 0 {
+		return errors.Join(failed...)
+	}
+	if err := tool.Restore(ctx, text); err != nil {
+		return errors.Join(append(failed, err)...)
+	}
+	if removed > 0 {
+		summary.Chains[table] = removed
+	}
+	return errors.Join(failed...)
+}
+
+// removeHooks removes our hooks from a table. One that cannot be removed holds
+// the chain it leads to.
+func removeHooks(ctx context.Context, tool Tool, s *saved, held map[string]bool, summary *CleanupSummary) (failed []error) {
+	for _, hook := range hooksIn(s) {
+		if Shared(hook.Target) {
+			continue
+		}
+		if err := tool.RemoveHook(ctx, hook.Table, hook.Chain, hook.Rule); err != nil {
+			failed = append(failed, err)
+			held[hook.Target] = true
+		} else {
+			summary.Hooks++
+		}
+		s.drop(hook.Chain, hook.Text())
+	}
+	return failed
+}
+
+// drop forgets all copies of a rule.
+func (s *saved) drop(chain, rule string) {
+	s.rules[chain] = slices.DeleteFunc(s.rules[chain], func(r string) bool { return r == rule })
+}
+
+// chainRule is one rule and the chain it stands in.
+type chainRule struct{ chain, text string }
+
+// holdForeign finds the rules outside of our chains that lead to one of them,
+// and marks those chains as held.
+func holdForeign(s *saved, held map[string]bool) (foreign []chainRule) {
+	for _, chain := range s.chains {
+		if OwnsChain(s.table, chain) {
+			continue
+		}
+		for _, rule := range s.rules[chain] {
+			if target := ruleTarget(rule); s.exists[target] && OwnsChain(s.table, target) {
+				held[target] = true
+				foreign = append(foreign, chainRule{chain: chain, text: rule})
+			}
+		}
+	}
+	return foreign
+}
+
+// cleanupInput empties all our chains of a table and deletes those that nothing
+// holds. It is empty when there are none.
+func cleanupInput(s *saved, held map[string]bool) (text []byte, removed int) {
+	var declare, remove bytes.Buffer
+	ours := slices.DeleteFunc(slices.Clone(s.chains), func(chain string) bool { return !OwnsChain(s.table, chain) })
+	slices.SortFunc(ours, strings.Compare)
+	for _, chain := range ours {
+		declare.WriteString(":" + chain + " - [0:0]\n")
+		if !held[chain] {
+			remove.WriteString("-X " + chain + "\n")
+			removed++
+		}
+	}
+	if len(ours) == 0 {
+		return nil, 0
+	}
+	return slices.Concat([]byte("*"+string(s.table)+"\n"), declare.Bytes(), remove.Bytes(), []byte("COMMIT\n")), removed
+}

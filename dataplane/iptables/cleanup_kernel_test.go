@@ -1,0 +1,75 @@
+package iptables
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+)
+
+// kubeletAndOthers is what must survive a cleanup to the byte: chains and rules
+// of others in every table, those of the kubelet, and the firewall that is
+// shared with it.
+func (k *kernelTest) kubeletAndOthers() {
+	k.Helper()
+	k.restore("*mangle\n:KUBE-IPTABLES-HINT - [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\n:OTHER - [0:0]\n" +
+		"-A PREROUTING -j OTHER\n-A OTHER -m comment --comment \"a b\" -j RETURN\nCOMMIT\n" +
+		"*filter\n:KUBE-KUBELET-CANARY - [0:0]\n:KUBE-FIREWALL - [0:0]\n:OTHER - [0:0]\n:KUBE-MINE - [0:0]\n" +
+		"-A INPUT -j KUBE-FIREWALL\n-A OUTPUT -j KUBE-FIREWALL\n-A FORWARD -j OTHER\n-A OTHER " + k.dst("7") + " -j DROP\n" +
+		"-A KUBE-FIREWALL " + k.dst("8") + " -j DROP\nCOMMIT\n" +
+		"*nat\n:KUBE-KUBELET-CANARY - [0:0]\n:KUBE-MARK-DROP - [0:0]\n:OTHER - [0:0]\n" +
+		"-A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000\n-A PREROUTING -j OTHER\n-A OTHER -p tcp " + k.dnat("9") + "\nCOMMIT\n")
+}
+
+func TestKernelCleanupLeavesWhatIsNotOurs(t *testing.T) {
+	onKernels(t, func(k *kernelTest) {
+		k.kubeletAndOthers()
+		before := k.state()
+		k.write(creations(k.scaffold())...)
+		if k.state() == before {
+			k.Fatal("nothing was written")
+		}
+		summary, err := Cleanup(k.Context(), k.family, k.tool)
+		if err != nil {
+			k.Fatal(err)
+		}
+		if after := k.state(); after != before {
+			k.Errorf("before:\n%s\nafter:\n%s", before, after)
+		}
+		if summary.Hooks != 12 || summary.Chains[Mangle] != 1 || summary.Chains[Filter] < 3 || summary.Chains[NAT] < 5 {
+			k.Errorf("summary %+v", summary)
+		}
+		summary, err = Cleanup(k.Context(), k.family, k.tool)
+		if err != nil || summary.Hooks != 0 || len(summary.Chains) != 0 {
+			k.Errorf("second time: %+v, %v", summary, err)
+		}
+	})
+}
+
+func TestKernelCleanupNamesAForeignRuleThatHoldsAChain(t *testing.T) {
+	onKernels(t, func(k *kernelTest) {
+		k.write(creations(k.scaffold())...)
+		k.restore("*nat\n:OTHER - [0:0]\n-A OTHER -p udp -j KUBE-MARK-MASQ\nCOMMIT\n")
+		_, err := Cleanup(k.Context(), k.family, k.tool)
+		if err == nil || !strings.Contains(err.Error(), `"-p udp -j KUBE-MARK-MASQ" in chain OTHER`) || !strings.Contains(err.Error(), "nat") {
+			k.Errorf("error %v, want one that names the rule", err)
+		}
+		k.expect(append(k.shared(), chainObject(NAT, "KUBE-MARK-MASQ"))...)
+		k.run(k.tool.programs.iptables, "-t", "nat", "-F", "OTHER")
+		if _, err := Cleanup(k.Context(), k.family, k.tool); err != nil {
+			k.Error(err)
+		}
+		k.expect(k.shared()...)
+	})
+}
+
+// shared is what of the scaffold is the kubelet's, too.
+func (k *kernelTest) shared() []*dataplane.Object {
+	objects := []*dataplane.Object{chainObject(Filter, "KUBE-FIREWALL", k.dst("8")+" -j DROP")}
+	for _, hook := range k.hooks(Filter) {
+		if hook.Refs[0] == objects[0].ID {
+			objects = append(objects, hook)
+		}
+	}
+	return objects
+}

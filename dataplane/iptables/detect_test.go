@@ -1,0 +1,143 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func TestChoose(t *testing.T) {
+	missing := errors.New("not installed")
+	nft := func(marked bool, rules, services int) holding { return holding{NFT, marked, rules, services} }
+	legacy := func(marked bool, rules, services int) holding { return holding{Legacy, marked, rules, services} }
+	for _, tt := range []struct {
+		name   string
+		want   string
+		found  []holding
+		chosen Variant // "" for an error
+		reason string
+		others int
+	}{
+		{"nothing anywhere", Auto, []holding{nft(false, 0, 0), legacy(false, 0, 0)}, NFT, "neither", 0},
+		{"the mark beats the count", Auto, []holding{nft(false, 900, 9), legacy(true, 0, 0)}, Legacy, "kubelet", 1},
+		{"two marks", Auto, []holding{nft(true, 0, 0), legacy(true, 900, 9)}, NFT, "kubelet", 1},
+		{"more rules in legacy", Auto, []holding{nft(false, 1, 0), legacy(false, 2, 1)}, Legacy, "more rules", 0},
+		{"more rules in nft", Auto, []holding{nft(false, 2, 1), legacy(false, 1, 1)}, NFT, "it holds more rules", 1},
+		{"only legacy", Auto, []holding{legacy(false, 0, 0)}, Legacy, "other variant cannot", 0},
+		{"asked for nft", "nft", []holding{nft(false, 0, 0), legacy(true, 9, 3)}, NFT, "asked", 1},
+		{"asked for legacy", "legacy", []holding{nft(true, 9, 3), legacy(false, 0, 0)}, Legacy, "asked", 1},
+		{"asked for what is missing", "legacy", []holding{nft(true, 9, 3)}, "", "", 0},
+		{"nothing installed", Auto, nil, "", "", 0},
+	} {
+		d, err := choose(tt.want, tt.found, missing)
+		if tt.chosen == "" {
+			if !errors.Is(err, missing) {
+				t.Errorf("%s: %+v, %v", tt.name, d, err)
+			}
+			continue
+		}
+		if err != nil || d.Variant != tt.chosen || !strings.Contains(d.Reason, tt.reason) || len(d.Leftovers) != tt.others {
+			t.Errorf("%s: %+v, %v", tt.name, d, err)
+		}
+	}
+}
+
+func TestHoldingCounts(t *testing.T) {
+	var h holding
+	h.count("*filter\n:KUBE-KUBELET-CANARY - [0:0]\n-A KUBE-FIREWALL -j DROP\n-A INPUT -j KUBE-FIREWALL\nCOMMIT\n")
+	if h != (holding{rules: 1}) {
+		t.Errorf("the mark counts in mangle only: %+v", h)
+	}
+	h.count("*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-X - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-X\nCOMMIT\n")
+	if h != (holding{marked: true, rules: 2, services: 2}) {
+		t.Errorf("counted %+v", h)
+	}
+}
+
+func TestDetectRefusesAnUnknownVariant(t *testing.T) {
+	if _, err := Detect(t.Context(), "nftables", service.Families[:]); err == nil || !strings.Contains(err.Error(), "auto, legacy or nft") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestDetectWithoutPrograms(t *testing.T) {
+	fakePrograms(t, nil)
+	_, err := Detect(t.Context(), Auto, service.Families[:])
+	if _, ok := errors.AsType[*MissingError](err); !ok {
+		t.Errorf("error %v, want a MissingError", err)
+	}
+}
+
+func TestDetectHonoursTheContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Detect(ctx, Auto, service.Families[:]); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestFamilyPresent(t *testing.T) {
+	const address = "00000000000000000000000000000001 01 80 10 80       lo\n"
+	for name, tt := range map[string]struct {
+		files map[string]string
+		need  string // "" when it is present
+	}{
+		"with an address":              {map[string]string{"thread-self/net/if_inet6": address, "sys/net/ipv6/conf/all/disable_ipv6": "1\n"}, ""},
+		"without an address":           {map[string]string{"thread-self/net/if_inet6": "", "sys/net/ipv6/conf/all/disable_ipv6": "0\n"}, ""},
+		"switched off":                 {map[string]string{"thread-self/net/if_inet6": "", "sys/net/ipv6/conf/all/disable_ipv6": "1\n"}, "disable_ipv6=0"},
+		"not in the kernel":            {nil, "ipv6.disable=1"},
+		"without the sysctl to be had": {map[string]string{"thread-self/net/if_inet6": ""}, ""},
+	} {
+		proc := fakeProc(t, nil, tt.files)
+		err := familyPresent(service.IPv6, proc)
+		missing, isMissing := errors.AsType[*MissingError](err)
+		if (tt.need != "") != isMissing || (isMissing && !strings.Contains(missing.Need, tt.need)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := familyPresent(service.IPv4, proc); err != nil {
+			t.Errorf("%s: IPv4: %v", name, err)
+		}
+	}
+}
+
+func TestParseKernel(t *testing.T) {
+	for release, want := range map[string]version{
+		"6.1.0-18-amd64": {6, 1, 0}, "3.10.0-1160.el7": {3, 10, 0}, "5.15-generic": {5, 15, 0}, "unknown": {},
+	} {
+		if got := parseKernel(release); got != want {
+			t.Errorf("parseKernel(%q) = %v, want %v", release, got, want)
+		}
+	}
+}
+
+func TestPresentWithoutATable(t *testing.T) {
+	fakePrograms(t, map[string]string{"iptables-legacy": "iptables v1.8.9 (legacy)"})
+	tool, err := NewExec(t.Context(), ExecConfig{Variant: Legacy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		program string
+		missing bool
+	}{
+		"no table": {"can't initialize iptables table `nat': Table does not exist' >&2; exit 3 #", true},
+		"busy":     {"Another app is currently holding the xtables lock.' >&2; exit 4 #", false},
+	} {
+		fakePrograms(t, map[string]string{"iptables-legacy": tt.program})
+		if tool.programs.iptables, err = exec.LookPath("iptables-legacy"); err != nil {
+			t.Fatal(err)
+		}
+		err := tool.Present(t.Context())
+		_, missing := errors.AsType[*MissingError](err)
+		if err == nil || missing != tt.missing {
+			t.Errorf("%s: %v", name, err)
+		}
+		if missing && !strings.Contains(err.Error(), "iptable_nat") {
+			t.Errorf("%s: %v; want it to name the kernel's module", name, err)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func newTestRenderer(family service.Family) *Renderer {
+	return NewRenderer(family, Options{MasqueradeBit: 14})
+}
+
+// A view without ports of the family renders to nothing, health port included.
+func TestRenderNothing(t *testing.T) {
+	w := worldOf(service.IPv4)
+	view := w.view(w.openPort())
+	view.HealthCheckNodePort = 32000
+	facts := worldOf(service.IPv6).facts()
+	if got := newTestRenderer(service.IPv6).Service(view, facts); len(got) != 0 {
+		t.Errorf("IPv6 of an IPv4 Service renders %d objects, want none", len(got))
+	}
+}
+
+// Equal views render to equal objects, and what else was rendered before does
+// not matter.
+func TestRenderIsPure(t *testing.T) {
+	for _, c := range renderCases {
+		for _, family := range service.Families {
+			first := c.render(family)
+			renderer := newTestRenderer(family)
+			w := worldOf(family)
+			renderer.Service(w.view(w.port()), w.facts())
+			if again := c.render(family); !reflect.DeepEqual(first, again) {
+				t.Errorf("%s %s: differs the second time", c.name, family)
+			}
+		}
+	}
+}
+
+// A Service costs one rule per endpoint and a constant, whatever it answers on;
+// the hairpin rules are one per endpoint on this node.
+func TestRulesPerEndpoint(t *testing.T) {
+	const constant, frontends = 8, 4
+	for _, n := range []int{1, 10, 1000} {
+		view, facts := manyEndpoints(n)
+		objects := newTestRenderer(service.IPv4).Service(view, facts)
+		rules := 0
+		for _, o := range objects {
+			rules += len(bodyLines(o))
+		}
+		if local := 1; rules > n+local+constant+frontends {
+			t.Errorf("%d endpoints make %d rules, want at most %d more than endpoints", n, rules, constant+frontends+local)
+		}
+	}
+}
+
+// manyEndpoints is a port with every kind of frontend and n endpoints, one of
+// them on this node.
+func manyEndpoints(n int) (*service.View, *service.NodeFacts) {
+	w := worldOf(service.IPv4)
+	p := w.openPort()
+	p.Cluster = nil
+	for i := range n {
+		addr := netip.AddrFrom4([4]byte{10, 180, byte(i >> 8), byte(i)})
+		p.Cluster = append(p.Cluster, service.Endpoint{AddrPort: netip.AddrPortFrom(addr, 8080), Local: i == 0})
+	}
+	return w.view(p), w.facts()
+}
+
+// Two ports of one Service that claim the same element: the first stays.
+func TestFirstPortKeepsElement(t *testing.T) {
+	w := worldOf(service.IPv4)
+	first, second := w.openPort(), w.openPort()
+	second.Name = "other"
+	objects := newTestRenderer(service.IPv4).Service(w.view(first, second), w.facts())
+	fragment := dataplane.NewFragment(service.Key{}, w.view().Created, objects)
+	id := dataplane.ID{Container: "nat/KUBE-SERVICES", Name: dispatch.DestinationKey(w.clusterIP, service.TCP, 80)}
+	i := slices.IndexFunc(fragment.Objects, func(o dataplane.Object) bool { return o.ID == id })
+	if i < 0 || !strings.Contains(fragment.Objects[i].Body, `"ns1/svc1:p80 cluster IP"`) {
+		t.Errorf("the ClusterIP does not lead to the first port: %s", listing(fragment.Objects))
+	}
+}
+
+// Services with a common endpoint make equal claims to its hairpin rule.
+func TestHairpinsNameNobody(t *testing.T) {
+	w := worldOf(service.IPv4)
+	renderer := newTestRenderer(service.IPv4)
+	var bodies []string
+	for _, name := range []string{"a", "b"} {
+		view := w.view(w.port())
+		view.Key.Name = name
+		for _, o := range renderer.Service(view, w.facts()) {
+			if o.ID.Container == natHairpin.Name() {
+				bodies = append(bodies, o.Body)
+			}
+		}
+	}
+	if len(bodies) != 2 || bodies[0] != bodies[1] {
+		t.Errorf("hairpin rules of two Services: %q, want two equal ones", bodies)
+	}
+}
+
+// Whoever jumps to a chain says so, and whatever is referred to exists: in each
+// case, and in the dispatch trees.
+func TestRefsAreTheJumps(t *testing.T) {
+	check := func(t *testing.T, objects []dataplane.Object) {
+		t.Helper()
+		exists := map[dataplane.ID]bool{}
+		for _, o := range objects {
+			exists[o.ID] = true
+		}
+		for _, o := range objects {
+			table, _ := placeOf(o)
+			var jumps []dataplane.ID
+			for _, line := range bodyLines(o) {
+				_, target, _ := strings.Cut(line, "-j ")
+				id := dataplane.ID{Container: table, Name: target}
+				if strings.HasPrefix(target, "KUBE-") && !slices.Contains(jumps, id) {
+					jumps = append(jumps, id)
+				}
+			}
+			slices.SortFunc(jumps, dataplane.ID.Compare)
+			refs := slices.SortedFunc(slices.Values(o.Refs), dataplane.ID.Compare)
+			if !slices.Equal(refs, jumps) {
+				t.Errorf("%v refers to %v, but jumps to %v", o.ID, refs, jumps)
+			}
+			for _, ref := range o.Refs {
+				if !exists[ref] {
+					t.Errorf("%v refers to %v, which does not exist", o.ID, ref)
+				}
+			}
+		}
+	}
+	for _, family := range service.Families {
+		for _, c := range renderCases {
+			t.Run(fmt.Sprintf("%s/%s", c.name, family), func(t *testing.T) {
+				check(t, wholeNode(family, c.render(family)))
+			})
+		}
+		t.Run(fmt.Sprintf("trees/%s", family), func(t *testing.T) {
+			check(t, wholeNode(family, renderTrees(family)))
+		})
+	}
+}
+
+// A sweep finds every chain that is rendered, and finds no chain of others.
+func TestRenderedChainsAreOurs(t *testing.T) {
+	for _, family := range service.Families {
+		for _, o := range wholeNode(family, renderTrees(family)) {
+			table, chain := placeOf(o)
+			hook := strings.Contains(o.ID.Container, "/")
+			if got := OwnsChain(Table(table), chain) || Shared(chain); got == hook {
+				t.Errorf("%s %s: ours %t, want %t", table, chain, got, !hook)
+			}
+		}
+	}
+}
+
+func BenchmarkRenderService10(b *testing.B) {
+	view, facts := manyEndpoints(10)
+	renderer := newTestRenderer(service.IPv4)
+	b.ReportAllocs()
+	for b.Loop() {
+		renderer.Service(view, facts)
+	}
+}
+
+// BenchmarkRenderClusterIP10 is the commonest kind of Service.
+func BenchmarkRenderClusterIP10(b *testing.B) {
+	view, facts := manyEndpoints(10)
+	p := &view.Ports[service.IPv4][0]
+	p.NodePort, p.ExternalIPs, p.LoadBalancerVIPs = 0, nil, nil
+	renderer := newTestRenderer(service.IPv4)
+	b.ReportAllocs()
+	for b.Loop() {
+		renderer.Service(view, facts)
+	}
+}

@@ -1,0 +1,150 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// meadow is a tool that knows which tables have a canary.
+type meadow struct {
+	scriptedTool
+	canaries map[Table]bool
+	err      error
+	sizes    map[Table]size
+	looks    int
+}
+
+func (m *meadow) HasChain(_ context.Context, table Table, chain string) (bool, error) {
+	m.looks++
+	return m.canaries[table] && chain == chainCanary, m.err
+}
+
+func (m *meadow) TableSize(table Table) (size, bool) {
+	now, ok := m.sizes[table]
+	return now, ok
+}
+
+// runWatch runs a test against a watcher that looks once a second. The test goes on
+// by steps: each changes something in the kernel's stead, lets the watcher look
+// once, and gives how often that told of a change.
+func runWatch(t *testing.T, tool Tool, body func(step func(change func()) (told int))) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := NewWriter(service.IPv4, tool, WriterConfig{WatchInterval: time.Second})
+		told := 0
+		ended := make(chan error)
+		go func() { ended <- w.Watch(ctx, func() { told++ }) }()
+		synctest.Wait() // the first look is at once
+		body(func(change func()) int {
+			// Taking a turn with the tool keeps the watcher away meanwhile.
+			if err := w.acquire(ctx); err != nil {
+				t.Fatal(err)
+			}
+			told = 0
+			change()
+			w.release()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			return told
+		})
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Watch ended with %v", err)
+		}
+	})
+}
+
+func noChange() {}
+
+func inAllTables(there bool) map[Table]bool {
+	return map[Table]bool{Mangle: there, Filter: there, NAT: there}
+}
+
+func TestWatchTellsOfEachTable(t *testing.T) {
+	m := &meadow{canaries: inAllTables(false)}
+	runWatch(t, m, func(step func(func()) int) {
+		expect := func(when string, want int, change func()) {
+			t.Helper()
+			if got := step(change); got != want {
+				t.Errorf("%s: told %d times, want %d", when, got, want)
+			}
+		}
+		expect("before the first write", 0, noChange)
+		expect("after the first write", 0, func() { m.canaries = inAllTables(true) })
+		expect("unchanged", 0, noChange)
+		for _, table := range []Table{Mangle, Filter, NAT} {
+			expect("flushed "+string(table), 1, func() { m.canaries[table] = false })
+			expect("not yet written again", 0, noChange)
+			expect("written again", 0, func() { m.canaries[table] = true })
+		}
+		expect("flushed, lock held", 0, func() { m.canaries, m.err = inAllTables(false), errors.New("the lock is held") })
+		expect("lock free again", 3, func() { m.err = nil })
+	})
+}
+
+func TestWatchLooksAtSizesFirst(t *testing.T) {
+	same := size{entries: 5, bytes: 1000}
+	m := &meadow{canaries: inAllTables(true), sizes: map[Table]size{Mangle: same, Filter: same, NAT: same}}
+	runWatch(t, m, func(step func(func()) int) {
+		if step(func() { m.looks = 0 }); m.looks != 0 {
+			t.Errorf("%d chains were looked for while no table had changed", m.looks)
+		}
+		told := step(func() {
+			m.canaries[NAT] = false
+			m.sizes[NAT] = size{entries: 4, bytes: 800}
+		})
+		if told != 1 || m.looks != 1 {
+			t.Errorf("nat was flushed: told %d times after looking for %d chains, want one each", told, m.looks)
+		}
+		if step(func() { m.looks = 0 }); m.looks != 1 {
+			t.Errorf("%d looks for a canary that is gone, want one", m.looks)
+		}
+	})
+}
+
+func TestWatchByListingWhereNothingBetterIsOffered(t *testing.T) {
+	full := map[Table]string{}
+	for _, name := range []Table{Mangle, Filter, NAT} {
+		full[name] = savedTable(name, ":"+chainCanary+" - [0:0]")
+	}
+	tool := &scriptedTool{saves: full}
+	runWatch(t, tool, func(step func(func()) int) {
+		if got := step(noChange); got != 0 {
+			t.Errorf("told %d times of nothing", got)
+		}
+		got := step(func() {
+			tool.saves = map[Table]string{Mangle: full[Mangle], Filter: savedTable(Filter, ":INPUT ACCEPT [0:0]")}
+		})
+		if got != 2 {
+			t.Errorf("told %d times of two flushed tables", got)
+		}
+	})
+}
+
+func TestWatchWaitsForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		m := &meadow{}
+		w := NewWriter(service.IPv4, m, WriterConfig{})
+		if err := w.acquire(ctx); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error)
+		go func() { ended <- w.Watch(ctx, func() {}) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if m.looks != 0 {
+			t.Errorf("looked %d times while the tool was in use", m.looks)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Watch ended with %v", err)
+		}
+	})
+}

@@ -1,0 +1,227 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// hookObject makes a hook.
+func hookObject(table Table, chain, name string) *dataplane.Object {
+	_, text, _ := strings.Cut(name, " ")
+	return &dataplane.Object{ID: dataplane.ID{Container: string(table) + "/" + chain, Name: name}, Body: text}
+}
+
+func writeOnce(t *testing.T, tool Tool, changes ...dataplane.Change) dataplane.Receipt {
+	t.Helper()
+	return NewWriter(service.IPv4, tool, WriterConfig{}).Write(t.Context(), &dataplane.Batch{Number: 1, Changes: changes})
+}
+
+func TestWriteOrdersHooksAroundTheRestore(t *testing.T) {
+	tool := &scriptedTool{}
+	receipt := writeOnce(t, tool,
+		changeOf(service.Node, nil, hookObject(NAT, "PREROUTING", `11 -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`)),
+		changeOf(service.Node, nil, hookObject(Filter, "INPUT", "02 -j KUBE-NEW")),
+		changeOf(service.Node, hookObject(Filter, "INPUT", "01 -j KUBE-OLD"), nil),
+		unsure(changeOf(service.Node, hookObject(NAT, "OUTPUT", "10 -j KUBE-SERVICES"), hookObject(NAT, "OUTPUT", "10 -j KUBE-SERVICES"))),
+		changeOf(service.Node, nil, chainObject(NAT, "KUBE-SERVICES", "-j RETURN")),
+		changeOf(service.Node, chainObject(Filter, "KUBE-OLD"), nil),
+	)
+	if receipt.Outcome != dataplane.Landed || receipt.Err != nil || receipt.Certain != nil {
+		t.Fatalf("receipt: %v, certain %v", receipt, receipt.Certain)
+	}
+	want := []string{
+		"remove filter INPUT -j|KUBE-OLD",
+		"restore",
+		"ensure filter INPUT -j|KUBE-NEW",
+		"ensure nat OUTPUT -j|KUBE-SERVICES",
+		"ensure nat PREROUTING -m|comment|--comment|kubernetes service portals|-j|KUBE-SERVICES",
+	}
+	if !slices.Equal(tool.calls, want) {
+		t.Errorf("calls:\n%s\nwant:\n%s", strings.Join(tool.calls, "\n"), strings.Join(want, "\n"))
+	}
+	wantWritten := dataplane.Written{Objects: 6, Lines: 1, Bytes: len(tool.inputs[0]), Calls: 5}
+	if receipt.Written != wantWritten {
+		t.Errorf("written %+v, want %+v", receipt.Written, wantWritten)
+	}
+}
+
+func TestWriteOfNothingCallsNothing(t *testing.T) {
+	tool := &scriptedTool{}
+	if receipt := writeOnce(t, tool); receipt.Outcome != dataplane.Landed || len(tool.calls) != 0 {
+		t.Errorf("receipt %v after %q", receipt, tool.calls)
+	}
+}
+
+func TestWriteReportsWhatLanded(t *testing.T) {
+	refused := &ToolError{Outcome: dataplane.Rejected, Command: "iptables-restore", Line: 10, Err: errors.New("exit status 2")}
+	tool := &scriptedTool{
+		fail: map[string]error{"restore": refused},
+		saves: map[Table]string{
+			Filter: savedTable(Filter, ":INPUT ACCEPT [0:0]", ":KUBE-SERVICES - [0:0]",
+				"-A INPUT -j KUBE-SERVICES", "-A KUBE-SERVICES "+rejectGreen, "-A KUBE-SERVICES "+rejectBlue),
+			NAT: savedTable(NAT, ":KUBE-SVC-G - [0:0]", "-A KUBE-SVC-G -j DNAT 1"),
+		},
+	}
+	filterAfter := chainObject(Filter, "KUBE-SERVICES", rejectGreen)
+	blueAfter, greenBefore := chainObject(NAT, "KUBE-SVC-B", "-j DNAT 1", "-j DNAT x"), chainObject(NAT, "KUBE-SVC-G", "-j DNAT 1")
+	there, absent := hookObject(Filter, "INPUT", "01 -j KUBE-SERVICES"), hookObject(NAT, "OUTPUT", "10 -j KUBE-SERVICES")
+	receipt := writeOnce(t, tool,
+		changeOf(service.Node, chainObject(Filter, "KUBE-SERVICES", rejectBlue), filterAfter),
+		changeOf(blue, nil, blueAfter),
+		changeOf(green, greenBefore, nil),
+		changeOf(service.Node, nil, there),
+		changeOf(service.Node, nil, absent),
+	)
+	if receipt.Outcome != dataplane.Rejected || !errors.Is(receipt.Err, refused) {
+		t.Fatalf("receipt: %v", receipt)
+	}
+	if want := []service.Key{blue}; !slices.Equal(receipt.Suspects, want) {
+		t.Errorf("suspects %v, want %v; input:\n%s", receipt.Suspects, want, tool.inputs[0])
+	}
+	if len(receipt.Certain) != 5 {
+		t.Errorf("certain of %d objects, want 5: %v", len(receipt.Certain), receipt.Certain)
+	}
+	// The filter grew: it holds neither what was nor what is wanted.
+	if now := receipt.Certain[filterAfter.ID]; now == nil || now.Body != rejectGreen+"\n"+rejectBlue {
+		t.Errorf("the grown chain is reported as %+v", now)
+	}
+	if now, ok := receipt.Certain[blueAfter.ID]; now != nil || !ok {
+		t.Errorf("the chain that did not land is reported as %+v, %v", now, ok)
+	}
+	if receipt.Certain[greenBefore.ID] != greenBefore {
+		t.Error("the chain that is still there is not reported as what it was before")
+	}
+	if now := receipt.Certain[there.ID]; !dataplane.Same(now, there) {
+		t.Errorf("the hook that is there is reported as %+v", now)
+	}
+	if now, ok := receipt.Certain[absent.ID]; now != nil || !ok {
+		t.Errorf("the hook that is not there is reported as %+v, %v", now, ok)
+	}
+}
+
+func TestWriteThatCannotBeReadBackIsUnknown(t *testing.T) {
+	refused := &ToolError{Outcome: dataplane.Rejected, Line: 3, Err: errors.New("exit status 2")}
+	unread := errors.New("no save today")
+	tool := &scriptedTool{fail: map[string]error{"restore": refused, "save nat": unread}}
+	receipt := writeOnce(t, tool, changeOf(blue, nil, chainObject(NAT, "KUBE-SVC-B", "-j DNAT")))
+	if receipt.Outcome != dataplane.Unknown || len(receipt.Certain) != 0 {
+		t.Errorf("receipt: %v, certain of %v", receipt, receipt.Certain)
+	}
+	if !errors.Is(receipt.Err, refused) || !errors.Is(receipt.Err, unread) {
+		t.Errorf("error %v, want both", receipt.Err)
+	}
+}
+
+func TestWriteStopsAtTheFirstFailure(t *testing.T) {
+	busy := &ToolError{Outcome: dataplane.Busy, Line: 2, Err: errors.New("exit status 4")}
+	leaving := changeOf(service.Node, hookObject(Filter, "INPUT", "01 -j KUBE-OLD"), nil)
+	gone := changeOf(blue, chainObject(Filter, "KUBE-OLD", "-j DROP"), nil)
+	coming := changeOf(service.Node, nil, hookObject(Filter, "INPUT", "02 -j KUBE-NEW"))
+	for failing, calls := range map[string]int{
+		"remove filter INPUT -j|KUBE-OLD": 2,
+		"restore":                         3,
+		"ensure filter INPUT -j|KUBE-NEW": 4,
+	} {
+		tool := &scriptedTool{fail: map[string]error{failing: busy}}
+		receipt := writeOnce(t, tool, leaving, gone, coming)
+		// The last call is the one that reads back.
+		if receipt.Outcome != dataplane.Busy || len(tool.calls) != calls || tool.calls[calls-2] != failing {
+			t.Errorf("%s failed: %v after %q", failing, receipt, tool.calls)
+		}
+		if receipt.Suspects != nil {
+			t.Errorf("%s failed: %v are suspect of a held lock", failing, receipt.Suspects)
+		}
+		if len(receipt.Certain) != 3 {
+			t.Errorf("%s failed: certain of %v", failing, receipt.Certain)
+		}
+	}
+}
+
+func TestWriteRefusesForeignIdentities(t *testing.T) {
+	for _, id := range []dataplane.ID{
+		{Container: "raw", Name: "KUBE-X"},
+		{Container: "raw/PREROUTING", Name: "01 -j A"},
+		{Container: "nat/OUTPUT", Name: "-j A"},
+		{Container: "nat/OUTPUT", Name: "01"},
+	} {
+		tool := &scriptedTool{}
+		receipt := writeOnce(t, tool, dataplane.Change{ID: id})
+		if receipt.Outcome != dataplane.Rejected || len(tool.calls) != 0 {
+			t.Errorf("%v: %v after %q", id, receipt, tool.calls)
+		}
+	}
+}
+
+func TestWriteHonoursTheContextWhileTheToolIsInUse(t *testing.T) {
+	w := NewWriter(service.IPv4, &scriptedTool{}, WriterConfig{})
+	if err := w.acquire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	receipt := w.Write(ctx, &dataplane.Batch{Changes: []dataplane.Change{changeOf(blue, nil, chainObject(NAT, "KUBE-SVC-B"))}})
+	if receipt.Outcome != dataplane.Unknown || !errors.Is(receipt.Err, context.Canceled) {
+		t.Errorf("receipt: %v", receipt)
+	}
+	if _, err := w.Read(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Read: %v", err)
+	}
+}
+
+func TestReadGivesWhatIsOurs(t *testing.T) {
+	hook := hookIn(t, NAT, "OUTPUT")
+	tool := &scriptedTool{saves: map[Table]string{
+		Mangle: savedTable(Mangle, ":KUBE-IPTABLES-HINT - [0:0]", ":KUBE-PROXY-CANARY - [0:0]"),
+		Filter: savedTable(Filter, ":INPUT ACCEPT [5:6]", ":DOCKER - [0:0]", ":KUBE-FIREWALL - [0:0]", ":KUBE-FORWARD - [0:0]",
+			"-A INPUT -j DOCKER", "-A INPUT -j KUBE-FORWARD", "-A KUBE-FIREWALL -j DROP"),
+		NAT: savedTable(NAT, ":OUTPUT ACCEPT [0:0]", ":KUBE-SERVICES - [0:0]", ":KUBE-SVC-NPX46M4PTMTKRN6Y - [0:0]",
+			"-A OUTPUT "+hook.Text(), "-A OUTPUT "+hook.Text(), "-A KUBE-SERVICES -j KUBE-SVC-NPX46M4PTMTKRN6Y"),
+	}}
+	objects, err := NewWriter(service.IPv4, tool, WriterConfig{}).Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []dataplane.Object{
+		*chainObject(Filter, "KUBE-FIREWALL", "-j DROP"),
+		*chainObject(Filter, "KUBE-FORWARD"),
+		*chainObject(Mangle, "KUBE-PROXY-CANARY"),
+		*chainObject(NAT, "KUBE-SERVICES", "-j KUBE-SVC-NPX46M4PTMTKRN6Y"),
+		*chainObject(NAT, "KUBE-SVC-NPX46M4PTMTKRN6Y"),
+		hook.Object(), // two copies are one hook
+	}
+	if !slices.EqualFunc(objects, want, func(a, b dataplane.Object) bool { return a.ID == b.ID && a.Body == b.Body }) {
+		t.Errorf("read %+v\nwant %+v", objects, want)
+	}
+}
+
+func TestReadFailsWhole(t *testing.T) {
+	unread := errors.New("no save today")
+	tool := &scriptedTool{fail: map[string]error{"save nat": unread}}
+	objects, err := NewWriter(service.IPv6, tool, WriterConfig{}).Read(t.Context())
+	if !errors.Is(err, unread) || !strings.Contains(err.Error(), "IPv6") || objects != nil {
+		t.Errorf("read %v, %v", objects, err)
+	}
+}
+
+// hookIn gives one of our hooks in a built-in chain.
+func hookIn(t *testing.T, table Table, chain string) Hook {
+	t.Helper()
+	for _, h := range HookRows() {
+		if h.Table == table && h.Chain == chain {
+			return h
+		}
+	}
+	t.Fatalf("no hook of ours in %s of table %s", chain, table)
+	return Hook{}
+}
+
+var (
+	_ dataplane.Writer  = (*Writer)(nil)
+	_ dataplane.Watcher = (*Writer)(nil)
+)

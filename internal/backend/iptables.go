@@ -1,0 +1,137 @@
+// Package backend builds the domains of a kernel backend for the commands: it
+// finds out what the node offers, and puts renderer, layout and writer together.
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// writeShare is the largest share of time that writing may take in iptables
+// mode, where a write costs a copy of the whole table in the legacy variant.
+const writeShare = 0.5
+
+// IPTablesOptions are the settings of the iptables backend.
+type IPTablesOptions struct {
+	// Variant is "auto", "legacy" or "nft".
+	Variant string
+	// MasqueradeBit is the bit of the mark that asks for source NAT, 0 to 31.
+	MasqueradeBit uint
+	// LocalhostNodePorts lets IPv4 node ports answer on 127.0.0.0/8.
+	LocalhostNodePorts bool
+	Log                *zap.Logger
+}
+
+// IPTables finds out which variant and which families the node offers, and
+// builds one domain per family. It blocks for some commands. A node without
+// IPv6 is served in IPv4 alone, and the other way round; one that can do
+// neither is an error that says what is missing for each.
+func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
+	if o.MasqueradeBit > 31 {
+		return nil, fmt.Errorf("masquerade bit %d: want 0 to 31", o.MasqueradeBit)
+	}
+	found, err := iptables.Detect(ctx, o.Variant, []service.Family{service.IPv4})
+	if err != nil {
+		return nil, err
+	}
+	o.Log.Info("iptables variant chosen", zap.String("variant", string(found.Variant)), zap.String("reason", found.Reason))
+	for _, leftover := range found.Leftovers {
+		o.Log.Warn("the other iptables variant holds rules for Services, which take part in deciding about packets; "+
+			"remove them with sluice cleanup", zap.String("found", leftover))
+	}
+	warnAboutLock(o.Log)
+	if o.LocalhostNodePorts {
+		if _, err := iptables.EnsureRouteLocalnet(); err != nil {
+			return nil, err
+		}
+	}
+	var domains []proxy.Domain
+	var missing []error
+	for _, family := range service.Families {
+		domain, err := iptablesDomain(ctx, family, found.Variant, o)
+		var lacks *iptables.MissingError
+		switch {
+		case errors.As(err, &lacks):
+			o.Log.Info("family not served", zap.Stringer("family", family), zap.Error(err))
+			missing = append(missing, err)
+		case err != nil:
+			return nil, err
+		default:
+			domains = append(domains, domain)
+		}
+	}
+	if len(domains) == 0 {
+		return nil, errors.Join(missing...)
+	}
+	return domains, nil
+}
+
+// warnAboutLock says when the lock is not shared with the host's other users of
+// iptables.
+func warnAboutLock(log *zap.Logger) {
+	if shared, err := iptables.LockShared(); err != nil || !shared {
+		log.Info("the xtables lock is private to this mount namespace; in a container, mount the host's file",
+			zap.String("path", iptables.LockPath()), zap.Error(err))
+	}
+}
+
+func iptablesDomain(ctx context.Context, family service.Family, variant iptables.Variant, o IPTablesOptions) (proxy.Domain, error) {
+	tool, err := iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant})
+	if err != nil {
+		return proxy.Domain{}, err
+	}
+	if err := tool.Present(ctx); err != nil {
+		return proxy.Domain{}, err
+	}
+	randomFully, err := tool.RandomFully(ctx)
+	if err != nil {
+		return proxy.Domain{}, err
+	}
+	liberal, err := iptables.TCPBeLiberal()
+	if err != nil {
+		return proxy.Domain{}, err
+	}
+	return proxy.Domain{
+		Name: fmt.Sprintf("iptables-%s/%s", variant, family),
+		Renderer: iptables.NewRenderer(family, iptables.Options{
+			MasqueradeBit: o.MasqueradeBit, RandomFully: randomFully, InvalidDropOmitted: liberal,
+		}),
+		Layout: iptables.NewLayout(family),
+		Writer: iptables.NewWriter(family, tool, iptables.WriterConfig{}),
+		Pace:   aggregator.Pace{WriteShare: writeShare},
+	}, nil
+}
+
+// CleanUpIPTables removes what Sluice (or a kube-proxy) left in the iptables of
+// both families and both variants, and tells what it removed through told. What
+// cannot be removed is in the error; the rest is removed all the same.
+func CleanUpIPTables(ctx context.Context, told func(variant string, family service.Family, summary iptables.CleanupSummary)) error {
+	var failed []error
+	for _, variant := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
+		for _, family := range service.Families {
+			tool, err := iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant})
+			var lacks *iptables.MissingError
+			if errors.As(err, &lacks) {
+				continue // nothing can be there
+			}
+			if err != nil {
+				failed = append(failed, err)
+				continue
+			}
+			summary, err := iptables.Cleanup(ctx, family, tool)
+			told(string(variant), family, summary)
+			if err != nil {
+				failed = append(failed, fmt.Errorf("iptables-%s/%s: %w", variant, family, err))
+			}
+		}
+	}
+	return errors.Join(failed...)
+}
