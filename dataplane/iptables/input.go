@@ -150,8 +150,10 @@ func (in *input) section(table Table, edits []edit) {
 	}
 	slices.SortFunc(edits, func(a, b edit) int { return strings.Compare(a.name, b.name) })
 	in.line("*" + string(table))
-	for i := range edits {
-		in.owned(edits[i].owner, ":"+edits[i].name+" - [0:0]")
+	// The nft variant keeps chains in a list sorted by name, and finds the
+	// place of a new one from the front: descending order is linear.
+	for _, e := range slices.Backward(edits) {
+		in.owned(e.owner, ":"+e.name+" - [0:0]")
 	}
 	for i := range edits {
 		in.content(&edits[i])

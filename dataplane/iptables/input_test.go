@@ -103,8 +103,8 @@ COMMIT
 			changeOf(service.Node, nil, chainObject(Mangle, "KUBE-PROXY-CANARY")),
 		},
 		want: `*filter
-:KUBE-NEW - [0:0]
 :KUBE-SERVICES - [0:0]
+:KUBE-NEW - [0:0]
 -A KUBE-SERVICES -d 10.0.0.2/32 -j REJECT
 -A KUBE-SERVICES -d 10.0.0.1/32 -j REJECT
 COMMIT
@@ -112,14 +112,14 @@ COMMIT
 :KUBE-PROXY-CANARY - [0:0]
 COMMIT
 *nat
-:KUBE-SVC-B - [0:0]
 :KUBE-SVC-G - [0:0]
+:KUBE-SVC-B - [0:0]
 -A KUBE-SVC-B -j DNAT
 -X KUBE-SVC-G
 COMMIT
 *filter
-:KUBE-OLD - [0:0]
 :KUBE-SERVICES - [0:0]
+:KUBE-OLD - [0:0]
 -A KUBE-SERVICES -d 10.0.0.2/32 -j REJECT
 -X KUBE-OLD
 COMMIT
@@ -132,8 +132,8 @@ COMMIT
 			changeOf(service.Node, chainObject(Filter, "KUBE-OLD", "-j DROP"), nil),
 		},
 		want: `*filter
-:KUBE-OLD - [0:0]
 :KUBE-SERVICES - [0:0]
+:KUBE-OLD - [0:0]
 -A KUBE-SERVICES -d 10.0.0.2/32 -j REJECT
 -X KUBE-OLD
 COMMIT
@@ -236,8 +236,8 @@ func TestSuspect(t *testing.T) {
 		{"-A KUBE-SERVICES " + rejectBlue, blue},
 		{"COMMIT", service.Node},
 		{"*nat", service.Node},
-		{":KUBE-SVC-B - [0:0]", blue},
 		{":KUBE-SVC-G - [0:0]", green},
+		{":KUBE-SVC-B - [0:0]", blue},
 		{"-A KUBE-SVC-B -j DNAT 1", blue},
 		{"-A KUBE-SVC-B -j DNAT 2", blue},
 		{"-X KUBE-SVC-G", green},

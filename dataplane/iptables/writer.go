@@ -12,7 +12,8 @@ import (
 )
 
 // Writer brings batches into one family's tables through one [Tool]: all chains
-// of a batch in one iptables-restore input, hooks one by one around it. It
+// of a batch in one iptables-restore input (new ones of a very large batch in
+// inputs before it, see StageLimits), hooks one by one around it. It
 // implements [dataplane.Writer] and [dataplane.Watcher].
 //
 // The bytes it hands over for a change depend on that change alone, never on
@@ -34,6 +35,8 @@ type WriterConfig struct {
 	// WatchInterval is the time from the end of one look at the canaries to
 	// the start of the next. Default 5 s.
 	WatchInterval time.Duration
+	// Stages bound the inputs of a large batch. Default: one input.
+	Stages StageLimits
 }
 
 const watchIntervalDefault = 5 * time.Second
@@ -73,7 +76,7 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 }
 
 func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
-	p, err := newPlan(batch)
+	p, err := newPlan(batch, w.config.Stages)
 	if err != nil {
 		return dataplane.Receipt{Outcome: dataplane.Rejected, Err: err}
 	}

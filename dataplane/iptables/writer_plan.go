@@ -18,9 +18,10 @@ type plan struct {
 	tables []Table
 	// leaving and coming are the hooks that go and come, by number.
 	leaving, coming []hookEdit
-	// chains are the changes that go into input, which is made of them when
-	// all are known.
+	// chains are the changes that go into inputs, divided by limits; input is
+	// the one that was written last.
 	chains []dataplane.Change
+	limits StageLimits
 	input  *input
 	// vague are changes of shared chains that only have to exist, and may or
 	// may not do so.
@@ -35,8 +36,8 @@ type hookEdit struct {
 
 // newPlan sorts the changes of a batch into hooks and chains. An identity that
 // this backend cannot have made is an error.
-func newPlan(batch *dataplane.Batch) (*plan, error) {
-	p := &plan{batch: batch}
+func newPlan(batch *dataplane.Batch, limits StageLimits) (*plan, error) {
+	p := &plan{batch: batch, limits: limits}
 	p.chains = make([]dataplane.Change, 0, len(batch.Changes))
 	touched := make(map[Table]bool)
 	for _, c := range batch.Changes {
@@ -105,16 +106,10 @@ func (p *plan) carryOut(ctx context.Context, tool Tool, receipt *dataplane.Recei
 	if err := p.clarify(ctx, tool, receipt); err != nil {
 		return err
 	}
-	if len(p.chains) > 0 {
-		p.input = newInput(p.chains)
-		receipt.Written.Calls++
-		receipt.Written.Lines = p.input.rules
-		receipt.Written.Bytes = p.input.text.Len()
-		if err := tool.Restore(ctx, p.input.text.Bytes()); err != nil {
-			receipt.Suspects = p.suspects(err)
+	for _, changes := range stages(p.chains, p.limits) {
+		if err := p.restore(ctx, tool, changes, receipt); err != nil {
 			return err
 		}
-		receipt.Written.Objects += len(p.chains)
 	}
 	for _, h := range p.coming {
 		receipt.Written.Calls++
@@ -123,6 +118,23 @@ func (p *plan) carryOut(ctx context.Context, tool Tool, receipt *dataplane.Recei
 		}
 		receipt.Written.Objects++
 	}
+	return nil
+}
+
+// restore writes one input.
+func (p *plan) restore(ctx context.Context, tool Tool, changes []dataplane.Change, receipt *dataplane.Receipt) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	p.input = newInput(changes)
+	receipt.Written.Calls++
+	receipt.Written.Lines += p.input.rules
+	receipt.Written.Bytes += p.input.text.Len()
+	if err := tool.Restore(ctx, p.input.text.Bytes()); err != nil {
+		receipt.Suspects = p.suspects(err)
+		return err
+	}
+	receipt.Written.Objects += len(changes)
 	return nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -105,9 +107,32 @@ func iptablesDomain(ctx context.Context, family service.Family, variant iptables
 			MasqueradeBit: o.MasqueradeBit, RandomFully: randomFully, InvalidDropOmitted: liberal,
 		}),
 		Layout: iptables.NewLayout(family),
-		Writer: iptables.NewWriter(family, tool, iptables.WriterConfig{}),
+		Writer: iptables.NewWriter(family, tool, iptables.WriterConfig{Stages: stages(variant)}),
 		Pace:   aggregator.Pace{WriteShare: writeShare},
 	}, nil
+}
+
+// stages gives the bounds of one input. The legacy variant has none. The nft
+// variant's user space slows down with the chains in one input; and in a user
+// namespace without privileges over the machine, its socket cannot be given a
+// buffer beyond net.core.wmem_max, by default some 400 KiB, where a rule takes
+// up to a kilobyte.
+func stages(variant iptables.Variant) iptables.StageLimits {
+	switch {
+	case variant != iptables.NFT:
+		return iptables.StageLimits{}
+	case inUserNamespace():
+		return iptables.StageLimits{Chains: 100, Rules: 250}
+	default:
+		return iptables.StageLimits{Chains: 500}
+	}
+}
+
+// inUserNamespace tells whether this process runs in a user namespace of its
+// own: the first one maps every user to itself (user_namespaces(7)).
+func inUserNamespace() bool {
+	text, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"
 }
 
 // CleanUpIPTables removes what Sluice (or a kube-proxy) left in the iptables of
