@@ -47,6 +47,10 @@ type Config struct {
 	// GateWait is how long the first write waits for Services that the source
 	// named; see aggregator.Config.
 	GateWait time.Duration
+	// NodeWait is how long the actors wait for the Node object after the source
+	// is primed, so that zone and pod CIDRs are known from the first rule on.
+	// 0 does not wait.
+	NodeWait time.Duration
 	// Listeners are told everything that happens.
 	Listeners []observe.Listener
 	// Intercept is for the demo and the simulation; see actors.Config.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,6 +27,14 @@ type Proxy struct {
 	supervisor  *supervisor.Supervisor[service.Key]
 	directory   *actors.Directory
 	aggregators []*aggregator.Aggregator
+
+	// primed is closed when the source has delivered its first full picture,
+	// nodeKnown when it has delivered the Node.
+	primed, nodeKnown chan struct{}
+	nodeOnce          sync.Once
+	// open is set once actors may live. Before that nothing is posted: an
+	// actor that knew half a picture would submit half a Service.
+	open atomic.Bool
 }
 
 var _ source.Sink = (*Proxy)(nil)
@@ -34,7 +44,8 @@ func New(config Config) (*Proxy, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	p := &Proxy{config: config, facts: newFacts(config.Node)}
+	p := &Proxy{config: config, facts: newFacts(config.Node),
+		primed: make(chan struct{}), nodeKnown: make(chan struct{})}
 	p.cache = source.NewCache(p, source.Options{Warn: config.Warn})
 	for _, domain := range config.Domains {
 		if err := p.addAggregator(domain); err != nil {
@@ -130,7 +141,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	if follow := p.config.HostAddresses; follow != nil {
 		group.Go(func() error { return stopped(ctx, follow(ctx, p.hostAddresses)) })
 	}
-	p.directory.Start()
+	group.Go(func() error { p.openUp(ctx); return nil })
 	group.Go(func() error {
 		if err := stopped(ctx, p.config.Source(ctx, p.cache)); err != nil {
 			return fmt.Errorf("source: %w", err)
@@ -138,6 +149,36 @@ func (p *Proxy) Run(ctx context.Context) error {
 		return nil
 	})
 	return group.Wait()
+}
+
+// openUp waits for the first full picture, and for the Node if so configured,
+// then brings every Service's actor to life. The first write waits for all of
+// them, so what it compares with the kernel is the whole truth.
+func (p *Proxy) openUp(ctx context.Context) {
+	select {
+	case <-p.primed:
+	case <-ctx.Done():
+		return
+	}
+	if p.config.NodeWait > 0 {
+		select {
+		case <-p.nodeKnown:
+		case <-time.After(p.config.NodeWait):
+		case <-ctx.Done():
+			return
+		}
+	}
+	p.open.Store(true)
+	// What was filed before this moment is in the keys; what is filed after it
+	// is posted.
+	keys := p.cache.Keys()
+	for _, a := range p.aggregators {
+		a.Prime(append([]service.Key{service.Node}, keys...))
+	}
+	p.directory.Start()
+	for _, key := range keys {
+		p.directory.Invite(key)
+	}
 }
 
 // stopped forgives the errors of those that were told to stop.
@@ -162,11 +203,16 @@ func (p *Proxy) Services() int { return p.directory.Len() - 1 }
 
 // PostSpec tells a Service's actor what the Service is now; for source.Cache.
 func (p *Proxy) PostSpec(key service.Key, spec *service.Spec) {
-	p.directory.PostSpec(key, spec, actors.Cause{Received: time.Now()})
+	if p.open.Load() {
+		p.directory.PostSpec(key, spec, actors.Cause{Received: time.Now()})
+	}
 }
 
 // PostSlice tells a Service's actor what one slice is now; for source.Cache.
 func (p *Proxy) PostSlice(key service.Key, name string, slice *service.Slice) {
+	if !p.open.Load() {
+		return
+	}
 	cause := actors.Cause{Received: time.Now()}
 	if slice != nil {
 		cause.Trigger = slice.Trigger
@@ -177,6 +223,9 @@ func (p *Proxy) PostSlice(key service.Key, name string, slice *service.Slice) {
 // PostNode tells everybody what the Node object says now; for source.Cache.
 func (p *Proxy) PostNode(node *service.NodeObject) {
 	p.changeFacts(func(f *facts) { f.node = node })
+	if node != nil {
+		p.nodeOnce.Do(func() { close(p.nodeKnown) })
+	}
 }
 
 // PostServiceCIDRs tells everybody the ranges of ClusterIPs; for source.Cache.
@@ -184,14 +233,8 @@ func (p *Proxy) PostServiceCIDRs(cidrs []netip.Prefix) {
 	p.changeFacts(func(f *facts) { f.cidrs = cidrs })
 }
 
-// Primed opens the gates once the named Services have submitted; for
-// source.Cache.
-func (p *Proxy) Primed(keys []service.Key) {
-	expected := append([]service.Key{service.Node}, keys...)
-	for _, a := range p.aggregators {
-		a.Prime(expected)
-	}
-}
+// Primed lets the actors live; for source.Cache, which calls it once.
+func (p *Proxy) Primed([]service.Key) { close(p.primed) }
 
 func (p *Proxy) hostAddresses(all []netip.Addr) {
 	p.changeFacts(func(f *facts) { f.hosts = all })

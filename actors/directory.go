@@ -66,6 +66,9 @@ func NewDirectory(config Config) (*Directory, error) {
 // Start asks for the node's own actor, which renders the scaffold.
 func (d *Directory) Start() { d.settle(service.Node) }
 
+// Invite asks for someone to live at a key, who will read what there is to know.
+func (d *Directory) Invite(key service.Key) { d.settle(key) }
+
 // PostSpec tells what a Service is now; nil means that it is gone.
 func (d *Directory) PostSpec(key service.Key, spec *service.Spec, cause Cause) {
 	message := SpecChanged{Spec: spec, Cause: cause}

@@ -25,8 +25,7 @@ type Source struct {
 	log      *zap.Logger
 	clients  *clients
 	contacts map[string]*contact
-	// backoff is how long to wait between failed attempts; nil means
-	// client-go's own, from 0.8 up to 30 seconds and as much again of jitter.
+	// backoff is how long to wait between failed attempts.
 	backoff *wait.Backoff
 }
 
@@ -56,7 +55,15 @@ func NewForREST(config Config, client *rest.Config, cache *source.Cache, log *za
 	for _, resource := range watched {
 		contacts[resource] = &contact{resource: resource, log: log}
 	}
-	return &Source{config: config, cache: cache, log: log, clients: made, contacts: contacts}, nil
+	return &Source{config: config, cache: cache, log: log, clients: made, contacts: contacts, backoff: retry()}, nil
+}
+
+// retry is the pause between failed attempts: a quarter of a second at first, up
+// to two and a half, and as much again at random, so that the nodes of a large
+// cluster do not come back all at once. (client-go's own goes up to 30 s, and as
+// much again, which is how long a node would be behind after an outage.)
+func retry() *wait.Backoff {
+	return &wait.Backoff{Duration: 250 * time.Millisecond, Cap: 2500 * time.Millisecond, Steps: 5, Factor: 2, Jitter: 1}
 }
 
 // watched lists the resources in the order in which Status reports them.
