@@ -1,0 +1,106 @@
+// Package credentials makes and keeps what an API server and its clients need to trust each other:
+// an authority, a serving certificate, a key for service account tokens, and one token per user.
+//
+// Everything but the serving certificate is made once per folder and read back afterwards, so clients
+// that were given a kubeconfig keep working across a restart of the server.
+package credentials
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+)
+
+// Files names the files of one server, all in one folder.
+type Files struct {
+	// CA is the certificate that clients verify the server with.
+	CA string
+	// ServingCert and ServingKey are what the server shows. They are made anew on every start, because
+	// the addresses in them may have changed.
+	ServingCert, ServingKey string
+	// ServiceAccountKey signs service account tokens.
+	ServiceAccountKey string
+	// Tokens lists users and their tokens in the form of kube-apiserver --token-auth-file.
+	Tokens string
+	// AdminKubeconfig belongs to a user who may do everything, ProxyKubeconfig to one who may do what
+	// kube-proxy may do and nothing more.
+	AdminKubeconfig, ProxyKubeconfig string
+}
+
+// user is one line of the token file.
+type user struct {
+	name, group, kubeconfig string
+}
+
+// Prepare makes sure that every file exists in dir, for a server reached at the address server.
+// Certificates are also valid for the further addresses.
+func Prepare(dir string, server netip.AddrPort, further ...netip.Addr) (Files, error) {
+	f := Files{
+		CA:                filepath.Join(dir, "ca.crt"),
+		ServingCert:       filepath.Join(dir, "serving.crt"),
+		ServingKey:        filepath.Join(dir, "serving.key"),
+		ServiceAccountKey: filepath.Join(dir, "service-account.key"),
+		Tokens:            filepath.Join(dir, "tokens.csv"),
+		AdminKubeconfig:   filepath.Join(dir, "admin.kubeconfig"),
+		ProxyKubeconfig:   filepath.Join(dir, "proxy.kubeconfig"),
+	}
+	if err := f.prepare(dir, server, further); err != nil {
+		return Files{}, fmt.Errorf("credentials in %s: %w", dir, err)
+	}
+	return f, nil
+}
+
+func (f Files) prepare(dir string, server netip.AddrPort, further []netip.Addr) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	ca, err := openAuthority(f.CA, filepath.Join(dir, "ca.key"))
+	if err != nil {
+		return err
+	}
+	if err := ca.issue(f.ServingCert, f.ServingKey, append(further, server.Addr())); err != nil {
+		return err
+	}
+	if _, err := openKey(f.ServiceAccountKey); err != nil {
+		return err
+	}
+	users := []user{
+		{"e2e-admin", "system:masters", f.AdminKubeconfig},
+		// The API server's built-in role binding system:node-proxier names this user.
+		{"system:kube-proxy", "", f.ProxyKubeconfig},
+	}
+	tokens, err := openTokens(f.Tokens, users)
+	if err != nil {
+		return err
+	}
+	for i, u := range users {
+		if err := writeKubeconfig(u.kubeconfig, server, f.CA, u.name, tokens[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keep returns the content of a file, which it makes with content from fresh when it does not exist.
+// The file appears whole or not at all, so a process that is killed leaves nothing half-written that a
+// later start would take for good.
+func keep(path string, fresh func() ([]byte, error)) ([]byte, error) {
+	content, err := os.ReadFile(path)
+	if !os.IsNotExist(err) {
+		return content, err
+	}
+	if content, err = fresh(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return content, replace(path, content)
+}
+
+// replace puts a file in place in one step, readable by its owner only.
+func replace(path string, content []byte) error {
+	next := path + ".next"
+	if err := os.WriteFile(next, content, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}

@@ -1,0 +1,134 @@
+package harness
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sluice-proxy/sluice/internal/netns"
+)
+
+// apiServerStartMax bounds a start of the API server; three seconds are usual on an idle machine.
+const apiServerStartMax = 2 * time.Minute
+
+// APIServer is a control plane in a namespace. Its state and its address survive Stop and Start.
+type APIServer struct {
+	binary    string
+	dir       string // database and credentials
+	logs      string // folder for one log file per start
+	namespace *netns.Namespace
+	address   netip.AddrPort
+
+	starts  int           // how often it was started
+	took    time.Duration // how long the last start took
+	process *Process      // nil before the first start
+}
+
+// NewAPIServer prepares a server that keeps its state in dir and its logs in the folder logs. The
+// address must be one of the namespace's.
+func NewAPIServer(n *netns.Namespace, address netip.AddrPort, dir, logs string) (*APIServer, error) {
+	binary, err := apiServerBinary()
+	if err != nil {
+		return nil, err
+	}
+	return &APIServer{binary: binary, dir: dir, logs: logs, namespace: n, address: address}, nil
+}
+
+// Start starts the server and returns when it is ready.
+func (s *APIServer) Start() error {
+	s.starts++
+	begin := time.Now()
+	log := filepath.Join(s.logs, fmt.Sprintf("apiserver-%d.log", s.starts))
+	process, err := startProcess(s.namespace, log, exec.Command(s.binary,
+		"--data-dir", s.dir,
+		"--bind-address", s.address.Addr().String(),
+		"--secure-port", strconv.Itoa(int(s.address.Port())),
+	))
+	if err != nil {
+		return err
+	}
+	s.process = process
+	if err := s.awaitReady(); err != nil {
+		return errors.Join(fmt.Errorf("API server at %s: %w\n%s", s.address, err, process.tail(20)), process.Kill())
+	}
+	s.took = time.Since(begin)
+	return nil
+}
+
+// Took returns how long the last start took.
+func (s *APIServer) Took() time.Duration { return s.took }
+
+// awaitReady waits for the line that test/e2e/apiserver promises.
+func (s *APIServer) awaitReady() error {
+	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		ready, err := hasLine(s.process.log, "ready https://")
+		if ready || err != nil {
+			return err
+		}
+		if !s.process.Running() {
+			return fmt.Errorf("ended before it was ready: %s", s.process.end())
+		}
+		if time.Since(start) > apiServerStartMax {
+			return fmt.Errorf("not ready after %v", apiServerStartMax)
+		}
+	}
+}
+
+func hasLine(path, prefix string) (bool, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close() //nolint:errcheck // opened for reading
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20) // the server prints one flag per line, some with long values
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), prefix) {
+			return true, nil
+		}
+	}
+	return false, lines.Err()
+}
+
+// Stop ends the server in an orderly way: it closes every connection and leaves.
+func (s *APIServer) Stop() error { return s.process.Stop() }
+
+// Kill ends the server at once.
+func (s *APIServer) Kill() error { return s.process.Kill() }
+
+// Process returns the running or last process, nil before the first start.
+func (s *APIServer) Process() *Process { return s.process }
+
+// ProxyKubeconfig names a file for a client with the rights of kube-proxy and no others.
+func (s *APIServer) ProxyKubeconfig() string {
+	return filepath.Join(s.dir, "credentials", "proxy.kubeconfig")
+}
+
+// Client returns a client that may do everything and that reaches the server from inside its own
+// namespace, independent of anything the proxy under test does.
+func (s *APIServer) Client() (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(s.dir, "credentials", "admin.kubeconfig"))
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	config.Dial = s.namespace.DialContext
+	config.QPS, config.Burst = -1, 0 // a test waits for the server, not for its own client
+	config.Timeout = 30 * time.Second
+	config.WarningHandler = rest.NoWarnings{}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	return client, nil
+}

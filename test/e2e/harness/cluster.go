@@ -1,0 +1,152 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sluice-proxy/sluice/internal/netns"
+)
+
+// apiServerPort is where the API server answers in its namespace.
+const apiServerPort = 6443
+
+// Cluster is a network, an API server and serving pods, for one test.
+type Cluster struct {
+	*Network
+	Server *APIServer
+	Client kubernetes.Interface
+
+	t       testing.TB
+	logs    string
+	proxies int
+}
+
+// NewCluster makes a cluster with both nodes registered and a backend in every serving pod. It ends
+// with the test. On failure the test's output ends with the last lines of each log.
+func NewCluster(t testing.TB) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, logs: t.ArtifactDir()}
+	network, err := NewNetwork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Network = network
+	t.Cleanup(func() {
+		if err := network.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, pod := range network.Pods() {
+		c.serve(pod)
+	}
+	c.startServer()
+	for _, node := range []*Host{network.N1, network.N2} {
+		if err := createNode(t.Context(), c.Client, node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// serve starts the backends of a pod, one per family.
+func (c *Cluster) serve(pod *Host) {
+	c.t.Helper()
+	for _, addr := range []netip.Addr{pod.V4, pod.V6} {
+		backend, err := netns.StartBackend(pod.Namespace, pod.Name(), netip.AddrPortFrom(addr, BackendPort))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.t.Cleanup(func() {
+			if err := backend.Close(); err != nil {
+				c.t.Error(err)
+			}
+		})
+	}
+}
+
+func (c *Cluster) startServer() {
+	c.t.Helper()
+	address := netip.AddrPortFrom(c.API.V4, apiServerPort)
+	server, err := NewAPIServer(c.API.Namespace, address, filepath.Join(c.t.TempDir(), "control-plane"), c.logs)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.Server = server
+	c.t.Cleanup(func() { c.end(server.Process()) })
+	if err := server.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Logf("API server ready after %v", server.Took().Round(time.Millisecond))
+	if c.Client, err = server.Client(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// end kills what still runs at the end of the test, and shows its log when the test has failed.
+func (c *Cluster) end(p *Process) {
+	if p == nil {
+		return
+	}
+	if err := p.Kill(); err != nil {
+		c.t.Error(err)
+	}
+	if c.t.Failed() {
+		c.t.Logf("%s (go test -artifacts keeps it) ends with:\n%s", p.log, p.tail(20))
+	}
+}
+
+// CreateService creates a dual-stack Service and returns it with the addresses it was given.
+func (c *Cluster) CreateService(name string, kind corev1.ServiceType) *corev1.Service {
+	c.t.Helper()
+	service, err := c.Client.CoreV1().Services(testNamespace).Create(c.t.Context(), newService(name, kind), metav1.CreateOptions{})
+	if err != nil {
+		c.t.Fatalf("create service %s: %v", name, err)
+	}
+	return service
+}
+
+// SetEndpoints makes the pods the ready endpoints of a Service, in both families.
+func (c *Cluster) SetEndpoints(service string, pods ...*Host) {
+	c.t.Helper()
+	if err := c.setEndpoints(c.t.Context(), service, pods); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *Cluster) setEndpoints(ctx context.Context, service string, pods []*Host) error {
+	client := c.Client.DiscoveryV1().EndpointSlices(testNamespace)
+	for _, family := range families {
+		slice := newSlice(service, family, pods)
+		_, err := client.Create(ctx, slice, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			_, err = client.Update(ctx, slice, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			return fmt.Errorf("write endpoint slice %s: %w", slice.Name, err)
+		}
+	}
+	return nil
+}
+
+// DeleteService deletes a Service and then its endpoint slices, as the garbage collector would.
+func (c *Cluster) DeleteService(name string) {
+	c.t.Helper()
+	ctx := c.t.Context()
+	errs := []error{c.Client.CoreV1().Services(testNamespace).Delete(ctx, name, metav1.DeleteOptions{})}
+	for _, family := range families {
+		errs = append(errs, c.Client.DiscoveryV1().EndpointSlices(testNamespace).Delete(ctx, sliceName(name, family), metav1.DeleteOptions{}))
+	}
+	if err := errors.Join(errs...); err != nil {
+		c.t.Fatalf("delete service %s: %v", name, err)
+	}
+}

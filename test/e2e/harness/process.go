@@ -1,0 +1,142 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/netns"
+)
+
+// stopMax is how long a process may take to end after SIGTERM.
+const stopMax = 30 * time.Second
+
+// Process is a child process in a namespace. It writes everything it prints to one file, and it does
+// not outlive the test process, however that ends.
+type Process struct {
+	name string
+	log  string
+	cmd  *exec.Cmd
+
+	ended chan struct{} // closed when the process has ended
+	err   error         // how it ended; to be read after ended is closed
+}
+
+// startProcess starts the command inside the namespace with its output going to the file log.
+func startProcess(n *netns.Namespace, log string, cmd *exec.Cmd) (*Process, error) {
+	name := filepath.Base(cmd.Path)
+	output, err := os.Create(log)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	defer output.Close() //nolint:errcheck // the child has its own descriptor
+	cmd.Stdout, cmd.Stderr = output, output
+	// The signal follows the death of the starting *thread*; that is why it waits below instead of
+	// being given back.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+
+	p := &Process{name: name, log: log, cmd: cmd, ended: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		p.err = n.Do(func() error {
+			if err := cmd.Start(); err != nil {
+				return err
+			}
+			started <- nil
+			return cmd.Wait()
+		})
+		close(p.ended)
+		started <- p.err // read only when nothing was sent above; there is room for one
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s in netns %s: %w", name, n.Name(), err)
+	}
+	return p, nil
+}
+
+// PID returns the process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// LogFile returns the file with everything the process printed.
+func (p *Process) LogFile() string { return p.log }
+
+// Running reports whether the process has not ended yet.
+func (p *Process) Running() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// Stop sends SIGTERM and waits. It returns an error when the process had ended before, ends with a
+// status other than 0, or has to be killed because it takes too long.
+func (p *Process) Stop() error {
+	if !p.Running() {
+		return fmt.Errorf("%s ended by itself (%v), see %s", p.name, p.end(), p.log)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("%s: SIGTERM: %w", p.name, err)
+	}
+	select {
+	case <-p.ended:
+		if p.err != nil {
+			return fmt.Errorf("%s after SIGTERM: %w, see %s", p.name, p.err, p.log)
+		}
+		return nil
+	case <-time.After(stopMax):
+		return errors.Join(fmt.Errorf("%s did not end within %v of SIGTERM, see %s", p.name, stopMax, p.log), p.Kill())
+	}
+}
+
+// Kill ends the process with SIGKILL, as an operating system short of memory would, and waits for it.
+// A process that has ended already is no error.
+func (p *Process) Kill() error {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("%s: SIGKILL: %w", p.name, err)
+	}
+	select {
+	case <-p.ended:
+		return nil
+	case <-time.After(stopMax):
+		return fmt.Errorf("%s did not end within %v of SIGKILL", p.name, stopMax)
+	}
+}
+
+// end says how a process that is not running ended.
+func (p *Process) end() string {
+	if p.err == nil {
+		return "exit status 0"
+	}
+	return p.err.Error()
+}
+
+// tailWidth is how much of a line is shown.
+const tailWidth = 300
+
+// tail returns the last lines of the log, for a message to a person.
+func (p *Process) tail(lines int) string {
+	content, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimRight(string(content), "\n"), "\n")
+	var text strings.Builder
+	if left := len(all) - lines; left > 0 {
+		fmt.Fprintf(&text, "(%d lines before these)\n", left)
+		all = all[left:]
+	}
+	for _, line := range all {
+		if len(line) > tailWidth {
+			line = line[:tailWidth] + "..."
+		}
+		text.WriteString(line + "\n")
+	}
+	return text.String()
+}

@@ -1,0 +1,116 @@
+package harness
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// BatchWritten is one write to the kernel, as Sluice reports it.
+type BatchWritten struct {
+	Domain  string `json:"domain"` // such as iptables-nft/IPv4
+	Objects int    `json:"objects"`
+	Bytes   int    `json:"bytes"`
+}
+
+// AuditDone is one comparison with the kernel, as Sluice reports it.
+type AuditDone struct {
+	Domain    string `json:"domain"`
+	Equal     int    `json:"equal"`
+	Missing   int    `json:"missing"`
+	Different int    `json:"different"`
+	Swept     int    `json:"swept"`
+}
+
+// ProxyLog is what a test wants to know from the log of one sluice process. Everything that depends on
+// the words in that log is in this file.
+type ProxyLog struct {
+	Batches []BatchWritten
+	Audits  []AuditDone
+	// Defects are lines that are never right, whatever a test does: races, panics and refused batches.
+	Defects []string
+}
+
+// Messages of the lines that count.
+const (
+	messageBatch = "batch written"
+	messageAudit = "audit done"
+	// messageFailed is a batch that did not land. No test writes anything the kernel should refuse.
+	messageFailed = "batch failed; nothing is lost"
+)
+
+// marks of what the Go runtime prints when something is broken.
+var defectMarks = []string{"WARNING: DATA RACE", "panic: ", "fatal error: "}
+
+func readProxyLog(path string) (ProxyLog, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return ProxyLog{}, err
+	}
+	defer file.Close() //nolint:errcheck // opened for reading
+	log, err := parseProxyLog(file)
+	if err != nil {
+		return ProxyLog{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return log, nil
+}
+
+// parseProxyLog reads JSON lines. What is not JSON (the runtime's own words, a line not finished yet)
+// is looked at for defects only.
+func parseProxyLog(r io.Reader) (ProxyLog, error) {
+	var log ProxyLog
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Bytes()
+		var head struct {
+			Message string `json:"msg"`
+		}
+		if json.Unmarshal(line, &head) != nil {
+			for _, mark := range defectMarks {
+				if strings.HasPrefix(lines.Text(), mark) {
+					log.Defects = append(log.Defects, lines.Text())
+				}
+			}
+			continue
+		}
+		var err error
+		switch head.Message {
+		case messageBatch:
+			log.Batches, err = appendParsed(log.Batches, line)
+		case messageAudit:
+			log.Audits, err = appendParsed(log.Audits, line)
+		case messageFailed:
+			log.Defects = append(log.Defects, string(line))
+		}
+		if err != nil {
+			return ProxyLog{}, err
+		}
+	}
+	return log, lines.Err()
+}
+
+func appendParsed[T any](all []T, line []byte) ([]T, error) {
+	var one T
+	if err := json.Unmarshal(line, &one); err != nil {
+		return nil, fmt.Errorf("line %q: %w", line, err)
+	}
+	return append(all, one), nil
+}
+
+// Families end the names of the domains that a dual-stack proxy has one each of.
+var Families = []string{"IPv4", "IPv6"}
+
+// Audited returns the first audit of the domain of a family, and whether there was one. What comes
+// before the family in its name depends on which variant of the tools the node uses.
+func (l ProxyLog) Audited(family string) (AuditDone, bool) {
+	for _, audit := range l.Audits {
+		if strings.HasSuffix(audit.Domain, "/"+family) {
+			return audit, true
+		}
+	}
+	return AuditDone{}, false
+}

@@ -1,0 +1,132 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/sluice-proxy/sluice/test/e2e/harness"
+)
+
+// A proxy that is killed, or stopped, leaves the kernel's rules. The next one compares, finds them
+// right, and writes nothing. Clients notice nothing at any time.
+func TestRestartAdoptsTheRules(t *testing.T) {
+	for _, end := range []struct {
+		name string
+		end  func(*harness.Proxy) error
+	}{
+		{"killed", func(p *harness.Proxy) error { return p.Kill() }},
+		{"stopped", func(p *harness.Proxy) error { return p.Stop() }},
+	} {
+		t.Run(end.name, func(t *testing.T) { testRestart(t, end.end) })
+	}
+}
+
+func testRestart(t *testing.T, end func(*harness.Proxy) error) {
+	c := harness.NewCluster(t)
+	first := c.StartProxy()
+	clients := []*harness.Host{c.X, c.P1}
+	web := c.CreateService("web", corev1.ServiceTypeNodePort)
+	c.SetEndpoints("web", c.A, c.B)
+	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
+	reachAll(t, startMax, "the service works", clients, targets, c.A, c.B)
+
+	traffic := startTraffic(t, c.X, targets)
+	before := settled(t, c, first)
+	if err := end(first); err != nil {
+		t.Fatal(err)
+	}
+	before.mustBeUntouched(t, "after the proxy ended")
+	reachAll(t, changeMax, "the service works without a proxy", clients, targets, c.A, c.B)
+
+	second := c.StartProxy()
+	awaitAudits(t, c, second)
+	mustHaveAdopted(t, c.Log(second))
+	settled(t, c, second)
+	mustHaveWrittenNothing(t, c.Log(second))
+	before.mustBeUntouched(t, "after the next proxy started")
+
+	c.SetEndpoints("web", c.A, c.B, c.C)
+	reachAll(t, changeMax, "the next proxy follows changes", clients, targets, c.A, c.B, c.C)
+	stopTraffic(t, traffic)
+}
+
+// A proxy that starts while it can read Services but not their endpoints knows too little to write. It
+// waits, and the node serves as before.
+func TestRestartWithoutEndpointsTouchesNothing(t *testing.T) {
+	c := harness.NewCluster(t)
+	first := c.StartProxy()
+	clients := []*harness.Host{c.X, c.P1}
+	for i := range crowd {
+		name := fmt.Sprintf("crowd-%d", i)
+		c.CreateService(name, corev1.ServiceTypeClusterIP)
+		c.SetEndpoints(name, c.A, c.B, c.C)
+	}
+	web := c.CreateService("web", corev1.ServiceTypeNodePort)
+	c.SetEndpoints("web", c.A, c.B)
+	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
+	reachAll(t, startMax, "the service works", clients, targets, c.A, c.B)
+
+	traffic := startTraffic(t, c.X, targets)
+	before := settled(t, c, first)
+	if err := first.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	permit := c.Forbid(discoveryv1.GroupName, "endpointslices")
+	second := c.StartProxy()
+	time.Sleep(blindness)
+	before.mustBeUntouched(t, "while the proxy could not read endpoints")
+	if audits := c.Log(second).Audits; len(audits) > 0 {
+		t.Errorf("the proxy compared before it could read endpoints: %+v", audits)
+	}
+
+	permit()
+	awaitAudits(t, c, second)
+	mustHaveAdopted(t, c.Log(second))
+	settled(t, c, second)
+	mustHaveWrittenNothing(t, c.Log(second))
+	before.mustBeUntouched(t, "after the proxy could read endpoints")
+	stopTraffic(t, traffic)
+}
+
+const (
+	// blindness is how long the proxy cannot read endpoints, long enough for everything else to be ready.
+	blindness = 3 * time.Second
+	// crowd is a number of other Services, so that there is something to digest when the endpoints come.
+	crowd = 200
+)
+
+// awaitAudits waits until a proxy that has just started has compared each family with the kernel.
+func awaitAudits(t *testing.T, c *harness.Cluster, proxy *harness.Proxy) {
+	t.Helper()
+	harness.Eventually(t, startMax, "the next proxy compared", func(context.Context) error {
+		for _, family := range harness.Families {
+			if _, found := c.Log(proxy).Audited(family); !found {
+				return fmt.Errorf("no audit of %s", family)
+			}
+		}
+		return nil
+	})
+}
+
+func mustHaveWrittenNothing(t *testing.T, log harness.ProxyLog) {
+	t.Helper()
+	if len(log.Batches) > 0 {
+		t.Errorf("the next proxy wrote %d batches, the first being %+v; want none", len(log.Batches), log.Batches[0])
+	}
+}
+
+// mustHaveAdopted fails the test unless the first audit of each family found everything in place.
+func mustHaveAdopted(t *testing.T, log harness.ProxyLog) {
+	t.Helper()
+	for _, family := range harness.Families {
+		audit, _ := log.Audited(family)
+		if audit.Equal == 0 || audit.Missing > 0 || audit.Different > 0 || audit.Swept > 0 {
+			t.Errorf("first audit: %+v, want everything equal", audit)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package e2e
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sluice-proxy/sluice/test/e2e/harness"
+)
+
+// One Service from its creation to its end, as seen by a client outside the cluster, a pod on the node
+// and the node itself, over TCP and UDP, in both families, through the cluster IP and the node port.
+func TestServiceLifecycle(t *testing.T) {
+	c := harness.NewCluster(t)
+	c.StartProxy()
+	everyone := []*harness.Host{c.X, c.P1, c.N1}
+
+	web := c.CreateService("web", corev1.ServiceTypeNodePort)
+	c.SetEndpoints("web", c.A, c.B)
+	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
+	reachAll(t, startMax, "a new service works", everyone, targets, c.A, c.B)
+
+	c.SetEndpoints("web", c.A, c.B, c.C)
+	reachAll(t, changeMax, "scaled up to three", everyone, targets, c.A, c.B, c.C)
+
+	c.SetEndpoints("web", c.B)
+	reachAll(t, changeMax, "scaled down to one", everyone, targets, c.B)
+
+	c.SetEndpoints("web", c.C)
+	reachAll(t, changeMax, "the one endpoint replaced", everyone, targets, c.C)
+
+	c.SetEndpoints("web")
+	unreachableAll(t, changeMax, "no endpoint left", everyone, targets)
+
+	c.SetEndpoints("web", c.A)
+	reachAll(t, changeMax, "an endpoint again", everyone, targets, c.A)
+
+	c.DeleteService("web")
+	unreachableAll(t, changeMax, "deleted", everyone, targets)
+}
+
+// A pod that is behind the Service it calls may be sent back to itself, and the answer must find its
+// way.
+func TestPodReachesItselfThroughItsService(t *testing.T) {
+	c := harness.NewCluster(t)
+	c.StartProxy()
+	self := c.CreateService("self", corev1.ServiceTypeClusterIP)
+	c.SetEndpoints("self", c.A)
+	reachAll(t, startMax, "the pod reached itself", []*harness.Host{c.A}, clusterIPs(t, self), c.A)
+}
