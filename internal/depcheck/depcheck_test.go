@@ -30,6 +30,7 @@ var layers = []layer{
 	{pkg: "supervisor", may: []string{"mailbox"}, why: "it knows nothing about Services"},
 	{pkg: "source", may: []string{"service"}, why: "a source posts values; who listens is not its business"},
 	{pkg: "source/reduce", may: []string{"service"}, why: "API objects in, values out"},
+	{pkg: "source/sourcetest", may: []string{"service", "source"}, why: "a recording sink for tests", test: true},
 	{pkg: "source/manifest", may: []string{"service", "source", "source/reduce"}, why: "fills the cache"},
 	{pkg: "source/kube", may: []string{"service", "source", "source/reduce"}, why: "fills the cache"},
 	{pkg: "actors", may: []string{"mailbox", "dataplane", "service"}, why: "actors meet aggregators in the root package only, and know no backend"},
@@ -39,7 +40,7 @@ var layers = []layer{
 	{pkg: "dataplane/iptables", may: []string{"dataplane", "dataplane/iptables/dispatch", "service"}, why: "a backend never imports another"},
 	{pkg: "dataplane/iptables/dispatch", may: []string{"dataplane", "service"}, why: "pure layout"},
 	{pkg: "dataplane/memory", may: []string{"dataplane", "dataplane/iptables", "service"}, why: "an in-memory kernel behind the iptables tool contract"},
-	{pkg: "dataplane/dataplanetest", may: []string{"dataplane", "dataplane/ledger", "service", "internal/netns"}, why: "one suite for every writer", test: true},
+	{pkg: "dataplane/dataplanetest", may: []string{"dataplane", "dataplane/ledger", "dataplane/memory", "service", "internal/netns"}, why: "one suite for every writer", test: true},
 	{pkg: "aggregator", may: []string{"mailbox", "dataplane", "dataplane/ledger", "service"}, why: "aggregators meet actors in the root package only, and know no backend"},
 	{pkg: "observe", may: []string{"actors", "aggregator", "supervisor", "dataplane", "service"}, why: "nothing that works depends on how it is watched"},
 	{pkg: "", may: []string{"actors", "aggregator", "dataplane", "observe", "service", "source", "supervisor"}, why: "the assembly; commands choose sources and backends"},
@@ -64,7 +65,7 @@ var outside = []struct {
 	{"k8s.io/apimachinery", []string{"source"}, "only sources know API types"},
 	{"github.com/vishvananda/", []string{"dataplane", "internal/netns", "internal/demo"}, "only backends open netlink sockets"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables"}, "only the backend runs its tools"},
-	{"go.uber.org/zap", []string{"observe", "source", "cmd", "internal/demo"}, "the core announces events and formats nothing"},
+	{"go.uber.org/zap", []string{"observe", "source", "cmd", "internal/demo", "internal/backend"}, "the core announces events and formats nothing"},
 	{"os/exec", []string{"dataplane/iptables", "internal", "cmd"}, "only backends run commands"},
 }
 

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -42,7 +43,7 @@ func TestContactKnowsHarmlessErrors(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for name, err := range map[string]error{
 		"expired":        apierrors.NewResourceExpired("old"),
-		"gone":           apierrors.NewGone("old"),
+		"gone":           apierrors.FromObject(&metav1.Status{Code: 410, Reason: metav1.StatusReasonGone}),
 		"no watch-lists": apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil),
 	} {
 		c := &contact{resource: "services", log: zap.NewNop()}
