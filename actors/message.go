@@ -84,13 +84,6 @@ func merge(older, newer Message) Message {
 
 // or gives the earlier times of two causes.
 func (c Cause) or(other Cause) Cause {
-	return Cause{Trigger: earliest(c.Trigger, other.Trigger), Received: earliest(c.Received, other.Received)}
+	return Cause{Trigger: dataplane.Earliest(c.Trigger, other.Trigger), Received: dataplane.Earliest(c.Received, other.Received)}
 }
 
-// earliest gives the earlier of two times; a zero time is no time.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
-		return b
-	}
-	return a
-}

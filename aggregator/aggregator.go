@@ -91,17 +91,10 @@ func newerFragment(older, newer *dataplane.Fragment) *dataplane.Fragment {
 		return older
 	}
 	merged := *newer
-	merged.Trigger = earliest(older.Trigger, newer.Trigger)
-	merged.Received = earliest(older.Received, newer.Received)
+	merged.Trigger = dataplane.Earliest(older.Trigger, newer.Trigger)
+	merged.Received = dataplane.Earliest(older.Received, newer.Received)
 	merged.Urgent = older.Urgent || newer.Urgent
 	return &merged
-}
-
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
-		return b
-	}
-	return a
 }
 
 // Domain names what this aggregator commits.

@@ -30,16 +30,8 @@ func (a *account) owe() {
 		a.trigger, a.received = time.Time{}, time.Time{}
 	}
 	a.pending = true
-	a.trigger = earliest(a.trigger, a.latest.Trigger)
-	a.received = earliest(a.received, a.latest.Received)
-}
-
-// earliest gives the earlier of two times; a zero time is no time.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
-		return b
-	}
-	return a
+	a.trigger = dataplane.Earliest(a.trigger, a.latest.Trigger)
+	a.received = dataplane.Earliest(a.received, a.latest.Received)
 }
 
 // objectsOf gives a fragment's objects; a nil fragment has none.
