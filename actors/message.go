@@ -86,4 +86,3 @@ func merge(older, newer Message) Message {
 func (c Cause) or(other Cause) Cause {
 	return Cause{Trigger: dataplane.Earliest(c.Trigger, other.Trigger), Received: dataplane.Earliest(c.Received, other.Received)}
 }
-

@@ -7,7 +7,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func object(name, body string) Object { return Object{ID: ID{Container: "nat", Name: name}, Body: body} }
+func object(name, body string) Object {
+	return Object{ID: ID{Container: "nat", Name: name}, Body: body}
+}
 
 func TestFragmentsOfEqualContentHaveEqualDigests(t *testing.T) {
 	key, born := service.Key{Namespace: "ns", Name: "a"}, time.Unix(1, 0)
