@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -30,7 +31,7 @@ func (l *Log) Supervisor(event supervisor.Event) {
 	case supervisor.Failed:
 		fields := []zap.Field{zap.String("service", e.Child), zap.Error(e.Err),
 			zap.Duration("backoff", e.Backoff), zap.Float64("score", e.Score)}
-		if p, ok := e.Err.(*supervisor.PanicError); ok {
+		if p, ok := errors.AsType[*supervisor.PanicError](e.Err); ok {
 			fields = append(fields, zap.ByteString("stack", p.Stack))
 		}
 		l.log.Error("actor failed; its rules stay as they are", fields...)
@@ -54,7 +55,11 @@ func (l *Log) Supervisor(event supervisor.Event) {
 func (l *Log) Aggregator(event aggregator.Event) {
 	switch e := event.(type) {
 	case aggregator.GateOpened:
-		l.log.Info("first write may start", zap.String("domain", e.Domain), zap.Int("missing", e.Missing))
+		if e.Missing > 0 {
+			l.log.Warn("first write starts without the Services that were not ready in time", zap.String("domain", e.Domain), zap.Int("missing", e.Missing))
+			return
+		}
+		l.log.Info("first write may start", zap.String("domain", e.Domain))
 	case aggregator.BatchWritten:
 		l.batch(e)
 	case aggregator.AuditDone:
@@ -87,7 +92,11 @@ func (l *Log) batch(e aggregator.BatchWritten) {
 		l.log.Warn("batch failed; nothing is lost", append(fields, zap.Stringer("outcome", r.Outcome), zap.Error(r.Err))...)
 		return
 	}
-	l.log.Debug("batch written", fields...)
+	level := zap.DebugLevel
+	if e.Batch.Number == 1 {
+		level = zap.InfoLevel // whoever starts a proxy waits for this
+	}
+	l.log.Log(level, "batch written", fields...)
 }
 
 func (l *Log) audit(e aggregator.AuditDone) {

@@ -15,7 +15,14 @@ func cleanupCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove the rules that Sluice or kube-proxy left on this node, and nothing else",
+		Long: `Remove the rules that Sluice or kube-proxy left on this node: both variants of
+iptables, both families. What the kubelet uses too (KUBE-FIREWALL) stays, and so
+does everything that has another name. A proxy that still runs writes its rules
+again; stop it first.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needPrivilege(""); err != nil {
+				return err
+			}
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(table, "VARIANT\tFAMILY\tHOOKS\tCHAINS IN NAT\tIN FILTER\tIN MANGLE")
 			err := backend.CleanUpIPTables(cmd.Context(), func(variant string, family service.Family, s iptables.CleanupSummary) {

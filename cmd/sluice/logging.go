@@ -25,11 +25,29 @@ func (o *logOptions) bind(flags *pflag.FlagSet) {
 
 // logger makes the logger, and routes the logs of client-go through it.
 func (o *logOptions) logger() (*zap.Logger, error) {
-	level, err := zapcore.ParseLevel(o.level)
+	config, err := o.config()
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", o.level)}
+		return nil, err
 	}
-	var config zap.Config
+	log, err := config.Build()
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the log: %w", err)
+	}
+	klog.SetLogger(zapr.NewLogger(log.Named("client-go")))
+	return log, nil
+}
+
+// levels are those that the flag names; zap knows some that end the program.
+var levels = map[string]zapcore.Level{
+	"debug": zapcore.DebugLevel, "info": zapcore.InfoLevel, "warn": zapcore.WarnLevel, "error": zapcore.ErrorLevel,
+}
+
+// config checks the flags.
+func (o *logOptions) config() (config zap.Config, err error) {
+	level, ok := levels[o.level]
+	if !ok {
+		return config, usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", o.level)}
+	}
 	switch {
 	case o.format == "console", o.format == "auto" && terminal(os.Stderr):
 		config = zap.NewDevelopmentConfig()
@@ -42,16 +60,11 @@ func (o *logOptions) logger() (*zap.Logger, error) {
 		config.EncoderConfig.EncodeDuration = zapcore.SecondsDurationEncoder
 		config.Sampling = nil
 	default:
-		return nil, usageError{fmt.Errorf("--log-format %q: want auto, console or json", o.format)}
+		return config, usageError{fmt.Errorf("--log-format %q: want auto, console or json", o.format)}
 	}
 	config.Level = zap.NewAtomicLevelAt(level)
 	config.DisableStacktrace = true
-	log, err := config.Build()
-	if err != nil {
-		return nil, fmt.Errorf("cannot open the log: %w", err)
-	}
-	klog.SetLogger(zapr.NewLogger(log.Named("client-go")))
-	return log, nil
+	return config, nil
 }
 
 // terminal tells whether a file is a terminal (ioctl_tty(2)).

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 )
 
 // Exit statuses.
@@ -17,6 +18,10 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 )
+
+// patience is how long after a signal to stop a second one is ignored; then it
+// ends the program at once.
+const patience = time.Second
 
 // usageError is an error that the person at the keyboard can mend: a wrong flag
 // or setting.
@@ -34,6 +39,9 @@ func main() { os.Exit(run(os.Args)) }
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	// Whoever asks twice does not want to wait for an orderly end. The pause is
+	// for signals that arrive doubled: from the terminal, and through a sandbox.
+	context.AfterFunc(ctx, func() { time.AfterFunc(patience, stop) })
 	root := rootCommand()
 	words := args[1:]
 	if filepath.Base(args[0]) == "kube-proxy" {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -16,6 +19,8 @@ import (
 // options are the flags that run and proxy have in common. Names, defaults and
 // meanings are kube-proxy's (v1.36) where it has them.
 type options struct {
+	// nodeWait is how long the first rules wait for the Node object.
+	nodeWait           time.Duration
 	log                logOptions
 	node               string
 	mode               string
@@ -28,6 +33,8 @@ type options struct {
 	prefix             string
 	clusterCIDR        string
 	nodePortAddresses  []string
+	// sandboxed is not a flag of both: only run has it.
+	sandboxed bool
 }
 
 func (o *options) bind(flags *pflag.FlagSet) {
@@ -45,10 +52,55 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.nodePortAddresses, "nodeport-addresses", nil, "ranges of host addresses on which node ports answer; empty means all")
 }
 
+// check refuses what cannot be, before anything is touched.
+func (o *options) check() error {
+	if _, err := o.log.config(); err != nil {
+		return err
+	}
+	switch {
+	case o.mode != "iptables" && o.mode != "":
+		return usageError{fmt.Errorf("--proxy-mode %q: this release has iptables", o.mode)}
+	case o.variant != "auto" && o.variant != "legacy" && o.variant != "nft":
+		return usageError{fmt.Errorf("--sluice-iptables-variant %q: want auto, legacy or nft", o.variant)}
+	case o.sandboxed && o.variant == "legacy" && os.Geteuid() != 0:
+		// /proc/net/ip_tables_names is for the host's root alone.
+		return usageError{errors.New("--sluice-iptables-variant legacy: works in a sandbox only for root; use nft")}
+	case o.masqueradeBit > 31:
+		return usageError{fmt.Errorf("--iptables-masquerade-bit %d: want 0 to 31", o.masqueradeBit)}
+	}
+	_, err := o.settings()
+	return err
+}
+
+// checkDetectLocal checks the flags about packets of local pods.
+func (o *options) checkDetectLocal() error {
+	missing := ""
+	switch mode := proxy.DetectLocal(o.detectLocal); {
+	case mode == proxy.DetectBridgeInterface && o.bridge == "":
+		missing = "--pod-bridge-interface"
+	case mode == proxy.DetectInterfaceNamePrefix && o.prefix == "":
+		missing = "--pod-interface-name-prefix"
+	case !slices.Contains(detectLocalModes, mode):
+		return usageError{fmt.Errorf("--detect-local-mode %q: want ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix", mode)}
+	}
+	if missing != "" {
+		return usageError{fmt.Errorf("--detect-local-mode %s: needs %s", o.detectLocal, missing)}
+	}
+	return nil
+}
+
+// detectLocalModes are what the flag may say; empty is the default.
+var detectLocalModes = []proxy.DetectLocal{
+	"", proxy.DetectClusterCIDR, proxy.DetectNodeCIDR, proxy.DetectBridgeInterface, proxy.DetectInterfaceNamePrefix,
+}
+
 // settings checks the flags about the node.
 func (o *options) settings() (proxy.NodeSettings, error) {
 	name, err := o.nodeName()
 	if err != nil {
+		return proxy.NodeSettings{}, err
+	}
+	if err := o.checkDetectLocal(); err != nil {
 		return proxy.NodeSettings{}, err
 	}
 	s := proxy.NodeSettings{
@@ -123,15 +175,9 @@ func clusterCIDRs(text string) (cidrs service.PerFamily[netip.Prefix], err error
 	return cidrs, nil
 }
 
-// checkMode refuses what is not there.
-func (o *options) checkMode() error {
-	if o.mode != "iptables" && o.mode != "" {
-		return usageError{fmt.Errorf("--proxy-mode %q: this release has iptables", o.mode)}
-	}
-	return nil
-}
-
 // iptables gives the options of the backend.
 func (o *options) iptables(s proxy.NodeSettings) backend.IPTablesOptions {
-	return backend.IPTablesOptions{Variant: o.variant, MasqueradeBit: o.masqueradeBit, LocalhostNodePorts: s.LocalhostNodePorts}
+	return backend.IPTablesOptions{
+		Variant: o.variant, MasqueradeBit: o.masqueradeBit, LocalhostNodePorts: s.LocalhostNodePorts, PrivateLock: o.sandboxed,
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/sandbox"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
@@ -17,7 +18,6 @@ import (
 func runCommand() *cobra.Command {
 	var o options
 	var dir string
-	var boxed bool
 	cmd := &cobra.Command{
 		Use:   "run --manifests DIR [--sandbox]",
 		Short: "Serve the Services in a directory of manifests, and follow them as they change",
@@ -34,13 +34,19 @@ no privilege is needed, and nothing on this host changes.`,
 			if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 				return usageError{fmt.Errorf("--manifests %s: not a directory that can be read", dir)}
 			}
-			if boxed && !sandbox.Inside() {
+			if err := o.check(); err != nil {
+				return err
+			}
+			if o.sandboxed && !sandbox.Inside() {
 				return enterSandbox()
 			}
-			if boxed {
-				if err := furnish(cmd); err != nil {
+			if o.sandboxed {
+				if err := furnish(cmd, o.variant); err != nil {
 					return err
 				}
+			}
+			if err := needPrivilege("; without it, --sandbox is there to try things out"); err != nil {
+				return err
 			}
 			return serve(cmd.Context(), &o, func(log *zap.Logger, s proxy.NodeSettings) proxy.Source {
 				return func(ctx context.Context, cache *source.Cache) error {
@@ -51,7 +57,7 @@ no privilege is needed, and nothing on this host changes.`,
 	}
 	o.bind(cmd.Flags())
 	cmd.Flags().StringVar(&dir, "manifests", "", "directory of manifests (*.yaml, *.yml, *.json)")
-	cmd.Flags().BoolVar(&boxed, "sandbox", false, "run in private namespaces: no privilege needed, nothing on this host changes")
+	cmd.Flags().BoolVar(&o.sandboxed, "sandbox", false, "run in private namespaces: no privilege needed, nothing on this host changes")
 	return cmd
 }
 
@@ -69,11 +75,15 @@ func enterSandbox() error {
 
 // furnish prepares the sandbox that this process runs in, and tells how to look
 // inside.
-func furnish(cmd *cobra.Command) error {
+func furnish(cmd *cobra.Command, variant string) error {
 	if err := sandbox.Enter(); err != nil {
 		return err
 	}
+	program := "iptables-save"
+	if variant != iptables.Auto {
+		program = "iptables-" + variant + "-save"
+	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "In a sandbox. To look at its rules from another terminal:\n"+
-		"  nsenter --target %d --user --net --mount --preserve-credentials iptables-save\n", os.Getpid())
+		"  nsenter --target %d --user --net --mount --preserve-credentials %s\n", os.Getpid(), program)
 	return nil
 }

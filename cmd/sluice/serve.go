@@ -16,11 +16,8 @@ import (
 // feed makes a source once the logger and the settings are known.
 type feed func(log *zap.Logger, settings proxy.NodeSettings) proxy.Source
 
-// serve runs the proxy until the context ends.
+// serve runs the proxy until the context ends; the options have been checked.
 func serve(ctx context.Context, o *options, from feed) (err error) {
-	if err := o.checkMode(); err != nil {
-		return err
-	}
 	settings, err := o.settings()
 	if err != nil {
 		return err
@@ -38,7 +35,7 @@ func serve(ctx context.Context, o *options, from feed) (err error) {
 	}
 	config := proxy.Config{
 		Node: settings, Domains: domains, Source: from(log, settings),
-		Listeners: []observe.Listener{observe.NewLog(log)},
+		Listeners: []observe.Listener{observe.NewLog(log)}, NodeWait: o.nodeWait,
 		Warn: func(w service.Warning) {
 			log.Warn("part of an object cannot be used", zap.String("object", w.Object), zap.String("field", w.Field), zap.String("problem", w.Problem))
 		},
@@ -54,6 +51,10 @@ func serve(ctx context.Context, o *options, from feed) (err error) {
 	if err := p.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
-	log.Info("stopped; the rules stay in the kernel")
+	if o.sandboxed {
+		log.Info("stopped; the sandbox and its rules are gone")
+	} else {
+		log.Info("stopped; the rules stay in the kernel")
+	}
 	return nil
 }

@@ -19,11 +19,15 @@ func versionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "Say which version this is",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			fmt.Fprintf(cmd.OutOrStdout(), "sluice %s (%s, %s/%s, %s), behaves like kube-proxy %s\n",
-				version, revision(), runtime.GOOS, runtime.GOARCH, runtime.Version(), compatible)
-			return nil
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
+			return err
 		},
 	}
+}
+
+func versionText() string {
+	return fmt.Sprintf("sluice %s (%s, %s/%s, %s), behaves like kube-proxy %s",
+		version, revision(), runtime.GOOS, runtime.GOARCH, runtime.Version(), compatible)
 }
 
 // revision is the commit that the binary was built from, as far as the

@@ -4,6 +4,7 @@ package hostaddress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -19,22 +20,28 @@ const settle = 50 * time.Millisecond
 // one was lost.
 const rescan = 5 * time.Minute
 
+// attempts bounds the listings of which the kernel says that they are not one
+// picture, because addresses changed meanwhile (NLM_F_DUMP_INTR).
+const attempts = 100
+
 // Watch calls changed with all addresses, sorted, at the start and after each
 // difference, until the context ends. It blocks. The kernel announces changes
 // (rtnetlink(7), RTM_NEWADDR and RTM_DELADDR).
 func Watch(ctx context.Context, changed func([]netip.Addr)) error {
-	updates := make(chan netlink.AddrUpdate, 64)
+	return watch(ctx, netlink.AddrSubscribe, changed)
+}
+
+// subscribe asks for announcements, until stop is closed. It closes updates when
+// the kernel ends the subscription, as it does when it has more to announce than
+// the socket's buffer holds (netlink(7), ENOBUFS).
+type subscribe func(updates chan<- netlink.AddrUpdate, stop <-chan struct{}) error
+
+func watch(ctx context.Context, subscribe subscribe, changed func([]netip.Addr)) error {
 	stop := make(chan struct{})
 	defer close(stop)
-	if err := netlink.AddrSubscribe(updates, stop); err != nil {
-		return fmt.Errorf("host addresses: cannot subscribe to changes: %w", err)
-	}
-	last, err := List()
-	if err != nil {
-		return err
-	}
-	changed(last)
-	timer := time.NewTimer(rescan)
+	var updates chan netlink.AddrUpdate // nil without a subscription
+	var last []netip.Addr
+	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
@@ -42,15 +49,21 @@ func Watch(ctx context.Context, changed func([]netip.Addr)) error {
 			return nil
 		case _, ok := <-updates:
 			if !ok {
-				return fmt.Errorf("host addresses: the kernel closed the subscription")
+				updates = nil
 			}
 			timer.Reset(settle)
 		case <-timer.C:
+			if updates == nil {
+				updates = make(chan netlink.AddrUpdate, 64)
+				if err := subscribe(updates, stop); err != nil {
+					return fmt.Errorf("host addresses: cannot subscribe to changes: %w", err)
+				}
+			}
 			now, err := List()
 			if err != nil {
 				return err
 			}
-			if !slices.Equal(now, last) {
+			if last == nil || !slices.Equal(now, last) {
 				last = now
 				changed(now)
 			}
@@ -59,13 +72,17 @@ func Watch(ctx context.Context, changed func([]netip.Addr)) error {
 	}
 }
 
-// List gives the addresses of all interfaces, sorted and without duplicates.
+// List gives the addresses of all interfaces, sorted and without duplicates; it
+// is never nil.
 func List() ([]netip.Addr, error) {
 	found, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
+		found, err = netlink.AddrList(nil, netlink.FAMILY_ALL)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("host addresses: cannot list them: %w", err)
 	}
-	var all []netip.Addr
+	all := []netip.Addr{}
 	for _, a := range found {
 		if addr, ok := netip.AddrFromSlice(a.IP); ok {
 			all = append(all, addr.Unmap())

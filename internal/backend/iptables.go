@@ -29,7 +29,10 @@ type IPTablesOptions struct {
 	MasqueradeBit uint
 	// LocalhostNodePorts lets IPv4 node ports answer on 127.0.0.0/8.
 	LocalhostNodePorts bool
-	Log                *zap.Logger
+	// PrivateLock says that nobody else can reach these tables, so that the
+	// xtables lock need not be shared.
+	PrivateLock bool
+	Log         *zap.Logger
 }
 
 // IPTables finds out which variant and which families the node offers, and
@@ -49,7 +52,9 @@ func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
 		o.Log.Warn("the other iptables variant holds rules for Services, which take part in deciding about packets; "+
 			"remove them with sluice cleanup", zap.String("found", leftover))
 	}
-	warnAboutLock(o.Log)
+	if !o.PrivateLock {
+		warnAboutLock(o.Log)
+	}
 	if o.LocalhostNodePorts {
 		if _, err := iptables.EnsureRouteLocalnet(); err != nil {
 			return nil, err
@@ -79,9 +84,13 @@ func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
 // warnAboutLock says when the lock is not shared with the host's other users of
 // iptables.
 func warnAboutLock(log *zap.Logger) {
-	if shared, err := iptables.LockShared(); err != nil || !shared {
-		log.Info("the xtables lock is private to this mount namespace; in a container, mount the host's file",
-			zap.String("path", iptables.LockPath()), zap.Error(err))
+	shared, err := iptables.LockShared()
+	switch {
+	case err != nil:
+		log.Info("cannot tell whether the xtables lock is shared with the host", zap.String("path", iptables.LockPath()), zap.Error(err))
+	case !shared:
+		log.Warn("the xtables lock is not the host's: other programs that change iptables are not kept out, nor are we; "+
+			"in a container, mount the host's file", zap.String("path", iptables.LockPath()))
 	}
 }
 

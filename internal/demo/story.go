@@ -133,25 +133,31 @@ func (s *story) serve(ctx context.Context) error {
 // program waits for the first rules.
 func (s *story) program(ctx context.Context) error {
 	began := time.Now()
-	if err := s.awaitApplied(ctx, "rules for demo/echo and demo/dns", time.Time{}, echo, service.Key{Namespace: "demo", Name: "dns"}); err != nil {
+	if _, err := s.awaitApplied(ctx, "rules for demo/echo and demo/dns", time.Time{}, echo, service.Key{Namespace: "demo", Name: "dns"}); err != nil {
 		return err
 	}
 	s.say("rules: both Services are in the kernel, %v after the proxy started", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
-// awaitApplied waits until every domain has applied the keys after a moment.
-func (s *story) awaitApplied(ctx context.Context, what string, after time.Time, keys ...service.Key) error {
+// awaitApplied waits until every domain has applied the keys after a moment, and
+// tells when the last one had.
+func (s *story) awaitApplied(ctx context.Context, what string, after time.Time, keys ...service.Key) (last time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	return s.witness.await(ctx, what, func() bool {
+	err = s.witness.await(ctx, what, func() bool {
 		for _, key := range keys {
-			if _, ok := s.witness.appliedSince(key, after, len(s.domains)); !ok {
+			at, ok := s.witness.appliedSince(key, after, len(s.domains))
+			if !ok {
 				return false
+			}
+			if at.After(last) {
+				last = at
 			}
 		}
 		return true
 	})
+	return last, err
 }
 
 // spread makes many connections and shows who answered.
@@ -181,13 +187,12 @@ func (s *story) replace(ctx context.Context) error {
 	if err := s.manifests.replace("echo.yaml", "10.244.1.13", "10.244.1.14", "fd00:10:244:1::13", "fd00:10:244:1::14"); err != nil {
 		return err
 	}
-	err := s.awaitApplied(ctx, "the replaced endpoint", changed, echo)
+	at, err := s.awaitApplied(ctx, "the replaced endpoint", changed, echo)
 	if err == nil {
-		at, _ := s.witness.appliedSince(echo, changed, len(s.domains))
 		var answered time.Time
 		if answered, err = l.firstAnswer(ctx, targets[0], "pod-14", changed); err == nil {
-			s.say("change: pod-13 replaced by pod-14 under load: file saved → kernel %v, → first new answer %v",
-				at.Sub(changed).Round(100*time.Microsecond), answered.Sub(changed).Round(100*time.Microsecond))
+			s.say("change: pod-13 replaced by pod-14 under load: first answer %v after the file was saved, all rules reported in place after %v",
+				answered.Sub(changed).Round(100*time.Microsecond), at.Sub(changed).Round(100*time.Microsecond))
 		}
 	}
 	time.Sleep(afterChange)
@@ -237,10 +242,10 @@ func (s *story) misbehave(ctx context.Context, m mode, verb string, restarted fu
 		defer cancel()
 		err = s.witness.await(wait, "the restart of an actor made to "+verb, restarted)
 	}
+	var at time.Time
 	if err == nil {
-		err = s.awaitApplied(ctx, "the change after the restart", changed, echo)
+		at, err = s.awaitApplied(ctx, "the change after the restart", changed, echo)
 	}
-	at, _ := s.witness.appliedSince(echo, changed, len(s.domains))
 	time.Sleep(afterChange)
 	made, loadErr := l.stop()
 	if err = errors.Join(err, loadErr); err != nil {
@@ -249,18 +254,19 @@ func (s *story) misbehave(ctx context.Context, m mode, verb string, restarted fu
 	s.say("%s: the actor of %s was made to %s at a change; restarted, and the change was in the kernel after %v",
 		verb, echo, verb, at.Sub(changed).Round(time.Millisecond))
 	if m == hangs {
-		s.say("   it stood at: %s", standsAt(s.witness.stuck[0].Stack))
+		s.say("   it stood at: %s", standsAt(s.witness.stack()))
 	}
 	s.say("   %d connections meanwhile, none lost", made)
 	return nil
 }
 
 // standsAt gives function and place of the topmost frame of ours in a captured
-// stack, whose lines read "# ADDRESS FUNCTION+OFFSET FILE:LINE".
+// stack, whose lines read "# ADDRESS FUNCTION+OFFSET FILE:LINE"; the labels stand in a
+// line of the same shape.
 func standsAt(stack string) string {
 	for line := range strings.Lines(stack) {
 		words := strings.Fields(line)
-		if len(words) == 4 && strings.Contains(words[2], "sluice") {
+		if len(words) == 4 && strings.HasPrefix(words[1], "0x") && strings.Contains(words[2], "sluice") {
 			function, _, _ := strings.Cut(words[2][strings.LastIndex(words[2], "/")+1:], "+")
 			return function + " at " + words[3][strings.LastIndex(words[3], "/")+1:]
 		}

@@ -69,6 +69,16 @@ func (w *witness) appliedSince(key service.Key, t time.Time, n int) (time.Time, 
 	return latest, n <= 0
 }
 
+// stack is where the first stuck actor stood, empty when none was.
+func (w *witness) stack() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.stuck) == 0 {
+		return ""
+	}
+	return w.stuck[0].Stack
+}
+
 // Supervisor is for observe.Listener.
 func (w *witness) Supervisor(event supervisor.Event) {
 	w.note(func() {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -17,17 +18,21 @@ import (
 // marker is set in the environment of the program inside.
 const marker = "SLUICE_SANDBOX"
 
+// self is this program, even when its file has been replaced or cannot be
+// reached by its name (proc_pid_exe(5)).
+const self = "/proc/self/exe"
+
 // Inside tells whether this process already runs in the sandbox.
 func Inside() bool { return os.Getenv(marker) != "" }
 
 // Run starts this program with the same arguments inside a new sandbox, passes
 // signals on, waits for it and gives its exit status. It blocks.
 func Run() (status int, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return 1, fmt.Errorf("sandbox: cannot find this program: %w", err)
-	}
+	// Pdeathsig below is sent when the thread ends that starts the child.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	cmd := exec.Command(self, os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), marker+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{

@@ -132,6 +132,7 @@ func TestParseRefuses(t *testing.T) {
 	nodePort := service("clusterIP:", "type: NodePort\n  clusterIP:")
 	balancer := service("clusterIP:", "type: LoadBalancer\n  clusterIP:")
 	tests := []struct{ name, text, want string }{
+		{"YAML syntax that the parser finds", "a: b\nc: [1,\nd: 2\n", "f.yaml:2: not valid YAML: did not find expected ',' or ']'"},
 		{"YAML syntax", "a: b\n c: [", "f.yaml:2: not valid YAML: mapping values are not allowed in this context"},
 		{"JSON syntax", "{\n\"a\": 1,\n}", "f.yaml:3: not valid JSON: invalid character '}'"},
 		{"JSON cut off", "{\n\"a\": [1,\n2", "f.yaml:3: not valid JSON: the file ends too early"},

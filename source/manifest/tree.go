@@ -51,6 +51,10 @@ func yamlDocuments(data []byte) ([]*yaml.Node, error) {
 // has no typed one.
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
+// parserError matches the errors of the library's parser, as opposed to its
+// scanner: it counts their lines from 0 (go.yaml.in/yaml v3.0.6, parser.fail).
+var parserError = regexp.MustCompile(`did not find expected (key|node content|'-' indicator|',' or|<)`)
+
 func yamlError(err error) error {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	match := yamlLine.FindStringSubmatch(text)
@@ -58,6 +62,9 @@ func yamlError(err error) error {
 		return &lineError{message: text}
 	}
 	line, _ := strconv.Atoi(match[1]) // digits or empty, by the expression
+	if parserError.MatchString(match[2]) {
+		line++
+	}
 	return &lineError{line: line, message: "not valid YAML: " + match[2]}
 }
 

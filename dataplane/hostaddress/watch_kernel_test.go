@@ -1,0 +1,259 @@
+package hostaddress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/sluice-proxy/sluice/internal/netns"
+)
+
+// reactMax is how soon a change must be seen.
+const reactMax = time.Second
+
+var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}
+
+// watched is a watch that runs in a namespace of its own.
+type watched struct {
+	*testing.T
+	namespace *netns.Namespace
+	seen      chan []netip.Addr
+	cancel    context.CancelFunc
+	ended     chan error
+}
+
+func newWatched(t *testing.T, subscribe subscribe) *watched {
+	t.Helper()
+	namespace, err := netns.New(t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &watched{T: t, namespace: namespace, seen: make(chan []netip.Addr, 100), cancel: cancel, ended: make(chan error, 1)}
+	go func() {
+		w.ended <- namespace.Do(func() error {
+			return watch(ctx, subscribe, func(all []netip.Addr) { w.seen <- all })
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := namespace.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// expect waits until the addresses are those of the loopback and these.
+func (w *watched) expect(more ...string) {
+	w.Helper()
+	want := slices.Clone(loopback)
+	for _, text := range more {
+		want = append(want, netip.MustParseAddr(text))
+	}
+	slices.SortFunc(want, netip.Addr.Compare)
+	timeout := time.After(reactMax)
+	var last []netip.Addr
+	for {
+		select {
+		case last = <-w.seen:
+			if slices.Equal(last, want) {
+				return
+			}
+		case err := <-w.ended:
+			w.Fatalf("watch ended: %v", err)
+		case <-timeout:
+			w.Fatalf("%v passed; last seen %v, want %v", reactMax, last, want)
+		}
+	}
+}
+
+// add gives the loopback another address.
+func (w *watched) add(addr string) {
+	w.Helper()
+	if err := w.namespace.AddAddress("lo", netip.MustParsePrefix(addr)); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// remove takes an address off the loopback.
+func (w *watched) remove(text string) {
+	w.Helper()
+	err := w.namespace.Do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		addr, err := netlink.ParseAddr(text)
+		if err != nil {
+			return err
+		}
+		return netlink.AddrDel(lo, addr)
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func TestKernelWatchSeesAddressesComeAndGo(t *testing.T) {
+	w := newWatched(t, netlink.AddrSubscribe)
+	w.expect()
+	w.add("192.0.2.1/32")
+	w.expect("192.0.2.1")
+	w.add("2001:db8::1/128")
+	w.expect("192.0.2.1", "2001:db8::1")
+	w.remove("192.0.2.1/32")
+	w.expect("2001:db8::1")
+	w.remove("2001:db8::1/128")
+	w.expect()
+}
+
+func TestKernelWatchGathersABurst(t *testing.T) {
+	w := newWatched(t, netlink.AddrSubscribe)
+	w.expect()
+	var want []string
+	for i := range 50 {
+		addr := fmt.Sprintf("192.0.2.%d", i+1)
+		w.add(addr + "/32")
+		want = append(want, addr)
+	}
+	w.expect(want...)
+	// What comes and goes within a burst is no difference.
+	w.add("198.51.100.1/32")
+	w.remove("198.51.100.1/32")
+	w.add("198.51.100.2/32")
+	w.expect(append(want, "198.51.100.2")...)
+	if len(w.seen) > 0 {
+		t.Errorf("called again without a difference: %v", <-w.seen)
+	}
+}
+
+func TestKernelWatchSubscribesAgain(t *testing.T) {
+	var subscriptions atomic.Int32
+	w := newWatched(t, func(updates chan<- netlink.AddrUpdate, stop <-chan struct{}) error {
+		if subscriptions.Add(1) == 1 {
+			close(updates)
+			return nil
+		}
+		return netlink.AddrSubscribe(updates, stop)
+	})
+	w.expect()
+	w.add("192.0.2.1/32")
+	w.expect("192.0.2.1")
+	w.add("192.0.2.2/32")
+	w.expect("192.0.2.1", "192.0.2.2")
+	if n := subscriptions.Load(); n != 2 {
+		t.Errorf("%d subscriptions, want 2", n)
+	}
+}
+
+func TestWatchFailsWithoutASubscription(t *testing.T) {
+	refused := errors.New("refused")
+	err := watch(t.Context(), func(chan<- netlink.AddrUpdate, <-chan struct{}) error { return refused }, func([]netip.Addr) {
+		t.Error("called without a subscription")
+	})
+	if !errors.Is(err, refused) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestKernelWatchEndsWithItsContext(t *testing.T) {
+	w := newWatched(t, netlink.AddrSubscribe)
+	w.expect()
+	w.cancel()
+	select {
+	case err := <-w.ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(reactMax):
+		t.Errorf("still runs %v later", reactMax)
+	}
+}
+
+func TestKernelListGivesEachAddressOnce(t *testing.T) {
+	namespace, err := netns.New(t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer namespace.Close() //nolint:errcheck // the namespace ends with the process at the latest
+	// One address with two prefix lengths counts as two for the kernel.
+	for _, addr := range []string{"192.0.2.1/32", "192.0.2.1/24"} {
+		if err := namespace.AddAddress("lo", netip.MustParsePrefix(addr)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []netip.Addr
+	if err := namespace.Do(func() (err error) { got, err = List(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	want := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("::1")}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestKernelListWhileAddressesChange lists addresses that need more than one
+// message, so that changes get in between.
+func TestKernelListWhileAddressesChange(t *testing.T) {
+	namespace, err := netns.New(t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer namespace.Close() //nolint:errcheck // the namespace ends with the process at the latest
+	for i := range 400 {
+		addr := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+		if err := namespace.AddAddress("lo", netip.PrefixFrom(addr, 32)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	churned := make(chan error, 1)
+	go func() { churned <- namespace.Do(func() error { return churn(ctx) }) }()
+	err = namespace.Do(func() error {
+		for range 200 {
+			all, err := List()
+			if err != nil {
+				return err
+			}
+			if len(all) < 402 {
+				return fmt.Errorf("%d addresses, want 402 at least", len(all))
+			}
+		}
+		return nil
+	})
+	cancel()
+	if err := errors.Join(err, <-churned); err != nil {
+		t.Error(err)
+	}
+}
+
+// churn adds and removes an address until the context ends, with a breath in
+// between.
+func churn(ctx context.Context) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	addr, err := netlink.ParseAddr("192.0.2.1/32")
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		if err := netlink.AddrAdd(lo, addr); err != nil {
+			return err
+		}
+		if err := netlink.AddrDel(lo, addr); err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}

@@ -1,0 +1,264 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+const routeLocalnet = "net.ipv4.conf.all.route_localnet"
+
+// node is a network namespace of a test's own, with an xtables lock of its own.
+type node struct {
+	*testing.T
+	namespace *netns.Namespace
+	log       *zap.Logger
+	lines     *observer.ObservedLogs
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "xtables.lock"))
+	namespace, err := netns.New(t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := namespace.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	core, lines := observer.New(zap.DebugLevel)
+	return &node{T: t, namespace: namespace, log: zap.New(core), lines: lines}
+}
+
+// domains builds the domains on the node.
+func (n *node) domains(o IPTablesOptions) (domains []proxy.Domain, err error) {
+	o.Log = n.log
+	inside := n.namespace.Do(func() error {
+		domains, err = IPTables(n.Context(), o)
+		return nil
+	})
+	if inside != nil {
+		n.Fatal(inside)
+	}
+	return domains, err
+}
+
+// names gives the names of domains, and checks that each is complete.
+func (n *node) names(domains []proxy.Domain) (names []string) {
+	n.Helper()
+	for _, d := range domains {
+		if d.Renderer == nil || d.Writer == nil || d.Layout == nil || d.Pace.WriteShare != writeShare {
+			n.Errorf("domain %+v is not complete", d)
+		}
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+// sh runs a shell command on the node.
+func (n *node) sh(script string) string {
+	n.Helper()
+	printed, err := n.namespace.Output(exec.Command("sh", "-ec", script))
+	if err != nil {
+		n.Fatalf("%s: %v", script, err)
+	}
+	return string(printed)
+}
+
+func TestKernelBothFamilies(t *testing.T) {
+	for _, variant := range []string{"legacy", "nft"} {
+		t.Run(variant, func(t *testing.T) {
+			n := newNode(t)
+			domains, err := n.domains(IPTablesOptions{Variant: variant, MasqueradeBit: 14, LocalhostNodePorts: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []string{"iptables-" + variant + "/IPv4", "iptables-" + variant + "/IPv6"}
+			if got := n.names(domains); !slices.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			chosen := n.lines.FilterMessage("iptables variant chosen").All()
+			if len(chosen) != 1 || chosen[0].ContextMap()["variant"] != variant || chosen[0].ContextMap()["reason"] != "asked for" {
+				t.Errorf("got %v", chosen)
+			}
+		})
+	}
+}
+
+func TestKernelWithoutIPv6(t *testing.T) {
+	n := newNode(t)
+	if err := n.namespace.Sysctl("net.ipv6.conf.all.disable_ipv6", "1"); err != nil {
+		t.Fatal(err)
+	}
+	domains, err := n.domains(IPTablesOptions{Variant: "nft"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := n.names(domains); !slices.Equal(got, []string{"iptables-nft/IPv4"}) {
+		t.Errorf("got %v, want IPv4 alone", got)
+	}
+	said := n.lines.FilterMessage("family not served").All()
+	if len(said) != 1 || said[0].ContextMap()["family"] != "IPv6" || !strings.Contains(said[0].ContextMap()["error"].(string), "switched off") {
+		t.Errorf("got %v, want a line that says why", said)
+	}
+}
+
+func TestKernelRouteLocalnetOnlyWhenAskedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		asked bool
+		want  string
+	}{"asked": {true, "1"}, "not asked": {false, "0"}} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			if err := n.namespace.Sysctl(routeLocalnet, "0"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := n.domains(IPTablesOptions{Variant: "nft", LocalhostNodePorts: c.asked}); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := n.namespace.ReadSysctl(routeLocalnet); err != nil || got != c.want {
+				t.Errorf("%s is %s, %v; want %s", routeLocalnet, got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestKernelRefusesWithoutTouching(t *testing.T) {
+	for name, c := range map[string]struct {
+		options IPTablesOptions
+		path    string
+		want    []string
+	}{
+		"unknown variant": {
+			options: IPTablesOptions{Variant: "old"}, path: "/usr/sbin:/usr/bin:/sbin:/bin",
+			want: []string{`"old": must be auto, legacy or nft`},
+		},
+		"bit": {
+			options: IPTablesOptions{Variant: "nft", MasqueradeBit: 32}, path: "/usr/sbin:/usr/bin:/sbin:/bin",
+			want: []string{"masquerade bit 32: want 0 to 31"},
+		},
+		"no programs": {
+			options: IPTablesOptions{Variant: "auto"}, path: "/nowhere",
+			want: []string{"programs of the nft variant are not installed", "programs of the legacy variant are not installed", "Debian package iptables"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			t.Setenv("PATH", c.path)
+			c.options.LocalhostNodePorts = true
+			domains, err := n.domains(c.options)
+			if err == nil || len(domains) > 0 {
+				t.Fatalf("got %v, %v; want an error", domains, err)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not say %q", err, want)
+				}
+			}
+			if got, err := n.namespace.ReadSysctl(routeLocalnet); err != nil || got != "0" {
+				t.Errorf("%s is %s, %v", routeLocalnet, got, err)
+			}
+		})
+	}
+}
+
+func TestKernelWarnsOfTheOtherVariant(t *testing.T) {
+	n := newNode(t)
+	n.sh("iptables-legacy -t nat -N KUBE-SVC-X")
+	if _, err := n.domains(IPTablesOptions{Variant: "nft"}); err != nil {
+		t.Fatal(err)
+	}
+	said := n.lines.FilterLevelExact(zap.WarnLevel).FilterFieldKey("found").All()
+	if len(said) != 1 || !strings.Contains(said[0].ContextMap()["found"].(string), "legacy") {
+		t.Errorf("got %v, want one warning", said)
+	}
+}
+
+func TestKernelWarnsOfAPrivateLock(t *testing.T) {
+	for name, private := range map[string]bool{"meant": true, "by mistake": false} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			if _, err := n.domains(IPTablesOptions{Variant: "nft", PrivateLock: private}); err != nil {
+				t.Fatal(err)
+			}
+			said := n.lines.FilterMessageSnippet("xtables lock")
+			switch {
+			case private && said.Len() != 0:
+				t.Errorf("got %v, want silence", said.All())
+			case !private && said.FilterField(zap.String("path", iptables.LockPath())).Len() != 1:
+				t.Errorf("got %v, want one line that names the file", said.All())
+			}
+		})
+	}
+}
+
+// cleanUp runs the clean-up on the node, and gives what it was told by
+// "variant/family".
+func (n *node) cleanUp() (summaries map[string]iptables.CleanupSummary, err error) {
+	summaries = map[string]iptables.CleanupSummary{}
+	inside := n.namespace.Do(func() error {
+		err = CleanUpIPTables(n.Context(), func(variant string, family service.Family, s iptables.CleanupSummary) {
+			summaries[variant+"/"+family.String()] = s
+		})
+		return nil
+	})
+	if inside != nil {
+		n.Fatal(inside)
+	}
+	return summaries, err
+}
+
+func TestKernelCleanUpGoesOnAfterAFailure(t *testing.T) {
+	n := newNode(t)
+	for _, program := range []string{"iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"} {
+		n.sh(program + " -t nat -N KUBE-SERVICES; " + program + " -t nat -N MINE; " +
+			program + " -t nat -A OUTPUT -m comment --comment 'kubernetes service portals' -j KUBE-SERVICES")
+	}
+	n.sh("iptables-nft -t nat -A MINE -p udp -j KUBE-SERVICES")
+	summaries, err := n.cleanUp()
+	if err == nil || !strings.Contains(err.Error(), "iptables-nft/IPv4: ") || !strings.Contains(err.Error(), "in chain MINE") {
+		t.Errorf("got %v, want an error that names the rule in the way", err)
+	}
+	for name, chains := range map[string]int{"nft/IPv4": 0, "nft/IPv6": 1, "legacy/IPv4": 1, "legacy/IPv6": 1} {
+		s, told := summaries[name]
+		if !told || s.Hooks != 1 || s.Chains[iptables.NAT] != chains {
+			t.Errorf("%s: %+v, %v; want 1 hook and %d chains", name, s, told, chains)
+		}
+	}
+	n.sh("iptables-nft -t nat -F MINE")
+	if summaries, err = n.cleanUp(); err != nil || summaries["nft/IPv4"].Chains[iptables.NAT] != 1 {
+		t.Errorf("the second time: %+v, %v", summaries, err)
+	}
+	for _, program := range []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save"} {
+		if rules := n.sh(program + " -t nat"); strings.Contains(rules, "KUBE-") || !strings.Contains(rules, ":MINE ") {
+			t.Errorf("%s prints\n%s", program, rules)
+		}
+	}
+}
+
+func TestKernelStopsWhenToldTo(t *testing.T) {
+	n := newNode(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := n.namespace.Do(func() error {
+		_, err := IPTables(ctx, IPTablesOptions{Variant: "nft", Log: n.log})
+		return err
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}

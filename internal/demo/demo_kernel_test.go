@@ -1,0 +1,99 @@
+package demo
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// tellMax bounds one telling; it takes some three seconds.
+const tellMax = 40 * time.Second
+
+// self is this test binary.
+const self = "/proc/self/exe"
+
+// told are the lines of the story, in order.
+var told = []string{
+	`sandbox: private user, mount and network namespaces; the host is out of reach`,
+	`network: a client, this node, and 4 pods with 16 real backends`,
+	`manifests: 3 files in \S+`,
+	`kernel: iptables-\w+/IPv4, iptables-\w+/IPv6`,
+	`rules: both Services are in the kernel, \S+ after the proxy started`,
+	`connections: 1000 from the client to the Service addresses`,
+	`   TCP on IPv4 172\.30\.0\.41:80 +pod-11 ×\d+  pod-12 ×\d+  pod-13 ×\d+`,
+	`   TCP on IPv6 \[fd00:172:30::41\]:80 +pod-11 ×\d+  pod-12 ×\d+  pod-13 ×\d+`,
+	`   UDP on IPv4 172\.30\.0\.53:53 +pod-11 ×\d+  pod-12 ×\d+  pod-13 ×\d+`,
+	`   UDP on IPv6 \[fd00:172:30::53\]:53 +pod-11 ×\d+  pod-12 ×\d+  pod-13 ×\d+`,
+	`change: pod-13 replaced by pod-14 under load: first answer \S+ after the file was saved, all rules reported in place after \S+`,
+	`   \d+ connections meanwhile, none lost`,
+	`panic: the actor of demo/echo was made to panic at a change; restarted, and the change was in the kernel after \S+`,
+	`   \d+ connections meanwhile, none lost`,
+	`hang: the actor of demo/echo was made to hang at a change; restarted, and the change was in the kernel after \S+`,
+	`   it stood at: demo\.\(\*chaos\)\.intercept at chaos\.go:\d+`,
+	`   \d+ connections meanwhile, none lost`,
+	`done: \d+ batches wrote \d+ objects`,
+}
+
+func TestKernelDemo(t *testing.T) {
+	t.Parallel()
+	testDemo(t, exec.Command(self, "tell"))
+}
+
+// TestKernelDemoUnprivileged tells the story as a user without any rights. The
+// test binary lies where that user cannot go, so it is handed over as a file.
+func TestKernelDemoUnprivileged(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(self, "tell")
+	if os.Geteuid() == 0 {
+		file, err := os.Open(self)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close() //nolint:errcheck // opened for reading, nothing can be lost
+		cmd.Path, cmd.Dir = "/proc/self/fd/3", "/"
+		cmd.ExtraFiles = []*os.File{file}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	testDemo(t, cmd)
+}
+
+// testDemo runs the demo and compares what it says with the story.
+func testDemo(t *testing.T, cmd *exec.Cmd) {
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	cmd.Env = append(os.Environ(), "TMPDIR=/tmp", "GORACE=atexit_sleep_ms=0")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(tellMax, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	err := cmd.Wait()
+	if err != nil || problems.Len() > 0 {
+		t.Fatalf("%v\n%s%s", err, out.String(), problems.String())
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(lines) != len(told) {
+		t.Errorf("%d lines, want %d", len(lines), len(told))
+	}
+	for i := range min(len(lines), len(told)) {
+		if !regexp.MustCompile(`^ *\d+\.\d\ds  ` + told[i]).MatchString(lines[i]) {
+			t.Errorf("line %d is %q, want %s", i+1, lines[i], told[i])
+		}
+	}
+	if t.Failed() {
+		t.Log(out.String())
+	}
+	dir := regexp.MustCompile(`in (/tmp/sluice-demo-\d+)`).FindStringSubmatch(out.String())
+	if dir == nil {
+		t.Fatal("the directory of the manifests is not named")
+	}
+	if _, err := os.Stat(dir[1]); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left behind: %v", dir[1], err)
+	}
+}

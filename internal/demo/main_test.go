@@ -1,0 +1,36 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/internal/sandbox"
+)
+
+// TestMain lets the test binary be the demo: called with "tell", it tells the
+// story in a sandbox.
+func TestMain(m *testing.M) {
+	if len(os.Args) != 2 || os.Args[1] != "tell" {
+		os.Exit(m.Run())
+	}
+	status, err := tell()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		status = 1
+	}
+	os.Exit(status)
+}
+
+func tell() (status int, err error) {
+	if !sandbox.Inside() {
+		return sandbox.Run()
+	}
+	if err := sandbox.Enter(); err != nil {
+		return 1, err
+	}
+	return 0, Tell(context.Background(), os.Stdout, zap.NewNop())
+}

@@ -1,0 +1,152 @@
+package sandbox
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// endMax bounds what a test waits for.
+const endMax = 5 * time.Second
+
+// sandboxed prepares this test binary to play a role in a sandbox.
+func sandboxed(role string) *exec.Cmd {
+	cmd := exec.Command(self, "sandboxed", role)
+	cmd.Args[0] = "its-own-name"
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	return cmd
+}
+
+// unprivileged lets a program run as a user without any rights. The test binary
+// lies where that user cannot go, so the program is handed over as a file.
+func unprivileged(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return cmd // this user will do
+	}
+	file, err := os.Open(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() }) // opened for reading, nothing can be lost
+	cmd.Path, cmd.Dir = "/proc/self/fd/3", "/"
+	cmd.ExtraFiles = []*os.File{file}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	return cmd
+}
+
+func TestKernelSandboxPassesTheStatusOn(t *testing.T) {
+	err := sandboxed("fail").Run()
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.ExitCode() != 7 {
+		t.Errorf("got %v, want exit status 7", err)
+	}
+}
+
+func TestKernelSandboxSaysHowItWasEnded(t *testing.T) {
+	printed, err := sandboxed("die").CombinedOutput()
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.ExitCode() != 1 || string(printed) != "sandbox: ended by signal: killed\n" {
+		t.Errorf("got %v, %q", err, printed)
+	}
+}
+
+func TestKernelSandboxIsPrivate(t *testing.T) {
+	for name, cmd := range map[string]*exec.Cmd{
+		"as this user": sandboxed("look"), "unprivileged": unprivileged(t, sandboxed("look")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			printed, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, printed)
+			}
+			seen := map[string]string{}
+			for line := range strings.Lines(string(printed)) {
+				word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+				seen[word] = rest
+			}
+			if seen["name"] != cmd.Args[0] || seen["ids"] != "0 0 0" || "/run/"+seen["run"] != runFile {
+				t.Errorf("inside: %q", seen)
+			}
+			for _, kind := range namespaces {
+				outside, err := os.Readlink("/proc/self/ns/" + kind)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !strings.HasPrefix(seen[kind], kind+":[") || seen[kind] == outside {
+					t.Errorf("namespace %s: inside %q, outside %q", kind, seen[kind], outside)
+				}
+			}
+			if _, err := os.Stat(runFile); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s outside: %v", runFile, err)
+			}
+		})
+	}
+}
+
+// waiting starts a sandbox that waits for a signal.
+func waiting(t *testing.T) (outer *exec.Cmd, output *bufio.Reader, inner int) {
+	t.Helper()
+	outer = sandboxed("wait")
+	pipe, err := outer.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := outer.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = outer.Process.Kill() }) // an error means that it has ended
+	output = bufio.NewReader(pipe)
+	if _, err := fmt.Fscanf(output, "waiting as %d\n", &inner); err != nil {
+		t.Fatal(err)
+	}
+	return outer, output, inner
+}
+
+func TestKernelSandboxPassesSignalsOn(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(signal.String(), func(t *testing.T) {
+			outer, output, _ := waiting(t)
+			if err := outer.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			line, err := output.ReadString('\n')
+			if err != nil || line != "got "+strings.ToUpper(signal.String())+"\n" {
+				t.Errorf("the sandbox says %q, %v", line, err)
+			}
+			exit, ok := errors.AsType[*exec.ExitError](outer.Wait())
+			if !ok || exit.ExitCode() != 3 {
+				t.Errorf("got %v, want exit status 3", exit)
+			}
+		})
+	}
+}
+
+func TestKernelSandboxEndsWithItsParent(t *testing.T) {
+	outer, output, inner := waiting(t)
+	if err := outer.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	// The pipe is at its end when the last process that could write has ended.
+	ended := make(chan error, 1)
+	go func() {
+		_, err := output.ReadString('\n')
+		ended <- err
+	}()
+	select {
+	case <-ended:
+	case <-time.After(endMax):
+		_ = syscall.Kill(inner, syscall.SIGKILL) // ours, and it should be gone
+		t.Errorf("the process inside outlived its parent by %v", endMax)
+	}
+	if err := outer.Wait(); err == nil {
+		t.Error("the parent was killed and gives no error")
+	}
+}

@@ -1,0 +1,238 @@
+package observe
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+var _ Listener = (*Log)(nil)
+
+type fields map[string]any
+
+// logCase is one event, and the line that it makes; no message means no line.
+type logCase struct {
+	name    string
+	tell    func(*Log)
+	level   zapcore.Level
+	message string
+	fields  fields
+}
+
+func testLog(t *testing.T, cases []logCase) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			core, lines := observer.New(zapcore.DebugLevel)
+			c.tell(NewLog(zap.New(core)))
+			if c.message == "" {
+				if lines.Len() > 0 {
+					t.Errorf("got %v, want no line", lines.All())
+				}
+				return
+			}
+			if lines.Len() != 1 {
+				t.Fatalf("got %v, want one line", lines.All())
+			}
+			line := lines.All()[0]
+			if line.Level != c.level || line.Message != c.message {
+				t.Errorf("got %v %q, want %v %q", line.Level, line.Message, c.level, c.message)
+			}
+			if got := line.ContextMap(); !maps.Equal(got, map[string]any(c.fields)) {
+				t.Errorf("got  %v\nwant %v", got, c.fields)
+			}
+		})
+	}
+}
+
+func TestLogSupervisor(t *testing.T) {
+	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	panicked := &supervisor.PanicError{Value: "nil map", Stack: []byte("goroutine 7")}
+	tell := func(e supervisor.Event) func(*Log) { return func(l *Log) { l.Supervisor(e) } }
+	testLog(t, []logCase{
+		{name: "started", tell: tell(supervisor.Started{Child: "a/b", Incarnation: 1})},
+		{
+			name: "restarted", tell: tell(supervisor.Started{Child: "a/b", Incarnation: 2, Again: true}),
+			level: zap.InfoLevel, message: "actor restarted",
+			fields: fields{"service": "a/b", "incarnation": uint64(2)},
+		},
+		{
+			name:  "failed",
+			tell:  tell(supervisor.Failed{Child: "a/b", Err: errors.New("broken"), Score: 1.5, Backoff: time.Second}),
+			level: zap.ErrorLevel, message: "actor failed; its rules stay as they are",
+			fields: fields{"service": "a/b", "error": "broken", "score": 1.5, "backoff": time.Second},
+		},
+		{
+			name:  "panicked",
+			tell:  tell(supervisor.Failed{Child: "a/b", Err: fmt.Errorf("wrapped: %w", panicked), Score: 1, Backoff: time.Second}),
+			level: zap.ErrorLevel, message: "actor failed; its rules stay as they are",
+			fields: fields{"service": "a/b", "error": "wrapped: panic: nil map", "score": 1.0, "backoff": time.Second, "stack": "goroutine 7"},
+		},
+		{
+			name:  "stuck",
+			tell:  tell(supervisor.Stuck{Child: "a/b", For: time.Minute, Stack: "here", Backoff: time.Second, Abandoned: 3}),
+			level: zap.ErrorLevel, message: "actor stuck; fenced, and a replacement is started",
+			fields: fields{"service": "a/b", "for": time.Minute, "backoff": time.Second, "abandoned": int64(3), "stack": "here"},
+		},
+		{
+			name:  "parked",
+			tell:  tell(supervisor.Parked{Child: "a/b", Score: 6, Err: errors.New("broken"), Until: until}),
+			level: zap.ErrorLevel, message: "actor parked; tried again when its Service changes",
+			fields: fields{"service": "a/b", "score": 6.0, "error": "broken", "until": until},
+		},
+		{
+			name: "unparked", tell: tell(supervisor.Unparked{Child: "a/b", Nudged: true}),
+			level: zap.InfoLevel, message: "parked actor is tried again",
+			fields: fields{"service": "a/b", "changed": true},
+		},
+		{
+			name: "returned", tell: tell(supervisor.Returned{Child: "a/b", Abandoned: 2}),
+			level: zap.InfoLevel, message: "abandoned actor returned",
+			fields: fields{"service": "a/b", "abandoned": int64(2)},
+		},
+		{
+			name: "ended", tell: tell(supervisor.Ended{Child: "a/b"}),
+			level: zap.DebugLevel, message: "actor retired", fields: fields{"service": "a/b"},
+		},
+	})
+}
+
+func TestLogActors(t *testing.T) {
+	testLog(t, []logCase{{
+		name: "refused",
+		tell: func(l *Log) {
+			l.Actors(actors.Refused{Key: service.Key{Namespace: "a", Name: "b"}, MaxServices: 10})
+		},
+		level: zap.ErrorLevel, message: "Service refused: too many Services; raise the bound",
+		fields: fields{"service": "a/b", "bound": int64(10)},
+	}})
+}
+
+func TestLogAggregator(t *testing.T) {
+	key := service.Key{Namespace: "a", Name: "b"}
+	revision := service.Revision{Incarnation: 2, Sequence: 3}
+	received := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	tell := func(e aggregator.Event) func(*Log) { return func(l *Log) { l.Aggregator(e) } }
+	testLog(t, []logCase{
+		{
+			name: "gate opened", tell: tell(aggregator.GateOpened{Domain: "d"}),
+			level: zap.InfoLevel, message: "first write may start", fields: fields{"domain": "d"},
+		},
+		{
+			name: "gate opened without all", tell: tell(aggregator.GateOpened{Domain: "d", Missing: 2}),
+			level: zap.WarnLevel, message: "first write starts without the Services that were not ready in time",
+			fields: fields{"domain": "d", "missing": int64(2)},
+		},
+		{
+			name: "applied",
+			tell: tell(aggregator.Applied{
+				Domain: "d", At: received.Add(time.Second),
+				Contribution: dataplane.Contribution{Key: key, Revision: revision, Received: received},
+			}),
+			level: zap.DebugLevel, message: "applied",
+			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3", "latency": time.Second},
+		},
+		{
+			name: "applied without a cause",
+			tell: tell(aggregator.Applied{
+				Domain: "d", At: received, Contribution: dataplane.Contribution{Key: key, Revision: revision},
+			}),
+			level: zap.DebugLevel, message: "applied",
+			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3"},
+		},
+		{
+			name: "quarantined", tell: tell(aggregator.Quarantined{Domain: "d", Key: key, Revision: revision, Reason: "line 7"}),
+			level: zap.ErrorLevel, message: "Service quarantined: the kernel refuses it; its last good rules stay",
+			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3", "reason": "line 7"},
+		},
+		{
+			name: "freed", tell: tell(aggregator.Freed{Domain: "d", Key: key}),
+			level: zap.InfoLevel, message: "Service accepted again", fields: fields{"domain": "d", "service": "a/b"},
+		},
+		{
+			name: "node at fault", tell: tell(aggregator.NodeAtFault{Domain: "d", Reason: "no nat"}),
+			level: zap.ErrorLevel, message: "the kernel refuses rules that belong to no Service; retrying",
+			fields: fields{"domain": "d", "reason": "no nat"},
+		},
+		{
+			name: "late", tell: tell(aggregator.LateRefused{Domain: "d", Key: key, Revision: revision}),
+			level: zap.WarnLevel, message: "late output of a former incarnation refused",
+			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3"},
+		},
+	})
+}
+
+func TestLogBatches(t *testing.T) {
+	written := func(number uint64, receipt dataplane.Receipt) func(*Log) {
+		receipt.Written = dataplane.Written{Objects: 3, Lines: 4, Bytes: 5, Calls: 1}
+		receipt.Took = time.Millisecond
+		batch := &dataplane.Batch{Number: number, Contributions: make([]dataplane.Contribution, 2)}
+		return func(l *Log) { l.Aggregator(aggregator.BatchWritten{Domain: "d", Batch: batch, Receipt: receipt}) }
+	}
+	with := func(number uint64, more fields) fields {
+		all := fields{
+			"domain": "d", "batch": number, "services": int64(2), "objects": int64(3), "lines": int64(4),
+			"bytes": int64(5), "took": time.Millisecond,
+		}
+		maps.Copy(all, more)
+		return all
+	}
+	testLog(t, []logCase{
+		{
+			name: "first", tell: written(1, dataplane.Receipt{}),
+			level: zap.InfoLevel, message: "batch written", fields: with(1, nil),
+		},
+		{
+			name: "later", tell: written(2, dataplane.Receipt{}),
+			level: zap.DebugLevel, message: "batch written", fields: with(2, nil),
+		},
+		{
+			name:  "refused",
+			tell:  written(1, dataplane.Receipt{Outcome: dataplane.Rejected, Err: errors.New("line 7")}),
+			level: zap.WarnLevel, message: "batch failed; nothing is lost",
+			fields: with(1, fields{"outcome": "rejected", "error": "line 7"}),
+		},
+	})
+}
+
+func TestLogAudits(t *testing.T) {
+	audit := func(drift ledger.Drift, err error) func(*Log) {
+		return func(l *Log) {
+			l.Aggregator(aggregator.AuditDone{Domain: "d", Drift: drift, Took: 1234567 * time.Nanosecond, Err: err})
+		}
+	}
+	with := func(equal, missing, different, swept int64) fields {
+		return fields{
+			"domain": "d", "took": 1235 * time.Microsecond,
+			"equal": equal, "missing": missing, "different": different, "swept": swept,
+		}
+	}
+	failed := with(0, 0, 0, 0)
+	failed["error"] = "lock held"
+	testLog(t, []logCase{
+		{
+			name: "all as wanted", tell: audit(ledger.Drift{Equal: 9}, nil),
+			level: zap.DebugLevel, message: "audit done", fields: with(9, 0, 0, 0),
+		},
+		{
+			name: "drift", tell: audit(ledger.Drift{Equal: 9, Missing: 1, Different: 2, Unwanted: 3}, nil),
+			level: zap.InfoLevel, message: "audit done", fields: with(9, 1, 2, 3),
+		},
+		{
+			name: "failed", tell: audit(ledger.Drift{}, errors.New("lock held")),
+			level: zap.WarnLevel, message: "audit failed", fields: failed,
+		},
+	})
+}
