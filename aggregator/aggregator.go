@@ -223,14 +223,14 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 		a.cut(now)
 		return 0
 	}
-	key, due, next := a.cells.due(now)
-	if due && a.pacer.Failures() == 0 {
+	switch key, due, next := a.cells.due(now); {
+	case due && a.pacer.Failures() == 0:
 		var first step
 		a.search, first = newTrial(key)
 		a.follow(now, first)
 		return 0
-	}
-	if !next.IsZero() && next.Before(again) {
+	case due: // after what has failed has been written
+	case !next.IsZero() && next.Before(again):
 		again = next
 	}
 	return max(0, again.Sub(now))
@@ -247,17 +247,26 @@ func (a *Aggregator) cut(now time.Time) {
 // write, in which case what needs no write is settled at once.
 func (a *Aggregator) write(now time.Time) bool {
 	batch := a.ledger.Plan()
-	if batch == nil {
-		a.settled(now, nil)
-		return false
-	}
-	if len(batch.Changes) == 0 {
-		a.settled(now, a.ledger.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed}))
+	if batch == nil || len(batch.Changes) == 0 {
+		a.settleUnwritten(now, batch)
 		return false
 	}
 	batch.Control = a.search != nil && a.search.control
 	a.dispatch(job{batch: batch})
 	return true
+}
+
+// settleUnwritten settles what is in the kernel already. Had a write failed
+// before, it has landed in part, or what it was about is not wanted any more:
+// there is nothing left to retry.
+func (a *Aggregator) settleUnwritten(now time.Time, batch *dataplane.Batch) {
+	a.pacer.Recovered()
+	a.lastError, a.nodeAtFault = "", false
+	var settled []dataplane.Contribution
+	if batch != nil {
+		settled = a.ledger.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed})
+	}
+	a.settled(now, settled)
 }
 
 // dispatch hands a job to the writer; the channel holds one and there is never
@@ -286,13 +295,13 @@ func (a *Aggregator) receive(now time.Time, r result) {
 	}
 	a.settled(now, settled)
 	if a.search != nil {
-		a.pacer.Wrote(now, r.receipt.Took, true, 0) // a search has its own budget
+		a.pacer.Ended(now, r.receipt.Took) // a search has its own budget
 		a.judge(now, r.receipt)
 		return
 	}
 	refused := r.receipt.Outcome == dataplane.Rejected || r.receipt.Outcome == dataplane.Unsupported
 	if keys := suspectsOf(r.batch); refused && len(keys) > 0 {
-		a.pacer.Wrote(now, r.receipt.Took, true, 0)
+		a.pacer.Ended(now, r.receipt.Took)
 		var first step
 		a.search, first = newSearch(keys, r.receipt.Suspects, a.lastError)
 		a.follow(now, first)
@@ -300,9 +309,17 @@ func (a *Aggregator) receive(now time.Time, r result) {
 	}
 	a.pacer.Wrote(now, r.receipt.Took, landed, rand.Float64())
 	if refused {
-		a.nodeAtFault = true
-		a.config.Listen(NodeAtFault{Domain: a.config.Domain, Reason: a.lastError})
+		a.blameNode(now)
 	}
+}
+
+// blameNode says that the kernel refuses the scaffold itself. A rule may lead to
+// something that somebody has removed, and the same plan would be refused again:
+// so the kernel is read before the next try.
+func (a *Aggregator) blameNode(now time.Time) {
+	a.nodeAtFault = true
+	a.pacer.AuditFirst(now)
+	a.config.Listen(NodeAtFault{Domain: a.config.Domain, Reason: a.lastError})
 }
 
 // suspectsOf gives the Services whose fragments are in a batch for the first
@@ -371,9 +388,8 @@ func (a *Aggregator) sentence(now time.Time) {
 func (a *Aggregator) endSearch(now time.Time, s step) {
 	a.search = nil
 	if s.nodeAtFault {
-		a.nodeAtFault = true
 		a.pacer.Wrote(now, 0, false, rand.Float64())
-		a.config.Listen(NodeAtFault{Domain: a.config.Domain, Reason: a.lastError})
+		a.blameNode(now)
 		return
 	}
 	// What the search held back and took out again is planned once more.
@@ -384,7 +400,7 @@ func (a *Aggregator) endSearch(now time.Time, s step) {
 
 // audited takes the kernel's own account.
 func (a *Aggregator) audited(now time.Time, r result) {
-	a.pacer.Audited(now, r.took)
+	a.pacer.Audited(now, r.took, r.err == nil)
 	done := AuditDone{Domain: a.config.Domain, Took: r.took, Err: r.err}
 	if r.err == nil {
 		done.Drift = a.ledger.Observe(r.objects)

@@ -20,16 +20,21 @@ type Pace struct {
 	// nor a backoff. Default 1 s.
 	Deadline time.Duration
 	// Audit is the pause from the end of one audit to the start of the next.
-	// Default 30 s. It stretches to AuditShare: an audit that takes long runs
-	// less often.
+	// Default 30 s. It stretches up to twentyfold, so that audits take at most
+	// a fiftieth of the time: one that takes long runs less often.
 	Audit time.Duration
 	// BackoffMin and BackoffMax bound the pause after failed writes, which
 	// doubles with each failure. Defaults 100 ms and 30 s.
 	BackoffMin, BackoffMax time.Duration
 }
 
-// auditShare is the largest share of time that audits may take.
-const auditShare = 0.02
+// auditShare is the largest share of time that audits may take, as long as that
+// does not stretch the pause between them beyond auditStretch times what was
+// asked for: damage is repaired at some time even where reading is slow.
+const (
+	auditShare   = 0.02
+	auditStretch = 20
+)
 
 // urgentShare divides the spacing for a fragment that takes endpoints out.
 const urgentShare = 4
@@ -104,9 +109,9 @@ func (p *Pacer) Taken() { p.waitingSince, p.urgent = time.Time{}, false }
 // Wrote says that a write ended, how long it took, and whether it landed.
 // Jitter in [0, 1) spreads the retries of a fleet.
 func (p *Pacer) Wrote(end time.Time, took time.Duration, landed bool, jitter float64) {
-	p.lastEnd, p.lastTook = end, took
+	p.Ended(end, took)
 	if landed {
-		p.failures, p.retryAt = 0, time.Time{}
+		p.Recovered()
 		return
 	}
 	pause := p.pace.BackoffMin << min(p.failures, 20)
@@ -118,9 +123,21 @@ func (p *Pacer) Wrote(end time.Time, took time.Duration, landed bool, jitter flo
 	p.Waiting(end, false) // what failed waits again
 }
 
-// Audited says that an audit ended and how long it took.
-func (p *Pacer) Audited(end time.Time, took time.Duration) {
-	pause := max(p.pace.Audit, time.Duration(float64(took)/auditShare))
+// Ended says that a write ended whose outcome does not count here: the next one
+// keeps its distance, and what failed before still has to be retried.
+func (p *Pacer) Ended(end time.Time, took time.Duration) { p.lastEnd, p.lastTook = end, took }
+
+// Recovered says that what had failed is in the kernel after all, or is not
+// wanted any more, so that nothing is left to retry.
+func (p *Pacer) Recovered() { p.failures, p.retryAt = 0, time.Time{} }
+
+// Audited says that an audit ended, how long it took, and whether it has told
+// what is in the kernel.
+func (p *Pacer) Audited(end time.Time, took time.Duration, done bool) {
+	pause := p.pace.Audit
+	if done {
+		pause = max(pause, min(time.Duration(float64(took)/auditShare), auditStretch*pause))
+	}
 	p.auditDue = end.Add(pause)
 }
 
@@ -131,6 +148,10 @@ func (p *Pacer) AuditSoon(now time.Time) {
 		p.auditDue = now
 	}
 }
+
+// AuditFirst asks for an audit before anything is written: what is known of the
+// kernel seems to be wrong.
+func (p *Pacer) AuditFirst(now time.Time) { p.auditDue = now.Add(-p.pace.Audit) }
 
 // Failures is the number of failed writes since the last one that landed.
 func (p *Pacer) Failures() int { return p.failures }

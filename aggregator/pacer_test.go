@@ -16,7 +16,7 @@ const ms = time.Millisecond
 func audited(pace Pace) *Pacer {
 	pace.Audit = time.Hour
 	p := NewPacer(pace)
-	p.Audited(epoch, 0)
+	p.Audited(epoch, 0, true)
 	return p
 }
 
@@ -86,17 +86,35 @@ func TestFailuresBackOffAndTheDeadlineDoesNotOverruleThat(t *testing.T) {
 func TestAuditsRunInQuietAndUnderConstantLoad(t *testing.T) {
 	p := NewPacer(Pace{Audit: time.Second})
 	expect(t, p, at(0), Audit, at(0)) // the first thing
-	p.Audited(at(10), 10*ms)
+	p.Audited(at(10), 10*ms, true)
 	expect(t, p, at(10), Sleep, at(1010))
 	p.Waiting(at(1010), false)
 	expect(t, p, at(1010), Write, at(1010)) // a write goes first
 	p.Waiting(at(2010), false)
 	expect(t, p, at(2010), Audit, at(2010)) // but not for ever
-	p.Audited(at(3000), 900*ms)             // a dear audit runs less often
+	p.Audited(at(3000), 100*ms, true)       // a dear audit runs less often
 	p.Taken()
-	expect(t, p, at(3000), Sleep, at(3000+45000))
+	expect(t, p, at(3000), Sleep, at(3000+5000))
+	p.Audited(at(3000), 900*ms, true) // within limits
+	expect(t, p, at(3000), Sleep, at(3000+20000))
+	p.Audited(at(3000), 900*ms, false) // and one that told nothing does not count
+	expect(t, p, at(3000), Sleep, at(3000+1000))
 	p.AuditSoon(at(3500))
 	expect(t, p, at(3500), Audit, at(3500))
+}
+
+func TestAnAuditCanBeAskedForBeforeAnythingIsWritten(t *testing.T) {
+	p := audited(Pace{})
+	p.Waiting(at(10), false)
+	p.AuditSoon(at(10))
+	expect(t, p, at(10), Write, at(10))
+	p.AuditFirst(at(10))
+	expect(t, p, at(10), Audit, at(10))
+	p.Wrote(at(10), 0, false, 0)
+	expect(t, p, at(10), Sleep, at(110)) // but not before the backoff is over
+	p.Recovered()
+	p.Audited(at(20), 0, true)
+	expect(t, p, at(20), Write, at(20))
 }
 
 // No two writes closer than the spacing, no fragment older than the deadline
