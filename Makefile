@@ -3,12 +3,14 @@ SHELL := /bin/bash
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -X main.version=$(VERSION)
-# Debian packages that running and testing need.
+# Debian packages that running needs, and those that testing needs besides (the
+# race detector needs a C compiler).
 PACKAGES := iptables iproute2 procps
+TEST_PACKAGES := gcc libc6-dev nftables python3
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-unit test-kernel test-e2e race sim fuzz bench lint packages check clean
+.PHONY: help build run test test-e2e sim fuzz bench lint packages test-packages tidy check clean
 
 help: ## list what can be asked for
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,15 +22,22 @@ build: ## build bin/sluice
 run: packages build ## tell the demo: a story in a minute, in a sandbox, with real connections
 	bin/sluice demo
 
-packages: ## install the Debian packages that are missing
-	@missing=(); for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing+=($$p); done; \
+define install
+	@missing=(); for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || missing+=($$p); done; \
 	if [ $${#missing[@]} -gt 0 ]; then echo "installing: $${missing[*]}"; \
 	  $(AS_ROOT) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(AS_ROOT) apt-get install -y -qq --no-install-recommends $${missing[*]} >/dev/null; fi
+endef
 
-test: packages ## every ring but e2e: unit, property, script, simulation and real kernel, with the race detector; ends with counts
+packages: ## install the Debian packages that running needs and that are missing
+	$(call install,$(PACKAGES))
+
+test-packages: packages
+	$(call install,$(TEST_PACKAGES))
+
+test: test-packages ## every ring but e2e: unit, property, script, simulation and real kernel, with the race detector; ends with counts
 	hack/test
 
-test-e2e: packages ## the real kube-apiserver, the real binary, real packets
+test-e2e: test-packages ## the real kube-apiserver, the real binary, real packets
 	hack/test-e2e
 
 sim: ## one seed of the simulation, verbosely: make sim SEED=42
@@ -47,6 +56,9 @@ lint: ## vet, gofmt and staticcheck
 	$(GO) vet ./...
 	cd hack/tools && $(GO) build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck ./...
+
+tidy: ## bring the go.mod of every module up to date
+	for m in . bench test/e2e hack/tools; do (cd $$m && $(GO) mod tidy) || exit 1; done
 
 check: lint test ## everything a change must pass before it is pushed
 
