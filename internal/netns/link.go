@@ -141,7 +141,24 @@ func (n *Namespace) AddAddress(ifname string, addr netip.Prefix) error {
 	if err := n.routing.AddrAdd(link, address); err != nil {
 		return n.errorf("add address %s to %s: %w", addr, ifname, err)
 	}
-	return nil
+	if addr.Addr().Is4() || link.Attrs().Flags&net.FlagUp == 0 {
+		return nil
+	}
+	return n.awaitLocal(addr.Addr())
+}
+
+// awaitLocal waits until the kernel delivers packets for an address to this host. It puts the route for a
+// new IPv6 address in place on a work queue (addrconf_dad_work in the kernel's net/ipv6/addrconf.c).
+func (n *Namespace) awaitLocal(addr netip.Addr) error {
+	for start := time.Now(); ; time.Sleep(200 * time.Microsecond) {
+		routes, err := n.routing.RouteGet(addr.AsSlice())
+		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+			return nil
+		}
+		if time.Since(start) > readyMax {
+			return n.errorf("no route to own address %s %v after it was added: %v", addr, readyMax, err)
+		}
+	}
 }
 
 // AddRoute sends packets for dst through the neighbour via, which must be on a connected link.
