@@ -13,9 +13,17 @@ import (
 type address struct {
 	key     service.Key
 	mailbox *mailbox.Mailbox[slot, Message]
-	// lived in is true while an incarnation takes from the mailbox; when it is
-	// not, a post nudges the keeper.
-	livedIn atomic.Bool
+	// tenant is the lease of the incarnation that takes from the mailbox, nil
+	// when there is none. An abandoned one stays until it returns or another
+	// moves in.
+	tenant atomic.Pointer[Lease]
+}
+
+// livedIn tells whether somebody takes from the mailbox; when nobody does, a
+// post nudges the keeper.
+func (h *address) livedIn() bool {
+	tenant := h.tenant.Load()
+	return tenant != nil && !(*tenant).Fenced()
 }
 
 // actorSlots bounds an actor's mailbox: slices plus a few. Past it the mailbox
@@ -33,8 +41,8 @@ type actor struct {
 
 // run is the body of one incarnation.
 func (d *Directory) run(ctx context.Context, home *address, lease Lease) error {
-	home.livedIn.Store(true)
-	defer home.livedIn.Store(false)
+	home.tenant.Store(&lease)
+	defer home.tenant.CompareAndSwap(&lease, nil)
 	a := &actor{address: home, directory: d, lease: lease,
 		machine: NewMachine(home.key, lease.Incarnation(), d.names)}
 	home.mailbox.MarkStale()

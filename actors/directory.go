@@ -132,7 +132,7 @@ func (d *Directory) deliver(home *address, to slot, message Message) bool {
 	if !home.mailbox.Post(to, message) {
 		return false // its owner is leaving; the map will say so in a moment
 	}
-	if !home.livedIn.Load() {
+	if !home.livedIn() {
 		d.config.Keeper.Nudge(home.key)
 	}
 	return true

@@ -103,7 +103,7 @@ func (m *Machine) Step(message Message) {
 	switch msg := message.(type) {
 	case SpecChanged:
 		// While there was no spec, nobody told us about slices.
-		m.stale = m.stale || (m.spec == nil && msg.Spec != nil)
+		m.stale = m.stale || (msg.Spec != nil && (m.spec == nil || msg.Anew))
 		m.spec = msg.Spec
 		m.changed(msg.Cause)
 	case SliceChanged:

@@ -21,6 +21,9 @@ type Cause struct {
 // SpecChanged says what the Service is now; nil means that it is gone.
 type SpecChanged struct {
 	Spec *service.Spec
+	// Anew says that the Service was gone for a while, in a message whose seat
+	// this one has taken. What happened to its slices then was told to nobody.
+	Anew bool
 	Cause
 }
 
@@ -69,6 +72,7 @@ func merge(older, newer Message) Message {
 	switch n := newer.(type) {
 	case SpecChanged:
 		if o, ok := older.(SpecChanged); ok {
+			n.Anew = o.Anew || o.Spec == nil
 			n.Cause = n.Cause.or(o.Cause)
 		}
 		return n

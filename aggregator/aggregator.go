@@ -229,7 +229,6 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 		a.search, first = newTrial(key)
 		a.follow(now, first)
 		return 0
-	case due: // after what has failed has been written
 	case !next.IsZero() && next.Before(again):
 		again = next
 	}
@@ -284,7 +283,9 @@ func (a *Aggregator) receive(now time.Time, r result) {
 	}
 	a.config.Listen(BatchWritten{Domain: a.config.Domain, Batch: r.batch, Receipt: r.receipt})
 	settled := a.ledger.Settle(r.batch, r.receipt)
-	landed := r.receipt.Outcome == dataplane.Landed
+	// A command may fail with everything in place, and a search that convicts
+	// somebody for it has nothing to hold back.
+	landed := r.receipt.Outcome == dataplane.Landed || a.ledger.Stats().Dirty == 0
 	if landed {
 		a.lastWrite, a.lastError, a.nodeAtFault = now, "", false
 	} else if r.receipt.Err != nil {
@@ -296,10 +297,10 @@ func (a *Aggregator) receive(now time.Time, r result) {
 	a.settled(now, settled)
 	if a.search != nil {
 		a.pacer.Ended(now, r.receipt.Took) // a search has its own budget
-		a.judge(now, r.receipt)
+		a.judge(now, r.receipt, landed)
 		return
 	}
-	refused := r.receipt.Outcome == dataplane.Rejected || r.receipt.Outcome == dataplane.Unsupported
+	refused := !landed && isRefusal(r.receipt.Outcome)
 	if keys := suspectsOf(r.batch); refused && len(keys) > 0 {
 		a.pacer.Ended(now, r.receipt.Took)
 		var first step
@@ -322,6 +323,12 @@ func (a *Aggregator) blameNode(now time.Time) {
 	a.config.Listen(NodeAtFault{Domain: a.config.Domain, Reason: a.lastError})
 }
 
+// isRefusal tells whether an outcome says that something cannot be written, not
+// only now.
+func isRefusal(o dataplane.Outcome) bool {
+	return o == dataplane.Rejected || o == dataplane.Unsupported
+}
+
 // suspectsOf gives the Services whose fragments are in a batch for the first
 // time.
 func suspectsOf(batch *dataplane.Batch) []service.Key {
@@ -335,11 +342,11 @@ func suspectsOf(batch *dataplane.Batch) []service.Key {
 }
 
 // judge lets the search take note of a receipt.
-func (a *Aggregator) judge(now time.Time, receipt dataplane.Receipt) {
-	switch receipt.Outcome {
-	case dataplane.Landed:
+func (a *Aggregator) judge(now time.Time, receipt dataplane.Receipt, landed bool) {
+	switch {
+	case landed:
 		a.follow(now, a.search.landed())
-	case dataplane.Rejected, dataplane.Unsupported:
+	case isRefusal(receipt.Outcome):
 		a.follow(now, a.search.refused(a.lastError))
 	default:
 		a.follow(now, a.search.abandon())
@@ -375,6 +382,11 @@ func (a *Aggregator) follow(now time.Time, s step) {
 // sentence quarantines those whom the search has newly found guilty.
 func (a *Aggregator) sentence(now time.Time) {
 	for _, c := range a.search.guilty {
+		if a.cells.cells[c.key] == nil {
+			// Perhaps it only leads to what somebody has removed. Reading the
+			// kernel soon shows that, and the trial after it frees the key.
+			a.pacer.AuditSoon(now)
+		}
 		a.ledger.Hold(c.key)
 		revision := a.ledger.Latest(c.key)
 		a.cells.put(now, c.key, revision, c.reason)

@@ -312,7 +312,7 @@ func TestQuarantineIsTriedAgainAfterAudits(t *testing.T) {
 		m := &model{}
 		h := ready(t, m, Config{})
 		h.submit("bad", 1, 1, "poison")
-		time.Sleep(time.Second)
+		synctest.Wait()
 		is(t, "kernel", h.text(), "")
 		m.mu.Lock()
 		m.refuse = func(*dataplane.Batch) bool { return false } // the module was loaded, say

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -38,7 +39,7 @@ func stages(changes []dataplane.Change, limits StageLimits) [][]dataplane.Change
 	var all [][]dataplane.Change
 	var piece []dataplane.Change
 	rules := 0
-	for _, c := range byReference(fresh) {
+	for _, c := range fresh {
 		more := ruleCount(c.After)
 		if len(piece) > 0 && limits.exceeded(len(piece)+1, rules+more) {
 			all = append(all, piece)
@@ -55,15 +56,28 @@ func stages(changes []dataplane.Change, limits StageLimits) [][]dataplane.Change
 	return all
 }
 
-// freshChains parts the chains of nat that are certainly not in the kernel from
-// the other changes.
+// freshChains parts the chains of nat that are certainly not in the kernel, in
+// the order of their references, from the other changes. A new chain that leads
+// to one of unknown state has to wait for it: that one comes with the last input,
+// and may not be there before.
 func freshChains(changes []dataplane.Change) (fresh []*dataplane.Change, rest []dataplane.Change) {
+	var candidates []*dataplane.Change
+	late := make(map[dataplane.ID]bool)
 	for i := range changes {
 		c := &changes[i]
 		if c.ID.Container == string(NAT) && c.Before == nil && !c.Unsure && c.After != nil {
-			fresh = append(fresh, c)
-		} else {
+			candidates = append(candidates, c)
+			continue
+		}
+		late[c.ID] = c.Unsure
+		rest = append(rest, *c)
+	}
+	for _, c := range byReference(candidates) {
+		if slices.ContainsFunc(c.After.Refs, func(id dataplane.ID) bool { return late[id] }) {
+			late[c.ID] = true
 			rest = append(rest, *c)
+		} else {
+			fresh = append(fresh, c)
 		}
 	}
 	return fresh, rest

@@ -69,6 +69,19 @@ func TestUnsureChainsAreNotFresh(t *testing.T) {
 	}
 }
 
+// A new chain cannot be written before those that it leads to. After a flush the
+// control batch of a search mixes both kinds, and was refused for ever.
+func TestChainsThatLeadToUnsureOnesWaitForThem(t *testing.T) {
+	unsure := freshChain("KUBE-MARK-MASQ", 1)
+	unsure.Unsure = true
+	got := stages([]dataplane.Change{
+		freshChain("KUBE-EXT-A", 1, "KUBE-SVC-A"), freshChain("KUBE-SVC-A", 1, "KUBE-MARK-MASQ"), unsure, freshChain("KUBE-SVC-B", 1),
+	}, StageLimits{Chains: 1})
+	if len(got) != 2 || len(got[0]) != 1 || got[0][0].ID.Name != "KUBE-SVC-B" {
+		t.Fatalf("got %v, want KUBE-SVC-B alone and the others behind it", got)
+	}
+}
+
 func TestAFailureInALaterStageIsBlamedOnThatStage(t *testing.T) {
 	bad := freshChain("KUBE-SVC-B", 2)
 	bad.Owner = service2
