@@ -29,5 +29,5 @@ func (e *entry) differs() bool {
 
 // idle tells that the account can be closed.
 func (e *entry) idle() bool {
-	return len(e.claims) == 0 && e.wanted == nil && e.known == nil && !e.unsure
+	return e.claims.len() == 0 && e.wanted == nil && e.known == nil && !e.unsure
 }

@@ -178,16 +178,16 @@ func (l *Ledger) fold(key service.Key, a *account, next *dataplane.Fragment) {
 // old fragment can be freed.
 func (l *Ledger) adopt(key service.Key, object *dataplane.Object) {
 	e := l.entries[object.ID]
-	for i := range e.claims {
-		if e.claims[i].key == key {
-			e.claims[i].object = object
-			if i == 0 && e.wanted != nil {
-				if dataplane.Same(e.known, e.wanted) && !e.unsure {
-					e.known = object
-				}
-				e.wanted = object
-			}
+	i := e.claims.of(key)
+	if i < 0 {
+		return
+	}
+	e.claims.ranked[i].object = object
+	if i == 0 && e.wanted != nil {
+		if dataplane.Same(e.known, e.wanted) && !e.unsure {
+			e.known = object
 		}
+		e.wanted = object
 	}
 }
 
@@ -197,9 +197,9 @@ func (l *Ledger) claim(c claim) {
 		e = &entry{}
 		l.entries[c.object.ID] = e
 	}
-	l.shadowed -= max(0, len(e.claims)-1)
-	e.claims = e.claims.with(c)
-	l.shadowed += max(0, len(e.claims)-1)
+	l.shadowed -= max(0, e.claims.len()-1)
+	e.claims.set(c)
+	l.shadowed += max(0, e.claims.len()-1)
 	l.settleClaims(c.object, e)
 }
 
@@ -208,9 +208,9 @@ func (l *Ledger) withdraw(key service.Key, object *dataplane.Object) {
 	if e == nil {
 		return
 	}
-	l.shadowed -= max(0, len(e.claims)-1)
-	e.claims = e.claims.without(key)
-	l.shadowed += max(0, len(e.claims)-1)
+	l.shadowed -= max(0, e.claims.len()-1)
+	e.claims.remove(key)
+	l.shadowed += max(0, e.claims.len()-1)
 	l.settleClaims(object, e)
 }
 
@@ -318,12 +318,27 @@ func (l *Ledger) Settle(batch *dataplane.Batch, receipt dataplane.Receipt) []dat
 		}
 		l.touch(change.ID, e)
 	}
+	if len(l.dirty) == 0 {
+		l.dirty = emptied(l.dirty, len(batch.Changes))
+	}
 	if len(l.dirty) > 0 {
 		// Objects may be composed of several Services' elements, so while
 		// anything is missing nobody is told that all is in.
 		return nil
 	}
 	return l.settlePending()
+}
+
+// emptied gives an empty set in place of one that held so many. A map keeps the
+// room of its largest times, and to walk over it costs that room: after a cold
+// start each small change would pay for all Services.
+func emptied[K comparable](set map[K]struct{}, held int) map[K]struct{} {
+	const keepMax = 1024
+	if held > keepMax {
+		return map[K]struct{}{}
+	}
+	clear(set)
+	return set
 }
 
 func (l *Ledger) settlePending() []dataplane.Contribution {
@@ -336,7 +351,7 @@ func (l *Ledger) settlePending() []dataplane.Contribution {
 			delete(l.accounts, key)
 		}
 	}
-	clear(l.pending)
+	l.pending = emptied(l.pending, len(settled))
 	slices.SortFunc(settled, func(a, b dataplane.Contribution) int { return a.Key.Compare(b.Key) })
 	return settled
 }

@@ -17,6 +17,11 @@ func chain(name, body string) dataplane.Object {
 	return dataplane.Object{ID: dataplane.ID{Container: "nat", Name: name}, Body: body}
 }
 
+// vip is an element that Services may claim from each other.
+func vip(body string) dataplane.Object {
+	return dataplane.Object{ID: dataplane.ID{Container: "services", Name: "vip"}, Kind: dataplane.Element, Body: body}
+}
+
 // fragment makes a fragment of the given age (minutes after the epoch) and
 // sequence.
 func fragment(name string, age int, sequence uint64, objects ...dataplane.Object) *dataplane.Fragment {
@@ -107,9 +112,9 @@ func TestAFailedWriteLosesNothing(t *testing.T) {
 
 func TestTheOlderServiceWinsAClaimInAnyOrderOfArrival(t *testing.T) {
 	contenders := []*dataplane.Fragment{
-		fragment("young", 9, 1, chain("vip", "young")),
-		fragment("b-old", 1, 1, chain("vip", "b-old")),
-		fragment("a-old", 1, 1, chain("vip", "a-old")),
+		fragment("young", 9, 1, vip("young")),
+		fragment("b-old", 1, 1, vip("b-old")),
+		fragment("a-old", 1, 1, vip("a-old")),
 	}
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		l := New(nil)
