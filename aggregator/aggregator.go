@@ -229,6 +229,7 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 		a.search, first = newTrial(key)
 		a.follow(now, first)
 		return 0
+	case due: // after what has failed has been written
 	case !next.IsZero() && next.Before(again):
 		again = next
 	}
