@@ -63,13 +63,16 @@ func (f *facts) combine() *service.NodeFacts {
 	}
 	for _, family := range service.Families {
 		n.Detect[family] = s.detector(family, f.node)
-		n.NodePorts[family] = nodePorts(family, s, f.hosts)
+		n.NodePorts[family] = nodePorts(family, s, n.NodeIPs[family], f.hosts)
 	}
 	return n
 }
 
 // nodePorts gives the addresses on which node ports of a family answer.
-func nodePorts(family service.Family, s NodeSettings, hosts []netip.Addr) service.NodePortAddresses {
+func nodePorts(family service.Family, s NodeSettings, own netip.Addr, hosts []netip.Addr) service.NodePortAddresses {
+	if s.NodePortPrimary && own.IsValid() {
+		return service.NodePortAddresses{Addresses: []netip.Addr{own}}
+	}
 	var ranges []netip.Prefix
 	for _, r := range s.NodePortRanges {
 		if service.FamilyOf(r.Addr()) == family {

@@ -35,6 +35,19 @@ func TestFactsComeFromNodeSettingsAndHost(t *testing.T) {
 	}
 }
 
+func TestPrimaryNodePortAddresses(t *testing.T) {
+	f := newFacts(NodeSettings{Name: "n1", NodePortPrimary: true})
+	next := f.update(func(f *facts) {
+		f.node = &service.NodeObject{Name: "n1", Addresses: addrs("192.168.0.2", "192.168.1.2")}
+	})
+	if got := next.NodePorts[service.IPv4]; got.All || fmt.Sprint(got.Addresses) != "[192.168.0.2]" {
+		t.Errorf("IPv4: %+v", got)
+	}
+	if got := next.NodePorts[service.IPv6]; !got.All {
+		t.Errorf("a family without a node IP has no limit: %+v", got)
+	}
+}
+
 func TestDetectLocalModes(t *testing.T) {
 	node := &service.NodeObject{PodCIDRs: service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.1.0/24"), {}}}
 	cluster := service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.0.0/16"), {}}

@@ -35,6 +35,9 @@ type NodeSettings struct {
 	// NodePortRanges limits node ports to the host's addresses inside these
 	// ranges; a family without a range has no limit.
 	NodePortRanges []netip.Prefix
+	// NodePortPrimary limits node ports to the node's own addresses; a family
+	// without one has no limit. It goes without NodePortRanges.
+	NodePortPrimary bool
 	// MasqueradeAll asks for source NAT of all ClusterIP traffic.
 	MasqueradeAll bool
 	// LocalhostNodePorts lets IPv4 node ports answer on 127.0.0.0/8.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"text/tabwriter"
 
@@ -16,7 +17,7 @@ func cleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove the rules that Sluice or kube-proxy left on this node, and nothing else",
 		Long: `Remove the rules that Sluice or kube-proxy left on this node: both variants of
-iptables, both families. What the kubelet uses too (KUBE-FIREWALL) stays, and so
+iptables and nftables, both families. What the kubelet uses too (KUBE-FIREWALL) stays, and so
 does everything that has another name. A proxy that still runs writes its rules
 again; stop it first.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -29,10 +30,15 @@ again; stop it first.`,
 				fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\n", variant, family, s.Hooks,
 					s.Chains[iptables.NAT], s.Chains[iptables.Filter], s.Chains[iptables.Mangle])
 			})
-			if flushErr := table.Flush(); err == nil {
-				err = flushErr
-			}
-			return err
+			fmt.Fprintln(table, "\nNFTABLES\tFAMILY\tTABLE")
+			nftErr := backend.CleanUpNFTables(func(family service.Family, removed bool) {
+				found := "none"
+				if removed {
+					found = "removed"
+				}
+				fmt.Fprintf(table, "\t%s\t%s\n", family, found)
+			})
+			return errors.Join(err, nftErr, table.Flush())
 		},
 	}
 }

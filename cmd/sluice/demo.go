@@ -1,17 +1,21 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/internal/backend"
 	"github.com/sluice-proxy/sluice/internal/demo"
 	"github.com/sluice-proxy/sluice/internal/sandbox"
 )
 
 func demoCommand() *cobra.Command {
 	log := logOptions{}
+	var mode string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Tell a story in a minute: real rules, real connections, a change under load, a panic, a hang",
@@ -19,8 +23,11 @@ func demoCommand() *cobra.Command {
 the real kernel, a thousand real connections, an endpoint replaced under load, an
 actor that panics and one that hangs. Exit status 0 only if all of it held.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if mode != modeIPTables && mode != modeNFTables {
+				return usageError{fmt.Errorf("--proxy-mode %q: want iptables or nftables", mode)}
+			}
 			if sandbox.Inside() {
-				return tell(cmd, log)
+				return tell(cmd, log, mode)
 			}
 			before, err := demo.HostRules(cmd.Context())
 			if err != nil {
@@ -41,11 +48,12 @@ actor that panics and one that hangs. Exit status 0 only if all of it held.`,
 		},
 	}
 	log.bind(cmd.Flags())
+	cmd.Flags().StringVar(&mode, "proxy-mode", modeIPTables, "kernel backend: iptables or nftables")
 	return cmd
 }
 
 // tell tells the story inside the sandbox.
-func tell(cmd *cobra.Command, o logOptions) error {
+func tell(cmd *cobra.Command, o logOptions, mode string) error {
 	log := zap.NewNop() // the story speaks for itself; its panics are on purpose
 	if cmd.Flags().Changed("log-level") {
 		var err error
@@ -56,5 +64,10 @@ func tell(cmd *cobra.Command, o logOptions) error {
 	if err := sandbox.Enter(); err != nil {
 		return err
 	}
-	return demo.Tell(cmd.Context(), cmd.OutOrStdout(), log)
+	return demo.Tell(cmd.Context(), cmd.OutOrStdout(), log, func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
+		if mode == modeNFTables {
+			return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
+		}
+		return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+	})
 }

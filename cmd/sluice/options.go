@@ -16,6 +16,12 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
+// The kernel backends.
+const (
+	modeIPTables = "iptables"
+	modeNFTables = "nftables"
+)
+
 // options are the flags that run and proxy have in common. Names, defaults and
 // meanings are kube-proxy's (v1.36) where it has them.
 type options struct {
@@ -40,7 +46,7 @@ type options struct {
 func (o *options) bind(flags *pflag.FlagSet) {
 	o.log.bind(flags)
 	flags.StringVar(&o.node, "hostname-override", "", "name of this node as the API knows it; empty means the host's name")
-	flags.StringVar(&o.mode, "proxy-mode", "iptables", "kernel backend: iptables")
+	flags.StringVar(&o.mode, "proxy-mode", modeIPTables, "kernel backend: iptables or nftables")
 	flags.StringVar(&o.variant, "sluice-iptables-variant", "auto", "iptables programs: auto, legacy or nft")
 	flags.UintVar(&o.masqueradeBit, "iptables-masquerade-bit", 14, "bit of the packet mark that asks for source NAT, 0 to 31")
 	flags.BoolVar(&o.masqueradeAll, "masquerade-all", false, "source NAT for all ClusterIP traffic")
@@ -49,7 +55,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.bridge, "pod-bridge-interface", "", "bridge of the pods, for BridgeInterface")
 	flags.StringVar(&o.prefix, "pod-interface-name-prefix", "", "prefix of the pods' interfaces, for InterfaceNamePrefix")
 	flags.StringVar(&o.clusterCIDR, "cluster-cidr", "", "range of pod addresses, or a dual-stack pair separated by a comma")
-	flags.StringSliceVar(&o.nodePortAddresses, "nodeport-addresses", nil, "ranges of host addresses on which node ports answer; empty means all")
+	flags.StringSliceVar(&o.nodePortAddresses, "nodeport-addresses", nil, "ranges of host addresses on which node ports answer, or primary for the node's own; empty means all (iptables) or primary (nftables)")
 }
 
 // check refuses what cannot be, before anything is touched.
@@ -58,8 +64,8 @@ func (o *options) check() error {
 		return err
 	}
 	switch {
-	case o.mode != "iptables" && o.mode != "":
-		return usageError{fmt.Errorf("--proxy-mode %q: this release has iptables", o.mode)}
+	case o.mode != modeIPTables && o.mode != modeNFTables:
+		return usageError{fmt.Errorf("--proxy-mode %q: want iptables or nftables", o.mode)}
 	case o.variant != "auto" && o.variant != "legacy" && o.variant != "nft":
 		return usageError{fmt.Errorf("--sluice-iptables-variant %q: want auto, legacy or nft", o.variant)}
 	case o.sandboxed && o.variant == "legacy" && os.Geteuid() != 0:
@@ -113,6 +119,9 @@ func (o *options) settings() (proxy.NodeSettings, error) {
 	if s.ClusterCIDRs, err = clusterCIDRs(o.clusterCIDR); err != nil {
 		return s, err
 	}
+	if s.NodePortPrimary = o.primaryNodePorts(); s.NodePortPrimary {
+		return s, nil
+	}
 	for _, text := range o.nodePortAddresses {
 		r, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -122,6 +131,15 @@ func (o *options) settings() (proxy.NodeSettings, error) {
 	}
 	s.LocalhostNodePorts = o.localhostNodePorts && servesLoopback(s.NodePortRanges)
 	return s, nil
+}
+
+// primaryNodePorts tells whether node ports answer on the node's own addresses
+// alone: asked for, or by default in nftables mode (as kube-proxy).
+func (o *options) primaryNodePorts() bool {
+	if len(o.nodePortAddresses) == 0 {
+		return o.mode == modeNFTables
+	}
+	return len(o.nodePortAddresses) == 1 && o.nodePortAddresses[0] == "primary"
 }
 
 // servesLoopback tells whether the ranges of IPv4 hold a loopback address; none

@@ -27,9 +27,7 @@ func serve(ctx context.Context, o *options, from feed) (err error) {
 		return err
 	}
 	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
-	choice := o.iptables(settings)
-	choice.Log = log
-	domains, err := backend.IPTables(ctx, choice)
+	domains, err := o.domains(ctx, settings, log)
 	if err != nil {
 		return err
 	}
@@ -57,4 +55,14 @@ func serve(ctx context.Context, o *options, from feed) (err error) {
 		log.Info("stopped; the rules stay in the kernel")
 	}
 	return nil
+}
+
+// domains builds the domains of the chosen backend.
+func (o *options) domains(ctx context.Context, settings proxy.NodeSettings, log *zap.Logger) ([]proxy.Domain, error) {
+	if o.mode == modeNFTables {
+		return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: o.masqueradeBit, Log: log})
+	}
+	choice := o.iptables(settings)
+	choice.Log = log
+	return backend.IPTables(ctx, choice)
 }

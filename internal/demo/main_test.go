@@ -8,6 +8,9 @@ import (
 
 	"go.uber.org/zap"
 
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/internal/backend"
+
 	"github.com/sluice-proxy/sluice/internal/sandbox"
 )
 
@@ -32,5 +35,7 @@ func tell() (status int, err error) {
 	if err := sandbox.Enter(); err != nil {
 		return 1, err
 	}
-	return 0, Tell(context.Background(), os.Stdout, zap.NewNop())
+	return 0, Tell(context.Background(), os.Stdout, zap.NewNop(), func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
+		return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+	})
 }

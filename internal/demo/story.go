@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
-	"github.com/sluice-proxy/sluice/internal/backend"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -32,10 +31,14 @@ const afterChange = 500 * time.Millisecond
 // echo is the Service whose endpoint is replaced and whose actor misbehaves.
 var echo = service.Key{Namespace: "demo", Name: "echo"}
 
+// Kernel builds the domains of the backend that the story uses.
+type Kernel func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error)
+
 // story is one telling.
 type story struct {
 	out       io.Writer
 	log       *zap.Logger
+	kernel    Kernel
 	network   *network
 	manifests manifests
 	witness   *witness
@@ -46,10 +49,10 @@ type story struct {
 
 // Tell tells the story to out, inside a sandbox (package sandbox). It blocks for
 // some seconds, and returns an error unless everything it says held.
-func Tell(ctx context.Context, out io.Writer, log *zap.Logger) (err error) {
+func Tell(ctx context.Context, out io.Writer, log *zap.Logger, kernel Kernel) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 55*time.Second)
 	defer cancel()
-	s := &story{out: out, log: log, witness: newWitness(), chaos: newChaos(), began: time.Now()}
+	s := &story{out: out, log: log, kernel: kernel, witness: newWitness(), chaos: newChaos(), began: time.Now()}
 	defer func() { err = errors.Join(err, s.close()) }()
 	for _, chapter := range []func(context.Context) error{s.setUp, s.start} {
 		if err := chapter(ctx); err != nil {
@@ -84,7 +87,7 @@ func (s *story) setUp(context.Context) (err error) {
 
 // start chooses the backend.
 func (s *story) start(ctx context.Context) (err error) {
-	s.domains, err = backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: s.log})
+	s.domains, err = s.kernel(ctx, s.log)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,183 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// refusedError says that the kernel has refused a transaction, which therefore
+// has changed nothing.
+type refusedError struct {
+	refusals []*wire.Refusal
+	changes  []dataplane.Change
+}
+
+// refusalsShown bounds the message: one cause may be refused many times.
+const refusalsShown = 3
+
+// Error gives the kernel's reasons with the objects that they are about.
+func (e *refusedError) Error() string {
+	var texts []string
+	for _, r := range e.refusals[:min(len(e.refusals), refusalsShown)] {
+		text := r.Error()
+		if len(r.About) > 0 {
+			c := &e.changes[r.About[0]]
+			text = fmt.Sprintf("%s (of %s): %s", describeID(c.ID), c.Owner, text)
+		}
+		texts = append(texts, text)
+	}
+	if more := len(e.refusals) - refusalsShown; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap gives the first reason.
+func (e *refusedError) Unwrap() error { return e.refusals[0] }
+
+// unfinishedError says that time was up between two transactions.
+type unfinishedError struct{ cause error }
+
+// Error gives the cause.
+func (e *unfinishedError) Error() string {
+	return fmt.Sprintf("stopped between two transactions: %v", e.cause)
+}
+
+// Unwrap gives the cause.
+func (e *unfinishedError) Unwrap() error { return e.cause }
+
+// account turns a failure into a receipt: its kind, and what is in the kernel
+// now.
+func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failure error) {
+	a.receipt.Err = fmt.Errorf("write %s rules: %w", a.w.d.family, failure)
+	a.receipt.Certain = a.certain
+	var refused *refusedError
+	var notTaken *wire.NotTakenError
+	var unfinished *unfinishedError
+	switch {
+	case errors.As(failure, &refused):
+		a.accountRefused(ctx, changes, refused)
+	case errors.As(failure, &notTaken):
+		a.receipt.Outcome = dataplane.Unknown
+		if isBusy(failure) {
+			a.receipt.Outcome = dataplane.Busy
+		}
+		a.keepRest(changes)
+	case errors.As(failure, &unfinished):
+		a.receipt.Outcome = dataplane.Unknown
+		a.keepRest(changes)
+	default:
+		a.receipt.Outcome = dataplane.Unknown
+		a.receipt.Certain = nil
+	}
+}
+
+// keepRest says of what was not begun that it is as it was known.
+func (a *attempt) keepRest(changes []dataplane.Change) {
+	for i := range changes {
+		if c := &changes[i]; !c.Unsure {
+			if _, landed := a.certain[c.ID]; !landed {
+				a.certain[c.ID] = c.Before
+			}
+		}
+	}
+}
+
+// accountRefused looks the objects up: a refusal may come from the kernel not
+// holding what it was believed to.
+func (a *attempt) accountRefused(ctx context.Context, changes []dataplane.Change, refused *refusedError) {
+	ids := make([]dataplane.ID, 0, len(changes))
+	for i := range changes {
+		ids = append(ids, changes[i].ID)
+	}
+	there, err := a.lookUp(ctx, ids)
+	if err != nil {
+		a.receipt.Outcome = dataplane.Unknown
+		a.receipt.Certain = nil
+		a.receipt.Err = errors.Join(a.receipt.Err, fmt.Errorf("read back what landed: %w", err))
+		return
+	}
+	for _, id := range ids {
+		a.certain[id] = there[id]
+	}
+	a.receipt.Outcome = dataplane.Rejected
+	unexplained := a.unexplained(ctx, refused, there)
+	switch {
+	case len(unexplained) == 0:
+		// Somebody else has changed the table: an audit has to look at all of
+		// it, and nobody is to blame.
+		a.receipt.Outcome = dataplane.Unknown
+	case isBusy(unexplained[0]), isStillHeld(unexplained):
+		a.receipt.Outcome = dataplane.Busy
+	case errors.Is(unexplained[0], unix.EOPNOTSUPP):
+		a.receipt.Outcome = dataplane.Unsupported
+	}
+	a.receipt.Suspects = suspects(unexplained, refused.changes)
+}
+
+// unexplained gives the refusals that do not follow from the kernel's holding
+// something else than was believed.
+func (a *attempt) unexplained(ctx context.Context, refused *refusedError, there map[dataplane.ID]*dataplane.Object) []*wire.Refusal {
+	inBatch := make(map[dataplane.ID]bool, len(refused.changes))
+	for i := range refused.changes {
+		inBatch[refused.changes[i].ID] = true
+	}
+	drifted := func(number int) bool {
+		c := &refused.changes[number]
+		if !dataplane.Same(c.Before, there[c.ID]) {
+			return true
+		}
+		if c.After == nil {
+			return false
+		}
+		// What it refers to was believed to be there, since nobody adds it.
+		return slices.ContainsFunc(c.After.Refs, func(ref dataplane.ID) bool {
+			if inBatch[ref] {
+				return false
+			}
+			object, err := a.reader.one(ctx, ref)
+			return err == nil && object == nil
+		})
+	}
+	return slices.DeleteFunc(slices.Clone(refused.refusals), func(r *wire.Refusal) bool {
+		return len(r.About) > 0 && !slices.ContainsFunc(r.About, func(n int) bool { return !drifted(n) })
+	})
+}
+
+// isStillHeld tells whether all that was refused is the deletion of chains: the
+// kernel has not yet released what led there, and will.
+func isStillHeld(refusals []*wire.Refusal) bool {
+	return !slices.ContainsFunc(refusals, func(r *wire.Refusal) bool {
+		return r.Kind != unix.NFT_MSG_DELCHAIN || r.Errno != unix.EBUSY
+	})
+}
+
+// suspects are the owners of what was refused.
+func suspects(refusals []*wire.Refusal, changes []dataplane.Change) []service.Key {
+	var keys []service.Key
+	for _, r := range refusals {
+		for _, number := range r.About {
+			if key := changes[number].Owner; key != service.Node && !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+// describeID names an object for people.
+func describeID(id dataplane.ID) string {
+	if _, isElement := setOf(id.Container); isElement {
+		return fmt.Sprintf("element %x of %s", id.Name, id.Container)
+	}
+	return id.Container + " " + id.Name
+}

@@ -1,0 +1,121 @@
+package nftables
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+)
+
+// emitter writes the messages of one transaction. Elements of one set that follow
+// each other share messages.
+type emitter struct {
+	t *wire.Transaction
+	// table is the name of the table.
+	table string
+	// kind, container and the marks describe the message of elements that is
+	// open; container is empty when none is.
+	kind      uint16
+	container string
+	list      int
+	// sets numbers new sets, as the kernel asks for.
+	sets uint32
+}
+
+// elementsMax bounds a message of elements, below the 64 KiB that an attribute
+// can hold.
+const elementsMax = 48 << 10
+
+func newEmitter(d *dialect) *emitter {
+	return &emitter{t: wire.NewTransaction(d.protocol), table: TableName}
+}
+
+// begin starts a message about the table's content.
+func (e *emitter) begin(kind, flags uint16) {
+	e.finish()
+	e.t.Begin(kind, flags)
+	e.t.Text(1, e.table) // NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, …: always the first
+}
+
+// finish closes an open message of elements.
+func (e *emitter) finish() {
+	if e.container != "" {
+		e.t.Unnest(e.list)
+		e.container = ""
+	}
+}
+
+// tableComment is what nft shows with the table.
+const tableComment = "node service proxy: sluice"
+
+func (e *emitter) addTable(body string) {
+	e.begin(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
+	e.t.Raw(body)
+	e.t.Add(func(b []byte) []byte { return appendComment(b, tableUserData, tableComment) })
+}
+
+// tableUserData is NFTA_TABLE_USERDATA (Linux 5.10).
+const tableUserData = 6
+
+func (e *emitter) deleteTable() { e.begin(unix.NFT_MSG_DELTABLE, 0) }
+
+func (e *emitter) addSet(name, body string) {
+	e.sets++
+	e.begin(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
+	e.t.Text(unix.NFTA_SET_NAME, name)
+	e.t.Uint32(unix.NFTA_SET_ID, e.sets)
+	e.t.Raw(body)
+}
+
+func (e *emitter) deleteSet(name string) {
+	e.begin(unix.NFT_MSG_DELSET, 0)
+	e.t.Text(unix.NFTA_SET_NAME, name)
+}
+
+// addChain makes the chain without its rules.
+func (e *emitter) addChain(name, body string) {
+	base, _ := chainParts(body)
+	e.begin(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
+	e.t.Text(unix.NFTA_CHAIN_NAME, name)
+	e.t.Raw(string(base))
+}
+
+func (e *emitter) deleteChain(name string) {
+	e.begin(unix.NFT_MSG_DELCHAIN, 0)
+	e.t.Text(unix.NFTA_CHAIN_NAME, name)
+}
+
+// flushChain removes all rules.
+func (e *emitter) flushChain(name string) {
+	e.begin(unix.NFT_MSG_DELRULE, 0)
+	e.t.Text(unix.NFTA_RULE_CHAIN, name)
+}
+
+func (e *emitter) addRules(name, body string) {
+	_, rules := chainParts(body)
+	for _, r := range rules {
+		e.begin(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND)
+		e.t.Text(unix.NFTA_RULE_CHAIN, name)
+		e.t.Raw(string(r))
+	}
+}
+
+// element adds or deletes one element (NFT_MSG_NEWSETELEM or NFT_MSG_DELSETELEM).
+func (e *emitter) element(kind uint16, id dataplane.ID, body string, note int) {
+	if e.container != id.Container || e.kind != kind || e.t.MessageBytes() > elementsMax {
+		set, _ := setOf(id.Container)
+		flags := uint16(0)
+		if kind == unix.NFT_MSG_NEWSETELEM {
+			flags = unix.NLM_F_CREATE
+		}
+		e.begin(kind, flags)
+		e.t.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
+		e.list = e.t.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		e.kind, e.container = kind, id.Container
+	}
+	e.t.Note(note)
+	mark := e.t.Nest(unix.NFTA_LIST_ELEM)
+	e.t.Add(func(b []byte) []byte { return keyOf(b, id) })
+	e.t.Raw(body)
+	e.t.Unnest(mark)
+}

@@ -1,0 +1,107 @@
+package nftables_test
+
+import (
+	"flag"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/dataplanetest"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+var update = flag.Bool("update", false, "write what is rendered into testdata")
+
+// TestRulesetForReading holds the whole ruleset of a few Services, in nft's words,
+// against files that a person can review.
+func TestRulesetForReading(t *testing.T) {
+	for _, family := range service.Families {
+		f := dataplanetest.NewFixture(family)
+		r := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
+		facts := f.Facts()
+		objects := r.Node(&facts)
+		for i, spec := range variety(f) {
+			slice := f.Slice(f.A, f.B, f.C)
+			slice.Service = spec.Key
+			var from []*service.Slice
+			if i < 4 {
+				from = append(from, slice)
+			}
+			view := service.Resolve(spec.Key, &spec, from, &facts)
+			objects = append(objects, r.Service(&view, &facts)...)
+		}
+		objects = dataplane.NewFragment(service.Node, time.Time{}, objects).Objects
+		got, err := nftables.Text(family, objects)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := "testdata/ruleset-" + family.String() + ".nft"
+		if *update {
+			if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s differs; look at the difference after: go test ./dataplane/nftables -run %s -update", name, t.Name())
+		}
+	}
+}
+
+// TestRenderingIsPure: equal views give equal objects, whichever renderer made
+// them, and whatever it has rendered before.
+func TestRenderingIsPure(t *testing.T) {
+	for _, family := range service.Families {
+		f := dataplanetest.NewFixture(family)
+		used := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
+		for name, facts := range allFacts(f) {
+			for _, spec := range variety(f) {
+				slice := f.Slice(f.C, f.A, f.B)
+				slice.Service = spec.Key
+				view := service.Resolve(spec.Key, &spec, []*service.Slice{slice}, &facts)
+				fresh := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
+				a, b := used.Service(&view, &facts), fresh.Service(&view, &facts)
+				if !slices.EqualFunc(a, b, func(a, b dataplane.Object) bool {
+					return dataplane.Same(&a, &b) && slices.Equal(a.Refs, b.Refs) && a.Kind == b.Kind
+				}) {
+					t.Errorf("%s, %s: two renderers disagree on %s", family, name, spec.Key)
+				}
+			}
+		}
+	}
+}
+
+// TestRefsAreRendered: what an object refers to is rendered with it, or with the
+// scaffold.
+func TestRefsAreRendered(t *testing.T) {
+	for _, family := range service.Families {
+		f := dataplanetest.NewFixture(family)
+		r := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
+		for name, facts := range allFacts(f) {
+			scaffold := r.Node(&facts)
+			for i, spec := range variety(f) {
+				slice := f.Slice(f.A, f.B)
+				slice.Service = spec.Key
+				view := service.Resolve(spec.Key, &spec, []*service.Slice{slice}, &facts)
+				all := append(slices.Clone(scaffold), r.Service(&view, &facts)...)
+				there := map[dataplane.ID]bool{}
+				for _, o := range all {
+					there[o.ID] = true
+				}
+				for _, o := range all {
+					for _, ref := range o.Refs {
+						if !there[ref] {
+							t.Errorf("%s, %s, Service %d: %v refers to %v, which nobody renders", family, name, i, o.ID, ref)
+						}
+					}
+				}
+			}
+		}
+	}
+}

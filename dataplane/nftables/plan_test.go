@@ -1,0 +1,135 @@
+package nftables
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+var someone = service.Key{Namespace: "ns", Name: "svc"}
+
+func change(container, name string, owner service.Key, before, after string) dataplane.Change {
+	c := dataplane.Change{ID: dataplane.ID{Container: container, Name: name}, Owner: owner}
+	if before != "" {
+		c.Before = &dataplane.Object{ID: c.ID, Body: before}
+	}
+	if after != "" {
+		c.After = &dataplane.Object{ID: c.ID, Body: after}
+	}
+	return c
+}
+
+// order lists the steps of all parts.
+func order(p *plan) []string {
+	names := [...]string{
+		"table", "new set", "delete base", "new chain", "flush", "delete element", "new element", "rules",
+		"new verdict", "delete set", "delete chain", "delete table",
+	}
+	var listed []string
+	for i, part := range p.parts {
+		if i > 0 {
+			listed = append(listed, "|")
+		}
+		for _, o := range part {
+			listed = append(listed, names[o.step]+" "+p.changes[o.number].ID.Name)
+		}
+	}
+	return listed
+}
+
+func verdictBody() string { return string(appendGoto(nil, "x")) }
+func dataBody() string    { return string(appendData(nil, []byte{1, 2, 3, 4})) }
+func rulesBody(base string) string {
+	c := newChain("x")
+	if base != "" {
+		c = newBaseChain("x", hook{base, 0, 0})
+	}
+	return c.add(newRule(dialects[service.IPv4]).drop()).object().Body
+}
+
+// TestOrderOfATransaction: containers, contents, references, and what goes after
+// what referred to it.
+func TestOrderOfATransaction(t *testing.T) {
+	changes := []dataplane.Change{
+		change("@map", "gone", someone, dataBody(), ""),
+		change("@map", "new", someone, "", dataBody()),
+		change("@map", "replaced", someone, dataBody(), dataBody()+"\x00"),
+		change("@map", "verdict", someone, "", verdictBody()),
+		change("chain", "base", service.Node, rulesBody("nat"), rulesBody("filter")),
+		change("chain", "gone", service.Node, rulesBody(""), ""),
+		change("chain", "new", someone, "", rulesBody("")),
+		change("chain", "rewritten", someone, rulesBody("")+rulesBody(""), rulesBody("")),
+		change("chain", "same", someone, rulesBody(""), rulesBody("")),
+		change("set", "gone", service.Node, "x", ""),
+		change("set", "new", service.Node, "", "x"),
+		change("table", "table", service.Node, "", "x"),
+	}
+	want := []string{
+		"table table", "new set new", "delete base base", "new chain base", "new chain new",
+		"flush gone", "flush rewritten", "delete element gone", "delete element replaced",
+		"new element new", "new element replaced", "rules base", "rules new", "rules rewritten",
+		"new verdict verdict", "delete set gone", "delete chain gone",
+	}
+	if got := order(newPlan(dialects[service.IPv4], changes, 1<<20, false)); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	late := append(slices.Clone(want[:len(want)-1]), "|", "delete chain gone")
+	if got := order(newPlan(dialects[service.IPv4], changes, 1<<20, true)); !slices.Equal(got, late) {
+		t.Errorf("with late release: got  %q\nwant %q", got, late)
+	}
+}
+
+// TestStagesOfALargeBatch divides as far as possible.
+func TestStagesOfALargeBatch(t *testing.T) {
+	dns := service.Key{Namespace: "kube-system", Name: "kube-dns"}
+	services := []dataplane.Change{
+		change("@map", "a-verdict", someone, "", verdictBody()),
+		change("@map", "a-slot", someone, "", dataBody()),
+		change("@map", "dns-verdict", dns, "", verdictBody()),
+		change("@map", "dns-slot", dns, "", dataBody()),
+		change("@map", "forgotten", service.Node, verdictBody(), ""),
+		change("chain", "class", someone, "", rulesBody("")),
+		change("set", "map", service.Node, "", "x"),
+	}
+	fresh := append(slices.Clone(services), change("chain", "services", service.Node, "", rulesBody("")))
+	want := []string{
+		"new set map", "|", "new chain class", "|", "new chain services", "|", "rules class", "|",
+		"new element dns-slot", "new verdict dns-verdict", "|", "rules services", "|",
+		"new element a-slot", "new verdict a-verdict", "|", "delete element forgotten",
+	}
+	if got := order(newPlan(dialects[service.IPv4], fresh, 1, false)); !slices.Equal(got, want) {
+		t.Errorf("on an empty node: got  %q\nwant %q", got, want)
+	}
+	taken := append(slices.Clone(services), change("chain", "services", service.Node, rulesBody("")+"\x00", rulesBody("")))
+	want = []string{
+		"new set map", "|", "new chain class", "|", "rules class", "|",
+		"new element dns-slot", "new verdict dns-verdict", "|", "new element a-slot", "new verdict a-verdict", "|",
+		"flush services", "rules services", "|", "delete element forgotten",
+	}
+	if got := order(newPlan(dialects[service.IPv4], taken, 1, false)); !slices.Equal(got, want) {
+		t.Errorf("on a node that serves: got  %q\nwant %q", got, want)
+	}
+}
+
+func TestNothingToDoIsNoTransaction(t *testing.T) {
+	same := []dataplane.Change{change("@map", "same", someone, dataBody(), dataBody())}
+	if p := newPlan(dialects[service.IPv4], same, 1, false); len(p.parts) != 0 {
+		t.Errorf("planned %v", order(p))
+	}
+}
+
+// TestElementsShareMessages: many elements need few messages, each below what an
+// attribute can hold.
+func TestElementsShareMessages(t *testing.T) {
+	var changes []dataplane.Change
+	for i := range 5000 {
+		changes = append(changes, change("@"+mapFrontends, fmt.Sprintf("%012d", i), someone, "", verdictBody()))
+	}
+	p := newPlan(dialects[service.IPv4], changes, 1<<30, false)
+	if got := p.transaction(p.parts[0]); got.Messages() > 12 || got.Messages() < 5 {
+		t.Errorf("%d messages with %d bytes for 5,000 elements", got.Messages(), got.Bytes())
+	}
+}

@@ -1,0 +1,180 @@
+package nftables
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Features is what was found out about a kernel that has all that is needed.
+type Features struct {
+	// LateRelease is for WriterConfig.
+	LateRelease bool
+}
+
+// probeTable is where features are tried. Nothing in it is ever left: what is
+// added to it goes in the same transaction.
+const probeTable = "sluice-probe"
+
+// feature is something that every kernel is asked for.
+type feature struct {
+	name, need string
+	// rules need the feature; nil for one that is about sets.
+	rules func(d *dialect) []*rule
+	// sets that rules refer to, or that are the feature.
+	sets []set
+}
+
+// features are in an order in which each needs only those before it.
+var features = []feature{
+	{name: "nf_tables for the family", need: "Linux 3.13 with CONFIG_NF_TABLES and CONFIG_NF_TABLES_IPV4 or _IPV6"},
+	{
+		name: "matching of the packet's mark, connection and interface", need: "CONFIG_NFT_CT",
+		rules: func(d *dialect) []*rule {
+			return []*rule{newRule(d).ct(unix.NFT_CT_STATE, stateNew).marked(1).from("lo", true).drop()}
+		},
+	},
+	{
+		name: "reject", need: "CONFIG_NFT_REJECT",
+		rules: func(d *dialect) []*rule { return []*rule{newRule(d).reject()} },
+	},
+	{
+		name: "matching of local addresses (fib)", need: "Linux 4.10 with CONFIG_NFT_FIB_IPV4 or _IPV6",
+		rules: func(d *dialect) []*rule { return []*rule{newRule(d).local(fieldDaddr).drop()} },
+	},
+	{
+		name: "ranges in concatenations", need: "Linux 5.6",
+		sets: []set{{name: setAllowed, key: []field{fieldDaddr, fieldProtocol, fieldPort, fieldSaddr}, ranges: true}},
+	},
+	{
+		name: "sets that packets fill, with timeouts", need: "Linux 4.3",
+		sets:  []set{clientsSet("probe")},
+		rules: func(d *dialect) []*rule { return []*rule{newRule(d).remember(prefixClientsSet+"probe", 1000)} },
+	},
+	{
+		name: "translation of addresses (nat, masquerade)", need: "Linux 3.18 with CONFIG_NFT_NAT and CONFIG_NFT_MASQ",
+		rules: func(d *dialect) []*rule {
+			return []*rule{newRule(d).masquerade()}
+		},
+	},
+	{
+		name: "random choice from a map of addresses and ports (numgen)", need: "Linux 4.9 with CONFIG_NFT_NUMGEN",
+		sets: []set{{name: mapCluster, key: slotKey, data: endpointOf}},
+		rules: func(d *dialect) []*rule {
+			return []*rule{newRule(d).fields(frontendKey).numgen(2).dnatBy(mapCluster)}
+		},
+	},
+}
+
+// Probe finds out, by trying, whether the kernel has all that a family's rules
+// need. The function inside is that of WriterConfig; nil for the process's own
+// namespace. It blocks for milliseconds. What is missing is a *MissingError for
+// each feature, joined.
+func Probe(family service.Family, inside func(func() error) error) (Features, error) {
+	if inside == nil {
+		inside = func(f func() error) error { return f() }
+	}
+	var socket *wire.Socket
+	if err := inside(func() error {
+		var err error
+		socket, err = wire.Open()
+		return err
+	}); err != nil {
+		return Features{}, err
+	}
+	p := &prober{d: dialects[family], socket: socket}
+	found, err := p.probe()
+	return found, errors.Join(err, socket.Close())
+}
+
+type prober struct {
+	d      *dialect
+	socket *wire.Socket
+}
+
+func (p *prober) probe() (Features, error) {
+	var missing []error
+	for _, f := range features {
+		err := p.try(f)
+		if isBusy(err) || errors.Is(err, unix.EPERM) {
+			return Features{}, fmt.Errorf("try what the kernel can do: %w", err)
+		}
+		if err != nil {
+			missing = append(missing, &MissingError{Family: p.d.family, Feature: f.name, Need: f.need, Err: err})
+		}
+	}
+	if len(missing) > 0 {
+		return Features{}, errors.Join(missing...)
+	}
+	late, err := p.lateRelease()
+	return Features{LateRelease: late}, err
+}
+
+// try makes what needs the feature, and removes it in the same transaction.
+func (p *prober) try(f feature) error {
+	e := p.emitter()
+	for _, s := range f.sets {
+		e.addSet(s.name, string(s.body(p.d)))
+	}
+	if f.rules != nil {
+		c := newChain("probe")
+		for _, r := range f.rules(p.d) {
+			c.add(r)
+		}
+		body := c.object().Body
+		e.addChain(c.name, body)
+		e.addRules(c.name, body)
+	}
+	e.deleteTable()
+	return p.commit(e)
+}
+
+// emitter begins a transaction that makes the table.
+func (p *prober) emitter() *emitter {
+	e := newEmitter(p.d)
+	e.table = probeTable
+	e.addTable(tableObject().Body)
+	return e
+}
+
+func (p *prober) commit(e *emitter) error {
+	e.finish()
+	refusals, err := p.socket.Commit(e.t)
+	if err == nil && len(refusals) > 0 {
+		err = refusals[0]
+	}
+	return err
+}
+
+// lateRelease tells whether a chain cannot go with the element that leads to it,
+// as before Linux 6.2.
+func (p *prober) lateRelease() (bool, error) {
+	const target = "probe-target"
+	m := set{name: "probe-map", key: nodePortKey, verdict: true}
+	element := dataplane.ID{Container: elementsOf + m.name, Name: string(appendPort(appendProtocol(nil, service.TCP.Number()), 1))}
+	make := p.emitter()
+	make.addSet(m.name, string(m.body(p.d)))
+	make.addChain(target, "")
+	make.element(unix.NFT_MSG_NEWSETELEM, element, string(appendGoto(nil, target)), 0)
+	if err := p.commit(make); err != nil {
+		return false, fmt.Errorf("try what the kernel can do: %w", err)
+	}
+	together := newEmitter(p.d)
+	together.table = probeTable
+	together.element(unix.NFT_MSG_DELSETELEM, element, "", 0)
+	together.deleteChain(target)
+	err := p.commit(together)
+	late := errors.Is(err, unix.EBUSY)
+	if late {
+		err = nil
+	}
+	remove := newEmitter(p.d)
+	remove.table = probeTable
+	remove.deleteTable()
+	return late, errors.Join(err, p.commit(remove))
+}

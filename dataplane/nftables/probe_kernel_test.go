@@ -1,0 +1,54 @@
+package nftables_test
+
+import (
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func TestThisKernelHasAllThatIsNeeded(t *testing.T) {
+	for _, family := range service.Families {
+		w := newWorld(t, family, nftables.WriterConfig{})
+		features, err := nftables.Probe(family, w.node.Do)
+		if err != nil {
+			t.Errorf("%s: %v", family, err)
+		}
+		var name unix.Utsname
+		if err := unix.Uname(&name); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s on Linux %s: %+v", family, unix.ByteSliceToString(name.Release[:]), features)
+		if left := w.nft("", "list", "ruleset"); left != "" {
+			t.Errorf("%s: the probe leaves\n%s", family, left)
+		}
+	}
+}
+
+func TestCleanupRemovesTheTableAndNothingElse(t *testing.T) {
+	for _, family := range service.Families {
+		w := newWorld(t, family, nftables.WriterConfig{})
+		if removed, err := nftables.Cleanup(family, w.node.Do); removed || err != nil {
+			t.Errorf("%s: nothing to remove: got %t, %v", family, removed, err)
+		}
+		w.nft("add table inet other; add chain inet other c", "-f", "-")
+		w.commit()
+		if removed, err := nftables.Cleanup(family, w.node.Do); !removed || err != nil {
+			t.Errorf("%s: got %t, %v", family, removed, err)
+		}
+		if left := w.nft("", "list", "tables"); left != "table inet other\n" {
+			t.Errorf("%s: left are\n%s", family, left)
+		}
+	}
+}
+
+func TestAMissingFeatureSaysWhatIsNeeded(t *testing.T) {
+	err := error(&nftables.MissingError{Family: service.IPv6, Feature: "numgen", Need: "Linux 4.9", Err: unix.ENOENT})
+	const want = "nftables for IPv6 cannot be used: the kernel lacks numgen; needed: Linux 4.9: no such file or directory"
+	if err.Error() != want || !errors.Is(err, unix.ENOENT) {
+		t.Errorf("got %q, want %q", err, want)
+	}
+}

@@ -1,0 +1,226 @@
+package nftables
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/slots"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// portDraft renders one service port.
+type portDraft struct {
+	*draft
+	r     *Renderer
+	facts *service.NodeFacts
+	key   service.Key
+	port  *service.PortView
+	// base names the chains of a port with affinity; empty without.
+	base string
+	// comment is the comment of the port's elements, as an attribute.
+	comment span
+	// cluster and local are the tables of endpoints; both are empty with
+	// affinity, whose tables are the port's own.
+	cluster, local slotTable
+}
+
+// slotTable is a table of slots, with the data of each endpoint in the buffer.
+type slotTable struct {
+	// size is 0 for an empty table.
+	size  int
+	slots []int
+	data  []span
+}
+
+func newPortDraft(draft *draft, r *Renderer, facts *service.NodeFacts, key service.Key, port *service.PortView) *portDraft {
+	p := &portDraft{draft: draft, r: r, facts: facts, key: key, port: port}
+	text := key.PortString(port.Name)
+	p.comment = p.put(func(b []byte) []byte { return appendComment(b, unix.NFTA_SET_ELEM_USERDATA, text) })
+	if port.AffinitySeconds > 0 {
+		p.base = portBase(key, port)
+		return p
+	}
+	p.cluster = p.table(port.Cluster)
+	if port.UsesLocal() {
+		p.local = p.table(port.Local)
+	}
+	return p
+}
+
+func (p *portDraft) sticky() bool { return p.port.AffinitySeconds > 0 }
+
+func (p *portDraft) table(endpoints []service.Endpoint) slotTable {
+	if len(endpoints) == 0 {
+		return slotTable{}
+	}
+	t := slotTable{
+		size: slots.Size(len(endpoints)), slots: slots.Assign(endpoints), data: make([]span, len(endpoints)),
+	}
+	for i, e := range endpoints {
+		t.data[i] = p.put(func(b []byte) []byte {
+			return appendData(b, appendPort(appendAddr(nil, e.AddrPort.Addr()), e.AddrPort.Port()))
+		})
+	}
+	return t
+}
+
+// frontend is one address and port, or a node port, which has no address.
+type frontend struct {
+	addr netip.Addr
+	port uint16
+}
+
+func (f frontend) nodePort() bool { return !f.addr.IsValid() }
+
+// key adds the frontend's key to a buffer.
+func (p *portDraft) appendFrontend(b []byte, f frontend) []byte {
+	if !f.nodePort() {
+		b = appendAddr(b, f.addr)
+	}
+	return appendPort(appendProtocol(b, p.port.Protocol.Number()), f.port)
+}
+
+// named adds an element that a frontend is in, or leads from.
+func (p *portDraft) named(set string, f frontend, body span, target ...dataplane.ID) {
+	name := p.put(func(b []byte) []byte { return p.appendFrontend(b, f) })
+	refs := setRefs[set]
+	if len(target) > 0 {
+		refs = append(target, refs...)
+	}
+	p.element(containers[set], name, body, refs)
+}
+
+// dispatch leads a frontend to a chain.
+func (p *portDraft) dispatch(f frontend, chain string) {
+	set := mapFrontends
+	if f.nodePort() {
+		set = mapNodePorts
+	}
+	comment := p.comment
+	body := p.put(func(b []byte) []byte {
+		return append(appendGoto(b, chain), b[comment.from:comment.to]...)
+	})
+	p.named(set, f, body, chainID(chain))
+}
+
+// fill puts the endpoints of a table into a map, for a frontend.
+func (p *portDraft) fill(set string, f frontend, t slotTable) {
+	for i, slot := range t.slots {
+		name := p.put(func(b []byte) []byte { return appendSlot(p.appendFrontend(b, f), slot) })
+		p.element(containers[set], name, t.data[i], setRefs[set])
+	}
+}
+
+// refuse notes that a frontend is not served: rejected when no endpoint exists
+// anywhere, dropped when there is one that the policy rules out.
+func (p *portDraft) refuse(f frontend) {
+	var set string
+	switch {
+	case f.nodePort() && p.port.HasAny:
+		set = setNodePortNoLocal
+	case f.nodePort():
+		set = setNodePortNone
+	case p.port.HasAny:
+		set = setNoLocal
+	default:
+		set = setNoEndpoints
+	}
+	p.named(set, f, p.comment)
+}
+
+// renderInternal serves the ClusterIP.
+func (p *portDraft) renderInternal() {
+	f := frontend{p.port.ClusterIP, p.port.Port}
+	name := p.put(func(b []byte) []byte { return appendAddr(b, f.addr) })
+	p.element(containers[setClusterIPs], name, span{}, setRefs[setClusterIPs])
+	switch {
+	case !p.port.ServesInternal():
+		p.refuse(f)
+	case p.sticky() && p.port.InternalLocal:
+		p.dispatch(f, prefixLocalChain+p.base)
+	case p.sticky():
+		p.dispatch(f, prefixServiceChain+p.base)
+	case p.port.InternalLocal:
+		p.serve(f, class{kind: classLocal, local: p.local.size})
+		p.fill(mapLocal, f, p.local)
+	default:
+		p.serve(f, class{kind: classCluster, cluster: p.cluster.size})
+		p.fill(clusterMap(shardOf(f)), f, p.cluster)
+	}
+}
+
+// serve leads a frontend to its class.
+func (p *portDraft) serve(f frontend, c class) {
+	c.nodePort = f.nodePort()
+	if !c.nodePort && c.cluster > 0 {
+		c.shard = shardOf(f)
+	}
+	p.own(p.r.class(c)...)
+	p.dispatch(f, c.name())
+}
+
+// externalFrontends are all but the ClusterIP.
+func (p *portDraft) externalFrontends() []frontend {
+	var all []frontend
+	for _, addrs := range [][]netip.Addr{p.port.ExternalIPs, p.port.LoadBalancerVIPs} {
+		for _, addr := range addrs {
+			all = append(all, frontend{addr, p.port.Port})
+		}
+	}
+	if p.port.NodePort != 0 {
+		all = append(all, frontend{port: p.port.NodePort})
+	}
+	return all
+}
+
+// renderExternal serves the other frontends. With policy Local and no endpoint
+// here, a frontend is served to the node's own clients and refused to others.
+func (p *portDraft) renderExternal() {
+	for _, f := range p.externalFrontends() {
+		if p.port.HasAny {
+			p.serveExternal(f)
+		}
+		if !p.port.ServesExternal() {
+			p.refuse(f)
+		}
+	}
+}
+
+func (p *portDraft) serveExternal(f frontend) {
+	if p.sticky() {
+		p.dispatch(f, prefixExternalChain+p.base)
+		return
+	}
+	c := class{kind: classExternal, cluster: p.cluster.size}
+	if p.port.ExternalLocal {
+		c = class{
+			kind: classExternalLocal, cluster: p.cluster.size, local: p.local.size,
+			detect: p.facts.Detect[p.r.d.family],
+		}
+	}
+	p.serve(f, c)
+	shard, local := "", mapNodePortLocal
+	if !f.nodePort() {
+		shard, local = shardOf(f), mapLocal
+	}
+	p.fill(clusterMap(shard), f, p.cluster)
+	if p.port.ExternalLocal {
+		p.fill(local, f, p.local)
+	}
+}
+
+// renderHairpins notes who may reach itself: endpoints of this node.
+func (p *portDraft) renderHairpins() {
+	for _, e := range p.port.Reachable() {
+		if !e.Local {
+			continue
+		}
+		name := p.put(func(b []byte) []byte {
+			b = appendAddr(appendAddr(b, e.AddrPort.Addr()), e.AddrPort.Addr())
+			return appendPort(appendProtocol(b, p.port.Protocol.Number()), e.AddrPort.Port())
+		})
+		p.element(containers[setHairpins], name, span{}, setRefs[setHairpins])
+	}
+}

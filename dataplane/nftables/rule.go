@@ -1,0 +1,341 @@
+package nftables
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+)
+
+// rule builds one rule out of the kernel's expressions. What it builds is in
+// normal form (see normalExpr): attributes ascend, and what the kernel takes for
+// granted is left out, so that a rule reads back as the same bytes. Registers are
+// used as nft 1.0.6 uses them, so that the same rule in nft's words is the same
+// rule.
+type rule struct {
+	d *dialect
+	// exprs are elements of NFTA_RULE_EXPRESSIONS.
+	exprs []byte
+	// word is the next free register, in units of 4 bytes.
+	word    int
+	comment string
+}
+
+func newRule(d *dialect) *rule { return &rule{d: d} }
+
+// register numbers a word as the kernel reports it: whole registers of 16
+// bytes are 1 to 4, the words between them have numbers of their own.
+func register(word int) uint32 {
+	if word%4 == 0 {
+		return uint32(unix.NFT_REG_1 + word/4)
+	}
+	return uint32(unix.NFT_REG32_00 + word)
+}
+
+// expr adds an expression whose attributes fill adds.
+func (r *rule) expr(name string, fill func(b []byte) []byte) *rule {
+	b, element := wire.Nest(r.exprs, unix.NFTA_LIST_ELEM)
+	b = wire.AppendText(b, unix.NFTA_EXPR_NAME, name)
+	b, data := wire.Nest(b, unix.NFTA_EXPR_DATA)
+	b = wire.End(fill(b), data)
+	r.exprs = wire.End(b, element)
+	return r
+}
+
+// load puts a field into the next register.
+func (r *rule) load(f field) *rule {
+	d := r.d
+	switch f {
+	case fieldDaddr:
+		r.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, d.daddr, d.addrBytes)
+	case fieldSaddr:
+		r.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, d.saddr, d.addrBytes)
+	case fieldProtocol:
+		r.meta(unix.NFT_META_L4PROTO)
+	default:
+		const destinationPort = 2
+		r.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, destinationPort, 2)
+	}
+	return r
+}
+
+// payload loads size bytes at an offset of a header.
+func (r *rule) payload(base, offset, size int) *rule {
+	to := register(r.word)
+	r.word += (size + registerBytes - 1) / registerBytes
+	return r.expr("payload", func(b []byte) []byte {
+		b = wire.AppendUint32(b, unix.NFTA_PAYLOAD_DREG, to)
+		b = wire.AppendUint32(b, unix.NFTA_PAYLOAD_BASE, uint32(base))
+		b = wire.AppendUint32(b, unix.NFTA_PAYLOAD_OFFSET, uint32(offset))
+		return wire.AppendUint32(b, unix.NFTA_PAYLOAD_LEN, uint32(size))
+	})
+}
+
+// meta loads a property of the packet.
+func (r *rule) meta(key uint32) *rule {
+	to := register(r.word)
+	r.word++
+	return r.expr("meta", func(b []byte) []byte {
+		b = wire.AppendUint32(b, unix.NFTA_META_DREG, to)
+		return wire.AppendUint32(b, unix.NFTA_META_KEY, key)
+	})
+}
+
+// fields loads a concatenation from the first register on.
+func (r *rule) fields(fields []field) *rule {
+	r.word = 0
+	for _, f := range fields {
+		if f == fieldSlot {
+			panic("nftables: a slot is loaded with a modulus, by numgen")
+		}
+		r.load(f)
+	}
+	return r
+}
+
+// numgen loads a random number below the modulus.
+func (r *rule) numgen(modulus int) *rule {
+	to := register(r.word)
+	r.word++
+	return r.expr("numgen", func(b []byte) []byte {
+		b = wire.AppendUint32(b, unix.NFTA_NG_DREG, to)
+		b = wire.AppendUint32(b, unix.NFTA_NG_MODULUS, uint32(modulus))
+		return wire.AppendUint32(b, unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
+	})
+}
+
+// in goes on if what was loaded is in a set, or, negated, if it is not.
+func (r *rule) in(set string, negated bool) *rule {
+	return r.expr("lookup", func(b []byte) []byte {
+		b = wire.AppendText(b, unix.NFTA_LOOKUP_SET, set)
+		b = wire.AppendUint32(b, unix.NFTA_LOOKUP_SREG, register(0))
+		if negated {
+			b = wire.AppendUint32(b, unix.NFTA_LOOKUP_FLAGS, unix.NFT_LOOKUP_F_INV)
+		}
+		return b
+	}).done()
+}
+
+// vmap does what a map says about what was loaded.
+func (r *rule) vmap(name string) *rule {
+	return r.mapped(name, unix.NFT_REG_VERDICT).done()
+}
+
+// mapped puts what a map says about what was loaded into a register.
+func (r *rule) mapped(name string, to uint32) *rule {
+	return r.expr("lookup", func(b []byte) []byte {
+		b = wire.AppendText(b, unix.NFTA_LOOKUP_SET, name)
+		b = wire.AppendUint32(b, unix.NFTA_LOOKUP_SREG, register(0))
+		return wire.AppendUint32(b, unix.NFTA_LOOKUP_DREG, to)
+	})
+}
+
+// done gives the registers free.
+func (r *rule) done() *rule {
+	r.word = 0
+	return r
+}
+
+// cmp goes on if the first register holds the value, or, negated, another one.
+func (r *rule) cmp(value []byte, negated bool) *rule {
+	op := uint32(unix.NFT_CMP_EQ)
+	if negated {
+		op = unix.NFT_CMP_NEQ
+	}
+	return r.expr("cmp", func(b []byte) []byte {
+		b = wire.AppendUint32(b, unix.NFTA_CMP_SREG, register(0))
+		b = wire.AppendUint32(b, unix.NFTA_CMP_OP, op)
+		return appendValue(b, unix.NFTA_CMP_DATA, value)
+	}).done()
+}
+
+func appendValue(b []byte, kind uint16, value []byte) []byte {
+	b, mark := wire.Nest(b, kind)
+	return wire.End(wire.AppendBytes(b, unix.NFTA_DATA_VALUE, value), mark)
+}
+
+// bitwise replaces the first register by (register & mask) ^ flip.
+func (r *rule) bitwise(mask, flip []byte) *rule {
+	return r.expr("bitwise", func(b []byte) []byte {
+		b = wire.AppendUint32(b, unix.NFTA_BITWISE_SREG, register(0))
+		b = wire.AppendUint32(b, unix.NFTA_BITWISE_DREG, register(0))
+		b = wire.AppendUint32(b, unix.NFTA_BITWISE_LEN, uint32(len(mask)))
+		b = appendValue(b, unix.NFTA_BITWISE_MASK, mask)
+		return appendValue(b, unix.NFTA_BITWISE_XOR, flip)
+	})
+}
+
+// within goes on if an address of the packet is in a prefix, or, negated, if it
+// is not. Whole bytes need no mask.
+func (r *rule) within(f field, prefix netip.Prefix, negated bool) *rule {
+	d := r.d
+	offset := d.daddr
+	if f == fieldSaddr {
+		offset = d.saddr
+	}
+	addr := appendAddr(nil, prefix.Masked().Addr())
+	if bits := prefix.Bits(); bits%8 == 0 && bits > 0 {
+		return r.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, bits/8).cmp(addr[:bits/8], negated)
+	}
+	mask := make([]byte, d.addrBytes)
+	for bit := range prefix.Bits() {
+		mask[bit/8] |= 0x80 >> (bit % 8)
+	}
+	return r.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, d.addrBytes).
+		bitwise(mask, make([]byte, d.addrBytes)).cmp(addr, negated)
+}
+
+// from goes on if the packet came in by an interface, or, negated, by another
+// one. A trailing "+" fits any name that begins so.
+func (r *rule) from(name string, negated bool) *rule {
+	if prefix, any := cutPlus(name); any {
+		return r.meta(unix.NFT_META_IIFNAME).cmp([]byte(prefix), negated)
+	}
+	var padded [unix.IFNAMSIZ]byte
+	copy(padded[:], name)
+	return r.meta(unix.NFT_META_IIFNAME).cmp(padded[:], negated)
+}
+
+func cutPlus(name string) (prefix string, any bool) {
+	if last := len(name) - 1; last >= 0 && name[last] == '+' {
+		return name[:last], true
+	}
+	return name, false
+}
+
+// local goes on if an address of the packet is one of this node's.
+func (r *rule) local(f field) *rule {
+	which := uint32(unix.NFTA_FIB_F_DADDR)
+	if f == fieldSaddr {
+		which = unix.NFTA_FIB_F_SADDR
+	}
+	return r.expr("fib", func(b []byte) []byte {
+		b = wire.AppendUint32(b, unix.NFTA_FIB_DREG, register(0))
+		b = wire.AppendUint32(b, unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
+		return wire.AppendUint32(b, unix.NFTA_FIB_FLAGS, which)
+	}).cmp(hostUint32(unix.RTN_LOCAL), false)
+}
+
+func hostUint32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
+
+// Bits of conntrack's state and status (linux/netfilter/nf_conntrack_common.h),
+// as nft names them "new" and "dnat".
+const (
+	stateNew   = 1 << 3
+	statusDNAT = 1 << 5
+)
+
+// ct goes on if one of the bits is set in a property of the connection.
+func (r *rule) ct(key, bits uint32) *rule {
+	return r.expr("ct", func(b []byte) []byte {
+		b = wire.AppendUint32(b, unix.NFTA_CT_DREG, register(0))
+		return wire.AppendUint32(b, unix.NFTA_CT_KEY, key)
+	}).bitwise(hostUint32(bits), hostUint32(0)).cmp(hostUint32(0), true)
+}
+
+// marked goes on if a bit of the packet's mark is set.
+func (r *rule) marked(mark uint32) *rule {
+	return r.meta(unix.NFT_META_MARK).bitwise(hostUint32(mark), hostUint32(0)).cmp(hostUint32(0), true)
+}
+
+// mark sets a bit of the packet's mark; unmark turns it over.
+func (r *rule) mark(mark uint32) *rule   { return r.remark(^mark, mark) }
+func (r *rule) unmark(mark uint32) *rule { return r.remark(^uint32(0), mark) }
+
+func (r *rule) remark(mask, flip uint32) *rule {
+	return r.meta(unix.NFT_META_MARK).bitwise(hostUint32(mask), hostUint32(flip)).
+		expr("meta", func(b []byte) []byte {
+			b = wire.AppendUint32(b, unix.NFTA_META_KEY, unix.NFT_META_MARK)
+			return wire.AppendUint32(b, unix.NFTA_META_SREG, register(0))
+		}).done()
+}
+
+// verdict ends the rule by a jump, a goto or a drop.
+func (r *rule) verdict(code uint32, chain string) *rule {
+	return r.expr("immediate", func(b []byte) []byte {
+		b = wire.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
+		b, mark := wire.Nest(b, unix.NFTA_IMMEDIATE_DATA)
+		return wire.End(appendVerdict(b, code, chain), mark)
+	})
+}
+
+func (r *rule) jump(chain string) *rule { return r.verdict(verdictJump, chain) }
+func (r *rule) goTo(chain string) *rule { return r.verdict(verdictGoto, chain) }
+func (r *rule) drop() *rule             { return r.verdict(verdictDrop, "") }
+
+// reject answers with "port unreachable" of the family.
+func (r *rule) reject() *rule {
+	return r.expr("reject", func(b []byte) []byte {
+		b = wire.AppendUint32(b, unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMP_UNREACH)
+		return wire.AppendBytes(b, unix.NFTA_REJECT_ICMP_CODE, []byte{r.d.rejectCode})
+	})
+}
+
+// masquerade gives the packet a source address of this node and a random port.
+func (r *rule) masquerade() *rule {
+	return r.expr("masq", func(b []byte) []byte {
+		return wire.AppendUint32(b, unix.NFTA_MASQ_FLAGS, unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY)
+	})
+}
+
+// dnatBy sends the packet where a map of endpoints says.
+func (r *rule) dnatBy(name string) *rule {
+	r.mapped(name, register(0))
+	return r.dnat(r.d.addrBytes / registerBytes)
+}
+
+// dnatTo sends the packet to one endpoint. The port is in a whole register of
+// its own, as nft does it.
+func (r *rule) dnatTo(to netip.AddrPort) *rule {
+	const portWord, addrOnly = 4, 0
+	word := portWord
+	r.immediate(addrOnly, appendAddr(nil, to.Addr()))
+	r.immediate(word, binary.BigEndian.AppendUint16(nil, to.Port()))
+	return r.dnat(word)
+}
+
+func (r *rule) immediate(word int, value []byte) *rule {
+	return r.expr("immediate", func(b []byte) []byte {
+		b = wire.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, register(word))
+		return appendValue(b, unix.NFTA_IMMEDIATE_DATA, value)
+	})
+}
+
+// dnat sends the packet to the address in the first register and the port in
+// another one.
+func (r *rule) dnat(portWord int) *rule {
+	return r.expr("nat", func(b []byte) []byte {
+		b = wire.AppendUint32(b, unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT)
+		b = wire.AppendUint32(b, unix.NFTA_NAT_FAMILY, uint32(r.d.protocol))
+		b = wire.AppendUint32(b, unix.NFTA_NAT_REG_ADDR_MIN, register(0))
+		return wire.AppendUint32(b, unix.NFTA_NAT_REG_PROTO_MIN, register(portWord))
+	}).done()
+}
+
+// remember puts the packet's source into a set for a while, from now on.
+func (r *rule) remember(set string, milliseconds uint64) *rule {
+	r.fields([]field{fieldSaddr})
+	return r.expr("dynset", func(b []byte) []byte {
+		b = wire.AppendText(b, unix.NFTA_DYNSET_SET_NAME, set)
+		b = wire.AppendUint32(b, unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
+		b = wire.AppendUint32(b, unix.NFTA_DYNSET_SREG_KEY, register(0))
+		return wire.AppendUint64(b, unix.NFTA_DYNSET_TIMEOUT, milliseconds)
+	}).done()
+}
+
+// says sets the comment.
+func (r *rule) says(comment string) *rule {
+	r.comment = comment
+	return r
+}
+
+// body gives the attributes of the rule.
+func (r *rule) body(b []byte) []byte {
+	b = wire.AppendBytes(b, unix.NFTA_RULE_EXPRESSIONS, r.exprs)
+	if r.comment != "" {
+		b = appendComment(b, unix.NFTA_RULE_USERDATA, r.comment)
+	}
+	return b
+}

@@ -1,0 +1,204 @@
+package nftables
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Text prints objects as rules for "nft -f", which makes of them what the writer
+// makes of the objects. It needs the table, and of each set its definition or
+// nothing; an object that is none of the renderer's is an error.
+func Text(family service.Family, objects []dataplane.Object) (string, error) {
+	d := dialects[family]
+	sorted := slices.Clone(objects)
+	slices.SortFunc(sorted, func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) })
+	elements := make(map[string][]string)
+	for i := range sorted {
+		name, ok := setOf(sorted[i].ID.Container)
+		if !ok {
+			continue
+		}
+		text, err := elementText(d, name, &sorted[i])
+		if err != nil {
+			return "", err
+		}
+		elements[name] = append(elements[name], text)
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "table %s %s {\n\tcomment %q\n", d.name, TableName, tableComment)
+	for _, container := range []string{containerSet, containerChain} {
+		for i := range sorted {
+			o := &sorted[i]
+			if o.ID.Container != container {
+				continue
+			}
+			lines, err := blockText(d, o, elements[o.ID.Name])
+			if err != nil {
+				return "", fmt.Errorf("%s %s: %w", container, o.ID.Name, err)
+			}
+			out.WriteString(lines)
+		}
+	}
+	out.WriteString("}\n")
+	return out.String(), nil
+}
+
+func blockText(d *dialect, o *dataplane.Object, elements []string) (string, error) {
+	if o.ID.Container == containerChain {
+		return chainText(d, o)
+	}
+	s, err := definition(o.ID.Name)
+	if err != nil {
+		return "", err
+	}
+	return s.text(d, elements), nil
+}
+
+// definition gives the set of a name.
+func definition(name string) (set, error) {
+	for _, s := range sharedSets {
+		if s.name == name {
+			return s, nil
+		}
+	}
+	if base, ok := strings.CutPrefix(name, prefixClientsSet); ok {
+		return clientsSet(base), nil
+	}
+	if base, ok := strings.CutPrefix(name, prefixPicksMap); ok {
+		return picksMap(base), nil
+	}
+	return set{}, fmt.Errorf("no set of ours has the name %q", name)
+}
+
+// text prints the set with its elements.
+func (s set) text(d *dialect, elements []string) string {
+	var out strings.Builder
+	kind, key := "set", "type "+s.types(d, s.key)
+	if s.verdict || s.data != nil {
+		kind, key = "map", "typeof "+s.typeofs(d, s.key)
+		if s.verdict {
+			key += " : verdict"
+		} else {
+			key += " : " + s.typeofs(d, s.data)
+		}
+	}
+	fmt.Fprintf(&out, "\t%s %s {\n\t\t%s\n", kind, s.name, key)
+	if s.remembers {
+		fmt.Fprintf(&out, "\t\tsize %d\n\t\tflags dynamic,timeout\n", clientsMax)
+	}
+	if s.ranges {
+		out.WriteString("\t\tflags interval\n")
+	}
+	if len(elements) > 0 {
+		fmt.Fprintf(&out, "\t\telements = { %s }\n", strings.Join(elements, ",\n\t\t\t     "))
+	}
+	out.WriteString("\t}\n")
+	return out.String()
+}
+
+func (s set) types(d *dialect, fields []field) string {
+	addr := "ipv4_addr"
+	if d.family == service.IPv6 {
+		addr = "ipv6_addr"
+	}
+	return joined(fields, map[field]string{
+		fieldDaddr: addr, fieldSaddr: addr, fieldProtocol: "inet_proto", fieldPort: "inet_service",
+	})
+}
+
+func (s set) typeofs(d *dialect, fields []field) string {
+	return joined(fields, map[field]string{
+		fieldDaddr: d.name + " daddr", fieldSaddr: d.name + " saddr", fieldProtocol: "meta l4proto",
+		fieldPort: "th dport", fieldSlot: "numgen random mod 16",
+	})
+}
+
+func joined(fields []field, names map[field]string) string {
+	var texts []string
+	for _, f := range fields {
+		texts = append(texts, names[f])
+	}
+	return strings.Join(texts, " . ")
+}
+
+// elementText prints one element of a set.
+func elementText(d *dialect, name string, o *dataplane.Object) (string, error) {
+	s, err := definition(name)
+	if err != nil {
+		return "", err
+	}
+	text, err := keyText(d, s, o.ID.Name)
+	if err != nil {
+		return "", fmt.Errorf("element %x of %s: %w", o.ID.Name, name, err)
+	}
+	body := []byte(o.Body)
+	if comment := commentIn(wire.Find(body, unix.NFTA_SET_ELEM_USERDATA).Data); comment != "" {
+		text += fmt.Sprintf(" comment %q", comment)
+	}
+	data := wire.Find(body, unix.NFTA_SET_ELEM_DATA).Data
+	switch {
+	case s.verdict:
+		text += " : " + verdictText(wire.Find(data, unix.NFTA_DATA_VERDICT).Data)
+	case s.data != nil:
+		value, err := fieldsText(d, s.data, wire.Find(data, unix.NFTA_DATA_VALUE).Data)
+		if err != nil {
+			return "", fmt.Errorf("element %x of %s: data: %w", o.ID.Name, name, err)
+		}
+		text += " : " + value
+	}
+	return text, nil
+}
+
+// chainText prints a chain with its rules.
+func chainText(d *dialect, o *dataplane.Object) (string, error) {
+	var out strings.Builder
+	fmt.Fprintf(&out, "\tchain %s {\n", o.ID.Name)
+	base, rules := chainParts(o.Body)
+	if base != nil {
+		fmt.Fprintf(&out, "\t\t%s\n", hookText(base))
+	}
+	for _, attrs := range rules {
+		text, err := ruleText(d, attrs)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&out, "\t\t%s\n", text)
+	}
+	out.WriteString("\t}\n")
+	return out.String(), nil
+}
+
+// hookText prints how a base chain is called. The priority is a number, since
+// some versions of nft refuse names such as dstnat on the output hook.
+func hookText(base []byte) string {
+	hooks := [...]string{"prerouting", "input", "forward", "output", "postrouting"}
+	hooked := wire.Find(base, unix.NFTA_CHAIN_HOOK).Data
+	number := int(wire.Find(hooked, unix.NFTA_HOOK_HOOKNUM).Uint32())
+	name := fmt.Sprint(number)
+	if number < len(hooks) {
+		name = hooks[number]
+	}
+	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", wire.Find(base, unix.NFTA_CHAIN_TYPE).Text(),
+		name, int32(wire.Find(hooked, unix.NFTA_HOOK_PRIORITY).Uint32()))
+}
+
+func verdictText(attrs []byte) string {
+	chain := wire.Find(attrs, unix.NFTA_VERDICT_CHAIN).Text()
+	switch wire.Find(attrs, unix.NFTA_VERDICT_CODE).Uint32() {
+	case verdictGoto:
+		return "goto " + chain
+	case verdictJump:
+		return "jump " + chain
+	case verdictDrop:
+		return "drop"
+	default:
+		return "accept"
+	}
+}

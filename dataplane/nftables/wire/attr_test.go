@@ -1,0 +1,72 @@
+package wire
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+)
+
+func TestAttributesComeBack(t *testing.T) {
+	b := AppendText(nil, 1, "kube-proxy")
+	b, mark := Nest(b, 2)
+	b = AppendUint32(b, 1, 0xdeadbeef)
+	b = AppendBytes(b, 7, []byte{1, 2, 3, 4, 5})
+	b = End(b, mark)
+	b = AppendString(b, 3, "")
+	b = AppendUint64(b, 4, 1<<40)
+	if len(b)%4 != 0 {
+		t.Errorf("%d bytes are not aligned", len(b))
+	}
+	if got := Find(b, 1).Text(); got != "kube-proxy" {
+		t.Errorf("text %q", got)
+	}
+	nested := Find(b, 2).Data
+	if got := Find(nested, 1).Uint32(); got != 0xdeadbeef {
+		t.Errorf("number %#x", got)
+	}
+	if got := Find(nested, 7).Data; !bytes.Equal(got, []byte{1, 2, 3, 4, 5}) {
+		t.Errorf("bytes %v", got)
+	}
+	if got := Find(b, 9).Data; got != nil {
+		t.Errorf("an attribute that is not there: %v", got)
+	}
+	if got := Find(b, 1).Uint32(); got != 0 {
+		t.Errorf("a text as a number: %d", got)
+	}
+	var kinds []uint16
+	for a := range Attrs(b) {
+		kinds = append(kinds, a.Type)
+	}
+	if !slices.Equal(kinds, []uint16{1, 2, 3, 4}) {
+		t.Errorf("attributes %v", kinds)
+	}
+}
+
+// FuzzAttrs walks over any bytes, nested to some depth: it ends, and stays inside.
+func FuzzAttrs(f *testing.F) {
+	b, mark := Nest(AppendText(nil, 1, "text"), 2)
+	f.Add(End(AppendUint32(b, 1, 7), mark))
+	f.Add([]byte{4, 0, 1, 0, 3, 0, 1, 0})
+	f.Add([]byte{255, 255, 1, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		total := 0
+		for a := range Attrs(b) {
+			total += attrHeader + len(a.Data)
+			for inner := range Attrs(a.Data) {
+				_ = inner.Text()
+			}
+		}
+		if total > len(b) {
+			t.Errorf("%d bytes of attributes in %d", total, len(b))
+		}
+		count := 0
+		for h := range headers(b) {
+			count++
+			_, _ = h.message()
+			_, _ = parseAnswer(h)
+		}
+		if count*headerBytes > len(b) {
+			t.Errorf("%d messages in %d bytes", count, len(b))
+		}
+	})
+}

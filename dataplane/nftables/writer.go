@@ -1,0 +1,296 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Writer brings batches into one family's table, each in one transaction of
+// netlink messages, a very large one in several. It implements
+// [dataplane.Writer] and [dataplane.Watcher].
+//
+// The messages of a change depend on that change alone. Nothing is listed on the
+// way of a batch that lands; objects whose state is unsure, and those of a batch
+// that was refused, are looked up one by one. Write and Read belong to one
+// goroutine at a time; Watch may run beside them.
+type Writer struct {
+	d      *dialect
+	config WriterConfig
+	// opening guards socket, which is opened by the first call that needs it;
+	// only Write and Read use it.
+	opening sync.Mutex
+	socket  *wire.Socket
+}
+
+// WriterConfig tunes a Writer; the zero value is the default.
+type WriterConfig struct {
+	// TransactionBytes bounds a transaction, softly by one Service. Default
+	// 4 MiB, or what the socket takes if that is less (an unprivileged user
+	// namespace has net.core.wmem_max).
+	TransactionBytes int
+	// LateRelease says that the kernel refuses to delete a chain in the
+	// transaction that deletes the last element leading to it; see Probe.
+	LateRelease bool
+	// Progress is called after each transaction of a batch that needs several,
+	// with the number of changes that have landed and that of all.
+	Progress func(landed, all int)
+	// Inside runs a function on a thread in the network namespace to work in.
+	// Default: the process's own namespace.
+	Inside func(func() error) error
+}
+
+const transactionBytesDefault = 4 << 20
+
+var (
+	_ dataplane.Writer  = (*Writer)(nil)
+	_ dataplane.Watcher = (*Writer)(nil)
+)
+
+// NewWriter makes a writer for one family.
+func NewWriter(family service.Family, config WriterConfig) *Writer {
+	if config.TransactionBytes <= 0 {
+		config.TransactionBytes = transactionBytesDefault
+	}
+	if config.Progress == nil {
+		config.Progress = func(int, int) {}
+	}
+	if config.Inside == nil {
+		config.Inside = func(f func() error) error { return f() }
+	}
+	return &Writer{d: dialects[family], config: config}
+}
+
+// Close gives the socket up; the rules stay. The next call opens a new one.
+func (w *Writer) Close() error {
+	w.opening.Lock()
+	defer w.opening.Unlock()
+	if w.socket == nil {
+		return nil
+	}
+	err := w.socket.Close()
+	w.socket = nil
+	return err
+}
+
+// open gives the socket.
+func (w *Writer) open() (*wire.Socket, error) {
+	w.opening.Lock()
+	defer w.opening.Unlock()
+	if w.socket != nil {
+		return w.socket, nil
+	}
+	err := w.config.Inside(func() error {
+		var err error
+		w.socket, err = wire.Open()
+		return err
+	})
+	return w.socket, err
+}
+
+// Write makes one attempt. A transaction cannot be interrupted; the context
+// counts between transactions.
+func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	if ctx.Err() != nil {
+		return dataplane.Receipt{Outcome: dataplane.Unknown, Certain: untouched(batch.Changes), Err: context.Cause(ctx)}
+	}
+	socket, err := w.open()
+	if err != nil {
+		return dataplane.Receipt{Outcome: dataplane.Busy, Certain: untouched(batch.Changes), Err: err}
+	}
+	a := &attempt{
+		w: w, socket: socket, reader: &reader{w.d, socket},
+		certain: make(map[dataplane.ID]*dataplane.Object),
+	}
+	changes, err := a.makeSure(ctx, batch.Changes)
+	if err == nil {
+		err = a.carryOut(ctx, changes)
+	}
+	if err != nil {
+		a.account(ctx, batch.Changes, err)
+	}
+	return a.receipt
+}
+
+// untouched gives what a batch that was not begun leaves: what was known.
+func untouched(changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
+	certain := make(map[dataplane.ID]*dataplane.Object)
+	for i := range changes {
+		if c := &changes[i]; !c.Unsure {
+			certain[c.ID] = c.Before
+		}
+	}
+	return certain
+}
+
+// Read gives all objects in the table, sorted by ID, and none when there is no
+// table.
+func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
+	socket, err := w.open()
+	if err == nil {
+		var objects []dataplane.Object
+		objects, err = (&reader{w.d, socket}).all(ctx)
+		if err == nil {
+			slices.SortFunc(objects, func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) })
+			return objects, nil
+		}
+	}
+	return nil, fmt.Errorf("read the %s table %s: %w", w.d.family, TableName, err)
+}
+
+// attempt is one Write.
+type attempt struct {
+	w       *Writer
+	socket  *wire.Socket
+	reader  *reader
+	receipt dataplane.Receipt
+	// certain is what has landed so far.
+	certain map[dataplane.ID]*dataplane.Object
+}
+
+// lookUpMax is the number of unsure objects up to which they are looked up one by
+// one; more are found by reading the table.
+const lookUpMax = 2000
+
+// makeSure finds out the state of objects that are not sure, so that changes can
+// be written for what is there.
+func (a *attempt) makeSure(ctx context.Context, changes []dataplane.Change) ([]dataplane.Change, error) {
+	var unsure []dataplane.ID
+	for i := range changes {
+		if changes[i].Unsure {
+			unsure = append(unsure, changes[i].ID)
+		}
+	}
+	if len(unsure) == 0 {
+		return changes, nil
+	}
+	there, err := a.lookUp(ctx, unsure)
+	if err != nil {
+		return nil, &wire.NotTakenError{Err: fmt.Errorf("look up objects: %w", err)}
+	}
+	sure := slices.Clone(changes)
+	for i := range sure {
+		if sure[i].Unsure {
+			sure[i].Before = there[sure[i].ID]
+		}
+	}
+	return sure, nil
+}
+
+// lookUp gives the present state of objects; those that are absent are missing
+// from the result or nil in it.
+func (a *attempt) lookUp(ctx context.Context, ids []dataplane.ID) (map[dataplane.ID]*dataplane.Object, error) {
+	there := make(map[dataplane.ID]*dataplane.Object, len(ids))
+	if len(ids) > lookUpMax {
+		objects, err := a.reader.all(ctx)
+		for i := range objects {
+			there[objects[i].ID] = &objects[i]
+		}
+		return there, err
+	}
+	for _, id := range ids {
+		object, err := a.reader.one(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		there[id] = object
+	}
+	return there, nil
+}
+
+// carryOut plans and commits.
+func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) error {
+	if id, ok := redefined(changes); ok {
+		return a.startOver(id)
+	}
+	p := newPlan(a.w.d, changes, min(a.w.config.TransactionBytes, a.socket.Room()/2), a.w.config.LateRelease)
+	landed := 0
+	for i, part := range p.parts {
+		if i > 0 && ctx.Err() != nil {
+			return &unfinishedError{context.Cause(ctx)}
+		}
+		if err := a.commit(p, part); err != nil {
+			return err
+		}
+		if len(p.parts) > 1 {
+			landed += a.note(p, part, p.parts[i+1:])
+			a.w.config.Progress(landed, len(changes))
+		}
+	}
+	a.receipt.Written.Objects = len(changes)
+	return nil
+}
+
+// commit writes one transaction.
+func (a *attempt) commit(p *plan, part []operation) error {
+	t := p.transaction(part)
+	a.receipt.Written = a.receipt.Written.Add(dataplane.Written{
+		Lines: len(part), Bytes: t.Bytes(), Calls: 1,
+	})
+	refusals, err := a.socket.Commit(t)
+	if err != nil {
+		return err
+	}
+	if len(refusals) > 0 {
+		return &refusedError{refusals: refusals, changes: p.changes}
+	}
+	return nil
+}
+
+// note takes down what is wholly in the kernel after a part, given what is still
+// to come, and counts it.
+func (a *attempt) note(p *plan, part []operation, rest [][]operation) int {
+	later := make(map[int]bool)
+	for _, r := range rest {
+		for _, o := range r {
+			later[o.number] = true
+		}
+	}
+	count := 0
+	for _, o := range part {
+		c := &p.changes[o.number]
+		if _, counted := a.certain[c.ID]; !counted && !later[o.number] {
+			a.certain[c.ID] = c.After
+			count++
+		}
+	}
+	return count
+}
+
+// redefined gives a set that exists with another definition than the wanted one.
+func redefined(changes []dataplane.Change) (dataplane.ID, bool) {
+	for i := range changes {
+		c := &changes[i]
+		if c.ID.Container == containerSet && c.Before != nil && c.After != nil && !dataplane.Same(c.Before, c.After) {
+			return c.ID, true
+		}
+	}
+	return dataplane.ID{}, false
+}
+
+// startOver removes the table. A set cannot be redefined while rules refer to it,
+// and nobody but a stranger defines one of ours in another way, so that this is
+// worth no cleverness; the audit that follows an unknown outcome finds nothing
+// and has everything written.
+func (a *attempt) startOver(id dataplane.ID) error {
+	_, err := deleteTable(a.socket, a.w.d)
+	return errors.Join(fmt.Errorf("set %s exists with another definition: table %s removed, to be written anew", id.Name, TableName), err)
+}
+
+// isBusy tells whether the same transaction may work later.
+func isBusy(err error) bool {
+	for _, errno := range []error{unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}

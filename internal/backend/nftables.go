@@ -1,0 +1,75 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// NFTablesOptions are the settings of the nftables backend.
+type NFTablesOptions struct {
+	// MasqueradeBit is the bit of the mark that asks for source NAT, 0 to 31.
+	MasqueradeBit uint
+	Log           *zap.Logger
+}
+
+// NFTables finds out whether the kernel has what each family needs, by trying,
+// and builds one domain per family. A node without one family is served in the
+// other; one that can do neither is an error that names each missing feature and
+// the kernel that has it.
+func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
+	if o.MasqueradeBit > 31 {
+		return nil, fmt.Errorf("masquerade bit %d: want 0 to 31", o.MasqueradeBit)
+	}
+	var domains []proxy.Domain
+	var missing []error
+	for _, family := range service.Families {
+		features, err := nftables.Probe(family, nil)
+		var lacks *nftables.MissingError
+		switch {
+		case errors.As(err, &lacks):
+			o.Log.Info("family not served", zap.Stringer("family", family), zap.Error(err))
+			missing = append(missing, err)
+		case err != nil:
+			return nil, err
+		default:
+			domains = append(domains, nftablesDomain(family, features, o))
+		}
+	}
+	if len(domains) == 0 {
+		return nil, errors.Join(missing...)
+	}
+	return domains, nil
+}
+
+func nftablesDomain(family service.Family, features nftables.Features, o NFTablesOptions) proxy.Domain {
+	name := fmt.Sprintf("nftables/%s", family)
+	return proxy.Domain{
+		Name:     name,
+		Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: o.MasqueradeBit}),
+		Writer: nftables.NewWriter(family, nftables.WriterConfig{
+			LateRelease: features.LateRelease,
+			Progress: func(landed, all int) {
+				o.Log.Info("large batch under way", zap.String("domain", name), zap.Int("landed", landed), zap.Int("all", all))
+			},
+		}),
+	}
+}
+
+// CleanUpNFTables removes the tables of both families, Sluice's or kube-proxy's,
+// and tells which were there.
+func CleanUpNFTables(told func(family service.Family, removed bool)) error {
+	var failed []error
+	for _, family := range service.Families {
+		removed, err := nftables.Cleanup(family, nil)
+		told(family, removed)
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
