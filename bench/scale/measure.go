@@ -35,6 +35,8 @@ type result struct {
 	StackKiBPerService float64
 	ChangeMillis50     float64
 	ChangeMillis99     float64
+	PipelineMillis50   float64
+	PipelineMillis99   float64
 	ChangeObjects      int
 	ChangeLines        int
 	ChangeBytes        int
@@ -54,7 +56,7 @@ func measure(ctx context.Context, o options) (r result, err error) {
 	if err := writeManifests(dir, o); err != nil {
 		return r, err
 	}
-	domains, err := backend.IPTables(ctx, backend.IPTablesOptions{Variant: o.variant, MasqueradeBit: 14, Log: zap.NewNop()})
+	domains, err := chosen(ctx, o)
 	if err != nil {
 		return r, err
 	}
@@ -88,6 +90,14 @@ func measure(ctx context.Context, o options) (r result, err error) {
 	r.ColdStartSeconds = w.last.Sub(began).Seconds()
 	r.remember(heap, stack)
 	return r, r.change(ctx, o, dir, w)
+}
+
+// chosen builds the domains of the backend to measure.
+func chosen(ctx context.Context, o options) ([]proxy.Domain, error) {
+	if o.mode == "nftables" {
+		return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: zap.NewNop()})
+	}
+	return backend.IPTables(ctx, backend.IPTablesOptions{Variant: o.variant, MasqueradeBit: 14, Log: zap.NewNop()})
 }
 
 // remember takes the memory after everything has come to rest.
@@ -131,7 +141,7 @@ func (r *result) change(ctx context.Context, o options, dir string, w *watch) er
 	if o.endpoints == 0 || o.changes == 0 {
 		return nil
 	}
-	var took []time.Duration
+	var took, pipeline []time.Duration
 	for i := range o.changes {
 		began := time.Now()
 		if err := writeFile(filepath.Join(dir, "hot.yaml"), o, 0, 1, 1+i%2); err != nil {
@@ -140,11 +150,19 @@ func (r *result) change(ctx context.Context, o options, dir string, w *watch) er
 		if err := w.await(ctx, fmt.Sprintf("change %d", i), func() bool { return w.applied[hot].After(began) }); err != nil {
 			return err
 		}
-		took = append(took, w.applied[hot].Sub(began))
+		w.mu.Lock()
+		took, pipeline = append(took, w.applied[hot].Sub(began)), append(pipeline, w.latency)
+		w.mu.Unlock()
 	}
-	slices.Sort(took)
-	millis := func(q float64) float64 { return took[int(q*float64(len(took)-1))].Seconds() * 1000 }
-	r.ChangeMillis50, r.ChangeMillis99 = millis(0.5), millis(0.99)
+	r.ChangeMillis50, r.ChangeMillis99 = quantiles(took)
+	r.PipelineMillis50, r.PipelineMillis99 = quantiles(pipeline)
 	r.ChangeObjects, r.ChangeLines, r.ChangeBytes = w.written.Objects, w.written.Lines, w.written.Bytes
 	return nil
+}
+
+// quantiles gives the median and the 99th percentile in milliseconds.
+func quantiles(d []time.Duration) (p50, p99 float64) {
+	slices.Sort(d)
+	at := func(q float64) float64 { return d[int(q*float64(len(d)-1))].Seconds() * 1000 }
+	return at(0.5), at(0.99)
 }

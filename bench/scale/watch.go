@@ -21,6 +21,9 @@ type watch struct {
 	changed chan struct{}
 	applied map[service.Key]time.Time
 	written dataplane.Written
+	// latency is how long the last applied fragment took from the source's
+	// hand-over.
+	latency time.Duration
 	last    time.Time
 	failed  error
 }
@@ -45,7 +48,7 @@ func (w *watch) Aggregator(event aggregator.Event) {
 		if e.Domain != w.domain {
 			return
 		}
-		w.applied[e.Key], w.last = e.At, e.At
+		w.applied[e.Key], w.last, w.latency = e.At, e.At, e.At.Sub(e.Received)
 	default:
 		return
 	}

@@ -12,10 +12,11 @@ import (
 )
 
 // patience is how long everything may take to settle. The longest pauses are the
-// five minutes after which a parked actor is tried again, and the trials of
-// those who were quarantined together, four per audit.
+// five minutes after which a parked actor is tried again, the ten that a slow
+// audit is put off, and the trials of those who were quarantined together, four
+// per audit.
 const (
-	patience = 20 * time.Minute
+	patience = 40 * time.Minute
 	look     = 20 * time.Second
 )
 

@@ -78,7 +78,7 @@ func (g *generator) populate() {
 		if g.percent(70) {
 			g.emit(setService, n, 0)
 		}
-		for m := range g.IntN(3) {
+		for m := range 1 + g.IntN(3) {
 			g.emit(setSlice, n, m)
 		}
 	}

@@ -84,14 +84,18 @@ func shapeFailure(shape uint64, times int) mishap {
 	return m
 }
 
-// shapeSlowness gives commands that are slow, some of them past the write
-// timeout.
+// shapeSlowness gives commands that are slow; one past the write timeout strikes
+// once.
 func shapeSlowness(shape uint64, times int) mishap {
 	d := newDice(shape, 0)
-	return mishap{
+	m := mishap{
 		command: commands[d.IntN(len(commands))], times: times,
 		delay: []time.Duration{time.Second, 15 * time.Second, 3 * time.Minute}[d.IntN(3)],
 	}
+	if m.delay > time.Minute {
+		m.times = 1
+	}
+	return m
 }
 
 var tables = []iptables.Table{iptables.Mangle, iptables.Filter, iptables.NAT}

@@ -67,7 +67,8 @@ func keyOf(n int) service.Key {
 
 func sliceName(n, m int) string { return fmt.Sprintf("s%d-%d", n, m) }
 
-// dice decides details by a shape.
+// dice decides details by a shape. What a shape means must not change: the
+// scenarios in regression_test.go are written in shapes.
 type dice struct{ *rand.Rand }
 
 func newDice(shape uint64, n int) dice { return dice{rand.New(rand.NewPCG(shape, uint64(n)))} }

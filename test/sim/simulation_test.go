@@ -10,7 +10,7 @@ import (
 )
 
 // seeds is how many scenarios are played; SLUICE_SIM_SEEDS overrides it.
-const seeds = 60
+const seeds = 40
 
 // TestSimulation plays scenarios that seeds have chosen. SLUICE_SIM_SEED=n plays
 // that one alone and tells everything that happens.
