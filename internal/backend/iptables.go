@@ -6,14 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 
 	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/internal/sandbox"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -130,18 +129,11 @@ func stages(variant iptables.Variant) iptables.StageLimits {
 	switch {
 	case variant != iptables.NFT:
 		return iptables.StageLimits{}
-	case inUserNamespace():
+	case sandbox.OwnUserNamespace():
 		return iptables.StageLimits{Chains: 100, Rules: 250}
 	default:
 		return iptables.StageLimits{Chains: 500}
 	}
-}
-
-// inUserNamespace tells whether this process runs in a user namespace of its
-// own: the first one maps every user to itself (user_namespaces(7)).
-func inUserNamespace() bool {
-	text, err := os.ReadFile("/proc/self/uid_map")
-	return err == nil && strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"
 }
 
 // CleanUpIPTables removes what Sluice (or a kube-proxy) left in the iptables of

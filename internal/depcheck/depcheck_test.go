@@ -48,7 +48,7 @@ var layers = []layer{
 	{pkg: "observe", may: []string{"actors", "aggregator", "supervisor", "dataplane", "service"}, why: "nothing that works depends on how it is watched"},
 	{pkg: "", may: []string{"actors", "aggregator", "dataplane", "observe", "service", "source", "supervisor"}, why: "the assembly; commands choose sources and backends"},
 	{pkg: "examples", why: "data"},
-	{pkg: "internal/backend", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "service"}, why: "builds domains from a backend for the commands"},
+	{pkg: "internal/backend", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "dataplane/nftables", "internal/sandbox", "service"}, why: "builds domains from a backend for the commands"},
 	{pkg: "internal/demo", may: []string{"*"}, why: "a command's story; uses everything"},
 	{pkg: "internal/netns", why: "plain namespaces", test: true},
 	{pkg: "internal/sandbox", why: "plain namespaces"},

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -74,12 +75,22 @@ func explain(err error) error {
 	return fmt.Errorf("sandbox: cannot start: %w", err)
 }
 
+// OwnUserNamespace tells whether this process runs in a user namespace of its
+// own: the first one maps every user to itself (user_namespaces(7)).
+func OwnUserNamespace() bool {
+	text, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"
+}
+
 // Enter furnishes the sandbox; call it once, first thing inside. The mount
-// namespace gets a private /run, so that the lock file of iptables is ours, and
-// the network its loopback and forwarding.
+// namespace gets a private /run, so that the lock file of iptables is ours. It
+// refuses to touch a host whose environment merely says that this is a sandbox.
 func Enter() error {
 	if !Inside() {
 		return errors.New("sandbox: not inside")
+	}
+	if !OwnUserNamespace() {
+		return fmt.Errorf("sandbox: %s is set in the environment, but this is no sandbox; unset it", marker)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("sandbox: cannot make the mounts private: %w", err)

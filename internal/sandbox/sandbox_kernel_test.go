@@ -150,3 +150,14 @@ func TestKernelSandboxEndsWithItsParent(t *testing.T) {
 		t.Error("the parent was killed and gives no error")
 	}
 }
+
+// An environment that only says so must not make us mount over the host's /run.
+func TestEnterRefusesAHostThatIsNoSandbox(t *testing.T) {
+	t.Setenv(marker, "1")
+	if OwnUserNamespace() {
+		t.Fatal("this test must run outside user namespaces")
+	}
+	if err := Enter(); err == nil || !strings.Contains(err.Error(), "no sandbox") {
+		t.Fatalf("got %v", err)
+	}
+}
