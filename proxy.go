@@ -29,9 +29,10 @@ type Proxy struct {
 	aggregators []*aggregator.Aggregator
 
 	// primed is closed when the source has delivered its first full picture,
-	// nodeKnown when it has delivered the Node.
-	primed, nodeKnown chan struct{}
-	nodeOnce          sync.Once
+	// nodeKnown when it has delivered the Node, and hostsKnown when the host's
+	// addresses have been read once.
+	primed, nodeKnown, hostsKnown chan struct{}
+	nodeOnce, hostsOnce           sync.Once
 	// open is set once actors may live. Before that nothing is posted: an
 	// actor that knew half a picture would submit half a Service.
 	open atomic.Bool
@@ -45,7 +46,10 @@ func New(config Config) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{config: config, facts: newFacts(config.Node),
-		primed: make(chan struct{}), nodeKnown: make(chan struct{})}
+		primed: make(chan struct{}), nodeKnown: make(chan struct{}), hostsKnown: make(chan struct{})}
+	if config.HostAddresses == nil {
+		close(p.hostsKnown)
+	}
 	p.cache = source.NewCache(p, source.Options{Warn: config.Warn})
 	for _, domain := range config.Domains {
 		if err := p.addAggregator(domain); err != nil {
@@ -151,14 +155,16 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// openUp waits for the first full picture, and for the Node if so configured,
-// then brings every Service's actor to life. The first write waits for all of
+// openUp waits for the first full picture, for the host's addresses and the Node
+// where they are asked for, then brings every Service's actor to life. The first write waits for all of
 // them, so what it compares with the kernel is the whole truth.
 func (p *Proxy) openUp(ctx context.Context) {
-	select {
-	case <-p.primed:
-	case <-ctx.Done():
-		return
+	for _, known := range []chan struct{}{p.primed, p.hostsKnown} {
+		select {
+		case <-known:
+		case <-ctx.Done():
+			return
+		}
 	}
 	if p.config.NodeWait > 0 {
 		select {
@@ -238,6 +244,9 @@ func (p *Proxy) Primed([]service.Key) { close(p.primed) }
 
 func (p *Proxy) hostAddresses(all []netip.Addr) {
 	p.changeFacts(func(f *facts) { f.hosts = all })
+	if p.config.HostAddresses != nil {
+		p.hostsOnce.Do(func() { close(p.hostsKnown) })
+	}
 }
 
 func (p *Proxy) changeFacts(change func(*facts)) {

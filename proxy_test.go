@@ -1,0 +1,126 @@
+package proxy_test
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/memory"
+	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+)
+
+// Nothing is rendered for a Service before everything that its rules depend on
+// is known: the endpoints, the host's addresses, and the Node.
+func TestActorsLiveOnceThePictureIsWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &meter{Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14})}
+		var cache *source.Cache
+		var addresses func([]netip.Addr)
+		p, err := proxy.New(proxy.Config{
+			Node: proxy.NodeSettings{Name: "n1", NodePortRanges: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24")}},
+			Domains: []proxy.Domain{{
+				Name: "memory/IPv4", Renderer: m, Layout: iptables.NewLayout(service.IPv4),
+				Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{}),
+				Pace:   aggregator.Pace{Audit: 24 * time.Hour},
+			}},
+			Source: func(ctx context.Context, c *source.Cache) error { cache = c; <-ctx.Done(); return nil },
+			HostAddresses: func(ctx context.Context, changed func([]netip.Addr)) error {
+				addresses = changed
+				<-ctx.Done()
+				return nil
+			},
+			NodeWait: time.Minute, Listeners: []observe.Listener{m},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx) }()
+		quiet := func(what string) {
+			t.Helper()
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if w := m.take(); w != (work{}) {
+				t.Fatalf("%s: %+v was done", what, w)
+			}
+		}
+		quiet("before anything is known")
+		cache.SetSpec(workSpec(1))
+		cache.SetSlice(workSlice(1, 1))
+		quiet("Services known, but not all")
+		cache.Prime()
+		quiet("primed without the host's addresses")
+		addresses([]netip.Addr{netip.MustParseAddr("192.168.0.2")})
+		quiet("still without the Node")
+		cache.SetNode(&service.NodeObject{Name: "n1", Zone: "za"})
+		synctest.Wait()
+		if w := m.take(); w.Services != 1 || w.Written.Calls == 0 {
+			t.Fatalf("with everything known: %+v", w)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestWithoutItsNodeTheProxyStartsInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &meter{Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14})}
+		p, err := proxy.New(proxy.Config{
+			Node: proxy.NodeSettings{Name: "n1"},
+			Domains: []proxy.Domain{{
+				Name: "memory/IPv4", Renderer: m, Layout: iptables.NewLayout(service.IPv4),
+				Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{}),
+			}},
+			Source: func(ctx context.Context, c *source.Cache) error {
+				c.SetSpec(workSpec(1))
+				c.Prime()
+				<-ctx.Done()
+				return nil
+			},
+			NodeWait: time.Minute, Listeners: []observe.Listener{m},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx) }()
+		time.Sleep(59 * time.Second)
+		synctest.Wait()
+		if w := m.take(); w != (work{}) {
+			t.Fatalf("before the wait is over: %+v", w)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if w := m.take(); w.Services != 1 {
+			t.Fatalf("after it: %+v", w)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestConfigErrorsSayWhatIsMissing(t *testing.T) {
+	for _, bad := range []proxy.Config{
+		{},
+		{Node: proxy.NodeSettings{Name: "n1"}},
+		{Node: proxy.NodeSettings{Name: "n1"}, Source: func(context.Context, *source.Cache) error { return nil }},
+		{Node: proxy.NodeSettings{Name: "n1"}, Source: func(context.Context, *source.Cache) error { return nil }, Domains: []proxy.Domain{{Name: "x"}}},
+	} {
+		if _, err := proxy.New(bad); err == nil {
+			t.Errorf("accepted %+v", bad)
+		}
+	}
+}
