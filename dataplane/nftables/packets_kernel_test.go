@@ -3,6 +3,7 @@ package nftables_test
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -60,19 +61,25 @@ func (b *backends) send(from netip.Addr) {
 	}))
 }
 
-// received counts what has come to each backend since the last call. The kernel
-// delivers within the call that sends.
-func (b *backends) received() []int {
+// await waits until so many datagrams have come, and counts them per backend.
+func (b *backends) await(sent int) []int {
 	b.Helper()
+	const patience = 5 * time.Second
 	counts := make([]int, len(b.sockets))
 	buf := make([]byte, 16)
-	for i, socket := range b.sockets {
-		for {
-			check(b, socket.SetReadDeadline(time.Now().Add(time.Millisecond)))
-			if _, _, err := socket.ReadFrom(buf); err != nil {
-				break
+	for began := time.Now(); sent > 0; {
+		for i, socket := range b.sockets {
+			for {
+				check(b, socket.SetReadDeadline(time.Now().Add(100*time.Microsecond)))
+				if _, _, err := socket.ReadFrom(buf); err != nil {
+					break
+				}
+				counts[i]++
+				sent--
 			}
-			counts[i]++
+		}
+		if time.Since(began) > patience {
+			b.Fatalf("%d datagrams did not come; got %v", sent, counts)
 		}
 	}
 	return counts
@@ -91,25 +98,21 @@ func TestEveryEndpointIsPickedEquallyOften(t *testing.T) {
 		b.commit()
 		const perEndpoint = 400
 		total := make([]int, c.endpoints)
-		for i := range perEndpoint * c.endpoints {
-			b.send(netip.Addr{})
-			if i%100 == 99 { // before a receive buffer is full
-				for at, n := range b.received() {
-					total[at] += n
-				}
+		const round = 50 // fits into a receive buffer
+		for range perEndpoint * c.endpoints / round {
+			for range round {
+				b.send(netip.Addr{})
+			}
+			for at, n := range b.await(round) {
+				total[at] += n
 			}
 		}
-		sum, squared := 0, 0.0
-		for at, n := range b.received() {
-			total[at] += n
-			sum += total[at]
-			off := float64(total[at] - perEndpoint)
+		squared := 0.0
+		for _, n := range total {
+			off := float64(n - perEndpoint)
 			squared += off * off / perEndpoint
 		}
 		t.Logf("%d endpoints: %v, chi squared %.1f", c.endpoints, total, squared)
-		if sum != perEndpoint*c.endpoints {
-			t.Errorf("%d of %d datagrams came", sum, perEndpoint*c.endpoints)
-		}
 		if squared > c.bound {
 			t.Errorf("%d endpoints were picked %v times: chi squared %.1f, want %.1f at most", c.endpoints, total, squared, c.bound)
 		}
@@ -131,53 +134,62 @@ func (b *backends) choices(from []netip.Addr) []int {
 	chosen := make([]int, len(from))
 	for i, addr := range from {
 		b.send(addr)
-		chosen[i] = -1
-		for at, n := range b.received() {
-			if n > 0 {
-				chosen[i] = at
-			}
-		}
+		chosen[i] = slices.Index(b.await(1), 1)
 	}
 	return chosen
 }
 
-// TestAffinityLastsForItsTimeout: clients keep their endpoint while they come back
-// in time, also when others come and go, and are forgotten after it.
-func TestAffinityLastsForItsTimeout(t *testing.T) {
-	b := newBackends(t, 8)
+// sticky serves the Service with affinity for some seconds.
+func (b *backends) sticky(seconds int) *service.PortView {
 	port := &b.view.Ports[service.IPv4][0]
-	port.AffinitySeconds = 2
+	port.AffinitySeconds = seconds
 	b.serve(b.view)
 	b.commit()
+	return port
+}
+
+// TestAffinitySurvivesTheChangesOfOthers: clients keep their endpoint while others
+// come and go, and another timeout is not another choice.
+func TestAffinitySurvivesTheChangesOfOthers(t *testing.T) {
+	b := newBackends(t, 8)
+	port := b.sticky(600)
 	from := clients(24)
 	first := b.choices(from)
-	for range 3 { // each new connection starts the time again
-		time.Sleep(time.Second)
-		for i, at := range b.choices(from) {
-			if at != first[i] {
-				t.Errorf("client %v went from endpoint %d to %d", from[i], first[i], at)
-			}
-		}
-	}
-
 	all := port.Cluster
 	port.Cluster = all[:6]
-	b.serve(b.view)
-	b.commit()
+	b.sticky(600)
 	for i, at := range b.choices(from) {
 		if at >= 6 || first[i] < 6 && at != first[i] {
 			t.Errorf("when endpoints 6 and 7 left, client %v went from %d to %d", from[i], first[i], at)
 		}
 	}
+	second := b.choices(from)
 	port.Cluster = all
-	b.serve(b.view)
-	b.commit()
+	b.sticky(900)
+	if third := b.choices(from); !slices.Equal(third, second) {
+		t.Errorf("when endpoints came and the timeout changed, clients went from %v to %v", second, third)
+	}
+}
 
-	before := b.choices(from)
-	time.Sleep(2*time.Second + 300*time.Millisecond)
+// TestAffinityLastsForItsTimeout, counted from the last new connection.
+func TestAffinityLastsForItsTimeout(t *testing.T) {
+	const timeout = 3 * time.Second
+	b := newBackends(t, 8)
+	b.sticky(int(timeout.Seconds()))
+	from := clients(24)
+	last, first := time.Now(), b.choices(from)
+	for range 4 { // together longer than the timeout
+		time.Sleep(time.Second)
+		began, now := time.Now(), b.choices(from)
+		if time.Since(last) < timeout && !slices.Equal(now, first) {
+			t.Errorf("clients went from %v to %v within the timeout", first, now)
+		}
+		last, first = began, now
+	}
+	time.Sleep(timeout + 500*time.Millisecond)
 	moved := 0
 	for i, at := range b.choices(from) {
-		if at != before[i] {
+		if at != first[i] {
 			moved++
 		}
 	}
@@ -199,15 +211,8 @@ func TestARemovedEndpointGetsNothing(t *testing.T) {
 		for range 60 {
 			b.send(from)
 		}
-		sum := 0
-		for at, n := range b.received() {
-			sum += n
-			if at == gone && n > 0 {
-				t.Errorf("endpoint %d got %d connections after it was removed", gone, n)
-			}
-		}
-		if sum != 60 {
-			t.Errorf("without endpoint %d, %d of 60 datagrams came", gone, sum)
+		if n := b.await(60)[gone]; n > 0 {
+			t.Errorf("endpoint %d got %d connections after it was removed", gone, n)
 		}
 	}
 }

@@ -155,7 +155,7 @@ func plain(n, endpoints, generation int) *service.View {
 		ClusterIP: netip.AddrFrom4([4]byte{172, byte(16 + n>>16), byte(n >> 8), byte(n)}),
 	}
 	for i := range endpoints {
-		number := n*endpoints + i
+		number := n*64 + i
 		addr := netip.AddrFrom4([4]byte{10, byte(number >> 16), byte(number >> 8), byte(number)})
 		p := uint16(8080)
 		if i == 0 {
