@@ -41,7 +41,7 @@ no privilege is needed, and nothing on this host changes.`,
 				return enterSandbox()
 			}
 			if o.sandboxed {
-				if err := furnish(cmd, o.variant); err != nil {
+				if err := furnish(cmd, o.mode, o.variant); err != nil {
 					return err
 				}
 			}
@@ -75,12 +75,15 @@ func enterSandbox() error {
 
 // furnish prepares the sandbox that this process runs in, and tells how to look
 // inside.
-func furnish(cmd *cobra.Command, variant string) error {
+func furnish(cmd *cobra.Command, mode, variant string) error {
 	if err := sandbox.Enter(); err != nil {
 		return err
 	}
 	program := "iptables-save"
-	if variant != iptables.Auto {
+	switch {
+	case mode == modeNFTables:
+		program = "nft list ruleset"
+	case variant != iptables.Auto:
 		program = "iptables-" + variant + "-save"
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "In a sandbox. To look at its rules from another terminal:\n"+

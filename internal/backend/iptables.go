@@ -59,25 +59,9 @@ func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
 			return nil, err
 		}
 	}
-	var domains []proxy.Domain
-	var missing []error
-	for _, family := range service.Families {
-		domain, err := iptablesDomain(ctx, family, found.Variant, o)
-		var lacks *iptables.MissingError
-		switch {
-		case errors.As(err, &lacks):
-			o.Log.Info("family not served", zap.Stringer("family", family), zap.Error(err))
-			missing = append(missing, err)
-		case err != nil:
-			return nil, err
-		default:
-			domains = append(domains, domain)
-		}
-	}
-	if len(domains) == 0 {
-		return nil, errors.Join(missing...)
-	}
-	return domains, nil
+	return eachFamily[*iptables.MissingError](o.Log, func(family service.Family) (proxy.Domain, error) {
+		return iptablesDomain(ctx, family, found.Variant, o)
+	})
 }
 
 // warnAboutLock says when the lock is not shared with the host's other users of

@@ -27,25 +27,13 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 	if o.MasqueradeBit > 31 {
 		return nil, fmt.Errorf("masquerade bit %d: want 0 to 31", o.MasqueradeBit)
 	}
-	var domains []proxy.Domain
-	var missing []error
-	for _, family := range service.Families {
+	return eachFamily[*nftables.MissingError](o.Log, func(family service.Family) (proxy.Domain, error) {
 		features, err := nftables.Probe(family, nil)
-		var lacks *nftables.MissingError
-		switch {
-		case errors.As(err, &lacks):
-			o.Log.Info("family not served", zap.Stringer("family", family), zap.Error(err))
-			missing = append(missing, err)
-		case err != nil:
-			return nil, err
-		default:
-			domains = append(domains, nftablesDomain(family, features, o))
+		if err != nil {
+			return proxy.Domain{}, err
 		}
-	}
-	if len(domains) == 0 {
-		return nil, errors.Join(missing...)
-	}
-	return domains, nil
+		return nftablesDomain(family, features, o), nil
+	})
 }
 
 func nftablesDomain(family service.Family, features nftables.Features, o NFTablesOptions) proxy.Domain {
