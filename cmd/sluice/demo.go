@@ -15,7 +15,7 @@ import (
 
 func demoCommand() *cobra.Command {
 	log := logOptions{}
-	var mode string
+	var mode backend.Mode
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Tell a story in a minute: real rules, real connections, a change under load, a panic, a hang",
@@ -23,8 +23,8 @@ func demoCommand() *cobra.Command {
 the real kernel, a thousand real connections, an endpoint replaced under load, an
 actor that panics and one that hangs. Exit status 0 only if all of it held.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if mode != modeIPTables && mode != modeNFTables {
-				return usageError{fmt.Errorf("--proxy-mode %q: want iptables or nftables", mode)}
+			if !mode.Known() {
+				return unknownMode(mode)
 			}
 			if sandbox.Inside() {
 				return tell(cmd, log, mode)
@@ -48,12 +48,12 @@ actor that panics and one that hangs. Exit status 0 only if all of it held.`,
 		},
 	}
 	log.bind(cmd.Flags())
-	cmd.Flags().StringVar(&mode, "proxy-mode", modeIPTables, "kernel backend: iptables or nftables")
+	bindMode(cmd.Flags(), &mode)
 	return cmd
 }
 
 // tell tells the story inside the sandbox.
-func tell(cmd *cobra.Command, o logOptions, mode string) error {
+func tell(cmd *cobra.Command, o logOptions, mode backend.Mode) error {
 	log := zap.NewNop() // the story speaks for itself; its panics are on purpose
 	if cmd.Flags().Changed("log-level") {
 		var err error
@@ -65,9 +65,13 @@ func tell(cmd *cobra.Command, o logOptions, mode string) error {
 		return err
 	}
 	return demo.Tell(cmd.Context(), cmd.OutOrStdout(), log, func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
-		if mode == modeNFTables {
-			return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
-		}
-		return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+		_, domains, err := backend.Build(mode, log,
+			func() ([]proxy.Domain, error) {
+				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
+			},
+			func() ([]proxy.Domain, error) {
+				return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+			})
+		return domains, err
 	})
 }

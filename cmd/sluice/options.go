@@ -16,12 +16,6 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The kernel backends.
-const (
-	modeIPTables = "iptables"
-	modeNFTables = "nftables"
-)
-
 // options are the flags that run and proxy have in common. Names, defaults and
 // meanings are kube-proxy's (v1.36) where it has them.
 type options struct {
@@ -29,7 +23,7 @@ type options struct {
 	nodeWait           time.Duration
 	log                logOptions
 	node               string
-	mode               string
+	mode               backend.Mode
 	variant            string
 	masqueradeBit      uint
 	masqueradeAll      bool
@@ -41,12 +35,14 @@ type options struct {
 	nodePortAddresses  []string
 	// sandboxed is not a flag of both: only run has it.
 	sandboxed bool
+	// ready, when set, is called once the backend is chosen.
+	ready func(backend.Mode)
 }
 
 func (o *options) bind(flags *pflag.FlagSet) {
 	o.log.bind(flags)
 	flags.StringVar(&o.node, "hostname-override", "", "name of this node as the API knows it; empty means the host's name")
-	flags.StringVar(&o.mode, "proxy-mode", modeIPTables, "kernel backend: iptables or nftables")
+	bindMode(flags, &o.mode)
 	flags.StringVar(&o.variant, "sluice-iptables-variant", "auto", "iptables programs: auto, legacy or nft")
 	flags.UintVar(&o.masqueradeBit, "iptables-masquerade-bit", 14, "bit of the packet mark that asks for source NAT, 0 to 31")
 	flags.BoolVar(&o.masqueradeAll, "masquerade-all", false, "source NAT for all ClusterIP traffic")
@@ -58,14 +54,23 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.nodePortAddresses, "nodeport-addresses", nil, "ranges of host addresses on which node ports answer, or primary for the node's own; empty means all (iptables) or primary (nftables)")
 }
 
+// bindMode adds the flag that chooses the kernel backend.
+func bindMode(flags *pflag.FlagSet, mode *backend.Mode) {
+	flags.StringVar((*string)(mode), "proxy-mode", "", "kernel backend: nftables or iptables; empty means nftables where the kernel can, else iptables")
+}
+
+func unknownMode(mode backend.Mode) error {
+	return usageError{fmt.Errorf("--proxy-mode %q: want nftables or iptables, or nothing for the better one that the kernel can", string(mode))}
+}
+
 // check refuses what cannot be, before anything is touched.
 func (o *options) check() error {
 	if _, err := o.log.config(); err != nil {
 		return err
 	}
 	switch {
-	case o.mode != modeIPTables && o.mode != modeNFTables:
-		return usageError{fmt.Errorf("--proxy-mode %q: want iptables or nftables", o.mode)}
+	case !o.mode.Known():
+		return unknownMode(o.mode)
 	case o.variant != "auto" && o.variant != "legacy" && o.variant != "nft":
 		return usageError{fmt.Errorf("--sluice-iptables-variant %q: want auto, legacy or nft", o.variant)}
 	case o.sandboxed && o.variant == "legacy" && os.Geteuid() != 0:
@@ -74,7 +79,7 @@ func (o *options) check() error {
 	case o.masqueradeBit > 31:
 		return usageError{fmt.Errorf("--iptables-masquerade-bit %d: want 0 to 31", o.masqueradeBit)}
 	}
-	_, err := o.settings()
+	_, err := o.settings(o.mode)
 	return err
 }
 
@@ -100,8 +105,8 @@ var detectLocalModes = []proxy.DetectLocal{
 	"", proxy.DetectClusterCIDR, proxy.DetectNodeCIDR, proxy.DetectBridgeInterface, proxy.DetectInterfaceNamePrefix,
 }
 
-// settings checks the flags about the node.
-func (o *options) settings() (proxy.NodeSettings, error) {
+// settings checks the flags about the node, and gives what they mean in a mode.
+func (o *options) settings(mode backend.Mode) (proxy.NodeSettings, error) {
 	name, err := o.nodeName()
 	if err != nil {
 		return proxy.NodeSettings{}, err
@@ -119,7 +124,7 @@ func (o *options) settings() (proxy.NodeSettings, error) {
 	if s.ClusterCIDRs, err = clusterCIDRs(o.clusterCIDR); err != nil {
 		return s, err
 	}
-	if s.NodePortPrimary = o.primaryNodePorts(); s.NodePortPrimary {
+	if s.NodePortPrimary = o.primaryNodePorts(mode); s.NodePortPrimary {
 		return s, nil
 	}
 	for _, text := range o.nodePortAddresses {
@@ -135,9 +140,9 @@ func (o *options) settings() (proxy.NodeSettings, error) {
 
 // primaryNodePorts tells whether node ports answer on the node's own addresses
 // alone: asked for, or by default in nftables mode (as kube-proxy).
-func (o *options) primaryNodePorts() bool {
+func (o *options) primaryNodePorts(mode backend.Mode) bool {
 	if len(o.nodePortAddresses) == 0 {
-		return o.mode == modeNFTables
+		return mode == backend.ModeNFTables
 	}
 	return len(o.nodePortAddresses) == 1 && o.nodePortAddresses[0] == "primary"
 }
@@ -191,11 +196,4 @@ func clusterCIDRs(text string) (cidrs service.PerFamily[netip.Prefix], err error
 		cidrs[family] = p.Masked()
 	}
 	return cidrs, nil
-}
-
-// iptables gives the options of the backend.
-func (o *options) iptables(s proxy.NodeSettings) backend.IPTablesOptions {
-	return backend.IPTablesOptions{
-		Variant: o.variant, MasqueradeBit: o.masqueradeBit, LocalhostNodePorts: s.LocalhostNodePorts, PrivateLock: o.sandboxed,
-	}
 }

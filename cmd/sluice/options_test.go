@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/internal/backend"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -27,22 +28,25 @@ func parsed(t *testing.T, words ...string) *options {
 
 func TestOptionsDefaults(t *testing.T) {
 	o := parsed(t)
-	s, err := o.settings()
+	s, err := o.settings(backend.ModeIPTables)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Name == "" || s.DetectLocal != "" || s.MasqueradeAll || !s.LocalhostNodePorts || s.NodePortRanges != nil {
+	if s.NodePortPrimary || s.Name == "" || s.DetectLocal != "" || s.MasqueradeAll || !s.LocalhostNodePorts || s.NodePortRanges != nil {
 		t.Errorf("settings %+v", s)
 	}
-	b := o.iptables(s)
-	if b.Variant != "auto" || b.MasqueradeBit != 14 || !b.LocalhostNodePorts || b.PrivateLock {
+	if s, err = o.settings(backend.ModeNFTables); err != nil || !s.NodePortPrimary {
+		t.Errorf("settings of nftables mode %+v, %v", s, err)
+	}
+	b, err := o.iptables()
+	if err != nil || b.Variant != "auto" || b.MasqueradeBit != 14 || !b.LocalhostNodePorts || b.PrivateLock {
 		t.Errorf("backend %+v", b)
 	}
 }
 
 func TestOptionsSettings(t *testing.T) {
 	s, err := parsed(t, "--hostname-override", " Node-1 ", "--detect-local-mode", "InterfaceNamePrefix", "--pod-interface-name-prefix", "cali",
-		"--cluster-cidr", "10.244.0.1/16, fd00::1/48", "--masquerade-all", "--nodeport-addresses", "192.168.1.7/24,fd00:1::/64").settings()
+		"--cluster-cidr", "10.244.0.1/16, fd00::1/48", "--masquerade-all", "--nodeport-addresses", "192.168.1.7/24,fd00:1::/64").settings(backend.ModeIPTables)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +57,7 @@ func TestOptionsSettings(t *testing.T) {
 	if len(s.NodePortRanges) != 2 || s.NodePortRanges[0] != netip.MustParsePrefix("192.168.1.0/24") {
 		t.Errorf("ranges %v", s.NodePortRanges)
 	}
-	s, err = parsed(t, "--detect-local-mode", "BridgeInterface", "--pod-bridge-interface", "cni0", "--pod-interface-name-prefix", "cali").settings()
+	s, err = parsed(t, "--detect-local-mode", "BridgeInterface", "--pod-bridge-interface", "cni0", "--pod-interface-name-prefix", "cali").settings(backend.ModeIPTables)
 	if err != nil || s.Interface != "cni0" {
 		t.Errorf("settings %+v, %v", s, err)
 	}
@@ -75,7 +79,7 @@ func TestOptionsLocalhostNodePorts(t *testing.T) {
 		{[]string{"--nodeport-addresses=fd00::/8"}, true},
 		{[]string{"--nodeport-addresses=127.0.0.0/8", "--iptables-localhost-nodeports=false"}, false},
 	} {
-		s, err := parsed(t, c.words...).settings()
+		s, err := parsed(t, c.words...).settings(backend.ModeIPTables)
 		if err != nil || s.LocalhostNodePorts != c.want {
 			t.Errorf("%v: %v, %v; want %v", c.words, s.LocalhostNodePorts, err, c.want)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -10,6 +11,7 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/internal/backend"
 	"github.com/sluice-proxy/sluice/internal/sandbox"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
@@ -41,9 +43,10 @@ no privilege is needed, and nothing on this host changes.`,
 				return enterSandbox()
 			}
 			if o.sandboxed {
-				if err := furnish(cmd, o.mode, o.variant); err != nil {
+				if err := sandbox.Enter(); err != nil {
 					return err
 				}
+				o.ready = func(mode backend.Mode) { hint(cmd.ErrOrStderr(), mode, o.variant) }
 			}
 			if err := needPrivilege("; without it, --sandbox is there to try things out"); err != nil {
 				return err
@@ -73,20 +76,15 @@ func enterSandbox() error {
 	return nil
 }
 
-// furnish prepares the sandbox that this process runs in, and tells how to look
-// inside.
-func furnish(cmd *cobra.Command, mode, variant string) error {
-	if err := sandbox.Enter(); err != nil {
-		return err
-	}
+// hint tells how to look inside the sandbox that this process runs in.
+func hint(out io.Writer, mode backend.Mode, variant string) {
 	program := "iptables-save"
 	switch {
-	case mode == modeNFTables:
+	case mode == backend.ModeNFTables:
 		program = "nft list ruleset"
 	case variant != iptables.Auto:
 		program = "iptables-" + variant + "-save"
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "In a sandbox. To look at its rules from another terminal:\n"+
+	fmt.Fprintf(out, "In a sandbox. To look at its rules from another terminal:\n"+
 		"  nsenter --target %d --user --net --mount --preserve-credentials %s\n", os.Getpid(), program)
-	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 var unstable = regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]$`)
 
 // listing gives the rules of both families in all tables, in the variant of the
-// script, as the programs print them.
+// script, as the programs print them; in nftables mode the tables of the proxy
+// besides.
 func (b *bench) listing() string {
 	variant := b.Getenv("VARIANT")
 	if variant == "" {
@@ -23,14 +25,45 @@ func (b *bench) listing() string {
 	var all strings.Builder
 	for _, base := range []string{"iptables", "ip6tables"} {
 		program := base + "-" + variant + "-save"
-		words := append(append([]string{}, b.entrance...), program)
-		status, stdout, stderr := b.finish(words)
-		if status != 0 {
-			b.Fatalf("%s: status %d: %s", strings.Join(words, " "), status, stderr)
+		all.WriteString(program + "\n" + unstable.ReplaceAllString(b.printed(program), ""))
+	}
+	if b.Getenv("MODE") != "nftables" {
+		return all.String()
+	}
+	tables := b.printed("nft", "list", "tables")
+	for _, family := range []string{"ip", "ip6"} {
+		if strings.Contains(tables, "table "+family+" kube-proxy\n") {
+			all.WriteString(sortBlocks(b.printed("nft", "list", "table", family, "kube-proxy")))
 		}
-		all.WriteString(program + "\n" + unstable.ReplaceAllString(stdout, ""))
 	}
 	return all.String()
+}
+
+// printed gives what a program prints inside, and fails the script if it fails.
+func (b *bench) printed(words ...string) string {
+	words = append(append([]string{}, b.entrance...), words...)
+	status, stdout, stderr := b.finish(words)
+	if status != 0 {
+		b.Fatalf("%s: status %d: %s", strings.Join(words, " "), status, stderr)
+	}
+	return stdout
+}
+
+// block is where a chain, set or map of a table begins.
+var block = regexp.MustCompile(`(?m)^\t(chain|set|map) `)
+
+// sortBlocks sorts the chains, sets and maps of a table, which nft prints in the
+// order in which they were made.
+func sortBlocks(table string) string {
+	table = strings.TrimSuffix(table, "}\n")
+	var blocks []string
+	end := len(table)
+	for _, at := range slices.Backward(block.FindAllStringIndex(table, -1)) {
+		blocks = append(blocks, strings.TrimSpace(table[at[0]:end]))
+		end = at[0]
+	}
+	slices.Sort(blocks)
+	return table[:end] + strings.Join(blocks, "\n\n") + "\n}\n"
 }
 
 // rules FILE

@@ -18,19 +18,33 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"sluice": command, "kube-proxy": command})
 }
 
-// TestScripts runs what does not depend on the variant of iptables.
+// TestScripts runs what does not depend on the backend.
 func TestScripts(t *testing.T) {
-	runScripts(t, filepath.Join("testdata", "script"), nil)
+	runScripts(t, filepath.Join("testdata", "script"), map[string]string{"MODE": "nftables"})
 }
 
-// TestKernelScripts runs the scripts about rules with each variant, which they
-// find in $VARIANT.
+// TestKernelScripts runs the scripts about rules with each backend. They find in
+// $MODE the backend, in $DOMAIN how the log calls it, and in $VARIANT the variant
+// of iptables that has the rules (in nftables mode, only other people's).
+// $REFUSED4 and 6 match a rule that refuses connections to the sample Service, and
+// $CLEANED4 and 6 what cleanup says it has removed.
 func TestKernelScripts(t *testing.T) {
 	for _, variant := range []string{"legacy", "nft"} {
-		t.Run(variant, func(t *testing.T) {
-			runScripts(t, filepath.Join("testdata", "script", "kernel"), map[string]string{"VARIANT": variant})
+		t.Run("iptables-"+variant, func(t *testing.T) {
+			runScripts(t, filepath.Join("testdata", "script", "kernel"), map[string]string{
+				"MODE": "iptables", "DOMAIN": "iptables-" + variant, "VARIANT": variant,
+				"REFUSED4": `-d 172\.30\.0\.41/32 -p tcp .*-j REJECT`, "REFUSED6": `-d fd00:172:30::41/128 -p tcp .*-j REJECT`,
+				"CLEANED4": `^` + variant + ` +IPv4 +[1-9]`, "CLEANED6": `^` + variant + ` +IPv6 +[1-9]`,
+			})
 		})
 	}
+	t.Run("nftables", func(t *testing.T) {
+		runScripts(t, filepath.Join("testdata", "script", "kernel"), map[string]string{
+			"MODE": "nftables", "DOMAIN": "nftables", "VARIANT": "nft",
+			"REFUSED4": `(?s)set no-endpoints \{[^}]*172\.30\.0\.41 \. tcp \. 8[01]`, "REFUSED6": `(?s)set no-endpoints \{[^}]*fd00:172:30::41 \. tcp \. 8[01]`,
+			"CLEANED4": `^ +IPv4 +removed$`, "CLEANED6": `^ +IPv6 +removed$`,
+		})
+	})
 }
 
 // runScripts runs the scripts of a folder. Each has a network namespace and an

@@ -18,16 +18,19 @@ type feed func(log *zap.Logger, settings proxy.NodeSettings) proxy.Source
 
 // serve runs the proxy until the context ends; the options have been checked.
 func serve(ctx context.Context, o *options, from feed) (err error) {
-	settings, err := o.settings()
-	if err != nil {
-		return err
-	}
 	log, err := o.log.logger()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
-	domains, err := o.domains(ctx, settings, log)
+	mode, domains, err := o.domains(ctx, log)
+	if err != nil {
+		return err
+	}
+	if o.ready != nil {
+		o.ready(mode)
+	}
+	settings, err := o.settings(mode)
 	if err != nil {
 		return err
 	}
@@ -45,7 +48,7 @@ func serve(ctx context.Context, o *options, from feed) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
-	log.Info("serving", zap.String("node", settings.Name), zap.Int("domains", len(domains)), zap.String("version", version))
+	log.Info("serving", zap.String("mode", string(mode)), zap.String("node", settings.Name), zap.Int("domains", len(domains)), zap.String("version", version))
 	if err := p.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -57,12 +60,27 @@ func serve(ctx context.Context, o *options, from feed) (err error) {
 	return nil
 }
 
-// domains builds the domains of the chosen backend.
-func (o *options) domains(ctx context.Context, settings proxy.NodeSettings, log *zap.Logger) ([]proxy.Domain, error) {
-	if o.mode == modeNFTables {
-		return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: o.masqueradeBit, Log: log})
-	}
-	choice := o.iptables(settings)
-	choice.Log = log
-	return backend.IPTables(ctx, choice)
+// domains builds the domains of the backend that is asked for, and tells which it
+// is.
+func (o *options) domains(ctx context.Context, log *zap.Logger) (backend.Mode, []proxy.Domain, error) {
+	return backend.Build(o.mode, log,
+		func() ([]proxy.Domain, error) {
+			return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: o.masqueradeBit, Log: log})
+		},
+		func() ([]proxy.Domain, error) {
+			choice, err := o.iptables()
+			if err != nil {
+				return nil, err
+			}
+			choice.Log = log
+			return backend.IPTables(ctx, choice)
+		})
+}
+
+// iptables gives the options of iptables mode, but for the logger.
+func (o *options) iptables() (backend.IPTablesOptions, error) {
+	settings, err := o.settings(backend.ModeIPTables)
+	return backend.IPTablesOptions{
+		Variant: o.variant, MasqueradeBit: o.masqueradeBit, LocalhostNodePorts: settings.LocalhostNodePorts, PrivateLock: o.sandboxed,
+	}, err
 }

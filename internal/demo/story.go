@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -144,18 +145,18 @@ func (s *story) program(ctx context.Context) error {
 }
 
 // awaitApplied waits until every domain has applied the keys after a moment, and
-// tells when the last one had.
-func (s *story) awaitApplied(ctx context.Context, what string, after time.Time, keys ...service.Key) (last time.Time, err error) {
+// gives what was applied last.
+func (s *story) awaitApplied(ctx context.Context, what string, after time.Time, keys ...service.Key) (last aggregator.Applied, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	err = s.witness.await(ctx, what, func() bool {
 		for _, key := range keys {
-			at, ok := s.witness.appliedSince(key, after, len(s.domains))
-			if !ok {
+			e, all := s.witness.appliedSince(key, after, len(s.domains))
+			if !all {
 				return false
 			}
-			if at.After(last) {
-				last = at
+			if e.At.After(last.At) {
+				last = e
 			}
 		}
 		return true
@@ -190,12 +191,14 @@ func (s *story) replace(ctx context.Context) error {
 	if err := s.manifests.replace("echo.yaml", "10.244.1.13", "10.244.1.14", "fd00:10:244:1::13", "fd00:10:244:1::14"); err != nil {
 		return err
 	}
-	at, err := s.awaitApplied(ctx, "the replaced endpoint", changed, echo)
+	applied, err := s.awaitApplied(ctx, "the replaced endpoint", changed, echo)
 	if err == nil {
 		var answered time.Time
 		if answered, err = l.firstAnswer(ctx, targets[0], "pod-14", changed); err == nil {
-			s.say("change: pod-13 replaced by pod-14 under load: first answer %v after the file was saved, all rules reported in place after %v",
-				answered.Sub(changed).Round(100*time.Microsecond), at.Sub(changed).Round(100*time.Microsecond))
+			s.say("change: pod-13 replaced by pod-14 under load: first answer %v after the file was saved",
+				answered.Sub(changed).Round(100*time.Microsecond))
+			s.say("   change → kernel: all rules in place %v after the file was saved, %v after it had been read",
+				applied.At.Sub(changed).Round(100*time.Microsecond), applied.At.Sub(applied.Received).Round(10*time.Microsecond))
 		}
 	}
 	time.Sleep(afterChange)
@@ -245,9 +248,9 @@ func (s *story) misbehave(ctx context.Context, m mode, verb string, restarted fu
 		defer cancel()
 		err = s.witness.await(wait, "the restart of an actor made to "+verb, restarted)
 	}
-	var at time.Time
+	var applied aggregator.Applied
 	if err == nil {
-		at, err = s.awaitApplied(ctx, "the change after the restart", changed, echo)
+		applied, err = s.awaitApplied(ctx, "the change after the restart", changed, echo)
 	}
 	time.Sleep(afterChange)
 	made, loadErr := l.stop()
@@ -255,7 +258,7 @@ func (s *story) misbehave(ctx context.Context, m mode, verb string, restarted fu
 		return err
 	}
 	s.say("%s: the actor of %s was made to %s at a change; restarted, and the change was in the kernel after %v",
-		verb, echo, verb, at.Sub(changed).Round(time.Millisecond))
+		verb, echo, verb, applied.At.Sub(changed).Round(time.Millisecond))
 	if m == hangs {
 		s.say("   it stood at: %s", standsAt(s.witness.stack()))
 	}

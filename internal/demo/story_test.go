@@ -38,7 +38,7 @@ func TestAwaitAppliedNamesWhatIsMissing(t *testing.T) {
 	}
 	appliedAt(s.witness, "two", began.Add(time.Second))
 	last, err := s.awaitApplied(ctx, "the rules", time.Time{}, echo)
-	if err != nil || !last.Equal(began.Add(time.Second)) {
+	if err != nil || !last.At.Equal(began.Add(time.Second)) {
 		t.Errorf("got %v, %v; want the later of the two", last, err)
 	}
 }

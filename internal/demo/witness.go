@@ -16,7 +16,7 @@ import (
 type witness struct {
 	mu       sync.Mutex
 	changed  chan struct{}
-	applied  map[service.Key]map[string]time.Time // when, by domain
+	applied  map[service.Key]map[string]aggregator.Applied // the last, by domain
 	failed   []supervisor.Failed
 	stuck    []supervisor.Stuck
 	restarts int
@@ -25,7 +25,7 @@ type witness struct {
 }
 
 func newWitness() *witness {
-	return &witness{changed: make(chan struct{}), applied: map[service.Key]map[string]time.Time{}}
+	return &witness{changed: make(chan struct{}), applied: map[service.Key]map[string]aggregator.Applied{}}
 }
 
 // note runs f under the lock and wakes those who wait.
@@ -54,19 +54,18 @@ func (w *witness) await(ctx context.Context, what string, condition func() bool)
 	}
 }
 
-// appliedSince gives the latest time after t at which every one of n domains
-// had applied a fragment of the key; ask under the lock.
-func (w *witness) appliedSince(key service.Key, t time.Time, n int) (time.Time, bool) {
-	var latest time.Time
-	for _, at := range w.applied[key] {
-		if at.After(t) {
+// appliedSince gives what was applied last when every one of n domains has applied
+// a fragment of the key after t; ask under the lock.
+func (w *witness) appliedSince(key service.Key, t time.Time, n int) (last aggregator.Applied, all bool) {
+	for _, e := range w.applied[key] {
+		if e.At.After(t) {
 			n--
-			if at.After(latest) {
-				latest = at
+			if e.At.After(last.At) {
+				last = e
 			}
 		}
 	}
-	return latest, n <= 0
+	return last, n <= 0
 }
 
 // stack is where the first stuck actor stood, empty when none was.
@@ -104,9 +103,9 @@ func (w *witness) Aggregator(event aggregator.Event) {
 			w.objects += e.Receipt.Written.Objects
 		case aggregator.Applied:
 			if w.applied[e.Key] == nil {
-				w.applied[e.Key] = map[string]time.Time{}
+				w.applied[e.Key] = map[string]aggregator.Applied{}
 			}
-			w.applied[e.Key][e.Domain] = e.At
+			w.applied[e.Key][e.Domain] = e
 		}
 	})
 }

@@ -43,8 +43,8 @@ func TestWitnessAppliedSince(t *testing.T) {
 		t.Error("one domain of two counts as both")
 	}
 	appliedAt(w, "a", began.Add(2*time.Second))
-	if at, ok := w.appliedSince(echo, began, 2); !ok || !at.Equal(began.Add(2*time.Second)) {
-		t.Errorf("got %v, %v", at, ok)
+	if last, ok := w.appliedSince(echo, began, 2); !ok || !last.At.Equal(began.Add(2*time.Second)) {
+		t.Errorf("got %v, %v", last.At, ok)
 	}
 	if _, ok := w.appliedSince(service.Key{Namespace: "demo", Name: "dns"}, began, 1); ok {
 		t.Error("what was never applied counts")

@@ -1,0 +1,50 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+)
+
+// Mode names a kernel backend, as kube-proxy's --proxy-mode does.
+type Mode string
+
+// The kernel backends. ModeBest is the default: nftables where the kernel has
+// what it needs, iptables elsewhere.
+const (
+	ModeBest     Mode = ""
+	ModeIPTables Mode = "iptables"
+	ModeNFTables Mode = "nftables"
+)
+
+// Known tells whether m is a backend, or ModeBest.
+func (m Mode) Known() bool { return m == ModeBest || m == ModeIPTables || m == ModeNFTables }
+
+// Builder builds the domains of one backend.
+type Builder func() ([]proxy.Domain, error)
+
+// Build builds the domains of the backend that is asked for, and tells which it
+// is. ModeBest falls back to iptables when the kernel lacks something that
+// nftables mode needs, and says what; any other trouble is an error, since it
+// would be one in either backend.
+func Build(asked Mode, log *zap.Logger, nft, ipt Builder) (Mode, []proxy.Domain, error) {
+	if asked == ModeIPTables {
+		domains, err := ipt()
+		return ModeIPTables, domains, err
+	}
+	domains, err := nft()
+	_, lacks := errors.AsType[*nftables.MissingError](err)
+	switch {
+	case lacks && asked == ModeBest:
+		log.Warn("falling back to iptables: nftables mode, which is faster, needs what this kernel lacks", zap.Error(err))
+		domains, err = ipt()
+		return ModeIPTables, domains, err
+	case lacks:
+		err = fmt.Errorf("%w\nuse a kernel that has it, or --proxy-mode iptables", err)
+	}
+	return ModeNFTables, domains, err
+}

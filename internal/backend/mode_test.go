@@ -1,0 +1,82 @@
+package backend
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sys/unix"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// builders are what Build may call; each domain has the name of its builder.
+type builders struct {
+	nftErr, iptErr error
+	called         []string
+}
+
+func (b *builders) builder(name string, err *error) Builder {
+	return func() ([]proxy.Domain, error) {
+		b.called = append(b.called, name)
+		if *err != nil {
+			return nil, *err
+		}
+		return []proxy.Domain{{Name: name}}, nil
+	}
+}
+
+func TestBuild(t *testing.T) {
+	old := &nftables.MissingError{Family: service.IPv4, Feature: "ranges in concatenations", Need: "Linux 5.6", Err: unix.EOPNOTSUPP}
+	none := errors.New("no iptables")
+	for name, c := range map[string]struct {
+		asked          Mode
+		nftErr, iptErr error
+		want           Mode
+		called         []string
+		problem, log   string
+	}{
+		"best, modern kernel":           {asked: ModeBest, want: ModeNFTables, called: []string{"nft"}},
+		"best, old kernel":              {asked: ModeBest, nftErr: old, want: ModeIPTables, called: []string{"nft", "ipt"}, log: "Linux 5.6"},
+		"best, neither":                 {asked: ModeBest, nftErr: old, iptErr: none, want: ModeIPTables, called: []string{"nft", "ipt"}, problem: "no iptables", log: "falling back"},
+		"best, trouble of another kind": {asked: ModeBest, nftErr: unix.EPERM, want: ModeNFTables, called: []string{"nft"}, problem: "operation not permitted"},
+		"nftables":                      {asked: ModeNFTables, want: ModeNFTables, called: []string{"nft"}},
+		"nftables, old kernel":          {asked: ModeNFTables, nftErr: old, want: ModeNFTables, called: []string{"nft"}, problem: "Linux 5.6: operation not supported\nuse a kernel that has it, or --proxy-mode iptables"},
+		"iptables":                      {asked: ModeIPTables, nftErr: old, want: ModeIPTables, called: []string{"ipt"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &builders{nftErr: c.nftErr, iptErr: c.iptErr}
+			core, lines := observer.New(zap.InfoLevel)
+			mode, domains, err := Build(c.asked, zap.New(core), b.builder("nft", &b.nftErr), b.builder("ipt", &b.iptErr))
+			if mode != c.want || !slices.Equal(b.called, c.called) {
+				t.Errorf("mode %q after calls %v, want %q after %v", mode, b.called, c.want, c.called)
+			}
+			if (err == nil) != (c.problem == "") || (err != nil && !strings.Contains(err.Error(), c.problem)) {
+				t.Errorf("error %v, want %q", err, c.problem)
+			}
+			if err == nil && (len(domains) != 1 || domains[0].Name != c.called[len(c.called)-1]) {
+				t.Errorf("domains %+v", domains)
+			}
+			said := ""
+			for _, l := range lines.All() {
+				said += l.Message + " " + l.ContextMap()["error"].(string)
+			}
+			if (said == "") != (c.log == "") || !strings.Contains(said, c.log) {
+				t.Errorf("log %q, want %q", said, c.log)
+			}
+		})
+	}
+}
+
+func TestModesKnown(t *testing.T) {
+	for mode, known := range map[Mode]bool{ModeBest: true, ModeIPTables: true, ModeNFTables: true, "ipvs": false, "NFTables": false} {
+		if mode.Known() != known {
+			t.Errorf("%q: known %v", mode, !known)
+		}
+	}
+}
