@@ -59,7 +59,6 @@ func (e *unfinishedError) Unwrap() error { return e.cause }
 // now.
 func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failure error) {
 	a.receipt.Err = fmt.Errorf("write %s rules: %w", a.w.d.family, failure)
-	a.receipt.Certain = a.certain
 	var refused *refusedError
 	var notTaken *wire.NotTakenError
 	var unfinished *unfinishedError
@@ -71,25 +70,22 @@ func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failu
 		if isBusy(failure) {
 			a.receipt.Outcome = dataplane.Busy
 		}
-		a.keepRest(changes)
+		a.receipt.Certain = a.certain(changes)
 	case errors.As(failure, &unfinished):
 		a.receipt.Outcome = dataplane.Unknown
-		a.keepRest(changes)
+		a.receipt.Certain = a.certain(changes)
 	default:
 		a.receipt.Outcome = dataplane.Unknown
-		a.receipt.Certain = nil
 	}
 }
 
-// keepRest says of what was not begun that it is as it was known.
-func (a *attempt) keepRest(changes []dataplane.Change) {
-	for i := range changes {
-		if c := &changes[i]; !c.Unsure {
-			if _, landed := a.certain[c.ID]; !landed {
-				a.certain[c.ID] = c.Before
-			}
-		}
+// certain gives what is known of the batch's objects after a failure in which
+// the kernel has taken nothing by halves.
+func (a *attempt) certain(changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
+	if a.plan == nil {
+		return untouched(changes)
 	}
+	return a.plan.certain(a.landed)
 }
 
 // accountRefused looks the objects up: a refusal may come from the kernel not
@@ -102,12 +98,12 @@ func (a *attempt) accountRefused(ctx context.Context, changes []dataplane.Change
 	there, err := a.lookUp(ctx, ids)
 	if err != nil {
 		a.receipt.Outcome = dataplane.Unknown
-		a.receipt.Certain = nil
 		a.receipt.Err = errors.Join(a.receipt.Err, fmt.Errorf("read back what landed: %w", err))
 		return
 	}
+	a.receipt.Certain = make(map[dataplane.ID]*dataplane.Object, len(ids))
 	for _, id := range ids {
-		a.certain[id] = there[id]
+		a.receipt.Certain[id] = there[id]
 	}
 	a.receipt.Outcome = dataplane.Rejected
 	unexplained := a.unexplained(ctx, refused, there)

@@ -34,7 +34,7 @@ func Cleanup(family service.Family, inside func(func() error) error) (removed bo
 	return removed, nil
 }
 
-func deleteTable(socket *wire.Socket, d *dialect) (bool, error) {
+func deleteTable(socket Socket, d *dialect) (bool, error) {
 	e := newEmitter(d)
 	e.deleteTable()
 	refusals, err := socket.Commit(e.t)

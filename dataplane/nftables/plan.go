@@ -116,7 +116,15 @@ type plan struct {
 	changes []dataplane.Change
 	// parts are the operations of each transaction.
 	parts [][]operation
+	// first and last hold for each change the parts in which it begins and is
+	// complete; a change without a step is in none (first is noPart).
+	first, last []int32
+	// completes counts for each part the changes that it completes.
+	completes []int
 }
+
+// noPart is the first part of a change that needs nothing done.
+const noPart = -1
 
 // newPlan orders the changes and divides them into transactions of about
 // bytesMax at most. Changes of one Service stay together, so that each
@@ -152,7 +160,45 @@ func newPlan(d *dialect, changes []dataplane.Change, bytesMax int, lateRelease b
 	for _, part := range p.parts {
 		slices.SortFunc(part, p.compare)
 	}
+	p.note()
 	return p
+}
+
+// note takes down in which parts each change is carried out.
+func (p *plan) note() {
+	p.first, p.last = make([]int32, len(p.changes)), make([]int32, len(p.changes))
+	for i := range p.first {
+		p.first[i] = noPart
+	}
+	for i, part := range p.parts {
+		for _, o := range part {
+			if p.first[o.number] == noPart {
+				p.first[o.number] = int32(i)
+			}
+			p.last[o.number] = int32(i)
+		}
+	}
+	p.completes = make([]int, len(p.parts))
+	for i := range p.changes {
+		if p.first[i] != noPart {
+			p.completes[p.last[i]]++
+		}
+	}
+}
+
+// certain gives what is in the kernel once some of the parts have landed and the
+// others have not been begun. What is half done is missing.
+func (p *plan) certain(landed int) map[dataplane.ID]*dataplane.Object {
+	certain := make(map[dataplane.ID]*dataplane.Object, len(p.changes))
+	for i := range p.changes {
+		switch c := &p.changes[i]; {
+		case p.first[i] == noPart, int(p.last[i]) < landed:
+			certain[c.ID] = c.After
+		case int(p.first[i]) >= landed:
+			certain[c.ID] = c.Before
+		}
+	}
+	return certain
 }
 
 // cost estimates the bytes of a change.

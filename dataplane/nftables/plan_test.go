@@ -133,3 +133,46 @@ func TestElementsShareMessages(t *testing.T) {
 		t.Errorf("%d messages with %d bytes for 5,000 elements", got.Messages(), got.Bytes())
 	}
 }
+
+// TestCertainOfADividedPlan: after any number of transactions, what has landed
+// and what has not been begun is certain, and what is half done is not.
+func TestCertainOfADividedPlan(t *testing.T) {
+	changes := []dataplane.Change{
+		change(containerChain, "services", service.Node, "", rulesBody("")),
+		change(containerSet, "frontends", service.Node, "", "set"),
+		change("@frontends", "one", someone, "", verdictBody()),
+		change(containerChain, "cluster-1", someone, "", rulesBody("")),
+		change("@frontends", "equal", someone, "x", "x"),
+	}
+	p := newPlan(dialects[service.IPv4], changes, 1, false)
+	completed := 0
+	for landed := range len(p.parts) + 1 {
+		certain := p.certain(landed)
+		for i := range changes {
+			c := &changes[i]
+			begun, done := false, true
+			for n, part := range p.parts {
+				for _, o := range part {
+					if o.number == i {
+						begun, done = begun || n < landed, done && n < landed
+					}
+				}
+			}
+			object, sure := certain[c.ID]
+			switch {
+			case done && (!sure || !dataplane.Same(object, c.After)):
+				t.Errorf("%d of %d landed: %s: certain %v, %v; want it as wanted", landed, len(p.parts), c.ID.Name, sure, object)
+			case !begun && !done && (!sure || !dataplane.Same(object, c.Before)):
+				t.Errorf("%d of %d landed: %s: certain %v, %v; want it as it was", landed, len(p.parts), c.ID.Name, sure, object)
+			case begun && !done && sure:
+				t.Errorf("%d of %d landed: %s is half done, and said to be certain", landed, len(p.parts), c.ID.Name)
+			}
+		}
+		if landed < len(p.parts) {
+			completed += p.completes[landed]
+		}
+	}
+	if len(p.parts) < 4 || completed != 4 {
+		t.Errorf("%d parts complete %d changes, want several and 4: %v", len(p.parts), completed, order(p))
+	}
+}

@@ -15,7 +15,7 @@ import (
 // reader gives the kernel's own account of the table.
 type reader struct {
 	d      *dialect
-	socket *wire.Socket
+	socket Socket
 }
 
 // readAttempts is how often a reading is begun that somebody else's changes

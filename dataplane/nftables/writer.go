@@ -28,7 +28,17 @@ type Writer struct {
 	// opening guards socket, which is opened by the first call that needs it;
 	// only Write and Read use it.
 	opening sync.Mutex
-	socket  *wire.Socket
+	socket  Socket
+}
+
+// Socket is what a Writer needs of its connection to nf_tables. *wire.Socket is
+// the real one, and says what each method does.
+type Socket interface {
+	Commit(*wire.Transaction) ([]*wire.Refusal, error)
+	Ask(ctx context.Context, kind uint16, family uint8, all bool, attrs []byte, each func(wire.Message)) error
+	Port() uint32
+	Room() int
+	Close() error
 }
 
 // WriterConfig tunes a Writer; the zero value is the default.
@@ -46,6 +56,9 @@ type WriterConfig struct {
 	// Inside runs a function on a thread in the network namespace to work in.
 	// Default: the process's own namespace.
 	Inside func(func() error) error
+	// Open opens the socket, on a thread in that namespace. Default: wire.Open.
+	// Tests of failures put their own in.
+	Open func() (Socket, error)
 }
 
 const transactionBytesDefault = 4 << 20
@@ -66,6 +79,9 @@ func NewWriter(family service.Family, config WriterConfig) *Writer {
 	if config.Inside == nil {
 		config.Inside = func(f func() error) error { return f() }
 	}
+	if config.Open == nil {
+		config.Open = func() (Socket, error) { return wire.Open() }
+	}
 	return &Writer{d: dialects[family], config: config}
 }
 
@@ -82,15 +98,17 @@ func (w *Writer) Close() error {
 }
 
 // open gives the socket.
-func (w *Writer) open() (*wire.Socket, error) {
+func (w *Writer) open() (Socket, error) {
 	w.opening.Lock()
 	defer w.opening.Unlock()
 	if w.socket != nil {
 		return w.socket, nil
 	}
 	err := w.config.Inside(func() error {
-		var err error
-		w.socket, err = wire.Open()
+		socket, err := w.config.Open()
+		if err == nil {
+			w.socket = socket
+		}
 		return err
 	})
 	return w.socket, err
@@ -106,10 +124,7 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	if err != nil {
 		return dataplane.Receipt{Outcome: dataplane.Busy, Certain: untouched(batch.Changes), Err: err}
 	}
-	a := &attempt{
-		w: w, socket: socket, reader: &reader{w.d, socket},
-		certain: make(map[dataplane.ID]*dataplane.Object),
-	}
+	a := &attempt{w: w, socket: socket, reader: &reader{w.d, socket}}
 	changes, err := a.makeSure(ctx, batch.Changes)
 	if err == nil {
 		err = a.carryOut(ctx, changes)
@@ -149,11 +164,12 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 // attempt is one Write.
 type attempt struct {
 	w       *Writer
-	socket  *wire.Socket
+	socket  Socket
 	reader  *reader
 	receipt dataplane.Receipt
-	// certain is what has landed so far.
-	certain map[dataplane.ID]*dataplane.Object
+	// plan is nil until there is one; landed counts its parts in the kernel.
+	plan   *plan
+	landed int
 }
 
 // lookUpMax is the number of unsure objects up to which they are looked up one by
@@ -212,7 +228,8 @@ func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) erro
 		return a.startOver(id)
 	}
 	p := newPlan(a.w.d, changes, min(a.w.config.TransactionBytes, a.socket.Room()/2), a.w.config.LateRelease)
-	landed := 0
+	a.plan = p
+	complete := 0
 	for i, part := range p.parts {
 		if i > 0 && ctx.Err() != nil {
 			return &unfinishedError{context.Cause(ctx)}
@@ -220,9 +237,9 @@ func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) erro
 		if err := a.commit(p, part); err != nil {
 			return err
 		}
-		if len(p.parts) > 1 {
-			landed += a.note(p, part, p.parts[i+1:])
-			a.w.config.Progress(landed, len(changes))
+		a.landed++
+		if complete += p.completes[i]; len(p.parts) > 1 {
+			a.w.config.Progress(complete, len(changes))
 		}
 	}
 	a.receipt.Written.Objects = len(changes)
@@ -243,26 +260,6 @@ func (a *attempt) commit(p *plan, part []operation) error {
 		return &refusedError{refusals: refusals, changes: p.changes}
 	}
 	return nil
-}
-
-// note takes down what is wholly in the kernel after a part, given what is still
-// to come, and counts it.
-func (a *attempt) note(p *plan, part []operation, rest [][]operation) int {
-	later := make(map[int]bool)
-	for _, r := range rest {
-		for _, o := range r {
-			later[o.number] = true
-		}
-	}
-	count := 0
-	for _, o := range part {
-		c := &p.changes[o.number]
-		if _, counted := a.certain[c.ID]; !counted && !later[o.number] {
-			a.certain[c.ID] = c.After
-			count++
-		}
-	}
-	return count
 }
 
 // redefined gives a set that exists with another definition than the wanted one.

@@ -376,7 +376,7 @@ func TestWatchHearsStrangersOnly(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- w.writer.Watch(ctx, func() { heard <- time.Now() }) }()
-			w.hears(heard, "flush chain "+w.table()+" services") // Watch is on
+			w.watched(heard)
 			w.nft("add table inet other; add chain inet other c; delete table inet other", "-f", "-")
 			w.audit()
 			w.commit()
@@ -411,30 +411,37 @@ func anyAddr(family service.Family) string {
 	return "192.0.2.99"
 }
 
-// hears makes a foreign change, again until Watch is on for the first time, and
-// expects it to be heard soon.
+// watched waits until Watch is on: until it hears a change that undoes itself.
+func (w *world) watched(heard chan time.Time) {
+	w.Helper()
+	for range 100 {
+		w.nft("add chain "+w.table()+" passing; delete chain "+w.table()+" passing", "-f", "-")
+		select {
+		case <-heard:
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	w.Fatal("nothing was heard")
+}
+
+// hears makes a change and checks that it is heard at once.
 func (w *world) hears(heard chan time.Time, change string) {
 	w.Helper()
 	const soon = 100 * time.Millisecond
 	for len(heard) > 0 {
 		<-heard
 	}
-	for attempt := range 20 {
-		w.nft(change, "-f", "-")
-		done := time.Now()
-		select {
-		case at := <-heard:
-			if late := at.Sub(done); late > soon {
-				w.Errorf("%q was heard %v late", change, late)
-			}
-			return
-		case <-time.After(10 * soon):
+	w.nft(change, "-f", "-")
+	done := time.Now()
+	select {
+	case at := <-heard:
+		if late := at.Sub(done); late > soon {
+			w.Errorf("%q was heard %v late", change, late)
 		}
-		if attempt > 0 && !strings.HasPrefix(change, "flush chain") {
-			break
-		}
+	case <-time.After(20 * soon):
+		w.Fatalf("%q was not heard", change)
 	}
-	w.Fatalf("%q was not heard", change)
 }
 
 func (w *world) hearsNothing(heard chan time.Time) {
