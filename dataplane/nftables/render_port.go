@@ -59,11 +59,18 @@ func (p *portDraft) table(endpoints []service.Endpoint) slotTable {
 		size: slots.Size(len(endpoints)), slots: slots.Assign(endpoints), data: make([]span, len(endpoints)),
 	}
 	for i, e := range endpoints {
-		t.data[i] = p.put(func(b []byte) []byte {
+		t.data[i] = p.commented(func(b []byte) []byte {
 			return appendData(b, appendPort(appendAddr(nil, e.AddrPort.Addr()), e.AddrPort.Port()))
 		})
 	}
 	return t
+}
+
+// commented adds a body that ends with the port's comment.
+func (p *portDraft) commented(fill func([]byte) []byte) span {
+	return p.put(func(b []byte) []byte {
+		return append(fill(b), p.bytes[p.comment.from:p.comment.to]...)
+	})
 }
 
 // frontend is one address and port, or a node port, which has no address.
@@ -98,10 +105,7 @@ func (p *portDraft) dispatch(f frontend, chain string) {
 	if f.nodePort() {
 		set = mapNodePorts
 	}
-	comment := p.comment
-	body := p.put(func(b []byte) []byte {
-		return append(appendGoto(b, chain), b[comment.from:comment.to]...)
-	})
+	body := p.commented(func(b []byte) []byte { return appendGoto(b, chain) })
 	p.named(set, f, body, chainID(chain))
 }
 
@@ -134,7 +138,9 @@ func (p *portDraft) refuse(f frontend) {
 func (p *portDraft) renderInternal() {
 	f := frontend{p.port.ClusterIP, p.port.Port}
 	name := p.put(func(b []byte) []byte { return appendAddr(b, f.addr) })
-	p.element(containers[setClusterIPs], name, span{}, setRefs[setClusterIPs])
+	// All ports of the Service have the same element, and so no port's name.
+	owner := p.put(func(b []byte) []byte { return appendComment(b, unix.NFTA_SET_ELEM_USERDATA, p.key.String()) })
+	p.element(containers[setClusterIPs], name, owner, setRefs[setClusterIPs])
 	switch {
 	case !p.port.ServesInternal():
 		p.refuse(f)
@@ -211,7 +217,8 @@ func (p *portDraft) serveExternal(f frontend) {
 	}
 }
 
-// renderHairpins notes who may reach itself: endpoints of this node.
+// renderHairpins notes who may reach itself: endpoints of this node. It is a fact
+// about a pod, which several Services may state, and therefore names none.
 func (p *portDraft) renderHairpins() {
 	for _, e := range p.port.Reachable() {
 		if !e.Local {
