@@ -22,9 +22,13 @@ type Source func(ctx context.Context, cache *source.Cache) error
 // Domain is one place that the proxy keeps right: what one writer commits.
 type Domain struct {
 	// Name is unique, for example "iptables/IPv4".
-	Name     string
-	Renderer dataplane.Renderer
-	Writer   dataplane.Writer
+	Name   string
+	Family service.Family
+	// Auxiliary domains hold something beside the kernel's rules: followers
+	// are not told about them.
+	Auxiliary bool
+	Renderer  dataplane.Renderer
+	Writer    dataplane.Writer
 	// Layout is nil for writers that can change single elements.
 	Layout dataplane.Layout
 	Pace   aggregator.Pace
@@ -51,10 +55,22 @@ type Config struct {
 	// is primed, so that zone and pod CIDRs are known from the first rule on.
 	// 0 does not wait.
 	NodeWait time.Duration
+	// Followers act on what is in force.
+	Followers []Follower
 	// Listeners are told everything that happens.
 	Listeners []observe.Listener
 	// Intercept is for the demo and the simulation; see actors.Config.
 	Intercept func(ctx context.Context, key service.Key, message actors.Message)
+}
+
+// Follower does what has to follow rules, once they are in the kernel: health-check
+// ports, the clean-up of stale flows.
+type Follower interface {
+	// Programmed says that the kernel serves a Service as the view says, in one
+	// family. Views that newer ones overtake are left out, and one may come
+	// twice; a view without ports of the family says that the Service is not
+	// served any more. It is called by the Service's actor and must not block.
+	Programmed(family service.Family, view service.View)
 }
 
 func (c Config) validate() error {

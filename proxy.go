@@ -124,11 +124,24 @@ func (p *Proxy) addDirectory() (err error) {
 	}
 	for i, domain := range p.config.Domains {
 		config.Domains = append(config.Domains, actors.Domain{
-			Name: domain.Name, Renderer: domain.Renderer, Submit: p.aggregators[i].Submit,
+			Name: domain.Name, Renderer: domain.Renderer, Submit: p.aggregators[i].Submit, Programmed: p.programmed(domain),
 		})
 	}
 	p.directory, err = actors.NewDirectory(config)
 	return err
+}
+
+// programmed passes on to the followers what a domain has put into force; nil when
+// nobody is to be told.
+func (p *Proxy) programmed(domain Domain) func(service.View) {
+	if domain.Auxiliary || len(p.config.Followers) == 0 {
+		return nil
+	}
+	return func(view service.View) {
+		for _, f := range p.config.Followers {
+			f.Programmed(domain.Family, view)
+		}
+	}
 }
 
 // Run serves until the context ends, or something fails that the proxy cannot

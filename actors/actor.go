@@ -85,7 +85,20 @@ func (a *actor) turn(ctx context.Context) error {
 	if work := a.machine.Conclude(); work != nil {
 		a.render(work)
 	}
+	a.report()
 	return ctx.Err()
+}
+
+// report tells what has come into force.
+func (a *actor) report() {
+	for i, domain := range a.directory.config.Domains {
+		if domain.Programmed == nil {
+			continue
+		}
+		if view, news := a.machine.Programmed(i); news && !a.lease.Fenced() {
+			domain.Programmed(view)
+		}
+	}
 }
 
 // hydrate reads the truth.

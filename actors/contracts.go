@@ -14,6 +14,12 @@ type Domain struct {
 	Renderer dataplane.Renderer
 	// Submit hands a fragment over; it does not block.
 	Submit func(*dataplane.Fragment)
+	// Programmed, when set, is told each view of a Service once it is wholly in
+	// force in this domain, or was already; views that newer ones overtake are
+	// left out, and one may come again after a restart of the actor. A view
+	// without ports says that the Service is not served any more. It does not
+	// block. Nobody is told about the node's own actor.
+	Programmed func(service.View)
 }
 
 // Lease is what a running actor holds from whoever keeps it alive.

@@ -67,6 +67,8 @@ type standing struct {
 	gone      bool
 	revision  service.Revision
 	settled   bool
+	// reported is set once it has been told that the present view is in force.
+	reported bool
 }
 
 // NewMachine makes the machine of one incarnation for the named domains.
@@ -85,7 +87,7 @@ func (m *Machine) Hydrate(s Snapshot, facts *service.NodeFacts) {
 	m.slices = slices.Clone(s.Slices)
 	slices.SortFunc(m.slices, func(a, b *service.Slice) int { return strings.Compare(a.Name, b.Name) })
 	for i := range m.domains {
-		m.domains[i].submitted = false
+		m.domains[i].submitted, m.domains[i].reported = false, false
 	}
 	m.dirty, m.refacted, m.stale = true, true, false
 	m.settleState()
@@ -198,6 +200,9 @@ func (m *Machine) Conclude() *Work {
 	}
 	m.urgent = m.urgent || (m.viewed && view.Removes(&m.view))
 	m.view, m.viewed = view, true
+	for i := range m.domains {
+		m.domains[i].reported = false
+	}
 	return &Work{View: &m.view, Facts: m.facts}
 }
 
@@ -229,6 +234,17 @@ func (m *Machine) Fragment(domain int, objects []dataplane.Object) *dataplane.Fr
 	f.Urgent = m.urgent
 	*line = standing{submitted: true, digest: f.Digest, gone: f.Gone, revision: f.Revision}
 	return f
+}
+
+// Programmed gives the present view if a domain has it wholly in force and this
+// has not been said before.
+func (m *Machine) Programmed(domain int) (service.View, bool) {
+	line := &m.domains[domain]
+	if !m.viewed || !line.submitted || !line.settled || line.reported {
+		return service.View{}, false
+	}
+	line.reported = true
+	return m.view, true
 }
 
 // Submitted ends the rendering: what was carried by the fragments is on its

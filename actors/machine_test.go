@@ -196,3 +196,78 @@ func TestTheNodesActorRendersFactsAndNeverRetires(t *testing.T) {
 		t.Fatal("rendered without a change")
 	}
 }
+
+// programmed gives the domains that have something to report.
+func programmed(m *Machine) (reported []int, view service.View) {
+	for i := range domains {
+		if v, news := m.Programmed(i); news {
+			reported, view = append(reported, i), v
+		}
+	}
+	return reported, view
+}
+
+func TestAViewIsReportedOnceItIsInForce(t *testing.T) {
+	m := live(slice("s", "10.0.0.1"))
+	first := turn(m)
+	if at, _ := programmed(m); at != nil {
+		t.Fatalf("reported by %v before any verdict", at)
+	}
+	m.Step(applied("two", first[1]))
+	if at, view := programmed(m); len(at) != 1 || at[0] != 1 || len(view.Ports[service.IPv4][0].Cluster) != 1 {
+		t.Fatalf("reported by %v: %+v; want the second domain alone", at, view)
+	}
+	if at, _ := programmed(m); at != nil {
+		t.Fatalf("reported again by %v", at)
+	}
+
+	// An overtaken view is left out: its verdict settles nothing newer.
+	m.Step(SliceChanged{Name: "s", Slice: slice("s", "10.0.0.1", "10.0.0.2")})
+	second := turn(m)
+	m.Step(applied("one", first[0]))
+	if at, _ := programmed(m); at != nil {
+		t.Fatalf("the older verdict reported the newer view of %v", at)
+	}
+	m.Step(applied("one", second[0]))
+	if at, view := programmed(m); len(at) != 1 || at[0] != 0 || len(view.Ports[service.IPv4][0].Cluster) != 2 {
+		t.Fatalf("reported by %v: %+v", at, view)
+	}
+}
+
+func TestAViewThatChangesNoRuleIsReportedAtOnce(t *testing.T) {
+	m := live(slice("s", "10.0.0.1"))
+	for i, f := range turn(m) {
+		m.Step(applied(domains[i], f))
+	}
+	programmed(m)
+	changed := spec()
+	changed.ExternalLocal, changed.HealthCheckNodePort = true, 31000
+	m.Step(SpecChanged{Spec: changed})
+	if fragments := turn(m); fragments != nil {
+		t.Fatalf("%d fragments", len(fragments))
+	}
+	if at, view := programmed(m); len(at) != 2 || view.HealthCheckNodePort != 31000 {
+		t.Fatalf("reported by %v: %+v", at, view)
+	}
+}
+
+func TestAQuarantinedViewIsNotReported(t *testing.T) {
+	m := live(slice("s", "10.0.0.1"))
+	f := turn(m)
+	m.Step(VerdictGiven{dataplane.Verdict{Key: web, Domain: "one", Revision: f[0].Revision, Quarantined: true}})
+	if at, _ := programmed(m); at != nil {
+		t.Fatalf("reported by %v", at)
+	}
+}
+
+func TestTheEndOfAServiceIsReported(t *testing.T) {
+	m := live(slice("s", "10.0.0.1"))
+	turn(m)
+	m.Step(SpecChanged{})
+	for i, f := range turn(m) {
+		m.Step(applied(domains[i], f))
+	}
+	if at, view := programmed(m); len(at) != 2 || len(view.Ports[service.IPv4]) != 0 || view.Key != web {
+		t.Fatalf("reported by %v: %+v", at, view)
+	}
+}

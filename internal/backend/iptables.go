@@ -94,7 +94,8 @@ func iptablesDomain(ctx context.Context, family service.Family, variant iptables
 		return proxy.Domain{}, err
 	}
 	return proxy.Domain{
-		Name: fmt.Sprintf("iptables-%s/%s", variant, family),
+		Name:   fmt.Sprintf("iptables-%s/%s", variant, family),
+		Family: family,
 		Renderer: iptables.NewRenderer(family, iptables.Options{
 			MasqueradeBit: o.MasqueradeBit, RandomFully: randomFully, InvalidDropOmitted: liberal,
 		}),

@@ -40,6 +40,7 @@ func nftablesDomain(family service.Family, features nftables.Features, o NFTable
 	name := fmt.Sprintf("nftables/%s", family)
 	return proxy.Domain{
 		Name:     name,
+		Family:   family,
 		Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: o.MasqueradeBit}),
 		Writer: nftables.NewWriter(family, nftables.WriterConfig{
 			LateRelease: features.LateRelease,
