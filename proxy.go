@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -145,8 +147,19 @@ func (p *Proxy) programmed(domain Domain) func(service.View) {
 }
 
 // Run serves until the context ends, or something fails that the proxy cannot
-// do without. The rules stay in the kernel.
+// do without. The rules stay in the kernel; what the writers hold themselves is
+// given up.
 func (p *Proxy) Run(ctx context.Context) error {
+	err := p.serve(ctx)
+	for _, domain := range p.config.Domains {
+		if c, ok := domain.Writer.(io.Closer); ok {
+			err = errors.Join(err, c.Close())
+		}
+	}
+	return err
+}
+
+func (p *Proxy) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.supervisor.Run(ctx) })
 	for i, a := range p.aggregators {

@@ -28,6 +28,8 @@ type options struct {
 	masqueradeBit      uint
 	masqueradeAll      bool
 	localhostNodePorts bool
+	// localPorts is localhostNodePorts for nftables mode, in both families.
+	localPorts bool
 	detectLocal        string
 	bridge             string
 	prefix             string
@@ -47,6 +49,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.UintVar(&o.masqueradeBit, "iptables-masquerade-bit", 14, "bit of the packet mark that asks for source NAT, 0 to 31")
 	flags.BoolVar(&o.masqueradeAll, "masquerade-all", false, "source NAT for all ClusterIP traffic")
 	flags.BoolVar(&o.localhostNodePorts, "iptables-localhost-nodeports", true, "let node ports answer on 127.0.0.1 (IPv4)")
+	flags.BoolVar(&o.localPorts, "sluice-localhost-nodeports", true, "nftables mode: let node ports answer on 127.0.0.1 and ::1, too, through listeners of the proxy")
 	flags.StringVar(&o.detectLocal, "detect-local-mode", "", "how packets of local pods are recognised: ClusterCIDR (default), NodeCIDR, BridgeInterface or InterfaceNamePrefix")
 	flags.StringVar(&o.bridge, "pod-bridge-interface", "", "bridge of the pods, for BridgeInterface")
 	flags.StringVar(&o.prefix, "pod-interface-name-prefix", "", "prefix of the pods' interfaces, for InterfaceNamePrefix")

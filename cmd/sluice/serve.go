@@ -65,7 +65,7 @@ func serve(ctx context.Context, o *options, from feed) (err error) {
 func (o *options) domains(ctx context.Context, log *zap.Logger) (backend.Mode, []proxy.Domain, error) {
 	return backend.Build(o.mode, log,
 		func() ([]proxy.Domain, error) {
-			return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: o.masqueradeBit, Log: log})
+			return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: o.masqueradeBit, LocalPorts: o.localPorts, Log: log})
 		},
 		func() ([]proxy.Domain, error) {
 			choice, err := o.iptables()

@@ -105,6 +105,9 @@ func (r *Renderer) nodePortAddresses(facts *service.NodeFacts) []dataplane.Objec
 	}
 	var objects []dataplane.Object
 	for _, addr := range on.Addresses {
+		if addr.IsLoopback() {
+			continue
+		}
 		objects = append(objects, dataplane.Object{
 			ID:   dataplane.ID{Container: elementsOf + setNodePortAddresses, Name: string(appendAddr(nil, addr))},
 			Kind: dataplane.Element, Refs: []dataplane.ID{setID(setNodePortAddresses)},

@@ -16,6 +16,8 @@ import (
 type NFTablesOptions struct {
 	// MasqueradeBit is the bit of the mark that asks for source NAT, 0 to 31.
 	MasqueradeBit uint
+	// LocalPorts lets node ports answer on 127.0.0.1 and ::1, too.
+	LocalPorts bool
 	Log           *zap.Logger
 }
 
@@ -27,13 +29,17 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 	if o.MasqueradeBit > 31 {
 		return nil, fmt.Errorf("masquerade bit %d: want 0 to 31", o.MasqueradeBit)
 	}
-	return eachFamily[*nftables.MissingError](o.Log, func(family service.Family) (proxy.Domain, error) {
+	domains, err := eachFamily[*nftables.MissingError](o.Log, func(family service.Family) (proxy.Domain, error) {
 		features, err := nftables.Probe(family, nil)
 		if err != nil {
 			return proxy.Domain{}, err
 		}
 		return nftablesDomain(family, features, o), nil
 	})
+	if err == nil && o.LocalPorts {
+		domains = append(domains, localPorts(domains, o.Log)...)
+	}
+	return domains, err
 }
 
 func nftablesDomain(family service.Family, features nftables.Features, o NFTablesOptions) proxy.Domain {

@@ -1,0 +1,127 @@
+package localport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// script is an acceptor that fails as it is told, then blocks until it is
+// closed. A nil error is a panic.
+type script struct {
+	failures []error
+	closed   chan struct{}
+	closing  sync.Once
+	// calls counts those of AcceptTCP.
+	calls atomic.Int32
+}
+
+func (s *script) AcceptTCP() (*net.TCPConn, error) {
+	s.calls.Add(1)
+	if len(s.failures) == 0 {
+		<-s.closed
+		return nil, net.ErrClosed
+	}
+	failure := s.failures[0]
+	s.failures = s.failures[1:]
+	if failure == nil {
+		panic("accept")
+	}
+	return nil, failure
+}
+
+func (s *script) Close() error {
+	s.closing.Do(func() { close(s.closed) })
+	return nil
+}
+
+// scripted is a listener over a scripted socket.
+func scripted(h *household, failures ...error) *listener {
+	l := &listener{place: place{service.TCP, netip.MustParseAddrPort("127.0.0.1:30080")}, stop: func() {}}
+	socket := &script{failures: failures, closed: make(chan struct{})}
+	l.server = &tcpServer{household: h, name: l.place.String(), socket: socket, target: &l.target, slots: newBudget(1, nil)}
+	l.alive.Store(true)
+	return l
+}
+
+func TestListenersOutliveWhatPasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHousehold(Config{Report: func(f Failure) { t.Errorf("reported %+v", f) }}.withDefaults())
+		l := scripted(h, unix.EMFILE, unix.ENFILE, unix.ECONNABORTED)
+		l.start(h, func() { t.Error("died") })
+		for i, pause := range []time.Duration{pauseMin, 2 * pauseMin, 4 * pauseMin} {
+			synctest.Wait()
+			if calls := l.server.(*tcpServer).socket.(*script).calls.Load(); int(calls) != i+1 {
+				t.Errorf("%d calls before pause %d, want %d", calls, i, i+1)
+			}
+			time.Sleep(pause)
+		}
+		if !l.alive.Load() || h.counters.listeners.Load() != 1 {
+			t.Error("the listener has ended")
+		}
+		l.close()
+		synctest.Wait()
+		if l.alive.Load() || h.counters.listeners.Load() != 0 {
+			t.Error("the listener has not ended")
+		}
+		h.crew.close()
+	})
+}
+
+// TestListenersTellTheirDeath: by an error that does not pass, or a panic.
+func TestListenersTellTheirDeath(t *testing.T) {
+	for name, failure := range map[string]error{"error": unix.EINVAL, "closed by somebody else": net.ErrClosed, "panic": nil} {
+		t.Run(name, func(t *testing.T) {
+			var reported Failure
+			h := newHousehold(Config{Report: func(f Failure) { reported = f }}.withDefaults())
+			l := scripted(h, failure)
+			died := make(chan struct{})
+			l.start(h, func() { close(died) })
+			<-died
+			if l.alive.Load() || h.counters.listeners.Load() != 0 || h.counters.failed.Load() != 1 {
+				t.Error("the dead listener counts")
+			}
+			select {
+			case <-l.server.(*tcpServer).socket.(*script).closed:
+			default:
+				t.Error("the dead listener holds its socket")
+			}
+			_, panicked := errors.AsType[*PanicError](reported.Err)
+			if reported.Listener != "tcp/127.0.0.1:30080" || panicked != (failure == nil) || failure != nil && !errors.Is(reported.Err, failure) {
+				t.Errorf("reported %+v", reported)
+			}
+			h.crew.close()
+		})
+	}
+}
+
+func TestBackoffEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var ended atomic.Bool
+		go func() {
+			b := backoff{pause: pauseMax}
+			goOn, failure := b.tolerate(ctx, unix.EMFILE)
+			if goOn || failure != nil {
+				t.Errorf("got %v, %v", goOn, failure)
+			}
+			ended.Store(true)
+		}()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if !ended.Load() {
+			t.Error("the pause goes on")
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package localport
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// scenes are the addresses that tests of the renderer use.
+var scenes = service.PerFamily[struct{ own, second, loopback, linkLocal, clusterIP, endpoint string }]{
+	service.IPv4: {"192.0.2.10", "198.51.100.10", "127.0.0.1", "169.254.0.10", "172.30.0.41", "10.0.0.1:8080"},
+	service.IPv6: {"2001:db8::10", "2001:db8:1::10", "::1", "fe80::10", "fd00::41", "[fd10::1]:8080"},
+}
+
+// exposed is a port that this node can serve; change makes it another one.
+func exposed(family service.Family, change func(*service.PortView)) *service.View {
+	endpoint := service.Endpoint{AddrPort: netip.MustParseAddrPort(scenes[family].endpoint), Local: true}
+	port := service.PortView{
+		Port: 80, NodePort: 30080, HasAny: true, ClusterIP: netip.MustParseAddr(scenes[family].clusterIP),
+		Cluster: []service.Endpoint{endpoint}, Local: []service.Endpoint{endpoint},
+	}
+	if change != nil {
+		change(&port)
+	}
+	view := &service.View{Key: service.Key{Namespace: "ns1", Name: "web"}}
+	view.Ports[family] = []service.PortView{port}
+	return view
+}
+
+// rendered gives what is rendered, as text.
+func rendered(family service.Family, view *service.View, facts *service.NodeFacts) []string {
+	var texts []string
+	for _, o := range NewRenderer(family).Service(view, facts) {
+		texts = append(texts, fmt.Sprintf("%s %s %s", o.ID.Container, o.ID.Name, o.Body))
+	}
+	return texts
+}
+
+func TestRendererListensForWhatCanBeServed(t *testing.T) {
+	tcp, udp := "listener tcp/%[1]s to %[2]s", "listener udp/%[1]s to %[2]s"
+	for name, c := range map[string]struct {
+		change func(*service.PortView)
+		want   string
+	}{
+		"TCP":          {nil, tcp},
+		"UDP":          {func(p *service.PortView) { p.Protocol = service.UDP }, udp},
+		"SCTP":         {func(p *service.PortView) { p.Protocol = service.SCTP }, ""},
+		"no node port": {func(p *service.PortView) { p.NodePort = 0 }, ""},
+		"no endpoint":  {func(p *service.PortView) { p.HasAny, p.Cluster, p.Local = false, nil, nil }, ""},
+		"policy Local with its endpoints elsewhere":          {func(p *service.PortView) { p.ExternalLocal, p.Local = true, nil }, tcp},
+		"internal policy Local with its endpoints elsewhere": {func(p *service.PortView) { p.InternalLocal, p.Local = true, nil }, tcp},
+	} {
+		for _, family := range service.Families {
+			facts := &service.NodeFacts{}
+			facts.NodePorts[family].All = true
+			facts.NodeIPs[family] = netip.MustParseAddr(scenes[family].own)
+			var want []string
+			if c.want != "" {
+				want = []string{fmt.Sprintf(c.want, at(family, 30080), netip.AddrPortFrom(facts.NodeIPs[family], 30080))}
+			}
+			if got := rendered(family, exposed(family, c.change), facts); !slices.Equal(got, want) {
+				t.Errorf("%s, %v: got %q, want %q", name, family, got, want)
+			}
+		}
+	}
+}
+
+func at(family service.Family, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(loopback[family], port)
+}
+
+func TestRendererTargetsAnAddressThatServesNodePorts(t *testing.T) {
+	for _, family := range service.Families {
+		s := scenes[family]
+		clusterIP := netip.AddrPortFrom(netip.MustParseAddr(s.clusterIP), 80).String()
+		nodePort := func(addr string) string { return netip.AddrPortFrom(netip.MustParseAddr(addr), 30080).String() }
+		for name, c := range map[string]struct {
+			own    string
+			all    bool
+			listed []string
+			want   string // empty for no listener
+		}{
+			"all":                           {own: s.own, all: true, want: nodePort(s.own)},
+			"all, own address unknown":      {all: true, want: clusterIP},
+			"all, own address is loopback":  {own: s.loopback, all: true, want: clusterIP},
+			"all, own address is of a link": {own: s.linkLocal, all: true, want: clusterIP},
+			"own address is listed":         {own: s.own, listed: []string{s.second, s.own}, want: nodePort(s.own)},
+			"another address is listed":     {own: s.own, listed: []string{s.loopback, s.linkLocal, s.second}, want: nodePort(s.second)},
+			"loopback alone is listed":      {own: s.own, listed: []string{s.loopback}, want: clusterIP},
+			"nothing is listed":             {own: s.own},
+		} {
+			facts := &service.NodeFacts{}
+			if c.own != "" {
+				facts.NodeIPs[family] = netip.MustParseAddr(c.own)
+			}
+			facts.NodePorts[family].All = c.all
+			for _, text := range c.listed {
+				facts.NodePorts[family].Addresses = append(facts.NodePorts[family].Addresses, netip.MustParseAddr(text))
+			}
+			var want []string
+			if c.want != "" {
+				want = []string{fmt.Sprintf("listener tcp/%s to %s", at(family, 30080), c.want)}
+			}
+			if got := rendered(family, exposed(family, nil), facts); !slices.Equal(got, want) {
+				t.Errorf("%v, %s: got %q, want %q", family, name, got, want)
+			}
+		}
+	}
+}
+
+// TestRendererGoesByTheInternalPolicyOfAClusterIP, which stands in for a node
+// port whose address is unknown.
+func TestRendererGoesByTheInternalPolicyOfAClusterIP(t *testing.T) {
+	facts := &service.NodeFacts{}
+	facts.NodePorts[service.IPv4].All = true
+	elsewhere := exposed(service.IPv4, func(p *service.PortView) { p.InternalLocal, p.Local = true, nil })
+	if got := rendered(service.IPv4, elsewhere, facts); len(got) != 0 {
+		t.Errorf("got %q for a ClusterIP that this node does not serve", got)
+	}
+}
+
+func TestRendererKeepsToItsFamily(t *testing.T) {
+	facts := &service.NodeFacts{}
+	facts.NodePorts[service.IPv4].All, facts.NodePorts[service.IPv6].All = true, true
+	if got := rendered(service.IPv6, exposed(service.IPv4, nil), facts); len(got) != 0 {
+		t.Errorf("got %q from the other family's ports", got)
+	}
+	if got := NewRenderer(service.IPv4).Node(facts); len(got) != 0 {
+		t.Errorf("the node renders %v", got)
+	}
+}

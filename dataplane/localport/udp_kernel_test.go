@@ -1,0 +1,245 @@
+package localport_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/localport"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// datagramServer answers datagrams at an address of the node; nil is no answer.
+func (w *world) datagramServer(at netip.AddrPort, answer func(question []byte, from net.Addr) []byte) {
+	w.Helper()
+	socket, err := w.node.ListenPacket("udp", at.String())
+	check(w, err)
+	var running sync.WaitGroup
+	running.Go(func() {
+		question := make([]byte, 1<<16)
+		for {
+			size, from, err := socket.ReadFrom(question)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil {
+				w.Error(err)
+				return
+			}
+			if reply := answer(question[:size], from); reply != nil {
+				if _, err := socket.WriteTo(reply, from); err != nil {
+					w.Error(err)
+				}
+			}
+		}
+	})
+	w.Cleanup(func() {
+		check(w, socket.Close())
+		running.Wait()
+	})
+}
+
+// datagramClient is a socket that talks to a node port on the loopback address.
+type datagramClient struct {
+	*world
+	conn net.Conn
+}
+
+func (w *world) datagramClient(port uint16) *datagramClient {
+	w.Helper()
+	conn, err := w.node.DialContext(w.Context(), "udp", w.listen(port).String())
+	check(w, err)
+	w.Cleanup(func() { check(w, conn.Close()) })
+	check(w, conn.SetDeadline(time.Now().Add(patience)))
+	return &datagramClient{w, conn}
+}
+
+func (c *datagramClient) send(question string) {
+	c.Helper()
+	_, err := c.conn.Write([]byte(question))
+	check(c, err)
+}
+
+// ask sends a datagram, and gives the next that comes.
+func (c *datagramClient) ask(question string) string {
+	c.Helper()
+	c.send(question)
+	reply := make([]byte, 1<<16)
+	size, err := c.conn.Read(reply)
+	check(c, err)
+	return string(reply[:size])
+}
+
+// whoAsks answers with the address that it saw: one per session.
+func whoAsks(_ []byte, from net.Addr) []byte { return []byte(from.String()) }
+
+func TestKernelUDPAnswersGoToTheirClients(t *testing.T) {
+	eachFamily(t, localport.Config{}, func(w *world) {
+		w.datagramServer(netip.AddrPortFrom(w.own(), nodePort), func(question []byte, from net.Addr) []byte {
+			return fmt.Appendf(nil, "%s to %s", question, from)
+		})
+		w.forward(service.UDP)
+		const clients, questions = 20, 20
+		var asking sync.WaitGroup
+		for n := range clients {
+			c := w.datagramClient(nodePort)
+			asking.Go(func() {
+				from := ""
+				for q := range questions {
+					question := fmt.Sprintf("question %d of client %d", q, n)
+					reply := c.ask(question)
+					session, found := bytes.CutPrefix([]byte(reply), []byte(question+" to "))
+					if from == "" {
+						from = string(session)
+					}
+					if !found || string(session) != from {
+						w.Errorf("%q was answered by %q, want the session %s", question, reply, from)
+					}
+				}
+			})
+		}
+		asking.Wait()
+		if s := w.writer.Stats(); s.Sessions != clients || s.SessionsOpened != clients || s.DatagramsDropped != 0 {
+			w.Errorf("counted %+v", s)
+		}
+	})
+}
+
+// TestKernelUDPCarriesEverySize whole: nothing, and the most that the family
+// allows.
+func TestKernelUDPCarriesEverySize(t *testing.T) {
+	eachFamily(t, localport.Config{}, func(w *world) {
+		w.datagramServer(netip.AddrPortFrom(w.own(), nodePort), func(question []byte, _ net.Addr) []byte { return question })
+		w.forward(service.UDP)
+		c := w.datagramClient(nodePort)
+		most := map[service.Family]int{service.IPv4: 65507, service.IPv6: 65527}[w.family]
+		total := uint64(0)
+		for _, size := range []int{0, 1, 1472, most} {
+			sent := make([]byte, size)
+			rand.Read(sent)
+			if got := c.ask(string(sent)); got != string(sent) {
+				w.Errorf("%d bytes came back of %d, or others", len(got), size)
+			}
+			total += uint64(size)
+		}
+		w.await("all is counted", func() bool {
+			s := w.writer.Stats()
+			return s.BytesToTargets == total && s.BytesToClients == total
+		})
+	})
+}
+
+// TestKernelUDPSessionsExpire after a time without traffic, which is longer once
+// something has come back.
+func TestKernelUDPSessionsExpire(t *testing.T) {
+	const unreplied, replied = 500 * time.Millisecond, 900 * time.Millisecond
+	w := newWorld(t, service.IPv4, localport.Config{Unreplied: unreplied, Replied: replied})
+	w.datagramServer(netip.AddrPortFrom(w.own(), nodePort), func(question []byte, _ net.Addr) []byte {
+		if string(question) == "answer" {
+			return question
+		}
+		return nil
+	})
+	w.forward(service.UDP)
+	expires := func(least time.Duration, last func()) {
+		t.Helper()
+		before, began := w.writer.Stats().BytesToTargets, time.Now()
+		last()
+		w.await("a datagram passes", func() bool { return w.writer.Stats().BytesToTargets > before })
+		w.await("the session expires", func() bool { return w.writer.Stats().Sessions == 0 })
+		if took := time.Since(began); took < least {
+			t.Errorf("expired after %v, want %v at least", took, least)
+		}
+	}
+	c := w.datagramClient(nodePort)
+	expires(unreplied, func() { c.send("silence") })
+	expires(replied, func() { c.ask("answer") })
+	for began := time.Now(); time.Since(began) < 2*unreplied; time.Sleep(20 * time.Millisecond) {
+		c.send("silence")
+	}
+	if s := w.writer.Stats(); s.Sessions != 1 || s.SessionsOpened != 3 {
+		t.Errorf("traffic has not kept the session: %+v", s)
+	}
+	expires(unreplied, func() { c.send("silence") })
+}
+
+// TestKernelUDPBounds: the session that was silent longest makes room.
+func TestKernelUDPBounds(t *testing.T) {
+	w := newWorld(t, service.IPv4, localport.Config{Sessions: 3, SessionsPerListener: 2})
+	target := netip.AddrPortFrom(w.own(), nodePort)
+	w.datagramServer(target, whoAsks)
+	w.write(w.want(w.listener(service.UDP, nodePort, target)), w.want(w.listener(service.UDP, 30081, target)),
+		w.want(w.listener(service.UDP, 30082, target)))
+	a, b, c := w.datagramClient(nodePort), w.datagramClient(nodePort), w.datagramClient(nodePort)
+	asA, asB := a.ask("?"), b.ask("?")
+	if a.ask("?") != asA {
+		t.Error("a has got another session")
+	}
+	c.ask("?")
+	if a.ask("?") != asA {
+		t.Error("a has lost its session, and b was silent for longer")
+	}
+	if b.ask("?") == asB {
+		t.Error("b has kept its session beyond the bound")
+	}
+	if s := w.writer.Stats(); s.Sessions != 2 || s.SessionsEvicted != 2 || s.SessionsOpened != 4 {
+		t.Errorf("counted %+v", s)
+	}
+
+	// The bound of all: one more elsewhere, which then makes room for its
+	// neighbour there; and none for a third listener.
+	d, e, f := w.datagramClient(30081), w.datagramClient(30081), w.datagramClient(30082)
+	d.ask("?")
+	e.ask("?")
+	f.send("?")
+	w.await("a datagram is dropped", func() bool { return w.writer.Stats().DatagramsDropped == 1 })
+	if s := w.writer.Stats(); s.Sessions != 3 || s.SessionsEvicted != 3 || s.SessionsOpened != 6 {
+		t.Errorf("counted %+v", s)
+	}
+}
+
+// TestKernelUDPRefusalEndsTheSession, and the next datagram begins another.
+func TestKernelUDPRefusalEndsTheSession(t *testing.T) {
+	eachFamily(t, localport.Config{}, func(w *world) {
+		w.forward(service.UDP)
+		c := w.datagramClient(nodePort)
+		c.send("?")
+		w.await("the refusal comes", func() bool { return w.writer.Stats().SessionsRefused == 1 })
+		w.await("the session ends", func() bool { return w.writer.Stats().Sessions == 0 })
+		w.datagramServer(netip.AddrPortFrom(w.own(), nodePort), whoAsks)
+		c.ask("?")
+		if s := w.writer.Stats(); s.SessionsOpened != 2 || s.Sessions != 1 {
+			w.Errorf("counted %+v", s)
+		}
+	})
+}
+
+// TestKernelUDPSessionsFollowTheTarget, and end with the listener.
+func TestKernelUDPSessionsFollowTheTarget(t *testing.T) {
+	eachFamily(t, localport.Config{}, func(w *world) {
+		for _, own := range []netip.Addr{w.own(), w.second()} {
+			w.datagramServer(netip.AddrPortFrom(own, nodePort), func([]byte, net.Addr) []byte { return []byte(own.String()) })
+		}
+		o := w.forward(service.UDP)
+		c := w.datagramClient(nodePort)
+		if got := c.ask("?"); got != w.own().String() {
+			w.Errorf("answered by %s", got)
+		}
+		o.Body = "to " + netip.AddrPortFrom(w.second(), nodePort).String()
+		w.write(w.want(o))
+		if got := c.ask("?"); got != w.second().String() {
+			w.Errorf("after the target has changed: answered by %s", got)
+		}
+		if s := w.writer.Stats(); s.Sessions != 1 || s.SessionsOpened != 2 {
+			w.Errorf("counted %+v", s)
+		}
+		w.write(w.gone(o))
+		w.await("the session ends with its listener", func() bool { return w.writer.Stats().Sessions == 0 })
+	})
+}

@@ -1,0 +1,248 @@
+package localport_test
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/localport"
+	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// world is a network namespace with a writer, and addresses on its loopback
+// interface that stand for the node's own.
+type world struct {
+	testing.TB
+	family service.Family
+	node   *netns.Namespace
+	writer *localport.Writer
+	// owner is whose changes are written.
+	owner service.Key
+
+	mu       sync.Mutex
+	failures []localport.Failure
+}
+
+// addresses are the loopback address, and two of the node's own.
+var addresses = service.PerFamily[struct{ loopback, own, second netip.Addr }]{
+	service.IPv4: {addr("127.0.0.1"), addr("192.0.2.10"), addr("198.51.100.10")},
+	service.IPv6: {addr("::1"), addr("2001:db8::10"), addr("2001:db8:1::10")},
+}
+
+const nodePort = 30080
+
+func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
+
+// eachFamily runs a test in a world of each family.
+func eachFamily(t *testing.T, config localport.Config, test func(*world)) {
+	for _, family := range service.Families {
+		t.Run(family.String(), func(t *testing.T) { test(newWorld(t, family, config)) })
+	}
+}
+
+func newWorld(t testing.TB, family service.Family, config localport.Config) *world {
+	t.Helper()
+	node, err := netns.New("node")
+	check(t, err)
+	t.Cleanup(func() { check(t, node.Close()) })
+	w := &world{TB: t, family: family, node: node, owner: service.Key{Namespace: "ns1", Name: "web"}}
+	for _, own := range []netip.Addr{w.own(), w.second()} {
+		check(t, node.AddAddress("lo", netip.PrefixFrom(own, own.BitLen())))
+	}
+	config.Inside = node.Do
+	config.Report = func(f localport.Failure) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.failures = append(w.failures, f)
+	}
+	w.writer = localport.NewWriter(family, config)
+	t.Cleanup(func() {
+		check(t, w.writer.Close())
+		w.checkNothingIsLeft()
+	})
+	return w
+}
+
+func (w *world) own() netip.Addr    { return addresses[w.family].own }
+func (w *world) second() netip.Addr { return addresses[w.family].second }
+
+// listen is where a listener for a node port listens.
+func (w *world) listen(port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(addresses[w.family].loopback, port)
+}
+
+// checkNothingIsLeft fails the test if a goroutine or a count outlives Close, or
+// something was reported that the test did not take note of.
+func (w *world) checkNothingIsLeft() {
+	w.Helper()
+	s := w.writer.Stats()
+	if s.Listeners != 0 || s.Connections != 0 || s.Sessions != 0 {
+		w.Errorf("after Close: %+v", s)
+	}
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for _, stack := range strings.Split(string(stacks), "\n\n") {
+		if strings.Contains(stack, "localport.(*") && !strings.Contains(stack, "localport_test.") {
+			w.Errorf("after Close there is\n%s", stack)
+		}
+	}
+	if len(w.failures) > 0 {
+		w.Errorf("reported: %+v", w.failures)
+	}
+}
+
+// takeFailures gives what was reported since the last call.
+func (w *world) takeFailures() []localport.Failure {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	taken := w.failures
+	w.failures = nil
+	return taken
+}
+
+// listener is the object of a listener that forwards to a target.
+func (w *world) listener(protocol service.Protocol, port uint16, target netip.AddrPort) *dataplane.Object {
+	return &dataplane.Object{
+		ID:   dataplane.ID{Container: "listener", Name: protocol.String() + "/" + w.listen(port).String()},
+		Kind: dataplane.Element, Body: "to " + target.String(),
+	}
+}
+
+// want is the change that brings an object.
+func (w *world) want(o *dataplane.Object) dataplane.Change {
+	return dataplane.Change{ID: o.ID, After: o, Owner: w.owner}
+}
+
+// gone is the change that takes an object away.
+func (w *world) gone(o *dataplane.Object) dataplane.Change {
+	return dataplane.Change{ID: o.ID, Before: o, Owner: service.Node}
+}
+
+// attempt writes, and checks that the receipt is true.
+func (w *world) attempt(changes ...dataplane.Change) dataplane.Receipt {
+	w.Helper()
+	receipt := w.writer.Write(w.Context(), &dataplane.Batch{Changes: changes})
+	there := map[dataplane.ID]*dataplane.Object{}
+	for _, o := range w.read() {
+		there[o.ID] = &o
+	}
+	for _, c := range changes {
+		said, certain := receipt.Certain[c.ID]
+		if receipt.Outcome == dataplane.Landed {
+			said, certain = c.After, true
+		}
+		if !certain || !dataplane.Same(said, there[c.ID]) {
+			w.Errorf("%v: receipt %v says %v (certain: %v), there is %v", c.ID, receipt, said, certain, there[c.ID])
+		}
+	}
+	return receipt
+}
+
+// write writes what has to land.
+func (w *world) write(changes ...dataplane.Change) {
+	w.Helper()
+	if receipt := w.attempt(changes...); receipt.Outcome != dataplane.Landed || receipt.Err != nil {
+		w.Fatalf("write: %v", receipt)
+	}
+}
+
+func (w *world) read() []dataplane.Object {
+	w.Helper()
+	objects, err := w.writer.Read(w.Context())
+	check(w, err)
+	return objects
+}
+
+// dial connects to a node port on the loopback address.
+func (w *world) dial(port uint16) *net.TCPConn {
+	w.Helper()
+	conn, err := w.node.DialContext(w.Context(), "tcp", w.listen(port).String())
+	check(w, err)
+	w.Cleanup(func() { _ = conn.Close() }) // closed by the test, as a rule
+	check(w, conn.SetDeadline(time.Now().Add(patience)))
+	return conn.(*net.TCPConn)
+}
+
+// serve has each connection to an address of the node answered by talk.
+func (w *world) serve(at netip.AddrPort, talk func(*net.TCPConn)) {
+	w.Helper()
+	listener, err := w.node.Listen("tcp", at.String())
+	check(w, err)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				defer conn.Close() //nolint:errcheck // the client has seen what it had to see
+				talk(conn.(*net.TCPConn))
+			})
+		}
+	})
+	w.Cleanup(func() {
+		check(w, listener.Close())
+		running.Wait()
+	})
+}
+
+// backend answers at an address of the node, over TCP and UDP, with its name.
+func (w *world) backend(name string, at netip.AddrPort) *netns.Backend {
+	w.Helper()
+	b, err := netns.StartBackend(w.node, name, at)
+	check(w, err)
+	return b
+}
+
+// expectAnswer asks a node port on the loopback address.
+func (w *world) expectAnswer(network string, port uint16, backend string) {
+	w.Helper()
+	answer, err := w.node.Ask(w.Context(), network, w.listen(port))
+	if err != nil || answer.Backend != backend {
+		w.Errorf("%s to %s: answered by %q, %v; want %q", network, w.listen(port), answer.Backend, err, backend)
+	}
+}
+
+// expectRefused asks a node port on the loopback address where nobody listens.
+func (w *world) expectRefused(network string, port uint16) {
+	w.Helper()
+	if answer, err := w.node.Ask(w.Context(), network, w.listen(port)); err == nil || !strings.Contains(err.Error(), "refused") {
+		w.Errorf("%s to %s: %+v, %v; want a refusal", network, w.listen(port), answer, err)
+	}
+}
+
+// await waits until something is so.
+func (w *world) await(what string, is func() bool) {
+	w.Helper()
+	for began := time.Now(); !is(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > patience {
+			w.Fatalf("%s: not within %v; %+v", what, patience, w.writer.Stats())
+		}
+	}
+}
+
+// patience is how long a test waits for what happens within milliseconds.
+const patience = 10 * time.Second
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readAll reads to the end of a stream.
+func (w *world) readAll(conn *net.TCPConn) string {
+	w.Helper()
+	text, err := io.ReadAll(conn)
+	check(w, err)
+	return string(text)
+}

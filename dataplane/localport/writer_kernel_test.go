@@ -1,0 +1,260 @@
+package localport_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/localport"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func TestKernelListenersComeMoveAndGo(t *testing.T) {
+	eachFamily(t, localport.Config{}, func(w *world) {
+		first := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
+		second := w.backend("second", netip.AddrPortFrom(w.second(), nodePort))
+		var came, moved, gone []dataplane.Change
+		for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
+			came = append(came, w.want(w.listener(protocol, nodePort, first.Addr())))
+			moved = append(moved, w.want(w.listener(protocol, nodePort, second.Addr())))
+			gone = append(gone, w.gone(w.listener(protocol, nodePort, second.Addr())))
+		}
+		w.expectRefused("tcp", nodePort)
+		w.write(came...)
+		for _, network := range []string{"tcp", "udp"} {
+			w.expectAnswer(network, nodePort, "first")
+		}
+		if n := w.writer.Stats().Listeners; n != 2 {
+			w.Errorf("%d listeners, want 2", n)
+		}
+		w.write(moved...)
+		for _, network := range []string{"tcp", "udp"} {
+			w.expectAnswer(network, nodePort, "second")
+		}
+		w.write(gone...)
+		for _, network := range []string{"tcp", "udp"} {
+			w.expectRefused(network, nodePort)
+		}
+		if left := w.read(); len(left) != 0 {
+			w.Errorf("left: %v", left)
+		}
+		w.write(came...)
+		w.expectAnswer("tcp", nodePort, "first")
+		check(w, first.Close())
+		check(w, second.Close())
+	})
+}
+
+// TestKernelListenersAreOfOneFamily: ::1 leaves 127.0.0.1 to others, and the
+// addresses of the node to all.
+func TestKernelListenersAreOfOneFamily(t *testing.T) {
+	eachFamily(t, localport.Config{}, func(w *world) {
+		w.write(w.want(w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), 1))),
+			w.want(w.listener(service.UDP, nodePort, netip.AddrPortFrom(w.own(), 1))))
+		for _, other := range []netip.Addr{w.own(), addresses[1-w.family].loopback} {
+			check(w, w.backend("other", netip.AddrPortFrom(other, nodePort)).Close())
+		}
+	})
+}
+
+// TestKernelTakenPortConvictsItsOwnerAlone: the batch is refused and nothing of
+// it stays; without the culprit it lands, and with it once the port is free.
+func TestKernelTakenPortConvictsItsOwnerAlone(t *testing.T) {
+	for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
+		t.Run(protocol.String(), func(t *testing.T) {
+			eachFamily(t, localport.Config{}, func(w *world) { w.convict(protocol) })
+		})
+	}
+}
+
+func (w *world) convict(protocol service.Protocol) {
+	w.Helper()
+	thief := w.backend("thief", w.listen(30081))
+	target := netip.AddrPortFrom(w.own(), nodePort)
+	innocent := w.want(w.listener(protocol, nodePort, target))
+	guilty := w.want(w.listener(protocol, 30081, target))
+	guilty.Owner = service.Key{Namespace: "ns1", Name: "guilty"}
+	receipt := w.attempt(innocent, guilty)
+	if receipt.Outcome != dataplane.Rejected || !errors.Is(receipt.Err, unix.EADDRINUSE) ||
+		!slices.Equal(receipt.Suspects, []service.Key{guilty.Owner}) {
+		w.Errorf("got %v, suspects %v", receipt, receipt.Suspects)
+	}
+	for _, part := range []string{"Service ns1/guilty", "30081/" + protocol.String(), w.listen(0).Addr().String(), "stop it"} {
+		if !strings.Contains(receipt.Err.Error(), part) {
+			w.Errorf("%q does not say %q", receipt.Err, part)
+		}
+	}
+	w.expectRefused(protocol.String(), nodePort)
+	w.write(innocent)
+	if receipt = w.attempt(guilty); receipt.Outcome != dataplane.Rejected {
+		w.Errorf("alone: %v", receipt)
+	}
+	w.expectAnswer(protocol.String(), 30081, "thief")
+	check(w, thief.Close())
+	w.write(guilty)
+}
+
+// TestKernelRefusedBatchChangesNothing: what would be closed or retargeted in a
+// refused batch stays.
+func TestKernelRefusedBatchChangesNothing(t *testing.T) {
+	w := newWorld(t, service.IPv4, localport.Config{})
+	first := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
+	thief := w.backend("thief", w.listen(30081))
+	stays := w.listener(service.TCP, nodePort, first.Addr())
+	goes := w.listener(service.TCP, 30082, first.Addr())
+	w.write(w.want(stays), w.want(goes))
+	elsewhere := netip.AddrPortFrom(w.second(), nodePort)
+	receipt := w.attempt(w.want(w.listener(service.TCP, nodePort, elsewhere)), w.gone(goes),
+		w.want(w.listener(service.TCP, 30081, elsewhere)))
+	if receipt.Outcome != dataplane.Rejected {
+		w.Errorf("got %v", receipt)
+	}
+	w.expectAnswer("tcp", nodePort, "first")
+	w.expectAnswer("tcp", 30082, "first")
+	check(w, thief.Close())
+	check(w, first.Close())
+}
+
+// TestKernelMissingLoopbackConvictsNobody: what the host lacks is tried again
+// later.
+func TestKernelMissingLoopbackConvictsNobody(t *testing.T) {
+	w := newWorld(t, service.IPv6, localport.Config{})
+	check(w, localport.Probe(service.IPv6, w.node.Do))
+	check(w, w.node.Sysctl("net.ipv6.conf.lo.disable_ipv6", "1"))
+	if err := localport.Probe(service.IPv6, w.node.Do); !errors.Is(err, unix.EADDRNOTAVAIL) {
+		w.Errorf("the probe says %v", err)
+	}
+	check(w, localport.Probe(service.IPv4, w.node.Do))
+	change := w.want(w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), nodePort)))
+	receipt := w.attempt(change)
+	if receipt.Outcome != dataplane.Busy || len(receipt.Suspects) > 0 || !strings.Contains(receipt.Err.Error(), "loopback interface") {
+		w.Errorf("got %v, suspects %v", receipt, receipt.Suspects)
+	}
+	check(w, w.node.Sysctl("net.ipv6.conf.lo.disable_ipv6", "0"))
+	w.write(change)
+}
+
+// TestKernelUselessObjectsAreRefused: those of another family, and those that
+// would lead back here.
+func TestKernelUselessObjectsAreRefused(t *testing.T) {
+	w := newWorld(t, service.IPv4, localport.Config{})
+	foreign := w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), nodePort))
+	foreign.ID.Name = "tcp/[::1]:30080"
+	for _, o := range []*dataplane.Object{foreign, w.listener(service.TCP, nodePort, w.listen(nodePort))} {
+		receipt := w.attempt(w.want(o))
+		if receipt.Outcome != dataplane.Rejected || !slices.Equal(receipt.Suspects, []service.Key{w.owner}) {
+			w.Errorf("%v: got %v, suspects %v", o, receipt, receipt.Suspects)
+		}
+	}
+}
+
+func TestKernelWritesWithoutTimeDoNothing(t *testing.T) {
+	w := newWorld(t, service.IPv4, localport.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	o := w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), nodePort))
+	receipt := w.writer.Write(ctx, &dataplane.Batch{Changes: []dataplane.Change{w.want(o)}})
+	if there, certain := receipt.Certain[o.ID]; receipt.Outcome != dataplane.Unknown || !errors.Is(receipt.Err, context.Canceled) || !certain || there != nil {
+		t.Errorf("got %v, certain %v", receipt, receipt.Certain)
+	}
+	if _, err := w.writer.Read(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a read without time says %v", err)
+	}
+	w.write(w.want(o))
+}
+
+// TestKernelCloseIsTheEnd of what was opened, and of opening.
+func TestKernelCloseIsTheEnd(t *testing.T) {
+	w := newWorld(t, service.IPv4, localport.Config{})
+	o := w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), nodePort))
+	w.write(w.want(o))
+	check(t, w.writer.Close())
+	w.expectRefused("tcp", nodePort)
+	if left := w.read(); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	if receipt := w.attempt(w.want(o)); receipt.Outcome != dataplane.Busy || receipt.Err == nil {
+		t.Errorf("got %v from a closed writer", receipt)
+	}
+	w.expectRefused("tcp", nodePort)
+	check(t, w.writer.Close())
+}
+
+// TestKernelDeadListenersAreSeenAndOpenedAnew: Watch tells, Read does not list
+// it, and writing it again heals.
+func TestKernelDeadListenersAreSeenAndOpenedAnew(t *testing.T) {
+	eachFamily(t, localport.Config{}, func(w *world) {
+		backend := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
+		change := w.want(w.listener(service.TCP, nodePort, backend.Addr()))
+		w.write(change)
+		told := make(chan struct{}, 1)
+		ctx, cancel := context.WithCancel(w.Context())
+		watched := make(chan error)
+		go func() { watched <- w.writer.Watch(ctx, func() { told <- struct{}{} }) }()
+		kill(w, w.listen(nodePort))
+		select {
+		case <-told:
+		case <-time.After(patience):
+			w.Fatal("nobody was told")
+		}
+		cancel()
+		if err := <-watched; !errors.Is(err, context.Canceled) {
+			w.Errorf("the watch ended with %v", err)
+		}
+		failures := w.takeFailures()
+		if len(failures) != 1 || failures[0].Listener != change.ID.Name || !errors.Is(failures[0].Err, unix.EINVAL) {
+			w.Errorf("reported: %+v", failures)
+		}
+		if left := w.read(); len(left) != 0 {
+			w.Errorf("a dead listener is read: %v", left)
+		}
+		w.write(change)
+		w.expectAnswer("tcp", nodePort, "first")
+		check(w, backend.Close())
+	})
+}
+
+// kill makes the listening TCP socket at an address useless. The socket is one
+// of this process.
+func kill(w *world, at netip.AddrPort) {
+	w.Helper()
+	descriptors, err := os.ReadDir("/proc/self/fd")
+	check(w, err)
+	for _, d := range descriptors {
+		var fd int
+		if _, err := fmt.Sscan(d.Name(), &fd); err != nil || boundTo(fd) != at {
+			continue
+		}
+		if listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && listens == 1 {
+			check(w, syscall.Shutdown(fd, syscall.SHUT_RDWR))
+			return
+		}
+	}
+	w.Fatalf("nobody listens on %s", at)
+}
+
+// boundTo gives a socket's own address, zero for another file.
+func boundTo(fd int) netip.AddrPort {
+	own, err := unix.Getsockname(fd)
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	switch own := own.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(own.Addr), uint16(own.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(own.Addr), uint16(own.Port))
+	default:
+		return netip.AddrPort{}
+	}
+}
