@@ -33,6 +33,7 @@ packages: ## install the Debian packages that running needs and that are missing
 
 test-packages: packages
 	$(call install,$(TEST_PACKAGES))
+	@hack/newer-nft >/dev/null
 
 test: test-packages ## every ring but e2e: unit, property, script, simulation and real kernel, with the race detector; ends with counts
 	hack/test

@@ -43,12 +43,15 @@ func (f *facts) update(change func(*facts)) *service.NodeFacts {
 	return next
 }
 
-func (f *facts) combine() *service.NodeFacts {
-	s := f.settings
+func (f *facts) combine() *service.NodeFacts { return f.settings.Facts(f.node, f.hosts, f.cidrs) }
+
+// Facts combines the settings with what the Node object says (nil while it is not
+// known), the addresses of the host's interfaces and the ranges of ClusterIPs.
+func (s NodeSettings) Facts(node *service.NodeObject, hosts []netip.Addr, cidrs []netip.Prefix) *service.NodeFacts {
 	n := &service.NodeFacts{Name: s.Name, MasqueradeAll: s.MasqueradeAll, LocalhostNodePorts: s.LocalhostNodePorts}
-	if f.node != nil {
-		n.Zone = f.node.Zone
-		for _, a := range f.node.Addresses {
+	if node != nil {
+		n.Zone = node.Zone
+		for _, a := range node.Addresses {
 			if family := service.FamilyOf(a); !n.NodeIPs[family].IsValid() {
 				n.NodeIPs[family] = a
 			}
@@ -57,13 +60,13 @@ func (f *facts) combine() *service.NodeFacts {
 	if s.Address.IsValid() && !s.Address.IsUnspecified() {
 		n.NodeIPs[service.FamilyOf(s.Address)] = s.Address
 	}
-	for _, c := range f.cidrs {
+	for _, c := range cidrs {
 		family := service.FamilyOf(c.Addr())
 		n.ServiceCIDRs[family] = append(n.ServiceCIDRs[family], c)
 	}
 	for _, family := range service.Families {
-		n.Detect[family] = s.detector(family, f.node)
-		n.NodePorts[family] = nodePorts(family, s, n.NodeIPs[family], f.hosts)
+		n.Detect[family] = s.detector(family, node)
+		n.NodePorts[family] = nodePorts(family, s, n.NodeIPs[family], hosts)
 	}
 	return n
 }

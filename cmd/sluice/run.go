@@ -30,11 +30,8 @@ whole; what it said before stays in force.
 With --sandbox everything happens in private user, mount and network namespaces:
 no privilege is needed, and nothing on this host changes.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if dir == "" {
-				return usageError{fmt.Errorf("--manifests: name the directory that holds the manifests")}
-			}
-			if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-				return usageError{fmt.Errorf("--manifests %s: not a directory that can be read", dir)}
+			if err := checkManifests(dir); err != nil {
+				return err
 			}
 			if err := o.check(); err != nil {
 				return err

@@ -70,22 +70,34 @@ func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failu
 		if isBusy(failure) {
 			a.receipt.Outcome = dataplane.Busy
 		}
-		a.receipt.Certain = a.certain(changes)
+		a.receipt.Certain = a.certain(ctx, changes)
 	case errors.As(failure, &unfinished):
 		a.receipt.Outcome = dataplane.Unknown
-		a.receipt.Certain = a.certain(changes)
+		a.receipt.Certain = a.certain(ctx, changes)
 	default:
 		a.receipt.Outcome = dataplane.Unknown
 	}
 }
 
 // certain gives what is known of the batch's objects after a failure in which
-// the kernel has taken nothing by halves.
-func (a *attempt) certain(changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
-	if a.plan == nil {
+// the kernel has taken nothing by halves: nothing, when somebody else has changed
+// tables since the first of several transactions, perhaps what it had made.
+func (a *attempt) certain(ctx context.Context, changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
+	switch {
+	case a.plan == nil:
 		return untouched(changes)
+	case a.landed > 0 && !a.undisturbed(ctx):
+		return nil
+	default:
+		return a.plan.certain(a.landed)
 	}
-	return a.plan.certain(a.landed)
+}
+
+// undisturbed tells whether the tables have changed only as often as transactions
+// of this batch have landed.
+func (a *attempt) undisturbed(ctx context.Context) bool {
+	now, err := a.reader.generation(context.WithoutCancel(ctx))
+	return err == nil && now == a.generation+uint32(a.landed)
 }
 
 // accountRefused looks the objects up: a refusal may come from the kernel not

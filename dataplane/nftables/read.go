@@ -112,7 +112,7 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 		}
 		name := wire.Find(b, unix.NFTA_SET_NAME).Text()
 		names = append(names, name)
-		objects = append(objects, ownedObject(setID(name), []byte(normalSet(b))))
+		objects = append(objects, ownedObject(setID(name), []byte(normalSet(r.d, b))))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list sets: %w", err)
@@ -164,7 +164,7 @@ func (r *reader) one(ctx context.Context, id dataplane.ID) (*dataplane.Object, e
 	case containerSet:
 		request := attrs(textAttr{unix.NFTA_SET_TABLE, TableName}, textAttr{unix.NFTA_SET_NAME, id.Name})
 		err = r.ask(ctx, unix.NFT_MSG_GETSET, false, request, func(b []byte) {
-			o := ownedObject(id, []byte(normalSet(b)))
+			o := ownedObject(id, []byte(normalSet(r.d, b)))
 			found = &o
 		})
 	default:
@@ -213,6 +213,19 @@ func (r *reader) element(ctx context.Context, id dataplane.ID) (*dataplane.Objec
 		}
 	})
 	return found, err
+}
+
+// generation counts the transactions that have changed the tables of the network
+// namespace, of any family and by anybody.
+func (r *reader) generation(ctx context.Context) (uint32, error) {
+	var count uint32
+	err := r.socket.Ask(ctx, unix.NFT_MSG_GETGEN, unix.NFPROTO_UNSPEC, false, nil, func(m wire.Message) {
+		count = wire.Find(m.Attrs, unix.NFTA_GEN_ID).Uint32()
+	})
+	if err != nil {
+		return 0, fmt.Errorf("ask for the generation of the tables: %w", err)
+	}
+	return count, nil
 }
 
 // textAttr is one attribute of a request.

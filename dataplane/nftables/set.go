@@ -1,6 +1,9 @@
 package nftables
 
 import (
+	"fmt"
+	"strings"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -191,13 +194,31 @@ func (s set) userData(d *dialect) []byte {
 	return udataUint32(b, dataInterval, 0)
 }
 
+// definition gives the set of a name.
+func definition(name string) (set, error) {
+	for _, s := range sharedSets {
+		if s.name == name {
+			return s, nil
+		}
+	}
+	if base, ok := strings.CutPrefix(name, prefixClientsSet); ok {
+		return clientsSet(base), nil
+	}
+	if base, ok := strings.CutPrefix(name, prefixPicksMap); ok {
+		return picksMap(base), nil
+	}
+	return set{}, fmt.Errorf("no set of ours has the name %q", name)
+}
+
 // normalSet gives the body of a set that the kernel has described: what we
-// define, in our order, and nothing else.
-func normalSet(attrs []byte) string {
+// define, in our order, and nothing else. The user data is a note from one nft to
+// the next how to print the set; each release writes its own, and rules that
+// another has loaded are as good as ours.
+func normalSet(d *dialect, attrs []byte) string {
 	var b []byte
 	for _, kind := range []uint16{
 		unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
-		unix.NFTA_SET_DATA_LEN, unix.NFTA_SET_TIMEOUT, unix.NFTA_SET_DESC, unix.NFTA_SET_USERDATA,
+		unix.NFTA_SET_DATA_LEN, unix.NFTA_SET_TIMEOUT, unix.NFTA_SET_DESC,
 	} {
 		attr := wire.Find(attrs, kind)
 		switch {
@@ -207,6 +228,9 @@ func normalSet(attrs []byte) string {
 		default:
 			b = wire.AppendBytes(b, kind, attr.Data)
 		}
+	}
+	if s, err := definition(wire.Find(attrs, unix.NFTA_SET_NAME).Text()); err == nil {
+		b = wire.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
 	}
 	return string(b)
 }

@@ -61,22 +61,6 @@ func blockText(d *dialect, o *dataplane.Object, elements []string) (string, erro
 	return s.text(d, elements), nil
 }
 
-// definition gives the set of a name.
-func definition(name string) (set, error) {
-	for _, s := range sharedSets {
-		if s.name == name {
-			return s, nil
-		}
-	}
-	if base, ok := strings.CutPrefix(name, prefixClientsSet); ok {
-		return clientsSet(base), nil
-	}
-	if base, ok := strings.CutPrefix(name, prefixPicksMap); ok {
-		return picksMap(base), nil
-	}
-	return set{}, fmt.Errorf("no set of ours has the name %q", name)
-}
-
 // text prints the set with its elements.
 func (s set) text(d *dialect, elements []string) string {
 	var out strings.Builder

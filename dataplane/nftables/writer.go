@@ -170,6 +170,9 @@ type attempt struct {
 	// plan is nil until there is one; landed counts its parts in the kernel.
 	plan   *plan
 	landed int
+	// generation is that of the kernel's tables before the first of several
+	// transactions.
+	generation uint32
 }
 
 // lookUpMax is the number of unsure objects up to which they are looked up one by
@@ -229,6 +232,12 @@ func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) erro
 	}
 	p := newPlan(a.w.d, changes, min(a.w.config.TransactionBytes, a.socket.Room()/2), a.w.config.LateRelease)
 	a.plan = p
+	if len(p.parts) > 1 {
+		var err error
+		if a.generation, err = a.reader.generation(ctx); err != nil {
+			return &wire.NotTakenError{Err: err}
+		}
+	}
 	complete := 0
 	for i, part := range p.parts {
 		if i > 0 && ctx.Err() != nil {
@@ -253,6 +262,9 @@ func (a *attempt) commit(p *plan, part []operation) error {
 		Lines: len(part), Bytes: t.Bytes(), Calls: 1,
 	})
 	refusals, err := a.socket.Commit(t)
+	if errors.Is(err, unix.EMSGSIZE) {
+		refusals, err = []*wire.Refusal{tooLarge(p, part)}, nil
+	}
 	if err != nil {
 		return err
 	}
@@ -260,6 +272,29 @@ func (a *attempt) commit(p *plan, part []operation) error {
 		return &refusedError{refusals: refusals, changes: p.changes}
 	}
 	return nil
+}
+
+// tooLarge refuses a transaction that does not fit into the socket's buffer, in
+// the kernel's stead: it will fit no better later. The plan fills half of the
+// buffer at most before the last Service that it puts in, so it is that one which
+// is too large: the one with the most bytes.
+func tooLarge(p *plan, part []operation) *wire.Refusal {
+	bytes := make(map[service.Key]int)
+	var largest service.Key
+	for _, o := range part {
+		c := &p.changes[o.number]
+		bytes[c.Owner] += cost(c)
+		if bytes[c.Owner] > bytes[largest] {
+			largest = c.Owner
+		}
+	}
+	r := &wire.Refusal{Errno: unix.EMSGSIZE}
+	for _, o := range part {
+		if p.changes[o.number].Owner == largest {
+			r.About = append(r.About, o.number)
+		}
+	}
+	return r
 }
 
 // redefined gives a set that exists with another definition than the wanted one.

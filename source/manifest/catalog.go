@@ -37,12 +37,6 @@ type reading struct {
 	problems []Problem
 }
 
-// difference is what the cache has to be told.
-type difference struct {
-	set     []object
-	removed []objectID
-}
-
 func newCatalog() *catalog {
 	return &catalog{files: make(map[string]*fileState), owner: make(map[objectID]string)}
 }
@@ -190,11 +184,20 @@ func (c *catalog) takeOver(files []string, released map[objectID]bool) differenc
 // problems lists one problem for each bad file, sorted by file.
 func (c *catalog) problems() []Problem {
 	var all []Problem
+	for _, found := range c.perFile() {
+		first := found[0]
+		first.More = len(found) - 1
+		all = append(all, first)
+	}
+	return all
+}
+
+// perFile gives all problems of each bad file, sorted by file.
+func (c *catalog) perFile() [][]Problem {
+	var all [][]Problem
 	for _, file := range slices.Sorted(maps.Keys(c.files)) {
 		if found := c.files[file].problems; len(found) > 0 {
-			first := found[0]
-			first.More = len(found) - 1
-			all = append(all, first)
+			all = append(all, found)
 		}
 	}
 	return all

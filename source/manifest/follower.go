@@ -147,7 +147,7 @@ func (f *Follower) look(touched map[string]bool) {
 	watchErr := f.watch.ensure()
 	readings, err := f.scanner.scan(touched)
 	if err == nil {
-		f.feed(f.catalog.apply(readings))
+		f.catalog.apply(readings).feed(f.cache, f.nodeName)
 		f.cache.Prime()
 		err = watchErr
 	}
@@ -156,26 +156,6 @@ func (f *Follower) look(touched map[string]bool) {
 		problems = append(problems, Problem{File: f.dir, Message: err.Error()})
 	}
 	f.report(problems)
-}
-
-// feed tells the cache what differs: slices before Services, so that a new
-// Service starts with all of its endpoints, and what is new before what is gone.
-func (f *Follower) feed(diff difference) {
-	slices.SortStableFunc(diff.set, func(a, b object) int { return feedRank(a) - feedRank(b) })
-	for _, object := range diff.set {
-		object.feed(f.cache, f.nodeName)
-	}
-	for _, id := range diff.removed {
-		f.cache.Warn(id.kind, id.path(), nil)
-		id.remove(f.cache)
-	}
-}
-
-func feedRank(o object) int {
-	if o.id.kind == kindService {
-		return 1
-	}
-	return 0
 }
 
 // report publishes the problems and tells about those that are new or gone.

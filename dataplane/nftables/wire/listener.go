@@ -47,24 +47,65 @@ func Listen(family uint8, ownPort uint32) (*Listener, error) {
 	return &Listener{file: file, raw: raw, buf: make([]byte, datagramBytes)}, nil
 }
 
-// foreign accepts a datagram whose first message is about the family and was not
-// caused by the port. All messages of a datagram have the same cause.
+// messagesMax is how many messages of a datagram the filter looks at; a longer one
+// is accepted. The kernel fills a datagram up to NLMSG_GOODSIZE, which is 67 of
+// the shortest messages on a machine with pages of 4 KiB. The program stays below
+// the 20 KiB of net.core.optmem_max.
+const messagesMax = 96
+
+// foreign accepts a datagram that was not caused by the port and has a message
+// about the family. All messages of a datagram have the same cause, but one
+// transaction may change the tables of several families, and the kernel puts what
+// it has to say about it into the same datagrams (nft_commit_notify).
 func foreign(family uint8, ownPort uint32) *unix.SockFprog {
 	const (
-		portAt, familyAt = 12, 16
-		accept           = 0xffffffff
+		portAt = 12
+		accept = 0xffffffff
 	)
 	// The filter loads words in network byte order; the port is in the host's.
 	swapped := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, ownPort))
 	program := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: familyAt},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 3, K: uint32(family)},
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: portAt},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: swapped},
-		{Code: unix.BPF_RET | unix.BPF_K, K: accept},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: swapped},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 	}
+	for range messagesMax {
+		program = append(program, lookAtMessage(family, accept)...)
+	}
+	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: accept})
 	return &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+}
+
+// lookAtMessage accepts a datagram whose message at offset X is about the family,
+// and otherwise moves X to the next message. Behind the last one, the first
+// instruction loads from outside the datagram, which drops it.
+func lookAtMessage(family uint8, accept uint32) []unix.SockFilter {
+	const (
+		familyAt       = headerBytes
+		offset, length = 0, 1 // words of the program's memory
+	)
+	// The length is a word in the host's byte order, of which two bytes matter.
+	low, high := uint32(0), uint32(1)
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		low, high = 3, 2
+	}
+	return []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_IND, K: familyAt},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: uint32(family)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: accept},
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_IND, K: high},
+		{Code: unix.BPF_ALU | unix.BPF_LSH | unix.BPF_K, K: 8},
+		{Code: unix.BPF_ST, K: length},
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_IND, K: low},
+		{Code: unix.BPF_STX, K: offset},
+		{Code: unix.BPF_LDX | unix.BPF_MEM, K: length},
+		{Code: unix.BPF_ALU | unix.BPF_ADD | unix.BPF_X},
+		{Code: unix.BPF_ALU | unix.BPF_ADD | unix.BPF_K, K: alignment - 1},
+		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: ^uint32(alignment - 1)},
+		{Code: unix.BPF_LDX | unix.BPF_MEM, K: offset},
+		{Code: unix.BPF_ALU | unix.BPF_ADD | unix.BPF_X},
+		{Code: unix.BPF_MISC | unix.BPF_TAX},
+	}
 }
 
 // Run calls each for every message, and lost when messages were lost because

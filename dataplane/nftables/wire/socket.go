@@ -88,9 +88,9 @@ func (s *Socket) Close() error { return unix.Close(s.fd) }
 var errUnanswered = errors.New("netlink: the kernel's answer was lost")
 
 // Commit hands a transaction over, which the kernel carries out before the call
-// returns; it cannot be interrupted. Refusals mean that nothing has changed. So
-// does an *unix.Errno that says the transaction was not taken (NotTaken);
-// after any other error the outcome is unknown.
+// returns; it cannot be interrupted. Refusals mean that nothing has changed (where
+// there are very many, some may be missing), and so does a NotTakenError; after
+// any other error the outcome is unknown.
 func (s *Socket) Commit(t *Transaction) ([]*Refusal, error) {
 	if t.Messages() == 0 {
 		return nil, nil
@@ -100,11 +100,17 @@ func (s *Socket) Commit(t *Transaction) ([]*Refusal, error) {
 		return nil, &NotTakenError{Err: err}
 	}
 	var refusals []*Refusal
-	answered := false
+	answered, lost := false, false
 	for {
 		n, err := s.receive(unix.MSG_DONTWAIT)
 		if errors.Is(err, unix.EAGAIN) {
 			break
+		}
+		if errors.Is(err, unix.ENOBUFS) {
+			// There was no room for all answers. Those that are here must be
+			// heard, or they would be taken for answers to the next question.
+			lost = true
+			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("receive the kernel's answer: %w", err)
@@ -123,7 +129,7 @@ func (s *Socket) Commit(t *Transaction) ([]*Refusal, error) {
 			}
 		}
 	}
-	if len(refusals) == 0 && !answered {
+	if len(refusals) == 0 && (lost || !answered) {
 		return nil, errUnanswered
 	}
 	return refusals, nil
@@ -169,6 +175,7 @@ func (s *Socket) Ask(ctx context.Context, kind uint16, family uint8, all bool, a
 	for {
 		n, err := s.receive(0)
 		if err != nil {
+			s.drain()
 			return fmt.Errorf("receive the kernel's answer: %w", err)
 		}
 		for h := range headers(s.buf[:n]) {
@@ -206,6 +213,16 @@ func doneError(h header, interrupted bool) error {
 		return ErrInterrupted
 	}
 	return nil
+}
+
+// drain throws away what is left of the answer to a question that failed, so that
+// the next exchange starts with an empty socket.
+func (s *Socket) drain() {
+	for {
+		if _, err := s.receive(unix.MSG_DONTWAIT); err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return
+		}
+	}
 }
 
 func (s *Socket) send(b []byte) error {

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/dataplanetest"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// way is a backend, with the programs that load and list its rules. Before each
+// that loads stands the flag with which render prints what it takes.
+type way struct {
+	// domain is the backend's name in the log.
+	domain     string
+	flags      []string
+	load, list [][]string
+}
+
+func ways() []way {
+	return []way{iptablesWay("legacy"), iptablesWay("nft"), {
+		domain: "nftables",
+		flags:  []string{"--proxy-mode", "nftables"},
+		load:   [][]string{{"--family=", "nft", "-f", "-"}},
+		list:   [][]string{{"nft", "list", "ruleset"}},
+	}}
+}
+
+func iptablesWay(variant string) way {
+	w := way{
+		domain: "iptables-" + variant,
+		flags:  []string{"--proxy-mode", "iptables", "--sluice-iptables-variant", variant},
+		load: [][]string{
+			{"--family=ipv4", "iptables-" + variant + "-restore", "--noflush"},
+			{"--family=ipv6", "ip6tables-" + variant + "-restore", "--noflush"},
+		},
+	}
+	// By themselves, the legacy programs list tables in the order of their making.
+	for _, table := range []string{"mangle", "filter", "nat"} {
+		w.list = append(w.list, []string{"iptables-" + variant + "-save", "-t", table}, []string{"ip6tables-" + variant + "-save", "-t", table})
+	}
+	return w
+}
+
+// TestRenderedRulesServe loads what render prints into one node, and lets run
+// serve the same manifests on another: they hold the same, and packets fare the
+// same.
+func TestRenderedRulesServe(t *testing.T) {
+	for _, w := range ways() {
+		for _, family := range service.Families {
+			t.Run(w.domain+"/"+family.String(), func(t *testing.T) {
+				t.Parallel()
+				world := dataplanetest.NewFixture(family)
+				loaded, served := newRulesNode(t, world, w), newRulesNode(t, world, w)
+				loaded.load()
+				served.serve()
+				if got, want := loaded.listing(), served.listing(); got != want {
+					t.Errorf("loaded\n%s\nserved\n%s", got, want)
+				}
+				var asking sync.WaitGroup
+				for _, q := range questionsOf(world) {
+					for _, node := range []*rulesNode{loaded, served} {
+						asking.Go(func() {
+							if got := node.network.Ask(t, q.Question); got != q.want {
+								t.Errorf("%v: %v, want %v", q.Question, got, q.want)
+							}
+						})
+					}
+				}
+				asking.Wait()
+			})
+		}
+	}
+}
+
+// question is a connection, and what should become of it.
+type question struct {
+	dataplanetest.Question
+	want dataplanetest.Answer
+}
+
+// questionsOf are about the manifests in testdata/render.
+func questionsOf(f dataplanetest.Fixture) []question {
+	ask := func(from dataplanetest.Client, to netip.Addr, port uint16, want dataplanetest.Answer) question {
+		patience := 5 * time.Second
+		if want.Fate == dataplanetest.Silent {
+			patience = 250 * time.Millisecond
+		}
+		return question{dataplanetest.Question{From: from, To: netip.AddrPortFrom(to, port), Patience: patience}, want}
+	}
+	endpoint := netip.AddrPortFrom(f.B, 8080)
+	asItself := dataplanetest.Answer{Endpoint: endpoint, Source: dataplanetest.OwnSource}
+	asNode := dataplanetest.Answer{Endpoint: endpoint, Source: dataplanetest.NodeSource}
+	refused := dataplanetest.Answer{Fate: dataplanetest.Refused}
+	silent := dataplanetest.Answer{Fate: dataplanetest.Silent}
+	return []question{
+		ask(dataplanetest.FromPod, f.ClusterIP, 80, asItself),
+		ask(dataplanetest.FromNode, f.ClusterIP, 80, asNode),
+		ask(dataplanetest.FromOutside, f.Node, 30080, asNode),
+		ask(dataplanetest.FromStranger, f.Node, 30080, asNode),
+		ask(dataplanetest.FromOutside, f.ExternalIP, 80, asNode),
+		ask(dataplanetest.FromOutside, f.VIP, 80, asNode),
+		ask(dataplanetest.FromStranger, f.VIP, 80, silent),
+		ask(dataplanetest.FromPod, f.OtherClusterIP, 80, refused),
+		ask(dataplanetest.FromOutside, f.OtherClusterIP, 80, refused),
+	}
+}
+
+// rulesNode is a node in its world, whose rules come one way or the other.
+type rulesNode struct {
+	*testing.T
+	way
+	network *dataplanetest.Network
+	lock    string
+}
+
+func newRulesNode(t *testing.T, world dataplanetest.Fixture, w way) *rulesNode {
+	return &rulesNode{T: t, way: w, network: dataplanetest.NewNetwork(t, world), lock: filepath.Join(t.TempDir(), "xtables.lock")}
+}
+
+func (n *rulesNode) command(words ...string) *exec.Cmd {
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE="+n.lock, "GORACE=atexit_sleep_ms=0")
+	return cmd
+}
+
+// sluice prepares the program for the manifests in testdata/render.
+func (n *rulesNode) sluice(command string, more ...string) *exec.Cmd {
+	words := []string{"sluice", command, "--manifests", filepath.Join("testdata", "render"), "--hostname-override", "n1",
+		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48"}
+	return n.command(slices.Concat(words, n.flags, more)...)
+}
+
+// load loads what render prints.
+func (n *rulesNode) load() {
+	n.Helper()
+	for _, words := range n.way.load {
+		render := n.sluice("render", words[0])
+		var complaints bytes.Buffer
+		render.Stderr = &complaints
+		text, err := render.Output()
+		if err != nil || complaints.Len() > 0 {
+			n.Fatalf("%v: %v: %s", render, err, complaints.String())
+		}
+		n.inside(string(text), words[1:]...)
+	}
+}
+
+// inside runs a program on the node.
+func (n *rulesNode) inside(input string, words ...string) string {
+	n.Helper()
+	cmd := n.command(words...)
+	cmd.Stdin = strings.NewReader(input)
+	var printed, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &printed, &complaints
+	if err := n.network.Node().Run(cmd); err != nil || complaints.Len() > 0 {
+		n.Fatalf("%v: %v: %s", cmd, err, complaints.String())
+	}
+	return printed.String()
+}
+
+// serve runs the proxy until it has written its first batch of both families,
+// which holds everything. Its rules stay when it ends.
+func (n *rulesNode) serve() {
+	n.Helper()
+	run := n.sluice("run", "--log-format", "json")
+	log, err := run.StderrPipe()
+	check(n.T, err)
+	check(n.T, n.network.Node().Start(run))
+	timer := time.AfterFunc(30*time.Second, func() { _ = run.Process.Kill() })
+	defer timer.Stop()
+	var said strings.Builder
+	batches := 0
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		said.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), `"batch written","domain":"`+n.domain+`/`) {
+			if batches++; batches == len(service.Families) {
+				check(n.T, run.Process.Signal(syscall.SIGTERM))
+			}
+		}
+	}
+	if err := run.Wait(); err != nil || batches < len(service.Families) {
+		n.Fatalf("%v, after %d batches:\n%s", err, batches, said.String())
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listing gives the rules in an order of its own, since nft lists the elements of
+// a set, and the sets of a table, in any.
+func (n *rulesNode) listing() string {
+	n.Helper()
+	var all []string
+	for _, words := range n.list {
+		printed := unstable.ReplaceAllString(n.inside("", words...), "")
+		if words[0] != "nft" {
+			all = append(all, printed)
+			continue
+		}
+		pieces := strings.FieldsFunc(printed, func(r rune) bool { return strings.ContainsRune("\n\t,{}", r) })
+		slices.Sort(pieces)
+		all = append(all, pieces...)
+	}
+	return strings.Join(all, "\n")
+}

@@ -1,0 +1,33 @@
+package manifest
+
+import (
+	"slices"
+
+	"github.com/sluice-proxy/sluice/source"
+)
+
+// difference is what the cache has to be told.
+type difference struct {
+	set     []object
+	removed []objectID
+}
+
+// feed tells the cache what differs: slices before Services, so that a new
+// Service starts with all of its endpoints, and what is new before what is gone.
+func (d difference) feed(cache *source.Cache, nodeName string) {
+	slices.SortStableFunc(d.set, func(a, b object) int { return feedRank(a) - feedRank(b) })
+	for _, object := range d.set {
+		object.feed(cache, nodeName)
+	}
+	for _, id := range d.removed {
+		cache.Warn(id.kind, id.path(), nil)
+		id.remove(cache)
+	}
+}
+
+func feedRank(o object) int {
+	if o.id.kind == kindService {
+		return 1
+	}
+	return 0
+}
