@@ -1,0 +1,44 @@
+package events
+
+import (
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+// The recorder is an observe.Listener: it tells of what somebody who looks after a
+// Service or a node can mend.
+
+// Aggregator records Services that the kernel refuses, and when they are accepted
+// again.
+func (r *Recorder) Aggregator(event aggregator.Event) {
+	switch e := event.(type) {
+	case aggregator.Quarantined:
+		r.warn(about(e.Key), "ServiceQuarantined", actionProgram,
+			"%s refuses it; its last good rules stay in force: %s", e.Domain, e.Reason)
+	case aggregator.Freed:
+		r.normal(about(e.Key), "ServiceAccepted", actionProgram, "%s has accepted it again", e.Domain)
+	case aggregator.NodeAtFault:
+		r.warn(r.node, "RulesRefused", actionProgram, "%s refuses rules that belong to no Service: %s", e.Domain, e.Reason)
+	}
+}
+
+// Supervisor records Services whose actor has been given up for now.
+func (r *Recorder) Supervisor(event supervisor.Event) {
+	if e, parked := event.(supervisor.Parked); parked {
+		key := service.ParseKey(e.Child)
+		if key == service.Node {
+			r.warn(r.node, "ActorParked", actionProgram, "the node's own rules are not brought up to date before %v: %v", e.Until, e.Err)
+			return
+		}
+		r.warn(about(key), "ActorParked", actionProgram, "its rules stay as they are before %v: %v", e.Until, e.Err)
+	}
+}
+
+// Actors records Services for which there was no room.
+func (r *Recorder) Actors(event actors.Event) {
+	if e, refused := event.(actors.Refused); refused {
+		r.warn(about(e.Key), "ServiceRefused", actionProgram, "there are more Services than this proxy is allowed to serve")
+	}
+}

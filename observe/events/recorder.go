@@ -1,0 +1,115 @@
+package events
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	eventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// controller is the reporting controller; kube-proxy's name, so that what
+// selects its events finds ours.
+const controller = "kube-proxy"
+
+// What was being done when something happened (the event's action).
+const (
+	actionStart     = "StartKubeProxy"
+	actionListen    = "Listen"
+	actionProgram   = "Program"
+	actionConfigure = "Configure"
+)
+
+// Recorder records events. A recorder without a client (manifests instead of an
+// API server) drops them.
+//
+// Concurrency: every method may be called from anywhere and returns at once; what
+// the API server does not take in time is dropped.
+type Recorder struct {
+	node *corev1.ObjectReference
+	// recorder is nil without a client.
+	recorder events.EventRecorder
+}
+
+// New makes a recorder for a node, which sends what it is told until the context
+// ends. A nil client makes one that drops everything.
+func New(ctx context.Context, client *rest.Config, node string) (*Recorder, error) {
+	r := &Recorder{node: &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node}}
+	if client == nil {
+		return r, nil
+	}
+	api, err := eventsv1.NewForConfig(client)
+	if err != nil {
+		return nil, fmt.Errorf("client for events: %w", err)
+	}
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: api})
+	// Before the first event: the broadcaster forgets what nobody listens to,
+	// which is how kube-proxy loses what it says at its start.
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return nil, fmt.Errorf("record events: %w", err)
+	}
+	context.AfterFunc(ctx, broadcaster.Shutdown)
+	r.recorder = broadcaster.NewRecorder(scheme.Scheme, controller)
+	return r, nil
+}
+
+// Starting says that the proxy begins to work on this node.
+func (r *Recorder) Starting() { r.normal(r.node, "Starting", actionStart, "") }
+
+// HealthcheckFailed says that the healthz address cannot be listened on.
+func (r *Recorder) HealthcheckFailed(err error) {
+	r.warn(r.node, "FailedToStartProxierHealthcheck", actionStart, "%v", err)
+}
+
+// MetricsFailed says that the metrics address cannot be listened on.
+func (r *Recorder) MetricsFailed(err error) {
+	r.warn(r.node, "FailedToStartMetricServer", actionStart, "%v", err)
+}
+
+// HealthPortFailed says that a Service's health-check node port cannot be
+// listened on.
+func (r *Recorder) HealthPortFailed(key service.Key, err error) {
+	r.warn(about(key), "FailedToStartServiceHealthcheck", actionListen, "%v", err)
+}
+
+// ConfigurationRefused says that a change of the configuration file is not obeyed,
+// and why.
+func (r *Recorder) ConfigurationRefused(err error) {
+	r.warn(r.node, "ConfigurationRefused", actionConfigure, "the former configuration stays in force: %v", err)
+}
+
+func (r *Recorder) normal(regarding runtime.Object, reason, action, note string, args ...any) {
+	r.record(regarding, corev1.EventTypeNormal, reason, action, note, args...)
+}
+
+func (r *Recorder) warn(regarding runtime.Object, reason, action, note string, args ...any) {
+	r.record(regarding, corev1.EventTypeWarning, reason, action, note, args...)
+}
+
+// noteMax is the longest note that the API takes (events.k8s.io/v1, note).
+const noteMax = 1024
+
+func (r *Recorder) record(regarding runtime.Object, kind, reason, action, note string, args ...any) {
+	if r.recorder == nil {
+		return
+	}
+	text := fmt.Sprintf(note, args...)
+	if len(text) > noteMax {
+		text = text[:noteMax-len(ellipsis)] + ellipsis
+	}
+	r.recorder.Eventf(regarding, nil, kind, reason, action, "%s", text)
+}
+
+const ellipsis = "…"
+
+// about refers to a Service by name; what it was about is clear without a UID,
+// which no part of a proxy keeps.
+func about(key service.Key) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: key.Namespace, Name: key.Name}
+}

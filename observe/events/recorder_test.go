@@ -1,0 +1,118 @@
+package events
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+var (
+	_   observe.Listener = (*Recorder)(nil)
+	web                  = service.Key{Namespace: "ns", Name: "web"}
+)
+
+// api is a server that takes events over HTTP; what it was sent is in created.
+func api(t *testing.T) (client *rest.Config, created chan eventsv1.Event) {
+	created = make(chan eventsv1.Event, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var event eventsv1.Event
+		if err == nil {
+			err = json.Unmarshal(body, &event)
+		}
+		if err != nil || r.Method != http.MethodPost || r.URL.Path != "/apis/events.k8s.io/v1/namespaces/"+event.Namespace+"/events" {
+			http.Error(w, "what is this?", http.StatusBadRequest)
+			t.Errorf("%s %s: %v: %s", r.Method, r.URL, err, body)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(body)
+		created <- event
+	}))
+	t.Cleanup(server.Close)
+	return &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, created
+}
+
+// running gives a recorder that runs.
+func running(t *testing.T) (*Recorder, chan eventsv1.Event) {
+	client, created := api(t)
+	r, err := New(t.Context(), client, "node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, created
+}
+
+func await(t *testing.T, created chan eventsv1.Event) eventsv1.Event {
+	t.Helper()
+	select {
+	case e := <-created:
+		return e
+	case <-time.After(10 * time.Second):
+		t.Fatal("no event came")
+		return eventsv1.Event{}
+	}
+}
+
+func TestEvents(t *testing.T) {
+	r, created := running(t)
+	failure := errors.New("address already in use")
+	until := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		record                             func()
+		regarding, kind, reason, do, about string
+	}{
+		{r.Starting, "Node /node-1", "Normal", "Starting", "StartKubeProxy", ""},
+		{func() { r.HealthcheckFailed(failure) }, "Node /node-1", "Warning", "FailedToStartProxierHealthcheck", "StartKubeProxy", "already in use"},
+		{func() { r.MetricsFailed(failure) }, "Node /node-1", "Warning", "FailedToStartMetricServer", "StartKubeProxy", "already in use"},
+		{func() { r.HealthPortFailed(web, failure) }, "Service ns/web", "Warning", "FailedToStartServiceHealthcheck", "Listen", "already in use"},
+		{func() { r.ConfigurationRefused(failure) }, "Node /node-1", "Warning", "ConfigurationRefused", "Configure", "stays in force"},
+		{func() { r.Aggregator(aggregator.Quarantined{Domain: "nftables/IPv4", Key: web, Reason: "file exists"}) },
+			"Service ns/web", "Warning", "ServiceQuarantined", "Program", "nftables/IPv4 refuses it; its last good rules stay in force: file exists"},
+		{func() { r.Aggregator(aggregator.Freed{Domain: "nftables/IPv4", Key: web}) }, "Service ns/web", "Normal", "ServiceAccepted", "Program", "accepted"},
+		{func() { r.Aggregator(aggregator.NodeAtFault{Domain: "nftables/IPv4", Reason: "no such file"}) }, "Node /node-1", "Warning", "RulesRefused", "Program", "no such file"},
+		{func() { r.Supervisor(supervisor.Parked{Child: web.String(), Until: until, Err: failure}) }, "Service ns/web", "Warning", "ActorParked", "Program", "stay as they are"},
+		{func() { r.Supervisor(supervisor.Parked{Child: service.Node.String(), Until: until, Err: failure}) }, "Node /node-1", "Warning", "ActorParked", "Program", "node's own"},
+		{func() { r.Actors(actors.Refused{Key: web}) }, "Service ns/web", "Warning", "ServiceRefused", "Program", "more Services"},
+	} {
+		c.record()
+		e := await(t, created)
+		regarding := e.Regarding.Kind + " " + e.Regarding.Namespace + "/" + e.Regarding.Name
+		if regarding != c.regarding || e.Type != c.kind || e.Reason != c.reason || e.Action != c.do ||
+			!strings.Contains(e.Note, c.about) || e.ReportingController != "kube-proxy" {
+			t.Errorf("want %+v, got regarding %s: %+v", c, regarding, e)
+		}
+	}
+}
+
+func TestLongNotesAreCut(t *testing.T) {
+	r, created := running(t)
+	r.ConfigurationRefused(errors.New(strings.Repeat("x", 5000)))
+	if e := await(t, created); len(e.Note) != noteMax || !strings.HasSuffix(e.Note, ellipsis) {
+		t.Errorf("%d bytes", len(e.Note))
+	}
+}
+
+func TestWithoutAClientNothingHappens(t *testing.T) {
+	r, err := New(t.Context(), nil, "node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Starting()
+	r.Aggregator(aggregator.Freed{Key: web})
+}
