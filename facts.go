@@ -14,13 +14,13 @@ import (
 //
 // The lock guards the inputs; readers take the finished value without it.
 type facts struct {
-	settings NodeSettings
-	current  atomic.Pointer[service.NodeFacts]
+	current atomic.Pointer[service.NodeFacts]
 
-	mu    sync.Mutex
-	node  *service.NodeObject
-	hosts []netip.Addr
-	cidrs []netip.Prefix
+	mu       sync.Mutex
+	settings NodeSettings
+	node     *service.NodeObject
+	hosts    []netip.Addr
+	cidrs    []netip.Prefix
 }
 
 func newFacts(settings NodeSettings) *facts {
@@ -41,6 +41,13 @@ func (f *facts) update(change func(*facts)) *service.NodeFacts {
 	}
 	f.current.Store(next)
 	return next
+}
+
+// nodeObject gives the Node as it was seen last; nil while it has not been.
+func (f *facts) nodeObject() *service.NodeObject {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.node
 }
 
 func (f *facts) combine() *service.NodeFacts { return f.settings.Facts(f.node, f.hosts, f.cidrs) }

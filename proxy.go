@@ -230,6 +230,23 @@ func (p *Proxy) Status() []aggregator.Status {
 	return all
 }
 
+// Node gives the Node object as it was seen last; nil while it has not been.
+func (p *Proxy) Node() *service.NodeObject { return p.facts.nodeObject() }
+
+// Reconfigure puts other settings about the node into force, without a restart:
+// whatever depends on them is rendered anew, and only what comes out differently is
+// written. An error means that nothing has changed. The node's name cannot change.
+func (p *Proxy) Reconfigure(settings NodeSettings) error {
+	if err := settings.validate(); err != nil {
+		return err
+	}
+	if settings.Name != p.config.Node.Name {
+		return fmt.Errorf("node name: %q cannot become %q while the proxy runs", p.config.Node.Name, settings.Name)
+	}
+	p.changeFacts(func(f *facts) { f.settings = settings })
+	return nil
+}
+
 // Services is the number of Services that have an actor.
 func (p *Proxy) Services() int { return p.directory.Len() - 1 }
 

@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,4 +124,85 @@ func TestConfigErrorsSayWhatIsMissing(t *testing.T) {
 			t.Errorf("accepted %+v", bad)
 		}
 	}
+}
+
+// follower notes what it is told, by family.
+type follower struct{ told chan service.View }
+
+func (f *follower) Programmed(_ service.Family, view service.View) { f.told <- view }
+
+// Other settings are put into force without a restart, and followers are told what
+// is in force: what rules do not depend on is not written, and not told again.
+func TestReconfigureInPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &meter{Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14})}
+		f := &follower{told: make(chan service.View, 100)}
+		settings := proxy.NodeSettings{Name: "n1"}
+		p, err := proxy.New(proxy.Config{
+			Node: settings,
+			Domains: []proxy.Domain{{
+				Name: "memory/IPv4", Family: service.IPv4, Renderer: m, Layout: iptables.NewLayout(service.IPv4),
+				Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{}),
+				Pace:   aggregator.Pace{Audit: 24 * time.Hour},
+			}, {
+				Name: "beside", Family: service.IPv4, Auxiliary: true, Renderer: m, Layout: iptables.NewLayout(service.IPv4),
+				Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{}),
+				Pace:   aggregator.Pace{Audit: 24 * time.Hour},
+			}},
+			Source: func(ctx context.Context, c *source.Cache) error {
+				c.SetSpec(workSpec(1))
+				c.SetSlice(workSlice(1, 1))
+				c.SetNode(&service.NodeObject{Name: "n1", Zone: "za"})
+				c.Prime()
+				<-ctx.Done()
+				return nil
+			},
+			Followers: []proxy.Follower{f}, Listeners: []observe.Listener{m},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx) }()
+		settle := func() work {
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			return m.take()
+		}
+		if settle(); len(f.told) != 1 || len((<-f.told).Ports[service.IPv4]) != 1 {
+			t.Fatalf("told %d more times of one Service in one domain that counts", len(f.told))
+		}
+		if node := p.Node(); node == nil || node.Zone != "za" {
+			t.Errorf("node %+v", node)
+		}
+		settings.MasqueradeAll = true
+		if err := p.Reconfigure(settings); err != nil {
+			t.Fatal(err)
+		}
+		if w := settle(); w.Written.Calls == 0 {
+			t.Errorf("other settings changed no rule: %+v", w)
+		}
+		if err := p.Reconfigure(settings); err != nil {
+			t.Fatal(err)
+		}
+		if w := settle(); w != (work{}) {
+			t.Errorf("the same settings did %+v", w)
+		}
+		for name, wrong := range map[string]proxy.NodeSettings{
+			"node name":         {Name: "n2"},
+			"detect-local mode": {Name: "n1", DetectLocal: "Guess"},
+		} {
+			if err := p.Reconfigure(wrong); err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("%+v: %v", wrong, err)
+			}
+		}
+		if w := settle(); w != (work{}) {
+			t.Errorf("refused settings did %+v", w)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
 }
