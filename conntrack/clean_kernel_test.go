@@ -1,0 +1,343 @@
+package conntrack_test
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestKernelEndpointReplaced: a client that keeps its port moves on to the new
+// endpoint, whichever frontend it uses and wherever it runs.
+func TestKernelEndpointReplaced(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.serve(w.view(w.a))
+		peers := map[string]*peer{
+			"ClusterIP":                 w.dial(w.clusterIP, servicePort),
+			"external IP":               w.dial(w.external, servicePort),
+			"node port":                 w.dial(w.plan.node.Addr(), nodePort),
+			"ClusterIP from the host":   w.dialFrom(w.node, w.clusterIP, servicePort),
+			"node port from the host":   w.dialFrom(w.node, w.nodeInside.Addr(), nodePort),
+			"ClusterIP, another client": w.dial(w.clusterIP, servicePort),
+		}
+		for name, p := range peers {
+			p.expect("a", name+" at first")
+		}
+		w.write(w.view(w.b))
+		for name, p := range peers {
+			p.expect("a", name+" before the clean-up") // or else the rest proves nothing
+		}
+		w.expectDeleted(w.tell(w.view(w.b)), len(peers), "endpoint replaced")
+		for name, p := range peers {
+			p.expect("b", name+" after the clean-up")
+		}
+	})
+}
+
+// TestKernelSurvivorsAreUntouched: the node masquerades these clients with a port
+// at random, so that a flow which is made anew shows another one.
+func TestKernelSurvivorsAreUntouched(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.serve(w.view(w.a, w.b))
+		const clients = 24
+		type state struct{ who, client string }
+		before := map[*peer]state{}
+		leaving := 0
+		for range clients {
+			p := w.dial(w.clusterIP, servicePort)
+			who, client := p.ask(patience)
+			before[p] = state{who, client}
+			if who == "b" {
+				leaving++
+			}
+		}
+		if leaving == 0 || leaving == clients {
+			t.Fatalf("%d of %d clients are led to b: the test would prove nothing", leaving, clients)
+		}
+		w.expectDeleted(w.serve(w.view(w.a, w.c)), leaving, "b replaced by c")
+		for p, was := range before {
+			who, client := p.ask(patience)
+			if was.who == "a" && (who != "a" || client != was.client) {
+				t.Errorf("a client of a was cut off: it was %v, is %s as %s", was, who, client)
+			}
+			if was.who == "b" && who != "a" && who != "c" {
+				t.Errorf("a client of b hears %s, want a or c", who)
+			}
+		}
+	})
+}
+
+// TestKernelTerminatingEndpointKeepsItsFlows: new clients go elsewhere, those that
+// it has stay as long as it serves.
+func TestKernelTerminatingEndpointKeepsItsFlows(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.serve(w.view(w.a))
+		p := w.dial(w.clusterIP, servicePort)
+		p.expect("a", "at first")
+		draining := w.view(w.b)
+		draining.Ports[w.family][0].Serving = w.view(w.a, w.b).Ports[w.family][0].Serving
+		w.expectDeleted(w.serve(draining), 0, "a terminates")
+		p.expect("a", "while it terminates")
+		w.dial(w.clusterIP, servicePort).expect("b", "a new client")
+		w.expectDeleted(w.serve(w.view(w.b)), 1, "a has gone")
+		p.expect("b", "after it has gone")
+	})
+}
+
+// TestKernelFirstEndpoint: a client was there before the Service had an endpoint,
+// and before the node had a rule for it, so that the kernel remembers not to
+// translate.
+func TestKernelFirstEndpoint(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		p := w.dial(w.external, servicePort)
+		p.expect(silence, "before the Service is there")
+		w.expectDeleted(w.serve(w.view()), 0, "a Service without endpoints")
+		p.expect(refused, "without endpoints")
+		w.write(w.view(w.a))
+		p.expect(silence, "before the clean-up")
+		w.expectDeleted(w.tell(w.view(w.a)), 1, "first endpoint")
+		p.expect("a", "after the clean-up")
+	})
+}
+
+// TestKernelScaledToZeroAndBack: kube-proxy deletes nothing at zero, and its client
+// goes on reaching the pod that has left.
+func TestKernelScaledToZeroAndBack(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.serve(w.view(w.a))
+		p := w.dial(w.clusterIP, servicePort)
+		external := w.dial(w.plan.node.Addr(), nodePort)
+		p.expect("a", "at first")
+		external.expect("a", "at first")
+		w.write(w.view())
+		p.expect("a", "before the clean-up")
+		w.expectDeleted(w.tell(w.view()), 2, "scaled to zero")
+		p.expect(refused, "at zero")
+		external.expect(refused, "at zero")
+		w.serve(w.view(w.b))
+		p.expect("b", "back at one")
+		external.expect("b", "back at one")
+	})
+}
+
+func TestKernelServiceDeleted(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.serve(w.view(w.a))
+		p := w.dial(w.clusterIP, servicePort)
+		external := w.dial(w.plan.node.Addr(), nodePort)
+		p.expect("a", "at first")
+		external.expect("a", "at first")
+		w.write(gone())
+		p.expect("a", "before the clean-up")
+		w.expectDeleted(w.tell(gone()), 2, "Service deleted")
+		p.expect(silence, "after the clean-up: a ClusterIP without a Service is dropped")
+		external.expect(refused, "after the clean-up")
+	})
+}
+
+// TestKernelFrontendRemoved: the Service stays, one of its addresses goes.
+func TestKernelFrontendRemoved(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.serve(w.view(w.a))
+		kept, lost := w.dial(w.clusterIP, servicePort), w.dial(w.external, servicePort)
+		kept.expect("a", "at first")
+		lost.expect("a", "at first")
+		view := w.view(w.a)
+		view.Ports[w.family][0].ExternalIPs = nil
+		w.expectDeleted(w.serve(view), 1, "external IP removed")
+		kept.expect("a", "by the ClusterIP")
+		if got := kept.packets(); got != 2 {
+			t.Errorf("the flow of the ClusterIP has seen %d packets since it was made, want 2", got)
+		}
+		if who, _ := lost.ask(hush); who == "a" {
+			t.Error("the external IP still leads to a")
+		}
+	})
+}
+
+// TestKernelForeignFlowsOnANodePortsNumber: a flow through this node to somebody
+// else, on the number of a node port, is not ours.
+func TestKernelForeignFlowsOnANodePortsNumber(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.backend(w.pods, "stranger", netip.AddrPortFrom(w.stranger.Addr(), nodePort))
+		w.serve(w.view(w.a))
+		ours, foreign := w.dial(w.plan.node.Addr(), nodePort), w.dial(w.stranger.Addr(), nodePort)
+		ours.expect("a", "the node port")
+		foreign.expect("stranger", "the foreign flow")
+		w.expectDeleted(w.serve(w.view(w.b)), 1, "endpoint replaced")
+		ours.expect("b", "the node port")
+		foreign.expect("stranger", "the foreign flow")
+		if got := foreign.packets(); got != 2 {
+			t.Errorf("the foreign flow has seen %d packets since it was made, want 2", got)
+		}
+	})
+}
+
+// TestKernelNodePortsOnSomeAddresses: on the node's other addresses, the number of a
+// node port belongs to whoever listens there.
+func TestKernelNodePortsOnSomeAddresses(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.facts.NodePorts[w.family] = service.NodePortAddresses{Addresses: []netip.Addr{w.plan.node.Addr()}}
+		w.want(service.Node, w.renderer.Node(&w.facts))
+		w.backend(w.node, "host", netip.AddrPortFrom(w.nodeInside.Addr(), nodePort))
+		w.serve(w.view(w.a))
+		ours, host := w.dial(w.plan.node.Addr(), nodePort), w.dial(w.nodeInside.Addr(), nodePort)
+		ours.expect("a", "the node port")
+		host.expect("host", "the host's own")
+		w.expectDeleted(w.serve(w.view(w.b)), 1, "endpoint replaced")
+		ours.expect("b", "the node port")
+		host.expect("host", "the host's own")
+		if got := host.packets(); got != 2 {
+			t.Errorf("the flow to the host's own has seen %d packets since it was made, want 2", got)
+		}
+	})
+}
+
+// TestKernelOtherServicesAreUntouched, those with the same endpoint included.
+func TestKernelOtherServicesAreUntouched(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.serve(w.view(w.a))
+		other := w.view(w.a)
+		other.Key.Name = "other"
+		port := &other.Ports[w.family][0]
+		port.ClusterIP, port.ExternalIPs, port.NodePort = port.ClusterIP.Next(), nil, 0
+		w.serve(other)
+		p, q := w.dial(w.clusterIP, servicePort), w.dial(port.ClusterIP, servicePort)
+		p.expect("a", "the Service")
+		q.expect("a", "the other Service")
+		w.expectDeleted(w.serve(w.view(w.b)), 1, "endpoint replaced")
+		p.expect("b", "the Service")
+		q.expect("a", "the other Service")
+		if got := q.packets(); got != 2 {
+			t.Errorf("the other Service's flow has seen %d packets since it was made, want 2", got)
+		}
+	})
+}
+
+// TestKernelRestartBetweenWriteAndCleanUp: the process ends when the rules are in
+// and the flows are not clean. The next one is told what is in force, nothing more.
+func TestKernelRestartBetweenWriteAndCleanUp(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.serve(w.view(w.a))
+		stale := w.dial(w.clusterIP, servicePort)
+		stale.expect("a", "at first")
+		w.stop()
+		w.write(w.view(w.b))
+		current := w.dial(w.clusterIP, servicePort)
+		current.expect("b", "a new client")
+		stale.expect("a", "before the clean-up")
+		w.start()
+		w.expectDeleted(w.tell(w.view(w.b)), 1, "after the restart")
+		stale.expect("b", "after the restart")
+		current.expect("b", "after the restart")
+		if got := current.packets(); got != 2 {
+			t.Errorf("the current flow has seen %d packets since it was made, want 2", got)
+		}
+	})
+}
+
+// TestKernelManyServicesAtOnce: more frontends than are asked for one by one.
+func TestKernelManyServicesAtOnce(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		const count = 8
+		var views []service.View
+		var peers []*peer
+		address := w.clusterIP
+		for i := range count {
+			view := w.view(w.a)
+			view.Key.Name = string(rune('a' + i))
+			port := &view.Ports[w.family][0]
+			port.ClusterIP, port.ExternalIPs, port.NodePort, port.Port = address, nil, 0, uint16(servicePort+i)
+			views = append(views, view)
+			w.write(view)
+			p := w.dial(address, port.Port)
+			p.expect("a", "at first")
+			peers = append(peers, p)
+			address = address.Next()
+		}
+		b := w.view(w.b).Ports[w.family][0].Cluster
+		for _, view := range views[1:] {
+			view.Ports[w.family][0].Cluster, view.Ports[w.family][0].Serving = b, b
+			w.write(view)
+			w.cleaner.Programmed(w.family, view)
+		}
+		s := w.tell(views[0])
+		if s.Frontends != count || s.Deleted != count-1 || len(s.Services) != count-1 {
+			t.Errorf("%+v, want %d frontends and %d flows deleted, one for each Service that has changed", s, count, count-1)
+		}
+		for i, p := range peers {
+			want := "b"
+			if i == 0 {
+				want = "a"
+			}
+			p.expect(want, "after the clean-up")
+		}
+	})
+}
+
+// TestKernelNodePortOnANewAddress: the addresses are listed at the start of a sweep, so that one
+// that the node gets later counts, too.
+func TestKernelNodePortOnANewAddress(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.serve(w.view(w.a))
+		fresh := w.external.Next()
+		w.check(w.node.AddAddress("outside", netip.PrefixFrom(fresh, fresh.BitLen())))
+		p := w.dial(fresh, nodePort)
+		p.expect("a", "at first")
+		w.expectDeleted(w.serve(w.view(w.b)), 1, "endpoint replaced")
+		p.expect("b", "after the clean-up")
+	})
+}
+
+// TestKernelUnderTraffic: endpoints change places faster than sweeps follow, while
+// all clients send. In the end each reaches the one that is left.
+func TestKernelUnderTraffic(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.serve(w.view(w.a))
+		var peers []*peer
+		for range 50 {
+			peers = append(peers, w.dial(w.clusterIP, servicePort))
+		}
+		sending := make(chan struct{})
+		var senders sync.WaitGroup
+		for _, p := range peers {
+			senders.Go(func() {
+				for {
+					select {
+					case <-sending:
+						return
+					case <-time.After(time.Millisecond):
+						_, _ = p.conn.Write([]byte("?")) // refused while nothing serves
+					}
+				}
+			})
+		}
+		views := []service.View{w.view(w.a), w.view(w.b), w.view(), w.view(w.b, w.c), w.view(w.a, w.b)}
+		for i := range 40 {
+			w.write(views[i%len(views)])
+			w.cleaner.Programmed(w.family, views[i%len(views)])
+			time.Sleep(time.Duration(i%7) * 3 * time.Millisecond)
+		}
+		w.write(w.view(w.c))
+		w.cleaner.Programmed(w.family, w.view(w.c))
+		time.Sleep(100 * time.Millisecond)
+		close(sending)
+		senders.Wait()
+		for began := time.Now(); ; {
+			led := slices.IndexFunc(peers, func(p *peer) bool { p.drain(); who, _ := p.ask(patience); return who != "c" })
+			if led < 0 {
+				break
+			}
+			if time.Since(began) > patience {
+				peers[led].expect("c", "in the end")
+				break
+			}
+		}
+		for _, s := range w.taken() {
+			w.check(s.Err)
+		}
+	})
+}

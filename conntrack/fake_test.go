@@ -1,0 +1,131 @@
+package conntrack
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// fake is a kernel of one family in memory. Its identities are the flows' names.
+type fake struct {
+	mu    sync.Mutex
+	held  map[string]flow
+	asked []filter
+	// old makes it overlook filters.
+	old bool
+	// host are the addresses of the host.
+	host []netip.Addr
+	// listing and removing, when set, are called for each attempt, with its
+	// number from 1; an error makes it fail half-way.
+	listing  func(n int) error
+	removing func(n int, name string) error
+	listings int
+	removals int
+}
+
+func newFake() *fake { return &fake{held: map[string]flow{}} }
+
+// add puts a flow into the table, from texts.
+func (f *fake) add(name, destination, answerer string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held[name] = flow{destination: at(destination), answerer: at(answerer), identity: []byte(name)}
+}
+
+// names are the flows in the table, sorted.
+func (f *fake) names() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sorted()
+}
+
+func (f *fake) sorted() []string {
+	names := []string{}
+	for name := range f.held {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (f *fake) flows(ctx context.Context, only filter, each func(*flow) error) (bool, error) {
+	f.mu.Lock()
+	f.listings++
+	f.asked = append(f.asked, only)
+	n, names, fails := f.listings, f.sorted(), f.listing
+	f.mu.Unlock()
+	if fails != nil {
+		if err := fails(n); err != nil {
+			return false, err
+		}
+	}
+	honoured := true
+	for _, name := range names {
+		f.mu.Lock()
+		shown := f.held[name]
+		f.mu.Unlock()
+		if !only.matches(shown.destination) {
+			if !f.old {
+				continue
+			}
+			honoured = false
+		}
+		if err := each(&shown); err != nil {
+			return honoured, err
+		}
+	}
+	return honoured, ctx.Err()
+}
+
+func (f *fake) remove(identities [][]byte) ([]error, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.removals++
+	outcomes := make([]error, len(identities))
+	for i, identity := range identities {
+		name := string(identity)
+		if _, there := f.held[name]; !there {
+			outcomes[i] = errGone
+			continue
+		}
+		if f.removing != nil {
+			if outcomes[i] = f.removing(f.removals, name); outcomes[i] != nil {
+				continue
+			}
+		}
+		delete(f.held, name)
+	}
+	return outcomes, nil
+}
+
+func (f *fake) addresses() ([]netip.Addr, error) { return f.host, nil }
+
+func (f *fake) close() error { return nil }
+
+// at reads an address and port; ":53" is a node port.
+func at(text string) netip.AddrPort {
+	if text[0] == ':' {
+		return nodePort(netip.MustParseAddrPort("0.0.0.0" + text).Port())
+	}
+	return netip.MustParseAddrPort(text)
+}
+
+func ats(texts ...string) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, text := range texts {
+		all = append(all, at(text))
+	}
+	return all
+}
+
+// pictured is a picture of one port.
+func pictured(frontends, serving []string) picture {
+	sorted := ats(serving...)
+	slices.SortFunc(sorted, netip.AddrPort.Compare)
+	return picture{ports: []port{{frontends: ats(frontends...), serving: sorted}}}
+}
+
+func named(name string) service.Key { return service.Key{Namespace: "ns1", Name: name} }

@@ -1,0 +1,165 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// small is a kernel with a few flows: two frontends, and one port on two addresses.
+var small = service.PerFamily[[]injected]{
+	service.IPv4: {
+		udp("192.0.2.2:1", clusterIP, endpointA),
+		udp("192.0.2.2:2", clusterIP, endpointB),
+		udp("192.0.2.2:3", external, endpointA),
+		udp("192.0.2.2:4", onNode, endpointA),
+		{unix.IPPROTO_TCP, at("192.0.2.2:5"), at(clusterIP), at(endpointA), at("192.0.2.2:5")},
+	},
+	service.IPv6: {
+		udp("[2001:db8::2]:1", "[fd96::10]:53", "[fd10::2]:5353"),
+		udp("[2001:db8::2]:2", "[fd96::10]:53", "[fd10::3]:5353"),
+		udp("[2001:db8::2]:3", "[2001:db8:7::7]:53", "[fd10::2]:5353"),
+		udp("[2001:db8::2]:4", "[2001:db8:1::1]:30053", "[fd10::2]:5353"),
+		{unix.IPPROTO_TCP, at("[2001:db8::2]:5"), at("[fd96::10]:53"), at("[fd10::2]:5353"), at("[2001:db8::2]:5")},
+	},
+}
+
+func udp(client, destination, answerer string) injected {
+	return injected{protocolUDP, at(client), at(destination), at(answerer), at(client)}
+}
+
+// seen is what a listing shows.
+type seen struct {
+	destinations []netip.AddrPort
+	identities   [][]byte
+}
+
+func (n *netfilter) all(t *testing.T, only filter) (s seen, honoured bool) {
+	t.Helper()
+	honoured, err := n.flows(t.Context(), only, func(f *flow) error {
+		s.destinations = append(s.destinations, f.destination)
+		s.identities = append(s.identities, slices.Clone(f.identity))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, honoured
+}
+
+// newSmall gives the kernel's table in a namespace with a few flows.
+func newSmall(t *testing.T, family service.Family) *netfilter {
+	t.Helper()
+	node := newNode(t)
+	inject(t, node, family, small[family])
+	n := &netfilter{family: family, inside: node.Do}
+	t.Cleanup(func() {
+		if err := n.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func TestKernelFilters(t *testing.T) {
+	for _, family := range service.Families {
+		flows := small[family]
+		for name, tt := range map[string]struct {
+			to                frontend
+			shown, filterless int
+		}{
+			"everything":      {frontend{}, 4, 4},
+			"ClusterIP":       {flows[0].destination, service.PerFamily[int]{2, 3}[family], 4},
+			"external IP":     {flows[2].destination, service.PerFamily[int]{1, 3}[family], 4},
+			"node port":       {nodePort(30053), 1, 4},
+			"nobody's":        {nodePort(30054), 0, 4},
+			"nobody's either": {netip.AddrPortFrom(flows[0].destination.Addr(), 99), 0, 4},
+		} {
+			t.Run(family.String()+" "+name, func(t *testing.T) {
+				n := newSmall(t, family)
+				only := filter{}
+				if tt.to != (frontend{}) {
+					only = filterFor(tt.to)
+				}
+				s, honoured := n.all(t, only)
+				if len(s.destinations) != tt.shown || !honoured {
+					t.Errorf("shown are %v (honoured: %v), want %d flows", s.destinations, honoured, tt.shown)
+				}
+				n.filterless = true
+				if s, honoured = n.all(t, only); len(s.destinations) != tt.filterless || honoured {
+					t.Errorf("without filters, shown are %v (honoured: %v), want %d flows", s.destinations, honoured, tt.filterless)
+				}
+			})
+		}
+	}
+}
+
+func TestKernelRemove(t *testing.T) {
+	for _, family := range service.Families {
+		n := newSmall(t, family)
+		s, _ := n.all(t, filter{})
+		outcomes, err := n.remove(s.identities[:1])
+		if err != nil || outcomes[0] != nil {
+			t.Errorf("%v: %v, %v", family, outcomes, err)
+		}
+		// Those that are there go, whatever became of the others.
+		outcomes, err = n.remove(s.identities[:3])
+		if err != nil || !errors.Is(outcomes[0], errGone) || outcomes[1] != nil || outcomes[2] != nil {
+			t.Errorf("%v: %v, %v", family, outcomes, err)
+		}
+		left, _ := n.all(t, filter{})
+		if len(left.destinations) != 1 || left.destinations[0] != s.destinations[3] {
+			t.Errorf("%v: left are %v", family, left.destinations)
+		}
+	}
+}
+
+// TestKernelRemovesNothingElse: the same tuple with another number, or in another
+// zone, is another flow.
+func TestKernelRemovesNothingElse(t *testing.T) {
+	n := newSmall(t, service.IPv4)
+	s, _ := n.all(t, filter{})
+	other := wire.AppendBytes(nil, attrOriginal, wire.Find(s.identities[0], attrOriginal).Data)
+	number := slices.Clone(wire.Find(s.identities[0], attrID).Data)
+	number[0] ^= 1
+	zoned := wire.AppendBytes(slices.Clone(other), attrZone, []byte{0, 7})
+	other = wire.AppendBytes(other, attrID, number)
+	outcomes, err := n.remove([][]byte{other, zoned})
+	if err != nil || !errors.Is(outcomes[0], errGone) || !errors.Is(outcomes[1], errGone) {
+		t.Errorf("%v, %v", outcomes, err)
+	}
+	if left, _ := n.all(t, filter{}); len(left.destinations) != 4 {
+		t.Errorf("left are %v", left.destinations)
+	}
+}
+
+// TestKernelListingEndsWithItsContext.
+func TestKernelListingEndsWithItsContext(t *testing.T) {
+	n := newSmall(t, service.IPv4)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := n.flows(ctx, filter{}, func(*flow) error { return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestKernelFailuresAreSaid: a namespace that cannot be entered.
+func TestKernelFailuresAreSaid(t *testing.T) {
+	outside := errors.New("no way in")
+	n := &netfilter{inside: func(func() error) error { return outside }}
+	_, listErr := n.flows(t.Context(), filter{}, func(*flow) error { return nil })
+	_, removeErr := n.remove([][]byte{nil})
+	_, addressErr := n.addresses()
+	for what, err := range map[string]error{"flows": listErr, "remove": removeErr, "addresses": addressErr} {
+		if !errors.Is(err, outside) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

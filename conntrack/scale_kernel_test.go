@@ -1,0 +1,146 @@
+package conntrack
+
+import (
+	"errors"
+	"net/netip"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// crowd is the number of flows in the tests of size. It stays below the 262,144
+// that the kernel lets each namespace have by default on a machine with more than
+// 4 GiB of memory; inside a namespace that cannot be raised.
+const crowd = 200_000
+
+// crowded is a kernel with a crowd of flows through one frontend, half to each of
+// two endpoints, and one more flow of each kind that is nobody's business.
+type crowded struct {
+	*testing.T
+	family         service.Family
+	node           *netns.Namespace
+	table          *table
+	filterless     bool
+	frontend, a, b netip.AddrPort
+	bystanders     int
+}
+
+func newCrowded(t *testing.T, family service.Family, size int) *crowded {
+	t.Helper()
+	c := &crowded{T: t, family: family, node: newNode(t), table: newTable()}
+	addresses := service.PerFamily[[4]string]{
+		{"10.96.0.10", "10.0.2.2", "10.0.2.3", "192.0.2.0"},
+		{"fd96::10", "fd10:2::2", "fd10:2::3", "2001:db8::"},
+	}[family]
+	c.frontend = netip.AddrPortFrom(netip.MustParseAddr(addresses[0]), 53)
+	c.a = netip.AddrPortFrom(netip.MustParseAddr(addresses[1]), 5353)
+	c.b = netip.AddrPortFrom(netip.MustParseAddr(addresses[2]), 5353)
+	client := netip.MustParseAddr(addresses[3])
+	flows := make([]injected, 0, size+2)
+	for i := range size {
+		if i%50_000 == 0 {
+			client = client.Next()
+		}
+		from := netip.AddrPortFrom(client, uint16(10_000+i%50_000))
+		endpoint := c.a
+		if i%2 == 1 {
+			endpoint = c.b
+		}
+		flows = append(flows, injected{unix.IPPROTO_UDP, from, c.frontend, endpoint, from})
+	}
+	from := netip.AddrPortFrom(client.Next(), 5000)
+	foreign := netip.AddrPortFrom(c.frontend.Addr().Next(), 53)
+	flows = append(flows,
+		injected{unix.IPPROTO_TCP, from, c.frontend, c.a, from},
+		injected{unix.IPPROTO_UDP, from, foreign, c.a, from})
+	c.bystanders = 2
+	inject(t, c.node, family, flows)
+	if held := count(t, c.node); held != len(flows) {
+		t.Fatalf("the kernel holds %d flows, want %d", held, len(flows))
+	}
+	return c
+}
+
+// heap watches how much memory is in use while something runs.
+func heap(run func()) (peak uint64) {
+	var before runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	done := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			var now runtime.MemStats
+			runtime.ReadMemStats(&now)
+			if now.HeapAlloc > before.HeapAlloc {
+				peak = max(peak, now.HeapAlloc-before.HeapAlloc)
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	})
+	run()
+	close(done)
+	watching.Wait()
+	return peak
+}
+
+// TestKernelMemoryIsBounded sweeps a crowd: nothing to delete, then half of it, then
+// the rest.
+func TestKernelMemoryIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		family     service.Family
+		filterless bool
+		flows      int
+	}{
+		{"IPv4", service.IPv4, false, crowd},
+		{"IPv6", service.IPv6, false, crowd / 4},
+		{"as on an old kernel", service.IPv4, true, crowd / 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newCrowded(t, c.family, c.flows)
+			w.filterless = c.filterless
+			w.sweep([]netip.AddrPort{w.a, w.b}, 0)
+			w.sweep([]netip.AddrPort{w.a}, c.flows/2)
+			w.sweep(nil, c.flows/2)
+			if left := count(t, w.node); left != w.bystanders {
+				t.Errorf("%d flows are left, want those %d that are none of ours", left, w.bystanders)
+			}
+		})
+	}
+}
+
+// sweep changes what serves, and sweeps.
+func (c *crowded) sweep(serving []netip.AddrPort, deleted int) {
+	const peakMax = 16 << 20 // bytes; the collector alone lets 4 MiB pass
+	c.Helper()
+	before := count(c, c.node)
+	c.table.put(service.Key{Namespace: "ns1", Name: "dns"}, picture{ports: []port{{[]frontend{c.frontend}, serving}}})
+	k := &netfilter{family: c.family, inside: c.node.Do, filterless: c.filterless}
+	s, err := newSweep(c.table, k, c.family, service.NodePortAddresses{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	began := time.Now()
+	peak := heap(func() { err = errors.Join(s.run(c.Context()), k.close()) })
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Logf("%d flows, %d shown, %d deleted in %v, %d KiB of memory", before, s.result.Flows, s.result.Deleted, time.Since(began), peak>>10)
+	if peak > peakMax {
+		c.Errorf("a sweep took %d KiB of memory, want %d KiB at most", peak>>10, peakMax>>10)
+	}
+	if now := count(c, c.node); s.result.Deleted != deleted || before-now != deleted {
+		c.Errorf("%d deleted, and %d flows fewer, want %d", s.result.Deleted, before-now, deleted)
+	}
+}

@@ -1,0 +1,166 @@
+package conntrack
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// Where the Service of the tests is, and others.
+const (
+	clusterIP = "10.96.0.10:53"
+	external  = "198.51.100.7:53"
+	onNode    = "192.0.2.1:30053"
+	loopback  = "127.0.0.1:30053"
+	endpointA = "10.0.2.2:5353"
+	endpointB = "10.0.2.3:5353"
+)
+
+// isNode knows the addresses on which node ports answer in the tests.
+func isNode(a netip.Addr) bool { return a == at(onNode).Addr() || a == at(loopback).Addr() }
+
+// TestJudge: for one Service that has just changed, which flows are stale. The
+// first cases are those of kube-proxy's rules; where ours differ, it is said.
+func TestJudge(t *testing.T) {
+	frontends := []string{clusterIP, external, ":30053"}
+	both, none := []string{endpointA, endpointB}, []string(nil)
+	tests := []struct {
+		name                  string
+		serving               []string
+		destination, answerer string
+		stale                 bool
+	}{
+		{"to a serving endpoint", both, clusterIP, endpointA, false},
+		{"to the other serving endpoint", both, clusterIP, endpointB, false},
+		{"to an endpoint that has gone", []string{endpointB}, clusterIP, endpointA, true},
+		{"by the external IP", []string{endpointB}, external, endpointA, true},
+		{"by the node port", []string{endpointB}, onNode, endpointA, true},
+		{"by the node port, serving", both, onNode, endpointA, false},
+		{"target port changed", []string{"10.0.2.2:5354"}, clusterIP, endpointA, true},
+		{"not translated, from before the first endpoint", both, clusterIP, clusterIP, true},
+		{"not translated, on a node port", both, onNode, onNode, true},
+		{"another port of the ClusterIP", []string{endpointB}, "10.96.0.10:54", endpointA, false},
+		{"another address", []string{endpointB}, "10.96.0.11:53", endpointA, false},
+
+		{"foreign host on the number of a node port (kube-proxy cuts it)", both, "203.0.113.9:30053", "203.0.113.9:30053", false},
+		{"the same, translated by others", both, "203.0.113.9:30053", "10.9.9.9:30053", false},
+		{"no endpoint left (kube-proxy keeps it)", none, clusterIP, endpointA, true},
+		{"no endpoint left, node port", none, onNode, endpointA, true},
+		{"no endpoint, not translated", none, clusterIP, clusterIP, false},
+		{"no endpoint, foreign host on the node port's number", none, "203.0.113.9:30053", "10.9.9.9:1", false},
+		{"loopback, translated, gone", []string{endpointB}, loopback, endpointA, true},
+		{"loopback, to a process of this host", both, loopback, loopback, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			table := newTable()
+			table.put(named("dns"), pictured(frontends, tt.serving))
+			f := flow{destination: at(tt.destination), answerer: at(tt.answerer)}
+			by, stale := table.judge(&f, isNode)
+			if stale != tt.stale || stale && by != named("dns") {
+				t.Errorf("stale %v because of %v, want %v", stale, by, tt.stale)
+			}
+			clear(table.pending)
+			if _, stale := table.judge(&f, isNode); stale {
+				t.Error("stale, though nothing has changed")
+			}
+		})
+	}
+}
+
+// TestJudgeAfterRemoval: what had been served is not any more.
+func TestJudgeAfterRemoval(t *testing.T) {
+	tests := []struct {
+		name                  string
+		destination, answerer string
+		stale                 bool
+	}{
+		{"translated", clusterIP, endpointA, true},
+		{"translated, external", external, endpointA, true},
+		{"translated, node port", onNode, endpointA, true},
+		{"translated, foreign host on the node port's number", "203.0.113.9:30053", endpointA, false},
+		{"to the owner of the external IP", external, external, false},
+		{"to a process of this host on the node port's number", onNode, onNode, false},
+	}
+	for _, tt := range tests {
+		table := newTable()
+		table.put(named("dns"), pictured([]string{clusterIP, external, ":30053"}, []string{endpointA}))
+		clear(table.pending)
+		table.put(named("dns"), picture{})
+		f := flow{destination: at(tt.destination), answerer: at(tt.answerer)}
+		if by, stale := table.judge(&f, isNode); stale != tt.stale || stale && by != named("dns") {
+			t.Errorf("%s: stale %v because of %v, want %v", tt.name, stale, by, tt.stale)
+		}
+		if len(table.services)+len(table.frontends) > 0 {
+			t.Errorf("the table still holds %v and %v", table.services, table.frontends)
+		}
+	}
+}
+
+// TestAFrontendOfItsOwnComesBeforeANodePort: an external IP that is the node's own
+// address, on the number of another Service's node port.
+func TestAFrontendOfItsOwnComesBeforeANodePort(t *testing.T) {
+	table := newTable()
+	table.put(named("external"), pictured([]string{onNode}, []string{endpointA}))
+	clear(table.pending)
+	table.put(named("other"), pictured([]string{":30053"}, []string{endpointB}))
+	f := flow{destination: at(onNode), answerer: at(endpointA)}
+	if _, stale := table.judge(&f, isNode); stale {
+		t.Error("the node port has cut a flow of the external IP")
+	}
+	table.put(named("external"), picture{})
+	if by, stale := table.judge(&f, isNode); !stale || by != named("external") {
+		t.Errorf("when the external IP has gone: stale %v because of %v", stale, by)
+	}
+	f.answerer = at(endpointB)
+	if _, stale := table.judge(&f, isNode); stale {
+		t.Error("a flow that the node port serves was cut")
+	}
+}
+
+// TestTwoServicesOnOneFrontend: a flow stays as long as either serves its endpoint.
+func TestTwoServicesOnOneFrontend(t *testing.T) {
+	table := newTable()
+	table.put(named("one"), pictured([]string{external}, []string{endpointA}))
+	table.put(named("two"), pictured([]string{external}, []string{endpointB}))
+	expect := func(when string, want map[string]bool) {
+		t.Helper()
+		for answerer, stale := range want {
+			f := flow{destination: at(external), answerer: at(answerer)}
+			if _, got := table.judge(&f, isNode); got != stale {
+				t.Errorf("%s: flow to %s: stale %v", when, answerer, got)
+			}
+		}
+	}
+	expect("both", map[string]bool{endpointA: false, endpointB: false, external: true})
+	table.put(named("one"), picture{})
+	expect("one has gone", map[string]bool{endpointA: true, endpointB: false, external: true})
+	table.put(named("two"), picture{})
+	expect("both have gone", map[string]bool{endpointA: true, endpointB: true, external: false})
+}
+
+// TestPending: what a change makes pending.
+func TestPending(t *testing.T) {
+	table := newTable()
+	expect := func(when string, want ...string) {
+		t.Helper()
+		got := slices.SortedFunc(maps.Keys(table.pending), netip.AddrPort.Compare)
+		if !slices.Equal(got, slices.SortedFunc(slices.Values(ats(want...)), netip.AddrPort.Compare)) {
+			t.Errorf("%s: %v are pending, want %v", when, got, want)
+		}
+		clear(table.pending)
+	}
+	first := pictured([]string{clusterIP, ":30053"}, []string{endpointA})
+	table.put(named("dns"), first)
+	expect("first picture", clusterIP, ":30053")
+	table.put(named("dns"), first)
+	expect("the same picture again: another may have been in between", clusterIP, ":30053")
+	table.put(named("dns"), pictured([]string{clusterIP, external}, []string{endpointA}))
+	expect("other frontends", clusterIP, ":30053", external)
+	table.put(named("web"), picture{})
+	expect("a Service without UDP")
+	overtaken := picture{overtaken: ats(onNode)}
+	table.put(named("dns"), overtaken)
+	expect("deleted, after one that nobody has seen", clusterIP, external, onNode)
+}

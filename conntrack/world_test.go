@@ -1,0 +1,351 @@
+package conntrack_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// world is a node with real rules between a client and endpoints:
+//
+//	client .1.2 ── .1.1 node .2.1 ── .2.2 … pods
+//
+// What is served is written by the real renderer and writer; then the cleaner is
+// told, as the pipeline does it.
+type world struct {
+	testing.TB
+	plan
+	family             service.Family
+	client, node, pods *netns.Namespace
+	renderer           *nftables.Renderer
+	writer             *nftables.Writer
+	ledger             *ledger.Ledger
+	facts              service.NodeFacts
+	sequence           uint64
+	cleaner            *conntrack.Cleaner
+	stop               func()
+
+	mu    sync.Mutex
+	swept []conntrack.Swept
+}
+
+// plan is where everything is.
+type plan struct {
+	client, node, nodeInside netip.Prefix
+	// a, b and c are endpoints, and stranger is a host that no Service knows.
+	a, b, c, stranger   netip.Prefix
+	clusterIP, external netip.Addr
+	pods, services      netip.Prefix
+	everything          netip.Prefix
+}
+
+var plans = service.PerFamily[plan]{
+	service.IPv4: {
+		client: prefix("192.0.2.2/24"), node: prefix("192.0.2.1/24"), nodeInside: prefix("10.0.2.1/24"),
+		a: prefix("10.0.2.2/24"), b: prefix("10.0.2.3/24"), c: prefix("10.0.2.4/24"), stranger: prefix("10.0.2.9/24"),
+		clusterIP: addr("10.96.0.10"), external: addr("198.51.100.7"),
+		pods: prefix("10.0.2.0/24"), services: prefix("10.96.0.0/16"), everything: prefix("0.0.0.0/0"),
+	},
+	service.IPv6: {
+		client: prefix("2001:db8:1::2/64"), node: prefix("2001:db8:1::1/64"), nodeInside: prefix("fd10:2::1/64"),
+		a: prefix("fd10:2::2/64"), b: prefix("fd10:2::3/64"), c: prefix("fd10:2::4/64"), stranger: prefix("fd10:2::9/64"),
+		clusterIP: addr("fd96::10"), external: addr("2001:db8:7::7"),
+		pods: prefix("fd10:2::/64"), services: prefix("fd96::/112"), everything: prefix("::/0"),
+	},
+}
+
+const (
+	servicePort  = 53
+	endpointPort = 5353
+	nodePort     = 30053
+	// patience bounds the wait for what comes soon.
+	patience = 5 * time.Second
+	// hush is how long nothing must be heard.
+	hush = 300 * time.Millisecond
+)
+
+var dns = service.Key{Namespace: "ns1", Name: "dns"}
+
+func addr(text string) netip.Addr     { return netip.MustParseAddr(text) }
+func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
+
+// eachFamily runs a test in a world of each family.
+func eachFamily(t *testing.T, test func(*world)) {
+	for _, family := range service.Families {
+		t.Run(family.String(), func(t *testing.T) { test(newWorld(t, family)) })
+	}
+}
+
+func newWorld(t testing.TB, family service.Family) *world {
+	t.Helper()
+	w := &world{TB: t, plan: plans[family], family: family}
+	w.build()
+	w.renderer = nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
+	w.writer = nftables.NewWriter(family, nftables.WriterConfig{Inside: w.node.Do})
+	t.Cleanup(func() { w.check(w.writer.Close()) })
+	w.ledger = ledger.New(nil)
+	w.facts.Name = "n1"
+	w.facts.Detect[family].CIDR = w.plan.pods
+	w.facts.ServiceCIDRs[family] = []netip.Prefix{w.services}
+	w.facts.NodePorts[family].All = true
+	w.want(service.Node, w.renderer.Node(&w.facts))
+	w.commit()
+	w.start()
+	return w
+}
+
+// build makes the network.
+func (w *world) build() {
+	for name, at := range map[string]**netns.Namespace{"client": &w.client, "node": &w.node, "pods": &w.pods} {
+		n, err := netns.New(name)
+		w.check(err)
+		w.Cleanup(func() { w.check(n.Close()) })
+		*at = n
+	}
+	w.check(w.node.Sysctl("net.ipv4.ip_forward", "1"))
+	w.check(w.node.Sysctl("net.ipv6.conf.all.forwarding", "1"))
+	w.check(w.node.Sysctl("net.netfilter.nf_conntrack_acct", "1"))
+	w.check(netns.Link(w.client, w.node, netns.LinkSpec{
+		NameA: "eth0", AddrsA: []netip.Prefix{w.plan.client}, NameB: "outside", AddrsB: []netip.Prefix{w.plan.node},
+	}))
+	w.check(netns.Link(w.pods, w.node, netns.LinkSpec{
+		NameA: "eth0", AddrsA: []netip.Prefix{w.a, w.b, w.c, w.stranger}, NameB: "inside", AddrsB: []netip.Prefix{w.nodeInside},
+	}))
+	w.check(w.client.AddRoute(w.everything, w.plan.node.Addr()))
+	w.check(w.pods.AddRoute(w.everything, w.nodeInside.Addr()))
+	w.check(w.node.AddRoute(w.everything, w.stranger.Addr()))
+	for name, at := range map[string]netip.Prefix{"a": w.a, "b": w.b, "c": w.c} {
+		w.backend(w.pods, name, netip.AddrPortFrom(at.Addr(), endpointPort))
+	}
+}
+
+func (w *world) backend(in *netns.Namespace, name string, at netip.AddrPort) {
+	w.Helper()
+	b, err := netns.StartBackend(in, name, at)
+	w.check(err)
+	w.Cleanup(func() { w.check(b.Close()) })
+}
+
+// start starts a process: a cleaner that knows nothing.
+func (w *world) start() {
+	var err error
+	w.cleaner, err = conntrack.New(conntrack.Config{
+		NodePorts: func(f service.Family) service.NodePortAddresses { return w.facts.NodePorts[f] },
+		Inside:    w.node.Do,
+		Listen: func(e conntrack.Event) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.swept = append(w.swept, e.(conntrack.Swept))
+		},
+	})
+	w.check(err)
+	ctx, cancel := context.WithCancel(w.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.cleaner.Run(ctx) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		w.check(<-ended)
+	})
+	w.Cleanup(w.stop)
+}
+
+// view is the Service with these endpoints.
+func (w *world) view(endpoints ...netip.Prefix) service.View {
+	port := service.PortView{
+		Name: "dns", Protocol: service.UDP, Port: servicePort, NodePort: nodePort,
+		ClusterIP: w.clusterIP, ExternalIPs: []netip.Addr{w.external}, HasAny: len(endpoints) > 0,
+	}
+	for _, e := range endpoints {
+		port.Cluster = append(port.Cluster, service.Endpoint{AddrPort: netip.AddrPortFrom(e.Addr(), endpointPort)})
+	}
+	slices.SortFunc(port.Cluster, service.Endpoint.Compare)
+	port.Serving = port.Cluster
+	view := service.View{Key: dns, Created: time.Unix(1, 0)}
+	view.Ports[w.family] = []service.PortView{port}
+	return view
+}
+
+// gone is the Service when it is deleted.
+func gone() service.View { return service.View{Key: dns} }
+
+// write brings the rules of a view into the kernel.
+func (w *world) write(view service.View) {
+	w.Helper()
+	w.want(view.Key, w.renderer.Service(&view, &w.facts))
+	w.commit()
+}
+
+// serve writes a view, and has the cleaner do its work.
+func (w *world) serve(view service.View) conntrack.Swept {
+	w.Helper()
+	w.write(view)
+	return w.tell(view)
+}
+
+// tell tells the cleaner, and waits until it has done its work.
+func (w *world) tell(view service.View) conntrack.Swept {
+	w.Helper()
+	w.cleaner.Programmed(w.family, view)
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(time.Millisecond) {
+		if swept := w.taken(); len(swept) > 0 {
+			last := swept[len(swept)-1]
+			w.check(last.Err)
+			return last
+		}
+	}
+	w.Fatalf("nothing was swept in %v", patience)
+	return conntrack.Swept{}
+}
+
+// taken gives what was swept since the last call.
+func (w *world) taken() []conntrack.Swept {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	swept := w.swept
+	w.swept = nil
+	return swept
+}
+
+func (w *world) want(key service.Key, objects []dataplane.Object) {
+	w.sequence++
+	f := dataplane.NewFragment(key, time.Unix(1, 0), objects)
+	f.Revision = service.Revision{Incarnation: 1, Sequence: w.sequence}
+	f.Gone = key != service.Node && len(objects) == 0
+	w.ledger.Want(f)
+}
+
+func (w *world) commit() {
+	w.Helper()
+	for batch := w.ledger.Plan(); batch != nil; batch = w.ledger.Plan() {
+		receipt := w.writer.Write(w.Context(), batch)
+		if receipt.Outcome != dataplane.Landed {
+			w.Fatalf("write: %v", receipt)
+		}
+		w.ledger.Settle(batch, receipt)
+	}
+}
+
+func (w *world) check(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// peer is a UDP client that keeps its socket, and so its port.
+type peer struct {
+	*world
+	conn net.Conn
+}
+
+// dial makes a client of a target.
+func (w *world) dial(target netip.Addr, port uint16) *peer {
+	w.Helper()
+	return w.dialFrom(w.client, target, port)
+}
+
+func (w *world) dialFrom(n *netns.Namespace, target netip.Addr, port uint16) *peer {
+	w.Helper()
+	conn, err := n.DialContext(w.Context(), "udp", netip.AddrPortFrom(target, port).String())
+	w.check(err)
+	w.Cleanup(func() { w.check(conn.Close()) })
+	return &peer{w, conn}
+}
+
+// The answers of a client that hears nothing, and of one that is told that nobody
+// is there.
+const (
+	silence = "silence"
+	refused = "refused"
+)
+
+// ask sends one datagram and gives the name of who answers in time, and the client
+// that it has seen.
+func (p *peer) ask(wait time.Duration) (who, client string) {
+	p.Helper()
+	p.check(p.conn.SetDeadline(time.Now().Add(wait)))
+	_, err := p.conn.Write([]byte("?"))
+	var said [128]byte
+	size := 0
+	if err == nil {
+		size, err = p.conn.Read(said[:])
+	}
+	var timeout net.Error
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED):
+		return refused, ""
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return silence, ""
+	}
+	p.check(err)
+	who, client, _ = strings.Cut(string(said[:size]), " ")
+	return who, client
+}
+
+// drain forgets the answers that have come already, or come within a moment.
+func (p *peer) drain() {
+	p.Helper()
+	var said [128]byte
+	for {
+		p.check(p.conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond)))
+		_, err := p.conn.Read(said[:])
+		var timeout net.Error
+		if errors.As(err, &timeout) && timeout.Timeout() {
+			return
+		}
+	}
+}
+
+// expect fails unless somebody answers.
+func (p *peer) expect(who, when string) {
+	p.Helper()
+	wait := patience
+	if who == silence {
+		wait = hush
+	}
+	if got, _ := p.ask(wait); got != who {
+		p.Errorf("%s: %s answers, want %s", when, got, who)
+	}
+}
+
+// packets counts those of the peer's flow, in the table of the node.
+func (p *peer) packets() uint64 {
+	p.Helper()
+	var total uint64
+	p.check(p.node.Do(func() error {
+		family := netlink.InetFamily(map[service.Family]int{service.IPv4: unix.AF_INET, service.IPv6: unix.AF_INET6}[p.family])
+		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+		port := p.conn.LocalAddr().(*net.UDPAddr).Port
+		for _, f := range flows {
+			if int(f.Forward.SrcPort) == port && f.Forward.Protocol == unix.IPPROTO_UDP {
+				total += f.Forward.Packets
+			}
+		}
+		return err
+	}))
+	return total
+}
+
+// expectDeleted fails unless so many flows were deleted because of the Service.
+func (w *world) expectDeleted(s conntrack.Swept, want int, when string) {
+	w.Helper()
+	if s.Deleted != want || s.Services[dns] != want || s.Family != w.family {
+		w.Errorf("%s: %+v, want %d flows deleted because of %v", when, s, want, dns)
+	}
+}

@@ -1,0 +1,117 @@
+package sysctl
+
+import (
+	"strconv"
+	"time"
+)
+
+// Conntrack is the size of the kernel's connection table and its timeouts, as the
+// section conntrack of the configuration says. Zero fields leave the kernel's value
+// alone.
+type Conntrack struct {
+	// MaxPerCore is the number of connections for each CPU, and Min the least
+	// number for all; Min counts only with a MaxPerCore.
+	MaxPerCore, Min int
+	// Timeouts are cut down to whole seconds.
+	TCPEstablished, TCPCloseWait, UDP, UDPStream time.Duration
+	// TCPBeLiberal makes the kernel accept segments outside of the window. False
+	// leaves it as it is.
+	TCPBeLiberal bool
+}
+
+// maxCap bounds the number of connections: beyond a million, a table costs more
+// memory than large machines with little traffic should spend.
+const maxCap = 1 << 20
+
+// perBucket is how many connections share a bucket of the hash table at most.
+const perBucket = 4
+
+// Max is the number of connections for a number of CPUs; 0 leaves the kernel's.
+// The cap comes before the minimum, so that only a minimum gets past it.
+func (c Conntrack) Max(cpus int) int {
+	if c.MaxPerCore <= 0 {
+		return 0
+	}
+	scaled := c.MaxPerCore * cpus
+	if scaled > maxCap {
+		return maxCap
+	}
+	return max(scaled, c.Min)
+}
+
+// ApplyConntrack sets what is asked for and gives what it has changed, also when it
+// fails, which it does at the first value that cannot be set. The error names the
+// file and says what to do; a proxy does not start with it.
+func (f Files) ApplyConntrack(c Conntrack) ([]Change, error) {
+	changes, err := f.applySize(c)
+	if err != nil {
+		return changes, err
+	}
+	for _, setting := range c.settings() {
+		if setting.value == 0 {
+			continue
+		}
+		change, changed, err := f.ensure(setting.entry, strconv.Itoa(setting.value))
+		if err != nil {
+			return changes, err
+		}
+		if changed {
+			changes = append(changes, change)
+		}
+	}
+	return changes, nil
+}
+
+// applySize sets the largest number of connections, and makes the hash table large
+// enough for it. It never makes that smaller.
+func (f Files) applySize(c Conntrack) (changes []Change, err error) {
+	size := c.Max(f.CPUs())
+	if size == 0 {
+		return nil, nil
+	}
+	const advice = "run privileged in the host's network namespace, or leave the size alone " +
+		"(conntrack.maxPerCore: 0, --conntrack-max-per-core=0)"
+	change, changed, err := f.ensure(entry{netfilter + "nf_conntrack_max", advice}, strconv.Itoa(size))
+	if err != nil {
+		return nil, err
+	}
+	if changed {
+		changes = append(changes, change)
+	}
+	hash := entry{"sys/module/nf_conntrack/parameters/hashsize", advice}
+	buckets, err := f.number(hash)
+	if err != nil || buckets >= size/perBucket {
+		return changes, err
+	}
+	change, _, err = f.ensure(hash, strconv.Itoa(size/perBucket))
+	if err != nil {
+		return changes, err
+	}
+	return append(changes, change), nil
+}
+
+const netfilter = "proc/sys/net/netfilter/"
+
+// setting is one value that does not depend on others; 0 is not set.
+type setting struct {
+	entry
+	value int
+}
+
+func (c Conntrack) settings() []setting {
+	timeout := func(file, field, flag string, d time.Duration) setting {
+		advice := "run privileged, or leave it alone (conntrack." + field + ": 0s, --conntrack-" + flag + "=0)"
+		return setting{entry{netfilter + file, advice}, int(d / time.Second)}
+	}
+	all := []setting{
+		timeout("nf_conntrack_tcp_timeout_established", "tcpEstablishedTimeout", "tcp-timeout-established", c.TCPEstablished),
+		timeout("nf_conntrack_tcp_timeout_close_wait", "tcpCloseWaitTimeout", "tcp-timeout-close-wait", c.TCPCloseWait),
+		timeout("nf_conntrack_udp_timeout", "udpTimeout", "udp-timeout", c.UDP),
+		timeout("nf_conntrack_udp_timeout_stream", "udpStreamTimeout", "udp-timeout-stream", c.UDPStream),
+	}
+	if c.TCPBeLiberal {
+		const advice = "run privileged, or leave it alone (conntrack.tcpBeLiberal: false, --conntrack-tcp-be-liberal=false)"
+		all = append(all, setting{entry{netfilter + "nf_conntrack_tcp_be_liberal", advice}, 1})
+	}
+	return all
+}
