@@ -35,6 +35,10 @@ type Proxy struct {
 	// addresses have been read once.
 	primed, nodeKnown, hostsKnown chan struct{}
 	nodeOnce, hostsOnce           sync.Once
+	// behind counts the domains of which the first write has not landed, and
+	// inForce is closed when there is none; auxiliary domains do not count.
+	behind  atomic.Int32
+	inForce chan struct{}
 	// open is set once actors may live. Before that nothing is posted: an
 	// actor that knew half a picture would submit half a Service.
 	open atomic.Bool
@@ -48,12 +52,15 @@ func New(config Config) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{config: config, facts: newFacts(config.Node),
-		primed: make(chan struct{}), nodeKnown: make(chan struct{}), hostsKnown: make(chan struct{})}
+		primed: make(chan struct{}), nodeKnown: make(chan struct{}), hostsKnown: make(chan struct{}), inForce: make(chan struct{})}
 	if config.HostAddresses == nil {
 		close(p.hostsKnown)
 	}
 	p.cache = source.NewCache(p, source.Options{Warn: config.Warn})
 	for _, domain := range config.Domains {
+		if !domain.Auxiliary {
+			p.behind.Add(1)
+		}
 		if err := p.addAggregator(domain); err != nil {
 			return nil, err
 		}
@@ -69,11 +76,13 @@ func New(config Config) (*Proxy, error) {
 //	│
 //	└─ verdicts ──► directory
 func (p *Proxy) addAggregator(domain Domain) error {
+	arrived := p.arrival(domain)
 	a, err := aggregator.New(aggregator.Config{
 		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout, Pace: domain.Pace,
 		GateWait: p.config.GateWait,
 		Verdicts: func(v dataplane.Verdict) { p.directory.PostVerdict(v) },
 		Listen: func(e aggregator.Event) {
+			arrived(e)
 			for _, l := range p.config.Listeners {
 				l.Aggregator(e)
 			}
@@ -82,6 +91,24 @@ func (p *Proxy) addAggregator(domain Domain) error {
 	p.aggregators = append(p.aggregators, a)
 	return err
 }
+
+// arrival takes note of the first write of a domain: it is in force when the
+// scaffold is, since nothing of a batch is settled before all of it.
+func (p *Proxy) arrival(domain Domain) func(aggregator.Event) {
+	first := !domain.Auxiliary
+	return func(e aggregator.Event) {
+		if applied, ok := e.(aggregator.Applied); ok && first && applied.Key == service.Node {
+			first = false
+			if p.behind.Add(-1) == 0 {
+				close(p.inForce)
+			}
+		}
+	}
+}
+
+// InForce is closed once the first rules of every domain are in force: from then
+// on, nothing depends on what other proxies have left.
+func (p *Proxy) InForce() <-chan struct{} { return p.inForce }
 
 // addSupervisor wires the actors' keeper. A failing actor is excused at the
 // gates, so that one poisoned Service does not hold up the first write.
@@ -232,6 +259,9 @@ func (p *Proxy) Status() []aggregator.Status {
 
 // Node gives the Node object as it was seen last; nil while it has not been.
 func (p *Proxy) Node() *service.NodeObject { return p.facts.nodeObject() }
+
+// Facts gives what the rules depend on now. It must not be changed.
+func (p *Proxy) Facts() *service.NodeFacts { return p.facts.current.Load() }
 
 // Reconfigure puts other settings about the node into force, without a restart:
 // whatever depends on them is rendered anew, and only what comes out differently is

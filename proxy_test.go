@@ -165,6 +165,11 @@ func TestReconfigureInPlace(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() { done <- p.Run(ctx) }()
+		select {
+		case <-p.InForce():
+			t.Error("the rules are said to be in force before anything ran")
+		default:
+		}
 		settle := func() work {
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
@@ -172,6 +177,14 @@ func TestReconfigureInPlace(t *testing.T) {
 		}
 		if settle(); len(f.told) != 1 || len((<-f.told).Ports[service.IPv4]) != 1 {
 			t.Fatalf("told %d more times of one Service in one domain that counts", len(f.told))
+		}
+		select {
+		case <-p.InForce():
+		default:
+			t.Error("the rules are not said to be in force")
+		}
+		if p.Facts().Zone != "za" {
+			t.Errorf("facts %+v", p.Facts())
 		}
 		if node := p.Node(); node == nil || node.Zone != "za" {
 			t.Errorf("node %+v", node)

@@ -49,6 +49,7 @@ func serve(ctx context.Context, o *options, from feed) (err error) {
 		return usageError{err}
 	}
 	log.Info("serving", zap.String("mode", string(mode)), zap.String("node", settings.Name), zap.Int("domains", len(domains)), zap.String("version", version))
+	go leaveOtherModes(ctx, p, mode, log)
 	if err := p.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -58,6 +59,18 @@ func serve(ctx context.Context, o *options, from feed) (err error) {
 		log.Info("stopped; the rules stay in the kernel")
 	}
 	return nil
+}
+
+// leaveOtherModes removes what other modes have left, once nobody depends on it.
+func leaveOtherModes(ctx context.Context, p *proxy.Proxy, mode backend.Mode, log *zap.Logger) {
+	select {
+	case <-p.InForce():
+	case <-ctx.Done():
+		return
+	}
+	if err := backend.CleanUpOthers(ctx, mode, log); err != nil && ctx.Err() == nil {
+		log.Warn("rules of another mode remain, which take part in deciding about packets; remove them with sluice cleanup", zap.Error(err))
+	}
 }
 
 // domains builds the domains of the backend that is asked for, and tells which it

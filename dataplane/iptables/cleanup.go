@@ -20,6 +20,9 @@ type CleanupSummary struct {
 	Chains map[Table]int
 }
 
+// Any tells whether something was there to remove.
+func (s CleanupSummary) Any() bool { return s.Hooks > 0 || len(s.Chains) > 0 }
+
 // Cleanup removes what is ours, and what a kube-proxy left, from one family's
 // tables: hooks first, then all chains of a table at once. What is shared with
 // the kubelet stays, and nothing else is touched. What is already gone is no
