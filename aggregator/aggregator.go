@@ -27,6 +27,9 @@ type Aggregator struct {
 	calls  *mailbox.Mailbox[call, []service.Key]
 	urgent atomic.Bool
 	status atomic.Pointer[Status]
+	// submitted is when the newest fragment was handed over, in nanoseconds
+	// since 1970; 0 before the first.
+	submitted atomic.Int64
 
 	// Owned by Run.
 	ledger   *ledger.Ledger
@@ -105,6 +108,7 @@ func (a *Aggregator) Submit(f *dataplane.Fragment) {
 	if f.Urgent {
 		a.urgent.Store(true)
 	}
+	a.submitted.Store(time.Now().UnixNano())
 	a.inbox.Post(f.Key, f)
 }
 
@@ -119,7 +123,14 @@ func (a *Aggregator) Excuse(key service.Key) { a.calls.Post(call{callExcuse, key
 func (a *Aggregator) AuditSoon() { a.calls.Post(call{verb: callAudit}, nil) }
 
 // Status gives the newest snapshot.
-func (a *Aggregator) Status() Status { return *a.status.Load() }
+func (a *Aggregator) Status() Status {
+	s := *a.status.Load()
+	s.Waiting = a.inbox.Len()
+	if submitted := a.submitted.Load(); submitted != 0 {
+		s.Submitted = time.Unix(0, submitted)
+	}
+	return s
+}
 
 // Run works until the context ends. The rules stay in the kernel; a write in
 // flight is given its chance to end.
@@ -163,7 +174,7 @@ func (a *Aggregator) answer(now time.Time) {
 		case callPrime:
 			a.gate.prime(now, e.Message)
 		case callExcuse:
-			a.gate.pass(e.Key.key)
+			a.gate.pass(now, e.Key.key)
 		case callAudit:
 			a.pacer.AuditSoon(now)
 		}
@@ -179,16 +190,16 @@ func (a *Aggregator) gather(now time.Time) {
 		a.oldestPending = now
 	}
 	if !a.gate.opened {
-		a.fold()
+		a.fold(now)
 	}
 }
 
 // fold takes what is waiting into the ledger.
-func (a *Aggregator) fold() {
+func (a *Aggregator) fold(now time.Time) {
 	entries, _ := a.inbox.Take(a.config.BatchFragments)
 	for _, e := range entries {
 		f := e.Message
-		a.gate.pass(f.Key)
+		a.gate.pass(now, f.Key)
 		if !a.ledger.Want(f) {
 			a.config.Listen(LateRefused{Domain: a.config.Domain, Key: f.Key, Revision: f.Revision})
 			continue
@@ -221,6 +232,9 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 		return never
 	case action == Write:
 		a.cut(now)
+		if a.inFlight {
+			return never
+		}
 		return 0
 	}
 	switch key, due, next := a.cells.due(now); {
@@ -239,7 +253,7 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 // cut takes what is waiting and sends the batch on its way.
 func (a *Aggregator) cut(now time.Time) {
 	a.pacer.Taken()
-	a.fold()
+	a.fold(now)
 	a.write(now)
 }
 
@@ -293,7 +307,8 @@ func (a *Aggregator) receive(now time.Time, r result) {
 		a.lastError = r.receipt.Err.Error()
 	}
 	if r.receipt.Outcome == dataplane.Unknown {
-		a.pacer.AuditSoon(now)
+		// Writing again what builds on something lost would fail for ever.
+		a.pacer.AuditFirst(now)
 	}
 	a.settled(now, settled)
 	if a.search != nil {
@@ -302,12 +317,14 @@ func (a *Aggregator) receive(now time.Time, r result) {
 		return
 	}
 	refused := !landed && isRefusal(r.receipt.Outcome)
-	if keys := suspectsOf(r.batch); refused && len(keys) > 0 {
-		a.pacer.Ended(now, r.receipt.Took)
-		var first step
-		a.search, first = newSearch(keys, r.receipt.Suspects, a.lastError)
-		a.follow(now, first)
-		return
+	if refused {
+		if keys := suspectsOf(r.batch); len(keys) > 0 {
+			a.pacer.Ended(now, r.receipt.Took)
+			var first step
+			a.search, first = newSearch(keys, r.receipt.Suspects, a.lastError)
+			a.follow(now, first)
+			return
+		}
 	}
 	a.pacer.Wrote(now, r.receipt.Took, landed, rand.Float64())
 	if refused {
@@ -414,7 +431,7 @@ func (a *Aggregator) endSearch(now time.Time, s step) {
 // audited takes the kernel's own account.
 func (a *Aggregator) audited(now time.Time, r result) {
 	a.pacer.Audited(now, r.took, r.err == nil)
-	done := AuditDone{Domain: a.config.Domain, Took: r.took, Err: r.err}
+	done := AuditDone{Domain: a.config.Domain, Objects: r.objects, Took: r.took, Err: r.err}
 	if r.err == nil {
 		done.Drift = a.ledger.Observe(r.objects)
 	} else {

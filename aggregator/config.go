@@ -16,7 +16,8 @@ type Config struct {
 	Layout dataplane.Layout
 	Pace   Pace
 	// GateWait is how long the first write waits for keys that the source has
-	// named and that have not submitted. Default 10 s.
+	// named and that have not submitted, since the last one that did. Default
+	// 10 s.
 	GateWait time.Duration
 	// WriteTimeout bounds one write and one read. Default 2 min.
 	WriteTimeout time.Duration

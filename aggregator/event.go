@@ -36,8 +36,11 @@ type Applied struct {
 type AuditDone struct {
 	Domain string
 	Drift  ledger.Drift
-	Took   time.Duration
-	Err    error
+	// Objects are those that were read, as composed objects where the domain
+	// has a layout. They must not be changed.
+	Objects []dataplane.Object
+	Took    time.Duration
+	Err     error
 }
 
 // Quarantined says that a key's fragment is held back because the kernel

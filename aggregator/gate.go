@@ -7,28 +7,33 @@ import (
 )
 
 // gate holds the first write until the source is primed and every key that it
-// named has submitted, or the wait has passed, so that a restart never shrinks
+// named has submitted, or nobody has for a while, so that a restart never shrinks
 // a working node. It is pure and opens once.
+//
+// What counts is the time since the last key was crossed off, not since the
+// first could be: with many Services on a slow node rendering takes as long as
+// it takes, and an early first write would sweep the rules of those to come.
 type gate struct {
-	opened  bool
-	primed  bool
-	expect  map[service.Key]struct{}
-	seen    map[service.Key]struct{}
-	primeAt time.Time
-	wait    time.Duration
+	opened bool
+	primed bool
+	expect map[service.Key]struct{}
+	seen   map[service.Key]struct{}
+	// heard is when the last key was crossed off, or the source was primed.
+	heard time.Time
+	wait  time.Duration
 }
 
 func newGate(wait time.Duration) *gate {
 	return &gate{expect: map[service.Key]struct{}{}, seen: map[service.Key]struct{}{}, wait: wait}
 }
 
-// prime names the keys that must submit first; the wait counts from here.
-// Before it nothing is written, however long the source takes.
+// prime names the keys that must submit first. Before it nothing is written,
+// however long the source takes.
 func (g *gate) prime(now time.Time, keys []service.Key) {
 	if g.primed {
 		return
 	}
-	g.primed, g.primeAt = true, now
+	g.primed, g.heard = true, now
 	for _, key := range keys {
 		if _, ok := g.seen[key]; !ok {
 			g.expect[key] = struct{}{}
@@ -38,11 +43,14 @@ func (g *gate) prime(now time.Time, keys []service.Key) {
 }
 
 // pass says that a key has submitted, or will not (its actor has failed).
-func (g *gate) pass(key service.Key) {
-	if g.primed {
-		delete(g.expect, key)
-	} else {
+func (g *gate) pass(now time.Time, key service.Key) {
+	if !g.primed {
 		g.seen[key] = struct{}{}
+		return
+	}
+	if _, ok := g.expect[key]; ok {
+		delete(g.expect, key)
+		g.heard = now
 	}
 }
 
@@ -55,11 +63,14 @@ func (g *gate) open(now time.Time) (bool, time.Time) {
 	if !g.primed {
 		return false, time.Time{}
 	}
-	until := g.primeAt.Add(g.wait)
+	until := g.heard.Add(g.wait)
 	if len(g.expect) > 0 && now.Before(until) {
 		return false, until
 	}
 	g.opened = true
+	if len(g.expect) == 0 {
+		g.expect = nil // an emptied map keeps the room of all keys
+	}
 	return true, now
 }
 

@@ -18,6 +18,11 @@ type Status struct {
 	// zero when nothing is pending. The age of this answers whether the domain
 	// is healthy.
 	OldestPending time.Time
+	// Waiting is the number of fragments that have been handed over and that no
+	// batch has taken yet; Submitted is when the newest fragment was handed over,
+	// zero before the first.
+	Waiting   int
+	Submitted time.Time
 	// LastWrite is the end of the last write that landed.
 	LastWrite time.Time
 	// Failures counts the failed writes since then; LastError is the last one.

@@ -32,7 +32,7 @@ type Cache struct {
 
 	mu       sync.RWMutex
 	specs    map[service.Key]*service.Spec
-	slices   map[service.Key]map[string]*service.Slice
+	slices   map[service.Key]sliceList
 	owners   map[sliceID]service.Key
 	node     *service.NodeObject
 	cidrs    map[string][]netip.Prefix // by the name of the ServiceCIDR
@@ -40,6 +40,7 @@ type Cache struct {
 	warnings warningBook
 	primed   bool
 	stats    Stats
+	events   eventCounts
 }
 
 // sliceID names an EndpointSlice; the Service it belongs to can change.
@@ -60,7 +61,7 @@ func NewCache(sink Sink, options Options) *Cache {
 		sink:   sink,
 		warn:   options.Warn,
 		specs:  make(map[service.Key]*service.Spec),
-		slices: make(map[service.Key]map[string]*service.Slice),
+		slices: make(map[service.Key]sliceList),
 		owners: make(map[sliceID]service.Key),
 		cidrs:  make(map[string][]netip.Prefix),
 	}
@@ -141,6 +142,7 @@ func (c *Cache) Prime() {
 
 // storeSpec tells whether the spec differs from the one that was filed.
 func (c *Cache) storeSpec(spec *service.Spec) bool {
+	c.events.specs.Add(1)
 	changed := !c.specs[spec.Key].Equal(spec)
 	if changed {
 		c.specs[spec.Key] = spec
@@ -150,6 +152,7 @@ func (c *Cache) storeSpec(spec *service.Spec) bool {
 }
 
 func (c *Cache) dropSpec(key service.Key) bool {
+	c.events.specs.Add(1)
 	if c.specs[key] == nil {
 		return false
 	}
@@ -160,20 +163,19 @@ func (c *Cache) dropSpec(key service.Key) bool {
 
 // storeSlice files a slice and appends the posts that follow from it.
 func (c *Cache) storeSlice(posts []slicePost, slice *service.Slice) []slicePost {
+	c.events.slices[slice.Family].Add(1)
 	id := sliceID{slice.Service.Namespace, slice.Name}
 	owner, known := c.owners[id]
-	if known && owner == slice.Service && c.slices[owner][slice.Name].Equal(slice) {
+	if known && owner == slice.Service && c.slices[owner].get(slice.Name).Equal(slice) {
 		c.stats.Equal++
 		return posts
 	}
+	c.events.sliceChanges.Add(1)
 	if known && owner != slice.Service {
 		c.stats.Moves++
 		posts = c.dropSlice(posts, id)
 	}
-	if c.slices[slice.Service] == nil {
-		c.slices[slice.Service] = make(map[string]*service.Slice, 1)
-	}
-	c.slices[slice.Service][slice.Name] = slice
+	c.slices[slice.Service] = c.slices[slice.Service].with(slice)
 	c.owners[id] = slice.Service
 	return c.appendSlicePost(posts, slicePost{slice.Service, slice.Name, slice})
 }
@@ -184,9 +186,12 @@ func (c *Cache) dropSlice(posts []slicePost, id sliceID) []slicePost {
 	if !known {
 		return posts
 	}
+	c.events.slices[c.slices[owner].get(id.name).Family].Add(1)
+	c.events.sliceChanges.Add(1)
 	delete(c.owners, id)
-	delete(c.slices[owner], id.name)
-	if len(c.slices[owner]) == 0 {
+	if left := c.slices[owner].without(id.name); len(left) > 0 {
+		c.slices[owner] = left
+	} else {
 		delete(c.slices, owner)
 	}
 	return c.appendSlicePost(posts, slicePost{owner, id.name, nil})

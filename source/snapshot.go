@@ -2,7 +2,6 @@ package source
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -22,17 +21,7 @@ func (c *Cache) Snapshot(key service.Key) Snapshot {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 
-	found := Snapshot{Spec: c.specs[key]}
-	if owned := c.slices[key]; len(owned) > 0 {
-		found.Slices = make([]*service.Slice, 0, len(owned))
-		for _, slice := range owned {
-			found.Slices = append(found.Slices, slice)
-		}
-	}
-	slices.SortFunc(found.Slices, func(a, b *service.Slice) int {
-		return strings.Compare(a.Name, b.Name)
-	})
-	return found
+	return Snapshot{Spec: c.specs[key], Slices: slices.Clone(c.slices[key])}
 }
 
 // Keys lists the Services that have a spec, sorted. It walks all of them, so it

@@ -12,10 +12,11 @@ import (
 // which is unique.
 const label = "sluice-incarnation"
 
-// labelled runs f with the child's name and incarnation on its goroutine, so
-// that its stack can be found, and profiles say whose time was spent.
-func labelled(ctx context.Context, child string, incarnation uint64, f func(context.Context)) {
-	pprof.Do(ctx, pprof.Labels(label, strconv.FormatUint(incarnation, 10), "sluice-child", child), f)
+// mark labels the calling goroutine with the child's name and incarnation until it
+// ends, so that its stack can be found, and profiles say whose time was spent.
+func mark(ctx context.Context, child string, incarnation uint64) {
+	labels := pprof.Labels(label, strconv.FormatUint(incarnation, 10), "sluice-child", child)
+	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, labels))
 }
 
 // stackOf gives the stack of the goroutine with the given incarnation. It reads

@@ -9,6 +9,10 @@ import (
 
 // account is what the ledger knows about one key.
 type account struct {
+	key service.Key
+	// created is the age of the Service as folded has it, by which its claims
+	// are ranked.
+	created time.Time
 	// latest is the newest fragment seen.
 	latest *dataplane.Fragment
 	// folded is the fragment whose objects are claimed now: latest, or applied
@@ -43,6 +47,6 @@ func objectsOf(f *dataplane.Fragment) []dataplane.Object {
 }
 
 // contribution gives the share of a pending account in a batch.
-func (a *account) contribution(key service.Key) dataplane.Contribution {
-	return dataplane.Contribution{Key: key, Revision: a.folded.Revision, Trigger: a.trigger, Received: a.received}
+func (a *account) contribution() dataplane.Contribution {
+	return dataplane.Contribution{Key: a.key, Revision: a.folded.Revision, Trigger: a.trigger, Received: a.received}
 }

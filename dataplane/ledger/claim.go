@@ -1,133 +1,101 @@
 package ledger
 
 import (
-	"slices"
-	"time"
-
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// claim is one Service's wish for one object.
+// claim is one Service's wish for one object. There is one for every object of
+// every Service, so it says whose it is by reference.
 type claim struct {
-	key     service.Key
-	created time.Time
-	object  *dataplane.Object
+	by     *account
+	object *dataplane.Object
 }
 
 // outranks tells whether c wins against other: the scaffold first, then the
 // older Service, then the smaller key.
 func (c claim) outranks(other claim) bool {
-	if node := c.key == service.Node; node != (other.key == service.Node) {
+	a, b := c.by, other.by
+	if node := a.key == service.Node; node != (b.key == service.Node) {
 		return node
 	}
-	if by := c.created.Compare(other.created); by != 0 {
+	if by := a.created.Compare(b.created); by != 0 {
 		return by < 0
 	}
-	return c.key.Compare(other.key) < 0
+	return a.key.Compare(b.key) < 0
 }
 
-// claims are the wishes for one object. Nearly always there is exactly one; a
-// chain that many Services share has as many as there are Services, so that
-// every operation is at most logarithmic in their number.
+// claims are the wishes for one object. Nearly always there is exactly one, which
+// has its place here; two or more make a contest.
 //
-// Invariant: ranked is a heap in which nobody is outranked by what is below, so
-// that the first is the winner. Beyond scanMax, places says where each key is.
+// Invariant: a contest holds at least two claims, and sole is zero then.
 type claims struct {
-	ranked []claim
-	places map[service.Key]int
+	sole    claim
+	contest *contest
 }
 
-// scanMax is the number of claims that are searched without an index.
-const scanMax = 8
+func (cs *claims) len() int {
+	switch {
+	case cs.contest != nil:
+		return len(cs.contest.ranked)
+	case cs.sole.by != nil:
+		return 1
+	default:
+		return 0
+	}
+}
 
-func (cs *claims) len() int { return len(cs.ranked) }
-
+// winner is nil when there is no claim.
 func (cs *claims) winner() *claim {
-	if len(cs.ranked) == 0 {
+	switch {
+	case cs.contest != nil:
+		return &cs.contest.ranked[0]
+	case cs.sole.by != nil:
+		return &cs.sole
+	default:
 		return nil
 	}
-	return &cs.ranked[0]
 }
 
-// of gives a key's place, -1 when it has no claim.
-func (cs *claims) of(key service.Key) int {
-	if cs.places != nil {
-		if at, ok := cs.places[key]; ok {
-			return at
+// of gives the claim of an account, nil when it has none.
+func (cs *claims) of(a *account) *claim {
+	if cs.contest != nil {
+		if at := cs.contest.of(a); at >= 0 {
+			return &cs.contest.ranked[at]
 		}
-		return -1
+		return nil
 	}
-	return slices.IndexFunc(cs.ranked, func(c claim) bool { return c.key == key })
+	if a != nil && cs.sole.by == a {
+		return &cs.sole
+	}
+	return nil
 }
 
-// set makes c the wish of its key.
+// set makes c the wish of its account, whose rank may have changed.
 func (cs *claims) set(c claim) {
-	if at := cs.of(c.key); at >= 0 {
-		cs.ranked[at] = c
-		cs.settle(at)
+	switch {
+	case cs.contest != nil:
+		cs.contest.set(c)
+	case cs.sole.by == nil || cs.sole.by == c.by:
+		cs.sole = c
+	default:
+		cs.contest = &contest{}
+		cs.contest.set(cs.sole)
+		cs.contest.set(c)
+		cs.sole = claim{}
+	}
+}
+
+// remove withdraws the wish of an account.
+func (cs *claims) remove(a *account) {
+	if cs.contest == nil {
+		if cs.sole.by == a {
+			cs.sole = claim{}
+		}
 		return
 	}
-	cs.ranked = append(cs.ranked, c)
-	if cs.places == nil && len(cs.ranked) > scanMax {
-		cs.places = make(map[service.Key]int, len(cs.ranked))
-		for at := range cs.ranked {
-			cs.moved(at)
-		}
-	}
-	cs.moved(len(cs.ranked) - 1)
-	cs.settle(len(cs.ranked) - 1)
-}
-
-// remove withdraws the wish of a key.
-func (cs *claims) remove(key service.Key) {
-	at := cs.of(key)
-	if at < 0 {
-		return
-	}
-	last := len(cs.ranked) - 1
-	cs.swap(at, last)
-	cs.ranked[last] = claim{}
-	cs.ranked = cs.ranked[:last]
-	delete(cs.places, key)
-	if at < last {
-		cs.settle(at)
-	}
-	if last <= scanMax/2 {
-		cs.places = nil
-	}
-}
-
-// settle moves the claim at a place to where its rank belongs.
-func (cs *claims) settle(at int) {
-	for at > 0 && cs.ranked[at].outranks(cs.ranked[(at-1)/2]) {
-		cs.swap(at, (at-1)/2)
-		at = (at - 1) / 2
-	}
-	for {
-		best := at
-		for child := 2*at + 1; child <= 2*at+2 && child < len(cs.ranked); child++ {
-			if cs.ranked[child].outranks(cs.ranked[best]) {
-				best = child
-			}
-		}
-		if best == at {
-			return
-		}
-		cs.swap(at, best)
-		at = best
-	}
-}
-
-func (cs *claims) swap(a, b int) {
-	cs.ranked[a], cs.ranked[b] = cs.ranked[b], cs.ranked[a]
-	cs.moved(a)
-	cs.moved(b)
-}
-
-// moved takes down who is at a place now.
-func (cs *claims) moved(at int) {
-	if cs.places != nil {
-		cs.places[cs.ranked[at].key] = at
+	cs.contest.remove(a)
+	if len(cs.contest.ranked) == 1 {
+		cs.sole, cs.contest = cs.contest.ranked[0], nil
 	}
 }

@@ -14,27 +14,32 @@ import (
 // from end to end.
 func TestTheStrongestClaimWins(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
+	accounts := []*account{{key: service.Node}}
+	for i := range 40 {
+		accounts = append(accounts, &account{key: service.Key{Namespace: "ns", Name: strconv.Itoa(i)}})
+	}
 	var cs claims
-	model := map[service.Key]claim{}
+	model := map[*account]claim{}
 	for step := range 20000 {
-		key := service.Key{Namespace: "ns", Name: strconv.Itoa(random.IntN(40))}
-		if random.IntN(50) == 0 {
-			key = service.Node
-		}
+		a := accounts[random.IntN(len(accounts))]
 		if random.IntN(2) == 0 || (step/2000)%2 == 1 && random.IntN(3) > 0 {
-			cs.remove(key)
-			delete(model, key)
+			cs.remove(a)
+			delete(model, a)
 		} else {
-			c := claim{key, time.Unix(int64(random.IntN(5)), 0), &dataplane.Object{Body: strconv.Itoa(step)}}
+			a.created = time.Unix(int64(random.IntN(5)), 0)
+			c := claim{a, &dataplane.Object{Body: strconv.Itoa(step)}}
 			cs.set(c)
-			model[key] = c
+			model[a] = c
 		}
 		if cs.len() != len(model) {
 			t.Fatalf("step %d: %d claims, want %d", step, cs.len(), len(model))
 		}
-		for key, c := range model {
-			if at := cs.of(key); at < 0 || cs.ranked[at] != c {
-				t.Fatalf("step %d: the claim of %v is lost", step, key)
+		if len(model) == 0 && cs.winner() != nil {
+			t.Fatalf("step %d: %v wins without a claim", step, cs.winner())
+		}
+		for a, c := range model {
+			if found := cs.of(a); found == nil || *found != c {
+				t.Fatalf("step %d: the claim of %v is lost", step, a.key)
 			}
 			if c.outranks(*cs.winner()) {
 				t.Fatalf("step %d: %v wins against %v", step, cs.winner(), c)
@@ -48,15 +53,15 @@ func TestTheStrongestClaimWins(t *testing.T) {
 func TestAClaimIsCheapAmongMany(t *testing.T) {
 	const many = 50000
 	var cs claims
-	keys := make([]service.Key, many)
+	accounts := make([]*account, many)
 	object := &dataplane.Object{}
 	began := time.Now()
-	for i := range keys {
-		keys[i] = service.Key{Namespace: "ns", Name: strconv.Itoa(i)}
-		cs.set(claim{keys[i], time.Unix(int64(many-i), 0), object})
+	for i := range accounts {
+		accounts[i] = &account{key: service.Key{Namespace: "ns", Name: strconv.Itoa(i)}, created: time.Unix(int64(many-i), 0)}
+		cs.set(claim{accounts[i], object})
 	}
-	for _, key := range keys {
-		cs.remove(key)
+	for _, a := range accounts {
+		cs.remove(a)
 	}
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("%d claims came and went in %v", many, took)

@@ -5,22 +5,32 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// entry is the account of one object.
+// entry is the account of one object. There are as many as there are objects in
+// the kernel, so it is kept small.
 //
-// Invariant: the object is in the ledger's dirty set exactly when it differs().
+// Invariant: dirty is set exactly when the entry differs().
 type entry struct {
 	// claims are empty for objects composed by the layout.
 	claims claims
 	// wanted is what should be in the kernel; nil for nothing, and for
 	// elements that the layout folds into composed objects.
 	wanted *dataplane.Object
-	// owner is whose object it is: the winner of the claims, or service.Node
-	// for composed objects and for what nobody wants.
-	owner service.Key
 	// known is what is in the kernel, as far as we know; nil for nothing.
 	known *dataplane.Object
 	// unsure means that known cannot be relied on.
 	unsure bool
+	// dirty and listed belong to dirtyList, seen to Observe, which leaves it
+	// unset.
+	dirty, listed, seen bool
+}
+
+// owner is whose object it is: the winner's, or service.Node's for composed
+// objects and for what nobody wants.
+func (e *entry) owner() service.Key {
+	if winner := e.claims.winner(); winner != nil {
+		return winner.by.key
+	}
+	return service.Node
 }
 
 func (e *entry) differs() bool {

@@ -13,10 +13,9 @@ type Ledger struct {
 	layout   dataplane.Layout
 	entries  map[dataplane.ID]*entry
 	accounts map[service.Key]*account
-	// dirty holds the identities whose entry differs.
-	dirty map[dataplane.ID]struct{}
-	// pending holds the keys whose folded fragment has not been settled.
-	pending map[service.Key]struct{}
+	dirty    dirtyList
+	// pending holds the accounts whose folded fragment has not been settled.
+	pending map[*account]struct{}
 	// shadowed counts the claims that lost.
 	shadowed int
 	batches  uint64
@@ -31,8 +30,7 @@ func New(layout dataplane.Layout) *Ledger {
 		layout:   layout,
 		entries:  map[dataplane.ID]*entry{},
 		accounts: map[service.Key]*account{},
-		dirty:    map[dataplane.ID]struct{}{},
-		pending:  map[service.Key]struct{}{},
+		pending:  map[*account]struct{}{},
 	}
 }
 
@@ -42,7 +40,7 @@ func New(layout dataplane.Layout) *Ledger {
 func (l *Ledger) Want(f *dataplane.Fragment) bool {
 	a := l.accounts[f.Key]
 	if a == nil {
-		a = &account{}
+		a = &account{key: f.Key}
 		l.accounts[f.Key] = a
 	}
 	if a.latest != nil && f.Revision.Compare(a.latest.Revision) < 0 {
@@ -50,8 +48,8 @@ func (l *Ledger) Want(f *dataplane.Fragment) bool {
 	}
 	a.latest = f
 	if !a.held {
-		l.fold(f.Key, a, f)
-		l.owe(f.Key, a)
+		l.fold(a, f)
+		l.owe(a)
 	}
 	return true
 }
@@ -64,9 +62,9 @@ func (l *Ledger) Hold(key service.Key) {
 		return
 	}
 	a.held = true
-	l.fold(key, a, a.applied)
+	l.fold(a, a.applied)
 	a.pending = false
-	delete(l.pending, key)
+	delete(l.pending, a)
 }
 
 // Release wants a held key's newest fragment again.
@@ -76,8 +74,8 @@ func (l *Ledger) Release(key service.Key) {
 		return
 	}
 	a.held = false
-	l.fold(key, a, a.latest)
-	l.owe(key, a)
+	l.fold(a, a.latest)
+	l.owe(a)
 }
 
 // Held tells whether a key is held.
@@ -122,26 +120,29 @@ type Stats struct {
 
 // Stats gives the present sizes.
 func (l *Ledger) Stats() Stats {
-	return Stats{Keys: len(l.accounts), Objects: len(l.entries), Dirty: len(l.dirty),
+	return Stats{Keys: len(l.accounts), Objects: len(l.entries), Dirty: l.dirty.count,
 		Pending: len(l.pending), Shadowed: l.shadowed}
 }
 
 // Steps is the number of objects looked at so far, over all calls.
 func (l *Ledger) Steps() int { return l.steps }
 
-func (l *Ledger) owe(key service.Key, a *account) {
+func (l *Ledger) owe(a *account) {
 	a.owe()
-	l.pending[key] = struct{}{}
+	l.pending[a] = struct{}{}
 }
 
-// fold exchanges the claims of a key's present fragment for those of the next
-// one. Both object lists are sorted by ID, so one walk over the two finds the
-// difference; its length is the size of the Service, not of the cluster.
-func (l *Ledger) fold(key service.Key, a *account, next *dataplane.Fragment) {
+// fold exchanges the claims of an account's present fragment for those of the
+// next one. Both object lists are sorted by ID, so one walk over the two finds
+// the difference; its length is the size of the Service, not of the cluster.
+func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
 	was, will := objectsOf(a.folded), objectsOf(next)
 	same := a.folded != nil && next != nil && a.folded.Digest == next.Digest
 	aged := a.folded != nil && next != nil && !a.folded.Created.Equal(next.Created)
 	a.folded = next
+	if next != nil {
+		a.created = next.Created
+	}
 	if same {
 		return
 	}
@@ -158,16 +159,16 @@ func (l *Ledger) fold(key service.Key, a *account, next *dataplane.Fragment) {
 		}
 		switch {
 		case order < 0:
-			l.withdraw(key, &was[0])
+			l.withdraw(a, &was[0])
 			was = was[1:]
 		case order > 0:
-			l.claim(claim{key, next.Created, &will[0]})
+			l.claim(a, &will[0])
 			will = will[1:]
 		default:
 			if aged || !dataplane.Same(&was[0], &will[0]) {
-				l.claim(claim{key, next.Created, &will[0]})
+				l.claim(a, &will[0])
 			} else {
-				l.adopt(key, &will[0])
+				l.adopt(a, &will[0])
 			}
 			was, will = was[1:], will[1:]
 		}
@@ -176,14 +177,14 @@ func (l *Ledger) fold(key service.Key, a *account, next *dataplane.Fragment) {
 
 // adopt lets an unchanged claim point at the new fragment's object, so that the
 // old fragment can be freed.
-func (l *Ledger) adopt(key service.Key, object *dataplane.Object) {
+func (l *Ledger) adopt(a *account, object *dataplane.Object) {
 	e := l.entries[object.ID]
-	i := e.claims.of(key)
-	if i < 0 {
+	c := e.claims.of(a)
+	if c == nil {
 		return
 	}
-	e.claims.ranked[i].object = object
-	if i == 0 && e.wanted != nil {
+	c.object = object
+	if c == e.claims.winner() && e.wanted != nil {
 		if dataplane.Same(e.known, e.wanted) && !e.unsure {
 			e.known = object
 		}
@@ -191,25 +192,25 @@ func (l *Ledger) adopt(key service.Key, object *dataplane.Object) {
 	}
 }
 
-func (l *Ledger) claim(c claim) {
-	e := l.entries[c.object.ID]
+func (l *Ledger) claim(a *account, object *dataplane.Object) {
+	e := l.entries[object.ID]
 	if e == nil {
 		e = &entry{}
-		l.entries[c.object.ID] = e
+		l.entries[object.ID] = e
 	}
 	l.shadowed -= max(0, e.claims.len()-1)
-	e.claims.set(c)
+	e.claims.set(claim{a, object})
 	l.shadowed += max(0, e.claims.len()-1)
-	l.settleClaims(c.object, e)
+	l.settleClaims(object, e)
 }
 
-func (l *Ledger) withdraw(key service.Key, object *dataplane.Object) {
+func (l *Ledger) withdraw(a *account, object *dataplane.Object) {
 	e := l.entries[object.ID]
 	if e == nil {
 		return
 	}
 	l.shadowed -= max(0, e.claims.len()-1)
-	e.claims.remove(key)
+	e.claims.remove(a)
 	l.shadowed += max(0, e.claims.len()-1)
 	l.settleClaims(object, e)
 }
@@ -222,30 +223,23 @@ func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
 			l.layout.Remove(example.ID)
 			delete(l.entries, example.ID)
 		} else {
-			l.layout.Put(winner.object, winner.key)
-			e.owner = winner.key
+			l.layout.Put(winner.object, winner.by.key)
 		}
 		return
 	}
-	if winner == nil {
-		e.wanted, e.owner = nil, service.Node
-	} else {
-		e.wanted, e.owner = winner.object, winner.key
+	e.wanted = nil
+	if winner != nil {
+		e.wanted = winner.object
 	}
 	l.touch(example.ID, e)
 }
 
-// touch keeps the dirty set true to an entry that has changed, and closes
-// accounts that are idle.
+// touch takes note of an entry that has changed, and closes accounts that are
+// idle.
 func (l *Ledger) touch(id dataplane.ID, e *entry) {
-	switch {
-	case e.differs():
-		l.dirty[id] = struct{}{}
-	case e.idle():
-		delete(l.dirty, id)
+	l.dirty.note(id, e)
+	if e.idle() {
 		delete(l.entries, id)
-	default:
-		delete(l.dirty, id)
 	}
 }
 
@@ -265,7 +259,7 @@ func (l *Ledger) compose() {
 			e = &entry{}
 			l.entries[c.ID] = e
 		}
-		e.wanted, e.owner = c.Object, service.Node
+		e.wanted = c.Object
 		l.touch(c.ID, e)
 	}
 }
@@ -275,21 +269,20 @@ func (l *Ledger) compose() {
 // nothing to settle; a batch without changes only settles.
 func (l *Ledger) Plan() *dataplane.Batch {
 	l.compose()
-	if len(l.dirty) == 0 && len(l.pending) == 0 {
+	if l.dirty.count == 0 && len(l.pending) == 0 {
 		return nil
 	}
 	l.batches++
-	batch := &dataplane.Batch{Number: l.batches, Changes: make([]dataplane.Change, 0, len(l.dirty))}
-	for id := range l.dirty {
+	batch := &dataplane.Batch{Number: l.batches, Changes: make([]dataplane.Change, 0, l.dirty.count)}
+	for _, d := range l.dirty.sorted() {
 		l.steps++
-		e := l.entries[id]
 		batch.Changes = append(batch.Changes, dataplane.Change{
-			ID: id, Before: e.known, After: e.wanted, Owner: e.owner, Unsure: e.unsure,
+			ID: d.id, Before: d.entry.known, After: d.entry.wanted, Owner: d.entry.owner(), Unsure: d.entry.unsure,
 		})
 	}
-	slices.SortFunc(batch.Changes, func(a, b dataplane.Change) int { return a.ID.Compare(b.ID) })
-	for key := range l.pending {
-		batch.Contributions = append(batch.Contributions, l.accounts[key].contribution(key))
+	batch.Contributions = make([]dataplane.Contribution, 0, len(l.pending))
+	for a := range l.pending {
+		batch.Contributions = append(batch.Contributions, a.contribution())
 	}
 	slices.SortFunc(batch.Contributions, func(a, b dataplane.Contribution) int { return a.Key.Compare(b.Key) })
 	return batch
@@ -318,15 +311,27 @@ func (l *Ledger) Settle(batch *dataplane.Batch, receipt dataplane.Receipt) []dat
 		}
 		l.touch(change.ID, e)
 	}
-	if len(l.dirty) == 0 {
-		l.dirty = emptied(l.dirty, len(batch.Changes))
-	}
-	if len(l.dirty) > 0 {
+	l.dirty.reset()
+	if l.dirty.count > 0 {
 		// Objects may be composed of several Services' elements, so while
 		// anything is missing nobody is told that all is in.
 		return nil
 	}
-	return l.settlePending()
+	return l.settlePending(batch.Contributions)
+}
+
+// settlePending closes what a batch has settled. What was pending when it was
+// planned still is, since nothing has been folded meanwhile.
+func (l *Ledger) settlePending(settled []dataplane.Contribution) []dataplane.Contribution {
+	for i := range settled {
+		a := l.accounts[settled[i].Key]
+		a.applied, a.pending = a.folded, false
+		if a.folded.Gone {
+			delete(l.accounts, a.key)
+		}
+	}
+	l.pending = emptied(l.pending, len(settled))
+	return settled
 }
 
 // emptied gives an empty set in place of one that held so many. A map keeps the
@@ -339,19 +344,4 @@ func emptied[K comparable](set map[K]struct{}, held int) map[K]struct{} {
 	}
 	clear(set)
 	return set
-}
-
-func (l *Ledger) settlePending() []dataplane.Contribution {
-	var settled []dataplane.Contribution
-	for key := range l.pending {
-		a := l.accounts[key]
-		settled = append(settled, a.contribution(key))
-		a.applied, a.pending = a.folded, false
-		if a.folded.Gone {
-			delete(l.accounts, key)
-		}
-	}
-	l.pending = emptied(l.pending, len(settled))
-	slices.SortFunc(settled, func(a, b dataplane.Contribution) int { return a.Key.Compare(b.Key) })
-	return settled
 }

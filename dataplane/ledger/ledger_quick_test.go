@@ -136,7 +136,7 @@ func checkWanted(t *testing.T, seed uint64, wanted map[string]*dataplane.Fragmen
 				want[o.ID] = o.Body
 				continue
 			}
-			if shared == nil || (claim{key: f.Key, created: f.Created}).outranks(claim{key: shared.Key, created: shared.Created}) {
+			if shared == nil || claimOf(f).outranks(claimOf(shared)) {
 				shared = f
 				want[o.ID] = o.Body
 			}
@@ -145,4 +145,9 @@ func checkWanted(t *testing.T, seed uint64, wanted map[string]*dataplane.Fragmen
 	if fmt.Sprint(want) != fmt.Sprint(map[dataplane.ID]string(k)) {
 		t.Fatalf("seed %d: want %v, the kernel has %v", seed, want, k)
 	}
+}
+
+// claimOf gives a claim of the rank that a fragment has.
+func claimOf(f *dataplane.Fragment) claim {
+	return claim{by: &account{key: f.Key, created: f.Created}}
 }

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/service"
 )
 
 // Drift counts what an audit found: the kernel's own account against what is
@@ -24,16 +23,14 @@ func (d Drift) Any() bool { return d.Missing+d.Different+d.Unwanted > 0 }
 func (l *Ledger) Observe(read []dataplane.Object) Drift {
 	l.compose()
 	var drift Drift
-	seen := make(map[dataplane.ID]struct{}, len(read))
 	for i := range read {
 		object := &read[i]
-		seen[object.ID] = struct{}{}
 		e := l.entries[object.ID]
 		if e == nil {
-			e = &entry{owner: service.Node}
+			e = &entry{}
 			l.entries[object.ID] = e
 		}
-		e.known, e.unsure = object, false
+		e.known, e.unsure, e.seen = object, false, true
 		switch {
 		case e.wanted == nil:
 			drift.Unwanted++
@@ -46,7 +43,8 @@ func (l *Ledger) Observe(read []dataplane.Object) Drift {
 		l.touch(object.ID, e)
 	}
 	for id, e := range l.entries {
-		if _, ok := seen[id]; ok {
+		if e.seen {
+			e.seen = false
 			continue
 		}
 		e.known, e.unsure = nil, false

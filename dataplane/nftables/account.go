@@ -135,30 +135,45 @@ func (a *attempt) accountRefused(ctx context.Context, changes []dataplane.Change
 // unexplained gives the refusals that do not follow from the kernel's holding
 // something else than was believed.
 func (a *attempt) unexplained(ctx context.Context, refused *refusedError, there map[dataplane.ID]*dataplane.Object) []*wire.Refusal {
-	inBatch := make(map[dataplane.ID]bool, len(refused.changes))
+	b := &belief{attempt: a, there: there, believed: a.plan.certain(a.landed), inBatch: make(map[dataplane.ID]bool)}
 	for i := range refused.changes {
-		inBatch[refused.changes[i].ID] = true
+		b.inBatch[refused.changes[i].ID] = true
 	}
-	drifted := func(number int) bool {
-		c := &refused.changes[number]
-		if !dataplane.Same(c.Before, there[c.ID]) {
-			return true
-		}
-		if c.After == nil {
-			return false
-		}
-		// What it refers to was believed to be there, since nobody adds it.
-		return slices.ContainsFunc(c.After.Refs, func(ref dataplane.ID) bool {
-			if inBatch[ref] {
-				return false
-			}
-			object, err := a.reader.one(ctx, ref)
-			return err == nil && object == nil
-		})
-	}
+	sound := func(number int) bool { return !b.shaken(ctx, &refused.changes[number]) }
 	return slices.DeleteFunc(slices.Clone(refused.refusals), func(r *wire.Refusal) bool {
-		return len(r.About) > 0 && !slices.ContainsFunc(r.About, func(n int) bool { return !drifted(n) })
+		return len(r.About) > 0 && !slices.ContainsFunc(r.About, sound)
 	})
+}
+
+// belief is what the refused transaction was built on, and what is there.
+type belief struct {
+	*attempt
+	// believed is what the batch's objects should be after the transactions
+	// that have landed; those that are half done are missing.
+	believed, there map[dataplane.ID]*dataplane.Object
+	inBatch         map[dataplane.ID]bool
+}
+
+// shaken tells whether a change was to build on something that is not there.
+func (b *belief) shaken(ctx context.Context, c *dataplane.Change) bool {
+	if before, whole := b.believed[c.ID]; whole && !dataplane.Same(before, b.there[c.ID]) {
+		return true
+	}
+	if b.gone(ctx, c.ID) {
+		return true
+	}
+	return c.After != nil && slices.ContainsFunc(c.After.Refs, func(ref dataplane.ID) bool { return b.gone(ctx, ref) })
+}
+
+// gone tells whether an object is absent that should be there, at least half
+// done. One that is not in the batch should, since nobody adds it.
+func (b *belief) gone(ctx context.Context, id dataplane.ID) bool {
+	if b.inBatch[id] {
+		believed, whole := b.believed[id]
+		return b.there[id] == nil && (!whole || believed != nil)
+	}
+	object, err := b.reader.one(ctx, id)
+	return err == nil && object == nil
 }
 
 // isStillHeld tells whether all that was refused is the deletion of chains: the

@@ -27,95 +27,121 @@ func (h halting) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	return h.Socket.Commit(t)
 }
 
+// interruption ends a batch after two of its transactions.
+type interruption struct {
+	// stranger is what somebody else does then, in nft's words.
+	stranger string
+	// busy says that the kernel takes no more, otherwise the time is up.
+	busy bool
+}
+
 // TestWhatIsCertainOfAnInterruptedBatch: a batch of several transactions ends
 // after some of them, for want of time or of memory; with or without somebody
 // else who has changed tables in between. What the receipt calls certain is what
 // the kernel holds, and after the next batch all is well.
 func TestWhatIsCertainOfAnInterruptedBatch(t *testing.T) {
-	const services = 200
-	first := "delete element ip kube-proxy frontends { 172.16.0.0 . tcp . 80 }"
-	for name, c := range map[string]struct {
-		stranger string
-		busy     bool
-		// nothing says that nothing may be called certain.
-		nothing bool
-	}{
-		"out of time":                             {},
-		"busy":                                    {busy: true},
-		"out of time, and a stranger's own table": {stranger: "add table inet other", nothing: true},
-		"out of time, and an element gone":        {stranger: first, nothing: true},
-		"busy, and an element gone":               {stranger: first, busy: true, nothing: true},
-		"busy, and the table gone":                {stranger: "delete table ip kube-proxy", busy: true, nothing: true},
+	const one = "delete element ip kube-proxy frontends { 172.16.0.0 . tcp . 80 }"
+	for name, i := range map[string]interruption{
+		"out of time": {},
+		"busy":        {busy: true},
+		"out of time, and a stranger's own table": {stranger: "add table inet other"},
+		"out of time, and an element gone":        {stranger: one},
+		"busy, and an element gone":               {stranger: one, busy: true},
+		"busy, and the table gone":                {stranger: "delete table ip kube-proxy", busy: true},
 	} {
 		for direction, endpoints := range map[string][2]int{"added": {0, 4}, "changed": {4, 3}, "removed": {4, 0}} {
 			t.Run(name+", "+direction, func(t *testing.T) {
 				w := newWorld(t, service.IPv4, nftables.WriterConfig{})
-				serve := func(endpoints int) {
-					for n := range services {
-						if view := plain(n, endpoints, endpoints); endpoints > 0 {
-							w.serve(view)
-						} else {
-							w.want(view.Key, nil)
-						}
-					}
-				}
 				w.serve(plain(0, 2, 0))
-				serve(endpoints[0])
+				w.serveMany(endpoints[0])
 				w.commit()
-				ctx, cancel := context.WithCancelCause(t.Context())
-				left, parts := 0, 0
-				w.writer = nftables.NewWriter(service.IPv4, nftables.WriterConfig{
-					TransactionBytes: 16 << 10, Inside: w.node.Do,
-					Open: func() (nftables.Socket, error) {
-						socket, err := wire.Open()
-						return halting{socket, &left}, err
-					},
-					Progress: func(int, int) {
-						if parts++; parts != 2 {
-							return
-						}
-						if c.stranger != "" {
-							w.nft(c.stranger, "-f", "-")
-						}
-						if c.busy {
-							left = 1
-						} else {
-							cancel(errors.New("out of time"))
-						}
-					},
-				})
-				serve(endpoints[1])
-				batch := w.ledger.Plan()
-				receipt := w.writer.Write(ctx, batch)
-				want := dataplane.Unknown
-				if c.busy {
-					want = dataplane.Busy
-				}
-				if receipt.Outcome != want || parts < 2 {
-					t.Fatalf("got %v after %d transactions, want %v after 2", receipt, parts, want)
-				}
-				checkCertain(t, batch, receipt, w.read())
-				if none := len(receipt.Certain) == 0; none != c.nothing {
-					t.Errorf("%d of %d objects are called certain", len(receipt.Certain), len(batch.Changes))
-				}
-				w.ledger.Settle(batch, receipt)
-				if c.stranger != "" {
-					w.audit() // Watch would ask for it
-				}
-				w.commit()
-				if drift := w.audit(); drift.Any() {
-					t.Errorf("after the second attempt: %+v", drift)
-				}
-				if err := w.writer.Close(); err != nil {
-					t.Error(err)
-				}
+				w.serveMany(endpoints[1])
+				i.run(w)
 			})
 		}
 	}
 }
 
+// serveMany gives many Services so many endpoints; without any they go.
+func (w *world) serveMany(endpoints int) {
+	for n := range 200 {
+		if view := plain(n, endpoints, endpoints); endpoints > 0 {
+			w.serve(view)
+		} else {
+			w.want(view.Key, nil)
+		}
+	}
+}
+
+// run writes what is wanted, and is interrupted.
+func (i interruption) run(w *world) {
+	w.Helper()
+	ctx, cancel := context.WithCancelCause(w.Context())
+	left, parts := 0, 0
+	w.use(nftables.WriterConfig{
+		TransactionBytes: 16 << 10,
+		Open: func() (nftables.Socket, error) {
+			socket, err := wire.Open()
+			return halting{socket, &left}, err
+		},
+		Progress: func(int, int) {
+			if parts++; parts != 2 {
+				return
+			}
+			if i.stranger != "" {
+				w.nft(i.stranger, "-f", "-")
+			}
+			if i.busy {
+				left = 1
+			} else {
+				cancel(errors.New("out of time"))
+			}
+		},
+	})
+	batch := w.ledger.Plan()
+	receipt := w.writer.Write(ctx, batch)
+	want := dataplane.Unknown
+	if i.busy {
+		want = dataplane.Busy
+	}
+	if receipt.Outcome != want || parts < 2 {
+		w.Fatalf("got %v after %d transactions, want %v after 2", receipt, parts, want)
+	}
+	if none := len(receipt.Certain) == 0; none != (i.stranger != "") {
+		w.Errorf("%d of %d objects are called certain", len(receipt.Certain), len(batch.Changes))
+	}
+	w.carryOn(batch, receipt, i.stranger != "")
+}
+
+// use goes on with another writer.
+func (w *world) use(config nftables.WriterConfig) {
+	config.Inside = w.node.Do
+	writer := nftables.NewWriter(w.family, config)
+	w.Cleanup(func() {
+		if err := writer.Close(); err != nil {
+			w.Error(err)
+		}
+	})
+	w.writer = writer
+}
+
+// carryOn compares a receipt with what is there, and writes the rest; after an
+// audit if somebody else was at work, since Watch would ask for it.
+func (w *world) carryOn(batch *dataplane.Batch, receipt dataplane.Receipt, foreign bool) {
+	w.Helper()
+	checkCertain(w, batch, receipt, w.read())
+	w.ledger.Settle(batch, receipt)
+	if foreign {
+		w.audit()
+	}
+	w.commit()
+	if drift := w.audit(); drift.Any() {
+		w.Errorf("after the second attempt: %+v", drift)
+	}
+}
+
 // checkCertain compares what a receipt calls certain with what is there.
-func checkCertain(t *testing.T, batch *dataplane.Batch, receipt dataplane.Receipt, objects []dataplane.Object) {
+func checkCertain(t testing.TB, batch *dataplane.Batch, receipt dataplane.Receipt, objects []dataplane.Object) {
 	t.Helper()
 	there := make(map[dataplane.ID]*dataplane.Object)
 	for i := range objects {
@@ -126,5 +152,69 @@ func checkCertain(t *testing.T, batch *dataplane.Batch, receipt dataplane.Receip
 		if said, certain := receipt.Certain[id]; certain && !dataplane.Same(said, there[id]) {
 			t.Errorf("%s %x is called certain (there: %t), and is %t there", id.Container, id.Name, said != nil, there[id] != nil)
 		}
+	}
+}
+
+// TestATableRazedBetweenTransactionsIsNobodysFault: what a batch has made in its
+// first transactions is gone when the next one builds on it, wherever that
+// happens. (Seen as a Service with affinity in quarantine, whose elements are in a
+// map of its own, made in the same batch.)
+func TestATableRazedBetweenTransactionsIsNobodysFault(t *testing.T) {
+	for direction, present := range map[string]bool{"added": false, "removed": true} {
+		t.Run(direction, func(t *testing.T) {
+			transactions := 1
+			for raze(t, present, transactions) {
+				transactions++
+			}
+			if transactions < 10 {
+				t.Errorf("%d transactions only: that proves little", transactions)
+			}
+		})
+	}
+}
+
+// raze adds Services, or removes those that are present, while somebody deletes
+// the table after so many transactions. It reports false when that was the last.
+func raze(t *testing.T, present bool, after int) bool {
+	t.Helper()
+	w := newWorld(t, service.IPv4, nftables.WriterConfig{})
+	w.serve(plain(99, 4, 0))
+	if present {
+		w.serveMixed(12)
+	}
+	w.commit()
+	if present {
+		for n := range 12 {
+			w.want(plain(n, 1, 0).Key, nil)
+		}
+	} else {
+		w.serveMixed(12)
+	}
+	parts := 0
+	w.use(nftables.WriterConfig{TransactionBytes: 3 << 10, Progress: func(int, int) {
+		if parts++; parts == after {
+			w.nft("delete table "+w.table(), "-f", "-")
+		}
+	}})
+	batch := w.ledger.Plan()
+	receipt := w.writer.Write(t.Context(), batch)
+	if receipt.Outcome == dataplane.Landed {
+		return false
+	}
+	if receipt.Outcome != dataplane.Unknown || len(receipt.Suspects) > 0 {
+		t.Errorf("razed after transaction %d: got %v with suspects %v, want unknown with none", after, receipt, receipt.Suspects)
+	}
+	w.carryOn(batch, receipt, true)
+	return true
+}
+
+// serveMixed serves some Services, every fourth with affinity.
+func (w *world) serveMixed(services int) {
+	for n := range services {
+		view := plain(n, 4, 0)
+		if n%4 == 1 {
+			view.Ports[service.IPv4][0].AffinitySeconds = 60
+		}
+		w.serve(view)
 	}
 }

@@ -121,7 +121,11 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 		if !hasOurElements(name) {
 			continue
 		}
-		if objects, err = r.elements(ctx, name, objects); err != nil {
+		objects, err = r.elements(ctx, name, objects)
+		if errors.Is(err, unix.ENOENT) {
+			err = wire.ErrInterrupted // it was there a moment ago
+		}
+		if err != nil {
 			return nil, fmt.Errorf("list the elements of %s: %w", name, err)
 		}
 	}

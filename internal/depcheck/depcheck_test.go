@@ -48,10 +48,12 @@ var layers = []layer{
 	{pkg: "aggregator", may: []string{"mailbox", "dataplane", "dataplane/ledger", "service"}, why: "aggregators meet actors in the root package only, and know no backend"},
 	{pkg: "conntrack", may: []string{"mailbox", "dataplane/hostaddress", "dataplane/nftables/wire", "service"}, why: "a follower with a netlink socket of its own; it shares the layout of attributes, and knows no backend"},
 	{pkg: "observe", may: []string{"actors", "aggregator", "supervisor", "dataplane", "service"}, why: "nothing that works depends on how it is watched"},
+	{pkg: "observe/health", may: []string{"actors", "aggregator", "dataplane", "dataplane/ledger", "mailbox", "service", "supervisor"}, why: "judges by values and events; no source and no backend"},
 	{pkg: "observe/events", may: []string{"actors", "aggregator", "supervisor", "service"}, why: "a listener whose listeners are elsewhere"},
 	{pkg: "", may: []string{"actors", "aggregator", "dataplane", "observe", "service", "source", "supervisor"}, why: "the assembly; commands choose sources and backends"},
 	{pkg: "examples", why: "data"},
 	{pkg: "internal/backend", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "dataplane/localport", "dataplane/nftables", "internal/sandbox", "service"}, why: "builds domains from a backend for the commands"},
+	{pkg: "internal/config", may: []string{"", "aggregator", "service"}, why: "flags and files in, settings out; commands build things from them"},
 	{pkg: "internal/demo", may: []string{"*"}, why: "a command's story; uses everything"},
 	{pkg: "internal/render", may: []string{"dataplane", "dataplane/ledger", "service", "source"}, why: "pure: a full picture in, objects out"},
 	{pkg: "internal/netns", why: "plain namespaces", test: true},
@@ -59,6 +61,7 @@ var layers = []layer{
 	{pkg: "internal/sandbox", why: "plain namespaces"},
 	{pkg: "internal/depcheck", why: "this test"},
 	{pkg: "cmd/sluice", may: []string{"*"}, why: "commands put everything together"},
+	{pkg: "test/faults", may: []string{"*"}, why: "the whole proxy on the real kernel", test: true},
 	{pkg: "test/sim", may: []string{"*"}, why: "the whole proxy in one process", test: true},
 }
 
@@ -69,8 +72,8 @@ var outside = []struct {
 	why    string
 }{
 	{"k8s.io/client-go", []string{"source/kube", "observe/events"}, "only the API source and the recorder of events talk to an API server"},
-	{"k8s.io/api", []string{"source", "observe/events"}, "only sources know API types; everybody else has service values"},
-	{"k8s.io/apimachinery", []string{"source", "observe/events"}, "only sources know API types; events are API objects"},
+	{"k8s.io/api/", []string{"source", "observe/events"}, "only sources know API types; everybody else has service values"},
+	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/config"}, "only sources know API types; events and the configuration are API objects"},
 	{"github.com/vishvananda/", []string{"dataplane", "internal/netns", "internal/demo"}, "only backends open netlink sockets"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables"}, "only the backend runs its tools"},
 	{"go.uber.org/zap", []string{"observe", "source", "cmd", "internal/demo", "internal/backend"}, "the core announces events and formats nothing"},

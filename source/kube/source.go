@@ -72,13 +72,13 @@ var watched = []string{services, endpointSlices, nodes, serviceCIDRs}
 // Run lists and watches until ctx ends, and returns nil then. Failures of the
 // server are waited out; Status tells about them.
 func (s *Source) Run(ctx context.Context) error {
-	gate := newGate(s.cache.Prime, services, endpointSlices)
+	ofServices, ofSlices := s.Stores()
 	reflectors := []*clientcache.Reflector{
-		s.reflector(ctx, &corev1.Service{}, s.serviceStore(gate), &listWatch{
+		s.reflector(ctx, &corev1.Service{}, ofServices, &listWatch{
 			client: s.clients.core, contact: s.contacts[services],
 			labels: serviceLabels, fields: serviceFields,
 		}),
-		s.reflector(ctx, &discoveryv1.EndpointSlice{}, s.endpointSliceStore(gate), &listWatch{
+		s.reflector(ctx, &discoveryv1.EndpointSlice{}, ofSlices, &listWatch{
 			client: s.clients.discovery, contact: s.contacts[endpointSlices],
 			labels: endpointSliceLabels,
 		}),

@@ -1,0 +1,177 @@
+package faults
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+)
+
+// podPort is where every pod of a live Service listens, over TCP and UDP.
+const podPort = 8080
+
+// liveService is a Service with real pods, to which the client talks. The number
+// tells its addresses apart from those of the others.
+type liveService struct {
+	name      string
+	number    int
+	endpoints int
+	udp       bool
+	affinity  int // seconds
+	external  bool
+}
+
+// The live Services: pair and trio have other numbers of endpoints, and so other
+// class chains; sticky has chains of its own; outside has every kind of frontend.
+var (
+	pair     = liveService{name: "pair", number: 1, endpoints: 2}
+	trio     = liveService{name: "trio", number: 2, endpoints: 3, udp: true}
+	sticky   = liveService{name: "sticky", number: 3, endpoints: 2, affinity: 600}
+	external = liveService{name: "external", number: 4, endpoints: 3, external: true}
+)
+
+var liveServices = []liveService{pair, trio, sticky, external}
+
+func (s liveService) key() service.Key { return service.Key{Namespace: "live", Name: s.name} }
+
+// pods is how many pods run: one more than are endpoints at first stands by.
+func (s liveService) pods() int { return s.endpoints + 1 }
+
+func (s liveService) podName(i int) string { return fmt.Sprintf("%s-%d", s.name, i) }
+
+func (s liveService) pod(family service.Family, i int) netip.Addr {
+	return addr(family, "10.244.1.%d", "fd00:10:244:1::%d", 10*s.number+i)
+}
+
+func (s liveService) clusterIP(family service.Family) netip.Addr {
+	return addr(family, "172.30.0.%d", "fd00:172:30::%d", s.number)
+}
+
+func (s liveService) vip(family service.Family) netip.Addr {
+	return addr(family, "198.51.100.%d", "2001:db8:51::%d", s.number)
+}
+
+func (s liveService) spec() *service.Spec {
+	spec := newSpec(s.key(), s.number)
+	for _, family := range service.Families {
+		spec.ClusterIPs[family] = s.clusterIP(family)
+		if s.external {
+			spec.LoadBalancerVIPs[family] = []netip.Addr{s.vip(family)}
+		}
+	}
+	spec.AffinitySeconds = s.affinity
+	if s.udp {
+		spec.Ports = append(spec.Ports, service.Port{Name: "dns", Protocol: service.UDP, Port: 53})
+	}
+	if s.external {
+		spec.Ports[0].NodePort = uint16(30000 + s.number)
+		spec.SourceRanges[service.IPv4] = prefixes("203.0.113.0/24", "10.244.0.0/16")
+		spec.SourceRanges[service.IPv6] = prefixes("2001:db8:ffff::/64", "fd00:10:244::/48")
+	}
+	return spec
+}
+
+// slice has the pods with the given numbers.
+func (s liveService) slice(family service.Family, pods ...int) *service.Slice {
+	var addrs []netip.Addr
+	for _, i := range pods {
+		addrs = append(addrs, s.pod(family, i))
+	}
+	return newSlice(s.key(), family, addrs)
+}
+
+// first are the numbers of the pods that are endpoints at first, second those
+// after the first one was replaced by the one that stands by.
+func (s liveService) first() []int  { return numbers(0, s.endpoints) }
+func (s liveService) second() []int { return numbers(1, s.endpoints+1) }
+
+func numbers(from, to int) []int {
+	var all []int
+	for i := from; i < to; i++ {
+		all = append(all, i)
+	}
+	return all
+}
+
+// quietServices is the number of Services that nobody talks to.
+const quietServices = 30
+
+func quietKey(n int) service.Key {
+	return service.Key{Namespace: "quiet", Name: fmt.Sprintf("s%04d", n)}
+}
+
+// quietSpec makes the n-th quiet Service: every sixth has affinity, every fifth
+// a node port.
+func quietSpec(n int) *service.Spec {
+	spec := newSpec(quietKey(n), 100+n)
+	for _, family := range service.Families {
+		spec.ClusterIPs[family] = addr(family, fmt.Sprintf("172.31.%d.%%d", n>>8), fmt.Sprintf("fd00:172:31:%d::%%d", n>>8), n&0xff)
+	}
+	if n%6 == 1 {
+		spec.AffinitySeconds = 60
+	}
+	if n%5 == 2 && n < quietServices {
+		spec.Ports[0].NodePort = uint16(31000 + n)
+	}
+	return spec
+}
+
+// quietSlice has up to four endpoints; every fifth Service has none.
+func quietSlice(n int, family service.Family) *service.Slice {
+	var addrs []netip.Addr
+	for i := range n % 5 {
+		addrs = append(addrs, addr(family, fmt.Sprintf("10.245.%d.%%d", n>>4), fmt.Sprintf("fd00:10:245:%d::%%d", n>>4), n%16*10+i+1))
+	}
+	return newSlice(quietKey(n), family, addrs)
+}
+
+func newSpec(key service.Key, age int) *service.Spec {
+	return &service.Spec{
+		Key: key, Created: time.Unix(int64(age), 0),
+		Ports: []service.Port{{Name: "http", Port: 80}},
+	}
+}
+
+func newSlice(key service.Key, family service.Family, addrs []netip.Addr) *service.Slice {
+	slice := &service.Slice{
+		Service: key, Name: key.Name + "-" + family.String(), Family: family,
+		Ports: []service.SlicePort{{Name: "http", Port: podPort}, {Name: "dns", Protocol: service.UDP, Port: podPort}},
+	}
+	for _, a := range addrs {
+		slice.Endpoints = append(slice.Endpoints, service.SliceEndpoint{Addr: a, Ready: true, Serving: true})
+	}
+	return slice
+}
+
+// fill files the whole cluster, with so many quiet Services.
+func fill(cache *source.Cache, quiet int) {
+	for _, s := range liveServices {
+		cache.SetSpec(s.spec())
+		for _, family := range service.Families {
+			cache.SetSlice(s.slice(family, s.first()...))
+		}
+	}
+	fillQuiet(cache, 0, quiet)
+}
+
+// fillQuiet files some quiet Services.
+func fillQuiet(cache *source.Cache, from, to int) {
+	for n := from; n < to; n++ {
+		cache.SetSpec(quietSpec(n))
+		for _, family := range service.Families {
+			cache.SetSlice(quietSlice(n, family))
+		}
+	}
+}
+
+// removeQuiet takes some quiet Services away.
+func removeQuiet(cache *source.Cache, from, to int) {
+	for n := from; n < to; n++ {
+		cache.RemoveSpec(quietKey(n))
+		for _, family := range service.Families {
+			cache.RemoveSlice(quietKey(n).Namespace, quietSlice(n, family).Name)
+		}
+	}
+}

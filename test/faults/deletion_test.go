@@ -1,0 +1,121 @@
+package faults
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// deletion is one thing that an operator may remove by mistake.
+type deletion struct {
+	name string
+	// refused is a command that the kernel refuses, because something refers to
+	// what it would delete; empty when there is nothing to try first.
+	refused string
+	// commands delete, in one transaction. TABLE stands for a family's table in
+	// both.
+	commands string
+	// hits tells which frontends of the family it destroys, until it is healed.
+	hits func(target) bool
+	// both says that it does so in both families, ruleset that everybody's
+	// tables go, and with them what translates established connections.
+	both, ruleset bool
+}
+
+// outage begins the outage that a deletion in a family causes; its end is not known
+// yet.
+func (d deletion) outage(family service.Family) *outage {
+	return &outage{
+		what: fmt.Sprintf("%s %s", family, d.name), sessions: d.ruleset, from: time.Now(),
+		hits: func(to target) bool { return (d.both || to.family == family) && d.hits(to) },
+	}
+}
+
+func nobody(target) bool   { return false }
+func everyone(target) bool { return true }
+
+// routes tells through which chains and maps the kernel leads the live Services.
+type routes map[target]string
+
+// routes asks the kernel for the chain that each frontend leads to.
+func (p *plant) routes(family service.Family) routes {
+	p.Helper()
+	led := routes{}
+	for _, to := range allTargets() {
+		if to.family != family {
+			continue
+		}
+		m, key := "frontends", fmt.Sprintf("%s . %s . %d", to.addr().Addr(), to.protocol, to.addr().Port())
+		if to.kind == nodePort {
+			m, key = "nodeports", fmt.Sprintf("%s . %d", to.protocol, to.addr().Port())
+		}
+		said := p.ask(fmt.Sprintf("get element %s %s { %s }", table(family), m, key))
+		_, chain, found := strings.Cut(said, "goto ")
+		if !found {
+			p.Fatalf("%v leads nowhere: %s", to, said)
+		}
+		led[to] = strings.Fields(chain)[0]
+	}
+	return led
+}
+
+// picks is the chain that picks the endpoint in the end: external frontends are
+// marked for masquerading first.
+func (r routes) picks(to target) string { return strings.Replace(r[to], "external-", "cluster-", 1) }
+
+// through hits what is picked by a chain.
+func (r routes) through(chain string) func(target) bool {
+	return func(to target) bool { return r.picks(to) == chain }
+}
+
+// shard is the letter of the map that holds a frontend's endpoints: the last one
+// of the chain's name, which is the number of slots and the shard.
+func (r routes) shard(to target) string {
+	chain := r.picks(to)
+	return chain[len(chain)-1:]
+}
+
+// sharing hits what has its endpoints in the same map as a frontend. (Endpoints of
+// Services with affinity and of node ports are elsewhere.)
+func (r routes) sharing(with target) func(target) bool {
+	return func(to target) bool {
+		return to.service.affinity == 0 && to.kind != nodePort && r.shard(to) == r.shard(with)
+	}
+}
+
+// deletions are what is tried in one family.
+func (r routes) deletions(family service.Family) []deletion {
+	pairIP := target{pair, family, "tcp", clusterIP}
+	one := fmt.Sprintf("%s . tcp . 80", pairIP.addr().Addr())
+	chain, endpoints := r[pairIP], "cluster-endpoints-"+r.shard(pairIP)
+	stickyChain := r[target{sticky, family, "tcp", clusterIP}]
+	only := func(s liveService) func(target) bool { return func(to target) bool { return to.service == s } }
+	return []deletion{
+		{name: "the chain of a class", refused: "delete chain TABLE " + chain, commands: "flush chain TABLE " + chain, hits: r.through(chain)},
+		{name: "the chain of one Service", refused: "delete chain TABLE " + stickyChain, commands: "flush chain TABLE " + stickyChain, hits: only(sticky)},
+		{name: "the chain that dispatches", refused: "delete chain TABLE services", commands: "flush chain TABLE services", hits: everyone},
+		{name: "a base chain", commands: "delete chain TABLE nat-prerouting", hits: everyone},
+		{name: "a map, flushed", commands: "flush map TABLE frontends", hits: func(to target) bool { return to.kind != nodePort }},
+		{name: "a map, deleted", refused: "delete map TABLE frontends", commands: "flush chain TABLE services; delete map TABLE frontends", hits: everyone},
+		{name: "endpoints, flushed", commands: "flush map TABLE " + endpoints, hits: r.sharing(pairIP)},
+		{name: "one frontend", commands: "delete element TABLE frontends { " + one + " }", hits: only(pair)},
+		{name: "one endpoint", commands: "delete element TABLE " + endpoints + " { " + one + " . 0 }", hits: only(pair)},
+		{name: "a set that decides nothing here", commands: "flush set TABLE active-cluster-ips", hits: nobody},
+		{name: "one frontend of each family", commands: r.oneOfEach(), hits: only(pair), both: true},
+		{name: "the table", commands: "delete table TABLE", hits: everyone},
+		{name: "the ruleset", commands: "flush ruleset", hits: everyone, both: true, ruleset: true},
+	}
+}
+
+// oneOfEach deletes in one transaction that begins with the other family's table:
+// the kernel announces both in one datagram.
+func (r routes) oneOfEach() string {
+	var all []string
+	for _, family := range service.Families {
+		to := target{pair, family, "tcp", clusterIP}
+		all = append(all, fmt.Sprintf("delete element %s frontends { %s . tcp . 80 }", table(family), to.addr().Addr()))
+	}
+	return strings.Join(all, "; ")
+}

@@ -1,0 +1,68 @@
+package faults
+
+import (
+	"context"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// domain is what one family's rules go through.
+type domain struct {
+	name    string
+	poison  *poison
+	notary  *notary
+	sockets *switchboard
+}
+
+func (p *plant) newDomain(family service.Family) *domain {
+	p.Helper()
+	inside := p.network.node.Do
+	features, err := nftables.Probe(family, inside)
+	check(p, err)
+	striking := func() *interrupter {
+		if i := p.interrupter.Load(); i != nil && i.family == family {
+			return i
+		}
+		return nil
+	}
+	sockets := &switchboard{}
+	writer := nftables.NewWriter(family, nftables.WriterConfig{
+		Inside: inside, Open: sockets.open, LateRelease: features.LateRelease,
+		TransactionBytes: p.transactionBytes, Progress: func(landed, all int) {
+			if i := striking(); i != nil {
+				i.landed(landed, all)
+			}
+		},
+	})
+	return &domain{
+		name: "nftables/" + family.String(), sockets: sockets,
+		poison: newPoison(nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})),
+		notary: &notary{
+			Writer: writer, reader: nftables.NewWriter(family, nftables.WriterConfig{Inside: inside}),
+			meddling: &p.meddling, compared: map[dataplane.Outcome]int{},
+			before: func(ctx context.Context) context.Context {
+				if i := striking(); i != nil {
+					return i.begin(ctx)
+				}
+				return ctx
+			},
+		},
+	}
+}
+
+// end fails for every receipt that was wrong.
+func (d *domain) end(t *testing.T) {
+	t.Helper()
+	errs, compared := d.notary.objections()
+	for _, err := range errs {
+		t.Errorf("%s: a receipt and the kernel: %v", d.name, err)
+	}
+	if len(compared) > 0 {
+		t.Logf("%s: receipts compared with the kernel: %v", d.name, compared)
+	}
+	check(t, d.notary.Close())
+	check(t, d.notary.reader.Close())
+}

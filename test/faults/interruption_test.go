@@ -1,0 +1,138 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// crowd is the number of quiet Services that come, or go, at once: in several
+// transactions.
+const (
+	crowd                 = 150
+	crowdTransactionBytes = 8 << 10
+)
+
+// interruption is what happens to a domain after the second transaction of a
+// batch.
+type interruption struct {
+	name string
+	// strike happens then; nil for a poisoned Service.
+	strike func(*interrupter)
+	// outcome is that of the receipt; Landed when there is nothing to excuse.
+	outcome dataplane.Outcome
+	reason  error
+	// poisons says that one Service in the third transaction or later is
+	// refused.
+	poisons bool
+	// razes says that no frontend of the family works until all is healed.
+	razes bool
+}
+
+var errTime = errors.New("the time is up")
+
+var interruptions = []interruption{
+	{name: "its time is up", strike: (*interrupter).expire, outcome: dataplane.Unknown, reason: errTime},
+	{name: "the kernel is busy", strike: (*interrupter).block, outcome: dataplane.Busy, reason: unix.ENOBUFS},
+	{name: "the kernel refuses a Service", outcome: dataplane.Unsupported, reason: unix.EOPNOTSUPP, poisons: true},
+	{name: "a stranger makes a table", strike: (*interrupter).intrude, outcome: dataplane.Landed},
+	{
+		name: "a stranger makes a table, and the time is up", outcome: dataplane.Unknown, reason: errTime,
+		strike: func(i *interrupter) { i.intrude(); i.expire() },
+	},
+	{name: "a stranger deletes the table", strike: (*interrupter).raze, outcome: dataplane.Unknown, reason: unix.ENOENT, razes: true},
+}
+
+// interrupter strikes once, after the second transaction of a batch of one family.
+type interrupter struct {
+	p      *plant
+	family service.Family
+	what   interruption
+	// writes counts the batches, parts the transactions of the last one.
+	writes, parts atomic.Int32
+	over          atomic.Bool
+	cancel        context.CancelCauseFunc
+	// struck is closed after the strike, which began at a time; err is what went
+	// wrong with it.
+	struck chan struct{}
+	at     time.Time
+	err    error
+}
+
+func newInterrupter(p *plant, family service.Family, what interruption) *interrupter {
+	return &interrupter{p: p, family: family, what: what, struck: make(chan struct{})}
+}
+
+// landed says that a transaction of several has landed, and that so many changes
+// have, of all.
+func (i *interrupter) landed(changes, all int) {
+	if i.parts.Add(1) < 2 || changes == all || i.over.Swap(true) {
+		return
+	}
+	i.at = time.Now()
+	if i.what.strike != nil {
+		i.what.strike(i)
+	}
+	close(i.struck)
+}
+
+// gatherTime is how long the first write waits, for the crowd to gather for the
+// second one.
+const gatherTime = 150 * time.Millisecond
+
+// begin is called before each write, and gives it a context that a strike can end.
+func (i *interrupter) begin(ctx context.Context) context.Context {
+	if i.writes.Add(1) == 1 {
+		time.Sleep(gatherTime)
+	}
+	if !i.over.Load() {
+		i.parts.Store(0)
+		ctx, i.cancel = context.WithCancelCause(ctx)
+	}
+	return ctx
+}
+
+func (i *interrupter) expire() { i.cancel(errTime) }
+
+// block lets the next transaction find no memory.
+func (i *interrupter) block() {
+	var sent atomic.Int32
+	i.p.domains[i.family].sockets.set(func() error {
+		if sent.Add(1) == 1 {
+			return unix.ENOBUFS
+		}
+		return nil
+	})
+}
+
+func (i *interrupter) intrude() {
+	i.nft(fmt.Sprintf("add table inet stranger-%d; add chain inet stranger-%d c", i.family, i.family))
+}
+
+func (i *interrupter) raze() { i.nft("delete table " + table(i.family)) }
+
+// nft does what a stranger does. It is over before the write goes on, so that the
+// receipt has to know of it.
+func (i *interrupter) nft(commands string) {
+	if _, err := i.p.run(commands); err != nil {
+		i.err = err
+	}
+}
+
+// await waits for the strike.
+func (i *interrupter) await() {
+	i.p.Helper()
+	select {
+	case <-i.struck:
+	case <-time.After(eventMax):
+		i.p.Fatal("no batch of several transactions came")
+	}
+	i.p.interrupter.Store(nil)
+}

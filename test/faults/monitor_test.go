@@ -1,0 +1,51 @@
+package faults
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// monitor notes when the kernel announces changes of a family's tables, whoever
+// makes them.
+type monitor struct {
+	mu    sync.Mutex
+	times []time.Time
+}
+
+func newMonitor(t *testing.T, node *netns.Namespace, family service.Family) *monitor {
+	t.Helper()
+	m := &monitor{}
+	var listener *wire.Listener
+	check(t, node.Do(func() (err error) {
+		protocol := service.PerFamily[uint8]{service.IPv4: unix.NFPROTO_IPV4, service.IPv6: unix.NFPROTO_IPV6}[family]
+		listener, err = wire.Listen(protocol, 0)
+		return err
+	}))
+	note := func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.times = append(m.times, time.Now())
+	}
+	go func() { _ = listener.Run(t.Context(), func(wire.Message) { note() }, note) }()
+	t.Cleanup(func() { check(t, listener.Close()) })
+	return m
+}
+
+// first gives the time of the first announcement after a moment, zero if there is
+// none.
+func (m *monitor) first(after time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at := slices.IndexFunc(m.times, after.Before); at >= 0 {
+		return m.times[at]
+	}
+	return time.Time{}
+}

@@ -1,0 +1,75 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+)
+
+// notary is a writer that compares each receipt with the kernel: after a write
+// that did not land, what the receipt calls certain must be so.
+type notary struct {
+	*nftables.Writer
+	// reader is a second connection to the same table.
+	reader *nftables.Writer
+	// meddling counts what strangers have done; a receipt from a time during
+	// which it has changed is not compared.
+	meddling *atomic.Int64
+	// before is called before each write, and gives it its context.
+	before func(context.Context) context.Context
+
+	mu       sync.Mutex
+	errs     []error
+	compared map[dataplane.Outcome]int
+}
+
+// Write is for dataplane.Writer.
+func (n *notary) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	calm := n.meddling.Load()
+	receipt := n.Writer.Write(n.before(ctx), batch)
+	if receipt.Outcome == dataplane.Landed {
+		return receipt
+	}
+	objects, err := readWhole(ctx, n.reader)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		n.errs = append(n.errs, err)
+	} else if n.meddling.Load() == calm {
+		n.compared[receipt.Outcome]++
+		n.errs = append(n.errs, uncertain(batch, receipt, objects)...)
+	}
+	return receipt
+}
+
+// uncertain gives what a receipt is wrong about.
+func uncertain(batch *dataplane.Batch, receipt dataplane.Receipt, objects []dataplane.Object) []error {
+	there := make(map[dataplane.ID]*dataplane.Object, len(objects))
+	for i := range objects {
+		there[objects[i].ID] = &objects[i]
+	}
+	var errs []error
+	for i := range batch.Changes {
+		id := batch.Changes[i].ID
+		said, certain := receipt.Certain[id]
+		switch {
+		case certain && !dataplane.Same(said, there[id]):
+			errs = append(errs, fmt.Errorf("%v: %s %x is said to be %t and is %t there",
+				receipt, id.Container, id.Name, said != nil, there[id] != nil))
+		case !certain && receipt.Outcome == dataplane.Rejected:
+			errs = append(errs, fmt.Errorf("%v: says nothing of %s %x", receipt, id.Container, id.Name))
+		}
+	}
+	return errs
+}
+
+// objections gives what was wrong so far, and how many receipts were compared.
+func (n *notary) objections() ([]error, map[dataplane.Outcome]int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.errs, n.compared
+}
