@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// nodeName is the node that the proxy runs on, one of nodeCount.
+const (
+	nodeName  = "node-0000"
+	nodeCount = 1000
+)
+
+// perSlice is how many endpoints one slice holds at most, as the endpoint slice
+// controller has it by default (kube-controller-manager, max-endpoints-per-slice).
+const perSlice = 100
+
+// cluster makes API objects as a watch delivers them. It keeps none: a Service is
+// made from its number, and only what differs from the plan is remembered.
+type cluster struct {
+	// services have the numbers from 0, with this many endpoints each.
+	services, endpoints int
+	// changed holds the endpoints, by number, of Services that were changed.
+	changed map[int][]int
+	// fresh is an endpoint that was never used, and version the newest
+	// resource version.
+	fresh, version int
+}
+
+func newCluster(services, endpoints int) *cluster {
+	return &cluster{services: services, endpoints: endpoints, changed: map[int][]int{}, fresh: services * endpoints}
+}
+
+// created is when everything came about; API times have whole seconds.
+var created = metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+
+func serviceKey(i int) service.Key {
+	return service.Key{Namespace: fmt.Sprintf("ns-%03d", i%200), Name: fmt.Sprintf("service-%05d", i)}
+}
+
+// clusterIP is in 10.96.0.0/12, behind the addresses of firsts.
+func clusterIP(i int) string { return addressAt(10<<24|96<<16, 256+i) }
+
+// endpointIP is in 10.128.0.0/9.
+func endpointIP(n int) string { return addressAt(10<<24|128<<16, n) }
+
+func addressAt(base uint32, n int) string {
+	a := base + uint32(n)
+	return netip.AddrFrom4([4]byte{byte(a >> 24), byte(a >> 16), byte(a >> 8), byte(a)}).String()
+}
+
+// endpointsOf gives the numbers of the endpoints of a Service.
+func (c *cluster) endpointsOf(i int) []int {
+	if changed, ok := c.changed[i]; ok {
+		return changed
+	}
+	numbers := make([]int, c.endpoints)
+	for e := range numbers {
+		numbers[e] = i*c.endpoints + e
+	}
+	return numbers
+}
+
+// change gives a Service other endpoints.
+func (c *cluster) change(i int, change func([]int) []int) {
+	c.changed[i] = change(slices.Clone(c.endpointsOf(i)))
+}
+
+// unused gives an endpoint that no Service has had.
+func (c *cluster) unused() int {
+	c.fresh++
+	return c.fresh - 1
+}
+
+// meta gives an object's metadata in a new version.
+func (c *cluster) meta(key service.Key, labels map[string]string) metav1.ObjectMeta {
+	c.version++
+	return metav1.ObjectMeta{
+		Namespace: key.Namespace, Name: key.Name, Labels: labels, CreationTimestamp: created,
+		UID:             types.UID(fmt.Sprintf("8a1c9d3e-0000-4000-8000-%012d", c.version)),
+		ResourceVersion: strconv.Itoa(c.version), Generation: 1,
+	}
+}
+
+// service makes the Service with a number.
+func (c *cluster) service(i int) *corev1.Service {
+	key := serviceKey(i)
+	return c.clusterIPService(key, clusterIP(i), corev1.ServicePort{
+		Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, TargetPort: intstr.FromInt32(8080),
+	})
+}
+
+func (c *cluster) clusterIPService(key service.Key, address string, ports ...corev1.ServicePort) *corev1.Service {
+	policy, families := corev1.ServiceInternalTrafficPolicyCluster, corev1.IPFamilyPolicySingleStack
+	return &corev1.Service{
+		ObjectMeta: c.meta(key, map[string]string{"app": key.Name, "team": key.Namespace}),
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: address, ClusterIPs: []string{address},
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, IPFamilyPolicy: &families,
+			Selector: map[string]string{"app": key.Name}, SessionAffinity: corev1.ServiceAffinityNone,
+			InternalTrafficPolicy: &policy, Ports: ports,
+		},
+	}
+}
+
+// slices makes all slices of the Service with a number.
+func (c *cluster) slices(i int) []*discoveryv1.EndpointSlice {
+	var all []*discoveryv1.EndpointSlice
+	for at := 0; at == 0 || at*perSlice < len(c.endpointsOf(i)); at++ {
+		all = append(all, c.slice(i, at))
+	}
+	return all
+}
+
+// slice makes one slice of the Service with a number.
+func (c *cluster) slice(i, at int) *discoveryv1.EndpointSlice {
+	numbers := c.endpointsOf(i)
+	numbers = numbers[at*perSlice : min((at+1)*perSlice, len(numbers))]
+	endpoints := make([]discoveryv1.Endpoint, len(numbers))
+	for e, n := range numbers {
+		node := fmt.Sprintf("node-%04d", n%nodeCount)
+		endpoints[e] = discoveryv1.Endpoint{
+			Addresses: []string{endpointIP(n)}, NodeName: &node, Zone: new("zone-" + strconv.Itoa(n%3)),
+			Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
+			TargetRef: &corev1.ObjectReference{
+				Kind: "Pod", Namespace: serviceKey(i).Namespace, Name: fmt.Sprintf("%s-%07d", serviceKey(i).Name, n),
+			},
+		}
+	}
+	port := discoveryv1.EndpointPort{Name: new("http"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(8080))}
+	return c.endpointSlice(serviceKey(i), at, []discoveryv1.EndpointPort{port}, endpoints)
+}
+
+func (c *cluster) endpointSlice(owner service.Key, at int, ports []discoveryv1.EndpointPort, endpoints []discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+	key := service.Key{Namespace: owner.Namespace, Name: owner.Name + "-" + strconv.Itoa(at)}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: c.meta(key, map[string]string{
+			discoveryv1.LabelServiceName: owner.Name, discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io", "app": owner.Name,
+		}),
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: ports, Endpoints: endpoints,
+	}
+	slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: created.Format(time.RFC3339)}
+	slice.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: owner.Name, UID: slice.UID, Controller: new(true)}}
+	return slice
+}

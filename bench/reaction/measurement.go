@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// measurement is one thing to measure, with its sizes; the name says both.
+type measurement struct {
+	kind string
+	// size is the number of Services, or in hot the number of endpoints.
+	size int
+	// endpoints is the number of endpoints per Service in cold.
+	endpoints int
+}
+
+// all are the measurements that are made unless others are asked for.
+var all = []string{
+	"react-1000", "react-10000", "react-50000",
+	"audit-10000", "audit-50000",
+	"hot-100", "hot-1000", "hot-5000",
+	"resync-1000",
+	"cold-10000x1", "cold-10000x10", "cold-44000x1", "cold-5000x50",
+}
+
+// choose gives the names that are asked for: those of the usual ones that begin
+// like that, or one of another size.
+func choose(only string) ([]string, error) {
+	if only == "" {
+		return all, nil
+	}
+	var chosen []string
+	for wanted := range strings.SplitSeq(only, ",") {
+		found := false
+		if _, err := parseMeasurement(wanted); err == nil {
+			chosen, found = append(chosen, wanted), true
+		} else {
+			for _, name := range all {
+				if wanted != "" && strings.HasPrefix(name, wanted) {
+					chosen, found = append(chosen, name), true
+				}
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("no measurement begins with %q; there are %s", wanted, strings.Join(all, ", "))
+		}
+	}
+	return chosen, nil
+}
+
+// parseMeasurement reads a name in full.
+func parseMeasurement(name string) (m measurement, err error) {
+	kind, size, _ := strings.Cut(name, "-")
+	m.kind = kind
+	// What is read must print as it was, so that nothing may follow it.
+	switch kind {
+	case "react", "audit", "hot", "resync":
+		_, err = fmt.Sscanf(size, "%d", &m.size)
+		m.endpoints = 1
+	case "cold":
+		_, err = fmt.Sscanf(size, "%dx%d", &m.size, &m.endpoints)
+	default:
+		err = fmt.Errorf("unknown kind")
+	}
+	if err != nil || m.size < 1 || m.endpoints < 1 || m.String() != name {
+		return m, fmt.Errorf("measurement %q: want react-N, audit-N, hot-N, resync-N or cold-NxN", name)
+	}
+	return m, nil
+}
+
+// String gives the name.
+func (m measurement) String() string {
+	if m.kind == "cold" {
+		return fmt.Sprintf("cold-%dx%d", m.size, m.endpoints)
+	}
+	return fmt.Sprintf("%s-%d", m.kind, m.size)
+}
+
+// run makes the measurement in this process.
+func (m measurement) run(ctx context.Context, o options, r *result) error {
+	switch m.kind {
+	case "react":
+		return measureReactions(ctx, o, m, r)
+	case "audit":
+		return measureAudit(ctx, o, m, r)
+	case "hot":
+		return measureHot(ctx, o, m, r)
+	case "resync":
+		return measureResync(ctx, o, m, r)
+	default:
+		return measureColdStart(ctx, o, m, r)
+	}
+}
+
+// profileName is where the profile of a measurement goes.
+func (m measurement) profileName(file string) string { return file + "." + m.String() }
+
+// loadAverage tells what else the machine does (proc_loadavg(5)).
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(text))
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// reaction is how long changes of one kind took, from the watch event to the
+// aggregator's word that the batch with it is in the kernel, and what one of them
+// cost.
+type reaction struct {
+	Services, Endpoints int
+	Kind, Pace          string
+	Changes             int
+	P50, P99, Max       time.Duration
+	// Write is the median of what the writes took: encoding and the kernel.
+	Write time.Duration
+	// Objects, Lines and Bytes are per change, over all domains.
+	Objects, Lines, Bytes float64
+	Batches               int
+	// Audits ran meanwhile; the longest took AuditTook.
+	Audits    int           `json:",omitempty"`
+	AuditTook time.Duration `json:",omitempty"`
+}
+
+// pace is how changes follow each other: at a rate, whatever became of those
+// before, or, when the rate is 0, each as soon as the one before is in the
+// kernel.
+type pace struct {
+	name string
+	rate float64
+}
+
+const backToBack = "back to back"
+
+func (o options) paces() []pace {
+	return []pace{{fmt.Sprintf("%g/s", o.rate), o.rate}, {backToBack, 0}}
+}
+
+// measureReactions measures every kind of change at every pace.
+func measureReactions(ctx context.Context, o options, m measurement, r *result) (err error) {
+	if m.size < o.events {
+		return fmt.Errorf("%d Services are too few for %d changes of different ones", m.size, o.events)
+	}
+	rig, err := startRig(ctx, newCluster(m.size, o.endpoints))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rig.stop()) }()
+	if _, err := rig.fill(ctx); err != nil {
+		return err
+	}
+	return profiled(o, m, func() error {
+		for _, p := range o.paces() {
+			for _, k := range kinds {
+				found, err := rig.react(ctx, o.events, p, k)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", k.name, p.name, err)
+				}
+				r.Reactions = append(r.Reactions, found)
+			}
+			progress("measured at %s", p.name)
+		}
+		return nil
+	})
+}
+
+// measureHot measures one Service with many endpoints, of which one is replaced
+// again and again, among a thousand others.
+func measureHot(ctx context.Context, o options, m measurement, r *result) (err error) {
+	const others = 1000
+	c := newCluster(others, o.endpoints)
+	hot := kind{fmt.Sprintf("1 of %d replaced", m.size), func(*cluster, int) int { return 0 }, (*cluster).replaceEndpoint}
+	c.change(0, func(numbers []int) []int {
+		for len(numbers) < m.size {
+			numbers = append(numbers, c.unused())
+		}
+		return numbers
+	})
+	rig, err := startRig(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rig.stop()) }()
+	if _, err := rig.fill(ctx); err != nil {
+		return err
+	}
+	return profiled(o, m, func() error {
+		found, err := rig.react(ctx, o.events, pace{name: backToBack}, hot)
+		found.Endpoints = m.size
+		r.Reactions = append(r.Reactions, found)
+		return err
+	})
+}
+
+// measureAudit replaces endpoints at a rate for as long as it takes to see the
+// kernel read back once: nothing can be written meanwhile.
+func measureAudit(ctx context.Context, o options, m measurement, r *result) (err error) {
+	rig, err := startRig(ctx, newCluster(m.size, o.endpoints))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rig.stop()) }()
+	if _, err := rig.fill(ctx); err != nil {
+		return err
+	}
+	// The pacer's default pause between two audits is 30 s.
+	const period = 35
+	return profiled(o, m, func() error {
+		k := kind{"replaced for 35 s", spread, (*cluster).replaceEndpoint}
+		found, err := rig.react(ctx, int(o.rate*period), pace{fmt.Sprintf("%g/s", o.rate), o.rate}, k)
+		r.Reactions = append(r.Reactions, found)
+		return err
+	})
+}
+
+// react makes changes and takes their times. The objects are made before, so that
+// after each event the goroutine that delivers has nothing to do but to wait, as
+// a reflector does.
+func (r *rig) react(ctx context.Context, changes int, p pace, k kind) (reaction, error) {
+	coming := make([]change, changes)
+	for i := range coming {
+		coming[i] = k.change(r.cluster, k.service(r.cluster, i))
+	}
+	took := make([]time.Duration, changes)
+	began, done := make([]time.Time, changes), make([]<-chan time.Time, changes)
+	wait := func(i int) error {
+		at, err := r.await(ctx, fmt.Sprintf("change %d", i), done[i])
+		took[i] = at.Sub(began[i])
+		return err
+	}
+	r.take()
+	start := time.Now()
+	for i, c := range coming {
+		done[i] = r.expect(c)
+		if p.rate > 0 {
+			time.Sleep(time.Until(start.Add(time.Duration(float64(i) / p.rate * float64(time.Second)))))
+		}
+		began[i] = time.Now()
+		for _, event := range c.events {
+			if err := r.deliver(event); err != nil {
+				return reaction{}, err
+			}
+		}
+		if p.rate == 0 {
+			if err := wait(i); err != nil {
+				return reaction{}, err
+			}
+		}
+	}
+	if p.rate > 0 {
+		for i := range changes {
+			if err := wait(i); err != nil {
+				return reaction{}, err
+			}
+		}
+	}
+	return r.summarize(took, p, k), nil
+}
+
+func (r *rig) summarize(took []time.Duration, p pace, k kind) reaction {
+	slices.Sort(took)
+	n, done := float64(len(took)), r.take()
+	slices.Sort(done.Took)
+	return reaction{
+		Services: r.cluster.services, Endpoints: r.cluster.endpoints, Kind: k.name, Pace: p.name, Changes: len(took),
+		P50: quantile(took, 0.5), P99: quantile(took, 0.99), Max: took[len(took)-1],
+		Write:   quantile(done.Took, 0.5),
+		Objects: float64(done.Written.Objects) / n, Lines: float64(done.Written.Lines) / n, Bytes: float64(done.Written.Bytes) / n,
+		Batches: len(done.Took), Audits: done.Audits, AuditTook: done.AuditTook,
+	}
+}
+
+// quantile gives the smallest value that at least the share q of all are not
+// above (nearest rank), and 0 of none. The values are sorted.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	rank := int(float64(len(sorted))*q + 0.999999)
+	return sorted[max(1, min(rank, len(sorted)))-1]
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// result is what one measurement has found.
+type result struct {
+	Name string
+	// Load is the machine's load average when it began.
+	Load      string
+	Reactions []reaction `json:",omitempty"`
+	Resync    *idleWork  `json:",omitempty"`
+	Cold      *coldStart `json:",omitempty"`
+}
+
+// verdict compares a figure with what we hold ourselves to.
+type verdict struct {
+	// Target is its number in the list of targets, for example "V2".
+	Target string
+	What   string
+	Figure string
+	Want   string
+	Met    bool
+}
+
+// The targets. Times are of this machine's kind: two cores.
+const (
+	wantP50, wantP99 = 300 * time.Microsecond, 3 * time.Millisecond
+	wantGrowth       = 1.5
+	wantResidentMiB  = 200
+	wantServiceKiB   = 16
+)
+
+// wantColdStart is by the measurement's name.
+var wantColdStart = map[string]time.Duration{
+	"cold-10000x10": 3 * time.Second,
+	"cold-44000x1":  8 * time.Second,
+	"cold-5000x50":  6 * time.Second,
+}
+
+// judge compares what was found with the targets, as far as it was measured.
+func judge(results []result) []verdict {
+	var all []verdict
+	all = append(all, judgeReactions(results)...)
+	for _, r := range results {
+		if want, ok := wantColdStart[r.Name]; ok && r.Cold != nil {
+			all = append(all, atMost("V5", r.Name+" programmed", r.Cold.Programmed, want))
+		}
+	}
+	all = append(all, judgeMemory(results)...)
+	all = append(all, judgeHot(results)...)
+	for _, r := range results {
+		if w := r.Resync; w != nil {
+			all = append(all, verdict{
+				"V11", fmt.Sprintf("%d events without a change", w.Events),
+				fmt.Sprintf("%d rendered, %d batches", w.Rendered, w.Batches), "0 rendered, 0 batches", w.Rendered == 0 && w.Batches == 0,
+			})
+		}
+	}
+	return all
+}
+
+// judgeReactions looks at the replacement of an endpoint: among 50,000 Services,
+// and there compared with 1,000.
+func judgeReactions(results []result) []verdict {
+	var all []verdict
+	few := map[string]time.Duration{}
+	for _, found := range replacements(results) {
+		if found.Services == 1000 {
+			few[found.Pace] = found.P50
+		}
+	}
+	for _, found := range replacements(results) {
+		if found.Services != 50000 {
+			continue
+		}
+		where := fmt.Sprintf("N = 50,000, %s, %s", found.Kind, found.Pace)
+		all = append(all, atMost("V2", where+", p50", found.P50, wantP50), atMost("V2", where+", p99", found.P99, wantP99))
+		if base, ok := few[found.Pace]; ok {
+			growth := float64(found.P50) / float64(base)
+			all = append(all, verdict{"V3", "p50 at 50,000 over 1,000, " + found.Pace,
+				fmt.Sprintf("%.2f", growth), fmt.Sprintf("≤ %.1f", wantGrowth), growth <= wantGrowth})
+		}
+	}
+	return all
+}
+
+func replacements(results []result) []reaction {
+	var all []reaction
+	for _, r := range results {
+		for _, found := range r.Reactions {
+			if found.Kind == kinds[0].name {
+				all = append(all, found)
+			}
+		}
+	}
+	return all
+}
+
+// judgeMemory looks at the resident size, and at what one Service costs besides
+// its endpoints: two cold starts with different numbers of endpoints tell what an
+// endpoint costs.
+func judgeMemory(results []result) []verdict {
+	var all []verdict
+	few, many := coldStartOf(results, "cold-10000x1"), coldStartOf(results, "cold-10000x10")
+	if many != nil {
+		m := many.Memory
+		for _, part := range []struct {
+			what  string
+			found float64
+		}{{"resident", m.Resident}, {"resident at the peak", m.Peak}} {
+			all = append(all, verdict{"V6", "N = 10,000, " + part.what, fmt.Sprintf("%.0f MiB", part.found),
+				fmt.Sprintf("≤ %d MiB", wantResidentMiB), part.found <= wantResidentMiB})
+		}
+	}
+	if few != nil && many != nil {
+		perEndpoint := (many.Memory.PerServiceKiB - few.Memory.PerServiceKiB) / float64(many.Endpoints-few.Endpoints)
+		beyond := few.Memory.PerServiceKiB - perEndpoint*float64(few.Endpoints)
+		all = append(all, verdict{"V6", fmt.Sprintf("an idle Service beyond its endpoints (%.2f KiB each)", perEndpoint),
+			fmt.Sprintf("%.1f KiB", beyond), fmt.Sprintf("≤ %d KiB", wantServiceKiB), beyond <= wantServiceKiB})
+	}
+	return all
+}
+
+func coldStartOf(results []result, name string) *coldStart {
+	for _, r := range results {
+		if r.Name == name {
+			return r.Cold
+		}
+	}
+	return nil
+}
+
+// judgeHot compares the objects that one change writes with the number of
+// endpoints. A fuller table has more to move, within bounds, so that fifty times
+// the endpoints may write half as many objects again.
+func judgeHot(results []result) []verdict {
+	few, many := hotOf(results, "hot-100"), hotOf(results, "hot-5000")
+	if few == nil || many == nil {
+		return nil
+	}
+	return []verdict{{
+		"V10", "one endpoint of 5,000 replaced",
+		fmt.Sprintf("%.2f objects", many.Objects), fmt.Sprintf("≤ 1.5 × those of 100 (%.2f)", few.Objects), many.Objects <= 1.5*few.Objects,
+	}}
+}
+
+func hotOf(results []result, name string) *reaction {
+	for _, r := range results {
+		if r.Name == name && len(r.Reactions) == 1 {
+			return &r.Reactions[0]
+		}
+	}
+	return nil
+}
+
+func atMost(target, what string, found, want time.Duration) verdict {
+	return verdict{target, what, round(found), "≤ " + want.String(), found <= want}
+}
+
+// round gives a duration with three digits or so.
+func round(d time.Duration) string {
+	switch {
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	case d >= 10*time.Millisecond:
+		return d.Round(100 * time.Microsecond).String()
+	default:
+		return d.Round(time.Microsecond).String()
+	}
+}

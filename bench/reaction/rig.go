@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	kwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	clientcache "k8s.io/client-go/tools/cache"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/backend"
+	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/kube"
+)
+
+// domainIPv4 is the domain whose verdicts are timed; the other family's runs, too.
+const domainIPv4 = "nftables/IPv4"
+
+// rig is a running proxy over the kernel of this process's network namespace. The
+// measurement plays the API server: it hands to the stores of the API source what
+// reflectors would.
+type rig struct {
+	*watcher
+	cluster              *cluster
+	ofServices, ofSlices clientcache.TransformingStore
+	rendered             atomic.Int64
+	stopped              chan error
+	cancel               context.CancelFunc
+	// generating is how long the making of API objects for the first list took.
+	generating time.Duration
+}
+
+// startRig starts a proxy that has not heard of anything yet.
+func startRig(ctx context.Context, c *cluster) (*rig, error) {
+	log := silentLog()
+	domains, err := backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	r := &rig{cluster: c, stopped: make(chan error, 1)}
+	var names []string
+	for i := range domains {
+		names = append(names, domains[i].Name)
+		domains[i].Renderer = &counting{domains[i].Renderer, &r.rendered}
+	}
+	if len(names) != len(service.Families) {
+		return nil, fmt.Errorf("domains %v: this kernel cannot serve both families", names)
+	}
+	r.watcher = newWatcher(names, c.services+len(firsts)+1)
+	ready := make(chan error, 1)
+	p, err := proxy.New(proxy.Config{
+		Node: proxy.NodeSettings{Name: nodeName}, Domains: domains,
+		Listeners: []observe.Listener{observe.NewLog(log), r.watcher},
+		Source: func(ctx context.Context, cache *source.Cache) error {
+			// Never connected: only its stores are used.
+			api, err := kube.NewForREST(kube.Config{NodeName: nodeName}, &rest.Config{Host: "192.0.2.0"}, cache, log)
+			if err == nil {
+				r.ofServices, r.ofSlices = api.Stores()
+			}
+			ready <- err
+			<-ctx.Done()
+			return nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, r.cancel = context.WithCancel(ctx)
+	go func() {
+		err := p.Run(ctx)
+		if ctx.Err() == nil {
+			r.fail(fmt.Errorf("the proxy has ended: %w", err))
+		}
+		r.stopped <- err
+	}()
+	if err := <-ready; err != nil {
+		return nil, errors.Join(err, r.stop())
+	}
+	return r, nil
+}
+
+// silentLog formats what a proxy logs by default, and prints nothing.
+func silentLog() *zap.Logger {
+	encoder := zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig())
+	return zap.New(zapcore.NewCore(encoder, zapcore.AddSync(discard{}), zap.InfoLevel))
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+
+// counting counts what is rendered.
+type counting struct {
+	dataplane.Renderer
+	count *atomic.Int64
+}
+
+// Service is for dataplane.Renderer.
+func (c *counting) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	c.count.Add(1)
+	return c.Renderer.Service(view, facts)
+}
+
+// stop ends the proxy.
+func (r *rig) stop() error {
+	r.cancel()
+	return <-r.stopped
+}
+
+// list delivers the first lists as a streamed one: each object is reduced as soon
+// as it is there, and Replace gets the reduced ones.
+func (r *rig) list() error {
+	var services, slices []any
+	add := func(list *[]any, store clientcache.TransformingStore, object any) error {
+		item, err := store.Transformer()(object)
+		*list = append(*list, item)
+		return err
+	}
+	put := func(svc *corev1.Service, of []*discoveryv1.EndpointSlice) error {
+		err := add(&services, r.ofServices, svc)
+		for _, slice := range of {
+			err = errors.Join(err, add(&slices, r.ofSlices, slice))
+		}
+		return err
+	}
+	for i := range r.cluster.services {
+		began := time.Now()
+		svc, of := r.cluster.service(i), r.cluster.slices(i)
+		r.generating += time.Since(began)
+		if err := put(svc, of); err != nil {
+			return err
+		}
+	}
+	for _, f := range firsts {
+		svc, slice := r.cluster.first(f)
+		if err := put(svc, []*discoveryv1.EndpointSlice{slice}); err != nil {
+			return err
+		}
+	}
+	return errors.Join(r.ofServices.Replace(services, "1"), r.ofSlices.Replace(slices, "1"))
+}
+
+// fill lists, and waits until everything is programmed.
+func (r *rig) fill(ctx context.Context) (time.Time, error) {
+	if err := r.list(); err != nil {
+		return time.Time{}, err
+	}
+	at, err := r.await(ctx, "the cold start", r.complete)
+	if err == nil {
+		progress("%d Services programmed", r.cluster.services)
+	}
+	return at, err
+}
+
+// deliver hands one watch event over as a reflector does.
+func (r *rig) deliver(event kwatch.Event) error {
+	var store clientcache.ReflectorStore
+	switch event.Object.(type) {
+	case *corev1.Service:
+		store = r.ofServices
+	case *discoveryv1.EndpointSlice:
+		store = r.ofSlices
+	default:
+		return fmt.Errorf("no store for a %T", event.Object)
+	}
+	switch event.Type {
+	case kwatch.Added:
+		return store.Add(event.Object)
+	case kwatch.Modified:
+		return store.Update(event.Object)
+	case kwatch.Deleted:
+		return store.Delete(event.Object)
+	default:
+		return fmt.Errorf("no way to deliver a %s event", event.Type)
+	}
+}
+
+// progress says on standard error how far a measurement is.
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "  "+format+"\n", args...)
+}
