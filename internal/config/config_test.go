@@ -1,0 +1,141 @@
+package config
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+)
+
+// TestByMode: which settings count in which mode (spec of kube-proxy v1.36; an
+// unset mode has those of iptables).
+func TestByMode(t *testing.T) {
+	text := kubeProxyHead + `
+iptables: {masqueradeBit: 1, masqueradeAll: true, syncPeriod: 1m, minSyncPeriod: 1s}
+ipvs: {syncPeriod: 2m, minSyncPeriod: 2s}
+nftables: {masqueradeBit: 3, syncPeriod: 3m, minSyncPeriod: 3s}
+mode: `
+	for mode, want := range map[string]struct {
+		sync, minSync time.Duration
+		bit           uint
+		all           bool
+	}{
+		`""`:       {time.Minute, time.Second, 1, true},
+		"iptables": {time.Minute, time.Second, 1, true},
+		"ipvs":     {2 * time.Minute, 2 * time.Second, 1, true},
+		"nftables": {3 * time.Minute, 3 * time.Second, 3, false},
+	} {
+		c, _ := load(t, "--config", write(t, text+mode+"\n"))
+		minSync, named := c.MinSyncPeriod()
+		if c.SyncPeriod() != want.sync || minSync != want.minSync || !named || c.MasqueradeBit() != want.bit || c.MasqueradeAll() != want.all {
+			t.Errorf("%s: %v, %v, %v, %v, %v; want %+v", mode, c.SyncPeriod(), minSync, named, c.MasqueradeBit(), c.MasqueradeAll(), want)
+		}
+		again(t, c)
+	}
+}
+
+// TestFlagsByMode: one flag serves several modes.
+func TestFlagsByMode(t *testing.T) {
+	words := []string{"--iptables-sync-period=1m", "--iptables-min-sync-period=0s", "--ipvs-sync-period=2m", "--ipvs-min-sync-period=2s",
+		"--masquerade-all", "--iptables-masquerade-bit=1"}
+	for mode, want := range map[string]struct {
+		sync, minSync time.Duration
+		bit           uint
+		field         string
+	}{
+		"":         {time.Minute, 0, 1, "iptables.masqueradeAll"},
+		"iptables": {time.Minute, 0, 1, "iptables.masqueradeAll"},
+		"ipvs":     {2 * time.Minute, 2 * time.Second, 1, "iptables.masqueradeAll"},
+		"nftables": {time.Minute, 0, 14, "nftables.masqueradeAll"},
+	} {
+		c, _ := load(t, append(words, "--proxy-mode="+mode)...)
+		minSync, named := c.MinSyncPeriod()
+		if c.SyncPeriod() != want.sync || minSync != want.minSync || !named || c.MasqueradeBit() != want.bit || valueAt(c, want.field) != "true" {
+			t.Errorf("%s: %v, %v, %v, %v; want %+v", mode, c.SyncPeriod(), minSync, named, c.MasqueradeBit(), want)
+		}
+		again(t, c)
+	}
+}
+
+// TestPace: whoever names a period gets it; a default is no name, and leaves the
+// backend its own pace.
+func TestPace(t *testing.T) {
+	backoff := aggregator.Pace{BackoffMin: 100 * time.Millisecond, BackoffMax: 30 * time.Second}
+	for name, c := range map[string]struct {
+		words []string
+		file  string
+		want  aggregator.Pace
+	}{
+		"defaults":                {want: aggregator.Pace{WriteShare: 0.5, Deadline: time.Second, Audit: 30 * time.Second}},
+		"empty file":              {file: kubeProxyHead, want: aggregator.Pace{WriteShare: 0.5, Deadline: time.Second, Audit: 30 * time.Second}},
+		"zero in a file":          {file: kubeProxyHead + "iptables: {minSyncPeriod: 0s, syncPeriod: 0s}\n", want: aggregator.Pace{WriteShare: 0.5, Deadline: time.Second, Audit: 30 * time.Second}},
+		"the default, named":      {file: kubeProxyHead + "iptables: {minSyncPeriod: 1s}\n", want: aggregator.Pace{Spacing: time.Second, Deadline: time.Second, Audit: 30 * time.Second}},
+		"of another mode":         {file: kubeProxyHead + "nftables: {minSyncPeriod: 7s}\n", want: aggregator.Pace{WriteShare: 0.5, Deadline: time.Second, Audit: 30 * time.Second}},
+		"longer than a deadline":  {file: kubeProxyHead + "iptables: {minSyncPeriod: 10s, syncPeriod: 1h}\n", want: aggregator.Pace{Spacing: 10 * time.Second, Deadline: 10 * time.Second, Audit: time.Hour}},
+		"zero by flag":            {words: []string{"--iptables-min-sync-period=0s"}, want: aggregator.Pace{Deadline: time.Second, Audit: 30 * time.Second}},
+		"own spacing counts more": {words: []string{"--iptables-min-sync-period=7s", "--sluice-spacing=5ms"}, want: aggregator.Pace{Spacing: 5 * time.Millisecond, Deadline: time.Second, Audit: 30 * time.Second}},
+		"share beside spacing":    {words: []string{"--sluice-spacing=5ms", "--sluice-write-share=0.1"}, want: aggregator.Pace{Spacing: 5 * time.Millisecond, WriteShare: 0.1, Deadline: time.Second, Audit: 30 * time.Second}},
+		"all": {file: kubeProxyHead + "---\n" + sluiceHead + "pace: {spacing: 1ms, deadline: 2s, writeShare: 0, auditInterval: 3s, backoffMin: 4s, backoffMax: 5s}\n",
+			want: aggregator.Pace{Spacing: time.Millisecond, Deadline: 2 * time.Second, Audit: 3 * time.Second, BackoffMin: 4 * time.Second, BackoffMax: 5 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			words := c.words
+			if c.file != "" {
+				words = append(words, "--config", write(t, c.file))
+			}
+			loaded, _ := load(t, words...)
+			if c.want.BackoffMin == 0 {
+				c.want.BackoffMin, c.want.BackoffMax = backoff.BackoffMin, backoff.BackoffMax
+			}
+			pace := loaded.Pace(own)
+			if pace != c.want {
+				t.Errorf("%+v\nwant %+v", pace, c.want)
+			}
+			if err := pace.Validate(); err != nil {
+				t.Error(err)
+			}
+			again(t, loaded)
+		})
+	}
+}
+
+// TestDeadlineMeetsSpacing: a deadline that the spacing would break is refused,
+// wherever the spacing comes from.
+func TestDeadlineMeetsSpacing(t *testing.T) {
+	said := refused("--iptables-min-sync-period=5s", "--sluice-deadline=2s")
+	if said != "--sluice-deadline 2s: want more than 0, and at least the spacing of 5s" {
+		t.Error(said)
+	}
+}
+
+// TestHealthzDisabled: without a health server there is no address, and that
+// survives being written.
+func TestHealthzDisabled(t *testing.T) {
+	for name, words := range map[string][]string{
+		"flag": {"--healthz-port=0"},
+		"file": {"--config", write(t, kubeProxyHead+"---\n"+sluiceHead+"healthz: {disabled: true}\n")},
+	} {
+		c, _ := load(t, words...)
+		if c.KubeProxy.HealthzBindAddress != "" {
+			t.Errorf("%s: %q", name, c.KubeProxy.HealthzBindAddress)
+		}
+		again(t, c)
+	}
+}
+
+func TestLog(t *testing.T) {
+	for _, c := range []struct {
+		words []string
+		want  Log
+	}{
+		{nil, Log{Level: "info", Format: "console"}},
+		{[]string{"-v=2"}, Log{Level: "info", Format: "console", Verbosity: 2}},
+		{[]string{"-v=4", "--logging-format=json"}, Log{Level: "debug", Format: "json", Verbosity: 4}},
+		{[]string{"-v=9", "--log-level=warn", "--logging-format=json", "--log-format=auto"}, Log{Level: "warn", Format: "auto", Verbosity: 9}},
+	} {
+		loaded, _ := load(t, c.words...)
+		if l := loaded.Log(); l.Level != c.want.Level || l.Format != c.want.Format || l.Verbosity != c.want.Verbosity {
+			t.Errorf("%v: %+v, want %+v", c.words, l, c.want)
+		}
+	}
+}

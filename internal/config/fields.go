@@ -1,0 +1,68 @@
+package config
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// field is one field of a configuration struct under its JSON name.
+type field struct {
+	name  string
+	index []int
+	typ   reflect.Type
+}
+
+// fieldsOf gives the fields of a struct type in order; embedded ones as if they
+// stood in the struct itself.
+func fieldsOf(t reflect.Type) (all []field) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			for _, inner := range fieldsOf(f.Type) {
+				inner.index = append([]int{i}, inner.index...)
+				all = append(all, inner)
+			}
+		case name != "" && name != "-":
+			all = append(all, field{name, f.Index, f.Type})
+		}
+	}
+	return all
+}
+
+// opaque tells whether a type reads its own JSON, so that what is inside has no
+// path of its own.
+func opaque(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
+}
+
+// leavesOf gives the paths of all fields below a struct type that hold a value of
+// their own, in order: "iptables.masqueradeBit". Lists and maps count as one.
+func leavesOf(t reflect.Type) (paths []string) {
+	for _, f := range fieldsOf(t) {
+		if f.typ.Kind() != reflect.Struct || opaque(f.typ) {
+			paths = append(paths, f.name)
+			continue
+		}
+		for _, inner := range leavesOf(f.typ) {
+			paths = append(paths, f.name+"."+inner)
+		}
+	}
+	return paths
+}
+
+// at gives the field of a struct at a path of leavesOf.
+func at(v reflect.Value, path string) reflect.Value {
+	for name := range strings.SplitSeq(path, ".") {
+		fields := fieldsOf(v.Type())
+		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
+		if i < 0 {
+			panic("config: no field " + path + " in " + v.Type().String())
+		}
+		v = v.FieldByIndex(fields[i].index)
+	}
+	return v
+}

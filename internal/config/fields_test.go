@@ -1,0 +1,252 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+)
+
+// own is the pace of a backend with preferences.
+var own = aggregator.Pace{WriteShare: 0.5}
+
+// fieldCase is one field of a document.
+type fieldCase struct {
+	field string
+	// def is its value in an empty document.
+	def string
+	// set is a value as YAML, and with further fields that it needs; want the
+	// value that it comes to, set itself when empty.
+	set, want string
+	with      map[string]string
+	// wrong are values that are refused, with what is said behind the field.
+	wrong map[string]string
+}
+
+const (
+	wantText     = "want a text; put it in quotes if it looks like a number"
+	wantBool     = "want true or false"
+	wantNumber   = "want a whole number (of 32 bits)"
+	wantDuration = "want a duration like 30s, 5m or 1h30m"
+	wantAddress  = "want an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256"
+)
+
+var (
+	inIPVS     = map[string]string{"mode": "ipvs"}
+	inNFTables = map[string]string{"mode": "nftables"}
+	alphaLogs  = map[string]string{"featureGates": "{LoggingAlphaOptions: true}"}
+)
+
+// fieldCases are all fields of both documents.
+var fieldCases = []fieldCase{
+	{field: "apiVersion", def: "kubeproxy.config.k8s.io/v1alpha1", set: "kubeproxy.config.k8s.io/v1alpha1"},
+	{field: "kind", def: "KubeProxyConfiguration", set: "KubeProxyConfiguration"},
+	{field: "featureGates", def: "{}", set: "{NativeHistograms: true, ComponentFlagz: false}", want: `{"ComponentFlagz":false,"NativeHistograms":true}`,
+		wrong: map[string]string{
+			"{Nonsense: true}":                       `.Nonsense: true: want a feature gate of Kubernetes v1.36; Nonsense is none`,
+			"{PreferSameTrafficDistribution: false}": `.PreferSameTrafficDistribution: false: want true, to which it is locked`,
+			"{NativeHistograms: maybe}":              `.NativeHistograms: "maybe": want true or false`,
+			"[NativeHistograms]":                     `: ["NativeHistograms"]: want fields with values`,
+		}},
+	{field: "clientConnection.kubeconfig", set: "/kube.conf", wrong: map[string]string{"[]": ": []: " + wantText}},
+	{field: "clientConnection.acceptContentTypes", set: "application/json", wrong: map[string]string{"5": ": 5: " + wantText}},
+	{field: "clientConnection.contentType", def: "application/vnd.kubernetes.protobuf", set: "application/json", wrong: map[string]string{"5": ": 5: " + wantText}},
+	{field: "clientConnection.qps", def: "5", set: "-1", wrong: map[string]string{`"3"`: `: "3": want a number`}},
+	{field: "clientConnection.burst", def: "10", set: "100", wrong: map[string]string{"-1": ": -1: want 0 or more", "1.5": ": 1.5: " + wantNumber, "4294967296": ": 4294967296: " + wantNumber}},
+
+	{field: "logging.format", def: "text", set: "json", wrong: map[string]string{"xml": `: "xml": want text or json`}},
+	{field: "logging.flushFrequency", def: "5s", set: "7s", wrong: map[string]string{"-1s": ": -1s: want more than 0", "soon": `: "soon": ` + wantDuration}},
+	{field: "logging.verbosity", def: "0", set: "5", wrong: map[string]string{"-1": ": -1: want a whole number from 0 to 2147483647", "2147483648": ": 2147483648: want 0 to 2147483647"}},
+	{field: "logging.vmodule", set: "[{filePattern: 'net*', verbosity: 4}]", want: `[{"filePattern":"net*","verbosity":4}]`, wrong: map[string]string{
+		"[{filePattern: 'a=b', verbosity: 4}]":      `[0].filePattern: "a=b": want a pattern for names of files, without = and commas`,
+		"[{verbosity: 4}]":                          `[0].filePattern: "": want a pattern for names of files, without = and commas`,
+		"[{filePattern: a, verbosity: x}]":          `[0].verbosity: "x": want a whole number from 0 to 2147483647`,
+		"[{filePattern: a, verbosity: 3000000000}]": `[0].verbosity: 3000000000: want 0 to 2147483647`,
+		"net=4": `: "net=4": want a list`}},
+	{field: "logging.options.text.splitStream", def: "false", set: "true", with: alphaLogs, wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "logging.options.text.infoBufferSize", def: "0", set: "64Ki", with: alphaLogs, wrong: map[string]string{"much": `: "much": want a size like 512, 64Ki or 2Mi`}},
+	{field: "logging.options.json.splitStream", def: "false", set: "true", with: alphaLogs, wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "logging.options.json.infoBufferSize", def: "0", set: "1k", with: alphaLogs, wrong: map[string]string{"much": `: "much": want a size like 512, 64Ki or 2Mi`}},
+
+	{field: "hostnameOverride", set: " Node-1", want: "node-1", wrong: map[string]string{`" "`: `: " ": want a name, or nothing for that of the host`}},
+	{field: "bindAddress", def: "0.0.0.0", set: "2001:db8::7", with: map[string]string{"healthzBindAddress": "0.0.0.0", "metricsBindAddress": "127.0.0.1"},
+		wrong: map[string]string{"node-1": `: "node-1": want an IP address`, "10.0.0.1:5": `: "10.0.0.1:5": want an IP address`}},
+	{field: "healthzBindAddress", def: "0.0.0.0:10256", set: "192.0.2.7", want: "192.0.2.7:10256", wrong: map[string]string{
+		"localhost:1": `: "localhost:1": ` + wantAddress, "0.0.0.0:0": `: "0.0.0.0:0": ` + wantAddress, `":10256"`: `: ":10256": ` + wantAddress}},
+	{field: "metricsBindAddress", def: "127.0.0.1:10249", set: "'::'", want: "[::]:10249", wrong: map[string]string{"0.0.0.0:70000": `: "0.0.0.0:70000": ` + wantAddress}},
+	{field: "bindAddressHardFail", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "enableProfiling", def: "false", set: "yes", want: "true", wrong: map[string]string{`"true"`: `: "true": ` + wantBool}},
+	{field: "showHiddenMetricsForVersion", set: "'1.35'", want: "1.35", wrong: map[string]string{"'1.36'": `: "1.36": want 1.35, the release before this one, or nothing`, "1.35": ": 1.35: " + wantText}},
+
+	{field: "mode", set: "nftables", with: map[string]string{"nodePortAddresses": "[10.0.0.0/8]"}, wrong: map[string]string{
+		"kernelspace": `: "kernelspace": want nftables, iptables or ipvs, or nothing for nftables where the kernel can, else iptables`}},
+	{field: "iptables.masqueradeBit", def: "14", set: "0", wrong: map[string]string{"32": ": 32: want 0 to 31", "-1": ": -1: want 0 to 31", "x": `: "x": ` + wantNumber}},
+	{field: "iptables.masqueradeAll", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "iptables.localhostNodePorts", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "iptables.syncPeriod", def: "30s", set: "1h", want: "1h0m0s", wrong: map[string]string{"-1s": "", "5": ": 5: " + wantDuration}},
+	{field: "iptables.minSyncPeriod", def: "1s", set: "5s", wrong: map[string]string{"-1s": ": -1s: want 0 or more", "31s": ": 31s: want at most the syncPeriod, which is 30s"}},
+	{field: "ipvs.syncPeriod", def: "30s", set: "1h", want: "1h0m0s", with: inIPVS, wrong: map[string]string{"-1s": ""}},
+	{field: "ipvs.minSyncPeriod", def: "0s", set: "5s", with: inIPVS, wrong: map[string]string{"-1s": ": -1s: want 0 or more", "31s": ": 31s: want at most the syncPeriod, which is 30s"}},
+	{field: "ipvs.scheduler", set: "mh", with: inIPVS, wrong: map[string]string{"5": ": 5: " + wantText}},
+	{field: "ipvs.excludeCIDRs", set: "[10.0.0.0/8]", want: `["10.0.0.0/8"]`, with: inIPVS, wrong: map[string]string{
+		"[10.0.0.0/8, 10.0.0.1]": `[1]: "10.0.0.1": want a range like 192.168.0.0/24`, "10.0.0.0/8": `: "10.0.0.0/8": want a list`}},
+	{field: "ipvs.strictARP", def: "false", set: "true", with: inIPVS, wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "ipvs.tcpTimeout", def: "0s", set: "1s", with: inIPVS, wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
+	{field: "ipvs.tcpFinTimeout", def: "0s", set: "1s", with: inIPVS, wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
+	{field: "ipvs.udpTimeout", def: "0s", set: "1s", with: inIPVS, wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
+	{field: "nftables.masqueradeBit", def: "14", set: "15", with: inNFTables, wrong: map[string]string{"32": ": 32: want 0 to 31"}},
+	{field: "nftables.masqueradeAll", def: "false", set: "true", with: inNFTables, wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "nftables.syncPeriod", def: "30s", set: "1h", want: "1h0m0s", with: inNFTables, wrong: map[string]string{"-1s": ""}},
+	{field: "nftables.minSyncPeriod", def: "1s", set: "1s", with: inNFTables, wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
+	{field: "winkernel.networkName", set: "net", wrong: map[string]string{"5": ": 5: " + wantText}},
+	{field: "winkernel.sourceVip", set: "192.0.2.1", wrong: map[string]string{"5": ": 5: " + wantText}},
+	{field: "winkernel.enableDSR", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "winkernel.rootHnsEndpointName", set: "cbr0", wrong: map[string]string{"5": ": 5: " + wantText}},
+	{field: "winkernel.forwardHealthCheckVip", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
+
+	{field: "detectLocalMode", def: "ClusterCIDR", set: "NodeCIDR", wrong: map[string]string{
+		"clustercidr": `: "clustercidr": want ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix`}},
+	{field: "detectLocal.bridgeInterface", set: "cni0", with: map[string]string{"detectLocalMode": "BridgeInterface"}, wrong: map[string]string{
+		`""`: `: "": want the bridge of the pods, which detect-local mode BridgeInterface needs`}},
+	{field: "detectLocal.interfaceNamePrefix", set: "cali", with: map[string]string{"detectLocalMode": "InterfaceNamePrefix"}, wrong: map[string]string{
+		`""`: `: "": want the prefix of the pods' interfaces, which detect-local mode InterfaceNamePrefix needs`}},
+	{field: "clusterCIDR", set: "10.0.0.0/8,fd00::/8", wrong: map[string]string{
+		"10.0.0.1":                  `: "10.0.0.1": want a range like 10.244.0.0/16, or one of each family separated by a comma`,
+		"fd00::/8,fd01::/16":        `: "fd00::/8,fd01::/16": want one range, or one of each family`,
+		"10.0.0.0/8,fd::/8,fe::/16": `: "10.0.0.0/8,fd::/8,fe::/16": want one range, or one of each family`}},
+	{field: "nodePortAddresses", set: "[primary]", want: `["primary"]`, wrong: map[string]string{
+		"[10.0.0.0/8, primary]": `[1]: "primary": want either ranges or primary alone`, "[Primary]": `[0]: "Primary": want a range like 192.168.0.0/24`}},
+
+	{field: "oomScoreAdj", def: "-999", set: "0", wrong: map[string]string{"1001": ": 1001: want -1000 to 1000", "-1001": ": -1001: want -1000 to 1000"}},
+	{field: "conntrack.maxPerCore", def: "32768", set: "0", wrong: map[string]string{"-1": ": -1: want 0 or more"}},
+	{field: "conntrack.min", def: "131072", set: "0", wrong: map[string]string{"-1": ": -1: want 0 or more"}},
+	{field: "conntrack.tcpEstablishedTimeout", def: "24h0m0s", set: "0s", wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
+	{field: "conntrack.tcpCloseWaitTimeout", def: "1h0m0s", set: "0s", wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
+	{field: "conntrack.tcpBeLiberal", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "conntrack.udpTimeout", def: "0s", set: "1s", wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
+	{field: "conntrack.udpStreamTimeout", def: "0s", set: "1s", wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
+	{field: "configSyncPeriod", def: "15m0s", set: "1m", want: "1m0s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
+	{field: "portRange", set: "1000-2000", wrong: map[string]string{"5": ": 5: " + wantText}},
+	{field: "windowsRunAsService", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
+
+	{field: "SluiceConfiguration.apiVersion", def: "sluice.dev/v1alpha1", set: "sluice.dev/v1alpha1"},
+	{field: "SluiceConfiguration.kind", def: "SluiceConfiguration", set: "SluiceConfiguration"},
+	{field: "SluiceConfiguration.log.level", set: "warn", wrong: map[string]string{"loud": `: "loud": want debug, info, warn or error`}},
+	{field: "SluiceConfiguration.log.format", set: "auto", wrong: map[string]string{"xml": `: "xml": want auto, console or json`}},
+	{field: "SluiceConfiguration.pace.spacing", set: "0s", wrong: map[string]string{"-1s": ": -1s: want 0 or more", "5": ": 5: " + wantDuration}},
+	{field: "SluiceConfiguration.pace.deadline", set: "2s", wrong: map[string]string{"0s": ": 0s: want more than 0, and at least the spacing of 0s"}},
+	{field: "SluiceConfiguration.pace.writeShare", set: "0", wrong: map[string]string{"2": ": 2: want 0 (off) to 1", "x": `: "x": want a number`}},
+	{field: "SluiceConfiguration.pace.auditInterval", set: "1m", want: "1m0s", wrong: map[string]string{"0s": ": 0s: want more than 0"}},
+	{field: "SluiceConfiguration.pace.backoffMin", def: "100ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
+	{field: "SluiceConfiguration.pace.backoffMax", def: "30s", set: "1m", want: "1m0s", wrong: map[string]string{"1ms": ": 1ms: want at least the backoffMin of 100ms"}},
+	{field: "SluiceConfiguration.start.nodeWait", def: "30s", set: "0s", wrong: map[string]string{"-1s": ": -1s: want 0 or more"}},
+	{field: "SluiceConfiguration.start.gateWait", def: "10s", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
+	{field: "SluiceConfiguration.actors.messageDeadline", def: "10s", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
+	{field: "SluiceConfiguration.actors.servicesMax", def: "200000", set: "5", wrong: map[string]string{"-1": ": -1: want 1 or more"}},
+	{field: "SluiceConfiguration.iptables.variant", def: "auto", set: "legacy", wrong: map[string]string{"old": `: "old": want auto, legacy or nft`}},
+	{field: "SluiceConfiguration.nftables.localhostNodePorts", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "SluiceConfiguration.healthz.disabled", def: "false", set: "true", with: map[string]string{"healthzBindAddress": "0.0.0.0"}, wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "SluiceConfiguration.conntrack.gather", def: "20ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
+	{field: "SluiceConfiguration.metrics.servicesMax", def: "0", set: "100", wrong: map[string]string{"-1": ": -1: want 0 or more"}},
+}
+
+// allFields gives the paths of all fields, as the types have them.
+func allFields() []string {
+	fields := leavesOf(reflect.TypeFor[v1alpha1.KubeProxyConfiguration]())
+	for _, field := range leavesOf(reflect.TypeFor[SluiceConfiguration]()) {
+		fields = append(fields, sluicePrefix+field)
+	}
+	return fields
+}
+
+func TestEveryFieldIsInTheTable(t *testing.T) {
+	have := allFields()
+	var want []string
+	for _, c := range fieldCases {
+		want = append(want, c.field)
+	}
+	slices.Sort(have)
+	slices.Sort(want)
+	if !slices.Equal(have, want) {
+		t.Errorf("fields %v\nwant   %v", have, want)
+	}
+}
+
+// text makes a file of the case with a value for its field.
+func (c fieldCase) text(t *testing.T, value string) string {
+	t.Helper()
+	set := map[string]string{c.field: value}
+	maps.Copy(set, c.with)
+	return textOf(t, set)
+}
+
+// textOf makes a file with some fields, given as YAML.
+func textOf(t *testing.T, set map[string]string) string {
+	t.Helper()
+	trees := map[bool]map[string]any{
+		false: {"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration"},
+		true:  {"apiVersion": SluiceAPIVersion, "kind": SluiceKind},
+	}
+	for field, value := range set {
+		path, second := strings.CutPrefix(field, sluicePrefix)
+		tree, names := trees[second], strings.Split(path, ".")
+		for _, name := range names[:len(names)-1] {
+			if tree[name] == nil {
+				tree[name] = map[string]any{}
+			}
+			tree = tree[name].(map[string]any)
+		}
+		var parsed any
+		if err := yaml.Unmarshal([]byte(value), &parsed); err != nil {
+			t.Fatal(err)
+		}
+		tree[names[len(names)-1]] = parsed
+	}
+	first, err := yaml.Marshal(trees[false])
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := yaml.Marshal(trees[true])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s---\n%s", first, second)
+}
+
+func TestFields(t *testing.T) {
+	empty, _ := load(t, "--config", write(t, kubeProxyHead))
+	for _, c := range fieldCases {
+		t.Run(c.field, func(t *testing.T) {
+			if def := valueAt(empty, c.field); def != c.def {
+				t.Errorf("default %q, want %q", def, c.def)
+			}
+			loaded, warnings := load(t, "--config", write(t, c.text(t, c.set)))
+			want := c.want
+			if want == "" {
+				want = c.set
+			}
+			if is := valueAt(loaded, c.field); is != want || len(warnings) > 0 {
+				t.Errorf("%s: %q, want %q; warnings %v", c.set, is, want, warnings)
+			}
+			again(t, loaded)
+			for value, said := range c.wrong {
+				if said == "" { // zero and less: the minSyncPeriod does not fit either
+					said = ": " + value + ": want more than 0"
+				}
+				file := write(t, c.text(t, value))
+				line := regexp.MustCompile(`(?m)^ *` + regexp.QuoteMeta(file) + `:\d+: ` + regexp.QuoteMeta(c.field+said) + `$`)
+				if text := refused("--config", file); !line.MatchString(text) {
+					t.Errorf("%s: error %q\nwant %q", value, text, c.field+said)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,200 @@
+package config
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const sluiceHead = "apiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\n"
+
+// TestFileRefused: all mistakes of a file are told, each with its line.
+func TestFileRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"values": {
+			kubeProxyHead + "mode: fast\niptables:\n  masqueradeBit: 40\n  # a comment\n  syncPeriod: -5s\nnodePortAddresses:\n- 10.0.0.0/8\n- here\noomScoreAdj: 5000\n",
+			[]string{
+				`:3: mode: "fast": want nftables, iptables or ipvs, or nothing for nftables where the kernel can, else iptables`,
+				`:5: iptables.masqueradeBit: 40: want 0 to 31`,
+				`:7: iptables.syncPeriod: -5s: want more than 0`,
+				`:4: iptables.minSyncPeriod: 1s: want at most the syncPeriod, which is -5s`,
+				`:10: nodePortAddresses[1]: "here": want a range like 192.168.0.0/24`,
+				`:11: oomScoreAdj: 5000: want -1000 to 1000`,
+			},
+		},
+		"types": {
+			kubeProxyHead + "mode: [x]\niptables: 5\nclientConnection:\n  qps: fast\n  burst: much\n---\n" + sluiceHead + "pace:\n  spacing: 5\n",
+			[]string{
+				`:3: mode: ["x"]: want a text; put it in quotes if it looks like a number`,
+				`:4: iptables: 5: want fields with values`,
+				`:6: clientConnection.qps: "fast": want a number`,
+				`:7: clientConnection.burst: "much": want a whole number (of 32 bits)`,
+				`:12: SluiceConfiguration.pace.spacing: 5: want a duration like 30s, 5m or 1h30m`,
+			},
+		},
+		"types and values": {
+			kubeProxyHead + "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: 5}\nmode: fast\niptables: {syncPeriod: 5, minSyncPeriod: 1h}\n",
+			[]string{
+				`:4: detectLocal.bridgeInterface: 5: want a text; put it in quotes if it looks like a number`,
+				`:5: mode: "fast": want nftables, iptables or ipvs, or nothing for nftables where the kernel can, else iptables`,
+				`:6: iptables.syncPeriod: 5: want a duration like 30s, 5m or 1h30m`,
+				`:6: iptables.minSyncPeriod: 1h0m0s: want at most the syncPeriod, which is 30s`,
+			},
+		},
+		"second document": {
+			"# a comment first\n---\n" + kubeProxyHead + "\n--- # and another\n" + sluiceHead + "iptables:\n  variant: old\npace:\n  deadline: 1ms\n  spacing: 5ms\n",
+			[]string{
+				`:10: SluiceConfiguration.iptables.variant: "old": want auto, legacy or nft`,
+				`:12: SluiceConfiguration.pace.deadline: 1ms: want more than 0, and at least the spacing of 5ms`,
+			},
+		},
+		"JSON":            {"{\n\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\",\n\"kind\": \"KubeProxyConfiguration\",\n\"oomScoreAdj\": 5000}", []string{`:4: oomScoreAdj: 5000: want -1000 to 1000`}},
+		"JSON with tabs":  {"{\n\t\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\",\n\t\"kind\": \"KubeProxyConfiguration\",\n\t\"oomScoreAdj\": 5000}", []string{`:4: oomScoreAdj: 5000: want -1000 to 1000`}},
+		"not YAML":        {kubeProxyHead + "mode: a: b\n", []string{`:3: not valid YAML: mapping values are not allowed in this context`}},
+		"not YAML, later": {kubeProxyHead + "---\n" + sluiceHead + "log: {level: info\n", []string{`:6: not valid YAML: did not find expected ',' or '}'`}},
+		"a list":          {"- a\n- b\n", []string{`:1: want apiVersion and kind`}},
+		"a text":          {"hello\n", []string{`:1: want apiVersion and kind`}},
+		"nothing":         {"# nothing\n", []string{`: holds no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)`}},
+		"no kind":         {"apiVersion: kubeproxy.config.k8s.io/v1alpha1\nmode: iptables\n", []string{`:1: want apiVersion and kind`}},
+		"own alone":       {sluiceHead, []string{`: holds no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)`}},
+		"another kind": {"apiVersion: v1\nkind: ConfigMap\n", []string{
+			`:2: v1 ConfigMap: want kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration, or sluice.dev/v1alpha1 SluiceConfiguration`}},
+		"another version": {"apiVersion: kubeproxy.config.k8s.io/v1\nkind: KubeProxyConfiguration\n", []string{
+			`:2: kubeproxy.config.k8s.io/v1 KubeProxyConfiguration: want kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration, or sluice.dev/v1alpha1 SluiceConfiguration`}},
+		"twice": {kubeProxyHead + "---\n" + kubeProxyHead, []string{`:5: KubeProxyConfiguration is already on line 2`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := write(t, c.text)
+			said := strings.Split(refused("--config", file), "\n")
+			if len(said) > 1 {
+				said = said[1:] // the number of mistakes
+			}
+			for i := range said {
+				said[i] = strings.TrimPrefix(strings.TrimSpace(said[i]), file)
+			}
+			slices.Sort(said)
+			slices.Sort(c.want)
+			if !slices.Equal(said, c.want) {
+				t.Errorf("said\n%s\nwant\n%s", strings.Join(said, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
+
+// TestFileOrder: mistakes are told in the order of the file.
+func TestFileOrder(t *testing.T) {
+	file := write(t, kubeProxyHead+"oomScoreAdj: 5000\nmode: fast\n")
+	said := refused("--config", file)
+	if !strings.HasPrefix(said, "2 mistakes in the configuration:\n  "+file+":3: oomScoreAdj") {
+		t.Error(said)
+	}
+}
+
+// TestFileOdd: what kube-proxy accepts with a line in its log is accepted.
+func TestFileOdd(t *testing.T) {
+	file := write(t, kubeProxyHead+"mode: ipvs\nudpIdleTimeout: 250ms\nIptables: {}\nconntrack:\n  max: 5\nmode: iptables\n"+
+		"featureGates: {AllowServiceExternalIPs: true}\nwindowsRunAsService: true\n---\n"+sluiceHead+"colour: red\n")
+	c, warnings := load(t, "--config", file)
+	if c.KubeProxy.Mode != ModeIPTables {
+		t.Errorf("mode %q: want the last one", c.KubeProxy.Mode)
+	}
+	var said []string
+	for _, w := range warnings {
+		said = append(said, strings.TrimPrefix(w.String(), file))
+	}
+	want := []string{
+		":8: mode: is already set on line 3; the last one counts",
+		":5: Iptables: there is no such field, but iptables; it is ignored",
+		":7: conntrack.max: there is no such field; it is ignored",
+		":4: udpIdleTimeout: there is no such field; it is ignored",
+		":14: SluiceConfiguration.colour: there is no such field; it is ignored",
+		":9: featureGates.AllowServiceExternalIPs: this feature gate is GA and will be removed from Kubernetes",
+	}
+	if !slices.Equal(said, want) {
+		t.Errorf("warnings\n%s\nwant\n%s", strings.Join(said, "\n"), strings.Join(want, "\n"))
+	}
+	_, warnings = load(t, "--config", write(t, sluiceHead+"---\n"+kubeProxyHead))
+	if len(warnings) != 1 || !strings.HasSuffix(warnings[0].String(), "KubeProxyConfiguration should be the first document: kube-proxy reads no other") {
+		t.Errorf("warnings %v", warnings)
+	}
+}
+
+func TestFileMissing(t *testing.T) {
+	if said := refused("--config", "/nowhere/x.conf"); said != "/nowhere/x.conf: cannot be read: no such file or directory" {
+		t.Error(said)
+	}
+	dir := t.TempDir()
+	if said := refused("--config", dir); said != dir+": cannot be read: is a directory" {
+		t.Error(said)
+	}
+}
+
+// TestFilesOfOthers: files that kubeadm and kube-proxy v1.36.3 have written, and
+// our examples, load without a warning, and come to the same when written.
+func TestFilesOfOthers(t *testing.T) {
+	files, err := filepath.Glob("../../examples/config/*.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, err := filepath.Glob("testdata/kube-proxy-*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) != 3 || len(written) != 3 {
+		t.Fatalf("found %v and %v, want three of each", files, written)
+	}
+	for _, file := range append(files, written...) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			c, warnings := load(t, "--config", file)
+			if len(warnings) > 0 {
+				t.Errorf("warnings %v", warnings)
+			}
+			again(t, c)
+		})
+	}
+}
+
+// TestKubeadm: what the ConfigMap of a kubeadm cluster comes to, where zero and
+// null stand for the defaults.
+func TestKubeadm(t *testing.T) {
+	c, _ := load(t, "--config", "../../examples/config/kubeadm.conf", "--hostname-override=Node-1")
+	plain, _ := load(t, "--hostname-override=node-1", "--cluster-cidr=10.244.0.0/16", "--kubeconfig=/var/lib/kube-proxy/kubeconfig.conf")
+	c.Control = plain.Control
+	if changes := Compare(plain, c); len(changes) > 0 {
+		t.Errorf("differs from the defaults: %+v", changes)
+	}
+	if _, named := c.MinSyncPeriod(); named {
+		t.Error("minSyncPeriod is taken for named")
+	}
+}
+
+// TestExampleHoldsTheDefaults: what the example says is what counts without it.
+func TestExampleHoldsTheDefaults(t *testing.T) {
+	c, _ := load(t, "--config", "../../examples/config/sluice.conf")
+	plain, _ := load(t, "--config", write(t, kubeProxyHead+"clientConnection: {kubeconfig: /var/lib/kube-proxy/kubeconfig.conf}\nclusterCIDR: 10.244.0.0/16\n"))
+	for _, change := range Compare(plain, c) {
+		if change.Field != "SluiceConfiguration.log.level" && change.Field != "SluiceConfiguration.log.format" {
+			t.Errorf("%+v", change)
+		}
+	}
+}
+
+func FuzzParseFile(f *testing.F) {
+	f.Add(kubeProxyHead + "mode: nftables\n---\n" + sluiceHead + "pace: {spacing: 5ms}\n")
+	f.Add("{\"kind\": \"KubeProxyConfiguration\", \"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\"}")
+	f.Add(kubeProxyHead + "a: &a [*a]\niptables: &b {syncPeriod: 3s}\nipvs: *b\nnftables:\n  <<: *b\n")
+	f.Add("--- \n---\n... \n--- >\n x\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		read, _, err := parseFile("f", []byte(text))
+		if (read == nil) == (err == nil) {
+			t.Errorf("read %v, error %v", read, err)
+		}
+		if err != nil && err.Error() == "" {
+			t.Error("an error without words")
+		}
+	})
+}

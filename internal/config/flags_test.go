@@ -1,0 +1,439 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// beside says what becomes of a flag when a file is given.
+type beside int
+
+const (
+	control beside = iota // it is in no file
+	loses                 // the file counts, and a warning says so
+	wins
+)
+
+// flagCase is one flag of the specification.
+type flagCase struct {
+	name, def string
+	// set is a value for the flag, and with further flags that it needs.
+	set  string
+	with []string
+	// field is what it sets, and want the field's value then.
+	field, want string
+	beside      beside
+	// wrong are values that are refused, and what the error says.
+	wrong map[string]string
+}
+
+const notANumber = `invalid argument "x" for "--NAME" flag: strconv.ParseInt: parsing "x": invalid syntax`
+
+// flagCases are all flags of kube-proxy v1.36 and of Sluice.
+var flagCases = []flagCase{
+	// kube-proxy: about the process
+	{name: "config", set: "kube-proxy.conf"},
+	{name: "write-config-to", set: "out.conf"},
+	{name: "cleanup", def: "false", set: "true"},
+	{name: "init-only", def: "false", set: "true"},
+	{name: "master", set: "https://192.0.2.1:6443"},
+	{name: "version", def: "false", set: "raw", wrong: map[string]string{
+		"maybe": `invalid argument "maybe" for "--version" flag: want true, false, raw or a version like v1.36.0`}},
+	{name: "machine-id-file", def: "/etc/machine-id,/var/lib/dbus/machine-id", set: "/x"},
+	{name: "boot-id-file", def: "/proc/sys/kernel/random/boot_id", set: "/x"},
+	{name: "hostname-override", set: " Node-1 ", field: "hostnameOverride", want: "node-1", beside: wins, wrong: map[string]string{
+		"  ": `--hostname-override "  ": want a name, or nothing for that of the host`}},
+
+	// kube-proxy: logs
+	{name: "v", def: "0", set: "4", field: "logging.verbosity", want: "4", beside: wins, wrong: map[string]string{
+		"-1": `invalid argument "-1" for "-v, --v" flag: strconv.ParseUint: parsing "-1": invalid syntax`}},
+	{name: "vmodule", set: "proxy*=3,net=4", field: "logging.vmodule", want: `[{"filePattern":"proxy*","verbosity":3},{"filePattern":"net","verbosity":4}]`, beside: wins,
+		wrong: map[string]string{"net": `invalid argument "net" for "--vmodule" flag: "net" does not have the pattern=N format`}},
+	{name: "log-flush-frequency", def: "5s", set: "7s", field: "logging.flushFrequency", want: "7s", beside: wins, wrong: map[string]string{
+		"0s": `--log-flush-frequency 0s: want more than 0`}},
+	{name: "logging-format", def: "text", set: "json", field: "logging.format", want: "json", beside: wins, wrong: map[string]string{
+		"xml": `--logging-format "xml": want text or json`}},
+	{name: "log-text-split-stream", def: "false", set: "true", with: []string{"--feature-gates=LoggingAlphaOptions=true"},
+		field: "logging.options.text.splitStream", want: "true", beside: wins},
+	{name: "log-text-info-buffer-size", def: "0", set: "64Ki", with: []string{"--feature-gates=LoggingAlphaOptions=true"},
+		field: "logging.options.text.infoBufferSize", want: "64Ki", beside: wins},
+	{name: "log-json-split-stream", def: "false", set: "true", with: []string{"--feature-gates=AllAlpha=true,AllBeta=true"},
+		field: "logging.options.json.splitStream", want: "true", beside: wins},
+	{name: "log-json-info-buffer-size", def: "0", set: "2M", with: []string{"--feature-gates=LoggingAlphaOptions=true"},
+		field: "logging.options.json.infoBufferSize", want: "2M", beside: wins, wrong: map[string]string{
+			"many": `invalid argument "many" for "--log-json-info-buffer-size" flag: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'`}},
+
+	// kube-proxy: API server and process
+	{name: "kubeconfig", set: "/kube.conf", field: "clientConnection.kubeconfig", want: "/kube.conf", beside: loses},
+	{name: "kube-api-content-type", def: "application/vnd.kubernetes.protobuf", set: "application/json",
+		field: "clientConnection.contentType", want: "application/json", beside: loses},
+	{name: "kube-api-qps", def: "5", set: "12.5", field: "clientConnection.qps", want: "12.5", beside: loses, wrong: map[string]string{
+		"x": `invalid argument "x" for "--kube-api-qps" flag: strconv.ParseFloat: parsing "x": invalid syntax`}},
+	{name: "kube-api-burst", def: "10", set: "20", field: "clientConnection.burst", want: "20", beside: loses, wrong: map[string]string{
+		"-1": `--kube-api-burst -1: want 0 or more`}},
+	{name: "config-sync-period", def: "15m0s", set: "1m", field: "configSyncPeriod", want: "1m0s", beside: loses, wrong: map[string]string{
+		"0s": `--config-sync-period 0s: want more than 0`, "-1s": `--config-sync-period -1s: want more than 0`}},
+	{name: "oom-score-adj", def: "-999", set: "-500", field: "oomScoreAdj", want: "-500", beside: loses, wrong: map[string]string{
+		"-1001": `--oom-score-adj -1001: want -1000 to 1000`, "1001": `--oom-score-adj 1001: want -1000 to 1000`}},
+	{name: "feature-gates", set: "NativeHistograms=true", field: "featureGates", want: `{"NativeHistograms":true}`, beside: loses, wrong: map[string]string{
+		"Nonsense=true":                       `--feature-gates: Nonsense: true: want a feature gate of Kubernetes v1.36; Nonsense is none`,
+		"MultiCIDRServiceAllocator=false":     `--feature-gates: MultiCIDRServiceAllocator: false: want true, to which it is locked`,
+		"PreferSameTrafficDistribution=false": `--feature-gates: PreferSameTrafficDistribution: false: want true, to which it is locked`,
+		"NativeHistograms":                    `invalid argument "NativeHistograms" for "--feature-gates" flag: malformed pair, expect string=bool`}},
+
+	// kube-proxy: addresses and servers
+	{name: "bind-address", def: "0.0.0.0", set: "192.0.2.7", field: "bindAddress", want: "192.0.2.7", beside: loses, wrong: map[string]string{
+		"node-1": `invalid argument "node-1" for "--bind-address" flag: want an IP address`}},
+	{name: "healthz-bind-address", def: "0.0.0.0:10256", set: "[::]:7", field: "healthzBindAddress", want: "[::]:7", beside: loses, wrong: map[string]string{
+		"0.0.0.0:0": `--healthz-bind-address "0.0.0.0:0": want an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`,
+		"localhost": `invalid argument "localhost" for "--healthz-bind-address" flag: want an IP address, or one with a port like 0.0.0.0:10256 or [::]:10256`}},
+	{name: "healthz-port", def: "10256", set: "7", with: []string{"--healthz-bind-address=::1"}, field: "healthzBindAddress", want: "[::1]:7", beside: loses,
+		wrong: map[string]string{"x": notANumber}},
+	{name: "metrics-bind-address", def: "127.0.0.1:10249", set: "0.0.0.0", field: "metricsBindAddress", want: "0.0.0.0:10249", beside: loses, wrong: map[string]string{
+		"127.0.0.1:65536": `--metrics-bind-address "127.0.0.1:65536": want an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`}},
+	{name: "metrics-port", def: "10249", set: "7", with: []string{"--metrics-bind-address=0.0.0.0"}, field: "metricsBindAddress", want: "0.0.0.0:7", beside: loses,
+		wrong: map[string]string{"0": `--metrics-port 0: want 1 to 65535; there is always a metrics server`}},
+	{name: "bind-address-hard-fail", def: "false", set: "true", field: "bindAddressHardFail", want: "true", beside: loses},
+	{name: "profiling", def: "false", set: "true", field: "enableProfiling", want: "true", beside: loses},
+	{name: "show-hidden-metrics-for-version", set: "1.35", field: "showHiddenMetricsForVersion", want: "1.35", beside: loses, wrong: map[string]string{
+		"1.34": `--show-hidden-metrics-for-version "1.34": want 1.35, the release before this one, or nothing`}},
+
+	// kube-proxy: what is served, and how
+	{name: "proxy-mode", set: "ipvs", field: "mode", want: "ipvs", beside: loses, wrong: map[string]string{
+		"userspace": `--proxy-mode "userspace": want nftables, iptables or ipvs, or nothing for nftables where the kernel can, else iptables`,
+		"IPTables":  `--proxy-mode "IPTables": want nftables, iptables or ipvs, or nothing for nftables where the kernel can, else iptables`}},
+	{name: "iptables-masquerade-bit", def: "14", set: "31", field: "iptables.masqueradeBit", want: "31", beside: loses, wrong: map[string]string{
+		"32": `--iptables-masquerade-bit 32: want 0 to 31`, "-1": `--iptables-masquerade-bit -1: want 0 to 31`, "x": notANumber}},
+	{name: "masquerade-all", def: "false", set: "true", field: "iptables.masqueradeAll", want: "true", beside: loses},
+	{name: "iptables-localhost-nodeports", def: "true", set: "false", field: "iptables.localhostNodePorts", want: "false", beside: loses},
+	{name: "iptables-sync-period", def: "30s", set: "1m", field: "iptables.syncPeriod", want: "1m0s", beside: loses, wrong: map[string]string{
+		"0s":  `2 mistakes in the configuration:` + "\n" + `  --iptables-sync-period 0s: want more than 0` + "\n" + `  --iptables-min-sync-period 1s: want at most the syncPeriod, which is 0s`,
+		"1ms": `--iptables-min-sync-period 1s: want at most the syncPeriod, which is 1ms`}},
+	{name: "iptables-min-sync-period", def: "1s", set: "2s", field: "iptables.minSyncPeriod", want: "2s", beside: loses, wrong: map[string]string{
+		"-1s": `--iptables-min-sync-period -1s: want 0 or more`, "31s": `--iptables-min-sync-period 31s: want at most the syncPeriod, which is 30s`}},
+	{name: "ipvs-sync-period", def: "30s", set: "1m", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.syncPeriod", want: "1m0s", beside: loses},
+	{name: "ipvs-min-sync-period", def: "0s", set: "2s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.minSyncPeriod", want: "2s", beside: loses, wrong: map[string]string{
+		"31s": `--ipvs-min-sync-period 31s: want at most the syncPeriod, which is 30s`}},
+	{name: "ipvs-scheduler", set: "mh", field: "ipvs.scheduler", want: "mh", beside: loses},
+	{name: "ipvs-exclude-cidrs", def: "[]", set: "10.0.0.0/8,fd00::/8", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.excludeCIDRs", want: `["10.0.0.0/8","fd00::/8"]`, beside: loses,
+		wrong: map[string]string{"10.0.0.0/8,10.0.0.1": `--ipvs-exclude-cidrs "10.0.0.1": want a range like 192.168.0.0/24`}},
+	{name: "ipvs-strict-arp", def: "false", set: "true", field: "ipvs.strictARP", want: "true", beside: loses},
+	{name: "ipvs-tcp-timeout", def: "0s", set: "1s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.tcpTimeout", want: "1s", beside: loses, wrong: map[string]string{
+		"-1s": `--ipvs-tcp-timeout -1s: want 0 or more`}},
+	{name: "ipvs-tcpfin-timeout", def: "0s", set: "1s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.tcpFinTimeout", want: "1s", beside: loses, wrong: map[string]string{
+		"-1s": `--ipvs-tcpfin-timeout -1s: want 0 or more`}},
+	{name: "ipvs-udp-timeout", def: "0s", set: "1s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.udpTimeout", want: "1s", beside: loses, wrong: map[string]string{
+		"-1s": `--ipvs-udp-timeout -1s: want 0 or more`}},
+	{name: "detect-local-mode", set: "NodeCIDR", field: "detectLocalMode", want: "NodeCIDR", beside: loses, wrong: map[string]string{
+		"Guess":               `--detect-local-mode "Guess": want ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix`,
+		"BridgeInterface":     `--pod-bridge-interface "": want the bridge of the pods, which detect-local mode BridgeInterface needs`,
+		"InterfaceNamePrefix": `--pod-interface-name-prefix "": want the prefix of the pods' interfaces, which detect-local mode InterfaceNamePrefix needs`}},
+	{name: "pod-bridge-interface", set: "cni0", field: "detectLocal.bridgeInterface", want: "cni0", beside: loses},
+	{name: "pod-interface-name-prefix", set: "cali", field: "detectLocal.interfaceNamePrefix", want: "cali", beside: loses},
+	{name: "cluster-cidr", set: "10.244.0.0/16,fd00::/48", field: "clusterCIDR", want: "10.244.0.0/16,fd00::/48", beside: loses, wrong: map[string]string{
+		"10.244":                  `--cluster-cidr "10.244": want a range like 10.244.0.0/16, or one of each family separated by a comma`,
+		"10.0.0.0/8,":             `--cluster-cidr "": want a range like 10.244.0.0/16, or one of each family separated by a comma`,
+		"10.0.0.0/8,10.1.0.0/16":  `--cluster-cidr "10.0.0.0/8,10.1.0.0/16": want one range, or one of each family`,
+		"10.0.0.0/8,fd::/8,::1/8": `--cluster-cidr "10.0.0.0/8,fd::/8,::1/8": want one range, or one of each family`}},
+	{name: "nodeport-addresses", def: "[]", set: "192.168.0.0/16,fd00::/8", field: "nodePortAddresses", want: `["192.168.0.0/16","fd00::/8"]`, beside: loses, wrong: map[string]string{
+		"10.0.0.1":           `--nodeport-addresses "10.0.0.1": want a range like 192.168.0.0/24`,
+		"primary,10.0.0.0/8": `--nodeport-addresses "primary": want either ranges or primary alone`}},
+
+	// kube-proxy: connection tracking
+	{name: "conntrack-max-per-core", def: "32768", set: "0", field: "conntrack.maxPerCore", want: "0", beside: loses, wrong: map[string]string{
+		"-1": `--conntrack-max-per-core -1: want 0 or more`}},
+	{name: "conntrack-min", def: "131072", set: "0", field: "conntrack.min", want: "0", beside: loses, wrong: map[string]string{
+		"-1": `--conntrack-min -1: want 0 or more`}},
+	{name: "conntrack-tcp-timeout-established", def: "24h0m0s", set: "0s", field: "conntrack.tcpEstablishedTimeout", want: "0s", beside: loses, wrong: map[string]string{
+		"-1s": `--conntrack-tcp-timeout-established -1s: want 0 or more`}},
+	{name: "conntrack-tcp-timeout-close-wait", def: "1h0m0s", set: "0s", field: "conntrack.tcpCloseWaitTimeout", want: "0s", beside: loses, wrong: map[string]string{
+		"-1s": `--conntrack-tcp-timeout-close-wait -1s: want 0 or more`}},
+	{name: "conntrack-tcp-be-liberal", def: "false", set: "true", field: "conntrack.tcpBeLiberal", want: "true", beside: loses},
+	{name: "conntrack-udp-timeout", def: "0s", set: "1s", field: "conntrack.udpTimeout", want: "1s", beside: loses, wrong: map[string]string{
+		"-1s": `--conntrack-udp-timeout -1s: want 0 or more`}},
+	{name: "conntrack-udp-timeout-stream", def: "0s", set: "1s", field: "conntrack.udpStreamTimeout", want: "1s", beside: loses, wrong: map[string]string{
+		"-1s": `--conntrack-udp-timeout-stream -1s: want 0 or more`, "5": `invalid argument "5" for "--conntrack-udp-timeout-stream" flag: time: missing unit in duration "5"`}},
+
+	// Sluice
+	{name: "log-level", set: "debug", field: "SluiceConfiguration.log.level", want: "debug", beside: wins, wrong: map[string]string{
+		"loud": `--log-level "loud": want debug, info, warn or error`}},
+	{name: "log-format", set: "json", field: "SluiceConfiguration.log.format", want: "json", beside: wins, wrong: map[string]string{
+		"xml": `--log-format "xml": want auto, console or json`}},
+	{name: "sluice-iptables-variant", def: "auto", set: "nft", field: "SluiceConfiguration.iptables.variant", want: "nft", beside: wins, wrong: map[string]string{
+		"old": `--sluice-iptables-variant "old": want auto, legacy or nft`}},
+	{name: "sluice-nftables-localhost-nodeports", def: "true", set: "false", field: "SluiceConfiguration.nftables.localhostNodePorts", want: "false", beside: wins},
+	{name: "sluice-spacing", set: "50ms", field: "SluiceConfiguration.pace.spacing", want: "50ms", beside: wins, wrong: map[string]string{
+		"-1s": `--sluice-spacing -1s: want 0 or more`}},
+	{name: "sluice-deadline", set: "3s", field: "SluiceConfiguration.pace.deadline", want: "3s", beside: wins, wrong: map[string]string{
+		"0s": `--sluice-deadline 0s: want more than 0, and at least the spacing of 0s`}},
+	{name: "sluice-write-share", set: "0.25", field: "SluiceConfiguration.pace.writeShare", want: "0.25", beside: wins, wrong: map[string]string{
+		"1.5": `--sluice-write-share 1.5: want 0 (off) to 1`}},
+	{name: "sluice-audit-interval", set: "1m", field: "SluiceConfiguration.pace.auditInterval", want: "1m0s", beside: wins, wrong: map[string]string{
+		"0s": `--sluice-audit-interval 0s: want more than 0`}},
+	{name: "sluice-backoff-min", def: "100ms", set: "1s", field: "SluiceConfiguration.pace.backoffMin", want: "1s", beside: wins, wrong: map[string]string{
+		"0s": `--sluice-backoff-min 0s: want more than 0`}},
+	{name: "sluice-backoff-max", def: "30s", set: "1m", field: "SluiceConfiguration.pace.backoffMax", want: "1m0s", beside: wins, wrong: map[string]string{
+		"1ms": `--sluice-backoff-max 1ms: want at least the backoffMin of 100ms`}},
+	{name: "sluice-node-wait", def: "30s", set: "0s", field: "SluiceConfiguration.start.nodeWait", want: "0s", beside: wins, wrong: map[string]string{
+		"-1s": `--sluice-node-wait -1s: want 0 or more`}},
+	{name: "sluice-gate-wait", def: "10s", set: "1s", field: "SluiceConfiguration.start.gateWait", want: "1s", beside: wins, wrong: map[string]string{
+		"0s": `--sluice-gate-wait 0s: want more than 0`}},
+	{name: "sluice-message-deadline", def: "10s", set: "1s", field: "SluiceConfiguration.actors.messageDeadline", want: "1s", beside: wins, wrong: map[string]string{
+		"0s": `--sluice-message-deadline 0s: want more than 0`}},
+	{name: "sluice-services-max", def: "200000", set: "7", field: "SluiceConfiguration.actors.servicesMax", want: "7", beside: wins, wrong: map[string]string{
+		"0": `--sluice-services-max 0: want 1 or more`}},
+	{name: "sluice-conntrack-gather", def: "20ms", set: "1s", field: "SluiceConfiguration.conntrack.gather", want: "1s", beside: wins, wrong: map[string]string{
+		"0s": `--sluice-conntrack-gather 0s: want more than 0`}},
+	{name: "sluice-metrics-services-max", def: "0", set: "7", field: "SluiceConfiguration.metrics.servicesMax", want: "7", beside: wins, wrong: map[string]string{
+		"-1": `--sluice-metrics-services-max -1: want 0 or more`}},
+}
+
+// parse gives the flags of a command line, and the error of parsing it.
+func parse(words ...string) (*Flags, error) {
+	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	set.SetOutput(new(strings.Builder)) // of deprecated flags
+	f := BindProxy(set)
+	return f, set.Parse(words)
+}
+
+// load loads a command line that is right.
+func load(t *testing.T, words ...string) (*Config, []Warning) {
+	t.Helper()
+	f, err := parse(words...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, warnings, err := f.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, warnings
+}
+
+// refused gives what is wrong with a command line.
+func refused(words ...string) string {
+	f, err := parse(words...)
+	if err == nil {
+		_, _, err = f.Load()
+	}
+	if err == nil {
+		return "nothing"
+	}
+	return err.Error()
+}
+
+// write writes a file of a test, and gives its path.
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.conf")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const kubeProxyHead = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+
+// valueAt gives the text of a field of either document.
+func valueAt(c *Config, field string) string {
+	if own, ok := strings.CutPrefix(field, sluicePrefix); ok {
+		return valueText(at(reflect.ValueOf(&c.Sluice).Elem(), own))
+	}
+	return valueText(at(reflect.ValueOf(&c.KubeProxy).Elem(), field))
+}
+
+// again loads what a configuration is as a file, which must give the same.
+func again(t *testing.T, c *Config) {
+	t.Helper()
+	text, err := c.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, warnings := load(t, "--config", write(t, string(text)))
+	if len(warnings) > 0 {
+		t.Errorf("warnings about what was written: %v", warnings)
+	}
+	for _, field := range allFields() {
+		if was, is := valueAt(c, field), valueAt(back, field); was != is && !zeroMinSync(c, field) {
+			t.Errorf("written and loaded again, %s is %q, was %q", field, is, was)
+		}
+	}
+	if changes := Compare(c, back); len(changes) > 0 && !zeroMinSync(c, changes[0].Field) {
+		t.Errorf("written and loaded again: %+v", changes)
+	}
+	if c.Pace(own) != back.Pace(own) || c.Log().Level != back.Log().Level || c.MasqueradeAll() != back.MasqueradeAll() ||
+		c.MasqueradeBit() != back.MasqueradeBit() || c.ForwardsLocalhost() != back.ForwardsLocalhost() {
+		t.Errorf("written and loaded again, it comes to something else:\n%s", text)
+	}
+}
+
+// zeroMinSync tells of the one field that a file cannot repeat: a minSyncPeriod
+// of 0 that a flag has asked for. Sluice's spacing says it instead.
+func zeroMinSync(c *Config, field string) bool {
+	period, named := c.MinSyncPeriod()
+	return named && period == 0 && field == c.periods().field+".minSyncPeriod"
+}
+
+func TestEveryFlagIsInTheTable(t *testing.T) {
+	f, err := parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have, want []string
+	f.set.VisitAll(func(flag *pflag.Flag) { have = append(have, flag.Name) })
+	for _, c := range flagCases {
+		want = append(want, c.name)
+	}
+	slices.Sort(want)
+	if !slices.Equal(have, want) {
+		t.Errorf("flags %v\nwant  %v", have, want)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	for _, c := range flagCases {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := parse()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if def := f.set.Lookup(c.name).Value.String(); def != c.def {
+				t.Errorf("default %q, want %q", def, c.def)
+			}
+			word := "--" + c.name + "=" + c.set
+			for value, text := range c.wrong {
+				wrong := append(slices.Clone(c.with), "--"+c.name+"="+value)
+				if said := refused(wrong...); said != strings.ReplaceAll(text, "NAME", c.name) {
+					t.Errorf("%v: error %q\nwant %q", wrong, said, text)
+				}
+			}
+			if c.beside == control {
+				return
+			}
+			loaded, _ := load(t, append(slices.Clone(c.with), word)...)
+			if is := valueAt(loaded, c.field); is != c.want {
+				t.Errorf("%s is %q, want %q", c.field, is, c.want)
+			}
+			again(t, loaded)
+		})
+	}
+}
+
+// TestFlagsBesideAFile: kube-proxy's flags are ignored beside a file, but for those
+// about logs and the name of the node; Sluice's own count.
+func TestFlagsBesideAFile(t *testing.T) {
+	file := write(t, kubeProxyHead+"hostnameOverride: other\nfeatureGates: {LoggingAlphaOptions: true}\n"+
+		"iptables: {syncPeriod: 5s, minSyncPeriod: 2s}\n"+
+		"---\napiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\nlog: {level: warn}\n")
+	plain, _ := load(t, "--config", file)
+	for _, c := range flagCases {
+		if c.beside == control {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			loaded, warnings := load(t, "--config", file, "--"+c.name+"="+c.set)
+			is := valueAt(loaded, c.field)
+			if c.beside == loses {
+				said := "--" + c.name + " is ignored, because --config is given"
+				if is != valueAt(plain, c.field) || len(warnings) != 1 || warnings[0].String() != said {
+					t.Errorf("%s is %q, warnings %v", c.field, is, warnings)
+				}
+				return
+			}
+			if is != c.want || len(warnings) > 0 {
+				t.Errorf("%s is %q, want %q; warnings %v", c.field, is, c.want, warnings)
+			}
+			again(t, loaded)
+		})
+	}
+}
+
+// TestVModuleBesideAFile: the patterns of the flag come first, and those of the
+// file stay.
+func TestVModuleBesideAFile(t *testing.T) {
+	file := write(t, kubeProxyHead+"logging: {vmodule: [{filePattern: x, verbosity: 1}]}\n")
+	c, _ := load(t, "--config", file, "--vmodule=y=2")
+	if is := valueAt(c, "logging.vmodule"); is != `[{"filePattern":"y","verbosity":2},{"filePattern":"x","verbosity":1}]` {
+		t.Error(is)
+	}
+}
+
+// TestWrongFlagBesideAFile: the place of a mistake is where the value came from.
+func TestWrongFlagBesideAFile(t *testing.T) {
+	file := write(t, kubeProxyHead+"logging: {format: xml}\n")
+	if said := refused("--config", file, "--logging-format=yaml"); said != `--logging-format "yaml": want text or json` {
+		t.Error(said)
+	}
+	if said := refused("--config", file); said != file+`:3: logging.format: "xml": want text or json` {
+		t.Error(said)
+	}
+}
+
+func TestControl(t *testing.T) {
+	f, err := parse("--config=a", "--write-config-to=b", "--master=c", "--cleanup", "--init-only", "--version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (Control{File: "a", WriteTo: "b", Master: "c", Cleanup: true, InitOnly: true, Version: Version{Show: true}}); f.Control != want {
+		t.Errorf("%+v, want %+v", f.Control, want)
+	}
+	c, _ := load(t, "--master=c", "--version=v1.36.7")
+	if c.Master != "c" || c.Version != (Version{Reported: "v1.36.7"}) {
+		t.Errorf("%+v", c.Control)
+	}
+}
+
+// TestServingFlags: a command without a cluster has some of the flags, with the
+// same names, defaults and meanings.
+func TestServingFlags(t *testing.T) {
+	for name, c := range map[string]struct {
+		bind  func(*pflag.FlagSet) *Flags
+		flags int
+		words []string
+	}{
+		"serving": {BindServing, 14, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
+	} {
+		set := pflag.NewFlagSet(name, pflag.ContinueOnError)
+		f := c.bind(set)
+		count := 0
+		set.VisitAll(func(flag *pflag.Flag) {
+			count++
+			if !slices.ContainsFunc(flagCases, func(c flagCase) bool { return c.name == flag.Name }) {
+				t.Errorf("%s: --%s is not a flag of the proxy", name, flag.Name)
+			}
+		})
+		if err := set.Parse(c.words); err != nil || count != c.flags {
+			t.Fatalf("%s: %d flags, want %d; %v", name, count, c.flags, err)
+		}
+		loaded, warnings, err := f.Load()
+		if err != nil || len(warnings) > 0 {
+			t.Fatal(err, warnings)
+		}
+		if l := loaded.Log(); loaded.KubeProxy.Mode != ModeNFTables || l.Level != "debug" || l.Format != "auto" {
+			t.Errorf("%s: %+v, %+v", name, loaded.KubeProxy.Mode, l)
+		}
+		if loaded.Sluice.Start.NodeWait.Duration != 0 && name == "serving" {
+			t.Errorf("waits %v for a Node", loaded.Sluice.Start.NodeWait.Duration)
+		}
+	}
+}
+
+// TestLoadIsInvalidError: callers tell wrong usage from other failures by type.
+func TestLoadIsInvalidError(t *testing.T) {
+	f, err := parse("--proxy-mode=x", "--oom-score-adj=5000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = f.Load()
+	if invalid, ok := errors.AsType[*InvalidError](err); !ok || len(invalid.Problems) != 2 {
+		t.Errorf("%#v", err)
+	}
+}

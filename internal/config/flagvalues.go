@@ -1,0 +1,96 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	netutils "k8s.io/utils/net"
+)
+
+// addressValue is a flag for an IP address, and with port set, one that may be
+// followed by a port. An empty value leaves the default in place, as in
+// kube-proxy.
+type addressValue struct {
+	to   *string
+	port bool
+}
+
+// Set reads the value of the flag.
+func (v addressValue) Set(text string) error {
+	host, _, err := net.SplitHostPort(text)
+	switch {
+	case text == "":
+		return nil
+	case netutils.ParseIPSloppy(text) != nil:
+	case !v.port:
+		return fmt.Errorf("want an IP address")
+	case err != nil || netutils.ParseIPSloppy(host) == nil:
+		return fmt.Errorf("want an IP address, or one with a port like 0.0.0.0:10256 or [::]:10256")
+	}
+	*v.to = text
+	return nil
+}
+
+func (v addressValue) String() string {
+	if v.to == nil {
+		return "" // pflag compares defaults with the zero value
+	}
+	return *v.to
+}
+
+// Type names the kind of value in the usage.
+func (v addressValue) Type() string {
+	if v.port {
+		return "ipport"
+	}
+	return "ip"
+}
+
+// optional is a flag for a setting that has a meaning when it is left out.
+type optional[T any] struct {
+	to     **T
+	kind   string
+	parse  func(string) (T, error)
+	format func(T) string
+}
+
+func optionalDuration(to **metav1.Duration) *optional[metav1.Duration] {
+	return &optional[metav1.Duration]{
+		to: to, kind: "duration",
+		parse: func(text string) (metav1.Duration, error) {
+			d, err := time.ParseDuration(text)
+			return metav1.Duration{Duration: d}, err
+		},
+		format: func(d metav1.Duration) string { return d.Duration.String() },
+	}
+}
+
+func optionalShare(to **float64) *optional[float64] {
+	return &optional[float64]{
+		to: to, kind: "float",
+		parse:  func(text string) (float64, error) { return strconv.ParseFloat(text, 64) },
+		format: func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) },
+	}
+}
+
+// Set reads the value of the flag.
+func (v *optional[T]) Set(text string) error {
+	value, err := v.parse(text)
+	if err == nil {
+		*v.to = &value
+	}
+	return err
+}
+
+func (v *optional[T]) String() string {
+	if v == nil || v.to == nil || *v.to == nil {
+		return ""
+	}
+	return v.format(**v.to)
+}
+
+// Type names the kind of value in the usage.
+func (v *optional[T]) Type() string { return v.kind }

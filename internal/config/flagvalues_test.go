@@ -1,0 +1,54 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestEmptyAddressLeavesTheDefault: kube-proxy behaves so (v1.36), and files
+// likewise.
+func TestEmptyAddressLeavesTheDefault(t *testing.T) {
+	c, _ := load(t, "--healthz-bind-address=", "--metrics-bind-address=", "--bind-address=")
+	if k := &c.KubeProxy; k.HealthzBindAddress != "0.0.0.0:10256" || k.MetricsBindAddress != "127.0.0.1:10249" || k.BindAddress != "0.0.0.0" {
+		t.Errorf("%q, %q, %q", k.HealthzBindAddress, k.MetricsBindAddress, k.BindAddress)
+	}
+}
+
+// TestServersFollowTheFamily: in a file, servers listen on addresses of the family
+// of bindAddress.
+func TestServersFollowTheFamily(t *testing.T) {
+	c, _ := load(t, "--config", write(t, kubeProxyHead+"bindAddress: '::'\n"))
+	if k := &c.KubeProxy; k.HealthzBindAddress != "[::]:10256" || k.MetricsBindAddress != "[::1]:10249" {
+		t.Errorf("%q, %q", k.HealthzBindAddress, k.MetricsBindAddress)
+	}
+}
+
+// TestZeroMeansTheDefault: flags of the client take 0 for the default, as files do.
+func TestZeroMeansTheDefault(t *testing.T) {
+	c, _ := load(t, "--kube-api-qps=0", "--kube-api-burst=0", "--kube-api-content-type=")
+	if k := &c.KubeProxy.ClientConnection; k.QPS != 5 || k.Burst != 10 || k.ContentType != "application/vnd.kubernetes.protobuf" {
+		t.Errorf("%+v", k)
+	}
+}
+
+// TestUsage: the usage says what counts without a flag, where that is no value.
+func TestUsage(t *testing.T) {
+	f, err := parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	usage := f.set.FlagUsages()
+	for _, want := range []string{
+		"--bind-address ip ", "--healthz-bind-address ipport ", "(default 0.0.0.0:10256)", "--version version[=true]", "-v, --v Level",
+		"--sluice-spacing duration ", "--sluice-write-share float ", "(default what --sluice-spacing says)", `(default "info")`,
+	} {
+		if !strings.Contains(usage, want) {
+			t.Errorf("no %q in\n%s", want, usage)
+		}
+	}
+	for _, hidden := range []string{"--healthz-port", "--metrics-port"} {
+		if strings.Contains(usage, hidden) {
+			t.Errorf("deprecated %s is shown", hidden)
+		}
+	}
+}

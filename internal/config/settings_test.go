@@ -1,0 +1,97 @@
+package config
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func TestNodeSettings(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	for name, c := range map[string]struct {
+		words []string
+		want  proxy.NodeSettings
+	}{
+		"defaults": {nil, proxy.NodeSettings{DetectLocal: proxy.DetectClusterCIDR, LocalhostNodePorts: true}},
+		"ranges": {
+			[]string{"--cluster-cidr=010.244.0.1/16, fd00::1/48", "--masquerade-all", "--nodeport-addresses=192.168.1.7/24,fd00:1::/64"},
+			proxy.NodeSettings{
+				DetectLocal: proxy.DetectClusterCIDR, MasqueradeAll: true,
+				ClusterCIDRs:   service.PerFamily[netip.Prefix]{prefix("10.244.0.0/16"), prefix("fd00::/48")},
+				NodePortRanges: []netip.Prefix{prefix("192.168.1.0/24"), prefix("fd00:1::/64")},
+			},
+		},
+		"an IPv4 range as an IPv6 one": {[]string{"--cluster-cidr=::ffff:10.244.0.0/112"}, proxy.NodeSettings{
+			DetectLocal: proxy.DetectClusterCIDR, LocalhostNodePorts: true, ClusterCIDRs: service.PerFamily[netip.Prefix]{service.IPv4: prefix("10.244.0.0/16")}}},
+		"bridge": {[]string{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cni0", "--pod-interface-name-prefix=cali", "--cluster-cidr=10.0.0.0/8"},
+			proxy.NodeSettings{DetectLocal: proxy.DetectBridgeInterface, Interface: "cni0", LocalhostNodePorts: true}},
+		"prefix": {[]string{"--detect-local-mode=InterfaceNamePrefix", "--pod-bridge-interface=cni0", "--pod-interface-name-prefix=cali"},
+			proxy.NodeSettings{DetectLocal: proxy.DetectInterfaceNamePrefix, Interface: "cali", LocalhostNodePorts: true}},
+		"node": {[]string{"--detect-local-mode=NodeCIDR", "--cluster-cidr=nonsense"},
+			proxy.NodeSettings{DetectLocal: proxy.DetectNodeCIDR, LocalhostNodePorts: true}},
+		"primary":       {[]string{"--nodeport-addresses=primary"}, proxy.NodeSettings{DetectLocal: proxy.DetectClusterCIDR, NodePortPrimary: true}},
+		"address":       {[]string{"--bind-address=192.0.2.7"}, proxy.NodeSettings{DetectLocal: proxy.DetectClusterCIDR, LocalhostNodePorts: true, Address: netip.MustParseAddr("192.0.2.7")}},
+		"no address":    {[]string{"--bind-address=::"}, proxy.NodeSettings{DetectLocal: proxy.DetectClusterCIDR, LocalhostNodePorts: true}},
+		"mode nftables": {[]string{"--proxy-mode=nftables"}, proxy.NodeSettings{DetectLocal: proxy.DetectClusterCIDR, NodePortPrimary: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			loaded, _ := load(t, append(c.words, "--hostname-override= Node-1 ")...)
+			c.want.Name = "node-1"
+			if s, err := loaded.NodeSettings(ModeIPTables); err != nil || !reflect.DeepEqual(s, c.want) {
+				t.Errorf("%+v, %v\nwant %+v", s, err, c.want)
+			}
+		})
+	}
+}
+
+// TestUnsetModeIsThatOfIPTables: where nftables serves because no mode is set, node
+// ports answer where kube-proxy had them answer, and packets are masqueraded as
+// there.
+func TestUnsetModeIsThatOfIPTables(t *testing.T) {
+	c, _ := load(t, "--hostname-override=n", "--masquerade-all")
+	s, err := c.NodeSettings(ModeNFTables)
+	if want := (proxy.NodeSettings{Name: "n", DetectLocal: proxy.DetectClusterCIDR, MasqueradeAll: true}); err != nil || !reflect.DeepEqual(s, want) {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestNodeNameIsTheHosts(t *testing.T) {
+	c, _ := load(t)
+	if name, err := c.NodeName(); err != nil || name == "" {
+		t.Errorf("%q, %v", name, err)
+	}
+}
+
+// TestLocalhostNodePorts: node ports answer on localhost unless that is switched
+// off, or the ranges of IPv4 leave it out.
+func TestLocalhostNodePorts(t *testing.T) {
+	for _, c := range []struct {
+		words             []string
+		iptables, forward bool
+	}{
+		{nil, true, true},
+		{[]string{"--proxy-mode=nftables"}, false, true},
+		{[]string{"--iptables-localhost-nodeports=false"}, false, false},
+		{[]string{"--iptables-localhost-nodeports=false", "--proxy-mode=nftables"}, false, true},
+		{[]string{"--sluice-nftables-localhost-nodeports=false"}, true, false},
+		{[]string{"--nodeport-addresses=192.168.0.0/16"}, false, false},
+		{[]string{"--nodeport-addresses=192.168.0.0/16,127.0.0.0/8"}, true, true},
+		{[]string{"--nodeport-addresses=127.0.0.1/32"}, true, true},
+		{[]string{"--nodeport-addresses=0.0.0.0/0"}, true, true},
+		{[]string{"--nodeport-addresses=fd00::/8"}, true, true},
+		{[]string{"--nodeport-addresses=primary"}, false, true},
+		{[]string{"--nodeport-addresses=127.0.0.0/8", "--iptables-localhost-nodeports=false"}, false, false},
+	} {
+		loaded, _ := load(t, c.words...)
+		s, err := loaded.NodeSettings(ModeIPTables)
+		if err != nil || s.LocalhostNodePorts != c.iptables || loaded.ForwardsLocalhost() != c.forward {
+			t.Errorf("%v: %v, %v, %v; want %v, %v", c.words, s.LocalhostNodePorts, loaded.ForwardsLocalhost(), err, c.iptables, c.forward)
+		}
+		if s, err := loaded.NodeSettings(ModeNFTables); err != nil || s.LocalhostNodePorts {
+			t.Errorf("%v: in nftables mode %v, %v", c.words, s.LocalhostNodePorts, err)
+		}
+	}
+}

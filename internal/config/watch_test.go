@@ -1,0 +1,290 @@
+package config
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// follower follows a configuration file in a test.
+type follower struct {
+	*testing.T
+	updates chan Update
+}
+
+// follow watches a file that is good now. Poll is how often it is read without
+// an event.
+func follow(t *testing.T, file string, poll time.Duration) *follower {
+	t.Helper()
+	flags, err := parse("--config", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, _, err := flags.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &follower{t, make(chan Update, 100)}
+	w := newWatcher(flags, config, func(u Update) { f.updates <- u })
+	w.quiet, w.limit, w.poll = 20*time.Millisecond, 200*time.Millisecond, poll
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return f
+}
+
+// next gives the next update.
+func (f *follower) next() Update {
+	f.Helper()
+	select {
+	case u := <-f.updates:
+		return u
+	case <-time.After(10 * time.Second):
+		f.Fatal("nothing is told")
+		return Update{}
+	}
+}
+
+// expect waits for an update with some changed fields.
+func (f *follower) expect(fields ...string) Update {
+	f.Helper()
+	u := f.next()
+	var changed []string
+	for _, c := range u.Changes {
+		changed = append(changed, c.Field)
+	}
+	if u.Err != nil || !slices.Equal(changed, fields) {
+		f.Fatalf("changes %v, error %v; want %v", changed, u.Err, fields)
+	}
+	return u
+}
+
+// quiet checks that nothing is told for a while.
+func (f *follower) quiet() {
+	f.Helper()
+	select {
+	case u := <-f.updates:
+		f.Fatalf("told without a reason: %+v", u)
+	case <-time.After(300 * time.Millisecond):
+	}
+}
+
+// put replaces a file at once, as editors do: another file is renamed over it.
+func put(t *testing.T, file, text string) {
+	t.Helper()
+	overwrite(t, file+".new", text)
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// overwrite cuts a file off and writes it.
+func overwrite(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// never is a poll that no test lives to see: what is noticed then is an event.
+const never = time.Hour
+
+func TestWatch(t *testing.T) {
+	file := write(t, kubeProxyHead+"oomScoreAdj: 1\n")
+	f := follow(t, file, never)
+	f.quiet() // it is what was loaded
+
+	put(t, file, kubeProxyHead+"oomScoreAdj: 2\nclusterCIDR: 10.0.0.0/8\n")
+	u := f.expect("clusterCIDR", "oomScoreAdj")
+	if u.Config.KubeProxy.ClusterCIDR != "10.0.0.0/8" || !u.Changes[0].InPlace || u.Changes[1].InPlace {
+		t.Errorf("%+v", u.Changes)
+	}
+
+	// A mistake is told once, and what was good stays.
+	put(t, file, kubeProxyHead+"oomScoreAdj: 5000\n")
+	if u := f.next(); u.Err == nil || u.Err.Error() != file+":3: oomScoreAdj: 5000: want -1000 to 1000" || *u.Config.KubeProxy.OOMScoreAdj != 2 || u.Changes != nil {
+		t.Fatalf("%+v", u)
+	}
+	put(t, file, kubeProxyHead+"oomScoreAdj: 5000\n")
+	f.quiet()
+
+	// The changes are those from the last good one.
+	put(t, file, kubeProxyHead+"oomScoreAdj: 2\nclusterCIDR: 10.0.0.0/8\nmode: ipvs\nunknown: 1\n")
+	if u := f.expect("mode"); len(u.Warnings) != 1 || u.Warnings[0].Field != "unknown" {
+		t.Errorf("%+v", u.Warnings)
+	}
+
+	// Another comment is good news after a mistake, at least.
+	put(t, file, "# nothing else\n"+kubeProxyHead+"oomScoreAdj: 2\nclusterCIDR: 10.0.0.0/8\nmode: ipvs\n")
+	f.expect()
+}
+
+// TestWatchOverwrite: a file may be written in place. What is read while it is
+// being written is no news, or bad news that the next reading makes good.
+func TestWatchOverwrite(t *testing.T) {
+	file := write(t, kubeProxyHead)
+	f := follow(t, file, never)
+	for _, mode := range []string{"iptables", "ipvs"} { // more than once
+		overwrite(t, file, kubeProxyHead+"mode: "+mode+"\n")
+		for string(f.next().Config.KubeProxy.Mode) != mode {
+		}
+	}
+}
+
+// TestWatchEmpty: an empty file is one that is being written, unless it stays so.
+func TestWatchEmpty(t *testing.T) {
+	file := write(t, kubeProxyHead)
+	f := follow(t, file, 1500*time.Millisecond)
+	put(t, file, "")
+	f.quiet()
+	if u := f.next(); u.Err == nil || u.Err.Error() != file+": holds no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)" {
+		t.Fatalf("%+v", u)
+	}
+	put(t, file, kubeProxyHead)
+	f.expect()
+}
+
+// TestWatchGone: a file that has gone is a mistake, until it is there again.
+func TestWatchGone(t *testing.T) {
+	file := write(t, kubeProxyHead)
+	f := follow(t, file, never)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if u := f.next(); u.Err == nil || !strings.Contains(u.Err.Error(), "cannot be read: no such file or directory") || u.Config == nil {
+		t.Fatalf("%+v", u)
+	}
+	put(t, file, kubeProxyHead+"mode: ipvs\n")
+	f.expect("mode")
+}
+
+// configMap is a directory as the kubelet makes it of a ConfigMap: files are
+// links through ..data, which is a link to a directory with the time in its name.
+type configMap struct {
+	t   *testing.T
+	dir string
+	n   int
+}
+
+// set replaces the content as the kubelet does (AtomicWriter in its util/volume):
+// a new directory, a new link, renamed over ..data, and the old directory removed.
+func (m *configMap) set(text string) {
+	m.t.Helper()
+	old, _ := os.Readlink(filepath.Join(m.dir, "..data")) // none at first
+	m.n++
+	name := strings.Repeat("x", m.n)
+	steps := []error{
+		os.Mkdir(filepath.Join(m.dir, name), 0o700),
+		os.WriteFile(filepath.Join(m.dir, name, "config.conf"), []byte(text), 0o600),
+		os.Symlink(name, filepath.Join(m.dir, "..data_tmp")),
+		os.Rename(filepath.Join(m.dir, "..data_tmp"), filepath.Join(m.dir, "..data")),
+	}
+	if old != "" {
+		steps = append(steps, os.RemoveAll(filepath.Join(m.dir, old)))
+	} else {
+		steps = append(steps, os.Symlink(filepath.Join("..data", "config.conf"), m.file()))
+	}
+	for _, err := range steps {
+		if err != nil {
+			m.t.Fatal(err)
+		}
+	}
+}
+
+func (m *configMap) file() string { return filepath.Join(m.dir, "config.conf") }
+
+func TestWatchConfigMap(t *testing.T) {
+	m := &configMap{t: t, dir: t.TempDir()}
+	m.set(kubeProxyHead)
+	f := follow(t, m.file(), never)
+	f.quiet()
+	for _, mode := range []string{"iptables", "ipvs", "nftables"} {
+		m.set(kubeProxyHead + "mode: " + mode + "\nnodePortAddresses: [primary]\n")
+		u := f.next()
+		if u.Err != nil || string(u.Config.KubeProxy.Mode) != mode {
+			t.Fatalf("%s: %+v", mode, u)
+		}
+	}
+	m.set(kubeProxyHead + "mode: fast\n")
+	if u := f.next(); u.Err == nil || u.Config.KubeProxy.Mode != ModeNFTables {
+		t.Fatalf("%+v", u)
+	}
+	m.set(kubeProxyHead + "mode: nftables\nnodePortAddresses: [primary]\n")
+	f.expect()
+}
+
+// TestWatchLinkElsewhere: a link may lead out of the directory, and be changed.
+func TestWatchLinkElsewhere(t *testing.T) {
+	here, there, link := write(t, kubeProxyHead), write(t, kubeProxyHead+"mode: ipvs\n"), filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(here, link); err != nil {
+		t.Fatal(err)
+	}
+	f := follow(t, link, never)
+	put(t, here, kubeProxyHead+"oomScoreAdj: 1\n") // at the other end
+	f.expect("oomScoreAdj")
+	if err := os.Symlink(there, link+".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(link+".new", link); err != nil {
+		t.Fatal(err)
+	}
+	f.expect("mode", "oomScoreAdj")
+	put(t, there, kubeProxyHead+"mode: nftables\nnodePortAddresses: [10.0.0.0/8]\n") // at the new end
+	f.expect("mode", "nodePortAddresses")
+}
+
+// TestWatchBurst: many writes are read together, and the last one counts.
+func TestWatchBurst(t *testing.T) {
+	file := write(t, kubeProxyHead)
+	f := follow(t, file, never)
+	for i := range 200 {
+		overwrite(t, file, kubeProxyHead+"oomScoreAdj: "+strings.Repeat("1", 1+i%3)+"\n")
+	}
+	overwrite(t, file, kubeProxyHead+"oomScoreAdj: 999\n")
+	count := 1
+	for ; *f.next().Config.KubeProxy.OOMScoreAdj != 999; count++ {
+	}
+	if count > 50 {
+		t.Errorf("201 writes were told as %d changes", count)
+	}
+}
+
+// TestWatchPolls: without events the file is read all the same. A directory that
+// is moved away with its watch, and made anew, gives none.
+func TestWatchPolls(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dir")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "config.conf")
+	put(t, file, kubeProxyHead)
+	f := follow(t, file, 50*time.Millisecond)
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	put(t, file, kubeProxyHead+"mode: ipvs\n")
+	for f.next().Config.KubeProxy.Mode != ModeIPVS {
+	}
+	put(t, file, kubeProxyHead+"mode: iptables\n")
+	for f.next().Config.KubeProxy.Mode != ModeIPTables {
+	}
+}
+
+// TestWatchWithoutAFile: flags do not change.
+func TestWatchWithoutAFile(t *testing.T) {
+	flags, err := parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	flags.Watch(ctx, nil, func(u Update) { t.Errorf("%+v", u) })
+}
