@@ -277,6 +277,16 @@ func (p *Proxy) Reconfigure(settings NodeSettings) error {
 	return nil
 }
 
+// Repace changes when rules are written. It is given the name of each domain, and
+// gives its numbers; an error means that the numbers of some domain make no sense.
+func (p *Proxy) Repace(pace func(domain Domain) aggregator.Pace) error {
+	var failed []error
+	for i, a := range p.aggregators {
+		failed = append(failed, a.Repace(pace(p.config.Domains[i])))
+	}
+	return errors.Join(failed...)
+}
+
 // Services is the number of Services that have an actor.
 func (p *Proxy) Services() int { return p.directory.Len() - 1 }
 

@@ -2,6 +2,7 @@ package aggregator
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
@@ -17,7 +18,7 @@ import (
 // its quarantine. At most one batch is in flight, and while it is, newer
 // fragments keep replacing older ones in the mailbox.
 //
-// Concurrency: Submit, Prime, Excuse, AuditSoon and Status may be called from
+// Concurrency: Submit, Prime, Excuse, AuditSoon, Repace and Status may be called from
 // anywhere and never block. Everything else belongs to the goroutine in Run. A
 // panic in it is meant to end the process: it is the only owner of the ledger,
 // and the way back is the ordinary start.
@@ -27,6 +28,8 @@ type Aggregator struct {
 	calls  *mailbox.Mailbox[call, []service.Key]
 	urgent atomic.Bool
 	status atomic.Pointer[Status]
+	// nextPace is the newest that Repace was given.
+	nextPace atomic.Pointer[Pace]
 	// submitted is when the newest fragment was handed over, in nanoseconds
 	// since 1970; 0 before the first.
 	submitted atomic.Int64
@@ -63,6 +66,7 @@ const (
 	callPrime callVerb = iota
 	callExcuse
 	callAudit
+	callPace
 )
 
 // New makes an aggregator; Run starts it.
@@ -122,6 +126,17 @@ func (a *Aggregator) Excuse(key service.Key) { a.calls.Post(call{callExcuse, key
 // AuditSoon asks for an audit at once: somebody else touched the kernel.
 func (a *Aggregator) AuditSoon() { a.calls.Post(call{verb: callAudit}, nil) }
 
+// Repace changes the pacer's numbers. An error means that they make no sense, and
+// that nothing has changed.
+func (a *Aggregator) Repace(pace Pace) error {
+	if err := pace.Validate(); err != nil {
+		return fmt.Errorf("%s: %w", a.config.Domain, err)
+	}
+	a.nextPace.Store(&pace)
+	a.calls.Post(call{verb: callPace}, nil)
+	return nil
+}
+
 // Status gives the newest snapshot.
 func (a *Aggregator) Status() Status {
 	s := *a.status.Load()
@@ -177,6 +192,8 @@ func (a *Aggregator) answer(now time.Time) {
 			a.gate.pass(now, e.Key.key)
 		case callAudit:
 			a.pacer.AuditSoon(now)
+		case callPace:
+			a.pacer.Repace(now, *a.nextPace.Load())
 		}
 	}
 }

@@ -94,6 +94,15 @@ type Pacer struct {
 // NewPacer makes a pacer whose first audit is due at once.
 func NewPacer(pace Pace) *Pacer { return &Pacer{pace: pace.withDefaults()} }
 
+// Repace changes the numbers. What is waiting, backing off or due stays so, but for
+// an audit, which is due no later than a new interval says.
+func (p *Pacer) Repace(now time.Time, pace Pace) {
+	p.pace = pace.withDefaults()
+	if latest := now.Add(p.pace.Audit); p.auditDue.After(latest) {
+		p.auditDue = latest
+	}
+}
+
 // Waiting says that something waits since the given time. An urgent fragment
 // takes endpoints out and waits a quarter of the spacing.
 func (p *Pacer) Waiting(since time.Time, urgent bool) {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -24,21 +26,26 @@ again; stop it first.`,
 			if err := needPrivilege(""); err != nil {
 				return err
 			}
-			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(table, "VARIANT\tFAMILY\tHOOKS\tCHAINS IN NAT\tIN FILTER\tIN MANGLE")
-			err := backend.CleanUpIPTables(cmd.Context(), func(variant string, family service.Family, s iptables.CleanupSummary) {
-				fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\n", variant, family, s.Hooks,
-					s.Chains[iptables.NAT], s.Chains[iptables.Filter], s.Chains[iptables.Mangle])
-			})
-			fmt.Fprintln(table, "\nNFTABLES\tFAMILY\tTABLE")
-			nftErr := backend.CleanUpNFTables(func(family service.Family, removed bool) {
-				found := "none"
-				if removed {
-					found = "removed"
-				}
-				fmt.Fprintf(table, "\t%s\t%s\n", family, found)
-			})
-			return errors.Join(err, nftErr, table.Flush())
+			return cleanUp(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
+}
+
+// cleanUp removes the rules of all modes, and prints what was there.
+func cleanUp(ctx context.Context, out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "VARIANT\tFAMILY\tHOOKS\tCHAINS IN NAT\tIN FILTER\tIN MANGLE")
+	err := backend.CleanUpIPTables(ctx, func(variant string, family service.Family, s iptables.CleanupSummary) {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\n", variant, family, s.Hooks,
+			s.Chains[iptables.NAT], s.Chains[iptables.Filter], s.Chains[iptables.Mangle])
+	})
+	fmt.Fprintln(table, "\nNFTABLES\tFAMILY\tTABLE")
+	nftErr := backend.CleanUpNFTables(func(family service.Family, removed bool) {
+		found := "none"
+		if removed {
+			found = "removed"
+		}
+		fmt.Fprintf(table, "\t%s\t%s\n", family, found)
+	})
+	return errors.Join(err, nftErr, table.Flush())
 }

@@ -9,13 +9,13 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/internal/backend"
+	"github.com/sluice-proxy/sluice/internal/config"
 	"github.com/sluice-proxy/sluice/internal/demo"
 	"github.com/sluice-proxy/sluice/internal/sandbox"
 )
 
 func demoCommand() *cobra.Command {
-	log := logOptions{}
-	var mode backend.Mode
+	o := options{}
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Tell a story in a minute: real rules, real connections, a change under load, a panic, a hang",
@@ -23,11 +23,11 @@ func demoCommand() *cobra.Command {
 the real kernel, a thousand real connections, an endpoint replaced under load, an
 actor that panics and one that hangs. Exit status 0 only if all of it held.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !mode.Known() {
-				return unknownMode(mode)
+			if err := o.load(); err != nil {
+				return err
 			}
 			if sandbox.Inside() {
-				return tell(cmd, log, mode)
+				return tell(cmd, &o)
 			}
 			before, err := demo.HostRules(cmd.Context())
 			if err != nil {
@@ -47,25 +47,25 @@ actor that panics and one that hangs. Exit status 0 only if all of it held.`,
 			return nil
 		},
 	}
-	log.bind(cmd.Flags())
-	bindMode(cmd.Flags(), &mode)
+	o.flags = config.BindMode(cmd.Flags())
 	return cmd
 }
 
 // tell tells the story inside the sandbox.
-func tell(cmd *cobra.Command, o logOptions, mode backend.Mode) error {
+func tell(cmd *cobra.Command, o *options) error {
 	log := zap.NewNop() // the story speaks for itself; its panics are on purpose
 	if cmd.Flags().Changed("log-level") {
-		var err error
-		if log, err = o.logger(); err != nil {
+		opened, err := newLogger(o.Log())
+		if err != nil {
 			return err
 		}
+		log = opened.Logger
 	}
 	if err := sandbox.Enter(); err != nil {
 		return err
 	}
 	return demo.Tell(cmd.Context(), cmd.OutOrStdout(), log, func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
-		_, domains, err := backend.Build(mode, log,
+		_, domains, err := backend.Build(o.mode(), log,
 			func() ([]proxy.Domain, error) {
 				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
 			},

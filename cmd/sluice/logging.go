@@ -1,70 +1,80 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"strconv"
 
 	"github.com/go-logr/zapr"
-	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
+
+	"github.com/sluice-proxy/sluice/internal/config"
 )
 
-// logOptions are the flags about logs.
-type logOptions struct {
-	level  string
-	format string
+// logger is the log of a process, whose level can change while it runs.
+type logger struct {
+	*zap.Logger
+	level zap.AtomicLevel
+	klog  *flag.FlagSet
 }
 
-func (o *logOptions) bind(flags *pflag.FlagSet) {
-	flags.StringVar(&o.level, "log-level", "info", "how much to log: debug, info, warn or error")
-	flags.StringVar(&o.format, "log-format", "auto", "how to log to standard error: console, json, or auto (console on a terminal)")
-}
-
-// logger makes the logger, and routes the logs of client-go through it.
-func (o *logOptions) logger() (*zap.Logger, error) {
-	config, err := o.config()
-	if err != nil {
+// newLogger opens the log on standard error, and routes the logs of Kubernetes
+// libraries through it.
+func newLogger(l config.Log) (*logger, error) {
+	made := &logger{level: zap.NewAtomicLevel(), klog: flag.NewFlagSet("klog", flag.ContinueOnError)}
+	klog.InitFlags(made.klog)
+	if err := made.set(l); err != nil {
 		return nil, err
 	}
-	log, err := config.Build()
+	log, err := zapConfig(l.Format, made.level).Build()
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the log: %w", err)
 	}
 	klog.SetLogger(zapr.NewLogger(log.Named("client-go")))
-	return log, nil
+	made.Logger = log
+	return made, nil
 }
 
-// levels are those that the flag names; zap knows some that end the program.
-var levels = map[string]zapcore.Level{
-	"debug": zapcore.DebugLevel, "info": zapcore.InfoLevel, "warn": zapcore.WarnLevel, "error": zapcore.ErrorLevel,
+// set changes how much is logged; the format stays as it was.
+func (l *logger) set(to config.Log) error {
+	level, err := zapcore.ParseLevel(to.Level)
+	if err != nil {
+		return err
+	}
+	l.level.SetLevel(level)
+	if err := l.klog.Set("v", strconv.Itoa(to.Verbosity)); err != nil {
+		return fmt.Errorf("verbosity of klog: %w", err)
+	}
+	pattern := ""
+	for _, item := range to.VModule {
+		pattern += fmt.Sprintf("%s=%d,", item.FilePattern, item.Verbosity)
+	}
+	if err := l.klog.Set("vmodule", pattern); err != nil {
+		return fmt.Errorf("vmodule of klog: %w", err)
+	}
+	return nil
 }
 
-// config checks the flags.
-func (o *logOptions) config() (config zap.Config, err error) {
-	level, ok := levels[o.level]
-	if !ok {
-		return config, usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", o.level)}
+func zapConfig(format string, level zap.AtomicLevel) zap.Config {
+	var made zap.Config
+	if format == "console" || (format == "auto" && terminal(os.Stderr)) {
+		made = zap.NewDevelopmentConfig()
+		made.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		made.EncoderConfig.CallerKey = zapcore.OmitKey
+		made.Development = false
+	} else {
+		made = zap.NewProductionConfig()
+		made.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+		made.EncoderConfig.EncodeDuration = zapcore.SecondsDurationEncoder
+		made.Sampling = nil
 	}
-	switch {
-	case o.format == "console", o.format == "auto" && terminal(os.Stderr):
-		config = zap.NewDevelopmentConfig()
-		config.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
-		config.EncoderConfig.CallerKey = zapcore.OmitKey
-		config.Development = false
-	case o.format == "json", o.format == "auto":
-		config = zap.NewProductionConfig()
-		config.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-		config.EncoderConfig.EncodeDuration = zapcore.SecondsDurationEncoder
-		config.Sampling = nil
-	default:
-		return config, usageError{fmt.Errorf("--log-format %q: want auto, console or json", o.format)}
-	}
-	config.Level = zap.NewAtomicLevelAt(level)
-	config.DisableStacktrace = true
-	return config, nil
+	made.Level = level
+	made.DisableStacktrace = true
+	return made
 }
 
 // terminal tells whether a file is a terminal (ioctl_tty(2)).

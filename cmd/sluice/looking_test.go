@@ -22,7 +22,7 @@ func TestLookingPageIsTrue(t *testing.T) {
 		"```iptables": {"--proxy-mode", "iptables"},
 	} {
 		o := parsed(t, append(words, "--hostname-override", "demo")...)
-		families, err := familiesOf("", o.mode)
+		families, err := familiesOf("", o.rendered())
 		check(t, err)
 		p, err := o.picture(dir)
 		check(t, err)

@@ -3,52 +3,80 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
+	"io"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/internal/config"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/kube"
 )
 
-// nodeWait is how long kube-proxy waits for its Node to exist, too (v1.36).
-const nodeWait = 30 * time.Second
-
 func proxyCommand() *cobra.Command {
-	o := options{nodeWait: nodeWait}
-	var kubeconfig, master string
+	o := options{}
 	cmd := &cobra.Command{
-		Use:   "proxy --kubeconfig FILE --hostname-override NODE",
+		Use:   "proxy --config FILE | --kubeconfig FILE --hostname-override NODE",
 		Short: "Serve the Services of a cluster on this node, in place of kube-proxy",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
-			if err := needPrivilege(""); err != nil {
-				return err
-			}
-			config := kube.Config{Kubeconfig: kubeconfig, Master: master, UserAgent: fmt.Sprintf("sluice/%s", version)}
-			// Read before anything on this node is touched.
-			client, err := kube.RESTConfig(config)
+		Long: `Serve the Services of a cluster on this node, in place of kube-proxy. Every flag
+and every field of the configuration file of kube-proxy v1.36 is accepted; a second
+document in the file (kind SluiceConfiguration) holds what it has no name for.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.proxy(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	o.flags = config.BindProxy(cmd.Flags())
+	return cmd
+}
+
+// proxy does what the flags ask for: serve, or one of the things that end at once.
+func (o *options) proxy(ctx context.Context, out io.Writer) error {
+	if o.flags.Version.Show {
+		return printVersion(out, o.flags.Version)
+	}
+	if err := o.load(); err != nil {
+		return err
+	}
+	if o.WriteTo != "" {
+		return o.WriteFile(o.WriteTo)
+	}
+	if err := needPrivilege(""); err != nil {
+		return err
+	}
+	switch {
+	case o.Cleanup:
+		return cleanUp(ctx, out)
+	case o.InitOnly:
+		return o.initialise()
+	default:
+		return o.serveCluster(ctx)
+	}
+}
+
+// serveCluster serves what an API server says.
+func (o *options) serveCluster(ctx context.Context) error {
+	api := o.api()
+	// Read before anything on this node is touched.
+	client, err := kube.RESTConfig(api)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, o, client, func(log *zap.Logger, s proxy.NodeSettings) proxy.Source {
+		api.NodeName = s.Name
+		return func(ctx context.Context, cache *source.Cache) error {
+			from, err := kube.NewForREST(api, client, cache, log)
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), &o, func(log *zap.Logger, s proxy.NodeSettings) proxy.Source {
-				config.NodeName = s.Name
-				return func(ctx context.Context, cache *source.Cache) error {
-					api, err := kube.NewForREST(config, client, cache, log)
-					if err != nil {
-						return err
-					}
-					return api.Run(ctx)
-				}
-			})
-		},
+			return from.Run(ctx)
+		}
+	})
+}
+
+// api says how to reach the API server.
+func (o *options) api() kube.Config {
+	c := &o.KubeProxy.ClientConnection
+	return kube.Config{
+		Kubeconfig: c.Kubeconfig, Master: o.Master, QPS: c.QPS, Burst: int(c.Burst), ContentType: c.ContentType,
+		ResyncPeriod: o.KubeProxy.ConfigSyncPeriod.Duration, UserAgent: fmt.Sprintf("sluice/%s", version),
 	}
-	o.bind(cmd.Flags())
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty means the pod's service account")
-	cmd.Flags().StringVar(&master, "master", "", "URL of the API server; overrides the kubeconfig")
-	return cmd
 }

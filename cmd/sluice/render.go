@@ -8,11 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
+	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"github.com/sluice-proxy/sluice/dataplane/hostaddress"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/backend"
+	"github.com/sluice-proxy/sluice/internal/config"
 	"github.com/sluice-proxy/sluice/internal/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -38,13 +40,10 @@ kubelet's, too.`,
 			if err := checkManifests(dir); err != nil {
 				return err
 			}
-			if o.mode == backend.ModeBest {
-				o.mode = backend.ModeNFTables
-			}
-			if err := o.check(); err != nil {
+			if err := o.load(); err != nil {
 				return err
 			}
-			families, err := familiesOf(family, o.mode)
+			families, err := familiesOf(family, o.rendered())
 			if err != nil {
 				return err
 			}
@@ -60,7 +59,7 @@ kubelet's, too.`,
 			return err
 		},
 	}
-	o.bind(cmd.Flags())
+	o.flags = config.BindServing(cmd.Flags())
 	cmd.Flags().StringVar(&dir, "manifests", "", "directory of manifests (*.yaml, *.yml, *.json)")
 	cmd.Flags().StringVar(&family, "family", "", "ipv4 or ipv6; empty means both (nftables) or ipv4 (iptables)")
 	return cmd
@@ -92,6 +91,15 @@ func familiesOf(name string, mode backend.Mode) ([]service.Family, error) {
 	}
 }
 
+// rendered is the backend whose rules are printed: nothing is probed here, so
+// that the best one is nftables.
+func (o *options) rendered() backend.Mode {
+	if o.mode() == backend.ModeBest {
+		return backend.ModeNFTables
+	}
+	return o.mode()
+}
+
 // picture is all that rules follow from, at one moment.
 type picture struct {
 	cache *source.Cache
@@ -101,11 +109,11 @@ type picture struct {
 // picture reads the manifests and, where the flags make rules depend on them, the
 // host's addresses.
 func (o *options) picture(dir string) (*picture, error) {
-	settings, err := o.settings(o.mode)
+	settings, err := o.NodeSettings(v1alpha1.ProxyMode(o.rendered()))
 	if err != nil {
 		return nil, err
 	}
-	log, err := o.log.logger()
+	log, err := newLogger(o.Log())
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +140,7 @@ func (o *options) picture(dir string) (*picture, error) {
 // text prints the rules of some families.
 func (p *picture) text(o *options, families []service.Family) (string, error) {
 	print := p.nftables
-	if o.mode == backend.ModeIPTables {
+	if o.rendered() == backend.ModeIPTables {
 		print = p.iptables
 	}
 	var names, texts []string
@@ -150,7 +158,7 @@ func (p *picture) text(o *options, families []service.Family) (string, error) {
 // nftables prints one table for nft, behind two lines that take away the one that
 // may be there: to delete it, it has to be.
 func (p *picture) nftables(o *options, family service.Family) (string, error) {
-	renderer := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: o.masqueradeBit})
+	renderer := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: o.MasqueradeBit()})
 	text, err := nftables.Text(family, render.Objects(renderer, nil, p.cache, p.facts))
 	if err != nil {
 		return "", err
@@ -167,7 +175,7 @@ func (p *picture) iptables(o *options, family service.Family) (string, error) {
 		return "", err
 	}
 	renderer := iptables.NewRenderer(family, iptables.Options{
-		MasqueradeBit: o.masqueradeBit, RandomFully: true, InvalidDropOmitted: liberal,
+		MasqueradeBit: o.MasqueradeBit(), RandomFully: true, InvalidDropOmitted: liberal,
 	})
 	return iptables.Text(render.Objects(renderer, iptables.NewLayout(family), p.cache, p.facts))
 }

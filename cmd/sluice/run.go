@@ -12,13 +12,14 @@ import (
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/backend"
+	"github.com/sluice-proxy/sluice/internal/config"
 	"github.com/sluice-proxy/sluice/internal/sandbox"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
 func runCommand() *cobra.Command {
-	var o options
+	o := options{}
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "run --manifests DIR [--sandbox]",
@@ -33,7 +34,7 @@ no privilege is needed, and nothing on this host changes.`,
 			if err := checkManifests(dir); err != nil {
 				return err
 			}
-			if err := o.check(); err != nil {
+			if err := o.load(); err != nil {
 				return err
 			}
 			if o.sandboxed && !sandbox.Inside() {
@@ -43,19 +44,19 @@ no privilege is needed, and nothing on this host changes.`,
 				if err := sandbox.Enter(); err != nil {
 					return err
 				}
-				o.ready = func(mode backend.Mode) { hint(cmd.ErrOrStderr(), mode, o.variant) }
+				o.ready = func(mode backend.Mode) { hint(cmd.ErrOrStderr(), mode, o.Sluice.IPTables.Variant) }
 			}
 			if err := needPrivilege("; without it, --sandbox is there to try things out"); err != nil {
 				return err
 			}
-			return serve(cmd.Context(), &o, func(log *zap.Logger, s proxy.NodeSettings) proxy.Source {
+			return serve(cmd.Context(), &o, nil, func(log *zap.Logger, s proxy.NodeSettings) proxy.Source {
 				return func(ctx context.Context, cache *source.Cache) error {
 					return manifest.New(dir, cache, s.Name, manifest.Options{Log: log}).Run(ctx)
 				}
 			})
 		},
 	}
-	o.bind(cmd.Flags())
+	o.flags = config.BindServing(cmd.Flags())
 	cmd.Flags().StringVar(&dir, "manifests", "", "directory of manifests (*.yaml, *.yml, *.json)")
 	cmd.Flags().BoolVar(&o.sandboxed, "sandbox", false, "run in private namespaces: no privilege needed, nothing on this host changes")
 	return cmd

@@ -5,52 +5,56 @@ import (
 	"errors"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+	"k8s.io/kube-proxy/config/v1alpha1"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/hostaddress"
 	"github.com/sluice-proxy/sluice/internal/backend"
 	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
 )
 
 // feed makes a source once the logger and the settings are known.
 type feed func(log *zap.Logger, settings proxy.NodeSettings) proxy.Source
 
-// serve runs the proxy until the context ends; the options have been checked.
-func serve(ctx context.Context, o *options, from feed) (err error) {
-	log, err := o.log.logger()
+// server is the proxy with everything around it.
+type server struct {
+	*options
+	log      *logger
+	mode     backend.Mode
+	settings proxy.NodeSettings
+	recorder *events.Recorder
+	proxy    *proxy.Proxy
+	cleaner  *conntrack.Cleaner
+	// preferred is the pace that the backend prefers in each domain.
+	preferred map[string]aggregator.Pace
+}
+
+// serve runs the proxy until the context ends; the options have been loaded. The
+// client is nil without an API server.
+func serve(ctx context.Context, o *options, client *rest.Config, from feed) (err error) {
+	log, err := newLogger(o.Log())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
-	mode, domains, err := o.domains(ctx, log)
-	if err != nil {
+	o.warn(log.Logger)
+	s := &server{options: o, log: log}
+	if client != nil {
+		if err := s.prepareNode(); err != nil {
+			return err
+		}
+	}
+	if err := s.assemble(ctx, client, from); err != nil {
 		return err
 	}
-	if o.ready != nil {
-		o.ready(mode)
-	}
-	settings, err := o.settings(mode)
-	if err != nil {
-		return err
-	}
-	config := proxy.Config{
-		Node: settings, Domains: domains, Source: from(log, settings),
-		Listeners: []observe.Listener{observe.NewLog(log)}, NodeWait: o.nodeWait,
-		Warn: func(w service.Warning) {
-			log.Warn("part of an object cannot be used", zap.String("object", w.Object), zap.String("field", w.Field), zap.String("problem", w.Problem))
-		},
-	}
-	if len(settings.NodePortRanges) > 0 {
-		config.HostAddresses = hostaddress.Watch
-	}
-	p, err := proxy.New(config)
-	if err != nil {
-		return usageError{err}
-	}
-	log.Info("serving", zap.String("mode", string(mode)), zap.String("node", settings.Name), zap.Int("domains", len(domains)), zap.String("version", version))
-	go leaveOtherModes(ctx, p, mode, log)
-	if err := p.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+	if err := s.run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	if o.sandboxed {
@@ -61,39 +65,116 @@ func serve(ctx context.Context, o *options, from feed) (err error) {
 	return nil
 }
 
+// assemble builds everything. Nothing of it runs yet.
+func (s *server) assemble(ctx context.Context, client *rest.Config, from feed) error {
+	mode, domains, err := s.domains(ctx)
+	if err != nil {
+		return err
+	}
+	s.mode = mode
+	if s.ready != nil {
+		s.ready(mode)
+	}
+	if s.settings, err = s.NodeSettings(v1alpha1.ProxyMode(mode)); err != nil {
+		return err
+	}
+	if s.recorder, err = events.New(ctx, client, s.settings.Name); err != nil {
+		return err
+	}
+	if s.cleaner, err = conntrack.New(s.conntrackConfig()); err != nil {
+		return err
+	}
+	s.proxy, err = proxy.New(proxy.Config{
+		Node: s.settings, Domains: domains, Source: from(s.log.Logger, s.settings),
+		HostAddresses: hostaddress.Watch,
+		Listeners:     []observe.Listener{observe.NewLog(s.log.Logger), s.recorder},
+		Followers:     []proxy.Follower{s.cleaner},
+		NodeWait:      s.Sluice.Start.NodeWait.Duration, GateWait: s.Sluice.Start.GateWait.Duration,
+		Supervisor:  supervisor.Config{MessageDeadline: s.Sluice.Actors.MessageDeadline.Duration},
+		MaxServices: int(s.Sluice.Actors.ServicesMax),
+		Warn: func(w service.Warning) {
+			s.log.Warn("part of an object cannot be used", zap.String("object", w.Object), zap.String("field", w.Field), zap.String("problem", w.Problem))
+		},
+	})
+	if err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// run serves until the context ends.
+func (s *server) run(ctx context.Context) error {
+	s.log.Info("serving", zap.String("mode", string(s.mode)), zap.String("node", s.settings.Name), zap.String("version", version))
+	s.recorder.Starting()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.proxy.Run(ctx) })
+	group.Go(func() error { return s.cleaner.Run(ctx) })
+	group.Go(func() error { s.leaveOtherModes(ctx); return nil })
+	group.Go(func() error { s.flags.Watch(ctx, s.Config, s.update); return nil })
+	return group.Wait()
+}
+
 // leaveOtherModes removes what other modes have left, once nobody depends on it.
-func leaveOtherModes(ctx context.Context, p *proxy.Proxy, mode backend.Mode, log *zap.Logger) {
+func (s *server) leaveOtherModes(ctx context.Context) {
 	select {
-	case <-p.InForce():
+	case <-s.proxy.InForce():
 	case <-ctx.Done():
 		return
 	}
-	if err := backend.CleanUpOthers(ctx, mode, log); err != nil && ctx.Err() == nil {
-		log.Warn("rules of another mode remain, which take part in deciding about packets; remove them with sluice cleanup", zap.Error(err))
+	if err := backend.CleanUpOthers(ctx, s.mode, s.log.Logger); err != nil && ctx.Err() == nil {
+		s.log.Warn("rules of another mode remain, which take part in deciding about packets; remove them with sluice cleanup", zap.Error(err))
 	}
 }
 
 // domains builds the domains of the backend that is asked for, and tells which it
 // is.
-func (o *options) domains(ctx context.Context, log *zap.Logger) (backend.Mode, []proxy.Domain, error) {
-	return backend.Build(o.mode, log,
+func (s *server) domains(ctx context.Context) (backend.Mode, []proxy.Domain, error) {
+	mode, domains, err := backend.Build(s.options.mode(), s.log.Logger,
 		func() ([]proxy.Domain, error) {
-			return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: o.masqueradeBit, LocalPorts: o.localPorts, Log: log})
+			return backend.NFTables(ctx, backend.NFTablesOptions{
+				MasqueradeBit: s.MasqueradeBit(), LocalPorts: s.ForwardsLocalhost(), Log: s.log.Logger,
+			})
 		},
 		func() ([]proxy.Domain, error) {
-			choice, err := o.iptables()
+			choice, err := s.iptables()
 			if err != nil {
 				return nil, err
 			}
-			choice.Log = log
+			choice.Log = s.log.Logger
 			return backend.IPTables(ctx, choice)
 		})
+	s.preferred = make(map[string]aggregator.Pace)
+	for i := range domains {
+		d := &domains[i]
+		s.preferred[d.Name], d.Pace = d.Pace, s.Pace(d.Pace)
+	}
+	return mode, domains, err
 }
 
 // iptables gives the options of iptables mode, but for the logger.
 func (o *options) iptables() (backend.IPTablesOptions, error) {
-	settings, err := o.settings(backend.ModeIPTables)
+	settings, err := o.NodeSettings(v1alpha1.ProxyMode(backend.ModeIPTables))
 	return backend.IPTablesOptions{
-		Variant: o.variant, MasqueradeBit: o.masqueradeBit, LocalhostNodePorts: settings.LocalhostNodePorts, PrivateLock: o.sandboxed,
+		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), LocalhostNodePorts: settings.LocalhostNodePorts,
+		PrivateLock: o.sandboxed,
 	}, err
+}
+
+// conntrackConfig is about the removal of stale flows.
+func (s *server) conntrackConfig() conntrack.Config {
+	return conntrack.Config{
+		NodePorts: func(family service.Family) service.NodePortAddresses { return s.proxy.Facts().NodePorts[family] },
+		Gather:    s.Sluice.Conntrack.Gather.Duration,
+		Listen: func(e conntrack.Event) {
+			swept, ok := e.(conntrack.Swept)
+			switch {
+			case !ok:
+			case swept.Err != nil:
+				s.log.Warn("stale flows could not be removed; tried again", zap.Stringer("family", swept.Family),
+					zap.Int("failures", swept.Failures), zap.Error(swept.Err))
+			case swept.Deleted > 0:
+				s.log.Debug("stale flows removed", zap.Stringer("family", swept.Family), zap.Int("flows", swept.Deleted), zap.Duration("took", swept.Took))
+			}
+		},
+	}
 }

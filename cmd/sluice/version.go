@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sluice-proxy/sluice/internal/config"
 )
 
 // compatible is the kube-proxy release whose behaviour is followed.
@@ -23,6 +26,20 @@ func versionCommand() *cobra.Command {
 			return err
 		},
 	}
+}
+
+// printVersion answers kube-proxy's --version: what is compatible with it first,
+// which is what programs look at, then what this is.
+func printVersion(out io.Writer, asked config.Version) error {
+	reported := asked.Reported
+	if reported == "" {
+		reported = compatible + ".0"
+	}
+	if _, err := fmt.Fprintln(out, "Kubernetes", reported); err != nil || !asked.Raw {
+		return err
+	}
+	_, err := fmt.Fprintln(out, versionText())
+	return err
 }
 
 func versionText() string {
