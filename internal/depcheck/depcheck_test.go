@@ -49,6 +49,8 @@ var layers = []layer{
 	{pkg: "conntrack", may: []string{"mailbox", "dataplane/hostaddress", "dataplane/nftables/wire", "service"}, why: "a follower with a netlink socket of its own; it shares the layout of attributes, and knows no backend"},
 	{pkg: "observe", may: []string{"actors", "aggregator", "supervisor", "dataplane", "service"}, why: "nothing that works depends on how it is watched"},
 	{pkg: "observe/health", may: []string{"actors", "aggregator", "dataplane", "dataplane/ledger", "mailbox", "service", "supervisor"}, why: "judges by values and events; no source and no backend"},
+	{pkg: "observe/metrics", may: []string{"actors", "aggregator", "conntrack", "dataplane", "service", "source", "supervisor"}, why: "counts what is announced; no backend, and nobody's command"},
+	{pkg: "observe/web", why: "pages; what they show is given as handlers and functions"},
 	{pkg: "observe/events", may: []string{"actors", "aggregator", "supervisor", "service"}, why: "a listener whose listeners are elsewhere"},
 	{pkg: "", may: []string{"actors", "aggregator", "dataplane", "observe", "service", "source", "supervisor"}, why: "the assembly; commands choose sources and backends"},
 	{pkg: "examples", why: "data"},
@@ -71,9 +73,10 @@ var outside = []struct {
 	only   []string
 	why    string
 }{
-	{"k8s.io/client-go", []string{"source/kube", "observe/events"}, "only the API source and the recorder of events talk to an API server"},
+	{"k8s.io/client-go", []string{"source/kube", "observe/events", "cmd"}, "only the API source and the recorder of events talk to an API server; the command hands them what it takes to connect"},
 	{"k8s.io/api/", []string{"source", "observe/events"}, "only sources know API types; everybody else has service values"},
 	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/config"}, "only sources know API types; events and the configuration are API objects"},
+	{"github.com/prometheus/", []string{"observe/metrics"}, "metrics are made in one place"},
 	{"github.com/vishvananda/", []string{"dataplane", "internal/netns", "internal/demo"}, "only backends open netlink sockets"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables"}, "only the backend runs its tools"},
 	{"go.uber.org/zap", []string{"observe", "source", "cmd", "internal/demo", "internal/backend"}, "the core announces events and formats nothing"},
