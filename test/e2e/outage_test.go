@@ -19,13 +19,15 @@ func TestAPIServerOutage(t *testing.T) {
 		name string
 		end  func(*harness.APIServer) error
 	}{{"stopped", (*harness.APIServer).Stop}, {"killed", (*harness.APIServer).Kill}} {
-		t.Run(end.name, func(t *testing.T) { testOutage(t, end.end) })
+		t.Run(end.name, func(t *testing.T) {
+			inEachMode(t, func(t *testing.T, mode harness.Mode) { testOutage(t, mode, end.end) })
+		})
 	}
 }
 
-func testOutage(t *testing.T, end func(*harness.APIServer) error) {
+func testOutage(t *testing.T, mode harness.Mode, end func(*harness.APIServer) error) {
 	c := harness.NewCluster(t)
-	proxy := c.StartProxy()
+	proxy := c.StartProxy(mode)
 	clients := []*harness.Host{c.X, c.P1}
 	steady := c.CreateService("steady", corev1.ServiceTypeNodePort)
 	changed := c.CreateService("changed", corev1.ServiceTypeNodePort)
@@ -36,7 +38,7 @@ func testOutage(t *testing.T, end func(*harness.APIServer) error) {
 	reachAll(t, startMax, "both services work", clients, steadyTargets, c.A, c.B)
 	reachAll(t, startMax, "both services work", clients, changedTargets, c.B)
 
-	traffic := startTraffic(t, c.X, steadyTargets)
+	traffic := startTraffic(t, c, steadyTargets)
 	before := settled(t, c, proxy)
 	begin := time.Now()
 	if err := end(c.Server); err != nil {
@@ -55,6 +57,6 @@ func testOutage(t *testing.T, end func(*harness.APIServer) error) {
 	c.SetEndpoints("changed", c.C)
 	reachAll(t, resumeMax, "a change after the outage", clients, changedTargets, c.C)
 	settled(t, c, proxy)
-	before.mustHaveLeftAlone(t, "after the API server was back", "steady")
+	before.mustHaveLeftAlone(t, "after the API server was back", steady, changed)
 	stopTraffic(t, traffic)
 }

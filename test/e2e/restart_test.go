@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,20 +23,22 @@ func TestRestartAdoptsTheRules(t *testing.T) {
 		{"killed", func(p *harness.Proxy) error { return p.Kill() }},
 		{"stopped", func(p *harness.Proxy) error { return p.Stop() }},
 	} {
-		t.Run(end.name, func(t *testing.T) { testRestart(t, end.end) })
+		t.Run(end.name, func(t *testing.T) {
+			inEachMode(t, func(t *testing.T, mode harness.Mode) { testRestart(t, mode, end.end) })
+		})
 	}
 }
 
-func testRestart(t *testing.T, end func(*harness.Proxy) error) {
+func testRestart(t *testing.T, mode harness.Mode, end func(*harness.Proxy) error) {
 	c := harness.NewCluster(t)
-	first := c.StartProxy()
+	first := c.StartProxy(mode)
 	clients := []*harness.Host{c.X, c.P1}
 	web := c.CreateService("web", corev1.ServiceTypeNodePort)
 	c.SetEndpoints("web", c.A, c.B)
 	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
 	reachAll(t, startMax, "the service works", clients, targets, c.A, c.B)
 
-	traffic := startTraffic(t, c.X, targets)
+	traffic := startTraffic(t, c, targets)
 	before := settled(t, c, first)
 	if err := end(first); err != nil {
 		t.Fatal(err)
@@ -43,12 +46,12 @@ func testRestart(t *testing.T, end func(*harness.Proxy) error) {
 	before.mustBeUntouched(t, "after the proxy ended")
 	reachAll(t, changeMax, "the service works without a proxy", clients, targets, c.A, c.B)
 
-	second := c.StartProxy()
-	awaitAudits(t, c, second)
-	mustHaveAdopted(t, c.Log(second))
+	second := c.StartProxy(mode)
+	awaitAudits(t, c, mode, second)
+	mustHaveAdopted(t, mode, c.Log(second))
 	settled(t, c, second)
 	mustHaveWrittenNothing(t, c.Log(second))
-	before.mustBeUntouched(t, "after the next proxy started")
+	before.mustBeAdopted(t, "after the next proxy started")
 
 	c.SetEndpoints("web", c.A, c.B, c.C)
 	reachAll(t, changeMax, "the next proxy follows changes", clients, targets, c.A, c.B, c.C)
@@ -58,8 +61,12 @@ func testRestart(t *testing.T, end func(*harness.Proxy) error) {
 // A proxy that starts while it can read Services but not their endpoints knows too little to write. It
 // waits, and the node serves as before.
 func TestRestartWithoutEndpointsTouchesNothing(t *testing.T) {
+	inEachMode(t, testRestartWithoutEndpoints)
+}
+
+func testRestartWithoutEndpoints(t *testing.T, mode harness.Mode) {
 	c := harness.NewCluster(t)
-	first := c.StartProxy()
+	first := c.StartProxy(mode)
 	clients := []*harness.Host{c.X, c.P1}
 	for i := range crowd {
 		name := fmt.Sprintf("crowd-%d", i)
@@ -71,25 +78,25 @@ func TestRestartWithoutEndpointsTouchesNothing(t *testing.T) {
 	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
 	reachAll(t, startMax, "the service works", clients, targets, c.A, c.B)
 
-	traffic := startTraffic(t, c.X, targets)
+	traffic := startTraffic(t, c, targets)
 	before := settled(t, c, first)
 	if err := first.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	permit := c.Forbid(discoveryv1.GroupName, "endpointslices")
-	second := c.StartProxy()
+	second := c.StartProxy(mode)
 	time.Sleep(blindness)
-	before.mustBeUntouched(t, "while the proxy could not read endpoints")
+	before.mustBeAdopted(t, "while the proxy could not read endpoints")
 	if audits := c.Log(second).Audits; len(audits) > 0 {
 		t.Errorf("the proxy compared before it could read endpoints: %+v", audits)
 	}
 
 	permit()
-	awaitAudits(t, c, second)
-	mustHaveAdopted(t, c.Log(second))
+	awaitAudits(t, c, mode, second)
+	mustHaveAdopted(t, mode, c.Log(second))
 	settled(t, c, second)
 	mustHaveWrittenNothing(t, c.Log(second))
-	before.mustBeUntouched(t, "after the proxy could read endpoints")
+	before.mustBeAdopted(t, "after the proxy could read endpoints")
 	stopTraffic(t, traffic)
 }
 
@@ -101,11 +108,11 @@ const (
 )
 
 // awaitAudits waits until a proxy that has just started has compared each family with the kernel.
-func awaitAudits(t *testing.T, c *harness.Cluster, proxy *harness.Proxy) {
+func awaitAudits(t *testing.T, c *harness.Cluster, mode harness.Mode, proxy *harness.Proxy) {
 	t.Helper()
 	harness.Eventually(t, startMax, "the next proxy compared", func(context.Context) error {
 		for _, family := range harness.Families {
-			if _, found := c.Log(proxy).Audited(family); !found {
+			if _, found := c.Log(proxy).Audited(mode, family); !found {
 				return fmt.Errorf("no audit of %s", family)
 			}
 		}
@@ -115,18 +122,79 @@ func awaitAudits(t *testing.T, c *harness.Cluster, proxy *harness.Proxy) {
 
 func mustHaveWrittenNothing(t *testing.T, log harness.ProxyLog) {
 	t.Helper()
-	if len(log.Batches) > 0 {
-		t.Errorf("the next proxy wrote %d batches, the first being %+v; want none", len(log.Batches), log.Batches[0])
+	if written := log.Kernel(); len(written) > 0 {
+		t.Errorf("the next proxy wrote %d batches, the first being %+v; want none", len(written), written[0])
 	}
 }
 
 // mustHaveAdopted fails the test unless the first audit of each family found everything in place.
-func mustHaveAdopted(t *testing.T, log harness.ProxyLog) {
+func mustHaveAdopted(t *testing.T, mode harness.Mode, log harness.ProxyLog) {
 	t.Helper()
 	for _, family := range harness.Families {
-		audit, _ := log.Audited(family)
+		audit, _ := log.Audited(mode, family)
 		if audit.Equal == 0 || audit.Missing > 0 || audit.Different > 0 || audit.Swept > 0 {
 			t.Errorf("first audit: %+v, want everything equal", audit)
 		}
 	}
+}
+
+// A client that a Service has to send to the same pod each time still meets that pod after the proxy was
+// killed and another has taken over: the kernel's memory of clients is not written to either.
+func TestRestartKeepsAffinity(t *testing.T) { inEachMode(t, testRestartKeepsAffinity) }
+
+func testRestartKeepsAffinity(t *testing.T, mode harness.Mode) {
+	c := harness.NewCluster(t)
+	first := c.StartProxy(mode)
+	clients := []*harness.Host{c.X, c.P1, c.N1}
+	sticky := c.CreateService("sticky", corev1.ServiceTypeNodePort, func(spec *corev1.ServiceSpec) {
+		spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	})
+	c.SetEndpoints("sticky", c.A, c.B, c.C)
+	targets := append(clusterIPs(t, sticky), nodePorts(t, sticky, c.N1)...)
+	harness.Eventually(t, startMax, "the service works", func(ctx context.Context) error {
+		_, err := whoAnswers(ctx, clients, targets)
+		return err
+	})
+	before := settled(t, c, first)
+	if err := c.N1.ForgetFlows(); err != nil {
+		t.Fatal(err)
+	}
+	pods := mustAnswer(t, clients, targets)
+
+	if err := first.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	second := c.StartProxy(mode)
+	awaitAudits(t, c, mode, second)
+	settled(t, c, second)
+	before.mustBeAdopted(t, "after the next proxy started")
+	for range 3 {
+		if now := mustAnswer(t, clients, targets); !slices.Equal(now, pods) {
+			t.Errorf("clients met %v, then %v", pods, now)
+		}
+	}
+}
+
+// whoAnswers asks each target once from each client and returns who answered, in that order.
+func whoAnswers(ctx context.Context, clients []*harness.Host, targets []harness.Target) ([]string, error) {
+	var pods []string
+	for _, client := range clients {
+		for _, target := range targets {
+			pod, err := client.WhoAnswers(ctx, target)
+			if err != nil {
+				return nil, fmt.Errorf("%s to %s: %w", client.Name(), target, err)
+			}
+			pods = append(pods, pod)
+		}
+	}
+	return pods, nil
+}
+
+func mustAnswer(t *testing.T, clients []*harness.Host, targets []harness.Target) []string {
+	t.Helper()
+	pods, err := whoAnswers(t.Context(), clients, targets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pods
 }

@@ -10,9 +10,11 @@ import (
 
 // One Service from its creation to its end, as seen by a client outside the cluster, a pod on the node
 // and the node itself, over TCP and UDP, in both families, through the cluster IP and the node port.
-func TestServiceLifecycle(t *testing.T) {
+func TestServiceLifecycle(t *testing.T) { inEachMode(t, testServiceLifecycle) }
+
+func testServiceLifecycle(t *testing.T, mode harness.Mode) {
 	c := harness.NewCluster(t)
-	c.StartProxy()
+	c.StartProxy(mode)
 	everyone := []*harness.Host{c.X, c.P1, c.N1}
 
 	web := c.CreateService("web", corev1.ServiceTypeNodePort)
@@ -42,9 +44,11 @@ func TestServiceLifecycle(t *testing.T) {
 // A pod that is behind the Service it calls may be sent back to itself, and the answer must find its
 // way.
 func TestPodReachesItselfThroughItsService(t *testing.T) {
-	c := harness.NewCluster(t)
-	c.StartProxy()
-	self := c.CreateService("self", corev1.ServiceTypeClusterIP)
-	c.SetEndpoints("self", c.A)
-	reachAll(t, startMax, "the pod reached itself", []*harness.Host{c.A}, clusterIPs(t, self), c.A)
+	inEachMode(t, func(t *testing.T, mode harness.Mode) {
+		c := harness.NewCluster(t)
+		c.StartProxy(mode)
+		self := c.CreateService("self", corev1.ServiceTypeClusterIP)
+		c.SetEndpoints("self", c.A)
+		reachAll(t, startMax, "the pod reached itself", []*harness.Host{c.A}, clusterIPs(t, self), c.A)
+	})
 }

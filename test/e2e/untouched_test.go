@@ -3,8 +3,12 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
@@ -12,9 +16,13 @@ import (
 // quiet is how long nothing may be written before the kernel counts as settled.
 const quiet = 1500 * time.Millisecond
 
+// probeTables are those in which a proxy in nftables mode tries, as it starts, what the kernel can do. It
+// removes them in the same transaction, or in the next one, and packets never come there.
+var probeTables = []string{"ip sluice-probe", "ip6 sluice-probe"}
+
 // state is what the kernel of node N1 holds at one moment, and how to see that it was left alone.
 type state struct {
-	node       *harness.Host
+	c          *harness.Cluster
 	generation uint32
 	rules      harness.Rules
 }
@@ -32,38 +40,65 @@ func settled(t *testing.T, c *harness.Cluster, proxy *harness.Proxy) state {
 		}
 		return nil
 	})
-	return state{node: c.N1, generation: last, rules: saveRules(t, c.N1)}
+	return state{c: c, generation: last, rules: saveRules(t, c.N1)}
 }
 
 // mustBeUntouched fails the test when anything at all was written since.
 func (s state) mustBeUntouched(t *testing.T, when string) {
 	t.Helper()
-	if now := generation(t, s.node); now != s.generation {
-		t.Errorf("%s: the kernel was written to, generation %d, then %d", when, s.generation, now)
+	if now := generation(t, s.c.N1); now != s.generation {
+		t.Errorf("%s: the kernel was written to: %v", when, s.c.Commits(s.generation))
 	}
-	mustBeUntouched(t, when, s.rules, saveRules(t, s.node))
+	s.mustHaveSameRules(t, when)
 }
 
-// mustHaveLeftAlone fails the test when the rules of one Service were written since, though others may
-// have been.
-func (s state) mustHaveLeftAlone(t *testing.T, when, service string) {
+// mustBeAdopted fails the test when anything was written since but a new proxy's probes.
+func (s state) mustBeAdopted(t *testing.T, when string) {
 	t.Helper()
-	if now := generation(t, s.node); now == s.generation {
-		t.Errorf("%s: generation is still %d though something was written; are the tools iptables-legacy?", when, now)
+	for _, commit := range s.c.Commits(s.generation) {
+		if !subset(commit.Tables(), probeTables) {
+			t.Errorf("%s: the kernel was written to: %v", when, commit)
+		}
 	}
-	mustBeUntouched(t, when, s.rules.OfService(service), saveRules(t, s.node).OfService(service))
+	s.mustHaveSameRules(t, when)
 }
 
-// mustBeUntouched compares rules. Traffic must have counted in them, or unchanged counters would prove
-// nothing.
-func mustBeUntouched(t *testing.T, when string, before, now harness.Rules) {
+// subset tells whether all of some are among others.
+func subset(some, others []string) bool {
+	return !slices.ContainsFunc(some, func(one string) bool { return !slices.Contains(others, one) })
+}
+
+// mustHaveSameRules compares rules. They must be such that writing them again would show.
+func (s state) mustHaveSameRules(t *testing.T, when string) {
 	t.Helper()
-	if before.Counted() == 0 {
-		t.Fatalf("%s: no rule had counted a packet before", when)
+	if s.rules.Traces() == 0 {
+		t.Fatalf("%s: there were no rules before, or none that would show a write", when)
 	}
-	if err := now.Untouched(before); err != nil {
+	if err := saveRules(t, s.c.N1).Untouched(s.rules); err != nil {
 		t.Errorf("%s: %v", when, err)
 	}
+}
+
+// mustHaveLeftAlone fails the test when what belongs to one Service was written since. What belongs to
+// another was, and must have been seen.
+func (s state) mustHaveLeftAlone(t *testing.T, when string, alone, changed *corev1.Service) {
+	t.Helper()
+	commits := s.c.Commits(s.generation)
+	if written := harness.Changes(commits, s.own(t, alone)); len(written) > 0 {
+		t.Errorf("%s: %d things of service %s were written, the first being %s", when, len(written), alone.Name, written[0])
+	}
+	if len(harness.Changes(commits, s.own(t, changed))) == 0 {
+		t.Errorf("%s: nothing of service %s was written, so nothing can be said of service %s: %v", when, changed.Name, alone.Name, commits)
+	}
+}
+
+func (s state) own(t *testing.T, service *corev1.Service) *regexp.Regexp {
+	t.Helper()
+	own, err := s.rules.Own(service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own
 }
 
 func saveRules(t *testing.T, h *harness.Host) harness.Rules {
@@ -84,9 +119,13 @@ func generation(t *testing.T, h *harness.Host) uint32 {
 	return number
 }
 
-func startTraffic(t *testing.T, client *harness.Host, targets []harness.Target) *harness.Traffic {
+// startTraffic starts traffic of the client X through node N1.
+func startTraffic(t *testing.T, c *harness.Cluster, targets []harness.Target) *harness.Traffic {
 	t.Helper()
-	traffic, err := harness.StartTraffic(t.Context(), client, targets...)
+	if err := c.N1.ForgetFlows(); err != nil {
+		t.Fatal(err)
+	}
+	traffic, err := harness.StartTraffic(t.Context(), c.X, targets...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ type Cluster struct {
 	Server *APIServer
 	Client kubernetes.Interface
 
+	monitor *Monitor // of N1
 	t       testing.TB
 	logs    string
 	proxies int
@@ -43,6 +44,14 @@ func NewCluster(t testing.TB) *Cluster {
 	c.Network = network
 	t.Cleanup(func() {
 		if err := network.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if c.monitor, err = startMonitor(network.N1, filepath.Join(c.logs, "writes.log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.monitor.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -90,7 +99,23 @@ func (c *Cluster) startServer() {
 	if c.Client, err = server.Client(); err != nil {
 		c.t.Fatal(err)
 	}
+	c.awaitOwnService()
 }
+
+// awaitOwnService waits for the Service "kubernetes", which the API server makes for itself a moment after it
+// is ready, or ten seconds later if its first attempt fails. A proxy serves it like any other, so it must
+// not come while a test counts writes.
+func (c *Cluster) awaitOwnService() {
+	c.t.Helper()
+	Eventually(c.t, apiServerStartMax, "the API server has its own service", func(ctx context.Context) error {
+		_, err := c.Client.CoreV1().Services(testNamespace).Get(ctx, "kubernetes", metav1.GetOptions{})
+		return err
+	})
+}
+
+// shownMax is how many lines of each log a failed test shows. Together they leave room for what the test
+// itself said in the 8,000 characters that hack/summary.py shows.
+const shownMax = 8
 
 // end kills what still runs at the end of the test, and shows its log when the test has failed.
 func (c *Cluster) end(p *Process) {
@@ -101,14 +126,29 @@ func (c *Cluster) end(p *Process) {
 		c.t.Error(err)
 	}
 	if c.t.Failed() {
-		c.t.Logf("%s (go test -artifacts keeps it) ends with:\n%s", p.log, p.tail(20))
+		c.t.Logf("%s (go test -artifacts keeps it) ends with:\n%s", p.log, p.tail(shownMax))
 	}
 }
 
-// CreateService creates a dual-stack Service and returns it with the addresses it was given.
-func (c *Cluster) CreateService(name string, kind corev1.ServiceType) *corev1.Service {
+// Commits returns what was written to the kernel of node N1 since a generation, by anybody.
+func (c *Cluster) Commits(since uint32) []Commit {
 	c.t.Helper()
-	service, err := c.Client.CoreV1().Services(testNamespace).Create(c.t.Context(), newService(name, kind), metav1.CreateOptions{})
+	commits, err := c.monitor.Commits(since)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return commits
+}
+
+// CreateService creates a dual-stack Service, changed by the functions, and returns it with the addresses
+// it was given.
+func (c *Cluster) CreateService(name string, kind corev1.ServiceType, changes ...func(*corev1.ServiceSpec)) *corev1.Service {
+	c.t.Helper()
+	wanted := newService(name, kind)
+	for _, change := range changes {
+		change(&wanted.Spec)
+	}
+	service, err := c.Client.CoreV1().Services(testNamespace).Create(c.t.Context(), wanted, metav1.CreateOptions{})
 	if err != nil {
 		c.t.Fatalf("create service %s: %v", name, err)
 	}

@@ -9,6 +9,9 @@
 //	                 ┌─┴─┐
 //	                 b   c         pods behind Services on another node
 //
+// The proxy's mode is chosen at each start of one. What a test asks of the kernel does not depend on it: the
+// answers hold iptables and nftables alike.
+//
 // Every letter is a network namespace; every line is a cable that carries IPv4 and IPv6. A [Cluster] is
 // all of that for one test, made in a few seconds and gone with the test. Nothing on the machine
 // itself changes.

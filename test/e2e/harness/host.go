@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-proxy/sluice/internal/netns"
 )
 
@@ -45,6 +48,25 @@ func (h *Host) defaultVia(gateways ...netip.Addr) error {
 		if err := h.AddRoute(everything, gateway); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// ForgetFlows makes a router forget every connection it has tracked. A question that was asked before the
+// rules for it were there leaves an entry behind that says "not translated", for two minutes. A later
+// connection from the same port, which a client is free to use again, would be taken for the same flow
+// and not be translated either, whatever the rules are by then.
+func (h *Host) ForgetFlows() error {
+	err := h.Do(func() error {
+		handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+		if err != nil {
+			return err
+		}
+		defer handle.Close()
+		return handle.ConntrackTableFlush(netlink.ConntrackTable)
+	})
+	if err != nil {
+		return fmt.Errorf("forget the flows of %s: %w", h.Name(), err)
 	}
 	return nil
 }

@@ -110,12 +110,17 @@ func ClusterIPs(service *corev1.Service) ([]Target, error) {
 
 // NodePorts returns every address at which the Service answers on a node.
 func NodePorts(service *corev1.Service, node *Host) ([]Target, error) {
+	return NodePortsAt(service, node.V4, node.V6)
+}
+
+// NodePortsAt returns the node ports of the Service at the addresses, over both protocols.
+func NodePortsAt(service *corev1.Service, addrs ...netip.Addr) ([]Target, error) {
 	var all []Target
 	for _, port := range service.Spec.Ports {
 		if port.NodePort == 0 {
 			return nil, fmt.Errorf("service %s has no node port for %s", service.Name, port.Name)
 		}
-		for _, addr := range []netip.Addr{node.V4, node.V6} {
+		for _, addr := range addrs {
 			all = append(all, Target{port.Name, netip.AddrPortFrom(addr, uint16(port.NodePort))})
 		}
 	}

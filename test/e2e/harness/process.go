@@ -118,7 +118,7 @@ func (p *Process) end() string {
 }
 
 // tailWidth is how much of a line is shown.
-const tailWidth = 300
+const tailWidth = 200
 
 // tail returns the last lines of the log, for a message to a person.
 func (p *Process) tail(lines int) string {

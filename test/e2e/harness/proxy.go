@@ -13,8 +13,8 @@ type Proxy struct {
 
 // StartProxy starts Sluice with the rights of kube-proxy. It returns once the process runs, not once it
 // is ready: a test waits for what it wants to see. The process is killed at the end of the test, which
-// fails if the log holds a race, a panic or a batch that the kernel refused. Further flags come after those given here, so they win.
-func (c *Cluster) StartProxy(flags ...string) *Proxy {
+// fails if the log holds a race, a panic or a batch that the kernel refused.
+func (c *Cluster) StartProxy(mode Mode) *Proxy {
 	c.t.Helper()
 	binary, err := sluiceBinary()
 	if err != nil {
@@ -22,15 +22,19 @@ func (c *Cluster) StartProxy(flags ...string) *Proxy {
 	}
 	c.proxies++
 	log := filepath.Join(c.logs, fmt.Sprintf("sluice-%d.log", c.proxies))
-	process, err := startProcess(c.N1.Namespace, log, exec.Command(binary, append([]string{
+	process, err := startProcess(c.N1.Namespace, log, exec.Command(binary,
 		"proxy",
 		"--kubeconfig", c.Server.ProxyKubeconfig(),
 		"--hostname-override", NodeName,
 		"--cluster-cidr", PodCIDRs,
-		"--proxy-mode", "iptables",
+		"--proxy-mode", string(mode),
+		// The size of the table can be set in the first network namespace of a machine only.
+		"--conntrack-max-per-core", "0",
 		"--log-format", "json",
 		"--log-level", "debug", // batches are announced at this level
-	}, flags...)...))
+		// The kernel lets only the host's own network namespace change this.
+		"--conntrack-max-per-core", "0",
+	))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -42,6 +46,20 @@ func (c *Cluster) StartProxy(flags ...string) *Proxy {
 		}
 	})
 	return p
+}
+
+// Cleanup removes what a proxy left on node N1, with the command that people use.
+func (c *Cluster) Cleanup() {
+	c.t.Helper()
+	binary, err := sluiceBinary()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	printed, err := c.N1.Output(exec.Command(binary, "cleanup"))
+	if err != nil {
+		c.t.Fatalf("sluice cleanup: %v", err)
+	}
+	c.t.Logf("sluice cleanup:\n%s", printed)
 }
 
 // Log reads what the process has logged so far.

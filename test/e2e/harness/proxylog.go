@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
 // BatchWritten is one write to the kernel, as Sluice reports it.
 type BatchWritten struct {
-	Domain  string `json:"domain"` // such as iptables-nft/IPv4
+	Domain  string `json:"domain"` // such as iptables-nft/IPv4 or nftables/IPv6
 	Objects int    `json:"objects"`
 	Bytes   int    `json:"bytes"`
 }
@@ -104,11 +105,20 @@ func appendParsed[T any](all []T, line []byte) ([]T, error) {
 // Families end the names of the domains that a dual-stack proxy has one each of.
 var Families = []string{"IPv4", "IPv6"}
 
-// Audited returns the first audit of the domain of a family, and whether there was one. What comes
-// before the family in its name depends on which variant of the tools the node uses.
-func (l ProxyLog) Audited(family string) (AuditDone, bool) {
+// listeners begins the names of the domains whose objects are sockets of the process itself (for node ports
+// on localhost, in nftables mode). They end with it.
+const listeners = "localport/"
+
+// Kernel returns the batches that were written to the kernel's rules.
+func (l ProxyLog) Kernel() []BatchWritten {
+	return slices.DeleteFunc(slices.Clone(l.Batches), func(b BatchWritten) bool { return strings.HasPrefix(b.Domain, listeners) })
+}
+
+// Audited returns the first audit of the domain of a mode and family, and whether there was one. In
+// iptables mode the variant of the tools is between the two in its name.
+func (l ProxyLog) Audited(mode Mode, family string) (AuditDone, bool) {
 	for _, audit := range l.Audits {
-		if strings.HasSuffix(audit.Domain, "/"+family) {
+		if strings.HasPrefix(audit.Domain, string(mode)) && strings.HasSuffix(audit.Domain, "/"+family) {
 			return audit, true
 		}
 	}

@@ -1,87 +1,48 @@
 package harness
 
 import (
-	"bufio"
 	"fmt"
-	"os/exec"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
-// Rules is everything the packet filter of one namespace holds in the form of iptables, both families.
+// Rules is everything the packet filter of one namespace holds, both families: what belongs to iptables
+// as iptables-save prints it, everything else as nft lists it.
 //
 // Writing a rule again, even the same one, leaves two traces: its counters start at zero, and it has
 // another handle, the number by which the kernel tells rules apart. That is how a test sees a write that
-// changed no text. Counters are kept by both variants of the tools, but grow back with traffic; handles
-// never come back, but only the nf_tables variant has them.
+// changed no text. Not every rule has counters, and they grow back with traffic; handles never come back,
+// but iptables-legacy has none. An element of a set leaves no trace at all: see [Monitor].
 type Rules struct {
-	lines   []string            // every line in order, without counters
-	packets map[string]uint64   // by line; lines that occur twice are added up
-	handles map[string][]uint64 // by chain, as at the start of its lines; of its rules in order
+	lines   []string            // every line in order, without counters and handles
+	packets map[string]uint64   // by line, of those that count; lines that occur twice are added up
+	handles map[string][]uint64 // by what holds them, as at the start of its lines; in order
 }
 
-// counters are at the start of a rule ("[12:720] -A ...") and at the end of a chain
-// (":INPUT ACCEPT [12:720]").
-var counters = regexp.MustCompile(`\[(\d+):\d+\]`)
+func newRules() Rules {
+	return Rules{packets: make(map[string]uint64), handles: make(map[string][]uint64)}
+}
 
 // SaveRules reads the rules of a host.
 func SaveRules(h *Host) (Rules, error) {
-	r := Rules{packets: make(map[string]uint64), handles: make(map[string][]uint64)}
-	for _, source := range []struct {
-		program string
-		family  uint8
-	}{{"iptables-save", unix.AF_INET}, {"ip6tables-save", unix.AF_INET6}} {
-		program := source.program
-		handles, err := ruleHandles(h, source.family)
+	r := newRules()
+	for _, program := range []string{"iptables-save", "ip6tables-save"} {
+		text, err := printed(h, program, "-c")
 		if err != nil {
 			return Rules{}, err
 		}
-		for chain, ofChain := range handles {
-			r.handles[program+" "+chain.table+" -A "+chain.name] = ofChain
-		}
-		path, err := exec.LookPath(program)
-		if err != nil {
-			return Rules{}, fmt.Errorf("%w; install it (Debian package iptables)", err)
-		}
-		printed, err := h.Output(exec.Command(path, "-c"))
-		if err != nil {
-			return Rules{}, fmt.Errorf("%s -c in netns %s: %w", program, h.Name(), err)
-		}
-		if err := r.read(program, string(printed)); err != nil {
+		if err := r.readIPTables(program, string(text)); err != nil {
 			return Rules{}, err
 		}
+	}
+	listing, err := printed(h, "nft", "--json", "list", "ruleset")
+	if err != nil {
+		return Rules{}, err
+	}
+	if err := r.readNFTables(listing); err != nil {
+		return Rules{}, fmt.Errorf("nft's listing of netns %s: %w", h.Name(), err)
 	}
 	return r, nil
-}
-
-func (r *Rules) read(program, printed string) error {
-	table := ""
-	scanner := bufio.NewScanner(strings.NewReader(printed))
-	scanner.Buffer(nil, 1<<20)
-	for scanner.Scan() {
-		line := scanner.Text()
-		switch {
-		case line == "" || strings.HasPrefix(line, "#") || line == "COMMIT":
-			continue // the comments carry the time of day
-		case strings.HasPrefix(line, "*"):
-			table = program + " " + line[1:]
-			continue
-		}
-		text := table + " " + strings.TrimSpace(counters.ReplaceAllLiteralString(line, ""))
-		r.lines = append(r.lines, text)
-		if found := counters.FindStringSubmatch(line); found != nil {
-			packets, err := strconv.ParseUint(found[1], 10, 64)
-			if err != nil {
-				return fmt.Errorf("%s: %q: %w", program, line, err)
-			}
-			r.packets[text] += packets
-		}
-	}
-	return scanner.Err()
 }
 
 // Containing returns the lines that contain the text.
@@ -95,25 +56,25 @@ func (r Rules) Containing(text string) []string {
 	return found
 }
 
-// ownChain matches rules in chains that belong to one Service, by kube-proxy's naming: a kind and sixteen
-// characters. Chains that several Services share are written whenever one of them changes.
-var ownChain = regexp.MustCompile(`^\S+ \S+ -A KUBE-(SVC|SVL|EXT|FW|SEP)-[A-Z2-7]{16}\b`)
+// Traces returns how many things there are that would show being written again. Where there are none,
+// Untouched proves nothing.
+func (r Rules) Traces() int {
+	count := r.Counted()
+	for _, handles := range r.handles {
+		count += len(handles)
+	}
+	return count
+}
 
-// OfService keeps the rules in the chains that belong to one Service of the test namespace.
-func (r Rules) OfService(name string) Rules {
-	own := Rules{packets: make(map[string]uint64), handles: make(map[string][]uint64)}
-	for _, line := range r.lines {
-		chain := ownChain.FindString(line)
-		if chain == "" || !strings.Contains(line, testNamespace+"/"+name+":") {
-			continue
-		}
-		own.lines = append(own.lines, line)
-		own.packets[line] = r.packets[line]
-		if handles, found := r.handles[chain]; found {
-			own.handles[chain] = handles
+// Counted returns how many lines have counted packets.
+func (r Rules) Counted() int {
+	count := 0
+	for _, packets := range r.packets {
+		if packets > 0 {
+			count++
 		}
 	}
-	return own
+	return count
 }
 
 // Untouched returns an error when r, read after before, differs from it in any way but in counters that
@@ -122,34 +83,63 @@ func (r Rules) Untouched(before Rules) error {
 	if !slices.Equal(r.lines, before.lines) {
 		return fmt.Errorf("the rules changed:%s", difference(before.lines, r.lines))
 	}
-	var reset []string
-	for _, line := range r.lines {
-		if was, now := before.packets[line], r.packets[line]; now < was {
-			reset = append(reset, fmt.Sprintf("\n\t%d packets, then %d: %s", was, now, line))
-		}
+	if err := r.countOnFrom(before); err != nil {
+		return err
 	}
-	if len(reset) > 0 {
-		slices.Sort(reset)
-		return fmt.Errorf("%d rules were written again:%s", len(reset), strings.Join(slices.Compact(reset), ""))
-	}
-	for chain, was := range before.handles {
-		if now := r.handles[chain]; !slices.Equal(was, now) {
-			return fmt.Errorf("a chain was written again: %s had rules with handles %d, then %d", chain, was, now)
+	for holder, was := range before.handles {
+		if now := r.handles[holder]; !slices.Equal(was, now) {
+			return fmt.Errorf("written again: %s had handles %d, then %d", holder, was, now)
 		}
 	}
 	return nil
 }
 
-// Counted returns how many rules have counted packets. A test whose traffic counted nothing would see no
-// reset either.
-func (r Rules) Counted() int {
-	count := 0
-	for line, packets := range r.packets {
-		if packets > 0 && strings.Contains(line, " -A ") {
-			count++
+// Keep returns an error unless everything that was there before is still there, in the same order and not
+// written again. There may be more now.
+func (r Rules) Keep(before Rules) error {
+	if gone := missing(before.lines, r.lines); len(gone) > 0 {
+		return fmt.Errorf("lines are gone, or in another order:\n\t- %s", strings.Join(gone, "\n\t- "))
+	}
+	if err := r.countOnFrom(before); err != nil {
+		return err
+	}
+	for holder, was := range before.handles {
+		if now := r.handles[holder]; len(missing(was, now)) > 0 {
+			return fmt.Errorf("written again: %s had handles %d, then %d", holder, was, now)
 		}
 	}
-	return count
+	return nil
+}
+
+// Beyond returns the lines that before does not have.
+func (r Rules) Beyond(before Rules) []string { return missing(r.lines, before.lines) }
+
+// countOnFrom returns an error when a counter has fallen.
+func (r Rules) countOnFrom(before Rules) error {
+	var reset []string
+	for line, was := range before.packets {
+		if now := r.packets[line]; now < was {
+			reset = append(reset, fmt.Sprintf("\n\t%d packets, then %d: %s", was, now, line))
+		}
+	}
+	if len(reset) > 0 {
+		slices.Sort(reset)
+		return fmt.Errorf("%d rules were written again:%s", len(reset), strings.Join(reset, ""))
+	}
+	return nil
+}
+
+// missing returns the members of part that are not met, in its order, on a walk through all.
+func missing[T comparable](part, all []T) []T {
+	var gone []T
+	for _, member := range part {
+		if at := slices.Index(all, member); at >= 0 {
+			all = all[at+1:]
+		} else {
+			gone = append(gone, member)
+		}
+	}
+	return gone
 }
 
 // difference lists lines that only one side has, and says so when only their order differs.

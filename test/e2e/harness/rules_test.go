@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"net/netip"
 	"os/exec"
 	"strings"
@@ -13,20 +14,8 @@ import (
 // and so is a change.
 func TestRulesTellAWriteFromTraffic(t *testing.T) {
 	host := &Host{Namespace: newNamespace(t, "n")}
-	iptables := func(args ...string) {
-		t.Helper()
-		if err := host.Run(exec.Command("iptables", args...)); err != nil {
-			t.Fatalf("iptables %s: %v", strings.Join(args, " "), err)
-		}
-	}
-	save := func() Rules {
-		t.Helper()
-		r, err := SaveRules(host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
+	iptables := func(args ...string) { t.Helper(); feed(t, host, "", append([]string{"iptables"}, args...)...) }
+	save := func() Rules { t.Helper(); return saveRules(t, host) }
 	b, err := netns.StartBackend(host.Namespace, "b", netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
@@ -71,13 +60,36 @@ func TestRulesTellAWriteFromTraffic(t *testing.T) {
 	for range 3 { // the counters grow beyond what they were; the handle still tells
 		ask()
 	}
-	if err := save().Untouched(second); err == nil || !strings.Contains(err.Error(), "iptables-save filter -A OUTPUT had rules with handles") {
+	if err := save().Untouched(second); err == nil || !strings.Contains(err.Error(), "iptables-save filter -A OUTPUT had handles") {
 		t.Errorf("after the same rule was written again and counted: %v", err)
 	}
 	iptables("-A", "OUTPUT", "-j", "RETURN")
 	if err := save().Untouched(third); err == nil || !strings.Contains(err.Error(), "+ iptables-save filter -A OUTPUT -j RETURN") {
 		t.Errorf("after a rule was added: %v", err)
 	}
+}
+
+// feed runs a program inside a host with a text to read.
+func feed(t *testing.T, h *Host, text string, words ...string) {
+	t.Helper()
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Stdin = strings.NewReader(text)
+	if _, err := h.Output(cmd); err != nil {
+		var failed *exec.ExitError
+		if errors.As(err, &failed) {
+			t.Fatalf("%s: %v: %s", strings.Join(words, " "), err, failed.Stderr)
+		}
+		t.Fatalf("%s: %v", strings.Join(words, " "), err)
+	}
+}
+
+func saveRules(t *testing.T, h *Host) Rules {
+	t.Helper()
+	r, err := SaveRules(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func generation(t *testing.T, h *Host) uint32 {
@@ -89,21 +101,34 @@ func generation(t *testing.T, h *Host) uint32 {
 	return gen
 }
 
-func TestOfServiceKeepsOwnChainsOnly(t *testing.T) {
-	r := Rules{packets: make(map[string]uint64)}
-	err := r.read("iptables-save", strings.Join([]string{
-		"*nat",
-		":KUBE-SVC-ABCDEFGHIJKLMNOP - [0:0]",
-		`[9:540] -A KUBE-SERVICES -d 172.30.0.9/32 -m comment --comment "default/web:tcp cluster IP" -j KUBE-SVC-ABCDEFGHIJKLMNOP`,
-		`[5:300] -A KUBE-SVC-ABCDEFGHIJKLMNOP -m comment --comment "default/web:tcp -> 10.244.1.6:8080" -j KUBE-SEP-ABCDEFGHIJKLMNO2`,
-		`[4:240] -A KUBE-SVC-QRSTUVWXYZ234567 -m comment --comment "default/webs:tcp -> 10.244.1.6:8080" -j KUBE-SEP-ABCDEFGHIJKLMNO3`,
-		"COMMIT",
-	}, "\n"))
-	if err != nil {
-		t.Fatal(err)
+// What is there before stays when somebody adds rules around it; a rule that is written again, or is gone,
+// did not stay.
+func TestRulesKeepWhatWasThere(t *testing.T) {
+	host := &Host{Namespace: newNamespace(t, "n")}
+	feed(t, host, "", "iptables", "-A", "INPUT", "-p", "tcp", "-j", "ACCEPT")
+	feed(t, host, "", "iptables", "-A", "INPUT", "-p", "udp", "-j", "ACCEPT")
+	before := saveRules(t, host)
+
+	feed(t, host, "", "iptables", "-N", "MINE")
+	feed(t, host, "", "iptables", "-I", "INPUT", "2", "-j", "MINE")
+	feed(t, host, "add table ip mine", "nft", "-f", "-")
+	around := saveRules(t, host)
+	if err := around.Keep(before); err != nil {
+		t.Errorf("after rules were added around: %v", err)
 	}
-	own := r.OfService("web")
-	if len(own.lines) != 1 || own.packets[own.lines[0]] != 5 || own.Counted() != 1 {
-		t.Errorf("rules of web: %+v", own)
+	if got := len(around.Beyond(before)); got != 3 {
+		t.Errorf("%d lines are new, want 3: %q", got, around.Beyond(before))
+	}
+	if got := before.Beyond(before); len(got) > 0 {
+		t.Errorf("lines beyond themselves: %q", got)
+	}
+
+	feed(t, host, "", "iptables", "-D", "INPUT", "1")
+	if err := saveRules(t, host).Keep(before); err == nil || !strings.Contains(err.Error(), "- iptables-save filter -A INPUT -p tcp -j ACCEPT") {
+		t.Errorf("after a rule was removed: %v", err)
+	}
+	feed(t, host, "", "iptables", "-I", "INPUT", "-p", "tcp", "-j", "ACCEPT")
+	if err := saveRules(t, host).Keep(before); err == nil || !strings.Contains(err.Error(), "written again: iptables-save filter -A INPUT") {
+		t.Errorf("after the rule was written again: %v", err)
 	}
 }

@@ -33,6 +33,11 @@ func targets(addrs ...netip.AddrPort) []Target {
 	return all
 }
 
+// Backends returns where a pod itself answers.
+func (h *Host) Backends() []Target {
+	return targets(netip.AddrPortFrom(h.V4, BackendPort), netip.AddrPortFrom(h.V6, BackendPort))
+}
+
 const (
 	// quickMax bounds a question of a test that asks again and again until the answer is right. Any answer
 	// takes a millisecond; waiting longer would only measure how late a lost first packet is sent again.
@@ -73,6 +78,11 @@ func (h *Host) Unreachable(ctx context.Context, target Target) error {
 		return fmt.Errorf("%s to %s: %s answered, want nobody", h.Name(), target, got)
 	}
 	return ctx.Err() // nil, unless the question was cut short
+}
+
+// WhoAnswers asks the target once, on a new connection, and returns the name of the pod that answers.
+func (h *Host) WhoAnswers(ctx context.Context, target Target) (string, error) {
+	return h.ask(ctx, target, patientMax)
 }
 
 func (h *Host) ask(ctx context.Context, target Target, limit time.Duration) (string, error) {

@@ -1,0 +1,44 @@
+package e2e
+
+import (
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sluice-proxy/sluice/test/e2e/harness"
+)
+
+// loopback are the addresses at which node ports answer the node itself. In iptables mode IPv6 has none, as
+// with kube-proxy: the kernel has no route_localnet for it.
+var loopback = map[harness.Mode][]netip.Addr{
+	harness.IPTables: {netip.AddrFrom4([4]byte{127, 0, 0, 1})},
+	harness.NFTables: {netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()},
+}
+
+// A node port answers the node itself on localhost, and again after the proxy was killed and started anew,
+// and no longer once the Service is gone.
+func TestNodePortOnLocalhost(t *testing.T) { inEachMode(t, testNodePortOnLocalhost) }
+
+func testNodePortOnLocalhost(t *testing.T, mode harness.Mode) {
+	c := harness.NewCluster(t)
+	proxy := c.StartProxy(mode)
+	node := []*harness.Host{c.N1}
+	web := c.CreateService("web", corev1.ServiceTypeNodePort)
+	c.SetEndpoints("web", c.A, c.B)
+	targets, err := harness.NodePortsAt(web, loopback[mode]...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reachAll(t, startMax, "localhost answers", node, targets, c.A, c.B)
+
+	if err := proxy.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	c.StartProxy(mode)
+	reachAll(t, startMax, "localhost answers after a restart", node, targets, c.A, c.B)
+	c.SetEndpoints("web", c.C)
+	reachAll(t, changeMax, "the endpoints replaced", node, targets, c.C)
+	c.DeleteService("web")
+	unreachableAll(t, changeMax, "deleted", node, targets)
+}
