@@ -1,0 +1,190 @@
+package health
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestDiagnosis: one thing at a time, and the one finding that it makes. Times
+// are seconds ago; the process started 1000 s ago.
+func TestDiagnosis(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
+	domain := func(change func(*aggregator.Status)) func(*picture) {
+		return func(p *picture) {
+			s := aggregator.Status{Domain: "d", Open: true}
+			change(&s)
+			p.domains = []Domain{{Family: service.IPv4, Status: s}}
+		}
+	}
+	record := func(r record) func(*picture) {
+		return func(p *picture) {
+			domain(func(*aggregator.Status) {})(p)
+			p.board.domains["d"] = r
+		}
+	}
+	resource := func(r Resource) func(*picture) {
+		return func(p *picture) { r.Resource = "services"; p.resources = []Resource{r} }
+	}
+	tests := []struct {
+		name   string
+		change func(*picture)
+		// want is empty for nothing.
+		want      Kind
+		unhealthy bool
+		since     time.Time
+		problem   string
+	}{
+		{"all is well", func(*picture) {}, "", false, time.Time{}, ""},
+		{"Node unknown", func(p *picture) { p.node = nil }, NodeNotEligible, true, time.Time{}, "not been seen"},
+		{"Node going", func(p *picture) { p.node = deleting }, NodeNotEligible, true, time.Time{}, "being deleted"},
+
+		{"waits a little", domain(func(s *aggregator.Status) { s.OldestPending = ago(9) }), "", false, time.Time{}, ""},
+		{"waits", domain(func(s *aggregator.Status) { s.OldestPending = ago(10) }), BatchStuck, false, ago(10), "no write has failed"},
+		{"waits too long", domain(func(s *aggregator.Status) { s.OldestPending = ago(60) }), BatchStuck, true, ago(60), "no write has failed"},
+		{"fails", func(p *picture) {
+			domain(func(s *aggregator.Status) { s.Failures, s.LastError = 1, "locked" })(p)
+			p.board.domains["d"] = writesFail(ago(1))
+		}, WriteFailing, false, ago(1), "in a row: 1; the last error: locked"},
+		{"fails too long, with nothing pending", func(p *picture) {
+			domain(func(s *aggregator.Status) { s.Failures, s.LastError = 9, "locked" })(p)
+			p.board.domains["d"] = writesFail(ago(60))
+		}, WriteFailing, true, ago(60), "locked"},
+		{"fails since lately what has waited for long", func(p *picture) {
+			domain(func(s *aggregator.Status) { s.Failures, s.OldestPending = 1, ago(60) })(p)
+			p.board.domains["d"] = writesFail(ago(1))
+		}, WriteFailing, true, ago(60), ""},
+		{"the scaffold is refused", func(p *picture) {
+			domain(func(s *aggregator.Status) { s.NodeAtFault, s.Failures, s.LastError = true, 2, "no such table" })(p)
+			p.board.domains["d"] = writesFail(ago(61))
+		}, NodeAtFault, true, ago(61), "belong to no Service: no such table"},
+		{"failed once, for long, and is over", func(p *picture) {
+			domain(func(*aggregator.Status) {})(p)
+			p.board.domains["d"] = writesFail(ago(600))
+		}, "", false, time.Time{}, ""},
+
+		{"gate closed, source not primed", domain(func(s *aggregator.Status) { s.Open = false }), FirstWriteHeld, true, ago(1000), "picture"},
+		{"gate closed, Services missing", domain(func(s *aggregator.Status) { s.Open, s.Missing = false, 3 }), FirstWriteHeld, true, ago(1000), "not rendered yet: 3"},
+		{"gate closed for a moment", func(p *picture) {
+			domain(func(s *aggregator.Status) { s.Open, s.Missing = false, 3 })(p)
+			p.started = ago(9)
+		}, "", false, time.Time{}, ""},
+
+		{"audits fail", record(readsFail(ago(5), "no memory")), AuditFailing, false, ago(5), "read back: no memory"},
+		{"drift", record(drifted(ago(5))), Drift, false, ago(5), "3 objects missing, 0 different and 0 unwanted, being written again"},
+		{"drift long ago", record(drifted(ago(900))), "", false, time.Time{}, ""},
+
+		{"API unreadable", resource(Resource{Heard: ago(9), FailingSince: ago(7), Err: errors.New("refused")}), APIStale, false, ago(7), "cannot be read: refused"},
+		{"API unreadable from the start", resource(Resource{FailingSince: ago(7)}), APIStale, false, ago(7), "cannot be read"},
+		{"API silent", resource(Resource{Heard: ago(300)}), APIStale, false, ago(300), "silent"},
+		{"API quiet", resource(Resource{Heard: ago(299)}), "", false, time.Time{}, ""},
+		{"API never heard of", resource(Resource{}), APIStale, false, ago(1000), "not answered yet"},
+		{"resource absent", resource(Resource{Absent: true, Err: errors.New("no")}), "", false, time.Time{}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := picture{now: now, started: ago(1000), bound: time.Minute, node: fine, board: newBoard()}
+			tt.change(&p)
+			got := p.findings()
+			if tt.want == "" {
+				if len(got) > 0 {
+					t.Fatalf("got %+v, want nothing", got)
+				}
+				return
+			}
+			if len(got) != 1 {
+				t.Fatalf("got %+v, want one finding", got)
+			}
+			f := got[0]
+			if f.Kind != tt.want || f.Unhealthy != tt.unhealthy || !f.Since.Equal(tt.since) || !strings.Contains(f.Problem, tt.problem) {
+				t.Errorf("got %+v, want %s, unhealthy %v, since %v, %q", f, tt.want, tt.unhealthy, tt.since, tt.problem)
+			}
+		})
+	}
+}
+
+// writesFail gives a domain that fails, readsFail one that cannot be read, drifted one
+// that somebody else has written to.
+func writesFail(failing time.Time) record             { return record{failing: failing, adopted: true} }
+func readsFail(unread time.Time, words string) record { return record{unread: unread, readErr: words} }
+func drifted(at time.Time) record {
+	return record{adopted: true, drift: ledger.Drift{Missing: 3}, driftAt: at, drifts: 1}
+}
+
+// TestEveryUnhealthyAnswerIsExplained: whatever comes together, a family is
+// unhealthy exactly if a finding says so, findings are in order, and no Service
+// is to blame.
+func TestEveryUnhealthyAnswerIsExplained(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	explained := 0
+	for seed := range uint64(5_000) {
+		p := randomPicture(rand.New(rand.NewPCG(seed, 1)), now)
+		s, findings := p.state(), p.findings()
+		families, node := false, false
+		for _, f := range findings {
+			switch {
+			case !f.Unhealthy:
+			case f.Kind == NodeNotEligible:
+				node = true
+			default:
+				families = true
+				explained++
+			}
+			if f.Unhealthy && len(f.Services) > 0 {
+				t.Fatalf("seed %d: Services make the node unhealthy: %+v", seed, f)
+			}
+			if f.Problem == "" || f.Since.After(now) {
+				t.Fatalf("seed %d: %+v", seed, f)
+			}
+		}
+		if families == s.Healthy() || node == s.NodeEligible {
+			t.Fatalf("seed %d: healthy %v, eligible %v, but the findings are %+v", seed, s.Healthy(), s.NodeEligible, findings)
+		}
+		order := Kinds()
+		if !slices.IsSortedFunc(findings, func(a, b Finding) int { return slices.Index(order, a.Kind) - slices.Index(order, b.Kind) }) {
+			t.Fatalf("seed %d: not in order: %+v", seed, findings)
+		}
+	}
+	if explained < 500 {
+		t.Errorf("only %d explanations: the test proves little", explained)
+	}
+}
+
+func randomPicture(r *rand.Rand, now time.Time) picture {
+	ago := func() time.Time {
+		if r.IntN(2) == 0 {
+			return time.Time{}
+		}
+		return now.Add(-time.Duration(r.IntN(150)) * time.Second)
+	}
+	p := picture{now: now, started: now.Add(-time.Duration(r.IntN(150)) * time.Second), board: newBoard()}
+	p.bound = time.Duration(1+r.IntN(70)) * time.Second
+	p.node = []*service.NodeObject{nil, fine, tainted, deleting}[r.IntN(4)]
+	for i := range r.IntN(5) {
+		s := aggregator.Status{Domain: string(rune('a' + i)), Open: r.IntN(3) > 0, Missing: r.IntN(2), OldestPending: ago(),
+			LastWrite: ago(), Failures: r.IntN(2), LastError: "words", NodeAtFault: r.IntN(4) == 0}
+		for range r.IntN(20) {
+			s.Quarantined = append(s.Quarantined, aggregator.QuarantinedKey{Key: "ns1/bad", Since: ago(), Reason: "words"})
+		}
+		p.domains = append(p.domains, Domain{Status: s, Family: service.Families[r.IntN(2)], Auxiliary: r.IntN(3) == 0})
+		p.board.domains[s.Domain] = record{failing: ago(), right: ago(), unread: ago(), driftAt: ago(), adopted: true}
+	}
+	for range r.IntN(3) {
+		p.resources = append(p.resources, Resource{Resource: "services", Heard: ago(), FailingSince: ago()})
+	}
+	for _, listed := range []map[string]Affected{p.board.parked, p.board.refused} {
+		for i := range r.IntN(15) {
+			name := "ns1/" + string(rune('a'+i))
+			listed[name] = Affected{Service: name, Since: ago()}
+		}
+	}
+	return p
+}

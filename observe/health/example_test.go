@@ -1,0 +1,34 @@
+package health_test
+
+import (
+	"fmt"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// A Service that the kernel refuses is found, and the node stays healthy.
+func Example() {
+	monitor, err := health.NewMonitor(health.Config{
+		Domains: func() []health.Domain { // usually from (*proxy.Proxy).Status
+			return []health.Domain{{Family: service.IPv4, Status: aggregator.Status{
+				Domain: "nftables/IPv4", Open: true,
+				Quarantined: []aggregator.QuarantinedKey{{Key: "ns1/web", Reason: "Invalid argument"}},
+			}}}
+		},
+		Node: func() *service.NodeObject { return &service.NodeObject{Name: "n1"} }, // usually (*source.Cache).Node
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	report := monitor.Report()
+	fmt.Println("healthy:", report.Healthy(), "eligible:", report.NodeEligible)
+	for _, f := range report.Findings {
+		fmt.Println(f.Kind, f.About, f.Services[0].Service, f.Services[0].Reason)
+	}
+	// Output:
+	// healthy: true eligible: true
+	// quarantined nftables/IPv4 ns1/web Invalid argument
+}

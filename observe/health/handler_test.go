@@ -1,0 +1,237 @@
+package health
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// fixture is what a monitor under test looks at; the test changes it.
+type fixture struct {
+	domains   []Domain
+	node      *service.NodeObject
+	resources []Resource
+	monitor   *Monitor
+	handler   http.Handler
+	// answered lists the answers that were told of, "path code".
+	answered []string
+}
+
+// newFixture makes a monitor of two quiet families on an eligible node, in a
+// synctest bubble whose time has just begun.
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{node: &service.NodeObject{Name: "n1"}}
+	for _, family := range service.Families {
+		f.domains = append(f.domains, Domain{Family: family, Status: aggregator.Status{Domain: "d/" + family.String(), Open: true}})
+	}
+	monitor, err := NewMonitor(Config{
+		Domains:   func() []Domain { return slices.Clone(f.domains) },
+		Node:      func() *service.NodeObject { return f.node },
+		Resources: func() []Resource { return f.resources },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.monitor = monitor
+	f.handler = newHandler(monitor, func(path string, code int) {
+		f.answered = append(f.answered, fmt.Sprint(path, " ", code))
+	})
+	return f
+}
+
+// status gives the snapshot of a family, for the test to change.
+func (f *fixture) status(family service.Family) *aggregator.Status { return &f.domains[family].Status }
+
+// get asks for a path.
+func (f *fixture) get(t *testing.T, path string, header ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	f.handler.ServeHTTP(w, r)
+	return w
+}
+
+// nodes in the ways that matter for eligibility.
+var (
+	fine     = &service.NodeObject{Name: "n1"}
+	deleting = &service.NodeObject{Name: "n1", Deleting: true}
+	tainted  = &service.NodeObject{Name: "n1", AutoscalerTaint: true}
+)
+
+// TestAnswers is the table of what makes which answer. Time is 100 s after the
+// start of the process; ages are in seconds.
+func TestAnswers(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Now().Add(-time.Duration(seconds) * time.Second) }
+	tests := []struct {
+		name   string
+		node   *service.NodeObject
+		change func(f *fixture)
+		// healthz and livez are the statuses; v4 and v6 what the body says.
+		healthz, livez int
+		v4, v6         bool
+	}{
+		{"nothing pending", fine, func(*fixture) {}, 200, 200, true, true},
+		{"pending for less than twice the period", fine, func(f *fixture) { f.status(service.IPv4).OldestPending = at(59) }, 200, 200, true, true},
+		{"pending for twice the period", fine, func(f *fixture) { f.status(service.IPv4).OldestPending = at(60) }, 503, 503, false, true},
+		{"IPv6 pending too long", fine, func(f *fixture) { f.status(service.IPv6).OldestPending = at(61) }, 503, 503, true, false},
+		{"both pending too long", fine, func(f *fixture) {
+			f.status(service.IPv4).OldestPending, f.status(service.IPv6).OldestPending = at(90), at(90)
+		}, 503, 503, false, false},
+		{"no write for hours, and none needed", fine, func(f *fixture) { f.status(service.IPv4).LastWrite = at(7200) }, 200, 200, true, true},
+
+		{"Node unknown", nil, func(*fixture) {}, 503, 200, true, true},
+		{"Node being deleted", deleting, func(*fixture) {}, 503, 200, true, true},
+		{"Node about to be deleted by the autoscaler", tainted, func(*fixture) {}, 503, 200, true, true},
+		{"not eligible and pending too long", tainted, func(f *fixture) { f.status(service.IPv4).OldestPending = at(60) }, 503, 503, false, true},
+
+		{"quarantined Services", fine, func(f *fixture) {
+			f.status(service.IPv4).Quarantined = []aggregator.QuarantinedKey{{Key: "ns1/bad", Since: at(3600)}}
+		}, 200, 200, true, true},
+		{"auxiliary domain pending too long", fine, func(f *fixture) {
+			f.domains = append(f.domains, Domain{Family: service.IPv4, Auxiliary: true,
+				Status: aggregator.Status{Domain: "aux", OldestPending: at(3600), Failures: 9, NodeAtFault: true}})
+		}, 200, 200, true, true},
+		{"a second domain of a family counts, too", fine, func(f *fixture) {
+			f.domains = append(f.domains, Domain{Family: service.IPv6, Status: aggregator.Status{Domain: "more", Open: true, OldestPending: at(60)}})
+		}, 503, 503, true, false},
+		{"first write held since the start", fine, func(f *fixture) { f.status(service.IPv4).Open = false }, 503, 503, false, true},
+		{"API unreadable, all that is known in force", fine, func(f *fixture) {
+			f.resources = []Resource{{Resource: "services", FailingSince: at(3600)}}
+		}, 200, 200, true, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				time.Sleep(100 * time.Second)
+				f.node = tt.node
+				tt.change(f)
+				checkStatusAndBody(t, f, "/healthz", tt.healthz, tt.node, tt.v4, tt.v6)
+				checkStatusAndBody(t, f, "/livez", tt.livez, tt.node, tt.v4, tt.v6)
+				for _, path := range []string{"/healthz", "/livez"} {
+					if plain, verbose := f.get(t, path).Code, f.get(t, path+"?verbose").Code; plain != verbose {
+						t.Errorf("%s answers %d, and %d with ?verbose", path, plain, verbose)
+					}
+				}
+			})
+		})
+	}
+}
+
+// checkStatusAndBody asks for a path and checks everything about the answer
+// but the families' times.
+func checkStatusAndBody(t *testing.T, f *fixture, path string, want int, node *service.NodeObject, v4, v6 bool) {
+	t.Helper()
+	f.answered = nil
+	w := f.get(t, path)
+	if w.Code != want {
+		t.Errorf("%s: got %d, want %d", path, w.Code, want)
+	}
+	if told := fmt.Sprint(path, " ", want); !slices.Equal(f.answered, []string{told}) {
+		t.Errorf("told %v, want %q", f.answered, told)
+	}
+	if got := w.Header(); got.Get("Content-Type") != "application/json" || got.Get("X-Content-Type-Options") != "nosniff" || len(got) != 2 {
+		t.Errorf("%s: headers %v", path, got)
+	}
+	var body map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	if body["healthy"] != (v4 && v6) {
+		t.Errorf("%s: healthy is %v", path, body["healthy"])
+	}
+	status := body["status"].(map[string]any)
+	if got4, got6 := status["IPv4"].(map[string]any)["healthy"], status["IPv6"].(map[string]any)["healthy"]; got4 != v4 || got6 != v6 || len(status) != 2 {
+		t.Errorf("%s: status %v, want %v and %v", path, status, v4, v6)
+	}
+	eligible, given := body["nodeEligible"]
+	if given != (path == "/healthz") || (given && eligible != (node == fine)) {
+		t.Errorf("%s: nodeEligible %v", path, eligible)
+	}
+	if updated := body["lastUpdated"] == body["currentTime"]; updated != (want == 200) {
+		t.Errorf("%s: lastUpdated %v at %v", path, body["lastUpdated"], body["currentTime"])
+	}
+}
+
+// TestBodies: byte for byte, as kube-proxy v1.36 gives them.
+func TestBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		start := time.Now()
+		f.status(service.IPv6).LastWrite = start.Add(1500 * time.Millisecond)
+		time.Sleep(70 * time.Second)
+		text := func(after time.Duration) string { return start.Add(after).Format(time.RFC3339Nano) }
+		now, v4, v6 := text(70*time.Second), text(0), text(1500*time.Millisecond)
+		status := func(healthy bool) string {
+			return fmt.Sprintf(`"status":{"IPv4":{"lastUpdated":%q,"healthy":%v},"IPv6":{"lastUpdated":%q,"healthy":true}}}`, v4, healthy, v6)
+		}
+		check := func(path, want string) {
+			t.Helper()
+			if got := f.get(t, path).Body.String(); got != want {
+				t.Errorf("%s:\ngot  %s\nwant %s", path, got, want)
+			}
+		}
+		check("/healthz", fmt.Sprintf(`{"lastUpdated":%q,"currentTime":%q,"nodeEligible":true,"healthy":true,`, now, now)+status(true))
+		check("/livez", fmt.Sprintf(`{"lastUpdated":%q,"currentTime":%q,"healthy":true,`, now, now)+status(true))
+		f.node = nil
+		check("/healthz", fmt.Sprintf(`{"lastUpdated":%q,"currentTime":%q,"nodeEligible":false,"healthy":true,`, v6, now)+status(true))
+		f.status(service.IPv4).OldestPending = start
+		check("/healthz", fmt.Sprintf(`{"lastUpdated":%q,"currentTime":%q,"nodeEligible":false,"healthy":false,`, v6, now)+status(false))
+		check("/livez", fmt.Sprintf(`{"lastUpdated":%q,"currentTime":%q,"healthy":false,`, v6, now)+status(false))
+	})
+}
+
+// TestAbsentFamilies: a family that is not served is not reported.
+func TestAbsentFamilies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.domains = f.domains[:1]
+		if got := f.get(t, "/livez").Body.String(); !strings.Contains(got, `"IPv4"`) || strings.Contains(got, `"IPv6"`) {
+			t.Errorf("IPv4 alone: %s", got)
+		}
+		f.domains = nil
+		w := f.get(t, "/healthz")
+		now := time.Now().Format(time.RFC3339Nano)
+		want := fmt.Sprintf(`{"lastUpdated":%q,"currentTime":%q,"nodeEligible":true,"healthy":true}`, now, now)
+		if w.Code != 200 || w.Body.String() != want {
+			t.Errorf("no family yet: %d %s, want %s", w.Code, w.Body, want)
+		}
+	})
+}
+
+func TestAnyMethodAndNoOtherPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"} {
+			for _, path := range []string{"/healthz", "/livez"} {
+				w := httptest.NewRecorder()
+				f.handler.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+				if w.Code != 200 {
+					t.Errorf("%s %s: %d", method, path, w.Code)
+				}
+			}
+		}
+		f.answered = nil
+		for _, path := range []string{"/", "/healthz/", "/healthz/ping", "/metrics", "/livezz"} {
+			if w := f.get(t, path); w.Code != 404 {
+				t.Errorf("%s: %d", path, w.Code)
+			}
+		}
+		if len(f.answered) > 0 {
+			t.Errorf("told %v", f.answered)
+		}
+	})
+}

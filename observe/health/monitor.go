@@ -1,0 +1,189 @@
+package health
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+// Config is what a Monitor judges by. Its functions are called by several
+// goroutines and must not block.
+type Config struct {
+	// Domains gives the newest snapshot of every domain. A family without one
+	// is not reported, and counts as healthy.
+	Domains func() []Domain
+	// Node gives what the API, or the manifests, say about this node; nil while
+	// that is not known, and then the node is not eligible.
+	Node func() *service.NodeObject
+	// Resources gives the state of what is read from the API; nil where there
+	// is none.
+	Resources func() []Resource
+	// SyncPeriod is kube-proxy's setting: a family is healthy while its oldest
+	// pending change is younger than twice this. Default 30 s.
+	SyncPeriod time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.SyncPeriod == 0 {
+		c.SyncPeriod = 30 * time.Second
+	}
+	if c.Resources == nil {
+		c.Resources = func() []Resource { return nil }
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Domains == nil || c.Node == nil:
+		return fmt.Errorf("health: Domains and Node are needed: there is nothing to judge by")
+	case c.SyncPeriod < 0:
+		return fmt.Errorf("health: sync period %v: want a positive duration", c.SyncPeriod)
+	}
+	return nil
+}
+
+// Monitor judges how the proxy is doing. It implements observe.Listener, and
+// has to be told the events from the start on.
+//
+// Concurrency: everything may be called from anywhere and does not block beyond
+// a short lock, which guards the board and never a call.
+type Monitor struct {
+	config  Config
+	started time.Time
+
+	mu    sync.Mutex
+	board board
+}
+
+// NewMonitor makes a monitor; time counts from here.
+func NewMonitor(config Config) (*Monitor, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	return &Monitor{config: config.withDefaults(), started: time.Now(), board: newBoard()}, nil
+}
+
+// State judges the families and the node.
+func (m *Monitor) State() State {
+	p := m.look()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.complete(&p)
+	p.board = m.board
+	return p.state()
+}
+
+// Healthy tells whether every family is healthy: what /livez answers, and what
+// the health-check node ports add.
+func (m *Monitor) Healthy() bool {
+	state := m.State()
+	return state.Healthy()
+}
+
+// Report is State with everything that is not as it should be.
+func (m *Monitor) Report() Report {
+	p := m.look()
+	m.mu.Lock()
+	m.complete(&p)
+	p.board = m.board.clone()
+	m.mu.Unlock()
+	return Report{State: p.state(), Findings: p.findings()}
+}
+
+// look reads the snapshots.
+func (m *Monitor) look() picture {
+	return picture{
+		started: m.started, bound: 2 * m.config.SyncPeriod,
+		domains: m.config.Domains(), node: m.config.Node(), resources: m.config.Resources(),
+	}
+}
+
+// complete reads the clock, after the snapshots, and takes note of them. The
+// lock is held.
+func (m *Monitor) complete(p *picture) {
+	p.now = time.Now()
+	for i := range p.domains {
+		m.board.sampled(p.now, &p.domains[i].Status)
+	}
+}
+
+// Supervisor takes note of actors that fail for good.
+func (m *Monitor) Supervisor(event supervisor.Event) {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := &m.board
+	switch e := event.(type) {
+	case supervisor.Parked:
+		a := Affected{Service: e.Child, Since: now}
+		if e.Err != nil {
+			a.Reason = oneLine(e.Err.Error())
+		}
+		b.parked[e.Child] = a
+	case supervisor.Unparked:
+		delete(b.parked, e.Child)
+	case supervisor.Stuck:
+		b.stuck[abandoned{e.Child, e.Incarnation}] = Affected{
+			Service: e.Child, Since: now,
+			Reason: fmt.Sprintf("incarnation %d was with one message for %v", e.Incarnation, e.For.Round(time.Millisecond)),
+		}
+	case supervisor.Returned:
+		delete(b.stuck, abandoned{e.Child, e.Incarnation})
+	case supervisor.Started:
+		delete(b.refused, e.Child)
+	case supervisor.Ended:
+		delete(b.parked, e.Child)
+	}
+}
+
+// Aggregator takes note of writes and audits.
+func (m *Monitor) Aggregator(event aggregator.Event) {
+	now := time.Now()
+	switch e := event.(type) {
+	case aggregator.BatchWritten:
+		var before aggregator.Status
+		if e.Receipt.Outcome != dataplane.Landed { // a success needs no context
+			before = m.before(e.Domain)
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.board.wrote(now, e, &before)
+	case aggregator.AuditDone:
+		before := m.before(e.Domain)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.board.audited(now, e, &before)
+	}
+}
+
+// Actors takes note of Services that there was no room for.
+func (m *Monitor) Actors(event actors.Event) {
+	if e, ok := event.(actors.Refused); ok {
+		now := time.Now()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		name := e.Key.String()
+		if len(m.board.refused) >= refusedMax {
+			return
+		}
+		m.board.refused[name] = Affected{Service: name, Since: now, Reason: fmt.Sprintf("the bound is %d Services", e.MaxServices)}
+	}
+}
+
+// before gives the snapshot of a domain as it was before what an event tells:
+// the aggregator replaces it after having told.
+func (m *Monitor) before(domain string) aggregator.Status {
+	for _, d := range m.config.Domains() {
+		if d.Status.Domain == domain {
+			return d.Status
+		}
+	}
+	return aggregator.Status{}
+}

@@ -1,0 +1,461 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source/kube"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+var (
+	_ observe.Listener = (*Monitor)(nil)
+	_                  = Resource(kube.Status{}) // as Resource promises
+)
+
+func TestNewMonitorRefusesNonsense(t *testing.T) {
+	domains := func() []Domain { return nil }
+	node := func() *service.NodeObject { return nil }
+	for _, c := range []Config{{}, {Domains: domains}, {Node: node}, {Domains: domains, Node: node, SyncPeriod: -1}} {
+		if m, err := NewMonitor(c); err == nil {
+			t.Errorf("%+v: got %v", c, m)
+		}
+	}
+}
+
+func TestSyncPeriodMovesTheBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		domains := []Domain{{Status: aggregator.Status{Domain: "d", Open: true, OldestPending: time.Now()}}}
+		m, err := NewMonitor(Config{
+			Domains: func() []Domain { return domains }, Node: func() *service.NodeObject { return fine }, SyncPeriod: 5 * time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10*time.Second - 1)
+		if !m.Healthy() {
+			t.Error("unhealthy before twice the period")
+		}
+		time.Sleep(time.Nanosecond)
+		if m.Healthy() {
+			t.Error("healthy after twice the period")
+		}
+	})
+}
+
+// kinds lists the kinds of what is found, in short.
+func kinds(m *Monitor) string {
+	var all []string
+	report := m.Report()
+	for _, f := range report.Findings {
+		all = append(all, string(f.Kind))
+	}
+	return strings.Join(all, " ")
+}
+
+// TestActorsThatFailAreListedUntilTheyRecover, and never count.
+func TestActorsThatFailAreListedUntilTheyRecover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		m := f.monitor
+		steps := []struct {
+			event any
+			want  string
+		}{
+			{supervisor.Failed{Child: "ns1/a", Err: errors.New("once")}, ""},
+			{supervisor.Parked{Child: "ns1/a"}, "parked"},
+			{supervisor.Parked{Child: "ns1/b", Err: errors.New("words")}, "parked"},
+			{supervisor.Unparked{Child: "ns1/a", Nudged: true}, "parked"},
+			{supervisor.Unparked{Child: "ns1/b"}, ""},
+			{supervisor.Parked{Child: "ns1/b"}, "parked"},
+			{supervisor.Ended{Child: "ns1/b"}, ""},
+			{supervisor.Stuck{Child: "ns1/c", Incarnation: 3}, "stuck"},
+			{supervisor.Stuck{Child: "ns1/c", Incarnation: 4}, "stuck"},
+			{supervisor.Started{Child: "ns1/c", Incarnation: 5, Again: true}, "stuck"},
+			{supervisor.Returned{Child: "ns1/c", Incarnation: 3}, "stuck"},
+			{supervisor.Returned{Child: "ns1/c", Incarnation: 4}, ""},
+			{actors.Refused{Key: service.Key{Namespace: "ns1", Name: "d"}, MaxServices: 1}, "refused"},
+			{supervisor.Started{Child: "ns1/d"}, ""},
+		}
+		for i, step := range steps {
+			switch e := step.event.(type) {
+			case supervisor.Event:
+				m.Supervisor(e)
+			case actors.Event:
+				m.Actors(e)
+			}
+			if got := kinds(m); got != step.want {
+				t.Errorf("step %d, %+v: got %q, want %q", i, step.event, got, step.want)
+			}
+			if time.Sleep(time.Hour); !m.Healthy() {
+				t.Errorf("step %d: unhealthy", i)
+			}
+		}
+	})
+}
+
+// TestRefusedServicesAreBounded: nobody says that one of them has been deleted.
+func TestRefusedServicesAreBounded(t *testing.T) {
+	f := newFixture(t)
+	for i := range 3 * refusedMax {
+		f.monitor.Actors(actors.Refused{Key: service.Key{Namespace: "ns1", Name: fmt.Sprint(i)}})
+	}
+	report := f.monitor.Report()
+	if len(report.Findings) != 1 || report.Findings[0].More != refusedMax-ServicesMax {
+		t.Errorf("%+v", report.Findings)
+	}
+}
+
+// TestDriftIsWhatOthersHaveDone: not what the former run has left, nor what a
+// failure of our own has.
+func TestDriftIsWhatOthersHaveDone(t *testing.T) {
+	some := ledger.Drift{Missing: 1}
+	tests := []struct {
+		name   string
+		before aggregator.Status
+		audits []aggregator.AuditDone
+		want   string
+	}{
+		{"the first audit adopts", aggregator.Status{}, []aggregator.AuditDone{{Drift: some}}, ""},
+		{"the second finds damage", aggregator.Status{}, []aggregator.AuditDone{{Drift: some}, {Drift: some}}, "drift"},
+		{"none after one that failed", aggregator.Status{}, []aggregator.AuditDone{{Err: errors.New("words")}, {Drift: some}}, ""},
+		{"no damage", aggregator.Status{}, []aggregator.AuditDone{{}, {}, {}}, ""},
+		{"writes fail", aggregator.Status{Failures: 1}, []aggregator.AuditDone{{}, {Drift: some}}, "write-failing"},
+		{"something is to be written", aggregator.Status{Ledger: ledger.Stats{Dirty: 1}}, []aggregator.AuditDone{{}, {Drift: some}}, ""},
+		{"the last audit failed", aggregator.Status{}, []aggregator.AuditDone{{}, {Err: errors.New("words")}}, "audit-failing"},
+		{"it works again", aggregator.Status{}, []aggregator.AuditDone{{Err: errors.New("words")}, {}}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				tt.before.Domain, tt.before.Open = "d/IPv4", true
+				f.domains[0].Status = tt.before
+				for _, a := range tt.audits {
+					a.Domain = "d/IPv4"
+					f.monitor.Aggregator(a)
+				}
+				if got := kinds(f.monitor); got != tt.want {
+					t.Errorf("got %q, want %q", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// TestAuditsWithoutDriftAreSuccesses: a node where nothing changes shows that it
+// is looked after.
+func TestAuditsWithoutDriftAreSuccesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		start := time.Now()
+		time.Sleep(time.Hour)
+		updated := func() time.Duration { s := f.monitor.State(); return s.Instances[0].Updated.Sub(start) }
+		if got := updated(); got != 0 {
+			t.Errorf("nothing has happened, but updated %v after the start", got)
+		}
+		f.monitor.Aggregator(aggregator.AuditDone{Domain: "d/IPv4"})
+		if got := updated(); got != time.Hour {
+			t.Errorf("after an audit: updated %v after the start", got)
+		}
+		time.Sleep(time.Hour)
+		f.monitor.Aggregator(aggregator.AuditDone{Domain: "d/IPv4", Drift: ledger.Drift{Missing: 1}})
+		f.monitor.Aggregator(aggregator.AuditDone{Domain: "d/IPv4", Err: errors.New("words")})
+		if got := updated(); got != time.Hour {
+			t.Errorf("after audits that were no success: updated %v after the start", got)
+		}
+	})
+}
+
+// kernel is a writer that does as it is told.
+type kernel struct {
+	mu      sync.Mutex
+	objects map[dataplane.ID]*dataplane.Object
+	// outcome, when set, decides about each batch.
+	outcome func(*dataplane.Batch) dataplane.Outcome
+	// hold, when set, is how long writes take.
+	hold time.Duration
+}
+
+func (k *kernel) Write(_ context.Context, b *dataplane.Batch) dataplane.Receipt {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	time.Sleep(k.hold)
+	if k.outcome != nil {
+		if o := k.outcome(b); o != dataplane.Landed {
+			r := dataplane.Receipt{Outcome: o, Err: errors.New("kernel says " + o.String()), Certain: map[dataplane.ID]*dataplane.Object{}}
+			for _, c := range b.Changes {
+				r.Certain[c.ID] = k.objects[c.ID]
+			}
+			return r
+		}
+	}
+	for _, c := range b.Changes {
+		if k.objects[c.ID] = c.After; c.After == nil {
+			delete(k.objects, c.ID)
+		}
+	}
+	return dataplane.Receipt{}
+}
+
+func (k *kernel) Read(context.Context) ([]dataplane.Object, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var all []dataplane.Object
+	for _, o := range k.objects {
+		all = append(all, *o)
+	}
+	return all, nil
+}
+
+// tell changes what the kernel does.
+func (k *kernel) tell(outcome func(*dataplane.Batch) dataplane.Outcome) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.outcome = outcome
+}
+
+// watched is a real aggregator with a monitor on it.
+type watched struct {
+	*aggregator.Aggregator
+	*kernel
+	monitor  *Monitor
+	sequence uint64
+}
+
+// newWatched starts an aggregator; the scaffold is in the kernel on return.
+func newWatched(t *testing.T) *watched {
+	t.Helper()
+	w := &watched{kernel: &kernel{objects: map[dataplane.ID]*dataplane.Object{}}}
+	var err error
+	w.monitor, err = NewMonitor(Config{
+		Domains: func() []Domain { return []Domain{{Status: w.Status()}} },
+		Node:    func() *service.NodeObject { return fine },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Aggregator, err = aggregator.New(aggregator.Config{Domain: "d", Writer: w.kernel, Listen: w.monitor.Aggregator})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	w.Prime([]service.Key{service.Node})
+	w.submit(service.Node, "scaffold")
+	time.Sleep(time.Second)
+	return w
+}
+
+// submit wants one object with a body for a key.
+func (w *watched) submit(key service.Key, body string) {
+	w.sequence++
+	f := dataplane.NewFragment(key, time.Time{}, []dataplane.Object{{ID: dataplane.ID{Name: key.Name}, Body: body}})
+	f.Revision = service.Revision{Incarnation: 1, Sequence: w.sequence}
+	w.Submit(f)
+}
+
+// busy lets every write fail, refuses those with an object that contains poison.
+func busy(*dataplane.Batch) dataplane.Outcome { return dataplane.Busy }
+func refuses(poison string) func(*dataplane.Batch) dataplane.Outcome {
+	return func(b *dataplane.Batch) dataplane.Outcome {
+		if slices.ContainsFunc(b.Changes, func(c dataplane.Change) bool { return c.After != nil && strings.Contains(c.After.Body, poison) }) {
+			return dataplane.Rejected
+		}
+		return dataplane.Landed
+	}
+}
+
+var good, bad = service.Key{Namespace: "ns1", Name: "good"}, service.Key{Namespace: "ns1", Name: "bad"}
+
+// TestOnePoisonedServiceNeverMakesTheNodeUnhealthy: it changes all the time, is
+// refused each time, and its neighbours change, too.
+func TestOnePoisonedServiceNeverMakesTheNodeUnhealthy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatched(t)
+		w.tell(refuses("poison"))
+		for i := range 3000 { // ten minutes
+			w.submit(bad, fmt.Sprint("poison ", i))
+			if i%7 == 0 {
+				w.submit(good, fmt.Sprint(i))
+			}
+			time.Sleep(200 * time.Millisecond)
+			if !w.monitor.Healthy() {
+				t.Fatalf("unhealthy after %d changes: %+v", i, w.monitor.Report())
+			}
+		}
+		time.Sleep(time.Hour)
+		report := w.monitor.Report()
+		if len(report.Findings) != 1 || report.Findings[0].Kind != Quarantined || len(report.Findings[0].Services) != 1 ||
+			report.Findings[0].Services[0].Service != "ns1/bad" || !report.Healthy() {
+			t.Errorf("found %+v", report.Findings)
+		}
+		w.submit(bad, "cured")
+		time.Sleep(5 * time.Second)
+		if got := kinds(w.monitor); got != "" {
+			t.Errorf("after it is cured: %s", got)
+		}
+	})
+}
+
+// TestFailingWritesMakeTheNodeUnhealthy after twice the period, also when they
+// are repairs that no Service waits for; the first success ends it.
+func TestFailingWritesMakeTheNodeUnhealthy(t *testing.T) {
+	tests := []struct {
+		name  string
+		start func(*watched)
+		want  Kind
+	}{
+		{"a change cannot be written", func(w *watched) { w.tell(busy); w.submit(good, "new") }, WriteFailing},
+		{"the scaffold is refused", func(w *watched) {
+			w.tell(func(*dataplane.Batch) dataplane.Outcome { return dataplane.Rejected })
+			w.submit(service.Node, "other scaffold")
+		}, NodeAtFault},
+		{"a repair cannot be written", func(w *watched) {
+			w.tell(busy)
+			w.mu.Lock()
+			clear(w.objects) // somebody has flushed the tables
+			w.mu.Unlock()
+			w.AuditSoon()
+		}, WriteFailing},
+		{"a repair of the scaffold is refused", func(w *watched) {
+			w.tell(refuses("scaffold"))
+			w.mu.Lock()
+			clear(w.objects)
+			w.mu.Unlock()
+			w.AuditSoon()
+		}, NodeAtFault},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWatched(t)
+				time.Sleep(time.Hour)
+				tt.start(w)
+				for range 59 {
+					time.Sleep(time.Second)
+					if !w.monitor.Healthy() {
+						t.Fatalf("unhealthy before its time: %+v", w.monitor.Report())
+					}
+				}
+				if got := kinds(w.monitor); !strings.Contains(got, string(tt.want)) {
+					t.Errorf("while it is healthy: %q, want %q", got, tt.want)
+				}
+				time.Sleep(time.Second)
+				if w.monitor.Healthy() {
+					t.Errorf("healthy after a minute: %+v", w.monitor.Report())
+				}
+				time.Sleep(10 * time.Minute)
+				if w.monitor.Healthy() {
+					t.Errorf("healthy after eleven minutes: %+v", w.monitor.Report())
+				}
+				w.tell(nil)
+				time.Sleep(time.Minute)
+				if got := kinds(w.monitor); !w.monitor.Healthy() || strings.Contains(got, string(tt.want)) {
+					t.Errorf("after it is over: %+v", w.monitor.Report())
+				}
+			})
+		})
+	}
+}
+
+// TestEachFailureHasItsOwnTime: failures with successes between them do not add
+// up, though nobody asks in between; nor do those after which nothing is left to
+// be written, because what failed is not wanted any more.
+func TestEachFailureHasItsOwnTime(t *testing.T) {
+	for _, withdrawn := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWatched(t)
+			w.submit(good, "lasting")
+			for range 20 {
+				time.Sleep(20 * time.Second)
+				w.tell(busy)
+				w.submit(good, "tried")
+				time.Sleep(5 * time.Second)
+				if !w.monitor.Healthy() || kinds(w.monitor) != string(WriteFailing) {
+					t.Fatalf("withdrawn %v: %+v", withdrawn, w.monitor.Report())
+				}
+				if !withdrawn {
+					w.tell(nil)
+					time.Sleep(20 * time.Second)
+				}
+				w.submit(good, "lasting")
+			}
+		})
+	}
+}
+
+// TestAStuckWriteMakesTheNodeUnhealthy: it neither fails nor ends.
+func TestAStuckWriteMakesTheNodeUnhealthy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatched(t)
+		w.kernel.mu.Lock()
+		w.hold = 100 * time.Second
+		w.kernel.mu.Unlock()
+		w.submit(good, "new")
+		time.Sleep(59 * time.Second)
+		if !w.monitor.Healthy() || kinds(w.monitor) != string(BatchStuck) {
+			t.Errorf("after 59 s: %+v", w.monitor.Report())
+		}
+		time.Sleep(2 * time.Second)
+		if w.monitor.Healthy() || kinds(w.monitor) != string(BatchStuck) {
+			t.Errorf("after 61 s: %+v", w.monitor.Report())
+		}
+		time.Sleep(time.Minute)
+		if !w.monitor.Healthy() {
+			t.Errorf("after it has landed: %+v", w.monitor.Report())
+		}
+	})
+}
+
+// TestAMonitorThatMissedTheEventsStillCounts from when it first looks.
+func TestAMonitorThatMissedTheEventsStillCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.status(service.IPv4).Failures = 5
+		if time.Sleep(time.Hour); !f.monitor.Healthy() {
+			t.Error("unhealthy at first sight")
+		}
+		if time.Sleep(time.Minute); f.monitor.Healthy() {
+			t.Error("healthy a minute later")
+		}
+	})
+}
+
+// TestMonitorConcurrently is for the race detector.
+func TestMonitorConcurrently(t *testing.T) {
+	f := newFixture(t)
+	var running sync.WaitGroup
+	for i := range 4 {
+		running.Go(func() {
+			for n := range 200 {
+				child := fmt.Sprint("ns1/", n%10)
+				f.monitor.Supervisor(supervisor.Parked{Child: child})
+				f.monitor.Supervisor(supervisor.Stuck{Child: child, Incarnation: uint64(i)})
+				f.monitor.Aggregator(aggregator.AuditDone{Domain: "d/IPv4"})
+				f.monitor.Aggregator(aggregator.BatchWritten{Domain: "d/IPv6", Receipt: dataplane.Receipt{Outcome: dataplane.Busy}})
+				f.monitor.Actors(actors.Refused{Key: good})
+				if r := f.monitor.Report(); len(r.Findings) == 0 || !f.monitor.Healthy() {
+					t.Errorf("%+v", r)
+				}
+				f.monitor.Supervisor(supervisor.Unparked{Child: child})
+			}
+		})
+	}
+	running.Wait()
+}

@@ -1,0 +1,487 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+var _ proxy.Follower = (*Ports)(nil)
+
+// portsWorld is a world with Ports in it.
+type portsWorld struct {
+	*world
+	ports *Ports
+	stop  func()
+	// healthy and addresses are what the Ports are told; a family without
+	// addresses has all.
+	healthy atomic.Bool
+
+	mu        sync.Mutex
+	addresses service.PerFamily[[]netip.Addr]
+	failures  []string
+}
+
+func newPortsWorld(t *testing.T, addresses ...string) *portsWorld {
+	t.Helper()
+	w := &portsWorld{world: newWorld(t)}
+	w.healthy.Store(true)
+	w.listenAt(addresses...)
+	w.ports = NewPorts(PortsConfig{
+		Healthy: w.healthy.Load, NodePorts: w.nodePorts, Inside: w.node.Do,
+		Failed: func(key service.Key, err error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.failures = append(w.failures, fmt.Sprint(key, ": ", err))
+		},
+	})
+	w.stop = w.run(w.ports.Run)
+	return w
+}
+
+// listenAt changes the addresses that node ports answer on.
+func (w *portsWorld) listenAt(addresses ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.addresses = service.PerFamily[[]netip.Addr]{}
+	for _, text := range addresses {
+		addr := netip.MustParseAddr(text)
+		family := service.FamilyOf(addr)
+		w.addresses[family] = append(w.addresses[family], addr)
+	}
+}
+
+func (w *portsWorld) nodePorts(family service.Family) service.NodePortAddresses {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return service.NodePortAddresses{All: w.addresses[family] == nil, Addresses: w.addresses[family]}
+}
+
+// failed gives what was told of failures since the last call.
+func (w *portsWorld) failed() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	failures := w.failures
+	w.failures = nil
+	return failures
+}
+
+// program says that the kernel serves a Service in both families; with port 0
+// it has no health-check node port.
+func (w *portsWorld) program(name string, port uint16, ready4, ready6 int) {
+	for _, family := range service.Families {
+		w.ports.Programmed(family, viewOf(name, port, ready4, ready6))
+	}
+}
+
+func viewOf(name string, port uint16, ready4, ready6 int) service.View {
+	return service.View{
+		Key:                 service.Key{Namespace: "ns1", Name: name},
+		Ports:               service.PerFamily[[]service.PortView]{{{Name: "http"}}, {{Name: "http"}}},
+		HealthCheckNodePort: port, ReadyLocal: service.PerFamily[int]{ready4, ready6},
+	}
+}
+
+// hosts are where the port of each family is asked for.
+var hosts = service.PerFamily[string]{own4, "[" + own6 + "]"}
+
+// TestKernelPortAnswers: status, headers and body, byte for byte, to any path and
+// method.
+func TestKernelPortAnswers(t *testing.T) {
+	w := newPortsWorld(t)
+	tests := []struct {
+		ready   int
+		healthy bool
+	}{{1, true}, {0, true}, {12, true}, {12, false}, {0, false}, {2, true}}
+	for _, tt := range tests {
+		w.healthy.Store(tt.healthy)
+		w.program("svc1", 32000, tt.ready, tt.ready+1)
+		for family, host := range hosts {
+			ready, status := tt.ready+family, http.StatusServiceUnavailable // IPv6 has one more
+			if ready > 0 && tt.healthy {
+				status = http.StatusOK
+			}
+			want := fmt.Sprintf("{\n\t\"service\": {\n\t\t\"namespace\": \"ns1\",\n\t\t\"name\": \"svc1\"\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %v\n}",
+				ready, tt.healthy)
+			var a answered
+			w.eventually("the body is "+want, func() (is bool) {
+				var err error
+				a, err = w.get("http://" + host + ":32000/")
+				return err == nil && a.body == want
+			})
+			h := a.header
+			if a.status != status || h.Get("Content-Type") != "application/json" || h.Get("X-Content-Type-Options") != "nosniff" ||
+				h.Get("X-Load-Balancing-Endpoint-Weight") != strconv.Itoa(ready) {
+				t.Errorf("%+v, want status %d and weight %d", a, status, ready)
+			}
+		}
+	}
+	for _, method := range []string{"GET", "HEAD", "POST", "DELETE", "OPTIONS", "BREW"} {
+		for _, path := range []string{"/", "/healthz", "/a//b/../c", "/?verbose"} {
+			r, err := http.NewRequestWithContext(t.Context(), method, "http://"+own4+":32000"+path, nil)
+			must(t, err)
+			answer, err := w.client.Do(r)
+			must(t, err)
+			must(t, answer.Body.Close())
+			if answer.StatusCode != 200 || answer.Header.Get("X-Load-Balancing-Endpoint-Weight") != "2" {
+				t.Errorf("%s %s: %d %v", method, path, answer.StatusCode, answer.Header)
+			}
+		}
+	}
+	if text := w.raw(own4+":32000", "OPTIONS * HTTP/1.0\r\n\r\n"); !strings.Contains(text, "localEndpoints\": 2") {
+		t.Errorf("OPTIONS *: %s", text)
+	}
+	if failures := w.failed(); len(failures) > 0 {
+		t.Errorf("told %v", failures)
+	}
+}
+
+// raw says something to an address and gives everything that comes back.
+func (w *portsWorld) raw(address, text string) string {
+	w.Helper()
+	c, err := w.node.DialContext(w.Context(), "tcp", address)
+	must(w, err)
+	must(w, c.SetDeadline(time.Now().Add(patience)))
+	_, err = io.WriteString(c, text)
+	must(w, err)
+	answer, err := io.ReadAll(c)
+	must(w, errors.Join(err, c.Close()))
+	return string(answer)
+}
+
+// TestKernelFamiliesHavePortsOfTheirOwn: a socket of one family does not answer
+// for the other.
+func TestKernelFamiliesHavePortsOfTheirOwn(t *testing.T) {
+	for _, family := range service.Families {
+		w := newPortsWorld(t)
+		w.ports.Programmed(family, viewOf("svc1", 32000, 1, 1))
+		w.answers("http://"+hosts[family]+":32000", 200)
+		if other := hosts[1-family] + ":32000"; !w.closed(other) {
+			t.Errorf("%s answers for %s", family, other)
+		}
+		// A family without ports of the Service has no port.
+		view := viewOf("svc1", 32000, 1, 1)
+		view.Ports[family] = nil
+		w.ports.Programmed(family, view)
+		w.eventually("the port closes", func() bool { return w.closed(hosts[family] + ":32000") })
+		w.stop()
+	}
+}
+
+// TestKernelPortsFollowTheService: opened, left alone, moved, closed.
+func TestKernelPortsFollowTheService(t *testing.T) {
+	w := newPortsWorld(t)
+	w.program("other", 32001, 1, 1)
+	w.program("svc1", 32000, 1, 1)
+	w.answers("http://"+own4+":32000", 200)
+	w.answers("http://"+own4+":32001", 200)
+
+	// A connection that stays open shows that the listener and its server are
+	// left alone, and that they say what is so now.
+	kept := &http.Client{Transport: &http.Transport{DialContext: w.node.DialContext, MaxConnsPerHost: 1}, Timeout: patience}
+	defer kept.CloseIdleConnections()
+	ask := func() (int, error) {
+		r, err := kept.Get("http://" + own4 + ":32000")
+		if err != nil {
+			return 0, err
+		}
+		_, err = io.Copy(io.Discard, r.Body)
+		return r.StatusCode, errors.Join(err, r.Body.Close())
+	}
+	status, err := ask()
+	if must(t, err); status != 200 {
+		t.Fatalf("got %d", status)
+	}
+	sockets := w.listening()
+	w.program("svc1", 32000, 0, 0)
+	w.eventually("503 on the same connection", func() bool {
+		status, err := ask()
+		must(t, err)
+		return status == 503
+	})
+	if now := w.listening(); now != sockets {
+		t.Errorf("sockets changed from\n%s to\n%s", sockets, now)
+	}
+
+	w.program("svc1", 32002, 1, 1)
+	w.answers("http://"+hosts[1]+":32002", 200)
+	w.eventually("the former port is closed", func() bool {
+		return w.closed(own4+":32000") && w.closed(hosts[1]+":32000")
+	})
+	if _, err := ask(); err == nil {
+		t.Error("a connection to the former port goes on")
+	}
+	w.program("svc1", 0, 0, 0) // say, externalTrafficPolicy is Cluster now
+	w.eventually("no port is left", func() bool { return w.closed(own4+":32002") && w.closed(hosts[1]+":32002") })
+	w.program("svc1", 32002, 1, 1)
+	w.answers("http://"+own4+":32002", 200)
+	w.answers("http://"+own4+":32001", 200)
+	w.stop()
+	for _, address := range []string{own4 + ":32001", own4 + ":32002", hosts[1] + ":32001", hosts[1] + ":32002"} {
+		if !w.closed(address) {
+			t.Errorf("%s is open after the end", address)
+		}
+	}
+	if failures := w.failed(); len(failures) > 0 {
+		t.Errorf("told %v", failures)
+	}
+}
+
+// listening gives the listening sockets of the host, with their inodes.
+func (w *portsWorld) listening() string {
+	w.Helper()
+	var text strings.Builder
+	must(w, w.node.Do(func() error {
+		for _, file := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			for line := range strings.Lines(string(content)) {
+				if f := strings.Fields(line); f[3] == "0A" { // TCP_LISTEN
+					fmt.Fprintln(&text, f[1], f[9])
+				}
+			}
+		}
+		return nil
+	}))
+	return text.String()
+}
+
+// TestKernelPortsProgrammedBeforeTheStart: what was said then counts, the newest
+// alone.
+func TestKernelPortsProgrammedBeforeTheStart(t *testing.T) {
+	w := &portsWorld{world: newWorld(t)}
+	w.ports = NewPorts(PortsConfig{Inside: w.node.Do})
+	w.program("svc1", 31999, 1, 1)
+	w.program("svc1", 32000, 3, 3)
+	w.program("svc2", 0, 0, 0)
+	w.run(w.ports.Run)
+	// Without a health server the proxy counts as healthy.
+	if a := w.answers("http://"+own4+":32000", 200); !strings.Contains(a.body, `"serviceProxyHealthy": true`) {
+		t.Errorf("got %+v", a)
+	}
+	if !w.closed(own4 + ":31999") {
+		t.Error("an overtaken port is open")
+	}
+}
+
+// TestKernelPortTaken: the failure is told with what to do, nothing is left half
+// open, and the port is taken once it is free.
+func TestKernelPortTaken(t *testing.T) {
+	w := newPortsWorld(t, own4, second4)
+	thief := w.take("tcp4", second4+":32000")
+	w.program("svc1", 32000, 1, 1)
+	w.eventually("a failure is told", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.failures) > 0
+	})
+	first := w.failed()[0]
+	for _, part := range []string{"ns1/svc1", second4 + ":32000", "address already in use", "ss -ltnp 'sport = :32000'"} {
+		if !strings.Contains(first, part) {
+			t.Errorf("%q does not say %q", first, part)
+		}
+	}
+	if !w.closed(own4 + ":32000") {
+		t.Error("open at one address although the other is taken")
+	}
+	w.answers("http://"+hosts[1]+":32000", 200) // the other family does not mind
+	must(t, thief.Close())
+	for _, host := range []string{own4, second4} { // by itself
+		w.answers("http://"+host+":32000", 200)
+	}
+}
+
+// TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed: before its time, and
+// without another word.
+func TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed(t *testing.T) {
+	w := newPortsWorld(t)
+	thief := w.take("tcp4", "0.0.0.0:32000")
+	w.program("svc1", 32000, 1, 1)
+	w.eventually("three failures are told", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.failures) == 3 // after 0, 1 and 3 s; the next would be after 7 s
+	})
+	w.failed()
+	w.program("svc1", 32000, 1, 1)
+	must(t, thief.Close())
+	begin := time.Now()
+	w.program("svc1", 32000, 2, 2)
+	w.answers("http://"+own4+":32000", 200)
+	if took := time.Since(begin); took > 2*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if told := w.failed(); len(told) > 0 {
+		t.Errorf("told %v", told)
+	}
+}
+
+// TestKernelPortPassesFromOneServiceToAnother: whoever is programmed first, and
+// nobody is blamed, unless it lasts. The test tells the time.
+func TestKernelPortPassesFromOneServiceToAnother(t *testing.T) {
+	w := newPortsWorld(t)
+	w.stop() // nobody else may touch what follows
+	var told []string
+	p := NewPorts(PortsConfig{Inside: w.node.Do, Failed: func(key service.Key, _ error) { told = append(told, key.Name) }})
+	defer p.end()
+	now := time.Now()
+	program := func(name string, port uint16) {
+		now = now.Add(100 * time.Millisecond)
+		for _, family := range service.Families {
+			p.Programmed(family, viewOf(name, port, 1, 1))
+		}
+		p.take(now)
+	}
+	owner := func(want string) {
+		t.Helper()
+		for _, host := range hosts {
+			if a := w.answers("http://"+host+":32000", 200); !strings.Contains(a.body, strconv.Quote(want)) {
+				t.Errorf("%s is not %s's: %s", host, want, a.body)
+			}
+		}
+		if len(told) > 0 {
+			t.Errorf("told of %v", told)
+		}
+	}
+	program("old", 32000)
+	owner("old")
+	program("new", 32000)
+	owner("old")
+	program("old", 32001)
+	owner("new")
+	for _, name := range []string{"old", "new"} { // in one turn
+		port := map[string]uint16{"old": 32000, "new": 0}[name]
+		for _, family := range service.Families {
+			p.Programmed(family, viewOf(name, port, 1, 1))
+		}
+	}
+	p.take(now)
+	owner("old")
+	program("new", 32000)
+	owner("old")
+	p.retry(now.Add(retryMin), false)
+	if fmt.Sprint(told) != "[new new]" {
+		t.Errorf("told of %v, want the second of two that keep one port, in each family", told)
+	}
+}
+
+// TestKernelPortsOnGivenAddresses: a list is followed; what stays in it is left
+// alone.
+func TestKernelPortsOnGivenAddresses(t *testing.T) {
+	w := newPortsWorld(t, own4, own6)
+	w.program("svc1", 32000, 1, 1)
+	w.answers("http://"+own4+":32000", 200)
+	w.answers("http://"+hosts[1]+":32000", 200)
+	for _, address := range []string{second4 + ":32000", "127.0.0.1:32000", "[" + second6 + "]:32000", "[::1]:32000"} {
+		if !w.closed(address) {
+			t.Errorf("open at %s", address)
+		}
+	}
+	before := w.listening()
+	w.listenAt(own4, second4, second6)
+	w.program("svc1", 32000, 1, 1)
+	w.answers("http://"+second4+":32000", 200)
+	w.answers("http://["+second6+"]:32000", 200)
+	w.eventually("the former address is closed", func() bool { return w.closed(hosts[1] + ":32000") })
+	after := w.listening()
+	if first := strings.SplitAfter(before, "\n")[0]; !strings.Contains(after, first) {
+		t.Errorf("the socket at %s was\n%s and is none of\n%s", own4, first, after)
+	}
+	w.mu.Lock()
+	w.addresses[service.IPv4] = []netip.Addr{} // ranges that hold no address of this host
+	w.mu.Unlock()
+	w.program("svc1", 32000, 1, 1)
+	w.eventually("IPv4 is closed everywhere", func() bool { return w.closed(own4+":32000") && w.closed(second4+":32000") })
+	if told := w.failed(); len(told) > 0 {
+		t.Errorf("told %v", told)
+	}
+}
+
+// TestKernelAddressThatComesLater: what is open stays open while another address
+// cannot be had.
+func TestKernelAddressThatComesLater(t *testing.T) {
+	w := newPortsWorld(t, own4)
+	w.program("svc1", 32000, 1, 1)
+	w.answers("http://"+own4+":32000", 200)
+	w.listenAt(own4, "192.0.2.99")
+	w.program("svc1", 32000, 1, 1)
+	w.eventually("a failure is told", func() bool { return len(w.failed()) > 0 })
+	w.answers("http://"+own4+":32000", 200)
+	must(t, w.node.AddAddress("lo", netip.MustParsePrefix("192.0.2.99/32")))
+	w.answers("http://192.0.2.99:32000", 200)
+}
+
+// TestKernelLostSocketsAreOpenedAnew: one that ends by itself is missed.
+func TestKernelLostSocketsAreOpenedAnew(t *testing.T) {
+	w := newPortsWorld(t)
+	w.program("svc1", 32000, 1, 1)
+	w.answers("http://"+own4+":32000", 200)
+	before := w.listening()
+	w.breakListener(32000)
+	w.eventually("another socket listens", func() bool { return w.listening() != before && !w.closed(own4+":32000") })
+	w.answers("http://"+own4+":32000", 200)
+	if told := w.failed(); len(told) > 0 {
+		t.Errorf("told %v", told)
+	}
+}
+
+// breakListener makes this process's IPv4 socket on a port useless.
+func (w *portsWorld) breakListener(port int) {
+	w.Helper()
+	descriptors, err := os.ReadDir("/proc/self/fd")
+	must(w, err)
+	for _, d := range descriptors {
+		fd, err := strconv.Atoi(d.Name())
+		must(w, err)
+		bound, err := unix.Getsockname(fd)
+		if err != nil {
+			continue // not a socket
+		}
+		if own, ok := bound.(*unix.SockaddrInet4); !ok || own.Port != port {
+			continue
+		}
+		if listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && listens == 1 {
+			must(w, unix.Shutdown(fd, unix.SHUT_RDWR))
+			return
+		}
+	}
+	w.Fatalf("nobody listens on port %d", port)
+}
+
+// TestKernelManyPorts: a thousand Services are opened and closed, and nothing is
+// left.
+func TestKernelManyPorts(t *testing.T) {
+	const services = 1000
+	w := newPortsWorld(t)
+	for i := range services {
+		w.program(fmt.Sprint("svc", i), uint16(20000+i), 1, 1)
+	}
+	w.eventually("all are open", func() bool { return strings.Count(w.listening(), "\n") == 2*services })
+	for i := range services {
+		w.program(fmt.Sprint("svc", i), 0, 0, 0)
+	}
+	w.eventually("all are closed", func() bool { return w.listening() == "" })
+	w.stop()
+	if len(w.ports.checks)+len(w.ports.waiting) > 0 {
+		t.Errorf("left: %d and %d", len(w.ports.checks), len(w.ports.waiting))
+	}
+	if told := w.failed(); len(told) > 0 {
+		t.Errorf("told %v", told)
+	}
+}

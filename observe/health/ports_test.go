@@ -1,0 +1,90 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// diary notes when something happens, counted from the beginning.
+type diary struct {
+	begin time.Time
+	mu    sync.Mutex
+	at    []time.Duration
+}
+
+func (d *diary) note() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.at = append(d.at, time.Since(d.begin))
+}
+
+// take gives what was noted since the last call.
+func (d *diary) take() []time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at := d.at
+	d.at = nil
+	return at
+}
+
+// TestTriesGrowRarer: up to one a minute, each of them told; those that a change
+// of the Service brings about in between are not, and a new port starts afresh.
+func TestTriesGrowRarer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		tried, told := &diary{begin: begin}, &diary{begin: begin}
+		p := NewPorts(PortsConfig{
+			Inside: func(func() error) error { tried.note(); return unix.EMFILE },
+			Failed: func(key service.Key, err error) {
+				if key.Name != "svc1" || !errors.Is(err, unix.EMFILE) {
+					t.Errorf("told %v %v", key, err)
+				}
+				told.note()
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- p.Run(ctx) }()
+		expect := func(what string, in *diary, want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := fmt.Sprint(in.take()); got != want {
+				t.Errorf("%s: %s, want %s", what, got, want)
+			}
+		}
+		p.Programmed(service.IPv4, viewOf("svc1", 32000, 1, 1))
+		time.Sleep(250 * time.Second)
+		expect("told", told, "[0s 1s 3s 7s 15s 31s 1m3s 2m3s 3m3s 4m3s]")
+		expect("tried", tried, "[0s 1s 3s 7s 15s 31s 1m3s 2m3s 3m3s 4m3s]")
+		for range 3 {
+			p.Programmed(service.IPv4, viewOf("svc1", 32000, 2, 1))
+			time.Sleep(time.Second)
+		}
+		expect("told while the Service changes", told, "[]")
+		expect("tried while the Service changes", tried, "[4m10s 4m11s 4m12s]")
+		time.Sleep(50 * time.Second)
+		expect("told afterwards", told, "[5m3s]")
+		p.Programmed(service.IPv4, viewOf("svc1", 32001, 2, 1))
+		time.Sleep(2 * time.Second)
+		expect("told about a new port", told, "[5m3s 5m4s]")
+		p.Programmed(service.IPv4, viewOf("svc1", 0, 0, 0))
+		synctest.Wait()
+		tried.take()
+		time.Sleep(time.Hour)
+		expect("tried when there is no port", tried, "[]")
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		p.Programmed(service.IPv4, viewOf("svc1", 32000, 1, 1)) // nobody is there; it must not block
+	})
+}
