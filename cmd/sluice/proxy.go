@@ -6,7 +6,6 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/internal/config"
@@ -60,13 +59,14 @@ func (o *options) serveCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctx, o, client, func(log *zap.Logger, s proxy.NodeSettings) proxy.Source {
-		api.NodeName = s.Name
+	return serve(ctx, o, client, func(s *server) proxy.Source {
+		api.NodeName = s.settings.Name
 		return func(ctx context.Context, cache *source.Cache) error {
-			from, err := kube.NewForREST(api, client, cache, log)
+			from, err := kube.NewForREST(api, client, cache, s.log.Logger)
 			if err != nil {
 				return err
 			}
+			s.source.Store(from)
 			return from.Run(ctx)
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
@@ -49,9 +48,9 @@ no privilege is needed, and nothing on this host changes.`,
 			if err := needPrivilege("; without it, --sandbox is there to try things out"); err != nil {
 				return err
 			}
-			return serve(cmd.Context(), &o, nil, func(log *zap.Logger, s proxy.NodeSettings) proxy.Source {
+			return serve(cmd.Context(), &o, nil, func(s *server) proxy.Source {
 				return func(ctx context.Context, cache *source.Cache) error {
-					return manifest.New(dir, cache, s.Name, manifest.Options{Log: log}).Run(ctx)
+					return manifest.New(dir, cache, s.settings.Name, manifest.Options{Log: s.log.Logger}).Run(ctx)
 				}
 			})
 		},

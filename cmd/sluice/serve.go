@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -16,12 +17,14 @@ import (
 	"github.com/sluice-proxy/sluice/internal/backend"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/observe/events"
+	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source/kube"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// feed makes a source once the logger and the settings are known.
-type feed func(log *zap.Logger, settings proxy.NodeSettings) proxy.Source
+// feed makes a source for a server whose log and settings are known.
+type feed func(s *server) proxy.Source
 
 // server is the proxy with everything around it.
 type server struct {
@@ -32,6 +35,14 @@ type server struct {
 	recorder *events.Recorder
 	proxy    *proxy.Proxy
 	cleaner  *conntrack.Cleaner
+	monitor  *health.Monitor
+	ports    *health.Ports
+	// client is nil without an API server. The source, once it runs, tells how
+	// that is doing.
+	client *rest.Config
+	source atomic.Pointer[kube.Source]
+	// made are the domains, in the order of the proxy's Status.
+	made []proxy.Domain
 	// preferred is the pace that the backend prefers in each domain.
 	preferred map[string]aggregator.Pace
 }
@@ -45,13 +56,13 @@ func serve(ctx context.Context, o *options, client *rest.Config, from feed) (err
 	}
 	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
 	o.warn(log.Logger)
-	s := &server{options: o, log: log}
+	s := &server{options: o, log: log, client: client}
 	if client != nil {
 		if err := s.prepareNode(); err != nil {
 			return err
 		}
 	}
-	if err := s.assemble(ctx, client, from); err != nil {
+	if err := s.assemble(ctx, from); err != nil {
 		return err
 	}
 	if err := s.run(ctx); err != nil && !errors.Is(err, context.Canceled) {
@@ -66,29 +77,33 @@ func serve(ctx context.Context, o *options, client *rest.Config, from feed) (err
 }
 
 // assemble builds everything. Nothing of it runs yet.
-func (s *server) assemble(ctx context.Context, client *rest.Config, from feed) error {
+func (s *server) assemble(ctx context.Context, from feed) error {
 	mode, domains, err := s.domains(ctx)
 	if err != nil {
 		return err
 	}
-	s.mode = mode
+	s.mode, s.made = mode, domains
 	if s.ready != nil {
 		s.ready(mode)
 	}
 	if s.settings, err = s.NodeSettings(v1alpha1.ProxyMode(mode)); err != nil {
 		return err
 	}
-	if s.recorder, err = events.New(ctx, client, s.settings.Name); err != nil {
+	if s.recorder, err = events.New(ctx, s.client, s.settings.Name); err != nil {
 		return err
 	}
 	if s.cleaner, err = conntrack.New(s.conntrackConfig()); err != nil {
 		return err
 	}
+	if s.monitor, err = health.NewMonitor(s.healthConfig()); err != nil {
+		return err
+	}
+	s.ports = health.NewPorts(s.portsConfig())
 	s.proxy, err = proxy.New(proxy.Config{
-		Node: s.settings, Domains: domains, Source: from(s.log.Logger, s.settings),
+		Node: s.settings, Domains: domains, Source: from(s),
 		HostAddresses: hostaddress.Watch,
-		Listeners:     []observe.Listener{observe.NewLog(s.log.Logger), s.recorder},
-		Followers:     []proxy.Follower{s.cleaner},
+		Listeners:     []observe.Listener{observe.NewLog(s.log.Logger), s.recorder, s.monitor},
+		Followers:     []proxy.Follower{s.cleaner, s.ports},
 		NodeWait:      s.Sluice.Start.NodeWait.Duration, GateWait: s.Sluice.Start.GateWait.Duration,
 		Supervisor:  supervisor.Config{MessageDeadline: s.Sluice.Actors.MessageDeadline.Duration},
 		MaxServices: int(s.Sluice.Actors.ServicesMax),
@@ -105,10 +120,18 @@ func (s *server) assemble(ctx context.Context, client *rest.Config, from feed) e
 // run serves until the context ends.
 func (s *server) run(ctx context.Context) error {
 	s.log.Info("serving", zap.String("mode", string(s.mode)), zap.String("node", s.settings.Name), zap.String("version", version))
+	server, err := s.healthServer()
+	if err != nil {
+		return err
+	}
 	s.recorder.Starting()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.proxy.Run(ctx) })
 	group.Go(func() error { return s.cleaner.Run(ctx) })
+	group.Go(func() error { return s.ports.Run(ctx) })
+	if server != nil {
+		group.Go(func() error { return server.Run(ctx) })
+	}
 	group.Go(func() error { s.leaveOtherModes(ctx); return nil })
 	group.Go(func() error { s.flags.Watch(ctx, s.Config, s.update); return nil })
 	return group.Wait()
@@ -163,7 +186,7 @@ func (o *options) iptables() (backend.IPTablesOptions, error) {
 // conntrackConfig is about the removal of stale flows.
 func (s *server) conntrackConfig() conntrack.Config {
 	return conntrack.Config{
-		NodePorts: func(family service.Family) service.NodePortAddresses { return s.proxy.Facts().NodePorts[family] },
+		NodePorts: s.nodePorts,
 		Gather:    s.Sluice.Conntrack.Gather.Duration,
 		Listen: func(e conntrack.Event) {
 			swept, ok := e.(conntrack.Swept)

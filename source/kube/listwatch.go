@@ -23,6 +23,8 @@ type listWatch struct {
 	// found" or "forbidden" is held back for that long, which paces the
 	// reflector.
 	absentRetry time.Duration
+	// failed, when set, is called after each request that failed.
+	failed func()
 }
 
 var (
@@ -71,6 +73,9 @@ func (l *listWatch) note(ctx context.Context, err error) error {
 	if err == nil {
 		l.contact.answered(time.Now())
 		return nil
+	}
+	if l.failed != nil {
+		l.failed()
 	}
 	if l.absentRetry <= 0 || !(apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
 		l.contact.failed(time.Now(), err)

@@ -24,7 +24,7 @@ func reduceCIDR(object *networkingv1.ServiceCIDR) reducedCIDR {
 }
 
 // serviceCIDRStore feeds ServiceCIDRs to the cache.
-func (s *Source) serviceCIDRStore() *store[reducedCIDR] {
+func (s *Source) serviceCIDRStore(gate *gate) *store[reducedCIDR] {
 	return &store[reducedCIDR]{
 		reduce: reduceAs(reduceCIDR),
 		set: func(item reducedCIDR) {
@@ -46,6 +46,7 @@ func (s *Source) serviceCIDRStore() *store[reducedCIDR] {
 			}
 			s.cache.WarnAll("ServiceCIDR", warnings)
 			s.cache.ReplaceServiceCIDRs(ranges)
+			gate.listed(serviceCIDRs)
 		},
 		heard: s.heard(serviceCIDRs),
 	}

@@ -72,13 +72,13 @@ var watched = []string{services, endpointSlices, nodes, serviceCIDRs}
 // Run lists and watches until ctx ends, and returns nil then. Failures of the
 // server are waited out; Status tells about them.
 func (s *Source) Run(ctx context.Context) error {
-	ofServices, ofSlices := s.Stores()
+	gate := s.firstPicture()
 	reflectors := []*clientcache.Reflector{
-		s.reflector(ctx, &corev1.Service{}, ofServices, &listWatch{
+		s.reflector(ctx, &corev1.Service{}, s.serviceStore(gate), &listWatch{
 			client: s.clients.core, contact: s.contacts[services],
 			labels: serviceLabels, fields: serviceFields,
 		}),
-		s.reflector(ctx, &discoveryv1.EndpointSlice{}, ofSlices, &listWatch{
+		s.reflector(ctx, &discoveryv1.EndpointSlice{}, s.endpointSliceStore(gate), &listWatch{
 			client: s.clients.discovery, contact: s.contacts[endpointSlices],
 			labels: endpointSliceLabels,
 		}),
@@ -86,9 +86,9 @@ func (s *Source) Run(ctx context.Context) error {
 			client: s.clients.core, contact: s.contacts[nodes],
 			fields: "metadata.name=" + s.config.NodeName,
 		}),
-		s.reflector(ctx, &networkingv1.ServiceCIDR{}, s.serviceCIDRStore(), &listWatch{
+		s.reflector(ctx, &networkingv1.ServiceCIDR{}, s.serviceCIDRStore(gate), &listWatch{
 			client: s.clients.networking, contact: s.contacts[serviceCIDRs],
-			absentRetry: s.config.AbsentRetry,
+			absentRetry: s.config.AbsentRetry, failed: func() { gate.listed(serviceCIDRs) },
 		}),
 	}
 	var running sync.WaitGroup

@@ -41,3 +41,33 @@ func TestStoresTakeEventsFromElsewhere(t *testing.T) {
 	}
 	posts.Expect(t, "slice ns/a a-1", "spec ns/a gone")
 }
+
+// TestTheFirstPictureHasTheRanges: Services and slices alone do not prime the
+// cache; the list of ServiceCIDRs does, or the failure to get it.
+func TestTheFirstPictureHasTheRanges(t *testing.T) {
+	for name, last := range map[string]func(t *testing.T, s *Source, g *gate){
+		"listed": func(t *testing.T, s *Source, g *gate) {
+			if err := s.serviceCIDRStore(g).Replace([]any{apiRange("r", "172.30.0.0/16")}, "1"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"failed": func(_ *testing.T, _ *Source, g *gate) { g.listed(serviceCIDRs) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache := source.NewCache(sourcetest.NewRecorder(), source.Options{})
+			s, err := NewForREST(Config{NodeName: "n"}, &rest.Config{Host: "192.0.2.1"}, cache, zap.NewNop())
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := s.firstPicture()
+			g.listed(services)
+			g.listed(endpointSlices)
+			if cache.Stats().Primed {
+				t.Fatal("primed without the ranges")
+			}
+			if last(t, s, g); !cache.Stats().Primed {
+				t.Fatal("not primed with everything known")
+			}
+		})
+	}
+}

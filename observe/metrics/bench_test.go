@@ -1,0 +1,97 @@
+package metrics
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+func mustAddrPort(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
+
+func noEvents() source.Events { return source.Events{} }
+
+// bytesPerService measures what the roster adds for each Service, its name, as the
+// supervisor makes it, included.
+func bytesPerService(m *Metrics, services int) float64 {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for n := range services {
+		child := fmt.Sprintf("namespace-%d/service-%05d", n%100, n)
+		m.Supervisor(supervisor.Started{Child: child})
+		key := service.ParseKey(child)
+		m.Aggregator(aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: key, Received: time.Now()}})
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	runtime.KeepAlive(m)
+	return (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / float64(services)
+}
+
+// perServiceMax is what a Service may cost here, in bytes.
+const perServiceMax = 200
+
+func TestAServiceCostsLittle(t *testing.T) {
+	if got := bytesPerService(listedMetrics(t, 0), 20_000); got > perServiceMax || got < 50 {
+		t.Errorf("a Service costs %.0f bytes, want at most %d", got, perServiceMax)
+	}
+}
+
+func BenchmarkBytesPerService(b *testing.B) {
+	for b.Loop() {
+		b.ReportMetric(bytesPerService(listedMetrics(b, 0), 50_000), "bytes/service")
+	}
+}
+
+func BenchmarkApplied(b *testing.B) {
+	m := listedMetrics(b, 10_000)
+	began := time.Now()
+	keys := make([]service.Key, 10_000)
+	for n := range keys {
+		keys[n] = serviceKey(n)
+	}
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		n++
+		m.Aggregator(aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{
+			Key: keys[n%len(keys)], Trigger: began.Add(time.Second), Received: began,
+		}})
+	}
+}
+
+func BenchmarkProgrammed(b *testing.B) {
+	for _, endpoints := range []int{10, 1000} {
+		b.Run(fmt.Sprint(endpoints), func(b *testing.B) {
+			m := listedMetrics(b, 1000)
+			port := service.PortView{HasAny: true}
+			for i := range endpoints {
+				port.Cluster = append(port.Cluster, service.Endpoint{AddrPort: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)})
+			}
+			view := service.View{Key: serviceKey(7)}
+			view.Ports[service.IPv4] = []service.PortView{port}
+			b.ReportAllocs()
+			for b.Loop() {
+				m.Programmed(service.IPv4, view)
+			}
+		})
+	}
+}
+
+func BenchmarkScrape(b *testing.B) {
+	m := listedMetrics(b, 10_000)
+	m.Attach(func() []aggregator.Status { return []aggregator.Status{{Domain: domain4}} }, noEvents)
+	for b.Loop() {
+		if _, err := m.Gather(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

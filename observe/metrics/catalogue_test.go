@@ -1,0 +1,244 @@
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+// described is a metric as a catalogue describes it.
+type described struct {
+	name, kind, labels, help string
+	modes                    string
+	buckets                  []float64
+}
+
+// catalogue reads a file of testdata: lines that define buckets, and lines that
+// describe metrics in columns.
+func catalogue(t *testing.T, file string) []described {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buckets := map[string][]float64{"-": nil}
+	var all []described
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		columns := strings.Split(line, " | ")
+		if len(columns) == 1 {
+			words := strings.Fields(line)
+			for _, word := range words[1:] {
+				bound, err := strconv.ParseFloat(word, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				buckets[words[0]] = append(buckets[words[0]], bound)
+			}
+			continue
+		}
+		d := described{name: columns[0], kind: columns[1], labels: columns[2], buckets: buckets[columns[3]]}
+		if d.labels == "-" {
+			d.labels = ""
+		}
+		if len(columns) > 4 {
+			d.modes, d.help = columns[4], columns[5]
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// everything tells a Metrics of one of each, so that no metric is left without a
+// value.
+func everything(t *testing.T, mode string) *Metrics {
+	t.Helper()
+	m, err := New(Config{Mode: mode, Domains: []Domain{{Name: "main", Family: service.IPv4}, {Name: "beside", Family: service.IPv4, Auxiliary: true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Attach(func() []aggregator.Status { return []aggregator.Status{{Domain: "main"}, {Domain: "beside"}} },
+		func() source.Events { return source.Events{} })
+	key := service.Key{Namespace: "ns", Name: "a"}
+	put := &dataplane.Batch{Changes: []dataplane.Change{{After: &dataplane.Object{}}}}
+	take := &dataplane.Batch{Changes: []dataplane.Change{{Before: &dataplane.Object{}}}}
+	for _, domain := range []string{"main", "beside"} {
+		for _, event := range []aggregator.Event{
+			aggregator.GateOpened{Domain: domain},
+			aggregator.AuditDone{Domain: domain},
+			aggregator.AuditDone{Domain: domain, Drift: ledger.Drift{Missing: 1}},
+			aggregator.BatchWritten{Domain: domain, Batch: put},
+			aggregator.BatchWritten{Domain: domain, Batch: put, Receipt: dataplane.Receipt{Outcome: dataplane.Rejected}},
+			aggregator.BatchWritten{Domain: domain, Batch: take, Receipt: dataplane.Receipt{Outcome: dataplane.Rejected}},
+			aggregator.Applied{Domain: domain, At: time.Now(), Contribution: dataplane.Contribution{Key: key, Trigger: time.Now(), Received: time.Now()}},
+			aggregator.Quarantined{Domain: domain, Key: key},
+			aggregator.Freed{Domain: domain, Key: key},
+			aggregator.NodeAtFault{Domain: domain},
+			aggregator.LateRefused{Domain: domain, Key: key},
+		} {
+			m.Aggregator(event)
+		}
+	}
+	for _, event := range []supervisor.Event{
+		supervisor.Started{Child: "ns/a"}, supervisor.Failed{Child: "ns/a", Err: errors.New("x")},
+		supervisor.Started{Child: "ns/a", Again: true}, supervisor.Stuck{Child: "ns/a", Abandoned: 1},
+	} {
+		m.Supervisor(event)
+	}
+	m.Actors(actors.Refused{Key: key})
+	m.Conntrack(conntrack.Swept{Family: service.IPv4, Flows: 3, Deleted: 1})
+	m.Healthz(200)
+	m.Livez(503)
+	return m
+}
+
+func TestMetricsAreThoseOfTheCatalogues(t *testing.T) {
+	for letter, mode := range map[string]string{"I": modeIPTables, "V": modeIPVS, "N": modeNFTables} {
+		t.Run(mode, func(t *testing.T) {
+			want := map[string]described{}
+			for _, d := range slices.Concat(catalogue(t, "kubeproxy.txt"), catalogue(t, "sluice.txt")) {
+				if d.modes == "" || strings.Contains(d.modes, letter) {
+					want[d.name] = d
+				}
+			}
+			if len(want) < 40 {
+				t.Fatalf("the catalogues hold %d metrics only", len(want))
+			}
+			for _, family := range gathered(t, everything(t, mode)) {
+				d, known := want[family.GetName()]
+				if !known {
+					t.Errorf("%s is not in a catalogue, or not in this mode", family.GetName())
+					continue
+				}
+				delete(want, d.name)
+				compareFamily(t, d, family)
+			}
+			for name := range want {
+				t.Errorf("%s is missing", name)
+			}
+		})
+	}
+}
+
+func compareFamily(t *testing.T, d described, family *dto.MetricFamily) {
+	t.Helper()
+	if kind := strings.ToLower(family.GetType().String()); kind != d.kind {
+		t.Errorf("%s is a %s, want a %s", d.name, kind, d.kind)
+	}
+	if d.help != "" && family.GetHelp() != d.help {
+		t.Errorf("%s has help %q, want %q", d.name, family.GetHelp(), d.help)
+	}
+	for _, metric := range family.GetMetric() {
+		var labels []string
+		for _, l := range metric.GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		slices.Sort(labels)
+		if got := strings.Join(labels, " "); got != d.labels {
+			t.Errorf("%s has labels %q, want %q", d.name, got, d.labels)
+		}
+		if d.kind == "histogram" {
+			compareBuckets(t, d, metric.GetHistogram())
+		}
+	}
+}
+
+func compareBuckets(t *testing.T, d described, h *dto.Histogram) {
+	t.Helper()
+	var bounds []float64
+	for _, b := range h.GetBucket() {
+		if !math.IsInf(b.GetUpperBound(), 1) {
+			bounds = append(bounds, b.GetUpperBound())
+		}
+	}
+	same := func(a, b float64) bool { return math.Abs(a-b) <= 1e-9*b }
+	if !slices.EqualFunc(bounds, d.buckets, same) {
+		t.Errorf("%s has buckets\n%v, want\n%v", d.name, bounds, d.buckets)
+	}
+	if native := len(h.GetPositiveSpan())+len(h.GetNegativeSpan()) > 0 || h.GetZeroThreshold() > 0; native != (d.modes == "") {
+		t.Errorf("%s has the native form: %t", d.name, native)
+	}
+}
+
+// kube-proxy's names are what they are: two gauges are called a total.
+var lintExceptions = []string{
+	`kubeproxy_sync_proxy_rules_iptables_total: non-counter metrics should not have "_total" suffix`,
+	`kubeproxy_sync_proxy_rules_no_local_endpoints_total: non-counter metrics should not have "_total" suffix`,
+}
+
+func TestNamesAreClean(t *testing.T) {
+	problems, err := promlint.NewWithMetricFamilies(gathered(t, everything(t, modeIPTables))).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range problems {
+		got = append(got, fmt.Sprintf("%s: %s", p.Metric, p.Text))
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, lintExceptions) {
+		t.Errorf("got\n%s\nwant only\n%s", strings.Join(got, "\n"), strings.Join(lintExceptions, "\n"))
+	}
+}
+
+func TestMetricsOfTheProcessAreShown(t *testing.T) {
+	m, err := New(Config{Mode: modeNFTables, Features: []Feature{
+		{Name: "NativeHistograms", Stage: "alpha"}, {Name: "AllowServiceExternalIPs", Stage: "GA", Enabled: true},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	families, err := m.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("testdata/process.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		seen++
+		at := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == words[0] })
+		if at < 0 {
+			t.Errorf("%s is missing", words[0])
+			continue
+		}
+		compareFamily(t, described{name: words[0], kind: words[1], labels: strings.Join(words[2:], " ")}, families[at])
+		if words[0] == "kubernetes_feature_enabled" {
+			all := samples{}
+			for _, metric := range families[at].GetMetric() {
+				all[labelText(metric)] = metric.GetGauge().GetValue()
+			}
+			all.expect(t, samples{`{name="NativeHistograms",stage="ALPHA"}`: 0, `{name="AllowServiceExternalIPs",stage=""}`: 1})
+		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d metrics were looked for", seen)
+	}
+}

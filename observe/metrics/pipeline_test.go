@@ -1,0 +1,402 @@
+package metrics
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/memory"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func now() float64 { return float64(time.Now().UnixNano()) / 1e9 }
+
+func TestBeforeAnythingHasBeenWritten(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.cache.SetSpec(spec(1))
+		w.settle()
+		w.scrape().expect(t, samples{
+			in("IPv4", "kubeproxy_sync_proxy_rules_duration_seconds_count"):                                absent,
+			in("IPv4", "kubeproxy_sync_proxy_rules_last_timestamp_seconds"):                                absent,
+			in("IPv4", "kubeproxy_sync_proxy_rules_iptables_restore_failures_total"):                       absent,
+			in("IPv4", "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds"):                         absent,
+			"kubeproxy_sync_proxy_rules_service_changes_total":                                             2, // per family
+			of(domain4, "sluice_gate_open"):                                                                0,
+			of(domain4, "sluice_writes_total", `outcome="landed"`):                                         0,
+			in("IPv4", "kubeproxy_network_programming_duration_seconds_count"):                             absent,
+			in("IPv4", "kubeproxy_sync_proxy_rules_no_local_endpoints_total", `traffic_policy="internal"`): absent,
+		})
+	})
+}
+
+func TestTheFirstWriteIsFullAndTheOthersPartial(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.cache.SetSpec(spec(1))
+		w.cache.SetSlice(slice4(1, 1, 1, 2))
+		w.prime()
+		s := w.scrape()
+		s.expect(t, samples{
+			in("IPv4", "kubeproxy_sync_full_proxy_rules_duration_seconds_count"):    1,
+			in("IPv4", "kubeproxy_sync_partial_proxy_rules_duration_seconds_count"): absent,
+			in("IPv4", "kubeproxy_sync_proxy_rules_duration_seconds_count"):         1,
+			in("IPv6", "kubeproxy_sync_proxy_rules_duration_seconds_count"):         1,
+			in("IPv4", "kubeproxy_network_programming_duration_seconds_count"):      absent,
+			of(domain4, "sluice_audits_total", `result="adopted"`):                  1,
+			of(domain4, "sluice_gate_open"):                                         1,
+			of(domain4, "sluice_ledger_services"):                                   2, // and the node
+			`sluice_actors{state="running"}`:                                        2,
+		})
+		w.cache.SetSlice(slice4(1, 1, 1, 2, 3))
+		w.settle()
+		w.scrape().expect(t, samples{
+			in("IPv4", "kubeproxy_sync_full_proxy_rules_duration_seconds_count"):    1,
+			in("IPv4", "kubeproxy_sync_partial_proxy_rules_duration_seconds_count"): 1,
+			in("IPv4", "kubeproxy_sync_proxy_rules_duration_seconds_count"):         2,
+			in("IPv6", "kubeproxy_sync_proxy_rules_duration_seconds_count"):         1,
+			"kubeproxy_sync_proxy_rules_endpoint_changes_total":                     2,
+			"kubeproxy_sync_proxy_rules_endpoint_changes_pending":                   0,
+			"kubeproxy_sync_proxy_rules_service_changes_pending":                    0,
+			of(domain4, "sluice_programming_duration_seconds_count"):                1,
+			of(domain4, "sluice_batch_size_bytes_count"):                            2,
+		})
+	})
+}
+
+func TestARestartThatFindsEverythingInPlace(t *testing.T) {
+	inWorld(t, func(w *world) {
+		tell := func() {
+			w.cache.SetSpec(spec(1))
+			w.cache.SetSlice(slice4(1, 1, 1, 2))
+			w.prime()
+		}
+		tell()
+		before := w.rules(service.IPv4, iptables.NAT)
+		w.stop()
+		w.start()
+		tell()
+		s := w.scrape()
+		s.expect(t, samples{
+			in("IPv4", "kubeproxy_sync_proxy_rules_duration_seconds_count"):        absent,
+			in("IPv4", "kubeproxy_sync_proxy_rules_iptables_total", `table="nat"`): before,
+		})
+		done := s[in("IPv4", "kubeproxy_sync_proxy_rules_last_timestamp_seconds")]
+		queued := s[in("IPv4", "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds")]
+		if done == 0 || queued == 0 || done < queued {
+			t.Errorf("last queued at %f, in step since %f: an alert would fire", queued, done)
+		}
+		w.cache.SetSlice(slice4(1, 1, 1))
+		w.settle()
+		w.scrape().expect(t, samples{
+			in("IPv4", "kubeproxy_sync_full_proxy_rules_duration_seconds_count"):    absent,
+			in("IPv4", "kubeproxy_sync_partial_proxy_rules_duration_seconds_count"): 1,
+		})
+	})
+}
+
+func TestNetworkProgrammingIsMeasuredOncePerChange(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.cache.SetSpec(spec(1))
+		w.prime()
+		told := func(trigger time.Time, hosts ...byte) {
+			s := slice4(1, 0, hosts...)
+			s.Trigger = trigger
+			w.cache.SetSlice(s)
+			w.settle()
+		}
+		count := in("IPv4", "kubeproxy_network_programming_duration_seconds_count")
+		ours := of(domain4, "sluice_network_programming_duration_seconds_count")
+
+		told(time.Now().Add(-time.Hour), 1) // older than the process
+		w.scrape().expect(t, samples{count: absent, ours: 0, of(domain4, "sluice_programming_duration_seconds_count"): 1})
+		told(time.Now(), 1, 2)
+		w.scrape().expect(t, samples{count: 1, ours: 1})
+		told(time.Now(), 1, 2) // no difference
+		w.scrape().expect(t, samples{count: 1, ours: 1})
+		told(time.Time{}, 1, 2, 3) // of unknown cause
+		w.scrape().expect(t, samples{count: 1, ours: 1, of(domain4, "sluice_programming_duration_seconds_count"): 3})
+	})
+}
+
+func TestRulesAreCountedAsTheKernelHoldsThem(t *testing.T) {
+	inWorld(t, func(w *world) {
+		check := func(when string) {
+			t.Helper()
+			s := w.scrape()
+			for _, family := range service.Families {
+				for _, table := range []iptables.Table{iptables.NAT, iptables.Filter} {
+					name := in(family.String(), "kubeproxy_sync_proxy_rules_iptables_total", `table="`+string(table)+`"`)
+					if got, want := s[name], w.rules(family, table); got != want || want == 0 {
+						t.Errorf("%s: %s is %v, and the kernel has %v", when, name, got, want)
+					}
+				}
+			}
+		}
+		for n := range 40 {
+			w.cache.SetSpec(spec(n))
+			w.cache.SetSlice(slice4(n, 1, 1, 2, 3))
+		}
+		w.prime()
+		check("at the start")
+		for n := range 20 {
+			w.cache.RemoveSpec(serviceKey(n))
+		}
+		for n := 20; n < 30; n++ {
+			w.cache.SetSlice(slice4(n, 1, 1, 2, 3, 4, 5))
+		}
+		w.settle()
+		check("after changes")
+		last := w.scrape()[in("IPv4", "kubeproxy_sync_proxy_rules_iptables_last", `table="nat"`)]
+		if total := w.rules(service.IPv4, iptables.NAT); last <= 0 || last > total+20 {
+			t.Errorf("%v rules written last, of %v", last, total)
+		}
+		w.kernels[service.IPv4].DeleteRule(iptables.NAT, "KUBE-POSTROUTING", 1)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		check("after somebody deleted a rule")
+		if s := w.scrape(); s[of(domain4, "sluice_drift_objects_total", `kind="different"`)] != 1 {
+			t.Errorf("%v objects differed", s[of(domain4, "sluice_drift_objects_total", `kind="different"`)])
+		}
+	})
+}
+
+func TestRefusalsAreCountedAndHeldBack(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.cache.SetSpec(spec(1))
+		w.prime()
+		w.refuse("172.30.0.2/32")
+		w.cache.SetSpec(spec(2))
+		w.settle()
+		s := w.scrape()
+		s.expect(t, samples{
+			of(domain4, "sluice_quarantined_services"):                                       1,
+			of(domain6, "sluice_quarantined_services"):                                       0,
+			"kubeproxy_sync_proxy_rules_service_changes_pending":                             0,
+			in("IPv6", "kubeproxy_sync_proxy_rules_iptables_restore_failures_total"):         absent,
+			in("IPv4", "kubeproxy_sync_proxy_rules_nftables_sync_failures_total"):            absent,
+			in("IPv4", "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total"): s[of(domain4, "sluice_writes_total", `outcome="rejected"`)],
+		})
+		failures := s[in("IPv4", "kubeproxy_sync_proxy_rules_iptables_restore_failures_total")]
+		if failures == 0 || failures != s[of(domain4, "sluice_writes_total", `outcome="rejected"`)] {
+			t.Errorf("%v failures, of which %v were refusals", failures, s[of(domain4, "sluice_writes_total", `outcome="rejected"`)])
+		}
+		if done, queued := s[in("IPv4", "kubeproxy_sync_proxy_rules_last_timestamp_seconds")],
+			s[in("IPv4", "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds")]; done < queued {
+			t.Errorf("one bad Service: last queued at %f, in step since %f", queued, done)
+		}
+		w.refuse("")
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		w.scrape().expect(t, samples{of(domain4, "sluice_quarantined_services"): 0})
+	})
+}
+
+// Alerts watch the time between the last request and the last success.
+func TestAHungWriteShows(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.cache.SetSpec(spec(1))
+		w.prime()
+		hang := make(chan time.Time)
+		w.kernels[service.IPv4].SetFaults(func(memory.Call) memory.Fault { return memory.Fault{Wait: hang} })
+		w.cache.SetSlice(slice4(1, 0, 1))
+		time.Sleep(30 * time.Second)
+		w.cache.SetSlice(slice4(1, 0, 1, 2))
+		w.cache.SetSpec(spec(2))
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		s := w.scrape()
+		behind := s[in("IPv4", "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds")] -
+			s[in("IPv4", "kubeproxy_sync_proxy_rules_last_timestamp_seconds")]
+		if behind < 30 {
+			t.Errorf("the difference that alerts watch is %v seconds", behind)
+		}
+		s.expect(t, samples{
+			"kubeproxy_sync_proxy_rules_endpoint_changes_pending": 2,
+			of(domain4, "sluice_oldest_pending_seconds"):          60,
+			of(domain4, "sluice_waiting_fragments"):               2,
+			of(domain6, "sluice_oldest_pending_seconds"):          0,
+		})
+		if got := s["kubeproxy_sync_proxy_rules_service_changes_pending"]; got < 2 {
+			t.Errorf("%v Services have pending changes", got)
+		}
+		w.kernels[service.IPv4].SetFaults(nil)
+		close(hang)
+		w.settle()
+		s = w.scrape()
+		s.expect(t, samples{
+			"kubeproxy_sync_proxy_rules_endpoint_changes_pending": 0,
+			"kubeproxy_sync_proxy_rules_service_changes_pending":  0,
+			of(domain4, "sluice_oldest_pending_seconds"):          0,
+		})
+		if done := s[in("IPv4", "kubeproxy_sync_proxy_rules_last_timestamp_seconds")]; done < now()-6 {
+			t.Errorf("in step since %f, and it is %f", done, now())
+		}
+	})
+}
+
+func TestAChangeThatNobodySeesIsNotPending(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.cache.SetSpec(spec(1))
+		w.cache.SetSlice(slice4(1, 0, 1))
+		w.prime()
+		unready := slice4(1, 0, 1, 2)
+		unready.Endpoints[1].Ready, unready.Endpoints[1].Serving = false, false
+		w.cache.SetSlice(unready)
+		w.settle()
+		s := w.scrape()
+		s.expect(t, samples{
+			"kubeproxy_sync_proxy_rules_endpoint_changes_total":             2,
+			"kubeproxy_sync_proxy_rules_endpoint_changes_pending":           0,
+			in("IPv4", "kubeproxy_sync_proxy_rules_duration_seconds_count"): 1,
+		})
+		if done, queued := s[in("IPv4", "kubeproxy_sync_proxy_rules_last_timestamp_seconds")],
+			s[in("IPv4", "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds")]; done < queued {
+			t.Errorf("last queued at %f, in step since %f", queued, done)
+		}
+	})
+}
+
+func TestServicesWithoutLocalEndpoints(t *testing.T) {
+	internal := in("IPv4", "kubeproxy_sync_proxy_rules_no_local_endpoints_total", `traffic_policy="internal"`)
+	external := in("IPv4", "kubeproxy_sync_proxy_rules_no_local_endpoints_total", `traffic_policy="external"`)
+	inWorld(t, func(w *world) {
+		a, b, c := spec(1), spec(2), spec(3)
+		a.InternalLocal = true
+		b.InternalLocal, b.ExternalLocal = true, true
+		b.Ports[0].NodePort = 30001
+		c.InternalLocal = true // without any endpoint: no policy is to blame
+		for _, s := range []*service.Spec{a, b, c} {
+			w.cache.SetSpec(s)
+		}
+		w.cache.SetSlice(slice4(1, 0, 1))
+		w.cache.SetSlice(slice4(2, 0, 1, 2))
+		w.prime()
+		w.scrape().expect(t, samples{internal: 2, external: 1})
+		w.cache.SetSlice(slice4(2, 1, 1, 2)) // one is local now
+		w.settle()
+		w.scrape().expect(t, samples{internal: 1, external: 0})
+		w.cache.RemoveSpec(serviceKey(1))
+		w.settle()
+		w.scrape().expect(t, samples{internal: 0, external: 0})
+	})
+}
+
+func TestActorsInTrouble(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.broken["s1"] = true
+		hang := make(chan struct{})
+		w.hanging["s2"] = hang
+		for n := range 4 {
+			w.cache.SetSpec(spec(n))
+		}
+		w.prime()
+		w.cache.SetSlice(slice4(1, 0, 1))
+		w.cache.SetSlice(slice4(2, 0, 1))
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		s := w.scrape()
+		s.expect(t, samples{
+			"sluice_actors_abandoned":                   1,
+			`sluice_actor_failures_total{kind="stuck"}`: 1,
+			`sluice_actor_failures_total{kind="error"}`: 0,
+			of(domain4, "sluice_quarantined_services"):  0,
+			"sluice_services_refused_total":             0,
+		})
+		panics, restarts := s[`sluice_actor_failures_total{kind="panic"}`], s["sluice_actor_restarts_total"]
+		if panics == 0 || restarts == 0 || restarts > panics+1 {
+			t.Errorf("%v panics and a stuck actor, and %v restarts", panics, restarts)
+		}
+		all := s[`sluice_actors{state="running"}`] + s[`sluice_actors{state="waiting"}`] + s[`sluice_actors{state="parked"}`]
+		if all != 5 { // and the node's own
+			t.Errorf("%v actors", all)
+		}
+		close(hang)
+		w.settle()
+		w.scrape().expect(t, samples{"sluice_actors_abandoned": 0})
+	})
+}
+
+func TestAParkedActorIsCountedUntilItIsTriedAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.broken["s1"] = true
+		w.cache.SetSpec(spec(1))
+		w.prime()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.scrape().expect(t, samples{`sluice_actors{state="parked"}`: 1, `sluice_actors{state="running"}`: 1})
+		if r := w.Report(1); r.Parked != 1 || r.Actors[0].State != stateParked || r.Actors[0].ParkedUntil == nil || r.Omitted != 1 {
+			t.Errorf("reported: %+v", r)
+		}
+		w.mu.Lock()
+		w.broken["s1"] = false
+		w.mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		s := w.scrape()
+		s.expect(t, samples{`sluice_actors{state="parked"}`: 0, `sluice_actors{state="running"}`: 2, `sluice_actors{state="waiting"}`: 0})
+		if s["sluice_actor_parks_total"] == 0 {
+			t.Error("nobody was parked")
+		}
+	})
+}
+
+// The number of series must not depend on the number of Services.
+func TestCardinalityIsBounded(t *testing.T) {
+	series := func(services int) (n int) {
+		inWorld(t, func(w *world) {
+			for i := range services {
+				w.cache.SetSpec(spec(i))
+				w.cache.SetSlice(slice4(i, 1, 1, 2))
+			}
+			w.prime()
+			w.cache.SetSlice(slice4(0, 1, 1, 2, 3))
+			w.settle()
+			for _, f := range gathered(t, w.Metrics) {
+				n += len(f.GetMetric())
+				for _, metric := range f.GetMetric() {
+					for _, l := range metric.GetLabel() {
+						if l.GetName() == "namespace" || l.GetName() == "name" || l.GetName() == "service" {
+							t.Errorf("%s has the label %s", f.GetName(), l.GetName())
+						}
+					}
+				}
+			}
+		})
+		return n
+	}
+	few, many := series(2), series(300)
+	if few != many || few < 50 {
+		t.Errorf("%d series with 2 Services, %d with 300", few, many)
+	}
+}
+
+func TestAnAuxiliaryDomainHasNoPartInKubeProxysMetrics(t *testing.T) {
+	m := everything(t, modeNFTables)
+	for name, value := range scraped(t, m) {
+		if name == in("IPv4", "kubeproxy_sync_proxy_rules_duration_seconds_count") && value != 3 {
+			t.Errorf("%s is %v, want the 3 of the other domain", name, value)
+		}
+	}
+	scraped(t, m).expect(t, samples{
+		of("beside", "sluice_writes_total", `outcome="rejected"`):                        2,
+		in("IPv4", "kubeproxy_sync_proxy_rules_nftables_sync_failures_total"):            1,
+		in("IPv4", "kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total"):         1,
+		in("IPv4", "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total"): absent,
+		in("IPv4", "kubeproxy_network_programming_duration_seconds_count"):               1,
+		in("IPv4", "kubeproxy_conntrack_reconciler_deleted_entries_total"):               1,
+		`kubeproxy_proxy_healthz_total{code="200"}`:                                      1,
+		`kubeproxy_proxy_livez_total{code="503"}`:                                        1,
+	})
+}
+
+func TestEveryOutcomeHasItsCounter(t *testing.T) {
+	for i, outcome := range outcomes {
+		if int(outcome) != i {
+			t.Errorf("outcome %v stands at %d", outcome, i)
+		}
+	}
+	if got := int(dataplane.Unsupported) + 1; got != len(outcomes) {
+		t.Errorf("%d outcomes, %d counters", got, len(outcomes))
+	}
+}

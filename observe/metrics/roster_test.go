@@ -1,0 +1,130 @@
+package metrics
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+func TestRosterKnowsThoseWhoLive(t *testing.T) {
+	r := newRoster()
+	key := serviceKey(1)
+	r.update(key, func(*record) { t.Error("a Service without an actor has a record") })
+	if r.start(key) {
+		t.Error("the first start is one after a failure")
+	}
+	r.update(key, func(l *record) { l.failed(time.Now(), failError, "x") })
+	if !r.start(key) {
+		t.Error("a start after a failure is none")
+	}
+	if last, known := r.end(key); !known || last.restarts != 1 || r.len() != 0 {
+		t.Errorf("ended: %+v, %t; %d are left", last, known, r.len())
+	}
+	if r.start(key) {
+		t.Error("a Service that was gone has a past")
+	}
+	if _, known := r.end(serviceKey(2)); known {
+		t.Error("somebody ended who never lived")
+	}
+}
+
+func TestLateNewsDoNotBringAServiceBack(t *testing.T) {
+	m := listedMetrics(t, 1)
+	m.Supervisor(supervisor.Ended{Child: serviceKey(0).String()})
+	view := service.View{Key: serviceKey(0)}
+	view.Ports[service.IPv4] = []service.PortView{{HasAny: true, InternalLocal: true}}
+	m.Programmed(service.IPv4, view)
+	m.Aggregator(aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: serviceKey(0)}})
+	m.forgot(serviceKey(0), 3)
+	if m.roster.len() != 0 || m.unserved[service.IPv4].internal.Load() != 0 {
+		t.Errorf("%d records, %d ports without local endpoints", m.roster.len(), m.unserved[service.IPv4].internal.Load())
+	}
+}
+
+func TestRecordKeepsTheLongestAndTheNewest(t *testing.T) {
+	r := newRecord()
+	at := time.Unix(1000, 0)
+	r.applied(at, service.Revision{Incarnation: 2, Sequence: 1}, unknown, 3*time.Second)
+	r.applied(at.Add(time.Second), service.Revision{Incarnation: 1, Sequence: 9}, unknown, time.Second)
+	if r.triggered.measured() || r.received != (latency{last: 1, longest: 3}) || r.commits != 2 {
+		t.Errorf("%+v", r)
+	}
+	if r.revision != (service.Revision{Incarnation: 2, Sequence: 1}) || r.committed != at.Add(time.Second).UnixNano() {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestCopiesOfARecordStayAsTheyAre(t *testing.T) {
+	r := newRecord()
+	r.failed(time.Now(), failPanic, strings.Repeat("ä", wordsMax))
+	copied := *r
+	r.inTrouble().parkedUntil = time.Now()
+	r.failed(time.Now(), failError, "again")
+	if copied.trouble.failures != 1 || !copied.trouble.parkedUntil.IsZero() || copied.state() != stateWaiting || r.state() != stateParked {
+		t.Errorf("copied: %+v, now %+v", copied.trouble, r.trouble)
+	}
+	if words := copied.trouble.words; len(words) > wordsMax || words != strings.Repeat("ä", len(words)/2) {
+		t.Errorf("%d bytes are kept: %q", len(words), words)
+	}
+}
+
+func TestEndpointsAreCountedByKind(t *testing.T) {
+	end := func(text string, local bool) service.Endpoint {
+		return service.Endpoint{AddrPort: mustAddrPort(text), Local: local}
+	}
+	ports := []service.PortView{{
+		Cluster: []service.Endpoint{end("10.0.0.1:80", true), end("10.0.0.2:80", false)},
+		Local:   []service.Endpoint{end("10.0.0.1:80", true)},
+	}, {
+		Local:   []service.Endpoint{end("10.0.0.3:53", true)},
+		Serving: []service.Endpoint{end("10.0.0.3:53", true), end("10.0.0.4:53", false), end("10.0.0.5:53", false)},
+	}}
+	got, _ := countEndpoints(ports)
+	if want := (endpointCounts{local: 2, remote: 1, established: 2}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// Everybody may tell and ask at once.
+func TestEverythingAtOnce(t *testing.T) {
+	m := listedMetrics(t, 50)
+	m.Attach(func() []aggregator.Status { return []aggregator.Status{{Domain: domain4}} }, noEvents)
+	var running sync.WaitGroup
+	for i := range 4 {
+		running.Go(func() {
+			for n := range 200 {
+				key := serviceKey(n % 50)
+				switch i {
+				case 0:
+					m.Aggregator(aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: key, Received: time.Now()}})
+				case 1:
+					m.Supervisor(supervisor.Ended{Child: key.String()})
+					m.Supervisor(supervisor.Started{Child: key.String(), Again: true})
+				case 2:
+					view := service.View{Key: key}
+					view.Ports[service.IPv4] = []service.PortView{{HasAny: true, InternalLocal: n%2 == 0}}
+					m.Programmed(service.IPv4, view)
+				case 3:
+					if n%20 == 0 {
+						gathered(t, m)
+						m.Report(10)
+						askJSON(t, m, "top=5")
+					}
+				}
+			}
+		})
+	}
+	running.Wait()
+	for n := range 50 {
+		m.Supervisor(supervisor.Ended{Child: serviceKey(n).String()})
+	}
+	if left := m.unserved[service.IPv4].internal.Load(); left != 0 || m.roster.len() != 0 {
+		t.Errorf("everybody has gone, and %d ports of %d Services are left", left, m.roster.len())
+	}
+}

@@ -1,0 +1,342 @@
+package metrics
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/sluice-proxy/sluice/conntrack"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// ask asks for /metrics/services and wants it to be answered.
+func ask(t *testing.T, m *Metrics, parameters string, headers ...string) *http.Response {
+	t.Helper()
+	request := httptest.NewRequest(http.MethodGet, "/metrics/services?"+parameters, nil)
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	answer := httptest.NewRecorder()
+	m.ServicesHandler().ServeHTTP(answer, request)
+	if answer.Code != http.StatusOK {
+		t.Fatalf("%s: %d %s", parameters, answer.Code, answer.Body)
+	}
+	return answer.Result()
+}
+
+// askText gives the samples of the text form.
+func askText(t *testing.T, m *Metrics, parameters string) samples {
+	t.Helper()
+	all := samples{}
+	for _, f := range parse(t, ask(t, m, parameters)) {
+		for _, metric := range f.GetMetric() {
+			value := metric.GetGauge().GetValue()
+			if f.GetType() == dto.MetricType_COUNTER {
+				value = metric.GetCounter().GetValue()
+			}
+			all[f.GetName()+labelText(metric)] = value
+		}
+	}
+	return all
+}
+
+func parse(t *testing.T, answer *http.Response) map[string]*dto.MetricFamily {
+	t.Helper()
+	if got := answer.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/plain; version=0.0.4") {
+		t.Errorf("content type %q", got)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+type servicesJSON struct {
+	Omitted  int           `json:"omitted"`
+	Services []serviceJSON `json:"services"`
+}
+
+func askJSON(t *testing.T, m *Metrics, parameters string) servicesJSON {
+	t.Helper()
+	var read servicesJSON
+	if err := json.NewDecoder(ask(t, m, parameters+"&format=json").Body).Decode(&read); err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+// names lists the Services of an answer, in its order.
+func (s servicesJSON) names() (names []string) {
+	for _, each := range s.Services {
+		names = append(names, each.Namespace+"/"+each.Name)
+	}
+	return names
+}
+
+// sampleOf names a sample of one Service.
+func sampleOf(n int, name string, labels ...string) string {
+	key := serviceKey(n)
+	all := append([]string{fmt.Sprintf("name=%q", key.Name), fmt.Sprintf("namespace=%q", key.Namespace)}, labels...)
+	slices.Sort(all)
+	return name + "{" + strings.Join(all, ",") + "}"
+}
+
+func TestServicesTellWhatEachHasBeenThrough(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.cache.SetSpec(spec(1))
+		w.cache.SetSlice(slice4(1, 1, 1, 2, 3))
+		w.prime()
+		started := now() - 5
+		askText(t, w.Metrics, "").expect(t, samples{
+			"sluice_services_omitted":                                                    0,
+			sampleOf(1, "sluice_service_last_commit_timestamp_seconds"):                  started,
+			sampleOf(1, "sluice_service_commits_total"):                                  2, // one per family
+			sampleOf(1, "sluice_service_revision_incarnation"):                           2, // the node's own was first
+			sampleOf(1, "sluice_service_revision_sequence"):                              2,
+			sampleOf(1, "sluice_service_programming_last_seconds"):                       absent,
+			sampleOf(1, "sluice_service_actor_restarts_total"):                           0,
+			sampleOf(1, "sluice_service_actor_state", `state="running"`):                 1,
+			sampleOf(1, "sluice_service_endpoints", `ip_family="IPv4"`, `kind="local"`):  1,
+			sampleOf(1, "sluice_service_endpoints", `ip_family="IPv4"`, `kind="remote"`): 2,
+			sampleOf(1, "sluice_service_endpoints", `ip_family="IPv6"`, `kind="remote"`): 0,
+			sampleOf(1, "sluice_service_conntrack_deleted_entries_total"):                0,
+			`sluice_service_actor_state{name="node",namespace="",state="running"}`:       absent,
+		})
+		changed := slice4(1, 1, 1, 2)
+		changed.Trigger = time.Now().Add(-2 * time.Second)
+		w.cache.SetSlice(changed)
+		w.settle()
+		w.Conntrack(conntrack.Swept{Deleted: 7, Services: map[service.Key]int{serviceKey(1): 4, serviceKey(2): 3}})
+		s := askText(t, w.Metrics, "")
+		s.expect(t, samples{
+			sampleOf(1, "sluice_service_commits_total"):                                  3,
+			sampleOf(1, "sluice_service_revision_sequence"):                              3,
+			sampleOf(1, "sluice_service_endpoints", `ip_family="IPv4"`, `kind="remote"`): 1,
+			sampleOf(1, "sluice_service_conntrack_deleted_entries_total"):                4,
+			sampleOf(2, "sluice_service_conntrack_deleted_entries_total"):                absent,
+		})
+		if took := s[sampleOf(1, "sluice_service_network_programming_last_seconds")]; took < 2 || took > 3 {
+			t.Errorf("took %v s from a cause 2 s ago", took)
+		}
+		if took, longest := s[sampleOf(1, "sluice_service_programming_last_seconds")], s[sampleOf(1, "sluice_service_programming_longest_seconds")]; took != longest || took > 1 {
+			t.Errorf("took %v s from its receipt, %v s at most", took, longest)
+		}
+		w.cache.RemoveSpec(serviceKey(1))
+		w.settle()
+		if got := askJSON(t, w.Metrics, "").names(); len(got) > 0 {
+			t.Errorf("still listed: %v", got)
+		}
+	})
+}
+
+func TestServicesTellQuarantineAndFailures(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.refuse("172.30.0.1/32")
+		w.broken["s2"] = true
+		for n := range 3 {
+			w.cache.SetSpec(spec(n))
+		}
+		w.prime()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		s := askText(t, w.Metrics, "")
+		s.expect(t, samples{
+			sampleOf(1, "sluice_service_quarantined", `domain="iptables/IPv4"`, `reason="invalid"`): 1,
+			sampleOf(1, "sluice_service_actor_state", `state="running"`):                            1,
+			sampleOf(2, "sluice_service_actor_state", `state="parked"`):                             1,
+			sampleOf(2, "sluice_service_last_commit_timestamp_seconds"):                             absent,
+		})
+		if s[sampleOf(2, "sluice_service_actor_restarts_total")] == 0 {
+			t.Error("the broken actor was never started again")
+		}
+		listed := askJSON(t, w.Metrics, "")
+		if got := listed.names(); !slices.Equal(got, []string{"ns0/s0", "ns1/s1", "ns2/s2"}) {
+			t.Fatalf("listed: %v", got)
+		}
+		if q := listed.Services[1].Quarantined; len(q) != 1 || q[0].Class != "invalid" || !strings.Contains(q[0].Reason, "Invalid argument") || q[0].Since.IsZero() {
+			t.Errorf("quarantine: %+v", q)
+		}
+		a := listed.Services[2].Actor
+		if a.State != stateParked || a.ParkedUntil == nil || a.LastFailure == nil || a.LastFailure.Kind != failPanic ||
+			a.LastFailure.Error != "panic: this Service is broken" || a.Failures == 0 {
+			t.Errorf("actor: %+v", a)
+		}
+		report := w.Report(0)
+		if report.Actors[0].Service != "ns2/s2" || report.Actors[0].State != stateParked || len(report.Actors) != 4 || report.Omitted != 0 {
+			t.Errorf("reported: %+v", report.Actors)
+		}
+		if d := report.Domains[0]; d.Name != domain4 || len(d.Quarantined) != 1 || d.Quarantined[0].Service != "ns1/s1" || d.Quarantined[0].Class != "invalid" {
+			t.Errorf("reported: %+v", d)
+		}
+	})
+}
+
+// listedMetrics makes a Metrics whose Service n took n seconds.
+func listedMetrics(t testing.TB, services int) *Metrics {
+	t.Helper()
+	m, err := New(Config{Mode: modeNFTables, Domains: []Domain{{Name: domain4}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range services {
+		m.roster.start(serviceKey(n))
+		m.roster.update(serviceKey(n), func(r *record) {
+			r.applied(time.Now(), service.Revision{Incarnation: 1, Sequence: 1}, unknown, time.Duration(n)*time.Second)
+		})
+	}
+	return m
+}
+
+func TestServicesAreChosenByParameters(t *testing.T) {
+	m := listedMetrics(t, 7)
+	for parameters, want := range map[string]string{
+		"":                          "ns0/s0 ns0/s3 ns0/s6 ns1/s1 ns1/s4 ns2/s2 ns2/s5, 0 omitted",
+		"namespace=ns1":             "ns1/s1 ns1/s4, 0 omitted",
+		"name=s5":                   "ns2/s5, 0 omitted",
+		"namespace=ns1&name=s5":     ", 0 omitted",
+		"limit=2":                   "ns0/s0 ns0/s3, 5 omitted",
+		"limit=0":                   "ns0/s0 ns0/s3 ns0/s6 ns1/s1 ns1/s4 ns2/s2 ns2/s5, 0 omitted",
+		"top=3":                     "ns0/s6 ns2/s5 ns1/s4, 4 omitted",
+		"top=3&limit=1":             "ns0/s6, 6 omitted",
+		"top=2&namespace=ns0":       "ns0/s6 ns0/s3, 1 omitted",
+		"top=0&limit=1&format=text": "ns0/s0, 6 omitted",
+	} {
+		got := askJSON(t, m, strings.ReplaceAll(parameters, "&format=text", ""))
+		if text := fmt.Sprintf("%s, %d omitted", strings.Join(got.names(), " "), got.Omitted); text != want {
+			t.Errorf("%q gives %s, want %s", parameters, text, want)
+		}
+		if listed := askText(t, m, parameters)["sluice_services_omitted"]; int(listed) != got.Omitted {
+			t.Errorf("%q: %v omitted as text, %d as JSON", parameters, listed, got.Omitted)
+		}
+	}
+}
+
+func TestServicesAreBoundedByDefault(t *testing.T) {
+	m := listedMetrics(t, limitDefault+5)
+	if got := askJSON(t, m, ""); len(got.Services) != limitDefault || got.Omitted != 5 {
+		t.Errorf("%d Services, %d omitted", len(got.Services), got.Omitted)
+	}
+	if got := askJSON(t, m, "top=1003"); len(got.Services) != 1003 || got.Omitted != 2 {
+		t.Errorf("the top: %d Services, %d omitted", len(got.Services), got.Omitted)
+	}
+}
+
+func TestServicesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
+	m := listedMetrics(t, 1)
+	for parameters, words := range map[string]string{
+		"limit=-1":        `parameter "limit": "-1"`,
+		"limit=1&limit=2": `parameter "limit": given 2 times`,
+		"top=many":        `parameter "top": "many"`,
+		"format=yaml":     `parameter "format": "yaml": want json or text`,
+		"namesapce=ns1":   `parameter "namesapce"`,
+	} {
+		answer := httptest.NewRecorder()
+		m.ServicesHandler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics/services?"+parameters, nil))
+		if answer.Code != http.StatusBadRequest || !strings.Contains(answer.Body.String(), words) {
+			t.Errorf("%s: %d %s", parameters, answer.Code, answer.Body)
+		}
+	}
+	answer := httptest.NewRecorder()
+	m.ServicesHandler().ServeHTTP(answer, httptest.NewRequest(http.MethodDelete, "/metrics/services", nil))
+	if answer.Code != http.StatusMethodNotAllowed || answer.Header().Get("Allow") != "GET, HEAD" {
+		t.Errorf("DELETE: %d %v", answer.Code, answer.Header())
+	}
+}
+
+func TestServicesAreJSONForThoseWhoAcceptIt(t *testing.T) {
+	m := listedMetrics(t, 1)
+	if got := ask(t, m, "", "Accept", "application/json").Header.Get("Content-Type"); got != "application/json" {
+		t.Errorf("content type %q", got)
+	}
+	parse(t, ask(t, m, "format=text", "Accept", "application/json"))
+	parse(t, ask(t, m, "", "Accept", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"))
+}
+
+func TestMetricsOfServicesAreClean(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.refuse("172.30.0.1/32")
+		w.cache.SetSpec(spec(1))
+		w.prime()
+		s := slice4(1, 1, 1)
+		s.Trigger = time.Now()
+		w.cache.SetSlice(s)
+		w.refuse("")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.refuse("10.0.1.9") // so that there is a quarantine, too
+		w.cache.SetSlice(slice4(1, 1, 9))
+		w.settle()
+		families := parse(t, ask(t, w.Metrics, ""))
+		for _, metric := range serviceMetrics {
+			if families[metric.name] == nil {
+				t.Errorf("%s is missing", metric.name)
+			}
+		}
+		if len(families) != len(serviceMetrics)+1 {
+			t.Errorf("%d metrics, want %d", len(families), len(serviceMetrics)+1)
+		}
+		var list []*dto.MetricFamily
+		for _, f := range families {
+			list = append(list, f)
+		}
+		problems, err := promlint.NewWithMetricFamilies(list).Lint()
+		if err != nil || len(problems) > 0 {
+			t.Errorf("%v %v", problems, err)
+		}
+	})
+}
+
+// What a name of a manifest may hold must not break the format.
+func TestNamesAreEscaped(t *testing.T) {
+	m := listedMetrics(t, 0)
+	m.roster.start(service.Key{Namespace: `n"s`, Name: "a\\b\nc"})
+	if askText(t, m, "")[`sluice_service_commits_total{name="a\\b\nc",namespace="n\"s"}`] != 0 {
+		t.Error("wrong value")
+	}
+	if _, there := askText(t, m, "")[`sluice_service_commits_total{name="a\\b\nc",namespace="n\"s"}`]; !there {
+		t.Errorf("got %v", askText(t, m, ""))
+	}
+}
+
+var errGone = errors.New("the reader is gone")
+
+// goneWriter is a reader that hangs up after some bytes.
+type goneWriter struct {
+	left int
+	// refused counts what was written all the same.
+	refused int
+}
+
+func (w *goneWriter) Write(p []byte) (int, error) {
+	if w.left -= len(p); w.left < 0 {
+		w.refused++
+		return 0, errGone
+	}
+	return len(p), nil
+}
+
+func TestAReaderMayHangUp(t *testing.T) {
+	m := listedMetrics(t, 2000)
+	answer := services{lines: m.roster.copy(func(service.Key) bool { return true })}
+	for _, write := range []func(io.Writer){answer.writeText, answer.writeJSON} {
+		reader := &goneWriter{left: 100_000}
+		if write(reader); reader.refused != 1 {
+			t.Errorf("written %d times to a reader that has gone", reader.refused)
+		}
+	}
+}

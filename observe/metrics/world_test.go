@@ -1,0 +1,211 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/memory"
+	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+)
+
+var (
+	_ observe.Listener = (*Metrics)(nil)
+	_ proxy.Follower   = (*Metrics)(nil)
+)
+
+// world is a whole proxy over in-memory kernels of both families, watched by a
+// Metrics. It lives in a testing/synctest bubble, so that time is exact.
+type world struct {
+	*Metrics
+	t       *testing.T
+	cache   *source.Cache
+	kernels service.PerFamily[*memory.Kernel]
+	stop    func()
+
+	mu      sync.Mutex
+	broken  map[string]bool          // names of Services whose actors panic
+	hanging map[string]chan struct{} // and of those whose actors hang, once
+}
+
+const (
+	domain4 = "iptables/IPv4"
+	domain6 = "iptables/IPv6"
+)
+
+// inWorld runs a test in a world that knows nothing yet.
+func inWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, broken: map[string]bool{}, hanging: map[string]chan struct{}{}}
+		for _, family := range service.Families {
+			w.kernels[family] = memory.NewKernel(family)
+		}
+		w.start()
+		test(w)
+		w.stop()
+	})
+}
+
+// start runs a new process over the kernels as they are.
+func (w *world) start() {
+	config := proxy.Config{Node: proxy.NodeSettings{Name: "n1"}, Intercept: w.intercept}
+	watched := Config{Mode: modeIPTables}
+	for _, family := range service.Families {
+		name := "iptables/" + family.String()
+		watched.Domains = append(watched.Domains, Domain{Name: name, Family: family})
+		config.Domains = append(config.Domains, proxy.Domain{
+			Name: name, Family: family,
+			Renderer: breakable{iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14}), w},
+			Layout:   iptables.NewLayout(family),
+			Writer:   iptables.NewWriter(family, w.kernels[family], iptables.WriterConfig{}),
+			Pace:     aggregator.Pace{Audit: time.Minute},
+		})
+	}
+	m, err := New(watched)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.Metrics = m
+	config.Listeners, config.Followers = []observe.Listener{m}, []proxy.Follower{m}
+	feed := make(chan *source.Cache, 1)
+	config.Source = func(ctx context.Context, cache *source.Cache) error {
+		feed <- cache
+		<-ctx.Done()
+		return nil
+	}
+	p, err := proxy.New(config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	w.cache = <-feed
+	m.Attach(p.Status, w.cache.Events)
+	w.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+// intercept makes actors hang.
+func (w *world) intercept(_ context.Context, key service.Key, _ actors.Message) {
+	w.mu.Lock()
+	hang := w.hanging[key.Name]
+	delete(w.hanging, key.Name)
+	w.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+}
+
+// breakable is a renderer that panics over broken Services.
+type breakable struct {
+	dataplane.Renderer
+	w *world
+}
+
+func (b breakable) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	b.w.mu.Lock()
+	broken := b.w.broken[view.Key.Name]
+	b.w.mu.Unlock()
+	if broken {
+		panic("this Service is broken")
+	}
+	return b.Renderer.Service(view, facts)
+}
+
+// settle lets everything happen that is due.
+func (w *world) settle() {
+	time.Sleep(5 * time.Second)
+	synctest.Wait()
+}
+
+// prime starts the proxy with what the source has been told.
+func (w *world) prime() {
+	w.cache.Prime()
+	w.settle()
+}
+
+// refuse makes both kernels refuse whatever holds a text; an empty one ends it.
+func (w *world) refuse(text string) {
+	for _, kernel := range w.kernels {
+		if text == "" {
+			kernel.SetFaults(nil)
+			continue
+		}
+		kernel.SetFaults(func(memory.Call) memory.Fault { return memory.Fault{Refuse: text} })
+	}
+}
+
+// rules counts the rules of ours in one table, without the jumps to them.
+func (w *world) rules(family service.Family, table iptables.Table) float64 {
+	n := 0
+	for _, chain := range w.kernels[family].Chains(table) {
+		if iptables.OwnsChain(table, chain) {
+			rules, _ := w.kernels[family].Rules(table, chain)
+			n += len(rules)
+		}
+	}
+	return float64(n)
+}
+
+// scrape reads this world's metrics.
+func (w *world) scrape() samples { return scraped(w.t, w.Metrics) }
+
+// number n of the Services of a test.
+func serviceKey(n int) service.Key {
+	return service.Key{Namespace: fmt.Sprintf("ns%d", n%3), Name: fmt.Sprintf("s%d", n)}
+}
+
+func spec(n int) *service.Spec {
+	return &service.Spec{
+		Key: serviceKey(n),
+		ClusterIPs: service.PerFamily[netip.Addr]{
+			netip.AddrFrom4([4]byte{172, 30, byte(n >> 8), byte(n)}),
+			netip.MustParseAddr(fmt.Sprintf("fd00:30::%x", n)),
+		},
+		Ports: []service.Port{{Name: "http", Port: 80}},
+	}
+}
+
+// slice4 holds IPv4 endpoints, the first local of them on this node.
+func slice4(n, local int, hosts ...byte) *service.Slice {
+	key := serviceKey(n)
+	s := &service.Slice{Service: key, Name: key.Name + "-4", Ports: []service.SlicePort{{Name: "http", Port: 8080}}}
+	for i, host := range hosts {
+		node := "n2"
+		if i < local {
+			node = "n1"
+		}
+		s.Endpoints = append(s.Endpoints, service.SliceEndpoint{
+			Addr: netip.AddrFrom4([4]byte{10, byte(n >> 8), byte(n), host}), NodeName: node, Ready: true, Serving: true,
+		})
+	}
+	return s
+}
+
+// in names a sample of one family.
+func in(family, name string, labels ...string) string {
+	return name + "{" + strings.Join(append([]string{`ip_family="` + family + `"`}, labels...), ",") + "}"
+}
+
+// of names a sample of one domain.
+func of(domain, name string, labels ...string) string {
+	return name + "{" + strings.Join(append([]string{`domain="` + domain + `"`}, labels...), ",") + "}"
+}
