@@ -2,7 +2,10 @@
 SHELL := /bin/bash
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-LDFLAGS := -X main.version=$(VERSION)
+# What kubernetes_build_info tells: the release that is followed, and this commit.
+K8S := k8s.io/component-base/version
+LDFLAGS := -X main.version=$(VERSION) -X $(K8S).gitVersion=v1.36.3 -X $(K8S).gitMajor=1 -X $(K8S).gitMinor=36 \
+  -X $(K8S).gitCommit=$(shell git rev-parse HEAD 2>/dev/null)
 # Debian packages that running needs, and those that testing needs besides (the
 # race detector needs a C compiler).
 PACKAGES := iptables iproute2 procps

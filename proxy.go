@@ -260,6 +260,9 @@ func (p *Proxy) Status() []aggregator.Status {
 // Node gives the Node object as it was seen last; nil while it has not been.
 func (p *Proxy) Node() *service.NodeObject { return p.facts.nodeObject() }
 
+// SourceEvents counts what the source has told.
+func (p *Proxy) SourceEvents() source.Events { return p.cache.Events() }
+
 // Facts gives what the rules depend on now. It must not be changed.
 func (p *Proxy) Facts() *service.NodeFacts { return p.facts.current.Load() }
 

@@ -75,6 +75,15 @@ func (s *server) healthServer() (*health.Server, error) {
 	}
 	return health.NewServer(health.ServerConfig{
 		Address: address, HardFail: s.KubeProxy.BindAddressHardFail, Monitor: s.monitor,
-		Failed: s.recorder.HealthcheckFailed, Log: s.log.Logger,
+		Answered: s.answered, Failed: s.recorder.HealthcheckFailed, Log: s.log.Logger,
 	})
+}
+
+// answered counts an answer about health.
+func (s *server) answered(path string, code int) {
+	if path == "/livez" {
+		s.metrics.Livez(code)
+	} else {
+		s.metrics.Healthz(code)
+	}
 }

@@ -17,6 +17,8 @@ type options struct {
 	warnings []config.Warning
 	// sandboxed keeps everything in private namespaces; only run has it.
 	sandboxed bool
+	// flagValues gives the flags as they were typed or left.
+	flagValues func() map[string]string
 	// ready, when set, is called once the backend is chosen.
 	ready func(backend.Mode)
 }

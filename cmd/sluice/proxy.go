@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/internal/config"
@@ -24,6 +25,11 @@ document in the file (kind SluiceConfiguration) holds what it has no name for.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.proxy(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	o.flags = config.BindProxy(cmd.Flags())
+	o.flagValues = func() map[string]string {
+		values := make(map[string]string)
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
+		return values
+	}
 	return cmd
 }
 

@@ -28,6 +28,7 @@ func (s *server) update(u config.Update) {
 		s.recorder.ConfigurationRefused(err)
 		return
 	}
+	s.current.Store(u.Config)
 	for _, c := range u.Changes {
 		fields := []zap.Field{zap.String("field", c.Field), zap.String("from", c.Old), zap.String("to", c.New)}
 		if c.Why != "" {

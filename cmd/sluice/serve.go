@@ -15,9 +15,11 @@ import (
 	"github.com/sluice-proxy/sluice/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/hostaddress"
 	"github.com/sluice-proxy/sluice/internal/backend"
+	"github.com/sluice-proxy/sluice/internal/config"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source/kube"
 	"github.com/sluice-proxy/sluice/supervisor"
@@ -37,6 +39,10 @@ type server struct {
 	cleaner  *conntrack.Cleaner
 	monitor  *health.Monitor
 	ports    *health.Ports
+	// metrics is nil without an API server: there is nobody to ask for them.
+	metrics *metrics.Metrics
+	// current is the configuration in force.
+	current atomic.Pointer[config.Config]
 	// client is nil without an API server. The source, once it runs, tells how
 	// that is doing.
 	client *rest.Config
@@ -57,6 +63,7 @@ func serve(ctx context.Context, o *options, client *rest.Config, from feed) (err
 	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
 	o.warn(log.Logger)
 	s := &server{options: o, log: log, client: client}
+	s.current.Store(o.Config)
 	if client != nil {
 		if err := s.prepareNode(); err != nil {
 			return err
@@ -99,12 +106,19 @@ func (s *server) assemble(ctx context.Context, from feed) error {
 		return err
 	}
 	s.ports = health.NewPorts(s.portsConfig())
+	listeners := []observe.Listener{observe.NewLog(s.log.Logger), s.recorder, s.monitor}
+	followers := []proxy.Follower{s.cleaner, s.ports}
+	if s.client != nil {
+		if s.metrics, err = metrics.New(s.metricsConfig()); err != nil {
+			return err
+		}
+		listeners, followers = append(listeners, s.metrics), append(followers, s.metrics)
+	}
 	s.proxy, err = proxy.New(proxy.Config{
 		Node: s.settings, Domains: domains, Source: from(s),
 		HostAddresses: hostaddress.Watch,
-		Listeners:     []observe.Listener{observe.NewLog(s.log.Logger), s.recorder, s.monitor},
-		Followers:     []proxy.Follower{s.cleaner, s.ports},
-		NodeWait:      s.Sluice.Start.NodeWait.Duration, GateWait: s.Sluice.Start.GateWait.Duration,
+		Listeners:     listeners, Followers: followers,
+		NodeWait: s.Sluice.Start.NodeWait.Duration, GateWait: s.Sluice.Start.GateWait.Duration,
 		Supervisor:  supervisor.Config{MessageDeadline: s.Sluice.Actors.MessageDeadline.Duration},
 		MaxServices: int(s.Sluice.Actors.ServicesMax),
 		Warn: func(w service.Warning) {
@@ -114,13 +128,16 @@ func (s *server) assemble(ctx context.Context, from feed) error {
 	if err != nil {
 		return usageError{err}
 	}
+	if s.metrics != nil {
+		s.metrics.Attach(s.proxy.Status, s.proxy.SourceEvents)
+	}
 	return nil
 }
 
 // run serves until the context ends.
 func (s *server) run(ctx context.Context) error {
 	s.log.Info("serving", zap.String("mode", string(s.mode)), zap.String("node", s.settings.Name), zap.String("version", version))
-	server, err := s.healthServer()
+	servers, err := s.servers()
 	if err != nil {
 		return err
 	}
@@ -129,7 +146,7 @@ func (s *server) run(ctx context.Context) error {
 	group.Go(func() error { return s.proxy.Run(ctx) })
 	group.Go(func() error { return s.cleaner.Run(ctx) })
 	group.Go(func() error { return s.ports.Run(ctx) })
-	if server != nil {
+	for _, server := range servers {
 		group.Go(func() error { return server.Run(ctx) })
 	}
 	group.Go(func() error { s.leaveOtherModes(ctx); return nil })
@@ -189,6 +206,9 @@ func (s *server) conntrackConfig() conntrack.Config {
 		NodePorts: s.nodePorts,
 		Gather:    s.Sluice.Conntrack.Gather.Duration,
 		Listen: func(e conntrack.Event) {
+			if s.metrics != nil {
+				s.metrics.Conntrack(e)
+			}
 			swept, ok := e.(conntrack.Swept)
 			switch {
 			case !ok:

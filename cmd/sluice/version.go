@@ -14,6 +14,10 @@ import (
 // compatible is the kube-proxy release whose behaviour is followed.
 const compatible = "v1.36"
 
+// release is the one whose behaviour was measured and compared, which is what those
+// are told who ask for a version of Kubernetes.
+const release = compatible + ".3"
+
 // version is set by the linker (see Makefile); a plain go build says "devel".
 var version = "devel"
 
@@ -33,7 +37,7 @@ func versionCommand() *cobra.Command {
 func printVersion(out io.Writer, asked config.Version) error {
 	reported := asked.Reported
 	if reported == "" {
-		reported = compatible + ".0"
+		reported = release
 	}
 	if _, err := fmt.Fprintln(out, "Kubernetes", reported); err != nil || !asked.Raw {
 		return err
