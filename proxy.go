@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -199,6 +200,7 @@ func (p *Proxy) serve(ctx context.Context) error {
 		group.Go(func() error { return stopped(ctx, follow(ctx, p.hostAddresses)) })
 	}
 	group.Go(func() error { p.openUp(ctx); return nil })
+	group.Go(func() error { p.settleDown(ctx); return nil })
 	group.Go(func() error {
 		if err := stopped(ctx, p.config.Source(ctx, p.cache)); err != nil {
 			return fmt.Errorf("source: %w", err)
@@ -237,6 +239,16 @@ func (p *Proxy) openUp(ctx context.Context) {
 	p.directory.Start()
 	for _, key := range keys {
 		p.directory.Invite(key)
+	}
+}
+
+// settleDown gives back the memory that only the first write needed, which with many
+// Services is more than a third of what the process has then.
+func (p *Proxy) settleDown(ctx context.Context) {
+	select {
+	case <-p.inForce:
+		debug.FreeOSMemory()
+	case <-ctx.Done():
 	}
 }
 

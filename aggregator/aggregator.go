@@ -245,6 +245,7 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 	action, again := a.pacer.Next(now)
 	switch {
 	case action == Audit, action == Write && !a.adopted:
+		a.pacer.Auditing()
 		a.dispatch(job{})
 		return never
 	case action == Write:

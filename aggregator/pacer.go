@@ -87,8 +87,10 @@ type Pacer struct {
 	// when the next try may start.
 	failures int
 	retryAt  time.Time
-	// auditDue is when the next audit may start.
-	auditDue time.Time
+	// auditDue is when the next audit may start; auditAgain is set when one was
+	// asked for since the last one began, which may have missed the reason.
+	auditDue   time.Time
+	auditAgain bool
 }
 
 // NewPacer makes a pacer whose first audit is due at once.
@@ -140,19 +142,27 @@ func (p *Pacer) Ended(end time.Time, took time.Duration) { p.lastEnd, p.lastTook
 // wanted any more, so that nothing is left to retry.
 func (p *Pacer) Recovered() { p.failures, p.retryAt = 0, time.Time{} }
 
+// Auditing says that an audit begins.
+func (p *Pacer) Auditing() { p.auditAgain = false }
+
 // Audited says that an audit ended, how long it took, and whether it has told
-// what is in the kernel.
+// what is in the kernel. If another one was asked for since this one began, it
+// follows as early as possible.
 func (p *Pacer) Audited(end time.Time, took time.Duration, done bool) {
 	pause := p.pace.Audit
 	if done {
 		pause = max(pause, min(time.Duration(float64(took)/auditShare), auditStretch*pause))
 	}
 	p.auditDue = end.Add(pause)
+	if p.auditAgain {
+		p.auditDue = end
+	}
 }
 
 // AuditSoon asks for an audit as early as possible, because something has
 // changed from outside or an outcome is unknown.
 func (p *Pacer) AuditSoon(now time.Time) {
+	p.auditAgain = true
 	if p.auditDue.After(now) {
 		p.auditDue = now
 	}

@@ -117,6 +117,21 @@ func TestAnAuditCanBeAskedForBeforeAnythingIsWritten(t *testing.T) {
 	expect(t, p, at(20), Write, at(20))
 }
 
+// What is changed while an audit reads may have escaped it: the request used to be
+// forgotten when the audit ended, and the damage stayed until the next regular one.
+func TestAnAuditThatIsAskedForDuringAnAuditFollowsIt(t *testing.T) {
+	p := audited(Pace{})
+	p.AuditSoon(at(10))
+	expect(t, p, at(10), Audit, at(10))
+	p.Auditing()
+	p.AuditSoon(at(12))
+	p.Audited(at(20), 10*ms, true)
+	expect(t, p, at(20), Audit, at(20))
+	p.Auditing()
+	p.Audited(at(30), 10*ms, true)
+	expect(t, p, at(30), Sleep, at(30).Add(time.Hour))
+}
+
 // No two writes closer than the spacing, no fragment older than the deadline
 // unless a write is in progress or backing off.
 func TestPacerBoundsQuick(t *testing.T) {

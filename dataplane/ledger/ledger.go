@@ -11,7 +11,7 @@ import (
 type Ledger struct {
 	// layout is nil in domains that can change single elements.
 	layout   dataplane.Layout
-	entries  map[dataplane.ID]*entry
+	entries  index
 	accounts map[service.Key]*account
 	dirty    dirtyList
 	// pending holds the accounts whose folded fragment has not been settled.
@@ -28,7 +28,7 @@ type Ledger struct {
 func New(layout dataplane.Layout) *Ledger {
 	return &Ledger{
 		layout:   layout,
-		entries:  map[dataplane.ID]*entry{},
+		entries:  newIndex(),
 		accounts: map[service.Key]*account{},
 		pending:  map[*account]struct{}{},
 	}
@@ -101,7 +101,7 @@ func (l *Ledger) Doubt(key service.Key) {
 	}
 	for i := range objectsOf(a.folded) {
 		id := a.folded.Objects[i].ID
-		if e := l.entries[id]; e != nil && e.wanted != nil {
+		if e := l.entries.get(id); e != nil && e.wanted != nil {
 			e.unsure = true
 			l.touch(id, e)
 		}
@@ -120,7 +120,7 @@ type Stats struct {
 
 // Stats gives the present sizes.
 func (l *Ledger) Stats() Stats {
-	return Stats{Keys: len(l.accounts), Objects: len(l.entries), Dirty: l.dirty.count,
+	return Stats{Keys: len(l.accounts), Objects: l.entries.count, Dirty: l.dirty.count,
 		Pending: len(l.pending), Shadowed: l.shadowed}
 }
 
@@ -178,7 +178,7 @@ func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
 // adopt lets an unchanged claim point at the new fragment's object, so that the
 // old fragment can be freed.
 func (l *Ledger) adopt(a *account, object *dataplane.Object) {
-	e := l.entries[object.ID]
+	e := l.entries.get(object.ID)
 	c := e.claims.of(a)
 	if c == nil {
 		return
@@ -193,11 +193,7 @@ func (l *Ledger) adopt(a *account, object *dataplane.Object) {
 }
 
 func (l *Ledger) claim(a *account, object *dataplane.Object) {
-	e := l.entries[object.ID]
-	if e == nil {
-		e = &entry{}
-		l.entries[object.ID] = e
-	}
+	e := l.entries.demand(object.ID)
 	l.shadowed -= max(0, e.claims.len()-1)
 	e.claims.set(claim{a, object})
 	l.shadowed += max(0, e.claims.len()-1)
@@ -205,7 +201,7 @@ func (l *Ledger) claim(a *account, object *dataplane.Object) {
 }
 
 func (l *Ledger) withdraw(a *account, object *dataplane.Object) {
-	e := l.entries[object.ID]
+	e := l.entries.get(object.ID)
 	if e == nil {
 		return
 	}
@@ -221,7 +217,7 @@ func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
 	if l.layout != nil && example.Kind == dataplane.Element {
 		if winner == nil {
 			l.layout.Remove(example.ID)
-			delete(l.entries, example.ID)
+			l.entries.remove(example.ID)
 		} else {
 			l.layout.Put(winner.object, winner.by.key)
 		}
@@ -239,7 +235,7 @@ func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
 func (l *Ledger) touch(id dataplane.ID, e *entry) {
 	l.dirty.note(id, e)
 	if e.idle() {
-		delete(l.entries, id)
+		l.entries.remove(id)
 	}
 }
 
@@ -251,14 +247,10 @@ func (l *Ledger) compose() {
 	}
 	for _, c := range l.layout.Flush() {
 		l.steps++
-		e := l.entries[c.ID]
-		if e == nil {
-			if c.Object == nil {
-				continue
-			}
-			e = &entry{}
-			l.entries[c.ID] = e
+		if c.Object == nil && l.entries.get(c.ID) == nil {
+			continue
 		}
+		e := l.entries.demand(c.ID)
 		e.wanted = c.Object
 		l.touch(c.ID, e)
 	}
@@ -295,7 +287,7 @@ func (l *Ledger) Settle(batch *dataplane.Batch, receipt dataplane.Receipt) []dat
 	for i := range batch.Changes {
 		l.steps++
 		change := &batch.Changes[i]
-		e := l.entries[change.ID]
+		e := l.entries.get(change.ID)
 		if e == nil {
 			continue
 		}

@@ -115,7 +115,7 @@ func randomFragment(random *rand.Rand, name string, sequence uint64) *dataplane.
 
 func checkKnown(t *testing.T, seed uint64, l *Ledger, k kernel) {
 	t.Helper()
-	for id, e := range l.entries {
+	for id, e := range l.entries.all() {
 		if e.unsure {
 			continue
 		}

@@ -25,11 +25,7 @@ func (l *Ledger) Observe(read []dataplane.Object) Drift {
 	var drift Drift
 	for i := range read {
 		object := &read[i]
-		e := l.entries[object.ID]
-		if e == nil {
-			e = &entry{}
-			l.entries[object.ID] = e
-		}
+		e := l.entries.demand(object.ID)
 		e.known, e.unsure, e.seen = object, false, true
 		switch {
 		case e.wanted == nil:
@@ -42,7 +38,7 @@ func (l *Ledger) Observe(read []dataplane.Object) Drift {
 		}
 		l.touch(object.ID, e)
 	}
-	for id, e := range l.entries {
+	for id, e := range l.entries.all() {
 		if e.seen {
 			e.seen = false
 			continue

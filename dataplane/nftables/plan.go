@@ -116,6 +116,9 @@ type plan struct {
 	changes []dataplane.Change
 	// parts are the operations of each transaction.
 	parts [][]operation
+	// ordered tells that the changes are in the order of their identities, so
+	// that comparing numbers says the same.
+	ordered bool
 	// first and last hold for each change the parts in which it begins and is
 	// complete; a change without a step is in none (first is noPart).
 	first, last []int32
@@ -132,7 +135,9 @@ const noPart = -1
 //
 // With lateRelease, chains are deleted in a transaction of their own.
 func newPlan(d *dialect, changes []dataplane.Change, bytesMax int, lateRelease bool) *plan {
-	p := &plan{d: d, changes: changes}
+	p := &plan{d: d, changes: changes, ordered: slices.IsSortedFunc(changes, func(a, b dataplane.Change) int {
+		return a.ID.Compare(b.ID)
+	})}
 	all := make([]operation, 0, len(changes))
 	var late []operation
 	var buf [4]step
@@ -218,8 +223,10 @@ func (p *plan) compare(a, b operation) int {
 	if c := cmp.Compare(a.step, b.step); c != 0 {
 		return c
 	}
-	if c := p.changes[a.number].ID.Compare(p.changes[b.number].ID); c != 0 {
-		return c
+	if !p.ordered {
+		if c := p.changes[a.number].ID.Compare(p.changes[b.number].ID); c != 0 {
+			return c
+		}
 	}
 	return cmp.Compare(a.number, b.number)
 }
@@ -316,7 +323,12 @@ func needed(key service.Key) bool {
 
 // transaction writes out one part.
 func (p *plan) transaction(part []operation) *wire.Transaction {
+	size := 0
+	for _, o := range part {
+		size += cost(&p.changes[o.number])
+	}
 	e := newEmitter(p.d)
+	e.t.Grow(size, len(part))
 	for _, o := range part {
 		c := &p.changes[o.number]
 		if o.step != stepNewElement && o.step != stepNewVerdict && o.step != stepDeleteElement {

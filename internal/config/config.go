@@ -118,7 +118,9 @@ func (c *Config) Pace(backend aggregator.Pace) aggregator.Pace {
 	if own.Deadline != nil {
 		backend.Deadline = own.Deadline.Duration
 	}
-	backend.Audit = c.SyncPeriod()
+	if period := c.SyncPeriod(); period != syncDefault || backend.Audit == 0 {
+		backend.Audit = period
+	}
 	if own.AuditInterval != nil {
 		backend.Audit = own.AuditInterval.Duration
 	}

@@ -99,6 +99,19 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// TestAuditPause: a backend that prefers a pause between audits has it unless
+// somebody asks for another.
+func TestAuditPause(t *testing.T) {
+	for word, want := range map[string]time.Duration{
+		"--masquerade-all": 5 * time.Minute, "--iptables-sync-period=7s": 7 * time.Second, "--sluice-audit-interval=9s": 9 * time.Second,
+	} {
+		loaded, _ := load(t, word)
+		if pace := loaded.Pace(aggregator.Pace{Audit: 5 * time.Minute}); pace.Audit != want {
+			t.Errorf("%s: %v, want %v", word, pace.Audit, want)
+		}
+	}
+}
+
 // TestDeadlineMeetsSpacing: a deadline that the spacing would break is refused,
 // wherever the spacing comes from.
 func TestDeadlineMeetsSpacing(t *testing.T) {

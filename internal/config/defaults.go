@@ -38,6 +38,9 @@ const (
 	metricsPort int32 = 10249
 )
 
+// syncDefault is the syncPeriod of all modes.
+const syncDefault = 30 * time.Second
+
 // minSyncDefault is the minSyncPeriod of modes iptables and nftables.
 const minSyncDefault = time.Second
 
@@ -49,7 +52,7 @@ func setDefaults(c *v1alpha1.KubeProxyConfiguration) {
 	setClientDefaults(&c.ClientConnection)
 	setConntrackDefaults(&c.Conntrack)
 	for _, p := range []*metav1.Duration{&c.IPTables.SyncPeriod, &c.IPVS.SyncPeriod, &c.NFTables.SyncPeriod} {
-		setDuration(p, 30*time.Second)
+		setDuration(p, syncDefault)
 	}
 	setDuration(&c.IPTables.MinSyncPeriod, minSyncDefault)
 	setDuration(&c.NFTables.MinSyncPeriod, minSyncDefault)

@@ -18,5 +18,5 @@ func (f *Flags) bindSluice() {
 	f.without("sluice-spacing", "0s in mode nftables, by --sluice-write-share in mode iptables")
 	f.without("sluice-deadline", "1s, or the spacing if that is more")
 	f.without("sluice-write-share", "0.5 in mode iptables without a spacing, else 0")
-	f.without("sluice-audit-interval", "the sync period of the mode")
+	f.without("sluice-audit-interval", "the sync period of the mode if that is not 30s, else 5m in mode nftables and 30s in mode iptables")
 }

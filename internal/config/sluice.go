@@ -54,7 +54,9 @@ type PaceConfiguration struct {
 	// else 0.
 	WriteShare *float64 `json:"writeShare,omitempty"`
 	// AuditInterval is the pause between two comparisons of what is in the kernel
-	// with what should be. Unset: the syncPeriod of the mode.
+	// with what should be. Unset: the syncPeriod of the mode; where that is
+	// kube-proxy's default of 30 s, 5 min in nftables mode, in which the kernel
+	// announces what others change.
 	AuditInterval *metav1.Duration `json:"auditInterval,omitempty"`
 	// BackoffMin and BackoffMax bound the pause after failed writes, which
 	// doubles with each failure. Defaults 100 ms and 30 s.

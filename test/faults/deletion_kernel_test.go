@@ -69,7 +69,7 @@ func (p *plant) heal(tr *traffic, family service.Family, d deletion) {
 	o.to = p.lastWrite(o.from)
 	tr.excuse(o)
 	// Both times are noted by goroutines that have to wait for their turn.
-	took := max(0, o.to.Sub(p.monitors[family].first(o.from)))
+	took := max(0, o.to.Sub(p.monitors[family].first(p.T, o.from)))
 	p.Logf("%s %s: healed after %.1f ms", family, d.name, ms(took))
 	if took > healMax {
 		p.Errorf("%s %s: healed after %v, want %v at most", family, d.name, took, healMax)

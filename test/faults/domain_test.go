@@ -63,6 +63,11 @@ func (d *domain) end(t *testing.T) {
 	if len(compared) > 0 {
 		t.Logf("%s: receipts compared with the kernel: %v", d.name, compared)
 	}
+	d.close(t)
+}
+
+func (d *domain) close(t *testing.T) {
+	t.Helper()
 	check(t, d.notary.Close())
 	check(t, d.notary.reader.Close())
 }

@@ -88,7 +88,7 @@ func (p *plant) checkQuarantined(family service.Family, want ...string) {
 		if slices.Equal(here, want) && len(there) == 0 {
 			return
 		}
-		if time.Since(began) > neighbourMax {
+		if time.Since(began) > eventMax {
 			p.Fatalf("%s has %v in quarantine, want %v; the other family has %v, want none", family, here, want, there)
 		}
 	}

@@ -52,9 +52,13 @@ func (p *plant) interrupt(tr *traffic, family service.Family, what interruption,
 	}
 	p.resize(quiet)
 	i.await()
+	p.interrupter.Store(nil)
+	if len(absent) > 0 {
+		p.checkQuarantined(family, victim.String())
+	}
 	p.awaitRendered(family, absent)
 	p.awaitRendered(1-family, nil)
-	healed := p.lastWrite(began)
+	healed := time.Now()
 	if what.razes {
 		tr.excuse(&outage{
 			what: what.name, from: i.at, to: healed,
@@ -68,8 +72,6 @@ func (p *plant) interrupt(tr *traffic, family service.Family, what interruption,
 	if len(absent) == 0 {
 		p.checkBlameless(began)
 		p.checkQuarantined(family)
-	} else {
-		p.checkQuarantined(family, victim.String())
 	}
 	p.Logf("%s, %s: %s: all is in place %.0f ms after the crowd", d.name, direction, what.name, ms(healed.Sub(began)))
 }

@@ -134,5 +134,4 @@ func (i *interrupter) await() {
 	case <-time.After(eventMax):
 		i.p.Fatal("no batch of several transactions came")
 	}
-	i.p.interrupter.Store(nil)
 }

@@ -39,13 +39,23 @@ func newMonitor(t *testing.T, node *netns.Namespace, family service.Family) *mon
 	return m
 }
 
-// first gives the time of the first announcement after a moment, zero if there is
-// none.
-func (m *monitor) first(after time.Time) time.Time {
+// first gives the time of the first announcement after a moment, for which it waits.
+func (m *monitor) first(t *testing.T, after time.Time) time.Time {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < eventMax; time.Sleep(time.Millisecond) {
+		if at, ok := m.since(after); ok {
+			return at
+		}
+	}
+	t.Fatal("the kernel has announced nothing")
+	return time.Time{}
+}
+
+func (m *monitor) since(after time.Time) (first time.Time, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if at := slices.IndexFunc(m.times, after.Before); at >= 0 {
-		return m.times[at]
+		return m.times[at], true
 	}
-	return time.Time{}
+	return time.Time{}, false
 }

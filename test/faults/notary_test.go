@@ -19,24 +19,30 @@ type notary struct {
 	// meddling counts what strangers have done; a receipt from a time during
 	// which it has changed is not compared.
 	meddling *atomic.Int64
+	// afterRead, when set, is called when the kernel has been read, and nobody
+	// has been told yet.
+	afterRead func()
 	// before is called before each write, and gives it its context.
 	before func(context.Context) context.Context
 
 	mu       sync.Mutex
 	errs     []error
 	compared map[dataplane.Outcome]int
+	// last is the batch that was written last.
+	last *dataplane.Batch
 }
 
 // Write is for dataplane.Writer.
 func (n *notary) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	calm := n.meddling.Load()
 	receipt := n.Writer.Write(n.before(ctx), batch)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last = batch
 	if receipt.Outcome == dataplane.Landed {
 		return receipt
 	}
 	objects, err := readWhole(ctx, n.reader)
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	if err != nil {
 		n.errs = append(n.errs, err)
 	} else if n.meddling.Load() == calm {
@@ -44,6 +50,27 @@ func (n *notary) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 		n.errs = append(n.errs, uncertain(batch, receipt, objects)...)
 	}
 	return receipt
+}
+
+// onceRead calls a function when the kernel has been read the next time, before
+// anybody is told.
+func (n *notary) onceRead(then func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.afterRead = then
+}
+
+// Read is for dataplane.Writer.
+func (n *notary) Read(ctx context.Context) ([]dataplane.Object, error) {
+	objects, err := n.Writer.Read(ctx)
+	n.mu.Lock()
+	after := n.afterRead
+	n.afterRead = nil
+	n.mu.Unlock()
+	if after != nil {
+		after()
+	}
+	return objects, err
 }
 
 // uncertain gives what a receipt is wrong about.
@@ -72,4 +99,17 @@ func (n *notary) objections() ([]error, map[dataplane.Outcome]int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.errs, n.compared
+}
+
+// missing gives something that the last batch wanted and that a picture lacks.
+func (n *notary) missing(in picture) (dataplane.ID, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	wanted := picture{}
+	for _, c := range n.last.Changes {
+		if c.After != nil {
+			wanted[c.ID] = c.After.Body
+		}
+	}
+	return wanted.missing(in)
 }

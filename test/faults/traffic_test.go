@@ -35,7 +35,7 @@ type traffic struct {
 	mu     sync.Mutex
 	counts map[target]int
 	failed []exchange
-	seen   map[pod]time.Time // when a pod has last answered a new connection
+	seen   map[pod]time.Time // when the last new connection was begun that a pod has answered
 
 	// outages are what faults are known to have destroyed; the test's own.
 	outages []*outage
@@ -59,11 +59,6 @@ const (
 	talkPause    = 20 * time.Millisecond
 )
 
-// datagramClients is how many ask at the same time over UDP, where nobody sends
-// again: while one waits in vain for an answer that a fault has destroyed, the
-// others go on.
-const datagramClients = 3
-
 // startTraffic begins with all targets; all of them have to answer at first.
 func startTraffic(t *testing.T, client *netns.Namespace) *traffic {
 	t.Helper()
@@ -71,10 +66,7 @@ func startTraffic(t *testing.T, client *netns.Namespace) *traffic {
 	tr := &traffic{client: client, stop: stop, counts: map[target]int{}, seen: map[pod]time.Time{}}
 	for _, to := range allTargets() {
 		tr.done.Go(func() { tr.connect(ctx, to) })
-		if to.protocol == "udp" {
-			for range datagramClients - 1 {
-				tr.done.Go(func() { tr.connect(ctx, to) })
-			}
+		if to.protocol != "tcp" {
 			continue
 		}
 		talking, silent := tr.hold(t, to), tr.hold(t, to)
@@ -94,10 +86,16 @@ func (tr *traffic) hold(t *testing.T, to target) *held {
 	return &held{to, session}
 }
 
-// connect makes new connections until the context ends.
+// connect makes new connections until the context ends. Over UDP it does not wait
+// for the answer, which never comes if a fault has destroyed it: nobody sends
+// again.
 func (tr *traffic) connect(ctx context.Context, to target) {
 	for ctx.Err() == nil {
-		tr.once(to)
+		if to.protocol == "udp" {
+			tr.done.Go(func() { tr.once(to) })
+		} else {
+			tr.once(to)
+		}
 		time.Sleep(connectPause)
 	}
 }
@@ -149,21 +147,23 @@ func (tr *traffic) note(e exchange) {
 	case e.err != nil:
 		tr.failed = append(tr.failed, e)
 	case !e.session:
-		tr.seen[pod{e.target.family, e.backend}] = e.ended
+		tr.seen[pod{e.target.family, e.backend}] = e.began
 	}
 }
 
 // excuse adds an outage; it is used when the traffic ends.
 func (tr *traffic) excuse(o *outage) { tr.outages = append(tr.outages, o) }
 
-// lastAnswer gives when a pod has last answered a new connection, zero if never.
+// lastAnswer gives when the last connection was begun that a pod has answered, zero
+// if it never has.
 func (tr *traffic) lastAnswer(of pod) time.Time {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return tr.seen[of]
 }
 
-// awaitPod waits until a pod has answered a connection after a moment.
+// awaitPod waits until a pod has answered a connection that was begun after a
+// moment, and gives its beginning.
 func (tr *traffic) awaitPod(t *testing.T, of pod, after time.Time) time.Time {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {

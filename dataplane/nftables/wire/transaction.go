@@ -43,6 +43,12 @@ func NewTransaction(family uint8) *Transaction {
 	return t
 }
 
+// Grow makes room for so many more bytes and notes, which saves copying.
+func (t *Transaction) Grow(bytes, notes int) {
+	t.buf = slices.Grow(t.buf, bytes)
+	t.notes = slices.Grow(t.notes, notes)
+}
+
 // Begin starts a message of a kind (NFT_MSG_…) with flags (NLM_F_…).
 func (t *Transaction) Begin(kind, flags uint16) {
 	t.End()
