@@ -13,10 +13,10 @@ TEST_PACKAGES := gcc libc6-dev nftables python3
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-e2e sim fuzz bench lint packages test-packages tidy check clean
+.PHONY: help build run test test-e2e sim fuzz bench bench-reaction lint packages test-packages tidy check clean
 
 help: ## list what can be asked for
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/sluice
 	@mkdir -p bin
@@ -54,6 +54,9 @@ fuzz: ## fuzz the endpoint selection and the reduction for FUZZTIME (30s) each
 
 bench: ## memory per Service and cost per change, in a private namespace
 	cd bench && $(GO) run ./scale
+
+bench-reaction: ## nftables: watch event to commit, cold start and memory at up to 50,000 Services (as root, two minutes)
+	cd bench && $(GO) run ./reaction
 
 lint: ## vet, gofmt and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt: the files above'; exit 1; }
