@@ -23,14 +23,15 @@ var told = []string{
 	`sandbox: private user, mount and network namespaces; the host is out of reach`,
 	`network: a client, this node, and 4 pods with 16 real backends`,
 	`manifests: 3 files in \S+`,
-	`kernel: iptables-\w+/IPv4, iptables-\w+/IPv6`,
+	`kernel: (nftables|iptables-\w+)/IPv4, (nftables|iptables-\w+)/IPv6`,
 	`rules: both Services are in the kernel, \S+ after the proxy started`,
 	`connections: 1000 from the client to the Service addresses`,
 	`   TCP on IPv4 172\.30\.0\.41:80 +pod-11 ×\d+  pod-12 ×\d+  pod-13 ×\d+`,
 	`   TCP on IPv6 \[fd00:172:30::41\]:80 +pod-11 ×\d+  pod-12 ×\d+  pod-13 ×\d+`,
 	`   UDP on IPv4 172\.30\.0\.53:53 +pod-11 ×\d+  pod-12 ×\d+  pod-13 ×\d+`,
 	`   UDP on IPv6 \[fd00:172:30::53\]:53 +pod-11 ×\d+  pod-12 ×\d+  pod-13 ×\d+`,
-	`change: pod-13 replaced by pod-14 under load: first answer \S+ after the file was saved, all rules reported in place after \S+`,
+	`change: pod-13 replaced by pod-14 under load: first answer \S+ after the file was saved`,
+	`   change → kernel: all rules in place \S+ after the file was saved, \S+ after it had been read`,
 	`   \d+ connections meanwhile, none lost`,
 	`panic: the actor of demo/echo was made to panic at a change; restarted, and the change was in the kernel after \S+`,
 	`   \d+ connections meanwhile, none lost`,
@@ -41,15 +42,19 @@ var told = []string{
 }
 
 func TestKernelDemo(t *testing.T) {
-	t.Parallel()
-	testDemo(t, exec.Command(self, "tell"))
+	for _, mode := range []string{"nftables", "iptables"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			testDemo(t, exec.Command(self, "tell", mode))
+		})
+	}
 }
 
 // TestKernelDemoUnprivileged tells the story as a user without any rights. The
 // test binary lies where that user cannot go, so it is handed over as a file.
 func TestKernelDemoUnprivileged(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command(self, "tell")
+	cmd := exec.Command(self, "tell", "nftables")
 	if os.Geteuid() == 0 {
 		file, err := os.Open(self)
 		if err != nil {

@@ -10,17 +10,16 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/internal/backend"
-
 	"github.com/sluice-proxy/sluice/internal/sandbox"
 )
 
-// TestMain lets the test binary be the demo: called with "tell", it tells the
-// story in a sandbox.
+// TestMain lets the test binary be the demo: called with "tell" and a mode, it
+// tells the story in a sandbox.
 func TestMain(m *testing.M) {
-	if len(os.Args) != 2 || os.Args[1] != "tell" {
+	if len(os.Args) != 3 || os.Args[1] != "tell" {
 		os.Exit(m.Run())
 	}
-	status, err := tell()
+	status, err := tell(backend.Mode(os.Args[2]))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		status = 1
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-func tell() (status int, err error) {
+func tell(mode backend.Mode) (status int, err error) {
 	if !sandbox.Inside() {
 		return sandbox.Run()
 	}
@@ -36,6 +35,13 @@ func tell() (status int, err error) {
 		return 1, err
 	}
 	return 0, Tell(context.Background(), os.Stdout, zap.NewNop(), func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
-		return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+		_, domains, err := backend.Build(mode, log,
+			func() ([]proxy.Domain, error) {
+				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
+			},
+			func() ([]proxy.Domain, error) {
+				return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+			})
+		return domains, err
 	})
 }
