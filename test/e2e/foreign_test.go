@@ -85,7 +85,7 @@ func testForeignRules(t *testing.T, mode harness.Mode) {
 	if err := proxy.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	c.Cleanup()
+	c.Cleanup("cleanup")
 	now := mustKeep(t, c, before, "after the clean-up")
 	for _, line := range now.Beyond(before) {
 		if !strings.Contains(line, kubeletChain) {

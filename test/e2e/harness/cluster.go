@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -176,6 +177,22 @@ func (c *Cluster) setEndpoints(ctx context.Context, service string, pods []*Host
 		}
 	}
 	return nil
+}
+
+// ChangeSlices changes both EndpointSlices of a Service, which SetEndpoints has made.
+func (c *Cluster) ChangeSlices(service string, change func(*discoveryv1.EndpointSlice)) {
+	c.t.Helper()
+	client := c.Client.DiscoveryV1().EndpointSlices(testNamespace)
+	for _, family := range families {
+		slice, err := client.Get(c.t.Context(), sliceName(service, family), metav1.GetOptions{})
+		if err == nil {
+			change(slice)
+			_, err = client.Update(c.t.Context(), slice, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			c.t.Fatalf("change the endpoint slices of %s: %v", service, err)
+		}
+	}
 }
 
 // DeleteService deletes a Service and then its endpoint slices, as the garbage collector would.

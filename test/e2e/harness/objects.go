@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -43,6 +44,8 @@ func newSlice(service string, family discoveryv1.AddressType, pods []*Host) *dis
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   sliceName(service, family),
 			Labels: map[string]string{discoveryv1.LabelServiceName: service},
+			// As the controller does, so that a proxy can tell how long a change took to get there.
+			Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: time.Now().UTC().Format(time.RFC3339Nano)},
 		},
 		AddressType: family,
 		Endpoints:   []discoveryv1.Endpoint{},

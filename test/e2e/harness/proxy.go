@@ -1,9 +1,11 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // Proxy is one run of Sluice on node N1.
@@ -16,25 +18,34 @@ type Proxy struct {
 // fails if the log holds a race, a panic or a batch that the kernel refused.
 func (c *Cluster) StartProxy(mode Mode) *Proxy {
 	c.t.Helper()
-	binary, err := sluiceBinary()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.proxies++
-	log := filepath.Join(c.logs, fmt.Sprintf("sluice-%d.log", c.proxies))
-	process, err := startProcess(c.N1.Namespace, log, exec.Command(binary,
-		"proxy",
+	return c.startProxy(
 		"--kubeconfig", c.Server.ProxyKubeconfig(),
-		"--hostname-override", NodeName,
 		"--cluster-cidr", PodCIDRs,
 		"--proxy-mode", string(mode),
 		// The size of the table can be set in the first network namespace of a machine only.
 		"--conntrack-max-per-core", "0",
 		"--log-format", "json",
 		"--log-level", "debug", // batches are announced at this level
-		// The kernel lets only the host's own network namespace change this.
-		"--conntrack-max-per-core", "0",
-	))
+	)
+}
+
+// StartProxyWithConfig starts Sluice as StartProxy does, the way kube-proxy's DaemonSet has it: everything
+// but the name of the node comes from a configuration file, for example one with a [Cluster.Configuration].
+func (c *Cluster) StartProxyWithConfig(file string) *Proxy {
+	c.t.Helper()
+	return c.startProxy("--config", file)
+}
+
+func (c *Cluster) startProxy(flags ...string) *Proxy {
+	c.t.Helper()
+	binary, err := sluiceBinary()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.proxies++
+	log := filepath.Join(c.logs, fmt.Sprintf("sluice-%d.log", c.proxies))
+	words := append([]string{"proxy", "--hostname-override", NodeName}, flags...)
+	process, err := startProcess(c.N1.Namespace, log, exec.Command(binary, words...))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -48,18 +59,22 @@ func (c *Cluster) StartProxy(mode Mode) *Proxy {
 	return p
 }
 
-// Cleanup removes what a proxy left on node N1, with the command that people use.
-func (c *Cluster) Cleanup() {
+// Cleanup removes what a proxy left on node N1, with one of the commands that people use: "cleanup", or
+// "proxy --cleanup" as with kube-proxy.
+func (c *Cluster) Cleanup(command ...string) {
 	c.t.Helper()
 	binary, err := sluiceBinary()
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	printed, err := c.N1.Output(exec.Command(binary, "cleanup"))
-	if err != nil {
-		c.t.Fatalf("sluice cleanup: %v", err)
+	printed, err := c.N1.Output(exec.Command(binary, command...))
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		c.t.Fatalf("sluice %s: %v: %s", strings.Join(command, " "), err, failed.Stderr)
 	}
-	c.t.Logf("sluice cleanup:\n%s", printed)
+	if err != nil {
+		c.t.Fatalf("sluice %s: %v", strings.Join(command, " "), err)
+	}
+	c.t.Logf("sluice %s:\n%s", strings.Join(command, " "), printed)
 }
 
 // Log reads what the process has logged so far.

@@ -26,11 +26,25 @@ type AuditDone struct {
 	Swept     int    `json:"swept"`
 }
 
+// FieldChanged is one change of the configuration file that came into force, as Sluice reports it.
+type FieldChanged struct {
+	Field string `json:"field"`
+	From  string `json:"from"`
+	To    string `json:"to"`
+}
+
+// ConfigRefused is a configuration file that stays without effect, as Sluice reports it.
+type ConfigRefused struct {
+	Problem string `json:"error"`
+}
+
 // ProxyLog is what a test wants to know from the log of one sluice process. Everything that depends on
 // the words in that log is in this file.
 type ProxyLog struct {
 	Batches []BatchWritten
 	Audits  []AuditDone
+	Changed []FieldChanged
+	Refused []ConfigRefused
 	// Defects are lines that are never right, whatever a test does: races, panics and refused batches.
 	Defects []string
 }
@@ -39,6 +53,9 @@ type ProxyLog struct {
 const (
 	messageBatch = "batch written"
 	messageAudit = "audit done"
+	// messageChanged is for a field that counts from now on, not only after a restart.
+	messageChanged = "configuration changed"
+	messageRefused = "configuration file refused; what it said before stays in force"
 	// messageFailed is a batch that did not land. No test writes anything the kernel should refuse.
 	messageFailed = "batch failed; nothing is lost"
 )
@@ -84,6 +101,10 @@ func parseProxyLog(r io.Reader) (ProxyLog, error) {
 			log.Batches, err = appendParsed(log.Batches, line)
 		case messageAudit:
 			log.Audits, err = appendParsed(log.Audits, line)
+		case messageChanged:
+			log.Changed, err = appendParsed(log.Changed, line)
+		case messageRefused:
+			log.Refused, err = appendParsed(log.Refused, line)
 		case messageFailed:
 			log.Defects = append(log.Defects, string(line))
 		}

@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sluice-proxy/sluice/test/e2e/harness"
+)
+
+// kubeletIPTables is what a kubelet has in both families before any proxy comes: the chain that it shares with
+// one, which no clean-up of a proxy may take away. The built-in chains are there because iptables makes them when
+// they are first used, and never removes them.
+const kubeletIPTables = `*mangle
+:PREROUTING ACCEPT [0:0]
+:KUBE-KUBELET-CANARY - [0:0]
+COMMIT
+*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:KUBE-KUBELET-CANARY - [0:0]
+COMMIT
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:KUBE-KUBELET-CANARY - [0:0]
+:KUBE-FIREWALL - [0:0]
+-A INPUT -j KUBE-FIREWALL
+-A OUTPUT -j KUBE-FIREWALL
+COMMIT
+`
+
+// kubeletGuard is what that chain holds in IPv4.
+const kubeletGuard = `*filter
+-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP
+COMMIT
+`
+
+// After either command that cleans up, iptables-save and nft print what they printed before there was a
+// proxy: the rules of the kubelet and of others. A second clean-up finds nothing to do.
+func TestCleanUpLeavesWhatWasThere(t *testing.T) { inEachMode(t, testCleanUp) }
+
+func testCleanUp(t *testing.T, mode harness.Mode) {
+	c := harness.NewCluster(t)
+	for _, restore := range []string{"iptables-restore", "ip6tables-restore"} {
+		load(t, c.N1, kubeletIPTables, restore)
+		load(t, c.N1, foreignIPTables, restore, "--noflush")
+	}
+	load(t, c.N1, kubeletGuard, "iptables-restore", "--noflush")
+	load(t, c.N1, foreignNFTables, "nft", "-f", "-")
+	before := printedRules(t, c.N1)
+	web := c.CreateService("web", corev1.ServiceTypeNodePort, func(spec *corev1.ServiceSpec) {
+		spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	})
+	c.SetEndpoints("web", c.A)
+	clients, targets := []*harness.Host{c.X, c.P1, c.N1}, append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
+
+	for _, command := range [][]string{{"cleanup"}, {"proxy", "--cleanup"}} {
+		proxy := c.StartProxy(mode)
+		reachAll(t, startMax, "the service works", clients, targets, c.A)
+		if err := proxy.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		reachAll(t, changeMax, "and goes on without a proxy", clients, targets, c.A)
+		c.Cleanup(command...)
+		after := printedRules(t, c.N1)
+		for program := range before {
+			mustPrint(t, strings.Join(command, " "), program, before[program], after[program])
+		}
+		unreachableAll(t, changeMax, "the service is gone with the rules", clients, targets)
+		since := generation(t, c.N1)
+		c.Cleanup(command...)
+		if now := generation(t, c.N1); now != since {
+			t.Errorf("a second clean-up wrote: %v", c.Commits(since))
+		}
+	}
+}
+
+// printedRules returns what each program prints of a host's rules, but for counters.
+func printedRules(t *testing.T, h *harness.Host) map[string][]string {
+	t.Helper()
+	all := make(map[string][]string)
+	for _, words := range [][]string{{"iptables-save"}, {"ip6tables-save"}, {"nft", "--stateless", "list", "ruleset"}} {
+		text, err := h.Output(exec.Command(words[0], words[1:]...))
+		if err != nil {
+			t.Fatalf("%v: %v", words, err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				line, _, _ = strings.Cut(line, " [") // the counters of a chain
+				all[words[0]] = append(all[words[0]], line)
+			}
+		}
+	}
+	return all
+}
+
+// mustPrint fails the test when a program prints something else than before.
+func mustPrint(t *testing.T, when, program string, before, now []string) {
+	t.Helper()
+	if !slices.Equal(before, now) {
+		t.Errorf("after %s, %s prints\n\t%s\nand before the start\n\t%s", when, program, strings.Join(now, "\n\t"), strings.Join(before, "\n\t"))
+	}
+}
