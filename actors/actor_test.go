@@ -63,3 +63,20 @@ func TestAStuckActorDoesNotLiveAtItsAddress(t *testing.T) {
 		nudgesOf("it has come back and gone", 0)
 	})
 }
+
+// TestAVerdictNudgesNobody: it is an answer. One that dies of its verdicts would
+// otherwise be given up never, for each life earns another.
+func TestAVerdictNudgesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := build(t, 0)
+		home := &address{key: web, mailbox: mailbox.New[slot](actorSlots, merge)}
+		d.deliver(home, slot{kind: slotVerdict, name: "one"}, VerdictGiven{})
+		if d.nudges != 0 {
+			t.Errorf("%d nudges", d.nudges)
+		}
+		d.deliver(home, slot{kind: slotFacts}, FactsChanged{Facts: facts})
+		if d.nudges != 1 {
+			t.Errorf("%d nudges after new facts, want 1", d.nudges)
+		}
+	})
+}

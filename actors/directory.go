@@ -132,7 +132,9 @@ func (d *Directory) deliver(home *address, to slot, message Message) bool {
 	if !home.mailbox.Post(to, message) {
 		return false // its owner is leaving; the map will say so in a moment
 	}
-	if !home.livedIn() {
+	// A verdict is an answer and no new input: one that dies of it would never be
+	// given up, since each of its lives earns the next verdict.
+	if _, answer := message.(VerdictGiven); !answer && !home.livedIn() {
 		d.config.Keeper.Nudge(home.key)
 	}
 	return true
