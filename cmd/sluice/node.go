@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"go.uber.org/zap"
 
+	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/backend"
 	"github.com/sluice-proxy/sluice/internal/sysctl"
@@ -41,17 +43,22 @@ func (o *options) conntrackSettings() sysctl.Conntrack {
 
 // initialise does what needs privilege and is done once, for --init-only; a second
 // process with fewer privileges finds it done.
-func (o *options) initialise() error {
+func (o *options) initialise(ctx context.Context) error {
 	if _, err := (sysctl.Files{}).ApplyConntrack(o.conntrackSettings()); err != nil {
 		return fmt.Errorf("connection tracking: %w", err)
 	}
-	if o.mode() == backend.ModeNFTables {
-		return nil
-	}
-	choice, err := o.iptables()
-	if err != nil || !choice.LocalhostNodePorts {
-		return err
-	}
-	_, err = iptables.EnsureRouteLocalnet()
+	// The backend that will serve is found out as it will be then: nftables mode
+	// must not open the loopback addresses for nothing.
+	_, _, err := backend.Build(o.mode(), zap.NewNop(),
+		func() ([]proxy.Domain, error) {
+			return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: o.MasqueradeBit(), Log: zap.NewNop()})
+		},
+		func() ([]proxy.Domain, error) {
+			choice, err := o.iptables()
+			if err == nil && choice.LocalhostNodePorts {
+				_, err = iptables.EnsureRouteLocalnet()
+			}
+			return nil, err
+		})
 	return err
 }

@@ -51,7 +51,7 @@ func (o *options) proxy(ctx context.Context, out io.Writer) error {
 	case o.Cleanup:
 		return cleanUp(ctx, out)
 	case o.InitOnly:
-		return o.initialise()
+		return o.initialise(ctx)
 	default:
 		return o.serveCluster(ctx)
 	}
