@@ -54,21 +54,6 @@ type Aggregator struct {
 	nodeAtFault   bool
 }
 
-// call is a control message, keyed so that repeating oneself costs nothing.
-type call struct {
-	verb callVerb
-	key  service.Key
-}
-
-type callVerb uint8
-
-const (
-	callPrime callVerb = iota
-	callExcuse
-	callAudit
-	callPace
-)
-
 // New makes an aggregator; Run starts it.
 func New(config Config) (*Aggregator, error) {
 	if err := config.validate(); err != nil {

@@ -12,6 +12,8 @@ var (
 	rendered = effect{inPlace: true}
 	// paced fields are numbers that somebody looks at each time.
 	paced = effect{inPlace: true}
+	// synced fields are numbers that health looks at, too, as they were at first.
+	synced = effect{true, "counts for audits now, and for health at the next start"}
 	// noEffect fields mean nothing here.
 	noEffect      = effect{true, "is accepted, and has no effect"}
 	atStart       = effect{true, "counts at the next start only"}
@@ -58,9 +60,9 @@ var effects = map[string]effect{
 	"iptables.masqueradeBit":      newBackend,
 	"iptables.masqueradeAll":      rendered,
 	"iptables.localhostNodePorts": newBackend,
-	"iptables.syncPeriod":         paced,
+	"iptables.syncPeriod":         synced,
 	"iptables.minSyncPeriod":      paced,
-	"ipvs.syncPeriod":             paced,
+	"ipvs.syncPeriod":             synced,
 	"ipvs.minSyncPeriod":          paced,
 	"ipvs.scheduler":              newBackend,
 	"ipvs.excludeCIDRs":           newBackend,
@@ -70,7 +72,7 @@ var effects = map[string]effect{
 	"ipvs.udpTimeout":             newBackend,
 	"nftables.masqueradeBit":      newBackend,
 	"nftables.masqueradeAll":      rendered,
-	"nftables.syncPeriod":         paced,
+	"nftables.syncPeriod":         synced,
 	"nftables.minSyncPeriod":      paced,
 
 	"winkernel.networkName":           noEffect,
