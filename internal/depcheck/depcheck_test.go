@@ -54,6 +54,7 @@ var layers = []layer{
 	{pkg: "observe/events", may: []string{"actors", "aggregator", "supervisor", "service"}, why: "a listener whose listeners are elsewhere"},
 	{pkg: "", may: []string{"actors", "aggregator", "dataplane", "observe", "service", "source", "supervisor"}, why: "the assembly; commands choose sources and backends"},
 	{pkg: "examples", why: "data"},
+	{pkg: "internal/apitest", why: "an API server without the rest of Kubernetes", test: true},
 	{pkg: "internal/backend", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "dataplane/localport", "dataplane/nftables", "internal/sandbox", "service"}, why: "builds domains from a backend for the commands"},
 	{pkg: "internal/config", may: []string{"", "aggregator", "service"}, why: "flags and files in, settings out; commands build things from them"},
 	{pkg: "internal/demo", may: []string{"*"}, why: "a command's story; uses everything"},
@@ -74,8 +75,8 @@ var outside = []struct {
 	why    string
 }{
 	{"k8s.io/client-go", []string{"source/kube", "observe/events", "cmd"}, "only the API source and the recorder of events talk to an API server; the command hands them what it takes to connect"},
-	{"k8s.io/api/", []string{"source", "observe/events"}, "only sources know API types; everybody else has service values"},
-	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/config"}, "only sources know API types; events and the configuration are API objects"},
+	{"k8s.io/api/", []string{"source", "observe/events", "internal/apitest"}, "only sources know API types; everybody else has service values"},
+	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/config", "internal/apitest"}, "only sources know API types; events and the configuration are API objects"},
 	{"github.com/prometheus/", []string{"observe/metrics"}, "metrics are made in one place"},
 	{"github.com/vishvananda/", []string{"dataplane", "internal/netns", "internal/demo"}, "only backends open netlink sockets"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables"}, "only the backend runs its tools"},

@@ -27,9 +27,12 @@ type Config struct {
 	// bound.
 	QPS   float32
 	Burst int
-	// ContentType is what requests and answers are encoded in; empty means
-	// Protobuf. JSON is always accepted besides.
+	// ContentType is what requests are encoded in; empty means Protobuf.
 	ContentType string
+	// AcceptContentTypes are the encodings that answers may have, separated by
+	// commas as in an Accept header; empty means ContentType, and JSON for kinds
+	// that have no other form.
+	AcceptContentTypes string
 	// UserAgent names this process to the server; empty means client-go's.
 	UserAgent string
 	// NodeName selects the Node to watch; it must not be empty.
@@ -55,6 +58,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.ContentType == "" {
 		c.ContentType = Protobuf
+	}
+	if c.AcceptContentTypes == "" {
+		c.AcceptContentTypes = c.ContentType + ",application/json"
 	}
 	if c.ResyncPeriod == 0 {
 		c.ResyncPeriod = 15 * time.Minute
@@ -88,7 +94,7 @@ func RESTConfig(config Config) (*rest.Config, error) {
 		return nil, err
 	}
 	client.ContentType = config.ContentType
-	client.AcceptContentTypes = config.ContentType + ",application/json"
+	client.AcceptContentTypes = config.AcceptContentTypes
 	client.QPS = config.QPS
 	client.Burst = config.Burst
 	if config.UserAgent != "" {

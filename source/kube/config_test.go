@@ -41,6 +41,17 @@ func TestRESTConfig(t *testing.T) {
 		t.Errorf("bounds are %v and %d, want 5 and 10 in one limiter", got.QPS, got.Burst)
 	}
 
+	got, err = RESTConfig(Config{Kubeconfig: path, ContentType: "application/json", AcceptContentTypes: Protobuf, QPS: 0.5, Burst: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.ContentType != "application/json" || got.AcceptContentTypes != Protobuf {
+		t.Errorf("content type %q, accepting %q", got.ContentType, got.AcceptContentTypes)
+	}
+	if got.QPS != 0.5 || got.Burst != 3 || got.RateLimiter.QPS() != 0.5 {
+		t.Errorf("bounds are %v, %d and %v", got.QPS, got.Burst, got.RateLimiter.QPS())
+	}
+
 	got, err = RESTConfig(Config{Kubeconfig: path, Master: "https://192.0.2.9:443", QPS: -1})
 	if err != nil {
 		t.Fatal(err)

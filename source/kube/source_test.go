@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 
+	"github.com/sluice-proxy/sluice/internal/apitest"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/sourcetest"
@@ -24,21 +27,39 @@ import (
 
 // rig is a source at work against an API server of the test.
 type rig struct {
-	*apiServer
+	*apitest.Server
 	posts  *sourcetest.Recorder
 	cache  *source.Cache
 	source *Source
 	logs   *observer.ObservedLogs
 }
 
+func newServer(t *testing.T) *apitest.Server {
+	t.Helper()
+	server, err := apitest.New(net.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop() }) // it may be stopped already
+	return server
+}
+
+// clientConfig reaches a server the way RESTConfig would set it up.
+func clientConfig(s *apitest.Server) *rest.Config {
+	return &rest.Config{
+		Host: "http://" + s.Address(), QPS: -1,
+		ContentConfig: rest.ContentConfig{ContentType: Protobuf, AcceptContentTypes: Protobuf + ",application/json"},
+	}
+}
+
 // newRig prepares a source; run starts it.
 func newRig(t *testing.T) *rig {
-	server := newAPIServer(t)
+	server := newServer(t)
 	posts := sourcetest.NewRecorder()
 	cache := source.NewCache(posts, source.Options{})
 	core, logs := observer.New(zap.DebugLevel)
 	config := Config{NodeName: "n", AbsentRetry: 20 * time.Millisecond}
-	made, err := NewForREST(config, server.config(), cache, zap.New(core))
+	made, err := NewForREST(config, clientConfig(server), cache, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,11 +88,11 @@ func (r *rig) run(t *testing.T) {
 // populate gives the server two Services with a slice each, a Node and a range.
 func (r *rig) populate() {
 	for _, name := range []string{"a", "b"} {
-		r.set(services, apiService(name, 80))
-		r.set(endpointSlices, apiSlice(name, name+"-1", "10.0.0.1"))
+		r.Set(services, apiService(name, 80))
+		r.Set(endpointSlices, apiSlice(name, name+"-1", "10.0.0.1"))
 	}
-	r.set(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
-	r.set(serviceCIDRs, apiRange("kubernetes", "10.96.0.0/16"))
+	r.Set(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	r.Set(serviceCIDRs, apiRange("kubernetes", "10.96.0.0/16"))
 }
 
 // populated starts a source on a populated server and waits until everything
@@ -125,15 +146,15 @@ func apiRange(name, prefix string) *networkingv1.ServiceCIDR {
 func TestSourcePrimesAfterBothLists(t *testing.T) {
 	r := newRig(t)
 	r.populate()
-	r.setRefusal(endpointSlices, apierrors.NewInternalError(context.DeadlineExceeded))
+	r.Refuse(endpointSlices, apierrors.NewInternalError(context.DeadlineExceeded))
 	r.run(t)
 
 	r.posts.Await(t, "spec ns/b")
-	sourcetest.Eventually(t, "slices have been asked for twice", func() bool { return len(r.asked(endpointSlices)) > 2 })
+	sourcetest.Eventually(t, "slices have been asked for twice", func() bool { return len(r.Asked(endpointSlices)) > 2 })
 	if r.cache.Stats().Primed {
 		t.Fatal("primed without the list of EndpointSlices")
 	}
-	r.setRefusal(endpointSlices, nil)
+	r.Refuse(endpointSlices, nil)
 	lines := r.posts.Await(t, "primed ns/a ns/b")
 	if got := r.cache.Snapshot(service.Key{Namespace: "ns", Name: "a"}); len(got.Slices) != 1 {
 		t.Errorf("primed with %d slices of ns/a, want 1; posts: %v", len(got.Slices), lines)
@@ -143,30 +164,30 @@ func TestSourcePrimesAfterBothLists(t *testing.T) {
 // TestSourceFollows runs with streamed lists and with plain ones, as servers
 // before 1.32 offer them.
 func TestSourceFollows(t *testing.T) {
-	for name, noWatchList := range map[string]bool{"streamed": false, "plain": true} {
+	for name, plain := range map[string]bool{"streamed": false, "plain": true} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.noWatchList = noWatchList
+			r.StreamLists(!plain)
 			r.populate()
 			r.run(t)
 			r.complete(t)
 
-			r.set(services, apiService("a", 81))
+			r.Set(services, apiService("a", 81))
 			r.posts.Await(t, "spec ns/a")
-			r.set(endpointSlices, apiSlice("b", "a-1", "10.0.0.1"))
+			r.Set(endpointSlices, apiSlice("b", "a-1", "10.0.0.1"))
 			moved := r.posts.Await(t, "slice ns/b a-1")
 			if want := []string{"slice ns/a a-1 gone", "slice ns/b a-1"}; !slices.Equal(moved, want) {
 				t.Errorf("relabelled slice posted as %v, want %v", moved, want)
 			}
-			r.remove(endpointSlices, "ns", "a-1")
+			r.Remove(endpointSlices, "ns", "a-1")
 			r.posts.Await(t, "slice ns/b a-1 gone")
-			r.remove(services, "ns", "b")
+			r.Remove(services, "ns", "b")
 			r.posts.Await(t, "spec ns/b gone")
-			r.set(serviceCIDRs, apiRange("more", "10.97.0.0/16"))
+			r.Set(serviceCIDRs, apiRange("more", "10.97.0.0/16"))
 			r.posts.Await(t, "ranges 10.96.0.0/16 10.97.0.0/16")
-			r.remove(serviceCIDRs, "", "kubernetes")
+			r.Remove(serviceCIDRs, "", "kubernetes")
 			r.posts.Await(t, "ranges 10.97.0.0/16")
-			r.set(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			r.Set(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 				Name: "n", Labels: map[string]string{corev1.LabelTopologyZone: "z"}}})
 			r.posts.Await(t, "node n")
 			if got := r.cache.Node().Zone; got != "z" {
@@ -180,8 +201,8 @@ func TestSourceIgnoresMetadataOnlyUpdates(t *testing.T) {
 	r := populated(t)
 	touched := apiService("a", 80)
 	touched.Annotations = map[string]string{"note": "touched"}
-	r.set(services, touched)
-	r.set(services, apiService("b", 81))
+	r.Set(services, touched)
+	r.Set(services, apiService("b", 81))
 	if got := r.posts.Await(t, "spec ns/b"); len(got) != 1 {
 		t.Errorf("%v was posted, want nothing for the touched Service", got)
 	}
@@ -194,15 +215,17 @@ func TestSourceTurnsIgnoredServiceIntoGone(t *testing.T) {
 	r := populated(t)
 	external := apiService("a", 80)
 	external.Spec.Type = corev1.ServiceTypeExternalName
-	r.set(services, external)
+	r.Set(services, external)
 	r.posts.Await(t, "spec ns/a gone")
-	r.set(services, apiService("a", 80))
+	r.Set(services, apiService("a", 80))
 	r.posts.Await(t, "spec ns/a")
 }
 
 func TestSourceSurvivesOutage(t *testing.T) {
 	r := populated(t)
-	r.stop()
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
 	sourcetest.Eventually(t, "all resources report the outage", func() bool {
 		return !slices.ContainsFunc(r.source.Status(), func(s Status) bool { return s.FailingSince.IsZero() })
 	})
@@ -210,10 +233,12 @@ func TestSourceSurvivesOutage(t *testing.T) {
 
 	// While nobody looks, one Service changes and one slice goes. The history is
 	// compacted, so that only a new list can tell.
-	r.set(services, apiService("a", 81))
-	r.remove(endpointSlices, "ns", "b-1")
-	r.compact()
-	r.start()
+	r.Set(services, apiService("a", 81))
+	r.Remove(endpointSlices, "ns", "b-1")
+	r.Compact()
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
 	lines := r.posts.Await(t, "spec ns/a")
 	if !slices.Contains(lines, "slice ns/b b-1 gone") {
 		lines = append(lines, r.posts.Await(t, "slice ns/b b-1 gone")...)
@@ -233,15 +258,15 @@ func TestSourceSurvivesOutage(t *testing.T) {
 // relisted waits until the source has asked for a resource anew.
 func (r *rig) relisted(t *testing.T, resource string, before int) {
 	t.Helper()
-	sourcetest.Eventually(t, "a new request for "+resource, func() bool { return len(r.asked(resource)) > before })
+	sourcetest.Eventually(t, "a new request for "+resource, func() bool { return len(r.Asked(resource)) > before })
 }
 
 func TestSourceRelistsWhenExpired(t *testing.T) {
 	r := populated(t)
-	before := len(r.asked(services))
-	r.compact() // running watches get 410 Gone
+	before := len(r.Asked(services))
+	r.Compact() // running watches get 410 Gone
 	r.relisted(t, services, before)
-	r.set(services, apiService("a", 82))
+	r.Set(services, apiService("a", 82))
 	if got := r.posts.Await(t, "spec ns/a"); len(got) != 1 {
 		t.Errorf("relist after 410 posted %v, want the change only", got)
 	}
@@ -249,10 +274,14 @@ func TestSourceRelistsWhenExpired(t *testing.T) {
 
 func TestSourceAcceptsRestoredServer(t *testing.T) {
 	r := populated(t)
-	r.stop()
-	r.rewind() // versions known to the client are in the server's future
-	r.start()
-	r.set(services, apiService("a", 83))
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.Rewind() // versions known to the client are in the server's future
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.Set(services, apiService("a", 83))
 	if got := r.posts.Await(t, "spec ns/a"); len(got) != 1 {
 		t.Errorf("a restored server led to %v, want the change only", got)
 	}
@@ -267,13 +296,13 @@ func TestSourceSendsSelectors(t *testing.T) {
 		serviceCIDRs:   {"", ""},
 	}
 	for resource, selectors := range want {
-		for _, request := range r.asked(resource) {
-			got := [2]string{request.query.Get("labelSelector"), request.query.Get("fieldSelector")}
+		for _, request := range r.Asked(resource) {
+			got := [2]string{request.Query.Get("labelSelector"), request.Query.Get("fieldSelector")}
 			if got != selectors {
 				t.Errorf("%s was asked for with selectors %q, want %q", resource, got, selectors)
 			}
-			if !strings.HasPrefix(request.accept, Protobuf) || !strings.Contains(request.accept, "application/json") {
-				t.Errorf("%s was asked for as %q, want protobuf first and JSON besides", resource, request.accept)
+			if !strings.HasPrefix(request.Accept, Protobuf) || !strings.Contains(request.Accept, "application/json") {
+				t.Errorf("%s was asked for as %q, want protobuf first and JSON besides", resource, request.Accept)
 			}
 		}
 	}
@@ -282,8 +311,8 @@ func TestSourceSendsSelectors(t *testing.T) {
 func TestSourceStreamsLists(t *testing.T) {
 	r := populated(t)
 	for _, resource := range watched {
-		asked := r.asked(resource)
-		if len(asked) != 1 || asked[0].query.Get("sendInitialEvents") != "true" {
+		asked := r.Asked(resource)
+		if len(asked) != 1 || asked[0].Query.Get("sendInitialEvents") != "true" {
 			t.Errorf("%s: %d requests, want a single one that streams list and watch", resource, len(asked))
 		}
 	}
@@ -291,7 +320,7 @@ func TestSourceStreamsLists(t *testing.T) {
 
 func TestSourceSpeaksJSON(t *testing.T) {
 	r := newRig(t)
-	config := r.apiServer.config()
+	config := clientConfig(r.Server)
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
 	made, err := NewForREST(Config{NodeName: "n"}, config, r.cache, zap.NewNop())
 	if err != nil {
@@ -312,17 +341,17 @@ func TestSourceDoesWithoutServiceCIDRs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			r.populate()
-			r.setRefusal(serviceCIDRs, refusal)
+			r.Refuse(serviceCIDRs, refusal)
 			r.run(t)
 			r.posts.Await(t, "primed ns/a ns/b")
-			sourcetest.Eventually(t, "several attempts", func() bool { return len(r.asked(serviceCIDRs)) > 3 })
+			sourcetest.Eventually(t, "several attempts", func() bool { return len(r.Asked(serviceCIDRs)) > 3 })
 			if got := r.logs.FilterMessageSnippet("optional resource").Len(); got != 1 {
 				t.Errorf("warned %d times, want once", got)
 			}
 			if !r.source.Status()[3].Absent {
 				t.Error("status does not say that ServiceCIDRs are absent")
 			}
-			r.setRefusal(serviceCIDRs, nil)
+			r.Refuse(serviceCIDRs, nil)
 			r.posts.Await(t, "ranges 10.96.0.0/16")
 		})
 	}
@@ -330,7 +359,7 @@ func TestSourceDoesWithoutServiceCIDRs(t *testing.T) {
 
 func TestSourceKeepsDeletedNode(t *testing.T) {
 	r := populated(t)
-	r.remove(nodes, "", "n")
+	r.Remove(nodes, "", "n")
 	sourcetest.Eventually(t, "the deletion is logged", func() bool {
 		return r.logs.FilterMessageSnippet("Node was deleted").Len() == 1
 	})
@@ -343,7 +372,9 @@ func TestSourceKeepsDeletedNode(t *testing.T) {
 // the context; the cleanup of run fails if it holds Run up.
 func TestSourceStopsWhileBackingOff(t *testing.T) {
 	r := newRig(t)
-	r.stop()
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
 	r.source.backoff = &wait.Backoff{Duration: time.Hour, Cap: time.Hour, Steps: 1, Factor: 1}
 	r.run(t)
 	sourcetest.Eventually(t, "all resources report the outage", func() bool {

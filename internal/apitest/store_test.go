@@ -1,0 +1,59 @@
+package apitest
+
+import (
+	"net/url"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+func serviceNamed(name, clusterIP string, labels map[string]string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: labels},
+		Spec:       corev1.ServiceSpec{ClusterIP: clusterIP},
+	}
+}
+
+// An object that enters or leaves a selection is added or deleted for those who
+// watch it, as with a real API server.
+func TestSelectionsSeeWhatConcernsThem(t *testing.T) {
+	sel, err := selectionOf(Services, url.Values{"labelSelector": {"!off"}, "fieldSelector": {"spec.clusterIP!=None"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	off := map[string]string{"off": ""}
+	s := newStore()
+	steps := []struct {
+		what string
+		do   func()
+		want watch.EventType // "" for nothing
+	}{
+		{"created outside", func() { s.set(Services, serviceNamed("a", "10.0.0.1", off)) }, ""},
+		{"enters", func() { s.set(Services, serviceNamed("a", "10.0.0.1", nil)) }, watch.Added},
+		{"changes", func() { s.set(Services, serviceNamed("a", "10.0.0.2", nil)) }, watch.Modified},
+		{"leaves by a field", func() { s.set(Services, serviceNamed("a", "None", nil)) }, watch.Deleted},
+		{"removed outside", func() { s.remove(Services, "ns/a") }, ""},
+		{"removed twice", func() { s.remove(Services, "ns/a") }, ""},
+		{"created inside", func() { s.set(Services, serviceNamed("a", "10.0.0.1", nil)) }, watch.Added},
+		{"leaves by a label", func() { s.set(Services, serviceNamed("a", "10.0.0.1", off)) }, watch.Deleted},
+	}
+	for _, step := range steps {
+		before := s.version
+		step.do()
+		var got watch.EventType
+		for _, n := range s.since(Services, before, sel) {
+			got += n.kind
+		}
+		if got != step.want {
+			t.Errorf("%s: those who watch are told %q, want %q", step.what, got, step.want)
+		}
+	}
+	if got := s.selected(Services, sel); len(got) != 0 {
+		t.Errorf("selected %d objects, want none", len(got))
+	}
+	if _, err := selectionOf(Services, url.Values{"fieldSelector": {"no operator"}}); err == nil {
+		t.Error("a selector without an operator was taken")
+	}
+}
