@@ -41,6 +41,9 @@ type Config struct {
 	Source  Source
 	// Warn is told what is wrong with an API object; nil tells nobody.
 	Warn func(service.Warning)
+	// WatchFailed is told why others' changes to a domain are not announced; that
+	// is tried again. Nil tells nobody.
+	WatchFailed func(domain string, err error)
 	// HostAddresses, when set, follows the host's addresses and calls back
 	// with all of them at the start and after each change.
 	HostAddresses func(ctx context.Context, changed func([]netip.Addr)) error

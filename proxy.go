@@ -193,7 +193,7 @@ func (p *Proxy) serve(ctx context.Context) error {
 	for i, a := range p.aggregators {
 		group.Go(func() error { return a.Run(ctx) })
 		if w, ok := p.config.Domains[i].Writer.(dataplane.Watcher); ok {
-			group.Go(func() error { return stopped(ctx, w.Watch(ctx, a.AuditSoon)) })
+			group.Go(func() error { p.watch(ctx, p.config.Domains[i].Name, w, a.AuditSoon); return nil })
 		}
 	}
 	if follow := p.config.HostAddresses; follow != nil {
@@ -208,6 +208,37 @@ func (p *Proxy) serve(ctx context.Context) error {
 		return nil
 	})
 	return group.Wait()
+}
+
+// Bounds of the pause before a watch that has failed is tried again; it doubles.
+const (
+	watchAgainMin = time.Second
+	watchAgainMax = 30 * time.Second
+)
+
+// watch keeps up the watch for what others do to a domain. Nothing depends on it but
+// how soon that is noticed, so a failure, such as no descriptor left for its socket,
+// ends nothing: until it works again, each try comes with an audit.
+func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher, changed func()) {
+	for pause := watchAgainMin; ; pause = min(2*pause, watchAgainMax) {
+		began := time.Now()
+		err := w.Watch(ctx, changed)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > watchAgainMax {
+			pause = watchAgainMin // it has worked meanwhile
+		}
+		if p.config.WatchFailed != nil {
+			p.config.WatchFailed(domain, err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		changed()
+	}
 }
 
 // openUp waits for the first full picture, for the host's addresses and the Node

@@ -189,8 +189,13 @@ func (d *Directory) leave(home *address) bool {
 	return true
 }
 
+// forgetRefused takes note that a Service is gone that may have been refused.
 func (d *Directory) forgetRefused(key service.Key) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	_, known := d.refused[key]
 	delete(d.refused, key)
+	d.mu.Unlock()
+	if known {
+		d.config.Listen(RefusedGone{Key: key})
+	}
 }

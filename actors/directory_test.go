@@ -174,8 +174,12 @@ func TestServicesPastTheBoundAreRefusedAndServedWhenThereIsRoom(t *testing.T) {
 			t.Fatalf("refused %v, %d addresses", v.refused, v.Len())
 		}
 		v.set(named(2), nil) // one of the refused is deleted: not served later
+		v.set(named(2), nil) // gone once, told once
 		v.set(named(0), nil)
 		synctest.Wait()
+		if len(v.refused) != 3 || v.refused[2] != (RefusedGone{Key: named(2)}) {
+			t.Fatalf("told %v, want that the deleted one is gone", v.refused)
+		}
 		v.PostVerdict(dataplane.Verdict{Key: named(0), Domain: "one", Revision: v.fragment(named(0)).Revision})
 		synctest.Wait()
 		if v.fragment(named(3)) == nil || v.fragment(named(2)) != nil {

@@ -13,4 +13,9 @@ type Refused struct {
 	MaxServices int
 }
 
-func (Refused) event() {}
+// RefusedGone says that a Service which was refused does not exist any more: it
+// misses nothing now.
+type RefusedGone struct{ Key service.Key }
+
+func (Refused) event()     {}
+func (RefusedGone) event() {}

@@ -461,10 +461,31 @@ func (a *Aggregator) settled(now time.Time, contributions []dataplane.Contributi
 		a.config.Listen(Applied{Domain: a.config.Domain, Contribution: c, At: now})
 		a.config.Verdicts(dataplane.Verdict{Key: c.Key, Domain: a.config.Domain, Revision: c.Revision})
 	}
+	a.tellShadows()
 	if a.ledger.Stats().Pending == 0 {
 		a.oldestPending = time.Time{}
 		if a.inbox.Len() > 0 {
 			a.oldestPending = now
+		}
+	}
+}
+
+// tellShadows says who has lost a frontend to whom. What a search takes out and
+// puts back in between is nobody's loss.
+func (a *Aggregator) tellShadows() {
+	if a.search != nil {
+		return
+	}
+	for news := a.ledger.Shadows(); len(news) > 0; {
+		first := news[0]
+		var frontends dataplane.Frontends
+		for len(news) > 0 && news[0].Key == first.Key && news[0].By == first.By && news[0].Over == first.Over {
+			frontends, news = append(frontends, news[0].Frontend), news[1:]
+		}
+		if first.Over {
+			a.config.Listen(Unshadowed{Domain: a.config.Domain, Key: first.Key, By: first.By, Frontends: frontends})
+		} else {
+			a.config.Listen(Shadowed{Domain: a.config.Domain, Key: first.Key, By: first.By, Frontends: frontends})
 		}
 	}
 }

@@ -73,6 +73,25 @@ type LateRefused struct {
 	Revision service.Revision
 }
 
+// Shadowed says that a Service wants frontends that another one serves, since it is
+// older. It is told when the kernel is as said, once for each frontend and server.
+type Shadowed struct {
+	Domain string
+	// Key is the Service that loses, By the one that serves the frontends.
+	Key, By   service.Key
+	Frontends dataplane.Frontends
+}
+
+// Unshadowed says that a Service that was Shadowed is so no longer: it serves the
+// frontends now, or has nothing to serve there (it has lost its endpoints, or does
+// not want them any more).
+type Unshadowed struct {
+	Domain string
+	// By has served the frontends until now.
+	Key, By   service.Key
+	Frontends dataplane.Frontends
+}
+
 func (GateOpened) event()   {}
 func (BatchWritten) event() {}
 func (Applied) event()      {}
@@ -81,3 +100,5 @@ func (Quarantined) event()  {}
 func (Freed) event()        {}
 func (NodeAtFault) event()  {}
 func (LateRefused) event()  {}
+func (Shadowed) event()     {}
+func (Unshadowed) event()   {}

@@ -77,6 +77,12 @@ func (l *Log) Aggregator(event aggregator.Event) {
 		l.log.Info("Service accepted again", zap.String("domain", e.Domain), zap.Stringer("service", e.Key))
 	case aggregator.NodeAtFault:
 		l.log.Error("the kernel refuses rules that belong to no Service; retrying", zap.String("domain", e.Domain), zap.String("reason", e.Reason))
+	case aggregator.Shadowed:
+		l.log.Warn("addresses of a Service are served by an older one; change or delete either", zap.String("domain", e.Domain),
+			zap.Stringer("service", e.Key), zap.Stringer("addresses", e.Frontends), zap.Stringer("servedBy", e.By))
+	case aggregator.Unshadowed:
+		l.log.Info("addresses of a Service are its own again, or it has nothing to serve there", zap.String("domain", e.Domain),
+			zap.Stringer("service", e.Key), zap.Stringer("addresses", e.Frontends), zap.Stringer("servedBefore", e.By))
 	case aggregator.LateRefused:
 		l.log.Warn("late output of a former incarnation refused", zap.String("domain", e.Domain),
 			zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision))
@@ -115,7 +121,10 @@ func (l *Log) audit(e aggregator.AuditDone) {
 
 // Actors logs what happens in the directory.
 func (l *Log) Actors(event actors.Event) {
-	if e, ok := event.(actors.Refused); ok {
+	switch e := event.(type) {
+	case actors.Refused:
 		l.log.Error("Service refused: too many Services; raise the bound", zap.Stringer("service", e.Key), zap.Int("bound", e.MaxServices))
+	case actors.RefusedGone:
+		l.log.Info("refused Service is gone", zap.Stringer("service", e.Key))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -117,6 +118,10 @@ func TestLogActors(t *testing.T) {
 		},
 		level: zap.ErrorLevel, message: "Service refused: too many Services; raise the bound",
 		fields: fields{"service": "a/b", "bound": int64(10)},
+	}, {
+		name:  "refused, and gone",
+		tell:  func(l *Log) { l.Actors(actors.RefusedGone{Key: service.Key{Namespace: "a", Name: "b"}}) },
+		level: zap.InfoLevel, message: "refused Service is gone", fields: fields{"service": "a/b"},
 	}})
 }
 
@@ -124,6 +129,8 @@ func TestLogAggregator(t *testing.T) {
 	key := service.Key{Namespace: "a", Name: "b"}
 	revision := service.Revision{Incarnation: 2, Sequence: 3}
 	received := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	older := service.Key{Namespace: "a", Name: "older"}
+	frontends := dataplane.Frontends{{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80}, {Port: 30080, Protocol: service.UDP}}
 	tell := func(e aggregator.Event) func(*Log) { return func(l *Log) { l.Aggregator(e) } }
 	testLog(t, []logCase{
 		{
@@ -165,6 +172,16 @@ func TestLogAggregator(t *testing.T) {
 			name: "node at fault", tell: tell(aggregator.NodeAtFault{Domain: "d", Reason: "no nat"}),
 			level: zap.ErrorLevel, message: "the kernel refuses rules that belong to no Service; retrying",
 			fields: fields{"domain": "d", "reason": "no nat"},
+		},
+		{
+			name: "shadowed", tell: tell(aggregator.Shadowed{Domain: "d", Key: key, By: older, Frontends: frontends}),
+			level: zap.WarnLevel, message: "addresses of a Service are served by an older one; change or delete either",
+			fields: fields{"domain": "d", "service": "a/b", "addresses": "192.0.2.1:80/tcp, node port 30080/udp", "servedBy": "a/older"},
+		},
+		{
+			name: "no longer shadowed", tell: tell(aggregator.Unshadowed{Domain: "d", Key: key, By: older, Frontends: frontends}),
+			level: zap.InfoLevel, message: "addresses of a Service are its own again, or it has nothing to serve there",
+			fields: fields{"domain": "d", "service": "a/b", "addresses": "192.0.2.1:80/tcp, node port 30080/udp", "servedBefore": "a/older"},
 		},
 		{
 			name: "late", tell: tell(aggregator.LateRefused{Domain: "d", Key: key, Revision: revision}),

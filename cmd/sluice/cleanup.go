@@ -11,28 +11,38 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/backend"
+	"github.com/sluice-proxy/sluice/internal/config"
+	"github.com/sluice-proxy/sluice/internal/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 func cleanupCommand() *cobra.Command {
-	return &cobra.Command{
+	o := options{}
+	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove the rules that Sluice or kube-proxy left on this node, and nothing else",
 		Long: `Remove the rules that Sluice or kube-proxy left on this node: both variants of
 iptables and nftables, both families. What the kubelet uses too (KUBE-FIREWALL) stays, and so
-does everything that has another name. A proxy that still runs writes its rules
-again; stop it first.`,
+does everything that has another name. Kernel settings that Sluice has changed go back
+to what they were, unless somebody else has changed them since. A proxy that still
+runs writes its rules again; stop it first.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.load(); err != nil {
+				return err
+			}
 			if err := needPrivilege(""); err != nil {
 				return err
 			}
-			return cleanUp(cmd.Context(), cmd.OutOrStdout())
+			return o.cleanUp(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
+	o.flags = config.BindState(cmd.Flags())
+	return cmd
 }
 
-// cleanUp removes the rules of all modes, and prints what was there.
-func cleanUp(ctx context.Context, out io.Writer) error {
+// cleanUp removes the rules of all modes, puts kernel settings back, and prints what
+// was there. The settings come last: rules may depend on them.
+func (o *options) cleanUp(ctx context.Context, out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "VARIANT\tFAMILY\tHOOKS\tCHAINS IN NAT\tIN FILTER\tIN MANGLE")
 	err := backend.CleanUpIPTables(ctx, func(variant string, family service.Family, s iptables.CleanupSummary) {
@@ -47,5 +57,22 @@ func cleanUp(ctx context.Context, out io.Writer) error {
 		}
 		fmt.Fprintf(table, "\t%s\t%s\n", family, found)
 	})
-	return errors.Join(err, nftErr, table.Flush())
+	return errors.Join(err, nftErr, o.restore(table), table.Flush())
+}
+
+// restore puts kernel settings back, and prints those that there was something to do
+// about.
+func (o *options) restore(table io.Writer) error {
+	done, err := sysctl.Files{Record: sysctl.NewRecord(o.Sluice.State.Dir, nil)}.Restore()
+	if len(done) > 0 {
+		fmt.Fprintln(table, "\nKERNEL SETTING\tFROM\tTO")
+	}
+	for _, d := range done {
+		if d.Kept != "" {
+			fmt.Fprintf(table, "%s\t%s\tkept: somebody else has set it since; it was %s\n", d.Name, d.Kept, d.To)
+			continue
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", d.Name, d.From, d.To)
+	}
+	return err
 }

@@ -15,37 +15,40 @@ import (
 	"github.com/sluice-proxy/sluice/internal/config"
 )
 
-// logger is the log of a process, whose level can change while it runs.
+// logger is the log of a process, whose level and format can change while it runs.
+// There is one: the libraries of Kubernetes cannot be given another while they run.
 type logger struct {
 	*zap.Logger
-	level zap.AtomicLevel
-	klog  *flag.FlagSet
+	level  zap.AtomicLevel
+	format *format
+	klog   *flag.FlagSet
 }
 
 // newLogger opens the log on standard error, and routes the logs of Kubernetes
 // libraries through it.
 func newLogger(l config.Log) (*logger, error) {
-	made := &logger{level: zap.NewAtomicLevel(), klog: flag.NewFlagSet("klog", flag.ContinueOnError)}
+	made := &logger{level: zap.NewAtomicLevel(), format: &format{}, klog: flag.NewFlagSet("klog", flag.ContinueOnError)}
 	klog.InitFlags(made.klog)
 	if err := made.set(l); err != nil {
 		return nil, err
 	}
-	log, err := zapConfig(l.Format, made.level).Build()
-	if err != nil {
-		return nil, fmt.Errorf("cannot open the log: %w", err)
-	}
-	klog.SetLogger(zapr.NewLogger(log.Named("client-go")))
-	made.Logger = log
+	made.Logger = zap.New(&logCore{format: made.format}, zap.AddCaller(), zap.ErrorOutput(zapcore.Lock(os.Stderr)))
+	klog.SetLogger(zapr.NewLogger(made.Named("client-go")))
 	return made, nil
 }
 
-// set changes how much is logged; the format stays as it was.
+// set changes what is logged, and in which format.
 func (l *logger) set(to config.Log) error {
 	level, err := zapcore.ParseLevel(to.Level)
 	if err != nil {
 		return err
 	}
+	opened, err := zapConfig(to.Format, l.level).Build()
+	if err != nil {
+		return fmt.Errorf("cannot open the log: %w", err)
+	}
 	l.level.SetLevel(level)
+	l.format.set(opened.Core())
 	if err := l.klog.Set("v", strconv.Itoa(to.Verbosity)); err != nil {
 		return fmt.Errorf("verbosity of klog: %w", err)
 	}

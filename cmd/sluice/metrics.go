@@ -41,6 +41,7 @@ func (s *server) metricsConfig() metrics.Config {
 	c := metrics.Config{
 		Mode: string(s.mode), ShowHidden: s.KubeProxy.ShowHiddenMetricsForVersion != "",
 		NativeHistograms: s.GateEnabled(config.GateNativeHistograms),
+		Findings:         s.findings, ServicesMax: int(s.Sluice.Metrics.ServicesMax),
 	}
 	for _, d := range s.made {
 		c.Domains = append(c.Domains, metrics.Domain{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
@@ -49,6 +50,14 @@ func (s *server) metricsConfig() metrics.Config {
 		c.Features = append(c.Features, metrics.Feature{Name: g.Name, Stage: g.Stage, Enabled: g.Enabled})
 	}
 	return c
+}
+
+// findings gives what /healthz?verbose tells, in numbers.
+func (s *server) findings() (all []metrics.Finding) {
+	for _, t := range s.monitor.Tallies() {
+		all = append(all, metrics.Finding{Kind: string(t.Kind), Domain: t.Domain, Count: t.Count})
+	}
+	return all
 }
 
 // webConfig says what the metrics address shows.

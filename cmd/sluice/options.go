@@ -32,6 +32,11 @@ func (o *options) load() (err error) {
 		}
 		return err
 	}
+	return o.check()
+}
+
+// check refuses what this program cannot do.
+func (o *options) check() error {
 	switch {
 	case o.KubeProxy.Mode == config.ModeIPVS:
 		return usageError{errors.New(`--proxy-mode "ipvs": not built in yet; want nftables or iptables, or nothing for the better one that the kernel can`)}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/internal/config"
@@ -49,23 +50,22 @@ func (o *options) proxy(ctx context.Context, out io.Writer) error {
 	}
 	switch {
 	case o.Cleanup:
-		return cleanUp(ctx, out)
+		return o.cleanUp(ctx, out)
 	case o.InitOnly:
 		return o.initialise(ctx)
 	default:
-		return o.serveCluster(ctx)
+		return serve(ctx, o, cluster)
 	}
 }
 
-// serveCluster serves what an API server says.
-func (o *options) serveCluster(ctx context.Context) error {
+// cluster serves what an API server says. Only files are read here.
+func cluster(o *options) (*rest.Config, feed, error) {
 	api := o.api()
-	// Read before anything on this node is touched.
 	client, err := kube.RESTConfig(api)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	return serve(ctx, o, client, func(s *server) proxy.Source {
+	return client, func(s *server) proxy.Source {
 		api.NodeName = s.settings.Name
 		return func(ctx context.Context, cache *source.Cache) error {
 			from, err := kube.NewForREST(api, client, cache, s.log.Logger)
@@ -75,14 +75,15 @@ func (o *options) serveCluster(ctx context.Context) error {
 			s.source.Store(from)
 			return from.Run(ctx)
 		}
-	})
+	}, nil
 }
 
 // api says how to reach the API server.
 func (o *options) api() kube.Config {
 	c := &o.KubeProxy.ClientConnection
 	return kube.Config{
-		Kubeconfig: c.Kubeconfig, Master: o.Master, QPS: c.QPS, Burst: int(c.Burst), ContentType: c.ContentType,
+		Kubeconfig: c.Kubeconfig, Master: o.Master, QPS: c.QPS, Burst: int(c.Burst),
+		ContentType: c.ContentType, AcceptContentTypes: c.AcceptContentTypes,
 		ResyncPeriod: o.KubeProxy.ConfigSyncPeriod.Duration, UserAgent: fmt.Sprintf("sluice/%s", version),
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 
 	"go.uber.org/zap"
@@ -11,50 +12,67 @@ import (
 	"github.com/sluice-proxy/sluice/internal/config"
 )
 
-// update obeys a change of the configuration file as far as that goes without a
-// restart, and says what becomes of each field. A file with a mistake changes
-// nothing.
-func (s *server) update(u config.Update) {
+// update obeys a change of the configuration file: in place, or by a successor. It
+// tells whether what the file says is in force, or about to be. What cannot be
+// obeyed as a whole changes nothing.
+func (s *server) update(ctx context.Context, u config.Update) (inForce bool) {
 	for _, w := range u.Warnings {
 		s.log.Warn("configuration", zap.Stringer("at", w.Place), zap.String("problem", w.Message))
 	}
-	if u.Err != nil {
-		s.log.Error("configuration file refused; what it said before stays in force", zap.Error(u.Err))
-		s.recorder.ConfigurationRefused(u.Err)
-		return
+	err := u.Err
+	handOver := err == nil && s.mustHandOver(u.Config, u.Changes)
+	switch {
+	case err != nil:
+	case handOver:
+		s.successor, err = s.prepareSuccessor(ctx, u.Config, u.Changes)
+	default:
+		err = s.apply(u.Config)
 	}
-	if err := s.apply(u.Config); err != nil {
-		s.log.Error("configuration file cannot be obeyed", zap.Error(err))
+	if ctx.Err() != nil {
+		return false // told to stop: what comes of it is nobody's mistake
+	}
+	if err != nil {
+		s.log.Error("configuration file refused; what it said before stays in force", zap.Error(err))
 		s.recorder.ConfigurationRefused(err)
-		return
+		return false
 	}
-	s.current.Store(u.Config)
-	for _, c := range u.Changes {
+	s.tell(u.Changes)
+	if handOver {
+		s.log.Info("handing over to the changed configuration; the rules stay in the kernel")
+	}
+	return true
+}
+
+// tell logs what has changed.
+func (s *server) tell(changes []config.Change) {
+	for _, c := range changes {
 		fields := []zap.Field{zap.String("field", c.Field), zap.String("from", c.Old), zap.String("to", c.New)}
 		if c.Why != "" {
 			fields = append(fields, zap.String("because", c.Why))
 		}
-		if c.InPlace {
-			s.log.Info("configuration changed", fields...)
-		} else {
-			s.log.Warn("configuration changed; this counts after a restart", fields...)
-		}
+		s.log.Info("configuration changed", fields...)
 	}
 }
 
-// apply puts into force what can change in a running process.
+// apply puts into force what can change in the parts that run, all of it or nothing.
 func (s *server) apply(c *config.Config) error {
+	if err := s.change(c); err != nil {
+		return errors.Join(err, s.change(s.current.Load()))
+	}
+	s.current.Store(c)
+	return nil
+}
+
+func (s *server) change(c *config.Config) error {
 	settings, err := c.NodeSettings(v1alpha1.ProxyMode(s.mode))
 	if err != nil {
 		return err
 	}
-	// The name counts after a restart, and localhost node ports need what is set
-	// up at the start.
-	settings.Name = s.settings.Name
-	settings.LocalhostNodePorts = settings.LocalhostNodePorts && s.settings.LocalhostNodePorts
+	settings.Name = s.settings.Name // the host's may have changed; it is looked up at the start
 	return errors.Join(
 		s.log.set(c.Log()),
 		s.proxy.Reconfigure(settings),
 		s.proxy.Repace(func(d proxy.Domain) aggregator.Pace { return c.Pace(s.preferred[d.Name]) }),
+		s.monitor.SetSyncPeriod(c.SyncPeriod()),
 	)
 }

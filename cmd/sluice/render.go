@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/backend"
 	"github.com/sluice-proxy/sluice/internal/config"
 	"github.com/sluice-proxy/sluice/internal/render"
+	"github.com/sluice-proxy/sluice/internal/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
@@ -170,7 +171,7 @@ func (p *picture) nftables(o *options, family service.Family) (string, error) {
 // iptables prints the tables of one family for iptables-restore. All programs and
 // kernels since iptables 1.6.2 and Linux 3.14 know --random-fully.
 func (p *picture) iptables(o *options, family service.Family) (string, error) {
-	liberal, err := iptables.TCPBeLiberal()
+	liberal, err := iptables.TCPBeLiberal(sysctl.Files{})
 	if err != nil {
 		return "", err
 	}

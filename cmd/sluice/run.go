@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
@@ -48,11 +49,12 @@ no privilege is needed, and nothing on this host changes.`,
 			if err := needPrivilege("; without it, --sandbox is there to try things out"); err != nil {
 				return err
 			}
-			return serve(cmd.Context(), &o, nil, func(s *server) proxy.Source {
+			from := func(s *server) proxy.Source {
 				return func(ctx context.Context, cache *source.Cache) error {
 					return manifest.New(dir, cache, s.settings.Name, manifest.Options{Log: s.log.Logger}).Run(ctx)
 				}
-			})
+			}
+			return serve(cmd.Context(), &o, func(*options) (*rest.Config, feed, error) { return nil, from, nil })
 		},
 	}
 	o.flags = config.BindServing(cmd.Flags())

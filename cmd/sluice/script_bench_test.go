@@ -12,6 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/sluice-proxy/sluice/internal/apitest"
 	"github.com/sluice-proxy/sluice/internal/netns"
 )
 
@@ -23,6 +24,8 @@ type bench struct {
 	*testscript.TestScript
 	namespace *netns.Namespace
 	running   map[string]*process
+	// api is nil before the command of that name.
+	api *apitest.Server
 	// entrance are the words that lead from the namespace to where rules are
 	// looked at; none by default.
 	entrance []string

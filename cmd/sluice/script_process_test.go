@@ -95,7 +95,7 @@ func cmdAwait(b *bench, args []string) {
 
 // end NAME SIGNAL STATUS
 //
-// Sends TERM, INT or KILL to a program in the background and waits for its end.
+// Sends TERM, INT or KILL to a program in the background, or NONE, and waits for its end.
 // STATUS is its exit status, or the signal that ended it: "killed".
 func cmdEnd(b *bench, args []string) {
 	if len(args) != 3 {
@@ -103,11 +103,13 @@ func cmdEnd(b *bench, args []string) {
 	}
 	signals := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL}
 	signal, ok := signals[args[1]]
-	if !ok {
+	p := b.process(args[0])
+	switch {
+	case ok:
+		b.Check(p.cmd.Process.Signal(signal))
+	case args[1] != "NONE":
 		b.Fatalf("unknown signal %s", args[1])
 	}
-	p := b.process(args[0])
-	b.Check(p.cmd.Process.Signal(signal))
 	select {
 	case <-p.ended:
 	case <-time.After(waitMax):

@@ -69,6 +69,8 @@ func runScripts(t *testing.T, dir string, env map[string]string) {
 			return newBench(e)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"api":         positive(cmdAPI),
+			"events":      positive(cmdEvents),
 			"run":         positive(cmdRun),
 			"fails":       positive(cmdFails),
 			"start":       positive(cmdStart),

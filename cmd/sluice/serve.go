@@ -14,8 +14,10 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/hostaddress"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/backend"
 	"github.com/sluice-proxy/sluice/internal/config"
+	"github.com/sluice-proxy/sluice/internal/sysctl"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
@@ -28,10 +30,18 @@ import (
 // feed makes a source for a server whose log and settings are known.
 type feed func(s *server) proxy.Source
 
-// server is the proxy with everything around it.
+// upstream says where the Services of a configuration come from: how to reach the
+// API server, nil without one, and the feed. Nothing on this node is touched.
+type upstream func(o *options) (*rest.Config, feed, error)
+
+// server is the proxy with everything around it, for one configuration, of which
+// some can change in place.
 type server struct {
 	*options
+	upstream upstream
 	log      *logger
+	// sysctls are the kernel's settings.
+	sysctls  sysctl.Files
 	mode     backend.Mode
 	settings proxy.NodeSettings
 	recorder *events.Recorder
@@ -51,29 +61,44 @@ type server struct {
 	made []proxy.Domain
 	// preferred is the pace that the backend prefers in each domain.
 	preferred map[string]aggregator.Pace
+	// faces are the HTTP servers.
+	faces []runner
+	// handed says which changes this server was made for; nil for the first.
+	handed []config.Change
+	// left are the variants of iptables that former servers of this process have
+	// used, and this one does not.
+	left []iptables.Variant
+	// successor takes over when this server has stopped. The goroutine that
+	// watches the configuration file sets it.
+	successor *server
+	// end gives up what assembling has begun.
+	end context.CancelFunc
 }
 
-// serve runs the proxy until the context ends; the options have been loaded. The
-// client is nil without an API server.
-func serve(ctx context.Context, o *options, client *rest.Config, from feed) (err error) {
+// serve runs one server after the other, each until its configuration changes so
+// much that another has to take over, until the context ends; the options have been
+// loaded.
+func serve(ctx context.Context, o *options, from upstream) error {
 	log, err := newLogger(o.Log())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
-	o.warn(log.Logger)
-	s := &server{options: o, log: log, client: client}
-	s.current.Store(o.Config)
-	if client != nil {
-		if err := s.prepareNode(); err != nil {
+	s, err := newServer(ctx, o, log, from)
+	if err != nil {
+		return err
+	}
+	for s != nil {
+		err := s.run(ctx)
+		s.end()
+		if err != nil && !errors.Is(err, context.Canceled) {
 			return err
 		}
-	}
-	if err := s.assemble(ctx, from); err != nil {
-		return err
-	}
-	if err := s.run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		return err
+		if s.successor != nil && ctx.Err() != nil {
+			s.successor.end()
+			break
+		}
+		s = s.successor
 	}
 	if o.sandboxed {
 		log.Info("stopped; the sandbox and its rules are gone")
@@ -83,6 +108,29 @@ func serve(ctx context.Context, o *options, client *rest.Config, from feed) (err
 	return nil
 }
 
+// newServer makes a server for a configuration, and prepares the node for it.
+// Nothing of it runs yet.
+func newServer(ctx context.Context, o *options, log *logger, from upstream) (*server, error) {
+	client, feed, err := from(o)
+	if err != nil {
+		return nil, err
+	}
+	o.warn(log.Logger)
+	s := &server{options: o, upstream: from, log: log, client: client, sysctls: o.recorded(log.Logger)}
+	s.current.Store(o.Config)
+	if client != nil {
+		if err := s.prepareNode(); err != nil {
+			return nil, err
+		}
+	}
+	ctx, s.end = context.WithCancel(ctx)
+	if err := s.assemble(ctx, feed); err != nil {
+		s.end()
+		return nil, err
+	}
+	return s, nil
+}
+
 // assemble builds everything. Nothing of it runs yet.
 func (s *server) assemble(ctx context.Context, from feed) error {
 	mode, domains, err := s.domains(ctx)
@@ -90,9 +138,6 @@ func (s *server) assemble(ctx context.Context, from feed) error {
 		return err
 	}
 	s.mode, s.made = mode, domains
-	if s.ready != nil {
-		s.ready(mode)
-	}
 	if s.settings, err = s.NodeSettings(v1alpha1.ProxyMode(mode)); err != nil {
 		return err
 	}
@@ -121,6 +166,9 @@ func (s *server) assemble(ctx context.Context, from feed) error {
 		NodeWait: s.Sluice.Start.NodeWait.Duration, GateWait: s.Sluice.Start.GateWait.Duration,
 		Supervisor:  supervisor.Config{MessageDeadline: s.Sluice.Actors.MessageDeadline.Duration},
 		MaxServices: int(s.Sluice.Actors.ServicesMax),
+		WatchFailed: func(domain string, err error) {
+			s.log.Warn("changes by others are not announced; compared with the kernel instead, and tried again", zap.String("domain", domain), zap.Error(err))
+		},
 		Warn: func(w service.Warning) {
 			s.log.Warn("part of an object cannot be used", zap.String("object", w.Object), zap.String("field", w.Field), zap.String("problem", w.Problem))
 		},
@@ -131,26 +179,58 @@ func (s *server) assemble(ctx context.Context, from feed) error {
 	if s.metrics != nil {
 		s.metrics.Attach(s.proxy.Status, s.proxy.SourceEvents)
 	}
-	return nil
+	s.faces, err = s.servers()
+	return err
 }
 
-// run serves until the context ends.
+// run serves until the context ends, or there is a successor.
 func (s *server) run(ctx context.Context) error {
-	s.log.Info("serving", zap.String("mode", string(s.mode)), zap.String("node", s.settings.Name), zap.String("version", version))
-	servers, err := s.servers()
-	if err != nil {
-		return err
+	if s.ready != nil {
+		s.ready(s.mode)
 	}
-	s.recorder.Starting()
+	s.log.Info("serving", zap.String("mode", string(s.mode)), zap.String("node", s.settings.Name), zap.String("version", version))
+	if s.handed == nil {
+		s.recorder.Starting()
+	} else {
+		s.recorder.Reloaded(names(s.handed))
+	}
+	process := ctx
+	group, ctx := errgroup.WithContext(ctx)
+	shown, hide := context.WithCancel(ctx)
+	defer hide()
+	for _, face := range s.faces {
+		group.Go(func() error { return face.Run(shown) })
+	}
+	group.Go(func() error {
+		defer hide() // last, so that whoever asks about health has an answer while the rest stops
+		return s.work(ctx, process)
+	})
+	return group.Wait()
+}
+
+// work does what a proxy does until the context ends, or there is a successor, which
+// lives until the process is told to stop.
+func (s *server) work(ctx, process context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.proxy.Run(ctx) })
 	group.Go(func() error { return s.cleaner.Run(ctx) })
 	group.Go(func() error { return s.ports.Run(ctx) })
-	for _, server := range servers {
-		group.Go(func() error { return server.Run(ctx) })
-	}
 	group.Go(func() error { s.leaveOtherModes(ctx); return nil })
-	group.Go(func() error { s.flags.Watch(ctx, s.Config, s.update); return nil })
+	group.Go(func() error {
+		s.flags.Watch(ctx, s.Config, func(u config.Update) bool {
+			if ctx.Err() != nil {
+				return false // there is a successor, or an end
+			}
+			inForce := s.update(process, u)
+			if s.successor != nil {
+				stop()
+			}
+			return inForce
+		})
+		return nil
+	})
 	return group.Wait()
 }
 
@@ -161,7 +241,8 @@ func (s *server) leaveOtherModes(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	if err := backend.CleanUpOthers(ctx, s.mode, s.log.Logger); err != nil && ctx.Err() == nil {
+	err := errors.Join(backend.CleanUpOthers(ctx, s.mode, s.log.Logger), s.leaveVariants(ctx))
+	if err != nil && ctx.Err() == nil {
 		s.log.Warn("rules of another mode remain, which take part in deciding about packets; remove them with sluice cleanup", zap.Error(err))
 	}
 }
@@ -180,7 +261,7 @@ func (s *server) domains(ctx context.Context) (backend.Mode, []proxy.Domain, err
 			if err != nil {
 				return nil, err
 			}
-			choice.Log = s.log.Logger
+			choice.Log, choice.Sysctls = s.log.Logger, s.sysctls
 			return backend.IPTables(ctx, choice)
 		})
 	s.preferred = make(map[string]aggregator.Pace)

@@ -20,13 +20,19 @@ const settle = 50 * time.Millisecond
 // one was lost.
 const rescan = 5 * time.Minute
 
+// again is the pause after a failure, once the addresses have been read: until it
+// works again, they are read as often.
+const again = time.Second
+
 // attempts bounds the listings of which the kernel says that they are not one
 // picture, because addresses changed meanwhile (NLM_F_DUMP_INTR).
 const attempts = 100
 
 // Watch calls changed with all addresses, sorted, at the start and after each
 // difference, until the context ends. It blocks. The kernel announces changes
-// (rtnetlink(7), RTM_NEWADDR and RTM_DELADDR).
+// (rtnetlink(7), RTM_NEWADDR and RTM_DELADDR). It fails at the start only; later
+// trouble, such as no descriptor left for a socket, is tried again, and the last
+// addresses count until then.
 func Watch(ctx context.Context, changed func([]netip.Addr)) error {
 	return watch(ctx, netlink.AddrSubscribe, changed)
 }
@@ -53,23 +59,39 @@ func watch(ctx context.Context, subscribe subscribe, changed func([]netip.Addr))
 			}
 			timer.Reset(settle)
 		case <-timer.C:
-			if updates == nil {
-				updates = make(chan netlink.AddrUpdate, 64)
-				if err := subscribe(updates, stop); err != nil {
-					return fmt.Errorf("host addresses: cannot subscribe to changes: %w", err)
-				}
-			}
-			now, err := List()
-			if err != nil {
+			now, subscribed, err := look(&updates, subscribe, stop)
+			if err != nil && last == nil {
 				return err
+			}
+			if now == nil {
+				timer.Reset(again)
+				continue
 			}
 			if last == nil || !slices.Equal(now, last) {
 				last = now
 				changed(now)
 			}
 			timer.Reset(rescan)
+			if !subscribed {
+				timer.Reset(again)
+			}
 		}
 	}
+}
+
+// look reads the addresses, having subscribed to changes if there is no
+// subscription. Either can succeed without the other; now is nil without addresses.
+func look(updates *chan netlink.AddrUpdate, subscribe subscribe, stop <-chan struct{}) (now []netip.Addr, subscribed bool, err error) {
+	if *updates == nil {
+		fresh := make(chan netlink.AddrUpdate, 64)
+		if err = subscribe(fresh, stop); err != nil {
+			err = fmt.Errorf("host addresses: cannot subscribe to changes: %w", err)
+		} else {
+			*updates = fresh
+		}
+	}
+	now, listErr := List()
+	return now, *updates != nil, errors.Join(err, listErr)
 }
 
 // List gives the addresses of all interfaces, sorted and without duplicates; it

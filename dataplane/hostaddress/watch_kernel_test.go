@@ -200,6 +200,38 @@ func TestKernelListGivesEachAddressOnce(t *testing.T) {
 	}
 }
 
+// TestKernelWatchGoesOnWithoutASubscription: once it works, no failure ends it;
+// the addresses are read instead. At the start it is one.
+func TestKernelWatchGoesOnWithoutASubscription(t *testing.T) {
+	var asked atomic.Int32
+	w := newWatched(t, func(updates chan<- netlink.AddrUpdate, stop <-chan struct{}) error {
+		switch asked.Add(1) {
+		case 1:
+			close(updates) // as the kernel does with a subscriber that is too slow
+			return nil
+		case 2, 3:
+			return errors.New("no socket left")
+		default:
+			return netlink.AddrSubscribe(updates, stop)
+		}
+	})
+	w.expect()
+	w.add("192.0.2.1/32")
+	deadline := time.Now().Add(10 * reactMax)
+	for asked.Load() < 4 {
+		if time.Now().After(deadline) {
+			t.Fatalf("asked %d times", asked.Load())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.expect("192.0.2.1")
+
+	never := newWatched(t, func(chan<- netlink.AddrUpdate, <-chan struct{}) error { return errors.New("no socket left") })
+	if err := <-never.ended; err == nil {
+		t.Error("it starts without a subscription")
+	}
+}
+
 // TestKernelListWhileAddressesChange lists addresses that need more than one
 // message, so that changes get in between.
 func TestKernelListWhileAddressesChange(t *testing.T) {

@@ -1,28 +1,29 @@
 package iptables
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
+
+	"github.com/sluice-proxy/sluice/internal/sysctl"
 )
 
 func TestKernelSysctls(t *testing.T) {
 	inNamespace(t, func() {
+		s := sysctl.Files{}
 		for i, want := range []bool{true, false} {
-			if changed, err := EnsureRouteLocalnet(); err != nil || changed != want {
+			if changed, err := EnsureRouteLocalnet(s); err != nil || changed != want {
 				t.Errorf("call %d: changed = %v, %v; want %v", i, changed, err, want)
 			}
 		}
-		if value, err := readSysctl(procSys, routeLocalnet); err != nil || value != "1" {
+		if value, err := s.Read(routeLocalnet); err != nil || value != "1" {
 			t.Errorf("route_localnet is %q, %v", value, err)
 		}
-		if liberal, err := TCPBeLiberal(); err != nil || liberal {
+		if liberal, err := TCPBeLiberal(s); err != nil || liberal {
 			t.Errorf("a fresh namespace is liberal: %v, %v", liberal, err)
 		}
-		if err := os.WriteFile(filepath.Join(procSys, tcpBeLiberal), []byte("1"), 0); err != nil {
+		if _, err := s.Ensure(tcpBeLiberal, "1", ""); err != nil {
 			t.Fatal(err)
 		}
-		if liberal, err := TCPBeLiberal(); err != nil || !liberal {
+		if liberal, err := TCPBeLiberal(s); err != nil || !liberal {
 			t.Errorf("after setting it: %v, %v", liberal, err)
 		}
 	})

@@ -2,53 +2,59 @@ package iptables
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// fakeSys makes a /proc/sys with one parameter in it.
-func fakeSys(t *testing.T, value string) string {
-	t.Helper()
-	root := t.TempDir()
-	path := filepath.Join(root, routeLocalnet)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return root
+// fakeSysctls are values by path; they refuse to be set when broken says why.
+type fakeSysctls struct {
+	values map[string]string
+	broken error
 }
 
-func TestEnsureSysctlWritesOnlyWhatDiffers(t *testing.T) {
-	root := fakeSys(t, "0\n")
+func (f fakeSysctls) Read(path string) (string, error) {
+	value, there := f.values[path]
+	if !there {
+		return "", fmt.Errorf("%s: %w", path, fs.ErrNotExist)
+	}
+	return value, f.broken
+}
+
+func (f fakeSysctls) Ensure(path, value, advice string) (bool, error) {
+	if f.broken != nil {
+		return false, fmt.Errorf("%s: %w; %s", path, f.broken, advice)
+	}
+	changed := f.values[path] != value
+	f.values[path] = value
+	return changed, nil
+}
+
+func TestEnsureRouteLocalnet(t *testing.T) {
+	s := fakeSysctls{values: map[string]string{routeLocalnet: "0"}}
 	for i, want := range []bool{true, false} {
-		if changed, err := ensureSysctl(root, routeLocalnet, "1", "advice"); err != nil || changed != want {
-			t.Errorf("call %d: changed = %v, %v; want %v", i, changed, err, want)
+		if changed, err := EnsureRouteLocalnet(s); err != nil || changed != want || s.values[routeLocalnet] != "1" {
+			t.Errorf("call %d: changed = %v, %v, value %s; want %v", i, changed, err, s.values[routeLocalnet], want)
 		}
 	}
-	if value, err := readSysctl(root, routeLocalnet); err != nil || value != "1" {
-		t.Errorf("value %q, %v", value, err)
+	s.broken = fs.ErrPermission
+	if _, err := EnsureRouteLocalnet(s); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "iptables.localhostNodePorts: false") {
+		t.Errorf("error %v, want one that says what to do", err)
 	}
 }
 
-func TestEnsureSysctlSaysWhatToDo(t *testing.T) {
-	// A folder in place of the file can be neither read nor written.
-	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, routeLocalnet), 0o755); err != nil {
-		t.Fatal(err)
+func TestTCPBeLiberal(t *testing.T) {
+	for value, want := range map[string]bool{"0": false, "1": true, "255": true} {
+		if got, err := TCPBeLiberal(fakeSysctls{values: map[string]string{tcpBeLiberal: value}}); err != nil || got != want {
+			t.Errorf("%s: %v, %v", value, got, err)
+		}
 	}
-	_, err := ensureSysctl(root, routeLocalnet, "1", "do this instead")
-	if err == nil || !strings.Contains(err.Error(), "net.ipv4.conf.all.route_localnet") || !strings.Contains(err.Error(), "do this instead") {
-		t.Errorf("error %v, want one that names the sysctl and says what to do", err)
+	if got, err := TCPBeLiberal(fakeSysctls{}); err != nil || got {
+		t.Errorf("without conntrack: %v, %v", got, err)
 	}
-}
-
-func TestReadSysctlThatIsNotThere(t *testing.T) {
-	if _, err := readSysctl(t.TempDir(), tcpBeLiberal); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("error %v", err)
+	s := fakeSysctls{values: map[string]string{tcpBeLiberal: "1"}, broken: fs.ErrPermission}
+	if got, err := TCPBeLiberal(s); !errors.Is(err, fs.ErrPermission) || got {
+		t.Errorf("unreadable: %v, %v", got, err)
 	}
 }

@@ -9,4 +9,5 @@
 // Two Services that want the same object hold claims: the older Service wins,
 // then the smaller key. The loser's object is shadowed and appears by itself
 // when the winner leaves. The outcome does not depend on the order of arrival.
+// Where that costs a Service a frontend, Shadows tells.
 package ledger

@@ -16,9 +16,9 @@ type Ledger struct {
 	dirty    dirtyList
 	// pending holds the accounts whose folded fragment has not been settled.
 	pending map[*account]struct{}
-	// shadowed counts the claims that lost.
-	shadowed int
-	batches  uint64
+	// shadows holds the frontends that Services lost to each other.
+	shadows shadows
+	batches uint64
 	// steps counts the objects that were looked at, so that tests can prove
 	// that the cost of a change does not grow with the number of Services.
 	steps int
@@ -114,14 +114,15 @@ type Stats struct {
 	Keys, Objects int
 	// Dirty objects differ from what is known; Pending keys await a verdict.
 	Dirty, Pending int
-	// Shadowed counts claims that lost against another Service's.
+	// Shadowed counts, over all Services, the frontends that another Service
+	// serves. Objects that Services share are no loss to anybody.
 	Shadowed int
 }
 
 // Stats gives the present sizes.
 func (l *Ledger) Stats() Stats {
 	return Stats{Keys: len(l.accounts), Objects: l.entries.count, Dirty: l.dirty.count,
-		Pending: len(l.pending), Shadowed: l.shadowed}
+		Pending: len(l.pending), Shadowed: l.shadows.count}
 }
 
 // Steps is the number of objects looked at so far, over all calls.
@@ -194,9 +195,7 @@ func (l *Ledger) adopt(a *account, object *dataplane.Object) {
 
 func (l *Ledger) claim(a *account, object *dataplane.Object) {
 	e := l.entries.demand(object.ID)
-	l.shadowed -= max(0, e.claims.len()-1)
-	e.claims.set(claim{a, object})
-	l.shadowed += max(0, e.claims.len()-1)
+	l.exchange(a, object.ID, &e.claims, object)
 	l.settleClaims(object, e)
 }
 
@@ -205,9 +204,7 @@ func (l *Ledger) withdraw(a *account, object *dataplane.Object) {
 	if e == nil {
 		return
 	}
-	l.shadowed -= max(0, e.claims.len()-1)
-	e.claims.remove(a)
-	l.shadowed += max(0, e.claims.len()-1)
+	l.exchange(a, object.ID, &e.claims, nil)
 	l.settleClaims(object, e)
 }
 

@@ -11,8 +11,9 @@ import (
 )
 
 // Cleanup removes a family's table, ours or kube-proxy's, and tells whether there
-// was one. A kernel without nf_tables has none. The function inside is that of
-// WriterConfig; nil for the process's own namespace.
+// was one. With it goes what a probe that was killed has left. A kernel without
+// nf_tables has neither. The function inside is that of WriterConfig; nil for the
+// process's own namespace.
 func Cleanup(family service.Family, inside func(func() error) error) (removed bool, err error) {
 	if inside == nil {
 		inside = func(f func() error) error { return f() }
@@ -26,7 +27,8 @@ func Cleanup(family service.Family, inside func(func() error) error) (removed bo
 			return err
 		}
 		removed, err = deleteTable(socket, dialects[family])
-		return errors.Join(err, socket.Close())
+		_, probeErr := deleteNamed(socket, dialects[family], probeTable)
+		return errors.Join(err, probeErr, socket.Close())
 	})
 	if err != nil {
 		return removed, fmt.Errorf("remove the %s table %s: %w", family, TableName, err)
@@ -34,8 +36,12 @@ func Cleanup(family service.Family, inside func(func() error) error) (removed bo
 	return removed, nil
 }
 
-func deleteTable(socket Socket, d *dialect) (bool, error) {
+// deleteTable removes the table of a proxy, and tells whether there was one.
+func deleteTable(socket Socket, d *dialect) (bool, error) { return deleteNamed(socket, d, TableName) }
+
+func deleteNamed(socket Socket, d *dialect, name string) (bool, error) {
 	e := newEmitter(d)
+	e.table = name
 	e.deleteTable()
 	refusals, err := socket.Commit(e.t)
 	switch {

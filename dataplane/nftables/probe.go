@@ -17,8 +17,10 @@ type Features struct {
 	LateRelease bool
 }
 
-// probeTable is where features are tried. Nothing in it is ever left: what is
-// added to it goes in the same transaction.
+// probeTable is where features are tried. What is added to it goes in the same
+// transaction, but for that of lateRelease, which goes in the next but one. What a
+// probe leaves that is killed there goes with the first try of the next one, whatever
+// that tries, or with Cleanup.
 const probeTable = "sluice-probe"
 
 // feature is something that every kernel is asked for.

@@ -2,6 +2,7 @@ package nftables_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -50,5 +51,39 @@ func TestAMissingFeatureSaysWhatIsNeeded(t *testing.T) {
 	const want = "nftables for IPv6 cannot be used: the kernel lacks numgen; needed: Linux 4.9: no such file or directory"
 	if err.Error() != want || !errors.Is(err, unix.ENOENT) {
 		t.Errorf("got %q, want %q", err, want)
+	}
+}
+
+// TestWhatAKilledProbeLeaves goes with the next probe, and with a clean-up: a table
+// as it stands between two transactions of a probe.
+func TestWhatAKilledProbeLeaves(t *testing.T) {
+	const left = `table %[1]s sluice-probe {
+	map probe-map { type inet_proto . inet_service : verdict; elements = { tcp . 1 : goto probe-target }; }
+	chain probe-target { }
+}
+`
+	for _, family := range service.Families {
+		w := newWorld(t, family, nftables.WriterConfig{})
+		word := map[service.Family]string{service.IPv4: "ip", service.IPv6: "ip6"}[family]
+		leave := func() {
+			w.nft(fmt.Sprintf(left, word), "-f", "-")
+			if tables := w.nft("", "list", "tables"); tables != "table "+word+" sluice-probe\n" {
+				t.Fatalf("%s: before there are\n%s", family, tables)
+			}
+		}
+		leave()
+		if _, err := nftables.Probe(family, w.node.Do); err != nil {
+			t.Errorf("%s: %v", family, err)
+		}
+		if tables := w.nft("", "list", "tables"); tables != "" {
+			t.Errorf("%s: after a probe there are\n%s", family, tables)
+		}
+		leave()
+		if removed, err := nftables.Cleanup(family, w.node.Do); removed || err != nil {
+			t.Errorf("%s: got %t, %v; there was no table of a proxy", family, removed, err)
+		}
+		if tables := w.nft("", "list", "tables"); tables != "" {
+			t.Errorf("%s: after a clean-up there are\n%s", family, tables)
+		}
 	}
 }

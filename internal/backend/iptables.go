@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/sandbox"
+	"github.com/sluice-proxy/sluice/internal/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -31,7 +32,10 @@ type IPTablesOptions struct {
 	// PrivateLock says that nobody else can reach these tables, so that the
 	// xtables lock need not be shared.
 	PrivateLock bool
-	Log         *zap.Logger
+	// Sysctls are where kernel parameters are set; the zero value leaves no record
+	// of what they were.
+	Sysctls sysctl.Files
+	Log     *zap.Logger
 }
 
 // IPTables finds out which variant and which families the node offers, and
@@ -55,7 +59,7 @@ func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
 		warnAboutLock(o.Log)
 	}
 	if o.LocalhostNodePorts {
-		if _, err := iptables.EnsureRouteLocalnet(); err != nil {
+		if _, err := iptables.EnsureRouteLocalnet(o.Sysctls); err != nil {
 			return nil, err
 		}
 	}
@@ -89,7 +93,7 @@ func iptablesDomain(ctx context.Context, family service.Family, variant iptables
 	if err != nil {
 		return proxy.Domain{}, err
 	}
-	liberal, err := iptables.TCPBeLiberal()
+	liberal, err := iptables.TCPBeLiberal(o.Sysctls)
 	if err != nil {
 		return proxy.Domain{}, err
 	}

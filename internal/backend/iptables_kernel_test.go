@@ -15,6 +15,7 @@ import (
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -134,6 +135,28 @@ func TestKernelRouteLocalnetOnlyWhenAskedFor(t *testing.T) {
 				t.Errorf("%s is %s, %v; want %s", routeLocalnet, got, err, c.want)
 			}
 		})
+	}
+}
+
+// TestKernelRecordsLoopbackAddresses, so that a clean-up can close them.
+func TestKernelRecordsLoopbackAddresses(t *testing.T) {
+	n := newNode(t)
+	files := sysctl.Files{Record: sysctl.NewRecord(t.TempDir(), func(err error) { t.Errorf("warned: %v", err) })}
+	if _, err := n.domains(IPTablesOptions{Variant: "nft", LocalhostNodePorts: true, Sysctls: files}); err != nil {
+		t.Fatal(err)
+	}
+	err := n.namespace.Do(func() error {
+		done, err := files.Restore()
+		if want := (sysctl.Change{Name: routeLocalnet, From: "1", To: "0"}); len(done) != 1 || done[0].Change != want {
+			t.Errorf("put back %+v, want %+v", done, want)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := n.namespace.ReadSysctl(routeLocalnet); err != nil || got != "0" {
+		t.Errorf("%s is %s, %v", routeLocalnet, got, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"path/filepath"
 	"slices"
 	"time"
 )
@@ -33,6 +34,9 @@ func (c *Config) checkSluice(found *findings) {
 	}
 	if s.Actors.ServicesMax < 1 {
 		found.wrong(sluicePrefix+"actors.servicesMax", s.Actors.ServicesMax, "1 or more")
+	}
+	if !filepath.IsAbs(s.State.Dir) {
+		found.wrong(sluicePrefix+"state.dir", s.State.Dir, "the path of a directory, from the root on")
 	}
 	if s.Metrics.ServicesMax < 0 {
 		found.wrong(sluicePrefix+"metrics.servicesMax", s.Metrics.ServicesMax, "0 or more")

@@ -17,10 +17,9 @@ type Change struct {
 	// Old and New are the values as a file would say them; empty for one that is
 	// not set.
 	Old, New string
-	// InPlace tells whether the change can take effect in the running process.
-	InPlace bool
-	// Why says why not, or what the change comes to; empty when there is nothing
-	// to say.
+	// Effect says what the change comes to in a running process.
+	Effect Effect
+	// Why says why; empty when there is nothing to say.
 	Why string
 }
 
@@ -48,7 +47,7 @@ func appendChange(changes []Change, path string, a, b reflect.Value) []Change {
 		return changes
 	}
 	e := effects[path]
-	return append(changes, Change{Field: path, Old: old, New: new, InPlace: e.inPlace, Why: e.why})
+	return append(changes, Change{Field: path, Old: old, New: new, Effect: e.Effect, Why: e.why})
 }
 
 // valueText gives a value as a file would say it. Equal values have equal texts,
@@ -85,7 +84,7 @@ func compareGates(old, new map[string]bool) (changes []Change) {
 		if !gateMatters(name) {
 			e = noEffect
 		}
-		changes = append(changes, Change{Field: "featureGates." + name, Old: a, New: b, InPlace: e.inPlace, Why: e.why})
+		changes = append(changes, Change{Field: "featureGates." + name, Old: a, New: b, Effect: e.Effect, Why: e.why})
 	}
 	return changes
 }

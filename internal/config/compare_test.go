@@ -7,7 +7,7 @@ import (
 )
 
 // TestEveryFieldHasAnEffect: of each field it is known what a change of it comes
-// to; those that wait for a restart say why.
+// to; those that do not change in place say why.
 func TestEveryFieldHasAnEffect(t *testing.T) {
 	have, want := slices.Sorted(maps.Keys(effects)), allFields()
 	slices.Sort(want)
@@ -15,8 +15,8 @@ func TestEveryFieldHasAnEffect(t *testing.T) {
 		t.Errorf("effects of %v\nwant    %v", have, want)
 	}
 	for field, e := range effects {
-		if !e.inPlace && e.why == "" {
-			t.Errorf("%s: needs a restart, and does not say why", field)
+		if e.Effect != InPlace && e.why == "" {
+			t.Errorf("%s: does not change in place, and does not say why", field)
 		}
 	}
 }
@@ -41,8 +41,8 @@ func TestCompareFindsEveryField(t *testing.T) {
 			}
 			if c.field == "featureGates" {
 				want := map[string]Change{
-					"featureGates.ComponentFlagz":   {"featureGates.ComponentFlagz", "", "false", false, newFeatures.why},
-					"featureGates.NativeHistograms": {"featureGates.NativeHistograms", "", "true", false, newFeatures.why},
+					"featureGates.ComponentFlagz":   {"featureGates.ComponentFlagz", "", "false", HandOver, newFeatures.why},
+					"featureGates.NativeHistograms": {"featureGates.NativeHistograms", "", "true", HandOver, newFeatures.why},
 				}
 				if !maps.Equal(found, want) {
 					t.Errorf("%+v", found)
@@ -51,7 +51,7 @@ func TestCompareFindsEveryField(t *testing.T) {
 			}
 			change := found[c.field]
 			e := effects[c.field]
-			if change.New != valueAt(new, c.field) || change.Old == change.New || change.InPlace != e.inPlace || change.Why != e.why {
+			if change.New != valueAt(new, c.field) || change.Old == change.New || change.Effect != e.Effect || change.Why != e.why {
 				t.Errorf("%+v", found)
 			}
 			delete(found, c.field)
@@ -69,7 +69,7 @@ func TestCompareFindsEveryField(t *testing.T) {
 func TestCompareNamed(t *testing.T) {
 	old, _ := load(t, "--config", write(t, kubeProxyHead))
 	new, _ := load(t, "--config", write(t, kubeProxyHead+"iptables: {minSyncPeriod: 1s}\n"))
-	if changes := Compare(old, new); len(changes) != 1 || changes[0] != (Change{"iptables.minSyncPeriod", "0s", "1s", true, ""}) {
+	if changes := Compare(old, new); len(changes) != 1 || changes[0] != (Change{"iptables.minSyncPeriod", "0s", "1s", InPlace, ""}) {
 		t.Errorf("%+v", changes)
 	}
 }
@@ -80,8 +80,8 @@ func TestCompareMode(t *testing.T) {
 	old, _ := load(t, "--config", write(t, kubeProxyHead+"mode: iptables\n"))
 	new, _ := load(t, "--config", write(t, kubeProxyHead+"mode: ipvs\nfeatureGates: {DRADeviceTaintRules: true}\n"))
 	want := []Change{
-		{"featureGates.DRADeviceTaintRules", "", "true", true, noEffect.why},
-		{"mode", "iptables", "ipvs", false, newBackend.why},
+		{"featureGates.DRADeviceTaintRules", "", "true", NoEffect, noEffect.why},
+		{"mode", "iptables", "ipvs", HandOver, newBackend.why},
 	}
 	if changes := Compare(old, new); !slices.Equal(changes, want) {
 		t.Errorf("%+v\nwant %+v", changes, want)

@@ -63,14 +63,14 @@ func rowOf(text, path string) string {
 }
 
 func changeText(e effect) string {
-	switch e {
-	case noEffect:
+	switch e.Effect {
+	case NoEffect:
 		return "none"
-	case atStart:
+	case NextStart:
 		return "next start"
-	}
-	if e.inPlace {
+	case HandOver:
+		return "hand-over"
+	default:
 		return "in place"
 	}
-	return "restart"
 }

@@ -1,30 +1,47 @@
 package config
 
-// effect says what becomes of a changed field in a running process.
+// Effect says what becomes of a changed field in a running process.
+type Effect int
+
+// The effects.
+const (
+	// InPlace fields change in the parts that run.
+	InPlace Effect = iota
+	// HandOver fields belong to parts that are made whole: the process makes
+	// them anew, and hands over to them.
+	HandOver
+	// NoEffect fields mean nothing here.
+	NoEffect
+	// NextStart fields matter while a proxy starts only: at the next hand-over,
+	// or the next start of the process.
+	NextStart
+)
+
+// effect is what becomes of one field, and why when that is not plain.
 type effect struct {
-	inPlace bool
-	why     string
+	Effect
+	why string
 }
 
 // The effects that many fields share.
 var (
 	// rendered fields are facts about the node: every actor renders again.
-	rendered = effect{inPlace: true}
+	rendered = effect{Effect: InPlace}
 	// paced fields are numbers that somebody looks at each time.
-	paced = effect{inPlace: true}
-	// synced fields are numbers that health looks at, too, as they were at first.
-	synced = effect{true, "counts for audits now, and for health at the next start"}
-	// noEffect fields mean nothing here.
-	noEffect      = effect{true, "is accepted, and has no effect"}
-	atStart       = effect{true, "counts at the next start only"}
-	newBackend    = effect{why: "the kernel backend is made once, at the start"}
-	newName       = effect{why: "the node is looked up by its name once, at the start"}
-	newConnection = effect{why: "the connection to the API server is made once, at the start"}
-	newServers    = effect{why: "the HTTP servers are made once, at the start"}
-	newFeatures   = effect{why: "what depends on feature gates is made once, at the start"}
-	onceOnly      = effect{why: "it is set once, at the start, while the process has the privilege"}
-	newLog        = effect{why: "the log is opened once, at the start"}
-	newKeeper     = effect{why: "the supervisor of the actors is made once, at the start"}
+	paced = effect{Effect: InPlace}
+	// logged fields are about the log, which is the process's.
+	logged        = effect{Effect: InPlace}
+	noEffect      = effect{NoEffect, "is accepted, and has no effect"}
+	atStart       = effect{NextStart, "matters while a proxy starts only"}
+	newBackend    = effect{HandOver, "the kernel backend is made with it"}
+	newName       = effect{HandOver, "the node is looked up by its name"}
+	newAddress    = effect{HandOver, "it decides which family is the primary one"}
+	newConnection = effect{HandOver, "the connection to the API server is made with it"}
+	newServers    = effect{HandOver, "the HTTP servers are made with it"}
+	newFeatures   = effect{HandOver, "what depends on feature gates is made with them"}
+	newNode       = effect{HandOver, "it is set before the rules of a proxy"}
+	newKeeper     = effect{HandOver, "the supervisor of the actors is made with it"}
+	newCleaner    = effect{HandOver, "the remover of stale flows is made with it"}
 )
 
 // effects has every field that a file can set.
@@ -39,17 +56,17 @@ var effects = map[string]effect{
 	"clientConnection.qps":                newConnection,
 	"clientConnection.burst":              newConnection,
 
-	"logging.format":                      newLog,
+	"logging.format":                      logged,
 	"logging.flushFrequency":              noEffect,
-	"logging.verbosity":                   {inPlace: true},
-	"logging.vmodule":                     {inPlace: true},
+	"logging.verbosity":                   logged,
+	"logging.vmodule":                     logged,
 	"logging.options.text.splitStream":    noEffect,
 	"logging.options.text.infoBufferSize": noEffect,
 	"logging.options.json.splitStream":    noEffect,
 	"logging.options.json.infoBufferSize": noEffect,
 
 	"hostnameOverride":            newName,
-	"bindAddress":                 {why: "it decides which family is the primary one, once, at the start"},
+	"bindAddress":                 newAddress,
 	"healthzBindAddress":          newServers,
 	"metricsBindAddress":          newServers,
 	"bindAddressHardFail":         newServers,
@@ -60,9 +77,9 @@ var effects = map[string]effect{
 	"iptables.masqueradeBit":      newBackend,
 	"iptables.masqueradeAll":      rendered,
 	"iptables.localhostNodePorts": newBackend,
-	"iptables.syncPeriod":         synced,
+	"iptables.syncPeriod":         paced,
 	"iptables.minSyncPeriod":      paced,
-	"ipvs.syncPeriod":             synced,
+	"ipvs.syncPeriod":             paced,
 	"ipvs.minSyncPeriod":          paced,
 	"ipvs.scheduler":              newBackend,
 	"ipvs.excludeCIDRs":           newBackend,
@@ -72,7 +89,7 @@ var effects = map[string]effect{
 	"ipvs.udpTimeout":             newBackend,
 	"nftables.masqueradeBit":      newBackend,
 	"nftables.masqueradeAll":      rendered,
-	"nftables.syncPeriod":         synced,
+	"nftables.syncPeriod":         paced,
 	"nftables.minSyncPeriod":      paced,
 
 	"winkernel.networkName":           noEffect,
@@ -87,22 +104,22 @@ var effects = map[string]effect{
 	"clusterCIDR":                     rendered,
 	"nodePortAddresses":               rendered,
 
-	"oomScoreAdj":                     onceOnly,
-	"conntrack.maxPerCore":            onceOnly,
-	"conntrack.min":                   onceOnly,
-	"conntrack.tcpEstablishedTimeout": onceOnly,
-	"conntrack.tcpCloseWaitTimeout":   onceOnly,
-	"conntrack.tcpBeLiberal":          onceOnly,
-	"conntrack.udpTimeout":            onceOnly,
-	"conntrack.udpStreamTimeout":      onceOnly,
+	"oomScoreAdj":                     newNode,
+	"conntrack.maxPerCore":            newNode,
+	"conntrack.min":                   newNode,
+	"conntrack.tcpEstablishedTimeout": newNode,
+	"conntrack.tcpCloseWaitTimeout":   newNode,
+	"conntrack.tcpBeLiberal":          newNode,
+	"conntrack.udpTimeout":            newNode,
+	"conntrack.udpStreamTimeout":      newNode,
 	"configSyncPeriod":                noEffect,
 	"portRange":                       noEffect,
 	"windowsRunAsService":             noEffect,
 
 	sluicePrefix + "apiVersion":                  noEffect,
 	sluicePrefix + "kind":                        noEffect,
-	sluicePrefix + "log.level":                   {inPlace: true},
-	sluicePrefix + "log.format":                  newLog,
+	sluicePrefix + "log.level":                   logged,
+	sluicePrefix + "log.format":                  logged,
 	sluicePrefix + "pace.spacing":                paced,
 	sluicePrefix + "pace.deadline":               paced,
 	sluicePrefix + "pace.writeShare":             paced,
@@ -116,6 +133,7 @@ var effects = map[string]effect{
 	sluicePrefix + "iptables.variant":            newBackend,
 	sluicePrefix + "nftables.localhostNodePorts": newBackend,
 	sluicePrefix + "healthz.disabled":            newServers,
-	sluicePrefix + "conntrack.gather":            {why: "the remover of stale flows is made once, at the start"},
+	sluicePrefix + "conntrack.gather":            newCleaner,
 	sluicePrefix + "metrics.servicesMax":         newServers,
+	sluicePrefix + "state.dir":                   newNode,
 }

@@ -156,6 +156,7 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.healthz.disabled", def: "false", set: "true", with: map[string]string{"healthzBindAddress": "0.0.0.0"}, wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.conntrack.gather", def: "20ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
 	{field: "SluiceConfiguration.metrics.servicesMax", def: "0", set: "100", wrong: map[string]string{"-1": ": -1: want 0 or more"}},
+	{field: "SluiceConfiguration.state.dir", def: "/run/sluice", set: "/run/other", wrong: map[string]string{"run": `: "run": want the path of a directory, from the root on`}},
 }
 
 // allFields gives the paths of all fields, as the types have them.

@@ -56,6 +56,14 @@ func BindServing(set *pflag.FlagSet) *Flags {
 	f.sluice.Log.Format = "auto"
 	f.bindNode()
 	f.bindLog()
+	f.bindState()
+	return f
+}
+
+// BindState gives a command that cleans up the flag for what a proxy left behind.
+func BindState(set *pflag.FlagSet) *Flags {
+	f := newFlags(set)
+	f.bindState()
 	return f
 }
 

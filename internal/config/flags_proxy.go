@@ -10,7 +10,7 @@ func (f *Flags) bindControl() {
 	f.set.StringVar(&f.File, "config", "", "configuration file; kube-proxy's flags for what can be in the file are ignored then, "+
 		"but for --hostname-override and those about logs")
 	f.set.StringVar(&f.WriteTo, "write-config-to", "", "write the configuration that is in effect to this file, and do nothing else")
-	f.set.BoolVar(&f.Cleanup, "cleanup", false, "remove the rules of every mode, and do nothing else")
+	f.set.BoolVar(&f.Cleanup, "cleanup", false, "remove the rules of every mode, put kernel settings back, and do nothing else")
 	f.set.BoolVar(&f.InitOnly, "init-only", false, "do what needs all privileges, and nothing else; CAP_NET_ADMIN is enough then to run")
 	f.set.StringVar(&f.Master, "master", "", "URL of the API server; overrides the kubeconfig")
 	f.set.Var(&f.Version, "version", "print the version; raw prints all details, and a version like v1.36.0 is reported instead of the real one")

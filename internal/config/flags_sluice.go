@@ -15,8 +15,14 @@ func (f *Flags) bindSluice() {
 	f.number(&s.Actors.ServicesMax, "sluice-services-max", p+"actors.servicesMax", "most Services that are served")
 	f.duration(&s.Conntrack.Gather.Duration, "sluice-conntrack-gather", p+"conntrack.gather", "how long the removal of stale flows waits for more of them")
 	f.number(&s.Metrics.ServicesMax, "sluice-metrics-services-max", p+"metrics.servicesMax", "most Services with metrics of their own at /metrics; /metrics/services has all")
+	f.bindState()
 	f.without("sluice-spacing", "0s in mode nftables, by --sluice-write-share in mode iptables")
 	f.without("sluice-deadline", "1s, or the spacing if that is more")
 	f.without("sluice-write-share", "0.5 in mode iptables without a spacing, else 0")
 	f.without("sluice-audit-interval", "the sync period of the mode if that is not 30s, else 5m in mode nftables and 30s in mode iptables")
+}
+
+// bindState adds the flag about what outlives the process.
+func (f *Flags) bindState() {
+	f.text(&f.sluice.State.Dir, "sluice-state-dir", sluicePrefix+"state.dir", "directory of the record from which a clean-up puts kernel settings back")
 }

@@ -193,6 +193,8 @@ var flagCases = []flagCase{
 		"0s": `--sluice-conntrack-gather 0s: want more than 0`}},
 	{name: "sluice-metrics-services-max", def: "0", set: "7", field: "SluiceConfiguration.metrics.servicesMax", want: "7", beside: wins, wrong: map[string]string{
 		"-1": `--sluice-metrics-services-max -1: want 0 or more`}},
+	{name: "sluice-state-dir", def: "/run/sluice", set: "/run/other", field: "SluiceConfiguration.state.dir", want: "/run/other", beside: wins, wrong: map[string]string{
+		"run": `--sluice-state-dir "run": want the path of a directory, from the root on`}},
 }
 
 // parse gives the flags of a command line, and the error of parsing it.
@@ -398,7 +400,7 @@ func TestServingFlags(t *testing.T) {
 		flags int
 		words []string
 	}{
-		"serving": {BindServing, 14, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"serving": {BindServing, 15, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
 	} {
 		set := pflag.NewFlagSet(name, pflag.ContinueOnError)

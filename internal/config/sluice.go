@@ -27,6 +27,7 @@ type SluiceConfiguration struct {
 	Healthz   HealthzConfiguration   `json:"healthz"`
 	Conntrack ConntrackConfiguration `json:"conntrack"`
 	Metrics   MetricsConfiguration   `json:"metrics"`
+	State     StateConfiguration     `json:"state"`
 }
 
 // LogConfiguration says what is logged to standard error.
@@ -118,6 +119,15 @@ type MetricsConfiguration struct {
 	ServicesMax int32 `json:"servicesMax"`
 }
 
+// StateConfiguration is about what outlives the process beside the rules.
+type StateConfiguration struct {
+	// Dir is the directory of the record of what kernel settings were before, for
+	// the clean-up, which has to be told the same. One that is forgotten at a
+	// reboot, as settings are; each network namespace needs its own. Default
+	// /run/sluice.
+	Dir string `json:"dir"`
+}
+
 // setDefaults fills in what is left out.
 func (s *SluiceConfiguration) setDefaults() {
 	s.APIVersion, s.Kind = SluiceAPIVersion, SluiceKind
@@ -143,6 +153,9 @@ func (s *SluiceConfiguration) setDefaults() {
 	}
 	if s.IPTables.Variant == "" {
 		s.IPTables.Variant = "auto"
+	}
+	if s.State.Dir == "" {
+		s.State.Dir = "/run/sluice"
 	}
 	if s.NFTables.LocalhostNodePorts == nil {
 		s.NFTables.LocalhostNodePorts = ptr.To(true)

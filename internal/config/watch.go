@@ -11,9 +11,9 @@ import (
 
 // Update tells what has become of a configuration file.
 type Update struct {
-	// Config is the newest good configuration; with Err, the last one before it.
+	// Config is what the file says; with Err, the configuration in force.
 	Config *Config
-	// Changes are the differences from the last good configuration. There may be
+	// Changes are the differences from the configuration in force. There may be
 	// none, when only comments have changed, or a bad file is good again.
 	Changes  []Change
 	Warnings []Warning
@@ -22,15 +22,16 @@ type Update struct {
 }
 
 // Watch follows the configuration file, and tells what each new content comes to.
-// It blocks until the context ends, and calls tell from the same goroutine. Without
-// a file there is nothing to tell.
+// Tell gives whether that is in force now; what is not stays out of the comparison
+// with the next content. Watch blocks until the context ends, and calls tell from
+// the same goroutine. Without a file there is nothing to tell.
 //
 // A file in a ConfigMap is replaced by swapping a symbolic link in its directory
 // (..data), which no watch on the file itself would notice; so all directories on
 // the way to the file are watched, and the content decides whether anything has
 // changed. Where watching fails, or tells nothing, the file is read every few
 // seconds.
-func (f *Flags) Watch(ctx context.Context, current *Config, tell func(Update)) {
+func (f *Flags) Watch(ctx context.Context, current *Config, tell func(Update) (inForce bool)) {
 	if f.File == "" {
 		<-ctx.Done()
 		return
@@ -41,8 +42,9 @@ func (f *Flags) Watch(ctx context.Context, current *Config, tell func(Update)) {
 // watcher follows one file. The goroutine of run owns it.
 type watcher struct {
 	flags *Flags
-	good  *Config
-	tell  func(Update)
+	// force is the configuration in force.
+	force *Config
+	tell  func(Update) (inForce bool)
 	// quiet is how long nothing must have happened before the file is read, limit
 	// how long that can put it off, and poll how often it is read in any case.
 	quiet, limit, poll time.Duration
@@ -58,8 +60,8 @@ type watcher struct {
 	first, last time.Time
 }
 
-func newWatcher(f *Flags, current *Config, tell func(Update)) *watcher {
-	return &watcher{flags: f, good: current, tell: tell, quiet: 100 * time.Millisecond, limit: time.Second, poll: 10 * time.Second}
+func newWatcher(f *Flags, current *Config, tell func(Update) (inForce bool)) *watcher {
+	return &watcher{flags: f, force: current, tell: tell, quiet: 100 * time.Millisecond, limit: time.Second, poll: 10 * time.Second}
 }
 
 func (w *watcher) run(ctx context.Context) {
@@ -122,15 +124,16 @@ func (w *watcher) look(now time.Time) {
 	w.seen = content
 	next, warnings, err := w.flags.Load()
 	if err != nil {
-		w.tell(Update{Config: w.good, Warnings: warnings, Err: err})
+		w.tell(Update{Config: w.force, Warnings: warnings, Err: err})
 		return
 	}
-	changes := Compare(w.good, next)
-	w.good = next
+	changes := Compare(w.force, next)
 	if first && len(changes) == 0 {
 		return // still what was loaded
 	}
-	w.tell(Update{Config: next, Changes: changes, Warnings: warnings})
+	if w.tell(Update{Config: next, Changes: changes, Warnings: warnings}) {
+		w.force = next
+	}
 }
 
 // beingWritten tells whether a file is empty, and was not for long.

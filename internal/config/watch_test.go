@@ -29,7 +29,10 @@ func follow(t *testing.T, file string, poll time.Duration) *follower {
 		t.Fatal(err)
 	}
 	f := &follower{t, make(chan Update, 100)}
-	w := newWatcher(flags, config, func(u Update) { f.updates <- u })
+	w := newWatcher(flags, config, func(u Update) bool {
+		f.updates <- u
+		return u.Err == nil && *u.Config.KubeProxy.OOMScoreAdj != refusedScore
+	})
 	w.quiet, w.limit, w.poll = 20*time.Millisecond, 200*time.Millisecond, poll
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -37,6 +40,9 @@ func follow(t *testing.T, file string, poll time.Duration) *follower {
 	t.Cleanup(func() { cancel(); <-ended })
 	return f
 }
+
+// refusedScore is an oomScoreAdj that whoever is told refuses to obey.
+const refusedScore = 666
 
 // next gives the next update.
 func (f *follower) next() Update {
@@ -101,7 +107,7 @@ func TestWatch(t *testing.T) {
 
 	put(t, file, kubeProxyHead+"oomScoreAdj: 2\nclusterCIDR: 10.0.0.0/8\n")
 	u := f.expect("clusterCIDR", "oomScoreAdj")
-	if u.Config.KubeProxy.ClusterCIDR != "10.0.0.0/8" || !u.Changes[0].InPlace || u.Changes[1].InPlace {
+	if u.Config.KubeProxy.ClusterCIDR != "10.0.0.0/8" || u.Changes[0].Effect != InPlace || u.Changes[1].Effect != HandOver {
 		t.Errorf("%+v", u.Changes)
 	}
 
@@ -113,7 +119,7 @@ func TestWatch(t *testing.T) {
 	put(t, file, kubeProxyHead+"oomScoreAdj: 5000\n")
 	f.quiet()
 
-	// The changes are those from the last good one.
+	// The changes are those from what is in force.
 	put(t, file, kubeProxyHead+"oomScoreAdj: 2\nclusterCIDR: 10.0.0.0/8\nmode: ipvs\nunknown: 1\n")
 	if u := f.expect("mode"); len(u.Warnings) != 1 || u.Warnings[0].Field != "unknown" {
 		t.Errorf("%+v", u.Warnings)
@@ -122,6 +128,23 @@ func TestWatch(t *testing.T) {
 	// Another comment is good news after a mistake, at least.
 	put(t, file, "# nothing else\n"+kubeProxyHead+"oomScoreAdj: 2\nclusterCIDR: 10.0.0.0/8\nmode: ipvs\n")
 	f.expect()
+}
+
+// TestWatchRefused: what was told, and could not be obeyed, is no ground to compare
+// with.
+func TestWatchRefused(t *testing.T) {
+	file := write(t, kubeProxyHead+"oomScoreAdj: 1\n")
+	f := follow(t, file, never)
+	put(t, file, kubeProxyHead+"oomScoreAdj: 666\nclusterCIDR: 10.0.0.0/8\n")
+	f.expect("clusterCIDR", "oomScoreAdj")
+	put(t, file, kubeProxyHead+"oomScoreAdj: 2\nclusterCIDR: 10.0.0.0/8\n")
+	if u := f.expect("clusterCIDR", "oomScoreAdj"); u.Changes[1].Old != "1" {
+		t.Errorf("%+v", u.Changes)
+	}
+	put(t, file, kubeProxyHead+"oomScoreAdj: 666\nclusterCIDR: 10.0.0.0/8\n")
+	f.expect("oomScoreAdj")
+	put(t, file, kubeProxyHead+"oomScoreAdj: 2\nclusterCIDR: 10.0.0.0/8\n")
+	f.expect() // as it is
 }
 
 // TestWatchOverwrite: a file may be written in place. What is read while it is
@@ -286,5 +309,5 @@ func TestWatchWithoutAFile(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	flags.Watch(ctx, nil, func(u Update) { t.Errorf("%+v", u) })
+	flags.Watch(ctx, nil, func(u Update) bool { t.Errorf("%+v", u); return true })
 }

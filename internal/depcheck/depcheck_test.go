@@ -44,6 +44,7 @@ var layers = []layer{
 	{pkg: "dataplane/nftables/wire", why: "netlink messages; knows nothing of Services"},
 	{pkg: "dataplane/localport", may: []string{"dataplane", "service"}, why: "a backend never imports another; it forwards to addresses, whoever translates them"},
 	{pkg: "dataplane/memory", may: []string{"dataplane", "dataplane/iptables", "service"}, why: "an in-memory kernel behind the iptables tool contract"},
+	{pkg: "dataplane/memory/nft", may: []string{"dataplane/memory", "dataplane/nftables", "dataplane/nftables/wire", "service"}, why: "an in-memory kernel behind the nftables socket contract; packets and traces are those of dataplane/memory"},
 	{pkg: "dataplane/dataplanetest", may: []string{"dataplane", "dataplane/ledger", "dataplane/memory", "service", "internal/netns"}, why: "one suite for every writer", test: true},
 	{pkg: "aggregator", may: []string{"mailbox", "dataplane", "dataplane/ledger", "service"}, why: "aggregators meet actors in the root package only, and know no backend"},
 	{pkg: "conntrack", may: []string{"mailbox", "dataplane/hostaddress", "dataplane/nftables/wire", "service"}, why: "a follower with a netlink socket of its own; it shares the layout of attributes, and knows no backend"},
@@ -55,7 +56,7 @@ var layers = []layer{
 	{pkg: "", may: []string{"actors", "aggregator", "dataplane", "observe", "service", "source", "supervisor"}, why: "the assembly; commands choose sources and backends"},
 	{pkg: "examples", why: "data"},
 	{pkg: "internal/apitest", why: "an API server without the rest of Kubernetes", test: true},
-	{pkg: "internal/backend", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "dataplane/localport", "dataplane/nftables", "internal/sandbox", "service"}, why: "builds domains from a backend for the commands"},
+	{pkg: "internal/backend", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "dataplane/localport", "dataplane/nftables", "internal/sandbox", "internal/sysctl", "service"}, why: "builds domains from a backend for the commands"},
 	{pkg: "internal/config", may: []string{"", "aggregator", "service"}, why: "flags and files in, settings out; commands build things from them"},
 	{pkg: "internal/demo", may: []string{"*"}, why: "a command's story; uses everything"},
 	{pkg: "internal/render", may: []string{"dataplane", "dataplane/ledger", "service", "source"}, why: "pure: a full picture in, objects out"},
@@ -65,6 +66,13 @@ var layers = []layer{
 	{pkg: "internal/depcheck", why: "this test"},
 	{pkg: "cmd/sluice", may: []string{"*"}, why: "commands put everything together"},
 	{pkg: "test/faults", may: []string{"*"}, why: "the whole proxy on the real kernel", test: true},
+	{pkg: "test/scenarios", may: []string{"test/scenarios/list", "test/scenarios/network", "test/scenarios/play", "test/scenarios/script"}, why: "plays the list and prints a table", test: true},
+	{pkg: "test/scenarios/script", why: "text in, lines out", test: true},
+	{pkg: "test/scenarios/list", may: []string{"test/scenarios/script"}, why: "the scenarios as text", test: true},
+	{pkg: "test/scenarios/fixture", may: []string{"service"}, why: "names of the world, and what can be asked in it", test: true},
+	{pkg: "test/scenarios/cluster", may: []string{"internal/apitest", "service", "test/scenarios/fixture"}, why: "statements in, API objects out", test: true},
+	{pkg: "test/scenarios/network", may: []string{"internal/apitest", "internal/netns", "service", "test/scenarios/fixture"}, why: "the world of namespaces; it knows the proxy as a program only", test: true},
+	{pkg: "test/scenarios/play", may: []string{"internal/apitest", "internal/netns", "service", "test/scenarios/cluster", "test/scenarios/fixture", "test/scenarios/network", "test/scenarios/script"}, why: "gives statements their meaning", test: true},
 	{pkg: "test/sim", may: []string{"*"}, why: "the whole proxy in one process", test: true},
 }
 
@@ -75,13 +83,13 @@ var outside = []struct {
 	why    string
 }{
 	{"k8s.io/client-go", []string{"source/kube", "observe/events", "cmd"}, "only the API source and the recorder of events talk to an API server; the command hands them what it takes to connect"},
-	{"k8s.io/api/", []string{"source", "observe/events", "internal/apitest"}, "only sources know API types; everybody else has service values"},
-	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/config", "internal/apitest"}, "only sources know API types; events and the configuration are API objects"},
+	{"k8s.io/api/", []string{"source", "observe/events", "internal/apitest", "test/scenarios/cluster"}, "only sources know API types; everybody else has service values"},
+	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/config", "internal/apitest", "test/scenarios/cluster"}, "only sources know API types; events and the configuration are API objects"},
 	{"github.com/prometheus/", []string{"observe/metrics"}, "metrics are made in one place"},
 	{"github.com/vishvananda/", []string{"dataplane", "internal/netns", "internal/demo"}, "only backends open netlink sockets"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables"}, "only the backend runs its tools"},
 	{"go.uber.org/zap", []string{"observe", "source", "cmd", "internal/demo", "internal/backend"}, "the core announces events and formats nothing"},
-	{"os/exec", []string{"dataplane/iptables", "internal", "cmd"}, "only backends run commands"},
+	{"os/exec", []string{"dataplane/iptables", "internal", "cmd", "test/scenarios/network"}, "only backends run commands"},
 }
 
 type pkg struct {

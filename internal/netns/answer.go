@@ -30,24 +30,30 @@ func parseAnswer(line string) (Answer, error) {
 // own, and returns what the [Backend] there says. Nothing is sent twice: a lost datagram is an error
 // when the context ends, so a caller sees every loss. A context without a deadline gets five seconds.
 func (n *Namespace) Ask(ctx context.Context, network string, target netip.AddrPort) (Answer, error) {
+	return n.AskFrom(ctx, network, netip.AddrPort{}, target)
+}
+
+// AskFrom is [Namespace.Ask] from an address and a port of the caller's choice. The
+// zero address and port 0 are for the kernel to choose.
+func (n *Namespace) AskFrom(ctx context.Context, network string, source, target netip.AddrPort) (Answer, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	if strings.HasPrefix(network, "tcp") {
-		session, err := n.Connect(ctx, target)
+		session, err := n.ConnectFrom(ctx, source, target)
 		if err != nil {
 			return Answer{}, err
 		}
 		return session.Answer(), session.Close()
 	}
-	answer, err := n.askDatagram(ctx, network, target)
+	answer, err := n.askDatagram(ctx, network, source, target)
 	if err != nil {
 		return Answer{}, n.errorf("ask %s %s: %w", network, target, err)
 	}
 	return answer, nil
 }
 
-func (n *Namespace) askDatagram(ctx context.Context, network string, target netip.AddrPort) (Answer, error) {
-	conn, err := n.DialContext(ctx, network, target.String())
+func (n *Namespace) askDatagram(ctx context.Context, network string, source, target netip.AddrPort) (Answer, error) {
+	conn, err := n.DialFrom(ctx, network, source, target.String())
 	if err != nil {
 		return Answer{}, err
 	}

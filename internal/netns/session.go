@@ -21,9 +21,14 @@ type Session struct {
 // Connect opens a session from inside the namespace and reads the greeting. A context without a
 // deadline gets five seconds.
 func (n *Namespace) Connect(ctx context.Context, target netip.AddrPort) (*Session, error) {
+	return n.ConnectFrom(ctx, netip.AddrPort{}, target)
+}
+
+// ConnectFrom is [Namespace.Connect] from an address and a port as for [Namespace.AskFrom].
+func (n *Namespace) ConnectFrom(ctx context.Context, source, target netip.AddrPort) (*Session, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	conn, err := n.DialContext(ctx, "tcp", target.String())
+	conn, err := n.DialFrom(ctx, "tcp", source, target.String())
 	if err != nil {
 		return nil, err
 	}

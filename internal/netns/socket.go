@@ -4,19 +4,32 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"strings"
 )
 
 // DialContext connects from inside the namespace. The signature is that of net.Dialer.DialContext,
 // so it fits an http.Transport. The host in addr must be a literal address: package net resolves names,
 // and tries their addresses, on goroutines of its own, which are not inside the namespace.
 func (n *Namespace) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	return n.DialFrom(ctx, network, netip.AddrPort{}, addr)
+}
+
+// DialFrom is [Namespace.DialContext] from an address and a port of the caller's choice. The zero
+// address and port 0 are for the kernel to choose.
+func (n *Namespace) DialFrom(ctx context.Context, network string, source netip.AddrPort, addr string) (net.Conn, error) {
 	if _, err := netip.ParseAddrPort(addr); err != nil {
 		return nil, n.errorf("dial %s %s: the host must be a literal address, names are not resolved here: %w", network, addr, err)
+	}
+	dialer := net.Dialer{}
+	if source.IsValid() {
+		if dialer.LocalAddr = net.UDPAddrFromAddrPort(source); strings.HasPrefix(network, "tcp") {
+			dialer.LocalAddr = net.TCPAddrFromAddrPort(source)
+		}
 	}
 	var conn net.Conn
 	err := n.Do(func() error {
 		var err error
-		conn, err = new(net.Dialer).DialContext(ctx, network, addr)
+		conn, err = dialer.DialContext(ctx, network, addr)
 		return err
 	})
 	if err != nil {

@@ -3,5 +3,6 @@
 // likely the process is to be killed when memory runs out.
 //
 // A value that is right already is not written, so that a process with fewer
-// privileges can follow one that has set everything (--init-only).
+// privileges can follow one that has set everything (--init-only). What is written is
+// recorded first, so that a clean-up can put it back.
 package sysctl

@@ -16,6 +16,8 @@ import (
 type Files struct {
 	// Root is the folder; empty for "/". Tests put their own in.
 	Root string
+	// Record remembers what settings were before; nil does not.
+	Record *Record
 }
 
 // Change is one value that was written.
@@ -33,10 +35,13 @@ type entry struct {
 	advice string
 }
 
+// procSys is where sysctls are.
+const procSys = "proc/sys/"
+
 // name is what people call the entry: "net.netfilter.nf_conntrack_max" for a file of
 // /proc/sys, and the file's name otherwise.
 func (e entry) name() string {
-	if name, ok := strings.CutPrefix(e.path, "proc/sys/"); ok {
+	if name, ok := strings.CutPrefix(e.path, procSys); ok {
 		return strings.ReplaceAll(name, "/", ".")
 	}
 	return "/" + e.path
@@ -51,6 +56,24 @@ func (f Files) read(e entry) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
+// Read gives the value of a sysctl, named by its path below /proc/sys.
+func (f Files) Read(path string) (string, error) {
+	e := entry{path: procSys + path}
+	value, err := f.read(e)
+	if err != nil {
+		return "", fmt.Errorf("read sysctl %s: %w", e.name(), err)
+	}
+	return value, nil
+}
+
+// Ensure sets a sysctl, named by its path below /proc/sys, unless it has the value,
+// so that a node where somebody has set it works with a read-only /proc/sys. It
+// tells whether it did. The error ends with the advice.
+func (f Files) Ensure(path, value, advice string) (changed bool, err error) {
+	_, changed, err = f.ensure(entry{procSys + path, advice}, value)
+	return changed, err
+}
+
 // ensure writes a value unless it is there already, and says whether it has.
 func (f Files) ensure(e entry, value string) (Change, bool, error) {
 	now, err := f.read(e)
@@ -58,12 +81,24 @@ func (f Files) ensure(e entry, value string) (Change, bool, error) {
 		return Change{}, false, nil
 	}
 	if err == nil {
-		err = os.WriteFile(f.at(e), []byte(value), 0)
+		err = f.write(e, now, value)
 	}
 	if err != nil {
 		return Change{}, false, e.failure("set", " to "+value, err)
 	}
 	return Change{Name: e.name(), From: now, To: value}, true, nil
+}
+
+// write changes a value, after it is recorded: whoever is killed in between leaves a
+// record that changes nothing.
+func (f Files) write(e entry, from, to string) error {
+	f.Record.remember(e.path, from, to)
+	err := os.WriteFile(f.at(e), []byte(to), 0)
+	// The kernel may have refused it, or rounded it, as it does with the hash table.
+	if now, readErr := f.read(e); readErr == nil && now != to {
+		f.Record.remember(e.path, from, now)
+	}
+	return err
 }
 
 // number reads a value that is one.

@@ -58,6 +58,50 @@ func TestKernelTimeouts(t *testing.T) {
 	}
 }
 
+// TestKernelRestore: after several starts the kernel is as before the first.
+func TestKernelRestore(t *testing.T) {
+	n := newNamespace(t)
+	names := []string{"tcp_timeout_established", "tcp_timeout_close_wait", "udp_timeout", "udp_timeout_stream", "tcp_be_liberal"}
+	read := func() (values []string) {
+		for _, name := range names {
+			value, err := n.ReadSysctl("net.netfilter.nf_conntrack_" + name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			values = append(values, value)
+		}
+		return values
+	}
+	before, dir := read(), t.TempDir()
+	files := func() sysctl.Files {
+		return sysctl.Files{Record: sysctl.NewRecord(dir, func(err error) { t.Errorf("warned: %v", err) })}
+	}
+	for hours := range time.Duration(3) {
+		wanted := sysctl.Conntrack{
+			TCPEstablished: (hours + 1) * time.Hour, TCPCloseWait: 59 * time.Minute, UDP: 31 * time.Second, UDPStream: 121 * time.Second,
+			TCPBeLiberal: true,
+		}
+		if err := n.Do(func() error { _, err := files().ApplyConntrack(wanted); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, count := range []int{5, 0} {
+		err := n.Do(func() error {
+			done, err := files().Restore()
+			if len(done) != count {
+				t.Errorf("put back %+v, want %d", done, count)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := read(); !slices.Equal(now, before) {
+			t.Errorf("the settings are %v, want %v", now, before)
+		}
+	}
+}
+
 // TestKernelSize: the size belongs to the machine, so that a namespace may not change
 // it, and need not when it is right.
 func TestKernelSize(t *testing.T) {

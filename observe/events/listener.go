@@ -1,6 +1,8 @@
 package events
 
 import (
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/service"
@@ -11,7 +13,7 @@ import (
 // Service or a node can mend.
 
 // Aggregator records Services that the kernel refuses, and when they are accepted
-// again.
+// again, and those that want an address that another one serves.
 func (r *Recorder) Aggregator(event aggregator.Event) {
 	switch e := event.(type) {
 	case aggregator.Quarantined:
@@ -19,6 +21,9 @@ func (r *Recorder) Aggregator(event aggregator.Event) {
 			"%s refuses it; its last good rules stay in force: %s", e.Domain, e.Reason)
 	case aggregator.Freed:
 		r.normal(about(e.Key), "ServiceAccepted", actionProgram, "%s has accepted it again", e.Domain)
+	case aggregator.Shadowed:
+		r.record(about(e.Key), about(e.By), corev1.EventTypeWarning, "ServiceShadowed", actionProgram,
+			"%s: Service %v, which is older, serves %v; change or delete either", e.Domain, e.By, e.Frontends)
 	case aggregator.NodeAtFault:
 		r.warn(r.node, "RulesRefused", actionProgram, "%s refuses rules that belong to no Service: %s", e.Domain, e.Reason)
 	}
@@ -36,7 +41,8 @@ func (r *Recorder) Supervisor(event supervisor.Event) {
 	}
 }
 
-// Actors records Services for which there was no room.
+// Actors records Services for which there was no room. Nobody looks at the events
+// of one that has been deleted since, so that is for the log and for health.
 func (r *Recorder) Actors(event actors.Event) {
 	if e, refused := event.(actors.Refused); refused {
 		r.warn(about(e.Key), "ServiceRefused", actionProgram, "there are more Services than this proxy is allowed to serve")

@@ -29,12 +29,14 @@ const (
 // Recorder records events. A recorder without a client (manifests instead of an
 // API server) drops them.
 //
-// Concurrency: every method may be called from anywhere and returns at once; what
+// Concurrency: every method may be called from anywhere and, but for the two that
+// are the last word of a process, returns at once; what
 // the API server does not take in time is dropped.
 type Recorder struct {
 	node *corev1.ObjectReference
 	// recorder is nil without a client.
 	recorder events.EventRecorder
+	sink     *sink
 }
 
 // New makes a recorder for a node, which sends what it is told until the context
@@ -48,7 +50,8 @@ func New(ctx context.Context, client *rest.Config, node string) (*Recorder, erro
 	if err != nil {
 		return nil, fmt.Errorf("client for events: %w", err)
 	}
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: api})
+	r.sink = &sink{EventSink: &events.EventSinkImpl{Interface: api}}
+	broadcaster := events.NewBroadcaster(r.sink)
 	// Before the first event: the broadcaster forgets what nobody listens to,
 	// which is how kube-proxy loses what it says at its start.
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
@@ -62,14 +65,21 @@ func New(ctx context.Context, client *rest.Config, node string) (*Recorder, erro
 // Starting says that the proxy begins to work on this node.
 func (r *Recorder) Starting() { r.normal(r.node, "Starting", actionStart, "") }
 
-// HealthcheckFailed says that the healthz address cannot be listened on.
-func (r *Recorder) HealthcheckFailed(err error) {
-	r.warn(r.node, "FailedToStartProxierHealthcheck", actionStart, "%v", err)
+// Reloaded says that a changed configuration is in force for which everything was
+// made anew in the running process, and names the fields.
+func (r *Recorder) Reloaded(fields string) {
+	r.normal(r.node, "Reloaded", actionConfigure, "configuration in force: %s", fields)
 }
 
-// MetricsFailed says that the metrics address cannot be listened on.
+// HealthcheckFailed says that the healthz address cannot be listened on, which ends
+// the process: it waits up to 2 s for the API server to take it.
+func (r *Recorder) HealthcheckFailed(err error) {
+	r.lastWord("FailedToStartProxierHealthcheck", actionStart, err)
+}
+
+// MetricsFailed says that of the metrics address, and waits likewise.
 func (r *Recorder) MetricsFailed(err error) {
-	r.warn(r.node, "FailedToStartMetricServer", actionStart, "%v", err)
+	r.lastWord("FailedToStartMetricServer", actionStart, err)
 }
 
 // HealthPortFailed says that a Service's health-check node port cannot be
@@ -85,17 +95,19 @@ func (r *Recorder) ConfigurationRefused(err error) {
 }
 
 func (r *Recorder) normal(regarding runtime.Object, reason, action, note string, args ...any) {
-	r.record(regarding, corev1.EventTypeNormal, reason, action, note, args...)
+	r.record(regarding, nil, corev1.EventTypeNormal, reason, action, note, args...)
 }
 
 func (r *Recorder) warn(regarding runtime.Object, reason, action, note string, args ...any) {
-	r.record(regarding, corev1.EventTypeWarning, reason, action, note, args...)
+	r.record(regarding, nil, corev1.EventTypeWarning, reason, action, note, args...)
 }
 
 // noteMax is the longest note that the API takes (events.k8s.io/v1, note).
 const noteMax = 1024
 
-func (r *Recorder) record(regarding runtime.Object, kind, reason, action, note string, args ...any) {
+// record records an event; related is a second object that it is about, nil for
+// none.
+func (r *Recorder) record(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
 	if r.recorder == nil {
 		return
 	}
@@ -103,7 +115,7 @@ func (r *Recorder) record(regarding runtime.Object, kind, reason, action, note s
 	if len(text) > noteMax {
 		text = text[:noteMax-len(ellipsis)] + ellipsis
 	}
-	r.recorder.Eventf(regarding, nil, kind, reason, action, "%s", text)
+	r.recorder.Eventf(regarding, related, kind, reason, action, "%s", text)
 }
 
 const ellipsis = "…"

@@ -78,6 +78,7 @@ func TestEvents(t *testing.T) {
 		regarding, kind, reason, do, about string
 	}{
 		{r.Starting, "Node /node-1", "Normal", "Starting", "StartKubeProxy", ""},
+		{func() { r.Reloaded("mode, clusterCIDR") }, "Node /node-1", "Normal", "Reloaded", "Configure", "mode, clusterCIDR"},
 		{func() { r.HealthcheckFailed(failure) }, "Node /node-1", "Warning", "FailedToStartProxierHealthcheck", "StartKubeProxy", "already in use"},
 		{func() { r.MetricsFailed(failure) }, "Node /node-1", "Warning", "FailedToStartMetricServer", "StartKubeProxy", "already in use"},
 		{func() { r.HealthPortFailed(web, failure) }, "Service ns/web", "Warning", "FailedToStartServiceHealthcheck", "Listen", "already in use"},

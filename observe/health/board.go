@@ -13,8 +13,8 @@ import (
 // says what time it is and lets one goroutine in at a time.
 type board struct {
 	domains map[string]record
-	// parked and refused are by the name of the Service. No event tells that a
-	// refused one has been deleted, so those stay, and refusedMax bounds them.
+	// parked and refused are by the name of the Service. There may be as many of
+	// the refused as the cluster has Services, so refusedMax bounds them.
 	parked, refused map[string]Affected
 	// stuck holds the abandoned goroutines that have not returned.
 	stuck map[abandoned]Affected

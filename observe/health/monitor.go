@@ -25,7 +25,8 @@ type Config struct {
 	// is none.
 	Resources func() []Resource
 	// SyncPeriod is kube-proxy's setting: a family is healthy while its oldest
-	// pending change is younger than twice this. Default 30 s.
+	// pending change is younger than twice this. Default 30 s. It can change
+	// later, with SetSyncPeriod.
 	SyncPeriod time.Duration
 }
 
@@ -53,13 +54,14 @@ func (c Config) validate() error {
 // has to be told the events from the start on.
 //
 // Concurrency: everything may be called from anywhere and does not block beyond
-// a short lock, which guards the board and never a call.
+// a short lock, which guards the board and the period, and never a call.
 type Monitor struct {
 	config  Config
 	started time.Time
 
-	mu    sync.Mutex
-	board board
+	mu         sync.Mutex
+	board      board
+	syncPeriod time.Duration
 }
 
 // NewMonitor makes a monitor; time counts from here.
@@ -67,7 +69,19 @@ func NewMonitor(config Config) (*Monitor, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	return &Monitor{config: config.withDefaults(), started: time.Now(), board: newBoard()}, nil
+	config = config.withDefaults()
+	return &Monitor{config: config, started: time.Now(), board: newBoard(), syncPeriod: config.SyncPeriod}, nil
+}
+
+// SetSyncPeriod judges by another period from now on, which must be more than 0.
+func (m *Monitor) SetSyncPeriod(period time.Duration) error {
+	if period <= 0 {
+		return fmt.Errorf("health: sync period %v: want a positive duration", period)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.syncPeriod = period
+	return nil
 }
 
 // State judges the families and the node.
@@ -89,18 +103,25 @@ func (m *Monitor) Healthy() bool {
 
 // Report is State with everything that is not as it should be.
 func (m *Monitor) Report() Report {
+	p := m.picture()
+	return Report{State: p.state(), Findings: p.findings()}
+}
+
+// picture gives everything that is judged. It shares nothing with the board, so
+// that judging takes no lock.
+func (m *Monitor) picture() picture {
 	p := m.look()
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.complete(&p)
 	p.board = m.board.clone()
-	m.mu.Unlock()
-	return Report{State: p.state(), Findings: p.findings()}
+	return p
 }
 
 // look reads the snapshots.
 func (m *Monitor) look() picture {
 	return picture{
-		started: m.started, bound: 2 * m.config.SyncPeriod,
+		started: m.started,
 		domains: m.config.Domains(), node: m.config.Node(), resources: m.config.Resources(),
 	}
 }
@@ -108,7 +129,7 @@ func (m *Monitor) look() picture {
 // complete reads the clock, after the snapshots, and takes note of them. The
 // lock is held.
 func (m *Monitor) complete(p *picture) {
-	p.now = time.Now()
+	p.now, p.bound = time.Now(), 2*m.syncPeriod
 	for i := range p.domains {
 		m.board.sampled(p.now, &p.domains[i].Status)
 	}
@@ -165,15 +186,18 @@ func (m *Monitor) Aggregator(event aggregator.Event) {
 
 // Actors takes note of Services that there was no room for.
 func (m *Monitor) Actors(event actors.Event) {
-	if e, ok := event.(actors.Refused); ok {
-		now := time.Now()
-		m.mu.Lock()
-		defer m.mu.Unlock()
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch e := event.(type) {
+	case actors.Refused:
 		name := e.Key.String()
 		if len(m.board.refused) >= refusedMax {
 			return
 		}
 		m.board.refused[name] = Affected{Service: name, Since: now, Reason: fmt.Sprintf("the bound is %d Services", e.MaxServices)}
+	case actors.RefusedGone:
+		delete(m.board.refused, e.Key.String())
 	}
 }
 

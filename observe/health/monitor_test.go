@@ -53,6 +53,16 @@ func TestSyncPeriodMovesTheBound(t *testing.T) {
 		if m.Healthy() {
 			t.Error("healthy after twice the period")
 		}
+		if err := m.SetSyncPeriod(6 * time.Second); err != nil || !m.Healthy() {
+			t.Errorf("a longer period: %v, or unhealthy", err)
+		}
+		time.Sleep(2 * time.Second)
+		if m.Healthy() {
+			t.Error("healthy after twice the longer period")
+		}
+		if err := m.SetSyncPeriod(0); err == nil || m.Healthy() {
+			t.Error("a period of nothing is taken")
+		}
 	})
 }
 
@@ -89,6 +99,9 @@ func TestActorsThatFailAreListedUntilTheyRecover(t *testing.T) {
 			{supervisor.Returned{Child: "ns1/c", Incarnation: 4}, ""},
 			{actors.Refused{Key: service.Key{Namespace: "ns1", Name: "d"}, MaxServices: 1}, "refused"},
 			{supervisor.Started{Child: "ns1/d"}, ""},
+			{actors.Refused{Key: service.Key{Namespace: "ns1", Name: "e"}, MaxServices: 1}, "refused"},
+			{actors.RefusedGone{Key: service.Key{Namespace: "ns1", Name: "d"}}, "refused"},
+			{actors.RefusedGone{Key: service.Key{Namespace: "ns1", Name: "e"}}, ""},
 		}
 		for i, step := range steps {
 			switch e := step.event.(type) {
@@ -107,7 +120,7 @@ func TestActorsThatFailAreListedUntilTheyRecover(t *testing.T) {
 	})
 }
 
-// TestRefusedServicesAreBounded: nobody says that one of them has been deleted.
+// TestRefusedServicesAreBounded: there may be as many as the cluster has Services.
 func TestRefusedServicesAreBounded(t *testing.T) {
 	f := newFixture(t)
 	for i := range 3 * refusedMax {

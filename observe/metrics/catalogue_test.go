@@ -74,7 +74,10 @@ func catalogue(t *testing.T, file string) []described {
 // value.
 func everything(t *testing.T, mode string) *Metrics {
 	t.Helper()
-	m, err := New(Config{Mode: mode, Domains: []Domain{{Name: "main", Family: service.IPv4}, {Name: "beside", Family: service.IPv4, Auxiliary: true}}})
+	m, err := New(Config{
+		Mode: mode, Domains: []Domain{{Name: "main", Family: service.IPv4}, {Name: "beside", Family: service.IPv4, Auxiliary: true}},
+		Findings: func() []Finding { return []Finding{{"drift", "main", 1}, {"parked", "", 0}} },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,12 @@ type Config struct {
 	// histograms have the native form, too. Sluice's own always have it. It
 	// counts for the process.
 	NativeHistograms bool
+	// Findings gives what health finds, the same kinds each time. It is called
+	// at each scrape, several at once, and must not block. Nil finds nothing.
+	Findings func() []Finding
+	// ServicesMax is how many Services have metrics of their own at /metrics,
+	// those with the longest time from receipt to kernel first; 0 for none.
+	ServicesMax int
 }
 
 // Domain is one domain of the proxy.
@@ -54,6 +60,9 @@ type Feature struct {
 func (c Config) validate() error {
 	if !slices.Contains([]string{modeIPTables, modeNFTables, modeIPVS}, c.Mode) {
 		return fmt.Errorf("metrics: mode %q: want iptables, nftables or ipvs", c.Mode)
+	}
+	if c.ServicesMax < 0 {
+		return fmt.Errorf("metrics: %d Services with metrics of their own: want 0 or more", c.ServicesMax)
 	}
 	names := map[string]bool{}
 	for _, d := range c.Domains {

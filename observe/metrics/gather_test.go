@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
 
@@ -14,7 +15,7 @@ import (
 func gathered(t testing.TB, m *Metrics) []*dto.MetricFamily {
 	t.Helper()
 	m.refresh()
-	families, err := m.registry.Gather()
+	families, err := prometheus.Gatherers{m.registry, m.plain}.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,10 +29,13 @@ import (
 type Metrics struct {
 	config   Config
 	registry kube.KubeRegistry
-	kube     *kubeProxy
-	own      *own
-	domains  map[string]*domain
-	roster   *roster
+	// plain holds what is Sluice's own: the library keeps every KubeRegistry for
+	// the life of the process, and what is in this one leads to a whole proxy.
+	plain   *prometheus.Registry
+	kube    *kubeProxy
+	own     *own
+	domains map[string]*domain
+	roster  *roster
 	// began is when this process began to count: what was caused before that is
 	// no measure of it.
 	began   time.Time
@@ -68,11 +71,14 @@ func New(config Config) (*Metrics, error) {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	m := &Metrics{
-		config: config, registry: kube.NewKubeRegistry(), kube: newKubeProxy(), own: newOwn(),
+		config: config, registry: kube.NewKubeRegistry(), plain: prometheus.NewRegistry(), kube: newKubeProxy(), own: newOwn(),
 		domains: map[string]*domain{}, roster: newRoster(), began: time.Now(),
 	}
 	m.kube.register(m.registry, config.Mode)
-	m.own.register(m.registry.Registerer())
+	m.own.register(m.plain)
+	if config.Findings != nil {
+		m.registry.Registerer().MustRegister(newFindings(config.Findings))
+	}
 	for _, d := range config.Domains {
 		m.domains[d.Name] = newDomain(d, m)
 	}
@@ -89,10 +95,14 @@ func (m *Metrics) Attach(status func() []aggregator.Status, events func() source
 }
 
 // Gather gives all metrics of the process, none of which grows with the number of
-// Services.
+// Services: those that Services have of their own are for ServicesMax of them.
 func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	m.refresh()
-	return prometheus.Gatherers{m.registry, legacyregistry.DefaultGatherer}.Gather()
+	all := prometheus.Gatherers{m.registry, m.plain, legacyregistry.DefaultGatherer}
+	if m.config.ServicesMax > 0 {
+		all = append(all, prometheus.GathererFunc(m.gatherServices))
+	}
+	return all.Gather()
 }
 
 // Handler serves /metrics: text, or the protobuf form, which alone carries native

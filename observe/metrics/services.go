@@ -25,8 +25,7 @@ func (m *Metrics) ServicesHandler() http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		lines, omitted := q.answer(m.roster.copy(q.wants))
-		answer := services{lines: lines, omitted: omitted, held: m.held()}
+		answer := m.answer(&q)
 		if q.json || strings.Contains(r.Header.Get("Accept"), "application/json") && !r.URL.Query().Has("format") {
 			w.Header().Set("Content-Type", "application/json")
 			answer.writeJSON(w)
@@ -35,6 +34,12 @@ func (m *Metrics) ServicesHandler() http.Handler {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		answer.writeText(w)
 	})
+}
+
+// answer finds what a query asks for.
+func (m *Metrics) answer(q *query) services {
+	lines, omitted := q.answer(m.roster.copy(q.wants))
+	return services{lines: lines, omitted: omitted, held: m.held()}
 }
 
 // services is an answer to be written.

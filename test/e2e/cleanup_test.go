@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"maps"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -42,8 +45,26 @@ const kubeletGuard = `*filter
 COMMIT
 `
 
+// settings are the kernel parameters of a network namespace that a proxy with cleanUpLines sets: those that start
+// with net.ipv4 in iptables mode only.
+var settings = []string{
+	"net.ipv4.conf.all.route_localnet",
+	"net.netfilter.nf_conntrack_tcp_timeout_established",
+	"net.netfilter.nf_conntrack_tcp_timeout_close_wait",
+	"net.netfilter.nf_conntrack_tcp_be_liberal",
+	"net.netfilter.nf_conntrack_udp_timeout",
+	"net.netfilter.nf_conntrack_udp_timeout_stream",
+}
+
+// cleanUpLines are more of a configuration: the section about connection tracking goes on.
+var cleanUpLines = []string{
+	"  tcpEstablishedTimeout: 23h", "  tcpCloseWaitTimeout: 59m", "  tcpBeLiberal: true", "  udpTimeout: 31s", "  udpStreamTimeout: 121s",
+	"clusterCIDR: " + harness.PodCIDRs,
+}
+
 // After either command that cleans up, iptables-save and nft print what they printed before there was a
-// proxy: the rules of the kubelet and of others. A second clean-up finds nothing to do.
+// proxy: the rules of the kubelet and of others; and kernel parameters are as they were. A second clean-up finds
+// nothing to do.
 func TestCleanUpLeavesWhatWasThere(t *testing.T) { inEachMode(t, testCleanUp) }
 
 func testCleanUp(t *testing.T, mode harness.Mode) {
@@ -54,7 +75,11 @@ func testCleanUp(t *testing.T, mode harness.Mode) {
 	}
 	load(t, c.N1, kubeletGuard, "iptables-restore", "--noflush")
 	load(t, c.N1, foreignNFTables, "nft", "-f", "-")
-	before := printedRules(t, c.N1)
+	before, parameters := printedRules(t, c.N1), readSettings(t, c.N1)
+	config := filepath.Join(t.TempDir(), "config.conf")
+	if err := os.WriteFile(config, []byte(c.Configuration(mode, cleanUpLines...)), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	web := c.CreateService("web", corev1.ServiceTypeNodePort, func(spec *corev1.ServiceSpec) {
 		spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	})
@@ -62,8 +87,9 @@ func testCleanUp(t *testing.T, mode harness.Mode) {
 	clients, targets := []*harness.Host{c.X, c.P1, c.N1}, append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
 
 	for _, command := range [][]string{{"cleanup"}, {"proxy", "--cleanup"}} {
-		proxy := c.StartProxy(mode)
+		proxy := c.StartProxyWithConfig(config)
 		reachAll(t, startMax, "the service works", clients, targets, c.A)
+		mustBeSet(t, mode, parameters, readSettings(t, c.N1))
 		if err := proxy.Stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -73,11 +99,40 @@ func testCleanUp(t *testing.T, mode harness.Mode) {
 		for program := range before {
 			mustPrint(t, strings.Join(command, " "), program, before[program], after[program])
 		}
+		if now := readSettings(t, c.N1); !maps.Equal(now, parameters) {
+			t.Errorf("after %s, kernel parameters are %v, and before the start %v", strings.Join(command, " "), now, parameters)
+		}
 		unreachableAll(t, changeMax, "the service is gone with the rules", clients, targets)
 		since := generation(t, c.N1)
 		c.Cleanup(command...)
 		if now := generation(t, c.N1); now != since {
 			t.Errorf("a second clean-up wrote: %v", c.Commits(since))
+		}
+	}
+}
+
+// readSettings returns the settings of a host.
+func readSettings(t *testing.T, h *harness.Host) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	for _, name := range settings {
+		value, err := h.ReadSysctl(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = value
+	}
+	return all
+}
+
+// mustBeSet fails the test when the proxy has not set what it should: to compare what comes after would prove
+// nothing.
+func mustBeSet(t *testing.T, mode harness.Mode, before, now map[string]string) {
+	t.Helper()
+	for _, name := range settings {
+		want := mode != harness.NFTables || !strings.HasPrefix(name, "net.ipv4.")
+		if set := now[name] != before[name]; set != want {
+			t.Errorf("%s: the proxy has set it: %v, want %v; it was %s and is %s", name, set, want, before[name], now[name])
 		}
 	}
 }

@@ -30,6 +30,7 @@ type Cluster struct {
 	monitor *Monitor // of N1
 	t       testing.TB
 	logs    string
+	state   string // the proxy's directory, which a clean-up needs
 	proxies int
 }
 
@@ -37,7 +38,7 @@ type Cluster struct {
 // with the test. On failure the test's output ends with the last lines of each log.
 func NewCluster(t testing.TB) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, logs: t.ArtifactDir()}
+	c := &Cluster{t: t, logs: t.ArtifactDir(), state: filepath.Join(t.TempDir(), "sluice")}
 	network, err := NewNetwork()
 	if err != nil {
 		t.Fatal(err)

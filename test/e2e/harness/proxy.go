@@ -44,7 +44,7 @@ func (c *Cluster) startProxy(flags ...string) *Proxy {
 	}
 	c.proxies++
 	log := filepath.Join(c.logs, fmt.Sprintf("sluice-%d.log", c.proxies))
-	words := append([]string{"proxy", "--hostname-override", NodeName}, flags...)
+	words := append([]string{"proxy", "--hostname-override", NodeName, "--sluice-state-dir", c.state}, flags...)
 	process, err := startProcess(c.N1.Namespace, log, exec.Command(binary, words...))
 	if err != nil {
 		c.t.Fatal(err)
@@ -67,7 +67,7 @@ func (c *Cluster) Cleanup(command ...string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	printed, err := c.N1.Output(exec.Command(binary, command...))
+	printed, err := c.N1.Output(exec.Command(binary, append(command, "--sluice-state-dir", c.state)...))
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		c.t.Fatalf("sluice %s: %v: %s", strings.Join(command, " "), err, failed.Stderr)
 	}

@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sluice-proxy/sluice/test/e2e/harness"
+)
+
+// otherMetricsLine moves the metrics address.
+const (
+	otherMetrics     = "127.0.0.1:10999"
+	otherMetricsLine = "metricsBindAddress: " + otherMetrics
+)
+
+// A change that the parts of a running proxy cannot follow, of the mode even, is obeyed by the same process:
+// it hands over to what is made of the new file, and no client notices. What cannot be served by is refused
+// as a whole.
+func TestHandOver(t *testing.T) { inEachMode(t, testHandOver) }
+
+func testHandOver(t *testing.T, mode harness.Mode) {
+	other := map[harness.Mode]harness.Mode{harness.IPTables: harness.NFTables, harness.NFTables: harness.IPTables}[mode]
+	c := harness.NewCluster(t)
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	set := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(c.Configuration(mode, clusterCIDR))
+	proxy := c.StartProxyWithConfig(path)
+	clients := []*harness.Host{c.X, c.P1, c.N1}
+	web := c.CreateService("web", corev1.ServiceTypeNodePort)
+	c.SetEndpoints("web", c.A, c.B)
+	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
+	reachAll(t, startMax, "the service works", clients, targets, c.A, c.B)
+
+	traffic := startTraffic(t, c, targets)
+	set(c.Configuration(other, clusterCIDR))
+	awaitMode(t, c, harness.MetricsAddress, other)
+	settled(t, c, proxy)
+	c.SetEndpoints("web", c.A, c.B, c.C)
+	reachAll(t, changeMax, "the endpoints scaled in the other mode", clients, targets, c.A, c.B, c.C)
+	if event := awaitEvent(t, c, "Reloaded"); !strings.Contains(event.Note, "mode") {
+		t.Errorf("event Reloaded: %q, want it to name the mode", event.Note)
+	}
+
+	set(c.Configuration(mode, clusterCIDR, otherMetricsLine))
+	awaitMode(t, c, otherMetrics, mode)
+	if page, err := c.N1.Get(t.Context(), "http://"+harness.MetricsAddress+"/proxyMode"); err == nil {
+		t.Errorf("the former metrics address still answers: %d %s", page.Status, page.Body)
+	}
+	before := settled(t, c, proxy)
+
+	// A file that no proxy can be made of, with a field that could have changed in place.
+	kubeconfig := c.Server.ProxyKubeconfig()
+	set(strings.Replace(c.Configuration(mode, otherCIDR, otherMetricsLine), kubeconfig, kubeconfig+"-nowhere", 1))
+	awaitRefusal(t, c, proxy, kubeconfig+"-nowhere")
+	before.mustBeUntouched(t, "after a file that cannot be served by")
+	awaitMode(t, c, otherMetrics, mode)
+	c.SetEndpoints("web", c.A, c.B)
+	reachAll(t, changeMax, "the API server is followed as before the refused file", clients, targets, c.A, c.B)
+	stopTraffic(t, traffic)
+	if !proxy.Running() {
+		t.Error("the proxy ended")
+	}
+}
+
+// awaitMode waits until the metrics address says that the node is served in a mode.
+func awaitMode(t *testing.T, c *harness.Cluster, address string, want harness.Mode) {
+	t.Helper()
+	harness.Eventually(t, startMax, fmt.Sprintf("%s says %s", address, want), func(ctx context.Context) error {
+		page, err := c.N1.Get(ctx, "http://"+address+"/proxyMode")
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(page.Body) != string(want) {
+			return fmt.Errorf("it says %d %s", page.Status, page.Body)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,142 @@
+// Package cluster is what the API says in a scenario: it makes API objects out of
+// statements and hands each change to a server.
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sluice-proxy/sluice/internal/apitest"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
+)
+
+// Namespace is that of all Services.
+const Namespace = "ns1"
+
+// Main is the Service that a statement means if it names none; its object is
+// ns1/svc1.
+const Main = "s"
+
+// Server takes objects; [apitest.Server] is one.
+type Server interface {
+	Set(resource string, object runtime.Object)
+	Remove(resource, namespace, name string)
+}
+
+// Cluster holds the objects of one scenario. One goroutine at a time.
+type Cluster struct {
+	server   Server
+	services map[string]*corev1.Service
+	// order gives each Service its number, and so its addresses.
+	order []string
+	node  *corev1.Node
+}
+
+// New fills a server with what every scenario begins with: the Node, and the range
+// of ClusterIPs.
+func New(server Server) *Cluster {
+	c := &Cluster{server: server, services: make(map[string]*corev1.Service), order: []string{Main}, node: newNode()}
+	c.server.Set(apitest.Nodes, c.node.DeepCopy())
+	c.SetServiceCIDRs("service-cidr")
+	return c
+}
+
+// SetServiceCIDRs says which ranges ClusterIPs come from.
+func (c *Cluster) SetServiceCIDRs(ranges ...string) {
+	var texts []string
+	for _, r := range ranges {
+		texts = append(texts, fixture.Texts(r)...)
+	}
+	c.server.Set(apitest.ServiceCIDRs, &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: texts},
+	})
+}
+
+// ObjectName gives the name that a Service has in the API.
+func ObjectName(name string) string {
+	if name == Main {
+		return "svc1"
+	}
+	return name
+}
+
+// ChangeService creates a Service, or changes the given fields of it: words of the
+// form key=value.
+func (c *Cluster) ChangeService(name string, fields []string) error {
+	s, known := c.services[name]
+	if !known {
+		s = c.newService(name)
+	}
+	s = s.DeepCopy()
+	for _, word := range fields {
+		key, value, ok := strings.Cut(word, "=")
+		set := serviceFields[key]
+		if !ok || set == nil {
+			return fmt.Errorf("service: %q: want key=value with one of the keys %s", word, keysOf(serviceFields))
+		}
+		if err := set(s, value); err != nil {
+			return fmt.Errorf("service: %s: %w", word, err)
+		}
+	}
+	c.services[name] = s
+	c.server.Set(apitest.Services, s.DeepCopy())
+	return nil
+}
+
+// newService is a dual-stack Service of type ClusterIP with the port p80.
+func (c *Cluster) newService(name string) *corev1.Service {
+	number := slices.Index(c.order, name)
+	if number < 0 {
+		number = len(c.order)
+		c.order = append(c.order, name)
+	}
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: Namespace, Name: ObjectName(name),
+			CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, number, 0, time.UTC)),
+		},
+		Spec: corev1.ServiceSpec{
+			Type:  corev1.ServiceTypeClusterIP,
+			Ports: []corev1.ServicePort{{Name: "p80", Protocol: corev1.ProtocolTCP, Port: fixture.ServicePort}},
+		},
+	}
+	for _, family := range service.Families {
+		s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, fixture.ClusterIP(family, number).String())
+		s.Spec.IPFamilies = append(s.Spec.IPFamilies, apiFamilies[family])
+	}
+	s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
+	return s
+}
+
+// apiFamilies are the families as the API names them.
+var apiFamilies = [...]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+
+// DeleteService deletes a Service. Its slices stay, as those of a real cluster do
+// for a moment.
+func (c *Cluster) DeleteService(name string) {
+	delete(c.services, name)
+	c.server.Remove(apitest.Services, Namespace, ObjectName(name))
+}
+
+// Service gives a Service as the API has it, or nil.
+func (c *Cluster) Service(name string) *corev1.Service { return c.services[name] }
+
+// Numbered gives the ClusterIP that a Service gets by its number, whether it has
+// it or not.
+func (c *Cluster) Numbered(name string, family service.Family) (netip.Addr, error) {
+	number := slices.Index(c.order, name)
+	if number < 0 {
+		return netip.Addr{}, fmt.Errorf("there was never a Service %q", name)
+	}
+	return fixture.ClusterIP(family, number), nil
+}

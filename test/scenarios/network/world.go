@@ -1,0 +1,158 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/apitest"
+	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
+)
+
+// Options say how a world runs the proxy.
+type Options struct {
+	// Binary is the program sluice.
+	Binary string
+	// Mode is the value of --proxy-mode, and Variant that of
+	// --sluice-iptables-variant, if any.
+	Mode, Variant string
+	// Dir is where logs and files of the proxy go.
+	Dir string
+	// PodPort is the name of the node's interface to p1, if not the usual one.
+	PodPort string
+	// Flags replace or add flags of the proxy, by their names without dashes.
+	Flags map[string]string
+}
+
+// World is a network with an API server on the node under test, and the proxy when
+// it runs.
+type World struct {
+	*Network
+	API     *apitest.Server
+	options Options
+	proxy   *netns.Daemon
+	starts  int
+}
+
+// NewWorld builds a world in which no proxy runs yet.
+func NewWorld(options Options) (*World, error) {
+	n, err := New(options.PodPort)
+	if err != nil {
+		return nil, err
+	}
+	w := &World{Network: n, options: options}
+	if w.API, err = apitest.New(n.Node().Listen); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return w, nil
+}
+
+// Close ends the proxy and everything else.
+func (w *World) Close() error {
+	var errs []error
+	if w.proxy != nil {
+		errs = append(errs, w.proxy.Kill())
+	}
+	return errors.Join(append(errs, w.API.Stop(), w.Network.Close())...)
+}
+
+// kubeconfig reaches the API server, which asks nobody who they are.
+const kubeconfig = `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://%s"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+current-context: c
+`
+
+// Kubeconfig writes the file with which a proxy finds the API server.
+func (w *World) Kubeconfig() (string, error) {
+	file := filepath.Join(w.options.Dir, "kubeconfig")
+	return file, os.WriteFile(file, fmt.Appendf(nil, kubeconfig, w.API.Address()), 0o600)
+}
+
+// flags are those of every scenario, unless the scenario has its own.
+func (w *World) flags() (map[string]string, error) {
+	file, err := w.Kubeconfig()
+	flags := map[string]string{
+		"kubeconfig":         file,
+		"hostname-override":  fixture.NodeName,
+		"proxy-mode":         w.options.Mode,
+		"cluster-cidr":       both("cluster-cidr"),
+		"nodeport-addresses": both("everything"),
+		// The size of the table can be set in the first network namespace of a
+		// machine only.
+		"conntrack-max-per-core": "0",
+		"sluice-state-dir":       filepath.Join(w.options.Dir, "state"),
+		"log-format":             "json",
+		"log-level":              "debug",
+	}
+	if w.options.Variant != "" {
+		flags["sluice-iptables-variant"] = w.options.Variant
+	}
+	maps.Copy(flags, w.options.Flags)
+	return flags, err
+}
+
+// both lists a named range in both families as flags want it.
+func both(name string) string {
+	texts := fixture.Texts(name)
+	return texts[0] + "," + texts[1]
+}
+
+// Start starts the proxy. It returns once the process runs.
+func (w *World) Start() error {
+	flags, err := w.flags()
+	if err != nil {
+		return err
+	}
+	words := []string{"proxy"}
+	for _, name := range slices.Sorted(maps.Keys(flags)) {
+		if flags[name] != unset {
+			words = append(words, "--"+name+"="+flags[name])
+		}
+	}
+	w.starts++
+	log := filepath.Join(w.options.Dir, fmt.Sprintf("sluice-%d.log", w.starts))
+	w.proxy, err = netns.StartDaemon(w.Node(), log, exec.Command(w.options.Binary, words...))
+	return err
+}
+
+// unset is the value of a flag that is not given at all.
+const unset = "unset"
+
+// Proxy is the process that was started last, or nil.
+func (w *World) Proxy() *netns.Daemon { return w.proxy }
+
+// SetFlag gives a flag to the proxies that are started from now on.
+func (w *World) SetFlag(name, value string) {
+	if w.options.Flags == nil {
+		w.options.Flags = make(map[string]string)
+	}
+	w.options.Flags[name] = value
+}
+
+// Run runs a program on the node and gives what it printed, of both outputs.
+func (w *World) Run(ctx context.Context, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, runMax)
+	defer cancel()
+	var printed []byte
+	err := w.Node().Do(func() (err error) {
+		printed, err = exec.CommandContext(ctx, name, args...).CombinedOutput()
+		return err
+	})
+	if err != nil {
+		return string(printed), fmt.Errorf("%s %v: %w: %s", name, args, err, printed)
+	}
+	return string(printed), nil
+}
+
+// runMax bounds what runs on the node besides the proxy.
+const runMax = 30 * time.Second

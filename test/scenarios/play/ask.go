@@ -1,0 +1,155 @@
+package play
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
+)
+
+// ask is the statement
+//
+//	[ipv4|ipv6] CLIENT[@ADDRESS] -> TARGET[/PROTOCOL] => OUTCOME [as SOURCE] [xN [each MIN..MAX]]
+//
+// It holds when connections of the client to the target end in all the ways that
+// OUTCOME lists, and in no other, in each family.
+type ask struct {
+	family *service.Family
+	client string
+	// source is the name of the address that the client uses, or "".
+	source string
+	target target
+	want   outcome
+	spread spread
+}
+
+// How long a client waits. An answer comes within milliseconds, however much runs
+// beside it within seconds; silence has to be waited for, and a false silence can
+// only be reported where silence is expected.
+const (
+	answerPatience  = 5 * time.Second
+	silencePatience = 500 * time.Millisecond
+)
+
+// Attempts per question. One endpoint of three stays unseen in all of attemptsMax
+// with a probability below 1e-11.
+const (
+	attemptsMin = 4
+	attemptsMax = 64
+)
+
+// holdMax bounds the time until a question has the wanted answers. The list of
+// scenarios says 2 s; the rest is for slow machines.
+const holdMax = 10 * time.Second
+
+func parseAsk(words []string) (statement, error) {
+	a := ask{}
+	for i, name := range []string{"ipv4", "ipv6"} {
+		if words[0] == name {
+			a.family, words = &service.Families[i], words[1:]
+		}
+	}
+	if len(words) < 5 || words[1] != "->" || words[3] != "=>" {
+		return nil, errors.New("want [ipv4|ipv6] CLIENT -> TARGET => OUTCOME")
+	}
+	a.client, a.source, _ = strings.Cut(words[0], "@")
+	var err error
+	if a.target, err = parseTarget(words[2]); err != nil {
+		return nil, err
+	}
+	rest := words[4:]
+	if a.spread, rest, err = parseSpread(rest); err != nil {
+		return nil, err
+	}
+	a.want, err = parseOutcome(rest)
+	return a, err
+}
+
+// of gives the families that a question is asked in.
+func (a ask) of(s *Stage) []service.Family {
+	if a.family != nil {
+		return []service.Family{*a.family}
+	}
+	return s.families
+}
+
+// run asks until the wanted answers come, and then no longer.
+func (a ask) run(ctx context.Context, s *Stage) error {
+	var all errgroup.Group
+	for _, family := range a.of(s) {
+		all.Go(func() error {
+			q, err := a.question(s, family)
+			if err != nil {
+				return err
+			}
+			return hold(ctx, func() error { return a.once(ctx, s, q) })
+		})
+	}
+	return all.Wait()
+}
+
+// hold tries until it holds, or for too long.
+func hold(ctx context.Context, try func() error) error {
+	const pause = 20 * time.Millisecond
+	for deadline := time.Now().Add(holdMax); ; {
+		err := try()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		if ended := sleep(ctx, pause); ended != nil {
+			return errors.Join(err, ended)
+		}
+	}
+}
+
+func (a ask) question(s *Stage, family service.Family) (fixture.Question, error) {
+	q := fixture.Question{Family: family, From: a.client, Protocol: a.target.protocol, Patience: answerPatience}
+	if a.want.silent() {
+		q.Patience = silencePatience
+	}
+	if a.source != "" {
+		from, err := fixture.Address(family, a.source)
+		if err != nil {
+			return q, err
+		}
+		q.Source = netip.AddrPortFrom(from, 0)
+	}
+	var err error
+	q.To, err = a.target.resolve(s, family)
+	return q, err
+}
+
+// once asks as often as it takes to see everything that is wanted.
+func (a ask) once(ctx context.Context, s *Stage, q fixture.Question) error {
+	seen := make(map[fixture.Answer]int)
+	most, least := attemptsMax, attemptsMin
+	if a.want.fate != fixture.Answered {
+		most, least = 1, 1 // there is nothing to choose from
+	}
+	if a.spread.times > 0 {
+		most, least = a.spread.times, a.spread.times
+	}
+	for i := 0; i < most && (i < least || !a.want.complete(seen)); i++ {
+		got, err := s.Ask(ctx, q)
+		if err != nil {
+			return err
+		}
+		seen[got]++
+		if !a.want.allows(q, got) {
+			return fmt.Errorf("%v: got %v, want %v", q, got, a.want)
+		}
+	}
+	if !a.want.complete(seen) {
+		return fmt.Errorf("%v: saw only %v, want %v", q, slices.Collect(maps.Keys(seen)), a.want)
+	}
+	return a.spread.judge(q, seen)
+}

@@ -1,0 +1,70 @@
+package play
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
+)
+
+const (
+	// settleMax bounds the wait for a change. Machines of tests are slow and
+	// shared; how fast a proxy is is not the question here.
+	settleMax = 20 * time.Second
+	// settleStep is the pause between two looks.
+	settleStep = 5 * time.Millisecond
+	// settleRest is what is added for changes that took another way to the proxy
+	// than the sentinel's.
+	settleRest = 40 * time.Millisecond
+)
+
+// sentinel is a Service that changes whenever anything has, and so tells when the
+// proxy has obeyed, however the proxy works: its port and its endpoint are
+// others in each round.
+const sentinel = "sentinel"
+
+// settle waits until the rules have followed the API.
+func (s *Stage) settle(ctx context.Context) error {
+	s.round++
+	port, endpoint := uint16(20000+s.round), []string{"a", "b"}[s.round%2]
+	if err := s.ChangeService(sentinel, []string{"clusterips=sentinel", fmt.Sprintf("ports=p:%d", port)}); err != nil {
+		return err
+	}
+	if err := s.SetSlice("main", []string{"of=" + sentinel, endpoint}); err != nil {
+		return err
+	}
+	deadline := time.Now().Add(settleMax)
+	for _, family := range s.families {
+		q := fixture.Question{
+			Family: family, From: "p1", Protocol: service.TCP, Patience: 200 * time.Millisecond,
+			To: netip.AddrPortFrom(fixture.MustAddress(family, "sentinel"), port),
+		}
+		for {
+			got, err := s.Ask(ctx, q)
+			if err == nil && got.Name == endpoint {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("the proxy has not obeyed the last change within %v: the sentinel's %v got %v, %v", settleMax, q, got, err)
+			}
+			if err := sleep(ctx, settleStep); err != nil {
+				return err
+			}
+		}
+	}
+	return sleep(ctx, settleRest)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

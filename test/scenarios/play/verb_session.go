@@ -1,0 +1,103 @@
+package play
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
+	"github.com/sluice-proxy/sluice/test/scenarios/network"
+)
+
+// TCP connections that stay open: to see what changes do to them.
+var _ = define("session", verb{usage: "session s1 opens p1 cluster a (to endpoint a), then session s1 lives, or session s1 dies", kernel: true, parse: parseSession})
+
+// sessions are those of one name, one per family.
+type sessions []*netns.Session
+
+// echoMax is how long an echo may take. A connection that is dead shows nothing
+// but silence.
+const echoMax = 2 * time.Second
+
+func parseSession(words []string) (statement, error) {
+	switch {
+	case len(words) >= 5 && words[1] == "opens":
+		to, err := parseTarget(words[3])
+		if err != nil {
+			return nil, err
+		}
+		want, err := parseOutcome(words[4:])
+		return settled(func(ctx context.Context, s *Stage, w *network.World) error {
+			return openSessions(ctx, s, w, words[0], words[2], to, want)
+		}), err
+	case len(words) == 2 && (words[1] == "lives" || words[1] == "dies"):
+		return settled(func(ctx context.Context, s *Stage, _ *network.World) error {
+			return echo(ctx, s, words[0], words[1] == "lives")
+		}), nil
+	default:
+		return nil, errors.New("want NAME opens CLIENT TARGET ENDPOINT…, NAME lives, or NAME dies")
+	}
+}
+
+// openSessions opens connections until one of them ends at a wanted endpoint.
+func openSessions(ctx context.Context, s *Stage, w *network.World, name, client string, to target, want outcome) error {
+	host, err := w.Host(client)
+	if err != nil {
+		return err
+	}
+	var all sessions
+	for _, family := range s.families {
+		at, err := to.resolve(s, family)
+		if err != nil {
+			return err
+		}
+		opened, err := openTo(ctx, w, host, fixture.Question{Family: family, From: client, To: at, Protocol: service.TCP}, want)
+		if err != nil {
+			return err
+		}
+		s.atEnd(opened.Close)
+		all = append(all, opened)
+	}
+	keep(s, name, all)
+	return nil
+}
+
+func openTo(ctx context.Context, w *network.World, host *netns.Namespace, q fixture.Question, want outcome) (*netns.Session, error) {
+	for range attemptsMax {
+		opened, err := host.ConnectFrom(ctx, netip.AddrPort{}, q.To)
+		if err != nil {
+			return nil, err
+		}
+		if want.allows(q, w.Answer(q, opened.Answer())) {
+			return opened, nil
+		}
+		if err := opened.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%v: none of %d connections ended at %v", q, attemptsMax, want)
+}
+
+// echo talks on each connection, and wants it to work, or not to.
+func echo(ctx context.Context, s *Stage, name string, lives bool) error {
+	all, err := kept[sessions](s, name)
+	if err != nil {
+		return err
+	}
+	for _, session := range all {
+		ctx, cancel := context.WithTimeout(ctx, echoMax)
+		err := session.Echo(ctx, "still there?")
+		cancel()
+		if lives && err != nil {
+			return fmt.Errorf("%s died: %w", name, err)
+		}
+		if !lives && err == nil {
+			return fmt.Errorf("%s to %s lives, want it dead", name, session.Answer().Backend)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,46 @@
+package script
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	got, err := Parse("f", `# a comment
+S-CIP-01 the first  # not a comment
+    endpoints a b   # a comment
+	p1 -> cluster => a b \
+	   as client
+
+S-CIP-02b the second
+    service ranges=" 203.0.113.0/25 " x="" #
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Scenario{
+		{ID: "S-CIP-01", Title: "the first  # not a comment", File: "f", Number: 2, Lines: []Line{
+			{[]string{"endpoints", "a", "b"}, "endpoints a b   # a comment", 3},
+			{[]string{"p1", "->", "cluster", "=>", "a", "b", "as", "client"}, "p1 -> cluster => a b as client", 4},
+		}},
+		{ID: "S-CIP-02b", Title: "the second", File: "f", Number: 7, Lines: []Line{
+			{[]string{"service", "ranges= 203.0.113.0/25 ", "x="}, `service ranges=" 203.0.113.0/25 " x="" #`, 8},
+		}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestParseRefusesWithThePlace(t *testing.T) {
+	for text, want := range map[string]string{
+		"endpoints a":                  `f:1: "endpoints a": want a heading`,
+		"  endpoints a":                "f:1: a statement before the first heading",
+		"S-CIP-01 t\n\n  service x=\"": "f:3: service x=\": a quote is not closed",
+	} {
+		if _, err := Parse("f", text); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: error %v, want %s…", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-proxy/sluice/test/scenarios/network"
+	"github.com/sluice-proxy/sluice/test/scenarios/play"
+	"github.com/sluice-proxy/sluice/test/scenarios/script"
+)
+
+// suite plays scenarios in one mode.
+type suite struct {
+	mode, variant, binary, dir string
+	workers                    int
+	timeout                    time.Duration
+}
+
+// play plays the scenarios that fit, several at a time, and hands on each result
+// in the order of the list.
+func (s suite) play(ctx context.Context, all []script.Scenario, only *regexp.Regexp, print func(result)) (summary, error) {
+	var sum summary
+	var plans []*play.Plan
+	for _, scenario := range all {
+		plan, err := play.NewPlan(scenario, s.mode)
+		if err != nil {
+			return sum, err
+		}
+		if only.MatchString(plan.ID) {
+			plans = append(plans, plan)
+		}
+	}
+	if len(plans) == 0 {
+		return sum, errors.New("no scenario has such a number")
+	}
+	if s.dir == "" {
+		made, err := os.MkdirTemp("", "scenarios-")
+		if err != nil {
+			return sum, err
+		}
+		s.dir = made
+		defer func() {
+			if sum.failed == 0 {
+				_ = os.RemoveAll(made) // what is left is in the way of nobody
+			}
+		}()
+	}
+	results := make([]chan result, len(plans))
+	for i := range results {
+		results[i] = make(chan result, 1)
+	}
+	var group errgroup.Group
+	group.SetLimit(s.workers)
+	go func() {
+		for i, plan := range plans {
+			group.Go(func() error { results[i] <- s.one(ctx, plan); return nil })
+		}
+	}()
+	for i := range plans {
+		r := <-results[i]
+		sum.add(r)
+		print(r)
+	}
+	return sum, ctx.Err()
+}
+
+// one plays one scenario in a world of its own.
+func (s suite) one(ctx context.Context, plan *play.Plan) result {
+	r := result{ID: plan.ID, Title: plan.Title, Differs: plan.Differs}
+	if reason := s.excuse(plan); reason != "" {
+		r.Outcome, r.Reason = elsewhere, reason
+		return r
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	start := time.Now()
+	err := s.inWorld(ctx, plan)
+	r.Seconds = time.Since(start).Seconds()
+	if r.Outcome = passed; err != nil {
+		r.Outcome, r.Reason = failed, fmt.Sprintf("%v (logs: %s)", err, s.logs(plan))
+	}
+	return r
+}
+
+// excuse tells why a scenario is not played here.
+func (s suite) excuse(plan *play.Plan) string {
+	if !plan.Applies {
+		return "says nothing about mode " + s.mode
+	}
+	for _, feature := range plan.Needs {
+		if err := network.Has(feature); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+func (s suite) logs(plan *play.Plan) string { return filepath.Join(s.dir, s.mode+s.variant, plan.ID) }
+
+func (s suite) inWorld(ctx context.Context, plan *play.Plan) (err error) {
+	dir := s.logs(plan)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	world, err := network.NewWorld(network.Options{
+		Binary: s.binary, Mode: s.mode, Variant: s.variant, Dir: dir, PodPort: plan.PodPort, Flags: plan.Flags,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, world.Close()) }()
+	return plan.Play(ctx, world, world.API)
+}
