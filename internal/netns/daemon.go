@@ -77,7 +77,7 @@ func (p *Daemon) Running() bool {
 // status other than 0, or has to be killed because it takes too long.
 func (p *Daemon) Stop() error {
 	if !p.Running() {
-		return fmt.Errorf("%s ended by itself (%v), see %s", p.name, p.end(), p.log)
+		return fmt.Errorf("%s ended by itself (%v), see %s", p.name, p.End(), p.log)
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("%s: SIGTERM: %w", p.name, err)
@@ -116,8 +116,14 @@ func (p *Daemon) Err() error { return p.err }
 // Signal sends a signal.
 func (p *Daemon) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// end says how a process that is not running ended.
-func (p *Daemon) end() string {
+// ExitStatus waits until the process ends, and returns its status; -1 when a signal ended it.
+func (p *Daemon) ExitStatus() int {
+	<-p.ended
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// End says how a process that is not running ended.
+func (p *Daemon) End() string {
 	if p.err == nil {
 		return "exit status 0"
 	}

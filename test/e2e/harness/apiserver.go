@@ -32,7 +32,7 @@ type APIServer struct {
 
 	starts  int           // how often it was started
 	took    time.Duration // how long the last start took
-	process *Process      // nil before the first start
+	process *netns.Daemon // nil before the first start
 }
 
 // NewAPIServer prepares a server that keeps its state in dir and its logs in the folder logs. The
@@ -50,7 +50,7 @@ func (s *APIServer) Start() error {
 	s.starts++
 	begin := time.Now()
 	log := filepath.Join(s.logs, fmt.Sprintf("apiserver-%d.log", s.starts))
-	process, err := startProcess(s.namespace, log, exec.Command(s.binary,
+	process, err := netns.StartDaemon(s.namespace, log, exec.Command(s.binary,
 		"--data-dir", s.dir,
 		"--bind-address", s.address.Addr().String(),
 		"--secure-port", strconv.Itoa(int(s.address.Port())),
@@ -60,7 +60,7 @@ func (s *APIServer) Start() error {
 	}
 	s.process = process
 	if err := s.awaitReady(); err != nil {
-		return errors.Join(fmt.Errorf("API server at %s: %w\n%s", s.address, err, process.tail(20)), process.Kill())
+		return errors.Join(fmt.Errorf("API server at %s: %w\n%s", s.address, err, process.Tail(20)), process.Kill())
 	}
 	s.took = time.Since(begin)
 	return nil
@@ -72,12 +72,12 @@ func (s *APIServer) Took() time.Duration { return s.took }
 // awaitReady waits for the line that test/e2e/apiserver promises.
 func (s *APIServer) awaitReady() error {
 	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		ready, err := hasLine(s.process.log, "ready https://")
+		ready, err := hasLine(s.process.LogFile(), "ready https://")
 		if ready || err != nil {
 			return err
 		}
 		if !s.process.Running() {
-			return fmt.Errorf("ended before it was ready: %s", s.process.end())
+			return fmt.Errorf("ended before it was ready: %s", s.process.End())
 		}
 		if time.Since(start) > apiServerStartMax {
 			return fmt.Errorf("not ready after %v", apiServerStartMax)
@@ -108,7 +108,7 @@ func (s *APIServer) Stop() error { return s.process.Stop() }
 func (s *APIServer) Kill() error { return s.process.Kill() }
 
 // Process returns the running or last process, nil before the first start.
-func (s *APIServer) Process() *Process { return s.process }
+func (s *APIServer) Process() *netns.Daemon { return s.process }
 
 // ProxyKubeconfig names a file for a client with the rights of kube-proxy and no others.
 func (s *APIServer) ProxyKubeconfig() string {

@@ -120,7 +120,7 @@ func (c *Cluster) awaitOwnService() {
 const shownMax = 8
 
 // end kills what still runs at the end of the test, and shows its log when the test has failed.
-func (c *Cluster) end(p *Process) {
+func (c *Cluster) end(p *netns.Daemon) {
 	if p == nil {
 		return
 	}
@@ -128,7 +128,7 @@ func (c *Cluster) end(p *Process) {
 		c.t.Error(err)
 	}
 	if c.t.Failed() {
-		c.t.Logf("%s (go test -artifacts keeps it) ends with:\n%s", p.log, p.tail(shownMax))
+		c.t.Logf("%s (go test -artifacts keeps it) ends with:\n%s", p.LogFile(), p.Tail(shownMax))
 	}
 }
 

@@ -6,11 +6,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/sluice-proxy/sluice/internal/netns"
 )
 
 // Proxy is one run of Sluice on node N1.
 type Proxy struct {
-	*Process
+	*netns.Daemon
 }
 
 // StartProxy starts Sluice with the rights of kube-proxy. It returns once the process runs, not once it
@@ -45,7 +47,7 @@ func (c *Cluster) startProxy(flags ...string) *Proxy {
 	c.proxies++
 	log := filepath.Join(c.logs, fmt.Sprintf("sluice-%d.log", c.proxies))
 	words := append([]string{"proxy", "--hostname-override", NodeName, "--sluice-state-dir", c.state}, flags...)
-	process, err := startProcess(c.N1.Namespace, log, exec.Command(binary, words...))
+	process, err := netns.StartDaemon(c.N1.Namespace, log, exec.Command(binary, words...))
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package harness
+package netns
 
 import (
 	"os/exec"
@@ -6,27 +6,11 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/sluice-proxy/sluice/internal/netns"
 )
 
-func newNamespace(t *testing.T, name string) *netns.Namespace {
+func startShell(t *testing.T, script string) *Daemon {
 	t.Helper()
-	n, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
-}
-
-func startShell(t *testing.T, script string) *Process {
-	t.Helper()
-	p, err := startProcess(newNamespace(t, "n"), filepath.Join(t.TempDir(), "log"), exec.Command("/bin/sh", "-c", script))
+	p, err := StartDaemon(newNamespace(t, "n"), filepath.Join(t.TempDir(), "log"), exec.Command("/bin/sh", "-c", script))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,32 +22,32 @@ func startShell(t *testing.T, script string) *Process {
 	return p
 }
 
-func TestProcessStopsOnSIGTERM(t *testing.T) {
+func TestDaemonStopsOnSIGTERM(t *testing.T) {
 	p := startShell(t, `trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.01; done`)
-	within(t, 5*time.Second, func() bool { return strings.Contains(p.tail(1), "up") })
+	within(t, 5*time.Second, func() bool { return strings.Contains(p.Tail(1), "up") })
 	if !p.Running() {
 		t.Fatal("not running")
 	}
 	if err := p.Stop(); err != nil {
 		t.Error(err)
 	}
-	if p.Running() || p.tail(1) != "(1 lines before these)\nbye\n" {
-		t.Errorf("running %v, log ends with %q", p.Running(), p.tail(1))
+	if p.Running() || p.Tail(1) != "(1 lines before these)\nbye\n" {
+		t.Errorf("running %v, log ends with %q", p.Running(), p.Tail(1))
 	}
 	if err := p.Stop(); err == nil || !strings.Contains(err.Error(), "ended by itself") {
 		t.Errorf("a second Stop: %v", err)
 	}
 }
 
-func TestProcessStatusIsReported(t *testing.T) {
+func TestDaemonStatusIsReported(t *testing.T) {
 	p := startShell(t, `trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done`)
-	within(t, 5*time.Second, func() bool { return strings.Contains(p.tail(1), "up") })
+	within(t, 5*time.Second, func() bool { return strings.Contains(p.Tail(1), "up") })
 	if err := p.Stop(); err == nil || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("Stop of a process that ends with 3: %v", err)
 	}
 }
 
-func TestProcessKill(t *testing.T) {
+func TestDaemonKill(t *testing.T) {
 	p := startShell(t, `trap '' TERM; while :; do sleep 0.01; done`)
 	if err := p.Kill(); err != nil {
 		t.Error(err)
@@ -73,8 +57,8 @@ func TestProcessKill(t *testing.T) {
 	}
 }
 
-func TestProcessThatCannotStart(t *testing.T) {
-	_, err := startProcess(newNamespace(t, "n"), filepath.Join(t.TempDir(), "log"), exec.Command("/does/not/exist"))
+func TestDaemonThatCannotStart(t *testing.T) {
+	_, err := StartDaemon(newNamespace(t, "n"), filepath.Join(t.TempDir(), "log"), exec.Command("/does/not/exist"))
 	if err == nil || !strings.Contains(err.Error(), "start exist in netns n") {
 		t.Errorf("start of a missing program: %v", err)
 	}
