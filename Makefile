@@ -13,7 +13,7 @@ TEST_PACKAGES := gcc libc6-dev nftables python3
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-e2e sim fuzz bench bench-reaction lint packages test-packages tidy check clean
+.PHONY: help build run test test-e2e scenarios sim fuzz bench bench-reaction lint packages test-packages tidy check clean
 
 help: ## list what can be asked for
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ test: test-packages ## every ring but e2e: unit, property, script, simulation an
 
 test-e2e: test-packages ## the real kube-apiserver, the real binary, real packets
 	hack/test-e2e
+
+scenarios: test-packages ## the acceptance scenarios with real packets: make scenarios MODE=nftables|iptables|all ONLY='S-CIP-0.'
+	hack/scenarios $(or $(MODE),all) '$(ONLY)'
 
 sim: ## one seed of the simulation, verbosely: make sim SEED=42
 	SLUICE_SIM_SEED=$(or $(SEED),1) $(GO) test -race -count=1 -v -run TestSimulation ./test/sim

@@ -41,6 +41,8 @@ type Config struct {
 	Source  Source
 	// Warn is told what is wrong with an API object; nil tells nobody.
 	Warn func(service.Warning)
+	// IgnoreExternalIPs takes Services for ones without External IPs.
+	IgnoreExternalIPs bool
 	// WatchFailed is told why others' changes to a domain are not announced; that
 	// is tried again. Nil tells nobody.
 	WatchFailed func(domain string, err error)

@@ -57,7 +57,7 @@ func New(config Config) (*Proxy, error) {
 	if config.HostAddresses == nil {
 		close(p.hostsKnown)
 	}
-	p.cache = source.NewCache(p, source.Options{Warn: config.Warn})
+	p.cache = source.NewCache(p, source.Options{Warn: config.Warn, IgnoreExternalIPs: config.IgnoreExternalIPs})
 	for _, domain := range config.Domains {
 		if !domain.Auxiliary {
 			p.behind.Add(1)

@@ -302,8 +302,9 @@ func (a *Aggregator) receive(now time.Time, r result) {
 	a.config.Listen(BatchWritten{Domain: a.config.Domain, Batch: r.batch, Receipt: r.receipt})
 	settled := a.ledger.Settle(r.batch, r.receipt)
 	// A command may fail with everything in place, and a search that convicts
-	// somebody for it has nothing to hold back.
-	landed := r.receipt.Outcome == dataplane.Landed || a.ledger.Stats().Dirty == 0
+	// somebody for it has nothing to hold back. A control has everything in place
+	// before it is written: only the command's own word tells whether it landed.
+	landed := r.receipt.Outcome == dataplane.Landed || (a.ledger.Stats().Dirty == 0 && !r.batch.Control)
 	if landed {
 		a.lastWrite, a.lastError, a.nodeAtFault = now, "", false
 	} else if r.receipt.Err != nil {

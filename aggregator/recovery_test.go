@@ -99,6 +99,37 @@ func TestANodeAtFaultIsReadBeforeTheNextTry(t *testing.T) {
 	})
 }
 
+// A kernel, or a tool, that begins to refuse everything refuses the scaffold as
+// well, which is in place all the while. That used to count as landed: the first
+// Service that changed was convicted, and the node stayed healthy.
+func TestANodeThatBeginsToRefuseEverythingConvictsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &model{}
+		h := ready(t, m, Config{})
+		h.Submit(scaffold())
+		h.submit("a", 1, 1, "1")
+		time.Sleep(time.Minute)
+		is(t, "kernel", h.text(), "a0=1 base=")
+		m.mu.Lock()
+		m.refuse = func(*dataplane.Batch) bool { return true }
+		m.mu.Unlock()
+		h.submit("a", 1, 2, "2")
+		time.Sleep(time.Minute)
+		if s := h.Status(); !s.NodeAtFault || s.Failures == 0 || len(s.Quarantined) != 0 {
+			t.Errorf("status %+v", s)
+		}
+		m.mu.Lock()
+		m.refuse = nil
+		m.mu.Unlock()
+		time.Sleep(time.Minute)
+		is(t, "kernel", h.text(), "a0=2 base=")
+		is(t, "verdicts", h.verdictsFor("a"), []string{"applied 1.1", "applied 1.2"})
+		if s := h.Status(); s.NodeAtFault || s.Failures != 0 {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
 // The pause between the tries of a node that refuses everything grows: it used
 // to stay at its minimum, since each search began with a clean slate.
 func TestANodeAtFaultIsTriedLessAndLessOften(t *testing.T) {

@@ -14,6 +14,8 @@ type Options struct {
 	// while the object stays as it is. Nil means that nobody is told. It must
 	// not block.
 	Warn func(service.Warning)
+	// IgnoreExternalIPs takes Services for ones without External IPs.
+	IgnoreExternalIPs bool
 }
 
 // Cache owns the newest value of every API object that a proxy needs. Feeders
@@ -29,6 +31,8 @@ type Options struct {
 type Cache struct {
 	sink Sink
 	warn func(service.Warning)
+	// ignoreExternalIPs is Options.IgnoreExternalIPs.
+	ignoreExternalIPs bool
 
 	mu       sync.RWMutex
 	specs    map[service.Key]*service.Spec
@@ -58,17 +62,19 @@ type slicePost struct {
 // NewCache makes an empty cache that posts to sink.
 func NewCache(sink Sink, options Options) *Cache {
 	return &Cache{
-		sink:   sink,
-		warn:   options.Warn,
-		specs:  make(map[service.Key]*service.Spec),
-		slices: make(map[service.Key]sliceList),
-		owners: make(map[sliceID]service.Key),
-		cidrs:  make(map[string][]netip.Prefix),
+		sink:              sink,
+		warn:              options.Warn,
+		ignoreExternalIPs: options.IgnoreExternalIPs,
+		specs:             make(map[service.Key]*service.Spec),
+		slices:            make(map[service.Key]sliceList),
+		owners:            make(map[sliceID]service.Key),
+		cidrs:             make(map[string][]netip.Prefix),
 	}
 }
 
 // SetSpec files what a Service is now, and posts it if that is a difference.
 func (c *Cache) SetSpec(spec *service.Spec) {
+	spec = c.admitted(spec)
 	c.mu.Lock()
 	changed := c.storeSpec(spec)
 	c.mu.Unlock()
@@ -138,6 +144,16 @@ func (c *Cache) Prime() {
 	keys := c.sortedKeys()
 	c.mu.Unlock()
 	c.sink.Primed(keys)
+}
+
+// admitted gives what counts of a spec, which stays as it is.
+func (c *Cache) admitted(spec *service.Spec) *service.Spec {
+	if !c.ignoreExternalIPs {
+		return spec
+	}
+	admitted := *spec
+	admitted.ExternalIPs = service.PerFamily[[]netip.Addr]{}
+	return &admitted
 }
 
 // storeSpec tells whether the spec differs from the one that was filed.

@@ -10,6 +10,7 @@ func (c *Cache) ReplaceSpecs(all []*service.Spec) {
 	var changed []*service.Spec
 	wanted := make(map[service.Key]bool, len(all))
 	for _, spec := range all {
+		spec = c.admitted(spec)
 		wanted[spec.Key] = true
 		if c.storeSpec(spec) {
 			changed = append(changed, spec)

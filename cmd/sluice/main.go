@@ -45,10 +45,10 @@ func run(args []string) int {
 	root := rootCommand()
 	words := args[1:]
 	if filepath.Base(args[0]) == "kube-proxy" {
-		words = append([]string{"proxy"}, words...)
+		words = append([]string{proxyName}, words...)
 	}
 	root.SetArgs(words)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	var status exitError
 	var usage usageError
 	switch {
@@ -58,6 +58,9 @@ func run(args []string) int {
 		return int(status)
 	case errors.As(err, &usage):
 		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
+		if cmd.Name() == proxyName {
+			return exitFailed // kube-proxy knows one status for all that goes wrong
+		}
 		return exitUsage
 	default:
 		fmt.Fprintf(os.Stderr, "Error: %v\n", err)

@@ -15,10 +15,13 @@ import (
 	"github.com/sluice-proxy/sluice/source/kube"
 )
 
+// proxyName is the command that stands in for kube-proxy.
+const proxyName = "proxy"
+
 func proxyCommand() *cobra.Command {
 	o := options{}
 	cmd := &cobra.Command{
-		Use:   "proxy --config FILE | --kubeconfig FILE --hostname-override NODE",
+		Use:   proxyName + " --config FILE | --kubeconfig FILE --hostname-override NODE",
 		Short: "Serve the Services of a cluster on this node, in place of kube-proxy",
 		Long: `Serve the Services of a cluster on this node, in place of kube-proxy. Every flag
 and every field of the configuration file of kube-proxy v1.36 is accepted; a second

@@ -119,9 +119,12 @@ func (o *options) picture(dir string) (*picture, error) {
 		return nil, err
 	}
 	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
-	cache, err := manifest.Load(dir, settings.Name, source.Options{Warn: func(w service.Warning) {
-		log.Warn("part of an object cannot be used", zap.String("object", w.Object), zap.String("field", w.Field), zap.String("problem", w.Problem))
-	}})
+	cache, err := manifest.Load(dir, settings.Name, source.Options{
+		IgnoreExternalIPs: !o.GateEnabled(config.GateAllowServiceExternalIPs),
+		Warn: func(w service.Warning) {
+			log.Warn("part of an object cannot be used", zap.String("object", w.Object), zap.String("field", w.Field), zap.String("problem", w.Problem))
+		},
+	})
 	if err != nil {
 		return nil, err
 	}

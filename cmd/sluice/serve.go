@@ -164,8 +164,9 @@ func (s *server) assemble(ctx context.Context, from feed) error {
 		HostAddresses: hostaddress.Watch,
 		Listeners:     listeners, Followers: followers,
 		NodeWait: s.Sluice.Start.NodeWait.Duration, GateWait: s.Sluice.Start.GateWait.Duration,
-		Supervisor:  supervisor.Config{MessageDeadline: s.Sluice.Actors.MessageDeadline.Duration},
-		MaxServices: int(s.Sluice.Actors.ServicesMax),
+		IgnoreExternalIPs: !s.GateEnabled(config.GateAllowServiceExternalIPs),
+		Supervisor:        supervisor.Config{MessageDeadline: s.Sluice.Actors.MessageDeadline.Duration},
+		MaxServices:       int(s.Sluice.Actors.ServicesMax),
 		WatchFailed: func(domain string, err error) {
 			s.log.Warn("changes by others are not announced; compared with the kernel instead, and tried again", zap.String("domain", domain), zap.Error(err))
 		},

@@ -10,10 +10,15 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/memory"
 )
 
+// Follower is an in-memory kernel that follows the first packet of a connection.
+type Follower interface {
+	Trace(p memory.Packet, choose memory.Choice) memory.Trace
+}
+
 // Tracer is the probe of an in-memory kernel: it follows the first packet of
 // each connection, and knows what stands behind the addresses of the fixture.
 type Tracer struct {
-	kernel *memory.Kernel
+	kernel Follower
 	world  Fixture
 	// others are the addresses that answer without being endpoints.
 	others []netip.AddrPort
@@ -22,16 +27,26 @@ type Tracer struct {
 	random *rand.Rand
 }
 
-// NewTracer gives the kernel the node's addresses. The seed decides what chance
-// does.
+// NewTracer asks the kernel of package memory, to which it gives the node's
+// addresses. The seed decides what chance does.
 func NewTracer(kernel *memory.Kernel, world Fixture, seed uint64) *Tracer {
-	kernel.SetLocal(world.Node, world.Second)
+	kernel.SetLocal(world.NodeAddresses()...)
+	return NewFollowerTracer(kernel, world, seed)
+}
+
+// NewFollowerTracer asks any kernel that follows packets and knows the node's
+// addresses.
+func NewFollowerTracer(kernel Follower, world Fixture, seed uint64) *Tracer {
 	return &Tracer{
 		kernel: kernel, world: world,
 		others: append(world.beyond(), world.hostServices()...),
 		random: rand.New(rand.NewPCG(seed, 0)),
 	}
 }
+
+// NodeAddresses are the addresses that the node under test has, besides the
+// loopback ones.
+func (f Fixture) NodeAddresses() []netip.Addr { return []netip.Addr{f.Node, f.Second} }
 
 // Ask implements [Probe]. It never waits.
 func (p *Tracer) Ask(_ *testing.T, q Question) Answer {

@@ -26,6 +26,11 @@ type account struct {
 	// are the earliest among the fragments that it stands for.
 	pending           bool
 	trigger, received time.Time
+	// yields is set while somebody outranks the account at a lead, so that it makes
+	// no claims for what goes with that. waits lists those of them that it does not
+	// claim itself.
+	yields bool
+	waits  []dataplane.ID
 }
 
 // owe marks the account as pending and keeps the earliest times.

@@ -9,5 +9,7 @@
 // Two Services that want the same object hold claims: the older Service wins,
 // then the smaller key. The loser's object is shadowed and appears by itself
 // when the winner leaves. The outcome does not depend on the order of arrival.
-// Where that costs a Service a frontend, Shadows tells.
+// Where that costs a Service a frontend, Shadows tells. What goes with an object
+// (dataplane.ID.Lead) is claimed by nobody who is outranked at that object, so that
+// the endpoints and source ranges of two Services never mix.
 package ledger

@@ -18,7 +18,10 @@ type Ledger struct {
 	pending map[*account]struct{}
 	// shadows holds the frontends that Services lost to each other.
 	shadows shadows
-	batches uint64
+	// following knows what Services do not want as long as another one has what it
+	// goes with.
+	following following
+	batches   uint64
 	// steps counts the objects that were looked at, so that tests can prove
 	// that the cost of a change does not grow with the number of Services.
 	steps int
@@ -147,6 +150,9 @@ func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
 	if same {
 		return
 	}
+	if a.yields {
+		l.following.add(a)
+	}
 	for len(was) > 0 || len(will) > 0 {
 		l.steps++
 		order := 0
@@ -174,12 +180,16 @@ func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
 			was, will = was[1:], will[1:]
 		}
 	}
+	l.reconsider()
 }
 
 // adopt lets an unchanged claim point at the new fragment's object, so that the
 // old fragment can be freed.
 func (l *Ledger) adopt(a *account, object *dataplane.Object) {
 	e := l.entries.get(object.ID)
+	if e == nil {
+		return // yielded
+	}
 	c := e.claims.of(a)
 	if c == nil {
 		return

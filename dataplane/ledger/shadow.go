@@ -136,6 +136,9 @@ func (l *Ledger) exchange(a *account, id dataplane.ID, cs *claims, object *datap
 		cs.remove(a)
 	}
 	after := placeOf(cs, a)
+	if id.Leads() {
+		l.upsetBy(a, id, before, after)
+	}
 	if !before.contested && !after.contested {
 		return
 	}

@@ -86,7 +86,9 @@ func Probe(family service.Family, inside func(func() error) error) (Features, er
 		var err error
 		socket, err = wire.Open()
 		return err
-	}); err != nil {
+	}); errors.Is(err, unix.EPROTONOSUPPORT) {
+		return Features{}, &MissingError{Family: family, Feature: "netlink for netfilter", Need: "CONFIG_NETFILTER_NETLINK", Err: err}
+	} else if err != nil {
 		return Features{}, err
 	}
 	p := &prober{d: dialects[family], socket: socket}

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -52,4 +53,20 @@ func deleteTableOf(p *prober) (bool, error) {
 	e.deleteTable()
 	err := p.commit(e)
 	return err == nil, err
+}
+
+// TestKernelWithoutNetfilter: a kernel that has no such socket is one that lacks
+// something, and no failure that may pass.
+func TestKernelWithoutNetfilter(t *testing.T) {
+	lacking := fmt.Errorf("open a netlink socket: %w", unix.EPROTONOSUPPORT)
+	_, err := Probe(service.IPv6, func(func() error) error { return lacking })
+	missing, ok := errors.AsType[*MissingError](err)
+	if !ok || missing.Family != service.IPv6 || !errors.Is(err, unix.EPROTONOSUPPORT) {
+		t.Errorf("got %v, want that the kernel lacks something for IPv6", err)
+	}
+	if _, err := Probe(service.IPv6, func(func() error) error { return unix.EMFILE }); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("got %v, want too many open files", err)
+	} else if _, ok := errors.AsType[*MissingError](err); ok {
+		t.Error("too many open files are taken for a kernel that lacks something")
+	}
 }

@@ -11,6 +11,7 @@ import (
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -32,6 +33,9 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 		return nil, fmt.Errorf("masquerade bit %d: want 0 to 31", o.MasqueradeBit)
 	}
 	domains, err := eachFamily[*nftables.MissingError](o.Log, func(family service.Family) (proxy.Domain, error) {
+		if err := hasFamily(family, sysctl.Files{}); err != nil {
+			return proxy.Domain{}, err
+		}
 		features, err := nftables.Probe(family, nil)
 		if err != nil {
 			return proxy.Domain{}, err
@@ -42,6 +46,19 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 		domains = append(domains, localPorts(domains, o.Log)...)
 	}
 	return domains, err
+}
+
+// hasFamily tells whether the node has a family at all: nf_tables takes rules for
+// IPv6 where that is switched off, too.
+func hasFamily(family service.Family, files sysctl.Files) error {
+	if family != service.IPv6 {
+		return nil
+	}
+	err := files.IPv6()
+	if missing, ok := errors.AsType[*sysctl.NoIPv6Error](err); ok {
+		return &nftables.MissingError{Family: family, Feature: "IPv6", Need: missing.Need, Err: err}
+	}
+	return err
 }
 
 // auditPause is the pause between audits in nftables mode. The kernel announces what

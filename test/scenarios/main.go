@@ -2,6 +2,10 @@
 // real proxy as a process, and prints a table.
 //
 //	go run ./test/scenarios -mode nftables -only 'S-CIP'
+//	go run ./test/scenarios -mode nftables -generate 20 -seed 1
+//
+// The second line makes twenty scenarios up; one that fails is printed as short as
+// it can be had, and -file plays it again.
 //
 // It needs root, or a user namespace in which it is mapped to root.
 package main
@@ -18,6 +22,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/test/scenarios/list"
+	"github.com/sluice-proxy/sluice/test/scenarios/script"
 )
 
 func main() {
@@ -42,12 +47,21 @@ func run(ctx context.Context) (failed int, err error) {
 	workers := flag.Int("workers", 6, "scenarios at a time; most of them wait most of the time")
 	output := flag.String("output", "table", "table or json")
 	timeout := flag.Duration("timeout", 90*time.Second, "longest time for one scenario")
+	var m making
+	flag.IntVar(&m.count, "generate", 0, "make up as many scenarios instead of playing the list")
+	flag.Uint64Var(&m.first, "seed", 1, "seed of the first scenario that is made up")
+	flag.IntVar(&m.attempts, "attempts", 60, "how often a made-up scenario that failed is played again to shorten it")
+	file := flag.String("file", "", "play the scenarios of this file instead of the list")
 	flag.Parse()
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		return 0, fmt.Errorf("-only: %w", err)
 	}
-	all, err := list.All()
+	read := list.All
+	if *file != "" {
+		read = func() ([]script.Scenario, error) { return fromFile(*file) }
+	}
+	all, err := read()
 	if err != nil {
 		return 0, err
 	}
@@ -57,7 +71,12 @@ func run(ctx context.Context) (failed int, err error) {
 		encoder := json.NewEncoder(os.Stdout)
 		print = func(r result) { _ = encoder.Encode(r) } // whoever reads it may have gone
 	}
-	sum, err := s.play(ctx, all, pattern, print)
+	var sum summary
+	if m.count > 0 {
+		sum, err = m.play(ctx, s, os.Stderr, print)
+	} else {
+		sum, err = s.play(ctx, all, pattern, print)
+	}
 	if err != nil {
 		return 0, err
 	}

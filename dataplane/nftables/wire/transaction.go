@@ -119,6 +119,11 @@ func (t *Transaction) seal() {
 // lastSeq is the sequence number of the message that is answered in any case.
 func (t *Transaction) lastSeq() uint32 { return uint32(firstSeq + len(t.starts) - 1) }
 
+// Blame gives what the notes say about a message of the transaction, by its
+// sequence number, or about the attribute at an offset of it (0 for the message).
+// It is for those who answer in the kernel's stead.
+func (t *Transaction) Blame(seq uint32, offset int) []int { return t.blame(seq, offset) }
+
 // blame gives what a refusal is about. When the kernel gave an offset into the
 // message that is behind a note of the message, it is that note; otherwise all
 // notes of the message, or, if it has none, the one that was in force before it.

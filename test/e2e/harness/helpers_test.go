@@ -19,4 +19,3 @@ func newNamespace(t *testing.T, name string) *netns.Namespace {
 	})
 	return n
 }
-

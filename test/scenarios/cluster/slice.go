@@ -2,9 +2,11 @@ package cluster
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -25,6 +27,8 @@ import (
 //	type=FQDN         the address type
 //	labels=key:value,…
 //	annotations=key:value,…
+//	trigger=-1h       the change was caused so long from now: last-change-trigger-time
+//	more=1000         so many endpoints on n2 besides, where nobody answers
 //
 // An endpoint is a name (a), T(a) for one that is ready=false, serving=true and
 // terminating=true, or a name with conditions, hints and node: a(ready=false),
@@ -67,6 +71,7 @@ type draft struct {
 	families            []service.Family
 	labels, annotations map[string]string
 	endpoints           []string
+	more                int
 }
 
 func draftOf(words []string) (draft, error) {
@@ -88,6 +93,20 @@ func draftOf(words []string) (draft, error) {
 			_ = setPairs(&d.labels, value) // which takes everything
 		case "annotations":
 			_ = setPairs(&d.annotations, value)
+		case "trigger":
+			ago, err := time.ParseDuration(value)
+			if err != nil {
+				return d, fmt.Errorf("trigger: %w", err)
+			}
+			if d.annotations == nil {
+				d.annotations = make(map[string]string)
+			}
+			d.annotations[corev1.EndpointsLastChangeTriggerTime] = time.Now().Add(ago).Format(time.RFC3339Nano)
+		case "more":
+			var err error
+			if d.more, err = strconv.Atoi(value); err != nil {
+				return d, fmt.Errorf("more: %w", err)
+			}
 		case "families":
 			d.families = nil
 			for family := range strings.SplitSeq(value, ",") {
@@ -98,7 +117,7 @@ func draftOf(words []string) (draft, error) {
 				d.families = append(d.families, service.Families[at])
 			}
 		default:
-			return d, fmt.Errorf("slice: %q: want of, ports, type, labels, annotations or families", word)
+			return d, fmt.Errorf("slice: %q: want of, ports, type, labels, annotations, trigger, more or families", word)
 		}
 	}
 	return d, nil
@@ -133,7 +152,19 @@ func (c *Cluster) slice(d draft, family service.Family) (*discoveryv1.EndpointSl
 		}
 		s.Endpoints = append(s.Endpoints, e)
 	}
+	s.Endpoints = append(s.Endpoints, crowd(d.more, family)...)
 	return s, nil
+}
+
+// crowd are endpoints on n2 that make a Service large.
+func crowd(n int, family service.Family) []discoveryv1.Endpoint {
+	var all []discoveryv1.Endpoint
+	address := netip.MustParseAddr([]string{"10.244.128.0", "fd00:10:244:80::"}[family])
+	for range n {
+		address = address.Next()
+		all = append(all, discoveryv1.Endpoint{Addresses: []string{address.String()}, NodeName: ptr.To(fixture.OtherNodeName)})
+	}
+	return all
 }
 
 // slicePorts gives the ports that are named, or those of the Service. A name or a

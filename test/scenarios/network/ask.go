@@ -23,7 +23,13 @@ func (n *Network) Ask(ctx context.Context, q fixture.Question) (fixture.Answer, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.Patience)
 	defer cancel()
-	got, err := host.AskFrom(ctx, q.Protocol.String(), q.Source, q.To)
+	ask := host.AskFrom
+	if q.Protocol == service.SCTP {
+		ask = func(ctx context.Context, _ string, source, target netip.AddrPort) (netns.Answer, error) {
+			return n.askSCTP(ctx, host, source, target)
+		}
+	}
+	got, err := ask(ctx, q.Protocol.String(), q.Source, q.To)
 	switch {
 	case err == nil:
 		return n.Answer(q, got), nil

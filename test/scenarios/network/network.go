@@ -21,7 +21,12 @@ type Network struct {
 	// atNode are all addresses of the node at the time it was made.
 	atNode   map[netip.Addr]bool
 	backends []*netns.Backend
+	sctp     sctp
 }
+
+// beyond is the host that the node sends everything to for which it has no other
+// route.
+const beyond = fixture.Beyond
 
 // cable joins a host to the node, or to the node n2.
 type cable struct {
@@ -36,7 +41,7 @@ type cable struct {
 func cables(podPort string) []cable {
 	return []cable{
 		{fixture.NodeName, "n2", "eth0", []string{"192.168.0.2/24", "2001:db8::2/64"}, []string{"192.168.0.3/24", "2001:db8::3/64"}},
-		{fixture.NodeName, "beyond", "eth1", []string{"192.168.1.2/24", "2001:db8:1::2/64"}, []string{"192.168.1.1/24", "2001:db8:1::1/64"}},
+		{fixture.NodeName, beyond, "eth1", []string{"192.168.1.2/24", "2001:db8:1::2/64"}, []string{"192.168.1.1/24", "2001:db8:1::1/64"}},
 		{fixture.NodeName, "x", "eth-x", []string{"203.0.113.1/25", "2001:db8:ffff::1/112"}, []string{"203.0.113.10/25", "2001:db8:ffff::10/112"}},
 		{fixture.NodeName, "y", "eth-y", []string{"203.0.113.129/25", "2001:db8:fffe::1/112"}, []string{"203.0.113.130/25", "2001:db8:fffe::10/112"}},
 		{fixture.NodeName, "a", "veth-a", []string{"10.244.1.9/30", "fd00:10:244:1::f/124"}, []string{"10.244.1.10/30", "fd00:10:244:1::10/128"}},
@@ -60,7 +65,7 @@ func New(podPort string) (*Network, error) {
 }
 
 func (n *Network) build(podPort string) error {
-	for _, name := range []string{fixture.NodeName, "n2", "beyond", "x", "y", "a", "a2", "p1", "p2"} {
+	for _, name := range []string{fixture.NodeName, "n2", beyond, "x", "y", "a", "a2", "p1", "p2"} {
 		host, err := netns.New(name)
 		if err != nil {
 			return err
@@ -158,17 +163,22 @@ func (n *Network) populate() error {
 				return err
 			}
 		}
-		for _, name := range []string{"a", "a2", "b", "c", "p1", "p2", "node"} {
-			for _, port := range []uint16{fixture.EndpointPort, 8081, 9090} {
+		for _, name := range fixture.Endpoints {
+			for _, port := range fixture.EndpointPorts {
 				at := netip.AddrPortFrom(fixture.MustAddress(family, name), port)
 				if err := n.Serve(fixture.EndpointName(name, port), hostOf(name), at); err != nil {
 					return err
 				}
 			}
 		}
-		for _, at := range beyond(family) {
-			if err := n.Serve(fixture.Beyond, "beyond", at); err != nil {
+		for _, a := range fixture.BeyondAddresses(family) {
+			if err := n.hosts[beyond].AddAddress("lo", single(a)); err != nil {
 				return err
+			}
+			for _, port := range fixture.BeyondPorts {
+				if err := n.Serve(fixture.Beyond, beyond, netip.AddrPortFrom(a, port)); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -183,32 +193,8 @@ func hostOf(endpoint string) string {
 	return endpoint
 }
 
-// beyond are the addresses at which somebody answers whom no Service is known to.
-func beyond(family service.Family) []netip.AddrPort {
-	addresses := []netip.Addr{}
-	for _, name := range []string{"vip", "vip2", "external", "unallocated"} {
-		addresses = append(addresses, fixture.MustAddress(family, name))
-	}
-	for i := range 8 {
-		addresses = append(addresses, fixture.ClusterIP(family, i))
-	}
-	var all []netip.AddrPort
-	for _, a := range addresses {
-		for _, port := range []uint16{fixture.ServicePort, 81} {
-			all = append(all, netip.AddrPortFrom(a, port))
-		}
-	}
-	return all
-}
-
-// Serve lets somebody answer under a name at an address, which the host gets if it
-// does not have it.
+// Serve lets somebody answer under a name at an address that the host has.
 func (n *Network) Serve(name, host string, at netip.AddrPort) error {
-	if host == "beyond" {
-		if err := n.give(host, at.Addr()); err != nil {
-			return err
-		}
-	}
 	b, err := netns.StartBackend(n.hosts[host], name, at)
 	if err != nil {
 		return err
@@ -235,21 +221,12 @@ func (n *Network) Close() error {
 	for _, b := range n.backends {
 		errs = append(errs, b.Close())
 	}
+	errs = append(errs, n.sctp.close())
 	delete(n.hosts, "node")
 	for _, host := range n.hosts {
 		errs = append(errs, host.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// give adds an address to a host's loopback interface, once.
-func (n *Network) give(host string, a netip.Addr) error {
-	for _, b := range n.backends {
-		if b.Addr().Addr() == a && b.Name() == fixture.Beyond {
-			return nil
-		}
-	}
-	return n.hosts[host].AddAddress("lo", single(a))
 }
 
 func parse(texts []string) []netip.Prefix {

@@ -38,7 +38,9 @@ type World struct {
 	API     *apitest.Server
 	options Options
 	proxy   *netns.Daemon
-	starts  int
+	// starts and mounts number logs and configuration files.
+	starts, mounts int
+	setting        setting
 }
 
 // NewWorld builds a world in which no proxy runs yet.
@@ -85,12 +87,12 @@ func (w *World) flags() (map[string]string, error) {
 		"kubeconfig":         file,
 		"hostname-override":  fixture.NodeName,
 		"proxy-mode":         w.options.Mode,
-		"cluster-cidr":       both("cluster-cidr"),
-		"nodeport-addresses": both("everything"),
+		"cluster-cidr":       fixture.Both("cluster-cidr"),
+		"nodeport-addresses": fixture.Both("everything"),
 		// The size of the table can be set in the first network namespace of a
 		// machine only.
 		"conntrack-max-per-core": "0",
-		"sluice-state-dir":       filepath.Join(w.options.Dir, "state"),
+		"sluice-state-dir":       w.stateDir(),
 		"log-format":             "json",
 		"log-level":              "debug",
 	}
@@ -101,12 +103,6 @@ func (w *World) flags() (map[string]string, error) {
 	return flags, err
 }
 
-// both lists a named range in both families as flags want it.
-func both(name string) string {
-	texts := fixture.Texts(name)
-	return texts[0] + "," + texts[1]
-}
-
 // Start starts the proxy. It returns once the process runs.
 func (w *World) Start() error {
 	flags, err := w.flags()
@@ -115,18 +111,15 @@ func (w *World) Start() error {
 	}
 	words := []string{"proxy"}
 	for _, name := range slices.Sorted(maps.Keys(flags)) {
-		if flags[name] != unset {
-			words = append(words, "--"+name+"="+flags[name])
+		if flags[name] != fixture.Unset {
+			words = append(words, "--"+name+"="+w.expand(flags[name]))
 		}
 	}
 	w.starts++
 	log := filepath.Join(w.options.Dir, fmt.Sprintf("sluice-%d.log", w.starts))
-	w.proxy, err = netns.StartDaemon(w.Node(), log, exec.Command(w.options.Binary, words...))
+	w.proxy, err = netns.StartDaemon(w.Node(), log, w.command(words))
 	return err
 }
-
-// unset is the value of a flag that is not given at all.
-const unset = "unset"
 
 // Proxy is the process that was started last, or nil.
 func (w *World) Proxy() *netns.Daemon { return w.proxy }
@@ -139,10 +132,12 @@ func (w *World) SetFlag(name, value string) {
 	w.options.Flags[name] = value
 }
 
-// Run runs a program on the node and gives what it printed, of both outputs.
+// Run runs a program on the node and gives what it printed, of both outputs. Words
+// may hold placeholders; see expand.
 func (w *World) Run(ctx context.Context, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, runMax)
 	defer cancel()
+	name, args = w.expand(name), w.expandAll(args)
 	var printed []byte
 	err := w.Node().Do(func() (err error) {
 		printed, err = exec.CommandContext(ctx, name, args...).CombinedOutput()

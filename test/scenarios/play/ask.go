@@ -41,9 +41,11 @@ const (
 )
 
 // Attempts per question. One endpoint of three stays unseen in all of attemptsMax
-// with a probability below 1e-11.
+// with a probability below 1e-11. One of two, which is there and must not be, stays
+// unseen in attemptsMin with one below 1e-9: it has to be small, since a question is
+// repeated until it holds, hundreds of times if need be.
 const (
-	attemptsMin = 4
+	attemptsMin = 32
 	attemptsMax = 64
 )
 

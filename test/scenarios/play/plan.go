@@ -101,6 +101,10 @@ func (p *Plan) add(line script.Line) error {
 		if kernel && p.Kernel == "" {
 			p.Kernel = line.Words[0]
 		}
+		// Node ports on localhost are served by sockets of the proxy, not by rules.
+		if q, ok := made.statement.(ask); ok && q.target.name == "loopback" && p.mode == "nftables" && p.Kernel == "" {
+			p.Kernel = "a question to loopback"
+		}
 		p.steps = append(p.steps, made)
 	}
 	return nil

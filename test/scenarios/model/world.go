@@ -1,0 +1,145 @@
+// Package model is the world of the scenarios in memory: the whole proxy in this
+// process, on kernels that take what the real ones take and follow packets through
+// the rules. It needs no privilege and nothing waits for a socket, so that a
+// scenario in a testing/synctest bubble takes no time but the processor's.
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane/memory"
+	"github.com/sluice-proxy/sluice/internal/apitest"
+	"github.com/sluice-proxy/sluice/internal/config"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
+)
+
+// Options say what kind of proxy runs in a world.
+type Options struct {
+	// Mode is iptables or nftables.
+	Mode string
+	// Flags are flags of the proxy by their names without dashes, as those of a
+	// real one. Those about connections and files mean nothing here.
+	Flags map[string]string
+	// PodPort is the name of the node's interface to p1, if not the usual one.
+	PodPort string
+	// Seed decides what chance does.
+	Seed uint64
+}
+
+// World is one world. It is the server that takes API objects, too.
+type World struct {
+	*apitest.Local
+	options Options
+	kernels service.PerFamily[kernel]
+	domains []proxy.Domain
+
+	mu     sync.Mutex
+	random *rand.Rand
+
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// kernel follows packets.
+type kernel interface {
+	Trace(p memory.Packet, choose memory.Choice) memory.Trace
+}
+
+// NewWorld makes a world in which no proxy runs yet.
+func NewWorld(options Options) (*World, error) {
+	if options.PodPort == "" {
+		options.PodPort = "veth-p1"
+	}
+	w := &World{Local: apitest.NewLocal(), options: options, random: rand.New(rand.NewPCG(options.Seed, 1))}
+	return w, w.makeKernels()
+}
+
+// Start starts the proxy.
+func (w *World) Start() error {
+	if w.stop != nil {
+		return errors.New("the proxy runs already")
+	}
+	loaded, err := w.configuration()
+	if err != nil {
+		return err
+	}
+	settings, err := loaded.NodeSettings(v1alpha1.ProxyMode(w.options.Mode))
+	if err != nil {
+		return err
+	}
+	p, err := proxy.New(proxy.Config{
+		Node: settings, Domains: w.domains, Source: w.feed,
+		IgnoreExternalIPs: !loaded.GateEnabled(config.GateAllowServiceExternalIPs),
+		HostAddresses: func(ctx context.Context, changed func([]netip.Addr)) error {
+			changed(hostAddresses())
+			<-ctx.Done()
+			return nil
+		},
+		NodeWait: time.Second, GateWait: time.Second,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	w.stop, w.ended = stop, make(chan error, 1)
+	go func() { w.ended <- p.Run(ctx) }()
+	return nil
+}
+
+// configuration is that of the flags, read as the proxy reads them.
+func (w *World) configuration() (*config.Config, error) {
+	set := pflag.NewFlagSet("proxy", pflag.ContinueOnError)
+	flags := config.BindProxy(set)
+	values := map[string]string{
+		"hostname-override": fixture.NodeName, "proxy-mode": w.options.Mode,
+		"cluster-cidr": fixture.Both("cluster-cidr"), "nodeport-addresses": fixture.Both("everything"),
+	}
+	maps.Copy(values, w.options.Flags)
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if values[name] != fixture.Unset {
+			words = append(words, "--"+name+"="+values[name])
+		}
+	}
+	if err := set.Parse(words); err != nil {
+		return nil, err
+	}
+	loaded, _, err := flags.Load()
+	return loaded, err
+}
+
+// feed fills the cache with what the API says, and then with what changes.
+func (w *World) feed(ctx context.Context, cache *source.Cache) error {
+	if err := follow(w.Local, cache); err != nil {
+		return err
+	}
+	cache.Prime()
+	<-ctx.Done()
+	return nil
+}
+
+// Close ends the proxy, which must not have failed.
+func (w *World) Close() error {
+	if w.stop == nil {
+		return nil
+	}
+	w.stop()
+	if err := <-w.ended; err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("the proxy ended: %w", err)
+	}
+	return nil
+}

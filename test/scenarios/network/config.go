@@ -1,0 +1,97 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
+)
+
+// configFormat says in a file what flags say in other scenarios.
+const configFormat = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: %s
+clientConnection: {kubeconfig: %q}
+clusterCIDR: %q
+nodePortAddresses: [%q, %q]
+conntrack: {maxPerCore: 0}
+`
+
+// WriteConfig writes a configuration file with lines of YAML behind what every
+// scenario has, into the file itself. The proxies that are started from now on
+// read it.
+func (w *World) WriteConfig(lines []string) error {
+	text, err := w.config(lines)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(w.options.Dir, "config.yaml")
+	w.useConfig(file)
+	return os.WriteFile(file, []byte(text), 0o600)
+}
+
+// MountConfig writes a configuration file as the kubelet does with a ConfigMap:
+// into a directory of its own, to which a symbolic link is moved.
+func (w *World) MountConfig(lines []string) error {
+	text, err := w.config(lines)
+	if err != nil {
+		return err
+	}
+	w.mounts++
+	mount := filepath.Join(w.options.Dir, "mount")
+	version := fmt.Sprintf("..version-%d", w.mounts)
+	file, next := filepath.Join(mount, "config.yaml"), filepath.Join(mount, "..data_tmp")
+	w.useConfig(file)
+	if err := os.MkdirAll(filepath.Join(mount, version), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(mount, version, "config.yaml"), []byte(text), 0o600); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Symlink(version, next), os.Rename(next, filepath.Join(mount, "..data"))); err != nil {
+		return err
+	}
+	if w.mounts > 1 {
+		return nil
+	}
+	return os.Symlink("..data/config.yaml", file)
+}
+
+func (w *World) config(lines []string) (string, error) {
+	kubeconfig, err := w.Kubeconfig()
+	if err != nil {
+		return "", err
+	}
+	pods, all := fixture.Texts("cluster-cidr"), fixture.Texts("everything")
+	text := fmt.Sprintf(configFormat, w.options.Mode, kubeconfig, pods[0]+","+pods[1], all[0], all[1])
+	for _, line := range lines {
+		key, _, ok := strings.Cut(line, ":")
+		if !ok {
+			return "", fmt.Errorf("%q: want a line of YAML", line)
+		}
+		text = without(text, key) + line + "\n"
+	}
+	return text, nil
+}
+
+// without leaves out the line of a key.
+func without(text, key string) string {
+	var rest strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, key+":") {
+			rest.WriteString(line)
+		}
+	}
+	return rest.String()
+}
+
+// useConfig takes the flags away that a file makes void.
+func (w *World) useConfig(file string) {
+	for _, name := range []string{"kubeconfig", "proxy-mode", "cluster-cidr", "nodeport-addresses", "conntrack-max-per-core"} {
+		w.SetFlag(name, fixture.Unset)
+	}
+	w.SetFlag("config", file)
+}

@@ -1,0 +1,200 @@
+package play
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
+	"github.com/sluice-proxy/sluice/test/scenarios/network"
+)
+
+// Clients that stay with one endpoint. CLIENT*N is N addresses of a client, each of
+// which stays with one; from 50 on, all endpoints that are named have to be used.
+// What an address has seen is kept under the name, and has to be the same the next
+// time.
+var (
+	_ = define("sticky", verb{usage: "sticky first p1 cluster a b c x50, or sticky many p1*50 cluster a b c", kernel: true, parse: parseSticky})
+	_ = define("moved", verb{usage: "moved many p1*50 cluster a b c (some address sees another endpoint than sticky many has found)", kernel: true, parse: parseMoved})
+)
+
+// stickyTimes is how many connections an address makes if a statement does not say.
+const stickyTimes = 5
+
+// allSeen is the number of addresses from which on each endpoint is the choice of
+// one: of three, one is nobody's with a probability of 5e-9.
+const allSeen = 50
+
+// crowd is who asks, and whom: the part that both verbs share.
+type crowd struct {
+	name, client string
+	// count is the number of addresses, 0 for the client's own.
+	count  int
+	target target
+	want   outcome
+	times  int
+}
+
+// choice is the endpoint that each address of a client has found.
+type choice map[netip.Addr]string
+
+func parseCrowd(words []string) (crowd, error) {
+	if len(words) < 4 {
+		return crowd{}, errors.New("want NAME CLIENT[*N] TARGET ENDPOINT…")
+	}
+	c := crowd{name: words[0]}
+	var number string
+	var many bool
+	if c.client, number, many = strings.Cut(words[1], "*"); many {
+		var err error
+		if c.count, err = strconv.Atoi(number); err != nil || c.count < 1 {
+			return c, fmt.Errorf("%s: want CLIENT*N", words[1])
+		}
+	}
+	var err error
+	if c.target, err = parseTarget(words[2]); err != nil {
+		return c, err
+	}
+	rest := words[3:]
+	var s spread
+	if s, rest, err = parseSpread(rest); err != nil {
+		return c, err
+	}
+	if c.times = s.times; c.times == 0 {
+		c.times = stickyTimes
+	}
+	c.want, err = parseOutcome(rest)
+	if err == nil && c.want.fate != fixture.Answered {
+		err = errors.New("want endpoints")
+	}
+	return c, err
+}
+
+func parseSticky(words []string) (statement, error) {
+	c, err := parseCrowd(words)
+	return c.each(func(ctx context.Context, s *Stage, w *network.World, family service.Family) error {
+		return c.stay(ctx, s, w, family)
+	}), err
+}
+
+func parseMoved(words []string) (statement, error) {
+	c, err := parseCrowd(words)
+	return c.each(func(ctx context.Context, s *Stage, w *network.World, family service.Family) error {
+		before, err := kept[choice](s, c.keptAs(family))
+		if err != nil {
+			return err
+		}
+		now, err := c.ask(ctx, w, s, family, 1)
+		if err == nil && maps.Equal(before, now) {
+			err = fmt.Errorf("all %d addresses of %s see the same endpoints as before, want others for some", len(now), c.client)
+		}
+		return err
+	}), err
+}
+
+// each does something in each family, one after another: what is kept has one
+// owner.
+func (c crowd) each(f func(context.Context, *Stage, *network.World, service.Family) error) statement {
+	return settled(func(ctx context.Context, s *Stage, w *network.World) error {
+		for _, family := range s.families {
+			if err := f(ctx, s, w, family); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (c crowd) keptAs(family service.Family) string { return c.name + " " + family.String() }
+
+// stay wants each address to see one endpoint, and the same as before.
+func (c crowd) stay(ctx context.Context, s *Stage, w *network.World, family service.Family) error {
+	before, err := kept[choice](s, c.keptAs(family))
+	known := err == nil // the first time, there is nothing to compare with
+	var now choice
+	if err := hold(ctx, func() (err error) {
+		now, err = c.ask(ctx, w, s, family, c.times)
+		return err
+	}); err != nil {
+		return err
+	}
+	if known {
+		for a, name := range now {
+			if before[a] != name {
+				return fmt.Errorf("%s sees %s, and saw %s before (address %v)", c.client, name, before[a], a)
+			}
+		}
+	}
+	keep(s, c.keptAs(family), now)
+	return nil
+}
+
+// ask lets each address make a number of connections.
+func (c crowd) ask(ctx context.Context, w *network.World, s *Stage, family service.Family, times int) (choice, error) {
+	addresses := []netip.Addr{{}}
+	if c.count > 0 {
+		var err error
+		if addresses, err = w.Sources(c.client, family, c.count); err != nil {
+			return nil, err
+		}
+	}
+	to, err := c.target.resolve(s, family)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]string, len(addresses))
+	var all errgroup.Group
+	all.SetLimit(8)
+	for i, a := range addresses {
+		q := fixture.Question{Family: family, From: c.client, To: to, Protocol: c.target.protocol, Patience: answerPatience}
+		if a.IsValid() {
+			q.Source = netip.AddrPortFrom(a, 0)
+		}
+		all.Go(func() (err error) {
+			found[i], err = c.one(ctx, w, q, times)
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	chosen := make(choice)
+	for i, a := range addresses {
+		chosen[a] = found[i]
+	}
+	if c.count >= allSeen {
+		for _, name := range c.want.names {
+			if !slices.Contains(found, name) {
+				return nil, fmt.Errorf("none of %d addresses of %s sees %s", c.count, c.client, name)
+			}
+		}
+	}
+	return chosen, nil
+}
+
+// one wants one address to see one endpoint.
+func (c crowd) one(ctx context.Context, w *network.World, q fixture.Question, times int) (string, error) {
+	first := ""
+	for i := range times {
+		got, err := w.Ask(ctx, q)
+		switch {
+		case err != nil:
+			return "", err
+		case !c.want.allows(q, got):
+			return "", fmt.Errorf("%v: got %v, want one of %v", q, got, c.want)
+		case i == 0:
+			first = got.Name
+		case got.Name != first:
+			return "", fmt.Errorf("%v: connection %d ended at %s, those before at %s", q, i+1, got.Name, first)
+		}
+	}
+	return first, nil
+}
