@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/play"
 )
 
-var record = regexp.MustCompile(`\(ADR ([0-9]+)\)`)
+var record = regexp.MustCompile(`\bADR ([0-9]+)\b`)
 
 // TestScenariosAreUnderstood: every scenario makes sense in every mode, applies to
 // one at least, and names the record of what it does differently on purpose.
@@ -30,14 +30,15 @@ func TestScenariosAreUnderstood(t *testing.T) {
 				applies++
 			}
 			for _, text := range plan.Differs {
-				parts := record.FindStringSubmatch(text)
-				if parts == nil {
+				records := record.FindAllStringSubmatch(text, -1)
+				if len(records) == 0 {
 					t.Errorf("%v differs without a record: %s", s, text)
-					continue
 				}
-				found, err := filepath.Glob("../../docs/adr/" + pad(parts[1]) + "-*.md")
-				if err != nil || len(found) != 1 {
-					t.Errorf("%v: %s: %d records of that number, %v", s, text, len(found), err)
+				for _, r := range records {
+					found, err := filepath.Glob("../../docs/adr/" + pad(r[1]) + "-*.md")
+					if err != nil || len(found) != 1 {
+						t.Errorf("%v: %s: %d records of number %s, %v", s, text, len(found), r[1], err)
+					}
 				}
 			}
 		}

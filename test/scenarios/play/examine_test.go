@@ -43,9 +43,9 @@ func TestExamineShowsQuestionsAndAsksNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"4 p1 to 172.30.0.41:80/TCP from invalid AddrPort: [a b]client0[settle]{3 0}",
-		"4 p1 to [fd00:172:30::41]:80/TCP from invalid AddrPort: [a b]client0[settle]{3 0}",
-		"7 x to [2001:db8:2::41]:81/UDP from [fd00:10:244:1::14]:0: []1[settle run]{3 1}",
+		"4 p1 to 172.30.0.41:80/tcp from invalid AddrPort: [a b]client0 [settle] {3 0}",
+		"4 p1 to [fd00:172:30::41]:80/tcp from invalid AddrPort: [a b]client0 [settle] {3 0}",
+		"7 x to [2001:db8:2::41]:81/udp from [fd00:10:244:1::14]:0: []1 [settle run] {3 1}",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/test/scenarios/list"
+)
+
+// defect is a mistake that is made on purpose, in a build for one test: the text
+// old, which stands once in the file, becomes what is in its place.
+type defect struct {
+	name           string
+	file, old, new string
+	modes          []string
+	// caught are the scenarios that have to fail; unharmed is one that passes all
+	// the same, so that it is the defect that was caught and not a broken build.
+	caught   []string
+	unharmed string
+}
+
+var both = []string{"nftables", "iptables"}
+
+var defects = []defect{
+	{
+		name: "masquerade dropped", file: "dataplane/nftables/scaffold.go",
+		old:   "add(newRule(r.d).marked(r.mark).unmark(r.mark).masquerade())",
+		new:   "add(newRule(r.d).marked(r.mark).unmark(r.mark))",
+		modes: []string{"nftables"}, caught: []string{"S-CIP-03", "S-NP-01", "S-LB-01"}, unharmed: "S-CIP-01",
+	},
+	{
+		name: "masquerade dropped", file: "dataplane/iptables/scaffold.go",
+		old:   `"-j MARK --set-xmark " + bit + "/0x0",` + "\n\t\tmasquerade,",
+		new:   `"-j MARK --set-xmark " + bit + "/0x0" + masquerade[:0],`,
+		modes: []string{"iptables"}, caught: []string{"S-CIP-03", "S-NP-01", "S-LB-01"}, unharmed: "S-CIP-01",
+	},
+	{
+		name: "local policy ignored", file: "service/resolve.go",
+		old:   "ExternalLocal:   spec.ExternalLocal,",
+		new:   "ExternalLocal:   false,",
+		modes: both, caught: []string{"S-ETP-01", "S-ETP-05", "S-TERM-03"}, unharmed: "S-ETP-10",
+	},
+	{
+		name: "clients stay remembered", file: "source/reduce/service.go",
+		old:   "AffinitySeconds:     affinitySeconds(n, spec),",
+		new:   "AffinitySeconds:     100 * affinitySeconds(n, spec),",
+		modes: both, caught: []string{"S-AFF-03"}, unharmed: "S-AFF-01",
+	},
+	{
+		name: "stale flows kept", file: "conntrack/sweep.go",
+		old:   "if !stale {",
+		new:   "if !stale || f != nil {",
+		modes: both, caught: []string{"S-CT-01"}, unharmed: "S-CT-07",
+	},
+}
+
+// TestDefectsAreCaught builds the proxy with each defect and plays the scenarios
+// that have to notice: the suite can fail.
+func TestDefectsAreCaught(t *testing.T) {
+	for _, d := range defects {
+		t.Run(strings.ReplaceAll(d.name+" in "+d.file, " ", "-"), func(t *testing.T) {
+			binary := build(t, d)
+			for _, mode := range d.modes {
+				for _, r := range playNamed(t, binary, mode, append(slices.Clone(d.caught), d.unharmed)) {
+					want := failed
+					if r.ID == d.unharmed {
+						want = passed
+					}
+					if r.Outcome != want {
+						t.Errorf("%s, mode %s: %s %s, want %s: %s", d.name, mode, r.ID, r.Outcome, want, r.Reason)
+					}
+				}
+			}
+		})
+	}
+}
+
+// build builds the proxy with a defect, by an overlay of the one file.
+func build(t *testing.T, d defect) string {
+	t.Helper()
+	top, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(top, d.file)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), d.old); n != 1 {
+		t.Fatalf("%s has %q %d times, want once: the defect has to follow the code", d.file, d.old, n)
+	}
+	dir := t.TempDir()
+	changed, overlay, binary := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "sluice")
+	replaced, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{changed: strings.Replace(string(text), d.old, d.new, 1), overlay: string(replaced)} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("go", "build", "-overlay", overlay, "-o", binary, "./cmd/sluice")
+	cmd.Dir = top
+	if printed, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build with the defect: %v\n%s", err, printed)
+	}
+	return binary
+}
+
+// playNamed plays some scenarios of the list.
+func playNamed(t *testing.T, binary, mode string, ids []string) []result {
+	t.Helper()
+	all, err := list.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results []result
+	s := suite{mode: mode, binary: binary, dir: t.TempDir(), workers: 4, timeout: 90 * time.Second}
+	pattern := regexp.MustCompile(fmt.Sprintf("^(%s)$", strings.Join(ids, "|")))
+	if _, err := s.play(context.WithoutCancel(t.Context()), all, pattern, func(r result) { results = append(results, r) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != len(ids) {
+		t.Fatalf("%d scenarios were played, want %v", len(results), ids)
+	}
+	return results
+}
