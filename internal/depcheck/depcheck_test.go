@@ -42,6 +42,8 @@ var layers = []layer{
 	{pkg: "dataplane/nftables", may: []string{"dataplane", "dataplane/nftables/slots", "dataplane/nftables/wire", "service"}, why: "a backend never imports another"},
 	{pkg: "dataplane/nftables/slots", may: []string{"service"}, why: "pure arithmetic"},
 	{pkg: "dataplane/nftables/wire", why: "netlink messages; knows nothing of Services"},
+	{pkg: "dataplane/ipvs/ipset", may: []string{"dataplane/nftables/wire"}, why: "netlink messages; it shares the layout of attributes, and knows nothing of Services"},
+	{pkg: "dataplane/ipvs/device", why: "links and addresses; knows nothing of Services"},
 	{pkg: "dataplane/localport", may: []string{"dataplane", "service"}, why: "a backend never imports another; it forwards to addresses, whoever translates them"},
 	{pkg: "dataplane/memory", may: []string{"dataplane", "dataplane/iptables", "service"}, why: "an in-memory kernel behind the iptables tool contract"},
 	{pkg: "dataplane/memory/nft", may: []string{"dataplane/memory", "dataplane/nftables", "dataplane/nftables/wire", "service"}, why: "an in-memory kernel behind the nftables socket contract; packets and traces are those of dataplane/memory"},
@@ -86,8 +88,8 @@ var outside = []struct {
 	why    string
 }{
 	{"k8s.io/client-go", []string{"source/kube", "observe/events", "cmd"}, "only the API source and the recorder of events talk to an API server; the command hands them what it takes to connect"},
-	{"k8s.io/api/", []string{"source", "observe/events", "internal/apitest", "test/scenarios/cluster", "test/scenarios/reference"}, "only sources know API types; everybody else has service values"},
-	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/config", "internal/apitest", "test/scenarios/cluster", "test/scenarios/reference"}, "only sources know API types; events and the configuration are API objects"},
+	{"k8s.io/api/", []string{"source", "observe/events", "internal/apitest", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; everybody else has service values"},
+	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/config", "internal/apitest", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; events and the configuration are API objects"},
 	{"github.com/prometheus/", []string{"observe/metrics", "test/scenarios/play"}, "metrics are made in one place, and scenarios read them"},
 	{"github.com/vishvananda/", []string{"dataplane", "internal/netns", "internal/demo", "test/scenarios/network"}, "only backends open netlink sockets; scenarios look at the tracked connections"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables"}, "only the backend runs its tools"},
