@@ -105,6 +105,9 @@ func (n *Namespace) missing(ifname string) (string, error) {
 		return "", nil
 	}
 	addrs, err := n.routing.AddrList(link, netlink.FAMILY_V6)
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		return "a quiet moment", nil // the kernel was at work on addresses meanwhile
+	}
 	if err != nil {
 		return "", n.errorf("list addresses of %s: %w", ifname, err)
 	}

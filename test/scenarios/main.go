@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/test/scenarios/list"
+	"github.com/sluice-proxy/sluice/test/scenarios/play"
 	"github.com/sluice-proxy/sluice/test/scenarios/script"
 )
 
@@ -52,7 +53,9 @@ func run(ctx context.Context) (failed int, err error) {
 	flag.Uint64Var(&m.first, "seed", 1, "seed of the first scenario that is made up")
 	flag.IntVar(&m.attempts, "attempts", 60, "how often a made-up scenario that failed is played again to shorten it")
 	file := flag.String("file", "", "play the scenarios of this file instead of the list")
+	slow := flag.Int("slow", 1, "factor for all waits, for a machine that is emulated")
 	flag.Parse()
+	play.SlowDown(*slow)
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		return 0, fmt.Errorf("-only: %w", err)
@@ -65,7 +68,7 @@ func run(ctx context.Context) (failed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	s := suite{mode: *mode, variant: *variant, binary: *binary, dir: *dir, workers: *workers, timeout: *timeout}
+	s := suite{mode: *mode, variant: *variant, binary: *binary, dir: *dir, workers: *workers, timeout: time.Duration(*slow) * *timeout}
 	print := printTable(*mode)
 	if *output == "json" {
 		encoder := json.NewEncoder(os.Stdout)

@@ -32,14 +32,6 @@ type ask struct {
 	spread spread
 }
 
-// How long a client waits. An answer comes within milliseconds, however much runs
-// beside it within seconds; silence has to be waited for, and a false silence can
-// only be reported where silence is expected.
-const (
-	answerPatience  = 5 * time.Second
-	silencePatience = 500 * time.Millisecond
-)
-
 // Attempts per question. One endpoint of three stays unseen in all of attemptsMax
 // with a probability below 1e-11. One of two, which is there and must not be, stays
 // unseen in attemptsMin with one below 1e-9: it has to be small, since a question is
@@ -48,10 +40,6 @@ const (
 	attemptsMin = 32
 	attemptsMax = 64
 )
-
-// holdMax bounds the time until a question has the wanted answers. The list of
-// scenarios says 2 s; the rest is for slow machines.
-const holdMax = 10 * time.Second
 
 func parseAsk(words []string) (statement, error) {
 	a := ask{}

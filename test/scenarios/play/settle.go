@@ -10,16 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-const (
-	// settleMax bounds the wait for a change. Machines of tests are slow and
-	// shared; how fast a proxy is is not the question here.
-	settleMax = 20 * time.Second
-	// settleStep is the pause between two looks.
-	settleStep = 5 * time.Millisecond
-	// settleRest is what is added for changes that took another way to the proxy
-	// than the sentinel's.
-	settleRest = 40 * time.Millisecond
-)
+// settleStep is the pause between two looks at the sentinel.
+const settleStep = 5 * time.Millisecond
 
 // sentinel is a Service that changes whenever anything has, and so tells when the
 // proxy has obeyed, however the proxy works: its port and its endpoint are
@@ -39,7 +31,7 @@ func (s *Stage) settle(ctx context.Context) error {
 	deadline := time.Now().Add(settleMax)
 	for _, family := range s.families {
 		q := fixture.Question{
-			Family: family, From: "p1", Protocol: service.TCP, Patience: 200 * time.Millisecond,
+			Family: family, From: "p1", Protocol: service.TCP, Patience: sentinelPatience,
 			To: netip.AddrPortFrom(fixture.MustAddress(family, "sentinel"), port),
 		}
 		for {

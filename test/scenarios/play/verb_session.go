@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/sluice-proxy/sluice/internal/netns"
 	"github.com/sluice-proxy/sluice/service"
@@ -18,10 +17,6 @@ var _ = define("session", verb{usage: "session s1 opens p1 cluster a (to endpoin
 
 // sessions are those of one name, one per family.
 type sessions []*netns.Session
-
-// echoMax is how long an echo may take. A connection that is dead shows nothing
-// but silence.
-const echoMax = 2 * time.Second
 
 func parseSession(words []string) (statement, error) {
 	switch {
