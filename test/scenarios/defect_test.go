@@ -59,7 +59,7 @@ var defects = []defect{
 		name: "stale flows kept", file: "conntrack/sweep.go",
 		old:   "if !stale {",
 		new:   "if !stale || f != nil {",
-		modes: both, caught: []string{"S-CT-01"}, unharmed: "S-CT-07",
+		modes: both, caught: []string{"S-CT-01"}, unharmed: "S-CIP-08",
 	},
 }
 
