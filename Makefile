@@ -9,11 +9,11 @@ LDFLAGS := -X main.version=$(VERSION) -X $(K8S).gitVersion=v1.36.3 -X $(K8S).git
 # Debian packages that running needs, and those that testing needs besides (the
 # race detector needs a C compiler).
 PACKAGES := iptables iproute2 procps
-TEST_PACKAGES := gcc libc6-dev nftables python3
+TEST_PACKAGES := gcc ipset libc6-dev nftables python3
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-e2e scenarios sim fuzz bench bench-reaction lint packages test-packages tidy check clean
+.PHONY: help build run test test-ipvs test-e2e scenarios sim fuzz bench bench-reaction lint packages test-packages tidy check clean
 
 help: ## list what can be asked for
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,13 +38,16 @@ test-packages: packages
 	$(call install,$(TEST_PACKAGES))
 	@hack/newer-nft >/dev/null
 
-test: test-packages ## every ring but e2e: unit, property, script, simulation and real kernel, with the race detector; ends with counts
+test: test-packages ## every ring but e2e: unit, property, script, simulation and real kernel, IPVS, with the race detector; ends with counts
 	hack/test
+
+test-ipvs: test-packages ## the tests that need IPVS alone, in a virtual machine where this kernel has none: make test-ipvs ONLY='Drain'
+	hack/test-ipvs '$(ONLY)'
 
 test-e2e: test-packages ## the real kube-apiserver, the real binary, real packets
 	hack/test-e2e
 
-scenarios: test-packages ## the acceptance scenarios with real packets: make scenarios MODE=nftables|iptables|all ONLY='S-CIP-0.'
+scenarios: test-packages ## the acceptance scenarios with real packets: make scenarios MODE=nftables|iptables|ipvs|ipvs-core|all ONLY='S-CIP-0.'
 	hack/scenarios $(or $(MODE),all) '$(ONLY)'
 
 sim: ## one seed of the simulation, verbosely: make sim SEED=42

@@ -32,6 +32,10 @@ type Domain struct {
 	// Layout is nil for writers that can change single elements.
 	Layout dataplane.Layout
 	Pace   aggregator.Pace
+	// Drain, when set, lets TCP endpoints that leave keep the connections that
+	// they have, for DrainDeadline at most (0: 15 min); see actors.Domain.
+	Drain         actors.Drainer
+	DrainDeadline time.Duration
 }
 
 // Config is what a Proxy is made of. Zero fields take their defaults.

@@ -74,6 +74,9 @@ func (s NodeSettings) Facts(node *service.NodeObject, hosts []netip.Addr, cidrs 
 	for _, family := range service.Families {
 		n.Detect[family] = s.detector(family, node)
 		n.NodePorts[family] = nodePorts(family, s, n.NodeIPs[family], hosts)
+		if s.HostAddresses {
+			n.NodePorts[family].Host = outward(family, hosts)
+		}
 	}
 	return n
 }
@@ -103,4 +106,17 @@ func nodePorts(family service.Family, s NodeSettings, own netip.Addr, hosts []ne
 	}
 	slices.SortFunc(served, netip.Addr.Compare)
 	return service.NodePortAddresses{Addresses: slices.Compact(served)}
+}
+
+// outward gives the addresses of a family at which others can reach the host:
+// neither loopback nor IPv6 link-local.
+func outward(family service.Family, hosts []netip.Addr) []netip.Addr {
+	var found []netip.Addr
+	for _, a := range hosts {
+		if service.FamilyOf(a) == family && !a.IsLoopback() && (family == service.IPv4 || !a.IsLinkLocalUnicast()) {
+			found = append(found, a)
+		}
+	}
+	slices.SortFunc(found, netip.Addr.Compare)
+	return slices.Compact(found)
 }

@@ -48,6 +48,23 @@ func TestPrimaryNodePortAddresses(t *testing.T) {
 	}
 }
 
+func TestHostAddressesOnlyWhenAskedFor(t *testing.T) {
+	hosts := addrs("fe80::1", "2001:db8::2", "::1", "192.168.0.2", "127.0.0.1", "169.254.20.10", "192.168.0.2")
+	for _, c := range []struct {
+		asked bool
+		want  string
+	}{{false, "[] []"}, {true, "[169.254.20.10 192.168.0.2] [2001:db8::2]"}} {
+		got := NodeSettings{Name: "n1", HostAddresses: c.asked}.Facts(nil, hosts, nil).NodePorts
+		if text := fmt.Sprint(got[service.IPv4].Host, got[service.IPv6].Host); text != c.want {
+			t.Errorf("asked %t: got %s, want %s", c.asked, text, c.want)
+		}
+	}
+	f := newFacts(NodeSettings{Name: "n1"})
+	if f.update(func(f *facts) { f.hosts = hosts }) != nil {
+		t.Error("an address that nobody asked for was announced")
+	}
+}
+
 func TestDetectLocalModes(t *testing.T) {
 	node := &service.NodeObject{PodCIDRs: service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.1.0/24"), {}}}
 	cluster := service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.0.0/16"), {}}

@@ -155,6 +155,7 @@ func (p *Proxy) addDirectory() (err error) {
 	for i, domain := range p.config.Domains {
 		config.Domains = append(config.Domains, actors.Domain{
 			Name: domain.Name, Renderer: domain.Renderer, Submit: p.aggregators[i].Submit, Programmed: p.programmed(domain),
+			Drain: domain.Drain, Family: domain.Family, DrainDeadline: domain.DrainDeadline,
 		})
 	}
 	p.directory, err = actors.NewDirectory(config)

@@ -42,6 +42,9 @@ type NodeSettings struct {
 	MasqueradeAll bool
 	// LocalhostNodePorts lets IPv4 node ports answer on 127.0.0.0/8.
 	LocalhostNodePorts bool
+	// HostAddresses asks for the host's addresses in the facts, for domains that
+	// serve each of them by itself; others would render anew whenever one changes.
+	HostAddresses bool
 	// Address, when valid, overrides the node IP of its family.
 	Address netip.Addr
 }

@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/mailbox"
@@ -37,6 +38,8 @@ type actor struct {
 	directory *Directory
 	lease     Lease
 	machine   *Machine
+	// alarm is when to look at what drains; nil when nothing does.
+	alarm *time.Timer
 }
 
 // run is the body of one incarnation.
@@ -45,23 +48,36 @@ func (d *Directory) run(ctx context.Context, home *address, lease Lease) error {
 	defer home.tenant.CompareAndSwap(&lease, nil)
 	a := &actor{address: home, directory: d, lease: lease,
 		machine: NewMachine(home.key, lease.Incarnation(), d.names)}
+	a.prepareDrains()
 	home.mailbox.MarkStale()
 	for {
+		looking := false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-home.mailbox.Wake():
+		case <-a.alarmed():
+			looking = home.mailbox.Len() == 0 // news goes first
 		}
 		if ctx.Err() != nil {
 			return ctx.Err() // what waits is for the next incarnation
 		}
-		if err := a.turn(ctx); err != nil {
+		if err := a.step(ctx, looking); err != nil {
 			return err
 		}
 		if a.machine.State() == Retired && d.leave(home) {
 			return nil
 		}
+		a.setAlarm()
 	}
+}
+
+// step handles what has woken the actor.
+func (a *actor) step(ctx context.Context, looking bool) error {
+	if looking {
+		return a.look(ctx)
+	}
+	return a.turn(ctx)
 }
 
 // turn takes everything that waits, steps the machine once per message, and
@@ -83,7 +99,7 @@ func (a *actor) turn(ctx context.Context) error {
 		a.hydrate()
 	}
 	if work := a.machine.Conclude(); work != nil {
-		a.render(work)
+		a.render(ctx, work)
 	}
 	a.report()
 	return ctx.Err()
@@ -107,24 +123,35 @@ func (a *actor) hydrate() {
 	a.machine.Hydrate(truth.Snapshot(a.key), truth.Facts())
 }
 
-// render makes one fragment per domain and hands each over. A fenced actor
-// keeps its output to itself.
-func (a *actor) render(work *Work) {
-	for i, domain := range a.directory.config.Domains {
-		var objects []dataplane.Object
-		if work.View == nil {
-			objects = domain.Renderer.Node(work.Facts)
-		} else {
-			objects = domain.Renderer.Service(work.View, work.Facts)
-		}
-		fragment := a.machine.Fragment(i, objects)
-		if fragment == nil {
-			continue
-		}
-		if a.lease.Fenced() {
+// render makes one fragment per domain and hands each over. Whoever was told to
+// stop says nothing more: it may not have found out what is held.
+func (a *actor) render(ctx context.Context, work *Work) {
+	for i := range a.directory.config.Domains {
+		view := a.withDrains(ctx, i, work.View)
+		if ctx.Err() != nil || !a.submit(i, view, work.Facts) {
 			return
 		}
-		domain.Submit(fragment)
 	}
 	a.machine.Submitted()
+}
+
+// submit renders for one domain and hands the fragment over if it says something
+// new. A fenced actor keeps its output to itself, which is when it reports false.
+func (a *actor) submit(i int, view *service.View, facts *service.NodeFacts) bool {
+	domain := &a.directory.config.Domains[i]
+	var objects []dataplane.Object
+	if view == nil {
+		objects = domain.Renderer.Node(facts)
+	} else {
+		objects = domain.Renderer.Service(view, facts)
+	}
+	fragment := a.machine.Fragment(i, objects)
+	if fragment == nil {
+		return true
+	}
+	if a.lease.Fenced() {
+		return false
+	}
+	domain.Submit(fragment)
+	return true
 }

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -20,6 +21,34 @@ type Domain struct {
 	// without ports says that the Service is not served any more. It does not
 	// block. Nobody is told about the node's own actor.
 	Programmed func(service.View)
+	// Drain, when set, lets TCP endpoints of Family that leave a service port
+	// keep the connections that they have: until none is left, or until
+	// DrainDeadline, by default 15 min. Meanwhile they are in
+	// service.PortView.Draining of the views for this domain, and of no other.
+	Drain         Drainer
+	Family        service.Family
+	DrainDeadline time.Duration
+}
+
+// Drainer knows the connections that a domain's kernel has. It is called by many
+// actors at once. Both methods may block for a moment and honour the context; what
+// they cost must depend on the frontends of one service port, never on the number
+// of Services.
+//
+// A frontend wants an endpoint that is among the ones it sends new connections to,
+// by its traffic policy. Both methods are about those that it does not want, and
+// must leave out frontends that do want them.
+type Drainer interface {
+	// Busy tells whether connections are left to an endpoint, at frontends of
+	// a service port that do not want it. The port is one of view's; the
+	// endpoint is in its Draining.
+	Busy(ctx context.Context, view *service.View, port *service.PortView, e service.Endpoint) (bool, error)
+	// Held gives the endpoints that the kernel still has at frontends of a
+	// service port that do not want them, in any order. Each actor asks once
+	// for each port before its first fragment, after a restart again: what
+	// drains is remembered by nobody but the kernel. Endpoint.Local is not
+	// looked at.
+	Held(ctx context.Context, view *service.View, port *service.PortView) ([]service.Endpoint, error)
 }
 
 // Lease is what a running actor holds from whoever keeps it alive.

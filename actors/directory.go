@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -55,6 +56,16 @@ func NewDirectory(config Config) (*Directory, error) {
 	}
 	if config.Listen == nil {
 		config.Listen = func(Event) {}
+	}
+	config.Domains = slices.Clone(config.Domains)
+	for i := range config.Domains {
+		domain := &config.Domains[i]
+		if domain.DrainDeadline < 0 {
+			return nil, fmt.Errorf("directory: domain %q: drain deadline %v: want a positive duration", domain.Name, domain.DrainDeadline)
+		}
+		if domain.DrainDeadline == 0 {
+			domain.DrainDeadline = drainDeadline
+		}
 	}
 	d := &Directory{config: config, addresses: map[service.Key]*address{}, refused: map[service.Key]struct{}{}}
 	for _, domain := range config.Domains {

@@ -3,6 +3,7 @@ package actors
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -58,6 +59,9 @@ type Machine struct {
 	// each has been told and has answered.
 	names   []string
 	domains []standing
+	// drains has an entry per domain, nil for one that does not drain; it is
+	// nil when none does.
+	drains []*drain
 }
 
 // standing is what the machine remembers about one domain.
@@ -75,6 +79,41 @@ type standing struct {
 func NewMachine(key service.Key, incarnation uint64, domains []string) *Machine {
 	return &Machine{key: key, revision: service.Revision{Incarnation: incarnation},
 		names: domains, domains: make([]standing, len(domains))}
+}
+
+// drainIn lets endpoints of a family drain in a domain. The node's own actor has
+// none.
+func (m *Machine) drainIn(domain int, family service.Family, deadline time.Duration) {
+	if m.key == service.Node {
+		return
+	}
+	if m.drains == nil {
+		m.drains = make([]*drain, len(m.names))
+	}
+	m.drains[domain] = &drain{family: family, deadline: deadline}
+}
+
+// drain is what drains in a domain; nil where nothing ever does.
+func (m *Machine) drain(domain int) *drain {
+	if m.drains == nil {
+		return nil
+	}
+	return m.drains[domain]
+}
+
+// due is when what drains is to be looked at; zero when nothing drains.
+func (m *Machine) due() (at time.Time) {
+	for _, d := range m.drains {
+		if d != nil {
+			at = dataplane.Earliest(at, d.due())
+		}
+	}
+	return at
+}
+
+// inForce tells whether a domain has everything that it was told.
+func (m *Machine) inForce(domain int) bool {
+	return m.domains[domain].submitted && m.domains[domain].settled
 }
 
 // State tells where the actor is in its life.
@@ -232,7 +271,9 @@ func (m *Machine) Fragment(domain int, objects []dataplane.Object) *dataplane.Fr
 	f.Revision = m.revision
 	f.Trigger, f.Received = m.cause.Trigger, m.cause.Received
 	f.Urgent = m.urgent
-	*line = standing{submitted: true, digest: f.Digest, gone: f.Gone, revision: f.Revision}
+	// What was reported stays so: Conclude says when a view is a new one, and a
+	// fragment may come of what drains alone.
+	*line = standing{submitted: true, digest: f.Digest, gone: f.Gone, revision: f.Revision, reported: line.reported}
 	return f
 }
 

@@ -325,7 +325,11 @@ func (a *Aggregator) receive(now time.Time, r result) {
 		if keys := suspectsOf(r.batch); len(keys) > 0 {
 			a.pacer.Ended(now, r.receipt.Took)
 			var first step
-			a.search, first = newSearch(keys, r.receipt.Suspects, a.lastError)
+			if r.receipt.Proven {
+				a.search, first = newRetrial(r.receipt.Suspects, a.lastError)
+			} else {
+				a.search, first = newSearch(keys, r.receipt.Suspects, a.lastError)
+			}
 			a.follow(now, first)
 			return
 		}

@@ -68,6 +68,17 @@ func newSearch(keys, suspects []service.Key, reason string) (*search, step) {
 	return s, step{hold: keys, control: true}
 }
 
+// newRetrial tries those again, each alone, who are known to have been refused by
+// themselves while others landed: there is nobody else to hold, and the scaffold is
+// above suspicion.
+func newRetrial(suspects []service.Key, reason string) (*search, step) {
+	s := &search{reason: reason, budget: len(suspects) + 1}
+	for _, key := range suspects {
+		s.groups = append(s.groups, []service.Key{key})
+	}
+	return s, s.next(step{hold: suspects})
+}
+
 // newTrial tries one quarantined Service again, alone.
 func newTrial(key service.Key) (*search, step) {
 	s := &search{current: []service.Key{key}, budget: 1}

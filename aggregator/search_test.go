@@ -125,3 +125,23 @@ func TestAbandonReleasesWhoeverIsNotConvicted(t *testing.T) {
 		t.Fatalf("%+v", last)
 	}
 }
+
+// Those who are proven to be refused by themselves are tried alone, and nobody else
+// is held meanwhile.
+func TestProvenCulpritsConcernNobodyElse(t *testing.T) {
+	ks := keys(3)
+	s, first := newRetrial(ks, "refused")
+	if first.control || !slices.Equal(first.hold, ks) || len(first.release) != 1 {
+		t.Fatalf("first step %+v, want all held and one released", first)
+	}
+	mended := ks[1]
+	writes, landed, last := try(s, first, func(k service.Key) bool { return k != mended })
+	var guilty []service.Key
+	for _, c := range s.guilty {
+		guilty = append(guilty, c.key)
+	}
+	slices.SortFunc(guilty, service.Key.Compare)
+	if !slices.Equal(guilty, []service.Key{ks[0], ks[2]}) || !landed[mended] || last.nodeAtFault || writes != 3 {
+		t.Errorf("guilty %v, landed %v, %d writes, last %+v", guilty, landed, writes, last)
+	}
+}

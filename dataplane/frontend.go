@@ -3,6 +3,7 @@ package dataplane
 import (
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -89,10 +90,15 @@ var frontendContainers = map[string]frontendKey{
 	"@nodeport-no-local-endpoints": setNodePort,
 }
 
-// Frontend gives the frontend that an element of the iptables or nftables backend
-// is for; false when it is for none, as hairpins, which Services share. It
-// allocates nothing.
+// serverContainer holds virtual servers of the ipvs backend, by names in text.
+const serverContainer = "server"
+
+// Frontend gives the frontend that an element of a backend is for; false when it is
+// for none, as hairpins, which Services share. It allocates nothing.
 func (id ID) Frontend() (Frontend, bool) {
+	if id.Container == serverContainer {
+		return parseServer(id.Name)
+	}
 	key, known := frontendContainers[id.Container]
 	transport := key.protocolWidth + key.portWidth
 	if !known || len(id.Name) < key.lane+transport {
@@ -122,4 +128,22 @@ func protocolOf(number byte) (service.Protocol, bool) {
 		}
 	}
 	return 0, false
+}
+
+// parseServer reads the name of a virtual server: "tcp 10.0.0.1:80".
+func parseServer(name string) (Frontend, bool) {
+	protocol, at, found := strings.Cut(name, " ")
+	if !found {
+		return Frontend{}, false
+	}
+	where, err := netip.ParseAddrPort(at)
+	if err != nil {
+		return Frontend{}, false
+	}
+	for _, p := range [...]service.Protocol{service.TCP, service.UDP, service.SCTP} {
+		if p.String() == protocol {
+			return Frontend{where.Addr(), where.Port(), p}, true
+		}
+	}
+	return Frontend{}, false
 }

@@ -1,5 +1,11 @@
 package dataplane
 
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
 // follower says how the names of a container's elements begin with a frontend, and
 // in which container that frontend's own element is.
 type follower struct {
@@ -32,11 +38,14 @@ var followers = map[string]follower{
 // slotBytes is the room of the number of a slot.
 const slotBytes = 4
 
-// Lead gives the element that an element of the nftables backend goes with: of all
-// Services that want something about a frontend, only that which nobody older
-// outranks at the lead gets it. False for an element on its own. It allocates
+// Lead gives the element that an element goes with: of all Services that want
+// something about a frontend, only that which nobody older outranks at the lead
+// gets it. False for an element on its own. For the nftables backend it allocates
 // nothing.
 func (id ID) Lead() (ID, bool) {
+	if set, ok := strings.CutPrefix(id.Container, setsContainer); ok {
+		return leadOfEntry(set, id.Name)
+	}
 	f, known := followers[id.Container]
 	length := len(id.Name) - f.tail
 	if f.ranges {
@@ -54,9 +63,31 @@ func (id ID) Lead() (ID, bool) {
 // Leads tells whether other elements go with those of the container.
 func (id ID) Leads() bool {
 	switch id.Container {
-	case "@frontends", "@nodeports", "@firewalled":
+	case "@frontends", "@nodeports", "@firewalled", serverContainer:
 		return true
 	default:
 		return false
 	}
+}
+
+// setsContainer stands before the name of a set of the ipvs backend.
+const setsContainer = "set/"
+
+// leadOfEntry gives the virtual server that an entry of a set goes with: what
+// begins with address, protocol and port, as "10.0.0.1,tcp:80,203.0.113.0/25".
+// Entries that are only an address or a port are on their own, and so are endpoints
+// that reach themselves (KUBE-LOOP-BACK, KUBE-6-LOOP-BACK).
+func leadOfEntry(set, name string) (ID, bool) {
+	address, rest, found := strings.Cut(name, ",")
+	if !found || strings.HasSuffix(set, "-LOOP-BACK") {
+		return ID{}, false
+	}
+	transport, _, _ := strings.Cut(rest, ",")
+	protocol, portText, found := strings.Cut(transport, ":")
+	addr, err := netip.ParseAddr(address)
+	port, portErr := strconv.ParseUint(portText, 10, 16)
+	if !found || err != nil || portErr != nil {
+		return ID{}, false
+	}
+	return ID{Container: serverContainer, Name: protocol + " " + netip.AddrPortFrom(addr, uint16(port)).String()}, true
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -80,5 +81,45 @@ func TestNamesTooShortFollowNobody(t *testing.T) {
 	}
 	if _, follows := (dataplane.ID{Container: "@local-endpoints", Name: "abc"}).Lead(); follows {
 		t.Error("a name without room for a slot follows somebody")
+	}
+}
+
+// TestEntriesOfSetsLeadToTheirServer: in ipvs mode, what is in sets about a frontend
+// goes with its virtual server, and every virtual server is somebody's frontend.
+func TestEntriesOfSetsLeadToTheirServer(t *testing.T) {
+	for _, family := range service.Families {
+		endpoint := service.Endpoint{AddrPort: netip.MustParseAddrPort([]string{"10.0.0.1:8080", "[fd00::1]:8080"}[family]), Local: true}
+		port := shadowable(family, endpoint)
+		port.ExternalLocal, port.Local = true, port.Cluster
+		port.SourceRanges = []netip.Prefix{netip.MustParsePrefix([]string{"203.0.113.0/25", "2001:db8:ffff::/112"}[family])}
+		view := &service.View{Key: service.Key{Namespace: "ns", Name: "a"}}
+		view.Ports[family] = []service.PortView{port}
+		facts := &service.NodeFacts{}
+		facts.NodePorts[family] = service.NodePortAddresses{All: true, Host: []netip.Addr{endpoint.AddrPort.Addr().Next()}}
+		objects := ipvs.NewRenderer(family, ipvs.Options{MasqueradeBit: 14}).Service(view, facts)
+		found := followersOf(t, objects)
+		want := []string{"CLUSTER-IP", "LOAD-BALANCER", "LOAD-BALANCER-FW", "EXTERNAL-IP-LOCAL"}
+		prefix := []string{"set/KUBE-", "set/KUBE-6-"}[family]
+		for _, name := range want {
+			if found[prefix+name] == 0 {
+				t.Errorf("%v: nothing in %s follows; %v does", family, prefix+name, found)
+			}
+		}
+		if found[prefix+"LOOP-BACK"] > 0 || found[prefix+"IPVS-IPS"] > 0 {
+			t.Errorf("%v: facts about pods and addresses follow a Service: %v", family, found)
+		}
+		servers := 0
+		for _, o := range objects {
+			if o.ID.Container == ipvs.ContainerServer {
+				servers++
+				f, ok := o.ID.Frontend()
+				if !ok || ipvs.ServerID(f) != o.ID {
+					t.Errorf("%v: the frontend of %q is %v, %v", family, o.ID.Name, f, ok)
+				}
+			}
+		}
+		if servers != 4 {
+			t.Errorf("%v: %d virtual servers, want 4", family, servers)
+		}
 	}
 }

@@ -36,8 +36,13 @@ type Receipt struct {
 	// it is certainly absent. Objects of the batch that are missing here are
 	// unknown, and must be read back or written again. Nil when Landed.
 	Certain map[ID]*Object
-	// Suspects are Services that the tool pointed at; a hint, not a proof.
+	// Suspects are Services that the tool pointed at; a hint, not a proof, unless
+	// Proven is set.
 	Suspects []service.Key
+	// Proven is set when what was refused is the Suspects' alone, object by object,
+	// and other objects of the batch have landed: the node itself is not at fault,
+	// and nobody else is concerned.
+	Proven bool
 	// Err carries the tool's own words; nil when Landed.
 	Err error
 	// Written counts what was handed to the kernel.

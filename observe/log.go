@@ -119,12 +119,35 @@ func (l *Log) audit(e aggregator.AuditDone) {
 	}
 }
 
-// Actors logs what happens in the directory.
+// Actors logs what happens in the directory and to actors.
 func (l *Log) Actors(event actors.Event) {
 	switch e := event.(type) {
 	case actors.Refused:
 		l.log.Error("Service refused: too many Services; raise the bound", zap.Stringer("service", e.Key), zap.Int("bound", e.MaxServices))
 	case actors.RefusedGone:
 		l.log.Info("refused Service is gone", zap.Stringer("service", e.Key))
+	case actors.Drains:
+		l.log.Debug("endpoints drain", zap.String("domain", e.Domain), zap.Stringer("service", e.Key), zap.Int("endpoints", e.Endpoints))
+	case actors.DrainCut:
+		l.drainCut(e)
+	case actors.DrainUnknown:
+		l.log.Warn("connections of a draining endpoint cannot be found out; it drains until the deadline", zap.String("domain", e.Domain),
+			zap.Stringer("service", e.Key), zap.Stringer("endpoint", e.Endpoint), zap.Error(e.Err))
+	case actors.HeldUnknown:
+		l.log.Warn("it cannot be found out what was draining before the start; connections to that may be cut", zap.String("domain", e.Domain),
+			zap.Stringer("service", e.Key), zap.Error(e.Err))
 	}
+}
+
+// namedMax bounds how many endpoints one line names.
+const namedMax = 10
+
+func (l *Log) drainCut(e actors.DrainCut) {
+	fields := []zap.Field{zap.String("domain", e.Domain), zap.Stringer("service", e.Key), zap.Int("endpoints", len(e.Endpoints)),
+		zap.Stringers("named", e.Endpoints[:min(namedMax, len(e.Endpoints))])}
+	if e.Deadline > 0 {
+		l.log.Info("endpoints have drained until the deadline; connections that they had left are cut", append(fields, zap.Duration("deadline", e.Deadline))...)
+		return
+	}
+	l.log.Info("too many endpoints of a Service drain; connections that the oldest had left are cut", append(fields, zap.Int("bound", e.Bound))...)
 }

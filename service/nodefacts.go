@@ -52,6 +52,10 @@ type NodePortAddresses struct {
 	// ranges, sorted; used when All is false. Empty then means that node ports
 	// answer nowhere.
 	Addresses []netip.Addr
+	// Host are all of the host's addresses of the family, sorted, without those of
+	// loopback, IPv6 link-local ones and those that the proxy itself adds. Only
+	// backends that serve each address by itself ask for them; nil otherwise.
+	Host []netip.Addr
 }
 
 // Equal tells whether two sets of facts lead to the same rules.
@@ -61,7 +65,7 @@ func (f *NodeFacts) Equal(other *NodeFacts) bool {
 	}
 	for _, family := range Families {
 		a, b := f.NodePorts[family], other.NodePorts[family]
-		if a.All != b.All || !slices.Equal(a.Addresses, b.Addresses) ||
+		if a.All != b.All || !slices.Equal(a.Addresses, b.Addresses) || !slices.Equal(a.Host, b.Host) ||
 			!slices.Equal(f.ServiceCIDRs[family], other.ServiceCIDRs[family]) {
 			return false
 		}

@@ -40,6 +40,13 @@ type PortView struct {
 	// termination say about new connections. Only for UDP, where stale flows
 	// must be cut by hand; nil otherwise. Sorted and unique as Cluster.
 	Serving []Endpoint
+	// Draining are endpoints that get no new connections and keep those they have
+	// until a deadline; only for TCP and only in domains that drain, where the
+	// actor adds them to what was resolved; nil otherwise. Sorted and unique as
+	// Cluster. One that is in Cluster or Local, too, drains only at the frontends
+	// of the policy that it has left: for each of them, wanted goes before
+	// draining.
+	Draining []Endpoint
 }
 
 // ExternallyAccessible tells whether the port answers on anything but its
@@ -104,7 +111,8 @@ func equalPorts(a, b PortView) bool {
 		a.HasAny == b.HasAny && a.Topology == b.Topology &&
 		slices.Equal(a.Cluster, b.Cluster) &&
 		slices.Equal(a.Local, b.Local) &&
-		slices.Equal(a.Serving, b.Serving)
+		slices.Equal(a.Serving, b.Serving) &&
+		slices.Equal(a.Draining, b.Draining)
 }
 
 // subset tells whether every element of part is in whole. Both are sorted

@@ -19,6 +19,7 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 	}
 	view.Created = spec.Created
 	view.HealthCheckNodePort = spec.HealthCheckNodePort
+	view.Scheduling = spec.Scheduling
 	var s selection
 	for _, family := range Families {
 		if !spec.ClusterIPs[family].IsValid() || len(spec.Ports) == 0 {

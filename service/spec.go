@@ -36,6 +36,8 @@ type Spec struct {
 	HealthCheckNodePort uint16
 	// AffinitySeconds is the ClientIP affinity timeout; 0 means no affinity.
 	AffinitySeconds int
+	// Scheduling is how the Service asks for its connections to be spread.
+	Scheduling Scheduling
 }
 
 // Equal tells whether two specs say the same. Order counts, since it is the
@@ -57,7 +59,8 @@ func (s *Spec) Equal(other *Spec) bool {
 		s.InternalLocal == other.InternalLocal &&
 		s.ExternalLocal == other.ExternalLocal &&
 		s.HealthCheckNodePort == other.HealthCheckNodePort &&
-		s.AffinitySeconds == other.AffinitySeconds
+		s.AffinitySeconds == other.AffinitySeconds &&
+		s.Scheduling == other.Scheduling
 }
 
 // Port is one element of spec.ports, the unit of programming. Within a Service

@@ -21,6 +21,8 @@ type View struct {
 	// HealthCheckNodePort is 0 when the Service opens none. It is opened in
 	// the families that have Ports; see HealthPort.
 	HealthCheckNodePort uint16
+	// Scheduling is how connections are to be spread, in backends that can choose.
+	Scheduling Scheduling
 	// ReadyLocal is the number of distinct endpoint addresses of each family
 	// that are local and ready, over all ports: what the health-check node
 	// port reports. It is not counted, and 0, without a HealthCheckNodePort.
@@ -40,6 +42,7 @@ func (v *View) Equal(other *View) bool {
 	}
 	return v.Key == other.Key && v.Created.Equal(other.Created) &&
 		v.HealthCheckNodePort == other.HealthCheckNodePort &&
+		v.Scheduling == other.Scheduling &&
 		v.ReadyLocal == other.ReadyLocal
 }
 

@@ -22,7 +22,8 @@ func cleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove the rules that Sluice or kube-proxy left on this node, and nothing else",
 		Long: `Remove the rules that Sluice or kube-proxy left on this node: both variants of
-iptables and nftables, both families. What the kubelet uses too (KUBE-FIREWALL) stays, and so
+iptables and nftables, both families; of IPVS the virtual servers, the sets and the
+device kube-ipvs0, but not the virtual servers of others. What the kubelet uses too (KUBE-FIREWALL) stays, and so
 does everything that has another name. Kernel settings that Sluice has changed go back
 to what they were, unless somebody else has changed them since. A proxy that still
 runs writes its rules again; stop it first.`,
@@ -45,19 +46,25 @@ runs writes its rules again; stop it first.`,
 func (o *options) cleanUp(ctx context.Context, out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "VARIANT\tFAMILY\tHOOKS\tCHAINS IN NAT\tIN FILTER\tIN MANGLE")
-	err := backend.CleanUpIPTables(ctx, func(variant string, family service.Family, s iptables.CleanupSummary) {
+	ofIPVS, err := backend.CleanUp(ctx, func(variant string, family service.Family, s iptables.CleanupSummary) {
 		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\n", variant, family, s.Hooks,
 			s.Chains[iptables.NAT], s.Chains[iptables.Filter], s.Chains[iptables.Mangle])
 	})
 	fmt.Fprintln(table, "\nNFTABLES\tFAMILY\tTABLE")
 	nftErr := backend.CleanUpNFTables(func(family service.Family, removed bool) {
-		found := "none"
-		if removed {
-			found = "removed"
-		}
-		fmt.Fprintf(table, "\t%s\t%s\n", family, found)
+		fmt.Fprintf(table, "\t%s\t%s\n", family, removedOr(removed))
 	})
+	fmt.Fprintln(table, "\nIPVS\tVIRTUAL SERVERS\tSETS\tDEVICE")
+	fmt.Fprintf(table, "\t%d\t%d\t%s\n", ofIPVS.Servers, ofIPVS.Sets, removedOr(ofIPVS.Device))
 	return errors.Join(err, nftErr, o.restore(table), table.Flush())
+}
+
+// removedOr says what became of a thing.
+func removedOr(removed bool) string {
+	if removed {
+		return "removed"
+	}
+	return "none"
 }
 
 // restore puts kernel settings back, and prints those that there was something to do

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,9 @@ actor that panics and one that hangs. Exit status 0 only if all of it held.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.load(); err != nil {
 				return err
+			}
+			if o.mode() == backend.ModeIPVS {
+				return usageError{errors.New("--proxy-mode ipvs: the demo shows nftables or iptables; IPVS mode takes root and a module of the host's kernel")}
 			}
 			if sandbox.Inside() {
 				return tell(cmd, &o)
@@ -65,13 +69,14 @@ func tell(cmd *cobra.Command, o *options) error {
 		return err
 	}
 	return demo.Tell(cmd.Context(), cmd.OutOrStdout(), log, func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
-		_, domains, err := backend.Build(o.mode(), log,
-			func() ([]proxy.Domain, error) {
+		_, domains, err := backend.Build(o.mode(), log, backend.Builders{
+			NFTables: func() ([]proxy.Domain, error) {
 				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
 			},
-			func() ([]proxy.Domain, error) {
+			IPTables: func() ([]proxy.Domain, error) {
 				return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
-			})
+			},
+		})
 		return domains, err
 	})
 }

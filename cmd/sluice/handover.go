@@ -67,11 +67,19 @@ func (s *server) reassert() error {
 
 // variants are those of iptables that this server writes.
 func (s *server) variants() (all []iptables.Variant) {
+	if used := s.usedVariant(); used != "" {
+		all = append(all, used)
+	}
+	return all
+}
+
+// usedVariant is the one of iptables that this server writes, if it does.
+func (s *server) usedVariant() iptables.Variant {
 	if s.mode != backend.ModeIPTables {
-		return nil
+		return s.variant
 	}
 	name, _, _ := strings.Cut(s.made[0].Name, "/")
-	return []iptables.Variant{iptables.Variant(strings.TrimPrefix(name, "iptables-"))}
+	return iptables.Variant(strings.TrimPrefix(name, "iptables-"))
 }
 
 // leaveVariants removes the rules of the variants of iptables that this process has
@@ -80,13 +88,9 @@ func (s *server) leaveVariants(ctx context.Context) error {
 	var failed []error
 	for _, variant := range s.left {
 		for _, family := range service.Families {
-			tool, err := iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant})
+			summary, err := backend.CleanUpVariant(ctx, family, variant, backend.AllTerritories())
 			if _, lacks := errors.AsType[*iptables.MissingError](err); lacks {
 				continue // nothing can be there
-			}
-			var summary iptables.CleanupSummary
-			if err == nil {
-				summary, err = iptables.Cleanup(ctx, family, tool)
 			}
 			if err != nil {
 				failed = append(failed, fmt.Errorf("iptables-%s/%s: %w", variant, family, err))

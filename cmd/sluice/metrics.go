@@ -9,6 +9,8 @@ import (
 	"go.uber.org/zap"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/backend"
 	"github.com/sluice-proxy/sluice/internal/config"
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/observe/web"
@@ -43,6 +45,9 @@ func (s *server) metricsConfig() metrics.Config {
 		NativeHistograms: s.GateEnabled(config.GateNativeHistograms),
 		Findings:         s.findings, ServicesMax: int(s.Sluice.Metrics.ServicesMax),
 	}
+	if s.mode == backend.ModeIPVS {
+		c.Traffic = traffic
+	}
 	for _, d := range s.made {
 		c.Domains = append(c.Domains, metrics.Domain{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
 	}
@@ -50,6 +55,16 @@ func (s *server) metricsConfig() metrics.Config {
 		c.Features = append(c.Features, metrics.Feature{Name: g.Name, Stage: g.Stage, Enabled: g.Enabled})
 	}
 	return c
+}
+
+// traffic gives what IPVS has counted.
+func traffic(ctx context.Context) (map[dataplane.Frontend]metrics.Traffic, error) {
+	counted, err := backend.IPVSTraffic(ctx)
+	all := make(map[dataplane.Frontend]metrics.Traffic, len(counted))
+	for f, t := range counted {
+		all[f] = metrics.Traffic{Connections: t.Connections, BytesIn: t.BytesIn, BytesOut: t.BytesOut}
+	}
+	return all, err
 }
 
 // findings gives what /healthz?verbose tells, in numbers.

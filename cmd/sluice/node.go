@@ -75,16 +75,18 @@ func (o *options) initialise(ctx context.Context) error {
 	}
 	// The backend that will serve is found out as it will be then: nftables mode
 	// must not open the loopback addresses for nothing.
-	_, _, err = backend.Build(o.mode(), zap.NewNop(),
-		func() ([]proxy.Domain, error) {
+	_, _, err = backend.Build(o.mode(), zap.NewNop(), backend.Builders{
+		NFTables: func() ([]proxy.Domain, error) {
 			return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: o.MasqueradeBit(), Log: zap.NewNop()})
 		},
-		func() ([]proxy.Domain, error) {
+		IPTables: func() ([]proxy.Domain, error) {
 			choice, err := o.iptables()
 			if err == nil && choice.LocalhostNodePorts {
 				_, err = iptables.EnsureRouteLocalnet(files)
 			}
 			return nil, err
-		})
+		},
+		IPVS: func() ([]proxy.Domain, error) { return nil, backend.PrepareIPVS(ctx, o.ipvs(files, log.Logger)) },
+	})
 	return err
 }

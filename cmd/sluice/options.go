@@ -38,8 +38,9 @@ func (o *options) load() (err error) {
 // check refuses what this program cannot do.
 func (o *options) check() error {
 	switch {
-	case o.KubeProxy.Mode == config.ModeIPVS:
-		return usageError{errors.New(`--proxy-mode "ipvs": not built in yet; want nftables or iptables, or nothing for the better one that the kernel can`)}
+	case o.sandboxed && o.KubeProxy.Mode == config.ModeIPVS && os.Geteuid() != 0:
+		// The kernel lets the host's root alone change virtual servers (GENL_ADMIN_PERM).
+		return usageError{errors.New(`--proxy-mode "ipvs": works in a sandbox only for root; use nftables`)}
 	case o.sandboxed && o.Sluice.IPTables.Variant == "legacy" && os.Geteuid() != 0:
 		// /proc/net/ip_tables_names is for the host's root alone.
 		return usageError{errors.New("--sluice-iptables-variant legacy: works in a sandbox only for root; use nft")}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -43,6 +44,9 @@ kubelet's, too.`,
 			}
 			if err := o.load(); err != nil {
 				return err
+			}
+			if o.rendered() == backend.ModeIPVS {
+				return usageError{errors.New(`--proxy-mode "ipvs": virtual servers, sets, addresses and rules have no text in common that could be printed and loaded; want nftables or iptables`)}
 			}
 			families, err := familiesOf(family, o.rendered())
 			if err != nil {

@@ -81,6 +81,8 @@ func hint(out io.Writer, mode backend.Mode, variant string) {
 	switch {
 	case mode == backend.ModeNFTables:
 		program = "nft list ruleset"
+	case mode == backend.ModeIPVS:
+		program = "ipvsadm -ln"
 	case variant != iptables.Auto:
 		program = "iptables-" + variant + "-save"
 	}

@@ -16,9 +16,6 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netns"
 )
 
-// waitMax bounds everything that a script waits for.
-const waitMax = 5 * time.Second
-
 // bench is the state of one script.
 type bench struct {
 	*testscript.TestScript

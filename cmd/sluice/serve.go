@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync/atomic"
 
 	"go.uber.org/zap"
@@ -15,6 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/hostaddress"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
 	"github.com/sluice-proxy/sluice/internal/backend"
 	"github.com/sluice-proxy/sluice/internal/config"
 	"github.com/sluice-proxy/sluice/internal/sysctl"
@@ -41,8 +44,10 @@ type server struct {
 	upstream upstream
 	log      *logger
 	// sysctls are the kernel's settings.
-	sysctls  sysctl.Files
-	mode     backend.Mode
+	sysctls sysctl.Files
+	mode    backend.Mode
+	// variant is that of iptables which IPVS mode writes its rules with.
+	variant  iptables.Variant
 	settings proxy.NodeSettings
 	recorder *events.Recorder
 	proxy    *proxy.Proxy
@@ -161,7 +166,7 @@ func (s *server) assemble(ctx context.Context, from feed) error {
 	}
 	s.proxy, err = proxy.New(proxy.Config{
 		Node: s.settings, Domains: domains, Source: from(s),
-		HostAddresses: hostaddress.Watch,
+		HostAddresses: s.hostAddresses(),
 		Listeners:     listeners, Followers: followers,
 		NodeWait: s.Sluice.Start.NodeWait.Duration, GateWait: s.Sluice.Start.GateWait.Duration,
 		IgnoreExternalIPs: !s.GateEnabled(config.GateAllowServiceExternalIPs),
@@ -171,6 +176,7 @@ func (s *server) assemble(ctx context.Context, from feed) error {
 			s.log.Warn("changes by others are not announced; compared with the kernel instead, and tried again", zap.String("domain", domain), zap.Error(err))
 		},
 		Warn: func(w service.Warning) {
+			s.recorder.Warn(w)
 			s.log.Warn("part of an object cannot be used", zap.String("object", w.Object), zap.String("field", w.Field), zap.String("problem", w.Problem))
 		},
 	})
@@ -242,7 +248,7 @@ func (s *server) leaveOtherModes(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	err := errors.Join(backend.CleanUpOthers(ctx, s.mode, s.log.Logger), s.leaveVariants(ctx))
+	err := errors.Join(backend.CleanUpOthers(ctx, s.mode, s.usedVariant(), s.log.Logger), s.leaveVariants(ctx))
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("rules of another mode remain, which take part in deciding about packets; remove them with sluice cleanup", zap.Error(err))
 	}
@@ -251,20 +257,25 @@ func (s *server) leaveOtherModes(ctx context.Context) {
 // domains builds the domains of the backend that is asked for, and tells which it
 // is.
 func (s *server) domains(ctx context.Context) (backend.Mode, []proxy.Domain, error) {
-	mode, domains, err := backend.Build(s.options.mode(), s.log.Logger,
-		func() ([]proxy.Domain, error) {
+	mode, domains, err := backend.Build(s.options.mode(), s.log.Logger, backend.Builders{
+		NFTables: func() ([]proxy.Domain, error) {
 			return backend.NFTables(ctx, backend.NFTablesOptions{
 				MasqueradeBit: s.MasqueradeBit(), LocalPorts: s.ForwardsLocalhost(), Log: s.log.Logger,
 			})
 		},
-		func() ([]proxy.Domain, error) {
+		IPTables: func() ([]proxy.Domain, error) {
 			choice, err := s.iptables()
 			if err != nil {
 				return nil, err
 			}
 			choice.Log, choice.Sysctls = s.log.Logger, s.sysctls
 			return backend.IPTables(ctx, choice)
-		})
+		},
+		IPVS: func() (domains []proxy.Domain, err error) {
+			domains, s.variant, err = backend.IPVS(ctx, s.ipvs(s.sysctls, s.log.Logger))
+			return domains, err
+		},
+	})
 	s.preferred = make(map[string]aggregator.Pace)
 	for i := range domains {
 		d := &domains[i]
@@ -280,6 +291,26 @@ func (o *options) iptables() (backend.IPTablesOptions, error) {
 		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), LocalhostNodePorts: settings.LocalhostNodePorts,
 		PrivateLock: o.sandboxed,
 	}, err
+}
+
+// ipvs gives the options of IPVS mode.
+func (o *options) ipvs(files sysctl.Files, log *zap.Logger) backend.IPVSOptions {
+	c := &o.KubeProxy.IPVS
+	return backend.IPVSOptions{
+		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), Scheduler: o.Scheduler(),
+		Excluded: o.ExcludedCIDRs(), DrainDeadline: o.Sluice.IPVS.DrainDeadline.Duration, StrictARP: c.StrictARP,
+		Timeouts:    genl.Timeouts{TCP: c.TCPTimeout.Duration, TCPFin: c.TCPFinTimeout.Duration, UDP: c.UDPTimeout.Duration},
+		PrivateLock: o.sandboxed, Sysctls: files, Log: log,
+	}
+}
+
+// hostAddresses follows the host's addresses. In IPVS mode those of the Services are
+// on a device of the host, and no addresses of its own.
+func (s *server) hostAddresses() func(ctx context.Context, changed func([]netip.Addr)) error {
+	if s.mode == backend.ModeIPVS {
+		return hostaddress.WatchWithout(ipvs.Device)
+	}
+	return hostaddress.Watch
 }
 
 // conntrackConfig is about the removal of stale flows.

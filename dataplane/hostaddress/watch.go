@@ -34,7 +34,15 @@ const attempts = 100
 // trouble, such as no descriptor left for a socket, is tried again, and the last
 // addresses count until then.
 func Watch(ctx context.Context, changed func([]netip.Addr)) error {
-	return watch(ctx, netlink.AddrSubscribe, changed)
+	return watch(ctx, netlink.AddrSubscribe, &lister{}, changed)
+}
+
+// WatchWithout is Watch for addresses that the host has apart from those of one
+// interface, whose changes wake nobody. It need not exist.
+func WatchWithout(ifname string) func(ctx context.Context, changed func([]netip.Addr)) error {
+	return func(ctx context.Context, changed func([]netip.Addr)) error {
+		return watch(ctx, netlink.AddrSubscribe, &lister{without: ifname}, changed)
+	}
 }
 
 // subscribe asks for announcements, until stop is closed. It closes updates when
@@ -42,7 +50,7 @@ func Watch(ctx context.Context, changed func([]netip.Addr)) error {
 // the socket's buffer holds (netlink(7), ENOBUFS).
 type subscribe func(updates chan<- netlink.AddrUpdate, stop <-chan struct{}) error
 
-func watch(ctx context.Context, subscribe subscribe, changed func([]netip.Addr)) error {
+func watch(ctx context.Context, subscribe subscribe, l *lister, changed func([]netip.Addr)) error {
 	stop := make(chan struct{})
 	defer close(stop)
 	var updates chan netlink.AddrUpdate // nil without a subscription
@@ -53,13 +61,16 @@ func watch(ctx context.Context, subscribe subscribe, changed func([]netip.Addr))
 		select {
 		case <-ctx.Done():
 			return nil
-		case _, ok := <-updates:
+		case update, ok := <-updates:
+			if ok && l.passesOver(update.LinkIndex) {
+				continue
+			}
 			if !ok {
 				updates = nil
 			}
 			timer.Reset(settle)
 		case <-timer.C:
-			now, subscribed, err := look(&updates, subscribe, stop)
+			now, subscribed, err := look(&updates, subscribe, l, stop)
 			if err != nil && last == nil {
 				return err
 			}
@@ -81,7 +92,7 @@ func watch(ctx context.Context, subscribe subscribe, changed func([]netip.Addr))
 
 // look reads the addresses, having subscribed to changes if there is no
 // subscription. Either can succeed without the other; now is nil without addresses.
-func look(updates *chan netlink.AddrUpdate, subscribe subscribe, stop <-chan struct{}) (now []netip.Addr, subscribed bool, err error) {
+func look(updates *chan netlink.AddrUpdate, subscribe subscribe, l *lister, stop <-chan struct{}) (now []netip.Addr, subscribed bool, err error) {
 	if *updates == nil {
 		fresh := make(chan netlink.AddrUpdate, 64)
 		if err = subscribe(fresh, stop); err != nil {
@@ -90,26 +101,13 @@ func look(updates *chan netlink.AddrUpdate, subscribe subscribe, stop <-chan str
 			*updates = fresh
 		}
 	}
-	now, listErr := List()
+	now, listErr := l.list()
 	return now, *updates != nil, errors.Join(err, listErr)
 }
 
 // List gives the addresses of all interfaces, sorted and without duplicates; it
 // is never nil.
-func List() ([]netip.Addr, error) {
-	found, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-	for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
-		found, err = netlink.AddrList(nil, netlink.FAMILY_ALL)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("host addresses: cannot list them: %w", err)
-	}
-	all := []netip.Addr{}
-	for _, a := range found {
-		if addr, ok := netip.AddrFromSlice(a.IP); ok {
-			all = append(all, addr.Unmap())
-		}
-	}
-	slices.SortFunc(all, netip.Addr.Compare)
-	return slices.Compact(all), nil
-}
+func List() ([]netip.Addr, error) { return (&lister{}).list() }
+
+// ListWithout is List apart from one interface, which need not exist.
+func ListWithout(ifname string) ([]netip.Addr, error) { return (&lister{without: ifname}).list() }

@@ -31,6 +31,11 @@ type watched struct {
 
 func newWatched(t *testing.T, subscribe subscribe) *watched {
 	t.Helper()
+	return newWatchedBy(t, subscribe, &lister{})
+}
+
+func newWatchedBy(t *testing.T, subscribe subscribe, l *lister) *watched {
+	t.Helper()
 	namespace, err := netns.New(t.Name())
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +44,7 @@ func newWatched(t *testing.T, subscribe subscribe) *watched {
 	w := &watched{T: t, namespace: namespace, seen: make(chan []netip.Addr, 100), cancel: cancel, ended: make(chan error, 1)}
 	go func() {
 		w.ended <- namespace.Do(func() error {
-			return watch(ctx, subscribe, func(all []netip.Addr) { w.seen <- all })
+			return watch(ctx, subscribe, l, func(all []netip.Addr) { w.seen <- all })
 		})
 	}()
 	t.Cleanup(func() {
@@ -83,6 +88,14 @@ func (w *watched) add(addr string) {
 	}
 }
 
+// addTo gives another interface an address.
+func (w *watched) addTo(ifname, addr string) {
+	w.Helper()
+	if err := w.namespace.AddAddress(ifname, netip.MustParsePrefix(addr)); err != nil {
+		w.Fatal(err)
+	}
+}
+
 // remove takes an address off the loopback.
 func (w *watched) remove(text string) {
 	w.Helper()
@@ -113,6 +126,44 @@ func TestKernelWatchSeesAddressesComeAndGo(t *testing.T) {
 	w.expect("2001:db8::1")
 	w.remove("2001:db8::1/128")
 	w.expect()
+}
+
+// The interface that is passed over comes after the watch has begun.
+func TestKernelWatchPassesOverAnInterface(t *testing.T) {
+	w := newWatchedBy(t, netlink.AddrSubscribe, &lister{without: "ours"})
+	w.expect()
+	w.addLink("ours")
+	w.addTo("ours", "192.0.2.1/32")
+	w.addTo("ours", "192.0.2.2/32")
+	w.add("192.0.2.2/32")
+	w.expect("192.0.2.2")
+	w.addTo("ours", "192.0.2.3/32")
+	w.add("192.0.2.4/32")
+	w.expect("192.0.2.2", "192.0.2.4")
+	if len(w.seen) > 0 {
+		t.Errorf("called again without a difference: %v", <-w.seen)
+	}
+	var all []netip.Addr
+	if err := w.namespace.Do(func() (err error) { all, err = ListWithout("lo"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(all), "[192.0.2.1 192.0.2.2 192.0.2.3]"; got != want {
+		t.Errorf("without lo: got %s, want %s", got, want)
+	}
+}
+
+// addLink makes an interface without carrier, so that it has no addresses of its
+// own accord.
+func (w *watched) addLink(ifname string) {
+	w.Helper()
+	err := w.namespace.Do(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = ifname
+		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
 }
 
 func TestKernelWatchGathersABurst(t *testing.T) {
@@ -156,7 +207,7 @@ func TestKernelWatchSubscribesAgain(t *testing.T) {
 
 func TestWatchFailsWithoutASubscription(t *testing.T) {
 	refused := errors.New("refused")
-	err := watch(t.Context(), func(chan<- netlink.AddrUpdate, <-chan struct{}) error { return refused }, func([]netip.Addr) {
+	err := watch(t.Context(), func(chan<- netlink.AddrUpdate, <-chan struct{}) error { return refused }, &lister{}, func([]netip.Addr) {
 		t.Error("called without a subscription")
 	})
 	if !errors.Is(err, refused) {

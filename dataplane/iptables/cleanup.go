@@ -23,37 +23,37 @@ type CleanupSummary struct {
 // Any tells whether something was there to remove.
 func (s CleanupSummary) Any() bool { return s.Hooks > 0 || len(s.Chains) > 0 }
 
-// Cleanup removes what is ours, and what a kube-proxy left, from one family's
-// tables: hooks first, then all chains of a table at once. What is shared with
+// Cleanup removes what a territory has, ours or what a kube-proxy left, from one
+// family's tables: hooks first, then all chains of a table at once. What is shared with
 // the kubelet stays, and nothing else is touched. What is already gone is no
 // error.
 //
 // A rule of somebody else that leads to one of our chains keeps that chain from
 // being deleted; it is emptied, and the error names the rule. The errors of all
 // steps are joined; one does not keep the others from being made.
-func Cleanup(ctx context.Context, family service.Family, tool Tool) (CleanupSummary, error) {
+func Cleanup(ctx context.Context, family service.Family, tool Tool, of Territory) (CleanupSummary, error) {
 	summary := CleanupSummary{Chains: make(map[Table]int)}
 	var failed []error
 	for _, table := range [...]Table{Mangle, Filter, NAT} {
-		if err := cleanTable(ctx, tool, table, &summary); err != nil {
+		if err := cleanTable(ctx, tool, of, table, &summary); err != nil {
 			failed = append(failed, fmt.Errorf("clean up %s rules in table %s: %w", family, table, err))
 		}
 	}
 	return summary, errors.Join(failed...)
 }
 
-func cleanTable(ctx context.Context, tool Tool, table Table, summary *CleanupSummary) error {
+func cleanTable(ctx context.Context, tool Tool, of Territory, table Table, summary *CleanupSummary) error {
 	s, err := readTable(ctx, tool, table)
 	if err != nil {
 		return err
 	}
 	held := make(map[string]bool)
-	failed := removeHooks(ctx, tool, s, held, summary)
-	for _, rule := range holdForeign(s, held) {
+	failed := removeHooks(ctx, tool, of.hooksIn(s), s, held, summary)
+	for _, rule := range of.holdForeign(s, held) {
 		failed = append(failed, fmt.Errorf("a rule that is not ours leads to a chain of ours, which stays, emptied; "+
 			"remove the rule and clean up again: %q in chain %s", rule.text, rule.chain))
 	}
-	text, removed := cleanupInput(s, held)
+	text, removed := of.cleanupInput(s, held)
 	if len(text) == 0 {
 		return errors.Join(failed...)
 	}
@@ -66,10 +66,10 @@ func cleanTable(ctx context.Context, tool Tool, table Table, summary *CleanupSum
 	return errors.Join(failed...)
 }
 
-// removeHooks removes our hooks from a table. One that cannot be removed holds
+// removeHooks removes hooks from a table. One that cannot be removed holds
 // the chain it leads to.
-func removeHooks(ctx context.Context, tool Tool, s *saved, held map[string]bool, summary *CleanupSummary) (failed []error) {
-	for _, hook := range hooksIn(s) {
+func removeHooks(ctx context.Context, tool Tool, hooks []Hook, s *saved, held map[string]bool, summary *CleanupSummary) (failed []error) {
+	for _, hook := range hooks {
 		if Shared(hook.Target) {
 			continue
 		}
@@ -94,13 +94,13 @@ type chainRule struct{ chain, text string }
 
 // holdForeign finds the rules outside of our chains that lead to one of them,
 // and marks those chains as held.
-func holdForeign(s *saved, held map[string]bool) (foreign []chainRule) {
+func (t Territory) holdForeign(s *saved, held map[string]bool) (foreign []chainRule) {
 	for _, chain := range s.chains {
-		if OwnsChain(s.table, chain) {
+		if t.Owns(s.table, chain) {
 			continue
 		}
 		for _, rule := range s.rules[chain] {
-			if target := ruleTarget(rule); s.exists[target] && OwnsChain(s.table, target) {
+			if target := ruleTarget(rule); s.exists[target] && t.Owns(s.table, target) {
 				held[target] = true
 				foreign = append(foreign, chainRule{chain: chain, text: rule})
 			}
@@ -111,9 +111,9 @@ func holdForeign(s *saved, held map[string]bool) (foreign []chainRule) {
 
 // cleanupInput empties all our chains of a table and deletes those that nothing
 // holds. It is empty when there are none.
-func cleanupInput(s *saved, held map[string]bool) (text []byte, removed int) {
+func (t Territory) cleanupInput(s *saved, held map[string]bool) (text []byte, removed int) {
 	var declare, remove bytes.Buffer
-	ours := slices.DeleteFunc(slices.Clone(s.chains), func(chain string) bool { return !OwnsChain(s.table, chain) })
+	ours := slices.DeleteFunc(slices.Clone(s.chains), func(chain string) bool { return !t.Owns(s.table, chain) })
 	slices.SortFunc(ours, strings.Compare)
 	for _, chain := range ours {
 		declare.WriteString(":" + chain + " - [0:0]\n")

@@ -36,7 +36,12 @@ type size struct {
 // since the last look, because the program fetches the whole table, and a few
 // microseconds otherwise, by comparing sizes.
 func (w *Writer) Watch(ctx context.Context, changed func()) error {
-	guards := []*guard{{table: Mangle}, {table: NAT}, {table: Filter}}
+	var guards []*guard
+	for _, table := range [...]Table{Mangle, NAT, Filter} {
+		if canary := w.config.Territory.Canaries[table]; canary != "" {
+			guards = append(guards, &guard{table: table, canary: canary})
+		}
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -61,7 +66,8 @@ func (w *Writer) Watch(ctx context.Context, changed func()) error {
 
 // guard watches the canary of one table.
 type guard struct {
-	table Table
+	table  Table
+	canary string
 	// seen is set when the canary was there at the last look that succeeded.
 	seen bool
 	// size is that of the table when the canary was last seen, if sized.
@@ -80,7 +86,7 @@ func (g *guard) look(ctx context.Context, tool Tool) (gone bool) {
 	if g.seen && sized && g.sized && now == g.size {
 		return false
 	}
-	exists, err := hasChain(ctx, tool, g.table, chainCanary)
+	exists, err := hasChain(ctx, tool, g.table, g.canary)
 	if err != nil {
 		return false
 	}

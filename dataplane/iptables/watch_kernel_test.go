@@ -11,7 +11,7 @@ func TestKernelWatch(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.write(creations(k.scaffold())...)
 		for _, table := range []Table{Mangle, Filter, NAT} {
-			g := guard{table: table}
+			g := guard{table: table, canary: chainCanary}
 			look := func(when string, want bool) {
 				k.Helper()
 				if got := g.look(k.Context(), k.tool); got != want {
@@ -38,7 +38,7 @@ func TestKernelWatchKeepsQuietWhileTheLockIsHeld(t *testing.T) {
 	inNamespace(t, func() {
 		k := newKernelTest(t, Legacy, service.IPv4)
 		k.write(creations([]*dataplane.Object{chainObject(Mangle, chainCanary)})...)
-		g := guard{table: Mangle}
+		g := guard{table: Mangle, canary: chainCanary}
 		g.look(t.Context(), k.tool)
 		k.run(k.tool.programs.iptables, "-t", "mangle", "-X", chainCanary)
 		release := holdLock(t)

@@ -34,9 +34,14 @@ func (m *meadow) TableSize(table Table) (size, bool) {
 // once, and gives how often that told of a change.
 func runWatch(t *testing.T, tool Tool, body func(step func(change func()) (told int))) {
 	t.Helper()
+	runWatchIn(t, OwnTerritory(), tool, body)
+}
+
+func runWatchIn(t *testing.T, territory Territory, tool Tool, body func(step func(change func()) (told int))) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		w := NewWriter(service.IPv4, tool, WriterConfig{WatchInterval: time.Second})
+		w := NewWriter(service.IPv4, tool, WriterConfig{WatchInterval: time.Second, Territory: territory})
 		told := 0
 		ended := make(chan error)
 		go func() { ended <- w.Watch(ctx, func() { told++ }) }()

@@ -13,7 +13,8 @@ import (
 
 // Writer brings batches into one family's tables through one [Tool]: all chains
 // of a batch in one iptables-restore input (new ones of a very large batch in
-// inputs before it, see StageLimits), hooks one by one around it. It
+// inputs before it, see StageLimits), hooks around it: those that are certain to be
+// absent in one input, others one by one. It
 // implements [dataplane.Writer] and [dataplane.Watcher].
 //
 // The bytes it hands over for a change depend on that change alone, never on
@@ -37,6 +38,9 @@ type WriterConfig struct {
 	WatchInterval time.Duration
 	// Stages bound the inputs of a large batch. Default: one input.
 	Stages StageLimits
+	// Territory is what the writer reads, beside what it is told to write. Default:
+	// that of mode iptables.
+	Territory Territory
 }
 
 const watchIntervalDefault = 5 * time.Second
@@ -45,6 +49,9 @@ const watchIntervalDefault = 5 * time.Second
 func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
 	if config.WatchInterval <= 0 {
 		config.WatchInterval = watchIntervalDefault
+	}
+	if config.Territory.Owns == nil {
+		config.Territory = OwnTerritory()
 	}
 	return &Writer{
 		family: family,
@@ -118,11 +125,11 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 			return nil, fmt.Errorf("read %s rules: %w", w.family, err)
 		}
 		for _, chain := range s.chains {
-			if OwnsChain(table, chain) || isShared(table, chain) {
+			if w.config.Territory.Owns(table, chain) || isShared(table, chain) {
 				objects = append(objects, *w.asWanted(s.object(chain)))
 			}
 		}
-		for _, hook := range hooksIn(s) {
+		for _, hook := range w.config.Territory.hooksIn(s) {
 			objects = append(objects, hook.Object())
 		}
 	}

@@ -2,7 +2,6 @@ package iptables
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -42,11 +41,4 @@ func (h *hookPlace) object() *dataplane.Object {
 // refs names the chain that the hook leads to.
 func (h *hookPlace) refs() []dataplane.ID {
 	return []dataplane.ID{{Container: string(h.table), Name: ruleTarget(h.text)}}
-}
-
-// hooksIn finds our hooks in a table, each once.
-func hooksIn(s *saved) []Hook {
-	return slices.DeleteFunc(HookRows(), func(h Hook) bool {
-		return h.Table != s.table || !s.has(h.Chain, h.Text())
-	})
 }

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -16,8 +17,9 @@ type plan struct {
 	batch *dataplane.Batch
 	// tables are those that the batch touches, in the order they are read.
 	tables []Table
-	// leaving and coming are the hooks that go and come, by number.
-	leaving, coming []hookEdit
+	// leaving and coming are the hooks that go and come, by number; absent are
+	// those that come and are certain not to be there.
+	leaving, coming, absent []hookEdit
 	// chains are the changes that go into inputs, divided by limits; input is
 	// the one that was written last.
 	chains []dataplane.Change
@@ -52,7 +54,7 @@ func newPlan(batch *dataplane.Batch, limits StageLimits) (*plan, error) {
 			p.tables = append(p.tables, table)
 		}
 	}
-	for _, hooks := range [...][]hookEdit{p.leaving, p.coming} {
+	for _, hooks := range [...][]hookEdit{p.leaving, p.coming, p.absent} {
 		slices.SortFunc(hooks, func(a, b hookEdit) int { return cmp.Compare(a.number, b.number) })
 	}
 	return p, nil
@@ -70,10 +72,15 @@ func (p *plan) sort(c dataplane.Change) (Table, error) {
 		return "", err
 	}
 	hook := hookEdit{hookPlace: place, rule: splitRule(place.text)}
+	// Those that lead to what is the kubelet's as well may be inserted by the
+	// kubelet at any moment, and are never removed, so that a second copy would stay.
+	shared := isShared(place.table, ruleTarget(place.text))
 	switch {
+	case c.After != nil && c.Before == nil && !c.Unsure && !shared:
+		p.absent = append(p.absent, hook)
 	case c.After != nil:
 		p.coming = append(p.coming, hook)
-	case !isShared(place.table, ruleTarget(place.text)):
+	case !shared:
 		p.leaving = append(p.leaving, hook)
 	}
 	return place.table, nil
@@ -111,6 +118,9 @@ func (p *plan) carryOut(ctx context.Context, tool Tool, receipt *dataplane.Recei
 			return err
 		}
 	}
+	if err := p.insert(ctx, tool, receipt); err != nil {
+		return err
+	}
 	for _, h := range p.coming {
 		receipt.Written.Calls++
 		if err := tool.EnsureHook(ctx, h.table, h.chain, h.rule); err != nil {
@@ -119,6 +129,46 @@ func (p *plan) carryOut(ctx context.Context, tool Tool, receipt *dataplane.Recei
 		receipt.Written.Objects++
 	}
 	return nil
+}
+
+// insert puts the hooks that are certain to be absent on top of their chains, in one
+// input: at the start that is all of them, and asking for each first takes two
+// processes per hook.
+func (p *plan) insert(ctx context.Context, tool Tool, receipt *dataplane.Receipt) error {
+	if len(p.absent) == 0 {
+		return nil
+	}
+	text := hookInput(p.absent)
+	receipt.Written.Calls++
+	receipt.Written.Lines += len(p.absent)
+	receipt.Written.Bytes += len(text)
+	if err := tool.Restore(ctx, text); err != nil {
+		return err
+	}
+	receipt.Written.Objects += len(p.absent)
+	return nil
+}
+
+// hookInput is an input that inserts hooks at position 1, in the order given.
+func hookInput(hooks []hookEdit) []byte {
+	var text bytes.Buffer
+	for _, table := range [...]Table{Mangle, Filter, NAT} {
+		begun := false
+		for _, h := range hooks {
+			if h.table != table {
+				continue
+			}
+			if !begun {
+				fmt.Fprintf(&text, "*%s\n", table)
+				begun = true
+			}
+			fmt.Fprintf(&text, "-I %s 1 %s\n", h.chain, h.text)
+		}
+		if begun {
+			text.WriteString("COMMIT\n")
+		}
+	}
+	return text.Bytes()
 }
 
 // restore writes one input.

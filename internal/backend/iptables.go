@@ -46,17 +46,9 @@ func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
 	if o.MasqueradeBit > 31 {
 		return nil, fmt.Errorf("masquerade bit %d: want 0 to 31", o.MasqueradeBit)
 	}
-	found, err := iptables.Detect(ctx, o.Variant, []service.Family{service.IPv4})
+	variant, err := chooseVariant(ctx, o.Variant, o.PrivateLock, o.Log)
 	if err != nil {
 		return nil, err
-	}
-	o.Log.Info("iptables variant chosen", zap.String("variant", string(found.Variant)), zap.String("reason", found.Reason))
-	for _, leftover := range found.Leftovers {
-		o.Log.Warn("the other iptables variant holds rules for Services, which take part in deciding about packets; "+
-			"remove them with sluice cleanup", zap.String("found", leftover))
-	}
-	if !o.PrivateLock {
-		warnAboutLock(o.Log)
 	}
 	if o.LocalhostNodePorts {
 		if _, err := iptables.EnsureRouteLocalnet(o.Sysctls); err != nil {
@@ -64,8 +56,26 @@ func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
 		}
 	}
 	return eachFamily[*iptables.MissingError](o.Log, func(family service.Family) (proxy.Domain, error) {
-		return iptablesDomain(ctx, family, found.Variant, o)
+		return iptablesDomain(ctx, family, variant, o)
 	})
+}
+
+// chooseVariant finds out which variant of iptables is to be used, and says why, and
+// what is wrong around it.
+func chooseVariant(ctx context.Context, wanted string, privateLock bool, log *zap.Logger) (iptables.Variant, error) {
+	found, err := iptables.Detect(ctx, wanted, []service.Family{service.IPv4})
+	if err != nil {
+		return "", err
+	}
+	log.Info("iptables variant chosen", zap.String("variant", string(found.Variant)), zap.String("reason", found.Reason))
+	for _, leftover := range found.Leftovers {
+		log.Warn("the other iptables variant holds rules for Services, which take part in deciding about packets; "+
+			"remove them with sluice cleanup", zap.String("found", leftover))
+	}
+	if !privateLock {
+		warnAboutLock(log)
+	}
+	return found.Variant, nil
 }
 
 // warnAboutLock says when the lock is not shared with the host's other users of
@@ -82,14 +92,7 @@ func warnAboutLock(log *zap.Logger) {
 }
 
 func iptablesDomain(ctx context.Context, family service.Family, variant iptables.Variant, o IPTablesOptions) (proxy.Domain, error) {
-	tool, err := iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant})
-	if err != nil {
-		return proxy.Domain{}, err
-	}
-	if err := tool.Present(ctx); err != nil {
-		return proxy.Domain{}, err
-	}
-	randomFully, err := tool.RandomFully(ctx)
+	tool, randomFully, err := iptablesTool(ctx, family, variant)
 	if err != nil {
 		return proxy.Domain{}, err
 	}
@@ -109,6 +112,19 @@ func iptablesDomain(ctx context.Context, family service.Family, variant iptables
 	}, nil
 }
 
+// iptablesTool finds the programs of a family and a variant, and tells whether they
+// can masquerade at random.
+func iptablesTool(ctx context.Context, family service.Family, variant iptables.Variant) (tool *iptables.Exec, randomFully bool, err error) {
+	if tool, err = iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant}); err != nil {
+		return nil, false, err
+	}
+	if err = tool.Present(ctx); err != nil {
+		return nil, false, err
+	}
+	randomFully, err = tool.RandomFully(ctx)
+	return tool, randomFully, err
+}
+
 // stages gives the bounds of one input. The legacy variant has none. The nft
 // variant's user space slows down with the chains in one input; and in a user
 // namespace without privileges over the machine, its socket cannot be given a
@@ -126,22 +142,22 @@ func stages(variant iptables.Variant) iptables.StageLimits {
 }
 
 // CleanUpIPTables removes what Sluice (or a kube-proxy) left in the iptables of
-// both families and both variants, and tells what it removed through told. What
-// cannot be removed is in the error; the rest is removed all the same.
+// both families and both variants, in iptables mode and in IPVS mode, and tells what
+// it removed through told. What cannot be removed is in the error; the rest is removed
+// all the same.
 func CleanUpIPTables(ctx context.Context, told func(variant string, family service.Family, summary iptables.CleanupSummary)) error {
+	return cleanUpTables(ctx, func(iptables.Variant) iptables.Territory { return AllTerritories() }, told)
+}
+
+// cleanUpTables removes from each variant, in both families, what a territory has.
+func cleanUpTables(ctx context.Context, of func(iptables.Variant) iptables.Territory, told func(variant string, family service.Family, summary iptables.CleanupSummary)) error {
 	var failed []error
 	for _, variant := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
 		for _, family := range service.Families {
-			tool, err := iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant})
-			var lacks *iptables.MissingError
-			if errors.As(err, &lacks) {
+			summary, err := CleanUpVariant(ctx, family, variant, of(variant))
+			if _, lacks := errors.AsType[*iptables.MissingError](err); lacks {
 				continue // nothing can be there
 			}
-			if err != nil {
-				failed = append(failed, err)
-				continue
-			}
-			summary, err := iptables.Cleanup(ctx, family, tool)
 			told(string(variant), family, summary)
 			if err != nil {
 				failed = append(failed, fmt.Errorf("iptables-%s/%s: %w", variant, family, err))
@@ -149,4 +165,14 @@ func CleanUpIPTables(ctx context.Context, told func(variant string, family servi
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// CleanUpVariant removes from one variant, in one family, what a territory has. The
+// error is a *iptables.MissingError where nothing can be there.
+func CleanUpVariant(ctx context.Context, family service.Family, variant iptables.Variant, of iptables.Territory) (iptables.CleanupSummary, error) {
+	tool, err := iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant})
+	if err != nil {
+		return iptables.CleanupSummary{}, err
+	}
+	return iptables.Cleanup(ctx, family, tool, of)
 }

@@ -19,29 +19,40 @@ const (
 	ModeBest     Mode = ""
 	ModeIPTables Mode = "iptables"
 	ModeNFTables Mode = "nftables"
+	ModeIPVS     Mode = "ipvs"
 )
 
 // Known tells whether m is a backend, or ModeBest.
-func (m Mode) Known() bool { return m == ModeBest || m == ModeIPTables || m == ModeNFTables }
+func (m Mode) Known() bool {
+	return m == ModeBest || m == ModeIPTables || m == ModeNFTables || m == ModeIPVS
+}
 
 // Builder builds the domains of one backend.
 type Builder func() ([]proxy.Domain, error)
 
+// Builders are those of all backends.
+type Builders struct{ NFTables, IPTables, IPVS Builder }
+
 // Build builds the domains of the backend that is asked for, and tells which it
 // is. ModeBest falls back to iptables when the kernel lacks something that
 // nftables mode needs, and says what; any other trouble is an error, since it
-// would be one in either backend.
-func Build(asked Mode, log *zap.Logger, nft, ipt Builder) (Mode, []proxy.Domain, error) {
-	if asked == ModeIPTables {
-		domains, err := ipt()
-		return ModeIPTables, domains, err
+// would be one in either backend. IPVS serves only where it is asked for, and falls
+// back to nothing.
+func Build(asked Mode, log *zap.Logger, by Builders) (Mode, []proxy.Domain, error) {
+	switch asked {
+	case ModeIPTables:
+		domains, err := by.IPTables()
+		return asked, domains, err
+	case ModeIPVS:
+		domains, err := by.IPVS()
+		return asked, domains, err
 	}
-	domains, err := nft()
+	domains, err := by.NFTables()
 	_, lacks := errors.AsType[*nftables.MissingError](err)
 	switch {
 	case lacks && asked == ModeBest:
 		log.Warn("falling back to iptables: nftables mode, which is faster, needs what this kernel lacks", zap.Error(err))
-		domains, err = ipt()
+		domains, err = by.IPTables()
 		return ModeIPTables, domains, err
 	case lacks:
 		err = fmt.Errorf("%w\nuse a kernel that has it, or --proxy-mode iptables", err)

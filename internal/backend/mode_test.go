@@ -17,8 +17,8 @@ import (
 
 // builders are what Build may call; each domain has the name of its builder.
 type builders struct {
-	nftErr, iptErr error
-	called         []string
+	nftErr, iptErr, ipvsErr error
+	called                  []string
 }
 
 func (b *builders) builder(name string, err *error) Builder {
@@ -35,11 +35,11 @@ func TestBuild(t *testing.T) {
 	old := &nftables.MissingError{Family: service.IPv4, Feature: "ranges in concatenations", Need: "Linux 5.6", Err: unix.EOPNOTSUPP}
 	none := errors.New("no iptables")
 	for name, c := range map[string]struct {
-		asked          Mode
-		nftErr, iptErr error
-		want           Mode
-		called         []string
-		problem, log   string
+		asked                   Mode
+		nftErr, iptErr, ipvsErr error
+		want                    Mode
+		called                  []string
+		problem, log            string
 	}{
 		"best, modern kernel":           {asked: ModeBest, want: ModeNFTables, called: []string{"nft"}},
 		"best, old kernel":              {asked: ModeBest, nftErr: old, want: ModeIPTables, called: []string{"nft", "ipt"}, log: "Linux 5.6"},
@@ -48,11 +48,14 @@ func TestBuild(t *testing.T) {
 		"nftables":                      {asked: ModeNFTables, want: ModeNFTables, called: []string{"nft"}},
 		"nftables, old kernel":          {asked: ModeNFTables, nftErr: old, want: ModeNFTables, called: []string{"nft"}, problem: "Linux 5.6: operation not supported\nuse a kernel that has it, or --proxy-mode iptables"},
 		"iptables":                      {asked: ModeIPTables, nftErr: old, want: ModeIPTables, called: []string{"ipt"}},
+		"ipvs":                          {asked: ModeIPVS, want: ModeIPVS, called: []string{"ipvs"}},
+		"ipvs, no fall-back":            {asked: ModeIPVS, ipvsErr: none, want: ModeIPVS, called: []string{"ipvs"}, problem: "no iptables"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &builders{nftErr: c.nftErr, iptErr: c.iptErr}
+			b := &builders{nftErr: c.nftErr, iptErr: c.iptErr, ipvsErr: c.ipvsErr}
 			core, lines := observer.New(zap.InfoLevel)
-			mode, domains, err := Build(c.asked, zap.New(core), b.builder("nft", &b.nftErr), b.builder("ipt", &b.iptErr))
+			mode, domains, err := Build(c.asked, zap.New(core), Builders{
+				NFTables: b.builder("nft", &b.nftErr), IPTables: b.builder("ipt", &b.iptErr), IPVS: b.builder("ipvs", &b.ipvsErr)})
 			if mode != c.want || !slices.Equal(b.called, c.called) {
 				t.Errorf("mode %q after calls %v, want %q after %v", mode, b.called, c.want, c.called)
 			}
@@ -74,7 +77,7 @@ func TestBuild(t *testing.T) {
 }
 
 func TestModesKnown(t *testing.T) {
-	for mode, known := range map[Mode]bool{ModeBest: true, ModeIPTables: true, ModeNFTables: true, "ipvs": false, "NFTables": false} {
+	for mode, known := range map[Mode]bool{ModeBest: true, ModeIPTables: true, ModeNFTables: true, ModeIPVS: true, "userspace": false, "NFTables": false} {
 		if mode.Known() != known {
 			t.Errorf("%q: known %v", mode, !known)
 		}

@@ -53,6 +53,7 @@ func checkMode(k *v1alpha1.KubeProxyConfiguration, found *findings) {
 			notNegative(d.field, d.value, found)
 		}
 		checkRanges("ipvs.excludeCIDRs", k.IPVS.ExcludeCIDRs, found)
+		checkScheduler(k.IPVS.Scheduler, found)
 	case ModeNFTables:
 		checkBit("nftables.masqueradeBit", *k.NFTables.MasqueradeBit, found)
 	default:

@@ -27,6 +27,7 @@ func (c *Config) checkSluice(found *findings) {
 		{"start.gateWait", s.Start.GateWait.Duration},
 		{"actors.messageDeadline", s.Actors.MessageDeadline.Duration},
 		{"conntrack.gather", s.Conntrack.Gather.Duration},
+		{"ipvs.drainDeadline", s.IPVS.DrainDeadline.Duration},
 	} {
 		if d.value <= 0 {
 			found.wrong(sluicePrefix+d.field, d.value, "more than 0")

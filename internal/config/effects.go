@@ -132,6 +132,7 @@ var effects = map[string]effect{
 	sluicePrefix + "actors.servicesMax":          newKeeper,
 	sluicePrefix + "iptables.variant":            newBackend,
 	sluicePrefix + "nftables.localhostNodePorts": newBackend,
+	sluicePrefix + "ipvs.drainDeadline":          newBackend,
 	sluicePrefix + "healthz.disabled":            newServers,
 	sluicePrefix + "conntrack.gather":            newCleaner,
 	sluicePrefix + "metrics.servicesMax":         newServers,

@@ -95,7 +95,8 @@ var fieldCases = []fieldCase{
 	{field: "iptables.minSyncPeriod", def: "1s", set: "5s", wrong: map[string]string{"-1s": ": -1s: want 0 or more", "31s": ": 31s: want at most the syncPeriod, which is 30s"}},
 	{field: "ipvs.syncPeriod", def: "30s", set: "1h", want: "1h0m0s", with: inIPVS, wrong: map[string]string{"-1s": ""}},
 	{field: "ipvs.minSyncPeriod", def: "0s", set: "5s", with: inIPVS, wrong: map[string]string{"-1s": ": -1s: want 0 or more", "31s": ": 31s: want at most the syncPeriod, which is 30s"}},
-	{field: "ipvs.scheduler", set: "mh", with: inIPVS, wrong: map[string]string{"5": ": 5: " + wantText}},
+	{field: "ipvs.scheduler", set: "mh", with: inIPVS, wrong: map[string]string{"5": ": 5: " + wantText,
+		"wrrr": `: "wrrr": want one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, twos, wlc, wrr, or nothing for rr`}},
 	{field: "ipvs.excludeCIDRs", set: "[10.0.0.0/8]", want: `["10.0.0.0/8"]`, with: inIPVS, wrong: map[string]string{
 		"[10.0.0.0/8, 10.0.0.1]": `[1]: "10.0.0.1": want a range like 192.168.0.0/24`, "10.0.0.0/8": `: "10.0.0.0/8": want a list`}},
 	{field: "ipvs.strictARP", def: "false", set: "true", with: inIPVS, wrong: map[string]string{"5": ": 5: " + wantBool}},
@@ -154,6 +155,7 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.iptables.variant", def: "auto", set: "legacy", wrong: map[string]string{"old": `: "old": want auto, legacy or nft`}},
 	{field: "SluiceConfiguration.nftables.localhostNodePorts", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.healthz.disabled", def: "false", set: "true", with: map[string]string{"healthzBindAddress": "0.0.0.0"}, wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "SluiceConfiguration.ipvs.drainDeadline", def: "15m0s", set: "1h", want: "1h0m0s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
 	{field: "SluiceConfiguration.conntrack.gather", def: "20ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
 	{field: "SluiceConfiguration.metrics.servicesMax", def: "0", set: "100", wrong: map[string]string{"-1": ": -1: want 0 or more"}},
 	{field: "SluiceConfiguration.state.dir", def: "/run/sluice", set: "/run/other", wrong: map[string]string{"run": `: "run": want the path of a directory, from the root on`}},

@@ -36,11 +36,11 @@ func BindProxy(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
 	f.bindControl()
 	f.bindNode()
+	f.bindIPVS()
 	f.bindLog()
 	f.bindServers()
 	f.bindClient()
 	f.bindPeriods()
-	f.bindIPVS()
 	f.bindConntrack()
 	f.bindKlog()
 	f.bindSluice()
@@ -55,6 +55,7 @@ func BindServing(set *pflag.FlagSet) *Flags {
 	f.sluice.Start.NodeWait = &metav1.Duration{}
 	f.sluice.Log.Format = "auto"
 	f.bindNode()
+	f.bindIPVS()
 	f.bindLog()
 	f.bindState()
 	return f

@@ -56,6 +56,8 @@ func (f *Flags) bindIPVS() {
 	f.duration(&v.TCPTimeout.Duration, "ipvs-tcp-timeout", "ipvs.tcpTimeout", "timeout of idle TCP connections; 0 leaves it alone")
 	f.duration(&v.TCPFinTimeout.Duration, "ipvs-tcpfin-timeout", "ipvs.tcpFinTimeout", "timeout of TCP connections after a FIN; 0 leaves it alone")
 	f.duration(&v.UDPTimeout.Duration, "ipvs-udp-timeout", "ipvs.udpTimeout", "timeout of UDP flows; 0 leaves it alone")
+	f.duration(&f.sluice.IPVS.DrainDeadline.Duration, "sluice-ipvs-drain-deadline", sluicePrefix+"ipvs.drainDeadline",
+		"how long a TCP endpoint that has left keeps its connections at most (mode ipvs)")
 }
 
 // bindConntrack adds the flags about connection tracking.

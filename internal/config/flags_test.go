@@ -121,7 +121,8 @@ var flagCases = []flagCase{
 	{name: "ipvs-sync-period", def: "30s", set: "1m", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.syncPeriod", want: "1m0s", beside: loses},
 	{name: "ipvs-min-sync-period", def: "0s", set: "2s", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.minSyncPeriod", want: "2s", beside: loses, wrong: map[string]string{
 		"31s": `--ipvs-min-sync-period 31s: want at most the syncPeriod, which is 30s`}},
-	{name: "ipvs-scheduler", set: "mh", field: "ipvs.scheduler", want: "mh", beside: loses},
+	{name: "ipvs-scheduler", set: "mh", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.scheduler", want: "mh", beside: loses, wrong: map[string]string{
+		"least": `--ipvs-scheduler "least": want one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, twos, wlc, wrr, or nothing for rr`}},
 	{name: "ipvs-exclude-cidrs", def: "[]", set: "10.0.0.0/8,fd00::/8", with: []string{"--proxy-mode=ipvs"}, field: "ipvs.excludeCIDRs", want: `["10.0.0.0/8","fd00::/8"]`, beside: loses,
 		wrong: map[string]string{"10.0.0.0/8,10.0.0.1": `--ipvs-exclude-cidrs "10.0.0.1": want a range like 192.168.0.0/24`}},
 	{name: "ipvs-strict-arp", def: "false", set: "true", field: "ipvs.strictARP", want: "true", beside: loses},
@@ -189,6 +190,8 @@ var flagCases = []flagCase{
 		"0s": `--sluice-message-deadline 0s: want more than 0`}},
 	{name: "sluice-services-max", def: "200000", set: "7", field: "SluiceConfiguration.actors.servicesMax", want: "7", beside: wins, wrong: map[string]string{
 		"0": `--sluice-services-max 0: want 1 or more`}},
+	{name: "sluice-ipvs-drain-deadline", def: "15m0s", set: "1h", field: "SluiceConfiguration.ipvs.drainDeadline", want: "1h0m0s", beside: wins, wrong: map[string]string{
+		"0s": `--sluice-ipvs-drain-deadline 0s: want more than 0`}},
 	{name: "sluice-conntrack-gather", def: "20ms", set: "1s", field: "SluiceConfiguration.conntrack.gather", want: "1s", beside: wins, wrong: map[string]string{
 		"0s": `--sluice-conntrack-gather 0s: want more than 0`}},
 	{name: "sluice-metrics-services-max", def: "0", set: "7", field: "SluiceConfiguration.metrics.servicesMax", want: "7", beside: wins, wrong: map[string]string{
@@ -400,7 +403,7 @@ func TestServingFlags(t *testing.T) {
 		flags int
 		words []string
 	}{
-		"serving": {BindServing, 15, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"serving": {BindServing, 22, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
 	} {
 		set := pflag.NewFlagSet(name, pflag.ContinueOnError)

@@ -56,6 +56,7 @@ func (c *Config) NodeSettings(backend v1alpha1.ProxyMode) (proxy.NodeSettings, e
 		s.Address = address
 	}
 	s.NodePortPrimary, s.NodePortRanges = c.nodePorts()
+	s.HostAddresses = backend == ModeIPVS
 	s.LocalhostNodePorts = backend == ModeIPTables && *k.IPTables.LocalhostNodePorts &&
 		!s.NodePortPrimary && servesLoopback(s.NodePortRanges)
 	return s, nil

@@ -47,6 +47,23 @@ func TestNodeSettings(t *testing.T) {
 	}
 }
 
+// TestIPVSSettings: virtual servers are for single addresses, so that the host's are
+// asked for, and loopback addresses have none.
+func TestIPVSSettings(t *testing.T) {
+	c, _ := load(t, "--hostname-override=n", "--proxy-mode=ipvs", "--ipvs-exclude-cidrs=192.0.2.1/24,fd00::/8")
+	s, err := c.NodeSettings(ModeIPVS)
+	if want := (proxy.NodeSettings{Name: "n", DetectLocal: proxy.DetectClusterCIDR, HostAddresses: true}); err != nil || !reflect.DeepEqual(s, want) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	want := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("fd00::/8")}
+	if got := c.ExcludedCIDRs(); !reflect.DeepEqual(got, want) || c.Scheduler() != "rr" {
+		t.Errorf("excluded %v, scheduler %q", got, c.Scheduler())
+	}
+	if c, _ := load(t, "--proxy-mode=ipvs", "--ipvs-scheduler=sed"); c.Scheduler() != "sed" || c.ExcludedCIDRs() != nil {
+		t.Errorf("excluded %v, scheduler %q", c.ExcludedCIDRs(), c.Scheduler())
+	}
+}
+
 // TestUnsetModeIsThatOfIPTables: where nftables serves because no mode is set, node
 // ports answer where kube-proxy had them answer, and packets are masqueraded as
 // there.

@@ -24,6 +24,7 @@ type SluiceConfiguration struct {
 	Actors    ActorsConfiguration    `json:"actors"`
 	IPTables  IPTablesConfiguration  `json:"iptables"`
 	NFTables  NFTablesConfiguration  `json:"nftables"`
+	IPVS      IPVSConfiguration      `json:"ipvs"`
 	Healthz   HealthzConfiguration   `json:"healthz"`
 	Conntrack ConntrackConfiguration `json:"conntrack"`
 	Metrics   MetricsConfiguration   `json:"metrics"`
@@ -98,6 +99,13 @@ type NFTablesConfiguration struct {
 	LocalhostNodePorts *bool `json:"localhostNodePorts"`
 }
 
+// IPVSConfiguration is for mode ipvs.
+type IPVSConfiguration struct {
+	// DrainDeadline is how long a TCP endpoint that has left keeps the connections
+	// that it has, at most. kube-proxy knows no end. Default 15 min.
+	DrainDeadline metav1.Duration `json:"drainDeadline"`
+}
+
 // HealthzConfiguration is about the health server.
 type HealthzConfiguration struct {
 	// Disabled switches the server at healthzBindAddress off, as --healthz-port=0
@@ -140,6 +148,7 @@ func (s *SluiceConfiguration) setDefaults() {
 		{&s.Start.GateWait, 10 * time.Second},
 		{&s.Actors.MessageDeadline, 10 * time.Second},
 		{&s.Conntrack.Gather, 20 * time.Millisecond},
+		{&s.IPVS.DrainDeadline, 15 * time.Minute},
 	} {
 		if d.field.Duration == 0 {
 			d.field.Duration = d.value

@@ -35,13 +35,14 @@ func tell(mode backend.Mode) (status int, err error) {
 		return 1, err
 	}
 	return 0, Tell(context.Background(), os.Stdout, zap.NewNop(), func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
-		_, domains, err := backend.Build(mode, log,
-			func() ([]proxy.Domain, error) {
+		_, domains, err := backend.Build(mode, log, backend.Builders{
+			NFTables: func() ([]proxy.Domain, error) {
 				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
 			},
-			func() ([]proxy.Domain, error) {
+			IPTables: func() ([]proxy.Domain, error) {
 				return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
-			})
+			},
+		})
 		return domains, err
 	})
 }

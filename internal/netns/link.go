@@ -23,6 +23,17 @@ type LinkSpec struct {
 // what the kernel sets up in the background was waited for. When something fails, the pair is removed
 // again.
 func Link(a, b *Namespace, spec LinkSpec) error {
+	if err := Lay(a, b, spec); err != nil {
+		return err
+	}
+	if err := AwaitLink(a, b, spec); err != nil {
+		return errors.Join(err, a.DeleteLink(spec.NameA))
+	}
+	return nil
+}
+
+// Lay is [Link] without the wait, for who lays many cables and then waits for each with [AwaitLink].
+func Lay(a, b *Namespace, spec LinkSpec) error {
 	if err := a.addVeth(b, spec); err != nil {
 		return err
 	}
@@ -30,16 +41,18 @@ func Link(a, b *Namespace, spec LinkSpec) error {
 	if err == nil {
 		err = b.configure(spec.NameB, spec.AddrsB)
 	}
-	if err == nil {
-		err = a.awaitReady(spec.NameA)
-	}
-	if err == nil {
-		err = b.awaitReady(spec.NameB)
-	}
 	if err != nil {
 		return errors.Join(err, a.DeleteLink(spec.NameA))
 	}
 	return nil
+}
+
+// AwaitLink waits until packets flow through a cable that was laid.
+func AwaitLink(a, b *Namespace, spec LinkSpec) error {
+	if err := a.awaitReady(spec.NameA); err != nil {
+		return err
+	}
+	return b.awaitReady(spec.NameB)
 }
 
 func (n *Namespace) addVeth(peer *Namespace, spec LinkSpec) error {
@@ -61,12 +74,16 @@ func (n *Namespace) addVeth(peer *Namespace, spec LinkSpec) error {
 
 // configure gives an interface its addresses and brings it up.
 func (n *Namespace) configure(ifname string, addrs []netip.Prefix) error {
+	link, err := n.link(ifname)
+	if err != nil {
+		return err
+	}
 	for _, addr := range addrs {
-		if err := n.AddAddress(ifname, addr); err != nil {
+		if err := n.addAddress(link, addr); err != nil {
 			return err
 		}
 	}
-	return n.setUp(ifname)
+	return n.bringUp(link)
 }
 
 // readyMax bounds the wait for a link. Both ends are up by then, which is all a veth pair needs; a
@@ -137,17 +154,24 @@ func (n *Namespace) AddAddress(ifname string, addr netip.Prefix) error {
 	if err != nil {
 		return err
 	}
-	address := &netlink.Addr{IPNet: ipNet(addr)}
-	if addr.Addr().Is6() {
-		address.Flags = unix.IFA_F_NODAD
-	}
-	if err := n.routing.AddrAdd(link, address); err != nil {
-		return n.errorf("add address %s to %s: %w", addr, ifname, err)
+	if err := n.addAddress(link, addr); err != nil {
+		return err
 	}
 	if addr.Addr().Is4() || link.Attrs().Flags&net.FlagUp == 0 {
 		return nil
 	}
 	return n.awaitLocal(addr.Addr())
+}
+
+func (n *Namespace) addAddress(link netlink.Link, addr netip.Prefix) error {
+	address := &netlink.Addr{IPNet: ipNet(addr)}
+	if addr.Addr().Is6() {
+		address.Flags = unix.IFA_F_NODAD
+	}
+	if err := n.routing.AddrAdd(link, address); err != nil {
+		return n.errorf("add address %s to %s: %w", addr, link.Attrs().Name, err)
+	}
+	return nil
 }
 
 // awaitLocal waits until the kernel delivers packets for an address to this host. It puts the route for a
@@ -191,8 +215,12 @@ func (n *Namespace) setUp(ifname string) error {
 	if err != nil {
 		return err
 	}
+	return n.bringUp(link)
+}
+
+func (n *Namespace) bringUp(link netlink.Link) error {
 	if err := n.routing.LinkSetUp(link); err != nil {
-		return n.errorf("bring %s up: %w", ifname, err)
+		return n.errorf("bring %s up: %w", link.Attrs().Name, err)
 	}
 	return nil
 }

@@ -76,6 +76,15 @@ func (s *Session) Echo(ctx context.Context, line string) error {
 	return nil
 }
 
+// Reset ends the session by a reset, after which no end waits for anything of the other and those on the
+// way forget it within seconds; after an orderly end they keep it for minutes.
+func (s *Session) Reset() error {
+	if err := s.conn.(*net.TCPConn).SetLinger(0); err != nil { // DialFrom over tcp gives this type
+		return fmt.Errorf("session with %s: %w", s.target, err)
+	}
+	return s.Close()
+}
+
 // Close ends the session.
 func (s *Session) Close() error {
 	if err := s.conn.Close(); err != nil {

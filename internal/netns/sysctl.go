@@ -9,15 +9,24 @@ import (
 // Sysctl sets a kernel parameter of the namespace, named with dots or slashes:
 // net.ipv4.ip_forward, net/ipv4/conf/eth0.1/rp_filter.
 func (n *Namespace) Sysctl(key, value string) error {
-	path, err := n.sysctlPath(key)
-	if err != nil {
-		return err
-	}
-	err = n.Do(func() error { return os.WriteFile(path, []byte(value), 0) })
-	if err != nil {
-		return n.errorf("set %s to %q: %w", key, value, err)
-	}
-	return nil
+	return n.Sysctls(map[string]string{key: value})
+}
+
+// Sysctls sets several kernel parameters of the namespace, in no particular order; going there and back
+// costs more than each of them. It stops at the first that fails.
+func (n *Namespace) Sysctls(values map[string]string) error {
+	return n.Do(func() error {
+		for key, value := range values {
+			path, err := n.sysctlPath(key)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(path, []byte(value), 0); err != nil {
+				return n.errorf("set %s to %q: %w", key, value, err)
+			}
+		}
+		return nil
+	})
 }
 
 // ReadSysctl returns a kernel parameter of the namespace without the final line end.

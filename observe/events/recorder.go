@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -92,6 +93,17 @@ func (r *Recorder) HealthPortFailed(key service.Key, err error) {
 // and why.
 func (r *Recorder) ConfigurationRefused(err error) {
 	r.warn(r.node, "ConfigurationRefused", actionConfigure, "the former configuration stays in force: %v", err)
+}
+
+// Warn says that an annotation of a Service cannot be obeyed. What else may be
+// wrong with objects is in the log alone: the API server lets little of it through,
+// and every node of a cluster would say it.
+func (r *Recorder) Warn(w service.Warning) {
+	key, ok := strings.CutPrefix(w.Object, "Service ")
+	if !ok || !strings.HasPrefix(w.Field, "metadata.annotations") {
+		return
+	}
+	r.warn(about(service.ParseKey(key)), "AnnotationIgnored", actionProgram, "%s: %s", w.Field, w.Problem)
 }
 
 func (r *Recorder) normal(regarding runtime.Object, reason, action, note string, args ...any) {

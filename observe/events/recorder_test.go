@@ -82,6 +82,10 @@ func TestEvents(t *testing.T) {
 		{func() { r.HealthcheckFailed(failure) }, "Node /node-1", "Warning", "FailedToStartProxierHealthcheck", "StartKubeProxy", "already in use"},
 		{func() { r.MetricsFailed(failure) }, "Node /node-1", "Warning", "FailedToStartMetricServer", "StartKubeProxy", "already in use"},
 		{func() { r.HealthPortFailed(web, failure) }, "Service ns/web", "Warning", "FailedToStartServiceHealthcheck", "Listen", "already in use"},
+		{func() {
+			r.Warn(service.Warning{Object: "Service ns/web", Field: "spec.externalIPs[1]", Problem: "no address"}) // for the log alone
+			r.Warn(service.Warning{Object: "Service ns/web", Field: "metadata.annotations[x]", Problem: "frob is none of rr, sh"})
+		}, "Service ns/web", "Warning", "AnnotationIgnored", "Program", "metadata.annotations[x]: frob is none of rr, sh"},
 		{func() { r.ConfigurationRefused(failure) }, "Node /node-1", "Warning", "ConfigurationRefused", "Configure", "stays in force"},
 		{func() { r.Aggregator(aggregator.Quarantined{Domain: "nftables/IPv4", Key: web, Reason: "file exists"}) },
 			"Service ns/web", "Warning", "ServiceQuarantined", "Program", "nftables/IPv4 refuses it; its last good rules stay in force: file exists"},

@@ -1,9 +1,11 @@
 package metrics
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -34,6 +36,10 @@ type Config struct {
 	// Findings gives what health finds, the same kinds each time. It is called
 	// at each scrape, several at once, and must not block. Nil finds nothing.
 	Findings func() []Finding
+	// Traffic gives what the kernel has counted by frontend, those at node ports
+	// once for each address of the node. It is called for each answer about Services,
+	// several at once. Nil where the kernel does not count.
+	Traffic func(ctx context.Context) (map[dataplane.Frontend]Traffic, error)
 	// ServicesMax is how many Services have metrics of their own at /metrics,
 	// those with the longest time from receipt to kernel first; 0 for none.
 	ServicesMax int

@@ -18,7 +18,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 	for _, d := range slices.Concat(catalogue(t, "kubeproxy.txt"), catalogue(t, "sluice.txt")) {
 		kinds[d.name] = d.kind
 	}
-	for _, s := range serviceMetrics {
+	for _, s := range slices.Concat(serviceMetrics, trafficMetrics) {
 		kinds[s.name] = s.kind
 	}
 	for line := range strings.Lines(string(page)) {

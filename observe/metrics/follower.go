@@ -7,6 +7,7 @@ import (
 // Programmed takes note of how a Service is served in one family. It implements
 // proxy.Follower.
 func (m *Metrics) Programmed(family service.Family, view service.View) {
+	m.owners.put(family, view.Key, view.Ports[family])
 	endpoints, lacking := countEndpoints(view.Ports[family])
 	m.roster.update(view.Key, func(r *record) {
 		r.served[family] = len(view.Ports[family]) > 0

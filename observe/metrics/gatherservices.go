@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"strings"
 
@@ -14,7 +15,7 @@ import (
 // the answer of /metrics/services?top=N, read back, so that the two are the same.
 func (m *Metrics) gatherServices() ([]*dto.MetricFamily, error) {
 	q := query{top: m.config.ServicesMax}
-	answer := m.answer(&q)
+	answer := m.answer(context.Background(), &q)
 	var text bytes.Buffer
 	answer.writeText(&text)
 	parser := expfmt.NewTextParser(model.UTF8Validation)

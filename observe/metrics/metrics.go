@@ -36,6 +36,8 @@ type Metrics struct {
 	own     *own
 	domains map[string]*domain
 	roster  *roster
+	// owners is nil where nobody counts traffic.
+	owners *owners
 	// began is when this process began to count: what was caused before that is
 	// no measure of it.
 	began   time.Time
@@ -73,6 +75,9 @@ func New(config Config) (*Metrics, error) {
 	m := &Metrics{
 		config: config, registry: kube.NewKubeRegistry(), plain: prometheus.NewRegistry(), kube: newKubeProxy(), own: newOwn(),
 		domains: map[string]*domain{}, roster: newRoster(), began: time.Now(),
+	}
+	if config.Traffic != nil {
+		m.owners = newOwners()
 	}
 	m.kube.register(m.registry, config.Mode)
 	m.own.register(m.plain)

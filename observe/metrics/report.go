@@ -28,6 +28,9 @@ type ActorReport struct {
 	Service string `json:"service"`
 	actorJSON
 	Revision string `json:"revision"`
+	// Draining counts the endpoints that keep the connections they have, over
+	// both families.
+	Draining int `json:"draining,omitempty"`
 }
 
 // DomainReport is the state of one domain; see aggregator.Status.
@@ -75,7 +78,10 @@ func (m *Metrics) Report(limit int) Report {
 	}
 	for i := range lines {
 		l := &lines[i]
-		r.Actors = append(r.Actors, ActorReport{Service: l.key.String(), actorJSON: l.actor(), Revision: l.revision.String()})
+		r.Actors = append(r.Actors, ActorReport{
+			Service: l.key.String(), actorJSON: l.actor(), Revision: l.revision.String(),
+			Draining: l.draining[service.IPv4] + l.draining[service.IPv6],
+		})
 	}
 	if asked := m.sources.Load(); asked != nil {
 		for _, s := range asked.status() {

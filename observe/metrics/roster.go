@@ -24,6 +24,9 @@ const rosterParts = 64
 type rosterPart struct {
 	mu      sync.Mutex
 	records map[service.Key]*record
+	// draining holds the Services of which endpoints drain, which are few at any
+	// time, and none in most modes.
+	draining map[service.Key]service.PerFamily[int]
 }
 
 func newRoster() *roster {
@@ -50,6 +53,8 @@ func (r *roster) start(key service.Key) (again bool) {
 		p.records[key] = known
 	} else {
 		known.restarts++
+		// A new incarnation tells anew what drains.
+		delete(p.draining, key)
 		again = true
 	}
 	known.running = true
@@ -77,7 +82,28 @@ func (r *roster) end(key service.Key) (last record, known bool) {
 		return record{}, false
 	}
 	delete(p.records, key)
+	delete(p.draining, key)
 	return *found, true
+}
+
+// drains takes note of how many endpoints of a Service keep the connections they have.
+func (r *roster) drains(key service.Key, family service.Family, endpoints int) {
+	p := r.part(key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.records[key] == nil {
+		return
+	}
+	now := p.draining[key]
+	now[family] = endpoints
+	if now == (service.PerFamily[int]{}) {
+		delete(p.draining, key)
+		return
+	}
+	if p.draining == nil {
+		p.draining = map[service.Key]service.PerFamily[int]{}
+	}
+	p.draining[key] = now
 }
 
 // len is the number of actors.
@@ -96,6 +122,7 @@ func (r *roster) len() int {
 type line struct {
 	key service.Key
 	record
+	draining service.PerFamily[int]
 }
 
 // copy gives the records that are wanted, in no order.
@@ -107,7 +134,7 @@ func (r *roster) copy(wanted func(service.Key) bool) []line {
 		p.mu.Lock()
 		for key, known := range p.records {
 			if wanted(key) {
-				some = append(some, line{key, *known})
+				some = append(some, line{key, *known, p.draining[key]})
 			}
 		}
 		p.mu.Unlock()

@@ -1,11 +1,13 @@
 package metrics
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -127,4 +129,47 @@ func TestEverythingAtOnce(t *testing.T) {
 	if left := m.unserved[service.IPv4].internal.Load(); left != 0 || m.roster.len() != 0 {
 		t.Errorf("everybody has gone, and %d ports of %d Services are left", left, m.roster.len())
 	}
+}
+
+// TestDrainingEndpointsAreTold: in both forms of /metrics/services, and in
+// /debug/actors; a restart begins with none.
+func TestDrainingEndpointsAreTold(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.cache.SetSpec(spec(1))
+		w.cache.SetSlice(slice4(1, 1, 1, 2))
+		w.prime()
+		name := sampleOf(1, "sluice_service_endpoints", `ip_family="IPv4"`, `kind="draining"`)
+		expect := func(when string, want int) {
+			t.Helper()
+			value, known := askText(t, w.Metrics, "")[name]
+			if known != (want > 0) || value != float64(want) {
+				t.Errorf("%s: the text says %v %v, want %d", when, value, known, want)
+			}
+			if got := askJSON(t, w.Metrics, "").Services[0].Endpoints["IPv4"].Draining; got != want {
+				t.Errorf("%s: the JSON says %d, want %d", when, got, want)
+			}
+			report := w.Report(0)
+			at := slices.IndexFunc(report.Actors, func(a ActorReport) bool { return a.Service == serviceKey(1).String() })
+			if got := report.Actors[at].Draining; got != want {
+				t.Errorf("%s: the report says %d, want %d", when, got, want)
+			}
+		}
+		expect("before", 0)
+		w.Actors(actors.Drains{Key: serviceKey(1), Domain: domain4, Family: service.IPv4, Endpoints: 3})
+		w.Actors(actors.Drains{Key: serviceKey(9), Domain: domain4, Family: service.IPv4, Endpoints: 3}) // it has no actor
+		expect("told", 3)
+		w.roster.start(serviceKey(1))
+		expect("started again", 0)
+		for _, n := range []int{2, 0} {
+			w.Actors(actors.Drains{Key: serviceKey(1), Domain: domain4, Family: service.IPv4, Endpoints: n})
+			expect("changed", n)
+		}
+		w.Actors(actors.Drains{Key: serviceKey(1), Domain: domain4, Family: service.IPv4, Endpoints: 1})
+		w.roster.end(serviceKey(1))
+		for i := range w.roster.parts {
+			if left := w.roster.parts[i].draining; len(left) > 0 {
+				t.Errorf("%v is remembered", left)
+			}
+		}
+	})
 }

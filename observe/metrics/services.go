@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -25,7 +26,7 @@ func (m *Metrics) ServicesHandler() http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		answer := m.answer(&q)
+		answer := m.answer(r.Context(), &q)
 		if q.json || strings.Contains(r.Header.Get("Accept"), "application/json") && !r.URL.Query().Has("format") {
 			w.Header().Set("Content-Type", "application/json")
 			answer.writeJSON(w)
@@ -37,9 +38,9 @@ func (m *Metrics) ServicesHandler() http.Handler {
 }
 
 // answer finds what a query asks for.
-func (m *Metrics) answer(q *query) services {
+func (m *Metrics) answer(ctx context.Context, q *query) services {
 	lines, omitted := q.answer(m.roster.copy(q.wants))
-	return services{lines: lines, omitted: omitted, held: m.held()}
+	return services{lines: lines, omitted: omitted, held: m.held(), traffic: m.traffic(ctx)}
 }
 
 // services is an answer to be written.
@@ -47,6 +48,7 @@ type services struct {
 	lines   []line
 	omitted int
 	held    map[service.Key][]held
+	traffic service.PerFamily[map[service.Key]Traffic]
 }
 
 // held is one domain's quarantine of a Service.

@@ -24,6 +24,8 @@ type serviceJSON struct {
 	Quarantined        []heldJSON              `json:"quarantined,omitempty"`
 	Endpoints          map[string]endpointJSON `json:"endpoints,omitempty"`
 	FlowsDeleted       uint32                  `json:"conntrackEntriesDeleted"`
+	// Traffic is by family, in modes in which the kernel counts it.
+	Traffic map[string]trafficJSON `json:"traffic,omitempty"`
 }
 
 // latencyJSON is in seconds.
@@ -60,6 +62,7 @@ type endpointJSON struct {
 	Local       uint32 `json:"local"`
 	Remote      uint32 `json:"remote"`
 	Established uint32 `json:"established"`
+	Draining    int    `json:"draining,omitempty"`
 }
 
 func (s *services) toJSON(l *line) serviceJSON {
@@ -67,7 +70,7 @@ func (s *services) toJSON(l *line) serviceJSON {
 		Namespace: l.key.Namespace, Name: l.key.Name,
 		Revision: l.revision.String(), Commits: l.commits,
 		Programming: l.received.toJSON(), NetworkProgramming: l.triggered.toJSON(),
-		Actor: l.actor(), FlowsDeleted: l.flowsDeleted,
+		Actor: l.actor(), FlowsDeleted: l.flowsDeleted, Traffic: s.trafficJSON(l.key),
 	}
 	if l.committed != 0 {
 		at := time.Unix(0, l.committed).UTC()
@@ -81,7 +84,7 @@ func (s *services) toJSON(l *line) serviceJSON {
 			if made.Endpoints == nil {
 				made.Endpoints = map[string]endpointJSON{}
 			}
-			made.Endpoints[family.String()] = endpointJSON{e.local, e.remote, e.established}
+			made.Endpoints[family.String()] = endpointJSON{e.local, e.remote, e.established, l.draining[family]}
 		}
 	}
 	return made

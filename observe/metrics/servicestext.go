@@ -3,6 +3,7 @@ package metrics
 import (
 	"bufio"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,7 +65,7 @@ var serviceMetrics = []serviceMetric{
 				sample(`,domain="`+escape(h.domain)+`",reason="`+reasonClass(h.reason)+`"`, 1)
 			}
 		}},
-	{"sluice_service_endpoints", kindGauge, "Endpoints by kind: local and remote ones get new connections, established ones keep the flows that they have.",
+	{"sluice_service_endpoints", kindGauge, "Endpoints by kind: local and remote ones get new connections, established and draining ones keep the flows that they have.",
 		sampleEndpoints},
 	{"sluice_service_conntrack_deleted_entries_total", kindCounter, "Stale conntrack entries that were removed.",
 		func(_ *services, l *line, sample func(string, float64)) { sample("", float64(l.flowsDeleted)) }},
@@ -87,6 +88,9 @@ func sampleEndpoints(_ *services, l *line, sample func(string, float64)) {
 		sample(label+`local"`, float64(e.local))
 		sample(label+`remote"`, float64(e.remote))
 		sample(label+`established"`, float64(e.established))
+		if draining := l.draining[family]; draining > 0 {
+			sample(label+`draining"`, float64(draining))
+		}
 	}
 }
 
@@ -97,8 +101,8 @@ func (s *services) writeText(to io.Writer) {
 	defer func() { _ = w.Flush() }()
 	head(w, "sluice_services_omitted", kindGauge, "Services that were asked for and did not fit the limit of this answer.")
 	writeSample(w, "sluice_services_omitted", "", float64(s.omitted))
-	for i := range serviceMetrics {
-		metric, begun := &serviceMetrics[i], false
+	for _, metric := range slices.Concat(serviceMetrics, trafficMetrics) {
+		begun := false
 		for j := range s.lines {
 			l := &s.lines[j]
 			metric.each(s, l, func(labels string, value float64) {

@@ -58,6 +58,7 @@ func (m *Metrics) failed(child, kind, words string) {
 
 // ended takes a Service out of the roster, and out of the sums that it was part of.
 func (m *Metrics) ended(key service.Key) {
+	m.owners.end(key)
 	last, known := m.roster.end(key)
 	if !known {
 		return
@@ -67,9 +68,12 @@ func (m *Metrics) ended(key service.Key) {
 	}
 }
 
-// Actors counts what happens in the directory.
+// Actors counts what happens in the directory and to actors.
 func (m *Metrics) Actors(event actors.Event) {
-	if _, ok := event.(actors.Refused); ok {
+	switch e := event.(type) {
+	case actors.Refused:
 		m.own.refused.Inc()
+	case actors.Drains:
+		m.roster.drains(e.Key, e.Family, e.Endpoints)
 	}
 }

@@ -35,6 +35,7 @@ func Service(object *corev1.Service) (*service.Spec, []service.Warning) {
 		ExternalLocal:       externalLocal(spec),
 		HealthCheckNodePort: healthCheckNodePort(n, spec),
 		AffinitySeconds:     affinitySeconds(n, spec),
+		Scheduling:          scheduling(n, object.Annotations),
 	}, n.warnings
 }
 

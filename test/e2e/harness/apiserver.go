@@ -79,8 +79,8 @@ func (s *APIServer) awaitReady() error {
 		if !s.process.Running() {
 			return fmt.Errorf("ended before it was ready: %s", s.process.End())
 		}
-		if time.Since(start) > apiServerStartMax {
-			return fmt.Errorf("not ready after %v", apiServerStartMax)
+		if limit := slow(apiServerStartMax); time.Since(start) > limit {
+			return fmt.Errorf("not ready after %v", limit)
 		}
 	}
 }

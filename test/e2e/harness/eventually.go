@@ -10,6 +10,7 @@ import (
 // test ends with f's last error. The context given to f ends with the time.
 func Eventually(t testing.TB, limit time.Duration, what string, f func(context.Context) error) time.Duration {
 	t.Helper()
+	limit = slow(limit)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	start := time.Now()

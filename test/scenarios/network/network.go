@@ -6,6 +6,7 @@ package network
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 
 	"github.com/sluice-proxy/sluice/internal/netns"
@@ -76,8 +77,14 @@ func (n *Network) build(podPort string) error {
 	if err := n.sysctls(); err != nil {
 		return err
 	}
-	for _, c := range cables(podPort) {
+	all := cables(podPort)
+	for _, c := range all {
 		if err := n.connect(c); err != nil {
+			return err
+		}
+	}
+	for _, c := range all {
+		if err := netns.AwaitLink(n.hosts[c.router], n.hosts[c.leaf], c.spec()); err != nil {
 			return err
 		}
 	}
@@ -90,36 +97,46 @@ func (n *Network) build(podPort string) error {
 // sysctls make routers of the nodes, as Kubernetes nodes are, and let them refuse
 // every packet: the kernel otherwise limits that to one per second for a host.
 func (n *Network) sysctls() error {
-	var errs []error
-	for _, router := range []string{fixture.NodeName, "n2"} {
-		for key, value := range map[string]string{
-			"net.ipv4.ip_forward":             "1",
-			"net.ipv6.conf.all.forwarding":    "1",
-			"net.ipv4.conf.all.rp_filter":     "0",
-			"net.ipv4.conf.default.rp_filter": "0",
-			"net.ipv4.icmp_ratelimit":         "0",
-			"net.ipv6.icmp.ratelimit":         "0",
-			"net.ipv4.icmp_msgs_per_sec":      "1000000", // of both families, in spite of the name
-			"net.ipv4.icmp_msgs_burst":        "1000000",
-			// A router sends hosts away from itself that could have gone a shorter
-			// way, which they cannot here.
-			"net.ipv4.conf.all.send_redirects":     "0",
-			"net.ipv4.conf.default.send_redirects": "0",
-		} {
-			errs = append(errs, n.hosts[router].Sysctl(key, value))
-		}
+	everybody := map[string]string{"net.ipv6.conf.default.accept_redirects": "0", "net.ipv6.conf.all.accept_redirects": "0"}
+	routers := map[string]string{
+		"net.ipv4.ip_forward":             "1",
+		"net.ipv6.conf.all.forwarding":    "1",
+		"net.ipv4.conf.all.rp_filter":     "0",
+		"net.ipv4.conf.default.rp_filter": "0",
+		"net.ipv4.icmp_ratelimit":         "0",
+		"net.ipv6.icmp.ratelimit":         "0",
+		"net.ipv4.icmp_msgs_per_sec":      "1000000", // of both families, in spite of the name
+		"net.ipv4.icmp_msgs_burst":        "1000000",
+		// A router sends hosts away from itself that could have gone a shorter
+		// way, which they cannot here.
+		"net.ipv4.conf.all.send_redirects":     "0",
+		"net.ipv4.conf.default.send_redirects": "0",
 	}
-	for _, host := range n.hosts {
-		errs = append(errs, host.Sysctl("net.ipv6.conf.default.accept_redirects", "0"), host.Sysctl("net.ipv6.conf.all.accept_redirects", "0"))
+	maps.Copy(routers, everybody)
+	var errs []error
+	for name, host := range n.hosts {
+		switch name {
+		case "node": // another name of n1
+		case fixture.NodeName, "n2":
+			errs = append(errs, host.Sysctls(routers))
+		default:
+			errs = append(errs, host.Sysctls(everybody))
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// connect lays a cable and makes the router the leaf's gateway in both families.
+// spec is the cable for package netns.
+func (c cable) spec() netns.LinkSpec {
+	return netns.LinkSpec{NameA: c.port, NameB: "eth0", AddrsA: parse(c.atRouter), AddrsB: parse(c.atLeaf)}
+}
+
+// connect lays a cable, without waiting for it, and makes the router the leaf's gateway in both families.
 func (n *Network) connect(c cable) error {
-	atRouter, atLeaf := parse(c.atRouter), parse(c.atLeaf)
+	spec := c.spec()
+	atRouter, atLeaf := spec.AddrsA, spec.AddrsB
 	router, leaf := n.hosts[c.router], n.hosts[c.leaf]
-	if err := netns.Link(router, leaf, netns.LinkSpec{NameA: c.port, NameB: "eth0", AddrsA: atRouter, AddrsB: atLeaf}); err != nil {
+	if err := netns.Lay(router, leaf, spec); err != nil {
 		return err
 	}
 	for i, gateway := range atRouter[:2] {

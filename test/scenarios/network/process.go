@@ -27,6 +27,14 @@ func (w *World) Kill() error {
 	return w.proxy.Kill()
 }
 
+// Alive is an error that says how the proxy ended, if it has.
+func (w *World) Alive() error {
+	if w.proxy == nil || w.proxy.Running() {
+		return nil
+	}
+	return fmt.Errorf("the proxy has ended by itself (%s); its log ends with\n%s", w.proxy.End(), w.proxy.Tail(5))
+}
+
 // AwaitExit waits until the proxy has ended by itself, with a status.
 func (w *World) AwaitExit(ctx context.Context, status int, limit time.Duration) error {
 	if w.proxy == nil {

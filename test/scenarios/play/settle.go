@@ -39,6 +39,9 @@ func (s *Stage) settle(ctx context.Context) error {
 			if err == nil && got.Name == endpoint {
 				break
 			}
+			if ended := s.alive(); ended != nil {
+				return ended
+			}
 			if time.Now().After(deadline) {
 				return fmt.Errorf("the proxy has not obeyed the last change within %v: the sentinel's %v got %v, %v", settleMax, q, got, err)
 			}
@@ -48,6 +51,15 @@ func (s *Stage) settle(ctx context.Context) error {
 		}
 	}
 	return sleep(ctx, settleRest)
+}
+
+// alive is an error if the proxy has ended where it is a process, so that nobody
+// waits for one that is gone.
+func (s *Stage) alive() error {
+	if process, ok := s.World.(interface{ Alive() error }); ok {
+		return process.Alive()
+	}
+	return nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

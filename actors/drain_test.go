@@ -1,0 +1,306 @@
+package actors
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// set makes endpoints of letters: "a b" are 10.0.0.97:8080 and 10.0.0.98:8080.
+func set(letters string) (all []service.Endpoint) {
+	for _, l := range strings.Fields(letters) {
+		all = append(all, service.Endpoint{AddrPort: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, l[0]}), 8080)})
+	}
+	slices.SortFunc(all, service.Endpoint.Compare)
+	return all
+}
+
+// letters is the way back.
+func letters(all []service.Endpoint) string {
+	var text []string
+	for _, e := range all {
+		text = append(text, string(e.AddrPort.Addr().AsSlice()[3:]))
+	}
+	slices.Sort(text)
+	return strings.Join(text, " ")
+}
+
+// tcp is a port with a ClusterIP alone.
+func tcp(cluster string) service.PortView {
+	return service.PortView{Name: "http", Port: 80, Cluster: set(cluster)}
+}
+
+// accessible is a port that answers outside by the Local policy.
+func accessible(cluster, local string) service.PortView {
+	return service.PortView{Name: "http", Port: 80, NodePort: 30080, ExternalLocal: true, Cluster: set(cluster), Local: set(local)}
+}
+
+// with changes a port.
+func with(p service.PortView, change func(*service.PortView)) service.PortView {
+	change(&p)
+	return p
+}
+
+func viewOf(ports ...service.PortView) *service.View {
+	v := &service.View{Key: web}
+	v.Ports[service.IPv4] = ports
+	return v
+}
+
+// drainingOf gives what drains behind each port, "a b|c".
+func drainingOf(v *service.View) string {
+	var all []string
+	for _, p := range v.Ports[service.IPv4] {
+		all = append(all, letters(p.Draining))
+	}
+	return strings.Join(all, "|")
+}
+
+func newDrain() *drain { return &drain{family: service.IPv4, deadline: time.Minute} }
+
+// TestWhatLeavesDrains: views one after the other, and what drains with the last.
+func TestWhatLeavesDrains(t *testing.T) {
+	type views [][]service.PortView
+	one := func(ports ...service.PortView) (all views) {
+		for _, p := range ports {
+			all = append(all, []service.PortView{p})
+		}
+		return all
+	}
+	protocol := func(p service.Protocol) views {
+		change := func(v *service.PortView) { v.Protocol = p }
+		return one(with(tcp("a b"), change), with(tcp("a"), change))
+	}
+	rename := func(p *service.PortView) { p.Name = "web" }
+	renumber := func(p *service.PortView) { p.Port = 81 }
+	other := func(cluster string) service.PortView { return with(tcp(cluster), renumber) }
+	tests := []struct {
+		name  string
+		views views
+		want  string
+	}{
+		{"nothing has left", one(tcp("a"), tcp("a b")), ""},
+		{"one has left", one(tcp("a b"), tcp("a")), "b"},
+		{"all have left", one(tcp("c b a"), tcp("")), "a b c"},
+		{"replaced", one(tcp("a b"), tcp("b c"), tcp("c d")), "a b"},
+		{"back again", one(tcp("a b"), tcp("a"), tcp("a b")), ""},
+		{"back and left again", one(tcp("a b"), tcp("a"), tcp("a b"), tcp("b")), "a"},
+		{"UDP", protocol(service.UDP), ""},
+		{"SCTP", protocol(service.SCTP), ""},
+		{"the port is gone", views{{tcp("a b"), other("c d")}, {other("c")}}, "d"},
+		{"the port goes later", views{{tcp("a b"), other("c")}, {tcp("a"), other("c")}, {other("c")}}, ""},
+		{"the Service is gone", views{{tcp("a b")}, {tcp("a")}, {}}, ""},
+		{"the Service was gone", views{{tcp("a b")}, {}, {tcp("a")}}, ""},
+		{"ports change places", views{{tcp("a b"), other("c d")}, {tcp("a"), other("c d")}, {other("c"), tcp("a")}}, "d|b"},
+		{"the port is renamed", one(tcp("a b"), tcp("a"), with(tcp(""), rename)), "a b"},
+		{"the port has another number", one(tcp("a b"), tcp("a"), other("a")), ""},
+		{"the node port stays", one(accessible("a b", "b"), accessible("a", ""), with(accessible("a", ""), renumber)), "b"},
+		{"it is local now", one(tcp("a"), with(tcp("a"), func(p *service.PortView) { p.Cluster[0].Local = true })), ""},
+		{"it has left the Local ones alone", one(accessible("a b", "a b"), accessible("a b", "a")), "b"},
+		{"it has left the Cluster ones alone", one(accessible("a b", "b"), accessible("a", "b")), "b"},
+		{"it has left both and is back in one", one(accessible("a b", "a b"), accessible("a", "a"), accessible("a b", "a")), "b"},
+		{"it has left both and is back in both", one(accessible("a b", "a b"), accessible("a", "a"), accessible("a b", "a b")), ""},
+		{"instead of local ones those of the cluster", one(accessible("a b", ""), accessible("a b", "b")), "a"},
+		{"not accessible any more", one(accessible("a b", "a b"), accessible("a b", "a"), tcp("a b")), ""},
+		{"inside alone by the Local policy", one(
+			with(accessible("a b", "b"), func(p *service.PortView) { p.InternalLocal, p.ExternalLocal = true, false }),
+			service.PortView{Port: 80, InternalLocal: true, Local: set("b")}), ""},
+		{"an unused set does not count", one(with(tcp("a"), func(p *service.PortView) { p.InternalLocal, p.Local = true, set("b") }), tcp("a b")), ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDrain()
+			for _, ports := range tt.views {
+				d.take(viewOf(ports...), noon)
+			}
+			if got := drainingOf(d.show()); got != tt.want {
+				t.Errorf("%q drain, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestTheViewIsNotTouched: other domains and followers have it, too.
+func TestTheViewIsNotTouched(t *testing.T) {
+	d := newDrain()
+	first, second := viewOf(tcp("a b")), viewOf(tcp("a"))
+	d.take(first, noon)
+	if d.show() != first {
+		t.Error("nothing drains: want the view itself")
+	}
+	d.take(second, noon)
+	shown := d.show()
+	if drainingOf(shown) != "b" || drainingOf(second) != "" || shown.Equal(second) {
+		t.Errorf("shown %q, the view itself %q", drainingOf(shown), drainingOf(second))
+	}
+	if !slices.IsSortedFunc(shown.Ports[service.IPv4][0].Draining, service.Endpoint.Compare) {
+		t.Error("not sorted")
+	}
+}
+
+func TestWhatDrainsIsSortedAndUnique(t *testing.T) {
+	d := newDrain()
+	// Two service ports become one, and the same endpoints drain behind both.
+	port := func(number, node uint16, cluster string) service.PortView {
+		return service.PortView{Port: number, NodePort: node, Cluster: set(cluster)}
+	}
+	d.take(viewOf(port(80, 30080, "c z d"), port(81, 30081, "c d")), noon)
+	d.take(viewOf(port(80, 30080, "z"), port(81, 30081, "")), noon)
+	d.take(viewOf(port(80, 30081, "z")), noon)
+	got := d.show().Ports[service.IPv4][0].Draining
+	if letters(got) != "c d" || !slices.IsSortedFunc(got, service.Endpoint.Compare) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestTheOtherFamilyDoesNotDrainHere: its domain is another one.
+func TestTheOtherFamilyDoesNotDrainHere(t *testing.T) {
+	d := &drain{family: service.IPv6, deadline: time.Minute}
+	d.take(viewOf(tcp("a b")), noon)
+	d.take(viewOf(tcp("a")), noon)
+	if !d.idle() || !d.due().IsZero() {
+		t.Error("something drains")
+	}
+}
+
+// looks gives when an endpoint that stays busy is asked about, in seconds, until its
+// deadline or the end.
+func looks(d *drain, end time.Duration) (at []string) {
+	for {
+		now := d.due()
+		if now.IsZero() || now.Sub(noon) > end {
+			return at
+		}
+		if cut := d.expire(now); len(cut) > 0 {
+			at = append(at, fmt.Sprintf("%v: %s cut", now.Sub(noon), letters(cut)))
+			continue
+		}
+		for {
+			number, due := d.question(now)
+			if !due {
+				break
+			}
+			_, e := d.asks(number)
+			at = append(at, fmt.Sprintf("%v: %s", now.Sub(noon), letters([]service.Endpoint{e})))
+			d.answer(number, true, now)
+		}
+	}
+}
+
+func TestThePausesGrowUntilTheDeadline(t *testing.T) {
+	d := newDrain()
+	d.take(viewOf(tcp("a b c")), noon)
+	d.take(viewOf(tcp("a b")), noon)
+	d.take(viewOf(tcp("a")), noon.Add(20*time.Second))
+	d.show()
+	want := []string{"1s: c", "3s: c", "7s: c", "15s: c", "21s: b", "23s: b", "25s: c", "27s: b", "35s: c", "35s: b", "45s: c", "45s: b",
+		"55s: c", "55s: b", "1m0s: c cut", "1m5s: b", "1m15s: b", "1m20s: b cut"}
+	if got := looks(d, time.Hour); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	if drainingOf(d.show()) != "" || !d.due().IsZero() {
+		t.Error("something drains after the deadline")
+	}
+}
+
+func TestAnIdleEndpointDrainsNoMore(t *testing.T) {
+	d := newDrain()
+	d.take(viewOf(tcp("a b c")), noon)
+	d.take(viewOf(tcp("a")), noon)
+	d.show()
+	now := noon.Add(lookMin)
+	for range 2 {
+		number, due := d.question(now)
+		if !due {
+			t.Fatal("no question")
+		}
+		port, e := d.asks(number)
+		if letters(port.Draining) != "b c" {
+			t.Errorf("%q drain behind the port that is asked about", letters(port.Draining))
+		}
+		d.answer(number, letters([]service.Endpoint{e}) == "c", now)
+	}
+	if _, due := d.question(now); due || !d.changed {
+		t.Errorf("another question %v, changed %v", due, d.changed)
+	}
+	if got := drainingOf(d.show()); got != "c" || d.changed {
+		t.Errorf("%q drain, want c; changed %v", got, d.changed)
+	}
+}
+
+// TestNobodyIsAskedBeforeItIsInTheKernel: until then new connections may begin.
+func TestNobodyIsAskedBeforeItIsInTheKernel(t *testing.T) {
+	d := newDrain()
+	d.take(viewOf(tcp("a b")), noon)
+	d.take(viewOf(tcp("a")), noon)
+	d.show()
+	now := noon.Add(lookMin)
+	d.postpone(now)
+	if _, due := d.question(now); due || !d.due().Equal(now.Add(lookMin)) {
+		t.Errorf("due at %v", d.due())
+	}
+}
+
+func TestTheOldestMakeRoom(t *testing.T) {
+	many := func(from, to int) service.PortView {
+		p := tcp("")
+		for i := from; i < to; i++ {
+			p.Cluster = append(p.Cluster, service.Endpoint{AddrPort: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80)})
+		}
+		slices.SortFunc(p.Cluster, service.Endpoint.Compare)
+		return p
+	}
+	d := newDrain()
+	d.take(viewOf(many(0, drainingMax+10)), noon)
+	if cut := d.take(viewOf(many(5, drainingMax+10)), noon); cut != nil {
+		t.Fatalf("%v cut", cut)
+	}
+	cut := d.take(viewOf(tcp("")), noon.Add(time.Second))
+	oldest := make([]service.Endpoint, 0, 5)
+	oldest = append(oldest, many(0, 5).Cluster...)
+	if len(cut) != 10 || !slices.Equal(cut[:5], oldest) {
+		t.Errorf("%v cut, want %v and five more", cut, oldest)
+	}
+	if got := len(d.show().Ports[service.IPv4][0].Draining); got != drainingMax {
+		t.Errorf("%d drain, want %d", got, drainingMax)
+	}
+	if cut := d.hold(0, set("a b"), noon.Add(2*time.Second)); len(cut) != 2 || len(d.leavers) != drainingMax {
+		t.Errorf("%v cut for what the kernel held, %d drain", cut, len(d.leavers))
+	}
+}
+
+// TestWhatTheKernelHeldDrains: but not where it is wanted.
+func TestWhatTheKernelHeldDrains(t *testing.T) {
+	d := newDrain()
+	d.take(viewOf(with(tcp("a"), func(p *service.PortView) { p.Name, p.Port = "other", 81 }), accessible("a b", "a")), noon)
+	d.hold(1, set("a b c c"), noon)
+	if got := drainingOf(d.show()); got != "|b c" {
+		t.Errorf("%q drain, want b (which is wanted inside alone) and c", got)
+	}
+	if !d.due().Equal(noon.Add(lookMin)) {
+		t.Errorf("due at %v", d.due())
+	}
+	if e := d.show().Ports[service.IPv4][1].Draining[0]; !e.Local {
+		t.Errorf("%v is not taken for local, as one that the kernel has for local traffic", e)
+	}
+	d.take(viewOf(accessible("a c", "c")), noon)
+	if got := drainingOf(d.show()); got != "a b" {
+		t.Errorf("%q drain, want b and what has left since; c is back", got)
+	}
+}
+
+// TestADrainThatIsEmptyKeepsNothing: idle Services keep nothing.
+func TestADrainThatIsEmptyKeepsNothing(t *testing.T) {
+	d := newDrain()
+	d.take(viewOf(tcp("a b")), noon)
+	d.take(viewOf(tcp("a")), noon)
+	d.expire(noon.Add(time.Minute))
+	if d.leavers != nil || !d.idle() {
+		t.Errorf("%v", d.leavers)
+	}
+}

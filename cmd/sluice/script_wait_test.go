@@ -1,0 +1,8 @@
+//go:build !ipvs
+
+package main
+
+import "time"
+
+// waitMax bounds everything that a script waits for.
+const waitMax = 5 * time.Second

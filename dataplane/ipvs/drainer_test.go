@@ -1,0 +1,117 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// fakeQuestions answers a drainer, and counts.
+type fakeQuestions struct {
+	at            map[dataplane.Frontend][]genl.Destination
+	asked, opened int
+	fail          error
+}
+
+func (q *fakeQuestions) open() (destinationSocket, error) {
+	q.opened++
+	return q, nil
+}
+
+func (q *fakeQuestions) Close() error { return nil }
+
+func (q *fakeQuestions) Destinations(_ context.Context, f dataplane.Frontend) ([]genl.Destination, error) {
+	q.asked++
+	return q.at[f], q.fail
+}
+
+func newFakeDrainer(w world) (*Drainer, *fakeQuestions) {
+	q := &fakeQuestions{at: map[dataplane.Frontend][]genl.Destination{}}
+	d := newDrainer(NewRenderer(w.family, Options{MasqueradeBit: 14}), q.open)
+	d.Node(w.facts())
+	return d, q
+}
+
+func TestDrainerAsksAtTheFrontendsOfAPort(t *testing.T) {
+	for _, family := range service.Families {
+		w := worldOf(family)
+		d, q := newFakeDrainer(w)
+		p := w.openPort()
+		p.ExternalLocal, p.Local = true, w.endpoints(1)
+		left, local := w.endpoints(3)[2], w.endpoints(1)[0]
+		node := dataplane.Frontend{Addr: w.second, Port: p.NodePort}
+		q.at[node] = []genl.Destination{{Addr: left.AddrPort, ActiveConns: 1}, {Addr: local.AddrPort, InactiveConns: 1}}
+		q.at[dataplane.Frontend{Addr: p.ClusterIP, Port: 80}] = []genl.Destination{{Addr: left.AddrPort, ActiveConns: 9, Weight: 1}}
+		held, err := d.Held(t.Context(), w.view(p), &p)
+		if want := []service.Endpoint{{AddrPort: left.AddrPort}}; err != nil || !slices.Equal(held, want) {
+			t.Errorf("%s: held %v, %v, want %v", family, held, err, want)
+		}
+		// ClusterIP, external IP, load balancer and two addresses of the node.
+		if q.asked != 5 || q.opened != 1 {
+			t.Errorf("%s: %d questions on %d sockets, want 5 on 1", family, q.asked, q.opened)
+		}
+		for e, want := range map[service.Endpoint]bool{left: true, local: false, w.endpoints(3)[1]: false} {
+			if busy, err := d.Busy(t.Context(), w.view(p), &p, e); err != nil || busy != want {
+				t.Errorf("%s: %v is busy: %t, %v, want %t", family, e, busy, err, want)
+			}
+		}
+		q.at[node][0].ActiveConns = 0
+		if busy, err := d.Busy(t.Context(), w.view(p), &p, left); err != nil || busy {
+			t.Errorf("%s: busy by the connections of a frontend that wants the endpoint: %t, %v", family, busy, err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestDrainerLeavesUDPAlone(t *testing.T) {
+	w := worldOf(service.IPv4)
+	d, q := newFakeDrainer(w)
+	p := w.port()
+	p.Protocol = service.UDP
+	if held, err := d.Held(t.Context(), w.view(p), &p); err != nil || len(held) > 0 || q.asked > 0 {
+		t.Errorf("%v, %v with %d questions", held, err, q.asked)
+	}
+}
+
+func TestDrainerWaitsForTheFacts(t *testing.T) {
+	w := worldOf(service.IPv4)
+	q := &fakeQuestions{}
+	d := newDrainer(NewRenderer(w.family, Options{}), q.open)
+	p := w.port()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.Held(ctx, w.view(p), &p); !errors.Is(err, context.Canceled) || q.asked > 0 {
+		t.Errorf("%v with %d questions", err, q.asked)
+	}
+	ended := make(chan error)
+	go func() {
+		_, err := d.Held(t.Context(), w.view(p), &p)
+		ended <- err
+	}()
+	d.Node(w.facts())
+	if err := <-ended; err != nil || q.asked != 1 {
+		t.Errorf("%v with %d questions", err, q.asked)
+	}
+}
+
+func TestDrainerGivesUpASocketThatLostAnAnswer(t *testing.T) {
+	w := worldOf(service.IPv4)
+	d, q := newFakeDrainer(w)
+	p := w.port()
+	q.fail = genl.ErrUnanswered
+	if _, err := d.Busy(t.Context(), w.view(p), &p, w.endpoints(1)[0]); !errors.Is(err, genl.ErrUnanswered) {
+		t.Error(err)
+	}
+	q.fail, q.at = nil, maps.Clone(q.at)
+	if _, err := d.Busy(t.Context(), w.view(p), &p, w.endpoints(1)[0]); err != nil || q.opened != 2 {
+		t.Errorf("%v on %d sockets", err, q.opened)
+	}
+}

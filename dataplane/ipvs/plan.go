@@ -1,0 +1,115 @@
+package ipvs
+
+import (
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// plan is a batch divided into what is written one after the other, so that every
+// prefix of what lands is a correct state:
+//
+//	 1 sets that come          a rule cannot ask a set that is not there
+//	 2 rules that come or change
+//	 3 the device
+//	 4 entries that come       before what they are about
+//	 5 entries that shape servers which are there, and go; see shaping
+//	 6 addresses that come
+//	 7 virtual servers: what comes with them, then what goes
+//	 8 entries that shape servers which are there, and come
+//	 9 addresses that go
+//	10 entries that go
+//	11 rules that go, then sets and the device
+//
+// It is pure, and lives for one write.
+type plan struct {
+	setsCome, setsGo           []*dataplane.Change
+	device                     *dataplane.Change
+	entriesCome, entriesGo     [entryRanks][]*dataplane.Change
+	addressesCome, addressesGo []*dataplane.Change
+	servers                    []*dataplane.Change
+	rulesCome, rulesGo         []*dataplane.Change
+}
+
+// The ranks of entries that come, in order; those that go have the reverse one.
+const (
+	// plain entries say what there is.
+	plain = iota
+	// guarding entries let nobody in but those whom plain ones name.
+	guarding
+	// shaping entries keep the addresses of clients: what they are about must not
+	// lead to endpoints elsewhere, whose answers would not come back this way. With
+	// servers that are there, they come after endpoints elsewhere have gone, and go
+	// before any come; until then clients are masqueraded, which always works.
+	shaping
+	entryRanks
+)
+
+// setRanks are the ranks that are not plain, by the sets' names in IPv4.
+var setRanks = map[string]int{
+	setLoadBalancerFW:    guarding,
+	setExternalIPLocal:   shaping,
+	setLoadBalancerLocal: shaping,
+	setNodePortLocalTCP:  shaping,
+	setNodePortLocalUDP:  shaping,
+	setNodePortLocalSCTP: shaping,
+}
+
+// ranksOf gives the ranks of one family's sets by their kernel names.
+func ranksOf(family service.Family) map[string]int {
+	ranks := make(map[string]int, len(setRanks))
+	for name, rank := range setRanks {
+		ranks[setName(family, name)] = rank
+	}
+	return ranks
+}
+
+// newPlan divides a batch. The ranks are those of ranksOf.
+func newPlan(changes []dataplane.Change, ranks map[string]int) *plan {
+	p := &plan{}
+	edited := editedOwners(changes)
+	for i := range changes {
+		c := &changes[i]
+		switch c.ID.Container {
+		case ContainerDevice:
+			p.device = c
+		case ContainerAddress:
+			put(c, &p.addressesCome, &p.addressesGo)
+		case ContainerSet:
+			put(c, &p.setsCome, &p.setsGo)
+		case ContainerServer:
+			p.servers = append(p.servers, c)
+		default:
+			set, isEntry := EntrySet(c.ID)
+			if !isEntry {
+				put(c, &p.rulesCome, &p.rulesGo)
+				continue
+			}
+			rank := ranks[set]
+			if rank == shaping && c.After != nil && !edited[c.Owner] {
+				rank = plain // its servers are new
+			}
+			put(c, &p.entriesCome[rank], &p.entriesGo[rank])
+		}
+	}
+	return p
+}
+
+func put(c *dataplane.Change, come, goes *[]*dataplane.Change) {
+	if c.After != nil {
+		*come = append(*come, c)
+	} else {
+		*goes = append(*goes, c)
+	}
+}
+
+// editedOwners are those with a virtual server that stays and changes.
+func editedOwners(changes []dataplane.Change) map[service.Key]bool {
+	owners := make(map[service.Key]bool)
+	for i := range changes {
+		c := &changes[i]
+		if c.ID.Container == ContainerServer && c.After != nil && (c.Before != nil || c.Unsure) {
+			owners[c.Owner] = true
+		}
+	}
+	return owners
+}

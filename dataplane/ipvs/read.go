@@ -1,0 +1,143 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/device"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+)
+
+// Read gives all that is ours, sorted by ID: the device and its addresses of the
+// family, the sets of the family with their entries, its virtual servers outside of
+// excluded ranges, and what the rules' writer reads. Virtual servers take a question
+// each.
+func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
+	objects, err := w.readAll(ctx)
+	if err != nil {
+		if isLost(err) {
+			_ = w.disconnect() // it is given up because it is of no use
+		}
+		return nil, fmt.Errorf("read %s virtual servers: %w", w.family, err)
+	}
+	slices.SortFunc(objects, func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) })
+	return objects, nil
+}
+
+func (w *Writer) readAll(ctx context.Context) ([]dataplane.Object, error) {
+	if err := w.connect(); err != nil {
+		return nil, err
+	}
+	objects, err := w.config.Rules.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, read := range []func(context.Context) ([]dataplane.Object, error){w.readDevice, w.readSets, w.readServers} {
+		more, err := read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, more...)
+	}
+	return objects, nil
+}
+
+// readDevice takes a device of our name that is not ours for none: whoever wants ours
+// is told by the kernel what is in its way.
+func (w *Writer) readDevice(context.Context) ([]dataplane.Object, error) {
+	there, err := w.device.Exists()
+	var wrong *device.WrongKindError
+	if err != nil && !errors.As(err, &wrong) {
+		return nil, err
+	}
+	if !there {
+		return nil, nil
+	}
+	addresses, _, err := w.device.Addresses(families[w.family])
+	if err != nil {
+		return nil, err
+	}
+	objects := append(make([]dataplane.Object, 0, len(addresses)+1), dataplane.Object{ID: DeviceID, Kind: dataplane.Owned})
+	for _, a := range addresses {
+		objects = append(objects, dataplane.Object{ID: AddressID(a), Kind: dataplane.Element, Refs: addressRefs})
+	}
+	return objects, nil
+}
+
+func (w *Writer) readSets(ctx context.Context) ([]dataplane.Object, error) {
+	spare := swapName(w.family)
+	sets, err := w.kernel.sets.List(ctx, func(name string) bool {
+		_, ours := w.sets[name]
+		return ours || name == spare
+	})
+	if err != nil {
+		return nil, err
+	}
+	var objects []dataplane.Object
+	for i := range sets {
+		s := &sets[i]
+		objects = append(objects, w.setObject(s))
+		wanted, ours := w.sets[s.Name]
+		if !ours || s.Type != wanted.Type {
+			continue // what goes with a set that goes needs no mention
+		}
+		w.levels.found(s)
+		place := placeOf(s.Name)
+		for _, e := range s.Entries {
+			objects = append(objects, place.object(e))
+		}
+	}
+	return objects, nil
+}
+
+// setObject is a set as it was found. One with room for too little equals no wanted
+// one.
+func (w *Writer) setObject(s *ipset.Set) dataplane.Object {
+	o := SetObject(s.Spec)
+	if wanted, ours := w.sets[s.Name]; ours && !holds(*s, wanted) {
+		o.Body += fmt.Sprintf(" for %d", s.Capacity())
+	}
+	return o
+}
+
+func (w *Writer) readServers(ctx context.Context) ([]dataplane.Object, error) {
+	found, err := w.kernel.servers.Servers(ctx, func(s genl.Service) bool { return w.ours(s.Frontend) })
+	if err != nil {
+		return nil, err
+	}
+	objects := make([]dataplane.Object, len(found))
+	for i := range found {
+		s := serverOf(found[i].Service, found[i].Destinations)
+		objects[i] = s.Object()
+	}
+	return objects, nil
+}
+
+// foreignWeight stands for a real server to which packets are not forwarded by
+// masquerading. The kernel takes no such weight, so that it equals no rendered one;
+// whoever changes the weight changes the forwarding.
+const foreignWeight = math.MaxUint32
+
+// serverOf is a virtual server as the kernel tells it, in the form in which it is
+// rendered.
+func serverOf(found genl.Service, destinations []genl.Destination) Server {
+	s := Server{Service: found, Reals: make([]Real, len(destinations))}
+	for i, d := range destinations {
+		s.Reals[i] = Real{Addr: d.Addr, Weight: d.Weight}
+		if d.Forwarding != genl.Masquerading {
+			s.Reals[i].Weight = foreignWeight
+		}
+	}
+	texts := make(map[Real]string, len(s.Reals))
+	for _, r := range s.Reals {
+		texts[r] = r.Addr.String()
+	}
+	slices.SortFunc(s.Reals, func(a, b Real) int { return strings.Compare(texts[a], texts[b]) })
+	return s
+}

@@ -1,0 +1,163 @@
+package ipvs
+
+import (
+	"net/netip"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// portDraft renders one service port.
+type portDraft struct {
+	*draft
+	*service.PortView
+	// internal and external are the bodies of the virtual servers of the ClusterIP
+	// and of everything else.
+	internal, external string
+}
+
+func newPortDraft(d *draft, wish service.Scheduling, view *service.PortView) *portDraft {
+	p := &portDraft{draft: d, PortView: view}
+	head := d.renderer.head(wish, view)
+	p.internal = head + p.reals(p.internalEndpoints())
+	p.external = p.internal
+	if p.InternalLocal || p.ExternalLocal {
+		p.external = head + p.reals(p.externalEndpoints())
+	}
+	return p
+}
+
+// frontend is an address at the service's port.
+func (p *portDraft) frontend(addr netip.Addr) dataplane.Frontend {
+	return dataplane.Frontend{Addr: addr, Port: p.Port, Protocol: p.Protocol}
+}
+
+// served is the entry of an address at a port in sets of type hash:ip,port.
+func (p *portDraft) served(addr netip.Addr, port uint16) ipset.Entry {
+	return ipset.Entry{Addr: addr, Protocol: ipset.Protocol(p.Protocol.Number()), Port: port}
+}
+
+// from is the entry of an address at the service's port, for clients in a range.
+func (p *portDraft) from(addr netip.Addr, source netip.Prefix) ipset.Entry {
+	e := p.served(addr, p.Port)
+	e.Second = source
+	return e
+}
+
+func (p *portDraft) renderClusterIP() {
+	p.bind(p.ClusterIP)
+	p.entry(setClusterIP, p.served(p.ClusterIP, p.Port))
+	p.objects = append(p.objects, serverObject(p.frontend(p.ClusterIP), p.internal))
+}
+
+// renderExternal renders the external IPs and the load balancer's.
+func (p *portDraft) renderExternal() {
+	for _, addr := range p.ExternalIPs {
+		if p.ExternalLocal {
+			p.entry(setExternalIPLocal, p.served(addr, p.Port))
+		} else {
+			p.entry(setExternalIP, p.served(addr, p.Port))
+		}
+		p.renderExternalServer(addr)
+	}
+	for _, addr := range p.LoadBalancerVIPs {
+		p.entry(setLoadBalancer, p.served(addr, p.Port))
+		if p.ExternalLocal {
+			p.entry(setLoadBalancerLocal, p.served(addr, p.Port))
+		}
+		p.renderSourceRanges(addr)
+		p.renderExternalServer(addr)
+	}
+}
+
+// renderExternalServer binds the address unless it is the node's already: it would
+// no longer be where it was when the Service goes.
+func (p *portDraft) renderExternalServer(addr netip.Addr) {
+	if !p.hosts(addr) {
+		p.bind(addr)
+	}
+	p.objects = append(p.objects, serverObject(p.frontend(addr), p.external))
+	p.renderNoLocal(addr, p.Port)
+}
+
+// renderNoLocal lets clients from outside be dropped where they are to reach
+// endpoints of this node only, and all endpoints are elsewhere.
+func (p *portDraft) renderNoLocal(addr netip.Addr, port uint16) {
+	if p.HasAny && !p.ServesExternal() {
+		p.entry(setNoLocalEndpoints, p.served(addr, port))
+	}
+}
+
+// renderSourceRanges lets only some clients through. A range that covers everyone
+// has been taken for none before, and a set cannot hold it.
+func (p *portDraft) renderSourceRanges(addr netip.Addr) {
+	for _, source := range p.SourceRanges {
+		if source.Bits() == 0 {
+			return
+		}
+	}
+	if len(p.SourceRanges) == 0 {
+		return
+	}
+	p.entry(setLoadBalancerFW, p.served(addr, p.Port))
+	for _, source := range p.SourceRanges {
+		p.entry(setSourceCIDR, p.from(addr, source))
+	}
+	if p.NodeInSourceRanges {
+		// What the node sends has the address itself as its source.
+		p.entry(setSourceIP, p.from(addr, netip.PrefixFrom(addr, addr.BitLen())))
+	}
+}
+
+// nodePortSets are the sets of node ports by protocol: all, and those with local
+// endpoints only.
+var nodePortSets = map[service.Protocol][2]string{
+	service.TCP:  {setNodePortTCP, setNodePortLocalTCP},
+	service.UDP:  {setNodePortUDP, setNodePortLocalUDP},
+	service.SCTP: {setNodePortSCTP, setNodePortLocalSCTP},
+}
+
+// renderNodePort renders a virtual server for each of the node's addresses.
+func (p *portDraft) renderNodePort() {
+	addrs := p.nodePortAddrs()
+	if p.NodePort == 0 || len(addrs) == 0 {
+		return
+	}
+	sets := nodePortSets[p.Protocol]
+	in := sets[:1]
+	if p.ExternalLocal {
+		in = sets[:]
+	}
+	for _, set := range in {
+		if p.Protocol != service.SCTP {
+			p.entry(set, portEntry(p.NodePort))
+			continue
+		}
+		for _, addr := range addrs {
+			p.entry(set, p.served(addr, p.NodePort))
+		}
+	}
+	for _, addr := range addrs {
+		f := dataplane.Frontend{Addr: addr, Port: p.NodePort, Protocol: p.Protocol}
+		p.objects = append(p.objects, serverObject(f, p.external))
+		p.renderNoLocal(addr, p.NodePort)
+	}
+}
+
+// renderHairpins masquerades each endpoint that may be sent to itself: it would
+// otherwise see a packet from its own address. These are the endpoints on this node;
+// and all of them where clients that are to reach local endpoints only are sent
+// elsewhere for want of one, since pods elsewhere may come in here.
+func (p *portDraft) renderHairpins() {
+	everywhere := p.HasAny && p.ExternallyAccessible() && !p.ServesExternal()
+	for _, e := range p.Reachable() {
+		if !e.Local && !everywhere {
+			continue
+		}
+		addr := e.AddrPort.Addr()
+		self := p.served(addr, e.AddrPort.Port())
+		self.Second = netip.PrefixFrom(addr, addr.BitLen())
+		p.entry(setLoopBack, self)
+	}
+}

@@ -1,0 +1,86 @@
+package ipvs
+
+import (
+	"fmt"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Options are the settings that objects depend on and that never change while the
+// process runs.
+type Options struct {
+	// Scheduler is the kernel's name of the scheduler of Services that ask for none;
+	// empty means "rr".
+	Scheduler string
+	// MasqueradeBit is the bit, 0 to 31, of the packet mark that asks for source
+	// NAT; kube-proxy's default is 14.
+	MasqueradeBit uint
+	// RandomFully lets the kernel choose masqueraded source ports at random; needs
+	// iptables 1.6.2.
+	RandomFully bool
+}
+
+// Renderer implements dataplane.Renderer for one family. It is immutable.
+//
+// A Service is, per port:
+//
+//	address   what clients reach, unless it is the node's already
+//	server    one virtual server per frontend, with the endpoints
+//	set/…     what the rules have to know of frontends, endpoints and ranges
+//
+// The rules are the scaffold. They ask the sets, so that no Service changes them.
+type Renderer struct {
+	family  service.Family
+	options Options
+	// sets are those of the family, by their names in IPv4.
+	sets map[string]setPlace
+	// mark is "0x4000/0x4000" for bit 14.
+	mark string
+}
+
+var _ dataplane.Renderer = (*Renderer)(nil)
+
+// NewRenderer makes a renderer of one family.
+func NewRenderer(family service.Family, options Options) *Renderer {
+	if options.Scheduler == "" {
+		options.Scheduler = "rr"
+	}
+	bit := uint32(1) << options.MasqueradeBit
+	return &Renderer{family: family, options: options, sets: placesOf(family), mark: fmt.Sprintf("%#x/%#x", bit, bit)}
+}
+
+// Service renders one Service. Two ports that claim the same object both appear;
+// dataplane.NewFragment keeps the first.
+func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	ports := view.Ports[r.family]
+	if len(ports) == 0 {
+		return nil
+	}
+	d := &draft{renderer: r, facts: facts}
+	for i := range ports {
+		p := newPortDraft(d, view.Scheduling, &ports[i])
+		p.renderClusterIP()
+		p.renderExternal()
+		p.renderNodePort()
+		p.renderHairpins()
+	}
+	if port := view.HealthPort(r.family); port != 0 {
+		d.entry(setHealthCheckPort, portEntry(port))
+	}
+	return d.objects
+}
+
+// Node renders the scaffold: the device, the sets, the chains and the hooks.
+func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
+	objects := []dataplane.Object{{ID: DeviceID, Kind: dataplane.Owned}}
+	for _, set := range Sets(r.family) {
+		objects = append(objects, SetObject(set))
+	}
+	objects = append(objects, r.natChains(facts)...)
+	objects = append(objects, r.filterChains(facts)...)
+	for _, hook := range HookRows() {
+		objects = append(objects, hook.Object())
+	}
+	return objects
+}

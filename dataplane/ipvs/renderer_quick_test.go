@@ -1,0 +1,165 @@
+package ipvs
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+const quickSeeds = 500
+
+// Whatever the Service, what is rendered can be read again, has its sets and
+// device, and does not depend on the order of ports with frontends of their own.
+func TestRenderQuick(t *testing.T) {
+	for seed := range uint64(quickSeeds) {
+		family := service.Families[seed%2]
+		random := rand.New(rand.NewPCG(seed, 0))
+		w := worldOf(family)
+		facts := w.facts()
+		facts.NodePorts[family].All = random.IntN(2) == 0
+		facts.NodePorts[family].Addresses = someOf(random, []netip.Addr{w.loopback, w.node, w.second})
+		var ports []service.PortView
+		for i := range 1 + random.IntN(3) {
+			ports = append(ports, w.randomPort(random, i))
+		}
+		view := w.view(ports...)
+		renderer := NewRenderer(family, Options{MasqueradeBit: 14})
+		objects := renderer.Service(view, facts)
+		name := fmt.Sprintf("seed %d", seed)
+		checkRefs(t, name, scaffoldOf(family), objects)
+		for _, o := range objects {
+			if err := readable(family, &o); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		checkReals(t, name, ports, objects)
+
+		first := dataplane.NewFragment(view.Key, time.Time{}, objects)
+		slices.Reverse(view.Ports[family])
+		second := dataplane.NewFragment(view.Key, time.Time{}, renderer.Service(view, facts))
+		if !reflect.DeepEqual(first.Objects, second.Objects) {
+			t.Errorf("%s: the order of ports counts:\n%s\n%s", name, listing(first.Objects), listing(second.Objects))
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// randomPort is the ith port: its numbers are its own.
+func (w world) randomPort(random *rand.Rand, i int) service.PortView {
+	yes := func() bool { return random.IntN(2) == 0 }
+	p := service.PortView{
+		Name: fmt.Sprintf("p%d", i), Protocol: service.Protocol(random.IntN(3)), Port: uint16(80 + i), ClusterIP: w.clusterIP,
+		InternalLocal: yes(), ExternalLocal: yes(), NodeInSourceRanges: yes(), AffinitySeconds: 100 * random.IntN(2),
+	}
+	if yes() {
+		p.NodePort = uint16(30000 + i)
+	}
+	p.ExternalIPs = someOf(random, []netip.Addr{w.external, w.node})
+	p.LoadBalancerVIPs = someOf(random, []netip.Addr{w.vip, w.second})
+	p.SourceRanges = someOf(random, []netip.Prefix{w.allowed, netip.PrefixFrom(w.node, w.node.BitLen())})
+	for _, e := range w.endpoints(3) {
+		e.AddrPort = netip.AddrPortFrom(e.AddrPort.Addr(), uint16(8080+i))
+		switch random.IntN(4) {
+		case 0:
+		case 1:
+			p.Draining = append(p.Draining, e)
+		default:
+			p.HasAny = true
+			p.Cluster = append(p.Cluster, e)
+			if e.Local {
+				p.Local = append(p.Local, e)
+			}
+		}
+	}
+	slices.SortFunc(p.Cluster, service.Endpoint.Compare)
+	slices.SortFunc(p.Draining, service.Endpoint.Compare)
+	return p
+}
+
+func someOf[T any](random *rand.Rand, all []T) (some []T) {
+	for _, each := range all {
+		if random.IntN(2) == 0 {
+			some = append(some, each)
+		}
+	}
+	return some
+}
+
+// readable tells what is wrong with an object of a Service, as the writer reads it.
+func readable(family service.Family, o *dataplane.Object) error {
+	if set, isEntry := EntrySet(o.ID); isEntry {
+		for _, spec := range Sets(family) {
+			if spec.Name == set {
+				e, err := ipset.ParseEntry(spec.Type, o.ID.Name)
+				if err == nil && e.String() != o.ID.Name {
+					err = fmt.Errorf("entry %q of %s becomes %q", o.ID.Name, set, e)
+				}
+				return err
+			}
+		}
+		return fmt.Errorf("there is no set for %v", o.ID)
+	}
+	if o.ID.Container == ContainerAddress {
+		_, err := ParseAddress(o.ID)
+		return err
+	}
+	s, err := ParseServer(o)
+	if err != nil {
+		return err
+	}
+	ordered := slices.IsSortedFunc(s.Reals, func(a, b Real) int {
+		return service.Endpoint{AddrPort: a.Addr}.Compare(service.Endpoint{AddrPort: b.Addr})
+	})
+	if again := s.Object(); again.Body != o.Body || !ordered {
+		return fmt.Errorf("%v: %q becomes %q, or its real servers have no order", o.ID, o.Body, again.Body)
+	}
+	return nil
+}
+
+// checkReals compares the real servers with what the policies say.
+func checkReals(t *testing.T, name string, ports []service.PortView, objects []dataplane.Object) {
+	t.Helper()
+	for _, o := range objects {
+		s, err := ParseServer(&o)
+		if err != nil {
+			continue
+		}
+		i := slices.IndexFunc(ports, func(p service.PortView) bool {
+			return p.Protocol == s.Protocol && (p.Port == s.Port || p.NodePort == s.Port)
+		})
+		p := &ports[i]
+		want, alone := p.Cluster, false
+		switch internal := s.Addr == p.ClusterIP; {
+		case internal && p.InternalLocal:
+			want, alone = p.Local, true
+		case !internal && p.ExternalLocal && len(p.Local) > 0:
+			want = p.Local
+		}
+		wanted := map[Real]bool{}
+		for _, e := range want {
+			wanted[Real{e.AddrPort, 1}] = true
+		}
+		for _, e := range p.Draining {
+			if p.Protocol == service.TCP && (e.Local || !alone) {
+				wanted[Real{e.AddrPort, 0}] = true
+			}
+		}
+		got := map[Real]bool{}
+		for _, r := range s.Reals {
+			got[r] = true
+		}
+		if !reflect.DeepEqual(got, wanted) || len(got) != len(s.Reals) {
+			t.Errorf("%s: %v has %v, want %v", name, o.ID, s.Reals, wanted)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package ipvs
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// A view without ports of the family renders to nothing, health port included.
+func TestRenderNothing(t *testing.T) {
+	w := worldOf(service.IPv4)
+	view := w.view(w.openPort())
+	view.HealthCheckNodePort = 32000
+	if got := NewRenderer(service.IPv6, Options{}).Service(view, worldOf(service.IPv6).facts()); len(got) != 0 {
+		t.Errorf("IPv6 of an IPv4 Service renders %d objects, want none", len(got))
+	}
+}
+
+// Equal views render to equal objects, and what else was rendered before does not
+// matter.
+func TestRenderIsPure(t *testing.T) {
+	for _, c := range renderCases {
+		for _, family := range service.Families {
+			first := c.render(family)
+			w := worldOf(family)
+			NewRenderer(family, Options{}).Service(w.view(w.openPort()), w.facts())
+			if again := c.render(family); !reflect.DeepEqual(first, again) {
+				t.Errorf("%s %s: differs the second time", c.name, family)
+			}
+		}
+	}
+}
+
+// The scaffold holds nothing that follows from a Service: no Service changes a
+// rule.
+func TestServicesRenderNoRules(t *testing.T) {
+	for _, c := range renderCases {
+		if strings.HasPrefix(c.name, "scaffold") {
+			continue
+		}
+		for _, o := range c.render(service.IPv4) {
+			container, _, _ := strings.Cut(o.ID.Container, "/")
+			if container != ContainerAddress && container != ContainerServer && container != ContainerSet || o.Kind != dataplane.Element {
+				t.Errorf("%s: %+v", c.name, o)
+			}
+		}
+	}
+}
+
+// Whoever jumps to a chain or asks a set says so, and whatever is referred to
+// exists.
+func TestRefsAreWhatIsNeeded(t *testing.T) {
+	for _, family := range service.Families {
+		for _, c := range renderCases {
+			checkRefs(t, c.name, scaffoldOf(family), c.render(family))
+		}
+	}
+}
+
+func scaffoldOf(family service.Family) []dataplane.Object {
+	return NewRenderer(family, Options{MasqueradeBit: 14}).Node(worldOf(family).facts())
+}
+
+func checkRefs(t *testing.T, name string, scaffold, objects []dataplane.Object) {
+	t.Helper()
+	exists := map[dataplane.ID]bool{}
+	for _, o := range slices.Concat(scaffold, objects) {
+		exists[o.ID] = true
+	}
+	for _, o := range objects {
+		for _, ref := range o.Refs {
+			if !exists[ref] {
+				t.Errorf("%s: %v refers to %v, which does not exist", name, o.ID, ref)
+			}
+		}
+		table, _, _ := strings.Cut(o.ID.Container, "/")
+		words := strings.Fields(o.Body)
+		for i, word := range words {
+			var ref dataplane.ID
+			switch {
+			case word == "--match-set":
+				ref = SetID(words[i+1])
+			case word == "-j" && strings.HasPrefix(words[i+1], "KUBE-"):
+				ref = dataplane.ID{Container: table, Name: words[i+1]}
+			default:
+				continue
+			}
+			if !slices.Contains(o.Refs, ref) {
+				t.Errorf("%s: %v needs %v, and does not refer to it", name, o.ID, ref)
+			}
+		}
+	}
+}
+
+// Two ports of one Service that claim the same frontend: the first stays, with its
+// own endpoints.
+func TestFirstPortKeepsFrontend(t *testing.T) {
+	w := worldOf(service.IPv4)
+	first, second := w.port(), w.port()
+	second.Name, first.Cluster, second.Cluster = "other", w.endpoints(1), w.endpoints(2)
+	objects := NewRenderer(service.IPv4, Options{}).Service(w.view(first, second), w.facts())
+	fragment := dataplane.NewFragment(service.Key{}, time.Time{}, objects)
+	id := ServerID(dataplane.Frontend{Addr: w.clusterIP, Port: 80})
+	i := slices.IndexFunc(fragment.Objects, func(o dataplane.Object) bool { return o.ID == id })
+	if i < 0 || strings.Contains(fragment.Objects[i].Body, w.endpointAddrs[1].String()) {
+		t.Errorf("the ClusterIP does not lead to the first port: %s", listing(fragment.Objects))
+	}
+}
+
+// An endpoint that is wanted and said to drain, too, is wanted.
+func TestWantedEndpointsDoNotDrain(t *testing.T) {
+	w := worldOf(service.IPv4)
+	p := w.port()
+	p.Draining = w.endpoints(3)
+	renderer := NewRenderer(service.IPv4, Options{})
+	drained := renderer.Service(w.view(p), w.facts())
+	p.Draining = nil
+	if plain := renderer.Service(w.view(p), w.facts()); !reflect.DeepEqual(drained, plain) {
+		t.Errorf("got %s, want %s", listing(drained), listing(plain))
+	}
+}
+
+// A weight is all that tells a draining endpoint from one that serves, so that the
+// writer changes one real server and no other.
+func TestDrainingChangesOneLine(t *testing.T) {
+	w := worldOf(service.IPv4)
+	p := w.port()
+	renderer := NewRenderer(service.IPv4, Options{})
+	serving := listing(renderer.Service(w.view(p), w.facts()))
+	p.Cluster, p.Draining = w.endpoints(3)[1:], w.endpoints(1)
+	draining := listing(renderer.Service(w.view(p), w.facts()))
+	want := strings.Replace(serving, "10.180.0.1:8080 1", "10.180.0.1:8080 0", 1)
+	// It gets no new connections, so that none can be its own.
+	want = strings.Replace(want, "set/KUBE-LOOP-BACK | 10.180.0.1,tcp:8080,10.180.0.1\n", "", 1)
+	if draining != want {
+		t.Errorf("got\n%s\nwant\n%s", draining, want)
+	}
+}
+
+// manyEndpoints is a port with every kind of frontend and n endpoints, one of them
+// on this node.
+func manyEndpoints(n int) (*service.View, *service.NodeFacts) {
+	w := worldOf(service.IPv4)
+	p := w.openPort()
+	p.Cluster = nil
+	for i := range n {
+		addr := netip.AddrFrom4([4]byte{10, 180, byte(i >> 8), byte(i)})
+		p.Cluster = append(p.Cluster, service.Endpoint{AddrPort: netip.AddrPortFrom(addr, 8080), Local: i == 0})
+	}
+	slices.SortFunc(p.Cluster, service.Endpoint.Compare)
+	return w.view(p), w.facts()
+}
+
+// However many endpoints there are, the number of objects is that of frontends, and
+// what the endpoints on this node add.
+func TestObjectsPerEndpoint(t *testing.T) {
+	counts := map[int]int{}
+	for _, n := range []int{1, 10, 1000} {
+		view, facts := manyEndpoints(n)
+		counts[n] = len(NewRenderer(service.IPv4, Options{}).Service(view, facts))
+	}
+	if counts[1] != counts[10] || counts[1] != counts[1000] {
+		t.Errorf("objects by endpoints: %v, want equal numbers", counts)
+	}
+}
+
+func BenchmarkRenderService(b *testing.B) {
+	for _, n := range []int{10, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			view, facts := manyEndpoints(n)
+			renderer := NewRenderer(service.IPv4, Options{})
+			b.ReportAllocs()
+			for b.Loop() {
+				renderer.Service(view, facts)
+			}
+		})
+	}
+}

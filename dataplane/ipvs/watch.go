@@ -1,0 +1,31 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+)
+
+// Watch calls changed when somebody else has changed the device, and when the rules'
+// writer notices something, until the context ends. The kernel announces nothing about
+// virtual servers and sets: what others do to them is found by the next Read.
+func (w *Writer) Watch(ctx context.Context, changed func()) error {
+	rules, watches := w.config.Rules.(dataplane.Watcher)
+	if !watches {
+		return w.device.Watch(ctx, changed)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		err := rules.Watch(ctx, changed)
+		cancel(err) // one that cannot watch ends the other
+		ended <- err
+	}()
+	err := w.device.Watch(ctx, changed)
+	cancel(err)
+	if other := <-ended; !errors.Is(err, other) {
+		err = errors.Join(err, other)
+	}
+	return err
+}

@@ -1,0 +1,223 @@
+package ipvs
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// writerCases hold for the fake kernel and for Linux.
+var writerCases = []struct {
+	name   string
+	config Config
+	run    func(s *stand)
+}{
+	{name: "a cold start, and a restart that has nothing to write", run: func(s *stand) {
+		all := []owned{s.scaffold(), s.serviceOf("a", s.openPort()), s.serviceOf("b", s.clusterIP(1, 2))}
+		s.want(all...)
+		s.begin(Config{})
+		s.read()
+		if left := s.changes(all...); len(left) > 0 {
+			s.Errorf("a restart writes %+v", left)
+		}
+		s.want() // removes everything
+		if len(s.known) > 0 {
+			s.Errorf("left: %v", s.known)
+		}
+	}},
+	{name: "endpoints come, drain, come back and go", run: func(s *stand) {
+		p := s.clusterIP(1, 1)
+		s.want(s.scaffold(), s.serviceOf("a", p))
+		p.Cluster = s.endpoints(3)
+		s.want(s.scaffold(), s.serviceOf("a", p))
+		p.Cluster, p.Draining = s.endpoints(3)[1:], s.endpoints(1)
+		s.want(s.scaffold(), s.serviceOf("a", p))
+		p.Cluster, p.Draining = s.endpoints(3), nil
+		s.want(s.scaffold(), s.serviceOf("a", p))
+		p.Cluster = nil
+		s.want(s.scaffold(), s.serviceOf("a", p))
+	}},
+	{name: "scheduler, flags and timeout change in place", run: func(s *stand) {
+		p := s.clusterIP(1, 2)
+		s.want(s.scaffold(), s.serviceOf("a", p))
+		p.AffinitySeconds = 10800
+		s.want(s.scaffold(), s.serviceOf("a", p))
+		p.AffinitySeconds = 0
+		s.want(s.scaffold(), s.serviceOf("a", p))
+	}},
+	{name: "what was thought wrongly", run: func(s *stand) {
+		p := s.clusterIP(1, 2)
+		s.want(s.scaffold(), s.serviceOf("a", p))
+		server, _ := s.server(p)
+		other := server.Service
+		other.Scheduler = "wrr"
+		stranger := Real{Addr: netip.AddrPortFrom(s.node, 1234), Weight: 7}
+		s.interfere(
+			request{verb: setServer, server: other},
+			request{verb: newReal, server: other, real: stranger},
+			request{verb: deleteReal, server: other, real: server.Reals[0]},
+			request{verb: newReal, server: other, real: Real{Addr: netip.AddrPortFrom(s.endpointAddrs[2], 8080), Weight: 5}},
+		)
+		p.Cluster = s.endpoints(3)[1:] // the first is gone already, the third there already
+		s.want(s.scaffold(), s.serviceOf("a", p))
+		s.interfere(request{verb: deleteServer, server: other})
+		p.Cluster = s.endpoints(3)
+		s.want(s.scaffold(), s.serviceOf("a", p))
+		s.interfere(request{verb: deleteServer, server: other})
+		s.want(s.scaffold())
+	}},
+	{name: "what is there and was thought absent", run: func(s *stand) {
+		s.want(s.scaffold(), s.serviceOf("a", s.openPort()))
+		s.known = map[dataplane.ID]*dataplane.Object{}
+		p := s.openPort()
+		p.Cluster = s.endpoints(1)
+		s.want(s.scaffold(), s.serviceOf("a", p))
+	}},
+	{name: "what is not known", run: func(s *stand) {
+		p := s.openPort()
+		s.want(s.scaffold(), s.serviceOf("a", p), s.serviceOf("b", s.clusterIP(1, 1)))
+		p.Cluster = s.endpoints(1)
+		changes := s.changes(s.scaffold(), s.serviceOf("a", p), s.serviceOf("c", s.clusterIP(2, 1)))
+		for i := range changes {
+			changes[i].Unsure = true
+			if b := changes[i].Before; b != nil && b.Body != "" {
+				changes[i].Before = nil
+			}
+		}
+		s.write(changes)
+		s.expect(s.scaffold(), s.serviceOf("a", p), s.serviceOf("c", s.clusterIP(2, 1)))
+	}},
+	{name: "drift is read and repaired", run: func(s *stand) {
+		all := []owned{s.scaffold(), s.serviceOf("a", s.openPort())}
+		s.want(all...)
+		server, _ := s.server(s.port())
+		s.interfere(request{verb: setReal, server: server.Service, real: Real{Addr: server.Reals[1].Addr, Weight: 3}})
+		s.kernel.sets.Delete(s.Context(), []ipset.Change{{Set: setName(s.family, setIPs), Entry: ipset.Entry{Addr: s.clusterIPAddr()}}})
+		s.device.Remove(s.Context(), []netip.Addr{s.clusterIPAddr()})
+		s.read()
+		if n := len(s.changes(all...)); n != 3 {
+			s.Errorf("%d differences, want 3", n)
+		}
+		s.want(all...)
+	}},
+	{name: "a poisoned object is named with its owner", run: func(s *stand) {
+		bad := s.serviceOf("bad", s.clusterIP(3, 1))
+		for i := range bad.objects {
+			bad.objects[i].Body = strings.Replace(bad.objects[i].Body, "rr ", "nonesuch ", 1)
+		}
+		good := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1)), s.serviceOf("z", s.clusterIP(9, 1))}
+		receipt := s.write(s.changes(append(good, bad)...))
+		if receipt.Outcome != dataplane.Rejected || !receipt.Proven || !slices.Equal(receipt.Suspects, []service.Key{bad.owner}) ||
+			!strings.Contains(receipt.Err.Error(), "ip_vs_nonesuch") {
+			s.Errorf("%v, suspects %v", receipt, receipt.Suspects)
+		}
+		_, id := s.server(s.clusterIP(3, 1))
+		if found, known := receipt.Certain[id]; !known || found != nil {
+			s.Errorf("the refused server is said to be %v, %t", found, known)
+		}
+		s.expect(append(good, owned{bad.owner, slices.DeleteFunc(bad.objects, func(o dataplane.Object) bool { return o.ID == id })})...)
+		s.want(good...)
+	}},
+	{name: "a refused change leaves what was, and is told in full", run: func(s *stand) {
+		p := s.clusterIP(1, 2)
+		s.want(s.scaffold(), s.serviceOf("a", p))
+		_, id := s.server(p)
+		was := s.known[id].Body
+		bad := s.serviceOf("a", s.clusterIP(1, 1))
+		for i := range bad.objects {
+			bad.objects[i].Body = strings.Replace(bad.objects[i].Body, "rr ", "nonesuch ", 1)
+		}
+		receipt := s.write(s.changes(s.scaffold(), bad))
+		if found := receipt.Certain[id]; receipt.Outcome != dataplane.Rejected || found == nil || found.Body != was {
+			s.Errorf("%v: %+v, want %q", receipt, receipt.Certain[id], was)
+		}
+	}},
+	{name: "excluded ranges", config: Config{Excluded: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8:1::/48")}}, run: func(s *stand) {
+		for _, addr := range []netip.Addr{s.external, s.vip} {
+			f := dataplane.Frontend{Addr: addr, Port: 99}
+			s.interfere(request{verb: newServer, server: genl.Service{Frontend: f, Scheduler: "rr"}})
+		}
+		s.read()
+		if len(s.known) != 1 || s.known[ServerID(dataplane.Frontend{Addr: s.vip, Port: 99})] == nil {
+			s.Errorf("read %v, want the server that is not excluded", s.known)
+		}
+		s.want(s.scaffold(), s.serviceOf("a", s.openPort())) // one of its own is in the range
+		s.want()
+		again := dataplane.Frontend{Addr: s.external, Port: 80} // that one, by a stranger
+		s.interfere(request{verb: newServer, server: genl.Service{Frontend: again, Scheduler: "rr"}})
+		s.expect()
+	}},
+	{name: "sets of kube-proxy grow, and keep what they have", run: func(s *stand) {
+		name, entry := setName(s.family, setIPs), ipset.Entry{Addr: s.external}
+		small := s.w.sets[name]
+		small.MaxElem = 65536
+		s.kernel.sets.Create(s.Context(), []ipset.Spec{small})
+		s.kernel.sets.Add(s.Context(), []ipset.Change{{Set: name, Entry: entry}})
+		s.read()
+		if s.known[EntryObject(name, entry).ID] == nil {
+			s.Errorf("read %v, want the entry", s.known)
+		}
+		kept := owned{service.Node, append(s.scaffold().objects, EntryObject(name, entry))}
+		s.want(kept)
+		found, err := s.kernel.sets.Get(s.Context(), name)
+		if err != nil || found.MaxElem != maxEntries || found.Count != 1 {
+			s.Errorf("%+v, %v", found, err)
+		}
+	}},
+	{name: "sets of another type are replaced", run: func(s *stand) {
+		name := setName(s.family, setClusterIP)
+		other := s.w.sets[name]
+		other.Type = ipset.HashIP
+		s.kernel.sets.Create(s.Context(), []ipset.Spec{other})
+		all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
+		if receipt := s.write(s.changes(all...)); receipt.Outcome != dataplane.Unknown {
+			s.Errorf("%v, want it to be read again", receipt)
+		}
+		s.read()
+		s.want(all...)
+	}},
+	{name: "sets and the device that vanish are read and made again", run: func(s *stand) {
+		s.want(s.scaffold())
+		s.want(slicesWithout(s.scaffold()))
+		s.kernel.sets.Destroy(s.Context(), []string{setName(s.family, setClusterIP)})
+		if err := s.device.Delete(); err != nil {
+			s.Fatal(err)
+		}
+		all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
+		changes := slices.DeleteFunc(s.changes(all...), func(c dataplane.Change) bool { return c.Owner == service.Node })
+		receipt := s.write(changes)
+		if _, known := receipt.Certain[AddressID(s.clusterIP(1, 1).ClusterIP)]; receipt.Outcome != dataplane.Unknown || known {
+			s.Errorf("%v, want it to be read again", receipt)
+		}
+		s.read()
+		s.want(all...)
+	}},
+}
+
+// slicesWithout is the scaffold without rules, so that nothing asks the sets.
+func slicesWithout(scaffold owned) owned {
+	scaffold.objects = slices.DeleteFunc(scaffold.objects, func(o dataplane.Object) bool {
+		return o.ID.Container != ContainerDevice && o.ID.Container != ContainerSet
+	})
+	return scaffold
+}
+
+// clusterIPAddr is the address of the world's port.
+func (s *stand) clusterIPAddr() netip.Addr { return s.world.clusterIP }
+
+func TestWriter(t *testing.T) {
+	for _, family := range service.Families {
+		for _, c := range writerCases {
+			t.Run(family.String()+"/"+c.name, func(t *testing.T) {
+				s, _ := newFakeStand(t, family, c.config)
+				c.run(s)
+			})
+		}
+	}
+}

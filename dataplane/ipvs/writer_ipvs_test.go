@@ -1,0 +1,199 @@
+//go:build ipvs
+
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/device"
+	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// newKernelStand is one on Linux, in a namespace of its own, with the real writer of
+// rules.
+func newKernelStand(t *testing.T, family service.Family, config Config) (*stand, *netns.Namespace) {
+	t.Helper()
+	namespace, err := netns.New("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := namespace.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
+	variant := service.PerFamily[iptables.Variant]{iptables.Legacy, iptables.NFT}[family]
+	tool, err := iptables.NewExec(t.Context(), iptables.ExecConfig{Family: family, Variant: variant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stand{T: t, world: worldOf(family)}
+	s.another = func(config Config) *Writer {
+		rules := iptables.NewWriter(family, tool, iptables.WriterConfig{Territory: territory()})
+		config.Inside, config.Rules = namespace.Do, insideRules{namespace, rules}
+		w, err := NewWriter(family, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	s.begin(config)
+	if s.kernel, err = openKernel(namespace.Do); err != nil {
+		t.Fatal(err)
+	}
+	d, err := device.Open(namespace.Do)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.device = d
+	t.Cleanup(func() {
+		if err := errors.Join(s.kernel.close(), d.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, namespace
+}
+
+// territory is what this mode has in iptables.
+func territory() iptables.Territory {
+	of := iptables.Territory{Owns: func(table iptables.Table, chain string) bool { return OwnsChain(string(table), chain) }}
+	for _, h := range HookRows() {
+		of.Hooks = append(of.Hooks, iptables.Hook{
+			Row: h.Row, Table: iptables.Table(h.Table), Chain: h.Chain, Target: h.Target,
+			Rule: []string{"-m", "comment", "--comment", h.Comment, "-j", h.Target},
+		})
+	}
+	return of
+}
+
+// insideRules is a writer whose children must run in a namespace.
+type insideRules struct {
+	namespace *netns.Namespace
+	w         *iptables.Writer
+}
+
+func (r insideRules) Write(ctx context.Context, batch *dataplane.Batch) (receipt dataplane.Receipt) {
+	err := r.namespace.Do(func() error {
+		receipt = r.w.Write(ctx, batch)
+		return nil
+	})
+	if err != nil {
+		return dataplane.Receipt{Outcome: dataplane.Busy, Err: err}
+	}
+	return receipt
+}
+
+func (r insideRules) Read(ctx context.Context) (objects []dataplane.Object, err error) {
+	return objects, errors.Join(r.namespace.Do(func() (err error) {
+		objects, err = r.w.Read(ctx)
+		return err
+	}))
+}
+
+func TestKernelWriter(t *testing.T) {
+	for _, family := range service.Families {
+		for _, c := range writerCases {
+			t.Run(family.String()+"/"+c.name, func(t *testing.T) {
+				s, _ := newKernelStand(t, family, c.config)
+				c.run(s)
+			})
+		}
+	}
+}
+
+// many is the node with so many Services of two endpoints each.
+func (s *stand) many(count int) []owned {
+	all := []owned{s.scaffold()}
+	for i := range count {
+		all = append(all, s.serviceOf("s", s.clusterIP(i+1, 2)))
+		all[i+1].owner.Name += all[i+1].objects[0].ID.Name
+	}
+	return all
+}
+
+// TestKernelWorkOfAChange counts what one endpoint that leaves takes, beside 100
+// Services and beside 10,000, and what a cold start of them takes.
+func TestKernelWorkOfAChange(t *testing.T) {
+	var change, cold []dataplane.Written
+	for _, services := range []int{100, 10000} {
+		s, _ := newKernelStand(t, service.IPv4, Config{})
+		all := s.many(services)
+		start := time.Now()
+		receipt := s.write(s.changes(all...))
+		if receipt.Outcome != dataplane.Landed {
+			t.Fatal(receipt)
+		}
+		cold = append(cold, receipt.Written)
+		t.Logf("%d Services: cold start in %v, %+v", services, time.Since(start), receipt.Written)
+		start = time.Now()
+		s.expect(all...)
+		t.Logf("%d Services: read and compared in %v", services, time.Since(start))
+		all[1] = owned{all[1].owner, s.serviceOf("s", s.clusterIP(1, 1)).objects}
+		receipt = s.write(s.changes(all...))
+		change = append(change, receipt.Written)
+		t.Logf("%d Services: one endpoint less: the write took %v, %+v", services, receipt.Took, receipt.Written)
+		s.expect(all...)
+	}
+	if change[0] != change[1] || change[0].Calls != 1 || change[0].Lines != 1 {
+		t.Errorf("a change takes %+v beside 100 Services, and %+v beside 10,000", change[0], change[1])
+	}
+	// A Service is a virtual server, two real ones, an address and two entries.
+	for i, services := range []int{100, 10000} {
+		if most := services*7 + 200; cold[i].Lines > most {
+			t.Errorf("%d Services take %d lines, want %d at most", services, cold[i].Lines, most)
+		}
+	}
+}
+
+// Each writer is told of its own family's addresses, and of nothing that either has
+// done.
+func TestKernelWatchTellsStrangersFromWriters(t *testing.T) {
+	s, namespace := newKernelStand(t, service.IPv6, Config{})
+	s.want(s.scaffold())
+	ctx, cancel := context.WithCancel(t.Context())
+	var told atomic.Int32
+	ended := make(chan error, 1)
+	go func() { ended <- s.w.Watch(ctx, func() { told.Add(1) }) }()
+	const settled = 300 * time.Millisecond
+	time.Sleep(settled)
+	other, err := device.OpenFamily(namespace.Do, families[service.IPv4])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := other.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	s.want(s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1)))
+	four := []netip.Addr{netip.MustParseAddr("10.0.0.1")}
+	if err := errors.Join(append(other.Add(t.Context(), four), other.Remove(t.Context(), four)...)...); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(settled)
+	if n := told.Load(); n != 0 {
+		t.Errorf("told %d times of what was no stranger's", n)
+	}
+	if err := errors.Join(s.device.Remove(t.Context(), []netip.Addr{s.clusterIP(1, 1).ClusterIP})...); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); told.Load() == 0; time.Sleep(settled / 10) {
+		if time.Now().After(deadline) {
+			t.Fatal("not told that an address has gone")
+		}
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,264 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/device"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// A change of one endpoint is one request, whatever else is there, and asks nothing.
+func TestWorkOfAChange(t *testing.T) {
+	var written []dataplane.Written
+	for _, services := range []int{1, 200} {
+		s, k := newFakeStand(t, service.IPv4, Config{})
+		all := []owned{s.scaffold()}
+		for i := range services {
+			all = append(all, s.serviceOf(fmt.Sprint(i), s.clusterIP(i, 2)))
+		}
+		s.want(all...)
+		all[1] = s.serviceOf("0", s.clusterIP(0, 1))
+		changes := s.changes(all...)
+		k.log, k.listed = nil, 0
+		written = append(written, s.write(changes).Written)
+		if len(k.log) != 1 || k.listed != 0 {
+			t.Errorf("%d lists, and\n%s", k.listed, strings.Join(k.log, "\n"))
+		}
+	}
+	if written[0] != written[1] || written[0].Calls != 1 {
+		t.Errorf("work grows with the number of Services: %+v", written)
+	}
+}
+
+// fails gives an error for the lines of the log that have a text in them.
+func fails(text string, err error) func(string) error {
+	return func(line string) error {
+		if strings.Contains(line, text) {
+			return err
+		}
+		return nil
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	for _, c := range []struct {
+		about string
+		err   error
+		want  dataplane.Outcome
+	}{
+		{"add real server", genl.ErrUnanswered, dataplane.Unknown},
+		{"add real server", &genl.NotSentError{Err: unix.ENOBUFS}, dataplane.Busy},
+		{"add virtual server", &genl.Refusal{Errno: unix.ENOMEM}, dataplane.Busy},
+		{"add virtual server", &genl.Refusal{Errno: unix.EINVAL}, dataplane.Rejected},
+		{"in KUBE-CLUSTER-IP", ipset.ErrUnanswered, dataplane.Unknown},
+		{"in KUBE-CLUSTER-IP", &ipset.RefusedError{Reason: ipset.ErrFull}, dataplane.Rejected},
+		{"bind", device.ErrUnanswered, dataplane.Unknown},
+		{"bind", unix.EINVAL, dataplane.Rejected},
+	} {
+		s, k := newFakeStand(t, service.IPv4, Config{})
+		s.want(s.scaffold())
+		k.fault = fails(c.about, c.err)
+		a := s.serviceOf("a", s.clusterIP(1, 1))
+		receipt := s.write(s.changes(s.scaffold(), a))
+		if receipt.Outcome != c.want || !slices.Equal(receipt.Suspects, []service.Key{a.owner}) {
+			t.Errorf("%s: %v: %v, want %v; suspects %v", c.about, c.err, receipt.Outcome, c.want, receipt.Suspects)
+		}
+		k.fault = nil
+		if c.want == dataplane.Unknown {
+			s.read()
+		}
+		s.want(s.scaffold(), a)
+	}
+}
+
+// A socket on which an answer was lost is given up, for one that comes late would be
+// taken for another's.
+func TestALostAnswerEndsTheConnection(t *testing.T) {
+	s, k := newFakeStand(t, service.IPv4, Config{})
+	k.fault = fails("create", ipset.ErrUnanswered)
+	receipt := s.write(s.changes(s.scaffold()))
+	if receipt.Outcome != dataplane.Unknown || len(receipt.Suspects) > 0 {
+		t.Errorf("%v, suspects %v", receipt, receipt.Suspects)
+	}
+	if _, known := receipt.Certain[SetID(setClusterIP)]; known {
+		t.Error("the set is said to be certain")
+	}
+	k.fault = nil
+	s.read()
+	s.want(s.scaffold())
+	if k.opened != 2 {
+		t.Errorf("%d connections, want 2", k.opened)
+	}
+}
+
+func TestWhatRefersToTheRefusedIsNotTried(t *testing.T) {
+	s, k := newFakeStand(t, service.IPv4, Config{})
+	k.fault = fails("create "+setLoadBalancerFW, &ipset.RefusedError{What: "create", Reason: ipset.ErrUnsupported})
+	all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
+	receipt := s.write(s.changes(all...))
+	if receipt.Outcome != dataplane.Unsupported {
+		t.Error(receipt)
+	}
+	// The chain that asks the set, and the hooks that lead to it.
+	for _, text := range []string{"rule filter " + chainProxyFirewall, "rule filter/INPUT 06"} {
+		if lines := k.about(text); len(lines) > 0 {
+			t.Errorf("tried: %q", lines)
+		}
+	}
+	for _, text := range []string{"rule nat " + chainServices, "add virtual server", "bind"} {
+		if len(k.about(text)) == 0 {
+			t.Errorf("not tried: %s", text)
+		}
+	}
+	k.fault = nil
+	s.want(all...)
+}
+
+func TestRefusedRulesAreTold(t *testing.T) {
+	s, k := newFakeStand(t, service.IPv4, Config{})
+	k.fault = fails("rule nat "+chainServices, errors.New("no such match"))
+	all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
+	receipt := s.write(s.changes(all...))
+	if receipt.Outcome != dataplane.Rejected || !strings.Contains(receipt.Err.Error(), "no such match") || len(k.servers) != 1 {
+		t.Errorf("%v; %d servers", receipt, len(k.servers))
+	}
+	k.fault = nil
+	s.want(all...)
+}
+
+func TestAnotherKindOfDeviceIsToldOf(t *testing.T) {
+	s, k := newFakeStand(t, service.IPv4, Config{})
+	k.wrong = true
+	s.read()
+	receipt := s.write(s.changes(s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))))
+	if receipt.Outcome != dataplane.Rejected || !strings.Contains(receipt.Err.Error(), "veth") || len(k.about("bind")) > 0 {
+		t.Error(receipt)
+	}
+}
+
+func TestACancelledWrite(t *testing.T) {
+	s, k := newFakeStand(t, service.IPv4, Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	k.fault = func(line string) error {
+		if strings.HasPrefix(line, "bind") {
+			cancel()
+		}
+		return nil
+	}
+	changes := s.changes(s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1)))
+	receipt := s.w.Write(ctx, &dataplane.Batch{Changes: changes})
+	_, id := s.server(s.clusterIP(1, 1))
+	if found, known := receipt.Certain[id]; receipt.Outcome != dataplane.Unknown || !known || found != nil {
+		t.Errorf("%v; the server is %v, %t", receipt, found, known)
+	}
+	k.log = nil
+	if receipt = s.w.Write(ctx, &dataplane.Batch{Changes: changes}); receipt.Outcome != dataplane.Unknown || len(k.log) > 0 ||
+		len(receipt.Certain) != len(changes) {
+		t.Errorf("a write that was not to begin: %v, %q", receipt, k.log)
+	}
+}
+
+func TestIdentitiesOfOthersAreRefused(t *testing.T) {
+	s, _ := newFakeStand(t, service.IPv4, Config{})
+	for _, o := range []dataplane.Object{
+		{ID: dataplane.ID{Container: ContainerAddress, Name: "x"}},
+		{ID: dataplane.ID{Container: ContainerSet, Name: "x"}, Body: "list:set"},
+		{ID: dataplane.ID{Container: ContainerServer, Name: "x"}},
+		{ID: ServerID(dataplane.Frontend{Addr: s.vip, Port: 80}), Body: "rr"},
+		{ID: dataplane.ID{Container: "set/x", Name: "80"}},
+		{ID: dataplane.ID{Container: "set/KUBE-CLUSTER-IP", Name: "x"}},
+	} {
+		receipt := s.write([]dataplane.Change{{ID: o.ID, After: &o, Owner: service.Key{Name: "a"}}})
+		if receipt.Outcome != dataplane.Rejected || len(receipt.Suspects) != 1 {
+			t.Errorf("%v: %v", o.ID, receipt)
+		}
+	}
+}
+
+func TestForeignForwardingIsPutRight(t *testing.T) {
+	s, k := newFakeStand(t, service.IPv4, Config{})
+	all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
+	s.want(all...)
+	for _, server := range k.servers {
+		for addr, d := range server.reals {
+			d.Forwarding = 3
+			server.reals[addr] = d
+		}
+	}
+	s.read()
+	if n := len(s.changes(all...)); n != 1 {
+		t.Errorf("%d differences, want 1", n)
+	}
+	s.want(all...)
+}
+
+func TestNearlyFullSetsAreTold(t *testing.T) {
+	var told []SetLevel
+	s, k := newFakeStand(t, service.IPv4, Config{NearlyFull: func(l SetLevel) { told = append(told, l) }})
+	all := []owned{s.scaffold(), s.serviceOf("0", s.clusterIP(0, 1))}
+	s.want(all...)
+	small := k.sets[setClusterIP]
+	small.MaxElem = 10
+	s.w.levels.made(small.Spec, 1)
+	for i := 1; i < 9; i++ {
+		all = append(all, s.serviceOf(fmt.Sprint(i), s.clusterIP(i, 1)))
+		s.write(s.changes(all...))
+	}
+	if want := []SetLevel{{Set: setClusterIP, Entries: 8, Capacity: 10}}; !slices.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
+	}
+	s.read()
+	if want := (SetLevel{Set: setClusterIP, Entries: 9, Capacity: 10}); len(told) != 2 || told[1] != want {
+		t.Errorf("told %v, want %v again", told, want)
+	}
+	s.write(s.changes(all[:3]...))
+	if got := s.w.levels.sets[setClusterIP]; got.Entries != 2 {
+		t.Errorf("%+v, want 2 entries", got)
+	}
+}
+
+// watchedRules is a writer of rules that can watch, or fails to.
+type watchedRules struct {
+	fakeRules
+	fail error
+}
+
+func (r watchedRules) Watch(ctx context.Context, changed func()) error {
+	if changed(); r.fail != nil {
+		return r.fail
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func TestWatchListensToBoth(t *testing.T) {
+	for _, fail := range []error{nil, errors.New("no more")} {
+		k := newFakeKernel()
+		w := newWriter(service.IPv4, Config{Rules: watchedRules{fakeRules{k}, fail}}, fakeDevice{k}, k.open)
+		ctx, cancel := context.WithCancel(t.Context())
+		told, ended := make(chan struct{}, 2), make(chan error)
+		go func() { ended <- w.Watch(ctx, func() { told <- struct{}{} }) }()
+		(<-k.announced)()
+		<-told
+		<-told
+		want := fail
+		if fail == nil {
+			cancel()
+			want = context.Canceled
+		}
+		if err := <-ended; !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+		cancel()
+	}
+}

@@ -1,0 +1,77 @@
+package backend
+
+import (
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestTerritoryHasTheScaffold: what the renderer makes in iptables is what the writer
+// of rules reads, in the same form.
+func TestTerritoryHasTheScaffold(t *testing.T) {
+	territory := IPVSTerritory()
+	hooks := map[string]string{}
+	for _, h := range territory.Hooks {
+		o := h.Object()
+		hooks[o.ID.Container+" "+o.ID.Name] = o.Body
+	}
+	tables := map[string]bool{}
+	for _, o := range ipvs.NewRenderer(service.IPv4, ipvs.Options{}).Node(&service.NodeFacts{}) {
+		switch table := iptables.Table(o.ID.Container); table {
+		case iptables.NAT, iptables.Filter, iptables.Mangle:
+			tables[o.ID.Container] = true
+			if !territory.Owns(table, o.ID.Name) {
+				t.Errorf("chain %s of table %s is not in the territory", o.ID.Name, table)
+			}
+			continue
+		}
+		if o.ID.Container == ipvs.ContainerSet || o.ID.Container == ipvs.ContainerDevice {
+			continue
+		}
+		name := o.ID.Container + " " + o.ID.Name
+		if body, known := hooks[name]; !known || body != o.Body {
+			t.Errorf("hook %q is %q in the territory, want %q", name, body, o.Body)
+		}
+		delete(hooks, name)
+	}
+	for name := range hooks {
+		t.Errorf("hook %q is in the territory only", name)
+	}
+	for table := range tables {
+		canary := territory.Canaries[iptables.Table(table)]
+		if canary == "" || !territory.Owns(iptables.Table(table), canary) {
+			t.Errorf("the canary of table %s is %q", table, canary)
+		}
+	}
+}
+
+// TestOthersOfIPVS: what both modes have stays, whichever serves.
+func TestOthersOfIPVS(t *testing.T) {
+	for _, c := range []struct {
+		mode  Mode
+		chain string
+		used  bool
+		other bool
+	}{
+		{ModeNFTables, "KUBE-SERVICES", true, true},
+		{ModeNFTables, "KUBE-NODE-PORT", true, true},
+		{ModeNFTables, "KUBE-SVC-A", true, true},
+		{ModeIPTables, "KUBE-SERVICES", false, false},
+		{ModeIPTables, "KUBE-NODE-PORT", true, true},
+		{ModeIPTables, "KUBE-SVC-A", false, false},
+		{ModeIPVS, "KUBE-SERVICES", false, true},
+		{ModeIPVS, "KUBE-NODE-PORT", false, true},
+		{ModeIPVS, "KUBE-SVC-A", true, true},
+		{ModeIPVS, "KUBE-IPTABLES-HINT", false, false},
+	} {
+		of := others(c.mode, iptables.NFT)
+		if got := of(iptables.NFT).Owns(iptables.NAT, c.chain); got != c.used {
+			t.Errorf("%s: %s goes from the variant in use: %v", c.mode, c.chain, got)
+		}
+		if got := of(iptables.Legacy).Owns(iptables.NAT, c.chain); got != c.other {
+			t.Errorf("%s: %s goes from the other variant: %v", c.mode, c.chain, got)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package backend
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+)
+
+// ipvsRules are some of those that IPVS mode leaves, with what iptables mode shares.
+const ipvsRules = `iptables-nft-restore <<END
+*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-NODE-PORT - [0:0]
+:KUBE-MARK-MASQ - [0:0]
+-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODE-PORT
+-A KUBE-NODE-PORT -j KUBE-MARK-MASQ
+COMMIT
+*filter
+:KUBE-IPVS-FILTER - [0:0]
+:MINE - [0:0]
+-A INPUT -m comment --comment "kubernetes ipvs access filter" -j KUBE-IPVS-FILTER
+-A INPUT -j MINE
+COMMIT
+END`
+
+// rulesOfServices makes table nat what iptables mode makes of it beside those.
+const rulesOfServices = `iptables-nft-restore --noflush <<END
+*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-NODEPORTS - [0:0]
+:KUBE-SVC-A - [0:0]
+-A KUBE-SERVICES -d 10.0.0.1/32 -j KUBE-SVC-A
+-A KUBE-SERVICES -j KUBE-NODEPORTS
+COMMIT
+END`
+
+func (n *node) leave(mode Mode) string {
+	n.Helper()
+	err := n.namespace.Do(func() error { return CleanUpOthers(n.Context(), mode, iptables.NFT, n.log) })
+	if err != nil {
+		n.Fatal(err)
+	}
+	return n.sh("iptables-nft-save")
+}
+
+// TestKernelModesLeaveIPVS: iptables mode, too, which has taken over what both share.
+func TestKernelModesLeaveIPVS(t *testing.T) {
+	for mode, stays := range map[Mode]bool{ModeNFTables: false, ModeIPTables: true} {
+		t.Run(string(mode), func(t *testing.T) {
+			n := newNode(t)
+			n.sh(ipvsRules)
+			n.sh(rulesOfServices)
+			rules := n.leave(mode)
+			if strings.Contains(rules, "KUBE-NODE-PORT ") || strings.Contains(rules, "KUBE-IPVS") || !strings.Contains(rules, "-A INPUT -j MINE") {
+				t.Errorf("got\n%s", rules)
+			}
+			for _, shared := range []string{"-A OUTPUT -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES", "KUBE-SVC-A", ":KUBE-MARK-MASQ"} {
+				if strings.Contains(rules, shared) != stays {
+					t.Errorf("%q: stays %v\n%s", shared, !stays, rules)
+				}
+			}
+			if said := n.lines.FilterMessage("rules of another mode removed").Len(); said != 1 {
+				t.Errorf("said %d times, want once: %v", said, n.lines.All())
+			}
+		})
+	}
+}
+
+// TestKernelIPVSLeavesIPTables: the chains of iptables mode go, and not those that
+// IPVS mode has rewritten.
+func TestKernelIPVSLeavesIPTables(t *testing.T) {
+	n := newNode(t)
+	n.sh(rulesOfServices)
+	n.sh(strings.Replace(ipvsRules, "restore", "restore --noflush", 1))
+	rules := n.leave(ModeIPVS)
+	if strings.Contains(rules, "KUBE-SVC-A") || strings.Contains(rules, "KUBE-NODEPORTS") {
+		t.Errorf("rules of iptables mode are left:\n%s", rules)
+	}
+	for _, own := range []string{"-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODE-PORT", "-j KUBE-IPVS-FILTER", "-A OUTPUT -m comment"} {
+		if !strings.Contains(rules, own) {
+			t.Errorf("%q has gone:\n%s", own, rules)
+		}
+	}
+}

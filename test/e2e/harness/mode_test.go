@@ -1,0 +1,16 @@
+package harness
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestModesAreThoseListed(t *testing.T) {
+	for listed, want := range map[string][]Mode{
+		"": {IPTables, NFTables}, "ipvs": {IPVS}, "ipvs,nftables": {IPVS, NFTables},
+	} {
+		if got := modes(listed); !slices.Equal(got, want) {
+			t.Errorf("%q: got %v, want %v", listed, got, want)
+		}
+	}
+}
