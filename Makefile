@@ -38,7 +38,7 @@ test-packages: packages
 	$(call install,$(TEST_PACKAGES))
 	@hack/newer-nft >/dev/null
 
-test: test-packages ## every ring but e2e: unit, property, script, simulation and real kernel, IPVS, with the race detector; ends with counts
+test: test-packages ## every ring but e2e and IPVS: unit, property, script, simulation and real kernel, with the race detector; ends with counts
 	hack/test
 
 test-ipvs: test-packages ## the tests that need IPVS alone, in a virtual machine where this kernel has none: make test-ipvs ONLY='Drain'
