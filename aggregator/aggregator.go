@@ -325,11 +325,7 @@ func (a *Aggregator) receive(now time.Time, r result) {
 		if keys := suspectsOf(r.batch); len(keys) > 0 {
 			a.pacer.Ended(now, r.receipt.Took)
 			var first step
-			if r.receipt.Proven {
-				a.search, first = newRetrial(r.receipt.Suspects, a.lastError)
-			} else {
-				a.search, first = newSearch(keys, r.receipt.Suspects, a.lastError)
-			}
+			a.search, first = searchAfter(r.receipt, keys, a.lastError)
 			a.follow(now, first)
 			return
 		}

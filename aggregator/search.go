@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -17,6 +18,10 @@ import (
 // guilty when it is refused alone. The number of refused tries is bounded; the
 // remaining suspects are quarantined together then, and tried again one by one
 // later.
+//
+// Where a writer proves who was refused, object by object, and that others landed,
+// (1) and (2) would only take away what landed: the few who are named are tried
+// again, each alone.
 type search struct {
 	control bool
 	// groups wait to be tried, next one last.
@@ -44,6 +49,18 @@ type step struct {
 	// done ends the search; nodeAtFault says how it ended.
 	done        bool
 	nodeAtFault bool
+}
+
+// retrialMax is how many may be tried again one by one. A kernel that refuses more at
+// once may have another reason than they.
+const retrialMax = 16
+
+// searchAfter starts the search that a refusal asks for.
+func searchAfter(r dataplane.Receipt, keys []service.Key, reason string) (*search, step) {
+	if r.Proven && len(r.Suspects) <= retrialMax {
+		return newRetrial(r.Suspects, reason)
+	}
+	return newSearch(keys, r.Suspects, reason)
 }
 
 // newSearch starts from a refused batch of the given keys. Suspects are those

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -143,5 +144,19 @@ func TestProvenCulpritsConcernNobodyElse(t *testing.T) {
 	slices.SortFunc(guilty, service.Key.Compare)
 	if !slices.Equal(guilty, []service.Key{ks[0], ks[2]}) || !landed[mended] || last.nodeAtFault || writes != 3 {
 		t.Errorf("guilty %v, landed %v, %d writes, last %+v", guilty, landed, writes, last)
+	}
+}
+
+// Many who are refused at once may share a reason that is not theirs.
+func TestManyProvenCulpritsBeginWithAControl(t *testing.T) {
+	ks := keys(100)
+	for count, control := range map[int]bool{1: false, retrialMax: false, retrialMax + 1: true} {
+		_, first := searchAfter(dataplane.Receipt{Suspects: ks[:count], Proven: true}, ks, "refused")
+		if first.control != control {
+			t.Errorf("%d suspects: control %t, want %t", count, first.control, control)
+		}
+	}
+	if _, first := searchAfter(dataplane.Receipt{Suspects: ks[:1]}, ks, "refused"); !first.control {
+		t.Error("a mere hint is taken for proof")
 	}
 }

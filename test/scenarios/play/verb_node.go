@@ -68,6 +68,11 @@ func settled(f func(ctx context.Context, s *Stage, w *network.World) error) stat
 }
 
 func parseListen(words []string) (statement, error) {
+	return atPort(words, func(w *network.World, at netip.AddrPort) error { return w.Serve(fixture.Host, "node", at) })
+}
+
+// atPort does something at NAME:PORT, in each family.
+func atPort(words []string, do func(*network.World, netip.AddrPort) error) (statement, error) {
 	if len(words) != 1 {
 		return nil, errors.New("want NAME:PORT")
 	}
@@ -86,7 +91,7 @@ func parseListen(words []string) (statement, error) {
 			if err != nil {
 				return err
 			}
-			if err := w.Serve(fixture.Host, "node", netip.AddrPortFrom(at, uint16(port))); err != nil {
+			if err := do(w, netip.AddrPortFrom(at, uint16(port))); err != nil {
 				return err
 			}
 		}

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"strconv"
 	"strings"
 
-	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
@@ -94,28 +91,5 @@ func parseAPI(words []string) (statement, error) {
 }
 
 func parseUnlisten(words []string) (statement, error) {
-	if len(words) != 1 {
-		return nil, errors.New("want NAME:PORT")
-	}
-	name, text, _ := strings.Cut(words[0], ":")
-	port, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return nil, fmt.Errorf("port: %w", err)
-	}
-	return act(func(_ context.Context, s *Stage) error {
-		w, err := s.kernel()
-		if err != nil {
-			return err
-		}
-		for _, family := range s.families {
-			at, err := fixture.Address(family, name)
-			if err != nil {
-				return err
-			}
-			if err := w.Leave(netip.AddrPortFrom(at, uint16(port))); err != nil {
-				return err
-			}
-		}
-		return nil
-	}), nil
+	return atPort(words, (*network.World).Leave)
 }
