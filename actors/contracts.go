@@ -21,9 +21,10 @@ type Domain struct {
 	// without ports says that the Service is not served any more. It does not
 	// block. Nobody is told about the node's own actor.
 	Programmed func(service.View)
-	// Drain, when set, lets TCP endpoints of Family that leave a service port
-	// keep the connections that they have: until none is left, or until
-	// DrainDeadline, by default 15 min. Meanwhile they are in
+	// Drain, when set, lets endpoints of Family that leave a service port keep
+	// the connections that they have: until none is left, or until
+	// DrainDeadline, by default 15 min; for UDP, moreover, no longer than they
+	// serve; for SCTP never. Meanwhile they are in
 	// service.PortView.Draining of the views for this domain, and of no other.
 	Drain         Drainer
 	Family        service.Family

@@ -106,7 +106,7 @@ func (d *drain) follow(at []int) {
 		}
 		port := &d.ports[l.port]
 		for s := range sideCount {
-			if !s.drains(port) || holds(s.targets(port), l.endpoint) {
+			if !s.drains(port) || !keeps(port, l.endpoint) || holds(s.targets(port), l.endpoint) {
 				l.from &^= s.bit()
 			}
 		}
@@ -123,7 +123,7 @@ func (d *drain) hold(port int, held []service.Endpoint, now time.Time) (cut []se
 	for _, e := range held {
 		e.Local = p.UsesLocal()
 		for s := range sideCount {
-			if s.drains(p) && !holds(s.targets(p), e) {
+			if s.drains(p) && keeps(p, e) && !holds(s.targets(p), e) {
 				d.leave(index, place{port, e.AddrPort}, e, s, now)
 			}
 		}

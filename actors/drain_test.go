@@ -76,6 +76,9 @@ func TestWhatLeavesDrains(t *testing.T) {
 		change := func(v *service.PortView) { v.Protocol = p }
 		return one(with(tcp("a b"), change), with(tcp("a"), change))
 	}
+	udp := func(cluster, serving string) service.PortView {
+		return with(tcp(cluster), func(v *service.PortView) { v.Protocol, v.Serving = service.UDP, set(serving) })
+	}
 	rename := func(p *service.PortView) { p.Name = "web" }
 	renumber := func(p *service.PortView) { p.Port = 81 }
 	other := func(cluster string) service.PortView { return with(tcp(cluster), renumber) }
@@ -91,6 +94,8 @@ func TestWhatLeavesDrains(t *testing.T) {
 		{"back again", one(tcp("a b"), tcp("a"), tcp("a b")), ""},
 		{"back and left again", one(tcp("a b"), tcp("a"), tcp("a b"), tcp("b")), "a"},
 		{"UDP", protocol(service.UDP), ""},
+		{"UDP while it serves", one(udp("a b", ""), udp("a", "a b")), "b"},
+		{"UDP until it does not serve any more", one(udp("a b", ""), udp("a", "a b"), udp("a", "a")), ""},
 		{"SCTP", protocol(service.SCTP), ""},
 		{"the port is gone", views{{tcp("a b"), other("c d")}, {other("c")}}, "d"},
 		{"the port goes later", views{{tcp("a b"), other("c")}, {tcp("a"), other("c")}, {other("c")}}, ""},

@@ -65,7 +65,7 @@ func (a *actor) withDrains(ctx context.Context, i int, view *service.View) *serv
 // incarnation.
 func (a *actor) hold(ctx context.Context, i int, d *drain) (cut []service.Endpoint) {
 	for port := range d.ports {
-		if d.ports[port].Protocol != service.TCP {
+		if !inside.drains(&d.ports[port]) {
 			continue
 		}
 		a.lease.Begin() // each question has a message's time

@@ -513,10 +513,10 @@ func TestEachQuestionHasAMessagesTime(t *testing.T) {
 	}
 	b.kernel = set("b")
 	d.take(viewOf(tcp("a"), with(tcp("a"), func(p *service.PortView) { p.Port = 81 }),
-		with(tcp("a"), func(p *service.PortView) { p.Port, p.Protocol = 82, service.UDP })), time.Now())
+		with(tcp("a"), func(p *service.PortView) { p.Port, p.Protocol = 82, service.SCTP })), time.Now())
 	a.hold(t.Context(), 1, d)
 	if len(b.asked) != 4 || p.begun != 4 {
-		t.Errorf("%d questions, begun %d times; want one for each TCP port more", len(b.asked), p.begun)
+		t.Errorf("%d questions, begun %d times; want one more for each port that drains", len(b.asked), p.begun)
 	}
 }
 

@@ -24,11 +24,17 @@ type sides uint8
 
 func (s side) bit() sides { return 1 << s }
 
-// drains tells whether endpoints of a port can drain on this side: connections of
-// other protocols than TCP have no end to wait for that the kernel could see, or
-// are not worth it.
+// drains tells whether endpoints of a port can drain on this side. Those of SCTP go
+// at once, as with kube-proxy.
 func (s side) drains(p *service.PortView) bool {
-	return p.Protocol == service.TCP && (s == inside || p.ExternallyAccessible())
+	return p.Protocol != service.SCTP && (s == inside || p.ExternallyAccessible())
+}
+
+// keeps tells whether what goes on with an endpoint that gets nothing new may go on.
+// A TCP connection may until it ends. A UDP flow has no end that anybody could see:
+// it may as long as the endpoint serves, for example while that terminates.
+func keeps(p *service.PortView, e service.Endpoint) bool {
+	return p.Protocol == service.TCP || holds(p.Serving, e)
 }
 
 // targets gives the endpoints that new connections get on this side. Where the
@@ -55,7 +61,8 @@ func left(s side, before, now *service.PortView) []service.Endpoint {
 	if !s.drains(now) {
 		return nil
 	}
-	return without(s.targets(before), s.targets(now))
+	gone := without(s.targets(before), s.targets(now))
+	return slices.DeleteFunc(gone, func(e service.Endpoint) bool { return !keeps(now, e) })
 }
 
 // place is where an endpoint drains: the position of its service port, and its own

@@ -41,9 +41,9 @@ type PortView struct {
 	// must be cut by hand; nil otherwise. Sorted and unique as Cluster.
 	Serving []Endpoint
 	// Draining are endpoints that get no new connections and keep those they have
-	// until a deadline; only for TCP and only in domains that drain, where the
-	// actor adds them to what was resolved; nil otherwise. Sorted and unique as
-	// Cluster. One that is in Cluster or Local, too, drains only at the frontends
+	// until a deadline, or, for UDP, as long as they are among Serving; only in domains
+	// that drain, where the actor adds them to what was resolved; nil otherwise, and
+	// for SCTP. Sorted and unique as Cluster. One that is in Cluster or Local, too, drains only at the frontends
 	// of the policy that it has left: for each of them, wanted goes before
 	// draining.
 	Draining []Endpoint

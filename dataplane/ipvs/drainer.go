@@ -12,11 +12,13 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Drainer asks the kernel about connections, one frontend after the other, never for
-// a list of them all. It implements actors.Drainer of one family, and the
-// dataplane.Renderer of the same domain: what frontends a service port has, and which
-// endpoints they want, is for the renderer to say, and the node's addresses are among
-// the facts that it is given. Both may be called concurrently.
+// Drainer asks the kernel about connections, one frontend after the other. Until its
+// domain's first write it asks about those alone that one list of virtual servers has,
+// so that a node without any costs no questions; it lists nothing after that. It
+// implements actors.Drainer of one family, and the dataplane.Renderer of the same
+// domain: what frontends a service port has, and which endpoints they want, is for the
+// renderer to say, and the node's addresses are among the facts that it is given. Both
+// may be called concurrently.
 type Drainer struct {
 	*Renderer
 	open func() (destinationSocket, error)
@@ -28,11 +30,16 @@ type Drainer struct {
 	// was lost on it.
 	turn   chan struct{}
 	socket destinationSocket
+	// written is set with the first write. Found are the virtual servers that were
+	// there before, nil until somebody asked; it belongs to whose turn it is.
+	written atomic.Bool
+	found   map[dataplane.Frontend]bool
 }
 
 // destinationSocket is what a Drainer needs of its connection to IPVS; see
 // genl.Socket.
 type destinationSocket interface {
+	Services(ctx context.Context) ([]genl.Service, error)
 	Destinations(ctx context.Context, f dataplane.Frontend) ([]genl.Destination, error)
 	Close() error
 }
@@ -78,8 +85,11 @@ func (d *Drainer) Node(facts *service.NodeFacts) []dataplane.Object {
 	return d.Renderer.Node(facts)
 }
 
-// Busy tells whether connections are left to an endpoint, at frontends of a TCP port
-// that do not want it.
+// Writing takes note that the domain writes from now on.
+func (d *Drainer) Writing() { d.written.Store(true) }
+
+// Busy tells whether connections are left to an endpoint, at frontends of a port that
+// do not want it.
 func (d *Drainer) Busy(ctx context.Context, view *service.View, port *service.PortView, e service.Endpoint) (bool, error) {
 	busy := false
 	err := d.each(ctx, view, port, func(found genl.Destination) {
@@ -88,8 +98,8 @@ func (d *Drainer) Busy(ctx context.Context, view *service.View, port *service.Po
 	return busy, err
 }
 
-// Held gives the endpoints that the kernel has at frontends of a TCP port that do not
-// want them, sorted, each once.
+// Held gives the endpoints that the kernel has at frontends of a port that do not want
+// them, sorted, each once.
 func (d *Drainer) Held(ctx context.Context, view *service.View, port *service.PortView) ([]service.Endpoint, error) {
 	var held []service.Endpoint
 	err := d.each(ctx, view, port, func(found genl.Destination) {
@@ -102,9 +112,6 @@ func (d *Drainer) Held(ctx context.Context, view *service.View, port *service.Po
 // each gives the real servers that the frontends of a port have and do not want. It
 // waits for the node's facts; what renders the scaffold never asks.
 func (d *Drainer) each(ctx context.Context, view *service.View, port *service.PortView, give func(genl.Destination)) error {
-	if port.Protocol != service.TCP {
-		return nil
-	}
 	select {
 	case <-d.learned:
 	case <-ctx.Done():
@@ -155,10 +162,37 @@ func (d *Drainer) ask(ctx context.Context, f dataplane.Frontend) ([]genl.Destina
 		}
 		d.socket = socket
 	}
-	found, err := d.socket.Destinations(ctx, f)
+	found, err := d.destinations(ctx, f)
 	if errors.Is(err, genl.ErrUnanswered) {
 		_ = d.socket.Close() // it is given up because it is of no use
 		d.socket = nil
 	}
 	return found, err
+}
+
+// destinations asks about one frontend, unless it cannot be there.
+func (d *Drainer) destinations(ctx context.Context, f dataplane.Frontend) ([]genl.Destination, error) {
+	if there, err := d.mayHave(ctx, f); err != nil || !there {
+		return nil, err
+	}
+	return d.socket.Destinations(ctx, f)
+}
+
+// mayHave tells whether the kernel may have a virtual server.
+func (d *Drainer) mayHave(ctx context.Context, f dataplane.Frontend) (bool, error) {
+	if d.written.Load() {
+		d.found = nil
+		return true, nil
+	}
+	if d.found == nil {
+		services, err := d.socket.Services(ctx)
+		if err != nil {
+			return false, err
+		}
+		d.found = make(map[dataplane.Frontend]bool, len(services))
+		for _, s := range services {
+			d.found[s.Frontend] = true
+		}
+	}
+	return d.found[f], nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -14,9 +15,9 @@ import (
 
 // fakeQuestions answers a drainer, and counts.
 type fakeQuestions struct {
-	at            map[dataplane.Frontend][]genl.Destination
-	asked, opened int
-	fail          error
+	at                    map[dataplane.Frontend][]genl.Destination
+	asked, opened, listed int
+	fail                  error
 }
 
 func (q *fakeQuestions) open() (destinationSocket, error) {
@@ -25,6 +26,14 @@ func (q *fakeQuestions) open() (destinationSocket, error) {
 }
 
 func (q *fakeQuestions) Close() error { return nil }
+
+func (q *fakeQuestions) Services(context.Context) (all []genl.Service, err error) {
+	q.listed++
+	for f := range q.at {
+		all = append(all, genl.Service{Frontend: f})
+	}
+	return all, q.fail
+}
 
 func (q *fakeQuestions) Destinations(_ context.Context, f dataplane.Frontend) ([]genl.Destination, error) {
 	q.asked++
@@ -35,6 +44,7 @@ func newFakeDrainer(w world) (*Drainer, *fakeQuestions) {
 	q := &fakeQuestions{at: map[dataplane.Frontend][]genl.Destination{}}
 	d := newDrainer(NewRenderer(w.family, Options{MasqueradeBit: 14}), q.open)
 	d.Node(w.facts())
+	d.Writing()
 	return d, q
 }
 
@@ -71,13 +81,25 @@ func TestDrainerAsksAtTheFrontendsOfAPort(t *testing.T) {
 	}
 }
 
-func TestDrainerLeavesUDPAlone(t *testing.T) {
+// Before the first write one list tells whom to ask about.
+func TestDrainerAsksAtTheStartAboutWhatIsThere(t *testing.T) {
 	w := worldOf(service.IPv4)
-	d, q := newFakeDrainer(w)
-	p := w.port()
-	p.Protocol = service.UDP
-	if held, err := d.Held(t.Context(), w.view(p), &p); err != nil || len(held) > 0 || q.asked > 0 {
-		t.Errorf("%v, %v with %d questions", held, err, q.asked)
+	q := &fakeQuestions{at: map[dataplane.Frontend][]genl.Destination{}}
+	d := newDrainer(NewRenderer(w.family, Options{MasqueradeBit: 14}), q.open)
+	d.Node(w.facts())
+	p, left := w.openPort(), service.Endpoint{AddrPort: netip.MustParseAddrPort("10.180.9.9:8080")}
+	q.at[dataplane.Frontend{Addr: p.ClusterIP, Port: 80}] = []genl.Destination{{Addr: left.AddrPort}}
+	for range 2 {
+		if held, err := d.Held(t.Context(), w.view(p), &p); err != nil || !slices.Equal(held, []service.Endpoint{left}) {
+			t.Errorf("held %v, %v", held, err)
+		}
+	}
+	if q.listed != 1 || q.asked != 2 {
+		t.Errorf("%d lists and %d questions, want 1 and 2", q.listed, q.asked)
+	}
+	d.Writing()
+	if _, err := d.Held(t.Context(), w.view(p), &p); err != nil || q.listed != 1 || q.asked != 2+5 {
+		t.Errorf("%v, %d lists and %d questions, want 5 more of these", err, q.listed, q.asked)
 	}
 }
 
@@ -85,6 +107,7 @@ func TestDrainerWaitsForTheFacts(t *testing.T) {
 	w := worldOf(service.IPv4)
 	q := &fakeQuestions{}
 	d := newDrainer(NewRenderer(w.family, Options{}), q.open)
+	d.Writing()
 	p := w.port()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -49,9 +49,6 @@ func (p *portDraft) externalEndpoints() (endpoints []service.Endpoint, localOnly
 // that only keep connections.
 func (p *portDraft) reals(endpoints []service.Endpoint, localOnly bool) string {
 	draining := p.Draining
-	if p.Protocol != service.TCP {
-		draining = nil
-	}
 	reals := make([]Real, 0, len(endpoints)+len(draining))
 	for _, e := range endpoints {
 		for len(draining) > 0 && draining[0].Compare(e) < 0 {

@@ -44,10 +44,15 @@ func worldOf(family service.Family) world {
 	}
 }
 
-// endpoints gives the first n of three endpoints; the first is on this node.
+// endpoints gives n endpoints, of which the first is on this node. From the fourth on
+// their addresses follow the third's.
 func (w world) endpoints(n int) []service.Endpoint {
 	var endpoints []service.Endpoint
-	for i, addr := range w.endpointAddrs[:n] {
+	var addr netip.Addr
+	for i := range n {
+		if addr = addr.Next(); i < len(w.endpointAddrs) {
+			addr = w.endpointAddrs[i]
+		}
 		endpoints = append(endpoints, service.Endpoint{AddrPort: netip.AddrPortFrom(addr, 8080), Local: i == 0})
 	}
 	return endpoints

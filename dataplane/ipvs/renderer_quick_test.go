@@ -150,7 +150,7 @@ func checkReals(t *testing.T, name string, ports []service.PortView, objects []d
 			wanted[Real{e.AddrPort, 1}] = true
 		}
 		for _, e := range p.Draining {
-			if p.Protocol == service.TCP && (e.Local || !alone) {
+			if e.Local || !alone {
 				wanted[Real{e.AddrPort, 0}] = true
 			}
 		}

@@ -111,50 +111,6 @@ func TestKernelWriter(t *testing.T) {
 	}
 }
 
-// many is the node with so many Services of two endpoints each.
-func (s *stand) many(count int) []owned {
-	all := []owned{s.scaffold()}
-	for i := range count {
-		all = append(all, s.serviceOf("s", s.clusterIP(i+1, 2)))
-		all[i+1].owner.Name += all[i+1].objects[0].ID.Name
-	}
-	return all
-}
-
-// TestKernelWorkOfAChange counts what one endpoint that leaves takes, beside 100
-// Services and beside 10,000, and what a cold start of them takes.
-func TestKernelWorkOfAChange(t *testing.T) {
-	var change, cold []dataplane.Written
-	for _, services := range []int{100, 10000} {
-		s, _ := newKernelStand(t, service.IPv4, Config{})
-		all := s.many(services)
-		start := time.Now()
-		receipt := s.write(s.changes(all...))
-		if receipt.Outcome != dataplane.Landed {
-			t.Fatal(receipt)
-		}
-		cold = append(cold, receipt.Written)
-		t.Logf("%d Services: cold start in %v, %+v", services, time.Since(start), receipt.Written)
-		start = time.Now()
-		s.expect(all...)
-		t.Logf("%d Services: read and compared in %v", services, time.Since(start))
-		all[1] = owned{all[1].owner, s.serviceOf("s", s.clusterIP(1, 1)).objects}
-		receipt = s.write(s.changes(all...))
-		change = append(change, receipt.Written)
-		t.Logf("%d Services: one endpoint less: the write took %v, %+v", services, receipt.Took, receipt.Written)
-		s.expect(all...)
-	}
-	if change[0] != change[1] || change[0].Calls != 1 || change[0].Lines != 1 {
-		t.Errorf("a change takes %+v beside 100 Services, and %+v beside 10,000", change[0], change[1])
-	}
-	// A Service is a virtual server, two real ones, an address and two entries.
-	for i, services := range []int{100, 10000} {
-		if most := services*7 + 200; cold[i].Lines > most {
-			t.Errorf("%d Services take %d lines, want %d at most", services, cold[i].Lines, most)
-		}
-	}
-}
-
 // Each writer is told of its own family's addresses, and of nothing that either has
 // done.
 func TestKernelWatchTellsStrangersFromWriters(t *testing.T) {

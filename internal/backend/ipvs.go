@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
@@ -106,6 +107,12 @@ func ipvsDomain(ctx context.Context, family service.Family, variant iptables.Var
 type ipvsWriter struct {
 	*ipvs.Writer
 	drainer *ipvs.Drainer
+}
+
+// Write writes, and lets the drainer know.
+func (w *ipvsWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	w.drainer.Writing()
+	return w.Writer.Write(ctx, batch)
 }
 
 // Close gives the sockets up.

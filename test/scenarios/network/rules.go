@@ -7,7 +7,8 @@ import (
 )
 
 // Rules gives what the rules of the node look like: the listings of both families
-// in mode iptables, by the programs of its variant, and of everything in nf_tables.
+// in mode iptables, by the programs of its variant, and of everything in nf_tables; in
+// mode ipvs, virtual servers, sets and addresses as well.
 func (w *World) Rules(ctx context.Context) (string, error) {
 	var all strings.Builder
 	for _, words := range w.listings() {
@@ -22,8 +23,11 @@ func (w *World) Rules(ctx context.Context) (string, error) {
 
 func (w *World) listings() [][]string {
 	nft := []string{"nft", "list", "ruleset"}
-	if w.options.Mode != "iptables" {
+	switch w.options.Mode {
+	case "nftables":
 		return [][]string{nft}
+	case "ipvs":
+		return [][]string{nft, {"ipvsadm", "-Ln"}, {"ipset", "list"}, {"ip", "-o", "address", "show"}}
 	}
 	if w.options.Variant == "legacy" {
 		return [][]string{{"iptables-legacy-save"}, {"ip6tables-legacy-save"}, nft}
