@@ -24,9 +24,9 @@ type CleanupSummary struct {
 func (s CleanupSummary) Any() bool { return s.Hooks > 0 || len(s.Chains) > 0 }
 
 // Cleanup removes what a territory has, ours or what a kube-proxy left, from one
-// family's tables: hooks first, then all chains of a table at once. What is shared with
-// the kubelet stays, and nothing else is touched. What is already gone is no
-// error.
+// family's tables: hooks and chains of a table at once, or, where something is in the
+// way of that, hooks one by one and then all chains. What is shared with the kubelet
+// stays, and nothing else is touched. What is already gone is no error.
 //
 // A rule of somebody else that leads to one of our chains keeps that chain from
 // being deleted; it is emptied, and the error names the rule. The errors of all
@@ -47,32 +47,64 @@ func cleanTable(ctx context.Context, tool Tool, of Territory, table Table, summa
 	if err != nil {
 		return err
 	}
+	hooks := slices.DeleteFunc(of.hooksIn(s), func(h Hook) bool { return Shared(h.Target) })
+	if len(hooks) > 0 {
+		text := hookDeletions(s, hooks)
+		done, err := cleanChains(ctx, tool, of, s, text, make(map[string]bool), summary)
+		if done {
+			summary.Hooks += len(hooks)
+			return err
+		}
+		// Step by step all is removed that can be, and what is in the way is told.
+		if s, err = readTable(ctx, tool, table); err != nil {
+			return err
+		}
+	}
 	held := make(map[string]bool)
-	failed := removeHooks(ctx, tool, of.hooksIn(s), s, held, summary)
+	failed := removeHooks(ctx, tool, hooks, s, held, summary)
+	_, err = cleanChains(ctx, tool, of, s, nil, held, summary)
+	return errors.Join(append(failed, err)...)
+}
+
+// hookDeletions are the lines that delete every copy of some hooks, which a table then
+// forgets.
+func hookDeletions(s *saved, hooks []Hook) (text []byte) {
+	for _, hook := range hooks {
+		for _, rule := range s.rules[hook.Chain] {
+			if rule == hook.Text() {
+				text = append(text, "-D "+hook.Chain+" "+rule+"\n"...)
+			}
+		}
+		s.drop(hook.Chain, hook.Text())
+	}
+	return text
+}
+
+// cleanChains empties all chains of a table that are ours and deletes those that
+// nothing holds, behind other lines. If that is not done, the tool has refused it.
+func cleanChains(ctx context.Context, tool Tool, of Territory, s *saved, first []byte, held map[string]bool, summary *CleanupSummary) (done bool, err error) {
+	var failed []error
 	for _, rule := range of.holdForeign(s, held) {
 		failed = append(failed, fmt.Errorf("a rule that is not ours leads to a chain of ours, which stays, emptied; "+
 			"remove the rule and clean up again: %q in chain %s", rule.text, rule.chain))
 	}
-	text, removed := of.cleanupInput(s, held)
+	text, removed := of.cleanupInput(s, first, held)
 	if len(text) == 0 {
-		return errors.Join(failed...)
+		return true, errors.Join(failed...)
 	}
 	if err := tool.Restore(ctx, text); err != nil {
-		return errors.Join(append(failed, err)...)
+		return false, errors.Join(append(failed, err)...)
 	}
 	if removed > 0 {
-		summary.Chains[table] = removed
+		summary.Chains[s.table] = removed
 	}
-	return errors.Join(failed...)
+	return true, errors.Join(failed...)
 }
 
 // removeHooks removes hooks from a table. One that cannot be removed holds
 // the chain it leads to.
 func removeHooks(ctx context.Context, tool Tool, hooks []Hook, s *saved, held map[string]bool, summary *CleanupSummary) (failed []error) {
 	for _, hook := range hooks {
-		if Shared(hook.Target) {
-			continue
-		}
 		if err := tool.RemoveHook(ctx, hook.Table, hook.Chain, hook.Rule); err != nil {
 			failed = append(failed, err)
 			held[hook.Target] = true
@@ -109,9 +141,9 @@ func (t Territory) holdForeign(s *saved, held map[string]bool) (foreign []chainR
 	return foreign
 }
 
-// cleanupInput empties all our chains of a table and deletes those that nothing
-// holds. It is empty when there are none.
-func (t Territory) cleanupInput(s *saved, held map[string]bool) (text []byte, removed int) {
+// cleanupInput is the other lines, and what empties all our chains of a table and
+// deletes those that nothing holds. It is empty when there is none of it.
+func (t Territory) cleanupInput(s *saved, first []byte, held map[string]bool) (text []byte, removed int) {
 	var declare, remove bytes.Buffer
 	ours := slices.DeleteFunc(slices.Clone(s.chains), func(chain string) bool { return !t.Owns(s.table, chain) })
 	slices.SortFunc(ours, strings.Compare)
@@ -122,8 +154,8 @@ func (t Territory) cleanupInput(s *saved, held map[string]bool) (text []byte, re
 			removed++
 		}
 	}
-	if len(ours) == 0 {
+	if len(ours) == 0 && len(first) == 0 {
 		return nil, 0
 	}
-	return slices.Concat([]byte("*"+string(s.table)+"\n"), declare.Bytes(), remove.Bytes(), []byte("COMMIT\n")), removed
+	return slices.Concat([]byte("*"+string(s.table)+"\n"), declare.Bytes(), first, remove.Bytes(), []byte("COMMIT\n")), removed
 }

@@ -32,7 +32,7 @@ func TestCleanupGoesOnAfterAFailure(t *testing.T) {
 				"-A OUTPUT "+hook.Text(), "-A KUBE-SERVICES -j KUBE-MARK-MASQ"),
 			Mangle: savedTable(Mangle, ":KUBE-PROXY-CANARY - [0:0]", ":KUBE-IPTABLES-HINT - [0:0]"),
 		},
-		fail: map[string]error{removal: busy, "save filter": unread},
+		fail: map[string]error{"restore with deletions": busy, removal: busy, "save filter": unread},
 	}
 	summary, err := Cleanup(t.Context(), service.IPv4, tool, OwnTerritory())
 	if !errors.Is(err, busy) || !errors.Is(err, unread) {
@@ -41,9 +41,10 @@ func TestCleanupGoesOnAfterAFailure(t *testing.T) {
 	if strings.Contains(err.Error(), "not ours") {
 		t.Errorf("our own hook is called foreign: %v", err)
 	}
-	// The chain that the hook leads to is emptied and stays.
+	// All at once is refused. Then the chain that the hook leads to is emptied and stays.
 	want := []string{
 		"*mangle\n:KUBE-PROXY-CANARY - [0:0]\n-X KUBE-PROXY-CANARY\nCOMMIT\n",
+		"*nat\n:KUBE-MARK-MASQ - [0:0]\n:KUBE-SERVICES - [0:0]\n-D OUTPUT " + hook.Text() + "\n-X KUBE-MARK-MASQ\n-X KUBE-SERVICES\nCOMMIT\n",
 		"*nat\n:KUBE-MARK-MASQ - [0:0]\n:KUBE-SERVICES - [0:0]\n-X KUBE-MARK-MASQ\nCOMMIT\n",
 	}
 	if !slices.Equal(tool.inputs, want) {

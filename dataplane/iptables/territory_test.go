@@ -118,7 +118,8 @@ func TestCleanupOfOneTerritoryLeavesAnother(t *testing.T) {
 		t.Errorf("removed %+v, want one hook and one chain", summary)
 	}
 	for _, input := range tool.inputs {
-		if want := "*nat\n:KUBE-OTHER - [0:0]\n-X KUBE-OTHER\nCOMMIT\n"; input != want {
+		const want = "*nat\n:KUBE-OTHER - [0:0]\n-D OUTPUT -m comment --comment \"the other's\" -j KUBE-OTHER\n-X KUBE-OTHER\nCOMMIT\n"
+		if input != want {
 			t.Errorf("got input\n%s\nwant\n%s", input, want)
 		}
 	}

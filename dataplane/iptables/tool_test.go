@@ -28,6 +28,9 @@ func (s *scriptedTool) call(format string, args ...any) error {
 
 func (s *scriptedTool) Restore(_ context.Context, input []byte) error {
 	s.inputs = append(s.inputs, string(input))
+	if strings.Contains(string(input), "\n-D ") {
+		return s.call("restore with deletions")
+	}
 	return s.call("restore")
 }
 
