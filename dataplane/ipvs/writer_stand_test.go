@@ -77,11 +77,12 @@ func (s *stand) serviceOf(name string, ports ...service.PortView) owned {
 	return owned{view.Key, NewRenderer(s.family, Options{MasqueradeBit: 14}).Service(view, s.facts())}
 }
 
-// clusterIP is a port of its own for each number.
+// clusterIP is a port of its own for each number. The last byte of the address differs
+// first, as from the allocator of an API server: Linux finds virtual servers by it.
 func (s *stand) clusterIP(number, endpoints int) service.PortView {
 	p := s.port()
 	b := p.ClusterIP.As16()
-	b[13], b[14] = byte(number>>8), byte(number)
+	b[14], b[15] = byte(number>>8), byte(number)
 	p.ClusterIP = netip.AddrFrom16(b)
 	if s.family == service.IPv4 {
 		p.ClusterIP = p.ClusterIP.Unmap()

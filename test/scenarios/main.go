@@ -40,7 +40,7 @@ func main() {
 }
 
 func run(ctx context.Context) (failed int, err error) {
-	mode := flag.String("mode", "nftables", "mode of the proxy: iptables or nftables")
+	mode := flag.String("mode", "nftables", "mode of the proxy: iptables, nftables or ipvs")
 	variant := flag.String("variant", "", "programs of mode iptables: legacy or nft; default: as the proxy chooses")
 	only := flag.String("only", "", "regular expression for the numbers of scenarios to play")
 	binary := flag.String("binary", "bin/sluice", "the program to test")
