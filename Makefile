@@ -13,7 +13,7 @@ TEST_PACKAGES := gcc ipset libc6-dev nftables python3
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-ipvs test-e2e scenarios sim fuzz bench bench-reaction lint packages test-packages tidy check clean
+.PHONY: help build run test test-ipvs test-e2e test-e2e-ipvs scenarios sim fuzz bench bench-reaction lint packages test-packages tidy check clean
 
 help: ## list what can be asked for
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test-packages: packages
 	$(call install,$(TEST_PACKAGES))
 	@hack/newer-nft >/dev/null
 
-test: test-packages ## every ring but e2e and IPVS: unit, property, script, simulation and real kernel, with the race detector; ends with counts
+test: test-packages ## every ring but e2e: unit, property, script, simulation and real kernel, with the race detector; IPVS in a virtual machine; ends with counts
 	hack/test
 
 test-ipvs: test-packages ## the tests that need IPVS alone, in a virtual machine where this kernel has none: make test-ipvs ONLY='Drain'
@@ -46,6 +46,9 @@ test-ipvs: test-packages ## the tests that need IPVS alone, in a virtual machine
 
 test-e2e: test-packages ## the real kube-apiserver, the real binary, real packets
 	hack/test-e2e
+
+test-e2e-ipvs: test-packages ## the life of a Service with the real kube-apiserver in mode ipvs; others by ONLY=
+	hack/test-e2e-ipvs $(if $(ONLY),'$(ONLY)')
 
 scenarios: test-packages ## the acceptance scenarios with real packets: make scenarios MODE=nftables|iptables|ipvs|ipvs-core|all ONLY='S-CIP-0.'
 	hack/scenarios $(or $(MODE),all) '$(ONLY)'

@@ -11,12 +11,13 @@ import (
 // waitMax is longer in the virtual machine, where processes start slowly.
 const waitMax = time.Minute
 
-// TestIPVSScripts runs the scripts about IPVS mode with each variant of iptables, in
-// $VARIANT, on a kernel that has IPVS.
+// TestIPVSScripts runs the scripts about IPVS mode on a kernel that has IPVS, each with
+// one variant of iptables, that of its folder, in $VARIANT. An emulated machine takes
+// a minute and more for a script; the tests of the writer and of packets have both.
 func TestIPVSScripts(t *testing.T) {
 	for _, variant := range []string{"legacy", "nft"} {
 		t.Run(variant, func(t *testing.T) {
-			runScripts(t, filepath.Join("testdata", "script", "ipvs"), map[string]string{"MODE": "ipvs", "VARIANT": variant})
+			runScripts(t, filepath.Join("testdata", "script", "ipvs", variant), map[string]string{"MODE": "ipvs", "VARIANT": variant})
 		})
 	}
 }
