@@ -15,6 +15,8 @@ const (
 	envSluice = "SLUICE_BINARY"
 	// envAPIServer names a binary built from test/e2e/apiserver.
 	envAPIServer = "SLUICE_E2E_APISERVER"
+	// envKubeProxy names a binary built from test/e2e/kubeproxy.
+	envKubeProxy = "SLUICE_E2E_KUBEPROXY"
 	// envRace, when not empty, builds sluice with the race detector. A race in its log fails the test.
 	envRace = "SLUICE_E2E_RACE"
 )
@@ -23,6 +25,11 @@ const (
 // the first time on a machine, which takes minutes.
 var apiServerBinary = sync.OnceValues(func() (string, error) {
 	return build(envAPIServer, "e2e-apiserver", "test/e2e", "./apiserver")
+})
+
+// kubeProxyBinary builds kube-proxy once per test process; most of it is in the API server, too.
+var kubeProxyBinary = sync.OnceValues(func() (string, error) {
+	return build(envKubeProxy, "e2e-kubeproxy", "test/e2e", "./kubeproxy")
 })
 
 // sluiceBinary builds Sluice once per test process.

@@ -1,0 +1,45 @@
+package e2e
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sluice-proxy/sluice/test/e2e/harness"
+)
+
+// A node is taken over from the real kube-proxy in the same mode, and handed back to it. No connection is
+// lost, neither one that is open all the time nor one that begins meanwhile, and each proxy serves what the
+// API says and not what the other one has left.
+func TestTakeOverFromKubeProxy(t *testing.T) { inEachMode(t, testTakeOverFromKubeProxy) }
+
+func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {
+	c := harness.NewCluster(t)
+	former := c.StartKubeProxy(mode)
+	clients := []*harness.Host{c.X, c.P1, c.N1}
+	web := c.CreateService("web", corev1.ServiceTypeNodePort)
+	c.SetEndpoints("web", c.A, c.B)
+	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
+	reachAll(t, startMax, "kube-proxy serves", clients, targets, c.A, c.B)
+
+	traffic := startTraffic(t, c, targets)
+	// It does not handle SIGTERM, so that this is how it always ends.
+	if err := former.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	proxy := c.StartProxy(mode)
+	awaitAudits(t, c, mode, proxy)
+	settled(t, c, proxy)
+	c.SetEndpoints("web", c.A, c.B, c.C)
+	reachAll(t, changeMax, "the endpoints scaled under Sluice", clients, targets, c.A, c.B, c.C)
+
+	if err := proxy.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	c.StartKubeProxy(mode)
+	c.SetEndpoints("web", c.A, c.B)
+	reachAll(t, startMax, "the endpoints scaled under kube-proxy again", clients, targets, c.A, c.B)
+	stopTraffic(t, traffic)
+	c.DeleteService("web")
+	unreachableAll(t, startMax, "deleted", clients, targets)
+}
