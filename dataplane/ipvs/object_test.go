@@ -53,8 +53,8 @@ func TestSetObjects(t *testing.T) {
 		set  ipset.Spec
 		body string
 	}{
-		{ipset.Spec{Name: "a", Type: ipset.HashIPPort, Family: ipset.Inet, MaxElem: maxEntries}, "hash:ip,port inet"},
-		{ipset.Spec{Name: "b", Type: ipset.HashIPPortNet, Family: ipset.Inet6, MaxElem: maxEntries}, "hash:ip,port,net inet6"},
+		{ipset.Spec{Name: "a", Type: ipset.HashIPPort, Family: ipset.Inet, MaxElem: usualEntries}, "hash:ip,port inet"},
+		{ipset.Spec{Name: "b", Type: ipset.HashIPPortNet, Family: ipset.Inet6, MaxElem: usualEntries}, "hash:ip,port,net inet6"},
 		{ipset.Spec{Name: "c", Type: ipset.BitmapPort}, "bitmap:port"},
 	} {
 		o := SetObject(c.set)

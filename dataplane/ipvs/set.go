@@ -9,9 +9,14 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// maxEntries bounds a hash set. It is only a bound: the memory follows what the set
-// holds. kube-proxy has 65,536, and loses Services beyond.
-const maxEntries = 1 << 20
+// Bounds of hash sets. The memory follows what a set holds.
+const (
+	// usualEntries is kube-proxy's bound, which finds sets of another one unusable:
+	// nobody could go back to it (ipset(8) with -exist wants the same bound).
+	usualEntries = 1 << 16
+	// mostEntries is that of a set for which the usual one does not suffice.
+	mostEntries = 1 << 20
+)
 
 // setFamilies are the families of the addresses in sets.
 var setFamilies = service.PerFamily[ipset.Family]{ipset.Inet, ipset.Inet6}
@@ -21,7 +26,7 @@ func newSet(family service.Family, name string, kind ipset.Type) ipset.Spec {
 	if kind == ipset.BitmapPort {
 		return ipset.Spec{Name: name, Type: kind}
 	}
-	return ipset.Spec{Name: name, Type: kind, Family: setFamilies[family], MaxElem: maxEntries}
+	return ipset.Spec{Name: name, Type: kind, Family: setFamilies[family], MaxElem: usualEntries}
 }
 
 // SetID is the identity of a set by its kernel name.

@@ -52,7 +52,7 @@ type Config struct {
 	// the family are taken for ours, as kube-proxy does: those that nobody wants are
 	// removed.
 	Excluded []netip.Prefix
-	// NearlyFull, when set, is told when a set has reached 80 % of what fits, at each
+	// NearlyFull, when set, is told when a set has reached 80 % of its capacity, at each
 	// Read that finds it so, and when it has grown to that. It does not block.
 	NearlyFull func(SetLevel)
 	// Inside runs a function on a thread in the network namespace to work in.

@@ -168,6 +168,7 @@ func (a *attempt) changeEntries(ctx context.Context, changes []*dataplane.Change
 	a.count(len(edits), bytes)
 	results := a.kernel.sets.Delete
 	if add {
+		a.makeRoom(ctx, edits, about)
 		results = a.kernel.sets.Add
 	}
 	for i, err := range results(ctx, edits) {

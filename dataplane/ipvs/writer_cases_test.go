@@ -153,10 +153,10 @@ var writerCases = []struct {
 		s.interfere(request{verb: newServer, server: genl.Service{Frontend: again, Scheduler: "rr"}})
 		s.expect()
 	}},
-	{name: "sets of kube-proxy grow, and keep what they have", run: func(s *stand) {
+	{name: "sets that are too small grow, and keep what they have", run: func(s *stand) {
 		name, entry := setName(s.family, setIPs), ipset.Entry{Addr: s.external}
 		small := s.w.sets[name]
-		small.MaxElem = 65536
+		small.MaxElem = 1000
 		s.kernel.sets.Create(s.Context(), []ipset.Spec{small})
 		s.kernel.sets.Add(s.Context(), []ipset.Change{{Set: name, Entry: entry}})
 		s.read()
@@ -166,8 +166,25 @@ var writerCases = []struct {
 		kept := owned{service.Node, append(s.scaffold().objects, EntryObject(name, entry))}
 		s.want(kept)
 		found, err := s.kernel.sets.Get(s.Context(), name)
-		if err != nil || found.MaxElem != maxEntries || found.Count != 1 {
+		if err != nil || found.MaxElem != usualEntries || found.Count != 1 {
 			s.Errorf("%+v, %v", found, err)
+		}
+	}},
+	{name: "sets grow when more comes than fits", run: func(s *stand) {
+		name := setName(s.family, setClusterIP)
+		s.want(s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1)))
+		s.w.levels.sets[name].room = 2
+		s.want(s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1)), s.serviceOf("b", s.clusterIP(2, 1)))
+		if found, err := s.kernel.sets.Get(s.Context(), name); err != nil || found.MaxElem != usualEntries {
+			s.Errorf("grew without need: %+v, %v", found.Spec, err)
+		}
+		s.w.levels.sets[name].room = 2
+		s.want(s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1)), s.serviceOf("b", s.clusterIP(2, 1)), s.serviceOf("c", s.clusterIP(3, 1)))
+		if found, err := s.kernel.sets.Get(s.Context(), name); err != nil || found.MaxElem != mostEntries || found.Count != 3 {
+			s.Errorf("did not grow, or lost what it had: %+v, %v", found, err)
+		}
+		if s.w.levels.sets[name].room != mostEntries {
+			s.Errorf("%+v", s.w.levels.sets[name])
 		}
 	}},
 	{name: "sets of another type are replaced", run: func(s *stand) {

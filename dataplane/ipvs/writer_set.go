@@ -27,9 +27,28 @@ func (a *attempt) entry(id dataplane.ID) (ipset.Change, error) {
 	return ipset.Change{Set: name, Entry: e}, err
 }
 
+// makeRoom enlarges the sets that are too small for what comes. If that fails, the
+// kernel refuses what does not fit.
+func (a *attempt) makeRoom(ctx context.Context, edits []ipset.Change, about []*dataplane.Change) {
+	coming := make(map[string]int)
+	for i := range edits {
+		if about[i].Before == nil || about[i].Unsure {
+			coming[edits[i].Set]++
+		}
+	}
+	for set, more := range coming {
+		if a.levels.fits(set, more) {
+			continue
+		}
+		wanted := a.sets[set]
+		wanted.MaxElem = a.levels.most
+		a.lost = isLost(a.replace(ctx, wanted)) || a.lost
+	}
+}
+
 // replace makes a set that exists in another form into the wanted one. One that has
-// room for too few entries, as kube-proxy makes them, keeps those it has, and rules
-// that ask it find them at any time. One of another type is a stranger's work. It goes,
+// room for too few entries keeps those it has, and rules that ask it find them at any
+// time. One of another type is a stranger's work. It goes,
 // and the error says that the kernel must be read.
 func (a *attempt) replace(ctx context.Context, wanted ipset.Spec) error {
 	a.count(1, 0)
@@ -41,6 +60,7 @@ func (a *attempt) replace(ctx context.Context, wanted ipset.Spec) error {
 	case err != nil:
 		return err
 	case found.String() == wanted.String() && holds(found, wanted):
+		a.levels.made(found.Spec, int(found.Count))
 		return nil
 	case found.String() == wanted.String() && wanted.Type != ipset.BitmapPort:
 		return a.enlarge(ctx, found, wanted)

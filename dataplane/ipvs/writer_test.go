@@ -208,7 +208,7 @@ func TestNearlyFullSetsAreTold(t *testing.T) {
 	all := []owned{s.scaffold(), s.serviceOf("0", s.clusterIP(0, 1))}
 	s.want(all...)
 	small := k.sets[setClusterIP]
-	small.MaxElem = 10
+	small.MaxElem, s.w.levels.most = 10, 10
 	s.w.levels.made(small.Spec, 1)
 	for i := 1; i < 9; i++ {
 		all = append(all, s.serviceOf(fmt.Sprint(i), s.clusterIP(i, 1)))

@@ -25,7 +25,7 @@ const (
 func TestHandOver(t *testing.T) { inEachMode(t, testHandOver) }
 
 func testHandOver(t *testing.T, mode harness.Mode) {
-	other := map[harness.Mode]harness.Mode{harness.IPTables: harness.NFTables, harness.NFTables: harness.IPTables, harness.IPVS: harness.NFTables}[mode]
+	other := map[harness.Mode]harness.Mode{harness.IPTables: harness.NFTables, harness.NFTables: harness.IPTables}[mode]
 	c := harness.NewCluster(t)
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	set := func(text string) {
