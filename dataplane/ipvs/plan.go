@@ -9,9 +9,9 @@ import (
 // prefix of what lands is a correct state:
 //
 //	 1 sets that come          a rule cannot ask a set that is not there
-//	 2 rules that come or change
-//	 3 the device
-//	 4 entries that come       before what they are about
+//	 2 entries that come       before what they are about, and before rules ask them
+//	 3 rules that come or change
+//	 4 the device
 //	 5 entries that shape servers which are there, and go; see shaping
 //	 6 addresses that come
 //	 7 virtual servers: what comes with them, then what goes
@@ -47,6 +47,7 @@ const (
 // setRanks are the ranks that are not plain, by the sets' names in IPv4.
 var setRanks = map[string]int{
 	setLoadBalancerFW:    guarding,
+	setIPs:               guarding,
 	setExternalIPLocal:   shaping,
 	setLoadBalancerLocal: shaping,
 	setNodePortLocalTCP:  shaping,

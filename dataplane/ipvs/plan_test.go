@@ -35,8 +35,8 @@ func TestOrderInAWrite(t *testing.T) {
 	p := s.openPort()
 	p.SourceRanges = []netip.Prefix{s.allowed}
 	s.want(s.scaffold(), s.serviceOf("a", p))
-	inOrder(t, k.log, "create KUBE-CLUSTER-IP", "rule filter KUBE-IPVS-FILTER", "make the device",
-		"in KUBE-LOAD-BALANCER-SOURCE-CIDR", "in KUBE-LOAD-BALANCER-FW", "bind 172.30.0.41",
+	inOrder(t, k.log, "create KUBE-CLUSTER-IP", "in KUBE-CLUSTER-IP", "in KUBE-LOAD-BALANCER-SOURCE-CIDR", "in KUBE-IPVS-IPS",
+		"in KUBE-LOAD-BALANCER-FW", "rule filter KUBE-IPVS-FILTER", "make the device", "bind 172.30.0.41",
 		"add virtual server 172.30.0.41:80/tcp", "add real server 10.180.0.1:8080 of 172.30.0.41:80/tcp")
 	k.log = nil
 	s.want()

@@ -45,12 +45,14 @@ func newAttempt(w *Writer, batch *dataplane.Batch) *attempt {
 func (a *attempt) carryOut(ctx context.Context) {
 	p := a.plan
 	a.createSets(ctx, p.setsCome)
+	// Filled before rules ask them: what a predecessor has left half done is enough for
+	// a rule to refuse what another set is to let through.
+	a.changeEntries(ctx, p.entriesCome[plain], true)
+	a.changeEntries(ctx, p.entriesCome[guarding], true)
 	a.writeRules(ctx, p.rulesCome)
 	if p.device != nil && p.device.After != nil {
 		a.note(p.device, a.device.Ensure())
 	}
-	a.changeEntries(ctx, p.entriesCome[plain], true)
-	a.changeEntries(ctx, p.entriesCome[guarding], true)
 	a.changeEntries(ctx, p.entriesGo[shaping], false)
 	a.changeAddresses(ctx, p.addressesCome, true)
 	a.changeServers(ctx, p.servers)

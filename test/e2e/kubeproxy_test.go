@@ -21,6 +21,7 @@ func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {
 	c.SetEndpoints("web", c.A, c.B)
 	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
 	reachAll(t, startMax, "kube-proxy serves", clients, targets, c.A, c.B)
+	c.AwaitQuiet(former)
 
 	traffic := startTraffic(t, c, targets)
 	// It does not handle SIGTERM, so that this is how it always ends.

@@ -1,9 +1,12 @@
 package harness
 
 import (
+	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"github.com/sluice-proxy/sluice/internal/netns"
 )
@@ -32,4 +35,23 @@ func (c *Cluster) StartKubeProxy(mode Mode) *netns.Daemon {
 	}
 	c.t.Cleanup(func() { c.end(process) })
 	return process
+}
+
+// kubeProxyQuiet is how long kube-proxy says nothing when it is done. In mode ipvs it runs a program for each
+// entry of a set, and logs each.
+const kubeProxyQuiet = 3 * time.Second
+
+// AwaitQuiet waits until kube-proxy is done with what it has begun: packets get through before that.
+func (c *Cluster) AwaitQuiet(kubeProxy *netns.Daemon) {
+	c.t.Helper()
+	Eventually(c.t, time.Minute, "kube-proxy has written all", func(context.Context) error {
+		info, err := os.Stat(kubeProxy.LogFile())
+		if err != nil {
+			return err
+		}
+		if silent := time.Since(info.ModTime()); silent < kubeProxyQuiet {
+			return fmt.Errorf("it wrote to its log %v ago", silent)
+		}
+		return nil
+	})
 }
