@@ -41,11 +41,11 @@ type PortView struct {
 	// must be cut by hand; nil otherwise. Sorted and unique as Cluster.
 	Serving []Endpoint
 	// Draining are endpoints that get no new connections and keep those they have
-	// until a deadline, or, for UDP, as long as they are among Serving; only in domains
-	// that drain, where the actor adds them to what was resolved; nil otherwise, and
-	// for SCTP. Sorted and unique as Cluster. One that is in Cluster or Local, too, drains only at the frontends
-	// of the policy that it has left: for each of them, wanted goes before
-	// draining.
+	// until a deadline, or, for UDP, no longer than they are among Serving; only in
+	// domains that drain, where the actor adds them to what was resolved, and never
+	// for SCTP; nil otherwise. Sorted and unique as Cluster. One that is in Cluster or
+	// Local, too, drains only at the frontends of the policy that it has left: for
+	// each of them, wanted goes before draining.
 	Draining []Endpoint
 }
 

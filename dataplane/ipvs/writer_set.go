@@ -48,8 +48,8 @@ func (a *attempt) makeRoom(ctx context.Context, edits []ipset.Change, about []*d
 
 // replace makes a set that exists in another form into the wanted one. One that has
 // room for too few entries keeps those it has, and rules that ask it find them at any
-// time. One of another type is a stranger's work. It goes,
-// and the error says that the kernel must be read.
+// time. One of another type is a stranger's work. It goes, and the error says that the
+// kernel must be read.
 func (a *attempt) replace(ctx context.Context, wanted ipset.Spec) error {
 	a.count(1, 0)
 	sets := a.kernel.sets
