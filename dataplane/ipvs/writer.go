@@ -21,8 +21,8 @@ import (
 // [dataplane.Writer] and [dataplane.Watcher].
 //
 // The messages of a change depend on that change alone, and nothing is listed on the
-// way of a batch. Only virtual servers whose state is unsure, or other than thought,
-// are asked for, one by one. What is refused does not keep the rest from being
+// way of a batch, but once a set that outgrows its usual bound. Only virtual servers
+// whose state is unsure, or other than thought, are asked for, one by one. What is refused does not keep the rest from being
 // written, but what refers to it.
 //
 // Write and Read belong to one goroutine at a time; Watch may run beside them.

@@ -169,11 +169,15 @@ func (a *attempt) changeEntries(ctx context.Context, changes []*dataplane.Change
 	}
 	a.count(len(edits), bytes)
 	results := a.kernel.sets.Delete
+	var small map[string]error
 	if add {
-		a.makeRoom(ctx, edits, about)
+		small = a.makeRoom(ctx, edits, about)
 		results = a.kernel.sets.Add
 	}
 	for i, err := range results(ctx, edits) {
+		if err != nil {
+			err = errors.Join(err, small[edits[i].Set])
+		}
 		if !add && isStray(err) {
 			err = nil // it went with its set
 		}

@@ -27,9 +27,9 @@ func (a *attempt) entry(id dataplane.ID) (ipset.Change, error) {
 	return ipset.Change{Set: name, Entry: e}, err
 }
 
-// makeRoom enlarges the sets that are too small for what comes. If that fails, the
-// kernel refuses what does not fit.
-func (a *attempt) makeRoom(ctx context.Context, edits []ipset.Change, about []*dataplane.Change) {
+// makeRoom enlarges the sets that are too small for what comes, and gives the errors
+// by set: why the kernel refuses what does not fit then, and whether it may later.
+func (a *attempt) makeRoom(ctx context.Context, edits []ipset.Change, about []*dataplane.Change) (failed map[string]error) {
 	coming := make(map[string]int)
 	for i := range edits {
 		if about[i].Before == nil || about[i].Unsure {
@@ -42,8 +42,15 @@ func (a *attempt) makeRoom(ctx context.Context, edits []ipset.Change, about []*d
 		}
 		wanted := a.sets[set]
 		wanted.MaxElem = a.levels.most
-		a.lost = isLost(a.replace(ctx, wanted)) || a.lost
+		if err := a.replace(ctx, wanted); err != nil {
+			if failed == nil {
+				failed = make(map[string]error)
+			}
+			failed[set] = err
+			a.lost = a.lost || isLost(err)
+		}
 	}
+	return failed
 }
 
 // replace makes a set that exists in another form into the wanted one. One that has

@@ -227,6 +227,28 @@ func TestNearlyFullSetsAreTold(t *testing.T) {
 	}
 }
 
+// A set that cannot grow now is no fault of the Service whose entry does not fit.
+func TestASetThatCannotGrowNow(t *testing.T) {
+	s, k := newFakeStand(t, service.IPv4, Config{})
+	s.want(s.scaffold())
+	name := setName(s.family, setClusterIP)
+	small := k.sets[name]
+	small.MaxElem = 0
+	k.sets[name] = small
+	s.w.levels.sets[name].room = 0
+	k.fault = fails("create "+swapName(s.family), unix.ENOMEM)
+	all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
+	receipt := s.write(s.changes(all...))
+	if receipt.Outcome != dataplane.Busy || !strings.Contains(receipt.Err.Error(), "enlarge "+name) || receipt.Proven {
+		t.Errorf("%v, proven %t", receipt, receipt.Proven)
+	}
+	k.fault = nil
+	s.want(all...)
+	if k.sets[name].MaxElem != mostEntries {
+		t.Errorf("%+v", k.sets[name].Spec)
+	}
+}
+
 // watchedRules is a writer of rules that can watch, or fails to.
 type watchedRules struct {
 	fakeRules
