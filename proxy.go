@@ -147,6 +147,7 @@ func (p *Proxy) addDirectory() (err error) {
 		Keeper: keeper{p.supervisor}, Truth: truth{p.snapshot, p.facts},
 		MaxServices: p.config.MaxServices, Intercept: p.config.Intercept,
 		Listen: func(e actors.Event) {
+			p.noRoom(e)
 			for _, l := range p.config.Listeners {
 				l.Actors(e)
 			}
@@ -160,6 +161,19 @@ func (p *Proxy) addDirectory() (err error) {
 	}
 	p.directory, err = actors.NewDirectory(config)
 	return err
+}
+
+// noRoom excuses a Service at the gates for which there is no actor: nothing waits for
+// it, and what a former process has left of it stays as long as it exists.
+func (p *Proxy) noRoom(e actors.Event) {
+	for _, a := range p.aggregators {
+		switch e := e.(type) {
+		case actors.Refused:
+			a.Excuse(e.Key)
+		case actors.RefusedGone:
+			a.Submit(&dataplane.Fragment{Key: e.Key, Gone: true})
+		}
+	}
 }
 
 // programmed passes on to the followers what a domain has put into force; nil when
