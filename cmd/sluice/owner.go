@@ -17,6 +17,9 @@ import (
 // closing its sockets: it ends its HTTP servers last.
 const handingOver = 10 * time.Second
 
+// assembling bounds the wait for other processes that try what the kernel can do.
+const assembling = 10 * time.Second
+
 // owner is this process's claim to the rules of its network namespace. It outlives
 // servers: a hand-over inside the process does not give the lock up.
 //

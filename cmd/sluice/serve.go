@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
 	"github.com/sluice-proxy/sluice/internal/backend"
 	"github.com/sluice-proxy/sluice/internal/config"
+	"github.com/sluice-proxy/sluice/internal/rival"
 	"github.com/sluice-proxy/sluice/internal/sysctl"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/observe/events"
@@ -128,6 +129,7 @@ func newServer(ctx context.Context, o *options, log *logger, own *owner, from up
 		return nil, err
 	}
 	o.warn(log.Logger)
+	defer rival.Turn(ctx, assembling)()
 	s := &server{options: o, upstream: from, log: log, owner: own, client: client, sysctls: o.recorded(log.Logger)}
 	s.current.Store(o.Config)
 	if client != nil {

@@ -19,6 +19,9 @@ import (
 // (unix(7), network_namespaces(7)).
 const LockName = "@sluice/owner"
 
+// turnName is that of the lock of [Turn].
+const turnName = "@sluice/turn"
+
 const (
 	// answerPatience bounds the wait for a holder to say who it is; one that is
 	// stopped (SIGSTOP) never does, and holds the lock all the same.
@@ -72,6 +75,23 @@ type Lock struct {
 // NewLock makes the lock of the network namespace that this process runs in. Nothing
 // happens before Try or Acquire.
 func NewLock() *Lock { return newLock(LockName) }
+
+// Turn waits until no other process has its turn in this network namespace, or for the
+// patience, and returns what ends the turn. It is for what takes moments and must not
+// happen twice at once, such as trying what the kernel can do; those who try may be
+// many, whoever has the [Lock].
+func Turn(ctx context.Context, patience time.Duration) (end func()) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	turn := newLock(turnName)
+	_ = turn.Acquire(ctx, func(holder Holder) {
+		if holder.Stranger {
+			cancel() // it is not waited for
+		}
+	})
+	turn.leave()
+	return turn.Release
+}
 
 func newLock(name string) *Lock { return &Lock{name: name, asking: map[*net.UnixConn]int{}} }
 

@@ -235,3 +235,31 @@ func TestKernelEachNamespaceHasItsOwn(t *testing.T) {
 	start(t, nil, "hold "+name)
 	start(t, n, "hold "+name)
 }
+
+// TestTurnsDoNotOverlap, and a turn that does not end is waited for no longer than asked.
+func TestKernelTurnsDoNotOverlap(t *testing.T) {
+	n, err := netns.New("turns")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	turn := func(patience time.Duration) (end func(), took time.Duration) {
+		began := time.Now()
+		_ = n.Do(func() error { end = Turn(t.Context(), patience); return nil })
+		return end, time.Since(began)
+	}
+	end, _ := turn(time.Minute)
+	if _, took := turn(50 * time.Millisecond); took < 50*time.Millisecond {
+		t.Errorf("two turns at once after %v", took)
+	}
+	end()
+	if end, took := turn(time.Minute); took > 30*time.Second {
+		t.Errorf("waited %v for nobody", took)
+	} else {
+		end()
+	}
+	start(t, n, "squat "+turnName)
+	if _, took := turn(time.Minute); took > 30*time.Second {
+		t.Errorf("waited %v for a stranger", took)
+	}
+}
