@@ -123,11 +123,12 @@ func (o *owner) serveWithout(why string) {
 // handing tells whether another proxy has, or may still have, the addresses that this
 // one is to listen on.
 func (o *owner) handing() bool {
-	if o.began.IsZero() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.began.IsZero() || o.without != "" {
 		return false
 	}
-	standby := o.waiting()
-	return standby.For != "" || time.Since(standby.Since) < handingOver
+	return o.standby.For != "" || time.Since(o.standby.Since) < handingOver
 }
 
 // waiting is what health says about the wait.

@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// play takes a lock ("hold NAME", "squat NAME") or listens ("listen ADDRESS...").
+// play takes a lock ("hold NAME", "squat NAME"), says who has it ("ask NAME") or listens
+// ("listen ADDRESS...").
 func play(words []string) error {
 	switch words[0] {
 	case "squat":
@@ -47,6 +48,12 @@ func play(words []string) error {
 			return fmt.Errorf("held by %v", holder)
 		}
 		return err
+	case "ask":
+		holder, err := newLock(words[1]).Try()
+		if err != nil || holder == nil {
+			return fmt.Errorf("%v, %w", holder, err)
+		}
+		return errors.New(holder.String())
 	case "listen":
 		for _, at := range words[1:] {
 			if _, err := net.Listen("tcp", at); err != nil {
@@ -261,5 +268,21 @@ func TestKernelTurnsDoNotOverlap(t *testing.T) {
 	start(t, n, "squat "+turnName)
 	if _, took := turn(time.Minute); took > 30*time.Second {
 		t.Errorf("waited %v for a stranger", took)
+	}
+}
+
+// TestKernelAHolderOfAnotherContainer has no process ID here, and is named by what it says.
+func TestKernelAHolderOfAnotherContainer(t *testing.T) {
+	name := unique(t)
+	start(t, nil, "hold "+name, "sluice", "proxy", "--v=2")
+	asks := exec.Command(os.Args[0])
+	asks.Env = append(os.Environ(), role+"=ask "+name)
+	asks.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	said, err := asks.Output()
+	if _, ended := errors.AsType[*exec.ExitError](err); !ended {
+		t.Skip(err)
+	}
+	if want := "a process of another PID namespace (sluice proxy --v=2)\n"; string(said) != want {
+		t.Errorf("%q, want %q", said, want)
 	}
 }
