@@ -87,6 +87,7 @@ func New(config Config) (*Aggregator, error) {
 		results: make(chan result, 1),
 	}
 	a.origin, _ = config.Writer.(dataplane.Origin)
+	a.gate.held = config.MayWrite != nil
 	a.publish()
 	return a, nil
 }
@@ -165,12 +166,15 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	}()
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
+	mayWrite := a.config.MayWrite
 	for {
 		alarm.Reset(a.act(time.Now()))
 		a.publish()
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-mayWrite:
+			mayWrite, a.gate.held = nil, false
 		case <-a.calls.Wake():
 			a.answer(time.Now())
 		case <-a.inbox.Wake():

@@ -15,9 +15,13 @@ import (
 // What counts is the time since the last key was crossed off, not since the
 // first could be: with many Services on a slow node rendering takes as long as
 // it takes, and an early first write would sweep the rules of those to come.
+//
+// While it is held, another process has the kernel's rules. Everything up to the first
+// job is done meanwhile, so that this one starts as soon as the other has ended.
 type gate struct {
 	opened bool
 	primed bool
+	held   bool
 	expect map[service.Key]struct{}
 	seen   map[service.Key]struct{}
 	// excused are those that were named, or may be, and that nobody waits for.
@@ -81,7 +85,7 @@ func (g *gate) open(now time.Time) (bool, time.Time) {
 	if g.opened {
 		return true, now
 	}
-	if !g.primed {
+	if !g.primed || g.held {
 		return false, time.Time{}
 	}
 	until := g.heard.Add(g.wait)
