@@ -42,6 +42,7 @@ type Aggregator struct {
 	pacer    *Pacer
 	gate     *gate
 	cells    quarantine
+	repairs  repairs
 	search   *search
 	jobs     chan job
 	results  chan result
@@ -71,6 +72,7 @@ func New(config Config) (*Aggregator, error) {
 		pacer:   NewPacer(config.Pace),
 		gate:    newGate(config.GateWait),
 		cells:   quarantine{cells: map[service.Key]*cell{}},
+		repairs: newRepairs(),
 		jobs:    make(chan job, 1),
 		results: make(chan result, 1),
 	}
@@ -185,6 +187,7 @@ func (a *Aggregator) answer(now time.Time) {
 			a.gate.pass(now, e.Key.key)
 		case callAudit:
 			a.pacer.AuditSoon(now)
+			a.heard(now)
 		case callPace:
 			a.pacer.Repace(now, *a.nextPace.Load())
 		}
@@ -239,6 +242,7 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 	switch {
 	case action == Audit, action == Write && !a.adopted:
 		a.pacer.Auditing()
+		a.repairs.auditing()
 		a.dispatch(job{})
 		return never
 	case action == Write:
@@ -292,6 +296,7 @@ func (a *Aggregator) settleUnwritten(now time.Time, batch *dataplane.Batch) {
 		settled = a.ledger.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed})
 	}
 	a.settled(now, settled)
+	a.mended(now)
 }
 
 // dispatch hands a job to the writer; the channel holds one and there is never
@@ -323,6 +328,9 @@ func (a *Aggregator) receive(now time.Time, r result) {
 		a.pacer.AuditFirst(now)
 	}
 	a.settled(now, settled)
+	if landed {
+		a.mended(now)
+	}
 	if a.search != nil {
 		a.pacer.Ended(now, r.receipt.Took) // a search has its own budget
 		a.judge(now, r.receipt, landed)
@@ -363,6 +371,7 @@ func (a *Aggregator) audited(now time.Time, r result) {
 		a.lastError = r.err.Error()
 	}
 	a.config.Listen(done)
+	a.beginRepair(now, &done)
 	if r.err != nil && !a.adopted {
 		a.pacer.Wrote(now, r.took, false, rand.Float64())
 		a.pacer.AuditSoon(now)
@@ -370,6 +379,10 @@ func (a *Aggregator) audited(now time.Time, r result) {
 	}
 	a.adopted = true
 	a.cells.askOldest()
+	if until, held := a.repairs.held(now); held {
+		a.pacer.AuditBy(until)
+		return
+	}
 	a.cut(now)
 }
 

@@ -23,7 +23,9 @@ func TestUndoneIsWhatOthersHaveDone(t *testing.T) {
 		{"each kind", nil, []dataplane.Object{chain("a.1", "x"), chain("a.2", "y"), chain("c", "z")},
 			"1 missing, 1 different, 1 unwanted of 2 Services: a.2 of ns/a, b.1 of ns/b missing, c of node unwanted"},
 		{"everything", nil, nil, "3 missing, 0 different, 0 unwanted of 2 Services: a.1 of ns/a missing, a.2 of ns/a missing, b.1 of ns/b missing"},
-		{"not yet written", func(l *Ledger) { l.Want(fragment("a", 0, 2, chain("a.1", "x"), chain("a.2", "new"), chain("a.3", "new"))) },
+		{"not yet written", func(l *Ledger) {
+			l.Want(fragment("a", 0, 2, chain("a.1", "x"), chain("a.2", "new"), chain("a.3", "new")))
+		},
 			[]dataplane.Object{chain("a.1", "x"), chain("a.2", "x"), chain("b.1", "x")}, "nothing"},
 		{"left by a write whose outcome is unknown", func(l *Ledger) {
 			l.Want(fragment("a", 0, 2, chain("a.1", "x"), chain("a.3", "new")))
