@@ -84,6 +84,7 @@ func (p *Proxy) addAggregator(domain Domain) error {
 		Verdicts: func(v dataplane.Verdict) { p.directory.PostVerdict(v) },
 		Listen: func(e aggregator.Event) {
 			arrived(e)
+			p.tellRepaired(domain, e)
 			for _, l := range p.config.Listeners {
 				l.Aggregator(e)
 			}
@@ -171,6 +172,18 @@ func (p *Proxy) programmed(domain Domain) func(service.View) {
 	return func(view service.View) {
 		for _, f := range p.config.Followers {
 			f.Programmed(domain.Family, view)
+		}
+	}
+}
+
+// tellRepaired passes on to the followers that rules are in force again.
+func (p *Proxy) tellRepaired(domain Domain, e aggregator.Event) {
+	if _, repaired := e.(aggregator.Repaired); !repaired || domain.Auxiliary {
+		return
+	}
+	for _, f := range p.config.Followers {
+		if r, ok := f.(Mender); ok {
+			r.Repaired(domain.Family)
 		}
 	}
 }

@@ -61,7 +61,7 @@ const (
 	repairPauseMax = 30 * time.Second
 	// repairQuiet is how long a repair has to stand for the next one of the same
 	// objects to be a first one.
-	repairQuiet = 10 * time.Second
+	repairQuiet = 5 * time.Second
 	// marksMax bounds the objects that are remembered. Beyond it all are forgotten,
 	// which costs a repair that comes too early.
 	marksMax = 16 * ledger.UndoneMax

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 )
 
 // Where the Service of the tests is, and others.
@@ -54,8 +55,8 @@ func TestJudge(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			table := newTable()
-			table.put(named("dns"), pictured(frontends, tt.serving))
+			table := newTable(0)
+			table.put(named("dns"), pictured(frontends, tt.serving), time.Time{})
 			f := flow{destination: at(tt.destination), answerer: at(tt.answerer)}
 			by, stale := table.judge(&f, isNode)
 			if stale != tt.stale || stale && by != named("dns") {
@@ -84,10 +85,10 @@ func TestJudgeAfterRemoval(t *testing.T) {
 		{"to a process of this host on the node port's number", onNode, onNode, false},
 	}
 	for _, tt := range tests {
-		table := newTable()
-		table.put(named("dns"), pictured([]string{clusterIP, external, ":30053"}, []string{endpointA}))
+		table := newTable(0)
+		table.put(named("dns"), pictured([]string{clusterIP, external, ":30053"}, []string{endpointA}), time.Time{})
 		clear(table.pending)
-		table.put(named("dns"), picture{})
+		table.put(named("dns"), picture{}, time.Time{})
 		f := flow{destination: at(tt.destination), answerer: at(tt.answerer)}
 		if by, stale := table.judge(&f, isNode); stale != tt.stale || stale && by != named("dns") {
 			t.Errorf("%s: stale %v because of %v, want %v", tt.name, stale, by, tt.stale)
@@ -101,15 +102,15 @@ func TestJudgeAfterRemoval(t *testing.T) {
 // TestAFrontendOfItsOwnComesBeforeANodePort: an external IP that is the node's own
 // address, on the number of another Service's node port.
 func TestAFrontendOfItsOwnComesBeforeANodePort(t *testing.T) {
-	table := newTable()
-	table.put(named("external"), pictured([]string{onNode}, []string{endpointA}))
+	table := newTable(0)
+	table.put(named("external"), pictured([]string{onNode}, []string{endpointA}), time.Time{})
 	clear(table.pending)
-	table.put(named("other"), pictured([]string{":30053"}, []string{endpointB}))
+	table.put(named("other"), pictured([]string{":30053"}, []string{endpointB}), time.Time{})
 	f := flow{destination: at(onNode), answerer: at(endpointA)}
 	if _, stale := table.judge(&f, isNode); stale {
 		t.Error("the node port has cut a flow of the external IP")
 	}
-	table.put(named("external"), picture{})
+	table.put(named("external"), picture{}, time.Time{})
 	if by, stale := table.judge(&f, isNode); !stale || by != named("external") {
 		t.Errorf("when the external IP has gone: stale %v because of %v", stale, by)
 	}
@@ -121,9 +122,9 @@ func TestAFrontendOfItsOwnComesBeforeANodePort(t *testing.T) {
 
 // TestTwoServicesOnOneFrontend: a flow stays as long as either serves its endpoint.
 func TestTwoServicesOnOneFrontend(t *testing.T) {
-	table := newTable()
-	table.put(named("one"), pictured([]string{external}, []string{endpointA}))
-	table.put(named("two"), pictured([]string{external}, []string{endpointB}))
+	table := newTable(0)
+	table.put(named("one"), pictured([]string{external}, []string{endpointA}), time.Time{})
+	table.put(named("two"), pictured([]string{external}, []string{endpointB}), time.Time{})
 	expect := func(when string, want map[string]bool) {
 		t.Helper()
 		for answerer, stale := range want {
@@ -134,15 +135,15 @@ func TestTwoServicesOnOneFrontend(t *testing.T) {
 		}
 	}
 	expect("both", map[string]bool{endpointA: false, endpointB: false, external: true})
-	table.put(named("one"), picture{})
+	table.put(named("one"), picture{}, time.Time{})
 	expect("one has gone", map[string]bool{endpointA: true, endpointB: false, external: true})
-	table.put(named("two"), picture{})
+	table.put(named("two"), picture{}, time.Time{})
 	expect("both have gone", map[string]bool{endpointA: true, endpointB: true, external: false})
 }
 
 // TestPending: what a change makes pending.
 func TestPending(t *testing.T) {
-	table := newTable()
+	table := newTable(0)
 	expect := func(when string, want ...string) {
 		t.Helper()
 		got := slices.SortedFunc(maps.Keys(table.pending), netip.AddrPort.Compare)
@@ -152,15 +153,15 @@ func TestPending(t *testing.T) {
 		clear(table.pending)
 	}
 	first := pictured([]string{clusterIP, ":30053"}, []string{endpointA})
-	table.put(named("dns"), first)
+	table.put(named("dns"), first, time.Time{})
 	expect("first picture", clusterIP, ":30053")
-	table.put(named("dns"), first)
+	table.put(named("dns"), first, time.Time{})
 	expect("the same picture again: another may have been in between", clusterIP, ":30053")
-	table.put(named("dns"), pictured([]string{clusterIP, external}, []string{endpointA}))
+	table.put(named("dns"), pictured([]string{clusterIP, external}, []string{endpointA}), time.Time{})
 	expect("other frontends", clusterIP, ":30053", external)
-	table.put(named("web"), picture{})
+	table.put(named("web"), picture{}, time.Time{})
 	expect("a Service without UDP")
 	overtaken := picture{overtaken: ats(onNode)}
-	table.put(named("dns"), overtaken)
+	table.put(named("dns"), overtaken, time.Time{})
 	expect("deleted, after one that nobody has seen", clusterIP, external, onNode)
 }
