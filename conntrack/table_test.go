@@ -165,3 +165,101 @@ func TestPending(t *testing.T) {
 	table.put(named("dns"), overtaken, time.Time{})
 	expect("deleted, after one that nobody has seen", clusterIP, external, onNode)
 }
+
+// TestGrace: what becomes of flows while nothing serves. Each step is a picture, or
+// time that passes, and says whether a flow to endpoint a is stale.
+func TestGrace(t *testing.T) {
+	const grace = 3 * time.Second
+	type step struct {
+		after            time.Duration
+		serving, resting []string
+		// nothing leaves the picture as it is.
+		nothing bool
+		stale   bool
+	}
+	a, b := []string{endpointA}, []string{endpointB}
+	tests := []struct {
+		name  string
+		steps []step
+	}{
+		{"scaled to zero", []step{{serving: a}, {}, {after: grace - 1, nothing: true}, {after: 1, nothing: true, stale: true}}},
+		{"another picture does not prolong it", []step{{serving: a}, {}, {after: 2 * time.Second}, {after: time.Second, stale: true}, {after: grace, stale: true}}},
+		{"back in time", []step{{serving: a}, {}, {after: 2 * time.Second, serving: a}, {after: grace, nothing: true}}},
+		{"back in time, gone again", []step{{serving: a}, {}, {after: 2 * time.Second, serving: a}, {after: time.Second},
+			{after: grace - 1, nothing: true}, {after: 1, nothing: true, stale: true}}},
+		{"another one comes", []step{{serving: a}, {}, {after: time.Second, serving: b, stale: true}}},
+		{"it rests", []step{{serving: a}, {resting: a}, {after: grace, nothing: true}, {after: time.Hour, resting: a}}},
+		{"it rests, then goes", []step{{serving: a}, {resting: a}, {after: time.Hour, nothing: true}, {stale: true}}},
+		{"another one rests", []step{{serving: a}, {resting: b}, {after: grace, nothing: true, stale: true}}},
+		{"the first picture of all", []step{{}, {after: grace, nothing: true, stale: true}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			table, now := newTable(grace), time.Unix(1000, 0)
+			for i, step := range tt.steps {
+				now = now.Add(step.after)
+				if !step.nothing {
+					p := pictured([]string{clusterIP, ":30053"}, step.serving)
+					p.ports[0].resting = ats(step.resting...)
+					table.put(named("dns"), p, now)
+				}
+				next, runs := table.expire(now)
+				if runs && (next.Before(now) || next.After(now.Add(grace))) {
+					t.Errorf("step %d: the next grace ends %v from now", i, next.Sub(now))
+				}
+				for _, to := range []string{clusterIP, onNode} {
+					f := flow{destination: at(to), answerer: at(endpointA)}
+					if _, stale := table.judge(&f, isNode); stale != step.stale {
+						t.Errorf("step %d: a flow by %s is stale: %v, want %v", i, to, stale, step.stale)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestNoGraceWithoutTheService: it is for endpoints that come back, not for frontends.
+func TestNoGraceWithoutTheService(t *testing.T) {
+	table, now := newTable(time.Minute), time.Unix(1000, 0)
+	table.put(named("dns"), pictured([]string{clusterIP, external}, []string{endpointA}), now)
+	table.put(named("dns"), pictured([]string{clusterIP}, nil), now)
+	f := flow{destination: at(external), answerer: at(endpointA)}
+	if _, stale := table.judge(&f, isNode); !stale {
+		t.Error("a flow of a frontend that has gone stays")
+	}
+	table.put(named("dns"), picture{}, now)
+	f.destination = at(clusterIP)
+	if _, stale := table.judge(&f, isNode); !stale {
+		t.Error("a flow of a Service that has gone stays")
+	}
+	table.expire(now.Add(time.Hour))
+	if len(table.graces)+len(table.frontends) > 0 {
+		t.Errorf("left: %v, %v", table.graces, table.frontends)
+	}
+}
+
+// TestDoubt: after a repair all frontends are looked at, and those of no Service are not.
+func TestDoubt(t *testing.T) {
+	table := newTable(0)
+	table.put(named("dns"), pictured([]string{clusterIP, ":30053"}, []string{endpointA}), time.Time{})
+	table.put(named("empty"), pictured([]string{external}, nil), time.Time{})
+	clear(table.pending)
+	table.doubt()
+	for _, tt := range []struct {
+		destination, answerer string
+		stale                 bool
+	}{
+		{clusterIP, clusterIP, true},
+		{clusterIP, endpointA, false},
+		{onNode, onNode, true},
+		{external, external, false},
+		{"203.0.113.9:53", "203.0.113.9:53", false},
+		{"203.0.113.9:30053", "203.0.113.9:30053", false},
+		{loopback, loopback, false},
+	} {
+		f := flow{destination: at(tt.destination), answerer: at(tt.answerer)}
+		if by, stale := table.judge(&f, isNode); stale != tt.stale || stale && by != named("dns") {
+			t.Errorf("a flow to %s, answered by %s: stale %v because of %v", tt.destination, tt.answerer, stale, by)
+		}
+	}
+}
