@@ -14,15 +14,16 @@ import (
 // It is pure: its owner tells it what happened and what time it is.
 //
 // Invariant: what somebody has undone for the first time is written again at once.
-// Only where all that an announced change has undone was repaired a moment ago, it
-// waits, for longer each time: whoever undoes that is no accident but a program of
-// another opinion, and two that answer each other at once would do nothing else.
+// Only what an announced change has undone that was repaired a moment ago waits, for
+// longer each time: that is no accident but a program of another opinion, and two that
+// answer each other at once would do nothing else.
 type repairs struct {
 	// heard is what was announced since the last audit began, during what had been
 	// announced when it did: either may be what the audit finds.
 	heard, during announcement
-	// marks has the objects that were repaired lately, by a hash of their
-	// identity: an identity would hold on to the text of a whole fragment.
+	// marks has the objects that were repaired lately, and the sets of objects that
+	// were repaired together, by hashes of their identities: an identity would hold on
+	// to the text of a whole fragment.
 	marks map[uint64]mark
 	seed  maphash.Seed
 	// heldUntil is when the repair may begin that waits; zero while none does.
@@ -46,7 +47,7 @@ type announcement struct {
 	by dataplane.Stranger
 }
 
-// mark is one object that was repaired.
+// mark is one object that was repaired, or the set of those that were together.
 type mark struct {
 	// times is how often in a row; mended is when it was done last, zero until
 	// then.
@@ -62,6 +63,9 @@ const (
 	// repairQuiet is how long a repair has to stand for the next one of the same
 	// objects to be a first one.
 	repairQuiet = 5 * time.Second
+	// repairOverlaps is how often an object may be repaired in a row, each time with
+	// others: several accidents of one operator may have some in common.
+	repairOverlaps = 3
 	// marksMax bounds the objects that are remembered. Beyond it all are forgotten,
 	// which costs a repair that comes too early.
 	marksMax = 16 * ledger.UndoneMax
@@ -167,26 +171,33 @@ func (r *repairs) found(now time.Time, took time.Duration, undone *ledger.Undone
 	return began
 }
 
-// identify gives the marks of what was undone.
+// identify gives the marks of what was undone: that of the set, then the objects'.
 func (r *repairs) identify(undone *ledger.Undone) []uint64 {
 	if undone.Count() > len(undone.Objects) {
 		return []uint64{everything}
 	}
-	marks := make([]uint64, 0, len(undone.Objects))
+	marks := make([]uint64, 1, 1+len(undone.Objects))
 	for i := range undone.Objects {
-		marks = append(marks, maphash.Comparable(r.seed, undone.Objects[i].ID))
+		object := maphash.Comparable(r.seed, undone.Objects[i].ID)
+		marks[0] ^= object // whatever their order
+		marks = append(marks, object)
 	}
+	marks[0] = ^marks[0] // a set of one is not its object
 	return marks
 }
 
-// again tells how often all of the objects were repaired lately: 0 when there is one
-// that was not, or that stood since.
+// again tells how often in a row just these objects were repaired lately, or all of
+// them in one company or another, but for overlaps that may be accidents.
 func (r *repairs) again(now time.Time, marks []uint64) int {
-	times := r.times(now, marks[0])
-	for _, m := range marks[1:] {
-		times = min(times, r.times(now, m))
+	set, objects := r.times(now, marks[0]), marks[1:]
+	if len(objects) == 0 {
+		return set
 	}
-	return times
+	each := r.times(now, objects[0])
+	for _, m := range objects[1:] {
+		each = min(each, r.times(now, m))
+	}
+	return max(set, each-repairOverlaps)
 }
 
 func (r *repairs) times(now time.Time, object uint64) int {
@@ -203,7 +214,7 @@ func (r *repairs) stood(now time.Time, m mark) bool {
 
 // mark counts a repair of the objects.
 func (r *repairs) mark(now time.Time, marks []uint64) {
-	if len(r.marks) > marksMax {
+	if len(r.marks)+len(marks) > marksMax {
 		clear(r.marks)
 	}
 	for object, m := range r.marks {

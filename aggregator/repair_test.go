@@ -43,8 +43,10 @@ func TestRepairsSlowDown(t *testing.T) {
 		{"it stood in between", []step{{0, x, 0}, {0, x, s}, {5 * s, x, 0}, {0, x, s}}},
 		{"it stood for too short a time", []step{{0, x, 0}, {0, x, s}, {5*s - 1, x, 2 * s}}},
 		{"another object", []step{{0, x, 0}, {0, x, s}, {0, x, 2 * s}, {0, y, 0}, {0, x, 4 * s}, {0, y, s}}},
-		{"another object with the same", []step{{0, x, 0}, {0, x, s}, {0, both, 0}, {0, both, s}, {0, both, 2 * s}, {0, x, 16 * s}}},
-		{"a part of what was repaired", []step{{0, both, 0}, {0, x, s}, {0, y, s}}},
+		{"another object with the same", []step{{0, x, 0}, {0, x, s}, {0, both, 0}, {0, both, s}, {0, both, 2 * s}, {0, x, 2 * s}}},
+		{"a part of what was repaired", []step{{0, both, 0}, {0, x, 0}, {0, y, 0}, {0, x, s}}},
+		{"in changing company", []step{{0, x, 0}, {0, both, 0}, {0, []string{"x", "z"}, 0}, {0, []string{"x", "y", "z"}, 0},
+			{0, []string{"x", "y"}, s}, {0, x, 2 * s}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -155,7 +157,7 @@ func TestMarksAreBounded(t *testing.T) {
 		r.announced(now, dataplane.Stranger{})
 		r.auditing()
 		r.found(now, 0, undone(names...))
-		if len(r.marks) > marksMax+ledger.UndoneMax {
+		if len(r.marks) > marksMax {
 			t.Fatalf("%d marks", len(r.marks))
 		}
 	}
@@ -164,8 +166,8 @@ func TestMarksAreBounded(t *testing.T) {
 	r.announced(now, dataplane.Stranger{})
 	r.auditing()
 	r.found(now, 0, undone("x"))
-	if len(r.marks) != 1 {
-		t.Errorf("%d marks after a quiet time, want 1", len(r.marks))
+	if len(r.marks) != 2 {
+		t.Errorf("%d marks after a quiet time, want those of an object and of its set", len(r.marks))
 	}
 }
 
