@@ -92,6 +92,10 @@ func TestUDPClientsThatBeginWithoutRules(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	p.start()
+	for i, everything := range prefixes("0.0.0.0/0", "::/0") {
+		// A packet that cannot leave the node is forgotten.
+		check(t, p.network.node.AddRoute(everything, pair.pod(service.Families[i], 0)))
+	}
 	for _, family := range service.Families {
 		to := target{trio, family, "udp", clusterIP}
 		early := p.senders(to)
