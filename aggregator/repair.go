@@ -61,8 +61,9 @@ const (
 	repairPauseMin = time.Second
 	repairPauseMax = 30 * time.Second
 	// repairQuiet is how long a repair has to stand for the next one of the same
-	// objects to be a first one.
-	repairQuiet = 5 * time.Second
+	// objects to be a first one. It is short: who undoes something every few seconds
+	// does less harm by being undone at once than by being given time.
+	repairQuiet = 2 * time.Second
 	// repairOverlaps is how often an object may be repaired in a row, each time with
 	// others: several accidents of one operator may have some in common.
 	repairOverlaps = 3

@@ -40,9 +40,9 @@ func TestRepairsSlowDown(t *testing.T) {
 	}{
 		{"the same object again and again", []step{{0, x, 0}, {0, x, s}, {0, x, 2 * s}, {0, x, 4 * s}, {0, x, 8 * s},
 			{0, x, 16 * s}, {0, x, 30 * s}, {0, x, 30 * s}}},
-		{"it stood in between", []step{{0, x, 0}, {0, x, s}, {5 * s, x, 0}, {0, x, s}}},
-		{"it stood for too short a time", []step{{0, x, 0}, {0, x, s}, {5*s - 1, x, 2 * s}}},
-		{"another object", []step{{0, x, 0}, {0, x, s}, {0, x, 2 * s}, {0, y, 0}, {0, x, 4 * s}, {0, y, s}}},
+		{"it stood in between", []step{{0, x, 0}, {0, x, s}, {2 * s, x, 0}, {0, x, s}}},
+		{"it stood for too short a time", []step{{0, x, 0}, {0, x, s}, {2*s - 1, x, 2 * s}}},
+		{"another object", []step{{0, x, 0}, {0, x, s}, {0, x, 2 * s}, {0, y, 0}, {0, x, 4 * s}, {0, y, 0}, {0, y, s}}},
 		{"another object with the same", []step{{0, x, 0}, {0, x, s}, {0, both, 0}, {0, both, s}, {0, both, 2 * s}, {0, x, 2 * s}}},
 		{"a part of what was repaired", []step{{0, both, 0}, {0, x, 0}, {0, y, 0}, {0, x, s}}},
 		{"in changing company", []step{{0, x, 0}, {0, both, 0}, {0, []string{"x", "z"}, 0}, {0, []string{"x", "y", "z"}, 0},
