@@ -67,7 +67,7 @@ func (l *Log) Aggregator(event aggregator.Event) {
 	case aggregator.RepairBegan:
 		l.repair(e)
 	case aggregator.Repaired:
-		l.log.Info("what somebody else had changed is in the kernel again", zap.String("domain", e.Domain),
+		l.log.Info("rules are as they were written again", zap.String("domain", e.Domain),
 			zap.Int("objects", e.Objects), zap.Duration("took", e.Took.Round(time.Microsecond)))
 	case aggregator.Applied:
 		fields := []zap.Field{zap.String("domain", e.Domain), zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision)}
@@ -124,7 +124,8 @@ func (l *Log) audit(e aggregator.AuditDone) {
 	}
 }
 
-// repair says what somebody else has changed, and that it does not stay so.
+// repair says what somebody else has changed (or, for listeners, what has ended by
+// itself), and that it does not stay so.
 func (l *Log) repair(e aggregator.RepairBegan) {
 	u := e.Undone
 	fields := []zap.Field{zap.String("domain", e.Domain), zap.Int("missing", u.Missing), zap.Int("different", u.Different),
@@ -133,10 +134,10 @@ func (l *Log) repair(e aggregator.RepairBegan) {
 		fields = append(fields, zap.String("by", by))
 	}
 	if e.Pause == 0 {
-		l.log.Warn("somebody else has changed our rules; they are written again", fields...)
+		l.log.Warn("rules are not as they were written; they are written again", fields...)
 		return
 	}
-	l.log.Warn("somebody else goes on changing the same rules; they are written again after a pause that grows; find the program and stop it",
+	l.log.Warn("the same rules are changed again and again; they are written again after a pause that grows; find the program and stop it",
 		append(fields, zap.Int("repairs", e.Again), zap.Duration("pause", e.Pause))...)
 }
 

@@ -332,20 +332,20 @@ func TestLogRepairs(t *testing.T) {
 	testLog(t, []logCase{
 		{
 			name: "the first", tell: began(dataplane.Stranger{}, 0, 0),
-			level: zap.WarnLevel, message: "somebody else has changed our rules; they are written again", fields: with(nil),
+			level: zap.WarnLevel, message: "rules are not as they were written; they are written again", fields: with(nil),
 		},
 		{
 			name: "by somebody known", tell: began(dataplane.Stranger{PID: 7, Command: "nft"}, 0, 0),
-			level: zap.WarnLevel, message: "somebody else has changed our rules; they are written again", fields: with(fields{"by": "nft (process 7)"}),
+			level: zap.WarnLevel, message: "rules are not as they were written; they are written again", fields: with(fields{"by": "nft (process 7)"}),
 		},
 		{
 			name: "again", tell: began(dataplane.Stranger{PID: 7}, 3, 4*time.Second), level: zap.WarnLevel,
-			message: "somebody else goes on changing the same rules; they are written again after a pause that grows; find the program and stop it",
+			message: "the same rules are changed again and again; they are written again after a pause that grows; find the program and stop it",
 			fields:  with(fields{"by": "process 7", "repairs": int64(3), "pause": 4 * time.Second}),
 		},
 		{
 			name: "mended", tell: func(l *Log) { l.Aggregator(aggregator.Repaired{Domain: "d", Repairs: 1, Objects: 9, Took: 1234567}) },
-			level: zap.InfoLevel, message: "what somebody else had changed is in the kernel again",
+			level: zap.InfoLevel, message: "rules are as they were written again",
 			fields: fields{"domain": "d", "objects": int64(9), "took": 1235 * time.Microsecond},
 		},
 	})

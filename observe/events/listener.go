@@ -38,11 +38,11 @@ func (r *Recorder) Aggregator(event aggregator.Event) {
 // undone says what somebody else has changed.
 func undone(e aggregator.RepairBegan) string {
 	u, by := e.Undone, e.By.String()
-	if by == "" {
-		by = "somebody else"
+	if by != "" {
+		by = " changed by " + by + ":"
 	}
-	return fmt.Sprintf("%s has changed rules of %d Services, which are written again: %d objects missing, %d different, %d unwanted (%s)",
-		by, u.Services, u.Missing, u.Different, u.Unwanted, strings.Join(e.Examples, "; "))
+	return fmt.Sprintf("rules of %d Services are written again:%s %d objects missing, %d different, %d unwanted (%s)",
+		u.Services, by, u.Missing, u.Different, u.Unwanted, strings.Join(e.Examples, "; "))
 }
 
 // Supervisor records Services whose actor has been given up for now.

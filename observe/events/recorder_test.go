@@ -96,7 +96,7 @@ func TestEvents(t *testing.T) {
 		{func() {
 			r.Aggregator(aggregator.RepairBegan{Domain: "nftables/IPv4", Undone: ledger.Undone{Missing: 3, Services: 2},
 				Examples: []string{"missing: chain services"}, By: dataplane.Stranger{PID: 7, Command: "nft"}})
-		}, "Node /node-1", "Warning", "RulesChanged", "Program", "nftables/IPv4: nft (process 7) has changed rules of 2 Services, which are written again: " +
+		}, "Node /node-1", "Warning", "RulesChanged", "Program", "nftables/IPv4: rules of 2 Services are written again: changed by nft (process 7): " +
 			"3 objects missing, 0 different, 0 unwanted (missing: chain services)"},
 		{func() { r.Supervisor(supervisor.Parked{Child: web.String(), Until: until, Err: failure}) }, "Service ns/web", "Warning", "ActorParked", "Program", "stay as they are"},
 		{func() { r.Supervisor(supervisor.Parked{Child: service.Node.String(), Until: until, Err: failure}) }, "Node /node-1", "Warning", "ActorParked", "Program", "node's own"},
