@@ -85,6 +85,13 @@ type Follower interface {
 	Programmed(family service.Family, view service.View)
 }
 
+// Mender is implemented by followers that have something to put right after rules of
+// a family were missing or wrong.
+type Mender interface {
+	// Repaired says that they are in force again. It must not block.
+	Repaired(family service.Family)
+}
+
 func (c Config) validate() error {
 	if err := c.Node.validate(); err != nil {
 		return err

@@ -84,6 +84,7 @@ func (p *Proxy) addAggregator(domain Domain) error {
 		Verdicts: func(v dataplane.Verdict) { p.directory.PostVerdict(v) },
 		Listen: func(e aggregator.Event) {
 			arrived(e)
+			p.tellRepaired(domain, e)
 			for _, l := range p.config.Listeners {
 				l.Aggregator(e)
 			}
@@ -189,6 +190,18 @@ func (p *Proxy) programmed(domain Domain) func(service.View) {
 	}
 }
 
+// tellRepaired passes on to the followers that rules are in force again.
+func (p *Proxy) tellRepaired(domain Domain, e aggregator.Event) {
+	if _, repaired := e.(aggregator.Repaired); !repaired || domain.Auxiliary {
+		return
+	}
+	for _, f := range p.config.Followers {
+		if r, ok := f.(Mender); ok {
+			r.Repaired(domain.Family)
+		}
+	}
+}
+
 // Run serves until the context ends, or something fails that the proxy cannot
 // do without. The rules stay in the kernel; what the writers hold themselves is
 // given up.
@@ -234,7 +247,7 @@ const (
 // watch keeps up the watch for what others do to a domain. Nothing depends on it but
 // how soon that is noticed, so a failure, such as no descriptor left for its socket,
 // ends nothing: until it works again, each try comes with an audit.
-func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher, changed func()) {
+func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher, changed func(by dataplane.Stranger)) {
 	for pause := watchAgainMin; ; pause = min(2*pause, watchAgainMax) {
 		began := time.Now()
 		err := w.Watch(ctx, changed)
@@ -252,7 +265,7 @@ func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher, c
 			return
 		case <-time.After(pause):
 		}
-		changed()
+		changed(dataplane.Stranger{})
 	}
 }
 

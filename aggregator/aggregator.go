@@ -33,12 +33,16 @@ type Aggregator struct {
 	// submitted is when the newest fragment was handed over, in nanoseconds
 	// since 1970; 0 before the first.
 	submitted atomic.Int64
+	// stranger is the last that touched the kernel, as far as the kernel tells;
+	// nil while nobody is known.
+	stranger atomic.Pointer[dataplane.Stranger]
 
 	// Owned by Run.
-	ledger *ledger.Ledger
-	pacer  *Pacer
-	gate   *gate
-	cells  quarantine
+	ledger  *ledger.Ledger
+	pacer   *Pacer
+	gate    *gate
+	cells   quarantine
+	repairs repairs
 	// search holds the suspects of refused writes, accused those for whose sake a
 	// control is in flight. nextTrial is when the next group may be tried.
 	search    search
@@ -83,6 +87,7 @@ func New(config Config) (*Aggregator, error) {
 		gate:    newGate(config.GateWait),
 		cells:   quarantine{cells: map[service.Key]*cell{}},
 		waits:   newWaits(),
+		repairs: newRepairs(),
 		jobs:    make(chan job, 1),
 		results: make(chan result, 1),
 	}
@@ -127,7 +132,12 @@ func (a *Aggregator) Prime(keys []service.Key) { a.calls.Post(call{verb: callPri
 func (a *Aggregator) Excuse(key service.Key) { a.calls.Post(call{callExcuse, key}, nil) }
 
 // AuditSoon asks for an audit at once: somebody else touched the kernel.
-func (a *Aggregator) AuditSoon() { a.calls.Post(call{verb: callAudit}, nil) }
+func (a *Aggregator) AuditSoon(by dataplane.Stranger) {
+	if by != (dataplane.Stranger{}) {
+		a.stranger.Store(&by)
+	}
+	a.calls.Post(call{verb: callAudit}, nil)
+}
 
 // Repace changes the pacer's numbers. An error means that they make no sense, and
 // that nothing has changed.
@@ -198,6 +208,7 @@ func (a *Aggregator) answer(now time.Time) {
 			a.gate.excuse(now, e.Key.key)
 		case callAudit:
 			a.pacer.AuditSoon(now)
+			a.heard(now)
 		case callPace:
 			a.pacer.Repace(now, *a.nextPace.Load())
 		}
@@ -265,6 +276,7 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 	switch {
 	case action == Audit, action == Write && !a.adopted:
 		a.pacer.Auditing()
+		a.repairs.auditing()
 		a.dispatch(job{})
 		return never
 	case action == Write:
@@ -329,6 +341,7 @@ func (a *Aggregator) settleUnwritten(now time.Time, batch *dataplane.Batch) {
 		settled = a.ledger.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed})
 	}
 	a.settled(now, settled)
+	a.mended(now)
 }
 
 // dispatch hands a job to the writer; the channel holds one and there is never
@@ -351,6 +364,9 @@ func (a *Aggregator) receive(now time.Time, r result) {
 		a.pacer.AuditFirst(now)
 	}
 	a.settled(now, settled)
+	if a.ledger.Stats().Dirty == 0 {
+		a.mended(now)
+	}
 	if r.receipt.Outcome == dataplane.Landed && a.accused == nil {
 		a.lastWrite, a.lastError, a.nodeAtFault = now, "", false
 	}
@@ -404,6 +420,7 @@ func (a *Aggregator) audited(now time.Time, r result) {
 		a.lastError = r.err.Error()
 	}
 	a.config.Listen(done)
+	a.beginRepair(now, &done)
 	if r.err != nil && !a.adopted {
 		a.pacer.Wrote(now, r.took, false, rand.Float64())
 		a.pacer.AuditSoon(now)
@@ -419,6 +436,10 @@ func (a *Aggregator) audited(now time.Time, r result) {
 	}
 	if a.search.idle() {
 		a.cells.askOldest()
+	}
+	if until, held := a.repairs.held(now); held {
+		a.pacer.AuditBy(until)
+		return
 	}
 	a.cut(now)
 }

@@ -43,6 +43,32 @@ type AuditDone struct {
 	Err     error
 }
 
+// RepairBegan says that an audit found undone what was in the kernel as wanted, so that
+// somebody else has done it, and that it is being written again.
+type RepairBegan struct {
+	Domain string
+	Undone ledger.Undone
+	// Examples are a few of its objects in words.
+	Examples []string
+	// By is who has touched the kernel last, where the kernel tells.
+	By dataplane.Stranger
+	// Again counts how often in a row the same objects were repaired a moment ago,
+	// and Pause is how long the repair waits for that reason; 0 for a first one.
+	Again int
+	Pause time.Duration
+}
+
+// Repaired says that what was undone is in the kernel again.
+type Repaired struct {
+	Domain string
+	// Repairs counts those that have begun since the last Repaired, nearly always
+	// one, and Objects what they were about.
+	Repairs, Objects int
+	// Took is the time since the first was noticed: since the kernel announced it,
+	// or since the audit began that found it.
+	Took time.Duration
+}
+
 // Quarantined says that a key's fragment is held back because the kernel
 // refuses it.
 type Quarantined struct {
@@ -96,6 +122,8 @@ func (GateOpened) event()   {}
 func (BatchWritten) event() {}
 func (Applied) event()      {}
 func (AuditDone) event()    {}
+func (RepairBegan) event()  {}
+func (Repaired) event()     {}
 func (Quarantined) event()  {}
 func (Freed) event()        {}
 func (NodeAtFault) event()  {}

@@ -91,6 +91,8 @@ type Pacer struct {
 	// asked for since the last one began, which may have missed the reason.
 	auditDue   time.Time
 	auditAgain bool
+	// restUntil is before when an audit that is asked for does not start.
+	restUntil time.Time
 }
 
 // NewPacer makes a pacer whose first audit is due at once.
@@ -163,9 +165,28 @@ func (p *Pacer) Audited(end time.Time, took time.Duration, done bool) {
 // changed from outside or an outcome is unknown.
 func (p *Pacer) AuditSoon(now time.Time) {
 	p.auditAgain = true
-	if p.auditDue.After(now) {
-		p.auditDue = now
+	p.AuditBy(laterOf(now, p.restUntil))
+}
+
+// AuditBy asks for an audit at a certain time, if none is due before.
+func (p *Pacer) AuditBy(at time.Time) {
+	if p.auditDue.After(at) {
+		p.auditDue = at
 	}
+}
+
+// Rest says that the audit which has just ended was for nothing: the next one that
+// is asked for waits until then.
+func (p *Pacer) Rest(until time.Time) {
+	p.restUntil = until
+	p.auditDue = laterOf(p.auditDue, until)
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // AuditFirst asks for an audit before anything is written: what is known of the

@@ -18,6 +18,9 @@ type Config struct {
 	// Gather is how long a change waits for others that share its sweep.
 	// Default 20 ms; a negative one does not wait.
 	Gather time.Duration
+	// Grace is how long flows stay whose endpoint is gone and was the last. Default
+	// 3 s; a negative one cuts them at once.
+	Grace time.Duration
 	// Listen is told what happens, by one goroutine per family; it must not
 	// block. Nil listens to nothing.
 	Listen func(Event)
@@ -26,11 +29,17 @@ type Config struct {
 	Inside func(func() error) error
 }
 
-const gatherDefault = 20 * time.Millisecond
+const (
+	gatherDefault = 20 * time.Millisecond
+	graceDefault  = 3 * time.Second
+)
 
 func (c Config) withDefaults() Config {
 	if c.Gather == 0 {
 		c.Gather = gatherDefault
+	}
+	if c.Grace == 0 {
+		c.Grace = graceDefault
 	}
 	if c.Listen == nil {
 		c.Listen = func(Event) {}
@@ -42,7 +51,8 @@ func (c Config) withDefaults() Config {
 }
 
 // Cleaner removes stale UDP flows of both families. The families do not wait for
-// each other. It implements proxy.Follower.
+// each other. It implements proxy.Follower
+// and proxy.Mender.
 type Cleaner struct {
 	keepers service.PerFamily[*keeper]
 }
@@ -66,6 +76,14 @@ func New(config Config) (*Cleaner, error) {
 // more.
 func (c *Cleaner) Programmed(family service.Family, view service.View) {
 	c.keepers[family].inbox.Post(view.Key, newPicture(family, &view))
+}
+
+// Repaired takes note that rules of a family were missing or wrong, for whatever
+// reason, and are in force again: the flows of all frontends are judged anew. A client
+// that has sent meanwhile is not translated, and would not be as long as it goes on.
+// It does not block.
+func (c *Cleaner) Repaired(family service.Family) {
+	c.keepers[family].inbox.Post(service.Node, picture{repaired: true})
 }
 
 // Run works until the context ends, and then returns nil. What it cannot do it

@@ -268,3 +268,42 @@ func TestSweepsRest(t *testing.T) {
 		}
 	})
 }
+
+// TestRepaired: a repair has all flows of the family judged, also when a picture of the
+// node, if there were one, came before anybody has looked.
+func TestRepaired(t *testing.T) {
+	inHouse(t, func(h *house) {
+		h.tell(endpointA)
+		h.settle()
+		h.kernels[service.IPv4].add("astray", clusterIP, clusterIP)
+		h.kernels[service.IPv4].add("current", clusterIP, endpointA)
+		h.kernels[service.IPv4].add("foreign", "203.0.113.9:53", "203.0.113.9:53")
+		h.settle()
+		h.expectFlows("before the repair", "astray", "current", "foreign")
+		h.Repaired(service.IPv6)
+		h.settle()
+		h.expectFlows("after a repair in the other family", "astray", "current", "foreign")
+		h.Repaired(service.IPv4)
+		h.Programmed(service.IPv4, service.View{Key: service.Node})
+		events := h.settle()
+		h.expectFlows("after the repair", "current", "foreign")
+		if len(events) != 1 || events[0].Deleted != 1 {
+			t.Errorf("%+v, want one sweep", events)
+		}
+	})
+}
+
+// TestTheGraceEndsByItself: nobody has to say anything.
+func TestTheGraceEndsByItself(t *testing.T) {
+	inHouse(t, func(h *house) {
+		h.kernels[service.IPv4].add("flow", clusterIP, endpointA)
+		h.tell(endpointA)
+		h.tell()
+		time.Sleep(graceDefault - time.Millisecond)
+		synctest.Wait()
+		h.expectFlows("during the grace", "flow")
+		time.Sleep(2*time.Millisecond + gatherDefault)
+		synctest.Wait()
+		h.expectFlows("after it")
+	})
+}

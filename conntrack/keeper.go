@@ -29,7 +29,7 @@ func newKeeper(family service.Family, config Config) *keeper {
 		family: family, config: config,
 		open:  func() kernel { return &netfilter{family: family, inside: config.Inside} },
 		inbox: mailbox.New[service.Key](math.MaxInt, newer),
-		table: newTable(),
+		table: newTable(config.Grace),
 		pace:  pace{gather: config.Gather},
 	}
 }
@@ -55,8 +55,16 @@ func (k *keeper) run(ctx context.Context) {
 func (k *keeper) note(now time.Time) {
 	entries, _ := k.inbox.Take(0)
 	for _, e := range entries {
-		k.table.put(e.Key, e.Message)
+		if e.Message.repaired {
+			k.table.doubt()
+		}
+		k.table.put(e.Key, e.Message, now)
 	}
+	k.hasPending(now)
+}
+
+// hasPending lets the pace know.
+func (k *keeper) hasPending(now time.Time) {
 	if len(k.table.pending) > 0 {
 		k.pace.waiting(now)
 	}
@@ -64,10 +72,15 @@ func (k *keeper) note(now time.Time) {
 
 // act sweeps if it is time, and gives the pause until it is to be asked again.
 func (k *keeper) act(ctx context.Context) time.Duration {
+	ends, runs := k.table.expire(time.Now())
+	k.hasPending(time.Now())
 	at, due := k.pace.next()
 	if due && !time.Now().Before(at) {
 		k.sweep(ctx)
 		at, due = k.pace.next()
+	}
+	if !due || runs && ends.Before(at) {
+		at, due = ends, runs
 	}
 	if !due {
 		return math.MaxInt64

@@ -21,6 +21,9 @@ type port struct {
 	// serving are the endpoints to which flows may continue, sorted by address,
 	// then port.
 	serving []netip.AddrPort
+	// resting are, while nothing serves, the endpoints that may serve again: flows
+	// to them stay. Sorted likewise.
+	resting []netip.AddrPort
 }
 
 // picture is what matters here about one Service in one family. It is a value,
@@ -30,6 +33,8 @@ type picture struct {
 	// overtaken are frontends of earlier pictures that nobody has looked at.
 	// They were in force for a moment, so that there may be flows through them.
 	overtaken []frontend
+	// repaired asks for all frontends to be looked at; see Cleaner.Repaired.
+	repaired bool
 }
 
 // newPicture reduces a view.
@@ -37,7 +42,7 @@ func newPicture(family service.Family, view *service.View) picture {
 	var p picture
 	for i := range view.Ports[family] {
 		if from := &view.Ports[family][i]; from.Protocol == service.UDP {
-			p.ports = append(p.ports, port{frontends: frontendsOf(from), serving: servingOf(from)})
+			p.ports = append(p.ports, port{frontends: frontendsOf(from), serving: sorted(from.Serving), resting: sorted(from.Resting)})
 		}
 	}
 	return p
@@ -58,12 +63,12 @@ func frontendsOf(view *service.PortView) []frontend {
 	return all
 }
 
-func servingOf(view *service.PortView) []netip.AddrPort {
-	if len(view.Serving) == 0 {
+func sorted(endpoints []service.Endpoint) []netip.AddrPort {
+	if len(endpoints) == 0 {
 		return nil
 	}
-	all := make([]netip.AddrPort, len(view.Serving))
-	for i, e := range view.Serving {
+	all := make([]netip.AddrPort, len(endpoints))
+	for i, e := range endpoints {
 		all[i] = e.AddrPort
 	}
 	slices.SortFunc(all, netip.AddrPort.Compare)
@@ -74,6 +79,7 @@ func servingOf(view *service.PortView) []netip.AddrPort {
 func newer(older, newer picture) picture {
 	merged := newer
 	merged.overtaken = slices.Clone(older.overtaken)
+	merged.repaired = older.repaired || newer.repaired
 	for _, p := range older.ports {
 		for _, f := range p.frontends {
 			if !slices.Contains(merged.overtaken, f) {

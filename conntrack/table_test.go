@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 )
 
 // Where the Service of the tests is, and others.
@@ -54,8 +55,8 @@ func TestJudge(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			table := newTable()
-			table.put(named("dns"), pictured(frontends, tt.serving))
+			table := newTable(0)
+			table.put(named("dns"), pictured(frontends, tt.serving), time.Time{})
 			f := flow{destination: at(tt.destination), answerer: at(tt.answerer)}
 			by, stale := table.judge(&f, isNode)
 			if stale != tt.stale || stale && by != named("dns") {
@@ -84,10 +85,10 @@ func TestJudgeAfterRemoval(t *testing.T) {
 		{"to a process of this host on the node port's number", onNode, onNode, false},
 	}
 	for _, tt := range tests {
-		table := newTable()
-		table.put(named("dns"), pictured([]string{clusterIP, external, ":30053"}, []string{endpointA}))
+		table := newTable(0)
+		table.put(named("dns"), pictured([]string{clusterIP, external, ":30053"}, []string{endpointA}), time.Time{})
 		clear(table.pending)
-		table.put(named("dns"), picture{})
+		table.put(named("dns"), picture{}, time.Time{})
 		f := flow{destination: at(tt.destination), answerer: at(tt.answerer)}
 		if by, stale := table.judge(&f, isNode); stale != tt.stale || stale && by != named("dns") {
 			t.Errorf("%s: stale %v because of %v, want %v", tt.name, stale, by, tt.stale)
@@ -101,15 +102,15 @@ func TestJudgeAfterRemoval(t *testing.T) {
 // TestAFrontendOfItsOwnComesBeforeANodePort: an external IP that is the node's own
 // address, on the number of another Service's node port.
 func TestAFrontendOfItsOwnComesBeforeANodePort(t *testing.T) {
-	table := newTable()
-	table.put(named("external"), pictured([]string{onNode}, []string{endpointA}))
+	table := newTable(0)
+	table.put(named("external"), pictured([]string{onNode}, []string{endpointA}), time.Time{})
 	clear(table.pending)
-	table.put(named("other"), pictured([]string{":30053"}, []string{endpointB}))
+	table.put(named("other"), pictured([]string{":30053"}, []string{endpointB}), time.Time{})
 	f := flow{destination: at(onNode), answerer: at(endpointA)}
 	if _, stale := table.judge(&f, isNode); stale {
 		t.Error("the node port has cut a flow of the external IP")
 	}
-	table.put(named("external"), picture{})
+	table.put(named("external"), picture{}, time.Time{})
 	if by, stale := table.judge(&f, isNode); !stale || by != named("external") {
 		t.Errorf("when the external IP has gone: stale %v because of %v", stale, by)
 	}
@@ -121,9 +122,9 @@ func TestAFrontendOfItsOwnComesBeforeANodePort(t *testing.T) {
 
 // TestTwoServicesOnOneFrontend: a flow stays as long as either serves its endpoint.
 func TestTwoServicesOnOneFrontend(t *testing.T) {
-	table := newTable()
-	table.put(named("one"), pictured([]string{external}, []string{endpointA}))
-	table.put(named("two"), pictured([]string{external}, []string{endpointB}))
+	table := newTable(0)
+	table.put(named("one"), pictured([]string{external}, []string{endpointA}), time.Time{})
+	table.put(named("two"), pictured([]string{external}, []string{endpointB}), time.Time{})
 	expect := func(when string, want map[string]bool) {
 		t.Helper()
 		for answerer, stale := range want {
@@ -134,15 +135,15 @@ func TestTwoServicesOnOneFrontend(t *testing.T) {
 		}
 	}
 	expect("both", map[string]bool{endpointA: false, endpointB: false, external: true})
-	table.put(named("one"), picture{})
+	table.put(named("one"), picture{}, time.Time{})
 	expect("one has gone", map[string]bool{endpointA: true, endpointB: false, external: true})
-	table.put(named("two"), picture{})
+	table.put(named("two"), picture{}, time.Time{})
 	expect("both have gone", map[string]bool{endpointA: true, endpointB: true, external: false})
 }
 
 // TestPending: what a change makes pending.
 func TestPending(t *testing.T) {
-	table := newTable()
+	table := newTable(0)
 	expect := func(when string, want ...string) {
 		t.Helper()
 		got := slices.SortedFunc(maps.Keys(table.pending), netip.AddrPort.Compare)
@@ -152,15 +153,113 @@ func TestPending(t *testing.T) {
 		clear(table.pending)
 	}
 	first := pictured([]string{clusterIP, ":30053"}, []string{endpointA})
-	table.put(named("dns"), first)
+	table.put(named("dns"), first, time.Time{})
 	expect("first picture", clusterIP, ":30053")
-	table.put(named("dns"), first)
+	table.put(named("dns"), first, time.Time{})
 	expect("the same picture again: another may have been in between", clusterIP, ":30053")
-	table.put(named("dns"), pictured([]string{clusterIP, external}, []string{endpointA}))
+	table.put(named("dns"), pictured([]string{clusterIP, external}, []string{endpointA}), time.Time{})
 	expect("other frontends", clusterIP, ":30053", external)
-	table.put(named("web"), picture{})
+	table.put(named("web"), picture{}, time.Time{})
 	expect("a Service without UDP")
 	overtaken := picture{overtaken: ats(onNode)}
-	table.put(named("dns"), overtaken)
+	table.put(named("dns"), overtaken, time.Time{})
 	expect("deleted, after one that nobody has seen", clusterIP, external, onNode)
+}
+
+// TestGrace: what becomes of flows while nothing serves. Each step is a picture, or
+// time that passes, and says whether a flow to endpoint a is stale.
+func TestGrace(t *testing.T) {
+	const grace = 3 * time.Second
+	type step struct {
+		after            time.Duration
+		serving, resting []string
+		// nothing leaves the picture as it is.
+		nothing bool
+		stale   bool
+	}
+	a, b := []string{endpointA}, []string{endpointB}
+	tests := []struct {
+		name  string
+		steps []step
+	}{
+		{"scaled to zero", []step{{serving: a}, {}, {after: grace - 1, nothing: true}, {after: 1, nothing: true, stale: true}}},
+		{"another picture does not prolong it", []step{{serving: a}, {}, {after: 2 * time.Second}, {after: time.Second, stale: true}, {after: grace, stale: true}}},
+		{"back in time", []step{{serving: a}, {}, {after: 2 * time.Second, serving: a}, {after: grace, nothing: true}}},
+		{"back in time, gone again", []step{{serving: a}, {}, {after: 2 * time.Second, serving: a}, {after: time.Second},
+			{after: grace - 1, nothing: true}, {after: 1, nothing: true, stale: true}}},
+		{"another one comes", []step{{serving: a}, {}, {after: time.Second, serving: b, stale: true}}},
+		{"it rests", []step{{serving: a}, {resting: a}, {after: grace, nothing: true}, {after: time.Hour, resting: a}}},
+		{"it rests, then goes", []step{{serving: a}, {resting: a}, {after: time.Hour, nothing: true}, {stale: true}}},
+		{"another one rests", []step{{serving: a}, {resting: b}, {after: grace, nothing: true, stale: true}}},
+		{"the first picture of all", []step{{}, {after: grace, nothing: true, stale: true}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			table, now := newTable(grace), time.Unix(1000, 0)
+			for i, step := range tt.steps {
+				now = now.Add(step.after)
+				if !step.nothing {
+					p := pictured([]string{clusterIP, ":30053"}, step.serving)
+					p.ports[0].resting = ats(step.resting...)
+					table.put(named("dns"), p, now)
+				}
+				next, runs := table.expire(now)
+				if runs && (next.Before(now) || next.After(now.Add(grace))) {
+					t.Errorf("step %d: the next grace ends %v from now", i, next.Sub(now))
+				}
+				for _, to := range []string{clusterIP, onNode} {
+					f := flow{destination: at(to), answerer: at(endpointA)}
+					if _, stale := table.judge(&f, isNode); stale != step.stale {
+						t.Errorf("step %d: a flow by %s is stale: %v, want %v", i, to, stale, step.stale)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestNoGraceWithoutTheService: it is for endpoints that come back, not for frontends.
+func TestNoGraceWithoutTheService(t *testing.T) {
+	table, now := newTable(time.Minute), time.Unix(1000, 0)
+	table.put(named("dns"), pictured([]string{clusterIP, external}, []string{endpointA}), now)
+	table.put(named("dns"), pictured([]string{clusterIP}, nil), now)
+	f := flow{destination: at(external), answerer: at(endpointA)}
+	if _, stale := table.judge(&f, isNode); !stale {
+		t.Error("a flow of a frontend that has gone stays")
+	}
+	table.put(named("dns"), picture{}, now)
+	f.destination = at(clusterIP)
+	if _, stale := table.judge(&f, isNode); !stale {
+		t.Error("a flow of a Service that has gone stays")
+	}
+	table.expire(now.Add(time.Hour))
+	if len(table.graces)+len(table.frontends) > 0 {
+		t.Errorf("left: %v, %v", table.graces, table.frontends)
+	}
+}
+
+// TestDoubt: after a repair all frontends are looked at, and those of no Service are not.
+func TestDoubt(t *testing.T) {
+	table := newTable(0)
+	table.put(named("dns"), pictured([]string{clusterIP, ":30053"}, []string{endpointA}), time.Time{})
+	table.put(named("empty"), pictured([]string{external}, nil), time.Time{})
+	clear(table.pending)
+	table.doubt()
+	for _, tt := range []struct {
+		destination, answerer string
+		stale                 bool
+	}{
+		{clusterIP, clusterIP, true},
+		{clusterIP, endpointA, false},
+		{onNode, onNode, true},
+		{external, external, false},
+		{"203.0.113.9:53", "203.0.113.9:53", false},
+		{"203.0.113.9:30053", "203.0.113.9:30053", false},
+		{loopback, loopback, false},
+	} {
+		f := flow{destination: at(tt.destination), answerer: at(tt.answerer)}
+		if by, stale := table.judge(&f, isNode); stale != tt.stale || stale && by != named("dns") {
+			t.Errorf("a flow to %s, answered by %s: stale %v because of %v", tt.destination, tt.answerer, stale, by)
+		}
+	}
 }

@@ -40,6 +40,8 @@ type world struct {
 	sequence           uint64
 	cleaner            *conntrack.Cleaner
 	stop               func()
+	// grace is that of the next cleaner.
+	grace time.Duration
 
 	mu    sync.Mutex
 	swept []conntrack.Swept
@@ -94,7 +96,7 @@ func eachFamily(t *testing.T, test func(*world)) {
 
 func newWorld(t testing.TB, family service.Family) *world {
 	t.Helper()
-	w := &world{TB: t, plan: plans[family], family: family}
+	w := &world{TB: t, plan: plans[family], family: family, grace: -1}
 	w.build()
 	w.renderer = nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 	w.writer = nftables.NewWriter(family, nftables.WriterConfig{Inside: w.node.Do})
@@ -148,6 +150,7 @@ func (w *world) start() {
 	w.cleaner, err = conntrack.New(conntrack.Config{
 		NodePorts: func(f service.Family) service.NodePortAddresses { return w.facts.NodePorts[f] },
 		Inside:    w.node.Do,
+		Grace:     w.grace,
 		Listen: func(e conntrack.Event) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -202,6 +205,11 @@ func (w *world) serve(view service.View) conntrack.Swept {
 func (w *world) tell(view service.View) conntrack.Swept {
 	w.Helper()
 	w.cleaner.Programmed(w.family, view)
+	return w.awaitSwept()
+}
+
+func (w *world) awaitSwept() conntrack.Swept {
+	w.Helper()
 	for began := time.Now(); time.Since(began) < patience; time.Sleep(time.Millisecond) {
 		if swept := w.taken(); len(swept) > 0 {
 			last := swept[len(swept)-1]
@@ -288,7 +296,7 @@ func (p *peer) ask(wait time.Duration) (who, client string) {
 	}
 	var timeout net.Error
 	switch {
-	case errors.Is(err, unix.ECONNREFUSED):
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.EPERM): // the latter on the host itself
 		return refused, ""
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return silence, ""

@@ -64,6 +64,11 @@ func (l *Log) Aggregator(event aggregator.Event) {
 		l.batch(e)
 	case aggregator.AuditDone:
 		l.audit(e)
+	case aggregator.RepairBegan:
+		l.repair(e)
+	case aggregator.Repaired:
+		l.log.Info("rules are as they were written again", zap.String("domain", e.Domain),
+			zap.Int("objects", e.Objects), zap.Duration("took", e.Took.Round(time.Microsecond)))
 	case aggregator.Applied:
 		fields := []zap.Field{zap.String("domain", e.Domain), zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision)}
 		if !e.Received.IsZero() {
@@ -112,11 +117,28 @@ func (l *Log) audit(e aggregator.AuditDone) {
 	switch {
 	case e.Err != nil:
 		l.log.Warn("audit failed", append(fields, zap.Error(e.Err))...)
-	case d.Any():
+	case d.Any() && d.Undone == nil: // left by a former process, or by a write that failed
 		l.log.Info("audit done", fields...)
 	default:
 		l.log.Debug("audit done", fields...)
 	}
+}
+
+// repair says what somebody else has changed (or, for listeners, what has ended by
+// itself), and that it does not stay so.
+func (l *Log) repair(e aggregator.RepairBegan) {
+	u := e.Undone
+	fields := []zap.Field{zap.String("domain", e.Domain), zap.Int("missing", u.Missing), zap.Int("different", u.Different),
+		zap.Int("unwanted", u.Unwanted), zap.Int("services", u.Services), zap.Strings("examples", e.Examples)}
+	if by := e.By.String(); by != "" {
+		fields = append(fields, zap.String("by", by))
+	}
+	if e.Pause == 0 {
+		l.log.Warn("rules are not as they were written; they are written again", fields...)
+		return
+	}
+	l.log.Warn("the same rules are changed again and again; they are written again after a pause that grows; find the program and stop it",
+		append(fields, zap.Int("repairs", e.Again), zap.Duration("pause", e.Pause))...)
 }
 
 // Actors logs what happens in the directory and to actors.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func testLog(t *testing.T, cases []logCase) {
 			if line.Level != c.level || line.Message != c.message {
 				t.Errorf("got %v %q, want %v %q", line.Level, line.Message, c.level, c.message)
 			}
-			if got := line.ContextMap(); !maps.Equal(got, map[string]any(c.fields)) {
+			if got := line.ContextMap(); !reflect.DeepEqual(got, map[string]any(c.fields)) {
 				t.Errorf("got  %v\nwant %v", got, c.fields)
 			}
 		})
@@ -305,8 +306,47 @@ func TestLogAudits(t *testing.T) {
 			level: zap.InfoLevel, message: "audit done", fields: with(9, 1, 2, 3),
 		},
 		{
+			name: "somebody else's, which is told apart", tell: audit(ledger.Drift{Equal: 9, Missing: 1, Different: 2, Unwanted: 3, Undone: &ledger.Undone{}}, nil),
+			level: zap.DebugLevel, message: "audit done", fields: with(9, 1, 2, 3),
+		},
+		{
 			name: "failed", tell: audit(ledger.Drift{}, errors.New("lock held")),
 			level: zap.WarnLevel, message: "audit failed", fields: failed,
+		},
+	})
+}
+
+func TestLogRepairs(t *testing.T) {
+	began := func(by dataplane.Stranger, again int, pause time.Duration) func(*Log) {
+		return func(l *Log) {
+			l.Aggregator(aggregator.RepairBegan{Domain: "d", Undone: ledger.Undone{Missing: 4, Different: 3, Unwanted: 2, Services: 1},
+				Examples: []string{"missing: chain services"}, By: by, Again: again, Pause: pause})
+		}
+	}
+	with := func(more fields) fields {
+		all := fields{"domain": "d", "missing": int64(4), "different": int64(3), "unwanted": int64(2), "services": int64(1),
+			"examples": []any{"missing: chain services"}}
+		maps.Copy(all, more)
+		return all
+	}
+	testLog(t, []logCase{
+		{
+			name: "the first", tell: began(dataplane.Stranger{}, 0, 0),
+			level: zap.WarnLevel, message: "rules are not as they were written; they are written again", fields: with(nil),
+		},
+		{
+			name: "by somebody known", tell: began(dataplane.Stranger{PID: 7, Command: "nft"}, 0, 0),
+			level: zap.WarnLevel, message: "rules are not as they were written; they are written again", fields: with(fields{"by": "nft (process 7)"}),
+		},
+		{
+			name: "again", tell: began(dataplane.Stranger{PID: 7}, 3, 4*time.Second), level: zap.WarnLevel,
+			message: "the same rules are changed again and again; they are written again after a pause that grows; find the program and stop it",
+			fields:  with(fields{"by": "process 7", "repairs": int64(3), "pause": 4 * time.Second}),
+		},
+		{
+			name: "mended", tell: func(l *Log) { l.Aggregator(aggregator.Repaired{Domain: "d", Repairs: 1, Objects: 9, Took: 1234567}) },
+			level: zap.InfoLevel, message: "rules are as they were written again",
+			fields: fields{"domain": "d", "objects": int64(9), "took": 1235 * time.Microsecond},
 		},
 	})
 }

@@ -14,7 +14,8 @@ import (
 //
 // A letter names the endpoint and its address; "n" runs on this node. The state
 // is R (ready), S (serving while terminating), P (ready while terminating, as
-// publishNotReadyAddresses has it), U (serving but not ready), or X (none).
+// publishNotReadyAddresses has it), U (serving but not ready), T (terminating and not
+// serving), or X (none).
 // Node hints and zone hints follow, "-" for none.
 
 const thisNode = "n1"
@@ -63,6 +64,8 @@ func endpoints(t testing.TB, family Family, notation string) []SliceEndpoint {
 			e.Serving, e.Terminating = true, true
 		case "U":
 			e.Serving = true
+		case "T":
+			e.Terminating = true
 		case "X":
 		default:
 			t.Fatalf("unknown state in %q", text)

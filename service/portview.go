@@ -40,6 +40,10 @@ type PortView struct {
 	// termination say about new connections. Only for UDP, where stale flows
 	// must be cut by hand; nil otherwise. Sorted and unique as Cluster.
 	Serving []Endpoint
+	// Resting are, while nothing is Serving, the endpoints that are known and do not
+	// terminate: they may serve again in a moment, and what is established may wait
+	// for that. Only for UDP; nil otherwise. Sorted and unique as Cluster.
+	Resting []Endpoint
 	// Draining are endpoints that get no new connections and keep those they have
 	// until a deadline, or, for UDP, no longer than they are among Serving; only in
 	// domains that drain, where the actor adds them to what was resolved, and never
@@ -112,6 +116,7 @@ func equalPorts(a, b PortView) bool {
 		slices.Equal(a.Cluster, b.Cluster) &&
 		slices.Equal(a.Local, b.Local) &&
 		slices.Equal(a.Serving, b.Serving) &&
+		slices.Equal(a.Resting, b.Resting) &&
 		slices.Equal(a.Draining, b.Draining)
 }
 

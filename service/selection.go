@@ -33,6 +33,10 @@ func (s *selection) choose(port *PortView, facts *NodeFacts) {
 	if port.Protocol == UDP {
 		s.collect((*candidate).serving)
 		port.Serving = s.keep(port.Cluster, port.Local)
+		if len(port.Serving) == 0 {
+			s.collect(func(c *candidate) bool { return !s.endpoint(c).Terminating })
+			port.Resting = s.keep()
+		}
 	}
 }
 

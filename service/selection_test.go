@@ -181,12 +181,15 @@ func TestServingIsForEstablishedFlows(t *testing.T) {
 		protocol  Protocol
 		endpoints string
 		want      string
+		resting   string
 	}{
-		{"all that serve", UDP, "a R; b S; c U; d X; n P", "a b c n"},
-		{"hints never cut a flow", UDP, "a R -/{za}; b R -/{zb}", "a b"},
-		{"nothing serves", UDP, "a X", ""},
-		{"TCP flows end by themselves", TCP, "a R", ""},
-		{"SCTP likewise", SCTP, "a R", ""},
+		{"all that serve", UDP, "a R; b S; c U; d X; n P", "a b c n", ""},
+		{"hints never cut a flow", UDP, "a R -/{za}; b R -/{zb}", "a b", ""},
+		{"nothing serves", UDP, "a X; b T; c X", "", "a c"},
+		{"one serves", UDP, "a X; b U", "b", ""},
+		{"TCP flows end by themselves", TCP, "a R", "", ""},
+		{"nor do they wait", TCP, "a X", "", ""},
+		{"SCTP likewise", SCTP, "a R", "", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -198,6 +201,9 @@ func TestServingIsForEstablishedFlows(t *testing.T) {
 				view := Resolve(testKey, spec, []*Slice{slice}, facts())
 				if got := letters(view.Ports[family][0].Serving); got != tt.want {
 					t.Errorf("Serving = %q, want %q", got, tt.want)
+				}
+				if got := letters(view.Ports[family][0].Resting); got != tt.resting {
+					t.Errorf("Resting = %q, want %q", got, tt.resting)
 				}
 			})
 		})

@@ -1,6 +1,9 @@
 package events
 
 import (
+	"fmt"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sluice-proxy/sluice/actors"
@@ -13,7 +16,8 @@ import (
 // Service or a node can mend.
 
 // Aggregator records Services that the kernel refuses, and when they are accepted
-// again, and those that want an address that another one serves.
+// again, those that want an address that another one serves, and rules that
+// somebody else has changed.
 func (r *Recorder) Aggregator(event aggregator.Event) {
 	switch e := event.(type) {
 	case aggregator.Quarantined:
@@ -24,9 +28,21 @@ func (r *Recorder) Aggregator(event aggregator.Event) {
 	case aggregator.Shadowed:
 		r.record(about(e.Key), about(e.By), corev1.EventTypeWarning, "ServiceShadowed", actionProgram,
 			"%s: Service %v, which is older, serves %v; change or delete either", e.Domain, e.By, e.Frontends)
+	case aggregator.RepairBegan:
+		r.warn(r.node, "RulesChanged", actionProgram, "%s: %s", e.Domain, undone(e))
 	case aggregator.NodeAtFault:
 		r.warn(r.node, "RulesRefused", actionProgram, "%s refuses rules that belong to no Service: %s", e.Domain, e.Reason)
 	}
+}
+
+// undone says what somebody else has changed.
+func undone(e aggregator.RepairBegan) string {
+	u, by := e.Undone, e.By.String()
+	if by != "" {
+		by = " changed by " + by + ":"
+	}
+	return fmt.Sprintf("rules of %d Services are written again:%s %d objects missing, %d different, %d unwanted (%s)",
+		u.Services, by, u.Missing, u.Different, u.Unwanted, strings.Join(e.Examples, "; "))
 }
 
 // Supervisor records Services whose actor has been given up for now.

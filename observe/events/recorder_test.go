@@ -15,6 +15,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/supervisor"
@@ -93,6 +95,11 @@ func TestEvents(t *testing.T) {
 			"Service ns/web", "Warning", "ServiceQuarantined", "Program", "nftables/IPv4 refuses it; its last good rules stay in force: file exists"},
 		{func() { r.Aggregator(aggregator.Freed{Domain: "nftables/IPv4", Key: web}) }, "Service ns/web", "Normal", "ServiceAccepted", "Program", "accepted"},
 		{func() { r.Aggregator(aggregator.NodeAtFault{Domain: "nftables/IPv4", Reason: "no such file"}) }, "Node /node-1", "Warning", "RulesRefused", "Program", "no such file"},
+		{func() {
+			r.Aggregator(aggregator.RepairBegan{Domain: "nftables/IPv4", Undone: ledger.Undone{Missing: 3, Services: 2},
+				Examples: []string{"missing: chain services"}, By: dataplane.Stranger{PID: 7, Command: "nft"}})
+		}, "Node /node-1", "Warning", "RulesChanged", "Program", "nftables/IPv4: rules of 2 Services are written again: changed by nft (process 7): " +
+			"3 objects missing, 0 different, 0 unwanted (missing: chain services)"},
 		{func() { r.Supervisor(supervisor.Parked{Child: web.String(), Until: until, Err: failure}) }, "Service ns/web", "Warning", "ActorParked", "Program", "stay as they are"},
 		{func() { r.Supervisor(supervisor.Parked{Child: service.Node.String(), Until: until, Err: failure}) }, "Node /node-1", "Warning", "ActorParked", "Program", "node's own"},
 		{func() { r.Actors(actors.Refused{Key: web}) }, "Service ns/web", "Warning", "ServiceRefused", "Program", "more Services"},

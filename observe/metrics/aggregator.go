@@ -27,6 +27,14 @@ func (m *Metrics) Aggregator(event aggregator.Event) {
 		if d := m.domains[e.Domain]; d != nil {
 			d.audited(e)
 		}
+	case aggregator.RepairBegan:
+		if d := m.domains[e.Domain]; d != nil {
+			d.repairs.Inc()
+		}
+	case aggregator.Repaired:
+		if d := m.domains[e.Domain]; d != nil {
+			d.repairSeconds.Observe(e.Took.Seconds())
+		}
 	case aggregator.Quarantined:
 		if d := m.domains[e.Domain]; d != nil {
 			d.quarantines.Inc()

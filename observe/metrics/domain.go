@@ -17,10 +17,11 @@ type domain struct {
 	family string
 
 	programming, networkProgramming, writeSeconds, auditSeconds prometheus.Observer
+	repairSeconds                                               prometheus.Observer
 	batchServices, batchObjects, batchLines, batchBytes         prometheus.Observer
 	writes                                                      [len(outcomes)]prometheus.Counter
 	audits                                                      [len(auditResults)]prometheus.Counter
-	missing, different, unwanted                                prometheus.Counter
+	missing, different, unwanted, repairs                       prometheus.Counter
 	quarantines, nodeFaults, late                               prometheus.Counter
 	gauges                                                      statusGauges
 
@@ -60,6 +61,7 @@ func newDomain(config Domain, m *Metrics) *domain {
 		programming:        of.programming.WithLabelValues(name),
 		networkProgramming: of.networkProgramming.WithLabelValues(name),
 		writeSeconds:       of.writeSeconds.WithLabelValues(name),
+		repairSeconds:      of.repairSeconds.WithLabelValues(name),
 		auditSeconds:       of.auditSeconds.WithLabelValues(name),
 		batchServices:      of.batchServices.WithLabelValues(name),
 		batchObjects:       of.batchObjects.WithLabelValues(name),
@@ -68,6 +70,7 @@ func newDomain(config Domain, m *Metrics) *domain {
 		missing:            of.drift.WithLabelValues(name, "missing"),
 		different:          of.drift.WithLabelValues(name, "different"),
 		unwanted:           of.drift.WithLabelValues(name, "unwanted"),
+		repairs:            of.repairs.WithLabelValues(name),
 		quarantines:        of.quarantines.WithLabelValues(name),
 		nodeFaults:         of.nodeFaults.WithLabelValues(name),
 		late:               of.late.WithLabelValues(name),

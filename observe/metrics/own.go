@@ -25,8 +25,9 @@ type own struct {
 // ofDomain are those with the label "domain".
 type ofDomain struct {
 	programming, networkProgramming, writeSeconds, auditSeconds *prometheus.HistogramVec
+	repairSeconds                                               *prometheus.HistogramVec
 	batchServices, batchObjects, batchLines, batchBytes         *prometheus.HistogramVec
-	writes, audits, drift                                       *prometheus.CounterVec
+	writes, audits, drift, repairs                              *prometheus.CounterVec
 	quarantines, nodeFaults, late                               *prometheus.CounterVec
 
 	gateOpen, gateMissing, waiting, oldest, failing, atFault, quarantined *prometheus.GaugeVec
@@ -56,6 +57,7 @@ func newOfDomain() ofDomain {
 		programming:        histogramOf("sluice_programming_duration_seconds", "Time from the receipt of a change to the moment at which the kernel has it, per Service changed.", finely, d),
 		networkProgramming: histogramOf("sluice_network_programming_duration_seconds", "Time from what caused an endpoint change, by the cluster's clock, to the moment at which the kernel has it, per Service changed.", finely, d),
 		writeSeconds:       histogramOf("sluice_write_duration_seconds", "Duration of one write to the kernel.", finely, d),
+		repairSeconds:      histogramOf("sluice_repair_duration_seconds", "Time from noticing that somebody else has changed rules to the moment at which they are in the kernel again.", finely, d),
 		auditSeconds:       histogramOf("sluice_audit_duration_seconds", "Time to read back what the kernel holds.", finely, d),
 		batchServices:      histogramOf("sluice_batch_services", "Services whose changes share one batch.", counts, d),
 		batchObjects:       histogramOf("sluice_batch_objects", "Kernel objects created, replaced or removed by one batch.", counts, d),
@@ -65,6 +67,7 @@ func newOfDomain() ofDomain {
 		writes:      counterOf("sluice_writes_total", "Writes to the kernel by outcome.", d, "outcome"),
 		audits:      counterOf("sluice_audits_total", "Comparisons with the kernel by result: adopted is the first one, which takes over what is there.", d, "result"),
 		drift:       counterOf("sluice_drift_objects_total", "Objects that an audit found missing, different or unwanted.", d, "kind"),
+		repairs:     counterOf("sluice_repairs_total", "Audits that found what somebody else had changed.", d),
 		quarantines: counterOf("sluice_quarantines_total", "Fragments held back because the kernel refuses them.", d),
 		nodeFaults:  counterOf("sluice_node_faults_total", "Refusals of rules that belong to no Service.", d),
 		late:        counterOf("sluice_late_fragments_total", "Fragments of former incarnations that came late and were refused.", d),
@@ -88,9 +91,9 @@ func (o *own) register(registry prometheus.Registerer) {
 	d := &o.ofDomain
 	registry.MustRegister(
 		o.actors, o.abandoned, o.restarts, o.failures, o.parks, o.refused, o.flowsSeen, o.conntrackFailures,
-		d.programming, d.networkProgramming, d.writeSeconds, d.auditSeconds,
+		d.programming, d.networkProgramming, d.writeSeconds, d.auditSeconds, d.repairSeconds,
 		d.batchServices, d.batchObjects, d.batchLines, d.batchBytes,
-		d.writes, d.audits, d.drift, d.quarantines, d.nodeFaults, d.late,
+		d.writes, d.audits, d.drift, d.repairs, d.quarantines, d.nodeFaults, d.late,
 		d.gateOpen, d.gateMissing, d.waiting, d.oldest, d.failing, d.atFault, d.quarantined,
 		d.keys, d.objects, d.dirty, d.pending, d.shadowed,
 	)

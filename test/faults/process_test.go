@@ -2,9 +2,11 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/conntrack"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -29,7 +31,7 @@ func (p *plant) newProcess() *process {
 	for _, family := range service.Families {
 		d := p.newDomain(family)
 		x.domains[family] = d
-		domains = append(domains, proxy.Domain{Name: d.name, Renderer: d.poison, Writer: d.notary})
+		domains = append(domains, proxy.Domain{Name: d.name, Family: family, Renderer: d.poison, Writer: d.notary})
 	}
 	filled := make(chan *source.Cache, 1)
 	config := proxy.Config{
@@ -44,12 +46,22 @@ func (p *plant) newProcess() *process {
 	}
 	config.Node.ClusterCIDRs[service.IPv4] = prefixes("10.244.0.0/16")[0]
 	config.Node.ClusterCIDRs[service.IPv6] = prefixes("fd00:10:244::/48")[0]
-	var err error
+	cleaner, err := conntrack.New(conntrack.Config{
+		NodePorts: func(family service.Family) service.NodePortAddresses { return x.proxy.Facts().NodePorts[family] },
+		Inside:    p.network.node.Do,
+	})
+	check(p, err)
+	config.Followers = []proxy.Follower{cleaner}
 	x.proxy, err = proxy.New(config)
 	check(p, err)
 	ctx, halt := context.WithCancel(context.Background())
 	x.halt = halt
-	go func() { x.ended <- x.proxy.Run(ctx) }()
+	go func() {
+		cleaned := make(chan error, 1)
+		go func() { cleaned <- cleaner.Run(ctx) }()
+		err := x.proxy.Run(ctx)
+		x.ended <- errors.Join(err, <-cleaned)
+	}()
 	x.cache = <-filled
 	return x
 }

@@ -1,0 +1,288 @@
+package aggregator
+
+import (
+	"fmt"
+	"hash/maphash"
+	"strings"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+)
+
+// repairs knows what others have undone and how often, and when to write it again.
+// It is pure: its owner tells it what happened and what time it is.
+//
+// Invariant: what somebody has undone for the first time is written again at once.
+// Only what an announced change has undone that was repaired a moment ago waits, for
+// longer each time: that is no accident but a program of another opinion, and two that
+// answer each other at once would do nothing else.
+type repairs struct {
+	// heard is what was announced since the last audit began, during what had been
+	// announced when it did: either may be what the audit finds.
+	heard, during announcement
+	// marks has the objects that were repaired lately, and the sets of objects that
+	// were repaired together, by hashes of their identities: an identity would hold on
+	// to the text of a whole fragment.
+	marks map[uint64]mark
+	seed  maphash.Seed
+	// heldUntil is when the repair may begin that waits; zero while none does.
+	heldUntil time.Time
+	// open is what is being repaired, as long as count is not 0, since the first
+	// of it was noticed.
+	open struct {
+		repairs, count int
+		since          time.Time
+		marks          []uint64
+	}
+	// fruitless is set when the last audit was asked for by an announcement and
+	// found nothing that is to be written at once.
+	fruitless bool
+}
+
+// announcement is news of somebody who touched the kernel.
+type announcement struct {
+	// at is when the first came; zero when none did. By is the last who is known.
+	at time.Time
+	by dataplane.Stranger
+}
+
+// mark is one object that was repaired, or the set of those that were together.
+type mark struct {
+	// times is how often in a row; mended is when it was done last, zero until
+	// then.
+	times  int
+	mended time.Time
+}
+
+const (
+	// repairPauseMin is the pause before what was repaired a moment ago is repaired
+	// again; it doubles up to repairPauseMax.
+	repairPauseMin = time.Second
+	repairPauseMax = 30 * time.Second
+	// repairQuiet is how long a repair has to stand for the next one of the same
+	// objects to be a first one. It is short: who undoes something every few seconds
+	// does less harm by being undone at once than by being given time.
+	repairQuiet = 2 * time.Second
+	// repairOverlaps is how often an object may be repaired in a row, each time with
+	// others: several accidents of one operator may have some in common.
+	repairOverlaps = 3
+	// marksMax bounds the objects that are remembered. Beyond it all are forgotten,
+	// which costs a repair that comes too early.
+	marksMax = 16 * ledger.UndoneMax
+	// everything stands for more objects than an audit lists.
+	everything = 0
+	// auditRest makes audits that find nothing take at most a quarter of the time,
+	// however much is announced, as long as that delays none by more than
+	// auditRestMax.
+	auditRest    = 3
+	auditRestMax = time.Second
+	// examplesMax is how many objects a repair names.
+	examplesMax = 5
+)
+
+// heard takes note of an announcement.
+func (a *Aggregator) heard(now time.Time) {
+	var by dataplane.Stranger
+	if known := a.stranger.Swap(nil); known != nil {
+		by = *known
+	}
+	a.repairs.announced(now, by)
+}
+
+// beginRepair tells what an audit has found that others have undone.
+func (a *Aggregator) beginRepair(now time.Time, done *AuditDone) {
+	if done.Err != nil {
+		return
+	}
+	if began := a.repairs.found(now, done.Took, done.Drift.Undone); began != nil {
+		began.Domain = a.config.Domain
+		a.config.Listen(*began)
+	}
+	if a.repairs.fruitless {
+		a.pacer.Rest(now.Add(min(auditRest*done.Took, auditRestMax)))
+	}
+}
+
+// mended tells that nothing is left to repair. A search has taken objects out that it
+// puts back until its end.
+func (a *Aggregator) mended(now time.Time) {
+	if !a.search.idle() {
+		return
+	}
+	if told := a.repairs.mended(now); told != nil {
+		told.Domain = a.config.Domain
+		a.config.Listen(*told)
+	}
+}
+
+func newRepairs() repairs {
+	return repairs{marks: map[uint64]mark{}, seed: maphash.MakeSeed()}
+}
+
+// announced says that somebody has touched the kernel.
+func (r *repairs) announced(now time.Time, by dataplane.Stranger) {
+	if r.heard.at.IsZero() {
+		r.heard.at = now
+	}
+	if by != (dataplane.Stranger{}) {
+		r.heard.by = by
+	}
+}
+
+// auditing says that an audit begins.
+func (r *repairs) auditing() { r.during, r.heard = r.heard, announcement{} }
+
+// found says what an audit has found that took so long, and gives what is to be told
+// about it; nil when nobody has undone anything.
+func (r *repairs) found(now time.Time, took time.Duration, undone *ledger.Undone) *RepairBegan {
+	since, by, announced := now.Add(-took), r.during.by, false
+	for _, a := range [...]announcement{r.heard, r.during} {
+		if announced = announced || !a.at.IsZero(); !a.at.IsZero() {
+			since = a.at
+		}
+	}
+	if r.heard.by != (dataplane.Stranger{}) {
+		by = r.heard.by
+	}
+	r.fruitless = announced
+	if undone == nil {
+		return nil
+	}
+	began := &RepairBegan{Undone: *undone, Examples: examples(undone), By: by}
+	marks := r.identify(undone)
+	if announced {
+		began.Again = r.again(now, marks)
+	}
+	if began.Again == 0 {
+		r.fruitless, r.heldUntil = false, time.Time{}
+	} else {
+		began.Pause = min(repairPauseMin<<min(began.Again-1, 10), repairPauseMax)
+		if until := now.Add(began.Pause); r.heldUntil.IsZero() || until.Before(r.heldUntil) {
+			r.heldUntil = until
+		}
+	}
+	if r.open.count == 0 {
+		r.open.since = since
+	}
+	r.open.repairs, r.open.count = r.open.repairs+1, r.open.count+undone.Count()
+	if announced { // others come no more often than audits do
+		r.mark(now, marks)
+	}
+	return began
+}
+
+// identify gives the marks of what was undone: that of the set, then the objects'.
+func (r *repairs) identify(undone *ledger.Undone) []uint64 {
+	if undone.Count() > len(undone.Objects) {
+		return []uint64{everything}
+	}
+	marks := make([]uint64, 1, 1+len(undone.Objects))
+	for i := range undone.Objects {
+		object := maphash.Comparable(r.seed, undone.Objects[i].ID)
+		marks[0] ^= object // whatever their order
+		marks = append(marks, object)
+	}
+	marks[0] = ^marks[0] // a set of one is not its object
+	return marks
+}
+
+// again tells how often in a row just these objects were repaired lately, or all of
+// them in one company or another, but for overlaps that may be accidents.
+func (r *repairs) again(now time.Time, marks []uint64) int {
+	set, objects := r.times(now, marks[0]), marks[1:]
+	if len(objects) == 0 {
+		return set
+	}
+	each := r.times(now, objects[0])
+	for _, m := range objects[1:] {
+		each = min(each, r.times(now, m))
+	}
+	return max(set, each-repairOverlaps)
+}
+
+func (r *repairs) times(now time.Time, object uint64) int {
+	m, known := r.marks[object]
+	if !known || r.stood(now, m) {
+		return 0
+	}
+	return m.times
+}
+
+func (r *repairs) stood(now time.Time, m mark) bool {
+	return !m.mended.IsZero() && now.Sub(m.mended) >= repairQuiet
+}
+
+// mark counts a repair of the objects.
+func (r *repairs) mark(now time.Time, marks []uint64) {
+	if len(r.marks)+len(marks) > marksMax {
+		clear(r.marks)
+	}
+	for object, m := range r.marks {
+		if r.stood(now, m) {
+			delete(r.marks, object)
+		}
+	}
+	for _, object := range marks {
+		r.marks[object] = mark{times: r.marks[object].times + 1}
+	}
+	r.open.marks = append(r.open.marks, marks...)
+}
+
+// held tells whether the repair waits, and until when.
+func (r *repairs) held(now time.Time) (until time.Time, held bool) {
+	return r.heldUntil, now.Before(r.heldUntil)
+}
+
+// mended says that the kernel is as wanted again, and gives what is to be told about
+// it; nil when nothing was being repaired.
+func (r *repairs) mended(now time.Time) *Repaired {
+	r.heldUntil = time.Time{}
+	if r.open.count == 0 {
+		return nil
+	}
+	for _, object := range r.open.marks {
+		if m, known := r.marks[object]; known {
+			m.mended = now
+			r.marks[object] = m
+		}
+	}
+	told := &Repaired{Repairs: r.open.repairs, Objects: r.open.count, Took: now.Sub(r.open.since)}
+	r.open.repairs, r.open.count, r.open.marks = 0, 0, nil
+	return told
+}
+
+// examples names some of what was undone, Services' objects first.
+func examples(undone *ledger.Undone) []string {
+	var names []string
+	for _, ofService := range []bool{true, false} {
+		for i := range undone.Objects {
+			o := &undone.Objects[i]
+			if (o.Owner.Namespace != "") == ofService && len(names) < examplesMax {
+				names = append(names, describe(o))
+			}
+		}
+	}
+	return names
+}
+
+// describe names an object: "missing: 10.96.0.10:53/udp in @frontends (ns1/dns)".
+func describe(o *ledger.UndoneObject) string {
+	what := "different: "
+	if o.Missing {
+		what = "missing: "
+	} else if o.Unwanted {
+		what = "unwanted: "
+	}
+	if f, ok := o.ID.Frontend(); ok {
+		what += f.String() + " in " + o.ID.Container
+	} else if strings.ContainsFunc(o.ID.Name, func(c rune) bool { return c < ' ' || c > '~' }) {
+		what += "an entry of " + o.ID.Container // its name is what the kernel compares
+	} else {
+		what += o.ID.Container + " " + o.ID.Name
+	}
+	if o.Owner.Namespace != "" {
+		what += fmt.Sprintf(" (%v)", o.Owner)
+	}
+	return what
+}

@@ -1,0 +1,348 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// undone makes an account of missing objects.
+func undone(names ...string) *ledger.Undone {
+	u := &ledger.Undone{Missing: len(names), Services: 1}
+	for _, name := range names {
+		u.Objects = append(u.Objects, ledger.UndoneObject{ID: dataplane.ID{Name: name}, Missing: true})
+	}
+	return u
+}
+
+// TestRepairsSlowDown: each step is an audit in which an announcement has found
+// something, which is mended as soon as it may be; it gives the pause.
+func TestRepairsSlowDown(t *testing.T) {
+	const s = time.Second
+	type step struct {
+		// after is the time since the former repair was mended.
+		after   time.Duration
+		objects []string
+		pause   time.Duration
+	}
+	x, y, both := []string{"x"}, []string{"y"}, []string{"x", "y"}
+	tests := []struct {
+		name  string
+		steps []step
+	}{
+		{"the same object again and again", []step{{0, x, 0}, {0, x, s}, {0, x, 2 * s}, {0, x, 4 * s}, {0, x, 8 * s},
+			{0, x, 16 * s}, {0, x, 30 * s}, {0, x, 30 * s}}},
+		{"it stood in between", []step{{0, x, 0}, {0, x, s}, {2 * s, x, 0}, {0, x, s}}},
+		{"it stood for too short a time", []step{{0, x, 0}, {0, x, s}, {2*s - 1, x, 2 * s}}},
+		{"another object", []step{{0, x, 0}, {0, x, s}, {0, x, 2 * s}, {0, y, 0}, {0, x, 4 * s}, {0, y, 0}, {0, y, s}}},
+		{"another object with the same", []step{{0, x, 0}, {0, x, s}, {0, both, 0}, {0, both, s}, {0, both, 2 * s}, {0, x, 2 * s}}},
+		{"a part of what was repaired", []step{{0, both, 0}, {0, x, 0}, {0, y, 0}, {0, x, s}}},
+		{"in changing company", []step{{0, x, 0}, {0, both, 0}, {0, []string{"x", "z"}, 0}, {0, []string{"x", "y", "z"}, 0},
+			{0, []string{"x", "y"}, s}, {0, x, 2 * s}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, now := newRepairs(), time.Unix(1000, 0)
+			for i, step := range tt.steps {
+				now = now.Add(step.after)
+				r.announced(now, dataplane.Stranger{})
+				r.auditing()
+				began := r.found(now, time.Millisecond, undone(step.objects...))
+				if began == nil || began.Pause != step.pause || (began.Again == 0) != (step.pause == 0) {
+					t.Fatalf("step %d: %+v, want a pause of %v", i, began, step.pause)
+				}
+				until, held := r.held(now)
+				if held != (step.pause > 0) || held && !until.Equal(now.Add(step.pause)) {
+					t.Fatalf("step %d: held %v until %v", i, held, until)
+				}
+				now = now.Add(step.pause)
+				if _, held := r.held(now); held {
+					t.Fatalf("step %d: held after the pause", i)
+				}
+				if told := r.mended(now); told == nil || told.Took != step.pause || told.Repairs != 1 || told.Objects != len(step.objects) {
+					t.Fatalf("step %d: mended: %+v", i, told)
+				}
+			}
+			if told := r.mended(now); told != nil {
+				t.Errorf("mended without a repair: %+v", told)
+			}
+		})
+	}
+}
+
+// TestAnotherObjectEndsTheWait: what is undone for the first time does not wait for
+// what waits.
+func TestAnotherObjectEndsTheWait(t *testing.T) {
+	r, now := newRepairs(), time.Unix(1000, 0)
+	find := func(u *ledger.Undone) *RepairBegan {
+		r.announced(now, dataplane.Stranger{PID: 7, Command: "rival"})
+		r.auditing()
+		return r.found(now, time.Millisecond, u)
+	}
+	find(undone("x"))
+	r.mended(now)
+	find(undone("x"))
+	if find(nil) != nil || !r.fruitless {
+		t.Errorf("an audit that found nothing new is told, or is no rest worth (%v)", r.fruitless)
+	}
+	if _, held := r.held(now); !held {
+		t.Fatal("it does not wait")
+	}
+	if began := find(undone("y")); began == nil || began.Again != 0 || r.fruitless || began.By.PID != 7 {
+		t.Errorf("%+v, fruitless %v", began, r.fruitless)
+	}
+	if _, held := r.held(now); held {
+		t.Error("it waits")
+	}
+	now = now.Add(time.Minute)
+	if told := r.mended(now); told == nil || told.Repairs != 2 || told.Objects != 2 || told.Took != time.Minute {
+		t.Errorf("mended: %+v", told)
+	}
+}
+
+// TestWhoIsToldOnce: a stranger announced while an audit runs may be whom it finds;
+// one announced before the last audit is not.
+func TestWhoIsToldOnce(t *testing.T) {
+	r, now := newRepairs(), time.Unix(1000, 0)
+	r.announced(now, dataplane.Stranger{PID: 1})
+	r.auditing()
+	r.announced(now.Add(time.Second), dataplane.Stranger{PID: 2})
+	if began := r.found(now.Add(2*time.Second), 0, undone("x")); began.By.PID != 2 {
+		t.Errorf("by %+v, want 2", began.By)
+	}
+	r.mended(now.Add(3 * time.Second))
+	r.auditing()
+	if began := r.found(now.Add(4*time.Second), 0, undone("y")); began.By.PID != 2 {
+		t.Errorf("by %+v, want 2", began.By)
+	}
+	r.auditing()
+	if began := r.found(now.Add(5*time.Second), 0, undone("z")); began.By != (dataplane.Stranger{}) {
+		t.Errorf("by %+v, want nobody", began.By)
+	}
+}
+
+// TestFlushedRulesets: more objects than are listed count as one, so that a script
+// that flushes everything in a loop is slowed down, too.
+func TestFlushedRulesets(t *testing.T) {
+	r, now := newRepairs(), time.Unix(1000, 0)
+	all := &ledger.Undone{Missing: ledger.UndoneMax + 1, Objects: undone("x").Objects}
+	for i, want := range []time.Duration{0, time.Second, 2 * time.Second} {
+		r.announced(now, dataplane.Stranger{})
+		r.auditing()
+		if began := r.found(now, 0, all); began.Pause != want {
+			t.Errorf("flush %d: a pause of %v, want %v", i, began.Pause, want)
+		}
+		now = now.Add(want)
+		r.mended(now)
+	}
+}
+
+// TestMarksAreBounded: those that stand are forgotten, and so are all when there are
+// too many.
+func TestMarksAreBounded(t *testing.T) {
+	r, now := newRepairs(), time.Unix(1000, 0)
+	for i := range 2 * marksMax / ledger.UndoneMax {
+		names := make([]string, ledger.UndoneMax)
+		for j := range names {
+			names[j] = fmt.Sprint(i, " ", j)
+		}
+		r.announced(now, dataplane.Stranger{})
+		r.auditing()
+		r.found(now, 0, undone(names...))
+		if len(r.marks) > marksMax {
+			t.Fatalf("%d marks", len(r.marks))
+		}
+	}
+	r.mended(now)
+	now = now.Add(repairQuiet)
+	r.announced(now, dataplane.Stranger{})
+	r.auditing()
+	r.found(now, 0, undone("x"))
+	if len(r.marks) != 2 {
+		t.Errorf("%d marks after a quiet time, want those of an object and of its set", len(r.marks))
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	owner := service.Key{Namespace: "ns1", Name: "dns"}
+	tests := []struct {
+		object ledger.UndoneObject
+		want   string
+	}{
+		{ledger.UndoneObject{ID: dataplane.ID{Container: "chain", Name: "services"}, Owner: service.Node}, "different: chain services"},
+		{ledger.UndoneObject{ID: dataplane.ID{Container: "nat", Name: "KUBE-SVC-X"}, Owner: owner, Missing: true}, "missing: nat KUBE-SVC-X (ns1/dns)"},
+		{ledger.UndoneObject{ID: dataplane.ID{Container: "@frontends", Name: "\x0a\x60\x00\x0a\x11\x00\x00\x00\x00\x35\x00\x00"}, Owner: owner, Unwanted: true},
+			"unwanted: 10.96.0.10:53/udp in @frontends (ns1/dns)"},
+		{ledger.UndoneObject{ID: dataplane.ID{Container: "@hairpins", Name: "\x0a\x00"}, Owner: service.Node}, "different: an entry of @hairpins"},
+	}
+	for _, tt := range tests {
+		if got := describe(&tt.object); got != tt.want {
+			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
+	}
+	u := undone("a", "b", "c", "d", "e", "f")
+	u.Objects[5].Owner = owner
+	if got := examples(u); len(got) != examplesMax || got[0] != "missing:  f (ns1/dns)" {
+		t.Errorf("examples %q", got)
+	}
+}
+
+// collected gives the events of repairs so far, in words.
+func (h *hall) collected() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []string
+	for _, event := range h.events {
+		switch e := event.(type) {
+		case RepairBegan:
+			all = append(all, fmt.Sprintf("%s: %d undone of %d Services by %q, waits %v", e.Domain, e.Undone.Count(), e.Undone.Services, e.By, e.Pause))
+		case Repaired:
+			all = append(all, fmt.Sprintf("%s: repaired %d after %v", e.Domain, e.Objects, e.Took))
+		}
+	}
+	return all
+}
+
+// TestARepairIsTold: with what was undone, by whom, and when it was mended; what the
+// start finds, and what is wanted anew, is no repair.
+func TestARepairIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &model{objects: map[dataplane.ID]string{{Name: "left"}: "by the former run"}, took: time.Second}
+		h := ready(t, m, Config{})
+		h.submit("a", 1, 1, "1", "2")
+		h.submit("b", 1, 1, "1")
+		time.Sleep(10 * time.Second)
+		if got := h.collected(); got != nil {
+			t.Errorf("after the start: %q", got)
+		}
+		m.mu.Lock()
+		delete(m.objects, dataplane.ID{Name: "a0"})
+		delete(m.objects, dataplane.ID{Name: "b0"})
+		m.mu.Unlock()
+		h.AuditSoon(dataplane.Stranger{PID: 7, Command: "nft"})
+		h.submit("c", 1, 1, "1")
+		time.Sleep(10 * time.Second)
+		want := []string{`model: 2 undone of 2 Services by "nft (process 7)", waits 0s`, "model: repaired 2 after 1s"}
+		if got := h.collected(); !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	})
+}
+
+// rival is one of two proxies with different opinions on one kernel that announces
+// what either does to the other.
+type rival struct {
+	*model
+	other  atomic.Pointer[Aggregator]
+	writes atomic.Int32
+	reads  atomic.Int32
+}
+
+func (r *rival) Write(ctx context.Context, b *dataplane.Batch) dataplane.Receipt {
+	r.writes.Add(1)
+	time.Sleep(time.Millisecond)
+	receipt := r.model.Write(ctx, b)
+	if other := r.other.Load(); other != nil {
+		other.AuditSoon(dataplane.Stranger{PID: 8, Command: "rival"})
+	}
+	return receipt
+}
+
+func (r *rival) Read(ctx context.Context) ([]dataplane.Object, error) {
+	r.reads.Add(1)
+	time.Sleep(time.Millisecond)
+	return r.model.Read(ctx)
+}
+
+// TestTwoWithDifferentOpinionsSlowDown: they answered each other at once, with 2,470
+// audits each in 5 s.
+func TestTwoWithDifferentOpinionsSlowDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &model{objects: map[dataplane.ID]string{}}
+		var rivals [2]*rival
+		var all [2]*Aggregator
+		var warned [2]atomic.Int32
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range rivals {
+			rivals[i] = &rival{model: m}
+			a, err := New(Config{Domain: "d", Writer: rivals[i], Listen: func(e Event) {
+				if began, ok := e.(RepairBegan); ok && began.By.Command == "rival" {
+					warned[i].Add(1)
+				}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[i] = a
+			go a.Run(ctx)
+			for j := range 100 {
+				f := dataplane.NewFragment(service.Key{Namespace: "ns", Name: fmt.Sprint(j)}, time.Unix(1, 0),
+					[]dataplane.Object{{ID: dataplane.ID{Name: fmt.Sprint(j)}, Body: fmt.Sprint(i)}})
+				f.Revision = service.Revision{Incarnation: 1, Sequence: 1}
+				a.Submit(f)
+			}
+		}
+		defer func() { cancel(); synctest.Wait() }()
+		rivals[0].other.Store(all[1])
+		rivals[1].other.Store(all[0])
+		all[0].Prime(nil)
+		all[1].Prime(nil)
+		time.Sleep(5 * time.Second)
+		for i, r := range rivals {
+			t.Logf("in 5 s: %d audits, %d writes, %d warnings", r.reads.Load(), r.writes.Load(), warned[i].Load())
+			if r.reads.Load() > 20 || r.writes.Load() > 6 || warned[i].Load() == 0 || warned[i].Load() > 6 {
+				t.Errorf("want at most 20 audits, 6 writes and 1 to 6 warnings")
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		for i, r := range rivals {
+			t.Logf("in 5 min: %d audits, %d writes, %d warnings", r.reads.Load(), r.writes.Load(), warned[i].Load())
+			if r.writes.Load() > 30 {
+				t.Errorf("%d writes in five minutes, want at most 30", r.writes.Load())
+			}
+		}
+	})
+}
+
+// TestAFightKeepsNobodyWaiting: while the repair of one object waits, another object
+// that is undone is written again at once, and so is a change.
+func TestAFightKeepsNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &model{}
+		h := ready(t, m, Config{})
+		h.submit("a", 1, 1, "1")
+		h.submit("b", 1, 1, "1")
+		synctest.Wait()
+		undo := func(name string) {
+			m.mu.Lock()
+			delete(m.objects, dataplane.ID{Name: name})
+			m.mu.Unlock()
+			h.AuditSoon(dataplane.Stranger{})
+			synctest.Wait()
+		}
+		undo("a0")
+		is(t, "undone once", h.text(), "a0=1 b0=1")
+		undo("a0")
+		is(t, "undone again", h.text(), "b0=1")
+		time.Sleep(999 * ms)
+		is(t, "before the pause is over", h.text(), "b0=1")
+		time.Sleep(ms)
+		synctest.Wait()
+		is(t, "after the pause", h.text(), "a0=1 b0=1")
+		undo("a0")
+		undo("b0")
+		is(t, "another object is undone", h.text(), "a0=1 b0=1")
+		undo("a0")
+		h.submit("c", 1, 1, "1")
+		synctest.Wait()
+		is(t, "while a change comes", h.text(), "a0=1 b0=1 c0=1")
+	})
+}

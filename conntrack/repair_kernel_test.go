@@ -1,0 +1,235 @@
+package conntrack_test
+
+import (
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/conntrack"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// others are the rules of other programs, which keep the kernel tracking connections:
+// without any, it would forget those that it has.
+const others = `table inet others {
+	chain tracking { type filter hook prerouting priority 0; ct state new counter; }
+	chain leaving { type nat hook postrouting priority 100; }
+	chain arriving { type nat hook prerouting priority -100; }
+	chain begun { type nat hook output priority -100; }
+}
+`
+
+// nft runs nft as somebody else would.
+func (w *world) nft(commands string) {
+	w.Helper()
+	cmd := exec.Command("nft", "-f", "-")
+	said := &strings.Builder{}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(commands), said, said
+	if err := w.node.Run(cmd); err != nil {
+		w.Fatalf("nft: %v: %s (Debian package nftables)", err, said)
+	}
+}
+
+// flush removes our rules, and those of others for a moment, as a script does that
+// loads a firewall.
+func (w *world) flush() {
+	w.Helper()
+	w.nft("flush ruleset\n" + others)
+}
+
+// repair writes what is missing.
+func (w *world) repair() {
+	w.Helper()
+	objects, err := w.writer.Read(w.Context())
+	w.check(err)
+	if drift := w.ledger.Observe(objects); drift.Undone == nil {
+		w.Fatalf("nothing was undone: %+v", drift)
+	}
+	w.commit()
+}
+
+// repaired tells the cleaner so, and waits until it has done its work.
+func (w *world) repaired() conntrack.Swept {
+	w.Helper()
+	w.cleaner.Repaired(w.family)
+	return w.awaitSwept()
+}
+
+// dialAs makes a client with a port of its choice.
+func (w *world) dialAs(port int, target netip.Addr, to uint16) *peer {
+	w.Helper()
+	local := netip.AddrPortFrom(w.plan.client.Addr(), uint16(port))
+	conn, err := w.client.DialFrom(w.Context(), "udp", local, netip.AddrPortFrom(target, to).String())
+	w.check(err)
+	w.Cleanup(func() { w.check(conn.Close()) })
+	return &peer{w, conn}
+}
+
+// goesOn sends until somebody answers. The socket may first have to say what came of
+// an earlier datagram.
+func (p *peer) goesOn(who, when string) {
+	p.Helper()
+	got := ""
+	for began := time.Now(); got != who && time.Since(began) < patience; {
+		got, _ = p.ask(hush)
+	}
+	if got != who {
+		p.Errorf("%s: %s answers, want %s", when, got, who)
+	}
+}
+
+func (p *peer) port() int { return p.conn.LocalAddr().(*net.UDPAddr).Port }
+
+// TestKernelFlowsBegunWhileRulesWereMissing: the kernel remembers not to translate
+// them for as long as their clients send. (Seen as 120 s astray.) Whoever reuses the
+// port of such a client has the same fate. Flows that lead where they should, and those
+// to whom no Service knows, are not touched.
+func TestKernelFlowsBegunWhileRulesWereMissing(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.backend(w.node, "host", netip.AddrPortFrom(w.plan.node.Addr(), servicePort))
+		w.backend(w.pods, "foreign", netip.AddrPortFrom(w.stranger.Addr(), servicePort))
+		w.nft(others)
+		w.serve(w.view(w.a))
+		empty := w.view()
+		empty.Key.Name = "empty"
+		port := &empty.Ports[w.family][0]
+		port.ClusterIP, port.ExternalIPs, port.NodePort = port.ClusterIP.Next(), nil, 0
+		w.serve(empty)
+		before := w.dial(w.clusterIP, servicePort)
+		before.expect("a", "before the flush")
+
+		w.flush()
+		astray := map[string]*peer{
+			"ClusterIP":               w.dial(w.clusterIP, servicePort),
+			"external IP":             w.dial(w.external, servicePort),
+			"node port":               w.dial(w.plan.node.Addr(), nodePort),
+			"ClusterIP from the host": w.dialFrom(w.node, w.clusterIP, servicePort),
+		}
+		first, err := w.client.DialContext(w.Context(), "udp", netip.AddrPortFrom(w.clusterIP, servicePort).String())
+		w.check(err)
+		reused := &peer{w, first}
+		toNobody := w.dial(port.ClusterIP, servicePort)
+		foreign, host := w.dial(w.stranger.Addr(), servicePort), w.dial(w.plan.node.Addr(), servicePort)
+		for name, p := range astray {
+			if who, _ := p.ask(hush); who == "a" {
+				t.Fatalf("%s without rules: a answers", name)
+			}
+		}
+		reused.ask(hush)
+		toNobody.ask(hush)
+		foreign.expect("foreign", "without rules")
+		host.expect("host", "without rules")
+		w.check(reused.conn.Close())
+
+		w.repair()
+		again := w.dialAs(reused.port(), w.clusterIP, servicePort)
+		for name, p := range astray {
+			if who, _ := p.ask(hush); who == "a" {
+				t.Errorf("%s: a answers before the clean-up, so that the rest proves nothing", name)
+			}
+		}
+		if who, _ := again.ask(hush); who == "a" {
+			t.Error("a answers the client that reuses a port before the clean-up, so that the rest proves nothing")
+		}
+		w.expectDeleted(w.repaired(), len(astray)+1, "rules written again")
+		began := time.Now()
+		for name, p := range astray {
+			p.goesOn("a", name+" after the clean-up")
+		}
+		again.goesOn("a", "a client that reuses a port")
+		t.Logf("%d clients answered %v after the clean-up", len(astray)+1, time.Since(began).Round(time.Millisecond))
+		before.expect("a", "begun before the flush")
+		for name, p := range map[string]*peer{"foreign": foreign, "host": host} {
+			p.expect(name, "after the clean-up")
+			if got := p.packets(); got != 2 {
+				t.Errorf("the flow to %s has seen %d packets since it was made, want 2", name, got)
+			}
+		}
+		if got := toNobody.packets(); got != 1 {
+			t.Errorf("the flow to a Service without endpoints has seen %d packets since it was made, want 1", got)
+		}
+	})
+}
+
+// TestKernelStartThatFoundRulesMissing: somebody flushed them while no process ran, and
+// a client goes on sending. What the next process is told of each Service is enough.
+func TestKernelStartThatFoundRulesMissing(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.serve(w.view(w.a))
+		w.stop()
+		w.flush()
+		p := w.dial(w.clusterIP, servicePort)
+		p.ask(hush)
+		w.repair()
+		if who, _ := p.ask(hush); who == "a" {
+			t.Fatal("a answers before the clean-up, so that the rest proves nothing")
+		}
+		w.start()
+		w.expectDeleted(w.tell(w.view(w.a)), 1, "the first view after the start")
+		p.goesOn("a", "after the start")
+	})
+}
+
+// resting is a Service whose endpoints are known and do not serve.
+func (w *world) resting(endpoints ...netip.Prefix) service.View {
+	view := w.view(endpoints...)
+	port := &view.Ports[w.family][0]
+	port.Resting, port.Cluster, port.Serving, port.HasAny = port.Serving, nil, nil, false
+	return view
+}
+
+// TestKernelLastEndpointFlaps: the endpoint of a Service stops serving for a moment, or
+// is gone from the slices for a moment. Its clients keep their flow through that, which
+// the masquerade port shows. When the grace is over they are refused.
+func TestKernelLastEndpointFlaps(t *testing.T) {
+	const grace = 2 * time.Second
+	eachFamily(t, func(w *world) {
+		w.stop()
+		w.grace = grace
+		w.start()
+		w.serve(w.view(w.a))
+		p, outside := w.dial(w.clusterIP, servicePort), w.dial(w.plan.node.Addr(), nodePort)
+		_, was := p.ask(patience)
+		_, wasOutside := outside.ask(patience)
+		same := func(when string) {
+			t.Helper()
+			if who, client := p.ask(patience); who != "a" || client != was {
+				t.Errorf("%s: %s answers %s, want a as %s", when, who, client, was)
+			}
+			if who, client := outside.ask(patience); who != "a" || client != wasOutside {
+				t.Errorf("%s, by the node port: %s answers %s, want a as %s", when, who, client, wasOutside)
+			}
+		}
+		for _, flap := range []struct {
+			name string
+			view service.View
+		}{{"not serving", w.resting(w.a)}, {"not in the slices", w.view()}} {
+			w.expectDeleted(w.serve(flap.view), 0, flap.name)
+			same(flap.name)
+			w.expectDeleted(w.serve(w.view(w.a)), 0, "back after "+flap.name)
+			same("back after " + flap.name)
+		}
+		// It may take its time as long as it is known.
+		w.expectDeleted(w.serve(w.resting(w.a)), 0, "not serving")
+		if s := w.awaitSwept(); s.Deleted > 0 {
+			t.Errorf("when the grace was over: %+v", s)
+		}
+		same("not serving for long")
+		// Another one that serves gets them all.
+		w.expectDeleted(w.serve(w.view(w.b)), 2, "another endpoint")
+		p.expect("b", "another endpoint")
+		outside.expect("b", "another endpoint")
+		// Scaled to zero.
+		w.expectDeleted(w.serve(w.view()), 0, "scaled to zero")
+		p.expect("b", "scaled to zero, during the grace")
+		w.expectDeleted(w.awaitSwept(), 2, "the grace is over")
+		p.expect(refused, "at zero")
+		outside.expect(refused, "at zero")
+		w.serve(w.view(w.c))
+		p.expect("c", "back at one")
+		outside.expect("c", "back at one")
+	})
+}
