@@ -431,7 +431,7 @@ func (a *Aggregator) audited(now time.Time, r result) {
 	case !a.adopted:
 		a.adopted = true
 		a.settled(now, a.ledger.Adopt(a.gate.absent(), a.origin))
-	case a.drifted.IsZero() && done.Drift.Missing+done.Drift.Different > 0:
+	case a.drifted.IsZero() && done.Drift.Undone != nil:
 		a.drifted = now
 	}
 	if a.search.idle() {

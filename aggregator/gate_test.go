@@ -61,7 +61,7 @@ func TestNothingIsReadBeforeThisProcessMayWrite(t *testing.T) {
 		h := open(t, &model{objects: map[dataplane.ID]string{{Name: "a0"}: "0"}}, Config{MayWrite: may})
 		h.Prime([]service.Key{{Namespace: "ns", Name: "a"}})
 		h.submit("a", 1, 1, "1")
-		h.AuditSoon() // what the other one writes is announced
+		h.AuditSoon(dataplane.Stranger{}) // what the other one writes is announced
 		time.Sleep(time.Hour)
 		if writes, reads := h.counts(); writes+reads != 0 || h.Status().Open {
 			t.Fatalf("%d writes, %d reads, open %v", writes, reads, h.Status().Open)

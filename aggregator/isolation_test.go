@@ -190,7 +190,7 @@ func TestWhatAnAuditMissesCountsAsPending(t *testing.T) {
 		delete(m.objects, dataplane.ID{Name: "a0"})
 		m.next = func() dataplane.Outcome { return dataplane.Busy }
 		m.mu.Unlock()
-		h.AuditSoon()
+		h.AuditSoon(dataplane.Stranger{})
 		synctest.Wait()
 		if h.Status().OldestPending.IsZero() {
 			t.Error("nothing is said to be pending while an object is missing")
@@ -222,7 +222,7 @@ func TestARefusedRepairHoldsUpNobodyElse(t *testing.T) {
 			return slices.ContainsFunc(b.Changes, func(c dataplane.Change) bool { return c.ID.Name == "a0" && c.After != nil })
 		}
 		m.mu.Unlock()
-		h.AuditSoon()
+		h.AuditSoon(dataplane.Stranger{})
 		time.Sleep(time.Second)
 		h.submit("b", 1, 2, "2")
 		time.Sleep(5 * time.Second)
