@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 )
@@ -32,14 +33,18 @@ func newScheme() *runtime.Scheme {
 // so one connection.
 type clients struct {
 	core, discovery, networking rest.Interface
+	// close closes the connections that are not in use.
+	close func()
 }
 
-func newClients(config *rest.Config) (*clients, error) {
+func newClients(config *rest.Config, line *line) (*clients, error) {
+	config = withOwnConnections(config, dialMax)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observed{line, next} })
 	shared, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make the HTTP client: %w", err)
 	}
-	var made clients
+	made := clients{close: func() { utilnet.CloseIdleConnectionsFor(shared.Transport) }}
 	groups := []struct {
 		version schema.GroupVersion
 		client  *rest.Interface

@@ -156,7 +156,7 @@ func TestSourcePrimesAfterBothLists(t *testing.T) {
 	}
 	r.Refuse(endpointSlices, nil)
 	lines := r.posts.Await(t, "primed ns/a ns/b")
-	if got := r.cache.Snapshot(service.Key{Namespace: "ns", Name: "a"}); len(got.Slices) != 1 {
+	if got := r.cache.Snapshot(keyOf("a")); len(got.Slices) != 1 {
 		t.Errorf("primed with %d slices of ns/a, want 1; posts: %v", len(got.Slices), lines)
 	}
 }
@@ -381,3 +381,5 @@ func TestSourceStopsWhileBackingOff(t *testing.T) {
 		return !slices.ContainsFunc(r.source.Status(), func(s Status) bool { return s.FailingSince.IsZero() })
 	})
 }
+
+func keyOf(name string) service.Key { return service.Key{Namespace: "ns", Name: name} }
