@@ -84,58 +84,59 @@ var deaths = map[string]func(net.Conn){
 // made, and what was written meanwhile is in force soon after.
 func TestAnOutageIsSeenAndEnds(t *testing.T) {
 	for name, handle := range deaths {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.source.backoff = retry()
-			r.populate()
-			r.run(t)
-			r.complete(t)
-			if err := r.Stop(); err != nil {
-				t.Fatal(err)
-			}
-			var connections atomic.Int64
-			counted, leave := &connections, func() {}
-			if handle != nil {
-				counted, leave = occupy(t, r.Address(), handle)
-			}
-			began := time.Now()
-			r.awaitFailing(t)
-			t.Logf("seen after %v: %v", time.Since(began).Round(time.Millisecond), r.failing()[0].Err)
-			before := counted.Load()
-			const lasts = 8 * time.Second
-			for until := time.Now().Add(lasts); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-				if found := r.failing(); len(found) != len(watched) {
-					t.Fatalf("only %d resources are said to fail during the outage", len(found))
-				}
-			}
-			if got := r.logs.FilterMessageSnippet("answers again").Len(); got != 0 {
-				t.Errorf("during the outage the log says %d times that the server answers again", got)
-			}
-			// One connection for each probe, at most one each half second.
-			if made := counted.Load() - before; made > 2*int64(lasts.Seconds())+4 {
-				t.Errorf("%d connections within %v", made, lasts)
-			}
-			r.posts.Expect(t)
-			r.Set(services, apiService("a", 81))
-			r.Remove(endpointSlices, "ns", "b-1")
-			r.Compact()
-			leave()
-			if err := r.Start(); err != nil {
-				t.Fatal(err)
-			}
-			back := time.Now()
-			sourcetest.Eventually(t, "what changed is in force", func() bool {
-				return r.cache.Snapshot(keyOf("a")).Spec.Ports[0].Port == 81 && len(r.cache.Snapshot(keyOf("b")).Slices) == 0
-			})
-			took := time.Since(back)
-			t.Logf("in force %v after the server was back", took.Round(time.Millisecond))
-			if took > 5*time.Second { // TestALineIsTakenUpAgain has the exact bound, this machine may be slow
-				t.Errorf("in force %v after the server was back", took)
-			}
-			sourcetest.Eventually(t, "no resource is failing", func() bool { return len(r.failing()) == 0 })
-		})
+		t.Run(name, func(t *testing.T) { t.Parallel(); seeOutage(t, newRig(t), handle) })
+		t.Run(name+", TLS", func(t *testing.T) { t.Parallel(); seeOutage(t, newSecureRig(t), handle) })
 	}
+}
+
+func seeOutage(t *testing.T, r *rig, handle func(net.Conn)) {
+	r.source.backoff = retry()
+	r.populate()
+	r.run(t)
+	r.complete(t)
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	var connections atomic.Int64
+	counted, leave := &connections, func() {}
+	if handle != nil {
+		counted, leave = occupy(t, r.Address(), handle)
+	}
+	began := time.Now()
+	r.awaitFailing(t)
+	t.Logf("seen after %v: %v", time.Since(began).Round(time.Millisecond), r.failing()[0].Err)
+	before := counted.Load()
+	const lasts = 8 * time.Second
+	for until := time.Now().Add(lasts); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		if found := r.failing(); len(found) != len(watched) {
+			t.Fatalf("only %d resources are said to fail during the outage", len(found))
+		}
+	}
+	if got := r.logs.FilterMessageSnippet("answers again").Len(); got != 0 {
+		t.Errorf("during the outage the log says %d times that the server answers again", got)
+	}
+	// One connection for each probe, at most one each half second.
+	if made := counted.Load() - before; made > 2*int64(lasts.Seconds())+4 {
+		t.Errorf("%d connections within %v", made, lasts)
+	}
+	r.posts.Expect(t)
+	r.Set(services, apiService("a", 81))
+	r.Remove(endpointSlices, "ns", "b-1")
+	r.Compact()
+	leave()
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	back := time.Now()
+	sourcetest.Eventually(t, "what changed is in force", func() bool {
+		return r.cache.Snapshot(keyOf("a")).Spec.Ports[0].Port == 81 && len(r.cache.Snapshot(keyOf("b")).Slices) == 0
+	})
+	took := time.Since(back)
+	t.Logf("in force %v after the server was back", took.Round(time.Millisecond))
+	if took > 5*time.Second { // TestALineIsTakenUpAgain has the exact bound, this machine may be slow
+		t.Errorf("in force %v after the server was back", took)
+	}
+	sourcetest.Eventually(t, "no resource is failing", func() bool { return len(r.failing()) == 0 })
 }
 
 // asking is a rig whose source asks at an address instead of the rig's server.
