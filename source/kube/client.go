@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 )
@@ -33,18 +32,18 @@ func newScheme() *runtime.Scheme {
 // so one connection.
 type clients struct {
 	core, discovery, networking rest.Interface
-	// close closes the connections that are not in use.
+	// close closes the connections.
 	close func()
 }
 
 func newClients(config *rest.Config, line *line) (*clients, error) {
-	config = withOwnConnections(config, dialMax)
+	config, closeAll := withOwnConnections(config, dialMax)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observed{line, next} })
 	shared, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make the HTTP client: %w", err)
 	}
-	made := clients{close: func() { utilnet.CloseIdleConnectionsFor(shared.Transport) }}
+	made := clients{close: closeAll}
 	groups := []struct {
 		version schema.GroupVersion
 		client  *rest.Interface

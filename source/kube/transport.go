@@ -11,6 +11,7 @@ import (
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
 )
 
 // reply is what has come of one request, as the connection saw it.
@@ -74,13 +75,19 @@ func (b endedBody) Close() error {
 // late of a server that is back.
 const dialMax, probeDialMax = 5 * time.Second, time.Second
 
-// withOwnConnections gives a configuration whose connections are shared with no other.
-func withOwnConnections(config *rest.Config, dialMax time.Duration) *rest.Config {
-	config = rest.CopyConfig(config)
-	if config.Dial == nil && config.Transport == nil {
-		config.Dial = (&net.Dialer{Timeout: dialMax, KeepAlive: 30 * time.Second}).DialContext
+// withOwnConnections gives a configuration whose connections are shared with no other,
+// and what closes them all, in use or not.
+func withOwnConnections(config *rest.Config, dialMax time.Duration) (own *rest.Config, closeAll func()) {
+	own = rest.CopyConfig(config)
+	if own.Transport != nil {
+		return own, func() {} // they are somebody else's
 	}
-	return config
+	if own.Dial == nil {
+		own.Dial = (&net.Dialer{Timeout: dialMax, KeepAlive: 30 * time.Second}).DialContext
+	}
+	dialer := connrotation.NewDialer(own.Dial)
+	own.Dial = dialer.DialContext
+	return own, dialer.CloseAll
 }
 
 // newProbe makes the question whether a server is ready. Each is asked over a new
@@ -88,7 +95,7 @@ func withOwnConnections(config *rest.Config, dialMax time.Duration) *rest.Config
 // may ask (ClusterRole system:public-info-viewer), and whoever answers it otherwise,
 // with 403 or 404, is there.
 func newProbe(config *rest.Config) (func(context.Context) (probed, error), error) {
-	config = withOwnConnections(config, probeDialMax)
+	config, closeAll := withOwnConnections(config, probeDialMax)
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make the HTTP client: %w", err)
@@ -100,7 +107,7 @@ func newProbe(config *rest.Config) (func(context.Context) (probed, error), error
 	}
 	address := base.JoinPath("readyz").String()
 	return func(ctx context.Context) (probed, error) {
-		defer utilnet.CloseIdleConnectionsFor(client.Transport)
+		defer closeAll()
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 		if err != nil {
 			return probed{}, err
@@ -109,7 +116,6 @@ func newProbe(config *rest.Config) (func(context.Context) (probed, error), error
 		if err != nil {
 			return probed{}, err
 		}
-		_, _ = io.CopyN(io.Discard, response.Body, 4<<10) // so that the connection counts as idle
 		_ = response.Body.Close()
 		answer := probed{ready: !overloaded(response.StatusCode)}
 		if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
