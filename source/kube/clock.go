@@ -22,8 +22,9 @@ var _ clock.WithTicker = stoppableClock{}
 // After implements clock.PassiveClock's waiting companion.
 func (c stoppableClock) After(d time.Duration) <-chan time.Time {
 	woken := make(chan time.Time, 1)
+	wake := c.line.wake()
 	go func() {
-		c.line.sleep(c.ctx, d)
+		c.line.sleep(c.ctx, d, wake)
 		woken <- time.Now()
 	}()
 	return woken

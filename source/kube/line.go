@@ -114,11 +114,16 @@ func (l *line) await(ctx context.Context, resource string, told func(why error))
 	return ctx.Err()
 }
 
-// sleep waits for a duration, until the server has become ready, or ctx ends.
-func (l *line) sleep(ctx context.Context, d time.Duration) {
+// wake gives what is closed when the server has become ready, next time.
+func (l *line) wake() <-chan struct{} {
 	l.mu.Lock()
-	woken := l.woken
-	l.mu.Unlock()
+	defer l.mu.Unlock()
+	return l.woken
+}
+
+// sleep waits for a duration, until woken is closed, or ctx ends. Who asked for wake
+// before the request that failed misses no recovery in between.
+func (l *line) sleep(ctx context.Context, d time.Duration, woken <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -65,7 +65,8 @@ func (r *lineRig) passes(resource string) <-chan time.Time {
 // sleeps gives when somebody wakes who sleeps for a duration.
 func (r *lineRig) sleeps(d time.Duration) <-chan time.Time {
 	at := make(chan time.Time, 1)
-	go func() { r.sleep(r.ctx, d); at <- time.Now() }()
+	wake := r.wake()
+	go func() { r.sleep(r.ctx, d, wake); at <- time.Now() }()
 	return at
 }
 

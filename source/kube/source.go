@@ -126,11 +126,12 @@ func (s *Source) Run(ctx context.Context) error {
 func (s *Source) follow(ctx context.Context, reflector *clientcache.Reflector, lw *listWatch) {
 	pause := s.backoff.DelayWithReset(clock.RealClock{}, backoffReset)
 	for ctx.Err() == nil {
+		wake := s.line.wake()
 		err := reflector.ListAndWatchWithContext(ctx)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, lw.told) {
 			lw.contact.failed(time.Now(), err) // an answer that cannot be understood
 		}
-		s.line.sleep(ctx, pause())
+		s.line.sleep(ctx, pause(), wake)
 	}
 }
 
