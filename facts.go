@@ -29,18 +29,19 @@ func newFacts(settings NodeSettings) *facts {
 	return f
 }
 
-// update changes the inputs and gives the new facts, or nil when nothing has
-// changed that rules depend on.
-func (f *facts) update(change func(*facts)) *service.NodeFacts {
+// update changes the inputs, and reports whether that has changed current: anything
+// that rules depend on. What readers find in current never goes back to older
+// inputs, however many goroutines update.
+func (f *facts) update(change func(*facts)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(f)
 	next := f.combine()
 	if next.Equal(f.current.Load()) {
-		return nil
+		return false
 	}
 	f.current.Store(next)
-	return next
+	return true
 }
 
 // nodeObject gives the Node as it was seen last; nil while it has not been.

@@ -417,9 +417,11 @@ func (p *Proxy) hostAddresses(all []netip.Addr) {
 	}
 }
 
+// changeFacts is called by several goroutines: whoever changes something else. The
+// facts are a level, and so the announcement carries none.
 func (p *Proxy) changeFacts(change func(*facts)) {
-	if next := p.facts.update(change); next != nil {
-		p.directory.PostFacts(next)
+	if p.facts.update(change) {
+		p.directory.PostFacts()
 	}
 }
 

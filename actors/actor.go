@@ -93,6 +93,10 @@ func (a *actor) turn(ctx context.Context) error {
 		if intercept := a.directory.config.Intercept; intercept != nil {
 			intercept(ctx, a.key, e.Message)
 		}
+		if _, changed := e.Message.(FactsChanged); changed {
+			// Read after Take: what was in force when these were posted, or newer.
+			a.machine.SetFacts(a.directory.config.Truth.Facts())
+		}
 		a.machine.Step(e.Message)
 	}
 	if a.machine.Stale() {

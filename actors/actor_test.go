@@ -74,7 +74,7 @@ func TestAVerdictNudgesNobody(t *testing.T) {
 		if d.nudges != 0 {
 			t.Errorf("%d nudges", d.nudges)
 		}
-		d.deliver(home, slot{kind: slotFacts}, FactsChanged{Facts: facts})
+		d.deliver(home, slot{kind: slotFacts}, FactsChanged{})
 		if d.nudges != 1 {
 			t.Errorf("%d nudges after new facts, want 1", d.nudges)
 		}

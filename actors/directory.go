@@ -101,11 +101,12 @@ func (d *Directory) PostSlice(key service.Key, name string, slice *service.Slice
 	d.post(key, slot{kind: slotSlice, name: name}, SliceChanged{Name: name, Slice: slice, Cause: cause})
 }
 
-// PostFacts tells every actor what this node is like now. It walks all
-// addresses, as a node-wide change must.
-func (d *Directory) PostFacts(facts *service.NodeFacts) {
+// PostFacts tells every actor to read Truth.Facts again, which must give the new
+// ones by now. It walks all addresses, as a node-wide change must. Calls may
+// overlap: whoever is told last reads what is in force last.
+func (d *Directory) PostFacts() {
 	for _, home := range d.list() {
-		d.deliver(home, slot{kind: slotFacts}, FactsChanged{Facts: facts})
+		d.deliver(home, slot{kind: slotFacts}, FactsChanged{})
 	}
 }
 

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -25,6 +26,7 @@ type town struct {
 	ctx       context.Context
 	refused   []Event
 	inc       uint64
+	now       *service.NodeFacts // nil for facts
 }
 
 type lease struct{ incarnation uint64 }
@@ -50,7 +52,11 @@ func (t *town) Snapshot(key service.Key) Snapshot {
 	return Snapshot{Spec: t.specs[key], Slices: t.slices[key]}
 }
 
-func (t *town) Facts() *service.NodeFacts { return facts }
+func (t *town) Facts() *service.NodeFacts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return cmp.Or(t.now, facts)
+}
 
 type renderer struct{}
 
@@ -151,7 +157,10 @@ func TestFactsReachEverybody(t *testing.T) {
 		}
 		synctest.Wait()
 		before := v.count
-		v.PostFacts(&service.NodeFacts{Name: "n1", Zone: "zb"})
+		v.mu.Lock()
+		v.now = &service.NodeFacts{Name: "n1", Zone: "zb"}
+		v.mu.Unlock()
+		v.PostFacts()
 		synctest.Wait()
 		// The scaffold of this renderer does not change either, so all four
 		// render and none repeats itself.

@@ -132,11 +132,19 @@ func (m *Machine) Hydrate(s Snapshot, facts *service.NodeFacts) {
 	m.settleState()
 }
 
+// SetFacts takes the facts in force; those that it has already change nothing.
+func (m *Machine) SetFacts(facts *service.NodeFacts) {
+	if m.state == Hydrating || facts == m.facts {
+		return
+	}
+	m.facts, m.refacted, m.dirty = facts, true, true
+}
+
 // Stale tells that the machine has missed something: Hydrate it before the next
 // Conclude.
 func (m *Machine) Stale() bool { return m.stale || m.state == Hydrating }
 
-// Step takes one message.
+// Step takes one message. FactsChanged says nothing by itself: SetFacts does.
 func (m *Machine) Step(message Message) {
 	if m.state == Hydrating {
 		return
@@ -150,8 +158,6 @@ func (m *Machine) Step(message Message) {
 	case SliceChanged:
 		m.stepSlice(msg)
 		m.changed(msg.Cause)
-	case FactsChanged:
-		m.facts, m.refacted, m.dirty = msg.Facts, true, true
 	case VerdictGiven:
 		m.stepVerdict(msg)
 	}

@@ -111,7 +111,7 @@ func TestWhatChangesNothingRendersNothing(t *testing.T) {
 		t.Fatalf("rendered %+v", w)
 	}
 	// New facts are rendered, but an equal fragment is not submitted.
-	m.Step(FactsChanged{Facts: &service.NodeFacts{Name: "n1", Zone: "za"}})
+	m.SetFacts(&service.NodeFacts{Name: "n1", Zone: "za"})
 	if fragments := turn(m); fragments != nil {
 		t.Fatalf("submitted %+v", fragments)
 	}

@@ -34,10 +34,10 @@ type SliceChanged struct {
 	Cause
 }
 
-// FactsChanged says what this node is like now.
-type FactsChanged struct {
-	Facts *service.NodeFacts
-}
+// FactsChanged says that this node is not as it was. It carries nothing: several
+// goroutines announce changes, and their announcements overtake each other. Whoever
+// gets one reads the facts that are in force then.
+type FactsChanged struct{}
 
 // VerdictGiven is the answer to a fragment.
 type VerdictGiven struct {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
 
@@ -15,7 +14,7 @@ import (
 func gathered(t testing.TB, m *Metrics) []*dto.MetricFamily {
 	t.Helper()
 	m.refresh()
-	families, err := prometheus.Gatherers{m.registry, m.plain}.Gather()
+	families, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

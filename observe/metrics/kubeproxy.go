@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"github.com/prometheus/client_golang/prometheus"
 	kube "k8s.io/component-base/metrics"
 )
 
@@ -10,8 +11,9 @@ import (
 //
 // They are made with the library of Kubernetes because that is what gives them
 // their stability class, the gate NativeHistograms and the counting in
-// registered_metrics_total. A metric that is not registered swallows what it is
-// told, so nobody who counts has to ask for the mode.
+// registered_metrics_total. They are not in a registry of the library, because it
+// keeps each for the life of the process. A metric that is not registered swallows
+// what it is told, so nobody who counts has to ask for the mode.
 type kubeProxy struct {
 	syncSeconds, fullSeconds, partialSeconds *kube.HistogramVec
 	lastTimestamp, lastQueued                *kube.GaugeVec
@@ -61,18 +63,24 @@ func newKubeProxy() *kubeProxy {
 }
 
 // register lets exactly those metrics exist that kube-proxy has in a mode.
-func (k *kubeProxy) register(registry kube.KubeRegistry, mode string) {
-	registry.MustRegister(k.syncSeconds, k.lastQueued, k.lastTimestamp, k.networkProgramming,
+func (k *kubeProxy) register(registry prometheus.Registerer, mode string) {
+	register := func(all ...kube.Registerable) {
+		for _, each := range all {
+			each.Create(nil) // without a version to hide by: none of them is deprecated
+			registry.MustRegister(each)
+		}
+	}
+	register(k.syncSeconds, k.lastQueued, k.lastTimestamp, k.networkProgramming,
 		k.endpointsPending, k.endpointsTotal, k.servicesPending, k.servicesTotal,
 		k.noLocalEndpoints, k.healthz, k.livez, k.conntrackSeconds, k.conntrackDeleted)
 	switch mode {
 	case modeIPTables:
-		registry.MustRegister(k.fullSeconds, k.partialSeconds, k.restoreFailures, k.partialRestoreFailures,
+		register(k.fullSeconds, k.partialSeconds, k.restoreFailures, k.partialRestoreFailures,
 			k.rulesTotal, k.rulesLast)
 	case modeNFTables:
-		registry.MustRegister(k.fullSeconds, k.partialSeconds, k.nftSyncFailures, k.nftCleanupFailures)
+		register(k.fullSeconds, k.partialSeconds, k.nftSyncFailures, k.nftCleanupFailures)
 	case modeIPVS:
-		registry.MustRegister(k.restoreFailures)
+		register(k.restoreFailures)
 	}
 }
 

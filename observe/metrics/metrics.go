@@ -27,15 +27,15 @@ import (
 // none of those that are told something blocks. Events of one domain must come
 // from one goroutine, as an aggregator's do.
 type Metrics struct {
-	config   Config
-	registry kube.KubeRegistry
-	// plain holds what is Sluice's own: the library keeps every KubeRegistry for
-	// the life of the process, and what is in this one leads to a whole proxy.
-	plain   *prometheus.Registry
-	kube    *kubeProxy
-	own     *own
-	domains map[string]*domain
-	roster  *roster
+	config Config
+	// registry is no KubeRegistry: the library keeps every one of those for the life
+	// of the process, and what is in this one leads to a whole proxy. Nothing of a
+	// Metrics may be in anything that outlives it.
+	registry *prometheus.Registry
+	kube     *kubeProxy
+	own      *own
+	domains  map[string]*domain
+	roster   *roster
 	// owners is nil where nobody counts traffic.
 	owners *owners
 	// began is when this process began to count: what was caused before that is
@@ -73,16 +73,16 @@ func New(config Config) (*Metrics, error) {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	m := &Metrics{
-		config: config, registry: kube.NewKubeRegistry(), plain: prometheus.NewRegistry(), kube: newKubeProxy(), own: newOwn(),
+		config: config, registry: prometheus.NewRegistry(), kube: newKubeProxy(), own: newOwn(),
 		domains: map[string]*domain{}, roster: newRoster(), began: time.Now(),
 	}
 	if config.Traffic != nil {
 		m.owners = newOwners()
 	}
 	m.kube.register(m.registry, config.Mode)
-	m.own.register(m.plain)
+	m.own.register(m.registry)
 	if config.Findings != nil {
-		m.registry.Registerer().MustRegister(newFindings(config.Findings))
+		m.registry.MustRegister(newFindings(config.Findings))
 	}
 	for _, d := range config.Domains {
 		m.domains[d.Name] = newDomain(d, m)
@@ -103,7 +103,7 @@ func (m *Metrics) Attach(status func() []aggregator.Status, events func() source
 // Services: those that Services have of their own are for ServicesMax of them.
 func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	m.refresh()
-	all := prometheus.Gatherers{m.registry, m.plain, legacyregistry.DefaultGatherer}
+	all := prometheus.Gatherers{m.registry, legacyregistry.DefaultGatherer}
 	if m.config.ServicesMax > 0 {
 		all = append(all, prometheus.GathererFunc(m.gatherServices))
 	}

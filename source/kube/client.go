@@ -32,14 +32,18 @@ func newScheme() *runtime.Scheme {
 // so one connection.
 type clients struct {
 	core, discovery, networking rest.Interface
+	// close closes the connections.
+	close func()
 }
 
-func newClients(config *rest.Config) (*clients, error) {
+func newClients(config *rest.Config, line *line) (*clients, error) {
+	config, closeAll := withOwnConnections(config, dialMax)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observed{line, next} })
 	shared, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make the HTTP client: %w", err)
 	}
-	var made clients
+	made := clients{close: closeAll}
 	groups := []struct {
 		version schema.GroupVersion
 		client  *rest.Interface

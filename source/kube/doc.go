@@ -16,6 +16,8 @@
 // or a node that has not registered yet, is no reason to hold traffic back.
 //
 // While the API server cannot be reached nothing is posted, and everything that
-// is known stays in force. When it answers again, the reflector lists once and
-// the cache posts the differences only.
+// is known stays in force. Requests are held back, and a probe per second finds out
+// when the server is ready (line); then every reflector goes on at once, and the cache
+// posts the differences only. An answer is bytes from the server: a connection that is
+// accepted and closed, or accepted and silent, is none.
 package kube

@@ -2,6 +2,8 @@ package kube
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,14 +19,19 @@ import (
 type listWatch struct {
 	client  rest.Interface
 	contact *contact
+	line    *line
 	// labels and fields are the selectors; empty means everything.
 	labels, fields string
 	// absentRetry, when positive, makes the resource optional: the answer "not
 	// found" or "forbidden" is held back for that long, which paces the
 	// reflector.
 	absentRetry time.Duration
-	// failed, when set, is called after each request that failed.
+	// failed, when set, is called when the resource is not to be had for now: a request
+	// was refused, or missesMax in a row failed for the server's sake.
 	failed func()
+	misses int
+	// told is the error that the reflector was given last.
+	told error
 }
 
 var (
@@ -34,21 +41,46 @@ var (
 
 // ListWithContext implements cache.ListerWithContext.
 func (l *listWatch) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	list, err := l.request(options).Do(ctx).Get()
-	if err := l.note(ctx, err); err != nil {
-		return nil, err
-	}
-	return list, nil
+	return ask(ctx, l, func(ctx context.Context) (runtime.Object, error) { return l.request(options).Do(ctx).Get() })
 }
 
 // WatchWithContext implements cache.WatcherWithContext.
 func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
-	events, err := l.request(options).Watch(ctx)
-	if err := l.note(ctx, err); err != nil {
-		return nil, err
+	return ask(ctx, l, func(ctx context.Context) (watch.Interface, error) { return l.request(options).Watch(ctx) })
+}
+
+// missesMax is how many requests for one resource may fail before others stop waiting
+// for it.
+const missesMax = 3
+
+// ask sends a request until there is an answer, or ctx ends. The reflector does not
+// hear of requests that got none: it would fall back from a streamed list to a plain
+// one, and sleep.
+func ask[T any](ctx context.Context, l *listWatch, request func(context.Context) (T, error)) (T, error) {
+	var none T
+	for {
+		if err := l.line.await(ctx, l.contact.resource, func(why error) { l.contact.failed(time.Now(), why) }); err != nil {
+			return none, err
+		}
+		r := &reply{}
+		got, err := request(context.WithValue(ctx, replyKey{}, r))
+		if ctx.Err() != nil {
+			return none, ctx.Err()
+		}
+		if r.answered {
+			if l.told = l.note(ctx, err); l.told != nil {
+				return none, l.told
+			}
+			return got, nil
+		}
+		if r.err != nil {
+			err = r.err // which client-go may have made an empty watch of
+		}
+		l.contact.failed(time.Now(), err)
+		l.line.lost(l.contact.resource, err)
+		l.missed(missesMax)
 	}
-	return events, nil
 }
 
 // List implements cache.ListerWatcher, which reflectors accept and do not call.
@@ -64,29 +96,62 @@ func (l *listWatch) Watch(options metav1.ListOptions) (watch.Interface, error) {
 func (l *listWatch) request(options metav1.ListOptions) *rest.Request {
 	options.LabelSelector = l.labels
 	options.FieldSelector = l.fields
-	return l.client.Get().Resource(l.contact.resource).VersionedParams(&options, metav1.ParameterCodec)
+	// Without client-go's own retries, up to ten: they would hide for long how it goes.
+	return l.client.Get().Resource(l.contact.resource).MaxRetries(0).VersionedParams(&options, metav1.ParameterCodec)
 }
 
-// note records the outcome of a request. It blocks when an optional resource is
-// absent, until it is time to ask again or ctx ends.
+// retryAfterMax bounds how long a server can put off the next request.
+const retryAfterMax = time.Minute
+
+// note records the answer to a request. It blocks until it is time to ask again, or
+// ctx ends, when an optional resource is absent or the server says when to ask.
 func (l *listWatch) note(ctx context.Context, err error) error {
 	if err == nil {
 		l.contact.answered(time.Now())
+		l.line.answered(l.contact.resource)
+		l.misses = 0
 		return nil
-	}
-	if l.failed != nil {
-		l.failed()
 	}
 	if l.absentRetry <= 0 || !(apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
 		l.contact.failed(time.Now(), err)
+		if status := apierrors.APIStatus(nil); !errors.As(err, &status) || overloaded(int(status.Status().Code)) {
+			l.line.refused(l.contact.resource)
+			l.missed(missesMax)
+		} else {
+			l.line.heard(l.contact.resource)
+			l.missed(1)
+		}
+		if seconds, asked := apierrors.SuggestsClientDelay(err); asked {
+			pause(ctx, min(time.Duration(seconds)*time.Second, retryAfterMax))
+		}
 		return err
 	}
 	l.contact.missing(time.Now(), err, l.absentRetry)
-	timer := time.NewTimer(l.absentRetry)
+	l.line.heard(l.contact.resource)
+	l.missed(1)
+	pause(ctx, l.absentRetry)
+	return err
+}
+
+// missed counts a request that failed, and calls failed from the given number on.
+func (l *listWatch) missed(from int) {
+	if l.misses++; l.misses >= from && l.failed != nil {
+		l.failed()
+	}
+}
+
+// overloaded reports whether a status says that the server, not the request, is the
+// reason.
+func overloaded(status int) bool {
+	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
-	return err
 }

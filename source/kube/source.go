@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	clientcache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/sluice-proxy/sluice/source"
 )
@@ -25,6 +27,7 @@ type Source struct {
 	log      *zap.Logger
 	clients  *clients
 	contacts map[string]*contact
+	line     *line
 	// backoff is how long to wait between failed attempts.
 	backoff *wait.Backoff
 }
@@ -47,15 +50,28 @@ func NewForREST(config Config, client *rest.Config, cache *source.Cache, log *za
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("API source: %w", err)
 	}
-	made, err := newClients(client)
+	s := &Source{config: config, cache: cache, log: log, contacts: make(map[string]*contact), backoff: retry()}
+	for _, resource := range watched {
+		s.contacts[resource] = &contact{resource: resource, log: log}
+	}
+	probe, err := newProbe(client)
 	if err != nil {
 		return nil, err
 	}
-	contacts := make(map[string]*contact)
-	for _, resource := range watched {
-		contacts[resource] = &contact{resource: resource, log: log}
+	s.line = newLine(probe, s.unanswered)
+	if s.clients, err = newClients(client, s.line); err != nil {
+		return nil, err
 	}
-	return &Source{config: config, cache: cache, log: log, clients: made, contacts: contacts, backoff: retry()}, nil
+	return s, nil
+}
+
+// unanswered says of every resource that cannot be read that it still cannot.
+func (s *Source) unanswered(err error) {
+	for _, c := range s.contacts {
+		if !c.status().FailingSince.IsZero() {
+			c.failed(time.Now(), err)
+		}
+	}
 }
 
 // retry is the pause between failed attempts: a quarter of a second at first, up
@@ -73,31 +89,54 @@ var watched = []string{services, endpointSlices, nodes, serviceCIDRs}
 // server are waited out; Status tells about them.
 func (s *Source) Run(ctx context.Context) error {
 	gate := s.firstPicture()
-	reflectors := []*clientcache.Reflector{
-		s.reflector(ctx, &corev1.Service{}, s.serviceStore(gate), &listWatch{
+	follow := func(kind runtime.Object, store clientcache.ReflectorStore, lw *listWatch) func() {
+		lw.line = s.line
+		return func() { s.follow(ctx, s.reflector(ctx, kind, store, lw), lw) }
+	}
+	reflectors := []func(){
+		follow(&corev1.Service{}, s.serviceStore(gate), &listWatch{
 			client: s.clients.core, contact: s.contacts[services],
 			labels: serviceLabels, fields: serviceFields,
 		}),
-		s.reflector(ctx, &discoveryv1.EndpointSlice{}, s.endpointSliceStore(gate), &listWatch{
+		follow(&discoveryv1.EndpointSlice{}, s.endpointSliceStore(gate), &listWatch{
 			client: s.clients.discovery, contact: s.contacts[endpointSlices],
 			labels: endpointSliceLabels,
 		}),
-		s.reflector(ctx, &corev1.Node{}, s.nodeStore(), &listWatch{
+		follow(&corev1.Node{}, s.nodeStore(), &listWatch{
 			client: s.clients.core, contact: s.contacts[nodes],
 			fields: "metadata.name=" + s.config.NodeName,
 		}),
-		s.reflector(ctx, &networkingv1.ServiceCIDR{}, s.serviceCIDRStore(gate), &listWatch{
+		follow(&networkingv1.ServiceCIDR{}, s.serviceCIDRStore(gate), &listWatch{
 			client: s.clients.networking, contact: s.contacts[serviceCIDRs],
 			absentRetry: s.config.AbsentRetry, failed: func() { gate.listed(serviceCIDRs) },
 		}),
 	}
+	defer s.clients.close()
 	var running sync.WaitGroup
+	running.Go(func() { s.line.run(ctx) })
 	for _, reflector := range reflectors {
-		running.Go(func() { reflector.RunWithContext(ctx) })
+		running.Go(reflector)
 	}
 	running.Wait()
 	return nil
 }
+
+// follow keeps a reflector going until ctx ends. The reflector's own loop would sleep
+// out its backoff when the server is there again.
+func (s *Source) follow(ctx context.Context, reflector *clientcache.Reflector, lw *listWatch) {
+	pause := s.backoff.DelayWithReset(clock.RealClock{}, backoffReset)
+	for ctx.Err() == nil {
+		wake := s.line.wake()
+		err := reflector.ListAndWatchWithContext(ctx)
+		if err != nil && ctx.Err() == nil && !errors.Is(err, lw.told) {
+			lw.contact.failed(time.Now(), err) // an answer that cannot be understood
+		}
+		s.line.sleep(ctx, pause(), wake)
+	}
+}
+
+// backoffReset is how long it must have gone well for the pause to be short again.
+const backoffReset = 2 * time.Minute
 
 // Status tells how each watched resource is doing, in a fixed order.
 func (s *Source) Status() []Status {
@@ -112,7 +151,7 @@ func (s *Source) reflector(ctx context.Context, kind runtime.Object, store clien
 	return clientcache.NewReflectorWithOptions(lw, kind, store, clientcache.ReflectorOptions{
 		Name:         "sluice/" + lw.contact.resource,
 		ResyncPeriod: max(s.config.ResyncPeriod, 0),
-		Clock:        stoppableClock{ctx: ctx},
+		Clock:        stoppableClock{ctx: ctx, line: s.line},
 		Backoff:      s.backoff,
 	})
 }

@@ -2,7 +2,9 @@ package kube
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -34,9 +36,9 @@ type rig struct {
 	logs   *observer.ObservedLogs
 }
 
-func newServer(t *testing.T) *apitest.Server {
+func newServer(t *testing.T, listen apitest.Listen) *apitest.Server {
 	t.Helper()
-	server, err := apitest.New(net.Listen)
+	server, err := apitest.New(listen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,12 +56,30 @@ func clientConfig(s *apitest.Server) *rest.Config {
 
 // newRig prepares a source; run starts it.
 func newRig(t *testing.T) *rig {
-	server := newServer(t)
+	server := newServer(t, net.Listen)
+	return rigOf(t, server, clientConfig(server))
+}
+
+// newSecureRig is newRig over TLS and HTTP/2, as in every cluster.
+func newSecureRig(t *testing.T) *rig {
+	lender := httptest.NewTLSServer(nil)
+	certificates := lender.TLS.Certificates
+	lender.Close()
+	server := newServer(t, func(network, address string) (net.Listener, error) {
+		return tls.Listen(network, address, &tls.Config{Certificates: certificates, NextProtos: []string{"h2"}})
+	})
+	config := clientConfig(server)
+	config.Host = "https://" + server.Address()
+	config.TLSClientConfig = rest.TLSClientConfig{Insecure: true}
+	return rigOf(t, server, config)
+}
+
+func rigOf(t *testing.T, server *apitest.Server, client *rest.Config) *rig {
 	posts := sourcetest.NewRecorder()
 	cache := source.NewCache(posts, source.Options{})
 	core, logs := observer.New(zap.DebugLevel)
 	config := Config{NodeName: "n", AbsentRetry: 20 * time.Millisecond}
-	made, err := NewForREST(config, clientConfig(server), cache, zap.New(core))
+	made, err := NewForREST(config, client, cache, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +176,7 @@ func TestSourcePrimesAfterBothLists(t *testing.T) {
 	}
 	r.Refuse(endpointSlices, nil)
 	lines := r.posts.Await(t, "primed ns/a ns/b")
-	if got := r.cache.Snapshot(service.Key{Namespace: "ns", Name: "a"}); len(got.Slices) != 1 {
+	if got := r.cache.Snapshot(keyOf("a")); len(got.Slices) != 1 {
 		t.Errorf("primed with %d slices of ns/a, want 1; posts: %v", len(got.Slices), lines)
 	}
 }
@@ -381,3 +401,5 @@ func TestSourceStopsWhileBackingOff(t *testing.T) {
 		return !slices.ContainsFunc(r.source.Status(), func(s Status) bool { return s.FailingSince.IsZero() })
 	})
 }
+
+func keyOf(name string) service.Key { return service.Key{Namespace: "ns", Name: name} }

@@ -1,0 +1,149 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+)
+
+// clerk renders nothing, and notes on which facts each key was rendered last.
+type clerk struct {
+	mu   sync.Mutex
+	last map[service.Key]*service.NodeFacts
+}
+
+func (c *clerk) note(key service.Key, facts *service.NodeFacts) []dataplane.Object {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last[key] = facts
+	return nil
+}
+
+func (c *clerk) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	return c.note(view.Key, facts)
+}
+
+func (c *clerk) Node(facts *service.NodeFacts) []dataplane.Object { return c.note(service.Node, facts) }
+
+// behind counts the keys whose last rendering was on other facts than those of now.
+func (c *clerk) behind(now *service.NodeFacts) (old, all int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, facts := range c.last {
+		if !facts.Equal(now) {
+			old++
+		}
+	}
+	return old, len(c.last)
+}
+
+// emptyKernel holds nothing, and nothing is written to it.
+type emptyKernel struct{}
+
+func (emptyKernel) Write(context.Context, *dataplane.Batch) dataplane.Receipt {
+	return dataplane.Receipt{Outcome: dataplane.Landed}
+}
+func (emptyKernel) Read(context.Context) ([]dataplane.Object, error) { return nil, nil }
+
+// Settings, the Node, the host's addresses and the ranges of ClusterIPs change on
+// goroutines of their own. However their announcements overtake each other, every
+// actor ends on the facts that are in force.
+func TestNobodyStaysOnOldFacts(t *testing.T) {
+	const services, rounds, changes = 2000, 8, 3
+	c := &clerk{last: map[service.Key]*service.NodeFacts{}}
+	settings := proxy.NodeSettings{Name: "n1", HostAddresses: true}
+	var cache *source.Cache
+	var addresses func([]netip.Addr)
+	ready := make(chan struct{}, 2)
+	p, err := proxy.New(proxy.Config{
+		Node: settings,
+		Domains: []proxy.Domain{{Name: "none", Renderer: c, Writer: emptyKernel{},
+			Pace: aggregator.Pace{Audit: 24 * time.Hour}}},
+		Source: func(ctx context.Context, filled *source.Cache) error {
+			cache = filled
+			for i := range services {
+				cache.SetSpec(workSpec(i))
+			}
+			cache.Prime()
+			ready <- struct{}{}
+			<-ctx.Done()
+			return nil
+		},
+		HostAddresses: func(ctx context.Context, changed func([]netip.Addr)) error {
+			addresses = changed
+			changed(nil)
+			ready <- struct{}{}
+			<-ctx.Done()
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	<-ready
+	<-ready
+	c.settle(t, p, services+1, "at the start")
+
+	kinds := []func(n byte){
+		func(n byte) {
+			changed := settings
+			changed.MasqueradeAll = n%2 == 0
+			changed.NodePortRanges = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, n, 0}), 24)}
+			if err := p.Reconfigure(changed); err != nil {
+				t.Error(err)
+			}
+		},
+		func(n byte) { cache.SetNode(&service.NodeObject{Name: "n1", Zone: fmt.Sprint("z", n)}) },
+		func(n byte) { addresses([]netip.Addr{netip.AddrFrom4([4]byte{192, 168, n, 1})}) },
+		func(n byte) {
+			cache.SetServiceCIDR("range", []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, n, 0, 0}), 16)})
+		},
+	}
+	for round := range rounds {
+		var changing sync.WaitGroup
+		for _, change := range kinds {
+			changing.Go(func() {
+				for i := range changes {
+					change(byte(round*changes + i + 1))
+				}
+			})
+		}
+		changing.Wait()
+		c.settle(t, p, services+1, fmt.Sprintf("round %d", round))
+	}
+}
+
+// settle waits until everybody is on the facts in force.
+func (c *clerk) settle(t *testing.T, p *proxy.Proxy, want int, when string) {
+	t.Helper()
+	old, all, moved := 0, 0, time.Now()
+	for time.Since(moved) < 5*time.Second { // without progress: nothing is on its way any more
+		was := old
+		if old, all = c.behind(p.Facts()); old == 0 && all == want {
+			return
+		}
+		if old != was {
+			moved = time.Now()
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%s: %d of %d actors stay on old facts", when, old, all)
+}

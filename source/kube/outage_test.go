@@ -1,0 +1,250 @@
+package kube
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sluice-proxy/sluice/internal/apitest"
+	"github.com/sluice-proxy/sluice/source/sourcetest"
+)
+
+// occupy takes an address and does the same with every connection, until leave.
+func occupy(t *testing.T, address string, handle func(net.Conn)) (connections *atomic.Int64, leave func()) {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connections = new(atomic.Int64)
+	var mu sync.Mutex
+	var open []net.Conn
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			connections.Add(1)
+			mu.Lock()
+			open = append(open, conn)
+			mu.Unlock()
+			go handle(conn)
+		}
+	}()
+	leave = sync.OnceFunc(func() {
+		_ = listener.Close()
+		mu.Lock()
+		defer mu.Unlock()
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+	})
+	t.Cleanup(leave)
+	return connections, leave
+}
+
+func (r *rig) failing() (all []Status) {
+	for _, s := range r.source.Status() {
+		if !s.FailingSince.IsZero() {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func (r *rig) awaitFailing(t *testing.T) {
+	t.Helper()
+	sourcetest.Eventually(t, "all resources report the outage", func() bool { return len(r.failing()) == len(watched) })
+}
+
+// deaths are the ways in which a server can be gone.
+var deaths = map[string]func(net.Conn){
+	"refuses connections": nil,
+	"closes connections":  func(c net.Conn) { _ = c.Close() },
+	"closes when asked": func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1))
+		_ = c.Close()
+	},
+	"is silent": func(net.Conn) {},
+}
+
+// An answer is bytes from the server. Whichever way it is gone, each resource says so
+// until it is back, nobody claims meanwhile that it answers, few connections are
+// made, and what was written meanwhile is in force soon after.
+func TestAnOutageIsSeenAndEnds(t *testing.T) {
+	for name, handle := range deaths {
+		t.Run(name, func(t *testing.T) { t.Parallel(); seeOutage(t, newRig(t), handle) })
+		t.Run(name+", TLS", func(t *testing.T) { t.Parallel(); seeOutage(t, newSecureRig(t), handle) })
+	}
+}
+
+func seeOutage(t *testing.T, r *rig, handle func(net.Conn)) {
+	r.source.backoff = retry()
+	r.populate()
+	r.run(t)
+	r.complete(t)
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	var connections atomic.Int64
+	counted, leave := &connections, func() {}
+	if handle != nil {
+		counted, leave = occupy(t, r.Address(), handle)
+	}
+	began := time.Now()
+	r.awaitFailing(t)
+	t.Logf("seen after %v: %v", time.Since(began).Round(time.Millisecond), r.failing()[0].Err)
+	before := counted.Load()
+	const lasts = 8 * time.Second
+	for until := time.Now().Add(lasts); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		if found := r.failing(); len(found) != len(watched) {
+			t.Fatalf("only %d resources are said to fail during the outage", len(found))
+		}
+	}
+	if got := r.logs.FilterMessageSnippet("answers again").Len(); got != 0 {
+		t.Errorf("during the outage the log says %d times that the server answers again", got)
+	}
+	// One connection for each probe, at most one each half second.
+	if made := counted.Load() - before; made > 2*int64(lasts.Seconds())+4 {
+		t.Errorf("%d connections within %v", made, lasts)
+	}
+	r.posts.Expect(t)
+	r.Set(services, apiService("a", 81))
+	r.Remove(endpointSlices, "ns", "b-1")
+	r.Compact()
+	leave()
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	back := time.Now()
+	sourcetest.Eventually(t, "what changed is in force", func() bool {
+		return r.cache.Snapshot(keyOf("a")).Spec.Ports[0].Port == 81 && len(r.cache.Snapshot(keyOf("b")).Slices) == 0
+	})
+	took := time.Since(back)
+	t.Logf("in force %v after the server was back", took.Round(time.Millisecond))
+	if took > 5*time.Second { // TestALineIsTakenUpAgain has the exact bound, this machine may be slow
+		t.Errorf("in force %v after the server was back", took)
+	}
+	sourcetest.Eventually(t, "no resource is failing", func() bool { return len(r.failing()) == 0 })
+}
+
+// asking is a rig whose source asks at an address instead of the rig's server.
+func asking(t *testing.T, address string) *rig {
+	r := newRig(t)
+	config := clientConfig(r.Server)
+	config.Host = address
+	made, err := NewForREST(Config{NodeName: "n"}, config, r.cache, r.source.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.source = made
+	return r
+}
+
+// A handshake that fails is no answer: neither when the server closes the connection
+// in the midst of it, nor when it is silent, nor when it is not the one that was asked
+// for.
+func TestAFailedHandshakeIsNoAnswer(t *testing.T) {
+	stranger := httptest.NewUnstartedServer(http.NotFoundHandler())
+	stranger.Config.ErrorLog = zap.NewStdLog(zap.NewNop())
+	stranger.StartTLS()
+	t.Cleanup(stranger.Close)
+	addresses := map[string]string{"a stranger's certificate": stranger.Listener.Addr().String()}
+	for name, handle := range deaths {
+		if handle != nil {
+			occupied, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			addresses[name] = occupied.Addr().String()
+			_ = occupied.Close()
+			occupy(t, addresses[name], handle)
+		}
+	}
+	for name, address := range addresses {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := asking(t, "https://"+address)
+			r.run(t)
+			r.awaitFailing(t)
+			for range 100 {
+				time.Sleep(20 * time.Millisecond)
+				if found := r.failing(); len(found) != len(watched) || !found[0].Heard.IsZero() {
+					t.Fatalf("heard of: %+v", r.source.Status())
+				}
+			}
+			t.Log(r.failing()[0].Err)
+		})
+	}
+}
+
+// A server that is overloaded, or not ready, is not stormed: it gets the probe, and no
+// request before the time that it asks for.
+func TestAnOverloadedServerIsNotStormed(t *testing.T) {
+	for name, status := range map[string]int{"429": http.StatusTooManyRequests, "503": http.StatusServiceUnavailable} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var requests, probes atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, apitest.Readyz) {
+					probes.Add(1)
+				} else {
+					requests.Add(1)
+				}
+				w.Header().Set("Retry-After", "3")
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, "not now")
+			}))
+			t.Cleanup(server.CloseClientConnections)
+			r := asking(t, server.URL)
+			r.run(t)
+			r.awaitFailing(t)
+			const lasts = 10 * time.Second
+			time.Sleep(lasts)
+			// Each resource asks for a stream, then for a list, 3 s apart.
+			if got, most := requests.Load(), int64(len(watched)*(1+int(lasts/(3*time.Second)))); got > most {
+				t.Errorf("%d requests within %v, want %d at most", got, lasts, most)
+			}
+			if got := probes.Load(); got > 5 {
+				t.Errorf("%d probes within %v, want one each 3 s", got, lasts)
+			}
+			t.Logf("%d requests and %d probes within %v", requests.Load(), probes.Load(), lasts)
+			if got := r.logs.FilterMessageSnippet("answers again").Len(); got != 0 {
+				t.Errorf("the log says %d times that the server answers again", got)
+			}
+		})
+	}
+}
+
+// A start while the server is away, or overloaded, waits for the ranges of ClusterIPs
+// with all else: rules depend on them.
+func TestAStartInAnOutageWaitsForTheRanges(t *testing.T) {
+	r := newRig(t)
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.populate()
+	r.Refuse(serviceCIDRs, apierrors.NewTooManyRequests("not now", 1))
+	r.run(t)
+	r.awaitFailing(t)
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	sourcetest.Eventually(t, "the ranges are refused", func() bool { return len(r.Asked(serviceCIDRs)) > 0 })
+	r.Refuse(serviceCIDRs, nil)
+	lines := r.posts.Await(t, "primed ns/a ns/b")
+	if !slices.Contains(lines, "ranges 10.96.0.0/16") {
+		t.Errorf("primed without the ranges: %v", lines)
+	}
+}

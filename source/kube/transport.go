@@ -1,0 +1,126 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
+)
+
+// reply is what has come of one request, as the connection saw it.
+type reply struct {
+	// answered is set once the head of an answer has arrived.
+	answered bool
+	// err is why the last try got none.
+	err error
+}
+
+type replyKey struct{}
+
+// observed wraps the transport of a client, and tells line and reply how requests go.
+type observed struct {
+	line *line
+	next http.RoundTripper
+}
+
+var _ utilnet.RoundTripperWrapper = observed{}
+
+// RoundTrip implements http.RoundTripper.
+func (o observed) RoundTrip(request *http.Request) (*http.Response, error) {
+	ctx, end := context.WithCancelCause(request.Context())
+	open := o.line.begin(end)
+	response, err := o.next.RoundTrip(request.WithContext(ctx))
+	o.line.done(open)
+	if err != nil {
+		if silent, ok := context.Cause(ctx).(*silentError); ok {
+			err = silent
+		}
+		end(nil)
+	} else {
+		response.Body = endedBody{response.Body, func() { end(nil) }}
+	}
+	if r, ok := request.Context().Value(replyKey{}).(*reply); ok {
+		if r.answered = err == nil; !r.answered {
+			r.err = fmt.Errorf("no answer from %s: %w", request.URL.Host, err)
+		}
+	}
+	return response, err
+}
+
+// WrappedRoundTripper implements utilnet.RoundTripperWrapper.
+func (o observed) WrappedRoundTripper() http.RoundTripper { return o.next }
+
+// endedBody gives up what belongs to a request when its answer is closed.
+type endedBody struct {
+	io.ReadCloser
+	end func()
+}
+
+// Close implements io.Closer.
+func (b endedBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.end()
+	return err
+}
+
+// dialMax is how long connecting may take, and probeDialMax for a probe. The kernel
+// repeats what starts a connection after 1, 3, 7, 15 s: whoever waits for long hears
+// late of a server that is back.
+const dialMax, probeDialMax = 5 * time.Second, time.Second
+
+// withOwnConnections gives a configuration whose connections are shared with no other,
+// and what closes them all, in use or not.
+func withOwnConnections(config *rest.Config, dialMax time.Duration) (own *rest.Config, closeAll func()) {
+	own = rest.CopyConfig(config)
+	if own.Transport != nil {
+		return own, func() {} // they are somebody else's
+	}
+	if own.Dial == nil {
+		own.Dial = (&net.Dialer{Timeout: dialMax, KeepAlive: 30 * time.Second}).DialContext
+	}
+	dialer := connrotation.NewDialer(own.Dial)
+	own.Dial = dialer.DialContext
+	return own, dialer.CloseAll
+}
+
+// newProbe makes the question whether a server is ready. Each is asked over a new
+// connection, since an old one may be what is broken. It is among those that everybody
+// may ask (ClusterRole system:public-info-viewer), and whoever answers it otherwise,
+// with 403 or 404, is there.
+func newProbe(config *rest.Config) (func(context.Context) (probed, error), error) {
+	config, closeAll := withOwnConnections(config, probeDialMax)
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("make the HTTP client: %w", err)
+	}
+	client.Timeout = 0 // the context's
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("address of the API server: %w", err)
+	}
+	address := base.JoinPath("readyz").String()
+	return func(ctx context.Context) (probed, error) {
+		defer closeAll()
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+		if err != nil {
+			return probed{}, err
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return probed{}, err
+		}
+		_ = response.Body.Close()
+		answer := probed{ready: !overloaded(response.StatusCode)}
+		if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
+			answer.after = min(time.Duration(seconds)*time.Second, retryAfterMax)
+		}
+		return answer, nil
+	}, nil
+}
