@@ -177,3 +177,33 @@ func TestPaceErrorsNameTheNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestAuditsForNothingRest: after one, the next that is asked for waits; one before
+// which nothing may be written does not, nor does a write.
+func TestAuditsForNothingRest(t *testing.T) {
+	p := NewPacer(Pace{Audit: 30 * time.Second})
+	p.Auditing()
+	p.AuditSoon(at(5)) // while it runs
+	p.Audited(at(10), 10*time.Millisecond, true)
+	p.Rest(at(40))
+	expect(t, p, at(10), Sleep, at(40)) // asked for while the last one ran
+	p.AuditSoon(at(20))
+	expect(t, p, at(20), Sleep, at(40)) // asked for after it
+	p.Waiting(at(25), false)
+	expect(t, p, at(25), Write, at(25)) // a write
+	p.Taken()
+	expect(t, p, at(40), Audit, at(40)) // rested
+	p.Auditing()
+	p.Audited(at(50), 10*time.Millisecond, true)
+	p.AuditSoon(at(60))
+	expect(t, p, at(60), Audit, at(60)) // the next one
+	p.Auditing()
+	p.Audited(at(70), 10*time.Millisecond, true)
+	p.AuditBy(at(1000))
+	expect(t, p, at(70), Sleep, at(1000)) // asked for at a time
+	p.AuditBy(at(2000))
+	expect(t, p, at(80), Sleep, at(1000)) // and at a later one
+	p.Rest(at(500))
+	p.AuditFirst(at(90))
+	expect(t, p, at(90), Audit, at(90)) // before anything is written
+}
