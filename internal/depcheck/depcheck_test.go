@@ -70,6 +70,7 @@ var layers = []layer{
 	{pkg: "internal/depcheck", why: "this test"},
 	{pkg: "cmd/sluice", may: []string{"*"}, why: "commands put everything together"},
 	{pkg: "test/faults", may: []string{"*"}, why: "the whole proxy on the real kernel", test: true},
+	{pkg: "test/campaign", may: []string{"internal/apitest", "internal/netns", "service"}, why: "knows the proxy as a program only", test: true},
 	{pkg: "test/scenarios", may: []string{"test/scenarios/generate", "test/scenarios/list", "test/scenarios/network", "test/scenarios/play", "test/scenarios/script"}, why: "plays the list and prints a table", test: true},
 	{pkg: "test/scenarios/script", why: "text in, lines out", test: true},
 	{pkg: "test/scenarios/list", may: []string{"test/scenarios/script"}, why: "the scenarios as text", test: true},

@@ -35,6 +35,13 @@ func (p *puppets) arm(e event) {
 	}
 }
 
+// armed tells whether something will go wrong with an actor.
+func (p *puppets) armed(n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.panics[keyOf(n)]+p.hangs[keyOf(n)] > 0
+}
+
 // release lets everybody go on, those that would hang later included.
 func (p *puppets) release() {
 	p.mu.Lock()
