@@ -240,6 +240,28 @@ func (j judged) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Rec
 // Read implements dataplane.Writer.
 func (j judged) Read(ctx context.Context) ([]dataplane.Object, error) { return j.writer.Read(ctx) }
 
+// origin is what a writer may know of objects that it has read.
+type origin interface {
+	Owner(o *dataplane.Object) (service.Key, bool)
+	Refs(o *dataplane.Object) []dataplane.ID
+}
+
+// Owner says whose an object is, if the writer knows.
+func (j judged) Owner(o *dataplane.Object) (service.Key, bool) {
+	if from, ok := j.writer.(origin); ok {
+		return from.Owner(o)
+	}
+	return service.Key{}, false
+}
+
+// Refs says what an object leads to, if the writer knows.
+func (j judged) Refs(o *dataplane.Object) []dataplane.ID {
+	if from, ok := j.writer.(origin); ok {
+		return from.Refs(o)
+	}
+	return nil
+}
+
 // spoiler is a renderer that adds what no kernel takes.
 type spoiler struct {
 	dataplane.Renderer
