@@ -60,6 +60,9 @@ type Config struct {
 	// GateWait is how long the first write waits for Services that the source
 	// named; see aggregator.Config.
 	GateWait time.Duration
+	// MayWrite, when set, is closed once this process may read and write the kernel's
+	// rules. Before that it prepares everything up to the first look at them.
+	MayWrite <-chan struct{}
 	// NodeWait is how long the actors wait for the Node object after the source
 	// is primed, so that zone and pod CIDRs are known from the first rule on.
 	// 0 does not wait.

@@ -122,9 +122,15 @@ type tenancy struct {
 
 func moveIn(t *testing.T, w *weights, intercept func(context.Context, service.Key, actors.Message), hosts ...byte) *tenancy {
 	t.Helper()
+	return moveInAfter(t, w, nil, intercept, hosts...)
+}
+
+// moveInAfter is moveIn for a proxy that waits until it may write.
+func moveInAfter(t *testing.T, w *weights, may chan struct{}, intercept func(context.Context, service.Key, actors.Message), hosts ...byte) *tenancy {
+	t.Helper()
 	lives := &tenancy{done: make(chan error, 1)}
 	p, err := proxy.New(proxy.Config{
-		Node: proxy.NodeSettings{Name: "n1"}, Intercept: intercept,
+		Node: proxy.NodeSettings{Name: "n1"}, Intercept: intercept, MayWrite: may,
 		Domains: []proxy.Domain{{
 			Name: "weights/IPv4", Family: service.IPv4, Renderer: w, Writer: w, Pace: aggregator.Pace{Audit: time.Minute},
 			Drain: w, DrainDeadline: 10 * time.Minute,
@@ -198,6 +204,31 @@ func TestConnectionsOutliveAHandOver(t *testing.T) {
 		second.cache.RemoveSpec(workSpec(1).Key)
 		second.settle()
 		expectHeld(t, w, "the Service is gone", "no server")
+		second.moveOut(t)
+	})
+}
+
+// TestConnectionsOutliveAnOverlap: a proxy that waits for another asks what drains once
+// that has ended, and not while it lets more endpoints drain.
+func TestConnectionsOutliveAnOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &weights{servers: map[dataplane.ID]*dataplane.Object{}}
+		first := moveIn(t, w, nil, 1)
+		may := make(chan struct{})
+		second := moveInAfter(t, w, may, nil, 1)
+		first.cache.SetSlice(workSlice(1, 1, 2))
+		first.settle()
+		w.connect(2)
+		first.cache.SetSlice(workSlice(1, 1))
+		first.settle()
+		expectHeld(t, w, "b has come and left, which the second has not seen", "a=1 b=0")
+		first.moveOut(t)
+		close(may)
+		second.settle()
+		expectHeld(t, w, "the second has taken over", "a=1 b=0")
+		w.connect()
+		time.Sleep(20 * time.Second)
+		expectHeld(t, w, "b is idle", "a=1")
 		second.moveOut(t)
 	})
 }

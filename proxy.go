@@ -80,7 +80,7 @@ func (p *Proxy) addAggregator(domain Domain) error {
 	arrived := p.arrival(domain)
 	a, err := aggregator.New(aggregator.Config{
 		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout, Pace: domain.Pace,
-		GateWait: p.config.GateWait,
+		GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
 		Verdicts: func(v dataplane.Verdict) { p.directory.PostVerdict(v) },
 		Listen: func(e aggregator.Event) {
 			arrived(e)
@@ -147,6 +147,7 @@ func (p *Proxy) addDirectory() (err error) {
 		Keeper: keeper{p.supervisor}, Truth: truth{p.snapshot, p.facts},
 		MaxServices: p.config.MaxServices, Intercept: p.config.Intercept,
 		Listen: func(e actors.Event) {
+			p.noRoom(e)
 			for _, l := range p.config.Listeners {
 				l.Actors(e)
 			}
@@ -160,6 +161,19 @@ func (p *Proxy) addDirectory() (err error) {
 	}
 	p.directory, err = actors.NewDirectory(config)
 	return err
+}
+
+// noRoom excuses a Service at the gates for which there is no actor: nothing waits for
+// it, and what a former process has left of it stays as long as it exists.
+func (p *Proxy) noRoom(e actors.Event) {
+	for _, a := range p.aggregators {
+		switch e := e.(type) {
+		case actors.Refused:
+			a.Excuse(e.Key)
+		case actors.RefusedGone:
+			a.Submit(&dataplane.Fragment{Key: e.Key, Gone: true})
+		}
+	}
 }
 
 // programmed passes on to the followers what a domain has put into force; nil when
@@ -246,7 +260,7 @@ func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher, c
 // where they are asked for, then brings every Service's actor to life. The first write waits for all of
 // them, so what it compares with the kernel is the whole truth.
 func (p *Proxy) openUp(ctx context.Context) {
-	for _, known := range []chan struct{}{p.primed, p.hostsKnown} {
+	for _, known := range []<-chan struct{}{p.primed, p.hostsKnown, p.drainsKnown()} {
 		select {
 		case <-known:
 		case <-ctx.Done():
@@ -272,6 +286,17 @@ func (p *Proxy) openUp(ctx context.Context) {
 	for _, key := range keys {
 		p.directory.Invite(key)
 	}
+}
+
+// drainsKnown is closed once it can be asked what drains: not before the process that
+// has the rules now has ended, since it goes on letting endpoints drain.
+func (p *Proxy) drainsKnown() <-chan struct{} {
+	for _, d := range p.config.Domains {
+		if d.Drain != nil && p.config.MayWrite != nil {
+			return p.config.MayWrite
+		}
+	}
+	return p.primed
 }
 
 // settleDown gives back the memory that only the first write needed, which with many

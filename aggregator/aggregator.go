@@ -35,11 +35,19 @@ type Aggregator struct {
 	submitted atomic.Int64
 
 	// Owned by Run.
-	ledger   *ledger.Ledger
-	pacer    *Pacer
-	gate     *gate
-	cells    quarantine
-	search   *search
+	ledger *ledger.Ledger
+	pacer  *Pacer
+	gate   *gate
+	cells  quarantine
+	// search holds the suspects of refused writes, accused those for whose sake a
+	// control is in flight. nextTrial is when the next group may be tried.
+	search    search
+	accused   *accusation
+	nextTrial time.Time
+	// doubtful is set once the search has convicted somebody anew, until an audit is
+	// asked for.
+	doubtful bool
+	origin   dataplane.Origin
 	jobs     chan job
 	results  chan result
 	inFlight bool
@@ -48,10 +56,16 @@ type Aggregator struct {
 	// before that.
 	announced, adopted bool
 
-	oldestPending time.Time
-	lastWrite     time.Time
-	lastError     string
-	nodeAtFault   bool
+	// waits knows who is not in force, and since when; arrived is since when
+	// fragments wait to be folded, drifted since when the kernel is known to lack
+	// something that was in force. Both are zero for nothing.
+	waits            waits
+	arrived, drifted time.Time
+	// quarantined is what Status says of cells; nil when it has to be made anew.
+	quarantined []QuarantinedKey
+	lastWrite   time.Time
+	lastError   string
+	nodeAtFault bool
 }
 
 // New makes an aggregator; Run starts it.
@@ -68,9 +82,12 @@ func New(config Config) (*Aggregator, error) {
 		pacer:   NewPacer(config.Pace),
 		gate:    newGate(config.GateWait),
 		cells:   quarantine{cells: map[service.Key]*cell{}},
+		waits:   newWaits(),
 		jobs:    make(chan job, 1),
 		results: make(chan result, 1),
 	}
+	a.origin, _ = config.Writer.(dataplane.Origin)
+	a.gate.held = config.MayWrite != nil
 	a.publish()
 	return a, nil
 }
@@ -105,7 +122,8 @@ func (a *Aggregator) Submit(f *dataplane.Fragment) {
 // the keys whose fragments the first write waits for.
 func (a *Aggregator) Prime(keys []service.Key) { a.calls.Post(call{verb: callPrime}, keys) }
 
-// Excuse says that the first write need not wait for a key: its actor failed.
+// Excuse says that the first write need not wait for a key: its actor failed, or there
+// is none.
 func (a *Aggregator) Excuse(key service.Key) { a.calls.Post(call{callExcuse, key}, nil) }
 
 // AuditSoon asks for an audit at once: somebody else touched the kernel.
@@ -148,12 +166,15 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	}()
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
+	mayWrite := a.config.MayWrite
 	for {
 		alarm.Reset(a.act(time.Now()))
 		a.publish()
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-mayWrite:
+			mayWrite, a.gate.held = nil, false
 		case <-a.calls.Wake():
 			a.answer(time.Now())
 		case <-a.inbox.Wake():
@@ -174,7 +195,7 @@ func (a *Aggregator) answer(now time.Time) {
 		case callPrime:
 			a.gate.prime(now, e.Message)
 		case callExcuse:
-			a.gate.pass(now, e.Key.key)
+			a.gate.excuse(now, e.Key.key)
 		case callAudit:
 			a.pacer.AuditSoon(now)
 		case callPace:
@@ -188,8 +209,8 @@ func (a *Aggregator) answer(now time.Time) {
 // where newer ones may still replace them, until a batch is cut.
 func (a *Aggregator) gather(now time.Time) {
 	a.pacer.Waiting(now, a.urgent.Swap(false))
-	if a.oldestPending.IsZero() {
-		a.oldestPending = now
+	if a.arrived.IsZero() {
+		a.arrived = now
 	}
 	if !a.gate.opened {
 		a.fold(now)
@@ -202,12 +223,25 @@ func (a *Aggregator) fold(now time.Time) {
 	for _, e := range entries {
 		f := e.Message
 		a.gate.pass(now, f.Key)
+		since := dataplane.Earliest(a.arrived, now)
 		if !a.ledger.Want(f) {
 			a.config.Listen(LateRefused{Domain: a.config.Domain, Key: f.Key, Revision: f.Revision})
 			continue
 		}
 		// A quarantined key is tried apart from its neighbours.
-		a.cells.ask(f.Key)
+		if !a.cells.ask(f.Key) {
+			a.waits.begin(f.Key, since)
+		}
+	}
+	if a.inbox.Len() == 0 {
+		a.arrived = time.Time{}
+	}
+}
+
+// foldAll takes everything that is waiting into the ledger.
+func (a *Aggregator) foldAll(now time.Time) {
+	for a.inbox.Len() > 0 {
+		a.fold(now)
 	}
 }
 
@@ -240,15 +274,27 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 		}
 		return 0
 	}
-	switch key, due, next := a.cells.due(now); {
-	case due && a.pacer.Failures() == 0:
-		var first step
-		a.search, first = newTrial(key)
-		a.follow(now, first)
-		return 0
-	case due: // after what has failed has been written
+	if a.pacer.Failures() > 0 {
+		return max(0, again.Sub(now)) // after what has failed has been written
+	}
+	key, due, next := a.cells.due(now)
+	switch {
+	case due:
+		a.cells.tried(key)
+		a.search.alone(key)
 	case !next.IsZero() && next.Before(again):
 		again = next
+	}
+	switch {
+	case a.search.idle() && !a.doubtful:
+	case now.Before(a.nextTrial):
+		if a.nextTrial.Before(again) {
+			again = a.nextTrial
+		}
+	case a.try(now):
+		return never
+	default:
+		return 0 // the search is over
 	}
 	return max(0, again.Sub(now))
 }
@@ -268,7 +314,6 @@ func (a *Aggregator) write(now time.Time) bool {
 		a.settleUnwritten(now, batch)
 		return false
 	}
-	batch.Control = a.search != nil && a.search.control
 	a.dispatch(job{batch: batch})
 	return true
 }
@@ -301,34 +346,37 @@ func (a *Aggregator) receive(now time.Time, r result) {
 	}
 	a.config.Listen(BatchWritten{Domain: a.config.Domain, Batch: r.batch, Receipt: r.receipt})
 	settled := a.ledger.Settle(r.batch, r.receipt)
-	// A command may fail with everything in place, and a search that convicts
-	// somebody for it has nothing to hold back. A control has everything in place
-	// before it is written: only the command's own word tells whether it landed.
-	landed := r.receipt.Outcome == dataplane.Landed || (a.ledger.Stats().Dirty == 0 && !r.batch.Control)
-	if landed {
-		a.lastWrite, a.lastError, a.nodeAtFault = now, "", false
-	} else if r.receipt.Err != nil {
-		a.lastError = r.receipt.Err.Error()
-	}
 	if r.receipt.Outcome == dataplane.Unknown {
 		// Writing again what builds on something lost would fail for ever.
 		a.pacer.AuditFirst(now)
 	}
 	a.settled(now, settled)
-	if a.search != nil {
-		a.pacer.Ended(now, r.receipt.Took) // a search has its own budget
-		a.judge(now, r.receipt, landed)
-		return
+	if r.receipt.Outcome == dataplane.Landed && a.accused == nil {
+		a.lastWrite, a.lastError, a.nodeAtFault = now, "", false
+	}
+	switch {
+	case a.accused != nil:
+		a.noted(r.receipt)
+		a.controlled(now, r.receipt)
+	case len(a.search.current.keys) > 0:
+		a.judge(now, r.receipt)
+	default:
+		a.ordinary(now, r)
+	}
+}
+
+// ordinary takes the account of an ordinary write.
+func (a *Aggregator) ordinary(now time.Time, r result) {
+	// A command may fail with everything in place, and nobody is to blame for that.
+	landed := r.receipt.Outcome == dataplane.Landed || a.ledger.Stats().Dirty == 0
+	if landed {
+		a.lastError, a.nodeAtFault = "", false
+	} else {
+		a.noted(r.receipt)
 	}
 	refused := !landed && isRefusal(r.receipt.Outcome)
-	if refused {
-		if keys := suspectsOf(r.batch); len(keys) > 0 {
-			a.pacer.Ended(now, r.receipt.Took)
-			var first step
-			a.search, first = searchAfter(r.receipt, keys, a.lastError)
-			a.follow(now, first)
-			return
-		}
+	if refused && a.accuse(now, r.batch, r.receipt) {
+		return
 	}
 	a.pacer.Wrote(now, r.receipt.Took, landed, rand.Float64())
 	if refused {
@@ -336,13 +384,11 @@ func (a *Aggregator) receive(now time.Time, r result) {
 	}
 }
 
-// blameNode says that the kernel refuses the scaffold itself. A rule may lead to
-// something that somebody has removed, and the same plan would be refused again:
-// so the kernel is read before the next try.
-func (a *Aggregator) blameNode(now time.Time) {
-	a.nodeAtFault = true
-	a.pacer.AuditFirst(now)
-	a.config.Listen(NodeAtFault{Domain: a.config.Domain, Reason: a.lastError})
+// noted keeps the words of a failure.
+func (a *Aggregator) noted(receipt dataplane.Receipt) {
+	if receipt.Err != nil {
+		a.lastError = receipt.Err.Error()
+	}
 }
 
 // audited takes the kernel's own account.
@@ -350,6 +396,9 @@ func (a *Aggregator) audited(now time.Time, r result) {
 	a.pacer.Audited(now, r.took, r.err == nil)
 	done := AuditDone{Domain: a.config.Domain, Objects: r.objects, Took: r.took, Err: r.err}
 	if r.err == nil {
+		if !a.adopted {
+			a.foldAll(now)
+		}
 		done.Drift = a.ledger.Observe(r.objects)
 	} else {
 		a.lastError = r.err.Error()
@@ -360,34 +409,50 @@ func (a *Aggregator) audited(now time.Time, r result) {
 		a.pacer.AuditSoon(now)
 		return
 	}
-	a.adopted = true
-	a.cells.askOldest()
+	switch {
+	case r.err != nil:
+	case !a.adopted:
+		a.adopted = true
+		a.settled(now, a.ledger.Adopt(a.gate.absent(), a.origin))
+	case a.drifted.IsZero() && done.Drift.Missing+done.Drift.Different > 0:
+		a.drifted = now
+	}
+	if a.search.idle() {
+		a.cells.askOldest()
+	}
 	a.cut(now)
 }
 
 // settled gives the verdicts for what is wholly in the kernel.
 func (a *Aggregator) settled(now time.Time, contributions []dataplane.Contribution) {
 	for _, c := range contributions {
-		if _, ok := a.cells.cells[c.Key]; ok {
-			delete(a.cells.cells, c.Key)
+		a.waits.end(c.Key)
+		if a.cells.free(c.Key) {
+			a.quarantined = nil
+			a.cells.askOldest() // what was in its way may be in nobody's any more
 			a.config.Listen(Freed{Domain: a.config.Domain, Key: c.Key})
 		}
 		a.config.Listen(Applied{Domain: a.config.Domain, Contribution: c, At: now})
 		a.config.Verdicts(dataplane.Verdict{Key: c.Key, Domain: a.config.Domain, Revision: c.Revision})
 	}
 	a.tellShadows()
-	if a.ledger.Stats().Pending == 0 {
-		a.oldestPending = time.Time{}
-		if a.inbox.Len() > 0 {
-			a.oldestPending = now
-		}
+	if a.ledger.Stats().Dirty == 0 {
+		a.drifted = time.Time{}
+	} else if len(contributions) > 0 {
+		a.pacer.Waiting(now, false) // what the last heir of a former process has let go
 	}
+}
+
+// oldestPending is since when something is wanted and not in force; whoever holds it
+// back, unless it is convicted.
+func (a *Aggregator) oldestPending() time.Time {
+	return dataplane.Earliest(dataplane.Earliest(a.waits.oldest(), a.arrived), a.drifted)
 }
 
 // tellShadows says who has lost a frontend to whom. What a search takes out and
 // puts back in between is nobody's loss.
 func (a *Aggregator) tellShadows() {
-	if a.search != nil {
+	if !a.search.idle() {
 		return
 	}
 	for news := a.ledger.Shadows(); len(news) > 0; {
@@ -408,14 +473,17 @@ func (a *Aggregator) tellShadows() {
 func (a *Aggregator) publish() {
 	s := &Status{
 		Domain: a.config.Domain, Open: a.gate.opened, Missing: a.gate.missing(),
-		OldestPending: a.oldestPending, LastWrite: a.lastWrite,
+		OldestPending: a.oldestPending(), LastWrite: a.lastWrite,
 		Failures: a.pacer.Failures(), LastError: a.lastError, NodeAtFault: a.nodeAtFault,
 		Ledger: a.ledger.Stats(),
 	}
-	for _, key := range a.cells.keys() {
-		c := a.cells.cells[key]
-		s.Quarantined = append(s.Quarantined, QuarantinedKey{Key: key.String(),
-			Revision: c.revision.String(), Reason: c.reason, Since: c.since})
+	if a.quarantined == nil {
+		for _, key := range a.cells.keys() {
+			c := a.cells.cells[key]
+			a.quarantined = append(a.quarantined, QuarantinedKey{Key: key.String(),
+				Revision: c.revision.String(), Reason: c.reason, Since: c.since})
+		}
 	}
+	s.Quarantined = a.quarantined
 	a.status.Store(s)
 }

@@ -27,6 +27,34 @@ type model struct {
 	next func() dataplane.Outcome
 	// refuse, when set, replaces the test for poison.
 	refuse func(*dataplane.Batch) bool
+	// receipts says how a refusal is told; refused counts them.
+	receipts receipts
+	refused  int
+	// after, when set, looks at the objects after each write.
+	after func(map[dataplane.ID]string)
+}
+
+// receipts are those of a kind of writer.
+type receipts int
+
+const (
+	// whole batches land or not, and nobody is named.
+	whole receipts = iota
+	// wholeBlamed and wholeOneBlamed name all culprits, or the first.
+	wholeBlamed
+	wholeOneBlamed
+	// byObject takes object by object, and proves who was refused.
+	byObject
+)
+
+// poisoned gives the owners of what a batch has that is refused for itself.
+func poisoned(b *dataplane.Batch) (keys []service.Key) {
+	for _, c := range b.Changes {
+		if c.After != nil && strings.Contains(c.After.Body, "poison") {
+			keys = append(keys, c.Owner)
+		}
+	}
+	return keys
 }
 
 func (m *model) Write(_ context.Context, b *dataplane.Batch) dataplane.Receipt {
@@ -34,6 +62,9 @@ func (m *model) Write(_ context.Context, b *dataplane.Batch) dataplane.Receipt {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.writes++
+	if m.after != nil {
+		defer func() { m.after(m.objects) }()
+	}
 	fail := func(o dataplane.Outcome, words string) dataplane.Receipt {
 		r := dataplane.Receipt{Outcome: o, Err: errors.New(words)}
 		if o != dataplane.Unknown {
@@ -53,10 +84,20 @@ func (m *model) Write(_ context.Context, b *dataplane.Batch) dataplane.Receipt {
 			return fail(o, o.String())
 		}
 	}
-	for _, c := range b.Changes {
-		if (m.refuse == nil && c.After != nil && strings.Contains(c.After.Body, "poison")) || (m.refuse != nil && m.refuse(b)) {
-			return fail(dataplane.Rejected, "Invalid argument")
+	culprits := poisoned(b)
+	if (m.refuse == nil && len(culprits) > 0) || (m.refuse != nil && m.refuse(b)) {
+		m.refused++
+		if m.receipts == byObject {
+			return m.writeObjects(b, fail)
 		}
+		r := fail(dataplane.Rejected, "Invalid argument")
+		switch m.receipts {
+		case wholeBlamed:
+			r.Suspects = culprits
+		case wholeOneBlamed:
+			r.Suspects = culprits[:1]
+		}
+		return r
 	}
 	for _, c := range b.Changes {
 		if c.After == nil {
@@ -66,6 +107,21 @@ func (m *model) Write(_ context.Context, b *dataplane.Batch) dataplane.Receipt {
 		}
 	}
 	return dataplane.Receipt{Written: dataplane.Written{Objects: len(b.Changes)}}
+}
+
+// writeObjects takes what is not refused for itself.
+func (m *model) writeObjects(b *dataplane.Batch, fail func(dataplane.Outcome, string) dataplane.Receipt) dataplane.Receipt {
+	for _, c := range b.Changes {
+		switch {
+		case c.After == nil:
+			delete(m.objects, c.ID)
+		case !strings.Contains(c.After.Body, "poison"):
+			m.objects[c.ID] = c.After.Body
+		}
+	}
+	r := fail(dataplane.Rejected, "Invalid argument")
+	r.Suspects, r.Proven = poisoned(b), true
+	return r
 }
 
 func (m *model) Read(context.Context) ([]dataplane.Object, error) {
@@ -108,11 +164,17 @@ type hall struct {
 
 func open(t *testing.T, m *model, config Config) *hall {
 	t.Helper()
+	return openWriter(t, m, m, config)
+}
+
+// openWriter opens a hall whose writer is another face of the model.
+func openWriter(t *testing.T, m *model, w dataplane.Writer, config Config) *hall {
+	t.Helper()
 	if m.objects == nil {
 		m.objects = map[dataplane.ID]string{}
 	}
 	h := &hall{model: m}
-	config.Domain, config.Writer = "model", m
+	config.Domain, config.Writer = "model", w
 	config.Verdicts = func(v dataplane.Verdict) {
 		h.mu.Lock()
 		defer h.mu.Unlock()

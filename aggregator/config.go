@@ -19,6 +19,9 @@ type Config struct {
 	// named and that have not submitted, since the last one that did. Default
 	// 10 s.
 	GateWait time.Duration
+	// MayWrite, when set, is closed once this process may read and write the kernel's
+	// rules: before that, somebody else has them.
+	MayWrite <-chan struct{}
 	// WriteTimeout bounds one write and one read. Default 2 min.
 	WriteTimeout time.Duration
 	// BatchFragments bounds the fragments that one batch takes; 0 takes all.

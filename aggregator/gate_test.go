@@ -2,8 +2,10 @@ package aggregator
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -49,4 +51,25 @@ func TestGateIsPatientWhileServicesSubmit(t *testing.T) {
 	if open, _ := g.open(at(2800)); !open || g.missing() != 1 {
 		t.Errorf("open %v with %d missing, want open without the last", open, g.missing())
 	}
+}
+
+// TestNothingIsReadBeforeThisProcessMayWrite: until then the kernel is somebody else's,
+// and all the rest is done; then the first write does not wait for anything more.
+func TestNothingIsReadBeforeThisProcessMayWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		may := make(chan struct{})
+		h := open(t, &model{objects: map[dataplane.ID]string{{Name: "a0"}: "0"}}, Config{MayWrite: may})
+		h.Prime([]service.Key{{Namespace: "ns", Name: "a"}})
+		h.submit("a", 1, 1, "1")
+		h.AuditSoon() // what the other one writes is announced
+		time.Sleep(time.Hour)
+		if writes, reads := h.counts(); writes+reads != 0 || h.Status().Open {
+			t.Fatalf("%d writes, %d reads, open %v", writes, reads, h.Status().Open)
+		}
+		began := time.Now()
+		close(may)
+		synctest.Wait()
+		is(t, "kernel", h.text(), "a0=1")
+		is(t, "time until then", time.Since(began), time.Duration(0))
+	})
 }

@@ -215,11 +215,7 @@ func (p *Pacer) writeAt() (time.Time, bool) {
 	if p.waitingSince.IsZero() {
 		return time.Time{}, false
 	}
-	pause := p.pace.Spacing
-	if p.pace.WriteShare > 0 {
-		// took / (took + pause) = share
-		pause = max(pause, time.Duration(float64(p.lastTook)*(1/p.pace.WriteShare-1)))
-	}
+	pause := p.Pause(p.lastTook)
 	if p.urgent {
 		pause /= urgentShare
 	}
@@ -231,4 +227,14 @@ func (p *Pacer) writeAt() (time.Time, bool) {
 		at = deadline
 	}
 	return at, true
+}
+
+// Pause is the distance that the next write keeps to one that took so long.
+func (p *Pacer) Pause(took time.Duration) time.Duration {
+	pause := p.pace.Spacing
+	if p.pace.WriteShare > 0 {
+		// took / (took + pause) = share
+		pause = max(pause, time.Duration(float64(took)*(1/p.pace.WriteShare-1)))
+	}
+	return pause
 }

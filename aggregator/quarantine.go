@@ -11,6 +11,11 @@ import (
 // It is pure.
 type quarantine struct {
 	cells map[service.Key]*cell
+	// first is the key that is tried next, at firstAt (zero for none), unless
+	// something has changed since they were found.
+	first   service.Key
+	firstAt time.Time
+	changed bool
 }
 
 // cell is one key in quarantine.
@@ -21,6 +26,8 @@ type cell struct {
 	// triedAt is the last time the key was refused; tryAt, if set, is when it
 	// is tried again.
 	triedAt, tryAt time.Time
+	// trying is set from the beginning of a try to its end.
+	trying bool
 }
 
 // trialPause is the shortest pause between two tries of one key: what a
@@ -38,14 +45,24 @@ func (q *quarantine) put(now time.Time, key service.Key, revision service.Revisi
 		c = &cell{since: now}
 		q.cells[key] = c
 	}
-	c.revision, c.reason, c.triedAt, c.tryAt = revision, reason, now, time.Time{}
+	q.changed = true
+	c.revision, c.reason, c.triedAt, c.tryAt, c.trying = revision, reason, now, time.Time{}, false
 }
 
-// ask wants a key to be tried again, after the pause.
-func (q *quarantine) ask(key service.Key) {
-	if c := q.cells[key]; c != nil && c.tryAt.IsZero() {
+// ask wants a key to be tried again, after the pause. It reports whether the key is
+// in quarantine.
+func (q *quarantine) ask(key service.Key) bool {
+	c := q.cells[key]
+	if c != nil && c.tryAt.IsZero() && !c.trying {
 		c.tryAt = c.triedAt.Add(trialPause)
+		q.changed = true
 	}
+	return c != nil
+}
+
+// tried says that a key is on its way to the kernel.
+func (q *quarantine) tried(key service.Key) {
+	q.cells[key].tryAt, q.cells[key].trying, q.changed = time.Time{}, true, true
 }
 
 // askOldest wants those that have waited longest to be tried again.
@@ -60,19 +77,29 @@ func (q *quarantine) askOldest() {
 }
 
 // due gives the key whose try is due, or when the next one is; a zero time
-// means that none is asked for.
+// means that none is asked for. It walks the cells only after something has changed.
 func (q *quarantine) due(now time.Time) (key service.Key, ok bool, next time.Time) {
-	for _, k := range q.keys() {
-		at := q.cells[k].tryAt
-		switch {
-		case at.IsZero():
-		case !at.After(now):
-			return k, true, now
-		case next.IsZero() || at.Before(next):
-			next = at
+	if q.changed {
+		q.changed, q.first, q.firstAt = false, service.Key{}, time.Time{}
+		for k, c := range q.cells {
+			by := c.tryAt.Compare(q.firstAt)
+			if !c.tryAt.IsZero() && (q.firstAt.IsZero() || by < 0 || by == 0 && k.Compare(q.first) < 0) {
+				q.first, q.firstAt = k, c.tryAt
+			}
 		}
 	}
-	return service.Key{}, false, next
+	if q.firstAt.IsZero() || q.firstAt.After(now) {
+		return service.Key{}, false, q.firstAt
+	}
+	return q.first, true, now
+}
+
+// free lets a key go; it reports whether the key was in quarantine.
+func (q *quarantine) free(key service.Key) bool {
+	_, was := q.cells[key]
+	delete(q.cells, key)
+	q.changed = q.changed || was
+	return was
 }
 
 // keys gives the keys in order.

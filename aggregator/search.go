@@ -1,171 +1,148 @@
 package aggregator
 
 import (
-	"math/bits"
 	"slices"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// search looks for the Service whose fragment the kernel refuses. It is pure:
-// its owner carries out each step (hold, release, write) and tells the outcome.
+// search sorts out which of some suspects the kernel refuses, while everybody else is
+// served. It is pure: its owner holds the suspects back, releases the group that next
+// gives, writes it, and tells the outcome.
 //
-// Blame from the tools is a hint, not proof, so: (1) control: write the scaffold
-// alone; if that is refused the fault is the node's, and nobody is convicted;
-// (2) isolate: try groups of Services, halving those that are refused; a group
-// that lands is progress and leaves the search; (3) convict: a Service is
-// guilty when it is refused alone. The number of refused tries is bounded; the
-// remaining suspects are quarantined together then, and tried again one by one
-// later.
+// Goals: (1) nobody is convicted but who was refused alone; (2) the refused tries are
+// about log₂ of the group for each culprit, however many there are; (3) nobody but the
+// suspects waits: between two tries the owner writes what others have changed; (4)
+// those who are innocent are in force early. Halving serves 2 and 4. When the first
+// half of a refused group lands, the other half holds the culprit, and is halved
+// without a try. A hint of the tool is no proof: who is named is tried alone, and
+// last.
 //
-// Where a writer proves who was refused, object by object, and that others landed,
-// (1) and (2) would only take away what landed: the few who are named are tried
-// again, each alone.
+// Invariant: a key is in one group at most.
 type search struct {
-	control bool
 	// groups wait to be tried, next one last.
-	groups  [][]service.Key
-	current []service.Key
-	// budget is the number of refusals that may still be spent.
-	budget int
-	reason string
-	guilty []conviction
+	groups []group
+	// current is on trial; without keys when none is.
+	current group
+	// spent counts the tries since the search was last idle.
+	spent int
 }
 
-// conviction is one Service found guilty, with the kernel's words.
-type conviction struct {
-	key    service.Key
-	reason string
+// group is tried together.
+type group struct {
+	keys []service.Key
+	// tainted says that the group holds a culprit for certain.
+	tainted bool
+	// first says that the group on top of the stack is the other half of this one.
+	first bool
+	// hinted says that a refusal of this group has named somebody before.
+	hinted bool
 }
 
-// step is what the owner has to do next.
-type step struct {
-	hold    []service.Key
-	release []service.Key
-	// control asks for a write of the scaffold alone, objects that are known
-	// to be there included.
-	control bool
-	// done ends the search; nodeAtFault says how it ended.
-	done        bool
-	nodeAtFault bool
-}
+// groupMax bounds what is tried at once, so that others do not wait long for a try to
+// end.
+const groupMax = 1024
 
-// retrialMax is how many may be tried again one by one. A kernel that refuses more at
-// once may have another reason than they.
-const retrialMax = 16
+// idle reports whether there is nobody left to try.
+func (s *search) idle() bool { return len(s.groups) == 0 && len(s.current.keys) == 0 }
 
-// searchAfter starts the search that a refusal asks for.
-func searchAfter(r dataplane.Receipt, keys []service.Key, reason string) (*search, step) {
-	if r.Proven && len(r.Suspects) <= retrialMax {
-		return newRetrial(r.Suspects, reason)
+// suspect adds keys that were refused together. Those whom the tool has named are
+// tried apart from the others.
+func (s *search) suspect(keys, named []service.Key) {
+	singles, others := partition(keys, named)
+	s.later(singles)
+	if len(others) > 0 {
+		s.groups = append(s.groups, group{keys: others, tainted: len(singles) == 0, hinted: len(singles) > 0})
 	}
-	return newSearch(keys, r.Suspects, reason)
 }
 
-// newSearch starts from a refused batch of the given keys. Suspects are those
-// that the tool pointed at.
-func newSearch(keys, suspects []service.Key, reason string) (*search, step) {
-	s := &search{control: true, reason: reason}
-	keys = slices.DeleteFunc(slices.Clone(keys), func(k service.Key) bool { return k == service.Node })
-	var others []service.Key
+// alone adds a key that is tried next, by itself.
+func (s *search) alone(key service.Key) {
+	s.groups = append(s.groups, group{keys: []service.Key{key}})
+}
+
+// later adds keys that are tried last, each by itself.
+func (s *search) later(keys []service.Key) {
+	singles := make([]group, len(keys))
+	for i, key := range keys {
+		singles[i].keys = []service.Key{key}
+	}
+	s.groups = slices.Concat(singles, s.groups)
+}
+
+// next gives the keys to release and write together; none when the search is over.
+func (s *search) next() []service.Key {
+	for len(s.groups) > 0 {
+		last := len(s.groups) - 1
+		g := s.groups[last]
+		s.groups = s.groups[:last]
+		if len(g.keys) > 1 && (g.tainted || len(g.keys) > groupMax) {
+			s.halve(g)
+			continue
+		}
+		s.current = g
+		s.spent++
+		return g.keys
+	}
+	s.spent = 0
+	return nil
+}
+
+// halve puts the two halves of a group in its place.
+func (s *search) halve(g group) {
+	half := len(g.keys) / 2
+	s.groups = append(s.groups, group{keys: g.keys[half:], hinted: g.hinted},
+		group{keys: g.keys[:half], first: g.tainted, hinted: g.hinted})
+}
+
+// landed says that the group on trial is in force.
+func (s *search) landed() {
+	if s.current.first && len(s.groups) > 0 {
+		s.groups[len(s.groups)-1].tainted = true
+	}
+	s.current = group{}
+}
+
+// refused says that the kernel has refused the group on trial, of which the rest is
+// not in force. It gives the culprit, if the group was one key.
+func (s *search) refused(rest, named []service.Key) (culprit service.Key, found bool) {
+	g := s.current
+	s.current = group{}
+	if len(rest) == 1 && len(g.keys) == 1 {
+		return rest[0], true
+	}
+	singles, others := partition(rest, named)
+	s.later(singles)
+	if len(others) > 0 {
+		// The tool names one at a time, perhaps: the second time, halving gets on.
+		s.groups = append(s.groups, group{keys: others, tainted: len(singles) == 0 || g.hinted, hinted: len(singles) > 0})
+	}
+	return service.Key{}, false
+}
+
+// putBack says that the try was not judged.
+func (s *search) putBack() {
+	if len(s.current.keys) > 0 {
+		s.groups = append(s.groups, s.current)
+	}
+	s.current = group{}
+}
+
+// partition gives those of the keys that are named, and the others.
+func partition(keys, named []service.Key) (in, out []service.Key) {
+	if len(named) == 0 {
+		return nil, keys
+	}
+	set := make(map[service.Key]bool, len(named))
+	for _, key := range named {
+		set[key] = true
+	}
 	for _, key := range keys {
-		if slices.Contains(suspects, key) {
-			s.groups = append(s.groups, []service.Key{key})
+		if set[key] {
+			in = append(in, key)
 		} else {
-			others = append(others, key)
+			out = append(out, key)
 		}
 	}
-	if len(s.groups) > 0 && len(others) > 0 {
-		s.groups = append(s.groups, others)
-	} else if len(others) > 0 {
-		s.push(others)
-	}
-	s.budget = 2*bits.Len(uint(len(keys))) + 2 + len(s.groups)
-	return s, step{hold: keys, control: true}
+	return in, out
 }
-
-// newRetrial tries those again, each alone, who are known to have been refused by
-// themselves while others landed: there is nobody else to hold, and the scaffold is
-// above suspicion.
-func newRetrial(suspects []service.Key, reason string) (*search, step) {
-	s := &search{reason: reason, budget: len(suspects) + 1}
-	for _, key := range suspects {
-		s.groups = append(s.groups, []service.Key{key})
-	}
-	return s, s.next(step{hold: suspects})
-}
-
-// newTrial tries one quarantined Service again, alone.
-func newTrial(key service.Key) (*search, step) {
-	s := &search{current: []service.Key{key}, budget: 1}
-	return s, step{release: s.current}
-}
-
-// landed says that the step's write is in the kernel.
-func (s *search) landed() step {
-	s.control = false
-	return s.next(step{})
-}
-
-// refused says that the kernel refused the step's write.
-func (s *search) refused(reason string) step {
-	if s.control {
-		return step{release: s.rest(), done: true, nodeAtFault: true}
-	}
-	s.budget--
-	group := s.current
-	out := step{hold: group}
-	switch {
-	case len(group) == 1:
-		s.guilty = append(s.guilty, conviction{group[0], reason})
-	case s.budget > 0:
-		s.push(group)
-	default:
-		s.convict(group, reason)
-	}
-	if s.budget <= 0 {
-		s.convict(s.rest(), reason)
-		s.groups = nil
-	}
-	return s.next(out)
-}
-
-// abandon ends the search without a judgement, because the write did not get
-// so far as to be refused; everybody not yet convicted is released.
-func (s *search) abandon() step {
-	release := s.rest()
-	return step{release: release, done: true}
-}
-
-func (s *search) next(out step) step {
-	s.current = nil
-	if len(s.groups) == 0 {
-		out.done = true
-		return out
-	}
-	last := len(s.groups) - 1
-	s.current = s.groups[last]
-	s.groups = s.groups[:last]
-	out.release = s.current
-	return out
-}
-
-// push queues the two halves of a group; a single key stays whole.
-func (s *search) push(group []service.Key) {
-	if len(group) == 1 {
-		s.groups = append(s.groups, group)
-		return
-	}
-	half := len(group) / 2
-	s.groups = append(s.groups, group[half:], group[:half])
-}
-
-func (s *search) convict(keys []service.Key, reason string) {
-	for _, key := range keys {
-		s.guilty = append(s.guilty, conviction{key, reason})
-	}
-}
-
-// rest gives the keys that wait to be tried.
-func (s *search) rest() []service.Key { return slices.Concat(s.groups...) }

@@ -44,12 +44,30 @@ type Layout interface {
 	// call; a nil Object means that the composed object is gone. The work is
 	// in proportion to the elements changed, never to all.
 	Flush() []Composed
+	// Path gives the identities of the composed objects that lead to an element, as
+	// of the last Flush: all of them must be in the kernel for it to be in force.
+	// Nil for an element that is not placed.
+	Path(id ID) []ID
+	// Recover sorts objects that were read from the kernel: it gives the elements that
+	// the composed ones among them hold, but for what it cannot tell for an element,
+	// and those objects that it does not compose. It changes nothing.
+	Recover(read []*Object) (elements, others []*Object)
 }
 
 // Composed is one object put together by a Layout.
 type Composed struct {
 	ID     ID
 	Object *Object
+}
+
+// Origin is implemented by writers that can say more of an object they have read than
+// it says itself. Both methods are pure.
+type Origin interface {
+	// Owner reports the Service whose name the kernel keeps with an object.
+	Owner(o *Object) (key service.Key, named bool)
+	// Refs gives the identities that an object refers to: for an element, the set
+	// that it is in comes first.
+	Refs(o *Object) []ID
 }
 
 // Watcher is implemented by writers whose kernel announces, or can be asked

@@ -26,7 +26,7 @@ iptables and nftables, both families; of IPVS the virtual servers, the sets and 
 device kube-ipvs0, but not the virtual servers of others. What the kubelet uses too (KUBE-FIREWALL) stays, and so
 does everything that has another name. Kernel settings that Sluice has changed go back
 to what they were, unless somebody else has changed them since. A proxy that still
-runs writes its rules again; stop it first.`,
+runs would write its rules again: beside one, nothing is done, but with --force.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.load(); err != nil {
 				return err
@@ -41,9 +41,14 @@ runs writes its rules again; stop it first.`,
 	return cmd
 }
 
-// cleanUp removes the rules of all modes, puts kernel settings back, and prints what
+// cleanUp, where no proxy is in the way, removes the rules of all modes, puts kernel settings back, and prints what
 // was there. The settings come last: rules may depend on them.
 func (o *options) cleanUp(ctx context.Context, out io.Writer) error {
+	release, err := takeAlone(o.Force)
+	if err != nil {
+		return err
+	}
+	defer release()
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "VARIANT\tFAMILY\tHOOKS\tCHAINS IN NAT\tIN FILTER\tIN MANGLE")
 	ofIPVS, err := backend.CleanUp(ctx, func(variant string, family service.Family, s iptables.CleanupSummary) {

@@ -68,6 +68,11 @@ func tell(cmd *cobra.Command, o *options) error {
 	if err := sandbox.Enter(); err != nil {
 		return err
 	}
+	release, err := takeAlone(false)
+	if err != nil {
+		return err
+	}
+	defer release()
 	return demo.Tell(cmd.Context(), cmd.OutOrStdout(), log, func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
 		_, domains, err := backend.Build(o.mode(), log, backend.Builders{
 			NFTables: func() ([]proxy.Domain, error) {

@@ -38,7 +38,7 @@ func (s *server) prepareSuccessor(ctx context.Context, c *config.Config, changes
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	next, err := newServer(ctx, &o, s.log, s.upstream)
+	next, err := newServer(ctx, &o, s.log, s.owner, s.upstream)
 	if err == nil {
 		if err = s.log.set(c.Log()); err != nil {
 			next.end()

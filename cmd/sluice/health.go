@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
@@ -12,6 +13,7 @@ import (
 func (s *server) healthConfig() health.Config {
 	return health.Config{
 		Domains: s.healthDomains, Resources: s.resources, SyncPeriod: s.SyncPeriod(),
+		Standby: s.owner.waiting, Others: s.otherFindings,
 		Node: func() *service.NodeObject {
 			if s.proxy == nil {
 				return nil
@@ -19,6 +21,11 @@ func (s *server) healthConfig() health.Config {
 			return s.proxy.Node()
 		},
 	}
+}
+
+// otherFindings are those about others on this node.
+func (s *server) otherFindings() []health.Finding {
+	return slices.Concat(s.owner.findings(), s.rivals.findings(), s.taken.findings())
 }
 
 func (s *server) healthDomains() (domains []health.Domain) {
@@ -76,6 +83,7 @@ func (s *server) healthServer() (*health.Server, error) {
 	return health.NewServer(health.ServerConfig{
 		Address: address, HardFail: s.KubeProxy.BindAddressHardFail, Monitor: s.monitor,
 		Answered: s.answered, Failed: s.recorder.HealthcheckFailed, Log: s.log.Logger,
+		Handing: s.owner.handing, Listening: s.listening("healthzBindAddress", text),
 	})
 }
 

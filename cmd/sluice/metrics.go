@@ -85,6 +85,7 @@ func (s *server) webConfig() web.Config {
 				s.recorder.MetricsFailed(err)
 			}
 		},
+		Handing: s.owner.handing, Listening: s.listening("metricsBindAddress", s.KubeProxy.MetricsBindAddress),
 		Mode: string(s.mode), Metrics: s.metrics.Handler(), Services: s.metrics.ServicesHandler(),
 		Actors: func(limit int) any { return s.metrics.Report(limit) },
 		Configz: func() map[string]any {

@@ -9,6 +9,7 @@ import (
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/backend"
+	"github.com/sluice-proxy/sluice/internal/rival"
 	"github.com/sluice-proxy/sluice/internal/sysctl"
 )
 
@@ -69,6 +70,7 @@ func (o *options) initialise(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
+	defer rival.Turn(ctx, assembling)()
 	files := o.recorded(log.Logger)
 	if err := o.prepareConntrack(files, log.Logger); err != nil {
 		return err

@@ -5,4 +5,4 @@ package main
 import "time"
 
 // waitMax bounds everything that a script waits for.
-const waitMax = 5 * time.Second
+const waitMax = 15 * time.Second

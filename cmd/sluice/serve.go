@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
 	"github.com/sluice-proxy/sluice/internal/backend"
 	"github.com/sluice-proxy/sluice/internal/config"
+	"github.com/sluice-proxy/sluice/internal/rival"
 	"github.com/sluice-proxy/sluice/internal/sysctl"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/observe/events"
@@ -43,6 +44,11 @@ type server struct {
 	*options
 	upstream upstream
 	log      *logger
+	// owner is the process's, and says when the rules are.
+	owner *owner
+	// rivals looks for other proxies, and taken knows the addresses that others have.
+	rivals *rivals
+	taken  addresses
 	// sysctls are the kernel's settings.
 	sysctls sysctl.Files
 	mode    backend.Mode
@@ -89,7 +95,9 @@ func serve(ctx context.Context, o *options, from upstream) error {
 		return err
 	}
 	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
-	s, err := newServer(ctx, o, log, from)
+	own := claim(log.Logger)
+	defer own.lock.Release()
+	s, err := newServer(ctx, o, log, own, from)
 	if err != nil {
 		return err
 	}
@@ -115,13 +123,14 @@ func serve(ctx context.Context, o *options, from upstream) error {
 
 // newServer makes a server for a configuration, and prepares the node for it.
 // Nothing of it runs yet.
-func newServer(ctx context.Context, o *options, log *logger, from upstream) (*server, error) {
+func newServer(ctx context.Context, o *options, log *logger, own *owner, from upstream) (*server, error) {
 	client, feed, err := from(o)
 	if err != nil {
 		return nil, err
 	}
 	o.warn(log.Logger)
-	s := &server{options: o, upstream: from, log: log, client: client, sysctls: o.recorded(log.Logger)}
+	defer rival.Turn(ctx, assembling)()
+	s := &server{options: o, upstream: from, log: log, owner: own, client: client, sysctls: o.recorded(log.Logger)}
 	s.current.Store(o.Config)
 	if client != nil {
 		if err := s.prepareNode(); err != nil {
@@ -156,7 +165,8 @@ func (s *server) assemble(ctx context.Context, from feed) error {
 		return err
 	}
 	s.ports = health.NewPorts(s.portsConfig())
-	listeners := []observe.Listener{observe.NewLog(s.log.Logger), s.recorder, s.monitor}
+	s.rivals = newRivals(s.log.Logger, s.owner.lock.Waits, s.recorder.RivalSeen, s.status)
+	listeners := []observe.Listener{observe.NewLog(s.log.Logger), s.recorder, s.monitor, s.rivals}
 	followers := []proxy.Follower{s.cleaner, s.ports}
 	if s.client != nil {
 		if s.metrics, err = metrics.New(s.metricsConfig()); err != nil {
@@ -166,8 +176,8 @@ func (s *server) assemble(ctx context.Context, from feed) error {
 	}
 	s.proxy, err = proxy.New(proxy.Config{
 		Node: s.settings, Domains: domains, Source: from(s),
-		HostAddresses: s.hostAddresses(),
-		Listeners:     listeners, Followers: followers,
+		HostAddresses: s.hostAddresses(), MayWrite: s.owner.mayWrite,
+		Listeners: listeners, Followers: followers,
 		NodeWait: s.Sluice.Start.NodeWait.Duration, GateWait: s.Sluice.Start.GateWait.Duration,
 		IgnoreExternalIPs: !s.GateEnabled(config.GateAllowServiceExternalIPs),
 		Supervisor:        supervisor.Config{MessageDeadline: s.Sluice.Actors.MessageDeadline.Duration},
@@ -195,7 +205,11 @@ func (s *server) run(ctx context.Context) error {
 	if s.ready != nil {
 		s.ready(s.mode)
 	}
-	s.log.Info("serving", zap.String("mode", string(s.mode)), zap.String("node", s.settings.Name), zap.String("version", version))
+	what := "serving"
+	if !s.owner.owns() {
+		what = "ready to serve"
+	}
+	s.log.Info(what, zap.String("mode", string(s.mode)), zap.String("node", s.settings.Name), zap.String("version", version))
 	if s.handed == nil {
 		s.recorder.Starting()
 	} else {
@@ -210,9 +224,17 @@ func (s *server) run(ctx context.Context) error {
 	}
 	group.Go(func() error {
 		defer hide() // last, so that whoever asks about health has an answer while the rest stops
+		defer s.yield()
 		return s.work(ctx, process)
 	})
 	return group.Wait()
+}
+
+// yield lets another proxy have the rules, once this process writes none any more.
+func (s *server) yield() {
+	if s.successor == nil {
+		s.owner.lock.Release()
+	}
 }
 
 // work does what a proxy does until the context ends, or there is a successor, which
@@ -225,6 +247,8 @@ func (s *server) work(ctx, process context.Context) error {
 	group.Go(func() error { return s.cleaner.Run(ctx) })
 	group.Go(func() error { return s.ports.Run(ctx) })
 	group.Go(func() error { s.leaveOtherModes(ctx); return nil })
+	group.Go(func() error { s.owner.wait(ctx); return nil })
+	group.Go(func() error { s.watchRivals(ctx); return nil })
 	group.Go(func() error {
 		s.flags.Watch(ctx, s.Config, func(u config.Update) bool {
 			if ctx.Err() != nil {
@@ -245,6 +269,7 @@ func (s *server) work(ctx, process context.Context) error {
 func (s *server) leaveOtherModes(ctx context.Context) {
 	select {
 	case <-s.proxy.InForce():
+		s.owner.inForce()
 	case <-ctx.Done():
 		return
 	}

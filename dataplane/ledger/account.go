@@ -18,10 +18,13 @@ type account struct {
 	// folded is the fragment whose objects are claimed now: latest, or applied
 	// while the key is held.
 	folded *dataplane.Fragment
-	// applied is the newest fragment that is wholly in the kernel; nil before
-	// the first.
+	// applied is the newest fragment that is wholly in the kernel. Before the first
+	// it is what a former process has left there (Adopt); nil for nothing.
 	applied *dataplane.Fragment
 	held    bool
+	// shrunk is set once an element has left composed objects, until the next
+	// settlement.
+	shrunk bool
 	// pending is set while folded has not been settled; trigger and received
 	// are the earliest among the fragments that it stands for.
 	pending           bool

@@ -28,7 +28,9 @@ func (c claim) outranks(other claim) bool {
 // claims are the wishes for one object. Nearly always there is exactly one, which
 // has its place here; two or more make a contest.
 //
-// Invariant: a contest holds at least two claims, and sole is zero then.
+// Invariant: a contest holds at least two claims, and sole is zero then. Once the
+// last claim is withdrawn, sole names who made it, without an object: the removal is
+// that account's business, and nobody else's.
 type claims struct {
 	sole    claim
 	contest *contest
@@ -38,7 +40,7 @@ func (cs *claims) len() int {
 	switch {
 	case cs.contest != nil:
 		return len(cs.contest.ranked)
-	case cs.sole.by != nil:
+	case cs.sole.object != nil:
 		return 1
 	default:
 		return 0
@@ -50,11 +52,20 @@ func (cs *claims) winner() *claim {
 	switch {
 	case cs.contest != nil:
 		return &cs.contest.ranked[0]
-	case cs.sole.by != nil:
+	case cs.sole.object != nil:
 		return &cs.sole
 	default:
 		return nil
 	}
+}
+
+// last gives the account that withdrew the last claim; nil while there is a claim,
+// and where there has never been one.
+func (cs *claims) last() *account {
+	if cs.contest == nil && cs.sole.object == nil {
+		return cs.sole.by
+	}
+	return nil
 }
 
 // of gives the claim of an account, nil when it has none.
@@ -65,7 +76,7 @@ func (cs *claims) of(a *account) *claim {
 		}
 		return nil
 	}
-	if a != nil && cs.sole.by == a {
+	if a != nil && cs.sole.by == a && cs.sole.object != nil {
 		return &cs.sole
 	}
 	return nil
@@ -76,7 +87,7 @@ func (cs *claims) set(c claim) {
 	switch {
 	case cs.contest != nil:
 		cs.contest.set(c)
-	case cs.sole.by == nil || cs.sole.by == c.by:
+	case cs.sole.object == nil || cs.sole.by == c.by:
 		cs.sole = c
 	default:
 		cs.contest = &contest{}
@@ -90,7 +101,7 @@ func (cs *claims) set(c claim) {
 func (cs *claims) remove(a *account) {
 	if cs.contest == nil {
 		if cs.sole.by == a {
-			cs.sole = claim{}
+			cs.sole.object = nil
 		}
 		return
 	}

@@ -24,14 +24,21 @@ type entry struct {
 	dirty, listed, seen bool
 }
 
-// owner is whose object it is: the winner's, or service.Node's for composed
-// objects and for what nobody wants.
+// owner is whose object it is: the winner's, that of the account which wanted it last
+// when nobody wants it any more, and service.Node's for composed objects and for what
+// no Service has wanted since the process started.
 func (e *entry) owner() service.Key {
 	if winner := e.claims.winner(); winner != nil {
 		return winner.by.key
 	}
+	if last := e.claims.last(); last != nil {
+		return last.key
+	}
 	return service.Node
 }
+
+// composed reports whether the entry is of an object that a layout puts together.
+func (e *entry) composed() bool { return e.wanted != nil && e.claims.len() == 0 }
 
 func (e *entry) differs() bool {
 	return e.unsure || !dataplane.Same(e.wanted, e.known)

@@ -21,7 +21,9 @@ type Ledger struct {
 	// following knows what Services do not want as long as another one has what it
 	// goes with.
 	following following
-	batches   uint64
+	// remains are what a former process has left and nobody accounts for.
+	remains remains
+	batches uint64
 	// steps counts the objects that were looked at, so that tests can prove
 	// that the cost of a change does not grow with the number of Services.
 	steps int
@@ -57,11 +59,12 @@ func (l *Ledger) Want(f *dataplane.Fragment) bool {
 	return true
 }
 
-// Hold takes a key's newest fragment back out: what was last applied becomes
-// wanted again, until Release.
+// Hold takes a key's newest fragment back out: what was last in force becomes
+// wanted again, until Release. What holds back a Service never takes away what
+// serves it.
 func (l *Ledger) Hold(key service.Key) {
 	a := l.accounts[key]
-	if a == nil || a.held {
+	if a == nil || a.held || a.latest == nil {
 		return
 	}
 	a.held = true
@@ -87,28 +90,25 @@ func (l *Ledger) Held(key service.Key) bool {
 	return a != nil && a.held
 }
 
+// Pending reports whether a key's newest fragment is wanted, not held, and not wholly
+// in the kernel.
+func (l *Ledger) Pending(key service.Key) bool {
+	a := l.accounts[key]
+	return a != nil && a.pending
+}
+
+// Differs reports whether an object is known to be other than wanted, or not known.
+func (l *Ledger) Differs(id dataplane.ID) bool {
+	e := l.entries.get(id)
+	return e != nil && e.dirty
+}
+
 // Latest gives the revision of the newest fragment seen for a key.
 func (l *Ledger) Latest(key service.Key) service.Revision {
 	if a := l.accounts[key]; a != nil && a.latest != nil {
 		return a.latest.Revision
 	}
 	return service.Revision{}
-}
-
-// Doubt forgets what is known about a key's objects, so that the next plan
-// writes them again.
-func (l *Ledger) Doubt(key service.Key) {
-	a := l.accounts[key]
-	if a == nil {
-		return
-	}
-	for i := range objectsOf(a.folded) {
-		id := a.folded.Objects[i].ID
-		if e := l.entries.get(id); e != nil && e.wanted != nil {
-			e.unsure = true
-			l.touch(id, e)
-		}
-	}
 }
 
 // Stats are sizes for health and metrics.
@@ -214,6 +214,7 @@ func (l *Ledger) withdraw(a *account, object *dataplane.Object) {
 	if e == nil {
 		return
 	}
+	a.shrunk = a.shrunk || (l.layout != nil && object.Kind == dataplane.Element)
 	l.exchange(a, object.ID, &e.claims, nil)
 	l.settleClaims(object, e)
 }
@@ -275,9 +276,9 @@ func (l *Ledger) Plan() *dataplane.Batch {
 	batch := &dataplane.Batch{Number: l.batches, Changes: make([]dataplane.Change, 0, l.dirty.count)}
 	for _, d := range l.dirty.sorted() {
 		l.steps++
+		e := d.entry
 		batch.Changes = append(batch.Changes, dataplane.Change{
-			ID: d.id, Before: d.entry.known, After: d.entry.wanted, Owner: d.entry.owner(), Unsure: d.entry.unsure,
-		})
+			ID: d.id, Before: e.known, After: e.wanted, Owner: e.owner(), Unsure: e.unsure})
 	}
 	batch.Contributions = make([]dataplane.Contribution, 0, len(l.pending))
 	for a := range l.pending {
@@ -287,9 +288,32 @@ func (l *Ledger) Plan() *dataplane.Batch {
 	return batch
 }
 
+// PlanControl gives a batch of all that is wanted, and of the scaffold also where it is
+// known to be there. With the suspects of a refusal held it finds out whether the
+// kernel refuses the node itself.
+func (l *Ledger) PlanControl() *dataplane.Batch {
+	l.compose()
+	if node := l.accounts[service.Node]; node != nil {
+		objects := objectsOf(node.folded)
+		for i := range objects {
+			id := objects[i].ID
+			if e := l.entries.get(id); e != nil && e.wanted != nil {
+				e.unsure = true
+				l.touch(id, e)
+			}
+		}
+	}
+	batch := l.Plan()
+	if batch != nil {
+		batch.Control = true
+	}
+	return batch
+}
+
 // Settle takes note of a receipt and gives the contributions that are wholly in
-// the kernel now. Nothing may be folded between Plan and Settle of one batch:
-// its owner leaves newer fragments in the mailbox meanwhile.
+// the kernel now, whatever has become of the others. Nothing may be folded between
+// Plan and Settle of one batch: its owner leaves newer fragments in the mailbox
+// meanwhile.
 func (l *Ledger) Settle(batch *dataplane.Batch, receipt dataplane.Receipt) []dataplane.Contribution {
 	for i := range batch.Changes {
 		l.steps++
@@ -311,26 +335,7 @@ func (l *Ledger) Settle(batch *dataplane.Batch, receipt dataplane.Receipt) []dat
 		l.touch(change.ID, e)
 	}
 	l.dirty.reset()
-	if l.dirty.count > 0 {
-		// Objects may be composed of several Services' elements, so while
-		// anything is missing nobody is told that all is in.
-		return nil
-	}
-	return l.settlePending(batch.Contributions)
-}
-
-// settlePending closes what a batch has settled. What was pending when it was
-// planned still is, since nothing has been folded meanwhile.
-func (l *Ledger) settlePending(settled []dataplane.Contribution) []dataplane.Contribution {
-	for i := range settled {
-		a := l.accounts[settled[i].Key]
-		a.applied, a.pending = a.folded, false
-		if a.folded.Gone {
-			delete(l.accounts, a.key)
-		}
-	}
-	l.pending = emptied(l.pending, len(settled))
-	return settled
+	return l.settle(batch.Contributions)
 }
 
 // emptied gives an empty set in place of one that held so many. A map keeps the

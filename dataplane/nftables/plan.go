@@ -102,6 +102,9 @@ const (
 	// stageScaffold is the scaffold of a node that has none: from here on,
 	// Services are served, and each transaction completes some.
 	stageScaffold
+	// stageChanged are the Services that are served and lose something, an endpoint
+	// perhaps: clients meet what is gone until it is written.
+	stageChanged
 	stageServices
 	// stageTakeover is the scaffold of a node that serves by other rules: they
 	// are in force until the new ones are complete.
@@ -119,6 +122,8 @@ type plan struct {
 	// ordered tells that the changes are in the order of their identities, so
 	// that comparing numbers says the same.
 	ordered bool
+	// losers are the Services that lose something; see stageChanged.
+	losers map[service.Key]bool
 	// first and last hold for each change the parts in which it begins and is
 	// complete; a change without a step is in none (first is noPart).
 	first, last []int32
@@ -234,12 +239,13 @@ func (p *plan) compare(a, b operation) int {
 // divide cuts by stage and owner.
 func (p *plan) divide(all []operation, bytesMax int) {
 	serving := p.serving()
+	p.noteLosers()
 	slices.SortFunc(all, func(a, b operation) int {
 		x, y := p.stageOf(a, serving), p.stageOf(b, serving)
 		if c := cmp.Compare(x, y); c != 0 {
 			return c
 		}
-		if x == stageFirst || x == stageServices {
+		if x.byOwner() {
 			if c := p.changes[a.number].Owner.Compare(p.changes[b.number].Owner); c != 0 {
 				return c
 			}
@@ -267,10 +273,23 @@ func (p *plan) separable(a, b operation, serving bool) bool {
 	case x == stageShared || x == stageRemoval:
 		// Nothing leads there, and the steps are in order.
 		return true
-	case x == stageFirst || x == stageServices:
+	case x.byOwner():
 		return p.changes[a.number].Owner != p.changes[b.number].Owner
 	default:
 		return false
+	}
+}
+
+// byOwner reports whether the stage's operations are kept together by Service.
+func (s stage) byOwner() bool { return s == stageFirst || s == stageChanged || s == stageServices }
+
+// noteLosers takes down the Services of which something goes or is replaced.
+func (p *plan) noteLosers() {
+	p.losers = make(map[service.Key]bool)
+	for i := range p.changes {
+		if c := &p.changes[i]; c.Before != nil && c.ID.Container != containerChain && c.ID.Container != containerSet {
+			p.losers[c.Owner] = true
+		}
 	}
 }
 
@@ -292,7 +311,7 @@ func (p *plan) stageOf(o operation, serving bool) stage {
 	switch {
 	case o.step == stepDeleteTable, o.step == stepDeleteSet, o.step == stepDeleteChain:
 		return stageRemoval
-	case fixed && (o.step == stepRules || o.step == stepFlushChain || o.step == stepDeleteBaseChain) && c.After == nil:
+	case o.step == stepFlushChain && c.After == nil, fixed && o.step == stepDeleteBaseChain && c.After == nil:
 		return stageRemoval
 	case fixed && serving && o.step >= stepDeleteBaseChain && c.ID.Container == containerChain && c.Before != nil:
 		return stageTakeover
@@ -304,6 +323,8 @@ func (p *plan) stageOf(o operation, serving bool) stage {
 		return stageScaffold
 	case needed(c.Owner):
 		return stageFirst
+	case p.losers[c.Owner]:
+		return stageChanged
 	default:
 		return stageServices
 	}

@@ -176,3 +176,29 @@ func TestCertainOfADividedPlan(t *testing.T) {
 		t.Errorf("%d parts complete %d changes, want several and 4: %v", len(p.parts), completed, order(p))
 	}
 }
+
+// TestRemovalsOfADividedBatchGoWithTheirService: what a Service gives up goes before
+// what it gets, in one transaction, and Services that lose something go first. It used
+// to be nobody's, and went last: a source range that became another one was refused
+// while the old one was there.
+func TestRemovalsOfADividedBatchGoWithTheirService(t *testing.T) {
+	changes := []dataplane.Change{
+		change("chain", "old", someone, rulesBody(""), ""),
+		change("chain", "services", service.Node, rulesBody("nat"), rulesBody("filter")),
+	}
+	for n := range 100 {
+		owner := service.Key{Namespace: "ns", Name: fmt.Sprintf("a%02d", n)}
+		changes = append(changes, change("@allowed-sources", fmt.Sprintf("fresh%02d", n), owner, "", "x"))
+	}
+	changes = append(changes,
+		change("@allowed-sources", "10.0.0.0/8", someone, "x", ""),
+		change("@allowed-sources", "10.0.0.0/9", someone, "", "x"))
+	p := newPlan(dialects[service.IPv4], changes, 1000, false)
+	listed := order(p)
+	gone, come := slices.Index(listed, "delete element 10.0.0.0/8"), slices.Index(listed, "new element 10.0.0.0/9")
+	first, flush := slices.Index(listed, "new element fresh00"), slices.Index(listed, "flush old")
+	if gone < 0 || gone+1 != come || come > first || flush < first || len(p.parts) < 5 {
+		t.Errorf("removed at %d, added at %d, the first of others at %d, the chain flushed at %d of %q",
+			gone, come, first, flush, listed)
+	}
+}

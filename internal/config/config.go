@@ -38,6 +38,8 @@ type Control struct {
 	WriteTo string
 	// Cleanup is --cleanup, and InitOnly --init-only.
 	Cleanup, InitOnly bool
+	// Force is --force: clean up beside a proxy that runs.
+	Force bool
 	// Master is --master, the API server's URL; it overrules the kubeconfig.
 	Master string
 	// Version is --version.

@@ -65,6 +65,7 @@ func BindServing(set *pflag.FlagSet) *Flags {
 func BindState(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
 	f.bindState()
+	f.bindForce()
 	return f
 }
 

@@ -11,10 +11,16 @@ func (f *Flags) bindControl() {
 		"but for --hostname-override and those about logs")
 	f.set.StringVar(&f.WriteTo, "write-config-to", "", "write the configuration that is in effect to this file, and do nothing else")
 	f.set.BoolVar(&f.Cleanup, "cleanup", false, "remove the rules of every mode, put kernel settings back, and do nothing else")
+	f.bindForce()
 	f.set.BoolVar(&f.InitOnly, "init-only", false, "do what needs all privileges, and nothing else; CAP_NET_ADMIN is enough then to run")
 	f.set.StringVar(&f.Master, "master", "", "URL of the API server; overrides the kubeconfig")
 	f.set.Var(&f.Version, "version", "print the version; raw prints all details, and a version like v1.36.0 is reported instead of the real one")
 	f.set.Lookup("version").NoOptDefVal = "true"
+}
+
+// bindForce adds the flag of whoever cleans up.
+func (f *Flags) bindForce() {
+	f.set.BoolVar(&f.Force, "force", false, "clean up although a proxy still runs, which may write its rules again")
 }
 
 // bindClient adds the flags about the API server, the process and its features.

@@ -42,6 +42,7 @@ var flagCases = []flagCase{
 	{name: "config", set: "kube-proxy.conf"},
 	{name: "write-config-to", set: "out.conf"},
 	{name: "cleanup", def: "false", set: "true"},
+	{name: "force", def: "false", set: "true"},
 	{name: "init-only", def: "false", set: "true"},
 	{name: "master", set: "https://192.0.2.1:6443"},
 	{name: "version", def: "false", set: "raw", wrong: map[string]string{
@@ -382,11 +383,11 @@ func TestWrongFlagBesideAFile(t *testing.T) {
 }
 
 func TestControl(t *testing.T) {
-	f, err := parse("--config=a", "--write-config-to=b", "--master=c", "--cleanup", "--init-only", "--version")
+	f, err := parse("--config=a", "--write-config-to=b", "--master=c", "--cleanup", "--force", "--init-only", "--version")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Control{File: "a", WriteTo: "b", Master: "c", Cleanup: true, InitOnly: true, Version: Version{Show: true}}); f.Control != want {
+	if want := (Control{File: "a", WriteTo: "b", Master: "c", Cleanup: true, Force: true, InitOnly: true, Version: Version{Show: true}}); f.Control != want {
 		t.Errorf("%+v, want %+v", f.Control, want)
 	}
 	c, _ := load(t, "--master=c", "--version=v1.36.7")

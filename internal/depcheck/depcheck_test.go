@@ -66,6 +66,7 @@ var layers = []layer{
 	{pkg: "internal/render", may: []string{"dataplane", "dataplane/ledger", "service", "source"}, why: "pure: a full picture in, objects out"},
 	{pkg: "internal/netns", why: "plain namespaces", test: true},
 	{pkg: "internal/sysctl", why: "files in, files out"},
+	{pkg: "internal/rival", why: "processes and sockets; it knows nothing of Services"},
 	{pkg: "internal/sandbox", why: "plain namespaces"},
 	{pkg: "internal/depcheck", why: "this test"},
 	{pkg: "cmd/sluice", may: []string{"*"}, why: "commands put everything together"},

@@ -83,6 +83,16 @@ func (r *Recorder) MetricsFailed(err error) {
 	r.lastWord("FailedToStartMetricServer", actionStart, err)
 }
 
+// RivalSeen says that another proxy works on this node besides.
+func (r *Recorder) RivalSeen(who string) {
+	r.warn(r.node, "RivalProxy", actionProgram, "another proxy on this node writes rules, too; stop either: %s", who)
+}
+
+// AddressTaken says that an address cannot be listened on; that is tried again.
+func (r *Recorder) AddressTaken(problem string) {
+	r.warn(r.node, "AddressTaken", actionListen, "%s", problem)
+}
+
 // HealthPortFailed says that a Service's health-check node port cannot be
 // listened on.
 func (r *Recorder) HealthPortFailed(key service.Key, err error) {

@@ -16,7 +16,7 @@ type answer struct {
 	// NodeEligible is absent on /livez.
 	NodeEligible *bool `json:"nodeEligible,omitempty"`
 	// Healthy speaks of the families only: a node that is not eligible answers
-	// 503 with true here.
+	// 503 with true here. On /healthz it is false while this process waits.
 	Healthy  bool                      `json:"healthy"`
 	Status   map[string]instanceAnswer `json:"status,omitempty"`
 	Findings []findingAnswer           `json:"findings,omitempty"`
@@ -44,9 +44,10 @@ type affectedAnswer struct {
 	Reason  string    `json:"reason,omitempty"`
 }
 
-// code is the status of an answer. Only /healthz considers the node.
+// code is the status of an answer. Only /healthz considers the node, and whether this
+// process serves it: restarting one that waits would help nobody.
 func code(s *State, considerNode bool) int {
-	if s.Healthy() && (s.NodeEligible || !considerNode) {
+	if s.Healthy() && (s.NodeEligible && !s.Standby || !considerNode) {
 		return http.StatusOK
 	}
 	return http.StatusServiceUnavailable
@@ -55,7 +56,7 @@ func code(s *State, considerNode bool) int {
 // newAnswer makes the body without findings.
 func newAnswer(s *State, considerNode bool) answer {
 	a := answer{
-		LastUpdated: s.Updated(), CurrentTime: s.At, Healthy: s.Healthy(),
+		LastUpdated: s.Updated(), CurrentTime: s.At, Healthy: s.Healthy() && !(considerNode && s.Standby),
 		Status: make(map[string]instanceAnswer, len(s.Instances)),
 	}
 	if code(s, considerNode) == http.StatusOK {

@@ -29,6 +29,8 @@ func (p *picture) findings() []Finding {
 	if why := ineligible(p.node); why != "" {
 		all = append(all, Finding{Kind: NodeNotEligible, Unhealthy: true, Problem: why})
 	}
+	all = append(all, p.standby.findings()...)
+	all = append(all, p.others...)
 	for i := range p.domains {
 		all = append(all, p.domainFindings(&p.domains[i])...)
 	}

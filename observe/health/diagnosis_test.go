@@ -78,6 +78,22 @@ func TestDiagnosis(t *testing.T) {
 			p.started = ago(9)
 		}, "", false, time.Time{}, ""},
 
+		{"another proxy serves", func(p *picture) {
+			domain(func(s *aggregator.Status) { s.Open, s.Missing, s.OldestPending = false, 3, ago(900) })(p)
+			p.standby = Standby{For: "pid 7 (sluice proxy)", Since: ago(901)}
+		}, Waiting, true, ago(901), "waits for its end: pid 7 (sluice proxy)"},
+		{"another proxy has ended", func(p *picture) {
+			domain(func(s *aggregator.Status) { s.Open, s.Missing, s.OldestPending = false, 3, ago(900) })(p)
+			p.standby = Standby{Since: ago(9)}
+		}, "", false, time.Time{}, ""},
+		{"another proxy has ended, and this one does nothing", func(p *picture) {
+			domain(func(s *aggregator.Status) { s.Open, s.Missing, s.OldestPending = false, 3, ago(900) })(p)
+			p.standby = Standby{Since: ago(60)}
+		}, FirstWriteHeld, true, ago(60), "not rendered yet: 3"},
+		{"what others have found", func(p *picture) {
+			p.others = []Finding{{Kind: Rival, Since: ago(5), Problem: "a kube-proxy"}}
+		}, Rival, false, ago(5), "a kube-proxy"},
+
 		{"audits fail", record(readsFail(ago(5), "no memory")), AuditFailing, false, ago(5), "read back: no memory"},
 		{"drift", record(drifted(ago(5))), Drift, false, ago(5), "3 objects missing, 0 different and 0 unwanted, being written again"},
 		{"drift long ago", record(drifted(ago(900))), "", false, time.Time{}, ""},

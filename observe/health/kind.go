@@ -8,6 +8,8 @@ type Kind string
 const (
 	// NodeNotEligible: the Node is unknown, being deleted, or about to be.
 	NodeNotEligible Kind = "node-not-eligible"
+	// Waiting: another proxy serves this node, and this one waits for its end.
+	Waiting Kind = "waiting"
 	// FirstWriteHeld: nothing has been written since the start.
 	FirstWriteHeld Kind = "first-write-held"
 	// NodeAtFault: the kernel refuses rules that belong to no Service.
@@ -18,6 +20,10 @@ const (
 	BatchStuck Kind = "batch-stuck"
 	// APIStale: the API server cannot be read, or is silent.
 	APIStale Kind = "api-stale"
+	// Rival: another proxy writes rules on this node.
+	Rival Kind = "rival"
+	// AddressTaken: another program has an address of this one.
+	AddressTaken Kind = "address-taken"
 	// AuditFailing: the kernel's rules cannot be read back.
 	AuditFailing Kind = "audit-failing"
 	// Drift: somebody else has changed our rules.
@@ -39,6 +45,8 @@ var guide = []struct {
 }{
 	{NodeNotEligible, "Nothing to do if the node is meant to go. Otherwise look at it with kubectl get node NAME -o yaml, remove the taint " +
 		"ToBeDeletedByClusterAutoscaler, and check that the node name is right (--hostname-override)."},
+	{Waiting, "Nothing to do while one proxy takes over from another: this one serves as soon as the other ends. If that is not meant to end, " +
+		"there are two on this node: stop either."},
 	{FirstWriteHeld, "The rules of the former run stay in force. If the API is stale, mend that first; otherwise look in the log for actors that fail."},
 	{NodeAtFault, "The kernel lacks something that every rule needs, or somebody has taken away what our rules lead to. Read the error, check the " +
 		"kernel's modules, or try the other --proxy-mode. It is tried again by itself."},
@@ -48,6 +56,10 @@ var guide = []struct {
 		"If it lasts, restart this process; rules stay in force meanwhile."},
 	{APIStale, "What is known stays in force; changes do not arrive. Check that the API server can be reached from this node, and that the " +
 		"credentials may list and watch the resource."},
+	{Rival, "Two proxies undo each other's work. Stop either: kubectl -n kube-system delete daemonset kube-proxy, or the static pod or unit that " +
+		"starts it; k3s has --disable-kube-proxy."},
+	{AddressTaken, "What is served at this address is not: probes and scrapes ask the program that has it. Stop that program, or configure another " +
+		"address (healthzBindAddress, metricsBindAddress). It is tried again by itself."},
 	{AuditFailing, "Changes are still written, but damage by other programs is not seen. Read the error; it is tried again by itself."},
 	{Drift, "Another program edits our tables: a firewall manager that reloads, nft flush ruleset, a second proxy. Find it and tell it to leave " +
 		"them alone. What differed has been written again."},

@@ -24,6 +24,10 @@ type Config struct {
 	// Resources gives the state of what is read from the API; nil where there
 	// is none.
 	Resources func() []Resource
+	// Standby tells whether this process waits for another to end; nil never does.
+	Standby func() Standby
+	// Others gives findings that others have made; nil gives none.
+	Others func() []Finding
 	// SyncPeriod is kube-proxy's setting: a family is healthy while its oldest
 	// pending change is younger than twice this. Default 30 s. It can change
 	// later, with SetSyncPeriod.
@@ -33,6 +37,12 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.SyncPeriod == 0 {
 		c.SyncPeriod = 30 * time.Second
+	}
+	if c.Standby == nil {
+		c.Standby = func() Standby { return Standby{} }
+	}
+	if c.Others == nil {
+		c.Others = func() []Finding { return nil }
 	}
 	if c.Resources == nil {
 		c.Resources = func() []Resource { return nil }
@@ -123,6 +133,7 @@ func (m *Monitor) look() picture {
 	return picture{
 		started: m.started,
 		domains: m.config.Domains(), node: m.config.Node(), resources: m.config.Resources(),
+		standby: m.config.Standby(), others: m.config.Others(),
 	}
 }
 

@@ -16,11 +16,13 @@ type picture struct {
 	domains   []Domain
 	node      *service.NodeObject
 	resources []Resource
+	standby   Standby
+	others    []Finding
 	board     board
 }
 
 func (p *picture) state() State {
-	s := State{At: p.now, NodeEligible: ineligible(p.node) == ""}
+	s := State{At: p.now, NodeEligible: ineligible(p.node) == "", Standby: p.standby.For != ""}
 	for _, family := range service.Families {
 		if i, served := p.instance(family); served {
 			s.Instances = append(s.Instances, i)
@@ -56,7 +58,7 @@ func (p *picture) pending(d *Domain) time.Time {
 	if failing(&d.Status) {
 		since = dataplane.Earliest(since, p.board.domains[d.Status.Domain].failing)
 	}
-	return since
+	return p.standby.owed(since)
 }
 
 func (p *picture) tooOld(since time.Time) bool {

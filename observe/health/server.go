@@ -25,6 +25,13 @@ type ServerConfig struct {
 	// Failed is told, with HardFail, why Run is about to return an error; for
 	// the event FailedToStartProxierHealthcheck. Nil tells nobody.
 	Failed func(error)
+	// Handing tells that another process is about to give the address up, or to wait
+	// for: as long as it does, a failure to listen is nobody's mistake, not even with
+	// HardFail, and it is tried again ten times a second. Nil means never.
+	Handing func() bool
+	// Listening is told nil whenever the server listens, and the error whenever it
+	// cannot, or no longer does; it must not block. Nil tells nobody.
+	Listening func(error)
 	// Inside runs a function on a thread in the network namespace to listen in.
 	// Default: the process's own namespace.
 	Inside func(func() error) error
@@ -38,6 +45,12 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	}
 	if c.Failed == nil {
 		c.Failed = func(error) {}
+	}
+	if c.Handing == nil {
+		c.Handing = func() bool { return false }
+	}
+	if c.Listening == nil {
+		c.Listening = func(error) {}
 	}
 	if c.Inside == nil {
 		c.Inside = here
@@ -61,8 +74,12 @@ func NewServer(config ServerConfig) (*Server, error) {
 	return &Server{config: config.withDefaults()}, nil
 }
 
-// listenAgainAfter is the pause after a failure to listen.
-const listenAgainAfter = 5 * time.Second
+// The pause after a failure to listen: kube-proxy's (v1.36), and that while another
+// process hands the address over.
+const (
+	listenAgainAfter = 5 * time.Second
+	handingPause     = 100 * time.Millisecond
+)
 
 // Run serves until the context ends, and then returns nil; answers under way are
 // given a moment. With HardFail it returns an error when it cannot listen.
@@ -72,15 +89,21 @@ func (s *Server) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if s.config.HardFail {
+		s.config.Listening(err)
+		pause := listenAgainAfter
+		switch {
+		case s.config.Handing():
+			pause = handingPause
+		case s.config.HardFail:
 			s.config.Failed(err)
 			return err
+		default:
+			s.config.Log.Error("health server does not run; trying again", zap.Error(err), zap.Duration("after", pause))
 		}
-		s.config.Log.Error("health server does not run; trying again", zap.Error(err), zap.Duration("after", listenAgainAfter))
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(listenAgainAfter):
+		case <-time.After(pause):
 		}
 	}
 }
@@ -102,6 +125,7 @@ func (s *Server) serve(ctx context.Context) error {
 		}
 	})
 	s.config.Log.Info("health server listens", zap.Stringer("address", listener.Addr()))
+	s.config.Listening(nil)
 	err = server.Serve(listener)
 	if !stop() {
 		<-stopped

@@ -14,6 +14,8 @@ type State struct {
 	// NodeEligible tells that balancers may send traffic here: the Node is
 	// known and not about to go.
 	NodeEligible bool
+	// Standby: another process serves this node, and this one waits for its end.
+	Standby bool
 }
 
 // Instance is one family.

@@ -18,6 +18,13 @@ type Config struct {
 	// Failed is told each failure to listen or to serve; it must not block. Nil
 	// tells nobody.
 	Failed func(error)
+	// Handing tells that another process is about to give the address up, or to wait
+	// for: as long as it does, a failure to listen is nobody's mistake, not even with
+	// HardFail, and it is tried again ten times a second. Nil means never.
+	Handing func() bool
+	// Listening is told nil whenever the server listens, and the error whenever it
+	// cannot, or no longer does; it must not block. Nil tells nobody.
+	Listening func(error)
 	// Inside runs a function on a thread in the network namespace to listen in.
 	// Default: the process's own namespace.
 	Inside func(func() error) error
@@ -63,6 +70,12 @@ func (c Config) validate() error {
 func (c Config) withDefaults() Config {
 	if c.Failed == nil {
 		c.Failed = func(error) {}
+	}
+	if c.Handing == nil {
+		c.Handing = func() bool { return false }
+	}
+	if c.Listening == nil {
+		c.Listening = func(error) {}
 	}
 	if c.Inside == nil {
 		c.Inside = func(f func() error) error { return f() }

@@ -13,6 +13,8 @@ import (
 const (
 	// retryPause is kube-proxy's (v1.36).
 	retryPause = 5 * time.Second
+	// handingPause is that while another process hands the address over.
+	handingPause = 100 * time.Millisecond
 	// headerTimeout bounds how long a client may take to say what it wants.
 	// There is no bound on answers: a profile takes as long as it was asked for.
 	headerTimeout = 30 * time.Second
@@ -50,14 +52,19 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		}
 		err = fmt.Errorf("metrics address %s: %w", s.config.Address, err)
-		s.config.Failed(err)
-		if s.config.HardFail {
-			return err
+		s.config.Listening(err)
+		pause := min(s.retry, handingPause)
+		if !s.config.Handing() {
+			pause = s.retry
+			s.config.Failed(err)
+			if s.config.HardFail {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(s.retry):
+		case <-time.After(pause):
 		}
 	}
 }
@@ -70,6 +77,7 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	address := listener.Addr()
 	s.listening.Store(&address)
+	s.config.Listening(nil)
 	defer s.listening.Store(nil)
 	server := &http.Server{Handler: s.handler, ReadHeaderTimeout: headerTimeout}
 	stopped := make(chan struct{})

@@ -175,3 +175,30 @@ func TestAnAddressNeedsAPort(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestAnAddressThatIsHandedOver is no reason to end, not even with HardFail.
+func TestAnAddressThatIsHandedOver(t *testing.T) {
+	other := taken(t)
+	refused, listens := make(chan error, 1000), make(chan struct{}, 1)
+	c := site()
+	c.Address, c.HardFail = other.Addr().String(), true
+	c.Handing = func() bool { return true }
+	c.Failed = func(err error) { t.Errorf("told %v", err) }
+	c.Listening = func(err error) {
+		if err != nil {
+			refused <- err
+		} else {
+			listens <- struct{}{}
+		}
+	}
+	s := server(t, c)
+	stop := started(t, s)
+	for range 3 {
+		<-refused
+	}
+	other.Close()
+	<-listens
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}

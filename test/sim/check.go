@@ -33,6 +33,7 @@ func (w *world) settle() error {
 		var there service.PerFamily[[]served]
 		if there, err = w.match(); err == nil {
 			w.log("quiet")
+			w.damaged = false
 			return w.examine(there)
 		}
 	}
@@ -92,11 +93,15 @@ func idle(s aggregator.Status) error {
 func (w *world) match() (service.PerFamily[[]served], error) {
 	var there service.PerFamily[[]served]
 	for _, family := range service.Families {
-		err := fmt.Errorf("%v: no Service was ever heard of", family)
+		err, closest := fmt.Errorf("%v: no Service was ever heard of", family), -1
 		for _, choice := range w.choices(family) {
-			if err = w.nodes[family].compare(w.refer(family, choice)); err == nil {
-				there[family] = choice
+			wrong := w.nodes[family].compare(w.refer(family, choice))
+			if wrong == nil {
+				err, there[family] = nil, choice
 				break
+			}
+			if closest < 0 || len(wrong.Error()) < closest {
+				err, closest = wrong, len(wrong.Error())
 			}
 		}
 		if err != nil {

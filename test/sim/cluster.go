@@ -96,21 +96,6 @@ func (c *cluster) settled(family service.Family, s served) {
 	c.histories[family][s.n] = []state{s.state}
 }
 
-// forgotten takes note of a restart: what is held back now was never applied by
-// the new process, and goes with its first audit.
-func (c *cluster) forgotten() {
-	for _, family := range service.Families {
-		for n, all := range c.histories[family] {
-			none := state{facts: c.facts()}
-			if c.heldBack(n, family) {
-				c.histories[family][n] = []state{none}
-			} else {
-				c.histories[family][n] = append([]state{none}, all...)
-			}
-		}
-	}
-}
-
 func (c *cluster) heldBack(n int, family service.Family) bool {
 	return c.troubles.holdsBack(c.specs[n], family)
 }

@@ -14,6 +14,8 @@ import (
 // node is one family's kernel with what goes wrong there, and what others have
 // put there.
 type node struct {
+	// remains tells that somebody was held back when the process started.
+	remains bool
 	family  service.Family
 	kernel  *memory.Kernel
 	outage  *outage

@@ -129,3 +129,13 @@ func (w *soloWriter) Read(ctx context.Context) ([]dataplane.Object, error) {
 func (w *soloWriter) Watch(ctx context.Context, changed func()) error {
 	return w.Writer.(dataplane.Watcher).Watch(ctx, changed)
 }
+
+// Owner implements dataplane.Origin.
+func (w *soloWriter) Owner(o *dataplane.Object) (service.Key, bool) {
+	return w.Writer.(dataplane.Origin).Owner(o)
+}
+
+// Refs implements dataplane.Origin.
+func (w *soloWriter) Refs(o *dataplane.Object) []dataplane.ID {
+	return w.Writer.(dataplane.Origin).Refs(o)
+}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
@@ -33,6 +35,8 @@ type world struct {
 	clients int
 	// primed tells that this process knows the first full picture.
 	primed bool
+	// damaged tells that a stranger has been at work since the last quiet point.
+	damaged bool
 
 	proxy *proxy.Proxy
 	cache *source.Cache
@@ -131,6 +135,26 @@ func (w *world) domain(family service.Family) proxy.Domain {
 	}
 }
 
+// repairTime is longer than any pause between two audits.
+const repairTime = 15 * time.Minute
+
+// shadowed tells whether a Service has lost a frontend to another one.
+func (w *world) shadowed() bool {
+	return slices.ContainsFunc(w.proxy.Status(), func(s aggregator.Status) bool { return s.Ledger.Shadowed > 0 })
+}
+
+// heldBack tells whether a Service is kept from the kernel of some family.
+func (w *world) heldBack() bool {
+	for n := range w.cluster.specs {
+		for _, family := range service.Families {
+			if w.cluster.heldBack(n, family) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // hostsChanged lets kernels and proxy know the host's addresses.
 func (w *world) hostsChanged() {
 	w.hosts <- w.cluster.hosts
@@ -182,12 +206,25 @@ func (w *world) close() error {
 	return err
 }
 
-// restart ends the process and starts another, which knows nothing.
+// restart ends the process and starts another, which knows nothing. What a stranger
+// or a refused write has taken from a Service that is held back nobody knows after it,
+// so the process is given the time to put it back before.
 func (w *world) restart() error {
+	held := w.heldBack()
+	if w.damaged || held {
+		w.prime()
+		time.Sleep(repairTime)
+		w.damaged = false
+	}
+	if held && w.shadowed() {
+		return nil // which claims a held Service had lost, the kernel does not show
+	}
+	for _, n := range w.nodes {
+		n.remains = held
+	}
 	if err := w.close(); err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}
-	w.cluster.forgotten()
 	if err := w.start(); err != nil {
 		return err
 	}
@@ -238,6 +275,11 @@ func (w *world) happen(e event) error {
 	case restart:
 		return w.restart()
 	default:
+		if !w.primed { // as above: before the kernel has been read
+			w.prime()
+			time.Sleep(look)
+		}
+		w.damaged = true
 		return w.nodes[e.n].meddle(e)
 	}
 	return nil

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/internal/rival"
+	"github.com/sluice-proxy/sluice/observe/health"
+)
+
+// handingOver is how long after the lock has been got the former proxy may still be
+// closing its sockets: it ends its HTTP servers last.
+const handingOver = 10 * time.Second
+
+// assembling bounds the wait for other processes that try what the kernel can do.
+const assembling = 10 * time.Second
+
+// owner is this process's claim to the rules of its network namespace. It outlives
+// servers: a hand-over inside the process does not give the lock up.
+//
+// Invariant: one process in a network namespace reads and writes rules. Others prepare
+// everything else, and wait (docs/adr/0016-one-owner.md).
+type owner struct {
+	lock *rival.Lock
+	log  *zap.Logger
+	// mayWrite is closed once the rules are this process's.
+	mayWrite chan struct{}
+
+	mu sync.Mutex
+	// standby is what health says about waiting. Began is when this process found the
+	// lock taken, zero if it did not.
+	standby health.Standby
+	began   time.Time
+	// arrived is set once it has been said that the first rules are in force.
+	arrived bool
+	// without is why this process serves without the lock; empty if it does not.
+	without string
+}
+
+// claim takes the lock if it is free. Otherwise somebody has to wait for it.
+func claim(log *zap.Logger) *owner {
+	o := &owner{lock: rival.NewLock(), log: log, mayWrite: make(chan struct{})}
+	switch holder, err := o.lock.Try(); {
+	case err != nil:
+		o.serveWithout(err.Error())
+	case holder == nil:
+		close(o.mayWrite)
+	default:
+		o.began = time.Now()
+		o.meet(*holder)
+	}
+	return o
+}
+
+// owns tells whether the rules are this process's.
+func (o *owner) owns() bool {
+	select {
+	case <-o.mayWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait waits until the rules are this process's, or the context ends.
+func (o *owner) wait(ctx context.Context) {
+	if o.began.IsZero() {
+		return
+	}
+	err := o.lock.Acquire(ctx, func(holder rival.Holder) {
+		if o.meet(holder) {
+			o.log.Info("waiting: another proxy serves this node; this one is ready, and goes on when that ends",
+				zap.Int("pid", holder.PID), zap.String("command", holder.Command), zap.Duration("waited", time.Since(o.began).Round(time.Millisecond)))
+		}
+	})
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		o.serveWithout(err.Error())
+	case !o.owns():
+		waited := time.Since(o.began)
+		o.mu.Lock()
+		o.standby = health.Standby{Since: time.Now()}
+		o.mu.Unlock()
+		close(o.mayWrite)
+		o.log.Info("the other proxy has ended; this one goes on", zap.Duration("waited", waited.Round(time.Millisecond)))
+	}
+}
+
+// meet takes note of who has the lock, and tells whether that is to be waited for.
+func (o *owner) meet(holder rival.Holder) bool {
+	if holder.Stranger {
+		o.serveWithout("it is held by " + holder.String() + ", which cannot be a proxy")
+		return false
+	}
+	if o.owns() {
+		return false // a proxy has come after a stranger
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.standby = health.Standby{For: holder.String(), Since: o.began}
+	return true
+}
+
+// serveWithout serves without the lock: nobody without privilege, and no trouble with a
+// socket, may keep a node from being served.
+func (o *owner) serveWithout(why string) {
+	if o.owns() {
+		return
+	}
+	o.mu.Lock()
+	o.standby, o.without = health.Standby{Since: time.Now()}, why
+	o.mu.Unlock()
+	o.log.Warn("serving without the lock that keeps two proxies apart", zap.String("lock", rival.LockName), zap.String("because", why))
+	close(o.mayWrite)
+}
+
+// handing tells whether another proxy has, or may still have, the addresses that this
+// one is to listen on.
+func (o *owner) handing() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.began.IsZero() || o.without != "" {
+		return false
+	}
+	return o.standby.For != "" || time.Since(o.standby.Since) < handingOver
+}
+
+// waiting is what health says about the wait.
+func (o *owner) waiting() health.Standby {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.standby
+}
+
+// inForce says how long it took after a wait until the first rules were in force.
+func (o *owner) inForce() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.began.IsZero() && !o.arrived && o.without == "" {
+		o.log.Info("took over from another proxy: all rules are in force", zap.Duration("after", time.Since(o.standby.Since)))
+	}
+	o.arrived = true
+}
+
+// findings says what is not as it should be.
+func (o *owner) findings() []health.Finding {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.without == "" {
+		return nil
+	}
+	return []health.Finding{{Kind: health.Rival, Since: o.standby.Since, Problem: "a second proxy would not be noticed: the lock " +
+		rival.LockName + " cannot be had: " + o.without}}
+}
+
+// takeAlone takes the lock for something that must not happen beside a proxy, such as a
+// clean-up. An error says who is in the way, and what to do.
+func takeAlone(force bool) (release func(), err error) {
+	lock := rival.NewLock()
+	holder, err := lock.Try()
+	var who []string
+	switch {
+	case force:
+		return lock.Release, nil
+	case err != nil:
+		return nil, fmt.Errorf("%w; --force does without", err)
+	case holder != nil && !holder.Stranger:
+		who = append(who, holder.String())
+	default:
+		for _, p := range rival.Proxies() {
+			who = append(who, p.String())
+		}
+	}
+	if len(who) > 0 {
+		lock.Release()
+		return nil, fmt.Errorf("a proxy works in this network namespace, and would write its rules again: %s; stop it first (--force does it all the same)",
+			strings.Join(who, "; "))
+	}
+	return lock.Release, nil
+}

@@ -1,0 +1,146 @@
+package dispatch
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Path gives the chains that packets pass on their way to an element, the root first.
+func (l *Layout) Path(id dataplane.ID) []dataplane.ID {
+	t := l.trees[id.Container]
+	if t == nil || !t.holds(id.Name) {
+		return nil
+	}
+	path := []dataplane.ID{t.root.id}
+	if t.list(id.Name) != nil || t.trie.root == nil {
+		return path
+	}
+	key := id.Name[1:]
+	for n := t.trie.root; n.rank() > 0; {
+		child, rank := n, n.rank()
+		for child.rank() == rank {
+			n = child
+			child = *n.way(key)
+		}
+		p := prefix{key: child.key, bits: n.bit + 1}
+		path = append(path, dataplane.ID{Container: t.container.Table, Name: string(t.container.appendChain(nil, p))})
+		n = child
+	}
+	return path
+}
+
+// Recover gives the elements of the trees that chains hold which were read from the
+// kernel, and the chains of others. Head and tail rules have names that no rule shows,
+// so they are left out.
+func (l *Layout) Recover(read []*dataplane.Object) (elements, others []*dataplane.Object) {
+	for _, o := range read {
+		at := slices.IndexFunc(l.order, func(t *tree) bool { return t.container.composes(o.ID) })
+		if at < 0 {
+			others = append(others, o)
+		} else {
+			elements = l.order[at].recover(elements, o)
+		}
+	}
+	return elements, others
+}
+
+// composes reports whether a chain is the container's root or has a name that the
+// container gives to chains below it.
+func (c Container) composes(id dataplane.ID) bool {
+	return id.Container == c.Table &&
+		(id.Name == c.Chain || strings.HasPrefix(id.Name, "KUBE-SVC-T"+string(c.Letter)+"-"))
+}
+
+func (t *tree) recover(elements []*dataplane.Object, o *dataplane.Object) []*dataplane.Object {
+	for line := range strings.SplitSeq(o.Body, "\n") {
+		name, target, ok := t.parse(line)
+		if !ok || t.container.composes(dataplane.ID{Container: t.container.Table, Name: target}) {
+			continue // a jump to a chain below
+		}
+		element := &dataplane.Object{
+			ID: dataplane.ID{Container: t.container.Name(), Name: name}, Kind: dataplane.Element, Body: line,
+		}
+		if strings.HasPrefix(target, "KUBE-") {
+			element.Refs = []dataplane.ID{{Container: t.container.Table, Name: target}}
+		}
+		elements = append(elements, element)
+	}
+	return elements
+}
+
+// parse finds the name of the element that a rule is: it matches one address, one
+// protocol and port, or both, and nothing else. For BySource containers, what else
+// it matches does not matter.
+func (t *tree) parse(line string) (name, target string, ok bool) {
+	match, target, found := strings.Cut(line, " -j ")
+	if !found {
+		return "", "", false
+	}
+	target, _, _ = strings.Cut(target, " ")
+	words := strings.Fields(withoutComment(match))
+	var addr netip.Addr
+	var protocol service.Protocol
+	var port uint16
+	hasProtocol, hasPort := false, false
+	for len(words) >= 2 {
+		flag, value := words[0], words[1]
+		words = words[2:]
+		switch flag {
+		case "-d", "-s":
+			if (flag == "-s") != (t.container.Shape == BySource) {
+				continue
+			}
+			p, err := netip.ParsePrefix(value)
+			if err != nil || p.Bits() != p.Addr().BitLen() {
+				return "", "", false
+			}
+			addr = p.Addr()
+		case "-p":
+			for _, known := range protocols {
+				if known.String() == value {
+					protocol, hasProtocol = known, true
+				}
+			}
+		case "--dport":
+			number, err := strconv.ParseUint(value, 10, 16)
+			if err != nil {
+				return "", "", false
+			}
+			port, hasPort = uint16(number), true
+		case "-m":
+		default:
+			return "", "", false
+		}
+	}
+	switch {
+	case t.container.Shape == BySource:
+		name = SourceKey(addr)
+	case !hasProtocol || !hasPort:
+		return "", "", false
+	case t.container.Shape == ByPort:
+		name = PortKey(protocol, port)
+	default:
+		name = DestinationKey(addr, protocol, port)
+	}
+	return name, target, len(words) == 0 && t.holds(name) && addr.IsValid() != (t.container.Shape == ByPort)
+}
+
+// withoutComment takes the comment out of a rule's matches.
+func withoutComment(match string) string {
+	const flag = ` -m comment --comment `
+	before, after, found := strings.Cut(match, flag)
+	if !found {
+		return match
+	}
+	if quoted, ok := strings.CutPrefix(after, `"`); ok {
+		_, after, _ = strings.Cut(quoted, `"`)
+		return before + after
+	}
+	_, after, _ = strings.Cut(after, " ")
+	return before + " " + after
+}

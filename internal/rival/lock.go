@@ -1,0 +1,301 @@
+package rival
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// LockName is the name of the lock: an abstract socket, of which the kernel keeps one
+// set per network namespace, and which goes with the process however that ends
+// (unix(7), network_namespaces(7)).
+const LockName = "@sluice/owner"
+
+// turnName is that of the lock of [Turn].
+const turnName = "@sluice/turn"
+
+const (
+	// answerPatience bounds the wait for a holder to say who it is; one that is
+	// stopped (SIGSTOP) never does, and holds the lock all the same.
+	answerPatience = time.Second
+	// answerMax bounds what a holder may say.
+	answerMax = 4 << 10
+	// asksMax bounds those that one holder answers at a time.
+	asksMax = 64
+	// A try that failed for no reason to wait for is repeated after a pause, which
+	// doubles from the first to the last of these.
+	againMin, againMax = time.Millisecond, time.Second
+	// toldAgain is the pause after which it is told again who holds the lock.
+	toldAgain = 30 * time.Second
+)
+
+// answer is what a holder says to whoever connects. Fields may be added: those who do
+// not know them leave them out.
+type answer struct {
+	Command string `json:"command"`
+}
+
+// Holder is who has the lock.
+type Holder struct {
+	Process
+	// Stranger tells that it cannot be a proxy: it runs neither as root nor as the
+	// user of this process. Anybody may bind a name, and nobody without privilege may
+	// keep a node from being served.
+	Stranger bool
+}
+
+// Lock is the right to write rules in one network namespace. One process has it at a
+// time, and keeps it until Release or its end.
+//
+// Concurrency: one goroutine at a time may be in Try or Acquire; Waits and Release may
+// be called from anywhere.
+type Lock struct {
+	name string
+
+	mu       sync.Mutex
+	listener *net.UnixListener
+	// asking are the connections of those that have asked who holds the lock, most of
+	// them to wait for its end, with their process IDs.
+	asking map[*net.UnixConn]int
+
+	// ahead is the connection to holder, while there is one. They belong to the
+	// goroutine in Try or Acquire.
+	ahead  *net.UnixConn
+	holder Holder
+}
+
+// NewLock makes the lock of the network namespace that this process runs in. Nothing
+// happens before Try or Acquire.
+func NewLock() *Lock { return newLock(LockName) }
+
+// Turn waits until no other process has its turn in this network namespace, or for the
+// patience, and returns what ends the turn. It is for what takes moments and must not
+// happen twice at once, such as trying what the kernel can do; those who try may be
+// many, whoever has the [Lock].
+func Turn(ctx context.Context, patience time.Duration) (end func()) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	turn := newLock(turnName)
+	_ = turn.Acquire(ctx, func(holder Holder) {
+		if holder.Stranger {
+			cancel() // it is not waited for
+		}
+	})
+	turn.leave()
+	return turn.Release
+}
+
+func newLock(name string) *Lock { return &Lock{name: name, asking: map[*net.UnixConn]int{}} }
+
+// Try takes the lock if it is free, and gives nil. Otherwise it gives the one who has
+// it, who knows of this process from then on.
+func (l *Lock) Try() (*Holder, error) {
+	for pause := againMin; ; pause *= 2 {
+		if free, err := l.bind(); free || err != nil {
+			return nil, err
+		}
+		holder, err := l.ask()
+		switch {
+		case err == nil:
+			return &holder, nil
+		case pause >= againMax:
+			return &Holder{}, nil // somebody has it who cannot be asked
+		}
+		time.Sleep(pause) // it is ending, or has only begun
+	}
+}
+
+// Acquire waits for the lock, and returns nil once this process has it. It is told who
+// has it: at first, when that becomes another, and every 30 s. The wait ends with the
+// holder's end, however that comes: the kernel closes the connection to it.
+func (l *Lock) Acquire(ctx context.Context, told func(Holder)) error {
+	var last Holder
+	var next time.Time
+	tell := func(h Holder) {
+		if now := time.Now(); h != last || now.After(next) {
+			last, next = h, now.Add(toldAgain)
+			told(h)
+		}
+	}
+	for pause := againMin; ; pause = min(2*pause, againMax) {
+		if free, err := l.bind(); free || err != nil {
+			return err
+		}
+		switch holder, err := l.ask(); {
+		case err == nil:
+			tell(holder)
+			began := time.Now()
+			l.awaitEnd(ctx, next)
+			if time.Since(began) > againMax {
+				pause = againMin
+			}
+		case pause == againMax:
+			tell(Holder{})
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// bind makes one attempt to take the lock.
+func (l *Lock) bind() (free bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.listener != nil {
+		return true, nil
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: l.name, Net: "unix"})
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("lock of this network namespace: %w", err)
+	}
+	l.listener = listener
+	l.leave()
+	go l.serve(listener)
+	return true, nil
+}
+
+// ask finds out who has the lock, and keeps the connection.
+func (l *Lock) ask() (Holder, error) {
+	if l.ahead != nil {
+		return l.holder, nil
+	}
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: l.name, Net: "unix"})
+	if err != nil {
+		return Holder{}, err
+	}
+	peer, err := credentials(conn)
+	if err != nil {
+		return Holder{}, errors.Join(err, conn.Close())
+	}
+	l.holder = Holder{Process: processOf(int(peer.Pid)), Stranger: peer.Uid != 0 && int(peer.Uid) != os.Geteuid()}
+	// What the kernel says counts for more than what a process says of itself.
+	if said := read(conn); l.holder.Command == "" && !l.holder.Stranger {
+		l.holder.Command = plain(said.Command)
+	}
+	l.ahead = conn
+	return l.holder, nil
+}
+
+// read reads what a holder says. Whoever says nothing, or nonsense, has the lock all
+// the same.
+func read(conn *net.UnixConn) (said answer) {
+	_ = conn.SetReadDeadline(time.Now().Add(answerPatience))
+	defer conn.SetReadDeadline(time.Time{}) //nolint:errcheck // it fails on a closed connection only
+	_ = json.NewDecoder(io.LimitReader(conn, answerMax)).Decode(&said)
+	return said
+}
+
+// awaitEnd waits until the holder ends, the context does, or it is time to look again.
+func (l *Lock) awaitEnd(ctx context.Context, until time.Time) {
+	_ = l.ahead.SetReadDeadline(until)
+	stop := context.AfterFunc(ctx, func() { _ = l.ahead.SetReadDeadline(time.Now()) })
+	_, err := io.Copy(io.Discard, l.ahead)
+	stop()
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		l.leave()
+	}
+}
+
+// leave gives up the connection to the holder.
+func (l *Lock) leave() {
+	if l.ahead != nil {
+		_ = l.ahead.Close() // nothing was to be said over it
+		l.ahead = nil
+	}
+}
+
+// credentials tell who is at the other end: whoever listens, or has connected.
+func credentials(conn *net.UnixConn) (peer *unix.Ucred, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	controlErr := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	return peer, errors.Join(controlErr, err)
+}
+
+// serve answers those who ask who holds the lock, until it is released.
+func (l *Lock) serve(listener *net.UnixListener) {
+	said, err := json.Marshal(answer{Command: self().Command})
+	if err != nil {
+		said = nil // a string always encodes
+	}
+	said = append(said, '\n')
+	for {
+		conn, err := listener.AcceptUnix()
+		switch {
+		case err == nil:
+			go l.tell(conn, said)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			time.Sleep(100 * time.Millisecond) // no descriptor is left, for example
+		}
+	}
+}
+
+// tell says who this is, and keeps the connection: its end says that the lock is free.
+func (l *Lock) tell(conn *net.UnixConn, said []byte) {
+	defer conn.Close() //nolint:errcheck // nothing was to be said over it
+	pid := 0
+	if peer, err := credentials(conn); err == nil {
+		pid = int(peer.Pid)
+	}
+	l.mu.Lock()
+	full := len(l.asking) >= asksMax || l.listener == nil
+	if !full {
+		l.asking[conn] = pid
+	}
+	l.mu.Unlock()
+	_ = conn.SetWriteDeadline(time.Now().Add(answerPatience))
+	if _, err := conn.Write(said); err == nil && !full {
+		_, _ = io.Copy(io.Discard, conn)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.asking, conn)
+}
+
+// Waits tells whether a process has asked who holds the lock, and is there still: it
+// waits for the end of this one. 0 stands for any that cannot be seen.
+func (l *Lock) Waits(pid int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, asking := range l.asking {
+		if asking == pid {
+			return true
+		}
+	}
+	return false
+}
+
+// Release gives the lock to whoever waits for it.
+func (l *Lock) Release() {
+	l.mu.Lock()
+	listener, asking := l.listener, l.asking
+	l.listener, l.asking = nil, map[*net.UnixConn]int{}
+	l.mu.Unlock()
+	if listener == nil {
+		return
+	}
+	_ = listener.Close() // first, so that whoever is woken finds the name free
+	for conn := range asking {
+		_ = conn.Close()
+	}
+}

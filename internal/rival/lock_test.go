@@ -1,0 +1,288 @@
+package rival
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/netns"
+)
+
+// role is what this test binary does when it is started as somebody else: its words are
+// in the environment, so that its command line can be anything.
+const role = "RIVAL_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if words := strings.Fields(os.Getenv(role)); len(words) > 0 {
+		if err := play(words); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println("ready")
+		select {}
+	}
+	os.Exit(m.Run())
+}
+
+// play takes a lock ("hold NAME", "squat NAME"), says who has it ("ask NAME") or listens
+// ("listen ADDRESS...").
+func play(words []string) error {
+	switch words[0] {
+	case "squat":
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setresuid(65534, 65534, 65534)); err != nil {
+			return err
+		}
+		fallthrough
+	case "hold":
+		holder, err := newLock(words[1]).Try()
+		if holder != nil {
+			return fmt.Errorf("held by %v", holder)
+		}
+		return err
+	case "ask":
+		holder, err := newLock(words[1]).Try()
+		if err != nil || holder == nil {
+			return fmt.Errorf("%v, %w", holder, err)
+		}
+		return errors.New(holder.String())
+	case "listen":
+		for _, at := range words[1:] {
+			if _, err := net.Listen("tcp", at); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// start starts another process, which plays a part.
+func start(t *testing.T, inside *netns.Namespace, part string, commandLine ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	if len(commandLine) > 0 {
+		cmd.Args = commandLine
+	}
+	cmd.Env = append(os.Environ(), role+"="+part)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		if inside != nil {
+			err = inside.Start(cmd)
+		} else {
+			err = cmd.Start()
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if said, _ := bufio.NewReader(out).ReadString('\n'); said != "ready\n" {
+		t.Fatalf("%s: said %q", part, said)
+	}
+	return cmd
+}
+
+// unique is a name of a lock that nobody else has.
+func unique(t *testing.T) string { return fmt.Sprintf("@sluice/test/%d/%s", os.Getpid(), t.Name()) }
+
+// acquire waits for a lock in the background.
+func acquire(t *testing.T, l *Lock, told func(Holder)) chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- l.Acquire(t.Context(), told) }()
+	return done
+}
+
+func within(t *testing.T, limit time.Duration, done chan error) {
+	t.Helper()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(limit):
+		t.Fatalf("nothing within %v", limit)
+	}
+}
+
+// TestTheLockEndsWithItsHolder: whoever waits knows whom for, and has the lock as soon
+// as that one ends, without a chance to say so.
+func TestTheLockEndsWithItsHolder(t *testing.T) {
+	name := unique(t)
+	other := start(t, nil, "hold "+name, "sluice", "proxy", "--config=a\nb")
+	l := newLock(name)
+	holder, err := l.Try()
+	if err != nil || holder == nil || holder.PID != other.Process.Pid || holder.Command != "sluice proxy --config=a?b" || holder.Stranger {
+		t.Fatalf("%+v, %v", holder, err)
+	}
+	told := make(chan Holder, 10)
+	done := acquire(t, l, func(h Holder) { told <- h })
+	if h := <-told; h != *holder {
+		t.Fatalf("told %+v", h)
+	}
+	select {
+	case err := <-done:
+		t.Fatal("has it already", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	killed := time.Now()
+	if err := other.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 10*time.Second, done)
+	t.Logf("free %v after the holder was killed", time.Since(killed))
+	if len(told) != 0 {
+		t.Errorf("told more: %v", <-told)
+	}
+}
+
+// TestAStoppedHolderKeepsTheLock, and can be named.
+func TestAStoppedHolderKeepsTheLock(t *testing.T) {
+	name := unique(t)
+	other := start(t, nil, "hold "+name, "sluice", "run")
+	if err := other.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	holder, err := newLock(name).Try()
+	if err != nil || holder == nil || holder.PID != other.Process.Pid || holder.Command != "sluice run" {
+		t.Fatalf("%+v, %v", holder, err)
+	}
+}
+
+// TestAStrangerIsToldApart: whoever has no privilege can take the name, and is not taken
+// for a proxy.
+func TestAStrangerIsToldApart(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	name := unique(t)
+	start(t, nil, "squat "+name)
+	if holder, err := newLock(name).Try(); err != nil || holder == nil || !holder.Stranger {
+		t.Fatalf("%+v, %v", holder, err)
+	}
+}
+
+// TestOneAtATime: of many who wait, one has it at a time, and all have their turn.
+func TestOneAtATime(t *testing.T) {
+	name := unique(t)
+	const waiting = 20
+	var inside, most atomic.Int32
+	done := make(chan error, waiting)
+	for range waiting {
+		go func() {
+			l := newLock(name)
+			err := l.Acquire(t.Context(), func(Holder) {})
+			if err == nil {
+				most.Store(max(most.Load(), inside.Add(1)))
+				time.Sleep(time.Millisecond)
+				inside.Add(-1)
+				l.Release()
+			}
+			done <- err
+		}()
+	}
+	for range waiting {
+		within(t, time.Minute, done)
+	}
+	if most.Load() != 1 {
+		t.Errorf("%d at a time", most.Load())
+	}
+}
+
+// TestTheHolderKnowsWhoWaits, as long as they do.
+func TestTheHolderKnowsWhoWaits(t *testing.T) {
+	name := unique(t)
+	l := newLock(name)
+	if holder, err := l.Try(); holder != nil || err != nil {
+		t.Fatal(holder, err)
+	}
+	if l.Waits(os.Getpid()) {
+		t.Error("nobody waits yet")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	second := newLock(name)
+	done := make(chan error, 1)
+	go func() { done <- second.Acquire(ctx, func(Holder) {}) }()
+	await(t, func() bool { return l.Waits(os.Getpid()) })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	second.leave()
+	await(t, func() bool { return !l.Waits(os.Getpid()) })
+	l.Release()
+	l.Release() // a second time does nothing
+}
+
+func await(t *testing.T, right func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !right(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not come about")
+		}
+	}
+}
+
+// TestKernelEachNamespaceHasItsOwn: two processes have a lock of the same name.
+func TestKernelEachNamespaceHasItsOwn(t *testing.T) {
+	n, err := netns.New("lock")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	name := unique(t)
+	start(t, nil, "hold "+name)
+	start(t, n, "hold "+name)
+}
+
+// TestTurnsDoNotOverlap, and a turn that does not end is waited for no longer than asked.
+func TestKernelTurnsDoNotOverlap(t *testing.T) {
+	n, err := netns.New("turns")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	turn := func(patience time.Duration) (end func(), took time.Duration) {
+		began := time.Now()
+		_ = n.Do(func() error { end = Turn(t.Context(), patience); return nil })
+		return end, time.Since(began)
+	}
+	end, _ := turn(time.Minute)
+	if _, took := turn(50 * time.Millisecond); took < 50*time.Millisecond {
+		t.Errorf("two turns at once after %v", took)
+	}
+	end()
+	if end, took := turn(time.Minute); took > 30*time.Second {
+		t.Errorf("waited %v for nobody", took)
+	} else {
+		end()
+	}
+	start(t, n, "squat "+turnName)
+	if _, took := turn(time.Minute); took > 30*time.Second {
+		t.Errorf("waited %v for a stranger", took)
+	}
+}
+
+// TestKernelAHolderOfAnotherContainer has no process ID here, and is named by what it says.
+func TestKernelAHolderOfAnotherContainer(t *testing.T) {
+	name := unique(t)
+	start(t, nil, "hold "+name, "sluice", "proxy", "--v=2")
+	asks := exec.Command(os.Args[0])
+	asks.Env = append(os.Environ(), role+"=ask "+name)
+	asks.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	said, err := asks.Output()
+	if _, ended := errors.AsType[*exec.ExitError](err); !ended {
+		t.Skip(err)
+	}
+	if want := "a process of another PID namespace (sluice proxy --v=2)\n"; string(said) != want {
+		t.Errorf("%q, want %q", said, want)
+	}
+}

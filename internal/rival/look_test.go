@@ -1,0 +1,183 @@
+package rival
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/internal/netns"
+)
+
+func TestWhoIsAProxy(t *testing.T) {
+	for _, c := range []struct {
+		words []string
+		want  bool
+	}{
+		{[]string{"/usr/local/bin/kube-proxy", "--config=/var/lib/kube-proxy/config.conf"}, true},
+		{[]string{"kube-proxy"}, true},
+		{[]string{"kube-proxy", "--cleanup"}, false},
+		{[]string{"kube-proxy", "--cleanup=true"}, false},
+		{[]string{"kube-proxy", "--cleanup=false"}, true},
+		{[]string{"kube-proxy", "--init_only"}, false},
+		{[]string{"kube-proxy", "--version"}, false},
+		{[]string{"kube-proxy", "--write-config-to=f"}, false},
+		{[]string{"/hyperkube", "kube-proxy", "--v=2"}, true},
+		{[]string{"/hyperkube", "kubelet"}, false},
+		{[]string{"sluice", "proxy", "--config", "f"}, true},
+		{[]string{"sluice", "run", "--manifests", "m"}, true},
+		{[]string{"sluice", "run", "--manifests", "m", "--sandbox"}, false},
+		{[]string{"sluice", "cleanup"}, false},
+		{[]string{"sluice"}, false},
+		{[]string{"vi", "kube-proxy"}, false},
+		{[]string{""}, false},
+		{nil, false},
+	} {
+		if isProxy(c.words) != c.want {
+			t.Errorf("%q: want %v", c.words, c.want)
+		}
+	}
+}
+
+func TestProcessesInWords(t *testing.T) {
+	for want, p := range map[string]Process{
+		"a process that cannot be seen from here":      {},
+		"a process of another PID namespace (k proxy)": {Command: "k proxy"},
+		"pid 7":     {PID: 7},
+		"pid 7 (k)": {PID: 7, Command: "k"},
+	} {
+		if p.String() != want {
+			t.Errorf("%+v: %q, want %q", p, p, want)
+		}
+	}
+	if got := fmt.Sprint(Sighting{Process: Process{PID: 7}, Ports: []uint16{10249, 10256}}); got != "pid 7, which listens on 10249 and 10256 as kube-proxy does" {
+		t.Error(got)
+	}
+}
+
+// look looks for proxies in a namespace, as a process in it does.
+func look(t *testing.T, n *netns.Namespace, waits func(int) bool) (all []Sighting) {
+	t.Helper()
+	err := n.Do(func() (err error) {
+		var l Looker
+		all, err = l.Look(waits)
+		if err == nil {
+			again, _ := l.Look(waits)
+			if fmt.Sprint(again) != fmt.Sprint(all) {
+				err = fmt.Errorf("first %v, then %v", all, again)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestKernelWhoIsSeen: a process by its name, in this namespace only; one of another name
+// by both ports; not this one, nor those that wait for it.
+func TestKernelWhoIsSeen(t *testing.T) {
+	n, err := netns.New("rivals")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	nobody := func(int) bool { return false }
+	start(t, nil, "idle", "kube-proxy", "--elsewhere")
+	start(t, n, "listen 127.0.0.1:10256", "another")
+	if all := look(t, n, nobody); len(all) != 0 {
+		t.Fatalf("nobody is there, and seen are %v", all)
+	}
+	proxy := start(t, n, "listen [::]:10249", "kube-proxy", "--here")
+	want := fmt.Sprintf("[pid %d (kube-proxy --here), which listens on 10249]", proxy.Process.Pid)
+	if all := look(t, n, nobody); fmt.Sprint(all) != want {
+		t.Errorf("%v, want %s", all, want)
+	}
+	if all := look(t, n, func(pid int) bool { return pid == proxy.Process.Pid }); len(all) != 0 {
+		t.Errorf("it waits, and seen are %v", all)
+	}
+}
+
+// TestKernelBothPortsWithoutTheName, as k3s has them.
+func TestKernelBothPortsWithoutTheName(t *testing.T) {
+	n, err := netns.New("rivals")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	other := start(t, n, "listen 127.0.0.1:10249 [::]:10256", "k3s", "server")
+	want := fmt.Sprintf("[pid %d (k3s server), which listens on 10249 and 10256 as kube-proxy does]", other.Process.Pid)
+	if all := look(t, n, func(int) bool { return false }); fmt.Sprint(all) != want {
+		t.Errorf("%v, want %s", all, want)
+	}
+}
+
+// TestKernelOwnPortsAreNoRivals.
+func TestKernelOwnPortsAreNoRivals(t *testing.T) {
+	n, err := netns.New("rivals")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	for _, at := range []string{"127.0.0.1:10249", "[::]:10256"} {
+		l, err := n.Listen("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+	}
+	if all := look(t, n, func(int) bool { return false }); len(all) != 0 {
+		t.Errorf("seen are %v", all)
+	}
+}
+
+// TestKernelWhoHasAnAddress: whoever keeps it from being listened on, whatever address
+// that one listens on.
+func TestKernelWhoHasAnAddress(t *testing.T) {
+	n, err := netns.New("addresses")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	four := start(t, n, "listen 127.0.0.1:1004", "four")
+	six := start(t, n, "listen [::]:1006", "six")
+	for _, c := range []struct {
+		address string
+		pid     int
+	}{
+		{"127.0.0.1:1004", four.Process.Pid},
+		{"0.0.0.0:1004", four.Process.Pid},
+		{"[::]:1004", four.Process.Pid},
+		{"127.0.0.2:1004", 0},
+		{"[::1]:1004", 0},
+		{"127.0.0.1:1006", six.Process.Pid},
+		{"[::1]:1006", six.Process.Pid},
+		{"127.0.0.1:1007", 0},
+	} {
+		at := netip.MustParseAddrPort(c.address)
+		listens, held := n.Listen("tcp", c.address)
+		if held == nil {
+			_ = listens.Close()
+		}
+		err := n.Do(func() error {
+			holder, found := HolderOf(at)
+			if found != (c.pid != 0) || holder.PID != c.pid || found != (held != nil) {
+				return fmt.Errorf("%s: %v, %v, want %d; listening there: %v", at, holder, found, c.pid, held)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	mine, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mine.Close()
+	if holder, found := HolderOf(netip.MustParseAddrPort(mine.Addr().String())); found {
+		t.Errorf("of pid %d itself: %v", os.Getpid(), holder)
+	}
+}
