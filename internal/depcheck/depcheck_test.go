@@ -71,6 +71,7 @@ var layers = []layer{
 	{pkg: "internal/depcheck", why: "this test"},
 	{pkg: "cmd/sluice", may: []string{"*"}, why: "commands put everything together"},
 	{pkg: "test/faults", may: []string{"*"}, why: "the whole proxy on the real kernel", test: true},
+	{pkg: "test/campaign", may: []string{"internal/apitest", "internal/netns", "service"}, why: "knows the proxy as a program only", test: true},
 	{pkg: "test/scenarios", may: []string{"test/scenarios/generate", "test/scenarios/list", "test/scenarios/network", "test/scenarios/play", "test/scenarios/script"}, why: "plays the list and prints a table", test: true},
 	{pkg: "test/scenarios/script", why: "text in, lines out", test: true},
 	{pkg: "test/scenarios/list", may: []string{"test/scenarios/script"}, why: "the scenarios as text", test: true},
@@ -91,14 +92,14 @@ var outside = []struct {
 	why    string
 }{
 	{"k8s.io/client-go", []string{"source/kube", "observe/events", "cmd"}, "only the API source and the recorder of events talk to an API server; the command hands them what it takes to connect"},
-	{"k8s.io/api/", []string{"source", "observe/events", "internal/apitest", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; everybody else has service values"},
-	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/config", "internal/apitest", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; events and the configuration are API objects"},
+	{"k8s.io/api/", []string{"source", "observe/events", "internal/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; everybody else has service values"},
+	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/config", "internal/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; events and the configuration are API objects"},
 	{"github.com/prometheus/", []string{"observe/metrics", "test/scenarios/play"}, "metrics are made in one place, and scenarios read them"},
 	{"github.com/vishvananda/", []string{"dataplane", "internal/netns", "internal/demo", "test/scenarios/network"}, "only backends open netlink sockets; scenarios look at the tracked connections"},
 	{"github.com/moby/ipvs", nil, "the judge of what is in the kernel, in tests only"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables"}, "only the backend runs its tools"},
 	{"go.uber.org/zap", []string{"observe", "source", "cmd", "internal/demo", "internal/backend"}, "the core announces events and formats nothing"},
-	{"os/exec", []string{"dataplane/iptables", "internal", "cmd", "test/scenarios/network"}, "only backends run commands"},
+	{"os/exec", []string{"dataplane/iptables", "internal", "cmd", "test/campaign", "test/scenarios/network"}, "only backends run commands"},
 }
 
 type pkg struct {

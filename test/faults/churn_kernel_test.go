@@ -13,6 +13,7 @@ import (
 func TestForeignDeletionsAreHealedUnderChurn(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
+	p.watchEach = 10 // there is one every few milliseconds, and healing is measured
 	p.start()
 	tr := startTraffic(t, p.network.client)
 	began := time.Now()

@@ -11,5 +11,6 @@
 // those once the proxy has healed the damage.
 //
 // Whenever a write does not land, its receipt is compared with what the kernel
-// holds: what it calls certain must be so.
+// holds: what it calls certain must be so. After every write the kernel is compared
+// with what it held before: whoever was served must be so still.
 package faults

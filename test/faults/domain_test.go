@@ -37,12 +37,16 @@ func (p *plant) newDomain(family service.Family) *domain {
 			}
 		},
 	})
+	poison := newPoison(nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14}))
+	for key, v := range p.spoiled[family] {
+		poison.set(key, func(objects []dataplane.Object) []dataplane.Object { return v.spoil(poison, family, objects) })
+	}
 	return &domain{
-		name: "nftables/" + family.String(), sockets: sockets,
-		poison: newPoison(nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})),
+		name: "nftables/" + family.String(), sockets: sockets, poison: poison,
 		notary: &notary{
 			Writer: writer, reader: nftables.NewWriter(family, nftables.WriterConfig{Inside: inside}),
-			meddling: &p.meddling, compared: map[dataplane.Outcome]int{},
+			meddling: &p.meddling, compared: map[dataplane.Outcome]int{}, promises: poison.promises, each: max(1, p.watchEach),
+			strangers: func() int64 { return p.meddling.Load() + p.strikes.Load() },
 			before: func(ctx context.Context) context.Context {
 				if i := striking(); i != nil {
 					return i.begin(ctx)
@@ -58,8 +62,12 @@ func (d *domain) end(t *testing.T) {
 	t.Helper()
 	errs, compared := d.notary.objections()
 	for _, err := range errs {
-		t.Errorf("%s: a receipt and the kernel: %v", d.name, err)
+		t.Errorf("%s: a write and the kernel: %v", d.name, err)
 	}
+	d.notary.mu.Lock()
+	watched := d.notary.watched
+	d.notary.mu.Unlock()
+	t.Logf("%s: Services compared before and after writes: %d", d.name, watched)
 	if len(compared) > 0 {
 		t.Logf("%s: receipts compared with the kernel: %v", d.name, compared)
 	}

@@ -121,6 +121,8 @@ func (i *interrupter) raze() { i.nft("delete table " + table(i.family)) }
 // nft does what a stranger does. It is over before the write goes on, so that the
 // receipt has to know of it.
 func (i *interrupter) nft(commands string) {
+	i.p.strikes.Add(1)
+	defer i.p.strikes.Add(1)
 	if _, err := i.p.run(commands); err != nil {
 		i.err = err
 	}

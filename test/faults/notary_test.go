@@ -8,10 +8,12 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // notary is a writer that compares each receipt with the kernel: after a write
-// that did not land, what the receipt calls certain must be so.
+// that did not land, what the receipt calls certain must be so. And after each write,
+// whoever was served before it must be so still.
 type notary struct {
 	*nftables.Writer
 	// reader is a second connection to the same table.
@@ -24,20 +26,34 @@ type notary struct {
 	afterRead func()
 	// before is called before each write, and gives it its context.
 	before func(context.Context) context.Context
+	// promises gives what Services may count on, strangers how often somebody else has
+	// begun or ended something.
+	promises  func() map[service.Key][]dataplane.Object
+	strangers func() int64
 
 	mu       sync.Mutex
 	errs     []error
 	compared map[dataplane.Outcome]int
+	// writes counts all, and of each so many one is watched.
+	writes, each int
+	// watched counts the Services that were compared before and after a write.
+	watched int
 	// last is the batch that was written last.
 	last *dataplane.Batch
 }
 
 // Write is for dataplane.Writer.
 func (n *notary) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	var found before
+	if n.writes++; n.writes%n.each == 0 {
+		found = n.find(ctx)
+	}
 	calm := n.meddling.Load()
 	receipt := n.Writer.Write(n.before(ctx), batch)
+	harm, watched := n.harm(ctx, found, receipt)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.errs, n.watched = append(n.errs, harm...), n.watched+watched
 	n.last = batch
 	if receipt.Outcome == dataplane.Landed {
 		return receipt

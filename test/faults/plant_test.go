@@ -28,6 +28,8 @@ type plant struct {
 	readers  service.PerFamily[*nftables.Writer]
 	// meddling counts what strangers do, twice each.
 	meddling atomic.Int64
+	// strikes counts what an interrupter does, twice each.
+	strikes atomic.Int64
 	// interrupter, if any, is told of the writes of its family.
 	interrupter atomic.Pointer[interrupter]
 
@@ -35,6 +37,10 @@ type plant struct {
 	// of quiet Services that it finds.
 	transactionBytes int
 	quiet            int
+	// watchEach, when set, lets the next process's notaries watch one of so many writes.
+	watchEach int
+	// spoiled says what the next process finds refused, by family.
+	spoiled service.PerFamily[map[service.Key]venom]
 	*process
 }
 
@@ -57,8 +63,11 @@ func (p *plant) start() {
 	p.Helper()
 	began := time.Now()
 	p.process = p.newProcess()
-	for _, d := range p.domains {
+	for i, d := range p.domains {
 		for _, s := range liveServices {
+			if _, refused := p.spoiled[service.Families[i]][s.key()]; refused {
+				continue
+			}
 			p.witness.await(p.T, "the first rules", began, applied(d.name, s.key()))
 		}
 	}
@@ -162,12 +171,13 @@ func (p *plant) resize(quiet int) {
 	if quiet > p.quiet {
 		fillQuiet(p.cache, p.quiet, quiet)
 	} else {
-		removeQuiet(p.cache, quiet, p.quiet)
-	}
-	for _, d := range p.domains {
-		for n := quiet; n < p.quiet; n++ {
-			d.poison.forget(quietKey(n))
+		// Before they go, for what goes is promised to nobody.
+		for _, d := range p.domains {
+			for n := quiet; n < p.quiet; n++ {
+				d.poison.forget(quietKey(n))
+			}
 		}
+		removeQuiet(p.cache, quiet, p.quiet)
 	}
 	p.quiet = quiet
 }

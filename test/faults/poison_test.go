@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -17,12 +18,17 @@ type poison struct {
 	mu       sync.Mutex
 	spoil    map[service.Key]func([]dataplane.Object) []dataplane.Object
 	rendered map[service.Key][]dataplane.Object
+	// good is what was rendered last and not spoiled, changed when it took the place
+	// of something else.
+	good    map[service.Key][]dataplane.Object
+	changed map[service.Key]time.Time
 }
 
 func newPoison(r dataplane.Renderer) *poison {
 	return &poison{
 		Renderer: r, spoil: map[service.Key]func([]dataplane.Object) []dataplane.Object{},
 		rendered: map[service.Key][]dataplane.Object{},
+		good:     map[service.Key][]dataplane.Object{}, changed: map[service.Key]time.Time{},
 	}
 }
 
@@ -32,6 +38,7 @@ func (p *poison) Node(facts *service.NodeFacts) []dataplane.Object {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rendered[service.Node] = slices.Clone(objects)
+	p.promise(service.Node, p.rendered[service.Node])
 	return objects
 }
 
@@ -42,8 +49,11 @@ func (p *poison) Service(view *service.View, facts *service.NodeFacts) []datapla
 	defer p.mu.Unlock()
 	if spoil := p.spoil[view.Key]; spoil != nil {
 		objects = spoil(objects)
+		p.rendered[view.Key] = slices.Clone(objects)
+		return objects
 	}
 	p.rendered[view.Key] = slices.Clone(objects)
+	p.promise(view.Key, p.rendered[view.Key])
 	return objects
 }
 
@@ -77,6 +87,7 @@ func (p *poison) forget(key service.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.rendered, key)
+	delete(p.good, key)
 }
 
 // set spoils a Service from its next rendering on; nil mends it.

@@ -37,7 +37,7 @@ func (w *world) settle() error {
 			return w.examine(there)
 		}
 	}
-	return fmt.Errorf("not settled after %v: %w", patience, err)
+	return errors.Join(w.witness.objections(), fmt.Errorf("not settled after %v: %w", patience, err))
 }
 
 // calm tells whether the proxy believes that everything is done.
@@ -111,7 +111,17 @@ func (w *world) match() (service.PerFamily[[]served], error) {
 	for _, family := range service.Families {
 		for _, s := range there[family] {
 			w.cluster.settled(family, s)
+			w.nodes[family].guard.settled(s.n, s.state, w.cluster.state(s.n))
 		}
+	}
+	for n, spec := range w.cluster.specs {
+		// Once cured, a cursed one's actor waits for its supervisor.
+		if w.cluster.troubles.curses(spec.Ports[0].Port) || w.puppets.armed(n) {
+			w.strike(n)
+		}
+	}
+	if w.puppets.armed(nodeActor) {
+		w.strike(nodeActor)
 	}
 	return there, nil
 }

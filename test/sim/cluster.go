@@ -35,6 +35,8 @@ type cluster struct {
 	owners map[string]int
 	node   *service.NodeObject
 	hosts  []netip.Addr
+	// tell, when set, is told each state of a Service.
+	tell func(n int, s state)
 	// histories holds, by family and Service, the states that may be in the
 	// kernel while the present one is held back, newest last. It begins with
 	// the one that was there at the last quiet point.
@@ -69,6 +71,9 @@ func (c *cluster) state(n int) state {
 // record takes note that Service n has changed.
 func (c *cluster) record(n int) {
 	now := c.state(n)
+	if c.tell != nil {
+		c.tell(n, now)
+	}
 	for _, family := range service.Families {
 		all := c.histories[family]
 		if len(all[n]) == 0 {

@@ -19,6 +19,7 @@ type node struct {
 	family  service.Family
 	kernel  *memory.Kernel
 	outage  *outage
+	guard   *guard
 	foreign map[place][]string
 }
 
@@ -34,13 +35,17 @@ func newNode(family service.Family, t *troubles, blame memory.Blame) *node {
 		outage:  &outage{troubles: t, blame: blame},
 		foreign: map[place][]string{},
 	}
-	n.kernel.SetFaults(n.outage.fault)
+	n.guard = newGuard(family, n.kernel, n.outage)
 	return n
 }
 
 // meddle does what somebody else does to the kernel. It gives an error when the
 // simulation itself is wrong.
 func (n *node) meddle(e event) error {
+	return n.guard.stranger(func() error { return n.damage(e) })
+}
+
+func (n *node) damage(e event) error {
 	d := newDice(e.shape, int(n.family))
 	switch e.do {
 	case flush:

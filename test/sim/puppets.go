@@ -16,12 +16,14 @@ type puppets struct {
 	mu     sync.Mutex
 	panics map[service.Key]int
 	hangs  map[service.Key]int
+	// hanging counts those that hang now, given up or not.
+	hanging map[service.Key]int
 	// free is closed to let those that hang go on.
 	free chan struct{}
 }
 
 func newPuppets() *puppets {
-	return &puppets{panics: map[service.Key]int{}, hangs: map[service.Key]int{}, free: make(chan struct{})}
+	return &puppets{panics: map[service.Key]int{}, hangs: map[service.Key]int{}, hanging: map[service.Key]int{}, free: make(chan struct{})}
 }
 
 // arm lets the next messages of an actor go wrong.
@@ -33,6 +35,13 @@ func (p *puppets) arm(e event) {
 	} else {
 		p.hangs[keyOf(e.n)] += e.m
 	}
+}
+
+// armed tells whether something goes wrong with an actor, or will.
+func (p *puppets) armed(n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.panics[keyOf(n)]+p.hangs[keyOf(n)]+p.hanging[keyOf(n)] > 0
 }
 
 // release lets everybody go on, those that would hang later included.
@@ -54,6 +63,7 @@ func (p *puppets) intercept(_ context.Context, key service.Key, message actors.M
 		p.panics[key]--
 	case hang:
 		p.hangs[key]--
+		p.hanging[key]++
 	}
 	p.mu.Unlock()
 	switch {
@@ -61,6 +71,9 @@ func (p *puppets) intercept(_ context.Context, key service.Key, message actors.M
 		panic(fmt.Sprintf("the simulation strikes %v at %T", key, message))
 	case hang:
 		<-free
+		p.mu.Lock()
+		p.hanging[key]--
+		p.mu.Unlock()
 	}
 }
 

@@ -60,6 +60,12 @@ func newWorld(seed uint64, log func(string)) (*world, error) {
 	w.cluster = newCluster(w.settings.node)
 	for _, family := range service.Families {
 		w.nodes[family] = newNode(family, w.cluster.troubles, w.settings.blame)
+		w.nodes[family].guard.object = w.witness.object
+	}
+	w.cluster.tell = func(n int, s state) {
+		for _, node := range w.nodes {
+			node.guard.note(n, s, w.cluster.hosts)
+		}
 	}
 	return w, w.start()
 }
@@ -96,9 +102,13 @@ func (w *world) start() error {
 		return err
 	}
 	w.witness.renewed()
+	for _, node := range w.nodes {
+		node.guard.renewed()
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	w.stop, w.done, w.primed = stop, make(chan error, 1), false
 	go func() { w.done <- w.proxy.Run(ctx) }()
+	go w.checkHealth(ctx, w.proxy)
 	w.cache = <-feed
 	w.hostsChanged()
 	return nil
@@ -118,7 +128,7 @@ func (w *world) domain(family service.Family) proxy.Domain {
 		},
 		Layout: iptables.NewLayout(family),
 		Writer: &soloWriter{
-			Writer: iptables.NewWriter(family, w.nodes[family].kernel, w.settings.writer),
+			Writer: iptables.NewWriter(family, w.nodes[family].guard, w.settings.writer),
 			report: w.witness.object,
 		},
 		Pace: w.settings.pace,
@@ -149,7 +159,31 @@ func (w *world) heldBack() bool {
 func (w *world) hostsChanged() {
 	w.hosts <- w.cluster.hosts
 	for _, family := range service.Families {
-		w.nodes[family].kernel.SetLocal(w.cluster.hosts...)
+		w.nodes[family].guard.move(w.cluster.hosts)
+	}
+}
+
+// checkHealth looks every second whether health says what is missing.
+func (w *world) checkHealth(ctx context.Context, p *proxy.Proxy) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+		for i, s := range p.Status() {
+			family := service.Families[i]
+			w.nodes[family].guard.checkHealth(s, func(spec *service.Spec) bool {
+				return w.cluster.troubles.holdsBack(spec, family)
+			})
+		}
+	}
+}
+
+// strike says that an actor cannot do its work.
+func (w *world) strike(n int) {
+	for _, node := range w.nodes {
+		node.guard.strike(n)
 	}
 }
 
@@ -210,6 +244,9 @@ func (w *world) restart() error {
 func (w *world) happen(e event) error {
 	w.log(e.String())
 	w.witness.count("event " + string(e.do))
+	if e.do == curseService {
+		w.strike(e.n)
+	}
 	if tell := w.cluster.change(e); tell != nil {
 		tell(w.cache)
 		return nil
@@ -227,6 +264,7 @@ func (w *world) happen(e event) error {
 		w.nodes[e.n].outage.arm(shapeSlowness(e.shape, e.m))
 	case panicActor, hangActor:
 		w.puppets.arm(e)
+		w.strike(e.n)
 	case freeActors:
 		w.puppets.release()
 	case pause:

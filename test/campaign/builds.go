@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// build is one build of the program.
+type build struct {
+	version string
+	// refuses tells whether its renderer spoils the Service refusedName.
+	refuses bool
+	binary  string
+}
+
+// builds are the first one, which serves everybody, and those that take turns then.
+func builds(refuse bool) []build {
+	return []build{{version: "campaign-0"}, {version: "campaign-1", refuses: refuse}, {version: "campaign-2", refuses: refuse}}
+}
+
+// spoiled is a renderer whose Service method is given another name, so that the one in
+// the text can take its place: what the file of a backend's renderer becomes.
+type spoiled struct {
+	file, text string
+}
+
+// receiver is how both renderers begin their method.
+const receiver = "func (r *Renderer) Service("
+
+// spoils adds, by backend, what the real kernel refuses, to the objects of one Service:
+// in nftables a rule with an expression that no kernel knows; in iptables one that
+// names an accounting object that is not there.
+var spoils = []spoiled{
+	{"dataplane/nftables/renderer.go", `package nftables
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	objects := r.honest(view, facts)
+	if view.Key.Name != "` + refusedName + `" || len(objects) == 0 {
+		return objects
+	}
+	body, rule := wire.Nest(nil, 2)
+	body, list := wire.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
+	body, element := wire.Nest(body, unix.NFTA_LIST_ELEM)
+	body = wire.AppendText(body, unix.NFTA_EXPR_NAME, "telepathy")
+	body = wire.End(wire.End(wire.End(body, element), list), rule)
+	return append(objects, dataplane.Object{
+		ID: dataplane.ID{Container: "chain", Name: "endpoint-unheard-of"}, Kind: dataplane.Owned, Body: string(body),
+	})
+}
+`},
+	{"dataplane/iptables/renderer.go", `package iptables
+
+import (
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	objects := r.honest(view, facts)
+	if view.Key.Name != "` + refusedName + `" || len(objects) == 0 {
+		return objects
+	}
+	return append(objects, dataplane.Object{
+		ID: dataplane.ID{Container: "nat", Name: "KUBE-SVC-UNHEARDOF0000000"}, Kind: dataplane.Owned,
+		Body: "-m nfacct --nfacct-name unheard-of -j RETURN",
+	})
+}
+`},
+}
+
+// compile builds the program into a folder.
+func (b *build) compile(ctx context.Context, source, dir string) error {
+	b.binary = filepath.Join(dir, "sluice-"+b.version)
+	words := []string{"build", "-trimpath", "-ldflags", "-X main.version=" + b.version, "-o", b.binary}
+	if b.refuses {
+		overlay, err := overlay(source, dir)
+		if err != nil {
+			return err
+		}
+		words = append(words, "-overlay", overlay)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(words, "./cmd/sluice")...)
+	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0")
+	if printed, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", b.version, err, printed)
+	}
+	return nil
+}
+
+// overlay writes the files that take the place of others in a build, and the list of
+// them; nothing in the source changes.
+func overlay(source, dir string) (string, error) {
+	replace := map[string]string{}
+	for i, s := range spoils {
+		file := filepath.Join(source, s.file)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		if bytes.Count(text, []byte(receiver)) != 1 {
+			return "", fmt.Errorf("%s: want one %q, to be spoiled", s.file, receiver)
+		}
+		text = bytes.Replace(text, []byte(receiver), []byte("func (r *Renderer) honest("), 1)
+		renamed, added := filepath.Join(dir, fmt.Sprintf("renamed-%d.go", i)), filepath.Join(dir, fmt.Sprintf("added-%d.go", i))
+		if err := os.WriteFile(renamed, text, 0o600); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(added, []byte(s.text), 0o600); err != nil {
+			return "", err
+		}
+		replace[file] = renamed
+		replace[filepath.Join(filepath.Dir(file), "campaign.go")] = added
+	}
+	list := filepath.Join(dir, "overlay.json")
+	content, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	return list, os.WriteFile(list, content, 0o600)
+}

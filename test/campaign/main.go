@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/apitest"
+	"github.com/sluice-proxy/sluice/internal/netns"
+)
+
+// options are the flags.
+type options struct {
+	duration, every, change time.Duration
+	mode, variant           string
+	services, live, rate    int
+	dir                     string
+	control                 bool
+}
+
+// errLost is the finding of a campaign; everything else is an accident.
+var errLost = errors.New("connections to Services that nobody refused were lost")
+
+func main() {
+	o := options{}
+	flag.DurationVar(&o.duration, "duration", time.Hour, "how long to go on")
+	flag.DurationVar(&o.every, "every", 5*time.Second, "mean pause between two things that happen to the proxy")
+	flag.DurationVar(&o.change, "change", 500*time.Millisecond, "pause between two changes of endpoints")
+	flag.StringVar(&o.mode, "mode", "nftables", "kernel backend: nftables or iptables")
+	flag.StringVar(&o.variant, "variant", "", "iptables programs: nft or legacy; empty lets the proxy choose")
+	flag.IntVar(&o.services, "services", 200, "number of Services")
+	flag.IntVar(&o.live, "live", 30, "how many of them have pods that answer")
+	flag.IntVar(&o.rate, "rate", 200, "new connections and questions per second")
+	flag.StringVar(&o.dir, "dir", "", "folder for builds and logs; empty makes one and leaves it when something is lost")
+	flag.BoolVar(&o.control, "control", false, "refuse nothing: what is lost then is not the refused Service's doing")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := o.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "campaign:", err)
+		os.Exit(1)
+	}
+}
+
+func (o *options) check() error {
+	switch {
+	case o.mode != "nftables" && o.mode != "iptables":
+		return fmt.Errorf("-mode %q: want nftables or iptables", o.mode)
+	case o.variant != "" && o.variant != "nft" && o.variant != "legacy":
+		return fmt.Errorf("-variant %q: want nft or legacy", o.variant)
+	case o.live < 2 || o.services < o.live || o.rate < 1 || o.every <= 0 || o.change <= 0:
+		return errors.New("want -live of 2 or more, -services no less than that, and a -rate, -every and -change above 0")
+	}
+	return nil
+}
+
+func (o *options) run(ctx context.Context) (err error) {
+	if err := o.check(); err != nil {
+		return err
+	}
+	source, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	if o.dir != "" {
+		if err := os.MkdirAll(o.dir, 0o700); err != nil {
+			return err
+		}
+	} else {
+		if o.dir, err = os.MkdirTemp("", "campaign-"); err != nil {
+			return err
+		}
+		defer func() {
+			if err == nil {
+				err = os.RemoveAll(o.dir)
+			} else {
+				fmt.Println("logs are in", o.dir)
+			}
+		}()
+	}
+	all := builds(!o.control)
+	for i := range all {
+		began := time.Now()
+		if err := all[i].compile(ctx, source, o.dir); err != nil {
+			return err
+		}
+		fmt.Printf("built %s in %v\n", all[i].version, time.Since(began).Round(time.Second))
+	}
+	net, err := newNetwork(o.live)
+	defer func() { err = errors.Join(err, net.close()) }()
+	if err != nil {
+		return err
+	}
+	api, err := apitest.New(net.node.Listen)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, api.Stop()) }()
+	c := &cluster{api: api, services: o.services, live: o.live}
+	c.fill()
+	p := &proxies{node: net.node, dir: o.dir, mode: o.mode, variant: o.variant, api: api.Address(), builds: all}
+	return o.campaign(ctx, c, p, newTraffic(net.client, c.targets()))
+}
+
+// campaign begins with the build that serves everybody, and lets the others take turns.
+func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traffic) (err error) {
+	if err := p.start(); err != nil {
+		return err
+	}
+	defer func() {
+		if p.process != nil {
+			err = errors.Join(err, p.process.Kill())
+		}
+	}()
+	if err := t.awaitAll(ctx, 2*time.Minute); err != nil {
+		return errors.Join(err, p.alive())
+	}
+	fmt.Printf("%d Services, %d frontends answer; %v to go\n", o.services, len(t.targets), o.duration)
+	talking, stop := context.WithCancel(ctx)
+	defer stop()
+	t.after("started, nothing else yet")
+	t.start(talking, o.rate)
+	times, err := o.play(ctx, c, p, t)
+	stop()
+	t.done.Wait()
+	if err != nil {
+		return err
+	}
+	if err := p.end((*netns.Daemon).Stop); err != nil {
+		return err
+	}
+	p.process = nil
+	_, judged := t.snapshot()
+	report(p, t, times)
+	switch {
+	case p.quarantined == 0 && !o.control:
+		return errors.New("the kernel has refused nothing: that proves nothing")
+	case judged.lost > 0:
+		return errLost
+	}
+	return nil
+}
+
+// play lets things happen until the time is up, and gives how many times each did.
+func (o *options) play(ctx context.Context, c *cluster, p *proxies, t *traffic) (map[string]int, error) {
+	const progress = 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, o.duration)
+	defer cancel()
+	times := map[string]int{}
+	happen := func(a act) error {
+		if err := p.alive(); err != nil {
+			return err
+		}
+		times[a.name]++
+		t.after(a.name)
+		return a.do(p)
+	}
+	changes, lines, next := time.NewTicker(o.change), time.NewTicker(progress), time.NewTimer(o.every)
+	defer changes.Stop()
+	defer lines.Stop()
+	defer next.Stop()
+	began := time.Now()
+	first := act{"upgraded for the first time", func(p *proxies) error { return p.again((*netns.Daemon).Stop, 1) }}
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return times, nil
+		case <-changes.C:
+			c.change()
+		case <-lines.C:
+			_, judged := t.snapshot()
+			fmt.Printf("%8v  %d attempted, %d lost, %d late; %d proxies\n",
+				time.Since(began).Round(time.Second), judged.attempted, judged.lost, judged.late, p.next)
+		case <-next.C:
+			what := acts[rand.IntN(len(acts))]
+			if first.do != nil {
+				what, first = first, act{}
+			}
+			err = happen(what)
+			next.Reset(o.every/2 + rand.N(o.every))
+		}
+		if err != nil {
+			return times, err
+		}
+	}
+}
+
+// report prints the tables.
+func report(p *proxies, t *traffic, times map[string]int) {
+	const row = "%-44s %10v %8v %8v %7v\n"
+	all, judged := t.snapshot()
+	fmt.Printf("\n"+row, "what", "attempted", "lost", "late", "")
+	for k, c := range all {
+		fmt.Printf(row, kindNames[k], c.attempted, c.lost, c.late, "")
+	}
+	fmt.Printf(row, "all but the refused Service", judged.attempted, judged.lost, judged.late, "")
+	fmt.Printf("\n"+row, "of these, begun after the proxy was", "attempted", "lost", "late", "times")
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, act := range slices.Sorted(maps.Keys(t.byAct)) {
+		c := t.byAct[act]
+		fmt.Printf(row, act, c.attempted, c.lost, c.late, times[act])
+	}
+	fmt.Printf("\n%d processes, of which %d of %d had the Service refused before they ended; %d hand-overs\n",
+		p.next, p.quarantined, p.spoiled, p.handOvers)
+	slices.Sort(t.samples) // each begins with its time
+	for _, sample := range t.samples {
+		fmt.Println(sample)
+	}
+}

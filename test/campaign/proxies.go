@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/netns"
+)
+
+const kubeconfig = `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://%s"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+current-context: c
+`
+
+// The fields that change while a proxy runs: profiling takes a successor inside the
+// process, the period does not.
+const configuration = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: %[1]s
+clientConnection: {kubeconfig: %[2]q}
+hostnameOverride: %[3]s
+clusterCIDR: "10.244.0.0/16,fd00:10:244::/48"
+nodePortAddresses: ["0.0.0.0/0", "::/0"]
+conntrack: {maxPerCore: 0}
+enableProfiling: %[4]t
+%[1]s: {syncPeriod: %[5]ds}
+`
+
+// proxies are the lives of the proxy on the node, one after the other. One goroutine.
+type proxies struct {
+	node          *netns.Namespace
+	dir           string
+	mode, variant string
+	api           string
+	builds        []build
+
+	// next numbers lives; current is the build that runs, and process its life.
+	next    int
+	current int
+	process *netns.Daemon
+	started time.Time
+	// profiling and period are what the file says.
+	profiling bool
+	period    int
+	// spoiled counts the lives of builds that refuse a Service, and quarantined those
+	// in which the kernel is known to have refused it; handOvers counts the lines that
+	// tell of one.
+	spoiled, quarantined, handOvers int
+}
+
+func (p *proxies) file(name string) string { return filepath.Join(p.dir, name) }
+
+// configure writes the configuration file.
+func (p *proxies) configure() error {
+	text := fmt.Sprintf(configuration, p.mode, p.file("kubeconfig"), nodeName, p.profiling, 30+p.period)
+	text += fmt.Sprintf("---\napiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\nstate: {dir: %q}\n", p.file("state"))
+	if p.variant != "" {
+		text += fmt.Sprintf("iptables: {variant: %s}\n", p.variant)
+	}
+	// A new file takes the place of the old one, which is never seen half written.
+	if err := os.WriteFile(p.file("config.new"), []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(p.file("config.new"), p.file("config.yaml"))
+}
+
+func (p *proxies) start() error {
+	if err := os.WriteFile(p.file("kubeconfig"), fmt.Appendf(nil, kubeconfig, p.api), 0o600); err != nil {
+		return err
+	}
+	if err := p.configure(); err != nil {
+		return err
+	}
+	p.next++
+	p.started = time.Now()
+	b := p.builds[p.current]
+	log := p.file(fmt.Sprintf("proxy-%05d-%s.log", p.next, b.version))
+	var err error
+	p.process, err = netns.StartDaemon(p.node, log, exec.Command(b.binary, "proxy", "--config", p.file("config.yaml")))
+	return err
+}
+
+// end ends the process, and looks through its log.
+func (p *proxies) end(how func(*netns.Daemon) error) error {
+	// Who is told to stop before it can listen is ended by the signal.
+	const deafMax = 3 * time.Second
+	if err := how(p.process); err != nil && (p.process.Running() || time.Since(p.started) > deafMax) {
+		return err
+	}
+	log, err := os.ReadFile(p.process.LogFile())
+	if err != nil {
+		return err
+	}
+	p.handOvers += bytes.Count(log, []byte("handing over to the changed configuration"))
+	if p.builds[p.current].refuses {
+		p.spoiled++
+		if bytes.Contains(log, []byte("Service quarantined")) {
+			p.quarantined++
+		}
+	}
+	return p.forgetLogs()
+}
+
+// forgetLogs leaves the newest logs.
+func (p *proxies) forgetLogs() error {
+	const keep = 60
+	if p.next <= keep {
+		return nil
+	}
+	old, err := filepath.Glob(p.file(fmt.Sprintf("proxy-%05d-*.log", p.next-keep)))
+	for _, file := range old {
+		err = errors.Join(err, os.Remove(file))
+	}
+	return err
+}
+
+// act is something that happens to a proxy.
+type act struct {
+	name string
+	do   func(*proxies) error
+}
+
+// acts take turns in random order. After an end there is a pause of up to a second or
+// none at all.
+var acts = []act{
+	{"killed, started", func(p *proxies) error { return p.again((*netns.Daemon).Kill, p.current) }},
+	{"terminated, started", func(p *proxies) error { return p.again((*netns.Daemon).Stop, p.current) }},
+	{"upgraded", func(p *proxies) error { return p.again((*netns.Daemon).Stop, 3-p.current) }},
+	{"killed while it starts", func(p *proxies) error {
+		if err := p.again((*netns.Daemon).Kill, p.current); err != nil {
+			return err
+		}
+		time.Sleep(time.Duration(rand.IntN(800)) * time.Millisecond)
+		return p.again((*netns.Daemon).Kill, p.current)
+	}},
+	{"reconfigured, by a hand-over", func(p *proxies) error { p.profiling = !p.profiling; return p.configure() }},
+	{"reconfigured in place", func(p *proxies) error { p.period = 1 - p.period; return p.configure() }},
+	{"reconfigured and killed", func(p *proxies) error {
+		p.profiling = !p.profiling
+		if err := p.configure(); err != nil {
+			return err
+		}
+		time.Sleep(time.Duration(rand.IntN(500)) * time.Millisecond)
+		return p.again((*netns.Daemon).Kill, p.current)
+	}},
+}
+
+// again ends the process and starts a build.
+func (p *proxies) again(how func(*netns.Daemon) error, build int) error {
+	if err := p.end(how); err != nil {
+		return err
+	}
+	if rand.IntN(2) == 0 {
+		time.Sleep(time.Duration(rand.IntN(1000)) * time.Millisecond)
+	}
+	p.current = build
+	return p.start()
+}
+
+// alive is an error when the process has ended by itself.
+func (p *proxies) alive() error {
+	if p.process.Running() {
+		return nil
+	}
+	return fmt.Errorf("the proxy has ended by itself (%s); the end of %s:\n%s",
+		p.process.End(), p.process.LogFile(), strings.TrimSpace(p.process.Tail(5)))
+}

@@ -1,0 +1,386 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/memory"
+	"github.com/sluice-proxy/sluice/dataplane/memory/nft"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+)
+
+// The scenarios of this package have the receipts of iptables, whose tables land one by
+// one. The stories here have the other two kinds: that of nftables, where a transaction
+// lands or does not, and that of IPVS, whose requests land one by one and are proven.
+
+// shop is a node that serves Services of one kind of receipts, in one family; whoever
+// writes is judged after each write.
+type shop struct {
+	t    *testing.T
+	name string
+	// reaches tells whether a packet reaches an endpoint, and writer makes a writer
+	// for the next process.
+	reaches func(memory.Packet) bool
+	writer  func() dataplane.Writer
+
+	mu sync.Mutex
+	// spoiled are refused by the kernel.
+	spoiled map[service.Key]bool
+	// served are those who were after the last write, and writes and refusals count.
+	served           map[service.Key]bool
+	writes, refusals int
+	// worst is the smallest number of served ones after a write.
+	worst int
+
+	specs  map[int]*service.Spec
+	slices map[int]*service.Slice
+	proxy  *proxy.Proxy
+	cache  *source.Cache
+	stop   context.CancelFunc
+	done   chan error
+}
+
+// wares is the number of Services.
+const wares = 150
+
+func newShop(t *testing.T, name string) *shop {
+	s := &shop{t: t, name: name, spoiled: map[service.Key]bool{}, served: map[service.Key]bool{}, worst: wares,
+		specs: map[int]*service.Spec{}, slices: map[int]*service.Slice{}}
+	switch name {
+	case "atomic":
+		k := nft.NewKernel()
+		s.reaches = func(p memory.Packet) bool { return delivers(k.Outcomes(p)) }
+		s.writer = func() dataplane.Writer {
+			return nftables.NewWriter(service.IPv4, nftables.WriterConfig{Open: k.Open})
+		}
+	case "proven":
+		k := &soloKernel{objects: map[dataplane.ID]dataplane.Object{}}
+		s.reaches = k.reaches
+		s.writer = func() dataplane.Writer { return k }
+	}
+	for n := range wares {
+		s.specs[n] = &service.Spec{Key: keyOf(n), Created: epoch, Ports: []service.Port{{Name: "p0", Port: 80}}}
+		s.specs[n].ClusterIPs[service.IPv4] = clusterIP(service.IPv4, n)
+		s.slices[n] = shopSlice(n, 1)
+	}
+	return s
+}
+
+// shopSlice gives Service n so many endpoints.
+func shopSlice(n, endpoints int) *service.Slice {
+	slice := &service.Slice{Service: keyOf(n), Name: sliceName(n, 0), Family: service.IPv4,
+		Ports: []service.SlicePort{{Name: "p0", Port: 8080}}}
+	for e := range endpoints {
+		slice.Endpoints = append(slice.Endpoints, service.SliceEndpoint{
+			Addr: remotePod(service.IPv4, 1+n+e), NodeName: otherNode, Ready: true, Serving: true,
+		})
+	}
+	return slice
+}
+
+func delivers(outcomes []memory.Outcome) bool {
+	share := 0.0
+	for _, o := range outcomes {
+		if o.Verdict == memory.Delivered {
+			share += o.Probability
+		}
+	}
+	return share > 1-1e-6
+}
+
+// open starts a process, which finds the kernel as it is.
+func (s *shop) open(blamed bool) {
+	s.t.Helper()
+	filled := make(chan *source.Cache, 1)
+	config := proxy.Config{
+		Node: proxy.NodeSettings{Name: thisNode},
+		Domains: []proxy.Domain{{
+			Name:     s.name,
+			Renderer: spoiler{nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}), s},
+			Writer:   judged{s.writer(), s, blamed},
+		}},
+		Source: func(ctx context.Context, cache *source.Cache) error {
+			for n := range wares {
+				cache.SetSlice(s.slices[n])
+				cache.SetSpec(s.specs[n])
+			}
+			cache.Prime()
+			filled <- cache
+			<-ctx.Done()
+			return nil
+		},
+	}
+	var err error
+	if s.proxy, err = proxy.New(config); err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop, s.done = stop, make(chan error, 1)
+	go func() { s.done <- s.proxy.Run(ctx) }()
+	s.cache = <-filled
+}
+
+func (s *shop) close() {
+	s.t.Helper()
+	s.stop()
+	if err := <-s.done; err != nil && !errors.Is(err, context.Canceled) {
+		s.t.Error(err)
+	}
+}
+
+// spoil makes the kernel refuse Services, and lets them change.
+func (s *shop) spoil(numbers ...int) {
+	s.mu.Lock()
+	for _, n := range numbers {
+		s.spoiled[keyOf(n)] = true
+	}
+	s.mu.Unlock()
+	for _, n := range numbers {
+		s.change(n, 2)
+	}
+}
+
+func (s *shop) change(n, endpoints int) {
+	s.slices[n] = shopSlice(n, endpoints)
+	s.cache.SetSlice(s.slices[n])
+}
+
+// await waits until exactly the spoiled are in quarantine, and all else is in force.
+func (s *shop) await(what string) {
+	s.t.Helper()
+	const limit = time.Hour
+	began := time.Now()
+	for {
+		time.Sleep(time.Second)
+		synctest.Wait()
+		status := s.proxy.Status()[0]
+		s.mu.Lock()
+		want := len(s.spoiled)
+		s.mu.Unlock()
+		if status.Open && len(status.Quarantined) == want && status.Ledger.Pending+status.Ledger.Dirty+status.Failures == 0 {
+			break
+		}
+		if time.Since(began) > limit {
+			s.t.Errorf("%s: %d in quarantine after %v, want %d: %+v", what, len(status.Quarantined), limit, want, status.Ledger)
+			return
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.t.Logf("%-34s settled within %6v: %3d writes, %3d refused; served after each write: %d or more of %d",
+		what, time.Since(began), s.writes, s.refusals, s.worst, wares)
+	s.writes, s.refusals, s.worst = 0, 0, wares
+}
+
+// judge looks at every Service after a write. The API has asked for nothing that would
+// take one away.
+func (s *shop) judge(receipt dataplane.Receipt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes++
+	if receipt.Outcome != dataplane.Landed {
+		s.refusals++
+	}
+	now := 0
+	var lost []string
+	for n := range wares {
+		key := keyOf(n)
+		served := s.reaches(memory.Packet{
+			Src: netip.AddrPortFrom(localPod(service.IPv4, 97), 40000), Dst: netip.AddrPortFrom(clusterIP(service.IPv4, n), 80),
+			In: podInterface, Out: "eth0",
+		})
+		if s.served[key] && !served {
+			lost = append(lost, key.String())
+		}
+		s.served[key] = served
+		if served {
+			now++
+		}
+	}
+	if len(lost) > 0 {
+		s.t.Errorf("write %d (%v): %d of %d Services are served worse, for example %s", s.writes, receipt.Outcome, len(lost), wares, lost[0])
+	}
+	s.worst = min(s.worst, now)
+}
+
+// judged is a writer that is judged. Without blame it names no suspects.
+type judged struct {
+	writer dataplane.Writer
+	shop   *shop
+	blamed bool
+}
+
+// Write implements dataplane.Writer.
+func (j judged) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	time.Sleep(time.Millisecond)
+	receipt := j.writer.Write(ctx, batch)
+	if !j.blamed && !receipt.Proven {
+		receipt.Suspects = nil
+	}
+	j.shop.judge(receipt)
+	return receipt
+}
+
+// Read implements dataplane.Writer.
+func (j judged) Read(ctx context.Context) ([]dataplane.Object, error) { return j.writer.Read(ctx) }
+
+// origin is what a writer may know of objects that it has read.
+type origin interface {
+	Owner(o *dataplane.Object) (service.Key, bool)
+	Refs(o *dataplane.Object) []dataplane.ID
+}
+
+// Owner says whose an object is, if the writer knows.
+func (j judged) Owner(o *dataplane.Object) (service.Key, bool) {
+	if from, ok := j.writer.(origin); ok {
+		return from.Owner(o)
+	}
+	return service.Key{}, false
+}
+
+// Refs says what an object leads to, if the writer knows.
+func (j judged) Refs(o *dataplane.Object) []dataplane.ID {
+	if from, ok := j.writer.(origin); ok {
+		return from.Refs(o)
+	}
+	return nil
+}
+
+// spoiler is a renderer that adds what no kernel takes.
+type spoiler struct {
+	dataplane.Renderer
+	shop *shop
+}
+
+// unheardOf begins the name of a chain that both kernels refuse.
+const unheardOf = "endpoint-unheard-of"
+
+// Service implements dataplane.Renderer.
+func (r spoiler) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	objects := r.Renderer.Service(view, facts)
+	r.shop.mu.Lock()
+	defer r.shop.mu.Unlock()
+	if r.shop.spoiled[view.Key] {
+		objects = append(objects, dataplane.Object{
+			ID: dataplane.ID{Container: "chain", Name: unheardOf + view.Key.Name}, Kind: dataplane.Owned, Body: ruleUnheardOf(),
+		})
+	}
+	return objects
+}
+
+// ruleUnheardOf is a rule with an expression that no kernel knows.
+func ruleUnheardOf() string {
+	const bodyRule = 2
+	body, rule := wire.Nest(nil, bodyRule)
+	body, list := wire.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
+	body, element := wire.Nest(body, unix.NFTA_LIST_ELEM)
+	body = wire.AppendText(body, unix.NFTA_EXPR_NAME, "telepathy")
+	return string(wire.End(wire.End(wire.End(body, element), list), rule))
+}
+
+// soloKernel takes each object by itself and proves what it refuses. It is writer and
+// kernel in one.
+type soloKernel struct {
+	objects map[dataplane.ID]dataplane.Object
+}
+
+// Write implements dataplane.Writer.
+func (k *soloKernel) Write(_ context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	r := dataplane.Receipt{Certain: map[dataplane.ID]*dataplane.Object{}}
+	for _, c := range batch.Changes {
+		if c.After != nil && strings.HasPrefix(c.ID.Name, unheardOf) {
+			r.Outcome, r.Proven, r.Err = dataplane.Rejected, true, errors.New("no such thing")
+			r.Suspects = append(r.Suspects, c.Owner)
+			r.Certain[c.ID] = nil
+			continue
+		}
+		if c.After == nil {
+			delete(k.objects, c.ID)
+		} else {
+			k.objects[c.ID] = *c.After
+		}
+		r.Certain[c.ID] = c.After
+	}
+	if r.Outcome == dataplane.Landed {
+		r.Certain = nil
+	}
+	return r
+}
+
+// Read implements dataplane.Writer.
+func (k *soloKernel) Read(context.Context) ([]dataplane.Object, error) {
+	return slices.Collect(maps.Values(k.objects)), nil
+}
+
+// reaches tells whether the frontend is there; what belongs to it came with it.
+func (k *soloKernel) reaches(p memory.Packet) bool {
+	for id := range k.objects {
+		if f, ok := id.Frontend(); ok && id.Container == "@frontends" && f.Addr == p.Dst.Addr() && f.Port == p.Dst.Port() {
+			return true
+		}
+	}
+	return false
+}
+
+// Services that the kernel has served are refused when they change; processes come and
+// go. Nobody is served worse after any write: not those who are well, and not those who
+// are refused, whose last good objects stay.
+func TestNobodyLosesAnythingWhateverTheReceipt(t *testing.T) {
+	for _, kind := range []struct {
+		name   string
+		blamed bool
+	}{{"atomic", true}, {"atomic", false}, {"proven", true}} {
+		for _, refused := range besides {
+			t.Run(fmt.Sprintf("%s/blamed=%t/refused=%d", kind.name, kind.blamed, refused), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { tellStory(t, kind.name, kind.blamed, refused) })
+			})
+		}
+	}
+}
+
+func tellStory(t *testing.T, kind string, blamed bool, refused int) {
+	s := newShop(t, kind)
+	s.open(blamed)
+	s.await("the first process")
+	var numbers []int
+	for i := range refused {
+		numbers = append(numbers, i*wares/refused)
+	}
+	s.spoil(numbers...)
+	s.await("Services are refused")
+	for i := range 2 {
+		s.close()
+		s.open(blamed)
+		s.change(1+i, 3) // a neighbour, refused if it is one of them
+		s.await(fmt.Sprintf("restart %d", 1+i))
+	}
+	s.close()
+	s.slices[2] = shopSlice(2, 4)
+	s.open(blamed)
+	s.await("restart after an unseen change")
+	s.mu.Lock()
+	clear(s.spoiled)
+	s.mu.Unlock()
+	for _, n := range numbers {
+		s.change(n, 1)
+	}
+	s.await("cured")
+	s.close()
+}
