@@ -220,7 +220,7 @@ const (
 // watch keeps up the watch for what others do to a domain. Nothing depends on it but
 // how soon that is noticed, so a failure, such as no descriptor left for its socket,
 // ends nothing: until it works again, each try comes with an audit.
-func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher, changed func()) {
+func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher, changed func(by dataplane.Stranger)) {
 	for pause := watchAgainMin; ; pause = min(2*pause, watchAgainMax) {
 		began := time.Now()
 		err := w.Watch(ctx, changed)
@@ -238,7 +238,7 @@ func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher, c
 			return
 		case <-time.After(pause):
 		}
-		changed()
+		changed(dataplane.Stranger{})
 	}
 }
 

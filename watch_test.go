@@ -22,7 +22,7 @@ type deaf struct {
 	times atomic.Int32
 }
 
-func (d *deaf) Watch(ctx context.Context, _ func()) error {
+func (d *deaf) Watch(ctx context.Context, _ func(dataplane.Stranger)) error {
 	if d.times.Add(1) <= 3 {
 		return errors.New("no descriptor left")
 	}

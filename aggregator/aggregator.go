@@ -33,6 +33,9 @@ type Aggregator struct {
 	// submitted is when the newest fragment was handed over, in nanoseconds
 	// since 1970; 0 before the first.
 	submitted atomic.Int64
+	// stranger is the last that touched the kernel, as far as the kernel tells;
+	// nil while nobody is known.
+	stranger atomic.Pointer[dataplane.Stranger]
 
 	// Owned by Run.
 	ledger   *ledger.Ledger
@@ -109,7 +112,12 @@ func (a *Aggregator) Prime(keys []service.Key) { a.calls.Post(call{verb: callPri
 func (a *Aggregator) Excuse(key service.Key) { a.calls.Post(call{callExcuse, key}, nil) }
 
 // AuditSoon asks for an audit at once: somebody else touched the kernel.
-func (a *Aggregator) AuditSoon() { a.calls.Post(call{verb: callAudit}, nil) }
+func (a *Aggregator) AuditSoon(by dataplane.Stranger) {
+	if by != (dataplane.Stranger{}) {
+		a.stranger.Store(&by)
+	}
+	a.calls.Post(call{verb: callAudit}, nil)
+}
 
 // Repace changes the pacer's numbers. An error means that they make no sense, and
 // that nothing has changed.

@@ -364,7 +364,7 @@ func TestDriftIsRepairedByTheAudit(t *testing.T) {
 		time.Sleep(31 * time.Second)
 		is(t, "after the audit", h.text(), want)
 		meddle()
-		h.AuditSoon()
+		h.AuditSoon(dataplane.Stranger{})
 		synctest.Wait()
 		is(t, "after a notification", h.text(), want)
 	})

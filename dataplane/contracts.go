@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -56,6 +57,29 @@ type Composed struct {
 // cheaply about, changes made by somebody else.
 type Watcher interface {
 	// Watch calls changed (which does not block) whenever the domain's objects
-	// may have been touched from outside, until the context ends.
-	Watch(ctx context.Context, changed func()) error
+	// may have been touched from outside, until the context ends. It says by
+	// whom, where the kernel tells.
+	Watch(ctx context.Context, changed func(by Stranger)) error
+}
+
+// Stranger is a process other than this one that has touched a domain's objects.
+// The zero value is one that is not known.
+type Stranger struct {
+	// PID is the process's number as the kernel counts, which need not be that
+	// of the PID namespace that one is in.
+	PID int
+	// Command is the name of the process as in /proc/PID/comm: 15 bytes at most.
+	Command string
+}
+
+// String gives words for a log; empty when the process is not known.
+func (s Stranger) String() string {
+	switch {
+	case s == Stranger{}:
+		return ""
+	case s.Command == "":
+		return fmt.Sprintf("process %d", s.PID)
+	default:
+		return fmt.Sprintf("%s (process %d)", s.Command, s.PID)
+	}
 }

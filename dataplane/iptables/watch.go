@@ -3,6 +3,8 @@ package iptables
 import (
 	"context"
 	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
 )
 
 // chainFinder is what a tool may offer for looking at one chain without listing
@@ -35,7 +37,7 @@ type size struct {
 // 6 ms for three listings of one chain; legacy 70 ms when a table was changed
 // since the last look, because the program fetches the whole table, and a few
 // microseconds otherwise, by comparing sizes.
-func (w *Writer) Watch(ctx context.Context, changed func()) error {
+func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
 	var guards []*guard
 	for _, table := range [...]Table{Mangle, NAT, Filter} {
 		if canary := w.config.Territory.Canaries[table]; canary != "" {
@@ -57,7 +59,7 @@ func (w *Writer) Watch(ctx context.Context, changed func()) error {
 			gone := g.look(ctx, w.tool)
 			w.release()
 			if gone {
-				changed()
+				changed(dataplane.Stranger{})
 			}
 		}
 		timer.Reset(w.config.WatchInterval)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -44,7 +45,7 @@ func runWatchIn(t *testing.T, territory Territory, tool Tool, body func(step fun
 		w := NewWriter(service.IPv4, tool, WriterConfig{WatchInterval: time.Second, Territory: territory})
 		told := 0
 		ended := make(chan error)
-		go func() { ended <- w.Watch(ctx, func() { told++ }) }()
+		go func() { ended <- w.Watch(ctx, func(dataplane.Stranger) { told++ }) }()
 		synctest.Wait() // the first look is at once
 		body(func(change func()) int {
 			// Taking a turn with the tool keeps the watcher away meanwhile.
@@ -141,7 +142,7 @@ func TestWatchWaitsForItsTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 		ended := make(chan error)
-		go func() { ended <- w.Watch(ctx, func() {}) }()
+		go func() { ended <- w.Watch(ctx, func(dataplane.Stranger) {}) }()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if m.looks != 0 {

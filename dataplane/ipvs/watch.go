@@ -10,10 +10,11 @@ import (
 // Watch calls changed when somebody else has changed the device, and when the rules'
 // writer notices something, until the context ends. The kernel announces nothing about
 // virtual servers and sets: what others do to them is found by the next Read.
-func (w *Writer) Watch(ctx context.Context, changed func()) error {
+func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
+	announced := func() { changed(dataplane.Stranger{}) }
 	rules, watches := w.config.Rules.(dataplane.Watcher)
 	if !watches {
-		return w.device.Watch(ctx, changed)
+		return w.device.Watch(ctx, announced)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
@@ -22,7 +23,7 @@ func (w *Writer) Watch(ctx context.Context, changed func()) error {
 		cancel(err) // one that cannot watch ends the other
 		ended <- err
 	}()
-	err := w.device.Watch(ctx, changed)
+	err := w.device.Watch(ctx, announced)
 	cancel(err)
 	if other := <-ended; !errors.Is(err, other) {
 		err = errors.Join(err, other)

@@ -119,7 +119,7 @@ func TestKernelWatchTellsStrangersFromWriters(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var told atomic.Int32
 	ended := make(chan error, 1)
-	go func() { ended <- s.w.Watch(ctx, func() { told.Add(1) }) }()
+	go func() { ended <- s.w.Watch(ctx, func(dataplane.Stranger) { told.Add(1) }) }()
 	const settled = 300 * time.Millisecond
 	time.Sleep(settled)
 	other, err := device.OpenFamily(namespace.Do, families[service.IPv4])

@@ -255,8 +255,8 @@ type watchedRules struct {
 	fail error
 }
 
-func (r watchedRules) Watch(ctx context.Context, changed func()) error {
-	if changed(); r.fail != nil {
+func (r watchedRules) Watch(ctx context.Context, changed func(dataplane.Stranger)) error {
+	if changed(dataplane.Stranger{}); r.fail != nil {
 		return r.fail
 	}
 	<-ctx.Done()
@@ -269,7 +269,7 @@ func TestWatchListensToBoth(t *testing.T) {
 		w := newWriter(service.IPv4, Config{Rules: watchedRules{fakeRules{k}, fail}}, fakeDevice{k}, k.open)
 		ctx, cancel := context.WithCancel(t.Context())
 		told, ended := make(chan struct{}, 2), make(chan error)
-		go func() { ended <- w.Watch(ctx, func() { told <- struct{}{} }) }()
+		go func() { ended <- w.Watch(ctx, func(dataplane.Stranger) { told <- struct{}{} }) }()
 		(<-k.announced)()
 		<-told
 		<-told

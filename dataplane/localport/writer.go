@@ -107,13 +107,13 @@ func (w *Writer) parse(o *dataplane.Object) (place, netip.AddrPort, error) {
 
 // Watch calls changed when a listener has died by itself, until the context
 // ends.
-func (w *Writer) Watch(ctx context.Context, changed func()) error {
+func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.died:
-			changed()
+			changed(dataplane.Stranger{})
 		}
 		select {
 		case <-ctx.Done():

@@ -200,7 +200,7 @@ func TestKernelDeadListenersAreSeenAndOpenedAnew(t *testing.T) {
 		told := make(chan struct{}, 1)
 		ctx, cancel := context.WithCancel(w.Context())
 		watched := make(chan error)
-		go func() { watched <- w.writer.Watch(ctx, func() { told <- struct{}{} }) }()
+		go func() { watched <- w.writer.Watch(ctx, func(dataplane.Stranger) { told <- struct{}{} }) }()
 		kill(w, w.listen(nodePort))
 		select {
 		case <-told:

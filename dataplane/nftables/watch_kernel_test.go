@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -23,7 +24,7 @@ func TestOneTransactionInBothFamiliesIsHeardByBoth(t *testing.T) {
 	for family, w := range worlds {
 		w.commit()
 		heard[family] = make(chan time.Time, 10000)
-		go func() { _ = w.writer.Watch(t.Context(), func() { heard[family] <- time.Now() }) }()
+		go func() { _ = w.writer.Watch(t.Context(), func(dataplane.Stranger) { heard[family] <- time.Now() }) }()
 		w.watched(heard[family])
 		w.audit()
 		w.commit()

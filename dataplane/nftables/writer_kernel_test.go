@@ -375,7 +375,7 @@ func TestWatchHearsStrangersOnly(t *testing.T) {
 			heard := make(chan time.Time, 1000)
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- w.writer.Watch(ctx, func() { heard <- time.Now() }) }()
+			go func() { ended <- w.writer.Watch(ctx, func(dataplane.Stranger) { heard <- time.Now() }) }()
 			w.watched(heard)
 			w.nft("add table inet other; add chain inet other c; delete table inet other", "-f", "-")
 			w.audit()

@@ -344,14 +344,14 @@ func TestFailingWritesMakeTheNodeUnhealthy(t *testing.T) {
 			w.mu.Lock()
 			clear(w.objects) // somebody has flushed the tables
 			w.mu.Unlock()
-			w.AuditSoon()
+			w.AuditSoon(dataplane.Stranger{})
 		}, WriteFailing},
 		{"a repair of the scaffold is refused", func(w *watched) {
 			w.tell(refuses("scaffold"))
 			w.mu.Lock()
 			clear(w.objects)
 			w.mu.Unlock()
-			w.AuditSoon()
+			w.AuditSoon(dataplane.Stranger{})
 		}, NodeAtFault},
 	}
 	for _, tt := range tests {

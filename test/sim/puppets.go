@@ -113,6 +113,6 @@ func (w *soloWriter) Read(ctx context.Context) ([]dataplane.Object, error) {
 }
 
 // Watch implements dataplane.Watcher.
-func (w *soloWriter) Watch(ctx context.Context, changed func()) error {
+func (w *soloWriter) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
 	return w.Writer.(dataplane.Watcher).Watch(ctx, changed)
 }
