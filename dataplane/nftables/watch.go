@@ -8,9 +8,13 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 )
 
-// Watch calls changed when somebody else has changed our table, and when so much
-// has happened that the kernel could not tell all of it. It returns the context's
-// error when that ends. What packets do to the sets of clients is no change.
+// Watch calls changed when somebody else has changed our table, with the process as
+// the kernel tells it, and when so much has happened that the kernel could not tell
+// all of it. It returns the context's error when that ends. What packets do to the
+// sets of clients is no change.
+//
+// The kernel says who it was at the end of a transaction, so changed is called once
+// for each, however much it has changed.
 func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
 	socket, err := w.open()
 	if err != nil {
@@ -27,11 +31,15 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger))
 	}
 	// Every message about a table's content begins with the table's name.
 	const tableAttr = 1
-	ours := func(m wire.Message) {
-		if m.Family == w.d.protocol && wire.Find(m.Attrs, tableAttr).Text() == TableName {
-			changed(dataplane.Stranger{})
+	touched := false
+	each := func(m wire.Message) {
+		if pid, command, ends := wire.Generation(m); !ends {
+			touched = touched || m.Family == w.d.protocol && wire.Find(m.Attrs, tableAttr).Text() == TableName
+		} else if touched {
+			touched = false
+			changed(dataplane.Stranger{PID: pid, Command: command})
 		}
 	}
-	err = listener.Run(ctx, ours, func() { changed(dataplane.Stranger{}) })
+	err = listener.Run(ctx, each, func() { changed(dataplane.Stranger{}) })
 	return errors.Join(err, listener.Close())
 }

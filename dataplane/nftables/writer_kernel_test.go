@@ -372,10 +372,12 @@ func TestWatchHearsStrangersOnly(t *testing.T) {
 		t.Run(family.String(), func(t *testing.T) {
 			w := newWorld(t, family, nftables.WriterConfig{})
 			w.commit()
-			heard := make(chan time.Time, 1000)
+			heard, strangers := make(chan time.Time, 1000), make(chan dataplane.Stranger, 1000)
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- w.writer.Watch(ctx, func(dataplane.Stranger) { heard <- time.Now() }) }()
+			go func() {
+				ended <- w.writer.Watch(ctx, func(by dataplane.Stranger) { strangers <- by; heard <- time.Now() })
+			}()
 			w.watched(heard)
 			w.nft("add table inet other; add chain inet other c; delete table inet other", "-f", "-")
 			w.audit()
@@ -396,6 +398,11 @@ func TestWatchHearsStrangersOnly(t *testing.T) {
 				}
 			}
 			w.hearsNothing(heard)
+			for len(strangers) > 0 {
+				if by := <-strangers; by.Command != "nft" || by.PID == 0 {
+					t.Errorf("changed by %+v, want the process nft", by)
+				}
+			}
 			cancel()
 			if err := <-ended; !errors.Is(err, context.Canceled) {
 				t.Errorf("Watch ended with %v", err)

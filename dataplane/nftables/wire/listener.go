@@ -54,20 +54,26 @@ func Listen(family uint8, ownPort uint32) (*Listener, error) {
 const messagesMax = 96
 
 // foreign accepts a datagram that was not caused by the port and has a message
-// about the family. All messages of a datagram have the same cause, but one
+// about the family, or ends a transaction (see Generation). All messages of a datagram have the same cause, but one
 // transaction may change the tables of several families, and the kernel puts what
 // it has to say about it into the same datagrams (nft_commit_notify).
 func foreign(family uint8, ownPort uint32) *unix.SockFprog {
 	const (
+		kindAt = 4
 		portAt = 12
 		accept = 0xffffffff
 	)
-	// The filter loads words in network byte order; the port is in the host's.
-	swapped := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, ownPort))
+	// The filter loads words in network byte order; the port and the kind are in
+	// the host's.
+	port := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, ownPort))
+	generation := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN))
 	program := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: portAt},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: swapped},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: port},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: kindAt},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: uint32(generation)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: accept},
 	}
 	for range messagesMax {
 		program = append(program, lookAtMessage(family, accept)...)
@@ -106,6 +112,18 @@ func lookAtMessage(family uint8, accept uint32) []unix.SockFilter {
 		{Code: unix.BPF_ALU | unix.BPF_ADD | unix.BPF_X},
 		{Code: unix.BPF_MISC | unix.BPF_TAX},
 	}
+}
+
+// Generation gives the process behind the transaction that a message ends, by its
+// number (as the kernel counts, whatever the PID namespace) and its name; false for
+// every other message. The kernel sends it behind all messages of the transaction,
+// in a datagram of its own.
+func Generation(m Message) (pid int, command string, ok bool) {
+	if m.Kind != unix.NFT_MSG_NEWGEN {
+		return 0, "", false
+	}
+	pid = int(Find(m.Attrs, unix.NFTA_GEN_PROC_PID).Uint32())
+	return pid, Find(m.Attrs, unix.NFTA_GEN_PROC_NAME).Text(), true
 }
 
 // Run calls each for every message, and lost when messages were lost because
