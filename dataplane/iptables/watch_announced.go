@@ -43,8 +43,9 @@ type authors struct {
 	// own are the ports of our processes, with the time until which they count: the
 	// zero time for those of the write under way.
 	own map[uint32]time.Time
-	// heard are the ports of changes that were heard during the write.
-	heard map[uint32]bool
+	// heard are the ports of changes that were heard during the write, with the
+	// process that the kernel names.
+	heard map[uint32]dataplane.Stranger
 	// lost is set when announcements were lost during the write.
 	lost bool
 }
@@ -55,7 +56,7 @@ type authors struct {
 const ownAfterwards = 3 * time.Second
 
 func newAuthors() *authors {
-	return &authors{own: make(map[uint32]time.Time), heard: make(map[uint32]bool)}
+	return &authors{own: make(map[uint32]time.Time), heard: make(map[uint32]dataplane.Stranger)}
 }
 
 // begin says that a write begins.
@@ -74,18 +75,21 @@ func (a *authors) started(pid int) {
 	}
 }
 
-// end says that the write has ended, and tells whether strangers have changed
+// end says that the write has ended, and gives the strangers that have changed
 // something during it.
-func (a *authors) end(now time.Time) (strangers bool) {
+func (a *authors) end(now time.Time) (strangers []dataplane.Stranger) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	strangers, a.lost, a.writing = a.lost, false, false
-	for port := range a.heard {
+	for port, by := range a.heard {
 		if _, ours := a.own[port]; !ours {
-			strangers = true
+			strangers = append(strangers, by)
 		}
 	}
+	if a.lost {
+		strangers = append(strangers, dataplane.Stranger{})
+	}
 	clear(a.heard)
+	a.lost, a.writing = false, false
 	for port, until := range a.own {
 		switch {
 		case until.IsZero():
@@ -99,14 +103,14 @@ func (a *authors) end(now time.Time) (strangers bool) {
 
 // foreign tells whether a change is known to be a stranger's; false when that is told
 // at the end of the write.
-func (a *authors) foreign(port uint32, now time.Time) bool {
+func (a *authors) foreign(port uint32, by dataplane.Stranger, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if until, ours := a.own[port]; ours && (until.IsZero() || now.Before(until)) {
 		return false
 	}
 	if a.writing {
-		a.heard[port] = true
+		a.heard[port] = by
 	}
 	return !a.writing
 }
@@ -120,10 +124,10 @@ func (a *authors) missed() bool {
 	return !a.writing
 }
 
-// watchAnnounced listens to what the kernel announces of our tables.
+// watchAnnounced listens to what the kernel announces of our tables. It says who it was
+// behind all that a transaction has changed.
 func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.Stranger)) error {
-	tell := func() { changed(dataplane.Stranger{}) }
-	w.afterWrite.Store(&tell)
+	w.afterWrite.Store(&changed)
 	defer w.afterWrite.Store(nil)
 	// Which processes are ours is not known before: the filter in the kernel keeps
 	// away the other families, and changes that no process has asked for.
@@ -131,13 +135,21 @@ func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.S
 	if err != nil {
 		return fmt.Errorf("watch %s rules: %w", w.family, err)
 	}
+	touched := false
 	err = listener.Run(ctx, func(m wire.Message) {
-		if w.config.Territory.concerns(m) && w.authors.foreign(m.Port, time.Now()) {
-			tell()
+		pid, command, ends := wire.Generation(m)
+		if !ends {
+			touched = touched || m.Family == protocols[w.family] && w.config.Territory.concerns(m)
+			return
 		}
+		by := dataplane.Stranger{PID: pid, Command: command}
+		if touched && w.authors.foreign(m.Port, by, time.Now()) {
+			changed(by)
+		}
+		touched = false
 	}, func() {
 		if w.authors.missed() {
-			tell()
+			changed(dataplane.Stranger{})
 		}
 	})
 	return errors.Join(err, listener.Close())

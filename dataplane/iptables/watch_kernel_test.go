@@ -26,12 +26,13 @@ var (
 type watched struct {
 	*kernelTest
 	told chan time.Time
+	by   chan dataplane.Stranger
 }
 
 // watch starts to watch. From the first own write on, it works.
 func (k *kernelTest) watch() *watched {
 	k.Helper()
-	w := &watched{kernelTest: k, told: make(chan time.Time, 100_000)}
+	w := &watched{kernelTest: k, told: make(chan time.Time, 100_000), by: make(chan dataplane.Stranger, 100_000)}
 	namespace, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		k.Fatal(err)
@@ -44,7 +45,10 @@ func (k *kernelTest) watch() *watched {
 			ended <- err
 			return
 		}
-		ended <- k.writer.Watch(ctx, func(dataplane.Stranger) { w.told <- time.Now() })
+		ended <- k.writer.Watch(ctx, func(by dataplane.Stranger) {
+			w.by <- by
+			w.told <- time.Now()
+		})
 	}()
 	k.Cleanup(func() {
 		cancel()
@@ -70,6 +74,7 @@ func (k *kernelTest) watch() *watched {
 func (w *watched) forget() {
 	for len(w.told) > 0 {
 		<-w.told
+		<-w.by
 	}
 }
 
@@ -87,7 +92,11 @@ func (w *watched) expectTold(what string, stranger func()) {
 	start := time.Now()
 	select {
 	case at := <-w.told:
-		w.Logf("%s: told %v after the program has ended", what, max(0, at.Sub(start)).Round(10*time.Microsecond))
+		by := <-w.by
+		if known := by != (dataplane.Stranger{}); known != (w.variant == NFT) {
+			w.Errorf("%s: by %q", what, by)
+		}
+		w.Logf("%s: told %v after the program has ended, by %q", what, max(0, at.Sub(start)).Round(10*time.Microsecond), by)
 	case <-time.After(toldMax[w.variant]):
 		w.Errorf("%s: not told within %v", what, toldMax[w.variant])
 	}

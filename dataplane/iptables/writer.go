@@ -36,7 +36,7 @@ type Writer struct {
 	sizes   *sizes
 	// afterWrite is called when a stranger has changed something during a write;
 	// nil while nobody watches.
-	afterWrite atomic.Pointer[func()]
+	afterWrite atomic.Pointer[func(dataplane.Stranger)]
 }
 
 // WriterConfig tunes a Writer; the zero value is the default.
@@ -103,8 +103,11 @@ func (w *Writer) watched(batch *dataplane.Batch, attempt func() dataplane.Receip
 	case w.authors != nil:
 		w.authors.begin()
 		receipt := attempt()
-		if tell := w.afterWrite.Load(); w.authors.end(time.Now()) && tell != nil {
-			(*tell)()
+		strangers := w.authors.end(time.Now())
+		if changed := w.afterWrite.Load(); changed != nil {
+			for _, by := range strangers {
+				(*changed)(by)
+			}
 		}
 		return receipt
 	case w.sizes != nil:
