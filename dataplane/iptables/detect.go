@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/sluice-proxy/sluice/service"
@@ -79,6 +80,8 @@ type holding struct {
 	// rules and services count rules in chains named KUBE-…, and chains of
 	// Services.
 	rules, services int
+	// ports counts the chains of Service ports as iptables mode has them.
+	ports int
 	// all counts the rules of everybody; drops are the built-in chains with the
 	// policy DROP, as "FORWARD of filter".
 	all   int
@@ -119,6 +122,9 @@ func (h *holding) count(printed string) {
 			h.marked = h.marked || table == string(Mangle)
 		case strings.HasPrefix(line, ":KUBE-SVC-"), strings.HasPrefix(line, ":KUBE-SERVICES "):
 			h.services++
+			if len(line) > len(":KUBE-SVC-")+portChars && line[len(":KUBE-SVC-")+portChars] == ' ' {
+				h.ports++
+			}
 		case strings.HasPrefix(line, "-A KUBE-"):
 			h.rules++
 		case strings.HasPrefix(line, ":") && strings.Contains(line, " DROP ["):
@@ -141,6 +147,37 @@ func (h *holding) beside() string {
 		return ""
 	}
 	return fmt.Sprintf("the %s variant of iptables holds %s", h.variant, strings.Join(parts, " and "))
+}
+
+// portChars is the length of the hash in the name of a Service port's chain.
+const portChars = 16
+
+// Former is what a variant holds of iptables mode in one family, before the proxy
+// starts.
+type Former struct {
+	Variant Variant
+	Family  service.Family
+	// ServicePorts counts the chains of Service ports; those of IPVS mode have none.
+	ServicePorts int
+	// ForwardDropped says that the policy for what is forwarded is DROP.
+	ForwardDropped bool
+}
+
+// FindFormer looks at all variants and families. What cannot be listed, for example
+// because there are no programs for it, is left out.
+func FindFormer(ctx context.Context) []Former {
+	var all []Former
+	for _, variant := range [...]Variant{NFT, Legacy} {
+		for _, family := range service.Families {
+			h, err := survey(ctx, variant, []service.Family{family})
+			if err != nil {
+				continue
+			}
+			all = append(all, Former{Variant: variant, Family: family, ServicePorts: h.ports,
+				ForwardDropped: slices.Contains(h.drops, "FORWARD of filter")})
+		}
+	}
+	return all
 }
 
 // wordsIn gives what a failed program printed on its standard error.
