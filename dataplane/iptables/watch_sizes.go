@@ -36,8 +36,6 @@ type sizes struct {
 	// touched is set when a stranger has changed a table and no Read has
 	// succeeded since.
 	touched bool
-	// readTook is what the last Read took.
-	readTook time.Duration
 }
 
 func newSizes(tool tableSizer) *sizes { return &sizes{tool: tool, known: make(map[Table]size)} }
@@ -65,9 +63,7 @@ func (s *sizes) measure() map[Table]size {
 // read says that everything was read since the sizes were measured: whoever has
 // changed something before, it has been seen, and what came during the reading makes
 // the next look find another size.
-func (s *sizes) read(before map[Table]size, took time.Duration) {
-	s.known, s.touched, s.readTook = before, false, took
-}
+func (s *sizes) read(before map[Table]size) { s.known, s.touched = before, false }
 
 // wrote says that a batch was written since the last look. Where it is known by how
 // many entries that changes a table, any other number is a stranger's work.
@@ -78,7 +74,8 @@ func (s *sizes) wrote(batch *dataplane.Batch, receipt *dataplane.Receipt) {
 		if !ok {
 			continue
 		}
-		if by, certain := growth.in(table); certain && int64(now.entries) != int64(before.entries)+by {
+		fresh := before == size{} // the kernel has added the table's own entries
+		if by, certain := growth.in(table); certain && !fresh && int64(now.entries) != int64(before.entries)+by {
 			s.touched = true
 		}
 		s.known[table] = now
@@ -137,19 +134,27 @@ const (
 	// sizesInterval is the pause between looks at the sizes, which take
 	// microseconds.
 	sizesInterval = time.Second
-	// readShare bounds the share of time that reads for strangers' changes take:
-	// sizes do not say whose chains have changed, so where other programs write all
-	// the time, each look would ask for a read.
-	readShare = 0.1
+	// readPause is the pause between two reads for strangers' changes, for each entry
+	// of the tables: ten times what reading one takes. Sizes do not say whose chains
+	// have changed, so where other programs write all the time, each look would ask
+	// for a read. It is counted and not measured, since under load a read takes long.
+	readPause = 50 * time.Microsecond
 )
+
+// pause is the pause between two reads for strangers' changes.
+func (s *sizes) pause() (pause time.Duration) {
+	for _, known := range s.known {
+		pause += time.Duration(known.entries) * readPause
+	}
+	return pause
+}
 
 // watchSizes looks at the sizes of the tables.
 func (w *Writer) watchSizes(ctx context.Context, changed func(by dataplane.Stranger)) error {
 	var told time.Time
 	return w.every(ctx, sizesInterval, func() {
 		w.sizes.look()
-		pause := time.Duration(float64(w.sizes.readTook) / readShare)
-		if !w.sizes.touched || time.Since(told) < pause {
+		if !w.sizes.touched || time.Since(told) < w.sizes.pause() {
 			return
 		}
 		w.sizes.touched, told = false, time.Now()

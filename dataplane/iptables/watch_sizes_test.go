@@ -12,13 +12,12 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// scales is a tool that knows the sizes of tables, and takes its time to save one.
+// scales is a tool that knows the sizes of tables.
 type scales struct {
 	scriptedTool
 	entries map[Table]uint32
-	// restored is done with each input; saved takes that long.
+	// restored is done with each input.
 	restored func() error
-	saved    time.Duration
 }
 
 func (s *scales) TableSize(table Table) (size, bool) {
@@ -27,11 +26,6 @@ func (s *scales) TableSize(table Table) (size, bool) {
 }
 
 func (s *scales) Restore(context.Context, []byte) error { return s.restored() }
-
-func (s *scales) Save(ctx context.Context, table Table) ([]byte, error) {
-	time.Sleep(s.saved)
-	return s.scriptedTool.Save(ctx, table)
-}
 
 // weighed is a writer with scales, which is watched.
 type weighed struct {
@@ -128,6 +122,20 @@ func TestSizesTellStrangersFromWrites(t *testing.T) {
 	})
 }
 
+// TestSizesOfATableThatOurWriteHasMade: the kernel adds entries of its own to it, and
+// watching it begins at once.
+func TestSizesOfATableThatOurWriteHasMade(t *testing.T) {
+	full := chainObject(NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j A")
+	onScales(t, func(w *weighed) {
+		w.stranger(NAT, -500)
+		w.audit()
+		w.writes(3+6, changeOf(blue, nil, full))
+		w.expect("our first write", 0, time.Minute)
+		w.stranger(NAT, -1)
+		w.expect("a rule less after it", 1, time.Minute)
+	})
+}
+
 func TestSizesAfterAWriteThatFailed(t *testing.T) {
 	full := chainObject(NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j A")
 	onScales(t, func(w *weighed) {
@@ -147,7 +155,7 @@ func TestSizesAfterAWriteThatFailed(t *testing.T) {
 // read them all the time.
 func TestSizesBoundReads(t *testing.T) {
 	onScales(t, func(w *weighed) {
-		w.saved = 100 * time.Millisecond // three tables: 0.3 s
+		w.stranger(NAT, 60_000) // which take 0.3 s to read
 		w.audit()
 		reads := 0
 		for range 30 {

@@ -159,10 +159,10 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	if w.sizes == nil {
 		return w.read(ctx)
 	}
-	before, start := w.sizes.measure(), time.Now()
+	before := w.sizes.measure()
 	objects, err := w.read(ctx)
 	if err == nil {
-		w.sizes.read(before, time.Since(start))
+		w.sizes.read(before)
 	}
 	return objects, err
 }
