@@ -76,7 +76,7 @@ func (l *Log) Aggregator(event aggregator.Event) {
 		}
 		l.log.Debug("applied", fields...)
 	case aggregator.Quarantined:
-		l.log.Error("Service quarantined: the kernel refuses it; its last good rules stay", zap.String("domain", e.Domain),
+		l.log.Error("Service quarantined: what it wants is refused; what it had before stays", zap.String("domain", e.Domain),
 			zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))
 	case aggregator.Freed:
 		l.log.Info("Service accepted again", zap.String("domain", e.Domain), zap.Stringer("service", e.Key))

@@ -219,7 +219,7 @@ func TestLogAggregator(t *testing.T) {
 		},
 		{
 			name: "quarantined", tell: tell(aggregator.Quarantined{Domain: "d", Key: key, Revision: revision, Reason: "line 7"}),
-			level: zap.ErrorLevel, message: "Service quarantined: the kernel refuses it; its last good rules stay",
+			level: zap.ErrorLevel, message: "Service quarantined: what it wants is refused; what it had before stays",
 			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3", "reason": "line 7"},
 		},
 		{

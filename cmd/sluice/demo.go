@@ -74,7 +74,7 @@ func tell(cmd *cobra.Command, o *options) error {
 	}
 	defer release()
 	return demo.Tell(cmd.Context(), cmd.OutOrStdout(), log, func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
-		_, domains, err := backend.Build(o.mode(), log, backend.Builders{
+		_, domains, err := backend.Build(o.mode(), &backend.Choice{Reach: "node ports answer on all addresses", Log: log}, backend.Builders{
 			NFTables: func() ([]proxy.Domain, error) {
 				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
 			},

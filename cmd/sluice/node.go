@@ -77,7 +77,7 @@ func (o *options) initialise(ctx context.Context) error {
 	}
 	// The backend that will serve is found out as it will be then: nftables mode
 	// must not open the loopback addresses for nothing.
-	_, _, err = backend.Build(o.mode(), zap.NewNop(), backend.Builders{
+	_, _, err = backend.Build(o.mode(), nil, backend.Builders{
 		NFTables: func() ([]proxy.Domain, error) {
 			return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: o.MasqueradeBit(), Log: zap.NewNop()})
 		},

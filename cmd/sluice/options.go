@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -53,6 +55,26 @@ func (o *options) check() error {
 
 // mode is the backend that is asked for.
 func (o *options) mode() backend.Mode { return backend.Mode(o.KubeProxy.Mode) }
+
+// choice tells which mode was chosen, where none is asked for.
+func (s *server) choice(ctx context.Context) *backend.Choice {
+	if s.options.mode() != backend.ModeBest {
+		return nil
+	}
+	return &backend.Choice{Reach: s.reach(), Former: backend.FindFormer(ctx), Log: s.log.Logger}
+}
+
+// reach says where node ports answer if nftables mode is chosen.
+func (o *options) reach() string {
+	where := "all addresses"
+	if listed := o.KubeProxy.NodePortAddresses; len(listed) > 0 {
+		where = strings.Join(listed, " ")
+	}
+	if o.ForwardsLocalhost() {
+		return "node ports answer on " + where + ", localhost included,"
+	}
+	return "node ports answer on " + where + " but not on localhost"
+}
 
 // warn logs what is odd in the configuration.
 func (o *options) warn(log *zap.Logger) {

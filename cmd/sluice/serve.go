@@ -282,7 +282,7 @@ func (s *server) leaveOtherModes(ctx context.Context) {
 // domains builds the domains of the backend that is asked for, and tells which it
 // is.
 func (s *server) domains(ctx context.Context) (backend.Mode, []proxy.Domain, error) {
-	mode, domains, err := backend.Build(s.options.mode(), s.log.Logger, backend.Builders{
+	mode, domains, err := backend.Build(s.options.mode(), s.choice(ctx), backend.Builders{
 		NFTables: func() ([]proxy.Domain, error) {
 			return backend.NFTables(ctx, backend.NFTablesOptions{
 				MasqueradeBit: s.MasqueradeBit(), LocalPorts: s.ForwardsLocalhost(), Log: s.log.Logger,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/sluice-proxy/sluice/service"
@@ -19,6 +20,9 @@ type Detection struct {
 	// They take part in deciding about packets: see kubernetes/kubernetes
 	// issue 71305.
 	Leftovers []string
+	// Beside says what else the other variant holds, which packets pass as well:
+	// what either of the two drops is dropped. Empty when that is nothing.
+	Beside string
 }
 
 // Auto asks Detect to choose.
@@ -27,8 +31,10 @@ const Auto = "auto"
 // Detect chooses the variant for all families of the node, as the wrappers in
 // kube-proxy's image do (kubernetes-sigs/iptables-wrappers): the kubelet marks
 // the variant it uses by a chain in mangle, so everybody on the node can agree.
-// Without a mark, the variant that holds more of Kubernetes' rules is chosen,
-// and nft when there are none.
+// Without a mark, the variant that holds more of Kubernetes' rules is chosen. When
+// neither does, it is that of the iptables in PATH, which the node's other programs
+// use: were a firewall's policy DROP for FORWARD in the one and our ACCEPTs in the
+// other, nothing would be forwarded.
 //
 // want is "auto", "legacy" or "nft"; the last two decide the choice, but the
 // other variant is still searched for leftovers. Anything else is an error, and
@@ -52,7 +58,18 @@ func Detect(ctx context.Context, want string, families []service.Family) (Detect
 	if ctx.Err() != nil {
 		return Detection{}, context.Cause(ctx)
 	}
-	return choose(want, found, errors.Join(failed...))
+	return choose(want, found, usual(ctx, families), errors.Join(failed...))
+}
+
+// usual is the variant of the iptables in PATH; empty when there is none, or it does
+// not say.
+func usual(ctx context.Context, families []service.Family) Variant {
+	for _, family := range families {
+		if found, err := programsNamed(ctx, baseName(family)); err == nil {
+			return found.variant
+		}
+	}
+	return ""
 }
 
 // holding is what a variant holds of Kubernetes' things, in all families.
@@ -63,6 +80,12 @@ type holding struct {
 	// rules and services count rules in chains named KUBE-…, and chains of
 	// Services.
 	rules, services int
+	// ports counts the chains of Service ports as iptables mode has them.
+	ports int
+	// all counts the rules of everybody; drops are the built-in chains with the
+	// policy DROP, as "FORWARD of filter".
+	all   int
+	drops []string
 }
 
 // survey looks at everything that one variant holds.
@@ -89,6 +112,9 @@ func survey(ctx context.Context, variant Variant, families []service.Family) (ho
 func (h *holding) count(printed string) {
 	table := ""
 	for line := range strings.Lines(printed) {
+		if strings.HasPrefix(line, "-A ") {
+			h.all++
+		}
 		switch {
 		case strings.HasPrefix(line, "*"):
 			table = strings.TrimSpace(line[1:])
@@ -96,10 +122,62 @@ func (h *holding) count(printed string) {
 			h.marked = h.marked || table == string(Mangle)
 		case strings.HasPrefix(line, ":KUBE-SVC-"), strings.HasPrefix(line, ":KUBE-SERVICES "):
 			h.services++
+			if len(line) > len(":KUBE-SVC-")+portChars && line[len(":KUBE-SVC-")+portChars] == ' ' {
+				h.ports++
+			}
 		case strings.HasPrefix(line, "-A KUBE-"):
 			h.rules++
+		case strings.HasPrefix(line, ":") && strings.Contains(line, " DROP ["):
+			chain, _, _ := strings.Cut(line[1:], " ")
+			h.drops = append(h.drops, chain+" of "+table)
 		}
 	}
+}
+
+// beside says what a variant that is not used holds; empty for nothing.
+func (h *holding) beside() string {
+	var parts []string
+	if h.all > 0 {
+		parts = append(parts, plural(h.all, "rule"))
+	}
+	if len(h.drops) > 0 {
+		parts = append(parts, "policy DROP in "+strings.Join(h.drops, ", "))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the %s variant of iptables holds %s", h.variant, strings.Join(parts, " and "))
+}
+
+// portChars is the length of the hash in the name of a Service port's chain.
+const portChars = 16
+
+// Former is what a variant holds of iptables mode in one family, before the proxy
+// starts.
+type Former struct {
+	Variant Variant
+	Family  service.Family
+	// ServicePorts counts the chains of Service ports; those of IPVS mode have none.
+	ServicePorts int
+	// ForwardDropped says that the policy for what is forwarded is DROP.
+	ForwardDropped bool
+}
+
+// FindFormer looks at all variants and families. What cannot be listed, for example
+// because there are no programs for it, is left out.
+func FindFormer(ctx context.Context) []Former {
+	var all []Former
+	for _, variant := range [...]Variant{NFT, Legacy} {
+		for _, family := range service.Families {
+			h, err := survey(ctx, variant, []service.Family{family})
+			if err != nil {
+				continue
+			}
+			all = append(all, Former{Variant: variant, Family: family, ServicePorts: h.ports,
+				ForwardDropped: slices.Contains(h.drops, "FORWARD of filter")})
+		}
+	}
+	return all
 }
 
 // wordsIn gives what a failed program printed on its standard error.
@@ -111,9 +189,9 @@ func wordsIn(err error) string {
 	return ": " + strings.TrimSpace(string(exit.Stderr))
 }
 
-// choose decides between the variants that can be used, nft first; missing says
-// why the others cannot.
-func choose(want string, found []holding, missing error) (Detection, error) {
+// choose decides between the variants that can be used; usual is that of the iptables
+// in PATH, if known, and missing says why the others cannot be used.
+func choose(want string, found []holding, usual Variant, missing error) (Detection, error) {
 	var chosen *holding
 	reason := ""
 	for i := range found {
@@ -127,11 +205,17 @@ func choose(want string, found []holding, missing error) (Detection, error) {
 		case chosen == nil && len(found) == 1:
 			chosen, reason = h, "the other variant cannot be used here"
 		case chosen == nil:
-			chosen, reason = h, "neither variant holds more rules of Kubernetes"
-		case !chosen.marked && h.rules > chosen.rules:
+			chosen, reason = h, "neither variant holds more rules of Kubernetes, and no iptables in PATH says which it is"
+		case chosen.marked:
+		case h.rules > chosen.rules:
 			chosen, reason = h, "it holds more rules of Kubernetes"
-		case !chosen.marked && h.rules < chosen.rules:
+		case h.rules < chosen.rules:
 			reason = "it holds more rules of Kubernetes"
+		case usual != "":
+			if h.variant == usual {
+				chosen = h
+			}
+			reason = "neither variant holds more rules of Kubernetes, and the iptables in PATH is of this one"
 		}
 	}
 	if chosen == nil {
@@ -139,11 +223,22 @@ func choose(want string, found []holding, missing error) (Detection, error) {
 	}
 	d := Detection{Variant: chosen.variant, Reason: reason}
 	for _, h := range found {
-		if h.variant != chosen.variant && h.services > 0 {
+		if h.variant == chosen.variant {
+			continue
+		}
+		d.Beside = h.beside()
+		if h.services > 0 {
 			d.Leftovers = append(d.Leftovers, fmt.Sprintf(
 				"the %s variant of iptables holds %d chains of Services beside the %s variant, which is used; "+
 					"packets pass both: remove them with a cleanup of that variant", h.variant, h.services, chosen.variant))
 		}
 	}
 	return d, nil
+}
+
+func plural(count int, what string) string {
+	if count == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", count, what)
 }

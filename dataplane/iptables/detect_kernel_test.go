@@ -1,6 +1,9 @@
 package iptables
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -48,5 +51,44 @@ func detectMark(k *kernelTest) {
 	d, err = Detect(k.Context(), string(other), service.Families[:])
 	if err != nil || d.Variant != other || len(d.Leftovers) != 0 {
 		k.Errorf("Detect(%s) = %+v, %v", other, d, err)
+	}
+}
+
+// TestKernelDetectGoesByTheIptablesInPath where neither variant holds anything of
+// Kubernetes: what the node's firewall drops in the one, rules in the other cannot
+// accept.
+func TestKernelDetectGoesByTheIptablesInPath(t *testing.T) {
+	for _, variant := range [...]Variant{Legacy, NFT} {
+		t.Run(string(variant), func(t *testing.T) {
+			inNamespace(t, func() {
+				programs := t.TempDir()
+				for _, name := range []string{"iptables", "ip6tables"} {
+					for _, suffix := range []string{"", "-restore", "-save"} {
+						at, err := exec.LookPath(name + "-" + string(variant) + suffix)
+						if err == nil {
+							err = os.Symlink(at, filepath.Join(programs, name+suffix))
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				t.Setenv("PATH", programs+":"+os.Getenv("PATH"))
+				k := newKernelTest(t, variant, service.IPv4)
+				k.run("iptables", "-P", "FORWARD", "DROP")
+				d, err := Detect(t.Context(), Auto, service.Families[:1])
+				if err != nil || d.Variant != variant || d.Beside != "" {
+					t.Errorf("Detect = %+v, %v; want %s, with nothing beside it", d, err, variant)
+				}
+				other := Legacy
+				if variant == Legacy {
+					other = NFT
+				}
+				d, err = Detect(t.Context(), string(other), service.Families[:1])
+				if err != nil || d.Variant != other || !strings.Contains(d.Beside, "policy DROP in FORWARD of filter") {
+					t.Errorf("Detect(%s) = %+v, %v; want a word about the policy", other, d, err)
+				}
+			})
+		})
 	}
 }

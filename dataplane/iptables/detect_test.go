@@ -12,28 +12,36 @@ import (
 
 func TestChoose(t *testing.T) {
 	missing := errors.New("not installed")
-	nft := func(marked bool, rules, services int) holding { return holding{NFT, marked, rules, services} }
-	legacy := func(marked bool, rules, services int) holding { return holding{Legacy, marked, rules, services} }
+	nft := func(marked bool, rules, services int) holding {
+		return holding{variant: NFT, marked: marked, rules: rules, services: services}
+	}
+	legacy := func(marked bool, rules, services int) holding {
+		return holding{variant: Legacy, marked: marked, rules: rules, services: services}
+	}
 	for _, tt := range []struct {
 		name   string
 		want   string
 		found  []holding
+		usual  Variant
 		chosen Variant // "" for an error
 		reason string
 		others int
 	}{
-		{"nothing anywhere", Auto, []holding{nft(false, 0, 0), legacy(false, 0, 0)}, NFT, "neither", 0},
-		{"the mark beats the count", Auto, []holding{nft(false, 900, 9), legacy(true, 0, 0)}, Legacy, "kubelet", 1},
-		{"two marks", Auto, []holding{nft(true, 0, 0), legacy(true, 900, 9)}, NFT, "kubelet", 1},
-		{"more rules in legacy", Auto, []holding{nft(false, 1, 0), legacy(false, 2, 1)}, Legacy, "more rules", 0},
-		{"more rules in nft", Auto, []holding{nft(false, 2, 1), legacy(false, 1, 1)}, NFT, "it holds more rules", 1},
-		{"only legacy", Auto, []holding{legacy(false, 0, 0)}, Legacy, "other variant cannot", 0},
-		{"asked for nft", "nft", []holding{nft(false, 0, 0), legacy(true, 9, 3)}, NFT, "asked", 1},
-		{"asked for legacy", "legacy", []holding{nft(true, 9, 3), legacy(false, 0, 0)}, Legacy, "asked", 1},
-		{"asked for what is missing", "legacy", []holding{nft(true, 9, 3)}, "", "", 0},
-		{"nothing installed", Auto, nil, "", "", 0},
+		{"nothing anywhere", Auto, []holding{nft(false, 0, 0), legacy(false, 0, 0)}, "", NFT, "neither", 0},
+		{"nothing anywhere, legacy in PATH", Auto, []holding{nft(false, 0, 0), legacy(false, 0, 0)}, Legacy, Legacy, "iptables in PATH is of this one", 0},
+		{"nothing anywhere, nft in PATH", Auto, []holding{nft(false, 0, 0), legacy(false, 0, 0)}, NFT, NFT, "iptables in PATH is of this one", 0},
+		{"as many rules, legacy in PATH", Auto, []holding{nft(false, 3, 1), legacy(false, 3, 1)}, Legacy, Legacy, "iptables in PATH", 1},
+		{"the mark beats the count", Auto, []holding{nft(false, 900, 9), legacy(true, 0, 0)}, NFT, Legacy, "kubelet", 1},
+		{"two marks", Auto, []holding{nft(true, 0, 0), legacy(true, 900, 9)}, Legacy, NFT, "kubelet", 1},
+		{"more rules in legacy", Auto, []holding{nft(false, 1, 0), legacy(false, 2, 1)}, NFT, Legacy, "more rules", 0},
+		{"more rules in nft", Auto, []holding{nft(false, 2, 1), legacy(false, 1, 1)}, Legacy, NFT, "it holds more rules", 1},
+		{"only legacy", Auto, []holding{legacy(false, 0, 0)}, NFT, Legacy, "other variant cannot", 0},
+		{"asked for nft", "nft", []holding{nft(false, 0, 0), legacy(true, 9, 3)}, Legacy, NFT, "asked", 1},
+		{"asked for legacy", "legacy", []holding{nft(true, 9, 3), legacy(false, 0, 0)}, NFT, Legacy, "asked", 1},
+		{"asked for what is missing", "legacy", []holding{nft(true, 9, 3)}, NFT, "", "", 0},
+		{"nothing installed", Auto, nil, NFT, "", "", 0},
 	} {
-		d, err := choose(tt.want, tt.found, missing)
+		d, err := choose(tt.want, tt.found, tt.usual, missing)
 		if tt.chosen == "" {
 			if !errors.Is(err, missing) {
 				t.Errorf("%s: %+v, %v", tt.name, d, err)
@@ -49,12 +57,29 @@ func TestChoose(t *testing.T) {
 func TestHoldingCounts(t *testing.T) {
 	var h holding
 	h.count("*filter\n:KUBE-KUBELET-CANARY - [0:0]\n-A KUBE-FIREWALL -j DROP\n-A INPUT -j KUBE-FIREWALL\nCOMMIT\n")
-	if h != (holding{rules: 1}) {
+	if h.marked || h.rules != 1 || h.services != 0 || h.all != 2 {
 		t.Errorf("the mark counts in mangle only: %+v", h)
 	}
 	h.count("*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-X - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-X\nCOMMIT\n")
-	if h != (holding{marked: true, rules: 2, services: 2}) {
+	if !h.marked || h.rules != 2 || h.services != 2 || h.all != 3 {
 		t.Errorf("counted %+v", h)
+	}
+}
+
+// TestBesideSaysWhatTheOtherVariantDoes, which packets pass as well.
+func TestBesideSaysWhatTheOtherVariantDoes(t *testing.T) {
+	for printed, want := range map[string]string{
+		"": "",
+		"*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\nCOMMIT\n":                            "",
+		"*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [7:420]\nCOMMIT\n":                            "the legacy variant of iptables holds policy DROP in FORWARD of filter",
+		"*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n-A INPUT -j ACCEPT\n-A X -j Y\nCOMMIT\n": "the legacy variant of iptables holds 2 rules and policy DROP in INPUT of filter, FORWARD of filter",
+	} {
+		h := holding{variant: Legacy}
+		h.count(printed)
+		d, err := choose(Auto, []holding{{variant: NFT}, h}, NFT, nil)
+		if err != nil || d.Variant != NFT || d.Beside != want {
+			t.Errorf("%q: %+v, %v; want %q", printed, d, err, want)
+		}
 	}
 }
 

@@ -38,6 +38,8 @@ type Exec struct {
 	hooks    *goiptables.IPTables
 	// waitSeconds bounds the wait for the lock, per table.
 	waitSeconds int
+	// started is told of each process.
+	started func(pid int)
 }
 
 // ExecConfig says which programs an Exec runs. Zero values are the default.
@@ -70,6 +72,7 @@ func NewExec(ctx context.Context, config ExecConfig) (*Exec, error) {
 		family:      config.Family,
 		programs:    found,
 		waitSeconds: int((config.LockWait + time.Second - 1) / time.Second),
+		started:     func(int) {},
 	}
 	protocol := goiptables.ProtocolIPv4
 	if config.Family == service.IPv6 {
@@ -85,6 +88,13 @@ func NewExec(ctx context.Context, config ExecConfig) (*Exec, error) {
 
 // Variant tells which programs are run.
 func (e *Exec) Variant() Variant { return e.programs.variant }
+
+// Announced tells whether the kernel announces what is done to the tables: it does in
+// the nft variant.
+func (e *Exec) Announced() bool { return e.programs.variant == NFT }
+
+// OnStart has started called with the number of each process that changes something.
+func (e *Exec) OnStart(started func(pid int)) { e.started = started }
 
 // Version is that of the programs, for example "1.8.9".
 func (e *Exec) Version() string { return e.programs.version.String() }
@@ -137,7 +147,11 @@ func (e *Exec) run(ctx context.Context, input []byte, program string, args ...st
 	if input != nil {
 		cmd.Stdin = bytes.NewReader(input)
 	}
-	err := cmd.Run()
+	err := cmd.Start()
+	if err == nil {
+		e.started(cmd.Process.Pid)
+		err = cmd.Wait()
+	}
 	if err == nil {
 		return stdout.Bytes(), nil
 	}

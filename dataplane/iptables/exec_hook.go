@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	goiptables "github.com/coreos/go-iptables/iptables"
@@ -21,10 +22,7 @@ func (e *Exec) EnsureHook(ctx context.Context, table Table, chain string, rule [
 	if err != nil || there {
 		return err
 	}
-	if err := e.hooks.Insert(string(table), chain, 1, rule...); err != nil {
-		return e.hookError(ctx, "-I", table, chain, rule, err)
-	}
-	return nil
+	return e.edit(ctx, table, append([]string{"-I", chain, "1"}, rule...)...)
 }
 
 // RemoveHook deletes every copy of a rule.
@@ -34,12 +32,19 @@ func (e *Exec) RemoveHook(ctx context.Context, table Table, chain string, rule [
 		if err != nil || !there {
 			return err
 		}
-		if err := e.hooks.Delete(string(table), chain, rule...); err != nil {
-			return e.hookError(ctx, "-D", table, chain, rule, err)
+		if err := e.edit(ctx, table, append([]string{"-D", chain}, rule...)...); err != nil {
+			return err
 		}
 	}
 	return e.hookError(ctx, "-D", table, chain, rule,
 		fmt.Errorf("the rule is still there after it was deleted %d times", copiesMax))
+}
+
+// edit changes a single rule, by a process whose number OnStart tells (which go-iptables
+// keeps to itself).
+func (e *Exec) edit(ctx context.Context, table Table, args ...string) error {
+	_, err := e.run(ctx, nil, e.programs.iptables, append([]string{"-w", strconv.Itoa(e.waitSeconds), "-t", string(table)}, args...)...)
+	return err
 }
 
 // HasChain tells whether a chain exists. When the tool cannot say, for example

@@ -17,7 +17,7 @@ import (
 type Variant string
 
 // The variants, in the order in which they are preferred when nothing speaks
-// for either.
+// for either, not even the iptables in PATH.
 const (
 	NFT    Variant = "nft"
 	Legacy Variant = "legacy"
@@ -52,10 +52,7 @@ func (v version) less(other version) bool {
 // (iptables-nft-restore), then for those without when they say that they are
 // of this variant.
 func findPrograms(ctx context.Context, family service.Family, variant Variant) (programs, error) {
-	base := "iptables"
-	if family == service.IPv6 {
-		base = "ip6tables"
-	}
+	base := baseName(family)
 	var failed []error
 	for _, name := range [...]string{base + "-" + string(variant), base} {
 		found, err := programsNamed(ctx, name)
@@ -80,6 +77,14 @@ func findPrograms(ctx context.Context, family service.Family, variant Variant) (
 		Need:   "the iptables programs (Debian package iptables) in PATH",
 		Err:    errors.Join(failed...),
 	}
+}
+
+// baseName is what the programs of a family are called without a variant.
+func baseName(family service.Family) string {
+	if family == service.IPv6 {
+		return "ip6tables"
+	}
+	return "iptables"
 }
 
 // programsNamed looks up the three programs of one name and asks the first what

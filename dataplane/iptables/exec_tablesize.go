@@ -24,11 +24,15 @@ type tableInfo struct {
 const soGetInfo = 64
 
 // TableSize asks the kernel for the size of a legacy table, without taking the
-// lock or copying a rule. It is false in the nft variant, which has no such
-// thing, and when the kernel does not answer.
+// lock or copying a rule. One that does not exist has the size 0, and asking does not
+// bring it into being. It is false in the nft variant, which has no such thing, and
+// when the kernel does not answer.
 func (e *Exec) TableSize(table Table) (size, bool) {
 	if e.Variant() != Legacy {
 		return size{}, false
+	}
+	if !legacyTableExists(e.family, table) {
+		return size{}, true
 	}
 	domain, level := unix.AF_INET, unix.IPPROTO_IP
 	if e.family == service.IPv6 {

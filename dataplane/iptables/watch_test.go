@@ -16,18 +16,12 @@ type meadow struct {
 	scriptedTool
 	canaries map[Table]bool
 	err      error
-	sizes    map[Table]size
 	looks    int
 }
 
 func (m *meadow) HasChain(_ context.Context, table Table, chain string) (bool, error) {
 	m.looks++
 	return m.canaries[table] && chain == chainCanary, m.err
-}
-
-func (m *meadow) TableSize(table Table) (size, bool) {
-	now, ok := m.sizes[table]
-	return now, ok
 }
 
 // runWatch runs a test against a watcher that looks once a second. The test goes on
@@ -91,26 +85,6 @@ func TestWatchTellsOfEachTable(t *testing.T) {
 		}
 		expect("flushed, lock held", 0, func() { m.canaries, m.err = inAllTables(false), errors.New("the lock is held") })
 		expect("lock free again", 3, func() { m.err = nil })
-	})
-}
-
-func TestWatchLooksAtSizesFirst(t *testing.T) {
-	same := size{entries: 5, bytes: 1000}
-	m := &meadow{canaries: inAllTables(true), sizes: map[Table]size{Mangle: same, Filter: same, NAT: same}}
-	runWatch(t, m, func(step func(func()) int) {
-		if step(func() { m.looks = 0 }); m.looks != 0 {
-			t.Errorf("%d chains were looked for while no table had changed", m.looks)
-		}
-		told := step(func() {
-			m.canaries[NAT] = false
-			m.sizes[NAT] = size{entries: 4, bytes: 800}
-		})
-		if told != 1 || m.looks != 1 {
-			t.Errorf("nat was flushed: told %d times after looking for %d chains, want one each", told, m.looks)
-		}
-		if step(func() { m.looks = 0 }); m.looks != 1 {
-			t.Errorf("%d looks for a canary that is gone, want one", m.looks)
-		}
 	})
 }
 

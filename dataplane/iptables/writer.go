@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -29,12 +30,19 @@ type Writer struct {
 	// loose holds the shared chains that were last wanted with no rules of
 	// ours; see asWanted. It belongs to whoever has the turn.
 	loose map[dataplane.ID]bool
+	// authors is set where the kernel announces changes, otherwise sizes where it
+	// tells how large tables are; see Watch.
+	authors *authors
+	sizes   *sizes
+	// afterWrite is called when a stranger has changed something during a write;
+	// nil while nobody watches.
+	afterWrite atomic.Pointer[func(dataplane.Stranger)]
 }
 
 // WriterConfig tunes a Writer; the zero value is the default.
 type WriterConfig struct {
 	// WatchInterval is the time from the end of one look at the canaries to
-	// the start of the next. Default 5 s.
+	// the start of the next, for tools that can tell nothing better. Default 5 s.
 	WatchInterval time.Duration
 	// Stages bound the inputs of a large batch. Default: one input.
 	Stages StageLimits
@@ -53,13 +61,20 @@ func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
 	if config.Territory.Owns == nil {
 		config.Territory = OwnTerritory()
 	}
-	return &Writer{
+	w := &Writer{
 		family: family,
 		tool:   tool,
 		config: config,
 		turn:   make(chan struct{}, 1),
 		loose:  make(map[dataplane.ID]bool),
 	}
+	if a, ok := tool.(announcer); ok && a.Announced() {
+		w.authors = newAuthors()
+		a.OnStart(w.authors.started)
+	} else if s, ok := tool.(tableSizer); ok {
+		w.sizes = newSizes(s)
+	}
+	return w
 }
 
 // Write makes one attempt: hooks that go, then chains, then hooks that come. A
@@ -75,11 +90,34 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	if err := w.acquire(ctx); err != nil {
 		receipt = dataplane.Receipt{Outcome: dataplane.Unknown, Err: err}
 	} else {
-		receipt = w.attempt(ctx, batch)
+		receipt = w.watched(batch, func() dataplane.Receipt { return w.attempt(ctx, batch) })
 		w.release()
 	}
 	receipt.Took = time.Since(start)
 	return receipt
+}
+
+// watched lets an attempt be told from what strangers do at the same time.
+func (w *Writer) watched(batch *dataplane.Batch, attempt func() dataplane.Receipt) dataplane.Receipt {
+	switch {
+	case w.authors != nil:
+		w.authors.begin()
+		receipt := attempt()
+		strangers := w.authors.end(time.Now())
+		if changed := w.afterWrite.Load(); changed != nil {
+			for _, by := range strangers {
+				(*changed)(by)
+			}
+		}
+		return receipt
+	case w.sizes != nil:
+		w.sizes.look()
+		receipt := attempt()
+		w.sizes.wrote(batch, &receipt)
+		return receipt
+	default:
+		return attempt()
+	}
 }
 
 func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
@@ -118,6 +156,18 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 		return nil, err
 	}
 	defer w.release()
+	if w.sizes == nil {
+		return w.read(ctx)
+	}
+	before := w.sizes.measure()
+	objects, err := w.read(ctx)
+	if err == nil {
+		w.sizes.read(before)
+	}
+	return objects, err
+}
+
+func (w *Writer) read(ctx context.Context) ([]dataplane.Object, error) {
 	var objects []dataplane.Object
 	for _, table := range [...]Table{Mangle, Filter, NAT} {
 		s, err := readTable(ctx, w.tool, table)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
@@ -56,6 +58,9 @@ func (a *attempt) open(ctx context.Context) error {
 		case err.nodesFault():
 			return err
 		default:
+			if len(refused.refusals) < holderMax {
+				a.nameHolder(err)
+			}
 			refused.refusals = append(refused.refusals, err)
 		}
 	}
@@ -83,6 +88,17 @@ func (a *attempt) openOne(c *dataplane.Change) *openError {
 	}
 	a.opened[c.ID] = l
 	return nil
+}
+
+// nameHolder finds out who has a port that is taken.
+func (a *attempt) nameHolder(e *openError) {
+	if !errors.Is(e.err, unix.EADDRINUSE) {
+		return
+	}
+	_ = a.w.household.inside(func() error { // without, the error says how to find it
+		e.holder = describeHolder(e.place, "/proc")
+		return nil
+	})
 }
 
 // withoutAddress gives an error of package net without the address, which is

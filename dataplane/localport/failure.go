@@ -38,6 +38,8 @@ type openError struct {
 	owner service.Key
 	place place
 	err   error
+	// holder says who has the port; empty when that is not known.
+	holder string
 }
 
 // Error says what to do about it, where that is known.
@@ -48,6 +50,8 @@ func (e *openError) Error() string {
 	text := fmt.Sprintf("Service %s: node port %d/%s cannot answer on %s: %v",
 		e.owner, e.place.at.Port(), e.place.protocol, e.place.at.Addr(), e.err)
 	switch {
+	case e.holder != "":
+		return text + fmt.Sprintf(": %s; stop it, or give one of the two another port. At the node's other addresses the node port is served", e.holder)
 	case errors.Is(e.err, unix.EADDRINUSE):
 		return text + fmt.Sprintf("; another program of this host listens there or on all addresses (find it with: ss --listening --processes --numeric --%s 'sport = :%d'): "+
 			"stop it, or give one of the two another port", e.place.protocol, e.place.at.Port())

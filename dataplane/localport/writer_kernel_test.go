@@ -89,7 +89,8 @@ func (w *world) convict(protocol service.Protocol) {
 		!slices.Equal(receipt.Suspects, []service.Key{guilty.Owner}) {
 		w.Errorf("got %v, suspects %v", receipt, receipt.Suspects)
 	}
-	for _, part := range []string{"Service ns1/guilty", "30081/" + protocol.String(), w.listen(0).Addr().String(), "stop it"} {
+	for _, part := range []string{"Service ns1/guilty", "30081/" + protocol.String(), w.listen(0).Addr().String(), "stop it",
+		fmt.Sprintf("port 30081 on %s is held by pid %d", w.listen(0).Addr(), os.Getpid())} {
 		if !strings.Contains(receipt.Err.Error(), part) {
 			w.Errorf("%q does not say %q", receipt.Err, part)
 		}

@@ -72,6 +72,11 @@ func chooseVariant(ctx context.Context, wanted string, privateLock bool, log *za
 		log.Warn("the other iptables variant holds rules for Services, which take part in deciding about packets; "+
 			"remove them with sluice cleanup", zap.String("found", leftover))
 	}
+	if found.Beside != "" {
+		log.Warn("both variants of iptables hold rules, and packets pass both: what one of them drops, such as by a policy DROP for FORWARD, "+
+			"no rule of the other can let through. Let all programs of the node use one variant, or set iptables.variant (--sluice-iptables-variant) to that of the firewall",
+			zap.String("used", string(found.Variant)), zap.String("beside", found.Beside))
+	}
 	if !privateLock {
 		warnAboutLock(log)
 	}

@@ -211,6 +211,25 @@ func TestKernelWarnsOfTheOtherVariant(t *testing.T) {
 	}
 }
 
+// TestKernelWarnsOfAFirewallInTheOtherVariant: what it drops, our rules cannot let
+// through.
+func TestKernelWarnsOfAFirewallInTheOtherVariant(t *testing.T) {
+	n := newNode(t)
+	n.sh("iptables-legacy -P FORWARD DROP; iptables-legacy -A INPUT -s 203.0.113.0/24 -j DROP")
+	for variant, want := range map[string]string{
+		"nft": "the legacy variant of iptables holds 1 rule and policy DROP in FORWARD of filter", "legacy": "",
+	} {
+		n.lines.TakeAll()
+		if _, err := n.domains(IPTablesOptions{Variant: variant}); err != nil {
+			t.Fatal(err)
+		}
+		said := n.lines.FilterLevelExact(zap.WarnLevel).FilterFieldKey("beside").All()
+		if (want == "") != (len(said) == 0) || (len(said) > 0 && said[0].ContextMap()["beside"] != want) {
+			t.Errorf("%s: got %v, want %q", variant, said, want)
+		}
+	}
+}
+
 func TestKernelWarnsOfAPrivateLock(t *testing.T) {
 	for name, private := range map[string]bool{"meant": true, "by mistake": false} {
 		t.Run(name, func(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"go.uber.org/zap"
-
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 )
@@ -35,10 +33,10 @@ type Builders struct{ NFTables, IPTables, IPVS Builder }
 
 // Build builds the domains of the backend that is asked for, and tells which it
 // is. ModeBest falls back to iptables when the kernel lacks something that
-// nftables mode needs, and says what; any other trouble is an error, since it
-// would be one in either backend. IPVS serves only where it is asked for, and falls
-// back to nothing.
-func Build(asked Mode, log *zap.Logger, by Builders) (Mode, []proxy.Domain, error) {
+// nftables mode needs; which it is, and why, is told by choice. Any other trouble is
+// an error, since it would be one in either backend. IPVS serves only where it is asked
+// for, and falls back to nothing.
+func Build(asked Mode, choice *Choice, by Builders) (Mode, []proxy.Domain, error) {
 	switch asked {
 	case ModeIPTables:
 		domains, err := by.IPTables()
@@ -51,11 +49,13 @@ func Build(asked Mode, log *zap.Logger, by Builders) (Mode, []proxy.Domain, erro
 	_, lacks := errors.AsType[*nftables.MissingError](err)
 	switch {
 	case lacks && asked == ModeBest:
-		log.Warn("falling back to iptables: nftables mode, which is faster, needs what this kernel lacks", zap.Error(err))
+		choice.tell(ModeIPTables, err)
 		domains, err = by.IPTables()
 		return ModeIPTables, domains, err
 	case lacks:
 		err = fmt.Errorf("%w\nuse a kernel that has it, or --proxy-mode iptables", err)
+	case err == nil && asked == ModeBest:
+		choice.tell(ModeNFTables, nil)
 	}
 	return ModeNFTables, domains, err
 }

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -41,9 +42,9 @@ func TestBuild(t *testing.T) {
 		called                  []string
 		problem, log            string
 	}{
-		"best, modern kernel":           {asked: ModeBest, want: ModeNFTables, called: []string{"nft"}},
+		"best, modern kernel":           {asked: ModeBest, want: ModeNFTables, called: []string{"nft"}, log: "mode is not set: nftables, because the kernel has what it needs and it is faster; node ports answer here"},
 		"best, old kernel":              {asked: ModeBest, nftErr: old, want: ModeIPTables, called: []string{"nft", "ipt"}, log: "Linux 5.6"},
-		"best, neither":                 {asked: ModeBest, nftErr: old, iptErr: none, want: ModeIPTables, called: []string{"nft", "ipt"}, problem: "no iptables", log: "falling back"},
+		"best, neither":                 {asked: ModeBest, nftErr: old, iptErr: none, want: ModeIPTables, called: []string{"nft", "ipt"}, problem: "no iptables", log: "mode is not set: iptables, because"},
 		"best, trouble of another kind": {asked: ModeBest, nftErr: unix.EPERM, want: ModeNFTables, called: []string{"nft"}, problem: "operation not permitted"},
 		"nftables":                      {asked: ModeNFTables, want: ModeNFTables, called: []string{"nft"}},
 		"nftables, old kernel":          {asked: ModeNFTables, nftErr: old, want: ModeNFTables, called: []string{"nft"}, problem: "Linux 5.6: operation not supported\nuse a kernel that has it, or --proxy-mode iptables"},
@@ -54,7 +55,7 @@ func TestBuild(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := &builders{nftErr: c.nftErr, iptErr: c.iptErr, ipvsErr: c.ipvsErr}
 			core, lines := observer.New(zap.InfoLevel)
-			mode, domains, err := Build(c.asked, zap.New(core), Builders{
+			mode, domains, err := Build(c.asked, &Choice{Log: zap.New(core), Reach: "node ports answer here"}, Builders{
 				NFTables: b.builder("nft", &b.nftErr), IPTables: b.builder("ipt", &b.iptErr), IPVS: b.builder("ipvs", &b.ipvsErr)})
 			if mode != c.want || !slices.Equal(b.called, c.called) {
 				t.Errorf("mode %q after calls %v, want %q after %v", mode, b.called, c.want, c.called)
@@ -67,7 +68,7 @@ func TestBuild(t *testing.T) {
 			}
 			said := ""
 			for _, l := range lines.All() {
-				said += l.Message + " " + l.ContextMap()["error"].(string)
+				said += fmt.Sprint(l.Message, " ", l.ContextMap()["error"])
 			}
 			if (said == "") != (c.log == "") || !strings.Contains(said, c.log) {
 				t.Errorf("log %q, want %q", said, c.log)

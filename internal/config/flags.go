@@ -82,6 +82,7 @@ func newFlags(set *pflag.FlagSet) *Flags {
 	f := &Flags{set: set, fields: map[string]string{}, healthzPort: healthzPort, metricsPort: metricsPort}
 	setDefaults(&f.kubeProxy)
 	f.sluice.setDefaults()
+	f.sluice.NFTables.LocalhostNodePorts = new(bool) // counts only if given
 	return f
 }
 

@@ -1,5 +1,8 @@
 package config
 
+// flagNFTablesLocalhost names a flag whose default depends on the mode.
+const flagNFTablesLocalhost = "sluice-nftables-localhost-nodeports"
+
 // bindNode adds the flags about this node.
 func (f *Flags) bindNode() {
 	k := &f.kubeProxy
@@ -11,8 +14,8 @@ func (f *Flags) bindNode() {
 	f.flag(&f.modal.masqueradeAll, "masquerade-all", "masqueradeAll", "source NAT for all ClusterIP traffic")
 	f.flag(k.IPTables.LocalhostNodePorts, "iptables-localhost-nodeports", "iptables.localhostNodePorts",
 		"let node ports answer on 127.0.0.1 (IPv4, mode iptables)")
-	f.flag(f.sluice.NFTables.LocalhostNodePorts, "sluice-nftables-localhost-nodeports", sluicePrefix+"nftables.localhostNodePorts",
-		"let node ports answer on 127.0.0.1 and ::1 (mode nftables)")
+	f.flag(f.sluice.NFTables.LocalhostNodePorts, flagNFTablesLocalhost, sluicePrefix+"nftables.localhostNodePorts",
+		"let node ports answer on 127.0.0.1 and ::1 in mode nftables; if not given, only where no --proxy-mode is")
 	f.text((*string)(&k.DetectLocalMode), "detect-local-mode", "detectLocalMode",
 		"how packets of local pods are recognised: ClusterCIDR (default), NodeCIDR, BridgeInterface or InterfaceNamePrefix")
 	f.text(&k.DetectLocal.BridgeInterface, "pod-bridge-interface", "detectLocal.bridgeInterface", "bridge of the pods, for BridgeInterface")

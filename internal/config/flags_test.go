@@ -170,7 +170,7 @@ var flagCases = []flagCase{
 		"xml": `--log-format "xml": want auto, console or json`}},
 	{name: "sluice-iptables-variant", def: "auto", set: "nft", field: "SluiceConfiguration.iptables.variant", want: "nft", beside: wins, wrong: map[string]string{
 		"old": `--sluice-iptables-variant "old": want auto, legacy or nft`}},
-	{name: "sluice-nftables-localhost-nodeports", def: "true", set: "false", field: "SluiceConfiguration.nftables.localhostNodePorts", want: "false", beside: wins},
+	{name: "sluice-nftables-localhost-nodeports", def: "false", set: "false", field: "SluiceConfiguration.nftables.localhostNodePorts", want: "false", beside: wins},
 	{name: "sluice-spacing", set: "50ms", field: "SluiceConfiguration.pace.spacing", want: "50ms", beside: wins, wrong: map[string]string{
 		"-1s": `--sluice-spacing -1s: want 0 or more`}},
 	{name: "sluice-deadline", set: "3s", field: "SluiceConfiguration.pace.deadline", want: "3s", beside: wins, wrong: map[string]string{

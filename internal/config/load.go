@@ -32,6 +32,9 @@ func (f *Flags) Load() (*Config, []Warning, error) {
 // fromFlags makes a configuration without a file.
 func (f *Flags) fromFlags() *Config {
 	c := &Config{Control: f.Control, KubeProxy: *f.kubeProxy.DeepCopy(), Sluice: f.sluice.copy()}
+	if !f.set.Changed(flagNFTablesLocalhost) {
+		c.Sluice.NFTables.LocalhostNodePorts = nil
+	}
 	f.applyModal(c)
 	f.applyPorts(c)
 	setClientDefaults(&c.KubeProxy.ClientConnection) // 0 means the default here, too
@@ -84,6 +87,7 @@ func (f *Flags) finish(c *Config, read *file, warnings []Warning) (*Config, []Wa
 		k.HostnameOverride = f.hostname
 	}
 	setModeDefaults(k)
+	c.Sluice.setModeDefaults(k.Mode)
 	if c.Sluice.Healthz.Disabled {
 		k.HealthzBindAddress = ""
 	}

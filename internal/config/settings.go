@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	proxy "github.com/sluice-proxy/sluice"
@@ -77,14 +78,27 @@ func (c *Config) nodePorts() (primary bool, ranges []netip.Prefix) {
 }
 
 // ForwardsLocalhost tells whether node ports answer on localhost in nftables mode,
-// where that takes a forwarder of its own: unless it is switched off, or a list
-// of ranges leaves the loopback addresses out.
+// where that takes a forwarder of its own, which occupies their ports: if it is asked
+// for, or where nobody has asked for a mode, since iptables mode, which may have served
+// the node before, does it. Never if nodePortAddresses says where node ports answer
+// and names no loopback address.
 func (c *Config) ForwardsLocalhost() bool {
 	if c.KubeProxy.Mode == ModeBest && !*c.KubeProxy.IPTables.LocalhostNodePorts {
 		return false // whoever wrote this had iptables mode in mind, and no localhost
 	}
-	_, ranges := c.nodePorts()
-	return *c.Sluice.NFTables.LocalhostNodePorts && servesLoopback(ranges)
+	if !*c.Sluice.NFTables.LocalhostNodePorts {
+		return false
+	}
+	primary, ranges := c.nodePorts()
+	switch {
+	case primary:
+		return c.KubeProxy.Mode == ModeNFTables // its default, which nobody need have written
+	case len(ranges) == 0:
+		return true
+	}
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool {
+		return r.Overlaps(loopback4) || r.Contains(netip.IPv6Loopback())
+	})
 }
 
 // servesLoopback tells whether the ranges of IPv4 hold a loopback address; none

@@ -83,23 +83,30 @@ func TestNodeNameIsTheHosts(t *testing.T) {
 }
 
 // TestLocalhostNodePorts: node ports answer on localhost unless that is switched
-// off, or the ranges of IPv4 leave it out.
+// off, or the ranges leave it out (in iptables mode, those of IPv4); in nftables mode
+// only if it is asked for, or nobody has asked for the mode.
 func TestLocalhostNodePorts(t *testing.T) {
 	for _, c := range []struct {
 		words             []string
 		iptables, forward bool
 	}{
 		{nil, true, true},
-		{[]string{"--proxy-mode=nftables"}, false, true},
+		{[]string{"--proxy-mode=nftables"}, false, false},
+		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports"}, false, true},
+		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports=false"}, false, false},
+		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports", "--nodeport-addresses=127.0.0.0/8"}, true, true},
+		{[]string{"--proxy-mode=nftables", "--sluice-nftables-localhost-nodeports", "--nodeport-addresses=192.168.0.0/16"}, false, false},
+		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=127.0.0.0/8"}, true, false},
 		{[]string{"--iptables-localhost-nodeports=false"}, false, false},
-		{[]string{"--iptables-localhost-nodeports=false", "--proxy-mode=nftables"}, false, true},
+		{[]string{"--iptables-localhost-nodeports=false", "--proxy-mode=nftables"}, false, false},
 		{[]string{"--sluice-nftables-localhost-nodeports=false"}, true, false},
 		{[]string{"--nodeport-addresses=192.168.0.0/16"}, false, false},
 		{[]string{"--nodeport-addresses=192.168.0.0/16,127.0.0.0/8"}, true, true},
 		{[]string{"--nodeport-addresses=127.0.0.1/32"}, true, true},
 		{[]string{"--nodeport-addresses=0.0.0.0/0"}, true, true},
-		{[]string{"--nodeport-addresses=fd00::/8"}, true, true},
-		{[]string{"--nodeport-addresses=primary"}, false, true},
+		{[]string{"--nodeport-addresses=fd00::/8"}, true, false},
+		{[]string{"--nodeport-addresses=fd00::/8,::1/128"}, true, true},
+		{[]string{"--nodeport-addresses=primary"}, false, false},
 		{[]string{"--nodeport-addresses=127.0.0.0/8", "--iptables-localhost-nodeports=false"}, false, false},
 	} {
 		loaded, _ := load(t, c.words...)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kube-proxy/config/v1alpha1"
 	"k8s.io/utils/ptr"
 )
 
@@ -95,7 +96,8 @@ type IPTablesConfiguration struct {
 // NFTablesConfiguration is for mode nftables.
 type NFTablesConfiguration struct {
 	// LocalhostNodePorts lets node ports answer on 127.0.0.1 and ::1, too, which
-	// kube-proxy does not do in this mode. Default true.
+	// kube-proxy does not do in this mode. Default: not where this mode is asked for,
+	// and true where it was chosen, for then iptables mode has done it before.
 	LocalhostNodePorts *bool `json:"localhostNodePorts"`
 }
 
@@ -166,8 +168,12 @@ func (s *SluiceConfiguration) setDefaults() {
 	if s.State.Dir == "" {
 		s.State.Dir = "/run/sluice"
 	}
+}
+
+// setModeDefaults fills in what depends on the mode, flags included.
+func (s *SluiceConfiguration) setModeDefaults(mode v1alpha1.ProxyMode) {
 	if s.NFTables.LocalhostNodePorts == nil {
-		s.NFTables.LocalhostNodePorts = ptr.To(true)
+		s.NFTables.LocalhostNodePorts = ptr.To(mode != ModeNFTables)
 	}
 }
 

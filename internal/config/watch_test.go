@@ -258,7 +258,7 @@ func TestWatchLinkElsewhere(t *testing.T) {
 	}
 	f.expect("mode", "oomScoreAdj")
 	put(t, there, kubeProxyHead+"mode: nftables\nnodePortAddresses: [10.0.0.0/8]\n") // at the new end
-	f.expect("mode", "nodePortAddresses")
+	f.expect("mode", "nodePortAddresses", "SluiceConfiguration.nftables.localhostNodePorts")
 }
 
 // TestWatchBurst: many writes are read together, and the last one counts.

@@ -35,7 +35,7 @@ func tell(mode backend.Mode) (status int, err error) {
 		return 1, err
 	}
 	return 0, Tell(context.Background(), os.Stdout, zap.NewNop(), func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
-		_, domains, err := backend.Build(mode, log, backend.Builders{
+		_, domains, err := backend.Build(mode, nil, backend.Builders{
 			NFTables: func() ([]proxy.Domain, error) {
 				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
 			},

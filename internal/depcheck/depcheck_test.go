@@ -37,7 +37,7 @@ var layers = []layer{
 	{pkg: "dataplane", may: []string{"service"}, why: "the language between actors, aggregator and writers"},
 	{pkg: "dataplane/ledger", may: []string{"dataplane", "service"}, why: "pure bookkeeping"},
 	{pkg: "dataplane/hostaddress", why: "plain addresses out"},
-	{pkg: "dataplane/iptables", may: []string{"dataplane", "dataplane/iptables/dispatch", "service"}, why: "a backend never imports another"},
+	{pkg: "dataplane/iptables", may: []string{"dataplane", "dataplane/iptables/dispatch", "dataplane/nftables/wire", "service"}, why: "a backend never imports another; it hears by the transport of nf_tables what others do to the tables of the nft variant"},
 	{pkg: "dataplane/iptables/dispatch", may: []string{"dataplane", "service"}, why: "pure layout"},
 	{pkg: "dataplane/nftables", may: []string{"dataplane", "dataplane/nftables/slots", "dataplane/nftables/wire", "service"}, why: "a backend never imports another"},
 	{pkg: "dataplane/nftables/slots", may: []string{"service"}, why: "pure arithmetic"},

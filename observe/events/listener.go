@@ -22,7 +22,7 @@ func (r *Recorder) Aggregator(event aggregator.Event) {
 	switch e := event.(type) {
 	case aggregator.Quarantined:
 		r.warn(about(e.Key), "ServiceQuarantined", actionProgram,
-			"%s refuses it; its last good rules stay in force: %s", e.Domain, e.Reason)
+			"%s refuses it; what it had before stays in force: %s", e.Domain, e.Reason)
 	case aggregator.Freed:
 		r.normal(about(e.Key), "ServiceAccepted", actionProgram, "%s has accepted it again", e.Domain)
 	case aggregator.Shadowed:

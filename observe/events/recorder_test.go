@@ -92,7 +92,7 @@ func TestEvents(t *testing.T) {
 		}, "Service ns/web", "Warning", "AnnotationIgnored", "Program", "metadata.annotations[x]: frob is none of rr, sh"},
 		{func() { r.ConfigurationRefused(failure) }, "Node /node-1", "Warning", "ConfigurationRefused", "Configure", "stays in force"},
 		{func() { r.Aggregator(aggregator.Quarantined{Domain: "nftables/IPv4", Key: web, Reason: "file exists"}) },
-			"Service ns/web", "Warning", "ServiceQuarantined", "Program", "nftables/IPv4 refuses it; its last good rules stay in force: file exists"},
+			"Service ns/web", "Warning", "ServiceQuarantined", "Program", "nftables/IPv4 refuses it; what it had before stays in force: file exists"},
 		{func() { r.Aggregator(aggregator.Freed{Domain: "nftables/IPv4", Key: web}) }, "Service ns/web", "Normal", "ServiceAccepted", "Program", "accepted"},
 		{func() { r.Aggregator(aggregator.NodeAtFault{Domain: "nftables/IPv4", Reason: "no such file"}) }, "Node /node-1", "Warning", "RulesRefused", "Program", "no such file"},
 		{func() {

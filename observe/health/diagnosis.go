@@ -75,7 +75,7 @@ func (p *picture) domainFindings(d *Domain) []Finding {
 	for _, q := range s.Quarantined {
 		held = append(held, Affected{Service: q.Key, Since: q.Since, Reason: oneLine(q.Reason)})
 	}
-	for _, f := range serviceFindings(Quarantined, "Services that the kernel refuses: %d", slices.Values(held)) {
+	for _, f := range serviceFindings(Quarantined, "Services of which something is refused: %d", slices.Values(held)) {
 		f.About = s.Domain
 		all = append(all, f)
 	}

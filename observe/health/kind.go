@@ -28,7 +28,8 @@ const (
 	AuditFailing Kind = "audit-failing"
 	// Drift: somebody else has changed our rules.
 	Drift Kind = "drift"
-	// Quarantined: Services that the kernel refuses.
+	// Quarantined: Services of which the kernel refuses something, a node port on
+	// localhost included.
 	Quarantined Kind = "quarantined"
 	// Parked: Services whose actors keep failing.
 	Parked Kind = "parked"
@@ -63,7 +64,7 @@ var guide = []struct {
 	{AuditFailing, "Changes are still written, but damage by other programs is not seen. Read the error; it is tried again by itself."},
 	{Drift, "Another program edits our tables: a firewall manager that reloads, nft flush ruleset, a second proxy. Find it and tell it to leave " +
 		"them alone. What differed has been written again."},
-	{Quarantined, "Their last good rules stay, and other Services are served. Compare the reason with the Service; it is tried again when it " +
+	{Quarantined, "What they had before stays, and other Services are served. Compare the reason with the Service; it is tried again when it " +
 		"changes and after audits."},
 	{Parked, "Their last rules stay. The log has the failure with its stack: report it. They are tried again when the Service changes and every " +
 		"five minutes."},

@@ -92,7 +92,7 @@ node: not eligible
   advice: ADVICE
 
 [degraded] quarantined d/IPv6, since 32s
-  Services that the kernel refuses: 12
+  Services of which something is refused: 12
     ns1/bad00, since 32s: Invalid argument
     ns1/bad01, since 32s: Invalid argument
     ns1/bad02, since 32s: Invalid argument

@@ -22,7 +22,11 @@ func TestNodePortOnLocalhost(t *testing.T) { inEachMode(t, testNodePortOnLocalho
 
 func testNodePortOnLocalhost(t *testing.T, mode harness.Mode) {
 	c := harness.NewCluster(t)
-	proxy := c.StartProxy(mode)
+	var flags []string
+	if mode == harness.NFTables {
+		flags = []string{"--sluice-nftables-localhost-nodeports"} // which nobody gets unasked there
+	}
+	proxy := c.StartProxy(mode, flags...)
 	node := []*harness.Host{c.N1}
 	web := c.CreateService("web", corev1.ServiceTypeNodePort)
 	c.SetEndpoints("web", c.A, c.B)
@@ -35,7 +39,7 @@ func testNodePortOnLocalhost(t *testing.T, mode harness.Mode) {
 	if err := proxy.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	c.StartProxy(mode)
+	c.StartProxy(mode, flags...)
 	reachAll(t, startMax, "localhost answers after a restart", node, targets, c.A, c.B)
 	c.SetEndpoints("web", c.C)
 	reachAll(t, changeMax, "the endpoints replaced", node, targets, c.C)

@@ -18,9 +18,9 @@ type Proxy struct {
 // StartProxy starts Sluice with the rights of kube-proxy. It returns once the process runs, not once it
 // is ready: a test waits for what it wants to see. The process is killed at the end of the test, which
 // fails if the log holds a race, a panic or a batch that the kernel refused.
-func (c *Cluster) StartProxy(mode Mode) *Proxy {
+func (c *Cluster) StartProxy(mode Mode, flags ...string) *Proxy {
 	c.t.Helper()
-	return c.startProxy(
+	return c.startProxy(append(flags,
 		"--kubeconfig", c.Server.ProxyKubeconfig(),
 		"--cluster-cidr", PodCIDRs,
 		"--proxy-mode", string(mode),
@@ -28,7 +28,7 @@ func (c *Cluster) StartProxy(mode Mode) *Proxy {
 		"--conntrack-max-per-core", "0",
 		"--log-format", "json",
 		"--log-level", "debug", // batches are announced at this level
-	)
+	)...)
 }
 
 // StartProxyWithConfig starts Sluice as StartProxy does, the way kube-proxy's DaemonSet has it: everything
