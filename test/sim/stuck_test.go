@@ -39,6 +39,7 @@ func TestTheOutputOfAStuckActorComesTooLate(t *testing.T) {
 		if hang.Load() {
 			t.Fatal("nobody got stuck")
 		}
+		w.strike(3) // nobody knows yet what the Service wants
 		// A neighbour is served meanwhile, and so is the Service itself once its
 		// actor has been given up.
 		happen(event{setService, 4, 0, 2}, event{setService, 3, 0, 3}, event{quiet, 0, 0, 0})
