@@ -114,6 +114,23 @@ func (w *Writer) open() (Socket, error) {
 	return w.socket, err
 }
 
+// reader reads by a socket. A kernel in memory announces nothing.
+func (w *Writer) reader(socket Socket) *reader {
+	r := &reader{d: w.d, socket: socket}
+	if real, ok := socket.(interface {
+		Listen(family uint8) (*wire.Listener, error)
+	}); ok {
+		r.listen = func() (listener *wire.Listener, err error) {
+			err = w.config.Inside(func() error {
+				listener, err = real.Listen(w.d.protocol)
+				return err
+			})
+			return listener, err
+		}
+	}
+	return r
+}
+
 // Write makes one attempt. A transaction cannot be interrupted; the context
 // counts between transactions.
 func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
@@ -124,7 +141,7 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	if err != nil {
 		return dataplane.Receipt{Outcome: dataplane.Busy, Certain: untouched(batch.Changes), Err: err}
 	}
-	a := &attempt{w: w, socket: socket, reader: &reader{w.d, socket}}
+	a := &attempt{w: w, socket: socket, reader: w.reader(socket)}
 	changes, err := a.makeSure(ctx, batch.Changes)
 	if err == nil {
 		err = a.carryOut(ctx, changes)
@@ -152,7 +169,7 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	socket, err := w.open()
 	if err == nil {
 		var objects []dataplane.Object
-		objects, err = (&reader{w.d, socket}).all(ctx)
+		objects, err = w.reader(socket).all(ctx)
 		if err == nil {
 			slices.SortFunc(objects, func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) })
 			return objects, nil
@@ -215,12 +232,18 @@ func (a *attempt) lookUp(ctx context.Context, ids []dataplane.ID) (map[dataplane
 		}
 		return there, err
 	}
-	for _, id := range ids {
-		object, err := a.reader.one(ctx, id)
-		if err != nil {
-			return nil, err
+	err := a.reader.steadily(ctx, func() error {
+		for _, id := range ids {
+			object, err := a.reader.one(ctx, id)
+			if err != nil {
+				return err
+			}
+			there[id] = object
 		}
-		there[id] = object
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return there, nil
 }

@@ -143,5 +143,35 @@ func (l *Listener) Run(ctx context.Context, each func(Message), lost func()) err
 	}
 }
 
+// Pending calls each for every message that has come by now, and lost when messages
+// were lost; it does not wait for more.
+func (l *Listener) Pending(each func(Message), lost func()) error {
+	for {
+		n := 0
+		var received error
+		err := l.raw.Read(func(fd uintptr) bool {
+			n, _, received = unix.Recvfrom(int(fd), l.buf, unix.MSG_DONTWAIT)
+			return true
+		})
+		switch {
+		case err != nil:
+			return fmt.Errorf("hear of changes of nf_tables: %w", err)
+		case errors.Is(received, unix.EAGAIN):
+			return nil
+		case errors.Is(received, unix.ENOBUFS):
+			lost()
+		case errors.Is(received, unix.EINTR):
+		case received != nil:
+			return fmt.Errorf("hear of changes of nf_tables: %w", received)
+		default:
+			for h := range headers(l.buf[:n]) {
+				if m, ok := h.message(); ok {
+					each(m)
+				}
+			}
+		}
+	}
+}
+
 // Close ends listening.
 func (l *Listener) Close() error { return l.file.Close() }
