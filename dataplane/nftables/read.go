@@ -18,6 +18,8 @@ type reader struct {
 	socket Socket
 	// listen starts to listen to what others change; see steadily.
 	listen func() (*wire.Listener, error)
+	// equal is the writer's.
+	equal map[string]sameSet
 }
 
 // all gives every object in the table: the table, all chains and sets, and the
@@ -113,7 +115,7 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 		}
 		name := wire.Find(b, unix.NFTA_SET_NAME).Text()
 		names = append(names, name)
-		objects = append(objects, ownedObject(setID(name), []byte(normalSet(r.d, b))))
+		objects = append(objects, r.setObject(name, b))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list sets: %w", err)
@@ -131,6 +133,15 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 		}
 	}
 	return objects, nil
+}
+
+// setObject gives a set that the kernel has described.
+func (r *reader) setObject(name string, attrs []byte) dataplane.Object {
+	o := dataplane.Object{ID: setID(name), Kind: dataplane.Owned, Body: normalSet(r.d, attrs)}
+	if same, ok := r.equal[name]; ok && same.read == o.Body {
+		o.Body = same.wanted
+	}
+	return o
 }
 
 // hasOurElements tells whether a set's elements are objects of ours.
@@ -169,7 +180,7 @@ func (r *reader) one(ctx context.Context, id dataplane.ID) (*dataplane.Object, e
 	case containerSet:
 		request := attrs(textAttr{unix.NFTA_SET_TABLE, TableName}, textAttr{unix.NFTA_SET_NAME, id.Name})
 		err = r.ask(ctx, unix.NFT_MSG_GETSET, false, request, func(b []byte) {
-			o := ownedObject(id, []byte(normalSet(r.d, b)))
+			o := r.setObject(id.Name, b)
 			found = &o
 		})
 	default:
