@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -44,6 +45,35 @@ func TestRecordRelease(t *testing.T) {
 			}
 			u.stop(l)
 		})
+	}
+}
+
+// TestRecordedChainsAreOurs: every chain of a recorded release is one that is swept when
+// nobody wants it. One that is not would stay for ever, and keep from going what it leads to.
+func TestRecordedChainsAreOurs(t *testing.T) {
+	chains := 0
+	for _, release := range recordings(t) {
+		for _, family := range service.Families {
+			text, err := os.ReadFile(recording(release, modeLegacy, family))
+			check(t, err)
+			table := iptables.Table("")
+			for line := range strings.Lines(string(text)) {
+				if name, ok := strings.CutPrefix(strings.TrimSpace(line), "*"); ok {
+					table = iptables.Table(name)
+				}
+				name, ok := strings.CutPrefix(strings.Fields(line)[0], ":KUBE-")
+				if !ok {
+					continue
+				}
+				chains++
+				if name = "KUBE-" + name; !iptables.OwnsChain(table, name) && !iptables.Shared(name) {
+					t.Errorf("%s: nobody sweeps %s of table %s", release, name, table)
+				}
+			}
+		}
+	}
+	if chains < 50 {
+		t.Errorf("%d chains only: that proves nothing", chains)
 	}
 }
 
