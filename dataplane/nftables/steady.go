@@ -55,10 +55,10 @@ func (r *reader) sameGeneration(ctx context.Context, read func() error) error {
 
 // unannounced reads, and fails when a change of our table was announced meanwhile, or
 // so many changes that some may be missing.
-func (r *reader) unannounced(_ context.Context, read func() error) error {
+func (r *reader) unannounced(ctx context.Context, read func() error) error {
 	listener, err := r.listen()
 	if err != nil {
-		return err
+		return r.sameGeneration(ctx, read) // stricter than need be
 	}
 	err = read()
 	touched := false

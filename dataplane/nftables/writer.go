@@ -120,11 +120,11 @@ func (w *Writer) open() (Socket, error) {
 func (w *Writer) reader(socket Socket) *reader {
 	r := &reader{d: w.d, socket: socket, equal: w.equal}
 	if real, ok := socket.(interface {
-		Listen(family uint8) (*wire.Listener, error)
+		Listen() (*wire.Listener, error)
 	}); ok {
 		r.listen = func() (listener *wire.Listener, err error) {
 			err = w.config.Inside(func() error {
-				listener, err = real.Listen(w.d.protocol)
+				listener, err = real.Listen()
 				return err
 			})
 			return listener, err

@@ -28,12 +28,20 @@ const groupTables = 7
 // the socket with the given port: a filter in the kernel drops those, so that
 // they cannot crowd out the others.
 func Listen(family uint8, ownPort uint32) (*Listener, error) {
+	return listen(foreign(family, ownPort))
+}
+
+// listen starts to listen, through a filter if there is one.
+func listen(filter *unix.SockFprog) (*Listener, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
 	enlarge(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBytes)
-	if err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, foreign(family, ownPort)); err == nil {
+	if filter != nil {
+		err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, filter)
+	}
+	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (groupTables - 1)})
 	}
 	if err != nil {
