@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -209,6 +210,17 @@ func (a *attempt) bringHome(ctx context.Context) {
 		a.note(m.change, nil)
 	}
 	a.writeRules(ctx, a.moved)
+}
+
+// exchanges tells of the sets that are of another type now.
+func (a *attempt) exchanges() []string {
+	var notes []string
+	for _, name := range slices.Sorted(maps.Keys(a.misfits)) {
+		if m := a.misfits[name]; m.home {
+			notes = append(notes, fmt.Sprintf("set %s was of another type than this release's: exchanged for one of %s", name, m.wanted))
+		}
+	}
+	return notes
 }
 
 // dropBeside destroys what no rule asks any more.

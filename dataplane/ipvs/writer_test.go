@@ -276,7 +276,7 @@ func TestRulesAlwaysAskWhatIsWhole(t *testing.T) {
 			return nil
 		}
 		receipt := s.write(s.changes(all...))
-		if receipt.Outcome != dataplane.Landed || asked == 0 {
+		if receipt.Outcome != dataplane.Landed || asked == 0 || len(receipt.Notes) != 1 {
 			t.Errorf("%v, %d times asked:\n%s", receipt, asked, strings.Join(k.log, "\n"))
 		}
 		k.fault = nil
