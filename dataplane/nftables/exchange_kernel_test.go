@@ -14,6 +14,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
+// narrowBytes is the room of a socket that takes less than a set of the tests.
+const narrowBytes = 24 << 10
+
 // attended is a socket that calls a function after each transaction that landed.
 type attended struct {
 	*wire.Socket
@@ -33,7 +36,7 @@ func (s attended) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 // Room is for nftables.Socket.
 func (s attended) Room() int {
 	if s.narrow {
-		return smallBytes
+		return narrowBytes
 	}
 	return s.Socket.Room()
 }
@@ -235,7 +238,7 @@ func TestDefinitionsThatNothingFits(t *testing.T) {
 // after each transaction.
 func exchangeAll(t *testing.T, name string, all []redefinition, narrow bool) *world {
 	t.Helper()
-	const services = 800
+	const services = 200
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{})
 	w.otherRelease(services, all)
 	transactions := w.watchServed(services, nftables.WriterConfig{}, narrow)
