@@ -13,7 +13,7 @@ TEST_PACKAGES := gcc ipset libc6-dev nftables python3
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-ipvs test-e2e test-e2e-ipvs scenarios campaign sim fuzz bench bench-reaction lint packages test-packages tidy check clean
+.PHONY: help build run test test-ipvs test-e2e test-e2e-ipvs scenarios campaign record-release sim fuzz bench bench-reaction lint packages test-packages tidy check clean
 
 help: ## list what can be asked for
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,10 @@ scenarios: test-packages ## the acceptance scenarios with real packets: make sce
 
 campaign: test-packages ## an hour beside a refused Service, 0 connections lost: make campaign DURATION=1h MODE=nftables|iptables VARIANT=nft|legacy
 	$(GO) run ./test/campaign -duration $(or $(DURATION),1h) -mode $(or $(MODE),nftables) $(if $(VARIANT),-variant $(VARIANT))
+
+record-release: test-packages ## write down the rules of the present commit, for its successors to take over: make record-release RELEASE=v1.2.3
+	@test -n '$(RELEASE)' || { echo 'make record-release RELEASE=NAME'; exit 1; }
+	$(GO) test -count=1 ./test/faults -run TestRecordRelease -record-release '$(RELEASE)'
 
 sim: ## one seed of the simulation, verbosely: make sim SEED=42
 	SLUICE_SIM_SEED=$(or $(SEED),1) $(GO) test -race -count=1 -v -run TestSimulation ./test/sim

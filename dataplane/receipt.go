@@ -45,6 +45,9 @@ type Receipt struct {
 	Proven bool
 	// Err carries the tool's own words; nil when Landed.
 	Err error
+	// Notes are what an operator has to know of the write besides, each a sentence
+	// that is said once.
+	Notes []string
 	// Written counts what was handed to the kernel.
 	Written Written
 	// Took is how long the write lasted.

@@ -96,6 +96,9 @@ func (l *Log) Aggregator(event aggregator.Event) {
 
 func (l *Log) batch(e aggregator.BatchWritten) {
 	r := e.Receipt
+	for _, note := range r.Notes {
+		l.log.Warn(note, zap.String("domain", e.Domain), zap.Uint64("batch", e.Batch.Number))
+	}
 	fields := []zap.Field{zap.String("domain", e.Domain), zap.Uint64("batch", e.Batch.Number),
 		zap.Int("services", len(e.Batch.Contributions)), zap.Int("objects", r.Written.Objects),
 		zap.Int("lines", r.Written.Lines), zap.Int("bytes", r.Written.Bytes), zap.Duration("took", r.Took)}

@@ -1,6 +1,10 @@
 package iptables
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+)
 
 // Territory is what a mode of the proxy has in iptables. A writer looks at nothing
 // else, and a clean-up removes it. KUBE-FIREWALL, which is shared with the kubelet,
@@ -61,4 +65,37 @@ func (t Territory) hooksIn(s *saved) []Hook {
 	return slices.DeleteFunc(slices.Clone(t.Hooks), func(h Hook) bool {
 		return h.Table != s.table || !s.has(h.Chain, h.Text())
 	})
+}
+
+// straysIn finds rules of built-in chains that lead to chains of ours by other words
+// than our hooks have: another release's, or a stranger's. They stay, unless the chain
+// goes that they lead to, which they would keep from going.
+func (t Territory) straysIn(s *saved, strays map[dataplane.ID][]hookEdit) {
+	for _, chain := range s.chains {
+		if !isBuiltIn(chain) {
+			continue
+		}
+		for _, text := range s.rules[chain] {
+			target := ruleTarget(text)
+			known := slices.ContainsFunc(t.Hooks, func(h Hook) bool {
+				return h.Table == s.table && h.Chain == chain && h.Text() == text
+			})
+			if known || !s.exists[target] || !t.Owns(s.table, target) {
+				continue
+			}
+			id := dataplane.ID{Container: string(s.table), Name: target}
+			strays[id] = append(strays[id], hookEdit{
+				hookPlace: hookPlace{table: s.table, chain: chain, text: text}, rule: splitRule(text),
+			})
+		}
+	}
+}
+
+// isBuiltIn tells whether a chain is the kernel's own.
+func isBuiltIn(chain string) bool {
+	switch chain {
+	case "PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING":
+		return true
+	}
+	return false
 }

@@ -37,6 +37,9 @@ type Writer struct {
 	// afterWrite is called when a stranger has changed something during a write;
 	// nil while nobody watches.
 	afterWrite atomic.Pointer[func(dataplane.Stranger)]
+	// strays are hooks that nobody wants, by the chains that they lead to, as last
+	// read; see straysIn. It belongs to whoever has the turn, too.
+	strays map[dataplane.ID][]hookEdit
 }
 
 // WriterConfig tunes a Writer; the zero value is the default.
@@ -77,9 +80,12 @@ func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
 	return w
 }
 
-// Write makes one attempt: hooks that go, then chains, then hooks that come. A
-// hook must not lead to a chain that is not there, and a chain cannot go while
-// a hook leads to it.
+// Write makes one attempt: chains that come or change, hooks that come, hooks that
+// go, chains that go. A hook must not lead to a chain that is not there, and a chain
+// cannot go while a hook leads to it.
+//
+// Invariant: packets are led to all Services by the old hooks until they are by the
+// new ones. Chains that go without a hook go in the input that no longer leads to them.
 //
 // When a step fails, the tables of the batch are read back, and the receipt
 // says of each object what the kernel holds. When that fails too, the outcome
@@ -121,7 +127,7 @@ func (w *Writer) watched(batch *dataplane.Batch, attempt func() dataplane.Receip
 }
 
 func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
-	p, err := newPlan(batch, w.config.Stages)
+	p, err := newPlan(batch, w.config.Stages, w.strays)
 	if err != nil {
 		return dataplane.Receipt{Outcome: dataplane.Rejected, Err: err}
 	}
@@ -169,6 +175,7 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 
 func (w *Writer) read(ctx context.Context) ([]dataplane.Object, error) {
 	var objects []dataplane.Object
+	strays := make(map[dataplane.ID][]hookEdit)
 	for _, table := range [...]Table{Mangle, Filter, NAT} {
 		s, err := readTable(ctx, w.tool, table)
 		if err != nil {
@@ -182,7 +189,9 @@ func (w *Writer) read(ctx context.Context) ([]dataplane.Object, error) {
 		for _, hook := range w.config.Territory.hooksIn(s) {
 			objects = append(objects, hook.Object())
 		}
+		w.config.Territory.straysIn(s, strays)
 	}
+	w.strays = strays
 	slices.SortFunc(objects, func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) })
 	return objects, nil
 }

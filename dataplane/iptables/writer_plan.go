@@ -21,10 +21,11 @@ type plan struct {
 	// those that come and are certain not to be there.
 	leaving, coming, absent []hookEdit
 	// chains are the changes that go into inputs, divided by limits; input is
-	// the one that was written last.
-	chains []dataplane.Change
-	limits StageLimits
-	input  *input
+	// the one that was written last. When hooks go, the chains that go are apart
+	// from them.
+	chains, going []dataplane.Change
+	limits        StageLimits
+	input         *input
 	// vague are changes of shared chains that only have to exist, and may or
 	// may not do so.
 	vague []dataplane.Change
@@ -38,7 +39,10 @@ type hookEdit struct {
 
 // newPlan sorts the changes of a batch into hooks and chains. An identity that
 // this backend cannot have made is an error.
-func newPlan(batch *dataplane.Batch, limits StageLimits) (*plan, error) {
+//
+// Strays are hooks, by the chain that they lead to, that no release of ours knows. They
+// go with that chain.
+func newPlan(batch *dataplane.Batch, limits StageLimits, strays map[dataplane.ID][]hookEdit) (*plan, error) {
 	p := &plan{batch: batch, limits: limits}
 	p.chains = make([]dataplane.Change, 0, len(batch.Changes))
 	touched := make(map[Table]bool)
@@ -48,7 +52,11 @@ func newPlan(batch *dataplane.Batch, limits StageLimits) (*plan, error) {
 			return nil, fmt.Errorf("batch %d: %w", batch.Number, err)
 		}
 		touched[table] = true
+		if c.After == nil {
+			p.leaving = append(p.leaving, strays[c.ID]...)
+		}
 	}
+	p.partRemovals()
 	for _, table := range [...]Table{Mangle, Filter, NAT} {
 		if touched[table] {
 			p.tables = append(p.tables, table)
@@ -100,16 +108,27 @@ func (p *plan) sortChain(table Table, c dataplane.Change) {
 	}
 }
 
+// partRemovals sets the chains that go apart when hooks go. Such a hook may be the one
+// that leads packets to all Services, by another release's words: it has to stay until
+// what comes in its place is there, and the chains that it leads to as long.
+func (p *plan) partRemovals() {
+	if len(p.leaving) == 0 {
+		return
+	}
+	stay := make([]dataplane.Change, 0, len(p.chains))
+	for _, c := range p.chains {
+		if c.After == nil {
+			p.going = append(p.going, c)
+		} else {
+			stay = append(stay, c)
+		}
+	}
+	p.chains = stay
+}
+
 // carryOut runs the steps in order and stops at the first that fails. It fills
 // in what was written and who is suspect.
 func (p *plan) carryOut(ctx context.Context, tool Tool, receipt *dataplane.Receipt) error {
-	for _, h := range p.leaving {
-		receipt.Written.Calls++
-		if err := tool.RemoveHook(ctx, h.table, h.chain, h.rule); err != nil {
-			return err
-		}
-		receipt.Written.Objects++
-	}
 	if err := p.clarify(ctx, tool, receipt); err != nil {
 		return err
 	}
@@ -128,7 +147,14 @@ func (p *plan) carryOut(ctx context.Context, tool Tool, receipt *dataplane.Recei
 		}
 		receipt.Written.Objects++
 	}
-	return nil
+	for _, h := range p.leaving {
+		receipt.Written.Calls++
+		if err := tool.RemoveHook(ctx, h.table, h.chain, h.rule); err != nil {
+			return err
+		}
+		receipt.Written.Objects++
+	}
+	return p.restore(ctx, tool, p.going, receipt)
 }
 
 // insert puts the hooks that are certain to be absent on top of their chains, in one

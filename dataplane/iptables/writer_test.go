@@ -36,10 +36,11 @@ func TestWriteOrdersHooksAroundTheRestore(t *testing.T) {
 		t.Fatalf("receipt: %v, certain %v", receipt, receipt.Certain)
 	}
 	want := []string{
-		"remove filter INPUT -j|KUBE-OLD",
 		"restore",
 		"restore", // the hooks that are certain to be absent
 		"ensure nat OUTPUT -j|KUBE-SERVICES",
+		"remove filter INPUT -j|KUBE-OLD",
+		"restore", // the chains that go
 	}
 	if !slices.Equal(tool.calls, want) {
 		t.Errorf("calls:\n%s\nwant:\n%s", strings.Join(tool.calls, "\n"), strings.Join(want, "\n"))
@@ -49,7 +50,7 @@ func TestWriteOrdersHooksAroundTheRestore(t *testing.T) {
 	if got := string(tool.inputs[1]); got != hooks {
 		t.Errorf("hooks were inserted by\n%swant\n%s", got, hooks)
 	}
-	wantWritten := dataplane.Written{Objects: 6, Lines: 3, Bytes: len(tool.inputs[0]) + len(hooks), Calls: 4}
+	wantWritten := dataplane.Written{Objects: 6, Lines: 3, Bytes: len(tool.inputs[0]) + len(hooks) + len(tool.inputs[2]), Calls: 5}
 	if receipt.Written != wantWritten {
 		t.Errorf("written %+v, want %+v", receipt.Written, wantWritten)
 	}
@@ -128,9 +129,9 @@ func TestWriteStopsAtTheFirstFailure(t *testing.T) {
 	gone := changeOf(blue, chainObject(Filter, "KUBE-OLD", "-j DROP"), nil)
 	coming := unsure(changeOf(service.Node, nil, hookObject(Filter, "INPUT", "02 -j KUBE-NEW")))
 	for failing, calls := range map[string]int{
-		"remove filter INPUT -j|KUBE-OLD": 2,
-		"restore":                         3,
-		"ensure filter INPUT -j|KUBE-NEW": 4,
+		"ensure filter INPUT -j|KUBE-NEW": 2,
+		"remove filter INPUT -j|KUBE-OLD": 3,
+		"restore":                         4,
 	} {
 		tool := &scriptedTool{fail: map[string]error{failing: busy}}
 		receipt := writeOnce(t, tool, leaving, gone, coming)
@@ -144,6 +145,39 @@ func TestWriteStopsAtTheFirstFailure(t *testing.T) {
 		if len(receipt.Certain) != 3 {
 			t.Errorf("%s failed: certain of %v", failing, receipt.Certain)
 		}
+	}
+}
+
+// TestHooksOfAnotherRelease: a rule of a built-in chain that none of our hooks is stays
+// as long as the chain that it leads to, and goes right before it. (The kernel refused to
+// delete the chain, and everything else of the batch with it.)
+func TestHooksOfAnotherRelease(t *testing.T) {
+	old := ":KUBE-SVC-OLD - [0:0]"
+	rule := `-m comment --comment "the old way in" -j KUBE-SVC-OLD`
+	tool := &scriptedTool{saves: map[Table]string{
+		Mangle: savedTable(Mangle), Filter: savedTable(Filter),
+		NAT: savedTable(NAT, ":PREROUTING ACCEPT [0:0]", old, ":KUBE-SVC-KEPT - [0:0]",
+			"-A PREROUTING "+rule, "-A PREROUTING -j KUBE-SVC-KEPT", "-A KUBE-SVC-OLD -j RETURN"),
+	}}
+	w := NewWriter(service.IPv4, tool, WriterConfig{})
+	if _, err := w.Read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tool.calls = nil
+	hook := hookIn(t, NAT, "PREROUTING").Object()
+	receipt := w.Write(t.Context(), &dataplane.Batch{Number: 1, Changes: []dataplane.Change{
+		changeOf(service.Node, nil, &hook),
+		changeOf(service.Node, nil, chainObject(NAT, "KUBE-SERVICES", "-j RETURN")),
+		changeOf(service.Node, chainObject(NAT, "KUBE-SVC-OLD", "-j RETURN"), nil),
+	}})
+	want := []string{
+		"restore", "restore", "remove nat PREROUTING -m|comment|--comment|the old way in|-j|KUBE-SVC-OLD", "restore",
+	}
+	if receipt.Outcome != dataplane.Landed || !slices.Equal(tool.calls, want) {
+		t.Errorf("%v: calls:\n%s\nwant:\n%s", receipt, strings.Join(tool.calls, "\n"), strings.Join(want, "\n"))
+	}
+	if last := string(tool.inputs[2]); !strings.Contains(last, "-X KUBE-SVC-OLD") || strings.Contains(string(tool.inputs[0]), "KUBE-SVC-OLD") {
+		t.Errorf("the chain goes with\n%s", last)
 	}
 }
 

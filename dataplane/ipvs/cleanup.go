@@ -259,5 +259,5 @@ func isOurs(name string) bool {
 			return true
 		}
 	}
-	return name == swapName(service.IPv4) || name == swapName(service.IPv6)
+	return name == swapName(service.IPv4) || name == swapName(service.IPv6) || isBeside(name)
 }

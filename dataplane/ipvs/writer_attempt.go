@@ -22,6 +22,10 @@ type attempt struct {
 	// rules are the receipts of what the rules' writer was given, and did not land.
 	rules   []dataplane.Receipt
 	written dataplane.Written
+	// misfits are sets on their way to another type, by name; moved are the rules that
+	// were led to the sets beside them.
+	misfits map[string]*misfit
+	moved   []*dataplane.Change
 	// lost says that an answer of the kernel is missing.
 	lost bool
 }
@@ -49,7 +53,8 @@ func (a *attempt) carryOut(ctx context.Context) {
 	// a rule to refuse what another set is to let through.
 	a.changeEntries(ctx, p.entriesCome[plain], true)
 	a.changeEntries(ctx, p.entriesCome[guarding], true)
-	a.writeRules(ctx, p.rulesCome)
+	a.writeRules(ctx, a.ledAside(ctx, p.rulesCome))
+	a.bringHome(ctx)
 	if p.device != nil && p.device.After != nil {
 		a.note(p.device, a.device.Ensure())
 	}
@@ -61,6 +66,7 @@ func (a *attempt) carryOut(ctx context.Context) {
 	a.changeEntries(ctx, p.entriesGo[guarding], false)
 	a.changeEntries(ctx, p.entriesGo[plain], false)
 	a.writeRules(ctx, p.rulesGo)
+	a.dropBeside(ctx)
 	a.destroySets(ctx, p.setsGo)
 	if p.device != nil && p.device.After == nil {
 		a.note(p.device, a.device.Delete())
@@ -118,7 +124,7 @@ func (a *attempt) createSets(ctx context.Context, changes []*dataplane.Change) {
 		case err != nil:
 			a.note(c, err)
 		case !c.Unsure && c.Before != nil:
-			a.note(c, a.replace(ctx, spec))
+			a.made(ctx, c, spec, a.replace(ctx, spec))
 		default:
 			specs, about = append(specs, spec), append(about, c)
 		}
@@ -131,7 +137,7 @@ func (a *attempt) createSets(ctx context.Context, changes []*dataplane.Change) {
 		if errors.Is(err, ipset.ErrDifferent) {
 			err = a.replace(ctx, specs[i])
 		}
-		a.note(about[i], err)
+		a.made(ctx, about[i], specs[i], err)
 	}
 }
 
@@ -157,6 +163,11 @@ func (a *attempt) changeEntries(ctx context.Context, changes []*dataplane.Change
 	bytes := 0
 	for _, c := range a.possible(changes) {
 		e, err := a.entry(c.ID)
+		if set, _ := EntrySet(c.ID); err != nil && !add && a.misfits[set] != nil {
+			err = nil // it went with the set that it fitted
+			a.note(c, err)
+			continue
+		}
 		if err != nil {
 			a.note(c, err)
 			continue

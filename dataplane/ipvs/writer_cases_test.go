@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -187,17 +188,33 @@ var writerCases = []struct {
 			s.Errorf("%+v", s.w.levels.sets[name])
 		}
 	}},
-	{name: "sets of another type are replaced", run: func(s *stand) {
+	{name: "sets of another type are exchanged", run: func(s *stand) {
 		name := setName(s.family, setClusterIP)
 		other := s.w.sets[name]
 		other.Type = ipset.HashIP
 		s.kernel.sets.Create(s.Context(), []ipset.Spec{other})
 		all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
-		if receipt := s.write(s.changes(all...)); receipt.Outcome != dataplane.Unknown {
-			s.Errorf("%v, want it to be read again", receipt)
+		s.want(all...) // not known to be there
+		s.want(slicesWithout(s.scaffold()))
+		for _, err := range s.kernel.sets.Destroy(s.Context(), []string{name}) {
+			if err != nil {
+				s.Fatal(err)
+			}
 		}
+		// The same with rules that ask it, and with entries that fit the wanted type
+		// or do not.
+		other.Type = ipset.HashIPPortNet
+		s.kernel.sets.Create(s.Context(), []ipset.Spec{other})
+		s.plantRule(name, "dst,dst,src")
 		s.read()
 		s.want(all...)
+		found, err := s.kernel.sets.Get(s.Context(), name)
+		if err != nil || found.Type != ipset.HashIPPort || found.Count != 1 {
+			s.Errorf("%+v, %v", found, err)
+		}
+		if left, err := s.kernel.sets.Get(s.Context(), besideName(s.family, name)); !errors.Is(err, ipset.ErrNoSet) {
+			s.Errorf("left: %+v, %v", left, err)
+		}
 	}},
 	{name: "sets and the device that vanish are read and made again", run: func(s *stand) {
 		s.want(s.scaffold())
@@ -215,6 +232,16 @@ var writerCases = []struct {
 		s.read()
 		s.want(all...)
 	}},
+}
+
+// plantRule writes a chain of ours that asks a set as another release would.
+func (s *stand) plantRule(set, fields string) {
+	s.Helper()
+	o := chain("nat", chainServices, "-m set --match-set "+set+" "+fields+" -j ACCEPT")
+	receipt := s.w.config.Rules.Write(s.Context(), &dataplane.Batch{Number: 1, Changes: []dataplane.Change{{ID: o.ID, After: &o, Unsure: true}}})
+	if receipt.Outcome != dataplane.Landed {
+		s.Fatal(receipt)
+	}
 }
 
 // slicesWithout is the scaffold without rules, so that nothing asks the sets.

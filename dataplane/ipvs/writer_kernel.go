@@ -93,7 +93,10 @@ func isLost(err error) bool {
 // isStray tells whether an error says that the kernel is not as it was left: what the
 // request builds upon is not there.
 func isStray(err error) bool {
-	return errors.Is(err, ipset.ErrNoSet) || errors.Is(err, device.ErrNoDevice) || errors.Is(err, errReplaced)
+	if misfit, ok := errors.AsType[*misfitError](err); ok && misfit != nil {
+		return true
+	}
+	return errors.Is(err, ipset.ErrNoSet) || errors.Is(err, device.ErrNoDevice)
 }
 
 // isBusy tells whether the same request may work later.

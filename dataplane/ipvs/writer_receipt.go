@@ -11,7 +11,7 @@ import (
 
 // receipt is the account of a write that was carried out.
 func (a *attempt) receipt() dataplane.Receipt {
-	r := dataplane.Receipt{Written: a.written.Add(a.kernel.servers.Written())}
+	r := dataplane.Receipt{Written: a.written.Add(a.kernel.servers.Written()), Notes: a.exchanges()}
 	var errs []error
 	for _, c := range a.order {
 		err := a.failed[c.ID].err

@@ -10,9 +10,6 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// errReplaced says that a set has gone for another one to be made in its place.
-var errReplaced = errors.New("a set of that name and of another type was removed")
-
 // swapName is the name that a set has while it takes the place of another one.
 func swapName(family service.Family) string { return setName(family, "KUBE-SLUICE-SWAP") }
 
@@ -24,6 +21,9 @@ func (a *attempt) entry(id dataplane.ID) (ipset.Change, error) {
 		return ipset.Change{}, fmt.Errorf("object %q in %q is no entry of a set of ours", id.Name, id.Container)
 	}
 	e, err := ipset.ParseEntry(spec.Type, id.Name)
+	if m := a.misfits[name]; m != nil && !m.home {
+		name = m.beside.Name
+	}
 	return ipset.Change{Set: name, Entry: e}, err
 }
 
@@ -55,8 +55,7 @@ func (a *attempt) makeRoom(ctx context.Context, edits []ipset.Change, about []*d
 
 // replace makes a set that exists in another form into the wanted one. One that has
 // room for too few entries keeps those it has, and rules that ask it find them at any
-// time. One of another type is a stranger's work. It goes, and the error says that the
-// kernel must be read.
+// time. One of another type is a *misfitError.
 func (a *attempt) replace(ctx context.Context, wanted ipset.Spec) error {
 	a.count(1, 0)
 	sets := a.kernel.sets
@@ -72,10 +71,7 @@ func (a *attempt) replace(ctx context.Context, wanted ipset.Spec) error {
 	case found.String() == wanted.String() && wanted.Type != ipset.BitmapPort:
 		return a.enlarge(ctx, found, wanted)
 	}
-	if err := sets.Destroy(ctx, []string{wanted.Name})[0]; err != nil {
-		return fmt.Errorf("replace %s, which is %s, by one that is %s: %v", wanted.Name, found.Spec, wanted, err)
-	}
-	return fmt.Errorf("%s, %s: %w", wanted.Name, found.Spec, errReplaced)
+	return &misfitError{found, wanted}
 }
 
 // holds tells whether as much fits into a set as is to.

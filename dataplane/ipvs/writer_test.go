@@ -249,6 +249,72 @@ func TestASetThatCannotGrowNow(t *testing.T) {
 	}
 }
 
+// TestRulesAlwaysAskWhatIsWhole: while a set of another type is exchanged, every rule that
+// asked it finds a set with the entries of the Service that is served.
+func TestRulesAlwaysAskWhatIsWhole(t *testing.T) {
+	for _, family := range service.Families {
+		s, k := newFakeStand(t, family, Config{})
+		name := setName(s.family, setClusterIP)
+		all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1)), s.serviceOf("b", s.clusterIP(2, 1))}
+		s.want(all...)
+		// Another release's, with the same entries; fields behind are not looked at.
+		k.sets[name].Type = ipset.HashIPPortIP
+		s.read()
+		asked := 0
+		k.fault = func(string) error {
+			for _, o := range k.rules {
+				for _, set := range []string{name, besideName(s.family, name)} {
+					if !slices.Contains(o.Refs, SetID(set)) {
+						continue
+					}
+					asked++
+					if there := k.sets[set]; there == nil || len(there.entries) < 2 {
+						t.Errorf("%s asks %s: %+v", o.ID.Name, set, there)
+					}
+				}
+			}
+			return nil
+		}
+		receipt := s.write(s.changes(all...))
+		if receipt.Outcome != dataplane.Landed || asked == 0 || len(receipt.Notes) != 1 {
+			t.Errorf("%v, %d times asked:\n%s", receipt, asked, strings.Join(k.log, "\n"))
+		}
+		k.fault = nil
+		s.expect(all...)
+		if len(k.about("rule nat")) == 0 {
+			t.Error("no rule was led aside")
+		}
+	}
+}
+
+// TestAnExchangeThatIsCutShort: whatever is refused on the way, the set is right in the
+// end.
+func TestAnExchangeThatIsCutShort(t *testing.T) {
+	for cut := 1; ; cut++ {
+		s, k := newFakeStand(t, service.IPv4, Config{})
+		all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
+		s.want(all...)
+		k.sets[setName(s.family, setClusterIP)].Type = ipset.HashIPPortIP
+		s.read()
+		steps := 0
+		k.fault = func(string) error {
+			if steps++; steps == cut {
+				return unix.ENOMEM
+			}
+			return nil
+		}
+		if receipt := s.write(s.changes(all...)); receipt.Outcome == dataplane.Landed && steps < cut {
+			if cut < 8 {
+				t.Errorf("%d steps only: that proves little", steps)
+			}
+			return
+		}
+		k.fault = nil
+		s.read()
+		s.want(all...)
+	}
+}
+
 // watchedRules is a writer of rules that can watch, or fails to.
 type watchedRules struct {
 	fakeRules

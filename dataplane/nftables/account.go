@@ -84,6 +84,8 @@ func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failu
 // tables since the first of several transactions, perhaps what it had made.
 func (a *attempt) certain(ctx context.Context, changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
 	switch {
+	case a.plan == nil && a.exchanged:
+		return nil
 	case a.plan == nil:
 		return untouched(changes)
 	case a.landed > 0 && !a.undisturbed(ctx):

@@ -102,8 +102,23 @@ func (e *emitter) addRules(name, body string) {
 
 // element adds or deletes one element (NFT_MSG_NEWSETELEM or NFT_MSG_DELSETELEM).
 func (e *emitter) element(kind uint16, id dataplane.ID, body string, note int) {
-	if e.container != id.Container || e.kind != kind || e.t.MessageBytes() > elementsMax {
-		set, _ := setOf(id.Container)
+	e.elements(kind, id.Container, note)
+	mark := e.t.Nest(unix.NFTA_LIST_ELEM)
+	e.t.Add(func(b []byte) []byte { return keyOf(b, id) })
+	e.t.Raw(body)
+	e.t.Unnest(mark)
+}
+
+// carry adds an element whose attributes the kernel has given.
+func (e *emitter) carry(container string, attrs []byte, note int) {
+	e.elements(unix.NFT_MSG_NEWSETELEM, container, note)
+	e.t.Add(func(b []byte) []byte { return wire.AppendBytes(b, unix.NFTA_LIST_ELEM, attrs) })
+}
+
+// elements sees to it that a message is open that adds or deletes elements of a set.
+func (e *emitter) elements(kind uint16, container string, note int) {
+	if e.container != container || e.kind != kind || e.t.MessageBytes() > elementsMax {
+		set, _ := setOf(container)
 		flags := uint16(0)
 		if kind == unix.NFT_MSG_NEWSETELEM {
 			flags = unix.NLM_F_CREATE
@@ -111,11 +126,7 @@ func (e *emitter) element(kind uint16, id dataplane.ID, body string, note int) {
 		e.begin(kind, flags)
 		e.t.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
 		e.list = e.t.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-		e.kind, e.container = kind, id.Container
+		e.kind, e.container = kind, container
 	}
 	e.t.Note(note)
-	mark := e.t.Nest(unix.NFTA_LIST_ELEM)
-	e.t.Add(func(b []byte) []byte { return keyOf(b, id) })
-	e.t.Raw(body)
-	e.t.Unnest(mark)
 }

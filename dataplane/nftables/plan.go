@@ -3,6 +3,7 @@ package nftables
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -22,11 +23,17 @@ const (
 	stepDeleteBaseChain
 	stepNewChain
 	stepFlushChain
+	// stepDropSet and stepRedefineSet are one definition's end and the next one's
+	// beginning: between the rules that go and those that come.
+	stepDropSet
+	stepRedefineSet
 	stepDeleteElement
 	stepNewElement
 	stepRules
 	stepNewVerdict
 	stepDeleteSet
+	// stepGoWithSet is an element's, whose set goes: nothing has to be said.
+	stepGoWithSet
 	stepDeleteChain
 	stepDeleteTable
 )
@@ -37,10 +44,11 @@ type operation struct {
 	number int
 }
 
-// steps adds what a change needs.
-func steps(list []step, c *dataplane.Change) []step {
+// steps adds what a change needs, where ending are the containers of sets that go,
+// or make room for others of the same name.
+func steps(list []step, c *dataplane.Change, ending map[string]bool) []step {
 	switch {
-	case dataplane.Same(c.Before, c.After):
+	case dataplane.Same(c.Before, c.After) && (c.After == nil || !ending[c.ID.Container]):
 		return list
 	case c.ID.Container == containerTable && c.After == nil:
 		return append(list, stepDeleteTable)
@@ -48,14 +56,18 @@ func steps(list []step, c *dataplane.Change) []step {
 		return append(list, stepTable)
 	case c.ID.Container == containerSet && c.After == nil:
 		return append(list, stepDeleteSet)
+	case c.ID.Container == containerSet && c.Before != nil:
+		return append(list, stepDropSet, stepRedefineSet)
 	case c.ID.Container == containerSet:
 		return append(list, stepNewSet)
 	case c.ID.Container == containerChain:
 		return chainSteps(list, c)
+	case c.After == nil && ending[c.ID.Container]:
+		return append(list, stepGoWithSet)
 	case c.After == nil:
 		return append(list, stepDeleteElement)
 	}
-	if c.Before != nil {
+	if c.Before != nil && !ending[c.ID.Container] {
 		list = append(list, stepDeleteElement)
 	}
 	if isVerdict(c.After) {
@@ -106,8 +118,9 @@ const (
 	// perhaps: clients meet what is gone until it is written.
 	stageChanged
 	stageServices
-	// stageTakeover is the scaffold of a node that serves by other rules: they
-	// are in force until the new ones are complete.
+	// stageTakeover is the scaffold of a node that serves by other rules, another
+	// proxy's or another release's, and what Services share: they are in force
+	// until everything is complete that the new ones ask for.
 	stageTakeover
 	// stageRemoval takes away what nothing leads to any more.
 	stageRemoval
@@ -147,8 +160,9 @@ func newPlan(d *dialect, changes []dataplane.Change, bytesMax int, lateRelease b
 	var late []operation
 	var buf [4]step
 	total := 0
+	ending := endingSets(changes)
 	for i := range changes {
-		for _, s := range steps(buf[:0], &changes[i]) {
+		for _, s := range steps(buf[:0], &changes[i], ending) {
 			if lateRelease && s == stepDeleteChain {
 				late = append(late, operation{s, i})
 			} else {
@@ -172,6 +186,22 @@ func newPlan(d *dialect, changes []dataplane.Change, bytesMax int, lateRelease b
 	}
 	p.note()
 	return p
+}
+
+// endingSets gives the containers of sets whose elements go with them. In a divided
+// batch that is at the end: until then, the rules in force ask for them.
+func endingSets(changes []dataplane.Change) map[string]bool {
+	var ending map[string]bool
+	for i := range changes {
+		c := &changes[i]
+		if c.ID.Container == containerSet && c.Before != nil && !dataplane.Same(c.Before, c.After) {
+			if ending == nil {
+				ending = make(map[string]bool)
+			}
+			ending[containerOf(c.ID.Name)] = true
+		}
+	}
+	return ending
 }
 
 // note takes down in which parts each change is carried out.
@@ -287,7 +317,7 @@ func (s stage) byOwner() bool { return s == stageFirst || s == stageChanged || s
 func (p *plan) noteLosers() {
 	p.losers = make(map[service.Key]bool)
 	for i := range p.changes {
-		if c := &p.changes[i]; c.Before != nil && c.ID.Container != containerChain && c.ID.Container != containerSet {
+		if c := &p.changes[i]; c.Before != nil && c.ID.Container != containerSet {
 			p.losers[c.Owner] = true
 		}
 	}
@@ -308,26 +338,47 @@ func (p *plan) serving() bool {
 func (p *plan) stageOf(o operation, serving bool) stage {
 	c := &p.changes[o.number]
 	fixed := c.Owner == service.Node
+	chain := c.ID.Container == containerChain
 	switch {
-	case o.step == stepDeleteTable, o.step == stepDeleteSet, o.step == stepDeleteChain:
+	case o.step == stepDeleteTable, o.step == stepDeleteSet, o.step == stepGoWithSet, o.step == stepDeleteChain:
 		return stageRemoval
-	case o.step == stepFlushChain && c.After == nil, fixed && o.step == stepDeleteBaseChain && c.After == nil:
+	case chain && c.After == nil:
 		return stageRemoval
-	case fixed && serving && o.step >= stepDeleteBaseChain && c.ID.Container == containerChain && c.Before != nil:
+	case chain && c.Before != nil && !ofOneService(c):
 		return stageTakeover
-	case o.step <= stepNewChain, c.ID.Container == containerChain && !fixed:
+	case fixed && serving && o.step == stepRules:
+		return stageTakeover
+	case chain && c.Before != nil:
+		return p.stageOfService(c.Owner)
+	case o.step <= stepNewChain, chain && !fixed:
 		return stageShared
-	case fixed && c.After == nil && c.ID.Container != containerChain:
+	case fixed && c.After == nil:
 		return stageRemoval
+	case fixed && strings.HasSuffix(c.ID.Container, besideSuffix):
+		return stageShared
 	case fixed:
 		return stageScaffold
-	case needed(c.Owner):
+	default:
+		return p.stageOfService(c.Owner)
+	}
+}
+
+// stageOfService is the stage of all that belongs to one Service alone.
+func (p *plan) stageOfService(owner service.Key) stage {
+	switch {
+	case needed(owner):
 		return stageFirst
-	case p.losers[c.Owner]:
+	case p.losers[owner]:
 		return stageChanged
 	default:
 		return stageServices
 	}
+}
+
+// ofOneService tells whether a chain is a Service's own (see renderAffinity), whose
+// name is in the chain's. Any number of Services share the others.
+func ofOneService(c *dataplane.Change) bool {
+	return c.Owner != service.Node && strings.Contains(c.ID.Name, "/")
 }
 
 // needed tells whether the rest of the cluster cannot come up without a Service:
@@ -359,7 +410,7 @@ func (p *plan) transaction(part []operation) *wire.Transaction {
 		switch o.step {
 		case stepTable:
 			e.addTable(c.After.Body)
-		case stepNewSet:
+		case stepNewSet, stepRedefineSet:
 			e.addSet(c.ID.Name, c.After.Body)
 		case stepNewChain:
 			e.addChain(c.ID.Name, c.After.Body)
@@ -373,7 +424,7 @@ func (p *plan) transaction(part []operation) *wire.Transaction {
 			e.addRules(c.ID.Name, c.After.Body)
 		case stepDeleteChain, stepDeleteBaseChain:
 			e.deleteChain(c.ID.Name)
-		case stepDeleteSet:
+		case stepDeleteSet, stepDropSet:
 			e.deleteSet(c.ID.Name)
 		case stepDeleteTable:
 			e.deleteTable()

@@ -25,8 +25,8 @@ func change(container, name string, owner service.Key, before, after string) dat
 // order lists the steps of all parts.
 func order(p *plan) []string {
 	names := [...]string{
-		"table", "new set", "delete base", "new chain", "flush", "delete element", "new element", "rules",
-		"new verdict", "delete set", "delete chain", "delete table",
+		"table", "new set", "delete base", "new chain", "flush", "drop set", "redefine set", "delete element", "new element", "rules",
+		"new verdict", "delete set", "gone with its set:", "delete chain", "delete table",
 	}
 	var listed []string
 	for i, part := range p.parts {
@@ -111,6 +111,51 @@ func TestStagesOfALargeBatch(t *testing.T) {
 	}
 	if got := order(newPlan(dialects[service.IPv4], taken, 1, false)); !slices.Equal(got, want) {
 		t.Errorf("on a node that serves: got  %q\nwant %q", got, want)
+	}
+}
+
+// TestStagesOfAnUpgrade divides a batch in which another release's maps, chains and
+// rules are exchanged: until all of the new is complete, packets meet the old.
+func TestStagesOfAnUpgrade(t *testing.T) {
+	other := rulesBody("") + "\x00"
+	changes := []dataplane.Change{
+		change("set", "new", service.Node, "", "x"),
+		change("set", "old", service.Node, "x", ""),
+		change("@new", "slot", someone, "", dataBody()),
+		change("@old", "slot", someone, dataBody(), ""),
+		change("chain", "class", someone, other, rulesBody("")),
+		change("chain", "old-class", service.Node, other, ""),
+		change("chain", "endpoint-HASH-ns/svc", someone, other, rulesBody("")),
+		change("chain", "endpoint-HASH-ns/gone", someone, other, ""),
+		change("chain", "services", service.Node, other, rulesBody("")),
+		change("chain", "new-base", service.Node, "", rulesBody("nat")),
+	}
+	want := []string{
+		"new set new", "|", "new chain new-base", "|",
+		"flush endpoint-HASH-ns/svc", "new element slot", "rules endpoint-HASH-ns/svc", "|",
+		"flush class", "flush services", "rules class", "rules new-base", "rules services", "|",
+		"flush endpoint-HASH-ns/gone", "|", "flush old-class", "|", "delete set old", "|", "gone with its set: slot", "|",
+		"delete chain endpoint-HASH-ns/gone", "|", "delete chain old-class",
+	}
+	if got := order(newPlan(dialects[service.IPv4], changes, 1, false)); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// TestASetExchangedWithinABatch: what refers to it goes before it and comes after it.
+func TestASetExchangedWithinABatch(t *testing.T) {
+	changes := []dataplane.Change{
+		change("set", "map", service.Node, "x", "y"),
+		change("@map", "changed", someone, dataBody(), dataBody()+"\x00"),
+		change("@map", "gone", someone, dataBody(), ""),
+		change("@map", "same", someone, dataBody(), dataBody()),
+		change("chain", "user", service.Node, rulesBody("")+rulesBody(""), rulesBody("")),
+	}
+	want := []string{
+		"flush user", "drop set map", "redefine set map", "new element changed", "new element same", "rules user", "gone with its set: gone",
+	}
+	if got := order(newPlan(dialects[service.IPv4], changes, 1<<20, false)); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
 

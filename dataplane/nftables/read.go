@@ -16,21 +16,24 @@ import (
 type reader struct {
 	d      *dialect
 	socket Socket
+	// listen starts to listen to what others change; see steadily.
+	listen func() (*wire.Listener, error)
+	// equal is the writer's.
+	equal map[string]sameSet
 }
-
-// readAttempts is how often a reading is begun that somebody else's changes
-// interrupt.
-const readAttempts = 5
 
 // all gives every object in the table: the table, all chains and sets, and the
 // elements of sets that have our names. (Those of other sets go with their set.)
 func (r *reader) all(ctx context.Context) ([]dataplane.Object, error) {
-	for attempt := 1; ; attempt++ {
-		objects, err := r.once(ctx)
-		if !errors.Is(err, wire.ErrInterrupted) || attempt == readAttempts {
-			return objects, err
-		}
+	var objects []dataplane.Object
+	err := r.steadily(ctx, func() (err error) {
+		objects, err = r.once(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
+	return objects, nil
 }
 
 func (r *reader) once(ctx context.Context) ([]dataplane.Object, error) {
@@ -112,7 +115,7 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 		}
 		name := wire.Find(b, unix.NFTA_SET_NAME).Text()
 		names = append(names, name)
-		objects = append(objects, ownedObject(setID(name), []byte(normalSet(r.d, b))))
+		objects = append(objects, r.setObject(name, b))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list sets: %w", err)
@@ -130,6 +133,15 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 		}
 	}
 	return objects, nil
+}
+
+// setObject gives a set that the kernel has described.
+func (r *reader) setObject(name string, attrs []byte) dataplane.Object {
+	o := dataplane.Object{ID: setID(name), Kind: dataplane.Owned, Body: normalSet(r.d, attrs)}
+	if same, ok := r.equal[name]; ok && same.read == o.Body {
+		o.Body = same.wanted
+	}
+	return o
 }
 
 // hasOurElements tells whether a set's elements are objects of ours.
@@ -168,7 +180,7 @@ func (r *reader) one(ctx context.Context, id dataplane.ID) (*dataplane.Object, e
 	case containerSet:
 		request := attrs(textAttr{unix.NFTA_SET_TABLE, TableName}, textAttr{unix.NFTA_SET_NAME, id.Name})
 		err = r.ask(ctx, unix.NFT_MSG_GETSET, false, request, func(b []byte) {
-			o := ownedObject(id, []byte(normalSet(r.d, b)))
+			o := r.setObject(id.Name, b)
 			found = &o
 		})
 	default:
@@ -217,19 +229,6 @@ func (r *reader) element(ctx context.Context, id dataplane.ID) (*dataplane.Objec
 		}
 	})
 	return found, err
-}
-
-// generation counts the transactions that have changed the tables of the network
-// namespace, of any family and by anybody.
-func (r *reader) generation(ctx context.Context) (uint32, error) {
-	var count uint32
-	err := r.socket.Ask(ctx, unix.NFT_MSG_GETGEN, unix.NFPROTO_UNSPEC, false, nil, func(m wire.Message) {
-		count = wire.Find(m.Attrs, unix.NFTA_GEN_ID).Uint32()
-	})
-	if err != nil {
-		return 0, fmt.Errorf("ask for the generation of the tables: %w", err)
-	}
-	return count, nil
 }
 
 // textAttr is one attribute of a request.

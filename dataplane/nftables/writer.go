@@ -29,6 +29,8 @@ type Writer struct {
 	// only Write and Read use it.
 	opening sync.Mutex
 	socket  Socket
+	// equal holds, by name, the sets that read back otherwise than they were written.
+	equal map[string]sameSet
 }
 
 // Socket is what a Writer needs of its connection to nf_tables. *wire.Socket is
@@ -82,7 +84,7 @@ func NewWriter(family service.Family, config WriterConfig) *Writer {
 	if config.Open == nil {
 		config.Open = func() (Socket, error) { return wire.Open() }
 	}
-	return &Writer{d: dialects[family], config: config}
+	return &Writer{d: dialects[family], config: config, equal: make(map[string]sameSet)}
 }
 
 // Close gives the socket up; the rules stay. The next call opens a new one.
@@ -114,6 +116,23 @@ func (w *Writer) open() (Socket, error) {
 	return w.socket, err
 }
 
+// reader reads by a socket. A kernel in memory announces nothing.
+func (w *Writer) reader(socket Socket) *reader {
+	r := &reader{d: w.d, socket: socket, equal: w.equal}
+	if real, ok := socket.(interface {
+		Listen() (*wire.Listener, error)
+	}); ok {
+		r.listen = func() (listener *wire.Listener, err error) {
+			err = w.config.Inside(func() error {
+				listener, err = real.Listen()
+				return err
+			})
+			return listener, err
+		}
+	}
+	return r
+}
+
 // Write makes one attempt. A transaction cannot be interrupted; the context
 // counts between transactions.
 func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
@@ -124,7 +143,7 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	if err != nil {
 		return dataplane.Receipt{Outcome: dataplane.Busy, Certain: untouched(batch.Changes), Err: err}
 	}
-	a := &attempt{w: w, socket: socket, reader: &reader{w.d, socket}}
+	a := &attempt{w: w, socket: socket, reader: w.reader(socket)}
 	changes, err := a.makeSure(ctx, batch.Changes)
 	if err == nil {
 		err = a.carryOut(ctx, changes)
@@ -132,6 +151,7 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	if err != nil {
 		a.account(ctx, batch.Changes, err)
 	}
+	a.receipt.Notes = a.exchanges.notes(w.d.family)
 	return a.receipt
 }
 
@@ -152,7 +172,7 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	socket, err := w.open()
 	if err == nil {
 		var objects []dataplane.Object
-		objects, err = (&reader{w.d, socket}).all(ctx)
+		objects, err = w.reader(socket).all(ctx)
 		if err == nil {
 			slices.SortFunc(objects, func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) })
 			return objects, nil
@@ -170,6 +190,12 @@ type attempt struct {
 	// plan is nil until there is one; landed counts its parts in the kernel.
 	plan   *plan
 	landed int
+	// exchanged says that sets were exchanged before there was a plan; within are
+	// those that are exchanged in it, beside those of them that are built beside the
+	// old ones.
+	exchanged      bool
+	within, beside []*exchange
+	exchanges      exchanges
 	// generation is that of the kernel's tables before the first of several
 	// transactions.
 	generation uint32
@@ -215,22 +241,34 @@ func (a *attempt) lookUp(ctx context.Context, ids []dataplane.ID) (map[dataplane
 		}
 		return there, err
 	}
-	for _, id := range ids {
-		object, err := a.reader.one(ctx, id)
-		if err != nil {
-			return nil, err
+	err := a.reader.steadily(ctx, func() error {
+		for _, id := range ids {
+			object, err := a.reader.one(ctx, id)
+			if err != nil {
+				return err
+			}
+			there[id] = object
 		}
-		there[id] = object
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return there, nil
 }
 
 // carryOut plans and commits.
 func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) error {
-	if id, ok := redefined(changes); ok {
-		return a.startOver(id)
+	changes, together, err := a.exchangeSets(ctx, changes)
+	if err != nil {
+		return err
 	}
-	p := newPlan(a.w.d, changes, min(a.w.config.TransactionBytes, a.socket.Room()/2), a.w.config.LateRelease)
+	var p *plan
+	if together {
+		p = a.planTogether(changes)
+	} else {
+		p = newPlan(a.w.d, changes, a.bytesMax(), a.w.config.LateRelease)
+	}
 	a.plan = p
 	if len(p.parts) > 1 {
 		var err error
@@ -252,7 +290,7 @@ func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) erro
 		}
 	}
 	a.receipt.Written.Objects = len(changes)
-	return nil
+	return a.bringHome(ctx)
 }
 
 // commit writes one transaction.
@@ -295,26 +333,6 @@ func tooLarge(p *plan, part []operation) *wire.Refusal {
 		}
 	}
 	return r
-}
-
-// redefined gives a set that exists with another definition than the wanted one.
-func redefined(changes []dataplane.Change) (dataplane.ID, bool) {
-	for i := range changes {
-		c := &changes[i]
-		if c.ID.Container == containerSet && c.Before != nil && c.After != nil && !dataplane.Same(c.Before, c.After) {
-			return c.ID, true
-		}
-	}
-	return dataplane.ID{}, false
-}
-
-// startOver removes the table. A set cannot be redefined while rules refer to it,
-// and nobody but a stranger defines one of ours in another way, so that this is
-// worth no cleverness; the audit that follows an unknown outcome finds nothing
-// and has everything written.
-func (a *attempt) startOver(id dataplane.ID) error {
-	_, err := deleteTable(a.socket, a.w.d)
-	return errors.Join(fmt.Errorf("set %s exists with another definition: table %s removed, to be written anew", id.Name, TableName), err)
 }
 
 // isBusy tells whether the same transaction may work later.

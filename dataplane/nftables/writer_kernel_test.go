@@ -259,24 +259,6 @@ func chainOf(w *world) string {
 	return strings.Fields(after)[0]
 }
 
-// TestASetOfAnotherKind: a stranger has made one of our sets in his own way.
-func TestASetOfAnotherKind(t *testing.T) {
-	w := newWorld(t, service.IPv4, nftables.WriterConfig{})
-	w.nft("add table ip kube-proxy; add set ip kube-proxy hairpins { type inet_service; }", "-f", "-")
-	w.audit()
-	batch := w.ledger.Plan()
-	receipt := w.writer.Write(t.Context(), batch)
-	if receipt.Outcome != dataplane.Unknown || receipt.Err == nil {
-		t.Fatalf("got %v, want unknown", receipt)
-	}
-	w.ledger.Settle(batch, receipt)
-	w.audit()
-	w.commit()
-	if drift := w.audit(); drift.Any() {
-		t.Errorf("after starting over: %+v", drift)
-	}
-}
-
 // TestAChangeCostsWhatItChanges: what is written for one endpoint replaced depends
 // neither on the number of Services nor on that of the Service's endpoints.
 func TestAChangeCostsWhatItChanges(t *testing.T) {

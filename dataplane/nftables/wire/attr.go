@@ -29,6 +29,15 @@ func (a Attr) Uint32() uint32 {
 	return binary.BigEndian.Uint32(a.Data)
 }
 
+// Uint64 gives the number that the attribute carries in network byte order; 0 when it
+// is of another size.
+func (a Attr) Uint64() uint64 {
+	if len(a.Data) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(a.Data)
+}
+
 // Text gives the text that the attribute carries, without the zero at its end.
 func (a Attr) Text() string {
 	data := a.Data

@@ -28,12 +28,20 @@ const groupTables = 7
 // the socket with the given port: a filter in the kernel drops those, so that
 // they cannot crowd out the others.
 func Listen(family uint8, ownPort uint32) (*Listener, error) {
+	return listen(foreign(family, ownPort))
+}
+
+// listen starts to listen, through a filter if there is one.
+func listen(filter *unix.SockFprog) (*Listener, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
 	enlarge(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBytes)
-	if err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, foreign(family, ownPort)); err == nil {
+	if filter != nil {
+		err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, filter)
+	}
+	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (groupTables - 1)})
 	}
 	if err != nil {
@@ -151,6 +159,36 @@ func (l *Listener) Run(ctx context.Context, each func(Message), lost func()) err
 		case errors.Is(received, unix.EINTR):
 		case received != nil:
 			return fmt.Errorf("listen to changes of nf_tables: %w", received)
+		default:
+			for h := range headers(l.buf[:n]) {
+				if m, ok := h.message(); ok {
+					each(m)
+				}
+			}
+		}
+	}
+}
+
+// Pending calls each for every message that has come by now, and lost when messages
+// were lost; it does not wait for more.
+func (l *Listener) Pending(each func(Message), lost func()) error {
+	for {
+		n := 0
+		var received error
+		err := l.raw.Read(func(fd uintptr) bool {
+			n, _, received = unix.Recvfrom(int(fd), l.buf, unix.MSG_DONTWAIT)
+			return true
+		})
+		switch {
+		case err != nil:
+			return fmt.Errorf("hear of changes of nf_tables: %w", err)
+		case errors.Is(received, unix.EAGAIN):
+			return nil
+		case errors.Is(received, unix.ENOBUFS):
+			lost()
+		case errors.Is(received, unix.EINTR):
+		case received != nil:
+			return fmt.Errorf("hear of changes of nf_tables: %w", received)
 		default:
 			for h := range headers(l.buf[:n]) {
 				if m, ok := h.message(); ok {

@@ -78,6 +78,11 @@ func enlarge(fd, force, modest, size int) {
 // makes are announced with this number.
 func (s *Socket) Port() uint32 { return s.port }
 
+// Listen hears what anybody changes in any table; to be called on a thread in the
+// socket's network namespace. It is meant for a short time, and has no filter, which
+// takes more memory than Linux 6.1 gives a socket by default (net.core.optmem_max).
+func (s *Socket) Listen() (*Listener, error) { return listen(nil) }
+
 // Room is the size in bytes of the largest transaction that fits.
 func (s *Socket) Room() int { return s.room }
 
