@@ -29,6 +29,9 @@ type Writer struct {
 	// only Write and Read use it.
 	opening sync.Mutex
 	socket  Socket
+	// held is set once the kernel has held on to a chain: from then on chains go in
+	// transactions of their own, so that nobody's change waits for their end.
+	held bool
 }
 
 // Socket is what a Writer needs of its connection to nf_tables. *wire.Socket is
@@ -48,7 +51,8 @@ type WriterConfig struct {
 	// namespace has net.core.wmem_max).
 	TransactionBytes int
 	// LateRelease says that the kernel refuses to delete a chain in the
-	// transaction that deletes the last element leading to it; see Probe.
+	// transaction that deletes the last element leading to it; see Probe. A writer
+	// that is refused such a deletion goes on as if it were set.
 	LateRelease bool
 	// Progress is called after each transaction of a batch that needs several,
 	// with the number of changes that have landed and that of all.
@@ -230,7 +234,7 @@ func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) erro
 	if id, ok := redefined(changes); ok {
 		return a.startOver(id)
 	}
-	p := newPlan(a.w.d, changes, min(a.w.config.TransactionBytes, a.socket.Room()/2), a.w.config.LateRelease)
+	p := newPlan(a.w.d, changes, min(a.w.config.TransactionBytes, a.socket.Room()/2), a.w.config.LateRelease || a.w.held)
 	a.plan = p
 	if len(p.parts) > 1 {
 		var err error
