@@ -156,8 +156,8 @@ func (p *prober) commit(e *emitter) error {
 }
 
 // lateRelease tells whether a chain cannot go with the element that leads to it.
-// kube-proxy says so of Linux before 6.2; upstream mended it for elements in 4.12 and for
-// whole maps in 6.5, and neither Debian's 5.10 nor its 6.1 is late. See ADR 19.
+// kube-proxy says so of Linux before 6.2, but neither Debian's 5.10 nor its 6.1 is late,
+// and no kernel is known that has all else we need and is. See ADR 19.
 func (p *prober) lateRelease() (bool, error) {
 	const target = "probe-target"
 	m := set{name: "probe-map", key: nodePortKey, verdict: true}
