@@ -126,7 +126,10 @@ func (a *attempt) accountRefused(ctx context.Context, changes []dataplane.Change
 		// Somebody else has changed the table: an audit has to look at all of
 		// it, and nobody is to blame.
 		a.receipt.Outcome = dataplane.Unknown
-	case isBusy(unexplained[0]), isStillHeld(unexplained):
+	case isStillHeld(unexplained):
+		a.w.held = true
+		a.receipt.Outcome = dataplane.Busy
+	case isBusy(unexplained[0]):
 		a.receipt.Outcome = dataplane.Busy
 	case errors.Is(unexplained[0], unix.EOPNOTSUPP):
 		a.receipt.Outcome = dataplane.Unsupported

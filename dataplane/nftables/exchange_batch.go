@@ -52,16 +52,16 @@ func (a *attempt) withExchanges(changes []dataplane.Change, sets []*exchange, th
 // be brought home.
 func (a *attempt) planTogether(changes []dataplane.Change) *plan {
 	room := a.socket.Room() / 2
-	p := newPlan(a.w.d, changes, room, a.w.config.LateRelease)
+	p := newPlan(a.w.d, changes, room, a.w.lateRelease())
 	late := 0
-	if a.w.config.LateRelease {
+	if a.w.lateRelease() {
 		late = 1
 	}
 	if len(p.parts) <= 1+late {
 		return p
 	}
 	a.beside = a.within
-	return newPlan(a.w.d, besideOf(changes, a.within), a.bytesMax(), a.w.config.LateRelease)
+	return newPlan(a.w.d, besideOf(changes, a.within), a.bytesMax(), a.w.lateRelease())
 }
 
 // besideOf gives a batch in which other sets take the place of those that are

@@ -151,7 +151,7 @@ const noPart = -1
 // bytesMax at most. Changes of one Service stay together, so that each
 // transaction leaves every Service as it was or as it is wanted.
 //
-// With lateRelease, chains are deleted in a transaction of their own.
+// With lateRelease, chains are deleted in transactions of their own, the last ones.
 func newPlan(d *dialect, changes []dataplane.Change, bytesMax int, lateRelease bool) *plan {
 	p := &plan{d: d, changes: changes, ordered: slices.IsSortedFunc(changes, func(a, b dataplane.Change) int {
 		return a.ID.Compare(b.ID)
@@ -179,7 +179,7 @@ func newPlan(d *dialect, changes []dataplane.Change, bytesMax int, lateRelease b
 		p.divide(all, bytesMax)
 	}
 	if len(late) > 0 {
-		p.parts = append(p.parts, late)
+		p.divide(late, bytesMax)
 	}
 	for _, part := range p.parts {
 		slices.SortFunc(part, p.compare)

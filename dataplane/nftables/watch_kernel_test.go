@@ -1,6 +1,9 @@
 package nftables_test
 
 import (
+	"context"
+	"errors"
+	"os"
 	"testing"
 	"time"
 
@@ -65,5 +68,47 @@ func drain(channels ...chan time.Time) {
 		for len(c) > 0 {
 			<-c
 		}
+	}
+}
+
+// TestListeningWithLittleMemory: before 6.7, Linux grants a socket's filter a sixth of
+// what it grants now, which was too little for ours, so that Watch failed and strangers'
+// changes waited for the audit. With still less, the filter is a lesser one.
+func TestListeningWithLittleMemory(t *testing.T) {
+	const old, little = "20480", "1024"
+	for _, granted := range []string{old, little} {
+		t.Run(granted, func(t *testing.T) {
+			w := newWorld(t, service.IPv4, nftables.WriterConfig{})
+			w.grant(granted)
+			w.commit()
+			heard := make(chan time.Time, 1000)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- w.writer.Watch(ctx, func() { heard <- time.Now() }) }()
+			select {
+			case err := <-ended:
+				t.Fatalf("with %s bytes: %v", granted, err)
+			case <-time.After(100 * time.Millisecond):
+			}
+			w.watched(heard)
+			w.hears(heard, "flush chain "+w.table()+" services")
+			w.audit()
+			w.commit()
+			w.nft("add table ip6 kube-proxy; add chain ip6 kube-proxy c; delete table ip6 kube-proxy", "-f", "-")
+			w.hearsNothing(heard)
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("Watch ended with %v", err)
+			}
+		})
+	}
+}
+
+// grant sets how much memory a socket's options may take. Older kernels have one such
+// limit for the machine, which stays as it is.
+func (w *world) grant(bytes string) {
+	w.Helper()
+	if err := w.node.Sysctl("net.core.optmem_max", bytes); err != nil && !errors.Is(err, os.ErrNotExist) {
+		w.Fatal(err)
 	}
 }

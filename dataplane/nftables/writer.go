@@ -31,6 +31,9 @@ type Writer struct {
 	socket  Socket
 	// equal holds, by name, the sets that read back otherwise than they were written.
 	equal map[string]sameSet
+	// held is set once the kernel has held on to a chain: from then on chains go in
+	// transactions of their own, so that nobody's change waits for their end.
+	held bool
 }
 
 // Socket is what a Writer needs of its connection to nf_tables. *wire.Socket is
@@ -50,7 +53,8 @@ type WriterConfig struct {
 	// namespace has net.core.wmem_max).
 	TransactionBytes int
 	// LateRelease says that the kernel refuses to delete a chain in the
-	// transaction that deletes the last element leading to it; see Probe.
+	// transaction that deletes the last element leading to it; see Probe. A writer
+	// that is refused such a deletion goes on as if it were set.
 	LateRelease bool
 	// Progress is called after each transaction of a batch that needs several,
 	// with the number of changes that have landed and that of all.
@@ -257,6 +261,9 @@ func (a *attempt) lookUp(ctx context.Context, ids []dataplane.ID) (map[dataplane
 	return there, nil
 }
 
+// lateRelease reports whether chains are deleted in transactions of their own.
+func (w *Writer) lateRelease() bool { return w.config.LateRelease || w.held }
+
 // carryOut plans and commits.
 func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) error {
 	changes, together, err := a.exchangeSets(ctx, changes)
@@ -267,7 +274,7 @@ func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) erro
 	if together {
 		p = a.planTogether(changes)
 	} else {
-		p = newPlan(a.w.d, changes, a.bytesMax(), a.w.config.LateRelease)
+		p = newPlan(a.w.d, changes, a.bytesMax(), a.w.lateRelease())
 	}
 	a.plan = p
 	if len(p.parts) > 1 {

@@ -1,8 +1,11 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -102,7 +105,17 @@ func (tr *traffic) connect(ctx context.Context, to target) {
 
 // patience bounds one exchange. It is longer than it takes to send a lost SYN
 // again twice, on a machine that does many other things.
-const patience = 4 * time.Second
+var patience = slowly(4 * time.Second)
+
+// slowly stretches a bound by the factor in SLUICE_FAULTS_SLOW, which hack/test-ipvs sets
+// where the processor is emulated. What is counted stays: connections lost, receipts wrong.
+func slowly(bound time.Duration) time.Duration {
+	factor, err := strconv.Atoi(cmp.Or(os.Getenv("SLUICE_FAULTS_SLOW"), "1"))
+	if err != nil {
+		panic("SLUICE_FAULTS_SLOW: " + err.Error())
+	}
+	return time.Duration(factor) * bound
+}
 
 // once makes a connection. It is not bound to the end of the test: stopping is no
 // failure.

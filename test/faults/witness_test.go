@@ -59,7 +59,7 @@ func (w *witness) since(after time.Time) []heard {
 }
 
 // eventMax bounds the wait for something that the proxy should do.
-const eventMax = 10 * time.Second
+var eventMax = slowly(10 * time.Second)
 
 // await waits for an event after a moment, and gives it.
 func (w *witness) await(t *testing.T, what string, after time.Time, is func(aggregator.Event) bool) heard {

@@ -28,18 +28,18 @@ const groupTables = 7
 // the socket with the given port: a filter in the kernel drops those, so that
 // they cannot crowd out the others.
 func Listen(family uint8, ownPort uint32) (*Listener, error) {
-	return listen(foreign(family, ownPort))
+	return listen(func(fd int) error { return attach(fd, family, ownPort) })
 }
 
-// listen starts to listen, through a filter if there is one.
-func listen(filter *unix.SockFprog) (*Listener, error) {
+// listen starts to listen; filtered, if there is one, gives the socket its filter.
+func listen(filtered func(fd int) error) (*Listener, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
 	enlarge(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBytes)
-	if filter != nil {
-		err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, filter)
+	if filtered != nil {
+		err = filtered(fd)
 	}
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (groupTables - 1)})
@@ -55,17 +55,32 @@ func listen(filter *unix.SockFprog) (*Listener, error) {
 	return &Listener{file: file, raw: raw, buf: make([]byte, datagramBytes)}, nil
 }
 
-// messagesMax is how many messages of a datagram the filter looks at; a longer one
-// is accepted. The kernel fills a datagram up to NLMSG_GOODSIZE, which is 67 of
-// the shortest messages on a machine with pages of 4 KiB. The program stays below
-// the 20 KiB of net.core.optmem_max.
-const messagesMax = 96
+// attach gives the socket its filter. Where the kernel grants less memory than the whole
+// one needs (net.core.optmem_max), the socket hears all families, and who reads sorts.
+// Hearing too much is the lesser evil: while nothing is heard, what others remove stays
+// away until the next audit.
+func attach(fd int, family uint8, ownPort uint32) error {
+	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, foreign(family, ownPort, messagesMax))
+	if errors.Is(err, unix.ENOMEM) {
+		err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, foreign(family, ownPort, 0))
+	}
+	return err
+}
+
+// messagesMax is how many messages of a datagram the filter looks at; a longer one is
+// accepted. The kernel fills a datagram up to NLMSG_GOODSIZE, which is 67 of the shortest
+// messages on a machine with pages of 4 KiB.
+//
+// The kernel charges the filter to net.core.optmem_max as it translates it, with nine
+// instructions of 8 bytes for each load from the datagram. Linux before 6.7 grants 20 KiB,
+// of which this takes 17.
+const messagesMax = 70
 
 // foreign accepts a datagram that was not caused by the port and has a message
 // about the family, or ends a transaction (see Generation). All messages of a datagram have the same cause, but one
 // transaction may change the tables of several families, and the kernel puts what
 // it has to say about it into the same datagrams (nft_commit_notify).
-func foreign(family uint8, ownPort uint32) *unix.SockFprog {
+func foreign(family uint8, ownPort uint32, messages int) *unix.SockFprog {
 	const (
 		kindAt = 4
 		portAt = 12
@@ -83,7 +98,7 @@ func foreign(family uint8, ownPort uint32) *unix.SockFprog {
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: uint32(generation)},
 		{Code: unix.BPF_RET | unix.BPF_K, K: accept},
 	}
-	for range messagesMax {
+	for range messages {
 		program = append(program, lookAtMessage(family, accept)...)
 	}
 	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: accept})
@@ -94,32 +109,38 @@ func foreign(family uint8, ownPort uint32) *unix.SockFprog {
 // and otherwise moves X to the next message. Behind the last one, the first
 // instruction loads from outside the datagram, which drops it.
 func lookAtMessage(family uint8, accept uint32) []unix.SockFilter {
-	const (
-		familyAt       = headerBytes
-		offset, length = 0, 1 // words of the program's memory
-	)
-	// The length is a word in the host's byte order, of which two bytes matter.
-	low, high := uint32(0), uint32(1)
-	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
-		low, high = 3, 2
-	}
-	return []unix.SockFilter{
+	const familyAt = headerBytes
+	program := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_IND, K: familyAt},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: uint32(family)},
 		{Code: unix.BPF_RET | unix.BPF_K, K: accept},
-		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_IND, K: high},
-		{Code: unix.BPF_ALU | unix.BPF_LSH | unix.BPF_K, K: 8},
-		{Code: unix.BPF_ST, K: length},
-		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_IND, K: low},
-		{Code: unix.BPF_STX, K: offset},
-		{Code: unix.BPF_LDX | unix.BPF_MEM, K: length},
-		{Code: unix.BPF_ALU | unix.BPF_ADD | unix.BPF_X},
+	}
+	// The length is a word in the host's byte order, of which two bytes matter.
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		return append(program, []unix.SockFilter{
+			{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_IND, K: 2},
+			{Code: unix.BPF_ALU | unix.BPF_ADD | unix.BPF_K, K: alignment - 1},
+			{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: ^uint32(alignment - 1)},
+			{Code: unix.BPF_ALU | unix.BPF_ADD | unix.BPF_X},
+			{Code: unix.BPF_MISC | unix.BPF_TAX},
+		}...)
+	}
+	// Loads are most of the program's size, so there is one for both bytes, low byte
+	// first. X moves on by that, aligned, and then by the high byte.
+	return append(program, []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_IND},
+		{Code: unix.BPF_ST},
+		{Code: unix.BPF_ALU | unix.BPF_RSH | unix.BPF_K, K: 8},
 		{Code: unix.BPF_ALU | unix.BPF_ADD | unix.BPF_K, K: alignment - 1},
 		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: ^uint32(alignment - 1)},
-		{Code: unix.BPF_LDX | unix.BPF_MEM, K: offset},
 		{Code: unix.BPF_ALU | unix.BPF_ADD | unix.BPF_X},
 		{Code: unix.BPF_MISC | unix.BPF_TAX},
-	}
+		{Code: unix.BPF_LD | unix.BPF_MEM},
+		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xff},
+		{Code: unix.BPF_ALU | unix.BPF_LSH | unix.BPF_K, K: 8},
+		{Code: unix.BPF_ALU | unix.BPF_ADD | unix.BPF_X},
+		{Code: unix.BPF_MISC | unix.BPF_TAX},
+	}...)
 }
 
 // Generation gives the process behind the transaction that a message ends, by its
