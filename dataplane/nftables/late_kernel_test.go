@@ -18,7 +18,7 @@ import (
 
 // changing is the n-th Service in one of its states, each of which takes away some of
 // what the others need: chains and sets of clients, slots, ranges, node ports, class chains.
-func changing(n, state int, divided bool) *service.View {
+func changing(n, state int) *service.View {
 	view := plain(n, 3, 0)
 	port := &view.Ports[service.IPv4][0]
 	switch state % 5 {
@@ -34,10 +34,6 @@ func changing(n, state int, divided bool) *service.View {
 	case 3:
 		port.LoadBalancerVIPs = []netip.Addr{netip.AddrFrom4([4]byte{198, 51, byte(n >> 8), byte(n)})}
 		port.SourceRanges = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/9"), netip.MustParsePrefix("192.0.2.0/24")}
-		if divided {
-			// An owner that gives a range up and takes one that overlaps is in two transactions.
-			port.SourceRanges = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-		}
 		port.AffinitySeconds = 60
 		port.NodePort = uint16(30000 + n)
 	default:
@@ -64,9 +60,9 @@ func TestWhateverGoesIsReleased(t *testing.T) {
 				for n := range services {
 					switch {
 					case state >= states && (state+n)%3 == 0:
-						w.want(changing(n, 0, false).Key, nil)
+						w.want(changing(n, 0).Key, nil)
 					default:
-						w.serve(changing(n, state+n, config.TransactionBytes > 0))
+						w.serve(changing(n, state+n))
 					}
 				}
 				most = max(most, w.commit().Written.Calls)
@@ -75,7 +71,7 @@ func TestWhateverGoesIsReleased(t *testing.T) {
 				}
 			}
 			for n := range services {
-				w.want(changing(n, 0, false).Key, nil)
+				w.want(changing(n, 0).Key, nil)
 			}
 			calls := w.commit().Written.Calls
 			if drift := w.audit(); drift.Any() {
@@ -99,7 +95,7 @@ func TestManyChainsGoLate(t *testing.T) {
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{LateRelease: true, TransactionBytes: bytesMax})
 	serve := func(wanted bool) {
 		for n := range 100 {
-			view := changing(n, 0, false)
+			view := changing(n, 0)
 			w.want(view.Key, nil)
 			if wanted {
 				w.serve(view)
@@ -142,7 +138,7 @@ func (l listening) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 func TestAKernelThatHoldsOn(t *testing.T) {
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{})
 	for n := range 10 {
-		w.serve(changing(n, 0, false))
+		w.serve(changing(n, 0))
 	}
 	w.commit()
 	transactions, refused := 0, map[int]bool{1: true, 3: true}
@@ -156,7 +152,7 @@ func TestAKernelThatHoldsOn(t *testing.T) {
 		}}, err
 	}})
 	for n := range 5 {
-		w.want(changing(n, 0, false).Key, nil)
+		w.want(changing(n, 0).Key, nil)
 	}
 	w.serve(plain(7, 5, 0))
 	for attempt, want := range []dataplane.Outcome{dataplane.Busy, dataplane.Busy, dataplane.Landed} {

@@ -84,7 +84,7 @@ func TestListeningWithLittleMemory(t *testing.T) {
 			heard := make(chan time.Time, 1000)
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- w.writer.Watch(ctx, func() { heard <- time.Now() }) }()
+			go func() { ended <- w.writer.Watch(ctx, func(dataplane.Stranger) { heard <- time.Now() }) }()
 			select {
 			case err := <-ended:
 				t.Fatalf("with %s bytes: %v", granted, err)
