@@ -171,21 +171,27 @@ func (e *estate) name(o *dataplane.Object, entry *entry) bool {
 }
 
 // nameless gives the orphans that may be anybody's: elements that nothing says whose
-// they are, and that are in containers of all Services.
+// they are, in containers of all Services.
 func (e *estate) nameless() *dataplane.Fragment {
 	var objects []dataplane.Object
-	for id, o := range e.orphans {
-		if entry := e.l.entries.get(id); o.Kind != dataplane.Element || entry != nil && entry.claims.len() > 0 {
-			continue
+	for _, o := range e.orphans {
+		if o.Kind == dataplane.Element && !e.bound(o) {
+			objects = append(objects, *o)
 		}
-		if e.origin != nil {
-			if _, named := e.origin.Owner(o); named {
-				continue
-			}
-		}
-		objects = append(objects, *o)
 	}
 	return dataplane.NewFragment(service.Key{}, unborn, objects)
+}
+
+// bound reports whether an orphan names its Service, or lives in another orphan.
+func (e *estate) bound(o *dataplane.Object) bool {
+	if e.origin == nil {
+		return false
+	}
+	if _, named := e.origin.Owner(o); named {
+		return true
+	}
+	refs := e.origin.Refs(o)
+	return len(refs) > 0 && e.orphans[refs[0]] != nil
 }
 
 // unborn is the age of a Service of which only the kernel knows: whoever is known to

@@ -37,9 +37,6 @@ func (e *entry) owner() service.Key {
 	return service.Node
 }
 
-// composed reports whether the entry is of an object that a layout puts together.
-func (e *entry) composed() bool { return e.wanted != nil && e.claims.len() == 0 }
-
 func (e *entry) differs() bool {
 	return e.unsure || !dataplane.Same(e.wanted, e.known)
 }

@@ -1,0 +1,180 @@
+package ledger
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// labels says of objects whose body has the form "owner" or "owner→container/name" whose
+// they are and what they need.
+type labels struct{}
+
+func (labels) Owner(o *dataplane.Object) (service.Key, bool) {
+	name, _, _ := strings.Cut(o.Body, "→")
+	return key(name), name != "" && !strings.Contains(name, " ")
+}
+
+func (labels) Refs(o *dataplane.Object) []dataplane.ID {
+	_, ref, found := strings.Cut(o.Body, "→")
+	container, name, _ := strings.Cut(ref, "/")
+	if !found {
+		return nil
+	}
+	return []dataplane.ID{{Container: container, Name: name}}
+}
+
+func element(container, name, body string) dataplane.Object {
+	return dataplane.Object{ID: dataplane.ID{Container: container, Name: name}, Kind: dataplane.Element, Body: body}
+}
+
+func settledKeys(contributions []dataplane.Contribution) string {
+	var names []string
+	for _, c := range contributions {
+		names = append(names, c.Key.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// What was read as it is wanted is applied without a write; whoever differs does not
+// hold up the others.
+func TestAdoptSettlesWhatIsThereAsWanted(t *testing.T) {
+	l := New(nil)
+	l.Want(fragment("a", 0, 1, chain("a1", "x"), chain("a2", "x")))
+	l.Want(fragment("b", 0, 1, chain("b1", "new")))
+	l.Observe([]dataplane.Object{chain("a1", "x"), chain("a2", "x"), chain("b1", "old"), chain("left", "over")})
+	if got := settledKeys(l.Adopt(nil, labels{})); got != "a" {
+		t.Errorf("settled %q, want a alone", got)
+	}
+	if got := changes(l.Plan()); got != "b1:old>new left:over>- " {
+		t.Errorf("planned %q", got)
+	}
+}
+
+// A hold after a start falls back to what a former process has left: what the Service
+// still wants, what bears its name, what those lead to, and what lives in that.
+func TestHoldFallsBackToWhatAFormerProcessHasLeft(t *testing.T) {
+	l := New(nil)
+	l.Want(fragment("bad", 0, 1, chain("same", "as it was"), chain("new", "poison")))
+	l.Want(fragment("other", 0, 1, chain("o", "o")))
+	kernel := []dataplane.Object{
+		chain("same", "as it was"),
+		element("frontends", "vip", "bad→nat/target"),
+		chain("target", " →nat/deeper"), chain("deeper", " "), element("picks", "1", " →nat/deeper"),
+		chain("sweep", " of nobody"), element("frontends", "vip2", "other"), chain("o", "o"),
+	}
+	l.Observe(kernel)
+	if got := settledKeys(l.Adopt(nil, labels{})); got != "other" {
+		t.Errorf("settled %q, want the other one", got)
+	}
+	l.Hold(key("bad"))
+	b := l.Plan()
+	if got := changes(b); got != "vip2:other>- sweep: of nobody>- " {
+		t.Errorf("with the bad one held: %q", got)
+	}
+	l.Settle(b, landed())
+	l.Release(key("bad"))
+	b = l.Plan()
+	l.Settle(b, landed())
+	if got := changes(b); got != "vip:bad→nat/target>- deeper: >- new:->poison target: →nat/deeper>- 1: →nat/deeper>- " {
+		t.Errorf("released: %q", got)
+	}
+	if b := l.Plan(); b != nil {
+		t.Errorf("left: %q", changes(b))
+	}
+}
+
+// A Service that has not submitted keeps what bears its name, below everybody who is
+// known to exist, until it speaks or is gone.
+func TestWhoHasNotSubmittedKeepsWhatItHas(t *testing.T) {
+	l := New(nil)
+	l.Want(fragment("a", 5, 1, element("frontends", "contested", "a")))
+	l.Observe([]dataplane.Object{element("frontends", "vip", "late"), element("frontends", "contested", "late"),
+		element("frontends", "gone", "gone")})
+	l.Adopt([]service.Key{key("late"), key("never heard of")}, labels{})
+	b := l.Plan()
+	if got := changes(b); got != "contested:late>a gone:gone>- " {
+		t.Errorf("planned %q", got)
+	}
+	l.Settle(b, landed())
+	gone := fragment("late", 0, 0)
+	gone.Gone, gone.Revision = true, service.Revision{}
+	l.Want(gone)
+	if got := changes(l.Plan()); got != "vip:late>- " {
+		t.Errorf("gone: %q", got)
+	}
+}
+
+// Elements without a name may be anybody's: they stay until each Service that a former
+// process has served otherwise is in force as it is now.
+func TestNamelessElementsStayForAsLongAsAnHeirIsLeft(t *testing.T) {
+	l := New(nil)
+	l.Want(fragment("a", 0, 1, chain("a", "new")))
+	l.Want(fragment("b", 0, 1, chain("b", "new")))
+	l.Observe([]dataplane.Object{chain("a", " old"), chain("b", " old"), element("hairpins", "10.0.0.1", "")})
+	l.Adopt(nil, labels{})
+	l.Hold(key("b"))
+	b := l.Plan()
+	if got := changes(b); got != "a: old>new " {
+		t.Fatalf("planned %q", got)
+	}
+	l.Settle(b, landed())
+	if b := l.Plan(); b != nil {
+		t.Fatalf("with one heir left: %q", changes(b))
+	}
+	l.Release(key("b"))
+	l.Settle(l.Plan(), landed())
+	if got := changes(l.Plan()); got != "10.0.0.1:>- " {
+		t.Errorf("with no heir left: %q", got)
+	}
+}
+
+// Freeze leaves what the kernel has, though it is less than was applied.
+func TestFreezeLeavesWhatTheKernelHas(t *testing.T) {
+	l := New(nil)
+	l.Want(fragment("a", 0, 1, chain("a1", "x"), chain("a2", "x")))
+	l.Settle(l.Plan(), landed())
+	l.Observe([]dataplane.Object{chain("a1", "changed")})
+	l.Hold(key("a"))
+	if got := changes(l.Plan()); got != "a1:changed>x a2:->x " {
+		t.Fatalf("held: %q", got)
+	}
+	l.Freeze([]service.Key{key("a")}, nil)
+	if b := l.Plan(); b != nil {
+		t.Fatalf("frozen: %q", changes(b))
+	}
+	l.Release(key("a"))
+	if got := changes(l.Plan()); got != "a1:changed>x a2:->x " {
+		t.Errorf("released: %q", got)
+	}
+}
+
+// A verdict waits for what its Service has given up, and for nobody else's objects.
+func TestEachContributorIsSettledByItself(t *testing.T) {
+	l := New(nil)
+	l.Want(fragment("a", 0, 1, chain("a1", "x"), chain("a2", "x")))
+	l.Want(fragment("b", 0, 1, chain("b1", "x")))
+	l.Settle(l.Plan(), landed())
+	l.Want(fragment("a", 0, 2, chain("a1", "y")))
+	l.Want(fragment("b", 0, 2, chain("b1", "y")))
+	b := l.Plan()
+	owners := ""
+	for _, c := range b.Changes {
+		owners += c.ID.Name + " of " + c.Owner.Name + ", "
+	}
+	if owners != "a1 of a, a2 of a, b1 of b, " {
+		t.Errorf("owners: %s", owners)
+	}
+	x := chain("a2", "x")
+	certain := map[dataplane.ID]*dataplane.Object{
+		b.Changes[0].ID: b.Changes[0].After, b.Changes[1].ID: &x, b.Changes[2].ID: b.Changes[2].After}
+	if got := settledKeys(l.Settle(b, dataplane.Receipt{Outcome: dataplane.Rejected, Certain: certain})); got != "b" {
+		t.Errorf("settled %q while an object that a has given up is there, want b", got)
+	}
+	b = l.Plan()
+	if got := settledKeys(l.Settle(b, landed())); got != "a" {
+		t.Errorf("then settled %q, want a", got)
+	}
+}
