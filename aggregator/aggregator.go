@@ -364,7 +364,7 @@ func (a *Aggregator) receive(now time.Time, r result) {
 		a.pacer.AuditFirst(now)
 	}
 	a.settled(now, settled)
-	if a.ledger.Stats().Dirty == 0 {
+	if a.ledger.Stats().Dirty == 0 || r.receipt.Outcome == dataplane.Landed && a.accused == nil {
 		a.mended(now)
 	}
 	if r.receipt.Outcome == dataplane.Landed && a.accused == nil {

@@ -49,6 +49,7 @@ func (s *search) idle() bool { return len(s.groups) == 0 && len(s.current.keys) 
 // suspect adds keys that were refused together. Those whom the tool has named are
 // tried apart from the others.
 func (s *search) suspect(keys, named []service.Key) {
+	s.begin()
 	singles, others := partition(keys, named)
 	s.later(singles)
 	if len(others) > 0 {
@@ -58,6 +59,7 @@ func (s *search) suspect(keys, named []service.Key) {
 
 // alone adds a key that is tried next, by itself.
 func (s *search) alone(key service.Key) {
+	s.begin()
 	s.groups = append(s.groups, group{keys: []service.Key{key}})
 }
 
@@ -84,8 +86,14 @@ func (s *search) next() []service.Key {
 		s.spent++
 		return g.keys
 	}
-	s.spent = 0
 	return nil
+}
+
+// begin counts from the beginning where there is nobody on trial.
+func (s *search) begin() {
+	if s.idle() {
+		s.spent = 0
+	}
 }
 
 // halve puts the two halves of a group in its place.
