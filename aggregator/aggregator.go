@@ -464,12 +464,6 @@ func (a *Aggregator) settled(now time.Time, contributions []dataplane.Contributi
 	}
 }
 
-// oldestPending is since when something is wanted and not in force; whoever holds it
-// back, unless it is convicted.
-func (a *Aggregator) oldestPending() time.Time {
-	return dataplane.Earliest(dataplane.Earliest(a.waits.oldest(), a.arrived), a.drifted)
-}
-
 // tellShadows says who has lost a frontend to whom. What a search takes out and
 // puts back in between is nobody's loss.
 func (a *Aggregator) tellShadows() {
@@ -488,23 +482,4 @@ func (a *Aggregator) tellShadows() {
 			a.config.Listen(Shadowed{Domain: a.config.Domain, Key: first.Key, By: first.By, Frontends: frontends})
 		}
 	}
-}
-
-// publish replaces the snapshot.
-func (a *Aggregator) publish() {
-	s := &Status{
-		Domain: a.config.Domain, Open: a.gate.opened, Missing: a.gate.missing(),
-		OldestPending: a.oldestPending(), LastWrite: a.lastWrite,
-		Failures: a.pacer.Failures(), LastError: a.lastError, NodeAtFault: a.nodeAtFault,
-		Ledger: a.ledger.Stats(),
-	}
-	if a.quarantined == nil {
-		for _, key := range a.cells.keys() {
-			c := a.cells.cells[key]
-			a.quarantined = append(a.quarantined, QuarantinedKey{Key: key.String(),
-				Revision: c.revision.String(), Reason: c.reason, Since: c.since})
-		}
-	}
-	s.Quarantined = a.quarantined
-	a.status.Store(s)
 }

@@ -3,6 +3,7 @@ package aggregator
 import (
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 )
 
@@ -41,4 +42,29 @@ type QuarantinedKey struct {
 	Revision string
 	Reason   string
 	Since    time.Time
+}
+
+// publish replaces the snapshot.
+func (a *Aggregator) publish() {
+	s := &Status{
+		Domain: a.config.Domain, Open: a.gate.opened, Missing: a.gate.missing(),
+		OldestPending: a.oldestPending(), LastWrite: a.lastWrite,
+		Failures: a.pacer.Failures(), LastError: a.lastError, NodeAtFault: a.nodeAtFault,
+		Ledger: a.ledger.Stats(),
+	}
+	if a.quarantined == nil {
+		for _, key := range a.cells.keys() {
+			c := a.cells.cells[key]
+			a.quarantined = append(a.quarantined, QuarantinedKey{Key: key.String(),
+				Revision: c.revision.String(), Reason: c.reason, Since: c.since})
+		}
+	}
+	s.Quarantined = a.quarantined
+	a.status.Store(s)
+}
+
+// oldestPending is since when something is wanted and not in force, unless it is
+// convicted. What holds it back does not matter.
+func (a *Aggregator) oldestPending() time.Time {
+	return dataplane.Earliest(dataplane.Earliest(a.waits.oldest(), a.arrived), a.drifted)
 }

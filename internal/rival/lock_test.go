@@ -161,7 +161,7 @@ func TestAStoppedHolderKeepsTheLock(t *testing.T) {
 // for a proxy.
 func TestAStrangerIsToldApart(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root")
+		t.Fatal("needs root")
 	}
 	name := unique(t)
 	start(t, nil, "squat "+name)
@@ -235,7 +235,7 @@ func await(t *testing.T, right func() bool) {
 func TestKernelEachNamespaceHasItsOwn(t *testing.T) {
 	n, err := netns.New("lock")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.Close() })
 	name := unique(t)
@@ -247,7 +247,7 @@ func TestKernelEachNamespaceHasItsOwn(t *testing.T) {
 func TestKernelTurnsDoNotOverlap(t *testing.T) {
 	n, err := netns.New("turns")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.Close() })
 	turn := func(patience time.Duration) (end func(), took time.Duration) {
@@ -280,7 +280,7 @@ func TestKernelAHolderOfAnotherContainer(t *testing.T) {
 	asks.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
 	said, err := asks.Output()
 	if _, ended := errors.AsType[*exec.ExitError](err); !ended {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	if want := "a process of another PID namespace (sluice proxy --v=2)\n"; string(said) != want {
 		t.Errorf("%q, want %q", said, want)

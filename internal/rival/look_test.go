@@ -81,7 +81,7 @@ func look(t *testing.T, n *netns.Namespace, waits func(int) bool) (all []Sightin
 func TestKernelWhoIsSeen(t *testing.T) {
 	n, err := netns.New("rivals")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.Close() })
 	nobody := func(int) bool { return false }
@@ -104,7 +104,7 @@ func TestKernelWhoIsSeen(t *testing.T) {
 func TestKernelBothPortsWithoutTheName(t *testing.T) {
 	n, err := netns.New("rivals")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.Close() })
 	other := start(t, n, "listen 127.0.0.1:10249 [::]:10256", "k3s", "server")
@@ -118,7 +118,7 @@ func TestKernelBothPortsWithoutTheName(t *testing.T) {
 func TestKernelOwnPortsAreNoRivals(t *testing.T) {
 	n, err := netns.New("rivals")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.Close() })
 	for _, at := range []string{"127.0.0.1:10249", "[::]:10256"} {
@@ -138,7 +138,7 @@ func TestKernelOwnPortsAreNoRivals(t *testing.T) {
 func TestKernelWhoHasAnAddress(t *testing.T) {
 	n, err := netns.New("addresses")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.Close() })
 	four := start(t, n, "listen 127.0.0.1:1004", "four")
