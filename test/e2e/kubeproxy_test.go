@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,4 +51,30 @@ func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {
 	}
 	c.DeleteService("web")
 	unreachableAll(t, startMax, "deleted", clients, targets)
+}
+
+// The real kube-proxy works beside Sluice, in the same table. Sluice says so, as an event that names it and at
+// /healthz?verbose, and no clean-up is made beside either.
+func TestKubeProxyBesideSluice(t *testing.T) {
+	c := harness.NewCluster(t)
+	web := c.CreateService("web", corev1.ServiceTypeClusterIP)
+	c.SetEndpoints("web", c.A, c.B)
+	rival := c.StartKubeProxy(harness.NFTables)
+	reachAll(t, startMax, "kube-proxy serves", []*harness.Host{c.P1}, clusterIPs(t, web), c.A, c.B)
+	proxy := c.StartProxy(harness.NFTables)
+	pid := fmt.Sprint(rival.PID())
+	for _, reason := range []string{"RivalProxy", "AddressTaken"} {
+		if event := awaitEvent(t, c, reason); !strings.Contains(event.Note, "kube-proxy") || !strings.Contains(event.Note, pid) {
+			t.Errorf("%s says %q, want kube-proxy and its pid %s", reason, event.Note, pid)
+		}
+	}
+	if said := c.CleanupRefused("cleanup"); !strings.Contains(said, "sluice") || !strings.Contains(said, "--force") {
+		t.Errorf("cleanup beside Sluice said %q", said)
+	}
+	if err := proxy.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if said := c.CleanupRefused("cleanup"); !strings.Contains(said, "kube-proxy") || !strings.Contains(said, pid) {
+		t.Errorf("cleanup beside kube-proxy said %q, want it named with pid %s", said, pid)
+	}
 }

@@ -21,7 +21,11 @@ func (c *Cluster) StartKubeProxy(mode Mode) *netns.Daemon {
 	}
 	c.proxies++
 	log := filepath.Join(c.logs, fmt.Sprintf("kube-proxy-%d.log", c.proxies))
-	process, err := netns.StartDaemon(c.N1.Namespace, log, exec.Command(binary,
+	named := filepath.Join(c.t.TempDir(), "kube-proxy") // the name by which it is known
+	if err := os.Symlink(binary, named); err != nil {
+		c.t.Fatal(err)
+	}
+	process, err := netns.StartDaemon(c.N1.Namespace, log, exec.Command(named,
 		"--hostname-override", NodeName,
 		"--kubeconfig", c.Server.ProxyKubeconfig(),
 		"--cluster-cidr", PodCIDRs,

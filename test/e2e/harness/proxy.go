@@ -79,6 +79,21 @@ func (c *Cluster) Cleanup(command ...string) {
 	c.t.Logf("sluice %s:\n%s", strings.Join(command, " "), printed)
 }
 
+// CleanupRefused is Cleanup where that has to be refused with status 1. It returns what it says.
+func (c *Cluster) CleanupRefused(command ...string) string {
+	c.t.Helper()
+	binary, err := sluiceBinary()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	printed, err := c.N1.Output(exec.Command(binary, append(command, "--sluice-state-dir", c.state)...))
+	failed, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || failed.ExitCode() != 1 {
+		c.t.Fatalf("sluice %s: %v, want status 1: %s", strings.Join(command, " "), err, printed)
+	}
+	return string(failed.Stderr)
+}
+
 // Log reads what the process has logged so far.
 func (c *Cluster) Log(p *Proxy) ProxyLog {
 	c.t.Helper()
