@@ -172,7 +172,11 @@ func (a *Aggregator) try(now time.Time) bool {
 			return false
 		}
 		for _, key := range keys {
-			a.ledger.Release(key)
+			if a.search.current.restore {
+				a.ledger.Restore(key)
+			} else {
+				a.ledger.Release(key)
+			}
 		}
 		if a.write(now) {
 			return true
@@ -186,6 +190,10 @@ func (a *Aggregator) try(now time.Time) bool {
 func (a *Aggregator) judge(now time.Time, receipt dataplane.Receipt) {
 	if a.search.spent > trialBurst {
 		a.nextTrial = now.Add(a.pacer.Pause(receipt.Took))
+	}
+	if a.search.current.restore {
+		a.restored(now, receipt)
+		return
 	}
 	var rest []service.Key
 	for _, key := range a.search.current.keys {
@@ -223,6 +231,23 @@ func (a *Aggregator) judge(now time.Time, receipt dataplane.Receipt) {
 	}
 	if culprit, found := a.search.refused(rest, receipt.Suspects); found {
 		a.convict(now, culprit, reason)
+		if a.ledger.Frozen(culprit) {
+			a.search.restore(culprit)
+		}
+	}
+}
+
+// restored takes the account of a try to put back what was last in force of a culprit.
+func (a *Aggregator) restored(now time.Time, receipt dataplane.Receipt) {
+	switch {
+	case receipt.Outcome == dataplane.Landed || a.ledger.Stats().Dirty == 0:
+		a.search.landed()
+	case isRefusal(receipt.Outcome):
+		a.ledger.Freeze(a.search.current.keys, a.origin)
+		a.search.landed() // it stays as the kernel has it
+	default:
+		a.search.putBack()
+		a.pacer.Wrote(now, receipt.Took, false, rand.Float64())
 	}
 }
 

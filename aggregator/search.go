@@ -37,6 +37,9 @@ type group struct {
 	first bool
 	// hinted says that a refusal of this group has named somebody before.
 	hinted bool
+	// restore says that it is a culprit, of which nothing new is tried but what was last
+	// in force.
+	restore bool
 }
 
 // groupMax bounds what is tried at once, so that others do not wait long for a try to
@@ -61,6 +64,11 @@ func (s *search) suspect(keys, named []service.Key) {
 func (s *search) alone(key service.Key) {
 	s.begin()
 	s.groups = append(s.groups, group{keys: []service.Key{key}})
+}
+
+// restore adds a culprit, for which what was last in force is tried next.
+func (s *search) restore(key service.Key) {
+	s.groups = append(s.groups, group{keys: []service.Key{key}, restore: true})
 }
 
 // later adds keys that are tried last, each by itself.

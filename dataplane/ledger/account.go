@@ -22,6 +22,10 @@ type account struct {
 	// it is what a former process has left there (Adopt); nil for nothing.
 	applied *dataplane.Fragment
 	held    bool
+	// frozen is set while the kernel refuses applied as well, so that the account falls
+	// back to standing: what the kernel had of it then.
+	frozen   bool
+	standing *dataplane.Fragment
 	// shrunk is set once an element has left composed objects, until the next
 	// settlement.
 	shrunk bool
@@ -44,6 +48,14 @@ func (a *account) owe() {
 	a.pending = true
 	a.trigger = dataplane.Earliest(a.trigger, a.latest.Trigger)
 	a.received = dataplane.Earliest(a.received, a.latest.Received)
+}
+
+// fallback is what a held account wants.
+func (a *account) fallback() *dataplane.Fragment {
+	if a.frozen {
+		return a.standing
+	}
+	return a.applied
 }
 
 // objectsOf gives a fragment's objects; a nil fragment has none.

@@ -87,19 +87,35 @@ func (l *Ledger) settleRemains(a *account) {
 	}
 }
 
-// Freeze makes what the kernel has of the keys' objects their last applied fragment,
-// and holds them. It is for Services of which the kernel refuses even what was
-// applied before, so that nothing of theirs is written until Release. It walks all
-// objects: it belongs to failures that have no other way out.
+// Freeze holds the keys and wants what the kernel has of them. It is for Services of
+// which the kernel refuses even what was applied before, so that nothing of theirs is
+// written until Release or Restore. It walks all objects: it belongs to failures that
+// have no other way out.
 func (l *Ledger) Freeze(keys []service.Key, origin dataplane.Origin) {
 	found := l.newEstate(origin)
 	for _, key := range keys {
 		if a := l.accounts[key]; a != nil {
 			l.Hold(key)
-			a.applied = found.standing(a)
-			l.fold(a, a.applied)
+			a.frozen, a.standing = true, found.standing(a)
+			l.fold(a, a.standing)
 		}
 	}
+}
+
+// Frozen reports whether a key has fallen back to what the kernel has.
+func (l *Ledger) Frozen(key service.Key) bool {
+	a := l.accounts[key]
+	return a != nil && a.frozen
+}
+
+// Restore wants what was last applied of a frozen key, which stays held.
+func (l *Ledger) Restore(key service.Key) {
+	a := l.accounts[key]
+	if a == nil || !a.held || !a.frozen {
+		return
+	}
+	a.frozen, a.standing = false, nil
+	l.fold(a, a.applied)
 }
 
 // estate is what the kernel has, sorted by whose it may be.

@@ -68,7 +68,7 @@ func (l *Ledger) Hold(key service.Key) {
 		return
 	}
 	a.held = true
-	l.fold(a, a.applied)
+	l.fold(a, a.fallback())
 	a.pending = false
 	delete(l.pending, a)
 }

@@ -14,6 +14,7 @@ func (l *Ledger) settle(contributions []dataplane.Contribution) []dataplane.Cont
 	for i := range whole {
 		a := l.accounts[whole[i].Key]
 		a.applied, a.pending, a.shrunk = a.folded, false, false
+		a.frozen, a.standing = false, nil
 		l.settleRemains(a)
 		if a.folded.Gone {
 			delete(l.accounts, a.key)
