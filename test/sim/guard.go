@@ -44,8 +44,11 @@ type guard struct {
 	heard  map[int][]state
 	since  map[int]time.Time
 	struck map[int]bool
-	hosts  []netip.Addr
-	fronts map[memory.Packet]*front
+	// strange is set once a stranger has been at work, until the next quiet point. What
+	// comes after it may lack what was damaged, as what was there does.
+	strange bool
+	hosts   []netip.Addr
+	fronts  map[memory.Packet]*front
 	// open is since when the aggregator writes, in this process.
 	open time.Time
 }
@@ -138,6 +141,7 @@ func (g *guard) settled(n int, there, now state) {
 	g.heard[n] = []state{there, now}
 	delete(g.struck, n)
 	delete(g.struck, nodeActor)
+	g.strange = false
 }
 
 // renewed says that another process takes over.
@@ -152,6 +156,7 @@ func (g *guard) renewed() {
 func (g *guard) stranger(do func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.strange = true
 	err := do()
 	for p, f := range g.fronts {
 		before := f.share
@@ -312,7 +317,7 @@ func (g *guard) checkHealth(s aggregator.Status, heldBack func(*service.Spec) bo
 	case g.open.IsZero():
 		g.open = now
 	}
-	if !s.OldestPending.IsZero() || s.NodeAtFault || g.struck[nodeActor] || now.Sub(g.open) < silenceMax {
+	if !s.OldestPending.IsZero() || s.NodeAtFault || g.strange || g.struck[nodeActor] || now.Sub(g.open) < silenceMax {
 		return
 	}
 	for p, f := range g.fronts {
