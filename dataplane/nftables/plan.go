@@ -218,10 +218,31 @@ func (p *plan) note() {
 			p.last[o.number] = int32(i)
 		}
 	}
+	p.noteGoing()
 	p.completes = make([]int, len(p.parts))
 	for i := range p.changes {
 		if p.first[i] != noPart {
 			p.completes[p.last[i]]++
+		}
+	}
+}
+
+// noteGoing notes that elements which go with their set go in the part in which that
+// does, wherever their own steps stand.
+func (p *plan) noteGoing() {
+	ends := make(map[string]int32)
+	for i, part := range p.parts {
+		for _, o := range part {
+			if o.step == stepDeleteSet {
+				ends[containerOf(p.changes[o.number].ID.Name)] = int32(i)
+			}
+		}
+	}
+	for _, part := range p.parts {
+		for _, o := range part {
+			if end, ok := ends[p.changes[o.number].ID.Container]; ok && o.step == stepGoWithSet {
+				p.first[o.number], p.last[o.number] = end, end
+			}
 		}
 	}
 }

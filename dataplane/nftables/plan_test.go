@@ -247,3 +247,25 @@ func TestRemovalsOfADividedBatchGoWithTheirService(t *testing.T) {
 			gone, come, first, flush, listed)
 	}
 }
+
+// TestElementsAreCertainToGoWithTheirSet: their own steps may stand in another
+// transaction than that which deletes the set, and say nothing.
+func TestElementsAreCertainToGoWithTheirSet(t *testing.T) {
+	changes := []dataplane.Change{change("set", "picks-x", someone, "x", "")}
+	for n := range 60 {
+		changes = append(changes, change("@picks-x", fmt.Sprintf("%02d", n), someone, verdictBody(), ""))
+	}
+	p := newPlan(dialects[service.IPv4], changes, 1000, false)
+	if len(p.parts) < 3 {
+		t.Fatalf("%d transactions", len(p.parts))
+	}
+	for landed := range len(p.parts) + 1 {
+		certain := p.certain(landed)
+		set := certain[changes[0].ID]
+		for _, c := range changes {
+			if object, known := certain[c.ID]; !known || (object == nil) != (set == nil) {
+				t.Errorf("after %d of %d transactions the set is %v, and %s is %v", landed, len(p.parts), set, c.ID.Name, object)
+			}
+		}
+	}
+}
