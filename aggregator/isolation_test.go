@@ -306,12 +306,14 @@ func TestTheSearchAmongTenThousandServices(t *testing.T) {
 				h.Submit(scaffold())
 				time.Sleep(time.Second)
 				innocentAt := 0
+				m.mu.Lock()
+				before, refused := m.writes, m.refused
 				m.after = func(objects map[dataplane.ID]string) {
 					if innocentAt == 0 && len(objects) == 1+count-bad {
 						innocentAt = m.writes
 					}
 				}
-				before, refused := m.writes, m.refused
+				m.mu.Unlock()
 				for i := range count {
 					body := "1"
 					if i%(count/max(bad, 1)) == 7 && bad > 0 {
@@ -325,7 +327,9 @@ func TestTheSearchAmongTenThousandServices(t *testing.T) {
 						break
 					}
 				}
-				writes := m.written() - before
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				writes := m.writes - before
 				refused = m.refused - refused
 				t.Logf("%-28s %6d | %7d %7d | after %d writes", kind.name, bad, refused, writes, innocentAt-before)
 				s := h.Status()

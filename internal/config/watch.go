@@ -110,19 +110,20 @@ func (w *watcher) pause(now time.Time) time.Duration {
 
 // look reads the file, and tells when it is not as it was.
 func (w *watcher) look(now time.Time) {
-	content, err := os.ReadFile(w.flags.File)
-	if err != nil {
-		content = []byte(err.Error())
-	}
+	content := w.read()
 	if w.beingWritten(content, now) {
 		return
 	}
 	if w.seen != nil && bytes.Equal(content, w.seen) {
 		return
 	}
+	next, warnings, err := w.flags.Load()
+	if !bytes.Equal(w.read(), content) {
+		w.touch(now) // it has changed while it was read: look again
+		return
+	}
 	first := w.seen == nil
 	w.seen = content
-	next, warnings, err := w.flags.Load()
 	if err != nil {
 		w.tell(Update{Config: w.force, Warnings: warnings, Err: err})
 		return
@@ -134,6 +135,15 @@ func (w *watcher) look(now time.Time) {
 	if w.tell(Update{Config: next, Changes: changes, Warnings: warnings}) {
 		w.force = next
 	}
+}
+
+// read returns what the file holds, or why it cannot be read.
+func (w *watcher) read() []byte {
+	content, err := os.ReadFile(w.flags.File)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return content
 }
 
 // beingWritten tells whether a file is empty, and was not for long.
