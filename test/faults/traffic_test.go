@@ -68,13 +68,14 @@ func startTraffic(t *testing.T, client *netns.Namespace) *traffic {
 	ctx, stop := context.WithCancel(context.Background())
 	tr := &traffic{client: client, stop: stop, counts: map[target]int{}, seen: map[pod]time.Time{}}
 	for _, to := range allTargets() {
-		tr.done.Go(func() { tr.connect(ctx, to) })
-		if to.protocol != "tcp" {
-			continue
+		if to.protocol == "tcp" {
+			// One after the other: two first connections at once are two strangers to the
+			// kernel, and affinity may send them to two pods.
+			talking, silent := tr.hold(t, to), tr.hold(t, to)
+			tr.silent = append(tr.silent, silent)
+			tr.done.Go(func() { tr.talk(ctx, talking) })
 		}
-		talking, silent := tr.hold(t, to), tr.hold(t, to)
-		tr.silent = append(tr.silent, silent)
-		tr.done.Go(func() { tr.talk(ctx, talking) })
+		tr.done.Go(func() { tr.connect(ctx, to) })
 	}
 	return tr
 }
