@@ -12,7 +12,10 @@ import (
 
 // victim is the Service of a crowd that is poisoned. It has endpoints, and comes
 // late in a batch.
-var victim = quietKey(quietServices + crowd*2/3 + 4)
+var (
+	victim       = quietKey(victimNumber)
+	victimNumber = quietServices + crowd*2/3 + 4
+)
 
 // TestAnInterruptedBatch: a batch of several transactions ends after two of them.
 // Its receipt says exactly what has landed (the notary compares), the rest lands
@@ -73,7 +76,24 @@ func (p *plant) interrupt(tr *traffic, family service.Family, what interruption,
 		p.checkBlameless(began)
 		p.checkQuarantined(family)
 	}
+	if absent[victim] {
+		p.cure(d, family)
+	}
 	p.Logf("%s, %s: %s: all is in place %.0f ms after the crowd", d.name, direction, what.name, ms(healed.Sub(began)))
+}
+
+// cure lets the victim be rendered anew, and waits until the kernel has it: it is tried
+// again at any time, and would be refused once more.
+func (p *plant) cure(d *domain, family service.Family) {
+	p.Helper()
+	cured := time.Now()
+	slice := quietSlice(victimNumber, family)
+	slice.Endpoints = slice.Endpoints[1:]
+	p.cache.SetSlice(slice)
+	p.witness.await(p.T, "release", cured, func(e aggregator.Event) bool {
+		freed, ok := e.(aggregator.Freed)
+		return ok && freed.Domain == d.name && freed.Key == victim
+	})
 }
 
 // checkReceipts fails unless a domain has had a receipt as it is expected, and no

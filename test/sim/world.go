@@ -135,8 +135,9 @@ func (w *world) domain(family service.Family) proxy.Domain {
 	}
 }
 
-// repairTime is longer than any pause between two audits.
-const repairTime = 15 * time.Minute
+// repairTime is longer than any pause between two audits, and ends between two: who is
+// killed right after a refused try leaves what that has landed in part.
+const repairTime = 15*time.Minute + 13*time.Second
 
 // shadowed tells whether a Service has lost a frontend to another one.
 func (w *world) shadowed() bool {
