@@ -230,7 +230,7 @@ func (a *Aggregator) gather(now time.Time) {
 
 // fold takes what is waiting into the ledger.
 func (a *Aggregator) fold(now time.Time) {
-	entries, _ := a.inbox.Take(a.config.BatchFragments)
+	entries, _ := a.inbox.Take(0)
 	for _, e := range entries {
 		f := e.Message
 		a.gate.pass(now, f.Key)
