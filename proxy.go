@@ -217,7 +217,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 
 func (p *Proxy) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return p.supervisor.Run(ctx) })
+	group.Go(func() error { p.supervisor.Run(ctx); return nil })
 	for i, a := range p.aggregators {
 		group.Go(func() error { return a.Run(ctx) })
 		if w, ok := p.config.Domains[i].Writer.(dataplane.Watcher); ok {
