@@ -79,8 +79,8 @@ func New(config Config) (*Proxy, error) {
 func (p *Proxy) addAggregator(domain Domain) error {
 	arrived := p.arrival(domain)
 	a, err := aggregator.New(aggregator.Config{
-		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout, Pace: domain.Pace,
-		GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
+		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout, Naming: domain.Renderer.Naming(),
+		Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
 		Verdicts: func(v dataplane.Verdict) { p.directory.PostVerdict(v) },
 		Listen: func(e aggregator.Event) {
 			arrived(e)

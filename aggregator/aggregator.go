@@ -82,7 +82,7 @@ func New(config Config) (*Aggregator, error) {
 		config:  config,
 		inbox:   mailbox.New[service.Key](math.MaxInt, newerFragment),
 		calls:   mailbox.New[call, []service.Key](math.MaxInt, nil),
-		ledger:  ledger.New(config.Layout),
+		ledger:  ledger.New(config.Layout, config.Naming),
 		pacer:   NewPacer(config.Pace),
 		gate:    newGate(config.GateWait),
 		cells:   quarantine{cells: map[service.Key]*cell{}},

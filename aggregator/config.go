@@ -14,6 +14,8 @@ type Config struct {
 	Writer dataplane.Writer
 	// Layout is nil in domains that can change single elements.
 	Layout dataplane.Layout
+	// Naming reads the identities of the domain's objects; see dataplane.Renderer.
+	Naming dataplane.Naming
 	Pace   Pace
 	// GateWait is how long the first write waits for keys that the source has
 	// named and that have not submitted, since the last one that did. Default
