@@ -23,7 +23,7 @@ var core = []string{"dataplane", "dataplane/ledger", "aggregator", "actors"}
 var backends = []string{"dataplane/iptables", "dataplane/nftables", "dataplane/ipvs"}
 
 // naming matches the constants that hold such names.
-var naming = regexp.MustCompile(`^(chain|set|map|prefix|table|[cC]ontainer|elements|entries|Device)`)
+var naming = regexp.MustCompile(`^(chain|set|map|table|[cC]ontainer|entries|Device)`)
 
 func TestTheCoreNamesNoBackend(t *testing.T) {
 	names := backendNames(t)
@@ -62,7 +62,8 @@ func TestBackendWordsAreFound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := wordsOf(names, source, file); want == "" && len(found) > 0 || want != "" && !slices.Contains(found, want) {
+		found := wordsOf(names, source, file)
+		if want == "" && len(found) > 0 || want != "" && !slices.Contains(found, want) {
 			t.Errorf("%s: found %q, want %q", code, found, want)
 		}
 	}
@@ -109,12 +110,13 @@ func backendNames(t *testing.T) []string {
 			}
 		}
 	}
-	for _, sure := range []string{"KUBE-SERVICES", "frontends", "cluster-endpoints", "KUBE-LOOP-BACK", "server", "kube-ipvs0"} {
+	for _, sure := range []string{"KUBE-SERVICES", "frontends", "cluster-endpoints", "KUBE-LOOP-BACK", "server"} {
 		if !found[sure] {
-			t.Fatalf("%q is not among the names of the backends: the check would prove nothing; found %q",
+			t.Fatalf("%q is not among the names of the backends, %q: the check would prove nothing",
 				sure, slices.Sorted(maps.Keys(found)))
 		}
 	}
+	found["KUBE-"] = true // the beginning of many
 	return slices.Sorted(maps.Keys(found))
 }
 
@@ -129,7 +131,7 @@ func addNames(found map[string]bool, d *ast.GenDecl) {
 			if !ok || literal.Kind != token.STRING || !naming.MatchString(values.Names[i].Name) {
 				continue
 			}
-			if text, err := strconv.Unquote(literal.Value); err == nil && strings.Trim(text, "@/-") != "" {
+			if text, err := strconv.Unquote(literal.Value); err == nil && !strings.HasSuffix(text, "-") && strings.Trim(text, "@/") != "" {
 				found[text] = true
 			}
 		}
