@@ -29,6 +29,8 @@ type weights struct {
 
 func (*weights) Node(*service.NodeFacts) []dataplane.Object { return nil }
 
+func (*weights) Naming() dataplane.Naming { return nil }
+
 func (*weights) Service(view *service.View, _ *service.NodeFacts) []dataplane.Object {
 	var all []dataplane.Object
 	for _, p := range view.Ports[service.IPv4] {

@@ -34,6 +34,8 @@ func (c *clerk) Service(view *service.View, facts *service.NodeFacts) []dataplan
 
 func (c *clerk) Node(facts *service.NodeFacts) []dataplane.Object { return c.note(service.Node, facts) }
 
+func (c *clerk) Naming() dataplane.Naming { return nil }
+
 // behind counts the keys whose last rendering was on other facts than those of now.
 func (c *clerk) behind(now *service.NodeFacts) (old, all int) {
 	c.mu.Lock()

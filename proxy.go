@@ -79,8 +79,8 @@ func New(config Config) (*Proxy, error) {
 func (p *Proxy) addAggregator(domain Domain) error {
 	arrived := p.arrival(domain)
 	a, err := aggregator.New(aggregator.Config{
-		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout, Pace: domain.Pace,
-		GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
+		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout, Naming: domain.Renderer.Naming(),
+		Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
 		Verdicts: func(v dataplane.Verdict) { p.directory.PostVerdict(v) },
 		Listen: func(e aggregator.Event) {
 			arrived(e)
@@ -217,7 +217,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 
 func (p *Proxy) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return p.supervisor.Run(ctx) })
+	group.Go(func() error { p.supervisor.Run(ctx); return nil })
 	for i, a := range p.aggregators {
 		group.Go(func() error { return a.Run(ctx) })
 		if w, ok := p.config.Domains[i].Writer.(dataplane.Watcher); ok {

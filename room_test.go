@@ -2,17 +2,25 @@ package proxy_test
 
 import (
 	"context"
+	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/memory"
+	"github.com/sluice-proxy/sluice/dataplane/memory/nft"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/supervisor"
 )
 
 // More Services than there is room for used to hold up the first write for the whole
@@ -79,5 +87,81 @@ func TestServicesForWhichThereIsNoRoomHoldUpNobodyAndKeepTheirRules(t *testing.T
 				t.Errorf("%d Services that are gone are served", got)
 			}
 		})
+	})
+}
+
+// shadowed counts the frontends that Services have been told to have lost.
+type shadowed struct{ frontends atomic.Int32 }
+
+func (*shadowed) Supervisor(supervisor.Event) {}
+func (*shadowed) Actors(actors.Event)         {}
+
+func (s *shadowed) Aggregator(e aggregator.Event) {
+	if e, ok := e.(aggregator.Shadowed); ok {
+		s.frontends.Add(int32(len(e.Frontends)))
+	}
+}
+
+// TestTwoServicesAtOneFrontendDoNotMix: what the backend's naming says of its objects
+// comes to the ledger. Of the younger Service, which has more endpoints, nothing is at
+// the frontend that the older one has.
+func TestTwoServicesAtOneFrontendDoNotMix(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kernel, told := nft.NewKernel(), &shadowed{}
+		writer := nftables.NewWriter(service.IPv4, nftables.WriterConfig{Open: kernel.Open})
+		external := netip.MustParseAddr("192.0.2.1")
+		spec := func(i int) *service.Spec {
+			s := workSpec(i)
+			s.Created = time.Unix(int64(i), 0)
+			s.ExternalIPs[service.IPv4] = []netip.Addr{external}
+			return s
+		}
+		var cache *source.Cache
+		p, err := proxy.New(proxy.Config{
+			Node: proxy.NodeSettings{Name: "n1"}, Listeners: []observe.Listener{told},
+			Domains: []proxy.Domain{{
+				Name: "memory/IPv4", Renderer: nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}),
+				Writer: struct{ dataplane.Writer }{writer}, Pace: aggregator.Pace{Audit: 24 * time.Hour},
+			}},
+			Source: func(ctx context.Context, c *source.Cache) error {
+				c.SetSpec(spec(1))
+				c.SetSlice(workSlice(1, 1))
+				c.Prime()
+				cache = c
+				<-ctx.Done()
+				return nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx) }()
+		atFrontend := func() (count int) {
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			objects, err := writer.Read(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range objects {
+				if strings.HasPrefix(objects[i].ID.Name, string(external.AsSlice())) {
+					count++
+				}
+			}
+			return count
+		}
+		alone := atFrontend()
+		cache.SetSlice(workSlice(2, 1, 2, 3, 4, 5))
+		cache.SetSpec(spec(2))
+		if both := atFrontend(); alone < 2 || both != alone || told.frontends.Load() != 1 {
+			t.Errorf("%d elements of the older Service alone, %d of both; %d frontends are told to be lost, want 1",
+				alone, both, told.frontends.Load())
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
 	})
 }

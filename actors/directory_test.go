@@ -64,6 +64,8 @@ func (renderer) Service(v *service.View, f *service.NodeFacts) []dataplane.Objec
 	return objects(&Work{View: v, Facts: f})
 }
 
+func (renderer) Naming() dataplane.Naming { return nil }
+
 func (renderer) Node(*service.NodeFacts) []dataplane.Object {
 	return []dataplane.Object{{ID: dataplane.ID{Name: "scaffold"}}}
 }

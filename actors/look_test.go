@@ -41,6 +41,8 @@ type basinRenderer struct {
 
 func (r basinRenderer) Node(*service.NodeFacts) []dataplane.Object { return nil }
 
+func (r basinRenderer) Naming() dataplane.Naming { return nil }
+
 func (r basinRenderer) Service(v *service.View, _ *service.NodeFacts) []dataplane.Object {
 	r.mu.Lock()
 	defer r.mu.Unlock()

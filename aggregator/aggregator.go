@@ -82,7 +82,7 @@ func New(config Config) (*Aggregator, error) {
 		config:  config,
 		inbox:   mailbox.New[service.Key](math.MaxInt, newerFragment),
 		calls:   mailbox.New[call, []service.Key](math.MaxInt, nil),
-		ledger:  ledger.New(config.Layout),
+		ledger:  ledger.New(config.Layout, config.Naming),
 		pacer:   NewPacer(config.Pace),
 		gate:    newGate(config.GateWait),
 		cells:   quarantine{cells: map[service.Key]*cell{}},
@@ -230,7 +230,7 @@ func (a *Aggregator) gather(now time.Time) {
 
 // fold takes what is waiting into the ledger.
 func (a *Aggregator) fold(now time.Time) {
-	entries, _ := a.inbox.Take(a.config.BatchFragments)
+	entries, _ := a.inbox.Take(0)
 	for _, e := range entries {
 		f := e.Message
 		a.gate.pass(now, f.Key)

@@ -14,6 +14,8 @@ type Config struct {
 	Writer dataplane.Writer
 	// Layout is nil in domains that can change single elements.
 	Layout dataplane.Layout
+	// Naming reads the identities of the domain's objects; see dataplane.Renderer.
+	Naming dataplane.Naming
 	Pace   Pace
 	// GateWait is how long the first write waits for keys that the source has
 	// named and that have not submitted, since the last one that did. Default
@@ -24,8 +26,6 @@ type Config struct {
 	MayWrite <-chan struct{}
 	// WriteTimeout bounds one write and one read. Default 2 min.
 	WriteTimeout time.Duration
-	// BatchFragments bounds the fragments that one batch takes; 0 takes all.
-	BatchFragments int
 	// Verdicts receives the answers; it must not block.
 	Verdicts func(dataplane.Verdict)
 	// Listen is told what happens, by the aggregator's goroutine; it must not
@@ -51,9 +51,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("aggregator: a domain needs a name")
 	case c.Writer == nil:
 		return fmt.Errorf("aggregator %s: a domain needs a writer", c.Domain)
-	case c.GateWait < 0 || c.WriteTimeout < 0 || c.BatchFragments < 0:
-		return fmt.Errorf("aggregator %s: gate wait %v, write timeout %v, fragments per batch %d: want no negative numbers",
-			c.Domain, c.GateWait, c.WriteTimeout, c.BatchFragments)
+	case c.GateWait < 0 || c.WriteTimeout < 0:
+		return fmt.Errorf("aggregator %s: gate wait %v, write timeout %v: want no negative times", c.Domain, c.GateWait, c.WriteTimeout)
 	}
 	if err := c.Pace.Validate(); err != nil {
 		return fmt.Errorf("aggregator %s: %w", c.Domain, err)

@@ -266,7 +266,7 @@ func examples(undone *ledger.Undone) []string {
 	return names
 }
 
-// describe names an object: "missing: 10.96.0.10:53/udp in @frontends (ns1/dns)".
+// describe names an object: "missing: 10.96.0.10:53/udp in CONTAINER (ns1/dns)".
 func describe(o *ledger.UndoneObject) string {
 	what := "different: "
 	if o.Missing {
@@ -274,8 +274,8 @@ func describe(o *ledger.UndoneObject) string {
 	} else if o.Unwanted {
 		what = "unwanted: "
 	}
-	if f, ok := o.ID.Frontend(); ok {
-		what += f.String() + " in " + o.ID.Container
+	if o.Frontend != (dataplane.Frontend{}) {
+		what += o.Frontend.String() + " in " + o.ID.Container
 	} else if strings.ContainsFunc(o.ID.Name, func(c rune) bool { return c < ' ' || c > '~' }) {
 		what += "an entry of " + o.ID.Container // its name is what the kernel compares
 	} else {

@@ -12,13 +12,24 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
+// addresses is the naming of the objects of want.
+type addresses struct{}
+
+func (addresses) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
+	addr, err := netip.ParseAddr(id.Name)
+	return dataplane.Frontend{Addr: addr, Port: 80}, id.Container == "port 80" && err == nil
+}
+
+func (addresses) Lead(dataplane.ID) (lead dataplane.ID, ok bool)    { return lead, false }
+func (addresses) Leads(dataplane.ID) bool                           { return false }
+func (addresses) LedLead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }
+
 // want submits a Service of an age (minutes) that wants TCP port 80 of addresses.
 func (h *hall) want(name string, age int, sequence uint64, body string, addrs ...string) {
 	var objects []dataplane.Object
 	for _, text := range addrs {
-		addr := netip.MustParseAddr(text).As4()
 		objects = append(objects, dataplane.Object{
-			ID:   dataplane.ID{Container: "@frontends", Name: string(addr[:]) + "\x06\x00\x00\x00\x00\x50\x00\x00"},
+			ID:   dataplane.ID{Container: "port 80", Name: text},
 			Kind: dataplane.Element, Body: name + body,
 		})
 	}
@@ -47,7 +58,7 @@ func (h *hall) shadows() string {
 
 func TestShadowsAreToldOnceForEachPair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := ready(t, &model{}, Config{})
+		h := ready(t, &model{}, Config{Naming: addresses{}})
 		step := func(what, want string) {
 			t.Helper()
 			time.Sleep(time.Minute)
@@ -71,7 +82,7 @@ func TestShadowsAreToldOnceForEachPair(t *testing.T) {
 // somebody else is found guilty, and the younger one has gained nothing by it.
 func TestASearchTellsNoShadows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := ready(t, &model{}, Config{})
+		h := ready(t, &model{}, Config{Naming: addresses{}})
 		h.want("young", 2, 1, "", "192.0.2.1")
 		h.want("old", 1, 1, "", "192.0.2.1")
 		time.Sleep(time.Second)

@@ -101,7 +101,7 @@ func newWorld(t testing.TB, family service.Family) *world {
 	w.renderer = nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 	w.writer = nftables.NewWriter(family, nftables.WriterConfig{Inside: w.node.Do})
 	t.Cleanup(func() { w.check(w.writer.Close()) })
-	w.ledger = ledger.New(nil)
+	w.ledger = ledger.New(nil, w.renderer.Naming())
 	w.facts.Name = "n1"
 	w.facts.Detect[family].CIDR = w.plan.pods
 	w.facts.ServiceCIDRs[family] = []netip.Prefix{w.services}

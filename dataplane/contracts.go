@@ -16,6 +16,9 @@ type Renderer interface {
 	Service(view *service.View, facts *service.NodeFacts) []Object
 	// Node renders the scaffold: everything that belongs to no Service.
 	Node(facts *service.NodeFacts) []Object
+	// Naming reads the identities of what is rendered; nil when no object is a
+	// frontend's or goes with another.
+	Naming() Naming
 }
 
 // Writer makes one attempt to bring one batch into one domain. It does not

@@ -9,8 +9,7 @@ import (
 // ID identifies an object within one domain. What Container and Name mean is
 // the backend's business; together they are unique and stable.
 type ID struct {
-	// Container is the table, map or dispatch chain that holds the object, for
-	// example "nat" for a chain or "nat/KUBE-SERVICES" for a dispatch element.
+	// Container is the table, map or dispatch chain that holds the object.
 	Container string
 	// Name is the object's name or key within the container. It may hold
 	// arbitrary bytes when the object is an element.

@@ -39,7 +39,6 @@ type Supervisor[K comparable] struct {
 	abandoned int
 	tokens    float64
 	tokensAt  time.Time
-	fatal     error
 }
 
 // request is the address of a control message. Reports carry the incarnation,
@@ -60,15 +59,13 @@ const (
 
 // order is the body of a control message.
 type order struct {
-	run      Run
-	critical bool
-	err      error
+	run Run
+	err error
 }
 
 // child is what the supervisor knows about one wanted child.
 type child struct {
-	run      Run
-	critical bool
+	run Run
 	// next replaces run once the running incarnation has ended; a child that
 	// retires while it is wanted anew.
 	next    Run
@@ -103,20 +100,15 @@ func (s *Supervisor[K]) Want(key K, run Run) {
 	s.control.Post(request[K]{key: key, verb: verbWant}, order{run: run})
 }
 
-// WantCritical is Want for a child whose first failure ends the supervisor.
-func (s *Supervisor[K]) WantCritical(key K, run Run) {
-	s.control.Post(request[K]{key: key, verb: verbWant}, order{run: run, critical: true})
-}
-
 // Nudge tells that a child's input has changed: a parked one is tried again,
 // at most once per second.
 func (s *Supervisor[K]) Nudge(key K) {
 	s.control.Post(request[K]{key: key, verb: verbNudge}, order{})
 }
 
-// Run keeps the children alive until the context ends or a critical child
-// fails, then cancels them all and waits for those that are not abandoned.
-func (s *Supervisor[K]) Run(ctx context.Context) error {
+// Run keeps the children alive until the context ends, then cancels them all and
+// waits for those that are not abandoned.
+func (s *Supervisor[K]) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.running.Wait()
 	defer cancel()
@@ -124,11 +116,11 @@ func (s *Supervisor[K]) Run(ctx context.Context) error {
 	defer patrol.Stop()
 	alarm := time.NewTimer(time.Hour)
 	defer alarm.Stop()
-	for s.fatal == nil {
+	for {
 		alarm.Reset(s.startDue(ctx, time.Now()))
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-s.control.Wake():
 			entries, _ := s.control.Take(0)
 			for _, e := range entries {
@@ -139,13 +131,12 @@ func (s *Supervisor[K]) Run(ctx context.Context) error {
 		case <-alarm.C:
 		}
 	}
-	return s.fatal
 }
 
 func (s *Supervisor[K]) obey(r request[K], o order) {
 	switch r.verb {
 	case verbWant:
-		s.want(r.key, o)
+		s.want(r.key, o.run)
 	case verbNudge:
 		s.nudge(r.key)
 	case verbReport:
@@ -153,15 +144,15 @@ func (s *Supervisor[K]) obey(r request[K], o order) {
 	}
 }
 
-func (s *Supervisor[K]) want(key K, o order) {
+func (s *Supervisor[K]) want(key K, run Run) {
 	c := s.children[key]
 	if c == nil {
-		c = &child{run: o.run, critical: o.critical}
+		c = &child{run: run}
 		s.children[key] = c
 		s.schedule(key, c, time.Now())
 		return
 	}
-	c.next = o.run
+	c.next = run
 	if c.lease == nil {
 		s.nudge(key)
 	}
@@ -203,9 +194,6 @@ func (s *Supervisor[K]) report(key K, incarnation uint64, err error) {
 		}
 		s.schedule(key, c, time.Now())
 		return
-	}
-	if c.critical {
-		s.fatal = fmt.Errorf("%s: %w", s.name(key), err)
 	}
 	pause, points := s.fail(key, c, err)
 	s.config.Listen(Failed{Child: s.name(key), Incarnation: incarnation, Err: err, Score: points, Backoff: pause})
@@ -249,9 +237,6 @@ func (s *Supervisor[K]) patrol() {
 		s.abandoned++
 		s.running.Done()
 		err := fmt.Errorf("stuck with one message for %v", spent.Round(time.Millisecond))
-		if c.critical {
-			s.fatal = fmt.Errorf("%s: %w\n%s", s.name(key), err, stack)
-		}
 		pause, points := s.fail(key, c, err)
 		s.config.Listen(Stuck{Child: s.name(key), Incarnation: lease.incarnation, For: spent,
 			Stack: stack, Score: points, Backoff: pause, Abandoned: s.abandoned})

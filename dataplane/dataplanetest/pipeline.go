@@ -32,7 +32,7 @@ func NewPipeline(h Harness, writer dataplane.Writer, facts service.NodeFacts) *P
 		layout = h.NewLayout()
 	}
 	p := &Pipeline{
-		renderer: h.Renderer, writer: writer, ledger: ledger.New(layout), facts: facts,
+		renderer: h.Renderer, writer: writer, ledger: ledger.New(layout, h.Renderer.Naming()), facts: facts,
 		beforeWrite: func() {},
 	}
 	p.want(service.Node, time.Time{}, p.renderer.Node(&p.facts), false)

@@ -108,6 +108,3 @@ func look(updates *chan netlink.AddrUpdate, subscribe subscribe, l *lister, stop
 // List gives the addresses of all interfaces, sorted and without duplicates; it
 // is never nil.
 func List() ([]netip.Addr, error) { return (&lister{}).list() }
-
-// ListWithout is List apart from one interface, which need not exist.
-func ListWithout(ifname string) ([]netip.Addr, error) { return (&lister{without: ifname}).list() }

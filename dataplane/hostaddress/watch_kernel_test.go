@@ -144,7 +144,7 @@ func TestKernelWatchPassesOverAnInterface(t *testing.T) {
 		t.Errorf("called again without a difference: %v", <-w.seen)
 	}
 	var all []netip.Addr
-	if err := w.namespace.Do(func() (err error) { all, err = ListWithout("lo"); return err }); err != nil {
+	if err := w.namespace.Do(func() (err error) { all, err = (&lister{without: "lo"}).list(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := fmt.Sprint(all), "[192.0.2.1 192.0.2.2 192.0.2.3]"; got != want {

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -37,3 +38,44 @@ func Containers() []dispatch.Container {
 func NewLayout(family service.Family) *dispatch.Layout {
 	return dispatch.New(family, Containers())
 }
+
+// frontendShapes holds the containers with one tree element for each frontend that is
+// served or refused, and what their keys hold. The other containers' elements come
+// along with one of these, or belong to several Services.
+var frontendShapes = map[string]dispatch.Shape{
+	natServices.Name():     natServices.Shape,
+	natNodePorts.Name():    natNodePorts.Shape,
+	filterServices.Name():  filterServices.Shape,
+	filterExternal.Name():  filterExternal.Shape,
+	filterNodePorts.Name(): filterNodePorts.Shape,
+}
+
+// Naming reads the identities of this backend's elements. Nothing goes with an element:
+// all else of a frontend is in the chain that it jumps to, which is named after the
+// Service. It allocates nothing.
+type Naming struct{}
+
+// Naming implements dataplane.Renderer.
+func (r *Renderer) Naming() dataplane.Naming { return Naming{} }
+
+// Frontend implements dataplane.Naming.
+func (Naming) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
+	shape, known := frontendShapes[id.Container]
+	if !known {
+		return dataplane.Frontend{}, false
+	}
+	key, err := dispatch.DecodeKey(id.Name)
+	if err != nil || !key.HasPort || key.Addr.IsValid() != (shape == dispatch.ByDestination) {
+		return dataplane.Frontend{}, false
+	}
+	return dataplane.Frontend{Addr: key.Addr, Port: key.Port, Protocol: key.Protocol}, true
+}
+
+// Lead implements dataplane.Naming.
+func (Naming) Lead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }
+
+// Leads implements dataplane.Naming.
+func (Naming) Leads(dataplane.ID) bool { return false }
+
+// LedLead implements dataplane.Naming.
+func (Naming) LedLead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }

@@ -33,30 +33,44 @@ const (
 	setNoLocalEndpoints = "KUBE-NO-LOCAL-ENDPOINTS"
 )
 
-// kinds are all sets, with their types and the comments of rules that ask them.
+// company is what the entries of a set go with.
+type company bool
+
+const (
+	// alone are ports and addresses, which have no Service in them, and endpoints that
+	// reach themselves, whichever Service they are of.
+	alone company = false
+	// withServer entries begin with the address, protocol and port of a virtual server,
+	// as "10.0.0.1,tcp:80,203.0.113.0/25", and go with that.
+	withServer company = true
+)
+
+// kinds are all sets, with their types, what their entries go with, and the comments
+// of rules that ask them.
 var kinds = []struct {
 	name  string
 	kind  ipset.Type
+	goes  company
 	about string
 }{
-	{setLoopBack, ipset.HashIPPortIP, "endpoints that reach themselves"},
-	{setClusterIP, ipset.HashIPPort, "cluster IPs"},
-	{setExternalIP, ipset.HashIPPort, "external IPs"},
-	{setExternalIPLocal, ipset.HashIPPort, "external IPs with local endpoints only"},
-	{setLoadBalancer, ipset.HashIPPort, "load balancer IPs"},
-	{setLoadBalancerLocal, ipset.HashIPPort, "load balancer IPs with local endpoints only"},
-	{setLoadBalancerFW, ipset.HashIPPort, "load balancer IPs with source ranges"},
-	{setSourceCIDR, ipset.HashIPPortNet, "source ranges"},
-	{setSourceIP, ipset.HashIPPortIP, "source ranges that this node is in"},
-	{setNodePortTCP, ipset.BitmapPort, "TCP node ports"},
-	{setNodePortLocalTCP, ipset.BitmapPort, "TCP node ports with local endpoints only"},
-	{setNodePortUDP, ipset.BitmapPort, "UDP node ports"},
-	{setNodePortLocalUDP, ipset.BitmapPort, "UDP node ports with local endpoints only"},
-	{setNodePortSCTP, ipset.HashIPPort, "SCTP node ports"},
-	{setNodePortLocalSCTP, ipset.HashIPPort, "SCTP node ports with local endpoints only"},
-	{setHealthCheckPort, ipset.BitmapPort, "health check node ports"},
-	{setIPs, ipset.HashIP, "IPs of " + Device},
-	{setNoLocalEndpoints, ipset.HashIPPort, "no local endpoints"},
+	{setLoopBack, ipset.HashIPPortIP, alone, "endpoints that reach themselves"},
+	{setClusterIP, ipset.HashIPPort, withServer, "cluster IPs"},
+	{setExternalIP, ipset.HashIPPort, withServer, "external IPs"},
+	{setExternalIPLocal, ipset.HashIPPort, withServer, "external IPs with local endpoints only"},
+	{setLoadBalancer, ipset.HashIPPort, withServer, "load balancer IPs"},
+	{setLoadBalancerLocal, ipset.HashIPPort, withServer, "load balancer IPs with local endpoints only"},
+	{setLoadBalancerFW, ipset.HashIPPort, withServer, "load balancer IPs with source ranges"},
+	{setSourceCIDR, ipset.HashIPPortNet, withServer, "source ranges"},
+	{setSourceIP, ipset.HashIPPortIP, withServer, "source ranges that this node is in"},
+	{setNodePortTCP, ipset.BitmapPort, alone, "TCP node ports"},
+	{setNodePortLocalTCP, ipset.BitmapPort, alone, "TCP node ports with local endpoints only"},
+	{setNodePortUDP, ipset.BitmapPort, alone, "UDP node ports"},
+	{setNodePortLocalUDP, ipset.BitmapPort, alone, "UDP node ports with local endpoints only"},
+	{setNodePortSCTP, ipset.HashIPPort, withServer, "SCTP node ports"},
+	{setNodePortLocalSCTP, ipset.HashIPPort, withServer, "SCTP node ports with local endpoints only"},
+	{setHealthCheckPort, ipset.BitmapPort, alone, "health check node ports"},
+	{setIPs, ipset.HashIP, alone, "IPs of " + Device},
+	{setNoLocalEndpoints, ipset.HashIPPort, withServer, "no local endpoints"},
 }
 
 // Sets gives all sets of a family.

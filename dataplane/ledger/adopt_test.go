@@ -41,7 +41,7 @@ func settledKeys(contributions []dataplane.Contribution) string {
 // What was read as it is wanted is applied without a write; whoever differs does not
 // hold up the others.
 func TestAdoptSettlesWhatIsThereAsWanted(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	l.Want(fragment("a", 0, 1, chain("a1", "x"), chain("a2", "x")))
 	l.Want(fragment("b", 0, 1, chain("b1", "new")))
 	l.Observe([]dataplane.Object{chain("a1", "x"), chain("a2", "x"), chain("b1", "old"), chain("left", "over")})
@@ -56,7 +56,7 @@ func TestAdoptSettlesWhatIsThereAsWanted(t *testing.T) {
 // A hold after a start falls back to what a former process has left: what the Service
 // still wants, what bears its name, what those lead to, and what lives in that.
 func TestHoldFallsBackToWhatAFormerProcessHasLeft(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	l.Want(fragment("bad", 0, 1, chain("same", "as it was"), chain("new", "poison")))
 	l.Want(fragment("other", 0, 1, chain("o", "o")))
 	kernel := []dataplane.Object{
@@ -89,7 +89,7 @@ func TestHoldFallsBackToWhatAFormerProcessHasLeft(t *testing.T) {
 // A Service that has not submitted keeps what bears its name, below everybody who is
 // known to exist, until it speaks or is gone.
 func TestWhoHasNotSubmittedKeepsWhatItHas(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	l.Want(fragment("a", 5, 1, element("frontends", "contested", "a")))
 	l.Observe([]dataplane.Object{element("frontends", "vip", "late"), element("frontends", "contested", "late"),
 		element("frontends", "gone", "gone")})
@@ -110,7 +110,7 @@ func TestWhoHasNotSubmittedKeepsWhatItHas(t *testing.T) {
 // Elements without a name may be anybody's: they stay until each Service that a former
 // process has served otherwise is in force as it is now.
 func TestNamelessElementsStayForAsLongAsAnHeirIsLeft(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	l.Want(fragment("a", 0, 1, chain("a", "new")))
 	l.Want(fragment("b", 0, 1, chain("b", "new")))
 	l.Observe([]dataplane.Object{chain("a", " old"), chain("b", " old"), element("hairpins", "10.0.0.1", "")})
@@ -133,7 +133,7 @@ func TestNamelessElementsStayForAsLongAsAnHeirIsLeft(t *testing.T) {
 
 // Freeze leaves what the kernel has, though it is less than was applied.
 func TestFreezeLeavesWhatTheKernelHas(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	l.Want(fragment("a", 0, 1, chain("a1", "x"), chain("a2", "x")))
 	l.Settle(l.Plan(), landed())
 	l.Observe([]dataplane.Object{chain("a1", "changed")})
@@ -153,7 +153,7 @@ func TestFreezeLeavesWhatTheKernelHas(t *testing.T) {
 
 // A verdict waits for what its Service has given up, and for nobody else's objects.
 func TestEachContributorIsSettledByItself(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	l.Want(fragment("a", 0, 1, chain("a1", "x"), chain("a2", "x")))
 	l.Want(fragment("b", 0, 1, chain("b1", "x")))
 	l.Settle(l.Plan(), landed())

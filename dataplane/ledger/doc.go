@@ -10,6 +10,6 @@
 // then the smaller key. The loser's object is shadowed and appears by itself
 // when the winner leaves. The outcome does not depend on the order of arrival.
 // Where that costs a Service a frontend, Shadows tells. What goes with an object
-// (dataplane.ID.Lead) is claimed by nobody who is outranked at that object, so that
+// (dataplane.Naming.Lead) is claimed by nobody who is outranked at that object, so that
 // the endpoints and source ranges of two Services never mix.
 package ledger

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// following keeps what goes with another object (dataplane.ID.Lead) with the Service
+// following keeps what goes with another object (dataplane.Naming) with the Service
 // that has that one: a Service that somebody outranks at the lead makes no claim for
 // what follows. As long as no two Services want one lead it holds nothing.
 type following struct {
@@ -23,7 +23,7 @@ type following struct {
 // Who loses before and after as well is not among them.
 func (l *Ledger) upsetBy(a *account, id dataplane.ID, before, after place) {
 	f := &l.following
-	if _, follows := id.Lead(); follows || after.loses {
+	if _, follows := l.naming.Lead(id); follows || after.loses {
 		f.add(a)
 	}
 	if before.winner != after.winner {
@@ -36,16 +36,16 @@ func (l *Ledger) upsetBy(a *account, id dataplane.ID, before, after place) {
 	for waiting := range f.waiting[id] {
 		f.add(waiting)
 	}
-	if e := l.entries.get(dataplane.ID{Container: firewalled, Name: id.Name}); e != nil {
+	led, ok := l.naming.LedLead(id)
+	if !ok {
+		return
+	}
+	if e := l.entries.get(led); e != nil {
 		if winner := e.claims.winner(); winner != nil {
 			f.add(winner.by)
 		}
 	}
 }
-
-// firewalled is the container of leads that follow others, by the same name, without
-// a claim for those.
-const firewalled = "@firewalled"
 
 func (f *following) add(a *account) {
 	if a == nil {
@@ -92,7 +92,7 @@ func (l *Ledger) follow(a *account) {
 		lead, yields := l.yields(a, object.ID)
 		if yields {
 			l.wait(a, lead)
-		} else if object.ID.Leads() && l.outranked(a, object.ID) {
+		} else if l.naming.Leads(object.ID) && l.outranked(a, object.ID) {
 			a.yields = true // what goes with it may come later
 		}
 		e := l.entries.get(object.ID)
@@ -130,7 +130,7 @@ func (l *Ledger) wait(a *account, lead dataplane.ID) {
 // yields tells whether somebody outranks an account at the lead of an object, or at
 // the lead's own, and at which: the last of them.
 func (l *Ledger) yields(a *account, id dataplane.ID) (at dataplane.ID, yields bool) {
-	for lead, ok := id.Lead(); ok; lead, ok = lead.Lead() {
+	for lead, ok := l.naming.Lead(id); ok; lead, ok = l.naming.Lead(lead) {
 		if l.outranked(a, lead) {
 			at, yields = lead, true
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,38 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
+
+// names is the naming of the objects in these tests: their names begin with a
+// frontend of IPv4, which takes frontendBytes.
+type names struct{}
+
+const frontendBytes = 12
+
+func (names) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
+	if id.Container != "@frontends" && id.Container != "@no-local-endpoints" {
+		return dataplane.Frontend{}, false
+	}
+	addr, _ := netip.AddrFromSlice([]byte(id.Name[:4]))
+	return dataplane.Frontend{Addr: addr, Port: uint16(id.Name[9])}, true
+}
+
+func (names) Lead(id dataplane.ID) (dataplane.ID, bool) {
+	lead, follows := map[string]string{
+		"@cluster-endpoints-a": "@frontends", "@firewalled": "@frontends", "@allowed-sources": "@firewalled",
+	}[id.Container]
+	if !follows {
+		return dataplane.ID{}, false
+	}
+	return dataplane.ID{Container: lead, Name: id.Name[:frontendBytes]}, true
+}
+
+func (names) Leads(id dataplane.ID) bool {
+	return id.Container == "@frontends" || id.Container == "@firewalled"
+}
+
+func (names) LedLead(id dataplane.ID) (dataplane.ID, bool) {
+	return dataplane.ID{Container: "@firewalled", Name: id.Name}, id.Container == "@frontends"
+}
 
 // slot is an endpoint of frontend x at a place of its table.
 func slot(x, at int, body string) dataplane.Object {
@@ -56,7 +89,7 @@ func expectInForce(t *testing.T, l *Ledger, when, want string) {
 // TestSlotsGoWithTheFrontend: the younger Service has more endpoints, and none of
 // them shows in the gaps of the older one's table.
 func TestSlotsGoWithTheFrontend(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	l.Want(fragment("young", 9, 1, served(1, "young"), slot(1, 0, "young"), slot(1, 1, "young"), slot(1, 2, "young"), served(2, "young"), slot(2, 0, "young")))
 	expectInForce(t, l, "alone", "cluster-endpoints-a young 4, frontends young 2")
 	l.Want(fragment("old", 1, 1, served(1, "old"), slot(1, 0, "old"), slot(1, 2, "old")))
@@ -90,7 +123,7 @@ func TestTheFirewallGoesWithTheFrontend(t *testing.T) {
 	} {
 		old, last := fragment("old", 1, 1, c.old...), fragment("young", 9, 1, c.young...)
 		for _, order := range [][]*dataplane.Fragment{{old, last}, {last, old}} {
-			l := New(nil)
+			l := New(nil, names{})
 			for _, f := range order {
 				l.Want(f)
 			}
@@ -104,7 +137,7 @@ func TestTheFirewallGoesWithTheFrontend(t *testing.T) {
 func TestFollowersOfManyQuick(t *testing.T) {
 	for seed := range uint64(400) {
 		random := rand.New(rand.NewPCG(seed, 7))
-		l := New(nil)
+		l := New(nil, names{})
 		latest := map[string]*dataplane.Fragment{}
 		for step := range uint64(40) {
 			name := fmt.Sprintf("s%d", random.IntN(5))
@@ -178,7 +211,7 @@ func inTurn(fragments []*dataplane.Fragment) map[dataplane.ID]string {
 		before := maps.Clone(taken)
 		for _, o := range f.Objects {
 			_, lost := before[o.ID]
-			for lead, ok := o.ID.Lead(); ok; lead, ok = lead.Lead() {
+			for lead, ok := (names{}).Lead(o.ID); ok; lead, ok = (names{}).Lead(lead) {
 				_, led := before[lead]
 				lost = lost || led
 			}

@@ -10,7 +10,9 @@ import (
 // Ledger is the account of one domain. One goroutine at a time.
 type Ledger struct {
 	// layout is nil in domains that can change single elements.
-	layout   dataplane.Layout
+	layout dataplane.Layout
+	// naming is never nil.
+	naming   dataplane.Naming
 	entries  index
 	accounts map[service.Key]*account
 	dirty    dirtyList
@@ -29,15 +31,28 @@ type Ledger struct {
 	steps int
 }
 
-// New makes an empty ledger. A layout may be nil.
-func New(layout dataplane.Layout) *Ledger {
+// New makes an empty ledger. The layout may be nil, and so may the naming where no
+// object is a frontend's or goes with another.
+func New(layout dataplane.Layout, naming dataplane.Naming) *Ledger {
+	if naming == nil {
+		naming = nameless{}
+	}
 	return &Ledger{
 		layout:   layout,
+		naming:   naming,
 		entries:  newIndex(),
 		accounts: map[service.Key]*account{},
 		pending:  map[*account]struct{}{},
 	}
 }
+
+// nameless is the naming of objects that are all on their own.
+type nameless struct{}
+
+func (nameless) Frontend(dataplane.ID) (f dataplane.Frontend, ok bool) { return f, false }
+func (nameless) Lead(dataplane.ID) (lead dataplane.ID, ok bool)        { return lead, false }
+func (nameless) Leads(dataplane.ID) bool                               { return false }
+func (nameless) LedLead(dataplane.ID) (lead dataplane.ID, ok bool)     { return lead, false }
 
 // Want folds a fragment in. It reports false, and changes nothing, for a
 // fragment that is older than one already seen for its key: the late output of

@@ -57,7 +57,7 @@ func (k kernel) read() []dataplane.Object {
 func TestAnyHistoryEndsWithTheKernelAsWantedQuick(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		l, k := New(nil), kernel{}
+		l, k := New(nil, names{}), kernel{}
 		k[dataplane.ID{Container: "nat", Name: "left-over"}] = "of an earlier run"
 		wanted := map[string]*dataplane.Fragment{}
 		for step := range 60 {

@@ -52,7 +52,7 @@ func changes(b *dataplane.Batch) string {
 }
 
 func TestPlanIsTheDifferenceAndIsEmptyOnceItLanded(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	l.Want(fragment("a", 0, 1, chain("x", "1"), chain("y", "1")))
 	b := l.Plan()
 	if got := changes(b); got != "x:->1 y:->1 " {
@@ -85,7 +85,7 @@ func TestPlanIsTheDifferenceAndIsEmptyOnceItLanded(t *testing.T) {
 }
 
 func TestAFailedWriteLosesNothing(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	l.Want(fragment("a", 0, 1, chain("x", "1"), chain("y", "1")))
 	first := l.Plan()
 	if settled := l.Settle(first, dataplane.Receipt{Outcome: dataplane.Busy, Certain: map[dataplane.ID]*dataplane.Object{
@@ -119,7 +119,7 @@ func TestTheOlderServiceWinsAClaimInAnyOrderOfArrival(t *testing.T) {
 		fragment("a-old", 1, 1, vip("a-old")),
 	}
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
-		l := New(nil)
+		l := New(nil, names{})
 		for _, i := range order {
 			l.Want(contenders[i])
 		}
@@ -139,7 +139,7 @@ func TestTheOlderServiceWinsAClaimInAnyOrderOfArrival(t *testing.T) {
 }
 
 func TestLateOutputOfAFormerIncarnationIsRefused(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	reborn := fragment("a", 0, 1, chain("x", "new"))
 	reborn.Revision = service.Revision{Incarnation: 2, Sequence: 1}
 	l.Want(reborn)
@@ -152,7 +152,7 @@ func TestLateOutputOfAFormerIncarnationIsRefused(t *testing.T) {
 }
 
 func TestHoldFallsBackToWhatWasApplied(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	l.Want(fragment("a", 0, 1, chain("x", "good")))
 	l.Settle(l.Plan(), landed())
 	l.Want(fragment("a", 0, 2, chain("x", "bad"), chain("y", "bad")))
@@ -177,7 +177,7 @@ func TestHoldFallsBackToWhatWasApplied(t *testing.T) {
 }
 
 func TestObserveAdoptsRepairsAndSweeps(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	l.Want(fragment("a", 0, 1, chain("equal", "1"), chain("different", "1"), chain("missing", "1")))
 	drift := l.Observe([]dataplane.Object{chain("equal", "1"), chain("different", "2"), chain("unwanted", "3")})
 	if drift != (Drift{Equal: 1, Missing: 1, Different: 1, Unwanted: 1}) {
@@ -197,7 +197,7 @@ func TestObserveAdoptsRepairsAndSweeps(t *testing.T) {
 }
 
 func TestTheEarliestTriggerSurvivesCoalescing(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	for i, minute := range []int{7, 3, 5} {
 		f := fragment("a", 0, uint64(i+1), chain("x", fmt.Sprint(i)))
 		f.Trigger = epoch.Add(time.Duration(minute) * time.Minute)
@@ -211,7 +211,7 @@ func TestTheEarliestTriggerSurvivesCoalescing(t *testing.T) {
 // The work for one change must not depend on how many Services there are.
 func TestTheCostOfOneChangeDoesNotGrowWithTheNumberOfServices(t *testing.T) {
 	cost := func(services int) int {
-		l := New(nil)
+		l := New(nil, names{})
 		for i := range services {
 			l.Want(fragment(fmt.Sprintf("s%d", i), 0, 1, chain(fmt.Sprintf("c%d", i), "1")))
 		}
@@ -233,7 +233,7 @@ func TestTheCostOfOneChangeDoesNotGrowWithTheNumberOfServices(t *testing.T) {
 func TestAnObsoleteFragmentIsFreed(t *testing.T) {
 	const objects = 10
 	freed := make(chan uint64, 2*objects)
-	l := New(nil)
+	l := New(nil, names{})
 	render := func(sequence uint64) {
 		bytes := []byte("ax,bx,cx,dx,ex,fx,gx,hx,ix,jx")
 		bytes[3*(sequence%objects)+1] = 'y'

@@ -38,6 +38,8 @@ func (u *Undone) Count() int { return u.Missing + u.Different + u.Unwanted }
 // UndoneObject is one of them.
 type UndoneObject struct {
 	ID dataplane.ID
+	// Frontend is what the object is for; zero for none.
+	Frontend dataplane.Frontend
 	// Owner is service.Node for what belongs to no Service, or to several.
 	Owner service.Key
 	// Missing, or else Unwanted, or else different.
@@ -90,7 +92,12 @@ func (l *Ledger) Observe(read []dataplane.Object) Drift {
 		}
 		l.touch(id, e)
 	}
-	drift.Undone = undone.all()
+	if drift.Undone = undone.all(); drift.Undone != nil {
+		for i := range drift.Undone.Objects {
+			o := &drift.Undone.Objects[i]
+			o.Frontend, _ = l.naming.Frontend(o.ID)
+		}
+	}
 	return drift
 }
 

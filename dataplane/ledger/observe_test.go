@@ -38,7 +38,7 @@ func TestUndoneIsWhatOthersHaveDone(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l := New(nil)
+			l := New(nil, names{})
 			l.Want(fragment("a", 0, 1, chain("a.1", "x"), chain("a.2", "x")))
 			l.Want(fragment("b", 0, 1, chain("b.1", "x")))
 			if drift := l.Observe([]dataplane.Object{chain("a.1", "x"), chain("left", "x")}); drift.Undone != nil {
@@ -82,7 +82,7 @@ func undoneText(u *Undone) string {
 
 // TestUndoneIsBounded: a flushed ruleset is counted in full and listed in part.
 func TestUndoneIsBounded(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	const services = UndoneMax + 100
 	for i := range services {
 		l.Want(fragment(fmt.Sprint("s", i), 0, 1, chain(fmt.Sprint("c", i), "x")))
@@ -98,7 +98,7 @@ func TestUndoneIsBounded(t *testing.T) {
 // TestUndonePartsNameTheirServices: an object that a layout has composed belongs to
 // all whose lines are in it.
 func TestUndonePartsNameTheirServices(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	composed := chain("leaf", "x")
 	composed.Parts = []dataplane.Part{{Owner: key("a")}, {Owner: key("b")}, {Owner: service.Node}, {Owner: key("b")}}
 	l.Want(fragment("a", 0, 1, chain("a.1", "x")))
@@ -107,5 +107,19 @@ func TestUndonePartsNameTheirServices(t *testing.T) {
 	e.wanted, e.known = &composed, &composed
 	if u := l.Observe([]dataplane.Object{chain("a.1", "x")}).Undone; u == nil || u.Services != 2 || u.Missing != 1 {
 		t.Errorf("%+v", u)
+	}
+}
+
+// TestUndoneNamesTheFrontend that a domain's naming reads from an object.
+func TestUndoneNamesTheFrontend(t *testing.T) {
+	l := New(nil, names{})
+	l.Want(fragment("a", 0, 1, served(1, "x"), hairpin()))
+	l.Settle(l.Plan(), landed())
+	told := map[string]string{}
+	for _, o := range l.Observe(nil).Undone.Objects {
+		told[o.ID.Container] = fmt.Sprint(o.Frontend != dataplane.Frontend{}, " ", o.Frontend)
+	}
+	if got, want := fmt.Sprint(told), "map[@frontends:true 192.0.2.1:80/tcp @hairpins:false node port 0/tcp]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -136,13 +136,13 @@ func (l *Ledger) exchange(a *account, id dataplane.ID, cs *claims, object *datap
 		cs.remove(a)
 	}
 	after := placeOf(cs, a)
-	if id.Leads() {
+	if l.naming.Leads(id) {
 		l.upsetBy(a, id, before, after)
 	}
 	if !before.contested && !after.contested {
 		return
 	}
-	if f, ok := id.Frontend(); ok {
+	if f, ok := l.naming.Frontend(id); ok {
 		l.shade(a, f, cs, before, after)
 	}
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// served and refused are objects of a frontend, of which "x" is a number, in the
-// names that the nftables backend gives them.
+// served and refused are objects of a frontend, of which "x" is a number.
 func served(x int, body string) dataplane.Object  { return frontendIn("@frontends", x, body) }
 func refused(x int, body string) dataplane.Object { return frontendIn("@no-local-endpoints", x, body) }
 
@@ -47,7 +46,7 @@ func spelled(shadows []Shadow) string {
 }
 
 func TestAShadowIsToldOnceAndItsEndToo(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	expect := func(when, want string) {
 		t.Helper()
 		if got := news(l); got != want {
@@ -79,7 +78,7 @@ func TestAShadowIsToldOnceAndItsEndToo(t *testing.T) {
 }
 
 func TestAShadowIsToldWhenTheKernelHasIt(t *testing.T) {
-	l := New(nil)
+	l := New(nil, names{})
 	l.Want(fragment("young", 9, 1, served(1, "young")))
 	l.Want(fragment("old", 1, 1, served(1, "old")))
 	b := l.Plan()
@@ -105,7 +104,7 @@ func TestAShadowIsToldWhenTheKernelHasIt(t *testing.T) {
 func TestShadowsAgainstAWalkQuick(t *testing.T) {
 	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		l, told := New(nil), map[shadowKey]bool{}
+		l, told := New(nil, names{}), map[shadowKey]bool{}
 		for step := range 200 {
 			name := fmt.Sprint("s", random.IntN(12))
 			switch random.IntN(8) {
@@ -148,7 +147,7 @@ func TestShadowsAgainstAWalkQuick(t *testing.T) {
 func walk(l *Ledger) map[shadowKey]bool {
 	found := map[shadowKey]bool{}
 	for id, e := range l.entries.all() {
-		f, ok := id.Frontend()
+		f, ok := (names{}).Frontend(id)
 		if !ok || e.claims.contest == nil {
 			continue
 		}
@@ -163,7 +162,7 @@ func walk(l *Ledger) map[shadowKey]bool {
 // newcomer wins against all who came before.
 func TestManyWhoWantOneFrontendAreCheap(t *testing.T) {
 	const many = 10000
-	l := New(nil)
+	l := New(nil, names{})
 	began := time.Now()
 	for i := range many {
 		l.Want(fragment("s"+strconv.Itoa(i), many-i, 1, served(1, strconv.Itoa(i))))
@@ -181,7 +180,7 @@ func TestManyWhoWantOneFrontendAreCheap(t *testing.T) {
 // others, but no frontend, allocates what it allocates alone.
 func TestSharingCostsNoAllocation(t *testing.T) {
 	allocations := func(others int) float64 {
-		l := New(nil)
+		l := New(nil, names{})
 		for i := range others {
 			l.Want(fragment("other"+strconv.Itoa(i), 1, 1, served(i+10, "other"), hairpin()))
 		}

@@ -27,6 +27,9 @@ var loopback = service.PerFamily[netip.Addr]{
 	service.IPv6: netip.IPv6Loopback(),
 }
 
+// Naming implements dataplane.Renderer: listeners are all on their own.
+func (r *Renderer) Naming() dataplane.Naming { return nil }
+
 // NewRenderer makes a renderer of one family.
 func NewRenderer(family service.Family) *Renderer {
 	return &Renderer{family: family, listen: loopback[family]}

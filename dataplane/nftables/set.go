@@ -21,6 +21,10 @@ type set struct {
 	ranges bool
 	// remembers makes it a set that packets put themselves into, for a time.
 	remembers bool
+	// role is what the elements of a shared set are to a frontend; lead, for those that
+	// follow, is the container of what they go with.
+	role role
+	lead string
 }
 
 // clientsMax is how many clients of one endpoint are remembered. Beyond it, new
@@ -46,28 +50,29 @@ var (
 
 // sharedSets are those that hold elements of all Services.
 var sharedSets = []set{
-	{name: mapFrontends, key: frontendKey, verdict: true},
-	{name: mapNodePorts, key: nodePortKey, verdict: true},
-	{name: mapLocal, key: slotKey, data: endpointOf},
-	{name: mapNodePortCluster, key: nodeSlotKey, data: endpointOf},
-	{name: mapNodePortLocal, key: nodeSlotKey, data: endpointOf},
-	{name: setNoEndpoints, key: frontendKey},
-	{name: setNoLocal, key: frontendKey},
-	{name: setNodePortNone, key: nodePortKey},
-	{name: setNodePortNoLocal, key: nodePortKey},
-	{name: setClusterIPs, key: []field{fieldDaddr}},
-	{name: setNodePortAddresses, key: []field{fieldDaddr}},
-	{name: setHairpins, key: []field{fieldSaddr, fieldDaddr, fieldProtocol, fieldPort}},
-	{name: setFirewalled, key: frontendKey},
-	{name: setAllowed, key: []field{fieldDaddr, fieldProtocol, fieldPort, fieldSaddr}, ranges: true},
+	{name: mapFrontends, key: frontendKey, verdict: true, role: frontends},
+	{name: mapNodePorts, key: nodePortKey, verdict: true, role: frontends},
+	{name: mapLocal, key: slotKey, data: endpointOf, role: follows, lead: inFrontends},
+	{name: mapNodePortCluster, key: nodeSlotKey, data: endpointOf, role: follows, lead: inNodePorts},
+	{name: mapNodePortLocal, key: nodeSlotKey, data: endpointOf, role: follows, lead: inNodePorts},
+	{name: setNoEndpoints, key: frontendKey, role: frontends},
+	{name: setNoLocal, key: frontendKey, role: frontends},
+	{name: setNodePortNone, key: nodePortKey, role: frontends},
+	{name: setNodePortNoLocal, key: nodePortKey, role: frontends},
+	{name: setClusterIPs, key: []field{fieldDaddr}, role: shared},
+	{name: setNodePortAddresses, key: []field{fieldDaddr}, role: shared},
+	{name: setHairpins, key: []field{fieldSaddr, fieldDaddr, fieldProtocol, fieldPort}, role: shared},
+	{name: setFirewalled, key: frontendKey, role: follows, lead: inFrontends},
+	{name: setAllowed, key: []field{fieldDaddr, fieldProtocol, fieldPort, fieldSaddr}, ranges: true, role: follows, lead: inFirewalled},
 }
 
 func init() {
 	for i := range len(shards) {
-		sharedSets = append(sharedSets, set{name: clusterMap(shards[i : i+1]), key: slotKey, data: endpointOf})
+		sharedSets = append(sharedSets, set{name: clusterMap(shards[i : i+1]), key: slotKey, data: endpointOf, role: follows, lead: inFrontends})
 	}
-	for _, s := range sharedSets {
+	for i, s := range sharedSets {
 		containers[s.name] = elementsOf + s.name
+		setIn[containers[s.name]] = &sharedSets[i]
 		setRefs[s.name] = []dataplane.ID{setID(s.name)}
 	}
 }

@@ -60,7 +60,7 @@ func (w *world) restart(config nftables.WriterConfig) {
 			w.Error(err)
 		}
 	})
-	w.ledger = ledger.New(nil)
+	w.ledger = ledger.New(nil, w.renderer.Naming())
 	w.want(service.Node, w.renderer.Node(&w.facts))
 }
 

@@ -16,7 +16,7 @@ import (
 // layout is nil for a domain that can change single elements; another one belongs
 // to this call.
 func Objects(renderer dataplane.Renderer, layout dataplane.Layout, cache *source.Cache, facts *service.NodeFacts) []dataplane.Object {
-	book := ledger.New(layout)
+	book := ledger.New(layout, renderer.Naming())
 	book.Want(dataplane.NewFragment(service.Node, time.Time{}, renderer.Node(facts)))
 	for _, key := range cache.Keys() {
 		found := cache.Snapshot(key)

@@ -331,7 +331,7 @@ func (k *soloKernel) Read(context.Context) ([]dataplane.Object, error) {
 // reaches tells whether the frontend is there; what belongs to it came with it.
 func (k *soloKernel) reaches(p memory.Packet) bool {
 	for id := range k.objects {
-		if f, ok := id.Frontend(); ok && id.Container == "@frontends" && f.Addr == p.Dst.Addr() && f.Port == p.Dst.Port() {
+		if f, ok := (nftables.Naming{}).Frontend(id); ok && id.Container == "@frontends" && f.Addr == p.Dst.Addr() && f.Port == p.Dst.Port() {
 			return true
 		}
 	}
