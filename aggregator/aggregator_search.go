@@ -28,30 +28,28 @@ type accusation struct {
 // more at once may have another reason than they.
 const provenMax = 16
 
-// isRefusal tells whether an outcome says that something cannot be written, not
-// only now.
+// isRefusal reports whether an outcome says that something cannot be written, now or
+// later.
 func isRefusal(o dataplane.Outcome) bool {
 	return o == dataplane.Rejected || o == dataplane.Unsupported
 }
 
-// accuse starts a search for who is to blame for a refused write. It reports false
-// when no Service can be.
+// accuse starts a search for the Services to blame for a refused write. It reports false
+// if no Service can be.
 func (a *Aggregator) accuse(now time.Time, batch *dataplane.Batch, receipt dataplane.Receipt) bool {
 	free, held := a.suspects(batch)
 	switch {
-	case receipt.Proven:
-		named, _ := partition(free, receipt.Suspects)
-		if len(named) > 0 {
-			free = named
-		}
 	case len(free) == 0 && len(held) > 0 && a.nodeAtFault:
 		// Even after an audit the kernel refuses what is put back for those who are held.
 		a.ledger.Freeze(held, a.origin)
 		a.pacer.Wrote(now, receipt.Took, false, rand.Float64())
 		return true
-	}
-	if len(free) == 0 {
+	case len(free) == 0:
 		return false
+	case receipt.Proven:
+		if named, _ := partition(free, receipt.Suspects); len(named) > 0 {
+			free = named
+		}
 	}
 	a.pacer.Ended(now, receipt.Took)
 	for _, key := range free {
@@ -77,9 +75,9 @@ func (a *Aggregator) control(now time.Time, accused *accusation) {
 	a.dispatch(job{batch: control})
 }
 
-// suspects gives the Services that a refused batch is about and that are not in force
+// suspects returns the Services that a refused batch is about and that are not in force
 // with it: those whose newest fragments it held, or objects that were to be repaired.
-// Those who are held already are apart.
+// Services that are held already come separately.
 func (a *Aggregator) suspects(batch *dataplane.Batch) (free, held []service.Key) {
 	seen := map[service.Key]bool{service.Node: true}
 	add := func(key service.Key) {
