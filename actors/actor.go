@@ -20,7 +20,7 @@ type address struct {
 	tenant atomic.Pointer[Lease]
 }
 
-// livedIn tells whether somebody takes from the mailbox; when nobody does, a
+// livedIn reports whether somebody takes from the mailbox; when nobody does, a
 // post nudges the keeper.
 func (h *address) livedIn() bool {
 	tenant := h.tenant.Load()

@@ -111,7 +111,7 @@ func (m *Machine) due() (at time.Time) {
 	return at
 }
 
-// inForce tells whether a domain has everything that it was told.
+// inForce reports whether a domain has everything that it was told.
 func (m *Machine) inForce(domain int) bool {
 	return m.domains[domain].submitted && m.domains[domain].settled
 }
@@ -251,7 +251,7 @@ func (m *Machine) Conclude() *Work {
 	return &Work{View: &m.view, Facts: m.facts}
 }
 
-// outstanding tells whether some domain has yet to be told what the Service's
+// outstanding reports whether some domain has yet to be told what the Service's
 // existence has come to: equal views differ in fragments only there.
 func (m *Machine) outstanding() bool {
 	for _, line := range m.domains {

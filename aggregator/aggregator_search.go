@@ -142,6 +142,7 @@ func (a *Aggregator) controlled(now time.Time, receipt dataplane.Receipt) {
 		return
 	}
 	for _, key := range accused.suspects {
+		a.ledger.Restore(key) // what the kernel had then is nothing to fall back to later
 		a.ledger.Release(key)
 	}
 	a.pacer.Wrote(now, receipt.Took, false, rand.Float64())

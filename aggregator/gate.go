@@ -79,7 +79,7 @@ func (g *gate) pass(now time.Time, key service.Key) {
 	}
 }
 
-// open tells whether the first write may start, and otherwise when to ask
+// open reports whether the first write may start, and otherwise when to ask
 // again; zero means when something happens.
 func (g *gate) open(now time.Time) (bool, time.Time) {
 	if g.opened {

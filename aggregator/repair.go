@@ -229,7 +229,7 @@ func (r *repairs) mark(now time.Time, marks []uint64) {
 	r.open.marks = append(r.open.marks, marks...)
 }
 
-// held tells whether the repair waits, and until when.
+// held reports whether the repair waits, and until when.
 func (r *repairs) held(now time.Time) (until time.Time, held bool) {
 	return r.heldUntil, now.Before(r.heldUntil)
 }

@@ -133,7 +133,7 @@ func (t *table) doubt() {
 	}
 }
 
-// judge tells whether a flow of a pending frontend is stale, and whose change has
+// judge reports whether a flow of a pending frontend is stale, and whose change has
 // made it so. Node ports answer on the addresses for which onNode is true.
 //
 // A frontend with an address of its own comes before a node port with the same
@@ -183,7 +183,7 @@ func isStale(f *flow, claims []claim) bool {
 	return f.translated() && !waits
 }
 
-// holds tells whether an endpoint is among others, which are sorted.
+// holds reports whether an endpoint is among others, which are sorted.
 func holds(endpoints []netip.AddrPort, e netip.AddrPort) bool {
 	_, found := slices.BinarySearchFunc(endpoints, e, netip.AddrPort.Compare)
 	return found

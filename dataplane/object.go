@@ -59,7 +59,7 @@ type Part struct {
 	Owner service.Key
 }
 
-// Same tells whether two objects (either may be nil: absent) have equal
+// Same reports whether two objects (either may be nil: absent) have equal
 // content.
 func Same(a, b *Object) bool {
 	if a == nil || b == nil {

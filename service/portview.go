@@ -53,30 +53,30 @@ type PortView struct {
 	Draining []Endpoint
 }
 
-// ExternallyAccessible tells whether the port answers on anything but its
+// ExternallyAccessible reports whether the port answers on anything but its
 // ClusterIP.
 func (p *PortView) ExternallyAccessible() bool {
 	return p.NodePort != 0 || len(p.ExternalIPs) > 0 || len(p.LoadBalancerVIPs) > 0
 }
 
-// UsesCluster tells whether some frontend sends to the Cluster endpoints. It is
+// UsesCluster reports whether some frontend sends to the Cluster endpoints. It is
 // true for every externally accessible port, since local senders of an
 // externalTrafficPolicy: Local Service are short-circuited to them.
 func (p *PortView) UsesCluster() bool {
 	return !p.InternalLocal || p.ExternallyAccessible()
 }
 
-// UsesLocal tells whether some frontend sends to the Local endpoints.
+// UsesLocal reports whether some frontend sends to the Local endpoints.
 func (p *PortView) UsesLocal() bool {
 	return p.InternalLocal || (p.ExternalLocal && p.ExternallyAccessible())
 }
 
-// ServesInternal tells whether ClusterIP traffic has somewhere to go.
+// ServesInternal reports whether ClusterIP traffic has somewhere to go.
 func (p *PortView) ServesInternal() bool {
 	return p.HasAny && (!p.InternalLocal || len(p.Local) > 0)
 }
 
-// ServesExternal tells whether external traffic from outside has somewhere to
+// ServesExternal reports whether external traffic from outside has somewhere to
 // go.
 func (p *PortView) ServesExternal() bool {
 	return p.HasAny && (!p.ExternalLocal || len(p.Local) > 0)
@@ -98,7 +98,7 @@ func (p *PortView) Reachable() []Endpoint {
 	return slices.Compact(all)
 }
 
-// sameIdentity tells whether both are the same service port of a Service.
+// sameIdentity reports whether both are the same service port of a Service.
 func (p *PortView) sameIdentity(other *PortView) bool {
 	return p.Name == other.Name && p.Protocol == other.Protocol
 }
@@ -120,7 +120,7 @@ func equalPorts(a, b PortView) bool {
 		slices.Equal(a.Draining, b.Draining)
 }
 
-// subset tells whether every element of part is in whole. Both are sorted
+// subset reports whether every element of part is in whole. Both are sorted
 // alike, so that one walk is enough.
 func subset(part, whole []Endpoint) bool {
 	for _, e := range part {

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// mustHandOver tells whether a configuration takes a successor: a changed field does,
+// mustHandOver reports whether a configuration takes a successor: a changed field does,
 // or what is made at the start for node ports on localhost is not as it has to be.
 func (s *server) mustHandOver(c *config.Config, changes []config.Change) bool {
 	if slices.ContainsFunc(changes, func(c config.Change) bool { return c.Effect == config.HandOver }) {

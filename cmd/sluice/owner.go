@@ -57,7 +57,7 @@ func claim(log *zap.Logger) *owner {
 	return o
 }
 
-// owns tells whether the rules are this process's.
+// owns reports whether the rules are this process's.
 func (o *owner) owns() bool {
 	select {
 	case <-o.mayWrite:
@@ -120,7 +120,7 @@ func (o *owner) serveWithout(why string) {
 	close(o.mayWrite)
 }
 
-// handing tells whether another proxy has, or may still have, the addresses that this
+// handing reports whether another proxy has, or may still have, the addresses that this
 // one is to listen on.
 func (o *owner) handing() bool {
 	o.mu.Lock()

@@ -89,7 +89,7 @@ func NewExec(ctx context.Context, config ExecConfig) (*Exec, error) {
 // Variant tells which programs are run.
 func (e *Exec) Variant() Variant { return e.programs.variant }
 
-// Announced tells whether the kernel announces what is done to the tables: it does in
+// Announced reports whether the kernel announces what is done to the tables: it does in
 // the nft variant.
 func (e *Exec) Announced() bool { return e.programs.variant == NFT }
 

@@ -47,7 +47,7 @@ func (e *Exec) edit(ctx context.Context, table Table, args ...string) error {
 	return err
 }
 
-// HasChain tells whether a chain exists. When the tool cannot say, for example
+// HasChain reports whether a chain exists. When the tool cannot say, for example
 // because somebody holds the lock, that is an error, not a "no".
 func (e *Exec) HasChain(ctx context.Context, table Table, chain string) (bool, error) {
 	if err := ctx.Err(); err != nil {

@@ -10,7 +10,7 @@ import (
 // else, and a clean-up removes it. KUBE-FIREWALL, which is shared with the kubelet,
 // is in none.
 type Territory struct {
-	// Owns tells whether a chain is the mode's alone, so that a sweep may remove it
+	// Owns reports whether a chain is the mode's alone, so that a sweep may remove it
 	// when nobody wants it.
 	Owns func(table Table, chain string) bool
 	// Hooks are in the order of their rows.
@@ -53,7 +53,7 @@ func (t Territory) Without(other Territory) Territory {
 	}
 }
 
-// hasHook tells whether the same rule is among the hooks, in whichever row.
+// hasHook reports whether the same rule is among the hooks, in whichever row.
 func (t Territory) hasHook(hook Hook) bool {
 	return slices.ContainsFunc(t.Hooks, func(h Hook) bool {
 		return h.Table == hook.Table && h.Chain == hook.Chain && h.Text() == hook.Text()
@@ -91,7 +91,7 @@ func (t Territory) straysIn(s *saved, strays map[dataplane.ID][]hookEdit) {
 	}
 }
 
-// isBuiltIn tells whether a chain is the kernel's own.
+// isBuiltIn reports whether a chain is the kernel's own.
 func isBuiltIn(chain string) bool {
 	switch chain {
 	case "PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING":

@@ -84,7 +84,7 @@ type guard struct {
 	seen bool
 }
 
-// look tells whether the canary has gone since the last look.
+// look reports whether the canary has gone since the last look.
 func (g *guard) look(ctx context.Context, tool Tool) (gone bool) {
 	exists, err := hasChain(ctx, tool, g.table, g.canary)
 	if err != nil {

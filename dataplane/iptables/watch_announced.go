@@ -18,7 +18,7 @@ import (
 // announcer is what a tool may offer whose kernel announces what is done to its
 // tables.
 type announcer interface {
-	// Announced tells whether the kernel does so for the tables of this one.
+	// Announced reports whether the kernel does so for the tables of this one.
 	Announced() bool
 	// OnStart has started called with the number of each process that the tool
 	// starts, right after it has started.
@@ -101,7 +101,7 @@ func (a *authors) end(now time.Time) (strangers []dataplane.Stranger) {
 	return strangers
 }
 
-// foreign tells whether a change is known to be a stranger's; false when that is told
+// foreign reports whether a change is known to be a stranger's; false when that is told
 // at the end of the write.
 func (a *authors) foreign(port uint32, by dataplane.Stranger, now time.Time) bool {
 	a.mu.Lock()
@@ -165,7 +165,7 @@ const (
 	msgDestroyRule  = 28
 )
 
-// concerns tells whether an announcement is about something of a mode: one of its
+// concerns reports whether an announcement is about something of a mode: one of its
 // chains, a rule in one, a rule that leads to one from a built-in chain, or everything.
 // Who else uses iptables (a container runtime, a network plugin) writes to the same
 // tables all the time, so the rest must cost nothing. That a chain of ours got another
@@ -190,7 +190,7 @@ func (t *Territory) concerns(m wire.Message) bool {
 	return t.Owns(table, chain) || isShared(table, chain) || t.hookIn(table, chain, m)
 }
 
-// hookIn tells whether an announcement about a built-in chain concerns a hook: one
+// hookIn reports whether an announcement about a built-in chain concerns a hook: one
 // about a rule holds the name of the chain that the rule leads to.
 func (t *Territory) hookIn(table Table, chain string, m wire.Message) bool {
 	for i := range t.Hooks {

@@ -23,13 +23,13 @@ import (
 type CleanupSummary struct {
 	// Servers counts virtual servers.
 	Servers int
-	// Device tells whether the dummy device was there.
+	// Device reports whether the dummy device was there.
 	Device bool
 	// Sets counts sets.
 	Sets int
 }
 
-// Any tells whether something was there to remove.
+// Any reports whether something was there to remove.
 func (s CleanupSummary) Any() bool { return s.Servers > 0 || s.Device || s.Sets > 0 }
 
 // Cleanup removes what Sluice, or kube-proxy in IPVS mode, left in the network
@@ -178,7 +178,7 @@ func (f *frontends) learnSet(set *ipset.Set) {
 
 func protocolOf(p ipset.Protocol) (service.Protocol, bool) { return parseProtocol(p.String()) }
 
-// ours tells whether a virtual server is.
+// ours reports whether a virtual server is.
 func (f *frontends) ours(server dataplane.Frontend) bool {
 	if f.served[server] || slices.Contains(f.bound, server.Addr) {
 		return true
@@ -252,7 +252,7 @@ func (s *CleanupSummary) removeSets(ctx context.Context) error {
 	}
 }
 
-// isOurs tells whether a set is, by its name, in either family.
+// isOurs reports whether a set is, by its name, in either family.
 func isOurs(name string) bool {
 	for _, k := range kinds {
 		if name == k.name || name == setName(service.IPv6, k.name) {

@@ -51,7 +51,7 @@ func besideName(family service.Family, set string) string {
 	return setName(family, fmt.Sprint(besidePrefix, at))
 }
 
-// isBeside tells whether a set is one that an exchange has left, in either family.
+// isBeside reports whether a set is one that an exchange has left, in either family.
 func isBeside(name string) bool {
 	return strings.HasPrefix(name, besidePrefix) || strings.HasPrefix(name, setName(service.IPv6, besidePrefix))
 }

@@ -85,12 +85,12 @@ func (s wiredServers) do(ctx context.Context, requests []request) []error {
 	return s.Do(ctx, wired)
 }
 
-// isLost tells whether an error leaves open what happened, since an answer is missing.
+// isLost reports whether an error leaves open what happened, since an answer is missing.
 func isLost(err error) bool {
 	return errors.Is(err, genl.ErrUnanswered) || ipset.Unknown(err) || device.Unknown(err)
 }
 
-// isStray tells whether an error says that the kernel is not as it was left: what the
+// isStray reports whether an error says that the kernel is not as it was left: what the
 // request builds upon is not there.
 func isStray(err error) bool {
 	if misfit, ok := errors.AsType[*misfitError](err); ok && misfit != nil {
@@ -99,7 +99,7 @@ func isStray(err error) bool {
 	return errors.Is(err, ipset.ErrNoSet) || errors.Is(err, device.ErrNoDevice)
 }
 
-// isBusy tells whether the same request may work later.
+// isBusy reports whether the same request may work later.
 func isBusy(err error) bool {
 	for _, reason := range []error{ipset.ErrInUse, unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
 		if errors.Is(err, reason) {
@@ -110,7 +110,7 @@ func isBusy(err error) bool {
 	return errors.As(err, &unsent)
 }
 
-// isMissingReal tells whether a request failed for want of the real server that it is
+// isMissingReal reports whether a request failed for want of the real server that it is
 // about, of a virtual server that is there.
 func isMissingReal(err error) bool { return genl.Missing(err) && errors.Is(err, unix.ENOENT) }
 

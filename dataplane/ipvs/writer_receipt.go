@@ -34,7 +34,7 @@ func (a *attempt) receipt() dataplane.Receipt {
 	return r
 }
 
-// proven tells whether only Services' own objects were refused, and others landed.
+// proven reports whether only Services' own objects were refused, and others landed.
 func (a *attempt) proven(r dataplane.Receipt) bool {
 	if r.Outcome != dataplane.Rejected || len(a.rules) > 0 || len(r.Suspects) == 0 || r.Written.Objects == 0 {
 		return false

@@ -74,7 +74,7 @@ func (a *attempt) replace(ctx context.Context, wanted ipset.Spec) error {
 	return &misfitError{found, wanted}
 }
 
-// holds tells whether as much fits into a set as is to.
+// holds reports whether as much fits into a set as is to.
 func holds(found ipset.Set, wanted ipset.Spec) bool {
 	if wanted.Type == ipset.BitmapPort {
 		return found.FirstPort == 0 && found.LastPort == 1<<16-1

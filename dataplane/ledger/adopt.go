@@ -10,13 +10,12 @@ import (
 
 // Adopt takes over what a former process has left in the kernel. It is called once,
 // after the first Observe, with the keys of Services that exist and have submitted
-// nothing yet. What was read as it is wanted is applied, and is given back as
-// settled. Of every other Service, what the kernel has of it counts as its last
-// applied fragment: that is what Hold falls back to, and what stays for a Service
-// that has not submitted. So nobody who was served before a restart is served worse
-// after it for being refused, or for being late.
+// nothing yet. Whatever already matches what is wanted is applied, and returned as
+// settled. For every other Service, what the kernel has counts as its last applied
+// fragment: Hold falls back to it, and it stays for a Service that has not submitted. So
+// a restart leaves no Service worse off for being refused or late.
 //
-// Which objects that nobody wants any more were whose, origin says; it may be nil.
+// Origin says whose the objects are that no Service wants any more; it may be nil.
 // Adopt walks all objects: it belongs to the start, never to the path of one change.
 func (l *Ledger) Adopt(absent []service.Key, origin dataplane.Origin) []dataplane.Contribution {
 	contributions := make([]dataplane.Contribution, 0, len(l.pending))
@@ -210,8 +209,8 @@ func (e *estate) bound(o *dataplane.Object) bool {
 	return len(refs) > 0 && e.orphans[refs[0]] != nil
 }
 
-// unborn is the age of a Service of which only the kernel knows: whoever is known to
-// exist outranks it.
+// unborn is the age of a Service that only the kernel knows. Every Service that is known
+// to exist outranks it.
 var unborn = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // standing gives what the kernel has of an account as a fragment: what it wants and

@@ -178,3 +178,23 @@ func TestEachContributorIsSettledByItself(t *testing.T) {
 		t.Errorf("then settled %q, want a", got)
 	}
 }
+
+// A frozen Service that is released after the node turned out to be at fault falls back
+// to what was applied, and not to what the kernel lacked at that moment.
+func TestAFrozenServiceRemembersWhatWasApplied(t *testing.T) {
+	l := New(nil, nil)
+	l.Want(fragment("a", 0, 1, chain("a1", "x")))
+	l.Settle(l.Plan(), landed())
+	l.Observe(nil)
+	l.Freeze([]service.Key{key("a")}, nil)
+	if b := l.Plan(); b != nil {
+		t.Fatalf("frozen: %q", changes(b))
+	}
+	l.Restore(key("a"))
+	l.Release(key("a"))
+	l.Want(fragment("a", 0, 2, chain("a1", "bad")))
+	l.Hold(key("a"))
+	if got := changes(l.Plan()); got != "a1:->x " {
+		t.Errorf("held again: %q", got)
+	}
+}

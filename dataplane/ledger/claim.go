@@ -12,7 +12,7 @@ type claim struct {
 	object *dataplane.Object
 }
 
-// outranks tells whether c wins against other: the scaffold first, then the
+// outranks reports whether c wins against other: the scaffold first, then the
 // older Service, then the smaller key.
 func (c claim) outranks(other claim) bool {
 	a, b := c.by, other.by

@@ -127,7 +127,7 @@ func (l *Ledger) wait(a *account, lead dataplane.ID) {
 	a.waits = append(a.waits, lead)
 }
 
-// yields tells whether somebody outranks an account at the lead of an object, or at
+// yields reports whether somebody outranks an account at the lead of an object, or at
 // the lead's own, and at which: the last of them.
 func (l *Ledger) yields(a *account, id dataplane.ID) (at dataplane.ID, yields bool) {
 	for lead, ok := l.naming.Lead(id); ok; lead, ok = l.naming.Lead(lead) {
@@ -138,7 +138,7 @@ func (l *Ledger) yields(a *account, id dataplane.ID) (at dataplane.ID, yields bo
 	return at, yields
 }
 
-// outranked tells whether an object is that of another account, which outranks this
+// outranked reports whether an object is that of another account, which outranks this
 // one, whether this one claims it or not.
 func (l *Ledger) outranked(a *account, id dataplane.ID) bool {
 	e := l.entries.get(id)

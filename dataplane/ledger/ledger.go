@@ -99,7 +99,7 @@ func (l *Ledger) Release(key service.Key) {
 	l.owe(a)
 }
 
-// Held tells whether a key is held.
+// Held reports whether a key is held.
 func (l *Ledger) Held(key service.Key) bool {
 	a := l.accounts[key]
 	return a != nil && a.held

@@ -18,7 +18,7 @@ type Drift struct {
 	Undone *Undone
 }
 
-// Any tells whether anything has to be written.
+// Any reports whether anything has to be written.
 func (d Drift) Any() bool { return d.Missing+d.Different+d.Unwanted > 0 }
 
 // Undone is what was in the kernel as wanted and is not any more: what somebody else

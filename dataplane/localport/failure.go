@@ -67,7 +67,7 @@ func (e *openError) Error() string {
 // Unwrap gives the system's error.
 func (e *openError) Unwrap() error { return e.err }
 
-// nodesFault tells whether a listener cannot be opened for a reason that has
+// nodesFault reports whether a listener cannot be opened for a reason that has
 // nothing to do with its Service: there are no more descriptors or buffers, or
 // the host has no loopback address.
 func (e *openError) nodesFault() bool { return isOneOf(e.err, exhausted) || isOneOf(e.err, noLoopback) }

@@ -75,7 +75,7 @@ func (r *Renderer) nodePortAddress(facts *service.NodeFacts) (through netip.Addr
 	return netip.Addr{}, on.All || len(on.Addresses) > 0
 }
 
-// dialable tells whether a node port can be reached at an address. Not on the
+// dialable reports whether a node port can be reached at an address. Not on the
 // loopback interface, which would lead back here, and not at link-local
 // addresses, which mean nothing without an interface.
 func dialable(addr netip.Addr) bool {

@@ -95,7 +95,7 @@ func (a *attempt) certain(ctx context.Context, changes []dataplane.Change) map[d
 	}
 }
 
-// undisturbed tells whether the tables have changed only as often as transactions
+// undisturbed reports whether the tables have changed only as often as transactions
 // of this batch have landed.
 func (a *attempt) undisturbed(ctx context.Context) bool {
 	now, err := a.reader.generation(context.WithoutCancel(ctx))
@@ -159,7 +159,7 @@ type belief struct {
 	inBatch         map[dataplane.ID]bool
 }
 
-// shaken tells whether a change was to build on something that is not there.
+// shaken reports whether a change was to build on something that is not there.
 func (b *belief) shaken(ctx context.Context, c *dataplane.Change) bool {
 	if before, whole := b.believed[c.ID]; whole && !dataplane.Same(before, b.there[c.ID]) {
 		return true
@@ -170,7 +170,7 @@ func (b *belief) shaken(ctx context.Context, c *dataplane.Change) bool {
 	return c.After != nil && slices.ContainsFunc(c.After.Refs, func(ref dataplane.ID) bool { return b.gone(ctx, ref) })
 }
 
-// gone tells whether an object is absent that should be there, at least half
+// gone reports whether an object is absent that should be there, at least half
 // done. One that is not in the batch should, since nobody adds it.
 func (b *belief) gone(ctx context.Context, id dataplane.ID) bool {
 	if b.inBatch[id] {
@@ -181,7 +181,7 @@ func (b *belief) gone(ctx context.Context, id dataplane.ID) bool {
 	return err == nil && object == nil
 }
 
-// isStillHeld tells whether all that was refused is the deletion of chains: the
+// isStillHeld reports whether all that was refused is the deletion of chains: the
 // kernel has not yet released what led there, and will.
 func isStillHeld(refusals []*wire.Refusal) bool {
 	return !slices.ContainsFunc(refusals, func(r *wire.Refusal) bool {

@@ -168,7 +168,7 @@ func sizeOf(definition string) int {
 	return int(wire.Find(description, unix.NFTA_SET_DESC_SIZE).Uint32())
 }
 
-// fits tells whether the elements of one definition can be elements of another: their
+// fits reports whether the elements of one definition can be elements of another: their
 // keys and data have the same form.
 func fits(found, wanted string) bool {
 	const form = unix.NFT_SET_MAP | unix.NFT_SET_INTERVAL | flagConcat

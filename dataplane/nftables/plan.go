@@ -96,7 +96,7 @@ func baseOf(o *dataplane.Object) string {
 	return string(base)
 }
 
-// isVerdict tells whether an element maps to a chain.
+// isVerdict reports whether an element maps to a chain.
 func isVerdict(o *dataplane.Object) bool {
 	data := wire.Find([]byte(o.Body), unix.NFTA_SET_ELEM_DATA).Data
 	return wire.Find(data, unix.NFTA_DATA_VERDICT).Data != nil
@@ -314,7 +314,7 @@ func (p *plan) divide(all []operation, bytesMax int) {
 	p.parts = append(p.parts, all[start:])
 }
 
-// separable tells whether a transaction may end between two operations that
+// separable reports whether a transaction may end between two operations that
 // follow each other.
 func (p *plan) separable(a, b operation, serving bool) bool {
 	x, y := p.stageOf(a, serving), p.stageOf(b, serving)
@@ -344,7 +344,7 @@ func (p *plan) noteLosers() {
 	}
 }
 
-// serving tells whether the node has a scaffold, ours or somebody else's, that
+// serving reports whether the node has a scaffold, ours or somebody else's, that
 // is going to change.
 func (p *plan) serving() bool {
 	for i := range p.changes {
@@ -396,13 +396,13 @@ func (p *plan) stageOfService(owner service.Key) stage {
 	}
 }
 
-// ofOneService tells whether a chain is a Service's own (see renderAffinity), whose
+// ofOneService reports whether a chain is a Service's own (see renderAffinity), whose
 // name is in the chain's. Any number of Services share the others.
 func ofOneService(c *dataplane.Change) bool {
 	return c.Owner != service.Node && strings.Contains(c.ID.Name, "/")
 }
 
-// needed tells whether the rest of the cluster cannot come up without a Service:
+// needed reports whether the rest of the cluster cannot come up without a Service:
 // the API server's own, and DNS.
 func needed(key service.Key) bool {
 	switch key {

@@ -155,7 +155,7 @@ func (p *prober) commit(e *emitter) error {
 	return err
 }
 
-// lateRelease tells whether a chain cannot go with the element that leads to it.
+// lateRelease reports whether a chain cannot go with the element that leads to it.
 // kube-proxy says so of Linux before 6.2, but neither Debian's 5.10 nor its 6.1 is late,
 // and no kernel is known that has all else we need and is. See ADR 19.
 func (p *prober) lateRelease() (bool, error) {

@@ -144,7 +144,7 @@ func (r *reader) setObject(name string, attrs []byte) dataplane.Object {
 	return o
 }
 
-// hasOurElements tells whether a set's elements are objects of ours.
+// hasOurElements reports whether a set's elements are objects of ours.
 func hasOurElements(set string) bool {
 	_, shared := containers[set]
 	return shared || strings.HasPrefix(set, prefixPicksMap)

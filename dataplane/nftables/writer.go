@@ -342,7 +342,7 @@ func tooLarge(p *plan, part []operation) *wire.Refusal {
 	return r
 }
 
-// isBusy tells whether the same transaction may work later.
+// isBusy reports whether the same transaction may work later.
 func isBusy(err error) bool {
 	for _, errno := range []error{unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
 		if errors.Is(err, errno) {

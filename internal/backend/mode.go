@@ -20,7 +20,7 @@ const (
 	ModeIPVS     Mode = "ipvs"
 )
 
-// Known tells whether m is a backend, or ModeBest.
+// Known reports whether m is a backend, or ModeBest.
 func (m Mode) Known() bool {
 	return m == ModeBest || m == ModeIPTables || m == ModeNFTables || m == ModeIPVS
 }

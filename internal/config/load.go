@@ -151,7 +151,7 @@ func (f *Flags) ignored() (warnings []Warning) {
 	return warnings
 }
 
-// overlays tells whether a flag for a field counts more than a file.
+// overlays reports whether a flag for a field counts more than a file.
 func overlays(field string) bool {
 	return strings.HasPrefix(field, sluicePrefix) || strings.HasPrefix(field, "logging.") || field == "hostnameOverride"
 }

@@ -77,7 +77,7 @@ func (c *Config) nodePorts() (primary bool, ranges []netip.Prefix) {
 	return false, ranges
 }
 
-// ForwardsLocalhost tells whether node ports answer on localhost in nftables mode,
+// ForwardsLocalhost reports whether node ports answer on localhost in nftables mode,
 // where that takes a forwarder of its own, which occupies their ports: if it is asked
 // for, or where nobody has asked for a mode, since iptables mode, which may have served
 // the node before, does it. Never if nodePortAddresses says where node ports answer
@@ -101,7 +101,7 @@ func (c *Config) ForwardsLocalhost() bool {
 	})
 }
 
-// servesLoopback tells whether the ranges of IPv4 hold a loopback address; none
+// servesLoopback reports whether the ranges of IPv4 hold a loopback address; none
 // means everything.
 func servesLoopback(ranges []netip.Prefix) bool {
 	some := false

@@ -146,7 +146,7 @@ func (w *watcher) read() []byte {
 	return content
 }
 
-// beingWritten tells whether a file is empty, and was not for long.
+// beingWritten reports whether a file is empty, and was not for long.
 func (w *watcher) beingWritten(content []byte, now time.Time) bool {
 	switch {
 	case len(content) > 0:

@@ -272,7 +272,7 @@ func (l *Lock) tell(conn *net.UnixConn, said []byte) {
 	delete(l.asking, conn)
 }
 
-// Waits tells whether a process has asked who holds the lock, and is there still: it
+// Waits reports whether a process has asked who holds the lock, and is there still: it
 // waits for the end of this one. 0 stands for any that cannot be seen.
 func (l *Lock) Waits(pid int) bool {
 	l.mu.Lock()

@@ -104,7 +104,7 @@ func parseListener(body []byte) listener {
 	}
 }
 
-// conflicts tells whether a socket at one address keeps others from another.
+// conflicts reports whether a socket at one address keeps others from another.
 func (l listener) conflicts(with netip.AddrPort) bool {
 	switch {
 	case l.at.Port() != with.Port():
@@ -128,7 +128,7 @@ func (l listener) owner() Process {
 	return Process{}
 }
 
-// has tells whether a process has a socket open.
+// has reports whether a process has a socket open.
 func has(pid string, inode uint32) bool {
 	dir := filepath.Join("/proc", pid, "fd")
 	names, err := os.ReadDir(dir)

@@ -18,7 +18,7 @@ const (
 	driftShown = 15 * time.Minute
 )
 
-// late tells whether something lasts long enough to be mentioned.
+// late reports whether something lasts long enough to be mentioned.
 func (p *picture) late(since time.Time) bool {
 	return !since.IsZero() && p.now.Sub(since) >= lateAfter
 }

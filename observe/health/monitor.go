@@ -24,7 +24,7 @@ type Config struct {
 	// Resources gives the state of what is read from the API; nil where there
 	// is none.
 	Resources func() []Resource
-	// Standby tells whether this process waits for another to end; nil never does.
+	// Standby reports whether this process waits for another to end; nil never does.
 	Standby func() Standby
 	// Others gives findings that others have made; nil gives none.
 	Others func() []Finding
@@ -104,7 +104,7 @@ func (m *Monitor) State() State {
 	return p.state()
 }
 
-// Healthy tells whether every family is healthy: what /livez answers, and what
+// Healthy reports whether every family is healthy: what /livez answers, and what
 // the health-check node ports add.
 func (m *Monitor) Healthy() bool {
 	state := m.State()

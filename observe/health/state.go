@@ -31,7 +31,7 @@ type Instance struct {
 	Healthy bool
 }
 
-// Healthy tells whether every family is healthy.
+// Healthy reports whether every family is healthy.
 func (s *State) Healthy() bool {
 	for i := range s.Instances {
 		if !s.Instances[i].Healthy {

@@ -98,7 +98,7 @@ func (d *domain) failed(batch *dataplane.Batch, full bool) {
 	}
 }
 
-// removesOnly tells whether a batch adds and changes nothing.
+// removesOnly reports whether a batch adds and changes nothing.
 func removesOnly(batch *dataplane.Batch) bool {
 	for i := range batch.Changes {
 		if batch.Changes[i].After != nil {

@@ -13,7 +13,7 @@ import (
 // build is one build of the program.
 type build struct {
 	version string
-	// refuses tells whether its renderer spoils the Service refusedName.
+	// refuses reports whether its renderer spoils the Service refusedName.
 	refuses bool
 	binary  string
 }

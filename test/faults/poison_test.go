@@ -70,7 +70,7 @@ func (p *poison) picture(of func(service.Key) bool) picture {
 	return all
 }
 
-// knows tells whether all of some Services have been rendered.
+// knows reports whether all of some Services have been rendered.
 func (p *poison) knows(keys map[service.Key]bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

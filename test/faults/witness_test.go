@@ -86,7 +86,7 @@ func (w *witness) story(after time.Time) string {
 	return text
 }
 
-// applied tells whether an event says that a Service's fragment is in the kernel.
+// applied reports whether an event says that a Service's fragment is in the kernel.
 func applied(domain string, key service.Key) func(aggregator.Event) bool {
 	return func(e aggregator.Event) bool {
 		a, ok := e.(aggregator.Applied)
@@ -94,7 +94,7 @@ func applied(domain string, key service.Key) func(aggregator.Event) bool {
 	}
 }
 
-// wrote tells whether an event is a write of a domain with some outcome.
+// wrote reports whether an event is a write of a domain with some outcome.
 func wrote(domain string, outcome dataplane.Outcome) func(aggregator.Event) bool {
 	return func(e aggregator.Event) bool {
 		w, ok := e.(aggregator.BatchWritten)

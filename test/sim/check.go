@@ -40,7 +40,7 @@ func (w *world) settle() error {
 	return errors.Join(w.witness.objections(), fmt.Errorf("not settled after %v: %w", patience, err))
 }
 
-// calm tells whether the proxy believes that everything is done.
+// calm reports whether the proxy believes that everything is done.
 func (w *world) calm() error {
 	var errs []error
 	if got, want := w.proxy.Services(), len(w.cluster.specs); got != want {

@@ -262,7 +262,7 @@ func (g *guard) look(f *front, p memory.Packet) string {
 	return steps(outcomes)
 }
 
-// asked tells whether the API has asked for a loss: one of those who have the frontend
+// asked reports whether the API has asked for a loss: one of those who have the frontend
 // would not serve it under one of its states, or nobody has it any more.
 func (g *guard) asked(p memory.Packet, f *front) bool {
 	named := false

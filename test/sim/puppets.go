@@ -37,7 +37,7 @@ func (p *puppets) arm(e event) {
 	}
 }
 
-// armed tells whether something goes wrong with an actor, or will.
+// armed reports whether something goes wrong with an actor, or will.
 func (p *puppets) armed(n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -34,7 +34,7 @@ import (
 type shop struct {
 	t    *testing.T
 	name string
-	// reaches tells whether a packet reaches an endpoint, and writer makes a writer
+	// reaches reports whether a packet reaches an endpoint, and writer makes a writer
 	// for the next process.
 	reaches func(memory.Packet) bool
 	writer  func() dataplane.Writer
@@ -328,7 +328,7 @@ func (k *soloKernel) Read(context.Context) ([]dataplane.Object, error) {
 	return slices.Collect(maps.Values(k.objects)), nil
 }
 
-// reaches tells whether the frontend is there; what belongs to it came with it.
+// reaches reports whether the frontend is there; what belongs to it came with it.
 func (k *soloKernel) reaches(p memory.Packet) bool {
 	for id := range k.objects {
 		if f, ok := (nftables.Naming{}).Frontend(id); ok && id.Container == "@frontends" && f.Addr == p.Dst.Addr() && f.Port == p.Dst.Port() {

@@ -139,12 +139,12 @@ func (w *world) domain(family service.Family) proxy.Domain {
 // killed right after a refused try leaves what that has landed in part.
 const repairTime = 15*time.Minute + 13*time.Second
 
-// shadowed tells whether a Service has lost a frontend to another one.
+// shadowed reports whether a Service has lost a frontend to another one.
 func (w *world) shadowed() bool {
 	return slices.ContainsFunc(w.proxy.Status(), func(s aggregator.Status) bool { return s.Ledger.Shadowed > 0 })
 }
 
-// heldBack tells whether a Service is kept from the kernel of some family.
+// heldBack reports whether a Service is kept from the kernel of some family.
 func (w *world) heldBack() bool {
 	for n := range w.cluster.specs {
 		for _, family := range service.Families {
