@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -38,6 +39,9 @@ func (p *plant) newDomain(family service.Family) *domain {
 		},
 	})
 	poison := newPoison(nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14}))
+	if p.process != nil {
+		poison.external = p.domains[slices.Index(service.Families[:], family)].poison.external
+	}
 	for key, v := range p.spoiled[family] {
 		poison.set(key, func(objects []dataplane.Object) []dataplane.Object { return v.spoil(poison, family, objects) })
 	}

@@ -18,6 +18,9 @@ type poison struct {
 	mu       sync.Mutex
 	spoil    map[service.Key]func([]dataplane.Object) []dataplane.Object
 	rendered map[service.Key][]dataplane.Object
+	// external holds the objects of the Service external, from the former process until
+	// this one has rendered them: addOverlap may run before.
+	external []dataplane.Object
 	// good is what was rendered last and not spoiled, changed when it took the place
 	// of something else.
 	good    map[service.Key][]dataplane.Object
@@ -53,6 +56,9 @@ func (p *poison) Service(view *service.View, facts *service.NodeFacts) []datapla
 		return objects
 	}
 	p.rendered[view.Key] = slices.Clone(objects)
+	if view.Key == external.key() {
+		p.external = p.rendered[view.Key]
+	}
 	p.promise(view.Key, p.rendered[view.Key])
 	return objects
 }

@@ -34,8 +34,8 @@ const (
 // addOverlap adds a range that begins inside one of the Service external, and ends
 // outside.
 func addOverlap(p *poison, family service.Family, objects []dataplane.Object) []dataplane.Object {
-	at := slices.IndexFunc(p.rendered[external.key()], func(o dataplane.Object) bool { return o.ID.Container == allowedSources })
-	overlap := p.rendered[external.key()][at]
+	at := slices.IndexFunc(p.external, func(o dataplane.Object) bool { return o.ID.Container == allowedSources })
+	overlap := p.external[at]
 	name := []byte(overlap.ID.Name) // the first and the last value, each ending with the source's address
 	half := len(name) / 2
 	name[half-1] += 0x80
