@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/hostaddress"
+	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/service"
 )
 

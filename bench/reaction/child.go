@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 // What the parent tells a child besides the flags.

@@ -16,7 +16,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/sandbox"
+	"github.com/sluice-proxy/sluice/internal/host/sandbox"
 )
 
 type options struct {

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
-	"github.com/sluice-proxy/sluice/internal/backend"
-	"github.com/sluice-proxy/sluice/internal/sandbox"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/host/sandbox"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"

@@ -9,10 +9,10 @@ import (
 	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
-	"github.com/sluice-proxy/sluice/internal/backend"
-	"github.com/sluice-proxy/sluice/internal/config"
-	"github.com/sluice-proxy/sluice/internal/demo"
-	"github.com/sluice-proxy/sluice/internal/sandbox"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/demo"
+	"github.com/sluice-proxy/sluice/internal/host/sandbox"
 )
 
 func demoCommand() *cobra.Command {

@@ -23,10 +23,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	proxy "github.com/sluice-proxy/sluice"
-	"github.com/sluice-proxy/sluice/internal/apitest"
-	"github.com/sluice-proxy/sluice/internal/backend"
-	"github.com/sluice-proxy/sluice/internal/config"
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/apitest"
 )
 
 // insideVariable tells a process that it runs in a network namespace of the test.

@@ -8,9 +8,9 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/internal/backend"
-	"github.com/sluice-proxy/sluice/internal/rival"
-	"github.com/sluice-proxy/sluice/internal/sysctl"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 )
 
 // prepareNode sets what the kernel and this process need before the first rule: the

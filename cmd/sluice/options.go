@@ -8,8 +8,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-proxy/sluice/internal/backend"
-	"github.com/sluice-proxy/sluice/internal/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
 )
 
 // options are what the flags of a command, and the file that they name, come to.

@@ -9,7 +9,7 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/internal/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
 )
 
 // update obeys a change of the configuration file: in place, or by a successor. It

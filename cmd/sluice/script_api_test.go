@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/sluice-proxy/sluice/internal/apitest"
+	"github.com/sluice-proxy/sluice/test/apitest"
 )
 
 // api FILE KUBECONFIG

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 // Network is the fixture's world made of network namespaces, and the probe that

@@ -3,7 +3,7 @@ package iptables
 import (
 	"testing"
 
-	"github.com/sluice-proxy/sluice/internal/sysctl"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 )
 
 func TestKernelSysctls(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 // TestKernelTextAndWriterAgree loads the same objects as one text and through the

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/dataplanetest"
 	"github.com/sluice-proxy/sluice/dataplane/localport"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 )
 

@@ -36,7 +36,7 @@ var layers = []layer{
 	{pkg: "actors", may: []string{"mailbox", "dataplane", "service"}, why: "actors meet aggregators in the root package only, and know no backend"},
 	{pkg: "dataplane", may: []string{"service"}, why: "the language between actors, aggregator and writers"},
 	{pkg: "dataplane/ledger", may: []string{"dataplane", "service"}, why: "pure bookkeeping"},
-	{pkg: "dataplane/hostaddress", why: "plain addresses out"},
+	{pkg: "internal/host/hostaddress", why: "plain addresses out"},
 	{pkg: "dataplane/iptables", may: []string{"dataplane", "dataplane/iptables/dispatch", "dataplane/nftables/wire", "service"}, why: "a backend never imports another; it hears by the transport of nf_tables what others do to the tables of the nft variant"},
 	{pkg: "dataplane/iptables/dispatch", may: []string{"dataplane", "service"}, why: "pure layout"},
 	{pkg: "dataplane/nftables", may: []string{"dataplane", "dataplane/nftables/slots", "dataplane/nftables/wire", "service"}, why: "a backend never imports another"},
@@ -49,9 +49,9 @@ var layers = []layer{
 	{pkg: "dataplane/localport", may: []string{"dataplane", "service"}, why: "a backend never imports another; it forwards to addresses, whoever translates them"},
 	{pkg: "dataplane/memory", may: []string{"dataplane", "dataplane/iptables", "service"}, why: "an in-memory kernel behind the iptables tool contract"},
 	{pkg: "dataplane/memory/nft", may: []string{"dataplane/memory", "dataplane/nftables", "dataplane/nftables/wire", "service"}, why: "an in-memory kernel behind the nftables socket contract; packets and traces are those of dataplane/memory"},
-	{pkg: "dataplane/dataplanetest", may: []string{"dataplane", "dataplane/ledger", "dataplane/memory", "service", "internal/netns"}, why: "one suite for every writer", test: true},
+	{pkg: "dataplane/dataplanetest", may: []string{"dataplane", "dataplane/ledger", "dataplane/memory", "service", "internal/host/netns"}, why: "one suite for every writer", test: true},
 	{pkg: "aggregator", may: []string{"mailbox", "dataplane", "dataplane/ledger", "service"}, why: "aggregators meet actors in the root package only, and know no backend"},
-	{pkg: "conntrack", may: []string{"mailbox", "dataplane/hostaddress", "dataplane/nftables/wire", "service"}, why: "a follower with a netlink socket of its own; it shares the layout of attributes, and knows no backend"},
+	{pkg: "conntrack", may: []string{"mailbox", "internal/host/hostaddress", "dataplane/nftables/wire", "service"}, why: "a follower with a netlink socket of its own; it shares the layout of attributes, and knows no backend"},
 	{pkg: "observe", may: []string{"actors", "aggregator", "supervisor", "dataplane", "service"}, why: "nothing that works depends on how it is watched"},
 	{pkg: "observe/health", may: []string{"actors", "aggregator", "dataplane", "dataplane/ledger", "mailbox", "service", "supervisor"}, why: "judges by values and events; no source and no backend"},
 	{pkg: "observe/metrics", may: []string{"actors", "aggregator", "conntrack", "dataplane", "service", "source", "supervisor"}, why: "counts what is announced; no backend, and nobody's command"},
@@ -59,29 +59,29 @@ var layers = []layer{
 	{pkg: "observe/events", may: []string{"actors", "aggregator", "supervisor", "service"}, why: "a listener whose listeners are elsewhere"},
 	{pkg: "", may: []string{"actors", "aggregator", "dataplane", "observe", "service", "source", "supervisor"}, why: "the assembly; commands choose sources and backends"},
 	{pkg: "examples", why: "data"},
-	{pkg: "internal/apitest", why: "an API server without the rest of Kubernetes", test: true},
-	{pkg: "internal/backend", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "dataplane/ipvs", "dataplane/ipvs/device", "dataplane/ipvs/genl", "dataplane/ipvs/ipset", "dataplane/localport", "dataplane/nftables", "internal/sandbox", "internal/sysctl", "service"}, why: "builds domains from a backend for the commands"},
-	{pkg: "internal/config", may: []string{"", "aggregator", "service"}, why: "flags and files in, settings out; commands build things from them"},
-	{pkg: "internal/demo", may: []string{"*"}, why: "a command's story; uses everything"},
+	{pkg: "test/apitest", why: "an API server without the rest of Kubernetes", test: true},
+	{pkg: "internal/daemon/backend", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "dataplane/ipvs", "dataplane/ipvs/device", "dataplane/ipvs/genl", "dataplane/ipvs/ipset", "dataplane/localport", "dataplane/nftables", "internal/host/sandbox", "internal/host/sysctl", "service"}, why: "builds domains from a backend for the commands"},
+	{pkg: "internal/daemon/config", may: []string{"", "aggregator", "service"}, why: "flags and files in, settings out; commands build things from them"},
+	{pkg: "internal/daemon/demo", may: []string{"*"}, why: "a command's story; uses everything"},
 	{pkg: "internal/render", may: []string{"dataplane", "dataplane/ledger", "service", "source"}, why: "pure: a full picture in, objects out"},
-	{pkg: "internal/netns", why: "plain namespaces", test: true},
-	{pkg: "internal/sysctl", why: "files in, files out"},
-	{pkg: "internal/rival", why: "processes and sockets; it knows nothing of Services"},
-	{pkg: "internal/sandbox", why: "plain namespaces"},
+	{pkg: "internal/host/netns", why: "plain namespaces", test: true},
+	{pkg: "internal/host/sysctl", why: "files in, files out"},
+	{pkg: "internal/daemon/rival", why: "processes and sockets; it knows nothing of Services"},
+	{pkg: "internal/host/sandbox", why: "plain namespaces"},
 	{pkg: "internal/depcheck", why: "this test"},
 	{pkg: "cmd/sluice", may: []string{"*"}, why: "commands put everything together"},
 	{pkg: "test/faults", may: []string{"*"}, why: "the whole proxy on the real kernel", test: true},
-	{pkg: "test/campaign", may: []string{"internal/apitest", "internal/netns", "service"}, why: "knows the proxy as a program only", test: true},
+	{pkg: "test/campaign", may: []string{"test/apitest", "internal/host/netns", "service"}, why: "knows the proxy as a program only", test: true},
 	{pkg: "test/scenarios", may: []string{"test/scenarios/generate", "test/scenarios/list", "test/scenarios/network", "test/scenarios/play", "test/scenarios/script"}, why: "plays the list and prints a table", test: true},
 	{pkg: "test/scenarios/script", why: "text in, lines out", test: true},
 	{pkg: "test/scenarios/list", may: []string{"test/scenarios/script"}, why: "the scenarios as text", test: true},
 	{pkg: "test/scenarios/fixture", may: []string{"service"}, why: "names of the world, and what can be asked in it", test: true},
-	{pkg: "test/scenarios/cluster", may: []string{"internal/apitest", "service", "test/scenarios/fixture"}, why: "statements in, API objects out", test: true},
-	{pkg: "test/scenarios/network", may: []string{"internal/apitest", "internal/netns", "service", "test/scenarios/fixture"}, why: "the world of namespaces; it knows the proxy as a program only", test: true},
-	{pkg: "test/scenarios/model", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/memory", "dataplane/memory/nft", "dataplane/nftables", "internal/apitest", "internal/config", "service", "source", "source/reduce", "test/scenarios/fixture"}, why: "the world in memory, with the whole proxy in it", test: true},
-	{pkg: "test/scenarios/reference", may: []string{"internal/apitest", "service", "test/scenarios/fixture"}, why: "what is right, by a plain reading of the rules; it takes the names of families from package service and nothing else of the proxy", test: true},
+	{pkg: "test/scenarios/cluster", may: []string{"test/apitest", "service", "test/scenarios/fixture"}, why: "statements in, API objects out", test: true},
+	{pkg: "test/scenarios/network", may: []string{"test/apitest", "internal/host/netns", "service", "test/scenarios/fixture"}, why: "the world of namespaces; it knows the proxy as a program only", test: true},
+	{pkg: "test/scenarios/model", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/memory", "dataplane/memory/nft", "dataplane/nftables", "test/apitest", "internal/daemon/config", "service", "source", "source/reduce", "test/scenarios/fixture"}, why: "the world in memory, with the whole proxy in it", test: true},
+	{pkg: "test/scenarios/reference", may: []string{"test/apitest", "service", "test/scenarios/fixture"}, why: "what is right, by a plain reading of the rules; it takes the names of families from package service and nothing else of the proxy", test: true},
 	{pkg: "test/scenarios/generate", may: []string{"service", "test/scenarios/play", "test/scenarios/reference", "test/scenarios/script"}, why: "makes scenarios up; the answers are the reference's", test: true},
-	{pkg: "test/scenarios/play", may: []string{"internal/apitest", "internal/netns", "service", "test/scenarios/cluster", "test/scenarios/fixture", "test/scenarios/network", "test/scenarios/script"}, why: "gives statements their meaning", test: true},
+	{pkg: "test/scenarios/play", may: []string{"test/apitest", "internal/host/netns", "service", "test/scenarios/cluster", "test/scenarios/fixture", "test/scenarios/network", "test/scenarios/script"}, why: "gives statements their meaning", test: true},
 	{pkg: "test/sim", may: []string{"*"}, why: "the whole proxy in one process", test: true},
 }
 
@@ -92,13 +92,13 @@ var outside = []struct {
 	why    string
 }{
 	{"k8s.io/client-go", []string{"source/kube", "observe/events", "cmd"}, "only the API source and the recorder of events talk to an API server; the command hands them what it takes to connect"},
-	{"k8s.io/api/", []string{"source", "observe/events", "internal/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; everybody else has service values"},
-	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/config", "internal/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; events and the configuration are API objects"},
+	{"k8s.io/api/", []string{"source", "observe/events", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; everybody else has service values"},
+	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/daemon/config", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; events and the configuration are API objects"},
 	{"github.com/prometheus/", []string{"observe/metrics", "test/scenarios/play"}, "metrics are made in one place, and scenarios read them"},
-	{"github.com/vishvananda/", []string{"dataplane", "internal/netns", "internal/demo", "test/scenarios/network"}, "only backends open netlink sockets; scenarios look at the tracked connections"},
+	{"github.com/vishvananda/", []string{"dataplane", "internal/host/netns", "internal/daemon/demo", "test/scenarios/network"}, "only backends open netlink sockets; scenarios look at the tracked connections"},
 	{"github.com/moby/ipvs", nil, "the judge of what is in the kernel, in tests only"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables"}, "only the backend runs its tools"},
-	{"go.uber.org/zap", []string{"observe", "source", "cmd", "internal/demo", "internal/backend"}, "the core announces events and formats nothing"},
+	{"go.uber.org/zap", []string{"observe", "source", "cmd", "internal/daemon/demo", "internal/daemon/backend"}, "the core announces events and formats nothing"},
 	{"os/exec", []string{"dataplane/iptables", "internal", "cmd", "test/campaign", "test/scenarios/network"}, "only backends run commands"},
 }
 
@@ -161,7 +161,7 @@ func checkOurs(t *testing.T, from layer, imported string) {
 		t.Errorf("%q imports %q: %s", from.pkg, imported, from.why)
 	}
 	to := slices.IndexFunc(layers, func(l layer) bool { return l.pkg == imported })
-	if to >= 0 && layers[to].test && !from.test && !strings.HasPrefix(from.pkg, "cmd/") && from.pkg != "internal/demo" {
+	if to >= 0 && layers[to].test && !from.test && !strings.HasPrefix(from.pkg, "cmd/") && from.pkg != "internal/daemon/demo" {
 		t.Errorf("%q imports %q, which is for tests and commands", from.pkg, imported)
 	}
 }

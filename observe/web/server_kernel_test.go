@@ -4,7 +4,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 func TestServerListensInsideANamespace(t *testing.T) {

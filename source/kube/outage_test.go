@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/sluice-proxy/sluice/internal/apitest"
 	"github.com/sluice-proxy/sluice/source/sourcetest"
+	"github.com/sluice-proxy/sluice/test/apitest"
 )
 
 // occupy takes an address and does the same with every connection, until leave.

@@ -21,10 +21,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
-	"github.com/sluice-proxy/sluice/internal/apitest"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/sourcetest"
+	"github.com/sluice-proxy/sluice/test/apitest"
 )
 
 // rig is a source at work against an API server of the test.

@@ -4,7 +4,7 @@
 //
 //	client ──── node ──── pods
 //	              ├─ sluice proxy ──► kernel
-//	              └─ API server (internal/apitest)
+//	              └─ API server (test/apitest)
 //
 // The proxies are processes of the real program. Three builds of it take turns: one as
 // it is, with which the campaign begins and which serves every Service, and two of

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/apitest"
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/apitest"
 )
 
 // options are the flags.

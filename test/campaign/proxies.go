@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 const kubeconfig = `apiVersion: v1

@@ -3,7 +3,7 @@ package harness
 import (
 	"testing"
 
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 func newNamespace(t *testing.T, name string) *netns.Namespace {

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/sluice-proxy/sluice/internal/apitest"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/apitest"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 

@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/sluice-proxy/sluice/internal/apitest"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/reduce"
+	"github.com/sluice-proxy/sluice/test/apitest"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 

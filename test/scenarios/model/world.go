@@ -20,10 +20,10 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane/memory"
-	"github.com/sluice-proxy/sluice/internal/apitest"
-	"github.com/sluice-proxy/sluice/internal/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/test/apitest"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 

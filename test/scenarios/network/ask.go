@@ -9,7 +9,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )

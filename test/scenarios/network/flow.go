@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )

@@ -10,7 +10,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/apitest"
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/apitest"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 

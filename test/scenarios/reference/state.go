@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/sluice-proxy/sluice/internal/apitest"
+	"github.com/sluice-proxy/sluice/test/apitest"
 )
 
 // Options are what is known beside the API.

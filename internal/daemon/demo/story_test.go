@@ -13,7 +13,7 @@ func TestStandsAt(t *testing.T) {
 	const stack = `1 @ 0x47a2ee 0x409b57
 # labels: {"sluice-child":"demo/echo", "sluice-incarnation":"4"}
 #	0x70e904	runtime.gopark+0x44	/go/src/runtime/proc.go:461
-#	0x93ee1b	github.com/sluice-proxy/sluice/internal/demo.(*chaos).intercept+0x5b	/src/internal/demo/chaos.go:47
+#	0x93ee1b	github.com/sluice-proxy/sluice/internal/daemon/demo.(*chaos).intercept+0x5b	/src/internal/demo/chaos.go:47
 #	0x8d1d42	github.com/sluice-proxy/sluice/actors.(*actor).run+0x282	/src/actors/actor.go:90`
 	for stack, want := range map[string]string{
 		stack: "demo.(*chaos).intercept at chaos.go:47",

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
-	"github.com/sluice-proxy/sluice/internal/sysctl"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 )
 

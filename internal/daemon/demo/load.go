@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 // target is one Service address and how to talk to it.

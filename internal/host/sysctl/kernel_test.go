@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/netns"
-	"github.com/sluice-proxy/sluice/internal/sysctl"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 )
 
 func newNamespace(t *testing.T) *netns.Namespace {

@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/internal/netns"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 func TestWhoIsAProxy(t *testing.T) {

@@ -136,7 +136,7 @@ func TestFileMissing(t *testing.T) {
 // TestFilesOfOthers: files that kubeadm and kube-proxy v1.36.3 have written, and
 // our examples, load without a warning, and come to the same when written.
 func TestFilesOfOthers(t *testing.T) {
-	files, err := filepath.Glob("../../examples/config/*.conf")
+	files, err := filepath.Glob("../../../examples/config/*.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestFilesOfOthers(t *testing.T) {
 // TestKubeadm: what the ConfigMap of a kubeadm cluster comes to, where zero and
 // null stand for the defaults.
 func TestKubeadm(t *testing.T) {
-	c, _ := load(t, "--config", "../../examples/config/kubeadm.conf", "--hostname-override=Node-1")
+	c, _ := load(t, "--config", "../../../examples/config/kubeadm.conf", "--hostname-override=Node-1")
 	plain, _ := load(t, "--hostname-override=node-1", "--cluster-cidr=10.244.0.0/16", "--kubeconfig=/var/lib/kube-proxy/kubeconfig.conf")
 	c.Control = plain.Control
 	if changes := Compare(plain, c); len(changes) > 0 {
@@ -174,7 +174,7 @@ func TestKubeadm(t *testing.T) {
 
 // TestExampleHoldsTheDefaults: what the example says is what counts without it.
 func TestExampleHoldsTheDefaults(t *testing.T) {
-	c, _ := load(t, "--config", "../../examples/config/sluice.conf")
+	c, _ := load(t, "--config", "../../../examples/config/sluice.conf")
 	plain, _ := load(t, "--config", write(t, kubeProxyHead+"clientConnection: {kubeconfig: /var/lib/kube-proxy/kubeconfig.conf}\nclusterCIDR: 10.244.0.0/16\n"))
 	for _, change := range Compare(plain, c) {
 		if change.Field != "SluiceConfiguration.log.level" && change.Field != "SluiceConfiguration.log.format" {

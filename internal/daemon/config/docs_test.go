@@ -11,7 +11,7 @@ import (
 // TestDocs: the page for users names every flag and every field, in the table of
 // its document, and says what a change of the field comes to.
 func TestDocs(t *testing.T) {
-	text, err := os.ReadFile("../../docs/configuration.md")
+	text, err := os.ReadFile("../../../docs/configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
-	"github.com/sluice-proxy/sluice/internal/backend"
-	"github.com/sluice-proxy/sluice/internal/sandbox"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/host/sandbox"
 )
 
 // TestMain lets the test binary be the demo: called with "tell" and a mode, it

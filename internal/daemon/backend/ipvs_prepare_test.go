@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/sluice-proxy/sluice/internal/sysctl"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 )
 
 func TestReuseChoice(t *testing.T) {
