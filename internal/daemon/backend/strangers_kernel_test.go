@@ -125,7 +125,7 @@ func TestKernelForeignDeletionsAreHealed(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
 			n := newNode(t)
-			c := n.serve(variant, filepath.Join("..", "..", "examples", "web"))
+			c := n.serve(variant, filepath.Join("..", "..", "..", "examples", "web"))
 			want := n.rules(variant)
 			chain := firstService(want)
 			for _, deletion := range []string{
