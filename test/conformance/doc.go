@@ -1,4 +1,4 @@
-// Package dataplanetest is the conformance suite of the backends: one list of
+// Package conformance is the conformance suite of the backends: one list of
 // cases that every writer passes, into a real kernel or into the in-memory one.
 //
 // A backend hands [Run] a [Harness]. Each case opens a fresh [Node], brings
@@ -10,4 +10,4 @@
 // Two probes exist: [Tracer] follows packets through package memory, [Network]
 // opens real sockets in network namespaces. Both build the same little world,
 // described by [Fixture].
-package dataplanetest
+package conformance

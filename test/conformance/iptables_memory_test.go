@@ -1,4 +1,4 @@
-package dataplanetest
+package conformance
 
 import (
 	"fmt"

@@ -1,12 +1,12 @@
-package dataplanetest
+package conformance
 
 import (
 	"strings"
 	"testing"
 )
 
-// conformance are all cases, named after what they show.
-var conformance = []struct {
+// cases lists every case, named after what they show.
+var cases = []struct {
 	name string
 	run  func(*scene)
 }{
@@ -62,7 +62,7 @@ var conformance = []struct {
 
 // Run runs all cases as parallel subtests, each on a node of its own.
 func Run(t *testing.T, h Harness) {
-	for _, c := range conformance {
+	for _, c := range cases {
 		t.Run(strings.ReplaceAll(c.name, ",", ""), func(t *testing.T) {
 			t.Parallel()
 			s := openScene(t, h)
