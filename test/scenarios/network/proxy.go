@@ -1,14 +1,94 @@
 package network
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
+
+// errNotStarted is what happens to those who end a proxy that never ran.
+var errNotStarted = errors.New("the proxy was not started")
+
+// Stop ends the proxy with SIGTERM, after which its status has to be 0.
+func (w *World) Stop() error {
+	if w.proxy == nil {
+		return errNotStarted
+	}
+	return w.proxy.Stop()
+}
+
+// Kill ends the proxy with SIGKILL.
+func (w *World) Kill() error {
+	if w.proxy == nil {
+		return errNotStarted
+	}
+	return w.proxy.Kill()
+}
+
+// Alive is an error that says how the proxy ended, if it has.
+func (w *World) Alive() error {
+	if w.proxy == nil || w.proxy.Running() {
+		return nil
+	}
+	return fmt.Errorf("the proxy has ended by itself (%s); its log ends with\n%s", w.proxy.End(), w.proxy.Tail(5))
+}
+
+// AwaitExit waits until the proxy has ended by itself, with a status.
+func (w *World) AwaitExit(ctx context.Context, status int, limit time.Duration) error {
+	if w.proxy == nil {
+		return errNotStarted
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	select {
+	case <-w.proxy.Ended():
+	case <-ctx.Done():
+		return fmt.Errorf("the proxy runs after %v, want it to end with status %d", limit, status)
+	}
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(w.proxy.Err(), &exit) {
+		got = exit.ExitCode()
+	}
+	if got != status {
+		return fmt.Errorf("the proxy ended with status %d, want %d; its log ends with\n%s", got, status, w.proxy.Tail(5))
+	}
+	return nil
+}
+
+// setting is how the proxies of a world are started, besides their flags.
+type setting struct {
+	// environment holds NAME=VALUE, which replace what this process has.
+	environment []string
+	// under is a program that becomes the proxy: its words stand before those of
+	// the proxy.
+	under []string
+}
+
+// SetEnvironment gives a variable to the proxies that are started from now on.
+func (w *World) SetEnvironment(pair string) {
+	w.setting.environment = append(w.setting.environment, w.expand(pair))
+}
+
+// StartUnder has the proxies from now on started by a program, which has to become
+// the proxy.
+func (w *World) StartUnder(words []string) { w.setting.under = w.expandAll(words) }
+
+// command is the proxy with its words.
+func (w *World) command(words []string) *exec.Cmd {
+	all := append(append([]string(nil), w.setting.under...), w.options.Binary)
+	all = append(all, words...)
+	cmd := exec.Command(all[0], all[1:]...)
+	cmd.Env = append(os.Environ(), w.setting.environment...)
+	return cmd
+}
 
 // configFormat says in a file what flags say in other scenarios.
 const configFormat = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
