@@ -12,147 +12,93 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// Network is the fixture's world made of network namespaces, and the probe that
-// opens sockets in it. Every host is a namespace; n2 does not forward, its pods
-// are addresses of its own:
+// Network is the fixture's world made of network namespaces, and the probe that opens sockets in it.
+// Every host is a namespace; n2 does not forward, its pods are addresses of its own:
 //
 //	x ── 203.0.113.1 ──┐          ┌── 10.244.1.9 ── a
 //	y ── 203.0.113.129 ┼── node ──┼── 10.244.1.13 ─ pod
 //	                   │          └── 192.168.0.2 ─ n2 (b, c)
 //
-// Whatever the node does not translate leaves towards n2, which answers at the
-// addresses of the Service.
+// Whatever the node does not translate leaves towards n2, which answers at the addresses of the
+// Service.
 type Network struct {
 	world Fixture
-	node  *netns.Namespace
-	hosts map[Client]*netns.Namespace
+	hosts *netns.Network
+	// atNode are the addresses of the node.
+	atNode []netip.Addr
 }
 
-// cable joins a host to the node.
-type cable struct {
-	// name is the interface at the node.
-	name string
-	host *netns.Namespace
-	// atNode and atHost are addresses with the length of their prefix; the
-	// first of atNode is the host's gateway.
-	atNode, atHost []string
-}
+const nodeHost = "node"
 
-// NewNetwork builds the world and starts its backends; all ends with the test.
+// hostNames are the namespaces of clients.
+var hostNames = [...]string{FromPod: "pod", FromBackend: "a", FromNode: nodeHost, FromOutside: "x", FromStranger: "y"}
+
+// NewNetwork builds the world and starts its servers; all end with the test.
 func NewNetwork(t *testing.T, world Fixture) *Network {
 	t.Helper()
-	n := &Network{world: world, node: newHost(t, "node"), hosts: make(map[Client]*netns.Namespace)}
-	n.hosts[FromNode] = n.node
-	for client, name := range map[Client]string{FromPod: "pod", FromBackend: "a", FromOutside: "x", FromStranger: "y"} {
-		n.hosts[client] = newHost(t, name)
+	plan := world.plan()
+	hosts, err := netns.Build(plan)
+	check(t, err)
+	t.Cleanup(func() { check(t, hosts.Close()) })
+	n := &Network{world: world, hosts: hosts}
+	for _, c := range plan.Cables {
+		for _, p := range c.AtRouter {
+			n.atNode = append(n.atNode, p.Addr())
+		}
 	}
-	other := newHost(t, "n2")
-	n.forward(t)
-	for _, c := range n.cables(other) {
-		n.connect(t, c)
-	}
-	for _, addr := range []netip.Addr{world.B, world.C} {
-		check(t, other.AddAddress("lo", netip.PrefixFrom(addr, addr.BitLen())))
-		check(t, n.node.AddRoute(netip.PrefixFrom(addr, addr.BitLen()), world.OtherNode))
-	}
-	check(t, n.node.AddRoute(everywhere(world.Node), world.OtherNode))
-	n.populate(t, other)
+	check(t, n.Node().Sysctl("net.ipv4.conf.all.route_localnet", "1"))
 	return n
 }
 
-// populate starts all that answers.
-func (n *Network) populate(t *testing.T, other *netns.Namespace) {
-	t.Helper()
-	for addr, host := range map[netip.Addr]*netns.Namespace{
-		n.world.A: n.hosts[FromBackend], n.world.B: other, n.world.C: other, n.world.Node: n.node,
-	} {
-		serve(t, host, netip.AddrPortFrom(addr, endpointPort))
+// plan describes the network. The cables are the same for both families; each host has addresses of
+// both.
+func (f Fixture) plan() netns.Plan {
+	prefixes := netns.Prefixes
+	plan := netns.Plan{
+		Cables: []netns.Cable{
+			{Router: nodeHost, Leaf: otherNodeName, Port: "eth-n2",
+				AtRouter: prefixes("192.168.0.2/24", "2001:db8::2/64"), AtLeaf: prefixes("192.168.0.3/24", "2001:db8::3/64")},
+			{Router: nodeHost, Leaf: "x", Port: "eth-x",
+				AtRouter: prefixes("203.0.113.1/25", "2001:db8:ffff::1/112", "192.168.1.2/24", "2001:db8:1::2/64"),
+				AtLeaf:   prefixes("203.0.113.10/25", "2001:db8:ffff::10/112")},
+			{Router: nodeHost, Leaf: "y", Port: "eth-y",
+				AtRouter: prefixes("203.0.113.129/25", "2001:db8:fffe::1/112"), AtLeaf: prefixes("203.0.113.130/25", "2001:db8:fffe::10/112")},
+			{Router: nodeHost, Leaf: "a", Port: "veth-a",
+				AtRouter: prefixes("10.244.1.9/30", "fd00:10:244:1::1/120"), AtLeaf: prefixes("10.244.1.10/30", "fd00:10:244:1::10/120")},
+			{Router: nodeHost, Leaf: "pod", Port: podInterface,
+				AtRouter: prefixes("10.244.1.13/30", "fd00:10:244:1::101/120"), AtLeaf: prefixes("10.244.1.14/30", "fd00:10:244:1::114/120")},
+		},
+		Loopback: map[string][]netip.Addr{otherNodeName: {f.B, f.C}},
+		Routes: []netns.Route{
+			{Host: nodeHost, To: netns.Single(f.B), Via: f.OtherNode},
+			{Host: nodeHost, To: netns.Single(f.C), Via: f.OtherNode},
+			{Host: nodeHost, To: netns.Everything(f.Node), Via: f.OtherNode},
+		},
 	}
-	for _, at := range n.world.beyond() {
-		check(t, other.AddAddress("lo", netip.PrefixFrom(at.Addr(), at.Addr().BitLen())))
-		serve(t, other, at)
+	serve := func(host string, at netip.AddrPort) {
+		plan.Servers = append(plan.Servers, netns.Server{Name: at.String(), Host: host, At: at})
 	}
-	for _, at := range n.world.hostServices() {
-		serve(t, n.node, at)
+	for addr, host := range map[netip.Addr]string{f.A: "a", f.B: otherNodeName, f.C: otherNodeName, f.Node: nodeHost} {
+		serve(host, netip.AddrPortFrom(addr, endpointPort))
 	}
+	for _, at := range f.beyond() {
+		plan.Loopback[otherNodeName] = append(plan.Loopback[otherNodeName], at.Addr())
+		serve(otherNodeName, at)
+	}
+	for _, at := range f.hostServices() {
+		serve(nodeHost, at)
+	}
+	return plan
 }
 
 // Node is the namespace of the node under test.
-func (n *Network) Node() *netns.Namespace { return n.node }
+func (n *Network) Node() *netns.Namespace { return n.hosts.Hosts[nodeHost] }
 
-func newHost(t *testing.T, name string) *netns.Namespace {
-	t.Helper()
-	host, err := netns.New(name)
-	check(t, err)
-	t.Cleanup(func() { check(t, host.Close()) })
-	return host
-}
-
-func check(t *testing.T, err error) {
+func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// forward makes the node a router as a Kubernetes node is one.
-func (n *Network) forward(t *testing.T) {
-	t.Helper()
-	for key, value := range map[string]string{
-		"net.ipv4.ip_forward":              "1",
-		"net.ipv6.conf.all.forwarding":     "1",
-		"net.ipv4.conf.all.rp_filter":      "0",
-		"net.ipv4.conf.default.rp_filter":  "0",
-		"net.ipv4.conf.all.route_localnet": "1",
-	} {
-		check(t, n.node.Sysctl(key, value))
-	}
-}
-
-// cables are the same for both families; each host has its addresses of both.
-func (n *Network) cables(other *netns.Namespace) []cable {
-	return []cable{
-		{"eth-n2", other, []string{"192.168.0.2/24", "2001:db8::2/64"}, []string{"192.168.0.3/24", "2001:db8::3/64"}},
-		{"eth-x", n.hosts[FromOutside], []string{"203.0.113.1/25", "2001:db8:ffff::1/112", "192.168.1.2/24", "2001:db8:1::2/64"},
-			[]string{"203.0.113.10/25", "2001:db8:ffff::10/112"}},
-		{"eth-y", n.hosts[FromStranger], []string{"203.0.113.129/25", "2001:db8:fffe::1/112"}, []string{"203.0.113.130/25", "2001:db8:fffe::10/112"}},
-		{"veth-a", n.hosts[FromBackend], []string{"10.244.1.9/30", "fd00:10:244:1::1/120"}, []string{"10.244.1.10/30", "fd00:10:244:1::10/120"}},
-		{podInterface, n.hosts[FromPod], []string{"10.244.1.13/30", "fd00:10:244:1::101/120"}, []string{"10.244.1.14/30", "fd00:10:244:1::114/120"}},
-	}
-}
-
-// connect lays a cable and makes the node the host's gateway in both families.
-func (n *Network) connect(t *testing.T, c cable) {
-	t.Helper()
-	parse := func(texts []string) []netip.Prefix {
-		var prefixes []netip.Prefix
-		for _, text := range texts {
-			prefixes = append(prefixes, netip.MustParsePrefix(text))
-		}
-		return prefixes
-	}
-	atNode := parse(c.atNode)
-	check(t, netns.Link(n.node, c.host, netns.LinkSpec{
-		NameA: c.name, NameB: "eth0", AddrsA: atNode, AddrsB: parse(c.atHost),
-	}))
-	for _, gateway := range atNode[:2] {
-		check(t, c.host.AddRoute(everywhere(gateway.Addr()), gateway.Addr()))
-	}
-}
-
-// everywhere is the default route of an address's family.
-func everywhere(addr netip.Addr) netip.Prefix {
-	if addr.Is4() {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-}
-
-func serve(t *testing.T, host *netns.Namespace, at netip.AddrPort) {
-	t.Helper()
-	backend, err := netns.StartBackend(host, at.String(), at)
-	check(t, err)
-	t.Cleanup(func() { check(t, backend.Close()) })
 }
 
 // Ask implements [Probe] with a socket of its own.
@@ -160,7 +106,7 @@ func (n *Network) Ask(t *testing.T, q Question) Answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), q.Patience)
 	defer cancel()
-	got, err := n.hosts[q.From].Ask(ctx, q.Protocol.String(), q.To)
+	got, err := n.hosts.Hosts[hostNames[q.From]].Ask(ctx, q.Protocol.String(), q.To)
 	switch {
 	case err == nil && got.Backend == q.To.String() && !slices.Contains(n.world.backends(), q.To):
 		return Answer{Fate: Through}
@@ -176,17 +122,14 @@ func (n *Network) Ask(t *testing.T, q Question) Answer {
 	}
 }
 
-// source tells whose address a backend saw.
+// source says whose address a server saw.
 func (n *Network) source(from Client, seen netip.Addr) Source {
-	if from != FromNode && seen == n.world.address(from) {
+	switch {
+	case from != FromNode && seen == n.world.address(from):
 		return OwnSource
+	case slices.Contains(n.atNode, seen):
+		return NodeSource
+	default:
+		return OtherSource
 	}
-	for _, c := range n.cables(nil) {
-		for _, text := range c.atNode {
-			if netip.MustParsePrefix(text).Addr() == seen {
-				return NodeSource
-			}
-		}
-	}
-	return OtherSource
 }
