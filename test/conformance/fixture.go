@@ -59,7 +59,7 @@ const (
 	otherNodeName = "n2"
 )
 
-// NewFixture gives the world of a family.
+// NewFixture returns the world of a family.
 func NewFixture(family service.Family) Fixture {
 	addr, prefix := netip.MustParseAddr, netip.MustParsePrefix
 	if family == service.IPv6 {
@@ -140,7 +140,7 @@ func (f Fixture) Slice(addrs ...netip.Addr) *service.Slice {
 	return slice
 }
 
-// nodeOf gives the name of the node that an endpoint is on.
+// nodeOf returns the name of the node that an endpoint is on.
 func (f Fixture) nodeOf(addr netip.Addr) string {
 	if addr == f.B || addr == f.C {
 		return otherNodeName
@@ -176,7 +176,7 @@ func (f Fixture) hostServices() []netip.AddrPort {
 	return hosts
 }
 
-// exists tells whether a host has the address, and refuses what arrives at ports
+// exists reports whether a host has the address, and refuses what arrives at ports
 // where nobody listens.
 func (f Fixture) exists(addr netip.Addr) bool {
 	has := func(at netip.AddrPort) bool { return at.Addr() == addr }

@@ -95,7 +95,7 @@ func (m iptablesMeddler) Wipe(t *testing.T) {
 	}
 }
 
-// planted gives the lines of somebody else: chains of the kubelet, a chain whose
+// planted returns the lines of somebody else: chains of the kubelet, a chain whose
 // name is like ours, and a rule at each end of a built-in chain. Where Sluice
 // wants nothing in KUBE-FIREWALL, the kubelet's rules in it stay, too.
 func (m iptablesMeddler) planted(table iptables.Table) []string {

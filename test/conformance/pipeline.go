@@ -63,7 +63,7 @@ func (p *Pipeline) want(key service.Key, created time.Time, objects []dataplane.
 	p.ledger.Want(fragment)
 }
 
-// Plan gives the next batch; nil when there is nothing to write or settle.
+// Plan returns the next batch; nil when there is nothing to write or settle.
 func (p *Pipeline) Plan() *dataplane.Batch { return p.ledger.Plan() }
 
 // Write makes one attempt to write a batch, and checks that the receipt is true.

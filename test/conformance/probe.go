@@ -31,7 +31,7 @@ func (c Client) String() string {
 	return [...]string{"pod", "backend a", "node", "outside", "stranger"}[c]
 }
 
-// address gives the client's own address.
+// address returns the client's own address.
 func (f Fixture) address(c Client) netip.Addr {
 	return [...]netip.Addr{f.Pod, f.A, f.Node, f.Outside, f.Stranger}[c]
 }

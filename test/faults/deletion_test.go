@@ -2,11 +2,28 @@ package faults
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 )
+
+// foreignTables belong to another program. One of them translates addresses, as
+// on most nodes: so the kernel goes on translating what is established while our
+// table is gone.
+const foreignTables = `
+table ip other { chain post { type nat hook postrouting priority 120; ip saddr 192.0.2.1 masquerade; }; set s { type ipv4_addr; elements = { 192.0.2.7 }; }; }
+table ip6 other { chain post { type nat hook postrouting priority 120; ip6 saddr 2001:db8::1 masquerade; }; }
+table inet filter { chain input { type filter hook input priority 10; tcp dport 9 drop; }; }
+`
+
+func (p *proxyNode) listForeignTables() string {
+	p.Helper()
+	return p.ask("list table ip other") + p.ask("list table ip6 other") + p.ask("list table inet filter")
+}
 
 // deletion is one thing that an operator may remove by mistake.
 type deletion struct {
@@ -40,7 +57,7 @@ func everyone(target) bool { return true }
 type routes map[target]string
 
 // routes asks the kernel for the chain that each frontend leads to.
-func (p *plant) routes(family service.Family) routes {
+func (p *proxyNode) routes(family service.Family) routes {
 	p.Helper()
 	led := routes{}
 	for _, to := range allTargets() {
@@ -118,4 +135,61 @@ func (r routes) oneOfEach() string {
 		all = append(all, fmt.Sprintf("delete element %s frontends { %s . tcp . 80 }", table(family), to.addr().Addr()))
 	}
 	return strings.Join(all, "; ")
+}
+
+// churn keeps changing the endpoints of some quiet Services, so that there is
+// always something to write.
+type churn struct {
+	cache *source.Cache
+	stop  chan struct{}
+	done  sync.WaitGroup
+}
+
+// The quiet Services that churn changes are those from churnFrom on.
+const (
+	churnFrom  = 20
+	churnPause = 2 * time.Millisecond
+)
+
+func startChurn(cache *source.Cache) *churn {
+	c := &churn{cache: cache, stop: make(chan struct{})}
+	c.done.Go(func() {
+		for round := 0; ; round++ {
+			select {
+			case <-c.stop:
+				return
+			case <-time.After(churnPause):
+				c.turn(churnFrom+round%(quietServices-churnFrom), round)
+			}
+		}
+	})
+	return c
+}
+
+// turn returns a Service other endpoints.
+func (c *churn) turn(n, round int) {
+	for _, family := range service.Families {
+		slice := newSlice(quietKey(n), family, []netip.Addr{
+			addr(family, "10.246.1.%d", "fd00:10:246:1::%d", round%200+1),
+			addr(family, "10.246.2.%d", "fd00:10:246:2::%d", n),
+		})
+		c.cache.SetSlice(slice)
+	}
+}
+
+// end stops, and puts things back as they were.
+func (c *churn) end() {
+	close(c.stop)
+	c.done.Wait()
+	fillQuiet(c.cache, churnFrom, quietServices)
+}
+
+// isCalm reports whether a Service (or the node) stays as it is.
+func isCalm(key service.Key) bool {
+	for n := churnFrom; n < quietServices; n++ {
+		if key == quietKey(n) {
+			return false
+		}
+	}
+	return true
 }

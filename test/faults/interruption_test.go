@@ -31,9 +31,9 @@ type interruption struct {
 	reason  error
 	// poisons says that one Service in the third transaction or later is
 	// refused.
-	poisons bool
+	refuses bool
 	// razes says that no frontend of the family works until all is healed.
-	razes bool
+	deletesTable bool
 }
 
 var errTime = errors.New("the time is up")
@@ -41,18 +41,18 @@ var errTime = errors.New("the time is up")
 var interruptions = []interruption{
 	{name: "its time is up", strike: (*interrupter).expire, outcome: dataplane.Unknown, reason: errTime},
 	{name: "the kernel is busy", strike: (*interrupter).block, outcome: dataplane.Busy, reason: unix.ENOBUFS},
-	{name: "the kernel refuses a Service", outcome: dataplane.Unsupported, reason: unix.EOPNOTSUPP, poisons: true},
-	{name: "a stranger makes a table", strike: (*interrupter).intrude, outcome: dataplane.Landed},
+	{name: "the kernel refuses a Service", outcome: dataplane.Unsupported, reason: unix.EOPNOTSUPP, refuses: true},
+	{name: "a stranger makes a table", strike: (*interrupter).addTable, outcome: dataplane.Landed},
 	{
 		name: "a stranger makes a table, and the time is up", outcome: dataplane.Unknown, reason: errTime,
-		strike: func(i *interrupter) { i.intrude(); i.expire() },
+		strike: func(i *interrupter) { i.addTable(); i.expire() },
 	},
-	{name: "a stranger deletes the table", strike: (*interrupter).raze, outcome: dataplane.Unknown, reason: unix.ENOENT, razes: true},
+	{name: "a stranger deletes the table", strike: (*interrupter).deleteTable, outcome: dataplane.Unknown, reason: unix.ENOENT, deletesTable: true},
 }
 
 // interrupter strikes once, after the second transaction of a batch of one family.
 type interrupter struct {
-	p      *plant
+	p      *proxyNode
 	family service.Family
 	what   interruption
 	// writes counts the batches, parts the transactions of the last one.
@@ -66,7 +66,7 @@ type interrupter struct {
 	err    error
 }
 
-func newInterrupter(p *plant, family service.Family, what interruption) *interrupter {
+func newInterrupter(p *proxyNode, family service.Family, what interruption) *interrupter {
 	return &interrupter{p: p, family: family, what: what, struck: make(chan struct{})}
 }
 
@@ -112,11 +112,11 @@ func (i *interrupter) block() {
 	})
 }
 
-func (i *interrupter) intrude() {
-	i.nft(fmt.Sprintf("add table inet stranger-%d; add chain inet stranger-%d c", i.family, i.family))
+func (i *interrupter) addTable() {
+	i.nft(fmt.Sprintf("add table inet foreign-%d; add chain inet foreign-%d c", i.family, i.family))
 }
 
-func (i *interrupter) raze() { i.nft("delete table " + table(i.family)) }
+func (i *interrupter) deleteTable() { i.nft("delete table " + table(i.family)) }
 
 // nft does what a stranger does. It is over before the write goes on, so that the
 // receipt has to know of it.

@@ -3,26 +3,30 @@ package faults
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
+	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // socket is a connection to nf_tables whose sending can be made to fail.
 type socket struct {
 	*wire.Socket
-	switchboard *switchboard
+	gate *socketGate
 }
 
 var _ nftables.Socket = (*socket)(nil)
 
 // switchboard decides what becomes of the transactions of one domain.
-type switchboard struct {
+type socketGate struct {
 	mu sync.Mutex
 	// decide is asked before each transaction; an error means that the kernel
 	// does not take it. Nil lets all pass.
@@ -31,8 +35,8 @@ type switchboard struct {
 	sockets []*wire.Socket
 }
 
-// open is for nftables.WriterConfig.
-func (b *switchboard) open() (nftables.Socket, error) {
+// open implements nftables.WriterConfig.
+func (b *socketGate) open() (nftables.Socket, error) {
 	s, err := wire.Open()
 	if err != nil {
 		return nil, err
@@ -44,17 +48,17 @@ func (b *switchboard) open() (nftables.Socket, error) {
 }
 
 // set changes what is decided.
-func (b *switchboard) set(decide func() error) {
+func (b *socketGate) set(decide func() error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.decide = decide
 }
 
-// Commit is for nftables.Socket.
+// Commit implements nftables.Socket.
 func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
-	s.switchboard.mu.Lock()
-	decide := s.switchboard.decide
-	s.switchboard.mu.Unlock()
+	s.gate.mu.Lock()
+	decide := s.gate.decide
+	s.gate.mu.Unlock()
 	if decide != nil {
 		if err := decide(); err != nil {
 			return nil, &wire.NotTakenError{Err: err}
@@ -63,9 +67,9 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	return s.Socket.Commit(t)
 }
 
-// narrow gives the receive buffer of a domain's socket the smallest size there is,
+// narrow returns the receive buffer of a domain's socket the smallest size there is,
 // so that the kernel has no room for more than a few answers to a transaction.
-func (b *switchboard) narrow(node *netns.Namespace) error {
+func (b *socketGate) narrow(node *netns.Namespace) error {
 	b.mu.Lock()
 	port := b.sockets[len(b.sockets)-1].Port()
 	b.mu.Unlock()
@@ -94,7 +98,7 @@ func (b *switchboard) narrow(node *netns.Namespace) error {
 	})
 }
 
-// isSocket tells whether a descriptor is a socket to nf_tables in some namespace.
+// isSocket reports whether a descriptor is a socket to nf_tables in some namespace.
 func isSocket(fd int, port uint32, cookie uint64) bool {
 	if protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || protocol != unix.NETLINK_NETFILTER {
 		return false
@@ -105,4 +109,51 @@ func isSocket(fd int, port uint32, cookie uint64) bool {
 	name, err := unix.Getsockname(fd)
 	at, ok := name.(*unix.SockaddrNetlink)
 	return err == nil && ok && at.Pid == port
+}
+
+// monitor notes when the kernel announces changes of a family's tables, whoever
+// makes them.
+type monitor struct {
+	mu    sync.Mutex
+	times []time.Time
+}
+
+func newMonitor(t *testing.T, node *netns.Namespace, family service.Family) *monitor {
+	t.Helper()
+	m := &monitor{}
+	var listener *wire.Listener
+	check(t, node.Do(func() (err error) {
+		protocol := service.PerFamily[uint8]{service.IPv4: unix.NFPROTO_IPV4, service.IPv6: unix.NFPROTO_IPV6}[family]
+		listener, err = wire.Listen(protocol, 0)
+		return err
+	}))
+	note := func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.times = append(m.times, time.Now())
+	}
+	go func() { _ = listener.Run(t.Context(), func(wire.Message) { note() }, note) }()
+	t.Cleanup(func() { check(t, listener.Close()) })
+	return m
+}
+
+// first returns the time of the first announcement after a moment, for which it waits.
+func (m *monitor) first(t *testing.T, after time.Time) time.Time {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < eventMax; time.Sleep(time.Millisecond) {
+		if at, ok := m.since(after); ok {
+			return at
+		}
+	}
+	t.Fatal("the kernel has announced nothing")
+	return time.Time{}
+}
+
+func (m *monitor) since(after time.Time) (first time.Time, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at := slices.IndexFunc(m.times, after.Before); at >= 0 {
+		return m.times[at], true
+	}
+	return time.Time{}, false
 }

@@ -209,7 +209,7 @@ func TestThereAndBack(t *testing.T) {
 			began := time.Now()
 			l = u.start()
 			for _, name := range l.names {
-				audit := l.witness.audit(t, name, began)
+				audit := l.events.audit(t, name, began)
 				if audit.Drift.Different == 0 {
 					t.Errorf("%s: the other release is no other: %+v", name, audit.Drift)
 				}
@@ -255,7 +255,7 @@ func toOtherRelease(objects []dataplane.Object) []dataplane.Object {
 	return out
 }
 
-// bounded gives the definition of a set that takes so many elements.
+// bounded returns the definition of a set that takes so many elements.
 func bounded(body string) string {
 	const size = 100000
 	var out []byte
@@ -295,7 +295,7 @@ func (u *upgrade) checkSettled() {
 	began := time.Now()
 	l := u.start()
 	for _, name := range l.names {
-		audit := l.witness.audit(u.T, name, began)
+		audit := l.events.audit(u.T, name, began)
 		if audit.Err != nil || audit.Drift.Any() || audit.Drift.Equal == 0 {
 			u.Errorf("%s: another proxy finds %+v, %v", name, audit.Drift, audit.Err)
 		}
@@ -304,7 +304,7 @@ func (u *upgrade) checkSettled() {
 }
 
 // audit waits for an audit of a domain.
-func (w *witness) audit(t *testing.T, domain string, after time.Time) aggregator.AuditDone {
+func (w *eventLog) audit(t *testing.T, domain string, after time.Time) aggregator.AuditDone {
 	t.Helper()
 	return w.await(t, "an audit", after, func(e aggregator.Event) bool {
 		a, ok := e.(aggregator.AuditDone)

@@ -67,7 +67,7 @@ func New(name string) (*Namespace, error) {
 	return n.furnished()
 }
 
-// Current gives the namespace that this process runs in, for a program that was started in one of its
+// Current returns the namespace that this process runs in, for a program that was started in one of its
 // own (a sandbox). Its loopback is brought up like that of a new one.
 func Current(name string) (*Namespace, error) {
 	n := &Namespace{name: name}

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Rules gives what the rules of the node look like: the listings of both families
+// Rules returns what the rules of the node look like: the listings of both families
 // in mode iptables, by the programs of its variant, and of everything in nf_tables; in
 // mode ipvs, virtual servers, sets and addresses as well.
 func (w *World) Rules(ctx context.Context) (string, error) {
@@ -43,7 +43,7 @@ func (w *World) listings() [][]string {
 	return [][]string{{"iptables-nft-save"}, {"ip6tables-nft-save"}}
 }
 
-// FindRule gives the first line of the listings that fits, or "".
+// FindRule returns the first line of the listings that fits, or "".
 func (w *World) FindRule(ctx context.Context, pattern *regexp.Regexp) (string, error) {
 	text, err := w.Rules(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (w *World) FindRule(ctx context.Context, pattern *regexp.Regexp) (string, e
 	return "", nil
 }
 
-// SetPolicy gives a built-in chain of the node's table filter a policy, in both
+// SetPolicy returns a built-in chain of the node's table filter a policy, in both
 // families. It belongs to the same programs as the proxy's rules: a packet that one
 // variant accepts can still be dropped by the other.
 func (w *World) SetPolicy(ctx context.Context, chain, policy string) error {

@@ -125,7 +125,7 @@ func (w *World) Start() error {
 // Proxy is the process that was started last, or nil.
 func (w *World) Proxy() *netns.Daemon { return w.proxy }
 
-// SetFlag gives a flag to the proxies that are started from now on.
+// SetFlag returns a flag to the proxies that are started from now on.
 func (w *World) SetFlag(name, value string) {
 	if w.options.Flags == nil {
 		w.options.Flags = make(map[string]string)

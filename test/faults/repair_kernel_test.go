@@ -22,7 +22,7 @@ type sender struct {
 	sent, answered atomic.Int64
 }
 
-func (p *plant) startSender(to target) *sender {
+func (p *proxyNode) startSender(to target) *sender {
 	p.Helper()
 	conn, err := p.network.client.DialContext(p.Context(), "udp", to.addr().String())
 	check(p, err)
@@ -47,7 +47,7 @@ func (p *plant) startSender(to target) *sender {
 }
 
 // senders are several that begin at once; each has sent when they are given.
-func (p *plant) senders(to target) []*sender {
+func (p *proxyNode) senders(to target) []*sender {
 	p.Helper()
 	var all []*sender
 	for range 6 {
@@ -59,7 +59,7 @@ func (p *plant) senders(to target) []*sender {
 	return all
 }
 
-func (p *plant) wait(what string, done func() bool) {
+func (p *proxyNode) wait(what string, done func() bool) {
 	p.Helper()
 	for began := time.Now(); !done(); time.Sleep(time.Millisecond) {
 		if time.Since(began) > eventMax {
@@ -69,7 +69,7 @@ func (p *plant) wait(what string, done func() bool) {
 }
 
 // awaitAnswers waits until each hears answers again and again.
-func (p *plant) awaitAnswers(all []*sender, what string) {
+func (p *proxyNode) awaitAnswers(all []*sender, what string) {
 	p.Helper()
 	began, slowest := time.Now(), 0
 	for i, s := range all {
@@ -90,7 +90,7 @@ func (p *plant) awaitAnswers(all []*sender, what string) {
 // kernel would go on not translating it for as long as it sends.
 func TestUDPClientsThatBeginWithoutRules(t *testing.T) {
 	t.Parallel()
-	p := newPlant(t)
+	p := newProxyNode(t)
 	p.start()
 	for i, everything := range prefixes("0.0.0.0/0", "::/0") {
 		// A packet that cannot leave the node is forgotten.
@@ -100,38 +100,38 @@ func TestUDPClientsThatBeginWithoutRules(t *testing.T) {
 		to := target{trio, family, "udp", clusterIP}
 		early := p.senders(to)
 		p.awaitAnswers(early, family.String()+", with rules")
-		var astray []*sender
+		var untranslated []*sender
 		begun := make(chan struct{})
-		p.domains[family].notary.onceRead(func() {
-			astray = p.senders(to) // the repair waits for this
+		p.domains[family].writer.onceRead(func() {
+			untranslated = p.senders(to) // the repair waits for this
 			close(begun)
 		})
 		began := time.Now()
 		p.mustNFT(inTable("delete table TABLE", family))
 		<-begun
-		for i, s := range astray {
+		for i, s := range untranslated {
 			if s.answered.Load() > 0 {
 				t.Fatalf("%s: client %d is answered without rules", family, i)
 			}
 		}
-		repaired := p.witness.await(t, "a repair", began, func(e aggregator.Event) bool {
+		repaired := p.events.await(t, "a repair", began, func(e aggregator.Event) bool {
 			r, ok := e.(aggregator.Repaired)
 			return ok && r.Domain == p.domains[family].name
 		})
 		if r := repaired.event.(aggregator.Repaired); r.Repairs != 1 || r.Objects == 0 || r.Took <= 0 {
 			t.Errorf("%s: %+v", family, r)
 		}
-		p.awaitAnswers(astray, family.String()+", begun without rules")
+		p.awaitAnswers(untranslated, family.String()+", begun without rules")
 		p.awaitAnswers(early, family.String()+", begun before")
 	}
 	p.stop()
 	p.mustNFT(inTable("delete table TABLE", service.IPv4) + "; " + inTable("delete table TABLE", service.IPv6))
-	var astray []*sender
+	var untranslated []*sender
 	for _, family := range service.Families {
-		astray = append(astray, p.senders(target{trio, family, "udp", clusterIP})...)
+		untranslated = append(untranslated, p.senders(target{trio, family, "udp", clusterIP})...)
 	}
 	p.start()
-	p.awaitAnswers(astray, "begun without rules and without a proxy")
+	p.awaitAnswers(untranslated, "begun without rules and without a proxy")
 	p.stop()
 }
 
@@ -139,7 +139,7 @@ func TestUDPClientsThatBeginWithoutRules(t *testing.T) {
 // about 500 times a second; now the pauses grow, and each names the other.
 func TestTwoProxiesOfDifferentOpinions(t *testing.T) {
 	t.Parallel()
-	p := newPlant(t)
+	p := newProxyNode(t)
 	p.start()
 	var domains []proxy.Domain
 	for _, family := range service.Families {
@@ -147,7 +147,7 @@ func TestTwoProxiesOfDifferentOpinions(t *testing.T) {
 		domains = append(domains, proxy.Domain{Name: "rival/" + family.String(), Family: family, Writer: writer,
 			Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 11})})
 	}
-	heard := &witness{}
+	heard := &eventLog{}
 	rival, err := proxy.New(proxy.Config{
 		Node: proxy.NodeSettings{Name: "node"}, Domains: domains, Listeners: []observe.Listener{heard},
 		Source: func(ctx context.Context, cache *source.Cache) error {
@@ -168,7 +168,7 @@ func TestTwoProxiesOfDifferentOpinions(t *testing.T) {
 		b, ok := e.(aggregator.RepairBegan)
 		return ok && b.By.PID != 0 && b.By.Command != ""
 	}
-	for name, w := range map[string]*witness{"first": p.witness, "second": heard} {
+	for name, w := range map[string]*eventLog{"first": p.events, "second": heard} {
 		audits, warnings := w.count(began, audited), w.count(began, warned)
 		t.Logf("the %s: %d audits and %d warnings in 5 s, both families", name, audits, warnings)
 		// Two families, four or five rounds of both at most, and what overlaps.

@@ -1,0 +1,225 @@
+package faults
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+// heard is an event with its time.
+type heard struct {
+	at    time.Time
+	event aggregator.Event
+}
+
+// witness remembers what the aggregators have told.
+type eventLog struct {
+	mu     sync.Mutex
+	events []heard
+	failed []supervisor.Event
+}
+
+// Supervisor implements observe.Listener.
+func (w *eventLog) Supervisor(event supervisor.Event) {
+	switch event.(type) {
+	case supervisor.Failed, supervisor.Stuck, supervisor.Parked:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.failed = append(w.failed, event)
+	}
+}
+
+// Actors implements observe.Listener.
+func (w *eventLog) Actors(actors.Event) {}
+
+// Aggregator implements observe.Listener.
+func (w *eventLog) Aggregator(event aggregator.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, heard{time.Now(), event})
+}
+
+// since returns the events after a moment.
+func (w *eventLog) since(after time.Time) []heard {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at := slices.IndexFunc(w.events, func(h heard) bool { return h.at.After(after) })
+	if at < 0 {
+		return nil
+	}
+	return slices.Clone(w.events[at:])
+}
+
+// eventMax bounds the wait for something that the proxy should do.
+var eventMax = slowly(10 * time.Second)
+
+// await waits for an event after a moment, and gives it.
+func (w *eventLog) await(t *testing.T, what string, after time.Time, is func(aggregator.Event) bool) heard {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < eventMax; time.Sleep(500 * time.Microsecond) {
+		for _, h := range w.since(after) {
+			if is(h.event) {
+				return h
+			}
+		}
+	}
+	t.Fatalf("waited in vain for: %s; heard %s", what, w.story(after))
+	return heard{}
+}
+
+// story tells the events after a moment, but for the applied ones.
+func (w *eventLog) story(after time.Time) string {
+	text := ""
+	for _, h := range w.since(after) {
+		if _, routine := h.event.(aggregator.Applied); !routine {
+			text += "\n" + h.at.Format("05.000 ") + tell(h.event)
+		}
+	}
+	return text
+}
+
+// applied reports whether an event says that a Service's fragment is in the kernel.
+func applied(domain string, key service.Key) func(aggregator.Event) bool {
+	return func(e aggregator.Event) bool {
+		a, ok := e.(aggregator.Applied)
+		return ok && a.Domain == domain && a.Key == key
+	}
+}
+
+// wrote reports whether an event is a write of a domain with some outcome.
+func wrote(domain string, outcome dataplane.Outcome) func(aggregator.Event) bool {
+	return func(e aggregator.Event) bool {
+		w, ok := e.(aggregator.BatchWritten)
+		return ok && w.Domain == domain && w.Receipt.Outcome == outcome
+	}
+}
+
+// count returns the number of events after a moment.
+func (w *eventLog) count(after time.Time, is func(aggregator.Event) bool) int {
+	n := 0
+	for _, h := range w.since(after) {
+		if is(h.event) {
+			n++
+		}
+	}
+	return n
+}
+
+// tell describes an event in a line.
+func tell(event aggregator.Event) string {
+	switch e := event.(type) {
+	case aggregator.BatchWritten:
+		return fmt.Sprintf("%s: batch of %d changes: %v", e.Domain, len(e.Batch.Changes), e.Receipt)
+	case aggregator.AuditDone:
+		return fmt.Sprintf("%s: audit: %+v, %v", e.Domain, e.Drift, e.Err)
+	default:
+		return fmt.Sprintf("%T%+v", e, e)
+	}
+}
+
+// awaitContents waits until the kernel holds exactly what a contents shows.
+func (p *proxyNode) awaitContents(family service.Family, wanted func() contents, what string) {
+	p.Helper()
+	for began := time.Now(); ; time.Sleep(500 * time.Microsecond) {
+		want, now := wanted(), contentsOf(p.read(family))
+		missing, any := want.missing(now)
+		if !any && len(now) == len(want) {
+			return
+		}
+		if time.Since(began) > eventMax {
+			p.Fatalf("%s %s: %d objects instead of %d, for example %s %x is wrong: %s",
+				family, what, len(now), len(want), missing.Container, missing.Name, p.events.story(began))
+		}
+	}
+}
+
+// awaitRepair sees to it that an audit has found the damage, otherwise there was
+// none and nothing was proven; and that a write has followed.
+func (p *proxyNode) awaitRepair(family service.Family, after time.Time, what string) {
+	p.Helper()
+	name := p.domains[family].name
+	found := p.events.await(p.T, what+": an audit that finds it", after, func(e aggregator.Event) bool {
+		a, ok := e.(aggregator.AuditDone)
+		return ok && a.Domain == name && a.Drift.Any()
+	}).at
+	p.events.await(p.T, what+": a write that repairs it", found, wrote(name, dataplane.Landed))
+}
+
+// lastWrite tells when the last write after a moment had landed.
+func (p *proxyNode) lastWrite(after time.Time) time.Time {
+	var last time.Time
+	for _, h := range p.events.since(after) {
+		if w, ok := h.event.(aggregator.BatchWritten); ok && w.Receipt.Outcome == dataplane.Landed {
+			last = h.at
+		}
+	}
+	return last
+}
+
+// awaitRendered waits until a family's table holds exactly what was rendered for
+// the Services that exist, but for some.
+func (p *proxyNode) awaitRendered(family service.Family, but map[service.Key]bool) {
+	p.Helper()
+	there := map[service.Key]bool{service.Node: true}
+	for _, s := range liveServices {
+		there[s.key()] = true
+	}
+	for n := range p.quiet {
+		there[quietKey(n)] = true
+	}
+	for began := time.Now(); !p.domains[family].renderer.knows(there); time.Sleep(time.Millisecond) {
+		if time.Since(began) > eventMax {
+			p.Fatalf("%s: not all Services were rendered", family)
+		}
+	}
+	want := func() contents {
+		return p.domains[family].renderer.contents(func(key service.Key) bool { return there[key] && !but[key] })
+	}
+	p.awaitContents(family, want, "what was rendered")
+}
+
+// checkQuarantined compares the status of both domains with what a family has in
+// quarantine. The status follows the events a moment later.
+func (p *proxyNode) checkQuarantined(family service.Family, want ...string) {
+	p.Helper()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		var here, there []string
+		for _, status := range p.proxy.Status() {
+			for _, q := range status.Quarantined {
+				if status.Domain == p.domains[family].name {
+					here = append(here, q.Key)
+				} else {
+					there = append(there, q.Key)
+				}
+			}
+		}
+		if slices.Equal(here, want) && len(there) == 0 {
+			return
+		}
+		if time.Since(began) > eventMax {
+			p.Fatalf("%s has %v in quarantine, want %v; the other family has %v, want none", family, here, want, there)
+		}
+	}
+}
+
+// checkBlameless fails when anybody was held to be at fault since a moment.
+func (p *proxyNode) checkBlameless(since time.Time) {
+	p.Helper()
+	for _, h := range p.events.since(since) {
+		switch h.event.(type) {
+		case aggregator.Quarantined, aggregator.NodeAtFault:
+			p.Errorf("somebody is held to be at fault: %s", tell(h.event))
+		}
+	}
+}
+
+// ms returns milliseconds for messages.
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
