@@ -72,7 +72,7 @@ func (c *cluster) endpointsOf(i int) []int {
 	return numbers
 }
 
-// change returns a Service other endpoints.
+// change changes the endpoints of a Service.
 func (c *cluster) change(i int, change func([]int) []int) {
 	c.changed[i] = change(slices.Clone(c.endpointsOf(i)))
 }

@@ -90,7 +90,7 @@ func (c *cluster) setService(n int) {
 	c.api.Set(apitest.Services, s)
 }
 
-// setEndpoints returns Service n all its pods but one for TCP, and all of them for UDP,
+// setEndpoints gives Service n all its pods but one for TCP, and all of them for UDP,
 // where the clean-up of a flow may overtake the answer to a question.
 func (c *cluster) setEndpoints(n, but int) {
 	for _, family := range service.Families {
@@ -124,7 +124,7 @@ func (c *cluster) setSlice(family service.Family, n int, port string, protocol c
 	c.api.Set(apitest.EndpointSlices, slice)
 }
 
-// change returns other endpoints to the next Service; the refused one stays as it was when
+// change changes the endpoints of the next Service. The refused one stays as it was when
 // the kernel last took it.
 func (c *cluster) change() {
 	c.turn++

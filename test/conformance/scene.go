@@ -32,7 +32,7 @@ func openScene(t *testing.T, h Harness) *scene {
 	return s
 }
 
-// start returns the scene a process that knows nothing yet.
+// start lets the scene begin a process that knows nothing yet.
 func (s *scene) start(facts service.NodeFacts) {
 	s.Pipeline = NewPipeline(s.harness, s.node.NewWriter(), facts)
 	s.beforeWrite = s.asking.Wait

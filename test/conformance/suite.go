@@ -111,7 +111,7 @@ type Node struct {
 // Meddler does to a kernel what others do to it, and to objects what makes a
 // kernel refuse them.
 type Meddler interface {
-	// Poison returns the object with something that the kernel refuses in it, and
+	// Poison returns the object with something in it that the kernel refuses, and
 	// false when objects of this kind cannot be poisoned.
 	Poison(object dataplane.Object) (dataplane.Object, bool)
 	// Damage removes something of an object from the kernel, and gives false

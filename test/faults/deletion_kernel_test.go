@@ -134,14 +134,14 @@ func (p *proxyNode) healUnderChurn(tr *traffic, family service.Family, d deletio
 	p.mustNFT(inTable(d.commands, family))
 	struck := time.Now()
 	for _, f := range hit {
-		want := p.domains[f].renderer.contents(isCalm)
+		want := p.domains[f].renderer.contents(isUnchanged)
 		for {
 			id, any := want.missing(contentsOf(p.read(f)))
 			if !any {
 				break
 			}
 			if time.Since(struck) > eventMax {
-				p.Fatalf("%s %s: %s %x is still missing: %s", f, d.name, id.Container, id.Name, p.events.story(o.from))
+				p.Fatalf("%s %s: %s %x is still missing: %s", f, d.name, id.Container, id.Name, p.events.list(o.from))
 			}
 		}
 	}

@@ -20,7 +20,7 @@ type heard struct {
 	event aggregator.Event
 }
 
-// witness remembers what the aggregators have told.
+// eventLog records the events of aggregators, and the failures of actors.
 type eventLog struct {
 	mu     sync.Mutex
 	events []heard
@@ -28,59 +28,59 @@ type eventLog struct {
 }
 
 // Supervisor implements observe.Listener.
-func (w *eventLog) Supervisor(event supervisor.Event) {
+func (l *eventLog) Supervisor(event supervisor.Event) {
 	switch event.(type) {
 	case supervisor.Failed, supervisor.Stuck, supervisor.Parked:
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.failed = append(w.failed, event)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.failed = append(l.failed, event)
 	}
 }
 
 // Actors implements observe.Listener.
-func (w *eventLog) Actors(actors.Event) {}
+func (l *eventLog) Actors(actors.Event) {}
 
 // Aggregator implements observe.Listener.
-func (w *eventLog) Aggregator(event aggregator.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.events = append(w.events, heard{time.Now(), event})
+func (l *eventLog) Aggregator(event aggregator.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, heard{time.Now(), event})
 }
 
 // since returns the events after a moment.
-func (w *eventLog) since(after time.Time) []heard {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	at := slices.IndexFunc(w.events, func(h heard) bool { return h.at.After(after) })
+func (l *eventLog) since(after time.Time) []heard {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := slices.IndexFunc(l.events, func(h heard) bool { return h.at.After(after) })
 	if at < 0 {
 		return nil
 	}
-	return slices.Clone(w.events[at:])
+	return slices.Clone(l.events[at:])
 }
 
 // eventMax bounds the wait for something that the proxy should do.
 var eventMax = slowly(10 * time.Second)
 
-// await waits for an event after a moment, and gives it.
-func (w *eventLog) await(t *testing.T, what string, after time.Time, is func(aggregator.Event) bool) heard {
+// await waits for an event after a moment, and returns it.
+func (l *eventLog) await(t *testing.T, what string, after time.Time, is func(aggregator.Event) bool) heard {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < eventMax; time.Sleep(500 * time.Microsecond) {
-		for _, h := range w.since(after) {
+		for _, h := range l.since(after) {
 			if is(h.event) {
 				return h
 			}
 		}
 	}
-	t.Fatalf("waited in vain for: %s; heard %s", what, w.story(after))
+	t.Fatalf("timed out waiting for %s; events: %s", what, l.list(after))
 	return heard{}
 }
 
-// story tells the events after a moment, but for the applied ones.
-func (w *eventLog) story(after time.Time) string {
+// list prints the events after a moment, except for the applied ones.
+func (l *eventLog) list(after time.Time) string {
 	text := ""
-	for _, h := range w.since(after) {
+	for _, h := range l.since(after) {
 		if _, routine := h.event.(aggregator.Applied); !routine {
-			text += "\n" + h.at.Format("05.000 ") + tell(h.event)
+			text += "\n" + h.at.Format("05.000 ") + describe(h.event)
 		}
 	}
 	return text
@@ -103,9 +103,9 @@ func wrote(domain string, outcome dataplane.Outcome) func(aggregator.Event) bool
 }
 
 // count returns the number of events after a moment.
-func (w *eventLog) count(after time.Time, is func(aggregator.Event) bool) int {
+func (l *eventLog) count(after time.Time, is func(aggregator.Event) bool) int {
 	n := 0
-	for _, h := range w.since(after) {
+	for _, h := range l.since(after) {
 		if is(h.event) {
 			n++
 		}
@@ -113,8 +113,8 @@ func (w *eventLog) count(after time.Time, is func(aggregator.Event) bool) int {
 	return n
 }
 
-// tell describes an event in a line.
-func tell(event aggregator.Event) string {
+// describe returns an event in a line.
+func describe(event aggregator.Event) string {
 	switch e := event.(type) {
 	case aggregator.BatchWritten:
 		return fmt.Sprintf("%s: batch of %d changes: %v", e.Domain, len(e.Batch.Changes), e.Receipt)
@@ -125,7 +125,7 @@ func tell(event aggregator.Event) string {
 	}
 }
 
-// awaitContents waits until the kernel holds exactly what a contents shows.
+// awaitContents waits until the kernel holds exactly what is wanted.
 func (p *proxyNode) awaitContents(family service.Family, wanted func() contents, what string) {
 	p.Helper()
 	for began := time.Now(); ; time.Sleep(500 * time.Microsecond) {
@@ -135,14 +135,14 @@ func (p *proxyNode) awaitContents(family service.Family, wanted func() contents,
 			return
 		}
 		if time.Since(began) > eventMax {
-			p.Fatalf("%s %s: %d objects instead of %d, for example %s %x is wrong: %s",
-				family, what, len(now), len(want), missing.Container, missing.Name, p.events.story(began))
+			p.Fatalf("%s %s: %d objects, want %d; for example %s %x is wrong: %s",
+				family, what, len(now), len(want), missing.Container, missing.Name, p.events.list(began))
 		}
 	}
 }
 
-// awaitRepair sees to it that an audit has found the damage, otherwise there was
-// none and nothing was proven; and that a write has followed.
+// awaitRepair waits for an audit that finds the damage, without which nothing is proven, and for a write
+// after it.
 func (p *proxyNode) awaitRepair(family service.Family, after time.Time, what string) {
 	p.Helper()
 	name := p.domains[family].name
@@ -153,7 +153,7 @@ func (p *proxyNode) awaitRepair(family service.Family, after time.Time, what str
 	p.events.await(p.T, what+": a write that repairs it", found, wrote(name, dataplane.Landed))
 }
 
-// lastWrite tells when the last write after a moment had landed.
+// lastWrite returns when the last write after a moment had landed.
 func (p *proxyNode) lastWrite(after time.Time) time.Time {
 	var last time.Time
 	for _, h := range p.events.since(after) {
@@ -164,8 +164,8 @@ func (p *proxyNode) lastWrite(after time.Time) time.Time {
 	return last
 }
 
-// awaitRendered waits until a family's table holds exactly what was rendered for
-// the Services that exist, but for some.
+// awaitRendered waits until a family's table holds exactly what was rendered for the Services that exist,
+// except for some.
 func (p *proxyNode) awaitRendered(family service.Family, but map[service.Key]bool) {
 	p.Helper()
 	there := map[service.Key]bool{service.Node: true}
@@ -186,8 +186,8 @@ func (p *proxyNode) awaitRendered(family service.Family, but map[service.Key]boo
 	p.awaitContents(family, want, "what was rendered")
 }
 
-// checkQuarantined compares the status of both domains with what a family has in
-// quarantine. The status follows the events a moment later.
+// checkQuarantined waits until the status of both domains shows what a family has in quarantine. The
+// status follows the events a moment later.
 func (p *proxyNode) checkQuarantined(family service.Family, want ...string) {
 	p.Helper()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
@@ -210,16 +210,16 @@ func (p *proxyNode) checkQuarantined(family service.Family, want ...string) {
 	}
 }
 
-// checkBlameless fails when anybody was held to be at fault since a moment.
+// checkBlameless fails if a Service or the node was found at fault since a moment.
 func (p *proxyNode) checkBlameless(since time.Time) {
 	p.Helper()
 	for _, h := range p.events.since(since) {
 		switch h.event.(type) {
 		case aggregator.Quarantined, aggregator.NodeAtFault:
-			p.Errorf("somebody is held to be at fault: %s", tell(h.event))
+			p.Errorf("found at fault: %s", describe(h.event))
 		}
 	}
 }
 
-// ms returns milliseconds for messages.
+// ms returns a duration in milliseconds, for messages.
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

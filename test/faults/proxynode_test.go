@@ -25,32 +25,32 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// proxyNode is a node with a running proxy, whose every part can be tampered with.
+// proxyNode is a node with a running proxy. Tests can tamper with every part.
 type proxyNode struct {
 	*testing.T
 	network *network
 	// monitors and readers are apart from the proxy.
 	monitors service.PerFamily[*monitor]
 	readers  service.PerFamily[*nftables.Writer]
-	// foreignWrites counts what strangers do, twice each.
+	// foreignWrites counts the writes of other programs, twice each: when one begins and when it ends.
 	foreignWrites atomic.Int64
-	// strikes counts what an interrupter does, twice each.
+	// strikes counts what an interrupter writes, in the same way.
 	strikes atomic.Int64
-	// interrupter, if any, is told of the writes of its family.
+	// interrupter, if any, hears of the writes of its family.
 	interrupter atomic.Pointer[interrupter]
 
-	// transactionBytes is for the writers of the next process, quiet the number
-	// of quiet Services that it finds.
+	// transactionBytes is for the writers of the next process, quiet the number of quiet Services that
+	// it finds.
 	transactionBytes int
 	quiet            int
-	// watchEach, when set, lets the next process's notaries watch one of so many writes.
+	// watchEach, when set, makes the next process's writers watch one of so many writes.
 	watchEach int
-	// spoiled says what the next process finds refused, by family.
+	// spoiled is what the kernel refuses of the next process, by family.
 	spoiled service.PerFamily[map[service.Key]defect]
 	*process
 }
 
-// newProxyNode makes a node; start makes it serve.
+// newProxyNode makes a node without a proxy.
 func newProxyNode(t *testing.T) *proxyNode {
 	t.Helper()
 	p := &proxyNode{T: t, network: newNetwork(t), quiet: quietServices}
@@ -93,7 +93,7 @@ func (p *proxyNode) read(family service.Family) []dataplane.Object {
 	return objects
 }
 
-// readWhole reads until nobody changes anything meanwhile.
+// readWhole reads until no write comes in between.
 func readWhole(ctx context.Context, reader *nftables.Writer) ([]dataplane.Object, error) {
 	for {
 		objects, err := reader.Read(ctx)
@@ -103,14 +103,14 @@ func readWhole(ctx context.Context, reader *nftables.Writer) ([]dataplane.Object
 	}
 }
 
-// nft runs nft on the node as somebody else would, and gives what it printed.
+// nft runs nft on the node as another program would, and returns what it printed.
 func (p *proxyNode) nft(commands string) (string, error) {
 	p.foreignWrites.Add(1)
 	defer p.foreignWrites.Add(1)
 	return p.run(commands)
 }
 
-// ask runs nft for something that changes nothing.
+// ask runs nft for a command that changes nothing.
 func (p *proxyNode) ask(commands string) string {
 	p.Helper()
 	for {
@@ -134,7 +134,7 @@ func (p *proxyNode) run(commands string) (string, error) {
 	return said.String(), nil
 }
 
-// mustNFT is nft for what has to work.
+// mustNFT is nft for commands that have to work.
 func (p *proxyNode) mustNFT(commands string) string {
 	p.Helper()
 	said, err := p.nft(commands)
@@ -147,8 +147,8 @@ func table(family service.Family) string {
 	return service.PerFamily[string]{service.IPv4: "ip ", service.IPv6: "ip6 "}[family] + nftables.TableName
 }
 
-// checkAdopted ends the proxy and starts another one over its rules: if it finds
-// any difference, the first one's ledger or the kernel was wrong.
+// checkAdopted ends the proxy and starts another one over its rules. If that finds any difference, the
+// first one's ledger or the kernel was wrong.
 func (p *proxyNode) checkAdopted() {
 	p.Helper()
 	p.stop()
@@ -165,19 +165,19 @@ func (p *proxyNode) checkAdopted() {
 	}
 }
 
-// setPods returns a Service other endpoints, in both families.
+// setPods changes the endpoints of a Service, in both families.
 func (p *proxyNode) setPods(s liveService, pods ...int) {
 	for _, family := range service.Families {
 		p.cache.SetSlice(s.slice(family, pods...))
 	}
 }
 
-// resize makes quiet Services come or go until there are so many.
+// resize adds or removes quiet Services until there are so many.
 func (p *proxyNode) resize(quiet int) {
 	if quiet > p.quiet {
 		fillQuiet(p.cache, p.quiet, quiet)
 	} else {
-		// Before they go, for what goes is promised to nobody.
+		// Before they go: afterwards nothing of them is expected.
 		for _, d := range p.domains {
 			for n := quiet; n < p.quiet; n++ {
 				d.renderer.forget(quietKey(n))
@@ -194,7 +194,7 @@ type process struct {
 	cache   *source.Cache
 	events  *eventLog
 	domains service.PerFamily[*domain]
-	// halt tells it to end; ended carries what Run has returned.
+	// halt ends it. ended carries what Run has returned.
 	halt  context.CancelFunc
 	ended chan error
 }
@@ -242,8 +242,7 @@ func (p *proxyNode) newProcess() *process {
 	return x
 }
 
-// end lets the proxy end in an orderly way, and fails for what was wrong during its
-// life.
+// end stops the proxy in an orderly way, and fails for what was wrong during its life.
 func (x *process) end(t *testing.T) {
 	t.Helper()
 	x.halt()

@@ -186,7 +186,7 @@ func (p *proxyNode) beBusy(tr *traffic, family service.Family, errno syscall.Err
 	tr.awaitPod(p.T, pod{family, pair.podName(pair.endpoints)}, began)
 	d.sockets.set(nil)
 	if n := p.events.count(began, wrote(d.name, dataplane.Busy)); n != busyTries {
-		p.Errorf("%s: %d busy receipts, want %d: %s", d.name, n, busyTries, p.events.story(began))
+		p.Errorf("%s: %d busy receipts, want %d: %s", d.name, n, busyTries, p.events.list(began))
 	}
 	// The other family never waited.
 	other := p.domains[1-family]

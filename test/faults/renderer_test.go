@@ -15,19 +15,17 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// poison is a renderer that spoils the objects of some Services, and remembers
-// what it has rendered last for each.
+// spoilingRenderer spoils the objects of some Services, and remembers what it has rendered last for each.
 type spoilingRenderer struct {
 	dataplane.Renderer
 
 	mu       sync.Mutex
 	spoil    map[service.Key]func([]dataplane.Object) []dataplane.Object
 	rendered map[service.Key][]dataplane.Object
-	// external holds the objects of the Service external, from the former process until
-	// this one has rendered them: addOverlap may run before.
+	// external holds the objects of the Service external, those of the former process until this one has
+	// rendered them: addOverlap may run before.
 	external []dataplane.Object
-	// good is what was rendered last and not spoiled, changed when it took the place
-	// of something else.
+	// good is the last rendering that was not spoiled, changed when it replaced another.
 	good    map[service.Key][]dataplane.Object
 	changed map[service.Key]time.Time
 }
@@ -127,8 +125,7 @@ const (
 	frontends      = "@frontends"
 )
 
-// addOverlap adds a range that begins inside one of the Service external, and ends
-// outside.
+// addOverlap adds a range that begins inside one of the Service external, and ends outside.
 func addOverlap(p *spoilingRenderer, family service.Family, objects []dataplane.Object) []dataplane.Object {
 	at := slices.IndexFunc(p.external, func(o dataplane.Object) bool { return o.ID.Container == allowedSources })
 	overlap := p.external[at]
@@ -157,7 +154,7 @@ func addExpression(_ *spoilingRenderer, _ service.Family, objects []dataplane.Ob
 	return append(objects, unknownExpression("endpoint-unheard-of"))
 }
 
-// addExpressions adds many such chains: the kernel has an answer to each.
+// addExpressions adds many such chains. The kernel answers each.
 func addExpressions(_ *spoilingRenderer, _ service.Family, objects []dataplane.Object) []dataplane.Object {
 	for n := range 40 {
 		objects = append(objects, unknownExpression(fmt.Sprint("endpoint-unheard-of-", n)))

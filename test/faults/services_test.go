@@ -12,8 +12,8 @@ import (
 // podPort is where every pod of a live Service listens, over TCP and UDP.
 const podPort = 8080
 
-// liveService is a Service with real pods, to which the client talks. The number
-// tells its addresses apart from those of the others.
+// liveService is a Service with real pods, to which the client talks. Its addresses are made from its
+// number.
 type liveService struct {
 	name      string
 	number    int
@@ -23,8 +23,8 @@ type liveService struct {
 	external  bool
 }
 
-// The live Services: pair and trio have other numbers of endpoints, and so other
-// class chains; sticky has chains of its own; outside has every kind of frontend.
+// The live Services. pair and trio have different numbers of endpoints, and so different class chains;
+// sticky has chains of its own; external has every kind of frontend.
 var (
 	pair     = liveService{name: "pair", number: 1, endpoints: 2}
 	trio     = liveService{name: "trio", number: 2, endpoints: 3, udp: true}
@@ -36,7 +36,7 @@ var liveServices = []liveService{pair, trio, sticky, external}
 
 func (s liveService) key() service.Key { return service.Key{Namespace: "live", Name: s.name} }
 
-// pods is how many pods run: one more than are endpoints at first stands by.
+// pods is how many pods run: the endpoints at first, and one that stands by.
 func (s liveService) pods() int { return s.endpoints + 1 }
 
 func (s liveService) podName(i int) string { return fmt.Sprintf("%s-%d", s.name, i) }
@@ -82,8 +82,8 @@ func (s liveService) slice(family service.Family, pods ...int) *service.Slice {
 	return newSlice(s.key(), family, addrs)
 }
 
-// first are the numbers of the pods that are endpoints at first, second those
-// after the first one was replaced by the one that stands by.
+// first are the numbers of the pods that are endpoints at first. In second, the pod that stands by has
+// replaced the first one.
 func (s liveService) first() []int  { return numbers(0, s.endpoints) }
 func (s liveService) second() []int { return numbers(1, s.endpoints+1) }
 
@@ -95,15 +95,14 @@ func numbers(from, to int) []int {
 	return all
 }
 
-// quietServices is the number of Services that nobody talks to.
+// quietServices is the number of Services without traffic.
 const quietServices = 30
 
 func quietKey(n int) service.Key {
 	return service.Key{Namespace: "quiet", Name: fmt.Sprintf("s%04d", n)}
 }
 
-// quietSpec makes the n-th quiet Service: every sixth has affinity, every fifth
-// a node port.
+// quietSpec returns the n-th quiet Service: every sixth has affinity, every fifth a node port.
 func quietSpec(n int) *service.Spec {
 	spec := newSpec(quietKey(n), 100+n)
 	for _, family := range service.Families {
@@ -145,7 +144,7 @@ func newSlice(key service.Key, family service.Family, addrs []netip.Addr) *servi
 	return slice
 }
 
-// fill files the whole cluster, with so many quiet Services.
+// fill puts the whole cluster into the cache, with so many quiet Services.
 func fill(cache *source.Cache, quiet int) {
 	for _, s := range liveServices {
 		cache.SetSpec(s.spec())
@@ -156,7 +155,7 @@ func fill(cache *source.Cache, quiet int) {
 	fillQuiet(cache, 0, quiet)
 }
 
-// fillQuiet files some quiet Services.
+// fillQuiet adds quiet Services.
 func fillQuiet(cache *source.Cache, from, to int) {
 	for n := from; n < to; n++ {
 		cache.SetSpec(quietSpec(n))
@@ -166,7 +165,7 @@ func fillQuiet(cache *source.Cache, from, to int) {
 	}
 }
 
-// removeQuiet takes some quiet Services away.
+// removeQuiet removes quiet Services.
 func removeQuiet(cache *source.Cache, from, to int) {
 	for n := from; n < to; n++ {
 		cache.RemoveSpec(quietKey(n))

@@ -25,17 +25,17 @@ type socket struct {
 
 var _ nftables.Socket = (*socket)(nil)
 
-// switchboard decides what becomes of the transactions of one domain.
+// socketGate decides which transactions of a domain reach the kernel.
 type socketGate struct {
 	mu sync.Mutex
-	// decide is asked before each transaction; an error means that the kernel
-	// does not take it. Nil lets all pass.
+	// decide is called before each transaction. If it returns an error, the kernel does not take the
+	// transaction. Nil lets all pass.
 	decide func() error
-	// sockets are those that were opened.
+	// sockets are the opened ones.
 	sockets []*wire.Socket
 }
 
-// open implements nftables.WriterConfig.
+// open is for nftables.WriterConfig.
 func (b *socketGate) open() (nftables.Socket, error) {
 	s, err := wire.Open()
 	if err != nil {
@@ -47,7 +47,7 @@ func (b *socketGate) open() (nftables.Socket, error) {
 	return &socket{s, b}, nil
 }
 
-// set changes what is decided.
+// set changes the decision.
 func (b *socketGate) set(decide func() error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,15 +67,14 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	return s.Socket.Commit(t)
 }
 
-// narrow returns the receive buffer of a domain's socket the smallest size there is,
-// so that the kernel has no room for more than a few answers to a transaction.
+// narrow makes the receive buffer of a domain's socket as small as possible, so that it holds only a few
+// answers to a transaction.
 func (b *socketGate) narrow(node *netns.Namespace) error {
 	b.mu.Lock()
 	port := b.sockets[len(b.sockets)-1].Port()
 	b.mu.Unlock()
 	return node.Do(func() error {
-		// Ports are numbered anew in each namespace, which the cookie tells
-		// apart.
+		// Each namespace numbers its ports anew. The cookie identifies the namespace.
 		probe, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 		if err != nil {
 			return err
@@ -98,7 +97,7 @@ func (b *socketGate) narrow(node *netns.Namespace) error {
 	})
 }
 
-// isSocket reports whether a descriptor is a socket to nf_tables in some namespace.
+// isSocket reports whether a descriptor is the nf_tables socket with a port in a namespace.
 func isSocket(fd int, port uint32, cookie uint64) bool {
 	if protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || protocol != unix.NETLINK_NETFILTER {
 		return false
@@ -111,8 +110,7 @@ func isSocket(fd int, port uint32, cookie uint64) bool {
 	return err == nil && ok && at.Pid == port
 }
 
-// monitor notes when the kernel announces changes of a family's tables, whoever
-// makes them.
+// monitor records when the kernel announces changes of a family's tables, by any program.
 type monitor struct {
 	mu    sync.Mutex
 	times []time.Time
@@ -137,7 +135,7 @@ func newMonitor(t *testing.T, node *netns.Namespace, family service.Family) *mon
 	return m
 }
 
-// first returns the time of the first announcement after a moment, for which it waits.
+// first waits for the first announcement after a moment, and returns its time.
 func (m *monitor) first(t *testing.T, after time.Time) time.Time {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < eventMax; time.Sleep(time.Millisecond) {

@@ -304,9 +304,9 @@ func (u *upgrade) checkSettled() {
 }
 
 // audit waits for an audit of a domain.
-func (w *eventLog) audit(t *testing.T, domain string, after time.Time) aggregator.AuditDone {
+func (l *eventLog) audit(t *testing.T, domain string, after time.Time) aggregator.AuditDone {
 	t.Helper()
-	return w.await(t, "an audit", after, func(e aggregator.Event) bool {
+	return l.await(t, "an audit", after, func(e aggregator.Event) bool {
 		a, ok := e.(aggregator.AuditDone)
 		return ok && a.Domain == domain
 	}).event.(aggregator.AuditDone)

@@ -64,7 +64,7 @@ func (n *Namespace) addVeth(peer *Namespace, spec LinkSpec) error {
 	return nil
 }
 
-// configure returns an interface its addresses and brings it up.
+// configure gives an interface its addresses and brings it up.
 func (n *Namespace) configure(ifname string, addrs []netip.Prefix) error {
 	link, err := n.link(ifname)
 	if err != nil {
@@ -140,7 +140,7 @@ func (n *Namespace) DeleteLink(ifname string) error {
 	return nil
 }
 
-// AddAddress returns an interface one more address. An IPv6 address is usable at once.
+// AddAddress gives an interface one more address. An IPv6 address is usable at once.
 func (n *Namespace) AddAddress(ifname string, addr netip.Prefix) error {
 	link, err := n.link(ifname)
 	if err != nil {

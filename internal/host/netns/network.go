@@ -128,7 +128,7 @@ func (n *Network) addHosts(plan Plan) error {
 	return nil
 }
 
-// prepare returns a host the kernel parameters that every host of a network needs.
+// prepare sets the kernel parameters that every host of a network needs.
 func (n *Namespace) prepare(router bool) error {
 	// A packet to an address without a rule goes straight back, and the router would tell its sender
 	// of a shorter way that does not exist here.

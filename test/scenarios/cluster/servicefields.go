@@ -54,7 +54,7 @@ func setType(s *corev1.Service, value string) error {
 	return nil
 }
 
-// nodePortOf returns port i its node port: 30080, 30081, …; the same number for the
+// nodePortOf sets the node port of port i: 30080, 30081, …; the same number for the
 // same port of another protocol.
 func nodePortOf(ports []corev1.ServicePort, i int) int32 {
 	for k := range i {

@@ -72,7 +72,7 @@ type setting struct {
 	under []string
 }
 
-// SetEnvironment returns a variable to the proxies that are started from now on.
+// SetEnvironment sets a variable for the proxies that start from now on.
 func (w *World) SetEnvironment(pair string) {
 	w.setting.environment = append(w.setting.environment, w.expand(pair))
 }

@@ -57,7 +57,7 @@ func (w *World) FindRule(ctx context.Context, pattern *regexp.Regexp) (string, e
 	return "", nil
 }
 
-// SetPolicy returns a built-in chain of the node's table filter a policy, in both
+// SetPolicy sets the policy of a built-in chain of the node's table filter, in both
 // families. It belongs to the same programs as the proxy's rules: a packet that one
 // variant accepts can still be dropped by the other.
 func (w *World) SetPolicy(ctx context.Context, chain, policy string) error {

@@ -125,7 +125,7 @@ func (w *World) Start() error {
 // Proxy is the process that was started last, or nil.
 func (w *World) Proxy() *netns.Daemon { return w.proxy }
 
-// SetFlag returns a flag to the proxies that are started from now on.
+// SetFlag sets a flag of the proxies that start from now on.
 func (w *World) SetFlag(name, value string) {
 	if w.options.Flags == nil {
 		w.options.Flags = make(map[string]string)
