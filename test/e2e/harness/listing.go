@@ -1,12 +1,89 @@
 package harness
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 )
+
+// packages are the Debian packages that hold the programs a test looks at the kernel with.
+var packages = map[string]string{"iptables-save": "iptables", "ip6tables-save": "iptables", "nft": "nftables"}
+
+// tool prepares a run of one of those programs.
+func tool(program string, args ...string) (*exec.Cmd, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return nil, fmt.Errorf("%w; install it (Debian package %s)", err, packages[program])
+	}
+	return exec.Command(path, args...), nil
+}
+
+// printed runs one of those programs inside a host and returns what it prints.
+func printed(h *Host, program string, args ...string) ([]byte, error) {
+	cmd, err := tool(program, args...)
+	if err != nil {
+		return nil, err
+	}
+	output, err := h.Output(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s in netns %s: %w", program, strings.Join(args, " "), h.Name(), err)
+	}
+	return output, nil
+}
+
+// counters are at the start of a rule ("[12:720] -A ...") and at the end of a chain
+// (":INPUT ACCEPT [12:720]").
+var counters = regexp.MustCompile(`\[(\d+):\d+\]`)
+
+// readIPTables adds what iptables-save prints with counters, or ip6tables-save.
+func (r *Rules) readIPTables(program, printed string) error {
+	table := ""
+	scanner := bufio.NewScanner(strings.NewReader(printed))
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		line := scanner.Text()
+		switch {
+		case line == "" || strings.HasPrefix(line, "#") || line == "COMMIT":
+			continue // the comments carry the time of day
+		case strings.HasPrefix(line, "*"):
+			table = program + " " + line[1:]
+			continue
+		}
+		text := table + " " + strings.TrimSpace(counters.ReplaceAllLiteralString(line, ""))
+		r.lines = append(r.lines, text)
+		if strings.HasPrefix(line, ":") {
+			continue // a chain's counters say nothing about a rule
+		}
+		found := counters.FindStringSubmatch(line)
+		if found == nil {
+			return fmt.Errorf("%s: no counters in %q", program, line)
+		}
+		packets, err := strconv.ParseUint(found[1], 10, 64)
+		if err != nil {
+			return fmt.Errorf("%s: %q: %w", program, line, err)
+		}
+		r.packets[text] += packets
+	}
+	return scanner.Err()
+}
+
+// iptablesChain returns the start of the lines of a chain that belongs to iptables, and whether a table of
+// nf_tables does.
+func iptablesChain(family, table, chain string) (start string, does bool) {
+	program := map[string]string{"ip": "iptables-save", "ip6": "ip6tables-save"}[family]
+	switch table {
+	case "filter", "nat", "mangle", "raw", "security":
+		return program + " " + table + " -A " + chain, program != ""
+	default:
+		return "", false
+	}
+}
 
 // readNFTables adds the listing of nft: every handle, and a line for each object that does not belong to
 // iptables (of which iptables-save tells more) and for each element of a set or map.

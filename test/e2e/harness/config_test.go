@@ -3,8 +3,19 @@ package harness
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
+
+func TestModesAreThoseListed(t *testing.T) {
+	for listed, want := range map[string][]Mode{
+		"": {IPTables, NFTables}, "ipvs": {IPVS}, "ipvs,nftables": {IPVS, NFTables},
+	} {
+		if got := modes(listed); !slices.Equal(got, want) {
+			t.Errorf("%q: got %v, want %v", listed, got, want)
+		}
+	}
+}
 
 // Readers see one version or the next, and the file they open by its name is a link that never changes.
 func TestConfigMapSwapsVersions(t *testing.T) {

@@ -1,3 +1,6 @@
+// Package e2e tests Sluice as a process on a node, from Services in a real API server to real
+// connections. README.md says how to run one test and where its logs are. Package harness makes the
+// network it runs in.
 package e2e
 
 import (
@@ -10,6 +13,17 @@ import (
 
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
+
+// inEachMode runs a test once in each mode of the proxy, each in a cluster of its own and side by side.
+func inEachMode(t *testing.T, test func(*testing.T, harness.Mode)) {
+	t.Helper()
+	for _, mode := range harness.Modes {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			test(t, mode)
+		})
+	}
+}
 
 const (
 	// startMax bounds the time from the start of a proxy to a Service that works.

@@ -6,8 +6,37 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
+
+// Stop reports what was lost. (netns tests the load itself.)
+func TestTrafficCountsWhatIsLost(t *testing.T) {
+	host := &Host{Namespace: newNamespace(t, "n")}
+	b, err := netns.StartBackend(host.Namespace, "b", netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lost := range []bool{false, true} {
+		traffic, err := StartTraffic(t.Context(), host, targets(b.Addr())...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lost {
+			if err := b.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+		exchanges, err := traffic.Stop()
+		if lost != (err != nil && strings.Contains(err.Error(), "exchanges failed")) || !lost && exchanges < 6 {
+			t.Errorf("lost %v: %d exchanges, %v", lost, exchanges, err)
+		}
+	}
+}
 
 // Any status is an answer; only silence and refusals are errors.
 func TestGetReturnsWhatWasAnswered(t *testing.T) {
