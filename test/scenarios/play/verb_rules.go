@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
 	"regexp"
 	"strings"
 
@@ -109,4 +112,78 @@ func parseWithout(words []string) (statement, error) {
 		return nil, errors.New("want nfnetlink")
 	}
 	return inWorld(func(w *network.World) error { w.LackNfnetlink(); return nil }), nil
+}
+
+// Writes of mode nftables that the kernel refuses. The rules are lost meanwhile.
+var _ = define("tables", verb{usage: "tables seized (another process owns the proxy's tables in nf_tables), then tables released", kernel: true, parse: parseTables})
+
+// seizure is what keeps the tables.
+type seizure struct{ io.Closer }
+
+func parseTables(words []string) (statement, error) {
+	switch strings.Join(words, " ") {
+	case "seized":
+		return settled(func(ctx context.Context, s *Stage, w *network.World) error {
+			owner, err := w.Seize(ctx)
+			if err != nil {
+				return err
+			}
+			keep(s, "", &seizure{owner})
+			s.atEnd(func() error { return release(s) })
+			return nil
+		}), nil
+	case "released":
+		return act(func(_ context.Context, s *Stage) error { return release(s) }), nil
+	default:
+		return nil, errors.New("want seized or released")
+	}
+}
+
+// release lets go of the tables, once.
+func release(s *Stage) error {
+	held, err := kept[*seizure](s, "")
+	if err != nil || held.Closer == nil {
+		return err
+	}
+	owner := held.Closer
+	held.Closer = nil
+	return owner.Close()
+}
+
+// The programs iptables-restore that the proxy runs, and what it tells them.
+var (
+	_ = define("programs", verb{usage: "programs watched (before the proxy starts), then programs fail, or programs work", kernel: true, parse: parsePrograms})
+	_ = define("restored", verb{usage: "restored forget (what the watched programs were told), then restored has REGEXP (in a line), or lacks", kernel: true, parse: parseRestored})
+)
+
+func parsePrograms(words []string) (statement, error) {
+	switch strings.Join(words, " ") {
+	case "watched":
+		return inWorld((*network.World).WatchPrograms), nil
+	case "fail":
+		return settled(func(_ context.Context, _ *Stage, w *network.World) error { return w.FailPrograms(true) }), nil
+	case "work":
+		return inWorld(func(w *network.World) error { return w.FailPrograms(false) }), nil
+	default:
+		return nil, errors.New("want watched, fail or work")
+	}
+}
+
+func parseRestored(words []string) (statement, error) {
+	if len(words) == 1 && words[0] == "forget" {
+		return settled(func(_ context.Context, _ *Stage, w *network.World) error {
+			if err := os.Remove(w.Restored()); !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			return nil
+		}), nil
+	}
+	wanted, err := parseSearch(words)
+	return settled(func(_ context.Context, _ *Stage, w *network.World) error {
+		text, err := os.ReadFile(w.Restored())
+		if err != nil {
+			return err
+		}
+		return wanted.judge("the programs' input", string(text))
+	}), err
 }
