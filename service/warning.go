@@ -1,6 +1,9 @@
 package service
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Warning says that a part of an API object cannot be used. The rest of the
 // object is still served.
@@ -17,4 +20,31 @@ type Warning struct {
 // String gives "Service ns1/svc1: spec.externalIPs[1]: …".
 func (w Warning) String() string {
 	return fmt.Sprintf("%s: %s: %s", w.Object, w.Field, w.Problem)
+}
+
+// Revision orders what one key has produced: incarnation first, sequence
+// second. The supervisor raises the incarnation when it restarts an actor, so a
+// reborn actor outranks its former self and late answers to the dead one can be
+// told apart. The zero Revision is older than every real one.
+type Revision struct {
+	Incarnation uint64
+	Sequence    uint64
+}
+
+// Compare is negative when r is older than other, zero when equal.
+func (r Revision) Compare(other Revision) int {
+	if c := cmp.Compare(r.Incarnation, other.Incarnation); c != 0 {
+		return c
+	}
+	return cmp.Compare(r.Sequence, other.Sequence)
+}
+
+// Next is the revision that follows r in the same incarnation.
+func (r Revision) Next() Revision {
+	return Revision{Incarnation: r.Incarnation, Sequence: r.Sequence + 1}
+}
+
+// String gives "incarnation.sequence".
+func (r Revision) String() string {
+	return fmt.Sprintf("%d.%d", r.Incarnation, r.Sequence)
 }

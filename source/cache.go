@@ -3,7 +3,9 @@ package source
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -246,4 +248,179 @@ func nodeEqual(a, b *service.NodeObject) bool {
 	return a.Name == b.Name && a.Zone == b.Zone &&
 		slices.Equal(a.Addresses, b.Addresses) && a.PodCIDRs == b.PodCIDRs &&
 		a.Deleting == b.Deleting && a.AutoscalerTaint == b.AutoscalerTaint
+}
+
+// Events counts what feeders have told since the cache was made, removals
+// included, whether it made a difference or not.
+type Events struct {
+	// Specs counts what was told about Services.
+	Specs uint64
+	// Slices counts what was told about EndpointSlices; one that moves to
+	// another Service counts for both.
+	Slices service.PerFamily[uint64]
+	// SliceChanges counts those of Slices that made a difference.
+	SliceChanges uint64
+}
+
+// eventCounts are counted by feeders and read by anybody.
+type eventCounts struct {
+	specs, sliceChanges atomic.Uint64
+	slices              service.PerFamily[atomic.Uint64]
+}
+
+// Events reads the counters. It never waits for a feeder.
+func (c *Cache) Events() Events {
+	e := Events{Specs: c.events.specs.Load(), SliceChanges: c.events.sliceChanges.Load()}
+	for _, family := range service.Families {
+		e.Slices[family] = c.events.slices[family].Load()
+	}
+	return e
+}
+
+// ReplaceSpecs says which Services exist, all of them. Only the differences from
+// what is filed are posted: the usual outcome after an outage of the API server
+// is none. It walks all Services.
+func (c *Cache) ReplaceSpecs(all []*service.Spec) {
+	c.mu.Lock()
+	var changed []*service.Spec
+	wanted := make(map[service.Key]bool, len(all))
+	for _, spec := range all {
+		spec = c.admitted(spec)
+		wanted[spec.Key] = true
+		if c.storeSpec(spec) {
+			changed = append(changed, spec)
+		}
+	}
+	var gone []service.Key
+	for key := range c.specs {
+		if !wanted[key] {
+			c.dropSpec(key)
+			gone = append(gone, key)
+		}
+	}
+	c.mu.Unlock()
+
+	for _, spec := range changed {
+		c.sink.PostSpec(spec.Key, spec)
+	}
+	for _, key := range gone {
+		c.sink.PostSpec(key, nil)
+	}
+}
+
+// ReplaceSlices says which slices exist, all of them, and posts the differences.
+// It walks all slices.
+func (c *Cache) ReplaceSlices(all []*service.Slice) {
+	c.mu.Lock()
+	var posts []slicePost
+	wanted := make(map[sliceID]bool, len(all))
+	for _, slice := range all {
+		wanted[sliceID{slice.Service.Namespace, slice.Name}] = true
+		posts = c.storeSlice(posts, slice)
+	}
+	for id := range c.owners {
+		if !wanted[id] {
+			posts = c.dropSlice(posts, id)
+		}
+	}
+	c.mu.Unlock()
+	c.postSlices(posts)
+}
+
+// sliceList holds the slices of one Service, sorted by name. Nearly all Services
+// have one or two, for which a map would cost more than they do; a Service with
+// thousands of endpoints has dozens.
+type sliceList []*service.Slice
+
+// find gives the place of a name, and whether it is there.
+func (l sliceList) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(l, name, func(s *service.Slice, name string) int { return strings.Compare(s.Name, name) })
+}
+
+// get gives the slice of a name, nil when there is none.
+func (l sliceList) get(name string) *service.Slice {
+	if at, found := l.find(name); found {
+		return l[at]
+	}
+	return nil
+}
+
+// with gives the list with a slice put in, in place of one of its name.
+func (l sliceList) with(slice *service.Slice) sliceList {
+	at, found := l.find(slice.Name)
+	if found {
+		l[at] = slice
+		return l
+	}
+	return slices.Insert(l, at, slice)
+}
+
+// without gives the list with the slice of a name taken out.
+func (l sliceList) without(name string) sliceList {
+	if at, found := l.find(name); found {
+		return slices.Delete(l, at, at+1)
+	}
+	return l
+}
+
+// Snapshot is everything the cache knows about one Service at one moment. The
+// values are shared with the cache and with other readers; they never change.
+type Snapshot struct {
+	// Spec is nil when the Service does not exist or is not proxied.
+	Spec *service.Spec
+	// Slices are sorted by name.
+	Slices []*service.Slice
+}
+
+// Snapshot gives the newest values of one Service. It may be newer than the
+// last post that the caller has seen, never older.
+func (c *Cache) Snapshot(key service.Key) Snapshot {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+
+	return Snapshot{Spec: c.specs[key], Slices: slices.Clone(c.slices[key])}
+}
+
+// Keys lists the Services that have a spec, sorted. It walks all of them, so it
+// is for start, for tests and for people.
+func (c *Cache) Keys() []service.Key {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.sortedKeys()
+}
+
+func (c *Cache) sortedKeys() []service.Key {
+	keys := make([]service.Key, 0, len(c.specs))
+	for key := range c.specs {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, service.Key.Compare)
+	return keys
+}
+
+// Stats counts what the cache holds and what it has done since it was made.
+type Stats struct {
+	// Specs and Slices are the objects held now; Slices includes those of
+	// Services that have no spec.
+	Specs  int
+	Slices int
+	// Posts counts calls of the sink, Equal the objects that were offered
+	// again without a difference, Moves the slices that changed their Service.
+	Posts uint64
+	Equal uint64
+	Moves uint64
+	// Primed tells that the first full picture was delivered.
+	Primed bool
+}
+
+// Stats reads the counters. All of them belong to the same moment.
+func (c *Cache) Stats() Stats {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+
+	stats := c.stats
+	stats.Specs = len(c.specs)
+	stats.Slices = len(c.owners)
+	stats.Primed = c.primed
+	return stats
 }

@@ -1,6 +1,8 @@
 package reduce
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,3 +45,317 @@ func Service(object *corev1.Service) (*service.Spec, []service.Warning) {
 func isAddress(clusterIP string) bool {
 	return clusterIP != "" && clusterIP != corev1.ClusterIPNone
 }
+
+// clusterIPs finds the ClusterIP of each family. A Service that lists its
+// families has its addresses in the same order; an object from before
+// dual-stack has one address, which speaks for itself.
+func clusterIPs(n *notes, spec *corev1.ServiceSpec) service.PerFamily[netip.Addr] {
+	var found service.PerFamily[netip.Addr]
+	if len(spec.IPFamilies) == 0 {
+		if addr, ok := parseAddr(spec.ClusterIP); ok {
+			found[service.FamilyOf(addr)] = addr
+		} else {
+			n.add(field("spec.clusterIP"), "%q is not an IP address; the Service is not served", spec.ClusterIP)
+		}
+		return found
+	}
+	for i, name := range spec.IPFamilies {
+		family, ok := familyOf(name)
+		if !ok {
+			n.add(at("spec.ipFamilies", i), "%q is not an IP family; the entry is skipped", name)
+			continue
+		}
+		if i >= len(spec.ClusterIPs) || !isAddress(spec.ClusterIPs[i]) {
+			n.add(at("spec.clusterIPs", i), "missing; the Service is not served over %s", family)
+			continue
+		}
+		addr, ok := parseAddr(spec.ClusterIPs[i])
+		switch {
+		case !ok:
+			n.add(at("spec.clusterIPs", i),
+				"%q is not an IP address; the Service is not served over %s",
+				spec.ClusterIPs[i], family)
+		case service.FamilyOf(addr) != family:
+			n.add(at("spec.clusterIPs", i),
+				"%s is not an %s address, as spec.ipFamilies says; the Service is not served over %s",
+				addr, family, family)
+		case !found[family].IsValid():
+			found[family] = addr
+		}
+	}
+	return found
+}
+
+// servicePorts reduces spec.ports, in API order. A name occurs once per protocol:
+// it is how slices refer to a port.
+func servicePorts(n *notes, ports []corev1.ServicePort) []service.Port {
+	type identity struct {
+		name     string
+		protocol service.Protocol
+	}
+	reduced := make([]service.Port, 0, len(ports))
+	seen := make(map[identity]bool, len(ports))
+	for i := range ports {
+		port, ok := servicePort(n, at("spec.ports", i), &ports[i])
+		if !ok {
+			continue
+		}
+		id := identity{port.Name, port.Protocol}
+		if seen[id] {
+			n.add(at("spec.ports", i),
+				"name %q and protocol %s occur before; the first port is kept and this one left out",
+				port.Name, port.Protocol)
+			continue
+		}
+		seen[id] = true
+		reduced = append(reduced, port)
+	}
+	return reduced
+}
+
+// servicePort reduces one element of spec.ports. A node port that is not a port
+// number costs the port its node port only.
+func servicePort(n *notes, where path, port *corev1.ServicePort) (service.Port, bool) {
+	number, ok := portNumber(port.Port)
+	if !ok {
+		n.add(where.dot("port"), "%d is not a port number; the port is left out", port.Port)
+		return service.Port{}, false
+	}
+	transport, ok := protocol(port.Protocol)
+	if !ok {
+		n.add(where.dot("protocol"), "%q is not a known protocol; the port is left out", port.Protocol)
+		return service.Port{}, false
+	}
+	nodePort, ok := portNumber(port.NodePort)
+	if !ok && port.NodePort != 0 {
+		n.add(where.dot("nodePort"), "%d is not a port number; the port has no node port", port.NodePort)
+	}
+	return service.Port{
+		Name:     intern(port.Name),
+		Protocol: transport,
+		Port:     number,
+		NodePort: nodePort,
+	}, true
+}
+
+// externalIPs reduces spec.externalIPs. The API server has let anything in, so
+// blank entries are not worth a word.
+func externalIPs(n *notes, texts []string) service.PerFamily[[]netip.Addr] {
+	var found service.PerFamily[[]netip.Addr]
+	for i, text := range texts {
+		addr, ok := parseAddr(text)
+		switch {
+		case ok:
+			addAddr(&found, addr)
+		case strings.TrimSpace(text) != "":
+			n.add(at("spec.externalIPs", i), "%q is not an IP address; the entry is skipped", text)
+		}
+	}
+	return found
+}
+
+// loadBalancerVIPs reduces status.loadBalancer.ingress. Entries in mode Proxy are
+// left to the balancer: traffic from inside the cluster must reach it.
+func loadBalancerVIPs(n *notes, ingress []corev1.LoadBalancerIngress) service.PerFamily[[]netip.Addr] {
+	const list = "status.loadBalancer.ingress"
+	var found service.PerFamily[[]netip.Addr]
+	for i := range ingress {
+		entry := &ingress[i]
+		if entry.IP == "" {
+			continue
+		}
+		if mode := entry.IPMode; mode != nil && *mode != corev1.LoadBalancerIPModeVIP {
+			if *mode != corev1.LoadBalancerIPModeProxy {
+				n.add(at(list, i).dot("ipMode"), "%q is not a known mode; the entry is skipped", *mode)
+			}
+			continue
+		}
+		if addr, ok := parseAddr(entry.IP); ok {
+			addAddr(&found, addr)
+		} else {
+			n.add(at(list, i).dot("ip"), "%q is not an IP address; the entry is skipped", entry.IP)
+		}
+	}
+	return found
+}
+
+// sourceRanges reduces spec.loadBalancerSourceRanges. A family without a usable
+// range is open to everyone, and so is one in which a range covers everyone.
+func sourceRanges(n *notes, texts []string) service.PerFamily[[]netip.Prefix] {
+	const list = "spec.loadBalancerSourceRanges"
+	var found service.PerFamily[[]netip.Prefix]
+	var everyone service.PerFamily[bool]
+	usable, refused := 0, 0
+	for i, text := range texts {
+		text = strings.TrimSpace(text)
+		if text == "" {
+			continue
+		}
+		prefix, ok := parsePrefix(text)
+		if !ok {
+			refused++
+			n.add(at(list, i), "%q is not a CIDR; the entry is skipped", text)
+			continue
+		}
+		usable++
+		family := service.FamilyOf(prefix.Addr())
+		everyone[family] = everyone[family] || prefix.Bits() == 0
+		if !slices.Contains(found[family], prefix) {
+			found[family] = append(found[family], prefix)
+		}
+	}
+	if usable == 0 && refused > 0 {
+		n.add(field(list), "no entry can be used; every source is allowed")
+	}
+	for _, family := range service.Families {
+		if everyone[family] {
+			found[family] = nil
+		}
+	}
+	return found
+}
+
+// addAddr appends an address to those of its family unless it is there.
+func addAddr(to *service.PerFamily[[]netip.Addr], addr netip.Addr) {
+	family := service.FamilyOf(addr)
+	if !slices.Contains(to[family], addr) {
+		to[family] = append(to[family], addr)
+	}
+}
+
+// The bounds of spec.sessionAffinityConfig.clientIP.timeoutSeconds.
+const (
+	affinityDefaultSeconds = int(corev1.DefaultClientIPServiceAffinitySeconds)
+	affinityMaxSeconds     = 86400
+)
+
+func internalLocal(spec *corev1.ServiceSpec) bool {
+	policy := spec.InternalTrafficPolicy
+	return policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal
+}
+
+// externalLocal tells whether externalTrafficPolicy: Local is set and counts.
+// It does for Services that are externally accessible by type; whether the
+// entries of externalIPs can be used is not asked.
+func externalLocal(spec *corev1.ServiceSpec) bool {
+	if spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+		return false
+	}
+	switch spec.Type {
+	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
+		return true
+	case corev1.ServiceTypeClusterIP, "":
+		return len(spec.ExternalIPs) > 0
+	default:
+		return false
+	}
+}
+
+func healthCheckNodePort(n *notes, spec *corev1.ServiceSpec) uint16 {
+	if spec.Type != corev1.ServiceTypeLoadBalancer || !externalLocal(spec) {
+		return 0
+	}
+	port, ok := portNumber(spec.HealthCheckNodePort)
+	if !ok {
+		n.add(field("spec.healthCheckNodePort"),
+			"%d is not a port number; the load balancer's health checks are not answered",
+			spec.HealthCheckNodePort)
+	}
+	return port
+}
+
+func affinitySeconds(n *notes, spec *corev1.ServiceSpec) int {
+	if spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return 0
+	}
+	timeout := field("spec.sessionAffinityConfig.clientIP.timeoutSeconds")
+	config := spec.SessionAffinityConfig
+	if config == nil || config.ClientIP == nil || config.ClientIP.TimeoutSeconds == nil {
+		n.add(timeout, "missing; %d seconds are used", affinityDefaultSeconds)
+		return affinityDefaultSeconds
+	}
+	switch seconds := int(*config.ClientIP.TimeoutSeconds); {
+	case seconds < 1:
+		n.add(timeout, "%d is too short; %d seconds are used", seconds, affinityDefaultSeconds)
+		return affinityDefaultSeconds
+	case seconds > affinityMaxSeconds:
+		n.add(timeout, "%d is too long; %d seconds are used", seconds, affinityMaxSeconds)
+		return affinityMaxSeconds
+	default:
+		return seconds
+	}
+}
+
+// The annotations by which a Service asks for another IPVS scheduler than the
+// node's; see docs/adr/0012-ipvs-differences.md.
+const (
+	annotationScheduler = "sluice.dev/ipvs-scheduler"
+	annotationFlags     = "sluice.dev/ipvs-flags"
+)
+
+// schedulers are those of the kernel that decide by what a virtual server knows:
+// no weights are set here, so that the weighted ones do as their plain kin.
+var schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "wlc", "wrr"}
+
+// hashing are the schedulers that have flags: a port flag and a fallback flag,
+// each with the scheduler's name in front.
+var hashing = []string{"mh", "sh"}
+
+const (
+	flagPorts    = "-port"
+	flagFallback = "-fallback"
+)
+
+// scheduling reduces the annotations. Where either cannot be used, the node's
+// scheduler serves: half of a wish is none.
+func scheduling(n *notes, annotations map[string]string) service.Scheduling {
+	scheduler, asked := annotations[annotationScheduler]
+	flags, flagged := annotations[annotationFlags]
+	if !asked && !flagged {
+		return service.Scheduling{}
+	}
+	scheduler = strings.TrimSpace(scheduler)
+	switch {
+	case !asked:
+		n.add(annotation(annotationFlags), "%q says nothing without the annotation %s (%s); the node's scheduler is used",
+			flags, annotationScheduler, strings.Join(hashing, " or "))
+		return service.Scheduling{}
+	case !slices.Contains(schedulers, scheduler):
+		n.add(annotation(annotationScheduler), "%q is not a scheduler: want one of %s; the node's scheduler is used",
+			scheduler, strings.Join(schedulers, ", "))
+		return service.Scheduling{}
+	}
+	wish := service.Scheduling{Scheduler: intern(scheduler)}
+	if !flagged {
+		// As the node's mh does.
+		wish.Ports = scheduler == "mh"
+		return wish
+	}
+	return schedulingFlags(n, wish, flags)
+}
+
+// schedulingFlags adds what the annotation of flags says to a wish.
+func schedulingFlags(n *notes, wish service.Scheduling, flags string) service.Scheduling {
+	for flag := range strings.SplitSeq(flags, ",") {
+		switch flag = strings.TrimSpace(flag); {
+		case flag == "":
+		case !slices.Contains(hashing, wish.Scheduler):
+			n.add(annotation(annotationFlags), "%q: scheduler %s has no flags, only %s have; the node's scheduler is used",
+				flags, wish.Scheduler, strings.Join(hashing, " and "))
+			return service.Scheduling{}
+		case flag == wish.Scheduler+flagPorts:
+			wish.Ports = true
+		case flag == wish.Scheduler+flagFallback:
+			wish.Fallback = true
+		default:
+			n.add(annotation(annotationFlags), "%q: %q is not a flag of scheduler %s: want %s; the node's scheduler is used",
+				flags, flag, wish.Scheduler, wish.Scheduler+flagPorts+", "+wish.Scheduler+flagFallback)
+			return service.Scheduling{}
+		}
+	}
+	return wish
+}
+
+// annotation is the path of an annotation:
+// "metadata.annotations[sluice.dev/ipvs-flags]".
+func annotation(name string) path { return field("metadata.annotations[" + name + "]") }

@@ -1,8 +1,17 @@
 package reduce
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
+	"sync"
 	"testing"
+	"unsafe"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/sluice-proxy/sluice/service"
 )
 
 func TestParseAddr(t *testing.T) {
@@ -92,5 +101,71 @@ func TestAddressesReadTwiceAreTheSame(t *testing.T) {
 		if !ok || once != twice {
 			t.Errorf("%q: %s, then %s", text, once, twice)
 		}
+	}
+}
+
+func TestPortNumber(t *testing.T) {
+	tests := []struct {
+		number int32
+		want   uint16
+		ok     bool
+	}{{0, 0, false}, {1, 1, true}, {65535, 65535, true}, {65536, 0, false}, {-1, 0, false}}
+	for _, tt := range tests {
+		if got, ok := portNumber(tt.number); got != tt.want || ok != tt.ok {
+			t.Errorf("portNumber(%d) = %d, %v", tt.number, got, ok)
+		}
+	}
+}
+
+func TestFamilyNames(t *testing.T) {
+	if f, ok := familyOf(corev1.IPv6Protocol); f != service.IPv6 || !ok {
+		t.Errorf("got %s, %v", f, ok)
+	}
+	if f, ok := familyOf(discoveryv1.AddressTypeIPv4); f != service.IPv4 || !ok {
+		t.Errorf("got %s, %v", f, ok)
+	}
+	if _, ok := familyOf(discoveryv1.AddressTypeFQDN); ok {
+		t.Error("FQDN is no family")
+	}
+}
+
+func TestInternShares(t *testing.T) {
+	text := "node-of-TestInternShares"
+	first, second := intern(strings.Clone(text)), intern(strings.Clone(text))
+	if first != text || second != text {
+		t.Fatalf("got %q and %q", first, second)
+	}
+	if unsafe.StringData(first) != unsafe.StringData(second) {
+		t.Error("two copies of one name")
+	}
+}
+
+// TestInternDoesNotPin: a result must not keep the caller's memory alive.
+func TestInternDoesNotPin(t *testing.T) {
+	large := strings.Repeat("x", 1000) + "node-of-TestInternDoesNotPin"
+	name := large[1000:]
+	if unsafe.StringData(intern(name)) == unsafe.StringData(name) {
+		t.Error("the result is part of the object")
+	}
+}
+
+// TestInternUnderPressure: more names than slots, from many goroutines.
+func TestInternUnderPressure(t *testing.T) {
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for i := range 2 * internSlots {
+				if want := fmt.Sprint(i); intern(want) != want {
+					t.Errorf("intern(%q) is something else", want)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestInternEmpty(t *testing.T) {
+	if intern("") != "" {
+		t.Error("empty is not empty")
 	}
 }
