@@ -13,13 +13,21 @@ type Warning struct {
 	// Field is the path of the offending field, for example
 	// "spec.externalIPs[1]".
 	Field string
-	// Problem says what is wrong and what happens instead.
+	// Problem says what is wrong with the field.
 	Problem string
+	// Effect says what the proxy does instead; empty when it does nothing.
+	Effect string
 }
 
-// String gives "Service ns1/svc1: spec.externalIPs[1]: …".
-func (w Warning) String() string {
-	return fmt.Sprintf("%s: %s: %s", w.Object, w.Field, w.Problem)
+// String returns one line: "Service ns1/svc1: spec.externalIPs[1]: …; the entry is skipped".
+func (w Warning) String() string { return w.Object + ": " + w.Field + ": " + w.Message() }
+
+// Message returns the problem and its effect.
+func (w Warning) Message() string {
+	if w.Effect == "" {
+		return w.Problem
+	}
+	return w.Problem + "; " + w.Effect
 }
 
 // Revision orders what one key has produced: incarnation first, sequence

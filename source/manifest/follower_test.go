@@ -138,7 +138,7 @@ func TestFollowerServesTheRestOfABadStart(t *testing.T) {
 	r.write("bad.yaml", manifest("b", 0))
 	r.start()
 	r.posts.Await(t, "primed default/a")
-	r.awaitProblem("bad.yaml:6: Service default/b: spec.ports[0].port: must be between 1 and 65535")
+	r.awaitProblem("bad.yaml:6: Service default/b: spec.ports[0].port: 0 is not a port number")
 	r.write("bad.yaml", manifest("b", 80))
 	r.awaitOnly("spec default/b")
 	r.awaitNoProblem()

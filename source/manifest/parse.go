@@ -153,7 +153,7 @@ type typeMeta struct {
 }
 
 // readers decode an object of each kind, complete it with the API's defaults,
-// check it as an API server would and reduce it.
+// check it and reduce it.
 var readers = map[typeMeta]func(*encoding) (object, findings){
 	{"v1", kindService}:                        readService,
 	{"discovery.k8s.io/v1", kindEndpointSlice}: readEndpointSlice,
@@ -171,6 +171,9 @@ func readService(encoded *encoding) (object, findings) {
 		return object{}, found
 	}
 	spec, warnings := reduce.Service(&read)
+	if found := rejected(warnings); len(found) > 0 {
+		return object{}, found
+	}
 	id := objectID{kindService, read.Namespace, read.Name}
 	return object{id: id, spec: spec, warnings: warnings}, nil
 }
@@ -185,6 +188,9 @@ func readEndpointSlice(encoded *encoding) (object, findings) {
 		return object{}, found
 	}
 	slice, warnings := reduce.EndpointSlice(&read)
+	if found := rejected(warnings); len(found) > 0 {
+		return object{}, found
+	}
 	id := objectID{kindEndpointSlice, read.Namespace, read.Name}
 	return object{id: id, slice: slice, warnings: warnings}, nil
 }
@@ -199,6 +205,9 @@ func readNode(encoded *encoding) (object, findings) {
 		return object{}, found
 	}
 	node, warnings := reduce.Node(&read)
+	if found := rejected(warnings); len(found) > 0 {
+		return object{}, found
+	}
 	return object{id: objectID{kind: kindNode, name: read.Name}, node: node, warnings: warnings}, nil
 }
 
@@ -211,10 +220,25 @@ func readServiceCIDR(encoded *encoding) (object, findings) {
 		return object{}, found
 	}
 	ranges, warnings := reduce.ServiceCIDR(&read)
+	if found := rejected(warnings); len(found) > 0 {
+		return object{}, found
+	}
 	return object{id: objectID{kind: kindServiceCIDR, name: read.Name}, ranges: ranges, warnings: warnings}, nil
 }
 
-// decode refuses fields that the kind does not have, and values of the wrong
+// rejected returns the warnings that reject an object in a manifest. An API server
+// accepts any annotation, and slices of host names.
+func rejected(warnings []service.Warning) findings {
+	var found findings
+	for _, w := range warnings {
+		if !strings.HasPrefix(w.Field, "metadata.annotations[") && w.Field != "addressType" {
+			found.add(w.Field, "%s", w.Problem)
+		}
+	}
+	return found
+}
+
+// decode rejects fields that the kind does not have, and values of the wrong
 // type.
 func decode(encoded *encoding, into any) findings {
 	var found findings

@@ -19,14 +19,14 @@ func EndpointSlice(object *discoveryv1.EndpointSlice) (*service.Slice, []service
 	family, ok := familyOf(object.AddressType)
 	switch {
 	case object.Namespace == "" || object.Name == "":
-		n.add(field("metadata"), "namespace and name are required; the slice is ignored")
+		n.add(field("metadata"), "the slice is ignored", "namespace and name are required")
 		return nil, n.warnings
 	case owner == "":
 		n.add(field("metadata.labels["+discoveryv1.LabelServiceName+"]"),
-			"missing or empty, so that the slice has no Service; the slice is ignored")
+			"the slice is ignored", "is required: it names the Service that the endpoints belong to")
 		return nil, n.warnings
 	case !ok:
-		n.add(field("addressType"), "%q addresses cannot be served; the slice is ignored", object.AddressType)
+		n.add(field("addressType"), "the slice is ignored", "%q addresses cannot be served", object.AddressType)
 		return nil, n.warnings
 	}
 	return &service.Slice{
@@ -48,7 +48,7 @@ func trigger(n *notes, annotations map[string]string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
 		n.add(field("metadata.annotations["+corev1.EndpointsLastChangeTriggerTime+"]"),
-			"%q is not a time; the latency of this change is not measured", text)
+			"the latency of this change is not measured", "%q is not a time", text)
 		return time.Time{}
 	}
 	return t
@@ -69,16 +69,16 @@ func slicePorts(n *notes, ports []discoveryv1.EndpointPort) []service.SlicePort 
 
 func slicePort(n *notes, where path, port *discoveryv1.EndpointPort) (service.SlicePort, bool) {
 	if port.Name == nil {
-		n.add(where.dot("name"), "missing; the port is ignored")
+		n.add(where.dot("name"), "the port is ignored", "missing")
 		return service.SlicePort{}, false
 	}
 	if port.Port == nil {
-		n.add(where.dot("port"), "missing, and all ports cannot be served; the port is ignored")
+		n.add(where.dot("port"), "the port is ignored", "missing, and all ports cannot be served")
 		return service.SlicePort{}, false
 	}
 	number, ok := portNumber(*port.Port)
 	if !ok {
-		n.add(where.dot("port"), "%d is not a port number; the port is ignored", *port.Port)
+		n.add(where.dot("port"), "the port is ignored", "%d is not a port number (1 to 65535)", *port.Port)
 		return service.SlicePort{}, false
 	}
 	var name corev1.Protocol
@@ -87,7 +87,7 @@ func slicePort(n *notes, where path, port *discoveryv1.EndpointPort) (service.Sl
 	}
 	transport, ok := protocol(name)
 	if !ok {
-		n.add(where.dot("protocol"), "%q is not a known protocol; the port is ignored", name)
+		n.add(where.dot("protocol"), "the port is ignored", "%q is not one of TCP, UDP, SCTP", name)
 		return service.SlicePort{}, false
 	}
 	return service.SlicePort{Name: intern(*port.Name), Protocol: transport, Port: number}, true
@@ -122,17 +122,17 @@ func sliceEndpoints(n *notes, family service.Family, endpoints []discoveryv1.End
 // to the same endpoint and not looked at.
 func endpointAddr(n *notes, where path, family service.Family, addresses []string) (netip.Addr, bool) {
 	if len(addresses) == 0 {
-		n.add(where.dot("addresses"), "empty; the endpoint is skipped")
+		n.add(where.dot("addresses"), "the endpoint is skipped", "at least one address is required")
 		return netip.Addr{}, false
 	}
 	addr, ok := parseAddr(addresses[0])
 	if !ok {
-		n.add(where.dot("addresses[0]"), "%q is not an IP address; the endpoint is skipped", addresses[0])
+		n.add(where.dot("addresses[0]"), "the endpoint is skipped", "%q is not an IP address", addresses[0])
 		return netip.Addr{}, false
 	}
 	if service.FamilyOf(addr) != family {
 		n.add(where.dot("addresses[0]"),
-			"%s is not an %s address, as addressType says; the endpoint is skipped", addr, family)
+			"the endpoint is skipped", "%s is not an %s address, as addressType says", addr, family)
 		return netip.Addr{}, false
 	}
 	return addr, true

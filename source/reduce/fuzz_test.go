@@ -100,7 +100,7 @@ func checkUnique[T comparable](t *testing.T, list []T) {
 func checkComplete(t *testing.T, warnings []service.Warning) {
 	t.Helper()
 	for _, w := range warnings {
-		if w.Object == "" || w.Field == "" || w.Problem == "" {
+		if w.Object == "" || w.Field == "" || w.Problem == "" || w.Effect == "" {
 			t.Errorf("incomplete warning %+v", w)
 		}
 	}

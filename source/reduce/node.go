@@ -43,7 +43,7 @@ func nodeAddresses(n *notes, addresses []corev1.NodeAddress) []netip.Addr {
 				found = append(found, addr)
 			} else {
 				n.add(at("status.addresses", i).dot("address"),
-					"%q is not an IP address; the entry is skipped", text)
+					"the entry is skipped", "%q is not an IP address", text)
 			}
 		}
 	}
@@ -56,7 +56,7 @@ func podCIDRs(n *notes, texts []string) service.PerFamily[netip.Prefix] {
 	for i, text := range texts {
 		prefix, ok := parsePrefix(text)
 		if !ok {
-			n.add(at("spec.podCIDRs", i), "%q is not a CIDR; the entry is skipped", text)
+			n.add(at("spec.podCIDRs", i), "the entry is skipped", "%q is not a CIDR", text)
 			continue
 		}
 		if family := service.FamilyOf(prefix.Addr()); !found[family].IsValid() {
@@ -75,7 +75,7 @@ func ServiceCIDR(object *networkingv1.ServiceCIDR) ([]netip.Prefix, []service.Wa
 	for i, text := range object.Spec.CIDRs {
 		prefix, ok := parsePrefix(text)
 		if !ok {
-			n.add(at("spec.cidrs", i), "%q is not a CIDR; the entry is skipped", text)
+			n.add(at("spec.cidrs", i), "the entry is skipped", "%q is not a CIDR", text)
 			continue
 		}
 		if !slices.Contains(found, prefix) {

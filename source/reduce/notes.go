@@ -14,13 +14,13 @@ type notes struct {
 	warnings              []service.Warning
 }
 
-// add records that a field cannot be used. The problem says what happens
-// instead.
-func (n *notes) add(field path, problem string, args ...any) {
+// add records that a field cannot be used. The effect says what happens instead.
+func (n *notes) add(field path, effect, problem string, args ...any) {
 	n.warnings = append(n.warnings, service.Warning{
 		Object:  n.object(),
 		Field:   field.String(),
 		Problem: fmt.Sprintf(problem, args...),
+		Effect:  effect,
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 
 func TestNotes(t *testing.T) {
 	n := notes{kind: "Service", namespace: "ns1", name: "svc1"}
-	n.add(at("spec.externalIPs", 1), "%q is not an IP address; the entry is skipped", "bad")
+	n.add(at("spec.externalIPs", 1), "the entry is skipped", "%q is not an IP address", "bad")
 	want := `Service ns1/svc1: spec.externalIPs[1]: "bad" is not an IP address; the entry is skipped`
 	if len(n.warnings) != 1 || n.warnings[0].String() != want {
 		t.Errorf("got %v, want %q", n.warnings, want)

@@ -1,6 +1,7 @@
 package reduce
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ func Service(object *corev1.Service) (*service.Spec, []service.Warning) {
 	}
 	n := &notes{kind: "Service", namespace: object.Namespace, name: object.Name}
 	if object.Namespace == "" || object.Name == "" {
-		n.add(field("metadata"), "namespace and name are required; the Service is ignored")
+		n.add(field("metadata"), "the Service is ignored", "namespace and name are required")
 		return nil, n.warnings
 	}
 	return &service.Spec{
@@ -55,30 +56,29 @@ func clusterIPs(n *notes, spec *corev1.ServiceSpec) service.PerFamily[netip.Addr
 		if addr, ok := parseAddr(spec.ClusterIP); ok {
 			found[service.FamilyOf(addr)] = addr
 		} else {
-			n.add(field("spec.clusterIP"), "%q is not an IP address; the Service is not served", spec.ClusterIP)
+			n.add(field("spec.clusterIP"), "the Service is not served", "%q is not an IP address", spec.ClusterIP)
 		}
 		return found
 	}
 	for i, name := range spec.IPFamilies {
 		family, ok := familyOf(name)
 		if !ok {
-			n.add(at("spec.ipFamilies", i), "%q is not an IP family; the entry is skipped", name)
+			n.add(at("spec.ipFamilies", i), "the entry is skipped", "%q is not an IP family", name)
 			continue
 		}
+		notServed := "the Service is not served over " + family.String()
 		if i >= len(spec.ClusterIPs) || !isAddress(spec.ClusterIPs[i]) {
-			n.add(at("spec.clusterIPs", i), "missing; the Service is not served over %s", family)
+			n.add(at("spec.clusterIPs", i), notServed, "missing")
 			continue
 		}
 		addr, ok := parseAddr(spec.ClusterIPs[i])
 		switch {
 		case !ok:
 			n.add(at("spec.clusterIPs", i),
-				"%q is not an IP address; the Service is not served over %s",
-				spec.ClusterIPs[i], family)
+				notServed, "%q is not an IP address", spec.ClusterIPs[i])
 		case service.FamilyOf(addr) != family:
 			n.add(at("spec.clusterIPs", i),
-				"%s is not an %s address, as spec.ipFamilies says; the Service is not served over %s",
-				addr, family, family)
+				notServed, "%s is not an %s address, as spec.ipFamilies says", addr, family)
 		case !found[family].IsValid():
 			found[family] = addr
 		}
@@ -103,7 +103,7 @@ func servicePorts(n *notes, ports []corev1.ServicePort) []service.Port {
 		id := identity{port.Name, port.Protocol}
 		if seen[id] {
 			n.add(at("spec.ports", i),
-				"name %q and protocol %s occur before; the first port is kept and this one left out",
+				"the first port is kept and this one left out", "name %q and protocol %s occur before",
 				port.Name, port.Protocol)
 			continue
 		}
@@ -118,17 +118,17 @@ func servicePorts(n *notes, ports []corev1.ServicePort) []service.Port {
 func servicePort(n *notes, where path, port *corev1.ServicePort) (service.Port, bool) {
 	number, ok := portNumber(port.Port)
 	if !ok {
-		n.add(where.dot("port"), "%d is not a port number; the port is left out", port.Port)
+		n.add(where.dot("port"), "the port is left out", "%d is not a port number (1 to 65535)", port.Port)
 		return service.Port{}, false
 	}
 	transport, ok := protocol(port.Protocol)
 	if !ok {
-		n.add(where.dot("protocol"), "%q is not a known protocol; the port is left out", port.Protocol)
+		n.add(where.dot("protocol"), "the port is left out", "%q is not one of TCP, UDP, SCTP", port.Protocol)
 		return service.Port{}, false
 	}
 	nodePort, ok := portNumber(port.NodePort)
 	if !ok && port.NodePort != 0 {
-		n.add(where.dot("nodePort"), "%d is not a port number; the port has no node port", port.NodePort)
+		n.add(where.dot("nodePort"), "the port has no node port", "%d is not a port number (1 to 65535)", port.NodePort)
 	}
 	return service.Port{
 		Name:     intern(port.Name),
@@ -148,7 +148,7 @@ func externalIPs(n *notes, texts []string) service.PerFamily[[]netip.Addr] {
 		case ok:
 			addAddr(&found, addr)
 		case strings.TrimSpace(text) != "":
-			n.add(at("spec.externalIPs", i), "%q is not an IP address; the entry is skipped", text)
+			n.add(at("spec.externalIPs", i), "the entry is skipped", "%q is not an IP address", text)
 		}
 	}
 	return found
@@ -166,14 +166,14 @@ func loadBalancerVIPs(n *notes, ingress []corev1.LoadBalancerIngress) service.Pe
 		}
 		if mode := entry.IPMode; mode != nil && *mode != corev1.LoadBalancerIPModeVIP {
 			if *mode != corev1.LoadBalancerIPModeProxy {
-				n.add(at(list, i).dot("ipMode"), "%q is not a known mode; the entry is skipped", *mode)
+				n.add(at(list, i).dot("ipMode"), "the entry is skipped", "%q is not one of VIP, Proxy", *mode)
 			}
 			continue
 		}
 		if addr, ok := parseAddr(entry.IP); ok {
 			addAddr(&found, addr)
 		} else {
-			n.add(at(list, i).dot("ip"), "%q is not an IP address; the entry is skipped", entry.IP)
+			n.add(at(list, i).dot("ip"), "the entry is skipped", "%q is not an IP address", entry.IP)
 		}
 	}
 	return found
@@ -194,7 +194,7 @@ func sourceRanges(n *notes, texts []string) service.PerFamily[[]netip.Prefix] {
 		prefix, ok := parsePrefix(text)
 		if !ok {
 			refused++
-			n.add(at(list, i), "%q is not a CIDR; the entry is skipped", text)
+			n.add(at(list, i), "the entry is skipped", "%q is not a CIDR", text)
 			continue
 		}
 		usable++
@@ -205,7 +205,7 @@ func sourceRanges(n *notes, texts []string) service.PerFamily[[]netip.Prefix] {
 		}
 	}
 	if usable == 0 && refused > 0 {
-		n.add(field(list), "no entry can be used; every source is allowed")
+		n.add(field(list), "every source is allowed", "no entry can be used")
 	}
 	for _, family := range service.Families {
 		if everyone[family] {
@@ -258,7 +258,7 @@ func healthCheckNodePort(n *notes, spec *corev1.ServiceSpec) uint16 {
 	port, ok := portNumber(spec.HealthCheckNodePort)
 	if !ok {
 		n.add(field("spec.healthCheckNodePort"),
-			"%d is not a port number; the load balancer's health checks are not answered",
+			"the load balancer's health checks are not answered", "%d is not a port number (1 to 65535)",
 			spec.HealthCheckNodePort)
 	}
 	return port
@@ -269,17 +269,18 @@ func affinitySeconds(n *notes, spec *corev1.ServiceSpec) int {
 		return 0
 	}
 	timeout := field("spec.sessionAffinityConfig.clientIP.timeoutSeconds")
+	usesDefault := fmt.Sprintf("%d seconds are used", affinityDefaultSeconds)
 	config := spec.SessionAffinityConfig
 	if config == nil || config.ClientIP == nil || config.ClientIP.TimeoutSeconds == nil {
-		n.add(timeout, "missing; %d seconds are used", affinityDefaultSeconds)
+		n.add(timeout, usesDefault, "missing")
 		return affinityDefaultSeconds
 	}
 	switch seconds := int(*config.ClientIP.TimeoutSeconds); {
 	case seconds < 1:
-		n.add(timeout, "%d is too short; %d seconds are used", seconds, affinityDefaultSeconds)
+		n.add(timeout, usesDefault, "%d is too short: at least 1", seconds)
 		return affinityDefaultSeconds
 	case seconds > affinityMaxSeconds:
-		n.add(timeout, "%d is too long; %d seconds are used", seconds, affinityMaxSeconds)
+		n.add(timeout, fmt.Sprintf("%d seconds are used", affinityMaxSeconds), "%d is too long: at most %d", seconds, affinityMaxSeconds)
 		return affinityMaxSeconds
 	default:
 		return seconds
@@ -317,11 +318,11 @@ func scheduling(n *notes, annotations map[string]string) service.Scheduling {
 	scheduler = strings.TrimSpace(scheduler)
 	switch {
 	case !asked:
-		n.add(annotation(annotationFlags), "%q says nothing without the annotation %s (%s); the node's scheduler is used",
+		n.add(annotation(annotationFlags), "the node's scheduler is used", "%q says nothing without the annotation %s (%s)",
 			flags, annotationScheduler, strings.Join(hashing, " or "))
 		return service.Scheduling{}
 	case !slices.Contains(schedulers, scheduler):
-		n.add(annotation(annotationScheduler), "%q is not a scheduler: want one of %s; the node's scheduler is used",
+		n.add(annotation(annotationScheduler), "the node's scheduler is used", "%q is not a scheduler: want one of %s",
 			scheduler, strings.Join(schedulers, ", "))
 		return service.Scheduling{}
 	}
@@ -340,7 +341,7 @@ func schedulingFlags(n *notes, wish service.Scheduling, flags string) service.Sc
 		switch flag = strings.TrimSpace(flag); {
 		case flag == "":
 		case !slices.Contains(hashing, wish.Scheduler):
-			n.add(annotation(annotationFlags), "%q: scheduler %s has no flags, only %s have; the node's scheduler is used",
+			n.add(annotation(annotationFlags), "the node's scheduler is used", "%q: scheduler %s has no flags, only %s have",
 				flags, wish.Scheduler, strings.Join(hashing, " and "))
 			return service.Scheduling{}
 		case flag == wish.Scheduler+flagPorts:
@@ -348,7 +349,7 @@ func schedulingFlags(n *notes, wish service.Scheduling, flags string) service.Sc
 		case flag == wish.Scheduler+flagFallback:
 			wish.Fallback = true
 		default:
-			n.add(annotation(annotationFlags), "%q: %q is not a flag of scheduler %s: want %s; the node's scheduler is used",
+			n.add(annotation(annotationFlags), "the node's scheduler is used", "%q: %q is not a flag of scheduler %s: want %s",
 				flags, flag, wish.Scheduler, wish.Scheduler+flagPorts+", "+wish.Scheduler+flagFallback)
 			return service.Scheduling{}
 		}

@@ -484,8 +484,8 @@ func TestScheduling(t *testing.T) {
 			}
 			checkWarnings(t, warnings, "Service ns1/svc1", tt.warned)
 			for _, words := range tt.words {
-				if !strings.Contains(warnings[0].Problem, words) {
-					t.Errorf("%q does not say %q", warnings[0].Problem, words)
+				if !strings.Contains(warnings[0].Message(), words) {
+					t.Errorf("%q does not say %q", warnings[0].Message(), words)
 				}
 			}
 		})
