@@ -133,7 +133,7 @@ func checkClusterIPs(found *findings, spec *corev1.ServiceSpec) {
 	for i, text := range spec.ClusterIPs[1:] {
 		checkAddress(found, index("spec.clusterIPs", i+1), text)
 	}
-	if families := len(spec.IPFamilies); families != len(spec.ClusterIPs) {
+	if families := len(spec.IPFamilies); families > 0 && families != len(spec.ClusterIPs) {
 		found.add("spec.ipFamilies", "has %d entries for %d ClusterIPs", families, len(spec.ClusterIPs))
 	}
 	if len(spec.IPFamilies) == 2 && spec.IPFamilies[0] == spec.IPFamilies[1] {

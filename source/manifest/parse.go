@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -107,6 +108,7 @@ func parseObject(file string, node *yaml.Node) (object, []Problem) {
 			Field: finding.field, Message: finding.message,
 		})
 	}
+	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
 	return parsed, problems
 }
 
@@ -167,11 +169,8 @@ func readService(encoded *encoding) (object, findings) {
 		return object{}, found
 	}
 	defaultService(&read)
-	if found := checkService(&read); len(found) > 0 {
-		return object{}, found
-	}
 	spec, warnings := reduce.Service(&read)
-	if found := rejected(warnings); len(found) > 0 {
+	if found := rejected(checkService(&read), warnings); len(found) > 0 {
 		return object{}, found
 	}
 	id := objectID{kindService, read.Namespace, read.Name}
@@ -184,11 +183,8 @@ func readEndpointSlice(encoded *encoding) (object, findings) {
 		return object{}, found
 	}
 	defaultEndpointSlice(&read)
-	if found := checkEndpointSlice(&read); len(found) > 0 {
-		return object{}, found
-	}
 	slice, warnings := reduce.EndpointSlice(&read)
-	if found := rejected(warnings); len(found) > 0 {
+	if found := rejected(checkEndpointSlice(&read), warnings); len(found) > 0 {
 		return object{}, found
 	}
 	id := objectID{kindEndpointSlice, read.Namespace, read.Name}
@@ -201,11 +197,8 @@ func readNode(encoded *encoding) (object, findings) {
 		return object{}, found
 	}
 	defaultNode(&read)
-	if found := checkNode(&read); len(found) > 0 {
-		return object{}, found
-	}
 	node, warnings := reduce.Node(&read)
-	if found := rejected(warnings); len(found) > 0 {
+	if found := rejected(checkNode(&read), warnings); len(found) > 0 {
 		return object{}, found
 	}
 	return object{id: objectID{kind: kindNode, name: read.Name}, node: node, warnings: warnings}, nil
@@ -216,22 +209,26 @@ func readServiceCIDR(encoded *encoding) (object, findings) {
 	if found := decode(encoded, &read); len(found) > 0 {
 		return object{}, found
 	}
-	if found := checkServiceCIDR(&read); len(found) > 0 {
-		return object{}, found
-	}
 	ranges, warnings := reduce.ServiceCIDR(&read)
-	if found := rejected(warnings); len(found) > 0 {
+	if found := rejected(checkServiceCIDR(&read), warnings); len(found) > 0 {
 		return object{}, found
 	}
 	return object{id: objectID{kind: kindServiceCIDR, name: read.Name}, ranges: ranges, warnings: warnings}, nil
 }
 
-// rejected returns the warnings that reject an object in a manifest. An API server
-// accepts any annotation, and slices of host names.
-func rejected(warnings []service.Warning) findings {
-	var found findings
+// rejected adds to findings the warnings that reject an object in a manifest, apart
+// from those about what has a finding already. An API server accepts any annotation,
+// and slices of host names.
+func rejected(found findings, warnings []service.Warning) findings {
+	subject := func(field string) string {
+		if strings.HasPrefix(field, "spec.clusterIP") || strings.HasPrefix(field, "spec.ipFamilies") {
+			return "spec.clusterIP" // three fields say one thing
+		}
+		return field
+	}
 	for _, w := range warnings {
-		if !strings.HasPrefix(w.Field, "metadata.annotations[") && w.Field != "addressType" {
+		known := slices.ContainsFunc(found, func(f finding) bool { return subject(f.field) == subject(w.Field) })
+		if !known && !strings.HasPrefix(w.Field, "metadata.annotations[") && w.Field != "addressType" {
 			found.add(w.Field, "%s", w.Problem)
 		}
 	}
