@@ -73,7 +73,7 @@ func (p *picture) domainFindings(d *Domain) []Finding {
 	}
 	held := make([]Affected, 0, len(s.Quarantined))
 	for _, q := range s.Quarantined {
-		held = append(held, Affected{Service: q.Key, Since: q.Since, Reason: oneLine(q.Reason)})
+		held = append(held, Affected{Service: q.Key.String(), Since: q.Since, Reason: oneLine(q.Reason)})
 	}
 	for _, f := range serviceFindings(Quarantined, "Services of which something is refused: %d", slices.Values(held)) {
 		f.About = s.Domain

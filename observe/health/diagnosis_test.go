@@ -188,7 +188,7 @@ func randomPicture(r *rand.Rand, now time.Time) picture {
 		s := aggregator.Status{Domain: string(rune('a' + i)), Open: r.IntN(3) > 0, Missing: r.IntN(2), OldestPending: ago(),
 			LastWrite: ago(), Failures: r.IntN(2), LastError: "words", NodeAtFault: r.IntN(4) == 0}
 		for range r.IntN(20) {
-			s.Quarantined = append(s.Quarantined, aggregator.QuarantinedKey{Key: "ns1/bad", Since: ago(), Reason: "words"})
+			s.Quarantined = append(s.Quarantined, aggregator.QuarantinedKey{Key: service.Key{Namespace: "ns1", Name: "bad"}, Since: ago(), Reason: "words"})
 		}
 		p.domains = append(p.domains, Domain{Status: s, Family: service.Families[r.IntN(2)], Auxiliary: r.IntN(3) == 0})
 		p.board.domains[s.Domain] = record{failing: ago(), right: ago(), unread: ago(), driftAt: ago(), adopted: true}

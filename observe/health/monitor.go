@@ -147,31 +147,31 @@ func (m *Monitor) complete(p *picture) {
 }
 
 // Supervisor takes note of actors that fail for good.
-func (m *Monitor) Supervisor(event supervisor.Event) {
+func (m *Monitor) Supervisor(event supervisor.Event[service.Key]) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b := &m.board
-	switch e := event.(type) {
+	b, child := &m.board, event.Child.String()
+	switch e := event.What.(type) {
 	case supervisor.Parked:
-		a := Affected{Service: e.Child, Since: now}
+		a := Affected{Service: child, Since: now}
 		if e.Err != nil {
 			a.Reason = oneLine(e.Err.Error())
 		}
-		b.parked[e.Child] = a
+		b.parked[child] = a
 	case supervisor.Unparked:
-		delete(b.parked, e.Child)
+		delete(b.parked, child)
 	case supervisor.Stuck:
-		b.stuck[abandoned{e.Child, e.Incarnation}] = Affected{
-			Service: e.Child, Since: now,
-			Reason: fmt.Sprintf("incarnation %d was with one message for %v", e.Incarnation, e.For.Round(time.Millisecond)),
+		b.stuck[abandoned{child, event.Incarnation}] = Affected{
+			Service: child, Since: now,
+			Reason: fmt.Sprintf("incarnation %d was with one message for %v", event.Incarnation, e.For.Round(time.Millisecond)),
 		}
 	case supervisor.Returned:
-		delete(b.stuck, abandoned{e.Child, e.Incarnation})
+		delete(b.stuck, abandoned{child, event.Incarnation})
 	case supervisor.Started:
-		delete(b.refused, e.Child)
+		delete(b.refused, child)
 	case supervisor.Ended:
-		delete(b.parked, e.Child)
+		delete(b.parked, child)
 	}
 }
 

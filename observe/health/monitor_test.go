@@ -85,27 +85,27 @@ func TestActorsThatFailAreListedUntilTheyRecover(t *testing.T) {
 			event any
 			want  string
 		}{
-			{supervisor.Failed{Child: "ns1/a", Err: errors.New("once")}, ""},
-			{supervisor.Parked{Child: "ns1/a"}, "parked"},
-			{supervisor.Parked{Child: "ns1/b", Err: errors.New("words")}, "parked"},
-			{supervisor.Unparked{Child: "ns1/a", Nudged: true}, "parked"},
-			{supervisor.Unparked{Child: "ns1/b"}, ""},
-			{supervisor.Parked{Child: "ns1/b"}, "parked"},
-			{supervisor.Ended{Child: "ns1/b"}, ""},
-			{supervisor.Stuck{Child: "ns1/c", Incarnation: 3}, "stuck"},
-			{supervisor.Stuck{Child: "ns1/c", Incarnation: 4}, "stuck"},
-			{supervisor.Started{Child: "ns1/c", Incarnation: 5, Again: true}, "stuck"},
-			{supervisor.Returned{Child: "ns1/c", Incarnation: 3}, "stuck"},
-			{supervisor.Returned{Child: "ns1/c", Incarnation: 4}, ""},
+			{supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns1", Name: "a"}, What: supervisor.Failed{Err: errors.New("once")}}, ""},
+			{supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns1", Name: "a"}, What: supervisor.Parked{}}, "parked"},
+			{supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns1", Name: "b"}, What: supervisor.Parked{Err: errors.New("words")}}, "parked"},
+			{supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns1", Name: "a"}, What: supervisor.Unparked{Nudged: true}}, "parked"},
+			{supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns1", Name: "b"}, What: supervisor.Unparked{}}, ""},
+			{supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns1", Name: "b"}, What: supervisor.Parked{}}, "parked"},
+			{supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns1", Name: "b"}, What: supervisor.Ended{}}, ""},
+			{supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns1", Name: "c"}, Incarnation: 3, What: supervisor.Stuck{}}, "stuck"},
+			{supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns1", Name: "c"}, Incarnation: 4, What: supervisor.Stuck{}}, "stuck"},
+			{supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns1", Name: "c"}, Incarnation: 5, What: supervisor.Started{Again: true}}, "stuck"},
+			{supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns1", Name: "c"}, Incarnation: 3, What: supervisor.Returned{}}, "stuck"},
+			{supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns1", Name: "c"}, Incarnation: 4, What: supervisor.Returned{}}, ""},
 			{actors.Refused{Key: service.Key{Namespace: "ns1", Name: "d"}, MaxServices: 1}, "refused"},
-			{supervisor.Started{Child: "ns1/d"}, ""},
+			{supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns1", Name: "d"}, What: supervisor.Started{}}, ""},
 			{actors.Refused{Key: service.Key{Namespace: "ns1", Name: "e"}, MaxServices: 1}, "refused"},
 			{actors.RefusedGone{Key: service.Key{Namespace: "ns1", Name: "d"}}, "refused"},
 			{actors.RefusedGone{Key: service.Key{Namespace: "ns1", Name: "e"}}, ""},
 		}
 		for i, step := range steps {
 			switch e := step.event.(type) {
-			case supervisor.Event:
+			case supervisor.Event[service.Key]:
 				m.Supervisor(e)
 			case actors.Event:
 				m.Actors(e)
@@ -457,16 +457,16 @@ func TestMonitorConcurrently(t *testing.T) {
 	for i := range 4 {
 		running.Go(func() {
 			for n := range 200 {
-				child := fmt.Sprint("ns1/", n%10)
-				f.monitor.Supervisor(supervisor.Parked{Child: child})
-				f.monitor.Supervisor(supervisor.Stuck{Child: child, Incarnation: uint64(i)})
+				child := service.Key{Namespace: "ns1", Name: fmt.Sprint(n % 10)}
+				f.monitor.Supervisor(supervisor.Event[service.Key]{Child: child, What: supervisor.Parked{}})
+				f.monitor.Supervisor(supervisor.Event[service.Key]{Child: child, Incarnation: uint64(i), What: supervisor.Stuck{}})
 				f.monitor.Aggregator(aggregator.AuditDone{Domain: "d/IPv4"})
 				f.monitor.Aggregator(aggregator.BatchWritten{Domain: "d/IPv6", Receipt: dataplane.Receipt{Outcome: dataplane.Busy}})
 				f.monitor.Actors(actors.Refused{Key: good})
 				if r := f.monitor.Report(); len(r.Findings) == 0 || !f.monitor.Healthy() {
 					t.Errorf("%+v", r)
 				}
-				f.monitor.Supervisor(supervisor.Unparked{Child: child})
+				f.monitor.Supervisor(supervisor.Event[service.Key]{Child: child, What: supervisor.Unparked{}})
 			}
 		})
 	}
