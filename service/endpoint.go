@@ -10,11 +10,11 @@ import (
 // Endpoint is one address and port behind a service port.
 type Endpoint struct {
 	AddrPort netip.AddrPort
-	// Local tells that it runs on this node.
+	// Local reports that it runs on this node.
 	Local bool
 }
 
-// String gives the identity of the endpoint as rule comments show it:
+// String returns the identity of the endpoint as rule comments show it:
 // "10.0.0.1:80" or "[fd00::1]:80".
 func (e Endpoint) String() string { return e.AddrPort.String() }
 
@@ -46,7 +46,7 @@ type Slice struct {
 	Trigger time.Time
 }
 
-// Equal tells whether two slices contribute the same endpoints. Trigger is left
+// Equal reports whether two slices contribute the same endpoints. Trigger is left
 // out: it says when a change was caused, not what is. Two nil slices are equal.
 func (s *Slice) Equal(other *Slice) bool {
 	if s == nil || other == nil {
@@ -75,7 +75,7 @@ type SlicePort struct {
 	Port     uint16
 }
 
-// serves tells whether the endpoints of the slice stand behind a service port at
+// serves reports whether the endpoints of the slice stand behind a service port at
 // this port of theirs. The number of the service port does not matter.
 func (p SlicePort) serves(port *Port) bool {
 	return p.Name == port.Name && p.Protocol == port.Protocol
@@ -119,7 +119,7 @@ type candidate struct {
 	port     uint16
 	textSize uint8
 	standing standing
-	// local tells that the endpoint runs on this node.
+	// local reports that the endpoint runs on this node.
 	local bool
 }
 

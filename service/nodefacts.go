@@ -39,7 +39,7 @@ type LocalDetector struct {
 	Interface string
 }
 
-// Configured tells whether the detector can match anything.
+// Configured reports whether the detector can match anything.
 func (d LocalDetector) Configured() bool {
 	return d.CIDR.IsValid() || d.Interface != ""
 }
@@ -58,7 +58,7 @@ type NodePortAddresses struct {
 	Host []netip.Addr
 }
 
-// Equal tells whether two sets of facts lead to the same rules.
+// Equal reports whether two sets of facts lead to the same rules.
 func (f *NodeFacts) Equal(other *NodeFacts) bool {
 	if f == nil || other == nil {
 		return f == other

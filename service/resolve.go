@@ -45,7 +45,7 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 	return view
 }
 
-// frontends gives the part of a port's view that does not depend on endpoints.
+// frontends returns the part of a port's view that does not depend on endpoints.
 func frontends(spec *Spec, family Family, i int, facts *NodeFacts) PortView {
 	port := &spec.Ports[i]
 	ranges := spec.SourceRanges[family]
@@ -240,7 +240,7 @@ func (s *selection) collect(wanted func(*candidate) bool) {
 	}
 }
 
-// keep gives what collect found a place of its own, or hands out one of the
+// keep returns what collect found a place of its own, or hands out one of the
 // earlier sets if it is the same; for most Services it is.
 func (s *selection) keep(earlier ...[]Endpoint) []Endpoint {
 	if len(s.scratch) == 0 {
@@ -327,7 +327,7 @@ func chooseTopology(g *gathering, facts *NodeFacts) Topology {
 	}
 }
 
-// admits tells whether the rule lets an endpoint into the Cluster set. The
+// admits reports whether the rule lets an endpoint into the Cluster set. The
 // fallback takes everything that still serves, hints or not.
 func (t Topology) admits(c *candidate, e *SliceEndpoint, facts *NodeFacts) bool {
 	switch t {
@@ -342,7 +342,7 @@ func (t Topology) admits(c *candidate, e *SliceEndpoint, facts *NodeFacts) bool 
 	}
 }
 
-// hinted tells whether a place is among the hints. A node without a zone label
+// hinted reports whether a place is among the hints. A node without a zone label
 // is in no zone.
 func hinted(hints []string, place string) bool {
 	return place != "" && slices.Contains(hints, place)

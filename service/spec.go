@@ -41,7 +41,7 @@ type Spec struct {
 	Scheduling Scheduling
 }
 
-// Equal tells whether two specs say the same. Order counts, since it is the
+// Equal reports whether two specs say the same. Order counts, since it is the
 // order in which frontends are rendered. Two nil specs are equal.
 func (s *Spec) Equal(other *Spec) bool {
 	if s == nil || other == nil {
@@ -86,7 +86,7 @@ type Key struct {
 // collide with a Service: the API gives every Service a namespace.
 var Node = Key{Name: "node"}
 
-// String gives "namespace/name", the form kube-proxy uses in rule comments, and
+// String returns "namespace/name", the form kube-proxy uses in rule comments, and
 // "node" for the reserved key.
 func (k Key) String() string {
 	if k.Namespace == "" {
@@ -132,7 +132,7 @@ const (
 	SCTP
 )
 
-// String gives the lower-case name that iptables and nft use: "tcp", "udp" or
+// String returns the lower-case name that iptables and nft use: "tcp", "udp" or
 // "sctp".
 func (p Protocol) String() string {
 	switch p {

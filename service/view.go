@@ -30,7 +30,7 @@ type View struct {
 	ReadyLocal PerFamily[int]
 }
 
-// Equal tells whether two views are the same to every renderer and follow-up.
+// Equal reports whether two views are the same to every renderer and follow-up.
 // Two nil views are equal.
 func (v *View) Equal(other *View) bool {
 	if v == nil || other == nil {
@@ -56,7 +56,7 @@ func (v *View) HealthPort(family Family) uint16 {
 	return v.HealthCheckNodePort
 }
 
-// Removes tells whether some endpoint that new connections could reach in
+// Removes reports whether some endpoint that new connections could reach in
 // previous is out of reach in v, through the same service port. Such a change
 // must not wait: a dead endpoint hurts more than a missing new one. A nil
 // previous reached nothing.
@@ -107,14 +107,14 @@ type PortView struct {
 	LoadBalancerVIPs []netip.Addr
 	// SourceRanges restrict the LoadBalancerVIPs; empty means no filter.
 	SourceRanges []netip.Prefix
-	// NodeInSourceRanges tells that this node's own address is inside one of
+	// NodeInSourceRanges reports that this node's own address is inside one of
 	// the SourceRanges.
 	NodeInSourceRanges bool
 	InternalLocal      bool
 	ExternalLocal      bool
 	// AffinitySeconds is 0 without ClientIP affinity.
 	AffinitySeconds int
-	// HasAny tells that a usable endpoint exists anywhere in the cluster.
+	// HasAny reports that a usable endpoint exists anywhere in the cluster.
 	HasAny bool
 	// Cluster are the endpoints for the Cluster policy, nil when no frontend
 	// needs them. Sorted by their text form, without duplicates.

@@ -52,7 +52,7 @@ func (r Revision) Next() Revision {
 	return Revision{Incarnation: r.Incarnation, Sequence: r.Sequence + 1}
 }
 
-// String gives "incarnation.sequence".
+// String returns "incarnation.sequence".
 func (r Revision) String() string {
 	return fmt.Sprintf("%d.%d", r.Incarnation, r.Sequence)
 }

@@ -127,7 +127,7 @@ func (c *Cache) SetNode(node *service.NodeObject) {
 	}
 }
 
-// Node gives the last value of SetNode, nil before the first.
+// Node returns the last value of SetNode, nil before the first.
 func (c *Cache) Node() *service.NodeObject {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -148,7 +148,7 @@ func (c *Cache) Prime() {
 	c.sink.Primed(keys)
 }
 
-// admitted gives what counts of a spec, which stays as it is.
+// admitted returns what counts of a spec, which stays as it is.
 func (c *Cache) admitted(spec *service.Spec) *service.Spec {
 	if !c.ignoreExternalIPs {
 		return spec
@@ -158,7 +158,7 @@ func (c *Cache) admitted(spec *service.Spec) *service.Spec {
 	return &admitted
 }
 
-// storeSpec tells whether the spec differs from the one that was filed.
+// storeSpec reports whether the spec differs from the one that was filed.
 func (c *Cache) storeSpec(spec *service.Spec) bool {
 	c.events.specs.Add(1)
 	changed := !c.specs[spec.Key].Equal(spec)
@@ -332,12 +332,12 @@ func (c *Cache) ReplaceSlices(all []*service.Slice) {
 // thousands of endpoints has dozens.
 type sliceList []*service.Slice
 
-// find gives the place of a name, and whether it is there.
+// find returns the place of a name, and whether it is there.
 func (l sliceList) find(name string) (int, bool) {
 	return slices.BinarySearchFunc(l, name, func(s *service.Slice, name string) int { return strings.Compare(s.Name, name) })
 }
 
-// get gives the slice of a name, nil when there is none.
+// get returns the slice of a name, nil when there is none.
 func (l sliceList) get(name string) *service.Slice {
 	if at, found := l.find(name); found {
 		return l[at]
@@ -345,7 +345,7 @@ func (l sliceList) get(name string) *service.Slice {
 	return nil
 }
 
-// with gives the list with a slice put in, in place of one of its name.
+// with returns the list with a slice put in, in place of one of its name.
 func (l sliceList) with(slice *service.Slice) sliceList {
 	at, found := l.find(slice.Name)
 	if found {
@@ -355,7 +355,7 @@ func (l sliceList) with(slice *service.Slice) sliceList {
 	return slices.Insert(l, at, slice)
 }
 
-// without gives the list with the slice of a name taken out.
+// without returns the list with the slice of a name taken out.
 func (l sliceList) without(name string) sliceList {
 	if at, found := l.find(name); found {
 		return slices.Delete(l, at, at+1)
@@ -400,7 +400,7 @@ type Stats struct {
 	Posts uint64
 	Equal uint64
 	Moves uint64
-	// Primed tells that the first full picture was delivered.
+	// Primed reports that the first full picture was delivered.
 	Primed bool
 }
 

@@ -25,7 +25,7 @@ func (c *Cache) ReplaceServiceCIDRs(all map[string][]netip.Prefix) {
 	})
 }
 
-// ServiceCIDRs gives the union of all ranges, sorted and without duplicates.
+// ServiceCIDRs returns the union of all ranges, sorted and without duplicates.
 func (c *Cache) ServiceCIDRs() []netip.Prefix {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

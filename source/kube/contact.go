@@ -38,7 +38,7 @@ type Status struct {
 	FailingSince time.Time
 	// Err is the last error while FailingSince is set or Absent is true.
 	Err error
-	// Absent tells that the server does not serve the resource, or does not let
+	// Absent reports that the server does not serve the resource, or does not let
 	// us read it, and that it is optional.
 	Absent bool
 }
@@ -104,7 +104,7 @@ func (c *contact) missing(now time.Time, err error, retry time.Duration) {
 		zap.String("resource", c.resource), zap.Duration("every", retry), zap.Error(err))
 }
 
-// asksForAnother tells that the server is well: the resource version is too old
+// asksForAnother reports that the server is well: the resource version is too old
 // (410 Gone, answered by a relist) or watch-lists are not known to it (422
 // Invalid, answered by a plain list).
 func asksForAnother(err error) bool {

@@ -114,7 +114,7 @@ func (l *line) await(ctx context.Context, resource string, told func(why error))
 	return ctx.Err()
 }
 
-// wake gives what is closed when the server has become ready, next time.
+// wake returns what is closed when the server has become ready, next time.
 func (l *line) wake() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -105,7 +105,7 @@ func reduceAs[O, T any](reduce func(*O) T) func(any) (T, error) {
 	}
 }
 
-// Stores gives what reflectors of Services and of EndpointSlices write to, for a
+// Stores returns what reflectors of Services and of EndpointSlices write to, for a
 // program that has watch events from elsewhere and does not call Run: what it
 // writes takes the same way as what a reflector has decoded.
 // The cache is primed once Replace of both has been called. Each store is for one

@@ -76,7 +76,7 @@ func (b endedBody) Close() error {
 // late of a server that is back.
 const dialMax, probeDialMax = 5 * time.Second, time.Second
 
-// withOwnConnections gives a configuration whose connections are shared with no other,
+// withOwnConnections returns a configuration whose connections are shared with no other,
 // and what closes them all, in use or not.
 func withOwnConnections(config *rest.Config, dialMax time.Duration) (own *rest.Config, closeAll func()) {
 	own = rest.CopyConfig(config)

@@ -132,7 +132,7 @@ func (c *catalog) conflicts(waiting map[string]bool) map[string][]Problem {
 	return refused
 }
 
-// holder gives the file that has an object, empty when it is free. What a waiting
+// holder returns the file that has an object, empty when it is free. What a waiting
 // file has in force counts only as far as its reading claims it again.
 func (c *catalog) holder(id objectID, claimed map[objectID]string, waiting map[string]bool) string {
 	if file := claimed[id]; file != "" {
@@ -192,7 +192,7 @@ func (c *catalog) problems() []Problem {
 	return all
 }
 
-// perFile gives all problems of each bad file, sorted by file.
+// perFile returns all problems of each bad file, sorted by file.
 func (c *catalog) perFile() [][]Problem {
 	var all [][]Problem
 	for _, file := range slices.Sorted(maps.Keys(c.files)) {

@@ -20,7 +20,7 @@ func (d *debounce) touch(now time.Time) {
 	d.last = now
 }
 
-// due gives when to look; ok is false when nothing happened.
+// due returns when to look; ok is false when nothing happened.
 func (d *debounce) due() (at time.Time, ok bool) {
 	if d.first.IsZero() {
 		return time.Time{}, false

@@ -6,7 +6,7 @@
 //	    └─ watch ─► debounce ─┘
 //
 // A person writes these files, so everything is checked as strictly as an API
-// server would, and a bad file is refused whole with one line that names file,
+// server would, and a bad file is rejected whole with one line that names file,
 // line and field. Until it is repaired the last good state of that file stays in
 // force. What an API server would allocate, ClusterIPs and node ports, has to be
 // in the file.

@@ -78,7 +78,7 @@ func New(dir string, cache *source.Cache, nodeName string, options Options) *Fol
 	}
 }
 
-// Problems gives one problem for each file that is refused now, and one for the
+// Problems returns one problem for each file that is refused now, and one for the
 // directory while it cannot be read. The result is not to be changed.
 func (f *Follower) Problems() []Problem {
 	if current := f.problems.Load(); current != nil {

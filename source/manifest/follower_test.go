@@ -59,7 +59,7 @@ func (r *rig) start() {
 	})
 }
 
-// started gives a running follower whose directory holds Service a in a.yaml and
+// started returns a running follower whose directory holds Service a in a.yaml and
 // Service b in b.yaml.
 func started(t *testing.T) *rig {
 	r := newRig(t, time.Hour)

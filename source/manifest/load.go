@@ -38,7 +38,7 @@ type RefusedError struct {
 	Problems []Problem
 }
 
-// Error gives the problems, each on a line of its own.
+// Error returns the problems, each on a line of its own.
 func (e *RefusedError) Error() string {
 	lines := []string{"manifests refused:"}
 	for _, problem := range e.Problems {

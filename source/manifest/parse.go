@@ -293,7 +293,7 @@ type Problem struct {
 	More int
 }
 
-// String gives one line: "web.yaml:12: Service default/web: spec.ports[0].port:
+// String returns one line: "web.yaml:12: Service default/web: spec.ports[0].port:
 // must be between 1 and 65535, is 0 (and 2 more problems)".
 func (p Problem) String() string {
 	var line strings.Builder
@@ -334,7 +334,7 @@ type objectID struct {
 	kind, namespace, name string
 }
 
-// path gives "namespace/name", or the name alone.
+// path returns "namespace/name", or the name alone.
 func (id objectID) path() string {
 	if id.namespace == "" {
 		return id.name
@@ -342,7 +342,7 @@ func (id objectID) path() string {
 	return id.namespace + "/" + id.name
 }
 
-// String gives "Service default/web".
+// String returns "Service default/web".
 func (id objectID) String() string { return id.kind + " " + id.path() }
 
 // object is one accepted object, reduced to the value of its kind. A nil value
@@ -455,13 +455,13 @@ func defaultAffinity(spec *corev1.ServiceSpec) {
 	}
 }
 
-// externallyAccessible tells whether externalTrafficPolicy counts.
+// externallyAccessible reports whether externalTrafficPolicy counts.
 func externallyAccessible(spec *corev1.ServiceSpec) bool {
 	return spec.Type == corev1.ServiceTypeLoadBalancer || spec.Type == corev1.ServiceTypeNodePort ||
 		spec.Type == corev1.ServiceTypeClusterIP && len(spec.ExternalIPs) > 0
 }
 
-// familiesOf gives the families of addresses; it gives none if one is not an
+// familiesOf returns the families of addresses; it gives none if one is not an
 // address, which the check that follows reports.
 func familiesOf(addresses []string) []corev1.IPFamily {
 	var families []corev1.IPFamily

@@ -124,7 +124,7 @@ func TestParseLeavesOutWhatIsNotProxied(t *testing.T) {
 	}
 }
 
-// edit gives a text with one part replaced; it panics if the part is not there,
+// edit returns a text with one part replaced; it panics if the part is not there,
 // so that a case cannot pass by accident.
 func edit(text, old, new string) string {
 	if !strings.Contains(text, old) {

@@ -72,7 +72,7 @@ func yamlError(err error) error {
 	return &lineError{line: line, message: "not valid YAML: " + match[2]}
 }
 
-// child gives the value of a key of a mapping, nil without one.
+// child returns the value of a key of a mapping, nil without one.
 func child(node *yaml.Node, key string) *yaml.Node {
 	if node.Kind != yaml.MappingNode {
 		return nil
@@ -85,7 +85,7 @@ func child(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// text gives the value of a key that holds a scalar, or an empty string.
+// text returns the value of a key that holds a scalar, or an empty string.
 func text(node *yaml.Node, key string) string {
 	value := child(node, key)
 	if value == nil || value.Kind != yaml.ScalarNode {
@@ -244,7 +244,7 @@ func (e *encoding) line(path string) int {
 	}
 }
 
-// pathAt gives the field whose value was being read when a decoder stopped at
+// pathAt returns the field whose value was being read when a decoder stopped at
 // offset.
 func (e *encoding) pathAt(offset int) string {
 	after := sort.Search(len(e.marks), func(i int) bool { return e.marks[i].offset >= offset })

@@ -152,7 +152,7 @@ func newHintNames(endpoints []discoveryv1.Endpoint) hintNames {
 	return make(hintNames, 0, count)
 }
 
-// of gives the zone and node hints of an endpoint; nil means none.
+// of returns the zone and node hints of an endpoint; nil means none.
 func (h *hintNames) of(e *discoveryv1.Endpoint) (zones, nodes []string) {
 	if e.Hints == nil {
 		return nil, nil

@@ -284,7 +284,7 @@ func read(data []byte, object any, fields ...any) bool {
 	return true
 }
 
-// addSeeds gives the fuzzer an object as JSON, and bytes for the filler that
+// addSeeds returns the fuzzer an object as JSON, and bytes for the filler that
 // begin in different places.
 func addSeeds(f *testing.F, objects ...any) {
 	for _, object := range objects {

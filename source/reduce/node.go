@@ -30,7 +30,7 @@ func Node(object *corev1.Node) (*service.NodeObject, []service.Warning) {
 	}, n.warnings
 }
 
-// nodeAddresses gives the internal addresses, then the external ones.
+// nodeAddresses returns the internal addresses, then the external ones.
 func nodeAddresses(n *notes, addresses []corev1.NodeAddress) []netip.Addr {
 	var found []netip.Addr
 	for _, kind := range [...]corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
@@ -50,7 +50,7 @@ func nodeAddresses(n *notes, addresses []corev1.NodeAddress) []netip.Addr {
 	return found
 }
 
-// podCIDRs gives the first range of each family.
+// podCIDRs returns the first range of each family.
 func podCIDRs(n *notes, texts []string) service.PerFamily[netip.Prefix] {
 	var found service.PerFamily[netip.Prefix]
 	for i, text := range texts {

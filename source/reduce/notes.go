@@ -55,7 +55,7 @@ func (p path) dot(name string) path {
 	return p
 }
 
-// String gives the form in which the API itself reports fields:
+// String returns the form in which the API itself reports fields:
 // "spec.ports[2].nodePort".
 func (p path) String() string {
 	if p.index < 0 {

@@ -234,7 +234,7 @@ func internalLocal(spec *corev1.ServiceSpec) bool {
 	return policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal
 }
 
-// externalLocal tells whether externalTrafficPolicy: Local is set and counts.
+// externalLocal reports whether externalTrafficPolicy: Local is set and counts.
 // It does for Services that are externally accessible by type; whether the
 // entries of externalIPs can be used is not asked.
 func externalLocal(spec *corev1.ServiceSpec) bool {

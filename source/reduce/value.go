@@ -111,7 +111,7 @@ var interned [internSlots]atomic.Pointer[string]
 
 var internSeed = maphash.MakeSeed()
 
-// intern gives a string equal to s that is shared with earlier results and not
+// intern returns a string equal to s that is shared with earlier results and not
 // with the API object. For strings that repeat: node, zone, port and namespace
 // names. Safe for concurrent use.
 func intern(s string) string {
