@@ -126,7 +126,7 @@ type candidate struct {
 // ready candidates are the normal target of new connections.
 func (c *candidate) ready() bool { return c.standing >= readyTerminating }
 
-// usable candidates may get new connections, some only for want of better ones.
+// usable candidates may get new connections, some only if there are no better ones.
 func (c *candidate) usable() bool { return c.standing >= servingTerminating }
 
 // serving candidates may keep established flows.

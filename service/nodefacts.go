@@ -16,9 +16,9 @@ type NodeFacts struct {
 	Zone string
 	// NodeIPs holds the node's address of each family, zero when unknown.
 	NodeIPs PerFamily[netip.Addr]
-	// Detect tells which traffic comes from local pods.
+	// Detect matches the traffic of local pods.
 	Detect PerFamily[LocalDetector]
-	// NodePorts tells on which addresses node ports answer.
+	// NodePorts are the addresses on which node ports answer.
 	NodePorts PerFamily[NodePortAddresses]
 	// MasqueradeAll asks for source NAT of all ClusterIP traffic.
 	MasqueradeAll bool
@@ -44,7 +44,7 @@ func (d LocalDetector) Configured() bool {
 	return d.CIDR.IsValid() || d.Interface != ""
 }
 
-// NodePortAddresses tells on which of the host's addresses node ports answer.
+// NodePortAddresses says on which of the host's addresses node ports answer.
 type NodePortAddresses struct {
 	// All means every local address (the loopback rules of the backend apply).
 	All bool
@@ -52,9 +52,9 @@ type NodePortAddresses struct {
 	// ranges, sorted; used when All is false. Empty then means that node ports
 	// answer nowhere.
 	Addresses []netip.Addr
-	// Host are all of the host's addresses of the family, sorted, without those of
-	// loopback, IPv6 link-local ones and those that the proxy itself adds. Only
-	// backends that serve each address by itself ask for them; nil otherwise.
+	// Host are the host's addresses of the family, sorted, without loopback, IPv6
+	// link-local and the proxy's own addresses. Nil unless the backend serves each
+	// address separately.
 	Host []netip.Addr
 }
 

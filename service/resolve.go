@@ -94,7 +94,7 @@ func (g *gathering) gather(family Family, port *Port, from []*Slice, nodeName st
 		}
 	}
 	slices.SortFunc(g.candidates, func(a, b candidate) int { return g.compare(&a, &b) })
-	// The best occurrence of each endpoint comes first and is the one to stay.
+	// The best occurrence of each endpoint comes first and stays.
 	g.candidates = slices.CompactFunc(g.candidates, func(a, b candidate) bool {
 		return a.head == b.head && bytes.Equal(g.text(&a), g.text(&b))
 	})
@@ -155,8 +155,7 @@ func (g *gathering) compare(a, b *candidate) int {
 	if c := cmp.Compare(b.standing, a.standing); c != 0 {
 		return c
 	}
-	// What is left are equals; where the API lists them does not depend on
-	// arrival.
+	// The rest is equal. Its place in the API does not depend on arrival.
 	if c := strings.Compare(g.from[a.slice].Name, g.from[b.slice].Name); c != 0 {
 		return c
 	}
@@ -215,9 +214,9 @@ func (s *selection) choose(port *PortView, facts *NodeFacts) {
 	}
 }
 
-// localStanding is what a local endpoint needs for the Local policy: to be
-// ready, or when no local one is, to serve while it terminates. Hints and
-// endpoints elsewhere have no say.
+// localStanding returns the standing that a local endpoint needs for the Local policy:
+// ready, or serving while terminating if no local endpoint is ready. Hints and endpoints
+// on other nodes do not count.
 func (s *selection) localStanding() standing {
 	for i := range s.candidates {
 		if c := &s.candidates[i]; c.local && c.ready() {
@@ -227,7 +226,7 @@ func (s *selection) localStanding() standing {
 	return servingTerminating
 }
 
-// collect puts the candidates that are wanted into scratch, in their order.
+// collect puts the wanted candidates into scratch and keeps their order.
 func (s *selection) collect(wanted func(*candidate) bool) {
 	s.scratch = slices.Grow(s.scratch[:0], len(s.candidates))
 	for i := range s.candidates {
@@ -240,8 +239,8 @@ func (s *selection) collect(wanted func(*candidate) bool) {
 	}
 }
 
-// keep returns what collect found a place of its own, or hands out one of the
-// earlier sets if it is the same; for most Services it is.
+// keep copies scratch, or returns an earlier set if it is equal. For most Services
+// it is.
 func (s *selection) keep(earlier ...[]Endpoint) []Endpoint {
 	if len(s.scratch) == 0 {
 		return nil
@@ -265,14 +264,14 @@ func (s *selection) noteReadyLocal() {
 	}
 }
 
-// countReadyLocal counts what has been noted, each address once. Several pods
-// of the host network share an address and count as one.
+// countReadyLocal counts the noted addresses, each one once. Pods of the host network
+// share an address and count as one.
 func (s *selection) countReadyLocal() int {
 	slices.SortFunc(s.readyLocal, netip.Addr.Compare)
 	return len(slices.Compact(s.readyLocal))
 }
 
-// Topology tells how the Cluster endpoints of a port were chosen (KEP-2433,
+// Topology says how the Cluster endpoints of a port were chosen (KEP-2433,
 // KEP-3015).
 type Topology uint8
 
@@ -294,11 +293,10 @@ func (t Topology) String() string {
 	return [...]string{"none", "same node", "same zone", "serving while terminating"}[t]
 }
 
-// chooseTopology applies the hints of the ready endpoints; the others have no
-// say. A hint counts only if every ready endpoint has one of its kind and at
-// least one points here, so that a rule never leaves a ready Service without
-// ready endpoints. Where an endpoint itself runs does not matter: the hint
-// names what it should serve.
+// chooseTopology applies the hints of the ready endpoints. A kind of hint counts only if
+// every ready endpoint has one and at least one names this node or zone, so that a rule
+// never leaves a ready Service without ready endpoints. The place where an endpoint runs
+// does not matter: the hint names what it serves.
 func chooseTopology(g *gathering, facts *NodeFacts) Topology {
 	var ready, usable, forNode, forZone bool
 	allNodes, allZones := true, true
@@ -327,8 +325,8 @@ func chooseTopology(g *gathering, facts *NodeFacts) Topology {
 	}
 }
 
-// admits reports whether the rule lets an endpoint into the Cluster set. The
-// fallback takes everything that still serves, hints or not.
+// admits reports whether the rule lets an endpoint into the Cluster set. The fallback
+// admits every serving endpoint, whatever its hints.
 func (t Topology) admits(c *candidate, e *SliceEndpoint, facts *NodeFacts) bool {
 	switch t {
 	case TopologySameNode:
@@ -348,33 +346,31 @@ func hinted(hints []string, place string) bool {
 	return place != "" && slices.Contains(hints, place)
 }
 
-// standing says what one occurrence of an endpoint is good for. Higher is
-// better: of several occurrences of the same address and port, the best counts.
+// standing ranks one occurrence of an endpoint. Of several occurrences of the same
+// address and port, the highest counts.
 //
-// kube-proxy lets the last occurrence that is not terminating win, so that the
-// outcome depends on the order of a map walk, and a pod that is not ready hides
-// a ready one, or one that serves to its end, at the same address (kubernetes
-// issue 135593). Here nothing unusable ever hides something usable.
+// In kube-proxy the last occurrence that is not terminating wins. Its result depends on
+// the order of a map walk, and an unready pod can hide a ready or serving one at the same
+// address (kubernetes issue 135593). Here an unusable endpoint never hides a usable one.
 type standing uint8
 
 const (
-	// absent endpoints are not to be used, not even by established flows.
+	// absent endpoints are not used, not even by established flows.
 	absent standing = iota
 	// unready endpoints serve and do not terminate, but are not ready: no new
 	// connections.
 	unready
 	// servingTerminating endpoints are used when nothing is ready.
 	servingTerminating
-	// readyTerminating endpoints belong to Services that publish addresses
-	// which are not ready; they are as good as ready ones, but a running pod
-	// comes first.
+	// readyTerminating endpoints belong to Services that publish not-ready
+	// addresses. They count as ready, but a running pod comes first.
 	readyTerminating
 	// readyRunning endpoints are the normal case.
 	readyRunning
 )
 
-// standingOf judges by the conditions. Ready alone decides readiness; the other
-// two are asked only without it.
+// standingOf ranks by the conditions. Serving and terminating matter only if the
+// endpoint is not ready.
 func standingOf(e *SliceEndpoint) standing {
 	switch {
 	case e.Ready && e.Terminating:

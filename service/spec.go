@@ -24,8 +24,8 @@ type Spec struct {
 	// LoadBalancerVIPs are status.loadBalancer.ingress[].ip whose ipMode is VIP
 	// or nil, canonical, without duplicates, in API order.
 	LoadBalancerVIPs PerFamily[[]netip.Addr]
-	// SourceRanges are the masked spec.loadBalancerSourceRanges. Empty means
-	// that nobody is refused; a prefix of length 0 empties the list.
+	// SourceRanges are the masked spec.loadBalancerSourceRanges. Empty means that
+	// every source is allowed; a prefix of length 0 empties the list.
 	SourceRanges PerFamily[[]netip.Prefix]
 	// InternalLocal is internalTrafficPolicy: Local.
 	InternalLocal bool
@@ -37,7 +37,7 @@ type Spec struct {
 	HealthCheckNodePort uint16
 	// AffinitySeconds is the ClientIP affinity timeout; 0 means no affinity.
 	AffinitySeconds int
-	// Scheduling is how the Service asks for its connections to be spread.
+	// Scheduling is the IPVS scheduling that the Service asks for.
 	Scheduling Scheduling
 }
 
@@ -157,16 +157,15 @@ func (p Protocol) Number() uint8 {
 	}
 }
 
-// Scheduling is how a Service asks for its connections to be spread over its
-// endpoints. Only IPVS can choose; the zero value leaves it to the node's
-// configuration.
+// Scheduling is the IPVS scheduling that a Service asks for. The zero value leaves it
+// to the configuration of the node. Other backends ignore it.
 type Scheduling struct {
 	// Scheduler is the kernel's name of an IPVS scheduler, for example "sh".
 	Scheduler string
-	// Ports lets a scheduler that hashes clients count their ports, so that the
-	// connections of one client are spread (flags sh-port, mh-port).
+	// Ports lets a hashing scheduler include the client's port, which spreads the
+	// connections of one client (flags sh-port, mh-port).
 	Ports bool
-	// Fallback lets a scheduler that hashes clients try another endpoint where the
-	// chosen one takes no new connections (flags sh-fallback, mh-fallback).
+	// Fallback lets a hashing scheduler try another endpoint if the chosen one takes
+	// no new connections (flags sh-fallback, mh-fallback).
 	Fallback bool
 }

@@ -22,7 +22,7 @@ type View struct {
 	// HealthCheckNodePort is 0 when the Service opens none. It is opened in
 	// the families that have Ports; see HealthPort.
 	HealthCheckNodePort uint16
-	// Scheduling is how connections are to be spread, in backends that can choose.
+	// Scheduling is the IPVS scheduling that the Service asks for.
 	Scheduling Scheduling
 	// ReadyLocal is the number of distinct endpoint addresses of each family
 	// that are local and ready, over all ports: what the health-check node
@@ -56,10 +56,9 @@ func (v *View) HealthPort(family Family) uint16 {
 	return v.HealthCheckNodePort
 }
 
-// Removes reports whether some endpoint that new connections could reach in
-// previous is out of reach in v, through the same service port. Such a change
-// must not wait: a dead endpoint hurts more than a missing new one. A nil
-// previous reached nothing.
+// Removes reports whether new connections could reach an endpoint in previous that v
+// no longer has at the same service port. Such a change must not wait: a dead endpoint
+// hurts more than a missing new one. A nil previous reached nothing.
 func (v *View) Removes(previous *View) bool {
 	if previous == nil {
 		return false
@@ -79,8 +78,8 @@ func (v *View) Removes(previous *View) bool {
 	return false
 }
 
-// port finds the service port that is called like wanted, trying position i
-// first, since ports seldom move.
+// port returns the service port with the identity of wanted. It tries position i first,
+// since ports seldom move.
 func (v *View) port(family Family, i int, wanted *PortView) *PortView {
 	ports := v.Ports[family]
 	if i < len(ports) && ports[i].sameIdentity(wanted) {
@@ -122,23 +121,21 @@ type PortView struct {
 	// Local are the endpoints for the Local policy, nil when no frontend needs
 	// them. Sorted and unique as Cluster.
 	Local []Endpoint
-	// Topology tells which rule chose Cluster.
+	// Topology is the rule that chose Cluster.
 	Topology Topology
 	// Serving are the endpoints to which established flows may continue: all
-	// that are ready or serving, on any node, whatever policy, topology and
-	// termination say about new connections. Only for UDP, where stale flows
-	// must be cut by hand; nil otherwise. Sorted and unique as Cluster.
+	// that are ready or serving, on any node, regardless of policy, topology and
+	// termination. Only for UDP, whose stale flows the proxy must delete; nil otherwise. Sorted and unique as Cluster.
 	Serving []Endpoint
-	// Resting are, while nothing is Serving, the endpoints that are known and do not
-	// terminate: they may serve again in a moment, and what is established may wait
-	// for that. Only for UDP; nil otherwise. Sorted and unique as Cluster.
+	// Resting are the known endpoints that do not terminate, while none is Serving. They
+	// may serve again in a moment, and established flows may wait for that. Only for
+	// UDP; nil otherwise. Sorted and unique as Cluster.
 	Resting []Endpoint
-	// Draining are endpoints that get no new connections and keep those they have
-	// until a deadline, or, for UDP, no longer than they are among Serving; only in
-	// domains that drain, where the actor adds them to what was resolved, and never
-	// for SCTP; nil otherwise. Sorted and unique as Cluster. One that is in Cluster or
-	// Local, too, drains only at the frontends of the policy that it has left: for
-	// each of them, wanted goes before draining.
+	// Draining are endpoints that get no new connections and keep their open ones until
+	// a deadline (UDP: while they are among Serving, at most). The actor adds them in
+	// domains that drain, never for SCTP; nil otherwise. Sorted and unique as Cluster.
+	// An endpoint that is still in Cluster or Local drains only at the frontends of the
+	// policy that it has left.
 	Draining []Endpoint
 }
 

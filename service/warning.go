@@ -31,9 +31,9 @@ func (w Warning) Message() string {
 }
 
 // Revision orders what one key has produced: incarnation first, sequence
-// second. The supervisor raises the incarnation when it restarts an actor, so a
-// reborn actor outranks its former self and late answers to the dead one can be
-// told apart. The zero Revision is older than every real one.
+// second. The supervisor raises the incarnation when it restarts an actor, so that the
+// new actor outranks the old one and late answers to the old one are recognised. The
+// zero Revision is older than every real one.
 type Revision struct {
 	Incarnation uint64
 	Sequence    uint64

@@ -12,11 +12,10 @@ import (
 
 // Options are the optional parts of a Cache.
 type Options struct {
-	// Warn is told what is wrong with an object, once per problem and not again
-	// while the object stays as it is. Nil means that nobody is told. It must
-	// not block.
+	// Warn receives each problem of an object once, and not again while the object
+	// stays as it is. It must not block. Nil drops the warnings.
 	Warn func(service.Warning)
-	// IgnoreExternalIPs takes Services for ones without External IPs.
+	// IgnoreExternalIPs ignores spec.externalIPs.
 	IgnoreExternalIPs bool
 }
 
@@ -148,7 +147,7 @@ func (c *Cache) Prime() {
 	c.sink.Primed(keys)
 }
 
-// admitted returns what counts of a spec, which stays as it is.
+// admitted returns the spec without ignored fields. It does not change its argument.
 func (c *Cache) admitted(spec *service.Spec) *service.Spec {
 	if !c.ignoreExternalIPs {
 		return spec
@@ -215,8 +214,7 @@ func (c *Cache) dropSlice(posts []slicePost, id sliceID) []slicePost {
 	return c.appendSlicePost(posts, slicePost{owner, id.name, nil})
 }
 
-// appendSlicePost leaves out slices of a Service without a spec: no actor is
-// interested, and creating one for each would be work for nothing.
+// appendSlicePost leaves out slices of a Service without a spec, which needs no actor.
 func (c *Cache) appendSlicePost(posts []slicePost, post slicePost) []slicePost {
 	if c.specs[post.key] == nil {
 		return posts
@@ -250,19 +248,19 @@ func nodeEqual(a, b *service.NodeObject) bool {
 		a.Deleting == b.Deleting && a.AutoscalerTaint == b.AutoscalerTaint
 }
 
-// Events counts what feeders have told since the cache was made, removals
-// included, whether it made a difference or not.
+// Events counts the calls of the feeders since the cache was made, removals and equal
+// values included.
 type Events struct {
-	// Specs counts what was told about Services.
+	// Specs counts calls about Services.
 	Specs uint64
-	// Slices counts what was told about EndpointSlices; one that moves to
-	// another Service counts for both.
+	// Slices counts calls about EndpointSlices; one that moves to another Service
+	// counts for both.
 	Slices service.PerFamily[uint64]
 	// SliceChanges counts those of Slices that made a difference.
 	SliceChanges uint64
 }
 
-// eventCounts are counted by feeders and read by anybody.
+// eventCounts is written by feeders and may be read by anyone.
 type eventCounts struct {
 	specs, sliceChanges atomic.Uint64
 	slices              service.PerFamily[atomic.Uint64]
@@ -277,9 +275,9 @@ func (c *Cache) Events() Events {
 	return e
 }
 
-// ReplaceSpecs says which Services exist, all of them. Only the differences from
-// what is filed are posted: the usual outcome after an outage of the API server
-// is none. It walks all Services.
+// ReplaceSpecs takes the complete list of Services and posts the differences from what
+// is stored; after an outage of the API server there are usually none. It walks all
+// Services.
 func (c *Cache) ReplaceSpecs(all []*service.Spec) {
 	c.mu.Lock()
 	var changed []*service.Spec
@@ -308,8 +306,8 @@ func (c *Cache) ReplaceSpecs(all []*service.Spec) {
 	}
 }
 
-// ReplaceSlices says which slices exist, all of them, and posts the differences.
-// It walks all slices.
+// ReplaceSlices takes the complete list of slices and posts the differences. It walks
+// all slices.
 func (c *Cache) ReplaceSlices(all []*service.Slice) {
 	c.mu.Lock()
 	var posts []slicePost
@@ -327,9 +325,9 @@ func (c *Cache) ReplaceSlices(all []*service.Slice) {
 	c.postSlices(posts)
 }
 
-// sliceList holds the slices of one Service, sorted by name. Nearly all Services
-// have one or two, for which a map would cost more than they do; a Service with
-// thousands of endpoints has dozens.
+// sliceList holds the slices of one Service, sorted by name. Nearly all Services have
+// one or two, for which a map would cost more; a Service with thousands of endpoints
+// has dozens.
 type sliceList []*service.Slice
 
 // find returns the place of a name, and whether it is there.
@@ -372,8 +370,8 @@ func (c *Cache) Snapshot(key service.Key) service.Snapshot {
 	return service.Snapshot{Spec: c.specs[key], Slices: slices.Clone(c.slices[key])}
 }
 
-// Keys lists the Services that have a spec, sorted. It walks all of them, so it
-// is for start, for tests and for people.
+// Keys lists the Services that have a spec, sorted. It walks all of them: use it at
+// start and in tests.
 func (c *Cache) Keys() []service.Key {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

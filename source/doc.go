@@ -33,7 +33,7 @@ type Sink interface {
 	PostSpec(key service.Key, spec *service.Spec)
 	// PostSlice says what one slice of the Service is now; a nil slice means
 	// that the Service has no slice of that name. Slices of a key without a
-	// spec are not posted: whoever receives the spec reads them from Snapshot.
+	// spec are not posted: the receiver of the spec reads them from Snapshot.
 	PostSlice(key service.Key, name string, slice *service.Slice)
 	// PostNode says what this node is now.
 	PostNode(node *service.NodeObject)

@@ -106,9 +106,8 @@ type Config struct {
 	// NodeName selects the Node to watch; it must not be empty.
 	NodeName string
 	// ResyncPeriod is how often reflectors ask their store to look again; 0
-	// means 15 minutes, negative never. Since the stores hold nothing beside
-	// the Cache there is nothing that a resync could bring to light, and it
-	// posts nothing; the setting exists for compatibility.
+	// means 15 minutes, negative never. A resync posts nothing, since the stores hold
+	// nothing but the Cache; the setting exists for compatibility.
 	ResyncPeriod time.Duration
 	// AbsentRetry is how long to wait before asking again for a resource that
 	// the server does not serve, or does not let us read; 0 means 5 minutes. It

@@ -27,26 +27,25 @@ const (
 	probeMin, probeMax = 2 * time.Second, 16 * time.Second
 )
 
-// line is the way to the API server, which all resources share: it is up or down for
-// all of them.
+// line is the connection to the API server, which all resources share: it is up or down
+// for all of them.
 //
 // An answer is bytes from the server, never the return of a call: client-go gives an
 // empty watch for a connection that was closed on it.
 //
-// While requests get no answer they are held back, and nothing is sent but one small
-// request per second, the probe. When the probe is answered, everybody goes on at
-// once, those included that sleep after a failure: what was written meanwhile is in
-// force within 2 s. Each node probes at times of its own, which spreads the nodes of a
+// While requests get no answer they are held back, and only the probe is sent: one small
+// request per second. When the probe is answered, every request goes on at once, also
+// those that sleep after a failure: what was written meanwhile is in force within 2 s. Each node probes at times of its own, which spreads the nodes of a
 // cluster over that second. A server that answers with 429 or 5xx is not ready: it gets
-// the probe, too, and for the rest only what backoff and Retry-After allow.
+// the probe, and otherwise only what backoff and Retry-After allow.
 type line struct {
 	// ask is the probe.
 	ask func(context.Context) (probed, error)
-	// unanswered is told of each probe without an answer, while requests are held.
+	// unanswered is called for each probe without an answer, while requests are held.
 	unanswered func(error)
 	// pause is the time from one probe to the next.
 	pause func() time.Duration
-	// trouble has a place for one sign that something is wrong.
+	// trouble holds one sign that something is wrong.
 	trouble chan struct{}
 
 	mu sync.Mutex

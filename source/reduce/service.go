@@ -42,14 +42,14 @@ func Service(object *corev1.Service) (*service.Spec, []service.Warning) {
 	}, n.warnings
 }
 
-// isAddress tells a ClusterIP from the two ways to say that there is none.
+// isAddress reports whether the Service has a ClusterIP: it is neither empty nor None.
 func isAddress(clusterIP string) bool {
 	return clusterIP != "" && clusterIP != corev1.ClusterIPNone
 }
 
 // clusterIPs finds the ClusterIP of each family. A Service that lists its
-// families has its addresses in the same order; an object from before
-// dual-stack has one address, which speaks for itself.
+// families has its addresses in the same order; an object from before dual-stack has
+// one address and no list of families.
 func clusterIPs(n *notes, spec *corev1.ServiceSpec) service.PerFamily[netip.Addr] {
 	var found service.PerFamily[netip.Addr]
 	if len(spec.IPFamilies) == 0 {
@@ -138,8 +138,8 @@ func servicePort(n *notes, where path, port *corev1.ServicePort) (service.Port, 
 	}, true
 }
 
-// externalIPs reduces spec.externalIPs. The API server has let anything in, so
-// blank entries are not worth a word.
+// externalIPs reduces spec.externalIPs. API servers have accepted anything, so blank
+// entries are skipped without a warning.
 func externalIPs(n *notes, texts []string) service.PerFamily[[]netip.Addr] {
 	var found service.PerFamily[[]netip.Addr]
 	for i, text := range texts {
@@ -294,8 +294,8 @@ const (
 	annotationFlags     = "sluice.dev/ipvs-flags"
 )
 
-// schedulers are those of the kernel that decide by what a virtual server knows:
-// no weights are set here, so that the weighted ones do as their plain kin.
+// schedulers are the kernel's schedulers that may be named. No weights are set here, so
+// the weighted ones act like the plain ones.
 var schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "wlc", "wrr"}
 
 // hashing are the schedulers that have flags: a port flag and a fallback flag,
@@ -307,8 +307,8 @@ const (
 	flagFallback = "-fallback"
 )
 
-// scheduling reduces the annotations. Where either cannot be used, the node's
-// scheduler serves: half of a wish is none.
+// scheduling reduces the annotations. If either cannot be used, both are ignored and
+// the node's scheduler is used.
 func scheduling(n *notes, annotations map[string]string) service.Scheduling {
 	scheduler, asked := annotations[annotationScheduler]
 	flags, flagged := annotations[annotationFlags]
@@ -318,43 +318,43 @@ func scheduling(n *notes, annotations map[string]string) service.Scheduling {
 	scheduler = strings.TrimSpace(scheduler)
 	switch {
 	case !asked:
-		n.add(annotation(annotationFlags), "the node's scheduler is used", "%q says nothing without the annotation %s (%s)",
+		n.add(annotation(annotationFlags), "the node's scheduler is used", "%q needs the annotation %s (%s)",
 			flags, annotationScheduler, strings.Join(hashing, " or "))
 		return service.Scheduling{}
 	case !slices.Contains(schedulers, scheduler):
-		n.add(annotation(annotationScheduler), "the node's scheduler is used", "%q is not a scheduler: want one of %s",
+		n.add(annotation(annotationScheduler), "the node's scheduler is used", "unknown scheduler %q; use one of %s",
 			scheduler, strings.Join(schedulers, ", "))
 		return service.Scheduling{}
 	}
-	wish := service.Scheduling{Scheduler: intern(scheduler)}
+	wanted := service.Scheduling{Scheduler: intern(scheduler)}
 	if !flagged {
 		// As the node's mh does.
-		wish.Ports = scheduler == "mh"
-		return wish
+		wanted.Ports = scheduler == "mh"
+		return wanted
 	}
-	return schedulingFlags(n, wish, flags)
+	return schedulingFlags(n, wanted, flags)
 }
 
-// schedulingFlags adds what the annotation of flags says to a wish.
-func schedulingFlags(n *notes, wish service.Scheduling, flags string) service.Scheduling {
+// schedulingFlags adds the flags of the annotation to a scheduling.
+func schedulingFlags(n *notes, wanted service.Scheduling, flags string) service.Scheduling {
 	for flag := range strings.SplitSeq(flags, ",") {
 		switch flag = strings.TrimSpace(flag); {
 		case flag == "":
-		case !slices.Contains(hashing, wish.Scheduler):
-			n.add(annotation(annotationFlags), "the node's scheduler is used", "%q: scheduler %s has no flags, only %s have",
-				flags, wish.Scheduler, strings.Join(hashing, " and "))
+		case !slices.Contains(hashing, wanted.Scheduler):
+			n.add(annotation(annotationFlags), "the node's scheduler is used", "%q: scheduler %s has no flags; only %s have",
+				flags, wanted.Scheduler, strings.Join(hashing, " and "))
 			return service.Scheduling{}
-		case flag == wish.Scheduler+flagPorts:
-			wish.Ports = true
-		case flag == wish.Scheduler+flagFallback:
-			wish.Fallback = true
+		case flag == wanted.Scheduler+flagPorts:
+			wanted.Ports = true
+		case flag == wanted.Scheduler+flagFallback:
+			wanted.Fallback = true
 		default:
-			n.add(annotation(annotationFlags), "the node's scheduler is used", "%q: %q is not a flag of scheduler %s: want %s",
-				flags, flag, wish.Scheduler, wish.Scheduler+flagPorts+", "+wish.Scheduler+flagFallback)
+			n.add(annotation(annotationFlags), "the node's scheduler is used", "%q: unknown flag %q of scheduler %s; use %s",
+				flags, flag, wanted.Scheduler, wanted.Scheduler+flagPorts+", "+wanted.Scheduler+flagFallback)
 			return service.Scheduling{}
 		}
 	}
-	return wish
+	return wanted
 }
 
 // annotation is the path of an annotation:

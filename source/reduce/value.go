@@ -14,7 +14,7 @@ import (
 
 // parseAddr reads an IP address as leniently as API servers have accepted it: an
 // octet with leading zeros is decimal, and an IPv4 address written as an IPv6
-// one (::ffff:1.2.3.4) is IPv4. Addresses with a zone are refused.
+// one (::ffff:1.2.3.4) is IPv4. Addresses with a zone are rejected.
 func parseAddr(text string) (netip.Addr, bool) {
 	addr, ok := parseUnmapped(text)
 	return addr.Unmap(), ok
