@@ -6,14 +6,14 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// difference is what the cache has to be told.
+// difference lists the changes for the cache.
 type difference struct {
 	set     []object
 	removed []objectID
 }
 
-// feed tells the cache what differs: slices before Services, so that a new
-// Service starts with all of its endpoints, and what is new before what is gone.
+// feed applies the changes to the cache: slices before Services, so that a new Service
+// starts with all of its endpoints, and additions before removals.
 func (d difference) feed(cache *source.Cache, nodeName string) {
 	slices.SortStableFunc(d.set, func(a, b object) int { return feedRank(a) - feedRank(b) })
 	for _, object := range d.set {

@@ -143,7 +143,7 @@ func TestFollowerServesTheRestOfABadStart(t *testing.T) {
 	r.awaitOnly("spec default/b")
 	r.awaitNoProblem()
 	sourcetest.Eventually(t, "both are logged", func() bool {
-		return r.logs.FilterMessageSnippet("Manifest refused").Len() == 1 && r.logs.FilterMessageSnippet("no longer refused").Len() == 1
+		return r.logs.FilterMessageSnippet("Manifest rejected").Len() == 1 && r.logs.FilterMessageSnippet("accepted again").Len() == 1
 	})
 }
 

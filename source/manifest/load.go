@@ -12,9 +12,9 @@ import (
 )
 
 // Load reads the manifests in dir once, for a program that follows nothing, and
-// gives a cache that holds what they say. Of the Nodes in it, the one named
-// nodeName counts. Unless all files are good the error is a *RefusedError, or one
-// of another type when the directory cannot be read.
+// returns a cache with their objects. Of the Nodes in it, the one named nodeName counts.
+// If a file is bad, the error is a *RejectedError; if the directory cannot be read, it is
+// one of another type.
 func Load(dir, nodeName string, options source.Options) (*source.Cache, error) {
 	dir = filepath.Clean(dir)
 	readings, err := newScanner(dir).scan(nil)
@@ -24,7 +24,7 @@ func Load(dir, nodeName string, options source.Options) (*source.Cache, error) {
 	catalog := newCatalog()
 	diff := catalog.apply(readings)
 	if problems := slices.Concat(catalog.perFile()...); len(problems) > 0 {
-		return nil, &RefusedError{Problems: problems}
+		return nil, &RejectedError{Problems: problems}
 	}
 	cache := source.NewCache(nobody{}, options)
 	diff.feed(cache, nodeName)
@@ -32,15 +32,15 @@ func Load(dir, nodeName string, options source.Options) (*source.Cache, error) {
 	return cache, nil
 }
 
-// RefusedError says what is wrong with the manifests of a directory.
-type RefusedError struct {
+// RejectedError lists the problems of the manifests in a directory.
+type RejectedError struct {
 	// Problems are all of them, sorted by file; never empty.
 	Problems []Problem
 }
 
 // Error returns the problems, each on a line of its own.
-func (e *RefusedError) Error() string {
-	lines := []string{"manifests refused:"}
+func (e *RejectedError) Error() string {
+	lines := []string{"manifests rejected:"}
 	for _, problem := range e.Problems {
 		lines = append(lines, problem.String())
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
-// parse reads a whole file: either all of its objects, or what is wrong with it.
-// It is pure; file is for messages only.
+// parse returns either all objects of a file or its problems. It is pure; file is for
+// messages only.
 func parse(file string, data []byte) ([]object, []Problem) {
 	roots, err := documents(data)
 	if err != nil {
@@ -127,7 +127,7 @@ func unknownKind(file string, node *yaml.Node, kind typeMeta) Problem {
 	return problem
 }
 
-// nameOf names an object as far as it can be read.
+// nameOf returns the name of an object as far as it can be read.
 func nameOf(node *yaml.Node, kind string) string {
 	metadata := child(node, "metadata")
 	if metadata == nil || text(metadata, "name") == "" {
@@ -259,7 +259,7 @@ func decode(encoded *encoding, into any) findings {
 	return found
 }
 
-// typeName says the name of a Go type as a person who writes YAML would.
+// typeName returns the name of a Go type in the words of YAML.
 func typeName(kind reflect.Kind) string {
 	switch kind {
 	case reflect.String:
@@ -275,17 +275,17 @@ func typeName(kind reflect.Kind) string {
 	}
 }
 
-// Problem says why a file, or the directory, is refused.
+// Problem says why a file, or the directory, is rejected.
 type Problem struct {
 	// File is the path of the file or of the directory.
 	File string
-	// Line is where in the file, counted from 1; 0 when that is not known.
+	// Line is counted from 1; 0 if unknown.
 	Line int
 	// Object is kind and name, for example "Service default/web"; empty when
 	// the file could not be read that far.
 	Object string
 	// Field is the path of the field, for example "spec.ports[0].port"; empty
-	// when no field is to blame.
+	// if the problem concerns no single field.
 	Field string
 	// Message says what is wrong and, where possible, what to write instead.
 	Message string
@@ -294,7 +294,7 @@ type Problem struct {
 }
 
 // String returns one line: "web.yaml:12: Service default/web: spec.ports[0].port:
-// must be between 1 and 65535, is 0 (and 2 more problems)".
+// 0 is not a port number (1 to 65535) (and 2 more problems)".
 func (p Problem) String() string {
 	var line strings.Builder
 	line.WriteString(p.File)
@@ -315,13 +315,13 @@ func (p Problem) String() string {
 	return line.String()
 }
 
-// finding is a problem inside one object, before it is known where that is.
+// finding is a problem inside one object, before its line is known.
 type finding struct {
 	field   string
 	message string
 }
 
-// findings collects what is wrong with one object.
+// findings collects the problems of one object.
 type findings []finding
 
 func (f *findings) add(field, format string, arguments ...any) {

@@ -325,11 +325,11 @@ func TestLoadNamesEveryMistake(t *testing.T) {
 		"c.yaml", manifest("a", 80),
 		"d.yaml", "kind: [")
 	cache, err := Load(dir, "n", source.Options{})
-	refused, ok := errors.AsType[*RefusedError](err)
+	refused, ok := errors.AsType[*RejectedError](err)
 	if !ok || cache != nil || len(refused.Problems) != 4 {
 		t.Fatalf("%v, %v", cache, err)
 	}
-	want := "manifests refused:\n" +
+	want := "manifests rejected:\n" +
 		dir + "/b.yaml:6: Service default/b: spec.ports[0].port: 0 is not a port number (1 to 65535)\n" +
 		dir + "/b.yaml:13: Service default/c: spec.ports[0].port: 70000 is not a port number (1 to 65535)\n" +
 		dir + "/c.yaml:1: Service default/a: metadata.name: is already defined in " + dir + "/a.yaml:1\n" +
