@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	strictjson "sigs.k8s.io/json"
 
 	"github.com/sluice-proxy/sluice/service"
@@ -154,66 +155,38 @@ type typeMeta struct {
 	apiVersion, kind string
 }
 
-// readers decode an object of each kind, complete it with the API's defaults,
-// check it and reduce it.
+// readers hold the reader of each kind.
 var readers = map[typeMeta]func(*encoding) (object, findings){
-	{"v1", kindService}:                        readService,
-	{"discovery.k8s.io/v1", kindEndpointSlice}: readEndpointSlice,
-	{"v1", kindNode}:                           readNode,
-	{"networking.k8s.io/v1", kindServiceCIDR}:  readServiceCIDR,
+	{"v1", kindService}: reader(kindService, defaultService, checkService,
+		func(o *object, read *corev1.Service) { o.spec, o.warnings = reduce.Service(read) }),
+	{"discovery.k8s.io/v1", kindEndpointSlice}: reader(kindEndpointSlice, defaultEndpointSlice, checkEndpointSlice,
+		func(o *object, read *discoveryv1.EndpointSlice) { o.slice, o.warnings = reduce.EndpointSlice(read) }),
+	{"v1", kindNode}: reader(kindNode, defaultNode, checkNode,
+		func(o *object, read *corev1.Node) { o.node, o.warnings = reduce.Node(read) }),
+	{"networking.k8s.io/v1", kindServiceCIDR}: reader(kindServiceCIDR, func(*networkingv1.ServiceCIDR) {}, checkServiceCIDR,
+		func(o *object, read *networkingv1.ServiceCIDR) { o.ranges, o.warnings = reduce.ServiceCIDR(read) }),
 }
 
-func readService(encoded *encoding) (object, findings) {
-	var read corev1.Service
-	if found := decode(encoded, &read); len(found) > 0 {
-		return object{}, found
+// reader returns a function that decodes an object, completes it with the API's
+// defaults, checks it and reduces it.
+func reader[T any, P interface {
+	*T
+	metav1.Object
+}](kind string, complete func(*T), check func(*T) findings, reduce func(*object, *T)) func(*encoding) (object, findings) {
+	return func(encoded *encoding) (object, findings) {
+		read := new(T)
+		if found := decode(encoded, read); len(found) > 0 {
+			return object{}, found
+		}
+		complete(read)
+		meta := P(read)
+		o := object{id: objectID{kind, meta.GetNamespace(), meta.GetName()}}
+		reduce(&o, read)
+		if found := rejected(check(read), o.warnings); len(found) > 0 {
+			return object{}, found
+		}
+		return o, nil
 	}
-	defaultService(&read)
-	spec, warnings := reduce.Service(&read)
-	if found := rejected(checkService(&read), warnings); len(found) > 0 {
-		return object{}, found
-	}
-	id := objectID{kindService, read.Namespace, read.Name}
-	return object{id: id, spec: spec, warnings: warnings}, nil
-}
-
-func readEndpointSlice(encoded *encoding) (object, findings) {
-	var read discoveryv1.EndpointSlice
-	if found := decode(encoded, &read); len(found) > 0 {
-		return object{}, found
-	}
-	defaultEndpointSlice(&read)
-	slice, warnings := reduce.EndpointSlice(&read)
-	if found := rejected(checkEndpointSlice(&read), warnings); len(found) > 0 {
-		return object{}, found
-	}
-	id := objectID{kindEndpointSlice, read.Namespace, read.Name}
-	return object{id: id, slice: slice, warnings: warnings}, nil
-}
-
-func readNode(encoded *encoding) (object, findings) {
-	var read corev1.Node
-	if found := decode(encoded, &read); len(found) > 0 {
-		return object{}, found
-	}
-	defaultNode(&read)
-	node, warnings := reduce.Node(&read)
-	if found := rejected(checkNode(&read), warnings); len(found) > 0 {
-		return object{}, found
-	}
-	return object{id: objectID{kind: kindNode, name: read.Name}, node: node, warnings: warnings}, nil
-}
-
-func readServiceCIDR(encoded *encoding) (object, findings) {
-	var read networkingv1.ServiceCIDR
-	if found := decode(encoded, &read); len(found) > 0 {
-		return object{}, found
-	}
-	ranges, warnings := reduce.ServiceCIDR(&read)
-	if found := rejected(checkServiceCIDR(&read), warnings); len(found) > 0 {
-		return object{}, found
-	}
-	return object{id: objectID{kind: kindServiceCIDR, name: read.Name}, ranges: ranges, warnings: warnings}, nil
 }
 
 // rejected adds to findings the warnings that reject an object in a manifest, apart
@@ -346,7 +319,7 @@ func (id objectID) path() string {
 func (id objectID) String() string { return id.kind + " " + id.path() }
 
 // object is one accepted object, reduced to the value of its kind. A nil value
-// means that the object is none of a proxy's business.
+// means that the object does not concern a proxy.
 type object struct {
 	id objectID
 	// line is where the object starts in its file.
@@ -366,8 +339,7 @@ const (
 	kindServiceCIDR   = "ServiceCIDR"
 )
 
-// feed tells the cache what the object is now. Nodes other than nodeName are
-// not of interest here.
+// feed stores the object in the cache, apart from Nodes other than nodeName.
 func (o object) feed(cache *source.Cache, nodeName string) {
 	cache.Warn(o.id.kind, o.id.path(), o.warnings)
 	switch o.id.kind {
@@ -392,8 +364,8 @@ func (o object) feed(cache *source.Cache, nodeName string) {
 	}
 }
 
-// remove tells the cache that the object is gone. A Node that is gone stays in
-// use, as with an API server.
+// remove removes the object from the cache. A deleted Node stays in use, as with an API
+// server.
 func (id objectID) remove(cache *source.Cache) {
 	switch id.kind {
 	case kindService:
