@@ -51,7 +51,7 @@ var layers = []layer{
 	{pkg: "dataplane/memory/nft", may: []string{"dataplane/memory", "dataplane/nftables", "dataplane/nftables/wire", "internal/netlink", "service"}, why: "an in-memory kernel behind the nftables socket contract; packets and traces are those of dataplane/memory"},
 	{pkg: "dataplane/dataplanetest", may: []string{"dataplane", "dataplane/ledger", "dataplane/memory", "service", "internal/host/netns"}, why: "one suite for every writer", test: true},
 	{pkg: "aggregator", may: []string{"mailbox", "dataplane", "dataplane/ledger", "service"}, why: "aggregators meet actors in the root package only, and know no backend"},
-	{pkg: "conntrack", may: []string{"mailbox", "internal/host/hostaddress", "dataplane/nftables/wire", "internal/netlink", "service"}, why: "a follower with a netlink socket of its own; it knows no backend"},
+	{pkg: "conntrack", may: []string{"mailbox", "internal/host/hostaddress", "internal/netlink", "service"}, why: "a follower with a netlink socket of its own; it knows no backend"},
 	{pkg: "observe", may: []string{"actors", "aggregator", "supervisor", "dataplane", "service"}, why: "nothing that works depends on how it is watched"},
 	{pkg: "observe/health", may: []string{"actors", "aggregator", "dataplane", "dataplane/ledger", "mailbox", "service", "supervisor"}, why: "judges by values and events; no source and no backend"},
 	{pkg: "observe/metrics", may: []string{"actors", "aggregator", "conntrack", "dataplane", "service", "source", "supervisor"}, why: "counts what is announced; no backend, and nobody's command"},
