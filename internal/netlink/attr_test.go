@@ -1,4 +1,4 @@
-package wire
+package netlink
 
 import (
 	"bytes"
@@ -14,6 +14,10 @@ func TestAttributesComeBack(t *testing.T) {
 	b = End(b, mark)
 	b = AppendString(b, 3, "")
 	b = AppendUint64(b, 4, 1<<40)
+	b = AppendUint8(b, 5, 7)
+	b = AppendUint16(b, 6, 443)
+	b = AppendHostUint16(b, 7, 8080)
+	b = AppendHostUint32(b, 8, 1<<20)
 	if len(b)%4 != 0 {
 		t.Errorf("%d bytes are not aligned", len(b))
 	}
@@ -27,6 +31,22 @@ func TestAttributesComeBack(t *testing.T) {
 	if got := Find(nested, 7).Data; !bytes.Equal(got, []byte{1, 2, 3, 4, 5}) {
 		t.Errorf("bytes %v", got)
 	}
+	for name, n := range map[string][2]uint64{
+		"8 bits":                {uint64(Find(b, 5).Uint8()), 7},
+		"16 bits":               {uint64(Find(b, 6).Uint16()), 443},
+		"16 bits of the host":   {uint64(Find(b, 7).HostUint16()), 8080},
+		"32 bits of the host":   {uint64(Find(b, 8).HostUint32()), 1 << 20},
+		"64 bits":               {Find(b, 4).Uint64(), 1 << 40},
+		"32 bits from 8":        {uint64(Find(b, 5).HostUint32()), 0},
+		"16 bits from 8":        {uint64(Find(b, 5).Uint16()), 0},
+		"8 bits from 16":        {uint64(Find(b, 6).Uint8()), 0},
+		"64 bits from 32":       {Find(b, 8).Uint64(), 0},
+		"host's 16 bits from 8": {uint64(Find(b, 5).HostUint16()), 0},
+	} {
+		if n[0] != n[1] {
+			t.Errorf("%s: %d, want %d", name, n[0], n[1])
+		}
+	}
 	if got := Find(b, 9).Data; got != nil {
 		t.Errorf("an attribute that is not there: %v", got)
 	}
@@ -37,13 +57,13 @@ func TestAttributesComeBack(t *testing.T) {
 	for a := range Attrs(b) {
 		kinds = append(kinds, a.Type)
 	}
-	if !slices.Equal(kinds, []uint16{1, 2, 3, 4}) {
+	if !slices.Equal(kinds, []uint16{1, 2, 3, 4, 5, 6, 7, 8}) {
 		t.Errorf("attributes %v", kinds)
 	}
 }
 
-// FuzzAttrs walks over any bytes, nested to some depth: it ends, and stays inside.
-func FuzzAttrs(f *testing.F) {
+// FuzzMessages reads any bytes as messages and attributes: it ends, and stays inside.
+func FuzzMessages(f *testing.F) {
 	b, mark := Nest(AppendText(nil, 1, "text"), 2)
 	f.Add(End(AppendUint32(b, 1, 7), mark))
 	f.Add([]byte{4, 0, 1, 0, 3, 0, 1, 0})
@@ -60,12 +80,12 @@ func FuzzAttrs(f *testing.F) {
 			t.Errorf("%d bytes of attributes in %d", total, len(b))
 		}
 		count := 0
-		for h := range headers(b) {
+		for m := range Messages(b) {
 			count++
-			_, _ = h.message()
-			_, _ = parseAnswer(h)
+			_, _ = m.Netfilter(m.Kind >> 8)
+			_ = ending(m, false)
 		}
-		if count*headerBytes > len(b) {
+		if count*HeaderBytes > len(b) {
 			t.Errorf("%d messages in %d bytes", count, len(b))
 		}
 	})
