@@ -49,7 +49,7 @@ var layers = []layer{
 	{pkg: "dataplane/localport", may: []string{"dataplane", "service"}, why: "a backend never imports another; it forwards to addresses, whoever translates them"},
 	{pkg: "dataplane/memory", may: []string{"dataplane", "dataplane/iptables", "service"}, why: "an in-memory kernel behind the iptables tool contract"},
 	{pkg: "dataplane/memory/nft", may: []string{"dataplane/memory", "dataplane/nftables", "dataplane/nftables/wire", "internal/netlink", "service"}, why: "an in-memory kernel behind the nftables socket contract; packets and traces are those of dataplane/memory"},
-	{pkg: "dataplane/dataplanetest", may: []string{"dataplane", "dataplane/ledger", "dataplane/memory", "service", "internal/host/netns"}, why: "one suite for every writer", test: true},
+	{pkg: "test/conformance", may: []string{"dataplane", "dataplane/ledger", "dataplane/memory", "service", "internal/host/netns"}, why: "one suite for every writer", test: true},
 	{pkg: "aggregator", may: []string{"mailbox", "dataplane", "dataplane/ledger", "service"}, why: "aggregators meet actors in the root package only, and know no backend"},
 	{pkg: "conntrack", may: []string{"mailbox", "internal/host/hostaddress", "internal/netlink", "service"}, why: "a follower with a netlink socket of its own; it knows no backend"},
 	{pkg: "observe", may: []string{"actors", "aggregator", "supervisor", "dataplane", "service"}, why: "nothing that works depends on how it is watched"},
