@@ -27,7 +27,7 @@ var (
 )
 
 func TestNewMonitorRefusesNonsense(t *testing.T) {
-	domains := func() []Domain { return nil }
+	domains := func() []DomainStatus { return nil }
 	node := func() *service.NodeObject { return nil }
 	for _, c := range []Config{{}, {Domains: domains}, {Node: node}, {Domains: domains, Node: node, SyncPeriod: -1}} {
 		if m, err := NewMonitor(c); err == nil {
@@ -38,9 +38,9 @@ func TestNewMonitorRefusesNonsense(t *testing.T) {
 
 func TestSyncPeriodMovesTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		domains := []Domain{{Status: aggregator.Status{Domain: "d", Open: true, OldestPending: time.Now()}}}
+		domains := []DomainStatus{{Status: aggregator.Status{Domain: "d", Open: true, OldestPending: time.Now()}}}
 		m, err := NewMonitor(Config{
-			Domains: func() []Domain { return domains }, Node: func() *service.NodeObject { return fine }, SyncPeriod: 5 * time.Second,
+			Domains: func() []DomainStatus { return domains }, Node: func() *service.NodeObject { return fine }, SyncPeriod: 5 * time.Second,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -255,7 +255,7 @@ func newWatched(t *testing.T) *watched {
 	w := &watched{kernel: &kernel{objects: map[dataplane.ID]*dataplane.Object{}}}
 	var err error
 	w.monitor, err = NewMonitor(Config{
-		Domains: func() []Domain { return []Domain{{Status: w.Status()}} },
+		Domains: func() []DomainStatus { return []DomainStatus{{Status: w.Status()}} },
 		Node:    func() *service.NodeObject { return fine },
 	})
 	if err != nil {
