@@ -35,6 +35,15 @@ func (s *Slice) Equal(other *Slice) bool {
 		slices.EqualFunc(s.Endpoints, other.Endpoints, SliceEndpoint.equal)
 }
 
+// Snapshot is what the source knows about one Service at one moment. Its values
+// are shared and never change.
+type Snapshot struct {
+	// Spec is nil if the Service does not exist or is not proxied.
+	Spec *Spec
+	// Slices are sorted by name.
+	Slices []*Slice
+}
+
 // SlicePort is one port of a slice; ports without a name field or a number have
 // been left out (with a warning) while reducing.
 type SlicePort struct {

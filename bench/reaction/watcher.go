@@ -128,8 +128,8 @@ func (w *watcher) applied(e aggregator.Applied, now time.Time) {
 }
 
 // Supervisor is for observe.Listener.
-func (w *watcher) Supervisor(event supervisor.Event) {
-	if e, ok := event.(supervisor.Failed); ok {
+func (w *watcher) Supervisor(event supervisor.Event[service.Key]) {
+	if e, ok := event.What.(supervisor.Failed); ok {
 		w.fail(e.Err)
 	}
 }

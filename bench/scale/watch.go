@@ -57,8 +57,8 @@ func (w *watch) Aggregator(event aggregator.Event) {
 }
 
 // Supervisor is for observe.Listener.
-func (w *watch) Supervisor(event supervisor.Event) {
-	if e, ok := event.(supervisor.Failed); ok {
+func (w *watch) Supervisor(event supervisor.Event[service.Key]) {
+	if e, ok := event.What.(supervisor.Failed); ok {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.failed = e.Err

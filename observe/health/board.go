@@ -7,17 +7,18 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // board remembers past events that no snapshot shows. It is pure: its owner passes the time, and
 // lets one goroutine in at a time.
 type board struct {
 	domains map[string]history
-	// parked and refused are by the name of the Service. There can be as many refused Services as
-	// the cluster has, so refusedMax bounds them.
-	parked, refused map[string]Affected
-	// stuck holds the abandoned goroutines that have not returned.
-	stuck map[abandoned]Affected
+	parked  map[service.Key]Affected
+	// refused is bounded by refusedMax: there can be as many as the cluster has Services.
+	refused map[service.Key]Affected
+	// stuck holds the abandoned incarnations whose goroutines have not returned.
+	stuck map[incarnation]Affected
 }
 
 // refusedMax bounds the refused Services that the board remembers; it does not count further ones.
@@ -42,18 +43,18 @@ type history struct {
 	drifts  int
 }
 
-// abandoned is one goroutine that the supervisor has given up.
-type abandoned struct {
-	child       string
-	incarnation uint64
+// incarnation is one life of a Service's actor.
+type incarnation struct {
+	key    service.Key
+	number uint64
 }
 
 func newBoard() board {
 	return board{
 		domains: map[string]history{},
-		parked:  map[string]Affected{},
-		refused: map[string]Affected{},
-		stuck:   map[abandoned]Affected{},
+		parked:  map[service.Key]Affected{},
+		refused: map[service.Key]Affected{},
+		stuck:   map[incarnation]Affected{},
 	}
 }
 

@@ -71,7 +71,7 @@ func (in *inputs) domainFindings(d *DomainStatus) []Finding {
 	}
 	held := make([]Affected, 0, len(s.Quarantined))
 	for _, q := range s.Quarantined {
-		held = append(held, Affected{Service: q.Key, Since: q.Since, Reason: oneLine(q.Reason)})
+		held = append(held, Affected{Service: q.Key.String(), Since: q.Since, Reason: oneLine(q.Reason)})
 	}
 	for _, f := range serviceFindings(Quarantined, "Services with something that the kernel rejects: %d", slices.Values(held)) {
 		f.About = s.Domain

@@ -190,7 +190,7 @@ func randomPicture(r *rand.Rand, now time.Time) inputs {
 		s := aggregator.Status{Domain: string(rune('a' + i)), Open: r.IntN(3) > 0, Missing: r.IntN(2), OldestPending: ago(),
 			LastWrite: ago(), Failures: r.IntN(2), LastError: "words", NodeAtFault: r.IntN(4) == 0}
 		for range r.IntN(20) {
-			s.Quarantined = append(s.Quarantined, aggregator.QuarantinedKey{Key: "ns1/bad", Since: ago(), Reason: "words"})
+			s.Quarantined = append(s.Quarantined, aggregator.QuarantinedKey{Key: bad, Since: ago(), Reason: "words"})
 		}
 		p.domains = append(p.domains, DomainStatus{Status: s, Family: service.Families[r.IntN(2)], Auxiliary: r.IntN(3) == 0})
 		p.board.domains[s.Domain] = history{failing: ago(), right: ago(), unread: ago(), driftAt: ago(), adopted: true}
@@ -198,10 +198,10 @@ func randomPicture(r *rand.Rand, now time.Time) inputs {
 	for range r.IntN(3) {
 		p.resources = append(p.resources, Resource{Resource: "services", Heard: ago(), FailingSince: ago()})
 	}
-	for _, listed := range []map[string]Affected{p.board.parked, p.board.refused} {
+	for _, listed := range []map[service.Key]Affected{p.board.parked, p.board.refused} {
 		for i := range r.IntN(15) {
-			name := "ns1/" + string(rune('a'+i))
-			listed[name] = Affected{Service: name, Since: ago()}
+			key := service.Key{Namespace: "ns1", Name: string(rune('a' + i))}
+			listed[key] = Affected{Service: key.String(), Since: ago()}
 		}
 	}
 	return p

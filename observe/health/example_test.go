@@ -14,7 +14,7 @@ func Example() {
 		Domains: func() []health.DomainStatus { // usually from (*proxy.Proxy).Status
 			return []health.DomainStatus{{Family: service.IPv4, Status: aggregator.Status{
 				Domain: "nftables/IPv4", Open: true,
-				Quarantined: []aggregator.QuarantinedKey{{Key: "ns1/web", Reason: "Invalid argument"}},
+				Quarantined: []aggregator.QuarantinedKey{{Key: service.Key{Namespace: "ns1", Name: "web"}, Reason: "Invalid argument"}},
 			}}}
 		},
 		Node: func() *service.NodeObject { return &service.NodeObject{Name: "n1"} }, // usually (*source.Cache).Node

@@ -93,14 +93,14 @@ func everything(t *testing.T) *fixture {
 	f.status(service.IPv4).LastError = "nft: No buffer\n\tspace   available"
 	m.Aggregator(aggregator.BatchWritten{Domain: "d/IPv4", Receipt: dataplane.Receipt{Outcome: dataplane.Busy}})
 	time.Sleep(40 * time.Second)
-	m.Supervisor(supervisor.Parked{Child: "ns1/parked", Err: errors.New("panic: nil map")})
-	m.Supervisor(supervisor.Stuck{Child: "ns1/stuck", Incarnation: 7, For: 10*time.Second + 3*time.Microsecond})
-	m.Actors(actors.Refused{Key: service.Key{Namespace: "ns1", Name: "late"}, MaxServices: 5})
+	m.Supervisor(event("parked", 1, supervisor.Parked{Err: errors.New("panic: nil map")}))
+	m.Supervisor(event("stuck", 7, supervisor.Stuck{For: 10*time.Second + 3*time.Microsecond}))
+	m.Actors(actors.Refused{Key: key("late"), MaxServices: 5})
 	m.Aggregator(aggregator.AuditDone{Domain: "d/IPv6", Drift: ledger.Drift{Equal: 5, Missing: 3, Different: 2, Unwanted: 1}})
 	m.Aggregator(aggregator.AuditDone{Domain: "localport/IPv4", Err: errors.New("no answer")})
 	for i := range 12 {
 		f.status(service.IPv6).Quarantined = append(f.status(service.IPv6).Quarantined,
-			aggregator.QuarantinedKey{Key: fmt.Sprintf("ns1/bad%02d", i), Reason: "Invalid argument", Since: time.Now()})
+			aggregator.QuarantinedKey{Key: key(fmt.Sprintf("bad%02d", i)), Reason: "Invalid argument", Since: time.Now()})
 	}
 	time.Sleep(32 * time.Second)
 	f.status(service.IPv6).LastWrite = time.Now().Add(-31 * time.Second)

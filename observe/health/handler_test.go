@@ -98,7 +98,7 @@ func TestAnswers(t *testing.T) {
 		{"not eligible and pending too long", tainted, func(f *fixture) { f.status(service.IPv4).OldestPending = at(60) }, 503, 503, false, true},
 
 		{"quarantined Services", fine, func(f *fixture) {
-			f.status(service.IPv4).Quarantined = []aggregator.QuarantinedKey{{Key: "ns1/bad", Since: at(3600)}}
+			f.status(service.IPv4).Quarantined = []aggregator.QuarantinedKey{{Key: bad, Since: at(3600)}}
 		}, 200, 200, true, true},
 		{"auxiliary domain pending too long", fine, func(f *fixture) {
 			f.domains = append(f.domains, DomainStatus{Family: service.IPv4, Auxiliary: true,

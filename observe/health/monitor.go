@@ -157,31 +157,33 @@ func (m *Monitor) complete(in *inputs) {
 }
 
 // Supervisor records actors that are parked or stuck.
-func (m *Monitor) Supervisor(event supervisor.Event) {
+func (m *Monitor) Supervisor(event supervisor.Event[service.Key]) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b := &m.board
-	switch e := event.(type) {
+	b, key := &m.board, event.Child
+	stuck := incarnation{key, event.Incarnation}
+	switch e := event.What.(type) {
 	case supervisor.Parked:
-		a := Affected{Service: e.Child, Since: now}
+		a := Affected{Service: key.String(), Since: now}
 		if e.Err != nil {
 			a.Reason = oneLine(e.Err.Error())
 		}
-		b.parked[e.Child] = a
+		b.parked[key] = a
 	case supervisor.Unparked:
-		delete(b.parked, e.Child)
+		delete(b.parked, key)
 	case supervisor.Stuck:
-		b.stuck[abandoned{e.Child, e.Incarnation}] = Affected{
-			Service: e.Child, Since: now,
-			Reason: fmt.Sprintf("incarnation %d spent %v on one message", e.Incarnation, e.For.Round(time.Millisecond)),
+		b.stuck[stuck] = Affected{
+			Service: key.String(), Since: now,
+			Reason: fmt.Sprintf("incarnation %d spent %v on one message",
+				event.Incarnation, e.For.Round(time.Millisecond)),
 		}
 	case supervisor.Returned:
-		delete(b.stuck, abandoned{e.Child, e.Incarnation})
+		delete(b.stuck, stuck)
 	case supervisor.Started:
-		delete(b.refused, e.Child)
+		delete(b.refused, key)
 	case supervisor.Ended:
-		delete(b.parked, e.Child)
+		delete(b.parked, key)
 	}
 }
 
@@ -212,13 +214,12 @@ func (m *Monitor) Actors(event actors.Event) {
 	defer m.mu.Unlock()
 	switch e := event.(type) {
 	case actors.Refused:
-		name := e.Key.String()
-		if len(m.board.refused) >= refusedMax {
-			return
+		if len(m.board.refused) < refusedMax {
+			m.board.refused[e.Key] = Affected{Service: e.Key.String(), Since: now,
+				Reason: fmt.Sprintf("the limit is %d Services", e.MaxServices)}
 		}
-		m.board.refused[name] = Affected{Service: name, Since: now, Reason: fmt.Sprintf("the limit is %d Services", e.MaxServices)}
 	case actors.RefusedGone:
-		delete(m.board.refused, e.Key.String())
+		delete(m.board.refused, e.Key)
 	}
 }
 

@@ -27,9 +27,8 @@ func bytesPerService(m *Metrics, services int) float64 {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for n := range services {
-		child := fmt.Sprintf("namespace-%d/service-%05d", n%100, n)
-		m.Supervisor(supervisor.Started{Child: child})
-		key := service.ParseKey(child)
+		key := service.ParseKey(fmt.Sprintf("namespace-%d/service-%05d", n%100, n))
+		m.Supervisor(supervisor.Event[service.Key]{Child: key, What: supervisor.Started{}})
 		m.Aggregator(aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: key, Received: time.Now()}})
 	}
 	runtime.GC()

@@ -79,9 +79,9 @@ func (p *plant) checkQuarantined(family service.Family, want ...string) {
 		for _, status := range p.proxy.Status() {
 			for _, q := range status.Quarantined {
 				if status.Domain == p.domains[family].name {
-					here = append(here, q.Key)
+					here = append(here, q.Key.String())
 				} else {
-					there = append(there, q.Key)
+					there = append(there, q.Key.String())
 				}
 			}
 		}

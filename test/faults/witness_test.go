@@ -24,12 +24,12 @@ type heard struct {
 type witness struct {
 	mu     sync.Mutex
 	events []heard
-	failed []supervisor.Event
+	failed []supervisor.Event[service.Key]
 }
 
 // Supervisor is for observe.Listener.
-func (w *witness) Supervisor(event supervisor.Event) {
-	switch event.(type) {
+func (w *witness) Supervisor(event supervisor.Event[service.Key]) {
+	switch event.What.(type) {
 	case supervisor.Failed, supervisor.Stuck, supervisor.Parked:
 		w.mu.Lock()
 		defer w.mu.Unlock()
