@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// TestTheFormatChangesUnderLoggers: what a logger says of itself is in both formats.
+// TestTheFormatChangesUnderLoggers: the fields of a derived logger appear in both formats.
 func TestTheFormatChangesUnderLoggers(t *testing.T) {
 	var out bytes.Buffer
 	sink, level := zapcore.AddSync(&out), zap.NewAtomicLevel()
