@@ -129,8 +129,8 @@ func (w *watcher) applied(e aggregator.Applied, now time.Time) {
 }
 
 // Supervisor implements observe.Listener.
-func (w *watcher) Supervisor(event supervisor.Event) {
-	if e, ok := event.(supervisor.Failed); ok {
+func (w *watcher) Supervisor(event supervisor.Event[service.Key]) {
+	if e, ok := event.What.(supervisor.Failed); ok {
 		w.fail(e.Err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/conformance"
 )
@@ -322,9 +322,9 @@ func withoutNotes(objects []dataplane.Object) []dataplane.Object {
 			continue
 		}
 		var body []byte
-		for attr := range wire.Attrs([]byte(o.Body)) {
+		for attr := range netlink.Attrs([]byte(o.Body)) {
 			if attr.Type != unix.NFTA_SET_USERDATA {
-				body = wire.AppendBytes(body, attr.Type, attr.Data)
+				body = netlink.AppendBytes(body, attr.Type, attr.Data)
 			}
 		}
 		o.Body = string(body)

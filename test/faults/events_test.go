@@ -24,12 +24,12 @@ type heard struct {
 type eventLog struct {
 	mu     sync.Mutex
 	events []heard
-	failed []supervisor.Event
+	failed []supervisor.Event[service.Key]
 }
 
 // Supervisor implements observe.Listener.
-func (l *eventLog) Supervisor(event supervisor.Event) {
-	switch event.(type) {
+func (l *eventLog) Supervisor(event supervisor.Event[service.Key]) {
+	switch event.What.(type) {
 	case supervisor.Failed, supervisor.Stuck, supervisor.Parked:
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -195,9 +195,9 @@ func (p *proxyNode) checkQuarantined(family service.Family, want ...string) {
 		for _, status := range p.proxy.Status() {
 			for _, q := range status.Quarantined {
 				if status.Domain == p.domains[family].name {
-					here = append(here, q.Key)
+					here = append(here, q.Key.String())
 				} else {
-					there = append(there, q.Key)
+					there = append(there, q.Key.String())
 				}
 			}
 		}

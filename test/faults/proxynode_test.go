@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-proxy/sluice/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -97,7 +97,7 @@ func (p *proxyNode) read(family service.Family) []dataplane.Object {
 func readWhole(ctx context.Context, reader *nftables.Writer) ([]dataplane.Object, error) {
 	for {
 		objects, err := reader.Read(ctx)
-		if !errors.Is(err, wire.ErrInterrupted) {
+		if !errors.Is(err, netlink.ErrInterrupted) {
 			return objects, err
 		}
 	}

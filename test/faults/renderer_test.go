@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -142,7 +142,7 @@ func addFlag(_ *spoilingRenderer, _ service.Family, objects []dataplane.Object) 
 	for i := range objects {
 		if objects[i].ID.Container == frontends {
 			const unknown = 0x80
-			objects[i].Body += string(wire.AppendUint32(nil, unix.NFTA_SET_ELEM_FLAGS, unknown))
+			objects[i].Body += string(netlink.AppendUint32(nil, unix.NFTA_SET_ELEM_FLAGS, unknown))
 			return objects
 		}
 	}
@@ -165,10 +165,10 @@ func addExpressions(_ *spoilingRenderer, _ service.Family, objects []dataplane.O
 // unknownExpression is a chain whose rule has an expression that no kernel knows.
 func unknownExpression(name string) dataplane.Object {
 	const bodyRule = 2
-	body, rule := wire.Nest(nil, bodyRule)
-	body, list := wire.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
-	body, element := wire.Nest(body, unix.NFTA_LIST_ELEM)
-	body = wire.AppendText(body, unix.NFTA_EXPR_NAME, "telepathy")
-	body = wire.End(wire.End(wire.End(body, element), list), rule)
+	body, rule := netlink.Nest(nil, bodyRule)
+	body, list := netlink.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
+	body, element := netlink.Nest(body, unix.NFTA_LIST_ELEM)
+	body = netlink.AppendText(body, unix.NFTA_EXPR_NAME, "telepathy")
+	body = netlink.End(netlink.End(netlink.End(body, element), list), rule)
 	return dataplane.Object{ID: dataplane.ID{Container: "chain", Name: name}, Kind: dataplane.Owned, Body: string(body)}
 }

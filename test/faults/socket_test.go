@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -119,10 +120,10 @@ type monitor struct {
 func newMonitor(t *testing.T, node *netns.Namespace, family service.Family) *monitor {
 	t.Helper()
 	m := &monitor{}
-	var listener *wire.Listener
+	var listener *netlink.TableListener
 	check(t, node.Do(func() (err error) {
 		protocol := service.PerFamily[uint8]{service.IPv4: unix.NFPROTO_IPV4, service.IPv6: unix.NFPROTO_IPV6}[family]
-		listener, err = wire.Listen(protocol, 0)
+		listener, err = netlink.ListenTables(protocol, 0)
 		return err
 	}))
 	note := func() {
@@ -130,7 +131,7 @@ func newMonitor(t *testing.T, node *netns.Namespace, family service.Family) *mon
 		defer m.mu.Unlock()
 		m.times = append(m.times, time.Now())
 	}
-	go func() { _ = listener.Run(t.Context(), func(wire.Message) { note() }, note) }()
+	go func() { _ = listener.Run(t.Context(), func(netlink.Netfilter) { note() }, note) }()
 	t.Cleanup(func() { check(t, listener.Close()) })
 	return m
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -259,15 +259,15 @@ func toOtherRelease(objects []dataplane.Object) []dataplane.Object {
 func bounded(body string) string {
 	const size = 100000
 	var out []byte
-	for attr := range wire.Attrs([]byte(body)) {
+	for attr := range netlink.Attrs([]byte(body)) {
 		switch attr.Type {
 		case unix.NFTA_SET_DESC:
 			continue
 		case unix.NFTA_SET_USERDATA:
-			b, mark := wire.Nest(out, unix.NFTA_SET_DESC)
-			out = wire.End(wire.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, size), mark)
+			b, mark := netlink.Nest(out, unix.NFTA_SET_DESC)
+			out = netlink.End(netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, size), mark)
 		}
-		out = wire.AppendBytes(out, attr.Type, attr.Data)
+		out = netlink.AppendBytes(out, attr.Type, attr.Data)
 	}
 	return string(out)
 }

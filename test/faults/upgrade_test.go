@@ -52,7 +52,7 @@ func newUpgrade(t *testing.T, mode string) *upgrade {
 
 // life is one proxy's.
 type life struct {
-	events *eventLog
+	events  *eventLog
 	names   []string
 	halt    context.CancelFunc
 	ended   chan error
