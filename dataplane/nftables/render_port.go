@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -230,4 +231,132 @@ func (p *portDraft) renderHairpins() {
 		})
 		p.element(containers[setHairpins], name, span{}, setRefs[setHairpins])
 	}
+}
+
+// renderFirewall lets nobody but the source ranges reach the load balancer VIPs.
+func (p *portDraft) renderFirewall() {
+	if len(p.port.SourceRanges) == 0 {
+		return
+	}
+	allowed := p.port.SourceRanges
+	if p.port.NodeInSourceRanges {
+		// The node that uses a VIP as its source is still the node.
+		allowed = slices.Clone(allowed)
+		for _, vip := range p.port.LoadBalancerVIPs {
+			allowed = append(allowed, netip.PrefixFrom(vip, vip.BitLen()))
+		}
+	}
+	allowed = outermost(allowed)
+	for _, vip := range p.port.LoadBalancerVIPs {
+		f := frontend{vip, p.port.Port}
+		p.named(setFirewalled, f, p.comment)
+		for _, prefix := range allowed {
+			name := p.put(func(b []byte) []byte {
+				b = appendAddr(p.appendFrontend(b, f), prefix.Addr())
+				return appendAddr(p.appendFrontend(b, f), lastOf(prefix))
+			})
+			p.element(containers[setAllowed], name, p.comment, setRefs[setAllowed])
+		}
+	}
+}
+
+// outermost leaves out the prefixes that are inside another one: the kernel
+// refuses ranges that overlap.
+func outermost(prefixes []netip.Prefix) []netip.Prefix {
+	sorted := make([]netip.Prefix, 0, len(prefixes))
+	for _, p := range prefixes {
+		sorted = append(sorted, p.Masked())
+	}
+	slices.SortFunc(sorted, func(a, b netip.Prefix) int {
+		if c := a.Addr().Compare(b.Addr()); c != 0 {
+			return c
+		}
+		return a.Bits() - b.Bits()
+	})
+	var kept []netip.Prefix
+	for _, p := range sorted {
+		// Sorted, what holds a prefix comes before it, and nothing kept
+		// overlaps: only the last one can.
+		if n := len(kept); n == 0 || !kept[n-1].Overlaps(p) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// lastOf gives the last address of a prefix.
+func lastOf(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < len(b)*8; bit++ {
+		b[bit/8] |= 0x80 >> (bit % 8)
+	}
+	last, _ := netip.AddrFromSlice(b)
+	return last
+}
+
+// renderAffinity renders the chains of a port with ClientIP affinity:
+//
+//	external-… ─► service-…, local-… ─► endpoint-…
+//
+// A chain of endpoints first asks of each whether it knows the client, in the
+// set clients-…, and picks one by the map picks-… otherwise. It is the same
+// choice for every frontend, and survives whatever happens to other endpoints.
+func (p *portDraft) renderAffinity() {
+	if !p.sticky() {
+		return
+	}
+	for _, e := range p.port.Reachable() {
+		p.renderEndpointChain(e)
+	}
+	targets := externalTargets{policyLocal: p.port.ExternalLocal}
+	if len(p.port.Cluster) > 0 {
+		targets.cluster = prefixServiceChain + p.base
+		p.renderStickyChain(targets.cluster, p.port.Cluster)
+	}
+	if p.port.UsesLocal() && len(p.port.Local) > 0 {
+		name := prefixLocalChain + p.base
+		p.renderStickyChain(name, p.port.Local)
+		if p.port.ExternalLocal {
+			targets.local = name
+		}
+	}
+	if p.port.ExternallyAccessible() && p.port.HasAny {
+		external := newChain(prefixExternalChain + p.base)
+		targets.fill(external, p.r, p.facts.Detect[p.r.d.family])
+		p.own(external.object())
+	}
+}
+
+// renderEndpointChain renders the chain that remembers a client and sends it to
+// an endpoint.
+func (p *portDraft) renderEndpointChain(e service.Endpoint) {
+	d := p.r.d
+	base := endpointBase(p.key, p.port, e)
+	clients := clientsSet(base)
+	out := newChain(prefixEndpointChain + base).needs(setID(clients.name)).
+		add(newRule(d).remember(clients.name, uint64(p.port.AffinitySeconds)*1000)).
+		add(newRule(d).meta(unix.NFT_META_L4PROTO).cmp([]byte{p.port.Protocol.Number()}, false).dnatTo(e.AddrPort))
+	p.own(clients.object(d), out.object())
+}
+
+// renderStickyChain renders the choice among some endpoints of the port.
+func (p *portDraft) renderStickyChain(name string, endpoints []service.Endpoint) {
+	d := p.r.d
+	picks := picksMap(name)
+	out := newChain(name).needs(setID(picks.name))
+	container, refs := elementsOf+picks.name, []dataplane.ID{setID(picks.name)}
+	table := p.table(endpoints)
+	for i, e := range endpoints {
+		base := endpointBase(p.key, p.port, e)
+		target := prefixEndpointChain + base
+		out.needs(chainID(target), setID(prefixClientsSet+base)).
+			add(newRule(d).fields([]field{fieldSaddr}).in(prefixClientsSet+base, false).goTo(target))
+		key := p.put(func(b []byte) []byte { return appendSlot(b, table.slots[i]) })
+		body := p.put(func(b []byte) []byte { return appendGoto(b, target) })
+		p.element(container, key, body, append([]dataplane.ID{chainID(target)}, refs...))
+	}
+	for _, modulus := range moduli(table.size) {
+		out.add(newRule(d).numgen(modulus).vmap(picks.name))
+	}
+	p.own(picks.object(d), out.object())
 }
