@@ -13,8 +13,11 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The body of an element is what follows its key in a message: the data, and a
-// comment. An element of a set without a comment has an empty body.
+// This file has the bodies of elements and chains: the bytes that the ledger compares, the
+// kernel takes and the reader restores from what the kernel returns.
+//
+// The body of an element is what follows its key in a message: the data and a comment. It
+// is empty for an element of a set without a comment.
 
 // appendData adds the data of an element that maps to an endpoint.
 func appendData(b, data []byte) []byte {
@@ -44,11 +47,10 @@ func appendVerdict(b []byte, code uint32, chain string) []byte {
 	return netlink.End(b, mark)
 }
 
-// commentMax is nft's limit, without the zero at the end.
+// commentMax is nft's limit without the zero at the end.
 const commentMax = 127
 
-// commentKind is the entry of user data that holds a comment, in rules as in
-// elements.
+// commentKind is the entry of user data that holds a comment, in rules and in elements.
 const commentKind = 0
 
 // appendComment adds a comment as an attribute of the given kind.
@@ -57,7 +59,7 @@ func appendComment(b []byte, kind uint16, comment string) []byte {
 	return netlink.AppendBytes(b, kind, udata(nil, commentKind, append([]byte(comment), 0)))
 }
 
-// commentIn gives the comment in user data; empty when there is none.
+// commentIn returns the comment in user data, or "" if there is none.
 func commentIn(userData []byte) string {
 	for len(userData) >= 2 {
 		size := int(userData[1])
@@ -72,11 +74,11 @@ func commentIn(userData []byte) string {
 	return ""
 }
 
-// hasRanges tells whether the keys of a container's elements are ranges. Such a
-// key is given by its first and its last value, one behind the other.
+// hasRanges reports whether the keys of a container's elements are ranges. Such a key is
+// its first value followed by its last one.
 func hasRanges(container string) bool { return container == elementsOf+setAllowed }
 
-// keyOf gives the key as attributes of an element.
+// keyOf adds the key as attributes of an element.
 func keyOf(b []byte, id dataplane.ID) []byte {
 	if !hasRanges(id.Container) {
 		return appendKey(b, unix.NFTA_SET_ELEM_KEY, id.Name)
@@ -94,7 +96,7 @@ func appendKey(b []byte, kind uint16, key string) []byte {
 	return netlink.End(netlink.AppendString(b, unix.NFTA_DATA_VALUE, key), mark)
 }
 
-// parseElement gives an element that the kernel has described.
+// parseElement returns the object of an element that the kernel describes.
 func parseElement(container string, attrs []byte) dataplane.Object {
 	var key, end string
 	var data, userData, more []byte
@@ -110,8 +112,8 @@ func parseElement(container string, attrs []byte) dataplane.Object {
 			userData = netlink.AppendBytes(nil, unix.NFTA_SET_ELEM_USERDATA, attr.Data)
 		case unix.NFTA_SET_ELEM_PAD:
 		default:
-			// Nothing that we write; kept, so that the element is not taken
-			// for one of ours.
+			// We write none of these. They stay, so that the element does not look
+			// like one of ours.
 			more = netlink.AppendBytes(more, attr.Type, attr.Data)
 		}
 	}
@@ -121,7 +123,7 @@ func parseElement(container string, attrs []byte) dataplane.Object {
 	}
 }
 
-// normalElementData gives data in the order in which we write it.
+// normalElementData returns data in the order in which we write it.
 func normalElementData(attrs []byte) []byte {
 	b, mark := netlink.Nest(nil, unix.NFTA_SET_ELEM_DATA)
 	for attr := range netlink.Attrs(attrs) {
@@ -135,24 +137,24 @@ func normalElementData(attrs []byte) []byte {
 	return netlink.End(b, mark)
 }
 
-// The body of a chain is a list of attributes of our own: first the attributes of
-// the chain itself, for a base chain, then those of each rule.
+// The body of a chain is a list of attributes of our own: the attributes of the chain
+// itself, for a base chain, and then those of each rule.
 const (
 	bodyChain = 1
 	bodyRule  = 2
 )
 
-// hook says where a base chain is called.
+// hook is where the kernel calls a base chain.
 type hook struct {
 	kind     string // "filter" or "nat"
 	number   uint32
 	priority int32
 }
 
-// policyAccept is NF_ACCEPT: what falls off the end of a base chain goes on.
+// policyAccept is NF_ACCEPT: a packet that reaches the end of a base chain goes on.
 const policyAccept = 1
 
-// attrs are the attributes of a base chain.
+// attrs returns the attributes of a base chain.
 func (h hook) attrs() []byte {
 	b, mark := netlink.Nest(nil, unix.NFTA_CHAIN_HOOK)
 	b = netlink.AppendUint32(b, unix.NFTA_HOOK_HOOKNUM, h.number)
@@ -171,21 +173,21 @@ type chain struct {
 
 func newChain(name string) *chain { return &chain{name: name, refs: []dataplane.ID{tableID}} }
 
-// newBaseChain builds a chain that packets come to by themselves.
+// newBaseChain builds a chain that the kernel calls.
 func newBaseChain(name string, h hook) *chain {
 	c := newChain(name)
 	c.body = netlink.AppendBytes(c.body, bodyChain, h.attrs())
 	return c
 }
 
-// add puts a rule at the end.
+// add appends a rule.
 func (c *chain) add(r *rule) *chain {
 	b, mark := netlink.Nest(c.body, bodyRule)
 	c.body = netlink.End(r.body(b), mark)
 	return c
 }
 
-// needs says what the rules refer to.
+// needs records what the rules refer to.
 func (c *chain) needs(ids ...dataplane.ID) *chain {
 	c.refs = append(c.refs, ids...)
 	return c
@@ -195,8 +197,8 @@ func (c *chain) object() dataplane.Object {
 	return dataplane.Object{ID: chainID(c.name), Kind: dataplane.Owned, Body: string(c.body), Refs: c.refs}
 }
 
-// normalChain gives the attributes of a base chain that the kernel has described,
-// and none for a regular chain.
+// normalChain returns the attributes of a base chain that the kernel describes, or nil for
+// a regular chain.
 func normalChain(attrs []byte) []byte {
 	hooked := netlink.Find(attrs, unix.NFTA_CHAIN_HOOK).Data
 	if hooked == nil {
@@ -211,7 +213,7 @@ func normalChain(attrs []byte) []byte {
 	return netlink.AppendText(b, unix.NFTA_CHAIN_TYPE, netlink.Find(attrs, unix.NFTA_CHAIN_TYPE).Text())
 }
 
-// chainParts gives the attributes of the chain itself, and of each rule.
+// chainParts returns the attributes of the chain itself and of each rule.
 func chainParts(body string) (base []byte, rules [][]byte) {
 	for attr := range netlink.Attrs([]byte(body)) {
 		if attr.Type == bodyChain {
@@ -223,11 +225,11 @@ func chainParts(body string) (base []byte, rules [][]byte) {
 	return base, rules
 }
 
-// The kernel describes an expression with more attributes, and in another order,
-// than are needed to make it. The normal form has what is needed, ascending;
-// whatever differs from it in meaning differs in bytes.
+// The kernel describes an expression with more attributes than are needed to make it, and
+// in another order. The normal form has the needed ones in ascending order. What differs
+// in meaning differs in bytes.
 
-// granted lists attributes that say nothing when they are zero.
+// granted lists attributes that mean nothing if they are zero.
 var granted = map[string][]uint16{
 	"lookup":  {unix.NFTA_LOOKUP_FLAGS},
 	"bitwise": {bitwiseOp},
@@ -242,11 +244,11 @@ const (
 	dynsetFlags = 9 // NFTA_DYNSET_FLAGS
 )
 
-// Flags that the kernel adds to a translation by itself, because an address and
-// a port are given.
+// natImplied are the flags that the kernel adds to a translation with an address and a
+// port.
 const natImplied = unix.NF_NAT_RANGE_MAP_IPS | unix.NF_NAT_RANGE_PROTO_SPECIFIED
 
-// normalRule gives the attributes of a rule that the kernel has described.
+// normalRule returns the attributes of a rule that the kernel describes.
 func normalRule(attrs []byte) []byte {
 	var exprs []byte
 	for element := range netlink.Attrs(netlink.Find(attrs, unix.NFTA_RULE_EXPRESSIONS).Data) {
@@ -285,8 +287,8 @@ func normalExpr(b, expr []byte) []byte {
 	return netlink.End(netlink.End(b, data), element)
 }
 
-// normalNAT leaves out what follows from the rest: a range that ends where it
-// begins, and the flags that say that there is one.
+// normalNAT omits what follows from the rest: a range that ends where it begins, and the
+// flags that announce a range.
 func normalNAT(attrs []netlink.Attr) []netlink.Attr {
 	value := func(kind uint16) uint32 {
 		for _, a := range attrs {
@@ -309,8 +311,8 @@ func normalNAT(attrs []netlink.Attr) []netlink.Attr {
 	return kept
 }
 
-// idleByteorder tells whether a conversion changes nothing, as nft 1.0.6 makes
-// one of a protocol number of one byte before a look-up of ranges.
+// idleByteorder reports whether a conversion changes nothing. nft 1.0.6 makes such a one for
+// a protocol number of one byte before a look-up of ranges.
 func idleByteorder(attrs []netlink.Attr) bool {
 	var size, unit uint32
 	for _, a := range attrs {
@@ -326,7 +328,7 @@ func idleByteorder(attrs []netlink.Attr) bool {
 
 var _ dataplane.Origin = (*Writer)(nil)
 
-// Owner reads the comment of an element: "namespace/name", for some with ":port".
+// Owner reads the comment of an element: "namespace/name", sometimes with ":port".
 func (w *Writer) Owner(o *dataplane.Object) (service.Key, bool) {
 	if o.Kind != dataplane.Element {
 		return service.Key{}, false
@@ -337,8 +339,8 @@ func (w *Writer) Owner(o *dataplane.Object) (service.Key, bool) {
 	return service.Key{Namespace: namespace, Name: name}, found
 }
 
-// Refs gives the set that an element is in and the chain that it leads to, and the
-// sets and chains that the rules of a chain name.
+// Refs returns the set that an element is in and the chain that it leads to, or the sets
+// and chains that the rules of a chain name.
 func (w *Writer) Refs(o *dataplane.Object) []dataplane.ID {
 	if set, ok := setOf(o.ID.Container); ok {
 		refs := []dataplane.ID{setID(set)}
@@ -366,7 +368,7 @@ func (w *Writer) Refs(o *dataplane.Object) []dataplane.ID {
 	return refs
 }
 
-// appendVerdictRef adds the chain that data lead to, if any.
+// appendVerdictRef adds the chain that an element's data leads to, if any.
 func appendVerdictRef(refs []dataplane.ID, data []byte) []dataplane.ID {
 	verdict := netlink.Find(data, unix.NFTA_DATA_VERDICT).Data
 	if chain := netlink.Find(verdict, unix.NFTA_VERDICT_CHAIN).Data; chain != nil {

@@ -13,14 +13,12 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TableName is kube-proxy's table, one per family: when kube-proxy runs in
-// another mode it removes this table whoever wrote it, and when it runs in
-// nftables mode it replaces the base chains in it, which have its names. So
-// switching back leaves nothing of ours in effect.
+// TableName is kube-proxy's table, one per family. kube-proxy in another mode removes this
+// table, whoever wrote it; in nftables mode it replaces the base chains, which have its
+// names. So a switch back to kube-proxy leaves nothing of ours in effect.
 const TableName = "kube-proxy"
 
-// The base chains, with kube-proxy's names, so that each takes over from the
-// other.
+// The base chains have kube-proxy's names, so that either proxy takes over from the other.
 const (
 	chainFilterPreroutingPreDNAT = "filter-prerouting-pre-dnat"
 	chainFilterOutputPreDNAT     = "filter-output-pre-dnat"
@@ -32,7 +30,7 @@ const (
 	chainNATPostrouting          = "nat-postrouting"
 )
 
-// The fixed regular chains, with kube-proxy's names.
+// The fixed regular chains have kube-proxy's names.
 const (
 	chainServices        = "services"
 	chainServiceCheck    = "service-endpoints-check"
@@ -43,8 +41,8 @@ const (
 	chainReject          = "reject-chain"
 )
 
-// Services with affinity have chains of their own, with kube-proxy's names, and
-// sets and maps with names that it does not have.
+// Services with affinity have chains with kube-proxy's names, and sets and maps with names
+// that it does not use.
 const (
 	prefixServiceChain  = "service-"
 	prefixLocalChain    = "local-"
@@ -54,8 +52,8 @@ const (
 	prefixPicksMap      = "picks-"
 )
 
-// The sets and maps. None of kube-proxy's has one of these names, since a set
-// of the same name and another definition would be in the way of either.
+// The sets and maps have names that kube-proxy does not use: a set of the same name with
+// another definition would be in the way of either proxy.
 const (
 	mapFrontends         = "frontends"
 	mapNodePorts         = "nodeports"
@@ -74,12 +72,12 @@ const (
 	setAllowed           = "allowed-sources"
 )
 
-// shards divide the largest map: the kernel lists a set in pieces and walks over
-// all that came before each time (nft_rhash_walk), so that reading it back costs
-// the square of its size. One frontend's slots are in one shard.
+// shards divide the largest map. The kernel lists a set in pieces and each time walks over
+// all that came before (nft_rhash_walk), so that reading it costs the square of its size.
+// The slots of one frontend are in one shard.
 const shards = "abcdefgh"
 
-// shardOf gives the shard of a frontend, by its address and port.
+// shardOf returns the shard of a frontend, by its address and port.
 func shardOf(f frontend) string {
 	sum := uint32(f.port)
 	for _, b := range f.addr.AsSlice() {
@@ -89,7 +87,7 @@ func shardOf(f frontend) string {
 	return shards[at : at+1]
 }
 
-// clusterMap names the map of a shard; node ports have one without shards.
+// clusterMap returns the name of a shard's map. Node ports have one map without shards.
 func clusterMap(shard string) string {
 	if shard == "" {
 		return mapNodePortCluster
@@ -97,8 +95,8 @@ func clusterMap(shard string) string {
 	return mapCluster + "-" + shard
 }
 
-// Containers of identities. Elements are in the container "@" and the name of
-// their set, as nft writes a reference to it.
+// Containers of identities. The container of elements is "@" and the name of their set, as
+// nft writes a reference to the set.
 const (
 	containerTable = "table"
 	containerSet   = "set"
@@ -111,11 +109,11 @@ func setID(name string) dataplane.ID   { return dataplane.ID{Container: containe
 
 var tableID = dataplane.ID{Container: containerTable, Name: TableName}
 
-// setOf gives the set that a container of elements stands for.
+// setOf returns the set that a container of elements stands for.
 func setOf(container string) (string, bool) { return strings.CutPrefix(container, elementsOf) }
 
-// A name is cut where kube-proxy cuts it, which leaves room for prefixes below
-// the kernel's limit of 255.
+// A name is cut where kube-proxy cuts it. That leaves room for prefixes below the kernel's
+// limit of 255.
 const (
 	baseMax = 240
 	cutMark = "..."
@@ -150,8 +148,7 @@ type dialect struct {
 	protocol uint8
 	// name is nft's name of the family and of its header.
 	name string
-	// addrBytes is the size of an address; saddr and daddr are its offsets in
-	// the header.
+	// addrBytes is the size of an address. saddr and daddr are offsets in the header.
 	addrBytes, saddr, daddr int
 	// addrType is nft's number of the type of an address.
 	addrType uint32
@@ -175,19 +172,19 @@ var dialects = service.PerFamily[*dialect]{
 	},
 }
 
-// role is what the elements of a shared set are to a frontend. The zero value is none:
-// a shared set that states no role fails a test.
+// role is what the elements of a shared set are to a frontend. The zero value is none: a
+// shared set without a role fails a test.
 type role uint8
 
 const (
-	// frontends hold one element for each frontend that is served or refused; its key
-	// is the frontend.
+	// frontends: the set has one element for each frontend that is served or refused. Its
+	// key is the frontend.
 	frontends role = iota + 1
-	// follows: the elements come along with one whose key theirs begins with. Slots and
-	// source ranges of several Services must not mix, and not all of them have the same
-	// key, so they go with whoever has the frontend.
+	// follows: the key of an element begins with that of its lead. Slots and source ranges
+	// of several Services must not mix, so they belong to the Service that has the
+	// frontend.
 	follows
-	// shared elements are facts about pods and addresses, whichever Service wants them.
+	// shared: the elements are facts about pods and addresses, whichever Service wants them.
 	shared
 )
 

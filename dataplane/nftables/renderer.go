@@ -1,15 +1,16 @@
-// Package nftables renders Services into elements of a few nf_tables maps, and
-// writes them over netlink, one transaction per batch, for one IP family per
-// domain. What packets do is kube-proxy's nftables mode; the ruleset's shape is
-// our own (docs/adr/0006-nftables-shape.md):
+// Package nftables is the nftables backend: a [Renderer] turns Services into elements of a
+// few nf_tables maps, and a [Writer] writes them over netlink, one transaction per batch.
+// There is one domain per IP family. The commands choose it; the root package connects it to
+// the actors and the aggregator. Packets are treated as in kube-proxy's nftables mode, but
+// the ruleset has a shape of its own (docs/adr/0006-nftables-shape.md):
 //
 //	frontends         address, protocol, port ─► class chain, for example cluster-12
 //	cluster-12        tries random slots of a table of 12; one for all Services that size
 //	cluster-endpoints address, protocol, port, slot ─► endpoint
 //
-// A Service is elements, and costs its neighbours nothing. Only Services with
-// ClientIP affinity have chains of their own, since the kernel has to remember
-// per Service who was sent where.
+// A Service consists of elements and costs its neighbours nothing. Only Services with
+// ClientIP affinity have chains of their own, because the kernel must remember the clients
+// of each.
 package nftables
 
 import (
@@ -22,19 +23,18 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Options are the settings that rules depend on and that never change while the
-// process runs.
+// Options are the settings that rules depend on and that never change while the process
+// runs.
 type Options struct {
-	// MasqueradeBit is the bit, 0 to 31, of the packet mark that asks for
-	// source NAT; kube-proxy's default is 14.
+	// MasqueradeBit is the bit of the packet mark, 0 to 31, that requests source NAT.
+	// kube-proxy's default is 14.
 	MasqueradeBit uint
 }
 
-// Renderer implements dataplane.Renderer for one family. The bodies of what it
-// renders are the bytes that go to the kernel and come back from it. It keeps
-// class chains that it has rendered, which is not seen from outside.
+// Renderer implements dataplane.Renderer for one family. The bodies of the objects are the
+// bytes that go to the kernel and come back from it. It caches rendered class chains.
 //
-// A Service is, per port:
+// A Service has, per port:
 //
 //	@frontends            one verdict per ClusterIP, external IP, load balancer VIP
 //	@nodeports            one verdict for the node port
@@ -43,23 +43,23 @@ type Options struct {
 //	cluster-12 …          the class chains that its verdicts lead to
 //	@hairpins             one element per endpoint of this node
 //
-// With ClientIP affinity, verdicts lead to chains of the Service's own instead,
-// and slots lead to chains that remember the client.
+// With ClientIP affinity, verdicts lead to the Service's own chains instead, and slots lead
+// to chains that remember the client.
 type Renderer struct {
 	d    *dialect
 	mark uint32
-	// classes holds what class.render gave, by class.
+	// classes caches the result of class.render by class.
 	classes sync.Map
 }
 
 var _ dataplane.Renderer = (*Renderer)(nil)
 
-// NewRenderer makes a renderer of one family.
+// NewRenderer returns a renderer of one family.
 func NewRenderer(family service.Family, options Options) *Renderer {
 	return &Renderer{d: dialects[family], mark: 1 << options.MasqueradeBit}
 }
 
-// Service renders one Service. Two ports that claim the same element both appear;
+// Service renders one Service. If two ports claim the same element, both appear;
 // dataplane.NewFragment keeps the first.
 func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	ports := view.Ports[r.d.family]
@@ -78,7 +78,7 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 	return draft.objects()
 }
 
-// class gives a class chain, and the chains that it leads to.
+// class returns a class chain and the chains that it leads to.
 func (r *Renderer) class(c class) []dataplane.Object {
 	if known, ok := r.classes.Load(c); ok {
 		return known.([]dataplane.Object)
@@ -87,9 +87,9 @@ func (r *Renderer) class(c class) []dataplane.Object {
 	return known.([]dataplane.Object)
 }
 
-// draft gathers the objects of one Service. The bytes of all elements are in one
-// buffer, which becomes one string that they share: a Service costs a few
-// allocations, not two per endpoint and frontend.
+// draft collects the objects of one Service. The bytes of all elements are in one buffer,
+// which becomes one string that they share: a Service costs a few allocations, not two per
+// endpoint and frontend.
 type draft struct {
 	bytes    []byte
 	elements []elementDraft
@@ -121,10 +121,10 @@ func (d *draft) element(container string, name, body span, refs []dataplane.ID) 
 	d.elements = append(d.elements, elementDraft{container, name, body, refs})
 }
 
-// own adds objects that are whole already.
+// own adds complete objects.
 func (d *draft) own(objects ...dataplane.Object) { d.owned = append(d.owned, objects...) }
 
-// objects gives everything.
+// objects returns all objects.
 func (d *draft) objects() []dataplane.Object {
 	text := string(d.bytes)
 	objects := make([]dataplane.Object, 0, len(d.elements)+len(d.owned))
@@ -147,8 +147,8 @@ const (
 	prioritySNAT    = 100
 )
 
-// Node renders the scaffold: the table, the shared sets, the base chains, the
-// fixed chains, and what hangs on node facts.
+// Node renders the scaffold: the table, the shared sets, the base chains, the fixed chains,
+// and what depends on node facts.
 func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 	objects := []dataplane.Object{tableObject()}
 	for _, s := range sharedSets {
@@ -172,7 +172,7 @@ func tableObject() dataplane.Object {
 	return dataplane.Object{ID: tableID, Kind: dataplane.Owned, Body: string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0))}
 }
 
-// baseChains are those that packets come to by themselves.
+// baseChains returns the chains that the kernel calls.
 func (r *Renderer) baseChains() []*chain {
 	onNew := func(name string, hookNumber uint32, priority int32, targets ...string) *chain {
 		c := newBaseChain(name, hook{"filter", hookNumber, priority})
@@ -219,8 +219,8 @@ func (r *Renderer) servicesChain(facts *service.NodeFacts) *chain {
 	return c.add(r.onNodePortAddress(toNode, facts).fields(nodePortKey).vmap(mapNodePorts))
 }
 
-// onNodePortAddress narrows a rule to packets to addresses that node ports
-// answer on. They never do on the loopback interface.
+// onNodePortAddress narrows a rule to packets to addresses on which node ports answer. They
+// never answer on loopback addresses.
 func (r *Renderer) onNodePortAddress(to *rule, facts *service.NodeFacts) *rule {
 	if facts.NodePorts[r.d.family].All {
 		return to.within(fieldDaddr, r.d.loopback, true)
@@ -228,7 +228,7 @@ func (r *Renderer) onNodePortAddress(to *rule, facts *service.NodeFacts) *rule {
 	return to.fields([]field{fieldDaddr}).in(setNodePortAddresses, false)
 }
 
-// nodePortAddresses are the elements that list them.
+// nodePortAddresses returns the elements of the set of these addresses.
 func (r *Renderer) nodePortAddresses(facts *service.NodeFacts) []dataplane.Object {
 	on := facts.NodePorts[r.d.family]
 	if on.All {
@@ -247,7 +247,7 @@ func (r *Renderer) nodePortAddresses(facts *service.NodeFacts) []dataplane.Objec
 	return objects
 }
 
-// serviceCheck ends connections to frontends that nobody serves.
+// serviceCheck ends connections to frontends without endpoints.
 func (r *Renderer) serviceCheck() *chain {
 	d := r.d
 	return newChain(chainServiceCheck).
@@ -265,7 +265,7 @@ func (r *Renderer) nodePortCheck(facts *service.NodeFacts) *chain {
 		add(on().in(setNodePortNoLocal, false).drop())
 }
 
-// clusterIPsCheck ends connections to ClusterIPs that were not translated.
+// clusterIPsCheck ends connections to ClusterIPs that no rule translated.
 func (r *Renderer) clusterIPsCheck(facts *service.NodeFacts) *chain {
 	c := newChain(chainClusterIPsCheck).needs(setID(setClusterIPs)).
 		add(newRule(r.d).fields([]field{fieldDaddr}).in(setClusterIPs, false).reject().
@@ -280,7 +280,7 @@ func (r *Renderer) clusterIPsCheck(facts *service.NodeFacts) *chain {
 	return c
 }
 
-// firewallCheck drops what source ranges do not allow.
+// firewallCheck drops what the source ranges do not allow.
 func (r *Renderer) firewallCheck() *chain {
 	return newChain(chainFirewallCheck).needs(setID(setFirewalled), setID(setAllowed)).
 		add(newRule(r.d).fields(frontendKey).in(setFirewalled, false).

@@ -16,21 +16,21 @@ import (
 type set struct {
 	name string
 	key  []field
-	// data makes it a map to endpoints, verdict one to verdicts.
+	// data makes it a map to endpoints, verdict a map to verdicts.
 	data    []field
 	verdict bool
 	// ranges lets the last field of a key be a range.
 	ranges bool
-	// remembers makes it a set that packets put themselves into, for a time.
+	// remembers makes it a set to which rules add clients, for a time.
 	remembers bool
-	// role is what the elements of a shared set are to a frontend; lead, for those that
-	// follow, is the container of what they go with.
+	// role is what the elements of a shared set are to a frontend. lead is, for elements
+	// that follow, the container of their leads.
 	role role
 	lead string
 }
 
-// clientsMax is how many clients of one endpoint are remembered. Beyond it, new
-// ones are not; nothing else happens to them.
+// clientsMax is how many clients of one endpoint are remembered. Further ones have no
+// affinity.
 const clientsMax = 1 << 18
 
 // flagConcat is NFT_SET_CONCAT: fields are ranges of their own (Linux 5.6).
@@ -50,7 +50,7 @@ var (
 	endpointOf  = []field{fieldDaddr, fieldPort}
 )
 
-// sharedSets are those that hold elements of all Services.
+// sharedSets are the sets with elements of all Services.
 var sharedSets = []set{
 	{name: mapFrontends, key: frontendKey, verdict: true, role: frontends},
 	{name: mapNodePorts, key: nodePortKey, verdict: true, role: frontends},
@@ -79,15 +79,14 @@ func init() {
 	}
 }
 
-// The containers of elements and what their elements refer to, made once.
+// The containers of elements and what their elements refer to, allocated once.
 var (
 	containers = map[string]string{}
 	setRefs    = map[string][]dataplane.ID{}
 )
 
-// clientsSet remembers the clients of one endpoint of a Service with affinity.
-// Its elements say themselves how long they live, so that another timeout is no
-// other set.
+// clientsSet remembers the clients of one endpoint of a Service with affinity. Its elements
+// have timeouts of their own, so that a new timeout does not redefine the set.
 func clientsSet(base string) set {
 	return set{name: prefixClientsSet + base, key: []field{fieldSaddr}, remembers: true}
 }
@@ -97,12 +96,12 @@ func picksMap(base string) set {
 	return set{name: prefixPicksMap + base, key: []field{fieldSlot}, verdict: true}
 }
 
-// object gives the set as the ledger counts it.
+// object returns the set's object.
 func (s set) object(d *dialect) dataplane.Object {
 	return dataplane.Object{ID: setID(s.name), Kind: dataplane.Owned, Body: string(s.body(d)), Refs: []dataplane.ID{tableID}}
 }
 
-// body is the definition in attributes of a set, in ascending order.
+// body returns the definition as attributes of a set, in ascending order.
 func (s set) body(d *dialect) []byte {
 	var b []byte
 	if flags := s.flags(); flags != 0 {
@@ -140,7 +139,7 @@ func (s set) flags() uint32 {
 	return flags
 }
 
-// description says what the kernel chooses the set's algorithm by.
+// description adds what the kernel chooses the set's algorithm by.
 func (s set) description(b []byte, d *dialect) []byte {
 	if s.remembers {
 		return netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, clientsMax)
@@ -156,7 +155,7 @@ func (s set) description(b []byte, d *dialect) []byte {
 	return netlink.End(b, mark)
 }
 
-// unpadded is the size of what a field holds.
+// unpadded returns the size of a field without padding.
 func unpadded(d *dialect, f field) int {
 	switch f {
 	case fieldProtocol:
@@ -168,7 +167,7 @@ func unpadded(d *dialect, f field) int {
 	}
 }
 
-// userData is what nft 1.0.6 stores with such a set, and needs to list it.
+// userData returns what nft 1.0.6 stores with such a set and needs to list it.
 func (s set) userData(d *dialect) []byte {
 	const (
 		keyByteOrder, dataByteOrder = 0, 1
@@ -201,7 +200,7 @@ func (s set) userData(d *dialect) []byte {
 	return udataUint32(b, dataInterval, 0)
 }
 
-// definition gives the set of a name.
+// definition returns the set with a name.
 func definition(name string) (set, error) {
 	for _, s := range sharedSets {
 		if s.name == name {
@@ -217,10 +216,9 @@ func definition(name string) (set, error) {
 	return set{}, fmt.Errorf("no set of ours has the name %q", name)
 }
 
-// normalSet gives the body of a set that the kernel has described: what we
-// define, in our order, and nothing else. The user data is a note from one nft to
-// the next how to print the set; each release writes its own, and rules that
-// another has loaded are as good as ours.
+// normalSet returns the body of a set that the kernel describes: what we define, in our
+// order, and nothing else. The user data tells nft how to print the set. Each release of nft
+// writes its own, and a set that another release loaded is as good as ours.
 func normalSet(d *dialect, attrs []byte) string {
 	var b []byte
 	for _, kind := range []uint16{
@@ -253,10 +251,10 @@ const (
 	fieldSlot     // a random number, host byte order
 )
 
-// registerBytes is the unit of the kernel's registers; fields are padded to it.
+// registerBytes is the unit of the kernel's registers. Fields are padded to it.
 const registerBytes = 4
 
-// bytes is the field's size in a key.
+// bytes returns the field's size in a key.
 func (f field) bytes(d *dialect) int {
 	if f == fieldDaddr || f == fieldSaddr {
 		return d.addrBytes
@@ -264,12 +262,12 @@ func (f field) bytes(d *dialect) int {
 	return registerBytes
 }
 
-// nftType is nft's number of the field's type.
+// nftType returns nft's number of the field's type.
 func (f field) nftType(d *dialect) uint32 {
 	return [...]uint32{fieldDaddr: d.addrType, fieldSaddr: d.addrType, fieldProtocol: 12, fieldPort: 13, fieldSlot: 4}[f]
 }
 
-// keyBytes is the size of a key of several fields.
+// keyBytes returns the size of a key of several fields.
 func keyBytes(d *dialect, fields []field) int {
 	size := 0
 	for _, f := range fields {
@@ -308,10 +306,9 @@ func appendSlot(b []byte, slot int) []byte {
 	return binary.NativeEndian.AppendUint32(b, uint32(slot))
 }
 
-// typeofExpr is what nft keeps in a set's user data about one field, so that it
-// can print "typeof ip daddr . meta l4proto". (nftables 1.0.6; the kernel does
-// not look at it.) The numbers are those of nft's expression types, headers and
-// header fields.
+// typeofExpr returns what nft 1.0.6 keeps in a set's user data about one field, so that it
+// can print "typeof ip daddr . meta l4proto". The kernel ignores it. The numbers are nft's
+// for expression types, headers and header fields.
 func (f field) typeofExpr(d *dialect) []byte {
 	const (
 		payload, meta, numgen = 7, 9, 23
@@ -331,7 +328,7 @@ func (f field) typeofExpr(d *dialect) []byte {
 	}
 }
 
-// typeofFields is the same for a concatenation; a single field stands alone.
+// typeofFields returns the same for a concatenation, or for a single field by itself.
 func typeofFields(d *dialect, fields []field) []byte {
 	if len(fields) == 1 {
 		return fields[0].typeofExpr(d)

@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Text prints objects as rules for "nft -f", which makes of them what the writer
-// makes of the objects. It needs the table, and of each set its definition or
-// nothing; an object that is none of the renderer's is an error.
+// Text prints objects as rules for "nft -f", which produces what the writer produces from the
+// objects. The objects must include the table and the definition of each set that has
+// elements. An object that the renderer does not make is an error.
 func Text(family service.Family, objects []dataplane.Object) (string, error) {
 	d := dialects[family]
 	sorted := slices.Clone(objects)
@@ -162,8 +162,8 @@ func chainText(d *dialect, o *dataplane.Object) (string, error) {
 	return out.String(), nil
 }
 
-// hookText prints how a base chain is called. The priority is a number, since
-// some versions of nft refuse names such as dstnat on the output hook.
+// hookText prints the hook of a base chain. The priority is a number because some versions of
+// nft refuse names such as dstnat on the output hook.
 func hookText(base []byte) string {
 	hooks := [...]string{"prerouting", "input", "forward", "output", "postrouting"}
 	hooked := netlink.Find(base, unix.NFTA_CHAIN_HOOK).Data
@@ -190,7 +190,7 @@ func verdictText(attrs []byte) string {
 	}
 }
 
-// keyText prints an element's key; a range is its prefix.
+// keyText prints an element's key. It prints a range as a prefix.
 func keyText(d *dialect, s set, key string) (string, error) {
 	if !s.ranges {
 		return fieldsText(d, s.key, []byte(key))

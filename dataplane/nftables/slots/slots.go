@@ -1,19 +1,18 @@
-// Package slots decides which slot of a table each endpoint of a Service gets,
-// so that picking an endpoint is a random slot, and a change of the endpoints
-// moves few of them.
+// Package slots assigns the endpoints of a Service to the slots of a table. Rules pick an
+// endpoint by a random slot, and a change of the endpoints moves few of them. Only package
+// nftables uses it.
 //
-// Goals: (1) the table depends on the set of endpoints alone, never on history:
-// a restarted process finds what its predecessor wrote; (2) one endpoint more
-// or less moves a small number of others that does not grow with the size of
-// the Service; (3) every endpoint is picked equally often; (4) the number of
-// different table sizes grows with the logarithm of the largest Service.
+// Goals: (1) the table depends on the set of endpoints alone, never on history, so that a
+// restarted process finds what its predecessor wrote; (2) adding or removing an endpoint
+// moves a small number of others that does not grow with the Service; (3) every endpoint is
+// picked equally often; (4) the number of different table sizes grows with the logarithm of
+// the largest Service.
 //
-// A table has more slots than endpoints (4, 2), and an empty one is answered by
-// another try (3). Endpoints have a rank by hash; in the order of rank each
-// takes the first free slot on a walk of its own (1). Whoever leaves makes room
-// for the first below that would have liked the place better, who makes room in
-// turn: at the bounded load of a table that chain is short (2). The first in
-// rank has slot 0, so that a last try always finds somebody.
+// A table has more slots than endpoints (4, 2), and an empty slot leads to another try (3).
+// Endpoints have a rank by hash. In the order of rank each takes the first free slot on a
+// walk of its own (1). An endpoint that leaves frees its slot for the first of lower rank
+// that prefers it, which frees another one in turn; at the bounded load of a table that
+// chain is short (2). The first in rank has slot 0, so that a last try always finds one.
 package slots
 
 import (
@@ -26,8 +25,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Assign gives the slot of each endpoint in a table of Size(len(endpoints))
-// slots. Endpoints are distinct; their order does not matter.
+// Assign returns the slot of each endpoint in a table of Size(len(endpoints)) slots.
+// Endpoints are distinct; their order does not matter.
 func Assign(endpoints []service.Endpoint) []int {
 	assigned := make([]int, len(endpoints))
 	if len(endpoints) <= 1 {
@@ -54,18 +53,17 @@ func Assign(endpoints []service.Endpoint) []int {
 	return assigned
 }
 
-// ranked is an endpoint with its rank: the smaller hash comes first.
+// ranked is an endpoint with its rank. The smaller hash comes first.
 type ranked struct {
 	hash  uint64
 	index int
 }
 
-// walkMax is the number of random places that an endpoint looks at before it
-// takes the next free one from there. At a fill of seven eighths one in 500
-// comes so far.
+// walkMax is the number of random places that an endpoint tries before it takes the next
+// free one from there. At a fill of seven eighths one in 500 gets that far.
 const walkMax = 48
 
-// firstFree gives the first free place on the endpoint's walk.
+// firstFree returns the first free place on the endpoint's walk.
 func (r ranked) firstFree(taken []bool) int {
 	at := 0
 	for i := range uint64(walkMax) {
@@ -80,8 +78,8 @@ func (r ranked) firstFree(taken []bool) int {
 	return at
 }
 
-// place maps a hash to one of n places as linear hashing does (Litwin, 1980):
-// when n grows, only hashes whose new place is among the added ones move.
+// place maps a hash to one of n places as linear hashing does (Litwin, 1980): when n grows,
+// only hashes whose new place is among the added ones move.
 func place(h uint64, n int) int {
 	power := uint64(1) << bits.Len(uint(n-1)) // the least power of two ≥ n
 	if at := h & (power - 1); at < uint64(n) {
@@ -93,8 +91,7 @@ func place(h uint64, n int) int {
 // golden is 2^64 divided by the golden ratio.
 const golden = 0x9e3779b97f4a7c15
 
-// hash is the same in every process and for ever: what one process has written
-// another one has to find.
+// hash is the same in every process and release: one must find what another wrote.
 func hash(a netip.AddrPort) uint64 {
 	b := a.Addr().As16()
 	h := uint64(a.Port()) * golden
@@ -116,10 +113,10 @@ func mix(h uint64) uint64 {
 	return h ^ h>>31
 }
 
-// Size gives the number of slots for a number of endpoints: the smallest of 1,
-// the even numbers up to 16, and then four sizes per doubling (20, 24, 28, 32,
-// 40, …) that is not filled too far. Tables up to 16 may be full, since little
-// can move in them; larger ones are filled to at most seven eighths.
+// Size returns the number of slots for a number of endpoints: the smallest of 1, the even
+// numbers up to 16, and then four sizes per doubling (20, 24, 28, 32, 40, …) that has enough
+// capacity. Tables up to 16 may be full, because little can move in them. Larger ones are
+// filled to at most seven eighths.
 //
 // Invariant: endpoints ≤ Size(endpoints) ≤ endpoints · 10/7 + 2.
 func Size(endpoints int) int {
@@ -133,7 +130,7 @@ func Size(endpoints int) int {
 // fullMax is the largest table that may be full.
 const fullMax = 16
 
-// next gives the size after a size.
+// next returns the size after a size.
 func next(size int) int {
 	switch {
 	case size == 1:
@@ -148,7 +145,7 @@ func next(size int) int {
 	return size + power/4
 }
 
-// capacity is the largest number of endpoints that a table may hold.
+// capacity returns the largest number of endpoints that a table may have.
 func capacity(size int) int {
 	if size <= fullMax {
 		return size
@@ -156,7 +153,7 @@ func capacity(size int) int {
 	return size * 7 / 8
 }
 
-// fewest is the smallest number of endpoints that a table is used for.
+// fewest returns the smallest number of endpoints that a table is used for.
 func fewest(size int) int {
 	before := 0
 	for s := 1; s < size; s = next(s) {
@@ -165,27 +162,25 @@ func fewest(size int) int {
 	return before + 1
 }
 
-// bias bounds how much more often than the others the endpoint in slot 0 is
-// picked, relative to its fair share.
+// bias bounds how much more often than its fair share the endpoint in slot 0 is picked.
 const bias = 0.01
 
-// Tries gives how many random slots to look into before the last try, which is
-// slot 0: as many as keep the bias, whatever the fill. A size whose tables are
-// always full needs one.
+// Tries returns how many random slots to try before the last try, which is slot 0: as many
+// as keep the bias, whatever the fill. A size whose tables are always full needs one.
 func Tries(size int) int {
 	most := 1
 	for n := fewest(size); n <= capacity(size); n++ {
 		if n == size {
 			continue
 		}
-		// All tries miss with probability miss^tries; slot 0 then gets what
-		// n endpoints should have shared.
+		// All tries miss with probability miss^tries. Slot 0 then gets what n endpoints
+		// should share.
 		miss := 1 - float64(n)/float64(size)
 		most = max(most, int(math.Ceil(math.Log(bias/float64(n))/math.Log(miss))))
 	}
 	return most
 }
 
-// AlwaysFull tells that a table of the size has no empty slots, so that no last
-// try is needed.
+// AlwaysFull reports whether tables of the size have no empty slots, so that no last try is
+// needed.
 func AlwaysFull(size int) bool { return fewest(size) == size }
