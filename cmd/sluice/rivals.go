@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -189,4 +190,4 @@ func (r *rivals) Aggregator(event aggregator.Event) {
 func (r *rivals) Actors(actors.Event) {}
 
 // Supervisor is for others.
-func (r *rivals) Supervisor(supervisor.Event) {}
+func (r *rivals) Supervisor(supervisor.Event[service.Key]) {}

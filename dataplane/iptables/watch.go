@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -210,13 +210,13 @@ func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.S
 	defer w.afterWrite.Store(nil)
 	// Our process IDs are not known beforehand. The filter in the kernel excludes the other
 	// families and changes that no process has asked for.
-	listener, err := wire.Listen(netfilterFamily[w.family], 0)
+	listener, err := netlink.ListenTables(netfilterFamily[w.family], 0)
 	if err != nil {
 		return fmt.Errorf("watch %s rules: %w", w.family, err)
 	}
 	touched := false
-	err = listener.Run(ctx, func(m wire.Message) {
-		pid, command, ends := wire.Generation(m)
+	err = listener.Run(ctx, func(m netlink.Netfilter) {
+		pid, command, ends := netlink.Generation(m)
 		if !ends {
 			touched = touched || m.Family == netfilterFamily[w.family] && w.config.Territory.concerns(m)
 			return
@@ -248,9 +248,9 @@ const (
 // iptables (a container runtime, a network plugin) write to the same tables all the time, so
 // everything else must cost nothing. A renamed chain of ours goes unnoticed: the announcement
 // holds only the new name.
-func (t *Territory) concerns(m wire.Message) bool {
+func (t *Territory) concerns(m netlink.Netfilter) bool {
 	// Each message about a table's content begins with the table's name.
-	table := Table(wire.Find(m.Attrs, unix.NFTA_TABLE_NAME).Text())
+	table := Table(netlink.Find(m.Attrs, unix.NFTA_TABLE_NAME).Text())
 	if !slices.Contains(tables[:], table) {
 		return false
 	}
@@ -259,9 +259,9 @@ func (t *Territory) concerns(m wire.Message) bool {
 	case unix.NFT_MSG_DELTABLE, msgDestroyTable:
 		return true
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, msgDestroyChain:
-		chain = wire.Find(m.Attrs, unix.NFTA_CHAIN_NAME).Text()
+		chain = netlink.Find(m.Attrs, unix.NFTA_CHAIN_NAME).Text()
 	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, msgDestroyRule:
-		chain = wire.Find(m.Attrs, unix.NFTA_RULE_CHAIN).Text()
+		chain = netlink.Find(m.Attrs, unix.NFTA_RULE_CHAIN).Text()
 	default:
 		return false
 	}
@@ -270,7 +270,7 @@ func (t *Territory) concerns(m wire.Message) bool {
 
 // hookIn reports whether an announcement about a built-in chain concerns a hook: one about a rule
 // holds the name of the chain that the rule leads to.
-func (t *Territory) hookIn(table Table, chain string, m wire.Message) bool {
+func (t *Territory) hookIn(table Table, chain string, m netlink.Netfilter) bool {
 	for i := range t.Hooks {
 		h := &t.Hooks[i]
 		if h.Table != table || h.Chain != chain {

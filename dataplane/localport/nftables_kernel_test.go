@@ -15,11 +15,11 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/dataplanetest"
 	"github.com/sluice-proxy/sluice/dataplane/localport"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/conformance"
 )
 
 // cluster is a node with two domains, the rules of the nftables backend and the
@@ -27,7 +27,7 @@ import (
 type cluster struct {
 	*world
 	t                *testing.T
-	rules, listeners *dataplanetest.Pipeline
+	rules, listeners *conformance.Pipeline
 	// endpoint is on the other host.
 	endpoint netip.AddrPort
 }
@@ -66,10 +66,10 @@ func (c *cluster) start(on service.NodePortAddresses) {
 	facts.NodePorts[c.family] = on
 	rules := nftables.NewWriter(c.family, nftables.WriterConfig{Inside: c.node.Do})
 	c.Cleanup(func() { check(c, rules.Close()) })
-	c.rules = dataplanetest.NewPipeline(dataplanetest.Harness{
+	c.rules = conformance.NewPipeline(conformance.Harness{
 		Renderer: nftables.NewRenderer(c.family, nftables.Options{MasqueradeBit: 14}),
 	}, rules, facts)
-	c.listeners = dataplanetest.NewPipeline(dataplanetest.Harness{
+	c.listeners = conformance.NewPipeline(conformance.Harness{
 		Renderer: localport.NewRenderer(c.family),
 	}, c.writer, facts)
 }
@@ -89,7 +89,7 @@ func (c *cluster) serve(endpoints ...netip.AddrPort) {
 	for _, e := range endpoints {
 		slice.Endpoints = append(slice.Endpoints, service.SliceEndpoint{Addr: e.Addr(), NodeName: "n2", Ready: true, Serving: true})
 	}
-	for _, domain := range []*dataplanetest.Pipeline{c.rules, c.listeners} {
+	for _, domain := range []*conformance.Pipeline{c.rules, c.listeners} {
 		domain.Serve(spec, slice)
 		domain.Converge(c.t)
 	}
@@ -164,7 +164,7 @@ func TestKernelQuarantineAndRelease(t *testing.T) {
 
 	w.await("the culprit is found", func() bool { return len(a.Status().Quarantined) > 0 && a.Status().Ledger.Pending == 0 })
 	held := a.Status().Quarantined
-	if len(held) != 1 || held[0].Key != "ns1/f" || !strings.Contains(held[0].Reason, "30085/tcp") {
+	if len(held) != 1 || held[0].Key.String() != "ns1/f" || !strings.Contains(held[0].Reason, "30085/tcp") {
 		t.Errorf("in quarantine: %+v", held)
 	}
 	if n := w.writer.Stats().Listeners; n != services-1 {
