@@ -27,7 +27,7 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHousehold(Config{Inside: node.Do}.withDefaults())
+	h := newShared(Config{Inside: node.Do}.withDefaults())
 	var target atomic.Pointer[netip.AddrPort]
 	at := received.LocalAddr().(*net.UDPAddr).AddrPort()
 	target.Store(&at)
@@ -53,7 +53,7 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 		t.Errorf("counted %+v", c)
 	}
 	s.sessions.closeAll()
-	h.crew.close()
+	h.tasks.close()
 	for _, socket := range []net.PacketConn{s.socket, received} {
 		if err := socket.Close(); err != nil {
 			t.Error(err)

@@ -1,10 +1,54 @@
 package localport
 
 import (
+	"errors"
+	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
+
+func TestTasksReportsPanicsAndGoesOn(t *testing.T) {
+	reports := make(chan Failure, 1)
+	c := newTasks(func(f Failure) { reports <- f })
+	ended := make(chan error, 1)
+	if !c.run("tcp/127.0.0.1:1", func() error { panic(io.ErrUnexpectedEOF) }, func(err error) { ended <- err }) {
+		t.Fatal("nobody works")
+	}
+	f := <-reports
+	panicked, ok := errors.AsType[*PanicError](f.Err)
+	if !ok || f.Listener != "tcp/127.0.0.1:1" || !errors.Is(f.Err, io.ErrUnexpectedEOF) ||
+		!strings.Contains(string(panicked.Stack), "shared_test.go") {
+		t.Errorf("reported %+v", f)
+	}
+	if err := <-ended; !errors.Is(err, f.Err) {
+		t.Errorf("ended with %v, reported %v", err, f.Err)
+	}
+	if !c.run("", func() error { return nil }, func(err error) { ended <- err }) || <-ended != nil {
+		t.Error("a panic has ended the tasks")
+	}
+	c.close()
+}
+
+func TestTasksWaitsForItsOwn(t *testing.T) {
+	c := newTasks(func(f Failure) { t.Errorf("reported %+v", f) })
+	done := false
+	c.run("", func() error {
+		<-c.ctx.Done()
+		time.Sleep(20 * time.Millisecond)
+		done = true
+		return nil
+	}, func(error) {})
+	c.close()
+	if !done {
+		t.Error("close did not wait")
+	}
+	if c.run("", func() error { return nil }, func(error) {}) {
+		t.Error("a closed tasks takes work")
+	}
+}
 
 func TestBudgetBoundsHereAndAbove(t *testing.T) {
 	all := newBudget(3, nil)
