@@ -36,10 +36,9 @@ var (
 // kubeProxy are the metrics of kube-proxy v1.36. Names, types, labels, buckets and help texts are
 // an interface that others rely on; a test compares them with testdata/kubeproxy.txt.
 //
-// Those that count events are made with the library of Kubernetes, which gives them their stability
-// class and the gate NativeHistograms, and counts them in registered_metrics_total. A metric that
-// does not exist in the mode is not registered, and ignores what it counts: no caller needs to ask
-// for the mode.
+// They are made with the library of Kubernetes, which gives them their stability class and the gate
+// NativeHistograms, and counts them in registered_metrics_total. A metric that does not exist in the
+// mode is not registered, and ignores what it counts: no caller needs to ask for the mode.
 type kubeProxy struct {
 	syncSeconds, fullSeconds, partialSeconds *kube.HistogramVec
 	networkProgramming, conntrackSeconds     *kube.HistogramVec
@@ -130,9 +129,15 @@ func (d kubeDefiner) counters(name, help, label string) *kube.CounterVec {
 	return c
 }
 
-// kubeDesc describes a metric that is computed at each scrape. All are of class ALPHA.
+// kubeDesc describes a metric that is computed at each scrape. The library of Kubernetes makes the
+// description, and counts the metric, as it does with the others.
 func kubeDesc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(subsystem+"_"+name, "[ALPHA] "+help, labels, nil)
+	opts := kube.GaugeOpts{Subsystem: subsystem, Name: name, Help: help, StabilityLevel: kube.ALPHA}
+	metric := kube.NewGaugeVec(&opts, labels)
+	metric.Create(nil)
+	desc := make(chan *prometheus.Desc, 1)
+	metric.Describe(desc)
+	return <-desc
 }
 
 // Healthz counts one answer to /healthz, by its HTTP status code.
