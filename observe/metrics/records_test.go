@@ -9,13 +9,14 @@ import (
 
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-func TestRosterKnowsThoseWhoLive(t *testing.T) {
-	r := newRoster()
+func TestRecordsLiveAsLongAsTheirActors(t *testing.T) {
+	r := newRecords()
 	key := serviceKey(1)
 	r.update(key, func(*record) { t.Error("a Service without an actor has a record") })
 	if r.start(key) {
@@ -43,9 +44,9 @@ func TestLateNewsDoNotBringAServiceBack(t *testing.T) {
 	view.Ports[service.IPv4] = []service.PortView{{HasAny: true, InternalLocal: true}}
 	m.Programmed(service.IPv4, view)
 	m.Aggregator(aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: serviceKey(0)}})
-	m.forgot(serviceKey(0), 3)
-	if m.roster.len() != 0 || m.unserved[service.IPv4].internal.Load() != 0 {
-		t.Errorf("%d records, %d ports without local endpoints", m.roster.len(), m.unserved[service.IPv4].internal.Load())
+	m.Conntrack(conntrack.Swept{Services: map[service.Key]int{serviceKey(0): 3}})
+	if m.records.len() != 0 || m.unserved[service.IPv4].internal.Load() != 0 {
+		t.Errorf("%d records, %d ports without local endpoints", m.records.len(), m.unserved[service.IPv4].internal.Load())
 	}
 }
 
@@ -54,7 +55,7 @@ func TestRecordKeepsTheLongestAndTheNewest(t *testing.T) {
 	at := time.Unix(1000, 0)
 	r.applied(at, service.Revision{Incarnation: 2, Sequence: 1}, unknown, 3*time.Second)
 	r.applied(at.Add(time.Second), service.Revision{Incarnation: 1, Sequence: 9}, unknown, time.Second)
-	if r.triggered.measured() || r.received != (latency{last: 1, longest: 3}) || r.commits != 2 {
+	if r.triggered.measured() || r.received != (latency{Last: 1, Longest: 3}) || r.commits != 2 {
 		t.Errorf("%+v", r)
 	}
 	if r.revision != (service.Revision{Incarnation: 2, Sequence: 1}) || r.committed != at.Add(time.Second).UnixNano() {
@@ -64,14 +65,14 @@ func TestRecordKeepsTheLongestAndTheNewest(t *testing.T) {
 
 func TestCopiesOfARecordStayAsTheyAre(t *testing.T) {
 	r := newRecord()
-	r.failed(time.Now(), failPanic, strings.Repeat("ä", wordsMax))
+	r.failed(time.Now(), failPanic, strings.Repeat("ä", failureMax))
 	copied := *r
-	r.inTrouble().parkedUntil = time.Now()
+	r.ownFailures().parkedUntil = time.Now()
 	r.failed(time.Now(), failError, "again")
-	if copied.trouble.failures != 1 || !copied.trouble.parkedUntil.IsZero() || copied.state() != stateWaiting || r.state() != stateParked {
-		t.Errorf("copied: %+v, now %+v", copied.trouble, r.trouble)
+	if copied.failures.count != 1 || !copied.failures.parkedUntil.IsZero() || copied.state() != stateWaiting || r.state() != stateParked {
+		t.Errorf("copied: %+v, now %+v", copied.failures, r.failures)
 	}
-	if words := copied.trouble.words; len(words) > wordsMax || words != strings.Repeat("ä", len(words)/2) {
+	if words := copied.failures.text; len(words) > failureMax || words != strings.Repeat("ä", len(words)/2) {
 		t.Errorf("%d bytes are kept: %q", len(words), words)
 	}
 }
@@ -88,7 +89,7 @@ func TestEndpointsAreCountedByKind(t *testing.T) {
 		Serving: []service.Endpoint{end("10.0.0.3:53", true), end("10.0.0.4:53", false), end("10.0.0.5:53", false)},
 	}}
 	got, _ := countEndpoints(ports)
-	if want := (endpointCounts{local: 2, remote: 1, established: 2}); got != want {
+	if want := (endpointCounts{Local: 2, Remote: 1, Established: 2}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -126,8 +127,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	for n := range 50 {
 		m.Supervisor(supervisor.Event[service.Key]{Child: serviceKey(n), What: supervisor.Ended{}})
 	}
-	if left := m.unserved[service.IPv4].internal.Load(); left != 0 || m.roster.len() != 0 {
-		t.Errorf("everybody has gone, and %d ports of %d Services are left", left, m.roster.len())
+	if left := m.unserved[service.IPv4].internal.Load(); left != 0 || m.records.len() != 0 {
+		t.Errorf("everybody has gone, and %d ports of %d Services are left", left, m.records.len())
 	}
 }
 
@@ -158,18 +159,38 @@ func TestDrainingEndpointsAreTold(t *testing.T) {
 		w.Actors(actors.Drains{Key: serviceKey(1), Domain: domain4, Family: service.IPv4, Endpoints: 3})
 		w.Actors(actors.Drains{Key: serviceKey(9), Domain: domain4, Family: service.IPv4, Endpoints: 3}) // it has no actor
 		expect("told", 3)
-		w.roster.start(serviceKey(1))
+		w.records.start(serviceKey(1))
 		expect("started again", 0)
 		for _, n := range []int{2, 0} {
 			w.Actors(actors.Drains{Key: serviceKey(1), Domain: domain4, Family: service.IPv4, Endpoints: n})
 			expect("changed", n)
 		}
 		w.Actors(actors.Drains{Key: serviceKey(1), Domain: domain4, Family: service.IPv4, Endpoints: 1})
-		w.roster.end(serviceKey(1))
-		for i := range w.roster.parts {
-			if left := w.roster.parts[i].draining; len(left) > 0 {
+		w.records.end(serviceKey(1))
+		for i := range w.records.shards {
+			if left := w.records.shards[i].draining; len(left) > 0 {
 				t.Errorf("%v is remembered", left)
 			}
 		}
 	})
+}
+
+func TestReasonsHaveClasses(t *testing.T) {
+	for reason, want := range map[string]string{
+		"iptables-restore v1.8.9 (nf_tables): line 4: RULE_APPEND failed (Invalid argument): rule in chain X": "invalid",
+		"netlink: no such file or directory":                 "not_found",
+		"iptables-restore: RULE_INSERT failed (File exists)": "exists",
+		"operation not supported":                            "unsupported",
+		"Warning: Extension nfacct revision 0 not supported, missing kernel module?\nInvalid argument": "unsupported",
+		"cannot allocate memory":    "no_memory",
+		"no buffer space available": "no_space",
+		"Operation not permitted":   "not_permitted",
+		"device or resource busy":   "busy",
+		"something else":            "other",
+		"":                          "other",
+	} {
+		if got := reasonClass(reason); got != want {
+			t.Errorf("%q is %s, want %s", reason, got, want)
+		}
+	}
 }
