@@ -20,10 +20,6 @@ func (c *Cache) Snapshot(key service.Key) service.Snapshot {
 func (c *Cache) Keys() []service.Key {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.sortedKeys()
-}
-
-func (c *Cache) sortedKeys() []service.Key {
 	keys := make([]service.Key, 0, len(c.specs))
 	for key := range c.specs {
 		keys = append(keys, key)

@@ -29,7 +29,7 @@ func reduceSlice(object *discoveryv1.EndpointSlice) reducedSlice {
 }
 
 // endpointSliceStore feeds EndpointSlices to the cache.
-func (s *Source) endpointSliceStore(gate *gate) *store[reducedSlice] {
+func (s *Source) endpointSliceStore() *store[reducedSlice] {
 	return &store[reducedSlice]{
 		reduce: reduceAs(reduceSlice),
 		set: func(item reducedSlice) {
@@ -57,7 +57,7 @@ func (s *Source) endpointSliceStore(gate *gate) *store[reducedSlice] {
 			}
 			s.cache.WarnAll("EndpointSlice", warnings)
 			s.cache.ReplaceSlices(slices)
-			gate.listed(endpointSlices)
+			s.cache.Listed(endpointSlices)
 		},
 		heard: s.heard(endpointSlices),
 	}

@@ -24,7 +24,7 @@ func reduceCIDR(object *networkingv1.ServiceCIDR) reducedCIDR {
 }
 
 // serviceCIDRStore feeds ServiceCIDRs to the cache.
-func (s *Source) serviceCIDRStore(gate *gate) *store[reducedCIDR] {
+func (s *Source) serviceCIDRStore() *store[reducedCIDR] {
 	return &store[reducedCIDR]{
 		reduce: reduceAs(reduceCIDR),
 		set: func(item reducedCIDR) {
@@ -46,7 +46,7 @@ func (s *Source) serviceCIDRStore(gate *gate) *store[reducedCIDR] {
 			}
 			s.cache.WarnAll("ServiceCIDR", warnings)
 			s.cache.ReplaceServiceCIDRs(ranges)
-			gate.listed(serviceCIDRs)
+			s.cache.Listed(serviceCIDRs)
 		},
 		heard: s.heard(serviceCIDRs),
 	}

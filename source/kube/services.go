@@ -32,7 +32,7 @@ func reduceService(object *corev1.Service) reducedService {
 }
 
 // serviceStore feeds Services to the cache.
-func (s *Source) serviceStore(gate *gate) *store[reducedService] {
+func (s *Source) serviceStore() *store[reducedService] {
 	return &store[reducedService]{
 		reduce: reduceAs(reduceService),
 		set: func(item reducedService) {
@@ -60,7 +60,7 @@ func (s *Source) serviceStore(gate *gate) *store[reducedService] {
 			}
 			s.cache.WarnAll("Service", warnings)
 			s.cache.ReplaceSpecs(specs)
-			gate.listed(services)
+			s.cache.Listed(services)
 		},
 		heard: s.heard(services),
 	}

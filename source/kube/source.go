@@ -88,17 +88,17 @@ var watched = []string{services, endpointSlices, nodes, serviceCIDRs}
 // Run lists and watches until ctx ends, and returns nil then. Failures of the
 // server are waited out; Status tells about them.
 func (s *Source) Run(ctx context.Context) error {
-	gate := s.firstPicture()
+	s.awaitLists()
 	follow := func(kind runtime.Object, store clientcache.ReflectorStore, lw *listWatch) func() {
 		lw.line = s.line
 		return func() { s.follow(ctx, s.reflector(ctx, kind, store, lw), lw) }
 	}
 	reflectors := []func(){
-		follow(&corev1.Service{}, s.serviceStore(gate), &listWatch{
+		follow(&corev1.Service{}, s.serviceStore(), &listWatch{
 			client: s.clients.core, contact: s.contacts[services],
 			labels: serviceLabels, fields: serviceFields,
 		}),
-		follow(&discoveryv1.EndpointSlice{}, s.endpointSliceStore(gate), &listWatch{
+		follow(&discoveryv1.EndpointSlice{}, s.endpointSliceStore(), &listWatch{
 			client: s.clients.discovery, contact: s.contacts[endpointSlices],
 			labels: endpointSliceLabels,
 		}),
@@ -106,9 +106,9 @@ func (s *Source) Run(ctx context.Context) error {
 			client: s.clients.core, contact: s.contacts[nodes],
 			fields: "metadata.name=" + s.config.NodeName,
 		}),
-		follow(&networkingv1.ServiceCIDR{}, s.serviceCIDRStore(gate), &listWatch{
+		follow(&networkingv1.ServiceCIDR{}, s.serviceCIDRStore(), &listWatch{
 			client: s.clients.networking, contact: s.contacts[serviceCIDRs],
-			absentRetry: s.config.AbsentRetry, failed: func() { gate.listed(serviceCIDRs) },
+			absentRetry: s.config.AbsentRetry, failed: func() { s.cache.Listed(serviceCIDRs) },
 		}),
 	}
 	defer s.clients.close()
@@ -120,6 +120,11 @@ func (s *Source) Run(ctx context.Context) error {
 	running.Wait()
 	return nil
 }
+
+// awaitLists names what the cache needs to be complete. The ranges of ClusterIPs are
+// part of it, or the answer that there are none: rules depend on them, and a restart
+// without them would remove those rules for a moment.
+func (s *Source) awaitLists() { s.cache.Await(services, endpointSlices, serviceCIDRs) }
 
 // follow keeps a reflector going until ctx ends. The reflector's own loop would sleep
 // out its backoff when the server is there again.
