@@ -26,6 +26,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source/kube"
 	"github.com/sluice-proxy/sluice/supervisor"
@@ -73,7 +74,7 @@ type server struct {
 	// preferred is the pace that the backend prefers in each domain.
 	preferred map[string]aggregator.Pace
 	// faces are the HTTP servers.
-	faces []runner
+	faces []*web.Server
 	// handed says which changes this server was made for; nil for the first.
 	handed []config.Change
 	// left are the variants of iptables that former servers of this process have
