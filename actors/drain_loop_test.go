@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/mailbox"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -447,106 +446,4 @@ func TestADrainerThatHangsIsGivenUp(t *testing.T) {
 			t.Errorf("announced %+v", unknown)
 		}
 	})
-}
-
-func TestANegativeDeadlineIsRefused(t *testing.T) {
-	v := build(t, 0)
-	_, err := NewDirectory(Config{Keeper: v, Truth: v, Outputs: []Output{{Name: "one", DrainDeadline: -1}}})
-	if err == nil || !strings.Contains(err.Error(), `"one"`) {
-		t.Errorf("%v", err)
-	}
-}
-
-// TestNoTimerWhereNothingDrains: an idle actor has none, in any mode.
-func TestNoTimerWhereNothingDrains(t *testing.T) {
-	a := &actor{machine: live(slice("s", "10.0.0.1"))}
-	if n := testing.AllocsPerRun(100, a.setAlarm); n != 0 || a.alarm != nil || a.alarmed() != nil {
-		t.Errorf("%v allocations, alarm %v", n, a.alarm)
-	}
-	a.machine.drainIn(0, service.IPv4, time.Minute)
-	d := a.machine.drain(0)
-	d.take(viewOf(tcp("a b")), noon)
-	a.setAlarm()
-	if a.alarm != nil || a.alarmed() != nil {
-		t.Error("nothing drains: want no alarm")
-	}
-	d.take(viewOf(tcp("a")), noon)
-	a.setAlarm()
-	if a.alarm == nil || a.alarmed() == nil {
-		t.Fatal("b drains: want an alarm")
-	}
-	d.take(viewOf(tcp("a b")), noon)
-	a.setAlarm()
-	if a.alarm != nil {
-		t.Error("nothing drains any more: want no alarm")
-	}
-}
-
-// pulse is a lease that counts what an actor says about itself.
-type pulse struct {
-	fencible
-	begun int
-}
-
-func (p *pulse) Begin() { p.begun++ }
-
-// watched is an actor with what drains, outside its loop.
-func watched(b *basin, l Lease) (*actor, *drain) {
-	home := &address{key: web, mailbox: mailbox.New[slot](actorSlots, merge)}
-	a := &actor{address: home, directory: b.Directory, lease: l, machine: NewMachine(web, 1, b.names)}
-	a.prepareDrains()
-	a.machine.domains[1] = standing{submitted: true, settled: true}
-	d := a.machine.drain(1)
-	d.asked = true
-	d.take(viewOf(tcp("a b c")), time.Now().Add(-time.Hour))
-	d.take(viewOf(tcp("a")), time.Now().Add(-lookMin))
-	d.show()
-	return a, d
-}
-
-// TestEachQuestionHasAMessagesTime: many of them are not one that is stuck.
-func TestEachQuestionHasAMessagesTime(t *testing.T) {
-	b := fillBasin(t)
-	p := &pulse{}
-	a, d := watched(b, p)
-	a.ask(t.Context(), 1, d)
-	if len(b.asked) != 2 || p.begun != 2 {
-		t.Errorf("%d questions, begun %d times", len(b.asked), p.begun)
-	}
-	b.kernel = set("b")
-	d.take(viewOf(tcp("a"), with(tcp("a"), func(p *service.PortView) { p.Port = 81 }),
-		with(tcp("a"), func(p *service.PortView) { p.Port, p.Protocol = 82, service.SCTP })), time.Now())
-	a.hold(t.Context(), 1, d)
-	if len(b.asked) != 4 || p.begun != 4 {
-		t.Errorf("%d questions, begun %d times; want one more for each port that drains", len(b.asked), p.begun)
-	}
-}
-
-// TestWhoeverIsGivenUpTellsNothing: a successor does.
-func TestWhoeverIsGivenUpTellsNothing(t *testing.T) {
-	b := fillBasin(t)
-	p := &pulse{}
-	a, _ := watched(b, p)
-	b.connect("b")
-	p.fenced.Store(true)
-	if err := a.look(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if len(b.events) != 0 || len(b.bodies) != 0 {
-		t.Errorf("told %v and submitted %v", b.events, b.bodies)
-	}
-}
-
-// TestWhoeverIsStoppedBeforeItKnowsSaysNothing: its fragment would cut what is held.
-func TestWhoeverIsStoppedBeforeItKnowsSaysNothing(t *testing.T) {
-	b := fillBasin(t)
-	a, _ := watched(b, &pulse{})
-	ctx, stop := context.WithCancel(t.Context())
-	b.before = func(context.Context) { stop() }
-	a.machine.drain(1).asked = false
-	a.machine.Hydrate(service.Snapshot{Spec: spec()}, facts)
-	a.render(ctx, a.machine.Conclude())
-	if bodies := b.bodies["drains"]; len(bodies) != 0 || len(announced[HeldUnknown](b)) != 0 {
-		t.Errorf("submitted %q, told %v", bodies, b.events)
-	}
 }
