@@ -10,6 +10,7 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/sandbox"
 )
 
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) != 3 || os.Args[1] != "tell" {
 		os.Exit(m.Run())
 	}
-	status, err := tell(backend.Mode(os.Args[2]))
+	status, err := tell(config.Mode(os.Args[2]))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		status = 1
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-func tell(mode backend.Mode) (status int, err error) {
+func tell(mode config.Mode) (status int, err error) {
 	if !sandbox.Inside() {
 		return sandbox.Run()
 	}

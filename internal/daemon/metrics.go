@@ -1,0 +1,118 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/web"
+)
+
+// started is when this process began.
+var started = time.Now()
+
+// runner is a server of this process.
+type runner interface {
+	Run(ctx context.Context) error
+}
+
+// servers are those that others look at; there are none without a cluster.
+func (s *server) servers() (all []runner, err error) {
+	if s.client == nil {
+		return nil, nil
+	}
+	if server, err := s.healthServer(); err != nil {
+		return nil, err
+	} else if server != nil {
+		all = append(all, server)
+	}
+	server, err := web.New(s.webConfig())
+	return append(all, server), err
+}
+
+// metricsConfig says what is counted.
+func (s *server) metricsConfig() metrics.Config {
+	c := metrics.Config{
+		Mode: string(s.mode), ShowHidden: s.KubeProxy.ShowHiddenMetricsForVersion != "",
+		NativeHistograms: s.GateEnabled(config.GateNativeHistograms),
+		Findings:         s.findings, ServicesMax: int(s.Sluice.Metrics.ServicesMax),
+	}
+	if s.mode == config.ModeIPVS {
+		c.Traffic = traffic
+	}
+	for _, d := range s.made {
+		c.Domains = append(c.Domains, metrics.Domain{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
+	}
+	for _, g := range s.Gates() {
+		c.Features = append(c.Features, metrics.Feature{Name: g.Name, Stage: g.Stage, Enabled: g.Enabled})
+	}
+	return c
+}
+
+// traffic gives what IPVS has counted.
+func traffic(ctx context.Context) (map[dataplane.Frontend]metrics.Traffic, error) {
+	counted, err := backend.IPVSTraffic(ctx)
+	all := make(map[dataplane.Frontend]metrics.Traffic, len(counted))
+	for f, t := range counted {
+		all[f] = metrics.Traffic{Connections: t.Connections, BytesIn: t.BytesIn, BytesOut: t.BytesOut}
+	}
+	return all, err
+}
+
+// findings gives what /healthz?verbose tells, in numbers.
+func (s *server) findings() (all []metrics.Finding) {
+	for _, t := range s.monitor.Tallies() {
+		all = append(all, metrics.Finding{Kind: string(t.Kind), Domain: t.Domain, Count: t.Count})
+	}
+	return all
+}
+
+// webConfig says what the metrics address shows.
+func (s *server) webConfig() web.Config {
+	c := web.Config{
+		Address: s.KubeProxy.MetricsBindAddress, HardFail: s.KubeProxy.BindAddressHardFail,
+		Failed: func(err error) {
+			s.log.Error("metrics are not served; tried again", zap.String("address", s.KubeProxy.MetricsBindAddress), zap.Error(err))
+			if s.KubeProxy.BindAddressHardFail {
+				s.recorder.MetricsFailed(err)
+			}
+		},
+		Handing: s.owner.handing, Listening: s.taken.listening("metricsBindAddress", s.KubeProxy.MetricsBindAddress),
+		Mode: string(s.mode), Metrics: s.metrics.Handler(), Services: s.metrics.ServicesHandler(),
+		Actors: func(limit int) any { return s.metrics.Report(limit) },
+		Configz: func() map[string]any {
+			now := s.current.Load()
+			return map[string]any{"kubeproxy.config.k8s.io": now.KubeProxy, "sluice.dev": now.Sluice}
+		},
+		Profiling: s.KubeProxy.EnableProfiling, SetVerbosity: s.setVerbosity,
+	}
+	if s.GateEnabled(config.GateComponentFlagz) {
+		c.Flagz = s.FlagValues
+	}
+	if s.GateEnabled(config.GateComponentStatusz) {
+		c.Statusz = &web.Program{Started: started, Version: Release[1:]}
+	}
+	return c
+}
+
+// setVerbosity obeys a number that was put at /debug/flags/v.
+func (s *server) setVerbosity(text string) (string, error) {
+	number, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return "", fmt.Errorf("%q: want a number", text)
+	}
+	to := *s.current.Load()
+	to.KubeProxy.Logging.Verbosity = logsapi.VerbosityLevel(number)
+	if err := s.log.set(to.Log()); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("successfully set klog.logging.verbosity to %d", number), nil
+}
