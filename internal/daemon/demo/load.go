@@ -40,8 +40,8 @@ func (s spread) String() string {
 	return strings.Join(parts, "  ")
 }
 
-// connectMany makes count connections to a target, several at a time, and
-// counts who answered. One failure fails all.
+// connectMany makes count connections to a target, several at a time, and counts the
+// answers by backend. It fails if one connection fails.
 func connectMany(ctx context.Context, from *netns.Namespace, t target, count int) (spread, error) {
 	var mu sync.Mutex
 	answers := spread{}
@@ -62,8 +62,7 @@ func connectMany(ctx context.Context, from *netns.Namespace, t target, count int
 	return answers, group.Wait()
 }
 
-// load keeps making connections to all targets until it is stopped, and keeps
-// the failures.
+// load makes connections to all targets until it is stopped, and records failures.
 type load struct {
 	from   *netns.Namespace
 	cancel context.CancelFunc
@@ -123,7 +122,7 @@ func (l *load) firstAnswer(ctx context.Context, t target, backend string, after 
 	}
 }
 
-// stop ends the load and says how it went.
+// stop ends the load and returns the number of connections.
 func (l *load) stop() (made int, err error) {
 	l.cancel()
 	l.done.Wait()
