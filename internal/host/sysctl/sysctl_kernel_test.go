@@ -29,7 +29,7 @@ func newNamespace(t *testing.T) *netns.Namespace {
 	return n
 }
 
-// TestKernelTimeouts: those belong to each network namespace.
+// TestKernelTimeouts: each network namespace has its own.
 func TestKernelTimeouts(t *testing.T) {
 	n := newNamespace(t)
 	wanted := sysctl.Conntrack{
@@ -102,8 +102,8 @@ func TestKernelRestore(t *testing.T) {
 	}
 }
 
-// TestKernelSize: the size belongs to the machine, so that a namespace may not change
-// it, and need not when it is right.
+// TestKernelSize: the size belongs to the machine. A namespace cannot change it, and need
+// not if it is right.
 func TestKernelSize(t *testing.T) {
 	n := newNamespace(t)
 	text, err := n.ReadSysctl("net.netfilter.nf_conntrack_max")
@@ -131,7 +131,7 @@ func TestKernelSize(t *testing.T) {
 	}
 }
 
-// TestKernelCPUs compares with the kernel's other way of telling.
+// TestKernelCPUs compares with another source in sysfs.
 func TestKernelCPUs(t *testing.T) {
 	found, err := filepath.Glob("/sys/bus/cpu/devices/cpu*")
 	if err != nil || len(found) == 0 {
@@ -146,7 +146,7 @@ func TestKernelCPUs(t *testing.T) {
 	}
 }
 
-// TestKernelOOMScore makes this process a little likelier to be killed, for a moment.
+// TestKernelOOMScore makes this process slightly more likely to be killed, for a moment.
 func TestKernelOOMScore(t *testing.T) {
 	const own = "/proc/self/oom_score_adj"
 	read := func() string {
