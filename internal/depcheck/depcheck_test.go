@@ -98,7 +98,7 @@ var outside = []struct {
 	{"k8s.io/api/", []string{"source", "observe/events", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; everybody else has service values"},
 	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/daemon/config", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; events and the configuration are API objects"},
 	{"github.com/prometheus/", []string{"observe/metrics", "test/scenarios/play"}, "metrics are made in one place, and scenarios read them"},
-	{"github.com/vishvananda/", []string{"dataplane", "internal/host", "internal/daemon/demo", "test/scenarios/network"}, "only backends open netlink sockets; scenarios look at the tracked connections"},
+	{"github.com/vishvananda/", []string{"dataplane", "internal/host", "internal/daemon/demo", "internal/daemon/rival", "test/scenarios/network"}, "only backends, and what looks at the host, open netlink sockets; scenarios look at the tracked connections"},
 	{"github.com/moby/ipvs", nil, "the judge of what is in the kernel, in tests only"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables"}, "only the backend runs its tools"},
 	{"go.uber.org/zap", []string{"observe", "source", "internal/daemon"}, "the core announces events and formats nothing"},
