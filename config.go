@@ -33,7 +33,7 @@ type Domain struct {
 	Layout dataplane.Layout
 	Pace   aggregator.Pace
 	// Drain, when set, lets TCP endpoints that leave keep the connections that
-	// they have, for DrainDeadline at most (0: 15 min); see actors.Domain.
+	// they have, for DrainDeadline at most (0: 15 min); see actors.Output.
 	Drain         actors.Drainer
 	DrainDeadline time.Duration
 }
@@ -53,7 +53,7 @@ type Config struct {
 	// HostAddresses, when set, follows the host's addresses and calls back
 	// with all of them at the start and after each change.
 	HostAddresses func(ctx context.Context, changed func([]netip.Addr)) error
-	// Supervisor holds the actors' patience; its Listen is set by the proxy.
+	// Supervisor says when failed actors are restarted.
 	Supervisor supervisor.Config
 	// MaxServices bounds the number of actors; see actors.Config.
 	MaxServices int

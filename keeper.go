@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -21,14 +22,12 @@ func (k keeper) Want(key service.Key, body actors.Body) {
 // Nudge tells that a key has new input.
 func (k keeper) Nudge(key service.Key) { k.supervisor.Nudge(key) }
 
-// truth is where actors read what is.
+// truth is where actors read the current state: Services from the source's cache,
+// and the facts. The cache has nothing under the node's own key.
 type truth struct {
-	snapshot func(service.Key) actors.Snapshot
-	facts    *facts
+	*source.Cache
+	facts *facts
 }
 
-// Snapshot reads one Service from the source's cache.
-func (t truth) Snapshot(key service.Key) actors.Snapshot { return t.snapshot(key) }
-
-// Facts gives this node's facts.
+// Facts returns this node's facts.
 func (t truth) Facts() *service.NodeFacts { return t.facts.current.Load() }

@@ -115,37 +115,24 @@ func (p *Proxy) InForce() <-chan struct{} { return p.inForce }
 // addSupervisor wires the actors' keeper. A failing actor is excused at the
 // gates, so that one poisoned Service does not hold up the first write.
 func (p *Proxy) addSupervisor() (err error) {
-	config := p.config.Supervisor
-	config.Listen = func(e supervisor.Event) {
-		if child, failed := gaveUp(e); failed {
+	p.supervisor, err = supervisor.New(p.config.Supervisor, func(e supervisor.Event[service.Key]) {
+		switch e.What.(type) {
+		case supervisor.Parked, supervisor.Stuck:
 			for _, a := range p.aggregators {
-				a.Excuse(service.ParseKey(child))
+				a.Excuse(e.Child)
 			}
 		}
 		for _, l := range p.config.Listeners {
 			l.Supervisor(e)
 		}
-	}
-	p.supervisor, err = supervisor.New(config, service.Key.String)
+	})
 	return err
-}
-
-// gaveUp gives the child of an event that means "not soon".
-func gaveUp(e supervisor.Event) (child string, failed bool) {
-	switch e := e.(type) {
-	case supervisor.Parked:
-		return e.Child, true
-	case supervisor.Stuck:
-		return e.Child, true
-	default:
-		return "", false
-	}
 }
 
 // cache ──► directory ──► actors ──► fragments
 func (p *Proxy) addDirectory() (err error) {
 	config := actors.Config{
-		Keeper: keeper{p.supervisor}, Truth: truth{p.snapshot, p.facts},
+		Keeper: keeper{p.supervisor}, Truth: truth{p.cache, p.facts},
 		MaxServices: p.config.MaxServices, Intercept: p.config.Intercept,
 		Listen: func(e actors.Event) {
 			p.noRoom(e)
@@ -155,7 +142,7 @@ func (p *Proxy) addDirectory() (err error) {
 		},
 	}
 	for i, domain := range p.config.Domains {
-		config.Domains = append(config.Domains, actors.Domain{
+		config.Outputs = append(config.Outputs, actors.Output{
 			Name: domain.Name, Renderer: domain.Renderer, Submit: p.aggregators[i].Submit, Programmed: p.programmed(domain),
 			Drain: domain.Drain, Family: domain.Family, DrainDeadline: domain.DrainDeadline,
 		})
@@ -423,12 +410,4 @@ func (p *Proxy) changeFacts(change func(*facts)) {
 	if p.facts.update(change) {
 		p.directory.PostFacts()
 	}
-}
-
-func (p *Proxy) snapshot(key service.Key) actors.Snapshot {
-	if key == service.Node {
-		return actors.Snapshot{}
-	}
-	s := p.cache.Snapshot(key)
-	return actors.Snapshot{Spec: s.Spec, Slices: s.Slices}
 }

@@ -93,8 +93,8 @@ func TestServicesForWhichThereIsNoRoomHoldUpNobodyAndKeepTheirRules(t *testing.T
 // shadowed counts the frontends that Services have been told to have lost.
 type shadowed struct{ frontends atomic.Int32 }
 
-func (*shadowed) Supervisor(supervisor.Event) {}
-func (*shadowed) Actors(actors.Event)         {}
+func (*shadowed) Supervisor(supervisor.Event[service.Key]) {}
+func (*shadowed) Actors(actors.Event)                      {}
 
 func (s *shadowed) Aggregator(e aggregator.Event) {
 	if e, ok := e.(aggregator.Shadowed); ok {

@@ -45,8 +45,8 @@ func (m *meter) Service(view *service.View, facts *service.NodeFacts) []dataplan
 	return objects
 }
 
-func (m *meter) Supervisor(supervisor.Event) {}
-func (m *meter) Actors(actors.Event)         {}
+func (m *meter) Supervisor(supervisor.Event[service.Key]) {}
+func (m *meter) Actors(actors.Event)                      {}
 func (m *meter) Aggregator(event aggregator.Event) {
 	if e, ok := event.(aggregator.BatchWritten); ok {
 		m.mu.Lock()

@@ -111,7 +111,7 @@ func (a *actor) turn(ctx context.Context) error {
 
 // report tells what has come into force.
 func (a *actor) report() {
-	for i, domain := range a.directory.config.Domains {
+	for i, domain := range a.directory.config.Outputs {
 		if domain.Programmed == nil {
 			continue
 		}
@@ -130,7 +130,7 @@ func (a *actor) hydrate() {
 // render makes one fragment per domain and hands each over. Whoever was told to
 // stop says nothing more: it may not have found out what is held.
 func (a *actor) render(ctx context.Context, work *Work) {
-	for i := range a.directory.config.Domains {
+	for i := range a.directory.config.Outputs {
 		view := a.withDrains(ctx, i, work.View)
 		if ctx.Err() != nil || !a.submit(i, view, work.Facts) {
 			return
@@ -142,7 +142,7 @@ func (a *actor) render(ctx context.Context, work *Work) {
 // submit renders for one domain and hands the fragment over if it says something
 // new. A fenced actor keeps its output to itself, which is when it reports false.
 func (a *actor) submit(i int, view *service.View, facts *service.NodeFacts) bool {
-	domain := &a.directory.config.Domains[i]
+	domain := &a.directory.config.Outputs[i]
 	var objects []dataplane.Object
 	if view == nil {
 		objects = domain.Renderer.Node(facts)

@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Domain is one place that an actor renders for.
-type Domain struct {
+// Output is one domain as actors see it: how to render for it, and where the
+// fragments go.
+type Output struct {
 	// Name is the domain's, as verdicts carry it.
 	Name     string
 	Renderer dataplane.Renderer
@@ -79,6 +80,6 @@ type Keeper interface {
 // Truth is where an actor reads what is, when it starts from nothing. Both
 // methods return at once.
 type Truth interface {
-	Snapshot(key service.Key) Snapshot
+	Snapshot(key service.Key) service.Snapshot
 	Facts() *service.NodeFacts
 }

@@ -13,7 +13,7 @@ import (
 
 // Config is what a Directory is made of.
 type Config struct {
-	Domains []Domain
+	Outputs []Output
 	Keeper  Keeper
 	Truth   Truth
 	// MaxServices bounds the number of actors; further Services are refused,
@@ -45,7 +45,7 @@ type Directory struct {
 
 // NewDirectory makes a directory; the node's own actor is wanted from the start.
 func NewDirectory(config Config) (*Directory, error) {
-	if config.Keeper == nil || config.Truth == nil || len(config.Domains) == 0 {
+	if config.Keeper == nil || config.Truth == nil || len(config.Outputs) == 0 {
 		return nil, fmt.Errorf("directory: a keeper, a truth and at least one domain are needed")
 	}
 	if config.MaxServices == 0 {
@@ -57,9 +57,9 @@ func NewDirectory(config Config) (*Directory, error) {
 	if config.Listen == nil {
 		config.Listen = func(Event) {}
 	}
-	config.Domains = slices.Clone(config.Domains)
-	for i := range config.Domains {
-		domain := &config.Domains[i]
+	config.Outputs = slices.Clone(config.Outputs)
+	for i := range config.Outputs {
+		domain := &config.Outputs[i]
 		if domain.DrainDeadline < 0 {
 			return nil, fmt.Errorf("directory: domain %q: drain deadline %v: want a positive duration", domain.Name, domain.DrainDeadline)
 		}
@@ -68,7 +68,7 @@ func NewDirectory(config Config) (*Directory, error) {
 		}
 	}
 	d := &Directory{config: config, addresses: map[service.Key]*address{}, refused: map[service.Key]struct{}{}}
-	for _, domain := range config.Domains {
+	for _, domain := range config.Outputs {
 		d.names = append(d.names, domain.Name)
 	}
 	return d, nil

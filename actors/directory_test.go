@@ -46,10 +46,10 @@ func (t *town) Want(key service.Key, body Body) {
 
 func (t *town) Nudge(service.Key) { t.mu.Lock(); defer t.mu.Unlock(); t.nudges++ }
 
-func (t *town) Snapshot(key service.Key) Snapshot {
+func (t *town) Snapshot(key service.Key) service.Snapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return Snapshot{Spec: t.specs[key], Slices: t.slices[key]}
+	return service.Snapshot{Spec: t.specs[key], Slices: t.slices[key]}
 }
 
 func (t *town) Facts() *service.NodeFacts {
@@ -77,7 +77,7 @@ func build(t *testing.T, most int) *town {
 		fragments: map[service.Key]*dataplane.Fragment{}, ctx: ctx}
 	d, err := NewDirectory(Config{
 		Keeper: v, Truth: v, MaxServices: most,
-		Domains: []Domain{{Name: "one", Renderer: renderer{}, Submit: func(f *dataplane.Fragment) {
+		Outputs: []Output{{Name: "one", Renderer: renderer{}, Submit: func(f *dataplane.Fragment) {
 			v.mu.Lock()
 			v.fragments[f.Key] = f
 			v.count++

@@ -9,7 +9,7 @@ import (
 
 // Numbers of draining.
 const (
-	// drainDeadline is the default of Domain.DrainDeadline.
+	// drainDeadline is the default of Output.DrainDeadline.
 	drainDeadline = 15 * time.Minute
 	// lookMin is how long after an endpoint has left its connections are asked
 	// about first; the pause doubles with each answer that some are left, up to

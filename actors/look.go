@@ -14,8 +14,8 @@ const askMax = 2 * time.Second
 // prepareDrains tells the machine which domains drain. In all others nothing here
 // costs anything.
 func (a *actor) prepareDrains() {
-	for i := range a.directory.config.Domains {
-		if domain := &a.directory.config.Domains[i]; domain.Drain != nil {
+	for i := range a.directory.config.Outputs {
+		if domain := &a.directory.config.Outputs[i]; domain.Drain != nil {
 			a.machine.drainIn(i, domain.Family, domain.DrainDeadline)
 		}
 	}
@@ -152,4 +152,4 @@ func (a *actor) tell(e Event) {
 	}
 }
 
-func (a *actor) domain(i int) *Domain { return &a.directory.config.Domains[i] }
+func (a *actor) domain(i int) *Output { return &a.directory.config.Outputs[i] }

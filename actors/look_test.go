@@ -128,7 +128,7 @@ func fillBasin(t *testing.T) *basin {
 		before: func(context.Context) {}}
 	d, err := NewDirectory(Config{
 		Keeper: b, Truth: b.town,
-		Domains: []Domain{
+		Outputs: []Output{
 			{Name: "plain", Renderer: basinRenderer{b, "plain"}, Submit: b.submit("plain"), Programmed: b.saw},
 			{Name: "drains", Renderer: basinRenderer{b, "drains"}, Submit: b.submit("drains"), Programmed: b.saw, Drain: b, Family: service.IPv4},
 		},
@@ -451,7 +451,7 @@ func TestADrainerThatHangsIsGivenUp(t *testing.T) {
 
 func TestANegativeDeadlineIsRefused(t *testing.T) {
 	v := build(t, 0)
-	_, err := NewDirectory(Config{Keeper: v, Truth: v, Domains: []Domain{{Name: "one", DrainDeadline: -1}}})
+	_, err := NewDirectory(Config{Keeper: v, Truth: v, Outputs: []Output{{Name: "one", DrainDeadline: -1}}})
 	if err == nil || !strings.Contains(err.Error(), `"one"`) {
 		t.Errorf("%v", err)
 	}
@@ -544,7 +544,7 @@ func TestWhoeverIsStoppedBeforeItKnowsSaysNothing(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	b.before = func(context.Context) { stop() }
 	a.machine.drain(1).asked = false
-	a.machine.Hydrate(Snapshot{Spec: spec()}, facts)
+	a.machine.Hydrate(service.Snapshot{Spec: spec()}, facts)
 	a.render(ctx, a.machine.Conclude())
 	if bodies := b.bodies["drains"]; len(bodies) != 0 || len(announced[HeldUnknown](b)) != 0 {
 		t.Errorf("submitted %q, told %v", bodies, b.events)

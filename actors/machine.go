@@ -121,7 +121,7 @@ func (m *Machine) State() State { return m.state }
 
 // Hydrate replaces everything by the truth as it was just read. Every fragment
 // is submitted again, since verdicts may have been lost.
-func (m *Machine) Hydrate(s Snapshot, facts *service.NodeFacts) {
+func (m *Machine) Hydrate(s service.Snapshot, facts *service.NodeFacts) {
 	m.spec, m.facts = s.Spec, facts
 	m.slices = slices.Clone(s.Slices)
 	slices.SortFunc(m.slices, func(a, b *service.Slice) int { return strings.Compare(a.Name, b.Name) })

@@ -63,7 +63,7 @@ func turn(m *Machine) (fragments []*dataplane.Fragment) {
 
 func live(slices ...*service.Slice) *Machine {
 	m := NewMachine(web, 3, domains)
-	m.Hydrate(Snapshot{Spec: spec(), Slices: slices}, facts)
+	m.Hydrate(service.Snapshot{Spec: spec(), Slices: slices}, facts)
 	return m
 }
 
@@ -156,7 +156,7 @@ func TestAServiceThatReturnsWhileDrainingIsLiveAgain(t *testing.T) {
 	if !m.Stale() {
 		t.Fatal("nobody posts slices of a Service without a spec: the snapshot must be read")
 	}
-	m.Hydrate(Snapshot{Spec: spec(), Slices: []*service.Slice{slice("s", "10.0.0.9")}}, facts)
+	m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{slice("s", "10.0.0.9")}}, facts)
 	f := turn(m)
 	if m.State() != Live || m.Stale() || f[0].Objects[0].Body != "10.0.0.9:8080 " || len(f) != 2 || f[0].Gone || f[0].Tombstone() {
 		t.Fatalf("state %v, %+v", m.State(), f)
@@ -166,7 +166,7 @@ func TestAServiceThatReturnsWhileDrainingIsLiveAgain(t *testing.T) {
 func TestRehydratingSubmitsAgainSinceVerdictsMayBeLost(t *testing.T) {
 	m := live(slice("s", "10.0.0.1"))
 	first := turn(m)
-	m.Hydrate(Snapshot{Spec: spec(), Slices: []*service.Slice{slice("s", "10.0.0.1")}}, facts)
+	m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{slice("s", "10.0.0.1")}}, facts)
 	again := turn(m)
 	if len(again) != 2 || again[0].Digest != first[0].Digest || again[0].Revision.Compare(first[0].Revision) <= 0 {
 		t.Fatalf("%+v", again)
@@ -175,7 +175,7 @@ func TestRehydratingSubmitsAgainSinceVerdictsMayBeLost(t *testing.T) {
 
 func TestASnapshotOfNothingLeavesATombstone(t *testing.T) {
 	m := NewMachine(web, 1, domains)
-	m.Hydrate(Snapshot{}, facts)
+	m.Hydrate(service.Snapshot{}, facts)
 	f := turn(m)
 	if m.State() != Draining || len(f) != 2 || !f[0].Gone {
 		t.Fatalf("state %v, %+v", m.State(), f)
@@ -184,7 +184,7 @@ func TestASnapshotOfNothingLeavesATombstone(t *testing.T) {
 
 func TestTheNodesActorRendersFactsAndNeverRetires(t *testing.T) {
 	m := NewMachine(service.Node, 1, domains)
-	m.Hydrate(Snapshot{}, facts)
+	m.Hydrate(service.Snapshot{}, facts)
 	w := m.Conclude()
 	if m.State() != Live || w == nil || w.View != nil || w.Facts != facts {
 		t.Fatalf("state %v, work %+v", m.State(), w)

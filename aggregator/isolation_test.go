@@ -227,7 +227,7 @@ func TestARefusedRepairHoldsUpNobodyElse(t *testing.T) {
 		h.submit("b", 1, 2, "2")
 		time.Sleep(5 * time.Second)
 		is(t, "kernel", h.text(), "a1=2 b0=2 base=")
-		if s := h.Status(); s.NodeAtFault || len(s.Quarantined) != 1 || s.Quarantined[0].Key != "ns/a" {
+		if s := h.Status(); s.NodeAtFault || len(s.Quarantined) != 1 || s.Quarantined[0].Key.String() != "ns/a" {
 			t.Errorf("status %+v", s)
 		}
 		m.mu.Lock()
@@ -335,7 +335,7 @@ func TestTheSearchAmongTenThousandServices(t *testing.T) {
 				s := h.Status()
 				is(t, "convicted", len(s.Quarantined), bad)
 				for _, q := range s.Quarantined {
-					name := strings.TrimPrefix(q.Key, "ns/") + "0"
+					name := strings.TrimPrefix(q.Key.String(), "ns/") + "0"
 					if _, there := m.objects[dataplane.ID{Name: name}]; there {
 						t.Errorf("%s is innocent", q.Key)
 					}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // Status is a snapshot of a domain for health, metrics and people. It is
@@ -38,8 +39,8 @@ type Status struct {
 
 // QuarantinedKey is one key in quarantine.
 type QuarantinedKey struct {
-	Key      string
-	Revision string
+	Key      service.Key
+	Revision service.Revision
 	Reason   string
 	Since    time.Time
 }
@@ -55,8 +56,8 @@ func (a *Aggregator) publish() {
 	if a.quarantined == nil {
 		for _, key := range a.cells.keys() {
 			c := a.cells.cells[key]
-			a.quarantined = append(a.quarantined, QuarantinedKey{Key: key.String(),
-				Revision: c.revision.String(), Reason: c.reason, Since: c.since})
+			a.quarantined = append(a.quarantined, QuarantinedKey{Key: key,
+				Revision: c.revision, Reason: c.reason, Since: c.since})
 		}
 	}
 	s.Quarantined = a.quarantined

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -22,32 +23,32 @@ type Log struct {
 func NewLog(log *zap.Logger) *Log { return &Log{log: log} }
 
 // Supervisor logs what happens to actors.
-func (l *Log) Supervisor(event supervisor.Event) {
-	switch e := event.(type) {
+func (l *Log) Supervisor(event supervisor.Event[service.Key]) {
+	switch e := event.What.(type) {
 	case supervisor.Started:
 		if e.Again {
-			l.log.Info("actor restarted", zap.String("service", e.Child), zap.Uint64("incarnation", e.Incarnation))
+			l.log.Info("actor restarted", zap.Stringer("service", event.Child), zap.Uint64("incarnation", event.Incarnation))
 		}
 	case supervisor.Failed:
-		fields := []zap.Field{zap.String("service", e.Child), zap.Error(e.Err),
+		fields := []zap.Field{zap.Stringer("service", event.Child), zap.Error(e.Err),
 			zap.Duration("backoff", e.Backoff), zap.Float64("score", e.Score)}
 		if p, ok := errors.AsType[*supervisor.PanicError](e.Err); ok {
 			fields = append(fields, zap.ByteString("stack", p.Stack))
 		}
 		l.log.Error("actor failed; its rules stay as they are", fields...)
 	case supervisor.Stuck:
-		l.log.Error("actor stuck; fenced, and a replacement is started", zap.String("service", e.Child),
+		l.log.Error("actor stuck; fenced, and a replacement is started", zap.Stringer("service", event.Child),
 			zap.Duration("for", e.For), zap.Duration("backoff", e.Backoff),
 			zap.Int("abandoned", e.Abandoned), zap.String("stack", e.Stack))
 	case supervisor.Parked:
-		l.log.Error("actor parked; tried again when its Service changes", zap.String("service", e.Child),
+		l.log.Error("actor parked; tried again when its Service changes", zap.Stringer("service", event.Child),
 			zap.Time("until", e.Until), zap.Float64("score", e.Score), zap.Error(e.Err))
 	case supervisor.Unparked:
-		l.log.Info("parked actor is tried again", zap.String("service", e.Child), zap.Bool("changed", e.Nudged))
+		l.log.Info("parked actor is tried again", zap.Stringer("service", event.Child), zap.Bool("changed", e.Nudged))
 	case supervisor.Returned:
-		l.log.Info("abandoned actor returned", zap.String("service", e.Child), zap.Int("abandoned", e.Abandoned))
+		l.log.Info("abandoned actor returned", zap.Stringer("service", event.Child), zap.Int("abandoned", e.Abandoned))
 	case supervisor.Ended:
-		l.log.Debug("actor retired", zap.String("service", e.Child))
+		l.log.Debug("actor retired", zap.Stringer("service", event.Child))
 	}
 }
 

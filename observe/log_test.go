@@ -63,50 +63,50 @@ func testLog(t *testing.T, cases []logCase) {
 func TestLogSupervisor(t *testing.T) {
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	panicked := &supervisor.PanicError{Value: "nil map", Stack: []byte("goroutine 7")}
-	tell := func(e supervisor.Event) func(*Log) { return func(l *Log) { l.Supervisor(e) } }
+	tell := func(e supervisor.Event[service.Key]) func(*Log) { return func(l *Log) { l.Supervisor(e) } }
 	testLog(t, []logCase{
-		{name: "started", tell: tell(supervisor.Started{Child: "a/b", Incarnation: 1})},
+		{name: "started", tell: tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, Incarnation: 1, What: supervisor.Started{}})},
 		{
-			name: "restarted", tell: tell(supervisor.Started{Child: "a/b", Incarnation: 2, Again: true}),
+			name: "restarted", tell: tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, Incarnation: 2, What: supervisor.Started{Again: true}}),
 			level: zap.InfoLevel, message: "actor restarted",
 			fields: fields{"service": "a/b", "incarnation": uint64(2)},
 		},
 		{
 			name:  "failed",
-			tell:  tell(supervisor.Failed{Child: "a/b", Err: errors.New("broken"), Score: 1.5, Backoff: time.Second}),
+			tell:  tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, What: supervisor.Failed{Err: errors.New("broken"), Score: 1.5, Backoff: time.Second}}),
 			level: zap.ErrorLevel, message: "actor failed; its rules stay as they are",
 			fields: fields{"service": "a/b", "error": "broken", "score": 1.5, "backoff": time.Second},
 		},
 		{
 			name:  "panicked",
-			tell:  tell(supervisor.Failed{Child: "a/b", Err: fmt.Errorf("wrapped: %w", panicked), Score: 1, Backoff: time.Second}),
+			tell:  tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, What: supervisor.Failed{Err: fmt.Errorf("wrapped: %w", panicked), Score: 1, Backoff: time.Second}}),
 			level: zap.ErrorLevel, message: "actor failed; its rules stay as they are",
 			fields: fields{"service": "a/b", "error": "wrapped: panic: nil map", "score": 1.0, "backoff": time.Second, "stack": "goroutine 7"},
 		},
 		{
 			name:  "stuck",
-			tell:  tell(supervisor.Stuck{Child: "a/b", For: time.Minute, Stack: "here", Backoff: time.Second, Abandoned: 3}),
+			tell:  tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, What: supervisor.Stuck{For: time.Minute, Stack: "here", Backoff: time.Second, Abandoned: 3}}),
 			level: zap.ErrorLevel, message: "actor stuck; fenced, and a replacement is started",
 			fields: fields{"service": "a/b", "for": time.Minute, "backoff": time.Second, "abandoned": int64(3), "stack": "here"},
 		},
 		{
 			name:  "parked",
-			tell:  tell(supervisor.Parked{Child: "a/b", Score: 6, Err: errors.New("broken"), Until: until}),
+			tell:  tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, What: supervisor.Parked{Score: 6, Err: errors.New("broken"), Until: until}}),
 			level: zap.ErrorLevel, message: "actor parked; tried again when its Service changes",
 			fields: fields{"service": "a/b", "score": 6.0, "error": "broken", "until": until},
 		},
 		{
-			name: "unparked", tell: tell(supervisor.Unparked{Child: "a/b", Nudged: true}),
+			name: "unparked", tell: tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, What: supervisor.Unparked{Nudged: true}}),
 			level: zap.InfoLevel, message: "parked actor is tried again",
 			fields: fields{"service": "a/b", "changed": true},
 		},
 		{
-			name: "returned", tell: tell(supervisor.Returned{Child: "a/b", Abandoned: 2}),
+			name: "returned", tell: tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, What: supervisor.Returned{Abandoned: 2}}),
 			level: zap.InfoLevel, message: "abandoned actor returned",
 			fields: fields{"service": "a/b", "abandoned": int64(2)},
 		},
 		{
-			name: "ended", tell: tell(supervisor.Ended{Child: "a/b"}),
+			name: "ended", tell: tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, What: supervisor.Ended{}}),
 			level: zap.DebugLevel, message: "actor retired", fields: fields{"service": "a/b"},
 		},
 	})

@@ -40,7 +40,7 @@ func spread(c *cluster, event int) int {
 	return event * step % c.services
 }
 
-// behind gives Services that are not part of the cluster at first.
+// behind returns Services that are not part of the cluster at first.
 func behind(c *cluster, event int) int { return c.services + event }
 
 // replaceEndpoint exchanges one endpoint, another one each time.

@@ -60,7 +60,7 @@ func addressAt(base uint32, n int) string {
 	return netip.AddrFrom4([4]byte{byte(a >> 24), byte(a >> 16), byte(a >> 8), byte(a)}).String()
 }
 
-// endpointsOf gives the numbers of the endpoints of a Service.
+// endpointsOf returns the numbers of the endpoints of a Service.
 func (c *cluster) endpointsOf(i int) []int {
 	if changed, ok := c.changed[i]; ok {
 		return changed
@@ -72,18 +72,18 @@ func (c *cluster) endpointsOf(i int) []int {
 	return numbers
 }
 
-// change gives a Service other endpoints.
+// change changes the endpoints of a Service.
 func (c *cluster) change(i int, change func([]int) []int) {
 	c.changed[i] = change(slices.Clone(c.endpointsOf(i)))
 }
 
-// unused gives an endpoint that no Service has had.
+// unused returns an endpoint that no Service has had.
 func (c *cluster) unused() int {
 	c.fresh++
 	return c.fresh - 1
 }
 
-// meta gives an object's metadata in a new version.
+// meta returns an object's metadata in a new version.
 func (c *cluster) meta(key service.Key, labels map[string]string) metav1.ObjectMeta {
 	c.version++
 	return metav1.ObjectMeta{

@@ -25,7 +25,7 @@ var all = []string{
 	"cold-10000x1", "cold-10000x10", "cold-44000x1", "cold-5000x50",
 }
 
-// choose gives the names that are asked for: those of the usual ones that begin
+// choose returns the names that are asked for: those of the usual ones that begin
 // like that, or one of another size.
 func choose(only string) ([]string, error) {
 	if only == "" {
@@ -70,7 +70,7 @@ func parseMeasurement(name string) (m measurement, err error) {
 	return m, nil
 }
 
-// String gives the name.
+// String returns the name.
 func (m measurement) String() string {
 	if m.kind == "cold" {
 		return fmt.Sprintf("cold-%dx%d", m.size, m.endpoints)

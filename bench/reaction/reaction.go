@@ -174,7 +174,7 @@ func (r *rig) summarize(took []time.Duration, p pace, k kind) reaction {
 	}
 }
 
-// quantile gives the smallest value that at least the share q of all are not
+// quantile returns the smallest value that at least the share q of all are not
 // above (nearest rank), and 0 of none. The values are sorted.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {

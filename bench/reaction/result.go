@@ -160,7 +160,7 @@ func atMost(target, what string, found, want time.Duration) verdict {
 	return verdict{target, what, round(found), "≤ " + want.String(), found <= want}
 }
 
-// round gives a duration with three digits or so.
+// round returns a duration with three digits or so.
 func round(d time.Duration) string {
 	switch {
 	case d >= time.Second:

@@ -107,7 +107,7 @@ type counting struct {
 	count *atomic.Int64
 }
 
-// Service is for dataplane.Renderer.
+// Service implements dataplane.Renderer.
 func (c *counting) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	c.count.Add(1)
 	return c.Renderer.Service(view, facts)

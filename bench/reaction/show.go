@@ -64,7 +64,7 @@ func showReactions(out io.Writer, results []result) error {
 	return t.end(out)
 }
 
-// coldStarts gives the cold starts among the results.
+// coldStarts returns the cold starts among the results.
 func coldStarts(results []result) []*coldStart {
 	var all []*coldStart
 	for _, r := range results {

@@ -109,7 +109,7 @@ func (r *result) remember(heapBefore, stackBefore uint64) {
 	r.ResidentMiB = resident()
 }
 
-// memory gives the bytes in use by heap and stacks after collecting: stacks
+// memory returns the bytes in use by heap and stacks after collecting: stacks
 // shrink by half at each collection, so it takes a few.
 func memory() (heap, stack uint64) {
 	for range 4 {
@@ -160,7 +160,7 @@ func (r *result) change(ctx context.Context, o options, dir string, w *watch) er
 	return nil
 }
 
-// quantiles gives the median and the 99th percentile in milliseconds.
+// quantiles returns the median and the 99th percentile in milliseconds.
 func quantiles(d []time.Duration) (p50, p99 float64) {
 	slices.Sort(d)
 	at := func(q float64) float64 { return d[int(q*float64(len(d)-1))].Seconds() * 1000 }

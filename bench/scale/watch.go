@@ -32,7 +32,7 @@ func newWatch(domain string) *watch {
 	return &watch{domain: domain, changed: make(chan struct{}), applied: map[service.Key]time.Time{}}
 }
 
-// Aggregator is for observe.Listener.
+// Aggregator implements observe.Listener.
 func (w *watch) Aggregator(event aggregator.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,16 +56,16 @@ func (w *watch) Aggregator(event aggregator.Event) {
 	w.changed = make(chan struct{})
 }
 
-// Supervisor is for observe.Listener.
-func (w *watch) Supervisor(event supervisor.Event) {
-	if e, ok := event.(supervisor.Failed); ok {
+// Supervisor implements observe.Listener.
+func (w *watch) Supervisor(event supervisor.Event[service.Key]) {
+	if e, ok := event.What.(supervisor.Failed); ok {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.failed = e.Err
 	}
 }
 
-// Actors is for observe.Listener.
+// Actors implements observe.Listener.
 func (w *watch) Actors(actors.Event) {}
 
 // await waits until a condition, asked under the lock, holds.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -131,13 +131,13 @@ func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.S
 	defer w.afterWrite.Store(nil)
 	// Which processes are ours is not known before: the filter in the kernel keeps
 	// away the other families, and changes that no process has asked for.
-	listener, err := wire.Listen(protocols[w.family], 0)
+	listener, err := netlink.ListenTables(protocols[w.family], 0)
 	if err != nil {
 		return fmt.Errorf("watch %s rules: %w", w.family, err)
 	}
 	touched := false
-	err = listener.Run(ctx, func(m wire.Message) {
-		pid, command, ends := wire.Generation(m)
+	err = listener.Run(ctx, func(m netlink.Netfilter) {
+		pid, command, ends := netlink.Generation(m)
 		if !ends {
 			touched = touched || m.Family == protocols[w.family] && w.config.Territory.concerns(m)
 			return
@@ -170,9 +170,9 @@ const (
 // Who else uses iptables (a container runtime, a network plugin) writes to the same
 // tables all the time, so the rest must cost nothing. That a chain of ours got another
 // name is not told: the announcement has only the new one.
-func (t *Territory) concerns(m wire.Message) bool {
+func (t *Territory) concerns(m netlink.Netfilter) bool {
 	// Every message about a table's content begins with the table's name.
-	table := Table(wire.Find(m.Attrs, unix.NFTA_TABLE_NAME).Text())
+	table := Table(netlink.Find(m.Attrs, unix.NFTA_TABLE_NAME).Text())
 	if table != Mangle && table != Filter && table != NAT {
 		return false
 	}
@@ -181,9 +181,9 @@ func (t *Territory) concerns(m wire.Message) bool {
 	case unix.NFT_MSG_DELTABLE, msgDestroyTable:
 		return true
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, msgDestroyChain:
-		chain = wire.Find(m.Attrs, unix.NFTA_CHAIN_NAME).Text()
+		chain = netlink.Find(m.Attrs, unix.NFTA_CHAIN_NAME).Text()
 	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, msgDestroyRule:
-		chain = wire.Find(m.Attrs, unix.NFTA_RULE_CHAIN).Text()
+		chain = netlink.Find(m.Attrs, unix.NFTA_RULE_CHAIN).Text()
 	default:
 		return false
 	}
@@ -192,7 +192,7 @@ func (t *Territory) concerns(m wire.Message) bool {
 
 // hookIn reports whether an announcement about a built-in chain concerns a hook: one
 // about a rule holds the name of the chain that the rule leads to.
-func (t *Territory) hookIn(table Table, chain string, m wire.Message) bool {
+func (t *Territory) hookIn(table Table, chain string, m netlink.Netfilter) bool {
 	for i := range t.Hooks {
 		h := &t.Hooks[i]
 		if h.Table != table || h.Chain != chain {

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-proxy/sluice/dataplane/dataplanetest"
 	"github.com/sluice-proxy/sluice/dataplane/localport"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/conformance"
 )
 
 // cluster is a node with two domains, the rules of the nftables backend and the
@@ -17,7 +17,7 @@ import (
 type cluster struct {
 	*world
 	t                *testing.T
-	rules, listeners *dataplanetest.Pipeline
+	rules, listeners *conformance.Pipeline
 	// endpoint is on the other host.
 	endpoint netip.AddrPort
 }
@@ -56,10 +56,10 @@ func (c *cluster) start(on service.NodePortAddresses) {
 	facts.NodePorts[c.family] = on
 	rules := nftables.NewWriter(c.family, nftables.WriterConfig{Inside: c.node.Do})
 	c.Cleanup(func() { check(c, rules.Close()) })
-	c.rules = dataplanetest.NewPipeline(dataplanetest.Harness{
+	c.rules = conformance.NewPipeline(conformance.Harness{
 		Renderer: nftables.NewRenderer(c.family, nftables.Options{MasqueradeBit: 14}),
 	}, rules, facts)
-	c.listeners = dataplanetest.NewPipeline(dataplanetest.Harness{
+	c.listeners = conformance.NewPipeline(conformance.Harness{
 		Renderer: localport.NewRenderer(c.family),
 	}, c.writer, facts)
 }
@@ -79,7 +79,7 @@ func (c *cluster) serve(endpoints ...netip.AddrPort) {
 	for _, e := range endpoints {
 		slice.Endpoints = append(slice.Endpoints, service.SliceEndpoint{Addr: e.Addr(), NodeName: "n2", Ready: true, Serving: true})
 	}
-	for _, domain := range []*dataplanetest.Pipeline{c.rules, c.listeners} {
+	for _, domain := range []*conformance.Pipeline{c.rules, c.listeners} {
 		domain.Serve(spec, slice)
 		domain.Converge(c.t)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -60,7 +61,7 @@ func (e *unfinishedError) Unwrap() error { return e.cause }
 func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failure error) {
 	a.receipt.Err = fmt.Errorf("write %s rules: %w", a.w.d.family, failure)
 	var refused *refusedError
-	var notTaken *wire.NotTakenError
+	var notTaken *netlink.NotSentError
 	var unfinished *unfinishedError
 	switch {
 	case errors.As(failure, &refused):

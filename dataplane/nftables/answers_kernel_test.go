@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -107,11 +108,11 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 // unheardOf is a chain whose rule has an expression that no kernel knows.
 func unheardOf(n int) dataplane.Object {
 	const bodyRule = 2
-	body, rule := wire.Nest(nil, bodyRule)
-	body, list := wire.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
-	body, element := wire.Nest(body, unix.NFTA_LIST_ELEM)
-	body = wire.AppendText(body, unix.NFTA_EXPR_NAME, "telepathy")
-	body = wire.End(wire.End(wire.End(body, element), list), rule)
+	body, rule := netlink.Nest(nil, bodyRule)
+	body, list := netlink.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
+	body, element := netlink.Nest(body, unix.NFTA_LIST_ELEM)
+	body = netlink.AppendText(body, unix.NFTA_EXPR_NAME, "telepathy")
+	body = netlink.End(netlink.End(netlink.End(body, element), list), rule)
 	return dataplane.Object{
 		ID:   dataplane.ID{Container: "chain", Name: fmt.Sprint("endpoint-unheard-of-", n)},
 		Kind: dataplane.Owned, Body: string(body),

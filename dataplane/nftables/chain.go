@@ -4,7 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // The body of a chain is a list of attributes of our own: first the attributes of
@@ -26,12 +26,12 @@ const policyAccept = 1
 
 // attrs are the attributes of a base chain.
 func (h hook) attrs() []byte {
-	b, mark := wire.Nest(nil, unix.NFTA_CHAIN_HOOK)
-	b = wire.AppendUint32(b, unix.NFTA_HOOK_HOOKNUM, h.number)
-	b = wire.AppendUint32(b, unix.NFTA_HOOK_PRIORITY, uint32(h.priority))
-	b = wire.End(b, mark)
-	b = wire.AppendUint32(b, unix.NFTA_CHAIN_POLICY, policyAccept)
-	return wire.AppendText(b, unix.NFTA_CHAIN_TYPE, h.kind)
+	b, mark := netlink.Nest(nil, unix.NFTA_CHAIN_HOOK)
+	b = netlink.AppendUint32(b, unix.NFTA_HOOK_HOOKNUM, h.number)
+	b = netlink.AppendUint32(b, unix.NFTA_HOOK_PRIORITY, uint32(h.priority))
+	b = netlink.End(b, mark)
+	b = netlink.AppendUint32(b, unix.NFTA_CHAIN_POLICY, policyAccept)
+	return netlink.AppendText(b, unix.NFTA_CHAIN_TYPE, h.kind)
 }
 
 // chain builds a chain.
@@ -46,14 +46,14 @@ func newChain(name string) *chain { return &chain{name: name, refs: []dataplane.
 // newBaseChain builds a chain that packets come to by themselves.
 func newBaseChain(name string, h hook) *chain {
 	c := newChain(name)
-	c.body = wire.AppendBytes(c.body, bodyChain, h.attrs())
+	c.body = netlink.AppendBytes(c.body, bodyChain, h.attrs())
 	return c
 }
 
 // add puts a rule at the end.
 func (c *chain) add(r *rule) *chain {
-	b, mark := wire.Nest(c.body, bodyRule)
-	c.body = wire.End(r.body(b), mark)
+	b, mark := netlink.Nest(c.body, bodyRule)
+	c.body = netlink.End(r.body(b), mark)
 	return c
 }
 
@@ -70,22 +70,22 @@ func (c *chain) object() dataplane.Object {
 // normalChain gives the attributes of a base chain that the kernel has described,
 // and none for a regular chain.
 func normalChain(attrs []byte) []byte {
-	hooked := wire.Find(attrs, unix.NFTA_CHAIN_HOOK).Data
+	hooked := netlink.Find(attrs, unix.NFTA_CHAIN_HOOK).Data
 	if hooked == nil {
 		return nil
 	}
-	b, mark := wire.Nest(nil, unix.NFTA_CHAIN_HOOK)
-	for attr := range wire.Attrs(hooked) {
-		b = wire.AppendBytes(b, attr.Type, attr.Data)
+	b, mark := netlink.Nest(nil, unix.NFTA_CHAIN_HOOK)
+	for attr := range netlink.Attrs(hooked) {
+		b = netlink.AppendBytes(b, attr.Type, attr.Data)
 	}
-	b = wire.End(b, mark)
-	b = wire.AppendBytes(b, unix.NFTA_CHAIN_POLICY, wire.Find(attrs, unix.NFTA_CHAIN_POLICY).Data)
-	return wire.AppendText(b, unix.NFTA_CHAIN_TYPE, wire.Find(attrs, unix.NFTA_CHAIN_TYPE).Text())
+	b = netlink.End(b, mark)
+	b = netlink.AppendBytes(b, unix.NFTA_CHAIN_POLICY, netlink.Find(attrs, unix.NFTA_CHAIN_POLICY).Data)
+	return netlink.AppendText(b, unix.NFTA_CHAIN_TYPE, netlink.Find(attrs, unix.NFTA_CHAIN_TYPE).Text())
 }
 
 // chainParts gives the attributes of the chain itself, and of each rule.
 func chainParts(body string) (base []byte, rules [][]byte) {
-	for attr := range wire.Attrs([]byte(body)) {
+	for attr := range netlink.Attrs([]byte(body)) {
 		if attr.Type == bodyChain {
 			base = attr.Data
 		} else {

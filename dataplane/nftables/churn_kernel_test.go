@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -61,7 +62,7 @@ func elements(tr *wire.Transaction, kind uint16, set string, from, count int) {
 		element := tr.Nest(unix.NFTA_LIST_ELEM)
 		key := tr.Nest(unix.NFTA_SET_ELEM_KEY)
 		tr.Add(func(b []byte) []byte {
-			return wire.AppendBytes(b, unix.NFTA_DATA_VALUE, binary.BigEndian.AppendUint32(nil, uint32(10<<24+n)))
+			return netlink.AppendBytes(b, unix.NFTA_DATA_VALUE, binary.BigEndian.AppendUint32(nil, uint32(10<<24+n)))
 		})
 		tr.Unnest(key)
 		tr.Unnest(element)
@@ -122,7 +123,7 @@ func TestAReadingIsOneMoment(t *testing.T) {
 	whileChurning(t, w, func(socket *wire.Socket, n int) { churn(t, socket, n, false) }, func() {
 		for range 10 {
 			objects, err := w.writer.Read(t.Context())
-			if errors.Is(err, wire.ErrInterrupted) {
+			if errors.Is(err, netlink.ErrInterrupted) {
 				interrupted++
 				continue
 			}

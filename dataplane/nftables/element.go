@@ -4,7 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // The body of an element is what follows its key in a message: the data, and a
@@ -12,14 +12,14 @@ import (
 
 // appendData adds the data of an element that maps to an endpoint.
 func appendData(b, data []byte) []byte {
-	b, mark := wire.Nest(b, unix.NFTA_SET_ELEM_DATA)
-	return wire.End(wire.AppendBytes(b, unix.NFTA_DATA_VALUE, data), mark)
+	b, mark := netlink.Nest(b, unix.NFTA_SET_ELEM_DATA)
+	return netlink.End(netlink.AppendBytes(b, unix.NFTA_DATA_VALUE, data), mark)
 }
 
 // appendGoto adds the data of an element that maps to a chain.
 func appendGoto(b []byte, chain string) []byte {
-	b, mark := wire.Nest(b, unix.NFTA_SET_ELEM_DATA)
-	return wire.End(appendVerdict(b, verdictGoto, chain), mark)
+	b, mark := netlink.Nest(b, unix.NFTA_SET_ELEM_DATA)
+	return netlink.End(appendVerdict(b, verdictGoto, chain), mark)
 }
 
 // Verdict codes (linux/netfilter/nf_tables.h), as the kernel sends them.
@@ -30,12 +30,12 @@ const (
 )
 
 func appendVerdict(b []byte, code uint32, chain string) []byte {
-	b, mark := wire.Nest(b, unix.NFTA_DATA_VERDICT)
-	b = wire.AppendUint32(b, unix.NFTA_VERDICT_CODE, code)
+	b, mark := netlink.Nest(b, unix.NFTA_DATA_VERDICT)
+	b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, code)
 	if chain != "" {
-		b = wire.AppendText(b, unix.NFTA_VERDICT_CHAIN, chain)
+		b = netlink.AppendText(b, unix.NFTA_VERDICT_CHAIN, chain)
 	}
-	return wire.End(b, mark)
+	return netlink.End(b, mark)
 }
 
 // commentMax is nft's limit, without the zero at the end.
@@ -48,7 +48,7 @@ const commentKind = 0
 // appendComment adds a comment as an attribute of the given kind.
 func appendComment(b []byte, kind uint16, comment string) []byte {
 	comment = comment[:min(len(comment), commentMax)]
-	return wire.AppendBytes(b, kind, udata(nil, commentKind, append([]byte(comment), 0)))
+	return netlink.AppendBytes(b, kind, udata(nil, commentKind, append([]byte(comment), 0)))
 }
 
 // commentIn gives the comment in user data; empty when there is none.
@@ -84,29 +84,29 @@ func keyOf(b []byte, id dataplane.ID) []byte {
 const elementKeyEnd = 10
 
 func appendKey(b []byte, kind uint16, key string) []byte {
-	b, mark := wire.Nest(b, kind)
-	return wire.End(wire.AppendString(b, unix.NFTA_DATA_VALUE, key), mark)
+	b, mark := netlink.Nest(b, kind)
+	return netlink.End(netlink.AppendString(b, unix.NFTA_DATA_VALUE, key), mark)
 }
 
 // parseElement gives an element that the kernel has described.
 func parseElement(container string, attrs []byte) dataplane.Object {
 	var key, end string
 	var data, userData, more []byte
-	for attr := range wire.Attrs(attrs) {
+	for attr := range netlink.Attrs(attrs) {
 		switch attr.Type {
 		case unix.NFTA_SET_ELEM_KEY:
-			key = string(wire.Find(attr.Data, unix.NFTA_DATA_VALUE).Data)
+			key = string(netlink.Find(attr.Data, unix.NFTA_DATA_VALUE).Data)
 		case elementKeyEnd:
-			end = string(wire.Find(attr.Data, unix.NFTA_DATA_VALUE).Data)
+			end = string(netlink.Find(attr.Data, unix.NFTA_DATA_VALUE).Data)
 		case unix.NFTA_SET_ELEM_DATA:
 			data = normalElementData(attr.Data)
 		case unix.NFTA_SET_ELEM_USERDATA:
-			userData = wire.AppendBytes(nil, unix.NFTA_SET_ELEM_USERDATA, attr.Data)
+			userData = netlink.AppendBytes(nil, unix.NFTA_SET_ELEM_USERDATA, attr.Data)
 		case unix.NFTA_SET_ELEM_PAD:
 		default:
 			// Nothing that we write; kept, so that the element is not taken
 			// for one of ours.
-			more = wire.AppendBytes(more, attr.Type, attr.Data)
+			more = netlink.AppendBytes(more, attr.Type, attr.Data)
 		}
 	}
 	return dataplane.Object{
@@ -117,14 +117,14 @@ func parseElement(container string, attrs []byte) dataplane.Object {
 
 // normalElementData gives data in the order in which we write it.
 func normalElementData(attrs []byte) []byte {
-	b, mark := wire.Nest(nil, unix.NFTA_SET_ELEM_DATA)
-	for attr := range wire.Attrs(attrs) {
+	b, mark := netlink.Nest(nil, unix.NFTA_SET_ELEM_DATA)
+	for attr := range netlink.Attrs(attrs) {
 		if attr.Type == unix.NFTA_DATA_VERDICT {
-			code := wire.Find(attr.Data, unix.NFTA_VERDICT_CODE).Uint32()
-			b = appendVerdict(b, code, wire.Find(attr.Data, unix.NFTA_VERDICT_CHAIN).Text())
+			code := netlink.Find(attr.Data, unix.NFTA_VERDICT_CODE).Uint32()
+			b = appendVerdict(b, code, netlink.Find(attr.Data, unix.NFTA_VERDICT_CHAIN).Text())
 		} else {
-			b = wire.AppendBytes(b, attr.Type, attr.Data)
+			b = netlink.AppendBytes(b, attr.Type, attr.Data)
 		}
 	}
-	return wire.End(b, mark)
+	return netlink.End(b, mark)
 }

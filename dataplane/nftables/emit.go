@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // emitter writes the messages of one transaction. Elements of one set that follow
@@ -112,7 +113,7 @@ func (e *emitter) element(kind uint16, id dataplane.ID, body string, note int) {
 // carry adds an element whose attributes the kernel has given.
 func (e *emitter) carry(container string, attrs []byte, note int) {
 	e.elements(unix.NFT_MSG_NEWSETELEM, container, note)
-	e.t.Add(func(b []byte) []byte { return wire.AppendBytes(b, unix.NFTA_LIST_ELEM, attrs) })
+	e.t.Add(func(b []byte) []byte { return netlink.AppendBytes(b, unix.NFTA_LIST_ELEM, attrs) })
 }
 
 // elements sees to it that a message is open that adds or deletes elements of a set.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -76,7 +77,7 @@ func (a *attempt) exchangeSets(ctx context.Context, changes []dataplane.Change) 
 		return nil
 	})
 	if err != nil {
-		return nil, false, &wire.NotTakenError{Err: fmt.Errorf("look at sets with another definition: %w", err)}
+		return nil, false, &netlink.NotSentError{Err: fmt.Errorf("look at sets with another definition: %w", err)}
 	}
 	changes = slices.Clone(changes)
 	var stubborn []*exchange

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -97,14 +98,14 @@ func besideOf(changes []dataplane.Change, sets []*exchange) []dataplane.Change {
 // exchanged.
 func ledTo(body string, sets []*exchange) []byte {
 	var out []byte
-	for attr := range wire.Attrs([]byte(body)) {
+	for attr := range netlink.Attrs([]byte(body)) {
 		data := attr.Data
 		if attr.Type == bodyRule {
 			for _, x := range sets {
 				data = renameSet(data, x.name, x.name+besideSuffix)
 			}
 		}
-		out = wire.AppendBytes(out, attr.Type, data)
+		out = netlink.AppendBytes(out, attr.Type, data)
 	}
 	return out
 }

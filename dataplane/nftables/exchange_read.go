@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // users lists the rules of the table, and what sets they refer to.
 func (r *reader) users(ctx context.Context) (*users, error) {
 	u := &users{rules: make(map[string][][]byte), of: make(map[string][]string)}
 	err := r.ask(ctx, unix.NFT_MSG_GETRULE, true, attrs(textAttr{unix.NFTA_RULE_TABLE, TableName}), func(b []byte) {
-		chain, body := wire.Find(b, unix.NFTA_RULE_CHAIN).Text(), normalRule(b)
+		chain, body := netlink.Find(b, unix.NFTA_RULE_CHAIN).Text(), normalRule(b)
 		u.rules[chain] = append(u.rules[chain], body)
 		for _, set := range setsIn(body) {
 			if !slices.Contains(u.of[set], chain) {
@@ -38,12 +38,12 @@ var setNames = map[string]uint16{
 // setsIn gives the sets that a rule refers to.
 func setsIn(rule []byte) []string {
 	var sets []string
-	for element := range wire.Attrs(wire.Find(rule, unix.NFTA_RULE_EXPRESSIONS).Data) {
-		kind, ok := setNames[wire.Find(element.Data, unix.NFTA_EXPR_NAME).Text()]
+	for element := range netlink.Attrs(netlink.Find(rule, unix.NFTA_RULE_EXPRESSIONS).Data) {
+		kind, ok := setNames[netlink.Find(element.Data, unix.NFTA_EXPR_NAME).Text()]
 		if !ok {
 			continue
 		}
-		if name := wire.Find(wire.Find(element.Data, unix.NFTA_EXPR_DATA).Data, kind).Text(); name != "" {
+		if name := netlink.Find(netlink.Find(element.Data, unix.NFTA_EXPR_DATA).Data, kind).Text(); name != "" {
 			sets = append(sets, name)
 		}
 	}
@@ -56,28 +56,28 @@ func renameSet(rule []byte, from, to string) []byte {
 		return rule
 	}
 	var out []byte
-	for attr := range wire.Attrs(rule) {
+	for attr := range netlink.Attrs(rule) {
 		if attr.Type != unix.NFTA_RULE_EXPRESSIONS {
-			out = wire.AppendBytes(out, attr.Type, attr.Data)
+			out = netlink.AppendBytes(out, attr.Type, attr.Data)
 			continue
 		}
-		b, list := wire.Nest(out, attr.Type)
-		for element := range wire.Attrs(attr.Data) {
-			name := wire.Find(element.Data, unix.NFTA_EXPR_NAME).Text()
+		b, list := netlink.Nest(out, attr.Type)
+		for element := range netlink.Attrs(attr.Data) {
+			name := netlink.Find(element.Data, unix.NFTA_EXPR_NAME).Text()
 			var one, data int
-			b, one = wire.Nest(b, unix.NFTA_LIST_ELEM)
-			b = wire.AppendText(b, unix.NFTA_EXPR_NAME, name)
-			b, data = wire.Nest(b, unix.NFTA_EXPR_DATA)
-			for a := range wire.Attrs(wire.Find(element.Data, unix.NFTA_EXPR_DATA).Data) {
+			b, one = netlink.Nest(b, unix.NFTA_LIST_ELEM)
+			b = netlink.AppendText(b, unix.NFTA_EXPR_NAME, name)
+			b, data = netlink.Nest(b, unix.NFTA_EXPR_DATA)
+			for a := range netlink.Attrs(netlink.Find(element.Data, unix.NFTA_EXPR_DATA).Data) {
 				if kind, ok := setNames[name]; ok && a.Type == kind && a.Text() == from {
-					b = wire.AppendText(b, kind, to)
+					b = netlink.AppendText(b, kind, to)
 				} else {
-					b = wire.AppendBytes(b, a.Type, a.Data)
+					b = netlink.AppendBytes(b, a.Type, a.Data)
 				}
 			}
-			b = wire.End(wire.End(b, data), one)
+			b = netlink.End(netlink.End(b, data), one)
 		}
-		out = wire.End(b, list)
+		out = netlink.End(b, list)
 	}
 	return out
 }
@@ -86,7 +86,7 @@ func renameSet(rule []byte, from, to string) []byte {
 func ruleBody(rules [][]byte) string {
 	var b []byte
 	for _, r := range rules {
-		b = wire.AppendBytes(b, bodyRule, r)
+		b = netlink.AppendBytes(b, bodyRule, r)
 	}
 	return string(b)
 }
@@ -97,7 +97,7 @@ func (r *reader) exchange(ctx context.Context, number int, c *dataplane.Change, 
 	timeout := uint64(0)
 	request := attrs(textAttr{unix.NFTA_SET_TABLE, TableName}, textAttr{unix.NFTA_SET_NAME, x.name})
 	err := r.ask(ctx, unix.NFT_MSG_GETSET, false, request, func(b []byte) {
-		timeout = wire.Find(b, unix.NFTA_SET_TIMEOUT).Uint64()
+		timeout = netlink.Find(b, unix.NFTA_SET_TIMEOUT).Uint64()
 	})
 	if err != nil {
 		return nil, goneMeanwhile(err)
@@ -105,7 +105,7 @@ func (r *reader) exchange(ctx context.Context, number int, c *dataplane.Change, 
 	room := sizeOf(x.wanted)
 	request = attrs(textAttr{unix.NFTA_SET_ELEM_LIST_TABLE, TableName}, textAttr{unix.NFTA_SET_ELEM_LIST_SET, x.name})
 	err = r.ask(ctx, unix.NFT_MSG_GETSETELEM, true, request, func(b []byte) {
-		for element := range wire.Attrs(wire.Find(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data) {
+		for element := range netlink.Attrs(netlink.Find(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data) {
 			kept := carried(element.Data, timeout, x.wanted)
 			if kept == nil || room > 0 && len(x.elements) >= room {
 				x.left++
@@ -127,7 +127,7 @@ func (r *reader) exchange(ctx context.Context, number int, c *dataplane.Change, 
 // goneMeanwhile says of what was there a moment ago that it makes a reading torn.
 func goneMeanwhile(err error) error {
 	if errors.Is(err, unix.ENOENT) {
-		return wire.ErrInterrupted
+		return netlink.ErrInterrupted
 	}
 	return err
 }
@@ -139,8 +139,8 @@ const elementExpressions = 11 // NFTA_SET_ELEM_EXPRESSIONS, Linux 5.11
 // that of the set it was in; nil when it is none that the wanted set would have. What
 // packets have put in for a time has no place where things stay, nor the reverse.
 func carried(element []byte, timeout uint64, wanted string) []byte {
-	flags := wire.Find([]byte(wanted), unix.NFTA_SET_FLAGS).Uint32()
-	own := wire.Find(element, unix.NFTA_SET_ELEM_TIMEOUT).Uint64()
+	flags := netlink.Find([]byte(wanted), unix.NFTA_SET_FLAGS).Uint32()
+	own := netlink.Find(element, unix.NFTA_SET_ELEM_TIMEOUT).Uint64()
 	if own == 0 {
 		own = timeout
 	}
@@ -149,23 +149,23 @@ func carried(element []byte, timeout uint64, wanted string) []byte {
 		return nil
 	}
 	b := make([]byte, 0, len(element)+12)
-	for attr := range wire.Attrs(element) {
+	for attr := range netlink.Attrs(element) {
 		switch attr.Type {
 		case unix.NFTA_SET_ELEM_PAD, unix.NFTA_SET_ELEM_EXPR, elementExpressions, unix.NFTA_SET_ELEM_TIMEOUT:
 		default:
-			b = wire.AppendBytes(b, attr.Type, attr.Data)
+			b = netlink.AppendBytes(b, attr.Type, attr.Data)
 		}
 	}
 	if passing {
-		b = wire.AppendUint64(b, unix.NFTA_SET_ELEM_TIMEOUT, own)
+		b = netlink.AppendUint64(b, unix.NFTA_SET_ELEM_TIMEOUT, own)
 	}
 	return b
 }
 
 // sizeOf gives how many elements a set takes, 0 for any number.
 func sizeOf(definition string) int {
-	description := wire.Find([]byte(definition), unix.NFTA_SET_DESC).Data
-	return int(wire.Find(description, unix.NFTA_SET_DESC_SIZE).Uint32())
+	description := netlink.Find([]byte(definition), unix.NFTA_SET_DESC).Data
+	return int(netlink.Find(description, unix.NFTA_SET_DESC_SIZE).Uint32())
 }
 
 // fits reports whether the elements of one definition can be elements of another: their
@@ -173,13 +173,13 @@ func sizeOf(definition string) int {
 func fits(found, wanted string) bool {
 	const form = unix.NFT_SET_MAP | unix.NFT_SET_INTERVAL | flagConcat
 	a, b := []byte(found), []byte(wanted)
-	if (wire.Find(a, unix.NFTA_SET_FLAGS).Uint32()^wire.Find(b, unix.NFTA_SET_FLAGS).Uint32())&form != 0 {
+	if (netlink.Find(a, unix.NFTA_SET_FLAGS).Uint32()^netlink.Find(b, unix.NFTA_SET_FLAGS).Uint32())&form != 0 {
 		return false
 	}
 	verdicts := func(attrs []byte) bool {
-		return wire.Find(attrs, unix.NFTA_SET_DATA_TYPE).Uint32() == unix.NFT_DATA_VERDICT
+		return netlink.Find(attrs, unix.NFTA_SET_DATA_TYPE).Uint32() == unix.NFT_DATA_VERDICT
 	}
-	return wire.Find(a, unix.NFTA_SET_KEY_LEN).Uint32() == wire.Find(b, unix.NFTA_SET_KEY_LEN).Uint32() &&
-		wire.Find(a, unix.NFTA_SET_DATA_LEN).Uint32() == wire.Find(b, unix.NFTA_SET_DATA_LEN).Uint32() &&
+	return netlink.Find(a, unix.NFTA_SET_KEY_LEN).Uint32() == netlink.Find(b, unix.NFTA_SET_KEY_LEN).Uint32() &&
+		netlink.Find(a, unix.NFTA_SET_DATA_LEN).Uint32() == netlink.Find(b, unix.NFTA_SET_DATA_LEN).Uint32() &&
 		verdicts(a) == verdicts(b)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -22,7 +23,7 @@ type halting struct {
 // Commit is for nftables.Socket.
 func (h halting) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	if *h.left--; *h.left == 0 {
-		return nil, &wire.NotTakenError{Err: unix.ENOBUFS}
+		return nil, &netlink.NotSentError{Err: unix.ENOBUFS}
 	}
 	return h.Socket.Commit(t)
 }

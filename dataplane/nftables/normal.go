@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // The kernel describes an expression with more attributes, and in another order,
@@ -36,11 +36,11 @@ const natImplied = unix.NF_NAT_RANGE_MAP_IPS | unix.NF_NAT_RANGE_PROTO_SPECIFIED
 // normalRule gives the attributes of a rule that the kernel has described.
 func normalRule(attrs []byte) []byte {
 	var exprs []byte
-	for element := range wire.Attrs(wire.Find(attrs, unix.NFTA_RULE_EXPRESSIONS).Data) {
+	for element := range netlink.Attrs(netlink.Find(attrs, unix.NFTA_RULE_EXPRESSIONS).Data) {
 		exprs = normalExpr(exprs, element.Data)
 	}
-	b := wire.AppendBytes(nil, unix.NFTA_RULE_EXPRESSIONS, exprs)
-	if userData := wire.Find(attrs, unix.NFTA_RULE_USERDATA).Data; len(userData) > 0 {
+	b := netlink.AppendBytes(nil, unix.NFTA_RULE_EXPRESSIONS, exprs)
+	if userData := netlink.Find(attrs, unix.NFTA_RULE_USERDATA).Data; len(userData) > 0 {
 		if comment := commentIn(userData); comment != "" {
 			b = appendComment(b, unix.NFTA_RULE_USERDATA, comment)
 		}
@@ -50,31 +50,31 @@ func normalRule(attrs []byte) []byte {
 
 // normalExpr adds one expression in normal form.
 func normalExpr(b, expr []byte) []byte {
-	name := wire.Find(expr, unix.NFTA_EXPR_NAME).Text()
-	attrs := slices.Collect(wire.Attrs(wire.Find(expr, unix.NFTA_EXPR_DATA).Data))
+	name := netlink.Find(expr, unix.NFTA_EXPR_NAME).Text()
+	attrs := slices.Collect(netlink.Attrs(netlink.Find(expr, unix.NFTA_EXPR_DATA).Data))
 	if name == "byteorder" && idleByteorder(attrs) {
 		return b
 	}
 	if name == "nat" {
 		attrs = normalNAT(attrs)
 	}
-	attrs = slices.DeleteFunc(attrs, func(a wire.Attr) bool {
+	attrs = slices.DeleteFunc(attrs, func(a netlink.Attr) bool {
 		return slices.Contains(granted[name], a.Type) && len(bytes.Trim(a.Data, "\x00")) == 0
 	})
-	slices.SortStableFunc(attrs, func(a, b wire.Attr) int { return cmp.Compare(a.Type, b.Type) })
+	slices.SortStableFunc(attrs, func(a, b netlink.Attr) int { return cmp.Compare(a.Type, b.Type) })
 
-	b, element := wire.Nest(b, unix.NFTA_LIST_ELEM)
-	b = wire.AppendText(b, unix.NFTA_EXPR_NAME, name)
-	b, data := wire.Nest(b, unix.NFTA_EXPR_DATA)
+	b, element := netlink.Nest(b, unix.NFTA_LIST_ELEM)
+	b = netlink.AppendText(b, unix.NFTA_EXPR_NAME, name)
+	b, data := netlink.Nest(b, unix.NFTA_EXPR_DATA)
 	for _, a := range attrs {
-		b = wire.AppendBytes(b, a.Type, a.Data)
+		b = netlink.AppendBytes(b, a.Type, a.Data)
 	}
-	return wire.End(wire.End(b, data), element)
+	return netlink.End(netlink.End(b, data), element)
 }
 
 // normalNAT leaves out what follows from the rest: a range that ends where it
 // begins, and the flags that say that there is one.
-func normalNAT(attrs []wire.Attr) []wire.Attr {
+func normalNAT(attrs []netlink.Attr) []netlink.Attr {
 	value := func(kind uint16) uint32 {
 		for _, a := range attrs {
 			if a.Type == kind {
@@ -83,7 +83,7 @@ func normalNAT(attrs []wire.Attr) []wire.Attr {
 		}
 		return 0
 	}
-	var kept []wire.Attr
+	var kept []netlink.Attr
 	for _, a := range attrs {
 		switch {
 		case a.Type == unix.NFTA_NAT_REG_ADDR_MAX && a.Uint32() == value(unix.NFTA_NAT_REG_ADDR_MIN):
@@ -98,7 +98,7 @@ func normalNAT(attrs []wire.Attr) []wire.Attr {
 
 // idleByteorder tells whether a conversion changes nothing, as nft 1.0.6 makes
 // one of a protocol number of one byte before a look-up of ranges.
-func idleByteorder(attrs []wire.Attr) bool {
+func idleByteorder(attrs []netlink.Attr) bool {
 	var size, unit uint32
 	for _, a := range attrs {
 		switch a.Type {

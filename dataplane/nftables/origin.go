@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -17,7 +17,7 @@ func (w *Writer) Owner(o *dataplane.Object) (service.Key, bool) {
 	if o.Kind != dataplane.Element {
 		return service.Key{}, false
 	}
-	comment := commentIn(wire.Find([]byte(o.Body), unix.NFTA_SET_ELEM_USERDATA).Data)
+	comment := commentIn(netlink.Find([]byte(o.Body), unix.NFTA_SET_ELEM_USERDATA).Data)
 	namespace, rest, found := strings.Cut(comment, "/")
 	name, _, _ := strings.Cut(rest, ":")
 	return service.Key{Namespace: namespace, Name: name}, found
@@ -28,7 +28,7 @@ func (w *Writer) Owner(o *dataplane.Object) (service.Key, bool) {
 func (w *Writer) Refs(o *dataplane.Object) []dataplane.ID {
 	if set, ok := setOf(o.ID.Container); ok {
 		refs := []dataplane.ID{setID(set)}
-		data := wire.Find([]byte(o.Body), unix.NFTA_SET_ELEM_DATA).Data
+		data := netlink.Find([]byte(o.Body), unix.NFTA_SET_ELEM_DATA).Data
 		return appendVerdictRef(refs, data)
 	}
 	if o.ID.Container != containerChain {
@@ -37,15 +37,15 @@ func (w *Writer) Refs(o *dataplane.Object) []dataplane.ID {
 	var refs []dataplane.ID
 	_, rules := chainParts(o.Body)
 	for _, r := range rules {
-		for element := range wire.Attrs(wire.Find(r, unix.NFTA_RULE_EXPRESSIONS).Data) {
-			data := wire.Find(element.Data, unix.NFTA_EXPR_DATA).Data
-			switch wire.Find(element.Data, unix.NFTA_EXPR_NAME).Text() {
+		for element := range netlink.Attrs(netlink.Find(r, unix.NFTA_RULE_EXPRESSIONS).Data) {
+			data := netlink.Find(element.Data, unix.NFTA_EXPR_DATA).Data
+			switch netlink.Find(element.Data, unix.NFTA_EXPR_NAME).Text() {
 			case "lookup":
-				refs = append(refs, setID(wire.Find(data, unix.NFTA_LOOKUP_SET).Text()))
+				refs = append(refs, setID(netlink.Find(data, unix.NFTA_LOOKUP_SET).Text()))
 			case "dynset":
-				refs = append(refs, setID(wire.Find(data, unix.NFTA_DYNSET_SET_NAME).Text()))
+				refs = append(refs, setID(netlink.Find(data, unix.NFTA_DYNSET_SET_NAME).Text()))
 			case "immediate":
-				refs = appendVerdictRef(refs, wire.Find(data, unix.NFTA_IMMEDIATE_DATA).Data)
+				refs = appendVerdictRef(refs, netlink.Find(data, unix.NFTA_IMMEDIATE_DATA).Data)
 			}
 		}
 	}
@@ -54,9 +54,9 @@ func (w *Writer) Refs(o *dataplane.Object) []dataplane.ID {
 
 // appendVerdictRef adds the chain that data lead to, if any.
 func appendVerdictRef(refs []dataplane.ID, data []byte) []dataplane.ID {
-	verdict := wire.Find(data, unix.NFTA_DATA_VERDICT).Data
-	if chain := wire.Find(verdict, unix.NFTA_VERDICT_CHAIN).Data; chain != nil {
-		refs = append(refs, chainID(wire.Find(verdict, unix.NFTA_VERDICT_CHAIN).Text()))
+	verdict := netlink.Find(data, unix.NFTA_DATA_VERDICT).Data
+	if chain := netlink.Find(verdict, unix.NFTA_VERDICT_CHAIN).Data; chain != nil {
+		refs = append(refs, chainID(netlink.Find(verdict, unix.NFTA_VERDICT_CHAIN).Text()))
 	}
 	return refs
 }

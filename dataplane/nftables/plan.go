@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -98,8 +99,8 @@ func baseOf(o *dataplane.Object) string {
 
 // isVerdict reports whether an element maps to a chain.
 func isVerdict(o *dataplane.Object) bool {
-	data := wire.Find([]byte(o.Body), unix.NFTA_SET_ELEM_DATA).Data
-	return wire.Find(data, unix.NFTA_DATA_VERDICT).Data != nil
+	data := netlink.Find([]byte(o.Body), unix.NFTA_SET_ELEM_DATA).Data
+	return netlink.Find(data, unix.NFTA_DATA_VERDICT).Data != nil
 }
 
 // stage says in which part of a divided batch an operation belongs.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // reader gives the kernel's own account of the table.
@@ -17,7 +17,7 @@ type reader struct {
 	d      *dialect
 	socket Socket
 	// listen starts to listen to what others change; see steadily.
-	listen func() (*wire.Listener, error)
+	listen func() (*netlink.TableListener, error)
 	// equal is the writer's.
 	equal map[string]sameSet
 }
@@ -54,10 +54,10 @@ func (r *reader) once(ctx context.Context) ([]dataplane.Object, error) {
 func (r *reader) table(ctx context.Context) (*dataplane.Object, error) {
 	var found *dataplane.Object
 	err := r.ask(ctx, unix.NFT_MSG_GETTABLE, false, attrs(textAttr{1, TableName}), func(b []byte) {
-		flags := wire.Find(b, unix.NFTA_TABLE_FLAGS).Uint32()
+		flags := netlink.Find(b, unix.NFTA_TABLE_FLAGS).Uint32()
 		found = &dataplane.Object{
 			ID: tableID, Kind: dataplane.Owned,
-			Body: string(wire.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, flags)),
+			Body: string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, flags)),
 		}
 	})
 	if errors.Is(err, unix.ENOENT) {
@@ -71,8 +71,8 @@ func (r *reader) chains(ctx context.Context, objects []dataplane.Object) ([]data
 	bodies := make(map[string][]byte)
 	var names []string
 	err := r.ask(ctx, unix.NFT_MSG_GETCHAIN, true, nil, func(b []byte) {
-		if wire.Find(b, unix.NFTA_CHAIN_TABLE).Text() == TableName {
-			name := wire.Find(b, unix.NFTA_CHAIN_NAME).Text()
+		if netlink.Find(b, unix.NFTA_CHAIN_TABLE).Text() == TableName {
+			name := netlink.Find(b, unix.NFTA_CHAIN_NAME).Text()
 			names = append(names, name)
 			bodies[name] = chainHead(b)
 		}
@@ -81,8 +81,8 @@ func (r *reader) chains(ctx context.Context, objects []dataplane.Object) ([]data
 		return nil, fmt.Errorf("list chains: %w", err)
 	}
 	err = r.ask(ctx, unix.NFT_MSG_GETRULE, true, attrs(textAttr{unix.NFTA_RULE_TABLE, TableName}), func(b []byte) {
-		name := wire.Find(b, unix.NFTA_RULE_CHAIN).Text()
-		bodies[name] = wire.AppendBytes(bodies[name], bodyRule, normalRule(b))
+		name := netlink.Find(b, unix.NFTA_RULE_CHAIN).Text()
+		bodies[name] = netlink.AppendBytes(bodies[name], bodyRule, normalRule(b))
 	})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, fmt.Errorf("list rules: %w", err)
@@ -96,7 +96,7 @@ func (r *reader) chains(ctx context.Context, objects []dataplane.Object) ([]data
 // chainHead begins a chain's body.
 func chainHead(b []byte) []byte {
 	if base := normalChain(b); base != nil {
-		return wire.AppendBytes(nil, bodyChain, base)
+		return netlink.AppendBytes(nil, bodyChain, base)
 	}
 	return nil
 }
@@ -110,10 +110,10 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 	var names []string
 	err := r.ask(ctx, unix.NFT_MSG_GETSET, true, attrs(textAttr{unix.NFTA_SET_TABLE, TableName}), func(b []byte) {
 		const anonymous = unix.NFT_SET_ANONYMOUS
-		if wire.Find(b, unix.NFTA_SET_FLAGS).Uint32()&anonymous != 0 {
+		if netlink.Find(b, unix.NFTA_SET_FLAGS).Uint32()&anonymous != 0 {
 			return // a part of some rule, and goes with it
 		}
-		name := wire.Find(b, unix.NFTA_SET_NAME).Text()
+		name := netlink.Find(b, unix.NFTA_SET_NAME).Text()
 		names = append(names, name)
 		objects = append(objects, r.setObject(name, b))
 	})
@@ -126,7 +126,7 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 		}
 		objects, err = r.elements(ctx, name, objects)
 		if errors.Is(err, unix.ENOENT) {
-			err = wire.ErrInterrupted // it was there a moment ago
+			err = netlink.ErrInterrupted // it was there a moment ago
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list the elements of %s: %w", name, err)
@@ -154,7 +154,7 @@ func (r *reader) elements(ctx context.Context, set string, objects []dataplane.O
 	container := containerOf(set)
 	request := attrs(textAttr{unix.NFTA_SET_ELEM_LIST_TABLE, TableName}, textAttr{unix.NFTA_SET_ELEM_LIST_SET, set})
 	err := r.ask(ctx, unix.NFT_MSG_GETSETELEM, true, request, func(b []byte) {
-		for element := range wire.Attrs(wire.Find(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data) {
+		for element := range netlink.Attrs(netlink.Find(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data) {
 			objects = append(objects, parseElement(container, element.Data))
 		}
 	})
@@ -202,7 +202,7 @@ func (r *reader) chain(ctx context.Context, id dataplane.ID) (*dataplane.Object,
 	}
 	err = r.ask(ctx, unix.NFT_MSG_GETRULE, true,
 		attrs(textAttr{unix.NFTA_RULE_TABLE, TableName}, textAttr{unix.NFTA_RULE_CHAIN, id.Name}),
-		func(b []byte) { body = wire.AppendBytes(body, bodyRule, normalRule(b)) })
+		func(b []byte) { body = netlink.AppendBytes(body, bodyRule, normalRule(b)) })
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, err
 	}
@@ -216,12 +216,12 @@ func (r *reader) element(ctx context.Context, id dataplane.ID) (*dataplane.Objec
 		return nil, fmt.Errorf("no such container: %s", id.Container)
 	}
 	request := attrs(textAttr{unix.NFTA_SET_ELEM_LIST_TABLE, TableName}, textAttr{unix.NFTA_SET_ELEM_LIST_SET, set})
-	request, list := wire.Nest(request, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	request, element := wire.Nest(request, unix.NFTA_LIST_ELEM)
-	request = wire.End(wire.End(keyOf(request, id), element), list)
+	request, list := netlink.Nest(request, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	request, element := netlink.Nest(request, unix.NFTA_LIST_ELEM)
+	request = netlink.End(netlink.End(keyOf(request, id), element), list)
 	var found *dataplane.Object
 	err := r.ask(ctx, unix.NFT_MSG_GETSETELEM, false, request, func(b []byte) {
-		for element := range wire.Attrs(wire.Find(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data) {
+		for element := range netlink.Attrs(netlink.Find(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data) {
 			// A range is found by any value inside it.
 			if o := parseElement(id.Container, element.Data); o.ID == id {
 				found = &o
@@ -240,14 +240,14 @@ type textAttr struct {
 func attrs(list ...textAttr) []byte {
 	var b []byte
 	for _, a := range list {
-		b = wire.AppendText(b, a.kind, a.text)
+		b = netlink.AppendText(b, a.kind, a.text)
 	}
 	return b
 }
 
 // ask leaves it to each what to make of the answer's messages.
 func (r *reader) ask(ctx context.Context, kind uint16, all bool, request []byte, each func(attrs []byte)) error {
-	err := r.socket.Ask(ctx, kind, r.d.protocol, all, request, func(m wire.Message) {
+	err := r.socket.Ask(ctx, kind, r.d.protocol, all, request, func(m netlink.Netfilter) {
 		if m.Family == r.d.protocol {
 			each(m.Attrs)
 		}

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // rule builds one rule out of the kernel's expressions. What it builds is in
@@ -36,11 +36,11 @@ func register(word int) uint32 {
 
 // expr adds an expression whose attributes fill adds.
 func (r *rule) expr(name string, fill func(b []byte) []byte) *rule {
-	b, element := wire.Nest(r.exprs, unix.NFTA_LIST_ELEM)
-	b = wire.AppendText(b, unix.NFTA_EXPR_NAME, name)
-	b, data := wire.Nest(b, unix.NFTA_EXPR_DATA)
-	b = wire.End(fill(b), data)
-	r.exprs = wire.End(b, element)
+	b, element := netlink.Nest(r.exprs, unix.NFTA_LIST_ELEM)
+	b = netlink.AppendText(b, unix.NFTA_EXPR_NAME, name)
+	b, data := netlink.Nest(b, unix.NFTA_EXPR_DATA)
+	b = netlink.End(fill(b), data)
+	r.exprs = netlink.End(b, element)
 	return r
 }
 
@@ -66,10 +66,10 @@ func (r *rule) payload(base, offset, size int) *rule {
 	to := register(r.word)
 	r.word += (size + registerBytes - 1) / registerBytes
 	return r.expr("payload", func(b []byte) []byte {
-		b = wire.AppendUint32(b, unix.NFTA_PAYLOAD_DREG, to)
-		b = wire.AppendUint32(b, unix.NFTA_PAYLOAD_BASE, uint32(base))
-		b = wire.AppendUint32(b, unix.NFTA_PAYLOAD_OFFSET, uint32(offset))
-		return wire.AppendUint32(b, unix.NFTA_PAYLOAD_LEN, uint32(size))
+		b = netlink.AppendUint32(b, unix.NFTA_PAYLOAD_DREG, to)
+		b = netlink.AppendUint32(b, unix.NFTA_PAYLOAD_BASE, uint32(base))
+		b = netlink.AppendUint32(b, unix.NFTA_PAYLOAD_OFFSET, uint32(offset))
+		return netlink.AppendUint32(b, unix.NFTA_PAYLOAD_LEN, uint32(size))
 	})
 }
 
@@ -78,8 +78,8 @@ func (r *rule) meta(key uint32) *rule {
 	to := register(r.word)
 	r.word++
 	return r.expr("meta", func(b []byte) []byte {
-		b = wire.AppendUint32(b, unix.NFTA_META_DREG, to)
-		return wire.AppendUint32(b, unix.NFTA_META_KEY, key)
+		b = netlink.AppendUint32(b, unix.NFTA_META_DREG, to)
+		return netlink.AppendUint32(b, unix.NFTA_META_KEY, key)
 	})
 }
 
@@ -100,19 +100,19 @@ func (r *rule) numgen(modulus int) *rule {
 	to := register(r.word)
 	r.word++
 	return r.expr("numgen", func(b []byte) []byte {
-		b = wire.AppendUint32(b, unix.NFTA_NG_DREG, to)
-		b = wire.AppendUint32(b, unix.NFTA_NG_MODULUS, uint32(modulus))
-		return wire.AppendUint32(b, unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
+		b = netlink.AppendUint32(b, unix.NFTA_NG_DREG, to)
+		b = netlink.AppendUint32(b, unix.NFTA_NG_MODULUS, uint32(modulus))
+		return netlink.AppendUint32(b, unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
 	})
 }
 
 // in goes on if what was loaded is in a set, or, negated, if it is not.
 func (r *rule) in(set string, negated bool) *rule {
 	return r.expr("lookup", func(b []byte) []byte {
-		b = wire.AppendText(b, unix.NFTA_LOOKUP_SET, set)
-		b = wire.AppendUint32(b, unix.NFTA_LOOKUP_SREG, register(0))
+		b = netlink.AppendText(b, unix.NFTA_LOOKUP_SET, set)
+		b = netlink.AppendUint32(b, unix.NFTA_LOOKUP_SREG, register(0))
 		if negated {
-			b = wire.AppendUint32(b, unix.NFTA_LOOKUP_FLAGS, unix.NFT_LOOKUP_F_INV)
+			b = netlink.AppendUint32(b, unix.NFTA_LOOKUP_FLAGS, unix.NFT_LOOKUP_F_INV)
 		}
 		return b
 	}).done()
@@ -126,9 +126,9 @@ func (r *rule) vmap(name string) *rule {
 // mapped puts what a map says about what was loaded into a register.
 func (r *rule) mapped(name string, to uint32) *rule {
 	return r.expr("lookup", func(b []byte) []byte {
-		b = wire.AppendText(b, unix.NFTA_LOOKUP_SET, name)
-		b = wire.AppendUint32(b, unix.NFTA_LOOKUP_SREG, register(0))
-		return wire.AppendUint32(b, unix.NFTA_LOOKUP_DREG, to)
+		b = netlink.AppendText(b, unix.NFTA_LOOKUP_SET, name)
+		b = netlink.AppendUint32(b, unix.NFTA_LOOKUP_SREG, register(0))
+		return netlink.AppendUint32(b, unix.NFTA_LOOKUP_DREG, to)
 	})
 }
 
@@ -145,23 +145,23 @@ func (r *rule) cmp(value []byte, negated bool) *rule {
 		op = unix.NFT_CMP_NEQ
 	}
 	return r.expr("cmp", func(b []byte) []byte {
-		b = wire.AppendUint32(b, unix.NFTA_CMP_SREG, register(0))
-		b = wire.AppendUint32(b, unix.NFTA_CMP_OP, op)
+		b = netlink.AppendUint32(b, unix.NFTA_CMP_SREG, register(0))
+		b = netlink.AppendUint32(b, unix.NFTA_CMP_OP, op)
 		return appendValue(b, unix.NFTA_CMP_DATA, value)
 	}).done()
 }
 
 func appendValue(b []byte, kind uint16, value []byte) []byte {
-	b, mark := wire.Nest(b, kind)
-	return wire.End(wire.AppendBytes(b, unix.NFTA_DATA_VALUE, value), mark)
+	b, mark := netlink.Nest(b, kind)
+	return netlink.End(netlink.AppendBytes(b, unix.NFTA_DATA_VALUE, value), mark)
 }
 
 // bitwise replaces the first register by (register & mask) ^ flip.
 func (r *rule) bitwise(mask, flip []byte) *rule {
 	return r.expr("bitwise", func(b []byte) []byte {
-		b = wire.AppendUint32(b, unix.NFTA_BITWISE_SREG, register(0))
-		b = wire.AppendUint32(b, unix.NFTA_BITWISE_DREG, register(0))
-		b = wire.AppendUint32(b, unix.NFTA_BITWISE_LEN, uint32(len(mask)))
+		b = netlink.AppendUint32(b, unix.NFTA_BITWISE_SREG, register(0))
+		b = netlink.AppendUint32(b, unix.NFTA_BITWISE_DREG, register(0))
+		b = netlink.AppendUint32(b, unix.NFTA_BITWISE_LEN, uint32(len(mask)))
 		b = appendValue(b, unix.NFTA_BITWISE_MASK, mask)
 		return appendValue(b, unix.NFTA_BITWISE_XOR, flip)
 	})
@@ -212,9 +212,9 @@ func (r *rule) local(f field) *rule {
 		which = unix.NFTA_FIB_F_SADDR
 	}
 	return r.expr("fib", func(b []byte) []byte {
-		b = wire.AppendUint32(b, unix.NFTA_FIB_DREG, register(0))
-		b = wire.AppendUint32(b, unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
-		return wire.AppendUint32(b, unix.NFTA_FIB_FLAGS, which)
+		b = netlink.AppendUint32(b, unix.NFTA_FIB_DREG, register(0))
+		b = netlink.AppendUint32(b, unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
+		return netlink.AppendUint32(b, unix.NFTA_FIB_FLAGS, which)
 	}).cmp(hostUint32(unix.RTN_LOCAL), false)
 }
 
@@ -230,8 +230,8 @@ const (
 // ct goes on if one of the bits is set in a property of the connection.
 func (r *rule) ct(key, bits uint32) *rule {
 	return r.expr("ct", func(b []byte) []byte {
-		b = wire.AppendUint32(b, unix.NFTA_CT_DREG, register(0))
-		return wire.AppendUint32(b, unix.NFTA_CT_KEY, key)
+		b = netlink.AppendUint32(b, unix.NFTA_CT_DREG, register(0))
+		return netlink.AppendUint32(b, unix.NFTA_CT_KEY, key)
 	}).bitwise(hostUint32(bits), hostUint32(0)).cmp(hostUint32(0), true)
 }
 
@@ -247,17 +247,17 @@ func (r *rule) unmark(mark uint32) *rule { return r.remark(^uint32(0), mark) }
 func (r *rule) remark(mask, flip uint32) *rule {
 	return r.meta(unix.NFT_META_MARK).bitwise(hostUint32(mask), hostUint32(flip)).
 		expr("meta", func(b []byte) []byte {
-			b = wire.AppendUint32(b, unix.NFTA_META_KEY, unix.NFT_META_MARK)
-			return wire.AppendUint32(b, unix.NFTA_META_SREG, register(0))
+			b = netlink.AppendUint32(b, unix.NFTA_META_KEY, unix.NFT_META_MARK)
+			return netlink.AppendUint32(b, unix.NFTA_META_SREG, register(0))
 		}).done()
 }
 
 // verdict ends the rule by a jump, a goto or a drop.
 func (r *rule) verdict(code uint32, chain string) *rule {
 	return r.expr("immediate", func(b []byte) []byte {
-		b = wire.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
-		b, mark := wire.Nest(b, unix.NFTA_IMMEDIATE_DATA)
-		return wire.End(appendVerdict(b, code, chain), mark)
+		b = netlink.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
+		b, mark := netlink.Nest(b, unix.NFTA_IMMEDIATE_DATA)
+		return netlink.End(appendVerdict(b, code, chain), mark)
 	})
 }
 
@@ -268,15 +268,15 @@ func (r *rule) drop() *rule             { return r.verdict(verdictDrop, "") }
 // reject answers with "port unreachable" of the family.
 func (r *rule) reject() *rule {
 	return r.expr("reject", func(b []byte) []byte {
-		b = wire.AppendUint32(b, unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMP_UNREACH)
-		return wire.AppendBytes(b, unix.NFTA_REJECT_ICMP_CODE, []byte{r.d.rejectCode})
+		b = netlink.AppendUint32(b, unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMP_UNREACH)
+		return netlink.AppendBytes(b, unix.NFTA_REJECT_ICMP_CODE, []byte{r.d.rejectCode})
 	})
 }
 
 // masquerade gives the packet a source address of this node and a random port.
 func (r *rule) masquerade() *rule {
 	return r.expr("masq", func(b []byte) []byte {
-		return wire.AppendUint32(b, unix.NFTA_MASQ_FLAGS, unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY)
+		return netlink.AppendUint32(b, unix.NFTA_MASQ_FLAGS, unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY)
 	})
 }
 
@@ -298,7 +298,7 @@ func (r *rule) dnatTo(to netip.AddrPort) *rule {
 
 func (r *rule) immediate(word int, value []byte) *rule {
 	return r.expr("immediate", func(b []byte) []byte {
-		b = wire.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, register(word))
+		b = netlink.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, register(word))
 		return appendValue(b, unix.NFTA_IMMEDIATE_DATA, value)
 	})
 }
@@ -307,10 +307,10 @@ func (r *rule) immediate(word int, value []byte) *rule {
 // another one.
 func (r *rule) dnat(portWord int) *rule {
 	return r.expr("nat", func(b []byte) []byte {
-		b = wire.AppendUint32(b, unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT)
-		b = wire.AppendUint32(b, unix.NFTA_NAT_FAMILY, uint32(r.d.protocol))
-		b = wire.AppendUint32(b, unix.NFTA_NAT_REG_ADDR_MIN, register(0))
-		return wire.AppendUint32(b, unix.NFTA_NAT_REG_PROTO_MIN, register(portWord))
+		b = netlink.AppendUint32(b, unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT)
+		b = netlink.AppendUint32(b, unix.NFTA_NAT_FAMILY, uint32(r.d.protocol))
+		b = netlink.AppendUint32(b, unix.NFTA_NAT_REG_ADDR_MIN, register(0))
+		return netlink.AppendUint32(b, unix.NFTA_NAT_REG_PROTO_MIN, register(portWord))
 	}).done()
 }
 
@@ -318,10 +318,10 @@ func (r *rule) dnat(portWord int) *rule {
 func (r *rule) remember(set string, milliseconds uint64) *rule {
 	r.fields([]field{fieldSaddr})
 	return r.expr("dynset", func(b []byte) []byte {
-		b = wire.AppendText(b, unix.NFTA_DYNSET_SET_NAME, set)
-		b = wire.AppendUint32(b, unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
-		b = wire.AppendUint32(b, unix.NFTA_DYNSET_SREG_KEY, register(0))
-		return wire.AppendUint64(b, unix.NFTA_DYNSET_TIMEOUT, milliseconds)
+		b = netlink.AppendText(b, unix.NFTA_DYNSET_SET_NAME, set)
+		b = netlink.AppendUint32(b, unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
+		b = netlink.AppendUint32(b, unix.NFTA_DYNSET_SREG_KEY, register(0))
+		return netlink.AppendUint64(b, unix.NFTA_DYNSET_TIMEOUT, milliseconds)
 	}).done()
 }
 
@@ -333,7 +333,7 @@ func (r *rule) says(comment string) *rule {
 
 // body gives the attributes of the rule.
 func (r *rule) body(b []byte) []byte {
-	b = wire.AppendBytes(b, unix.NFTA_RULE_EXPRESSIONS, r.exprs)
+	b = netlink.AppendBytes(b, unix.NFTA_RULE_EXPRESSIONS, r.exprs)
 	if r.comment != "" {
 		b = appendComment(b, unix.NFTA_RULE_USERDATA, r.comment)
 	}

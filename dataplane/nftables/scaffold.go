@@ -4,7 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -38,7 +38,7 @@ func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 
 // tableObject is the table itself: not dormant.
 func tableObject() dataplane.Object {
-	return dataplane.Object{ID: tableID, Kind: dataplane.Owned, Body: string(wire.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0))}
+	return dataplane.Object{ID: tableID, Kind: dataplane.Owned, Body: string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0))}
 }
 
 // baseChains are those that packets come to by themselves.

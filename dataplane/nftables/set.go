@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // set is the definition of a set or a map.
@@ -104,24 +104,24 @@ func (s set) object(d *dialect) dataplane.Object {
 func (s set) body(d *dialect) []byte {
 	var b []byte
 	if flags := s.flags(); flags != 0 {
-		b = wire.AppendUint32(b, unix.NFTA_SET_FLAGS, flags)
+		b = netlink.AppendUint32(b, unix.NFTA_SET_FLAGS, flags)
 	}
-	b = wire.AppendUint32(b, unix.NFTA_SET_KEY_TYPE, nftType(d, s.key))
-	b = wire.AppendUint32(b, unix.NFTA_SET_KEY_LEN, uint32(keyBytes(d, s.key)))
+	b = netlink.AppendUint32(b, unix.NFTA_SET_KEY_TYPE, nftType(d, s.key))
+	b = netlink.AppendUint32(b, unix.NFTA_SET_KEY_LEN, uint32(keyBytes(d, s.key)))
 	switch {
 	case s.verdict:
-		b = wire.AppendUint32(b, unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
+		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
 	case s.data != nil:
-		b = wire.AppendUint32(b, unix.NFTA_SET_DATA_TYPE, nftType(d, s.data))
-		b = wire.AppendUint32(b, unix.NFTA_SET_DATA_LEN, uint32(keyBytes(d, s.data)))
+		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_TYPE, nftType(d, s.data))
+		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_LEN, uint32(keyBytes(d, s.data)))
 	}
 	if s.ranges || s.remembers {
 		mark := 0
-		b, mark = wire.Nest(b, unix.NFTA_SET_DESC)
+		b, mark = netlink.Nest(b, unix.NFTA_SET_DESC)
 		b = s.description(b, d)
-		b = wire.End(b, mark)
+		b = netlink.End(b, mark)
 	}
-	return wire.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
+	return netlink.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
 }
 
 func (s set) flags() uint32 {
@@ -141,17 +141,17 @@ func (s set) flags() uint32 {
 // description says what the kernel chooses the set's algorithm by.
 func (s set) description(b []byte, d *dialect) []byte {
 	if s.remembers {
-		return wire.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, clientsMax)
+		return netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, clientsMax)
 	}
 	mark := 0
-	b, mark = wire.Nest(b, descConcat)
+	b, mark = netlink.Nest(b, descConcat)
 	for _, f := range s.key {
 		element := 0
-		b, element = wire.Nest(b, unix.NFTA_LIST_ELEM)
-		b = wire.AppendUint32(b, setFieldLen, uint32(unpadded(d, f)))
-		b = wire.End(b, element)
+		b, element = netlink.Nest(b, unix.NFTA_LIST_ELEM)
+		b = netlink.AppendUint32(b, setFieldLen, uint32(unpadded(d, f)))
+		b = netlink.End(b, element)
 	}
-	return wire.End(b, mark)
+	return netlink.End(b, mark)
 }
 
 // unpadded is the size of what a field holds.
@@ -225,17 +225,17 @@ func normalSet(d *dialect, attrs []byte) string {
 		unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
 		unix.NFTA_SET_DATA_LEN, unix.NFTA_SET_TIMEOUT, unix.NFTA_SET_DESC,
 	} {
-		attr := wire.Find(attrs, kind)
+		attr := netlink.Find(attrs, kind)
 		switch {
 		case len(attr.Data) == 0:
-		case kind == unix.NFTA_SET_DATA_LEN && wire.Find(attrs, unix.NFTA_SET_DATA_TYPE).Uint32() == unix.NFT_DATA_VERDICT:
+		case kind == unix.NFTA_SET_DATA_LEN && netlink.Find(attrs, unix.NFTA_SET_DATA_TYPE).Uint32() == unix.NFT_DATA_VERDICT:
 			// The size of a verdict inside this kernel.
 		default:
-			b = wire.AppendBytes(b, kind, attr.Data)
+			b = netlink.AppendBytes(b, kind, attr.Data)
 		}
 	}
-	if s, err := definition(wire.Find(attrs, unix.NFTA_SET_NAME).Text()); err == nil {
-		b = wire.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
+	if s, err := definition(netlink.Find(attrs, unix.NFTA_SET_NAME).Text()); err == nil {
+		b = netlink.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
 	}
 	return string(b)
 }

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // A reading takes many requests, and a set with many elements many datagrams. The
@@ -15,7 +15,7 @@ import (
 // or rules that it was interrupted (NLM_F_DUMP_INTR), but never of a list of elements.
 //
 // Invariant: what a reading gives is the table as it was at one moment, or an
-// error that matches wire.ErrInterrupted.
+// error that matches netlink.ErrInterrupted.
 
 // readAttempts is how often a reading is begun that somebody's changes interrupt.
 const readAttempts = 5
@@ -31,7 +31,7 @@ func (r *reader) steadily(ctx context.Context, read func() error) error {
 			look = r.unannounced
 		}
 		err := look(ctx, read)
-		if !errors.Is(err, wire.ErrInterrupted) || attempt == readAttempts {
+		if !errors.Is(err, netlink.ErrInterrupted) || attempt == readAttempts {
 			return err
 		}
 	}
@@ -48,7 +48,7 @@ func (r *reader) sameGeneration(ctx context.Context, read func() error) error {
 	}
 	after, err := r.generation(ctx)
 	if err == nil && after != before {
-		err = wire.ErrInterrupted
+		err = netlink.ErrInterrupted
 	}
 	return err
 }
@@ -66,12 +66,12 @@ func (r *reader) unannounced(ctx context.Context, read func() error) error {
 		err = r.passCommits()
 	}
 	if err == nil {
-		err = listener.Pending(func(m wire.Message) {
-			touched = touched || m.Family == r.d.protocol && wire.Find(m.Attrs, tableAttr).Text() == TableName
+		err = listener.Pending(func(m netlink.Netfilter) {
+			touched = touched || m.Family == r.d.protocol && netlink.Find(m.Attrs, tableAttr).Text() == TableName
 		}, func() { touched = true })
 	}
 	if err == nil && touched {
-		err = wire.ErrInterrupted
+		err = netlink.ErrInterrupted
 	}
 	return errors.Join(err, listener.Close())
 }
@@ -97,8 +97,8 @@ const noTable = "sluice-no-table"
 // namespace, of any family and by anybody.
 func (r *reader) generation(ctx context.Context) (uint32, error) {
 	var count uint32
-	err := r.socket.Ask(ctx, unix.NFT_MSG_GETGEN, unix.NFPROTO_UNSPEC, false, nil, func(m wire.Message) {
-		count = wire.Find(m.Attrs, unix.NFTA_GEN_ID).Uint32()
+	err := r.socket.Ask(ctx, unix.NFT_MSG_GETGEN, unix.NFPROTO_UNSPEC, false, nil, func(m netlink.Netfilter) {
+		count = netlink.Find(m.Attrs, unix.NFTA_GEN_ID).Uint32()
 	})
 	if err != nil {
 		return 0, fmt.Errorf("ask for the generation of the tables: %w", err)

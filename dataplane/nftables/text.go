@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -123,15 +123,15 @@ func elementText(d *dialect, name string, o *dataplane.Object) (string, error) {
 		return "", fmt.Errorf("element %x of %s: %w", o.ID.Name, name, err)
 	}
 	body := []byte(o.Body)
-	if comment := commentIn(wire.Find(body, unix.NFTA_SET_ELEM_USERDATA).Data); comment != "" {
+	if comment := commentIn(netlink.Find(body, unix.NFTA_SET_ELEM_USERDATA).Data); comment != "" {
 		text += fmt.Sprintf(" comment %q", comment)
 	}
-	data := wire.Find(body, unix.NFTA_SET_ELEM_DATA).Data
+	data := netlink.Find(body, unix.NFTA_SET_ELEM_DATA).Data
 	switch {
 	case s.verdict:
-		text += " : " + verdictText(wire.Find(data, unix.NFTA_DATA_VERDICT).Data)
+		text += " : " + verdictText(netlink.Find(data, unix.NFTA_DATA_VERDICT).Data)
 	case s.data != nil:
-		value, err := fieldsText(d, s.data, wire.Find(data, unix.NFTA_DATA_VALUE).Data)
+		value, err := fieldsText(d, s.data, netlink.Find(data, unix.NFTA_DATA_VALUE).Data)
 		if err != nil {
 			return "", fmt.Errorf("element %x of %s: data: %w", o.ID.Name, name, err)
 		}
@@ -163,19 +163,19 @@ func chainText(d *dialect, o *dataplane.Object) (string, error) {
 // some versions of nft refuse names such as dstnat on the output hook.
 func hookText(base []byte) string {
 	hooks := [...]string{"prerouting", "input", "forward", "output", "postrouting"}
-	hooked := wire.Find(base, unix.NFTA_CHAIN_HOOK).Data
-	number := int(wire.Find(hooked, unix.NFTA_HOOK_HOOKNUM).Uint32())
+	hooked := netlink.Find(base, unix.NFTA_CHAIN_HOOK).Data
+	number := int(netlink.Find(hooked, unix.NFTA_HOOK_HOOKNUM).Uint32())
 	name := fmt.Sprint(number)
 	if number < len(hooks) {
 		name = hooks[number]
 	}
-	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", wire.Find(base, unix.NFTA_CHAIN_TYPE).Text(),
-		name, int32(wire.Find(hooked, unix.NFTA_HOOK_PRIORITY).Uint32()))
+	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", netlink.Find(base, unix.NFTA_CHAIN_TYPE).Text(),
+		name, int32(netlink.Find(hooked, unix.NFTA_HOOK_PRIORITY).Uint32()))
 }
 
 func verdictText(attrs []byte) string {
-	chain := wire.Find(attrs, unix.NFTA_VERDICT_CHAIN).Text()
-	switch wire.Find(attrs, unix.NFTA_VERDICT_CODE).Uint32() {
+	chain := netlink.Find(attrs, unix.NFTA_VERDICT_CHAIN).Text()
+	switch netlink.Find(attrs, unix.NFTA_VERDICT_CODE).Uint32() {
 	case verdictGoto:
 		return "goto " + chain
 	case verdictJump:

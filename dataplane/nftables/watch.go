@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // Watch calls changed when somebody else has changed our table, with the process as
@@ -20,10 +20,10 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger))
 	if err != nil {
 		return err
 	}
-	var listener *wire.Listener
+	var listener *netlink.TableListener
 	err = w.config.Inside(func() error {
 		var err error
-		listener, err = wire.Listen(w.d.protocol, socket.Port())
+		listener, err = netlink.ListenTables(w.d.protocol, socket.Port())
 		return err
 	})
 	if err != nil {
@@ -32,9 +32,9 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger))
 	// Every message about a table's content begins with the table's name.
 	const tableAttr = 1
 	touched := false
-	each := func(m wire.Message) {
-		if pid, command, ends := wire.Generation(m); !ends {
-			touched = touched || m.Family == w.d.protocol && wire.Find(m.Attrs, tableAttr).Text() == TableName
+	each := func(m netlink.Netfilter) {
+		if pid, command, ends := netlink.Generation(m); !ends {
+			touched = touched || m.Family == w.d.protocol && netlink.Find(m.Attrs, tableAttr).Text() == TableName
 		} else if touched {
 			touched = false
 			changed(dataplane.Stranger{PID: pid, Command: command})

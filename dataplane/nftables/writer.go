@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -40,7 +41,7 @@ type Writer struct {
 // the real one, and says what each method does.
 type Socket interface {
 	Commit(*wire.Transaction) ([]*wire.Refusal, error)
-	Ask(ctx context.Context, kind uint16, family uint8, all bool, attrs []byte, each func(wire.Message)) error
+	Ask(ctx context.Context, kind uint16, family uint8, all bool, attrs []byte, each func(netlink.Netfilter)) error
 	Port() uint32
 	Room() int
 	Close() error
@@ -124,9 +125,9 @@ func (w *Writer) open() (Socket, error) {
 func (w *Writer) reader(socket Socket) *reader {
 	r := &reader{d: w.d, socket: socket, equal: w.equal}
 	if real, ok := socket.(interface {
-		Listen() (*wire.Listener, error)
+		Listen() (*netlink.TableListener, error)
 	}); ok {
-		r.listen = func() (listener *wire.Listener, err error) {
+		r.listen = func() (listener *netlink.TableListener, err error) {
 			err = w.config.Inside(func() error {
 				listener, err = real.Listen()
 				return err
@@ -223,7 +224,7 @@ func (a *attempt) makeSure(ctx context.Context, changes []dataplane.Change) ([]d
 	}
 	there, err := a.lookUp(ctx, unsure)
 	if err != nil {
-		return nil, &wire.NotTakenError{Err: fmt.Errorf("look up objects: %w", err)}
+		return nil, &netlink.NotSentError{Err: fmt.Errorf("look up objects: %w", err)}
 	}
 	sure := slices.Clone(changes)
 	for i := range sure {
@@ -280,7 +281,7 @@ func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) erro
 	if len(p.parts) > 1 {
 		var err error
 		if a.generation, err = a.reader.generation(ctx); err != nil {
-			return &wire.NotTakenError{Err: err}
+			return &netlink.NotSentError{Err: err}
 		}
 	}
 	complete := 0

@@ -1,15 +1,16 @@
 package daemon
 
 import (
-	"fmt"
-	"net/netip"
 	"slices"
 
+	"go.uber.org/zap"
+
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// healthConfig says what health is judged by.
+// healthConfig has what health is judged by.
 func (s *server) healthConfig() health.Config {
 	return health.Config{
 		Domains: s.healthDomains, Resources: s.resources, SyncPeriod: s.SyncPeriod(),
@@ -23,17 +24,17 @@ func (s *server) healthConfig() health.Config {
 	}
 }
 
-// otherFindings are those about others on this node.
+// otherFindings returns the findings about other programs on this node.
 func (s *server) otherFindings() []health.Finding {
 	return slices.Concat(s.owner.findings(), s.rivals.findings(), s.taken.findings())
 }
 
-func (s *server) healthDomains() (domains []health.Domain) {
+func (s *server) healthDomains() (domains []health.DomainStatus) {
 	if s.proxy == nil {
 		return nil
 	}
 	for i, status := range s.proxy.Status() {
-		domains = append(domains, health.Domain{Status: status, Family: s.made[i].Family, Auxiliary: s.made[i].Auxiliary})
+		domains = append(domains, health.DomainStatus{Status: status, Family: s.made[i].Family, Auxiliary: s.made[i].Auxiliary})
 	}
 	return domains
 }
@@ -47,7 +48,7 @@ func (s *server) resources() (resources []health.Resource) {
 	return resources
 }
 
-// portsConfig is about the health-check node ports.
+// portsConfig configures the health-check node ports.
 func (s *server) portsConfig() health.PortsConfig {
 	c := health.PortsConfig{NodePorts: s.nodePorts, Failed: s.recorder.HealthPortFailed, Log: s.log.Logger}
 	if s.healthAddress() != "" {
@@ -56,13 +57,13 @@ func (s *server) portsConfig() health.PortsConfig {
 	return c
 }
 
-// nodePorts tells on which addresses node ports of a family answer now.
+// nodePorts returns the addresses on which node ports of a family answer now.
 func (s *server) nodePorts(family service.Family) service.NodePortAddresses {
 	return s.proxy.Facts().NodePorts[family]
 }
 
-// healthAddress is where health is told; empty for nowhere: that was asked for, or
-// there is no cluster to ask.
+// healthAddress returns where the health server listens. It is empty if the server is disabled, or
+// if there is no cluster that could ask.
 func (s *server) healthAddress() string {
 	if s.client == nil {
 		return ""
@@ -71,19 +72,22 @@ func (s *server) healthAddress() string {
 }
 
 // healthServer makes the server of /healthz and /livez; nil without one.
-func (s *server) healthServer() (*health.Server, error) {
-	text := s.healthAddress()
-	if text == "" {
+func (s *server) healthServer() (*web.Server, error) {
+	address := s.healthAddress()
+	if address == "" {
 		return nil, nil
 	}
-	address, err := netip.ParseAddrPort(text)
-	if err != nil {
-		return nil, fmt.Errorf("healthzBindAddress: %w", err)
-	}
-	return health.NewServer(health.ServerConfig{
-		Address: address, HardFail: s.KubeProxy.BindAddressHardFail, Monitor: s.monitor,
-		Answered: s.answered, Failed: s.recorder.HealthcheckFailed, Log: s.log.Logger,
-		Handing: s.owner.handing, Listening: s.taken.listening("healthzBindAddress", text),
+	return web.NewServer(web.ServerConfig{
+		Name: "health server", Address: address, Handler: health.Handler(s.monitor, s.answered), ForProbes: true,
+		HardFail: s.KubeProxy.BindAddressHardFail, Log: s.log.Logger,
+		Failed: func(err error) {
+			if s.KubeProxy.BindAddressHardFail {
+				s.recorder.HealthcheckFailed(err)
+				return
+			}
+			s.log.Error("health server does not run; trying again", zap.Error(err), zap.Duration("after", web.RetryPause))
+		},
+		Handing: s.owner.handing, Listening: s.taken.listening("healthzBindAddress", address),
 	})
 }
 

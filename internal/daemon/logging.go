@@ -4,7 +4,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/go-logr/zapr"
 	"go.uber.org/zap"
@@ -15,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 )
 
-// logger is the log of a process, whose level and format can change while it runs.
-// There is one: the libraries of Kubernetes cannot be given another while they run.
+// logger is the log of a process. Its level and format can change while it runs. There is only one,
+// because the libraries of Kubernetes cannot switch to another while they run.
 type logger struct {
 	*zap.Logger
 	level  zap.AtomicLevel
@@ -24,8 +26,8 @@ type logger struct {
 	klog   *flag.FlagSet
 }
 
-// newLogger opens the log on standard error, and routes the logs of Kubernetes
-// libraries through it.
+// newLogger opens the log on standard error, and routes the logs of the libraries of Kubernetes
+// through it.
 func newLogger(l config.Log) (*logger, error) {
 	made := &logger{level: zap.NewAtomicLevel(), format: &format{}, klog: flag.NewFlagSet("klog", flag.ContinueOnError)}
 	klog.InitFlags(made.klog)
@@ -37,7 +39,7 @@ func newLogger(l config.Log) (*logger, error) {
 	return made, nil
 }
 
-// set changes what is logged, and in which format.
+// set changes the level, the verbosity of the libraries and the format.
 func (l *logger) set(to config.Log) error {
 	level, err := zapcore.ParseLevel(to.Level)
 	if err != nil {
@@ -80,8 +82,46 @@ func zapConfig(format string, level zap.AtomicLevel) zap.Config {
 	return made
 }
 
-// terminal tells whether a file is a terminal (ioctl_tty(2)).
+// terminal reports whether a file is a terminal (ioctl_tty(2)).
 func terminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
 }
+
+// format is the core that writes the log now.
+type format struct{ core atomic.Pointer[zapcore.Core] }
+
+func (f *format) set(core zapcore.Core) { f.core.Store(&core) }
+
+func (f *format) now() zapcore.Core { return *f.core.Load() }
+
+// logCore lets the format change under loggers that others have derived from it: it keeps their
+// fields unencoded, and encodes them with each entry. It implements zapcore.Core.
+type logCore struct {
+	format *format
+	fields []zapcore.Field
+}
+
+// Enabled reports whether entries of a level are written.
+func (c *logCore) Enabled(level zapcore.Level) bool { return c.format.now().Enabled(level) }
+
+// With returns a core that adds fields to each entry.
+func (c *logCore) With(fields []zapcore.Field) zapcore.Core {
+	return &logCore{c.format, append(slices.Clip(c.fields), fields...)}
+}
+
+// Check adds this core to those that write an entry.
+func (c *logCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(entry.Level) {
+		return checked.AddCore(entry, c)
+	}
+	return checked
+}
+
+// Write writes an entry.
+func (c *logCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+	return c.format.now().Write(entry, append(slices.Clip(c.fields), fields...))
+}
+
+// Sync flushes the log.
+func (c *logCore) Sync() error { return c.format.now().Sync() }

@@ -19,13 +19,8 @@ import (
 // started is when this process began.
 var started = time.Now()
 
-// runner is a server of this process.
-type runner interface {
-	Run(ctx context.Context) error
-}
-
-// servers are those that others look at; there are none without a cluster.
-func (s *server) servers() (all []runner, err error) {
+// servers returns the HTTP servers; there are none without a cluster.
+func (s *server) servers() (all []*web.Server, err error) {
 	if s.client == nil {
 		return nil, nil
 	}
@@ -34,7 +29,7 @@ func (s *server) servers() (all []runner, err error) {
 	} else if server != nil {
 		all = append(all, server)
 	}
-	server, err := web.New(s.webConfig())
+	server, err := s.metricsServer()
 	return append(all, server), err
 }
 
@@ -75,17 +70,25 @@ func (s *server) findings() (all []metrics.Finding) {
 	return all
 }
 
-// webConfig says what the metrics address shows.
-func (s *server) webConfig() web.Config {
-	c := web.Config{
-		Address: s.KubeProxy.MetricsBindAddress, HardFail: s.KubeProxy.BindAddressHardFail,
+// metricsServer makes the server of the metrics address.
+func (s *server) metricsServer() (*web.Server, error) {
+	address := s.KubeProxy.MetricsBindAddress
+	return web.NewServer(web.ServerConfig{
+		Name: "metrics address " + address, Address: address, Handler: s.pages().Handler(),
+		HardFail: s.KubeProxy.BindAddressHardFail,
 		Failed: func(err error) {
-			s.log.Error("metrics are not served; tried again", zap.String("address", s.KubeProxy.MetricsBindAddress), zap.Error(err))
+			s.log.Error("metrics are not served; tried again", zap.String("address", address), zap.Error(err))
 			if s.KubeProxy.BindAddressHardFail {
 				s.recorder.MetricsFailed(err)
 			}
 		},
-		Handing: s.owner.handing, Listening: s.taken.listening("metricsBindAddress", s.KubeProxy.MetricsBindAddress),
+		Handing: s.owner.handing, Listening: s.taken.listening("metricsBindAddress", address),
+	})
+}
+
+// pages returns what the metrics address shows.
+func (s *server) pages() web.Pages {
+	p := web.Pages{
 		Mode: string(s.mode), Metrics: s.metrics.Handler(), Services: s.metrics.ServicesHandler(),
 		Actors: func(limit int) any { return s.metrics.Report(limit) },
 		Configz: func() map[string]any {
@@ -95,15 +98,15 @@ func (s *server) webConfig() web.Config {
 		Profiling: s.KubeProxy.EnableProfiling, SetVerbosity: s.setVerbosity,
 	}
 	if s.GateEnabled(config.GateComponentFlagz) {
-		c.Flagz = s.FlagValues
+		p.Flagz = s.FlagValues
 	}
 	if s.GateEnabled(config.GateComponentStatusz) {
-		c.Statusz = &web.Program{Started: started, Version: Release[1:]}
+		p.Statusz = &web.Program{Started: started, Version: Release[1:]}
 	}
-	return c
+	return p
 }
 
-// setVerbosity obeys a number that was put at /debug/flags/v.
+// setVerbosity applies a number that a client has put at /debug/flags/v.
 func (s *server) setVerbosity(text string) (string, error) {
 	number, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
@@ -174,7 +175,7 @@ func (r *rivals) Aggregator(event aggregator.Event) {
 func (r *rivals) Actors(actors.Event) {}
 
 // Supervisor ignores the supervisor's events.
-func (r *rivals) Supervisor(supervisor.Event) {}
+func (r *rivals) Supervisor(supervisor.Event[service.Key]) {}
 
 // holderAgain is the pause before the holder of an address is looked up and reported again.
 const holderAgain = time.Minute

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe/events"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
@@ -51,7 +52,7 @@ type reports struct {
 	rivals  *rivals
 	taken   *addresses
 	// faces are the HTTP servers.
-	faces []runner
+	faces []*web.Server
 }
 
 // newServer makes a server for a configuration, and prepares the node for it. Nothing of

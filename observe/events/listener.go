@@ -46,9 +46,9 @@ func undone(e aggregator.RepairBegan) string {
 }
 
 // Supervisor records Services whose actor has been given up for now.
-func (r *Recorder) Supervisor(event supervisor.Event) {
-	if e, parked := event.(supervisor.Parked); parked {
-		key := service.ParseKey(e.Child)
+func (r *Recorder) Supervisor(event supervisor.Event[service.Key]) {
+	if e, parked := event.What.(supervisor.Parked); parked {
+		key := event.Child
 		if key == service.Node {
 			r.warn(r.node, "ActorParked", actionProgram, "the node's own rules are not brought up to date before %v: %v", e.Until, e.Err)
 			return

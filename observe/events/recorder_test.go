@@ -100,8 +100,12 @@ func TestEvents(t *testing.T) {
 				Examples: []string{"missing: chain services"}, By: dataplane.Stranger{PID: 7, Command: "nft"}})
 		}, "Node /node-1", "Warning", "RulesChanged", "Program", "nftables/IPv4: rules of 2 Services are written again: changed by nft (process 7): " +
 			"3 objects missing, 0 different, 0 unwanted (missing: chain services)"},
-		{func() { r.Supervisor(supervisor.Parked{Child: web.String(), Until: until, Err: failure}) }, "Service ns/web", "Warning", "ActorParked", "Program", "stay as they are"},
-		{func() { r.Supervisor(supervisor.Parked{Child: service.Node.String(), Until: until, Err: failure}) }, "Node /node-1", "Warning", "ActorParked", "Program", "node's own"},
+		{func() {
+			r.Supervisor(supervisor.Event[service.Key]{Child: web, What: supervisor.Parked{Until: until, Err: failure}})
+		}, "Service ns/web", "Warning", "ActorParked", "Program", "stay as they are"},
+		{func() {
+			r.Supervisor(supervisor.Event[service.Key]{Child: service.Node, What: supervisor.Parked{Until: until, Err: failure}})
+		}, "Node /node-1", "Warning", "ActorParked", "Program", "node's own"},
 		{func() { r.Actors(actors.Refused{Key: web}) }, "Service ns/web", "Warning", "ServiceRefused", "Program", "more Services"},
 	} {
 		c.record()

@@ -11,10 +11,10 @@ import (
 // A Service that the kernel refuses is found, and the node stays healthy.
 func Example() {
 	monitor, err := health.NewMonitor(health.Config{
-		Domains: func() []health.Domain { // usually from (*proxy.Proxy).Status
-			return []health.Domain{{Family: service.IPv4, Status: aggregator.Status{
+		Domains: func() []health.DomainStatus { // usually from (*proxy.Proxy).Status
+			return []health.DomainStatus{{Family: service.IPv4, Status: aggregator.Status{
 				Domain: "nftables/IPv4", Open: true,
-				Quarantined: []aggregator.QuarantinedKey{{Key: "ns1/web", Reason: "Invalid argument"}},
+				Quarantined: []aggregator.QuarantinedKey{{Key: service.Key{Namespace: "ns1", Name: "web"}, Reason: "Invalid argument"}},
 			}}}
 		},
 		Node: func() *service.NodeObject { return &service.NodeObject{Name: "n1"} }, // usually (*source.Cache).Node

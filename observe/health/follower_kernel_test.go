@@ -44,9 +44,9 @@ func TestKernelPortsFollowTheRules(t *testing.T) {
 	var p *proxy.Proxy
 	var cache *source.Cache
 	monitor, err := NewMonitor(Config{
-		Domains: func() (all []Domain) {
+		Domains: func() (all []DomainStatus) {
 			for _, s := range p.Status() {
-				all = append(all, Domain{Status: s, Family: service.IPv4})
+				all = append(all, DomainStatus{Status: s, Family: service.IPv4})
 			}
 			return all
 		},

@@ -17,7 +17,7 @@ import (
 
 // fixture is what a monitor under test looks at; the test changes it.
 type fixture struct {
-	domains   []Domain
+	domains   []DomainStatus
 	node      *service.NodeObject
 	resources []Resource
 	monitor   *Monitor
@@ -32,10 +32,10 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{node: &service.NodeObject{Name: "n1"}}
 	for _, family := range service.Families {
-		f.domains = append(f.domains, Domain{Family: family, Status: aggregator.Status{Domain: "d/" + family.String(), Open: true}})
+		f.domains = append(f.domains, DomainStatus{Family: family, Status: aggregator.Status{Domain: "d/" + family.String(), Open: true}})
 	}
 	monitor, err := NewMonitor(Config{
-		Domains:   func() []Domain { return slices.Clone(f.domains) },
+		Domains:   func() []DomainStatus { return slices.Clone(f.domains) },
 		Node:      func() *service.NodeObject { return f.node },
 		Resources: func() []Resource { return f.resources },
 	})
@@ -43,7 +43,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f.monitor = monitor
-	f.handler = newHandler(monitor, func(path string, code int) {
+	f.handler = Handler(monitor, func(path string, code int) {
 		f.answered = append(f.answered, fmt.Sprint(path, " ", code))
 	})
 	return f
@@ -98,14 +98,14 @@ func TestAnswers(t *testing.T) {
 		{"not eligible and pending too long", tainted, func(f *fixture) { f.status(service.IPv4).OldestPending = at(60) }, 503, 503, false, true},
 
 		{"quarantined Services", fine, func(f *fixture) {
-			f.status(service.IPv4).Quarantined = []aggregator.QuarantinedKey{{Key: "ns1/bad", Since: at(3600)}}
+			f.status(service.IPv4).Quarantined = []aggregator.QuarantinedKey{{Key: bad, Since: at(3600)}}
 		}, 200, 200, true, true},
 		{"auxiliary domain pending too long", fine, func(f *fixture) {
-			f.domains = append(f.domains, Domain{Family: service.IPv4, Auxiliary: true,
+			f.domains = append(f.domains, DomainStatus{Family: service.IPv4, Auxiliary: true,
 				Status: aggregator.Status{Domain: "aux", OldestPending: at(3600), Failures: 9, NodeAtFault: true}})
 		}, 200, 200, true, true},
 		{"a second domain of a family counts, too", fine, func(f *fixture) {
-			f.domains = append(f.domains, Domain{Family: service.IPv6, Status: aggregator.Status{Domain: "more", Open: true, OldestPending: at(60)}})
+			f.domains = append(f.domains, DomainStatus{Family: service.IPv6, Status: aggregator.Status{Domain: "more", Open: true, OldestPending: at(60)}})
 		}, 503, 503, true, false},
 		{"first write held since the start", fine, func(f *fixture) { f.status(service.IPv4).Open = false }, 503, 503, false, true},
 		{"API unreadable, all that is known in force", fine, func(f *fixture) {
@@ -233,5 +233,38 @@ func TestAnyMethodAndNoOtherPath(t *testing.T) {
 		if len(f.answered) > 0 {
 			t.Errorf("told %v", f.answered)
 		}
+	})
+}
+
+// TestStandby: however long this process waits for another, /livez is 200 and /healthz is 503. What
+// the wait has held up counts from its end on.
+func TestStandby(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		standby := Standby{For: "pid 7", Since: time.Now()}
+		m, err := NewMonitor(Config{
+			Domains: func() []DomainStatus { return []DomainStatus{{Status: aggregator.Status{Domain: "d", Missing: 1}}} },
+			Node:    func() *service.NodeObject { return fine },
+			Standby: func() Standby { return standby },
+		})
+		must(t, err)
+		check := func(path string, code int, healthy bool) {
+			t.Helper()
+			w := httptest.NewRecorder()
+			Handler(m, func(string, int) {}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			var a answer
+			if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || w.Code != code || a.Healthy != healthy {
+				t.Errorf("%s: %d %s, want %d and healthy %v", path, w.Code, w.Body, code, healthy)
+			}
+		}
+		time.Sleep(time.Hour)
+		check("/livez", 200, true)
+		check("/healthz", 503, false)
+		standby = Standby{Since: time.Now()}
+		time.Sleep(time.Minute - 1)
+		check("/livez", 200, true)
+		check("/healthz", 200, true)
+		time.Sleep(time.Nanosecond)
+		check("/livez", 503, false)
+		check("/healthz", 503, false)
 	})
 }

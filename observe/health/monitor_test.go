@@ -27,7 +27,7 @@ var (
 )
 
 func TestNewMonitorRefusesNonsense(t *testing.T) {
-	domains := func() []Domain { return nil }
+	domains := func() []DomainStatus { return nil }
 	node := func() *service.NodeObject { return nil }
 	for _, c := range []Config{{}, {Domains: domains}, {Node: node}, {Domains: domains, Node: node, SyncPeriod: -1}} {
 		if m, err := NewMonitor(c); err == nil {
@@ -38,9 +38,9 @@ func TestNewMonitorRefusesNonsense(t *testing.T) {
 
 func TestSyncPeriodMovesTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		domains := []Domain{{Status: aggregator.Status{Domain: "d", Open: true, OldestPending: time.Now()}}}
+		domains := []DomainStatus{{Status: aggregator.Status{Domain: "d", Open: true, OldestPending: time.Now()}}}
 		m, err := NewMonitor(Config{
-			Domains: func() []Domain { return domains }, Node: func() *service.NodeObject { return fine }, SyncPeriod: 5 * time.Second,
+			Domains: func() []DomainStatus { return domains }, Node: func() *service.NodeObject { return fine }, SyncPeriod: 5 * time.Second,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -66,6 +66,14 @@ func TestSyncPeriodMovesTheBound(t *testing.T) {
 	})
 }
 
+// key names a Service of the tests.
+func key(name string) service.Key { return service.Key{Namespace: "ns1", Name: name} }
+
+// event is an event of the supervisor about a Service's actor.
+func event(name string, incarnation uint64, what supervisor.Change) supervisor.Event[service.Key] {
+	return supervisor.Event[service.Key]{Child: key(name), Incarnation: incarnation, What: what}
+}
+
 // kinds lists the kinds of what is found, in short.
 func kinds(m *Monitor) string {
 	var all []string
@@ -85,27 +93,27 @@ func TestActorsThatFailAreListedUntilTheyRecover(t *testing.T) {
 			event any
 			want  string
 		}{
-			{supervisor.Failed{Child: "ns1/a", Err: errors.New("once")}, ""},
-			{supervisor.Parked{Child: "ns1/a"}, "parked"},
-			{supervisor.Parked{Child: "ns1/b", Err: errors.New("words")}, "parked"},
-			{supervisor.Unparked{Child: "ns1/a", Nudged: true}, "parked"},
-			{supervisor.Unparked{Child: "ns1/b"}, ""},
-			{supervisor.Parked{Child: "ns1/b"}, "parked"},
-			{supervisor.Ended{Child: "ns1/b"}, ""},
-			{supervisor.Stuck{Child: "ns1/c", Incarnation: 3}, "stuck"},
-			{supervisor.Stuck{Child: "ns1/c", Incarnation: 4}, "stuck"},
-			{supervisor.Started{Child: "ns1/c", Incarnation: 5, Again: true}, "stuck"},
-			{supervisor.Returned{Child: "ns1/c", Incarnation: 3}, "stuck"},
-			{supervisor.Returned{Child: "ns1/c", Incarnation: 4}, ""},
-			{actors.Refused{Key: service.Key{Namespace: "ns1", Name: "d"}, MaxServices: 1}, "refused"},
-			{supervisor.Started{Child: "ns1/d"}, ""},
-			{actors.Refused{Key: service.Key{Namespace: "ns1", Name: "e"}, MaxServices: 1}, "refused"},
-			{actors.RefusedGone{Key: service.Key{Namespace: "ns1", Name: "d"}}, "refused"},
-			{actors.RefusedGone{Key: service.Key{Namespace: "ns1", Name: "e"}}, ""},
+			{event("a", 1, supervisor.Failed{Err: errors.New("once")}), ""},
+			{event("a", 1, supervisor.Parked{}), "parked"},
+			{event("b", 1, supervisor.Parked{Err: errors.New("words")}), "parked"},
+			{event("a", 1, supervisor.Unparked{Nudged: true}), "parked"},
+			{event("b", 1, supervisor.Unparked{}), ""},
+			{event("b", 1, supervisor.Parked{}), "parked"},
+			{event("b", 1, supervisor.Ended{}), ""},
+			{event("c", 3, supervisor.Stuck{}), "stuck"},
+			{event("c", 4, supervisor.Stuck{}), "stuck"},
+			{event("c", 5, supervisor.Started{Again: true}), "stuck"},
+			{event("c", 3, supervisor.Returned{}), "stuck"},
+			{event("c", 4, supervisor.Returned{}), ""},
+			{actors.Refused{Key: key("d"), MaxServices: 1}, "refused"},
+			{event("d", 1, supervisor.Started{}), ""},
+			{actors.Refused{Key: key("e"), MaxServices: 1}, "refused"},
+			{actors.RefusedGone{Key: key("d")}, "refused"},
+			{actors.RefusedGone{Key: key("e")}, ""},
 		}
 		for i, step := range steps {
 			switch e := step.event.(type) {
-			case supervisor.Event:
+			case supervisor.Event[service.Key]:
 				m.Supervisor(e)
 			case actors.Event:
 				m.Actors(e)
@@ -124,7 +132,7 @@ func TestActorsThatFailAreListedUntilTheyRecover(t *testing.T) {
 func TestRefusedServicesAreBounded(t *testing.T) {
 	f := newFixture(t)
 	for i := range 3 * refusedMax {
-		f.monitor.Actors(actors.Refused{Key: service.Key{Namespace: "ns1", Name: fmt.Sprint(i)}})
+		f.monitor.Actors(actors.Refused{Key: key(fmt.Sprint(i))})
 	}
 	report := f.monitor.Report()
 	if len(report.Findings) != 1 || report.Findings[0].More != refusedMax-ServicesMax {
@@ -255,7 +263,7 @@ func newWatched(t *testing.T) *watched {
 	w := &watched{kernel: &kernel{objects: map[dataplane.ID]*dataplane.Object{}}}
 	var err error
 	w.monitor, err = NewMonitor(Config{
-		Domains: func() []Domain { return []Domain{{Status: w.Status()}} },
+		Domains: func() []DomainStatus { return []DomainStatus{{Status: w.Status()}} },
 		Node:    func() *service.NodeObject { return fine },
 	})
 	if err != nil {
@@ -294,7 +302,7 @@ func refuses(poison string) func(*dataplane.Batch) dataplane.Outcome {
 	}
 }
 
-var good, bad = service.Key{Namespace: "ns1", Name: "good"}, service.Key{Namespace: "ns1", Name: "bad"}
+var good, bad = key("good"), key("bad")
 
 // TestOnePoisonedServiceNeverMakesTheNodeUnhealthy: it changes all the time, is
 // refused each time, and its neighbours change, too.
@@ -457,16 +465,16 @@ func TestMonitorConcurrently(t *testing.T) {
 	for i := range 4 {
 		running.Go(func() {
 			for n := range 200 {
-				child := fmt.Sprint("ns1/", n%10)
-				f.monitor.Supervisor(supervisor.Parked{Child: child})
-				f.monitor.Supervisor(supervisor.Stuck{Child: child, Incarnation: uint64(i)})
+				name := fmt.Sprint(n % 10)
+				f.monitor.Supervisor(event(name, 1, supervisor.Parked{}))
+				f.monitor.Supervisor(event(name, uint64(i), supervisor.Stuck{}))
 				f.monitor.Aggregator(aggregator.AuditDone{Domain: "d/IPv4"})
 				f.monitor.Aggregator(aggregator.BatchWritten{Domain: "d/IPv6", Receipt: dataplane.Receipt{Outcome: dataplane.Busy}})
 				f.monitor.Actors(actors.Refused{Key: good})
 				if r := f.monitor.Report(); len(r.Findings) == 0 || !f.monitor.Healthy() {
 					t.Errorf("%+v", r)
 				}
-				f.monitor.Supervisor(supervisor.Unparked{Child: child})
+				f.monitor.Supervisor(event(name, 1, supervisor.Unparked{}))
 			}
 		})
 	}

@@ -60,7 +60,7 @@ func must(t testing.TB, err error) {
 func checkNobodyIsLeft(t *testing.T) {
 	t.Helper()
 	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		left := goroutines("net/http.(*conn)", "net/http.(*Server)", "health.(*Server)", "health.(*Ports)", "health.(*outlet)")
+		left := goroutines("net/http.(*conn)", "net/http.(*Server)", "health.(*Ports)", "health.(*outlet)")
 		if left == "" {
 			return
 		}

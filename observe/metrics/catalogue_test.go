@@ -105,9 +105,9 @@ func everything(t *testing.T, mode string) *Metrics {
 			m.Aggregator(event)
 		}
 	}
-	for _, event := range []supervisor.Event{
-		supervisor.Started{Child: "ns/a"}, supervisor.Failed{Child: "ns/a", Err: errors.New("x")},
-		supervisor.Started{Child: "ns/a", Again: true}, supervisor.Stuck{Child: "ns/a", Abandoned: 1},
+	for _, event := range []supervisor.Event[service.Key]{
+		supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns", Name: "a"}, What: supervisor.Started{}}, supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns", Name: "a"}, What: supervisor.Failed{Err: errors.New("x")}},
+		supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns", Name: "a"}, What: supervisor.Started{Again: true}}, supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns", Name: "a"}, What: supervisor.Stuck{Abandoned: 1}},
 	} {
 		m.Supervisor(event)
 	}

@@ -116,7 +116,7 @@ func reportOf(s *aggregator.Status) DomainReport {
 	}
 	for _, q := range s.Quarantined {
 		made.Quarantined = append(made.Quarantined,
-			QuarantineItem{q.Key, q.Revision, reasonClass(q.Reason), q.Reason, q.Since.UTC()})
+			QuarantineItem{q.Key.String(), q.Revision.String(), reasonClass(q.Reason), q.Reason, q.Since.UTC()})
 	}
 	return made
 }

@@ -38,7 +38,7 @@ func TestRosterKnowsThoseWhoLive(t *testing.T) {
 
 func TestLateNewsDoNotBringAServiceBack(t *testing.T) {
 	m := listedMetrics(t, 1)
-	m.Supervisor(supervisor.Ended{Child: serviceKey(0).String()})
+	m.Supervisor(supervisor.Event[service.Key]{Child: serviceKey(0), What: supervisor.Ended{}})
 	view := service.View{Key: serviceKey(0)}
 	view.Ports[service.IPv4] = []service.PortView{{HasAny: true, InternalLocal: true}}
 	m.Programmed(service.IPv4, view)
@@ -106,8 +106,8 @@ func TestEverythingAtOnce(t *testing.T) {
 				case 0:
 					m.Aggregator(aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: key, Received: time.Now()}})
 				case 1:
-					m.Supervisor(supervisor.Ended{Child: key.String()})
-					m.Supervisor(supervisor.Started{Child: key.String(), Again: true})
+					m.Supervisor(supervisor.Event[service.Key]{Child: key, What: supervisor.Ended{}})
+					m.Supervisor(supervisor.Event[service.Key]{Child: key, What: supervisor.Started{Again: true}})
 				case 2:
 					view := service.View{Key: key}
 					view.Ports[service.IPv4] = []service.PortView{{HasAny: true, InternalLocal: n%2 == 0}}
@@ -124,7 +124,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 	running.Wait()
 	for n := range 50 {
-		m.Supervisor(supervisor.Ended{Child: serviceKey(n).String()})
+		m.Supervisor(supervisor.Event[service.Key]{Child: serviceKey(n), What: supervisor.Ended{}})
 	}
 	if left := m.unserved[service.IPv4].internal.Load(); left != 0 || m.roster.len() != 0 {
 		t.Errorf("everybody has gone, and %d ports of %d Services are left", left, m.roster.len())

@@ -67,8 +67,7 @@ func (m *Metrics) held() map[service.Key][]held {
 	all := map[service.Key][]held{}
 	for _, s := range asked.status() {
 		for _, q := range s.Quarantined {
-			key := service.ParseKey(q.Key)
-			all[key] = append(all[key], held{domain: s.Domain, since: q.Since, reason: q.Reason})
+			all[q.Key] = append(all[q.Key], held{domain: s.Domain, since: q.Since, reason: q.Reason})
 		}
 	}
 	return all

@@ -18,11 +18,11 @@ const (
 
 // Supervisor counts what happens to actors. A Service is in the roster from the
 // first start of its actor until its end: nothing else makes or removes a record.
-func (m *Metrics) Supervisor(event supervisor.Event) {
-	switch e := event.(type) {
+func (m *Metrics) Supervisor(event supervisor.Event[service.Key]) {
+	switch e := event.What.(type) {
 	case supervisor.Started:
 		m.running.Add(1)
-		if m.roster.start(service.ParseKey(e.Child)) {
+		if m.roster.start(event.Child) {
 			m.own.restarts.Inc()
 		}
 	case supervisor.Failed:
@@ -30,30 +30,30 @@ func (m *Metrics) Supervisor(event supervisor.Event) {
 		if _, panicked := errors.AsType[*supervisor.PanicError](e.Err); panicked {
 			kind = failPanic
 		}
-		m.failed(e.Child, kind, e.Err.Error())
+		m.failed(event.Child, kind, e.Err.Error())
 	case supervisor.Stuck:
 		m.abandoned.Store(int64(e.Abandoned))
-		m.failed(e.Child, failStuck, "stuck with one message for "+e.For.Round(time.Millisecond).String())
+		m.failed(event.Child, failStuck, "stuck with one message for "+e.For.Round(time.Millisecond).String())
 	case supervisor.Parked:
 		m.parked.Add(1)
 		m.own.parks.Inc()
-		m.roster.update(service.ParseKey(e.Child), func(r *record) { r.inTrouble().parkedUntil = e.Until })
+		m.roster.update(event.Child, func(r *record) { r.inTrouble().parkedUntil = e.Until })
 	case supervisor.Unparked:
 		m.parked.Add(-1)
-		m.roster.update(service.ParseKey(e.Child), func(r *record) { r.inTrouble().parkedUntil = time.Time{} })
+		m.roster.update(event.Child, func(r *record) { r.inTrouble().parkedUntil = time.Time{} })
 	case supervisor.Ended:
 		m.running.Add(-1)
-		m.ended(service.ParseKey(e.Child))
+		m.ended(event.Child)
 	case supervisor.Returned:
 		m.abandoned.Store(int64(e.Abandoned))
 	}
 }
 
-func (m *Metrics) failed(child, kind, words string) {
+func (m *Metrics) failed(child service.Key, kind, words string) {
 	m.running.Add(-1)
 	m.own.failures.WithLabelValues(kind).Inc()
 	now := time.Now()
-	m.roster.update(service.ParseKey(child), func(r *record) { r.failed(now, kind, words) })
+	m.roster.update(child, func(r *record) { r.failed(now, kind, words) })
 }
 
 // ended takes a Service out of the roster, and out of the sums that it was part of.

@@ -18,7 +18,7 @@ type Request struct {
 	Accept string
 }
 
-// negotiate gives the serializer of the type that a client likes best.
+// negotiate returns the serializer of the type that a client likes best.
 func negotiate(r *http.Request) (runtime.SerializerInfo, error) {
 	first, _, _ := strings.Cut(r.Header.Get("Accept"), ",")
 	media, _, err := mime.ParseMediaType(first)

@@ -44,7 +44,7 @@ func New(listen Listen) (*Server, error) {
 	return s, s.Start()
 }
 
-// Address gives host and port.
+// Address returns host and port.
 func (s *Server) Address() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +123,7 @@ func (s *Server) Refuse(resource string, err *apierrors.StatusError) {
 	s.refuse[resource] = err
 }
 
-// StreamLists says whether lists may be asked for as part of a watch.
+// StreamLists reports whether lists may be asked for as part of a watch.
 func (s *Server) StreamLists(may bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

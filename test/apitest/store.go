@@ -66,7 +66,7 @@ func (s *store) compact() {
 
 func (s *store) rewind() { s.version, s.oldest, s.history = 10, 0, nil }
 
-// selected gives copies of what a selection has of a resource, by name.
+// selected returns copies of what a selection has of a resource, by name.
 func (s *store) selected(resource string, sel selection) []runtime.Object {
 	var all []runtime.Object
 	for _, id := range slices.Sorted(maps.Keys(s.objects[resource])) {
@@ -84,7 +84,7 @@ type notice struct {
 	object  runtime.Object
 }
 
-// since gives copies of what has happened to a selection after a version. An
+// since returns copies of what has happened to a selection after a version. An
 // object that leaves the selection is deleted for those who watch it.
 func (s *store) since(resource string, version int, sel selection) []notice {
 	var seen []notice

@@ -63,7 +63,7 @@ func (s state) mustBeAdopted(t *testing.T, when string) {
 	s.mustHaveSameRules(t, when)
 }
 
-// subset tells whether all of some are among others.
+// subset reports whether all of some are among others.
 func subset(some, others []string) bool {
 	return !slices.ContainsFunc(some, func(one string) bool { return !slices.Contains(others, one) })
 }

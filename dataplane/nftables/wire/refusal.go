@@ -1,35 +1,34 @@
 package wire
 
 import (
-	"encoding/binary"
 	"fmt"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// Refusal is the kernel's no to one message of a transaction.
+// Refusal is the kernel's answer to a message of a transaction that it did not carry
+// out.
 type Refusal struct {
 	Errno syscall.Errno
-	// Kind is the message type that was refused, NFT_MSG_…; 0 for the
-	// transaction as a whole.
+	// Kind is the type of the refused message, NFT_MSG_…; 0 for the transaction as a
+	// whole.
 	Kind uint16
-	// Words are the kernel's own, if it gave some.
+	// Words are the kernel's explanation, if it gave one.
 	Words string
 	// About is what the refused part stands for; see Transaction.Note.
 	About []int
 }
 
-// Error gives the kernel's reason.
+// Error returns the kernel's reason.
 func (r *Refusal) Error() string {
-	text := fmt.Sprintf("%s: %v", kindName(r.Kind), r.Errno)
-	if r.Words != "" {
-		text += " (" + r.Words + ")"
-	}
-	return text
+	reason := netlink.Refusal{Errno: r.Errno, Text: r.Words}
+	return fmt.Sprintf("%s: %v", kindName(r.Kind), &reason)
 }
 
-// Unwrap gives the error number.
+// Unwrap returns the error number.
 func (r *Refusal) Unwrap() error { return r.Errno }
 
 func kindName(kind uint16) string {
@@ -44,51 +43,4 @@ func kindName(kind uint16) string {
 		return name
 	}
 	return "transaction"
-}
-
-// answer is what an NLMSG_ERROR message says.
-type answer struct {
-	seq   uint32
-	errno syscall.Errno // 0 for yes
-	words string
-	// offset is that of the refused attribute in the message, 0 if not given.
-	offset int
-}
-
-// Extended acknowledgements (linux/netlink.h).
-const (
-	extWords  = 1
-	extOffset = 2
-)
-
-// parseAnswer reads an NLMSG_ERROR message, whose header is followed by the
-// error number, the header of the request, and attributes.
-func parseAnswer(h header) (answer, bool) {
-	if len(h.payload) < 4+headerBytes {
-		return answer{}, false
-	}
-	errno := -int32(binary.NativeEndian.Uint32(h.payload))
-	a := answer{seq: h.seq, errno: syscall.Errno(errno)}
-	if h.flags&unix.NLM_F_ACK_TLVS == 0 {
-		return a, true
-	}
-	rest := h.payload[4+headerBytes:]
-	if h.flags&unix.NLM_F_CAPPED == 0 {
-		size := int(binary.NativeEndian.Uint32(h.payload[4:]))
-		if size < headerBytes || size-headerBytes > len(rest) {
-			return a, true
-		}
-		rest = rest[min(aligned(size-headerBytes), len(rest)):]
-	}
-	for attr := range Attrs(rest) {
-		switch attr.Type {
-		case extWords:
-			a.words = attr.Text()
-		case extOffset:
-			if len(attr.Data) == 4 {
-				a.offset = int(binary.NativeEndian.Uint32(attr.Data))
-			}
-		}
-	}
-	return a, true
 }

@@ -132,9 +132,9 @@ func (w *witness) stack() string {
 }
 
 // Supervisor records failures, hangs and restarts.
-func (w *witness) Supervisor(event supervisor.Event) {
+func (w *witness) Supervisor(event supervisor.Event[service.Key]) {
 	w.note(func() {
-		switch e := event.(type) {
+		switch e := event.What.(type) {
 		case supervisor.Failed:
 			w.failed = append(w.failed, e)
 		case supervisor.Stuck:

@@ -66,7 +66,7 @@ func appliedAt(w *witness, domain string, at time.Time) {
 
 func TestWitnessAwait(t *testing.T) {
 	w := newWitness()
-	go w.Supervisor(supervisor.Failed{Child: "demo/echo"})
+	go w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Failed{}})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if err := w.await(ctx, "a failure", func() bool { return len(w.failed) == 1 }); err != nil {
@@ -98,9 +98,9 @@ func TestWitnessAppliedSince(t *testing.T) {
 
 func TestWitnessCounts(t *testing.T) {
 	w := newWitness()
-	w.Supervisor(supervisor.Started{Child: "demo/echo"})
-	w.Supervisor(supervisor.Started{Child: "demo/echo", Again: true})
-	w.Supervisor(supervisor.Stuck{Child: "demo/echo"})
+	w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Started{}})
+	w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Started{Again: true}})
+	w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Stuck{}})
 	w.Aggregator(aggregator.BatchWritten{Receipt: dataplane.Receipt{Written: dataplane.Written{Objects: 3}}})
 	w.Aggregator(aggregator.BatchWritten{Receipt: dataplane.Receipt{Written: dataplane.Written{Objects: 4}}})
 	if w.restarts != 1 || len(w.stuck) != 1 || len(w.failed) != 0 || w.batches != 2 || w.objects != 7 {

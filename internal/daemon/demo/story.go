@@ -81,7 +81,7 @@ func (s *story) setUp(context.Context) (err error) {
 		return fmt.Errorf("demo network: %w", err)
 	}
 	s.say("network: a client, this node, and %d pods with %d real backends (TCP and UDP, IPv4 and IPv6)",
-		len(podNumbers), s.network.backends)
+		len(podNumbers), s.network.Servers())
 	if s.manifests, err = newManifests(); err != nil {
 		return fmt.Errorf("demo manifests: %w", err)
 	}
@@ -193,7 +193,10 @@ func (s *story) spread(ctx context.Context) error {
 
 // replace replaces one endpoint under load.
 func (s *story) replace(ctx context.Context) error {
-	l := startLoad(ctx, s.network.client)
+	l, err := startLoad(ctx, s.network.client)
+	if err != nil {
+		return err
+	}
 	changed := time.Now()
 	if err := s.manifests.replace("echo.yaml", "10.244.1.13", "10.244.1.14", "fd00:10:244:1::13", "fd00:10:244:1::14"); err != nil {
 		return err
@@ -246,10 +249,13 @@ func (s *story) hang(ctx context.Context) error {
 // misbehave arms the chaos and changes an endpoint. It checks that the actor restarts, the
 // change reaches the kernel, and no connection is lost.
 func (s *story) misbehave(ctx context.Context, m mode, verb string, restarted func() bool, pairs ...string) error {
-	l := startLoad(ctx, s.network.client)
+	l, err := startLoad(ctx, s.network.client)
+	if err != nil {
+		return err
+	}
 	s.chaos.arm(echo, m)
 	changed := time.Now()
-	err := s.manifests.replace("echo.yaml", pairs...)
+	err = s.manifests.replace("echo.yaml", pairs...)
 	if err == nil {
 		wait, cancel := context.WithTimeout(ctx, 15*time.Second)
 		defer cancel()
@@ -289,7 +295,7 @@ func standsAt(stack string) string {
 func (s *story) close() error {
 	var errs []error
 	if s.network != nil {
-		errs = append(errs, s.network.close())
+		errs = append(errs, s.network.Close())
 	}
 	if s.manifests.dir != "" {
 		errs = append(errs, s.manifests.close())

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Configuration gives the text of a configuration file for a proxy of the cluster: kube-proxy's document
+// Configuration returns the text of a configuration file for a proxy of the cluster: kube-proxy's document
 // with more lines of it, and Sluice's.
 func (c *Cluster) Configuration(mode Mode, more ...string) string {
 	return fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1

@@ -44,7 +44,7 @@ func (r *Rules) readIPTables(program, printed string) error {
 	return scanner.Err()
 }
 
-// iptablesChain gives the start of the lines of a chain that belongs to iptables, and whether a table of
+// iptablesChain returns the start of the lines of a chain that belongs to iptables, and whether a table of
 // nf_tables does.
 func iptablesChain(family, table, chain string) (start string, does bool) {
 	program := map[string]string{"ip": "iptables-save", "ip6": "ip6tables-save"}[family]

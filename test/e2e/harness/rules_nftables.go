@@ -85,7 +85,7 @@ func (r *Rules) addNFTLine(holder string, object map[string]any) error {
 	return nil
 }
 
-// nftHolder names what an object is in, or is, at the start of lines; and tells whether that belongs to
+// nftHolder names what an object is in, or is, at the start of lines; and reports whether that belongs to
 // iptables.
 func nftHolder(kind string, attributes map[string]any) (holder string, iptables bool) {
 	text := func(attribute string) string { value, _ := attributes[attribute].(string); return value }

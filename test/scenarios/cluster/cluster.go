@@ -62,7 +62,7 @@ func (c *Cluster) SetServiceCIDRs(ranges ...string) {
 	})
 }
 
-// ObjectName gives the name that a Service has in the API.
+// ObjectName returns the name that a Service has in the API.
 func ObjectName(name string) string {
 	if name == Main {
 		return "svc1"
@@ -128,10 +128,10 @@ func (c *Cluster) DeleteService(name string) {
 	c.server.Remove(apitest.Services, Namespace, ObjectName(name))
 }
 
-// Service gives a Service as the API has it, or nil.
+// Service returns a Service as the API has it, or nil.
 func (c *Cluster) Service(name string) *corev1.Service { return c.services[name] }
 
-// Numbered gives the ClusterIP that a Service gets by its number, whether it has
+// Numbered returns the ClusterIP that a Service gets by its number, whether it has
 // it or not.
 func (c *Cluster) Numbered(name string, family service.Family) (netip.Addr, error) {
 	number := slices.Index(c.order, name)

@@ -64,7 +64,7 @@ func parseAsk(words []string) (statement, error) {
 	return a, err
 }
 
-// of gives the families that a question is asked in.
+// of returns the families that a question is asked in.
 func (a ask) of(s *Stage) []service.Family {
 	if a.family != nil {
 		return []service.Family{*a.family}

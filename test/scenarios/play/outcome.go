@@ -57,7 +57,7 @@ func known(name string) bool { return len(fixture.Texts(name)) == 2 }
 
 func (o outcome) silent() bool { return o.fate == fixture.Silent }
 
-// allows tells whether an answer is one of those that are wanted. A client on the
+// allows reports whether an answer is one of those that are wanted. A client on the
 // node has no other address than the node's, unless it has bound one.
 func (o outcome) allows(q fixture.Question, got fixture.Answer) bool {
 	if got.Fate != o.fate {
@@ -70,7 +70,7 @@ func (o outcome) allows(q fixture.Question, got fixture.Answer) bool {
 	return slices.Contains(o.names, got.Name) && (o.as == "" || o.as == got.Source || (o.as == fixture.AsClient && anyOfNode && got.Source == fixture.AsNode))
 }
 
-// complete tells whether everything that is wanted has been seen.
+// complete reports whether everything that is wanted has been seen.
 func (o outcome) complete(seen map[fixture.Answer]int) bool {
 	if o.fate != fixture.Answered {
 		return len(seen) > 0

@@ -78,7 +78,7 @@ func kept[T any](s *Stage, name string) (T, error) {
 	return value, nil
 }
 
-// serviceIP gives the ClusterIP of a Service in a family.
+// serviceIP returns the ClusterIP of a Service in a family.
 func (s *Stage) serviceIP(name string, family service.Family) (netip.Addr, error) {
 	if object := s.Service(name); object != nil {
 		for _, text := range object.Spec.ClusterIPs {

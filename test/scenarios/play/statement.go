@@ -48,7 +48,7 @@ type step struct {
 	line script.Line
 }
 
-// understand makes a statement of a line, and tells whether it needs a kernel.
+// understand makes a statement of a line, and reports whether it needs a kernel.
 func understand(line script.Line) (step, bool, error) {
 	if slices.Contains(line.Words, "->") {
 		made, err := parseAsk(line.Words)

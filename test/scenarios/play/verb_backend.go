@@ -22,17 +22,13 @@ func parseBackend(words []string) (statement, error) {
 		return nil, fmt.Errorf("%q: want an endpoint", name)
 	}
 	return settled(func(_ context.Context, s *Stage, w *network.World) error {
-		host := name
-		if _, err := w.Host(name); err != nil {
-			host = "n2" // which has the addresses of b and c
-		}
 		var errs []error
 		for _, family := range s.families {
 			at := netip.AddrPortFrom(fixture.MustAddress(family, name), fixture.EndpointPort)
 			if ends {
 				errs = append(errs, w.Leave(at))
 			} else {
-				errs = append(errs, w.Serve(name, host, at))
+				errs = append(errs, w.Serve(name, name, at))
 			}
 		}
 		return errors.Join(errs...)

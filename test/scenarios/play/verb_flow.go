@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
@@ -21,11 +22,11 @@ type flows []*flow
 
 // flow is one of them.
 type flow struct {
-	*network.Flow
+	*netns.Flow
 	question fixture.Question
 	// endpoint is who answered last, and entry the node's then.
 	endpoint string
-	entry    network.Entry
+	entry    netns.Tracked
 }
 
 func parseFlow(words []string) (statement, error) {
@@ -119,7 +120,11 @@ func parseOpening(name string, words []string) (statement, error) {
 func openFlow(ctx context.Context, w *network.World, q fixture.Question, want *outcome) (*flow, error) {
 	var last error
 	for range attemptsMax {
-		opened, err := w.OpenFlow(ctx, q.From, netip.AddrPort{}, q.To)
+		host, err := w.Host(q.From)
+		if err != nil {
+			return nil, err
+		}
+		opened, err := host.OpenFlow(ctx, netip.AddrPort{}, q.To)
 		if err != nil {
 			return nil, err
 		}
@@ -150,7 +155,7 @@ func (f *flow) get(ctx context.Context, w *network.World, want outcome) error {
 	if !want.allows(q, got) {
 		return fmt.Errorf("%v from %v: got %v, want %v", q, f.Local(), got, want)
 	}
-	f.endpoint, f.entry = got.Name, network.Entry{}
+	f.endpoint, f.entry = got.Name, netns.Tracked{}
 	if got.Fate == fixture.Answered {
 		f.entry, err = w.EntryOf(service.UDP, f.Local(), q.To)
 	}

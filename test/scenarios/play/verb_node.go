@@ -22,7 +22,7 @@ var (
 	_ = define("rules", verb{usage: `rules have REGEXP, or rules lack REGEXP; a line of iptables-save, ip6tables-save or nft list ruleset`, kernel: true, parse: parseRules})
 )
 
-// kernel gives the real world to what works in no other.
+// kernel hands the real world to what works in no other.
 func (s *Stage) kernel() (*network.World, error) {
 	w, ok := s.World.(*network.World)
 	if !ok {

@@ -32,5 +32,5 @@ type Line struct {
 	Number int
 }
 
-// String gives the place of a scenario for messages.
+// String returns the place of a scenario for messages.
 func (s Scenario) String() string { return fmt.Sprintf("%s (%s:%d)", s.ID, s.File, s.Number) }
