@@ -60,8 +60,9 @@ var layers = []layer{
 	{pkg: "", may: []string{"actors", "aggregator", "dataplane", "observe", "service", "source", "supervisor"}, why: "the assembly; commands choose sources and backends"},
 	{pkg: "examples", why: "data"},
 	{pkg: "test/apitest", why: "an API server without the rest of Kubernetes", test: true},
-	{pkg: "internal/daemon/backend", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "dataplane/ipvs", "dataplane/ipvs/device", "dataplane/ipvs/genl", "dataplane/ipvs/ipset", "dataplane/localport", "dataplane/nftables", "internal/host/sandbox", "internal/host/sysctl", "service"}, why: "builds domains from a backend for the commands"},
-	{pkg: "internal/daemon/config", may: []string{"", "aggregator", "service"}, why: "flags and files in, settings out; commands build things from them"},
+	{pkg: "internal/daemon", may: []string{"*"}, why: "the assembly of the program puts everything together"},
+	{pkg: "internal/daemon/backend", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "dataplane/ipvs", "dataplane/ipvs/device", "dataplane/ipvs/genl", "dataplane/ipvs/ipset", "dataplane/localport", "dataplane/nftables", "internal/daemon/config", "internal/host/sandbox", "internal/host/sysctl", "service"}, why: "builds domains from a backend for the commands"},
+	{pkg: "internal/daemon/config", may: []string{"", "aggregator", "internal/host/watch", "internal/yamllines", "service"}, why: "flags and files in, settings out; commands build things from them"},
 	{pkg: "internal/daemon/demo", may: []string{"*"}, why: "a command's story; uses everything"},
 	{pkg: "internal/render", may: []string{"dataplane", "dataplane/ledger", "service", "source"}, why: "pure: a full picture in, objects out"},
 	{pkg: "internal/host/netns", why: "plain namespaces", test: true},
@@ -69,8 +70,10 @@ var layers = []layer{
 	{pkg: "internal/host/sysctl", why: "files in, files out"},
 	{pkg: "internal/daemon/rival", why: "processes and sockets; it knows nothing of Services"},
 	{pkg: "internal/host/sandbox", why: "plain namespaces"},
+	{pkg: "internal/host/watch", why: "plain files; it knows nothing of what is in them"},
+	{pkg: "internal/yamllines", why: "paths and lines; each reader decodes values in its own way"},
 	{pkg: "internal/depcheck", why: "this test"},
-	{pkg: "cmd/sluice", may: []string{"*"}, why: "commands put everything together"},
+	{pkg: "cmd/sluice", may: []string{"internal/daemon", "internal/daemon/config", "internal/daemon/demo", "internal/host/sandbox"}, why: "flags, help and exit statuses; package daemon does the work"},
 	{pkg: "test/faults", may: []string{"*"}, why: "the whole proxy on the real kernel", test: true},
 	{pkg: "test/campaign", may: []string{"test/apitest", "internal/host/netns", "service"}, why: "knows the proxy as a program only", test: true},
 	{pkg: "test/scenarios", may: []string{"test/scenarios/generate", "test/scenarios/list", "test/scenarios/network", "test/scenarios/play", "test/scenarios/script"}, why: "plays the list and prints a table", test: true},
@@ -92,14 +95,14 @@ var outside = []struct {
 	only   []string
 	why    string
 }{
-	{"k8s.io/client-go", []string{"source/kube", "observe/events", "cmd"}, "only the API source and the recorder of events talk to an API server; the command hands them what it takes to connect"},
+	{"k8s.io/client-go", []string{"source/kube", "observe/events", "internal/daemon"}, "only the API source and the recorder of events talk to an API server; the daemon hands them what it takes to connect"},
 	{"k8s.io/api/", []string{"source", "observe/events", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; everybody else has service values"},
 	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/daemon/config", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; events and the configuration are API objects"},
 	{"github.com/prometheus/", []string{"observe/metrics", "test/scenarios/play"}, "metrics are made in one place, and scenarios read them"},
-	{"github.com/vishvananda/", []string{"dataplane", "internal/host", "internal/daemon/demo", "test/scenarios/network"}, "only backends open netlink sockets; scenarios look at the tracked connections"},
+	{"github.com/vishvananda/", []string{"dataplane", "internal/host", "internal/daemon/demo", "internal/daemon/rival", "test/scenarios/network"}, "only backends, and what looks at the host, open netlink sockets; scenarios look at the tracked connections"},
 	{"github.com/moby/ipvs", nil, "the judge of what is in the kernel, in tests only"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables"}, "only the backend runs its tools"},
-	{"go.uber.org/zap", []string{"observe", "source", "cmd", "internal/daemon/demo", "internal/daemon/backend"}, "the core announces events and formats nothing"},
+	{"go.uber.org/zap", []string{"observe", "source", "internal/daemon"}, "the core announces events and formats nothing"},
 	{"os/exec", []string{"dataplane/iptables", "internal", "cmd", "test/campaign", "test/scenarios/network"}, "only backends run commands"},
 }
 
