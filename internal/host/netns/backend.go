@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Backend stands behind a Service in tests and in the demo, and tells each client who answered and
-// where the question seemed to come from:
+// Backend stands behind a Service in tests and in the demo. It answers each client with its own name and
+// the client's address as it sees it:
 //
 //   - TCP: on each connection the line "name clientIP:port", then every line received, sent back,
 //     until the client closes;
@@ -147,7 +147,7 @@ func (b *Backend) talk(conn net.Conn) {
 }
 
 func (b *Backend) serveUDP() {
-	question := make([]byte, 1) // the rest of a datagram is cut off by the kernel; nobody looks at it
+	question := make([]byte, 1) // the kernel cuts off the rest of a datagram, which says nothing
 	for {
 		_, client, err := b.udp.ReadFrom(question)
 		if err != nil {

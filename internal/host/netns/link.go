@@ -20,8 +20,8 @@ type LinkSpec struct {
 
 // Link joins two namespaces by a veth pair and brings both ends up. When it returns, packets flow:
 // IPv6 addresses skip duplicate detection, which takes a second and finds nothing on a new cable, and
-// what the kernel sets up in the background was waited for. When something fails, the pair is removed
-// again.
+// it has waited for what the kernel sets up in the background. If something fails, Link removes the
+// pair again.
 func Link(a, b *Namespace, spec LinkSpec) error {
 	if err := lay(a, b, spec); err != nil {
 		return err

@@ -1,9 +1,14 @@
 // Package netns makes small networks out of Linux network namespaces, for tests and the demo.
 //
-// A [Namespace] is a host with its own links, routes, sockets and packet filter. [Link] joins two
-// of them by a virtual cable, and a [Backend] stands in one and says who reached it:
+// A [Namespace] is a host with its own links, routes, sockets and packet filter. A [Plan] describes
+// routers, the hosts behind them and the [Backend] servers on each; [Build] makes that [Network]:
 //
 //	client 10.0.1.2 ──── veth ──── node 10.0.1.1 │ 10.0.2.1 ──── veth ──── Backend 10.0.2.2:80
+//
+// Clients in it make connections ([Namespace.Ask]), hold them ([Session], [Flow]) or keep a [Load] going.
+// [Namespace.Tracked] lists a host's conntrack table. A [Daemon] is a process on a host. The demo builds
+// its network with this package, and so do the conformance suite, the scenarios, the fault runs, the
+// campaign and the end-to-end tests.
 //
 // # Privileges
 //
@@ -195,7 +200,7 @@ func (n *Namespace) errorf(format string, args ...any) error {
 // threadNamespace names the network namespace of the thread that opens it.
 const threadNamespace = "/proc/thread-self/ns/net"
 
-// errAbandoned is what a caller sees when its function left by runtime.Goexit, as t.Fatal does.
+// errAbandoned is returned when the function left by runtime.Goexit, as t.Fatal does.
 var errAbandoned = errors.New("netns: the function ended its goroutine (t.Fatal or runtime.Goexit) instead of returning")
 
 // onThread runs f on an operating system thread that f may move to another network namespace, and
