@@ -23,12 +23,12 @@ const (
 	nodeCount = 1000
 )
 
-// perSlice is how many endpoints one slice holds at most, as the endpoint slice
-// controller has it by default (kube-controller-manager, max-endpoints-per-slice).
+// perSlice is how many endpoints one slice holds at most, as the endpoint slice controller has it
+// by default (kube-controller-manager, max-endpoints-per-slice).
 const perSlice = 100
 
-// cluster makes API objects as a watch delivers them. It keeps none: a Service is
-// made from its number, and only what differs from the plan is remembered.
+// cluster makes API objects as a watch delivers them. It keeps none: a Service is made from its
+// number, and only what differs from the plan is remembered.
 type cluster struct {
 	// services have the numbers from 0, with this many endpoints each.
 	services, endpoints int
@@ -36,8 +36,7 @@ type cluster struct {
 	oneChain bool
 	// changed holds the endpoints, by number, of Services that were changed.
 	changed map[int][]int
-	// fresh is an endpoint that was never used, and version the newest
-	// resource version.
+	// fresh is an endpoint that was never used, and version the newest resource version.
 	fresh, version int
 }
 
@@ -158,18 +157,18 @@ func (c *cluster) endpointSlice(owner service.Key, at int, ports []discoveryv1.E
 	return slice
 }
 
-// change is one change of a Service: the watch events that tell of it, and what
-// it takes to know that they are in the kernel.
+// change is one change of a Service: the watch events that tell of it, and what it takes to know
+// that they are in the kernel.
 type change struct {
 	key    service.Key
 	events []watch.Event
-	// objects of the Service have to be written until the change is complete. It
-	// is more than 1 where the events may go in one batch or in several.
+	// objects of the Service have to be written until the change is complete. It is more than 1
+	// where the events may go in one batch or in several.
 	objects int
 }
 
-// kind is a sort of change. For the number of an event it gives the Service to
-// change; those of one kind are all different, as long as there are enough.
+// kind is a sort of change. For the number of an event it gives the Service to change; those of one
+// kind are all different, as long as there are enough.
 type kind struct {
 	name    string
 	service func(c *cluster, event int) int
@@ -185,8 +184,8 @@ var kinds = []kind{
 	{"Service removed", behind, (*cluster).removeService},
 }
 
-// spread goes over the Services in large steps. The step is a prime, so that all
-// have had their turn before one comes again.
+// spread goes over the Services in large steps. The step is a prime, so that all have had their
+// turn before one comes again.
 func spread(c *cluster, event int) int {
 	const step = 7919
 	return event * step % c.services

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// first is a Service that a cluster cannot come up without. It has one endpoint,
-// in this process, so that it can be asked whether it is served.
+// first is a Service that a cluster cannot come up without. It has one endpoint, in this process,
+// so that it can be asked whether it is served.
 type first struct {
 	key      service.Key
 	network  string
@@ -52,8 +52,8 @@ func (c *cluster) first(f first) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	return svc, slice
 }
 
-// answering starts what answers behind firsts, and gives this process's namespace
-// the routes by which they are asked.
+// answering starts what answers behind firsts, and gives this process's namespace the routes by
+// which they are asked.
 func answering() (*netns.Namespace, error) {
 	here, err := netns.Current("reaction")
 	if err != nil {

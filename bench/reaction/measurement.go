@@ -34,8 +34,8 @@ var all = map[string][]string{
 	iptables: {"react-1000", "react-5000", "resync-1000", "cold-5000x10"},
 }
 
-// choose returns the names that are asked for: those of the usual ones that begin
-// like that, or one of another size.
+// choose returns the names that are asked for: those of the usual ones that begin like that, or one
+// of another size.
 func choose(mode, only string) ([]string, error) {
 	if only == "" {
 		return all[mode], nil
@@ -115,8 +115,7 @@ func loadAverage() string {
 	return strings.TrimSpace(string(text))
 }
 
-// profiled runs the measured phase of a measurement, and writes the profiles that
-// are asked for.
+// profiled runs the measured phase of a measurement, and writes the profiles that are asked for.
 func profiled(o options, m measurement, run func() error) (err error) {
 	if o.cpuProfile != "" {
 		f, err := os.Create(m.profileName(o.cpuProfile))

@@ -67,8 +67,8 @@ func judge(results []result) []verdict {
 	return all
 }
 
-// judgeReactions looks at the replacement of an endpoint: among 50,000 Services,
-// and there compared with 1,000.
+// judgeReactions looks at the replacement of an endpoint: among 50,000 Services, and there compared
+// with 1,000.
 func judgeReactions(results []result) []verdict {
 	var all []verdict
 	few := map[string]time.Duration{}
@@ -104,9 +104,8 @@ func replacements(results []result) []reaction {
 	return all
 }
 
-// judgeMemory looks at the resident size, and at what one Service costs besides
-// its endpoints: two cold starts with different numbers of endpoints tell what an
-// endpoint costs.
+// judgeMemory looks at the resident size, and at what one Service costs besides its endpoints: two
+// cold starts with different numbers of endpoints tell what an endpoint costs.
 func judgeMemory(results []result) []verdict {
 	var all []verdict
 	few, many := coldStartOf(results, "cold-10000x1"), coldStartOf(results, "cold-10000x10")
@@ -138,9 +137,9 @@ func coldStartOf(results []result, name string) *coldStart {
 	return nil
 }
 
-// judgeHot compares the objects that one change writes with the number of
-// endpoints. A fuller table has more to move, within bounds, so that fifty times
-// the endpoints may write half as many objects again.
+// judgeHot compares the objects that one change writes with the number of endpoints. A fuller table
+// has more to move, within bounds, so that fifty times the endpoints may write half as many objects
+// again.
 func judgeHot(results []result) []verdict {
 	few, many := hotOf(results, "hot-100"), hotOf(results, "hot-5000")
 	if few == nil || many == nil {

@@ -25,9 +25,8 @@ import (
 	"github.com/sluice-proxy/sluice/source/kube"
 )
 
-// rig is a running proxy over the kernel of this process's network namespace. The
-// measurement plays the API server: it hands to the stores of the API source what
-// reflectors would.
+// rig is a running proxy over the kernel of this process's network namespace. The measurement plays
+// the API server: it hands to the stores of the API source what reflectors would.
 type rig struct {
 	*watcher
 	cluster              *cluster
@@ -125,8 +124,8 @@ func (r *rig) stop() error {
 	return <-r.stopped
 }
 
-// list delivers the first lists as a streamed one: each object is reduced as soon
-// as it is there, and Replace gets the reduced ones.
+// list delivers the first lists as a streamed one: each object is reduced as soon as it is there,
+// and Replace gets the reduced ones.
 func (r *rig) list() error {
 	var services, slices []any
 	add := func(list *[]any, store clientcache.TransformingStore, object any) error {

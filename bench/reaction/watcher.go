@@ -14,12 +14,12 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// watcher listens to the proxy and takes the times. It implements
-// observe.Listener; the proxy's goroutines wait for it, so it does little.
+// watcher listens to the proxy and takes the times. It implements observe.Listener; the proxy's
+// goroutines wait for it, so it does little.
 type watcher struct {
 	mu sync.Mutex
-	// missing counts, by domain, the keys that have yet to be applied for the
-	// first time; complete is told when none is left anywhere.
+	// missing counts, by domain, the keys that have yet to be applied for the first time; complete
+	// is told when none is left anywhere.
 	missing  map[string]int
 	complete chan time.Time
 	// awaited are the changes that are on their way.
@@ -28,14 +28,13 @@ type watcher struct {
 	failed chan error
 	// counts is what has happened since the last call of take.
 	counts counts
-	// gate is when the last domain's gate opened; firstWrite how long the
-	// longest first write took.
+	// gate is when the last domain's gate opened; firstWrite how long the longest first write took.
 	gate       time.Time
 	firstWrite time.Duration
 }
 
-// awaited is one change on its way. It is complete once a batch is in that
-// settles its key, with no objects left to come.
+// awaited is one change on its way. It is complete once a batch is in that settles its key, with no
+// objects left to come.
 type awaited struct {
 	objects int
 	done    chan time.Time

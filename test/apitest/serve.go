@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Readyz stands for the path at which a server says whether it is ready. Refuse and
-// Asked take it as they take a resource.
+// Readyz stands for the path at which a server says whether it is ready. Refuse and Asked take it
+// as they take a resource.
 const Readyz = "readyz"
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
@@ -74,8 +74,7 @@ func (s *Server) judge(name, method string, query url.Values) *apierrors.StatusE
 	}
 }
 
-// refused answers with a status. That the client has gone is its own business,
-// here and below.
+// refused answers with a status. That the client has gone is its own business, here and below.
 func refused(w http.ResponseWriter, refusal *apierrors.StatusError) {
 	status := refusal.Status()
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
@@ -214,8 +213,8 @@ func (s *Server) sendInitial(c *watcher) error {
 	return c.send(watch.Bookmark, bookmark)
 }
 
-// sendNews sends what has happened since the last time, and gives what is closed
-// by the next change.
+// sendNews sends what has happened since the last time, and gives what is closed by the next
+// change.
 func (s *Server) sendNews(c *watcher) (<-chan struct{}, error) {
 	s.mu.Lock()
 	news, changed, oldest := s.store.since(c.name, c.at, c.sel), s.changed, s.store.oldest

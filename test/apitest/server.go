@@ -1,11 +1,10 @@
-// Package apitest is a small API server for tests: it lists and watches the
-// resources that a proxy reads over HTTP, in JSON and protobuf, with and without
-// streamed lists, obeys selectors, takes events, keeps a history that can be
-// compacted, and can be stopped and started again under the same address.
+// Package apitest is a small API server for tests: it lists and watches the resources that a proxy
+// reads over HTTP, in JSON and protobuf, with and without streamed lists, obeys selectors, takes
+// events, keeps a history that can be compacted, and can be stopped and started again under the
+// same address.
 //
-// Unlike a real one it validates nothing. Tests of what a proxy makes of objects
-// that no server of today would take need that; everything else has the real
-// server of test/e2e as its judge.
+// Unlike a real one it validates nothing. Tests of what a proxy makes of objects that no server of
+// today would take need that; everything else has the real server of test/e2e as its judge.
 package apitest
 
 import (
@@ -22,8 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Listen opens the port of a server: net.Listen, or the same inside of a network
-// namespace.
+// Listen opens the port of a server: net.Listen, or the same inside of a network namespace.
 type Listen func(network, address string) (net.Listener, error)
 
 // Server is one API server. All methods may be called from anywhere.
@@ -38,15 +36,13 @@ type Server struct {
 	// requests are those that came so far, and events what they brought.
 	requests []Request
 	events   []*eventsv1.Event
-	// streams is false when streamed lists are refused, as servers before
-	// Kubernetes 1.32 do.
+	// streams is false when streamed lists are refused, as servers before Kubernetes 1.32 do.
 	streams bool
 	// refuse makes requests for a resource fail with a status.
 	refuse map[string]*apierrors.StatusError
 }
 
-// New starts a server without objects on a free port of the loopback interface;
-// Stop ends it.
+// New starts a server without objects on a free port of the loopback interface; Stop ends it.
 func New(listen Listen) (*Server, error) {
 	s := &Server{
 		listen: listen, address: "127.0.0.1:0", changed: make(chan struct{}), store: newStore(), streams: true,
@@ -89,8 +85,7 @@ func (s *Server) Stop() error {
 	return server.Close()
 }
 
-// Set creates or updates an object of a resource. The server owns the object from
-// then on.
+// Set creates or updates an object of a resource. The server owns the object from then on.
 func (s *Server) Set(resource string, object runtime.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,17 +149,16 @@ func (s *Server) Asked(resource string) []Request {
 	return found
 }
 
-// Events lists the events that were created so far; who reads must not change
-// them.
+// Events lists the events that were created so far; who reads must not change them.
 func (s *Server) Events() []*eventsv1.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]*eventsv1.Event(nil), s.events...)
 }
 
-// Local is a server without a network: it takes objects as [Server] does, and
-// calls those who follow a resource at once, in the goroutine of the change. It is
-// for simulations, in which nothing may wait for a socket.
+// Local is a server without a network: it takes objects as [Server] does, and calls those who
+// follow a resource at once, in the goroutine of the change. It is for simulations, in which
+// nothing may wait for a socket.
 type Local struct {
 	mu        sync.Mutex
 	store     *store
@@ -179,9 +173,8 @@ type follower struct {
 // NewLocal makes a server without objects.
 func NewLocal() *Local { return &Local{store: newStore(), followers: make(map[string][]follower)} }
 
-// Follow tells a function of every object that a label selector and a field
-// selector select, first of those that are there, then of changes. It owns the
-// objects that it is given.
+// Follow tells a function of every object that a label selector and a field selector select, first
+// of those that are there, then of changes. It owns the objects that it is given.
 func (l *Local) Follow(resource, labels, fields string, tell func(watch.EventType, runtime.Object)) error {
 	sel, err := selectionOf(resource, url.Values{"labelSelector": {labels}, "fieldSelector": {fields}})
 	if err != nil {
@@ -196,8 +189,7 @@ func (l *Local) Follow(resource, labels, fields string, tell func(watch.EventTyp
 	return nil
 }
 
-// Set creates or updates an object of a resource. The server owns the object from
-// then on.
+// Set creates or updates an object of a resource. The server owns the object from then on.
 func (l *Local) Set(resource string, object runtime.Object) {
 	l.change(resource, func() { l.store.set(resource, object) })
 }
@@ -207,8 +199,7 @@ func (l *Local) Remove(resource, namespace, name string) {
 	l.change(resource, func() { l.store.remove(resource, namespace+"/"+name) })
 }
 
-// change makes a change and tells the followers. The history before it is of no
-// use to anybody.
+// change makes a change and tells the followers. The history before it is of no use to anybody.
 func (l *Local) change(resource string, do func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

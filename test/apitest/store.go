@@ -21,8 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// store holds the objects and how they came about. Whoever has it holds the
-// server's lock.
+// store holds the objects and how they came about. Whoever has it holds the server's lock.
 type store struct {
 	version int // resource version of the newest change
 	oldest  int // versions below it have been compacted away
@@ -94,8 +93,8 @@ type notice struct {
 	object  runtime.Object
 }
 
-// since returns copies of what has happened to a selection after a version. An
-// object that leaves the selection is deleted for those who watch it.
+// since returns copies of what has happened to a selection after a version. An object that leaves
+// the selection is deleted for those who watch it.
 func (s *store) since(resource string, version int, sel selection) []notice {
 	var seen []notice
 	for _, c := range s.history {

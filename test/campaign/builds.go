@@ -23,8 +23,8 @@ func builds(refuse bool) []build {
 	return []build{{version: "campaign-0"}, {version: "campaign-1", refuses: refuse}, {version: "campaign-2", refuses: refuse}}
 }
 
-// spoiled is a renderer whose Service method is given another name, so that the one in
-// the text can take its place: what the file of a backend's renderer becomes.
+// spoiled is a renderer whose Service method is given another name, so that the one in the text can
+// take its place: what the file of a backend's renderer becomes.
 type spoiled struct {
 	file, text string
 }
@@ -32,9 +32,9 @@ type spoiled struct {
 // receiver is how both renderers begin their method.
 const receiver = "func (r *Renderer) Service("
 
-// spoils adds, by backend, what the real kernel refuses, to the objects of one Service:
-// in nftables a rule with an expression that no kernel knows; in iptables one that
-// names an accounting object that is not there.
+// spoils adds, by backend, what the real kernel refuses, to the objects of one Service: in nftables
+// a rule with an expression that no kernel knows; in iptables one that names an accounting object
+// that is not there.
 var spoils = []spoiled{
 	{"dataplane/nftables/renderer.go", `package nftables
 
@@ -100,8 +100,8 @@ func (b *build) compile(ctx context.Context, source, dir string) error {
 	return nil
 }
 
-// overlay writes the files that take the place of others in a build, and the list of
-// them; nothing in the source changes.
+// overlay writes the files that take the place of others in a build, and the list of them; nothing
+// in the source changes.
 func overlay(source, dir string) (string, error) {
 	replace := map[string]string{}
 	for i, s := range spoils {

@@ -41,8 +41,8 @@ const (
 	askPort = 53
 )
 
-// cluster is what the API says: Services of which the first ones are live, with two of
-// their three pods as endpoints; the others have endpoints where nobody is.
+// cluster is what the API says: Services of which the first ones are live, with two of their three
+// pods as endpoints; the others have endpoints where nobody is.
 type cluster struct {
 	api            *apitest.Server
 	services, live int
@@ -90,8 +90,8 @@ func (c *cluster) setService(n int) {
 	c.api.Set(apitest.Services, s)
 }
 
-// setEndpoints gives Service n all its pods but one for TCP, and all of them for UDP,
-// where the clean-up of a flow may overtake the answer to a question.
+// setEndpoints gives Service n all its pods but one for TCP, and all of them for UDP, where the
+// clean-up of a flow may overtake the answer to a question.
 func (c *cluster) setEndpoints(n, but int) {
 	for _, family := range service.Families {
 		c.setSlice(family, n, "web", corev1.ProtocolTCP, but%podsPerService)
@@ -124,8 +124,8 @@ func (c *cluster) setSlice(family service.Family, n int, port string, protocol c
 	c.api.Set(apitest.EndpointSlices, slice)
 }
 
-// change changes the endpoints of the next Service. The refused one stays as it was when
-// the kernel last took it.
+// change changes the endpoints of the next Service. The refused one stays as it was when the kernel
+// last took it.
 func (c *cluster) change() {
 	c.turn++
 	n := 1 + c.turn%(c.services-1)

@@ -22,8 +22,8 @@ users: [{name: u, user: {}}]
 current-context: c
 `
 
-// The fields that change while a proxy runs: profiling takes a successor inside the
-// process, the period does not.
+// The fields that change while a proxy runs: profiling takes a successor inside the process, the
+// period does not.
 const configuration = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %[1]s
@@ -52,9 +52,8 @@ type proxies struct {
 	// profiling and period are what the file says.
 	profiling bool
 	period    int
-	// spoiled counts the lives of builds that refuse a Service, and quarantined those
-	// in which the kernel is known to have refused it; handOvers counts the lines that
-	// tell of one.
+	// spoiled counts the lives of builds that refuse a Service, and quarantined those in which the
+	// kernel is known to have refused it; handOvers counts the lines that tell of one.
 	spoiled, quarantined, handOvers int
 }
 
@@ -130,8 +129,7 @@ type act struct {
 	do   func(*proxies) error
 }
 
-// acts take turns in random order. After an end there is a pause of up to a second or
-// none at all.
+// acts take turns in random order. After an end there is a pause of up to a second or none at all.
 var acts = []act{
 	{"killed, started", func(p *proxies) error { return p.again((*netns.Daemon).Kill, p.current) }},
 	{"terminated, started", func(p *proxies) error { return p.again((*netns.Daemon).Stop, p.current) }},

@@ -62,8 +62,8 @@ func twoServicesCase(s *scene) {
 	s.expect(FromPod, otherIP, reaches(OwnSource, s.B))
 }
 
-// commonEndpointCase: an endpoint behind two Services stays whole when one of
-// them goes, whichever that is.
+// commonEndpointCase: an endpoint behind two Services stays whole when one of them goes, whichever
+// that is.
 func commonEndpointCase(s *scene) {
 	other := s.Spec()
 	other.Key.Name = "svc2"
@@ -102,8 +102,8 @@ func noDetectionCase(s *scene) {
 	s.expect(FromNode, s.clusterIP(), reaches(NodeSource, s.A, s.B))
 }
 
-// interfaceDetectionCase: S-CIP-24, S-CIP-25, with the node's interfaces to its
-// pods, which are named alike in both worlds.
+// interfaceDetectionCase: S-CIP-24, S-CIP-25, with the node's interfaces to its pods, which are
+// named alike in both worlds.
 func interfaceDetectionCase(s *scene) {
 	s.withFacts(func(f *service.NodeFacts) {
 		f.Detect[s.Family] = service.LocalDetector{Interface: podInterface}
@@ -140,8 +140,8 @@ func hostBackendCase(s *scene) {
 	s.expect(FromNode, s.nodePort(), reaches(NodeSource, s.Node))
 }
 
-// noEndpointsCase: S-CIP-06, S-CIP-07, S-CIP-09, S-NP-12, S-NP-13, S-LB-07,
-// S-LB-08 (where kube-proxy's iptables backend lets the packet leave the node).
+// noEndpointsCase: S-CIP-06, S-CIP-07, S-CIP-09, S-NP-12, S-NP-13, S-LB-07, S-LB-08 (where
+// kube-proxy's iptables backend lets the packet leave the node).
 func noEndpointsCase(s *scene) {
 	unready := s.Slice(s.A)
 	unready.Endpoints[0].Ready = false
@@ -232,8 +232,8 @@ func affinityCase(s *scene) {
 	s.sticks(service.UDP, FromPod, s.clusterIP())
 }
 
-// affinityAcrossCase: S-AFF-07, S-AFF-08, S-AFF-10: an affinity belongs to the
-// service port, whichever frontend is used, and outlives the process.
+// affinityAcrossCase: S-AFF-07, S-AFF-08, S-AFF-10: an affinity belongs to the service port,
+// whichever frontend is used, and outlives the process.
 func affinityAcrossCase(s *scene) {
 	spec := s.Exposed()
 	spec.AffinitySeconds = stickiness

@@ -19,8 +19,7 @@ func (s *scene) expectEqual(when string) {
 	}
 }
 
-// readCase: whatever was written reads back as the same objects, and nothing
-// stays behind.
+// readCase: whatever was written reads back as the same objects, and nothing stays behind.
 func readCase(s *scene) {
 	s.Converge(s.T)
 	scaffold := s.read(s.T)
@@ -73,8 +72,7 @@ func confluenceCase(s *scene) {
 	}
 }
 
-// cancelledCase: a write whose time is up does not claim to have landed, and
-// loses nothing.
+// cancelledCase: a write whose time is up does not claim to have landed, and loses nothing.
 func cancelledCase(s *scene) {
 	s.apply(s.Exposed(), s.Slice(s.A))
 	s.Serve(s.Exposed(), s.Slice(s.B))
@@ -88,8 +86,7 @@ func cancelledCase(s *scene) {
 	s.expect(FromPod, s.clusterIP(), reaches(OwnSource, s.B))
 }
 
-// adoptCase: a restarted process that wants the same finds it and writes
-// nothing.
+// adoptCase: a restarted process that wants the same finds it and writes nothing.
 func adoptCase(s *scene) {
 	s.apply(s.externalLocal(), s.Slice(s.A, s.B))
 	s.restart()
@@ -156,8 +153,8 @@ func driftCase(s *scene) {
 	s.expect(FromOutside, s.vip(), reaches(OwnSource, s.A))
 }
 
-// wipeCase: S-SYNC-01: everything is written again after somebody has emptied
-// the tables, the jumps from the built-in chains included.
+// wipeCase: S-SYNC-01: everything is written again after somebody has emptied the tables, the jumps
+// from the built-in chains included.
 func wipeCase(s *scene) {
 	s.apply(s.Exposed(), s.Slice(s.A, s.B))
 	s.node.Meddler.Wipe(s.T)
@@ -172,8 +169,7 @@ func wipeCase(s *scene) {
 	s.expect(FromOutside, s.nodePort(), reaches(NodeSource, s.A, s.B))
 }
 
-// refusedCase: while a batch is refused, clients are served by an endpoint of
-// before or after it.
+// refusedCase: while a batch is refused, clients are served by an endpoint of before or after it.
 func refusedCase(s *scene) {
 	s.poisonEach(
 		func() { s.Serve(s.externalLocal(), s.Slice(s.A, s.B)) },
@@ -190,9 +186,9 @@ func (s *scene) questions() []Question {
 	}
 }
 
-// refusedTurnCase: on the way from no endpoints to some, and back, clients are
-// served or refused. Their packets never go through untranslated, not even when
-// another Service goes the other way in the same batch.
+// refusedTurnCase: on the way from no endpoints to some, and back, clients are served or refused.
+// Their packets never go through untranslated, not even when another Service goes the other way in
+// the same batch.
 func refusedTurnCase(s *scene) {
 	other := s.Spec()
 	other.Key.Name = "svc2"
@@ -206,16 +202,14 @@ func refusedTurnCase(s *scene) {
 		s.Serve(s.Exposed(), s.Slice(s.A))
 		s.Serve(other)
 	}
-	// A refusal over IPv6 may take longer than a test waits that takes silence
-	// for an answer, too.
+	// A refusal over IPv6 may take longer than a test waits that takes silence for an answer, too.
 	s.poisonEach(nobody, somebody, questions, Answered, Refused, Silent)
 	s.poisonEach(somebody, nobody, questions, Answered, Refused, Silent)
 }
 
-// poisonEach goes from one state to another once for each object that changes,
-// with poison in that object. The receipt has to be true (every write is checked
-// for that), connections must end in one of the fates meanwhile, and the next
-// attempt has to land.
+// poisonEach goes from one state to another once for each object that changes, with poison in that
+// object. The receipt has to be true (every write is checked for that), connections must end in one
+// of the fates meanwhile, and the next attempt has to land.
 func (s *scene) poisonEach(before, after func(), questions []Question, fates ...Fate) {
 	s.Helper()
 	before()
@@ -245,8 +239,7 @@ func (s *scene) poisonEach(before, after func(), questions []Question, fates ...
 	}
 }
 
-// expectFates fails when a connection ends otherwise. It is waited for before the
-// next write.
+// expectFates fails when a connection ends otherwise. It is waited for before the next write.
 func (s *scene) expectFates(questions []Question, fates ...Fate) {
 	s.Helper()
 	for _, q := range questions {
@@ -275,8 +268,8 @@ func (s *scene) poison(batch *dataplane.Batch, at int) bool {
 	return ok
 }
 
-// refusedFirstCase: a node whose very first batch is refused is not worse off,
-// and gets its rules from the next one.
+// refusedFirstCase: a node whose very first batch is refused is not worse off, and gets its rules
+// from the next one.
 func refusedFirstCase(s *scene) {
 	s.Serve(s.Exposed(), s.Slice(s.A, s.B))
 	batch := s.Plan()
@@ -290,8 +283,8 @@ func refusedFirstCase(s *scene) {
 	s.expect(FromPod, s.clusterIP(), reaches(OwnSource, s.A, s.B))
 }
 
-// refusedOnDriftCase: when a batch is refused on a kernel that somebody has
-// changed meanwhile, the receipt tells what is there, not what was.
+// refusedOnDriftCase: when a batch is refused on a kernel that somebody has changed meanwhile, the
+// receipt tells what is there, not what was.
 func refusedOnDriftCase(s *scene) {
 	s.apply(s.externalLocal(), s.Slice(s.A, s.B))
 	s.Serve(s.Exposed(), s.Slice(s.B, s.C))

@@ -53,8 +53,8 @@ func (q Question) String() string {
 // Answer is what the client saw. It is comparable.
 type Answer struct {
 	Fate Fate
-	// Endpoint is the one that answered, and Source whom it took for the
-	// client; set only when Answered.
+	// Endpoint is the one that answered, and Source whom it took for the client; set only when
+	// Answered.
 	Endpoint netip.AddrPort
 	Source   Source
 }
@@ -65,8 +65,8 @@ type Fate uint8
 const (
 	// Answered: an endpoint answered.
 	Answered Fate = iota
-	// Through: the connection went on to where it was sent to, where somebody
-	// else than the Service answered.
+	// Through: the connection went on to where it was sent to, where somebody else than the Service
+	// answered.
 	Through
 	// Refused: the client was told that nobody is there.
 	Refused
@@ -106,8 +106,7 @@ func (a Answer) String() string {
 
 // Probe makes connections in the world of a fixture.
 type Probe interface {
-	// Ask makes one connection; it may be called from several goroutines. What
-	// is none of the other fates (a broken network, say) is reported as an
-	// error of the test.
+	// Ask makes one connection; it may be called from several goroutines. What is none of the other
+	// fates (a broken network, say) is reported as an error of the test.
 	Ask(t *testing.T, q Question) Answer
 }

@@ -65,9 +65,9 @@ func (s *scene) external() []netip.AddrPort {
 	return []netip.AddrPort{s.nodePort(), s.vip(), s.externalIP()}
 }
 
-// How long a client waits. An answer comes within milliseconds, however many
-// tests run beside this one within seconds; silence has to be waited for, and a
-// false silence can only be reported where silence is expected.
+// How long a client waits. An answer comes within milliseconds, however many tests run beside this
+// one within seconds; silence has to be waited for, and a false silence can only be reported where
+// silence is expected.
 const (
 	answerPatience  = 5 * time.Second
 	silencePatience = 250 * time.Millisecond
@@ -103,8 +103,7 @@ var (
 	silence = expectation{fate: Silent}
 )
 
-// unallocated is what becomes of packets to an address of the Service range that
-// no Service has.
+// unallocated is what becomes of packets to an address of the Service range that no Service has.
 func (s *scene) unallocated() expectation {
 	if s.harness.UnallocatedDropped {
 		return silence
@@ -112,15 +111,15 @@ func (s *scene) unallocated() expectation {
 	return through
 }
 
-// Attempts per expectation. An endpoint out of three stays unseen in all of
-// attemptsMax with a probability below 1e-11.
+// Attempts per expectation. An endpoint out of three stays unseen in all of attemptsMax with a
+// probability below 1e-11.
 const (
 	attemptsMin = 3
 	attemptsMax = 64
 )
 
-// expect connects over TCP until everything that is expected has been seen, and
-// fails at the first connection that sees anything else.
+// expect connects over TCP until everything that is expected has been seen, and fails at the first
+// connection that sees anything else.
 func (s *scene) expect(from Client, to netip.AddrPort, want expectation) {
 	s.Helper()
 	s.expectOver(service.TCP, from, to, want)
@@ -150,10 +149,10 @@ func (s *scene) expectOver(protocol service.Protocol, from Client, to netip.Addr
 	}
 }
 
-// expectNoEndpoint asks beside everything else, and is waited for before the next
-// write: silence takes its time, and so does a refusal over IPv6. (The ICMPv6
-// error comes back within the connect call, where the kernel takes it as a soft
-// error, so that TCP asks again after a second; seen with Linux 6.18.)
+// expectNoEndpoint asks beside everything else, and is waited for before the next write: silence
+// takes its time, and so does a refusal over IPv6. (The ICMPv6 error comes back within the connect
+// call, where the kernel takes it as a soft error, so that TCP asks again after a second; seen with
+// Linux 6.18.)
 func (s *scene) expectNoEndpoint(q Question, want expectation) {
 	s.Helper()
 	s.asking.Go(func() {

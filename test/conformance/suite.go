@@ -1,13 +1,13 @@
 // Package conformance is the conformance suite of the backends: one list of cases that every writer
 // passes, into a real kernel or into a model of one.
 //
-// A backend's test hands [Run] a [Harness]. Each case opens a fresh [Node], brings Services into it on
-// the path that the proxy takes (resolve, render, account, plan, write), reads back after every write,
-// and asks the [Probe] what clients see. The cases are the acceptance scenarios that concern packets,
-// and what a [dataplane.Writer] promises about its receipts.
+// A backend's test hands [Run] a [Harness]. Each case opens a fresh [Node], brings Services into it
+// on the path that the proxy takes (resolve, render, account, plan, write), reads back after every
+// write, and asks the [Probe] what clients see. The cases are the acceptance scenarios that concern
+// packets, and what a [dataplane.Writer] promises about its receipts.
 //
-// Two probes exist: [Tracer] follows packets through a model, [Network] opens real sockets in network
-// namespaces. Both build the same small world, which [Fixture] describes.
+// Two probes exist: [Tracer] follows packets through a model, [Network] opens real sockets in
+// network namespaces. Both build the same small world, which [Fixture] describes.
 package conformance
 
 import (
@@ -95,8 +95,8 @@ type Harness struct {
 	Open func(t *testing.T, world Fixture) Node
 	// LoopbackNodePorts says that node ports answer on 127.0.0.1.
 	LoopbackNodePorts bool
-	// UnallocatedDropped says that packets to addresses of the Service range
-	// are dropped when no Service has the address; otherwise they go through.
+	// UnallocatedDropped says that packets to addresses of the Service range are dropped when no
+	// Service has the address; otherwise they go through.
 	UnallocatedDropped bool
 }
 
@@ -108,14 +108,13 @@ type Node struct {
 	Meddler   Meddler
 }
 
-// Meddler does to a kernel what others do to it, and to objects what makes a
-// kernel refuse them.
+// Meddler does to a kernel what others do to it, and to objects what makes a kernel refuse them.
 type Meddler interface {
-	// Poison returns the object with something in it that the kernel refuses, and
-	// false when objects of this kind cannot be poisoned.
+	// Poison returns the object with something in it that the kernel refuses, and false when
+	// objects of this kind cannot be poisoned.
 	Poison(object dataplane.Object) (dataplane.Object, bool)
-	// Damage removes something of an object from the kernel, and gives false
-	// when there is nothing in it to remove.
+	// Damage removes something of an object from the kernel, and gives false when there is nothing
+	// in it to remove.
 	Damage(t *testing.T, id dataplane.ID) bool
 	// Wipe removes everything from the tables that the backend uses.
 	Wipe(t *testing.T)

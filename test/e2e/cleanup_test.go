@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// kubeletIPTables is what a kubelet has in both families before any proxy comes: the chain that it shares with
-// one, which no clean-up of a proxy may take away. The built-in chains are there because iptables makes them when
-// they are first used, and never removes them.
+// kubeletIPTables is what a kubelet has in both families before any proxy comes: the chain that it
+// shares with one, which no clean-up of a proxy may take away. The built-in chains are there
+// because iptables makes them when they are first used, and never removes them.
 const kubeletIPTables = `*mangle
 :PREROUTING ACCEPT [0:0]
 :KUBE-KUBELET-CANARY - [0:0]
@@ -45,8 +45,8 @@ const kubeletGuard = `*filter
 COMMIT
 `
 
-// settings are the kernel parameters of a network namespace that a proxy with cleanUpLines sets: those that start
-// with net.ipv4 in iptables mode only.
+// settings are the kernel parameters of a network namespace that a proxy with cleanUpLines sets:
+// those that start with net.ipv4 in iptables mode only.
 var settings = []string{
 	"net.ipv4.conf.all.route_localnet",
 	"net.netfilter.nf_conntrack_tcp_timeout_established",
@@ -62,9 +62,9 @@ var cleanUpLines = []string{
 	"clusterCIDR: " + harness.PodCIDRs,
 }
 
-// After either command that cleans up, iptables-save and nft print what they printed before there was a
-// proxy: the rules of the kubelet and of others; and kernel parameters are as they were. A second clean-up finds
-// nothing to do.
+// After either command that cleans up, iptables-save and nft print what they printed before there
+// was a proxy: the rules of the kubelet and of others; and kernel parameters are as they were. A
+// second clean-up finds nothing to do.
 func TestCleanUpLeavesWhatWasThere(t *testing.T) { inEachMode(t, testCleanUp) }
 
 func testCleanUp(t *testing.T, mode harness.Mode) {
@@ -125,8 +125,8 @@ func readSettings(t *testing.T, h *harness.Host) map[string]string {
 	return all
 }
 
-// mustBeSet fails the test when the proxy has not set what it should: to compare what comes after would prove
-// nothing.
+// mustBeSet fails the test when the proxy has not set what it should: to compare what comes after
+// would prove nothing.
 func mustBeSet(t *testing.T, mode harness.Mode, before, now map[string]string) {
 	t.Helper()
 	for _, name := range settings {

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// Clients that keep their UDP socket are served by the endpoints of the moment, whatever the endpoints and
-// the proxy go through: from outside the cluster, from a pod and from the node itself, through the cluster
-// IP and the node port, in both families.
+// Clients that keep their UDP socket are served by the endpoints of the moment, whatever the
+// endpoints and the proxy go through: from outside the cluster, from a pod and from the node
+// itself, through the cluster IP and the node port, in both families.
 func TestUDPFlowsFollowTheEndpoints(t *testing.T) { inEachMode(t, testUDPFlows) }
 
 func testUDPFlows(t *testing.T, mode harness.Mode) {
@@ -23,8 +23,8 @@ func testUDPFlows(t *testing.T, mode harness.Mode) {
 	proxy := c.StartProxy(mode)
 	dns := c.CreateService("dns", corev1.ServiceTypeNodePort)
 	flows := openFlows(t, []*harness.Host{c.X, c.P1, c.N1}, append(clusterIPs(t, dns), nodePorts(t, dns, c.N1)...))
-	// Some ask before there is any rule, and what the kernel remembers of them is in the way of the first
-	// endpoint.
+	// Some ask before there is any rule, and what the kernel remembers of them is in the way of the
+	// first endpoint.
 	flows.awaitNobody(t, startMax, "no endpoint yet")
 
 	c.SetEndpoints("dns", c.A)
@@ -135,8 +135,9 @@ func askFlow(ctx context.Context, flow *netns.Flow) (string, error) {
 // externalIPs are addresses of nobody's, which the world sends to the node.
 var externalIPs = []string{"203.0.113.7", "2001:db8:113::7"}
 
-// A client outside the cluster that keeps its UDP socket, and so its source port, is served at an external
-// IP by the endpoints of the moment, too: one replaced by another, and the first one after none.
+// A client outside the cluster that keeps its UDP socket, and so its source port, is served at an
+// external IP by the endpoints of the moment, too: one replaced by another, and the first one after
+// none.
 func TestUDPFlowsToExternalIPs(t *testing.T) { inEachMode(t, testExternalUDPFlows) }
 
 func testExternalUDPFlows(t *testing.T, mode harness.Mode) {

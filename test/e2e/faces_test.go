@@ -98,8 +98,8 @@ func lookAtHealth(t *testing.T, c *harness.Cluster) {
 	}
 }
 
-// alerted are the series that dashboards and alerts for kube-proxy ask for. They have a value above 0 once
-// a change has come through.
+// alerted are the series that dashboards and alerts for kube-proxy ask for. They have a value above
+// 0 once a change has come through.
 var alerted = []string{
 	`kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family="IPv4"}`,
 	`kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family="IPv6"}`,

@@ -19,9 +19,9 @@ const (
 	otherMetricsLine = "metricsBindAddress: " + otherMetrics
 )
 
-// A change that the parts of a running proxy cannot follow, of the mode even, is obeyed by the same process:
-// it hands over to what is made of the new file, and no client notices. What cannot be served by is refused
-// as a whole.
+// A change that the parts of a running proxy cannot follow, of the mode even, is obeyed by the same
+// process: it hands over to what is made of the new file, and no client notices. What cannot be
+// served by is refused as a whole.
 func TestHandOver(t *testing.T) { inEachMode(t, testHandOver) }
 
 func testHandOver(t *testing.T, mode harness.Mode) {

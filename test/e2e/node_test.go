@@ -15,8 +15,8 @@ import (
 // drainTaint is what the cluster autoscaler puts on a node before it takes it away.
 const drainTaint = "ToBeDeletedByClusterAutoscaler"
 
-// A node about to be taken away tells load balancers so at /healthz, without being unwell at /livez, and
-// takes it back when the node stays.
+// A node about to be taken away tells load balancers so at /healthz, without being unwell at
+// /livez, and takes it back when the node stays.
 func TestDrainedNodeIsNotEligible(t *testing.T) { inEachMode(t, testDrainedNode) }
 
 func testDrainedNode(t *testing.T, mode harness.Mode) {
@@ -63,7 +63,8 @@ func awaitEligible(t *testing.T, c *harness.Cluster, eligible bool, what string)
 	})
 }
 
-// When the node's zone changes, the process goes on and sends clients to the endpoints for the new zone.
+// When the node's zone changes, the process goes on and sends clients to the endpoints for the new
+// zone.
 func TestZoneChangesInPlace(t *testing.T) { inEachMode(t, testZoneChange) }
 
 func testZoneChange(t *testing.T, mode harness.Mode) {

@@ -12,8 +12,8 @@ import (
 // outage is how long the API server is away.
 const outage = 4 * time.Second
 
-// While the API server is away the node serves as before, and nothing is written. When it is back, what
-// changed is written, and only that.
+// While the API server is away the node serves as before, and nothing is written. When it is back,
+// what changed is written, and only that.
 func TestAPIServerOutage(t *testing.T) {
 	for _, end := range []struct {
 		name string

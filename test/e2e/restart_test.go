@@ -58,8 +58,8 @@ func testRestart(t *testing.T, mode harness.Mode, end func(*harness.Proxy) error
 	stopTraffic(t, traffic)
 }
 
-// A proxy that starts while it can read Services but not their endpoints knows too little to write. It
-// waits, and the node serves as before.
+// A proxy that starts while it can read Services but not their endpoints knows too little to write.
+// It waits, and the node serves as before.
 func TestRestartWithoutEndpointsTouchesNothing(t *testing.T) {
 	inEachMode(t, testRestartWithoutEndpoints)
 }
@@ -101,9 +101,11 @@ func testRestartWithoutEndpoints(t *testing.T, mode harness.Mode) {
 }
 
 const (
-	// blindness is how long the proxy cannot read endpoints, long enough for everything else to be ready.
+	// blindness is how long the proxy cannot read endpoints, long enough for everything else to be
+	// ready.
 	blindness = 3 * time.Second
-	// crowd is a number of other Services, so that there is something to digest when the endpoints come.
+	// crowd is a number of other Services, so that there is something to digest when the endpoints
+	// come.
 	crowd = 200
 )
 
@@ -138,8 +140,9 @@ func mustHaveAdopted(t *testing.T, mode harness.Mode, log harness.ProxyLog) {
 	}
 }
 
-// A client that a Service has to send to the same pod each time still meets that pod after the proxy was
-// killed and another has taken over: the kernel's memory of clients is not written to either.
+// A client that a Service has to send to the same pod each time still meets that pod after the
+// proxy was killed and another has taken over: the kernel's memory of clients is not written to
+// either.
 func TestRestartKeepsAffinity(t *testing.T) { inEachMode(t, testRestartKeepsAffinity) }
 
 func testRestartKeepsAffinity(t *testing.T, mode harness.Mode) {

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// Two Services want the same external IPs and ports, to which the API has no objection: the older one is
-// served, the younger one's owner is told, and gets the addresses when the older one goes.
+// Two Services want the same external IPs and ports, to which the API has no objection: the older
+// one is served, the younger one's owner is told, and gets the addresses when the older one goes.
 func TestShadowedService(t *testing.T) { inEachMode(t, testShadowedService) }
 
 func testShadowedService(t *testing.T, mode harness.Mode) {
@@ -34,7 +34,8 @@ func testShadowedService(t *testing.T, mode harness.Mode) {
 	older := c.CreateService("web", corev1.ServiceTypeClusterIP, external)
 	c.SetEndpoints("web", c.A)
 	reachAll(t, startMax, "alone", clients, targets, c.A)
-	// The API knows ages by the second; among equals the name decides, and "another" would win by that.
+	// The API knows ages by the second; among equals the name decides, and "another" would win by
+	// that.
 	time.Sleep(time.Until(older.CreationTimestamp.Add(2 * time.Second)))
 	younger := c.CreateService("another", corev1.ServiceTypeClusterIP, external)
 	c.SetEndpoints("another", c.B, c.C)

@@ -16,8 +16,8 @@ import (
 // quiet is how long nothing may be written before the kernel counts as settled.
 const quiet = 1500 * time.Millisecond
 
-// probeTables are those in which a proxy in nftables mode tries, as it starts, what the kernel can do. It
-// removes them in the same transaction, or in the next one, and packets never come there.
+// probeTables are those in which a proxy in nftables mode tries, as it starts, what the kernel can
+// do. It removes them in the same transaction, or in the next one, and packets never come there.
 var probeTables = []string{"ip sluice-probe", "ip6 sluice-probe"}
 
 // state is what the kernel of node N1 holds at one moment, and how to see that it was left alone.
@@ -79,8 +79,8 @@ func (s state) mustHaveSameRules(t *testing.T, when string) {
 	}
 }
 
-// mustHaveLeftAlone fails the test when what belongs to one Service was written since. What belongs to
-// another was, and must have been seen.
+// mustHaveLeftAlone fails the test when what belongs to one Service was written since. What belongs
+// to another was, and must have been seen.
 func (s state) mustHaveLeftAlone(t *testing.T, when string, alone, changed *corev1.Service) {
 	t.Helper()
 	commits := s.c.Commits(s.generation)

@@ -9,14 +9,13 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// healMax bounds the time from a deletion to its repair. It is generous, for
-// machines that do other things at the same time; a quiet one needs a fraction of
-// the target of 100 ms.
+// healMax bounds the time from a deletion to its repair. It is generous, for machines that do other
+// things at the same time; a quiet one needs a fraction of the target of 100 ms.
 const healMax = 2 * time.Second
 
-// TestForeignDeletionsAreHealed: whatever somebody removes is back within a moment,
-// connections that do not need it notice nothing, established ones least of all,
-// and the tables of others stay as they are.
+// TestForeignDeletionsAreHealed: whatever somebody removes is back within a moment, connections
+// that do not need it notice nothing, established ones least of all, and the tables of others stay
+// as they are.
 func TestForeignDeletionsAreHealed(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -92,9 +91,9 @@ func inTable(commands string, family service.Family) string {
 	return strings.ReplaceAll(commands, "TABLE", table(family))
 }
 
-// TestForeignDeletionsAreHealedUnderChurn: while other Services change all the
-// time, a write may lose the ground under its feet. It convicts nobody, and
-// neither its retries nor the changes that come after it keep the repair waiting.
+// TestForeignDeletionsAreHealedUnderChurn: while other Services change all the time, a write may
+// lose the ground under its feet. It convicts nobody, and neither its retries nor the changes that
+// come after it keep the repair waiting.
 func TestForeignDeletionsAreHealedUnderChurn(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -154,8 +153,8 @@ func (p *proxyNode) healUnderChurn(tr *traffic, family service.Family, d deletio
 	}
 }
 
-// TestADeletionDuringAnAuditIsHealed: what is deleted after the audit has read it,
-// and before the audit has ended, is found by the next one, at once.
+// TestADeletionDuringAnAuditIsHealed: what is deleted after the audit has read it, and before the
+// audit has ended, is found by the next one, at once.
 func TestADeletionDuringAnAuditIsHealed(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)

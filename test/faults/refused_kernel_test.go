@@ -14,13 +14,13 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// neighbourMax bounds the time in which a change of another Service lands while one
-// is refused. It is generous; usual are a few milliseconds.
+// neighbourMax bounds the time in which a change of another Service lands while one is refused. It
+// is generous; usual are a few milliseconds.
 const neighbourMax = time.Second
 
-// TestARefusedServiceIsQuarantined: what the kernel refuses is held back with the
-// kernel's words, in the family in which it is refused. What the Service had goes
-// on, its neighbours go on changing, and once it is mended it is let in again.
+// TestARefusedServiceIsQuarantined: what the kernel refuses is held back with the kernel's words,
+// in the family in which it is refused. What the Service had goes on, its neighbours go on
+// changing, and once it is mended it is let in again.
 func TestARefusedServiceIsQuarantined(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -37,10 +37,9 @@ func TestARefusedServiceIsQuarantined(t *testing.T) {
 	p.stop()
 }
 
-// TestAnswersThatDoNotFit: the kernel has more to say of a refused transaction than
-// the socket has room for, and drops the rest (ENOBUFS on receiving). The one to
-// blame is found all the same, and nothing is mistaken for an answer to what is
-// asked later.
+// TestAnswersThatDoNotFit: the kernel has more to say of a refused transaction than the socket has
+// room for, and drops the rest (ENOBUFS on receiving). The one to blame is found all the same, and
+// nothing is mistaken for an answer to what is asked later.
 func TestAnswersThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -107,9 +106,9 @@ func (p *proxyNode) refuse(tr *traffic, family service.Family, v defect) {
 		family, v.name, ms(heard.at.Sub(began)), ms(landed.Sub(changed)), ms(answered.Sub(changed)), ms(freed.Sub(mended)))
 }
 
-// TestARestartBesideARefusedService: a Service is refused, and processes come and go
-// beside it, with changes that nobody has seen. Nobody's connections notice: neither the
-// neighbours' nor, on its last good rules, the Service's own.
+// TestARestartBesideARefusedService: a Service is refused, and processes come and go beside it,
+// with changes that nobody has seen. Nobody's connections notice: neither the neighbours' nor, on
+// its last good rules, the Service's own.
 func TestARestartBesideARefusedService(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -147,13 +146,12 @@ func TestARestartBesideARefusedService(t *testing.T) {
 	p.stop()
 }
 
-// busyTries is how many transactions in a row the kernel does not take. The pauses
-// between the attempts double from 100 ms on.
+// busyTries is how many transactions in a row the kernel does not take. The pauses between the
+// attempts double from 100 ms on.
 const busyTries = 2
 
-// TestABusyKernelIsTriedAgain: when the kernel has no memory for a transaction,
-// the change waits and lands a moment later; nobody is to blame, and nobody's
-// connections notice.
+// TestABusyKernelIsTriedAgain: when the kernel has no memory for a transaction, the change waits
+// and lands a moment later; nobody is to blame, and nobody's connections notice.
 func TestABusyKernelIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)

@@ -15,8 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// sender is a UDP client that sends from one port for as long as it lives, whatever
-// comes back.
+// sender is a UDP client that sends from one port for as long as it lives, whatever comes back.
 type sender struct {
 	conn           net.Conn
 	sent, answered atomic.Int64
@@ -85,9 +84,9 @@ func (p *proxyNode) awaitAnswers(all []*sender, what string) {
 	p.Logf("%s: %d clients answered within %.1f ms (the last was number %d)", what, len(all), ms(time.Since(began)), slowest)
 }
 
-// TestUDPClientsThatBeginWithoutRules: a client that sends for the first time while the
-// rules are gone, and goes on without a pause, is answered once they are back. The
-// kernel would go on not translating it for as long as it sends.
+// TestUDPClientsThatBeginWithoutRules: a client that sends for the first time while the rules are
+// gone, and goes on without a pause, is answered once they are back. The kernel would go on not
+// translating it for as long as it sends.
 func TestUDPClientsThatBeginWithoutRules(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -135,8 +134,8 @@ func TestUDPClientsThatBeginWithoutRules(t *testing.T) {
 	p.stop()
 }
 
-// TestTwoProxiesOfDifferentOpinions: each undoes what the other writes. They did so
-// about 500 times a second; now the pauses grow, and each names the other.
+// TestTwoProxiesOfDifferentOpinions: each undoes what the other writes. They did so about 500 times
+// a second; now the pauses grow, and each names the other.
 func TestTwoProxiesOfDifferentOpinions(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)

@@ -21,9 +21,8 @@ import (
 
 var recordRelease = flag.String("record-release", "", "write the present rules to testdata/releases/NAME instead of testing")
 
-// TestRecordRelease writes down the rules of the present commit, for its successors to
-// take over. Of a release that is recorded, the rules must load and be served from; see
-// the other tests.
+// TestRecordRelease writes down the rules of the present commit, for its successors to take over.
+// Of a release that is recorded, the rules must load and be served from; see the other tests.
 func TestRecordRelease(t *testing.T) {
 	for _, mode := range []string{modeNFTables, modeNFT} {
 		t.Run(mode, func(t *testing.T) {
@@ -48,8 +47,8 @@ func TestRecordRelease(t *testing.T) {
 	}
 }
 
-// TestRecordedChainsAreOurs: every chain of a recorded release is one that is swept when
-// nobody wants it. One that is not would stay for ever, and keep from going what it leads to.
+// TestRecordedChainsAreOurs: every chain of a recorded release is one that is swept when nobody
+// wants it. One that is not would stay for ever, and keep from going what it leads to.
 func TestRecordedChainsAreOurs(t *testing.T) {
 	chains := 0
 	for _, release := range recordings(t) {
@@ -77,8 +76,8 @@ func TestRecordedChainsAreOurs(t *testing.T) {
 	}
 }
 
-// Other releases, made out of a recorded one: what a release may change, and what one
-// that is rolled back from has changed.
+// Other releases, made out of a recorded one: what a release may change, and what one that is
+// rolled back from has changed.
 var (
 	otherTables = map[string][]edit{
 		"as it was": nil,
@@ -124,9 +123,9 @@ var (
 	}
 )
 
-// TestTakingOverAnotherRelease starts the present proxy over the rules of recorded
-// releases, and of others made out of them, while clients make connections and hold some:
-// none is lost, and nobody with affinity is sent elsewhere.
+// TestTakingOverAnotherRelease starts the present proxy over the rules of recorded releases, and of
+// others made out of them, while clients make connections and hold some: none is lost, and nobody
+// with affinity is sent elsewhere.
 func TestTakingOverAnotherRelease(t *testing.T) {
 	for _, release := range recordings(t) {
 		for _, mode := range upgradeModes {
@@ -166,10 +165,10 @@ func (u *upgrade) takeOver() {
 	u.stop(l)
 }
 
-// TestTakingOverAThousandServices does the same where writing everything takes time, and
-// several transactions. (A set that another release had defined otherwise cost the whole
-// table, and all Services were gone for as long as it took to write them: 0.9 s. Chains
-// that all Services of a size share were led to new maps before these were filled.)
+// TestTakingOverAThousandServices does the same where writing everything takes time, and several
+// transactions. (A set that another release had defined otherwise cost the whole table, and all
+// Services were gone for as long as it took to write them: 0.9 s. Chains that all Services of a
+// size share were led to new maps before these were filled.)
 func TestTakingOverAThousandServices(t *testing.T) {
 	const parts = 64 << 10
 	for _, one := range []struct {
@@ -195,8 +194,8 @@ func TestTakingOverAThousandServices(t *testing.T) {
 	}
 }
 
-// TestThereAndBack upgrades a node to another release and rolls it back, twice, under the
-// same connections: the other one has the same writer, and names and sizes of its own.
+// TestThereAndBack upgrades a node to another release and rolls it back, twice, under the same
+// connections: the other one has the same writer, and names and sizes of its own.
 func TestThereAndBack(t *testing.T) {
 	u := newUpgrade(t, modeNFTables)
 	l := u.start()
@@ -272,8 +271,7 @@ func bounded(body string) string {
 	return string(out)
 }
 
-// checkAffinity fails unless every client of the Service with affinity has always had
-// the same pod.
+// checkAffinity fails unless every client of the Service with affinity has always had the same pod.
 func (tr *traffic) checkAffinity(t *testing.T) {
 	t.Helper()
 	for _, family := range service.Families {

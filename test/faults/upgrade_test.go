@@ -59,8 +59,7 @@ type life struct {
 	writers []*nftables.Writer
 }
 
-// start runs a proxy and waits until it has said of every live Service that it is in
-// force.
+// start runs a proxy and waits until it has said of every live Service that it is in force.
 func (u *upgrade) start() *life {
 	u.Helper()
 	l := &life{events: &eventLog{}, ended: make(chan error, 1)}
@@ -217,8 +216,8 @@ func (u *upgrade) rules(family service.Family) string {
 	return regexp.MustCompile(`\[\d+:\d+\]`).ReplaceAllString(text, "[0:0]")
 }
 
-// load puts rules in the place of those that the node holds of a family, in one
-// transaction, of each table where the mode has several.
+// load puts rules in the place of those that the node holds of a family, in one transaction, of
+// each table where the mode has several.
 func (u *upgrade) load(family service.Family, text string) {
 	u.Helper()
 	if u.mode != modeNFTables {
@@ -229,8 +228,8 @@ func (u *upgrade) load(family service.Family, text string) {
 	u.run(fmt.Sprintf("table %s\ndelete table %s\n%s", table(family), table(family), text), "nft", "-f", "-")
 }
 
-// recording is the file with a release's rules of one family in one mode. Rules of both
-// variants of iptables are the same text.
+// recording is the file with a release's rules of one family in one mode. Rules of both variants of
+// iptables are the same text.
 func recording(release, mode string, family service.Family) string {
 	name := strings.TrimSuffix(strings.TrimSuffix(mode, "-nft"), "-legacy")
 	return filepath.Join("testdata", "releases", release, name+"-"+family.String())

@@ -34,8 +34,8 @@ func (m making) made(mode string) ([]script.Scenario, error) {
 	return all, nil
 }
 
-// play plays scenarios that are made up, and prints those that fail as short as
-// they can be had, to be put into a file for -file.
+// play plays scenarios that are made up, and prints those that fail as short as they can be had, to
+// be put into a file for -file.
 func (m making) play(ctx context.Context, s suite, out io.Writer, print func(result)) (summary, error) {
 	all, err := m.made(s.mode)
 	if err != nil {

@@ -25,8 +25,8 @@ type suite struct {
 	timeout                    time.Duration
 }
 
-// play plays the scenarios that fit, several at a time, and hands on each result
-// in the order of the list.
+// play plays the scenarios that fit, several at a time, and hands on each result in the order of
+// the list.
 func (s suite) play(ctx context.Context, all []script.Scenario, only *regexp.Regexp, print func(result)) (summary, error) {
 	var sum summary
 	var plans []*play.Plan
@@ -121,8 +121,8 @@ func (s suite) inWorld(ctx context.Context, plan *play.Plan) (err error) {
 	return plan.Play(ctx, world, world.API)
 }
 
-// The outcomes of a scenario. One that does not apply to a mode, or needs what
-// this machine does not have, is played elsewhere.
+// The outcomes of a scenario. One that does not apply to a mode, or needs what this machine does
+// not have, is played elsewhere.
 const (
 	passed    = "passed"
 	failed    = "FAILED"

@@ -92,8 +92,8 @@ func (p *Daemon) Stop() error {
 	}
 }
 
-// Kill ends the process with SIGKILL, as an operating system short of memory would, and waits for it.
-// A process that has ended already is no error.
+// Kill ends the process with SIGKILL, as an operating system short of memory would, and waits for
+// it. A process that has ended already is no error.
 func (p *Daemon) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("%s: SIGKILL: %w", p.name, err)

@@ -3,13 +3,15 @@
 //
 //	apiserver --data-dir DIR [--bind-address 127.0.0.1] [--secure-port 6443]
 //
-// It writes DIR/credentials/admin.kubeconfig (may do everything) and DIR/credentials/proxy.kubeconfig
-// (user system:kube-proxy, who has the rights of a service proxy), starts, and prints one line
+// It writes DIR/credentials/admin.kubeconfig (may do everything) and
+// DIR/credentials/proxy.kubeconfig (user system:kube-proxy, who has the rights of a service proxy),
+// starts, and prints one line
 //
 //	ready https://ADDRESS:PORT
 //
-// on standard output once /readyz says so. The log of both servers goes to standard error. SIGTERM or
-// SIGINT ends it with status 0; started again on the same folder and port, it has everything it had.
+// on standard output once /readyz says so. The log of both servers goes to standard error. SIGTERM
+// or SIGINT ends it with status 0; started again on the same folder and port, it has everything it
+// had.
 //
 // Requests are authorized with RBAC, as in a cluster, so a missing permission shows. There are no
 // controllers, no scheduler and no nodes: EndpointSlices are whatever a test writes. Nothing is
@@ -90,8 +92,8 @@ func parse(args []string) (config, error) {
 	return c, nil
 }
 
-// run serves until a signal asks it to stop. The order matters at both ends: kube-apiserver needs its
-// database before it starts and until after it has stopped.
+// run serves until a signal asks it to stop. The order matters at both ends: kube-apiserver needs
+// its database before it starts and until after it has stopped.
 func run(c config) error {
 	serviceAddrs, err := firstAddrs(c.serviceCIDRs)
 	if err != nil {
@@ -194,8 +196,8 @@ func announce(ctx context.Context, kubeconfig string, out io.Writer) {
 // etcdStartMax bounds the start of the database; a fraction of a second is usual.
 const etcdStartMax = 30 * time.Second
 
-// startEtcd starts a database of one member in this process. It serves on loopback, at a port that the
-// kernel picks: only this process needs to know it.
+// startEtcd starts a database of one member in this process. It serves on loopback, at a port that
+// the kernel picks: only this process needs to know it.
 func startEtcd(dir string) (*embed.Etcd, error) {
 	anyPort := url.URL{Scheme: "http", Host: "127.0.0.1:0"}
 	c := embed.NewConfig()
@@ -212,7 +214,8 @@ func startEtcd(dir string) (*embed.Etcd, error) {
 	// A single member elects itself as soon as it may, and has no network to be patient with.
 	c.TickMs = 10
 	c.ElectionMs = 100
-	// Package embed leaves this at zero, which makes every request a slow one that is worth a warning.
+	// Package embed leaves this at zero, which makes every request a slow one that is worth a
+	// warning.
 	c.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
 	// What the process wrote survives it without this; only a power failure would not be survived.
 	c.UnsafeNoFsync = true

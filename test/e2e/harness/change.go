@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changeKinds says for each message of nf_tables about a change what it tells, and which of its attributes
-// is the name of the object, beside the table's, which is the first one always; 0 means none.
+// changeKinds says for each message of nf_tables about a change what it tells, and which of its
+// attributes is the name of the object, beside the table's, which is the first one always; 0 means
+// none.
 var changeKinds = map[uint16]struct {
 	verb, kind string
 	name       uint16
@@ -83,7 +84,8 @@ func spellElement(element []byte) (string, error) {
 	return strings.TrimSpace(spellKey(key[unix.NFTA_DATA_VALUE]) + " " + comment(attributes[unix.NFTA_SET_ELEM_USERDATA])), nil
 }
 
-// spellKey writes a key in hexadecimal. Each part of a concatenation takes up whole words of four bytes.
+// spellKey writes a key in hexadecimal. Each part of a concatenation takes up whole words of four
+// bytes.
 func spellKey(key []byte) string {
 	var words []string
 	for word := range slices.Chunk(key, 4) {
@@ -92,8 +94,8 @@ func spellKey(key []byte) string {
 	return strings.Join(words, " ")
 }
 
-// comment finds the comment in what a program has stored with an element: items with a byte for their kind,
-// which is 0 for a comment, and a byte for their length (libnftnl's udata.h).
+// comment finds the comment in what a program has stored with an element: items with a byte for
+// their kind, which is 0 for a comment, and a byte for their length (libnftnl's udata.h).
 func comment(stored []byte) string {
 	for len(stored) >= 2 {
 		kind, size := stored[0], int(stored[1])

@@ -40,16 +40,17 @@ func (h *Host) Backends() []Target {
 }
 
 const (
-	// quickMax bounds a question of a test that asks again and again until the answer is right. Any answer
-	// takes a millisecond; waiting longer would only measure how late a lost first packet is sent again.
+	// quickMax bounds a question of a test that asks again and again until the answer is right. Any
+	// answer takes a millisecond; waiting longer would only measure how late a lost first packet is
+	// sent again.
 	quickMax = 300 * time.Millisecond
 	// patientMax bounds a question of a client that counts losses.
 	patientMax = 3 * time.Second
 )
 
-// Reach asks the target from a host, each time on a new connection, until every wanted pod has answered,
-// and at least ten times. Another answer is an error, and so is a pod that stays silent: each pod gets
-// twenty questions on average, which a fair choice misses once in millions of tests.
+// Reach asks the target from a host, each time on a new connection, until every wanted pod has
+// answered, and at least ten times. Another answer is an error, and so is a pod that stays silent:
+// each pod gets twenty questions on average, which a fair choice misses once in millions of tests.
 func (h *Host) Reach(ctx context.Context, target Target, want ...*Host) error {
 	names := make([]string, len(want))
 	for i, pod := range want {
@@ -81,7 +82,8 @@ func (h *Host) Unreachable(ctx context.Context, target Target) error {
 	return ctx.Err() // nil, unless the question was cut short
 }
 
-// WhoAnswers asks the target once, on a new connection, and returns the name of the pod that answers.
+// WhoAnswers asks the target once, on a new connection, and returns the name of the pod that
+// answers.
 func (h *Host) WhoAnswers(ctx context.Context, target Target) (string, error) {
 	return h.ask(ctx, target, patientMax)
 }
@@ -93,9 +95,9 @@ func (h *Host) ask(ctx context.Context, target Target, limit time.Duration) (str
 	return answer.Backend, err
 }
 
-// Traffic is what a busy client does while a test disturbs the proxy. It opens a new connection to every
-// target again and again, and sends lines on a session with each TCP target that was established when the
-// traffic started. Nothing is tried twice, so every loss is counted.
+// Traffic is what a busy client does while a test disturbs the proxy. It opens a new connection to
+// every target again and again, and sends lines on a session with each TCP target that was
+// established when the traffic started. Nothing is tried twice, so every loss is counted.
 type Traffic struct {
 	load *netns.Load
 
@@ -153,8 +155,8 @@ type Page struct {
 	Body   string
 }
 
-// Get asks an HTTP server once from a host, on a connection of its own. An answer with any status is no
-// error. The address in the URL must be a literal one.
+// Get asks an HTTP server once from a host, on a connection of its own. An answer with any status
+// is no error. The address in the URL must be a literal one.
 func (h *Host) Get(ctx context.Context, url string) (Page, error) {
 	client := http.Client{Transport: &http.Transport{DialContext: h.DialContext, DisableKeepAlives: true}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

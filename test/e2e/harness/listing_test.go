@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// wares is a table with one of each: a set, a map, elements, rules with and without counters, and a set
-// that packets fill.
+// wares is a table with one of each: a set, a map, elements, rules with and without counters, and a
+// set that packets fill.
 const wares = `table inet wares {
 	set ports { type inet_service; elements = { 9, 99 } }
 	map verdicts { type inet_service : verdict; elements = { 7 : drop } }

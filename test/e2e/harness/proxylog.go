@@ -38,14 +38,15 @@ type ConfigRefused struct {
 	Problem string `json:"error"`
 }
 
-// ProxyLog is what a test wants to know from the log of one sluice process. Everything that depends on
-// the words in that log is in this file.
+// ProxyLog is what a test wants to know from the log of one sluice process. Everything that depends
+// on the words in that log is in this file.
 type ProxyLog struct {
 	Batches []BatchWritten
 	Audits  []AuditDone
 	Changed []FieldChanged
 	Refused []ConfigRefused
-	// Defects are lines that are never right, whatever a test does: races, panics and refused batches.
+	// Defects are lines that are never right, whatever a test does: races, panics and refused
+	// batches.
 	Defects []string
 }
 
@@ -76,8 +77,8 @@ func readProxyLog(path string) (ProxyLog, error) {
 	return log, nil
 }
 
-// parseProxyLog reads JSON lines. What is not JSON (the runtime's own words, a line not finished yet)
-// is looked at for defects only.
+// parseProxyLog reads JSON lines. What is not JSON (the runtime's own words, a line not finished
+// yet) is looked at for defects only.
 func parseProxyLog(r io.Reader) (ProxyLog, error) {
 	var log ProxyLog
 	lines := bufio.NewScanner(r)
@@ -126,8 +127,8 @@ func appendParsed[T any](all []T, line []byte) ([]T, error) {
 // Families end the names of the domains that a dual-stack proxy has one each of.
 var Families = []string{"IPv4", "IPv6"}
 
-// listeners begins the names of the domains whose objects are sockets of the process itself (for node ports
-// on localhost, in nftables mode). They end with it.
+// listeners begins the names of the domains whose objects are sockets of the process itself (for
+// node ports on localhost, in nftables mode). They end with it.
 const listeners = "localport/"
 
 // Kernel returns the batches that were written to the kernel's rules.

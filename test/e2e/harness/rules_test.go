@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// The real tools in a namespace: traffic only makes counters grow, writing the same rule again is seen,
-// and so is a change.
+// The real tools in a namespace: traffic only makes counters grow, writing the same rule again is
+// seen, and so is a change.
 func TestRulesTellAWriteFromTraffic(t *testing.T) {
 	host := &Host{Namespace: newNamespace(t, "n")}
 	iptables := func(args ...string) { t.Helper(); feed(t, host, "", append([]string{"iptables"}, args...)...) }
@@ -104,8 +104,8 @@ func generation(t *testing.T, h *Host) uint32 {
 	return gen
 }
 
-// What is there before stays when somebody adds rules around it; a rule that is written again, or is gone,
-// did not stay.
+// What is there before stays when somebody adds rules around it; a rule that is written again, or
+// is gone, did not stay.
 func TestRulesKeepWhatWasThere(t *testing.T) {
 	host := &Host{Namespace: newNamespace(t, "n")}
 	feed(t, host, "", "iptables", "-A", "INPUT", "-p", "tcp", "-j", "ACCEPT")
@@ -144,8 +144,8 @@ func webService() *corev1.Service {
 	return service
 }
 
-// What the kernel tells of a change to an element of a Service is found; what belongs to a neighbour, or to
-// several, is not.
+// What the kernel tells of a change to an element of a Service is found; what belongs to a
+// neighbour, or to several, is not.
 func TestOwnFindsElements(t *testing.T) {
 	host := &Host{Namespace: newNamespace(t, "n")}
 	m := watch(t, host)

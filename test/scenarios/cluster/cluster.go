@@ -1,5 +1,5 @@
-// Package cluster is what the API says in a scenario: it makes API objects out of
-// statements and hands each change to a server.
+// Package cluster is what the API says in a scenario: it makes API objects out of statements and
+// hands each change to a server.
 package cluster
 
 import (
@@ -23,8 +23,7 @@ import (
 // Namespace is that of all Services.
 const Namespace = "ns1"
 
-// Main is the Service that a statement means if it names none; its object is
-// ns1/svc1.
+// Main is the Service that a statement means if it names none; its object is ns1/svc1.
 const Main = "s"
 
 // Server takes objects; [apitest.Server] is one.
@@ -42,8 +41,7 @@ type Cluster struct {
 	node  *corev1.Node
 }
 
-// New fills a server with what every scenario begins with: the Node, and the range
-// of ClusterIPs.
+// New fills a server with what every scenario begins with: the Node, and the range of ClusterIPs.
 func New(server Server) *Cluster {
 	c := &Cluster{server: server, services: make(map[string]*corev1.Service), order: []string{Main}, node: newNode()}
 	c.server.Set(apitest.Nodes, c.node.DeepCopy())
@@ -71,8 +69,7 @@ func ObjectName(name string) string {
 	return name
 }
 
-// ChangeService creates a Service, or changes the given fields of it: words of the
-// form key=value.
+// ChangeService creates a Service, or changes the given fields of it: words of the form key=value.
 func (c *Cluster) ChangeService(name string, fields []string) error {
 	s, known := c.services[name]
 	if !known {
@@ -122,8 +119,7 @@ func (c *Cluster) newService(name string) *corev1.Service {
 // apiFamilies are the families as the API names them.
 var apiFamilies = [...]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 
-// DeleteService deletes a Service. Its slices stay, as those of a real cluster do
-// for a moment.
+// DeleteService deletes a Service. Its slices stay, as those of a real cluster do for a moment.
 func (c *Cluster) DeleteService(name string) {
 	delete(c.services, name)
 	c.server.Remove(apitest.Services, Namespace, ObjectName(name))
@@ -132,8 +128,7 @@ func (c *Cluster) DeleteService(name string) {
 // Service returns a Service as the API has it, or nil.
 func (c *Cluster) Service(name string) *corev1.Service { return c.services[name] }
 
-// Numbered returns the ClusterIP that a Service gets by its number, whether it has
-// it or not.
+// Numbered returns the ClusterIP that a Service gets by its number, whether it has it or not.
 func (c *Cluster) Numbered(name string, family service.Family) (netip.Addr, error) {
 	number := slices.Index(c.order, name)
 	if number < 0 {

@@ -1,5 +1,5 @@
-// Package list has the scenarios: what a node service proxy must do, seen from the
-// wire, one file per subject.
+// Package list has the scenarios: what a node service proxy must do, seen from the wire, one file
+// per subject.
 package list
 
 import (

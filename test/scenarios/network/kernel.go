@@ -32,9 +32,8 @@ func Has(feature string) error {
 	return find()
 }
 
-// withoutNfnetlink is the first word with which this program, started again, becomes
-// another one for which the kernel was built without netfilter's netlink, and so
-// without nf_tables.
+// withoutNfnetlink is the first word with which this program, started again, becomes another one
+// for which the kernel was built without netfilter's netlink, and so without nf_tables.
 const withoutNfnetlink = "without-nfnetlink"
 
 // LackNfnetlink starts proxies from now on as on such a kernel.
@@ -49,15 +48,15 @@ func init() {
 	os.Exit(127)
 }
 
-// becomeWithoutNfnetlink replaces the process. The system call for the socket gives
-// the error that it gives where the protocol is not built in.
+// becomeWithoutNfnetlink replaces the process. The system call for the socket gives the error that
+// it gives where the protocol is not built in.
 func becomeWithoutNfnetlink(path string, args []string) error {
 	runtime.LockOSThread() // a filter is the thread's, and exec keeps this one's
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
-	// The fields of struct seccomp_data: the number at 0, the arguments from 16 on.
-	// All values are below 2^32, and the low half comes first.
+	// The fields of struct seccomp_data: the number at 0, the arguments from 16 on. All values are
+	// below 2^32, and the low half comes first.
 	const number, family, protocol = 0, 16, 32
 	load := func(at uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
@@ -83,17 +82,17 @@ func becomeWithoutNfnetlink(path string, args []string) error {
 	return unix.Exec(path, args, os.Environ())
 }
 
-// masquerade hides files of the machine behind others, and then becomes another
-// program. It is run in a mount namespace of its own.
+// masquerade hides files of the machine behind others, and then becomes another program. It is run
+// in a mount namespace of its own.
 const masquerade = `mount --bind "$1" /sys/devices/system/cpu
 mount --bind "$2" /proc/sys/net/netfilter/nf_conntrack_max
 mount --bind "$3" /sys/module/nf_conntrack/parameters/hashsize
 shift 3
 exec "$@"`
 
-// TableSize tells which size of the kernel's table of connections the proxy asks for
-// on a machine with a number of processors, with its own defaults: in place of the
-// files of /proc and /sys it finds others.
+// TableSize tells which size of the kernel's table of connections the proxy asks for on a machine
+// with a number of processors, with its own defaults: in place of the files of /proc and /sys it
+// finds others.
 func (w *World) TableSize(ctx context.Context, processors int) (string, error) {
 	dir, err := os.MkdirTemp(w.options.Dir, "machine-")
 	if err != nil {

@@ -67,8 +67,7 @@ func (w *World) AwaitExit(ctx context.Context, status int, limit time.Duration) 
 type setting struct {
 	// environment holds NAME=VALUE, which replace what this process has.
 	environment []string
-	// under is a program that becomes the proxy: its words stand before those of
-	// the proxy.
+	// under is a program that becomes the proxy: its words stand before those of the proxy.
 	under []string
 }
 
@@ -77,8 +76,7 @@ func (w *World) SetEnvironment(pair string) {
 	w.setting.environment = append(w.setting.environment, w.expand(pair))
 }
 
-// StartUnder has the proxies from now on started by a program, which has to become
-// the proxy.
+// StartUnder has the proxies from now on started by a program, which has to become the proxy.
 func (w *World) StartUnder(words []string) { w.setting.under = w.expandAll(words) }
 
 // command is the proxy with its words.
@@ -100,9 +98,8 @@ nodePortAddresses: [%q, %q]
 conntrack: {maxPerCore: 0}
 `
 
-// WriteConfig writes a configuration file with lines of YAML behind what every
-// scenario has, into the file itself. The proxies that are started from now on
-// read it.
+// WriteConfig writes a configuration file with lines of YAML behind what every scenario has, into
+// the file itself. The proxies that are started from now on read it.
 func (w *World) WriteConfig(lines []string) error {
 	text, err := w.config(lines)
 	if err != nil {
@@ -113,8 +110,8 @@ func (w *World) WriteConfig(lines []string) error {
 	return os.WriteFile(file, []byte(text), 0o600)
 }
 
-// MountConfig writes a configuration file as the kubelet does with a ConfigMap:
-// into a directory of its own, to which a symbolic link is moved.
+// MountConfig writes a configuration file as the kubelet does with a ConfigMap: into a directory of
+// its own, to which a symbolic link is moved.
 func (w *World) MountConfig(lines []string) error {
 	text, err := w.config(lines)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stray sends TCP segments from an endpoint to a client. Their addresses and ports are right, but their
-// sequence numbers are spread over the whole range, so that most are outside of any window.
+// Stray sends TCP segments from an endpoint to a client. Their addresses and ports are right, but
+// their sequence numbers are spread over the whole range, so that most are outside of any window.
 func (n *Network) Stray(from, to netip.AddrPort) error {
 	host := n.HostAt(from.Addr())
 	if host == nil {
@@ -87,8 +87,7 @@ func (n *Network) Resets(host string) (int, error) {
 	return parseResets(string(text))
 }
 
-// parseResets finds the count in the kernel's table: a line of names, then one of
-// numbers.
+// parseResets finds the count in the kernel's table: a line of names, then one of numbers.
 func parseResets(text string) (int, error) {
 	var names []string
 	for line := range strings.Lines(text) {

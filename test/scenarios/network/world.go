@@ -21,8 +21,7 @@ import (
 type Options struct {
 	// Binary is the program sluice.
 	Binary string
-	// Mode is the value of --proxy-mode, and Variant that of
-	// --sluice-iptables-variant, if any.
+	// Mode is the value of --proxy-mode, and Variant that of --sluice-iptables-variant, if any.
 	Mode, Variant string
 	// Dir is where logs and files of the proxy go.
 	Dir string
@@ -32,8 +31,7 @@ type Options struct {
 	Flags map[string]string
 }
 
-// World is a network with an API server on the node under test, and the proxy when
-// it runs.
+// World is a network with an API server on the node under test, and the proxy when it runs.
 type World struct {
 	*Network
 	API     *apitest.Server
@@ -90,8 +88,7 @@ func (w *World) flags() (map[string]string, error) {
 		"proxy-mode":         w.options.Mode,
 		"cluster-cidr":       fixture.Both("cluster-cidr"),
 		"nodeport-addresses": fixture.Both("everything"),
-		// The size of the table can be set in the first network namespace of a
-		// machine only.
+		// The size of the table can be set in the first network namespace of a machine only.
 		"conntrack-max-per-core": "0",
 		"sluice-state-dir":       w.stateDir(),
 		"log-format":             "json",
@@ -133,8 +130,8 @@ func (w *World) SetFlag(name, value string) {
 	w.options.Flags[name] = value
 }
 
-// Run runs a program on the node and gives what it printed, of both outputs. Words
-// may hold placeholders; see expand.
+// Run runs a program on the node and gives what it printed, of both outputs. Words may hold
+// placeholders; see expand.
 func (w *World) Run(ctx context.Context, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, runMax)
 	defer cancel()

@@ -21,8 +21,8 @@ import (
 //
 //	[ipv4|ipv6] CLIENT[@ADDRESS] -> TARGET[/PROTOCOL] => OUTCOME [as SOURCE] [xN [each MIN..MAX]]
 //
-// It holds when connections of the client to the target end in all the ways that
-// OUTCOME lists, and in no other, in each family.
+// It holds when connections of the client to the target end in all the ways that OUTCOME lists, and
+// in no other, in each family.
 type ask struct {
 	family *service.Family
 	client string
@@ -33,10 +33,10 @@ type ask struct {
 	spread spread
 }
 
-// Attempts per question. One endpoint of three stays unseen in all of attemptsMax
-// with a probability below 1e-11. One of two, which is there and must not be, stays
-// unseen in attemptsMin with one below 1e-9: it has to be small, since a question is
-// repeated until it holds, hundreds of times if need be.
+// Attempts per question. One endpoint of three stays unseen in all of attemptsMax with a
+// probability below 1e-11. One of two, which is there and must not be, stays unseen in attemptsMin
+// with one below 1e-9: it has to be small, since a question is repeated until it holds, hundreds of
+// times if need be.
 const (
 	attemptsMin = 32
 	attemptsMax = 64
@@ -145,8 +145,8 @@ func (a ask) once(ctx context.Context, s *Stage, q fixture.Question) error {
 	return a.spread.judge(q, seen)
 }
 
-// spread is the end of a question, x3000 each 850..1150: how many connections, and
-// how many of them each endpoint gets.
+// spread is the end of a question, x3000 each 850..1150: how many connections, and how many of them
+// each endpoint gets.
 type spread struct {
 	times, least, most int
 }

@@ -16,8 +16,7 @@ import (
 // Modes are the modes of the proxy that scenarios can be played in.
 var Modes = []string{"iptables", "nftables", "ipvs"}
 
-// Plan is a scenario that was understood for one mode. Besides the verbs, its lines
-// may say
+// Plan is a scenario that was understood for one mode. Besides the verbs, its lines may say
 //
 //	modes iptables nftables   it applies to these modes only
 //	families ipv4             it is played in these families only; default: both
@@ -174,8 +173,8 @@ func understand(line script.Line) (step, bool, error) {
 type Asked struct {
 	fixture.Question
 	Line script.Line
-	// Fate and Names are what the scenario wants, and Saw whom those who answer
-	// should take for the client; "" if it does not say.
+	// Fate and Names are what the scenario wants, and Saw whom those who answer should take for the
+	// client; "" if it does not say.
 	Fate  fixture.Fate
 	Names []string
 	Saw   fixture.Source
@@ -183,9 +182,9 @@ type Asked struct {
 	Left []string
 }
 
-// Examine goes through a plan in no world at all: statements change what the API
-// says, questions are shown and not asked, and what needs a kernel or a proxy is
-// left out. It ends with the first error of visit.
+// Examine goes through a plan in no world at all: statements change what the API says, questions
+// are shown and not asked, and what needs a kernel or a proxy is left out. It ends with the first
+// error of visit.
 func (p *Plan) Examine(server cluster.Server, visit func(Asked) error) error {
 	s := newStage(nowhere{}, server, p.Families)
 	s.stopped = true // so that nothing waits for a proxy

@@ -1,5 +1,4 @@
-// Package play gives the statements of scenarios their meaning, and plays
-// scenarios in a world.
+// Package play gives the statements of scenarios their meaning, and plays scenarios in a world.
 package play
 
 import (
@@ -21,22 +20,22 @@ import (
 type World interface {
 	// Start starts the proxy, which then finds what the API says by itself.
 	Start() error
-	// Ask asks one question; it may be called from several goroutines. An error
-	// is a broken world, not an answer.
+	// Ask asks one question; it may be called from several goroutines. An error is a broken world,
+	// not an answer.
 	Ask(ctx context.Context, q fixture.Question) (fixture.Answer, error)
 	Close() error
 }
 
-// Stage is one scenario at work. Statements run one after another, questions that
-// follow each other at the same time.
+// Stage is one scenario at work. Statements run one after another, questions that follow each other
+// at the same time.
 type Stage struct {
 	World
 	*cluster.Cluster
 	families []service.Family
 	// running is set once the proxy was started, stopped while it is down.
 	running, stopped bool
-	// changed is set when the world has changed since it was last settled, and
-	// round counts how often it was.
+	// changed is set when the world has changed since it was last settled, and round counts how
+	// often it was.
 	changed bool
 	round   int
 	// kept is what statements keep under a name: sessions, flows, listings.
@@ -49,8 +48,7 @@ func newStage(world World, server cluster.Server, families []service.Family) *St
 	return &Stage{World: world, Cluster: cluster.New(server), families: families, changed: true, kept: make(map[string]any)}
 }
 
-// ready makes sure that the proxy runs, unless it was stopped, and has obeyed
-// everything so far.
+// ready makes sure that the proxy runs, unless it was stopped, and has obeyed everything so far.
 func (s *Stage) ready(ctx context.Context) error {
 	if s.stopped {
 		return nil
@@ -95,8 +93,8 @@ func (s *Stage) serviceIP(name string, family service.Family) (netip.Addr, error
 	return s.Numbered(name, family)
 }
 
-// Play plays a plan in a world, which it leaves open. The error says which line
-// did not hold, and what was seen instead.
+// Play plays a plan in a world, which it leaves open. The error says which line did not hold, and
+// what was seen instead.
 func (p *Plan) Play(ctx context.Context, world World, server cluster.Server) error {
 	s := newStage(world, server, p.Families)
 	err := p.play(ctx, s)
@@ -156,9 +154,8 @@ func (p *Plan) failed(st step, err error) error {
 // settleStep is the pause between two looks at the sentinel.
 const settleStep = 5 * time.Millisecond
 
-// sentinel is a Service that changes whenever anything has, and so tells when the
-// proxy has obeyed, however the proxy works: its port and its endpoint are
-// others in each round.
+// sentinel is a Service that changes whenever anything has, and so tells when the proxy has obeyed,
+// however the proxy works: its port and its endpoint are others in each round.
 const sentinel = "sentinel"
 
 // settle waits until the rules have followed the API.
@@ -196,8 +193,8 @@ func (s *Stage) settle(ctx context.Context) error {
 	return sleep(ctx, settleRest)
 }
 
-// alive is an error if the proxy has ended where it is a process, so that nobody
-// waits for one that is gone.
+// alive is an error if the proxy has ended where it is a process, so that nobody waits for one that
+// is gone.
 func (s *Stage) alive() error {
 	if process, ok := s.World.(interface{ Alive() error }); ok {
 		return process.Alive()
@@ -216,32 +213,30 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// How long things may take. Waits that end early cost nothing when all is well, and
-// are long because machines of tests are slow and shared; how fast a proxy is is
-// not the question here.
+// How long things may take. Waits that end early cost nothing when all is well, and are long
+// because machines of tests are slow and shared; how fast a proxy is is not the question here.
 var (
 	// answerPatience is how long a client waits that will be answered or refused.
 	answerPatience = 5 * time.Second
-	// silencePatience is how long silence is waited for. A false silence can only
-	// be reported where silence is expected.
+	// silencePatience is how long silence is waited for. A false silence can only be reported where
+	// silence is expected.
 	silencePatience = 500 * time.Millisecond
-	// holdMax bounds the time until a question has the wanted answers. The list of
-	// scenarios says 2 s; the rest is for slow machines.
+	// holdMax bounds the time until a question has the wanted answers. The list of scenarios says 2
+	// s; the rest is for slow machines.
 	holdMax = 10 * time.Second
-	// settleMax bounds the wait for a change, and sentinelPatience that for one
-	// answer of the sentinel.
+	// settleMax bounds the wait for a change, and sentinelPatience that for one answer of the
+	// sentinel.
 	settleMax        = 20 * time.Second
 	sentinelPatience = 200 * time.Millisecond
-	// settleRest is what is added for changes that took another way to the proxy
-	// than the sentinel's.
+	// settleRest is what is added for changes that took another way to the proxy than the
+	// sentinel's.
 	settleRest = 40 * time.Millisecond
-	// echoMax is how long an echo may take. A connection that is dead shows nothing
-	// but silence.
+	// echoMax is how long an echo may take. A connection that is dead shows nothing but silence.
 	echoMax = 2 * time.Second
 )
 
-// SlowDown makes all waits longer, for a machine that is emulated. It is called
-// before anything is played.
+// SlowDown makes all waits longer, for a machine that is emulated. It is called before anything is
+// played.
 func SlowDown(factor int) {
 	for _, wait := range []*time.Duration{
 		&answerPatience, &silencePatience, &holdMax, &settleMax, &sentinelPatience, &settleRest, &echoMax,

@@ -19,8 +19,7 @@ import (
 //	nodeport                           the node's address at 30080
 //	NAME[:port]                        an address of the fixture, or a literal one
 //
-// followed by /udp or /sctp for another protocol than TCP. The port is 80 if it is
-// not given.
+// followed by /udp or /sctp for another protocol than TCP. The port is 80 if it is not given.
 type target struct {
 	// service is set for a ClusterIP, name for everything else.
 	service, name string
@@ -77,8 +76,8 @@ func (t target) resolve(s *Stage, family service.Family) (netip.AddrPort, error)
 	return netip.AddrPortFrom(a, t.port), err
 }
 
-// outcome is how questions have to end: with answers of all who are named and of
-// nobody else, or refused, or in silence.
+// outcome is how questions have to end: with answers of all who are named and of nobody else, or
+// refused, or in silence.
 type outcome struct {
 	fate  fixture.Fate
 	names []string
@@ -124,8 +123,8 @@ func known(name string) bool { return len(fixture.Texts(name)) == 2 }
 
 func (o outcome) silent() bool { return o.fate == fixture.Silent }
 
-// allows reports whether an answer is one of those that are wanted. A client on the
-// node has no other address than the node's, unless it has bound one.
+// allows reports whether an answer is one of those that are wanted. A client on the node has no
+// other address than the node's, unless it has bound one.
 func (o outcome) allows(q fixture.Question, got fixture.Answer) bool {
 	if got.Fate != o.fate {
 		return false

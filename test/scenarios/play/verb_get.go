@@ -25,9 +25,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
-// HTTP requests. What stands behind = is a regular expression for the whole value;
-// a field of a JSON body is named by the keys on the way to it, with dots, and
-// body is the whole body.
+// HTTP requests. What stands behind = is a regular expression for the whole value; a field of a
+// JSON body is named by the keys on the way to it, with dots, and body is the whole body.
 var _ = define("get", verb{
 	usage:  `get [ipv4] x node:32000/any/path 200 service.name=svc1 localEndpoints=1 header:Content-Type=application/json body=(?s).*svc1.*, or get x node:32000 refused, or silence`,
 	kernel: true, parse: parseGet,
@@ -42,8 +41,7 @@ type get struct {
 	want   response
 }
 
-// response is what a request wants. If nobody is to answer, status is 0 and fate
-// says how it fails.
+// response is what a request wants. If nobody is to answer, status is 0 and fate says how it fails.
 type response struct {
 	fate   fixture.Fate
 	status int
@@ -163,8 +161,8 @@ func (g get) once(ctx context.Context, host *netns.Namespace, at netip.AddrPort)
 	return nil
 }
 
-// fetch sends one request over a connection of its own and follows no redirection.
-// Refusal and silence are fates, any other failure is an error.
+// fetch sends one request over a connection of its own and follows no redirection. Refusal and
+// silence are fates, any other failure is an error.
 func fetch(ctx context.Context, host *netns.Namespace, url string, patience time.Duration) (received, fixture.Fate, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -20,8 +20,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
-// Connections that one client makes one after another, in each family, while the statements in between
-// run. Each must be answered. If endpoints are named, each of them must answer, and no other.
+// Connections that one client makes one after another, in each family, while the statements in
+// between run. Each must be answered. If endpoints are named, each of them must answer, and no
+// other.
 var _ = define("load", verb{usage: "load one begins p1 cluster, then load one ends a b", kernel: true, parse: parseLoad})
 
 // load is a client at work. Its counts are read when it has stopped.
@@ -158,10 +159,9 @@ func (c *loadCount) summary() []string {
 	return all
 }
 
-// Clients that stay with one endpoint. CLIENT*N is N addresses of a client, each of
-// which stays with one; from 50 on, all endpoints that are named have to be used.
-// What an address has seen is kept under the name, and has to be the same the next
-// time.
+// Clients that stay with one endpoint. CLIENT*N is N addresses of a client, each of which stays
+// with one; from 50 on, all endpoints that are named have to be used. What an address has seen is
+// kept under the name, and has to be the same the next time.
 var (
 	_ = define("sticky", verb{usage: "sticky first p1 cluster a b c x50, or sticky many p1*50 cluster a b c", kernel: true, parse: parseSticky})
 	_ = define("moved", verb{usage: "moved many p1*50 cluster a b c (some address sees another endpoint than sticky many has found)", kernel: true, parse: parseMoved})
@@ -170,8 +170,8 @@ var (
 // stickyTimes is how many connections an address makes if a statement does not say.
 const stickyTimes = 5
 
-// allSeen is the number of addresses from which on each endpoint is the choice of
-// one: of three, one is nobody's with a probability of 5e-9.
+// allSeen is the number of addresses from which on each endpoint is the choice of one: of three,
+// one is nobody's with a probability of 5e-9.
 const allSeen = 50
 
 // crowd is who asks, and whom: the part that both verbs share.
@@ -241,8 +241,7 @@ func parseMoved(words []string) (statement, error) {
 	}), err
 }
 
-// each does something in each family, one after another: what is kept has one
-// owner.
+// each does something in each family, one after another: what is kept has one owner.
 func (c crowd) each(f func(context.Context, *Stage, *network.World, service.Family) error) statement {
 	return settled(func(ctx context.Context, s *Stage, w *network.World) error {
 		for _, family := range s.families {

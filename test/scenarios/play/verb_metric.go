@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
-// Series of /metrics. A name stands for all series that have the labels, and its
-// value is their sum; the value of a histogram is the number of its samples.
+// Series of /metrics. A name stands for all series that have the labels, and its value is their
+// sum; the value of a histogram is the number of its samples.
 var _ = define("metric", verb{
 	usage:  `metric sluice_writes_total{domain=nftables/IPv4,outcome=landed} above 0 (or is 3, below 9, present, absent)`,
 	kernel: true, parse: parseMetric,
@@ -138,8 +138,8 @@ func scrape(ctx context.Context, w *network.World) (map[string]*dto.MetricFamily
 	return parser.TextToMetricFamilies(bytes.NewReader(got.body))
 }
 
-// How many writes to the kernel come of changes: in the family that has most of
-// them, counted by the proxy, within a time from the first change on.
+// How many writes to the kernel come of changes: in the family that has most of them, counted by
+// the proxy, within a time from the first change on.
 var _ = define("writes", verb{usage: `writes 1..3 in 2.5s of 500 changes in 1s (the Service's timeout of affinity changes), or
 writes 0..0 in 1s of resync a b (the Service and its slice with these endpoints are sent again as they are)`, kernel: true, parse: parseWrites})
 

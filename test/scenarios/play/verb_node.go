@@ -33,8 +33,8 @@ func (s *Stage) kernel() (*network.World, error) {
 	return w, nil
 }
 
-// parseRun runs one program on the node, which has to end with status 0: before the
-// proxy starts, or when it has obeyed all that was said before.
+// parseRun runs one program on the node, which has to end with status 0: before the proxy starts,
+// or when it has obeyed all that was said before.
 func parseRun(words []string) (statement, error) {
 	if len(words) == 0 {
 		return nil, errors.New("want a program")
@@ -54,8 +54,8 @@ func parseRun(words []string) (statement, error) {
 	}), nil
 }
 
-// settled is a statement in the real world for which the proxy has to run, and to
-// have obeyed all that was said before.
+// settled is a statement in the real world for which the proxy has to run, and to have obeyed all
+// that was said before.
 func settled(f func(ctx context.Context, s *Stage, w *network.World) error) statement {
 	return act(func(ctx context.Context, s *Stage) error {
 		w, err := s.kernel()

@@ -77,8 +77,7 @@ var _ = define("event", verb{
 	usage: `event Starting about Node n1 [saying REGEXP], or event no Starting about Node n1`, kernel: true, parse: parseEvent,
 })
 
-// eventWanted is an event that has come, or must not have. Kind, object and reason
-// are whole words.
+// eventWanted is an event that has come, or must not have. Kind, object and reason are whole words.
 type eventWanted struct {
 	absent               bool
 	reason, kind, object string

@@ -14,8 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
-// The verbs about the process of the proxy. The first question starts it if nothing
-// else does.
+// The verbs about the process of the proxy. The first question starts it if nothing else does.
 var (
 	_ = define("start", verb{usage: "start (and wait until it has obeyed)", kernel: true, parse: alone(func(ctx context.Context, s *Stage) error {
 		if s.stopped {
@@ -45,8 +44,8 @@ func alone(f func(ctx context.Context, s *Stage) error) func([]string) (statemen
 	}
 }
 
-// ended ends the proxy. What the API says from then on is not obeyed, and questions
-// do not wait for it: they ask what the rules do alone.
+// ended ends the proxy. What the API says from then on is not obeyed, and questions do not wait for
+// it: they ask what the rules do alone.
 func ended(end func(*network.World) error) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		w, err := s.kernel()
@@ -85,8 +84,8 @@ func parseExits(words []string) (statement, error) {
 	}), nil
 }
 
-// The verbs about what surrounds the process of the proxy: how it is started, its
-// file, its API server. They wait for nothing.
+// The verbs about what surrounds the process of the proxy: how it is started, its file, its API
+// server. They wait for nothing.
 var (
 	_ = define("launch", verb{usage: "launch (start the proxy, and do not wait until it has obeyed)", kernel: true, parse: alone(launch)})
 	_ = define("next", verb{usage: "next --proxy-mode=iptables (flags of the proxies that are started from now on)", kernel: true, parse: parseNext})

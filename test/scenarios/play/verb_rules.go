@@ -25,8 +25,8 @@ var (
 	})
 )
 
-// parseNFT looks at what is inside some objects of nf_tables. In the expression for
-// what is inside, ^ and $ fit at every line.
+// parseNFT looks at what is inside some objects of nf_tables. In the expression for what is inside,
+// ^ and $ fit at every line.
 func parseNFT(words []string) (statement, error) {
 	if len(words) != 3 || (words[1] != "has" && words[1] != "lacks") {
 		return nil, errors.New("want an object, has or lacks, and a regular expression")
@@ -71,12 +71,12 @@ func judgeBlocks(all []block, object, inside *regexp.Regexp, want bool) error {
 	}
 }
 
-// block is one object of a listing by nft: "ip map frontends", or "table ip
-// kube-proxy" for what is about a table itself. What is inside has no indentation.
+// block is one object of a listing by nft: "ip map frontends", or "table ip kube-proxy" for what is
+// about a table itself. What is inside has no indentation.
 type block struct{ name, inside string }
 
-// blocksOf cuts a listing, in which a table is indented by nothing, its objects by
-// one tab, and what is inside them by more.
+// blocksOf cuts a listing, in which a table is indented by nothing, its objects by one tab, and
+// what is inside them by more.
 func blocksOf(listing string) []block {
 	var all []block
 	table, family := 0, ""

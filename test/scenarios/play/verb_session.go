@@ -19,8 +19,8 @@ import (
 // TCP connections that stay open: to see what changes do to them.
 var _ = define("session", verb{usage: "session s1 opens p1 cluster a (to endpoint a), then session s1 lives, or dies, or ends (by a reset); session many*200 opens … opens as many", kernel: true, parse: parseSession})
 
-// sessions are those of one name, one per family, or as many per family as a star
-// behind the name says.
+// sessions are those of one name, one per family, or as many per family as a star behind the name
+// says.
 type sessions []*netns.Session
 
 func parseSession(words []string) (statement, error) {
@@ -61,8 +61,7 @@ func times(word string) (name string, count int, err error) {
 	return name, count, nil
 }
 
-// openSessions opens connections until as many as are wanted have ended at a wanted
-// endpoint.
+// openSessions opens connections until as many as are wanted have ended at a wanted endpoint.
 func openSessions(ctx context.Context, s *Stage, w *network.World, name string, count int, client string, to target, want outcome) error {
 	host, err := w.Host(client)
 	if err != nil {
@@ -141,9 +140,8 @@ func echo(ctx context.Context, s *Stage, name string, lives bool) error {
 	return nil
 }
 
-// Segments of a connection that have lost their way: the endpoint of a session
-// sends some that no window has room for. The client must not see them: it would
-// not know who sends them, and reset.
+// Segments of a connection that have lost their way: the endpoint of a session sends some that no
+// window has room for. The client must not see them: it would not know who sends them, and reset.
 var _ = define("stray", verb{usage: "stray s1 b p1 (endpoint b of session s1 sends segments outside of the window, and p1 resets nothing)", kernel: true, parse: parseStray})
 
 // strayRest is how long a reset may take.
@@ -182,8 +180,8 @@ func parseStray(words []string) (statement, error) {
 	}), nil
 }
 
-// UDP clients that keep their socket, and so their port: the kernel goes on with
-// all they send as it began.
+// UDP clients that keep their socket, and so their port: the kernel goes on with all they send as
+// it began.
 var _ = define("flow", verb{usage: `flow f1 opens p1 cluster/udp [a] (to endpoint a), flow f1 gets b, flow f1 gets refused,
 flow f1 keeps (the same endpoint, by the same entry of the node), or flow f1 loses (that entry)`, kernel: true, parse: parseFlow})
 

@@ -1,6 +1,5 @@
-// Package script reads the text form of scenarios. A scenario begins with its
-// number and title at the start of a line; its statements follow, indented, one
-// per line, and a # begins a comment:
+// Package script reads the text form of scenarios. A scenario begins with its number and title at
+// the start of a line; its statements follow, indented, one per line, and a # begins a comment:
 //
 //	S-CIP-01 a pod reaches every endpoint under its own address
 //	    endpoints a b
@@ -26,8 +25,7 @@ type Scenario struct {
 	Number int
 }
 
-// Line is one statement. It may have come from several lines of text that end
-// with a backslash.
+// Line is one statement. It may have come from several lines of text that end with a backslash.
 type Line struct {
 	// Words are separated by spaces; double quotes keep them together.
 	Words []string
@@ -77,8 +75,8 @@ func Parse(file, text string) ([]Scenario, error) {
 	return all, nil
 }
 
-// split cuts a statement into words. Quotes may stand anywhere in a word; inside
-// of them a # is no comment.
+// split cuts a statement into words. Quotes may stand anywhere in a word; inside of them a # is no
+// comment.
 func split(text string) ([]string, error) {
 	var words []string
 	var word strings.Builder
