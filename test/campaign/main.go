@@ -48,7 +48,7 @@ type options struct {
 	control                 bool
 }
 
-// errLost is the finding of a campaign; everything else is an accident.
+// errLost is the finding of a campaign. Any other error is a failure of the campaign itself.
 var errLost = errors.New("connections to Services that nobody refused were lost")
 
 func main() {
@@ -132,7 +132,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	return o.campaign(ctx, c, p, newTraffic(net.client, c.targets()))
 }
 
-// campaign begins with the build that serves everybody, and lets the others take turns.
+// campaign begins with the build that serves every Service, and then lets the others take turns.
 func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traffic) (err error) {
 	if err := p.start(); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traff
 	return nil
 }
 
-// play lets things happen until the time is up, and gives how many times each did.
+// play performs acts until the time is up, and returns how many times it performed each.
 func (o *options) play(ctx context.Context, c *cluster, p *proxies, t *traffic) (map[string]int, error) {
 	const progress = 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, o.duration)

@@ -81,7 +81,7 @@ const (
 	samplesMax = 20
 )
 
-// kind is what is counted on a line of its own.
+// kind is one line of the table.
 type kind int
 
 const (
@@ -97,7 +97,7 @@ var kindNames = [kinds]string{
 	toTheRefused: "to the refused Service (not judged)",
 }
 
-// count is of exchanges.
+// count counts exchanges.
 type count struct{ attempted, lost, late int }
 
 func (c *count) add(other count) {

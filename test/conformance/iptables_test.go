@@ -30,7 +30,7 @@ type iptablesMeddler struct {
 
 var iptablesTables = []iptables.Table{iptables.Mangle, iptables.Filter, iptables.NAT}
 
-// Poison implements [Meddler]: it adds a jump to a chain that nobody makes.
+// Poison implements [Meddler]: it adds a jump to a chain that does not exist.
 func (m iptablesMeddler) Poison(object dataplane.Object) (dataplane.Object, bool) {
 	if !slices.Contains(iptablesTables, iptables.Table(object.ID.Container)) {
 		return object, false // a hook
@@ -94,7 +94,7 @@ func (m iptablesMeddler) Wipe(t *testing.T) {
 	}
 }
 
-// planted returns the lines of somebody else: chains of the kubelet, a chain whose name is like
+// planted returns the lines of other programs: chains of the kubelet, a chain with a name like
 // ours, and a rule at each end of a built-in chain. Where Sluice wants nothing in KUBE-FIREWALL,
 // the kubelet's rules in it stay, too.
 func (m iptablesMeddler) planted(table iptables.Table) []string {
