@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/play"
 )
 
-// modelledMin is how many scenarios of a mode have to be playable without a kernel: a mistake that
-// kept them from being played must not go unnoticed.
+// modelledMin is how many scenarios of a mode must be playable without a kernel, so that a mistake
+// that skips them is noticed.
 const modelledMin = 4
 
 // TestScenariosInMemory plays every scenario whose statements need no kernel, on kernels in memory.

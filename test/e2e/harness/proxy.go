@@ -27,7 +27,7 @@ func (c *Cluster) StartProxy(mode Mode, flags ...string) *Proxy {
 		"--kubeconfig", c.Server.ProxyKubeconfig(),
 		"--cluster-cidr", PodCIDRs,
 		"--proxy-mode", string(mode),
-		// The size of the table can be set in the first network namespace of a machine only.
+		// The conntrack table's size can be set in the machine's first network namespace only.
 		"--conntrack-max-per-core", "0",
 		"--log-format", "json",
 		"--log-level", "debug", // batches are announced at this level
@@ -127,7 +127,7 @@ func (c *Cluster) StartKubeProxy(mode Mode) *netns.Daemon {
 		"--kubeconfig", c.Server.ProxyKubeconfig(),
 		"--cluster-cidr", PodCIDRs,
 		"--proxy-mode", string(mode),
-		// The size of the table can be set in the first network namespace of a machine only.
+		// The conntrack table's size can be set in the machine's first network namespace only.
 		"--conntrack-max-per-core", "0",
 		"--v", "4",
 	))

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// serviceFields are the keys of the statement service, and what they set.
+// serviceFields are the keys of the statement service, with the functions that set them.
 var serviceFields = map[string]func(s *corev1.Service, value string) error{
 	"type":        setType,
 	"ports":       setPorts,
@@ -65,7 +65,7 @@ func nodePortOf(ports []corev1.ServicePort, i int) int32 {
 	return int32(fixture.NodePort + i)
 }
 
-// setPorts takes name:port[:target[:nodePort]][/protocol], several by commas. An empty name is an
+// setPorts takes name:port[:target[:nodePort]][/protocol], separated by commas. An empty name is an
 // unnamed port.
 func setPorts(s *corev1.Service, value string) error {
 	s.Spec.Ports = nil
@@ -120,7 +120,8 @@ func setAffinity(s *corev1.Service, value string) error {
 	return nil
 }
 
-// list returns what a value lists: names in both families, literals as they are.
+// list returns the parts of a value: a name stands for its texts in both families, a literal for
+// itself.
 func list(value string) []string {
 	var all []string
 	if value == "none" {
@@ -143,7 +144,7 @@ func setExternalIPs(s *corev1.Service, value string) error {
 }
 
 // setIngress takes addresses, each with a mode of the API behind a colon if it has one (vip:Proxy),
-// and host names (hostname:lb.example); none is none.
+// and host names (hostname:lb.example). The word none removes all.
 func setIngress(s *corev1.Service, value string) error {
 	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{}
 	if value == "none" {
@@ -206,7 +207,7 @@ func setHealthPort(s *corev1.Service, value string) error {
 	return err
 }
 
-// setPairs takes key:value, several by commas; a key with a minus behind it is removed.
+// setPairs takes key:value, separated by commas. A key followed by a minus is removed.
 func setPairs(into *map[string]string, value string) error {
 	if *into == nil {
 		*into = make(map[string]string)

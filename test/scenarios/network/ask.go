@@ -162,7 +162,7 @@ func awaitEcho(ctx context.Context, conn *net.IPConn, to netip.Addr) error {
 	}
 	message := make([]byte, 128)
 	for {
-		// Unlike Read, this leaves the header of IPv4 out.
+		// Unlike Read, this omits the IPv4 header.
 		size, _, err := conn.ReadFrom(message)
 		if err != nil {
 			return err

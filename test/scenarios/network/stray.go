@@ -59,7 +59,7 @@ func segment(from, to netip.AddrPort, sequence, acknowledged uint32) []byte {
 	return b
 }
 
-// checksum is the Internet's, of an even number of bytes.
+// checksum returns the Internet checksum of an even number of bytes.
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i < len(b); i += 2 {
@@ -87,7 +87,8 @@ func (n *Network) Resets(host string) (int, error) {
 	return parseResets(string(text))
 }
 
-// parseResets finds the count in the kernel's table: a line of names, then one of numbers.
+// parseResets finds the count in the kernel's table, which has a line of names, then one of
+// numbers.
 func parseResets(text string) (int, error) {
 	var names []string
 	for line := range strings.Lines(text) {
