@@ -175,6 +175,6 @@ func (w *watcher) await(ctx context.Context, what string, moment <-chan time.Tim
 	case err := <-w.failed:
 		return time.Time{}, fmt.Errorf("while waiting for %s: %w", what, err)
 	case <-ctx.Done():
-		return time.Time{}, fmt.Errorf("waited in vain for %s", what)
+		return time.Time{}, fmt.Errorf("timed out for %s", what)
 	}
 }

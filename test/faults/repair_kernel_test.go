@@ -62,7 +62,7 @@ func (p *proxyNode) wait(what string, done func() bool) {
 	p.Helper()
 	for began := time.Now(); !done(); time.Sleep(time.Millisecond) {
 		if time.Since(began) > eventMax {
-			p.Fatalf("waited in vain: %s", what)
+			p.Fatalf("timed out: %s", what)
 		}
 	}
 }

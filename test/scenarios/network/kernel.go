@@ -27,7 +27,7 @@ var features = map[string]func() error{
 func Has(feature string) error {
 	find, ok := features[feature]
 	if !ok {
-		return fmt.Errorf("nobody knows the feature %q", feature)
+		return fmt.Errorf("unknown feature %q", feature)
 	}
 	return find()
 }
