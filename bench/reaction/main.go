@@ -35,7 +35,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// options are the flags that a measurement needs to know.
+// options are the flags that affect a measurement.
 type options struct {
 	mode       string
 	variant    string
@@ -152,7 +152,7 @@ func measureInside(o options, name string, timeout time.Duration) error {
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// What the parent tells a child besides the flags.
+// What the parent passes to a child besides the flags.
 const (
 	// outsideVar names the network namespace that must not be touched.
 	outsideVar = "REACTION_OUTSIDE"
@@ -163,8 +163,8 @@ const (
 // self is this program, wherever its file has gone (proc_pid_exe(5)).
 const self = "/proc/self/exe"
 
-// runChild makes one measurement in a process and a network namespace of its own, so that it finds
-// no rules, and no memory that somebody else has used.
+// runChild makes one measurement in a process and a network namespace of its own, so that it starts
+// without rules and with unused memory.
 func runChild(name string, timeout time.Duration) (r result, err error) {
 	namespace, err := netns.New(name)
 	if err != nil {
@@ -182,7 +182,7 @@ func runChild(name string, timeout time.Duration) (r result, err error) {
 	if err := namespace.Start(cmd); err != nil {
 		return r, err
 	}
-	// The child gives up by itself; this is for one that cannot.
+	// The child times out by itself; this is for one that cannot.
 	alarm := time.AfterFunc(timeout+time.Minute, func() { _ = cmd.Process.Kill() })
 	defer alarm.Stop()
 	if err := cmd.Wait(); err != nil {

@@ -16,8 +16,8 @@ func serviceNamed(name, clusterIP string, labels map[string]string) *corev1.Serv
 	}
 }
 
-// An object that enters or leaves a selection is added or deleted for those who watch it, as with a
-// real API server.
+// For its watchers, an object that enters or leaves a selection is added or deleted, as with a real
+// API server.
 func TestSelectionsSeeWhatConcernsThem(t *testing.T) {
 	sel, err := selectionOf(Services, url.Values{"labelSelector": {"!off"}, "fieldSelector": {"spec.clusterIP!=None"}})
 	if err != nil {
