@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// A configuration file may change while the proxy runs: what is right is obeyed by the same
-// process, what is wrong is refused with the place of the mistake, and the node serves as before.
+// A configuration file may change while the proxy runs. The same process applies a valid one, and
+// refuses an invalid one with the place of the mistake; the node serves as before.
 func TestConfigurationChanges(t *testing.T) {
 	for _, way := range []struct {
 		name string
@@ -111,8 +111,7 @@ func awaitSource(t *testing.T, c *harness.Cluster, targets []harness.Target, its
 	})
 }
 
-// awaitChanged waits until the log says that a field has come into force with something in its
-// value.
+// awaitChanged waits until the log says that a field has a new value that contains the text.
 func awaitChanged(t *testing.T, c *harness.Cluster, proxy *harness.Proxy, field, value string) {
 	t.Helper()
 	harness.Eventually(t, changeMax, "the log tells of the change of "+field, func(context.Context) error {

@@ -14,8 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// A load balancer that sends traffic only to nodes with an endpoint asks each node whether it has
-// one.
+// A load balancer for externalTrafficPolicy Local asks each node whether it has an endpoint.
 func TestHealthCheckNodePort(t *testing.T) { inEachMode(t, testHealthCheckNodePort) }
 
 func testHealthCheckNodePort(t *testing.T, mode harness.Mode) {
@@ -65,7 +64,7 @@ const localEndpointsBody = `{
 	"serviceProxyHealthy": true
 }`
 
-// awaitLocalEndpoints waits until the port tells a number of endpoints, at any path and in both
+// awaitLocalEndpoints waits until the port reports a number of endpoints, at any path and in both
 // families.
 func awaitLocalEndpoints(t *testing.T, limit time.Duration, c *harness.Cluster, port uint16, want int) {
 	t.Helper()

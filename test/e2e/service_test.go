@@ -43,8 +43,7 @@ func testServiceLifecycle(t *testing.T, mode harness.Mode) {
 	unreachableAll(t, changeMax, "deleted", everyone, targets)
 }
 
-// A pod that is behind the Service it calls may be sent back to itself, and the answer must find
-// its way.
+// A pod that calls its own Service may be sent to itself, and must get the answer.
 func TestPodReachesItselfThroughItsService(t *testing.T) {
 	inEachMode(t, func(t *testing.T, mode harness.Mode) {
 		c := harness.NewCluster(t)

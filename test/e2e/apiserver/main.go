@@ -42,7 +42,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/apiserver/credentials"
 )
 
-// config is what the command line says.
+// config holds the flags.
 type config struct {
 	dataDir      string         // everything that lasts
 	server       netip.AddrPort // where clients reach it
@@ -137,9 +137,9 @@ func arguments(c config, files credentials.Files, etcd string) []string {
 		"--service-cluster-ip-range=" + c.serviceCIDRs,
 		"--allow-privileged=true",
 		"--authorization-mode=RBAC",
-		// Pods would need a service account, and the controller that makes those is not here.
+		// Pods would need a service account, and no controller makes those here.
 		"--disable-admission-plugins=ServiceAccount",
-		// Nobody but the test changes an EndpointSlice, not even when this server stops.
+		// Only the test changes an EndpointSlice, even when this server stops.
 		"--endpoint-reconciler-type=none",
 		// Clients always have watches open, and a stop would wait a minute for them.
 		"--shutdown-watch-termination-grace-period=1s",
@@ -165,8 +165,8 @@ func firstAddrs(cidrs string) ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// announce prints the ready line once the server says of itself that it is, or gives up with ctx. A
-// server that never becomes ready is for whoever waits for the line to notice.
+// announce prints the ready line once the server reports that it is ready, or gives up with ctx.
+// The reader of the line has to notice a server that never becomes ready.
 func announce(ctx context.Context, kubeconfig string, out io.Writer) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -206,18 +206,19 @@ func startEtcd(dir string) (*embed.Etcd, error) {
 	c.LogOutputs = []string{"stderr"}
 	c.ListenClientUrls = []url.URL{anyPort}
 	c.ListenPeerUrls = []url.URL{anyPort}
-	// The member's entry for itself. It never changes across restarts, and nobody connects to it.
+	// The member's entry for itself. It never changes across restarts, and no client connects to
+	// it.
 	c.AdvertiseClientUrls = []url.URL{anyPort}
 	c.AdvertisePeerUrls = []url.URL{anyPort}
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	c.EnableGRPCGateway = false // it would dial the entry above, for nobody
-	// A single member elects itself as soon as it may, and has no network to be patient with.
+	// A single member elects itself as soon as it may, without a network to wait for.
 	c.TickMs = 10
 	c.ElectionMs = 100
 	// Package embed leaves this at zero, which makes every request a slow one that is worth a
 	// warning.
 	c.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
-	// What the process wrote survives it without this; only a power failure would not be survived.
+	// What the process wrote survives the process without this, but not a power failure.
 	c.UnsafeNoFsync = true
 
 	e, err := embed.StartEtcd(c)

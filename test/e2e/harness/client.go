@@ -40,9 +40,8 @@ func (h *Host) Backends() []Target {
 }
 
 const (
-	// quickMax bounds a question of a test that asks again and again until the answer is right. Any
-	// answer takes a millisecond; waiting longer would only measure how late a lost first packet is
-	// sent again.
+	// quickMax bounds a question of a test that asks again until the answer is right. Any answer
+	// takes a millisecond; waiting longer would only wait for the retransmission of a lost packet.
 	quickMax = 300 * time.Millisecond
 	// patientMax bounds a question of a client that counts losses.
 	patientMax = 3 * time.Second
@@ -73,7 +72,7 @@ func (h *Host) Reach(ctx context.Context, target Target, want ...*Host) error {
 	return nil
 }
 
-// Unreachable returns an error when somebody answers at the target. Silence counts as nobody.
+// Unreachable returns an error if there is an answer at the target. Silence counts as none.
 func (h *Host) Unreachable(ctx context.Context, target Target) error {
 	got, err := h.ask(ctx, target, quickMax)
 	if err == nil {

@@ -113,7 +113,7 @@ func (c *Cluster) end(p *netns.Daemon) {
 	}
 }
 
-// Commits returns what was written to the kernel of node N1 since a generation, by anybody.
+// Commits returns what any program wrote to the kernel of node N1 since a generation.
 func (c *Cluster) Commits(since uint32) []Commit {
 	c.t.Helper()
 	commits, err := c.monitor.Commits(since)
@@ -190,8 +190,8 @@ func (c *Cluster) DeleteService(name string) {
 	}
 }
 
-// Eventually calls f until it returns nil and returns how long that took. When the time is over,
-// the test ends with f's last error. The context given to f ends with the time.
+// Eventually calls f until it returns nil and returns how long that took. At the limit, the test
+// ends with f's last error. So does f's context.
 func Eventually(t testing.TB, limit time.Duration, what string, f func(context.Context) error) time.Duration {
 	t.Helper()
 	limit = slow(limit)

@@ -14,8 +14,8 @@ import (
 // it.
 type Mode string
 
-// The modes, each of which every test of what clients see runs in. IPVS is one that a kernel may
-// not have, so it runs only where it is asked for.
+// The modes. Every test of what clients see runs in each. A kernel may lack IPVS, so that mode runs
+// only on request.
 const (
 	IPTables Mode = "iptables"
 	NFTables Mode = "nftables"
@@ -60,8 +60,7 @@ log:
 
 // ConfigMap is a folder such as a kubelet mounts for a ConfigMap: each file is a link through the
 // link "..data" to a folder that holds one version, and a new version comes into force as a whole,
-// when "..data" is replaced. The file that a process has been told to read is thus never written
-// to.
+// when "..data" is replaced. The file that a process reads is thus never written to.
 type ConfigMap struct {
 	dir     string
 	version int // the number of the folder that "..data" leads to; 0 before the first
@@ -111,7 +110,7 @@ const (
 	envModes = "SLUICE_E2E_MODES"
 )
 
-// slow makes a limit as long as it has to be on this machine.
+// slow multiplies a limit by envSlow.
 func slow(limit time.Duration) time.Duration {
 	if factor, err := strconv.Atoi(os.Getenv(envSlow)); err == nil && factor > 1 {
 		return time.Duration(factor) * limit

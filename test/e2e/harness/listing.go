@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// packages are the Debian packages that hold the programs a test looks at the kernel with.
+// packages are the Debian packages of the programs that list rules.
 var packages = map[string]string{"iptables-save": "iptables", "ip6tables-save": "iptables", "nft": "nftables"}
 
 // tool prepares a run of one of those programs.
@@ -73,8 +73,8 @@ func (r *Rules) readIPTables(program, printed string) error {
 	return scanner.Err()
 }
 
-// iptablesChain returns the start of the lines of a chain that belongs to iptables, and whether a
-// table of nf_tables does.
+// iptablesChain returns the beginning of the lines of a chain, and whether its table of nf_tables
+// belongs to iptables.
 func iptablesChain(family, table, chain string) (start string, does bool) {
 	program := map[string]string{"ip": "iptables-save", "ip6": "ip6tables-save"}[family]
 	switch table {
@@ -130,8 +130,8 @@ func (r *Rules) readNFTObject(kind string, attributes map[string]any) error {
 	return r.addNFTElements(holder, elements)
 }
 
-// addNFTElements adds a line for each element, in an order that does not depend on the kernel's.
-// Packets add elements, too, to sets made for that; those have an end, and are left out.
+// addNFTElements adds a line for each element, in an order that does not depend on the kernel's. It
+// leaves out elements with a timeout, which packets add.
 func (r *Rules) addNFTElements(holder string, elements []any) error {
 	begin := len(r.lines)
 	for _, element := range elements {
@@ -162,8 +162,7 @@ func (r *Rules) addNFTLine(holder string, object map[string]any) error {
 	return nil
 }
 
-// nftHolder names what an object is in, or is, at the start of lines; and reports whether that
-// belongs to iptables.
+// nftHolder returns the beginning of an object's lines, and whether it belongs to iptables.
 func nftHolder(kind string, attributes map[string]any) (holder string, iptables bool) {
 	text := func(attribute string) string { value, _ := attributes[attribute].(string); return value }
 	family, table, name := text("family"), text("table"), text("name")

@@ -23,12 +23,12 @@ const (
 	monitorBytesMax = 16 << 20
 )
 
-// Monitor keeps a record of every change that anybody makes to the nf_tables of a host, as the
-// kernel tells it. It sees the writing of things that look the same afterwards, such as an element
-// that was removed and added again, and says which program it was. Its log is for people.
+// Monitor records every change of a host's nf_tables by any program, as the kernel announces it. It
+// sees writes that leave everything as it was, such as an element that was removed and added again,
+// and names the program. Its log is for people.
 //
-// The program nft has a monitor, too, but that forgets the maps of which a rule was removed and
-// keeps silent about their elements (seen with 1.0.6).
+// The program nft has a monitor, too, but it forgets the maps of removed rules and does not report
+// their elements (seen with 1.0.6).
 type Monitor struct {
 	host   *Host
 	socket *nl.NetlinkSocket
@@ -89,8 +89,8 @@ func (m *Monitor) run() {
 	}
 }
 
-// record adds a message to the changes, which it ends and files if the message is about a new
-// generation.
+// record adds a message to the changes. If the message announces a new generation, record completes
+// the commit.
 func (m *Monitor) record(message syscall.NetlinkMessage, changes []string) ([]string, error) {
 	more, err := spellChanges(message)
 	if err != nil {
@@ -117,7 +117,7 @@ func (m *Monitor) record(message syscall.NetlinkMessage, changes []string) ([]st
 }
 
 // Commits returns what was written since the generation, oldest first. It waits until everything
-// has been read that the kernel has to tell by now.
+// that the kernel has announced so far was read.
 func (m *Monitor) Commits(since uint32) ([]Commit, error) {
 	now, err := Generation(m.host)
 	if err != nil {

@@ -10,15 +10,15 @@
 //	                 ┌─┴─┐
 //	                 b   c         pods behind Services on another node
 //
-// The proxy's mode is chosen at each start of one. What a test asks of the kernel does not depend
-// on it: the answers hold iptables and nftables alike.
+// Each start of a proxy chooses its mode. Questions to the kernel do not depend on it: the answers
+// cover iptables and nftables alike.
 //
 // Every letter is a network namespace; every line is a cable that carries IPv4 and IPv6. A
 // [Cluster] is all of that for one test, made in a few seconds and gone with the test. Nothing on
 // the machine itself changes.
 //
-// Every wait has an end, and what a test says on failure includes the last lines of each log. The
-// logs are whole in the folder of testing.T.ArtifactDir; go test -artifacts keeps them.
+// Every wait has a limit, and a failed test prints the last lines of each log. The whole logs are
+// in the folder of testing.T.ArtifactDir; go test -artifacts keeps them.
 package harness
 
 import (

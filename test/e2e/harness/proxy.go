@@ -83,7 +83,7 @@ func (c *Cluster) Cleanup(command ...string) {
 	c.t.Logf("sluice %s:\n%s", strings.Join(command, " "), printed)
 }
 
-// CleanupRefused is Cleanup where that has to be refused with status 1. It returns what it says.
+// CleanupRefused is Cleanup that has to fail with status 1. It returns the error text.
 func (c *Cluster) CleanupRefused(command ...string) string {
 	c.t.Helper()
 	binary, err := sluiceBinary()
@@ -138,12 +138,11 @@ func (c *Cluster) StartKubeProxy(mode Mode) *netns.Daemon {
 	return process
 }
 
-// kubeProxyQuiet is how long kube-proxy says nothing when it is done. In mode ipvs it runs a
+// kubeProxyQuiet is how long kube-proxy logs nothing when it is done. In mode ipvs, it runs a
 // program for each entry of a set, and logs each.
 const kubeProxyQuiet = 3 * time.Second
 
-// AwaitQuiet waits until kube-proxy is done with what it has begun: packets get through before
-// that.
+// AwaitQuiet waits until kube-proxy has written everything: packets get through before that.
 func (c *Cluster) AwaitQuiet(kubeProxy *netns.Daemon) {
 	c.t.Helper()
 	Eventually(c.t, time.Minute, "kube-proxy has written all", func(context.Context) error {
