@@ -47,7 +47,7 @@ func TestSelectionsSeeWhatConcernsThem(t *testing.T) {
 			got += n.kind
 		}
 		if got != step.want {
-			t.Errorf("%s: those who watch are told %q, want %q", step.what, got, step.want)
+			t.Errorf("%s: watchers see %q, want %q", step.what, got, step.want)
 		}
 	}
 	if got := s.selected(Services, sel); len(got) != 0 {

@@ -49,7 +49,7 @@ type options struct {
 }
 
 // errLost is the finding of a campaign. Any other error is a failure of the campaign itself.
-var errLost = errors.New("connections to Services that nobody refused were lost")
+var errLost = errors.New("connections to Services other than the refused one were lost")
 
 func main() {
 	o := options{}

@@ -123,7 +123,7 @@ func foreignCase(s *scene) {
 	s.node.Meddler.Plant(s.T)
 	s.apply(s.Exposed(), s.Slice(s.A, s.B))
 	s.node.Meddler.CheckPlanted(s.T)
-	s.expectEqual("beside somebody else's rules")
+	s.expectEqual("beside another program's rules")
 	s.expect(FromPod, s.clusterIP(), reaches(OwnSource, s.A, s.B))
 	s.restart()
 	s.Audit(s.T)

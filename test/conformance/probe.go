@@ -93,7 +93,7 @@ const (
 )
 
 // String names the source.
-func (s Source) String() string { return [...]string{"client", "node", "somebody else"}[s] }
+func (s Source) String() string { return [...]string{"client", "node", "another host"}[s] }
 
 // String describes the answer.
 func (a Answer) String() string {

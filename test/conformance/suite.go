@@ -59,7 +59,7 @@ var cases = []struct {
 	{"affinity", affinityCase},
 	{"affinity over frontends", affinityAcrossCase},
 
-	{"read gives what was planned", readCase},
+	{"read returns what was planned", readCase},
 	{"the order of Services does not matter", confluenceCase},
 	{"refused batches", refusedCase},
 	{"refused on the way to endpoints and back", refusedTurnCase},

@@ -114,7 +114,7 @@ func awaitSource(t *testing.T, c *harness.Cluster, targets []harness.Target, its
 // awaitChanged waits until the log says that a field has a new value that contains the text.
 func awaitChanged(t *testing.T, c *harness.Cluster, proxy *harness.Proxy, field, value string) {
 	t.Helper()
-	harness.Eventually(t, changeMax, "the log tells of the change of "+field, func(context.Context) error {
+	harness.Eventually(t, changeMax, "the log reports the change of "+field, func(context.Context) error {
 		changed := c.Log(proxy).Changed
 		for _, change := range changed {
 			if change.Field == field && strings.Contains(change.To, value) && !strings.Contains(change.From, value) {
@@ -128,7 +128,7 @@ func awaitChanged(t *testing.T, c *harness.Cluster, proxy *harness.Proxy, field,
 // awaitRefusal waits until the log and an event of the node say what is wrong, and where.
 func awaitRefusal(t *testing.T, c *harness.Cluster, proxy *harness.Proxy, place string) {
 	t.Helper()
-	harness.Eventually(t, changeMax, "the log tells of the mistake", func(context.Context) error {
+	harness.Eventually(t, changeMax, "the log reports the mistake", func(context.Context) error {
 		refused := c.Log(proxy).Refused
 		if len(refused) == 0 || !strings.Contains(refused[len(refused)-1].Problem, place) {
 			return fmt.Errorf("refused: %+v, want one with %q", refused, place)

@@ -47,7 +47,7 @@ func testUDPFlows(t *testing.T, mode harness.Mode) {
 	}
 	flows.await(t, "nothing changes when the proxy is killed", c.A)
 	c.SetEndpoints("dns", c.B)
-	flows.await(t, "nor when nobody follows the endpoints", c.A)
+	flows.await(t, "nor when no proxy follows the endpoints", c.A)
 	proxy = c.StartProxy(mode)
 	flows.await(t, "the next proxy catches up", c.B)
 
@@ -117,7 +117,7 @@ func (f flows) awaitNobody(t *testing.T, limit time.Duration, what string) {
 	harness.Eventually(t, limit, what, func(ctx context.Context) error {
 		for _, flow := range f {
 			if got, err := askFlow(ctx, flow); err == nil {
-				return fmt.Errorf("%s: %s answered, want nobody", flow, got)
+				return fmt.Errorf("%s: %s answered, want no answer", flow, got)
 			}
 		}
 		return nil

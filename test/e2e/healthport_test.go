@@ -40,7 +40,7 @@ func testHealthCheckNodePort(t *testing.T, mode harness.Mode) {
 	c.StartProxy(mode)
 	awaitLocalEndpoints(t, startMax, c, port, 1)
 	c.DeleteService("web")
-	harness.Eventually(t, changeMax, "nobody answers for a deleted service", func(ctx context.Context) error {
+	harness.Eventually(t, changeMax, "no answer for a deleted service", func(ctx context.Context) error {
 		for _, url := range c.N1.URLs(port, "/") {
 			page, err := c.X.Get(ctx, url)
 			if err == nil {

@@ -69,7 +69,7 @@ func testNodePortOnLocalhost(t *testing.T, mode harness.Mode) {
 	c := harness.NewCluster(t)
 	var flags []string
 	if mode == harness.NFTables {
-		flags = []string{"--sluice-nftables-localhost-nodeports"} // which nobody gets unasked there
+		flags = []string{"--sluice-nftables-localhost-nodeports"} // off by default there
 	}
 	proxy := c.StartProxy(mode, flags...)
 	node := []*harness.Host{c.N1}

@@ -45,7 +45,7 @@ func testShadowedService(t *testing.T, mode harness.Mode) {
 	lookAtShadowEvent(t, awaitEvent(t, c, "ServiceShadowed"), mode)
 	awaitShadows(t, c, len(targets))
 	c.SetEndpoints("another")
-	unreachableAll(t, changeMax, "the younger one has nobody", clients, clusterIPs(t, younger))
+	unreachableAll(t, changeMax, "the younger one has no endpoint", clients, clusterIPs(t, younger))
 	reachAll(t, changeMax, "which does not refuse what the older one serves", clients, targets, c.A)
 	c.SetEndpoints("another", c.C)
 	reachAll(t, changeMax, "the younger one has changed", clients, clusterIPs(t, younger), c.C)

@@ -109,7 +109,7 @@ func (p *proxyNode) checkReceipts(d *domain, since time.Time, want interruption)
 		found = true
 	}
 	if !found {
-		p.Errorf("%s: %s: no receipt tells of it", d.name, want.name)
+		p.Errorf("%s: %s: no receipt reports it", d.name, want.name)
 	}
 }
 

@@ -66,7 +66,7 @@ func TestRecordedChainsAreOurs(t *testing.T) {
 				}
 				chains++
 				if name = "KUBE-" + name; !iptables.OwnsChain(table, name) && !iptables.Shared(name) {
-					t.Errorf("%s: nobody sweeps %s of table %s", release, name, table)
+					t.Errorf("%s: no proxy would sweep %s of table %s", release, name, table)
 				}
 			}
 		}

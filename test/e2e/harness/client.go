@@ -76,7 +76,7 @@ func (h *Host) Reach(ctx context.Context, target Target, want ...*Host) error {
 func (h *Host) Unreachable(ctx context.Context, target Target) error {
 	got, err := h.ask(ctx, target, quickMax)
 	if err == nil {
-		return fmt.Errorf("%s to %s: %s answered, want nobody", h.Name(), target, got)
+		return fmt.Errorf("%s to %s: %s answered, want no answer", h.Name(), target, got)
 	}
 	return ctx.Err() // nil, unless the question was cut short
 }

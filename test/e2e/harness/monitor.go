@@ -129,7 +129,7 @@ func (m *Monitor) Commits(since uint32) ([]Commit, error) {
 			return commits, err
 		}
 		if time.Since(start) > monitorMax {
-			return nil, fmt.Errorf("nf_tables in netns %s told %d commits between generations %d and %d", m.host.Name(), len(commits), since, now)
+			return nil, fmt.Errorf("nf_tables in netns %s announced %d commits between generations %d and %d", m.host.Name(), len(commits), since, now)
 		}
 	}
 }

@@ -96,7 +96,7 @@ func (w *World) Seize(ctx context.Context) (io.Closer, error) {
 			return s, nil
 		}
 		if time.Now().After(deadline) {
-			return nil, errors.Join(fmt.Errorf("nobody owns the tables, but there is\n%s", listing), err, s.Close())
+			return nil, errors.Join(fmt.Errorf("no process owns the tables; there is\n%s", listing), err, s.Close())
 		}
 	}
 }

@@ -112,7 +112,7 @@ func parseResponse(words []string) (response, error) {
 
 func noMore(words []string) error {
 	if len(words) > 0 {
-		return fmt.Errorf("%q: nothing more to see if nobody answers", strings.Join(words, " "))
+		return fmt.Errorf("%q: nothing more to see without an answer", strings.Join(words, " "))
 	}
 	return nil
 }
