@@ -226,4 +226,4 @@ func (nobody) PostSpec(service.Key, *service.Spec)           {}
 func (nobody) PostSlice(service.Key, string, *service.Slice) {}
 func (nobody) PostNode(*service.NodeObject)                  {}
 func (nobody) PostServiceCIDRs([]netip.Prefix)               {}
-func (nobody) Primed([]service.Key)                          {}
+func (nobody) Primed()                                       {}
