@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	strictjson "sigs.k8s.io/json"
 
+	"github.com/sluice-proxy/sluice/internal/yamllines"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/reduce"
@@ -59,7 +60,7 @@ func parse(file string, data []byte) ([]object, []Problem) {
 // split opens a List into its items; anything else is one object.
 func split(root *yaml.Node) ([]*yaml.Node, error) {
 	if root.Kind != yaml.MappingNode {
-		return nil, &lineError{root.Line, "must be an object with apiVersion and kind"}
+		return nil, &yamllines.Error{Line: root.Line, Message: "must be an object with apiVersion and kind"}
 	}
 	if text(root, "kind") != "List" || text(root, "apiVersion") != "v1" {
 		return []*yaml.Node{root}, nil
@@ -68,7 +69,7 @@ func split(root *yaml.Node) ([]*yaml.Node, error) {
 		switch key := root.Content[i]; key.Value {
 		case "apiVersion", "kind", "metadata", "items":
 		default:
-			return nil, &lineError{key.Line, fmt.Sprintf("List: %s: unknown field", key.Value)}
+			return nil, &yamllines.Error{Line: key.Line, Message: fmt.Sprintf("List: %s: unknown field", key.Value)}
 		}
 	}
 	items := child(root, "items")
@@ -76,7 +77,7 @@ func split(root *yaml.Node) ([]*yaml.Node, error) {
 		return nil, nil
 	}
 	if items.Kind != yaml.SequenceNode {
-		return nil, &lineError{items.Line, "List: items: must be a list"}
+		return nil, &yamllines.Error{Line: items.Line, Message: "List: items: must be a list"}
 	}
 	return items.Content, nil
 }
@@ -105,7 +106,7 @@ func parseObject(file string, node *yaml.Node) (object, []Problem) {
 	var problems []Problem
 	for _, finding := range found {
 		problems = append(problems, Problem{
-			File: file, Line: encoded.line(finding.field), Object: nameOf(node, kind.kind),
+			File: file, Line: encoded.lines.Of(finding.field), Object: nameOf(node, kind.kind),
 			Field: finding.field, Message: finding.message,
 		})
 	}
@@ -143,9 +144,9 @@ func nameOf(node *yaml.Node, kind string) string {
 
 func problemOf(file string, err error) Problem {
 	problem := Problem{File: file, Message: err.Error()}
-	var at *lineError
+	var at *yamllines.Error
 	if errors.As(err, &at) {
-		problem.Line = at.line
+		problem.Line = at.Line
 	}
 	return problem
 }
