@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,7 +62,7 @@ func newWatcher(domains []string, keys int) *watcher {
 	return w
 }
 
-// Aggregator is for observe.Listener.
+// Aggregator implements observe.Listener.
 func (w *watcher) Aggregator(event aggregator.Event) {
 	now := time.Now()
 	w.mu.Lock()
@@ -121,20 +122,20 @@ func (w *watcher) applied(e aggregator.Applied, now time.Time) {
 		}
 		return
 	}
-	if a := w.awaited[e.Key]; a != nil && a.objects <= 0 && e.Domain == domainIPv4 {
+	if a := w.awaited[e.Key]; a != nil && a.objects <= 0 && strings.HasSuffix(e.Domain, "/IPv4") {
 		delete(w.awaited, e.Key)
 		a.done <- now
 	}
 }
 
-// Supervisor is for observe.Listener.
+// Supervisor implements observe.Listener.
 func (w *watcher) Supervisor(event supervisor.Event[service.Key]) {
 	if e, ok := event.What.(supervisor.Failed); ok {
 		w.fail(e.Err)
 	}
 }
 
-// Actors is for observe.Listener.
+// Actors implements observe.Listener.
 func (w *watcher) Actors(event actors.Event) {
 	if e, ok := event.(actors.Refused); ok {
 		w.fail(fmt.Errorf("%s: no room", e.Key))
@@ -149,7 +150,7 @@ func (w *watcher) fail(err error) {
 	}
 }
 
-// expect gives where the completion of a change will be told.
+// expect returns where the completion of a change will be told.
 func (w *watcher) expect(c change) <-chan time.Time {
 	a := &awaited{objects: c.objects, done: make(chan time.Time, 1)}
 	w.mu.Lock()
@@ -158,7 +159,7 @@ func (w *watcher) expect(c change) <-chan time.Time {
 	return a.done
 }
 
-// take gives what has happened since the last call.
+// take returns what has happened since the last call.
 func (w *watcher) take() counts {
 	w.mu.Lock()
 	defer w.mu.Unlock()

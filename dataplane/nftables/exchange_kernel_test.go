@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -294,7 +295,7 @@ func TestASetThatReadsBackOtherwise(t *testing.T) {
 	for i := range objects {
 		if objects[i].ID == (dataplane.ID{Container: "set", Name: "hairpins"}) {
 			// The reader leaves the policy out.
-			objects[i].Body += string(wire.AppendUint32(nil, unix.NFTA_SET_POLICY, unix.NFT_SET_POL_MEMORY))
+			objects[i].Body += string(netlink.AppendUint32(nil, unix.NFTA_SET_POLICY, unix.NFT_SET_POL_MEMORY))
 		}
 	}
 	w.want(service.Node, objects)

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/dataplanetest"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/conformance"
 )
 
 var update = flag.Bool("update", false, "write what is rendered into testdata")
@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write what is rendered into testdata")
 // against files that a person can review.
 func TestRulesetForReading(t *testing.T) {
 	for _, family := range service.Families {
-		f := dataplanetest.NewFixture(family)
+		f := conformance.NewFixture(family)
 		r := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 		facts := f.Facts()
 		objects := r.Node(&facts)
@@ -58,7 +58,7 @@ func TestRulesetForReading(t *testing.T) {
 // them, and whatever it has rendered before.
 func TestRenderingIsPure(t *testing.T) {
 	for _, family := range service.Families {
-		f := dataplanetest.NewFixture(family)
+		f := conformance.NewFixture(family)
 		used := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 		for name, facts := range allFacts(f) {
 			for _, spec := range variety(f) {
@@ -81,7 +81,7 @@ func TestRenderingIsPure(t *testing.T) {
 // scaffold.
 func TestRefsAreRendered(t *testing.T) {
 	for _, family := range service.Families {
-		f := dataplanetest.NewFixture(family)
+		f := conformance.NewFixture(family)
 		r := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 		for name, facts := range allFacts(f) {
 			scaffold := r.Node(&facts)

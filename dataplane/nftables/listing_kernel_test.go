@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/dataplanetest"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/conformance"
 )
 
 // releases are the versions of nft that have to understand what we load: this
@@ -77,7 +77,7 @@ type served struct {
 }
 
 // multitude gives Services that have much of what there can be much of.
-func multitude(f dataplanetest.Fixture) []served {
+func multitude(f conformance.Fixture) []served {
 	var many []netip.Addr
 	for i := range 40 {
 		many = append(many, plus(f.B, i))
@@ -92,7 +92,7 @@ func multitude(f dataplanetest.Fixture) []served {
 }
 
 // apart gives a Service with all kinds of frontends, n away from the usual ones.
-func apart(f dataplanetest.Fixture, name string, n int) service.Spec {
+func apart(f conformance.Fixture, name string, n int) service.Spec {
 	spec := f.Exposed()
 	spec.Key.Name = name
 	spec.ClusterIPs[f.Family] = plus(spec.ClusterIPs[f.Family], n)
@@ -103,7 +103,7 @@ func apart(f dataplanetest.Fixture, name string, n int) service.Spec {
 }
 
 // ofManyPorts has 500 ports of all protocols, with node ports.
-func ofManyPorts(f dataplanetest.Fixture) served {
+func ofManyPorts(f conformance.Fixture) served {
 	s := served{apart(f, "ports", 10), f.Slice(f.A, f.B, f.C)}
 	s.spec.Ports, s.slice.Ports, s.spec.ExternalLocal = nil, nil, true
 	s.spec.LoadBalancerVIPs[f.Family], s.spec.ExternalIPs[f.Family] = nil, nil
@@ -118,7 +118,7 @@ func ofManyPorts(f dataplanetest.Fixture) served {
 }
 
 // ofManyRanges admits 200 networks of eight sizes.
-func ofManyRanges(f dataplanetest.Fixture) served {
+func ofManyRanges(f conformance.Fixture) served {
 	s := served{apart(f, "ranges", 40), f.Slice(f.A, f.B)}
 	base := f.Outside
 	for i := range 200 {
@@ -132,7 +132,7 @@ func ofManyRanges(f dataplanetest.Fixture) served {
 // everything writes all that there is.
 func everything(t *testing.T, family service.Family) (*world, []dataplane.Object) {
 	t.Helper()
-	f := dataplanetest.NewFixture(family)
+	f := conformance.NewFixture(family)
 	w := newWorld(t, family, nftables.WriterConfig{})
 	w.facts = f.Facts()
 	w.facts.NodePorts[family] = service.NodePortAddresses{Addresses: []netip.Addr{f.Node, f.Second}}
@@ -181,7 +181,7 @@ func TestEveryReleaseListsEveryPart(t *testing.T) {
 		t.Run(family.String(), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, family, nftables.WriterConfig{})
-			objects := w.serveVariety(dataplanetest.NewFixture(family))
+			objects := w.serveVariety(conformance.NewFixture(family))
 			w.commit()
 			for name, program := range programs {
 				t.Run(name, func(t *testing.T) {
@@ -322,9 +322,9 @@ func withoutNotes(objects []dataplane.Object) []dataplane.Object {
 			continue
 		}
 		var body []byte
-		for attr := range wire.Attrs([]byte(o.Body)) {
+		for attr := range netlink.Attrs([]byte(o.Body)) {
 			if attr.Type != unix.NFTA_SET_USERDATA {
-				body = wire.AppendBytes(body, attr.Type, attr.Data)
+				body = netlink.AppendBytes(body, attr.Type, attr.Data)
 			}
 		}
 		o.Body = string(body)

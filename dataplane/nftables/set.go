@@ -1,34 +1,36 @@
 package nftables
 
 import (
+	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // set is the definition of a set or a map.
 type set struct {
 	name string
 	key  []field
-	// data makes it a map to endpoints, verdict one to verdicts.
+	// data makes it a map to endpoints, verdict a map to verdicts.
 	data    []field
 	verdict bool
 	// ranges lets the last field of a key be a range.
 	ranges bool
-	// remembers makes it a set that packets put themselves into, for a time.
+	// remembers makes it a set to which rules add clients, for a time.
 	remembers bool
-	// role is what the elements of a shared set are to a frontend; lead, for those that
-	// follow, is the container of what they go with.
+	// role is what the elements of a shared set are to a frontend. lead is, for elements
+	// that follow, the container of their leads.
 	role role
 	lead string
 }
 
-// clientsMax is how many clients of one endpoint are remembered. Beyond it, new
-// ones are not; nothing else happens to them.
+// clientsMax is how many clients of one endpoint are remembered. Further ones have no
+// affinity.
 const clientsMax = 1 << 18
 
 // flagConcat is NFT_SET_CONCAT: fields are ranges of their own (Linux 5.6).
@@ -48,7 +50,7 @@ var (
 	endpointOf  = []field{fieldDaddr, fieldPort}
 )
 
-// sharedSets are those that hold elements of all Services.
+// sharedSets are the sets with elements of all Services.
 var sharedSets = []set{
 	{name: mapFrontends, key: frontendKey, verdict: true, role: frontends},
 	{name: mapNodePorts, key: nodePortKey, verdict: true, role: frontends},
@@ -77,15 +79,14 @@ func init() {
 	}
 }
 
-// The containers of elements and what their elements refer to, made once.
+// The containers of elements and what their elements refer to, allocated once.
 var (
 	containers = map[string]string{}
 	setRefs    = map[string][]dataplane.ID{}
 )
 
-// clientsSet remembers the clients of one endpoint of a Service with affinity.
-// Its elements say themselves how long they live, so that another timeout is no
-// other set.
+// clientsSet remembers the clients of one endpoint of a Service with affinity. Its elements
+// have timeouts of their own, so that a new timeout does not redefine the set.
 func clientsSet(base string) set {
 	return set{name: prefixClientsSet + base, key: []field{fieldSaddr}, remembers: true}
 }
@@ -95,33 +96,33 @@ func picksMap(base string) set {
 	return set{name: prefixPicksMap + base, key: []field{fieldSlot}, verdict: true}
 }
 
-// object gives the set as the ledger counts it.
+// object returns the set's object.
 func (s set) object(d *dialect) dataplane.Object {
 	return dataplane.Object{ID: setID(s.name), Kind: dataplane.Owned, Body: string(s.body(d)), Refs: []dataplane.ID{tableID}}
 }
 
-// body is the definition in attributes of a set, in ascending order.
+// body returns the definition as attributes of a set, in ascending order.
 func (s set) body(d *dialect) []byte {
 	var b []byte
 	if flags := s.flags(); flags != 0 {
-		b = wire.AppendUint32(b, unix.NFTA_SET_FLAGS, flags)
+		b = netlink.AppendUint32(b, unix.NFTA_SET_FLAGS, flags)
 	}
-	b = wire.AppendUint32(b, unix.NFTA_SET_KEY_TYPE, nftType(d, s.key))
-	b = wire.AppendUint32(b, unix.NFTA_SET_KEY_LEN, uint32(keyBytes(d, s.key)))
+	b = netlink.AppendUint32(b, unix.NFTA_SET_KEY_TYPE, nftType(d, s.key))
+	b = netlink.AppendUint32(b, unix.NFTA_SET_KEY_LEN, uint32(keyBytes(d, s.key)))
 	switch {
 	case s.verdict:
-		b = wire.AppendUint32(b, unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
+		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
 	case s.data != nil:
-		b = wire.AppendUint32(b, unix.NFTA_SET_DATA_TYPE, nftType(d, s.data))
-		b = wire.AppendUint32(b, unix.NFTA_SET_DATA_LEN, uint32(keyBytes(d, s.data)))
+		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_TYPE, nftType(d, s.data))
+		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_LEN, uint32(keyBytes(d, s.data)))
 	}
 	if s.ranges || s.remembers {
 		mark := 0
-		b, mark = wire.Nest(b, unix.NFTA_SET_DESC)
+		b, mark = netlink.Nest(b, unix.NFTA_SET_DESC)
 		b = s.description(b, d)
-		b = wire.End(b, mark)
+		b = netlink.End(b, mark)
 	}
-	return wire.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
+	return netlink.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
 }
 
 func (s set) flags() uint32 {
@@ -138,23 +139,23 @@ func (s set) flags() uint32 {
 	return flags
 }
 
-// description says what the kernel chooses the set's algorithm by.
+// description adds what the kernel chooses the set's algorithm by.
 func (s set) description(b []byte, d *dialect) []byte {
 	if s.remembers {
-		return wire.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, clientsMax)
+		return netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, clientsMax)
 	}
 	mark := 0
-	b, mark = wire.Nest(b, descConcat)
+	b, mark = netlink.Nest(b, descConcat)
 	for _, f := range s.key {
 		element := 0
-		b, element = wire.Nest(b, unix.NFTA_LIST_ELEM)
-		b = wire.AppendUint32(b, setFieldLen, uint32(unpadded(d, f)))
-		b = wire.End(b, element)
+		b, element = netlink.Nest(b, unix.NFTA_LIST_ELEM)
+		b = netlink.AppendUint32(b, setFieldLen, uint32(unpadded(d, f)))
+		b = netlink.End(b, element)
 	}
-	return wire.End(b, mark)
+	return netlink.End(b, mark)
 }
 
-// unpadded is the size of what a field holds.
+// unpadded returns the size of a field without padding.
 func unpadded(d *dialect, f field) int {
 	switch f {
 	case fieldProtocol:
@@ -166,7 +167,7 @@ func unpadded(d *dialect, f field) int {
 	}
 }
 
-// userData is what nft 1.0.6 stores with such a set, and needs to list it.
+// userData returns what nft 1.0.6 stores with such a set and needs to list it.
 func (s set) userData(d *dialect) []byte {
 	const (
 		keyByteOrder, dataByteOrder = 0, 1
@@ -199,7 +200,7 @@ func (s set) userData(d *dialect) []byte {
 	return udataUint32(b, dataInterval, 0)
 }
 
-// definition gives the set of a name.
+// definition returns the set with a name.
 func definition(name string) (set, error) {
 	for _, s := range sharedSets {
 		if s.name == name {
@@ -215,27 +216,140 @@ func definition(name string) (set, error) {
 	return set{}, fmt.Errorf("no set of ours has the name %q", name)
 }
 
-// normalSet gives the body of a set that the kernel has described: what we
-// define, in our order, and nothing else. The user data is a note from one nft to
-// the next how to print the set; each release writes its own, and rules that
-// another has loaded are as good as ours.
+// normalSet returns the body of a set that the kernel describes: what we define, in our
+// order, and nothing else. The user data tells nft how to print the set. Each release of nft
+// writes its own, and a set that another release loaded is as good as ours.
 func normalSet(d *dialect, attrs []byte) string {
 	var b []byte
 	for _, kind := range []uint16{
 		unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
 		unix.NFTA_SET_DATA_LEN, unix.NFTA_SET_TIMEOUT, unix.NFTA_SET_DESC,
 	} {
-		attr := wire.Find(attrs, kind)
+		attr := netlink.Find(attrs, kind)
 		switch {
 		case len(attr.Data) == 0:
-		case kind == unix.NFTA_SET_DATA_LEN && wire.Find(attrs, unix.NFTA_SET_DATA_TYPE).Uint32() == unix.NFT_DATA_VERDICT:
+		case kind == unix.NFTA_SET_DATA_LEN && netlink.Find(attrs, unix.NFTA_SET_DATA_TYPE).Uint32() == unix.NFT_DATA_VERDICT:
 			// The size of a verdict inside this kernel.
 		default:
-			b = wire.AppendBytes(b, kind, attr.Data)
+			b = netlink.AppendBytes(b, kind, attr.Data)
 		}
 	}
-	if s, err := definition(wire.Find(attrs, unix.NFTA_SET_NAME).Text()); err == nil {
-		b = wire.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
+	if s, err := definition(netlink.Find(attrs, unix.NFTA_SET_NAME).Text()); err == nil {
+		b = netlink.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
 	}
 	return string(b)
+}
+
+// field is a part of a set's key, or of a map's data.
+type field uint8
+
+const (
+	fieldDaddr field = iota
+	fieldSaddr
+	fieldProtocol // of the transport layer, 1 byte
+	fieldPort     // destination port, network byte order
+	fieldSlot     // a random number, host byte order
+)
+
+// registerBytes is the unit of the kernel's registers. Fields are padded to it.
+const registerBytes = 4
+
+// bytes returns the field's size in a key.
+func (f field) bytes(d *dialect) int {
+	if f == fieldDaddr || f == fieldSaddr {
+		return d.addrBytes
+	}
+	return registerBytes
+}
+
+// nftType returns nft's number of the field's type.
+func (f field) nftType(d *dialect) uint32 {
+	return [...]uint32{fieldDaddr: d.addrType, fieldSaddr: d.addrType, fieldProtocol: 12, fieldPort: 13, fieldSlot: 4}[f]
+}
+
+// keyBytes returns the size of a key of several fields.
+func keyBytes(d *dialect, fields []field) int {
+	size := 0
+	for _, f := range fields {
+		size += f.bytes(d)
+	}
+	return size
+}
+
+// nftType packs the types of several fields as nft does, 6 bits each.
+func nftType(d *dialect, fields []field) uint32 {
+	packed := uint32(0)
+	for _, f := range fields {
+		packed = packed<<6 | f.nftType(d)
+	}
+	return packed
+}
+
+// The parts of keys and data, padded as the kernel's registers hold them.
+
+func appendAddr(b []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		four := a.As4()
+		return append(b, four[:]...)
+	}
+	sixteen := a.As16()
+	return append(b, sixteen[:]...)
+}
+
+func appendProtocol(b []byte, number uint8) []byte { return append(b, number, 0, 0, 0) }
+
+func appendPort(b []byte, port uint16) []byte {
+	return append(binary.BigEndian.AppendUint16(b, port), 0, 0)
+}
+
+func appendSlot(b []byte, slot int) []byte {
+	return binary.NativeEndian.AppendUint32(b, uint32(slot))
+}
+
+// typeofExpr returns what nft 1.0.6 keeps in a set's user data about one field, so that it
+// can print "typeof ip daddr . meta l4proto". The kernel ignores it. The numbers are nft's
+// for expression types, headers and header fields.
+func (f field) typeofExpr(d *dialect) []byte {
+	const (
+		payload, meta, numgen = 7, 9, 23
+		transportHeader       = 11
+		transportPort         = 2
+		random, anyModulus    = 1, 16
+	)
+	switch f {
+	case fieldProtocol:
+		return typeofNode(meta, udataUint32(nil, 0, unix.NFT_META_L4PROTO))
+	case fieldPort:
+		return typeofNode(payload, udataUint32(udataUint32(nil, 0, transportHeader), 1, transportPort))
+	case fieldSlot:
+		return typeofNode(numgen, udataUint32(udataUint32(udataUint32(nil, 0, random), 1, anyModulus), 2, 0))
+	default:
+		return typeofNode(payload, udataUint32(udataUint32(nil, 0, d.header), 1, d.daddrField))
+	}
+}
+
+// typeofFields returns the same for a concatenation, or for a single field by itself.
+func typeofFields(d *dialect, fields []field) []byte {
+	if len(fields) == 1 {
+		return fields[0].typeofExpr(d)
+	}
+	const concatenation = 13
+	var parts []byte
+	for i, f := range fields {
+		parts = udata(parts, byte(i), f.typeofExpr(d))
+	}
+	return typeofNode(concatenation, parts)
+}
+
+func typeofNode(kind uint32, data []byte) []byte {
+	return udata(udataUint32(nil, 0, kind), 1, data)
+}
+
+// udata adds an entry of user data: type, length, and the data without padding.
+func udata(b []byte, kind byte, data []byte) []byte {
+	return append(append(b, kind, byte(len(data))), data...)
+}
+
+func udataUint32(b []byte, kind byte, n uint32) []byte {
+	return binary.NativeEndian.AppendUint32(append(b, kind, 4), n)
 }

@@ -9,33 +9,32 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// ruleText prints a rule in nft's words. It understands the expressions that
-// type rule makes.
+// ruleText prints a rule in nft's syntax. It knows the expressions that type rule makes.
 func ruleText(d *dialect, attrs []byte) (string, error) {
 	p := &rulePrinter{d: d}
-	for element := range wire.Attrs(wire.Find(attrs, unix.NFTA_RULE_EXPRESSIONS).Data) {
-		name := wire.Find(element.Data, unix.NFTA_EXPR_NAME).Text()
-		if err := p.expr(name, wire.Find(element.Data, unix.NFTA_EXPR_DATA).Data); err != nil {
+	for element := range netlink.Attrs(netlink.Find(attrs, unix.NFTA_RULE_EXPRESSIONS).Data) {
+		name := netlink.Find(element.Data, unix.NFTA_EXPR_NAME).Text()
+		if err := p.expr(name, netlink.Find(element.Data, unix.NFTA_EXPR_DATA).Data); err != nil {
 			return "", fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if comment := commentIn(wire.Find(attrs, unix.NFTA_RULE_USERDATA).Data); comment != "" {
+	if comment := commentIn(netlink.Find(attrs, unix.NFTA_RULE_USERDATA).Data); comment != "" {
 		p.say("comment %q", comment)
 	}
 	return strings.Join(p.words, " "), nil
 }
 
-// rulePrinter puts together what expressions leave in registers.
+// rulePrinter tracks what expressions leave in registers.
 type rulePrinter struct {
 	d     *dialect
 	words []string
-	// loaded is what was put into registers and is still to be used.
+	// loaded is what is in registers and not yet used.
 	loaded []operand
-	// mapped is the map whose answer is in a register; empty for none.
+	// mapped is the map whose data is in a register, or "".
 	mapped string
 	// values are constants in registers.
 	values [][]byte
@@ -45,7 +44,7 @@ type rulePrinter struct {
 type operand struct {
 	text string
 	kind operandKind
-	// size is the number of bytes loaded, mask and flip what was done to them.
+	// size is the number of bytes loaded. mask and flip are what was applied to them.
 	size       int
 	mask, flip []byte
 }
@@ -68,7 +67,7 @@ func (p *rulePrinter) say(format string, args ...any) {
 	p.words = append(p.words, fmt.Sprintf(format, args...))
 }
 
-// take gives all operands as a concatenation, and the registers free.
+// take returns all operands as a concatenation and frees the registers.
 func (p *rulePrinter) take() string {
 	var texts []string
 	for _, o := range p.loaded {
@@ -83,7 +82,7 @@ func (p *rulePrinter) push(o operand) error {
 	return nil
 }
 
-// expr takes one expression.
+// expr prints one expression, or stores what it loads.
 func (p *rulePrinter) expr(name string, b []byte) error {
 	switch name {
 	case "payload":
@@ -95,7 +94,7 @@ func (p *rulePrinter) expr(name string, b []byte) error {
 	case "fib":
 		return p.fib(b)
 	case "numgen":
-		text := fmt.Sprintf("numgen random mod %d", wire.Find(b, unix.NFTA_NG_MODULUS).Uint32())
+		text := fmt.Sprintf("numgen random mod %d", netlink.Find(b, unix.NFTA_NG_MODULUS).Uint32())
 		return p.push(operand{text: text, kind: operandRandom})
 	case "bitwise":
 		return p.bitwise(b)
@@ -112,18 +111,18 @@ func (p *rulePrinter) expr(name string, b []byte) error {
 	case "reject":
 		p.say("reject")
 	case "dynset":
-		seconds := binary.BigEndian.Uint64(wire.Find(b, unix.NFTA_DYNSET_TIMEOUT).Data) / 1000
-		p.say("update @%s { %s timeout %ds }", wire.Find(b, unix.NFTA_DYNSET_SET_NAME).Text(), p.take(), seconds)
+		seconds := binary.BigEndian.Uint64(netlink.Find(b, unix.NFTA_DYNSET_TIMEOUT).Data) / 1000
+		p.say("update @%s { %s timeout %ds }", netlink.Find(b, unix.NFTA_DYNSET_SET_NAME).Text(), p.take(), seconds)
 	default:
-		return fmt.Errorf("an expression that no rule of ours has")
+		return fmt.Errorf("no rule of ours has this expression")
 	}
 	return nil
 }
 
 func (p *rulePrinter) payload(b []byte) error {
-	offset := int(wire.Find(b, unix.NFTA_PAYLOAD_OFFSET).Uint32())
-	size := int(wire.Find(b, unix.NFTA_PAYLOAD_LEN).Uint32())
-	switch base := wire.Find(b, unix.NFTA_PAYLOAD_BASE).Uint32(); {
+	offset := int(netlink.Find(b, unix.NFTA_PAYLOAD_OFFSET).Uint32())
+	size := int(netlink.Find(b, unix.NFTA_PAYLOAD_LEN).Uint32())
+	switch base := netlink.Find(b, unix.NFTA_PAYLOAD_BASE).Uint32(); {
 	case base == unix.NFT_PAYLOAD_TRANSPORT_HEADER && offset == 2 && size == 2:
 		return p.push(operand{text: "th dport", kind: operandPort})
 	case base == unix.NFT_PAYLOAD_NETWORK_HEADER && offset == p.d.daddr:
@@ -135,8 +134,8 @@ func (p *rulePrinter) payload(b []byte) error {
 }
 
 func (p *rulePrinter) meta(b []byte) error {
-	key := wire.Find(b, unix.NFTA_META_KEY).Uint32()
-	if wire.Find(b, unix.NFTA_META_SREG).Data != nil {
+	key := netlink.Find(b, unix.NFTA_META_KEY).Uint32()
+	if netlink.Find(b, unix.NFTA_META_SREG).Data != nil {
 		return p.setMark()
 	}
 	switch key {
@@ -150,10 +149,10 @@ func (p *rulePrinter) meta(b []byte) error {
 	return fmt.Errorf("key %d", key)
 }
 
-// setMark prints a change of the mark by one of the two kinds of masks.
+// setMark prints a change of the mark: a bit is set or flipped.
 func (p *rulePrinter) setMark() error {
 	if len(p.loaded) != 1 || p.loaded[0].mask == nil {
-		return fmt.Errorf("a mark from nowhere")
+		return fmt.Errorf("no value for the mark")
 	}
 	o := p.loaded[0]
 	p.loaded = nil
@@ -167,7 +166,7 @@ func (p *rulePrinter) setMark() error {
 }
 
 func (p *rulePrinter) ct(b []byte) error {
-	if wire.Find(b, unix.NFTA_CT_KEY).Uint32() == unix.NFT_CT_STATE {
+	if netlink.Find(b, unix.NFTA_CT_KEY).Uint32() == unix.NFT_CT_STATE {
 		return p.push(operand{kind: operandState})
 	}
 	return p.push(operand{kind: operandStatus})
@@ -175,7 +174,7 @@ func (p *rulePrinter) ct(b []byte) error {
 
 func (p *rulePrinter) fib(b []byte) error {
 	side := "daddr"
-	if wire.Find(b, unix.NFTA_FIB_FLAGS).Uint32() == unix.NFTA_FIB_F_SADDR {
+	if netlink.Find(b, unix.NFTA_FIB_FLAGS).Uint32() == unix.NFTA_FIB_F_SADDR {
 		side = "saddr"
 	}
 	return p.push(operand{text: "fib " + side + " type", kind: operandLocal})
@@ -183,11 +182,11 @@ func (p *rulePrinter) fib(b []byte) error {
 
 func (p *rulePrinter) bitwise(b []byte) error {
 	if len(p.loaded) == 0 {
-		return fmt.Errorf("nothing to work on")
+		return fmt.Errorf("no operand")
 	}
 	last := &p.loaded[len(p.loaded)-1]
-	last.mask = wire.Find(wire.Find(b, unix.NFTA_BITWISE_MASK).Data, unix.NFTA_DATA_VALUE).Data
-	last.flip = wire.Find(wire.Find(b, unix.NFTA_BITWISE_XOR).Data, unix.NFTA_DATA_VALUE).Data
+	last.mask = netlink.Find(netlink.Find(b, unix.NFTA_BITWISE_MASK).Data, unix.NFTA_DATA_VALUE).Data
+	last.flip = netlink.Find(netlink.Find(b, unix.NFTA_BITWISE_XOR).Data, unix.NFTA_DATA_VALUE).Data
 	if len(last.mask) == 0 || len(last.mask) != len(last.flip) {
 		return fmt.Errorf("masks of %d and %d bytes", len(last.mask), len(last.flip))
 	}
@@ -202,10 +201,10 @@ func (p *rulePrinter) cmp(b []byte) error {
 	o := p.loaded[0]
 	p.loaded = nil
 	not := ""
-	if wire.Find(b, unix.NFTA_CMP_OP).Uint32() == unix.NFT_CMP_NEQ {
+	if netlink.Find(b, unix.NFTA_CMP_OP).Uint32() == unix.NFT_CMP_NEQ {
 		not = "!= "
 	}
-	value := wire.Find(wire.Find(b, unix.NFTA_CMP_DATA).Data, unix.NFTA_DATA_VALUE).Data
+	value := netlink.Find(netlink.Find(b, unix.NFTA_CMP_DATA).Data, unix.NFTA_DATA_VALUE).Data
 	switch o.kind {
 	case operandAddr:
 		p.say("%s %s%s", o.text, not, p.prefix(o, value))
@@ -227,7 +226,7 @@ func (p *rulePrinter) cmp(b []byte) error {
 	return nil
 }
 
-// prefix prints the range of addresses that is compared with.
+// prefix prints the range of addresses of a comparison.
 func (p *rulePrinter) prefix(o operand, value []byte) string {
 	bits := o.size * 8
 	if o.mask != nil {
@@ -245,8 +244,7 @@ func (p *rulePrinter) prefix(o operand, value []byte) string {
 	return netip.PrefixFrom(addr, bits).String()
 }
 
-// interfaceText prints a name; one that does not fill the register is a
-// beginning of names.
+// interfaceText prints a name. One that does not fill the register is a prefix of names.
 func interfaceText(value []byte) string {
 	name := string(bytes.TrimRight(value, "\x00"))
 	if len(value) < unix.IFNAMSIZ {
@@ -255,12 +253,12 @@ func interfaceText(value []byte) string {
 	return fmt.Sprintf("%q", name)
 }
 
-// lookup prints a question to a set or map.
+// lookup prints a look-up in a set or map.
 func (p *rulePrinter) lookup(b []byte) error {
-	name := wire.Find(b, unix.NFTA_LOOKUP_SET).Text()
-	to := wire.Find(b, unix.NFTA_LOOKUP_DREG)
+	name := netlink.Find(b, unix.NFTA_LOOKUP_SET).Text()
+	to := netlink.Find(b, unix.NFTA_LOOKUP_DREG)
 	switch {
-	case to.Data == nil && wire.Find(b, unix.NFTA_LOOKUP_FLAGS).Uint32() != 0:
+	case to.Data == nil && netlink.Find(b, unix.NFTA_LOOKUP_FLAGS).Uint32() != 0:
 		p.say("%s != @%s", p.take(), name)
 	case to.Data == nil:
 		p.say("%s @%s", p.take(), name)
@@ -273,12 +271,12 @@ func (p *rulePrinter) lookup(b []byte) error {
 }
 
 func (p *rulePrinter) immediate(b []byte) error {
-	data := wire.Find(b, unix.NFTA_IMMEDIATE_DATA).Data
-	if verdict := wire.Find(data, unix.NFTA_DATA_VERDICT).Data; verdict != nil {
+	data := netlink.Find(b, unix.NFTA_IMMEDIATE_DATA).Data
+	if verdict := netlink.Find(data, unix.NFTA_DATA_VERDICT).Data; verdict != nil {
 		p.say("%s", verdictText(verdict))
 		return nil
 	}
-	p.values = append(p.values, wire.Find(data, unix.NFTA_DATA_VALUE).Data)
+	p.values = append(p.values, netlink.Find(data, unix.NFTA_DATA_VALUE).Data)
 	return nil
 }
 
@@ -297,8 +295,8 @@ func (p *rulePrinter) nat() error {
 	return nil
 }
 
-// Element prints an element as the argument of "nft delete element" and the
-// like: the set's name and the key.
+// Element returns the arguments of "nft delete element" and the like: the set's name and the
+// key.
 func Element(family service.Family, key, container string) (set, text string, err error) {
 	name, ok := setOf(container)
 	if !ok {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -128,12 +128,12 @@ func BenchmarkExchange(b *testing.B) {
 // bounded gives the definition of a set that takes so many elements.
 func bounded(body string, size uint32) string {
 	var out []byte
-	for attr := range wire.Attrs([]byte(body)) {
+	for attr := range netlink.Attrs([]byte(body)) {
 		if attr.Type == unix.NFTA_SET_USERDATA {
-			b, mark := wire.Nest(out, unix.NFTA_SET_DESC)
-			out = wire.End(wire.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, size), mark)
+			b, mark := netlink.Nest(out, unix.NFTA_SET_DESC)
+			out = netlink.End(netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, size), mark)
 		}
-		out = wire.AppendBytes(out, attr.Type, attr.Data)
+		out = netlink.AppendBytes(out, attr.Type, attr.Data)
 	}
 	return string(out)
 }

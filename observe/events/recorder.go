@@ -116,7 +116,7 @@ func (r *Recorder) Warn(w service.Warning) {
 	if !ok || !strings.HasPrefix(w.Field, "metadata.annotations") {
 		return
 	}
-	r.warn(about(service.ParseKey(key)), "AnnotationIgnored", actionProgram, "%s: %s", w.Field, w.Problem)
+	r.warn(about(service.ParseKey(key)), "AnnotationIgnored", actionProgram, "%s: %s", w.Field, w.Message())
 }
 
 func (r *Recorder) normal(regarding runtime.Object, reason, action, note string, args ...any) {

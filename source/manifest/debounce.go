@@ -2,9 +2,9 @@ package manifest
 
 import "time"
 
-// debounce decides when to look at the directory after something happened in
-// it: once it has been quiet for a moment, since editors write in several steps,
-// but not later than a hard limit after the first event. It is told the time.
+// debounce decides when to scan the directory after events: once it has been quiet for a
+// moment, since editors write in several steps, but not later than a limit after the
+// first event. It reads no clock.
 //
 // Invariant while waiting: first <= last, and due() <= first + limit.
 type debounce struct {
@@ -20,7 +20,7 @@ func (d *debounce) touch(now time.Time) {
 	d.last = now
 }
 
-// due gives when to look; ok is false when nothing happened.
+// due returns when to scan; ok is false when there was no event.
 func (d *debounce) due() (at time.Time, ok bool) {
 	if d.first.IsZero() {
 		return time.Time{}, false
@@ -32,5 +32,5 @@ func (d *debounce) due() (at time.Time, ok bool) {
 	return at, true
 }
 
-// reset forgets what happened, because it has been looked at.
+// reset forgets the events after a scan.
 func (d *debounce) reset() { d.first, d.last = time.Time{}, time.Time{} }

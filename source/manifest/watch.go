@@ -46,7 +46,7 @@ func (w *watch) ensure() error {
 	return nil
 }
 
-// lose gives the watch up; the next ensure takes it up again.
+// lose closes the watch; the next ensure opens it again.
 func (w *watch) lose() {
 	if w.watcher != nil {
 		w.watcher.Close()

@@ -124,7 +124,7 @@ func (c *cluster) setSlice(family service.Family, n int, port string, protocol c
 	c.api.Set(apitest.EndpointSlices, slice)
 }
 
-// change gives other endpoints to the next Service; the refused one stays as it was when
+// change changes the endpoints of the next Service. The refused one stays as it was when
 // the kernel last took it.
 func (c *cluster) change() {
 	c.turn++

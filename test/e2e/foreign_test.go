@@ -110,7 +110,7 @@ func mustKeep(t *testing.T, c *harness.Cluster, before harness.Rules, when strin
 	return now
 }
 
-// load gives a text with rules to a program inside a host.
+// load feeds rules to a program inside a host.
 func load(t *testing.T, h *harness.Host, rules string, words ...string) {
 	t.Helper()
 	cmd := exec.Command(words[0], words[1:]...)

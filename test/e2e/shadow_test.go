@@ -94,7 +94,7 @@ func awaitShadows(t *testing.T, c *harness.Cluster, want int) {
 	})
 }
 
-// shadowEvents gives the events about shadowed Services.
+// shadowEvents returns the events about shadowed Services.
 func shadowEvents(t *testing.T, c *harness.Cluster) []eventsv1.Event {
 	t.Helper()
 	all, err := c.Client.EventsV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=ServiceShadowed"})

@@ -19,10 +19,10 @@ const healMax = 2 * time.Second
 // and the tables of others stay as they are.
 func TestForeignDeletionsAreHealed(t *testing.T) {
 	t.Parallel()
-	p := newPlant(t)
+	p := newProxyNode(t)
 	p.start()
 	tr := startTraffic(t, p.network.client)
-	theirs := p.listStrangers()
+	theirs := p.listForeignTables()
 	for _, family := range service.Families {
 		for _, d := range p.routes(family).deletions(family) {
 			tr.awaitAll(t, 2)
@@ -31,8 +31,8 @@ func TestForeignDeletionsAreHealed(t *testing.T) {
 				if left := p.ask("list tables"); strings.Contains(left, "other") || strings.Contains(left, "inet") {
 					t.Errorf("the tables of others, which the operator removed, are back: %s", left)
 				}
-				p.mustNFT(strangers)
-			} else if now := p.listStrangers(); now != theirs {
+				p.mustNFT(foreignTables)
+			} else if now := p.listForeignTables(); now != theirs {
 				t.Errorf("%s: the tables of others were\n%s and are\n%s", d.name, theirs, now)
 			}
 		}
@@ -44,15 +44,15 @@ func TestForeignDeletionsAreHealed(t *testing.T) {
 }
 
 // heal deletes and waits until the kernel holds again what it held before.
-func (p *plant) heal(tr *traffic, family service.Family, d deletion) {
+func (p *proxyNode) heal(tr *traffic, family service.Family, d deletion) {
 	p.Helper()
 	hit := []service.Family{family}
 	if d.both {
 		hit = service.Families[:]
 	}
-	before := service.PerFamily[picture]{}
+	before := service.PerFamily[contents]{}
 	for _, f := range hit {
-		before[f] = pictureOf(p.read(f))
+		before[f] = contentsOf(p.read(f))
 	}
 	if d.refused != "" {
 		if _, err := p.nft(inTable(d.refused, family)); err == nil || !strings.Contains(err.Error(), "busy") {
@@ -62,13 +62,13 @@ func (p *plant) heal(tr *traffic, family service.Family, d deletion) {
 	o := d.outage(family)
 	p.mustNFT(inTable(d.commands, family))
 	for _, f := range hit {
-		p.awaitPicture(f, func() picture { return before[f] }, d.name)
+		p.awaitContents(f, func() contents { return before[f] }, d.name)
 	}
 	for _, f := range hit {
 		p.awaitRepair(f, o.from, d.name)
 	}
 	o.to = p.lastWrite(o.from)
-	tr.excuse(o)
+	tr.allow(o)
 	// Both times are noted by goroutines that have to wait for their turn.
 	took := max(0, o.to.Sub(p.monitors[family].first(p.T, o.from)))
 	p.Logf("%s %s: healed after %.1f ms", family, d.name, ms(took))
@@ -79,8 +79,8 @@ func (p *plant) heal(tr *traffic, family service.Family, d deletion) {
 }
 
 // pauses sums up what repairs had to wait since a moment because they repeat others.
-func (p *plant) pauses(after time.Time) (all time.Duration) {
-	for _, h := range p.witness.since(after) {
+func (p *proxyNode) pauses(after time.Time) (all time.Duration) {
+	for _, h := range p.events.since(after) {
 		if began, ok := h.event.(aggregator.RepairBegan); ok {
 			all += began.Pause
 		}
@@ -90,4 +90,92 @@ func (p *plant) pauses(after time.Time) (all time.Duration) {
 
 func inTable(commands string, family service.Family) string {
 	return strings.ReplaceAll(commands, "TABLE", table(family))
+}
+
+// TestForeignDeletionsAreHealedUnderChurn: while other Services change all the
+// time, a write may lose the ground under its feet. It convicts nobody, and
+// neither its retries nor the changes that come after it keep the repair waiting.
+func TestForeignDeletionsAreHealedUnderChurn(t *testing.T) {
+	t.Parallel()
+	p := newProxyNode(t)
+	p.watchEach = 10 // there is one every few milliseconds, and healing is measured
+	p.start()
+	tr := startTraffic(t, p.network.client)
+	began := time.Now()
+	found := service.PerFamily[routes]{p.routes(service.IPv4), p.routes(service.IPv6)}
+	c := startChurn(p.cache)
+	for _, family := range service.Families {
+		for _, d := range found[family].deletions(family) {
+			if d.ruleset {
+				continue
+			}
+			tr.awaitAll(t, 2)
+			p.healUnderChurn(tr, family, d)
+		}
+	}
+	c.end()
+	tr.end(t)
+	p.checkBlameless(began)
+	for _, family := range service.Families {
+		p.awaitRendered(family, nil)
+	}
+	p.checkAdopted()
+	p.stop()
+}
+
+// healUnderChurn deletes and waits until what does not change is back.
+func (p *proxyNode) healUnderChurn(tr *traffic, family service.Family, d deletion) {
+	p.Helper()
+	hit := []service.Family{family}
+	if d.both {
+		hit = service.Families[:]
+	}
+	o := d.outage(family)
+	p.mustNFT(inTable(d.commands, family))
+	struck := time.Now()
+	for _, f := range hit {
+		want := p.domains[f].renderer.contents(isUnchanged)
+		for {
+			id, any := want.missing(contentsOf(p.read(f)))
+			if !any {
+				break
+			}
+			if time.Since(struck) > eventMax {
+				p.Fatalf("%s %s: %s %x is still missing: %s", f, d.name, id.Container, id.Name, p.events.list(o.from))
+			}
+		}
+	}
+	o.to = time.Now()
+	tr.allow(o)
+	took := o.to.Sub(struck)
+	p.Logf("%s %s: healed %.1f ms after nft had returned", family, d.name, ms(took))
+	if took > healMax {
+		p.Errorf("%s %s: healed after %v, want %v at most", family, d.name, took, healMax)
+	}
+}
+
+// TestADeletionDuringAnAuditIsHealed: what is deleted after the audit has read it,
+// and before the audit has ended, is found by the next one, at once.
+func TestADeletionDuringAnAuditIsHealed(t *testing.T) {
+	t.Parallel()
+	p := newProxyNode(t)
+	p.start()
+	for _, family := range service.Families {
+		before := contentsOf(p.read(family))
+		found := p.routes(family).deletions(family)
+		first, second := found[0], found[len(found)-4]
+		p.domains[family].writer.onceRead(func() {
+			p.mustNFT(inTable(second.commands, family))
+			time.Sleep(20 * time.Millisecond) // the news has come
+		})
+		began := time.Now()
+		p.mustNFT(inTable(first.commands, family))
+		p.awaitContents(family, func() contents { return before }, second.name)
+		p.Logf("%s: %s, then %s: healed after %.1f ms", family, first.name, second.name, ms(time.Since(began)))
+		if took := time.Since(began); took > healMax {
+			t.Errorf("%s: healed after %v, want %v at most", family, took, healMax)
+		}
+	}
+	p.checkAdopted()
+	p.stop()
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -209,7 +209,7 @@ func TestThereAndBack(t *testing.T) {
 			began := time.Now()
 			l = u.start()
 			for _, name := range l.names {
-				audit := l.witness.audit(t, name, began)
+				audit := l.events.audit(t, name, began)
 				if audit.Drift.Different == 0 {
 					t.Errorf("%s: the other release is no other: %+v", name, audit.Drift)
 				}
@@ -255,19 +255,19 @@ func toOtherRelease(objects []dataplane.Object) []dataplane.Object {
 	return out
 }
 
-// bounded gives the definition of a set that takes so many elements.
+// bounded returns the definition of a set that takes so many elements.
 func bounded(body string) string {
 	const size = 100000
 	var out []byte
-	for attr := range wire.Attrs([]byte(body)) {
+	for attr := range netlink.Attrs([]byte(body)) {
 		switch attr.Type {
 		case unix.NFTA_SET_DESC:
 			continue
 		case unix.NFTA_SET_USERDATA:
-			b, mark := wire.Nest(out, unix.NFTA_SET_DESC)
-			out = wire.End(wire.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, size), mark)
+			b, mark := netlink.Nest(out, unix.NFTA_SET_DESC)
+			out = netlink.End(netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, size), mark)
 		}
-		out = wire.AppendBytes(out, attr.Type, attr.Data)
+		out = netlink.AppendBytes(out, attr.Type, attr.Data)
 	}
 	return string(out)
 }
@@ -295,7 +295,7 @@ func (u *upgrade) checkSettled() {
 	began := time.Now()
 	l := u.start()
 	for _, name := range l.names {
-		audit := l.witness.audit(u.T, name, began)
+		audit := l.events.audit(u.T, name, began)
 		if audit.Err != nil || audit.Drift.Any() || audit.Drift.Equal == 0 {
 			u.Errorf("%s: another proxy finds %+v, %v", name, audit.Drift, audit.Err)
 		}
@@ -304,9 +304,9 @@ func (u *upgrade) checkSettled() {
 }
 
 // audit waits for an audit of a domain.
-func (w *witness) audit(t *testing.T, domain string, after time.Time) aggregator.AuditDone {
+func (l *eventLog) audit(t *testing.T, domain string, after time.Time) aggregator.AuditDone {
 	t.Helper()
-	return w.await(t, "an audit", after, func(e aggregator.Event) bool {
+	return l.await(t, "an audit", after, func(e aggregator.Event) bool {
 		a, ok := e.(aggregator.AuditDone)
 		return ok && a.Domain == domain
 	}).event.(aggregator.AuditDone)

@@ -52,7 +52,7 @@ func newUpgrade(t *testing.T, mode string) *upgrade {
 
 // life is one proxy's.
 type life struct {
-	witness *witness
+	events  *eventLog
 	names   []string
 	halt    context.CancelFunc
 	ended   chan error
@@ -63,9 +63,9 @@ type life struct {
 // force.
 func (u *upgrade) start() *life {
 	u.Helper()
-	l := &life{witness: &witness{}, ended: make(chan error, 1)}
+	l := &life{events: &eventLog{}, ended: make(chan error, 1)}
 	config := proxy.Config{
-		Node: proxy.NodeSettings{Name: "node"}, Listeners: []observe.Listener{l.witness},
+		Node: proxy.NodeSettings{Name: "node"}, Listeners: []observe.Listener{l.events},
 		Source: func(ctx context.Context, cache *source.Cache) error {
 			fill(cache, u.quiet)
 			cache.Prime()
@@ -87,7 +87,7 @@ func (u *upgrade) start() *life {
 	go func() { l.ended <- p.Run(ctx) }()
 	for _, name := range l.names {
 		for _, s := range liveServices {
-			l.witness.await(u.T, "the first rules", began, applied(name, s.key()))
+			l.events.await(u.T, "the first rules", began, applied(name, s.key()))
 		}
 	}
 	return l
@@ -101,7 +101,7 @@ func (u *upgrade) stop(l *life) {
 	for _, w := range l.writers {
 		check(u, w.Close())
 	}
-	for _, e := range l.witness.failed {
+	for _, e := range l.events.failed {
 		u.Errorf("an actor failed: %+v", e)
 	}
 }
@@ -136,12 +136,12 @@ type translator struct {
 	translate func([]dataplane.Object) []dataplane.Object
 }
 
-// Service is for dataplane.Renderer.
+// Service implements dataplane.Renderer.
 func (r *translator) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	return r.of(r.Renderer.Service(view, facts))
 }
 
-// Node is for dataplane.Renderer.
+// Node implements dataplane.Renderer.
 func (r *translator) Node(facts *service.NodeFacts) []dataplane.Object {
 	return r.of(r.Renderer.Node(facts))
 }
@@ -159,23 +159,23 @@ type toolInside struct {
 	node *netns.Namespace
 }
 
-// Restore is for iptables.Tool, and so are the others.
+// Restore implements iptables.Tool, and so are the others.
 func (i *toolInside) Restore(ctx context.Context, input []byte) error {
 	return i.node.Do(func() error { return i.tool.Restore(ctx, input) })
 }
 
-// Save is for iptables.Tool.
+// Save implements iptables.Tool.
 func (i *toolInside) Save(ctx context.Context, table iptables.Table) (printed []byte, err error) {
 	err = i.node.Do(func() error { printed, err = i.tool.Save(ctx, table); return err })
 	return printed, err
 }
 
-// EnsureHook is for iptables.Tool.
+// EnsureHook implements iptables.Tool.
 func (i *toolInside) EnsureHook(ctx context.Context, table iptables.Table, chain string, rule []string) error {
 	return i.node.Do(func() error { return i.tool.EnsureHook(ctx, table, chain, rule) })
 }
 
-// RemoveHook is for iptables.Tool.
+// RemoveHook implements iptables.Tool.
 func (i *toolInside) RemoveHook(ctx context.Context, table iptables.Table, chain string, rule []string) error {
 	return i.node.Do(func() error { return i.tool.RemoveHook(ctx, table, chain, rule) })
 }
@@ -199,7 +199,7 @@ func (u *upgrade) program(family service.Family, action string) string {
 	return name + strings.TrimPrefix(u.mode, "iptables") + action
 }
 
-// rules gives what the node holds of a family, as the mode's own tool prints it.
+// rules returns what the node holds of a family, as the mode's own tool prints it.
 func (u *upgrade) rules(family service.Family) string {
 	u.Helper()
 	if u.mode == modeNFTables {
@@ -236,7 +236,7 @@ func recording(release, mode string, family service.Family) string {
 	return filepath.Join("testdata", "releases", release, name+"-"+family.String())
 }
 
-// recordings gives the releases whose rules are recorded.
+// recordings returns the releases whose rules are recorded.
 func recordings(t *testing.T) []string {
 	t.Helper()
 	found, err := os.ReadDir(filepath.Join("testdata", "releases"))

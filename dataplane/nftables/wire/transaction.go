@@ -5,18 +5,20 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// Transaction is a list of changes that the kernel makes together or not at
-// all. Its user adds messages in the order in which they depend on each other,
-// and notes which part of them stands for what. Not safe for concurrent use.
+// Transaction is a list of changes that the kernel makes together or not at all. The
+// caller adds messages in the order in which they depend on each other, and notes which
+// part of them stands for what. Not safe for concurrent use.
 type Transaction struct {
 	family uint8
 	buf    []byte
-	// message is where the open message starts, 0 when none is.
+	// message is where the open message begins, 0 if none is open.
 	message int
-	// starts are where the messages start; the one at index i has the sequence
-	// number firstSeq+i.
+	// starts are where the messages begin. The one at index i has the sequence number
+	// firstSeq+i within the transaction; the socket adds its own count.
 	starts []int
 	notes  []note
 	sealed bool
@@ -28,19 +30,25 @@ type note struct {
 	what   int
 }
 
-// Sequence numbers mean something within one exchange only: the kernel has
-// answered all of it before the next one starts.
+// The sequence numbers of the beginning of the batch and of its first message.
 const (
 	beginSeq = 1
 	firstSeq = 2
 )
 
-// NewTransaction starts a transaction on tables of one family (NFPROTO_…).
+// NewTransaction begins a transaction on tables of one family (NFPROTO_…).
 func NewTransaction(family uint8) *Transaction {
 	t := &Transaction{family: family}
-	t.buf, _ = open(t.buf, unix.NFNL_MSG_BATCH_BEGIN, 0, beginSeq, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
-	t.buf = shut(t.buf, 0)
+	t.buf = appendFrame(t.buf, unix.NFNL_MSG_BATCH_BEGIN, beginSeq)
 	return t
+}
+
+// appendFrame adds the message that begins or ends a batch.
+func appendFrame(b []byte, kind uint16, seq uint32) []byte {
+	b, mark := netlink.Begin(b, kind, 0)
+	netlink.SetSeq(b[mark:], seq)
+	b = append(b, unix.AF_UNSPEC, unix.NFNETLINK_V0)
+	return netlink.Finish(binary.BigEndian.AppendUint16(b, unix.NFNL_SUBSYS_NFTABLES), mark)
 }
 
 // Grow makes room for so many more bytes and notes, which saves copying.
@@ -49,58 +57,59 @@ func (t *Transaction) Grow(bytes, notes int) {
 	t.notes = slices.Grow(t.notes, notes)
 }
 
-// Begin starts a message of a kind (NFT_MSG_…) with flags (NLM_F_…).
+// Begin begins a message of a kind (NFT_MSG_…) with flags (NLM_F_…).
 func (t *Transaction) Begin(kind, flags uint16) {
 	t.End()
 	seq := uint32(firstSeq + len(t.starts))
 	t.starts = append(t.starts, len(t.buf))
-	t.buf, t.message = open(t.buf, unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags, seq, t.family, 0)
+	t.buf, t.message = netlink.BeginNetfilter(t.buf, unix.NFNL_SUBSYS_NFTABLES, kind, flags, t.family)
+	netlink.SetSeq(t.buf[t.message:], seq)
 }
 
 // End closes the open message, if any.
 func (t *Transaction) End() {
 	if t.message != 0 {
-		t.buf = shut(t.buf, t.message)
+		t.buf = netlink.Finish(t.buf, t.message)
 		t.message = 0
 	}
 }
 
-// Note says that what is added from here on, until the next note, stands for
-// something that the user numbers as he likes.
+// Note says what the additions from here to the next note stand for, by a number that the
+// caller chooses.
 func (t *Transaction) Note(what int) { t.notes = append(t.notes, note{len(t.buf), what}) }
 
-// Add changes the buffer by one of the Append functions and the like.
+// Add adds attributes to the open message by a function that appends.
 func (t *Transaction) Add(change func([]byte) []byte) { t.buf = change(t.buf) }
 
 // Text adds an attribute to the open message.
-func (t *Transaction) Text(kind uint16, text string) { t.buf = AppendText(t.buf, kind, text) }
+func (t *Transaction) Text(kind uint16, text string) { t.buf = netlink.AppendText(t.buf, kind, text) }
 
 // Uint32 adds an attribute to the open message.
-func (t *Transaction) Uint32(kind uint16, n uint32) { t.buf = AppendUint32(t.buf, kind, n) }
+func (t *Transaction) Uint32(kind uint16, n uint32) { t.buf = netlink.AppendUint32(t.buf, kind, n) }
 
-// Raw adds attributes to the open message as they are.
+// Raw adds encoded attributes to the open message.
 func (t *Transaction) Raw(attrs string) { t.buf = append(t.buf, attrs...) }
 
-// Nest opens an attribute in the open message; close it with Unnest.
+// Nest opens an attribute in the open message. Unnest closes it.
 func (t *Transaction) Nest(kind uint16) (mark int) {
-	t.buf, mark = Nest(t.buf, kind)
+	t.buf, mark = netlink.Nest(t.buf, kind)
 	return mark
 }
 
 // Unnest closes what Nest opened.
-func (t *Transaction) Unnest(mark int) { t.buf = End(t.buf, mark) }
+func (t *Transaction) Unnest(mark int) { t.buf = netlink.End(t.buf, mark) }
 
-// Messages is the number of messages so far.
+// Messages returns the number of messages so far.
 func (t *Transaction) Messages() int { return len(t.starts) }
 
-// Bytes is the size so far.
+// Bytes returns the size so far.
 func (t *Transaction) Bytes() int { return len(t.buf) }
 
-// MessageBytes is the size of the open message so far.
+// MessageBytes returns the size of the open message so far.
 func (t *Transaction) MessageBytes() int { return len(t.buf) - t.message }
 
-// seal ends the batch. The last message asks for an answer, from which the
-// sender learns that all has been heard.
+// seal ends the batch. The last message asks for an answer, which shows the sender that
+// no answer was lost.
 func (t *Transaction) seal() {
 	if t.sealed {
 		return
@@ -108,27 +117,28 @@ func (t *Transaction) seal() {
 	t.sealed = true
 	t.End()
 	if last := len(t.starts) - 1; last >= 0 {
-		flags := t.buf[t.starts[last]+6:]
-		binary.NativeEndian.PutUint16(flags, binary.NativeEndian.Uint16(flags)|unix.NLM_F_ACK)
+		netlink.AddFlags(t.buf[t.starts[last]:], unix.NLM_F_ACK)
 	}
-	mark := 0
-	t.buf, mark = open(t.buf, unix.NFNL_MSG_BATCH_END, 0, uint32(firstSeq+len(t.starts)), unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
-	t.buf = shut(t.buf, mark)
+	t.buf = appendFrame(t.buf, unix.NFNL_MSG_BATCH_END, uint32(firstSeq+len(t.starts)))
 }
 
-// lastSeq is the sequence number of the message that is answered in any case.
-func (t *Transaction) lastSeq() uint32 { return uint32(firstSeq + len(t.starts) - 1) }
+// refusal translates an answer to the message at a place in the buffer.
+func (t *Transaction) refusal(at int, a netlink.Answer) *Refusal {
+	r := &Refusal{Errno: a.Errno, Words: a.Text, About: t.Blame(uint32(beginSeq+at), a.Offset)}
+	if i := beginSeq + at - firstSeq; i >= 0 && i < len(t.starts) {
+		r.Kind = binary.NativeEndian.Uint16(t.buf[t.starts[i]+4:]) & 0xff
+	}
+	return r
+}
 
-// Blame gives what the notes say about a message of the transaction, by its
-// sequence number, or about the attribute at an offset of it (0 for the message).
-// It is for those who answer in the kernel's stead.
-func (t *Transaction) Blame(seq uint32, offset int) []int { return t.blame(seq, offset) }
-
-// blame gives what a refusal is about. When the kernel gave an offset into the
-// message that is behind a note of the message, it is that note; otherwise all
-// notes of the message, or, if it has none, the one that was in force before it.
-// Nothing when the refusal is about the batch as a whole.
-func (t *Transaction) blame(seq uint32, offset int) []int {
+// Blame returns what the notes say about the message with a sequence number, or about
+// the attribute at an offset in it. It is exported for those who answer in the kernel's
+// stead.
+//
+// If the offset is behind a note of the message, that note counts. Otherwise all notes
+// of the message count or, if it has none, the one in force before it. Nothing is to
+// blame for a refusal of the batch as a whole.
+func (t *Transaction) Blame(seq uint32, offset int) []int {
 	at := int(seq) - firstSeq
 	if at < 0 || at >= len(t.starts) {
 		return nil

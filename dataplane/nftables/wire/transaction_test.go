@@ -1,12 +1,13 @@
 package wire
 
 import (
-	"encoding/binary"
 	"errors"
 	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // example has a message about 1, two messages about 2, and one with elements 3
@@ -53,7 +54,7 @@ func TestBlame(t *testing.T) {
 		"the end of the batch":              {6, 0, nil},
 		"no message at all":                 {77, 0, nil},
 	} {
-		if got := e.blame(c.seq, c.offset); !slices.Equal(got, c.want) {
+		if got := e.Blame(c.seq, c.offset); !slices.Equal(got, c.want) {
 			t.Errorf("%s: blamed %v, want %v", name, got, c.want)
 		}
 	}
@@ -65,8 +66,8 @@ func TestTheBatchAsBytes(t *testing.T) {
 	e.seal()
 	var kinds, flags []uint16
 	var seqs []uint32
-	for h := range headers(e.buf) {
-		kinds, flags, seqs = append(kinds, h.kind), append(flags, h.flags), append(seqs, h.seq)
+	for m := range netlink.Messages(e.buf) {
+		kinds, flags, seqs = append(kinds, m.Kind), append(flags, m.Flags), append(seqs, m.Seq)
 	}
 	tables := func(kind uint16) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | kind }
 	if want := []uint16{
@@ -82,35 +83,6 @@ func TestTheBatchAsBytes(t *testing.T) {
 		if last := i == len(flags)-2; (f&unix.NLM_F_ACK != 0) != last {
 			t.Errorf("message %d: flags %#x; only the last but the end asks for an answer", i, f)
 		}
-	}
-}
-
-func TestAnswers(t *testing.T) {
-	refused := func(flags uint16, extra ...byte) header {
-		b := binary.NativeEndian.AppendUint32(nil, ^uint32(unix.ENOENT)+1)
-		request, mark := open(nil, 5, 0, 9, 2, 0)
-		request = shut(request, mark)
-		b = append(b, request[:headerBytes]...)
-		if flags&unix.NLM_F_CAPPED == 0 {
-			b = append(b, request[headerBytes:]...)
-		}
-		return header{kind: unix.NLMSG_ERROR, flags: flags, seq: 9, payload: append(b, extra...)}
-	}
-	hints := binary.NativeEndian.AppendUint32(appendHeader(AppendText(nil, extWords, "no such set"), extOffset, 4), 44)
-	for name, c := range map[string]struct {
-		header header
-		want   answer
-	}{
-		"without hints":            {refused(0), answer{9, unix.ENOENT, "", 0}},
-		"with hints":               {refused(unix.NLM_F_ACK_TLVS, hints...), answer{9, unix.ENOENT, "no such set", 44}},
-		"with hints, request left": {refused(unix.NLM_F_ACK_TLVS|unix.NLM_F_CAPPED, hints...), answer{9, unix.ENOENT, "no such set", 44}},
-	} {
-		if got, ok := parseAnswer(c.header); !ok || got != c.want {
-			t.Errorf("%s: got %+v, %t; want %+v", name, got, ok, c.want)
-		}
-	}
-	if _, ok := parseAnswer(header{payload: []byte{1, 2, 3}}); ok {
-		t.Error("three bytes were taken for an answer")
 	}
 }
 

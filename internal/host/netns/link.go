@@ -23,17 +23,17 @@ type LinkSpec struct {
 // what the kernel sets up in the background was waited for. When something fails, the pair is removed
 // again.
 func Link(a, b *Namespace, spec LinkSpec) error {
-	if err := Lay(a, b, spec); err != nil {
+	if err := lay(a, b, spec); err != nil {
 		return err
 	}
-	if err := AwaitLink(a, b, spec); err != nil {
+	if err := errors.Join(a.awaitReady(spec.NameA), b.awaitReady(spec.NameB)); err != nil {
 		return errors.Join(err, a.DeleteLink(spec.NameA))
 	}
 	return nil
 }
 
-// Lay is [Link] without the wait, for who lays many cables and then waits for each with [AwaitLink].
-func Lay(a, b *Namespace, spec LinkSpec) error {
+// lay is [Link] without the wait.
+func lay(a, b *Namespace, spec LinkSpec) error {
 	if err := a.addVeth(b, spec); err != nil {
 		return err
 	}
@@ -45,14 +45,6 @@ func Lay(a, b *Namespace, spec LinkSpec) error {
 		return errors.Join(err, a.DeleteLink(spec.NameA))
 	}
 	return nil
-}
-
-// AwaitLink waits until packets flow through a cable that was laid.
-func AwaitLink(a, b *Namespace, spec LinkSpec) error {
-	if err := a.awaitReady(spec.NameA); err != nil {
-		return err
-	}
-	return b.awaitReady(spec.NameB)
 }
 
 func (n *Namespace) addVeth(peer *Namespace, spec LinkSpec) error {

@@ -54,7 +54,7 @@ func setType(s *corev1.Service, value string) error {
 	return nil
 }
 
-// nodePortOf gives port i its node port: 30080, 30081, …; the same number for the
+// nodePortOf sets the node port of port i: 30080, 30081, …; the same number for the
 // same port of another protocol.
 func nodePortOf(ports []corev1.ServicePort, i int) int32 {
 	for k := range i {
@@ -120,7 +120,7 @@ func setAffinity(s *corev1.Service, value string) error {
 	return nil
 }
 
-// list gives what a value lists: names in both families, literals as they are.
+// list returns what a value lists: names in both families, literals as they are.
 func list(value string) []string {
 	var all []string
 	if value == "none" {

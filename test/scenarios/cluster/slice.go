@@ -167,7 +167,7 @@ func crowd(n int, family service.Family) []discoveryv1.Endpoint {
 	return all
 }
 
-// slicePorts gives the ports that are named, or those of the Service. A name or a
+// slicePorts returns the ports that are named, or those of the Service. A name or a
 // port that is "nil" is left out of the object.
 func (c *Cluster) slicePorts(d draft) ([]discoveryv1.EndpointPort, error) {
 	var ports []discoveryv1.EndpointPort

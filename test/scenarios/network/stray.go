@@ -13,15 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stray sends TCP segments from an endpoint to a client that have the right
-// addresses and ports and cannot be right otherwise: their numbers are spread over
-// the whole circle, so that most are outside of any window.
+// Stray sends TCP segments from an endpoint to a client. Their addresses and ports are right, but their
+// sequence numbers are spread over the whole range, so that most are outside of any window.
 func (n *Network) Stray(from, to netip.AddrPort) error {
-	host, err := n.hostWith(from.Addr())
-	if err != nil {
-		return err
+	host := n.HostAt(from.Addr())
+	if host == nil {
+		return fmt.Errorf("no server at %v", from)
 	}
-	return n.hosts[host].Do(func() error {
+	return host.Do(func() error {
 		network := "ip4:tcp"
 		if from.Addr().Is6() {
 			network = "ip6:tcp"
@@ -39,17 +38,6 @@ func (n *Network) Stray(from, to netip.AddrPort) error {
 		}
 		return nil
 	})
-}
-
-// hostWith gives the name of the host that an endpoint's address is in.
-func (n *Network) hostWith(a netip.Addr) (string, error) {
-	for _, b := range n.backends {
-		if b.Addr().Addr() == a {
-			name, _, _ := strings.Cut(b.Name(), ":")
-			return hostOf(name), nil
-		}
-	}
-	return "", fmt.Errorf("nobody answers at %v", a)
 }
 
 // segment is a TCP segment with one byte of data.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
@@ -124,7 +125,7 @@ func (w *World) Start() error {
 // Proxy is the process that was started last, or nil.
 func (w *World) Proxy() *netns.Daemon { return w.proxy }
 
-// SetFlag gives a flag to the proxies that are started from now on.
+// SetFlag sets a flag of the proxies that start from now on.
 func (w *World) SetFlag(name, value string) {
 	if w.options.Flags == nil {
 		w.options.Flags = make(map[string]string)
@@ -151,3 +152,32 @@ func (w *World) Run(ctx context.Context, name string, args ...string) (string, e
 
 // runMax bounds what runs on the node besides the proxy.
 const runMax = 30 * time.Second
+
+// expand replaces what stands for a world's own in a text:
+//
+//	$sluice                the program
+//	$dir                   the directory of the scenario
+//	$state                 the directory of the record of kernel settings
+//	$iptables, $ip6tables  iptables of the variant; $iptables-save and so on follow
+//
+// Every other $ stays.
+func (w *World) expand(text string) string {
+	variant := w.options.Variant
+	if variant == "" {
+		variant = "nft"
+	}
+	return strings.NewReplacer(
+		"$sluice", w.options.Binary, "$dir", w.options.Dir, "$state", w.stateDir(),
+		"$iptables", "iptables-"+variant, "$ip6tables", "ip6tables-"+variant,
+	).Replace(text)
+}
+
+func (w *World) stateDir() string { return filepath.Join(w.options.Dir, "state") }
+
+func (w *World) expandAll(words []string) []string {
+	var all []string
+	for _, word := range words {
+		all = append(all, w.expand(word))
+	}
+	return all
+}

@@ -204,7 +204,7 @@ func (r response) compare(got received) error {
 	return nil
 }
 
-// value gives a part of a response by its name.
+// value returns a part of a response by its name.
 func (g received) value(name string) (string, error) {
 	if header, ok := strings.CutPrefix(name, "header:"); ok {
 		return g.header.Get(header), nil

@@ -1,0 +1,281 @@
+package netlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+)
+
+const family = unix.NFPROTO_IPV4
+
+// inNamespace runs a test with a socket to netfilter in a namespace of its own.
+func inNamespace(t *testing.T, config Config) (*netns.Namespace, *Socket) {
+	t.Helper()
+	node, err := netns.New("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return node, open(t, node, config)
+}
+
+func open(t *testing.T, node *netns.Namespace, config Config) *Socket {
+	t.Helper()
+	config.Protocol = unix.NETLINK_NETFILTER
+	var s *Socket
+	if err := node.Do(func() (err error) { s, err = Open(config); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// table is a batch that adds a table, or with NLM_F_EXCL refuses to, and then deletes
+// those of other names. The message before the end asks for an answer.
+func batch(messages ...[]byte) []byte {
+	frame := func(b []byte, kind uint16) []byte {
+		b, mark := Begin(b, kind, 0)
+		return Finish(append(b, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES), mark)
+	}
+	b := frame(nil, unix.NFNL_MSG_BATCH_BEGIN)
+	for _, m := range messages {
+		b = append(b, m...)
+	}
+	AddFlags(b[len(b)-len(messages[len(messages)-1]):], unix.NLM_F_ACK)
+	return frame(b, unix.NFNL_MSG_BATCH_END)
+}
+
+func message(kind, flags uint16, table string) []byte {
+	b, mark := BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, kind, flags, family)
+	return Finish(AppendText(b, unix.NFTA_TABLE_NAME, table), mark)
+}
+
+func newTable(name string) []byte { return message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, name) }
+func delTable(name string) []byte { return message(unix.NFT_MSG_DELTABLE, 0, name) }
+
+// answers exchanges a buffer and returns the refusals by place.
+func answers(s *Socket, b []byte) (map[int]Refusal, error) {
+	refusals := map[int]Refusal{}
+	err := s.Exchange(b, func(at int, a Answer) {
+		if a.Errno != 0 {
+			refusals[at] = a.Refusal
+		}
+	})
+	return refusals, err
+}
+
+// tables lists the names of tables.
+func tables(ctx context.Context, s *Socket) ([]string, error) {
+	request, mark := BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, family)
+	var names []string
+	err := s.Ask(ctx, Finish(request, mark), func(m Message) error {
+		if t, ok := m.Netfilter(unix.NFNL_SUBSYS_NFTABLES); ok {
+			names = append(names, Find(t.Attrs, unix.NFTA_TABLE_NAME).Text())
+		}
+		return nil
+	})
+	return names, err
+}
+
+// TestKernelExchange: one answer says that a batch was carried out, and a refusal names
+// the place of the message and the offset of the attribute.
+func TestKernelExchange(t *testing.T) {
+	_, s := inNamespace(t, Config{})
+	refusals, err := answers(s, batch(newTable("one"), newTable("two")))
+	if err != nil || len(refusals) > 0 {
+		t.Fatalf("refused %v, error %v", refusals, err)
+	}
+	if names, err := tables(t.Context(), s); err != nil || len(names) != 2 {
+		t.Errorf("tables %v, error %v", names, err)
+	}
+	refusals, err = answers(s, batch(delTable("one"), delTable("absent"), newTable("three"), delTable("missing")))
+	if err != nil || len(refusals) != 2 {
+		t.Fatalf("refused %v, error %v", refusals, err)
+	}
+	for _, at := range []int{2, 4} { // the beginning of the batch is 0
+		if r := refusals[at]; r.Errno != unix.ENOENT || r.Offset != HeaderBytes+netfilterBytes {
+			t.Errorf("message %d: %+v", at, r)
+		}
+	}
+	if names, err := tables(t.Context(), s); err != nil || len(names) != 2 {
+		t.Errorf("tables after a refused batch: %v, error %v", names, err)
+	}
+}
+
+// TestKernelAnswersDoNotFit: the loss is reported, and what is left is not taken for an
+// answer to the next request.
+func TestKernelAnswersDoNotFit(t *testing.T) {
+	_, s := inNamespace(t, Config{})
+	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Answers(); err != nil || n != 1 {
+		t.Errorf("%d answers fit, error %v", n, err)
+	}
+	var many [][]byte
+	for i := range 100 {
+		many = append(many, delTable(fmt.Sprint("absent-", i)))
+	}
+	refusals, err := answers(s, batch(many...))
+	if !errors.Is(err, ErrUnanswered) || len(refusals) == 0 || len(refusals) == len(many) {
+		t.Errorf("%d refusals, error %v", len(refusals), err)
+	}
+	if refusals, err := answers(s, batch(newTable("one"))); err != nil || len(refusals) > 0 {
+		t.Errorf("the next batch: refused %v, error %v", refusals, err)
+	}
+}
+
+func TestKernelTooLarge(t *testing.T) {
+	_, s := inNamespace(t, Config{SendBytes: 64 << 10})
+	if s.Room() > 200<<10 {
+		t.Fatalf("room for %d bytes", s.Room())
+	}
+	_, err := answers(s, make([]byte, s.Room()+1))
+	if _, ok := errors.AsType[*NotSentError](err); !ok || !errors.Is(err, unix.EMSGSIZE) {
+		t.Errorf("error %v, want EMSGSIZE", err)
+	}
+}
+
+// TestKernelDumpIsLeft: what is left of a dump does not disturb the next request.
+func TestKernelDumpIsLeft(t *testing.T) {
+	_, s := inNamespace(t, Config{})
+	var many [][]byte
+	for i := range 1000 {
+		many = append(many, newTable(fmt.Sprintf("table-with-a-long-name-so-that-the-dump-is-long-%04d", i)))
+	}
+	if refusals, err := answers(s, batch(many...)); err != nil || len(refusals) > 0 {
+		t.Fatalf("refused %v, error %v", refusals, err)
+	}
+	enough := errors.New("enough")
+	request, mark := BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, family)
+	if err := s.Ask(t.Context(), Finish(request, mark), func(Message) error { return enough }); !errors.Is(err, enough) {
+		t.Errorf("error %v", err)
+	}
+	if names, err := tables(t.Context(), s); err != nil || len(names) != len(many) {
+		t.Errorf("%d tables, error %v", len(names), err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	request, mark = BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, family)
+	err := s.Ask(ctx, Finish(request, mark), func(Message) error { cancel(enough); return nil })
+	if !errors.Is(err, enough) {
+		t.Errorf("error %v after the context's end", err)
+	}
+	if _, err := tables(ctx, s); !errors.Is(err, enough) {
+		t.Errorf("error %v with an ended context", err)
+	}
+	if names, err := tables(t.Context(), s); err != nil || len(names) != len(many) {
+		t.Errorf("%d tables, error %v", len(names), err)
+	}
+}
+
+// TestKernelInterrupted: the tables change during a dump.
+func TestKernelInterrupted(t *testing.T) {
+	node, s := inNamespace(t, Config{})
+	other := open(t, node, Config{})
+	var many [][]byte
+	for i := range 1000 {
+		many = append(many, newTable(fmt.Sprintf("table-with-a-long-name-so-that-the-dump-is-long-%04d", i)))
+	}
+	if refusals, err := answers(s, batch(many...)); err != nil || len(refusals) > 0 {
+		t.Fatalf("refused %v, error %v", refusals, err)
+	}
+	request, mark := BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, family)
+	seen := 0
+	err := s.Ask(t.Context(), Finish(request, mark), func(Message) error {
+		if seen++; seen == 1 {
+			_, err := answers(other, batch(newTable("meanwhile")))
+			return err
+		}
+		return nil
+	})
+	if !errors.Is(err, ErrInterrupted) {
+		t.Errorf("%d tables, error %v, want ErrInterrupted", seen, err)
+	}
+}
+
+func TestKernelRefusedQuestion(t *testing.T) {
+	_, s := inNamespace(t, Config{})
+	request, mark := BeginNetfilter(nil, unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, family)
+	request = Finish(AppendText(request, unix.NFTA_TABLE_NAME, "absent"), mark)
+	err := s.Ask(t.Context(), request, func(Message) error { return nil })
+	if r, ok := errors.AsType[*Refusal](err); !ok || r.Errno != unix.ENOENT || r.Offset == 0 {
+		t.Errorf("error %v", err)
+	}
+	if err := s.Ask(t.Context(), []byte{0}, nil); !errors.Is(err, ErrUnanswered) {
+		t.Errorf("nothing was asked: error %v", err)
+	}
+}
+
+// TestKernelListen: others' changes are announced, one's own are not.
+func TestKernelListen(t *testing.T) {
+	node, s := inNamespace(t, Config{})
+	other := open(t, node, Config{})
+	var all, others *TableListener
+	if err := node.Do(func() (err error) {
+		if all, err = ListenAllTables(); err == nil {
+			others, err = ListenTables(family, s.Port())
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for name, socket := range map[string]*Socket{"own": s, "other": other} {
+		if refusals, err := answers(socket, batch(newTable(name))); err != nil || len(refusals) > 0 {
+			t.Fatalf("refused %v, error %v", refusals, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	var names []string
+	err := others.Run(ctx, func(n Netfilter) {
+		if _, command, ends := Generation(n); ends {
+			if command == "" {
+				t.Error("a generation without a command")
+			}
+			cancel()
+			return
+		}
+		names = append(names, Find(n.Attrs, unix.NFTA_TABLE_NAME).Text())
+	}, func() { t.Error("announcements were lost") })
+	if !errors.Is(err, context.Canceled) || len(names) != 1 || names[0] != "other" {
+		t.Errorf("announced %v, error %v", names, err)
+	}
+	count := 0
+	if err := all.Pending(func(Netfilter) { count++ }, func() { t.Error("announcements were lost") }); err != nil || count != 4 {
+		t.Errorf("%d announcements of two transactions, error %v", count, err)
+	}
+	if err := errors.Join(all.Close(), others.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKernelClosed: a closed socket does not use a number that may be somebody else's.
+func TestKernelClosed(t *testing.T) {
+	node, _ := inNamespace(t, Config{})
+	var s *Socket
+	if err := node.Do(func() (err error) { s, err = Open(Config{Protocol: unix.NETLINK_NETFILTER}); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := answers(s, batch(newTable("one"))); !errors.Is(err, unix.EBADF) {
+		t.Errorf("error %v, want EBADF", err)
+	}
+	if err := s.Close(); !errors.Is(err, unix.EBADF) {
+		t.Errorf("error %v, want EBADF", err)
+	}
+}
