@@ -43,7 +43,7 @@ func TestKernelPortsFollowTheRules(t *testing.T) {
 	writer.locked.Store(true)
 	var p *proxy.Proxy
 	var cache *source.Cache
-	monitor, err := NewMonitor(Config{
+	monitor := NewMonitor(Config{
 		Domains: func() (all []DomainStatus) {
 			for _, s := range p.Status() {
 				all = append(all, DomainStatus{Status: s, Family: service.IPv4})
@@ -52,10 +52,9 @@ func TestKernelPortsFollowTheRules(t *testing.T) {
 		},
 		Node: func() *service.NodeObject { return cache.Node() }, SyncPeriod: 500 * time.Millisecond,
 	})
-	must(t, err)
 	ports := NewPorts(PortsConfig{Healthy: monitor.Healthy, Inside: w.node.Do})
 	primed := make(chan struct{})
-	p, err = proxy.New(proxy.Config{
+	p, err := proxy.New(proxy.Config{
 		Node: proxy.NodeSettings{Name: "n1"},
 		Domains: []proxy.Domain{{
 			Name: "memory/IPv4", Family: service.IPv4, Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}),

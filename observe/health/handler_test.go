@@ -34,14 +34,11 @@ func newFixture(t *testing.T) *fixture {
 	for _, family := range service.Families {
 		f.domains = append(f.domains, DomainStatus{Family: family, Status: aggregator.Status{Domain: "d/" + family.String(), Open: true}})
 	}
-	monitor, err := NewMonitor(Config{
+	monitor := NewMonitor(Config{
 		Domains:   func() []DomainStatus { return slices.Clone(f.domains) },
 		Node:      func() *service.NodeObject { return f.node },
-		Resources: func() []Resource { return f.resources },
+		Resources: func() []Resource { return f.resources }, SyncPeriod: 30 * time.Second,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	f.monitor = monitor
 	f.handler = Handler(monitor, func(path string, code int) {
 		f.answered = append(f.answered, fmt.Sprint(path, " ", code))
@@ -241,12 +238,11 @@ func TestAnyMethodAndNoOtherPath(t *testing.T) {
 func TestStandby(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		standby := Standby{For: "pid 7", Since: time.Now()}
-		m, err := NewMonitor(Config{
+		m := NewMonitor(Config{
 			Domains: func() []DomainStatus { return []DomainStatus{{Status: aggregator.Status{Domain: "d", Missing: 1}}} },
 			Node:    func() *service.NodeObject { return fine },
-			Standby: func() Standby { return standby },
+			Standby: func() Standby { return standby }, SyncPeriod: 30 * time.Second,
 		})
-		must(t, err)
 		check := func(path string, code int, healthy bool) {
 			t.Helper()
 			w := httptest.NewRecorder()

@@ -212,9 +212,9 @@ func TestNamesAreClean(t *testing.T) {
 }
 
 func TestMetricsOfTheProcessAreShown(t *testing.T) {
-	m, err := New(Config{Mode: modeNFTables, Features: []Feature{
+	m, err := New(Config{Mode: modeNFTables, Process: Process{Features: []Feature{
 		{Name: "NativeHistograms", Stage: "alpha"}, {Name: "AllowServiceExternalIPs", Stage: "GA", Enabled: true},
-	}})
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}

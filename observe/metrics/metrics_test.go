@@ -156,22 +156,10 @@ func TestHandlerServesNativeHistogramsToThoseWhoUnderstand(t *testing.T) {
 	}
 }
 
-func TestConfigErrorsSayWhatIsWanted(t *testing.T) {
-	for want, config := range map[string]Config{
-		`mode "userspace": want iptables, nftables or ipvs`: {Mode: "userspace"},
-		`domain "": want a name`:                            {Mode: modeIPVS, Domains: []DomainInfo{{}}},
-		`domain "a": want a name that no other domain has`:  {Mode: modeIPVS, Domains: []DomainInfo{{Name: "a"}, {Name: "a"}}},
-	} {
-		if _, err := New(config); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
-}
-
-// native tells whether kube-proxy's own histograms have the native form.
+// native reports whether kube-proxy's own histograms have the native form.
 func native(t *testing.T, gate bool) bool {
 	t.Helper()
-	m, err := New(Config{Mode: modeIPTables, NativeHistograms: gate})
+	m, err := New(Config{Mode: modeIPTables, Process: Process{NativeHistograms: gate}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +183,7 @@ func TestNativeHistogramsFollowTheirGate(t *testing.T) {
 }
 
 func TestHiddenMetricsAreShownWhenAskedFor(t *testing.T) {
-	if _, err := New(Config{Mode: modeIPTables, ShowHidden: true}); err != nil {
+	if _, err := New(Config{Mode: modeIPTables, Process: Process{ShowHidden: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if !kube.ShouldShowHidden() {

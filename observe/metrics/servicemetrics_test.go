@@ -154,9 +154,3 @@ func TestMetricsOfServicesAreTheSameInBothPlaces(t *testing.T) {
 		}
 	})
 }
-
-func TestServicesMaxMustNotBeNegative(t *testing.T) {
-	if m, err := New(Config{Mode: modeNFTables, ServicesMax: -1}); err == nil {
-		t.Errorf("got %v", m)
-	}
-}
