@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// A Service that the kernel refuses is found, and the node stays healthy.
+// The kernel rejects a Service: there is a finding, and the node stays healthy.
 func Example() {
 	monitor := health.NewMonitor(health.Config{
 		Domains: func() []health.DomainStatus { // usually from (*proxy.Proxy).Status

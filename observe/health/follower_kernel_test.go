@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// lockedWriter is a kernel whose lock somebody holds at times.
+// lockedWriter is a kernel whose lock another program holds at times.
 type lockedWriter struct {
 	dataplane.Writer
 	locked atomic.Bool
@@ -35,7 +35,7 @@ func (w *lockedWriter) Write(ctx context.Context, b *dataplane.Batch) dataplane.
 	return r
 }
 
-// TestKernelPortsFollowTheRules: a whole proxy, whose kernel takes the rules late.
+// TestKernelPortsFollowTheRules: a whole proxy, whose kernel accepts the rules late.
 // Ports open, change their answer and close when the rules do, and not before.
 func TestKernelPortsFollowTheRules(t *testing.T) {
 	w := newWorld(t)
@@ -99,7 +99,7 @@ func TestKernelPortsFollowTheRules(t *testing.T) {
 		t.Errorf("got %s", answer.body)
 	}
 	writer.locked.Store(false)
-	w.eventually("three endpoints are told", func() bool {
+	w.eventually("three endpoints are reported", func() bool {
 		answer, err := w.get("http://127.0.0.1:32000")
 		return err == nil && answer.status == 200 && strings.Contains(answer.body, `"localEndpoints": 3`)
 	})
