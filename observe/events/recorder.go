@@ -1,7 +1,7 @@
 // Package events reports to the API server, as events.k8s.io/v1 objects, what people look for with
-// kubectl: that the proxy has started, and what someone responsible for a Service or a node can fix.
-// The daemon makes one [Recorder]; it is an observe.Listener, and the daemon calls it directly for
-// what no part of the core announces.
+// kubectl: that the proxy has started, and what someone responsible for a Service or a node can
+// fix. The daemon makes one [Recorder]; it is an observe.Listener, and the daemon calls it directly
+// for what no part of the core announces.
 package events
 
 import (

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestDiagnosis: each case has one problem, and the one finding that it makes. Times are seconds ago;
-// the process started 1000 s ago.
+// TestDiagnosis: each case has one problem, and the one finding that it makes. Times are seconds
+// ago; the process started 1000 s ago.
 func TestDiagnosis(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
@@ -137,8 +137,8 @@ func drifted(at time.Time) history {
 	return history{adopted: true, drift: ledger.Drift{Missing: 3}, driftAt: at, drifts: 1}
 }
 
-// TestEveryUnhealthyAnswerIsExplained: in any combination, a family is unhealthy exactly if a finding
-// says so, findings are in order, and no Service is to blame.
+// TestEveryUnhealthyAnswerIsExplained: in any combination, a family is unhealthy exactly if a
+// finding says so, findings are in order, and no Service is to blame.
 func TestEveryUnhealthyAnswerIsExplained(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	explained := 0

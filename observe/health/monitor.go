@@ -6,9 +6,9 @@
 //	Node, API ─────────┘       └────► Ports    one listener per Service that asks for it
 //
 // A [Monitor] reads the newest snapshots when it is asked, and listens to events for what no
-// snapshot shows. [Handler] answers for the node as kube-proxy does; with ?verbose it also says what
-// is wrong and what to do. [Ports] answers for single Services, on their health-check node ports.
-// The daemon assembles all three and serves the handler with a web.Server.
+// snapshot shows. [Handler] answers for the node as kube-proxy does; with ?verbose it also says
+// what is wrong and what to do. [Ports] answers for single Services, on their health-check node
+// ports. The daemon assembles all three and serves the handler with a web.Server.
 //
 // One bad Service never makes the node unhealthy: what is quarantined, parked or stuck is listed
 // and does not count. docs/health.md has the meaning of each answer.

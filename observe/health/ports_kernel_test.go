@@ -189,8 +189,8 @@ func TestKernelPortsFollowTheService(t *testing.T) {
 	w.answers("http://"+own4+":32000", 200)
 	w.answers("http://"+own4+":32001", 200)
 
-	// A connection that stays open shows that the listener and its server stay, and that they answer
-	// with the current state.
+	// A connection that stays open shows that the listener and its server stay, and that they
+	// answer with the current state.
 	kept := &http.Client{Transport: &http.Transport{DialContext: w.node.DialContext, MaxConnsPerHost: 1}, Timeout: patience}
 	defer kept.CloseIdleConnections()
 	ask := func() (int, error) {
@@ -305,8 +305,8 @@ func TestKernelPortTaken(t *testing.T) {
 	}
 }
 
-// TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed: ahead of the next retry, and without another
-// report.
+// TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed: ahead of the next retry, and without
+// another report.
 func TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed(t *testing.T) {
 	w := newPortsWorld(t)
 	thief := w.take("tcp4", "0.0.0.0:32000")
@@ -330,8 +330,8 @@ func TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed(t *testing.T) {
 	}
 }
 
-// TestKernelPortPassesFromOneServiceToAnother: in either order, and without a report unless it lasts.
-// The test sets the time.
+// TestKernelPortPassesFromOneServiceToAnother: in either order, and without a report unless it
+// lasts. The test sets the time.
 func TestKernelPortPassesFromOneServiceToAnother(t *testing.T) {
 	w := newPortsWorld(t)
 	w.stop() // no other goroutine may touch what follows
@@ -379,8 +379,8 @@ func TestKernelPortPassesFromOneServiceToAnother(t *testing.T) {
 	}
 }
 
-// TestKernelPortsOnGivenAddresses: ports follow a list of addresses, and sockets that stay in it are
-// not reopened.
+// TestKernelPortsOnGivenAddresses: ports follow a list of addresses, and sockets that stay in it
+// are not reopened.
 func TestKernelPortsOnGivenAddresses(t *testing.T) {
 	w := newPortsWorld(t, own4, own6)
 	w.program("svc1", 32000, 1, 1)

@@ -36,8 +36,8 @@ func (d *diary) take() []time.Duration {
 	return at
 }
 
-// TestTriesGrowRarer: down to one a minute, and each is reported. Tries that a change of the Service
-// causes in between are not, and a new port starts afresh.
+// TestTriesGrowRarer: down to one a minute, and each is reported. Tries that a change of the
+// Service causes in between are not, and a new port starts afresh.
 func TestTriesGrowRarer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

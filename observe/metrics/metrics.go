@@ -10,7 +10,7 @@
 //     size of /metrics itself does not depend on the number of Services.
 //
 // Each metric is defined in one place and registered there. Events are counted when they come. What
-// the core knows better than any listener (sizes, ages, what waits) is read when somebody scrapes;
+// the core knows better than any listener (sizes, ages, what waits) is read at each scrape;
 // see [Metrics.Attach]. docs/metrics.md has the meaning of each metric.
 //
 // No listener method blocks its caller: counters are atomic, and the locks of the records are held

@@ -132,8 +132,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 }
 
-// TestDrainingEndpointsAreShown: in both forms of /metrics/services, and in /debug/actors. A restart
-// begins with none.
+// TestDrainingEndpointsAreShown: in both forms of /metrics/services, and in /debug/actors. A
+// restart begins with none.
 func TestDrainingEndpointsAreShown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
