@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 
 	"go.uber.org/zap"
@@ -189,7 +190,11 @@ func (s *server) run(ctx context.Context) error {
 	if s.handed == nil {
 		s.recorder.Starting()
 	} else {
-		s.recorder.Reloaded(names(s.handed))
+		var fields []string
+		for _, c := range s.handed {
+			fields = append(fields, c.Field)
+		}
+		s.recorder.Reloaded(strings.Join(fields, ", "))
 	}
 	process := ctx
 	group, ctx := errgroup.WithContext(ctx)

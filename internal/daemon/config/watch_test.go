@@ -275,30 +275,6 @@ func TestWatchBurst(t *testing.T) {
 	}
 }
 
-// TestWatchPolls: the file is also read without events. A directory that is moved away with
-// its watch, and created again, causes none.
-func TestWatchPolls(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "dir")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "config.conf")
-	put(t, file, kubeProxyHead)
-	f := follow(t, file, 50*time.Millisecond)
-	if err := os.Rename(dir, dir+".old"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	put(t, file, kubeProxyHead+"mode: ipvs\n")
-	for f.next().Config.KubeProxy.Mode != ModeIPVS {
-	}
-	put(t, file, kubeProxyHead+"mode: iptables\n")
-	for f.next().Config.KubeProxy.Mode != ModeIPTables {
-	}
-}
-
 // TestWatchWithoutAFile: flags do not change.
 func TestWatchWithoutAFile(t *testing.T) {
 	flags, err := parse()
