@@ -38,13 +38,13 @@ func (s *server) metricsConfig() metrics.Config {
 	c := metrics.Config{
 		Mode: string(s.mode), ShowHidden: s.KubeProxy.ShowHiddenMetricsForVersion != "",
 		NativeHistograms: s.GateEnabled(config.GateNativeHistograms),
-		Findings:         s.findings, ServicesMax: int(s.Sluice.Metrics.ServicesMax),
+		Findings:         s.monitor.Tallies, ServicesMax: int(s.Sluice.Metrics.ServicesMax),
 	}
 	if s.mode == config.ModeIPVS {
-		c.Traffic = traffic
+		c.Counters = ipvsCounters
 	}
 	for _, d := range s.domains {
-		c.Domains = append(c.Domains, metrics.Domain{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
+		c.Domains = append(c.Domains, metrics.DomainInfo{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
 	}
 	for _, g := range s.Gates() {
 		c.Features = append(c.Features, metrics.Feature{Name: g.Name, Stage: g.Stage, Enabled: g.Enabled})
@@ -52,22 +52,14 @@ func (s *server) metricsConfig() metrics.Config {
 	return c
 }
 
-// traffic gives what IPVS has counted.
-func traffic(ctx context.Context) (map[dataplane.Frontend]metrics.Traffic, error) {
+// ipvsCounters returns what IPVS has counted.
+func ipvsCounters(ctx context.Context) (map[dataplane.Frontend]metrics.Counters, error) {
 	counted, err := backend.IPVSTraffic(ctx)
-	all := make(map[dataplane.Frontend]metrics.Traffic, len(counted))
-	for f, t := range counted {
-		all[f] = metrics.Traffic{Connections: t.Connections, BytesIn: t.BytesIn, BytesOut: t.BytesOut}
+	all := make(map[dataplane.Frontend]metrics.Counters, len(counted))
+	for f, c := range counted {
+		all[f] = metrics.Counters{Connections: c.Connections, BytesIn: c.BytesIn, BytesOut: c.BytesOut}
 	}
 	return all, err
-}
-
-// findings gives what /healthz?verbose tells, in numbers.
-func (s *server) findings() (all []metrics.Finding) {
-	for _, t := range s.monitor.Tallies() {
-		all = append(all, metrics.Finding{Kind: string(t.Kind), Domain: t.Domain, Count: t.Count})
-	}
-	return all
 }
 
 // metricsServer makes the server of the metrics address.
