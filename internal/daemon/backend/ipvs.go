@@ -49,9 +49,6 @@ type IPVSOptions struct {
 // with, too. There is no other mode to fall back to: whoever asks for this one wants
 // its schedulers, and gets an error that says what is missing.
 func IPVS(ctx context.Context, o IPVSOptions) ([]proxy.Domain, iptables.Variant, error) {
-	if o.MasqueradeBit > 31 {
-		return nil, "", fmt.Errorf("masquerade bit %d: want 0 to 31", o.MasqueradeBit)
-	}
 	if err := hasIPVS(); err != nil {
 		return nil, "", fmt.Errorf("%w\nuse a kernel that has it, or --proxy-mode nftables", err)
 	}

@@ -2,12 +2,16 @@ package config
 
 import (
 	"maps"
+	"os"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 )
 
-// TestEveryFieldHasAnEffect: of each field it is known what a change of it comes
-// to; those that do not change in place say why.
+// TestEveryFieldHasAnEffect: each field has an effect; those that do not change in place say
+// why.
 func TestEveryFieldHasAnEffect(t *testing.T) {
 	have, want := slices.Sorted(maps.Keys(effects)), allFields()
 	slices.Sort(want)
@@ -16,13 +20,12 @@ func TestEveryFieldHasAnEffect(t *testing.T) {
 	}
 	for field, e := range effects {
 		if e.Effect != InPlace && e.why == "" {
-			t.Errorf("%s: does not change in place, and does not say why", field)
+			t.Errorf("%s: does not change in place, but does not say why", field)
 		}
 	}
 }
 
-// TestCompareFindsEveryField: a change of any field is found, alone, and with its
-// values.
+// TestCompareFindsEveryField: a change of any field is found, alone, with its values.
 func TestCompareFindsEveryField(t *testing.T) {
 	for _, c := range fieldCases {
 		if c.field == "apiVersion" || c.field == "kind" || c.field == "SluiceConfiguration.apiVersion" || c.field == "SluiceConfiguration.kind" {
@@ -68,7 +71,7 @@ func TestCompareFindsEveryField(t *testing.T) {
 	}
 }
 
-// TestCompareNamed: to name the default is a change, since it counts then.
+// TestCompareNamed: to name the default is a change, because it then applies.
 func TestCompareNamed(t *testing.T) {
 	old, _ := load(t, "--config", write(t, kubeProxyHead))
 	new, _ := load(t, "--config", write(t, kubeProxyHead+"iptables: {minSyncPeriod: 1s}\n"))
@@ -77,8 +80,8 @@ func TestCompareNamed(t *testing.T) {
 	}
 }
 
-// TestCompareMode: a change of the mode is one change; a feature gate that means
-// nothing here can change at any time.
+// TestCompareMode: a change of the mode is one change; a feature gate without effect can
+// change at any time.
 func TestCompareMode(t *testing.T) {
 	old, _ := load(t, "--config", write(t, kubeProxyHead+"mode: iptables\n"))
 	new, _ := load(t, "--config", write(t, kubeProxyHead+"mode: ipvs\nfeatureGates: {DRADeviceTaintRules: true}\n"))
@@ -91,5 +94,72 @@ func TestCompareMode(t *testing.T) {
 	}
 	if changes := Compare(new, new); changes != nil {
 		t.Errorf("%+v between equals", changes)
+	}
+}
+
+// TestDocs: docs/configuration.md names every flag and every field, in the table of its
+// document, with the effect of a change.
+func TestDocs(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tables, _ := strings.Cut(string(text), "\n## KubeProxyConfiguration\n")
+	kubeProxy, own, _ := strings.Cut(tables, "\n## SluiceConfiguration\n")
+	f, err := parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.set.VisitAll(func(flag *pflag.Flag) {
+		word := "`--" + flag.Name
+		if len(flag.Name) == 1 {
+			word = "`-" + flag.Name
+		}
+		if !strings.Contains(string(text), word+"`") {
+			t.Errorf("flag --%s is missing", flag.Name)
+		}
+	})
+	for _, field := range allFields() {
+		path, second := strings.CutPrefix(field, sluicePrefix)
+		if path == "apiVersion" || path == "kind" {
+			continue
+		}
+		part := kubeProxy
+		if second {
+			part = own
+		}
+		row := rowOf(part, path)
+		if row == "" {
+			t.Errorf("field %s is missing", field)
+			continue
+		}
+		cells := strings.Split(strings.Trim(row, "| "), " | ")
+		if change := cells[len(cells)-1]; !strings.HasPrefix(change, changeText(effects[field])) {
+			t.Errorf("%s: effect of a change %q, want %q", field, change, changeText(effects[field]))
+		}
+	}
+}
+
+// rowOf returns the row of a table whose first cell names a field.
+func rowOf(text, path string) string {
+	for line := range strings.Lines(text) {
+		first, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
+		if strings.HasPrefix(line, "| `") && strings.Contains(first, "`"+path+"`") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+func changeText(e effect) string {
+	switch e.Effect {
+	case NoEffect:
+		return "none"
+	case NextStart:
+		return "next start"
+	case HandOver:
+		return "hand-over"
+	default:
+		return "in place"
 	}
 }
