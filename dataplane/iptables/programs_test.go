@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// fakeScripts makes PATH hold these shell scripts and nothing else, but for the folders in rest.
+// fakeScripts sets PATH to a folder with these shell scripts, and to the folders in rest.
 func fakeScripts(t *testing.T, scripts map[string]string, rest ...string) {
 	t.Helper()
 	folder := t.TempDir()
@@ -27,7 +27,7 @@ func fakeScripts(t *testing.T, scripts map[string]string, rest ...string) {
 	t.Setenv("PATH", strings.Join(append([]string{folder}, rest...), ":"))
 }
 
-// fakePrograms makes PATH hold nothing but programs that print a version.
+// fakePrograms sets PATH to a folder with programs that print a version.
 func fakePrograms(t *testing.T, printed map[string]string) {
 	t.Helper()
 	scripts := make(map[string]string)
@@ -106,7 +106,7 @@ func TestRestoreIsKilledWithItsContext(t *testing.T) {
 	}
 }
 
-// fakeSysctls are values by path; they refuse to be set when broken says why.
+// fakeSysctls are values by path. They cannot be set if broken is not nil.
 type fakeSysctls struct {
 	values map[string]string
 	broken error

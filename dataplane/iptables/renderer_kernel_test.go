@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Everything that is rendered is printed back by the tools byte for byte: both
-// variants, both families, in a fresh network namespace each time.
+// TestKernelPrintsWhatWasRendered: the tools print back byte for byte what is rendered, in both variants
+// and families, each time in a fresh network namespace.
 func TestKernelPrintsWhatWasRendered(t *testing.T) {
 	for _, family := range service.Families {
 		for _, variant := range []string{"legacy", "nft"} {
@@ -35,8 +35,8 @@ func TestKernelPrintsWhatWasRendered(t *testing.T) {
 	}
 }
 
-// wholeNode folds elements into chains, and adds the usual scaffold where the
-// objects do not bring their own.
+// wholeNode folds elements into chains, and adds the parts of the usual scaffold that are missing in
+// the objects.
 func wholeNode(family service.Family, objects []dataplane.Object) []dataplane.Object {
 	layout := NewLayout(family)
 	owned := map[dataplane.ID]dataplane.Object{}
@@ -54,8 +54,7 @@ func wholeNode(family service.Family, objects []dataplane.Object) []dataplane.Ob
 	return slices.Collect(maps.Values(owned))
 }
 
-// renderTrees fills every container, so that jumps by prefix, by protocol and by
-// port range occur.
+// renderTrees fills every container, so that jumps by prefix, by protocol and by port range occur.
 func renderTrees(family service.Family) []dataplane.Object {
 	w := worldOf(family)
 	renderer, facts := NewRenderer(family, Options{MasqueradeBit: 14}), w.facts()
@@ -93,7 +92,7 @@ type tablesTool struct {
 	variant string
 }
 
-// command gives "ip6tables-nft-save" and the like.
+// command returns "ip6tables-nft-save" and the like.
 func (tool tablesTool) command(verb string) string {
 	name := "iptables"
 	if tool.family == service.IPv6 {
@@ -102,8 +101,7 @@ func (tool tablesTool) command(verb string) string {
 	return name + "-" + tool.variant + "-" + verb
 }
 
-// comparePrinted loads objects into a new namespace and compares what the tools
-// print there.
+// comparePrinted loads objects into a new namespace and compares what the tools print there.
 func (tool tablesTool) comparePrinted(t *testing.T, objects []dataplane.Object) {
 	t.Helper()
 	restore, save := tool.command("restore"), tool.command("save")
@@ -136,8 +134,7 @@ func (tool tablesTool) comparePrinted(t *testing.T, objects []dataplane.Object) 
 	}
 }
 
-// placeOf gives the table and the chain whose rules an object holds. Hooks live
-// in "table/CHAIN".
+// placeOf returns the table and the chain whose rules an object holds. Hooks are in "table/CHAIN".
 func placeOf(o dataplane.Object) (table, chain string) {
 	if table, chain, hook := strings.Cut(o.ID.Container, "/"); hook {
 		return table, chain
@@ -175,7 +172,7 @@ func bodyLines(o dataplane.Object) []string {
 	return strings.Split(o.Body, "\n")
 }
 
-// wantedRules gives the rules of each chain, keyed by "table CHAIN".
+// wantedRules returns the rules of each chain, by "table CHAIN".
 func wantedRules(objects []dataplane.Object) map[string]string {
 	want := map[string]string{}
 	for _, o := range slices.SortedFunc(slices.Values(objects), byID) {
@@ -188,8 +185,7 @@ func wantedRules(objects []dataplane.Object) map[string]string {
 	return want
 }
 
-// printedRules reads what iptables-save printed; built-in chains without rules
-// are left out.
+// printedRules parses the output of iptables-save. It leaves out built-in chains without rules.
 func printedRules(out string) map[string]string {
 	printed := map[string]string{}
 	var table string
@@ -217,7 +213,7 @@ func numbered(input string) string {
 	return b.String()
 }
 
-// Addresses are printed as the C library does, which netip does not always.
+// TestKernelPrintsAddresses: the tools print addresses as the C library does, netip sometimes differs.
 func TestKernelPrintsAddresses(t *testing.T) {
 	addrs := []string{
 		"::1.2.3.4", "::1:0", "::ffff:1.2.3.4", "::2:3:4:5:6:7", "0:1:2:3:4:5:6:7", "1:0:2::", "1::2:0:0:3",

@@ -130,7 +130,7 @@ func TestPrefixMatchesAndNames(t *testing.T) {
 	}
 }
 
-// Names of neighbouring prefixes differ, in length alone too.
+// Names of neighbouring prefixes differ, even if only the length differs.
 func TestChainNamesDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for _, addr := range []string{"fd00::", "fd00::8000"} {
@@ -144,7 +144,7 @@ func TestChainNamesDiffer(t *testing.T) {
 	}
 }
 
-// What iptables-save 1.8.9 and ip6tables-save 1.8.9 print, in both variants; the
+// TestAppendPrefix has what iptables-save 1.8.9 and ip6tables-save 1.8.9 print in both variants. The
 // kernel test of package iptables compares with the tools themselves.
 func TestAppendPrefix(t *testing.T) {
 	for _, test := range []struct{ prefix, want string }{
