@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// kubeletAndOthers writes what a cleanup must leave unchanged: chains and rules of other programs in
-// every table, those of the kubelet, and the firewall that the kubelet shares.
+// kubeletAndOthers writes what a cleanup must leave unchanged: chains and rules of other programs
+// in every table, those of the kubelet, and the firewall that the kubelet shares.
 func (k *kernelTest) kubeletAndOthers() {
 	k.Helper()
 	k.restore("*mangle\n:KUBE-IPTABLES-HINT - [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\n:OTHER - [0:0]\n" +

@@ -55,8 +55,8 @@ func detectMark(k *kernelTest) {
 	}
 }
 
-// TestKernelDetectGoesByTheIptablesInPath: if neither variant holds rules of Kubernetes, the variant
-// of the node's firewall decides. Rules of the other one could not accept what it drops.
+// TestKernelDetectGoesByTheIptablesInPath: if neither variant holds rules of Kubernetes, the
+// variant of the node's firewall decides. Rules of the other one could not accept what it drops.
 func TestKernelDetectGoesByTheIptablesInPath(t *testing.T) {
 	for _, variant := range [...]Variant{Legacy, NFT} {
 		t.Run(string(variant), func(t *testing.T) {

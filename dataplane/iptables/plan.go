@@ -32,7 +32,9 @@ type plan struct {
 // newPlan sorts the changes of a batch into hooks and chains. An identity that this backend
 // cannot have made is an error. Strays are rules of built-in chains that no release of ours
 // knows, by the chain that they lead to; they go together with that chain.
-func newPlan(batch *dataplane.Batch, limits StageLimits, strays map[dataplane.ID][]Hook) (*plan, error) {
+func newPlan(
+	batch *dataplane.Batch, limits StageLimits, strays map[dataplane.ID][]Hook,
+) (*plan, error) {
 	p := &plan{batch: batch, limits: limits}
 	p.chains = make([]dataplane.Change, 0, len(batch.Changes))
 	touched := make(map[Table]bool)

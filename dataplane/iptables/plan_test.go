@@ -68,8 +68,8 @@ func TestUnsureChainsAreNotFresh(t *testing.T) {
 	}
 }
 
-// A new chain cannot be written before those that it leads to. After a flush, the control batch of a
-// search mixes both kinds, and was rejected each time.
+// A new chain cannot be written before those that it leads to. After a flush, the control batch of
+// a search mixes both kinds, and was rejected each time.
 func TestChainsThatLeadToUnsureOnesWaitForThem(t *testing.T) {
 	unsure := freshChain("KUBE-MARK-MASQ", 1)
 	unsure.Unsure = true
@@ -100,8 +100,8 @@ func TestAFailureInALaterStageIsBlamedOnThatStage(t *testing.T) {
 
 var service2 = service.Key{Namespace: "ns2", Name: "svc2"}
 
-// stagedTool rejects one of its inputs, names the line after the table's, and has the first chain in
-// the kernel.
+// stagedTool rejects one of its inputs, names the line after the table's, and has the first chain
+// in the kernel.
 type stagedTool struct {
 	scriptedTool
 	fail, restores int

@@ -84,7 +84,9 @@ func (e *MissingError) Unwrap() error { return e.Err }
 // findPrograms looks for the programs with the variant in their names (iptables-nft-restore), then
 // for those without, if they say that they are of this variant. waitSeconds bounds the wait for
 // the lock.
-func findPrograms(ctx context.Context, family service.Family, variant Variant, waitSeconds int) (programs, error) {
+func findPrograms(
+	ctx context.Context, family service.Family, variant Variant, waitSeconds int,
+) (programs, error) {
 	base := baseName(family)
 	var failed []error
 	for _, name := range [...]string{base + "-" + string(variant), base} {
@@ -106,8 +108,8 @@ func findPrograms(ctx context.Context, family service.Family, variant Variant, w
 	}
 	return programs{}, &MissingError{
 		Family: family,
-		What: fmt.Sprintf("the programs of the %s variant are not installed (%s-%[1]s and its -restore and -save)",
-			variant, base),
+		What: fmt.Sprintf("the programs of the %s variant are not installed "+
+			"(%s-%[1]s and its -restore and -save)", variant, base),
 		Need: "the iptables programs (Debian package iptables) in PATH",
 		Err:  errors.Join(failed...),
 	}
@@ -237,7 +239,8 @@ func (e *Exec) RandomFully(ctx context.Context) (bool, error) {
 	}
 	const input = "*nat\n:KUBE-PROXY-CANARY - [0:0]\n" +
 		"-A KUBE-PROXY-CANARY -j MASQUERADE --random-fully\nCOMMIT\n"
-	_, err := e.run(ctx, []byte(input), e.programs.restore, "--test", "--noflush", "-w", strconv.Itoa(e.waitSeconds))
+	_, err := e.run(ctx, []byte(input), e.programs.restore,
+		"--test", "--noflush", "-w", strconv.Itoa(e.waitSeconds))
 	toolErr, ok := errors.AsType[*ToolError](err)
 	if ok && (toolErr.Outcome == dataplane.Rejected || toolErr.Outcome == dataplane.Unsupported) {
 		return false, nil

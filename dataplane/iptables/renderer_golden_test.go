@@ -228,8 +228,8 @@ func (c renderCase) render(family service.Family) []dataplane.Object {
 	return renderer.Service(view, facts)
 }
 
-// TestRenderGolden covers every feature in both families. TestKernelPrintsWhatWasRendered compares the
-// same texts with the tools.
+// TestRenderGolden covers every feature in both families. TestKernelPrintsWhatWasRendered compares
+// the same texts with the tools.
 func TestRenderGolden(t *testing.T) {
 	for _, c := range renderCases {
 		t.Run(c.name, func(t *testing.T) {

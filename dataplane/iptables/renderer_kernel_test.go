@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestKernelPrintsWhatWasRendered: the tools print back byte for byte what is rendered, in both variants
-// and families, each time in a fresh network namespace.
+// TestKernelPrintsWhatWasRendered: the tools print back byte for byte what is rendered, in both
+// variants and families, each time in a fresh network namespace.
 func TestKernelPrintsWhatWasRendered(t *testing.T) {
 	for _, family := range service.Families {
 		for _, variant := range []string{"legacy", "nft"} {
@@ -35,8 +35,8 @@ func TestKernelPrintsWhatWasRendered(t *testing.T) {
 	}
 }
 
-// wholeNode folds elements into chains, and adds the parts of the usual scaffold that are missing in
-// the objects.
+// wholeNode folds elements into chains, and adds the parts of the usual scaffold that are missing
+// in the objects.
 func wholeNode(family service.Family, objects []dataplane.Object) []dataplane.Object {
 	layout := NewLayout(family)
 	owned := map[dataplane.ID]dataplane.Object{}
@@ -213,7 +213,8 @@ func numbered(input string) string {
 	return b.String()
 }
 
-// TestKernelPrintsAddresses: the tools print addresses as the C library does, netip sometimes differs.
+// TestKernelPrintsAddresses: the tools print addresses as the C library does, netip sometimes
+// differs.
 func TestKernelPrintsAddresses(t *testing.T) {
 	addrs := []string{
 		"::1.2.3.4", "::1:0", "::ffff:1.2.3.4", "::2:3:4:5:6:7", "0:1:2:3:4:5:6:7", "1:0:2::", "1::2:0:0:3",
@@ -238,8 +239,8 @@ func TestKernelPrintsAddresses(t *testing.T) {
 	}
 }
 
-// TestKernelPacketsFindTheirWayThroughTrees sends one packet to each UDP frontend of several hundred
-// Services, served and refused ones, and counts it at the frontend's own rule, once.
+// TestKernelPacketsFindTheirWayThroughTrees sends one packet to each UDP frontend of several
+// hundred Services, served and refused ones, and counts it at the frontend's own rule, once.
 func TestKernelPacketsFindTheirWayThroughTrees(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		w := worldOf(k.family)

@@ -45,8 +45,8 @@ func TestRenderIsPure(t *testing.T) {
 	}
 }
 
-// A Service costs one rule per endpoint, one hairpin rule per endpoint on this node, and a constant,
-// with any frontends.
+// A Service costs one rule per endpoint, one hairpin rule per endpoint on this node, and a
+// constant, with any frontends.
 func TestRulesPerEndpoint(t *testing.T) {
 	const constant, frontends = 8, 4
 	for _, n := range []int{1, 10, 1000} {
@@ -92,7 +92,8 @@ func TestBalancingIsFair(t *testing.T) {
 	}
 }
 
-// manyEndpoints returns a port with every kind of frontend and n endpoints, one of them on this node.
+// manyEndpoints returns a port with every kind of frontend and n endpoints, one of them on this
+// node.
 func manyEndpoints(n int) (*service.View, *service.NodeFacts) {
 	w := worldOf(service.IPv4)
 	p := w.openPort()

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// neighbour is another mode: it has a chain and a hook of its own, and shares one chain and one hook
-// with iptables mode.
+// neighbour is another mode: it has a chain and a hook of its own, and shares one chain and one
+// hook with iptables mode.
 func neighbour() Territory {
 	hooks := []Hook{
 		hook(NAT, "OUTPUT", commentPortals, chainServices),

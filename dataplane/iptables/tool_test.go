@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// scriptedTool records each call and answers as the test wants. Tables that are not in saves save as
-// nothing.
+// scriptedTool records each call and answers as the test wants. Tables that are not in saves save
+// as nothing.
 type scriptedTool struct {
 	calls  []string
 	inputs []string

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// reportMax bounds the time until Watch reports a stranger's change. quiet is how long a test waits to
-// see that Watch reports nothing. Both are for machines under load.
+// reportMax bounds the time until Watch reports a stranger's change. quiet is how long a test waits
+// to see that Watch reports nothing. Both are for machines under load.
 var (
 	reportMax = map[Variant]time.Duration{NFT: 2 * time.Second, Legacy: 4 * time.Second}
 	quiet     = map[Variant]time.Duration{NFT: 300 * time.Millisecond, Legacy: 1500 * time.Millisecond}
@@ -114,8 +114,8 @@ func (w *watched) expectQuiet(what string, do func()) {
 	}
 }
 
-// TestKernelWatchReportsStrangers: Watch soon reports what another program removes from our chains or
-// adds to them.
+// TestKernelWatchReportsStrangers: Watch soon reports what another program removes from our chains
+// or adds to them.
 func TestKernelWatchReportsStrangers(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.write(creations(k.scaffold())...)
@@ -174,8 +174,8 @@ func TestKernelWatchKnowsOwnWrites(t *testing.T) {
 	})
 }
 
-// TestKernelWatchIgnoresOtherChains: changes of other chains cost nothing in the nft variant, even in
-// the same tables and built-in chains.
+// TestKernelWatchIgnoresOtherChains: changes of other chains cost nothing in the nft variant, even
+// in the same tables and built-in chains.
 func TestKernelWatchIgnoresOtherChains(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {

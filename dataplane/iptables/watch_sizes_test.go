@@ -121,8 +121,8 @@ func TestSizesTellStrangersFromWrites(t *testing.T) {
 	})
 }
 
-// TestSizesOfATableThatOurWriteHasMade: the kernel adds entries of its own, and the watch of the table
-// begins at once.
+// TestSizesOfATableThatOurWriteHasMade: the kernel adds entries of its own, and the watch of the
+// table begins at once.
 func TestSizesOfATableThatOurWriteHasMade(t *testing.T) {
 	full := chainObject(NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j A")
 	withSizes(t, func(w *sizesTest) {
@@ -150,8 +150,8 @@ func TestSizesAfterAWriteThatFailed(t *testing.T) {
 	})
 }
 
-// TestSizesBoundReads: another program that changes the tables all the time does not make us read them
-// all the time.
+// TestSizesBoundReads: another program that changes the tables all the time does not make us read
+// them all the time.
 func TestSizesBoundReads(t *testing.T) {
 	withSizes(t, func(w *sizesTest) {
 		w.stranger(NAT, 60_000) // which take 0.3 s to read

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// scaffold is a small rule set with everything in it: the canaries, chains that lead to one another,
-// and all hooks.
+// scaffold is a small rule set with everything in it: the canaries, chains that lead to one
+// another, and all hooks.
 func (k *kernelTest) scaffold() []*dataplane.Object {
 	objects := []*dataplane.Object{
 		chainObject(Mangle, chainCanary), chainObject(Filter, chainCanary), chainObject(NAT, chainCanary),
@@ -316,8 +316,8 @@ func TestKernelKubeletsRulesSurvive(t *testing.T) {
 	})
 }
 
-// TestKernelTextAndWriterAgree loads the same objects as one text and through the writer, each into a
-// namespace of its own.
+// TestKernelTextAndWriterAgree loads the same objects as one text and through the writer, each into
+// a namespace of its own.
 func TestKernelTextAndWriterAgree(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		objects := wholeNode(k.family, renderTrees(k.family))

@@ -148,9 +148,9 @@ func TestWriteStopsAtTheFirstFailure(t *testing.T) {
 	}
 }
 
-// TestHooksOfAnotherRelease: a rule of a built-in chain that is no hook of ours stays as long as the
-// chain that it leads to, and goes right before it. (The kernel refused to delete the chain, and
-// rejected the whole batch.)
+// TestHooksOfAnotherRelease: a rule of a built-in chain that is no hook of ours stays as long as
+// the chain that it leads to, and goes right before it. (The kernel refused to delete the chain,
+// and rejected the whole batch.)
 func TestHooksOfAnotherRelease(t *testing.T) {
 	old := ":KUBE-SVC-OLD - [0:0]"
 	rule := `-m comment --comment "the old way in" -j KUBE-SVC-OLD`

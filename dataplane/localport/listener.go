@@ -108,8 +108,8 @@ type backoff struct{ pause time.Duration }
 // reset records a success.
 func (b *backoff) reset() { b.pause = 0 }
 
-// tolerate waits if an error is a passing one, and reports whether to go on. Otherwise it returns the
-// error, or nil if the context has ended.
+// tolerate waits if an error is a passing one, and reports whether to go on. Otherwise it returns
+// the error, or nil if the context has ended.
 func (b *backoff) tolerate(ctx context.Context, err error) (goOn bool, failure error) {
 	switch {
 	case ctx.Err() != nil:

@@ -57,8 +57,8 @@ func newTasks(report func(Failure)) *tasks {
 	return &tasks{ctx: ctx, cancel: cancel, report: report}
 }
 
-// run does work for a listener in a goroutine, reports its error if it has one, and calls ended with
-// it. After close it does nothing and reports false.
+// run does work for a listener in a goroutine, reports its error if it has one, and calls ended
+// with it. After close it does nothing and reports false.
 func (t *tasks) run(listener string, work func() error, ended func(error)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

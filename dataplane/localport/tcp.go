@@ -77,8 +77,8 @@ func (s *tcpServer) admit(client *net.TCPConn) {
 	}
 }
 
-// forward connects to the target and copies until both directions have ended. If the target does not
-// answer, it resets the client: the end of the stream would look like an empty answer.
+// forward connects to the target and copies until both directions have ended. If the target does
+// not answer, it resets the client: the end of the stream would look like an empty answer.
 func (s *tcpServer) forward(client *net.TCPConn, target netip.AddrPort) {
 	upstream, err := s.dialTCP(s.tasks.ctx, target)
 	if err != nil {
@@ -95,8 +95,8 @@ type connection struct {
 	client, upstream *net.TCPConn
 }
 
-// pump copies in both directions until both have ended, one of them has failed, or the tasks end. It
-// blocks.
+// pump copies in both directions until both have ended, one of them has failed, or the tasks end.
+// It blocks.
 func (c *connection) pump(s *shared, name string) {
 	defer c.close()
 	release := atEnd(s.tasks.ctx, c.abort)

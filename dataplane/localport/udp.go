@@ -22,8 +22,8 @@ const datagramBytesMax = 64 << 10
 // sessions hold none.
 var datagrams = sync.Pool{New: func() any { return new([datagramBytesMax]byte) }}
 
-// udpServer receives datagrams from one socket and passes those of each client on in a session of its
-// own. The goroutine in serve opens sessions.
+// udpServer receives datagrams from one socket and passes those of each client on in a session of
+// its own. The goroutine in serve opens sessions.
 type udpServer struct {
 	*shared
 	name     string
@@ -68,8 +68,8 @@ func (s *udpServer) serve(ctx context.Context) error {
 	}
 }
 
-// pass sends a datagram on. A session that has ended since the last datagram, or that learns only now
-// that the last one was refused, has not sent this one: a new session tries it once more.
+// pass sends a datagram on. A session that has ended since the last datagram, or that learns only
+// now that the last one was refused, has not sent this one: a new session tries it once more.
 func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 	for range 2 {
 		session := s.session(client)
@@ -118,8 +118,8 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 	return opened
 }
 
-// makeRoom takes a slot, if necessary that of the least recently active session of this listener. It
-// reports false if other listeners have all slots.
+// makeRoom takes a slot, if necessary that of the least recently active session of this listener.
+// It reports false if other listeners have all slots.
 func (s *udpServer) makeRoom() bool {
 	for !s.slots.take() {
 		oldest := s.sessions.leastActive()

@@ -144,8 +144,8 @@ func TestChainNamesDiffer(t *testing.T) {
 	}
 }
 
-// TestAppendPrefix has what iptables-save 1.8.9 and ip6tables-save 1.8.9 print in both variants. The
-// kernel test of package iptables compares with the tools themselves.
+// TestAppendPrefix has what iptables-save 1.8.9 and ip6tables-save 1.8.9 print in both variants.
+// The kernel test of package iptables compares with the tools themselves.
 func TestAppendPrefix(t *testing.T) {
 	for _, test := range []struct{ prefix, want string }{
 		{"10.1.2.3/32", "10.1.2.3/32"},

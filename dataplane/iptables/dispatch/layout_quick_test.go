@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// After puts and removals in any order, with flushes at any time, the chains are as if composed at once
-// from the remaining elements.
+// After puts and removals in any order, with flushes at any time, the chains are as if composed at
+// once from the remaining elements.
 func TestConfluence(t *testing.T) {
 	for _, family := range service.Families {
 		for _, c := range []Container{services, nodePorts, hairpin} {

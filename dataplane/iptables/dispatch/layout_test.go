@@ -184,8 +184,8 @@ func TestDepthIsBounded(t *testing.T) {
 	}
 }
 
-// lonelyAtEveryBit returns keys of which 40 separate from the rest at each of the first 32 bits, and all
-// others share their address.
+// lonelyAtEveryBit returns keys of which 40 separate from the rest at each of the first 32 bits,
+// and all others share their address.
 func lonelyAtEveryBit(n int) string {
 	const crowd = 40
 	if bit := n / crowd; bit < 32 {
@@ -195,8 +195,8 @@ func lonelyAtEveryBit(n int) string {
 	return DestinationKey(netip.IPv4Unspecified(), service.UDP, uint16(n))
 }
 
-// A single element replaces another between two flushes: the chain keeps its name and its place, and
-// must still be composed again.
+// A single element replaces another between two flushes: the chain keeps its name and its place,
+// and must still be composed again.
 func TestLonelyElementIsExchanged(t *testing.T) {
 	layout, k := filled(2*LeafMax, sequential), kernel{}
 	lonely := func(addr string) item {
@@ -214,8 +214,8 @@ func TestLonelyElementIsExchanged(t *testing.T) {
 	}
 }
 
-// Equal claims pass from one Service to another without a new text. The parts follow, because they name
-// the suspects.
+// Equal claims pass from one Service to another without a new text. The parts follow, because they
+// name the suspects.
 func TestOwnerFollows(t *testing.T) {
 	layout := filled(1, sequential)
 	layout.Flush()

@@ -35,8 +35,8 @@ func (k kernel) apply(changes []dataplane.Composed) {
 	}
 }
 
-// walk is the path of one packet: the targets of final rules that it matched, the number of rules that
-// it passed, and the deepest nesting of chains.
+// walk is the path of one packet: the targets of final rules that it matched, the number of rules
+// that it passed, and the deepest nesting of chains.
 type walk struct {
 	hits  []string
 	rules int
@@ -185,8 +185,8 @@ func drawAddr(family service.Family, rnd *rand.Rand) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// checkInvariants holds after any flush: the packet of an element matches it exactly once, chains are
-// short and shallow, no jump dangles, and parts match lines.
+// checkInvariants holds after any flush: the packet of an element matches it exactly once, chains
+// are short and shallow, no jump dangles, and parts match lines.
 func checkInvariants(t *testing.T, c Container, k kernel, items map[string]item) {
 	t.Helper()
 	reachable := map[dataplane.ID]bool{c.ID(): true}

@@ -29,8 +29,8 @@ func rule(c Container, addr netip.Addr, protocol service.Protocol, port uint16, 
 	return o
 }
 
-// Recover is the reverse of Flush. Path names the chains on the way: each jumps to the next, and the last
-// holds the element.
+// Recover is the reverse of Flush. Path names the chains on the way: each jumps to the next, and
+// the last holds the element.
 func TestWhatIsComposedIsRecoveredQuick(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 3))
