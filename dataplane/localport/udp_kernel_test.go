@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// datagramServer answers datagrams at an address of the node; nil is no answer.
+// datagramServer answers datagrams at an address of the node. A nil answer is not sent.
 func (w *world) datagramServer(at netip.AddrPort, answer func(question []byte, from net.Addr) []byte) {
 	w.Helper()
 	socket, err := w.node.ListenPacket("udp", at.String())
@@ -66,7 +66,7 @@ func (c *datagramClient) send(question string) {
 	check(c, err)
 }
 
-// ask sends a datagram, and gives the next that comes.
+// ask sends a datagram and returns the next one that arrives.
 func (c *datagramClient) ask(question string) string {
 	c.Helper()
 	c.send(question)
@@ -76,7 +76,7 @@ func (c *datagramClient) ask(question string) string {
 	return string(reply[:size])
 }
 
-// whoAsks answers with the address that it saw: one per session.
+// whoAsks answers with the address of its client: one per session.
 func whoAsks(_ []byte, from net.Addr) []byte { return []byte(from.String()) }
 
 func TestKernelUDPAnswersGoToTheirClients(t *testing.T) {
@@ -111,8 +111,7 @@ func TestKernelUDPAnswersGoToTheirClients(t *testing.T) {
 	})
 }
 
-// TestKernelUDPCarriesEverySize whole: nothing, and the most that the family
-// allows.
+// TestKernelUDPCarriesEverySize: from an empty datagram to the largest that the family allows.
 func TestKernelUDPCarriesEverySize(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		w.datagramServer(netip.AddrPortFrom(w.own(), nodePort), func(question []byte, _ net.Addr) []byte { return question })
@@ -135,8 +134,7 @@ func TestKernelUDPCarriesEverySize(t *testing.T) {
 	})
 }
 
-// TestKernelUDPSessionsExpire after a time without traffic, which is longer once
-// something has come back.
+// TestKernelUDPSessionsExpire after a time without traffic, which is longer after the first answer.
 func TestKernelUDPSessionsExpire(t *testing.T) {
 	const unreplied, replied = 500 * time.Millisecond, 900 * time.Millisecond
 	w := newWorld(t, service.IPv4, localport.Config{Unreplied: unreplied, Replied: replied})
@@ -169,7 +167,7 @@ func TestKernelUDPSessionsExpire(t *testing.T) {
 	expires(unreplied, func() { c.send("silence") })
 }
 
-// TestKernelUDPBounds: the session that was silent longest makes room.
+// TestKernelUDPBounds: at a bound, a new session replaces the one that was silent longest.
 func TestKernelUDPBounds(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{Sessions: 3, SessionsPerListener: 2})
 	target := netip.AddrPortFrom(w.own(), nodePort)
@@ -192,8 +190,8 @@ func TestKernelUDPBounds(t *testing.T) {
 		t.Errorf("counted %+v", s)
 	}
 
-	// The bound of all: one more elsewhere, which then makes room for its
-	// neighbour there; and none for a third listener.
+	// The bound of all listeners: one more session at another listener, which the next one there
+	// replaces; and none for a third listener.
 	d, e, f := w.datagramClient(30081), w.datagramClient(30081), w.datagramClient(30082)
 	d.ask("?")
 	e.ask("?")
@@ -204,7 +202,7 @@ func TestKernelUDPBounds(t *testing.T) {
 	}
 }
 
-// TestKernelUDPRefusalEndsTheSession, and the next datagram begins another.
+// TestKernelUDPRefusalEndsTheSession, and the next datagram begins a new one.
 func TestKernelUDPRefusalEndsTheSession(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		w.forward(service.UDP)

@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestDatagramsAreNotLostToASessionThatEnds between look-up and use: they go in
-// a new one.
+// TestDatagramsAreNotLostToASessionThatEnds between look-up and use: a new session sends them.
 func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 	node, err := netns.New("node")
 	if err != nil {
