@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +54,7 @@ func newPlan(
 		}
 	}
 	for _, hooks := range [...][]Hook{p.leaving, p.coming, p.absent} {
-		slices.SortFunc(hooks, func(a, b Hook) int { return cmp.Compare(a.Row, b.Row) })
+		slices.SortFunc(hooks, byRow)
 	}
 	return p, nil
 }
@@ -172,20 +171,9 @@ func (p *plan) insert(ctx context.Context, tool Tool, receipt *dataplane.Receipt
 	}
 	in := &input{}
 	for _, table := range tables {
-		begun := false
-		for _, h := range p.absent {
-			if h.Table != table {
-				continue
-			}
-			if !begun {
-				in.line("*" + string(table))
-				begun = true
-			}
-			in.line(h.insertion())
-		}
-		if begun {
-			in.line("COMMIT")
-		}
+		in.section(table, nil, slices.DeleteFunc(slices.Clone(p.absent), func(h Hook) bool {
+			return h.Table != table
+		}))
 	}
 	receipt.Written.Calls++
 	receipt.Written.Lines += len(p.absent)

@@ -92,6 +92,20 @@ func (w world) view(ports ...service.PortView) *service.View {
 	return view
 }
 
+// keyText prints a key, for example "172.30.0.41 tcp 80".
+func keyText(k dispatch.Key) string {
+	switch {
+	case k.Lane == dispatch.Tail:
+		return "tail " + k.Text
+	case !k.HasPort:
+		return k.Addr.String()
+	case !k.Addr.IsValid():
+		return fmt.Sprintf("%s %d", k.Protocol, k.Port)
+	default:
+		return fmt.Sprintf("%s %s %d", k.Addr, k.Protocol, k.Port)
+	}
+}
+
 // listing prints objects, sorted: elements one per line, chains with their rules below.
 func listing(objects []dataplane.Object) string {
 	lines := map[string]string{}
@@ -102,7 +116,7 @@ func listing(objects []dataplane.Object) string {
 			if err != nil {
 				panic(err)
 			}
-			name = fmt.Sprintf("%s [%s]", o.ID.Container, key)
+			name = fmt.Sprintf("%s [%s]", o.ID.Container, keyText(key))
 		}
 		if o.Body == "" {
 			body = "  (empty)"

@@ -54,7 +54,7 @@ func TestRulesPerEndpoint(t *testing.T) {
 		objects := newTestRenderer(service.IPv4).Service(view, facts)
 		rules := 0
 		for _, o := range objects {
-			rules += len(bodyLines(o))
+			rules += len(ruleLines(&o))
 		}
 		if local := 1; rules > n+local+constant+frontends {
 			t.Errorf("%d endpoints make %d rules, want at most %d more than endpoints", n, rules, constant+frontends+local)
@@ -71,7 +71,7 @@ func TestBalancingIsFair(t *testing.T) {
 			if !strings.HasPrefix(o.ID.Name, prefixCluster) {
 				continue
 			}
-			for _, line := range bodyLines(o) {
+			for _, line := range ruleLines(&o) {
 				match, _, isDNAT := strings.Cut(line, " -j DNAT ")
 				if !isDNAT {
 					continue
@@ -150,7 +150,7 @@ func TestRefsAreTheJumps(t *testing.T) {
 		for _, o := range objects {
 			table, _ := placeOf(o)
 			var jumps []dataplane.ID
-			for _, line := range bodyLines(o) {
+			for _, line := range ruleLines(&o) {
 				_, target, _ := strings.Cut(line, "-j ")
 				id := dataplane.ID{Container: table, Name: target}
 				if strings.HasPrefix(target, "KUBE-") && !slices.Contains(jumps, id) {

@@ -214,8 +214,7 @@ func (h Hook) Text() string {
 	return strings.Join(words, " ")
 }
 
-// insertion returns the line of an input that inserts the hook.
-func (h Hook) insertion() string { return "-I " + h.Chain + " 1 " + h.Text() }
+func byRow(a, b Hook) int { return a.Row - b.Row }
 
 // ID returns the identity of the hook's object: container "filter/INPUT", name "01 RULE". The
 // row comes first, so that hooks sort by row.

@@ -13,30 +13,26 @@ func TestKeysDecode(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		want Key
-		text string
 	}{
-		{TailKey("b"), Key{Lane: Tail, Text: "b"}, "tail b"},
+		{TailKey("b"), Key{Lane: Tail, Text: "b"}},
 		{
 			DestinationKey(v4, service.TCP, 80),
-			Key{Lane: Tree, Addr: v4, HasPort: true, Port: 80}, "172.30.0.41 tcp 80",
+			Key{Lane: Tree, Addr: v4, HasPort: true, Port: 80},
 		},
 		{
 			DestinationKey(v6, service.SCTP, 65535),
-			Key{Lane: Tree, Addr: v6, HasPort: true, Protocol: service.SCTP, Port: 65535}, "fd00:172:30::41 sctp 65535",
+			Key{Lane: Tree, Addr: v6, HasPort: true, Protocol: service.SCTP, Port: 65535},
 		},
 		{
 			PortKey(service.UDP, 30053),
-			Key{Lane: Tree, HasPort: true, Protocol: service.UDP, Port: 30053}, "udp 30053",
+			Key{Lane: Tree, HasPort: true, Protocol: service.UDP, Port: 30053},
 		},
-		{SourceKey(v4), Key{Lane: Tree, Addr: v4}, "172.30.0.41"},
-		{SourceKey(v6), Key{Lane: Tree, Addr: v6}, "fd00:172:30::41"},
+		{SourceKey(v4), Key{Lane: Tree, Addr: v4}},
+		{SourceKey(v6), Key{Lane: Tree, Addr: v6}},
 	} {
 		got, err := DecodeKey(test.name)
 		if err != nil || got != test.want {
 			t.Errorf("DecodeKey(%x) = %+v, %v, want %+v", test.name, got, err, test.want)
-		}
-		if got.String() != test.text {
-			t.Errorf("%x reads %q, want %q", test.name, got, test.text)
 		}
 	}
 }
