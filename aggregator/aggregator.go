@@ -18,7 +18,7 @@ import (
 // its quarantine. At most one batch is in flight, and while it is, newer
 // fragments keep replacing older ones in the mailbox.
 //
-// Concurrency: Submit, Prime, Excuse, AuditSoon, Repace and Status may be called from
+// Concurrency: Submit, Prime, Skip, AuditSoon, Repace and Status may be called from
 // anywhere and never block. Everything else belongs to the goroutine in Run. A
 // panic in it is meant to end the process: it is the only owner of the ledger,
 // and the way back is the ordinary start.
@@ -127,9 +127,9 @@ func (a *Aggregator) Submit(f *dataplane.Fragment) {
 // the keys whose fragments the first write waits for.
 func (a *Aggregator) Prime(keys []service.Key) { a.calls.Post(call{verb: callPrime}, keys) }
 
-// Excuse says that the first write need not wait for a key: its actor failed, or there
+// Skip says that the first write need not wait for a key: its actor failed, or there
 // is none.
-func (a *Aggregator) Excuse(key service.Key) { a.calls.Post(call{callExcuse, key}, nil) }
+func (a *Aggregator) Skip(key service.Key) { a.calls.Post(call{callExcuse, key}, nil) }
 
 // AuditSoon asks for an audit at once: somebody else touched the kernel.
 func (a *Aggregator) AuditSoon(by dataplane.Stranger) {

@@ -262,7 +262,7 @@ func TestTheGateOpensAfterItsWaitOrWhenTheMissingAreExcused(t *testing.T) {
 		h = open(t, &model{}, Config{GateWait: time.Minute})
 		h.Prime([]service.Key{missing})
 		h.submit("a", 1, 1, "1")
-		h.Excuse(missing)
+		h.Skip(missing)
 		synctest.Wait()
 		is(t, "kernel", h.text(), "a0=1")
 	})

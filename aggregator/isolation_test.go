@@ -122,7 +122,7 @@ func TestAServiceThatHasNotSubmittedKeepsWhatItHas(t *testing.T) {
 		h := openWriter(t, m, namingModel{m}, Config{GateWait: time.Minute})
 		h.Submit(scaffold())
 		h.Prime([]service.Key{service.Node, late})
-		h.Excuse(late)
+		h.Skip(late)
 		synctest.Wait()
 		is(t, "kernel", h.text(), "base= late0=1 late1=1")
 		g.spared = func(id dataplane.ID) bool { return strings.HasPrefix(id.Name, "late") }
@@ -140,7 +140,7 @@ func TestAServiceThatHasNotSubmittedKeepsWhatItHas(t *testing.T) {
 func TestTheExcusedKeepNobodyWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, &model{}, Config{GateWait: time.Hour})
-		h.Excuse(service.Key{Namespace: "ns", Name: "no room"}) // before the source is primed, even
+		h.Skip(service.Key{Namespace: "ns", Name: "no room"}) // before the source is primed, even
 		h.Prime([]service.Key{{Namespace: "ns", Name: "no room"}, {Namespace: "ns", Name: "a"}})
 		h.submit("a", 1, 1, "1")
 		synctest.Wait()

@@ -43,6 +43,7 @@ type Cache struct {
 	cidrs    map[string][]netip.Prefix // by the name of the ServiceCIDR
 	ranges   []netip.Prefix            // the union of cidrs, as last posted
 	warnings warningBook
+	awaited  map[string]bool // the lists that primed waits for
 	primed   bool
 	stats    Stats
 	events   eventCounts
@@ -133,18 +134,39 @@ func (c *Cache) Node() *service.NodeObject {
 	return c.node
 }
 
-// Prime says that the first full picture is complete. The first call reports
-// every Service that has a spec to the sink; further calls do nothing.
+// Await names the lists without which the cache is not complete, for a feeder that
+// gets several. It must be called before the first Listed.
+func (c *Cache) Await(lists ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.awaited = make(map[string]bool, len(lists))
+	for _, list := range lists {
+		c.awaited[list] = true
+	}
+}
+
+// Listed says that a list is in the cache. The last of those awaited primes the
+// cache. Only the first call for a list counts.
+func (c *Cache) Listed(list string) {
+	c.mu.Lock()
+	last := c.awaited[list] && len(c.awaited) == 1
+	delete(c.awaited, list)
+	c.mu.Unlock()
+	if last {
+		c.Prime()
+	}
+}
+
+// Prime says that the cache is complete. Only the first call counts; it is passed
+// on to the sink.
 func (c *Cache) Prime() {
 	c.mu.Lock()
-	if c.primed {
-		c.mu.Unlock()
-		return
-	}
+	again := c.primed
 	c.primed = true
-	keys := c.sortedKeys()
 	c.mu.Unlock()
-	c.sink.Primed(keys)
+	if !again {
+		c.sink.Primed()
+	}
 }
 
 // admitted returns the spec without ignored fields. It does not change its argument.
@@ -375,10 +397,6 @@ func (c *Cache) Snapshot(key service.Key) service.Snapshot {
 func (c *Cache) Keys() []service.Key {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.sortedKeys()
-}
-
-func (c *Cache) sortedKeys() []service.Key {
 	keys := make([]service.Key, 0, len(c.specs))
 	for key := range c.specs {
 		keys = append(keys, key)

@@ -40,7 +40,7 @@ type Sink interface {
 	// PostServiceCIDRs says which ranges ClusterIPs are allocated from, sorted
 	// and without duplicates.
 	PostServiceCIDRs(ranges []netip.Prefix)
-	// Primed is called once, when the source has delivered its first full
-	// picture, with the sorted keys of all Services that have a spec.
-	Primed(keys []service.Key)
+	// Primed is called once, when the cache is complete: from then on Cache.Keys
+	// names every Service.
+	Primed()
 }

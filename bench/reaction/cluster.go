@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -31,6 +32,8 @@ const perSlice = 100
 type cluster struct {
 	// services have the numbers from 0, with this many endpoints each.
 	services, endpoints int
+	// oneChain says that all endpoints of a Service are one object in the kernel.
+	oneChain bool
 	// changed holds the endpoints, by number, of Services that were changed.
 	changed map[int][]int
 	// fresh is an endpoint that was never used, and version the newest
@@ -153,4 +156,95 @@ func (c *cluster) endpointSlice(owner service.Key, at int, ports []discoveryv1.E
 	slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: created.Format(time.RFC3339)}
 	slice.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: owner.Name, UID: slice.UID, Controller: new(true)}}
 	return slice
+}
+
+// change is one change of a Service: the watch events that tell of it, and what
+// it takes to know that they are in the kernel.
+type change struct {
+	key    service.Key
+	events []watch.Event
+	// objects of the Service have to be written until the change is complete. It
+	// is more than 1 where the events may go in one batch or in several.
+	objects int
+}
+
+// kind is a sort of change. For the number of an event it gives the Service to
+// change; those of one kind are all different, as long as there are enough.
+type kind struct {
+	name    string
+	service func(c *cluster, event int) int
+	change  func(c *cluster, i int) change
+}
+
+// kinds are in an order in which each finds what it needs.
+var kinds = []kind{
+	{"endpoint replaced", spread, (*cluster).replaceEndpoint},
+	{"scaled up by one", spread, (*cluster).scaleUp},
+	{"scaled down by one", spread, (*cluster).scaleDown},
+	{"Service added", behind, (*cluster).addService},
+	{"Service removed", behind, (*cluster).removeService},
+}
+
+// spread goes over the Services in large steps. The step is a prime, so that all
+// have had their turn before one comes again.
+func spread(c *cluster, event int) int {
+	const step = 7919
+	return event * step % c.services
+}
+
+// behind returns Services that are not part of the cluster at first.
+func behind(c *cluster, event int) int { return c.services + event }
+
+// replaceEndpoint exchanges one endpoint, another one each time.
+func (c *cluster) replaceEndpoint(i int) change {
+	at := 0
+	c.change(i, func(numbers []int) []int {
+		at = c.fresh % len(numbers)
+		numbers[at] = c.unused()
+		return numbers
+	})
+	return c.modified(i, at/perSlice)
+}
+
+func (c *cluster) scaleUp(i int) change {
+	c.change(i, func(numbers []int) []int { return append(numbers, c.unused()) })
+	return c.modified(i, (len(c.endpointsOf(i))-1)/perSlice)
+}
+
+func (c *cluster) scaleDown(i int) change {
+	c.change(i, func(numbers []int) []int { return numbers[:len(numbers)-1] })
+	return c.modified(i, (len(c.endpointsOf(i))-1)/perSlice)
+}
+
+// modified tells of one slice.
+func (c *cluster) modified(i, at int) change {
+	return change{key: serviceKey(i), events: []watch.Event{{Type: watch.Modified, Object: c.slice(i, at)}}}
+}
+
+// addService tells of a Service first and of its slices right after. The proxy may see the former
+// without the latter, so the change is complete once there is an object for each endpoint. In mode
+// iptables, which has one chain for all endpoints, the slices come first.
+func (c *cluster) addService(i int) change {
+	ch := change{key: serviceKey(i)}
+	for _, slice := range c.slices(i) {
+		ch.events = append(ch.events, watch.Event{Type: watch.Added, Object: slice})
+	}
+	added := watch.Event{Type: watch.Added, Object: c.service(i)}
+	if c.oneChain {
+		ch.events = append(ch.events, added)
+		return ch
+	}
+	ch.objects = len(c.endpointsOf(i))
+	ch.events = slices.Insert(ch.events, 0, added)
+	return ch
+}
+
+// removeService tells of a Service first, as its slices are collected after it.
+func (c *cluster) removeService(i int) change {
+	ch := change{key: serviceKey(i)}
+	ch.events = append(ch.events, watch.Event{Type: watch.Deleted, Object: c.service(i)})
+	for _, slice := range c.slices(i) {
+		ch.events = append(ch.events, watch.Event{Type: watch.Deleted, Object: slice})
+	}
+	return ch
 }

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"runtime/pprof"
 	"strings"
 )
 
@@ -16,20 +19,26 @@ type measurement struct {
 	endpoints int
 }
 
-// all are the measurements that are made unless others are asked for.
-var all = []string{
-	"react-1000", "react-10000", "react-50000",
-	"audit-10000", "audit-50000",
-	"hot-100", "hot-1000", "hot-5000",
-	"resync-1000",
-	"cold-10000x1", "cold-10000x10", "cold-44000x1", "cold-5000x50",
+// The modes that can be measured.
+const nftables, iptables = "nftables", "iptables"
+
+// all are the measurements that are made unless others are asked for, by mode.
+var all = map[string][]string{
+	nftables: {
+		"react-1000", "react-10000", "react-50000",
+		"audit-10000", "audit-50000",
+		"hot-100", "hot-1000", "hot-5000",
+		"resync-1000",
+		"cold-10000x1", "cold-10000x10", "cold-44000x1", "cold-5000x50",
+	},
+	iptables: {"react-1000", "react-5000", "resync-1000", "cold-5000x10"},
 }
 
 // choose returns the names that are asked for: those of the usual ones that begin
 // like that, or one of another size.
-func choose(only string) ([]string, error) {
+func choose(mode, only string) ([]string, error) {
 	if only == "" {
-		return all, nil
+		return all[mode], nil
 	}
 	var chosen []string
 	for wanted := range strings.SplitSeq(only, ",") {
@@ -37,14 +46,14 @@ func choose(only string) ([]string, error) {
 		if _, err := parseMeasurement(wanted); err == nil {
 			chosen, found = append(chosen, wanted), true
 		} else {
-			for _, name := range all {
+			for _, name := range all[mode] {
 				if wanted != "" && strings.HasPrefix(name, wanted) {
 					chosen, found = append(chosen, name), true
 				}
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("no measurement begins with %q; there are %s", wanted, strings.Join(all, ", "))
+			return nil, fmt.Errorf("no measurement begins with %q; there are %s", wanted, strings.Join(all[mode], ", "))
 		}
 	}
 	return chosen, nil
@@ -104,4 +113,31 @@ func loadAverage() string {
 		return err.Error()
 	}
 	return strings.TrimSpace(string(text))
+}
+
+// profiled runs the measured phase of a measurement, and writes the profiles that
+// are asked for.
+func profiled(o options, m measurement, run func() error) (err error) {
+	if o.cpuProfile != "" {
+		f, err := os.Create(m.profileName(o.cpuProfile))
+		if err != nil {
+			return err
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		defer func() {
+			pprof.StopCPUProfile()
+			err = errors.Join(err, f.Close())
+		}()
+	}
+	if err := run(); err != nil || o.memProfile == "" {
+		return err
+	}
+	f, err := os.Create(m.profileName(o.memProfile))
+	if err != nil {
+		return err
+	}
+	runtime.GC() // a heap profile tells of the last collection
+	return errors.Join(pprof.Lookup("heap").WriteTo(f, 0), f.Close())
 }

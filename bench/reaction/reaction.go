@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	kwatch "k8s.io/apimachinery/pkg/watch"
 )
 
 // reaction is how long changes of one kind took, from the watch event to the
@@ -45,7 +49,7 @@ func measureReactions(ctx context.Context, o options, m measurement, r *result) 
 	if m.size < o.events {
 		return fmt.Errorf("%d Services are too few for %d changes of different ones", m.size, o.events)
 	}
-	rig, err := startRig(ctx, newCluster(m.size, o.endpoints))
+	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
@@ -80,7 +84,7 @@ func measureHot(ctx context.Context, o options, m measurement, r *result) (err e
 		}
 		return numbers
 	})
-	rig, err := startRig(ctx, c)
+	rig, err := startRig(ctx, o, c)
 	if err != nil {
 		return err
 	}
@@ -99,7 +103,7 @@ func measureHot(ctx context.Context, o options, m measurement, r *result) (err e
 // measureAudit replaces endpoints at a rate for as long as it takes to see the
 // kernel read back once: nothing can be written meanwhile.
 func measureAudit(ctx context.Context, o options, m measurement, r *result) (err error) {
-	rig, err := startRig(ctx, newCluster(m.size, o.endpoints))
+	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
@@ -182,4 +186,89 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	}
 	rank := int(float64(len(sorted))*q + 0.999999)
 	return sorted[max(1, min(rank, len(sorted)))-1]
+}
+
+// idleWork is what events that change nothing have cost.
+type idleWork struct {
+	Services, Events int
+	// Rendered counts Services rendered, Batches and Objects what was written.
+	Rendered int64
+	Batches  int
+	Objects  int
+	// PerEvent is how long the delivery of one took.
+	PerEvent time.Duration
+}
+
+// measureResync delivers every object again as it is, then with other metadata,
+// then all of them as a list, as after an outage of the API server.
+func measureResync(ctx context.Context, o options, m measurement, r *result) (err error) {
+	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rig.stop()) }()
+	if _, err := rig.fill(ctx); err != nil {
+		return err
+	}
+	rig.take()
+	rig.rendered.Store(0)
+	return profiled(o, m, func() error {
+		work := idleWork{Services: m.size}
+		var delivering time.Duration
+		for _, touch := range []func(*corev1.Service, *discoveryv1.EndpointSlice){
+			func(*corev1.Service, *discoveryv1.EndpointSlice) {},
+			touchMetadata,
+		} {
+			took, err := rig.repeat(touch)
+			if err != nil {
+				return err
+			}
+			delivering += took
+			work.Events += 2 * m.size
+		}
+		work.PerEvent = delivering / time.Duration(work.Events)
+		if err := rig.list(); err != nil {
+			return err
+		}
+		// What was set off is done long before this is over.
+		time.Sleep(time.Second)
+		done := rig.take()
+		work.Rendered, work.Batches, work.Objects = rig.rendered.Load(), len(done.Took), done.Written.Objects
+		r.Resync = &work
+		select {
+		case err := <-rig.failed:
+			return fmt.Errorf("after the events: %w", err)
+		default:
+			return nil
+		}
+	})
+}
+
+// repeat delivers every Service and its slice once more, and gives the time that
+// their delivery took.
+func (r *rig) repeat(touch func(*corev1.Service, *discoveryv1.EndpointSlice)) (time.Duration, error) {
+	var took time.Duration
+	for i := range r.cluster.services {
+		svc, slice := r.cluster.service(i), r.cluster.slice(i, 0)
+		touch(svc, slice)
+		began := time.Now()
+		err := errors.Join(r.deliver(kwatch.Event{Type: kwatch.Modified, Object: svc}),
+			r.deliver(kwatch.Event{Type: kwatch.Modified, Object: slice}))
+		if err != nil {
+			return 0, err
+		}
+		took += time.Since(began)
+	}
+	return took, nil
+}
+
+// touchMetadata changes what no rule depends on.
+func touchMetadata(svc *corev1.Service, slice *discoveryv1.EndpointSlice) {
+	svc.Labels["touched"], slice.Labels["touched"] = "yes", "yes"
+	svc.Annotations = map[string]string{"example.com/touched": "yes"}
+	svc.Spec.Selector["touched"] = "yes"
+	slice.Annotations[corev1.EndpointsLastChangeTriggerTime] = created.Add(time.Hour).Format(time.RFC3339)
+	for i := range slice.Endpoints {
+		slice.Endpoints[i].TargetRef.ResourceVersion = svc.ResourceVersion
+	}
 }

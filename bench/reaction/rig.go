@@ -25,9 +25,6 @@ import (
 	"github.com/sluice-proxy/sluice/source/kube"
 )
 
-// domainIPv4 is the domain whose verdicts are timed; the other family's runs, too.
-const domainIPv4 = "nftables/IPv4"
-
 // rig is a running proxy over the kernel of this process's network namespace. The
 // measurement plays the API server: it hands to the stores of the API source what
 // reflectors would.
@@ -43,12 +40,13 @@ type rig struct {
 }
 
 // startRig starts a proxy that has not heard of anything yet.
-func startRig(ctx context.Context, c *cluster) (*rig, error) {
+func startRig(ctx context.Context, o options, c *cluster) (*rig, error) {
 	log := silentLog()
-	domains, err := backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
+	domains, err := o.domains(ctx, log)
 	if err != nil {
 		return nil, err
 	}
+	c.oneChain = o.mode == iptables
 	r := &rig{cluster: c, stopped: make(chan error, 1)}
 	var names []string
 	for i := range domains {
@@ -89,6 +87,14 @@ func startRig(ctx context.Context, c *cluster) (*rig, error) {
 		return nil, errors.Join(err, r.stop())
 	}
 	return r, nil
+}
+
+// domains are those of the backend to measure.
+func (o options) domains(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
+	if o.mode == nftables {
+		return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
+	}
+	return backend.IPTables(ctx, backend.IPTablesOptions{Variant: o.variant, MasqueradeBit: 14, PrivateLock: true, Log: log})
 }
 
 // silentLog formats what a proxy logs by default, and prints nothing.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -121,7 +122,7 @@ func (w *watcher) applied(e aggregator.Applied, now time.Time) {
 		}
 		return
 	}
-	if a := w.awaited[e.Key]; a != nil && a.objects <= 0 && e.Domain == domainIPv4 {
+	if a := w.awaited[e.Key]; a != nil && a.objects <= 0 && strings.HasSuffix(e.Domain, "/IPv4") {
 		delete(w.awaited, e.Key)
 		a.done <- now
 	}

@@ -12,18 +12,19 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// reader gives the kernel's own account of the table.
+// reader reads the table from the kernel.
 type reader struct {
 	d      *dialect
 	socket Socket
-	// listen starts to listen to what others change; see steadily.
+	// listen begins to listen to what others change; see steadily. It is nil for a kernel
+	// in memory, which announces nothing.
 	listen func() (*netlink.TableListener, error)
 	// equal is the writer's.
 	equal map[string]sameSet
 }
 
-// all gives every object in the table: the table, all chains and sets, and the
-// elements of sets that have our names. (Those of other sets go with their set.)
+// all returns every object in the table: the table, all chains and sets, and the elements of
+// sets that have our names. (Those of other sets go with their set.)
 func (r *reader) all(ctx context.Context) ([]dataplane.Object, error) {
 	var objects []dataplane.Object
 	err := r.steadily(ctx, func() (err error) {
@@ -50,7 +51,7 @@ func (r *reader) once(ctx context.Context) ([]dataplane.Object, error) {
 	return objects, nil
 }
 
-// table gives the table, nil when there is none.
+// table returns the table, or nil if there is none.
 func (r *reader) table(ctx context.Context) (*dataplane.Object, error) {
 	var found *dataplane.Object
 	err := r.ask(ctx, unix.NFT_MSG_GETTABLE, false, attrs(textAttr{1, TableName}), func(b []byte) {
@@ -111,7 +112,7 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 	err := r.ask(ctx, unix.NFT_MSG_GETSET, true, attrs(textAttr{unix.NFTA_SET_TABLE, TableName}), func(b []byte) {
 		const anonymous = unix.NFT_SET_ANONYMOUS
 		if netlink.Find(b, unix.NFTA_SET_FLAGS).Uint32()&anonymous != 0 {
-			return // a part of some rule, and goes with it
+			return // it belongs to a rule, and goes with it
 		}
 		name := netlink.Find(b, unix.NFTA_SET_NAME).Text()
 		names = append(names, name)
@@ -126,7 +127,7 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 		}
 		objects, err = r.elements(ctx, name, objects)
 		if errors.Is(err, unix.ENOENT) {
-			err = netlink.ErrInterrupted // it was there a moment ago
+			err = netlink.ErrInterrupted // it existed a moment ago
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list the elements of %s: %w", name, err)
@@ -135,7 +136,7 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 	return objects, nil
 }
 
-// setObject gives a set that the kernel has described.
+// setObject returns the object of a set that the kernel describes.
 func (r *reader) setObject(name string, attrs []byte) dataplane.Object {
 	o := dataplane.Object{ID: setID(name), Kind: dataplane.Owned, Body: normalSet(r.d, attrs)}
 	if same, ok := r.equal[name]; ok && same.read == o.Body {
@@ -168,7 +169,7 @@ func containerOf(set string) string {
 	return elementsOf + set
 }
 
-// one gives one object, nil when it is not there.
+// one returns one object, or nil if it does not exist.
 func (r *reader) one(ctx context.Context, id dataplane.ID) (*dataplane.Object, error) {
 	var found *dataplane.Object
 	var err error
@@ -245,7 +246,7 @@ func attrs(list ...textAttr) []byte {
 	return b
 }
 
-// ask leaves it to each what to make of the answer's messages.
+// ask calls each with the attributes of each message of the reply.
 func (r *reader) ask(ctx context.Context, kind uint16, all bool, request []byte, each func(attrs []byte)) error {
 	err := r.socket.Ask(ctx, kind, r.d.protocol, all, request, func(m netlink.Netfilter) {
 		if m.Family == r.d.protocol {
@@ -256,4 +257,103 @@ func (r *reader) ask(ctx context.Context, kind uint16, all bool, request []byte,
 		err = context.Cause(ctx)
 	}
 	return err
+}
+
+// Reading the table takes many requests, and a set with many elements many datagrams. Each
+// shows the tables of that moment. The kernel reports that a list of chains or rules was
+// interrupted (NLM_F_DUMP_INTR), but never a list of elements.
+//
+// Invariant: the result is the table as it was at one moment, or an error that matches
+// netlink.ErrInterrupted.
+
+// readAttempts bounds the attempts at a reading that others' changes interrupt.
+const readAttempts = 5
+
+// steadily reads until nothing has changed meanwhile. Usually the generation proves that.
+// But it counts the transactions on all tables of the namespace: those of the other family,
+// and those of a program that may never rest. So from the second attempt on, announcements
+// show whether our own table was concerned.
+func (r *reader) steadily(ctx context.Context, read func() error) error {
+	for attempt := 1; ; attempt++ {
+		look := r.sameGeneration
+		if attempt > 1 && r.listen != nil {
+			look = r.unannounced
+		}
+		err := look(ctx, read)
+		if !errors.Is(err, netlink.ErrInterrupted) || attempt == readAttempts {
+			return err
+		}
+	}
+}
+
+// sameGeneration reads, and fails if any table has changed meanwhile.
+func (r *reader) sameGeneration(ctx context.Context, read func() error) error {
+	before, err := r.generation(ctx)
+	if err != nil {
+		return err
+	}
+	if err := read(); err != nil {
+		return err
+	}
+	after, err := r.generation(ctx)
+	if err == nil && after != before {
+		err = netlink.ErrInterrupted
+	}
+	return err
+}
+
+// unannounced reads, and fails if a change of our table was announced meanwhile, or so many
+// changes that some may be missing.
+func (r *reader) unannounced(ctx context.Context, read func() error) error {
+	listener, err := r.listen()
+	if err != nil {
+		return r.sameGeneration(ctx, read) // stricter than needed
+	}
+	err = read()
+	touched := false
+	if err == nil {
+		err = r.passCommits()
+	}
+	if err == nil {
+		err = listener.Pending(func(m netlink.Netfilter) {
+			touched = touched || r.d.concerns(m)
+		}, func() { touched = true })
+	}
+	if err == nil && touched {
+		err = netlink.ErrInterrupted
+	}
+	return errors.Join(err, listener.Close())
+}
+
+// concerns reports whether an announcement is about our table. Every message about the
+// content of a table begins with the table's name.
+func (d *dialect) concerns(m netlink.Netfilter) bool {
+	const tableAttr = 1
+	return m.Family == d.protocol && netlink.Find(m.Attrs, tableAttr).Text() == TableName
+}
+
+// passCommits waits until transactions in progress have been announced: the kernel holds a
+// lock from the beginning of a transaction until then. It takes the lock for this
+// transaction too, which deletes a table that does not exist.
+func (r *reader) passCommits() error {
+	if _, err := deleteTable(r.socket, r.d, noTable); err != nil {
+		return fmt.Errorf("wait for other transactions: %w", err)
+	}
+	return nil
+}
+
+// noTable is a name that no table has.
+const noTable = "sluice-no-table"
+
+// generation returns the number of transactions that have changed tables of the network
+// namespace, of any family and by anybody.
+func (r *reader) generation(ctx context.Context) (uint32, error) {
+	var count uint32
+	err := r.socket.Ask(ctx, unix.NFT_MSG_GETGEN, unix.NFPROTO_UNSPEC, false, nil, func(m netlink.Netfilter) {
+		count = netlink.Find(m.Attrs, unix.NFTA_GEN_ID).Uint32()
+	})
+	if err != nil {
+		return 0, fmt.Errorf("ask for the generation of the tables: %w", err)
+	}
+	return count, nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
@@ -75,8 +77,10 @@ func catalogue(t *testing.T, file string) []described {
 func everything(t *testing.T, mode string) *Metrics {
 	t.Helper()
 	m, err := New(Config{
-		Mode: mode, Domains: []Domain{{Name: "main", Family: service.IPv4}, {Name: "beside", Family: service.IPv4, Auxiliary: true}},
-		Findings: func() []Finding { return []Finding{{"drift", "main", 1}, {"parked", "", 0}} },
+		Mode: mode, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "beside", Family: service.IPv4, Auxiliary: true}},
+		Findings: func() []health.Tally {
+			return []health.Tally{{Kind: "drift", Domain: "main", Count: 1}, {Kind: "parked", Domain: "", Count: 0}}
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -245,5 +249,36 @@ func TestMetricsOfTheProcessAreShown(t *testing.T) {
 	}
 	if seen < 10 {
 		t.Errorf("only %d metrics were looked for", seen)
+	}
+}
+
+// TestEveryMetricIsDocumented compares the tables of docs/metrics.md with the
+// catalogues and with the metrics of Services.
+func TestEveryMetricIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]string{"sluice_services_omitted": "gauge"}
+	for _, d := range slices.Concat(catalogue(t, "kubeproxy.txt"), catalogue(t, "sluice.txt")) {
+		kinds[d.name] = d.kind
+	}
+	for _, s := range serviceMetrics {
+		kinds[s.name] = map[prometheus.ValueType]string{prometheus.GaugeValue: "gauge", prometheus.CounterValue: "counter"}[s.kind]
+	}
+	for line := range strings.Lines(string(page)) {
+		columns := strings.Split(line, " | ")
+		name, isName := strings.CutPrefix(columns[0], "| `")
+		name = strings.TrimSuffix(name, "`")
+		if !isName || len(columns) < 3 || strings.HasPrefix(name, "/") {
+			continue
+		}
+		if kind, known := kinds[name]; !known || kind != columns[1] {
+			t.Errorf("documented as a %s: %s, which is %q", columns[1], name, kind)
+		}
+		delete(kinds, name)
+	}
+	for name := range kinds {
+		t.Errorf("%s is not documented", name)
 	}
 }

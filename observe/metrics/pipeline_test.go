@@ -5,7 +5,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/memory"
 	"github.com/sluice-proxy/sluice/service"
@@ -388,15 +387,4 @@ func TestAnAuxiliaryDomainHasNoPartInKubeProxysMetrics(t *testing.T) {
 		`kubeproxy_proxy_healthz_total{code="200"}`:                                      1,
 		`kubeproxy_proxy_livez_total{code="503"}`:                                        1,
 	})
-}
-
-func TestEveryOutcomeHasItsCounter(t *testing.T) {
-	for i, outcome := range outcomes {
-		if int(outcome) != i {
-			t.Errorf("outcome %v stands at %d", outcome, i)
-		}
-	}
-	if got := int(dataplane.Unsupported) + 1; got != len(outcomes) {
-		t.Errorf("%d outcomes, %d counters", got, len(outcomes))
-	}
 }

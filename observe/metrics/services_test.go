@@ -2,9 +2,7 @@ package metrics
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -13,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -189,13 +186,13 @@ func TestServicesTellQuarantineAndFailures(t *testing.T) {
 // listedMetrics makes a Metrics whose Service n took n seconds.
 func listedMetrics(t testing.TB, services int) *Metrics {
 	t.Helper()
-	m, err := New(Config{Mode: modeNFTables, Domains: []Domain{{Name: domain4}}})
+	m, err := New(Config{Mode: modeNFTables, Domains: []DomainInfo{{Name: domain4}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := range services {
-		m.roster.start(serviceKey(n))
-		m.roster.update(serviceKey(n), func(r *record) {
+		m.records.start(serviceKey(n))
+		m.records.update(serviceKey(n), func(r *record) {
 			r.applied(time.Now(), service.Revision{Incarnation: 1, Sequence: 1}, unknown, time.Duration(n)*time.Second)
 		})
 	}
@@ -265,78 +262,4 @@ func TestServicesAreJSONForThoseWhoAcceptIt(t *testing.T) {
 	}
 	parse(t, ask(t, m, "format=text", "Accept", "application/json"))
 	parse(t, ask(t, m, "", "Accept", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"))
-}
-
-func TestMetricsOfServicesAreClean(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.refuse("172.30.0.1/32")
-		w.cache.SetSpec(spec(1))
-		w.prime()
-		s := slice4(1, 1, 1)
-		s.Trigger = time.Now()
-		w.cache.SetSlice(s)
-		w.refuse("")
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		w.refuse("10.0.1.9") // so that there is a quarantine, too
-		w.cache.SetSlice(slice4(1, 1, 9))
-		w.settle()
-		families := parse(t, ask(t, w.Metrics, ""))
-		for _, metric := range serviceMetrics {
-			if families[metric.name] == nil {
-				t.Errorf("%s is missing", metric.name)
-			}
-		}
-		if len(families) != len(serviceMetrics)+1 {
-			t.Errorf("%d metrics, want %d", len(families), len(serviceMetrics)+1)
-		}
-		var list []*dto.MetricFamily
-		for _, f := range families {
-			list = append(list, f)
-		}
-		problems, err := promlint.NewWithMetricFamilies(list).Lint()
-		if err != nil || len(problems) > 0 {
-			t.Errorf("%v %v", problems, err)
-		}
-	})
-}
-
-// What a name of a manifest may hold must not break the format.
-func TestNamesAreEscaped(t *testing.T) {
-	m := listedMetrics(t, 0)
-	m.roster.start(service.Key{Namespace: `n"s`, Name: "a\\b\nc"})
-	if askText(t, m, "")[`sluice_service_commits_total{name="a\\b\nc",namespace="n\"s"}`] != 0 {
-		t.Error("wrong value")
-	}
-	if _, there := askText(t, m, "")[`sluice_service_commits_total{name="a\\b\nc",namespace="n\"s"}`]; !there {
-		t.Errorf("got %v", askText(t, m, ""))
-	}
-}
-
-var errGone = errors.New("the reader is gone")
-
-// goneWriter is a reader that hangs up after some bytes.
-type goneWriter struct {
-	left int
-	// refused counts what was written all the same.
-	refused int
-}
-
-func (w *goneWriter) Write(p []byte) (int, error) {
-	if w.left -= len(p); w.left < 0 {
-		w.refused++
-		return 0, errGone
-	}
-	return len(p), nil
-}
-
-func TestAReaderMayHangUp(t *testing.T) {
-	m := listedMetrics(t, 2000)
-	answer := services{lines: m.roster.copy(func(service.Key) bool { return true })}
-	for _, write := range []func(io.Writer){answer.writeText, answer.writeJSON} {
-		reader := &goneWriter{left: 100_000}
-		if write(reader); reader.refused != 1 {
-			t.Errorf("written %d times to a reader that has gone", reader.refused)
-		}
-	}
 }

@@ -65,7 +65,7 @@ func (w *world) start() {
 	watched := Config{Mode: modeIPTables}
 	for _, family := range service.Families {
 		name := "iptables/" + family.String()
-		watched.Domains = append(watched.Domains, Domain{Name: name, Family: family})
+		watched.Domains = append(watched.Domains, DomainInfo{Name: name, Family: family})
 		config.Domains = append(config.Domains, proxy.Domain{
 			Name: name, Family: family,
 			Renderer: breakable{iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14}), w},

@@ -37,7 +37,7 @@ func reduceService(object *corev1.Service) reducedService {
 }
 
 // serviceStore feeds Services to the cache.
-func (s *Source) serviceStore(gate *gate) *store[reducedService] {
+func (s *Source) serviceStore() *store[reducedService] {
 	return &store[reducedService]{
 		reduce: reduceAs(reduceService),
 		set: func(item reducedService) {
@@ -65,7 +65,7 @@ func (s *Source) serviceStore(gate *gate) *store[reducedService] {
 			}
 			s.cache.WarnAll("Service", warnings)
 			s.cache.ReplaceSpecs(specs)
-			gate.listed(services)
+			s.cache.Listed(services)
 		},
 		heard: s.heard(services),
 	}
@@ -93,7 +93,7 @@ func reduceSlice(object *discoveryv1.EndpointSlice) reducedSlice {
 }
 
 // endpointSliceStore feeds EndpointSlices to the cache.
-func (s *Source) endpointSliceStore(gate *gate) *store[reducedSlice] {
+func (s *Source) endpointSliceStore() *store[reducedSlice] {
 	return &store[reducedSlice]{
 		reduce: reduceAs(reduceSlice),
 		set: func(item reducedSlice) {
@@ -121,7 +121,7 @@ func (s *Source) endpointSliceStore(gate *gate) *store[reducedSlice] {
 			}
 			s.cache.WarnAll("EndpointSlice", warnings)
 			s.cache.ReplaceSlices(slices)
-			gate.listed(endpointSlices)
+			s.cache.Listed(endpointSlices)
 		},
 		heard: s.heard(endpointSlices),
 	}
@@ -189,7 +189,7 @@ func reduceCIDR(object *networkingv1.ServiceCIDR) reducedCIDR {
 }
 
 // serviceCIDRStore feeds ServiceCIDRs to the cache.
-func (s *Source) serviceCIDRStore(gate *gate) *store[reducedCIDR] {
+func (s *Source) serviceCIDRStore() *store[reducedCIDR] {
 	return &store[reducedCIDR]{
 		reduce: reduceAs(reduceCIDR),
 		set: func(item reducedCIDR) {
@@ -211,7 +211,7 @@ func (s *Source) serviceCIDRStore(gate *gate) *store[reducedCIDR] {
 			}
 			s.cache.WarnAll("ServiceCIDR", warnings)
 			s.cache.ReplaceServiceCIDRs(ranges)
-			gate.listed(serviceCIDRs)
+			s.cache.Listed(serviceCIDRs)
 		},
 		heard: s.heard(serviceCIDRs),
 	}

@@ -87,17 +87,17 @@ var watched = []string{services, endpointSlices, nodes, serviceCIDRs}
 // Run lists and watches until ctx ends, and then returns nil. It waits while the server
 // fails; Status reports the failures.
 func (s *Source) Run(ctx context.Context) error {
-	gate := s.firstPicture()
+	s.awaitLists()
 	follow := func(kind runtime.Object, store clientcache.ReflectorStore, lw *listWatch) func() {
 		lw.line = s.line
 		return func() { s.follow(ctx, s.reflector(ctx, kind, store, lw), lw) }
 	}
 	reflectors := []func(){
-		follow(&corev1.Service{}, s.serviceStore(gate), &listWatch{
+		follow(&corev1.Service{}, s.serviceStore(), &listWatch{
 			client: s.clients.core, contact: s.contacts[services],
 			labels: serviceLabels, fields: serviceFields,
 		}),
-		follow(&discoveryv1.EndpointSlice{}, s.endpointSliceStore(gate), &listWatch{
+		follow(&discoveryv1.EndpointSlice{}, s.endpointSliceStore(), &listWatch{
 			client: s.clients.discovery, contact: s.contacts[endpointSlices],
 			labels: endpointSliceLabels,
 		}),
@@ -105,9 +105,9 @@ func (s *Source) Run(ctx context.Context) error {
 			client: s.clients.core, contact: s.contacts[nodes],
 			fields: "metadata.name=" + s.config.NodeName,
 		}),
-		follow(&networkingv1.ServiceCIDR{}, s.serviceCIDRStore(gate), &listWatch{
+		follow(&networkingv1.ServiceCIDR{}, s.serviceCIDRStore(), &listWatch{
 			client: s.clients.networking, contact: s.contacts[serviceCIDRs],
-			absentRetry: s.config.AbsentRetry, failed: func() { gate.listed(serviceCIDRs) },
+			absentRetry: s.config.AbsentRetry, failed: func() { s.cache.Listed(serviceCIDRs) },
 		}),
 	}
 	defer s.clients.close()

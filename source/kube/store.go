@@ -111,13 +111,11 @@ func reduceAs[O, T any](reduce func(*O) T) func(any) (T, error) {
 // The cache is primed once Replace of both has been called. Each store is for one
 // goroutine.
 func (s *Source) Stores() (ofServices, ofSlices clientcache.TransformingStore) {
-	gate := newGate(s.cache.Prime, services, endpointSlices)
-	return s.serviceStore(gate), s.endpointSliceStore(gate)
+	s.cache.Await(services, endpointSlices)
+	return s.serviceStore(), s.endpointSliceStore()
 }
 
-// firstPicture is the gate of Run. It waits for the ranges of ClusterIPs, too, or
-// for the answer that they are not to be had: rules depend on them, and a restart
-// that did not know them would take those rules away for a moment.
-func (s *Source) firstPicture() *gate {
-	return newGate(s.cache.Prime, services, endpointSlices, serviceCIDRs)
-}
+// awaitLists names what the cache needs to be complete. The ranges of ClusterIPs are
+// part of it, or the answer that there are none: rules depend on them, and a restart
+// without them would remove those rules for a moment.
+func (s *Source) awaitLists() { s.cache.Await(services, endpointSlices, serviceCIDRs) }

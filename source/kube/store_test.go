@@ -107,13 +107,13 @@ func TestStoresTakeEventsFromElsewhere(t *testing.T) {
 // TestTheFirstPictureHasTheRanges: Services and slices alone do not prime the
 // cache; the list of ServiceCIDRs does, or the failure to get it.
 func TestTheFirstPictureHasTheRanges(t *testing.T) {
-	for name, last := range map[string]func(t *testing.T, s *Source, g *gate){
-		"listed": func(t *testing.T, s *Source, g *gate) {
-			if err := s.serviceCIDRStore(g).Replace([]any{apiRange("r", "172.30.0.0/16")}, "1"); err != nil {
+	for name, last := range map[string]func(t *testing.T, s *Source){
+		"listed": func(t *testing.T, s *Source) {
+			if err := s.serviceCIDRStore().Replace([]any{apiRange("r", "172.30.0.0/16")}, "1"); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"failed": func(_ *testing.T, _ *Source, g *gate) { g.listed(serviceCIDRs) },
+		"failed": func(_ *testing.T, s *Source) { s.cache.Listed(serviceCIDRs) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cache := source.NewCache(sourcetest.NewRecorder(), source.Options{})
@@ -121,13 +121,14 @@ func TestTheFirstPictureHasTheRanges(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := s.firstPicture()
-			g.listed(services)
-			g.listed(endpointSlices)
+			s.awaitLists()
+			for _, list := range []string{services, services, endpointSlices, "another", endpointSlices} {
+				cache.Listed(list)
+			}
 			if cache.Stats().Primed {
 				t.Fatal("primed without the ranges")
 			}
-			if last(t, s, g); !cache.Stats().Primed {
+			if last(t, s); !cache.Stats().Primed {
 				t.Fatal("not primed with everything known")
 			}
 		})

@@ -42,7 +42,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -51,11 +51,11 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 	if view.Key.Name != "` + refusedName + `" || len(objects) == 0 {
 		return objects
 	}
-	body, rule := wire.Nest(nil, 2)
-	body, list := wire.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
-	body, element := wire.Nest(body, unix.NFTA_LIST_ELEM)
-	body = wire.AppendText(body, unix.NFTA_EXPR_NAME, "telepathy")
-	body = wire.End(wire.End(wire.End(body, element), list), rule)
+	body, rule := netlink.Nest(nil, 2)
+	body, list := netlink.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
+	body, element := netlink.Nest(body, unix.NFTA_LIST_ELEM)
+	body = netlink.AppendText(body, unix.NFTA_EXPR_NAME, "telepathy")
+	body = netlink.End(netlink.End(netlink.End(body, element), list), rule)
 	return append(objects, dataplane.Object{
 		ID: dataplane.ID{Container: "chain", Name: "endpoint-unheard-of"}, Kind: dataplane.Owned, Body: string(body),
 	})

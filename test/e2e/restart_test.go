@@ -156,7 +156,7 @@ func testRestartKeepsAffinity(t *testing.T, mode harness.Mode) {
 		return err
 	})
 	before := settled(t, c, first)
-	if err := c.N1.ForgetFlows(); err != nil {
+	if err := c.N1.Forget(); err != nil {
 		t.Fatal(err)
 	}
 	pods := mustAnswer(t, clients, targets)

@@ -122,7 +122,7 @@ func generation(t *testing.T, h *harness.Host) uint32 {
 // startTraffic starts traffic of the client X through node N1.
 func startTraffic(t *testing.T, c *harness.Cluster, targets []harness.Target) *harness.Traffic {
 	t.Helper()
-	if err := c.N1.ForgetFlows(); err != nil {
+	if err := c.N1.Forget(); err != nil {
 		t.Fatal(err)
 	}
 	traffic, err := harness.StartTraffic(t.Context(), c.X, targets...)

@@ -1,5 +1,3 @@
-// Package backend builds the domains of a kernel backend for the commands: it finds out what the
-// node offers, and puts renderer, layout and writer together.
 package backend
 
 import (

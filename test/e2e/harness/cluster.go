@@ -57,9 +57,6 @@ func NewCluster(t testing.TB) *Cluster {
 			t.Error(err)
 		}
 	})
-	for _, pod := range network.Pods() {
-		c.serve(pod)
-	}
 	c.startServer()
 	for _, node := range []*Host{network.N1, network.N2} {
 		if err := createNode(t.Context(), c.Client, node); err != nil {
@@ -67,22 +64,6 @@ func NewCluster(t testing.TB) *Cluster {
 		}
 	}
 	return c
-}
-
-// serve starts the backends of a pod, one per family.
-func (c *Cluster) serve(pod *Host) {
-	c.t.Helper()
-	for _, addr := range []netip.Addr{pod.V4, pod.V6} {
-		backend, err := netns.StartBackend(pod.Namespace, pod.Name(), netip.AddrPortFrom(addr, BackendPort))
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		c.t.Cleanup(func() {
-			if err := backend.Close(); err != nil {
-				c.t.Error(err)
-			}
-		})
-	}
 }
 
 func (c *Cluster) startServer() {
@@ -206,5 +187,28 @@ func (c *Cluster) DeleteService(name string) {
 	}
 	if err := errors.Join(errs...); err != nil {
 		c.t.Fatalf("delete service %s: %v", name, err)
+	}
+}
+
+// Eventually calls f until it returns nil and returns how long that took. When the time is over, the
+// test ends with f's last error. The context given to f ends with the time.
+func Eventually(t testing.TB, limit time.Duration, what string, f func(context.Context) error) time.Duration {
+	t.Helper()
+	limit = slow(limit)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	start := time.Now()
+	for {
+		err := f(ctx)
+		if err == nil {
+			took := time.Since(start)
+			t.Logf("%s after %v", what, took.Round(time.Millisecond))
+			return took
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within %v: %s: %v", limit, what, err)
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 }

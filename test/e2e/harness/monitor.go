@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -144,4 +147,80 @@ func (m *Monitor) between(since, now uint32) ([]Commit, error) {
 		}
 	}
 	return kept, nil
+}
+
+// Commit is one transaction of nf_tables that a [Monitor] saw.
+type Commit struct {
+	// Generation is the kernel's number of it.
+	Generation uint32
+	// Program is the first 15 characters of the name of the program that wrote it.
+	Program string
+	// Changes are a verb, a kind of object and where it is, such as "add rule ip nat OUTPUT". An element
+	// is followed by its key in hexadecimal, and by its comment if it has one: "delete element ip
+	// kube-proxy frontends ac1e0005 06000000 00500000 default/web:tcp".
+	Changes []string
+}
+
+// Tables returns what was written to, each once, such as "ip kube-proxy".
+func (c Commit) Tables() []string {
+	var tables []string
+	for _, change := range c.Changes {
+		words := strings.Fields(change)
+		tables = append(tables, words[2]+" "+words[3])
+	}
+	slices.Sort(tables)
+	return slices.Compact(tables)
+}
+
+func (c Commit) String() string {
+	return fmt.Sprintf("generation %d by %s:\n\t%s", c.Generation, c.Program, strings.Join(c.Changes, "\n\t"))
+}
+
+// Changes returns the changes of all commits that the expression matches.
+func Changes(commits []Commit, matching *regexp.Regexp) []string {
+	var found []string
+	for _, commit := range commits {
+		for _, change := range commit.Changes {
+			if matching.MatchString(change) {
+				found = append(found, change)
+			}
+		}
+	}
+	return found
+}
+
+// Generation returns the number that the kernel's nf_tables raises with every committed change in a
+// namespace. Two equal numbers prove that nothing at all was written in between, through nftables, through
+// iptables (in its nf_tables variant, the usual one) or otherwise. The older iptables-legacy does not
+// count here; a test notices, because the number stays the same when it must grow.
+func Generation(h *Host) (uint32, error) {
+	number, err := generationInside(h)
+	if err != nil {
+		return 0, fmt.Errorf("nf_tables generation in netns %s: %w", h.Name(), err)
+	}
+	return number, nil
+}
+
+func generationInside(h *Host) (uint32, error) {
+	var replies [][]byte
+	err := h.Do(func() error {
+		message := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0)
+		message.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
+		var err error
+		replies, err = message.Execute(unix.NETLINK_NETFILTER, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, reply := range replies {
+		attributes, err := attributesOf(reply[nl.SizeofNfgenmsg:])
+		if err != nil {
+			return 0, err
+		}
+		if number := attributes[unix.NFTA_GEN_ID]; len(number) == 4 {
+			return binary.BigEndian.Uint32(number), nil
+		}
+	}
+	return 0, errors.New("the kernel's answer holds no number")
 }

@@ -55,7 +55,7 @@ const (
 	messageAudit = "audit done"
 	// messageChanged is for a field that counts from now on, not only after a restart.
 	messageChanged = "configuration changed"
-	messageRefused = "configuration file refused; what it said before stays in force"
+	messageRefused = "configuration file rejected; the previous configuration stays in force"
 	// messageFailed is a batch that did not land. No test writes anything the kernel should refuse.
 	messageFailed = "batch failed; nothing is lost"
 )

@@ -31,7 +31,7 @@ func (n *Network) Ask(ctx context.Context, q fixture.Question) (fixture.Answer, 
 		}
 	}
 	got, err := ask(ctx, q.Protocol.String(), q.Source, q.To)
-	return n.outcome(q, got, err)
+	return n.Outcome(q, got, err)
 }
 
 // AskFlow sends one datagram on a flow and returns how it ends.
@@ -39,10 +39,11 @@ func (n *Network) AskFlow(ctx context.Context, f *netns.Flow, q fixture.Question
 	ctx, cancel := context.WithTimeout(ctx, q.Patience)
 	defer cancel()
 	got, err := f.Ask(ctx)
-	return n.outcome(q, got, err)
+	return n.Outcome(q, got, err)
 }
 
-func (n *Network) outcome(q fixture.Question, got netns.Answer, err error) (fixture.Answer, error) {
+// Outcome returns how a question has ended, in the words of scenarios.
+func (n *Network) Outcome(q fixture.Question, got netns.Answer, err error) (fixture.Answer, error) {
 	if err == nil {
 		return n.Answer(q, got), nil
 	}

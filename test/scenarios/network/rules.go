@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 )
@@ -41,20 +40,6 @@ func (w *World) listings() [][]string {
 		return [][]string{{"iptables-legacy-save"}, {"ip6tables-legacy-save"}, nft}
 	}
 	return [][]string{{"iptables-nft-save"}, {"ip6tables-nft-save"}}
-}
-
-// FindRule returns the first line of the listings that fits, or "".
-func (w *World) FindRule(ctx context.Context, pattern *regexp.Regexp) (string, error) {
-	text, err := w.Rules(ctx)
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(text) {
-		if pattern.MatchString(line) {
-			return strings.TrimSpace(line), nil
-		}
-	}
-	return "", nil
 }
 
 // SetPolicy sets the policy of a built-in chain of the node's table filter, in both

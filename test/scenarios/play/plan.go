@@ -1,11 +1,15 @@
 package play
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/scenarios/cluster"
+	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 	"github.com/sluice-proxy/sluice/test/scenarios/script"
 )
 
@@ -108,4 +112,124 @@ func (p *Plan) add(line script.Line) error {
 		p.steps = append(p.steps, made)
 	}
 	return nil
+}
+
+// statement is a line that was understood.
+type statement interface {
+	run(ctx context.Context, s *Stage) error
+}
+
+// verb makes statements of the words behind it.
+type verb struct {
+	// parse understands the words that follow the verb.
+	parse func(words []string) (statement, error)
+	// usage is an example.
+	usage string
+	// kernel is set for what a model cannot do.
+	kernel bool
+}
+
+// verbs are all of them, by their word; each file adds its own.
+var verbs = map[string]verb{}
+
+// define adds a verb. It is called while the package is initialised.
+func define(word string, v verb) struct{} {
+	if _, known := verbs[word]; known {
+		panic("two verbs " + word)
+	}
+	verbs[word] = v
+	return struct{}{}
+}
+
+// act is a statement that is a function.
+type act func(ctx context.Context, s *Stage) error
+
+func (a act) run(ctx context.Context, s *Stage) error { return a(ctx, s) }
+
+// step is a statement at its place.
+type step struct {
+	statement
+	line script.Line
+}
+
+// understand makes a statement of a line, and reports whether it needs a kernel.
+func understand(line script.Line) (step, bool, error) {
+	if slices.Contains(line.Words, "->") {
+		made, err := parseAsk(line.Words)
+		return step{made, line}, false, err
+	}
+	v, ok := verbs[line.Words[0]]
+	if !ok {
+		return step{}, false, fmt.Errorf("%q: want CLIENT -> TARGET => OUTCOME, or one of the verbs %s", line.Words[0],
+			strings.Join(slices.Sorted(maps.Keys(verbs)), ", "))
+	}
+	made, err := v.parse(line.Words[1:])
+	if err != nil {
+		return step{}, false, fmt.Errorf("%w; for example: %s", err, v.usage)
+	}
+	return step{made, line}, v.kernel, nil
+}
+
+// Asked is a question of a plan in one family, as it is about to be asked.
+type Asked struct {
+	fixture.Question
+	Line script.Line
+	// Fate and Names are what the scenario wants, and Saw whom those who answer
+	// should take for the client; "" if it does not say.
+	Fate  fixture.Fate
+	Names []string
+	Saw   fixture.Source
+	// Left are the verbs before it that were left out.
+	Left []string
+}
+
+// Examine goes through a plan in no world at all: statements change what the API
+// says, questions are shown and not asked, and what needs a kernel or a proxy is
+// left out. It ends with the first error of visit.
+func (p *Plan) Examine(server cluster.Server, visit func(Asked) error) error {
+	s := newStage(nowhere{}, server, p.Families)
+	s.stopped = true // so that nothing waits for a proxy
+	var left []string
+	for _, st := range p.steps {
+		verb := st.line.Words[0]
+		a, ok := st.statement.(ask)
+		switch {
+		case ok:
+			if err := p.show(s, a, Asked{Line: st.line, Left: left}, visit); err != nil {
+				return err
+			}
+		case verbs[verb].kernel, verb == "settle", verb == "unsettled":
+			left = append(left, verb)
+		default:
+			if err := st.run(context.Background(), s); err != nil {
+				return p.failed(st, err)
+			}
+		}
+	}
+	return nil
+}
+
+// show shows a question in each of its families.
+func (p *Plan) show(s *Stage, a ask, shown Asked, visit func(Asked) error) error {
+	for _, family := range a.of(s) {
+		q, err := a.question(s, family)
+		if err != nil {
+			return p.failed(step{a, shown.Line}, err)
+		}
+		shown.Question, shown.Fate, shown.Names, shown.Saw = q, a.want.fate, a.want.names, a.want.as
+		if err := visit(shown); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nowhere is a world with nobody in it.
+type nowhere struct{}
+
+func (nowhere) Start() error { return nil }
+func (nowhere) Close() error { return nil }
+
+func (nowhere) Ask(_ context.Context, q fixture.Question) (fixture.Answer, error) {
+	return fixture.Answer{}, fmt.Errorf("%v: nobody is here to ask", q)
 }

@@ -6,10 +6,15 @@
 package credentials
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Files names the files of one server, all in one folder.
@@ -103,4 +108,56 @@ func replace(path string, content []byte) error {
 		return err
 	}
 	return os.Rename(next, path)
+}
+
+// writeKubeconfig writes a file that stands for itself: the authority is inside, so it can be copied.
+func writeKubeconfig(path string, server netip.AddrPort, caFile, userName, token string) error {
+	ca, err := os.ReadFile(caFile)
+	if err != nil {
+		return err
+	}
+	content, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{
+			"e2e": {Server: "https://" + server.String(), CertificateAuthorityData: ca},
+		},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{userName: {Token: token}},
+		Contexts:       map[string]*clientcmdapi.Context{"e2e": {Cluster: "e2e", AuthInfo: userName}},
+		CurrentContext: "e2e",
+	})
+	if err != nil {
+		return err
+	}
+	return replace(path, content)
+}
+
+// openTokens reads the token file, or makes it, and returns the token of each user in order.
+func openTokens(path string, users []user) ([]string, error) {
+	content, err := keep(path, func() ([]byte, error) {
+		var lines strings.Builder
+		for _, u := range users {
+			// token,user,uid,"groups"; an empty list of groups must be left out
+			fmt.Fprintf(&lines, "%s,%s,%s", rand.Text(), u.name, u.name)
+			if u.group != "" {
+				fmt.Fprintf(&lines, ",%q", u.group)
+			}
+			lines.WriteByte('\n')
+		}
+		return []byte(lines.String()), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	if len(lines) != len(users) {
+		return nil, fmt.Errorf("%s has %d lines for %d users; remove the folder to start over", path, len(lines), len(users))
+	}
+	tokens := make([]string, len(users))
+	for i, line := range lines {
+		token, rest, _ := strings.Cut(line, ",")
+		if !strings.HasPrefix(rest, users[i].name+",") {
+			return nil, fmt.Errorf("%s: line %d is not for user %s; remove the folder to start over", path, i+1, users[i].name)
+		}
+		tokens[i] = token
+	}
+	return tokens, nil
 }
