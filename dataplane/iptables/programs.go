@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"time"
 
 	goiptables "github.com/coreos/go-iptables/iptables"
@@ -156,13 +154,10 @@ func programsNamed(ctx context.Context, name string, waitSeconds int) (found pro
 	return found, nil
 }
 
-// Present returns nil if the family can be served: listing POSTROUTING in nat must work. It
+// Present returns nil if listing POSTROUTING in nat works, so that the family can be served. It
 // returns a *MissingError if the node does not have the table, or a *ToolError if the tool cannot
 // answer at the moment.
 func (e *Exec) Present(ctx context.Context) error {
-	if err := familyPresent(e.family, "/proc"); err != nil {
-		return err
-	}
 	err := ctx.Err()
 	if err == nil {
 		if _, err = e.programs.library.List(string(NAT), "POSTROUTING"); err == nil {
@@ -192,34 +187,6 @@ func (e *Exec) natModules() string {
 		return "ip6_tables and ip6table_nat"
 	}
 	return "ip_tables and iptable_nat"
-}
-
-// familyPresent finds out whether the network namespace has IPv6 at all. An address is enough
-// proof; the sysctl alone is not, because single interfaces may differ from it.
-//
-// It reads below thread-self, because /proc/net shows what the main thread sees.
-func familyPresent(family service.Family, proc string) error {
-	if family != service.IPv6 {
-		return nil
-	}
-	addresses, err := os.ReadFile(proc + "/thread-self/net/if_inet6")
-	if err != nil {
-		return &MissingError{
-			Family: family,
-			What:   "the kernel has no IPv6",
-			Need:   "a kernel with IPv6, started without ipv6.disable=1",
-			Err:    err,
-		}
-	}
-	disabled, err := os.ReadFile(proc + "/sys/net/ipv6/conf/all/disable_ipv6")
-	if err == nil && strings.TrimSpace(string(disabled)) == "1" && len(addresses) == 0 {
-		return &MissingError{
-			Family: family,
-			What:   "IPv6 is switched off on all interfaces",
-			Need:   "sysctl net.ipv6.conf.all.disable_ipv6=0",
-		}
-	}
-	return nil
 }
 
 // randomFullyKernel is the first kernel that supports --random-fully in both families; older ones

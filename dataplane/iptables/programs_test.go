@@ -157,30 +157,6 @@ func TestTCPBeLiberal(t *testing.T) {
 	}
 }
 
-func TestFamilyPresent(t *testing.T) {
-	const address = "00000000000000000000000000000001 01 80 10 80       lo\n"
-	for name, tt := range map[string]struct {
-		files map[string]string
-		need  string // "" when it is present
-	}{
-		"with an address":              {map[string]string{"thread-self/net/if_inet6": address, "sys/net/ipv6/conf/all/disable_ipv6": "1\n"}, ""},
-		"without an address":           {map[string]string{"thread-self/net/if_inet6": "", "sys/net/ipv6/conf/all/disable_ipv6": "0\n"}, ""},
-		"switched off":                 {map[string]string{"thread-self/net/if_inet6": "", "sys/net/ipv6/conf/all/disable_ipv6": "1\n"}, "disable_ipv6=0"},
-		"not in the kernel":            {nil, "ipv6.disable=1"},
-		"without the sysctl to be had": {map[string]string{"thread-self/net/if_inet6": ""}, ""},
-	} {
-		proc := fakeProc(t, nil, tt.files)
-		err := familyPresent(service.IPv6, proc)
-		missing, isMissing := errors.AsType[*MissingError](err)
-		if (tt.need != "") != isMissing || (isMissing && !strings.Contains(missing.Need, tt.need)) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err := familyPresent(service.IPv4, proc); err != nil {
-			t.Errorf("%s: IPv4: %v", name, err)
-		}
-	}
-}
-
 func TestParseKernel(t *testing.T) {
 	for release, want := range map[string]version{
 		"6.1.0-18-amd64": {6, 1, 0}, "3.10.0-1160.el7": {3, 10, 0}, "5.15-generic": {5, 15, 0}, "unknown": {},

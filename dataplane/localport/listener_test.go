@@ -66,12 +66,12 @@ func TestListenersOutliveWhatPasses(t *testing.T) {
 			}
 			time.Sleep(pause)
 		}
-		if !l.alive.Load() || h.counters.listeners.Load() != 1 {
+		if !l.alive.Load() || h.stats.Listeners.Load() != 1 {
 			t.Error("the listener has ended")
 		}
 		l.close()
 		synctest.Wait()
-		if l.alive.Load() || h.counters.listeners.Load() != 0 {
+		if l.alive.Load() || h.stats.Listeners.Load() != 0 {
 			t.Error("the listener has not ended")
 		}
 		h.tasks.close()
@@ -88,7 +88,7 @@ func TestListenersReportTheirDeath(t *testing.T) {
 			died := make(chan struct{})
 			l.start(h, func() { close(died) })
 			<-died
-			if l.alive.Load() || h.counters.listeners.Load() != 0 || h.counters.failed.Load() != 1 {
+			if l.alive.Load() || h.stats.Listeners.Load() != 0 || h.stats.Failures.Load() != 1 {
 				t.Error("the dead listener counts")
 			}
 			select {

@@ -164,7 +164,7 @@ func TestKernelQuarantineAndRelease(t *testing.T) {
 	if len(held) != 1 || held[0].Key.String() != "ns1/f" || !strings.Contains(held[0].Reason, "30085/tcp") {
 		t.Errorf("in quarantine: %+v", held)
 	}
-	if n := w.writer.Stats().Listeners; n != services-1 {
+	if n := w.writer.Stats().Listeners.Load(); n != services-1 {
 		t.Errorf("%d listeners, want %d", n, services-1)
 	}
 	for _, port := range []uint16{nodePort, nodePort + services - 1} {
@@ -178,7 +178,7 @@ func TestKernelQuarantineAndRelease(t *testing.T) {
 
 	kill(w, w.listen(30085))
 	w.await("the dead listener is noticed", func() bool { return len(w.takeFailures()) == 1 })
-	w.await("the dead listener is back", func() bool { return w.writer.Stats().Listeners == services })
+	w.await("the dead listener is back", func() bool { return w.writer.Stats().Listeners.Load() == services })
 	w.expectAnswer("tcp", 30085, "first")
 	cancel()
 	for range 2 {

@@ -74,8 +74,8 @@ func TestKernelTCPPassesTheEndOfEachDirectionOn(t *testing.T) {
 		if got := <-rest; got != "later" {
 			w.Errorf("after the server's end came %q", got)
 		}
-		w.await("connections end", func() bool { return w.writer.Stats().Connections == 0 })
-		if s := w.writer.Stats(); s.BytesToTargets != 8+5 || s.BytesToClients != 8+3 || s.ConnectionsAccepted != 2 {
+		w.await("connections end", func() bool { return w.writer.Stats().Connections.Load() == 0 })
+		if s := w.writer.Stats(); s.BytesToTargets.Load() != 8+5 || s.BytesToClients.Load() != 8+3 || s.ConnectionsAccepted.Load() != 2 {
 			w.Errorf("counted %+v", s)
 		}
 	})
@@ -151,8 +151,8 @@ func TestKernelTCPFailuresAreResets(t *testing.T) {
 		o.Body = "to " + netip.AddrPortFrom(w.own(), nodePort).String()
 		w.write(w.want(o))
 		w.expectReset(nodePort, "the target resets")
-		w.await("connections end", func() bool { return w.writer.Stats().Connections == 0 })
-		if s := w.writer.Stats(); s.ConnectionsUnreachable != 2 || s.ConnectionsAccepted != 3 || s.ConnectionsRefused != 0 {
+		w.await("connections end", func() bool { return w.writer.Stats().Connections.Load() == 0 })
+		if s := w.writer.Stats(); s.ConnectionsUnreachable.Load() != 2 || s.ConnectionsAccepted.Load() != 3 || s.ConnectionsRefused.Load() != 0 {
 			w.Errorf("counted %+v", s)
 		}
 	})
@@ -220,11 +220,11 @@ func TestKernelTCPBounds(t *testing.T) {
 	last, err := w.node.Connect(t.Context(), w.listen(30081))
 	check(t, err)
 	w.expectReset(30081, "beyond the bound of all")
-	if s := w.writer.Stats(); s.Connections != 3 || s.ConnectionsRefused != 2 || s.ConnectionsAccepted != 5 {
+	if s := w.writer.Stats(); s.Connections.Load() != 3 || s.ConnectionsRefused.Load() != 2 || s.ConnectionsAccepted.Load() != 5 {
 		t.Errorf("counted %+v", s)
 	}
 	check(t, last.Close())
-	w.await("a place is free", func() bool { return w.writer.Stats().Connections == 2 })
+	w.await("a place is free", func() bool { return w.writer.Stats().Connections.Load() == 2 })
 	w.expectAnswer("tcp", 30081, "first")
 	check(t, backend.Close())
 }

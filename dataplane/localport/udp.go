@@ -78,7 +78,7 @@ func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 		}
 		err := session.send(datagram)
 		if err == nil {
-			s.counters.toTargets.Add(uint64(len(datagram)))
+			s.stats.BytesToTargets.Add(uint64(len(datagram)))
 			return
 		}
 		if !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, net.ErrClosed) {
@@ -86,7 +86,7 @@ func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 		}
 		session.close()
 	}
-	s.counters.dropped.Add(1)
+	s.stats.DatagramsDropped.Add(1)
 }
 
 // session returns the client's session to the present target, nil if none can be opened.
@@ -109,7 +109,7 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 	}
 	opened := newSession(s, client, target, conn)
 	s.sessions.put(opened)
-	s.counters.opened.Add(1)
+	s.stats.SessionsOpened.Add(1)
 	relay := func() error { opened.relay(); return nil }
 	if !s.tasks.run(s.name, relay, func(error) { opened.close() }) {
 		opened.close()
@@ -126,7 +126,7 @@ func (s *udpServer) makeRoom() bool {
 		if oldest == nil {
 			return false
 		}
-		s.counters.evicted.Add(1)
+		s.stats.SessionsEvicted.Add(1)
 		oldest.close()
 	}
 	return true
@@ -155,7 +155,7 @@ func newSession(server *udpServer, client, target netip.AddrPort, conn *net.UDPC
 	s := &session{server: server, client: client, target: target, conn: conn}
 	s.raw, _ = conn.SyscallConn() // fails only for a nil connection
 	s.touch()
-	server.counters.sessions.Add(1)
+	server.stats.Sessions.Add(1)
 	return s
 }
 
@@ -164,7 +164,7 @@ func (s *session) close() {
 	s.server.sessions.remove(s)
 	s.ending.Do(func() {
 		_ = s.conn.Close() // a datagram socket has nothing left to lose
-		s.server.counters.sessions.Add(-1)
+		s.server.stats.Sessions.Add(-1)
 		s.server.slots.give()
 	})
 }
@@ -203,7 +203,7 @@ func (s *session) relay() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // an ICMP error on a connected socket (udp(7))
-			s.server.counters.sessionsRefused.Add(1)
+			s.server.stats.SessionsRefused.Add(1)
 			return
 		}
 	}
@@ -242,10 +242,10 @@ func (s *session) passOn(fd int) error {
 	s.replied.Store(true)
 	s.touch()
 	if _, err := s.server.socket.WriteToUDPAddrPort(buffer[:size], s.client); err != nil {
-		s.server.counters.dropped.Add(1)
+		s.server.stats.DatagramsDropped.Add(1)
 		return nil // only the client loses; if the listener has ended, the session ends by itself
 	}
-	s.server.counters.toClients.Add(uint64(size))
+	s.server.stats.BytesToClients.Add(uint64(size))
 	return nil
 }
 

@@ -105,7 +105,7 @@ func TestKernelUDPAnswersGoToTheirClients(t *testing.T) {
 			})
 		}
 		asking.Wait()
-		if s := w.writer.Stats(); s.Sessions != clients || s.SessionsOpened != clients || s.DatagramsDropped != 0 {
+		if s := w.writer.Stats(); s.Sessions.Load() != clients || s.SessionsOpened.Load() != clients || s.DatagramsDropped.Load() != 0 {
 			w.Errorf("counted %+v", s)
 		}
 	})
@@ -129,7 +129,7 @@ func TestKernelUDPCarriesEverySize(t *testing.T) {
 		}
 		w.await("all is counted", func() bool {
 			s := w.writer.Stats()
-			return s.BytesToTargets == total && s.BytesToClients == total
+			return s.BytesToTargets.Load() == total && s.BytesToClients.Load() == total
 		})
 	})
 }
@@ -147,10 +147,10 @@ func TestKernelUDPSessionsExpire(t *testing.T) {
 	w.forward(service.UDP)
 	expires := func(least time.Duration, last func()) {
 		t.Helper()
-		before, began := w.writer.Stats().BytesToTargets, time.Now()
+		before, began := w.writer.Stats().BytesToTargets.Load(), time.Now()
 		last()
-		w.await("a datagram passes", func() bool { return w.writer.Stats().BytesToTargets > before })
-		w.await("the session expires", func() bool { return w.writer.Stats().Sessions == 0 })
+		w.await("a datagram passes", func() bool { return w.writer.Stats().BytesToTargets.Load() > before })
+		w.await("the session expires", func() bool { return w.writer.Stats().Sessions.Load() == 0 })
 		if took := time.Since(began); took < least {
 			t.Errorf("expired after %v, want %v at least", took, least)
 		}
@@ -161,7 +161,7 @@ func TestKernelUDPSessionsExpire(t *testing.T) {
 	for began := time.Now(); time.Since(began) < 2*unreplied; time.Sleep(20 * time.Millisecond) {
 		c.send("silence")
 	}
-	if s := w.writer.Stats(); s.Sessions != 1 || s.SessionsOpened != 3 {
+	if s := w.writer.Stats(); s.Sessions.Load() != 1 || s.SessionsOpened.Load() != 3 {
 		t.Errorf("traffic has not kept the session: %+v", s)
 	}
 	expires(unreplied, func() { c.send("silence") })
@@ -186,7 +186,7 @@ func TestKernelUDPBounds(t *testing.T) {
 	if b.ask("?") == asB {
 		t.Error("b has kept its session beyond the bound")
 	}
-	if s := w.writer.Stats(); s.Sessions != 2 || s.SessionsEvicted != 2 || s.SessionsOpened != 4 {
+	if s := w.writer.Stats(); s.Sessions.Load() != 2 || s.SessionsEvicted.Load() != 2 || s.SessionsOpened.Load() != 4 {
 		t.Errorf("counted %+v", s)
 	}
 
@@ -196,8 +196,8 @@ func TestKernelUDPBounds(t *testing.T) {
 	d.ask("?")
 	e.ask("?")
 	f.send("?")
-	w.await("a datagram is dropped", func() bool { return w.writer.Stats().DatagramsDropped == 1 })
-	if s := w.writer.Stats(); s.Sessions != 3 || s.SessionsEvicted != 3 || s.SessionsOpened != 6 {
+	w.await("a datagram is dropped", func() bool { return w.writer.Stats().DatagramsDropped.Load() == 1 })
+	if s := w.writer.Stats(); s.Sessions.Load() != 3 || s.SessionsEvicted.Load() != 3 || s.SessionsOpened.Load() != 6 {
 		t.Errorf("counted %+v", s)
 	}
 }
@@ -208,11 +208,11 @@ func TestKernelUDPRefusalEndsTheSession(t *testing.T) {
 		w.forward(service.UDP)
 		c := w.datagramClient(nodePort)
 		c.send("?")
-		w.await("the refusal comes", func() bool { return w.writer.Stats().SessionsRefused == 1 })
-		w.await("the session ends", func() bool { return w.writer.Stats().Sessions == 0 })
+		w.await("the refusal comes", func() bool { return w.writer.Stats().SessionsRefused.Load() == 1 })
+		w.await("the session ends", func() bool { return w.writer.Stats().Sessions.Load() == 0 })
 		w.datagramServer(netip.AddrPortFrom(w.own(), nodePort), whoAsks)
 		c.ask("?")
-		if s := w.writer.Stats(); s.SessionsOpened != 2 || s.Sessions != 1 {
+		if s := w.writer.Stats(); s.SessionsOpened.Load() != 2 || s.Sessions.Load() != 1 {
 			w.Errorf("counted %+v", s)
 		}
 	})
@@ -234,10 +234,10 @@ func TestKernelUDPSessionsFollowTheTarget(t *testing.T) {
 		if got := c.ask("?"); got != w.second().String() {
 			w.Errorf("after the target has changed: answered by %s", got)
 		}
-		if s := w.writer.Stats(); s.Sessions != 1 || s.SessionsOpened != 2 {
+		if s := w.writer.Stats(); s.Sessions.Load() != 1 || s.SessionsOpened.Load() != 2 {
 			w.Errorf("counted %+v", s)
 		}
 		w.write(w.gone(o))
-		w.await("the session ends with its listener", func() bool { return w.writer.Stats().Sessions == 0 })
+		w.await("the session ends with its listener", func() bool { return w.writer.Stats().Sessions.Load() == 0 })
 	})
 }

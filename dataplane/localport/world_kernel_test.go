@@ -83,7 +83,7 @@ func (w *world) listen(port uint16) netip.AddrPort {
 func (w *world) checkNothingIsLeft() {
 	w.Helper()
 	s := w.writer.Stats()
-	if s.Listeners != 0 || s.Connections != 0 || s.Sessions != 0 {
+	if s.Listeners.Load() != 0 || s.Connections.Load() != 0 || s.Sessions.Load() != 0 {
 		w.Errorf("after Close: %+v", s)
 	}
 	stacks := make([]byte, 1<<20)

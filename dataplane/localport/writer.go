@@ -132,8 +132,8 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// Stats returns the present numbers.
-func (w *Writer) Stats() Stats { return w.shared.counters.stats() }
+// Stats returns the writer's numbers.
+func (w *Writer) Stats() *Stats { return &w.shared.stats }
 
 // Read returns the open listeners, sorted by ID.
 func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {

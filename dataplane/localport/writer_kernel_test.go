@@ -34,7 +34,7 @@ func TestKernelListenersComeMoveAndGo(t *testing.T) {
 		for _, network := range []string{"tcp", "udp"} {
 			w.expectAnswer(network, nodePort, "first")
 		}
-		if n := w.writer.Stats().Listeners; n != 2 {
+		if n := w.writer.Stats().Listeners.Load(); n != 2 {
 			w.Errorf("%d listeners, want 2", n)
 		}
 		w.write(moved...)

@@ -124,6 +124,11 @@ func iptablesTool(
 	if tool, err = iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant}); err != nil {
 		return nil, false, err
 	}
+	if family == service.IPv6 {
+		if missing, ok := errors.AsType[*sysctl.NoIPv6Error](sysctl.Files{}.IPv6()); ok {
+			return nil, false, &iptables.MissingError{Family: family, What: missing.What, Need: missing.Need}
+		}
+	}
 	if err = tool.Present(ctx); err != nil {
 		return nil, false, err
 	}
