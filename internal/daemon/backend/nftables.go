@@ -10,6 +10,7 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/localport"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
@@ -88,4 +89,25 @@ func CleanUpNFTables(told func(family service.Family, removed bool)) error {
 		failed = append(failed, err)
 	}
 	return errors.Join(failed...)
+}
+
+// localPorts builds the domains that let node ports answer on localhost, for the families that are
+// served.
+func localPorts(served []proxy.Domain, log *zap.Logger) []proxy.Domain {
+	var domains []proxy.Domain
+	for _, d := range served {
+		if err := localport.Probe(d.Family, nil); err != nil {
+			log.Info("node ports do not answer on localhost", zap.Stringer("family", d.Family), zap.Error(err))
+			continue
+		}
+		report := func(f localport.Failure) {
+			log.Warn("node port on localhost", zap.String("listener", f.Listener), zap.Error(f.Err))
+		}
+		domains = append(domains, proxy.Domain{
+			Name: fmt.Sprintf("localport/%s", d.Family), Family: d.Family, Auxiliary: true,
+			Renderer: localport.NewRenderer(d.Family),
+			Writer:   localport.NewWriter(d.Family, localport.Config{Report: report}),
+		})
+	}
+	return domains
 }
