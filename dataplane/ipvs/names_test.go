@@ -3,7 +3,7 @@ package ipvs
 import (
 	"testing"
 
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -42,8 +42,8 @@ func TestSetsAreOfTheirFamily(t *testing.T) {
 	for _, family := range service.Families {
 		for _, set := range Sets(family) {
 			want := setFamilies[family]
-			if set.Type == ipset.BitmapPort {
-				want = ipset.NoFamily
+			if set.Type == kernel.BitmapPort {
+				want = kernel.NoFamily
 			}
 			if set.Family != want {
 				t.Errorf("%s of %s: family %q", set.Name, family, set.Family)

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -50,12 +50,12 @@ func TestAddressIDs(t *testing.T) {
 
 func TestSetObjects(t *testing.T) {
 	for _, c := range []struct {
-		set  ipset.Spec
+		set  kernel.SetSpec
 		body string
 	}{
-		{ipset.Spec{Name: "a", Type: ipset.HashIPPort, Family: ipset.Inet, MaxElem: usualEntries}, "hash:ip,port inet"},
-		{ipset.Spec{Name: "b", Type: ipset.HashIPPortNet, Family: ipset.Inet6, MaxElem: usualEntries}, "hash:ip,port,net inet6"},
-		{ipset.Spec{Name: "c", Type: ipset.BitmapPort}, "bitmap:port"},
+		{kernel.SetSpec{Name: "a", Type: kernel.HashIPPort, Family: kernel.Inet, MaxElem: usualEntries}, "hash:ip,port inet"},
+		{kernel.SetSpec{Name: "b", Type: kernel.HashIPPortNet, Family: kernel.Inet6, MaxElem: usualEntries}, "hash:ip,port,net inet6"},
+		{kernel.SetSpec{Name: "c", Type: kernel.BitmapPort}, "bitmap:port"},
 	} {
 		o := SetObject(c.set)
 		if o.Body != c.body || o.ID != (dataplane.ID{Container: "set", Name: c.set.Name}) || o.Kind != dataplane.Owned {
@@ -76,7 +76,7 @@ func TestSetObjects(t *testing.T) {
 }
 
 func TestEntryObjects(t *testing.T) {
-	o := EntryObject("KUBE-CLUSTER-IP", ipset.Entry{Addr: netip.MustParseAddr("10.0.0.1"), Protocol: ipset.TCP, Port: 80})
+	o := EntryObject("KUBE-CLUSTER-IP", kernel.Entry{Addr: netip.MustParseAddr("10.0.0.1"), Protocol: kernel.TCP, Port: 80})
 	if o.ID != (dataplane.ID{Container: "set/KUBE-CLUSTER-IP", Name: "10.0.0.1,tcp:80"}) || o.Kind != dataplane.Element ||
 		len(o.Refs) != 1 || o.Refs[0] != SetID("KUBE-CLUSTER-IP") {
 		t.Errorf("got %+v", o)

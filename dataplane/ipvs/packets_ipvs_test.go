@@ -22,7 +22,7 @@ import (
 //	p1 ── node ── far
 //	       │ └─── x
 type cluster struct {
-	kernel
+	testNode
 	world
 	p1, far, x *netns.Namespace
 	facts      *service.NodeFacts
@@ -33,7 +33,7 @@ type cluster struct {
 func newCluster(t *testing.T, family service.Family, variant string) *cluster {
 	t.Helper()
 	w := worldOf(family)
-	c := &cluster{kernel: *newKernel(t, family, variant), world: w, facts: w.facts()}
+	c := &cluster{testNode: *newTestNode(t, family, variant), world: w, facts: w.facts()}
 	outside := w.allowed.Addr().Next()
 	for _, peer := range []struct {
 		namespace **netns.Namespace
@@ -44,7 +44,7 @@ func newCluster(t *testing.T, family service.Family, variant string) *cluster {
 		{&c.far, "far", w.endpointAddrs[2], w.node},
 		{&c.x, "x", outside, w.node},
 	} {
-		other := newKernel(t, family, variant)
+		other := newTestNode(t, family, variant)
 		*peer.namespace = other.Namespace
 		spec := netns.LinkSpec{NameA: "to-" + peer.name, NameB: "eth0"}
 		spec.AddrsA = []netip.Prefix{netip.PrefixFrom(peer.own, peer.own.BitLen())}

@@ -1,9 +1,19 @@
+// Package ipvs renders Services into virtual servers of the kernel's IPVS, with
+// the addresses, sets and iptables rules that they need, for one IP family per
+// domain.
+//
+// Only netlink is needed for what Services come and go with: virtual servers, set
+// entries and addresses. The iptables rules ask sets about Services, so that they
+// are the same for all of them and change with the node's facts alone.
 package ipvs
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -83,4 +93,52 @@ func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 		objects = append(objects, hook.Object())
 	}
 	return objects
+}
+
+// draft gathers the objects of one Service.
+type draft struct {
+	renderer *Renderer
+	facts    *service.NodeFacts
+	objects  []dataplane.Object
+}
+
+// addressRefs is what an address needs.
+var addressRefs = []dataplane.ID{DeviceID}
+
+// bind makes an address local to the node. Ports of one Service that share it make
+// equal objects.
+func (d *draft) bind(addr netip.Addr) {
+	d.objects = append(d.objects, dataplane.Object{ID: AddressID(addr), Kind: dataplane.Element, Refs: addressRefs})
+	d.entry(setIPs, kernel.Entry{Addr: addr})
+}
+
+// entry adds an entry to a set, which is called by its name in IPv4.
+func (d *draft) entry(set string, e kernel.Entry) {
+	d.objects = append(d.objects, d.renderer.sets[set].object(e))
+}
+
+func portEntry(port uint16) kernel.Entry { return kernel.Entry{Port: port} }
+
+// hosts tells whether an address is one of the node's, apart from those of the
+// device.
+func (d *draft) hosts(addr netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(d.facts.NodePorts[d.renderer.family].Host, addr, netip.Addr.Compare)
+	return found
+}
+
+// nodePortAddrs gives the addresses on which node ports answer. Those of loopback
+// cannot be among them, since answers cannot leave it; nor can link-local ones in
+// IPv6, which mean nothing without an interface.
+func (d *draft) nodePortAddrs() []netip.Addr {
+	ports := d.facts.NodePorts[d.renderer.family]
+	if ports.All {
+		return ports.Host
+	}
+	var addrs []netip.Addr
+	for _, a := range ports.Addresses {
+		if !a.IsLoopback() && (a.Is4() || !a.IsLinkLocalUnicast()) {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
 }

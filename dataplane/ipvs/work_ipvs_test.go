@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -19,18 +18,18 @@ type listings struct{ servers, sets, addresses int }
 
 // count lets a writer's listings be counted from now on.
 func (l *listings) count(w *Writer) {
-	w.kernel = &kernelSockets{servers: countedServers{w.kernel.servers, l}, sets: countedSets{w.kernel.sets, l}}
+	w.kernel = &kernelSockets{countedServers{w.kernel.servers, l}, w.kernel.changes, countedSets{w.kernel.sets, l}}
 	w.device = countedDevice{w.device, l}
 }
 
 type countedServers struct {
-	serverSocket
+	serverReader
 	*listings
 }
 
-func (c countedServers) Servers(ctx context.Context, wanted func(genl.Service) bool) ([]genl.Server, error) {
+func (c countedServers) List(ctx context.Context, wanted func(kernel.Service) bool) ([]kernel.Server, error) {
 	c.servers++
-	return c.serverSocket.Servers(ctx, wanted)
+	return c.serverReader.List(ctx, wanted)
 }
 
 type countedSets struct {
@@ -38,7 +37,7 @@ type countedSets struct {
 	*listings
 }
 
-func (c countedSets) List(ctx context.Context, wanted func(name string) bool) ([]ipset.Set, error) {
+func (c countedSets) List(ctx context.Context, wanted func(name string) bool) ([]kernel.Set, error) {
 	c.sets++
 	return c.setSocket.List(ctx, wanted)
 }

@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/device"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -51,7 +53,7 @@ func newKernelStand(t *testing.T, family service.Family, config Config) (*stand,
 	if s.kernel, err = openKernel(namespace.Do); err != nil {
 		t.Fatal(err)
 	}
-	d, err := device.Open(namespace.Do)
+	d, err := kernel.OpenDevice(namespace.Do, unix.AF_UNSPEC)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +124,7 @@ func TestKernelWatchTellsStrangersFromWriters(t *testing.T) {
 	go func() { ended <- s.w.Watch(ctx, func(dataplane.Stranger) { told.Add(1) }) }()
 	const settled = 300 * time.Millisecond
 	time.Sleep(settled)
-	other, err := device.OpenFamily(namespace.Do, families[service.IPv4])
+	other, err := kernel.OpenDevice(namespace.Do, families[service.IPv4])
 	if err != nil {
 		t.Fatal(err)
 	}
