@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The sets by their names in IPv4, which are kube-proxy's: people and scripts look
-// for them, and kube-proxy takes them over on the way back.
+// The sets by their names in IPv4, which are kube-proxy's: people and scripts look for
+// them, and kube-proxy adopts them when a user goes back to it.
 const (
 	setLoopBack          = "KUBE-LOOP-BACK"
 	setClusterIP         = "KUBE-CLUSTER-IP"
@@ -29,8 +29,8 @@ const (
 	setNodePortLocalSCTP = "KUBE-NODE-PORT-LOCAL-SCTP-HASH"
 	setHealthCheckPort   = "KUBE-HEALTH-CHECK-NODE-PORT"
 	setIPs               = "KUBE-IPVS-IPS"
-	// setNoLocalEndpoints is Sluice's own: frontends that are to reach endpoints of
-	// this node only, and have none.
+	// setNoLocalEndpoints is Sluice's own: frontends that may reach endpoints of this node
+	// only, while there are none.
 	setNoLocalEndpoints = "KUBE-NO-LOCAL-ENDPOINTS"
 )
 
@@ -38,16 +38,16 @@ const (
 type company bool
 
 const (
-	// alone are ports and addresses, which have no Service in them, and endpoints that
-	// reach themselves, whichever Service they are of.
+	// alone entries are ports and addresses, which name no Service, and endpoints that
+	// reach themselves through any Service.
 	alone company = false
-	// withServer entries begin with the address, protocol and port of a virtual server,
-	// as "10.0.0.1,tcp:80,203.0.113.0/25", and go with that.
+	// withServer entries begin with the address, protocol and port of a virtual server, as
+	// "10.0.0.1,tcp:80,203.0.113.0/25", and go with it.
 	withServer company = true
 )
 
-// kinds are all sets, with their types, what their entries go with, and the comments
-// of rules that ask them.
+// kinds are all sets, with their types, what their entries go with, and the comments of the
+// rules that look them up.
 var kinds = []struct {
 	name  string
 	kind  kernel.SetType
@@ -74,7 +74,7 @@ var kinds = []struct {
 	{setNoLocalEndpoints, kernel.HashIPPort, withServer, "no local endpoints"},
 }
 
-// Sets gives all sets of a family.
+// Sets returns all sets of a family.
 func Sets(family service.Family) []kernel.SetSpec {
 	sets := make([]kernel.SetSpec, len(kinds))
 	for i, k := range kinds {
@@ -86,8 +86,8 @@ func Sets(family service.Family) []kernel.SetSpec {
 // setNameMax is the longest name of a set, in bytes (IPSET_MAXNAMELEN).
 const setNameMax = 31
 
-// setName gives the kernel's name of a set. In IPv6 it is cut to what the kernel
-// takes.
+// setName returns the kernel's name of a set. In IPv6 it is truncated to what the kernel
+// accepts.
 func setName(family service.Family, name string) string {
 	if family == service.IPv4 {
 		return name
@@ -96,7 +96,7 @@ func setName(family service.Family, name string) string {
 	return name[:min(len(name), setNameMax)]
 }
 
-// setPlace is where the entries of a set go.
+// setPlace is where the entries of a set belong.
 type setPlace struct {
 	// name is the kernel's, container that of the entries' identities.
 	name, container string
@@ -108,7 +108,7 @@ func placeOf(name string) setPlace {
 	return setPlace{name: name, container: entriesPrefix + name, refs: []dataplane.ID{SetID(name)}}
 }
 
-// placesOf gives the places of one family's sets by their names in IPv4.
+// placesOf returns the places of one family's sets by their names in IPv4.
 func placesOf(family service.Family) map[string]setPlace {
 	places := make(map[string]setPlace, len(kinds))
 	for _, k := range kinds {
@@ -138,12 +138,12 @@ const (
 	chainOutFilter     = "KUBE-IPVS-OUT-FILTER"
 )
 
-// Hook is one jump from a built-in chain. Those of tables nat and filter are the
-// same, match for match, as kube-proxy's: on an upgrade or on the way back each
-// finds the other's rule and adds no second one.
+// Hook is one jump from a built-in chain. Those of tables nat and filter are the same, match
+// for match, as kube-proxy's: on an upgrade or a return each finds the other's rule and adds
+// no second one.
 type Hook struct {
-	// Row orders the hooks, from 1. Each is inserted at position 1 of its chain
-	// if it is missing, so that on an empty node a later row stands above.
+	// Row orders the hooks, from 1. Each is inserted at position 1 of its chain if it is
+	// missing, so that on an empty node a later row stands above.
 	Row   int
 	Table string
 	// Chain is the built-in chain.
@@ -163,7 +163,7 @@ const (
 	commentAccess    = "kubernetes ipvs access filter"
 )
 
-// HookRows gives all hooks in the order of their rows, which is that of insertion.
+// HookRows returns all hooks in the order of their rows, which is that of insertion.
 func HookRows() []Hook {
 	hooks := []Hook{
 		{Table: tableNAT, Chain: "OUTPUT", Target: chainServices, Comment: commentPortals},
@@ -175,8 +175,8 @@ func HookRows() []Hook {
 		{Table: tableFilter, Chain: "FORWARD", Target: chainProxyFirewall, Comment: commentFirewall},
 		{Table: tableFilter, Chain: "INPUT", Target: chainFilter, Comment: commentAccess},
 		{Table: tableFilter, Chain: "OUTPUT", Target: chainOutFilter, Comment: commentAccess},
-		// IPVS translates what the node sends before table filter sees it, and
-		// after table mangle did. kube-proxy has no rule here.
+		// IPVS translates what the node sends before table filter sees it, and after
+		// table mangle. kube-proxy has no rule here.
 		{Table: tableMangle, Chain: "OUTPUT", Target: chainProxyFirewall, Comment: commentFirewall},
 	}
 	for i := range hooks {
@@ -199,8 +199,8 @@ func (h Hook) Object() dataplane.Object {
 	}
 }
 
-// OwnsChain tells whether a chain is Sluice's alone, so that a sweep may remove it
-// when nobody wants it. That includes what kube-proxy in IPVS mode left behind.
+// OwnsChain reports whether a chain belongs to this mode, so that it may be removed when it
+// is not wanted. That includes what kube-proxy in IPVS mode left behind.
 func OwnsChain(table, name string) bool {
 	switch table {
 	case tableNAT:

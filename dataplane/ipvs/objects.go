@@ -28,9 +28,8 @@ const (
 	entriesPrefix = ContainerSet + "/"
 )
 
-// Device is the name of the dummy device that makes Services' addresses local to
-// the node.
-const Device = "kube-ipvs0"
+// Device is the name of the dummy device that makes Services' addresses local to the node.
+const Device = kernel.DeviceName
 
 // DeviceID is the identity of the dummy device.
 var DeviceID = dataplane.ID{Container: ContainerDevice, Name: Device}
@@ -40,11 +39,11 @@ func AddressID(addr netip.Addr) dataplane.ID {
 	return dataplane.ID{Container: ContainerAddress, Name: addr.String()}
 }
 
-// ParseAddress gives the address that an identity stands for.
+// ParseAddress returns the address that an identity stands for.
 func ParseAddress(id dataplane.ID) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(id.Name)
 	if err != nil || id.Container != ContainerAddress {
-		return netip.Addr{}, fmt.Errorf("object %q in %q is no address of %s", id.Name, id.Container, Device)
+		return netip.Addr{}, fmt.Errorf("object %q in %q is not an address of %s", id.Name, id.Container, Device)
 	}
 	return addr, nil
 }
@@ -57,13 +56,13 @@ func ServerID(f dataplane.Frontend) dataplane.ID {
 	return dataplane.ID{Container: ContainerServer, Name: string(netip.AddrPortFrom(f.Addr, f.Port).AppendTo(b))}
 }
 
-// ParseServerID gives the frontend that an identity stands for.
+// ParseServerID returns the frontend that an identity stands for.
 func ParseServerID(id dataplane.ID) (dataplane.Frontend, error) {
 	protocolText, addrText, _ := strings.Cut(id.Name, " ")
 	protocol, known := parseProtocol(protocolText)
 	at, err := netip.ParseAddrPort(addrText)
 	if id.Container != ContainerServer || !known || err != nil {
-		return dataplane.Frontend{}, fmt.Errorf("object %q in %q is no virtual server", id.Name, id.Container)
+		return dataplane.Frontend{}, fmt.Errorf("object %q in %q is not a virtual server", id.Name, id.Container)
 	}
 	return dataplane.Frontend{Addr: at.Addr(), Port: at.Port(), Protocol: protocol}, nil
 }
@@ -79,17 +78,17 @@ func parseProtocol(text string) (service.Protocol, bool) {
 
 // Bounds of hash sets. The memory follows what a set holds.
 const (
-	// usualEntries is kube-proxy's bound, which finds sets of another one unusable:
-	// nobody could go back to it (ipset(8) with -exist wants the same bound).
+	// usualEntries is kube-proxy's bound. It cannot use sets with another one (ipset(8)
+	// with -exist requires the same bound), so nobody could go back to it.
 	usualEntries = 1 << 16
-	// mostEntries is that of a set for which the usual one does not suffice.
+	// mostEntries is the bound of a set for which the usual one does not suffice.
 	mostEntries = 1 << 20
 )
 
 // setFamilies are the families of the addresses in sets.
 var setFamilies = service.PerFamily[kernel.Family]{kernel.Inet, kernel.Inet6}
 
-// newSet says how to make a set of addresses of a family, or of ports.
+// newSet returns how to make a set of addresses of a family, or of ports.
 func newSet(family service.Family, name string, kind kernel.SetType) kernel.SetSpec {
 	if kind == kernel.BitmapPort {
 		return kernel.SetSpec{Name: name, Type: kind}
@@ -100,13 +99,13 @@ func newSet(family service.Family, name string, kind kernel.SetType) kernel.SetS
 // SetID is the identity of a set by its kernel name.
 func SetID(name string) dataplane.ID { return dataplane.ID{Container: ContainerSet, Name: name} }
 
-// SetObject is a set as an object of the domain. Its body is type and family; how
-// many entries fit makes no set different from another.
+// SetObject is a set as an object of the domain. Its body is type and family. How many
+// entries fit does not make it different.
 func SetObject(s kernel.SetSpec) dataplane.Object {
 	return dataplane.Object{ID: SetID(s.Name), Kind: dataplane.Owned, Body: s.String()}
 }
 
-// ParseSet tells how to make the set that an object stands for.
+// ParseSet returns how to make the set that an object stands for.
 func ParseSet(o *dataplane.Object) (kernel.SetSpec, error) {
 	kind, familyText, _ := strings.Cut(o.Body, " ")
 	family := service.IPv4
@@ -115,13 +114,13 @@ func ParseSet(o *dataplane.Object) (kernel.SetSpec, error) {
 	}
 	s := newSet(family, o.ID.Name, kernel.SetType(kind))
 	if o.ID.Container != ContainerSet || !s.Type.Known() || s.String() != o.Body {
-		return kernel.SetSpec{}, fmt.Errorf("object %q in %q: %q is not a type of set and a family", o.ID.Name, o.ID.Container, o.Body)
+		return kernel.SetSpec{}, fmt.Errorf("object %q in %q: %q is not the type and family of a set", o.ID.Name, o.ID.Container, o.Body)
 	}
 	return s, nil
 }
 
-// EntryObject is an entry of a set, whose kernel name is given, as an object of the
-// domain. It is named as ipset(8) prints it.
+// EntryObject is an entry of a set, which is given by its kernel name, as an object of the
+// domain. Its name is what ipset(8) prints.
 func EntryObject(set string, e kernel.Entry) dataplane.Object {
 	return placeOf(set).object(e)
 }
@@ -135,9 +134,8 @@ func (p setPlace) object(e kernel.Entry) dataplane.Object {
 	}
 }
 
-// EntrySet gives the kernel name of the set whose entry an identity stands for;
-// false for other objects. With the type of that set, kernel.ParseEntry reads the
-// name.
+// EntrySet returns the kernel name of the set whose entry an identity stands for, or false
+// for other objects. With the type of that set, kernel.ParseEntry parses the name.
 func EntrySet(id dataplane.ID) (set string, ok bool) {
 	return strings.CutPrefix(id.Container, entriesPrefix)
 }
@@ -157,8 +155,7 @@ func (Naming) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
 	return f, err == nil
 }
 
-// goesWith holds what entries go with, by the container of their identities, in both
-// families.
+// goesWith has what entries go with, by the container of their identities, in both families.
 var goesWith = func() map[string]company {
 	found := make(map[string]company, len(service.Families)*len(kinds))
 	for _, family := range service.Families {

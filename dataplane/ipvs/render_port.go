@@ -71,8 +71,8 @@ func (p *portDraft) renderExternal() {
 	}
 }
 
-// renderExternalServer binds the address unless it is the node's already: it would
-// no longer be where it was when the Service goes.
+// renderExternalServer binds the address unless it is the node's already: it would be gone
+// with the Service.
 func (p *portDraft) renderExternalServer(addr netip.Addr) {
 	if !p.hosts(addr) {
 		p.bind(addr)
@@ -81,16 +81,16 @@ func (p *portDraft) renderExternalServer(addr netip.Addr) {
 	p.renderNoLocal(addr, p.Port)
 }
 
-// renderNoLocal lets clients from outside be dropped where they are to reach
-// endpoints of this node only, and all endpoints are elsewhere.
+// renderNoLocal drops clients from outside that may reach endpoints of this node only while
+// all endpoints are elsewhere.
 func (p *portDraft) renderNoLocal(addr netip.Addr, port uint16) {
 	if p.HasAny && !p.ServesExternal() {
 		p.entry(setNoLocalEndpoints, p.served(addr, port))
 	}
 }
 
-// renderSourceRanges lets only some clients through. A range that covers everyone
-// has been taken for none before, and a set cannot hold it.
+// renderSourceRanges admits only some clients. A range that covers everyone counts as none;
+// a set cannot hold it.
 func (p *portDraft) renderSourceRanges(addr netip.Addr) {
 	for _, source := range p.SourceRanges {
 		if source.Bits() == 0 {
@@ -110,8 +110,8 @@ func (p *portDraft) renderSourceRanges(addr netip.Addr) {
 	}
 }
 
-// nodePortSets are the sets of node ports by protocol: all, and those with local
-// endpoints only.
+// nodePortSets are the sets of node ports by protocol: all, and those with local endpoints
+// only.
 var nodePortSets = map[service.Protocol][2]string{
 	service.TCP:  {setNodePortTCP, setNodePortLocalTCP},
 	service.UDP:  {setNodePortUDP, setNodePortLocalUDP},
@@ -145,10 +145,10 @@ func (p *portDraft) renderNodePort() {
 	}
 }
 
-// renderHairpins masquerades each endpoint that may be sent to itself: it would
-// otherwise see a packet from its own address. These are the endpoints on this node;
-// and all of them where clients that are to reach local endpoints only are sent
-// elsewhere for want of one, since pods elsewhere may come in here.
+// renderHairpins masquerades each endpoint that may reach itself. Otherwise it would see a
+// packet from its own address. These are the endpoints on this node. They are all endpoints
+// if clients that should reach local endpoints only are sent elsewhere for want of one,
+// because pods elsewhere may come in here.
 func (p *portDraft) renderHairpins() {
 	everywhere := p.HasAny && p.ExternallyAccessible() && !p.ServesExternal()
 	for _, e := range p.Reachable() {
@@ -165,8 +165,8 @@ func (p *portDraft) renderHairpins() {
 // head is the first line of the bodies of a port's virtual servers.
 func (r *Renderer) head(wish service.Scheduling, view *service.PortView) string {
 	if wish.Scheduler == "" {
-		// The flag of mh is kube-proxy's choice; without it, all connections of a
-		// client go to one endpoint.
+		// The flag of mh is kube-proxy's choice. Without it, all connections of a client
+		// go to one endpoint.
 		wish = service.Scheduling{Scheduler: r.options.Scheduler, Ports: r.options.Scheduler == "mh"}
 	}
 	s := Server{Service: kernel.Service{Scheduler: wish.Scheduler}}
@@ -183,8 +183,8 @@ func (r *Renderer) head(wish service.Scheduling, view *service.PortView) string 
 	return string(s.appendHead(nil))
 }
 
-// internalEndpoints are those of the ClusterIP, and whether endpoints of this node
-// alone may be among them.
+// internalEndpoints returns those of the ClusterIP, and whether they may only be endpoints of
+// this node.
 func (p *portDraft) internalEndpoints() (endpoints []service.Endpoint, localOnly bool) {
 	if p.InternalLocal {
 		return p.Local, true
@@ -192,9 +192,9 @@ func (p *portDraft) internalEndpoints() (endpoints []service.Endpoint, localOnly
 	return p.Cluster, false
 }
 
-// externalEndpoints are those of all other frontends. Where only endpoints of this
-// node are wanted and there is none, local pods are still served by the others;
-// those from outside are dropped by a rule.
+// externalEndpoints returns those of all other frontends. If only endpoints of this node are
+// wanted and there is none, the others still serve local pods, and a rule drops clients from
+// outside.
 func (p *portDraft) externalEndpoints() (endpoints []service.Endpoint, localOnly bool) {
 	if p.ExternalLocal && len(p.Local) > 0 {
 		return p.Local, false
@@ -202,8 +202,8 @@ func (p *portDraft) externalEndpoints() (endpoints []service.Endpoint, localOnly
 	return p.Cluster, false
 }
 
-// reals gives the lines of a virtual server's body for its endpoints, and for those
-// that only keep connections.
+// reals returns the lines of a virtual server's body for its endpoints and for those that
+// drain.
 func (p *portDraft) reals(endpoints []service.Endpoint, localOnly bool) string {
 	draining := p.Draining
 	reals := make([]kernel.Real, 0, len(endpoints)+len(draining))

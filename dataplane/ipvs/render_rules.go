@@ -8,20 +8,19 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// rule puts a rule together, as iptables-save (1.8.9, both variants) prints it
-// behind "-A CHAIN ". Empty parts are left out. The parts come in its order:
-// addresses, input interface and protocol first, then matches as written, then the
-// target.
+// rule joins the parts of a rule as iptables-save (1.8.9, both variants) prints it behind
+// "-A CHAIN ". It leaves out empty parts. They come in the order of the tool: addresses,
+// input interface and protocol first, then matches as written, then the target.
 func rule(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), " ")
 }
 
-// comment is the match that does nothing. The tools quote what is not one plain
-// word; all comments of ours have blanks.
+// comment is the match that does nothing. The tools quote whatever is not one plain word. All
+// our comments have blanks.
 func comment(text string) string { return `-m comment --comment "` + text + `"` }
 
-// chain is a chain with its rules. It refers to the chains that they jump to and to
-// the sets that they ask.
+// chain is a chain with its rules. It refers to the chains that they jump to and to the sets
+// that they look up.
 func chain(table, name string, rules ...string) dataplane.Object {
 	o := dataplane.Object{
 		ID:   dataplane.ID{Container: table, Name: name},
@@ -34,7 +33,7 @@ func chain(table, name string, rules ...string) dataplane.Object {
 	return o
 }
 
-// appendRefs appends what a rule needs and the list does not have.
+// appendRefs appends what a rule needs, unless the list has it.
 func appendRefs(refs []dataplane.ID, table, text string) []dataplane.ID {
 	words := strings.Fields(text)
 	for i := 1; i < len(words); i++ {
@@ -62,10 +61,10 @@ const (
 	toLocal = "-m addrtype --dst-type LOCAL"
 )
 
-// loopbacks are the sources that keep out of Services.
+// loopbacks are the sources that Services ignore.
 var loopbacks = service.PerFamily[string]{"127.0.0.0/8", "::1/128"}
 
-// abouts are the comments of rules by the names of the sets that they ask.
+// abouts are the comments of rules by the names of the sets that they look up.
 var abouts = func() map[string]string {
 	texts := make(map[string]string, len(kinds))
 	for _, k := range kinds {
@@ -74,13 +73,13 @@ var abouts = func() map[string]string {
 	return texts
 }()
 
-// in matches what a set holds. Where says what of the packet is looked up, for
-// example "dst,dst": destination address and port.
+// in matches what a set holds. Where says which part of the packet is looked up, for example
+// "dst,dst": destination address and port.
 func (r *Renderer) in(set, where string) string {
 	return comment(abouts[set]) + " -m set --match-set " + r.sets[set].name + " " + where
 }
 
-// natChains decide what is masqueraded, before IPVS translates.
+// natChains returns the chains that decide what is masqueraded, before IPVS translates.
 func (r *Renderer) natChains(facts *service.NodeFacts) []dataplane.Object {
 	return []dataplane.Object{
 		chain(tableNAT, chainMarkMasq, "-j MARK --set-xmark "+r.mark),
@@ -91,7 +90,7 @@ func (r *Renderer) natChains(facts *service.NodeFacts) []dataplane.Object {
 	}
 }
 
-// services comes in the order in which kube-proxy has it.
+// services has kube-proxy's order.
 func (r *Renderer) services(facts *service.NodeFacts) []string {
 	rules := []string{
 		rule("-s "+loopbacks[r.family], toReturn),
@@ -109,7 +108,7 @@ func (r *Renderer) services(facts *service.NodeFacts) []string {
 	)
 }
 
-// clusterIP marks what no endpoint could answer otherwise. In any case that is what
+// clusterIP marks what no endpoint could answer otherwise. That always includes what
 // processes of this node send, with the ClusterIP itself as the source.
 func (r *Renderer) clusterIP(facts *service.NodeFacts) string {
 	notPod, known := notFromPod(facts.Detect[r.family])
@@ -123,13 +122,13 @@ func (r *Renderer) clusterIP(facts *service.NodeFacts) string {
 	}
 }
 
-// fromItself marks what processes of this node send to an address of the device: the
-// kernel takes the destination for the source, too, and an endpoint elsewhere
-// would answer to its own node.
+// fromItself marks what processes of this node send to an address of the device: the kernel
+// chooses the destination as the source as well, and an endpoint elsewhere would answer to
+// its own node.
 func (r *Renderer) fromItself(set string) string { return rule(r.in(set, "src,dst"), toMark) }
 
-// acceptExternal lets no other rule of nat translate what is for external IPs,
-// unless it came by a bridge or from the node.
+// acceptExternal keeps other rules of nat from translating what is for external IPs, unless
+// it came over a bridge or from the node.
 func (r *Renderer) acceptExternal(set string) []string {
 	match := r.in(set, "dst,dst")
 	return []string{
@@ -146,7 +145,7 @@ func (r *Renderer) loadBalancer() []string {
 	}
 }
 
-// nodePorts marks what endpoints elsewhere may get; clients of the others keep their
+// nodePorts marks what endpoints elsewhere may get. Clients of the others keep their
 // addresses.
 func (r *Renderer) nodePorts() []string {
 	var rules []string
@@ -163,7 +162,7 @@ func (r *Renderer) nodePorts() []string {
 	return rules
 }
 
-// postrouting masquerades what carries the mark, and what goes back to its sender.
+// postrouting masquerades what has the mark, and what goes back to its sender.
 func (r *Renderer) postrouting() []string {
 	masquerade := rule(comment("kubernetes service traffic requiring SNAT"), "-j MASQUERADE")
 	if r.options.RandomFully {
@@ -173,15 +172,15 @@ func (r *Renderer) postrouting() []string {
 	return []string{
 		rule(r.in(setLoopBack, "dst,dst,src"), "-j MASQUERADE"),
 		rule("-m mark ! --mark "+r.mark, toReturn),
-		// Clears the bit, so that the packet is not masqueraded twice when a
-		// tunnel sends it through this chain again.
+		// Clears the bit, so that the packet is not masqueraded twice when a tunnel sends
+		// it through this chain again.
 		rule("-j MARK --set-xmark " + bit + "/0x0"),
 		masquerade,
 	}
 }
 
-// notFromPod matches what local pods did not send; false when nothing recognises
-// them, or when every sender is one.
+// notFromPod matches what local pods did not send. It returns false if nothing recognises
+// them, or if every sender counts as one.
 func notFromPod(detect service.LocalDetector) (string, bool) {
 	switch {
 	case detect.CIDR.IsValid():
@@ -204,8 +203,8 @@ var rejects = service.PerFamily[string]{
 	"-j REJECT --reject-with icmp6-port-unreachable",
 }
 
-// filterChains decide who is let through to IPVS, which sees what comes in after
-// table filter, and what the node sends after table mangle. The chains of the source
+// filterChains returns the chains that decide which clients reach IPVS. It sees what comes in
+// after table filter, and what the node sends after table mangle. The chains of the source
 // ranges are in both.
 func (r *Renderer) filterChains(facts *service.NodeFacts) []dataplane.Object {
 	return []dataplane.Object{
@@ -221,9 +220,9 @@ func (r *Renderer) filterChains(facts *service.NodeFacts) []dataplane.Object {
 	}
 }
 
-// forward accepts Service traffic where the policy of FORWARD is DROP. There is no
-// rule against packets in conntrack state INVALID: IPVS sends back what it
-// translated, whatever conntrack makes of it.
+// forward accepts Service traffic where the policy of FORWARD is DROP. There is no rule
+// against packets in conntrack state INVALID: IPVS sends back what it translated in any
+// case.
 func (r *Renderer) forward() []string {
 	return []string{
 		rule(comment(commentForward), "-m mark --mark "+r.mark, toAccept),
@@ -243,8 +242,8 @@ func (r *Renderer) sourceRanges() []string {
 	}
 }
 
-// access keeps ports of the host from being reached by way of the device's
-// addresses, and clients from outside from endpoints that they are not to reach.
+// access keeps clients from reaching ports of the host through the device's addresses, and
+// clients from outside from reaching endpoints that are not for them.
 func (r *Renderer) access(facts *service.NodeFacts) []string {
 	var rules []string
 	if notPod, known := notFromPod(facts.Detect[r.family]); known {

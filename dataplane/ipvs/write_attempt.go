@@ -15,32 +15,31 @@ type attempt struct {
 	*Writer
 	batch *dataplane.Batch
 	plan  *plan
-	// failed holds what was not done for certain, by object.
+	// failed has the objects that were not brought to what is wanted.
 	failed map[dataplane.ID]failure
-	// order is that in which objects failed.
+	// order is the order in which objects failed.
 	order []*dataplane.Change
-	// rules are the receipts of what the rules' writer was given, and did not land.
+	// rules are the receipts of writes of rules that did not land.
 	rules   []dataplane.Receipt
 	written dataplane.Written
-	// misfits are sets on their way to another type, by name; moved are the rules that
-	// were led to the sets beside them.
+	// misfits are sets on their way to another type, by name. moved are the rules that look
+	// up the sets beside them meanwhile.
 	misfits map[string]*misfit
 	moved   []*dataplane.Change
-	// lost says that an answer of the kernel is missing.
+	// lost is set when an answer of the kernel is missing.
 	lost bool
 }
 
-// failure is what became of an object that was not brought to what is wanted.
+// failure is about an object that was not brought to what is wanted.
 type failure struct {
 	err error
-	// found is what the kernel has, if known: nil when the object is certainly
-	// absent.
+	// found is what the kernel has, if known: nil if the object is certainly absent.
 	found *dataplane.Object
 	known bool
 }
 
 func newAttempt(w *Writer, batch *dataplane.Batch) *attempt {
-	_ = w.kernel.changes.Written() // what others asked for is no part of this
+	_ = w.kernel.changes.Written() // not part of this write
 	return &attempt{
 		Writer: w, batch: batch, plan: newPlan(batch.Changes, w.ranks), failed: make(map[dataplane.ID]failure),
 	}
@@ -49,8 +48,8 @@ func newAttempt(w *Writer, batch *dataplane.Batch) *attempt {
 func (a *attempt) carryOut(ctx context.Context) {
 	p := a.plan
 	a.createSets(ctx, p.setsCome)
-	// Filled before rules ask them: what a predecessor has left half done is enough for
-	// a rule to refuse what another set is to let through.
+	// Sets are filled before rules look them up. Otherwise a half-filled one of a
+	// predecessor could make a rule refuse what another set lets through.
 	a.changeEntries(ctx, p.entriesCome[plain], true)
 	a.changeEntries(ctx, p.entriesCome[guarding], true)
 	a.writeRules(ctx, a.ledAside(ctx, p.rulesCome))
@@ -73,7 +72,7 @@ func (a *attempt) carryOut(ctx context.Context) {
 	}
 }
 
-// note takes down what became of a change. After an error, there is what was, if that
+// note records the outcome of a change. After an error the kernel has what it had, if that
 // is known.
 func (a *attempt) note(c *dataplane.Change, err error) {
 	if err == nil {
@@ -89,8 +88,8 @@ func (a *attempt) fail(c *dataplane.Change, f failure) {
 	a.order = append(a.order, c)
 }
 
-// possible leaves out the changes that refer to what has failed: they are as they
-// were, and it is for what they refer to that the batch has failed.
+// possible leaves out the changes that refer to what has failed. They stay as they were;
+// the batch has failed because of what they refer to.
 func (a *attempt) possible(changes []*dataplane.Change) []*dataplane.Change {
 	if len(a.failed) == 0 {
 		return changes
@@ -100,7 +99,7 @@ func (a *attempt) possible(changes []*dataplane.Change) []*dataplane.Change {
 		return !failed
 	}
 	for {
-		// What was left out may itself be referred to by what came before it.
+		// What came before may refer to what was left out.
 		left := slices.DeleteFunc(slices.Clone(changes), func(c *dataplane.Change) bool {
 			if c.After == nil || !slices.ContainsFunc(c.After.Refs, func(id dataplane.ID) bool { return !stands(id) }) {
 				return false
@@ -155,8 +154,8 @@ func (a *attempt) destroySets(ctx context.Context, changes []*dataplane.Change) 
 	}
 }
 
-// changeEntries adds entries or removes them. What is there already, or gone already,
-// is success, so that it does not matter whether that is known.
+// changeEntries adds or removes entries. An entry that exists already, or is gone already,
+// is success, so it does not matter if that is unknown.
 func (a *attempt) changeEntries(ctx context.Context, changes []*dataplane.Change, add bool) {
 	edits := make([]kernel.EntryChange, 0, len(changes))
 	var about []*dataplane.Change
@@ -164,7 +163,7 @@ func (a *attempt) changeEntries(ctx context.Context, changes []*dataplane.Change
 	for _, c := range a.possible(changes) {
 		e, err := a.entry(c.ID)
 		if set, _ := EntrySet(c.ID); err != nil && !add && a.misfits[set] != nil {
-			err = nil // it went with the set that it fitted
+			err = nil // it went with the set that had its type
 			a.note(c, err)
 			continue
 		}
@@ -199,7 +198,7 @@ func (a *attempt) changeEntries(ctx context.Context, changes []*dataplane.Change
 	}
 }
 
-// changeAddresses is as changeEntries.
+// changeAddresses adds or removes addresses, as changeEntries does entries.
 func (a *attempt) changeAddresses(ctx context.Context, changes []*dataplane.Change, add bool) {
 	addresses := make([]netip.Addr, 0, len(changes))
 	var about []*dataplane.Change
@@ -226,13 +225,13 @@ func (a *attempt) changeAddresses(ctx context.Context, changes []*dataplane.Chan
 	}
 }
 
-// count counts a step that is not about virtual servers, whose socket counts for
-// itself: a call, and the names of the objects as its bytes.
+// count counts a step that is not about virtual servers, whose writer counts by itself: as
+// one call, with the names of the objects as its bytes.
 func (a *attempt) count(lines, bytes int) {
 	a.written = a.written.Add(dataplane.Written{Lines: lines, Bytes: bytes, Calls: 1})
 }
 
-// writeRules hands what is not ours to the rules' writer.
+// writeRules passes chains and hooks to their writer.
 func (a *attempt) writeRules(ctx context.Context, changes []*dataplane.Change) {
 	changes = a.possible(changes)
 	if len(changes) == 0 {

@@ -14,16 +14,16 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The kernel swaps only sets of like types, and renames or destroys none that a rule asks.
-// So a set of another type, another release's or a stranger's, is exchanged by way of one
-// beside it:
+// The kernel swaps only sets of the same type, and renames or destroys none that a rule
+// looks up. So a set of another type, left by another release or another program, is
+// exchanged with the help of one beside it:
 //
-//	the set beside, with all entries ► rules ask it ► the set goes, and comes back as it
-//	is wanted, with all entries ► rules ask it again ► the set beside goes
+//	make the set beside, with all entries ► rules look it up ► delete the set and make it
+//	as wanted, with all entries ► rules look it up again ► delete the set beside
 //
-// Invariant: no rule asks a set that is missing or lacks entries that are wanted.
+// Invariant: no rule looks up a set that is missing or lacks wanted entries.
 
-// misfitError says that a set exists with another type or family.
+// misfitError means that a set exists with another type or family.
 type misfitError struct {
 	found  kernel.Set
 	wanted kernel.SetSpec
@@ -34,16 +34,16 @@ func (e *misfitError) Error() string {
 	return fmt.Sprintf("%s is %s and has to be %s", e.wanted.Name, e.found.SetSpec, e.wanted)
 }
 
-// misfit is such a set on its way.
+// misfit is such a set while it is exchanged.
 type misfit struct {
 	change         *dataplane.Change
 	wanted, beside kernel.SetSpec
-	// home says that the set is what it has to be.
+	// home is set when the set is as wanted.
 	home bool
 }
 
-// besidePrefix begins the names of sets beside others; what follows is the number of the
-// set in kinds.
+// besidePrefix begins the names of sets beside others. The number of the set in kinds
+// follows.
 const besidePrefix = "KUBE-SLUICE-BESIDE-"
 
 func besideName(family service.Family, set string) string {
@@ -56,8 +56,8 @@ func isBeside(name string) bool {
 	return strings.HasPrefix(name, besidePrefix) || strings.HasPrefix(name, setName(service.IPv6, besidePrefix))
 }
 
-// made takes down what became of a set that comes. One of another type is taken down when
-// it has been exchanged.
+// made records the outcome of a set that comes. One of another type is recorded when it has
+// been exchanged.
 func (a *attempt) made(ctx context.Context, c *dataplane.Change, wanted kernel.SetSpec, err error) {
 	if m, ok := errors.AsType[*misfitError](err); ok {
 		if err = a.buildBeside(ctx, c, m); err == nil {
@@ -68,8 +68,8 @@ func (a *attempt) made(ctx context.Context, c *dataplane.Change, wanted kernel.S
 	a.note(c, err)
 }
 
-// buildBeside makes the set beside a misfit, with the entries that it had and that fit,
-// and those that the batch brings.
+// buildBeside makes the set beside a misfit. It has those entries of the misfit that fit,
+// and those of the batch.
 func (a *attempt) buildBeside(ctx context.Context, c *dataplane.Change, e *misfitError) error {
 	m := &misfit{change: c, wanted: e.wanted, beside: e.wanted}
 	m.beside.Name = besideName(a.family, e.wanted.Name)
@@ -116,8 +116,8 @@ func (a *attempt) buildBeside(ctx context.Context, c *dataplane.Change, e *misfi
 	return err
 }
 
-// ledAside gives the changes of rules with the sets beside in the place of misfits, and
-// adds the other rules that ask these.
+// ledAside returns the changes of rules with the sets beside in the place of misfits. It
+// adds the other rules that look up misfits.
 func (a *attempt) ledAside(ctx context.Context, changes []*dataplane.Change) []*dataplane.Change {
 	if len(a.misfits) == 0 {
 		return changes
@@ -125,9 +125,9 @@ func (a *attempt) ledAside(ctx context.Context, changes []*dataplane.Change) []*
 	objects, err := a.config.Rules.Read(ctx)
 	if err != nil {
 		for _, m := range a.misfits {
-			a.fail(m.change, failure{err: fmt.Errorf("read the rules that ask %s: %w", m.wanted.Name, err), found: m.change.Before, known: !m.change.Unsure})
+			a.fail(m.change, failure{err: fmt.Errorf("read the rules that look up %s: %w", m.wanted.Name, err), found: m.change.Before, known: !m.change.Unsure})
 		}
-		return changes // but for those that ask the misfits
+		return changes // possible leaves out those that look up the misfits
 	}
 	coming := make(map[dataplane.ID]bool, len(changes))
 	for _, c := range changes {
@@ -161,8 +161,8 @@ func (a *attempt) ledAside(ctx context.Context, changes []*dataplane.Change) []*
 	return led
 }
 
-// aside gives a chain that asks the sets beside misfits; the same one if it asks none of
-// them. What it refers to besides is as it was.
+// aside returns a chain with the sets beside in the place of misfits, or the same chain if
+// it looks up no misfit. Its other references stay.
 func (a *attempt) aside(o *dataplane.Object) *dataplane.Object {
 	words := strings.Split(o.Body, " ")
 	refs, changed := slices.Clone(o.Refs), false
@@ -186,7 +186,7 @@ func (a *attempt) aside(o *dataplane.Object) *dataplane.Object {
 	return &led
 }
 
-// bringHome puts the wanted sets where the misfits were, and leads the rules back.
+// bringHome replaces the misfits by the wanted sets, and leads the rules back.
 func (a *attempt) bringHome(ctx context.Context) {
 	if len(a.misfits) == 0 {
 		return
@@ -201,7 +201,7 @@ func (a *attempt) bringHome(ctx context.Context) {
 			err = a.rebuild(ctx, m)
 		}
 		if err != nil {
-			// What rules ask now is to be read.
+			// The next read shows what rules look up now.
 			a.fail(m.change, failure{err: err})
 			a.lost = a.lost || kernel.Unknown(err)
 			continue
@@ -212,7 +212,7 @@ func (a *attempt) bringHome(ctx context.Context) {
 	a.writeRules(ctx, a.moved)
 }
 
-// exchanges tells of the sets that are of another type now.
+// exchanges returns a note for each set that has another type now.
 func (a *attempt) exchanges() []string {
 	var notes []string
 	for _, name := range slices.Sorted(maps.Keys(a.misfits)) {
@@ -223,16 +223,16 @@ func (a *attempt) exchanges() []string {
 	return notes
 }
 
-// dropBeside destroys what no rule asks any more.
+// dropBeside destroys the sets beside that no rule looks up any more.
 func (a *attempt) dropBeside(ctx context.Context) {
 	for _, m := range a.misfits {
 		if m.home {
-			_ = a.destroyFreed(ctx, m.beside.Name) // it is in nobody's way, and goes with the next exchange or clean-up
+			_ = a.destroyFreed(ctx, m.beside.Name) // if it stays, the next exchange or clean-up removes it
 		}
 	}
 }
 
-// rebuild exchanges a misfit that no rule asks any more.
+// rebuild exchanges a misfit that no rule looks up any more.
 func (a *attempt) rebuild(ctx context.Context, m *misfit) error {
 	sets := a.kernel.sets
 	beside, err := sets.Get(ctx, m.beside.Name)
@@ -257,13 +257,13 @@ func (a *attempt) rebuild(ctx context.Context, m *misfit) error {
 	return nil
 }
 
-// How long Linux may take to free the sets of rules that have gone.
+// How long Linux may take to release the sets of deleted rules.
 const (
 	freedTries = 100
 	freedPause = 10 * time.Millisecond
 )
 
-// destroyFreed destroys a set that rules have asked until now.
+// destroyFreed destroys a set that rules have looked up until now.
 func (a *attempt) destroyFreed(ctx context.Context, name string) error {
 	for try := 1; ; try++ {
 		err := a.kernel.sets.Destroy(ctx, []string{name})[0]
