@@ -17,12 +17,11 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/memory"
-	"github.com/sluice-proxy/sluice/dataplane/memory/nft"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // The scenarios of this package have the receipts of iptables, whose tables land one by
@@ -36,7 +35,7 @@ type shop struct {
 	name string
 	// reaches reports whether a packet reaches an endpoint, and writer makes a writer
 	// for the next process.
-	reaches func(memory.Packet) bool
+	reaches func(nftmodel.Packet) bool
 	writer  func() dataplane.Writer
 
 	mu sync.Mutex
@@ -64,8 +63,8 @@ func newShop(t *testing.T, name string) *shop {
 		specs: map[int]*service.Spec{}, slices: map[int]*service.Slice{}}
 	switch name {
 	case "atomic":
-		k := nft.NewKernel()
-		s.reaches = func(p memory.Packet) bool { return delivers(k.Outcomes(p)) }
+		k := nftmodel.NewKernel()
+		s.reaches = func(p nftmodel.Packet) bool { return delivers(k.Outcomes(p)) }
 		s.writer = func() dataplane.Writer {
 			return nftables.NewWriter(service.IPv4, nftables.WriterConfig{Open: k.Open})
 		}
@@ -94,10 +93,10 @@ func shopSlice(n, endpoints int) *service.Slice {
 	return slice
 }
 
-func delivers(outcomes []memory.Outcome) bool {
+func delivers(outcomes []nftmodel.Outcome) bool {
 	share := 0.0
 	for _, o := range outcomes {
-		if o.Verdict == memory.Delivered {
+		if o.Verdict == nftmodel.Delivered {
 			share += o.Probability
 		}
 	}
@@ -201,7 +200,7 @@ func (s *shop) judge(receipt dataplane.Receipt) {
 	var lost []string
 	for n := range wares {
 		key := keyOf(n)
-		served := s.reaches(memory.Packet{
+		served := s.reaches(nftmodel.Packet{
 			Src: netip.AddrPortFrom(localPod(service.IPv4, 97), 40000), Dst: netip.AddrPortFrom(clusterIP(service.IPv4, n), 80),
 			In: podInterface, Out: "eth0",
 		})
@@ -329,7 +328,7 @@ func (k *soloKernel) Read(context.Context) ([]dataplane.Object, error) {
 }
 
 // reaches reports whether the frontend is there; what belongs to it came with it.
-func (k *soloKernel) reaches(p memory.Packet) bool {
+func (k *soloKernel) reaches(p nftmodel.Packet) bool {
 	for id := range k.objects {
 		if f, ok := (nftables.Naming{}).Frontend(id); ok && id.Container == "@frontends" && f.Addr == p.Dst.Addr() && f.Port == p.Dst.Port() {
 			return true
@@ -346,7 +345,7 @@ func TestNobodyLosesAnythingWhateverTheReceipt(t *testing.T) {
 		name   string
 		blamed bool
 	}{{"atomic", true}, {"atomic", false}, {"proven", true}} {
-		for _, refused := range besides {
+		for _, refused := range rejectedCounts {
 			t.Run(fmt.Sprintf("%s/blamed=%t/refused=%d", kind.name, kind.blamed, refused), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) { tellStory(t, kind.name, kind.blamed, refused) })

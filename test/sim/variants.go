@@ -67,16 +67,18 @@ func keyOf(n int) service.Key {
 
 func sliceName(n, m int) string { return fmt.Sprintf("s%d-%d", n, m) }
 
-// dice decides details by a shape. What a shape means must not change: the
+// random decides details by a variant. What a variant means must not change: the
 // scenarios in regression_test.go are written in shapes.
-type dice struct{ *rand.Rand }
+type random struct{ *rand.Rand }
 
-func newDice(shape uint64, n int) dice { return dice{rand.New(rand.NewPCG(shape, uint64(n)))} }
+func newRandom(variant uint64, n int) random {
+	return random{rand.New(rand.NewPCG(variant, uint64(n)))}
+}
 
-func (d dice) percent(p int) bool { return d.IntN(100) < p }
+func (d random) percent(p int) bool { return d.IntN(100) < p }
 
 // own gives n, or sometimes the number that others claim as well.
-func (d dice) own(n int) int {
+func (d random) own(n int) int {
 	if d.percent(12) {
 		return contested
 	}
@@ -86,9 +88,9 @@ func (d dice) own(n int) int {
 // epoch is when the oldest Services were created.
 var epoch = time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// shapeSpec gives Service n in one of its shapes.
-func shapeSpec(n int, shape uint64) *service.Spec {
-	d := newDice(shape, n)
+// specOf gives Service n in one of its shapes.
+func specOf(n int, variant uint64) *service.Spec {
+	d := newRandom(variant, n)
 	s := &service.Spec{Key: keyOf(n), Created: epoch.AddDate(0, 0, d.IntN(4))}
 	families := [][]service.Family{{service.IPv4}, {service.IPv4, service.IPv6}, {service.IPv6}}[d.IntN(3)]
 	kind := d.IntN(4) // ClusterIP, external IPs, NodePort, LoadBalancer
@@ -134,9 +136,9 @@ func allowed(f service.Family) netip.Prefix {
 	return netip.PrefixFrom(outside(f, 0), outside(f, 0).BitLen()-7)
 }
 
-// shapeSlice gives slice m of Service n, owned by Service owner.
-func shapeSlice(n, m, owner int, shape uint64) *service.Slice {
-	d := newDice(shape, 1000*n+m)
+// sliceOf gives slice m of Service n, owned by Service owner.
+func sliceOf(n, m, owner int, variant uint64) *service.Slice {
+	d := newRandom(variant, 1000*n+m)
 	s := &service.Slice{
 		Service: keyOf(owner), Name: sliceName(n, m),
 		Family: service.Families[d.IntN(5)/3],
@@ -150,14 +152,14 @@ func shapeSlice(n, m, owner int, shape uint64) *service.Slice {
 	}
 	hinted := d.percent(20)
 	for range d.IntN(5) {
-		s.Endpoints = append(s.Endpoints, shapeEndpoint(d, s.Family, hinted))
+		s.Endpoints = append(s.Endpoints, endpointOf(d, s.Family, hinted))
 	}
 	return s
 }
 
-// shapeEndpoint gives one of a few endpoints, so that slices and Services share
+// endpointOf gives one of a few endpoints, so that slices and Services share
 // some.
-func shapeEndpoint(d dice, family service.Family, hinted bool) service.SliceEndpoint {
+func endpointOf(d random, family service.Family, hinted bool) service.SliceEndpoint {
 	e := service.SliceEndpoint{Addr: localPod(family, 1+d.IntN(12)), NodeName: thisNode, Ready: true, Serving: true}
 	if d.percent(60) {
 		e.Addr, e.NodeName = remotePod(family, 1+d.IntN(12)), otherNode
@@ -176,9 +178,9 @@ func shapeEndpoint(d dice, family service.Family, hinted bool) service.SliceEndp
 	return e
 }
 
-// shapeNode gives the Node object in one of its shapes.
-func shapeNode(shape uint64) *service.NodeObject {
-	d := newDice(shape, nodeActor)
+// nodeOf gives the Node object in one of its shapes.
+func nodeOf(variant uint64) *service.NodeObject {
+	d := newRandom(variant, nodeActor)
 	node := &service.NodeObject{Name: thisNode, Zone: []string{"", "za", "zb"}[d.IntN(3)]}
 	at := 2 + 300*d.IntN(2) // inside and outside of the source ranges
 	for _, family := range service.Families {
@@ -188,10 +190,10 @@ func shapeNode(shape uint64) *service.NodeObject {
 	return node
 }
 
-// shapeHosts gives the addresses of the host's interfaces; the node's first
+// hostsOf gives the addresses of the host's interfaces; the node's first
 // address is always there.
-func shapeHosts(shape uint64) []netip.Addr {
-	d := newDice(shape, nodeActor)
+func hostsOf(variant uint64) []netip.Addr {
+	d := newRandom(variant, nodeActor)
 	all := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
 	for _, family := range service.Families {
 		all = append(all, host(family, 2))
