@@ -10,25 +10,25 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/memory"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // Nothing is rendered for a Service before everything that its rules depend on
 // is known: the endpoints, the host's addresses, and the Node.
 func TestActorsLiveOnceThePictureIsWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &meter{Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14})}
+		m := &meter{Renderer: nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14})}
 		var cache *source.Cache
 		var addresses func([]netip.Addr)
 		p, err := proxy.New(proxy.Config{
 			Node: proxy.NodeSettings{Name: "n1", NodePortRanges: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24")}},
 			Domains: []proxy.Domain{{
-				Name: "memory/IPv4", Renderer: m, Layout: iptables.NewLayout(service.IPv4),
-				Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{}),
+				Name: "memory/IPv4", Renderer: m,
+				Writer: nftmodel.NewKernel().Writer(service.IPv4),
 				Pace:   aggregator.Pace{Audit: 24 * time.Hour},
 			}},
 			Source: func(ctx context.Context, c *source.Cache) error { cache = c; <-ctx.Done(); return nil },
@@ -75,12 +75,12 @@ func TestActorsLiveOnceThePictureIsWhole(t *testing.T) {
 
 func TestWithoutItsNodeTheProxyStartsInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &meter{Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14})}
+		m := &meter{Renderer: nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14})}
 		p, err := proxy.New(proxy.Config{
 			Node: proxy.NodeSettings{Name: "n1"},
 			Domains: []proxy.Domain{{
-				Name: "memory/IPv4", Renderer: m, Layout: iptables.NewLayout(service.IPv4),
-				Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{}),
+				Name: "memory/IPv4", Renderer: m,
+				Writer: nftmodel.NewKernel().Writer(service.IPv4),
 			}},
 			Source: func(ctx context.Context, c *source.Cache) error {
 				c.SetSpec(workSpec(1))
@@ -135,18 +135,18 @@ func (f *follower) Programmed(_ service.Family, view service.View) { f.told <- v
 // is in force: what rules do not depend on is not written, and not told again.
 func TestReconfigureInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &meter{Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14})}
+		m := &meter{Renderer: nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14})}
 		f := &follower{told: make(chan service.View, 100)}
 		settings := proxy.NodeSettings{Name: "n1"}
 		p, err := proxy.New(proxy.Config{
 			Node: settings,
 			Domains: []proxy.Domain{{
-				Name: "memory/IPv4", Family: service.IPv4, Renderer: m, Layout: iptables.NewLayout(service.IPv4),
-				Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{}),
+				Name: "memory/IPv4", Family: service.IPv4, Renderer: m,
+				Writer: nftmodel.NewKernel().Writer(service.IPv4),
 				Pace:   aggregator.Pace{Audit: 24 * time.Hour},
 			}, {
-				Name: "beside", Family: service.IPv4, Auxiliary: true, Renderer: m, Layout: iptables.NewLayout(service.IPv4),
-				Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{}),
+				Name: "beside", Family: service.IPv4, Auxiliary: true, Renderer: m,
+				Writer: nftmodel.NewKernel().Writer(service.IPv4),
 				Pace:   aggregator.Pace{Audit: 24 * time.Hour},
 			}},
 			Source: func(ctx context.Context, c *source.Cache) error {

@@ -12,15 +12,12 @@ import (
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/memory"
-	"github.com/sluice-proxy/sluice/dataplane/memory/nft"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // More Services than there is room for used to hold up the first write for the whole
@@ -29,11 +26,10 @@ import (
 func TestServicesForWhichThereIsNoRoomHoldUpNobodyAndKeepTheirRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const services, room = 12, 5
-		kernel := memory.NewKernel(service.IPv4)
+		kernel := nftmodel.NewKernel()
 		served := func() (count int) {
-			rules, _ := kernel.Rules(iptables.NAT, "KUBE-SERVICES")
-			for _, rule := range rules {
-				if strings.Contains(rule, "cluster IP") {
+			for _, item := range kernel.Items(service.IPv4) {
+				if item.Set == "frontends" && item.Key != "" {
 					count++
 				}
 			}
@@ -44,9 +40,9 @@ func TestServicesForWhichThereIsNoRoomHoldUpNobodyAndKeepTheirRules(t *testing.T
 			p, err := proxy.New(proxy.Config{
 				Node: proxy.NodeSettings{Name: "n1"}, MaxServices: most, GateWait: time.Hour,
 				Domains: []proxy.Domain{{
-					Name: "memory/IPv4", Layout: iptables.NewLayout(service.IPv4),
-					Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}),
-					Writer:   iptables.NewWriter(service.IPv4, kernel, iptables.WriterConfig{}),
+					Name:     "memory/IPv4",
+					Renderer: nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}),
+					Writer:   kernel.Writer(service.IPv4),
 					Pace:     aggregator.Pace{Audit: 24 * time.Hour},
 				}},
 				Source: func(ctx context.Context, c *source.Cache) error { cache = c; <-ctx.Done(); return nil },
@@ -107,8 +103,8 @@ func (s *shadowed) Aggregator(e aggregator.Event) {
 // the frontend that the older one has.
 func TestTwoServicesAtOneFrontendDoNotMix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kernel, told := nft.NewKernel(), &shadowed{}
-		writer := nftables.NewWriter(service.IPv4, nftables.WriterConfig{Open: kernel.Open})
+		kernel, told := nftmodel.NewKernel(), &shadowed{}
+		writer := kernel.Writer(service.IPv4)
 		external := netip.MustParseAddr("192.0.2.1")
 		spec := func(i int) *service.Spec {
 			s := workSpec(i)
@@ -121,7 +117,7 @@ func TestTwoServicesAtOneFrontendDoNotMix(t *testing.T) {
 			Node: proxy.NodeSettings{Name: "n1"}, Listeners: []observe.Listener{told},
 			Domains: []proxy.Domain{{
 				Name: "memory/IPv4", Renderer: nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}),
-				Writer: struct{ dataplane.Writer }{writer}, Pace: aggregator.Pace{Audit: 24 * time.Hour},
+				Writer: writer, Pace: aggregator.Pace{Audit: 24 * time.Hour},
 			}},
 			Source: func(ctx context.Context, c *source.Cache) error {
 				c.SetSpec(spec(1))

@@ -10,10 +10,10 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/memory"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // deaf is a writer that cannot watch the first times.
@@ -33,13 +33,13 @@ func (d *deaf) Watch(ctx context.Context, _ func(dataplane.Stranger)) error {
 // TestAFailingWatchEndsNothing: it is said, and tried again after pauses that double.
 func TestAFailingWatchEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		writer := &deaf{Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{})}
+		writer := &deaf{Writer: nftmodel.NewKernel().Writer(service.IPv4)}
 		var failed atomic.Int32
 		p, err := proxy.New(proxy.Config{
 			Node: proxy.NodeSettings{Name: "n1"},
 			Domains: []proxy.Domain{{
-				Name: "memory/IPv4", Writer: writer, Layout: iptables.NewLayout(service.IPv4),
-				Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}),
+				Name: "memory/IPv4", Writer: writer,
+				Renderer: nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}),
 			}},
 			Source:      func(ctx context.Context, _ *source.Cache) error { <-ctx.Done(); return nil },
 			WatchFailed: func(domain string, err error) { failed.Add(1) },

@@ -42,8 +42,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // Kernel is the nf_tables of one node. It is safe for concurrent use: one
@@ -365,4 +367,18 @@ func (v *validation) expr(e expr, jumps int) error {
 		}
 	}
 	return nil
+}
+
+// Writer returns the nftables backend's writer for one family, connected to the kernel.
+// The kernel announces nothing to it.
+func (k *Kernel) Writer(family service.Family) dataplane.Writer {
+	return silentWriter{nftables.NewWriter(family, nftables.WriterConfig{Open: k.Open})}
+}
+
+type silentWriter struct{ *nftables.Writer }
+
+// Watch hears nothing until the context ends.
+func (silentWriter) Watch(ctx context.Context, _ func(dataplane.Stranger)) error {
+	<-ctx.Done()
+	return ctx.Err()
 }

@@ -1,11 +1,13 @@
-package reference
+package expect
 
 import (
 	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/reference"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
@@ -53,8 +55,8 @@ func contested(all []frontend, family service.Family) error {
 // has endpoints serves it.
 func (s *State) first(all []frontend, q fixture.Question, c client) (Wanted, error) {
 	for _, f := range all {
-		known, err := s.endpoints(f.of, f.port, q.Family)
-		if err == nil && !pick(known, s.zone()).any {
+		set, err := s.selection(f.of, f.port, q.Family)
+		if err == nil && !set.Any {
 			continue
 		}
 		w, err := s.served(f, q, c)
@@ -68,64 +70,49 @@ func (s *State) first(all []frontend, q fixture.Question, c client) (Wanted, err
 
 // served is how a question to a Service ends.
 func (s *State) served(f frontend, q fixture.Question, c client) (Wanted, error) {
-	known, err := s.endpoints(f.of, f.port, q.Family)
+	set, err := s.selection(f.of, f.port, q.Family)
 	if err != nil {
 		return Wanted{}, err
 	}
-	set := pick(known, s.zone())
-	r := s.route(f, q, c, set)
-	if f.kind == balancer && !allowed(f.of, q.Family, c.address) && (set.any || s.options.Mode == "nftables") {
+	if f.kind == balancer && !allowed(f.of, q.Family, c.address) && (set.Any || s.options.Mode == "nftables") {
 		return Wanted{Fate: fixture.Silent}, nil
 	}
-	switch {
-	case !set.any:
+	r := set.Route(s.traffic(f, c))
+	switch r.Fate {
+	case reference.Refused:
 		return Wanted{Fate: fixture.Refused}, nil
-	case len(r.to) == 0:
+	case reference.Dropped:
 		return Wanted{Fate: fixture.Silent}, nil
 	}
 	w := Wanted{Sources: make(map[string]fixture.Source), Sticky: f.of.Spec.SessionAffinity == corev1.ServiceAffinityClientIP}
-	for _, e := range r.to {
-		name := fixture.WhoIs(e.at)
+	for _, e := range r.To {
+		name := fixture.WhoIs(e.At)
 		if name == "" || name == fixture.Beyond {
-			return w, unsuref("nobody is known to be at %v", e.at)
+			return w, unsuref("nobody is known to be at %v", e.At)
 		}
-		if w.Sources[name], err = seen(e, q, c, r.masked); err != nil {
+		if w.Sources[name], err = seen(e, q, c, r.Masqueraded); err != nil {
 			return w, err
 		}
 	}
 	return w, nil
 }
 
-// route is where a client's connections are sent, and whether they get the node's
-// address.
-type route struct {
-	to     []endpoint
-	masked bool
-}
-
-func (s *State) route(f frontend, q fixture.Question, c client, set selection) route {
-	if f.kind == clusterIP {
-		r := route{set.cluster, s.flag("masquerade-all", "false") == "true" || (c.detect && !c.pod)}
-		if p := f.of.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
-			r.to = set.local
-		}
-		return r
+// traffic describes a client's connections to a frontend.
+func (s *State) traffic(f frontend, c client) reference.Traffic {
+	t := reference.Traffic{
+		Internal: f.kind == clusterIP, PolicyLocal: local(f.of), Detect: c.detect, Pod: c.pod, Node: c.node,
+		MasqueradeAll: s.flag("masquerade-all", "false") == "true",
 	}
-	switch {
-	case !local(f.of):
-		return route{set.cluster, true}
-	case c.pod:
-		return route{set.cluster, false}
-	case c.node:
-		return route{set.cluster, true}
-	default:
-		return route{set.local, false}
+	if t.Internal {
+		policy := f.of.Spec.InternalTrafficPolicy
+		t.PolicyLocal = policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal
 	}
+	return t
 }
 
 // seen tells whom an endpoint takes for the client.
-func seen(e endpoint, q fixture.Question, c client, masked bool) (fixture.Source, error) {
-	onNode := own(e.at.Addr())
+func seen(e reference.Endpoint, q fixture.Question, c client, masked bool) (fixture.Source, error) {
+	onNode := own(e.At.Addr())
 	switch {
 	case c.node:
 		return fixture.AsNode, nil
@@ -133,13 +120,13 @@ func seen(e endpoint, q fixture.Question, c client, masked bool) (fixture.Source
 		return "", nil // what stays on the node does not pass where addresses are replaced
 	case masked:
 		return fixture.AsNode, nil
-	case c.far && !contains(farPods(q.Family), e.at.Addr()):
+	case c.far && !contains(farPods(q.Family), e.At.Addr()):
 		return fixture.AsClient, nil
 	case c.far:
 		return "", unsuref("the answer takes a way around the node")
-	case e.at.Addr() == c.address && !e.local:
+	case e.At.Addr() == c.address && !e.Local:
 		return "", unsuref("a pod of this node that its slice does not place here is sent to itself")
-	case e.at.Addr() == c.address:
+	case e.At.Addr() == c.address:
 		return fixture.AsNode, nil
 	default:
 		return fixture.AsClient, nil
@@ -196,4 +183,86 @@ func (s *State) unserved(q fixture.Question, c client) (Wanted, error) {
 		return Wanted{Sources: map[string]fixture.Source{fixture.Beyond: fixture.AsNode}}, nil
 	}
 	return Wanted{Sources: map[string]fixture.Source{fixture.Beyond: fixture.AsClient}}, nil
+}
+
+// client is who asks, as the node sees it.
+type client struct {
+	address netip.Addr
+	// node is set for a process of the node.
+	node bool
+	// detect is set if the proxy knows how to tell local pods, and pod if the
+	// client is one of them by that.
+	detect, pod bool
+	// far is set for a client that the other node has a shorter way back to.
+	far bool
+}
+
+func (s *State) client(q fixture.Question) (client, error) {
+	c := client{node: q.From == "node", far: q.From == "p2" || q.From == "n2"}
+	switch {
+	case q.Source.Addr().IsValid():
+		c.address = q.Source.Addr()
+		if own(c.address) != c.node || (!c.node && c.address != fixture.MustAddress(q.Family, q.From)) {
+			return c, unsuref("%s uses the address %v of somebody else", q.From, c.address)
+		}
+	case c.node && own(q.To.Addr()):
+		c.address = q.To.Addr()
+	case c.node:
+		// The way to everything that is a Service's is the default route.
+		c.address = fixture.MustAddress(q.Family, "second")
+	default:
+		c.address = fixture.MustAddress(q.Family, q.From)
+	}
+	var err error
+	c.detect, c.pod, err = s.isPod(q, c)
+	return c, err
+}
+
+// isPod tells whether local pods can be told, and whether a client is one.
+func (s *State) isPod(q fixture.Question, c client) (detect, pod bool, err error) {
+	port := map[string]string{"p1": s.options.PodPort, "a": "veth-a", "a2": "veth-a2", "x": "eth-x", "y": "eth-y", "p2": "eth0", "n2": "eth0"}[q.From]
+	switch mode := s.flag("detect-local-mode", "ClusterCIDR"); mode {
+	case "", "ClusterCIDR":
+		detect, pod = within(strings.Split(s.flag("cluster-cidr", fixture.Both("cluster-cidr")), ","), q.Family, c.address)
+	case "NodeCIDR":
+		detect, pod = within(s.node.Spec.PodCIDRs, q.Family, c.address)
+	case "BridgeInterface":
+		detect, pod = true, port == s.flag("pod-bridge-interface", "")
+	case "InterfaceNamePrefix":
+		detect, pod = true, port != "" && strings.HasPrefix(port, s.flag("pod-interface-name-prefix", ""))
+	default:
+		err = unsuref("detect-local-mode %s", mode)
+	}
+	return detect, pod, err
+}
+
+// within asks the first range of a family.
+func within(texts []string, family service.Family, a netip.Addr) (known, inside bool) {
+	ranges := prefixes(texts, family)
+	return len(ranges) > 0, len(ranges) > 0 && ranges[0].Contains(a)
+}
+
+// flag gives the value of a flag; one that is not given is "".
+func (s *State) flag(name, otherwise string) string {
+	value, given := s.options.Flags[name]
+	switch {
+	case !given:
+		return otherwise
+	case value == fixture.Unset:
+		return ""
+	default:
+		return value
+	}
+}
+
+// void are the flags that the reference does not understand.
+var void = []string{"config", "feature-gates", "iptables-localhost-nodeports", "bind-address", "hostname-override", "proxy-mode"}
+
+func (s *State) understood() error {
+	for _, name := range void {
+		if _, given := s.options.Flags[name]; given {
+			return unsuref("flag %s", name)
+		}
+	}
+	return nil
 }

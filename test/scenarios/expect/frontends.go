@@ -1,14 +1,17 @@
-package reference
+package expect
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/reference"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
@@ -178,4 +181,79 @@ func (s *State) primary(family service.Family) []netip.Addr {
 		}
 	}
 	return nil
+}
+
+// endpoints gives what the slices of a Service say about one of its ports.
+func (s *State) endpoints(of *corev1.Service, port corev1.ServicePort, family service.Family) ([]reference.Endpoint, error) {
+	var listed []reference.Endpoint
+	for _, name := range slices.Sorted(maps.Keys(s.slices)) {
+		slice := s.slices[name]
+		if slice.Namespace != of.Namespace || slice.Labels[discoveryv1.LabelServiceName] != of.Name ||
+			slice.AddressType != addressTypes[family] {
+			continue
+		}
+		for _, p := range slice.Ports {
+			if p.Name == nil || p.Port == nil || *p.Port == 0 || *p.Name != port.Name || protocolOf(p.Protocol) != protocolOf(&port.Protocol) {
+				continue
+			}
+			for _, e := range slice.Endpoints {
+				if one, ok := read(e, uint16(*p.Port)); ok {
+					listed = append(listed, one)
+				}
+			}
+		}
+	}
+	distinct, disputed := reference.Distinct(listed)
+	if len(disputed) > 0 {
+		return nil, unsuref("slices say different things about %v", disputed[0])
+	}
+	return distinct, nil
+}
+
+var addressTypes = [...]discoveryv1.AddressType{service.IPv4: discoveryv1.AddressTypeIPv4, service.IPv6: discoveryv1.AddressTypeIPv6}
+
+// protocolOf gives a protocol, which is TCP where none is said.
+func protocolOf(p *corev1.Protocol) corev1.Protocol {
+	if p == nil || *p == "" {
+		return corev1.ProtocolTCP
+	}
+	return *p
+}
+
+func read(e discoveryv1.Endpoint, port uint16) (reference.Endpoint, bool) {
+	if len(e.Addresses) == 0 {
+		return reference.Endpoint{}, false
+	}
+	a, ok := address(e.Addresses[0])
+	one := reference.Endpoint{
+		At:    netip.AddrPortFrom(a, port),
+		Ready: is(e.Conditions.Ready, true), Serving: is(e.Conditions.Serving, true), Terminating: is(e.Conditions.Terminating, false),
+		Local: e.NodeName != nil && *e.NodeName == fixture.NodeName,
+	}
+	if e.Hints != nil {
+		for _, zone := range e.Hints.ForZones {
+			one.ForZones = append(one.ForZones, zone.Name)
+		}
+		for _, node := range e.Hints.ForNodes {
+			one.ForNodes = append(one.ForNodes, node.Name)
+		}
+	}
+	return one, ok
+}
+
+func is(condition *bool, missing bool) bool {
+	if condition == nil {
+		return missing
+	}
+	return *condition
+}
+
+// selection is which endpoints of a port this node sends to.
+func (s *State) selection(of *corev1.Service, port corev1.ServicePort, family service.Family) (reference.Selection, error) {
+	known, err := s.endpoints(of, port, family)
+	zone := ""
+	if s.node != nil {
+		zone = s.node.Labels[corev1.LabelTopologyZone]
+	}
+	return reference.Select(known, fixture.NodeName, zone), err
 }

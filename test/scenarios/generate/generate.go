@@ -1,14 +1,85 @@
+// Package generate makes scenarios up. A seed decides which Services, slices and
+// node facts there are, how they change, and what is asked at each quiet point;
+// package expect says what has to come out. What it makes is the text of a
+// scenario, so that a failure is a scenario that anybody can read, shorten and keep:
+//
+//	draft ──► annotate ──► play ──► fails? ──► shrink ──► a few lines of text
+//	 seed     expect        world
+//
+// A draft has statements and questions without answers. The answers are worked out
+// anew for each draft, so that a shortened one asks for what is right.
 package generate
 
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/scenarios/expect"
 	"github.com/sluice-proxy/sluice/test/scenarios/play"
-	"github.com/sluice-proxy/sluice/test/scenarios/reference"
 	"github.com/sluice-proxy/sluice/test/scenarios/script"
 )
+
+// draft is a scenario whose questions have no answers yet: statements in which a
+// question is CLIENT -> TARGET.
+type draft struct {
+	seed  uint64
+	mode  string
+	lines []string
+}
+
+// arrow stands between the client and the target of a question.
+const arrow = " -> "
+
+func isQuestion(line string) bool { return strings.Contains(line, arrow) }
+
+// scenario gives lines the form of a scenario.
+func (d draft) scenario(lines []string) (script.Scenario, error) {
+	all, err := script.Parse("seed-"+fmt.Sprint(d.seed), d.text(lines))
+	if err != nil {
+		return script.Scenario{}, err
+	}
+	return all[0], nil
+}
+
+// text is what to put into a file.
+func (d draft) text(lines []string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "S-GEN-%d made up from seed %d for mode %s\n    modes %s\n", d.seed, d.seed, d.mode, d.mode)
+	for _, line := range lines {
+		text.WriteString("    " + line + "\n")
+	}
+	return text.String()
+}
+
+// Text writes a scenario as a file has it.
+func Text(s script.Scenario) string {
+	var text strings.Builder
+	fmt.Fprintln(&text, s.ID, s.Title)
+	for _, line := range s.Lines {
+		text.WriteString("    " + line.Text + "\n")
+	}
+	return text.String()
+}
+
+// Scenario makes the scenario of a seed for a mode. The same seed gives the same
+// text, as long as this package and the reference stay as they are.
+func Scenario(seed uint64, mode string) (script.Scenario, error) {
+	d := newDice(seed, mode).draft()
+	s, err := d.annotate()
+	if err != nil {
+		return s, fmt.Errorf("seed %d: %w", seed, err)
+	}
+	return s, nil
+}
+
+// without gives a draft without the lines from..to.
+func (d draft) without(from, to int) draft {
+	d.lines = slices.Delete(slices.Clone(d.lines), from, to)
+	return d
+}
 
 // questionsMax bounds the questions of a scenario.
 const questionsMax = 60
@@ -83,11 +154,11 @@ func (d draft) judge() (map[int]answers, error) {
 	if err != nil {
 		return nil, err
 	}
-	state := reference.New(reference.Options{Mode: d.mode, Flags: plan.Flags, PodPort: plan.PodPort})
+	state := expect.New(expect.Options{Mode: d.mode, Flags: plan.Flags, PodPort: plan.PodPort})
 	known := make(map[int]answers)
 	return known, plan.Examine(state, func(q play.Asked) error {
 		w, err := state.Judge(q.Question)
-		var unsure reference.Unsure
+		var unsure expect.Unsure
 		switch {
 		case errors.As(err, &unsure), w.Sticky && len(w.Sources) > 1:
 			return nil

@@ -7,18 +7,13 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/dataplane/memory"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
-
-// Follower is an in-memory kernel that follows the first packet of a connection.
-type Follower interface {
-	Trace(p memory.Packet, choose memory.Choice) memory.Trace
-}
 
 // Tracer is the probe of an in-memory kernel: it follows the first packet of
 // each connection, and knows what stands behind the addresses of the fixture.
 type Tracer struct {
-	kernel Follower
+	kernel *nftmodel.Kernel
 	world  Fixture
 	// others are the addresses that answer without being endpoints.
 	others []netip.AddrPort
@@ -27,16 +22,10 @@ type Tracer struct {
 	random *rand.Rand
 }
 
-// NewTracer asks the kernel of package memory, to which it gives the node's
-// addresses. The seed decides what chance does.
-func NewTracer(kernel *memory.Kernel, world Fixture, seed uint64) *Tracer {
-	kernel.SetLocal(world.NodeAddresses()...)
-	return NewFollowerTracer(kernel, world, seed)
-}
-
-// NewFollowerTracer asks any kernel that follows packets and knows the node's
-// addresses.
-func NewFollowerTracer(kernel Follower, world Fixture, seed uint64) *Tracer {
+// NewTracer asks a kernel, to which it gives the node's addresses. The seed decides what
+// chance does.
+func NewTracer(kernel *nftmodel.Kernel, world Fixture, seed uint64) *Tracer {
+	kernel.SetAddresses(world.NodeAddresses()...)
 	return &Tracer{
 		kernel: kernel, world: world,
 		others: append(world.beyond(), world.hostServices()...),
@@ -61,12 +50,12 @@ func (p *Tracer) choose(probability float64) bool {
 }
 
 // Packet gives the first packet of a connection.
-func (p *Tracer) Packet(q Question) memory.Packet {
+func (p *Tracer) Packet(q Question) nftmodel.Packet {
 	from := p.world.address(q.From)
 	if q.From == FromNode && q.To.Addr().IsLoopback() {
 		from = p.world.Loopback
 	}
-	return memory.Packet{
+	return nftmodel.Packet{
 		Src:      netip.AddrPortFrom(from, 40000),
 		Dst:      q.To,
 		Protocol: q.Protocol,
@@ -76,13 +65,13 @@ func (p *Tracer) Packet(q Question) memory.Packet {
 }
 
 // answer tells what the client sees of a trace.
-func (p *Tracer) answer(from Client, trace memory.Trace) Answer {
+func (p *Tracer) answer(from Client, trace nftmodel.Trace) Answer {
 	switch {
-	case trace.Verdict == memory.Rejected:
+	case trace.Verdict == nftmodel.Rejected:
 		return Answer{Fate: Refused}
-	case trace.Verdict == memory.Dropped:
+	case trace.Verdict == nftmodel.Dropped:
 		return Answer{Fate: Silent}
-	case trace.Verdict == memory.Untouched && slices.Contains(p.others, trace.To):
+	case trace.Verdict == nftmodel.Untouched && slices.Contains(p.others, trace.To):
 		return Answer{Fate: Through}
 	case slices.Contains(p.world.backends(), trace.To):
 		source := OwnSource
