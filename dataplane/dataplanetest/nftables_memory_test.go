@@ -113,7 +113,7 @@ func appendElement(b []byte, set, key string) []byte {
 	return wire.End(wire.End(wire.End(b, nest), element), list)
 }
 
-// ask gives the attributes of everything that answers a question.
+// ask returns the attributes of everything that answers a question.
 func (m *wireMeddler) ask(t *testing.T, kind uint16, request []byte) []string {
 	t.Helper()
 	var answers []string

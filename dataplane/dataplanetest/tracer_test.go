@@ -49,7 +49,7 @@ func (p *Tracer) choose(probability float64) bool {
 	return p.random.Float64() < probability
 }
 
-// Packet gives the first packet of a connection.
+// Packet returns the first packet of a connection.
 func (p *Tracer) Packet(q Question) nftmodel.Packet {
 	from := p.world.address(q.From)
 	if q.From == FromNode && q.To.Addr().IsLoopback() {

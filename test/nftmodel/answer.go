@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 )
 
-// answer gives the messages of the answer to a question.
+// answer returns the messages of the answer to a question.
 func (k *Kernel) answer(kind uint16, family uint8, all bool, attrs []byte) ([]wire.Message, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -60,7 +60,7 @@ func (q *question) say(kind uint16, family uint8, attrs []byte) {
 	q.messages = append(q.messages, wire.Message{Kind: kind, Family: family, Attrs: attrs})
 }
 
-// named gives the table that the question names.
+// named returns the table that the question names.
 func (q *question) named() (*table, error) {
 	if err := q.need("a question", tableAttr); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (q *question) named() (*table, error) {
 	return q.kernel.table(q.family, q.text(tableAttr))
 }
 
-// tables gives the tables that a list is about, oldest first.
+// tables returns the tables that a list is about, oldest first.
 func (q *question) tables() []*table {
 	var list []*table
 	for _, t := range q.kernel.tables {

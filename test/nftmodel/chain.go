@@ -41,7 +41,7 @@ func (t *table) nextHandle() uint64 {
 	return t.handles
 }
 
-// table gives the table that an attribute of a message names.
+// table returns the table that an attribute of a message names.
 func (b *batch) table(r request, f fields) (*table, error) {
 	if err := f.need("a message", tableAttr); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (b *batch) deleteTable(r request) error {
 	return nil
 }
 
-// describe gives the attributes of the table.
+// describe returns the attributes of the table.
 func (t *table) describe() []byte {
 	b := wire.AppendText(nil, unix.NFTA_TABLE_NAME, t.name)
 	b = wire.AppendUint32(b, unix.NFTA_TABLE_FLAGS, 0)
@@ -309,7 +309,7 @@ func (b *base) check() error {
 	return nil
 }
 
-// chain gives the chain that an attribute names.
+// chain returns the chain that an attribute names.
 func (t *table) chain(name string) (*chain, error) {
 	c := t.chains[name]
 	if c == nil {
@@ -346,7 +346,7 @@ func (b *batch) deleteChain(r request) error {
 	return nil
 }
 
-// describe gives the attributes of the chain.
+// describe returns the attributes of the chain.
 func (c *chain) describe() []byte {
 	b := wire.AppendText(nil, unix.NFTA_CHAIN_TABLE, c.table.name)
 	b = wire.AppendUint64(b, unix.NFTA_CHAIN_HANDLE, c.handle)

@@ -25,7 +25,7 @@ type side struct {
 	writer *nftables.Writer
 }
 
-// bothKernels gives the real kernel, in a namespace of its own, and the model.
+// bothKernels returns the real kernel, in a namespace of its own, and the model.
 func bothKernels(t *testing.T, family service.Family) (real, model *side) {
 	t.Helper()
 	n, err := netns.New("nft")
@@ -79,7 +79,7 @@ func (s *side) generation(t *testing.T) uint32 {
 	return count
 }
 
-// commit gives the refusals, and by how much the generation grew.
+// commit returns the refusals, and by how much the generation grew.
 func (s *side) commit(t *testing.T, messages ...message) (refusals []string, grew uint32) {
 	t.Helper()
 	before := s.generation(t)
@@ -123,7 +123,7 @@ func compareSides(t *testing.T, real, model *side) {
 	}
 }
 
-// TestTransactionsEndAsOnTheRealKernel gives each list of messages to both kernels,
+// TestTransactionsEndAsOnTheRealKernel returns each list of messages to both kernels,
 // on top of the same tables: they refuse the same messages and elements with the
 // same errors, count the same generations, and hold the same afterwards.
 func TestTransactionsEndAsOnTheRealKernel(t *testing.T) {

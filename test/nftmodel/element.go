@@ -31,7 +31,7 @@ type expiry int64
 
 func expiryOf(t time.Time) expiry { return expiry(t.UnixNano()) }
 
-// expired tells whether the element is as good as gone.
+// expired reports whether the element is as good as gone.
 func (e *element) expired(now expiry) bool { return e.expires != 0 && e.expires <= now }
 
 // last is the last value of the element.
@@ -211,7 +211,7 @@ func (b *batch) insert(s *set, e *element, exclusive bool) error {
 	return nil
 }
 
-// clash gives the element that is there with the same key, and refuses ranges
+// clash returns the element that is there with the same key, and refuses ranges
 // that overlap another one. The kernel looks at both ends of a range only, and so
 // overlooks one that holds another; see nft_pipapo_insert.
 func (s *set) clash(e *element, now expiry) (*element, error) {
@@ -283,7 +283,7 @@ func (b *batch) deleteElements(r request) error {
 	return nil
 }
 
-// named gives the element that a message names by its key; in a set of ranges any
+// named returns the element that a message names by its key; in a set of ranges any
 // value inside does.
 func (s *set) named(item field, now expiry) (*element, error) {
 	f, err := parseFields("an element", item.data, item.at+attrHeader, unix.NFTA_SET_ELEM_KEY, elementKeyEnd)
@@ -307,7 +307,7 @@ func (b *batch) flushSet(s *set) {
 	}
 }
 
-// sorted gives the elements in the order of their keys.
+// sorted returns the elements in the order of their keys.
 func (s *set) sorted() []*element {
 	list := make([]*element, 0, len(s.elements))
 	for _, e := range s.elements {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nat gives the packet another destination.
+// nat returns the packet another destination.
 type nat struct {
 	header *header
 	// addr and port are offsets in the registers; port is -1 for none.
@@ -66,7 +66,7 @@ func (e *nat) eval(_ *walker, s *state, r *registers) bool {
 	return true
 }
 
-// masquerade gives the packet a source address of the node.
+// masquerade returns the packet a source address of the node.
 type masquerade struct{}
 
 const masqueradeFlags = unix.NF_NAT_RANGE_PROTO_RANDOM | unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY | unix.NF_NAT_RANGE_PERSISTENT

@@ -19,13 +19,13 @@ var headers = map[uint8]*header{
 	unix.NFPROTO_IPV6: {protocol: 6, saddr: 8, daddr: 24, addrBytes: 16, size: 40},
 }
 
-// knows tells whether a part of the header is what a packet here has: its
+// knows reports whether a part of the header is what a packet here has: its
 // addresses, or the protocol.
 func (h *header) knows(offset, size int) bool {
 	return offset >= h.saddr && offset+size <= h.size || offset == h.protocol && size == 1
 }
 
-// bytes gives the header with the parts that are known.
+// bytes returns the header with the parts that are known.
 func (h *header) bytes(s *state) []byte {
 	b := make([]byte, h.size)
 	b[h.protocol] = s.protocol
@@ -37,7 +37,7 @@ func (h *header) bytes(s *state) []byte {
 // portBytes is the size of what TCP, UDP and SCTP have in common: the ports.
 const portBytes = 4
 
-// ports gives the start of the transport header.
+// ports returns the start of the transport header.
 func ports(s *state) []byte {
 	b := binary.BigEndian.AppendUint16(nil, s.src.Port())
 	return binary.BigEndian.AppendUint16(b, s.dst.Port())

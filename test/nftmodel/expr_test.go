@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// withRules gives a kernel with sets, and one base chain with rules.
+// withRules returns a kernel with sets, and one base chain with rules.
 func withRules(t *testing.T, family uint8, base []byte, messages ...message) *Kernel {
 	t.Helper()
 	k := NewKernel()

@@ -1,36 +1,33 @@
-// Package nftmodel is an in-memory nf_tables for tests and simulation: it takes the
-// transactions of [wire.Transaction] that the real kernel takes over netlink,
-// refuses what the kernel refuses with the same error numbers, answers the same
-// questions, and follows packets through the rules.
+// Package nftmodel is a model of nf_tables in memory, for tests and the simulation. It takes
+// the transactions of [wire.Transaction] that the real kernel takes over netlink, refuses
+// what the kernel refuses with the same error numbers, answers the same questions, and
+// follows packets through the rules.
 //
 // # What it models
 //
-// One [Kernel] is one node, with the tables of both IP families: base chains and
-// chains, rules, sets and maps (hashed ones, and concatenations whose fields are
-// ranges), elements with timeouts, reference counts, generations, the node's own
-// addresses, and a clock. A transaction lands whole or not at all. [Kernel.Trace]
-// follows the first packet of a new connection, expression by expression, through
-// the base chains in the order of their hooks and priorities; [Kernel.Outcomes]
-// gives every way in which it can end, with its probability. Packets, traces and
-// outcomes are those of package memory, so that one test asks either backend.
+// One [Kernel] is one node, with the tables of both IP families: base chains and chains,
+// rules, sets and maps (hashed ones, and concatenations whose fields are ranges), elements
+// with timeouts, reference counts, generations, the node's own addresses, and a clock. A
+// transaction lands whole or not at all. [Kernel.Trace] follows the first packet of a new
+// connection, expression by expression, through the base chains in the order of their hooks
+// and priorities. [Kernel.Outcomes] returns every way in which it can end, with its
+// probability, and [Kernel.Explore] also what that depends on. [Kernel.Items] lists
+// everything in the tables.
 //
 // # What it leaves out
 //
-// As in package memory there is no connection tracking (every packet is the first
-// of its connection) and there are no routes. Of the bits of a connection's status
-// only the one that says "destination translated" is known. A rule knows the
-// expressions that Sluice writes, and a counter. Everything else is refused with
-// EINVAL and words that say so, never ignored: what lands here is understood.
-// The kernel is laxer there, and ignores attributes that it does not know. Nothing
-// is announced to listeners: [nftables.Writer.Watch] has a socket of its own, which
-// is not part of the contract [nftables.Socket].
+// There is no connection tracking: every packet is the first of its connection. There are no
+// routes. Of the bits of a connection's status it knows only the one that says "destination
+// translated". A rule knows the expressions that Sluice writes, and a counter. Everything
+// else is refused with EINVAL and an explanation, never ignored: what lands is understood.
+// The kernel is laxer there and ignores attributes that it does not know. Nothing is
+// announced to listeners.
 //
-// # How it is held to the truth
+// # How it is checked
 //
-// Tests give the same transactions and questions to this package and to the real
-// kernel in a namespace of its own, chosen ones and random ones, and compare every
-// refusal, the generation, and what is read back. Error numbers are those of
-// Linux 6.18; where older kernels give others, the newer ones count.
+// Tests give the same transactions and questions, chosen and random ones, to this package
+// and to the real kernel in a namespace, and compare every refusal, the generation, and what
+// is read back. Error numbers are those of Linux 6.18.
 package nftmodel
 
 import (
@@ -67,7 +64,7 @@ type Kernel struct {
 	vague bool
 }
 
-// NewKernel gives a kernel without tables, with no addresses but the loopback
+// NewKernel returns a kernel without tables, with no addresses but the loopback
 // ones, and with the clock of package time (which is virtual inside a
 // testing/synctest bubble).
 func NewKernel() *Kernel {
@@ -111,7 +108,7 @@ func (k *Kernel) SetVague(vague bool) {
 	k.vague = vague
 }
 
-// Open gives a socket, as WriterConfig.Open does. It never fails.
+// Open opens a socket, as WriterConfig.Open does. It never fails.
 func (k *Kernel) Open() (nftables.Socket, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -127,7 +124,7 @@ func (k *Kernel) Generation() uint32 {
 	return k.generation
 }
 
-// local tells whether an address is the node's own.
+// local reports whether an address is the node's own.
 func (k *Kernel) local(a netip.Addr) bool { return a.IsLoopback() || k.locals[a] }
 
 // socket implements [nftables.Socket].
@@ -139,10 +136,10 @@ type socket struct {
 
 var _ nftables.Socket = (*socket)(nil)
 
-// roomBytes is what a socket of a privileged process has on the real kernel.
+// roomBytes is the size of the largest transaction that a privileged process can send.
 const roomBytes = 128 << 20
 
-// Commit carries a transaction out, or gives every message that is refused.
+// Commit carries a transaction out, or returns a refusal for each refused message.
 func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	switch {
 	case s.closed:
@@ -155,7 +152,7 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	return s.kernel.commit(t), nil
 }
 
-// Ask gives the messages of the answer to a question.
+// Ask returns the messages of the answer to a question.
 func (s *socket) Ask(ctx context.Context, kind uint16, family uint8, all bool, attrs []byte, each func(wire.Message)) error {
 	if s.closed {
 		return unix.EBADF
@@ -176,29 +173,27 @@ func (s *socket) Port() uint32 { return s.port }
 // Room is the size in bytes of the largest transaction that is taken.
 func (s *socket) Room() int { return roomBytes }
 
-// Close gives the socket up; later calls fail.
+// Close returns the socket up; later calls fail.
 func (s *socket) Close() error {
 	s.closed = true
 	return nil
 }
 
-// batch is one transaction at work: it changes the kernel at once, and notes how
-// to take each change back.
+// batch is a transaction being carried out: it changes the kernel at once, and notes how to
+// undo each change.
 type batch struct {
 	kernel *Kernel
 	now    time.Time
 	undo   []func()
-	// changed is set by whatever makes the kernel count a generation.
+	// changed is set if the kernel counts a generation.
 	changed bool
-	// suspicious are tables in which something was added that has to be
-	// validated.
+	// suspicious are the tables to validate.
 	suspicious map[*table]bool
-	// careful validates after each message, which finds the one to blame.
+	// careful validates after each message, to find the one to blame.
 	careful bool
 }
 
-// commit carries a transaction out, or gives what is refused of it and leaves
-// everything as it was.
+// commit carries a transaction out, or returns the refusals and changes nothing.
 func (k *Kernel) commit(t *wire.Transaction) []*wire.Refusal {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -224,8 +219,8 @@ func (k *Kernel) begin(careful bool) *batch {
 	return &batch{kernel: k, now: k.now(), suspicious: make(map[*table]bool), careful: careful}
 }
 
-// run goes through all messages. After a refusal it goes on, as the kernel does,
-// which names everything that is wrong at once.
+// run applies all messages. It continues after a refusal, as the kernel does, so that
+// everything wrong is named at once.
 func (b *batch) run(t *wire.Transaction, requests []request) []*wire.Refusal {
 	var refusals []*wire.Refusal
 	for _, r := range requests {
@@ -277,7 +272,7 @@ func (b *batch) apply(r request) error {
 	}
 }
 
-// do changes something and notes how to take it back.
+// do changes something and notes how to undo it.
 func (b *batch) do(change, undo func()) {
 	change()
 	b.undo = append(b.undo, undo)
@@ -289,7 +284,7 @@ func (b *batch) count(use *int, n int) {
 	b.do(func() { *use += n }, func() { *use -= n })
 }
 
-// rollBack takes everything back, the last change first.
+// rollBack undoes everything, the last change first.
 func (b *batch) rollBack() {
 	for i := len(b.undo) - 1; i >= 0; i-- {
 		b.undo[i]()
@@ -300,8 +295,8 @@ func (b *batch) rollBack() {
 // jumpsMax is NFT_JUMP_STACK_SIZE.
 const jumpsMax = 16
 
-// validate refuses tables in which packets could go round in circles, or come to
-// expressions that are not for their hook.
+// validate refuses tables in which packets could loop, or reach expressions that are not
+// allowed at their hook.
 func (b *batch) validate() error {
 	for t := range b.suspicious {
 		if b.kernel.tables[t.tableKey] != t {

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// serving gives a kernel with one Service of some endpoints, and a packet to it.
+// serving returns a kernel with one Service of some endpoints, and a packet to it.
 func serving(tb testing.TB, endpoints int) (*Kernel, Packet) {
 	tb.Helper()
 	world := dataplanetest.NewFixture(service.IPv4)

@@ -23,7 +23,7 @@ type request struct {
 	attrs  []byte
 }
 
-// requestsOf gives the messages between the two that frame a batch.
+// requestsOf returns the messages between the two that frame a batch.
 func requestsOf(t *wire.Transaction) []request {
 	t.End()
 	var buf []byte
@@ -130,7 +130,7 @@ func (f fields) need(what string, kinds ...uint16) error {
 	return nil
 }
 
-// uint32 gives a number, 0 when it is absent.
+// uint32 returns a number, 0 when it is absent.
 func (f fields) uint32(kind uint16) uint32 {
 	if data := f[kind].data; len(data) == 4 {
 		return binary.BigEndian.Uint32(data)
@@ -138,7 +138,7 @@ func (f fields) uint32(kind uint16) uint32 {
 	return 0
 }
 
-// uint64 gives a number, 0 when it is absent.
+// uint64 returns a number, 0 when it is absent.
 func (f fields) uint64(kind uint16) uint64 {
 	if data := f[kind].data; len(data) == 8 {
 		return binary.BigEndian.Uint64(data)
@@ -168,7 +168,7 @@ type refusal struct {
 	offset int
 }
 
-// Error gives the error number, and the words if there are some.
+// Error returns the error number, and the words if there are some.
 func (r *refusal) Error() string {
 	if r.words == "" {
 		return r.errno.Error()

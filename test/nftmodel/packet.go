@@ -24,8 +24,7 @@ type Packet struct {
 	Out string
 }
 
-// Choice decides a rule of chance (-m statistic) that holds with the given
-// probability.
+// Choice decides something that is true with the given probability.
 type Choice func(probability float64) bool
 
 // Verdict is what became of a packet.
@@ -58,7 +57,7 @@ type Trace struct {
 	Masqueraded bool
 	// Mark is the packet's mark in the end.
 	Mark uint32
-	// Steps are the rules that matched, each as "TABLE -A CHAIN ...".
+	// Steps are the rules that matched, each as "FAMILY TABLE CHAIN #NUMBER".
 	Steps []string
 	// RulesVisited counts the rules that were asked, matching or not.
 	RulesVisited int
@@ -72,13 +71,13 @@ type Outcome struct {
 	Probability float64
 }
 
-// Trace follows a packet. Chance is decided by choose, and what sets learn of the
-// packet stays.
+// Trace follows a packet. Choose decides chances, and what the packet adds to sets
+// stays.
 func (k *Kernel) Trace(p Packet, choose Choice) Trace {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b := k.walk(p, func(modulus uint32) []uint32 { return []uint32{pick(modulus, choose)} }, nil)[0]
-	b.lessons.keep()
+	b.added.keep()
 	return b.trace()
 }
 
@@ -96,15 +95,15 @@ func pick(modulus uint32, choose Choice) uint32 {
 	return uint32(low)
 }
 
-// keep puts what was learned into the sets, the oldest first.
-func (l *lesson) keep() {
-	if l != nil {
-		l.before.keep()
-		l.set.elements[l.element.id()] = l.element
+// keep puts the elements into the sets, the oldest first.
+func (a *addition) keep() {
+	if a != nil {
+		a.before.keep()
+		a.set.elements[a.element.id()] = a.element
 	}
 }
 
-// Outcomes gives every way in which the packet can end, most probable first, then
+// Outcomes returns every way in which the packet can end, most probable first, then
 // by destination. Nothing is remembered of it.
 func (k *Kernel) Outcomes(p Packet) []Outcome {
 	k.mu.Lock()
@@ -146,7 +145,7 @@ func outcomes(branches []branch) []Outcome {
 	return outcomes
 }
 
-// every gives all numbers below a modulus.
+// every returns all numbers below a modulus.
 func every(modulus uint32) []uint32 {
 	all := make([]uint32, modulus)
 	for i := range all {
@@ -155,7 +154,7 @@ func every(modulus uint32) []uint32 {
 	return all
 }
 
-// walk gives the ways of a packet to its end. It needs the lock.
+// walk returns the ways of a packet to its end. It needs the lock.
 func (k *Kernel) walk(p Packet, draw draw, reads map[Name]bool) []branch {
 	family := service.FamilyOf(p.Dst.Addr())
 	if !p.Src.Addr().IsValid() || service.FamilyOf(p.Src.Addr()) != family {

@@ -53,7 +53,7 @@ func (b *batch) newRule(r request) error {
 	return nil
 }
 
-// ruleChain gives the chain that a message about rules names.
+// ruleChain returns the chain that a message about rules names.
 func (b *batch) ruleChain(r request, f fields) (*chain, error) {
 	t, err := b.table(r, f)
 	if err == nil {
@@ -100,7 +100,7 @@ func (b *batch) refer(r *rule, n int) {
 	}
 }
 
-// describe gives the attributes of the rule.
+// describe returns the attributes of the rule.
 func (r *rule) describe() []byte {
 	b := wire.AppendText(nil, unix.NFTA_RULE_TABLE, r.chain.table.name)
 	b = wire.AppendText(b, unix.NFTA_RULE_CHAIN, r.chain.name)
@@ -189,7 +189,7 @@ func (v *verdict) describe(b []byte, kind uint16) []byte {
 
 // expr is one expression of a rule.
 type expr interface {
-	// eval does its work on a packet. It gives false when the rule ends here
+	// eval does its work on a packet. It returns false when the rule ends here
 	// without a verdict.
 	eval(w *walker, s *state, r *registers) bool
 }
@@ -279,7 +279,7 @@ func (p *exprParser) attrs(name string, data field, must, may, others []uint16) 
 	return f, err
 }
 
-// family gives the sizes of the table's family.
+// family returns the sizes of the table's family.
 func (p *exprParser) family() *header { return headers[p.table.family] }
 
 // The registers are 16 words, which rules name as 4 registers of 4 words or one
@@ -305,7 +305,7 @@ func (r *registers) storeUint32(at int, n uint32) { binary.NativeEndian.PutUint3
 
 func (r *registers) load(at, size int) []byte { return r.data[at : at+size] }
 
-// registerAt gives the offset of a register in the data.
+// registerAt returns the offset of a register in the data.
 func registerAt(number uint32) (int, error) {
 	switch {
 	case number >= unix.NFT_REG_1 && number <= unix.NFT_REG_4:
@@ -319,7 +319,7 @@ func registerAt(number uint32) (int, error) {
 	}
 }
 
-// source gives the offset of a value that an expression reads.
+// source returns the offset of a value that an expression reads.
 func (p *exprParser) source(number uint32, size int) (int, error) {
 	at, err := inside(number, size)
 	if err != nil {
@@ -333,7 +333,7 @@ func (p *exprParser) source(number uint32, size int) (int, error) {
 	return at, nil
 }
 
-// target gives the offset of a value that an expression writes.
+// target returns the offset of a value that an expression writes.
 func (p *exprParser) target(number uint32, size int) (int, error) {
 	at, err := inside(number, size)
 	if err != nil {

@@ -170,7 +170,7 @@ func (d *definition) parseDescription(f fields) error {
 // padded is the room that a field has in a key or in registers.
 func padded(size int) int { return (size + wordBytes - 1) / wordBytes * wordBytes }
 
-// set gives the set that an attribute names.
+// set returns the set that an attribute names.
 func (t *table) set(name string) (*set, error) {
 	s := t.sets[name]
 	if s == nil {
@@ -204,7 +204,7 @@ func (b *batch) deleteSet(r request) error {
 	return nil
 }
 
-// describe gives the attributes of the set.
+// describe returns the attributes of the set.
 func (s *set) describe() []byte {
 	b := wire.AppendText(nil, unix.NFTA_SET_TABLE, s.table.name)
 	b = wire.AppendText(b, unix.NFTA_SET_NAME, s.name)
@@ -238,7 +238,7 @@ func (s *set) describe() []byte {
 	return wire.End(b, desc)
 }
 
-// find gives the element that a key is in, nil when there is none. Of ranges that
+// find returns the element that a key is in, nil when there is none. Of ranges that
 // hold it, which may overlap where the kernel overlooks it, the oldest counts.
 func (s *set) find(key []byte, now expiry) *element {
 	if !s.isRanges() {
@@ -256,7 +256,7 @@ func (s *set) find(key []byte, now expiry) *element {
 	return oldest
 }
 
-// inRange tells whether each field of a key is in the element's range.
+// inRange reports whether each field of a key is in the element's range.
 func (s *set) inRange(e *element, key []byte) bool {
 	at := 0
 	for _, n := range s.fieldLens {

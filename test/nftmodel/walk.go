@@ -33,8 +33,8 @@ type state struct {
 	// at is the next rule, and caller is where to go on after the chain.
 	at     place
 	caller *call
-	// lessons are what sets have learned from the packet, the newest first.
-	lessons *lesson
+	// added are the elements that the packet has put into sets, the newest first.
+	added *addition
 }
 
 // place is a position in a chain.
@@ -43,18 +43,18 @@ type place struct {
 	rule  int
 }
 
-// call is a jump that is to be come back from. Equal calls are one, so that
-// states can be compared.
+// call is a jump and the place to return to. Equal calls are one, so that states can be
+// compared.
 type call struct {
 	back   place
 	before *call
 }
 
-// lesson is one element that the packet has put into a set.
-type lesson struct {
+// addition is one element that the packet has put into a set.
+type addition struct {
 	set     *set
 	element *element
-	before  *lesson
+	before  *addition
 }
 
 // branch is one way of a packet so far.
@@ -71,7 +71,7 @@ type step struct {
 	before *step
 }
 
-// draw gives the numbers that may be drawn below a modulus; all are as probable.
+// draw returns the numbers that may be drawn below a modulus; all are as probable.
 type draw func(modulus uint32) []uint32
 
 // walker takes packets through the hooks.
@@ -156,7 +156,7 @@ const (
 	prioritySNAT = 100  // NF_IP_PRI_NAT_SRC
 )
 
-// baseChains gives the base chains at a hook in the order in which they are
+// baseChains returns the base chains at a hook in the order in which they are
 // called.
 func (w *walker) baseChains(number uint32) []*chain {
 	var list []*chain
@@ -205,7 +205,7 @@ func (w *walker) base(c *chain, branches []branch) []branch {
 	return done.branches()
 }
 
-// settled tells whether a chain before has decided on the translation.
+// settled reports whether a chain before has decided on the translation.
 func (b *base) settled(s *state) bool {
 	if b.called() == prioritySNAT {
 		return s.masqueraded
@@ -289,7 +289,7 @@ func (w *walker) decide(b branch, v verdict, from *base, at, done *front) {
 	}
 }
 
-// call gives the one call that is equal to c.
+// call returns the one call that is equal to c.
 func (w *walker) call(c call) *call {
 	if w.calls[c] == nil {
 		w.calls[c] = &c
@@ -297,8 +297,7 @@ func (w *walker) call(c call) *call {
 	return w.calls[c]
 }
 
-// find gives the element that a key is in, what the packet has taught the set
-// included.
+// find returns the element that a key is in, those that the packet has added included.
 func (w *walker) find(s *state, in *set, key []byte) *element {
 	if w.reads != nil {
 		w.reads[in.id()] = true
@@ -306,7 +305,7 @@ func (w *walker) find(s *state, in *set, key []byte) *element {
 			w.reads[in.element(string(key))] = true
 		}
 	}
-	for m := s.lessons; m != nil; m = m.before {
+	for m := s.added; m != nil; m = m.before {
 		if m.set == in && m.element.key == string(key) {
 			return m.element
 		}
@@ -314,7 +313,7 @@ func (w *walker) find(s *state, in *set, key []byte) *element {
 	return in.find(key, expiryOf(w.now))
 }
 
-// remember puts a key into a set, and gives false when the set is full.
+// remember puts a key into a set, and reports false when the set is full.
 func (w *walker) remember(s *state, in *set, key string, timeout time.Duration) bool {
 	if w.find(s, in, []byte(key)) == nil && in.size > 0 && len(in.elements) >= int(in.size) {
 		in.expel(expiryOf(w.now))
@@ -323,7 +322,7 @@ func (w *walker) remember(s *state, in *set, key string, timeout time.Duration) 
 		}
 	}
 	e := &element{key: key, timeout: timeout, expires: expiryOf(w.now.Add(timeout))}
-	s.lessons = &lesson{in, e, s.lessons}
+	s.added = &addition{in, e, s.added}
 	return true
 }
 
@@ -359,7 +358,7 @@ func (f *front) add(b branch) {
 	f.list = append(f.list, b)
 }
 
-// take gives the first in line.
+// take returns the first in line.
 func (f *front) take() branch {
 	b := f.list[f.taken]
 	delete(f.at, b.state)
@@ -367,5 +366,5 @@ func (f *front) take() branch {
 	return b
 }
 
-// branches gives all that are in line.
+// branches returns all that are in line.
 func (f *front) branches() []branch { return f.list[f.taken:] }

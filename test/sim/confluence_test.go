@@ -34,7 +34,7 @@ func TestConfluence(t *testing.T) {
 	}
 }
 
-// story gives what the API says in the scenario of a seed.
+// story returns what the API says in the scenario of a seed.
 func story(seed uint64) []event {
 	g := &generator{random: newRandom(seed, 83), services: 12, chances: apiEvents, rhythm: hasty}
 	for _, w := range apiEvents {
@@ -172,8 +172,7 @@ func removals(h []event) (out []event) {
 	return out
 }
 
-// removal gives an event that removes what another is about; what is always
-// there is changed.
+// removal is an event that removes what another is about, or changes what is always there.
 func removal(e event) event {
 	switch e.do {
 	case setService, removeService:

@@ -27,7 +27,7 @@ const (
 	otherNode = "n2"
 )
 
-// address gives number n of an IPv4 /16 or an IPv6 /64, the family's choice.
+// address returns number n of an IPv4 /16 or an IPv6 /64, the family's choice.
 func address(family service.Family, four, six string, n int) netip.Addr {
 	if family == service.IPv6 {
 		a := netip.MustParseAddr(six).As16()
@@ -68,7 +68,7 @@ func keyOf(n int) service.Key {
 func sliceName(n, m int) string { return fmt.Sprintf("s%d-%d", n, m) }
 
 // random decides details by a variant. What a variant means must not change: the
-// scenarios in regression_test.go are written in shapes.
+// regressions in simulation_test.go are written in variants.
 type random struct{ *rand.Rand }
 
 func newRandom(variant uint64, n int) random {
@@ -77,7 +77,7 @@ func newRandom(variant uint64, n int) random {
 
 func (d random) percent(p int) bool { return d.IntN(100) < p }
 
-// own gives n, or sometimes the number that others claim as well.
+// own is n, or sometimes the number that others claim as well.
 func (d random) own(n int) int {
 	if d.percent(12) {
 		return contested
@@ -88,7 +88,7 @@ func (d random) own(n int) int {
 // epoch is when the oldest Services were created.
 var epoch = time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// specOf gives Service n in one of its shapes.
+// specOf returns Service n in one of its variants.
 func specOf(n int, variant uint64) *service.Spec {
 	d := newRandom(variant, n)
 	s := &service.Spec{Key: keyOf(n), Created: epoch.AddDate(0, 0, d.IntN(4))}
@@ -136,7 +136,7 @@ func allowed(f service.Family) netip.Prefix {
 	return netip.PrefixFrom(outside(f, 0), outside(f, 0).BitLen()-7)
 }
 
-// sliceOf gives slice m of Service n, owned by Service owner.
+// sliceOf returns slice m of Service n, owned by Service owner.
 func sliceOf(n, m, owner int, variant uint64) *service.Slice {
 	d := newRandom(variant, 1000*n+m)
 	s := &service.Slice{
@@ -157,7 +157,7 @@ func sliceOf(n, m, owner int, variant uint64) *service.Slice {
 	return s
 }
 
-// endpointOf gives one of a few endpoints, so that slices and Services share
+// endpointOf returns one of a few endpoints, so that slices and Services share
 // some.
 func endpointOf(d random, family service.Family, hinted bool) service.SliceEndpoint {
 	e := service.SliceEndpoint{Addr: localPod(family, 1+d.IntN(12)), NodeName: thisNode, Ready: true, Serving: true}
@@ -178,7 +178,7 @@ func endpointOf(d random, family service.Family, hinted bool) service.SliceEndpo
 	return e
 }
 
-// nodeOf gives the Node object in one of its shapes.
+// nodeOf returns the Node object in one of its variants.
 func nodeOf(variant uint64) *service.NodeObject {
 	d := newRandom(variant, nodeActor)
 	node := &service.NodeObject{Name: thisNode, Zone: []string{"", "za", "zb"}[d.IntN(3)]}
@@ -190,7 +190,7 @@ func nodeOf(variant uint64) *service.NodeObject {
 	return node
 }
 
-// hostsOf gives the addresses of the host's interfaces; the node's first
+// hostsOf returns the addresses of the host's interfaces; the node's first
 // address is always there.
 func hostsOf(variant uint64) []netip.Addr {
 	d := newRandom(variant, nodeActor)

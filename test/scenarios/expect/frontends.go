@@ -32,7 +32,7 @@ type frontend struct {
 	port corev1.ServicePort
 }
 
-// frontends gives all that claim the target of a question, the one who gets it
+// frontends returns all that claim the target of a question, the one who gets it
 // first: the older Service, then the smaller name.
 func (s *State) frontends(q fixture.Question) ([]frontend, error) {
 	var all []frontend
@@ -85,7 +85,7 @@ func (s *State) kinds(of *corev1.Service, port corev1.ServicePort, q fixture.Que
 	return all, nil
 }
 
-// clusterAddress gives the ClusterIP of a family, or none: then the family has
+// clusterAddress returns the ClusterIP of a family, or none: then the family has
 // nothing to do with the Service.
 func clusterAddress(of *corev1.Service, family service.Family) netip.Addr {
 	if of.Spec.ClusterIP == "" || of.Spec.ClusterIP == corev1.ClusterIPNone || of.Spec.Type == corev1.ServiceTypeExternalName {
@@ -115,7 +115,7 @@ func addresses(texts []string) []netip.Addr {
 	return all
 }
 
-// balancers gives the addresses that a load balancer leaves to the nodes.
+// balancers returns the addresses that a load balancer leaves to the nodes.
 func balancers(of *corev1.Service) []netip.Addr {
 	var texts []string
 	for _, ingress := range of.Status.LoadBalancer.Ingress {
@@ -126,7 +126,7 @@ func balancers(of *corev1.Service) []netip.Addr {
 	return addresses(texts)
 }
 
-// local tells whether the external policy of a Service is Local. It says nothing for
+// local reports whether the external policy of a Service is Local. It says nothing for
 // one that its type does not open to the outside.
 func local(of *corev1.Service) bool {
 	if of.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
@@ -138,12 +138,12 @@ func local(of *corev1.Service) bool {
 // ownAddresses are names of addresses of the node.
 var ownAddresses = []string{"node", "second"}
 
-// own tells whether an address is known to be one of the node's.
+// own reports whether an address is known to be one of the node's.
 func own(a netip.Addr) bool {
 	return slices.ContainsFunc(ownAddresses, func(name string) bool { return fixture.MustAddress(service.FamilyOf(a), name) == a })
 }
 
-// takesNodePorts tells whether node ports answer at an address.
+// takesNodePorts reports whether node ports answer at an address.
 func (s *State) takesNodePorts(family service.Family, a netip.Addr) (bool, error) {
 	if a.IsLoopback() {
 		return false, unsuref("node ports at a loopback address are another matter in each mode")
@@ -168,7 +168,7 @@ func (s *State) takesNodePorts(family service.Family, a netip.Addr) (bool, error
 	return len(ranges) == 0 || contains(ranges, a), nil
 }
 
-// primary gives the first address of the node in a family.
+// primary returns the first address of the node in a family.
 func (s *State) primary(family service.Family) []netip.Addr {
 	if s.node == nil {
 		return nil
@@ -183,7 +183,7 @@ func (s *State) primary(family service.Family) []netip.Addr {
 	return nil
 }
 
-// endpoints gives what the slices of a Service say about one of its ports.
+// endpoints returns what the slices of a Service say about one of its ports.
 func (s *State) endpoints(of *corev1.Service, port corev1.ServicePort, family service.Family) ([]reference.Endpoint, error) {
 	var listed []reference.Endpoint
 	for _, name := range slices.Sorted(maps.Keys(s.slices)) {
@@ -212,7 +212,7 @@ func (s *State) endpoints(of *corev1.Service, port corev1.ServicePort, family se
 
 var addressTypes = [...]discoveryv1.AddressType{service.IPv4: discoveryv1.AddressTypeIPv4, service.IPv6: discoveryv1.AddressTypeIPv6}
 
-// protocolOf gives a protocol, which is TCP where none is said.
+// protocolOf returns a protocol, which is TCP where none is said.
 func protocolOf(p *corev1.Protocol) corev1.Protocol {
 	if p == nil || *p == "" {
 		return corev1.ProtocolTCP

@@ -38,7 +38,7 @@ func (s *State) Judge(q fixture.Question) (Wanted, error) {
 	return w, err
 }
 
-// contested tells whether who gets a frontend decides everything.
+// contested reports whether who gets a frontend decides everything.
 func contested(all []frontend, family service.Family) error {
 	for _, other := range all[1:] {
 		if ranges(all[0].of, family) != nil || ranges(other.of, family) != nil {
@@ -138,7 +138,7 @@ func farPods(family service.Family) []netip.Prefix {
 	return []netip.Prefix{fixture.MustPrefix(family, "pods2")}
 }
 
-// ranges gives the source ranges of a Service in a family, nil if everybody is
+// ranges returns the source ranges of a Service in a family, nil if everybody is
 // allowed.
 func ranges(of *corev1.Service, family service.Family) []netip.Prefix {
 	all := prefixes(of.Spec.LoadBalancerSourceRanges, family)
@@ -218,7 +218,7 @@ func (s *State) client(q fixture.Question) (client, error) {
 	return c, err
 }
 
-// isPod tells whether local pods can be told, and whether a client is one.
+// isPod reports whether local pods can be told, and whether a client is one.
 func (s *State) isPod(q fixture.Question, c client) (detect, pod bool, err error) {
 	port := map[string]string{"p1": s.options.PodPort, "a": "veth-a", "a2": "veth-a2", "x": "eth-x", "y": "eth-y", "p2": "eth0", "n2": "eth0"}[q.From]
 	switch mode := s.flag("detect-local-mode", "ClusterCIDR"); mode {
@@ -242,7 +242,7 @@ func within(texts []string, family service.Family, a netip.Addr) (known, inside 
 	return len(ranges) > 0, len(ranges) > 0 && ranges[0].Contains(a)
 }
 
-// flag gives the value of a flag; one that is not given is "".
+// flag returns the value of a flag; one that is not given is "".
 func (s *State) flag(name, otherwise string) string {
 	value, given := s.options.Flags[name]
 	switch {

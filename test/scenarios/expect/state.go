@@ -112,7 +112,7 @@ type Wanted struct {
 	Sticky bool
 }
 
-// Names gives those who answer, sorted.
+// Names returns those who answer, sorted.
 func (w Wanted) Names() []string { return slices.Sorted(maps.Keys(w.Sources)) }
 
 // Source is whom all of them take for the client, "" if they differ.
@@ -159,7 +159,7 @@ func address(text string) (netip.Addr, bool) {
 	return a.Unmap(), err == nil && a.Zone() == ""
 }
 
-// prefix reads a range, and gives its network.
+// prefix reads a range and returns its network.
 func prefix(text string) (netip.Prefix, bool) {
 	host, length, _ := strings.Cut(strings.TrimSpace(text), "/")
 	a, ok := address(host)
@@ -170,7 +170,7 @@ func prefix(text string) (netip.Prefix, bool) {
 	return p.Masked(), err == nil
 }
 
-// prefixes gives the ranges of a family among texts.
+// prefixes returns the ranges of a family among texts.
 func prefixes(texts []string, family service.Family) []netip.Prefix {
 	var all []netip.Prefix
 	for _, text := range texts {
@@ -181,7 +181,7 @@ func prefixes(texts []string, family service.Family) []netip.Prefix {
 	return all
 }
 
-// contains tells whether one of the ranges has an address.
+// contains reports whether one of the ranges has an address.
 func contains(ranges []netip.Prefix, a netip.Addr) bool {
 	for _, r := range ranges {
 		if r.Contains(a) {

@@ -19,7 +19,7 @@ type dice struct {
 type made struct {
 	name  string
 	ports []port
-	// kind is its type, alive tells whether it exists.
+	// kind is its type, alive reports whether it exists.
 	kind  string
 	alive bool
 	// slices are the names of its slices, reach those of its external addresses.
@@ -179,8 +179,7 @@ func (s *made) portsWord() string {
 	return "ports=" + strings.Join(words, ",")
 }
 
-// at is a word that gives a Service addresses, which are worth asking for from then
-// on.
+// at is a word of a statement with addresses of a Service. Questions go there from then on.
 func (s *made) at(key, names string) string {
 	for name := range strings.SplitSeq(names, ",") {
 		name, _, _ = strings.Cut(name, ":")

@@ -35,7 +35,7 @@ const arrow = " -> "
 
 func isQuestion(line string) bool { return strings.Contains(line, arrow) }
 
-// scenario gives lines the form of a scenario.
+// scenario returns lines the form of a scenario.
 func (d draft) scenario(lines []string) (script.Scenario, error) {
 	all, err := script.Parse("seed-"+fmt.Sprint(d.seed), d.text(lines))
 	if err != nil {
@@ -64,8 +64,8 @@ func Text(s script.Scenario) string {
 	return text.String()
 }
 
-// Scenario makes the scenario of a seed for a mode. The same seed gives the same
-// text, as long as this package and the reference stay as they are.
+// Scenario makes the scenario of a seed for a mode. The same seed makes the same
+// text, as long as this package and package expect stay as they are.
 func Scenario(seed uint64, mode string) (script.Scenario, error) {
 	d := newDice(seed, mode).draft()
 	s, err := d.annotate()
@@ -75,7 +75,7 @@ func Scenario(seed uint64, mode string) (script.Scenario, error) {
 	return s, nil
 }
 
-// without gives a draft without the lines from..to.
+// without returns a draft without the lines from..to.
 func (d draft) without(from, to int) draft {
 	d.lines = slices.Delete(slices.Clone(d.lines), from, to)
 	return d
