@@ -11,7 +11,6 @@ import (
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
@@ -60,8 +59,8 @@ func TestKernelPortsFollowTheRules(t *testing.T) {
 		Node: proxy.NodeSettings{Name: "n1"},
 		Domains: []proxy.Domain{{
 			Name: "memory/IPv4", Family: service.IPv4, Renderer: nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}),
-			Layout: iptables.NewLayout(service.IPv4), Writer: writer,
-			Pace: aggregator.Pace{BackoffMin: 10 * time.Millisecond, BackoffMax: 20 * time.Millisecond},
+			Writer: writer,
+			Pace:   aggregator.Pace{BackoffMin: 10 * time.Millisecond, BackoffMax: 20 * time.Millisecond},
 		}},
 		Source: func(ctx context.Context, c *source.Cache) error {
 			cache = c
