@@ -1,5 +1,5 @@
 // Package dataplanetest is the conformance suite of the backends: one list of
-// cases that every writer passes, into a real kernel or into the in-memory one.
+// cases that every writer passes, into the real kernel or into the model of nf_tables.
 //
 // A backend hands [Run] a [Harness]. Each case opens a fresh [Node], brings
 // Services into it on the path that the proxy takes (resolve, render, account,
@@ -7,7 +7,7 @@
 // see. The cases are the numbered acceptance scenarios that concern packets,
 // and what a [dataplane.Writer] promises about its receipts.
 //
-// Two probes exist: [Tracer] follows packets through package memory, [Network]
-// opens real sockets in network namespaces. Both build the same little world,
+// Two probes exist: Tracer follows packets through the model, [Network] opens real
+// sockets in network namespaces. Both build the same little world,
 // described by [Fixture].
 package dataplanetest

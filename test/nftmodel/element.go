@@ -101,7 +101,7 @@ func (b *batch) newElements(r request) error {
 	return nil
 }
 
-// parseElement reads an element that is to be added.
+// parseElement reads an element to add.
 func (b *batch) parseElement(s *set, item field) (*element, error) {
 	f, err := parseFields("an element", item.data, item.at+attrHeader, unix.NFTA_SET_ELEM_KEY, elementKeyEnd,
 		unix.NFTA_SET_ELEM_DATA, unix.NFTA_SET_ELEM_FLAGS, unix.NFTA_SET_ELEM_TIMEOUT, unix.NFTA_SET_ELEM_USERDATA)

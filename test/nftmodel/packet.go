@@ -37,7 +37,7 @@ const (
 	Delivered
 	// Rejected: its sender is told that the port is unreachable.
 	Rejected
-	// Dropped: it is gone, and nobody is told.
+	// Dropped: it is gone, and its sender is not told.
 	Dropped
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// A new process finds everything as it has to be, and leaves it alone. What
-// changed while nobody was there is all that is written.
+// A new process that finds everything right writes nothing. Otherwise it writes only what
+// has changed meanwhile.
 func TestARestartWritesWhatHasChangedAndNothingElse(t *testing.T) {
 	settledWorld(t, func(w *world) {
 		before := w.commits()
@@ -40,8 +40,8 @@ func TestARestartWritesWhatHasChangedAndNothingElse(t *testing.T) {
 	})
 }
 
-// An actor gets stuck while it renders. Its successor serves what has changed
-// since; when the stuck one comes back, nobody listens to what it has to say.
+// An actor gets stuck while it renders. Its successor serves what has changed since. When
+// the stuck one returns, its output is ignored.
 func TestTheOutputOfAStuckActorComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, err := newWorld(1, nil)
@@ -68,9 +68,9 @@ func TestTheOutputOfAStuckActorComesTooLate(t *testing.T) {
 		happen(event{setService, 3, 0, 2})
 		synctest.Wait()
 		if hang.Load() {
-			t.Fatal("nobody got stuck")
+			t.Fatal("no actor got stuck")
 		}
-		w.actorDisturbed(3) // nobody knows yet what the Service wants
+		w.actorDisturbed(3) // until its actor is replaced, nothing is known of the change
 		// A neighbour is served meanwhile, and so is the Service itself once its
 		// actor has been given up.
 		happen(event{setService, 4, 0, 2}, event{setService, 3, 0, 3}, event{settle, 0, 0, 0})

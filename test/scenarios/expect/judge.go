@@ -88,7 +88,7 @@ func (s *State) served(f frontend, q fixture.Question, c client) (Wanted, error)
 	for _, e := range r.To {
 		name := fixture.WhoIs(e.At)
 		if name == "" || name == fixture.Beyond {
-			return w, unsuref("nobody is known to be at %v", e.At)
+			return w, unsuref("nothing is known to be at %v", e.At)
 		}
 		if w.Sources[name], err = seen(e, q, c, r.Masqueraded); err != nil {
 			return w, err
@@ -160,7 +160,7 @@ func (s *State) unserved(q fixture.Question, c client) (Wanted, error) {
 	to := q.To.Addr()
 	if own(to) {
 		if q.To.Port() != fixture.ServicePort && q.To.Port() < 30000 {
-			return Wanted{}, unsuref("somebody may listen at %v", q.To)
+			return Wanted{}, unsuref("a program may listen at %v", q.To)
 		}
 		return Wanted{Fate: fixture.Refused}, nil
 	}
@@ -177,7 +177,7 @@ func (s *State) unserved(q fixture.Question, c client) (Wanted, error) {
 		}
 	}
 	if fixture.WhoIs(q.To) != fixture.Beyond {
-		return Wanted{}, unsuref("nobody is known to be at %v", q.To)
+		return Wanted{}, unsuref("nothing is known to be at %v", q.To)
 	}
 	if c.node {
 		return Wanted{Sources: map[string]fixture.Source{fixture.Beyond: fixture.AsNode}}, nil
@@ -203,7 +203,7 @@ func (s *State) client(q fixture.Question) (client, error) {
 	case q.Source.Addr().IsValid():
 		c.address = q.Source.Addr()
 		if own(c.address) != c.node || (!c.node && c.address != fixture.MustAddress(q.Family, q.From)) {
-			return c, unsuref("%s uses the address %v of somebody else", q.From, c.address)
+			return c, unsuref("%s uses the address %v, which is not its own", q.From, c.address)
 		}
 	case c.node && own(q.To.Addr()):
 		c.address = q.To.Addr()

@@ -91,7 +91,7 @@ var errAsksNothing = errors.New("it asks for nothing that is laid down")
 type answers service.PerFamily[string]
 
 // annotate makes a scenario of a draft: it puts the answers of the reference
-// behind the questions and leaves out those to which there is none.
+// behind the questions and drops those without an answer.
 func (d draft) annotate() (script.Scenario, error) {
 	known, err := d.judge()
 	if err != nil {

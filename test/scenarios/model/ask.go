@@ -87,7 +87,7 @@ func (w *World) answer(q fixture.Question, p nftmodel.Packet, t nftmodel.Trace) 
 	}
 	switch who := fixture.WhoIs(t.To); {
 	case who == "":
-		return fixture.Answer{Fate: w.nobody(t.To.Addr())}
+		return fixture.Answer{Fate: w.unanswered(t.To.Addr())}
 	case t.To.Addr() == p.Src.Addr() && !t.Masqueraded && q.From != "node":
 		// A host takes no packet that claims to be from itself.
 		return fixture.Answer{Fate: fixture.Silent}
@@ -96,8 +96,8 @@ func (w *World) answer(q fixture.Question, p nftmodel.Packet, t nftmodel.Trace) 
 	}
 }
 
-// nobody is what happens where nobody listens: a host that exists says so.
-func (w *World) nobody(a netip.Addr) fixture.Fate {
+// unanswered is what happens where nothing listens: a host that exists refuses.
+func (w *World) unanswered(a netip.Addr) fixture.Fate {
 	if local(a) || fixture.Exists(a) {
 		return fixture.Refused
 	}
