@@ -158,12 +158,12 @@ func TestUnsure(t *testing.T) {
 		"a datagram of the node that is not let through": "service ports=p80:80/UDP\n node -> cluster/udp => refused",
 		"an answer that takes another way":               "service\n endpoints b\n p2 -> cluster => b",
 		"a pod that its slice puts elsewhere, to itself": "service\n endpoints p1(node=none)\n p1 -> cluster => p1",
-		"a flag that it does not know":           "flag --feature-gates=AllowServiceExternalIPs=false\n service\n p1 -> cluster => refused",
-		"an endpoint at which nothing is":                 "service ports=p80:80:7\n endpoints a\n p1 -> cluster => a",
+		"a flag that it does not know":                   "flag --feature-gates=AllowServiceExternalIPs=false\n service\n p1 -> cluster => refused",
+		"an endpoint at which nothing is":                "service ports=p80:80:7\n endpoints a\n p1 -> cluster => a",
 		"a program of the node":                          "service\n x -> node:8080 => node",
 		"a loopback address":                             "service type=NodePort\n endpoints a\n node -> loopback:30080 => a",
-		"a client with another's address":          "service\n endpoints a\n x@p1 -> cluster => a",
-		"addresses that no Service has":                      "service\n x -> vip:7 => refused",
+		"a client with another's address":                "service\n endpoints a\n x@p1 -> cluster => a",
+		"addresses that no Service has":                  "service\n x -> vip:7 => refused",
 		"a way to tell pods that does not exist":         "flag --detect-local-mode=Other\n service\n p1 -> cluster => refused",
 	} {
 		t.Run(name, func(t *testing.T) {
