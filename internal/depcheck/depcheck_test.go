@@ -45,9 +45,7 @@ var layers = []layer{
 	{pkg: "dataplane/ipvs", may: []string{"dataplane", "dataplane/ipvs/kernel", "service"}, why: "a backend never imports another; rules are written by whoever it is given"},
 	{pkg: "dataplane/ipvs/kernel", may: []string{"dataplane", "internal/netlink", "service"}, why: "sockets and encoders; it knows frontends and no Services"},
 	{pkg: "dataplane/localport", may: []string{"dataplane", "service"}, why: "a backend never imports another; it forwards to addresses, whoever translates them"},
-	{pkg: "dataplane/memory", may: []string{"dataplane", "dataplane/iptables", "service"}, why: "an in-memory kernel behind the iptables tool contract"},
-	{pkg: "dataplane/memory/nft", may: []string{"dataplane/memory", "dataplane/nftables", "dataplane/nftables/wire", "internal/netlink", "service"}, why: "an in-memory kernel behind the nftables socket contract; packets and traces are those of dataplane/memory"},
-	{pkg: "test/conformance", may: []string{"dataplane", "dataplane/ledger", "dataplane/memory", "service", "internal/host/netns"}, why: "one suite for every writer", test: true},
+	{pkg: "test/conformance", may: []string{"dataplane", "dataplane/ledger", "service", "internal/host/netns"}, why: "one suite for every writer", test: true},
 	{pkg: "aggregator", may: []string{"mailbox", "dataplane", "dataplane/ledger", "service"}, why: "aggregators meet actors in the root package only, and know no backend"},
 	{pkg: "conntrack", may: []string{"mailbox", "internal/host/hostaddress", "internal/netlink", "service"}, why: "a follower with a netlink socket of its own; it knows no backend"},
 	{pkg: "observe", may: []string{"actors", "aggregator", "supervisor", "dataplane", "service"}, why: "nothing that works depends on how it is watched"},
@@ -80,10 +78,12 @@ var layers = []layer{
 	{pkg: "test/scenarios/fixture", may: []string{"service"}, why: "names of the world, and what can be asked in it", test: true},
 	{pkg: "test/scenarios/cluster", may: []string{"test/apitest", "service", "test/scenarios/fixture"}, why: "statements in, API objects out", test: true},
 	{pkg: "test/scenarios/network", may: []string{"test/apitest", "internal/host/netns", "service", "test/scenarios/fixture"}, why: "the world of namespaces; it knows the proxy as a program only", test: true},
-	{pkg: "test/scenarios/model", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/memory", "dataplane/memory/nft", "dataplane/nftables", "test/apitest", "internal/daemon/config", "service", "source", "source/reduce", "test/scenarios/fixture"}, why: "the world in memory, with the whole proxy in it", test: true},
-	{pkg: "test/scenarios/reference", may: []string{"test/apitest", "service", "test/scenarios/fixture"}, why: "what is right, by a plain reading of the rules; it takes the names of families from package service and nothing else of the proxy", test: true},
-	{pkg: "test/scenarios/generate", may: []string{"service", "test/scenarios/play", "test/scenarios/reference", "test/scenarios/script"}, why: "makes scenarios up; the answers are the reference's", test: true},
+	{pkg: "test/scenarios/model", may: []string{"", "dataplane/nftables", "internal/daemon/config", "service", "source", "source/reduce", "test/apitest", "test/nftmodel", "test/scenarios/fixture"}, why: "the world in memory, with the whole proxy in it", test: true},
+	{pkg: "test/scenarios/expect", may: []string{"service", "test/apitest", "test/reference", "test/scenarios/fixture"}, why: "what is right, by a plain reading of the rules; it takes the names of families from package service and nothing else of the proxy", test: true},
+	{pkg: "test/scenarios/generate", may: []string{"service", "test/scenarios/play", "test/scenarios/expect", "test/scenarios/script"}, why: "makes scenarios up; the answers are the reference's", test: true},
 	{pkg: "test/scenarios/play", may: []string{"test/apitest", "internal/host/netns", "service", "test/scenarios/cluster", "test/scenarios/fixture", "test/scenarios/network", "test/scenarios/script"}, why: "gives statements their meaning", test: true},
+	{pkg: "test/nftmodel", may: []string{"dataplane", "dataplane/nftables", "dataplane/nftables/wire", "service"}, why: "a model of nf_tables behind the nftables socket contract", test: true},
+	{pkg: "test/reference", why: "endpoint selection by a plain reading of the rules; it shares nothing with the product, not even types", test: true},
 	{pkg: "test/sim", may: []string{"*"}, why: "the whole proxy in one process", test: true},
 }
 
@@ -94,8 +94,8 @@ var outside = []struct {
 	why    string
 }{
 	{"k8s.io/client-go", []string{"source/kube", "observe/events", "internal/daemon"}, "only the API source and the recorder of events talk to an API server; the daemon hands them what it takes to connect"},
-	{"k8s.io/api/", []string{"source", "observe/events", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; everybody else has service values"},
-	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/daemon/config", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/model", "test/scenarios/reference"}, "only sources know API types; events and the configuration are API objects"},
+	{"k8s.io/api/", []string{"source", "observe/events", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/expect", "test/scenarios/model"}, "only sources know API types; everybody else has service values"},
+	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/daemon/config", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/expect", "test/scenarios/model"}, "only sources know API types; events and the configuration are API objects"},
 	{"github.com/prometheus/", []string{"observe/metrics", "test/scenarios/play"}, "metrics are made in one place, and scenarios read them"},
 	{"github.com/vishvananda/", []string{"dataplane", "internal/host", "internal/daemon/demo", "internal/daemon/rival", "test/scenarios/network"}, "only backends, and what looks at the host, open netlink sockets; scenarios look at the tracked connections"},
 	{"github.com/moby/ipvs", []string{"dataplane/ipvs/kernel"}, "one package speaks to IPVS"},
