@@ -149,9 +149,7 @@ func TestKernelFrontendRemoved(t *testing.T) {
 		view.Ports[w.family][0].ExternalIPs = nil
 		w.expectDeleted(w.serve(view), 1, "external IP removed")
 		kept.expect("a", "by the ClusterIP")
-		if got := kept.packets(); got != 2 {
-			t.Errorf("the flow of the ClusterIP has seen %d packets since it was made, want 2", got)
-		}
+		kept.expectPackets(2, "the flow of the ClusterIP")
 		if who, _ := lost.ask(hush); who == "a" {
 			t.Error("the external IP still leads to a")
 		}
@@ -170,9 +168,7 @@ func TestKernelForeignFlowsOnANodePortsNumber(t *testing.T) {
 		w.expectDeleted(w.serve(w.view(w.b)), 1, "endpoint replaced")
 		ours.expect("b", "the node port")
 		foreign.expect("stranger", "the foreign flow")
-		if got := foreign.packets(); got != 2 {
-			t.Errorf("the foreign flow has seen %d packets since it was made, want 2", got)
-		}
+		foreign.expectPackets(2, "the foreign flow")
 	})
 }
 
@@ -190,9 +186,7 @@ func TestKernelNodePortsOnSomeAddresses(t *testing.T) {
 		w.expectDeleted(w.serve(w.view(w.b)), 1, "endpoint replaced")
 		ours.expect("b", "the node port")
 		host.expect("host", "the host's own")
-		if got := host.packets(); got != 2 {
-			t.Errorf("the flow to the host's own has seen %d packets since it was made, want 2", got)
-		}
+		host.expectPackets(2, "the flow to the host's own")
 	})
 }
 
@@ -211,9 +205,7 @@ func TestKernelOtherServicesAreUntouched(t *testing.T) {
 		w.expectDeleted(w.serve(w.view(w.b)), 1, "endpoint replaced")
 		p.expect("b", "the Service")
 		q.expect("a", "the other Service")
-		if got := q.packets(); got != 2 {
-			t.Errorf("the other Service's flow has seen %d packets since it was made, want 2", got)
-		}
+		q.expectPackets(2, "the other Service's flow")
 	})
 }
 
@@ -233,9 +225,7 @@ func TestKernelRestartBetweenWriteAndCleanUp(t *testing.T) {
 		w.expectDeleted(w.tell(w.view(w.b)), 1, "after the restart")
 		stale.expect("b", "after the restart")
 		current.expect("b", "after the restart")
-		if got := current.packets(); got != 2 {
-			t.Errorf("the current flow has seen %d packets since it was made, want 2", got)
-		}
+		current.expectPackets(2, "the current flow")
 	})
 }
 

@@ -144,13 +144,9 @@ func TestKernelFlowsBegunWhileRulesWereMissing(t *testing.T) {
 		before.expect("a", "begun before the flush")
 		for name, p := range map[string]*peer{"foreign": foreign, "host": host} {
 			p.expect(name, "after the clean-up")
-			if got := p.packets(); got != 2 {
-				t.Errorf("the flow to %s has seen %d packets since it was made, want 2", name, got)
-			}
+			p.expectPackets(2, "the flow to "+name)
 		}
-		if got := toNobody.packets(); got != 1 {
-			t.Errorf("the flow to a Service without endpoints has seen %d packets since it was made, want 1", got)
-		}
+		toNobody.expectPackets(1, "the flow to a Service without endpoints")
 	})
 }
 
