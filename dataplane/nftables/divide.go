@@ -110,7 +110,7 @@ func (p *plan) stageOf(o operation, serving bool) stage {
 	case chain && c.After == nil:
 		return stageRemoval
 	case chain && !fixed && c.Before != nil && isEmptied(c.Before):
-		// An interrupted removal has left it. Nothing may lead there before it is filled.
+		// An interrupted removal left it. Nothing may lead there before it has its rules.
 		return stageShared
 	case chain && c.Before != nil && !ofOneService(c):
 		return stageTakeover
