@@ -31,7 +31,7 @@ var layers = []layer{
 	{pkg: "source", may: []string{"service"}, why: "a source posts values; who listens is not its business"},
 	{pkg: "source/reduce", may: []string{"service"}, why: "API objects in, values out"},
 	{pkg: "source/sourcetest", may: []string{"service", "source"}, why: "a recording sink for tests", test: true},
-	{pkg: "source/manifest", may: []string{"service", "source", "source/reduce"}, why: "fills the cache"},
+	{pkg: "source/manifest", may: []string{"internal/host/watch", "internal/yamllines", "service", "source", "source/reduce"}, why: "fills the cache"},
 	{pkg: "source/kube", may: []string{"service", "source", "source/reduce"}, why: "fills the cache"},
 	{pkg: "actors", may: []string{"mailbox", "dataplane", "service"}, why: "actors meet aggregators in the root package only, and know no backend"},
 	{pkg: "dataplane", may: []string{"service"}, why: "the language between actors, aggregator and writers"},

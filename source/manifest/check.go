@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,6 +10,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/sluice-proxy/sluice/internal/yamllines"
 )
 
 // checkMeta checks name and namespace; format tells what is wrong with a name.
@@ -73,9 +74,6 @@ func checkAddress(found *findings, field, text string) {
 	found.add(field, "%s must not %s", text, problem)
 }
 
-// index returns the path of an element of a list.
-func index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
-
 // This file holds the rules of the API server that matter to a proxy and that package
 // reduce does not check. reduce warns about single values that cannot be served; here
 // such a warning rejects the file. The API server's own validation is not published as
@@ -100,7 +98,7 @@ func checkService(object *corev1.Service) findings {
 	checkAffinity(&found, spec)
 	checkPolicies(&found, spec)
 	for i, text := range spec.ExternalIPs {
-		checkAddress(&found, index("spec.externalIPs", i), text)
+		checkAddress(&found, yamllines.Index("spec.externalIPs", i), text)
 	}
 	if len(spec.LoadBalancerSourceRanges) > 0 && spec.Type != corev1.ServiceTypeLoadBalancer {
 		found.add("spec.loadBalancerSourceRanges", "needs type LoadBalancer")
@@ -131,7 +129,7 @@ func checkClusterIPs(found *findings, spec *corev1.ServiceSpec) {
 	}
 	checkAddress(found, "spec.clusterIP", spec.ClusterIP)
 	for i, text := range spec.ClusterIPs[1:] {
-		checkAddress(found, index("spec.clusterIPs", i+1), text)
+		checkAddress(found, yamllines.Index("spec.clusterIPs", i+1), text)
 	}
 	if families := len(spec.IPFamilies); families > 0 && families != len(spec.ClusterIPs) {
 		found.add("spec.ipFamilies", "has %d entries for %d ClusterIPs", families, len(spec.ClusterIPs))
@@ -155,7 +153,7 @@ func checkServicePorts(found *findings, spec *corev1.ServiceSpec) {
 	ports, nodePorts := make(map[portUse]int), make(map[portUse]int)
 	for i := range spec.Ports {
 		port := &spec.Ports[i]
-		field := index("spec.ports", i)
+		field := yamllines.Index("spec.ports", i)
 		checkPortName(found, field+".name", port.Name, len(spec.Ports))
 		checkNodePort(found, field+".nodePort", spec.Type, port.NodePort)
 		checkOnce(found, names, port.Name, i, field+".name")
@@ -227,7 +225,7 @@ func checkPolicies(found *findings, spec *corev1.ServiceSpec) {
 func checkIngress(found *findings, ingress []corev1.LoadBalancerIngress) {
 	for i, entry := range ingress {
 		if entry.IPMode != nil && entry.IP == "" {
-			found.add(index("status.loadBalancer.ingress", i)+".ipMode", "must not be set without ip")
+			found.add(yamllines.Index("status.loadBalancer.ingress", i)+".ipMode", "must not be set without ip")
 		}
 	}
 }
@@ -242,7 +240,7 @@ func checkEndpointSlice(object *discoveryv1.EndpointSlice) findings {
 		discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
 	checkSlicePorts(&found, object.Ports)
 	for i := range object.Endpoints {
-		checkEndpoint(&found, index("endpoints", i), object.AddressType, &object.Endpoints[i])
+		checkEndpoint(&found, yamllines.Index("endpoints", i), object.AddressType, &object.Endpoints[i])
 	}
 	return found
 }
@@ -250,7 +248,7 @@ func checkEndpointSlice(object *discoveryv1.EndpointSlice) findings {
 func checkSlicePorts(found *findings, ports []discoveryv1.EndpointPort) {
 	names := make(map[string]int)
 	for i, port := range ports {
-		field := index("ports", i)
+		field := yamllines.Index("ports", i)
 		if first, twice := names[*port.Name]; twice {
 			found.add(field+".name", "is the same as that of ports[%d]", first)
 		}
@@ -266,18 +264,18 @@ func checkSlicePorts(found *findings, ports []discoveryv1.EndpointPort) {
 func checkEndpoint(found *findings, field string, kind discoveryv1.AddressType, endpoint *discoveryv1.Endpoint) {
 	if kind != discoveryv1.AddressTypeFQDN { // such slices are not proxied
 		for i, text := range endpoint.Addresses {
-			checkAddress(found, index(field+".addresses", i), text)
+			checkAddress(found, yamllines.Index(field+".addresses", i), text)
 		}
 	}
 	if hints := endpoint.Hints; hints != nil {
 		for i, zone := range hints.ForZones {
 			if zone.Name == "" {
-				found.add(index(field+".hints.forZones", i)+".name", "is required")
+				found.add(yamllines.Index(field+".hints.forZones", i)+".name", "is required")
 			}
 		}
 		for i, node := range hints.ForNodes {
 			if node.Name == "" {
-				found.add(index(field+".hints.forNodes", i)+".name", "is required")
+				found.add(yamllines.Index(field+".hints.forNodes", i)+".name", "is required")
 			}
 		}
 	}

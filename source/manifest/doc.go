@@ -3,7 +3,7 @@
 // with any number of documents per file.
 //
 //	directory ─► scanner ─► parse ─► catalog ─► source.Cache
-//	    └─ watch ─► debounce ─┘
+//	    └─ watch ─┘
 //
 // People write these files, so they are checked as strictly as by an API server. A bad
 // file is rejected whole, with one line that names file, line and field, and the last

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
 
+	"github.com/sluice-proxy/sluice/internal/host/watch"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 )
@@ -63,7 +63,6 @@ type Follower struct {
 	nodeName string
 	options  Options
 
-	watch   watch
 	scanner *scanner
 	catalog *catalog
 	// told are the logged problems, sorted by file.
@@ -77,7 +76,7 @@ func New(dir string, cache *source.Cache, nodeName string, options Options) *Fol
 	dir = filepath.Clean(dir)
 	return &Follower{
 		dir: dir, cache: cache, nodeName: nodeName, options: options.withDefaults(),
-		watch: watch{dir: dir}, scanner: newScanner(dir), catalog: newCatalog(),
+		scanner: newScanner(dir), catalog: newCatalog(),
 	}
 }
 
@@ -95,70 +94,39 @@ func (f *Follower) Problems() []Problem {
 // cache is not primed: an empty picture would make the proxy remove everything that an
 // earlier run left in the kernel.
 func (f *Follower) Run(ctx context.Context) error {
-	defer f.watch.lose()
-	pending := debounce{quiet: f.options.Quiet, limit: f.options.Limit}
+	follower := watch.Follower{
+		Paths: func() []string { return []string{f.dir} },
+		Quiet: f.options.Quiet, Limit: f.options.Limit, Look: f.look,
+	}
+	follower.Run(ctx)
+	return nil
+}
+
+// look reads what has changed, updates the cache, and returns when to look again if
+// there is no event.
+func (f *Follower) look(seen watch.Seen) (again time.Duration) {
+	if seen.Lost != nil {
+		f.options.Log.Warn("Watch on the manifests lost events", zap.String("dir", f.dir), zap.Error(seen.Lost))
+	}
 	touched := make(map[string]bool)
-	next := time.NewTimer(0)
-	defer next.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case event := <-f.watch.events():
-			pending.touch(time.Now())
-			f.note(event, touched)
-		case err := <-f.watch.errors():
-			// Usually an overflow: events are lost, so everything is scanned.
-			f.options.Log.Warn("Watch on the manifests lost events", zap.String("dir", f.dir), zap.Error(err))
-			f.watch.lose()
-			pending.touch(time.Now())
-		case <-next.C:
-			pending.reset()
-			f.look(touched)
-			clear(touched)
-		}
-		next.Reset(f.wait(&pending))
+	for path := range seen.Touched {
+		touched[filepath.Base(path)] = true
 	}
-}
-
-// wait returns how long there is nothing to do, unless an event arrives.
-func (f *Follower) wait(pending *debounce) time.Duration {
-	if at, ok := pending.due(); ok {
-		return max(time.Until(at), 0)
-	}
-	if f.watch.on == nil || f.scanner.unsettled {
-		return f.options.Retry
-	}
-	return f.options.Rescan
-}
-
-// note records the file of an event, and closes the watch when the directory itself was
-// moved or removed.
-func (f *Follower) note(event fsnotify.Event, touched map[string]bool) {
-	if event.Name == f.dir {
-		if event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename) {
-			f.watch.lose()
-		}
-		return
-	}
-	touched[filepath.Base(event.Name)] = true
-}
-
-// look reads what has changed and updates the cache. It opens the watch first, so that
-// every later change is an event.
-func (f *Follower) look(touched map[string]bool) {
-	watchErr := f.watch.ensure()
 	readings, err := f.scanner.scan(touched)
 	if err == nil {
 		f.catalog.apply(readings).feed(f.cache, f.nodeName)
 		f.cache.Prime()
-		err = watchErr
+		err = seen.Unwatched
 	}
 	problems := f.catalog.problems()
 	if err != nil {
 		problems = append(problems, Problem{File: f.dir, Message: err.Error()})
 	}
 	f.report(problems)
+	if err != nil || f.scanner.unsettled {
+		return f.options.Retry
+	}
+	return f.options.Rescan
 }
 
 // report publishes the problems and logs those that are new or gone.

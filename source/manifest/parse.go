@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	strictjson "sigs.k8s.io/json"
 
+	"github.com/sluice-proxy/sluice/internal/yamllines"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
@@ -59,7 +58,7 @@ func parse(file string, data []byte) ([]object, []Problem) {
 // split opens a List into its items; anything else is one object.
 func split(root *yaml.Node) ([]*yaml.Node, error) {
 	if root.Kind != yaml.MappingNode {
-		return nil, &lineError{root.Line, "must be an object with apiVersion and kind"}
+		return nil, &yamllines.Error{Line: root.Line, Message: "must be an object with apiVersion and kind"}
 	}
 	if text(root, "kind") != "List" || text(root, "apiVersion") != "v1" {
 		return []*yaml.Node{root}, nil
@@ -68,7 +67,7 @@ func split(root *yaml.Node) ([]*yaml.Node, error) {
 		switch key := root.Content[i]; key.Value {
 		case "apiVersion", "kind", "metadata", "items":
 		default:
-			return nil, &lineError{key.Line, fmt.Sprintf("List: %s: unknown field", key.Value)}
+			return nil, &yamllines.Error{Line: key.Line, Message: fmt.Sprintf("List: %s: unknown field", key.Value)}
 		}
 	}
 	items := child(root, "items")
@@ -76,7 +75,7 @@ func split(root *yaml.Node) ([]*yaml.Node, error) {
 		return nil, nil
 	}
 	if items.Kind != yaml.SequenceNode {
-		return nil, &lineError{items.Line, "List: items: must be a list"}
+		return nil, &yamllines.Error{Line: items.Line, Message: "List: items: must be a list"}
 	}
 	return items.Content, nil
 }
@@ -105,7 +104,7 @@ func parseObject(file string, node *yaml.Node) (object, []Problem) {
 	var problems []Problem
 	for _, finding := range found {
 		problems = append(problems, Problem{
-			File: file, Line: encoded.line(finding.field), Object: nameOf(node, kind.kind),
+			File: file, Line: encoded.lines.Of(finding.field), Object: nameOf(node, kind.kind),
 			Field: finding.field, Message: finding.message,
 		})
 	}
@@ -143,9 +142,9 @@ func nameOf(node *yaml.Node, kind string) string {
 
 func problemOf(file string, err error) Problem {
 	problem := Problem{File: file, Message: err.Error()}
-	var at *lineError
+	var at *yamllines.Error
 	if errors.As(err, &at) {
-		problem.Line = at.line
+		problem.Line = at.Line
 	}
 	return problem
 }
@@ -245,240 +244,5 @@ func typeName(kind reflect.Kind) string {
 		return "map"
 	default:
 		return "number"
-	}
-}
-
-// Problem says why a file, or the directory, is rejected.
-type Problem struct {
-	// File is the path of the file or of the directory.
-	File string
-	// Line is counted from 1; 0 if unknown.
-	Line int
-	// Object is kind and name, for example "Service default/web"; empty when
-	// the file could not be read that far.
-	Object string
-	// Field is the path of the field, for example "spec.ports[0].port"; empty
-	// if the problem concerns no single field.
-	Field string
-	// Message says what is wrong and, where possible, what to write instead.
-	Message string
-	// More is the number of further problems in the same file.
-	More int
-}
-
-// String returns one line: "web.yaml:12: Service default/web: spec.ports[0].port:
-// 0 is not a port number (1 to 65535) (and 2 more problems)".
-func (p Problem) String() string {
-	var line strings.Builder
-	line.WriteString(p.File)
-	if p.Line > 0 {
-		fmt.Fprintf(&line, ":%d", p.Line)
-	}
-	for _, part := range []string{p.Object, p.Field, p.Message} {
-		if part != "" {
-			line.WriteString(": " + part)
-		}
-	}
-	switch {
-	case p.More == 1:
-		line.WriteString(" (and 1 more problem)")
-	case p.More > 1:
-		fmt.Fprintf(&line, " (and %d more problems)", p.More)
-	}
-	return line.String()
-}
-
-// finding is a problem inside one object, before its line is known.
-type finding struct {
-	field   string
-	message string
-}
-
-// findings collects the problems of one object.
-type findings []finding
-
-func (f *findings) add(field, format string, arguments ...any) {
-	*f = append(*f, finding{field, fmt.Sprintf(format, arguments...)})
-}
-
-// objectID names an object across all files. Namespace is empty for kinds that
-// have none.
-type objectID struct {
-	kind, namespace, name string
-}
-
-// path returns "namespace/name", or the name alone.
-func (id objectID) path() string {
-	if id.namespace == "" {
-		return id.name
-	}
-	return id.namespace + "/" + id.name
-}
-
-// String returns "Service default/web".
-func (id objectID) String() string { return id.kind + " " + id.path() }
-
-// object is one accepted object, reduced to the value of its kind. A nil value
-// means that the object does not concern a proxy.
-type object struct {
-	id objectID
-	// line is where the object starts in its file.
-	line     int
-	spec     *service.Spec
-	slice    *service.Slice
-	node     *service.NodeObject
-	ranges   []netip.Prefix
-	warnings []service.Warning
-}
-
-// The kinds that a manifest may hold.
-const (
-	kindService       = "Service"
-	kindEndpointSlice = "EndpointSlice"
-	kindNode          = "Node"
-	kindServiceCIDR   = "ServiceCIDR"
-)
-
-// feed stores the object in the cache, apart from Nodes other than nodeName.
-func (o object) feed(cache *source.Cache, nodeName string) {
-	cache.Warn(o.id.kind, o.id.path(), o.warnings)
-	switch o.id.kind {
-	case kindService:
-		if o.spec == nil {
-			o.id.remove(cache)
-			return
-		}
-		cache.SetSpec(o.spec)
-	case kindEndpointSlice:
-		if o.slice == nil {
-			o.id.remove(cache)
-			return
-		}
-		cache.SetSlice(o.slice)
-	case kindNode:
-		if o.id.name == nodeName && o.node != nil {
-			cache.SetNode(o.node)
-		}
-	case kindServiceCIDR:
-		cache.SetServiceCIDR(o.id.name, o.ranges)
-	}
-}
-
-// remove removes the object from the cache. A deleted Node stays in use, as with an API
-// server.
-func (id objectID) remove(cache *source.Cache) {
-	switch id.kind {
-	case kindService:
-		cache.RemoveSpec(service.Key{Namespace: id.namespace, Name: id.name})
-	case kindEndpointSlice:
-		cache.RemoveSlice(id.namespace, id.name)
-	case kindServiceCIDR:
-		cache.RemoveServiceCIDR(id.name)
-	}
-}
-
-const defaultNamespace = "default"
-
-// defaultAffinitySeconds is what an API server sets for ClientIP affinity.
-const defaultAffinitySeconds = int32(corev1.DefaultClientIPServiceAffinitySeconds)
-
-func namespaced(kind string) bool { return kind == kindService || kind == kindEndpointSlice }
-
-// defaultService sets what an API server would set and a proxy reads, except
-// what has to be allocated.
-func defaultService(object *corev1.Service) {
-	spec := &object.Spec
-	setDefault(&object.Namespace, defaultNamespace)
-	setDefault(&spec.Type, corev1.ServiceTypeClusterIP)
-	setDefault(&spec.SessionAffinity, corev1.ServiceAffinityNone)
-	for i := range spec.Ports {
-		setDefault(&spec.Ports[i].Protocol, corev1.ProtocolTCP)
-	}
-	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		defaultAffinity(spec)
-	}
-	if externallyAccessible(spec) {
-		setDefault(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
-	}
-	if spec.Type == corev1.ServiceTypeExternalName {
-		return
-	}
-	if spec.ClusterIP == "" && len(spec.ClusterIPs) > 0 {
-		spec.ClusterIP = spec.ClusterIPs[0]
-	}
-	if len(spec.ClusterIPs) == 0 && spec.ClusterIP != "" {
-		spec.ClusterIPs = []string{spec.ClusterIP}
-	}
-	if len(spec.IPFamilies) == 0 && spec.ClusterIP != corev1.ClusterIPNone {
-		spec.IPFamilies = familiesOf(spec.ClusterIPs)
-	}
-}
-
-func defaultAffinity(spec *corev1.ServiceSpec) {
-	if spec.SessionAffinityConfig == nil {
-		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{}
-	}
-	if spec.SessionAffinityConfig.ClientIP == nil {
-		spec.SessionAffinityConfig.ClientIP = &corev1.ClientIPConfig{}
-	}
-	if spec.SessionAffinityConfig.ClientIP.TimeoutSeconds == nil {
-		seconds := defaultAffinitySeconds
-		spec.SessionAffinityConfig.ClientIP.TimeoutSeconds = &seconds
-	}
-}
-
-// externallyAccessible reports whether externalTrafficPolicy counts.
-func externallyAccessible(spec *corev1.ServiceSpec) bool {
-	return spec.Type == corev1.ServiceTypeLoadBalancer || spec.Type == corev1.ServiceTypeNodePort ||
-		spec.Type == corev1.ServiceTypeClusterIP && len(spec.ExternalIPs) > 0
-}
-
-// familiesOf returns the families of addresses; it gives none if one is not an
-// address, which the check that follows reports.
-func familiesOf(addresses []string) []corev1.IPFamily {
-	var families []corev1.IPFamily
-	for _, text := range addresses {
-		address, err := netip.ParseAddr(text)
-		if err != nil {
-			return nil
-		}
-		families = append(families, familyOf(address))
-	}
-	return families
-}
-
-func familyOf(address netip.Addr) corev1.IPFamily {
-	if address.Is4() {
-		return corev1.IPv4Protocol
-	}
-	return corev1.IPv6Protocol
-}
-
-// defaultEndpointSlice sets the names and protocols of ports.
-func defaultEndpointSlice(object *discoveryv1.EndpointSlice) {
-	setDefault(&object.Namespace, defaultNamespace)
-	for i := range object.Ports {
-		port := &object.Ports[i]
-		if port.Name == nil {
-			port.Name = new(string)
-		}
-		if port.Protocol == nil {
-			protocol := corev1.ProtocolTCP
-			port.Protocol = &protocol
-		}
-	}
-}
-
-// defaultNode completes the two spellings of the pod ranges.
-func defaultNode(object *corev1.Node) {
-	if len(object.Spec.PodCIDRs) == 0 && object.Spec.PodCIDR != "" {
-		object.Spec.PodCIDRs = []string{object.Spec.PodCIDR}
-	}
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var unset T
-	if *field == unset {
-		*field = value
 	}
 }

@@ -6,22 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"sort"
 	"strconv"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-proxy/sluice/internal/yamllines"
 )
-
-// lineError is a syntax error at a line of a file.
-type lineError struct {
-	line    int
-	message string
-}
-
-func (e *lineError) Error() string { return e.message }
 
 // documents parses a file into one tree per document. Documents that hold
 // nothing but comments are left out. JSON is told by its first character, since
@@ -43,33 +35,12 @@ func yamlDocuments(data []byte) ([]*yaml.Node, error) {
 			return roots, nil
 		}
 		if err != nil {
-			return nil, yamlError(err)
+			return nil, yamllines.FromYAML3(err)
 		}
 		if len(document.Content) == 1 && document.Content[0].ShortTag() != "!!null" {
 			roots = append(roots, document.Content[0])
 		}
 	}
-}
-
-// yamlLine matches the position in the error texts of go.yaml.in/yaml/v3, which
-// has no typed one.
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
-
-// parserError matches the errors of the library's parser, as opposed to its
-// scanner: it counts their lines from 0 (go.yaml.in/yaml v3.0.6, parser.fail).
-var parserError = regexp.MustCompile(`did not find expected (key|node content|'-' indicator|',' or|<)`)
-
-func yamlError(err error) error {
-	text, _, _ := strings.Cut(err.Error(), "\n")
-	match := yamlLine.FindStringSubmatch(text)
-	if match == nil {
-		return &lineError{message: text}
-	}
-	line, _ := strconv.Atoi(match[1]) // digits or empty, by the expression
-	if parserError.MatchString(match[2]) {
-		line++
-	}
-	return &lineError{line: line, message: "not valid YAML: " + match[2]}
 }
 
 // child returns the value of a key of a mapping, nil without one.
@@ -135,7 +106,7 @@ func (r *jsonReader) token() (json.Token, int, error) {
 		r.offset = end
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = &lineError{r.line, "not valid JSON: " + err.Error()}
+		err = &yamllines.Error{Line: r.line, Message: "not valid JSON: " + err.Error()}
 	}
 	return token, r.line, err
 }
@@ -145,12 +116,12 @@ func (r *jsonReader) value(depth int) (*yaml.Node, error) {
 	token, line, err := r.token()
 	if err != nil {
 		if depth > 0 && errors.Is(err, io.EOF) {
-			err = &lineError{line, "not valid JSON: the file ends too early"}
+			err = &yamllines.Error{Line: line, Message: "not valid JSON: the file ends too early"}
 		}
 		return nil, err
 	}
 	if depth > depthMax {
-		return nil, &lineError{line, fmt.Sprintf("nested more than %d levels deep", depthMax)}
+		return nil, &yamllines.Error{Line: line, Message: fmt.Sprintf("nested more than %d levels deep", depthMax)}
 	}
 	switch token := token.(type) {
 	case json.Delim:
@@ -189,7 +160,7 @@ func (r *jsonReader) container(open json.Delim, line, depth int) (*yaml.Node, er
 		node.Content = append(node.Content, value)
 	}
 	if _, line, err := r.token(); errors.Is(err, io.EOF) {
-		return nil, &lineError{line, "not valid JSON: the file ends too early"}
+		return nil, &yamllines.Error{Line: line, Message: "not valid JSON: the file ends too early"}
 	} else if err != nil {
 		return nil, err
 	}
@@ -215,7 +186,7 @@ type encoding struct {
 	json []byte
 	// marks are in the order of their offsets.
 	marks []mark
-	lines map[string]int
+	lines yamllines.Lines
 }
 
 // mark says that the value of a field starts at an offset in the JSON.
@@ -227,21 +198,11 @@ type mark struct {
 // encode writes a tree as JSON. Scalars get the types that YAML 1.2 gives them,
 // so that "no" and "on" are strings.
 func encode(root *yaml.Node) (*encoding, error) {
-	e := &encoding{lines: make(map[string]int)}
+	e := &encoding{lines: yamllines.Lines{}}
 	if err := e.value(root, "", root.Line, 0); err != nil {
 		return nil, err
 	}
 	return e, nil
-}
-
-// line finds the line of a field, or of the closest one around it.
-func (e *encoding) line(path string) int {
-	for {
-		if line, ok := e.lines[path]; ok {
-			return line
-		}
-		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
-	}
 }
 
 // pathAt returns the field whose value was being read when a decoder stopped at
@@ -256,7 +217,7 @@ func (e *encoding) pathAt(offset int) string {
 
 func (e *encoding) value(node *yaml.Node, path string, line, depth int) error {
 	if depth > depthMax || len(e.json) > objectBytesMax {
-		return &lineError{line, fmt.Sprintf("larger than %d bytes or nested more than %d levels deep",
+		return &yamllines.Error{Line: line, Message: fmt.Sprintf("larger than %d bytes or nested more than %d levels deep",
 			objectBytesMax, depthMax)}
 	}
 	if node.Kind == yaml.AliasNode {
@@ -280,13 +241,13 @@ func (e *encoding) mapping(node *yaml.Node, path string, depth int) error {
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key := node.Content[i]
 		if key.Kind != yaml.ScalarNode {
-			return &lineError{key.Line, "a key must be a plain text"}
+			return &yamllines.Error{Line: key.Line, Message: "a key must be a plain text"}
 		}
 		if key.ShortTag() == "!!merge" {
-			return &lineError{key.Line, "merge keys (<<) are not supported; write the fields out"}
+			return &yamllines.Error{Line: key.Line, Message: "merge keys (<<) are not supported; write the fields out"}
 		}
 		if first, twice := seen[key.Value]; twice {
-			return &lineError{key.Line, fmt.Sprintf("key %q is already set on line %d", key.Value, first)}
+			return &yamllines.Error{Line: key.Line, Message: fmt.Sprintf("key %q is already set on line %d", key.Value, first)}
 		}
 		seen[key.Value] = key.Line
 		if i > 0 {
@@ -294,7 +255,7 @@ func (e *encoding) mapping(node *yaml.Node, path string, depth int) error {
 		}
 		e.text(key.Value)
 		e.json = append(e.json, ':')
-		if err := e.value(node.Content[i+1], join(path, key.Value), key.Line, depth+1); err != nil {
+		if err := e.value(node.Content[i+1], yamllines.Join(path, key.Value), key.Line, depth+1); err != nil {
 			return err
 		}
 	}
@@ -308,7 +269,7 @@ func (e *encoding) sequence(node *yaml.Node, path string, depth int) error {
 		if i > 0 {
 			e.json = append(e.json, ',')
 		}
-		if err := e.value(element, fmt.Sprintf("%s[%d]", path, i), element.Line, depth+1); err != nil {
+		if err := e.value(element, yamllines.Index(path, i), element.Line, depth+1); err != nil {
 			return err
 		}
 	}
@@ -326,11 +287,11 @@ func (e *encoding) scalar(node *yaml.Node) error {
 	}
 	var value any
 	if err := node.Decode(&value); err != nil {
-		return &lineError{node.Line, fmt.Sprintf("%q is not a valid value", node.Value)}
+		return &yamllines.Error{Line: node.Line, Message: fmt.Sprintf("%q is not a valid value", node.Value)}
 	}
 	written, err := json.Marshal(value)
 	if err != nil {
-		return &lineError{node.Line, fmt.Sprintf("%q cannot be expressed in JSON", node.Value)}
+		return &yamllines.Error{Line: node.Line, Message: fmt.Sprintf("%q cannot be expressed in JSON", node.Value)}
 	}
 	e.json = append(e.json, written...)
 	return nil
@@ -342,11 +303,4 @@ func (e *encoding) text(value string) {
 		panic("manifest: a string is always valid JSON: " + err.Error())
 	}
 	e.json = append(e.json, written...)
-}
-
-func join(path, key string) string {
-	if path == "" {
-		return key
-	}
-	return path + "." + key
 }
