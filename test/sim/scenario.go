@@ -36,7 +36,6 @@ func settingsOf(seed uint64) settings {
 			WriteShare: []float64{0, 0.5}[d.IntN(2)],
 		},
 		options: iptables.Options{MasqueradeBit: uint(14 * d.IntN(2)), RandomFully: d.percent(50), InvalidDropOmitted: d.percent(50)},
-		writer:  iptables.WriterConfig{WatchInterval: 40 * time.Second},
 		blame:   []memory.Blame{memory.BlameLine, memory.BlameCommit, memory.BlameNobody}[d.IntN(3)],
 	}
 	if d.percent(30) {
