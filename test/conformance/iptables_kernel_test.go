@@ -38,8 +38,8 @@ func (i insideTool) RemoveHook(ctx context.Context, table iptables.Table, chain 
 	return i.namespace.Do(func() error { return i.tool.RemoveHook(ctx, table, chain, rule) })
 }
 
-// kernelHarness is the iptables backend with the real programs of a variant, on
-// a node of network namespaces.
+// kernelHarness is the iptables backend with the real programs of a variant, on a node of network
+// namespaces.
 func kernelHarness(family service.Family, variant iptables.Variant) Harness {
 	return iptablesHarness(family, func(t *testing.T, world Fixture) Node {
 		t.Helper()

@@ -39,9 +39,6 @@ type IPTablesOptions struct {
 // family. It blocks for some commands. A node without IPv6 is served in IPv4 alone, and the other
 // way round. A node with neither is an error that says what is missing for each.
 func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
-	if o.MasqueradeBit > 31 {
-		return nil, fmt.Errorf("masquerade bit %d: want 0 to 31", o.MasqueradeBit)
-	}
 	variant, err := chooseVariant(ctx, o.Variant, o.PrivateLock, o.Log)
 	if err != nil {
 		return nil, err
