@@ -17,17 +17,11 @@ type Territory struct {
 	Owns func(table Table, chain string) bool
 	// Hooks are in the order of their rows.
 	Hooks []Hook
-	// Canaries are chains that a mode always has, by table: when one is gone, another
-	// program has flushed the table.
-	Canaries map[Table]string
 }
 
 // OwnTerritory returns the territory of iptables mode. For other modes see WriterConfig.
 func OwnTerritory() Territory {
-	return Territory{
-		Owns: OwnsChain, Hooks: HookRows(),
-		Canaries: map[Table]string{Mangle: chainCanary, Filter: chainCanary, NAT: chainCanary},
-	}
+	return Territory{Owns: OwnsChain, Hooks: HookRows()}
 }
 
 // With returns what either of two modes owns. A clean-up of both needs it: the chains of one

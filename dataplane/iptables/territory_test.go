@@ -22,8 +22,7 @@ func neighbour() Territory {
 		Owns: func(table Table, chain string) bool {
 			return table == NAT && (chain == chainServices || chain == "KUBE-OTHER")
 		},
-		Hooks:    hooks,
-		Canaries: map[Table]string{NAT: "KUBE-OTHER"},
+		Hooks: hooks,
 	}
 }
 
@@ -94,19 +93,6 @@ func TestWriterReadsItsTerritory(t *testing.T) {
 	if got != want {
 		t.Errorf("by default got %s, want %s", got, want)
 	}
-}
-
-// TestWatchChecksTheTerritorysCanaries, which may be in some tables only.
-func TestWatchChecksTheTerritorysCanaries(t *testing.T) {
-	tool := &scriptedTool{saves: map[Table]string{NAT: bothModes}}
-	runWatchIn(t, neighbour(), tool, func(step func(func()) int) {
-		if got := step(noChange); got != 0 {
-			t.Errorf("reported %d times of nothing", got)
-		}
-		if got := step(func() { tool.saves = nil }); got != 1 {
-			t.Errorf("reported %d times of a flushed table, want once", got)
-		}
-	})
 }
 
 func TestCleanupOfOneTerritoryLeavesAnother(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 //
 //	nft variant     the kernel announces each transaction: at once (this file)
 //	legacy variant  the kernel tells sizes and nothing else: within a second (watch_sizes.go)
-//	other tools     the canaries, at an interval
+//	other tools     not at all; the periodic audit remains
 //
 // The writer's own changes ask for no audit. In doubt, another program did it: that costs a
 // read, and to take another program's deletion for our own would be an outage.
@@ -33,7 +33,8 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger))
 	case w.sizes != nil:
 		return w.watchSizes(ctx, changed)
 	default:
-		return w.watchCanaries(ctx, changed)
+		<-ctx.Done()
+		return context.Cause(ctx)
 	}
 }
 
@@ -55,29 +56,6 @@ func (w *Writer) every(ctx context.Context, interval time.Duration, look func())
 		w.release()
 		timer.Reset(interval)
 	}
-}
-
-// watchCanaries calls changed when a canary that it has seen is gone: another program has flushed
-// that table. It does not miss canaries that were never written. If the tool cannot answer, it
-// is asked again.
-func (w *Writer) watchCanaries(ctx context.Context, changed func(by dataplane.Stranger)) error {
-	seen := make(map[Table]bool)
-	return w.every(ctx, w.config.WatchInterval, func() {
-		for _, table := range tables {
-			canary := w.config.Territory.Canaries[table]
-			if canary == "" {
-				continue
-			}
-			exists, err := hasChain(ctx, w.tool, table, canary)
-			if err != nil {
-				continue
-			}
-			if seen[table] && !exists {
-				changed(dataplane.Stranger{})
-			}
-			seen[table] = exists
-		}
-	})
 }
 
 // chainFinder is an optional interface of a tool that can look up one chain without listing a

@@ -172,3 +172,15 @@ func TestSizesBoundReads(t *testing.T) {
 		}
 	})
 }
+
+func TestSizesAreNotReadWhileTheToolIsInUse(t *testing.T) {
+	withSizes(t, func(w *sizesTest) {
+		if err := w.writer.acquire(w.Context()); err != nil {
+			w.Fatal(err)
+		}
+		w.entries[NAT]--
+		w.expect("a rule less while the tool is in use", 0, time.Minute)
+		w.writer.release()
+		w.expect("afterwards", 1, time.Minute)
+	})
+}

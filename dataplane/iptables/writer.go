@@ -49,22 +49,14 @@ var (
 
 // WriterConfig tunes a Writer. The zero value is the default.
 type WriterConfig struct {
-	// WatchInterval is the pause between two checks of the canaries, for tools that offer
-	// nothing better. Default 5 s.
-	WatchInterval time.Duration
 	// Stages bound the inputs of a large batch. Default: one input.
 	Stages StageLimits
 	// Territory is what the writer reads. Default: that of iptables mode.
 	Territory Territory
 }
 
-const watchIntervalDefault = 5 * time.Second
-
 // NewWriter returns a writer for one family. It owns the tool from now on.
 func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
-	if config.WatchInterval <= 0 {
-		config.WatchInterval = watchIntervalDefault
-	}
 	if config.Territory.Owns == nil {
 		config.Territory = OwnTerritory()
 	}

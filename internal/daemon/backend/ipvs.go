@@ -122,18 +122,13 @@ func IPVSTraffic(ctx context.Context) (map[dataplane.Frontend]kernel.Stats, erro
 // IPVSTerritory is what IPVS mode has in iptables, Sluice's or kube-proxy's.
 func IPVSTerritory() iptables.Territory {
 	t := iptables.Territory{
-		Owns:     func(table iptables.Table, chain string) bool { return ipvs.OwnsChain(string(table), chain) },
-		Canaries: map[iptables.Table]string{},
+		Owns: func(table iptables.Table, chain string) bool { return ipvs.OwnsChain(string(table), chain) },
 	}
 	for _, h := range ipvs.HookRows() {
-		table := iptables.Table(h.Table)
 		t.Hooks = append(t.Hooks, iptables.Hook{
-			Row: h.Row, Table: table, Chain: h.Chain, Target: h.Target,
+			Row: h.Row, Table: iptables.Table(h.Table), Chain: h.Chain, Target: h.Target,
 			Rule: []string{"-m", "comment", "--comment", h.Comment, "-j", h.Target},
 		})
-		if t.Canaries[table] == "" {
-			t.Canaries[table] = h.Target // every chain that a hook leads to always exists
-		}
 	}
 	return t
 }
