@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// basin is a town with two domains: "plain" and "drains". It has the connections
+// drainTown is a town with two domains: "plain" and "drains". It has the connections
 // that a kernel would have, and grants every fragment a verdict unless withheld.
-type basin struct {
+type drainTown struct {
 	*town
 	mu       sync.Mutex
 	busy     map[netip.AddrPort]bool
@@ -33,16 +33,16 @@ type basin struct {
 	before func(ctx context.Context)
 }
 
-type basinRenderer struct {
-	*basin
+type drainRenderer struct {
+	*drainTown
 	name string
 }
 
-func (r basinRenderer) Node(*service.NodeFacts) []dataplane.Object { return nil }
+func (r drainRenderer) Node(*service.NodeFacts) []dataplane.Object { return nil }
 
-func (r basinRenderer) Naming() dataplane.Naming { return nil }
+func (r drainRenderer) Naming() dataplane.Naming { return nil }
 
-func (r basinRenderer) Service(v *service.View, _ *service.NodeFacts) []dataplane.Object {
+func (r drainRenderer) Service(v *service.View, _ *service.NodeFacts) []dataplane.Object {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rendered[r.name]++
@@ -53,7 +53,7 @@ func (r basinRenderer) Service(v *service.View, _ *service.NodeFacts) []dataplan
 	return []dataplane.Object{{ID: dataplane.ID{Name: "web"}, Body: letters(p.Cluster) + "/" + letters(p.Draining)}}
 }
 
-func (b *basin) Busy(ctx context.Context, view *service.View, port *service.PortView, e service.Endpoint) (bool, error) {
+func (b *drainTown) Busy(ctx context.Context, view *service.View, port *service.PortView, e service.Endpoint) (bool, error) {
 	b.await(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +64,7 @@ func (b *basin) Busy(ctx context.Context, view *service.View, port *service.Port
 	return b.busy[e.AddrPort], errors.Join(b.failing, ctx.Err())
 }
 
-func (b *basin) Held(ctx context.Context, _ *service.View, _ *service.PortView) ([]service.Endpoint, error) {
+func (b *drainTown) Held(ctx context.Context, _ *service.View, _ *service.PortView) ([]service.Endpoint, error) {
 	b.await(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +73,7 @@ func (b *basin) Held(ctx context.Context, _ *service.View, _ *service.PortView) 
 }
 
 // await does what a test has for it to do before an answer.
-func (b *basin) await(ctx context.Context) {
+func (b *drainTown) await(ctx context.Context) {
 	b.mu.Lock()
 	before := b.before
 	b.mu.Unlock()
@@ -81,13 +81,13 @@ func (b *basin) await(ctx context.Context) {
 }
 
 // let changes what the kernel is like.
-func (b *basin) let(change func()) {
+func (b *drainTown) let(change func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change()
 }
 
-func (b *basin) Want(key service.Key, body Body) {
+func (b *drainTown) Want(key service.Key, body Body) {
 	b.wanted.Go(func() {
 		for b.ctx.Err() == nil && !b.live(body) {
 			time.Sleep(10 * time.Millisecond)
@@ -95,8 +95,8 @@ func (b *basin) Want(key service.Key, body Body) {
 	})
 }
 
-// live runs one incarnation, and tells whether it has ended by itself.
-func (b *basin) live(body Body) (ended bool) {
+// live runs one incarnation, and reports whether it ended by itself.
+func (b *drainTown) live(body Body) (ended bool) {
 	defer func() { _ = recover() }()
 	b.town.mu.Lock()
 	b.inc++
@@ -106,7 +106,7 @@ func (b *basin) live(body Body) (ended bool) {
 }
 
 // submit is what a domain does with a fragment.
-func (b *basin) submit(name string) func(*dataplane.Fragment) {
+func (b *drainTown) submit(name string) func(*dataplane.Fragment) {
 	return func(f *dataplane.Fragment) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -121,15 +121,15 @@ func (b *basin) submit(name string) func(*dataplane.Fragment) {
 	}
 }
 
-func fillBasin(t *testing.T) *basin {
+func newDrainTown(t *testing.T) *drainTown {
 	t.Helper()
-	b := &basin{town: build(t, 10), busy: map[netip.AddrPort]bool{}, rendered: map[string]int{}, bodies: map[string][]string{},
+	b := &drainTown{town: build(t, 10), busy: map[netip.AddrPort]bool{}, rendered: map[string]int{}, bodies: map[string][]string{},
 		before: func(context.Context) {}}
 	d, err := NewDirectory(Config{
 		Keeper: b, Truth: b.town,
 		Outputs: []Output{
-			{Name: "plain", Renderer: basinRenderer{b, "plain"}, Submit: b.submit("plain"), Programmed: b.saw},
-			{Name: "drains", Renderer: basinRenderer{b, "drains"}, Submit: b.submit("drains"), Programmed: b.saw, Drain: b, Family: service.IPv4},
+			{Name: "plain", Renderer: drainRenderer{b, "plain"}, Submit: b.submit("plain"), Programmed: b.saw},
+			{Name: "drains", Renderer: drainRenderer{b, "drains"}, Submit: b.submit("drains"), Programmed: b.saw, Drain: b, Family: service.IPv4},
 		},
 		Listen: func(e Event) { b.mu.Lock(); defer b.mu.Unlock(); b.events = append(b.events, e) },
 	})
@@ -140,10 +140,10 @@ func fillBasin(t *testing.T) *basin {
 	return b
 }
 
-func (b *basin) saw(v service.View) { b.mu.Lock(); defer b.mu.Unlock(); b.seen = append(b.seen, v) }
+func (b *drainTown) saw(v service.View) { b.mu.Lock(); defer b.mu.Unlock(); b.seen = append(b.seen, v) }
 
 // serve says which endpoints the Service has.
-func (b *basin) serve(all string) {
+func (b *drainTown) serve(all string) {
 	var addresses []string
 	for _, e := range set(all) {
 		addresses = append(addresses, e.AddrPort.Addr().String())
@@ -162,7 +162,7 @@ func (b *basin) serve(all string) {
 }
 
 // connect says which endpoints have connections.
-func (b *basin) connect(all string) {
+func (b *drainTown) connect(all string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.busy = map[netip.AddrPort]bool{}
@@ -171,8 +171,8 @@ func (b *basin) connect(all string) {
 	}
 }
 
-// told gives and forgets what a domain was told and what was asked.
-func (b *basin) told(domain string) (bodies, asked string) {
+// told returns and forgets what a domain was sent and what was asked.
+func (b *drainTown) told(domain string) (bodies, asked string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	bodies, asked = strings.Join(b.bodies[domain], ", "), strings.Join(b.asked, " ")
@@ -180,9 +180,9 @@ func (b *basin) told(domain string) (bodies, asked string) {
 	return bodies, asked
 }
 
-// expect compares what the draining domain was told and what was asked since the
+// expect compares what the draining domain was sent and what was asked since the
 // last time.
-func (b *basin) expect(t *testing.T, when, bodies, asked string) {
+func (b *drainTown) expect(t *testing.T, when, bodies, asked string) {
 	t.Helper()
 	gotBodies, gotAsked := b.told("drains")
 	if gotBodies != bodies || gotAsked != asked {
@@ -190,8 +190,8 @@ func (b *basin) expect(t *testing.T, when, bodies, asked string) {
 	}
 }
 
-// announced gives and forgets the events of one type.
-func announced[E Event](b *basin) (all []E) {
+// announced returns and forgets the events of one type.
+func announced[E Event](b *drainTown) (all []E) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.events = slices.DeleteFunc(b.events, func(e Event) bool {
@@ -206,10 +206,10 @@ func announced[E Event](b *basin) (all []E) {
 
 func pass(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
-// A basinTest runs on virtual time; the Service has the endpoints a, b and c.
-func basinTest(t *testing.T, test func(t *testing.T, b *basin)) {
+// A drainTest runs on virtual time; the Service has the endpoints a, b and c.
+func drainTest(t *testing.T, test func(t *testing.T, b *drainTown)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := fillBasin(t)
+		b := newDrainTown(t)
 		b.serve("a b c")
 		b.expect(t, "start", "a b c/", "held")
 		test(t, b)
@@ -217,7 +217,7 @@ func basinTest(t *testing.T, test func(t *testing.T, b *basin)) {
 }
 
 func TestAnEndpointDrainsUntilItHasNoConnections(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b")
 		b.serve("a")
 		b.expect(t, "left", "a/b c", "")
@@ -247,7 +247,7 @@ func TestAnEndpointDrainsUntilItHasNoConnections(t *testing.T) {
 // TestOtherDomainsDoNotNotice: they render once per change of the Service, see
 // nothing of what drains, and followers are not told twice.
 func TestOtherDomainsDoNotNotice(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b")
 		b.serve("a")
 		pass(10 * time.Second)
@@ -268,7 +268,7 @@ func TestOtherDomainsDoNotNotice(t *testing.T) {
 }
 
 func TestAnEndpointThatComesBackDrainsNoMore(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b c")
 		b.serve("a")
 		b.serve("a b")
@@ -279,7 +279,7 @@ func TestAnEndpointThatComesBackDrainsNoMore(t *testing.T) {
 }
 
 func TestTheDeadlineCutsAndSaysSo(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b c")
 		b.serve("a")
 		pass(drainDeadline - time.Nanosecond)
@@ -298,7 +298,7 @@ func TestTheDeadlineCutsAndSaysSo(t *testing.T) {
 }
 
 func TestWithAServiceEverythingGoesAtOnce(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b c")
 		b.serve("a")
 		b.town.set(web, nil)
@@ -317,7 +317,7 @@ func TestWithAServiceEverythingGoesAtOnce(t *testing.T) {
 
 // TestWhatCannotBeFoundOutKeepsAnEndpoint: until the deadline, and it is told once.
 func TestWhatCannotBeFoundOutKeepsAnEndpoint(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.let(func() { b.failing = errors.New("no answer") })
 		b.serve("a")
 		pass(time.Minute)
@@ -343,7 +343,7 @@ func TestWhatCannotBeFoundOutKeepsAnEndpoint(t *testing.T) {
 
 // TestNobodyIsAskedAboutWhatIsNotInForce: a write that is late does not cut.
 func TestNobodyIsAskedAboutWhatIsNotInForce(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.let(func() { b.withheld = true })
 		b.serve("a b")
 		pass(time.Minute)
@@ -356,7 +356,7 @@ func TestNobodyIsAskedAboutWhatIsNotInForce(t *testing.T) {
 
 // TestARestartLosesNoneThatDrains: its memory is the kernel.
 func TestARestartLosesNoneThatDrains(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b c")
 		b.serve("a b")
 		pass(lookMin)
@@ -385,7 +385,7 @@ func TestARestartLosesNoneThatDrains(t *testing.T) {
 
 // TestAPanicInALookIsARestart: as any other.
 func TestAPanicInALookIsARestart(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b")
 		b.serve("a c")
 		b.let(func() { b.kernel = set("b") })
@@ -405,7 +405,7 @@ func TestAPanicInALookIsARestart(t *testing.T) {
 // TestAServiceIsServedThoughNobodyKnowsWhatIsHeld: its new connections matter more.
 func TestAServiceIsServedThoughNobodyKnowsWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := fillBasin(t)
+		b := newDrainTown(t)
 		b.let(func() { b.failing = errors.New("no answer") })
 		b.serve("a b")
 		b.expect(t, "start", "a b/", "held")
@@ -420,7 +420,7 @@ func TestAServiceIsServedThoughNobodyKnowsWhatIsHeld(t *testing.T) {
 
 // TestNewsGoFirst: a kernel that answers slowly does not hold up a change.
 func TestNewsGoFirst(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b c")
 		b.serve("a")
 		b.expect(t, "left", "a/b c", "")
@@ -437,7 +437,7 @@ func TestNewsGoFirst(t *testing.T) {
 
 // TestADrainerThatHangsIsGivenUp: it counts as busy.
 func TestADrainerThatHangsIsGivenUp(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.let(func() { b.before = func(ctx context.Context) { <-ctx.Done() } })
 		b.serve("a b")
 		pass(lookMin + askMax)

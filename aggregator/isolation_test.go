@@ -286,7 +286,7 @@ func TestASearchInterleavesWithTheChangesOfOthers(t *testing.T) {
 }
 
 // The price of a search: Services of which some are refused, for the receipts of each
-// kind of writer. Nobody innocent is quarantined, and the refused writes are bounded by
+// kind of writer. No innocent Service is quarantined, and the refused writes are bounded by
 // the logarithm of a group for each culprit.
 func TestTheSearchAmongTenThousandServices(t *testing.T) {
 	const count = 10_000

@@ -29,8 +29,8 @@ import (
 // return soon after its context ends.
 type Run func(ctx context.Context, lease *Lease) error
 
-// Key names a child; its String is the child's name in profiles.
-type Key interface {
+// Name identifies a child; its String appears in profiles.
+type Name interface {
 	comparable
 	fmt.Stringer
 }
@@ -39,7 +39,7 @@ type Key interface {
 //
 // Concurrency: Want and Nudge may be called from anywhere and never block. All
 // state below the mailbox belongs to the goroutine in Run.
-type Supervisor[K Key] struct {
+type Supervisor[K Name] struct {
 	config  Config
 	listen  func(Event[K])
 	control *mailbox.Mailbox[request[K], order]
@@ -94,7 +94,7 @@ type child struct {
 
 // New makes a supervisor. Its goroutine calls listen for each event; listen must
 // not block. Nil ignores the events.
-func New[K Key](config Config, listen func(Event[K])) (*Supervisor[K], error) {
+func New[K Name](config Config, listen func(Event[K])) (*Supervisor[K], error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
