@@ -75,8 +75,8 @@ func New(config Config) (*Proxy, error) {
 func (p *Proxy) addAggregator(domain Domain) error {
 	noteFirst := p.firstWrite(domain)
 	a, err := aggregator.New(aggregator.Config{
-		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout, Naming: domain.Renderer.Naming(),
-		Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
+		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout,
+		Naming: domain.Renderer.Naming(), Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
 		Verdicts: func(v dataplane.Verdict) { p.directory.PostVerdict(v) },
 		Listen: func(e aggregator.Event) {
 			noteFirst(e)
@@ -193,7 +193,9 @@ type keeper struct {
 
 // Want implements actors.Keeper.
 func (k keeper) Want(key service.Key, body actors.Body) {
-	k.supervisor.Want(key, func(ctx context.Context, lease *supervisor.Lease) error { return body(ctx, lease) })
+	k.supervisor.Want(key, func(ctx context.Context, lease *supervisor.Lease) error {
+		return body(ctx, lease)
+	})
 }
 
 // Nudge implements actors.Keeper.

@@ -266,7 +266,8 @@ func (a *Aggregator) tellShadows() {
 	for news := a.ledger.Shadows(); len(news) > 0; {
 		first := news[0]
 		var frontends dataplane.Frontends
-		for len(news) > 0 && news[0].Key == first.Key && news[0].By == first.By && news[0].Over == first.Over {
+		for len(news) > 0 && news[0].Key == first.Key && news[0].By == first.By &&
+			news[0].Over == first.Over {
 			frontends, news = append(frontends, news[0].Frontend), news[1:]
 		}
 		if first.Over {

@@ -48,8 +48,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("supervisor: backoff from %v to %v: want 0 ≤ minimum ≤ maximum",
 			c.BackoffMin, c.BackoffMax)
 	case c.ScoreHalfLife < 0, c.ParkScore < 1, c.ParkRetry < 0, c.RestartsPerSecond < 1:
-		return fmt.Errorf("supervisor: half-life %v, park score %v, park retry %v, restarts per second %d:"+
-			" want positive numbers", c.ScoreHalfLife, c.ParkScore, c.ParkRetry, c.RestartsPerSecond)
+		return fmt.Errorf("supervisor: half-life %v, park score %v, park retry %v,"+
+			" restarts per second %d: want positive numbers", c.ScoreHalfLife, c.ParkScore, c.ParkRetry, c.RestartsPerSecond)
 	case c.MessageDeadline < 0:
 		return fmt.Errorf("supervisor: message deadline %v: want a positive duration", c.MessageDeadline)
 	}

@@ -326,7 +326,8 @@ func (s *Supervisor[K]) leave(ctx context.Context, key K, lease *Lease, err erro
 	if lease.settled.CompareAndSwap(false, true) {
 		defer s.running.Done()
 	}
-	s.control.Post(request[K]{key: key, verb: verbReport, incarnation: lease.incarnation}, order{err: err})
+	to := request[K]{key: key, verb: verbReport, incarnation: lease.incarnation}
+	s.control.Post(to, order{err: err})
 }
 
 // schedule sets the child's one valid entry in the agenda.
