@@ -62,9 +62,7 @@ func New(config Config) (*Proxy, error) {
 			return nil, err
 		}
 	}
-	if err := p.addSupervisor(); err != nil {
-		return nil, err
-	}
+	p.addSupervisor()
 	return p, p.addDirectory()
 }
 
@@ -110,8 +108,8 @@ func (p *Proxy) InForce() <-chan struct{} { return p.inForce }
 
 // addSupervisor adds the supervisor of the actors. The first write does not wait for
 // an actor that is parked or stuck.
-func (p *Proxy) addSupervisor() (err error) {
-	p.supervisor, err = supervisor.New(p.config.Supervisor, func(e supervisor.Event[service.Key]) {
+func (p *Proxy) addSupervisor() {
+	p.supervisor = supervisor.New(p.config.MessageDeadline, func(e supervisor.Event[service.Key]) {
 		switch e.What.(type) {
 		case supervisor.Parked, supervisor.Stuck:
 			for _, a := range p.aggregators {
@@ -122,7 +120,6 @@ func (p *Proxy) addSupervisor() (err error) {
 			l.Supervisor(e)
 		}
 	})
-	return err
 }
 
 // cache ──► directory ──► actors ──► fragments
