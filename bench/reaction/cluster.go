@@ -23,12 +23,12 @@ const (
 	nodeCount = 1000
 )
 
-// perSlice is how many endpoints one slice holds at most, as the endpoint slice
-// controller has it by default (kube-controller-manager, max-endpoints-per-slice).
+// perSlice is the largest number of endpoints in a slice, the default of the endpoint slice
+// controller (kube-controller-manager, max-endpoints-per-slice).
 const perSlice = 100
 
-// cluster makes API objects as a watch delivers them. It keeps none: a Service is
-// made from its number, and only what differs from the plan is remembered.
+// cluster makes API objects as a watch delivers them. It keeps none: a Service is made from its
+// number, and only what differs from the plan is remembered.
 type cluster struct {
 	// services have the numbers from 0, with this many endpoints each.
 	services, endpoints int
@@ -36,8 +36,7 @@ type cluster struct {
 	oneChain bool
 	// changed holds the endpoints, by number, of Services that were changed.
 	changed map[int][]int
-	// fresh is an endpoint that was never used, and version the newest
-	// resource version.
+	// fresh is an endpoint that was never used, and version the newest resource version.
 	fresh, version int
 }
 
@@ -45,7 +44,7 @@ func newCluster(services, endpoints int) *cluster {
 	return &cluster{services: services, endpoints: endpoints, changed: map[int][]int{}, fresh: services * endpoints}
 }
 
-// created is when everything came about; API times have whole seconds.
+// created is the creation time of every object. API times have whole seconds.
 var created = metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 
 func serviceKey(i int) service.Key {
@@ -158,25 +157,24 @@ func (c *cluster) endpointSlice(owner service.Key, at int, ports []discoveryv1.E
 	return slice
 }
 
-// change is one change of a Service: the watch events that tell of it, and what
-// it takes to know that they are in the kernel.
+// change is one change of a Service: its watch events, and what shows that they are in the kernel.
 type change struct {
 	key    service.Key
 	events []watch.Event
-	// objects of the Service have to be written until the change is complete. It
-	// is more than 1 where the events may go in one batch or in several.
+	// objects of the Service have to be written until the change is complete. It is more than 1
+	// where the events may arrive in one batch or in several.
 	objects int
 }
 
-// kind is a sort of change. For the number of an event it gives the Service to
-// change; those of one kind are all different, as long as there are enough.
+// kind is a kind of change. service returns the Service to change for the number of an event, a
+// different one each time as long as there are enough.
 type kind struct {
 	name    string
 	service func(c *cluster, event int) int
 	change  func(c *cluster, i int) change
 }
 
-// kinds are in an order in which each finds what it needs.
+// kinds are in an order in which each finds the Services that it needs.
 var kinds = []kind{
 	{"endpoint replaced", spread, (*cluster).replaceEndpoint},
 	{"scaled up by one", spread, (*cluster).scaleUp},
@@ -185,8 +183,8 @@ var kinds = []kind{
 	{"Service removed", behind, (*cluster).removeService},
 }
 
-// spread goes over the Services in large steps. The step is a prime, so that all
-// have had their turn before one comes again.
+// spread goes over the Services in large steps. The step is a prime, so that no Service comes again
+// before every other has had its turn.
 func spread(c *cluster, event int) int {
 	const step = 7919
 	return event * step % c.services
@@ -216,12 +214,12 @@ func (c *cluster) scaleDown(i int) change {
 	return c.modified(i, (len(c.endpointsOf(i))-1)/perSlice)
 }
 
-// modified tells of one slice.
+// modified returns the change of one slice.
 func (c *cluster) modified(i, at int) change {
 	return change{key: serviceKey(i), events: []watch.Event{{Type: watch.Modified, Object: c.slice(i, at)}}}
 }
 
-// addService tells of a Service first and of its slices right after. The proxy may see the former
+// addService delivers a Service first and its slices right after. The proxy may see the former
 // without the latter, so the change is complete once there is an object for each endpoint. In mode
 // iptables, which has one chain for all endpoints, the slices come first.
 func (c *cluster) addService(i int) change {
@@ -239,7 +237,7 @@ func (c *cluster) addService(i int) change {
 	return ch
 }
 
-// removeService tells of a Service first, as its slices are collected after it.
+// removeService deletes a Service first, because its slices are collected after it.
 func (c *cluster) removeService(i int) change {
 	ch := change{key: serviceKey(i)}
 	ch.events = append(ch.events, watch.Event{Type: watch.Deleted, Object: c.service(i)})

@@ -13,21 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// coldStart is what a start has taken. Times count from the start of the process,
-// without the making of API objects, which is done on the way.
+// coldStart is what a start took. Times count from the start of the process, without the time to
+// generate API objects on the way.
 type coldStart struct {
 	Services, Endpoints int
-	// Listed is when everything had been reduced and was in the cache, Rendered
-	// when every Service had submitted, Programmed when all was in the kernel.
+	// Listed is when everything had been reduced and was in the cache, Rendered when every Service
+	// had submitted, Programmed when all was in the kernel.
 	Listed, Rendered, Programmed time.Duration
 	// Answers is when each of firsts served its first client, by its name.
 	Answers map[string]time.Duration
 	// Writing is how long the first write took, of the family that took longest.
 	Writing time.Duration
-	// Generating is what was left out.
+	// Generating is the time left out.
 	Generating time.Duration
-	// Processor is the processor time of the process, by user and kernel, with
-	// the generating. It says more than the times on a machine that is busy.
+	// Processor is the process's user and kernel time, including generating. On a busy machine, it
+	// says more than the other times.
 	Processor time.Duration
 	Memory    memory
 }
@@ -80,22 +80,22 @@ func measureColdStart(ctx context.Context, o options, m measurement, r *result) 
 
 // memory is what a process holds after a cold start, in MiB.
 type memory struct {
-	// Peak is the largest resident size so far; Resident the present one, some
-	// seconds after the start, with nothing done to make it smaller.
+	// Peak is the largest resident size so far. Resident is the size some seconds after the start,
+	// without a forced collection.
 	Peak, Resident float64
-	// Heap and Stacks are in use at that time, by Go's account.
+	// Heap and Stacks are in use at that time, as Go counts.
 	Heap, Stacks float64
-	// Least is the resident size after collecting and giving back all that can
-	// be, with LeastHeap and LeastStacks in use.
+	// Least is the resident size after a forced collection that returns memory to the system, with
+	// LeastHeap and LeastStacks in use.
 	Least, LeastHeap, LeastStacks float64
-	// PerServiceKiB is LeastHeap and LeastStacks shared among the Services.
+	// PerServiceKiB is LeastHeap and LeastStacks divided by the number of Services.
 	PerServiceKiB float64
 }
 
-// settling is how long a process is left alone before its memory is taken.
+// settling is how long a process rests before its memory is measured.
 const settling = 5 * time.Second
 
-// takeMemory takes the memory of this process.
+// takeMemory measures the memory of this process.
 func takeMemory(services int) memory {
 	time.Sleep(settling)
 	var at runtime.MemStats

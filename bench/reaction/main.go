@@ -1,6 +1,7 @@
-// Command reaction measures the whole proxy in one process against the real kernel, from the watch event
-// that a reflector has decoded to the commit of the batch that carries it. Each measurement runs in a
-// process and a network namespace of its own; the host's rules are not touched. It needs root.
+// Command reaction measures the whole proxy in one process against the real kernel, from the watch
+// event that a reflector has decoded to the commit of the batch that carries it. Each measurement
+// runs in a process and a network namespace of its own; the host's rules are not touched. It needs
+// root.
 //
 //	react-N    one change at a time among N Services: see kinds
 //	audit-N    one change at a time for long enough to see an audit
@@ -14,7 +15,8 @@
 //	go run ./reaction -only react-50000 -cpuprofile cpu.pprof
 //	go run ./reaction -show monday.json,tuesday.json
 //
-// To compare two builds, run the program of each checkout with -output json and print both with -show.
+// To compare two builds, run the program of each checkout with -output json and print both with
+// -show.
 package main
 
 import (
@@ -33,7 +35,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// options are the flags that a measurement needs to know.
+// options are the flags that affect a measurement.
 type options struct {
 	mode       string
 	variant    string
@@ -132,8 +134,7 @@ func report(results []result, output string) error {
 	return show(os.Stdout, results)
 }
 
-// measureInside runs one measurement in this process and prints its result for
-// the parent.
+// measureInside runs one measurement in this process and prints its result for the parent.
 func measureInside(o options, name string, timeout time.Duration) error {
 	if err := checkInside(); err != nil {
 		return err
@@ -151,7 +152,7 @@ func measureInside(o options, name string, timeout time.Duration) error {
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// What the parent tells a child besides the flags.
+// What the parent passes to a child besides the flags.
 const (
 	// outsideVar names the network namespace that must not be touched.
 	outsideVar = "REACTION_OUTSIDE"
@@ -162,8 +163,8 @@ const (
 // self is this program, wherever its file has gone (proc_pid_exe(5)).
 const self = "/proc/self/exe"
 
-// runChild makes one measurement in a process and a network namespace of its
-// own, so that it finds no rules, and no memory that somebody else has used.
+// runChild makes one measurement in a process and a network namespace of its own, so that it starts
+// without rules and with unused memory.
 func runChild(name string, timeout time.Duration) (r result, err error) {
 	namespace, err := netns.New(name)
 	if err != nil {
@@ -181,7 +182,7 @@ func runChild(name string, timeout time.Duration) (r result, err error) {
 	if err := namespace.Start(cmd); err != nil {
 		return r, err
 	}
-	// The child gives up by itself; this is for one that cannot.
+	// The child times out by itself; this is for one that cannot.
 	alarm := time.AfterFunc(timeout+time.Minute, func() { _ = cmd.Process.Kill() })
 	defer alarm.Stop()
 	if err := cmd.Wait(); err != nil {

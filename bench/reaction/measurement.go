@@ -22,7 +22,7 @@ type measurement struct {
 // The modes that can be measured.
 const nftables, iptables = "nftables", "iptables"
 
-// all are the measurements that are made unless others are asked for, by mode.
+// all are the default measurements, by mode.
 var all = map[string][]string{
 	nftables: {
 		"react-1000", "react-10000", "react-50000",
@@ -34,8 +34,7 @@ var all = map[string][]string{
 	iptables: {"react-1000", "react-5000", "resync-1000", "cold-5000x10"},
 }
 
-// choose returns the names that are asked for: those of the usual ones that begin
-// like that, or one of another size.
+// choose returns the chosen names: default ones with the given beginning, or one of any size.
 func choose(mode, only string) ([]string, error) {
 	if only == "" {
 		return all[mode], nil
@@ -63,7 +62,7 @@ func choose(mode, only string) ([]string, error) {
 func parseMeasurement(name string) (m measurement, err error) {
 	kind, size, _ := strings.Cut(name, "-")
 	m.kind = kind
-	// What is read must print as it was, so that nothing may follow it.
+	// The result must print as the name, so nothing may follow it.
 	switch kind {
 	case "react", "audit", "hot", "resync":
 		_, err = fmt.Sscanf(size, "%d", &m.size)
@@ -106,7 +105,7 @@ func (m measurement) run(ctx context.Context, o options, r *result) error {
 // profileName is where the profile of a measurement goes.
 func (m measurement) profileName(file string) string { return file + "." + m.String() }
 
-// loadAverage tells what else the machine does (proc_loadavg(5)).
+// loadAverage shows how busy the machine is (proc_loadavg(5)).
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -115,8 +114,7 @@ func loadAverage() string {
 	return strings.TrimSpace(string(text))
 }
 
-// profiled runs the measured phase of a measurement, and writes the profiles that
-// are asked for.
+// profiled runs the measured phase of a measurement, and writes the requested profiles.
 func profiled(o options, m measurement, run func() error) (err error) {
 	if o.cpuProfile != "" {
 		f, err := os.Create(m.profileName(o.cpuProfile))

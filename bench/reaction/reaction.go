@@ -12,9 +12,8 @@ import (
 	kwatch "k8s.io/apimachinery/pkg/watch"
 )
 
-// reaction is how long changes of one kind took, from the watch event to the
-// aggregator's word that the batch with it is in the kernel, and what one of them
-// cost.
+// reaction is how long changes of one kind took, from the watch event to the aggregator's event
+// that its batch is in the kernel, and what one of them cost.
 type reaction struct {
 	Services, Endpoints int
 	Kind, Pace          string
@@ -25,14 +24,13 @@ type reaction struct {
 	// Objects, Lines and Bytes are per change, over all domains.
 	Objects, Lines, Bytes float64
 	Batches               int
-	// Audits ran meanwhile; the longest took AuditTook.
+	// Audits is how many ran meanwhile. The longest took AuditTook.
 	Audits    int           `json:",omitempty"`
 	AuditTook time.Duration `json:",omitempty"`
 }
 
-// pace is how changes follow each other: at a rate, whatever became of those
-// before, or, when the rate is 0, each as soon as the one before is in the
-// kernel.
+// pace is how changes follow each other: at a fixed rate, or, if the rate is 0, each as soon as the
+// one before is in the kernel.
 type pace struct {
 	name string
 	rate float64
@@ -72,8 +70,8 @@ func measureReactions(ctx context.Context, o options, m measurement, r *result) 
 	})
 }
 
-// measureHot measures one Service with many endpoints, of which one is replaced
-// again and again, among a thousand others.
+// measureHot measures one Service with many endpoints, of which one is replaced again and again,
+// among a thousand others.
 func measureHot(ctx context.Context, o options, m measurement, r *result) (err error) {
 	const others = 1000
 	c := newCluster(others, o.endpoints)
@@ -100,8 +98,8 @@ func measureHot(ctx context.Context, o options, m measurement, r *result) (err e
 	})
 }
 
-// measureAudit replaces endpoints at a rate for as long as it takes to see the
-// kernel read back once: nothing can be written meanwhile.
+// measureAudit replaces endpoints at a rate until the kernel was read back once. Nothing can be
+// written meanwhile.
 func measureAudit(ctx context.Context, o options, m measurement, r *result) (err error) {
 	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
@@ -121,9 +119,8 @@ func measureAudit(ctx context.Context, o options, m measurement, r *result) (err
 	})
 }
 
-// react makes changes and takes their times. The objects are made before, so that
-// after each event the goroutine that delivers has nothing to do but to wait, as
-// a reflector does.
+// react makes changes and measures their times. It makes the objects before, so that after each
+// event the delivering goroutine only waits, as a reflector does.
 func (r *rig) react(ctx context.Context, changes int, p pace, k kind) (reaction, error) {
 	coming := make([]change, changes)
 	for i := range coming {
@@ -178,8 +175,7 @@ func (r *rig) summarize(took []time.Duration, p pace, k kind) reaction {
 	}
 }
 
-// quantile returns the smallest value that at least the share q of all are not
-// above (nearest rank), and 0 of none. The values are sorted.
+// quantile returns the nearest-rank quantile of sorted values, and 0 of none.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -188,7 +184,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[max(1, min(rank, len(sorted)))-1]
 }
 
-// idleWork is what events that change nothing have cost.
+// idleWork is the cost of events that change nothing.
 type idleWork struct {
 	Services, Events int
 	// Rendered counts Services rendered, Batches and Objects what was written.
@@ -199,8 +195,8 @@ type idleWork struct {
 	PerEvent time.Duration
 }
 
-// measureResync delivers every object again as it is, then with other metadata,
-// then all of them as a list, as after an outage of the API server.
+// measureResync delivers every object again as it is, then with other metadata, then all of them as
+// a list, as after an outage of the API server.
 func measureResync(ctx context.Context, o options, m measurement, r *result) (err error) {
 	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
@@ -230,7 +226,7 @@ func measureResync(ctx context.Context, o options, m measurement, r *result) (er
 		if err := rig.list(); err != nil {
 			return err
 		}
-		// What was set off is done long before this is over.
+		// Any work that was started ends long before this is over.
 		time.Sleep(time.Second)
 		done := rig.take()
 		work.Rendered, work.Batches, work.Objects = rig.rendered.Load(), len(done.Took), done.Written.Objects
@@ -244,8 +240,7 @@ func measureResync(ctx context.Context, o options, m measurement, r *result) (er
 	})
 }
 
-// repeat delivers every Service and its slice once more, and gives the time that
-// their delivery took.
+// repeat delivers every Service and its slice once more, and returns how long that took.
 func (r *rig) repeat(touch func(*corev1.Service, *discoveryv1.EndpointSlice)) (time.Duration, error) {
 	var took time.Duration
 	for i := range r.cluster.services {

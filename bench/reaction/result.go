@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// result is what one measurement has found.
+// result is the result of one measurement.
 type result struct {
 	Name string
 	Mode string
@@ -19,7 +19,7 @@ type result struct {
 	Cold      *coldStart `json:",omitempty"`
 }
 
-// verdict compares a figure with what we hold ourselves to.
+// verdict compares a figure with a target.
 type verdict struct {
 	// Target is its number in the list of targets, for example "V2".
 	Target string
@@ -29,7 +29,7 @@ type verdict struct {
 	Met    bool
 }
 
-// The targets. Times are of this machine's kind: two cores.
+// The targets, for a machine with two cores.
 const (
 	wantP50, wantP99 = 300 * time.Microsecond, 3 * time.Millisecond
 	wantGrowth       = 1.5
@@ -37,7 +37,7 @@ const (
 	wantServiceKiB   = 16
 )
 
-// wantColdStart is by the measurement's name.
+// wantColdStart holds targets by the measurement's name.
 var wantColdStart = map[string]time.Duration{
 	"cold-10000x10": 3 * time.Second,
 	"cold-44000x1":  8 * time.Second,
@@ -67,8 +67,8 @@ func judge(results []result) []verdict {
 	return all
 }
 
-// judgeReactions looks at the replacement of an endpoint: among 50,000 Services,
-// and there compared with 1,000.
+// judgeReactions looks at the replacement of an endpoint: among 50,000 Services, and there compared
+// with 1,000.
 func judgeReactions(results []result) []verdict {
 	var all []verdict
 	few := map[string]time.Duration{}
@@ -104,9 +104,8 @@ func replacements(results []result) []reaction {
 	return all
 }
 
-// judgeMemory looks at the resident size, and at what one Service costs besides
-// its endpoints: two cold starts with different numbers of endpoints tell what an
-// endpoint costs.
+// judgeMemory looks at the resident size, and at what one Service costs besides its endpoints: two
+// cold starts with different numbers of endpoints tell what an endpoint costs.
 func judgeMemory(results []result) []verdict {
 	var all []verdict
 	few, many := coldStartOf(results, "cold-10000x1"), coldStartOf(results, "cold-10000x10")
@@ -138,9 +137,9 @@ func coldStartOf(results []result, name string) *coldStart {
 	return nil
 }
 
-// judgeHot compares the objects that one change writes with the number of
-// endpoints. A fuller table has more to move, within bounds, so that fifty times
-// the endpoints may write half as many objects again.
+// judgeHot compares the objects that one change writes for different numbers of endpoints. A fuller
+// table has to move more of them: with fifty times the endpoints, half as many objects again are
+// allowed.
 func judgeHot(results []result) []verdict {
 	few, many := hotOf(results, "hot-100"), hotOf(results, "hot-5000")
 	if few == nil || many == nil {
@@ -177,7 +176,7 @@ func round(d time.Duration) string {
 	}
 }
 
-// table prints rows in columns; the first error stays.
+// table prints rows in columns. It keeps the first error.
 type table struct {
 	*tabwriter.Writer
 	err error
@@ -193,7 +192,7 @@ func (t *table) row(format string, args ...any) {
 	}
 }
 
-// end prints what was put in, and an empty line.
+// end prints the rows, and an empty line.
 func (t *table) end(out io.Writer) error {
 	if err := t.Flush(); t.err == nil {
 		t.err = err

@@ -25,9 +25,8 @@ import (
 	"github.com/sluice-proxy/sluice/source/kube"
 )
 
-// rig is a running proxy over the kernel of this process's network namespace. The
-// measurement plays the API server: it hands to the stores of the API source what
-// reflectors would.
+// rig is a running proxy that writes to this process's network namespace. The measurement acts as
+// the API server: it hands objects to the stores of the API source as reflectors would.
 type rig struct {
 	*watcher
 	cluster              *cluster
@@ -35,11 +34,11 @@ type rig struct {
 	rendered             atomic.Int64
 	stopped              chan error
 	cancel               context.CancelFunc
-	// generating is how long the making of API objects for the first list took.
+	// generating is how long it took to generate API objects for the first list.
 	generating time.Duration
 }
 
-// startRig starts a proxy that has not heard of anything yet.
+// startRig starts a proxy that has not seen any object yet.
 func startRig(ctx context.Context, o options, c *cluster) (*rig, error) {
 	log := silentLog()
 	domains, err := o.domains(ctx, log)
@@ -89,7 +88,7 @@ func startRig(ctx context.Context, o options, c *cluster) (*rig, error) {
 	return r, nil
 }
 
-// domains are those of the backend to measure.
+// domains returns the domains of the backend to measure.
 func (o options) domains(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
 	if o.mode == nftables {
 		return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
@@ -97,7 +96,7 @@ func (o options) domains(ctx context.Context, log *zap.Logger) ([]proxy.Domain, 
 	return backend.IPTables(ctx, backend.IPTablesOptions{Variant: o.variant, MasqueradeBit: 14, PrivateLock: true, Log: log})
 }
 
-// silentLog formats what a proxy logs by default, and prints nothing.
+// silentLog formats what a proxy logs by default, and discards it.
 func silentLog() *zap.Logger {
 	encoder := zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig())
 	return zap.New(zapcore.NewCore(encoder, zapcore.AddSync(discard{}), zap.InfoLevel))
@@ -125,8 +124,8 @@ func (r *rig) stop() error {
 	return <-r.stopped
 }
 
-// list delivers the first lists as a streamed one: each object is reduced as soon
-// as it is there, and Replace gets the reduced ones.
+// list delivers the first lists as streamed ones: each object is reduced as it arrives, and Replace
+// gets the reduced ones.
 func (r *rig) list() error {
 	var services, slices []any
 	add := func(list *[]any, store clientcache.TransformingStore, object any) error {
@@ -193,7 +192,7 @@ func (r *rig) deliver(event kwatch.Event) error {
 	}
 }
 
-// progress says on standard error how far a measurement is.
+// progress reports on standard error how far a measurement is.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "  "+format+"\n", args...)
 }

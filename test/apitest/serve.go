@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Readyz stands for the path at which a server says whether it is ready. Refuse and
-// Asked take it as they take a resource.
+// Readyz stands for the path at which a server says whether it is ready. Refuse and Asked accept it
+// in place of a resource.
 const Readyz = "readyz"
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
@@ -74,8 +74,7 @@ func (s *Server) judge(name, method string, query url.Values) *apierrors.StatusE
 	}
 }
 
-// refused answers with a status. That the client has gone is its own business,
-// here and below.
+// refused answers with a status. Here and below, a client that has gone is no error.
 func refused(w http.ResponseWriter, refusal *apierrors.StatusError) {
 	status := refusal.Status()
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
@@ -123,15 +122,15 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	refused(w, apierrors.NewBadRequest(fmt.Sprintf("event: %v", err)))
 }
 
-// Request is what a client asked for.
+// Request is one request of a client.
 type Request struct {
 	Resource string
 	Query    url.Values
-	// Accept is the header of this name: media types, the best one first.
+	// Accept is the header Accept: media types, the best one first.
 	Accept string
 }
 
-// negotiate returns the serializer of the type that a client likes best.
+// negotiate returns the serializer of the type that a client prefers.
 func negotiate(r *http.Request) (runtime.SerializerInfo, error) {
 	first, _, _ := strings.Cut(r.Header.Get("Accept"), ",")
 	media, _, err := mime.ParseMediaType(first)
@@ -145,7 +144,7 @@ func negotiate(r *http.Request) (runtime.SerializerInfo, error) {
 	return info, nil
 }
 
-// jsonSerializer writes what is answered whatever the client likes.
+// jsonSerializer writes answers that do not depend on what the client prefers.
 var jsonSerializer = func() runtime.Serializer {
 	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	if !ok {
@@ -214,8 +213,8 @@ func (s *Server) sendInitial(c *watcher) error {
 	return c.send(watch.Bookmark, bookmark)
 }
 
-// sendNews sends what has happened since the last time, and gives what is closed
-// by the next change.
+// sendNews sends the changes since the last call, and returns a channel that the next change
+// closes.
 func (s *Server) sendNews(c *watcher) (<-chan struct{}, error) {
 	s.mu.Lock()
 	news, changed, oldest := s.store.since(c.name, c.at, c.sel), s.changed, s.store.oldest

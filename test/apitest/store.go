@@ -21,8 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// store holds the objects and how they came about. Whoever has it holds the
-// server's lock.
+// store holds the objects and their history. Its methods need the server's lock.
 type store struct {
 	version int // resource version of the newest change
 	oldest  int // versions below it have been compacted away
@@ -76,7 +75,7 @@ func (s *store) compact() {
 
 func (s *store) rewind() { s.version, s.oldest, s.history = 10, 0, nil }
 
-// selected returns copies of what a selection has of a resource, by name.
+// selected returns copies of the selected objects of a resource, by name.
 func (s *store) selected(resource string, sel selection) []runtime.Object {
 	var all []runtime.Object
 	for _, id := range slices.Sorted(maps.Keys(s.objects[resource])) {
@@ -87,15 +86,15 @@ func (s *store) selected(resource string, sel selection) []runtime.Object {
 	return all
 }
 
-// notice is a change as those see it who watch a selection.
+// notice is a change as watchers of a selection see it.
 type notice struct {
 	version int
 	kind    watch.EventType
 	object  runtime.Object
 }
 
-// since returns copies of what has happened to a selection after a version. An
-// object that leaves the selection is deleted for those who watch it.
+// since returns copies of the changes of a selection after a version. For its watchers, an object
+// that leaves the selection is deleted.
 func (s *store) since(resource string, version int, sel selection) []notice {
 	var seen []notice
 	for _, c := range s.history {
@@ -122,7 +121,7 @@ func idOf(object runtime.Object) string {
 	return accessor.GetNamespace() + "/" + accessor.GetName()
 }
 
-// accessorOf panics for what is no API object: a mistake of the test.
+// accessorOf panics if the object is no API object: a mistake in the test.
 func accessorOf(object runtime.Object) metav1.Object {
 	accessor, err := meta.Accessor(object)
 	if err != nil {
@@ -131,11 +130,11 @@ func accessorOf(object runtime.Object) metav1.Object {
 	return accessor
 }
 
-// selection is what a request selects of a resource.
+// selection is what a request selects from a resource.
 type selection struct {
 	labels labels.Selector
 	fields fields.Selector
-	// of gives the fields of an object besides its name, or is nil.
+	// of returns the fields of an object besides its name, or is nil.
 	of func(runtime.Object) fields.Set
 }
 
@@ -165,16 +164,16 @@ const (
 	EndpointSlices = "endpointslices"
 	Nodes          = "nodes"
 	ServiceCIDRs   = "servicecidrs"
-	// events can be created only; Server.Events tells them.
+	// events can only be created; Server.Events returns them.
 	events = "events"
 )
 
-// resource is what a resource needs to be listed.
+// resource describes a resource that can be listed.
 type resource struct {
 	version schema.GroupVersion
 	list    runtime.Object
 	single  runtime.Object
-	// fields gives what field selectors can ask for besides the name.
+	// fields returns what field selectors can select by besides the name.
 	fields func(runtime.Object) fields.Set
 }
 

@@ -21,8 +21,8 @@ type network struct {
 	client, node *netns.Namespace
 }
 
-// podsPerService pods serve each live Service, each Service on a port of its own. Two of them at a time
-// are its endpoints.
+// podsPerService pods serve each live Service, each Service on a port of its own. Two of them at a
+// time are its endpoints.
 const podsPerService = 3
 
 // nodeAddress is the node's address on the client's link, for node ports.
@@ -81,7 +81,7 @@ const (
 	samplesMax = 20
 )
 
-// kind is what is counted on a line of its own.
+// kind is one line of the table.
 type kind int
 
 const (
@@ -97,7 +97,7 @@ var kindNames = [kinds]string{
 	toTheRefused: "to the refused Service (not judged)",
 }
 
-// count is of exchanges.
+// count counts exchanges.
 type count struct{ attempted, lost, late int }
 
 func (c *count) add(other count) {
@@ -136,7 +136,8 @@ func (t *traffic) after(act string) {
 	t.acts = append(t.acts, done{time.Now(), act})
 }
 
-// start makes so many new connections and questions a second, and holds a session to each TCP target.
+// start makes so many new connections and questions a second, and holds a session to each TCP
+// target.
 func (t *traffic) start(ctx context.Context, rate int) (*netns.Load, error) {
 	config := netns.LoadConfig{
 		Client: t.client, Pause: time.Duration(len(t.targets)) * time.Second / time.Duration(rate),

@@ -15,7 +15,7 @@ func clusterIPCase(s *scene) {
 	s.expect(FromOutside, s.clusterIP(), reaches(NodeSource, s.A, s.B))
 }
 
-// scaleCase: S-CIP-18 and its kin.
+// scaleCase: S-CIP-18 and related.
 func scaleCase(s *scene) {
 	for _, endpoints := range [][]netip.Addr{
 		{s.A}, {s.A, s.B, s.C}, {s.B, s.C}, {s.C}, {s.A}, {s.B, s.C},
@@ -26,7 +26,7 @@ func scaleCase(s *scene) {
 	}
 }
 
-// deleteCase: S-CIP-19, S-NP-20, and the address given to somebody else.
+// deleteCase: S-CIP-19, S-NP-20, and another Service that gets the address.
 func deleteCase(s *scene) {
 	s.apply(s.Exposed(), s.Slice(s.A))
 	s.expect(FromPod, s.clusterIP(), reaches(OwnSource, s.A))
@@ -62,8 +62,8 @@ func twoServicesCase(s *scene) {
 	s.expect(FromPod, otherIP, reaches(OwnSource, s.B))
 }
 
-// commonEndpointCase: an endpoint behind two Services stays whole when one of
-// them goes, whichever that is.
+// commonEndpointCase: an endpoint behind two Services keeps serving one of them when the other
+// goes.
 func commonEndpointCase(s *scene) {
 	other := s.Spec()
 	other.Key.Name = "svc2"
@@ -102,8 +102,8 @@ func noDetectionCase(s *scene) {
 	s.expect(FromNode, s.clusterIP(), reaches(NodeSource, s.A, s.B))
 }
 
-// interfaceDetectionCase: S-CIP-24, S-CIP-25, with the node's interfaces to its
-// pods, which are named alike in both worlds.
+// interfaceDetectionCase: S-CIP-24, S-CIP-25, with the node's interfaces to its pods, which have
+// the same names in both worlds.
 func interfaceDetectionCase(s *scene) {
 	s.withFacts(func(f *service.NodeFacts) {
 		f.Detect[s.Family] = service.LocalDetector{Interface: podInterface}
@@ -140,8 +140,8 @@ func hostBackendCase(s *scene) {
 	s.expect(FromNode, s.nodePort(), reaches(NodeSource, s.Node))
 }
 
-// noEndpointsCase: S-CIP-06, S-CIP-07, S-CIP-09, S-NP-12, S-NP-13, S-LB-07,
-// S-LB-08 (where kube-proxy's iptables backend lets the packet leave the node).
+// noEndpointsCase: S-CIP-06, S-CIP-07, S-CIP-09, S-NP-12, S-NP-13, S-LB-07, S-LB-08 (where
+// kube-proxy's iptables backend lets the packet leave the node).
 func noEndpointsCase(s *scene) {
 	unready := s.Slice(s.A)
 	unready.Endpoints[0].Ready = false
@@ -154,7 +154,7 @@ func noEndpointsCase(s *scene) {
 	}
 }
 
-// endpointsComeAndGoCase: the way from reject to service and back.
+// endpointsComeAndGoCase: from rejecting to serving and back.
 func endpointsComeAndGoCase(s *scene) {
 	for range 2 {
 		s.apply(s.Exposed())
@@ -188,10 +188,10 @@ func udpCase(s *scene) {
 	s.expect(FromPod, s.clusterIP(), reaches(OwnSource, s.C))
 }
 
-// stickiness is the affinity timeout that Kubernetes defaults to, in seconds.
+// stickiness is Kubernetes' default affinity timeout, in seconds.
 const stickiness = 10800
 
-// sticks connects many times and gives the one endpoint that answered.
+// sticks connects many times and returns the one endpoint that answered.
 func (s *scene) sticks(protocol service.Protocol, from Client, to netip.AddrPort) netip.AddrPort {
 	s.Helper()
 	q := Question{From: from, To: to, Protocol: protocol, Patience: answerPatience}
@@ -232,8 +232,8 @@ func affinityCase(s *scene) {
 	s.sticks(service.UDP, FromPod, s.clusterIP())
 }
 
-// affinityAcrossCase: S-AFF-07, S-AFF-08, S-AFF-10: an affinity belongs to the
-// service port, whichever frontend is used, and outlives the process.
+// affinityAcrossCase: S-AFF-07, S-AFF-08, S-AFF-10: an affinity belongs to the service port,
+// whichever frontend is used, and outlives the process.
 func affinityAcrossCase(s *scene) {
 	spec := s.Exposed()
 	spec.AffinitySeconds = stickiness

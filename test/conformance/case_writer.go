@@ -19,8 +19,7 @@ func (s *scene) expectEqual(when string) {
 	}
 }
 
-// readCase: whatever was written reads back as the same objects, and nothing
-// stays behind.
+// readCase: what was written reads back as the same objects, and nothing else is left.
 func readCase(s *scene) {
 	s.Converge(s.T)
 	scaffold := s.read(s.T)
@@ -44,14 +43,14 @@ func readCase(s *scene) {
 	}
 }
 
-// sameObjects compares what two reads gave, whatever the order.
+// sameObjects compares the results of two reads, in any order.
 func sameObjects(a, b []dataplane.Object) bool {
 	byID := func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) }
 	same := func(a, b dataplane.Object) bool { return dataplane.Same(&a, &b) }
 	return slices.EqualFunc(slices.SortedFunc(slices.Values(a), byID), slices.SortedFunc(slices.Values(b), byID), same)
 }
 
-// confluenceCase: the kernel ends the same whatever the history was.
+// confluenceCase: the kernel's final state does not depend on the history.
 func confluenceCase(s *scene) {
 	other := s.Spec()
 	other.Key.Name = "svc2"
@@ -73,8 +72,7 @@ func confluenceCase(s *scene) {
 	}
 }
 
-// cancelledCase: a write whose time is up does not claim to have landed, and
-// loses nothing.
+// cancelledCase: a write that times out does not claim to have landed, and loses nothing.
 func cancelledCase(s *scene) {
 	s.apply(s.Exposed(), s.Slice(s.A))
 	s.Serve(s.Exposed(), s.Slice(s.B))
@@ -88,8 +86,7 @@ func cancelledCase(s *scene) {
 	s.expect(FromPod, s.clusterIP(), reaches(OwnSource, s.B))
 }
 
-// adoptCase: a restarted process that wants the same finds it and writes
-// nothing.
+// adoptCase: a restarted process that wants the same objects finds them and writes nothing.
 func adoptCase(s *scene) {
 	s.apply(s.externalLocal(), s.Slice(s.A, s.B))
 	s.restart()
@@ -103,7 +100,7 @@ func adoptCase(s *scene) {
 	s.expect(FromPod, s.clusterIP(), reaches(OwnSource, s.A, s.B))
 }
 
-// sweepCase: what was wanted by the process before, and is not any more, goes.
+// sweepCase: a restarted process removes what only its predecessor wanted.
 func sweepCase(s *scene) {
 	other := s.Spec()
 	other.Key.Name = "svc2"
@@ -121,12 +118,12 @@ func sweepCase(s *scene) {
 	s.expect(FromOutside, s.nodePort(), through)
 }
 
-// foreignCase: nothing that belongs to somebody else is touched or counted.
+// foreignCase: nothing that belongs to another program is touched or counted.
 func foreignCase(s *scene) {
 	s.node.Meddler.Plant(s.T)
 	s.apply(s.Exposed(), s.Slice(s.A, s.B))
 	s.node.Meddler.CheckPlanted(s.T)
-	s.expectEqual("beside somebody else's rules")
+	s.expectEqual("beside another program's rules")
 	s.expect(FromPod, s.clusterIP(), reaches(OwnSource, s.A, s.B))
 	s.restart()
 	s.Audit(s.T)
@@ -156,8 +153,8 @@ func driftCase(s *scene) {
 	s.expect(FromOutside, s.vip(), reaches(OwnSource, s.A))
 }
 
-// wipeCase: S-SYNC-01: everything is written again after somebody has emptied
-// the tables, the jumps from the built-in chains included.
+// wipeCase: S-SYNC-01: everything is written again after another program has emptied the tables,
+// including the jumps from the built-in chains.
 func wipeCase(s *scene) {
 	s.apply(s.Exposed(), s.Slice(s.A, s.B))
 	s.node.Meddler.Wipe(s.T)
@@ -172,8 +169,8 @@ func wipeCase(s *scene) {
 	s.expect(FromOutside, s.nodePort(), reaches(NodeSource, s.A, s.B))
 }
 
-// refusedCase: while a batch is refused, clients are served by an endpoint of
-// before or after it.
+// refusedCase: while the kernel refuses a batch, an endpoint from before or after it serves each
+// client.
 func refusedCase(s *scene) {
 	s.poisonEach(
 		func() { s.Serve(s.externalLocal(), s.Slice(s.A, s.B)) },
@@ -190,9 +187,9 @@ func (s *scene) questions() []Question {
 	}
 }
 
-// refusedTurnCase: on the way from no endpoints to some, and back, clients are
-// served or refused. Their packets never go through untranslated, not even when
-// another Service goes the other way in the same batch.
+// refusedTurnCase: on the way from no endpoints to some, and back, clients are served or refused.
+// Their packets never go through untranslated, not even when another Service goes the other way in
+// the same batch.
 func refusedTurnCase(s *scene) {
 	other := s.Spec()
 	other.Key.Name = "svc2"
@@ -206,16 +203,14 @@ func refusedTurnCase(s *scene) {
 		s.Serve(s.Exposed(), s.Slice(s.A))
 		s.Serve(other)
 	}
-	// A refusal over IPv6 may take longer than a test waits that takes silence
-	// for an answer, too.
+	// Where silence is allowed, too, a test may wait for less time than a refusal over IPv6 takes.
 	s.poisonEach(nobody, somebody, questions, Answered, Refused, Silent)
 	s.poisonEach(somebody, nobody, questions, Answered, Refused, Silent)
 }
 
-// poisonEach goes from one state to another once for each object that changes,
-// with poison in that object. The receipt has to be true (every write is checked
-// for that), connections must end in one of the fates meanwhile, and the next
-// attempt has to land.
+// poisonEach goes from one state to another once for each object that changes, and spoils that
+// object. The receipt has to be true (every write checks it), connections must meanwhile end in one
+// of the fates, and the next attempt has to land.
 func (s *scene) poisonEach(before, after func(), questions []Question, fates ...Fate) {
 	s.Helper()
 	before()
@@ -245,8 +240,7 @@ func (s *scene) poisonEach(before, after func(), questions []Question, fates ...
 	}
 }
 
-// expectFates fails when a connection ends otherwise. It is waited for before the
-// next write.
+// expectFates fails when a connection ends otherwise. The next write waits for it.
 func (s *scene) expectFates(questions []Question, fates ...Fate) {
 	s.Helper()
 	for _, q := range questions {
@@ -262,7 +256,7 @@ func (s *scene) expectFates(questions []Question, fates ...Fate) {
 	}
 }
 
-// poison replaces what a change brings by something that the kernel refuses.
+// poison replaces the object of a change by one that the kernel refuses.
 func (s *scene) poison(batch *dataplane.Batch, at int) bool {
 	change := &batch.Changes[at]
 	if change.After == nil {
@@ -275,8 +269,8 @@ func (s *scene) poison(batch *dataplane.Batch, at int) bool {
 	return ok
 }
 
-// refusedFirstCase: a node whose very first batch is refused is not worse off,
-// and gets its rules from the next one.
+// refusedFirstCase: a refused first batch leaves the node no worse off, and the next one writes the
+// rules.
 func refusedFirstCase(s *scene) {
 	s.Serve(s.Exposed(), s.Slice(s.A, s.B))
 	batch := s.Plan()
@@ -290,8 +284,8 @@ func refusedFirstCase(s *scene) {
 	s.expect(FromPod, s.clusterIP(), reaches(OwnSource, s.A, s.B))
 }
 
-// refusedOnDriftCase: when a batch is refused on a kernel that somebody has
-// changed meanwhile, the receipt tells what is there, not what was.
+// refusedOnDriftCase: when a batch is refused after another program has changed the kernel, the
+// receipt says what is there now.
 func refusedOnDriftCase(s *scene) {
 	s.apply(s.externalLocal(), s.Slice(s.A, s.B))
 	s.Serve(s.Exposed(), s.Slice(s.B, s.C))

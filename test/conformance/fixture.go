@@ -8,26 +8,24 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Fixture is the world of one family: the node under test, another node, pods,
-// and clients outside.
+// Fixture is the world of one family: the node under test, another node, pods, and clients outside.
 //
 //	x, y ──── node ──── p1, a      (pods of this node)
 //	            └────── n2: b, c   (pods of the other node)
 //
-// The Service's addresses are routed to the node. Whatever the node lets through
-// is answered all the same, so that tests can tell it from what is dropped: n2
-// has a host with these addresses (a load balancer, say), and on the node itself
-// a process listens at the port that the Service has as its node port.
+// The Service's addresses are routed to the node. What the node lets through is answered as well,
+// so that tests can distinguish it from what is dropped: n2 has these addresses, too, and a process
+// on the node listens at the Service's node port.
 type Fixture struct {
 	Family service.Family
-	// Node is the node's address; Second is another address that it has.
+	// Node is the node's address, Second another one.
 	Node, Second netip.Addr
 	// OtherNode is the address of n2.
 	OtherNode netip.Addr
-	// ClusterIP, VIP and ExternalIP are addresses of the Service. OtherClusterIP
-	// is for a second Service.
+	// ClusterIP, VIP and ExternalIP are the Service's addresses. OtherClusterIP is for a second
+	// Service.
 	ClusterIP, VIP, ExternalIP, OtherClusterIP netip.Addr
-	// Endpoints A to C; Pod is a pod that is no endpoint.
+	// A to C are endpoints, Pod is a pod that is none.
 	A, B, C, Pod netip.Addr
 	// Outside is inside Allowed, Stranger is not.
 	Outside, Stranger netip.Addr
@@ -39,15 +37,15 @@ type Fixture struct {
 	Loopback netip.Addr
 }
 
-// The ports of the Service, and the one at which endpoints listen.
+// The ports of the Service and of its endpoints.
 const (
 	servicePort  = 80
 	nodePort     = 30080
 	endpointPort = 8080
 )
 
-// The node's interface to the pod that is no endpoint, and the pattern that fits
-// its interfaces to all pods.
+// The node's interface to the pod that is no endpoint, and the pattern that matches those to all
+// pods.
 const (
 	podInterface  = "veth-pod"
 	podInterfaces = "veth-+"
@@ -90,8 +88,8 @@ func NewFixture(family service.Family) Fixture {
 	}
 }
 
-// Facts are the node facts of the fixture: pods are recognised by ClusterCIDR
-// and node ports answer on every address.
+// Facts are the node facts of the fixture: pods are recognised by ClusterCIDR and node ports answer
+// on every address.
 func (f Fixture) Facts() service.NodeFacts {
 	facts := service.NodeFacts{Name: nodeName, Zone: "za", LocalhostNodePorts: true}
 	facts.NodeIPs[f.Family] = f.Node
@@ -166,8 +164,8 @@ func (f Fixture) beyond() []netip.AddrPort {
 	return hosts
 }
 
-// hostServices are the addresses at which processes of the node listen, besides
-// the endpoint on the host network.
+// hostServices are the addresses at which processes of the node listen, besides the endpoint on the
+// host network.
 func (f Fixture) hostServices() []netip.AddrPort {
 	var hosts []netip.AddrPort
 	for _, addr := range []netip.Addr{f.Node, f.Second, f.Loopback} {
@@ -176,8 +174,7 @@ func (f Fixture) hostServices() []netip.AddrPort {
 	return hosts
 }
 
-// exists reports whether a host has the address, and refuses what arrives at ports
-// where nobody listens.
+// exists reports whether a host has the address and so refuses connections to closed ports.
 func (f Fixture) exists(addr netip.Addr) bool {
 	has := func(at netip.AddrPort) bool { return at.Addr() == addr }
 	return addr == f.Pod || slices.ContainsFunc(f.backends(), has) ||

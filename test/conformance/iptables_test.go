@@ -22,8 +22,7 @@ func iptablesHarness(family service.Family, open func(*testing.T, Fixture) Node)
 	}
 }
 
-// iptablesMeddler does its damage with the tools that the backend uses, real or
-// in memory.
+// iptablesMeddler does its damage with the tools that the backend uses.
 type iptablesMeddler struct {
 	tool   iptables.Tool
 	family service.Family
@@ -31,7 +30,7 @@ type iptablesMeddler struct {
 
 var iptablesTables = []iptables.Table{iptables.Mangle, iptables.Filter, iptables.NAT}
 
-// Poison implements [Meddler]: it adds a jump to a chain that nobody makes.
+// Poison implements [Meddler]: it adds a jump to a chain that does not exist.
 func (m iptablesMeddler) Poison(object dataplane.Object) (dataplane.Object, bool) {
 	if !slices.Contains(iptablesTables, iptables.Table(object.ID.Container)) {
 		return object, false // a hook
@@ -40,8 +39,8 @@ func (m iptablesMeddler) Poison(object dataplane.Object) (dataplane.Object, bool
 	return object, true
 }
 
-// Damage implements [Meddler]: it removes a hook, or the rules of a chain, or an
-// empty chain that nothing jumps to.
+// Damage implements [Meddler]: it removes a hook, or the rules of a chain, or an empty chain that
+// nothing jumps to.
 func (m iptablesMeddler) Damage(t *testing.T, id dataplane.ID) bool {
 	t.Helper()
 	for _, hook := range iptables.HookRows() {
@@ -95,9 +94,9 @@ func (m iptablesMeddler) Wipe(t *testing.T) {
 	}
 }
 
-// planted returns the lines of somebody else: chains of the kubelet, a chain whose
-// name is like ours, and a rule at each end of a built-in chain. Where Sluice
-// wants nothing in KUBE-FIREWALL, the kubelet's rules in it stay, too.
+// planted returns the lines of other programs: chains of the kubelet, a chain with a name like
+// ours, and a rule at each end of a built-in chain. Where Sluice wants nothing in KUBE-FIREWALL,
+// the kubelet's rules in it stay, too.
 func (m iptablesMeddler) planted(table iptables.Table) []string {
 	from := "198.51.100.0/24"
 	if m.family == service.IPv6 {

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// TestMain lets more tests run at once than there are processors, unless the
-// command line says otherwise: on a real kernel most of a case is waiting for
-// silence and for commands.
+// TestMain runs more tests at once than there are processors: on a real kernel, a case mostly waits
+// for silence and for commands.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// Network is the fixture's world made of network namespaces, and the probe that opens sockets in it.
-// Every host is a namespace; n2 does not forward, its pods are addresses of its own:
+// Network is the fixture's world made of network namespaces, and the probe that opens sockets in
+// it. Every host is a namespace; n2 does not forward, its pods are addresses of its own:
 //
 //	x ── 203.0.113.1 ──┐          ┌── 10.244.1.9 ── a
 //	y ── 203.0.113.129 ┼── node ──┼── 10.244.1.13 ─ pod

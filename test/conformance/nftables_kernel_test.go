@@ -14,8 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// nftablesHarness is the nftables backend with the real kernel, on a node of
-// network namespaces.
+// nftablesHarness is the nftables backend with the real kernel, on a node of network namespaces.
 func nftablesHarness(family service.Family) Harness {
 	return Harness{
 		Family:   family,
@@ -43,7 +42,7 @@ type nftablesMeddler struct {
 	family    service.Family
 }
 
-// table is the backend's table, in nft's words.
+// table is the backend's table, as nft names it.
 func (m nftablesMeddler) table() string {
 	if m.family == service.IPv6 {
 		return "ip6 " + nftables.TableName
@@ -69,8 +68,8 @@ func (m nftablesMeddler) must(t *testing.T, words ...string) string {
 	return said
 }
 
-// Poison implements [Meddler]: it makes a name that rules refer to one that
-// nobody has, and an element the end of a range that nobody began.
+// Poison implements [Meddler]: it makes rules refer to a name that does not exist, and an element
+// the end of a range without a beginning.
 func (m nftablesMeddler) Poison(object dataplane.Object) (dataplane.Object, bool) {
 	sound := object.Body
 	switch {
@@ -82,8 +81,8 @@ func (m nftablesMeddler) Poison(object dataplane.Object) (dataplane.Object, bool
 	return object, object.Body != sound
 }
 
-// Damage implements [Meddler]: it removes an element, the rules of a chain, or a
-// chain or set that nothing refers to.
+// Damage implements [Meddler]: it removes an element, the rules of a chain, or a chain or set that
+// nothing refers to.
 func (m nftablesMeddler) Damage(t *testing.T, id dataplane.ID) bool {
 	t.Helper()
 	switch {
@@ -108,8 +107,7 @@ func (m nftablesMeddler) Wipe(t *testing.T) {
 	m.must(t, "flush ruleset")
 }
 
-// planted is a table of somebody else, with a chain and a set that are named like
-// ours.
+// planted is another program's table, with a chain and a set that are named like ours.
 func (m nftablesMeddler) planted() string {
 	return strings.Replace(m.table(), nftables.TableName, "foreign", 1)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Pipeline is the proxy's path from API values to the kernel without its
-// goroutines: resolve, render, account, plan, write, settle. It does not trust
-// the writer: each write is checked against what is read back.
+// Pipeline is the proxy's path from API values to the kernel without its goroutines: resolve,
+// render, account, plan, write, settle. It does not trust the writer: each write is checked against
+// what is read back.
 type Pipeline struct {
 	renderer dataplane.Renderer
 	writer   dataplane.Writer
@@ -25,7 +25,7 @@ type Pipeline struct {
 	beforeWrite func()
 }
 
-// NewPipeline starts with an empty account, as a process does.
+// NewPipeline starts with an empty ledger, as a process does.
 func NewPipeline(h Harness, writer dataplane.Writer, facts service.NodeFacts) *Pipeline {
 	var layout dataplane.Layout
 	if h.NewLayout != nil {
@@ -39,8 +39,7 @@ func NewPipeline(h Harness, writer dataplane.Writer, facts service.NodeFacts) *P
 	return p
 }
 
-// SetFacts renders the scaffold anew. Services keep the facts that they were
-// served with.
+// SetFacts renders the scaffold again. Services keep the facts with which they were rendered.
 func (p *Pipeline) SetFacts(facts service.NodeFacts) {
 	p.facts = facts
 	p.want(service.Node, time.Time{}, p.renderer.Node(&p.facts), false)
@@ -108,8 +107,8 @@ func (p *Pipeline) read(t *testing.T) []dataplane.Object {
 	return objects
 }
 
-// checkReceipt holds a receipt against the kernel: what landed is there, and
-// what the receipt calls certain is.
+// checkReceipt compares a receipt with the kernel: what landed must be there, and so must what the
+// receipt calls certain.
 func (p *Pipeline) checkReceipt(t *testing.T, batch *dataplane.Batch, receipt dataplane.Receipt) {
 	t.Helper()
 	there := byID(p.read(t))

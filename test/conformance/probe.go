@@ -41,7 +41,7 @@ type Question struct {
 	From     Client
 	To       netip.AddrPort
 	Protocol service.Protocol
-	// Patience is how long to wait before silence is the answer.
+	// Patience is how long to wait for an answer.
 	Patience time.Duration
 }
 
@@ -53,8 +53,8 @@ func (q Question) String() string {
 // Answer is what the client saw. It is comparable.
 type Answer struct {
 	Fate Fate
-	// Endpoint is the one that answered, and Source whom it took for the
-	// client; set only when Answered.
+	// Endpoint is the one that answered, and Source the client as it saw it. Set only when
+	// Answered.
 	Endpoint netip.AddrPort
 	Source   Source
 }
@@ -65,10 +65,9 @@ type Fate uint8
 const (
 	// Answered: an endpoint answered.
 	Answered Fate = iota
-	// Through: the connection went on to where it was sent to, where somebody
-	// else than the Service answered.
+	// Through: the connection was not translated, and a host at the address itself answered.
 	Through
-	// Refused: the client was told that nobody is there.
+	// Refused: the connection was refused.
 	Refused
 	// Silent: nothing came back.
 	Silent
@@ -94,7 +93,7 @@ const (
 )
 
 // String names the source.
-func (s Source) String() string { return [...]string{"client", "node", "somebody else"}[s] }
+func (s Source) String() string { return [...]string{"client", "node", "another host"}[s] }
 
 // String describes the answer.
 func (a Answer) String() string {
@@ -106,8 +105,7 @@ func (a Answer) String() string {
 
 // Probe makes connections in the world of a fixture.
 type Probe interface {
-	// Ask makes one connection; it may be called from several goroutines. What
-	// is none of the other fates (a broken network, say) is reported as an
-	// error of the test.
+	// Ask makes one connection. It may be called from several goroutines. It reports any other
+	// fate, such as a broken network, as an error of the test.
 	Ask(t *testing.T, q Question) Answer
 }

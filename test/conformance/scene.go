@@ -20,7 +20,7 @@ type scene struct {
 	*Pipeline
 	harness Harness
 	node    Node
-	// asking are the questions whose answer takes its time.
+	// asking are the questions that take long.
 	asking sync.WaitGroup
 }
 
@@ -32,7 +32,7 @@ func openScene(t *testing.T, h Harness) *scene {
 	return s
 }
 
-// start lets the scene begin a process that knows nothing yet.
+// start starts a process that knows nothing yet.
 func (s *scene) start(facts service.NodeFacts) {
 	s.Pipeline = NewPipeline(s.harness, s.node.NewWriter(), facts)
 	s.beforeWrite = s.asking.Wait
@@ -60,24 +60,24 @@ func (s *scene) vip() netip.AddrPort        { return netip.AddrPortFrom(s.VIP, s
 func (s *scene) externalIP() netip.AddrPort { return netip.AddrPortFrom(s.ExternalIP, servicePort) }
 func (s *scene) nodePort() netip.AddrPort   { return netip.AddrPortFrom(s.Node, nodePort) }
 
-// external are all frontends of the Service but the ClusterIP.
+// external are all frontends of the Service except the ClusterIP.
 func (s *scene) external() []netip.AddrPort {
 	return []netip.AddrPort{s.nodePort(), s.vip(), s.externalIP()}
 }
 
-// How long a client waits. An answer comes within milliseconds, however many
-// tests run beside this one within seconds; silence has to be waited for, and a
-// false silence can only be reported where silence is expected.
+// How long a client waits. An answer comes within milliseconds, or within seconds when many tests
+// run. Silence takes the whole time. Waiting too briefly can only hide an answer where silence is
+// expected.
 const (
 	answerPatience  = 5 * time.Second
 	silencePatience = 250 * time.Millisecond
 )
 
-// expectation is what all connections of a kind see.
+// expectation is what every connection of a kind must see.
 type expectation struct {
-	// fate is that of all connections.
+	// fate is how every connection must end.
 	fate Fate
-	// answers are all that have to be seen when the fate is Answered.
+	// answers must all be seen, and no others, if the fate is Answered.
 	answers map[Answer]bool
 }
 
@@ -103,8 +103,7 @@ var (
 	silence = expectation{fate: Silent}
 )
 
-// unallocated is what becomes of packets to an address of the Service range that
-// no Service has.
+// unallocated is the fate of connections to an address of the Service range that no Service has.
 func (s *scene) unallocated() expectation {
 	if s.harness.UnallocatedDropped {
 		return silence
@@ -112,15 +111,15 @@ func (s *scene) unallocated() expectation {
 	return through
 }
 
-// Attempts per expectation. An endpoint out of three stays unseen in all of
-// attemptsMax with a probability below 1e-11.
+// Attempts per expectation. An endpoint out of three stays unseen in all of attemptsMax with a
+// probability below 1e-11.
 const (
 	attemptsMin = 3
 	attemptsMax = 64
 )
 
-// expect connects over TCP until everything that is expected has been seen, and
-// fails at the first connection that sees anything else.
+// expect connects over TCP until it has seen every expected answer, and fails at the first other
+// one.
 func (s *scene) expect(from Client, to netip.AddrPort, want expectation) {
 	s.Helper()
 	s.expectOver(service.TCP, from, to, want)
@@ -150,10 +149,9 @@ func (s *scene) expectOver(protocol service.Protocol, from Client, to netip.Addr
 	}
 }
 
-// expectNoEndpoint asks beside everything else, and is waited for before the next
-// write: silence takes its time, and so does a refusal over IPv6. (The ICMPv6
-// error comes back within the connect call, where the kernel takes it as a soft
-// error, so that TCP asks again after a second; seen with Linux 6.18.)
+// expectNoEndpoint asks in the background, and the next write waits for it: silence takes long, and
+// so does a refusal over IPv6. (The ICMPv6 error comes back within the connect call, where the
+// kernel treats it as a soft error, so TCP sends again after a second; seen with Linux 6.18.)
 func (s *scene) expectNoEndpoint(q Question, want expectation) {
 	s.Helper()
 	s.asking.Go(func() {

@@ -1,13 +1,13 @@
 // Package conformance is the conformance suite of the backends: one list of cases that every writer
 // passes, into a real kernel or into a model of one.
 //
-// A backend's test hands [Run] a [Harness]. Each case opens a fresh [Node], brings Services into it on
-// the path that the proxy takes (resolve, render, account, plan, write), reads back after every write,
-// and asks the [Probe] what clients see. The cases are the acceptance scenarios that concern packets,
-// and what a [dataplane.Writer] promises about its receipts.
+// A backend's test hands [Run] a [Harness]. Each case opens a fresh [Node], brings Services into it
+// on the path that the proxy takes (resolve, render, account, plan, write), reads back after every
+// write, and asks the [Probe] what clients see. The cases are the acceptance scenarios that concern
+// packets, and what a [dataplane.Writer] promises about its receipts.
 //
-// Two probes exist: [Tracer] follows packets through a model, [Network] opens real sockets in network
-// namespaces. Both build the same small world, which [Fixture] describes.
+// Two probes exist: [Tracer] follows packets through a model, [Network] opens real sockets in
+// network namespaces. Both build the same small world, which [Fixture] describes.
 package conformance
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// cases lists every case, named after what they show.
+// cases lists every case, named after what it shows.
 var cases = []struct {
 	name string
 	run  func(*scene)
@@ -59,7 +59,7 @@ var cases = []struct {
 	{"affinity", affinityCase},
 	{"affinity over frontends", affinityAcrossCase},
 
-	{"read gives what was planned", readCase},
+	{"read returns what was planned", readCase},
 	{"the order of Services does not matter", confluenceCase},
 	{"refused batches", refusedCase},
 	{"refused on the way to endpoints and back", refusedTurnCase},
@@ -85,42 +85,41 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// Harness is one backend in one family, as the suite meets it.
+// Harness is one backend in one family.
 type Harness struct {
 	Family   service.Family
 	Renderer dataplane.Renderer
-	// NewLayout gives an empty layout; nil for a backend that has none.
+	// NewLayout returns an empty layout. It is nil for a backend without one.
 	NewLayout func() dataplane.Layout
-	// Open gives a node with an empty kernel, and cleans up after the test.
+	// Open returns a node with an empty kernel, and cleans up after the test.
 	Open func(t *testing.T, world Fixture) Node
 	// LoopbackNodePorts says that node ports answer on 127.0.0.1.
 	LoopbackNodePorts bool
-	// UnallocatedDropped says that packets to addresses of the Service range
-	// are dropped when no Service has the address; otherwise they go through.
+	// UnallocatedDropped says that packets to addresses of the Service range are dropped when no
+	// Service has the address; otherwise they go through.
 	UnallocatedDropped bool
 }
 
 // Node is one kernel and the ways to it.
 type Node struct {
-	// NewWriter gives a writer as a freshly started process would have.
+	// NewWriter returns a writer as a newly started process has it.
 	NewWriter func() dataplane.Writer
 	Probe     Probe
 	Meddler   Meddler
 }
 
-// Meddler does to a kernel what others do to it, and to objects what makes a
-// kernel refuse them.
+// Meddler changes a kernel as other programs do, and spoils objects so that a kernel refuses them.
 type Meddler interface {
-	// Poison returns the object with something in it that the kernel refuses, and
-	// false when objects of this kind cannot be poisoned.
+	// Poison returns the object spoiled so that the kernel refuses it, and false if it cannot spoil
+	// objects of this kind.
 	Poison(object dataplane.Object) (dataplane.Object, bool)
-	// Damage removes something of an object from the kernel, and gives false
-	// when there is nothing in it to remove.
+	// Damage removes part of an object from the kernel. It returns false if there is nothing to
+	// remove.
 	Damage(t *testing.T, id dataplane.ID) bool
 	// Wipe removes everything from the tables that the backend uses.
 	Wipe(t *testing.T)
-	// Plant puts something into the kernel that belongs to somebody else.
+	// Plant adds something to the kernel that belongs to another program.
 	Plant(t *testing.T)
-	// CheckPlanted fails the test unless that is still there, unchanged.
+	// CheckPlanted fails the test unless that is still there and unchanged.
 	CheckPlanted(t *testing.T)
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// Clients that keep their UDP socket are served by the endpoints of the moment, whatever the endpoints and
-// the proxy go through: from outside the cluster, from a pod and from the node itself, through the cluster
-// IP and the node port, in both families.
+// The present endpoints serve clients that keep their UDP socket, through changes of the endpoints
+// and restarts of the proxy: from outside the cluster, from a pod and from the node itself, through
+// the cluster IP and the node port, in both families.
 func TestUDPFlowsFollowTheEndpoints(t *testing.T) { inEachMode(t, testUDPFlows) }
 
 func testUDPFlows(t *testing.T, mode harness.Mode) {
@@ -23,8 +23,8 @@ func testUDPFlows(t *testing.T, mode harness.Mode) {
 	proxy := c.StartProxy(mode)
 	dns := c.CreateService("dns", corev1.ServiceTypeNodePort)
 	flows := openFlows(t, []*harness.Host{c.X, c.P1, c.N1}, append(clusterIPs(t, dns), nodePorts(t, dns, c.N1)...))
-	// Some ask before there is any rule, and what the kernel remembers of them is in the way of the first
-	// endpoint.
+	// Some ask before there is any rule. The kernel's entries for them must not keep them from the
+	// first endpoint.
 	flows.awaitNobody(t, startMax, "no endpoint yet")
 
 	c.SetEndpoints("dns", c.A)
@@ -47,7 +47,7 @@ func testUDPFlows(t *testing.T, mode harness.Mode) {
 	}
 	flows.await(t, "nothing changes when the proxy is killed", c.A)
 	c.SetEndpoints("dns", c.B)
-	flows.await(t, "nor when nobody follows the endpoints", c.A)
+	flows.await(t, "nor when no proxy follows the endpoints", c.A)
 	proxy = c.StartProxy(mode)
 	flows.await(t, "the next proxy catches up", c.B)
 
@@ -117,7 +117,7 @@ func (f flows) awaitNobody(t *testing.T, limit time.Duration, what string) {
 	harness.Eventually(t, limit, what, func(ctx context.Context) error {
 		for _, flow := range f {
 			if got, err := askFlow(ctx, flow); err == nil {
-				return fmt.Errorf("%s: %s answered, want nobody", flow, got)
+				return fmt.Errorf("%s: %s answered, want no answer", flow, got)
 			}
 		}
 		return nil
@@ -132,11 +132,11 @@ func askFlow(ctx context.Context, flow *netns.Flow) (string, error) {
 	return answer.Backend, err
 }
 
-// externalIPs are addresses of nobody's, which the world sends to the node.
+// externalIPs are addresses that no host has, and that the world routes to the node.
 var externalIPs = []string{"203.0.113.7", "2001:db8:113::7"}
 
-// A client outside the cluster that keeps its UDP socket, and so its source port, is served at an external
-// IP by the endpoints of the moment, too: one replaced by another, and the first one after none.
+// At an external IP, the present endpoints serve a client outside the cluster that keeps its UDP
+// socket, too: after a replacement, and the first endpoint after none.
 func TestUDPFlowsToExternalIPs(t *testing.T) { inEachMode(t, testExternalUDPFlows) }
 
 func testExternalUDPFlows(t *testing.T, mode harness.Mode) {
@@ -148,7 +148,7 @@ func testExternalUDPFlows(t *testing.T, mode harness.Mode) {
 		targets[i] = harness.Target{Network: "udp", Addr: netip.AddrPortFrom(netip.MustParseAddr(address), harness.ServicePort)}
 	}
 	flows := openFlows(t, []*harness.Host{c.X}, targets)
-	// They ask while nobody answers, and the kernel remembers that of them.
+	// They ask before there is an answer, and the kernel tracks those flows.
 	flows.awaitNobody(t, startMax, "no endpoint yet")
 
 	c.SetEndpoints("dns", c.A)

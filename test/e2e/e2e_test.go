@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// inEachMode runs a test once in each mode of the proxy, each in a cluster of its own and side by side.
+// inEachMode runs a test once in each mode of the proxy, in parallel, each in a cluster of its own.
 func inEachMode(t *testing.T, test func(*testing.T, harness.Mode)) {
 	t.Helper()
 	for _, mode := range harness.Modes {
@@ -28,12 +28,12 @@ func inEachMode(t *testing.T, test func(*testing.T, harness.Mode)) {
 const (
 	// startMax bounds the time from the start of a proxy to a Service that works.
 	startMax = 30 * time.Second
-	// changeMax bounds the time from a change in the API to the same change in what clients see. It is
-	// generous because test machines are slow and shared; the time taken is in the test's output.
+	// changeMax bounds the time from a change in the API to the same change in what clients see. It
+	// is generous because test machines are slow and shared; the time taken is in the test's
+	// output.
 	changeMax = 10 * time.Second
-	// resumeMax bounds the same time for the first change after the API server was away. A client that
-	// waits longer and longer between attempts, as client-go does when it is not told otherwise, is back
-	// half a minute late.
+	// resumeMax bounds the same time for the first change after the API server was away. A client
+	// that doubles its pauses, as client-go does by default, is back half a minute late.
 	resumeMax = 15 * time.Second
 )
 
@@ -52,8 +52,8 @@ func reachAll(t *testing.T, limit time.Duration, what string, clients []*harness
 	})
 }
 
-// unreachableAll waits until nobody answers any client at any target. The questions are asked at the same
-// time, because many of them end with silence.
+// unreachableAll waits until no client gets an answer at any target. It asks all questions at the
+// same time, because many end in silence.
 func unreachableAll(t *testing.T, limit time.Duration, what string, clients []*harness.Host, targets []harness.Target) {
 	t.Helper()
 	harness.Eventually(t, limit, what, func(ctx context.Context) error {
@@ -67,7 +67,7 @@ func unreachableAll(t *testing.T, limit time.Duration, what string, clients []*h
 	})
 }
 
-// clusterIPs and nodePorts are the harness's, for a Service that is known to have them.
+// clusterIPs and nodePorts call the harness for a Service that must have them.
 func clusterIPs(t *testing.T, service *corev1.Service) []harness.Target {
 	t.Helper()
 	targets, err := harness.ClusterIPs(service)

@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// One Service from its creation to its end, as seen by a client outside the cluster, a pod on the node
-// and the node itself, over TCP and UDP, in both families, through the cluster IP and the node port.
+// One Service from its creation to its end, as seen by a client outside the cluster, a pod on the
+// node and the node itself, over TCP and UDP, in both families, through the cluster IP and the node
+// port.
 func TestServiceLifecycle(t *testing.T) { inEachMode(t, testServiceLifecycle) }
 
 func testServiceLifecycle(t *testing.T, mode harness.Mode) {
@@ -42,8 +43,7 @@ func testServiceLifecycle(t *testing.T, mode harness.Mode) {
 	unreachableAll(t, changeMax, "deleted", everyone, targets)
 }
 
-// A pod that is behind the Service it calls may be sent back to itself, and the answer must find its
-// way.
+// A pod that calls its own Service may be sent to itself, and must get the answer.
 func TestPodReachesItselfThroughItsService(t *testing.T) {
 	inEachMode(t, func(t *testing.T, mode harness.Mode) {
 		c := harness.NewCluster(t)
@@ -54,22 +54,22 @@ func TestPodReachesItselfThroughItsService(t *testing.T) {
 	})
 }
 
-// loopback are the addresses at which node ports answer the node itself. In iptables mode IPv6 has none, as
-// with kube-proxy: the kernel has no route_localnet for it.
+// loopback are the addresses at which node ports answer the node itself. In iptables mode IPv6 has
+// none, as with kube-proxy: the kernel has no route_localnet for it.
 var loopback = map[harness.Mode][]netip.Addr{
 	harness.IPTables: {netip.AddrFrom4([4]byte{127, 0, 0, 1})},
 	harness.NFTables: {netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()},
 }
 
-// A node port answers the node itself on localhost, and again after the proxy was killed and started anew,
-// and no longer once the Service is gone.
+// A node port answers the node itself on localhost, and again after the proxy was killed and
+// started anew, and no longer once the Service is gone.
 func TestNodePortOnLocalhost(t *testing.T) { inEachMode(t, testNodePortOnLocalhost) }
 
 func testNodePortOnLocalhost(t *testing.T, mode harness.Mode) {
 	c := harness.NewCluster(t)
 	var flags []string
 	if mode == harness.NFTables {
-		flags = []string{"--sluice-nftables-localhost-nodeports"} // which nobody gets unasked there
+		flags = []string{"--sluice-nftables-localhost-nodeports"} // off by default there
 	}
 	proxy := c.StartProxy(mode, flags...)
 	node := []*harness.Host{c.N1}

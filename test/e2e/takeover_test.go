@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// A node whose proxy is started in the other mode serves what the API says and not what the former mode's
-// rules say, and clients notice nothing while one takes over from the other.
+// A proxy started in the other mode serves what the API says, not what the former mode's rules say.
+// Clients notice nothing during the change.
 func TestOtherModeTakesOver(t *testing.T) { inEachMode(t, testOtherModeTakesOver) }
 
 func testOtherModeTakesOver(t *testing.T, mode harness.Mode) {
@@ -43,10 +43,11 @@ func testOtherModeTakesOver(t *testing.T, mode harness.Mode) {
 	unreachableAll(t, changeMax, "deleted", clients, targets)
 }
 
-// A node is taken over from the real kube-proxy in the same mode, and handed back to it. No connection is
-// lost, neither one that is open all the time nor one that begins meanwhile, and each proxy serves what the
-// API says and not what the other one has left. What kube-proxy itself does to open connections when it starts
-// in IPVS mode is its own affair: in an emulated machine one stood still for 15 s.
+// A node is taken over from the real kube-proxy in the same mode, and handed back to it. No
+// connection is lost, neither one that is open all the time nor one that begins meanwhile, and each
+// proxy serves what the API says and not what the other one has left. What kube-proxy itself does
+// to open connections when it starts in IPVS mode is not tested: in an emulated machine, one
+// stopped for 15 s.
 func TestTakeOverFromKubeProxy(t *testing.T) { inEachMode(t, testTakeOverFromKubeProxy) }
 
 func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {
@@ -60,7 +61,7 @@ func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {
 	c.AwaitQuiet(former)
 
 	traffic := startTraffic(t, c, targets)
-	// It does not handle SIGTERM, so that this is how it always ends.
+	// It does not handle SIGTERM, so it always ends like this.
 	if err := former.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +87,8 @@ func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {
 	unreachableAll(t, startMax, "deleted", clients, targets)
 }
 
-// The real kube-proxy works beside Sluice, in the same table. Sluice says so, as an event that names it and at
-// /healthz?verbose, and no clean-up is made beside either.
+// The real kube-proxy works beside Sluice, in the same table. Sluice says so, as an event that
+// names it and at /healthz?verbose, and no clean-up is made beside either.
 func TestKubeProxyBesideSluice(t *testing.T) {
 	c := harness.NewCluster(t)
 	web := c.CreateService("web", corev1.ServiceTypeClusterIP)

@@ -9,14 +9,13 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// healMax bounds the time from a deletion to its repair. It is generous, for
-// machines that do other things at the same time; a quiet one needs a fraction of
-// the target of 100 ms.
+// healMax bounds the time from a deletion to its repair. It is generous, for busy machines; an idle
+// one needs a fraction of the target of 100 ms.
 const healMax = 2 * time.Second
 
-// TestForeignDeletionsAreHealed: whatever somebody removes is back within a moment,
-// connections that do not need it notice nothing, established ones least of all,
-// and the tables of others stay as they are.
+// TestForeignDeletionsAreHealed: what another program deletes is repaired within a moment.
+// Connections that do not need it are not affected, established ones least of all, and the tables
+// of other programs do not change.
 func TestForeignDeletionsAreHealed(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -43,7 +42,7 @@ func TestForeignDeletionsAreHealed(t *testing.T) {
 	p.stop()
 }
 
-// heal deletes and waits until the kernel holds again what it held before.
+// heal deletes and waits until the kernel's content is as before.
 func (p *proxyNode) heal(tr *traffic, family service.Family, d deletion) {
 	p.Helper()
 	hit := []service.Family{family}
@@ -69,16 +68,16 @@ func (p *proxyNode) heal(tr *traffic, family service.Family, d deletion) {
 	}
 	o.to = p.lastWrite(o.from)
 	tr.allow(o)
-	// Both times are noted by goroutines that have to wait for their turn.
+	// Goroutines record both times, and may run late.
 	took := max(0, o.to.Sub(p.monitors[family].first(p.T, o.from)))
 	p.Logf("%s %s: healed after %.1f ms", family, d.name, ms(took))
-	// Some are deleted again so soon that the repair waits for that reason.
+	// Repairs that follow others too soon wait on purpose.
 	if most := healMax + p.pauses(o.from); took > most {
 		p.Errorf("%s %s: healed after %v, want %v at most", family, d.name, took, most)
 	}
 }
 
-// pauses sums up what repairs had to wait since a moment because they repeat others.
+// pauses returns how long repairs since a moment waited because they followed others.
 func (p *proxyNode) pauses(after time.Time) (all time.Duration) {
 	for _, h := range p.events.since(after) {
 		if began, ok := h.event.(aggregator.RepairBegan); ok {
@@ -92,9 +91,9 @@ func inTable(commands string, family service.Family) string {
 	return strings.ReplaceAll(commands, "TABLE", table(family))
 }
 
-// TestForeignDeletionsAreHealedUnderChurn: while other Services change all the
-// time, a write may lose the ground under its feet. It convicts nobody, and
-// neither its retries nor the changes that come after it keep the repair waiting.
+// TestForeignDeletionsAreHealedUnderChurn: while other Services change all the time, a deletion may
+// make a write fail. No Service is found at fault, and neither retries nor later changes delay the
+// repair.
 func TestForeignDeletionsAreHealedUnderChurn(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -123,7 +122,7 @@ func TestForeignDeletionsAreHealedUnderChurn(t *testing.T) {
 	p.stop()
 }
 
-// healUnderChurn deletes and waits until what does not change is back.
+// healUnderChurn deletes and waits until everything that churn leaves alone is as before.
 func (p *proxyNode) healUnderChurn(tr *traffic, family service.Family, d deletion) {
 	p.Helper()
 	hit := []service.Family{family}
@@ -154,8 +153,8 @@ func (p *proxyNode) healUnderChurn(tr *traffic, family service.Family, d deletio
 	}
 }
 
-// TestADeletionDuringAnAuditIsHealed: what is deleted after the audit has read it,
-// and before the audit has ended, is found by the next one, at once.
+// TestADeletionDuringAnAuditIsHealed: the next audit follows at once, and finds what was deleted
+// after the audit had read it.
 func TestADeletionDuringAnAuditIsHealed(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)

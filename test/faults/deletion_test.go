@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// foreignTables belong to another program. One of them translates addresses, as on most nodes, so the
-// kernel goes on translating established connections while our table is gone.
+// foreignTables belong to another program. One of them translates addresses, as on most nodes, so
+// the kernel goes on translating established connections while our table is gone.
 const foreignTables = `
 table ip other { chain post { type nat hook postrouting priority 120; ip saddr 192.0.2.1 masquerade; }; set s { type ipv4_addr; elements = { 192.0.2.7 }; }; }
 table ip6 other { chain post { type nat hook postrouting priority 120; ip6 saddr 2001:db8::1 masquerade; }; }
@@ -27,15 +27,15 @@ func (p *proxyNode) listForeignTables() string {
 // deletion is one thing that an operator may remove by mistake.
 type deletion struct {
 	name string
-	// refused is a command that the kernel refuses, because something refers to what it would delete;
-	// empty if there is nothing to try first.
+	// refused is a command that the kernel refuses, because something refers to what it would
+	// delete; empty if there is nothing to try first.
 	refused string
 	// commands delete, in one transaction. TABLE stands for a family's table, here and in refused.
 	commands string
 	// hits reports which frontends of the family it destroys, until they are repaired.
 	hits func(target) bool
-	// both means that it hits both families, ruleset that every program's tables go, and with them what
-	// translates established connections.
+	// both means that it hits both families, ruleset that every program's tables go, and with them
+	// what translates established connections.
 	both, ruleset bool
 }
 
@@ -83,14 +83,15 @@ func (r routes) through(chain string) func(target) bool {
 	return func(to target) bool { return r.picks(to) == chain }
 }
 
-// shard is the letter of the map that holds a frontend's endpoints, the last letter of the chain's name.
+// shard is the letter of the map that holds a frontend's endpoints, the last letter of the chain's
+// name.
 func (r routes) shard(to target) string {
 	chain := r.picks(to)
 	return chain[len(chain)-1:]
 }
 
-// sharing hits the frontends with endpoints in the same map as another's. (Endpoints of Services with
-// affinity and of node ports are in other maps.)
+// sharing hits the frontends with endpoints in the same map as another's. (Endpoints of Services
+// with affinity and of node ports are in other maps.)
 func (r routes) sharing(with target) func(target) bool {
 	return func(to target) bool {
 		return to.service.affinity == 0 && to.kind != nodePort && r.shard(to) == r.shard(with)
@@ -121,8 +122,8 @@ func (r routes) deletions(family service.Family) []deletion {
 	}
 }
 
-// oneOfEach deletes from the tables of both families in one transaction, which the kernel announces in
-// one datagram.
+// oneOfEach deletes from the tables of both families in one transaction, which the kernel announces
+// in one datagram.
 func (r routes) oneOfEach() string {
 	var all []string
 	for _, family := range service.Families {
@@ -132,7 +133,8 @@ func (r routes) oneOfEach() string {
 	return strings.Join(all, "; ")
 }
 
-// churn keeps changing the endpoints of some quiet Services, so that there is always something to write.
+// churn keeps changing the endpoints of some quiet Services, so that there is always something to
+// write.
 type churn struct {
 	cache *source.Cache
 	stop  chan struct{}

@@ -141,8 +141,8 @@ func (p *proxyNode) awaitContents(family service.Family, wanted func() contents,
 	}
 }
 
-// awaitRepair waits for an audit that finds the damage, without which nothing is proven, and for a write
-// after it.
+// awaitRepair waits for an audit that finds the damage, without which nothing is proven, and for a
+// write after it.
 func (p *proxyNode) awaitRepair(family service.Family, after time.Time, what string) {
 	p.Helper()
 	name := p.domains[family].name
@@ -164,8 +164,8 @@ func (p *proxyNode) lastWrite(after time.Time) time.Time {
 	return last
 }
 
-// awaitRendered waits until a family's table holds exactly what was rendered for the Services that exist,
-// except for some.
+// awaitRendered waits until a family's table holds exactly what was rendered for the Services that
+// exist, except for some.
 func (p *proxyNode) awaitRendered(family service.Family, but map[service.Key]bool) {
 	p.Helper()
 	there := map[service.Key]bool{service.Node: true}
@@ -186,8 +186,8 @@ func (p *proxyNode) awaitRendered(family service.Family, but map[service.Key]boo
 	p.awaitContents(family, want, "what was rendered")
 }
 
-// checkQuarantined waits until the status of both domains shows what a family has in quarantine. The
-// status follows the events a moment later.
+// checkQuarantined waits until the status of both domains shows what a family has in quarantine.
+// The status follows the events a moment later.
 func (p *proxyNode) checkQuarantined(family service.Family, want ...string) {
 	p.Helper()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {

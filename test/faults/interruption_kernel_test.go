@@ -10,16 +10,15 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// victim is the Service of a crowd that is poisoned. It has endpoints, and comes
-// late in a batch.
+// victim is the spoiled Service of a crowd. It has endpoints, and comes late in a batch.
 var (
 	victim       = quietKey(victimNumber)
 	victimNumber = quietServices + crowd*2/3 + 4
 )
 
-// TestAnInterruptedBatch: a batch of several transactions ends after two of them.
-// Its receipt says exactly what has landed (the notary compares), the rest lands
-// soon, and connections to Services that are not in it go on.
+// TestAnInterruptedBatch: a batch of several transactions ends after two of them. Its receipt says
+// exactly what has landed (checkingWriter compares), the rest lands soon, and connections to other
+// Services go on.
 func TestAnInterruptedBatch(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -41,8 +40,7 @@ func TestAnInterruptedBatch(t *testing.T) {
 	p.stop()
 }
 
-// interrupt makes a crowd come or go, so that in the end there are so many quiet
-// Services.
+// interrupt makes a crowd come or go, which leaves so many quiet Services.
 func (p *proxyNode) interrupt(tr *traffic, family service.Family, what interruption, direction string, quiet int) {
 	p.Helper()
 	d, began := p.domains[family], time.Now()
@@ -82,8 +80,8 @@ func (p *proxyNode) interrupt(tr *traffic, family service.Family, what interrupt
 	p.Logf("%s, %s: %s: all is in place %.0f ms after the crowd", d.name, direction, what.name, ms(healed.Sub(began)))
 }
 
-// cure lets the victim be rendered anew, and waits until the kernel has it: it is tried
-// again at any time, and would be refused once more.
+// cure makes the victim render again, and waits until the kernel has it. Until then, a retry would
+// be refused once more.
 func (p *proxyNode) cure(d *domain, family service.Family) {
 	p.Helper()
 	cured := time.Now()
@@ -96,8 +94,7 @@ func (p *proxyNode) cure(d *domain, family service.Family) {
 	})
 }
 
-// checkReceipts fails unless a domain has had a receipt as it is expected, and no
-// other failure.
+// checkReceipts fails unless a domain has had the expected receipt, and no other failure.
 func (p *proxyNode) checkReceipts(d *domain, since time.Time, want interruption) {
 	p.Helper()
 	found := want.outcome == dataplane.Landed
@@ -112,12 +109,12 @@ func (p *proxyNode) checkReceipts(d *domain, since time.Time, want interruption)
 		found = true
 	}
 	if !found {
-		p.Errorf("%s: %s: no receipt tells of it", d.name, want.name)
+		p.Errorf("%s: %s: no receipt reports it", d.name, want.name)
 	}
 }
 
-// TestStoppingAmidABatch: a proxy that is told to stop ends the batch under way,
-// and its successor completes the rest.
+// TestStoppingAmidABatch: a stopping proxy completes the batch under way, and its successor writes
+// the rest.
 func TestStoppingAmidABatch(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -148,9 +145,8 @@ func TestStoppingAmidABatch(t *testing.T) {
 	p.stop()
 }
 
-// TestDyingAmidABatch: a proxy that ends after two transactions of many, without
-// having said anything, leaves every Service served, as it was or as it is wanted;
-// its successor completes the rest.
+// TestDyingAmidABatch: a proxy that dies after two transactions of many leaves every Service
+// served, in its old or its new form. Its successor writes the rest.
 func TestDyingAmidABatch(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -161,7 +157,7 @@ func TestDyingAmidABatch(t *testing.T) {
 		died, buried := make(chan struct{}), make(chan struct{})
 		old := p.process
 		i := newInterrupter(p, family, interruption{strike: func(*interrupter) {
-			// Nothing of it reaches the kernel any more.
+			// Nothing more of it reaches the kernel.
 			old.domains[family].sockets.set(func() error { close(died); <-buried; return errTime })
 			old.halt()
 		}})
@@ -180,7 +176,7 @@ func TestDyingAmidABatch(t *testing.T) {
 		p.resize(quietServices)
 		tr.awaitAll(t, 2)
 		close(buried)
-		// What the dead one says of its last batch, its successor has overtaken.
+		// Its successor has changed what the dead process says of its last batch.
 		check(t, <-old.ended)
 		for _, d := range old.domains {
 			d.close(t)

@@ -112,8 +112,8 @@ func (i *interrupter) addTable() {
 
 func (i *interrupter) deleteTable() { i.nft("delete table " + table(i.family)) }
 
-// nft writes as another program. It is done before the interrupted write goes on, so the receipt has to
-// account for it.
+// nft writes as another program. It is done before the interrupted write goes on, so the receipt
+// has to account for it.
 func (i *interrupter) nft(commands string) {
 	i.p.strikes.Add(1)
 	defer i.p.strikes.Add(1)

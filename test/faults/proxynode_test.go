@@ -32,15 +32,16 @@ type proxyNode struct {
 	// monitors and readers are apart from the proxy.
 	monitors service.PerFamily[*monitor]
 	readers  service.PerFamily[*nftables.Writer]
-	// foreignWrites counts the writes of other programs, twice each: when one begins and when it ends.
+	// foreignWrites counts the writes of other programs, twice each: when one begins and when it
+	// ends.
 	foreignWrites atomic.Int64
 	// strikes counts what an interrupter writes, in the same way.
 	strikes atomic.Int64
 	// interrupter, if any, hears of the writes of its family.
 	interrupter atomic.Pointer[interrupter]
 
-	// transactionBytes is for the writers of the next process, quiet the number of quiet Services that
-	// it finds.
+	// transactionBytes is for the writers of the next process, quiet the number of quiet Services
+	// that it finds.
 	transactionBytes int
 	quiet            int
 	// watchEach, when set, makes the next process's writers watch one of so many writes.
@@ -147,8 +148,8 @@ func table(family service.Family) string {
 	return service.PerFamily[string]{service.IPv4: "ip ", service.IPv6: "ip6 "}[family] + nftables.TableName
 }
 
-// checkAdopted ends the proxy and starts another one over its rules. If that finds any difference, the
-// first one's ledger or the kernel was wrong.
+// checkAdopted ends the proxy and starts another one over its rules. If that finds any difference,
+// the first one's ledger or the kernel was wrong.
 func (p *proxyNode) checkAdopted() {
 	p.Helper()
 	p.stop()

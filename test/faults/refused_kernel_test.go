@@ -14,13 +14,13 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// neighbourMax bounds the time in which a change of another Service lands while one
-// is refused. It is generous; usual are a few milliseconds.
+// neighbourMax bounds the time in which a change of another Service lands while one is refused. It
+// is generous; a few milliseconds are usual.
 const neighbourMax = time.Second
 
-// TestARefusedServiceIsQuarantined: what the kernel refuses is held back with the
-// kernel's words, in the family in which it is refused. What the Service had goes
-// on, its neighbours go on changing, and once it is mended it is let in again.
+// TestARefusedServiceIsQuarantined: a Service that the kernel refuses is quarantined with the
+// kernel's reason, in the family of the refusal. Its last rules stay, its neighbours go on
+// changing, and once mended it is released.
 func TestARefusedServiceIsQuarantined(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -37,10 +37,9 @@ func TestARefusedServiceIsQuarantined(t *testing.T) {
 	p.stop()
 }
 
-// TestAnswersThatDoNotFit: the kernel has more to say of a refused transaction than
-// the socket has room for, and drops the rest (ENOBUFS on receiving). The one to
-// blame is found all the same, and nothing is mistaken for an answer to what is
-// asked later.
+// TestAnswersThatDoNotFit: the kernel has more answers to a refused transaction than the socket has
+// room for, and drops the rest (ENOBUFS on receiving). The Service at fault is found all the same,
+// and no late answer is taken for one to a later request.
 func TestAnswersThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -58,7 +57,7 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 	p.stop()
 }
 
-// refuse poisons the Service trio at a change of its endpoints.
+// refuse spoils the Service trio at a change of its endpoints.
 func (p *proxyNode) refuse(tr *traffic, family service.Family, v defect) {
 	p.Helper()
 	d, key, began := p.domains[family], trio.key(), time.Now()
@@ -107,9 +106,9 @@ func (p *proxyNode) refuse(tr *traffic, family service.Family, v defect) {
 		family, v.name, ms(heard.at.Sub(began)), ms(landed.Sub(changed)), ms(answered.Sub(changed)), ms(freed.Sub(mended)))
 }
 
-// TestARestartBesideARefusedService: a Service is refused, and processes come and go
-// beside it, with changes that nobody has seen. Nobody's connections notice: neither the
-// neighbours' nor, on its last good rules, the Service's own.
+// TestARestartBesideARefusedService: while a Service is refused, processes restart with changes
+// that none has seen. No connection is lost, neither to its neighbours nor, on its last good rules,
+// to the Service itself.
 func TestARestartBesideARefusedService(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -147,13 +146,12 @@ func TestARestartBesideARefusedService(t *testing.T) {
 	p.stop()
 }
 
-// busyTries is how many transactions in a row the kernel does not take. The pauses
-// between the attempts double from 100 ms on.
+// busyTries is how many transactions in a row the kernel does not take. Pauses between attempts
+// double, from 100 ms.
 const busyTries = 2
 
-// TestABusyKernelIsTriedAgain: when the kernel has no memory for a transaction,
-// the change waits and lands a moment later; nobody is to blame, and nobody's
-// connections notice.
+// TestABusyKernelIsTriedAgain: when the kernel has no memory for a transaction, the change lands a
+// moment later. No Service is found at fault, and no connection is lost.
 func TestABusyKernelIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -188,7 +186,7 @@ func (p *proxyNode) beBusy(tr *traffic, family service.Family, errno syscall.Err
 	if n := p.events.count(began, wrote(d.name, dataplane.Busy)); n != busyTries {
 		p.Errorf("%s: %d busy receipts, want %d: %s", d.name, n, busyTries, p.events.list(began))
 	}
-	// The other family never waited.
+	// The other family must not have waited.
 	other := p.domains[1-family]
 	soon := p.events.await(p.T, "the other family's write", began, applied(other.name, pair.key())).at
 	if !soon.Before(landed) {

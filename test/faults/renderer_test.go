@@ -15,15 +15,16 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// spoilingRenderer spoils the objects of some Services, and remembers what it has rendered last for each.
+// spoilingRenderer spoils the objects of some Services, and remembers what it has rendered last for
+// each.
 type spoilingRenderer struct {
 	dataplane.Renderer
 
 	mu       sync.Mutex
 	spoil    map[service.Key]func([]dataplane.Object) []dataplane.Object
 	rendered map[service.Key][]dataplane.Object
-	// external holds the objects of the Service external, those of the former process until this one has
-	// rendered them: addOverlap may run before.
+	// external holds the objects of the Service external, those of the former process until this
+	// one has rendered them: addOverlap may run before.
 	external []dataplane.Object
 	// good is the last rendering that was not spoiled, changed when it replaced another.
 	good    map[service.Key][]dataplane.Object

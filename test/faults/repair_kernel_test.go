@@ -15,8 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// sender is a UDP client that sends from one port for as long as it lives, whatever
-// comes back.
+// sender is a UDP client that keeps sending from one port, with or without answers.
 type sender struct {
 	conn           net.Conn
 	sent, answered atomic.Int64
@@ -33,7 +32,7 @@ func (p *proxyNode) startSender(to target) *sender {
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			_, _ = conn.Write([]byte("?")) // may be told that an earlier one was refused
+			_, _ = conn.Write([]byte("?")) // may report that an earlier one was refused
 			s.sent.Add(1)
 			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 			var said [128]byte
@@ -46,7 +45,7 @@ func (p *proxyNode) startSender(to target) *sender {
 	return s
 }
 
-// senders are several that begin at once; each has sent when they are given.
+// senders starts several, and returns when each has sent.
 func (p *proxyNode) senders(to target) []*sender {
 	p.Helper()
 	var all []*sender
@@ -63,12 +62,12 @@ func (p *proxyNode) wait(what string, done func() bool) {
 	p.Helper()
 	for began := time.Now(); !done(); time.Sleep(time.Millisecond) {
 		if time.Since(began) > eventMax {
-			p.Fatalf("waited in vain: %s", what)
+			p.Fatalf("timed out: %s", what)
 		}
 	}
 }
 
-// awaitAnswers waits until each hears answers again and again.
+// awaitAnswers waits until each has received several answers.
 func (p *proxyNode) awaitAnswers(all []*sender, what string) {
 	p.Helper()
 	began, slowest := time.Now(), 0
@@ -85,15 +84,15 @@ func (p *proxyNode) awaitAnswers(all []*sender, what string) {
 	p.Logf("%s: %d clients answered within %.1f ms (the last was number %d)", what, len(all), ms(time.Since(began)), slowest)
 }
 
-// TestUDPClientsThatBeginWithoutRules: a client that sends for the first time while the
-// rules are gone, and goes on without a pause, is answered once they are back. The
-// kernel would go on not translating it for as long as it sends.
+// TestUDPClientsThatBeginWithoutRules: a client that begins to send while the rules are gone, and
+// goes on without a pause, is answered once they are back. Otherwise the kernel would not translate
+// its packets for as long as it sends.
 func TestUDPClientsThatBeginWithoutRules(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
 	p.start()
 	for i, everything := range prefixes("0.0.0.0/0", "::/0") {
-		// A packet that cannot leave the node is forgotten.
+		// Without a route, the kernel does not track the packets.
 		check(t, p.network.node.AddRoute(everything, pair.pod(service.Families[i], 0)))
 	}
 	for _, family := range service.Families {
@@ -135,8 +134,8 @@ func TestUDPClientsThatBeginWithoutRules(t *testing.T) {
 	p.stop()
 }
 
-// TestTwoProxiesOfDifferentOpinions: each undoes what the other writes. They did so
-// about 500 times a second; now the pauses grow, and each names the other.
+// TestTwoProxiesOfDifferentOpinions: each proxy undoes the other's writes. Without growing pauses,
+// they would do so about 500 times a second. Each reports the other by name.
 func TestTwoProxiesOfDifferentOpinions(t *testing.T) {
 	t.Parallel()
 	p := newProxyNode(t)
@@ -171,7 +170,7 @@ func TestTwoProxiesOfDifferentOpinions(t *testing.T) {
 	for name, w := range map[string]*eventLog{"first": p.events, "second": heard} {
 		audits, warnings := w.count(began, audited), w.count(began, warned)
 		t.Logf("the %s: %d audits and %d warnings in 5 s, both families", name, audits, warnings)
-		// Two families, four or five rounds of both at most, and what overlaps.
+		// Two families, at most four or five rounds of both proxies, and some overlap.
 		if audits > 60 || warnings == 0 || warnings > 30 {
 			t.Errorf("the %s: %d audits and %d warnings in 5 s", name, audits, warnings)
 		}

@@ -12,8 +12,8 @@ import (
 // podPort is where every pod of a live Service listens, over TCP and UDP.
 const podPort = 8080
 
-// liveService is a Service with real pods, to which the client talks. Its addresses are made from its
-// number.
+// liveService is a Service with real pods, to which the client talks. Its addresses are made from
+// its number.
 type liveService struct {
 	name      string
 	number    int
@@ -23,8 +23,8 @@ type liveService struct {
 	external  bool
 }
 
-// The live Services. pair and trio have different numbers of endpoints, and so different class chains;
-// sticky has chains of its own; external has every kind of frontend.
+// The live Services. pair and trio have different numbers of endpoints, and so different class
+// chains; sticky has chains of its own; external has every kind of frontend.
 var (
 	pair     = liveService{name: "pair", number: 1, endpoints: 2}
 	trio     = liveService{name: "trio", number: 2, endpoints: 3, udp: true}
@@ -82,8 +82,8 @@ func (s liveService) slice(family service.Family, pods ...int) *service.Slice {
 	return newSlice(s.key(), family, addrs)
 }
 
-// first are the numbers of the pods that are endpoints at first. In second, the pod that stands by has
-// replaced the first one.
+// first are the numbers of the pods that are endpoints at first. In second, the pod that stands by
+// has replaced the first one.
 func (s liveService) first() []int  { return numbers(0, s.endpoints) }
 func (s liveService) second() []int { return numbers(1, s.endpoints+1) }
 

@@ -29,8 +29,8 @@ var _ nftables.Socket = (*socket)(nil)
 // socketGate decides which transactions of a domain reach the kernel.
 type socketGate struct {
 	mu sync.Mutex
-	// decide is called before each transaction. If it returns an error, the kernel does not take the
-	// transaction. Nil lets all pass.
+	// decide is called before each transaction. If it returns an error, the kernel does not take
+	// the transaction. Nil lets all pass.
 	decide func() error
 	// sockets are the opened ones.
 	sockets []*wire.Socket
@@ -68,8 +68,8 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	return s.Socket.Commit(t)
 }
 
-// narrow makes the receive buffer of a domain's socket as small as possible, so that it holds only a few
-// answers to a transaction.
+// narrow makes the receive buffer of a domain's socket as small as possible, so that it holds only
+// a few answers to a transaction.
 func (b *socketGate) narrow(node *netns.Namespace) error {
 	b.mu.Lock()
 	port := b.sockets[len(b.sockets)-1].Port()

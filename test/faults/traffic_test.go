@@ -16,8 +16,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// traffic keeps the client talking: new connections to every target one after the other, lines on one
-// established connection to each TCP target, and one more of those that is silent until the end.
+// traffic keeps the client talking: new connections to every target one after the other, lines on
+// one established connection to each TCP target, and one more of those that is silent until the
+// end.
 type traffic struct {
 	load    *netns.Load
 	targets []target
@@ -49,8 +50,8 @@ func startTraffic(t *testing.T, client *netns.Namespace) *traffic {
 	for _, to := range tr.targets {
 		config.Targets = append(config.Targets, netns.Target{Network: to.protocol, Addr: to.addr()})
 		if to.protocol == "tcp" {
-			// Before the load starts: of two first connections at once, the kernel sees neither while it
-			// decides about the other, and affinity may send them to two pods.
+			// Before the load starts: of two first connections at once, the kernel sees neither
+			// while it decides about the other, and affinity may send them to two pods.
 			session, err := client.Connect(t.Context(), to.addr())
 			if err != nil {
 				t.Fatalf("hold a connection to %v: %v", to, err)
@@ -65,12 +66,12 @@ func startTraffic(t *testing.T, client *netns.Namespace) *traffic {
 	return tr
 }
 
-// patience bounds one exchange. It is longer than it takes to send a lost SYN again twice, on a machine
-// that does many other things.
+// patience bounds one exchange. It is longer than it takes to send a lost SYN again twice, on a
+// machine that does many other things.
 var patience = slowly(4 * time.Second)
 
-// slowly multiplies a bound by the factor in SLUICE_FAULTS_SLOW, which hack/test-ipvs sets where the
-// processor is emulated. What is counted stays the same: connections lost, receipts wrong.
+// slowly multiplies a bound by the factor in SLUICE_FAULTS_SLOW, which hack/test-ipvs sets where
+// the processor is emulated. What is counted stays the same: connections lost, receipts wrong.
 func slowly(bound time.Duration) time.Duration {
 	factor, err := strconv.Atoi(cmp.Or(os.Getenv("SLUICE_FAULTS_SLOW"), "1"))
 	if err != nil {
@@ -105,8 +106,8 @@ func (tr *traffic) lastAnswer(of pod) time.Time {
 	return tr.seen[of]
 }
 
-// awaitPod waits until a pod has answered a connection that was begun after a moment, and returns when
-// that was.
+// awaitPod waits until a pod has answered a connection that was begun after a moment, and returns
+// when that was.
 func (tr *traffic) awaitPod(t *testing.T, of pod, after time.Time) time.Time {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
@@ -143,8 +144,8 @@ func (tr *traffic) awaitAll(t *testing.T, n int) {
 	}
 }
 
-// end stops the traffic, lets the silent connections speak, and fails for every exchange that failed
-// outside of an outage.
+// end stops the traffic, lets the silent connections speak, and fails for every exchange that
+// failed outside of an outage.
 func (tr *traffic) end(t *testing.T) {
 	t.Helper()
 	tr.load.Stop()
@@ -184,8 +185,8 @@ func (tr *traffic) outageOf(to target, e netns.Exchange) *outage {
 	return nil
 }
 
-// outage says what a fault destroys by its nature: exchanges with the hit frontends that overlap with
-// the outage in time.
+// outage says what a fault destroys by its nature: exchanges with the hit frontends that overlap
+// with the outage in time.
 type outage struct {
 	what     string
 	hits     func(target) bool

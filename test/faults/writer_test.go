@@ -15,16 +15,16 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// checkingWriter compares each write with the kernel. After a write that did not land, what the receipt
-// calls certain must be so. And no write may serve a Service worse than before, unless the API asked for
-// it: of a Service that the kernel held wholly, everything stays as long as its rendering does. Of one
-// that the kernel refuses, the last good rendering stays.
+// checkingWriter compares each write with the kernel. After a write that did not land, what the
+// receipt calls certain must be so. And no write may serve a Service worse than before, unless the
+// API asked for it: of a Service that the kernel held wholly, everything stays as long as its
+// rendering does. Of one that the kernel refuses, the last good rendering stays.
 type checkingWriter struct {
 	*nftables.Writer
 	// reader is a second connection to the same table.
 	reader *nftables.Writer
-	// foreignWrites counts the writes of other programs. A receipt is not compared if the number has
-	// changed during its write.
+	// foreignWrites counts the writes of other programs. A receipt is not compared if the number
+	// has changed during its write.
 	foreignWrites *atomic.Int64
 	// afterRead, when set, is called once, between a reading of the kernel and its report.
 	afterRead func()
@@ -133,8 +133,8 @@ func (w *checkingWriter) missing(in contents) (dataplane.ID, bool) {
 	return wanted.missing(in)
 }
 
-// unsettled is how long a Service is not compared after a change. The batch at hand may still be of the
-// rendering before.
+// unsettled is how long a Service is not compared after a change. The batch at hand may still be of
+// the rendering before.
 const unsettled = 200 * time.Millisecond
 
 // expected returns the last good rendering of each Service that is settled.

@@ -9,44 +9,37 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/play"
 )
 
-// modelledMin is how many scenarios of a mode have to be playable without a
-// kernel: a mistake that kept them from being played must not go unnoticed.
+// modelledMin is how many scenarios of a mode must be playable without a kernel, so that a mistake
+// that skips them is noticed.
 const modelledMin = 4
 
-// TestScenariosInMemory plays every scenario whose statements need no kernel, on
-// kernels in memory. The same scenarios are played on the real one (make
-// scenarios), so that where the two differ one of them fails.
+// TestScenariosInMemory plays every scenario whose statements need no kernel, on kernels in memory.
+// The same scenarios are played on the real one (make scenarios), so that where the two differ one
+// of them fails.
 func TestScenariosInMemory(t *testing.T) {
 	all, err := list.All()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range []string{"iptables", "nftables"} {
-		t.Run(mode, func(t *testing.T) {
-			played := 0
-			for _, scenario := range all {
-				plan, err := play.NewPlan(scenario, mode)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !plan.Applies || plan.Kernel != "" {
-					continue
-				}
-				played++
-				t.Run(plan.ID, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { playModel(t, plan, mode) }) })
-			}
-			if played < modelledMin {
-				t.Errorf("only %d scenarios were played, want %d or more", played, modelledMin)
-			}
-		})
+	played := 0
+	for _, scenario := range all {
+		plan, err := play.NewPlan(scenario, model.Mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !plan.Applies || plan.Kernel != "" {
+			continue
+		}
+		played++
+		t.Run(plan.ID, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { playModel(t, plan) }) })
+	}
+	if played < modelledMin {
+		t.Errorf("only %d scenarios were played, want %d or more", played, modelledMin)
 	}
 }
 
-func playModel(t *testing.T, plan *play.Plan, mode string) {
-	world, err := model.NewWorld(model.Options{Mode: mode, Flags: plan.Flags, PodPort: plan.PodPort, Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+func playModel(t *testing.T, plan *play.Plan) {
+	world := model.NewWorld(model.Options{Flags: plan.Flags, PodPort: plan.PodPort, Seed: 1})
 	defer func() {
 		if err := world.Close(); err != nil {
 			t.Error(err)

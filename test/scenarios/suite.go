@@ -25,8 +25,8 @@ type suite struct {
 	timeout                    time.Duration
 }
 
-// play plays the scenarios that fit, several at a time, and hands on each result
-// in the order of the list.
+// play plays the matching scenarios, several at a time, and prints each result in the order of the
+// list.
 func (s suite) play(ctx context.Context, all []script.Scenario, only *regexp.Regexp, print func(result)) (summary, error) {
 	var sum summary
 	var plans []*play.Plan
@@ -40,7 +40,7 @@ func (s suite) play(ctx context.Context, all []script.Scenario, only *regexp.Reg
 		}
 	}
 	if len(plans) == 0 {
-		return sum, errors.New("no scenario has such a number")
+		return sum, errors.New("no scenario has a matching number")
 	}
 	if s.dir == "" {
 		made, err := os.MkdirTemp("", "scenarios-")
@@ -76,7 +76,7 @@ func (s suite) play(ctx context.Context, all []script.Scenario, only *regexp.Reg
 // one plays one scenario in a world of its own.
 func (s suite) one(ctx context.Context, plan *play.Plan) result {
 	r := result{ID: plan.ID, Title: plan.Title, Differs: plan.Differs}
-	if reason := s.excuse(plan); reason != "" {
+	if reason := s.notHere(plan); reason != "" {
 		r.Outcome, r.Reason = elsewhere, reason
 		return r
 	}
@@ -91,8 +91,8 @@ func (s suite) one(ctx context.Context, plan *play.Plan) result {
 	return r
 }
 
-// excuse tells why a scenario is not played here.
-func (s suite) excuse(plan *play.Plan) string {
+// notHere returns why a scenario is not played here, or "".
+func (s suite) notHere(plan *play.Plan) string {
 	if !plan.Applies {
 		return "says nothing about mode " + s.mode
 	}
@@ -121,8 +121,8 @@ func (s suite) inWorld(ctx context.Context, plan *play.Plan) (err error) {
 	return plan.Play(ctx, world, world.API)
 }
 
-// The outcomes of a scenario. One that does not apply to a mode, or needs what
-// this machine does not have, is played elsewhere.
+// The outcomes of a scenario. One that does not apply to a mode, or needs what this machine does
+// not have, is played elsewhere.
 const (
 	passed    = "passed"
 	failed    = "FAILED"
@@ -161,7 +161,7 @@ func (s summary) String() string {
 	return fmt.Sprintf("%d passed, %d failed, %d played elsewhere; %d differ from kube-proxy on purpose", s.passed, s.failed, s.elsewhere, s.differ)
 }
 
-// printTable prints each result as a line; on a terminal, failures stand out.
+// printTable prints each result as a line. On a terminal, failures are red.
 func printTable(mode string) func(result) {
 	red, plain := "", ""
 	if term.IsTerminal(int(os.Stdout.Fd())) {

@@ -40,8 +40,8 @@ func (s spread) String() string {
 	return strings.Join(parts, "  ")
 }
 
-// connectMany makes count connections to a target, several at a time, and
-// counts who answered. One failure fails all.
+// connectMany makes count connections to a target, several at a time, and counts who answered. One
+// failure fails all.
 func connectMany(ctx context.Context, from *netns.Namespace, t target, count int) (spread, error) {
 	var mu sync.Mutex
 	answers := spread{}

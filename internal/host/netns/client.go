@@ -16,14 +16,14 @@ import (
 )
 
 // DialContext connects from inside the namespace. The signature is that of net.Dialer.DialContext,
-// so it fits an http.Transport. The host in addr must be a literal address: package net resolves names,
-// and tries their addresses, on goroutines of its own, which are not inside the namespace.
+// so it fits an http.Transport. The host in addr must be a literal address: package net resolves
+// names, and tries their addresses, on goroutines of its own, which are not inside the namespace.
 func (n *Namespace) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	return n.DialFrom(ctx, network, netip.AddrPort{}, addr)
 }
 
-// DialFrom is [Namespace.DialContext] from an address and a port of the caller's choice. The zero
-// address and port 0 are for the kernel to choose.
+// DialFrom is [Namespace.DialContext] from a given address and port. The kernel chooses the zero
+// address and port 0.
 func (n *Namespace) DialFrom(ctx context.Context, network string, source netip.AddrPort, addr string) (net.Conn, error) {
 	if _, err := netip.ParseAddrPort(addr); err != nil {
 		return nil, n.errorf("dial %s %s: the host must be a literal address, names are not resolved here: %w", network, addr, err)
@@ -96,12 +96,12 @@ func (n *Namespace) checkLiteral(network, addr string) error {
 	return nil
 }
 
-// Answer is what a [Backend] says to a client.
+// Answer is what a [Backend] sends to a client.
 type Answer struct {
 	// Backend is the name of the one that answered.
 	Backend string
-	// Client is who the question came from, as the backend saw it; after address translation this is
-	// not the client's own address.
+	// Client is where the question came from, as the backend saw it; after address translation this
+	// is not the client's own address.
 	Client netip.AddrPort
 }
 
@@ -114,15 +114,16 @@ func parseAnswer(line string) (Answer, error) {
 	return Answer{Backend: name, Client: addr}, nil
 }
 
-// Ask reaches the target once from inside the namespace, over "tcp" or "udp", on a connection of its
-// own, and returns what the [Backend] there says. Nothing is sent twice: a lost datagram is an error
-// when the context ends, so a caller sees every loss. A context without a deadline gets five seconds.
+// Ask reaches the target once from inside the namespace, over "tcp" or "udp", on a new connection,
+// and returns what the [Backend] there says. It sends nothing twice: a lost datagram is an error
+// when the context ends, so a caller sees every loss. A context without a deadline gets five
+// seconds.
 func (n *Namespace) Ask(ctx context.Context, network string, target netip.AddrPort) (Answer, error) {
 	return n.AskFrom(ctx, network, netip.AddrPort{}, target)
 }
 
-// AskFrom is [Namespace.Ask] from an address and a port of the caller's choice. The
-// zero address and port 0 are for the kernel to choose.
+// AskFrom is [Namespace.Ask] from a given address and port. The kernel chooses the zero address and
+// port 0.
 func (n *Namespace) AskFrom(ctx context.Context, network string, source, target netip.AddrPort) (Answer, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -247,8 +248,8 @@ func (s *Session) Echo(ctx context.Context, line string) error {
 	return nil
 }
 
-// Reset ends the session by a reset, after which no end waits for anything of the other and those on the
-// way forget it within seconds; after an orderly end they keep it for minutes.
+// Reset ends the session by a reset. Neither end then waits for the other, and hosts on the way
+// forget the connection within seconds; after an orderly end they keep it for minutes.
 func (s *Session) Reset() error {
 	if err := s.conn.(*net.TCPConn).SetLinger(0); err != nil { // DialFrom over tcp gives this type
 		return fmt.Errorf("session with %s: %w", s.target, err)
@@ -271,8 +272,8 @@ type Flow struct {
 	conn   net.Conn
 }
 
-// OpenFlow opens a flow from inside the namespace. It sends nothing yet. The zero source and port 0
-// are for the kernel to choose.
+// OpenFlow opens a flow from inside the namespace. It sends nothing yet. The kernel chooses the
+// zero source and port 0.
 func (n *Namespace) OpenFlow(ctx context.Context, source, target netip.AddrPort) (*Flow, error) {
 	conn, err := n.DialFrom(ctx, "udp", source, target.String())
 	if err != nil {
@@ -320,7 +321,8 @@ func (f *Flow) Send() error {
 	return err
 }
 
-// Drain reads what has come since the last answer. Each refusal is reported once, so it reads those, too.
+// Drain reads what has come since the last answer. Each refusal is reported once, so it reads
+// those, too.
 func (f *Flow) Drain() error {
 	buffer := make([]byte, 256)
 	for {

@@ -99,10 +99,10 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = a.DialContext(ctx, "tcp", "10.0.0.2:80") // nobody answers the neighbour request
+	_, err = a.DialContext(ctx, "tcp", "10.0.0.2:80") // no host answers the neighbour request
 	var timeout net.Error
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
-		t.Errorf("dial to nobody: %v, want a timeout", err)
+		t.Errorf("dial to an address without a host: %v, want a timeout", err)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestFlowKeepsItsPort(t *testing.T) {
 	defer flow.Close() //nolint:errcheck // nothing left to lose
 	port := flow.Local()
 	if answer, err := flow.Ask(t.Context()); err == nil {
-		t.Errorf("%+v answered, want nobody", answer)
+		t.Errorf("%+v answered, want none", answer)
 	}
 	for _, want := range []string{"one", "two"} {
 		b, err := StartBackend(n, want, target)

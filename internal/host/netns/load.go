@@ -36,8 +36,8 @@ type LoadConfig struct {
 	// Pause is between two new connections to a target. Over UDP, the client does not wait for an
 	// answer before it sends the next datagram.
 	Pause time.Duration
-	// TalkPause, unless zero, is between two lines on one established connection to each TCP target.
-	// A connection that is lost is opened again.
+	// TalkPause, unless zero, is between two lines on one established connection to each TCP
+	// target. A connection that is lost is opened again.
 	TalkPause time.Duration
 	// Patience bounds one exchange. Nothing is tried twice within it.
 	Patience time.Duration
@@ -103,8 +103,8 @@ func (l *Load) once(i int) {
 	})
 }
 
-// talk sends lines on a session. New connections are counted elsewhere, so opening the session again
-// is not.
+// talk sends lines on a session. New connections are counted elsewhere, so opening the session
+// again is not.
 func (l *Load) talk(ctx context.Context, i int, session *Session) {
 	defer func() { closeSession(session) }()
 	for n := 0; ctx.Err() == nil; pause(ctx, l.TalkPause) {

@@ -1,18 +1,23 @@
 // Package netns makes small networks out of Linux network namespaces, for tests and the demo.
 //
-// A [Namespace] is a host with its own links, routes, sockets and packet filter. [Link] joins two
-// of them by a virtual cable, and a [Backend] stands in one and says who reached it:
+// A [Namespace] is a host with its own links, routes, sockets and packet filter. A [Plan] describes
+// routers, the hosts behind them and the [Backend] servers on each; [Build] makes that [Network]:
 //
 //	client 10.0.1.2 ──── veth ──── node 10.0.1.1 │ 10.0.2.1 ──── veth ──── Backend 10.0.2.2:80
+//
+// Clients in it make connections ([Namespace.Ask]), hold them ([Session], [Flow]) or keep a [Load]
+// going. [Namespace.Tracked] lists a host's conntrack table. A [Daemon] is a process on a host. The
+// demo builds its network with this package, and so do the conformance suite, the scenarios, the
+// fault runs, the campaign and the end-to-end tests.
 //
 // # Privileges
 //
 // No external program is run to build a network. The process needs CAP_SYS_ADMIN and CAP_NET_ADMIN
-// in its user namespace: either it is root, or it was started inside a user namespace in which it is
-// mapped to root (unshare --user --map-root-user --net). In the second case nothing on the machine
-// itself changes. Where the kernel does not let the process return to the namespace it came from (a
-// user namespace without a network namespace of its own), everything here works too, at the price of
-// one operating system thread per call.
+// in its user namespace: either it is root, or it was started inside a user namespace in which it
+// is mapped to root (unshare --user --map-root-user --net). In the second case nothing on the
+// machine itself changes. Where the kernel does not let the process return to the namespace it came
+// from (a user namespace without a network namespace of its own), everything here works too, at the
+// price of one operating system thread per call.
 //
 // # Concurrency
 //
@@ -67,8 +72,8 @@ func New(name string) (*Namespace, error) {
 	return n.furnished()
 }
 
-// Current returns the namespace that this process runs in, for a program that was started in one of its
-// own (a sandbox). Its loopback is brought up like that of a new one.
+// Current returns the namespace that this process runs in, for a program that was started in one of
+// its own (a sandbox). Its loopback is brought up like that of a new one.
 func Current(name string) (*Namespace, error) {
 	n := &Namespace{name: name}
 	if err := onThread(n.hold); err != nil {
@@ -105,10 +110,10 @@ func (n *Namespace) furnished() (*Namespace, error) {
 	return n, nil
 }
 
-// prepareIPv6 makes IPv6 work at once on links made later, whatever the machine's own settings are. A
-// router sends no neighbour solicitation before the link-local address of its interface has passed
-// duplicate detection (ndisc_send_ns in the kernel's net/ipv6/ndisc.c), which would hold up the first
-// packets through it by two seconds.
+// prepareIPv6 makes IPv6 work at once on links made later, whatever the machine's own settings are.
+// A router sends no neighbour solicitation before the link-local address of its interface has
+// passed duplicate detection (ndisc_send_ns in the kernel's net/ipv6/ndisc.c), which would hold up
+// the first packets through it by two seconds.
 func (n *Namespace) prepareIPv6() error {
 	for _, conf := range []string{"all", "default"} {
 		for _, key := range []string{"accept_dad", "disable_ipv6"} {
@@ -195,7 +200,7 @@ func (n *Namespace) errorf(format string, args ...any) error {
 // threadNamespace names the network namespace of the thread that opens it.
 const threadNamespace = "/proc/thread-self/ns/net"
 
-// errAbandoned is what a caller sees when its function left by runtime.Goexit, as t.Fatal does.
+// errAbandoned is returned when the function left by runtime.Goexit, as t.Fatal does.
 var errAbandoned = errors.New("netns: the function ended its goroutine (t.Fatal or runtime.Goexit) instead of returning")
 
 // onThread runs f on an operating system thread that f may move to another network namespace, and
@@ -221,7 +226,8 @@ func onThread(f func() error) error {
 		}
 		defer func() {
 			// Leaving the goroutine locked makes the runtime end its thread. A failed return is
-			// therefore harmless, and expected in a user namespace that did not bring its own network.
+			// therefore harmless, and expected in a user namespace that did not bring its own
+			// network.
 			if unix.Setns(int(origin.Fd()), unix.CLONE_NEWNET) == nil {
 				runtime.UnlockOSThread()
 			}
@@ -247,7 +253,8 @@ func (n *Namespace) Run(cmd *exec.Cmd) error {
 	return cmd.Wait() // waiting needs no thread inside
 }
 
-// Output runs the command inside the namespace and returns what it printed, as exec.Cmd.Output does.
+// Output runs the command inside the namespace and returns what it printed, as exec.Cmd.Output
+// does.
 func (n *Namespace) Output(cmd *exec.Cmd) ([]byte, error) {
 	var printed []byte
 	err := n.Do(func() error {
@@ -258,14 +265,14 @@ func (n *Namespace) Output(cmd *exec.Cmd) ([]byte, error) {
 	return printed, err
 }
 
-// Sysctl sets a kernel parameter of the namespace, named with dots or slashes:
-// net.ipv4.ip_forward, net/ipv4/conf/eth0.1/rp_filter.
+// Sysctl sets a kernel parameter of the namespace, named with dots or slashes: net.ipv4.ip_forward,
+// net/ipv4/conf/eth0.1/rp_filter.
 func (n *Namespace) Sysctl(key, value string) error {
 	return n.Sysctls(map[string]string{key: value})
 }
 
-// Sysctls sets several kernel parameters of the namespace, in no particular order; going there and back
-// costs more than each of them. It stops at the first that fails.
+// Sysctls sets several kernel parameters of the namespace, in no particular order; going there and
+// back costs more than each of them. It stops at the first that fails.
 func (n *Namespace) Sysctls(values map[string]string) error {
 	return n.Do(func() error {
 		for key, value := range values {
@@ -301,8 +308,9 @@ func (n *Namespace) ReadSysctl(key string) (string, error) {
 
 // sysctlPath refuses what lies outside /proc/sys/net: the rest of the tree belongs to the machine.
 //
-// /proc/sys/net shows each *thread* its own namespace (net_ctl_root in the kernel's net/sysctl_net.c
-// looks at the calling task), so the plain path is right inside Do; no /proc/thread-self is needed.
+// /proc/sys/net shows each *thread* its own namespace (net_ctl_root in the kernel's
+// net/sysctl_net.c looks at the calling task), so the plain path is right inside Do; no
+// /proc/thread-self is needed.
 func (n *Namespace) sysctlPath(key string) (string, error) {
 	if !strings.Contains(key, "/") {
 		key = strings.ReplaceAll(key, ".", "/")

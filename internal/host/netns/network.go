@@ -11,8 +11,8 @@ import (
 
 // Plan describes a network: hosts joined by cables, and who answers where.
 type Plan struct {
-	// Here names the host that is this process's own namespace, for a program in a sandbox.
-	// The other hosts, or all of them, get namespaces of their own.
+	// Here names the host that is this process's own namespace, for a program in a sandbox. The
+	// other hosts, or all of them, get namespaces of their own.
 	Here string
 	// Cables join the hosts. A host that is a router of some cable forwards packets.
 	Cables []Cable
@@ -46,7 +46,8 @@ type Server struct {
 	At         netip.AddrPort
 }
 
-// Network is a plan that was carried out. Serve, Leave and Close must not be called at the same time.
+// Network is a plan that was carried out. Serve, Leave and Close must not be called at the same
+// time.
 type Network struct {
 	// Hosts are the namespaces by name.
 	Hosts   map[string]*Namespace
@@ -130,8 +131,8 @@ func (n *Network) addHosts(plan Plan) error {
 
 // prepare sets the kernel parameters that every host of a network needs.
 func (n *Namespace) prepare(router bool) error {
-	// A packet to an address without a rule goes straight back, and the router would tell its sender
-	// of a shorter way that does not exist here.
+	// A packet to an address without a rule goes straight back, and the router would tell its
+	// sender of a shorter way that does not exist here.
 	values := map[string]string{}
 	for _, conf := range []string{"all", "default"} {
 		values["net.ipv4.conf."+conf+".accept_redirects"] = "0"

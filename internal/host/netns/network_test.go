@@ -19,8 +19,8 @@ func buildNetwork(t *testing.T, plan Plan) *Network {
 	return n
 }
 
-// Packets cross two routers in both families as soon as the network is built, between addresses on a
-// common prefix, alone, and on the loopback.
+// Packets cross two routers in both families as soon as the network is built, between addresses on
+// a common prefix, alone, and on the loopback.
 func TestPacketsCrossRouters(t *testing.T) {
 	client := Prefixes("10.0.1.2/24", "fd00:1::2/128")
 	servers := []netip.AddrPort{

@@ -44,9 +44,9 @@ func (n *Namespace) Tracked() ([]Tracked, error) {
 	return all, nil
 }
 
-// Forget empties the conntrack table. A datagram sent before there was a rule for it leaves an entry
-// that says "not translated", for two minutes. A later flow from the same port, which a client is free
-// to use again, would match that entry and not be translated either.
+// Forget empties the conntrack table. A datagram sent before there was a rule for it leaves an
+// entry that says "not translated", for two minutes. A later flow from the same port, which a
+// client is free to use again, would match that entry and not be translated either.
 func (n *Namespace) Forget() error {
 	err := n.Do(func() error {
 		handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
@@ -62,7 +62,8 @@ func (n *Namespace) Forget() error {
 	return nil
 }
 
-// Attributes of ctnetlink that nl has no name for, and the part of an attribute's type that is no flag.
+// Attributes of ctnetlink that nl has no name for, and the part of an attribute's type that is no
+// flag.
 const (
 	attributeCounters = 9 // CTA_COUNTERS_ORIG
 	attributeID       = 12

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// dumped is an entry as a kernel lists it, for a datagram of 10.244.1.14 port 40001 to
-// 172.30.0.41 port 80, translated to 10.244.1.10 port 8080.
+// dumped is an entry as a kernel lists it, for a datagram of 10.244.1.14 port 40001 to 172.30.0.41
+// port 80, translated to 10.244.1.10 port 8080.
 const dumped = `
 34000180 14000180 08000100 0af4010e 08000200 ac1e0029
 1c000280 05000100 11000000 06000200 9c410000 06000300 00500000

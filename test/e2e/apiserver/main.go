@@ -3,13 +3,15 @@
 //
 //	apiserver --data-dir DIR [--bind-address 127.0.0.1] [--secure-port 6443]
 //
-// It writes DIR/credentials/admin.kubeconfig (may do everything) and DIR/credentials/proxy.kubeconfig
-// (user system:kube-proxy, who has the rights of a service proxy), starts, and prints one line
+// It writes DIR/credentials/admin.kubeconfig (may do everything) and
+// DIR/credentials/proxy.kubeconfig (user system:kube-proxy, who has the rights of a service proxy),
+// starts, and prints one line
 //
 //	ready https://ADDRESS:PORT
 //
-// on standard output once /readyz says so. The log of both servers goes to standard error. SIGTERM or
-// SIGINT ends it with status 0; started again on the same folder and port, it has everything it had.
+// on standard output once /readyz says so. The log of both servers goes to standard error. SIGTERM
+// or SIGINT ends it with status 0; started again on the same folder and port, it has everything it
+// had.
 //
 // Requests are authorized with RBAC, as in a cluster, so a missing permission shows. There are no
 // controllers, no scheduler and no nodes: EndpointSlices are whatever a test writes. Nothing is
@@ -40,7 +42,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/apiserver/credentials"
 )
 
-// config is what the command line says.
+// config holds the flags.
 type config struct {
 	dataDir      string         // everything that lasts
 	server       netip.AddrPort // where clients reach it
@@ -90,8 +92,8 @@ func parse(args []string) (config, error) {
 	return c, nil
 }
 
-// run serves until a signal asks it to stop. The order matters at both ends: kube-apiserver needs its
-// database before it starts and until after it has stopped.
+// run serves until a signal asks it to stop. The order matters at both ends: kube-apiserver needs
+// its database before it starts and until after it has stopped.
 func run(c config) error {
 	serviceAddrs, err := firstAddrs(c.serviceCIDRs)
 	if err != nil {
@@ -135,9 +137,9 @@ func arguments(c config, files credentials.Files, etcd string) []string {
 		"--service-cluster-ip-range=" + c.serviceCIDRs,
 		"--allow-privileged=true",
 		"--authorization-mode=RBAC",
-		// Pods would need a service account, and the controller that makes those is not here.
+		// Pods would need a service account, and no controller makes those here.
 		"--disable-admission-plugins=ServiceAccount",
-		// Nobody but the test changes an EndpointSlice, not even when this server stops.
+		// Only the test changes an EndpointSlice, even when this server stops.
 		"--endpoint-reconciler-type=none",
 		// Clients always have watches open, and a stop would wait a minute for them.
 		"--shutdown-watch-termination-grace-period=1s",
@@ -163,8 +165,8 @@ func firstAddrs(cidrs string) ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// announce prints the ready line once the server says of itself that it is, or gives up with ctx. A
-// server that never becomes ready is for whoever waits for the line to notice.
+// announce prints the ready line once the server reports that it is ready, or gives up with ctx.
+// The reader of the line has to notice a server that never becomes ready.
 func announce(ctx context.Context, kubeconfig string, out io.Writer) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -194,8 +196,8 @@ func announce(ctx context.Context, kubeconfig string, out io.Writer) {
 // etcdStartMax bounds the start of the database; a fraction of a second is usual.
 const etcdStartMax = 30 * time.Second
 
-// startEtcd starts a database of one member in this process. It serves on loopback, at a port that the
-// kernel picks: only this process needs to know it.
+// startEtcd starts a database of one member in this process. It serves on loopback, at a port that
+// the kernel picks: only this process needs to know it.
 func startEtcd(dir string) (*embed.Etcd, error) {
 	anyPort := url.URL{Scheme: "http", Host: "127.0.0.1:0"}
 	c := embed.NewConfig()
@@ -204,17 +206,19 @@ func startEtcd(dir string) (*embed.Etcd, error) {
 	c.LogOutputs = []string{"stderr"}
 	c.ListenClientUrls = []url.URL{anyPort}
 	c.ListenPeerUrls = []url.URL{anyPort}
-	// The member's entry for itself. It never changes across restarts, and nobody connects to it.
+	// The member's entry for itself. It never changes across restarts, and no client connects to
+	// it.
 	c.AdvertiseClientUrls = []url.URL{anyPort}
 	c.AdvertisePeerUrls = []url.URL{anyPort}
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	c.EnableGRPCGateway = false // it would dial the entry above, for nobody
-	// A single member elects itself as soon as it may, and has no network to be patient with.
+	// A single member elects itself as soon as it may, without a network to wait for.
 	c.TickMs = 10
 	c.ElectionMs = 100
-	// Package embed leaves this at zero, which makes every request a slow one that is worth a warning.
+	// Package embed leaves this at zero, which makes every request a slow one that is worth a
+	// warning.
 	c.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
-	// What the process wrote survives it without this; only a power failure would not be survived.
+	// What the process wrote survives the process without this, but not a power failure.
 	c.UnsafeNoFsync = true
 
 	e, err := embed.StartEtcd(c)

@@ -142,12 +142,13 @@ const (
 	envAPIServer = "SLUICE_E2E_APISERVER"
 	// envKubeProxy names a binary built from test/e2e/kubeproxy.
 	envKubeProxy = "SLUICE_E2E_KUBEPROXY"
-	// envRace, when not empty, builds sluice with the race detector. A race in its log fails the test.
+	// envRace, when not empty, builds sluice with the race detector. A race in its log fails the
+	// test.
 	envRace = "SLUICE_E2E_RACE"
 )
 
-// apiServerBinary builds the API server once per test process. The Go build cache makes it cheap after
-// the first time on a machine, which takes minutes.
+// apiServerBinary builds the API server once per test process. The Go build cache makes it cheap
+// after the first time on a machine, which takes minutes.
 var apiServerBinary = sync.OnceValues(func() (string, error) {
 	return build(envAPIServer, "e2e-apiserver", "test/e2e", "./apiserver")
 })

@@ -40,16 +40,16 @@ func (h *Host) Backends() []Target {
 }
 
 const (
-	// quickMax bounds a question of a test that asks again and again until the answer is right. Any answer
-	// takes a millisecond; waiting longer would only measure how late a lost first packet is sent again.
+	// quickMax bounds a question of a test that asks again until the answer is right. Any answer
+	// takes a millisecond; waiting longer would only wait for the retransmission of a lost packet.
 	quickMax = 300 * time.Millisecond
 	// patientMax bounds a question of a client that counts losses.
 	patientMax = 3 * time.Second
 )
 
-// Reach asks the target from a host, each time on a new connection, until every wanted pod has answered,
-// and at least ten times. Another answer is an error, and so is a pod that stays silent: each pod gets
-// twenty questions on average, which a fair choice misses once in millions of tests.
+// Reach asks the target from a host, each time on a new connection, until every wanted pod has
+// answered, and at least ten times. Another answer is an error, and so is a pod that stays silent:
+// each pod gets twenty questions on average, which a fair choice misses once in millions of tests.
 func (h *Host) Reach(ctx context.Context, target Target, want ...*Host) error {
 	names := make([]string, len(want))
 	for i, pod := range want {
@@ -72,16 +72,17 @@ func (h *Host) Reach(ctx context.Context, target Target, want ...*Host) error {
 	return nil
 }
 
-// Unreachable returns an error when somebody answers at the target. Silence counts as nobody.
+// Unreachable returns an error if there is an answer at the target. Silence counts as none.
 func (h *Host) Unreachable(ctx context.Context, target Target) error {
 	got, err := h.ask(ctx, target, quickMax)
 	if err == nil {
-		return fmt.Errorf("%s to %s: %s answered, want nobody", h.Name(), target, got)
+		return fmt.Errorf("%s to %s: %s answered, want no answer", h.Name(), target, got)
 	}
 	return ctx.Err() // nil, unless the question was cut short
 }
 
-// WhoAnswers asks the target once, on a new connection, and returns the name of the pod that answers.
+// WhoAnswers asks the target once, on a new connection, and returns the name of the pod that
+// answers.
 func (h *Host) WhoAnswers(ctx context.Context, target Target) (string, error) {
 	return h.ask(ctx, target, patientMax)
 }
@@ -93,9 +94,9 @@ func (h *Host) ask(ctx context.Context, target Target, limit time.Duration) (str
 	return answer.Backend, err
 }
 
-// Traffic is what a busy client does while a test disturbs the proxy. It opens a new connection to every
-// target again and again, and sends lines on a session with each TCP target that was established when the
-// traffic started. Nothing is tried twice, so every loss is counted.
+// Traffic is what a busy client does while a test disturbs the proxy. It opens a new connection to
+// every target again and again, and sends lines on a session with each TCP target that was
+// established when the traffic started. Nothing is tried twice, so every loss is counted.
 type Traffic struct {
 	load *netns.Load
 
@@ -153,8 +154,8 @@ type Page struct {
 	Body   string
 }
 
-// Get asks an HTTP server once from a host, on a connection of its own. An answer with any status is no
-// error. The address in the URL must be a literal one.
+// Get asks an HTTP server once from a host, on a connection of its own. An answer with any status
+// is no error. The address in the URL must be a literal one.
 func (h *Host) Get(ctx context.Context, url string) (Page, error) {
 	client := http.Client{Transport: &http.Transport{DialContext: h.DialContext, DisableKeepAlives: true}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

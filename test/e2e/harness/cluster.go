@@ -85,9 +85,9 @@ func (c *Cluster) startServer() {
 	c.awaitOwnService()
 }
 
-// awaitOwnService waits for the Service "kubernetes", which the API server makes for itself a moment after it
-// is ready, or ten seconds later if its first attempt fails. A proxy serves it like any other, so it must
-// not come while a test counts writes.
+// awaitOwnService waits for the Service "kubernetes", which the API server makes for itself a
+// moment after it is ready, or ten seconds later if its first attempt fails. A proxy serves it like
+// any other, so it must not come while a test counts writes.
 func (c *Cluster) awaitOwnService() {
 	c.t.Helper()
 	Eventually(c.t, apiServerStartMax, "the API server has its own service", func(ctx context.Context) error {
@@ -96,8 +96,8 @@ func (c *Cluster) awaitOwnService() {
 	})
 }
 
-// shownMax is how many lines of each log a failed test shows. Together they leave room for what the test
-// itself said in the 8,000 characters that hack/summary.py shows.
+// shownMax is how many lines of each log a failed test shows. Together they leave room for what the
+// test itself said in the 8,000 characters that hack/summary.py shows.
 const shownMax = 8
 
 // end kills what still runs at the end of the test, and shows its log when the test has failed.
@@ -113,7 +113,7 @@ func (c *Cluster) end(p *netns.Daemon) {
 	}
 }
 
-// Commits returns what was written to the kernel of node N1 since a generation, by anybody.
+// Commits returns what any program wrote to the kernel of node N1 since a generation.
 func (c *Cluster) Commits(since uint32) []Commit {
 	c.t.Helper()
 	commits, err := c.monitor.Commits(since)
@@ -123,8 +123,8 @@ func (c *Cluster) Commits(since uint32) []Commit {
 	return commits
 }
 
-// CreateService creates a dual-stack Service, changed by the functions, and returns it with the addresses
-// it was given.
+// CreateService creates a dual-stack Service, changed by the functions, and returns it with the
+// addresses it was given.
 func (c *Cluster) CreateService(name string, kind corev1.ServiceType, changes ...func(*corev1.ServiceSpec)) *corev1.Service {
 	c.t.Helper()
 	wanted := newService(name, kind)
@@ -190,8 +190,8 @@ func (c *Cluster) DeleteService(name string) {
 	}
 }
 
-// Eventually calls f until it returns nil and returns how long that took. When the time is over, the
-// test ends with f's last error. The context given to f ends with the time.
+// Eventually calls f until it returns nil and returns how long that took. At the limit, the test
+// ends with f's last error. So does f's context.
 func Eventually(t testing.TB, limit time.Duration, what string, f func(context.Context) error) time.Duration {
 	t.Helper()
 	limit = slow(limit)

@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// Mode is the kernel interface that Sluice writes its rules through, as its flag --proxy-mode names it.
+// Mode is the kernel interface that Sluice writes its rules through, as its flag --proxy-mode names
+// it.
 type Mode string
 
-// The modes, each of which every test of what clients see runs in. IPVS is one that a kernel may not have, so
-// it runs only where it is asked for.
+// The modes. Every test of what clients see runs in each. A kernel may lack IPVS, so that mode runs
+// only on request.
 const (
 	IPTables Mode = "iptables"
 	NFTables Mode = "nftables"
@@ -35,8 +36,8 @@ func modes(listed string) []Mode {
 	return all
 }
 
-// Configuration returns the text of a configuration file for a proxy of the cluster: kube-proxy's document
-// with more lines of it, and Sluice's.
+// Configuration returns the text of a configuration file for a proxy of the cluster: kube-proxy's
+// document with more lines of it, and Sluice's.
 func (c *Cluster) Configuration(mode Mode, more ...string) string {
 	return fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
@@ -57,9 +58,9 @@ log:
 `, mode, c.Server.ProxyKubeconfig(), strings.Join(more, "\n"))
 }
 
-// ConfigMap is a folder such as a kubelet mounts for a ConfigMap: each file is a link through the link
-// "..data" to a folder that holds one version, and a new version comes into force as a whole, when "..data"
-// is replaced. The file that a process has been told to read is thus never written to.
+// ConfigMap is a folder such as a kubelet mounts for a ConfigMap: each file is a link through the
+// link "..data" to a folder that holds one version, and a new version comes into force as a whole,
+// when "..data" is replaced. The file that a process reads is thus never written to.
 type ConfigMap struct {
 	dir     string
 	version int // the number of the folder that "..data" leads to; 0 before the first
@@ -109,7 +110,7 @@ const (
 	envModes = "SLUICE_E2E_MODES"
 )
 
-// slow makes a limit as long as it has to be on this machine.
+// slow multiplies a limit by envSlow.
 func slow(limit time.Duration) time.Duration {
 	if factor, err := strconv.Atoi(os.Getenv(envSlow)); err == nil && factor > 1 {
 		return time.Duration(factor) * limit

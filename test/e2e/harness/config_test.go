@@ -17,7 +17,8 @@ func TestModesAreThoseListed(t *testing.T) {
 	}
 }
 
-// Readers see one version or the next, and the file they open by its name is a link that never changes.
+// Readers see one version or the next, and the file they open by its name is a link that never
+// changes.
 func TestConfigMapSwapsVersions(t *testing.T) {
 	dir := t.TempDir()
 	m := NewConfigMap(dir)

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// packages are the Debian packages that hold the programs a test looks at the kernel with.
+// packages are the Debian packages of the programs that list rules.
 var packages = map[string]string{"iptables-save": "iptables", "ip6tables-save": "iptables", "nft": "nftables"}
 
 // tool prepares a run of one of those programs.
@@ -37,8 +37,8 @@ func printed(h *Host, program string, args ...string) ([]byte, error) {
 	return output, nil
 }
 
-// counters are at the start of a rule ("[12:720] -A ...") and at the end of a chain
-// (":INPUT ACCEPT [12:720]").
+// counters are at the start of a rule ("[12:720] -A ...") and at the end of a chain (":INPUT ACCEPT
+// [12:720]").
 var counters = regexp.MustCompile(`\[(\d+):\d+\]`)
 
 // readIPTables adds what iptables-save prints with counters, or ip6tables-save.
@@ -73,8 +73,8 @@ func (r *Rules) readIPTables(program, printed string) error {
 	return scanner.Err()
 }
 
-// iptablesChain returns the start of the lines of a chain that belongs to iptables, and whether a table of
-// nf_tables does.
+// iptablesChain returns the beginning of the lines of a chain, and whether its table of nf_tables
+// belongs to iptables.
 func iptablesChain(family, table, chain string) (start string, does bool) {
 	program := map[string]string{"ip": "iptables-save", "ip6": "ip6tables-save"}[family]
 	switch table {
@@ -85,8 +85,8 @@ func iptablesChain(family, table, chain string) (start string, does bool) {
 	}
 }
 
-// readNFTables adds the listing of nft: every handle, and a line for each object that does not belong to
-// iptables (of which iptables-save tells more) and for each element of a set or map.
+// readNFTables adds the listing of nft: every handle, and a line for each object that does not
+// belong to iptables (of which iptables-save tells more) and for each element of a set or map.
 func (r *Rules) readNFTables(listing []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(listing))
 	decoder.UseNumber()
@@ -130,8 +130,8 @@ func (r *Rules) readNFTObject(kind string, attributes map[string]any) error {
 	return r.addNFTElements(holder, elements)
 }
 
-// addNFTElements adds a line for each element, in an order that does not depend on the kernel's. Packets
-// add elements, too, to sets made for that; those have an end, and are left out.
+// addNFTElements adds a line for each element, in an order that does not depend on the kernel's. It
+// leaves out elements with a timeout, which packets add.
 func (r *Rules) addNFTElements(holder string, elements []any) error {
 	begin := len(r.lines)
 	for _, element := range elements {
@@ -162,8 +162,7 @@ func (r *Rules) addNFTLine(holder string, object map[string]any) error {
 	return nil
 }
 
-// nftHolder names what an object is in, or is, at the start of lines; and reports whether that belongs to
-// iptables.
+// nftHolder returns the beginning of an object's lines, and whether it belongs to iptables.
 func nftHolder(kind string, attributes map[string]any) (holder string, iptables bool) {
 	text := func(attribute string) string { value, _ := attributes[attribute].(string); return value }
 	family, table, name := text("family"), text("table"), text("name")
@@ -180,8 +179,8 @@ func nftHolder(kind string, attributes map[string]any) (holder string, iptables 
 	return "nft " + family + " " + table + " " + kind + " " + name, false
 }
 
-// takeCounters removes the numbers from all counters in a part of a listing, and returns the sum of the
-// packets and whether there was a counter.
+// takeCounters removes the numbers from all counters in a part of a listing, and returns the sum of
+// the packets and whether there was a counter.
 func takeCounters(part any) (packets uint64, counts bool) {
 	switch part := part.(type) {
 	case []any:

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// wares is a table with one of each: a set, a map, elements, rules with and without counters, and a set
-// that packets fill.
+// wares is a table with one of each kind: a set, a map, elements, rules with and without counters,
+// and a set that packets fill.
 const wares = `table inet wares {
 	set ports { type inet_service; elements = { 9, 99 } }
 	map verdicts { type inet_service : verdict; elements = { 7 : drop } }
@@ -22,7 +22,7 @@ const wares = `table inet wares {
 }
 `
 
-// With nft alone: traffic changes nothing, and everything that is written does.
+// With nft alone, traffic leaves no trace, and every write does.
 func TestNFTablesRulesTellAWriteFromTraffic(t *testing.T) {
 	host := &Host{Namespace: newNamespace(t, "n")}
 	b, err := netns.StartBackend(host.Namespace, "b", netip.MustParseAddrPort("127.0.0.1:0"))
@@ -65,7 +65,7 @@ func TestNFTablesRulesTellAWriteFromTraffic(t *testing.T) {
 	}
 }
 
-// A set that was made anew looks the same and has another handle.
+// A set that was deleted and added again looks the same, but has another handle.
 func TestNFTablesRulesTellASetMadeAnew(t *testing.T) {
 	host := &Host{Namespace: newNamespace(t, "n")}
 	const set = "add table ip wares; add set ip wares ports { type inet_service; elements = { 9 } }"

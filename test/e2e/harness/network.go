@@ -1,5 +1,6 @@
-// Package harness lets a test run Sluice as it runs on a node: as a process of its own, in a network
-// of its own, against a real API server, with real connections through the Service addresses.
+// Package harness lets a test run Sluice as it runs on a node: as a process of its own, in a
+// network of its own, against a real API server, with real connections through the Service
+// addresses.
 //
 //	api                     x (outside the cluster)
 //	 │                      │
@@ -9,15 +10,15 @@
 //	                 ┌─┴─┐
 //	                 b   c         pods behind Services on another node
 //
-// The proxy's mode is chosen at each start of one. What a test asks of the kernel does not depend on it: the
-// answers hold iptables and nftables alike.
+// Each start of a proxy chooses its mode. Questions to the kernel do not depend on it: the answers
+// cover iptables and nftables alike.
 //
-// Every letter is a network namespace; every line is a cable that carries IPv4 and IPv6. A [Cluster] is
-// all of that for one test, made in a few seconds and gone with the test. Nothing on the machine
-// itself changes.
+// Every letter is a network namespace; every line is a cable that carries IPv4 and IPv6. A
+// [Cluster] is all of that for one test, made in a few seconds and gone with the test. Nothing on
+// the machine itself changes.
 //
-// Every wait has an end, and what a test says on failure includes the last lines of each log. The logs
-// are whole in the folder of testing.T.ArtifactDir; go test -artifacts keeps them.
+// Every wait has a limit, and a failed test prints the last lines of each log. The whole logs are
+// in the folder of testing.T.ArtifactDir; go test -artifacts keeps them.
 package harness
 
 import (
@@ -89,9 +90,9 @@ func NewNetwork() (*Network, error) {
 	for _, pod := range netns.Prefixes("10.244.2.0/24", "fd00:244:2::/64") {
 		plan.Routes = append(plan.Routes, netns.Route{Host: NodeName, To: pod, Via: n.N2.addr(pod.Addr().Is4())})
 	}
-	// A node has a default route, and a process on it can only connect to an address that has a route
-	// before the proxy's rules have changed it. X forwards nothing, so packets that match no rule end
-	// there.
+	// A node has a default route, and a process on it can only connect to an address that has a
+	// route before the proxy's rules have changed it. X forwards nothing, so packets that match no
+	// rule end there.
 	for _, addr := range []netip.Addr{n.X.V4, n.X.V6} {
 		plan.Routes = append(plan.Routes, netns.Route{Host: NodeName, To: netns.Everything(addr), Via: addr})
 	}

@@ -41,8 +41,8 @@ func TestNetworkConnectsEveryone(t *testing.T) {
 	}
 }
 
-// A datagram of a flow that was not translated at first is not translated later either, until the router
-// forgets the flow.
+// A datagram of a flow that was not translated at first is not translated later either, until the
+// router forgets the flow.
 func TestForgottenFlowsAreTranslated(t *testing.T) {
 	n := newNetwork(t)
 	feed(t, n.N1, `table ip t {

@@ -154,8 +154,8 @@ func (c *Cluster) ChangeNode(change func(*corev1.Node)) {
 // proxierRole is the API server's built-in role for service proxies.
 const proxierRole = "system:node-proxier"
 
-// Forbid takes the right to read a resource away from service proxies, and returns what gives it back.
-// Watches that are open already go on; what fails is to list and to start watching.
+// Forbid removes the right of service proxies to read a resource, and returns a function that
+// restores it. Open watches go on; lists and new watches fail.
 func (c *Cluster) Forbid(group, resource string) (permit func()) {
 	c.t.Helper()
 	before, err := c.rewriteRole(c.t.Context(), func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {

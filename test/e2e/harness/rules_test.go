@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// The real tools in a namespace: traffic only makes counters grow, writing the same rule again is seen,
-// and so is a change.
+// The real tools in a namespace: traffic only makes counters grow, writing the same rule again is
+// seen, and so is a change.
 func TestRulesTellAWriteFromTraffic(t *testing.T) {
 	host := &Host{Namespace: newNamespace(t, "n")}
 	iptables := func(args ...string) { t.Helper(); feed(t, host, "", append([]string{"iptables"}, args...)...) }
@@ -72,7 +72,7 @@ func TestRulesTellAWriteFromTraffic(t *testing.T) {
 	}
 }
 
-// feed runs a program inside a host with a text to read.
+// feed runs a program inside a host with a text as input.
 func feed(t *testing.T, h *Host, text string, words ...string) {
 	t.Helper()
 	cmd := exec.Command(words[0], words[1:]...)
@@ -104,8 +104,8 @@ func generation(t *testing.T, h *Host) uint32 {
 	return gen
 }
 
-// What is there before stays when somebody adds rules around it; a rule that is written again, or is gone,
-// did not stay.
+// Rules stay when another program adds rules around them. A rule that was written again, or
+// removed, did not stay.
 func TestRulesKeepWhatWasThere(t *testing.T) {
 	host := &Host{Namespace: newNamespace(t, "n")}
 	feed(t, host, "", "iptables", "-A", "INPUT", "-p", "tcp", "-j", "ACCEPT")
@@ -136,7 +136,7 @@ func TestRulesKeepWhatWasThere(t *testing.T) {
 	}
 }
 
-// webService has addresses and node ports that are the beginnings of a neighbour's.
+// webService has addresses and node ports that are prefixes of a neighbour's.
 func webService() *corev1.Service {
 	service := newService("web", corev1.ServiceTypeNodePort)
 	service.Spec.ClusterIPs = []string{"172.30.0.5", "fd00:172:30::5"}
@@ -144,8 +144,7 @@ func webService() *corev1.Service {
 	return service
 }
 
-// What the kernel tells of a change to an element of a Service is found; what belongs to a neighbour, or to
-// several, is not.
+// Changes of a Service's elements are found, those of a neighbour's or of shared ones are not.
 func TestOwnFindsElements(t *testing.T) {
 	host := &Host{Namespace: newNamespace(t, "n")}
 	m := watch(t, host)

@@ -1,5 +1,5 @@
-// Package cluster is what the API says in a scenario: it makes API objects out of
-// statements and hands each change to a server.
+// Package cluster makes API objects out of the statements of a scenario, and hands each change to a
+// server. Package play calls it.
 package cluster
 
 import (
@@ -20,11 +20,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// Namespace is that of all Services.
+// Namespace is the namespace of every Service.
 const Namespace = "ns1"
 
-// Main is the Service that a statement means if it names none; its object is
-// ns1/svc1.
+// Main is the Service of statements that name none. Its object is ns1/svc1.
 const Main = "s"
 
 // Server takes objects; [apitest.Server] is one.
@@ -33,17 +32,16 @@ type Server interface {
 	Remove(resource, namespace, name string)
 }
 
-// Cluster holds the objects of one scenario. One goroutine at a time.
+// Cluster holds the objects of one scenario. One goroutine uses it at a time.
 type Cluster struct {
 	server   Server
 	services map[string]*corev1.Service
-	// order gives each Service its number, and so its addresses.
+	// order numbers the Services. A Service's addresses follow from its number.
 	order []string
 	node  *corev1.Node
 }
 
-// New fills a server with what every scenario begins with: the Node, and the range
-// of ClusterIPs.
+// New fills a server with the objects of every scenario: the Node, and the range of ClusterIPs.
 func New(server Server) *Cluster {
 	c := &Cluster{server: server, services: make(map[string]*corev1.Service), order: []string{Main}, node: newNode()}
 	c.server.Set(apitest.Nodes, c.node.DeepCopy())
@@ -51,7 +49,7 @@ func New(server Server) *Cluster {
 	return c
 }
 
-// SetServiceCIDRs says which ranges ClusterIPs come from.
+// SetServiceCIDRs sets the ranges of ClusterIPs.
 func (c *Cluster) SetServiceCIDRs(ranges ...string) {
 	var texts []string
 	for _, r := range ranges {
@@ -71,8 +69,7 @@ func ObjectName(name string) string {
 	return name
 }
 
-// ChangeService creates a Service, or changes the given fields of it: words of the
-// form key=value.
+// ChangeService creates a Service, or changes fields of it. Words have the form key=value.
 func (c *Cluster) ChangeService(name string, fields []string) error {
 	s, known := c.services[name]
 	if !known {
@@ -122,8 +119,7 @@ func (c *Cluster) newService(name string) *corev1.Service {
 // apiFamilies are the families as the API names them.
 var apiFamilies = [...]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 
-// DeleteService deletes a Service. Its slices stay, as those of a real cluster do
-// for a moment.
+// DeleteService deletes a Service. Its slices stay, as those of a real cluster do for a moment.
 func (c *Cluster) DeleteService(name string) {
 	delete(c.services, name)
 	c.server.Remove(apitest.Services, Namespace, ObjectName(name))
@@ -132,8 +128,8 @@ func (c *Cluster) DeleteService(name string) {
 // Service returns a Service as the API has it, or nil.
 func (c *Cluster) Service(name string) *corev1.Service { return c.services[name] }
 
-// Numbered returns the ClusterIP that a Service gets by its number, whether it has
-// it or not.
+// Numbered returns the ClusterIP that belongs to a Service's number, even if the Service has
+// another.
 func (c *Cluster) Numbered(name string, family service.Family) (netip.Addr, error) {
 	number := slices.Index(c.order, name)
 	if number < 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// Ask makes one connection, or sends one datagram, from a socket of its own. It returns an error for
-// what is neither an answer nor a refusal nor silence.
+// Ask makes one connection, or sends one datagram, from a socket of its own. It returns an error
+// for what is neither an answer nor a refusal nor silence.
 func (n *Network) Ask(ctx context.Context, q fixture.Question) (fixture.Answer, error) {
 	host, err := n.Host(q.From)
 	if err != nil {
@@ -84,8 +84,8 @@ func (n *Network) source(q fixture.Question, seen netip.Addr) fixture.Source {
 	}
 }
 
-// EntryOf returns what the node tracks of a client's packets to a destination, or an empty entry if it
-// tracks none. Two entries of the same connection are equal.
+// EntryOf returns what the node tracks of a client's packets to a destination, or an empty entry if
+// it tracks none. Two entries of the same connection are equal.
 func (n *Network) EntryOf(protocol service.Protocol, source, destination netip.AddrPort) (netns.Tracked, error) {
 	all, err := n.Node().Tracked()
 	if err != nil {
@@ -109,8 +109,8 @@ const (
 	echoRequest6, echoReply6 = 128, 129
 )
 
-// Ping sends one echo request and waits for an answer until the context ends. It returns an error for
-// what is neither a reply nor a refusal nor silence.
+// Ping sends one echo request and waits for an answer until the context ends. It returns an error
+// for what is neither a reply nor a refusal nor silence.
 func (n *Network) Ping(ctx context.Context, client string, to netip.Addr) (fixture.Fate, error) {
 	host, err := n.Host(client)
 	if err != nil {
@@ -162,7 +162,7 @@ func awaitEcho(ctx context.Context, conn *net.IPConn, to netip.Addr) error {
 	}
 	message := make([]byte, 128)
 	for {
-		// Unlike Read, this leaves the header of IPv4 out.
+		// Unlike Read, this omits the IPv4 header.
 		size, _, err := conn.ReadFrom(message)
 		if err != nil {
 			return err

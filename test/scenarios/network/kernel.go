@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// features are what a kernel may lack, and how to find out.
+// features are what a kernel may lack, with a check for each.
 var features = map[string]func() error{
 	"sctp": func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP)
@@ -23,21 +23,20 @@ var features = map[string]func() error{
 	},
 }
 
-// Has says why a feature is missing here, or nil.
+// Has returns why a feature is missing here, or nil.
 func Has(feature string) error {
 	find, ok := features[feature]
 	if !ok {
-		return fmt.Errorf("nobody knows the feature %q", feature)
+		return fmt.Errorf("unknown feature %q", feature)
 	}
 	return find()
 }
 
-// withoutNfnetlink is the first word with which this program, started again, becomes
-// another one for which the kernel was built without netfilter's netlink, and so
-// without nf_tables.
+// withoutNfnetlink is the first argument with which this program becomes another one for which the
+// kernel has no netfilter netlink, and so no nf_tables.
 const withoutNfnetlink = "without-nfnetlink"
 
-// LackNfnetlink starts proxies from now on as on such a kernel.
+// LackNfnetlink makes proxies that start from now on find such a kernel.
 func (w *World) LackNfnetlink() { w.StartUnder([]string{"/proc/self/exe", withoutNfnetlink}) }
 
 func init() {
@@ -49,20 +48,20 @@ func init() {
 	os.Exit(127)
 }
 
-// becomeWithoutNfnetlink replaces the process. The system call for the socket gives
-// the error that it gives where the protocol is not built in.
+// becomeWithoutNfnetlink replaces the process. The system call for the socket returns the error of
+// a kernel without the protocol.
 func becomeWithoutNfnetlink(path string, args []string) error {
 	runtime.LockOSThread() // a filter is the thread's, and exec keeps this one's
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
-	// The fields of struct seccomp_data: the number at 0, the arguments from 16 on.
-	// All values are below 2^32, and the low half comes first.
+	// The fields of struct seccomp_data: the number at 0, the arguments from 16 on. All values are
+	// below 2^32, and the low half comes first.
 	const number, family, protocol = 0, 16, 32
 	load := func(at uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
 	}
-	// unlessEqual goes so many instructions further if the value is another one.
+	// unlessEqual skips so many instructions unless the value is equal.
 	unlessEqual := func(value uint32, further uint8) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: value, Jf: further}
 	}
@@ -83,17 +82,16 @@ func becomeWithoutNfnetlink(path string, args []string) error {
 	return unix.Exec(path, args, os.Environ())
 }
 
-// masquerade hides files of the machine behind others, and then becomes another
-// program. It is run in a mount namespace of its own.
+// masquerade mounts other files over the machine's, and then becomes another program. It runs in a
+// mount namespace of its own.
 const masquerade = `mount --bind "$1" /sys/devices/system/cpu
 mount --bind "$2" /proc/sys/net/netfilter/nf_conntrack_max
 mount --bind "$3" /sys/module/nf_conntrack/parameters/hashsize
 shift 3
 exec "$@"`
 
-// TableSize tells which size of the kernel's table of connections the proxy asks for
-// on a machine with a number of processors, with its own defaults: in place of the
-// files of /proc and /sys it finds others.
+// TableSize returns the size that the proxy sets for the conntrack table by default on a machine
+// with a number of processors. The proxy finds other files in place of those of /proc and /sys.
 func (w *World) TableSize(ctx context.Context, processors int) (string, error) {
 	dir, err := os.MkdirTemp(w.options.Dir, "machine-")
 	if err != nil {

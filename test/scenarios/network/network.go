@@ -61,8 +61,8 @@ func New(podPort string) (*Network, error) {
 	return n, nil
 }
 
-// cables are the same in every world, except that p1's may have another name. Pods have IPv6 addresses
-// that stand alone, so that each can have any.
+// cables are the same in every world, except that p1's may have another name. Pods have IPv6
+// addresses that stand alone, so that each can have any.
 func cables(podPort string) []netns.Cable {
 	cable := func(router, leaf, port string, router4, router6, leaf4, leaf6 string) netns.Cable {
 		return netns.Cable{
@@ -133,8 +133,8 @@ func (n *Network) Node() *netns.Namespace { return n.Hosts[fixture.NodeName] }
 // Close ends every server and lets go of the namespaces.
 func (n *Network) Close() error { return errors.Join(n.sctp.close(), n.Network.Close()) }
 
-// moreAddresses is where the further addresses of a client begin. Those of p1 are pods of n1, those of
-// x are in the allowed range.
+// moreAddresses are the first further addresses of a client. Those of p1 are pods of n1, those of x
+// are in the allowed range.
 var moreAddresses = map[string][2]string{
 	"p1": {"10.244.1.64", "fd00:10:244:1::1:0"},
 	"x":  {"203.0.113.64", "2001:db8:ffff::1000"},
@@ -143,8 +143,7 @@ var moreAddresses = map[string][2]string{
 // moreMax is how many further addresses there may be.
 const moreMax = 60
 
-// Sources lists further addresses of a client in a family, which it gives to the client unless it has
-// them.
+// Sources adds further addresses of a family to a client, unless it has them, and returns them.
 func (n *Network) Sources(client string, family service.Family, count int) ([]netip.Addr, error) {
 	first, ok := moreAddresses[client]
 	if !ok || count > moreMax {

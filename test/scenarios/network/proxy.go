@@ -13,10 +13,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// errNotStarted is what happens to those who end a proxy that never ran.
+// errNotStarted is returned by what needs a proxy when none was started.
 var errNotStarted = errors.New("the proxy was not started")
 
-// Stop ends the proxy with SIGTERM, after which its status has to be 0.
+// Stop ends the proxy with SIGTERM. Its exit status has to be 0.
 func (w *World) Stop() error {
 	if w.proxy == nil {
 		return errNotStarted
@@ -32,7 +32,7 @@ func (w *World) Kill() error {
 	return w.proxy.Kill()
 }
 
-// Alive is an error that says how the proxy ended, if it has.
+// Alive returns an error that says how the proxy ended, or nil while it runs.
 func (w *World) Alive() error {
 	if w.proxy == nil || w.proxy.Running() {
 		return nil
@@ -40,7 +40,7 @@ func (w *World) Alive() error {
 	return fmt.Errorf("the proxy has ended by itself (%s); its log ends with\n%s", w.proxy.End(), w.proxy.Tail(5))
 }
 
-// AwaitExit waits until the proxy has ended by itself, with a status.
+// AwaitExit waits until the proxy has ended by itself, with the given exit status.
 func (w *World) AwaitExit(ctx context.Context, status int, limit time.Duration) error {
 	if w.proxy == nil {
 		return errNotStarted
@@ -65,10 +65,9 @@ func (w *World) AwaitExit(ctx context.Context, status int, limit time.Duration) 
 
 // setting is how the proxies of a world are started, besides their flags.
 type setting struct {
-	// environment holds NAME=VALUE, which replace what this process has.
+	// environment holds NAME=VALUE pairs that override those of this process.
 	environment []string
-	// under is a program that becomes the proxy: its words stand before those of
-	// the proxy.
+	// under is the command line of a program that becomes the proxy. The proxy's follows it.
 	under []string
 }
 
@@ -77,11 +76,10 @@ func (w *World) SetEnvironment(pair string) {
 	w.setting.environment = append(w.setting.environment, w.expand(pair))
 }
 
-// StartUnder has the proxies from now on started by a program, which has to become
-// the proxy.
+// StartUnder makes a program start the proxies from now on. The program has to become the proxy.
 func (w *World) StartUnder(words []string) { w.setting.under = w.expandAll(words) }
 
-// command is the proxy with its words.
+// command returns the command that starts the proxy.
 func (w *World) command(words []string) *exec.Cmd {
 	all := append(append([]string(nil), w.setting.under...), w.options.Binary)
 	all = append(all, words...)
@@ -90,7 +88,7 @@ func (w *World) command(words []string) *exec.Cmd {
 	return cmd
 }
 
-// configFormat says in a file what flags say in other scenarios.
+// configFormat is the configuration file that replaces the flags of other scenarios.
 const configFormat = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %s
@@ -100,9 +98,8 @@ nodePortAddresses: [%q, %q]
 conntrack: {maxPerCore: 0}
 `
 
-// WriteConfig writes a configuration file with lines of YAML behind what every
-// scenario has, into the file itself. The proxies that are started from now on
-// read it.
+// WriteConfig writes a configuration file in place, with more lines of YAML than every scenario
+// has. Proxies that start from now on read it.
 func (w *World) WriteConfig(lines []string) error {
 	text, err := w.config(lines)
 	if err != nil {
@@ -113,8 +110,8 @@ func (w *World) WriteConfig(lines []string) error {
 	return os.WriteFile(file, []byte(text), 0o600)
 }
 
-// MountConfig writes a configuration file as the kubelet does with a ConfigMap:
-// into a directory of its own, to which a symbolic link is moved.
+// MountConfig writes a configuration file as the kubelet does with a ConfigMap: into a new
+// directory, to which it then points a symbolic link.
 func (w *World) MountConfig(lines []string) error {
 	text, err := w.config(lines)
 	if err != nil {
@@ -157,7 +154,7 @@ func (w *World) config(lines []string) (string, error) {
 	return text, nil
 }
 
-// without leaves out the line of a key.
+// without returns a text without the line of a key.
 func without(text, key string) string {
 	var rest strings.Builder
 	for line := range strings.Lines(text) {
@@ -168,7 +165,7 @@ func without(text, key string) string {
 	return rest.String()
 }
 
-// useConfig takes the flags away that a file makes void.
+// useConfig unsets the flags that a configuration file replaces.
 func (w *World) useConfig(file string) {
 	for _, name := range []string{"kubeconfig", "proxy-mode", "cluster-cidr", "nodeport-addresses", "conntrack-max-per-core"} {
 		w.SetFlag(name, fixture.Unset)

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Rules returns what the rules of the node look like: the listings of both families
-// in mode iptables, by the programs of its variant, and of everything in nf_tables; in
-// mode ipvs, virtual servers, sets and addresses as well.
+// Rules lists the rules of the node: in mode iptables, those of both families by the programs of
+// its variant; otherwise everything in nf_tables, and in mode ipvs virtual servers, sets and
+// addresses as well.
 func (w *World) Rules(ctx context.Context) (string, error) {
 	var all strings.Builder
 	for _, words := range w.listings() {
@@ -42,9 +42,9 @@ func (w *World) listings() [][]string {
 	return [][]string{{"iptables-nft-save"}, {"ip6tables-nft-save"}}
 }
 
-// SetPolicy sets the policy of a built-in chain of the node's table filter, in both
-// families. It belongs to the same programs as the proxy's rules: a packet that one
-// variant accepts can still be dropped by the other.
+// SetPolicy sets the policy of a built-in chain of the node's table filter, in both families. It
+// uses the same variant of iptables as the proxy: the other variant can still drop a packet that
+// one accepts.
 func (w *World) SetPolicy(ctx context.Context, chain, policy string) error {
 	suffix := ""
 	if w.options.Variant != "" {
@@ -64,8 +64,7 @@ type seized struct {
 	input io.Closer
 }
 
-// seizure takes kube-proxy's tables away and makes them again as the property of
-// whoever says it.
+// seizure deletes the proxy's tables and adds them again, owned by the process that sends it.
 const seizure = `
 delete table ip kube-proxy
 delete table ip6 kube-proxy
@@ -73,9 +72,9 @@ add table ip kube-proxy { flags owner; }
 add table ip6 kube-proxy { flags owner; }
 `
 
-// Seize starts a process that owns the proxy's tables in nf_tables, so that the
-// kernel refuses whatever the proxy writes there, until what it returns is closed.
-// The rules are gone, and the kernel removes the tables in the end.
+// Seize starts a process that owns the proxy's tables in nf_tables, so that the kernel refuses the
+// proxy's writes until the returned Closer is closed. The proxy's rules are gone meanwhile, and the
+// kernel removes the tables with their owner.
 func (w *World) Seize(ctx context.Context) (io.Closer, error) {
 	owner := exec.Command("nft", "-i")
 	input, err := owner.StdinPipe()
@@ -86,7 +85,7 @@ func (w *World) Seize(ctx context.Context) (io.Closer, error) {
 		return nil, errors.Join(err, input.Close())
 	}
 	s := &seized{owner, input}
-	// One line is one transaction, and the proxy cannot come between.
+	// One line is one transaction, so the proxy cannot write in between.
 	if _, err := io.WriteString(input, strings.ReplaceAll(strings.TrimSpace(seizure), "\n", "; ")+"\n"); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -97,7 +96,7 @@ func (w *World) Seize(ctx context.Context) (io.Closer, error) {
 			return s, nil
 		}
 		if time.Now().After(deadline) {
-			return nil, errors.Join(fmt.Errorf("nobody owns the tables, but there is\n%s", listing), err, s.Close())
+			return nil, errors.Join(fmt.Errorf("no process owns the tables; there is\n%s", listing), err, s.Close())
 		}
 	}
 }
@@ -108,8 +107,8 @@ func (s *seized) Close() error {
 	return errors.Join(err, s.owner.Wait())
 }
 
-// restoreFormat stands in the way to a real program: it keeps what the program is
-// told to do, and fails in its place while a file exists.
+// restoreFormat wraps a real program: it records the program's input, and fails instead while a
+// file exists.
 const restoreFormat = `#!/bin/sh
 if [ -e %[1]q ]; then
 	echo "%[2]s: the scenario wants it to fail" >&2
@@ -118,9 +117,8 @@ fi
 tee -a %[3]q | exec %[4]q "$@"
 `
 
-// WatchPrograms puts programs of our own before iptables-restore and its kin, in
-// the PATH of the proxies that are started from now on. They keep their input, and
-// can be made to fail.
+// WatchPrograms puts wrappers of iptables-restore and the like first in the PATH of proxies that
+// start from now on. They record their input, and FailPrograms can make them fail.
 func (w *World) WatchPrograms() error {
 	bin := filepath.Join(w.options.Dir, "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
@@ -159,5 +157,5 @@ func (w *World) FailPrograms(fail bool) error {
 
 func (w *World) obstacle() string { return filepath.Join(w.options.Dir, "programs-fail") }
 
-// Restored is the file with what the watched programs were told to do.
+// Restored is the file with the input of the watched programs.
 func (w *World) Restored() string { return filepath.Join(w.options.Dir, "restored") }

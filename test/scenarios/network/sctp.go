@@ -25,7 +25,7 @@ type sctp struct {
 	openErr error
 	conns   []*net.IPConn
 	running sync.WaitGroup
-	// asked counts questions: each has a port of its own.
+	// asked counts questions. Each gets a port of its own.
 	asked atomic.Uint32
 }
 
@@ -34,7 +34,7 @@ const sctpProtocol = 132
 // sctpNetworks are the raw sockets of package net, by family.
 var sctpNetworks = [...]string{service.IPv4: "ip4:132", service.IPv6: "ip6:132"}
 
-// askSCTP sends an INIT and waits for the INIT ACK, which says who has answered.
+// askSCTP sends an INIT and waits for the INIT ACK, which names the server.
 func (n *Network) askSCTP(ctx context.Context, host *netns.Namespace, source, target netip.AddrPort) (netns.Answer, error) {
 	if n.sctp.open.Do(func() { n.sctp.openErr = n.serveSCTP() }); n.sctp.openErr != nil {
 		return netns.Answer{}, n.sctp.openErr
@@ -70,7 +70,7 @@ func exchangeSCTP(ctx context.Context, conn *net.IPConn, request sctpPacket) (ne
 	}
 	buffer := make([]byte, 512)
 	for {
-		// Unlike Read, this leaves the header of IPv4 out.
+		// Unlike Read, this omits the IPv4 header.
 		size, _, err := conn.ReadFrom(buffer)
 		if err != nil {
 			return netns.Answer{}, err
@@ -109,8 +109,8 @@ func (n *Network) serveSCTP() error {
 	return nil
 }
 
-// answerSCTP answers at one address until the socket is closed. At a port without a server, it stays
-// silent.
+// answerSCTP answers at one address until the socket is closed. At a port without a server, it
+// stays silent.
 func answerSCTP(conn *net.IPConn, at netip.Addr) {
 	buffer := make([]byte, 512)
 	for {
@@ -142,8 +142,8 @@ func (s *sctp) close() error {
 	return errors.Join(errs...)
 }
 
-// The first two packets of an SCTP association (RFC 9260, sections 3.1 to 3.3.3):
-// INIT, and INIT ACK, whose state cookie may hold anything.
+// The first two packets of an SCTP association (RFC 9260, sections 3.1 to 3.3.3): INIT, and INIT
+// ACK, whose state cookie holds the answer.
 const (
 	sctpHeader = 12 // ports, verification tag, checksum
 	sctpInit   = 20 // chunk header, initiate tag, window, streams, initial TSN
@@ -157,8 +157,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // sctpPacket is an INIT, or an INIT ACK if it has a cookie.
 type sctpPacket struct {
 	source, target uint16
-	// tag is the verification tag, 0 for INIT; initiate is the one that the other
-	// side has to use.
+	// tag is the verification tag, 0 for INIT. initiate is the tag that the other side has to use.
 	tag, initiate uint32
 	cookie        string
 }
@@ -191,8 +190,8 @@ func (p sctpPacket) bytes() []byte {
 	return b
 }
 
-// parseSCTP reads what bytes has written. It is false for everything else, and for
-// a packet whose checksum whoever translated it got wrong.
+// parseSCTP reads what bytes has written. It returns false for any other packet, and for a wrong
+// checksum.
 func parseSCTP(b []byte) (sctpPacket, bool) {
 	if len(b) < sctpHeader+sctpInit {
 		return sctpPacket{}, false

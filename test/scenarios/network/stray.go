@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stray sends TCP segments from an endpoint to a client. Their addresses and ports are right, but their
-// sequence numbers are spread over the whole range, so that most are outside of any window.
+// Stray sends TCP segments from an endpoint to a client. Their addresses and ports are right, but
+// their sequence numbers are spread over the whole range, so that most are outside of any window.
 func (n *Network) Stray(from, to netip.AddrPort) error {
 	host := n.HostAt(from.Addr())
 	if host == nil {
@@ -59,7 +59,7 @@ func segment(from, to netip.AddrPort, sequence, acknowledged uint32) []byte {
 	return b
 }
 
-// checksum is the Internet's, of an even number of bytes.
+// checksum returns the Internet checksum of an even number of bytes.
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i < len(b); i += 2 {
@@ -87,7 +87,7 @@ func (n *Network) Resets(host string) (int, error) {
 	return parseResets(string(text))
 }
 
-// parseResets finds the count in the kernel's table: a line of names, then one of
+// parseResets finds the count in the kernel's table, which has a line of names, then one of
 // numbers.
 func parseResets(text string) (int, error) {
 	var names []string

@@ -13,11 +13,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/script"
 )
 
-// Modes are the modes of the proxy that scenarios can be played in.
+// Modes are the proxy's modes.
 var Modes = []string{"iptables", "nftables", "ipvs"}
 
-// Plan is a scenario that was understood for one mode. Besides the verbs, its lines
-// may say
+// Plan is a scenario parsed for one mode. Besides the verbs, its lines may say
 //
 //	modes iptables nftables   it applies to these modes only
 //	families ipv4             it is played in these families only; default: both
@@ -26,17 +25,17 @@ var Modes = []string{"iptables", "nftables", "ipvs"}
 //	needs FEATURE             what a machine may not have: sctp
 //	differs TEXT              how and why it asks for something else than kube-proxy does
 //
-// and a line that begins with a mode and a colon counts in that mode only.
+// A line that begins with a mode and a colon counts in that mode only.
 type Plan struct {
 	script.Scenario
 	// Applies is false if the scenario says nothing about the mode.
 	Applies bool
-	// Kernel is the first verb that a model cannot do, or "".
+	// Kernel is the first verb that needs a real kernel, or "".
 	Kernel string
-	// Needs lists features, Differs the deviations on purpose.
+	// Needs lists features, Differs the intended deviations from kube-proxy.
 	Needs, Differs []string
 	Families       []service.Family
-	// Flags are those of the proxy, without dashes.
+	// Flags are the proxy's flags, without dashes.
 	Flags   map[string]string
 	PodPort string
 
@@ -44,7 +43,7 @@ type Plan struct {
 	steps []step
 }
 
-// NewPlan understands a scenario for a mode. An error names file and line.
+// NewPlan parses a scenario for a mode. An error names file and line.
 func NewPlan(s script.Scenario, mode string) (*Plan, error) {
 	p := &Plan{Scenario: s, Applies: true, Families: service.Families[:], Flags: make(map[string]string), mode: mode}
 	for _, line := range s.Lines {
@@ -105,7 +104,7 @@ func (p *Plan) add(line script.Line) error {
 		if kernel && p.Kernel == "" {
 			p.Kernel = line.Words[0]
 		}
-		// Node ports on localhost are served by sockets of the proxy, not by rules.
+		// Sockets of the proxy serve node ports on localhost, not rules.
 		if q, ok := made.statement.(ask); ok && q.target.name == "loopback" && p.mode == "nftables" && p.Kernel == "" {
 			p.Kernel = "a question to loopback"
 		}
@@ -114,22 +113,22 @@ func (p *Plan) add(line script.Line) error {
 	return nil
 }
 
-// statement is a line that was understood.
+// statement is a parsed line.
 type statement interface {
 	run(ctx context.Context, s *Stage) error
 }
 
-// verb makes statements of the words behind it.
+// verb makes a statement from the words after it.
 type verb struct {
-	// parse understands the words that follow the verb.
+	// parse parses the words after the verb.
 	parse func(words []string) (statement, error)
 	// usage is an example.
 	usage string
-	// kernel is set for what a model cannot do.
+	// kernel is true if the verb needs a real kernel.
 	kernel bool
 }
 
-// verbs are all of them, by their word; each file adds its own.
+// verbs holds every verb. Each file adds its own.
 var verbs = map[string]verb{}
 
 // define adds a verb. It is called while the package is initialised.
@@ -146,13 +145,13 @@ type act func(ctx context.Context, s *Stage) error
 
 func (a act) run(ctx context.Context, s *Stage) error { return a(ctx, s) }
 
-// step is a statement at its place.
+// step is a statement with its line.
 type step struct {
 	statement
 	line script.Line
 }
 
-// understand makes a statement of a line, and reports whether it needs a kernel.
+// understand parses a line, and reports whether it needs a real kernel.
 func understand(line script.Line) (step, bool, error) {
 	if slices.Contains(line.Words, "->") {
 		made, err := parseAsk(line.Words)
@@ -170,22 +169,22 @@ func understand(line script.Line) (step, bool, error) {
 	return step{made, line}, v.kernel, nil
 }
 
-// Asked is a question of a plan in one family, as it is about to be asked.
+// Asked is a question of a plan in one family.
 type Asked struct {
 	fixture.Question
 	Line script.Line
-	// Fate and Names are what the scenario wants, and Saw whom those who answer
-	// should take for the client; "" if it does not say.
+	// Fate and Names are what the scenario wants, Saw is whose address servers should see, or ""
+	// for any.
 	Fate  fixture.Fate
 	Names []string
 	Saw   fixture.Source
-	// Left are the verbs before it that were left out.
+	// Left are the verbs before it that Examine left out.
 	Left []string
 }
 
-// Examine goes through a plan in no world at all: statements change what the API
-// says, questions are shown and not asked, and what needs a kernel or a proxy is
-// left out. It ends with the first error of visit.
+// Examine walks through a plan without a world. It performs statements that change what the API
+// says, calls visit for each question, and leaves out what needs a kernel or a proxy. It ends with
+// the first error of visit.
 func (p *Plan) Examine(server cluster.Server, visit func(Asked) error) error {
 	s := newStage(nowhere{}, server, p.Families)
 	s.stopped = true // so that nothing waits for a proxy
@@ -209,7 +208,7 @@ func (p *Plan) Examine(server cluster.Server, visit func(Asked) error) error {
 	return nil
 }
 
-// show shows a question in each of its families.
+// show calls visit for a question in each of its families.
 func (p *Plan) show(s *Stage, a ask, shown Asked, visit func(Asked) error) error {
 	for _, family := range a.of(s) {
 		q, err := a.question(s, family)
@@ -224,12 +223,12 @@ func (p *Plan) show(s *Stage, a ask, shown Asked, visit func(Asked) error) error
 	return nil
 }
 
-// nowhere is a world with nobody in it.
+// nowhere is an empty world.
 type nowhere struct{}
 
 func (nowhere) Start() error { return nil }
 func (nowhere) Close() error { return nil }
 
 func (nowhere) Ask(_ context.Context, q fixture.Question) (fixture.Answer, error) {
-	return fixture.Answer{}, fmt.Errorf("%v: nobody is here to ask", q)
+	return fixture.Answer{}, fmt.Errorf("%v: there is no world to ask", q)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/script"
 )
 
-// tally counts what a server is given.
+// tally counts changes of a server.
 type tally struct{ set, removed int }
 
 func (c *tally) Set(string, runtime.Object)    { c.set++ }

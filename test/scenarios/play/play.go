@@ -1,5 +1,6 @@
-// Package play gives the statements of scenarios their meaning, and plays
-// scenarios in a world.
+// Package play defines what the statements of scenarios mean, and plays scenarios in a world. It
+// owns the state of a scenario while it runs. The command scenarios and the tests of models call
+// it.
 package play
 
 import (
@@ -17,29 +18,29 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// World is where a scenario is played: in network namespaces, or in memory.
+// World is what a scenario is played in: network namespaces, or a model.
 type World interface {
-	// Start starts the proxy, which then finds what the API says by itself.
+	// Start starts the proxy, which reads the API by itself.
 	Start() error
-	// Ask asks one question; it may be called from several goroutines. An error
-	// is a broken world, not an answer.
+	// Ask asks one question. It may be called from several goroutines. An error means that the
+	// world is broken.
 	Ask(ctx context.Context, q fixture.Question) (fixture.Answer, error)
 	Close() error
 }
 
-// Stage is one scenario at work. Statements run one after another, questions that
-// follow each other at the same time.
+// Stage is a scenario that is being played. Statements run one after another, consecutive questions
+// at the same time.
 type Stage struct {
 	World
 	*cluster.Cluster
 	families []service.Family
-	// running is set once the proxy was started, stopped while it is down.
+	// running is set once the proxy was started, stopped after it was stopped.
 	running, stopped bool
-	// changed is set when the world has changed since it was last settled, and
-	// round counts how often it was.
+	// changed is set when the world has changed since it last settled. round counts how often it
+	// settled.
 	changed bool
 	round   int
-	// kept is what statements keep under a name: sessions, flows, listings.
+	// kept is what statements store under a name, such as sessions and flows.
 	kept map[string]any
 	// closers run at the end, the newest first.
 	closers []func() error
@@ -49,8 +50,7 @@ func newStage(world World, server cluster.Server, families []service.Family) *St
 	return &Stage{World: world, Cluster: cluster.New(server), families: families, changed: true, kept: make(map[string]any)}
 }
 
-// ready makes sure that the proxy runs, unless it was stopped, and has obeyed
-// everything so far.
+// ready starts the proxy unless it was stopped, and waits until every change has taken effect.
 func (s *Stage) ready(ctx context.Context) error {
 	if s.stopped {
 		return nil
@@ -68,10 +68,10 @@ func (s *Stage) ready(ctx context.Context) error {
 	return s.settle(ctx)
 }
 
-// atEnd has something done when the scenario is over.
+// atEnd registers a function for the end of the scenario.
 func (s *Stage) atEnd(f func() error) { s.closers = append(s.closers, f) }
 
-// keep stores what a statement makes, and kept gives it back.
+// keep stores a value under a name. kept returns it.
 func keep[T any](s *Stage, name string, value T) { s.kept[fmt.Sprintf("%T %s", value, name)] = value }
 
 func kept[T any](s *Stage, name string) (T, error) {
@@ -95,8 +95,8 @@ func (s *Stage) serviceIP(name string, family service.Family) (netip.Addr, error
 	return s.Numbered(name, family)
 }
 
-// Play plays a plan in a world, which it leaves open. The error says which line
-// did not hold, and what was seen instead.
+// Play plays a plan in a world and leaves the world open. The error says which line did not hold,
+// and what was seen instead.
 func (p *Plan) Play(ctx context.Context, world World, server cluster.Server) error {
 	s := newStage(world, server, p.Families)
 	err := p.play(ctx, s)
@@ -137,7 +137,7 @@ func (p *Plan) play(ctx context.Context, s *Stage) error {
 	return nil
 }
 
-// questionsFrom counts the questions that follow each other from a step on.
+// questionsFrom counts the consecutive questions from a step on.
 func (p *Plan) questionsFrom(at int) int {
 	n := 0
 	for _, st := range p.steps[at:] {
@@ -153,15 +153,14 @@ func (p *Plan) failed(st step, err error) error {
 	return fmt.Errorf("%s:%d: %s: %w", p.File, st.line.Number, st.line.Text, err)
 }
 
-// settleStep is the pause between two looks at the sentinel.
+// settleStep is the pause between two questions to the sentinel.
 const settleStep = 5 * time.Millisecond
 
-// sentinel is a Service that changes whenever anything has, and so tells when the
-// proxy has obeyed, however the proxy works: its port and its endpoint are
-// others in each round.
+// sentinel is a Service that changes after every other change, and so shows when that has taken
+// effect, independent of how the proxy works. Each round gives it another port and endpoint.
 const sentinel = "sentinel"
 
-// settle waits until the rules have followed the API.
+// settle waits until every change has taken effect.
 func (s *Stage) settle(ctx context.Context) error {
 	s.round++
 	port, endpoint := uint16(20000+s.round), []string{"a", "b"}[s.round%2]
@@ -186,7 +185,7 @@ func (s *Stage) settle(ctx context.Context) error {
 				return ended
 			}
 			if time.Now().After(deadline) {
-				return fmt.Errorf("the proxy has not obeyed the last change within %v: the sentinel's %v got %v, %v", settleMax, q, got, err)
+				return fmt.Errorf("the last change has not taken effect within %v: the sentinel's %v got %v, %v", settleMax, q, got, err)
 			}
 			if err := sleep(ctx, settleStep); err != nil {
 				return err
@@ -196,8 +195,8 @@ func (s *Stage) settle(ctx context.Context) error {
 	return sleep(ctx, settleRest)
 }
 
-// alive is an error if the proxy has ended where it is a process, so that nobody
-// waits for one that is gone.
+// alive returns an error if the proxy is a process and has ended, so that no wait goes on without
+// it.
 func (s *Stage) alive() error {
 	if process, ok := s.World.(interface{ Alive() error }); ok {
 		return process.Alive()
@@ -216,32 +215,28 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// How long things may take. Waits that end early cost nothing when all is well, and
-// are long because machines of tests are slow and shared; how fast a proxy is is
-// not the question here.
+// Limits of waits. They are long because test machines are slow and shared, and usually end early.
+// The scenarios do not measure how fast a proxy is.
 var (
-	// answerPatience is how long a client waits that will be answered or refused.
+	// answerPatience is how long a client waits for an answer or a refusal.
 	answerPatience = 5 * time.Second
-	// silencePatience is how long silence is waited for. A false silence can only
-	// be reported where silence is expected.
+	// silencePatience is how long a client waits where silence is expected.
 	silencePatience = 500 * time.Millisecond
-	// holdMax bounds the time until a question has the wanted answers. The list of
-	// scenarios says 2 s; the rest is for slow machines.
+	// holdMax bounds the time until a question holds. The list of scenarios says 2 s; the rest is
+	// for slow machines.
 	holdMax = 10 * time.Second
-	// settleMax bounds the wait for a change, and sentinelPatience that for one
-	// answer of the sentinel.
+	// settleMax bounds the wait for a change, and sentinelPatience that for one answer of the
+	// sentinel.
 	settleMax        = 20 * time.Second
 	sentinelPatience = 200 * time.Millisecond
-	// settleRest is what is added for changes that took another way to the proxy
-	// than the sentinel's.
+	// settleRest is added for changes that reach the proxy on another path than the sentinel's.
 	settleRest = 40 * time.Millisecond
-	// echoMax is how long an echo may take. A connection that is dead shows nothing
-	// but silence.
+	// echoMax is how long an echo may take. A dead connection is silent.
 	echoMax = 2 * time.Second
 )
 
-// SlowDown makes all waits longer, for a machine that is emulated. It is called
-// before anything is played.
+// SlowDown multiplies every limit, for an emulated machine. It must be called before anything is
+// played.
 func SlowDown(factor int) {
 	for _, wait := range []*time.Duration{
 		&answerPatience, &silencePatience, &holdMax, &settleMax, &sentinelPatience, &settleRest, &echoMax,

@@ -19,8 +19,7 @@ import (
 //	nodeport                           the node's address at 30080
 //	NAME[:port]                        an address of the fixture, or a literal one
 //
-// followed by /udp or /sctp for another protocol than TCP. The port is 80 if it is
-// not given.
+// followed by /udp or /sctp for a protocol other than TCP. The default port is 80.
 type target struct {
 	// service is set for a ClusterIP, name for everything else.
 	service, name string
@@ -77,12 +76,12 @@ func (t target) resolve(s *Stage, family service.Family) (netip.AddrPort, error)
 	return netip.AddrPortFrom(a, t.port), err
 }
 
-// outcome is how questions have to end: with answers of all who are named and of
-// nobody else, or refused, or in silence.
+// outcome is how questions have to end: with answers of every named server and of no other,
+// refused, or in silence.
 type outcome struct {
 	fate  fixture.Fate
 	names []string
-	// as is whom those who answer take for the client, "" for anybody.
+	// as is whose address the servers have to see, "" for any.
 	as fixture.Source
 }
 
@@ -124,8 +123,8 @@ func known(name string) bool { return len(fixture.Texts(name)) == 2 }
 
 func (o outcome) silent() bool { return o.fate == fixture.Silent }
 
-// allows reports whether an answer is one of those that are wanted. A client on the
-// node has no other address than the node's, unless it has bound one.
+// allows reports whether an answer is a wanted one. A client on the node has the node's addresses
+// only, unless it has bound one.
 func (o outcome) allows(q fixture.Question, got fixture.Answer) bool {
 	if got.Fate != o.fate {
 		return false
@@ -137,7 +136,7 @@ func (o outcome) allows(q fixture.Question, got fixture.Answer) bool {
 	return slices.Contains(o.names, got.Name) && (o.as == "" || o.as == got.Source || (o.as == fixture.AsClient && anyOfNode && got.Source == fixture.AsNode))
 }
 
-// complete reports whether everything that is wanted has been seen.
+// complete reports whether every wanted answer has been seen.
 func (o outcome) complete(seen map[fixture.Answer]int) bool {
 	if o.fate != fixture.Answered {
 		return len(seen) > 0

@@ -20,11 +20,12 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
-// Connections that one client makes one after another, in each family, while the statements in between
-// run. Each must be answered. If endpoints are named, each of them must answer, and no other.
+// Connections that one client makes one after another, in each family, while the statements in
+// between run. Each must be answered. If endpoints are named, each of them must answer, and no
+// other.
 var _ = define("load", verb{usage: "load one begins p1 cluster, then load one ends a b", kernel: true, parse: parseLoad})
 
-// load is a client at work. Its counts are read when it has stopped.
+// load is a running client. Its counts are read when it has stopped.
 type load struct {
 	stop func()
 	// counts has one element per family.
@@ -148,7 +149,7 @@ func (c *loadCount) judge(want outcome) error {
 	return nil
 }
 
-// summary lists the answers with their numbers.
+// summary lists the answers with their counts.
 func (c *loadCount) summary() []string {
 	var all []string
 	for answer, n := range c.seen {
@@ -158,33 +159,32 @@ func (c *loadCount) summary() []string {
 	return all
 }
 
-// Clients that stay with one endpoint. CLIENT*N is N addresses of a client, each of
-// which stays with one; from 50 on, all endpoints that are named have to be used.
-// What an address has seen is kept under the name, and has to be the same the next
-// time.
+// Clients that stay with one endpoint. CLIENT*N is N addresses of a client, each of which stays
+// with one endpoint. With 50 or more, every named endpoint has to be used. The endpoint of each
+// address is stored under the name, and has to be the same the next time.
 var (
 	_ = define("sticky", verb{usage: "sticky first p1 cluster a b c x50, or sticky many p1*50 cluster a b c", kernel: true, parse: parseSticky})
-	_ = define("moved", verb{usage: "moved many p1*50 cluster a b c (some address sees another endpoint than sticky many has found)", kernel: true, parse: parseMoved})
+	_ = define("moved", verb{usage: "moved many p1*50 cluster a b c (some address sees another endpoint than before)", kernel: true, parse: parseMoved})
 )
 
-// stickyTimes is how many connections an address makes if a statement does not say.
+// stickyTimes is the default number of connections per address.
 const stickyTimes = 5
 
-// allSeen is the number of addresses from which on each endpoint is the choice of
-// one: of three, one is nobody's with a probability of 5e-9.
+// allSeen is the number of addresses of which at least one must use each endpoint. One of three
+// endpoints stays unused with a probability of 5e-9.
 const allSeen = 50
 
-// crowd is who asks, and whom: the part that both verbs share.
+// crowd is the clients and their target, which both verbs share.
 type crowd struct {
 	name, client string
-	// count is the number of addresses, 0 for the client's own.
+	// count is the number of addresses, 0 for the client's own alone.
 	count  int
 	target target
 	want   outcome
 	times  int
 }
 
-// choice is the endpoint that each address of a client has found.
+// choice is the endpoint of each address of a client.
 type choice map[netip.Addr]string
 
 func parseCrowd(words []string) (crowd, error) {
@@ -241,8 +241,7 @@ func parseMoved(words []string) (statement, error) {
 	}), err
 }
 
-// each does something in each family, one after another: what is kept has one
-// owner.
+// each runs a function in one family after the other, because stored values have one owner.
 func (c crowd) each(f func(context.Context, *Stage, *network.World, service.Family) error) statement {
 	return settled(func(ctx context.Context, s *Stage, w *network.World) error {
 		for _, family := range s.families {
@@ -256,7 +255,7 @@ func (c crowd) each(f func(context.Context, *Stage, *network.World, service.Fami
 
 func (c crowd) keptAs(family service.Family) string { return c.name + " " + family.String() }
 
-// stay wants each address to see one endpoint, and the same as before.
+// stay fails unless each address sees one endpoint, the same as before.
 func (c crowd) stay(ctx context.Context, s *Stage, w *network.World, family service.Family) error {
 	before, err := kept[choice](s, c.keptAs(family))
 	known := err == nil // the first time, there is nothing to compare with
@@ -278,7 +277,7 @@ func (c crowd) stay(ctx context.Context, s *Stage, w *network.World, family serv
 	return nil
 }
 
-// ask lets each address make a number of connections.
+// ask makes a number of connections from each address.
 func (c crowd) ask(ctx context.Context, w *network.World, s *Stage, family service.Family, times int) (choice, error) {
 	addresses := []netip.Addr{{}}
 	if c.count > 0 {
@@ -321,7 +320,7 @@ func (c crowd) ask(ctx context.Context, w *network.World, s *Stage, family servi
 	return chosen, nil
 }
 
-// one wants one address to see one endpoint.
+// one fails unless one address sees one endpoint.
 func (c crowd) one(ctx context.Context, w *network.World, q fixture.Question, times int) (string, error) {
 	first := ""
 	for i := range times {

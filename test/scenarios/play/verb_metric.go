@@ -20,14 +20,14 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
-// Series of /metrics. A name stands for all series that have the labels, and its
-// value is their sum; the value of a histogram is the number of its samples.
+// Series of /metrics. A name stands for every series with the labels, and its value is their sum.
+// The value of a histogram is the number of its samples.
 var _ = define("metric", verb{
 	usage:  `metric sluice_writes_total{domain=nftables/IPv4,outcome=landed} above 0 (or is 3, below 9, present, absent)`,
 	kernel: true, parse: parseMetric,
 })
 
-// metricWanted is what a statement asks of a metric.
+// metricWanted is what a statement wants of a metric.
 type metricWanted struct {
 	name     string
 	labels   map[string]string
@@ -124,7 +124,7 @@ func valueOf(series *dto.Metric) float64 {
 	}
 }
 
-// scrape reads /metrics at its usual address.
+// scrape reads /metrics at its default address.
 func scrape(ctx context.Context, w *network.World) (map[string]*dto.MetricFamily, error) {
 	const url = "http://127.0.0.1:10249/metrics"
 	got, fate, err := fetch(ctx, w.Node(), url, answerPatience)
@@ -138,17 +138,17 @@ func scrape(ctx context.Context, w *network.World) (map[string]*dto.MetricFamily
 	return parser.TextToMetricFamilies(bytes.NewReader(got.body))
 }
 
-// How many writes to the kernel come of changes: in the family that has most of
-// them, counted by the proxy, within a time from the first change on.
+// How many writes changes cause within a time from the first change on, in the family with most
+// writes, as the proxy counts them.
 var _ = define("writes", verb{usage: `writes 1..3 in 2.5s of 500 changes in 1s (the Service's timeout of affinity changes), or
 writes 0..0 in 1s of resync a b (the Service and its slice with these endpoints are sent again as they are)`, kernel: true, parse: parseWrites})
 
-// writes is what the verb says.
+// writes is a parsed statement.
 type writes struct {
 	least, most int
 	// within is the time in which writes count.
 	within time.Duration
-	// changes are made in the time during; none are a resync of endpoints.
+	// changes are made within during. 0 means a resync of endpoints.
 	changes   int
 	during    time.Duration
 	endpoints []string
@@ -209,7 +209,7 @@ func (w writes) run(ctx context.Context, s *Stage, world *network.World) error {
 	return nil
 }
 
-// change sends the changes, evenly spread over their time.
+// change makes the changes, evenly spread over their time.
 func (w writes) change(ctx context.Context, s *Stage, begin time.Time) error {
 	if w.changes == 0 {
 		return errors.Join(s.ChangeService(cluster.Main, nil), s.SetSlice("main", w.endpoints))
@@ -226,9 +226,9 @@ func (w writes) change(ctx context.Context, s *Stage, begin time.Time) error {
 	return nil
 }
 
-// quiet waits until nothing has been written for a while, and gives the counts.
+// quiet waits until nothing has been written for a while, and returns the counts.
 func quiet(ctx context.Context, world *network.World) (map[string]int, error) {
-	// Longer than the longest pause between two writes that a scenario asks for.
+	// Longer than the longest pause between two writes in any scenario.
 	const silence = 1500 * time.Millisecond
 	var before map[string]int
 	for range 20 {
@@ -247,7 +247,7 @@ func quiet(ctx context.Context, world *network.World) (map[string]int, error) {
 	return nil, fmt.Errorf("the proxy keeps writing: %v", before)
 }
 
-// writesByDomain reads the proxy's counts, over all outcomes.
+// writesByDomain reads the proxy's counts of all outcomes.
 func writesByDomain(ctx context.Context, world *network.World) (map[string]int, error) {
 	families, err := scrape(ctx, world)
 	if err != nil {

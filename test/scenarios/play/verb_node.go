@@ -16,15 +16,15 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
-// The verbs that do something to the node, or look at it.
+// The verbs that change the node or look at it.
 var (
 	_ = define("run", verb{usage: "run iptables -P FORWARD DROP", kernel: true, parse: parseRun})
-	_ = define("listen", verb{usage: "listen node:30080 (who answers there is host)", kernel: true, parse: parseListen})
+	_ = define("listen", verb{usage: "listen node:30080 (a server that answers as host)", kernel: true, parse: parseListen})
 	_ = define("sleep", verb{usage: "sleep 15s", kernel: true, parse: parseSleep})
 	_ = define("rules", verb{usage: `rules have REGEXP, or rules lack REGEXP; a line of iptables-save, ip6tables-save or nft list ruleset`, kernel: true, parse: parseRules})
 )
 
-// kernel hands the real world to what works in no other.
+// kernel returns the world if it has a real kernel.
 func (s *Stage) kernel() (*network.World, error) {
 	w, ok := s.World.(*network.World)
 	if !ok {
@@ -33,8 +33,8 @@ func (s *Stage) kernel() (*network.World, error) {
 	return w, nil
 }
 
-// parseRun runs one program on the node, which has to end with status 0: before the
-// proxy starts, or when it has obeyed all that was said before.
+// parseRun runs one program on the node, which has to end with status 0: before the proxy starts,
+// or once every change before it has taken effect.
 func parseRun(words []string) (statement, error) {
 	if len(words) == 0 {
 		return nil, errors.New("want a program")
@@ -54,8 +54,7 @@ func parseRun(words []string) (statement, error) {
 	}), nil
 }
 
-// settled is a statement in the real world for which the proxy has to run, and to
-// have obeyed all that was said before.
+// settled is a statement in the real world that runs once every change before it has taken effect.
 func settled(f func(ctx context.Context, s *Stage, w *network.World) error) statement {
 	return act(func(ctx context.Context, s *Stage) error {
 		w, err := s.kernel()
@@ -114,7 +113,7 @@ func parseRules(words []string) (statement, error) {
 	return wanted.statement("the rules", func(ctx context.Context, w *network.World) (string, error) { return w.Rules(ctx) }), err
 }
 
-// The size that a machine's table of connections gets.
+// The size of a machine's conntrack table.
 var _ = define("sizes", verb{usage: "sizes 4 131072 (processors, and the largest number of connections)", kernel: true, parse: parseSizes})
 
 func parseSizes(words []string) (statement, error) {
@@ -138,7 +137,7 @@ func parseSizes(words []string) (statement, error) {
 	}), nil
 }
 
-// What comes true by and by, as a program on the node tells.
+// A condition to wait for, which a program on the node checks.
 var _ = define("await", verb{usage: `await 30s sh -c "! ipvsadm -Ln | grep 10.244.1.10" (until its status is 0)`, kernel: true, parse: parseAwait})
 
 // awaitStep is the pause between two runs of the program.
@@ -168,7 +167,7 @@ func parseAwait(words []string) (statement, error) {
 	}), nil
 }
 
-// What a host firewall does with packets that no rule has decided about.
+// The policy of a host firewall for packets that match no rule.
 var _ = define("policy", verb{usage: "policy FORWARD DROP (table filter, by the proxy's variant of iptables)", kernel: true, parse: parsePolicy})
 
 func parsePolicy(words []string) (statement, error) {
@@ -180,7 +179,7 @@ func parsePolicy(words []string) (statement, error) {
 	}), nil
 }
 
-// What runs in a pod comes and goes. Who has ended refuses connections.
+// The server in a pod ends, so that the pod refuses connections, and begins again.
 var _ = define("backend", verb{usage: "backend a ends, or backend a begins", kernel: true, parse: parseBackend})
 
 func parseBackend(words []string) (statement, error) {
@@ -205,7 +204,7 @@ func parseBackend(words []string) (statement, error) {
 	}), nil
 }
 
-// One echo request, whose port nobody counts.
+// One echo request. The port of the target does not matter.
 var _ = define("ping", verb{usage: "ping p1 cluster refused, or answered, or silence", kernel: true, parse: parsePing})
 
 var pingFates = map[string]fixture.Fate{"answered": fixture.Answered, "refused": fixture.Refused, "silence": fixture.Silent}

@@ -29,7 +29,7 @@ var (
 	}})
 )
 
-// change is a statement after which the proxy has something to obey.
+// change is a statement that changes what the API says.
 func change(f func(s *Stage) error) statement {
 	return act(func(_ context.Context, s *Stage) error {
 		s.changed = true
@@ -72,13 +72,13 @@ func parseDelete(words []string) (statement, error) {
 	}
 }
 
-// Events that the proxy has told the API server.
+// Events that the proxy has sent to the API server.
 var _ = define("event", verb{
 	usage: `event Starting about Node n1 [saying REGEXP], or event no Starting about Node n1`, kernel: true, parse: parseEvent,
 })
 
-// eventWanted is an event that has come, or must not have. Kind, object and reason
-// are whole words.
+// eventWanted is an event that must have come, or must not. Kind, object and reason are whole
+// words.
 type eventWanted struct {
 	absent               bool
 	reason, kind, object string

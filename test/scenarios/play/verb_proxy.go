@@ -14,10 +14,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
-// The verbs about the process of the proxy. The first question starts it if nothing
-// else does.
+// The verbs about the process of the proxy. The first question starts it if nothing else does.
 var (
-	_ = define("start", verb{usage: "start (and wait until it has obeyed)", kernel: true, parse: alone(func(ctx context.Context, s *Stage) error {
+	_ = define("start", verb{usage: "start (and wait until it has applied every change)", kernel: true, parse: alone(func(ctx context.Context, s *Stage) error {
 		if s.stopped {
 			s.running, s.stopped = false, false
 		}
@@ -25,10 +24,10 @@ var (
 	})})
 	_ = define("stop", verb{usage: "stop (with SIGTERM; its status has to be 0)", kernel: true, parse: alone(ended((*network.World).Stop))})
 	_ = define("kill", verb{usage: "kill (with SIGKILL)", kernel: true, parse: alone(ended((*network.World).Kill))})
-	_ = define("settle", verb{usage: "settle (wait until everything so far is obeyed)", parse: alone(func(ctx context.Context, s *Stage) error {
+	_ = define("settle", verb{usage: "settle (wait until every change has taken effect)", parse: alone(func(ctx context.Context, s *Stage) error {
 		return s.ready(ctx)
 	})})
-	_ = define("unsettled", verb{usage: "unsettled (go on without waiting for what was said before)", parse: alone(func(_ context.Context, s *Stage) error {
+	_ = define("unsettled", verb{usage: "unsettled (go on without waiting for earlier changes)", parse: alone(func(_ context.Context, s *Stage) error {
 		s.changed = false
 		return nil
 	})})
@@ -45,8 +44,7 @@ func alone(f func(ctx context.Context, s *Stage) error) func([]string) (statemen
 	}
 }
 
-// ended ends the proxy. What the API says from then on is not obeyed, and questions
-// do not wait for it: they ask what the rules do alone.
+// ended ends the proxy. Questions after it test the rules alone and do not wait for later changes.
 func ended(end func(*network.World) error) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		w, err := s.kernel()
@@ -85,19 +83,19 @@ func parseExits(words []string) (statement, error) {
 	}), nil
 }
 
-// The verbs about what surrounds the process of the proxy: how it is started, its
-// file, its API server. They wait for nothing.
+// The verbs about the proxy's surroundings: its start, its configuration file, its API server. They
+// wait for nothing.
 var (
-	_ = define("launch", verb{usage: "launch (start the proxy, and do not wait until it has obeyed)", kernel: true, parse: alone(launch)})
-	_ = define("next", verb{usage: "next --proxy-mode=iptables (flags of the proxies that are started from now on)", kernel: true, parse: parseNext})
-	_ = define("environment", verb{usage: "environment XTABLES_LOCKFILE=$dir/lock (of the proxies that are started from now on)", kernel: true, parse: parseEnvironment})
+	_ = define("launch", verb{usage: "launch (start the proxy, and do not wait for anything)", kernel: true, parse: alone(launch)})
+	_ = define("next", verb{usage: "next --proxy-mode=iptables (flags of proxies that start from now on)", kernel: true, parse: parseNext})
+	_ = define("environment", verb{usage: "environment XTABLES_LOCKFILE=$dir/lock (of proxies that start from now on)", kernel: true, parse: parseEnvironment})
 	_ = define("under", verb{usage: "under setpriv --bounding-set=-all,+net_admin (a program that becomes the proxy)", kernel: true, parse: parseUnder})
 	_ = define("config", verb{usage: `config written "iptables: {masqueradeAll: true}" (lines of the proxy's file), or config mounted … (by links, as a ConfigMap)`, kernel: true, parse: parseConfig})
 	_ = define("api", verb{usage: "api down, or api up", kernel: true, parse: parseAPI})
-	_ = define("unlisten", verb{usage: "unlisten node:30080 (end what listen has begun)", kernel: true, parse: parseUnlisten})
+	_ = define("unlisten", verb{usage: "unlisten node:30080 (end the server of listen)", kernel: true, parse: parseUnlisten})
 )
 
-// inWorld is a statement in the real world at once.
+// inWorld is a statement in the real world that runs at once.
 func inWorld(f func(w *network.World) error) statement {
 	return act(func(_ context.Context, s *Stage) error {
 		w, err := s.kernel()
@@ -207,7 +205,7 @@ func (s search) judge(what, text string) error {
 		what, s.pattern, len(lines), strings.Join(lines[max(0, len(lines)-shown):], "\n"))
 }
 
-// statement is a search in a text that exists only while the proxy runs.
+// statement searches the text that read returns, until it holds.
 func (s search) statement(what string, read func(context.Context, *network.World) (string, error)) statement {
 	return settled(func(ctx context.Context, _ *Stage, w *network.World) error {
 		return hold(ctx, func() error {

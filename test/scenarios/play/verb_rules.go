@@ -20,13 +20,13 @@ var (
 		kernel: true, parse: parseNFT,
 	})
 	_ = define("without", verb{
-		usage:  "without nfnetlink (the proxies from now on find a kernel that lacks it, and so nf_tables)",
+		usage:  "without nfnetlink (proxies that start from now on find a kernel without it, and so without nf_tables)",
 		kernel: true, parse: parseWithout,
 	})
 )
 
-// parseNFT looks at what is inside some objects of nf_tables. In the expression for
-// what is inside, ^ and $ fit at every line.
+// parseNFT looks at the content of objects of nf_tables. In the expression for the content, ^ and $
+// match at every line.
 func parseNFT(words []string) (statement, error) {
 	if len(words) != 3 || (words[1] != "has" && words[1] != "lacks") {
 		return nil, errors.New("want an object, has or lacks, and a regular expression")
@@ -51,7 +51,7 @@ func parseNFT(words []string) (statement, error) {
 	}), nil
 }
 
-// judgeBlocks wants what is inside one of the blocks to fit, or inside none.
+// judgeBlocks fails unless the content of at least one block matches, or of none.
 func judgeBlocks(all []block, object, inside *regexp.Regexp, want bool) error {
 	var seen []string
 	fits := false
@@ -71,12 +71,12 @@ func judgeBlocks(all []block, object, inside *regexp.Regexp, want bool) error {
 	}
 }
 
-// block is one object of a listing by nft: "ip map frontends", or "table ip
-// kube-proxy" for what is about a table itself. What is inside has no indentation.
+// block is one object of a listing by nft: "ip map frontends", or "table ip kube-proxy" for a table
+// itself. Its content is not indented.
 type block struct{ name, inside string }
 
-// blocksOf cuts a listing, in which a table is indented by nothing, its objects by
-// one tab, and what is inside them by more.
+// blocksOf cuts a listing, in which tables are not indented, objects by one tab, and their content
+// by more.
 func blocksOf(listing string) []block {
 	var all []block
 	table, family := 0, ""
@@ -117,7 +117,7 @@ func parseWithout(words []string) (statement, error) {
 // Writes of mode nftables that the kernel refuses. The rules are lost meanwhile.
 var _ = define("tables", verb{usage: "tables seized (another process owns the proxy's tables in nf_tables), then tables released", kernel: true, parse: parseTables})
 
-// seizure is what keeps the tables.
+// seizure is the owner of the tables.
 type seizure struct{ io.Closer }
 
 func parseTables(words []string) (statement, error) {
@@ -150,10 +150,10 @@ func release(s *Stage) error {
 	return owner.Close()
 }
 
-// The programs iptables-restore that the proxy runs, and what it tells them.
+// The iptables-restore programs that the proxy runs, and their input.
 var (
 	_ = define("programs", verb{usage: "programs watched (before the proxy starts), then programs fail, or programs work", kernel: true, parse: parsePrograms})
-	_ = define("restored", verb{usage: "restored forget (what the watched programs were told), then restored has REGEXP (in a line), or lacks", kernel: true, parse: parseRestored})
+	_ = define("restored", verb{usage: "restored forget (the recorded input), then restored has REGEXP (in a line), or lacks", kernel: true, parse: parseRestored})
 )
 
 func parsePrograms(words []string) (statement, error) {

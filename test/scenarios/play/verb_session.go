@@ -16,11 +16,11 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
-// TCP connections that stay open: to see what changes do to them.
+// TCP connections that stay open, to see how changes affect them.
 var _ = define("session", verb{usage: "session s1 opens p1 cluster a (to endpoint a), then session s1 lives, or dies, or ends (by a reset); session many*200 opens … opens as many", kernel: true, parse: parseSession})
 
-// sessions are those of one name, one per family, or as many per family as a star
-// behind the name says.
+// sessions are the connections of one name, one per family, or as many as the number after a star
+// says.
 type sessions []*netns.Session
 
 func parseSession(words []string) (statement, error) {
@@ -49,7 +49,7 @@ func parseSession(words []string) (statement, error) {
 	}
 }
 
-// times understands NAME and NAME*COUNT.
+// times parses NAME and NAME*COUNT.
 func times(word string) (name string, count int, err error) {
 	name, text, ok := strings.Cut(word, "*")
 	if !ok {
@@ -61,8 +61,7 @@ func times(word string) (name string, count int, err error) {
 	return name, count, nil
 }
 
-// openSessions opens connections until as many as are wanted have ended at a wanted
-// endpoint.
+// openSessions opens connections until there are enough to a wanted endpoint.
 func openSessions(ctx context.Context, s *Stage, w *network.World, name string, count int, client string, to target, want outcome) error {
 	host, err := w.Host(client)
 	if err != nil {
@@ -108,7 +107,7 @@ func openTo(ctx context.Context, w *network.World, host *netns.Namespace, q fixt
 	return nil, fmt.Errorf("%v: none of %d connections ended at %v", q, attemptsMax, want)
 }
 
-// endSessions ends each connection by a reset, so that nobody on the way keeps it.
+// endSessions ends each connection by a reset, so that no host on the way keeps it.
 func endSessions(s *Stage, name string) error {
 	all, err := kept[sessions](s, name)
 	if err != nil {
@@ -121,7 +120,7 @@ func endSessions(s *Stage, name string) error {
 	return errors.Join(errs...)
 }
 
-// echo talks on each connection, and wants it to work, or not to.
+// echo sends a line on each connection, and fails unless it lives, or is dead.
 func echo(ctx context.Context, s *Stage, name string, lives bool) error {
 	all, err := kept[sessions](s, name)
 	if err != nil {
@@ -141,9 +140,8 @@ func echo(ctx context.Context, s *Stage, name string, lives bool) error {
 	return nil
 }
 
-// Segments of a connection that have lost their way: the endpoint of a session
-// sends some that no window has room for. The client must not see them: it would
-// not know who sends them, and reset.
+// Stray segments: the endpoint of a session sends segments outside of any window. They must not
+// reach the client, which would see an unknown sender and answer with a reset.
 var _ = define("stray", verb{usage: "stray s1 b p1 (endpoint b of session s1 sends segments outside of the window, and p1 resets nothing)", kernel: true, parse: parseStray})
 
 // strayRest is how long a reset may take.
@@ -182,19 +180,19 @@ func parseStray(words []string) (statement, error) {
 	}), nil
 }
 
-// UDP clients that keep their socket, and so their port: the kernel goes on with
-// all they send as it began.
+// UDP clients that keep their socket, and so their port: the kernel goes on to translate as it did
+// the first datagram.
 var _ = define("flow", verb{usage: `flow f1 opens p1 cluster/udp [a] (to endpoint a), flow f1 gets b, flow f1 gets refused,
 flow f1 keeps (the same endpoint, by the same entry of the node), or flow f1 loses (that entry)`, kernel: true, parse: parseFlow})
 
-// flows are those of one name, one per family.
+// flows are the flows of one name, one per family.
 type flows []*flow
 
-// flow is one of them.
+// flow is one of these.
 type flow struct {
 	*netns.Flow
 	question fixture.Question
-	// endpoint is who answered last, and entry the node's then.
+	// endpoint is the last one that answered, entry the node's conntrack entry then.
 	endpoint string
 	entry    netns.Tracked
 }
@@ -286,7 +284,7 @@ func parseOpening(name string, words []string) (statement, error) {
 	}), nil
 }
 
-// openFlow opens flows until one leads where it should, if it should anywhere.
+// openFlow opens flows until one leads to the wanted endpoint, if there is one.
 func openFlow(ctx context.Context, w *network.World, q fixture.Question, want *outcome) (*flow, error) {
 	var last error
 	for range attemptsMax {
@@ -312,7 +310,7 @@ func openFlow(ctx context.Context, w *network.World, q fixture.Question, want *o
 	return nil, fmt.Errorf("none of %d flows: %w", attemptsMax, last)
 }
 
-// get sends one datagram, and wants it to have a certain end.
+// get sends one datagram, and fails unless it ends as wanted.
 func (f *flow) get(ctx context.Context, w *network.World, want outcome) error {
 	q := f.question
 	if want.silent() {

@@ -1,12 +1,11 @@
-// Package script reads the text form of scenarios. A scenario begins with its
-// number and title at the start of a line; its statements follow, indented, one
-// per line, and a # begins a comment:
+// Package script reads the text form of scenarios. A scenario begins with its number and title at
+// the start of a line; its statements follow, indented, one per line, and a # begins a comment:
 //
 //	S-CIP-01 a pod reaches every endpoint under its own address
 //	    endpoints a b
 //	    p1 -> cluster => a b as client
 //
-// What the statements mean is the business of package play.
+// Package play defines what the statements mean.
 package script
 
 import (
@@ -15,9 +14,9 @@ import (
 	"strings"
 )
 
-// Scenario is one scenario as it is written.
+// Scenario is one scenario as written.
 type Scenario struct {
-	// ID is its number in the list of what a node proxy must do: S-CIP-01.
+	// ID is its number in the list of scenarios: S-CIP-01.
 	ID    string
 	Title string
 	Lines []Line
@@ -26,12 +25,11 @@ type Scenario struct {
 	Number int
 }
 
-// Line is one statement. It may have come from several lines of text that end
-// with a backslash.
+// Line is one statement. It may span several lines of text, joined by a backslash at the end.
 type Line struct {
 	// Words are separated by spaces; double quotes keep them together.
 	Words []string
-	// Text is the statement as it is written.
+	// Text is the statement as written.
 	Text   string
 	Number int
 }
@@ -77,8 +75,8 @@ func Parse(file, text string) ([]Scenario, error) {
 	return all, nil
 }
 
-// split cuts a statement into words. Quotes may stand anywhere in a word; inside
-// of them a # is no comment.
+// split cuts a statement into words. Quotes may appear anywhere in a word. Inside them, # begins no
+// comment.
 func split(text string) ([]string, error) {
 	var words []string
 	var word strings.Builder

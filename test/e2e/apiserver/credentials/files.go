@@ -1,8 +1,9 @@
-// Package credentials makes and keeps what an API server and its clients need to trust each other:
-// an authority, a serving certificate, a key for service account tokens, and one token per user.
+// Package credentials makes and keeps what an API server and its clients need to trust each other.
+// The command apiserver calls it. It owns an authority, a serving certificate, a key for service
+// account tokens, and one token per user.
 //
-// Everything but the serving certificate is made once per folder and read back afterwards, so clients
-// that were given a kubeconfig keep working across a restart of the server.
+// Everything but the serving certificate is made once per folder and read back afterwards, so
+// clients that were given a kubeconfig keep working across a restart of the server.
 package credentials
 
 import (
@@ -19,17 +20,17 @@ import (
 
 // Files names the files of one server, all in one folder.
 type Files struct {
-	// CA is the certificate that clients verify the server with.
+	// CA is the certificate with which clients verify the server.
 	CA string
-	// ServingCert and ServingKey are what the server shows. They are made anew on every start, because
-	// the addresses in them may have changed.
+	// ServingCert and ServingKey are the server's. Each start makes new ones, because their
+	// addresses may have changed.
 	ServingCert, ServingKey string
 	// ServiceAccountKey signs service account tokens.
 	ServiceAccountKey string
 	// Tokens lists users and their tokens in the form of kube-apiserver --token-auth-file.
 	Tokens string
-	// AdminKubeconfig belongs to a user who may do everything, ProxyKubeconfig to one who may do what
-	// kube-proxy may do and nothing more.
+	// AdminKubeconfig belongs to a user with every right, ProxyKubeconfig to one with kube-proxy's
+	// rights.
 	AdminKubeconfig, ProxyKubeconfig string
 }
 
@@ -87,9 +88,9 @@ func (f Files) prepare(dir string, server netip.AddrPort, further []netip.Addr) 
 	return nil
 }
 
-// keep returns the content of a file, which it makes with content from fresh when it does not exist.
-// The file appears whole or not at all, so a process that is killed leaves nothing half-written that a
-// later start would take for good.
+// keep returns the content of a file. If the file does not exist, keep makes it with content from
+// fresh. It appears whole or not at all, so a killed process leaves no half-written file for a
+// later start.
 func keep(path string, fresh func() ([]byte, error)) ([]byte, error) {
 	content, err := os.ReadFile(path)
 	if !os.IsNotExist(err) {
@@ -110,7 +111,7 @@ func replace(path string, content []byte) error {
 	return os.Rename(next, path)
 }
 
-// writeKubeconfig writes a file that stands for itself: the authority is inside, so it can be copied.
+// writeKubeconfig writes a file that includes the authority, so it can be copied.
 func writeKubeconfig(path string, server netip.AddrPort, caFile, userName, token string) error {
 	ca, err := os.ReadFile(caFile)
 	if err != nil {

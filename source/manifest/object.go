@@ -1,0 +1,139 @@
+package manifest
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+)
+
+// Problem says why a file, or the directory, is rejected.
+type Problem struct {
+	// File is the path of the file or of the directory.
+	File string
+	// Line is counted from 1; 0 if unknown.
+	Line int
+	// Object is kind and name, for example "Service default/web"; empty when
+	// the file could not be read that far.
+	Object string
+	// Field is the path of the field, for example "spec.ports[0].port"; empty
+	// if the problem concerns no single field.
+	Field string
+	// Message says what is wrong and, where possible, what to write instead.
+	Message string
+	// More is the number of further problems in the same file.
+	More int
+}
+
+// String returns one line: "web.yaml:12: Service default/web: spec.ports[0].port:
+// 0 is not a port number (1 to 65535) (and 2 more problems)".
+func (p Problem) String() string {
+	var line strings.Builder
+	line.WriteString(p.File)
+	if p.Line > 0 {
+		fmt.Fprintf(&line, ":%d", p.Line)
+	}
+	for _, part := range []string{p.Object, p.Field, p.Message} {
+		if part != "" {
+			line.WriteString(": " + part)
+		}
+	}
+	switch {
+	case p.More == 1:
+		line.WriteString(" (and 1 more problem)")
+	case p.More > 1:
+		fmt.Fprintf(&line, " (and %d more problems)", p.More)
+	}
+	return line.String()
+}
+
+// finding is a problem inside one object, before its line is known.
+type finding struct {
+	field   string
+	message string
+}
+
+// findings collects the problems of one object.
+type findings []finding
+
+func (f *findings) add(field, format string, arguments ...any) {
+	*f = append(*f, finding{field, fmt.Sprintf(format, arguments...)})
+}
+
+// objectID names an object across all files. Namespace is empty for kinds that
+// have none.
+type objectID struct {
+	kind, namespace, name string
+}
+
+// path returns "namespace/name", or the name alone.
+func (id objectID) path() string {
+	if id.namespace == "" {
+		return id.name
+	}
+	return id.namespace + "/" + id.name
+}
+
+// String returns "Service default/web".
+func (id objectID) String() string { return id.kind + " " + id.path() }
+
+// object is one accepted object, reduced to the value of its kind. A nil value
+// means that the object does not concern a proxy.
+type object struct {
+	id objectID
+	// line is where the object starts in its file.
+	line     int
+	spec     *service.Spec
+	slice    *service.Slice
+	node     *service.NodeObject
+	ranges   []netip.Prefix
+	warnings []service.Warning
+}
+
+// The kinds that a manifest may hold.
+const (
+	kindService       = "Service"
+	kindEndpointSlice = "EndpointSlice"
+	kindNode          = "Node"
+	kindServiceCIDR   = "ServiceCIDR"
+)
+
+// feed stores the object in the cache, apart from Nodes other than nodeName.
+func (o object) feed(cache *source.Cache, nodeName string) {
+	cache.Warn(o.id.kind, o.id.path(), o.warnings)
+	switch o.id.kind {
+	case kindService:
+		if o.spec == nil {
+			o.id.remove(cache)
+			return
+		}
+		cache.SetSpec(o.spec)
+	case kindEndpointSlice:
+		if o.slice == nil {
+			o.id.remove(cache)
+			return
+		}
+		cache.SetSlice(o.slice)
+	case kindNode:
+		if o.id.name == nodeName && o.node != nil {
+			cache.SetNode(o.node)
+		}
+	case kindServiceCIDR:
+		cache.SetServiceCIDR(o.id.name, o.ranges)
+	}
+}
+
+// remove removes the object from the cache. A deleted Node stays in use, as with an API
+// server.
+func (id objectID) remove(cache *source.Cache) {
+	switch id.kind {
+	case kindService:
+		cache.RemoveSpec(service.Key{Namespace: id.namespace, Name: id.name})
+	case kindEndpointSlice:
+		cache.RemoveSlice(id.namespace, id.name)
+	case kindServiceCIDR:
+		cache.RemoveServiceCIDR(id.name)
+	}
+}
