@@ -137,7 +137,7 @@ func TestAServiceThatHasNotSubmittedKeepsWhatItHas(t *testing.T) {
 
 // More Services than there is room for used to make the first write wait for the
 // whole of the gate's patience.
-func TestTheExcusedKeepNobodyWaiting(t *testing.T) {
+func TestSkippedKeysKeepNobodyWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, &model{}, Config{GateWait: time.Hour})
 		h.Skip(service.Key{Namespace: "ns", Name: "no room"}) // before the source is primed, even
