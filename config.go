@@ -12,7 +12,6 @@ import (
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
-	"github.com/sluice-proxy/sluice/supervisor"
 )
 
 // Source fills the cache until the context ends, and primes it once it is complete.
@@ -53,8 +52,9 @@ type Config struct {
 	// HostAddresses, if set, follows the host's addresses. It calls changed with
 	// all of them at the start and after each change.
 	HostAddresses func(ctx context.Context, changed func([]netip.Addr)) error
-	// Supervisor says when failed actors are restarted.
-	Supervisor supervisor.Config
+	// MessageDeadline is how long an actor may take over one message before it counts
+	// as stuck. Default 10 s.
+	MessageDeadline time.Duration
 	// MaxServices bounds the number of actors; see actors.Config.
 	MaxServices int
 	// GateWait is how long the first write waits for Services that have not
@@ -100,6 +100,9 @@ func (c Config) validate() error {
 	}
 	if len(c.Domains) == 0 {
 		return fmt.Errorf("no domain: neither family can be served on this node")
+	}
+	if c.MessageDeadline < 0 {
+		return fmt.Errorf("message deadline %v: want a positive duration", c.MessageDeadline)
 	}
 	names := map[string]bool{}
 	for _, d := range c.Domains {

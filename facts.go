@@ -70,7 +70,8 @@ func (s NodeSettings) validate() error {
 }
 
 // detector returns the local detector of one family.
-func (s NodeSettings) detector(family service.Family, node *service.NodeObject) service.LocalDetector {
+func (s NodeSettings) detector(family service.Family,
+	node *service.NodeObject) service.LocalDetector {
 	switch s.DetectLocal {
 	case DetectNodeCIDR:
 		if node == nil {
@@ -131,8 +132,10 @@ func (f *facts) combine() *service.NodeFacts { return f.settings.Facts(f.node, f
 
 // Facts combines the settings with the Node object (nil until it is known), the
 // addresses of the host's interfaces and the ranges of ClusterIPs.
-func (s NodeSettings) Facts(node *service.NodeObject, hosts []netip.Addr, cidrs []netip.Prefix) *service.NodeFacts {
-	n := &service.NodeFacts{Name: s.Name, MasqueradeAll: s.MasqueradeAll, LocalhostNodePorts: s.LocalhostNodePorts}
+func (s NodeSettings) Facts(node *service.NodeObject, hosts []netip.Addr,
+	cidrs []netip.Prefix) *service.NodeFacts {
+	n := &service.NodeFacts{Name: s.Name, MasqueradeAll: s.MasqueradeAll,
+		LocalhostNodePorts: s.LocalhostNodePorts}
 	if node != nil {
 		n.Zone = node.Zone
 		for _, a := range node.Addresses {
@@ -170,12 +173,14 @@ func nodePorts(family service.Family, s NodeSettings, own netip.Addr,
 			ranges = append(ranges, r)
 		}
 	}
-	if len(ranges) == 0 || slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Bits() == 0 }) {
+	everything := func(r netip.Prefix) bool { return r.Bits() == 0 }
+	if len(ranges) == 0 || slices.ContainsFunc(ranges, everything) {
 		return service.NodePortAddresses{All: true}
 	}
 	var served []netip.Addr
 	for _, a := range hosts {
-		if service.FamilyOf(a) != family || (a.IsLoopback() && (family == service.IPv6 || !s.LocalhostNodePorts)) {
+		if service.FamilyOf(a) != family ||
+			a.IsLoopback() && (family == service.IPv6 || !s.LocalhostNodePorts) {
 			continue
 		}
 		if slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
@@ -191,7 +196,8 @@ func nodePorts(family service.Family, s NodeSettings, own netip.Addr,
 func outward(family service.Family, hosts []netip.Addr) []netip.Addr {
 	var found []netip.Addr
 	for _, a := range hosts {
-		if service.FamilyOf(a) == family && !a.IsLoopback() && (family == service.IPv4 || !a.IsLinkLocalUnicast()) {
+		if service.FamilyOf(a) == family && !a.IsLoopback() &&
+			(family == service.IPv4 || !a.IsLinkLocalUnicast()) {
 			found = append(found, a)
 		}
 	}

@@ -62,9 +62,7 @@ func New(config Config) (*Proxy, error) {
 			return nil, err
 		}
 	}
-	if err := p.addSupervisor(); err != nil {
-		return nil, err
-	}
+	p.addSupervisor()
 	return p, p.addDirectory()
 }
 
@@ -75,8 +73,8 @@ func New(config Config) (*Proxy, error) {
 func (p *Proxy) addAggregator(domain Domain) error {
 	noteFirst := p.firstWrite(domain)
 	a, err := aggregator.New(aggregator.Config{
-		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout, Naming: domain.Renderer.Naming(),
-		Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
+		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout,
+		Naming: domain.Renderer.Naming(), Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
 		Verdicts: func(v dataplane.Verdict) { p.directory.PostVerdict(v) },
 		Listen: func(e aggregator.Event) {
 			noteFirst(e)
@@ -110,8 +108,8 @@ func (p *Proxy) InForce() <-chan struct{} { return p.inForce }
 
 // addSupervisor adds the supervisor of the actors. The first write does not wait for
 // an actor that is parked or stuck.
-func (p *Proxy) addSupervisor() (err error) {
-	p.supervisor, err = supervisor.New(p.config.Supervisor, func(e supervisor.Event[service.Key]) {
+func (p *Proxy) addSupervisor() {
+	p.supervisor = supervisor.New(p.config.MessageDeadline, func(e supervisor.Event[service.Key]) {
 		switch e.What.(type) {
 		case supervisor.Parked, supervisor.Stuck:
 			for _, a := range p.aggregators {
@@ -122,7 +120,6 @@ func (p *Proxy) addSupervisor() (err error) {
 			l.Supervisor(e)
 		}
 	})
-	return err
 }
 
 // cache ──► directory ──► actors ──► fragments
@@ -193,7 +190,9 @@ type keeper struct {
 
 // Want implements actors.Keeper.
 func (k keeper) Want(key service.Key, body actors.Body) {
-	k.supervisor.Want(key, func(ctx context.Context, lease *supervisor.Lease) error { return body(ctx, lease) })
+	k.supervisor.Want(key, func(ctx context.Context, lease *supervisor.Lease) error {
+		return body(ctx, lease)
+	})
 }
 
 // Nudge implements actors.Keeper.

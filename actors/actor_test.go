@@ -20,9 +20,9 @@ type fencible struct {
 
 func (f *fencible) Fenced() bool { return f.fenced.Load() }
 
-// Whoever is stuck has been given up and reads nothing: a post must nudge the
-// keeper, who may have parked the child. And when the stuck one comes back at
-// last, its successor still lives there.
+// A stuck actor has been given up and reads nothing, so a post must nudge the keeper,
+// which may have parked it. When the stuck actor returns at last, its successor still
+// has the address.
 func TestAStuckActorDoesNotLiveAtItsAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := build(t, 0)
@@ -66,8 +66,8 @@ func TestAStuckActorDoesNotLiveAtItsAddress(t *testing.T) {
 	})
 }
 
-// TestAVerdictNudgesNobody: it is an answer. One that dies of its verdicts would
-// otherwise be given up never, for each life earns another.
+// TestAVerdictNudgesNobody: it is an answer, no new input. Otherwise an actor that fails
+// at its verdicts would never stay parked.
 func TestAVerdictNudgesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := build(t, 0)
@@ -125,7 +125,7 @@ type pulse struct {
 func (p *pulse) Begin() { p.begun++ }
 
 // watched is an actor with what drains, outside its loop.
-func watched(b *basin, l Lease) (*actor, *drain) {
+func watched(b *drainTown, l Lease) (*actor, *drain) {
 	home := &address{key: web, mailbox: mailbox.New[slot](actorSlots, merge)}
 	a := &actor{address: home, directory: b.Directory, lease: l, machine: NewMachine(web, 1, b.config.Outputs)}
 	a.machine.sent[1] = sent{submitted: true, settled: true}
@@ -139,7 +139,7 @@ func watched(b *basin, l Lease) (*actor, *drain) {
 
 // TestEachQuestionHasAMessagesTime: many of them are not one that is stuck.
 func TestEachQuestionHasAMessagesTime(t *testing.T) {
-	b := fillBasin(t)
+	b := newDrainTown(t)
 	p := &pulse{}
 	a, d := watched(b, p)
 	a.machine.Look(1, time.Now())
@@ -159,7 +159,7 @@ func TestEachQuestionHasAMessagesTime(t *testing.T) {
 
 // TestWhoeverIsGivenUpTellsNothing: a successor does.
 func TestWhoeverIsGivenUpTellsNothing(t *testing.T) {
-	b := fillBasin(t)
+	b := newDrainTown(t)
 	p := &pulse{}
 	a, _ := watched(b, p)
 	b.connect("b")
@@ -174,7 +174,7 @@ func TestWhoeverIsGivenUpTellsNothing(t *testing.T) {
 
 // TestWhoeverIsStoppedBeforeItKnowsSaysNothing: its fragment would cut what is held.
 func TestWhoeverIsStoppedBeforeItKnowsSaysNothing(t *testing.T) {
-	b := fillBasin(t)
+	b := newDrainTown(t)
 	a, _ := watched(b, &pulse{})
 	ctx, stop := context.WithCancel(t.Context())
 	b.before = func(context.Context) { stop() }
@@ -187,8 +187,8 @@ func TestWhoeverIsStoppedBeforeItKnowsSaysNothing(t *testing.T) {
 	}
 }
 
-// A Service that goes and comes back between two turns is one message, and what
-// happened to its slices meanwhile was posted to nobody: they have to be read.
+// A Service that goes and comes back between two turns is one message. Changes of its
+// slices in between were not posted, so they must be read.
 func TestAServiceThatWasGoneBetweenTwoTurnsIsReadAnew(t *testing.T) {
 	gone, back := SpecChanged{}, SpecChanged{Spec: spec()}
 	tests := []struct {

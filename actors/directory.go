@@ -64,7 +64,8 @@ func NewDirectory(config Config) (*Directory, error) {
 		config.MaxServices = 200_000
 	}
 	if config.MaxServices < 0 {
-		return nil, fmt.Errorf("directory: %d services at most: want a positive number", config.MaxServices)
+		return nil, fmt.Errorf("directory: %d services at most: want a positive number",
+			config.MaxServices)
 	}
 	if config.Listen == nil {
 		config.Listen = func(Event) {}
@@ -109,7 +110,8 @@ func (d *Directory) PostSpec(key service.Key, spec *service.Spec, cause Cause) {
 // PostSlice posts the present state of one EndpointSlice; nil means that it is gone.
 // Without an actor the post is dropped: an actor that starts later reads a snapshot.
 func (d *Directory) PostSlice(key service.Key, name string, slice *service.Slice, cause Cause) {
-	d.post(key, slot{kind: slotSlice, name: name}, SliceChanged{Name: name, Slice: slice, Cause: cause})
+	d.post(key, slot{kind: slotSlice, name: name},
+		SliceChanged{Name: name, Slice: slice, Cause: cause})
 }
 
 // PostFacts makes every actor read Truth.Facts, which must return the new facts by
@@ -184,7 +186,9 @@ func (d *Directory) ensure(key service.Key) bool {
 	home = &address{key: key, mailbox: mailbox.New[slot](actorSlots, merge)}
 	d.addresses[key] = home
 	d.mu.Unlock()
-	d.config.Keeper.Want(key, func(ctx context.Context, lease Lease) error { return d.run(ctx, home, lease) })
+	d.config.Keeper.Want(key, func(ctx context.Context, lease Lease) error {
+		return d.run(ctx, home, lease)
+	})
 	return true
 }
 

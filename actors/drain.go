@@ -161,7 +161,8 @@ func (d *drain) hold(port int, held []service.Endpoint, now time.Time) {
 }
 
 // leave lets an endpoint drain on one side.
-func (d *drain) leave(index map[leaverKey]int, at leaverKey, e service.Endpoint, from side, now time.Time) {
+func (d *drain) leave(index map[leaverKey]int, at leaverKey, e service.Endpoint,
+	from side, now time.Time) {
 	d.changed = true
 	if i, known := index[at]; known {
 		d.leavers[i].from |= from.bit()
@@ -198,7 +199,8 @@ func (d *drain) look(now time.Time, inForce bool) {
 	}
 	if cut != nil {
 		d.sweep()
-		d.tell(DrainCut{Key: d.key, Domain: d.output.Name, Endpoints: cut, Deadline: d.output.DrainDeadline})
+		d.tell(DrainCut{Key: d.key, Domain: d.output.Name, Endpoints: cut,
+			Deadline: d.output.DrainDeadline})
 	}
 	if inForce {
 		d.asking = asksBusy

@@ -3,10 +3,8 @@ package actors
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,209 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// basin is a town with two domains: "plain" and "drains". It has the connections
-// that a kernel would have, and grants every fragment a verdict unless withheld.
-type basin struct {
-	*town
-	mu       sync.Mutex
-	busy     map[netip.AddrPort]bool
-	kernel   []service.Endpoint
-	asked    []string
-	failing  error
-	withheld bool
-	rendered map[string]int
-	bodies   map[string][]string
-	events   []Event
-	seen     []service.View
-	// before is called at the begin of Busy and Held, without the lock.
-	before func(ctx context.Context)
-}
-
-type basinRenderer struct {
-	*basin
-	name string
-}
-
-func (r basinRenderer) Node(*service.NodeFacts) []dataplane.Object { return nil }
-
-func (r basinRenderer) Naming() dataplane.Naming { return nil }
-
-func (r basinRenderer) Service(v *service.View, _ *service.NodeFacts) []dataplane.Object {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.rendered[r.name]++
-	if len(v.Ports[service.IPv4]) == 0 {
-		return nil
-	}
-	p := v.Ports[service.IPv4][0]
-	return []dataplane.Object{{ID: dataplane.ID{Name: "web"}, Body: letters(p.Cluster) + "/" + letters(p.Draining)}}
-}
-
-func (b *basin) Busy(ctx context.Context, view *service.View, port *service.PortView, e service.Endpoint) (bool, error) {
-	b.await(ctx)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.asked = append(b.asked, letters([]service.Endpoint{e}))
-	if view.Key != web || !slices.Contains(port.Draining, e) {
-		return false, errors.New("that does not drain")
-	}
-	return b.busy[e.AddrPort], errors.Join(b.failing, ctx.Err())
-}
-
-func (b *basin) Held(ctx context.Context, _ *service.View, _ *service.PortView) ([]service.Endpoint, error) {
-	b.await(ctx)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.asked = append(b.asked, "held")
-	return b.kernel, b.failing
-}
-
-// await does what a test has for it to do before an answer.
-func (b *basin) await(ctx context.Context) {
-	b.mu.Lock()
-	before := b.before
-	b.mu.Unlock()
-	before(ctx)
-}
-
-// let changes what the kernel is like.
-func (b *basin) let(change func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	change()
-}
-
-func (b *basin) Want(key service.Key, body Body) {
-	b.wanted.Go(func() {
-		for b.ctx.Err() == nil && !b.live(body) {
-			time.Sleep(10 * time.Millisecond)
-		}
-	})
-}
-
-// live runs one incarnation, and tells whether it has ended by itself.
-func (b *basin) live(body Body) (ended bool) {
-	defer func() { _ = recover() }()
-	b.town.mu.Lock()
-	b.inc++
-	l := lease{b.inc}
-	b.town.mu.Unlock()
-	return body(b.ctx, l) == nil
-}
-
-// submit is what a domain does with a fragment.
-func (b *basin) submit(name string) func(*dataplane.Fragment) {
-	return func(f *dataplane.Fragment) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		body := "gone"
-		if !f.Gone {
-			body = f.Objects[0].Body
-		}
-		b.bodies[name] = append(b.bodies[name], body)
-		if !b.withheld {
-			b.PostVerdict(dataplane.Verdict{Key: f.Key, Domain: name, Revision: f.Revision})
-		}
-	}
-}
-
-func fillBasin(t *testing.T) *basin {
-	t.Helper()
-	b := &basin{town: build(t, 10), busy: map[netip.AddrPort]bool{}, rendered: map[string]int{}, bodies: map[string][]string{},
-		before: func(context.Context) {}}
-	d, err := NewDirectory(Config{
-		Keeper: b, Truth: b.town,
-		Outputs: []Output{
-			{Name: "plain", Renderer: basinRenderer{b, "plain"}, Submit: b.submit("plain"), Programmed: b.saw},
-			{Name: "drains", Renderer: basinRenderer{b, "drains"}, Submit: b.submit("drains"), Programmed: b.saw, Drain: b, Family: service.IPv4},
-		},
-		Listen: func(e Event) { b.mu.Lock(); defer b.mu.Unlock(); b.events = append(b.events, e) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.Directory = d
-	return b
-}
-
-func (b *basin) saw(v service.View) { b.mu.Lock(); defer b.mu.Unlock(); b.seen = append(b.seen, v) }
-
-// serve says which endpoints the Service has.
-func (b *basin) serve(all string) {
-	var addresses []string
-	for _, e := range set(all) {
-		addresses = append(addresses, e.AddrPort.Addr().String())
-	}
-	s := slice("s", addresses...)
-	b.town.mu.Lock()
-	b.slices[web] = []*service.Slice{s}
-	known := b.specs[web] != nil
-	b.town.mu.Unlock()
-	if known {
-		b.PostSlice(web, "s", s, Cause{})
-	} else {
-		b.town.set(web, spec())
-	}
-	synctest.Wait()
-}
-
-// connect says which endpoints have connections.
-func (b *basin) connect(all string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.busy = map[netip.AddrPort]bool{}
-	for _, e := range set(all) {
-		b.busy[e.AddrPort] = true
-	}
-}
-
-// told gives and forgets what a domain was told and what was asked.
-func (b *basin) told(domain string) (bodies, asked string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	bodies, asked = strings.Join(b.bodies[domain], ", "), strings.Join(b.asked, " ")
-	b.bodies[domain], b.asked = nil, nil
-	return bodies, asked
-}
-
-// expect compares what the draining domain was told and what was asked since the
-// last time.
-func (b *basin) expect(t *testing.T, when, bodies, asked string) {
-	t.Helper()
-	gotBodies, gotAsked := b.told("drains")
-	if gotBodies != bodies || gotAsked != asked {
-		t.Errorf("%s: told %q and asked %q, want %q and %q", when, gotBodies, gotAsked, bodies, asked)
-	}
-}
-
-// announced gives and forgets the events of one type.
-func announced[E Event](b *basin) (all []E) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.events = slices.DeleteFunc(b.events, func(e Event) bool {
-		wanted, ok := e.(E)
-		if ok {
-			all = append(all, wanted)
-		}
-		return ok
-	})
-	return all
-}
-
-func pass(d time.Duration) { time.Sleep(d); synctest.Wait() }
-
-// A basinTest runs on virtual time; the Service has the endpoints a, b and c.
-func basinTest(t *testing.T, test func(t *testing.T, b *basin)) {
-	synctest.Test(t, func(t *testing.T) {
-		b := fillBasin(t)
-		b.serve("a b c")
-		b.expect(t, "start", "a b c/", "held")
-		test(t, b)
-	})
-}
-
 func TestAnEndpointDrainsUntilItHasNoConnections(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b")
 		b.serve("a")
 		b.expect(t, "left", "a/b c", "")
@@ -247,7 +44,7 @@ func TestAnEndpointDrainsUntilItHasNoConnections(t *testing.T) {
 // TestOtherDomainsDoNotNotice: they render once per change of the Service, see
 // nothing of what drains, and followers are not told twice.
 func TestOtherDomainsDoNotNotice(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b")
 		b.serve("a")
 		pass(10 * time.Second)
@@ -268,7 +65,7 @@ func TestOtherDomainsDoNotNotice(t *testing.T) {
 }
 
 func TestAnEndpointThatComesBackDrainsNoMore(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b c")
 		b.serve("a")
 		b.serve("a b")
@@ -279,7 +76,7 @@ func TestAnEndpointThatComesBackDrainsNoMore(t *testing.T) {
 }
 
 func TestTheDeadlineCutsAndSaysSo(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b c")
 		b.serve("a")
 		pass(drainDeadline - time.Nanosecond)
@@ -298,7 +95,7 @@ func TestTheDeadlineCutsAndSaysSo(t *testing.T) {
 }
 
 func TestWithAServiceEverythingGoesAtOnce(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b c")
 		b.serve("a")
 		b.town.set(web, nil)
@@ -317,7 +114,7 @@ func TestWithAServiceEverythingGoesAtOnce(t *testing.T) {
 
 // TestWhatCannotBeFoundOutKeepsAnEndpoint: until the deadline, and it is told once.
 func TestWhatCannotBeFoundOutKeepsAnEndpoint(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.let(func() { b.failing = errors.New("no answer") })
 		b.serve("a")
 		pass(time.Minute)
@@ -343,7 +140,7 @@ func TestWhatCannotBeFoundOutKeepsAnEndpoint(t *testing.T) {
 
 // TestNobodyIsAskedAboutWhatIsNotInForce: a write that is late does not cut.
 func TestNobodyIsAskedAboutWhatIsNotInForce(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.let(func() { b.withheld = true })
 		b.serve("a b")
 		pass(time.Minute)
@@ -356,7 +153,7 @@ func TestNobodyIsAskedAboutWhatIsNotInForce(t *testing.T) {
 
 // TestARestartLosesNoneThatDrains: its memory is the kernel.
 func TestARestartLosesNoneThatDrains(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b c")
 		b.serve("a b")
 		pass(lookMin)
@@ -385,7 +182,7 @@ func TestARestartLosesNoneThatDrains(t *testing.T) {
 
 // TestAPanicInALookIsARestart: as any other.
 func TestAPanicInALookIsARestart(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b")
 		b.serve("a c")
 		b.let(func() { b.kernel = set("b") })
@@ -405,7 +202,7 @@ func TestAPanicInALookIsARestart(t *testing.T) {
 // TestAServiceIsServedThoughNobodyKnowsWhatIsHeld: its new connections matter more.
 func TestAServiceIsServedThoughNobodyKnowsWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := fillBasin(t)
+		b := newDrainTown(t)
 		b.let(func() { b.failing = errors.New("no answer") })
 		b.serve("a b")
 		b.expect(t, "start", "a b/", "held")
@@ -420,7 +217,7 @@ func TestAServiceIsServedThoughNobodyKnowsWhatIsHeld(t *testing.T) {
 
 // TestNewsGoFirst: a kernel that answers slowly does not hold up a change.
 func TestNewsGoFirst(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.connect("b c")
 		b.serve("a")
 		b.expect(t, "left", "a/b c", "")
@@ -437,7 +234,7 @@ func TestNewsGoFirst(t *testing.T) {
 
 // TestADrainerThatHangsIsGivenUp: it counts as busy.
 func TestADrainerThatHangsIsGivenUp(t *testing.T) {
-	basinTest(t, func(t *testing.T, b *basin) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
 		b.let(func() { b.before = func(ctx context.Context) { <-ctx.Done() } })
 		b.serve("a b")
 		pass(lookMin + askMax)

@@ -53,7 +53,7 @@ func viewOf(ports ...service.PortView) *service.View {
 	return v
 }
 
-// drainingOf gives what drains behind each port, "a b|c".
+// drainingOf returns what drains behind each port, "a b|c".
 func drainingOf(v *service.View) string {
 	var all []string
 	for _, p := range v.Ports[service.IPv4] {
@@ -190,7 +190,7 @@ func TestTheOtherFamilyDoesNotDrainHere(t *testing.T) {
 	}
 }
 
-// looks gives when an endpoint that stays busy is asked about, in seconds, until its
+// looks returns when an endpoint that stays busy is asked about, in seconds, until its
 // deadline or the end.
 func looks(d *drain, end time.Duration) (at []string) {
 	for {

@@ -156,7 +156,8 @@ func (m *Machine) stepVerdict(msg VerdictGiven) {
 	for i := range m.sent {
 		line := &m.sent[i]
 		// A verdict for a revision settles every earlier one.
-		if msg.Domain == m.outputs[i].Name && !msg.Quarantined && msg.Revision.Compare(line.revision) >= 0 {
+		if msg.Domain == m.outputs[i].Name && !msg.Quarantined &&
+			msg.Revision.Compare(line.revision) >= 0 {
 			line.settled = true
 		}
 	}
@@ -252,7 +253,8 @@ func (m *Machine) Fragment(output int, objects []dataplane.Object) *dataplane.Fr
 	f.Urgent = m.urgent
 	// Keep reported: Conclude resets it for a new view, and this fragment may differ
 	// only in what drains.
-	*line = sent{submitted: true, digest: f.Digest, gone: f.Gone, revision: f.Revision, reported: line.reported}
+	*line = sent{submitted: true, digest: f.Digest, gone: f.Gone, revision: f.Revision,
+		reported: line.reported}
 	return f
 }
 

@@ -37,8 +37,6 @@ type Config struct {
 	// MayWrite, if set, is closed once this process may read and write the kernel's
 	// rules. Until then another process owns them.
 	MayWrite <-chan struct{}
-	// WriteTimeout bounds one write and one read. Default 2 min.
-	WriteTimeout time.Duration
 	// Verdicts receives the answers; it must not block.
 	Verdicts func(dataplane.Verdict)
 	// Listen receives the events, on the aggregator's goroutine; it must not block.
@@ -48,7 +46,6 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	defaulted(&c.GateWait, 10*time.Second)
-	defaulted(&c.WriteTimeout, 2*time.Minute)
 	if c.Listen == nil {
 		c.Listen = func(Event) {}
 	}
@@ -64,9 +61,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("aggregator: a domain needs a name")
 	case c.Writer == nil:
 		return fmt.Errorf("aggregator %s: a domain needs a writer", c.Domain)
-	case c.GateWait < 0 || c.WriteTimeout < 0:
-		return fmt.Errorf("aggregator %s: gate wait %v, write timeout %v: want no negative durations",
-			c.Domain, c.GateWait, c.WriteTimeout)
+	case c.GateWait < 0:
+		return fmt.Errorf("aggregator %s: gate wait %v: want no negative duration", c.Domain, c.GateWait)
 	}
 	if err := c.Pace.Validate(); err != nil {
 		return fmt.Errorf("aggregator %s: %w", c.Domain, err)
@@ -232,10 +228,10 @@ func (a *Aggregator) Status() Status {
 // Run works until the context ends. The rules stay in the kernel, and a write in flight
 // may finish.
 func (a *Aggregator) Run(ctx context.Context) error {
-	// The writer's goroutine outlives ctx by one job, which the write timeout bounds,
+	// The writer's goroutine outlives ctx by one job, which jobTimeout bounds,
 	// so that stopping does not interrupt a write.
 	go func() {
-		work(context.WithoutCancel(ctx), a.config.Writer, a.config.WriteTimeout, a.jobs, a.results)
+		work(context.WithoutCancel(ctx), a.config.Writer, a.jobs, a.results)
 		close(a.results)
 	}()
 	defer func() {

@@ -137,7 +137,7 @@ func TestAServiceThatHasNotSubmittedKeepsWhatItHas(t *testing.T) {
 
 // More Services than there is room for used to make the first write wait for the
 // whole of the gate's patience.
-func TestTheExcusedKeepNobodyWaiting(t *testing.T) {
+func TestSkippedKeysKeepNobodyWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, &model{}, Config{GateWait: time.Hour})
 		h.Skip(service.Key{Namespace: "ns", Name: "no room"}) // before the source is primed, even
@@ -286,7 +286,7 @@ func TestASearchInterleavesWithTheChangesOfOthers(t *testing.T) {
 }
 
 // The price of a search: Services of which some are refused, for the receipts of each
-// kind of writer. Nobody innocent is quarantined, and the refused writes are bounded by
+// kind of writer. No innocent Service is quarantined, and the refused writes are bounded by
 // the logarithm of a group for each culprit.
 func TestTheSearchAmongTenThousandServices(t *testing.T) {
 	const count = 10_000

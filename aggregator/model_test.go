@@ -16,7 +16,7 @@ import (
 )
 
 // model is a kernel of plain objects whose writer refuses bodies that contain
-// "poison" and does what it is told about the next writes.
+// "poison" and whose next outcomes can be set.
 type model struct {
 	mu      sync.Mutex
 	objects map[dataplane.ID]string

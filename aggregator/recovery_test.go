@@ -79,7 +79,7 @@ func TestARefusalThatHasLandedQuarantinesNobody(t *testing.T) {
 	})
 }
 
-// Rules may lead to a chain that somebody has removed: then every plan is
+// Rules may lead to a chain that another program removed: then every plan is
 // refused, the scaffold's too, until the kernel is read.
 func TestANodeAtFaultIsReadBeforeTheNextTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -35,7 +35,8 @@ func isRefusal(o dataplane.Outcome) bool {
 
 // refused starts a search for the Services that make the kernel refuse a write. It
 // reports false if none of them can be the reason.
-func (a *Aggregator) refused(now time.Time, batch *dataplane.Batch, receipt dataplane.Receipt) bool {
+func (a *Aggregator) refused(now time.Time, batch *dataplane.Batch,
+	receipt dataplane.Receipt) bool {
 	free, held := a.suspects(batch)
 	switch {
 	case len(free) == 0 && len(held) > 0 && a.nodeAtFault:

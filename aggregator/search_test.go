@@ -70,7 +70,7 @@ func everybody(culprits []service.Key) []service.Key { return culprits }
 func theFirst(culprits []service.Key) []service.Key  { return culprits[:1] }
 
 // Whatever the culprits: the search ends, the innocent are in force, the culprits and
-// nobody else quarantined, and for each of them the refused tries are logarithmic.
+// no other key is quarantined, and for each culprit the refused tries are logarithmic.
 func TestTheSearchQuarantinesTheGuiltyAndNobodyElseQuick(t *testing.T) {
 	for seed := range uint64(400) {
 		random := rand.New(rand.NewPCG(seed, 2))
@@ -119,7 +119,7 @@ func TestAnInnocentWhoIsNamedIsNotConvicted(t *testing.T) {
 	}
 }
 
-// A try that was not judged is made again, and costs nobody anything.
+// A try without a result is repeated.
 func TestATryThatWasNotJudgedIsMadeAgain(t *testing.T) {
 	ks := keys(4)
 	s := &search{}

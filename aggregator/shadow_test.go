@@ -39,7 +39,7 @@ func (h *fixture) want(name string, age int, sequence uint64, body string, addrs
 	h.Submit(f)
 }
 
-// shadows spells what has been told of shadows, and forgets it.
+// shadows returns the shadow events as text, and forgets them.
 func (h *fixture) shadows() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

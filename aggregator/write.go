@@ -9,6 +9,9 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
+// jobTimeout bounds one write and one read.
+const jobTimeout = 2 * time.Minute
+
 // job is one piece of work for the writer's goroutine: a batch to write, or, without a
 // batch, a read.
 type job struct {
@@ -27,15 +30,14 @@ type result struct {
 
 // work carries out jobs one at a time until the channel is closed. No other goroutine
 // uses the writer.
-func work(ctx context.Context, writer dataplane.Writer, timeout time.Duration,
-	jobs <-chan job, results chan<- result) {
+func work(ctx context.Context, writer dataplane.Writer, jobs <-chan job, results chan<- result) {
 	for j := range jobs {
-		results <- carryOut(ctx, writer, timeout, j)
+		results <- carryOut(ctx, writer, j)
 	}
 }
 
-func carryOut(ctx context.Context, writer dataplane.Writer, timeout time.Duration, j job) result {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done within %v", timeout))
+func carryOut(ctx context.Context, writer dataplane.Writer, j job) result {
+	ctx, cancel := context.WithTimeoutCause(ctx, jobTimeout, fmt.Errorf("not done within %v", jobTimeout))
 	defer cancel()
 	began := time.Now()
 	r := result{batch: j.batch}
@@ -266,7 +268,8 @@ func (a *Aggregator) tellShadows() {
 	for news := a.ledger.Shadows(); len(news) > 0; {
 		first := news[0]
 		var frontends dataplane.Frontends
-		for len(news) > 0 && news[0].Key == first.Key && news[0].By == first.By && news[0].Over == first.Over {
+		for len(news) > 0 && news[0].Key == first.Key && news[0].By == first.By &&
+			news[0].Over == first.Over {
 			frontends, news = append(frontends, news[0].Frontend), news[1:]
 		}
 		if first.Over {

@@ -188,7 +188,7 @@ func TestNamesTooShortFollowNobody(t *testing.T) {
 }
 
 // TestEntriesOfSetsLeadToTheirServer: in ipvs mode, what is in sets about a frontend
-// goes with its virtual server, and every virtual server is somebody's frontend.
+// goes with its virtual server, and every virtual server is a frontend.
 func TestEntriesOfSetsLeadToTheirServer(t *testing.T) {
 	for _, family := range service.Families {
 		endpoint := service.Endpoint{AddrPort: netip.MustParseAddrPort([]string{"10.0.0.1:8080", "[fd00::1]:8080"}[family]), Local: true}

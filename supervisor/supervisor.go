@@ -29,8 +29,8 @@ import (
 // return soon after its context ends.
 type Run func(ctx context.Context, lease *Lease) error
 
-// Key names a child; its String is the child's name in profiles.
-type Key interface {
+// Name identifies a child; its String appears in profiles.
+type Name interface {
 	comparable
 	fmt.Stringer
 }
@@ -39,8 +39,8 @@ type Key interface {
 //
 // Concurrency: Want and Nudge may be called from anywhere and never block. All
 // state below the mailbox belongs to the goroutine in Run.
-type Supervisor[K Key] struct {
-	config  Config
+type Supervisor[K Name] struct {
+	limits  limits
 	listen  func(Event[K])
 	control *mailbox.Mailbox[request[K], order]
 	watch   *watch
@@ -92,22 +92,17 @@ type child struct {
 	wakeAt time.Time
 }
 
-// New makes a supervisor. Its goroutine calls listen for each event; listen must
-// not block. Nil ignores the events.
-func New[K Key](config Config, listen func(Event[K])) (*Supervisor[K], error) {
-	if err := config.Validate(); err != nil {
-		return nil, err
-	}
-	if listen == nil {
-		listen = func(Event[K]) {}
-	}
+// New makes a supervisor. The message deadline is how long a child may take over one
+// message; 0 means 10 s. The supervisor's goroutine calls listen for each event; listen
+// must not block.
+func New[K Name](messageDeadline time.Duration, listen func(Event[K])) *Supervisor[K] {
 	return &Supervisor[K]{
-		config:   config.withDefaults(),
+		limits:   defaults.with(messageDeadline),
 		listen:   listen,
 		control:  mailbox.New[request[K], order](math.MaxInt, nil),
 		watch:    &watch{busy: map[*Lease]time.Time{}},
 		children: map[K]*child{},
-	}, nil
+	}
 }
 
 // Want keeps a child running. Wanting a running child again
@@ -128,7 +123,7 @@ func (s *Supervisor[K]) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.running.Wait()
 	defer cancel()
-	patrol := time.NewTicker(s.config.MessageDeadline / 4)
+	patrol := time.NewTicker(s.limits.messageDeadline / 4)
 	defer patrol.Stop()
 	alarm := time.NewTimer(time.Hour)
 	defer alarm.Stop()
@@ -218,21 +213,21 @@ func (s *Supervisor[K]) report(key K, incarnation uint64, err error) {
 // fail raises the score and schedules the next try, or parks the child.
 func (s *Supervisor[K]) fail(key K, c *child, err error) (time.Duration, float64) {
 	now := time.Now()
-	points := c.score.fail(now, s.config.ScoreHalfLife)
-	if points >= s.config.ParkScore {
+	points := c.score.fail(now, s.limits.scoreHalfLife)
+	if points >= s.limits.parkScore {
 		c.parked = true
-		s.schedule(key, c, now.Add(s.config.ParkRetry))
+		s.schedule(key, c, now.Add(s.limits.parkRetry))
 		s.tell(key, 0, Parked{Score: points, Err: err, Until: c.wakeAt})
-		return s.config.ParkRetry, points
+		return s.limits.parkRetry, points
 	}
-	pause := backoff(points, s.config.BackoffMin, s.config.BackoffMax)
+	pause := backoff(points, s.limits.backoffMin, s.limits.backoffMax)
 	s.schedule(key, c, now.Add(pause))
 	return pause, points
 }
 
 // patrol abandons the children that are past their message deadline.
 func (s *Supervisor[K]) patrol() {
-	late := s.watch.overdue(s.config.MessageDeadline)
+	late := s.watch.overdue(s.limits.messageDeadline)
 	if len(late) == 0 {
 		return
 	}
@@ -271,8 +266,8 @@ func (s *Supervisor[K]) startDue(ctx context.Context, now time.Time) time.Durati
 		if wait := next.at.Sub(now); wait > 0 {
 			return wait
 		}
-		if c.started && !s.restarts.take(now, s.config.RestartsPerSecond) {
-			return time.Second / time.Duration(s.config.RestartsPerSecond)
+		if c.started && !s.restarts.take(now, s.limits.restartsPerSecond) {
+			return time.Second / time.Duration(s.limits.restartsPerSecond)
 		}
 		heap.Pop(&s.due)
 		s.start(ctx, next.key, c)
@@ -326,7 +321,8 @@ func (s *Supervisor[K]) leave(ctx context.Context, key K, lease *Lease, err erro
 	if lease.settled.CompareAndSwap(false, true) {
 		defer s.running.Done()
 	}
-	s.control.Post(request[K]{key: key, verb: verbReport, incarnation: lease.incarnation}, order{err: err})
+	to := request[K]{key: key, verb: verbReport, incarnation: lease.incarnation}
+	s.control.Post(to, order{err: err})
 }
 
 // schedule sets the child's one valid entry in the agenda.

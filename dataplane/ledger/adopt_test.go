@@ -38,7 +38,7 @@ func settledKeys(contributions []dataplane.Contribution) string {
 	return strings.Join(names, " ")
 }
 
-// What was read as it is wanted is applied without a write; whoever differs does not
+// What was read as it is wanted is applied without a write; what differs does not
 // hold up the others.
 func TestAdoptSettlesWhatIsThereAsWanted(t *testing.T) {
 	l := New(nil, names{})

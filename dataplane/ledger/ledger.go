@@ -220,9 +220,6 @@ func (l *Ledger) Stats() Stats {
 		Pending: len(l.pending), Shadowed: l.shadows.count}
 }
 
-// Steps returns the number of objects visited so far.
-func (l *Ledger) Steps() int { return l.steps }
-
 func (l *Ledger) owe(a *account) {
 	a.owe()
 	l.pending[a] = struct{}{}

@@ -147,7 +147,7 @@ func checkWanted(t *testing.T, seed uint64, wanted map[string]*dataplane.Fragmen
 	}
 }
 
-// claimOf gives a claim of the rank that a fragment has.
+// claimOf returns a claim of the rank that a fragment has.
 func claimOf(f *dataplane.Fragment) claim {
 	return claim{by: &account{key: f.Key, created: f.Created}}
 }

@@ -216,10 +216,10 @@ func TestTheCostOfOneChangeDoesNotGrowWithTheNumberOfServices(t *testing.T) {
 			l.Want(fragment(fmt.Sprintf("s%d", i), 0, 1, chain(fmt.Sprintf("c%d", i), "1")))
 		}
 		l.Settle(l.Plan(), landed())
-		before := l.Steps()
+		before := l.steps
 		l.Want(fragment("s7", 0, 2, chain("c7", "2")))
 		l.Settle(l.Plan(), landed())
-		return l.Steps() - before
+		return l.steps - before
 	}
 	if small, large := cost(100), cost(5000); small != large || small == 0 {
 		t.Fatalf("%d steps among 100 Services, %d among 5,000", small, large)

@@ -25,7 +25,7 @@ func hairpin() dataplane.Object {
 	return dataplane.Object{ID: dataplane.ID{Container: "@hairpins", Name: "pod"}, Kind: dataplane.Element}
 }
 
-// news gives what a ledger tells once everything has landed.
+// news returns what a ledger tells once everything has landed.
 func news(l *Ledger) string {
 	if b := l.Plan(); b != nil {
 		l.Settle(b, landed())

@@ -48,7 +48,9 @@ func (l *Ledger) Plan() *dataplane.Batch {
 }
 
 func sortByKey(contributions []dataplane.Contribution) {
-	slices.SortFunc(contributions, func(a, b dataplane.Contribution) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(contributions, func(a, b dataplane.Contribution) int {
+		return a.Key.Compare(b.Key)
+	})
 }
 
 // PlanControl returns a batch of all differences and of the whole scaffold. While the
@@ -72,7 +74,8 @@ func (l *Ledger) PlanControl() *dataplane.Batch {
 // Settle takes a receipt. It returns the contributions that are fully in the kernel now,
 // whatever happened to the others. Nothing may be folded between Plan and Settle of one
 // batch: newer fragments stay in the mailbox.
-func (l *Ledger) Settle(batch *dataplane.Batch, receipt dataplane.Receipt) []dataplane.Contribution {
+func (l *Ledger) Settle(batch *dataplane.Batch,
+	receipt dataplane.Receipt) []dataplane.Contribution {
 	for i := range batch.Changes {
 		l.steps++
 		change := &batch.Changes[i]

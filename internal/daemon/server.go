@@ -19,7 +19,6 @@ import (
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/supervisor"
 )
 
 // server is the proxy with everything around it, for one configuration.
@@ -123,7 +122,7 @@ func (s *server) proxyConfig(listeners []observe.Listener, followers []proxy.Fol
 		Listeners: listeners, Followers: followers,
 		NodeWait: s.Sluice.Start.NodeWait.Duration, GateWait: s.Sluice.Start.GateWait.Duration,
 		IgnoreExternalIPs: !s.GateEnabled(config.GateAllowServiceExternalIPs),
-		Supervisor:        supervisor.Config{MessageDeadline: s.Sluice.Actors.MessageDeadline.Duration},
+		MessageDeadline:   s.Sluice.Actors.MessageDeadline.Duration,
 		MaxServices:       int(s.Sluice.Actors.ServicesMax),
 		WatchFailed: func(domain string, err error) {
 			s.log.Warn("cannot watch for changes by other programs; audits find them until watching works again",

@@ -24,7 +24,6 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
-	"github.com/sluice-proxy/sluice/supervisor"
 )
 
 // connections is how many the story makes to the endpoints.
@@ -115,9 +114,9 @@ func (s *story) serve(ctx context.Context) error {
 		Source: func(ctx context.Context, cache *source.Cache) error {
 			return manifest.New(s.manifests.dir, cache, "demo", manifest.Options{Log: s.log}).Run(ctx)
 		},
-		Supervisor: supervisor.Config{MessageDeadline: messageDeadline},
-		Listeners:  []observe.Listener{s.witness, observe.NewLog(s.log)},
-		Intercept:  s.chaos.intercept,
+		MessageDeadline: messageDeadline,
+		Listeners:       []observe.Listener{s.witness, observe.NewLog(s.log)},
+		Intercept:       s.chaos.intercept,
 	})
 	if err != nil {
 		return err
