@@ -63,7 +63,8 @@ func (s NodeSettings) validate() error {
 			return fmt.Errorf("detect-local mode %s: no interface name given", s.DetectLocal)
 		}
 	default:
-		return fmt.Errorf("detect-local mode %q: want ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix", s.DetectLocal)
+		return fmt.Errorf("detect-local mode %q: want ClusterCIDR, NodeCIDR, BridgeInterface or"+
+			" InterfaceNamePrefix", s.DetectLocal)
 	}
 	return nil
 }
@@ -158,7 +159,8 @@ func (s NodeSettings) Facts(node *service.NodeObject, hosts []netip.Addr, cidrs 
 }
 
 // nodePorts returns the addresses on which node ports of a family answer.
-func nodePorts(family service.Family, s NodeSettings, own netip.Addr, hosts []netip.Addr) service.NodePortAddresses {
+func nodePorts(family service.Family, s NodeSettings, own netip.Addr,
+	hosts []netip.Addr) service.NodePortAddresses {
 	if s.NodePortPrimary && own.IsValid() {
 		return service.NodePortAddresses{Addresses: []netip.Addr{own}}
 	}

@@ -52,7 +52,8 @@ func New(config Config) (*Proxy, error) {
 	if config.HostAddresses == nil {
 		close(p.hostsKnown)
 	}
-	p.cache = source.NewCache(p, source.Options{Warn: config.Warn, IgnoreExternalIPs: config.IgnoreExternalIPs})
+	p.cache = source.NewCache(p, source.Options{Warn: config.Warn,
+		IgnoreExternalIPs: config.IgnoreExternalIPs})
 	for _, domain := range config.Domains {
 		if !domain.Auxiliary {
 			p.behind.Add(1)
@@ -266,7 +267,8 @@ func (p *Proxy) Reconfigure(settings NodeSettings) error {
 		return err
 	}
 	if settings.Name != p.config.Node.Name {
-		return fmt.Errorf("node name: cannot change from %q to %q while the proxy runs", p.config.Node.Name, settings.Name)
+		return fmt.Errorf("node name: cannot change from %q to %q while the proxy runs",
+			p.config.Node.Name, settings.Name)
 	}
 	p.changeFacts(func(f *facts) { f.settings = settings })
 	return nil

@@ -121,7 +121,8 @@ const (
 // watch keeps watching for changes that other programs make to a domain. A failure,
 // such as no descriptor left for the socket, only delays their detection, so it
 // ends nothing: until the watch works again, each retry comes with an audit.
-func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher, changed func(by dataplane.Stranger)) {
+func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher,
+	changed func(by dataplane.Stranger)) {
 	for pause := watchAgainMin; ; pause = min(2*pause, watchAgainMax) {
 		began := time.Now()
 		err := w.Watch(ctx, changed)

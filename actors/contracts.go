@@ -43,7 +43,8 @@ type Drainer interface {
 	// Busy reports whether an endpoint has connections left at frontends of a
 	// service port that do not want it. The port is one of view's; the endpoint is
 	// in its Draining.
-	Busy(ctx context.Context, view *service.View, port *service.PortView, e service.Endpoint) (bool, error)
+	Busy(ctx context.Context, view *service.View, port *service.PortView,
+		e service.Endpoint) (bool, error)
 	// Held returns the endpoints that the kernel still has at frontends of a service
 	// port that do not want them, in any order. Each incarnation asks once per port
 	// before its first fragment, because only the kernel remembers what drains.

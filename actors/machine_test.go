@@ -132,7 +132,7 @@ func TestRetiringWaitsForEveryDomainsVerdict(t *testing.T) {
 	before := turn(m)
 	m.Step(SpecChanged{})
 	gone := turn(m)
-	if m.State() != Draining || len(gone) != 2 || !gone[0].Gone || !gone[0].Tombstone() {
+	if m.State() != Draining || len(gone) != 2 || !gone[0].Gone || len(gone[0].Objects) != 0 {
 		t.Fatalf("state %v, %+v", m.State(), gone)
 	}
 	m.Step(applied("one", gone[0]))
@@ -158,7 +158,7 @@ func TestAServiceThatReturnsWhileDrainingIsLiveAgain(t *testing.T) {
 	}
 	m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{slice("s", "10.0.0.9")}}, facts)
 	f := turn(m)
-	if m.State() != Live || m.Stale() || f[0].Objects[0].Body != "10.0.0.9:8080 " || len(f) != 2 || f[0].Gone || f[0].Tombstone() {
+	if m.State() != Live || m.Stale() || f[0].Objects[0].Body != "10.0.0.9:8080 " || len(f) != 2 || f[0].Gone {
 		t.Fatalf("state %v, %+v", m.State(), f)
 	}
 }

@@ -84,7 +84,9 @@ func (d *drain) index() map[leaverKey]int {
 // it is gone. The kernel knows it by protocol and port, so its name may change; if its
 // port has changed, its node port may still be the same.
 func survivor(ports []service.PortView, i int, wanted *service.PortView) int {
-	same := func(p service.PortView) bool { return p.Protocol == wanted.Protocol && p.Port == wanted.Port }
+	same := func(p service.PortView) bool {
+		return p.Protocol == wanted.Protocol && p.Port == wanted.Port
+	}
 	if i < len(ports) && same(ports[i]) {
 		return i
 	}

@@ -193,7 +193,7 @@ func TestSweepSaysWhatStays(t *testing.T) {
 	}
 }
 
-// TestSweepCountsWhatItDeleted, and not what has ended by itself meanwhile.
+// TestSweepCountsWhatItDeleted, and not flows that ended by themselves meanwhile.
 func TestSweepCountsWhatItDeleted(t *testing.T) {
 	table, f := served(), populated()
 	f.removing = func(_ int, name string) error {

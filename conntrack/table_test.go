@@ -25,7 +25,7 @@ const (
 func isNode(a netip.Addr) bool { return a == at(onNode).Addr() || a == at(loopback).Addr() }
 
 // TestJudge: for one Service that has just changed, which flows are stale. The
-// first cases are those of kube-proxy's rules; where ours differ, it is said.
+// first cases follow kube-proxy's rules. The names say where ours differ.
 func TestJudge(t *testing.T) {
 	frontends := []string{clusterIP, external, ":30053"}
 	both, none := []string{endpointA, endpointB}, []string(nil)
@@ -73,7 +73,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeAfterRemoval: what had been served is not any more.
+// TestJudgeAfterRemoval: the Service is deleted.
 func TestJudgeAfterRemoval(t *testing.T) {
 	tests := []struct {
 		name                  string

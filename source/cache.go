@@ -3,9 +3,7 @@ package source
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -270,33 +268,6 @@ func nodeEqual(a, b *service.NodeObject) bool {
 		a.Deleting == b.Deleting && a.AutoscalerTaint == b.AutoscalerTaint
 }
 
-// Events counts the calls of the feeders since the cache was made, removals and equal
-// values included.
-type Events struct {
-	// Specs counts calls about Services.
-	Specs uint64
-	// Slices counts calls about EndpointSlices; one that moves to another Service
-	// counts for both.
-	Slices service.PerFamily[uint64]
-	// SliceChanges counts those of Slices that made a difference.
-	SliceChanges uint64
-}
-
-// eventCounts is written by feeders and may be read by anyone.
-type eventCounts struct {
-	specs, sliceChanges atomic.Uint64
-	slices              service.PerFamily[atomic.Uint64]
-}
-
-// Events reads the counters. It never waits for a feeder.
-func (c *Cache) Events() Events {
-	e := Events{Specs: c.events.specs.Load(), SliceChanges: c.events.sliceChanges.Load()}
-	for _, family := range service.Families {
-		e.Slices[family] = c.events.slices[family].Load()
-	}
-	return e
-}
-
 // ReplaceSpecs takes the complete list of Services and posts the differences from what
 // is stored; after an outage of the API server there are usually none. It walks all
 // Services.
@@ -347,42 +318,6 @@ func (c *Cache) ReplaceSlices(all []*service.Slice) {
 	c.postSlices(posts)
 }
 
-// sliceList holds the slices of one Service, sorted by name. Nearly all Services have
-// one or two, for which a map would cost more; a Service with thousands of endpoints
-// has dozens.
-type sliceList []*service.Slice
-
-// find returns the place of a name, and whether it is there.
-func (l sliceList) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(l, name, func(s *service.Slice, name string) int { return strings.Compare(s.Name, name) })
-}
-
-// get returns the slice of a name, nil when there is none.
-func (l sliceList) get(name string) *service.Slice {
-	if at, found := l.find(name); found {
-		return l[at]
-	}
-	return nil
-}
-
-// with returns the list with a slice put in, in place of one of its name.
-func (l sliceList) with(slice *service.Slice) sliceList {
-	at, found := l.find(slice.Name)
-	if found {
-		l[at] = slice
-		return l
-	}
-	return slices.Insert(l, at, slice)
-}
-
-// without returns the list with the slice of a name taken out.
-func (l sliceList) without(name string) sliceList {
-	if at, found := l.find(name); found {
-		return slices.Delete(l, at, at+1)
-	}
-	return l
-}
-
 // Snapshot returns the newest values of one Service. It may be newer than the
 // last post that the caller has seen, never older.
 func (c *Cache) Snapshot(key service.Key) service.Snapshot {
@@ -403,31 +338,4 @@ func (c *Cache) Keys() []service.Key {
 	}
 	slices.SortFunc(keys, service.Key.Compare)
 	return keys
-}
-
-// Stats counts what the cache holds and what it has done since it was made.
-type Stats struct {
-	// Specs and Slices are the objects held now; Slices includes those of
-	// Services that have no spec.
-	Specs  int
-	Slices int
-	// Posts counts calls of the sink, Equal the objects that were offered
-	// again without a difference, Moves the slices that changed their Service.
-	Posts uint64
-	Equal uint64
-	Moves uint64
-	// Primed reports that the first full picture was delivered.
-	Primed bool
-}
-
-// Stats reads the counters. All of them belong to the same moment.
-func (c *Cache) Stats() Stats {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-
-	stats := c.stats
-	stats.Specs = len(c.specs)
-	stats.Slices = len(c.owners)
-	stats.Primed = c.primed
-	return stats
 }

@@ -40,7 +40,7 @@ func (e *emitter) note(number int) {
 func (e *emitter) begin(kind, flags uint16) {
 	e.finish()
 	e.t.Begin(kind, flags)
-	e.t.Text(1, e.table) // NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, …: always the first
+	e.t.Text(tableAttr, e.table)
 }
 
 // finish closes an open message of elements.

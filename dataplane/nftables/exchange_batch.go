@@ -214,8 +214,7 @@ func (a *attempt) mustSend(what string, build func(*emitter)) error {
 // users lists the rules of the table and the sets that they refer to.
 func (r *reader) users(ctx context.Context) (*users, error) {
 	u := &users{rules: make(map[string][][]byte), of: make(map[string][]string)}
-	err := r.ask(ctx, unix.NFT_MSG_GETRULE, true, attrs(textAttr{unix.NFTA_RULE_TABLE, TableName}), func(b []byte) {
-		chain, body := netlink.Find(b, unix.NFTA_RULE_CHAIN).Text(), normalRule(b)
+	err := r.rules(ctx, inTable(0, ""), func(chain string, body []byte) {
 		u.rules[chain] = append(u.rules[chain], body)
 		for _, set := range setsIn(body) {
 			if !slices.Contains(u.of[set], chain) {
@@ -294,25 +293,21 @@ func ruleBody(rules [][]byte) string {
 func (r *reader) exchange(ctx context.Context, number int, c *dataplane.Change, there *users) (*exchange, error) {
 	x := &exchange{name: c.ID.Name, number: number, wanted: c.After.Body, users: there.of[c.ID.Name]}
 	timeout := uint64(0)
-	request := attrs(textAttr{unix.NFTA_SET_TABLE, TableName}, textAttr{unix.NFTA_SET_NAME, x.name})
-	err := r.ask(ctx, unix.NFT_MSG_GETSET, false, request, func(b []byte) {
+	err := r.ask(ctx, unix.NFT_MSG_GETSET, false, inTable(unix.NFTA_SET_NAME, x.name), func(b []byte) {
 		timeout = netlink.Find(b, unix.NFTA_SET_TIMEOUT).Uint64()
 	})
 	if err != nil {
 		return nil, goneMeanwhile(err)
 	}
 	room := sizeOf(x.wanted)
-	request = attrs(textAttr{unix.NFTA_SET_ELEM_LIST_TABLE, TableName}, textAttr{unix.NFTA_SET_ELEM_LIST_SET, x.name})
-	err = r.ask(ctx, unix.NFT_MSG_GETSETELEM, true, request, func(b []byte) {
-		for element := range netlink.Attrs(netlink.Find(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data) {
-			kept := carried(element.Data, timeout, x.wanted)
-			if kept == nil || room > 0 && len(x.elements) >= room {
-				x.left++
-				continue
-			}
-			x.elements = append(x.elements, kept)
-			x.bytes += len(kept) + 4
+	err = r.elements(ctx, true, inTable(unix.NFTA_SET_ELEM_LIST_SET, x.name), func(element []byte) {
+		kept := carried(element, timeout, x.wanted)
+		if kept == nil || room > 0 && len(x.elements) >= room {
+			x.left++
+			return
 		}
+		x.elements = append(x.elements, kept)
+		x.bytes += len(kept) + 4
 	})
 	if err != nil {
 		return nil, goneMeanwhile(err)
@@ -321,14 +316,6 @@ func (r *reader) exchange(ctx context.Context, number int, c *dataplane.Change, 
 		x.bytes += len(ruleBody(there.rules[chain]))
 	}
 	return x, nil
-}
-
-// goneMeanwhile turns ENOENT, for something that existed a moment ago, into ErrInterrupted.
-func goneMeanwhile(err error) error {
-	if errors.Is(err, unix.ENOENT) {
-		return netlink.ErrInterrupted
-	}
-	return err
 }
 
 // Attributes of elements that package unix does not name.

@@ -46,9 +46,9 @@ func resize(socket *wire.Socket, buffer, bytes int) error {
 	return nil
 }
 
-// openNarrow opens sockets whose receive buffer is the smallest there is. When the
-// kernel refuses a transaction for many reasons, most of its answers find no room
-// there, which it tells by ENOBUFS.
+// openNarrow opens sockets with the smallest possible receive buffer. If the kernel refuses
+// a transaction for many reasons, it has no room for most of its answers, and reports
+// ENOBUFS.
 func openNarrow() (nftables.Socket, error) {
 	socket, err := wire.Open()
 	if err == nil {
@@ -73,10 +73,9 @@ func openSmall() (nftables.Socket, error) {
 // Room is for nftables.Socket.
 func (small) Room() int { return smallBytes }
 
-// TestAnswersThatDoNotFit: of the answers to a refused transaction the kernel
-// drops most, for want of room. That it is refused is known all the same, and the
-// answers to it are not taken for those to the next question. (Seen as a table
-// taken for absent, whose rules were then written a second time.)
+// TestAnswersThatDoNotFit: the kernel drops most of the answers to a refused transaction for
+// lack of room. The refusal is known nevertheless, and the next request does not take the
+// answers for its own. (Once a table was taken for absent, and its rules written twice.)
 func TestAnswersThatDoNotFit(t *testing.T) {
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{})
 	w.restart(nftables.WriterConfig{Open: openNarrow})
@@ -120,10 +119,9 @@ func unheardOf(n int) dataplane.Object {
 	}
 }
 
-// TestAServiceThatDoesNotFit: a Service with more elements than fit into one
-// transaction is refused by name. (In a user namespace that is some thousand
-// endpoints; the write was tried again for ever, and what came after the Service
-// in the batch never landed.)
+// TestAServiceThatDoesNotFit: a Service with more elements than fit into one transaction is
+// refused by name. (In a user namespace that is some thousand endpoints. Once the write was
+// retried for ever, and what followed the Service in the batch never landed.)
 func TestAServiceThatDoesNotFit(t *testing.T) {
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{})
 	w.restart(nftables.WriterConfig{Open: openSmall})
@@ -152,7 +150,7 @@ func TestAServiceThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// halting is a socket for whose n-th transaction from now there is no memory.
+// halting is a socket whose n-th transaction from now fails for lack of memory.
 type halting struct {
 	*wire.Socket
 	left *int
@@ -168,16 +166,16 @@ func (h halting) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 
 // interruption ends a batch after two of its transactions.
 type interruption struct {
-	// stranger is what somebody else does then, in nft's words.
+	// stranger is what another program does then, in nft's syntax.
 	stranger string
-	// busy says that the kernel takes no more, otherwise the time is up.
+	// busy means that the kernel takes no more. Otherwise the context ends.
 	busy bool
 }
 
-// TestWhatIsCertainOfAnInterruptedBatch: a batch of several transactions ends
-// after some of them, for want of time or of memory; with or without somebody
-// else who has changed tables in between. What the receipt calls certain is what
-// the kernel holds, and after the next batch all is well.
+// TestWhatIsCertainOfAnInterruptedBatch: a batch of several transactions ends after some of
+// them, for lack of time or memory, with or without another program's changes in between.
+// What the receipt calls certain is what the kernel holds, and after the next batch all is
+// well.
 func TestWhatIsCertainOfAnInterruptedBatch(t *testing.T) {
 	// In the order of names, one of the first Services is written, and one of the last
 	// has not been removed.
@@ -208,7 +206,7 @@ func TestWhatIsCertainOfAnInterruptedBatch(t *testing.T) {
 	}
 }
 
-// serveMany gives many Services so many endpoints; without any they go.
+// serveMany serves many Services with so many endpoints, or deletes them if it is 0.
 func (w *world) serveMany(endpoints int) {
 	for n := range 200 {
 		if view := plain(n, endpoints, endpoints); endpoints > 0 {
@@ -271,8 +269,8 @@ func (w *world) use(config nftables.WriterConfig) {
 	w.writer = writer
 }
 
-// carryOn compares a receipt with what is there, and writes the rest; after an
-// audit if somebody else was at work, since Watch would ask for it.
+// carryOn compares a receipt with the kernel, and writes the rest. If another program was at
+// work it audits first, as Watch would request.
 func (w *world) carryOn(batch *dataplane.Batch, receipt dataplane.Receipt, foreign bool) {
 	w.Helper()
 	checkCertain(w, batch, receipt, w.read())
@@ -286,7 +284,7 @@ func (w *world) carryOn(batch *dataplane.Batch, receipt dataplane.Receipt, forei
 	}
 }
 
-// checkCertain compares what a receipt calls certain with what is there.
+// checkCertain compares what a receipt calls certain with the kernel.
 func checkCertain(t testing.TB, batch *dataplane.Batch, receipt dataplane.Receipt, objects []dataplane.Object) {
 	t.Helper()
 	there := make(map[dataplane.ID]*dataplane.Object)
@@ -296,15 +294,14 @@ func checkCertain(t testing.TB, batch *dataplane.Batch, receipt dataplane.Receip
 	for i := range batch.Changes {
 		id := batch.Changes[i].ID
 		if said, certain := receipt.Certain[id]; certain && !dataplane.Same(said, there[id]) {
-			t.Errorf("%s %x is called certain (there: %t), and is %t there", id.Container, id.Name, said != nil, there[id] != nil)
+			t.Errorf("%s %x is called certain (exists: %t), but exists: %t", id.Container, id.Name, said != nil, there[id] != nil)
 		}
 	}
 }
 
-// TestATableRazedBetweenTransactionsIsNobodysFault: what a batch has made in its
-// first transactions is gone when the next one builds on it, wherever that
-// happens. (Seen as a Service with affinity in quarantine, whose elements are in a
-// map of its own, made in the same batch.)
+// TestATableRazedBetweenTransactionsIsNobodysFault: what the first transactions of a batch
+// made is gone when the next one builds on it, wherever that happens. (Once a Service with
+// affinity was quarantined, whose elements are in a map that the same batch makes.)
 func TestATableRazedBetweenTransactionsIsNobodysFault(t *testing.T) {
 	for direction, present := range map[string]bool{"added": false, "removed": true} {
 		t.Run(direction, func(t *testing.T) {
@@ -319,8 +316,8 @@ func TestATableRazedBetweenTransactionsIsNobodysFault(t *testing.T) {
 	}
 }
 
-// raze adds Services, or removes those that are present, while somebody deletes
-// the table after so many transactions. It reports false when that was the last.
+// raze adds Services, or removes them if they exist, while another program deletes the table
+// after so many transactions. It reports false if that was the last one.
 func raze(t *testing.T, present bool, after int) bool {
 	t.Helper()
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{})

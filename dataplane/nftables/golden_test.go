@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write what is rendered into testdata")
 
-// TestRulesetForReading holds the whole ruleset of a few Services, in nft's words,
-// against files that a person can review.
+// TestRulesetForReading compares the whole ruleset of a few Services, in nft's syntax, with
+// files that a person can review.
 func TestRulesetForReading(t *testing.T) {
 	for _, family := range service.Families {
 		f := conformance.NewFixture(family)
@@ -54,8 +54,8 @@ func TestRulesetForReading(t *testing.T) {
 	}
 }
 
-// TestRenderingIsPure: equal views give equal objects, whichever renderer made
-// them, and whatever it has rendered before.
+// TestRenderingIsPure: equal views yield equal objects, whichever renderer makes them and
+// whatever it has rendered before.
 func TestRenderingIsPure(t *testing.T) {
 	for _, family := range service.Families {
 		f := conformance.NewFixture(family)
@@ -97,7 +97,7 @@ func TestRefsAreRendered(t *testing.T) {
 				for _, o := range all {
 					for _, ref := range o.Refs {
 						if !there[ref] {
-							t.Errorf("%s, %s, Service %d: %v refers to %v, which nobody renders", family, name, i, o.ID, ref)
+							t.Errorf("%s, %s, Service %d: %v refers to %v, which is not rendered", family, name, i, o.ID, ref)
 						}
 					}
 				}

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestNamesAreKubeProxys holds names against those of kube-proxy v1.36.
+// TestNamesAreKubeProxys compares names with those of kube-proxy v1.36.
 func TestNamesAreKubeProxys(t *testing.T) {
 	for _, c := range []struct {
 		namespace, name, port string
@@ -61,8 +61,8 @@ func TestShardsAreEven(t *testing.T) {
 	}
 }
 
-// TestEverySharedSetHasARole: elements of a set whose role nobody has stated would be
-// divided among the Services that want them one by one, which mixes their slots.
+// TestEverySharedSetHasARole: claims for the elements of a set without a role would be
+// settled one by one, which mixes the slots of Services.
 func TestEverySharedSetHasARole(t *testing.T) {
 	transport := []field{fieldProtocol, fieldPort}
 	for _, s := range sharedSets {
@@ -132,7 +132,7 @@ func TestEverySetThatIsRenderedIsKnown(t *testing.T) {
 	}
 }
 
-// everything is what Services come to that use all there is.
+// everything returns the objects of Services that use every feature.
 func everything(r *Renderer, family service.Family) []dataplane.Object {
 	text := [...][6]string{
 		service.IPv4: {"172.30.0.41", "192.0.2.1", "192.0.2.9", "10.0.0.1:8080", "198.51.100.0/25", "192.0.2.10"},

@@ -19,9 +19,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The stranger's elements: pairs of sets with the same address in both, which one
-// transaction replaces by another address. A reading that holds an address of one set
-// only has seen two moments.
+// The other program's elements: two sets have the same address, which one transaction
+// replaces in both. A reading with an address in one set only mixes two moments.
 const (
 	churnedElements = 20000
 	churnOne        = setClusterIPsName
@@ -71,7 +70,7 @@ func elements(tr *wire.Transaction, kind uint16, set string, from, count int) {
 	tr.Unnest(list)
 }
 
-// torn counts addresses that are in one of the two sets only.
+// torn counts the addresses that are in only one of the two sets.
 func torn(objects []dataplane.Object) (pairs, single int) {
 	seen := map[string]int{}
 	for _, o := range objects {
@@ -89,7 +88,7 @@ func torn(objects []dataplane.Object) (pairs, single int) {
 	return pairs, single
 }
 
-// whileChurning runs something while a stranger's transactions follow each other.
+// whileChurning runs something while another program commits one transaction after the other.
 func whileChurning(t *testing.T, w *world, transact func(socket *wire.Socket, n int), do func()) {
 	t.Helper()
 	var socket *wire.Socket
@@ -113,10 +112,10 @@ func whileChurning(t *testing.T, w *world, transact func(socket *wire.Socket, n 
 	}
 }
 
-// TestAReadingIsOneMoment: while a stranger changes elements of our sets, a reading
-// either gives a state that the table was in or says that it does not. (The kernel
-// says of a list of chains that it was interrupted, never of one of elements: every
-// reading was torn, and taken for the truth.)
+// TestAReadingIsOneMoment: while another program changes elements of our sets, a reading
+// either returns a state that the table was in, or an error. (The kernel reports that a list
+// of chains was interrupted, but never a list of elements. Once every reading mixed moments
+// and was believed.)
 func TestAReadingIsOneMoment(t *testing.T) {
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{})
 	w.commit()
@@ -146,9 +145,9 @@ func TestAReadingIsOneMoment(t *testing.T) {
 	t.Logf("%d readings whole, %d said to be interrupted", whole, interrupted)
 }
 
-// TestOthersTablesDoNotInterrupt: a stranger who changes his own table all the time
-// (or the other family's writes) lets the generation grow during every reading, and
-// keeps nobody from reading ours.
+// TestOthersTablesDoNotInterrupt: a program that changes its own table all the time (or the
+// other family's writes) makes the generation grow during every reading, but does not prevent
+// reading our table.
 func TestOthersTablesDoNotInterrupt(t *testing.T) {
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{})
 	w.commit()
@@ -164,8 +163,8 @@ func TestOthersTablesDoNotInterrupt(t *testing.T) {
 		if refusals, err := socket.Commit(tr); err != nil || len(refusals) > 0 {
 			t.Errorf("the stranger: %v, %v", refusals, err)
 		}
-		// Often enough for every reading, and rare enough for a list of chains, which
-		// the kernel makes of all tables at once, to find a gap.
+		// Often enough for every reading, and rarely enough for a list of chains, which
+		// covers all tables, to find a gap.
 		time.Sleep(5 * time.Millisecond)
 	}
 	failed := 0
@@ -187,14 +186,13 @@ func TestOthersTablesDoNotInterrupt(t *testing.T) {
 	}
 }
 
-// TestOneTransactionInBothFamiliesIsHeardByBoth: the kernel announces what a
-// transaction changes in several families in the same datagram, which belongs to
-// all of them. (Seen as an IPv6 Service that stayed away for half a minute after
-// a script had deleted something of both families.)
+// TestOneTransactionInBothFamiliesIsHeardByBoth: the kernel announces the changes of one
+// transaction to several families in the same datagrams. (Once an IPv6 Service was missing
+// for half a minute after a script had deleted something of both families.)
 func TestOneTransactionInBothFamiliesIsHeardByBoth(t *testing.T) {
 	ipv4 := newWorld(t, service.IPv4, nftables.WriterConfig{})
 	ipv6 := newWorld(t, service.IPv6, nftables.WriterConfig{})
-	// Both are on the first one's node.
+	// Both are on the first world's node.
 	ipv6.node = ipv4.node
 	ipv6.restart(nftables.WriterConfig{})
 	worlds := service.PerFamily[*world]{ipv4, ipv6}
@@ -207,8 +205,8 @@ func TestOneTransactionInBothFamiliesIsHeardByBoth(t *testing.T) {
 		w.audit()
 		w.commit()
 	}
-	// Two families one after the other, and many messages of one before those of
-	// the other: the kernel fills its datagrams as far as they go.
+	// Two families one after the other, and many messages of one before those of the
+	// other: the kernel fills its datagrams completely.
 	for _, change := range []string{
 		"add element ip kube-proxy active-cluster-ips { 192.0.2.1 }; add element ip6 kube-proxy active-cluster-ips { fd00::1 }",
 		"add chain inet other c; add element ip6 kube-proxy active-cluster-ips { fd00::2 }; add element ip kube-proxy active-cluster-ips { 192.0.2.2 }",
@@ -246,9 +244,9 @@ func drain(channels ...chan time.Time) {
 	}
 }
 
-// TestListeningWithLittleMemory: before 6.7, Linux grants a socket's filter a sixth of
-// what it grants now, which was too little for ours, so that Watch failed and strangers'
-// changes waited for the audit. With still less, the filter is a lesser one.
+// TestListeningWithLittleMemory: Linux before 6.7 grants a socket's filter a sixth of the
+// memory of today. That was too little for ours, so that Watch failed and other programs'
+// changes waited for the audit. With still less memory, the filter is simpler.
 func TestListeningWithLittleMemory(t *testing.T) {
 	const old, little = "20480", "1024"
 	for _, granted := range []string{old, little} {
@@ -279,8 +277,8 @@ func TestListeningWithLittleMemory(t *testing.T) {
 	}
 }
 
-// grant sets how much memory a socket's options may take. Older kernels have one such
-// limit for the machine, which stays as it is.
+// grant sets how much memory a socket's options may take. Older kernels have one limit for
+// the machine, which the test does not change.
 func (w *world) grant(bytes string) {
 	w.Helper()
 	if err := w.node.Sysctl("net.core.optmem_max", bytes); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -54,7 +54,7 @@ func (r *reader) once(ctx context.Context) ([]dataplane.Object, error) {
 // table returns the table, or nil if there is none.
 func (r *reader) table(ctx context.Context) (*dataplane.Object, error) {
 	var found *dataplane.Object
-	err := r.ask(ctx, unix.NFT_MSG_GETTABLE, false, attrs(textAttr{1, TableName}), func(b []byte) {
+	err := r.ask(ctx, unix.NFT_MSG_GETTABLE, false, inTable(0, ""), func(b []byte) {
 		flags := netlink.Find(b, unix.NFTA_TABLE_FLAGS).Uint32()
 		found = &dataplane.Object{
 			ID: tableID, Kind: dataplane.Owned,
@@ -81,9 +81,8 @@ func (r *reader) chains(ctx context.Context, objects []dataplane.Object) ([]data
 	if err != nil {
 		return nil, fmt.Errorf("list chains: %w", err)
 	}
-	err = r.ask(ctx, unix.NFT_MSG_GETRULE, true, attrs(textAttr{unix.NFTA_RULE_TABLE, TableName}), func(b []byte) {
-		name := netlink.Find(b, unix.NFTA_RULE_CHAIN).Text()
-		bodies[name] = netlink.AppendBytes(bodies[name], bodyRule, normalRule(b))
+	err = r.rules(ctx, inTable(0, ""), func(name string, body []byte) {
+		bodies[name] = netlink.AppendBytes(bodies[name], bodyRule, body)
 	})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, fmt.Errorf("list rules: %w", err)
@@ -92,6 +91,13 @@ func (r *reader) chains(ctx context.Context, objects []dataplane.Object) ([]data
 		objects = append(objects, ownedObject(chainID(name), bodies[name]))
 	}
 	return objects, nil
+}
+
+// rules calls each with the chain and the body of each rule that matches a request.
+func (r *reader) rules(ctx context.Context, request []byte, each func(chain string, body []byte)) error {
+	return r.ask(ctx, unix.NFT_MSG_GETRULE, true, request, func(b []byte) {
+		each(netlink.Find(b, unix.NFTA_RULE_CHAIN).Text(), normalRule(b))
+	})
 }
 
 // chainHead begins a chain's body.
@@ -109,7 +115,7 @@ func ownedObject(id dataplane.ID, body []byte) dataplane.Object {
 // sets adds all sets, and the elements that we account for.
 func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]dataplane.Object, error) {
 	var names []string
-	err := r.ask(ctx, unix.NFT_MSG_GETSET, true, attrs(textAttr{unix.NFTA_SET_TABLE, TableName}), func(b []byte) {
+	err := r.ask(ctx, unix.NFT_MSG_GETSET, true, inTable(0, ""), func(b []byte) {
 		const anonymous = unix.NFT_SET_ANONYMOUS
 		if netlink.Find(b, unix.NFTA_SET_FLAGS).Uint32()&anonymous != 0 {
 			return // it belongs to a rule, and goes with it
@@ -125,12 +131,12 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 		if !hasOurElements(name) {
 			continue
 		}
-		objects, err = r.elements(ctx, name, objects)
-		if errors.Is(err, unix.ENOENT) {
-			err = netlink.ErrInterrupted // it existed a moment ago
-		}
+		container := containerOf(name)
+		err := r.elements(ctx, true, inTable(unix.NFTA_SET_ELEM_LIST_SET, name), func(element []byte) {
+			objects = append(objects, parseElement(container, element))
+		})
 		if err != nil {
-			return nil, fmt.Errorf("list the elements of %s: %w", name, err)
+			return nil, fmt.Errorf("list the elements of %s: %w", name, goneMeanwhile(err))
 		}
 	}
 	return objects, nil
@@ -151,15 +157,21 @@ func hasOurElements(set string) bool {
 	return shared || strings.HasPrefix(set, prefixPicksMap)
 }
 
-func (r *reader) elements(ctx context.Context, set string, objects []dataplane.Object) ([]dataplane.Object, error) {
-	container := containerOf(set)
-	request := attrs(textAttr{unix.NFTA_SET_ELEM_LIST_TABLE, TableName}, textAttr{unix.NFTA_SET_ELEM_LIST_SET, set})
-	err := r.ask(ctx, unix.NFT_MSG_GETSETELEM, true, request, func(b []byte) {
+// elements calls each with the attributes of each element that matches a request.
+func (r *reader) elements(ctx context.Context, all bool, request []byte, each func(attrs []byte)) error {
+	return r.ask(ctx, unix.NFT_MSG_GETSETELEM, all, request, func(b []byte) {
 		for element := range netlink.Attrs(netlink.Find(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data) {
-			objects = append(objects, parseElement(container, element.Data))
+			each(element.Data)
 		}
 	})
-	return objects, err
+}
+
+// goneMeanwhile turns ENOENT, for something that existed a moment ago, into ErrInterrupted.
+func goneMeanwhile(err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return netlink.ErrInterrupted
+	}
+	return err
 }
 
 func containerOf(set string) string {
@@ -179,8 +191,7 @@ func (r *reader) one(ctx context.Context, id dataplane.ID) (*dataplane.Object, e
 	case containerChain:
 		found, err = r.chain(ctx, id)
 	case containerSet:
-		request := attrs(textAttr{unix.NFTA_SET_TABLE, TableName}, textAttr{unix.NFTA_SET_NAME, id.Name})
-		err = r.ask(ctx, unix.NFT_MSG_GETSET, false, request, func(b []byte) {
+		err = r.ask(ctx, unix.NFT_MSG_GETSET, false, inTable(unix.NFTA_SET_NAME, id.Name), func(b []byte) {
 			o := r.setObject(id.Name, b)
 			found = &o
 		})
@@ -195,15 +206,15 @@ func (r *reader) one(ctx context.Context, id dataplane.ID) (*dataplane.Object, e
 
 func (r *reader) chain(ctx context.Context, id dataplane.ID) (*dataplane.Object, error) {
 	var body []byte
-	err := r.ask(ctx, unix.NFT_MSG_GETCHAIN, false,
-		attrs(textAttr{unix.NFTA_CHAIN_TABLE, TableName}, textAttr{unix.NFTA_CHAIN_NAME, id.Name}),
-		func(b []byte) { body = chainHead(b) })
+	err := r.ask(ctx, unix.NFT_MSG_GETCHAIN, false, inTable(unix.NFTA_CHAIN_NAME, id.Name), func(b []byte) {
+		body = chainHead(b)
+	})
 	if err != nil {
 		return nil, err
 	}
-	err = r.ask(ctx, unix.NFT_MSG_GETRULE, true,
-		attrs(textAttr{unix.NFTA_RULE_TABLE, TableName}, textAttr{unix.NFTA_RULE_CHAIN, id.Name}),
-		func(b []byte) { body = netlink.AppendBytes(body, bodyRule, normalRule(b)) })
+	err = r.rules(ctx, inTable(unix.NFTA_RULE_CHAIN, id.Name), func(_ string, rule []byte) {
+		body = netlink.AppendBytes(body, bodyRule, rule)
+	})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, err
 	}
@@ -216,32 +227,29 @@ func (r *reader) element(ctx context.Context, id dataplane.ID) (*dataplane.Objec
 	if !ok {
 		return nil, fmt.Errorf("no such container: %s", id.Container)
 	}
-	request := attrs(textAttr{unix.NFTA_SET_ELEM_LIST_TABLE, TableName}, textAttr{unix.NFTA_SET_ELEM_LIST_SET, set})
-	request, list := netlink.Nest(request, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	request, list := netlink.Nest(inTable(unix.NFTA_SET_ELEM_LIST_SET, set), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	request, element := netlink.Nest(request, unix.NFTA_LIST_ELEM)
 	request = netlink.End(netlink.End(keyOf(request, id), element), list)
 	var found *dataplane.Object
-	err := r.ask(ctx, unix.NFT_MSG_GETSETELEM, false, request, func(b []byte) {
-		for element := range netlink.Attrs(netlink.Find(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data) {
-			// A range is found by any value inside it.
-			if o := parseElement(id.Container, element.Data); o.ID == id {
-				found = &o
-			}
+	err := r.elements(ctx, false, request, func(element []byte) {
+		// The kernel finds a range by any value inside it.
+		if o := parseElement(id.Container, element); o.ID == id {
+			found = &o
 		}
 	})
 	return found, err
 }
 
-// textAttr is one attribute of a request.
-type textAttr struct {
-	kind uint16
-	text string
-}
+// tableAttr is the attribute with the table's name, the first one in every message about
+// the content of a table.
+const tableAttr = 1
 
-func attrs(list ...textAttr) []byte {
-	var b []byte
-	for _, a := range list {
-		b = netlink.AppendText(b, a.kind, a.text)
+// inTable begins a request about our table, or about what an attribute names in it, unless
+// the kind is 0.
+func inTable(kind uint16, name string) []byte {
+	b := netlink.AppendText(nil, tableAttr, TableName)
+	if kind != 0 {
+		b = netlink.AppendText(b, kind, name)
 	}
 	return b
 }
@@ -325,10 +333,8 @@ func (r *reader) unannounced(ctx context.Context, read func() error) error {
 	return errors.Join(err, listener.Close())
 }
 
-// concerns reports whether an announcement is about our table. Every message about the
-// content of a table begins with the table's name.
+// concerns reports whether an announcement is about our table.
 func (d *dialect) concerns(m netlink.Netfilter) bool {
-	const tableAttr = 1
 	return m.Family == d.protocol && netlink.Find(m.Attrs, tableAttr).Text() == TableName
 }
 

@@ -40,8 +40,8 @@ func TestLastOf(t *testing.T) {
 	}
 }
 
-// TestLoopbackAddressesAreNotTranslated: a packet to one would be lost in the
-// kernel before it came to a listener (docs/adr/0007).
+// TestLoopbackAddressesAreNotTranslated: the kernel would lose a packet to one before it
+// reached a listener (docs/adr/0007).
 func TestLoopbackAddressesAreNotTranslated(t *testing.T) {
 	for family, addrs := range map[service.Family][2]string{
 		service.IPv4: {"127.0.0.1", "192.0.2.10"}, service.IPv6: {"::1", "2001:db8::10"},

@@ -43,6 +43,18 @@ func (r *rule) expr(name string, fill func(b []byte) []byte) *rule {
 	return r
 }
 
+// numbers adds an expression whose attributes are numbers: pairs of kind and value.
+func (r *rule) numbers(name string, pairs ...uint32) *rule {
+	return r.expr(name, func(b []byte) []byte { return appendNumbers(b, pairs...) })
+}
+
+func appendNumbers(b []byte, pairs ...uint32) []byte {
+	for i := 0; i < len(pairs); i += 2 {
+		b = netlink.AppendUint32(b, uint16(pairs[i]), pairs[i+1])
+	}
+	return b
+}
+
 // load puts a field into the next register.
 func (r *rule) load(f field) *rule {
 	d := r.d
@@ -64,22 +76,15 @@ func (r *rule) load(f field) *rule {
 func (r *rule) payload(base, offset, size int) *rule {
 	to := register(r.word)
 	r.word += (size + registerBytes - 1) / registerBytes
-	return r.expr("payload", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_PAYLOAD_DREG, to)
-		b = netlink.AppendUint32(b, unix.NFTA_PAYLOAD_BASE, uint32(base))
-		b = netlink.AppendUint32(b, unix.NFTA_PAYLOAD_OFFSET, uint32(offset))
-		return netlink.AppendUint32(b, unix.NFTA_PAYLOAD_LEN, uint32(size))
-	})
+	return r.numbers("payload", unix.NFTA_PAYLOAD_DREG, to, unix.NFTA_PAYLOAD_BASE, uint32(base),
+		unix.NFTA_PAYLOAD_OFFSET, uint32(offset), unix.NFTA_PAYLOAD_LEN, uint32(size))
 }
 
 // meta loads a property of the packet.
 func (r *rule) meta(key uint32) *rule {
 	to := register(r.word)
 	r.word++
-	return r.expr("meta", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_META_DREG, to)
-		return netlink.AppendUint32(b, unix.NFTA_META_KEY, key)
-	})
+	return r.numbers("meta", unix.NFTA_META_DREG, to, unix.NFTA_META_KEY, key)
 }
 
 // fields loads a concatenation from the first register on.
@@ -98,11 +103,8 @@ func (r *rule) fields(fields []field) *rule {
 func (r *rule) numgen(modulus int) *rule {
 	to := register(r.word)
 	r.word++
-	return r.expr("numgen", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_NG_DREG, to)
-		b = netlink.AppendUint32(b, unix.NFTA_NG_MODULUS, uint32(modulus))
-		return netlink.AppendUint32(b, unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
-	})
+	return r.numbers("numgen", unix.NFTA_NG_DREG, to, unix.NFTA_NG_MODULUS, uint32(modulus),
+		unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
 }
 
 // in goes on if the loaded value is in a set, or, negated, if it is not.
@@ -126,8 +128,7 @@ func (r *rule) vmap(name string) *rule {
 func (r *rule) mapped(name string, to uint32) *rule {
 	return r.expr("lookup", func(b []byte) []byte {
 		b = netlink.AppendText(b, unix.NFTA_LOOKUP_SET, name)
-		b = netlink.AppendUint32(b, unix.NFTA_LOOKUP_SREG, register(0))
-		return netlink.AppendUint32(b, unix.NFTA_LOOKUP_DREG, to)
+		return appendNumbers(b, unix.NFTA_LOOKUP_SREG, register(0), unix.NFTA_LOOKUP_DREG, to)
 	})
 }
 
@@ -144,8 +145,7 @@ func (r *rule) cmp(value []byte, negated bool) *rule {
 		op = unix.NFT_CMP_NEQ
 	}
 	return r.expr("cmp", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_CMP_SREG, register(0))
-		b = netlink.AppendUint32(b, unix.NFTA_CMP_OP, op)
+		b = appendNumbers(b, unix.NFTA_CMP_SREG, register(0), unix.NFTA_CMP_OP, op)
 		return appendValue(b, unix.NFTA_CMP_DATA, value)
 	}).done()
 }
@@ -158,9 +158,8 @@ func appendValue(b []byte, kind uint16, value []byte) []byte {
 // bitwise replaces the first register by (register & mask) ^ flip.
 func (r *rule) bitwise(mask, flip []byte) *rule {
 	return r.expr("bitwise", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_BITWISE_SREG, register(0))
-		b = netlink.AppendUint32(b, unix.NFTA_BITWISE_DREG, register(0))
-		b = netlink.AppendUint32(b, unix.NFTA_BITWISE_LEN, uint32(len(mask)))
+		b = appendNumbers(b, unix.NFTA_BITWISE_SREG, register(0), unix.NFTA_BITWISE_DREG, register(0),
+			unix.NFTA_BITWISE_LEN, uint32(len(mask)))
 		b = appendValue(b, unix.NFTA_BITWISE_MASK, mask)
 		return appendValue(b, unix.NFTA_BITWISE_XOR, flip)
 	})
@@ -210,11 +209,8 @@ func (r *rule) local(f field) *rule {
 	if f == fieldSaddr {
 		which = unix.NFTA_FIB_F_SADDR
 	}
-	return r.expr("fib", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_FIB_DREG, register(0))
-		b = netlink.AppendUint32(b, unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
-		return netlink.AppendUint32(b, unix.NFTA_FIB_FLAGS, which)
-	}).cmp(hostUint32(unix.RTN_LOCAL), false)
+	return r.numbers("fib", unix.NFTA_FIB_DREG, register(0), unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE,
+		unix.NFTA_FIB_FLAGS, which).cmp(hostUint32(unix.RTN_LOCAL), false)
 }
 
 func hostUint32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
@@ -228,10 +224,7 @@ const (
 
 // ct goes on if one of the bits is set in a property of the connection.
 func (r *rule) ct(key, bits uint32) *rule {
-	return r.expr("ct", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_CT_DREG, register(0))
-		return netlink.AppendUint32(b, unix.NFTA_CT_KEY, key)
-	}).bitwise(hostUint32(bits), hostUint32(0)).cmp(hostUint32(0), true)
+	return r.numbers("ct", unix.NFTA_CT_DREG, register(0), unix.NFTA_CT_KEY, key).bitwise(hostUint32(bits), hostUint32(0)).cmp(hostUint32(0), true)
 }
 
 // marked goes on if a bit of the packet's mark is set.
@@ -245,10 +238,7 @@ func (r *rule) unmark(mark uint32) *rule { return r.remark(^uint32(0), mark) }
 
 func (r *rule) remark(mask, flip uint32) *rule {
 	return r.meta(unix.NFT_META_MARK).bitwise(hostUint32(mask), hostUint32(flip)).
-		expr("meta", func(b []byte) []byte {
-			b = netlink.AppendUint32(b, unix.NFTA_META_KEY, unix.NFT_META_MARK)
-			return netlink.AppendUint32(b, unix.NFTA_META_SREG, register(0))
-		}).done()
+		numbers("meta", unix.NFTA_META_KEY, unix.NFT_META_MARK, unix.NFTA_META_SREG, register(0)).done()
 }
 
 // verdict ends the rule with a jump, a goto or a drop.
@@ -274,9 +264,7 @@ func (r *rule) reject() *rule {
 
 // masquerade gives the packet a source address of this node and a random port.
 func (r *rule) masquerade() *rule {
-	return r.expr("masq", func(b []byte) []byte {
-		return netlink.AppendUint32(b, unix.NFTA_MASQ_FLAGS, unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY)
-	})
+	return r.numbers("masq", unix.NFTA_MASQ_FLAGS, unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY)
 }
 
 // dnatBy sends the packet to the endpoint in a map.
@@ -303,12 +291,8 @@ func (r *rule) immediate(word int, value []byte) *rule {
 
 // dnat sends the packet to the address in the first register and the port in another one.
 func (r *rule) dnat(portWord int) *rule {
-	return r.expr("nat", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT)
-		b = netlink.AppendUint32(b, unix.NFTA_NAT_FAMILY, uint32(r.d.protocol))
-		b = netlink.AppendUint32(b, unix.NFTA_NAT_REG_ADDR_MIN, register(0))
-		return netlink.AppendUint32(b, unix.NFTA_NAT_REG_PROTO_MIN, register(portWord))
-	}).done()
+	return r.numbers("nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY, uint32(r.d.protocol),
+		unix.NFTA_NAT_REG_ADDR_MIN, register(0), unix.NFTA_NAT_REG_PROTO_MIN, register(portWord)).done()
 }
 
 // remember puts the packet's source into a set for a time, which starts anew with each packet.
@@ -316,8 +300,7 @@ func (r *rule) remember(set string, milliseconds uint64) *rule {
 	r.fields([]field{fieldSaddr})
 	return r.expr("dynset", func(b []byte) []byte {
 		b = netlink.AppendText(b, unix.NFTA_DYNSET_SET_NAME, set)
-		b = netlink.AppendUint32(b, unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
-		b = netlink.AppendUint32(b, unix.NFTA_DYNSET_SREG_KEY, register(0))
+		b = appendNumbers(b, unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE, unix.NFTA_DYNSET_SREG_KEY, register(0))
 		return netlink.AppendUint64(b, unix.NFTA_DYNSET_TIMEOUT, milliseconds)
 	}).done()
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/conformance"
 )
 
-// variety gives Services that between them need every kind of object.
+// variety returns Services that together need every kind of object.
 func variety(f conformance.Fixture) []service.Spec {
 	named := func(spec service.Spec, name string, last byte) service.Spec {
 		spec.Key.Name = name
@@ -48,7 +48,7 @@ func variety(f conformance.Fixture) []service.Spec {
 	return []service.Spec{f.Spec(), local, guarded, sticky, datagrams}
 }
 
-// serveVariety wants them all; slices decide who has endpoints.
+// serveVariety renders and wants them all.
 func (w *world) serveVariety(f conformance.Fixture) []dataplane.Object {
 	objects := w.renderer.Node(&w.facts)
 	w.want(service.Node, slices.Clone(objects))
@@ -126,7 +126,7 @@ func TestTextAndWriterAgree(t *testing.T) {
 	}
 }
 
-// sortedLines makes listings comparable whose elements come in any order.
+// sortedLines makes listings with elements in any order comparable.
 func sortedLines(listing string) string {
 	fields := strings.FieldsFunc(listing, func(r rune) bool { return r == '\n' || r == ',' })
 	for i := range fields {

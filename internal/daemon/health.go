@@ -71,12 +71,9 @@ func (s *server) healthAddress() string {
 	return s.KubeProxy.HealthzBindAddress
 }
 
-// healthServer makes the server of /healthz and /livez; nil without one.
-func (s *server) healthServer() (*web.Server, error) {
+// healthServer makes the server of /healthz and /livez.
+func (s *server) healthServer() *web.Server {
 	address := s.healthAddress()
-	if address == "" {
-		return nil, nil
-	}
 	return web.NewServer(web.ServerConfig{
 		Name: "health server", Address: address, Handler: health.Handler(s.monitor, s.answered), ForProbes: true,
 		HardFail: s.KubeProxy.BindAddressHardFail, Log: s.log.Logger,

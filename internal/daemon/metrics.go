@@ -20,25 +20,24 @@ import (
 var started = time.Now()
 
 // servers returns the HTTP servers; there are none without a cluster.
-func (s *server) servers() (all []*web.Server, err error) {
+func (s *server) servers() (all []*web.Server) {
 	if s.client == nil {
-		return nil, nil
+		return nil
 	}
-	if server, err := s.healthServer(); err != nil {
-		return nil, err
-	} else if server != nil {
-		all = append(all, server)
+	if s.healthAddress() != "" {
+		all = append(all, s.healthServer())
 	}
-	server, err := s.metricsServer()
-	return append(all, server), err
+	return append(all, s.metricsServer())
 }
 
 // metricsConfig says what is counted.
 func (s *server) metricsConfig() metrics.Config {
 	c := metrics.Config{
-		Mode: string(s.mode), ShowHidden: s.KubeProxy.ShowHiddenMetricsForVersion != "",
-		NativeHistograms: s.GateEnabled(config.GateNativeHistograms),
-		Findings:         s.monitor.Tallies, ServicesMax: int(s.Sluice.Metrics.ServicesMax),
+		Mode: string(s.mode), Findings: s.monitor.Tallies, ServicesMax: int(s.Sluice.Metrics.ServicesMax),
+		Process: metrics.Process{
+			ShowHidden:       s.KubeProxy.ShowHiddenMetricsForVersion != "",
+			NativeHistograms: s.GateEnabled(config.GateNativeHistograms),
+		},
 	}
 	if s.mode == config.ModeIPVS {
 		c.Counters = ipvsCounters
@@ -47,7 +46,7 @@ func (s *server) metricsConfig() metrics.Config {
 		c.Domains = append(c.Domains, metrics.DomainInfo{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
 	}
 	for _, g := range s.Gates() {
-		c.Features = append(c.Features, metrics.Feature{Name: g.Name, Stage: g.Stage, Enabled: g.Enabled})
+		c.Process.Features = append(c.Process.Features, metrics.Feature{Name: g.Name, Stage: g.Stage, Enabled: g.Enabled})
 	}
 	return c
 }
@@ -63,7 +62,7 @@ func ipvsCounters(ctx context.Context) (map[dataplane.Frontend]metrics.Counters,
 }
 
 // metricsServer makes the server of the metrics address.
-func (s *server) metricsServer() (*web.Server, error) {
+func (s *server) metricsServer() *web.Server {
 	address := s.KubeProxy.MetricsBindAddress
 	return web.NewServer(web.ServerConfig{
 		Name: "metrics address " + address, Address: address, Handler: s.pages().Handler(),

@@ -10,7 +10,6 @@ import (
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
-	"github.com/sluice-proxy/sluice/observe/metrics"
 )
 
 // update applies a change of the configuration file, in place or by a successor. It
@@ -76,11 +75,11 @@ func (s *server) change(c *config.Config) error {
 		return err
 	}
 	settings.Name = s.settings.Name // the host may have a new one, which counts from the next start
+	s.monitor.SetSyncPeriod(c.SyncPeriod())
 	return errors.Join(
 		s.log.set(c.Log()),
 		s.proxy.Reconfigure(settings),
 		s.proxy.Repace(func(d proxy.Domain) aggregator.Pace { return c.Pace(s.preferred[d.Name]) }),
-		s.monitor.SetSyncPeriod(c.SyncPeriod()),
 	)
 }
 
@@ -113,6 +112,5 @@ func (s *server) reassert() error {
 	if s.client == nil {
 		return err
 	}
-	_, metricsErr := metrics.New(s.metricsConfig())
-	return errors.Join(err, metricsErr, s.node.prepare(s.Options, s.log.Logger))
+	return errors.Join(err, s.metricsConfig().Process.Set(), s.node.prepare(s.Options, s.log.Logger))
 }

@@ -93,9 +93,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.cleaner, err = conntrack.New(s.conntrackConfig()); err != nil {
 		return err
 	}
-	if s.monitor, err = health.NewMonitor(s.healthConfig()); err != nil {
-		return err
-	}
+	s.monitor = health.NewMonitor(s.healthConfig())
 	s.ports = health.NewPorts(s.portsConfig())
 	s.rivals = newRivals(s.log.Logger, s.owner.lock.Waits, s.recorder.RivalSeen, s.status)
 	s.taken = &addresses{log: s.log.Logger, handing: s.owner.handing, told: s.recorder.AddressTaken}
@@ -113,8 +111,8 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.metrics != nil {
 		s.metrics.Attach(s.proxy.Status, s.proxy.SourceEvents)
 	}
-	s.faces, err = s.servers()
-	return err
+	s.faces = s.servers()
+	return nil
 }
 
 func (s *server) proxyConfig(listeners []observe.Listener, followers []proxy.Follower) proxy.Config {

@@ -46,6 +46,9 @@ func (in *inputs) findings() []Finding {
 	all = append(all, serviceFindings(Stuck, "actors that hung and have not returned: %d", maps.Values(b.stuck))...)
 	all = append(all, serviceFindings(Refused, "Services that there was no room for: %d", maps.Values(b.refused))...)
 	slices.SortStableFunc(all, func(a, b Finding) int { return a.Kind.rank() - b.Kind.rank() })
+	for i := range all {
+		all[i].Advice = all[i].Kind.Advice()
+	}
 	return all
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestDiagnosis: one thing at a time, and the one finding that it makes. Times
-// are seconds ago; the process started 1000 s ago.
+// TestDiagnosis: each case has one problem, and the one finding that it makes. Times are seconds
+// ago; the process started 1000 s ago.
 func TestDiagnosis(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
@@ -127,8 +127,8 @@ func TestDiagnosis(t *testing.T) {
 	}
 }
 
-// writesFail gives a domain that fails, readsFail one that cannot be read, drifted one
-// that somebody else has written to.
+// writesFail is the history of a domain whose writes fail, readsFail of one that cannot be read,
+// drifted of one that another program has changed.
 func writesFail(failing time.Time) history { return history{failing: failing, adopted: true} }
 func readsFail(unread time.Time, words string) history {
 	return history{unread: unread, readErr: words}
@@ -137,9 +137,8 @@ func drifted(at time.Time) history {
 	return history{adopted: true, drift: ledger.Drift{Missing: 3}, driftAt: at, drifts: 1}
 }
 
-// TestEveryUnhealthyAnswerIsExplained: whatever comes together, a family is
-// unhealthy exactly if a finding says so, findings are in order, and no Service
-// is to blame.
+// TestEveryUnhealthyAnswerIsExplained: in any combination, a family is unhealthy exactly if a
+// finding says so, findings are in order, and no Service is to blame.
 func TestEveryUnhealthyAnswerIsExplained(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	explained := 0

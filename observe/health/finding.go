@@ -14,18 +14,20 @@ import (
 
 // Finding is one thing that is wrong.
 type Finding struct {
-	Kind Kind
+	Kind Kind `json:"kind"`
 	// About is the domain or the API resource; empty for the whole node.
-	About string
+	About string `json:"about,omitempty"`
 	// Since is when it began, zero if unknown.
-	Since time.Time
+	Since time.Time `json:"since,omitzero"`
 	// Unhealthy means that this causes an answer of 503.
-	Unhealthy bool
+	Unhealthy bool `json:"unhealthy"`
 	// Problem says in one line what is wrong.
-	Problem string
+	Problem string `json:"problem"`
+	// Advice says what a person can do. A report has it for each finding.
+	Advice string `json:"advice"`
 	// Services are those affected, sorted by name, at most ServicesMax; More counts the others.
-	Services []Affected
-	More     int
+	Services []Affected `json:"services,omitempty"`
+	More     int        `json:"more,omitempty"`
 }
 
 // Affected is one Service that a finding is about.
@@ -84,37 +86,23 @@ type Kind string
 
 // The kinds, the gravest first.
 const (
-	// NodeNotEligible: the Node is unknown, being deleted, or about to be.
-	NodeNotEligible Kind = "node-not-eligible"
-	// Waiting: another proxy serves this node, and this one waits until it exits.
-	Waiting Kind = "waiting"
-	// FirstWriteHeld: nothing has been written since the start.
-	FirstWriteHeld Kind = "first-write-held"
-	// NodeAtFault: the kernel rejects rules that belong to no Service.
-	NodeAtFault Kind = "node-at-fault"
-	// WriteFailing: writes fail, and no single Service is to blame.
-	WriteFailing Kind = "write-failing"
-	// BatchStuck: a change waits although no write has failed.
-	BatchStuck Kind = "batch-stuck"
-	// APIStale: the API server cannot be read, or is silent.
-	APIStale Kind = "api-stale"
-	// Rival: another proxy writes rules on this node.
-	Rival Kind = "rival"
-	// AddressTaken: another program has an address of this one.
-	AddressTaken Kind = "address-taken"
-	// AuditFailing: the kernel's rules cannot be read back.
-	AuditFailing Kind = "audit-failing"
-	// Drift: another program has changed our rules.
-	Drift Kind = "drift"
+	NodeNotEligible Kind = "node-not-eligible" // the Node is unknown, being deleted, or about to be
+	Waiting         Kind = "waiting"           // another proxy serves this node, and this one waits until it exits
+	FirstWriteHeld  Kind = "first-write-held"  // nothing has been written since the start
+	NodeAtFault     Kind = "node-at-fault"     // the kernel rejects rules that belong to no Service
+	WriteFailing    Kind = "write-failing"     // writes fail, and no single Service is to blame
+	BatchStuck      Kind = "batch-stuck"       // a change waits although no write has failed
+	APIStale        Kind = "api-stale"         // the API server cannot be read, or is silent
+	Rival           Kind = "rival"             // another proxy writes rules on this node
+	AddressTaken    Kind = "address-taken"     // another program has an address of this one
+	AuditFailing    Kind = "audit-failing"     // the kernel's rules cannot be read back
+	Drift           Kind = "drift"             // another program has changed our rules
 	// Quarantined: the kernel rejects something that these Services want. That includes node ports
 	// on localhost.
 	Quarantined Kind = "quarantined"
-	// Parked: the actors of these Services keep failing.
-	Parked Kind = "parked"
-	// Stuck: the actors of these Services hung and have been replaced.
-	Stuck Kind = "stuck"
-	// Refused: there was no room for these Services.
-	Refused Kind = "refused"
+	Parked      Kind = "parked"  // the actors of these Services keep failing
+	Stuck       Kind = "stuck"   // the actors of these Services hung and have been replaced
+	Refused     Kind = "refused" // there was no room for these Services
 )
 
 // guide lists the kinds in their order, whether their findings are about one domain each, and what

@@ -114,7 +114,7 @@ func everything(t *testing.T) *fixture {
 	return f
 }
 
-// TestVerboseText reads like something that a person on call can use.
+// TestVerboseText compares the whole text.
 func TestVerboseText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := everything(t)
@@ -192,12 +192,12 @@ node: not eligible
 			t.Errorf("headers %v", got)
 		}
 		if want := []string{"/healthz 503"}; !slices.Equal(f.answered, want) {
-			t.Errorf("told %v", f.answered)
+			t.Errorf("reported %v", f.answered)
 		}
 	})
 }
 
-// TestVerboseJSON: the same in JSON, beside what is there without verbose.
+// TestVerboseJSON: the JSON has the same findings, and everything that it has without verbose.
 func TestVerboseJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := everything(t)
@@ -229,7 +229,7 @@ func TestVerboseJSON(t *testing.T) {
 	})
 }
 
-// TestVerboseLivezLeavesTheNodeOut: there it is told, and counts for nothing.
+// TestVerboseLivezLeavesTheNodeOut: /livez lists the Node's problem, which does not count.
 func TestVerboseLivezLeavesTheNodeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -246,7 +246,7 @@ func TestVerboseLivezLeavesTheNodeOut(t *testing.T) {
 	})
 }
 
-// found gives the tallies that are not 0, by kind and domain, and their number.
+// found returns the tallies that are not 0, by kind and domain, and the number of all.
 func found(t *testing.T, m *Monitor) (some map[string]int, all int) {
 	t.Helper()
 	some = map[string]int{}
@@ -264,7 +264,7 @@ func found(t *testing.T, m *Monitor) (some map[string]int, all int) {
 	return some, len(tallies)
 }
 
-// TestTalliesAgreeWithTheReport, and list every kind from the start.
+// TestTalliesAgreeWithTheReport: and they list every kind from the start.
 func TestTalliesAgreeWithTheReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := everything(t)
@@ -296,8 +296,8 @@ func TestTalliesAgreeWithTheReport(t *testing.T) {
 	})
 }
 
-// TestNoFindingEscapesTheTallies: each is about a domain or not, as its kind says.
-func TestNoFindingEscapesTheTallies(t *testing.T) {
+// TestNoFindingIsMissingFromTheTallies: each is about a domain exactly if its kind is.
+func TestNoFindingIsMissingFromTheTallies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := everything(t)
 		domains := map[string]bool{}
@@ -312,8 +312,8 @@ func TestNoFindingEscapesTheTallies(t *testing.T) {
 	})
 }
 
-// TestTalliesGoBackToNothing once all is well.
-func TestTalliesGoBackToNothing(t *testing.T) {
+// TestTalliesReturnToZero once all is well.
+func TestTalliesReturnToZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		_, quiet := found(t, f.monitor)

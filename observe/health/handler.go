@@ -54,7 +54,7 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Vary", "Accept")
 	if web.PrefersJSON(r.Header.Get("Accept")) {
 		body := newAnswer(&report.State, h.considerNode)
-		body.add(report.Findings)
+		body.Findings = report.Findings
 		h.reply(w, &report.State, web.JSON, body.encode())
 		return
 	}
@@ -88,23 +88,12 @@ type answer struct {
 	// /healthz it is false while this process waits.
 	Healthy  bool                      `json:"healthy"`
 	Status   map[string]instanceAnswer `json:"status,omitempty"`
-	Findings []findingAnswer           `json:"findings,omitempty"`
+	Findings []Finding                 `json:"findings,omitempty"`
 }
 
 type instanceAnswer struct {
 	LastUpdated time.Time `json:"lastUpdated"`
 	Healthy     bool      `json:"healthy"`
-}
-
-type findingAnswer struct {
-	Kind      Kind       `json:"kind"`
-	About     string     `json:"about,omitempty"`
-	Since     time.Time  `json:"since,omitzero"`
-	Unhealthy bool       `json:"unhealthy"`
-	Problem   string     `json:"problem"`
-	Advice    string     `json:"advice"`
-	Services  []Affected `json:"services,omitempty"`
-	More      int        `json:"more,omitempty"`
 }
 
 // newAnswer makes the body without findings.
@@ -124,16 +113,6 @@ func newAnswer(s *State, considerNode bool) answer {
 		a.Status[i.Family.String()] = instanceAnswer{LastUpdated: i.Updated, Healthy: i.Healthy}
 	}
 	return a
-}
-
-func (a *answer) add(findings []Finding) {
-	for i := range findings {
-		f := &findings[i]
-		a.Findings = append(a.Findings, findingAnswer{
-			Kind: f.Kind, About: f.About, Since: f.Since, Unhealthy: f.Unhealthy,
-			Problem: f.Problem, Advice: f.Kind.Advice(), Services: f.Services, More: f.More,
-		})
-	}
 }
 
 // encode returns the body. Times of a running process and strings always encode.
@@ -198,7 +177,7 @@ func writeFinding(b *bytes.Buffer, now time.Time, f *Finding) {
 	if f.More > 0 {
 		fmt.Fprintf(b, "    and %d more\n", f.More)
 	}
-	fmt.Fprintf(b, "  advice: %s\n", f.Kind.Advice())
+	fmt.Fprintf(b, "  advice: %s\n", f.Advice)
 }
 
 // age returns the time since a moment, in whole seconds.

@@ -15,14 +15,14 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// fixture is what a monitor under test looks at; the test changes it.
+// fixture is what a monitor under test reads; the test changes it.
 type fixture struct {
 	domains   []DomainStatus
 	node      *service.NodeObject
 	resources []Resource
 	monitor   *Monitor
 	handler   http.Handler
-	// answered lists the answers that were told of, "path code".
+	// answered lists the reported answers, "path code".
 	answered []string
 }
 
@@ -34,14 +34,11 @@ func newFixture(t *testing.T) *fixture {
 	for _, family := range service.Families {
 		f.domains = append(f.domains, DomainStatus{Family: family, Status: aggregator.Status{Domain: "d/" + family.String(), Open: true}})
 	}
-	monitor, err := NewMonitor(Config{
+	monitor := NewMonitor(Config{
 		Domains:   func() []DomainStatus { return slices.Clone(f.domains) },
 		Node:      func() *service.NodeObject { return f.node },
-		Resources: func() []Resource { return f.resources },
+		Resources: func() []Resource { return f.resources }, SyncPeriod: 30 * time.Second,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	f.monitor = monitor
 	f.handler = Handler(monitor, func(path string, code int) {
 		f.answered = append(f.answered, fmt.Sprint(path, " ", code))
@@ -49,7 +46,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// status gives the snapshot of a family, for the test to change.
+// status returns the snapshot of a family, for the test to change.
 func (f *fixture) status(family service.Family) *aggregator.Status { return &f.domains[family].Status }
 
 // get asks for a path.
@@ -71,8 +68,7 @@ var (
 	tainted  = &service.NodeObject{Name: "n1", AutoscalerTaint: true}
 )
 
-// TestAnswers is the table of what makes which answer. Time is 100 s after the
-// start of the process; ages are in seconds.
+// TestAnswers has each cause of an answer. The process started 100 s ago; ages are in seconds.
 func TestAnswers(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Now().Add(-time.Duration(seconds) * time.Second) }
 	tests := []struct {
@@ -140,8 +136,8 @@ func checkStatusAndBody(t *testing.T, f *fixture, path string, want int, node *s
 	if w.Code != want {
 		t.Errorf("%s: got %d, want %d", path, w.Code, want)
 	}
-	if told := fmt.Sprint(path, " ", want); !slices.Equal(f.answered, []string{told}) {
-		t.Errorf("told %v, want %q", f.answered, told)
+	if reported := fmt.Sprint(path, " ", want); !slices.Equal(f.answered, []string{reported}) {
+		t.Errorf("reported %v, want %q", f.answered, reported)
 	}
 	if got := w.Header(); got.Get("Content-Type") != "application/json" || got.Get("X-Content-Type-Options") != "nosniff" || len(got) != 2 {
 		t.Errorf("%s: headers %v", path, got)
@@ -166,7 +162,7 @@ func checkStatusAndBody(t *testing.T, f *fixture, path string, want int, node *s
 	}
 }
 
-// TestBodies: byte for byte, as kube-proxy v1.36 gives them.
+// TestBodies: the bodies are those of kube-proxy v1.36, byte for byte.
 func TestBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -231,7 +227,7 @@ func TestAnyMethodAndNoOtherPath(t *testing.T) {
 			}
 		}
 		if len(f.answered) > 0 {
-			t.Errorf("told %v", f.answered)
+			t.Errorf("reported %v", f.answered)
 		}
 	})
 }
@@ -241,12 +237,11 @@ func TestAnyMethodAndNoOtherPath(t *testing.T) {
 func TestStandby(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		standby := Standby{For: "pid 7", Since: time.Now()}
-		m, err := NewMonitor(Config{
+		m := NewMonitor(Config{
 			Domains: func() []DomainStatus { return []DomainStatus{{Status: aggregator.Status{Domain: "d", Missing: 1}}} },
 			Node:    func() *service.NodeObject { return fine },
-			Standby: func() Standby { return standby },
+			Standby: func() Standby { return standby }, SyncPeriod: 30 * time.Second,
 		})
-		must(t, err)
 		check := func(path string, code int, healthy bool) {
 			t.Helper()
 			w := httptest.NewRecorder()

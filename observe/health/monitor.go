@@ -6,9 +6,9 @@
 //	Node, API ─────────┘       └────► Ports    one listener per Service that asks for it
 //
 // A [Monitor] reads the newest snapshots when it is asked, and listens to events for what no
-// snapshot shows. [Handler] answers for the node as kube-proxy does; with ?verbose it also says what
-// is wrong and what to do. [Ports] answers for single Services, on their health-check node ports.
-// The daemon assembles all three and serves the handler with a web.Server.
+// snapshot shows. [Handler] answers for the node as kube-proxy does; with ?verbose it also says
+// what is wrong and what to do. [Ports] answers for single Services, on their health-check node
+// ports. The daemon assembles all three and serves the handler with a web.Server.
 //
 // One bad Service never makes the node unhealthy: what is quarantined, parked or stuck is listed
 // and does not count. docs/health.md has the meaning of each answer.
@@ -41,14 +41,11 @@ type Config struct {
 	// Others returns findings of other parts of the program; nil means none.
 	Others func() []Finding
 	// SyncPeriod is kube-proxy's setting: a family is healthy while its oldest pending change is
-	// younger than twice this. Default 30 s; SetSyncPeriod changes it later.
+	// younger than twice this. SetSyncPeriod changes it later.
 	SyncPeriod time.Duration
 }
 
 func (c Config) withDefaults() Config {
-	if c.SyncPeriod == 0 {
-		c.SyncPeriod = 30 * time.Second
-	}
 	if c.Standby == nil {
 		c.Standby = func() Standby { return Standby{} }
 	}
@@ -59,16 +56,6 @@ func (c Config) withDefaults() Config {
 		c.Resources = func() []Resource { return nil }
 	}
 	return c
-}
-
-func (c Config) validate() error {
-	switch {
-	case c.Domains == nil || c.Node == nil:
-		return fmt.Errorf("health: Domains and Node are required")
-	case c.SyncPeriod < 0:
-		return fmt.Errorf("health: sync period %v: want a positive duration", c.SyncPeriod)
-	}
-	return nil
 }
 
 // Monitor judges the state of the proxy. It implements observe.Listener and must receive events
@@ -86,23 +73,17 @@ type Monitor struct {
 }
 
 // NewMonitor makes a monitor. The deadline of the first write starts here.
-func NewMonitor(config Config) (*Monitor, error) {
-	if err := config.validate(); err != nil {
-		return nil, err
+func NewMonitor(config Config) *Monitor {
+	return &Monitor{
+		config: config.withDefaults(), started: time.Now(), board: newBoard(), syncPeriod: config.SyncPeriod,
 	}
-	config = config.withDefaults()
-	return &Monitor{config: config, started: time.Now(), board: newBoard(), syncPeriod: config.SyncPeriod}, nil
 }
 
-// SetSyncPeriod changes the period, which must be positive.
-func (m *Monitor) SetSyncPeriod(period time.Duration) error {
-	if period <= 0 {
-		return fmt.Errorf("health: sync period %v: want a positive duration", period)
-	}
+// SetSyncPeriod changes the sync period.
+func (m *Monitor) SetSyncPeriod(period time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.syncPeriod = period
-	return nil
 }
 
 // State returns the state of the families and the node.

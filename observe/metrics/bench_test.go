@@ -20,8 +20,7 @@ func mustAddrPort(text string) netip.AddrPort { return netip.MustParseAddrPort(t
 
 func noEvents() source.Events { return source.Events{} }
 
-// bytesPerService measures what the roster adds for each Service, its name, as the
-// supervisor makes it, included.
+// bytesPerService measures the memory of a record, including its name.
 func bytesPerService(m *Metrics, services int) float64 {
 	var before, after runtime.MemStats
 	runtime.GC()

@@ -72,12 +72,11 @@ func catalogue(t *testing.T, file string) []described {
 	return all
 }
 
-// everything tells a Metrics of one of each, so that no metric is left without a
-// value.
+// everything makes a Metrics that has received each event, so that every metric has a value.
 func everything(t *testing.T, mode string) *Metrics {
 	t.Helper()
 	m, err := New(Config{
-		Mode: mode, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "beside", Family: service.IPv4, Auxiliary: true}},
+		Mode: mode, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
 		Findings: func() []health.Tally {
 			return []health.Tally{{Kind: "drift", Domain: "main", Count: 1}, {Kind: "parked", Domain: "", Count: 0}}
 		},
@@ -85,12 +84,12 @@ func everything(t *testing.T, mode string) *Metrics {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Attach(func() []aggregator.Status { return []aggregator.Status{{Domain: "main"}, {Domain: "beside"}} },
+	m.Attach(func() []aggregator.Status { return []aggregator.Status{{Domain: "main"}, {Domain: "aux"}} },
 		func() source.Events { return source.Events{} })
 	key := service.Key{Namespace: "ns", Name: "a"}
 	put := &dataplane.Batch{Changes: []dataplane.Change{{After: &dataplane.Object{}}}}
 	take := &dataplane.Batch{Changes: []dataplane.Change{{Before: &dataplane.Object{}}}}
-	for _, domain := range []string{"main", "beside"} {
+	for _, domain := range []string{"main", "aux"} {
 		for _, event := range []aggregator.Event{
 			aggregator.GateOpened{Domain: domain},
 			aggregator.AuditDone{Domain: domain},
@@ -190,7 +189,7 @@ func compareBuckets(t *testing.T, d described, h *dto.Histogram) {
 	}
 }
 
-// kube-proxy's names are what they are: two gauges are called a total.
+// Two of kube-proxy's gauges are called a total.
 var lintExceptions = []string{
 	`kubeproxy_sync_proxy_rules_iptables_total: non-counter metrics should not have "_total" suffix`,
 	`kubeproxy_sync_proxy_rules_no_local_endpoints_total: non-counter metrics should not have "_total" suffix`,
@@ -212,9 +211,9 @@ func TestNamesAreClean(t *testing.T) {
 }
 
 func TestMetricsOfTheProcessAreShown(t *testing.T) {
-	m, err := New(Config{Mode: modeNFTables, Features: []Feature{
+	m, err := New(Config{Mode: modeNFTables, Process: Process{Features: []Feature{
 		{Name: "NativeHistograms", Stage: "alpha"}, {Name: "AllowServiceExternalIPs", Stage: "GA", Enabled: true},
-	}})
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}

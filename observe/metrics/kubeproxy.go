@@ -37,8 +37,8 @@ var (
 // an interface that others rely on; a test compares them with testdata/kubeproxy.txt.
 //
 // They are made with the library of Kubernetes, which gives them their stability class and the gate
-// NativeHistograms, and counts them in registered_metrics_total. A metric that does not exist in the
-// mode is not registered, and ignores what it counts: no caller needs to ask for the mode.
+// NativeHistograms, and counts them in registered_metrics_total. A metric that does not exist in
+// the mode is not registered, and ignores what it counts: no caller needs to ask for the mode.
 type kubeProxy struct {
 	syncSeconds, fullSeconds, partialSeconds *kube.HistogramVec
 	networkProgramming, conntrackSeconds     *kube.HistogramVec

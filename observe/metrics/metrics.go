@@ -10,7 +10,7 @@
 //     size of /metrics itself does not depend on the number of Services.
 //
 // Each metric is defined in one place and registered there. Events are counted when they come. What
-// the core knows better than any listener (sizes, ages, what waits) is read when somebody scrapes;
+// the core knows better than any listener (sizes, ages, what waits) is read at each scrape;
 // see [Metrics.Attach]. docs/metrics.md has the meaning of each metric.
 //
 // No listener method blocks its caller: counters are atomic, and the locks of the records are held
@@ -21,7 +21,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -48,16 +47,10 @@ import (
 type Config struct {
 	// Mode is kube-proxy's name of the backend: "iptables", "nftables" or "ipvs".
 	Mode string
-	// Domains are those of the proxy; events of others are ignored.
+	// Domains are those of the proxy, at most one per family that is not auxiliary. Events of other
+	// domains are ignored.
 	Domains []DomainInfo
-	// Features are the known feature gates, for kubernetes_feature_enabled.
-	Features []Feature
-	// ShowHidden shows what has been hidden since the previous minor release of Kubernetes
-	// (showHiddenMetricsForVersion). It is a setting of the process: once set it stays.
-	ShowHidden bool
-	// NativeHistograms is the feature gate of that name: kube-proxy's histograms have the native
-	// form as well. Sluice's own always have it. It is a setting of the process.
-	NativeHistograms bool
+	Process Process
 	// Findings returns what health finds, the same kinds each time. It is called at each scrape,
 	// several at once, and must not block. Nil finds nothing.
 	Findings func() []health.Tally
@@ -80,33 +73,24 @@ type DomainInfo struct {
 	Auxiliary bool
 }
 
+// Process has the settings that a process has only one of.
+type Process struct {
+	// Features are the known feature gates, for kubernetes_feature_enabled.
+	Features []Feature
+	// ShowHidden shows what has been hidden since the previous minor release of Kubernetes
+	// (showHiddenMetricsForVersion). Once set it stays.
+	ShowHidden bool
+	// NativeHistograms is the feature gate of that name: kube-proxy's histograms have the native
+	// form as well. Sluice's own always have it.
+	NativeHistograms bool
+}
+
 // Feature is one feature gate of Kubernetes.
 type Feature struct {
 	Name string
 	// Stage is "alpha", "beta", "GA" or "deprecated", in any case.
 	Stage   string
 	Enabled bool
-}
-
-func (c Config) validate() error {
-	if !slices.Contains([]string{modeIPTables, modeNFTables, modeIPVS}, c.Mode) {
-		return fmt.Errorf("metrics: mode %q: want iptables, nftables or ipvs", c.Mode)
-	}
-	if c.ServicesMax < 0 {
-		return fmt.Errorf("metrics: %d Services with metrics of their own: want 0 or more", c.ServicesMax)
-	}
-	names, primary := map[string]bool{}, service.PerFamily[bool]{}
-	for _, d := range c.Domains {
-		if d.Name == "" || names[d.Name] {
-			return fmt.Errorf("metrics: domain %q: want a name that no other domain has", d.Name)
-		}
-		if !d.Auxiliary && primary[d.Family] {
-			return fmt.Errorf("metrics: domain %q: %s has a domain that is not auxiliary already", d.Name, d.Family)
-		}
-		names[d.Name] = true
-		primary[d.Family] = primary[d.Family] || !d.Auxiliary
-	}
-	return nil
 }
 
 // Metrics counts for one proxy. It implements observe.Listener, proxy.Follower and
@@ -141,14 +125,8 @@ type sources struct {
 // New makes the metrics of one proxy. Gather adds those of the process: of client-go, of the Go
 // runtime and of the operating system.
 func New(config Config) (*Metrics, error) {
-	if err := config.validate(); err != nil {
+	if err := config.Process.Set(); err != nil {
 		return nil, err
-	}
-	if config.ShowHidden {
-		kube.SetShowHidden()
-	}
-	if err := setNativeHistograms(config.NativeHistograms); err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	registry := prometheus.NewRegistry()
 	m := &Metrics{
@@ -171,7 +149,6 @@ func New(config Config) (*Metrics, error) {
 	if config.Findings != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{findingDesc}, m.collectFindings})
 	}
-	recordFeatures(config.Features)
 	return m, nil
 }
 
@@ -211,28 +188,27 @@ func (m *Metrics) collectFindings(to chan<- prometheus.Metric) {
 	}
 }
 
-// setNativeHistograms sets the gate NativeHistograms for metrics that are made with the library of
-// Kubernetes from now on.
-func setNativeHistograms(enabled bool) error {
-	gates := featuregate.NewFeatureGate()
-	if err := features.AddFeatureGates(gates); err != nil {
-		return err
+// Set applies the settings to the process: to kube-proxy's metrics that New makes from now on, and
+// to kubernetes_feature_enabled.
+func (p Process) Set() error {
+	if p.ShowHidden {
+		kube.SetShowHidden()
 	}
-	if err := gates.SetFromMap(map[string]bool{string(features.NativeHistograms): enabled}); err != nil {
-		return err
+	gates := featuregate.NewFeatureGate()
+	err := features.AddFeatureGates(gates)
+	if err == nil {
+		err = gates.SetFromMap(map[string]bool{string(features.NativeHistograms): p.NativeHistograms})
+	}
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
 	}
 	features.ApplyFeatureGates(gates)
-	return nil
-}
-
-// recordFeatures fills kubernetes_feature_enabled. Its stage is in capitals, and empty for features
-// that are generally available.
-func recordFeatures(all []Feature) {
-	for _, f := range all {
+	for _, f := range p.Features {
 		stage := strings.ToUpper(f.Stage)
 		if stage == "GA" {
-			stage = ""
+			stage = "" // as Kubernetes writes it
 		}
 		feature.RecordFeatureInfo(context.Background(), f.Name, stage, f.Enabled)
 	}
+	return nil
 }

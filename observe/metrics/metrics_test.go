@@ -23,8 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// gathered gives the metric families that a Metrics keeps itself, without those of
-// the process.
+// gathered returns the metric families of a Metrics, without those of the process.
 func gathered(t testing.TB, m *Metrics) []*dto.MetricFamily {
 	t.Helper()
 	families, err := m.registry.Gather()
@@ -60,7 +59,7 @@ func scraped(t testing.TB, m *Metrics) samples {
 	return all
 }
 
-// labelText gives the labels in the order of their names.
+// labelText returns the labels in the order of their names.
 func labelText(metric *dto.Metric) string {
 	var words []string
 	for _, l := range metric.GetLabel() {
@@ -73,7 +72,7 @@ func labelText(metric *dto.Metric) string {
 	return "{" + strings.Join(words, ",") + "}"
 }
 
-// expect compares some samples; one that is to be missing is given as absent.
+// expect compares some samples; absent means that there must be none.
 func (s samples) expect(t *testing.T, want samples) {
 	t.Helper()
 	var names []string
@@ -96,7 +95,7 @@ func (s samples) expect(t *testing.T, want samples) {
 	}
 }
 
-// absent is no value that a sample has.
+// absent is a value that no sample has.
 const absent = -4711.0
 
 // serve asks for /metrics.
@@ -114,7 +113,7 @@ func serve(t *testing.T, m *Metrics, accept string) *http.Response {
 
 func TestHandlerServesTextWithTheProcess(t *testing.T) {
 	m := listedMetrics(t, 3)
-	// What client-go tells its listeners, whoever they are.
+	// What client-go reports.
 	clientgo.RequestResult.Increment(context.Background(), "200", "GET", "apiserver:6443")
 	clientgo.RequestLatency.Observe(context.Background(), "GET", url.URL{Scheme: "https", Host: "apiserver:6443"}, time.Millisecond)
 	answer := serve(t, m, "")
@@ -133,11 +132,11 @@ func TestHandlerServesTextWithTheProcess(t *testing.T) {
 		}
 	}
 	if answer.Header.Get("Process-Start-Time-Unix") == "" {
-		t.Error("the start of the process is not told")
+		t.Error("the header with the start of the process is missing")
 	}
 }
 
-func TestHandlerServesNativeHistogramsToThoseWhoUnderstand(t *testing.T) {
+func TestHandlerServesNativeHistograms(t *testing.T) {
 	m := listedMetrics(t, 0)
 	m.domains[domain4].programming.Observe(0.0001)
 	answer := serve(t, m, "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
@@ -156,22 +155,10 @@ func TestHandlerServesNativeHistogramsToThoseWhoUnderstand(t *testing.T) {
 	}
 }
 
-func TestConfigErrorsSayWhatIsWanted(t *testing.T) {
-	for want, config := range map[string]Config{
-		`mode "userspace": want iptables, nftables or ipvs`: {Mode: "userspace"},
-		`domain "": want a name`:                            {Mode: modeIPVS, Domains: []DomainInfo{{}}},
-		`domain "a": want a name that no other domain has`:  {Mode: modeIPVS, Domains: []DomainInfo{{Name: "a"}, {Name: "a"}}},
-	} {
-		if _, err := New(config); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
-}
-
-// native tells whether kube-proxy's own histograms have the native form.
+// native reports whether kube-proxy's own histograms have the native form.
 func native(t *testing.T, gate bool) bool {
 	t.Helper()
-	m, err := New(Config{Mode: modeIPTables, NativeHistograms: gate})
+	m, err := New(Config{Mode: modeIPTables, Process: Process{NativeHistograms: gate}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +182,7 @@ func TestNativeHistogramsFollowTheirGate(t *testing.T) {
 }
 
 func TestHiddenMetricsAreShownWhenAskedFor(t *testing.T) {
-	if _, err := New(Config{Mode: modeIPTables, ShowHidden: true}); err != nil {
+	if _, err := New(Config{Mode: modeIPTables, Process: Process{ShowHidden: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if !kube.ShouldShowHidden() {

@@ -20,24 +20,24 @@ func TestRecordsLiveAsLongAsTheirActors(t *testing.T) {
 	key := serviceKey(1)
 	r.update(key, func(*record) { t.Error("a Service without an actor has a record") })
 	if r.start(key) {
-		t.Error("the first start is one after a failure")
+		t.Error("the first start counts as a restart")
 	}
 	r.update(key, func(l *record) { l.failed(time.Now(), failError, "x") })
 	if !r.start(key) {
-		t.Error("a start after a failure is none")
+		t.Error("a start after a failure does not count as a restart")
 	}
 	if last, known := r.end(key); !known || last.restarts != 1 || r.len() != 0 {
 		t.Errorf("ended: %+v, %t; %d are left", last, known, r.len())
 	}
 	if r.start(key) {
-		t.Error("a Service that was gone has a past")
+		t.Error("a Service that was gone counts as restarted")
 	}
 	if _, known := r.end(serviceKey(2)); known {
-		t.Error("somebody ended who never lived")
+		t.Error("a Service ended that was never started")
 	}
 }
 
-func TestLateNewsDoNotBringAServiceBack(t *testing.T) {
+func TestLateEventsDoNotBringAServiceBack(t *testing.T) {
 	m := listedMetrics(t, 1)
 	m.Supervisor(supervisor.Event[service.Key]{Child: serviceKey(0), What: supervisor.Ended{}})
 	view := service.View{Key: serviceKey(0)}
@@ -94,7 +94,7 @@ func TestEndpointsAreCountedByKind(t *testing.T) {
 	}
 }
 
-// Everybody may tell and ask at once.
+// All methods are safe for concurrent use.
 func TestEverythingAtOnce(t *testing.T) {
 	m := listedMetrics(t, 50)
 	m.Attach(func() []aggregator.Status { return []aggregator.Status{{Domain: domain4}} }, noEvents)
@@ -128,13 +128,13 @@ func TestEverythingAtOnce(t *testing.T) {
 		m.Supervisor(supervisor.Event[service.Key]{Child: serviceKey(n), What: supervisor.Ended{}})
 	}
 	if left := m.unserved[service.IPv4].internal.Load(); left != 0 || m.records.len() != 0 {
-		t.Errorf("everybody has gone, and %d ports of %d Services are left", left, m.records.len())
+		t.Errorf("all Services have ended, and %d ports of %d Services are left", left, m.records.len())
 	}
 }
 
-// TestDrainingEndpointsAreTold: in both forms of /metrics/services, and in
-// /debug/actors; a restart begins with none.
-func TestDrainingEndpointsAreTold(t *testing.T) {
+// TestDrainingEndpointsAreShown: in both forms of /metrics/services, and in /debug/actors. A
+// restart begins with none.
+func TestDrainingEndpointsAreShown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.cache.SetSlice(slice4(1, 1, 1, 2))
@@ -158,7 +158,7 @@ func TestDrainingEndpointsAreTold(t *testing.T) {
 		expect("before", 0)
 		w.Actors(actors.Drains{Key: serviceKey(1), Domain: domain4, Family: service.IPv4, Endpoints: 3})
 		w.Actors(actors.Drains{Key: serviceKey(9), Domain: domain4, Family: service.IPv4, Endpoints: 3}) // it has no actor
-		expect("told", 3)
+		expect("reported", 3)
 		w.records.start(serviceKey(1))
 		expect("started again", 0)
 		for _, n := range []int{2, 0} {

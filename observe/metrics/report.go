@@ -58,11 +58,20 @@ type DomainReport struct {
 
 // QuarantineItem is one Service that a domain holds back.
 type QuarantineItem struct {
-	Service  string    `json:"service"`
-	Revision string    `json:"revision"`
-	Class    string    `json:"class"`
-	Reason   string    `json:"reason"`
-	Since    time.Time `json:"since"`
+	Service  string `json:"service"`
+	Revision string `json:"revision"`
+	rejection
+}
+
+// rejection is why a Service is in quarantine.
+type rejection struct {
+	Class  string    `json:"class"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+}
+
+func rejectionOf(q *aggregator.QuarantinedKey) rejection {
+	return rejection{reasonClass(q.Reason), q.Reason, q.Since.UTC()}
 }
 
 // Report returns the state of the domains and of up to limit actors; 0 means all.
@@ -118,7 +127,7 @@ func reportOf(s *aggregator.Status) DomainReport {
 	}
 	for _, q := range s.Quarantined {
 		made.Quarantined = append(made.Quarantined,
-			QuarantineItem{q.Key.String(), q.Revision.String(), reasonClass(q.Reason), q.Reason, q.Since.UTC()})
+			QuarantineItem{q.Key.String(), q.Revision.String(), rejectionOf(&q)})
 	}
 	return made
 }

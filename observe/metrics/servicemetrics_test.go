@@ -53,7 +53,7 @@ func TestMetricsOfServicesAreClean(t *testing.T) {
 	})
 }
 
-// What a name of a manifest may hold must not break the format.
+// No name, not even from a manifest, may break the format.
 func TestNamesAreEscaped(t *testing.T) {
 	m := listedMetrics(t, 0)
 	m.records.start(service.Key{Namespace: `n"s`, Name: "a\\b\nc"})
@@ -65,12 +65,12 @@ func TestNamesAreEscaped(t *testing.T) {
 	}
 }
 
-var errGone = errors.New("the reader is gone")
+var errGone = errors.New("the client is gone")
 
-// goneWriter is a reader that hangs up after some bytes.
+// goneWriter is a client that closes the connection after some bytes.
 type goneWriter struct {
 	left int
-	// refused counts what was written all the same.
+	// refused counts the writes after that.
 	refused int
 }
 
@@ -82,18 +82,18 @@ func (w *goneWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestAReaderMayHangUp(t *testing.T) {
+func TestAClientMayHangUp(t *testing.T) {
 	m := listedMetrics(t, 2000)
 	answer := &answer{rows: m.records.copy(func(service.Key) bool { return true })}
 	for _, write := range []func(io.Writer){answer.writeText, answer.writeJSON} {
 		reader := &goneWriter{left: 100_000}
 		if write(reader); reader.refused != 1 {
-			t.Errorf("written %d times to a reader that has gone", reader.refused)
+			t.Errorf("written %d times to a client that has gone", reader.refused)
 		}
 	}
 }
 
-// namesOf gives the Services that have metrics of their own at /metrics, sorted.
+// namesOf returns the Services that have metrics of their own at /metrics, sorted.
 func namesOf(t *testing.T, m *Metrics) []string {
 	t.Helper()
 	families, err := m.Gather()
@@ -113,8 +113,8 @@ func namesOf(t *testing.T, m *Metrics) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// TestAsManyServicesAsAreWantedAreAtMetrics: the slowest, and no other.
-func TestAsManyServicesAsAreWantedAreAtMetrics(t *testing.T) {
+// TestServicesMax: the slowest Services are at /metrics, and no other.
+func TestServicesMax(t *testing.T) {
 	m := listedMetrics(t, 5)
 	for servicesMax, want := range map[int][]string{
 		0: nil, 2: {"s3", "s4"}, 5: {"s0", "s1", "s2", "s3", "s4"}, 1000: {"s0", "s1", "s2", "s3", "s4"},
@@ -126,7 +126,7 @@ func TestAsManyServicesAsAreWantedAreAtMetrics(t *testing.T) {
 	}
 }
 
-// TestMetricsOfServicesAreTheSameInBothPlaces.
+// TestMetricsOfServicesAreTheSameInBothPlaces: at /metrics and at /metrics/services.
 func TestMetricsOfServicesAreTheSameInBothPlaces(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.refuse("172.30.0.1/32")
@@ -153,10 +153,4 @@ func TestMetricsOfServicesAreTheSameInBothPlaces(t *testing.T) {
 			t.Errorf("got  %v\nwant %v", got, want)
 		}
 	})
-}
-
-func TestServicesMaxMustNotBeNegative(t *testing.T) {
-	if m, err := New(Config{Mode: modeNFTables, ServicesMax: -1}); err == nil {
-		t.Errorf("got %v", m)
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
@@ -135,10 +134,8 @@ type answer struct {
 
 // quarantine is one domain's quarantine of a Service.
 type quarantine struct {
-	Domain string    `json:"domain"`
-	Class  string    `json:"class"`
-	Reason string    `json:"reason"`
-	Since  time.Time `json:"since"`
+	Domain string `json:"domain"`
+	rejection
 }
 
 func (m *Metrics) answer(ctx context.Context, q *query) *answer {
@@ -146,8 +143,7 @@ func (m *Metrics) answer(ctx context.Context, q *query) *answer {
 	a.rows, a.omitted = q.cut(m.records.copy(q.wants))
 	for _, s := range m.status() {
 		for _, q := range s.Quarantined {
-			a.quarantined[q.Key] = append(a.quarantined[q.Key],
-				quarantine{s.Domain, reasonClass(q.Reason), q.Reason, q.Since.UTC()})
+			a.quarantined[q.Key] = append(a.quarantined[q.Key], quarantine{s.Domain, rejectionOf(&q)})
 		}
 	}
 	return a

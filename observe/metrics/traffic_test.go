@@ -27,8 +27,8 @@ func served(clusterIP, vip string, nodePort uint16) []service.PortView {
 	return []service.PortView{p}
 }
 
-// TestTrafficIsTheOwners: node ports of one Service count at every address of the
-// node, a contested frontend counts for one, and what is nobody's for none.
+// TestTrafficIsTheOwners: a node port counts at every address of the node, a contested frontend for
+// one Service, and a frontend without an owner for none.
 func TestTrafficIsTheOwners(t *testing.T) {
 	o := newOwners()
 	one, two := serviceKey(1), serviceKey(2)
@@ -65,7 +65,7 @@ func TestTrafficIsTheOwners(t *testing.T) {
 		}
 	}
 	var none *owners
-	none.put(service.IPv4, one, served("10.0.0.1", "", 0)) // nobody counts
+	none.put(service.IPv4, one, served("10.0.0.1", "", 0)) // the kernel does not count
 	none.end(one)
 }
 

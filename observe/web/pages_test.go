@@ -111,7 +111,7 @@ func TestPagesOfProfiling(t *testing.T) {
 	testRequests(t, without, requests)
 }
 
-func TestPagesThatAreNotWantedAreNotThere(t *testing.T) {
+func TestPagesThatAreNotConfiguredDoNotExist(t *testing.T) {
 	testRequests(t, Pages{Mode: "iptables", Profiling: true}, []request{
 		{path: "/healthz", code: 200}, {path: "/proxyMode", code: 200, text: "iptables", exact: true},
 		{path: "/metrics", code: 404}, {path: "/metrics/services", code: 404}, {path: "/configz", code: 404},
@@ -120,7 +120,7 @@ func TestPagesThatAreNotWantedAreNotThere(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeShownIsSaid(t *testing.T) {
+func TestWhatCannotBeShownIsAnError(t *testing.T) {
 	c := site()
 	c.Configz = func() map[string]any { return map[string]any{"x": make(chan int)} }
 	c.Actors = func(int) any { return make(chan int) }

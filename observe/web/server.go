@@ -79,15 +79,9 @@ type Server struct {
 }
 
 // NewServer makes a server; Run starts it.
-func NewServer(config ServerConfig) (*Server, error) {
-	if _, _, err := net.SplitHostPort(config.Address); err != nil {
-		return nil, fmt.Errorf("%s: %q: want an address and a port: %w", config.Name, config.Address, err)
-	}
-	return &Server{config: config.withDefaults(), retry: RetryPause}, nil
+func NewServer(config ServerConfig) *Server {
+	return &Server{config: config.withDefaults(), retry: RetryPause}
 }
-
-// Handler returns the handler that the server serves.
-func (s *Server) Handler() http.Handler { return s.config.Handler }
 
 // Run serves until the context ends, lets requests in progress finish, and returns nil. With
 // HardFail it returns the first failure.

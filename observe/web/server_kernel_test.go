@@ -36,7 +36,7 @@ func TestKernelWhereTheServerListens(t *testing.T) {
 		t.Run(address, func(t *testing.T) {
 			c := on(address)
 			c.Inside, c.ForProbes = node.Do, true
-			s := newServer(t, c)
+			s := newServer(c)
 			started(t, s)
 			addressOf(t, s)
 			for _, host := range everywhere {

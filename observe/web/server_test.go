@@ -63,12 +63,8 @@ func get(t *testing.T, address, path string) string {
 }
 
 // newServer makes a server that retries after 10 ms.
-func newServer(t *testing.T, c ServerConfig) *Server {
-	t.Helper()
-	s, err := NewServer(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+func newServer(c ServerConfig) *Server {
+	s := NewServer(c)
 	s.retry = 10 * time.Millisecond
 	return s
 }
@@ -78,7 +74,7 @@ func TestServerServesUntilItIsStopped(t *testing.T) {
 	c := on(anyPort)
 	c.Inside = func(f func() error) error { inside++; return f() }
 	c.Failed = func(err error) { t.Errorf("failed: %v", err) }
-	s := newServer(t, c)
+	s := newServer(c)
 	stop := started(t, s)
 	address := addressOf(t, s)
 	if got := get(t, address, "/proxyMode"); got != "nftables" {
@@ -108,7 +104,7 @@ func TestStoppingLetsRequestsFinish(t *testing.T) {
 			<-finish
 			_, _ = io.WriteString(w, "late")
 		})
-		s := newServer(t, c)
+		s := newServer(c)
 		stop := started(t, s)
 		address := addressOf(t, s)
 		send := func(text string) net.Conn {
@@ -171,7 +167,7 @@ func TestATakenAddressIsTriedAgain(t *testing.T) {
 	failures := make(chan error, 1000)
 	c := on(other.Addr().String())
 	c.Failed = func(err error) { failures <- err }
-	s := newServer(t, c)
+	s := newServer(c)
 	started(t, s)
 	for range 2 {
 		err := <-failures
@@ -191,7 +187,7 @@ func TestHardFailEndsWithTheFirstFailure(t *testing.T) {
 	c := on(taken(t).Addr().String())
 	c.HardFail = true
 	c.Failed = func(err error) { failures = append(failures, err) }
-	err := newServer(t, c).Run(context.Background())
+	err := newServer(c).Run(context.Background())
 	if !errors.Is(err, unix.EADDRINUSE) || len(failures) != 1 || !errors.Is(failures[0], err) {
 		t.Errorf("got %v, reported %v", err, failures)
 	}
@@ -213,24 +209,13 @@ func TestRetriesComeEveryFiveSeconds(t *testing.T) {
 				t.Errorf("failed: %v", err)
 			}
 		}
-		s, err := NewServer(c)
-		if err != nil {
-			t.Fatal(err)
-		}
 		ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
 		defer cancel()
-		err = s.Run(ctx)
+		err := NewServer(c).Run(ctx)
 		if err != nil || fmt.Sprint(tries) != "[0s 5s 10s]" || failed != 3 || time.Since(begin) != 12*time.Second {
 			t.Errorf("%v: tried at %v, %d failures, ended at %v", err, tries, failed, time.Since(begin))
 		}
 	})
-}
-
-func TestAnAddressNeedsAPort(t *testing.T) {
-	c := on("127.0.0.1")
-	if _, err := NewServer(c); err == nil || !strings.Contains(err.Error(), `"127.0.0.1": want an address and a port`) {
-		t.Errorf("got %v", err)
-	}
 }
 
 // TestAnAddressThatIsHandedOver: while another process is about to release the address, a failure
@@ -249,11 +234,7 @@ func TestAnAddressThatIsHandedOver(t *testing.T) {
 			}
 		}
 		c.Inside = func(func() error) error { tries++; return unix.EADDRINUSE }
-		s, err := NewServer(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = s.Run(t.Context())
+		err := NewServer(c).Run(t.Context())
 		if !errors.Is(err, unix.EADDRINUSE) || failed != 1 || tries != 11 || listened != tries || time.Since(begin) != time.Second {
 			t.Errorf("%v after %v: %d tries, %d reports, %d failures", err, time.Since(begin), tries, listened, failed)
 		}
@@ -275,7 +256,7 @@ func TestAnAddressIsTakenOver(t *testing.T) {
 			listens <- struct{}{}
 		}
 	}
-	stop := started(t, newServer(t, c))
+	stop := started(t, newServer(c))
 	for range 3 {
 		<-refused
 	}

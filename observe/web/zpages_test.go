@@ -62,12 +62,12 @@ func TestNegotiate(t *testing.T) {
 		JSON + asFlagz + zVersion + ";q=x,text/*":       {mediaText, ""},
 	} {
 		if got, ok := negotiate(header, "Flagz"); !ok || !reflect.DeepEqual(got, want) {
-			t.Errorf("%q gives %v %t, want %v", header, got, ok, want)
+			t.Errorf("%q returns %v %t, want %v", header, got, ok, want)
 		}
 	}
 	for _, header := range []string{JSON, "image/png", JSON + asFlagz + "v2", "text/plain" + asFlagz + zVersion, "application/vnd.kubernetes.protobuf"} {
 		if got, ok := negotiate(header, "Flagz"); ok {
-			t.Errorf("%q gives %v", header, got)
+			t.Errorf("%q returns %v", header, got)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func endpoints(count int) []service.Endpoint {
 	return made
 }
 
-// table gives the endpoint in each slot.
+// table returns the endpoint in each slot.
 func table(endpoints []service.Endpoint) map[int]service.Endpoint {
 	found := make(map[int]service.Endpoint)
 	for i, slot := range Assign(endpoints) {

@@ -1,3 +1,6 @@
+// Package observe defines how the core is watched. The core announces typed events to a [Listener]
+// and knows no logger, no metrics and no health: nothing that works depends on how it is watched.
+// The daemon makes the listeners: [Log] here, and those of the packages below.
 package observe
 
 import (
@@ -13,8 +16,16 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// Log is a listener that writes to a logger: what an operator has to know at
-// info and above, the ordinary course of things at debug.
+// Listener receives everything that happens, on the goroutines that it happens to. So it must be
+// safe for concurrent use and must not block.
+type Listener interface {
+	Supervisor(supervisor.Event[service.Key])
+	Aggregator(aggregator.Event)
+	Actors(actors.Event)
+}
+
+// Log is a listener that writes to a logger: at info and above what an operator needs to know, at
+// debug the normal course of things.
 type Log struct {
 	log *zap.Logger
 }
@@ -37,14 +48,14 @@ func (l *Log) Supervisor(event supervisor.Event[service.Key]) {
 		}
 		l.log.Error("actor failed; its rules stay as they are", fields...)
 	case supervisor.Stuck:
-		l.log.Error("actor stuck; fenced, and a replacement is started", zap.Stringer("service", event.Child),
+		l.log.Error("actor stuck; fenced and replaced", zap.Stringer("service", event.Child),
 			zap.Duration("for", e.For), zap.Duration("backoff", e.Backoff),
 			zap.Int("abandoned", e.Abandoned), zap.String("stack", e.Stack))
 	case supervisor.Parked:
-		l.log.Error("actor parked; tried again when its Service changes", zap.Stringer("service", event.Child),
+		l.log.Error("actor parked; retried when its Service changes", zap.Stringer("service", event.Child),
 			zap.Time("until", e.Until), zap.Float64("score", e.Score), zap.Error(e.Err))
 	case supervisor.Unparked:
-		l.log.Info("parked actor is tried again", zap.Stringer("service", event.Child), zap.Bool("changed", e.Nudged))
+		l.log.Info("retrying a parked actor", zap.Stringer("service", event.Child), zap.Bool("changed", e.Nudged))
 	case supervisor.Returned:
 		l.log.Info("abandoned actor returned", zap.Stringer("service", event.Child), zap.Int("abandoned", e.Abandoned))
 	case supervisor.Ended:
@@ -68,7 +79,7 @@ func (l *Log) Aggregator(event aggregator.Event) {
 	case aggregator.RepairBegan:
 		l.repair(e)
 	case aggregator.Repaired:
-		l.log.Info("rules are as they were written again", zap.String("domain", e.Domain),
+		l.log.Info("rules are restored", zap.String("domain", e.Domain),
 			zap.Int("objects", e.Objects), zap.Duration("took", e.Took.Round(time.Microsecond)))
 	case aggregator.Applied:
 		fields := []zap.Field{zap.String("domain", e.Domain), zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision)}
@@ -77,20 +88,20 @@ func (l *Log) Aggregator(event aggregator.Event) {
 		}
 		l.log.Debug("applied", fields...)
 	case aggregator.Quarantined:
-		l.log.Error("Service quarantined: what it wants is refused; what it had before stays", zap.String("domain", e.Domain),
+		l.log.Error("Service quarantined: the domain rejects what it wants; its previous rules stay", zap.String("domain", e.Domain),
 			zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))
 	case aggregator.Freed:
 		l.log.Info("Service accepted again", zap.String("domain", e.Domain), zap.Stringer("service", e.Key))
 	case aggregator.NodeAtFault:
-		l.log.Error("the kernel refuses rules that belong to no Service; retrying", zap.String("domain", e.Domain), zap.String("reason", e.Reason))
+		l.log.Error("the kernel rejects rules that belong to no Service; retrying", zap.String("domain", e.Domain), zap.String("reason", e.Reason))
 	case aggregator.Shadowed:
-		l.log.Warn("addresses of a Service are served by an older one; change or delete either", zap.String("domain", e.Domain),
+		l.log.Warn("an older Service serves addresses that this one wants; change or delete one of them", zap.String("domain", e.Domain),
 			zap.Stringer("service", e.Key), zap.Stringer("addresses", e.Frontends), zap.Stringer("servedBy", e.By))
 	case aggregator.Unshadowed:
-		l.log.Info("addresses of a Service are its own again, or it has nothing to serve there", zap.String("domain", e.Domain),
+		l.log.Info("a Service serves its addresses again, or no longer wants them", zap.String("domain", e.Domain),
 			zap.Stringer("service", e.Key), zap.Stringer("addresses", e.Frontends), zap.Stringer("servedBefore", e.By))
 	case aggregator.LateRefused:
-		l.log.Warn("late output of a former incarnation refused", zap.String("domain", e.Domain),
+		l.log.Warn("refused a late fragment of a former incarnation", zap.String("domain", e.Domain),
 			zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision))
 	}
 }
@@ -109,7 +120,7 @@ func (l *Log) batch(e aggregator.BatchWritten) {
 	}
 	level := zap.DebugLevel
 	if e.Batch.Number == 1 {
-		level = zap.InfoLevel // whoever starts a proxy waits for this
+		level = zap.InfoLevel // an operator who starts a proxy waits for this
 	}
 	l.log.Log(level, "batch written", fields...)
 }
@@ -128,8 +139,8 @@ func (l *Log) audit(e aggregator.AuditDone) {
 	}
 }
 
-// repair says what somebody else has changed (or, for listeners, what has ended by
-// itself), and that it does not stay so.
+// repair reports what another program has changed (or, for sockets, what has ended by itself), and
+// that it is being restored.
 func (l *Log) repair(e aggregator.RepairBegan) {
 	u := e.Undone
 	fields := []zap.Field{zap.String("domain", e.Domain), zap.Int("missing", u.Missing), zap.Int("different", u.Different),
@@ -138,10 +149,10 @@ func (l *Log) repair(e aggregator.RepairBegan) {
 		fields = append(fields, zap.String("by", by))
 	}
 	if e.Pause == 0 {
-		l.log.Warn("rules are not as they were written; they are written again", fields...)
+		l.log.Warn("rules differ from what was written; restoring them", fields...)
 		return
 	}
-	l.log.Warn("the same rules are changed again and again; they are written again after a pause that grows; find the program and stop it",
+	l.log.Warn("the same rules keep changing; restoring them after growing pauses; find the program and stop it",
 		append(fields, zap.Int("repairs", e.Again), zap.Duration("pause", e.Pause))...)
 }
 
@@ -149,7 +160,7 @@ func (l *Log) repair(e aggregator.RepairBegan) {
 func (l *Log) Actors(event actors.Event) {
 	switch e := event.(type) {
 	case actors.Refused:
-		l.log.Error("Service refused: too many Services; raise the bound", zap.Stringer("service", e.Key), zap.Int("bound", e.MaxServices))
+		l.log.Error("Service refused: too many Services; raise the limit", zap.Stringer("service", e.Key), zap.Int("bound", e.MaxServices))
 	case actors.RefusedGone:
 		l.log.Info("refused Service is gone", zap.Stringer("service", e.Key))
 	case actors.Drains:
@@ -157,23 +168,23 @@ func (l *Log) Actors(event actors.Event) {
 	case actors.DrainCut:
 		l.drainCut(e)
 	case actors.DrainUnknown:
-		l.log.Warn("connections of a draining endpoint cannot be found out; it drains until the deadline", zap.String("domain", e.Domain),
+		l.log.Warn("cannot tell whether a draining endpoint has connections; it drains until the deadline", zap.String("domain", e.Domain),
 			zap.Stringer("service", e.Key), zap.Stringer("endpoint", e.Endpoint), zap.Error(e.Err))
 	case actors.HeldUnknown:
-		l.log.Warn("it cannot be found out what was draining before the start; connections to that may be cut", zap.String("domain", e.Domain),
+		l.log.Warn("cannot tell which endpoints were draining before the restart; their connections may be cut", zap.String("domain", e.Domain),
 			zap.Stringer("service", e.Key), zap.Error(e.Err))
 	}
 }
 
-// namedMax bounds how many endpoints one line names.
+// namedMax bounds the endpoints that one line names.
 const namedMax = 10
 
 func (l *Log) drainCut(e actors.DrainCut) {
 	fields := []zap.Field{zap.String("domain", e.Domain), zap.Stringer("service", e.Key), zap.Int("endpoints", len(e.Endpoints)),
 		zap.Stringers("named", e.Endpoints[:min(namedMax, len(e.Endpoints))])}
 	if e.Deadline > 0 {
-		l.log.Info("endpoints have drained until the deadline; connections that they had left are cut", append(fields, zap.Duration("deadline", e.Deadline))...)
+		l.log.Info("endpoints reached the drain deadline; their remaining connections are cut", append(fields, zap.Duration("deadline", e.Deadline))...)
 		return
 	}
-	l.log.Info("too many endpoints of a Service drain; connections that the oldest had left are cut", append(fields, zap.Int("bound", e.Bound))...)
+	l.log.Info("too many endpoints of a Service drain; the oldest lose their remaining connections", append(fields, zap.Int("bound", e.Bound))...)
 }

@@ -63,50 +63,53 @@ func testLog(t *testing.T, cases []logCase) {
 func TestLogSupervisor(t *testing.T) {
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	panicked := &supervisor.PanicError{Value: "nil map", Stack: []byte("goroutine 7")}
-	tell := func(e supervisor.Event[service.Key]) func(*Log) { return func(l *Log) { l.Supervisor(e) } }
+	tell := func(incarnation uint64, what supervisor.Change) func(*Log) {
+		e := supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, Incarnation: incarnation, What: what}
+		return func(l *Log) { l.Supervisor(e) }
+	}
 	testLog(t, []logCase{
-		{name: "started", tell: tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, Incarnation: 1, What: supervisor.Started{}})},
+		{name: "started", tell: tell(1, supervisor.Started{})},
 		{
-			name: "restarted", tell: tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, Incarnation: 2, What: supervisor.Started{Again: true}}),
+			name: "restarted", tell: tell(2, supervisor.Started{Again: true}),
 			level: zap.InfoLevel, message: "actor restarted",
 			fields: fields{"service": "a/b", "incarnation": uint64(2)},
 		},
 		{
 			name:  "failed",
-			tell:  tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, What: supervisor.Failed{Err: errors.New("broken"), Score: 1.5, Backoff: time.Second}}),
+			tell:  tell(1, supervisor.Failed{Err: errors.New("broken"), Score: 1.5, Backoff: time.Second}),
 			level: zap.ErrorLevel, message: "actor failed; its rules stay as they are",
 			fields: fields{"service": "a/b", "error": "broken", "score": 1.5, "backoff": time.Second},
 		},
 		{
 			name:  "panicked",
-			tell:  tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, What: supervisor.Failed{Err: fmt.Errorf("wrapped: %w", panicked), Score: 1, Backoff: time.Second}}),
+			tell:  tell(1, supervisor.Failed{Err: fmt.Errorf("wrapped: %w", panicked), Score: 1, Backoff: time.Second}),
 			level: zap.ErrorLevel, message: "actor failed; its rules stay as they are",
 			fields: fields{"service": "a/b", "error": "wrapped: panic: nil map", "score": 1.0, "backoff": time.Second, "stack": "goroutine 7"},
 		},
 		{
 			name:  "stuck",
-			tell:  tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, What: supervisor.Stuck{For: time.Minute, Stack: "here", Backoff: time.Second, Abandoned: 3}}),
-			level: zap.ErrorLevel, message: "actor stuck; fenced, and a replacement is started",
+			tell:  tell(1, supervisor.Stuck{For: time.Minute, Stack: "here", Backoff: time.Second, Abandoned: 3}),
+			level: zap.ErrorLevel, message: "actor stuck; fenced and replaced",
 			fields: fields{"service": "a/b", "for": time.Minute, "backoff": time.Second, "abandoned": int64(3), "stack": "here"},
 		},
 		{
 			name:  "parked",
-			tell:  tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, What: supervisor.Parked{Score: 6, Err: errors.New("broken"), Until: until}}),
-			level: zap.ErrorLevel, message: "actor parked; tried again when its Service changes",
+			tell:  tell(1, supervisor.Parked{Score: 6, Err: errors.New("broken"), Until: until}),
+			level: zap.ErrorLevel, message: "actor parked; retried when its Service changes",
 			fields: fields{"service": "a/b", "score": 6.0, "error": "broken", "until": until},
 		},
 		{
-			name: "unparked", tell: tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, What: supervisor.Unparked{Nudged: true}}),
-			level: zap.InfoLevel, message: "parked actor is tried again",
+			name: "unparked", tell: tell(1, supervisor.Unparked{Nudged: true}),
+			level: zap.InfoLevel, message: "retrying a parked actor",
 			fields: fields{"service": "a/b", "changed": true},
 		},
 		{
-			name: "returned", tell: tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, What: supervisor.Returned{Abandoned: 2}}),
+			name: "returned", tell: tell(1, supervisor.Returned{Abandoned: 2}),
 			level: zap.InfoLevel, message: "abandoned actor returned",
 			fields: fields{"service": "a/b", "abandoned": int64(2)},
 		},
 		{
-			name: "ended", tell: tell(supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, What: supervisor.Ended{}}),
+			name: "ended", tell: tell(1, supervisor.Ended{}),
 			level: zap.DebugLevel, message: "actor retired", fields: fields{"service": "a/b"},
 		},
 	})
@@ -118,7 +121,7 @@ func TestLogActors(t *testing.T) {
 		tell: func(l *Log) {
 			l.Actors(actors.Refused{Key: service.Key{Namespace: "a", Name: "b"}, MaxServices: 10})
 		},
-		level: zap.ErrorLevel, message: "Service refused: too many Services; raise the bound",
+		level: zap.ErrorLevel, message: "Service refused: too many Services; raise the limit",
 		fields: fields{"service": "a/b", "bound": int64(10)},
 	}, {
 		name:  "refused, and gone",
@@ -139,12 +142,12 @@ func TestLogDraining(t *testing.T) {
 		{
 			name:  "no answer",
 			tell:  tell(actors.DrainUnknown{Key: key, Domain: "d", Endpoint: one, Err: errors.New("no socket")}),
-			level: zap.WarnLevel, message: "connections of a draining endpoint cannot be found out; it drains until the deadline",
+			level: zap.WarnLevel, message: "cannot tell whether a draining endpoint has connections; it drains until the deadline",
 			fields: fields{"domain": "d", "service": "a/b", "endpoint": "10.0.0.1:80", "error": "no socket"},
 		},
 		{
 			name: "no answer at the start", tell: tell(actors.HeldUnknown{Key: key, Domain: "d", Err: errors.New("no socket")}),
-			level: zap.WarnLevel, message: "it cannot be found out what was draining before the start; connections to that may be cut",
+			level: zap.WarnLevel, message: "cannot tell which endpoints were draining before the restart; their connections may be cut",
 			fields: fields{"domain": "d", "service": "a/b", "error": "no socket"},
 		},
 	})
@@ -161,11 +164,11 @@ func TestLogCutConnections(t *testing.T) {
 	}{
 		{
 			actors.DrainCut{Endpoints: []service.Endpoint{one}, Deadline: time.Minute},
-			"endpoints have drained until the deadline; connections that they had left are cut", 1, "deadline", time.Minute,
+			"endpoints reached the drain deadline; their remaining connections are cut", 1, "deadline", time.Minute,
 		},
 		{
 			actors.DrainCut{Endpoints: slices.Repeat([]service.Endpoint{one}, 30), Bound: 1000},
-			"too many endpoints of a Service drain; connections that the oldest had left are cut", namedMax, "bound", int64(1000),
+			"too many endpoints of a Service drain; the oldest lose their remaining connections", namedMax, "bound", int64(1000),
 		},
 	} {
 		core, lines := observer.New(zapcore.DebugLevel)
@@ -219,7 +222,7 @@ func TestLogAggregator(t *testing.T) {
 		},
 		{
 			name: "quarantined", tell: tell(aggregator.Quarantined{Domain: "d", Key: key, Revision: revision, Reason: "line 7"}),
-			level: zap.ErrorLevel, message: "Service quarantined: what it wants is refused; what it had before stays",
+			level: zap.ErrorLevel, message: "Service quarantined: the domain rejects what it wants; its previous rules stay",
 			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3", "reason": "line 7"},
 		},
 		{
@@ -228,22 +231,22 @@ func TestLogAggregator(t *testing.T) {
 		},
 		{
 			name: "node at fault", tell: tell(aggregator.NodeAtFault{Domain: "d", Reason: "no nat"}),
-			level: zap.ErrorLevel, message: "the kernel refuses rules that belong to no Service; retrying",
+			level: zap.ErrorLevel, message: "the kernel rejects rules that belong to no Service; retrying",
 			fields: fields{"domain": "d", "reason": "no nat"},
 		},
 		{
 			name: "shadowed", tell: tell(aggregator.Shadowed{Domain: "d", Key: key, By: older, Frontends: frontends}),
-			level: zap.WarnLevel, message: "addresses of a Service are served by an older one; change or delete either",
+			level: zap.WarnLevel, message: "an older Service serves addresses that this one wants; change or delete one of them",
 			fields: fields{"domain": "d", "service": "a/b", "addresses": "192.0.2.1:80/tcp, node port 30080/udp", "servedBy": "a/older"},
 		},
 		{
 			name: "no longer shadowed", tell: tell(aggregator.Unshadowed{Domain: "d", Key: key, By: older, Frontends: frontends}),
-			level: zap.InfoLevel, message: "addresses of a Service are its own again, or it has nothing to serve there",
+			level: zap.InfoLevel, message: "a Service serves its addresses again, or no longer wants them",
 			fields: fields{"domain": "d", "service": "a/b", "addresses": "192.0.2.1:80/tcp, node port 30080/udp", "servedBefore": "a/older"},
 		},
 		{
 			name: "late", tell: tell(aggregator.LateRefused{Domain: "d", Key: key, Revision: revision}),
-			level: zap.WarnLevel, message: "late output of a former incarnation refused",
+			level: zap.WarnLevel, message: "refused a late fragment of a former incarnation",
 			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3"},
 		},
 	})
@@ -306,7 +309,7 @@ func TestLogAudits(t *testing.T) {
 			level: zap.InfoLevel, message: "audit done", fields: with(9, 1, 2, 3),
 		},
 		{
-			name: "somebody else's, which is told apart", tell: audit(ledger.Drift{Equal: 9, Missing: 1, Different: 2, Unwanted: 3, Undone: &ledger.Undone{}}, nil),
+			name: "another program's, which is reported separately", tell: audit(ledger.Drift{Equal: 9, Missing: 1, Different: 2, Unwanted: 3, Undone: &ledger.Undone{}}, nil),
 			level: zap.DebugLevel, message: "audit done", fields: with(9, 1, 2, 3),
 		},
 		{
@@ -332,20 +335,20 @@ func TestLogRepairs(t *testing.T) {
 	testLog(t, []logCase{
 		{
 			name: "the first", tell: began(dataplane.Stranger{}, 0, 0),
-			level: zap.WarnLevel, message: "rules are not as they were written; they are written again", fields: with(nil),
+			level: zap.WarnLevel, message: "rules differ from what was written; restoring them", fields: with(nil),
 		},
 		{
-			name: "by somebody known", tell: began(dataplane.Stranger{PID: 7, Command: "nft"}, 0, 0),
-			level: zap.WarnLevel, message: "rules are not as they were written; they are written again", fields: with(fields{"by": "nft (process 7)"}),
+			name: "by a known program", tell: began(dataplane.Stranger{PID: 7, Command: "nft"}, 0, 0),
+			level: zap.WarnLevel, message: "rules differ from what was written; restoring them", fields: with(fields{"by": "nft (process 7)"}),
 		},
 		{
 			name: "again", tell: began(dataplane.Stranger{PID: 7}, 3, 4*time.Second), level: zap.WarnLevel,
-			message: "the same rules are changed again and again; they are written again after a pause that grows; find the program and stop it",
+			message: "the same rules keep changing; restoring them after growing pauses; find the program and stop it",
 			fields:  with(fields{"by": "process 7", "repairs": int64(3), "pause": 4 * time.Second}),
 		},
 		{
-			name: "mended", tell: func(l *Log) { l.Aggregator(aggregator.Repaired{Domain: "d", Repairs: 1, Objects: 9, Took: 1234567}) },
-			level: zap.InfoLevel, message: "rules are as they were written again",
+			name: "restored", tell: func(l *Log) { l.Aggregator(aggregator.Repaired{Domain: "d", Repairs: 1, Objects: 9, Took: 1234567}) },
+			level: zap.InfoLevel, message: "rules are restored",
 			fields: fields{"domain": "d", "objects": int64(9), "took": 1235 * time.Microsecond},
 		},
 	})
