@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // world is a node with real rules between a client and endpoints:
@@ -115,9 +116,7 @@ func newWorld(t testing.TB, family service.Family) *world {
 // build makes the network.
 func (w *world) build() {
 	for name, at := range map[string]**netns.Namespace{"client": &w.client, "node": &w.node, "pods": &w.pods} {
-		n, err := netns.New(name)
-		w.check(err)
-		w.Cleanup(func() { w.check(n.Close()) })
+		n := netnstest.New(w, name)
 		*at = n
 	}
 	w.check(w.node.Sysctl("net.ipv4.ip_forward", "1"))

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // realTool runs the programs of one variant and family in a namespace of its
@@ -32,15 +33,7 @@ func onRealTools(t *testing.T, families []service.Family, test func(*testing.T, 
 				if _, err := exec.LookPath(prefix + variant); err != nil {
 					t.Fatalf("install the Debian package iptables: %v", err)
 				}
-				n, err := netns.New("memory")
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() {
-					if err := n.Close(); err != nil {
-						t.Error(err)
-					}
-				})
+				n := netnstest.New(t, "memory")
 				test(t, family, realTool{n, prefix, variant})
 			})
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
-	"github.com/sluice-proxy/sluice/test/world"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // Network is the fixture's world made of network namespaces, and the probe that opens sockets in
@@ -38,7 +38,7 @@ var hostNames = [...]string{FromPod: "pod", FromBackend: "a", FromNode: nodeHost
 func NewNetwork(t *testing.T, f Fixture) *Network {
 	t.Helper()
 	plan := f.plan()
-	n := &Network{fixture: f, hosts: world.Build(t, plan)}
+	n := &Network{fixture: f, hosts: netnstest.Build(t, plan)}
 	for _, c := range plan.Cables {
 		for _, p := range c.AtRouter {
 			n.atNode = append(n.atNode, p.Addr())

@@ -23,7 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
-	"github.com/sluice-proxy/sluice/test/world"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // proxyNode is a node with a running proxy. Tests can tamper with every part.
@@ -289,7 +289,7 @@ func newNetwork(t *testing.T) *network {
 		}
 	}
 	plan.Cables = []netns.Cable{toClient, toPods}
-	n := world.Build(t, plan)
+	n := netnstest.Build(t, plan)
 	return &network{n.Hosts["client"], n.Hosts["node"]}
 }
 

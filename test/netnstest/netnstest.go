@@ -1,6 +1,6 @@
-// Package world makes network namespaces and networks (package netns) that end with a test. Kernel
+// Package netnstest makes network namespaces and networks (package netns) that end with a test. Kernel
 // tests of every package call it.
-package world
+package netnstest
 
 import (
 	"net/netip"
