@@ -299,7 +299,7 @@ func TestKernelUnderTraffic(t *testing.T) {
 					case <-sending:
 						return
 					case <-time.After(time.Millisecond):
-						_, _ = p.conn.Write([]byte("?")) // refused while nothing serves
+						_ = p.Send() // refused while nothing serves
 					}
 				}
 			})
@@ -316,7 +316,7 @@ func TestKernelUnderTraffic(t *testing.T) {
 		close(sending)
 		senders.Wait()
 		for began := time.Now(); ; {
-			led := slices.IndexFunc(peers, func(p *peer) bool { p.drain(); who, _ := p.ask(patience); return who != "c" })
+			led := slices.IndexFunc(peers, func(p *peer) bool { who, _ := p.ask(patience); return who != "c" })
 			if led < 0 {
 				break
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // small are a few flows: two frontends, and one port on two addresses.
@@ -253,14 +254,6 @@ func count(t testing.TB, n *netns.Namespace) int {
 // newNode makes a namespace in which flows are tracked.
 func newNode(t testing.TB) *netns.Namespace {
 	t.Helper()
-	n, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	n := netnstest.New(t, "node")
 	return n
 }

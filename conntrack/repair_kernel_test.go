@@ -1,7 +1,6 @@
 package conntrack_test
 
 import (
-	"net"
 	"net/netip"
 	"os/exec"
 	"strings"
@@ -62,10 +61,7 @@ func (w *world) repaired() conntrack.Swept {
 func (w *world) dialAs(port int, target netip.Addr, to uint16) *peer {
 	w.Helper()
 	local := netip.AddrPortFrom(w.plan.client.Addr(), uint16(port))
-	conn, err := w.client.DialFrom(w.Context(), "udp", local, netip.AddrPortFrom(target, to).String())
-	w.check(err)
-	w.Cleanup(func() { w.check(conn.Close()) })
-	return &peer{w, conn}
+	return w.open(w.client, local, netip.AddrPortFrom(target, to))
 }
 
 // goesOn sends until a backend answers. The socket may first report an earlier error.
@@ -80,7 +76,7 @@ func (p *peer) goesOn(who, when string) {
 	}
 }
 
-func (p *peer) port() int { return p.conn.LocalAddr().(*net.UDPAddr).Port }
+func (p *peer) port() int { return int(p.Local().Port()) }
 
 // TestKernelFlowsBegunWhileRulesWereMissing: the kernel remembers not to translate these
 // flows as long as their clients send (once for 120 s). A client that reuses the port of such
@@ -107,7 +103,7 @@ func TestKernelFlowsBegunWhileRulesWereMissing(t *testing.T) {
 			"node port":               w.dial(w.plan.node.Addr(), nodePort),
 			"ClusterIP from the host": w.dialFrom(w.node, w.clusterIP, servicePort),
 		}
-		first, err := w.client.DialContext(w.Context(), "udp", netip.AddrPortFrom(w.clusterIP, servicePort).String())
+		first, err := w.client.OpenFlow(w.Context(), netip.AddrPort{}, netip.AddrPortFrom(w.clusterIP, servicePort))
 		w.check(err)
 		reused := &peer{w, first}
 		toNobody := w.dial(port.ClusterIP, servicePort)
@@ -121,7 +117,7 @@ func TestKernelFlowsBegunWhileRulesWereMissing(t *testing.T) {
 		toNobody.ask(hush)
 		foreign.expect("foreign", "without rules")
 		host.expect("host", "without rules")
-		w.check(reused.conn.Close())
+		w.check(reused.Close())
 
 		w.repair()
 		again := w.dialAs(reused.port(), w.clusterIP, servicePort)

@@ -6,12 +6,10 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/conntrack"
@@ -20,6 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // world is a node with real rules between a client and endpoints:
@@ -114,34 +113,29 @@ func newWorld(t testing.TB, family service.Family) *world {
 
 // build makes the network.
 func (w *world) build() {
-	for name, at := range map[string]**netns.Namespace{"client": &w.client, "node": &w.node, "pods": &w.pods} {
-		n, err := netns.New(name)
-		w.check(err)
-		w.Cleanup(func() { w.check(n.Close()) })
-		*at = n
+	plan := netns.Plan{
+		Cables: []netns.Cable{{
+			Router: "node", Leaf: "client", Port: "outside",
+			AtRouter: []netip.Prefix{w.plan.node}, AtLeaf: []netip.Prefix{w.plan.client},
+		}, {
+			Router: "node", Leaf: "pods", Port: "inside",
+			AtRouter: []netip.Prefix{w.nodeInside}, AtLeaf: []netip.Prefix{w.a, w.b, w.c, w.stranger},
+		}},
+		Routes: []netns.Route{{Host: "node", To: w.everything, Via: w.stranger.Addr()}},
 	}
-	w.check(w.node.Sysctl("net.ipv4.ip_forward", "1"))
-	w.check(w.node.Sysctl("net.ipv6.conf.all.forwarding", "1"))
-	w.check(w.node.Sysctl("net.netfilter.nf_conntrack_acct", "1"))
-	w.check(netns.Link(w.client, w.node, netns.LinkSpec{
-		NameA: "eth0", AddrsA: []netip.Prefix{w.plan.client}, NameB: "outside", AddrsB: []netip.Prefix{w.plan.node},
-	}))
-	w.check(netns.Link(w.pods, w.node, netns.LinkSpec{
-		NameA: "eth0", AddrsA: []netip.Prefix{w.a, w.b, w.c, w.stranger}, NameB: "inside", AddrsB: []netip.Prefix{w.nodeInside},
-	}))
-	w.check(w.client.AddRoute(w.everything, w.plan.node.Addr()))
-	w.check(w.pods.AddRoute(w.everything, w.nodeInside.Addr()))
-	w.check(w.node.AddRoute(w.everything, w.stranger.Addr()))
 	for name, at := range map[string]netip.Prefix{"a": w.a, "b": w.b, "c": w.c} {
-		w.backend(w.pods, name, netip.AddrPortFrom(at.Addr(), endpointPort))
+		plan.Servers = append(plan.Servers, netns.Server{
+			Name: name, Host: "pods", At: netip.AddrPortFrom(at.Addr(), endpointPort),
+		})
 	}
+	hosts := netnstest.Build(w, plan).Hosts
+	w.client, w.node, w.pods = hosts["client"], hosts["node"], hosts["pods"]
+	w.check(w.node.Sysctl("net.netfilter.nf_conntrack_acct", "1"))
 }
 
 func (w *world) backend(in *netns.Namespace, name string, at netip.AddrPort) {
 	w.Helper()
-	b, err := netns.StartBackend(in, name, at)
-	w.check(err)
-	w.Cleanup(func() { w.check(b.Close()) })
+	netnstest.Serve(w, in, name, at)
 }
 
 // start starts a process: a cleaner that knows nothing.
@@ -259,7 +253,7 @@ func (w *world) check(err error) {
 // peer is a UDP client that keeps its socket, and so its port.
 type peer struct {
 	*world
-	conn net.Conn
+	*netns.Flow
 }
 
 // dial makes a client of a target.
@@ -270,10 +264,15 @@ func (w *world) dial(target netip.Addr, port uint16) *peer {
 
 func (w *world) dialFrom(n *netns.Namespace, target netip.Addr, port uint16) *peer {
 	w.Helper()
-	conn, err := n.DialContext(w.Context(), "udp", netip.AddrPortFrom(target, port).String())
+	return w.open(n, netip.AddrPort{}, netip.AddrPortFrom(target, port))
+}
+
+func (w *world) open(n *netns.Namespace, source, target netip.AddrPort) *peer {
+	w.Helper()
+	flow, err := n.OpenFlow(w.Context(), source, target)
 	w.check(err)
-	w.Cleanup(func() { w.check(conn.Close()) })
-	return &peer{w, conn}
+	w.Cleanup(func() { w.check(flow.Close()) })
+	return &peer{w, flow}
 }
 
 // The results of a client that gets no answer, and of one that is refused.
@@ -286,13 +285,9 @@ const (
 // client address that this has seen.
 func (p *peer) ask(wait time.Duration) (who, client string) {
 	p.Helper()
-	p.check(p.conn.SetDeadline(time.Now().Add(wait)))
-	_, err := p.conn.Write([]byte("?"))
-	var said [128]byte
-	size := 0
-	if err == nil {
-		size, err = p.conn.Read(said[:])
-	}
+	ctx, cancel := context.WithTimeout(p.Context(), wait)
+	defer cancel()
+	answer, err := p.Ask(ctx)
 	var timeout net.Error
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.EPERM): // the latter on the host itself
@@ -301,22 +296,7 @@ func (p *peer) ask(wait time.Duration) (who, client string) {
 		return silence, ""
 	}
 	p.check(err)
-	who, client, _ = strings.Cut(string(said[:size]), " ")
-	return who, client
-}
-
-// drain discards the answers that have come already or come within a moment.
-func (p *peer) drain() {
-	p.Helper()
-	var said [128]byte
-	for {
-		p.check(p.conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond)))
-		_, err := p.conn.Read(said[:])
-		var timeout net.Error
-		if errors.As(err, &timeout) && timeout.Timeout() {
-			return
-		}
-	}
+	return answer.Backend, answer.Client.String()
 }
 
 // expect fails unless a certain backend answers.
@@ -334,18 +314,14 @@ func (p *peer) expect(who, when string) {
 // packets returns the number of packets of the peer's flow in the node's table.
 func (p *peer) packets() uint64 {
 	p.Helper()
+	all, err := p.node.Tracked()
+	p.check(err)
 	var total uint64
-	p.check(p.node.Do(func() error {
-		family := netlink.InetFamily(map[service.Family]int{service.IPv4: unix.AF_INET, service.IPv6: unix.AF_INET6}[p.family])
-		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
-		port := p.conn.LocalAddr().(*net.UDPAddr).Port
-		for _, f := range flows {
-			if int(f.Forward.SrcPort) == port && f.Forward.Protocol == unix.IPPROTO_UDP {
-				total += f.Forward.Packets
-			}
+	for _, f := range all {
+		if f.Source.Port() == p.Local().Port() && f.Protocol == unix.IPPROTO_UDP {
+			total += f.Packets
 		}
-		return err
-	}))
+	}
 	return total
 }
 

@@ -13,9 +13,9 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // tables is our table in a namespace, with both encoders connected to it.
@@ -31,9 +31,7 @@ type tables struct {
 
 func newTables(b *testing.B) *tables {
 	b.Helper()
-	node, err := netns.New("node")
-	check(b, err)
-	b.Cleanup(func() { check(b, node.Close()) })
+	node := netnstest.New(b, "node")
 	t := &tables{
 		B:        b,
 		renderer: nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}),

@@ -7,8 +7,8 @@ import (
 	mdlayher "github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // transports are both transports to netfilter in one namespace.
@@ -20,9 +20,7 @@ type transports struct {
 
 func newTransports(b *testing.B) *transports {
 	b.Helper()
-	node, err := netns.New("node")
-	check(b, err)
-	b.Cleanup(func() { check(b, node.Close()) })
+	node := netnstest.New(b, "node")
 	t := &transports{}
 	check(b, node.Do(func() (err error) {
 		if t.own, err = netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER}); err != nil {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // TestCleanupKnowsOurs: others may have virtual servers beside, at the same ports and
@@ -77,15 +77,7 @@ func TestCleanupOwnsSets(t *testing.T) {
 
 // TestKernelCleanupOfNothing: rules are removed in any case, and their error counts.
 func TestKernelCleanupOfNothing(t *testing.T) {
-	namespace, err := netns.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := namespace.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	namespace := netnstest.New(t, t.Name())
 	for _, want := range []error{nil, errors.New("in the way")} {
 		calls := 0
 		err := namespace.Do(func() error {

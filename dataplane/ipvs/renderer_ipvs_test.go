@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // Every rule is printed back by the tools byte for byte: both variants, both
@@ -84,15 +85,7 @@ type testNode struct {
 
 func newTestNode(t *testing.T, family service.Family, variant string) *testNode {
 	t.Helper()
-	namespace, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := namespace.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	namespace := netnstest.New(t, "node")
 	return &testNode{T: t, Namespace: namespace, family: family, variant: variant}
 }
 

@@ -18,21 +18,14 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // newKernelStand is one on Linux, in a namespace of its own, with the real writer of
 // rules.
 func newKernelStand(t *testing.T, family service.Family, config Config) (*stand, *netns.Namespace) {
 	t.Helper()
-	namespace, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := namespace.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	namespace := netnstest.New(t, "node")
 	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
 	variant := service.PerFamily[iptables.Variant]{iptables.Legacy, iptables.NFT}[family]
 	tool, err := iptables.NewExec(t.Context(), iptables.ExecConfig{Family: family, Variant: variant})

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/conformance"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // cluster is a node with two domains, the rules of the nftables backend and the
@@ -42,9 +43,7 @@ var cable = service.PerFamily[struct{ node, other netip.Prefix }]{
 func newCluster(t *testing.T, family service.Family) *cluster {
 	t.Helper()
 	c := &cluster{t: t, world: newWorld(t, family, localport.Config{}), endpoint: netip.AddrPortFrom(cable[family].other.Addr(), 8080)}
-	other, err := netns.New("other")
-	check(t, err)
-	t.Cleanup(func() { check(t, other.Close()) })
+	other := netnstest.New(t, "other")
 	check(t, netns.Link(c.node, other, netns.LinkSpec{
 		NameA: "eth0", AddrsA: []netip.Prefix{cable[family].node}, NameB: "eth0", AddrsB: []netip.Prefix{cable[family].other},
 	}))

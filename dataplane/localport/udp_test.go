@@ -7,21 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // TestDatagramsAreNotLostToASessionThatEnds between look-up and use: a new session sends them.
 func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
-	node, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := node.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	node := netnstest.New(t, "node")
 	received, err := node.ListenPacket("udp", "127.0.0.1:30053")
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/localport"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // world is a network namespace with a writer. Addresses on its loopback interface serve as the
@@ -49,9 +50,7 @@ func eachFamily(t *testing.T, config localport.Config, test func(*world)) {
 
 func newWorld(t testing.TB, family service.Family, config localport.Config) *world {
 	t.Helper()
-	node, err := netns.New("node")
-	check(t, err)
-	t.Cleanup(func() { check(t, node.Close()) })
+	node := netnstest.New(t, "node")
 	w := &world{TB: t, family: family, node: node, owner: service.Key{Namespace: "ns1", Name: "web"}}
 	for _, own := range []netip.Addr{w.own(), w.second()} {
 		check(t, node.AddAddress("lo", netip.PrefixFrom(own, own.BitLen())))

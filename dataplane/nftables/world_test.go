@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // world is a network namespace, and a pipeline without goroutines that writes into it.
@@ -30,15 +31,7 @@ type world struct {
 
 func newWorld(t testing.TB, family service.Family, config nftables.WriterConfig) *world {
 	t.Helper()
-	node, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := node.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	node := netnstest.New(t, "node")
 	w := &world{TB: t, family: family, node: node, renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})}
 	w.facts.Name = "n1"
 	w.facts.Detect[service.IPv4].CIDR = netip.MustParsePrefix("10.0.0.0/8")

@@ -23,8 +23,8 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // insideVariable is set in a process that runs in a network namespace of the test.
@@ -37,9 +37,7 @@ func TestHandOverLeavesNothing(t *testing.T) {
 		handOverOften(t)
 		return
 	}
-	namespace, err := netns.New("handover")
-	check(t, err)
-	t.Cleanup(func() { check(t, namespace.Close()) })
+	namespace := netnstest.New(t, "handover")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	inside := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHandOverLeavesNothing$", "-test.v")

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 const family = unix.NFPROTO_IPV4
@@ -17,15 +18,7 @@ const family = unix.NFPROTO_IPV4
 // inNamespace returns a namespace and a socket to netfilter in it.
 func inNamespace(t *testing.T, config Config) (*netns.Namespace, *Socket) {
 	t.Helper()
-	node, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := node.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	node := netnstest.New(t, "node")
 	return node, open(t, node, config)
 }
 

@@ -150,8 +150,8 @@ func (t *traffic) start(ctx context.Context, rate int) (*netns.Load, error) {
 }
 
 // rightPod returns an error when a pod of another Service has answered.
-func (to target) rightPod(answer netns.Answer) error {
-	if !strings.HasPrefix(answer.Backend, serviceName(to.service)+"-") {
+func (t target) rightPod(answer netns.Answer) error {
+	if !strings.HasPrefix(answer.Backend, serviceName(t.service)+"-") {
 		return fmt.Errorf("%s answered, a pod of another Service", answer.Backend)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // Network is the fixture's world made of network namespaces, and the probe that opens sockets in
@@ -22,8 +23,8 @@ import (
 // Whatever the node does not translate leaves towards n2, which answers at the addresses of the
 // Service.
 type Network struct {
-	world Fixture
-	hosts *netns.Network
+	fixture Fixture
+	hosts   *netns.Network
 	// atNode are the addresses of the node.
 	atNode []netip.Addr
 }
@@ -34,13 +35,10 @@ const nodeHost = "node"
 var hostNames = [...]string{FromPod: "pod", FromBackend: "a", FromNode: nodeHost, FromOutside: "x", FromStranger: "y"}
 
 // NewNetwork builds the world and starts its servers; all end with the test.
-func NewNetwork(t *testing.T, world Fixture) *Network {
+func NewNetwork(t *testing.T, f Fixture) *Network {
 	t.Helper()
-	plan := world.plan()
-	hosts, err := netns.Build(plan)
-	check(t, err)
-	t.Cleanup(func() { check(t, hosts.Close()) })
-	n := &Network{world: world, hosts: hosts}
+	plan := f.plan()
+	n := &Network{fixture: f, hosts: netnstest.Build(t, plan)}
 	for _, c := range plan.Cables {
 		for _, p := range c.AtRouter {
 			n.atNode = append(n.atNode, p.Addr())
@@ -108,7 +106,7 @@ func (n *Network) Ask(t *testing.T, q Question) Answer {
 	defer cancel()
 	got, err := n.hosts.Hosts[hostNames[q.From]].Ask(ctx, q.Protocol.String(), q.To)
 	switch {
-	case err == nil && got.Backend == q.To.String() && !slices.Contains(n.world.backends(), q.To):
+	case err == nil && got.Backend == q.To.String() && !slices.Contains(n.fixture.backends(), q.To):
 		return Answer{Fate: Through}
 	case err == nil:
 		return Answer{Fate: Answered, Endpoint: netip.MustParseAddrPort(got.Backend), Source: n.source(q.From, got.Client.Addr())}
@@ -125,7 +123,7 @@ func (n *Network) Ask(t *testing.T, q Question) Answer {
 // source says whose address a server saw.
 func (n *Network) source(from Client, seen netip.Addr) Source {
 	switch {
-	case from != FromNode && seen == n.world.address(from):
+	case from != FromNode && seen == n.fixture.address(from):
 		return OwnSource
 	case slices.Contains(n.atNode, seen):
 		return NodeSource

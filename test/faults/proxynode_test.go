@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // proxyNode is a node with a running proxy. Tests can tamper with every part.
@@ -288,9 +289,7 @@ func newNetwork(t *testing.T) *network {
 		}
 	}
 	plan.Cables = []netns.Cable{toClient, toPods}
-	n, err := netns.Build(plan)
-	check(t, err)
-	t.Cleanup(func() { check(t, n.Close()) })
+	n := netnstest.Build(t, plan)
 	return &network{n.Hosts["client"], n.Hosts["node"]}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 const routeLocalnet = "net.ipv4.conf.all.route_localnet"
@@ -32,15 +33,7 @@ type node struct {
 func newNode(t *testing.T) *node {
 	t.Helper()
 	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "xtables.lock"))
-	namespace, err := netns.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := namespace.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	namespace := netnstest.New(t, t.Name())
 	core, lines := observer.New(zap.DebugLevel)
 	return &node{T: t, namespace: namespace, log: zap.New(core), lines: lines}
 }

@@ -10,21 +10,14 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // client makes a host that answers itself on the addresses of the targets: one
 // backend for each name, at those of the targets that it is given.
 func client(t *testing.T, served map[string][]target) *netns.Namespace {
 	t.Helper()
-	host, err := netns.New(t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := host.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	host := netnstest.New(t, t.Name())
 	for _, t0 := range targets {
 		if err := host.AddAddress("lo", netip.PrefixFrom(t0.addr.Addr(), t0.addr.Addr().BitLen())); err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // role names the variable with the role of this test binary as another process. It is in
@@ -233,11 +234,7 @@ func await(t *testing.T, right func() bool) {
 
 // TestKernelEachNamespaceHasItsOwn: two processes have a lock of the same name.
 func TestKernelEachNamespaceHasItsOwn(t *testing.T) {
-	n, err := netns.New("lock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.Close() })
+	n := netnstest.New(t, "lock")
 	name := unique(t)
 	start(t, nil, "hold "+name)
 	start(t, n, "hold "+name)
@@ -245,11 +242,7 @@ func TestKernelEachNamespaceHasItsOwn(t *testing.T) {
 
 // TestKernelTurnsDoNotOverlap, and the wait for a turn that does not end is bounded.
 func TestKernelTurnsDoNotOverlap(t *testing.T) {
-	n, err := netns.New("turns")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.Close() })
+	n := netnstest.New(t, "turns")
 	turn := func(patience time.Duration) (end func(), took time.Duration) {
 		began := time.Now()
 		_ = n.Do(func() error { end = Turn(t.Context(), patience); return nil })

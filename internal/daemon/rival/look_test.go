@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 func TestWhoIsAProxy(t *testing.T) {
@@ -79,11 +80,7 @@ func look(t *testing.T, n *netns.Namespace, waits func(int) bool) (all []Sightin
 // TestKernelWhoIsSeen: a process by its name, only in this namespace; but not one that waits
 // for this process.
 func TestKernelWhoIsSeen(t *testing.T) {
-	n, err := netns.New("rivals")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.Close() })
+	n := netnstest.New(t, "rivals")
 	nobody := func(int) bool { return false }
 	start(t, nil, "idle", "kube-proxy", "--elsewhere")
 	start(t, n, "listen 127.0.0.1:10256", "another")
@@ -102,11 +99,7 @@ func TestKernelWhoIsSeen(t *testing.T) {
 
 // TestKernelBothPortsWithoutTheName, as k3s has them.
 func TestKernelBothPortsWithoutTheName(t *testing.T) {
-	n, err := netns.New("rivals")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.Close() })
+	n := netnstest.New(t, "rivals")
 	other := start(t, n, "listen 127.0.0.1:10249 [::]:10256", "k3s", "server")
 	want := fmt.Sprintf("[pid %d (k3s server), which listens on 10249 and 10256 as kube-proxy does]", other.Process.Pid)
 	if all := look(t, n, func(int) bool { return false }); fmt.Sprint(all) != want {
@@ -116,11 +109,7 @@ func TestKernelBothPortsWithoutTheName(t *testing.T) {
 
 // TestKernelOwnPortsAreNoRivals.
 func TestKernelOwnPortsAreNoRivals(t *testing.T) {
-	n, err := netns.New("rivals")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.Close() })
+	n := netnstest.New(t, "rivals")
 	for _, at := range []string{"127.0.0.1:10249", "[::]:10256"} {
 		l, err := n.Listen("tcp", at)
 		if err != nil {
@@ -136,11 +125,7 @@ func TestKernelOwnPortsAreNoRivals(t *testing.T) {
 // TestKernelWhoHasAnAddress: the holder is the process that prevents listening, whatever its
 // own address.
 func TestKernelWhoHasAnAddress(t *testing.T) {
-	n, err := netns.New("addresses")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.Close() })
+	n := netnstest.New(t, "addresses")
 	four := start(t, n, "listen 127.0.0.1:1004", "four")
 	six := start(t, n, "listen [::]:1006", "six")
 	for _, c := range []struct {

@@ -301,16 +301,15 @@ func (f *Flow) Ask(ctx context.Context) (Answer, error) {
 	if err := until(ctx, f.conn); err != nil {
 		return Answer{}, err
 	}
-	err := f.Send()
-	if errors.Is(err, unix.EPERM) {
-		err = nil // a rule has dropped it on its way out of this host; a refusal may follow
-	}
-	if err != nil {
-		return Answer{}, fmt.Errorf("%s: %w", f, err)
+	// A rule that drops the datagram on its way out of this host makes Send fail with EPERM. A refusal
+	// may follow.
+	sent := f.Send()
+	if sent != nil && !errors.Is(sent, unix.EPERM) {
+		return Answer{}, fmt.Errorf("%s: %w", f, sent)
 	}
 	answer, err := readAnswer(f.conn)
 	if err != nil {
-		return Answer{}, fmt.Errorf("%s: %w", f, err)
+		return Answer{}, fmt.Errorf("%s: %w", f, errors.Join(err, sent))
 	}
 	return answer, nil
 }

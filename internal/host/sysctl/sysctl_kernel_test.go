@@ -13,19 +13,12 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 func newNamespace(t *testing.T) *netns.Namespace {
 	t.Helper()
-	n, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	n := netnstest.New(t, "node")
 	return n
 }
 

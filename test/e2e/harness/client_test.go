@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // Stop reports what was lost. (netns tests the load itself.)
 func TestTrafficCountsWhatIsLost(t *testing.T) {
-	host := &Host{Namespace: newNamespace(t, "n")}
+	host := &Host{Namespace: netnstest.New(t, "n")}
 	b, err := netns.StartBackend(host.Namespace, "b", netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +41,7 @@ func TestTrafficCountsWhatIsLost(t *testing.T) {
 
 // Any status is an answer; only silence and refusals are errors.
 func TestGetReturnsWhatWasAnswered(t *testing.T) {
-	host := &Host{Namespace: newNamespace(t, "n")}
+	host := &Host{Namespace: netnstest.New(t, "n")}
 	listener, err := host.Listen("tcp", "127.0.0.1:80")
 	if err != nil {
 		t.Fatal(err)

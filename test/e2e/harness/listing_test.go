@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // wares is a table with one of each kind: a set, a map, elements, rules with and without counters,
@@ -24,16 +24,8 @@ const wares = `table inet wares {
 
 // With nft alone, traffic leaves no trace, and every write does.
 func TestNFTablesRulesTellAWriteFromTraffic(t *testing.T) {
-	host := &Host{Namespace: newNamespace(t, "n")}
-	b, err := netns.StartBackend(host.Namespace, "b", netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	host := &Host{Namespace: netnstest.New(t, "n")}
+	b := netnstest.Serve(t, host.Namespace, "b", netip.MustParseAddrPort("127.0.0.1:0"))
 	feed(t, host, wares, "nft", "-f", "-")
 	first := saveRules(t, host)
 	if first.Traces() == 0 || first.Counted() != 0 {
@@ -67,7 +59,7 @@ func TestNFTablesRulesTellAWriteFromTraffic(t *testing.T) {
 
 // A set that was deleted and added again looks the same, but has another handle.
 func TestNFTablesRulesTellASetMadeAnew(t *testing.T) {
-	host := &Host{Namespace: newNamespace(t, "n")}
+	host := &Host{Namespace: netnstest.New(t, "n")}
 	const set = "add table ip wares; add set ip wares ports { type inet_service; elements = { 9 } }"
 	feed(t, host, set, "nft", "-f", "-")
 	before := saveRules(t, host)

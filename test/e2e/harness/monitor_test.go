@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // watch starts a monitor that ends with the test.
@@ -24,7 +26,7 @@ func watch(t *testing.T, h *Host) *Monitor {
 
 // An element that was written again looks as before, and is reported all the same.
 func TestMonitorTellsAnElementWrittenAgain(t *testing.T) {
-	host := &Host{Namespace: newNamespace(t, "n")}
+	host := &Host{Namespace: netnstest.New(t, "n")}
 	m := watch(t, host)
 	if commits, err := m.Commits(generation(t, host)); err != nil || len(commits) > 0 {
 		t.Fatalf("before anything was written: %v, %v", commits, err)
@@ -58,7 +60,7 @@ func TestMonitorTellsAnElementWrittenAgain(t *testing.T) {
 
 // A monitor that has failed returns an error.
 func TestMonitorThatEnded(t *testing.T) {
-	m := watch(t, &Host{Namespace: newNamespace(t, "n")})
+	m := watch(t, &Host{Namespace: netnstest.New(t, "n")})
 	m.socket.Close()
 	m.ended.Wait()
 	if commits, err := m.Commits(0); err == nil || !strings.Contains(err.Error(), "netns n") {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"testing"
-
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
 func newNetwork(t *testing.T) *Network {
@@ -74,18 +72,4 @@ func TestForgottenFlowsAreTranslated(t *testing.T) {
 	if !answered() {
 		t.Error("no answer after the flow was forgotten")
 	}
-}
-
-func newNamespace(t *testing.T, name string) *netns.Namespace {
-	t.Helper()
-	n, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
 }

@@ -10,24 +10,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
 // The real tools in a namespace: traffic only makes counters grow, writing the same rule again is
 // seen, and so is a change.
 func TestRulesTellAWriteFromTraffic(t *testing.T) {
-	host := &Host{Namespace: newNamespace(t, "n")}
+	host := &Host{Namespace: netnstest.New(t, "n")}
 	iptables := func(args ...string) { t.Helper(); feed(t, host, "", append([]string{"iptables"}, args...)...) }
 	save := func() Rules { t.Helper(); return saveRules(t, host) }
-	b, err := netns.StartBackend(host.Namespace, "b", netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	b := netnstest.Serve(t, host.Namespace, "b", netip.MustParseAddrPort("127.0.0.1:0"))
 	rule := []string{"-A", "OUTPUT", "-p", "tcp", "-m", "comment", "--comment", "mark", "-j", "ACCEPT"}
 	iptables(rule...)
 	ask := func() {
@@ -107,7 +99,7 @@ func generation(t *testing.T, h *Host) uint32 {
 // Rules stay when another program adds rules around them. A rule that was written again, or
 // removed, did not stay.
 func TestRulesKeepWhatWasThere(t *testing.T) {
-	host := &Host{Namespace: newNamespace(t, "n")}
+	host := &Host{Namespace: netnstest.New(t, "n")}
 	feed(t, host, "", "iptables", "-A", "INPUT", "-p", "tcp", "-j", "ACCEPT")
 	feed(t, host, "", "iptables", "-A", "INPUT", "-p", "udp", "-j", "ACCEPT")
 	before := saveRules(t, host)
@@ -146,7 +138,7 @@ func webService() *corev1.Service {
 
 // Changes of a Service's elements are found, those of a neighbour's or of shared ones are not.
 func TestOwnFindsElements(t *testing.T) {
-	host := &Host{Namespace: newNamespace(t, "n")}
+	host := &Host{Namespace: netnstest.New(t, "n")}
 	m := watch(t, host)
 	feed(t, host, `table ip kube-proxy {
 	map frontends { typeof ip daddr . meta l4proto . th dport : verdict; }

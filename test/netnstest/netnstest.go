@@ -1,0 +1,47 @@
+// Package netnstest makes network namespaces and networks (package netns) that end with a test. Kernel
+// tests of every package call it.
+package netnstest
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+)
+
+// New makes a namespace for a test.
+func New(t testing.TB, name string) *netns.Namespace {
+	t.Helper()
+	n, err := netns.New(name)
+	end(t, n, err)
+	return n
+}
+
+// Build makes a network for a test.
+func Build(t testing.TB, plan netns.Plan) *netns.Network {
+	t.Helper()
+	n, err := netns.Build(plan)
+	end(t, n, err)
+	return n
+}
+
+// Serve starts a server in a namespace for a test.
+func Serve(t testing.TB, n *netns.Namespace, name string, at netip.AddrPort) *netns.Backend {
+	t.Helper()
+	b, err := netns.StartBackend(n, name, at)
+	end(t, b, err)
+	return b
+}
+
+// end closes what was made at the end of the test.
+func end(t testing.TB, made interface{ Close() error }, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := made.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
