@@ -13,7 +13,7 @@ TEST_PACKAGES := gcc ipset libc6-dev nftables python3
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-ipvs test-e2e test-e2e-ipvs scenarios campaign record-release sim fuzz bench bench-reaction lint packages test-packages tidy check clean
+.PHONY: help build run test test-ipvs test-e2e test-e2e-ipvs scenarios campaign record-release sim fuzz bench lint packages test-packages tidy check clean
 
 help: ## list what can be asked for
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,11 +68,8 @@ fuzz: ## fuzz the endpoint selection and the reduction for FUZZTIME (30s) each
 	$(GO) test -run '^$$' -fuzz FuzzService -fuzztime $(or $(FUZZTIME),30s) ./source/reduce
 	$(GO) test -run '^$$' -fuzz FuzzEndpointSlice -fuzztime $(or $(FUZZTIME),30s) ./source/reduce
 
-bench: ## memory per Service and cost per change, in a private namespace
-	cd bench && $(GO) run ./scale
-
-bench-reaction: ## nftables: watch event to commit, cold start and memory at up to 50,000 Services (as root, two minutes)
-	cd bench && $(GO) run ./reaction
+bench: ## watch event to commit, cold start and memory at up to 50,000 Services (as root, two minutes): make bench MODE=nftables|iptables ONLY=react-1000,cold
+	cd bench && $(GO) run ./reaction -mode $(or $(MODE),nftables) -only '$(ONLY)'
 
 lint: ## vet, gofmt and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt: the files above'; exit 1; }

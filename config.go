@@ -15,25 +15,25 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// Source fills the cache until the context ends; it primes the cache once the
-// first full picture is in. An error ends the proxy.
+// Source fills the cache until the context ends, and primes it once it is complete.
+// An error ends the proxy.
 type Source func(ctx context.Context, cache *source.Cache) error
 
-// Domain is one place that the proxy keeps right: what one writer commits.
+// Domain is one part of the kernel's state: what one writer writes.
 type Domain struct {
 	// Name is unique, for example "iptables/IPv4".
 	Name   string
 	Family service.Family
-	// Auxiliary domains hold something beside the kernel's rules: followers
-	// are not told about them.
+	// Auxiliary domains hold something beside the kernel's rules. Followers are
+	// not told about them.
 	Auxiliary bool
 	Renderer  dataplane.Renderer
 	Writer    dataplane.Writer
-	// Layout is nil for writers that can change single elements.
+	// Layout is nil if the writer can change single elements.
 	Layout dataplane.Layout
 	Pace   aggregator.Pace
-	// Drain, when set, lets TCP endpoints that leave keep the connections that
-	// they have, for DrainDeadline at most (0: 15 min); see actors.Domain.
+	// Drain, if set, lets endpoints that leave keep their connections, for
+	// DrainDeadline at most (0: 15 min); see actors.Output.
 	Drain         actors.Drainer
 	DrainDeadline time.Duration
 }
@@ -43,52 +43,51 @@ type Config struct {
 	Node    NodeSettings
 	Domains []Domain
 	Source  Source
-	// Warn is told what is wrong with an API object; nil tells nobody.
+	// Warn receives what is wrong with an API object. Optional.
 	Warn func(service.Warning)
-	// IgnoreExternalIPs takes Services for ones without External IPs.
+	// IgnoreExternalIPs ignores the External IPs of all Services.
 	IgnoreExternalIPs bool
-	// WatchFailed is told why others' changes to a domain are not announced; that
-	// is tried again. Nil tells nobody.
+	// WatchFailed receives the reason why a domain's watch for changes by other
+	// programs failed. The watch is retried. Optional.
 	WatchFailed func(domain string, err error)
-	// HostAddresses, when set, follows the host's addresses and calls back
-	// with all of them at the start and after each change.
+	// HostAddresses, if set, follows the host's addresses. It calls changed with
+	// all of them at the start and after each change.
 	HostAddresses func(ctx context.Context, changed func([]netip.Addr)) error
-	// Supervisor holds the actors' patience; its Listen is set by the proxy.
+	// Supervisor says when failed actors are restarted.
 	Supervisor supervisor.Config
 	// MaxServices bounds the number of actors; see actors.Config.
 	MaxServices int
-	// GateWait is how long the first write waits for Services that the source
-	// named; see aggregator.Config.
+	// GateWait is how long the first write waits for Services that have not
+	// submitted; see aggregator.Config.
 	GateWait time.Duration
-	// MayWrite, when set, is closed once this process may read and write the kernel's
-	// rules. Before that it prepares everything up to the first look at them.
+	// MayWrite, if set, is closed once this process may read and write the kernel's
+	// rules. Until then it prepares everything up to the first read.
 	MayWrite <-chan struct{}
-	// NodeWait is how long the actors wait for the Node object after the source
-	// is primed, so that zone and pod CIDRs are known from the first rule on.
-	// 0 does not wait.
+	// NodeWait is how long the actors wait for the Node object once everything else
+	// is known, so that the first rules use its zone and pod CIDRs. 0 does not wait.
 	NodeWait time.Duration
-	// Followers act on what is in force.
+	// Followers act once rules are in force.
 	Followers []Follower
-	// Listeners are told everything that happens.
+	// Listeners receive every event.
 	Listeners []observe.Listener
 	// Intercept is for the demo and the simulation; see actors.Config.
 	Intercept func(ctx context.Context, key service.Key, message actors.Message)
 }
 
-// Follower does what has to follow rules, once they are in the kernel: health-check
-// ports, the clean-up of stale flows.
+// Follower does what must happen once rules are in force: health-check node ports,
+// the clean-up of stale flows.
 type Follower interface {
-	// Programmed says that the kernel serves a Service as the view says, in one
-	// family. Views that newer ones overtake are left out, and one may come
-	// twice; a view without ports of the family says that the Service is not
-	// served any more. It is called by the Service's actor and must not block.
+	// Programmed reports that the kernel serves a Service as the view says, in one
+	// family. Views that were overtaken by newer ones are left out, and a view may
+	// come twice. A view without ports of the family means that the Service is no
+	// longer served. The Service's actor calls it; it must not block.
 	Programmed(family service.Family, view service.View)
 }
 
-// Mender is implemented by followers that have something to put right after rules of
-// a family were missing or wrong.
+// Mender is a follower that has something to correct after rules of a family were
+// missing or wrong.
 type Mender interface {
-	// Repaired says that they are in force again. It must not block.
+	// Repaired reports that they are in force again. It must not block.
 	Repaired(family service.Family)
 }
 

@@ -1,11 +1,12 @@
-// Package proxy is the front door of Sluice: it assembles the sources, the
-// actors, the aggregators and the kernel writers into one running proxy.
+// Package proxy assembles the source, the actors, the aggregators and the kernel
+// writers into one running proxy. The command builds its Config; internal/daemon
+// supplies the domains.
 //
-// Each Service is owned by one goroutine. It keeps its own picture of that
-// Service, and when the picture changes it hands a finished fragment of objects
-// to the one goroutine that owns a domain's kernel tables. That goroutine
-// gathers fragments for as long as the pacing bounds allow, writes one batch,
-// and tells each contributor what became of its fragment.
+// Each Service is owned by one goroutine, its actor, which keeps the state of that
+// Service. When the state changes, the actor submits a finished fragment of objects
+// to the one goroutine that owns a domain's kernel tables. That goroutine gathers
+// fragments for as long as the pacing bounds allow, writes one batch, and sends
+// each contributor a verdict on its fragment.
 //
 //	source ──────► actor ──────► aggregator ──────► writer ──────► kernel
 //	        Slice        Fragment            Batch
@@ -14,12 +15,12 @@
 //
 // Three properties make the rest easy:
 //
-//  1. Level, not edge. A message says what is, never what changed, so every
-//     queue may keep only the newest.
+//  1. Level, not edge. A message carries the state, never the change, so every
+//     queue may keep only the newest message.
 //  2. One owner. Every piece of mutable state has one goroutine that may touch
-//     it. What crosses a boundary is an immutable value.
+//     it. Values that cross a boundary are immutable.
 //  3. Forgetting is safe. Start, restart, overflow and audit all run the same
-//     path: read the truth again and compare.
+//     path: read the state again and compare.
 //
 // Who owns what:
 //

@@ -95,7 +95,7 @@ func (w *weights) Held(_ context.Context, _ *service.View, p *service.PortView) 
 	return held, nil
 }
 
-// holds gives the real servers of the only virtual server.
+// holds returns the real servers of the only virtual server.
 func (w *weights) holds() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,57 +115,35 @@ func (w *weights) connect(hosts ...int) {
 	}
 }
 
-// tenancy is one proxy's time over a kernel.
-type tenancy struct {
-	cache  *source.Cache
-	cancel context.CancelFunc
-	done   chan error
+// life is one proxy over a kernel.
+type life struct {
+	cache *source.Cache
+	stop  func()
 }
 
-func moveIn(t *testing.T, w *weights, intercept func(context.Context, service.Key, actors.Message), hosts ...byte) *tenancy {
+// begin starts a proxy and lets it settle. It writes once may, if set, is closed.
+func begin(t *testing.T, w *weights, may chan struct{},
+	intercept func(context.Context, service.Key, actors.Message), hosts ...byte) *life {
 	t.Helper()
-	return moveInAfter(t, w, nil, intercept, hosts...)
-}
-
-// moveInAfter is moveIn for a proxy that waits until it may write.
-func moveInAfter(t *testing.T, w *weights, may chan struct{}, intercept func(context.Context, service.Key, actors.Message), hosts ...byte) *tenancy {
-	t.Helper()
-	lives := &tenancy{done: make(chan error, 1)}
-	p, err := proxy.New(proxy.Config{
-		Node: proxy.NodeSettings{Name: "n1"}, Intercept: intercept, MayWrite: may,
+	l := &life{}
+	_, l.stop = run(t, proxy.Config{
+		Intercept: intercept, MayWrite: may,
 		Domains: []proxy.Domain{{
-			Name: "weights/IPv4", Family: service.IPv4, Renderer: w, Writer: w, Pace: aggregator.Pace{Audit: time.Minute},
-			Drain: w, DrainDeadline: 10 * time.Minute,
+			Name: "weights/IPv4", Family: service.IPv4, Renderer: w, Writer: w,
+			Pace: aggregator.Pace{Audit: time.Minute}, Drain: w, DrainDeadline: 10 * time.Minute,
 		}},
-		Source: func(ctx context.Context, c *source.Cache) error {
-			lives.cache = c
+		Source: filled(&l.cache, func(c *source.Cache) {
 			c.SetSpec(workSpec(1))
 			c.SetSlice(workSlice(1, hosts...))
 			c.Prime()
-			<-ctx.Done()
-			return nil
-		},
+		}),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ctx context.Context
-	ctx, lives.cancel = context.WithCancel(t.Context())
-	go func() { lives.done <- p.Run(ctx) }()
-	lives.settle()
-	return lives
+	l.settle()
+	return l
 }
 
-// settle lets writes come to their end, well before anything is asked about.
-func (*tenancy) settle() { time.Sleep(500 * time.Millisecond); synctest.Wait() }
-
-func (l *tenancy) moveOut(t *testing.T) {
-	t.Helper()
-	l.cancel()
-	if err := <-l.done; err != nil {
-		t.Fatal(err)
-	}
-}
+// settle waits until all writes have ended, but not until a question is due.
+func (*life) settle() { time.Sleep(500 * time.Millisecond); synctest.Wait() }
 
 func expectHeld(t *testing.T, w *weights, when, want string) {
 	t.Helper()
@@ -175,13 +153,12 @@ func expectHeld(t *testing.T, w *weights, when, want string) {
 	}
 }
 
-// TestConnectionsOutliveAHandOver: those that drain when a proxy stops, and those of
-// an endpoint that leaves before its successor is there. Weight 0 is never forgotten
-// either.
+// TestConnectionsOutliveAHandOver: an endpoint that drains when a proxy stops keeps its
+// connections, and so does one that leaves before the successor starts.
 func TestConnectionsOutliveAHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &weights{servers: map[dataplane.ID]*dataplane.Object{}}
-		first := moveIn(t, w, nil, 1, 2, 3)
+		first := begin(t, w, nil, nil, 1, 2, 3)
 		expectHeld(t, w, "start", "a=1 b=1 c=1")
 		w.connect(2, 3)
 		first.cache.SetSlice(workSlice(1, 1, 2))
@@ -189,9 +166,9 @@ func TestConnectionsOutliveAHandOver(t *testing.T) {
 		expectHeld(t, w, "c has left", "a=1 b=1 c=0")
 		time.Sleep(5 * time.Minute)
 		expectHeld(t, w, "c is busy", "a=1 b=1 c=0")
-		first.moveOut(t)
+		first.stop()
 
-		second := moveIn(t, w, nil, 1)
+		second := begin(t, w, nil, nil, 1)
 		expectHeld(t, w, "b has left meanwhile", "a=1 b=0 c=0")
 		time.Sleep(9 * time.Minute)
 		expectHeld(t, w, "the deadline began anew", "a=1 b=0 c=0")
@@ -206,42 +183,42 @@ func TestConnectionsOutliveAHandOver(t *testing.T) {
 		second.cache.RemoveSpec(workSpec(1).Key)
 		second.settle()
 		expectHeld(t, w, "the Service is gone", "no server")
-		second.moveOut(t)
+		second.stop()
 	})
 }
 
-// TestConnectionsOutliveAnOverlap: a proxy that waits for another asks what drains once
-// that has ended, and not while it lets more endpoints drain.
+// TestConnectionsOutliveAnOverlap: a proxy that waits for another one asks what drains
+// after that has ended, because until then more endpoints start to drain.
 func TestConnectionsOutliveAnOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &weights{servers: map[dataplane.ID]*dataplane.Object{}}
-		first := moveIn(t, w, nil, 1)
+		first := begin(t, w, nil, nil, 1)
 		may := make(chan struct{})
-		second := moveInAfter(t, w, may, nil, 1)
+		second := begin(t, w, may, nil, 1)
 		first.cache.SetSlice(workSlice(1, 1, 2))
 		first.settle()
 		w.connect(2)
 		first.cache.SetSlice(workSlice(1, 1))
 		first.settle()
 		expectHeld(t, w, "b has come and left, which the second has not seen", "a=1 b=0")
-		first.moveOut(t)
+		first.stop()
 		close(may)
 		second.settle()
 		expectHeld(t, w, "the second has taken over", "a=1 b=0")
 		w.connect()
 		time.Sleep(20 * time.Second)
 		expectHeld(t, w, "b is idle", "a=1")
-		second.moveOut(t)
+		second.stop()
 	})
 }
 
-// TestConnectionsOutliveAnActor: one that dies of the message that would have told
-// it what has left.
+// TestConnectionsOutliveAnActor: an actor that fails at the message about an endpoint
+// that leaves.
 func TestConnectionsOutliveAnActor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &weights{servers: map[dataplane.ID]*dataplane.Object{}}
 		deaths := 0
-		lives := moveIn(t, w, func(_ context.Context, _ service.Key, m actors.Message) {
+		lives := begin(t, w, nil, func(_ context.Context, _ service.Key, m actors.Message) {
 			if _, ok := m.(actors.SliceChanged); ok {
 				deaths++
 				panic("asked for")
@@ -260,6 +237,6 @@ func TestConnectionsOutliveAnActor(t *testing.T) {
 		w.connect()
 		time.Sleep(20 * time.Second)
 		expectHeld(t, w, "both are idle", "a=1")
-		lives.moveOut(t)
+		lives.stop()
 	})
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -9,10 +10,85 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// facts combines what is configured, what the Node object says and what the
-// host's interfaces carry into service.NodeFacts, and hands them out whole.
-//
-// The lock guards the inputs; readers take the finished value without it.
+// DetectLocal names how packets from local pods are recognised
+// (KubeProxyConfiguration, detectLocalMode).
+type DetectLocal string
+
+// The four modes; the empty string means ClusterCIDR.
+const (
+	DetectClusterCIDR         DetectLocal = "ClusterCIDR"
+	DetectNodeCIDR            DetectLocal = "NodeCIDR"
+	DetectBridgeInterface     DetectLocal = "BridgeInterface"
+	DetectInterfaceNamePrefix DetectLocal = "InterfaceNamePrefix"
+)
+
+// NodeSettings are the configured facts about this node; facts combines them with
+// the others.
+type NodeSettings struct {
+	// Name is the node's name in the API. Required.
+	Name string
+	// DetectLocal defaults to ClusterCIDR.
+	DetectLocal DetectLocal
+	// ClusterCIDRs is used in mode ClusterCIDR; a family without one has no
+	// detection.
+	ClusterCIDRs service.PerFamily[netip.Prefix]
+	// Interface is the bridge's name in mode BridgeInterface, and the prefix
+	// in mode InterfaceNamePrefix.
+	Interface string
+	// NodePortRanges limits node ports to the host's addresses inside these
+	// ranges; a family without a range has no limit.
+	NodePortRanges []netip.Prefix
+	// NodePortPrimary limits node ports to the node's own addresses; a family
+	// without one has no limit. It replaces NodePortRanges.
+	NodePortPrimary bool
+	// MasqueradeAll asks for source NAT of all ClusterIP traffic.
+	MasqueradeAll bool
+	// LocalhostNodePorts lets IPv4 node ports answer on 127.0.0.0/8.
+	LocalhostNodePorts bool
+	// HostAddresses puts the host's addresses into the facts, for domains that serve
+	// each of them separately. Other domains would render again whenever one changes.
+	HostAddresses bool
+	// Address, when valid, overrides the node IP of its family.
+	Address netip.Addr
+}
+
+func (s NodeSettings) validate() error {
+	if s.Name == "" {
+		return fmt.Errorf("node name: empty; set it with --hostname-override")
+	}
+	switch s.DetectLocal {
+	case "", DetectClusterCIDR, DetectNodeCIDR:
+	case DetectBridgeInterface, DetectInterfaceNamePrefix:
+		if s.Interface == "" {
+			return fmt.Errorf("detect-local mode %s: no interface name given", s.DetectLocal)
+		}
+	default:
+		return fmt.Errorf("detect-local mode %q: want ClusterCIDR, NodeCIDR, BridgeInterface or"+
+			" InterfaceNamePrefix", s.DetectLocal)
+	}
+	return nil
+}
+
+// detector returns the local detector of one family.
+func (s NodeSettings) detector(family service.Family, node *service.NodeObject) service.LocalDetector {
+	switch s.DetectLocal {
+	case DetectNodeCIDR:
+		if node == nil {
+			return service.LocalDetector{}
+		}
+		return service.LocalDetector{CIDR: node.PodCIDRs[family]}
+	case DetectBridgeInterface:
+		return service.LocalDetector{Interface: s.Interface}
+	case DetectInterfaceNamePrefix:
+		return service.LocalDetector{Interface: s.Interface + "+"}
+	default:
+		return service.LocalDetector{CIDR: s.ClusterCIDRs[family]}
+	}
+}
+
+// facts combines the settings, the Node object and the addresses of the host's
+// interfaces into service.NodeFacts. The lock guards the inputs; readers take the
+// finished value without it.
 type facts struct {
 	current atomic.Pointer[service.NodeFacts]
 
@@ -29,9 +105,9 @@ func newFacts(settings NodeSettings) *facts {
 	return f
 }
 
-// update changes the inputs, and reports whether that has changed current: anything
-// that rules depend on. What readers find in current never goes back to older
-// inputs, however many goroutines update.
+// update changes the inputs and reports whether current has changed, which is all
+// that rules depend on. With any number of updating goroutines, readers of current
+// never see older inputs after newer ones.
 func (f *facts) update(change func(*facts)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -44,7 +120,7 @@ func (f *facts) update(change func(*facts)) bool {
 	return true
 }
 
-// nodeObject gives the Node as it was seen last; nil while it has not been.
+// nodeObject returns the last Node object seen, nil before the first.
 func (f *facts) nodeObject() *service.NodeObject {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -53,8 +129,8 @@ func (f *facts) nodeObject() *service.NodeObject {
 
 func (f *facts) combine() *service.NodeFacts { return f.settings.Facts(f.node, f.hosts, f.cidrs) }
 
-// Facts combines the settings with what the Node object says (nil while it is not
-// known), the addresses of the host's interfaces and the ranges of ClusterIPs.
+// Facts combines the settings with the Node object (nil until it is known), the
+// addresses of the host's interfaces and the ranges of ClusterIPs.
 func (s NodeSettings) Facts(node *service.NodeObject, hosts []netip.Addr, cidrs []netip.Prefix) *service.NodeFacts {
 	n := &service.NodeFacts{Name: s.Name, MasqueradeAll: s.MasqueradeAll, LocalhostNodePorts: s.LocalhostNodePorts}
 	if node != nil {
@@ -82,8 +158,9 @@ func (s NodeSettings) Facts(node *service.NodeObject, hosts []netip.Addr, cidrs 
 	return n
 }
 
-// nodePorts gives the addresses on which node ports of a family answer.
-func nodePorts(family service.Family, s NodeSettings, own netip.Addr, hosts []netip.Addr) service.NodePortAddresses {
+// nodePorts returns the addresses on which node ports of a family answer.
+func nodePorts(family service.Family, s NodeSettings, own netip.Addr,
+	hosts []netip.Addr) service.NodePortAddresses {
 	if s.NodePortPrimary && own.IsValid() {
 		return service.NodePortAddresses{Addresses: []netip.Addr{own}}
 	}
@@ -109,7 +186,7 @@ func nodePorts(family service.Family, s NodeSettings, own netip.Addr, hosts []ne
 	return service.NodePortAddresses{Addresses: slices.Compact(served)}
 }
 
-// outward gives the addresses of a family at which others can reach the host:
+// outward returns the addresses of a family at which others can reach the host:
 // neither loopback nor IPv6 link-local.
 func outward(family service.Family, hosts []netip.Addr) []netip.Addr {
 	var found []netip.Addr

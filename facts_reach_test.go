@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// clerk renders nothing, and notes on which facts each key was rendered last.
+// clerk renders nothing. It notes the facts of each key's last rendering.
 type clerk struct {
 	mu   sync.Mutex
 	last map[service.Key]*service.NodeFacts
@@ -36,7 +36,7 @@ func (c *clerk) Node(facts *service.NodeFacts) []dataplane.Object { return c.not
 
 func (c *clerk) Naming() dataplane.Naming { return nil }
 
-// behind counts the keys whose last rendering was on other facts than those of now.
+// behind counts the keys whose last rendering was on other facts than the present.
 func (c *clerk) behind(now *service.NodeFacts) (old, all int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,8 +57,8 @@ func (emptyKernel) Write(context.Context, *dataplane.Batch) dataplane.Receipt {
 func (emptyKernel) Read(context.Context) ([]dataplane.Object, error) { return nil, nil }
 
 // Settings, the Node, the host's addresses and the ranges of ClusterIPs change on
-// goroutines of their own. However their announcements overtake each other, every
-// actor ends on the facts that are in force.
+// separate goroutines. In whatever order their announcements arrive, every actor ends
+// on the facts in force.
 func TestNobodyStaysOnOldFacts(t *testing.T) {
 	const services, rounds, changes = 2000, 8, 3
 	c := &clerk{last: map[service.Key]*service.NodeFacts{}}
@@ -66,7 +66,7 @@ func TestNobodyStaysOnOldFacts(t *testing.T) {
 	var cache *source.Cache
 	var addresses func([]netip.Addr)
 	ready := make(chan struct{}, 2)
-	p, err := proxy.New(proxy.Config{
+	p, stop := run(t, proxy.Config{
 		Node: settings,
 		Domains: []proxy.Domain{{Name: "none", Renderer: c, Writer: emptyKernel{},
 			Pace: aggregator.Pace{Audit: 24 * time.Hour}}},
@@ -88,18 +88,7 @@ func TestNobodyStaysOnOldFacts(t *testing.T) {
 			return nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
+	defer stop()
 	<-ready
 	<-ready
 	c.settle(t, p, services+1, "at the start")
@@ -133,11 +122,11 @@ func TestNobodyStaysOnOldFacts(t *testing.T) {
 	}
 }
 
-// settle waits until everybody is on the facts in force.
+// settle waits until every actor is on the facts in force.
 func (c *clerk) settle(t *testing.T, p *proxy.Proxy, want int, when string) {
 	t.Helper()
 	old, all, moved := 0, 0, time.Now()
-	for time.Since(moved) < 5*time.Second { // without progress: nothing is on its way any more
+	for time.Since(moved) < 5*time.Second { // no progress
 		was := old
 		if old, all = c.behind(p.Facts()); old == 0 && all == want {
 			return

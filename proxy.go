@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
@@ -21,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// Proxy is one running proxy. It implements source.Sink, which is how the cache
-// posts to the actors.
+// Proxy is one running proxy. It implements source.Sink: the cache posts to the
+// actors through it.
 type Proxy struct {
 	config      Config
 	cache       *source.Cache
@@ -31,33 +27,33 @@ type Proxy struct {
 	directory   *actors.Directory
 	aggregators []*aggregator.Aggregator
 
-	// primed is closed when the source has delivered its first full picture,
-	// nodeKnown when it has delivered the Node, and hostsKnown when the host's
-	// addresses have been read once.
+	// primed is closed when the cache is complete, nodeKnown when the source has
+	// delivered the Node, and hostsKnown when the host's addresses have been read.
 	primed, nodeKnown, hostsKnown chan struct{}
 	nodeOnce, hostsOnce           sync.Once
-	// behind counts the domains of which the first write has not landed, and
-	// inForce is closed when there is none; auxiliary domains do not count.
+	// open is set by start. Nothing is posted before: an actor that knew only part
+	// of a Service would submit only part of it.
+	open atomic.Bool
+	// behind counts the domains whose first write has not landed. inForce is closed
+	// when there is none. Auxiliary domains do not count.
 	behind  atomic.Int32
 	inForce chan struct{}
-	// open is set once actors may live. Before that nothing is posted: an
-	// actor that knew half a picture would submit half a Service.
-	open atomic.Bool
 }
 
 var _ source.Sink = (*Proxy)(nil)
 
-// New assembles a proxy; Run starts it. Nothing is touched before that.
+// New assembles a proxy. It touches nothing outside; Run does.
 func New(config Config) (*Proxy, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	p := &Proxy{config: config, facts: newFacts(config.Node),
-		primed: make(chan struct{}), nodeKnown: make(chan struct{}), hostsKnown: make(chan struct{}), inForce: make(chan struct{})}
+	p := &Proxy{config: config, facts: newFacts(config.Node), primed: make(chan struct{}),
+		nodeKnown: make(chan struct{}), hostsKnown: make(chan struct{}), inForce: make(chan struct{})}
 	if config.HostAddresses == nil {
 		close(p.hostsKnown)
 	}
-	p.cache = source.NewCache(p, source.Options{Warn: config.Warn, IgnoreExternalIPs: config.IgnoreExternalIPs})
+	p.cache = source.NewCache(p, source.Options{Warn: config.Warn,
+		IgnoreExternalIPs: config.IgnoreExternalIPs})
 	for _, domain := range config.Domains {
 		if !domain.Auxiliary {
 			p.behind.Add(1)
@@ -77,14 +73,14 @@ func New(config Config) (*Proxy, error) {
 //	│
 //	└─ verdicts ──► directory
 func (p *Proxy) addAggregator(domain Domain) error {
-	arrived := p.arrival(domain)
+	noteFirst := p.firstWrite(domain)
 	a, err := aggregator.New(aggregator.Config{
 		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout, Naming: domain.Renderer.Naming(),
 		Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
 		Verdicts: func(v dataplane.Verdict) { p.directory.PostVerdict(v) },
 		Listen: func(e aggregator.Event) {
-			arrived(e)
-			p.tellRepaired(domain, e)
+			noteFirst(e)
+			p.repaired(domain, e)
 			for _, l := range p.config.Listeners {
 				l.Aggregator(e)
 			}
@@ -94,9 +90,9 @@ func (p *Proxy) addAggregator(domain Domain) error {
 	return err
 }
 
-// arrival takes note of the first write of a domain: it is in force when the
-// scaffold is, since nothing of a batch is settled before all of it.
-func (p *Proxy) arrival(domain Domain) func(aggregator.Event) {
+// firstWrite returns a listener that notes the first write of a domain. The node's
+// own fragment stands for it: nothing of a batch is settled before all of it is.
+func (p *Proxy) firstWrite(domain Domain) func(aggregator.Event) {
 	first := !domain.Auxiliary
 	return func(e aggregator.Event) {
 		if applied, ok := e.(aggregator.Applied); ok && first && applied.Key == service.Node {
@@ -108,44 +104,31 @@ func (p *Proxy) arrival(domain Domain) func(aggregator.Event) {
 	}
 }
 
-// InForce is closed once the first rules of every domain are in force: from then
-// on, nothing depends on what other proxies have left.
+// InForce is closed once the first rules of every domain are in force. From then on
+// nothing depends on the rules that other proxies left.
 func (p *Proxy) InForce() <-chan struct{} { return p.inForce }
 
-// addSupervisor wires the actors' keeper. A failing actor is excused at the
-// gates, so that one poisoned Service does not hold up the first write.
+// addSupervisor adds the supervisor of the actors. The first write does not wait for
+// an actor that is parked or stuck.
 func (p *Proxy) addSupervisor() (err error) {
-	config := p.config.Supervisor
-	config.Listen = func(e supervisor.Event) {
-		if child, failed := gaveUp(e); failed {
+	p.supervisor, err = supervisor.New(p.config.Supervisor, func(e supervisor.Event[service.Key]) {
+		switch e.What.(type) {
+		case supervisor.Parked, supervisor.Stuck:
 			for _, a := range p.aggregators {
-				a.Excuse(service.ParseKey(child))
+				a.Skip(e.Child)
 			}
 		}
 		for _, l := range p.config.Listeners {
 			l.Supervisor(e)
 		}
-	}
-	p.supervisor, err = supervisor.New(config, service.Key.String)
+	})
 	return err
-}
-
-// gaveUp gives the child of an event that means "not soon".
-func gaveUp(e supervisor.Event) (child string, failed bool) {
-	switch e := e.(type) {
-	case supervisor.Parked:
-		return e.Child, true
-	case supervisor.Stuck:
-		return e.Child, true
-	default:
-		return "", false
-	}
 }
 
 // cache ──► directory ──► actors ──► fragments
 func (p *Proxy) addDirectory() (err error) {
 	config := actors.Config{
-		Keeper: keeper{p.supervisor}, Truth: truth{p.snapshot, p.facts},
+		Keeper: keeper{p.supervisor}, Truth: truth{p.cache, p.facts},
 		MaxServices: p.config.MaxServices, Intercept: p.config.Intercept,
 		Listen: func(e actors.Event) {
 			p.noRoom(e)
@@ -155,30 +138,31 @@ func (p *Proxy) addDirectory() (err error) {
 		},
 	}
 	for i, domain := range p.config.Domains {
-		config.Domains = append(config.Domains, actors.Domain{
-			Name: domain.Name, Renderer: domain.Renderer, Submit: p.aggregators[i].Submit, Programmed: p.programmed(domain),
-			Drain: domain.Drain, Family: domain.Family, DrainDeadline: domain.DrainDeadline,
+		config.Outputs = append(config.Outputs, actors.Output{
+			Name: domain.Name, Renderer: domain.Renderer, Submit: p.aggregators[i].Submit,
+			Programmed: p.programmed(domain),
+			Drain:      domain.Drain, Family: domain.Family, DrainDeadline: domain.DrainDeadline,
 		})
 	}
 	p.directory, err = actors.NewDirectory(config)
 	return err
 }
 
-// noRoom excuses a Service at the gates for which there is no actor: nothing waits for
-// it, and what a former process has left of it stays as long as it exists.
+// noRoom handles a Service without an actor. The first write does not wait for it,
+// and the rules that a former process left of it stay as long as it exists.
 func (p *Proxy) noRoom(e actors.Event) {
 	for _, a := range p.aggregators {
 		switch e := e.(type) {
 		case actors.Refused:
-			a.Excuse(e.Key)
+			a.Skip(e.Key)
 		case actors.RefusedGone:
 			a.Submit(&dataplane.Fragment{Key: e.Key, Gone: true})
 		}
 	}
 }
 
-// programmed passes on to the followers what a domain has put into force; nil when
-// nobody is to be told.
+// programmed returns a function that tells the followers which views are in force in
+// a domain; nil if there is nobody to tell.
 func (p *Proxy) programmed(domain Domain) func(service.View) {
 	if domain.Auxiliary || len(p.config.Followers) == 0 {
 		return nil
@@ -190,8 +174,8 @@ func (p *Proxy) programmed(domain Domain) func(service.View) {
 	}
 }
 
-// tellRepaired passes on to the followers that rules are in force again.
-func (p *Proxy) tellRepaired(domain Domain, e aggregator.Event) {
+// repaired tells the followers that rules are in force again.
+func (p *Proxy) repaired(domain Domain, e aggregator.Event) {
 	if _, repaired := e.(aggregator.Repaired); !repaired || domain.Auxiliary {
 		return
 	}
@@ -202,187 +186,37 @@ func (p *Proxy) tellRepaired(domain Domain, e aggregator.Event) {
 	}
 }
 
-// Run serves until the context ends, or something fails that the proxy cannot
-// do without. The rules stay in the kernel; what the writers hold themselves is
-// given up.
-func (p *Proxy) Run(ctx context.Context) error {
-	err := p.serve(ctx)
-	for _, domain := range p.config.Domains {
-		if c, ok := domain.Writer.(io.Closer); ok {
-			err = errors.Join(err, c.Close())
-		}
-	}
-	return err
+// keeper adapts the supervisor to the directory.
+type keeper struct {
+	supervisor *supervisor.Supervisor[service.Key]
 }
 
-func (p *Proxy) serve(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { p.supervisor.Run(ctx); return nil })
-	for i, a := range p.aggregators {
-		group.Go(func() error { return a.Run(ctx) })
-		if w, ok := p.config.Domains[i].Writer.(dataplane.Watcher); ok {
-			group.Go(func() error { p.watch(ctx, p.config.Domains[i].Name, w, a.AuditSoon); return nil })
-		}
-	}
-	if follow := p.config.HostAddresses; follow != nil {
-		group.Go(func() error { return stopped(ctx, follow(ctx, p.hostAddresses)) })
-	}
-	group.Go(func() error { p.openUp(ctx); return nil })
-	group.Go(func() error { p.settleDown(ctx); return nil })
-	group.Go(func() error {
-		if err := stopped(ctx, p.config.Source(ctx, p.cache)); err != nil {
-			return fmt.Errorf("source: %w", err)
-		}
-		return nil
-	})
-	return group.Wait()
+// Want implements actors.Keeper.
+func (k keeper) Want(key service.Key, body actors.Body) {
+	k.supervisor.Want(key, func(ctx context.Context, lease *supervisor.Lease) error { return body(ctx, lease) })
 }
 
-// Bounds of the pause before a watch that has failed is tried again; it doubles.
-const (
-	watchAgainMin = time.Second
-	watchAgainMax = 30 * time.Second
-)
+// Nudge implements actors.Keeper.
+func (k keeper) Nudge(key service.Key) { k.supervisor.Nudge(key) }
 
-// watch keeps up the watch for what others do to a domain. Nothing depends on it but
-// how soon that is noticed, so a failure, such as no descriptor left for its socket,
-// ends nothing: until it works again, each try comes with an audit.
-func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher, changed func(by dataplane.Stranger)) {
-	for pause := watchAgainMin; ; pause = min(2*pause, watchAgainMax) {
-		began := time.Now()
-		err := w.Watch(ctx, changed)
-		if ctx.Err() != nil {
-			return
-		}
-		if time.Since(began) > watchAgainMax {
-			pause = watchAgainMin // it has worked meanwhile
-		}
-		if p.config.WatchFailed != nil {
-			p.config.WatchFailed(domain, err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-		changed(dataplane.Stranger{})
-	}
+// truth is where actors read the current state: Services from the source's cache,
+// and the facts. The cache has nothing under the node's own key.
+type truth struct {
+	*source.Cache
+	facts *facts
 }
 
-// openUp waits for the first full picture, for the host's addresses and the Node
-// where they are asked for, then brings every Service's actor to life. The first write waits for all of
-// them, so what it compares with the kernel is the whole truth.
-func (p *Proxy) openUp(ctx context.Context) {
-	for _, known := range []<-chan struct{}{p.primed, p.hostsKnown, p.drainsKnown()} {
-		select {
-		case <-known:
-		case <-ctx.Done():
-			return
-		}
-	}
-	if p.config.NodeWait > 0 {
-		select {
-		case <-p.nodeKnown:
-		case <-time.After(p.config.NodeWait):
-		case <-ctx.Done():
-			return
-		}
-	}
-	p.open.Store(true)
-	// What was filed before this moment is in the keys; what is filed after it
-	// is posted.
-	keys := p.cache.Keys()
-	for _, a := range p.aggregators {
-		a.Prime(append([]service.Key{service.Node}, keys...))
-	}
-	p.directory.Start()
-	for _, key := range keys {
-		p.directory.Invite(key)
-	}
-}
+// Facts returns this node's facts.
+func (t truth) Facts() *service.NodeFacts { return t.facts.current.Load() }
 
-// drainsKnown is closed once it can be asked what drains: not before the process that
-// has the rules now has ended, since it goes on letting endpoints drain.
-func (p *Proxy) drainsKnown() <-chan struct{} {
-	for _, d := range p.config.Domains {
-		if d.Drain != nil && p.config.MayWrite != nil {
-			return p.config.MayWrite
-		}
-	}
-	return p.primed
-}
-
-// settleDown gives back the memory that only the first write needed, which with many
-// Services is more than a third of what the process has then.
-func (p *Proxy) settleDown(ctx context.Context) {
-	select {
-	case <-p.inForce:
-		debug.FreeOSMemory()
-	case <-ctx.Done():
-	}
-}
-
-// stopped forgives the errors of those that were told to stop.
-func stopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-// Status gives the newest snapshot of every domain.
-func (p *Proxy) Status() []aggregator.Status {
-	var all []aggregator.Status
-	for _, a := range p.aggregators {
-		all = append(all, a.Status())
-	}
-	return all
-}
-
-// Node gives the Node object as it was seen last; nil while it has not been.
-func (p *Proxy) Node() *service.NodeObject { return p.facts.nodeObject() }
-
-// SourceEvents counts what the source has told.
-func (p *Proxy) SourceEvents() source.Events { return p.cache.Events() }
-
-// Facts gives what the rules depend on now. It must not be changed.
-func (p *Proxy) Facts() *service.NodeFacts { return p.facts.current.Load() }
-
-// Reconfigure puts other settings about the node into force, without a restart:
-// whatever depends on them is rendered anew, and only what comes out differently is
-// written. An error means that nothing has changed. The node's name cannot change.
-func (p *Proxy) Reconfigure(settings NodeSettings) error {
-	if err := settings.validate(); err != nil {
-		return err
-	}
-	if settings.Name != p.config.Node.Name {
-		return fmt.Errorf("node name: %q cannot become %q while the proxy runs", p.config.Node.Name, settings.Name)
-	}
-	p.changeFacts(func(f *facts) { f.settings = settings })
-	return nil
-}
-
-// Repace changes when rules are written. It is given the name of each domain, and
-// gives its numbers; an error means that the numbers of some domain make no sense.
-func (p *Proxy) Repace(pace func(domain Domain) aggregator.Pace) error {
-	var failed []error
-	for i, a := range p.aggregators {
-		failed = append(failed, a.Repace(pace(p.config.Domains[i])))
-	}
-	return errors.Join(failed...)
-}
-
-// Services is the number of Services that have an actor.
-func (p *Proxy) Services() int { return p.directory.Len() - 1 }
-
-// PostSpec tells a Service's actor what the Service is now; for source.Cache.
+// PostSpec implements source.Sink.
 func (p *Proxy) PostSpec(key service.Key, spec *service.Spec) {
 	if p.open.Load() {
 		p.directory.PostSpec(key, spec, actors.Cause{Received: time.Now()})
 	}
 }
 
-// PostSlice tells a Service's actor what one slice is now; for source.Cache.
+// PostSlice implements source.Sink.
 func (p *Proxy) PostSlice(key service.Key, name string, slice *service.Slice) {
 	if !p.open.Load() {
 		return
@@ -394,7 +228,7 @@ func (p *Proxy) PostSlice(key service.Key, name string, slice *service.Slice) {
 	p.directory.PostSlice(key, name, slice, cause)
 }
 
-// PostNode tells everybody what the Node object says now; for source.Cache.
+// PostNode implements source.Sink.
 func (p *Proxy) PostNode(node *service.NodeObject) {
 	p.changeFacts(func(f *facts) { f.node = node })
 	if node != nil {
@@ -402,13 +236,13 @@ func (p *Proxy) PostNode(node *service.NodeObject) {
 	}
 }
 
-// PostServiceCIDRs tells everybody the ranges of ClusterIPs; for source.Cache.
+// PostServiceCIDRs implements source.Sink.
 func (p *Proxy) PostServiceCIDRs(cidrs []netip.Prefix) {
 	p.changeFacts(func(f *facts) { f.cidrs = cidrs })
 }
 
-// Primed lets the actors live; for source.Cache, which calls it once.
-func (p *Proxy) Primed([]service.Key) { close(p.primed) }
+// Primed implements source.Sink.
+func (p *Proxy) Primed() { close(p.primed) }
 
 func (p *Proxy) hostAddresses(all []netip.Addr) {
 	p.changeFacts(func(f *facts) { f.hosts = all })
@@ -417,18 +251,56 @@ func (p *Proxy) hostAddresses(all []netip.Addr) {
 	}
 }
 
-// changeFacts is called by several goroutines: whoever changes something else. The
-// facts are a level, and so the announcement carries none.
+// changeFacts may be called by several goroutines at once, so the announcement
+// carries no facts: the actors read those that are in force then.
 func (p *Proxy) changeFacts(change func(*facts)) {
 	if p.facts.update(change) {
 		p.directory.PostFacts()
 	}
 }
 
-func (p *Proxy) snapshot(key service.Key) actors.Snapshot {
-	if key == service.Node {
-		return actors.Snapshot{}
+// Reconfigure applies other settings of the node without a restart. What depends on
+// them is rendered again, and only the differences are written. After an error nothing
+// has changed. The node's name cannot change.
+func (p *Proxy) Reconfigure(settings NodeSettings) error {
+	if err := settings.validate(); err != nil {
+		return err
 	}
-	s := p.cache.Snapshot(key)
-	return actors.Snapshot{Spec: s.Spec, Slices: s.Slices}
+	if settings.Name != p.config.Node.Name {
+		return fmt.Errorf("node name: cannot change from %q to %q while the proxy runs",
+			p.config.Node.Name, settings.Name)
+	}
+	p.changeFacts(func(f *facts) { f.settings = settings })
+	return nil
 }
+
+// Repace changes when rules are written. Pace returns the numbers of each domain. An
+// error means that the numbers of a domain are invalid and that it keeps its own.
+func (p *Proxy) Repace(pace func(domain Domain) aggregator.Pace) error {
+	var failed []error
+	for i, a := range p.aggregators {
+		failed = append(failed, a.Repace(pace(p.config.Domains[i])))
+	}
+	return errors.Join(failed...)
+}
+
+// Status returns the newest status of every domain.
+func (p *Proxy) Status() []aggregator.Status {
+	var all []aggregator.Status
+	for _, a := range p.aggregators {
+		all = append(all, a.Status())
+	}
+	return all
+}
+
+// Node returns the last Node object seen, nil before the first.
+func (p *Proxy) Node() *service.NodeObject { return p.facts.nodeObject() }
+
+// SourceEvents counts the events of the source.
+func (p *Proxy) SourceEvents() source.Events { return p.cache.Events() }
+
+// Facts returns the facts that rules depend on now. They must not be changed.
+func (p *Proxy) Facts() *service.NodeFacts { return p.facts.current.Load() }
+
+// Services returns the number of Services that have an actor.
+func (p *Proxy) Services() int { return p.directory.Len() - 1 }

@@ -2,36 +2,33 @@ package proxy_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	proxy "github.com/sluice-proxy/sluice"
-	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/memory"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/memory/nft"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// Nothing is rendered for a Service before everything that its rules depend on
-// is known: the endpoints, the host's addresses, and the Node.
-func TestActorsLiveOnceThePictureIsWhole(t *testing.T) {
+// Nothing is rendered for a Service before everything is known that its rules depend
+// on: all Services and endpoints, the host's addresses, and the Node.
+func TestActorsStartOnceEverythingIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &meter{Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14})}
+		m, domain := metered()
 		var cache *source.Cache
 		var addresses func([]netip.Addr)
-		p, err := proxy.New(proxy.Config{
-			Node: proxy.NodeSettings{Name: "n1", NodePortRanges: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24")}},
-			Domains: []proxy.Domain{{
-				Name: "memory/IPv4", Renderer: m, Layout: iptables.NewLayout(service.IPv4),
-				Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{}),
-				Pace:   aggregator.Pace{Audit: 24 * time.Hour},
-			}},
-			Source: func(ctx context.Context, c *source.Cache) error { cache = c; <-ctx.Done(); return nil },
+		_, stop := run(t, proxy.Config{
+			Node:    proxy.NodeSettings{Name: "n1", NodePortRanges: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24")}},
+			Domains: []proxy.Domain{domain},
+			Source:  filled(&cache, func(*source.Cache) {}),
 			HostAddresses: func(ctx context.Context, changed func([]netip.Addr)) error {
 				addresses = changed
 				<-ctx.Done()
@@ -39,12 +36,6 @@ func TestActorsLiveOnceThePictureIsWhole(t *testing.T) {
 			},
 			NodeWait: time.Minute, Listeners: []observe.Listener{m},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- p.Run(ctx) }()
 		quiet := func(what string) {
 			t.Helper()
 			time.Sleep(10 * time.Second)
@@ -60,42 +51,30 @@ func TestActorsLiveOnceThePictureIsWhole(t *testing.T) {
 		cache.Prime()
 		quiet("primed without the host's addresses")
 		addresses([]netip.Addr{netip.MustParseAddr("192.168.0.2")})
+		cache.SetSpec(workSpec(2))
+		cache.RemoveSpec(workSpec(1).Key)
 		quiet("still without the Node")
 		cache.SetNode(&service.NodeObject{Name: "n1", Zone: "za"})
 		synctest.Wait()
 		if w := m.take(); w.Services != 1 || w.Written.Calls == 0 {
-			t.Fatalf("with everything known: %+v", w)
+			t.Fatalf("with everything known: %+v, want the one Service that exists now", w)
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		stop()
 	})
 }
 
 func TestWithoutItsNodeTheProxyStartsInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &meter{Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14})}
-		p, err := proxy.New(proxy.Config{
-			Node: proxy.NodeSettings{Name: "n1"},
-			Domains: []proxy.Domain{{
-				Name: "memory/IPv4", Renderer: m, Layout: iptables.NewLayout(service.IPv4),
-				Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{}),
-			}},
-			Source: func(ctx context.Context, c *source.Cache) error {
+		m, domain := metered()
+		var cache *source.Cache
+		_, stop := run(t, proxy.Config{
+			Domains: []proxy.Domain{domain},
+			Source: filled(&cache, func(c *source.Cache) {
 				c.SetSpec(workSpec(1))
 				c.Prime()
-				<-ctx.Done()
-				return nil
-			},
+			}),
 			NodeWait: time.Minute, Listeners: []observe.Listener{m},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- p.Run(ctx) }()
 		time.Sleep(59 * time.Second)
 		synctest.Wait()
 		if w := m.take(); w != (work{}) {
@@ -106,19 +85,18 @@ func TestWithoutItsNodeTheProxyStartsInTheEnd(t *testing.T) {
 		if w := m.take(); w.Services != 1 {
 			t.Fatalf("after it: %+v", w)
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		stop()
 	})
 }
 
 func TestConfigErrorsSayWhatIsMissing(t *testing.T) {
+	node := proxy.NodeSettings{Name: "n1"}
+	nothing := func(context.Context, *source.Cache) error { return nil }
 	for _, bad := range []proxy.Config{
 		{},
-		{Node: proxy.NodeSettings{Name: "n1"}},
-		{Node: proxy.NodeSettings{Name: "n1"}, Source: func(context.Context, *source.Cache) error { return nil }},
-		{Node: proxy.NodeSettings{Name: "n1"}, Source: func(context.Context, *source.Cache) error { return nil }, Domains: []proxy.Domain{{Name: "x"}}},
+		{Node: node},
+		{Node: node, Source: nothing},
+		{Node: node, Source: nothing, Domains: []proxy.Domain{{Name: "x"}}},
 	} {
 		if _, err := proxy.New(bad); err == nil {
 			t.Errorf("accepted %+v", bad)
@@ -126,45 +104,31 @@ func TestConfigErrorsSayWhatIsMissing(t *testing.T) {
 	}
 }
 
-// follower notes what it is told, by family.
+// follower keeps the views that it is told.
 type follower struct{ told chan service.View }
 
 func (f *follower) Programmed(_ service.Family, view service.View) { f.told <- view }
 
-// Other settings are put into force without a restart, and followers are told what
-// is in force: what rules do not depend on is not written, and not told again.
+// Other settings are applied without a restart, and followers are told what is in
+// force. Settings that no rule depends on are neither written nor told again.
 func TestReconfigureInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &meter{Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14})}
+		m, domain := metered()
+		beside := memoryDomain(nft.NewKernel())
+		beside.Name, beside.Auxiliary = "beside", true
 		f := &follower{told: make(chan service.View, 100)}
 		settings := proxy.NodeSettings{Name: "n1"}
-		p, err := proxy.New(proxy.Config{
-			Node: settings,
-			Domains: []proxy.Domain{{
-				Name: "memory/IPv4", Family: service.IPv4, Renderer: m, Layout: iptables.NewLayout(service.IPv4),
-				Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{}),
-				Pace:   aggregator.Pace{Audit: 24 * time.Hour},
-			}, {
-				Name: "beside", Family: service.IPv4, Auxiliary: true, Renderer: m, Layout: iptables.NewLayout(service.IPv4),
-				Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{}),
-				Pace:   aggregator.Pace{Audit: 24 * time.Hour},
-			}},
-			Source: func(ctx context.Context, c *source.Cache) error {
+		var cache *source.Cache
+		p, stop := run(t, proxy.Config{
+			Node: settings, Domains: []proxy.Domain{domain, beside},
+			Source: filled(&cache, func(c *source.Cache) {
 				c.SetSpec(workSpec(1))
 				c.SetSlice(workSlice(1, 1))
 				c.SetNode(&service.NodeObject{Name: "n1", Zone: "za"})
 				c.Prime()
-				<-ctx.Done()
-				return nil
-			},
+			}),
 			Followers: []proxy.Follower{f}, Listeners: []observe.Listener{m},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- p.Run(ctx) }()
 		select {
 		case <-p.InForce():
 			t.Error("the rules are said to be in force before anything ran")
@@ -213,9 +177,45 @@ func TestReconfigureInPlace(t *testing.T) {
 		if w := settle(); w != (work{}) {
 			t.Errorf("refused settings did %+v", w)
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Fatal(err)
+		stop()
+	})
+}
+
+// deaf is a writer whose first three watches fail.
+type deaf struct {
+	dataplane.Writer
+	times atomic.Int32
+}
+
+func (d *deaf) Watch(ctx context.Context, _ func(dataplane.Stranger)) error {
+	if d.times.Add(1) <= 3 {
+		return errors.New("no descriptor left")
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestAFailingWatchEndsNothing: it is reported, and retried after pauses that double.
+func TestAFailingWatchEndsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		domain := memoryDomain(nft.NewKernel())
+		writer := &deaf{Writer: domain.Writer}
+		domain.Writer = writer
+		var failed atomic.Int32
+		var cache *source.Cache
+		_, stop := run(t, proxy.Config{
+			Domains: []proxy.Domain{domain}, Source: filled(&cache, func(*source.Cache) {}),
+			WatchFailed: func(domain string, err error) { failed.Add(1) },
+		})
+		time.Sleep(7*time.Second - 1) // 1 + 2 + 4
+		synctest.Wait()
+		if watched := writer.times.Load(); watched != 3 || failed.Load() != 3 {
+			t.Errorf("tried %d times, reported %d times", watched, failed.Load())
 		}
+		time.Sleep(time.Minute)
+		if watched := writer.times.Load(); watched != 4 || failed.Load() != 3 {
+			t.Errorf("in the end tried %d times, reported %d times", watched, failed.Load())
+		}
+		stop()
 	})
 }

@@ -1,10 +1,10 @@
 package proxy_test
 
 import (
-	"context"
-	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,16 +13,14 @@ import (
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/memory"
+	"github.com/sluice-proxy/sluice/dataplane/memory/nft"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// work is what changes have cost: Services and objects rendered, and what was
-// handed to iptables-restore.
+// work is the cost of changes: Services and objects rendered, and what was written.
 type work struct {
 	Services, Objects int
 	Written           dataplane.Written
@@ -45,8 +43,8 @@ func (m *meter) Service(view *service.View, facts *service.NodeFacts) []dataplan
 	return objects
 }
 
-func (m *meter) Supervisor(supervisor.Event) {}
-func (m *meter) Actors(actors.Event)         {}
+func (m *meter) Supervisor(supervisor.Event[service.Key]) {}
+func (m *meter) Actors(actors.Event)                      {}
 func (m *meter) Aggregator(event aggregator.Event) {
 	if e, ok := event.(aggregator.BatchWritten); ok {
 		m.mu.Lock()
@@ -55,7 +53,7 @@ func (m *meter) Aggregator(event aggregator.Event) {
 	}
 }
 
-// take gives what was done since the last call.
+// take returns the work since the last call.
 func (m *meter) take() work {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,56 +62,31 @@ func (m *meter) take() work {
 	return done
 }
 
-func workSpec(i int) *service.Spec {
-	return &service.Spec{
-		Key:        service.Key{Namespace: "ns", Name: fmt.Sprintf("s%05d", i)},
-		ClusterIPs: service.PerFamily[netip.Addr]{service.IPv4: netip.AddrFrom4([4]byte{172, 30, byte(i >> 8), byte(i)})},
-		Ports:      []service.Port{{Name: "http", Port: 80}},
-	}
+// metered is a domain in memory and the meter of it.
+func metered() (*meter, proxy.Domain) {
+	domain := memoryDomain(nft.NewKernel())
+	m := &meter{Renderer: domain.Renderer}
+	domain.Renderer = m
+	return m, domain
 }
 
-func workSlice(i int, hosts ...byte) *service.Slice {
-	key := workSpec(i).Key
-	s := &service.Slice{Service: key, Name: key.Name, Ports: []service.SlicePort{{Name: "http", Port: 8080}}}
-	for _, host := range hosts {
-		s.Endpoints = append(s.Endpoints, service.SliceEndpoint{
-			Addr: netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), host}), Ready: true, Serving: true,
-		})
-	}
-	return s
-}
-
-// costs runs the whole proxy over an in-memory kernel with the given number of
-// other Services, and gives the work of replacing an endpoint, of adding one, of
-// a resync, and of a new Service.
+// costs runs the whole proxy over a kernel in memory with the given number of other
+// Services. It returns the work of replacing an endpoint, of adding one, of a resync,
+// and of a new Service.
 func costs(t *testing.T, others int) (replaced, scaled, resync, added work) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &meter{Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14})}
+		m, domain := metered()
 		var cache *source.Cache
-		p, err := proxy.New(proxy.Config{
-			Node: proxy.NodeSettings{Name: "n1"}, Listeners: []observe.Listener{m},
-			Domains: []proxy.Domain{{
-				Name: "memory/IPv4", Renderer: m, Layout: iptables.NewLayout(service.IPv4),
-				Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{}),
-				Pace:   aggregator.Pace{Audit: 24 * time.Hour},
-			}},
-			Source: func(ctx context.Context, c *source.Cache) error {
-				cache = c
+		_, stop := run(t, proxy.Config{
+			Listeners: []observe.Listener{m}, Domains: []proxy.Domain{domain},
+			Source: filled(&cache, func(c *source.Cache) {
 				for i := range others {
 					c.SetSpec(workSpec(i))
 					c.SetSlice(workSlice(i, 1, 2, 3))
 				}
 				c.Prime()
-				<-ctx.Done()
-				return nil
-			},
+			}),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- p.Run(ctx) }()
 		settled := func() work {
 			time.Sleep(5 * time.Second) // past every pause
 			synctest.Wait()
@@ -134,10 +107,7 @@ func costs(t *testing.T, others int) (replaced, scaled, resync, added work) {
 		cache.SetSpec(workSpec(others))
 		cache.SetSlice(workSlice(others, 1))
 		added = settled()
-		cancel()
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		stop()
 	})
 	return replaced, scaled, resync, added
 }
@@ -147,22 +117,143 @@ func costs(t *testing.T, others int) (replaced, scaled, resync, added work) {
 func TestWorkForOneChangeDoesNotGrowWithTheNumberOfServices(t *testing.T) {
 	fewReplaced, fewScaled, fewResync, fewAdded := costs(t, 100)
 	manyReplaced, manyScaled, manyResync, manyAdded := costs(t, 5000)
-	t.Logf("endpoint replaced: %+v", manyReplaced)
-	t.Logf("endpoint added:    %+v", manyScaled)
-	t.Logf("Service added:     %+v among 100, %+v among 5,000", fewAdded, manyAdded)
-	if fewReplaced != manyReplaced || manyReplaced.Services != 1 || manyReplaced.Written.Objects != 1 {
-		t.Errorf("endpoint replaced: %+v among 100, %+v among 5,000", fewReplaced, manyReplaced)
+	for _, c := range []struct {
+		what      string
+		few, many work
+	}{
+		{"endpoint replaced", fewReplaced, manyReplaced},
+		{"endpoint added", fewScaled, manyScaled},
+		{"resync", fewResync, manyResync},
+		{"Service added", fewAdded, manyAdded},
+	} {
+		t.Logf("%s: %+v", c.what, c.many)
+		if c.few != c.many {
+			t.Errorf("%s: %+v among 100, %+v among 5,000", c.what, c.few, c.many)
+		}
 	}
-	if fewScaled != manyScaled || manyScaled.Written.Objects != 1 {
-		t.Errorf("endpoint added: %+v among 100, %+v among 5,000", fewScaled, manyScaled)
+	if manyReplaced.Services != 1 || manyReplaced.Written.Calls != 1 || manyScaled.Written.Calls != 1 {
+		t.Errorf("endpoint replaced: %+v, added: %+v; want one rendering and one write", manyReplaced, manyScaled)
 	}
-	if fewResync != (work{}) || manyResync != (work{}) {
-		t.Errorf("a resync cost %+v and %+v, want nothing", fewResync, manyResync)
+	if manyResync != (work{}) {
+		t.Errorf("a resync cost %+v, want nothing", manyResync)
 	}
-	// A new Service is its own chain and a leaf of the dispatch, at most 32
-	// lines, however full the leaf happens to be.
-	const leaf = 33
-	if manyAdded.Written.Lines > fewAdded.Written.Lines+leaf || manyAdded.Written.Objects > 6 {
-		t.Errorf("Service added: %+v among 100, %+v among 5,000", fewAdded, manyAdded)
+}
+
+// TestServicesForWhichThereIsNoRoom: the first write does not wait for them, and the
+// rules that a former process left of them stay as long as they exist.
+func TestServicesForWhichThereIsNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const services, room = 12, 5
+		kernel := nft.NewKernel()
+		served := func() (count int) {
+			return len(frontends(t, memoryDomain(kernel).Writer))
+		}
+		lives := func(most int, meanwhile func(*source.Cache)) {
+			var cache *source.Cache
+			_, stop := run(t, proxy.Config{
+				MaxServices: most, GateWait: time.Hour, Domains: []proxy.Domain{memoryDomain(kernel)},
+				Source: filled(&cache, func(c *source.Cache) {
+					for i := range services {
+						c.SetSpec(workSpec(i))
+						c.SetSlice(workSlice(i, 1))
+					}
+					c.Prime()
+				}),
+			})
+			time.Sleep(time.Second)
+			synctest.Wait()
+			meanwhile(cache)
+			stop()
+		}
+		lives(services, func(*source.Cache) {
+			if got := served(); got != services {
+				t.Fatalf("%d of %d Services are served", got, services)
+			}
+		})
+		lives(room, func(cache *source.Cache) {
+			if got := served(); got != services {
+				t.Fatalf("with room for %d, %d of %d Services are served", room, got, services)
+			}
+			for i := range services {
+				cache.RemoveSpec(workSpec(i).Key)
+			}
+			time.Sleep(time.Minute)
+			if got := served(); got != 0 {
+				t.Errorf("%d Services that are gone are served", got)
+			}
+		})
+	})
+}
+
+// frontends returns the addresses and ports that a kernel serves.
+func frontends(t *testing.T, writer dataplane.Writer) (found []dataplane.Object) {
+	t.Helper()
+	objects, err := writer.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
+	for _, o := range objects {
+		if o.ID.Container == "@frontends" {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// shadowed counts the frontends that Services are said to have lost.
+type shadowed struct{ frontends atomic.Int32 }
+
+func (*shadowed) Supervisor(supervisor.Event[service.Key]) {}
+func (*shadowed) Actors(actors.Event)                      {}
+
+func (s *shadowed) Aggregator(e aggregator.Event) {
+	if e, ok := e.(aggregator.Shadowed); ok {
+		s.frontends.Add(int32(len(e.Frontends)))
+	}
+}
+
+// TestTwoServicesAtOneFrontendDoNotMix: the ledger has the backend's naming. Nothing of
+// the younger Service, which has more endpoints, is at the older one's frontend.
+func TestTwoServicesAtOneFrontendDoNotMix(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		domain, told := memoryDomain(nft.NewKernel()), &shadowed{}
+		external := netip.MustParseAddr("192.0.2.1")
+		spec := func(i int) *service.Spec {
+			s := workSpec(i)
+			s.Created = time.Unix(int64(i), 0)
+			s.ExternalIPs[service.IPv4] = []netip.Addr{external}
+			return s
+		}
+		var cache *source.Cache
+		_, stop := run(t, proxy.Config{
+			Listeners: []observe.Listener{told}, Domains: []proxy.Domain{domain},
+			Source: filled(&cache, func(c *source.Cache) {
+				c.SetSpec(spec(1))
+				c.SetSlice(workSlice(1, 1))
+				c.Prime()
+			}),
+		})
+		atFrontend := func() (count int) {
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			objects, err := domain.Writer.Read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range objects {
+				if strings.HasPrefix(objects[i].ID.Name, string(external.AsSlice())) {
+					count++
+				}
+			}
+			return count
+		}
+		alone := atFrontend()
+		cache.SetSlice(workSlice(2, 1, 2, 3, 4, 5))
+		cache.SetSpec(spec(2))
+		if both := atFrontend(); alone < 2 || both != alone || told.frontends.Load() != 1 {
+			t.Errorf("%d elements of the older Service alone, %d of both; %d frontends are said to be lost, want 1",
+				alone, both, told.frontends.Load())
+		}
+		stop()
+	})
 }

@@ -10,45 +10,49 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// address is where one key's messages go. It outlives the actor behind it.
+// address is where messages for one key go. It outlives the actor behind it.
 type address struct {
 	key     service.Key
 	mailbox *mailbox.Mailbox[slot, Message]
-	// tenant is the lease of the incarnation that takes from the mailbox, nil
-	// when there is none. An abandoned one stays until it returns or another
-	// moves in.
-	tenant atomic.Pointer[Lease]
+	// lease belongs to the incarnation that takes from the mailbox; nil if there
+	// is none. The lease of an abandoned incarnation stays until it returns or a
+	// successor replaces it.
+	lease atomic.Pointer[Lease]
 }
 
-// livedIn reports whether somebody takes from the mailbox; when nobody does, a
-// post nudges the keeper.
-func (h *address) livedIn() bool {
-	tenant := h.tenant.Load()
-	return tenant != nil && !(*tenant).Fenced()
+// attended reports whether an actor takes from the mailbox. If none does, a post
+// nudges the keeper.
+func (h *address) attended() bool {
+	lease := h.lease.Load()
+	return lease != nil && !(*lease).Fenced()
 }
 
-// actorSlots bounds an actor's mailbox: slices plus a few. Past it the mailbox
-// turns stale and the actor reads a snapshot, which is cheaper anyway.
-const actorSlots = 256
+const (
+	// actorSlots bounds an actor's mailbox: slices plus a few. Past it the mailbox
+	// turns stale and the actor reads a snapshot, which is cheaper anyway.
+	actorSlots = 256
+	// askMax bounds one question to a Drainer. It is well below the message
+	// deadline.
+	askMax = 2 * time.Second
+)
 
-// actor is the loop around one machine: one incarnation at one address. It
-// makes no decisions.
+// actor is the loop around one machine: one incarnation at one address. It carries
+// out what the machine decides.
 type actor struct {
 	*address
 	directory *Directory
 	lease     Lease
 	machine   *Machine
-	// alarm is when to look at what drains; nil when nothing does.
+	// alarm fires when the machine wants to Look; nil while nothing drains.
 	alarm *time.Timer
 }
 
 // run is the body of one incarnation.
 func (d *Directory) run(ctx context.Context, home *address, lease Lease) error {
-	home.tenant.Store(&lease)
-	defer home.tenant.CompareAndSwap(&lease, nil)
+	home.lease.Store(&lease)
+	defer home.lease.CompareAndSwap(&lease, nil)
 	a := &actor{address: home, directory: d, lease: lease,
-		machine: NewMachine(home.key, lease.Incarnation(), d.names)}
-	a.prepareDrains()
+		machine: NewMachine(home.key, lease.Incarnation(), d.config.Outputs)}
 	home.mailbox.MarkStale()
 	for {
 		looking := false
@@ -57,10 +61,10 @@ func (d *Directory) run(ctx context.Context, home *address, lease Lease) error {
 			return ctx.Err()
 		case <-home.mailbox.Wake():
 		case <-a.alarmed():
-			looking = home.mailbox.Len() == 0 // news goes first
+			looking = !a.news() // messages go first
 		}
 		if ctx.Err() != nil {
-			return ctx.Err() // what waits is for the next incarnation
+			return ctx.Err() // the next incarnation handles what waits
 		}
 		if err := a.step(ctx, looking); err != nil {
 			return err
@@ -72,7 +76,6 @@ func (d *Directory) run(ctx context.Context, home *address, lease Lease) error {
 	}
 }
 
-// step handles what has woken the actor.
 func (a *actor) step(ctx context.Context, looking bool) error {
 	if looking {
 		return a.look(ctx)
@@ -80,8 +83,8 @@ func (a *actor) step(ctx context.Context, looking bool) error {
 	return a.turn(ctx)
 }
 
-// turn takes everything that waits, steps the machine once per message, and
-// ends with at most one fragment per domain.
+// turn takes everything that waits, steps the machine once per message, and submits
+// at most one fragment per domain.
 func (a *actor) turn(ctx context.Context) error {
 	entries, stale := a.mailbox.Take(0)
 	a.lease.Begin()
@@ -94,7 +97,7 @@ func (a *actor) turn(ctx context.Context) error {
 			intercept(ctx, a.key, e.Message)
 		}
 		if _, changed := e.Message.(FactsChanged); changed {
-			// Read after Take: what was in force when these were posted, or newer.
+			// Read after Take: these are the facts of the post, or newer ones.
 			a.machine.SetFacts(a.directory.config.Truth.Facts())
 		}
 		a.machine.Step(e.Message)
@@ -102,52 +105,42 @@ func (a *actor) turn(ctx context.Context) error {
 	if a.machine.Stale() {
 		a.hydrate()
 	}
-	if work := a.machine.Conclude(); work != nil {
-		a.render(ctx, work)
+	if a.machine.Conclude(time.Now()) {
+		a.render(ctx)
 	}
 	a.report()
 	return ctx.Err()
 }
 
-// report tells what has come into force.
-func (a *actor) report() {
-	for i, domain := range a.directory.config.Domains {
-		if domain.Programmed == nil {
-			continue
-		}
-		if view, news := a.machine.Programmed(i); news && !a.lease.Fenced() {
-			domain.Programmed(view)
-		}
-	}
-}
-
-// hydrate reads the truth.
+// hydrate reads the current state.
 func (a *actor) hydrate() {
 	truth := a.directory.config.Truth
 	a.machine.Hydrate(truth.Snapshot(a.key), truth.Facts())
 }
 
-// render makes one fragment per domain and hands each over. Whoever was told to
-// stop says nothing more: it may not have found out what is held.
-func (a *actor) render(ctx context.Context, work *Work) {
-	for i := range a.directory.config.Domains {
-		view := a.withDrains(ctx, i, work.View)
-		if ctx.Err() != nil || !a.submit(i, view, work.Facts) {
+// render submits one fragment per domain. An actor that is told to stop submits
+// nothing more: it may not know yet which endpoints the kernel holds.
+func (a *actor) render(ctx context.Context) {
+	for i := range a.directory.config.Outputs {
+		a.ask(ctx, i)
+		if ctx.Err() != nil || !a.submit(i) {
 			return
 		}
 	}
 	a.machine.Submitted()
 }
 
-// submit renders for one domain and hands the fragment over if it says something
-// new. A fenced actor keeps its output to itself, which is when it reports false.
-func (a *actor) submit(i int, view *service.View, facts *service.NodeFacts) bool {
-	domain := &a.directory.config.Domains[i]
+// submit renders for one domain and submits the fragment unless it repeats the last
+// one. A fenced actor keeps its fragment; submit reports false then.
+func (a *actor) submit(i int) bool {
+	output := &a.directory.config.Outputs[i]
+	view, facts := a.machine.View(i)
+	a.tell()
 	var objects []dataplane.Object
 	if view == nil {
-		objects = domain.Renderer.Node(facts)
+		objects = output.Renderer.Node(facts)
 	} else {
-		objects = domain.Renderer.Service(view, facts)
+		objects = output.Renderer.Service(view, facts)
 	}
 	fragment := a.machine.Fragment(i, objects)
 	if fragment == nil {
@@ -156,6 +149,98 @@ func (a *actor) submit(i int, view *service.View, facts *service.NodeFacts) bool
 	if a.lease.Fenced() {
 		return false
 	}
-	domain.Submit(fragment)
+	output.Submit(fragment)
 	return true
+}
+
+// report passes on the views that have come into force.
+func (a *actor) report() {
+	for i, output := range a.directory.config.Outputs {
+		if output.Programmed == nil {
+			continue
+		}
+		if view, news := a.machine.Programmed(i); news && !a.lease.Fenced() {
+			output.Programmed(view)
+		}
+	}
+}
+
+// look checks the draining endpoints and submits where some of them are done.
+func (a *actor) look(ctx context.Context) error {
+	a.lease.Begin()
+	defer a.lease.End()
+	for i := range a.directory.config.Outputs {
+		a.machine.Look(i, time.Now())
+		a.ask(ctx, i)
+		if ctx.Err() != nil || a.machine.Changed(i) && !a.submit(i) {
+			break
+		}
+	}
+	return ctx.Err()
+}
+
+// ask puts the machine's questions about one domain to its Drainer.
+func (a *actor) ask(ctx context.Context, i int) {
+	drainer := a.directory.config.Outputs[i].Drain
+	if drainer == nil {
+		return
+	}
+	for {
+		q, ok := a.machine.Question(i, time.Now(), a.news())
+		if !ok {
+			break
+		}
+		a.lease.Begin() // each question has a message's time
+		answer := q.put(ctx, drainer)
+		if ctx.Err() != nil {
+			return
+		}
+		a.machine.Answer(i, q, answer, time.Now())
+	}
+	a.tell()
+}
+
+func (q Question) put(ctx context.Context, drainer Drainer) (answer Answer) {
+	ctx, cancel := context.WithTimeout(ctx, askMax)
+	defer cancel()
+	if q.held {
+		answer.Held, answer.Err = drainer.Held(ctx, q.View, q.Port)
+	} else {
+		answer.Busy, answer.Err = drainer.Busy(ctx, q.View, q.Port, q.Endpoint)
+	}
+	return answer
+}
+
+// tell passes on the machine's events.
+func (a *actor) tell() {
+	for _, e := range a.machine.Events() {
+		if !a.lease.Fenced() {
+			a.directory.config.Listen(e)
+		}
+	}
+}
+
+// news reports whether messages wait.
+func (a *actor) news() bool { return a.mailbox.Len() > 0 }
+
+// alarmed fires when the machine wants to Look.
+func (a *actor) alarmed() <-chan time.Time {
+	if a.alarm == nil {
+		return nil
+	}
+	return a.alarm.C
+}
+
+// setAlarm sets the alarm to the time when the machine wants to Look.
+func (a *actor) setAlarm() {
+	at := a.machine.Due()
+	switch {
+	case !at.IsZero() && a.alarm == nil:
+		a.alarm = time.NewTimer(time.Until(at))
+	case !at.IsZero():
+		a.alarm.Reset(time.Until(at))
+	case a.alarm != nil:
+		a.alarm.Stop()
+		a.alarm = nil
+	}
 }

@@ -2,9 +2,11 @@ package actors
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sluice-proxy/sluice/mailbox"
 	"github.com/sluice-proxy/sluice/service"
@@ -79,4 +81,139 @@ func TestAVerdictNudgesNobody(t *testing.T) {
 			t.Errorf("%d nudges after new facts, want 1", d.nudges)
 		}
 	})
+}
+
+func TestANegativeDeadlineIsRefused(t *testing.T) {
+	v := build(t, 0)
+	_, err := NewDirectory(Config{Keeper: v, Truth: v, Outputs: []Output{{Name: "one", DrainDeadline: -1}}})
+	if err == nil || !strings.Contains(err.Error(), `"one"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestNoTimerWhereNothingDrains: an idle actor has none, in any mode.
+func TestNoTimerWhereNothingDrains(t *testing.T) {
+	a := &actor{machine: live(slice("s", "10.0.0.1"))}
+	if n := testing.AllocsPerRun(100, a.setAlarm); n != 0 || a.alarm != nil || a.alarmed() != nil {
+		t.Errorf("%v allocations, alarm %v", n, a.alarm)
+	}
+	d := newDrain()
+	a.machine.drains = []*drain{d}
+	d.take(viewOf(tcp("a b")), noon)
+	a.setAlarm()
+	if a.alarm != nil || a.alarmed() != nil {
+		t.Error("nothing drains: want no alarm")
+	}
+	d.take(viewOf(tcp("a")), noon)
+	a.setAlarm()
+	if a.alarm == nil || a.alarmed() == nil {
+		t.Fatal("b drains: want an alarm")
+	}
+	d.take(viewOf(tcp("a b")), noon)
+	a.setAlarm()
+	if a.alarm != nil {
+		t.Error("nothing drains any more: want no alarm")
+	}
+}
+
+// pulse is a lease that counts what an actor says about itself.
+type pulse struct {
+	fencible
+	begun int
+}
+
+func (p *pulse) Begin() { p.begun++ }
+
+// watched is an actor with what drains, outside its loop.
+func watched(b *basin, l Lease) (*actor, *drain) {
+	home := &address{key: web, mailbox: mailbox.New[slot](actorSlots, merge)}
+	a := &actor{address: home, directory: b.Directory, lease: l, machine: NewMachine(web, 1, b.config.Outputs)}
+	a.machine.sent[1] = sent{submitted: true, settled: true}
+	d := a.machine.drain(1)
+	d.asked = true
+	d.take(viewOf(tcp("a b c")), time.Now().Add(-time.Hour))
+	d.take(viewOf(tcp("a")), time.Now().Add(-lookMin))
+	d.show()
+	return a, d
+}
+
+// TestEachQuestionHasAMessagesTime: many of them are not one that is stuck.
+func TestEachQuestionHasAMessagesTime(t *testing.T) {
+	b := fillBasin(t)
+	p := &pulse{}
+	a, d := watched(b, p)
+	a.machine.Look(1, time.Now())
+	a.ask(t.Context(), 1)
+	if len(b.asked) != 2 || p.begun != 2 {
+		t.Errorf("%d questions, begun %d times", len(b.asked), p.begun)
+	}
+	b.kernel = set("b")
+	d.asked = false
+	d.take(viewOf(tcp("a"), with(tcp("a"), func(p *service.PortView) { p.Port = 81 }),
+		with(tcp("a"), func(p *service.PortView) { p.Port, p.Protocol = 82, service.SCTP })), time.Now())
+	a.ask(t.Context(), 1)
+	if len(b.asked) != 4 || p.begun != 4 {
+		t.Errorf("%d questions, begun %d times; want one more for each port that drains", len(b.asked), p.begun)
+	}
+}
+
+// TestWhoeverIsGivenUpTellsNothing: a successor does.
+func TestWhoeverIsGivenUpTellsNothing(t *testing.T) {
+	b := fillBasin(t)
+	p := &pulse{}
+	a, _ := watched(b, p)
+	b.connect("b")
+	p.fenced.Store(true)
+	if err := a.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.events) != 0 || len(b.bodies) != 0 {
+		t.Errorf("told %v and submitted %v", b.events, b.bodies)
+	}
+}
+
+// TestWhoeverIsStoppedBeforeItKnowsSaysNothing: its fragment would cut what is held.
+func TestWhoeverIsStoppedBeforeItKnowsSaysNothing(t *testing.T) {
+	b := fillBasin(t)
+	a, _ := watched(b, &pulse{})
+	ctx, stop := context.WithCancel(t.Context())
+	b.before = func(context.Context) { stop() }
+	a.machine.drain(1).asked = false
+	a.machine.Hydrate(service.Snapshot{Spec: spec()}, facts)
+	a.machine.Conclude(time.Now())
+	a.render(ctx)
+	if bodies := b.bodies["drains"]; len(bodies) != 0 || len(announced[HeldUnknown](b)) != 0 {
+		t.Errorf("submitted %q, told %v", bodies, b.events)
+	}
+}
+
+// A Service that goes and comes back between two turns is one message, and what
+// happened to its slices meanwhile was posted to nobody: they have to be read.
+func TestAServiceThatWasGoneBetweenTwoTurnsIsReadAnew(t *testing.T) {
+	gone, back := SpecChanged{}, SpecChanged{Spec: spec()}
+	tests := []struct {
+		name     string
+		messages []Message
+		stale    bool
+	}{
+		{"changed", []Message{back, back}, false},
+		{"gone", []Message{back, gone}, false},
+		{"gone and back", []Message{gone, back}, true},
+		{"gone, back and changed", []Message{gone, back, back}, true},
+		{"gone, back and gone", []Message{gone, back, gone}, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			message := test.messages[0]
+			for _, newer := range test.messages[1:] {
+				message = merge(message, newer)
+			}
+			m := live(slice("s", "10.0.0.1"))
+			turn(m)
+			m.Step(message)
+			if m.Stale() != test.stale {
+				t.Errorf("stale: %v, want %v", m.Stale(), test.stale)
+			}
+		})
+	}
 }

@@ -8,77 +8,135 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Domain is one place that an actor renders for.
-type Domain struct {
-	// Name is the domain's, as verdicts carry it.
+// Output is one domain as actors see it: how to render for it, and where the
+// fragments go.
+type Output struct {
+	// Name is the domain's name, as verdicts carry it.
 	Name     string
 	Renderer dataplane.Renderer
 	// Submit hands a fragment over; it does not block.
 	Submit func(*dataplane.Fragment)
-	// Programmed, when set, is told each view of a Service once it is wholly in
-	// force in this domain, or was already; views that newer ones overtake are
-	// left out, and one may come again after a restart of the actor. A view
-	// without ports says that the Service is not served any more. It does not
-	// block. Nobody is told about the node's own actor.
+	// Programmed, if set, receives each view of a Service once it is fully in force
+	// in this domain. Views that were overtaken by newer ones are left out, and a
+	// view may come again after a restart of the actor. A view without ports means
+	// that the Service is no longer served. The node's own actor does not call it.
+	// It does not block.
 	Programmed func(service.View)
-	// Drain, when set, lets endpoints of Family that leave a service port keep
-	// the connections that they have: until none is left, or until
-	// DrainDeadline, by default 15 min; for UDP, moreover, no longer than they
-	// serve; for SCTP never. Meanwhile they are in
-	// service.PortView.Draining of the views for this domain, and of no other.
+	// Drain, if set, lets endpoints of Family that leave a service port keep their
+	// connections until none is left, or until DrainDeadline (default 15 min). UDP
+	// flows last no longer than the endpoint serves; SCTP ends at once. Meanwhile
+	// the endpoints are in service.PortView.Draining of this domain's views, and
+	// of no other's.
 	Drain         Drainer
 	Family        service.Family
 	DrainDeadline time.Duration
 }
 
-// Drainer knows the connections that a domain's kernel has. It is called by many
-// actors at once. Both methods may block for a moment and honour the context; what
-// they cost must depend on the frontends of one service port, never on the number
-// of Services.
+// Drainer reports the connections in a domain's kernel. Many actors call it at once.
+// Both methods may block for a moment and honour the context. Their cost must depend
+// on the frontends of one service port, never on the number of Services.
 //
-// A frontend wants an endpoint that is among the ones it sends new connections to,
-// by its traffic policy. Both methods are about those that it does not want, and
-// must leave out frontends that do want them.
+// A frontend wants an endpoint if it sends new connections to it, by its traffic
+// policy. Both methods are about the frontends that do not want an endpoint, and
+// must leave out those that do.
 type Drainer interface {
-	// Busy tells whether connections are left to an endpoint, at frontends of
-	// a service port that do not want it. The port is one of view's; the
-	// endpoint is in its Draining.
-	Busy(ctx context.Context, view *service.View, port *service.PortView, e service.Endpoint) (bool, error)
-	// Held gives the endpoints that the kernel still has at frontends of a
-	// service port that do not want them, in any order. Each actor asks once
-	// for each port before its first fragment, after a restart again: what
-	// drains is remembered by nobody but the kernel. Endpoint.Local is not
-	// looked at.
+	// Busy reports whether an endpoint has connections left at frontends of a
+	// service port that do not want it. The port is one of view's; the endpoint is
+	// in its Draining.
+	Busy(ctx context.Context, view *service.View, port *service.PortView,
+		e service.Endpoint) (bool, error)
+	// Held returns the endpoints that the kernel still has at frontends of a service
+	// port that do not want them, in any order. Each incarnation asks once per port
+	// before its first fragment, because only the kernel remembers what drains.
+	// Endpoint.Local is ignored.
 	Held(ctx context.Context, view *service.View, port *service.PortView) ([]service.Endpoint, error)
 }
 
-// Lease is what a running actor holds from whoever keeps it alive.
+// Lease belongs to one incarnation of an actor; see supervisor.Lease.
 type Lease interface {
 	// Incarnation grows with each restart.
 	Incarnation() uint64
-	// Begin and End bracket the handling of what was taken from the mailbox.
+	// Begin and End bracket the handling of the messages taken from the mailbox.
 	Begin()
 	End()
-	// Fenced tells that the actor was given up: nothing it says counts.
+	// Fenced reports whether the actor was given up: its output no longer counts.
 	Fenced() bool
 }
 
-// Body is the work of one incarnation: nil ends the actor, an error or a panic
-// makes the keeper start another incarnation.
+// Body is the work of one incarnation. Nil ends the actor; after an error or a panic
+// the keeper starts another incarnation.
 type Body func(ctx context.Context, lease Lease) error
 
-// Keeper keeps actors alive. Neither method blocks.
+// Keeper keeps actors running. Neither method blocks.
 type Keeper interface {
-	// Want asks for someone to live at a key.
+	// Want starts an actor for a key and keeps it running.
 	Want(key service.Key, body Body)
-	// Nudge tells that there is new input for someone who may have been given
-	// up for now.
+	// Nudge reports new input for an actor that may be parked.
 	Nudge(key service.Key)
 }
 
-// Truth is where an actor reads what is, when it starts from nothing. Both
-// methods return at once.
+// Truth is where actors read the current state. Both methods return at once.
 type Truth interface {
-	Snapshot(key service.Key) Snapshot
+	Snapshot(key service.Key) service.Snapshot
 	Facts() *service.NodeFacts
 }
+
+// Event is something that happened in the directory or to an actor; one of the
+// types in this file.
+type Event interface{ event() }
+
+// Refused reports that there is no room for another actor, so a Service is not
+// served.
+type Refused struct {
+	Key         service.Key
+	MaxServices int
+}
+
+// RefusedGone reports that a refused Service no longer exists.
+type RefusedGone struct{ Key service.Key }
+
+// Drains reports how many endpoints of a Service drain in a domain now. An
+// incarnation reports each change of the number, starting from none.
+type Drains struct {
+	Key       service.Key
+	Domain    string
+	Family    service.Family
+	Endpoints int
+}
+
+// DrainCut reports that endpoints stopped draining although they may have had
+// connections left; those are cut.
+type DrainCut struct {
+	Key       service.Key
+	Domain    string
+	Endpoints []service.Endpoint
+	// Deadline has passed, or, if it is 0, more than Bound endpoints of the Service
+	// were draining.
+	Deadline time.Duration
+	Bound    int
+}
+
+// DrainUnknown reports that the kernel did not say whether an endpoint has
+// connections left. The endpoint drains until its deadline. The event is not repeated
+// until the kernel has answered again.
+type DrainUnknown struct {
+	Key      service.Key
+	Domain   string
+	Endpoint service.Endpoint
+	Err      error
+}
+
+// HeldUnknown reports that an actor that started could not ask the kernel which
+// endpoints were draining; their connections may be cut.
+type HeldUnknown struct {
+	Key    service.Key
+	Domain string
+	Err    error
+}
+
+func (Refused) event()      {}
+func (RefusedGone) event()  {}
+func (Drains) event()       {}
+func (DrainCut) event()     {}
+func (DrainUnknown) event() {}
+func (HeldUnknown) event()  {}

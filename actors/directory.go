@@ -1,3 +1,17 @@
+// Package actors gives each Service one goroutine, its actor, which owns the state of
+// that Service and submits what it needs in each domain. The proxy posts to actors
+// through the Directory.
+//
+// Machine is the actor without its goroutine: it takes messages and answers, and
+// decides what to render. The loop around it (actor) only carries this out: it takes
+// everything that waits in its mailbox, steps the machine, puts the machine's
+// questions to the kernel, renders one fragment per domain and submits each.
+// Directory maps keys to mailboxes and asks a keeper to keep an actor running for
+// each.
+//
+// A message carries the state, never the change, so an older message about the same
+// thing may always be dropped. A mailbox that dropped more than that turns stale, and
+// its actor reads a snapshot. Start, restart and overflow take that same path.
 package actors
 
 import (
@@ -13,39 +27,37 @@ import (
 
 // Config is what a Directory is made of.
 type Config struct {
-	Domains []Domain
+	Outputs []Output
 	Keeper  Keeper
 	Truth   Truth
-	// MaxServices bounds the number of actors; further Services are refused,
-	// and tried again when one retires. Default 200,000.
+	// MaxServices bounds the number of actors. Further Services are refused, and
+	// retried when an actor retires. Default 200,000.
 	MaxServices int
-	// Listen is told what happens; it must not block. Nil listens to nothing.
+	// Listen receives the events; it must not block. Optional.
 	Listen func(Event)
-	// Intercept, when set, is called by an actor before each message, inside
-	// its deadline. The demo and the simulation make actors panic and hang
-	// with it; nothing else sets it.
+	// Intercept, if set, is called by an actor before each message, within its
+	// deadline. The demo and the simulation use it to make actors panic and hang;
+	// nothing else sets it.
 	Intercept func(ctx context.Context, key service.Key, message Message)
 }
 
-// Directory maps keys to mailboxes, and is the one lock on the way in; the lock
-// guards the map, never a call. It creates an address on first mention and asks
-// the keeper to have someone living there.
+// Directory maps keys to mailboxes. Its lock covers the map only, never a call. At the
+// first mention of a key it creates an address and asks the keeper for an actor.
 //
 // Concurrency: every method may be called from anywhere and returns at once.
 // Messages about one object must come from one goroutine, in order.
 type Directory struct {
 	config Config
-	names  []string
 
 	mu        sync.Mutex
 	addresses map[service.Key]*address
-	// refused holds the keys for which there was no room.
+	// refused holds the keys for which there is no room.
 	refused map[service.Key]struct{}
 }
 
-// NewDirectory makes a directory; the node's own actor is wanted from the start.
+// NewDirectory makes a directory without actors.
 func NewDirectory(config Config) (*Directory, error) {
-	if config.Keeper == nil || config.Truth == nil || len(config.Domains) == 0 {
+	if config.Keeper == nil || config.Truth == nil || len(config.Outputs) == 0 {
 		return nil, fmt.Errorf("directory: a keeper, a truth and at least one domain are needed")
 	}
 	if config.MaxServices == 0 {
@@ -57,60 +69,59 @@ func NewDirectory(config Config) (*Directory, error) {
 	if config.Listen == nil {
 		config.Listen = func(Event) {}
 	}
-	config.Domains = slices.Clone(config.Domains)
-	for i := range config.Domains {
-		domain := &config.Domains[i]
-		if domain.DrainDeadline < 0 {
-			return nil, fmt.Errorf("directory: domain %q: drain deadline %v: want a positive duration", domain.Name, domain.DrainDeadline)
+	config.Outputs = slices.Clone(config.Outputs)
+	for i := range config.Outputs {
+		o := &config.Outputs[i]
+		if o.DrainDeadline < 0 {
+			return nil, fmt.Errorf("directory: domain %q: drain deadline %v: want a positive duration",
+				o.Name, o.DrainDeadline)
 		}
-		if domain.DrainDeadline == 0 {
-			domain.DrainDeadline = drainDeadline
+		if o.DrainDeadline == 0 {
+			o.DrainDeadline = drainDeadline
 		}
 	}
-	d := &Directory{config: config, addresses: map[service.Key]*address{}, refused: map[service.Key]struct{}{}}
-	for _, domain := range config.Domains {
-		d.names = append(d.names, domain.Name)
-	}
-	return d, nil
+	return &Directory{config: config, addresses: map[service.Key]*address{},
+		refused: map[service.Key]struct{}{}}, nil
 }
 
-// Start asks for the node's own actor, which renders the scaffold.
-func (d *Directory) Start() { d.settle(service.Node) }
+// Start starts an actor for each key. The first should be service.Node: that actor
+// renders the scaffold, and has room in any case.
+func (d *Directory) Start(keys []service.Key) {
+	for _, key := range keys {
+		d.ensure(key)
+	}
+}
 
-// Invite asks for someone to live at a key, who will read what there is to know.
-func (d *Directory) Invite(key service.Key) { d.settle(key) }
-
-// PostSpec tells what a Service is now; nil means that it is gone.
+// PostSpec posts the present spec of a Service; nil means that the Service is gone.
 func (d *Directory) PostSpec(key service.Key, spec *service.Spec, cause Cause) {
 	message := SpecChanged{Spec: spec, Cause: cause}
 	for !d.post(key, slot{kind: slotSpec}, message) {
 		if spec == nil {
 			d.forgetRefused(key)
-			return // nobody lives there, and nobody has to
+			return // no actor, and none needed
 		}
-		if !d.settle(key) {
+		if !d.ensure(key) {
 			return // no room
 		}
 	}
 }
 
-// PostSlice tells what one EndpointSlice is now; nil means that it is gone.
-// Without an actor there is nobody to tell: one that comes later reads a
-// snapshot.
+// PostSlice posts the present state of one EndpointSlice; nil means that it is gone.
+// Without an actor the post is dropped: an actor that starts later reads a snapshot.
 func (d *Directory) PostSlice(key service.Key, name string, slice *service.Slice, cause Cause) {
 	d.post(key, slot{kind: slotSlice, name: name}, SliceChanged{Name: name, Slice: slice, Cause: cause})
 }
 
-// PostFacts tells every actor to read Truth.Facts again, which must give the new
-// ones by now. It walks all addresses, as a node-wide change must. Calls may
-// overlap: whoever is told last reads what is in force last.
+// PostFacts makes every actor read Truth.Facts, which must return the new facts by
+// now. It walks all addresses, as a node-wide change must. Calls may overlap: each
+// actor reads after the last one.
 func (d *Directory) PostFacts() {
 	for _, home := range d.list() {
 		d.deliver(home, slot{kind: slotFacts}, FactsChanged{})
 	}
 }
 
-// PostVerdict gives an actor the answer to its fragment.
+// PostVerdict posts the answer to a fragment.
 func (d *Directory) PostVerdict(v dataplane.Verdict) {
 	d.post(v.Key, slot{kind: slotVerdict, name: v.Domain}, VerdictGiven{v})
 }
@@ -132,7 +143,7 @@ func (d *Directory) list() []*address {
 	return homes
 }
 
-// post reports whether somebody took the message.
+// post reports whether the message was delivered.
 func (d *Directory) post(key service.Key, to slot, message Message) bool {
 	d.mu.Lock()
 	home := d.addresses[key]
@@ -142,19 +153,19 @@ func (d *Directory) post(key service.Key, to slot, message Message) bool {
 
 func (d *Directory) deliver(home *address, to slot, message Message) bool {
 	if !home.mailbox.Post(to, message) {
-		return false // its owner is leaving; the map will say so in a moment
+		return false // the actor is retiring and will leave the map in a moment
 	}
-	// A verdict is an answer and no new input: one that dies of it would never be
-	// given up, since each of its lives earns the next verdict.
-	if _, answer := message.(VerdictGiven); !answer && !home.livedIn() {
+	// A verdict is no new input. If it nudged, an actor that fails at verdicts would
+	// never stay parked, since each incarnation earns another one.
+	if _, answer := message.(VerdictGiven); !answer && !home.attended() {
 		d.config.Keeper.Nudge(home.key)
 	}
 	return true
 }
 
-// settle makes sure that there is an address whose mailbox is open, and that
-// someone is wanted there. It reports false when there is no room.
-func (d *Directory) settle(key service.Key) bool {
+// ensure makes sure that there is an open mailbox for a key and that an actor is
+// wanted for it. It reports false if there is no room.
+func (d *Directory) ensure(key service.Key) bool {
 	d.mu.Lock()
 	home := d.addresses[key]
 	if home != nil && !home.mailbox.Closed() {
@@ -177,13 +188,13 @@ func (d *Directory) settle(key service.Key) bool {
 	return true
 }
 
-// leave closes an address for good unless something has arrived meanwhile.
+// leave removes an address unless a message has arrived meanwhile.
 func (d *Directory) leave(home *address) bool {
 	if !home.mailbox.CloseIfEmpty() {
 		return false
 	}
 	d.mu.Lock()
-	// A sender that met the closed mailbox may have put a new address here.
+	// A sender that found the mailbox closed may have put a new address here.
 	if d.addresses[home.key] == home {
 		delete(d.addresses, home.key)
 	}
@@ -196,12 +207,12 @@ func (d *Directory) leave(home *address) bool {
 	}
 	d.mu.Unlock()
 	if waiting {
-		d.settle(next)
+		d.ensure(next)
 	}
 	return true
 }
 
-// forgetRefused takes note that a Service is gone that may have been refused.
+// forgetRefused forgets a Service that is gone and may have been refused.
 func (d *Directory) forgetRefused(key service.Key) {
 	d.mu.Lock()
 	_, known := d.refused[key]

@@ -46,10 +46,10 @@ func (t *town) Want(key service.Key, body Body) {
 
 func (t *town) Nudge(service.Key) { t.mu.Lock(); defer t.mu.Unlock(); t.nudges++ }
 
-func (t *town) Snapshot(key service.Key) Snapshot {
+func (t *town) Snapshot(key service.Key) service.Snapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return Snapshot{Spec: t.specs[key], Slices: t.slices[key]}
+	return service.Snapshot{Spec: t.specs[key], Slices: t.slices[key]}
 }
 
 func (t *town) Facts() *service.NodeFacts {
@@ -60,8 +60,8 @@ func (t *town) Facts() *service.NodeFacts {
 
 type renderer struct{}
 
-func (renderer) Service(v *service.View, f *service.NodeFacts) []dataplane.Object {
-	return objects(&Work{View: v, Facts: f})
+func (renderer) Service(v *service.View, _ *service.NodeFacts) []dataplane.Object {
+	return objects(v)
 }
 
 func (renderer) Naming() dataplane.Naming { return nil }
@@ -77,7 +77,7 @@ func build(t *testing.T, most int) *town {
 		fragments: map[service.Key]*dataplane.Fragment{}, ctx: ctx}
 	d, err := NewDirectory(Config{
 		Keeper: v, Truth: v, MaxServices: most,
-		Domains: []Domain{{Name: "one", Renderer: renderer{}, Submit: func(f *dataplane.Fragment) {
+		Outputs: []Output{{Name: "one", Renderer: renderer{}, Submit: func(f *dataplane.Fragment) {
 			v.mu.Lock()
 			v.fragments[f.Key] = f
 			v.count++
@@ -117,7 +117,7 @@ func specNamed(i int) *service.Spec {
 func TestAnActorLivesFromFirstMentionToTheLastVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 10)
-		v.Start()
+		v.Start([]service.Key{service.Node})
 		v.PostSlice(web, "s", slice("s", "10.0.0.1"), Cause{}) // nobody to tell
 		v.mu.Lock()
 		v.slices[web] = []*service.Slice{slice("s", "10.0.0.1")}
@@ -153,7 +153,7 @@ func TestAnActorLivesFromFirstMentionToTheLastVerdict(t *testing.T) {
 func TestFactsReachEverybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 10)
-		v.Start()
+		v.Start([]service.Key{service.Node})
 		for i := range 3 {
 			v.set(named(i), specNamed(i))
 		}
@@ -175,7 +175,7 @@ func TestFactsReachEverybody(t *testing.T) {
 func TestServicesPastTheBoundAreRefusedAndServedWhenThereIsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := build(t, 2)
-		v.Start()
+		v.Start([]service.Key{service.Node})
 		for i := range 4 {
 			v.set(named(i), specNamed(i))
 		}

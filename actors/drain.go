@@ -7,44 +7,72 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Numbers of draining.
 const (
-	// drainDeadline is the default of Domain.DrainDeadline.
+	// drainDeadline is the default of Output.DrainDeadline.
 	drainDeadline = 15 * time.Minute
-	// lookMin is how long after an endpoint has left its connections are asked
-	// about first; the pause doubles with each answer that some are left, up to
-	// lookMax.
+	// lookMin is the time from an endpoint's leaving to the first question about its
+	// connections. The pause doubles while connections are left, up to lookMax.
 	lookMin = time.Second
 	lookMax = 10 * time.Second
 	// drainingMax bounds the endpoints of one Service that drain in one domain.
 	drainingMax = 1000
 )
 
-// drain holds the endpoints of one Service that have left in one domain, for as
-// long as they have connections there. It is part of the machine: it belongs to
-// one incarnation and one goroutine, and reads no clock.
+// drain holds the endpoints of one Service that have left in one domain, as long as
+// they have connections there. It is a part of the machine and pure: it puts
+// questions, takes answers, and decides who stays.
 //
-// What it forgets with its incarnation the kernel remembers: a successor is told
-// by Drainer.Held before its first fragment.
+// Nobody remembers it after its incarnation but the kernel: a successor asks which
+// endpoints the kernel holds before its first fragment.
 type drain struct {
-	family   service.Family
-	deadline time.Duration
-	// asked is set once the kernel has been asked for what it holds.
-	asked bool
-	// view is the newest that was taken; shown is view with what drains, and
-	// view itself when nothing does.
+	key    service.Key
+	output *Output
+	// view is the newest that was taken. shown is view with what drains, and view
+	// itself if nothing does.
 	view, shown *service.View
-	// ports are those of view, kept apart: view is the machine's and is changed
-	// under us.
+	// ports are those of view, kept apart: view is the machine's and changes.
 	ports []service.PortView
 	// leavers are in the order in which they left.
 	leavers []leaver
-	// changed is set when shown is not what leavers say any more.
+	// changed is set if shown does not match leavers.
 	changed bool
-	// doubted is set when the last question got no answer.
+	// asking says which questions are open; port is the position of the next port
+	// to ask Held about. asked is set once Held has been asked.
+	asking asking
+	port   int
+	asked  bool
+	// doubted is set if the last question had no answer.
 	doubted bool
-	// told is how many drain by what has been announced.
-	told int
+	// cut collects the endpoints dropped by bound since the last event about it.
+	cut []service.Endpoint
+	// told is the number of draining endpoints in the last event.
+	told   int
+	events []Event
+}
+
+type asking uint8
+
+const (
+	asksNothing asking = iota
+	asksHeld
+	asksBusy
+)
+
+// Question is one that only the kernel can answer: whether connections to Endpoint
+// are left (Drainer.Busy), or which endpoints a port holds (Drainer.Held).
+type Question struct {
+	View     *service.View
+	Port     *service.PortView
+	Endpoint service.Endpoint
+	held     bool
+	leaver   int
+}
+
+// Answer is what a Drainer returned.
+type Answer struct {
+	Held []service.Endpoint
+	Busy bool
+	Err  error
 }
 
 // leaver is an endpoint that drains.
@@ -52,30 +80,31 @@ type leaver struct {
 	// port is the position of its service port in the view.
 	port     int
 	endpoint service.Endpoint
-	// from are the sides that it has left; none when it is to be dropped.
+	// from are the sides that it has left; none if it is about to be dropped.
 	from  sides
 	since time.Time
-	// next is when to look for its connections again, pause what was waited for
-	// that.
+	// next is the time of the next question, pause the time since the last one.
 	next  time.Time
 	pause time.Duration
 }
 
 func (d *drain) idle() bool { return len(d.leavers) == 0 }
 
-// take makes a view the newest one: what has left it since the one before drains
-// from now on, what has come back does not any more, and with a service port that
-// is gone everything is dropped that drained behind it. It gives the endpoints that
-// drain no more because there are too many, the oldest.
-func (d *drain) take(view *service.View, now time.Time) (cut []service.Endpoint) {
+// take makes a view the newest one. Endpoints that have left since the one before
+// start to drain, those that are back stop, and those of a service port that is gone
+// are dropped.
+func (d *drain) take(view *service.View, now time.Time) {
 	before := d.ports
-	d.view, d.ports = view, view.Ports[d.family]
+	d.view, d.ports = view, view.Ports[d.output.Family]
+	if !d.asked && len(d.ports) > 0 {
+		d.asked, d.asking, d.port = true, asksHeld, 0
+	}
 	at := make([]int, len(before))
 	for i := range before {
 		at[i] = survivor(d.ports, i, &before[i])
 	}
 	d.follow(at)
-	var index map[place]int
+	var index map[leaverKey]int
 	for i := range before {
 		if at[i] < 0 {
 			continue
@@ -85,15 +114,15 @@ func (d *drain) take(view *service.View, now time.Time) (cut []service.Endpoint)
 				if index == nil {
 					index = d.index()
 				}
-				d.leave(index, place{at[i], e.AddrPort}, e, s, now)
+				d.leave(index, leaverKey{at[i], e.AddrPort}, e, s, now)
 			}
 		}
 	}
-	return d.bound()
+	d.bound()
 }
 
-// follow moves what drains to where the service ports have moved, and drops what
-// has come back or has nothing to drain behind any more.
+// follow moves leavers along with their service ports, and drops those that are back
+// or whose side of the port is gone.
 func (d *drain) follow(at []int) {
 	if d.idle() {
 		return
@@ -114,25 +143,25 @@ func (d *drain) follow(at []int) {
 	d.sweep()
 }
 
-// hold takes what the kernel holds behind a service port of the newest view, beyond
-// what is wanted there. Where some frontend is for local endpoints alone, each is
-// taken for one, as it was when that frontend got it.
-func (d *drain) hold(port int, held []service.Endpoint, now time.Time) (cut []service.Endpoint) {
+// hold takes what the kernel holds behind a service port of the newest view. If some
+// frontend is for local endpoints only, each endpoint counts as local, as it did when
+// that frontend got it.
+func (d *drain) hold(port int, held []service.Endpoint, now time.Time) {
 	index := d.index()
 	p := &d.ports[port]
 	for _, e := range held {
 		e.Local = p.UsesLocal()
 		for s := range sideCount {
 			if s.drains(p) && keeps(p, e) && !holds(s.targets(p), e) {
-				d.leave(index, place{port, e.AddrPort}, e, s, now)
+				d.leave(index, leaverKey{port, e.AddrPort}, e, s, now)
 			}
 		}
 	}
-	return d.bound()
+	d.bound()
 }
 
 // leave lets an endpoint drain on one side.
-func (d *drain) leave(index map[place]int, at place, e service.Endpoint, from side, now time.Time) {
+func (d *drain) leave(index map[leaverKey]int, at leaverKey, e service.Endpoint, from side, now time.Time) {
 	d.changed = true
 	if i, known := index[at]; known {
 		d.leavers[i].from |= from.bit()
@@ -144,74 +173,93 @@ func (d *drain) leave(index map[place]int, at place, e service.Endpoint, from si
 	})
 }
 
-// bound drops the oldest that are too many.
-func (d *drain) bound() (cut []service.Endpoint) {
+// bound drops the oldest if there are too many.
+func (d *drain) bound() {
 	for i := range max(0, len(d.leavers)-drainingMax) {
-		cut = append(cut, d.leavers[i].endpoint)
+		d.cut = append(d.cut, d.leavers[i].endpoint)
 		d.leavers[i].from = 0
 	}
-	if cut != nil {
-		d.sweep()
-	}
-	return cut
+	d.sweep()
 }
 
-// expire drops what drains past its deadline.
-func (d *drain) expire(now time.Time) (cut []service.Endpoint) {
+// look drops the endpoints that are past their deadline, and opens the questions that
+// are due. While the kernel does not have the newest fragment it puts them off: new
+// connections to a draining endpoint may still begin.
+func (d *drain) look(now time.Time, inForce bool) {
+	var cut []service.Endpoint
 	for i := range d.leavers {
-		if l := &d.leavers[i]; !now.Before(l.since.Add(d.deadline)) {
+		switch l := &d.leavers[i]; {
+		case !now.Before(l.since.Add(d.output.DrainDeadline)):
 			cut = append(cut, l.endpoint)
 			l.from = 0
-		}
-	}
-	if cut != nil {
-		d.sweep()
-	}
-	return cut
-}
-
-// question gives the endpoint that should be asked about next, as a number for
-// answer. There is none before its time.
-func (d *drain) question(now time.Time) (number int, due bool) {
-	number = slices.IndexFunc(d.leavers, func(l leaver) bool { return l.from != 0 && !l.next.After(now) })
-	return number, number >= 0
-}
-
-// asks gives the service port, as shown, and the endpoint of a question.
-func (d *drain) asks(number int) (*service.PortView, service.Endpoint) {
-	l := &d.leavers[number]
-	return &d.shown.Ports[d.family][l.port], l.endpoint
-}
-
-// answer takes what is known about a question: whether connections are left. What
-// could not be found out counts as busy, until the deadline. Numbers hold until
-// show.
-func (d *drain) answer(number int, busy bool, now time.Time) {
-	l := &d.leavers[number]
-	if !busy {
-		l.from = 0
-		d.changed = true
-		return
-	}
-	l.pause = min(2*l.pause, lookMax)
-	l.next = now.Add(l.pause)
-}
-
-// postpone puts every question off that is due: what is shown is not in the kernel
-// yet, where new connections may still begin.
-func (d *drain) postpone(now time.Time) {
-	for i := range d.leavers {
-		if l := &d.leavers[i]; !l.next.After(now) {
+		case !inForce && !l.next.After(now):
 			l.next = now.Add(lookMin)
 		}
 	}
+	if cut != nil {
+		d.sweep()
+		d.tell(DrainCut{Key: d.key, Domain: d.output.Name, Endpoints: cut, Deadline: d.output.DrainDeadline})
+	}
+	if inForce {
+		d.asking = asksBusy
+	}
 }
 
-// due is when something is to be done next; zero when nothing drains.
+// question returns the next open question. Draining endpoints wait while there is
+// news.
+func (d *drain) question(now time.Time, news bool) (Question, bool) {
+	switch {
+	case d.asking == asksHeld:
+		for ; d.port < len(d.ports); d.port++ {
+			if port := &d.ports[d.port]; inside.drains(port) {
+				return Question{View: d.view, Port: port, held: true}, true
+			}
+		}
+	case d.asking == asksBusy && !news:
+		due := func(l leaver) bool { return l.from != 0 && !l.next.After(now) }
+		if i := slices.IndexFunc(d.leavers, due); i >= 0 {
+			l := &d.leavers[i]
+			port := &d.shown.Ports[d.output.Family][l.port]
+			return Question{View: d.shown, Port: port, Endpoint: l.endpoint, leaver: i}, true
+		}
+	}
+	d.asking = asksNothing
+	return Question{}, false
+}
+
+// answer takes the answer to the last question. Without one about Held, the other
+// ports are not asked about: they would fare no better, and the fragment waits. An
+// endpoint without an answer about Busy counts as busy.
+func (d *drain) answer(q Question, a Answer, now time.Time) {
+	switch {
+	case q.held && a.Err != nil:
+		d.asking = asksNothing
+		d.tell(HeldUnknown{Key: d.key, Domain: d.output.Name, Err: a.Err})
+	case q.held:
+		d.hold(d.port, a.Held, now)
+		d.port++
+	default:
+		if a.Err != nil && !d.doubted {
+			d.tell(DrainUnknown{Key: d.key, Domain: d.output.Name, Endpoint: q.Endpoint, Err: a.Err})
+		}
+		d.doubted = a.Err != nil
+		l := &d.leavers[q.leaver]
+		if !a.Busy && a.Err == nil {
+			l.from, d.changed = 0, true
+			return
+		}
+		l.pause = min(2*l.pause, lookMax)
+		l.next = now.Add(l.pause)
+	}
+}
+
+func (d *drain) tell(e Event) { d.events = append(d.events, e) }
+
+// due returns the time of the next look; zero if nothing drains.
 func (d *drain) due() (at time.Time) {
 	for i := range d.leavers {
 		l := &d.leavers[i]
-		for _, t := range [...]time.Time{l.next, l.since.Add(d.deadline)} {
+		for _, t := range [...]time.Time{l.next, l.since.Add(d.output.DrainDeadline)} {
 			if at.IsZero() || t.Before(at) {
 				at = t
 			}
@@ -220,9 +268,17 @@ func (d *drain) due() (at time.Time) {
 	return at
 }
 
-// show gives the newest view with what drains.
+// show returns the newest view with what drains, and reports changes.
 func (d *drain) show() *service.View {
 	d.sweep()
+	if d.cut != nil {
+		d.tell(DrainCut{Key: d.key, Domain: d.output.Name, Endpoints: d.cut, Bound: drainingMax})
+		d.cut = nil
+	}
+	if n := len(d.leavers); n != d.told {
+		d.told = n
+		d.tell(Drains{Key: d.key, Domain: d.output.Name, Family: d.output.Family, Endpoints: n})
+	}
 	d.shown, d.changed = d.view, false
 	if d.idle() {
 		return d.shown
@@ -235,14 +291,16 @@ func (d *drain) show() *service.View {
 	for i := range ports {
 		slices.SortFunc(ports[i].Draining, service.Endpoint.Compare)
 		// Two service ports may have become one.
-		ports[i].Draining = slices.CompactFunc(ports[i].Draining, func(a, b service.Endpoint) bool { return a.AddrPort == b.AddrPort })
+		ports[i].Draining = slices.CompactFunc(ports[i].Draining, func(a, b service.Endpoint) bool {
+			return a.AddrPort == b.AddrPort
+		})
 	}
-	with.Ports[d.family] = ports
+	with.Ports[d.output.Family] = ports
 	d.shown = &with
 	return d.shown
 }
 
-// sweep takes out what is to be dropped.
+// sweep removes the leavers that have no side left.
 func (d *drain) sweep() {
 	before := len(d.leavers)
 	d.leavers = slices.DeleteFunc(d.leavers, func(l leaver) bool { return l.from == 0 })

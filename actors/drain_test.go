@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -61,7 +62,22 @@ func drainingOf(v *service.View) string {
 	return strings.Join(all, "|")
 }
 
-func newDrain() *drain { return &drain{family: service.IPv4, deadline: time.Minute} }
+func newDrain() *drain {
+	output := &Output{Name: "drains", Family: service.IPv4, DrainDeadline: time.Minute}
+	return &drain{key: web, output: output, asked: true}
+}
+
+// cutBy returns and forgets the endpoints that were cut by what has happened.
+func cutBy(d *drain) (cut []service.Endpoint) {
+	d.show()
+	for _, e := range d.events {
+		if e, ok := e.(DrainCut); ok {
+			cut = append(cut, e.Endpoints...)
+		}
+	}
+	d.events = nil
+	return cut
+}
 
 // TestWhatLeavesDrains: views one after the other, and what drains with the last.
 func TestWhatLeavesDrains(t *testing.T) {
@@ -165,7 +181,8 @@ func TestWhatDrainsIsSortedAndUnique(t *testing.T) {
 
 // TestTheOtherFamilyDoesNotDrainHere: its domain is another one.
 func TestTheOtherFamilyDoesNotDrainHere(t *testing.T) {
-	d := &drain{family: service.IPv6, deadline: time.Minute}
+	d := newDrain()
+	d.output = &Output{Family: service.IPv6, DrainDeadline: time.Minute}
 	d.take(viewOf(tcp("a b")), noon)
 	d.take(viewOf(tcp("a")), noon)
 	if !d.idle() || !d.due().IsZero() {
@@ -181,18 +198,18 @@ func looks(d *drain, end time.Duration) (at []string) {
 		if now.IsZero() || now.Sub(noon) > end {
 			return at
 		}
-		if cut := d.expire(now); len(cut) > 0 {
+		d.look(now, true)
+		if cut := cutBy(d); len(cut) > 0 {
 			at = append(at, fmt.Sprintf("%v: %s cut", now.Sub(noon), letters(cut)))
 			continue
 		}
 		for {
-			number, due := d.question(now)
+			q, due := d.question(now, false)
 			if !due {
 				break
 			}
-			_, e := d.asks(number)
-			at = append(at, fmt.Sprintf("%v: %s", now.Sub(noon), letters([]service.Endpoint{e})))
-			d.answer(number, true, now)
+			at = append(at, fmt.Sprintf("%v: %s", now.Sub(noon), letters([]service.Endpoint{q.Endpoint})))
+			d.answer(q, Answer{Busy: true}, now)
 		}
 	}
 }
@@ -219,18 +236,24 @@ func TestAnIdleEndpointDrainsNoMore(t *testing.T) {
 	d.take(viewOf(tcp("a")), noon)
 	d.show()
 	now := noon.Add(lookMin)
+	if d.look(now, true); d.asking != asksBusy {
+		t.Fatal("asks nothing")
+	}
+	if _, due := d.question(now, true); due {
+		t.Fatal("a question goes before news")
+	}
+	d.look(now, true)
 	for range 2 {
-		number, due := d.question(now)
+		q, due := d.question(now, false)
 		if !due {
 			t.Fatal("no question")
 		}
-		port, e := d.asks(number)
-		if letters(port.Draining) != "b c" {
-			t.Errorf("%q drain behind the port that is asked about", letters(port.Draining))
+		if letters(q.Port.Draining) != "b c" {
+			t.Errorf("%q drain behind the port that is asked about", letters(q.Port.Draining))
 		}
-		d.answer(number, letters([]service.Endpoint{e}) == "c", now)
+		d.answer(q, Answer{Busy: letters([]service.Endpoint{q.Endpoint}) == "c"}, now)
 	}
-	if _, due := d.question(now); due || !d.changed {
+	if _, due := d.question(now, false); due || !d.changed {
 		t.Errorf("another question %v, changed %v", due, d.changed)
 	}
 	if got := drainingOf(d.show()); got != "c" || d.changed {
@@ -245,8 +268,8 @@ func TestNobodyIsAskedBeforeItIsInTheKernel(t *testing.T) {
 	d.take(viewOf(tcp("a")), noon)
 	d.show()
 	now := noon.Add(lookMin)
-	d.postpone(now)
-	if _, due := d.question(now); due || !d.due().Equal(now.Add(lookMin)) {
+	d.look(now, false)
+	if _, due := d.question(now, false); due || !d.due().Equal(now.Add(lookMin)) {
 		t.Errorf("due at %v", d.due())
 	}
 }
@@ -262,10 +285,12 @@ func TestTheOldestMakeRoom(t *testing.T) {
 	}
 	d := newDrain()
 	d.take(viewOf(many(0, drainingMax+10)), noon)
-	if cut := d.take(viewOf(many(5, drainingMax+10)), noon); cut != nil {
+	d.take(viewOf(many(5, drainingMax+10)), noon)
+	if cut := cutBy(d); cut != nil {
 		t.Fatalf("%v cut", cut)
 	}
-	cut := d.take(viewOf(tcp("")), noon.Add(time.Second))
+	d.take(viewOf(tcp("")), noon.Add(time.Second))
+	cut := cutBy(d)
 	oldest := make([]service.Endpoint, 0, 5)
 	oldest = append(oldest, many(0, 5).Cluster...)
 	if len(cut) != 10 || !slices.Equal(cut[:5], oldest) {
@@ -274,7 +299,8 @@ func TestTheOldestMakeRoom(t *testing.T) {
 	if got := len(d.show().Ports[service.IPv4][0].Draining); got != drainingMax {
 		t.Errorf("%d drain, want %d", got, drainingMax)
 	}
-	if cut := d.hold(0, set("a b"), noon.Add(2*time.Second)); len(cut) != 2 || len(d.leavers) != drainingMax {
+	d.hold(0, set("a b"), noon.Add(2*time.Second))
+	if cut := cutBy(d); len(cut) != 2 || len(d.leavers) != drainingMax {
 		t.Errorf("%v cut for what the kernel held, %d drain", cut, len(d.leavers))
 	}
 }
@@ -304,8 +330,46 @@ func TestADrainThatIsEmptyKeepsNothing(t *testing.T) {
 	d := newDrain()
 	d.take(viewOf(tcp("a b")), noon)
 	d.take(viewOf(tcp("a")), noon)
-	d.expire(noon.Add(time.Minute))
+	d.look(noon.Add(time.Minute), true)
 	if d.leavers != nil || !d.idle() {
 		t.Errorf("%v", d.leavers)
+	}
+}
+
+// TestHeldIsAskedOncePerPort: before the first fragment, and not after a port without
+// an answer.
+func TestHeldIsAskedOncePerPort(t *testing.T) {
+	d := newDrain()
+	d.asked = false
+	port := func(number uint16, protocol service.Protocol) service.PortView {
+		return service.PortView{Port: number, Protocol: protocol, Cluster: set("a")}
+	}
+	ask := func(a Answer) (ports []uint16) {
+		for q, ok := d.question(noon, true); ok; q, ok = d.question(noon, true) {
+			ports = append(ports, q.Port.Port)
+			d.answer(q, a, noon)
+		}
+		return ports
+	}
+	d.take(viewOf(), noon)
+	if got := ask(Answer{}); got != nil {
+		t.Errorf("asked about %v of a Service without ports", got)
+	}
+	ports := []service.PortView{port(80, service.TCP), port(81, service.SCTP), port(82, service.UDP)}
+	d.take(viewOf(ports...), noon)
+	if got := ask(Answer{Held: set("a b")}); !slices.Equal(got, []uint16{80, 82}) || drainingOf(d.show()) != "b||" {
+		t.Errorf("asked about %v, %q drain", got, drainingOf(d.show()))
+	}
+	d.take(viewOf(ports...), noon)
+	if got := ask(Answer{}); got != nil {
+		t.Errorf("asked again about %v", got)
+	}
+	d.asked = false
+	d.take(viewOf(ports...), noon)
+	if got := ask(Answer{Err: context.DeadlineExceeded}); !slices.Equal(got, []uint16{80}) {
+		t.Errorf("asked about %v after an error", got)
+	}
+	if e, ok := d.events[len(d.events)-1].(HeldUnknown); !ok || e.Key != web || e.Domain != "drains" {
+		t.Errorf("events %+v", d.events)
 	}
 }

@@ -9,28 +9,24 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// State is where an actor is in its life.
+// State is the state of a Machine.
 type State uint8
 
 const (
-	// Hydrating: no snapshot has been read yet; messages are ignored, the
-	// snapshot will hold what they say.
+	// Hydrating: no snapshot has been read yet. Messages are ignored, because the
+	// snapshot will include them.
 	Hydrating State = iota
 	// Live: the Service exists, or this is the node's own actor.
 	Live
-	// Draining: the Service is gone and its tombstones await their verdicts.
+	// Draining: the Service is gone, and its tombstones wait for their verdicts.
 	Draining
-	// Retired: every tombstone is applied; there is nothing more to do.
+	// Retired: every tombstone is applied.
 	Retired
 )
 
-// String names the state for people.
-func (s State) String() string {
-	return [...]string{"hydrating", "live", "draining", "retired"}[s]
-}
-
-// Machine is an actor without its goroutine: the only place that knows the
-// state transitions. It belongs to one incarnation and one goroutine.
+// Machine is an actor without its goroutine. It takes messages and answers, and
+// decides what to render, when to look at draining endpoints and what to ask about
+// them. It does no I/O and reads no clock. It belongs to one incarnation.
 //
 //	Hydrating ──hydrate──► Live ◄──spec──┐
 //	     │                  │            │
@@ -45,94 +41,67 @@ type Machine struct {
 	facts  *service.NodeFacts
 
 	view service.View
-	// viewed is set once view holds something; refacted when the facts have
-	// changed since it was rendered.
-	viewed, refacted bool
-	dirty            bool
-	// stale is set when the machine has missed something and must be hydrated
-	// before it concludes.
+	// viewed is set once view is valid; refacted if the facts have changed since
+	// the last rendering; dirty if anything has changed.
+	viewed, refacted, dirty bool
+	// stale is set if the machine has missed something and must be hydrated before
+	// it concludes.
 	stale  bool
 	cause  Cause
 	urgent bool
 
-	// names are the actor's domains, shared by all actors; domains holds what
-	// each has been told and has answered.
-	names   []string
-	domains []standing
-	// drains has an entry per domain, nil for one that does not drain; it is
-	// nil when none does.
+	// outputs are shared by all actors; sent has an entry for each.
+	outputs []Output
+	sent    []sent
+	// drains has an entry per output, nil if it does not drain. It is nil if none
+	// does, and for the node's own actor.
 	drains []*drain
 }
 
-// standing is what the machine remembers about one domain.
-type standing struct {
+// sent is what one domain was sent last, and how that stands.
+type sent struct {
 	submitted bool
 	digest    uint64
 	gone      bool
 	revision  service.Revision
 	settled   bool
-	// reported is set once it has been told that the present view is in force.
+	// reported is set once Programmed has returned the present view.
 	reported bool
 }
 
-// NewMachine makes the machine of one incarnation for the named domains.
-func NewMachine(key service.Key, incarnation uint64, domains []string) *Machine {
-	return &Machine{key: key, revision: service.Revision{Incarnation: incarnation},
-		names: domains, domains: make([]standing, len(domains))}
-}
-
-// drainIn lets endpoints of a family drain in a domain. The node's own actor has
-// none.
-func (m *Machine) drainIn(domain int, family service.Family, deadline time.Duration) {
-	if m.key == service.Node {
-		return
-	}
-	if m.drains == nil {
-		m.drains = make([]*drain, len(m.names))
-	}
-	m.drains[domain] = &drain{family: family, deadline: deadline}
-}
-
-// drain is what drains in a domain; nil where nothing ever does.
-func (m *Machine) drain(domain int) *drain {
-	if m.drains == nil {
-		return nil
-	}
-	return m.drains[domain]
-}
-
-// due is when what drains is to be looked at; zero when nothing drains.
-func (m *Machine) due() (at time.Time) {
-	for _, d := range m.drains {
-		if d != nil {
-			at = dataplane.Earliest(at, d.due())
+// NewMachine makes the machine of one incarnation.
+func NewMachine(key service.Key, incarnation uint64, outputs []Output) *Machine {
+	m := &Machine{key: key, revision: service.Revision{Incarnation: incarnation},
+		outputs: outputs, sent: make([]sent, len(outputs))}
+	for i := range outputs {
+		if outputs[i].Drain == nil || key == service.Node {
+			continue
 		}
+		if m.drains == nil {
+			m.drains = make([]*drain, len(outputs))
+		}
+		m.drains[i] = &drain{key: key, output: &outputs[i]}
 	}
-	return at
+	return m
 }
 
-// inForce reports whether a domain has everything that it was told.
-func (m *Machine) inForce(domain int) bool {
-	return m.domains[domain].submitted && m.domains[domain].settled
-}
-
-// State tells where the actor is in its life.
+// State returns the state.
 func (m *Machine) State() State { return m.state }
 
-// Hydrate replaces everything by the truth as it was just read. Every fragment
-// is submitted again, since verdicts may have been lost.
-func (m *Machine) Hydrate(s Snapshot, facts *service.NodeFacts) {
+// Hydrate replaces everything by a state that was just read. Every fragment is
+// submitted again, since verdicts may have been lost.
+func (m *Machine) Hydrate(s service.Snapshot, facts *service.NodeFacts) {
 	m.spec, m.facts = s.Spec, facts
 	m.slices = slices.Clone(s.Slices)
 	slices.SortFunc(m.slices, func(a, b *service.Slice) int { return strings.Compare(a.Name, b.Name) })
-	for i := range m.domains {
-		m.domains[i].submitted, m.domains[i].reported = false, false
+	for i := range m.sent {
+		m.sent[i].submitted, m.sent[i].reported = false, false
 	}
 	m.dirty, m.refacted, m.stale = true, true, false
 	m.settleState()
 }
 
-// SetFacts takes the facts in force; those that it has already change nothing.
+// SetFacts takes the facts in force. Facts that it already has change nothing.
 func (m *Machine) SetFacts(facts *service.NodeFacts) {
 	if m.state == Hydrating || facts == m.facts {
 		return
@@ -140,18 +109,18 @@ func (m *Machine) SetFacts(facts *service.NodeFacts) {
 	m.facts, m.refacted, m.dirty = facts, true, true
 }
 
-// Stale tells that the machine has missed something: Hydrate it before the next
-// Conclude.
+// Stale reports whether the machine has missed something. If so, it must be hydrated
+// before the next Conclude.
 func (m *Machine) Stale() bool { return m.stale || m.state == Hydrating }
 
-// Step takes one message. FactsChanged says nothing by itself: SetFacts does.
+// Step takes one message. FactsChanged carries nothing; SetFacts does.
 func (m *Machine) Step(message Message) {
 	if m.state == Hydrating {
 		return
 	}
 	switch msg := message.(type) {
 	case SpecChanged:
-		// While there was no spec, nobody told us about slices.
+		// Slices are not posted while there is no spec.
 		m.stale = m.stale || (msg.Spec != nil && (m.spec == nil || msg.Anew))
 		m.spec = msg.Spec
 		m.changed(msg.Cause)
@@ -184,16 +153,16 @@ func (m *Machine) stepSlice(msg SliceChanged) {
 }
 
 func (m *Machine) stepVerdict(msg VerdictGiven) {
-	for i := range m.domains {
-		line := &m.domains[i]
+	for i := range m.sent {
+		line := &m.sent[i]
 		// A verdict for a revision settles every earlier one.
-		if msg.Domain == m.names[i] && !msg.Quarantined && msg.Revision.Compare(line.revision) >= 0 {
+		if msg.Domain == m.outputs[i].Name && !msg.Quarantined && msg.Revision.Compare(line.revision) >= 0 {
 			line.settled = true
 		}
 	}
 }
 
-// settleState moves between the named states; it is the only place that does.
+// settleState is the only place that changes the state.
 func (m *Machine) settleState() {
 	switch {
 	case m.key == service.Node || m.spec != nil:
@@ -205,9 +174,9 @@ func (m *Machine) settleState() {
 	}
 }
 
-// drained tells that every domain has applied a tombstone.
+// drained reports whether every domain has applied a tombstone.
 func (m *Machine) drained() bool {
-	for _, line := range m.domains {
+	for _, line := range m.sent {
 		if !line.submitted || !line.gone || !line.settled {
 			return false
 		}
@@ -215,46 +184,38 @@ func (m *Machine) drained() bool {
 	return true
 }
 
-// Work is what has to be rendered.
-type Work struct {
-	// View is the Service as this node should serve it; nil for the node's own
-	// actor, which renders the scaffold.
-	View  *service.View
-	Facts *service.NodeFacts
-}
-
-// Conclude ends a turn: it resolves what the messages have left and gives the
-// work, or nil when nothing has changed that could be seen in the kernel.
-func (m *Machine) Conclude() *Work {
+// Conclude ends a turn. It resolves the view and reports whether there is something
+// to render: for each output View, then Fragment, then once Submitted.
+func (m *Machine) Conclude(now time.Time) bool {
 	if !m.dirty {
-		return nil
+		return false
 	}
 	m.dirty = false
 	refacted := m.refacted
 	m.refacted = false
 	if m.key == service.Node {
-		if !refacted {
-			return nil
-		}
-		return &Work{Facts: m.facts}
+		return refacted
 	}
 	view := service.Resolve(m.key, m.spec, m.slices, m.facts)
 	if m.viewed && !refacted && view.Equal(&m.view) && !m.outstanding() {
 		m.cause = Cause{}
-		return nil
+		return false
 	}
 	m.urgent = m.urgent || (m.viewed && view.Removes(&m.view))
 	m.view, m.viewed = view, true
-	for i := range m.domains {
-		m.domains[i].reported = false
+	for i := range m.sent {
+		m.sent[i].reported = false
+		if d := m.drain(i); d != nil {
+			d.take(&m.view, now)
+		}
 	}
-	return &Work{View: &m.view, Facts: m.facts}
+	return true
 }
 
-// outstanding reports whether some domain has yet to be told what the Service's
-// existence has come to: equal views differ in fragments only there.
+// outstanding reports whether a domain still has to learn that the Service is gone,
+// or back. Only there do equal views differ in their fragments.
 func (m *Machine) outstanding() bool {
-	for _, line := range m.domains {
+	for _, line := range m.sent {
 		if !line.submitted || line.gone != m.gone() {
 			return true
 		}
@@ -264,11 +225,23 @@ func (m *Machine) outstanding() bool {
 
 func (m *Machine) gone() bool { return m.spec == nil && m.key != service.Node }
 
-// Fragment makes the fragment of one domain from rendered objects; nil when the
-// domain has already been told exactly this.
-func (m *Machine) Fragment(domain int, objects []dataplane.Object) *dataplane.Fragment {
+// View returns what to render for an output: the view with what drains there, or nil
+// for the node's own actor, which renders the scaffold.
+func (m *Machine) View(output int) (*service.View, *service.NodeFacts) {
+	if m.key == service.Node {
+		return nil, m.facts
+	}
+	if d := m.drain(output); d != nil {
+		return d.show(), m.facts
+	}
+	return &m.view, m.facts
+}
+
+// Fragment makes a fragment from the objects rendered for an output. It returns nil
+// if the domain already has this fragment.
+func (m *Machine) Fragment(output int, objects []dataplane.Object) *dataplane.Fragment {
 	f := dataplane.NewFragment(m.key, m.view.Created, objects)
-	line := &m.domains[domain]
+	line := &m.sent[output]
 	f.Gone = m.gone()
 	if line.submitted && line.digest == f.Digest && line.gone == f.Gone {
 		return nil
@@ -277,16 +250,16 @@ func (m *Machine) Fragment(domain int, objects []dataplane.Object) *dataplane.Fr
 	f.Revision = m.revision
 	f.Trigger, f.Received = m.cause.Trigger, m.cause.Received
 	f.Urgent = m.urgent
-	// What was reported stays so: Conclude says when a view is a new one, and a
-	// fragment may come of what drains alone.
-	*line = standing{submitted: true, digest: f.Digest, gone: f.Gone, revision: f.Revision, reported: line.reported}
+	// Keep reported: Conclude resets it for a new view, and this fragment may differ
+	// only in what drains.
+	*line = sent{submitted: true, digest: f.Digest, gone: f.Gone, revision: f.Revision, reported: line.reported}
 	return f
 }
 
-// Programmed gives the present view if a domain has it wholly in force and this
-// has not been said before.
-func (m *Machine) Programmed(domain int) (service.View, bool) {
-	line := &m.domains[domain]
+// Programmed returns the present view once after it has come fully into force in a
+// domain.
+func (m *Machine) Programmed(output int) (service.View, bool) {
+	line := &m.sent[output]
 	if !m.viewed || !line.submitted || !line.settled || line.reported {
 		return service.View{}, false
 	}
@@ -294,6 +267,64 @@ func (m *Machine) Programmed(domain int) (service.View, bool) {
 	return m.view, true
 }
 
-// Submitted ends the rendering: what was carried by the fragments is on its
-// way.
+// Submitted ends the rendering. The fragments carry the cause and the urgency.
 func (m *Machine) Submitted() { m.cause, m.urgent = Cause{}, false }
+
+// drain returns what drains in a domain; nil where nothing ever does.
+func (m *Machine) drain(output int) *drain {
+	if m.drains == nil {
+		return nil
+	}
+	return m.drains[output]
+}
+
+// Due returns the time of the next Look; zero while nothing drains.
+func (m *Machine) Due() (at time.Time) {
+	for _, d := range m.drains {
+		if d != nil {
+			at = dataplane.Earliest(at, d.due())
+		}
+	}
+	return at
+}
+
+// Look drops the endpoints that are past their deadline, and lets Question ask about
+// those that are due. It does not ask before the kernel has what it was sent: until
+// then new connections to a draining endpoint may still begin.
+func (m *Machine) Look(output int, now time.Time) {
+	if d := m.drain(output); d != nil {
+		d.look(now, m.sent[output].submitted && m.sent[output].settled)
+	}
+}
+
+// Question returns the next question to put to an output's Drainer, after Conclude or
+// Look. If there is news, draining endpoints wait: messages go first.
+func (m *Machine) Question(output int, now time.Time, news bool) (Question, bool) {
+	d := m.drain(output)
+	if d == nil {
+		return Question{}, false
+	}
+	return d.question(now, news)
+}
+
+// Answer takes the answer to a question.
+func (m *Machine) Answer(output int, q Question, answer Answer, now time.Time) {
+	m.drains[output].answer(q, answer, now)
+}
+
+// Changed reports whether other endpoints drain than the last View shows.
+func (m *Machine) Changed(output int) bool {
+	d := m.drain(output)
+	return d != nil && d.changed
+}
+
+// Events returns and forgets what happened to draining endpoints.
+func (m *Machine) Events() (all []Event) {
+	for _, d := range m.drains {
+		if d != nil {
+			all = append(all, d.events...)
+			d.events = nil
+		}
+	}
+	return all
+}

@@ -11,7 +11,7 @@ import (
 
 var (
 	web     = service.Key{Namespace: "ns", Name: "web"}
-	domains = []string{"one", "two"}
+	outputs = []Output{{Name: "one"}, {Name: "two"}}
 	facts   = &service.NodeFacts{Name: "n1"}
 	noon    = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 )
@@ -33,27 +33,27 @@ func slice(name string, addresses ...string) *service.Slice {
 }
 
 // objects renders a view so that every endpoint shows.
-func objects(w *Work) []dataplane.Object {
+func objects(view *service.View) []dataplane.Object {
 	var text string
-	for _, p := range w.View.Ports[service.IPv4] {
+	for _, p := range view.Ports[service.IPv4] {
 		for _, e := range p.Cluster {
 			text += e.String() + " "
 		}
 	}
-	if len(w.View.Ports[service.IPv4]) == 0 {
+	if len(view.Ports[service.IPv4]) == 0 {
 		return nil
 	}
 	return []dataplane.Object{{ID: dataplane.ID{Name: "web"}, Body: text}}
 }
 
-// turn ends a turn and gives the fragments that it submits.
+// turn ends a turn and returns the fragments that it submits.
 func turn(m *Machine) (fragments []*dataplane.Fragment) {
-	w := m.Conclude()
-	if w == nil {
+	if !m.Conclude(noon) {
 		return nil
 	}
-	for i := range domains {
-		if f := m.Fragment(i, objects(w)); f != nil {
+	for i := range outputs {
+		view, _ := m.View(i)
+		if f := m.Fragment(i, objects(view)); f != nil {
 			fragments = append(fragments, f)
 		}
 	}
@@ -62,8 +62,8 @@ func turn(m *Machine) (fragments []*dataplane.Fragment) {
 }
 
 func live(slices ...*service.Slice) *Machine {
-	m := NewMachine(web, 3, domains)
-	m.Hydrate(Snapshot{Spec: spec(), Slices: slices}, facts)
+	m := NewMachine(web, 3, outputs)
+	m.Hydrate(service.Snapshot{Spec: spec(), Slices: slices}, facts)
 	return m
 }
 
@@ -72,9 +72,9 @@ func applied(domain string, f *dataplane.Fragment) VerdictGiven {
 }
 
 func TestHydratingIgnoresMessagesTheSnapshotHolds(t *testing.T) {
-	m := NewMachine(web, 1, domains)
+	m := NewMachine(web, 1, outputs)
 	m.Step(SliceChanged{Name: "s", Slice: slice("s", "10.0.0.1")})
-	if m.State() != Hydrating || m.Conclude() != nil {
+	if m.State() != Hydrating || m.Conclude(noon) {
 		t.Fatalf("state %v", m.State())
 	}
 }
@@ -107,8 +107,8 @@ func TestWhatChangesNothingRendersNothing(t *testing.T) {
 	again.Trigger = noon
 	m.Step(SliceChanged{Name: "s", Slice: again})
 	m.Step(SpecChanged{Spec: spec()})
-	if w := m.Conclude(); w != nil {
-		t.Fatalf("rendered %+v", w)
+	if m.Conclude(noon) {
+		t.Fatal("rendered")
 	}
 	// New facts are rendered, but an equal fragment is not submitted.
 	m.SetFacts(&service.NodeFacts{Name: "n1", Zone: "za"})
@@ -132,7 +132,7 @@ func TestRetiringWaitsForEveryDomainsVerdict(t *testing.T) {
 	before := turn(m)
 	m.Step(SpecChanged{})
 	gone := turn(m)
-	if m.State() != Draining || len(gone) != 2 || !gone[0].Gone || !gone[0].Tombstone() {
+	if m.State() != Draining || len(gone) != 2 || !gone[0].Gone || len(gone[0].Objects) != 0 {
 		t.Fatalf("state %v, %+v", m.State(), gone)
 	}
 	m.Step(applied("one", gone[0]))
@@ -156,9 +156,9 @@ func TestAServiceThatReturnsWhileDrainingIsLiveAgain(t *testing.T) {
 	if !m.Stale() {
 		t.Fatal("nobody posts slices of a Service without a spec: the snapshot must be read")
 	}
-	m.Hydrate(Snapshot{Spec: spec(), Slices: []*service.Slice{slice("s", "10.0.0.9")}}, facts)
+	m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{slice("s", "10.0.0.9")}}, facts)
 	f := turn(m)
-	if m.State() != Live || m.Stale() || f[0].Objects[0].Body != "10.0.0.9:8080 " || len(f) != 2 || f[0].Gone || f[0].Tombstone() {
+	if m.State() != Live || m.Stale() || f[0].Objects[0].Body != "10.0.0.9:8080 " || len(f) != 2 || f[0].Gone {
 		t.Fatalf("state %v, %+v", m.State(), f)
 	}
 }
@@ -166,7 +166,7 @@ func TestAServiceThatReturnsWhileDrainingIsLiveAgain(t *testing.T) {
 func TestRehydratingSubmitsAgainSinceVerdictsMayBeLost(t *testing.T) {
 	m := live(slice("s", "10.0.0.1"))
 	first := turn(m)
-	m.Hydrate(Snapshot{Spec: spec(), Slices: []*service.Slice{slice("s", "10.0.0.1")}}, facts)
+	m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{slice("s", "10.0.0.1")}}, facts)
 	again := turn(m)
 	if len(again) != 2 || again[0].Digest != first[0].Digest || again[0].Revision.Compare(first[0].Revision) <= 0 {
 		t.Fatalf("%+v", again)
@@ -174,8 +174,8 @@ func TestRehydratingSubmitsAgainSinceVerdictsMayBeLost(t *testing.T) {
 }
 
 func TestASnapshotOfNothingLeavesATombstone(t *testing.T) {
-	m := NewMachine(web, 1, domains)
-	m.Hydrate(Snapshot{}, facts)
+	m := NewMachine(web, 1, outputs)
+	m.Hydrate(service.Snapshot{}, facts)
 	f := turn(m)
 	if m.State() != Draining || len(f) != 2 || !f[0].Gone {
 		t.Fatalf("state %v, %+v", m.State(), f)
@@ -183,23 +183,23 @@ func TestASnapshotOfNothingLeavesATombstone(t *testing.T) {
 }
 
 func TestTheNodesActorRendersFactsAndNeverRetires(t *testing.T) {
-	m := NewMachine(service.Node, 1, domains)
-	m.Hydrate(Snapshot{}, facts)
-	w := m.Conclude()
-	if m.State() != Live || w == nil || w.View != nil || w.Facts != facts {
-		t.Fatalf("state %v, work %+v", m.State(), w)
+	m := NewMachine(service.Node, 1, outputs)
+	m.Hydrate(service.Snapshot{}, facts)
+	concluded := m.Conclude(noon)
+	if view, on := m.View(0); m.State() != Live || !concluded || view != nil || on != facts {
+		t.Fatalf("state %v, concluded %v, view %+v", m.State(), concluded, view)
 	}
 	if f := m.Fragment(0, nil); f == nil || f.Gone {
 		t.Fatalf("%+v", f)
 	}
-	if m.Conclude() != nil {
+	if m.Conclude(noon) {
 		t.Fatal("rendered without a change")
 	}
 }
 
-// programmed gives the domains that have something to report.
+// programmed returns the outputs that have something to report.
 func programmed(m *Machine) (reported []int, view service.View) {
-	for i := range domains {
+	for i := range outputs {
 		if v, news := m.Programmed(i); news {
 			reported, view = append(reported, i), v
 		}
@@ -237,7 +237,7 @@ func TestAViewIsReportedOnceItIsInForce(t *testing.T) {
 func TestAViewThatChangesNoRuleIsReportedAtOnce(t *testing.T) {
 	m := live(slice("s", "10.0.0.1"))
 	for i, f := range turn(m) {
-		m.Step(applied(domains[i], f))
+		m.Step(applied(outputs[i].Name, f))
 	}
 	programmed(m)
 	changed := spec()
@@ -265,7 +265,7 @@ func TestTheEndOfAServiceIsReported(t *testing.T) {
 	turn(m)
 	m.Step(SpecChanged{})
 	for i, f := range turn(m) {
-		m.Step(applied(domains[i], f))
+		m.Step(applied(outputs[i].Name, f))
 	}
 	if at, view := programmed(m); len(at) != 2 || len(view.Ports[service.IPv4]) != 0 || view.Key != web {
 		t.Fatalf("reported by %v: %+v", at, view)

@@ -7,36 +7,37 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Message is what an actor can be told; one of the types in this file.
+// Message is a message to an actor; one of the types in this file.
 type Message interface{ message() }
 
-// Cause is when something came about.
+// Cause says when a change happened.
 type Cause struct {
-	// Trigger is when the change was caused in the cluster; zero when unknown.
+	// Trigger is when the change was caused in the cluster; zero if unknown.
 	Trigger time.Time
-	// Received is when the source handed it over.
+	// Received is when the source delivered it.
 	Received time.Time
 }
 
-// SpecChanged says what the Service is now; nil means that it is gone.
+// SpecChanged carries the present spec of the Service; nil means that it is gone.
 type SpecChanged struct {
 	Spec *service.Spec
-	// Anew says that the Service was gone for a while, in a message whose seat
-	// this one has taken. What happened to its slices then was told to nobody.
+	// Anew is set if the Service was gone for a while, in a message that this one
+	// replaced. Changes of its slices during that time were not posted.
 	Anew bool
 	Cause
 }
 
-// SliceChanged says what one EndpointSlice is now; nil means that it is gone.
+// SliceChanged carries the present state of one EndpointSlice; nil means that it is
+// gone.
 type SliceChanged struct {
 	Name  string
 	Slice *service.Slice
 	Cause
 }
 
-// FactsChanged says that this node is not as it was. It carries nothing: several
-// goroutines announce changes, and their announcements overtake each other. Whoever
-// gets one reads the facts that are in force then.
+// FactsChanged announces new facts. It carries none: several goroutines announce
+// changes, and their announcements can overtake each other. The receiver reads the
+// facts in force.
 type FactsChanged struct{}
 
 // VerdictGiven is the answer to a fragment.
@@ -49,11 +50,11 @@ func (SliceChanged) message() {}
 func (FactsChanged) message() {}
 func (VerdictGiven) message() {}
 
-// slot is the key of an actor's mailbox: one seat per thing that can be told
-// about.
+// slot is the key of an actor's mailbox. There is at most one waiting message per
+// slot.
 type slot struct {
 	kind slotKind
-	// name is the slice's or the domain's; empty for the other kinds.
+	// name is that of the slice or the domain; empty for other kinds.
 	name string
 }
 
@@ -66,8 +67,7 @@ const (
 	slotVerdict
 )
 
-// merge lets the newer message take the older one's seat; the earliest cause
-// survives.
+// merge replaces the older message by the newer one and keeps the earliest cause.
 func merge(older, newer Message) Message {
 	switch n := newer.(type) {
 	case SpecChanged:
@@ -86,7 +86,8 @@ func merge(older, newer Message) Message {
 	}
 }
 
-// or gives the earlier times of two causes.
+// or returns the earlier times of two causes.
 func (c Cause) or(other Cause) Cause {
-	return Cause{Trigger: dataplane.Earliest(c.Trigger, other.Trigger), Received: dataplane.Earliest(c.Received, other.Received)}
+	return Cause{Trigger: dataplane.Earliest(c.Trigger, other.Trigger),
+		Received: dataplane.Earliest(c.Received, other.Received)}
 }

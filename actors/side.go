@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// side is where connections to a service port come in: each has frontends of its
-// own, with endpoints of its own. An endpoint may leave one and stay in the other.
+// side is where connections to a service port come from. Each side has its own
+// frontends and endpoints: an endpoint may leave one and stay in the other.
 type side uint8
 
 const (
@@ -24,22 +24,22 @@ type sides uint8
 
 func (s side) bit() sides { return 1 << s }
 
-// drains tells whether endpoints of a port can drain on this side. Those of SCTP go
+// drains reports whether endpoints of a port can drain on this side. SCTP endpoints go
 // at once, as with kube-proxy.
 func (s side) drains(p *service.PortView) bool {
 	return p.Protocol != service.SCTP && (s == inside || p.ExternallyAccessible())
 }
 
-// keeps tells whether what goes on with an endpoint that gets nothing new may go on.
-// A TCP connection may until it ends. A UDP flow has no end that anybody could see:
-// it may as long as the endpoint serves, for example while that terminates.
+// keeps reports whether an endpoint that gets no new connections may keep those that it
+// has. A TCP connection may last until it ends. A UDP flow has no visible end: it may
+// last as long as the endpoint serves, for example while its pod terminates.
 func keeps(p *service.PortView, e service.Endpoint) bool {
 	return p.Protocol == service.TCP || holds(p.Serving, e)
 }
 
-// targets gives the endpoints that new connections get on this side. Where the
-// Local policy finds none, a backend may use those of the Cluster policy: what
-// leaves by that is no worse off for being asked about.
+// targets returns the endpoints that get new connections on this side. Where the Local
+// policy finds none, a backend may use those of the Cluster policy; an endpoint that
+// leaves in that way drains as well.
 func (s side) targets(p *service.PortView) []service.Endpoint {
 	local := p.InternalLocal
 	if s == outside {
@@ -55,8 +55,8 @@ func (s side) targets(p *service.PortView) []service.Endpoint {
 	}
 }
 
-// left gives the endpoints that have left one side of a service port and can drain
-// there. A side that is gone has taken everything with it.
+// left returns the endpoints that have left one side of a service port and can drain
+// there. On a side that is gone, nothing drains.
 func left(s side, before, now *service.PortView) []service.Endpoint {
 	if !s.drains(now) {
 		return nil
@@ -65,27 +65,28 @@ func left(s side, before, now *service.PortView) []service.Endpoint {
 	return slices.DeleteFunc(gone, func(e service.Endpoint) bool { return !keeps(now, e) })
 }
 
-// place is where an endpoint drains: the position of its service port, and its own
-// address.
-type place struct {
+// leaverKey identifies a leaver: the position of its service port, and its address.
+type leaverKey struct {
 	port int
 	addr netip.AddrPort
 }
 
-// index finds what drains.
-func (d *drain) index() map[place]int {
-	index := make(map[place]int, len(d.leavers))
+// index maps the leavers to their positions.
+func (d *drain) index() map[leaverKey]int {
+	index := make(map[leaverKey]int, len(d.leavers))
 	for i, l := range d.leavers {
-		index[place{l.port, l.endpoint.AddrPort}] = i
+		index[leaverKey{l.port, l.endpoint.AddrPort}] = i
 	}
 	return index
 }
 
-// survivor finds what has become of a service port, which was at position i. The
-// kernel knows it by protocol and port, so its name may change; if its port has
-// changed, its node port may still be the same. It is -1 for one that is gone.
+// survivor returns the new position of a service port that was at position i, or -1 if
+// it is gone. The kernel knows it by protocol and port, so its name may change; if its
+// port has changed, its node port may still be the same.
 func survivor(ports []service.PortView, i int, wanted *service.PortView) int {
-	same := func(p service.PortView) bool { return p.Protocol == wanted.Protocol && p.Port == wanted.Port }
+	same := func(p service.PortView) bool {
+		return p.Protocol == wanted.Protocol && p.Port == wanted.Port
+	}
 	if i < len(ports) && same(ports[i]) {
 		return i
 	}
@@ -97,7 +98,7 @@ func survivor(ports []service.PortView, i int, wanted *service.PortView) int {
 	})
 }
 
-// without gives the endpoints of one sorted set whose addresses another one lacks.
+// without returns the endpoints of one sorted set whose addresses another one lacks.
 func without(set, other []service.Endpoint) (rest []service.Endpoint) {
 	if len(set) > 0 && len(set) == len(other) && &set[0] == &other[0] {
 		return nil
@@ -115,7 +116,7 @@ func without(set, other []service.Endpoint) (rest []service.Endpoint) {
 	return rest
 }
 
-// holds tells whether a sorted set has an endpoint's address.
+// holds reports whether a sorted set has an endpoint's address.
 func holds(set []service.Endpoint, e service.Endpoint) bool {
 	_, found := slices.BinarySearchFunc(set, e, service.Endpoint.Compare)
 	return found

@@ -1,10 +1,17 @@
+// Package aggregator owns what happens between the actors and one domain's writer.
+// An Aggregator gathers the fragments that actors submit, decides with its Pacer
+// when to write, keeps the ledger, hands batches to the writer one at a time, reads
+// the receipts, searches for the Services that the kernel rejects, and sends the
+// verdicts. The proxy makes one per domain.
+//
+// The decisions are pure: Pacer, gate, search, quarantine, repairs and waits do no
+// I/O and read no clock. Aggregator carries them out.
 package aggregator
 
 import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -14,63 +21,130 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Aggregator owns one domain: its mailbox of fragments, its ledger, its pacer,
-// its quarantine. At most one batch is in flight, and while it is, newer
-// fragments keep replacing older ones in the mailbox.
+// Config configures an Aggregator.
+type Config struct {
+	// Domain names what the writer commits, for example "iptables/IPv4".
+	Domain string
+	Writer dataplane.Writer
+	// Layout is nil if the writer can change single elements.
+	Layout dataplane.Layout
+	// Naming reads the identities of the domain's objects; see dataplane.Renderer.
+	Naming dataplane.Naming
+	Pace   Pace
+	// GateWait is how long the first write waits for primed keys that have not
+	// submitted, counted from the last one that did. Default 10 s.
+	GateWait time.Duration
+	// MayWrite, if set, is closed once this process may read and write the kernel's
+	// rules. Until then another process owns them.
+	MayWrite <-chan struct{}
+	// WriteTimeout bounds one write and one read. Default 2 min.
+	WriteTimeout time.Duration
+	// Verdicts receives the answers; it must not block.
+	Verdicts func(dataplane.Verdict)
+	// Listen receives the events, on the aggregator's goroutine; it must not block.
+	// Optional.
+	Listen func(Event)
+}
+
+func (c Config) withDefaults() Config {
+	defaulted(&c.GateWait, 10*time.Second)
+	defaulted(&c.WriteTimeout, 2*time.Minute)
+	if c.Listen == nil {
+		c.Listen = func(Event) {}
+	}
+	if c.Verdicts == nil {
+		c.Verdicts = func(dataplane.Verdict) {}
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Domain == "":
+		return fmt.Errorf("aggregator: a domain needs a name")
+	case c.Writer == nil:
+		return fmt.Errorf("aggregator %s: a domain needs a writer", c.Domain)
+	case c.GateWait < 0 || c.WriteTimeout < 0:
+		return fmt.Errorf("aggregator %s: gate wait %v, write timeout %v: want no negative durations",
+			c.Domain, c.GateWait, c.WriteTimeout)
+	}
+	if err := c.Pace.Validate(); err != nil {
+		return fmt.Errorf("aggregator %s: %w", c.Domain, err)
+	}
+	return nil
+}
+
+// Aggregator owns one domain: its mailbox of fragments, its ledger, its pacer and its
+// quarantine. At most one batch is in flight. Meanwhile newer fragments keep replacing
+// older ones in the mailbox.
 //
-// Concurrency: Submit, Prime, Excuse, AuditSoon, Repace and Status may be called from
-// anywhere and never block. Everything else belongs to the goroutine in Run. A
-// panic in it is meant to end the process: it is the only owner of the ledger,
-// and the way back is the ordinary start.
+// Concurrency: Submit, Prime, Skip, AuditSoon, Repace and Status may be called from
+// anywhere and never block. Everything else belongs to the goroutine in Run. A panic
+// in it ends the process: it is the only owner of the ledger, and recovery is the
+// ordinary start.
 type Aggregator struct {
 	config Config
 	inbox  *mailbox.Mailbox[service.Key, *dataplane.Fragment]
 	calls  *mailbox.Mailbox[call, []service.Key]
 	urgent atomic.Bool
 	status atomic.Pointer[Status]
-	// nextPace is the newest that Repace was given.
+	// nextPace is the argument of the last Repace.
 	nextPace atomic.Pointer[Pace]
-	// submitted is when the newest fragment was handed over, in nanoseconds
-	// since 1970; 0 before the first.
+	// submitted is the time of the last Submit, in nanoseconds since 1970; 0 before
+	// the first.
 	submitted atomic.Int64
-	// stranger is the last that touched the kernel, as far as the kernel tells;
-	// nil while nobody is known.
+	// stranger is the last known process that changed our objects.
 	stranger atomic.Pointer[dataplane.Stranger]
 
 	// Owned by Run.
-	ledger  *ledger.Ledger
-	pacer   *Pacer
-	gate    *gate
-	cells   quarantine
-	repairs repairs
-	// search holds the suspects of refused writes, accused those for whose sake a
-	// control is in flight. nextTrial is when the next group may be tried.
-	search    search
-	accused   *accusation
-	nextTrial time.Time
-	// doubtful is set once the search has convicted somebody anew, until an audit is
-	// asked for.
-	doubtful bool
+	ledger     *ledger.Ledger
+	pacer      *Pacer
+	gate       *gate
+	quarantine quarantine
+	repairs    repairs
+	// search holds the suspects of refused writes. refusal is set while the control
+	// write after a refused one is in flight. nextTry is when the next group may be
+	// tried.
+	search  search
+	refusal *refusal
+	nextTry time.Time
+	// recheck is set once the search has found a new culprit, until an audit is
+	// requested.
+	recheck  bool
 	origin   dataplane.Origin
 	jobs     chan job
 	results  chan result
 	inFlight bool
-	// announced is set once the opening of the gate has been told; adopted
-	// once the kernel has been read for the first time. Nothing is written
-	// before that.
+	// announced is set once GateOpened was emitted; adopted once the kernel has been
+	// read. Nothing is written before.
 	announced, adopted bool
 
-	// waits knows who is not in force, and since when; arrived is since when
-	// fragments wait to be folded, drifted since when the kernel is known to lack
-	// something that was in force. Both are zero for nothing.
+	// waits has the keys that are not in force. arrived is when the oldest fragment
+	// in the mailbox came, drifted is when an audit found that something in force
+	// was undone; zero for none.
 	waits            waits
 	arrived, drifted time.Time
-	// quarantined is what Status says of cells; nil when it has to be made anew.
-	quarantined []QuarantinedKey
+	// listed is Status.Quarantined; nil if it is out of date.
+	listed      []QuarantinedKey
 	lastWrite   time.Time
 	lastError   string
 	nodeAtFault bool
 }
+
+// call is the key of a control message; repeated calls become one.
+type call struct {
+	verb callVerb
+	key  service.Key
+}
+
+type callVerb uint8
+
+const (
+	callPrime callVerb = iota
+	callSkip
+	callAudit
+	callPace
+)
 
 // New makes an aggregator; Run starts it.
 func New(config Config) (*Aggregator, error) {
@@ -79,17 +153,17 @@ func New(config Config) (*Aggregator, error) {
 	}
 	config = config.withDefaults()
 	a := &Aggregator{
-		config:  config,
-		inbox:   mailbox.New[service.Key](math.MaxInt, newerFragment),
-		calls:   mailbox.New[call, []service.Key](math.MaxInt, nil),
-		ledger:  ledger.New(config.Layout, config.Naming),
-		pacer:   NewPacer(config.Pace),
-		gate:    newGate(config.GateWait),
-		cells:   quarantine{cells: map[service.Key]*cell{}},
-		waits:   newWaits(),
-		repairs: newRepairs(),
-		jobs:    make(chan job, 1),
-		results: make(chan result, 1),
+		config:     config,
+		inbox:      mailbox.New[service.Key](math.MaxInt, newerFragment),
+		calls:      mailbox.New[call, []service.Key](math.MaxInt, nil),
+		ledger:     ledger.New(config.Layout, config.Naming),
+		pacer:      NewPacer(config.Pace),
+		gate:       newGate(config.GateWait),
+		quarantine: quarantine{held: map[service.Key]*heldKey{}},
+		waits:      newWaits(),
+		repairs:    newRepairs(),
+		jobs:       make(chan job, 1),
+		results:    make(chan result, 1),
 	}
 	a.origin, _ = config.Writer.(dataplane.Origin)
 	a.gate.held = config.MayWrite != nil
@@ -97,9 +171,9 @@ func New(config Config) (*Aggregator, error) {
 	return a, nil
 }
 
-// newerFragment lets the newer fragment take the older one's seat; the earliest
-// times and the urgency survive. The output of a former incarnation never
-// replaces that of a later one.
+// newerFragment replaces the older fragment by the newer one, and keeps the earliest
+// times and the urgency. The output of a former incarnation never replaces that of a
+// later one.
 func newerFragment(older, newer *dataplane.Fragment) *dataplane.Fragment {
 	if newer.Revision.Compare(older.Revision) < 0 {
 		return older
@@ -111,10 +185,7 @@ func newerFragment(older, newer *dataplane.Fragment) *dataplane.Fragment {
 	return &merged
 }
 
-// Domain names what this aggregator commits.
-func (a *Aggregator) Domain() string { return a.config.Domain }
-
-// Submit hands a fragment over; never blocks.
+// Submit takes a fragment.
 func (a *Aggregator) Submit(f *dataplane.Fragment) {
 	if f.Urgent {
 		a.urgent.Store(true)
@@ -123,15 +194,14 @@ func (a *Aggregator) Submit(f *dataplane.Fragment) {
 	a.inbox.Post(f.Key, f)
 }
 
-// Prime says that the source has delivered its first full picture, and names
-// the keys whose fragments the first write waits for.
+// Prime names the keys whose fragments the first write waits for: all that exist.
 func (a *Aggregator) Prime(keys []service.Key) { a.calls.Post(call{verb: callPrime}, keys) }
 
-// Excuse says that the first write need not wait for a key: its actor failed, or there
-// is none.
-func (a *Aggregator) Excuse(key service.Key) { a.calls.Post(call{callExcuse, key}, nil) }
+// Skip lets the first write go ahead without a key, because its actor failed or it has
+// none.
+func (a *Aggregator) Skip(key service.Key) { a.calls.Post(call{callSkip, key}, nil) }
 
-// AuditSoon asks for an audit at once: somebody else touched the kernel.
+// AuditSoon requests an audit because another program changed the kernel.
 func (a *Aggregator) AuditSoon(by dataplane.Stranger) {
 	if by != (dataplane.Stranger{}) {
 		a.stranger.Store(&by)
@@ -139,8 +209,7 @@ func (a *Aggregator) AuditSoon(by dataplane.Stranger) {
 	a.calls.Post(call{verb: callAudit}, nil)
 }
 
-// Repace changes the pacer's numbers. An error means that they make no sense, and
-// that nothing has changed.
+// Repace changes the pacer's numbers. After an error, nothing has changed.
 func (a *Aggregator) Repace(pace Pace) error {
 	if err := pace.Validate(); err != nil {
 		return fmt.Errorf("%s: %w", a.config.Domain, err)
@@ -150,7 +219,7 @@ func (a *Aggregator) Repace(pace Pace) error {
 	return nil
 }
 
-// Status gives the newest snapshot.
+// Status returns the newest status.
 func (a *Aggregator) Status() Status {
 	s := *a.status.Load()
 	s.Waiting = a.inbox.Len()
@@ -160,11 +229,11 @@ func (a *Aggregator) Status() Status {
 	return s
 }
 
-// Run works until the context ends. The rules stay in the kernel; a write in
-// flight is given its chance to end.
+// Run works until the context ends. The rules stay in the kernel, and a write in flight
+// may finish.
 func (a *Aggregator) Run(ctx context.Context) error {
-	// The writer outlives ctx by one job, so that stopping does not cut a
-	// write in half; the job itself is bounded by the write timeout.
+	// The writer's goroutine outlives ctx by one job, which the write timeout bounds,
+	// so that stopping does not interrupt a write.
 	go func() {
 		work(context.WithoutCancel(ctx), a.config.Writer, a.config.WriteTimeout, a.jobs, a.results)
 		close(a.results)
@@ -197,15 +266,15 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	}
 }
 
-// answer obeys the control messages.
+// answer handles the control messages.
 func (a *Aggregator) answer(now time.Time) {
 	entries, _ := a.calls.Take(0)
 	for _, e := range entries {
 		switch e.Key.verb {
 		case callPrime:
 			a.gate.prime(now, e.Message)
-		case callExcuse:
-			a.gate.excuse(now, e.Key.key)
+		case callSkip:
+			a.gate.skip(now, e.Key.key)
 		case callAudit:
 			a.pacer.AuditSoon(now)
 			a.heard(now)
@@ -215,9 +284,9 @@ func (a *Aggregator) answer(now time.Time) {
 	}
 }
 
-// gather takes note that something waits. While the gate is closed, fragments
-// are folded at once, to see who has submitted; later they stay in the mailbox,
-// where newer ones may still replace them, until a batch is cut.
+// gather notes that fragments wait. While the gate is closed it folds them at once, to
+// see who has submitted. Later they stay in the mailbox, where newer ones may replace
+// them, until a batch is cut.
 func (a *Aggregator) gather(now time.Time) {
 	a.pacer.Waiting(now, a.urgent.Swap(false))
 	if a.arrived.IsZero() {
@@ -228,7 +297,7 @@ func (a *Aggregator) gather(now time.Time) {
 	}
 }
 
-// fold takes what is waiting into the ledger.
+// fold moves the waiting fragments into the ledger.
 func (a *Aggregator) fold(now time.Time) {
 	entries, _ := a.inbox.Take(0)
 	for _, e := range entries {
@@ -239,8 +308,8 @@ func (a *Aggregator) fold(now time.Time) {
 			a.config.Listen(LateRefused{Domain: a.config.Domain, Key: f.Key, Revision: f.Revision})
 			continue
 		}
-		// A quarantined key is tried apart from its neighbours.
-		if !a.cells.ask(f.Key) {
+		// A quarantined key is tried separately.
+		if !a.quarantine.ask(f.Key) {
 			a.waits.begin(f.Key, since)
 		}
 	}
@@ -249,237 +318,9 @@ func (a *Aggregator) fold(now time.Time) {
 	}
 }
 
-// foldAll takes everything that is waiting into the ledger.
+// foldAll also folds what arrives meanwhile.
 func (a *Aggregator) foldAll(now time.Time) {
 	for a.inbox.Len() > 0 {
 		a.fold(now)
-	}
-}
-
-// act starts what is due, and gives the time to look again.
-func (a *Aggregator) act(now time.Time) time.Duration {
-	const never = time.Hour
-	if a.inFlight {
-		return never
-	}
-	if open, again := a.gate.open(now); !open {
-		if again.IsZero() {
-			return never
-		}
-		return again.Sub(now)
-	}
-	if !a.announced {
-		a.announced = true
-		a.config.Listen(GateOpened{Domain: a.config.Domain, Missing: a.gate.missing()})
-	}
-	action, again := a.pacer.Next(now)
-	switch {
-	case action == Audit, action == Write && !a.adopted:
-		a.pacer.Auditing()
-		a.repairs.auditing()
-		a.dispatch(job{})
-		return never
-	case action == Write:
-		a.cut(now)
-		if a.inFlight {
-			return never
-		}
-		return 0
-	}
-	if a.pacer.Failures() > 0 {
-		return max(0, again.Sub(now)) // after what has failed has been written
-	}
-	key, due, next := a.cells.due(now)
-	switch {
-	case due:
-		a.cells.tried(key)
-		a.search.alone(key)
-	case !next.IsZero() && next.Before(again):
-		again = next
-	}
-	switch {
-	case a.search.idle() && !a.doubtful:
-	case now.Before(a.nextTrial):
-		if a.nextTrial.Before(again) {
-			again = a.nextTrial
-		}
-	case a.try(now):
-		return never
-	default:
-		return 0 // the search is over
-	}
-	return max(0, again.Sub(now))
-}
-
-// cut takes what is waiting and sends the batch on its way.
-func (a *Aggregator) cut(now time.Time) {
-	a.pacer.Taken()
-	a.fold(now)
-	a.write(now)
-}
-
-// write plans and dispatches; it reports false when there was nothing to
-// write, in which case what needs no write is settled at once.
-func (a *Aggregator) write(now time.Time) bool {
-	batch := a.ledger.Plan()
-	if batch == nil || len(batch.Changes) == 0 {
-		a.settleUnwritten(now, batch)
-		return false
-	}
-	a.dispatch(job{batch: batch})
-	return true
-}
-
-// settleUnwritten settles what is in the kernel already. Had a write failed
-// before, it has landed in part, or what it was about is not wanted any more:
-// there is nothing left to retry.
-func (a *Aggregator) settleUnwritten(now time.Time, batch *dataplane.Batch) {
-	a.pacer.Recovered()
-	a.lastError, a.nodeAtFault = "", false
-	var settled []dataplane.Contribution
-	if batch != nil {
-		settled = a.ledger.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed})
-	}
-	a.settled(now, settled)
-	a.mended(now)
-}
-
-// dispatch hands a job to the writer; the channel holds one and there is never
-// a second in flight, so it does not block.
-func (a *Aggregator) dispatch(j job) {
-	a.inFlight = true
-	a.jobs <- j
-}
-
-// receive takes the account of a job.
-func (a *Aggregator) receive(now time.Time, r result) {
-	if r.batch == nil {
-		a.audited(now, r)
-		return
-	}
-	a.config.Listen(BatchWritten{Domain: a.config.Domain, Batch: r.batch, Receipt: r.receipt})
-	settled := a.ledger.Settle(r.batch, r.receipt)
-	if r.receipt.Outcome == dataplane.Unknown {
-		// Writing again what builds on something lost would fail for ever.
-		a.pacer.AuditFirst(now)
-	}
-	a.settled(now, settled)
-	if a.ledger.Stats().Dirty == 0 || r.receipt.Outcome == dataplane.Landed && a.accused == nil {
-		a.mended(now)
-	}
-	if r.receipt.Outcome == dataplane.Landed && a.accused == nil {
-		a.lastWrite, a.lastError, a.nodeAtFault = now, "", false
-	}
-	switch {
-	case a.accused != nil:
-		a.noted(r.receipt)
-		a.controlled(now, r.receipt)
-	case len(a.search.current.keys) > 0:
-		a.judge(now, r.receipt)
-	default:
-		a.ordinary(now, r)
-	}
-}
-
-// ordinary takes the account of an ordinary write.
-func (a *Aggregator) ordinary(now time.Time, r result) {
-	// A command may fail with everything in place, and nobody is to blame for that.
-	landed := r.receipt.Outcome == dataplane.Landed || a.ledger.Stats().Dirty == 0
-	if landed {
-		a.lastError, a.nodeAtFault = "", false
-	} else {
-		a.noted(r.receipt)
-	}
-	refused := !landed && isRefusal(r.receipt.Outcome)
-	if refused && a.accuse(now, r.batch, r.receipt) {
-		return
-	}
-	a.pacer.Wrote(now, r.receipt.Took, landed, rand.Float64())
-	if refused {
-		a.blameNode(now)
-	}
-}
-
-// noted keeps the words of a failure.
-func (a *Aggregator) noted(receipt dataplane.Receipt) {
-	if receipt.Err != nil {
-		a.lastError = receipt.Err.Error()
-	}
-}
-
-// audited takes the kernel's own account.
-func (a *Aggregator) audited(now time.Time, r result) {
-	a.pacer.Audited(now, r.took, r.err == nil)
-	done := AuditDone{Domain: a.config.Domain, Objects: r.objects, Took: r.took, Err: r.err}
-	if r.err == nil {
-		if !a.adopted {
-			a.foldAll(now)
-		}
-		done.Drift = a.ledger.Observe(r.objects)
-	} else {
-		a.lastError = r.err.Error()
-	}
-	a.config.Listen(done)
-	a.beginRepair(now, &done)
-	if r.err != nil && !a.adopted {
-		a.pacer.Wrote(now, r.took, false, rand.Float64())
-		a.pacer.AuditSoon(now)
-		return
-	}
-	switch {
-	case r.err != nil:
-	case !a.adopted:
-		a.adopted = true
-		a.settled(now, a.ledger.Adopt(a.gate.absent(), a.origin))
-	case a.drifted.IsZero() && done.Drift.Undone != nil:
-		a.drifted = now
-	}
-	if a.search.idle() {
-		a.cells.askOldest()
-	}
-	if until, held := a.repairs.held(now); held {
-		a.pacer.AuditBy(until)
-		return
-	}
-	a.cut(now)
-}
-
-// settled gives the verdicts for what is wholly in the kernel.
-func (a *Aggregator) settled(now time.Time, contributions []dataplane.Contribution) {
-	for _, c := range contributions {
-		a.waits.end(c.Key)
-		if a.cells.free(c.Key) {
-			a.quarantined = nil
-			a.cells.askOldest() // what was in its way may be in nobody's any more
-			a.config.Listen(Freed{Domain: a.config.Domain, Key: c.Key})
-		}
-		a.config.Listen(Applied{Domain: a.config.Domain, Contribution: c, At: now})
-		a.config.Verdicts(dataplane.Verdict{Key: c.Key, Domain: a.config.Domain, Revision: c.Revision})
-	}
-	a.tellShadows()
-	if a.ledger.Stats().Dirty == 0 {
-		a.drifted = time.Time{}
-	} else if len(contributions) > 0 {
-		a.pacer.Waiting(now, false) // what the last heir of a former process has let go
-	}
-}
-
-// tellShadows says who has lost a frontend to whom. What a search takes out and
-// puts back in between is nobody's loss.
-func (a *Aggregator) tellShadows() {
-	if !a.search.idle() {
-		return
-	}
-	for news := a.ledger.Shadows(); len(news) > 0; {
-		first := news[0]
-		var frontends dataplane.Frontends
-		for len(news) > 0 && news[0].Key == first.Key && news[0].By == first.By && news[0].Over == first.Over {
-			frontends, news = append(frontends, news[0].Frontend), news[1:]
-		}
-		if first.Over {
-			a.config.Listen(Unshadowed{Domain: a.config.Domain, Key: first.Key, By: first.By, Frontends: frontends})
-		} else {
-			a.config.Listen(Shadowed{Domain: a.config.Domain, Key: first.Key, By: first.By, Frontends: frontends})
-		}
 	}
 }

@@ -8,36 +8,37 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// gate holds the first write until the source is primed and every key that it
-// named has submitted, or nobody has for a while, so that a restart never shrinks
-// a working node. It is pure and opens once.
+// gate holds the first write until every primed key has submitted or is skipped, or
+// until none has for a while. So a restart never removes rules that are still wanted.
+// It is pure and opens once.
 //
-// What counts is the time since the last key was crossed off, not since the
-// first could be: with many Services on a slow node rendering takes as long as
-// it takes, and an early first write would sweep the rules of those to come.
+// The wait counts from the last key that submitted: with many Services on a slow node,
+// rendering takes its time, and an early first write would remove the rules of the
+// Services to come.
 //
-// While it is held, another process has the kernel's rules. Everything up to the first
-// job is done meanwhile, so that this one starts as soon as the other has ended.
+// While it is held, another process owns the kernel's rules. Everything up to the first
+// job is done meanwhile.
 type gate struct {
 	opened bool
 	primed bool
 	held   bool
+	// expect has the keys to wait for. seen has those that submitted before prime.
 	expect map[service.Key]struct{}
 	seen   map[service.Key]struct{}
-	// excused are those that were named, or may be, and that nobody waits for.
-	excused map[service.Key]struct{}
-	// heard is when the last key was crossed off, or the source was primed.
+	// skipped has the keys that were skipped and have not submitted since.
+	skipped map[service.Key]struct{}
+	// heard is when the last key of expect submitted or was skipped, or when prime was
+	// called.
 	heard time.Time
 	wait  time.Duration
 }
 
 func newGate(wait time.Duration) *gate {
 	return &gate{expect: map[service.Key]struct{}{}, seen: map[service.Key]struct{}{},
-		excused: map[service.Key]struct{}{}, wait: wait}
+		skipped: map[service.Key]struct{}{}, wait: wait}
 }
 
-// prime names the keys that must submit first. Before it nothing is written,
-// however long the source takes.
+// prime names the keys that must submit first. Nothing is written before prime.
 func (g *gate) prime(now time.Time, keys []service.Key) {
 	if g.primed {
 		return
@@ -45,30 +46,29 @@ func (g *gate) prime(now time.Time, keys []service.Key) {
 	g.primed, g.heard = true, now
 	for _, key := range keys {
 		_, seen := g.seen[key]
-		_, excused := g.excused[key]
-		if !seen && !excused {
+		_, skipped := g.skipped[key]
+		if !seen && !skipped {
 			g.expect[key] = struct{}{}
 		}
 	}
 	g.seen = nil
 }
 
-// excuse says that a key will not submit soon: its actor has failed, or there is no
-// room for one.
-func (g *gate) excuse(now time.Time, key service.Key) {
+// skip notes that a key will not submit soon.
+func (g *gate) skip(now time.Time, key service.Key) {
 	if g.opened {
 		return
 	}
-	g.excused[key] = struct{}{}
+	g.skipped[key] = struct{}{}
 	if _, ok := g.expect[key]; ok {
 		delete(g.expect, key)
 		g.heard = now
 	}
 }
 
-// pass says that a key has submitted.
+// pass notes that a key has submitted.
 func (g *gate) pass(now time.Time, key service.Key) {
-	delete(g.excused, key)
+	delete(g.skipped, key)
 	if !g.primed {
 		g.seen[key] = struct{}{}
 		return
@@ -79,8 +79,8 @@ func (g *gate) pass(now time.Time, key service.Key) {
 	}
 }
 
-// open reports whether the first write may start, and otherwise when to ask
-// again; zero means when something happens.
+// open reports whether the first write may start, and otherwise when to ask again; zero
+// means after the next event.
 func (g *gate) open(now time.Time) (bool, time.Time) {
 	if g.opened {
 		return true, now
@@ -94,15 +94,15 @@ func (g *gate) open(now time.Time) (bool, time.Time) {
 	}
 	g.opened = true
 	if len(g.expect) == 0 {
-		g.expect = nil // an emptied map keeps the room of all keys
+		g.expect = nil // an emptied map keeps its memory
 	}
 	return true, now
 }
 
-// absent gives the keys that have not submitted.
+// absent returns the keys that have not submitted.
 func (g *gate) absent() []service.Key {
-	return slices.Concat(slices.Collect(maps.Keys(g.expect)), slices.Collect(maps.Keys(g.excused)))
+	return slices.Concat(slices.Collect(maps.Keys(g.expect)), slices.Collect(maps.Keys(g.skipped)))
 }
 
-// missing is the number of keys that the gate still waits for.
+// missing returns the number of keys that have not submitted.
 func (g *gate) missing() int { return len(g.expect) }

@@ -64,7 +64,7 @@ func served(count int) map[dataplane.ID]string {
 
 // restart starts a process over what is in the kernel. Every Service submits what is
 // there, but for the bad one.
-func restart(t *testing.T, m *model, count int, bad ...string) *hall {
+func restart(t *testing.T, m *model, count int, bad ...string) *fixture {
 	h := open(t, m, Config{})
 	h.Submit(scaffold())
 	for i := range count {
@@ -122,7 +122,7 @@ func TestAServiceThatHasNotSubmittedKeepsWhatItHas(t *testing.T) {
 		h := openWriter(t, m, namingModel{m}, Config{GateWait: time.Minute})
 		h.Submit(scaffold())
 		h.Prime([]service.Key{service.Node, late})
-		h.Excuse(late)
+		h.Skip(late)
 		synctest.Wait()
 		is(t, "kernel", h.text(), "base= late0=1 late1=1")
 		g.spared = func(id dataplane.ID) bool { return strings.HasPrefix(id.Name, "late") }
@@ -140,7 +140,7 @@ func TestAServiceThatHasNotSubmittedKeepsWhatItHas(t *testing.T) {
 func TestTheExcusedKeepNobodyWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, &model{}, Config{GateWait: time.Hour})
-		h.Excuse(service.Key{Namespace: "ns", Name: "no room"}) // before the source is primed, even
+		h.Skip(service.Key{Namespace: "ns", Name: "no room"}) // before the source is primed, even
 		h.Prime([]service.Key{{Namespace: "ns", Name: "no room"}, {Namespace: "ns", Name: "a"}})
 		h.submit("a", 1, 1, "1")
 		synctest.Wait()
@@ -168,13 +168,13 @@ func TestWhoIsHeldBackCountsAsPending(t *testing.T) {
 				break
 			}
 			if !s.OldestPending.Equal(began) {
-				t.Fatalf("%v after they were submitted, %d of 100 are in the kernel, %d convicted, and the oldest waits since %v",
+				t.Fatalf("%v after they were submitted, %d of 100 are in the kernel, %d quarantined, and the oldest waits since %v",
 					time.Since(began), strings.Count(h.text(), "n"), len(s.Quarantined), s.OldestPending)
 			}
 		}
-		// A conviction is a finding of its own.
+		// A quarantined key is a finding of its own.
 		if s := h.Status(); !s.OldestPending.IsZero() {
-			t.Errorf("all are in force but the convicted, and the oldest waits since %v", s.OldestPending)
+			t.Errorf("all are in force but the quarantined, and the oldest waits since %v", s.OldestPending)
 		}
 	})
 }
@@ -227,7 +227,7 @@ func TestARefusedRepairHoldsUpNobodyElse(t *testing.T) {
 		h.submit("b", 1, 2, "2")
 		time.Sleep(5 * time.Second)
 		is(t, "kernel", h.text(), "a1=2 b0=2 base=")
-		if s := h.Status(); s.NodeAtFault || len(s.Quarantined) != 1 || s.Quarantined[0].Key != "ns/a" {
+		if s := h.Status(); s.NodeAtFault || len(s.Quarantined) != 1 || s.Quarantined[0].Key.String() != "ns/a" {
 			t.Errorf("status %+v", s)
 		}
 		m.mu.Lock()
@@ -245,9 +245,11 @@ func TestNeighboursHaveTheirVerdictsWhileOneIsSearchedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &model{took: time.Second, receipts: byObject}
 		h := ready(t, m, Config{})
+		h.submit("first", 1, 1, "1")
+		time.Sleep(100 * ms) // the others share the next batch
 		h.submit("bad", 1, 1, "poison")
 		h.submit("a", 1, 1, "1")
-		time.Sleep(1100 * ms)
+		time.Sleep(2 * time.Second)
 		is(t, "verdicts after one write", h.verdictsFor("a"), []string{"applied 1.1"})
 		is(t, "verdicts of the bad one", h.verdictsFor("bad"), []string(nil))
 	})
@@ -278,13 +280,13 @@ func TestASearchInterleavesWithTheChangesOfOthers(t *testing.T) {
 			t.Errorf("a neighbour's change took %v beside a search, with writes of 100 ms", worst)
 		}
 		if s := h.Status(); len(s.Quarantined) == 0 || len(s.Quarantined) == 150 {
-			t.Errorf("%d convicted: the search was not under way", len(s.Quarantined))
+			t.Errorf("%d quarantined: the search was not under way", len(s.Quarantined))
 		}
 	})
 }
 
 // The price of a search: Services of which some are refused, for the receipts of each
-// kind of writer. Nobody innocent is convicted, and the refused writes are bounded by
+// kind of writer. Nobody innocent is quarantined, and the refused writes are bounded by
 // the logarithm of a group for each culprit.
 func TestTheSearchAmongTenThousandServices(t *testing.T) {
 	const count = 10_000
@@ -333,9 +335,9 @@ func TestTheSearchAmongTenThousandServices(t *testing.T) {
 				refused = m.refused - refused
 				t.Logf("%-28s %6d | %7d %7d | after %d writes", kind.name, bad, refused, writes, innocentAt-before)
 				s := h.Status()
-				is(t, "convicted", len(s.Quarantined), bad)
+				is(t, "quarantined", len(s.Quarantined), bad)
 				for _, q := range s.Quarantined {
-					name := strings.TrimPrefix(q.Key, "ns/") + "0"
+					name := strings.TrimPrefix(q.Key.String(), "ns/") + "0"
 					if _, there := m.objects[dataplane.ID{Name: name}]; there {
 						t.Errorf("%s is innocent", q.Key)
 					}

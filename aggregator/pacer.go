@@ -11,32 +11,32 @@ type Pace struct {
 	// the next. Default 0: a batch starts when the last one ended, and gathers
 	// while one is in flight (group commit).
 	Spacing time.Duration
-	// WriteShare makes the spacing adapt: writing takes at most this share of
-	// the time, so the pause grows with the cost of the last write. 0 switches
-	// it off; otherwise 0 < WriteShare ≤ 1.
+	// WriteShare adapts the spacing: writing takes at most this share of the time,
+	// so the pause grows with the cost of the last write. 0 switches it off;
+	// otherwise 0 < WriteShare ≤ 1.
 	WriteShare float64
-	// Deadline is the longest time from the oldest waiting fragment to the
-	// start of its write; it overrules spacing, but neither a write in progress
-	// nor a backoff. Default 1 s.
+	// Deadline is the longest time from the oldest waiting fragment to the start of
+	// its write. It overrides spacing, but neither a write in progress nor a backoff.
+	// Default 1 s.
 	Deadline time.Duration
 	// Audit is the pause from the end of one audit to the start of the next.
-	// Default 30 s. It stretches up to twentyfold, so that audits take at most
-	// a fiftieth of the time: one that takes long runs less often.
+	// Default 30 s. It stretches up to twentyfold, so that audits take at most 2 % of
+	// the time.
 	Audit time.Duration
 	// BackoffMin and BackoffMax bound the pause after failed writes, which
 	// doubles with each failure. Defaults 100 ms and 30 s.
 	BackoffMin, BackoffMax time.Duration
 }
 
-// auditShare is the largest share of time that audits may take, as long as that
-// does not stretch the pause between them beyond auditStretch times what was
-// asked for: damage is repaired at some time even where reading is slow.
+// auditShare is the largest share of time that audits may take, unless that would
+// stretch the pause between them more than auditStretch times: damage is repaired even
+// where reading is slow.
 const (
 	auditShare   = 0.02
 	auditStretch = 20
 )
 
-// urgentShare divides the spacing for a fragment that takes endpoints out.
+// urgentShare divides the spacing for a fragment that removes endpoints.
 const urgentShare = 4
 
 func (p Pace) withDefaults() Pace {
@@ -58,17 +58,18 @@ func (p Pace) Validate() error {
 	p = p.withDefaults()
 	switch {
 	case p.Spacing < 0 || p.Deadline < 0 || p.Audit < 0:
-		return fmt.Errorf("pace: spacing %v, deadline %v, audit %v: want no negative durations", p.Spacing, p.Deadline, p.Audit)
+		return fmt.Errorf("pace: spacing %v, deadline %v, audit %v: want no negative durations",
+			p.Spacing, p.Deadline, p.Audit)
 	case p.WriteShare < 0 || p.WriteShare > 1:
 		return fmt.Errorf("pace: write share %v: want 0 (off) to 1", p.WriteShare)
 	case p.BackoffMin < 0 || p.BackoffMax < p.BackoffMin:
-		return fmt.Errorf("pace: backoff from %v to %v: want 0 ≤ minimum ≤ maximum", p.BackoffMin, p.BackoffMax)
+		return fmt.Errorf("pace: backoff from %v to %v: want 0 ≤ minimum ≤ maximum",
+			p.BackoffMin, p.BackoffMax)
 	}
 	return nil
 }
 
-// Pacer decides when to write. It is pure: its owner tells it what happened and
-// what time it is.
+// Pacer decides when to write. It is pure: its owner passes events and the time.
 //
 // Goals: (1) a single change in quiet times is written at once; (2) under load
 // writes take a bounded share of the time; (3) no fragment waits past the
@@ -83,23 +84,23 @@ type Pacer struct {
 	// lastEnd and lastTook describe the last write.
 	lastEnd  time.Time
 	lastTook time.Duration
-	// failures counts the failed writes since the last success; retryAt is
-	// when the next try may start.
+	// failures counts the failed writes since the last success; retryAt is when the
+	// next write may start.
 	failures int
 	retryAt  time.Time
-	// auditDue is when the next audit may start; auditAgain is set when one was
-	// asked for since the last one began, which may have missed the reason.
+	// auditDue is when the next audit may start. auditAgain is set if one was requested
+	// after the last one began, which may have missed the reason.
 	auditDue   time.Time
 	auditAgain bool
-	// restUntil is before when an audit that is asked for does not start.
+	// restUntil is the earliest start of a requested audit.
 	restUntil time.Time
 }
 
 // NewPacer makes a pacer whose first audit is due at once.
 func NewPacer(pace Pace) *Pacer { return &Pacer{pace: pace.withDefaults()} }
 
-// Repace changes the numbers. What is waiting, backing off or due stays so, but for
-// an audit, which is due no later than a new interval says.
+// Repace changes the numbers. What waits, backs off or is due stays so, except that the
+// next audit is due within the new interval.
 func (p *Pacer) Repace(now time.Time, pace Pace) {
 	p.pace = pace.withDefaults()
 	if latest := now.Add(p.pace.Audit); p.auditDue.After(latest) {
@@ -107,8 +108,8 @@ func (p *Pacer) Repace(now time.Time, pace Pace) {
 	}
 }
 
-// Waiting says that something waits since the given time. An urgent fragment
-// takes endpoints out and waits a quarter of the spacing.
+// Waiting notes that something has been waiting since the given time. An urgent
+// fragment removes endpoints and waits a quarter of the spacing.
 func (p *Pacer) Waiting(since time.Time, urgent bool) {
 	if p.waitingSince.IsZero() || since.Before(p.waitingSince) {
 		p.waitingSince = since
@@ -116,11 +117,11 @@ func (p *Pacer) Waiting(since time.Time, urgent bool) {
 	p.urgent = p.urgent || urgent
 }
 
-// Taken says that what was waiting is on its way.
+// Taken notes that nothing waits any more.
 func (p *Pacer) Taken() { p.waitingSince, p.urgent = time.Time{}, false }
 
-// Wrote says that a write ended, how long it took, and whether it landed.
-// Jitter in [0, 1) spreads the retries of a fleet.
+// Wrote notes the end of a write, its duration, and whether it landed. Jitter in [0, 1)
+// spreads the retries of many nodes.
 func (p *Pacer) Wrote(end time.Time, took time.Duration, landed bool, jitter float64) {
 	p.Ended(end, took)
 	if landed {
@@ -136,20 +137,19 @@ func (p *Pacer) Wrote(end time.Time, took time.Duration, landed bool, jitter flo
 	p.Waiting(end, false) // what failed waits again
 }
 
-// Ended says that a write ended whose outcome does not count here: the next one
-// keeps its distance, and what failed before still has to be retried.
+// Ended notes the end of a write whose outcome does not count: spacing starts, and an
+// earlier failure still has to be retried.
 func (p *Pacer) Ended(end time.Time, took time.Duration) { p.lastEnd, p.lastTook = end, took }
 
-// Recovered says that what had failed is in the kernel after all, or is not
-// wanted any more, so that nothing is left to retry.
+// Recovered notes that nothing is left to retry: what failed is in the kernel after
+// all, or no longer wanted.
 func (p *Pacer) Recovered() { p.failures, p.retryAt = 0, time.Time{} }
 
-// Auditing says that an audit begins.
+// Auditing notes that an audit begins.
 func (p *Pacer) Auditing() { p.auditAgain = false }
 
-// Audited says that an audit ended, how long it took, and whether it has told
-// what is in the kernel. If another one was asked for since this one began, it
-// follows as early as possible.
+// Audited notes the end of an audit, its duration, and whether it succeeded. If another
+// one was requested since this one began, it follows as early as possible.
 func (p *Pacer) Audited(end time.Time, took time.Duration, done bool) {
 	pause := p.pace.Audit
 	if done {
@@ -161,22 +161,20 @@ func (p *Pacer) Audited(end time.Time, took time.Duration, done bool) {
 	}
 }
 
-// AuditSoon asks for an audit as early as possible, because something has
-// changed from outside or an outcome is unknown.
+// AuditSoon requests an audit as early as possible.
 func (p *Pacer) AuditSoon(now time.Time) {
 	p.auditAgain = true
 	p.AuditBy(laterOf(now, p.restUntil))
 }
 
-// AuditBy asks for an audit at a certain time, if none is due before.
+// AuditBy requests an audit no later than the given time.
 func (p *Pacer) AuditBy(at time.Time) {
 	if p.auditDue.After(at) {
 		p.auditDue = at
 	}
 }
 
-// Rest says that the audit which has just ended was for nothing: the next one that
-// is asked for waits until then.
+// Rest postpones audits to the given time, because the last one found nothing.
 func (p *Pacer) Rest(until time.Time) {
 	p.restUntil = until
 	p.auditDue = laterOf(p.auditDue, until)
@@ -189,14 +187,13 @@ func laterOf(a, b time.Time) time.Time {
 	return a
 }
 
-// AuditFirst asks for an audit before anything is written: what is known of the
-// kernel seems to be wrong.
+// AuditFirst requests an audit before the next write.
 func (p *Pacer) AuditFirst(now time.Time) { p.auditDue = now.Add(-p.pace.Audit) }
 
-// Failures is the number of failed writes since the last one that landed.
+// Failures returns the number of failed writes since the last one that landed.
 func (p *Pacer) Failures() int { return p.failures }
 
-// Action is what the pacer asks for.
+// Action is what to do now.
 type Action uint8
 
 // The actions.
@@ -209,9 +206,9 @@ const (
 	Audit
 )
 
-// Next says what to do now, and for Sleep until when. It is asked only while no
-// write is in flight. Writes go before audits, except for an audit that is
-// overdue by a whole interval.
+// Next returns what to do now, and for Sleep until when. It must be called only while
+// no write is in flight. Writes go first, except before an audit that is overdue by a
+// whole interval.
 func (p *Pacer) Next(now time.Time) (Action, time.Time) {
 	if now.Before(p.retryAt) {
 		return Sleep, p.retryAt
@@ -231,7 +228,7 @@ func (p *Pacer) Next(now time.Time) (Action, time.Time) {
 	}
 }
 
-// writeAt is when the waiting fragments should be written.
+// writeAt returns when the waiting fragments should be written.
 func (p *Pacer) writeAt() (time.Time, bool) {
 	if p.waitingSince.IsZero() {
 		return time.Time{}, false
@@ -250,7 +247,7 @@ func (p *Pacer) writeAt() (time.Time, bool) {
 	return at, true
 }
 
-// Pause is the distance that the next write keeps to one that took so long.
+// Pause returns the spacing after a write that took so long.
 func (p *Pacer) Pause(took time.Duration) time.Duration {
 	pause := p.pace.Spacing
 	if p.pace.WriteShare > 0 {

@@ -12,7 +12,7 @@ func at(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecon
 
 const ms = time.Millisecond
 
-// audited gives a pacer whose next audit is far away.
+// audited returns a pacer whose next audit is far away.
 func audited(pace Pace) *Pacer {
 	pace.Audit = time.Hour
 	p := NewPacer(pace)

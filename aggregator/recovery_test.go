@@ -26,14 +26,14 @@ func TestATrialWaitsForTheBackoffWithoutSpinning(t *testing.T) {
 	a.adopted = true
 	a.pacer.Audited(at(5000), 0, true)
 	bad := service.Key{Namespace: "ns", Name: "bad"}
-	a.cells.put(epoch, bad, service.Revision{}, "refused")
-	a.cells.ask(bad)
+	a.quarantine.put(epoch, bad, service.Revision{}, "refused")
+	a.quarantine.ask(bad)
 	a.pacer.Wrote(at(5000), 0, false, 0)
 	is(t, "next look", a.act(at(5000)), 100*ms)
 }
 
 // When what had failed is not wanted any more, nothing is left to retry: the
-// failure used to be shown, and trials were put off, until some other Service
+// failure used to be shown, and tries were put off, until some other Service
 // changed.
 func TestAFailureOfWhatIsNotWantedAnyMoreIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -53,9 +53,9 @@ func TestAFailureOfWhatIsNotWantedAnyMoreIsForgotten(t *testing.T) {
 }
 
 // A writer may report a refusal after everything has landed. Who was tried then
-// used to be convicted all the same; a Service that was gone stayed in quarantine
-// for ever, and its trials kept a core busy.
-func TestARefusalThatHasLandedConvictsNobody(t *testing.T) {
+// used to be quarantined all the same; a Service that was gone stayed in quarantine
+// for ever, and its tries kept a core busy.
+func TestARefusalThatHasLandedQuarantinesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &model{}
 		h := ready(t, m, Config{})
@@ -101,8 +101,8 @@ func TestANodeAtFaultIsReadBeforeTheNextTry(t *testing.T) {
 
 // A kernel, or a tool, that begins to refuse everything refuses the scaffold as
 // well, which is in place all the while. That used to count as landed: the first
-// Service that changed was convicted, and the node stayed healthy.
-func TestANodeThatBeginsToRefuseEverythingConvictsNobody(t *testing.T) {
+// Service that changed was quarantined, and the node stayed healthy.
+func TestANodeThatBeginsToRefuseEverythingQuarantinesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &model{}
 		h := ready(t, m, Config{})

@@ -10,78 +10,77 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 )
 
-// repairs knows what others have undone and how often, and when to write it again.
-// It is pure: its owner tells it what happened and what time it is.
+// repairs decides when to write again what other programs undo. It is pure: its owner
+// passes events and the time.
 //
-// Invariant: what somebody has undone for the first time is written again at once.
-// Only what an announced change has undone that was repaired a moment ago waits, for
-// longer each time: that is no accident but a program of another opinion, and two that
-// answer each other at once would do nothing else.
+// Invariant: what is undone for the first time is written again at once. What an
+// announced change undoes soon after its repair waits, longer each time: it is no
+// accident but a program that disagrees, and two programs that react to each other at
+// once would do nothing else.
 type repairs struct {
-	// heard is what was announced since the last audit began, during what had been
-	// announced when it did: either may be what the audit finds.
+	// heard is what was announced since the last audit began, during what was
+	// announced before: the audit may have found either.
 	heard, during announcement
-	// marks has the objects that were repaired lately, and the sets of objects that
-	// were repaired together, by hashes of their identities: an identity would hold on
-	// to the text of a whole fragment.
+	// marks has the objects that were repaired recently, and the sets of objects that
+	// were repaired together, by hashes of their identities: an identity would keep the
+	// text of a whole fragment in memory.
 	marks map[uint64]mark
 	seed  maphash.Seed
-	// heldUntil is when the repair may begin that waits; zero while none does.
+	// heldUntil is when the waiting repair may begin; zero if none waits.
 	heldUntil time.Time
-	// open is what is being repaired, as long as count is not 0, since the first
-	// of it was noticed.
+	// open is what is being repaired, if count is not 0; since is when the first of it
+	// was noticed.
 	open struct {
 		repairs, count int
 		since          time.Time
 		marks          []uint64
 	}
-	// fruitless is set when the last audit was asked for by an announcement and
-	// found nothing that is to be written at once.
+	// fruitless is set if an announcement requested the last audit, which found nothing
+	// to write at once.
 	fruitless bool
 }
 
-// announcement is news of somebody who touched the kernel.
+// announcement is the announcement of changes by other programs.
 type announcement struct {
-	// at is when the first came; zero when none did. By is the last who is known.
+	// at is when the first came; zero for none. by is the last known process.
 	at time.Time
 	by dataplane.Stranger
 }
 
-// mark is one object that was repaired, or the set of those that were together.
+// mark is one repaired object, or a set of objects that were repaired together.
 type mark struct {
-	// times is how often in a row; mended is when it was done last, zero until
+	// times is how often in a row; mended is when the last repair ended, zero until
 	// then.
 	times  int
 	mended time.Time
 }
 
 const (
-	// repairPauseMin is the pause before what was repaired a moment ago is repaired
-	// again; it doubles up to repairPauseMax.
+	// repairPauseMin is the pause before the second repair of the same objects; it
+	// doubles up to repairPauseMax.
 	repairPauseMin = time.Second
 	repairPauseMax = 30 * time.Second
-	// repairQuiet is how long a repair has to stand for the next one of the same
-	// objects to be a first one. It is short: who undoes something every few seconds
-	// does less harm by being undone at once than by being given time.
+	// repairQuiet is how long a repair must last for the next one of the same objects to
+	// count as the first. It is short: if a program undoes something every few seconds,
+	// repairing at once does less harm than waiting.
 	repairQuiet = 2 * time.Second
 	// repairOverlaps is how often an object may be repaired in a row, each time with
-	// others: several accidents of one operator may have some in common.
+	// other objects, before repairs wait: separate accidents may overlap.
 	repairOverlaps = 3
-	// marksMax bounds the objects that are remembered. Beyond it all are forgotten,
-	// which costs a repair that comes too early.
+	// marksMax bounds the remembered objects. Beyond it all are forgotten, which costs a
+	// repair that comes too early.
 	marksMax = 16 * ledger.UndoneMax
-	// everything stands for more objects than an audit lists.
+	// everything is the mark of more objects than an audit lists.
 	everything = 0
-	// auditRest makes audits that find nothing take at most a quarter of the time,
-	// however much is announced, as long as that delays none by more than
-	// auditRestMax.
+	// auditRest limits audits that find nothing to a quarter of the time, however much
+	// is announced, but delays none by more than auditRestMax.
 	auditRest    = 3
 	auditRestMax = time.Second
 	// examplesMax is how many objects a repair names.
 	examplesMax = 5
 )
 
-// heard takes note of an announcement.
+// heard handles an announcement.
 func (a *Aggregator) heard(now time.Time) {
 	var by dataplane.Stranger
 	if known := a.stranger.Swap(nil); known != nil {
@@ -90,7 +89,7 @@ func (a *Aggregator) heard(now time.Time) {
 	a.repairs.announced(now, by)
 }
 
-// beginRepair tells what an audit has found that others have undone.
+// beginRepair reports what an audit found undone.
 func (a *Aggregator) beginRepair(now time.Time, done *AuditDone) {
 	if done.Err != nil {
 		return
@@ -104,13 +103,13 @@ func (a *Aggregator) beginRepair(now time.Time, done *AuditDone) {
 	}
 }
 
-// mended tells that nothing is left to repair. A search has taken objects out that it
-// puts back until its end.
-func (a *Aggregator) mended(now time.Time) {
+// repairDone reports that nothing is left to repair. A search removes objects and
+// restores them before it ends, so it is not over until then.
+func (a *Aggregator) repairDone(now time.Time) {
 	if !a.search.idle() {
 		return
 	}
-	if told := a.repairs.mended(now); told != nil {
+	if told := a.repairs.repairDone(now); told != nil {
 		told.Domain = a.config.Domain
 		a.config.Listen(*told)
 	}
@@ -120,7 +119,7 @@ func newRepairs() repairs {
 	return repairs{marks: map[uint64]mark{}, seed: maphash.MakeSeed()}
 }
 
-// announced says that somebody has touched the kernel.
+// announced notes that another program changed our objects.
 func (r *repairs) announced(now time.Time, by dataplane.Stranger) {
 	if r.heard.at.IsZero() {
 		r.heard.at = now
@@ -130,11 +129,11 @@ func (r *repairs) announced(now time.Time, by dataplane.Stranger) {
 	}
 }
 
-// auditing says that an audit begins.
+// auditing notes that an audit begins.
 func (r *repairs) auditing() { r.during, r.heard = r.heard, announcement{} }
 
-// found says what an audit has found that took so long, and gives what is to be told
-// about it; nil when nobody has undone anything.
+// found takes what an audit found undone, and the audit's duration. It returns the
+// event; nil if nothing was undone.
 func (r *repairs) found(now time.Time, took time.Duration, undone *ledger.Undone) *RepairBegan {
 	since, by, announced := now.Add(-took), r.during.by, false
 	for _, a := range [...]announcement{r.heard, r.during} {
@@ -172,7 +171,7 @@ func (r *repairs) found(now time.Time, took time.Duration, undone *ledger.Undone
 	return began
 }
 
-// identify gives the marks of what was undone: that of the set, then the objects'.
+// identify returns the marks of what was undone: that of the set, then the objects'.
 func (r *repairs) identify(undone *ledger.Undone) []uint64 {
 	if undone.Count() > len(undone.Objects) {
 		return []uint64{everything}
@@ -180,15 +179,15 @@ func (r *repairs) identify(undone *ledger.Undone) []uint64 {
 	marks := make([]uint64, 1, 1+len(undone.Objects))
 	for i := range undone.Objects {
 		object := maphash.Comparable(r.seed, undone.Objects[i].ID)
-		marks[0] ^= object // whatever their order
+		marks[0] ^= object // in any order
 		marks = append(marks, object)
 	}
 	marks[0] = ^marks[0] // a set of one is not its object
 	return marks
 }
 
-// again tells how often in a row just these objects were repaired lately, or all of
-// them in one company or another, but for overlaps that may be accidents.
+// again returns how often in a row this set was repaired recently, or, if that is more,
+// every object of it in one set or another, less repairOverlaps.
 func (r *repairs) again(now time.Time, marks []uint64) int {
 	set, objects := r.times(now, marks[0]), marks[1:]
 	if len(objects) == 0 {
@@ -229,14 +228,14 @@ func (r *repairs) mark(now time.Time, marks []uint64) {
 	r.open.marks = append(r.open.marks, marks...)
 }
 
-// held reports whether the repair waits, and until when.
+// held reports whether a repair waits, and until when.
 func (r *repairs) held(now time.Time) (until time.Time, held bool) {
 	return r.heldUntil, now.Before(r.heldUntil)
 }
 
-// mended says that the kernel is as wanted again, and gives what is to be told about
-// it; nil when nothing was being repaired.
-func (r *repairs) mended(now time.Time) *Repaired {
+// repairDone notes that the kernel is as wanted again. It returns the event; nil if
+// nothing was being repaired.
+func (r *repairs) repairDone(now time.Time) *Repaired {
 	r.heldUntil = time.Time{}
 	if r.open.count == 0 {
 		return nil
@@ -252,7 +251,7 @@ func (r *repairs) mended(now time.Time) *Repaired {
 	return told
 }
 
-// examples names some of what was undone, Services' objects first.
+// examples describes some of what was undone, Services' objects first.
 func examples(undone *ledger.Undone) []string {
 	var names []string
 	for _, ofService := range []bool{true, false} {
@@ -277,7 +276,7 @@ func describe(o *ledger.UndoneObject) string {
 	if o.Frontend != (dataplane.Frontend{}) {
 		what += o.Frontend.String() + " in " + o.ID.Container
 	} else if strings.ContainsFunc(o.ID.Name, func(c rune) bool { return c < ' ' || c > '~' }) {
-		what += "an entry of " + o.ID.Container // its name is what the kernel compares
+		what += "an entry of " + o.ID.Container // its name is binary
 	} else {
 		what += o.ID.Container + " " + o.ID.Name
 	}

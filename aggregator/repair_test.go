@@ -25,7 +25,7 @@ func undone(names ...string) *ledger.Undone {
 }
 
 // TestRepairsSlowDown: each step is an audit in which an announcement has found
-// something, which is mended as soon as it may be; it gives the pause.
+// something, which is mended as soon as it may be; it returns the pause.
 func TestRepairsSlowDown(t *testing.T) {
 	const s = time.Second
 	type step struct {
@@ -68,11 +68,11 @@ func TestRepairsSlowDown(t *testing.T) {
 				if _, held := r.held(now); held {
 					t.Fatalf("step %d: held after the pause", i)
 				}
-				if told := r.mended(now); told == nil || told.Took != step.pause || told.Repairs != 1 || told.Objects != len(step.objects) {
+				if told := r.repairDone(now); told == nil || told.Took != step.pause || told.Repairs != 1 || told.Objects != len(step.objects) {
 					t.Fatalf("step %d: mended: %+v", i, told)
 				}
 			}
-			if told := r.mended(now); told != nil {
+			if told := r.repairDone(now); told != nil {
 				t.Errorf("mended without a repair: %+v", told)
 			}
 		})
@@ -89,7 +89,7 @@ func TestAnotherObjectEndsTheWait(t *testing.T) {
 		return r.found(now, time.Millisecond, u)
 	}
 	find(undone("x"))
-	r.mended(now)
+	r.repairDone(now)
 	find(undone("x"))
 	if find(nil) != nil || !r.fruitless {
 		t.Errorf("an audit that found nothing new is told, or is no rest worth (%v)", r.fruitless)
@@ -104,7 +104,7 @@ func TestAnotherObjectEndsTheWait(t *testing.T) {
 		t.Error("it waits")
 	}
 	now = now.Add(time.Minute)
-	if told := r.mended(now); told == nil || told.Repairs != 2 || told.Objects != 2 || told.Took != time.Minute {
+	if told := r.repairDone(now); told == nil || told.Repairs != 2 || told.Objects != 2 || told.Took != time.Minute {
 		t.Errorf("mended: %+v", told)
 	}
 }
@@ -119,7 +119,7 @@ func TestWhoIsToldOnce(t *testing.T) {
 	if began := r.found(now.Add(2*time.Second), 0, undone("x")); began.By.PID != 2 {
 		t.Errorf("by %+v, want 2", began.By)
 	}
-	r.mended(now.Add(3 * time.Second))
+	r.repairDone(now.Add(3 * time.Second))
 	r.auditing()
 	if began := r.found(now.Add(4*time.Second), 0, undone("y")); began.By.PID != 2 {
 		t.Errorf("by %+v, want 2", began.By)
@@ -142,7 +142,7 @@ func TestFlushedRulesets(t *testing.T) {
 			t.Errorf("flush %d: a pause of %v, want %v", i, began.Pause, want)
 		}
 		now = now.Add(want)
-		r.mended(now)
+		r.repairDone(now)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestMarksAreBounded(t *testing.T) {
 			t.Fatalf("%d marks", len(r.marks))
 		}
 	}
-	r.mended(now)
+	r.repairDone(now)
 	now = now.Add(repairQuiet)
 	r.announced(now, dataplane.Stranger{})
 	r.auditing()
@@ -197,8 +197,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// collected gives the events of repairs so far, in words.
-func (h *hall) collected() []string {
+// collected returns the events of repairs so far, in words.
+func (h *fixture) collected() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []string

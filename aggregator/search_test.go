@@ -21,14 +21,14 @@ func keys(count int) []service.Key {
 type account struct {
 	refused, landed int
 	inForce         map[service.Key]bool
-	convicted       map[service.Key]bool
+	quarantined     map[service.Key]bool
 }
 
-// carry carries a search out against a kernel that refuses the bad keys. Blame gives
+// carry carries a search out against a kernel that refuses the bad keys. Blame returns
 // whom the tool names for a refused group.
 func carry(t *testing.T, s *search, bad map[service.Key]bool, blame func([]service.Key) []service.Key) account {
 	t.Helper()
-	a := account{inForce: map[service.Key]bool{}, convicted: map[service.Key]bool{}}
+	a := account{inForce: map[service.Key]bool{}, quarantined: map[service.Key]bool{}}
 	for tries := 0; !s.idle(); tries++ {
 		if tries > 100_000 {
 			t.Fatal("the search does not end")
@@ -57,9 +57,9 @@ func carry(t *testing.T, s *search, bad map[service.Key]bool, blame func([]servi
 		a.refused++
 		if culprit, found := s.refused(group, blame(culprits)); found {
 			if len(group) != 1 {
-				t.Fatalf("%v was convicted in a group of %d", culprit, len(group))
+				t.Fatalf("%v was quarantined in a group of %d", culprit, len(group))
 			}
-			a.convicted[culprit] = true
+			a.quarantined[culprit] = true
 		}
 	}
 	return a
@@ -70,8 +70,8 @@ func everybody(culprits []service.Key) []service.Key { return culprits }
 func theFirst(culprits []service.Key) []service.Key  { return culprits[:1] }
 
 // Whatever the culprits: the search ends, the innocent are in force, the culprits and
-// nobody else convicted, and for each of them the refused tries are logarithmic.
-func TestTheSearchConvictsTheGuiltyAndNobodyElseQuick(t *testing.T) {
+// nobody else quarantined, and for each of them the refused tries are logarithmic.
+func TestTheSearchQuarantinesTheGuiltyAndNobodyElseQuick(t *testing.T) {
 	for seed := range uint64(400) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		ks := keys(1 + random.IntN(3000))
@@ -95,9 +95,9 @@ func TestTheSearchConvictsTheGuiltyAndNobodyElseQuick(t *testing.T) {
 			s.suspect(ks, named)
 			got := carry(t, s, bad, blame)
 			for _, k := range ks {
-				if got.convicted[k] != bad[k] || got.inForce[k] == bad[k] {
-					t.Fatalf("seed %d, %s: %v: bad %t, convicted %t, in force %t",
-						seed, name, k, bad[k], got.convicted[k], got.inForce[k])
+				if got.quarantined[k] != bad[k] || got.inForce[k] == bad[k] {
+					t.Fatalf("seed %d, %s: %v: bad %t, quarantined %t, in force %t",
+						seed, name, k, bad[k], got.quarantined[k], got.inForce[k])
 				}
 			}
 			if most := len(bad) * (bits.Len(uint(min(len(ks), groupMax))) + 1); got.refused > most {
@@ -114,8 +114,8 @@ func TestAnInnocentWhoIsNamedIsNotConvicted(t *testing.T) {
 	s := &search{}
 	s.suspect(ks, ks[500:501])
 	got := carry(t, s, map[service.Key]bool{ks[7]: true}, nobody)
-	if len(got.convicted) != 1 || !got.convicted[ks[7]] || !got.inForce[ks[500]] {
-		t.Fatalf("convicted %v", got.convicted)
+	if len(got.quarantined) != 1 || !got.quarantined[ks[7]] || !got.inForce[ks[500]] {
+		t.Fatalf("quarantined %v", got.quarantined)
 	}
 }
 

@@ -25,7 +25,7 @@ func (addresses) Leads(dataplane.ID) bool                           { return fal
 func (addresses) LedLead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }
 
 // want submits a Service of an age (minutes) that wants TCP port 80 of addresses.
-func (h *hall) want(name string, age int, sequence uint64, body string, addrs ...string) {
+func (h *fixture) want(name string, age int, sequence uint64, body string, addrs ...string) {
 	var objects []dataplane.Object
 	for _, text := range addrs {
 		objects = append(objects, dataplane.Object{
@@ -40,7 +40,7 @@ func (h *hall) want(name string, age int, sequence uint64, body string, addrs ..
 }
 
 // shadows spells what has been told of shadows, and forgets it.
-func (h *hall) shadows() string {
+func (h *fixture) shadows() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var told []string
@@ -79,7 +79,7 @@ func TestShadowsAreToldOnceForEachPair(t *testing.T) {
 }
 
 // TestASearchTellsNoShadows: the older Service is taken out and put back while
-// somebody else is found guilty, and the younger one has gained nothing by it.
+// somebody else is found culprits, and the younger one has gained nothing by it.
 func TestASearchTellsNoShadows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := ready(t, &model{}, Config{Naming: addresses{}})

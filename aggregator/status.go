@@ -1,50 +1,50 @@
 package aggregator
 
 import (
+	"container/list"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
 )
 
-// Status is a snapshot of a domain for health, metrics and people. It is
-// replaced whole and never changed.
+// Status is the state of a domain at one moment, for health and metrics. It never
+// changes.
 type Status struct {
 	Domain string
-	// Open is false while the first write is held back; Missing counts the
-	// keys it waits for.
+	// Open is false until the first write may start; Missing counts the keys that it
+	// waits for.
 	Open    bool
 	Missing int
-	// OldestPending is since when the oldest fragment waits for a verdict;
-	// zero when nothing is pending. The age of this answers whether the domain
-	// is healthy.
+	// OldestPending is the time since which the oldest change waits to be in force;
+	// zero if nothing is pending. Health judges by its age.
 	OldestPending time.Time
-	// Waiting is the number of fragments that have been handed over and that no
-	// batch has taken yet; Submitted is when the newest fragment was handed over,
-	// zero before the first.
+	// Waiting is the number of submitted fragments that are in no batch yet.
+	// Submitted is the time of the newest fragment, zero before the first.
 	Waiting   int
 	Submitted time.Time
-	// LastWrite is the end of the last write that landed.
+	// LastWrite is when the last landed write ended.
 	LastWrite time.Time
-	// Failures counts the failed writes since then; LastError is the last one.
+	// Failures counts the failed writes since then; LastError is their last error.
 	Failures  int
 	LastError string
 	// NodeAtFault is set while the kernel refuses the scaffold itself.
 	NodeAtFault bool
-	// Quarantined lists the keys that are held back.
+	// Quarantined lists the quarantined keys.
 	Quarantined []QuarantinedKey
 	Ledger      ledger.Stats
 }
 
-// QuarantinedKey is one key in quarantine.
+// QuarantinedKey is one quarantined key.
 type QuarantinedKey struct {
-	Key      string
-	Revision string
+	Key      service.Key
+	Revision service.Revision
 	Reason   string
 	Since    time.Time
 }
 
-// publish replaces the snapshot.
+// publish replaces the status.
 func (a *Aggregator) publish() {
 	s := &Status{
 		Domain: a.config.Domain, Open: a.gate.opened, Missing: a.gate.missing(),
@@ -52,19 +52,63 @@ func (a *Aggregator) publish() {
 		Failures: a.pacer.Failures(), LastError: a.lastError, NodeAtFault: a.nodeAtFault,
 		Ledger: a.ledger.Stats(),
 	}
-	if a.quarantined == nil {
-		for _, key := range a.cells.keys() {
-			c := a.cells.cells[key]
-			a.quarantined = append(a.quarantined, QuarantinedKey{Key: key.String(),
-				Revision: c.revision.String(), Reason: c.reason, Since: c.since})
+	if a.listed == nil {
+		for _, key := range a.quarantine.keys() {
+			c := a.quarantine.held[key]
+			a.listed = append(a.listed, QuarantinedKey{Key: key,
+				Revision: c.revision, Reason: c.reason, Since: c.since})
 		}
 	}
-	s.Quarantined = a.quarantined
+	s.Quarantined = a.listed
 	a.status.Store(s)
 }
 
-// oldestPending is since when something is wanted and not in force, unless it is
-// convicted. What holds it back does not matter.
+// oldestPending is the time since which something is wanted and not in force, whatever
+// the reason. Quarantined keys do not count.
 func (a *Aggregator) oldestPending() time.Time {
 	return dataplane.Earliest(dataplane.Earliest(a.waits.oldest(), a.arrived), a.drifted)
+}
+
+// waits has the keys that are not in force, with the time since which. It is pure. Time
+// must not go backwards.
+//
+// Invariant: the list is in the order of the times, so the first is the oldest.
+type waits struct {
+	order *list.List // of wait
+	of    map[service.Key]*list.Element
+}
+
+type wait struct {
+	key   service.Key
+	since time.Time
+}
+
+func newWaits() waits { return waits{order: list.New(), of: map[service.Key]*list.Element{}} }
+
+// begin notes that a key waits from now on, unless it waits already.
+func (w *waits) begin(key service.Key, now time.Time) {
+	if w.of[key] == nil {
+		w.of[key] = w.order.PushBack(wait{key, now})
+	}
+}
+
+// end notes that a key waits no longer.
+func (w *waits) end(key service.Key) {
+	e := w.of[key]
+	if e == nil {
+		return
+	}
+	w.order.Remove(e)
+	delete(w.of, key)
+	if len(w.of) == 0 {
+		w.of = map[service.Key]*list.Element{} // an emptied map keeps the room of all keys
+	}
+}
+
+// oldest returns the time since which the oldest waits; zero if none does.
+func (w *waits) oldest() time.Time {
+	if e := w.order.Front(); e != nil {
+		return e.Value.(wait).since
+	}
+	return time.Time{}
 }

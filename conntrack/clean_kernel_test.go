@@ -177,7 +177,7 @@ func TestKernelForeignFlowsOnANodePortsNumber(t *testing.T) {
 }
 
 // TestKernelNodePortsOnSomeAddresses: on the node's other addresses, the number of a
-// node port belongs to whoever listens there.
+// node port belongs to a process that listens there.
 func TestKernelNodePortsOnSomeAddresses(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.facts.NodePorts[w.family] = service.NodePortAddresses{Addresses: []netip.Addr{w.plan.node.Addr()}}
@@ -218,7 +218,7 @@ func TestKernelOtherServicesAreUntouched(t *testing.T) {
 }
 
 // TestKernelRestartBetweenWriteAndCleanUp: the process ends when the rules are in
-// and the flows are not clean. The next one is told what is in force, nothing more.
+// and the flows are not clean. The next one gets the views in force and nothing else.
 func TestKernelRestartBetweenWriteAndCleanUp(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))

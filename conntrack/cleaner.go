@@ -1,3 +1,20 @@
+// Package conntrack deletes UDP flows that no longer lead where their Service leads.
+//
+// The kernel translates the first packet of a flow and remembers the result (conntrack)
+// as long as packets arrive. A UDP client that keeps its socket would therefore stay with
+// an endpoint that is gone, or without any translation. TCP ends by itself.
+//
+// The root package passes each view of a Service to a [Cleaner] once the kernel's rules
+// follow it, never before: a flow deleted too early would come back by the old rules. The
+// cleaner then sweeps: it reads the flows of the frontends concerned from the kernel,
+// judges each as it arrives, and deletes the stale ones. It forgets a view only when a
+// sweep has dealt with it.
+//
+//	Programmed ──► mailbox ──► keeper (one per family) ──► sweep ──► kernel
+//	       picture              owns table and pace
+//
+// docs/adr/0008-conntrack.md says what is stale and why, and where that differs from
+// kube-proxy.
 package conntrack
 
 import (
@@ -9,20 +26,19 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Config is what a Cleaner is made of.
+// Config configures a Cleaner.
 type Config struct {
-	// NodePorts tells on which addresses node ports of a family answer now; see
-	// service.NodeFacts. It is asked at the start of each sweep, by several
-	// goroutines, and must not block.
+	// NodePorts returns the addresses on which node ports of a family answer now; see
+	// service.NodeFacts. Several goroutines call it, at the start of each sweep. It must
+	// not block.
 	NodePorts func(service.Family) service.NodePortAddresses
-	// Gather is how long a change waits for others that share its sweep.
-	// Default 20 ms; a negative one does not wait.
+	// Gather is how long a change waits for others that share its sweep. Default 20 ms;
+	// a negative value does not wait.
 	Gather time.Duration
-	// Grace is how long flows stay whose endpoint is gone and was the last. Default
-	// 3 s; a negative one cuts them at once.
+	// Grace is how long flows to a Service's last endpoint stay after it is gone. Default
+	// 3 s; a negative value cuts them at once.
 	Grace time.Duration
-	// Listen is told what happens, by one goroutine per family; it must not
-	// block. Nil listens to nothing.
+	// Listen receives what happens, from one goroutine per family. It must not block.
 	Listen func(Event)
 	// Inside runs a function on a thread in the network namespace to work in.
 	// Default: the process's own namespace.
@@ -50,17 +66,16 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Cleaner removes stale UDP flows of both families. The families do not wait for
-// each other. It implements proxy.Follower
-// and proxy.Mender.
+// Cleaner deletes stale UDP flows of both families. The families do not wait for each
+// other. It implements proxy.Follower and proxy.Mender.
 type Cleaner struct {
 	keepers service.PerFamily[*keeper]
 }
 
-// New makes a cleaner; Run starts it. Nothing is touched before that.
+// New returns a cleaner. It touches nothing until Run.
 func New(config Config) (*Cleaner, error) {
 	if config.NodePorts == nil {
-		return nil, errors.New("conntrack: NodePorts is missing: which flows are those of a node port depends on the address")
+		return nil, errors.New("conntrack: NodePorts is missing: it says on which addresses node ports answer")
 	}
 	config = config.withDefaults()
 	c := &Cleaner{}
@@ -70,28 +85,25 @@ func New(config Config) (*Cleaner, error) {
 	return c, nil
 }
 
-// Programmed takes note that the kernel serves a Service as the view says, in one
-// family. It does not block. A later view of the Service takes the place of one that
-// waits; a view without ports of the family says that the Service is not served any
-// more.
+// Programmed records that the kernel serves a Service of one family as the view says. It
+// does not block. A later view of the Service replaces one that waits. A view without
+// ports of the family means that the Service is no longer served.
 func (c *Cleaner) Programmed(family service.Family, view service.View) {
 	c.keepers[family].inbox.Post(view.Key, newPicture(family, &view))
 }
 
-// Repaired takes note that rules of a family were missing or wrong, for whatever
-// reason, and are in force again: the flows of all frontends are judged anew. A client
-// that has sent meanwhile is not translated, and would not be as long as it goes on.
-// It does not block.
+// Repaired records that rules of a family were missing or wrong and are in force again. It
+// makes the next sweep judge the flows of all frontends: a client that sent meanwhile is
+// not translated, and would stay so as long as it goes on sending. It does not block.
 func (c *Cleaner) Repaired(family service.Family) {
 	c.keepers[family].inbox.Post(service.Node, picture{repaired: true})
 }
 
-// Run works until the context ends, and then returns nil. What it cannot do it
-// tells the listener, and tries again.
+// Run works until the context ends, and then returns nil. It reports what fails to the
+// listener and tries again.
 //
-// After a restart of the process there is nothing to restore: each Service's first
-// view has its flows judged, so that those which went stale meanwhile go and the
-// others stay.
+// A restart of the process has nothing to restore: the first view of each Service makes a
+// sweep judge its flows, so that those that went stale meanwhile go and the others stay.
 func (c *Cleaner) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, k := range c.keepers {
@@ -100,3 +112,26 @@ func (c *Cleaner) Run(ctx context.Context) error {
 	running.Wait()
 	return nil
 }
+
+// Event is something that happened: a Swept.
+type Event interface{ event() }
+
+// Swept is the result of one pass over the kernel's flows.
+type Swept struct {
+	Family service.Family
+	// Frontends counts the frontends to clean, and Flows the UDP flows that the kernel
+	// listed.
+	Frontends, Flows int
+	// Deleted counts the deleted flows, and Services those that each Service's change
+	// made stale. Services is nil if nothing was deleted.
+	Deleted  int
+	Services map[service.Key]int
+	// Took is the time from the start of the sweep to its end.
+	Took time.Duration
+	// Err is why the sweep will be repeated; nil if it did everything.
+	Err error
+	// Failures counts the sweeps that failed since the last success, including this one.
+	Failures int
+}
+
+func (Swept) event() {}

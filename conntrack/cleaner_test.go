@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// house is a cleaner on two kernels in memory, in virtual time.
+// house is a cleaner with two kernels in memory, in virtual time.
 type house struct {
 	*testing.T
 	*Cleaner
@@ -24,7 +24,7 @@ type house struct {
 	events []Swept
 }
 
-// inHouse runs a test with a cleaner that runs.
+// inHouse runs a test with a running cleaner.
 func inHouse(t *testing.T, test func(*house)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -56,7 +56,7 @@ func inHouse(t *testing.T, test func(*house)) {
 	})
 }
 
-// tell says what is in force about the Service of the tests.
+// tell passes a view of the tests' Service to the cleaner.
 func (h *house) tell(endpoints ...string) {
 	h.Programmed(service.IPv4, viewOf("dns", clusterIP, endpoints...))
 }
@@ -71,7 +71,7 @@ func viewOf(name, frontend string, endpoints ...string) service.View {
 	return view
 }
 
-// taken gives the events since the last call.
+// taken returns the events since the last call.
 func (h *house) taken() []Swept {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,7 +120,7 @@ func TestChangesShareASweep(t *testing.T) {
 	})
 }
 
-// TestSoon: a change is worked off when its gathering time is over.
+// TestSoon: a change is swept when its gathering time is over.
 func TestSoon(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.kernels[service.IPv4].add("stale", clusterIP, endpointA)
@@ -131,7 +131,7 @@ func TestSoon(t *testing.T) {
 	})
 }
 
-// TestOvertakenFrontends: while nobody looked, an external IP came and went.
+// TestOvertakenFrontends: an external IP came and went between two sweeps.
 func TestOvertakenFrontends(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.kernels[service.IPv4].add("stale", external, endpointA)
@@ -144,8 +144,8 @@ func TestOvertakenFrontends(t *testing.T) {
 	})
 }
 
-// TestNothingIsForgotten: for as long as the kernel refuses, with pauses that grow,
-// and changes that come meanwhile included.
+// TestNothingIsForgotten while the kernel fails. Pauses grow, and changes that come meanwhile
+// count too.
 func TestNothingIsForgotten(t *testing.T) {
 	broken := errors.New("broken")
 	failures := map[string]func(*fake, func() bool){
@@ -196,8 +196,8 @@ func TestNothingIsForgotten(t *testing.T) {
 	}
 }
 
-// TestTheOtherFamilyGoesOn while the kernel does not answer for one; nor do the
-// Services' actors wait.
+// TestTheOtherFamilyGoesOn while the kernel does not answer for one. The actors do not wait
+// either.
 func TestTheOtherFamilyGoesOn(t *testing.T) {
 	inHouse(t, func(h *house) {
 		hang := make(chan struct{})
@@ -220,7 +220,6 @@ func TestTheOtherFamilyGoesOn(t *testing.T) {
 	})
 }
 
-// TestServicesWithoutUDPCostNoSweep.
 func TestServicesWithoutUDPCostNoSweep(t *testing.T) {
 	inHouse(t, func(h *house) {
 		view := viewOf("web", clusterIP, endpointA)
@@ -234,8 +233,7 @@ func TestServicesWithoutUDPCostNoSweep(t *testing.T) {
 	})
 }
 
-// TestStoppingIsNoFailure: the context ends during a sweep, and what comes later is
-// not kept.
+// TestStoppingIsNoFailure: the context ends during a sweep. Later views are discarded.
 func TestStoppingIsNoFailure(t *testing.T) {
 	inHouse(t, func(h *house) {
 		f := h.kernels[service.IPv4]
@@ -247,7 +245,7 @@ func TestStoppingIsNoFailure(t *testing.T) {
 		}
 		h.tell(endpointA)
 		if waiting := h.keepers[service.IPv4].inbox.Len(); waiting > 0 {
-			t.Errorf("%d pictures wait for nobody", waiting)
+			t.Errorf("%d pictures wait", waiting)
 		}
 	})
 }
@@ -269,8 +267,8 @@ func TestSweepsRest(t *testing.T) {
 	})
 }
 
-// TestRepaired: a repair has all flows of the family judged, also when a picture of the
-// node, if there were one, came before anybody has looked.
+// TestRepaired: a repair makes the sweep judge all flows of the family, even if a picture of
+// the node replaces the message.
 func TestRepaired(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.tell(endpointA)
@@ -293,7 +291,7 @@ func TestRepaired(t *testing.T) {
 	})
 }
 
-// TestTheGraceEndsByItself: nobody has to say anything.
+// TestTheGraceEndsByItself, without a message.
 func TestTheGraceEndsByItself(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.kernels[service.IPv4].add("flow", clusterIP, endpointA)

@@ -14,12 +14,12 @@ type fake struct {
 	mu    sync.Mutex
 	held  map[string]flow
 	asked []filter
-	// old makes it overlook filters.
+	// old makes it ignore filters.
 	old bool
 	// host are the addresses of the host.
 	host []netip.Addr
-	// listing and removing, when set, are called for each attempt, with its
-	// number from 1; an error makes it fail half-way.
+	// listing and removing, if set, are called for each attempt with its number from 1. An
+	// error makes the attempt fail half-way.
 	listing  func(n int) error
 	removing func(n int, name string) error
 	listings int
@@ -35,7 +35,7 @@ func (f *fake) add(name, destination, answerer string) {
 	f.held[name] = flow{destination: at(destination), answerer: at(answerer), identity: []byte(name)}
 }
 
-// names are the flows in the table, sorted.
+// names returns the names of the flows in the table, sorted.
 func (f *fake) names() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

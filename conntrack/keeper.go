@@ -11,14 +11,14 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// keeper keeps the flows of one family right. Its goroutine owns the table and the
-// pace; only the inbox is shared.
+// keeper keeps the flows of one family clean. Its goroutine owns the table and the pace.
+// Only the inbox is shared.
 type keeper struct {
 	family service.Family
 	config Config
 	open   func() kernel
-	// inbox holds at most one picture per Service. Its capacity cannot be
-	// exceeded: the number of Services is bounded by that of their actors.
+	// inbox holds at most one picture per Service. It needs no capacity of its own: the
+	// number of actors bounds the number of Services.
 	inbox *mailbox.Mailbox[service.Key, picture]
 	table *table
 	pace  pace
@@ -51,7 +51,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// note takes what the Services' actors have said.
+// note takes the waiting pictures.
 func (k *keeper) note(now time.Time) {
 	entries, _ := k.inbox.Take(0)
 	for _, e := range entries {
@@ -60,22 +60,17 @@ func (k *keeper) note(now time.Time) {
 		}
 		k.table.put(e.Key, e.Message, now)
 	}
-	k.hasPending(now)
 }
 
-// hasPending lets the pace know.
-func (k *keeper) hasPending(now time.Time) {
+// act sweeps if it is time, and returns the time until the next call.
+func (k *keeper) act(ctx context.Context) time.Duration {
+	now := time.Now()
+	ends, runs := k.table.expire(now)
 	if len(k.table.pending) > 0 {
 		k.pace.waiting(now)
 	}
-}
-
-// act sweeps if it is time, and gives the pause until it is to be asked again.
-func (k *keeper) act(ctx context.Context) time.Duration {
-	ends, runs := k.table.expire(time.Now())
-	k.hasPending(time.Now())
 	at, due := k.pace.next()
-	if due && !time.Now().Before(at) {
+	if due && !now.Before(at) {
 		k.sweep(ctx)
 		at, due = k.pace.next()
 	}
@@ -88,12 +83,12 @@ func (k *keeper) act(ctx context.Context) time.Duration {
 	return max(0, time.Until(at))
 }
 
-// sweep makes one attempt at what is pending.
+// sweep makes one attempt to clean what is pending, and reports it.
 func (k *keeper) sweep(ctx context.Context) {
 	begin := time.Now()
 	result, err := k.attempt(ctx)
 	if ctx.Err() != nil {
-		return // stopping is no failure
+		return // stopping is not a failure
 	}
 	end := time.Now()
 	result.Took = end.Sub(begin)
@@ -115,4 +110,61 @@ func (k *keeper) attempt(ctx context.Context) (result Swept, err error) {
 	}
 	err = s.run(ctx)
 	return s.result, err
+}
+
+// pace decides when to sweep. It is pure: its owner passes in what happened and the time.
+//
+// Changes that come together share one sweep, sweeps take a bounded share of the time
+// however many flows there are, and failures back off.
+type pace struct {
+	// gather is how long a change waits for others.
+	gather time.Duration
+	// waitingSince is when the oldest waiting change arrived; zero if none waits.
+	waitingSince time.Time
+	// notBefore is when the next sweep may start.
+	notBefore time.Time
+	// failures counts the sweeps that failed since the last success.
+	failures int
+}
+
+const (
+	// restShare makes sweeps take at most a quarter of the time.
+	restShare = 3
+	// backoffMin and backoffMax bound the pause after a failed sweep, which doubles each
+	// time.
+	backoffMin = 100 * time.Millisecond
+	backoffMax = 10 * time.Second
+)
+
+// waiting records that something must be cleaned.
+func (p *pace) waiting(now time.Time) {
+	if p.waitingSince.IsZero() {
+		p.waitingSince = now
+	}
+}
+
+// swept records that everything that waited has been cleaned.
+func (p *pace) swept(end time.Time, took time.Duration) {
+	p.waitingSince, p.failures = time.Time{}, 0
+	p.notBefore = end.Add(restShare * took)
+}
+
+// failed records that a sweep left something. Jitter in [0, 1) spreads the two families
+// and the nodes of a cluster.
+func (p *pace) failed(end time.Time, took time.Duration, jitter float64) {
+	pause := min(backoffMin<<min(p.failures, 20), backoffMax)
+	p.failures++
+	p.notBefore = end.Add(max(pause+time.Duration(jitter*float64(pause)/2), restShare*took))
+}
+
+// next returns when to sweep, or false while nothing waits.
+func (p *pace) next() (at time.Time, due bool) {
+	if p.waitingSince.IsZero() {
+		return time.Time{}, false
+	}
+	at = p.waitingSince.Add(p.gather)
+	if p.notBefore.After(at) {
+		at = p.notBefore
+	}
+	return at, true
 }

@@ -9,37 +9,84 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// netfilter is the kernel's table of one family, by netlink. It serves one sweep.
+// The messages of ctnetlink and the attributes that matter here
+// (linux/netfilter/nfnetlink_conntrack.h).
+const (
+	messageGet    = 1 // IPCTNL_MSG_CT_GET
+	messageDelete = 2 // IPCTNL_MSG_CT_DELETE
+
+	attrOriginal = 1  // CTA_TUPLE_ORIG
+	attrReply    = 2  // CTA_TUPLE_REPLY
+	attrID       = 12 // CTA_ID
+	attrZone     = 18 // CTA_ZONE
+	attrFilter   = 25 // CTA_FILTER
+
+	attrTupleIP       = 1 // CTA_TUPLE_IP
+	attrTupleProtocol = 2 // CTA_TUPLE_PROTO
+
+	attrProtocol        = 1 // CTA_PROTO_NUM
+	attrSourcePort      = 2 // CTA_PROTO_SRC_PORT
+	attrDestinationPort = 3 // CTA_PROTO_DST_PORT
+
+	// nested marks an attribute that contains others.
+	nested = unix.NLA_F_NESTED
+)
+
+// attrFilterOriginal (CTA_FILTER_ORIG_FLAGS) is a bit set of the parts of a tuple that
+// must match (net/netfilter/nf_internals.h).
+const (
+	attrFilterOriginal    = 1
+	filterDestination     = 1 << 1 // CTA_IP_DST
+	filterProtocol        = 1 << 3 // CTA_PROTO_NUM
+	filterDestinationPort = 1 << 5 // CTA_PROTO_DST_PORT
+)
+
+// protocolUDP is the only protocol whose flows are examined.
+const protocolUDP = unix.IPPROTO_UDP
+
+// layout is what differs between the families.
+type layout struct {
+	protocol            uint8  // NFPROTO_…
+	source, destination uint16 // CTA_IP_…
+}
+
+var layouts = service.PerFamily[layout]{
+	service.IPv4: {protocol: unix.NFPROTO_IPV4, source: 1, destination: 2},
+	service.IPv6: {protocol: unix.NFPROTO_IPV6, source: 3, destination: 4},
+}
+
+// netfilter is the kernel's table of one family, over netlink. It serves one sweep.
 type netfilter struct {
 	family service.Family
 	// inside runs a function in the network namespace to work in.
 	inside func(func() error) error
-	// filterless makes requests as if there were no filters.
+	// filterless sends requests as if there were no filters.
 	filterless bool
-	// deleting has a socket of its own, since a listing goes on meanwhile; nil
-	// until something is deleted.
-	deleting *socket
+	// deleting is a socket of its own because a listing is in progress meanwhile. It
+	// is nil until something is deleted.
+	deleting *netlink.Socket
 }
 
 var _ kernel = (*netfilter)(nil)
 
 // open opens a socket in the namespace.
-func (n *netfilter) open() (opened *socket, err error) {
+func (n *netfilter) open() (socket *netlink.Socket, err error) {
 	err = n.inside(func() error {
-		opened, err = openSocket()
+		socket, err = netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER})
 		return err
 	})
-	return opened, err
+	return socket, err
 }
 
 func (n *netfilter) close() error {
 	if n.deleting == nil {
 		return nil
 	}
-	err := n.deleting.close()
+	err := n.deleting.Close()
 	n.deleting = nil
 	return err
 }
@@ -62,37 +109,44 @@ func (n *netfilter) flows(ctx context.Context, only filter, each func(*flow) err
 	return n.list(ctx, only, false, each)
 }
 
-// list asks for flows on a socket of its own, which takes what is left of an
-// unfinished answer with it.
+// list lists flows over a socket of its own. Closing it discards what is left of an
+// unfinished reply.
 func (n *netfilter) list(ctx context.Context, only filter, filtered bool, each func(*flow) error) (honoured bool, err error) {
-	listing, err := n.open()
+	socket, err := n.open()
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, listing.close()) }()
-	listing.sequence++
-	request, mark := openMessage(nil, messageGet, unix.NLM_F_DUMP, listing.sequence, n.family)
+	defer func() { err = errors.Join(err, socket.Close()) }()
+	request, mark := n.begin(nil, messageGet, unix.NLM_F_DUMP)
 	if filtered {
 		request = appendFilter(request, n.family, only)
 	}
-	if err := listing.send(shutMessage(request, mark)); err != nil {
-		return false, fmt.Errorf("ask for flows: %w", err)
-	}
-	r := reading{socket: listing, only: only, each: each, honoured: true}
-	for !r.done {
-		if err := ctx.Err(); err != nil {
-			return false, context.Cause(ctx)
+	honoured = true
+	var f flow // one for all, which saves memory
+	err = socket.Ask(ctx, netlink.Finish(request, mark), func(m netlink.Message) error {
+		entry, ok := m.Netfilter(unix.NFNL_SUBSYS_CTNETLINK)
+		if !ok {
+			return nil
 		}
-		if err := r.next(); err != nil {
-			return false, fmt.Errorf("list flows: %w", err)
+		if f, ok = parseFlow(entry.Attrs); !ok {
+			honoured = false
+			return nil
 		}
+		honoured = honoured && only.matches(f.destination)
+		return each(&f)
+	})
+	if err != nil {
+		return false, fmt.Errorf("list flows: %w", err)
 	}
-	return r.honoured, nil
+	return honoured, nil
 }
 
-// remove deletes flows in one request. The kernel works it off before the call
-// that sends it returns, says what it could not delete, and at the end that it
-// has got there.
+func (n *netfilter) begin(b []byte, kind, flags uint16) (begun []byte, mark int) {
+	return netlink.BeginNetfilter(b, unix.NFNL_SUBSYS_CTNETLINK, kind, flags, layouts[n.family].protocol)
+}
+
+// remove deletes flows in one request. The kernel reports those that it could not
+// delete, and acknowledges the last one.
 func (n *netfilter) remove(identities [][]byte) ([]error, error) {
 	if n.deleting == nil {
 		opened, err := n.open()
@@ -101,41 +155,113 @@ func (n *netfilter) remove(identities [][]byte) ([]error, error) {
 		}
 		n.deleting = opened
 	}
-	s := n.deleting
-	first := s.sequence + 1
 	var request []byte
 	for i, identity := range identities {
-		s.sequence++
 		flags := uint16(0)
 		if i == len(identities)-1 {
 			flags = unix.NLM_F_ACK
 		}
 		var mark int
-		request, mark = openMessage(request, messageDelete, flags, s.sequence, n.family)
-		request = shutMessage(appendIdentity(request, identity), mark)
-	}
-	if err := s.send(request); err != nil {
-		return nil, fmt.Errorf("delete flows: %w", err)
+		request, mark = n.begin(request, messageDelete, flags)
+		request = netlink.Finish(appendIdentity(request, identity), mark)
 	}
 	outcomes := make([]error, len(identities))
-	for answered := false; !answered; {
-		datagram, err := s.receive()
-		if err != nil {
-			return nil, fmt.Errorf("delete flows: %w", err)
+	err := n.deleting.Exchange(request, func(at int, a netlink.Answer) {
+		if outcomes[at] = a.Err(); a.Errno == unix.ENOENT {
+			outcomes[at] = errGone
 		}
-		for m := range messages(datagram) {
-			if at := m.sequence - first; m.kind == unix.NLMSG_ERROR && at < uint32(len(outcomes)) {
-				outcomes[at] = outcome(m.failure())
-				answered = answered || m.sequence == s.sequence
-			}
-		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("delete flows: %w", err)
 	}
 	return outcomes, nil
 }
 
-func outcome(err error) error {
-	if errors.Is(err, unix.ENOENT) {
-		return errGone
+// appendFilter makes the kernel omit what the filter excludes (Linux 5.8). Older
+// kernels ignore it and list every flow of the family.
+func appendFilter(b []byte, family service.Family, only filter) []byte {
+	flags := uint32(filterProtocol)
+	b, tuple := netlink.Nest(b, attrOriginal|nested)
+	if address := only.to.Addr(); address.IsValid() {
+		flags |= filterDestination
+		var ip int
+		b, ip = netlink.Nest(b, attrTupleIP|nested)
+		b = netlink.AppendBytes(b, layouts[family].destination, address.AsSlice())
+		b = netlink.End(b, ip)
 	}
-	return err
+	b, protocol := netlink.Nest(b, attrTupleProtocol|nested)
+	b = netlink.AppendUint8(b, attrProtocol, protocolUDP)
+	if only.to.Port() != 0 {
+		flags |= filterDestinationPort
+		b = netlink.AppendUint16(b, attrDestinationPort, only.to.Port())
+	}
+	b = netlink.End(netlink.End(b, protocol), tuple)
+	b, parts := netlink.Nest(b, attrFilter|nested)
+	return netlink.End(netlink.AppendHostUint32(b, attrFilterOriginal, flags), parts)
+}
+
+// appendIdentity adds what makes the kernel delete exactly the entry that it described
+// by these attributes: the tuple by which it finds the entry, with its zones, and the
+// number that distinguishes it from a later one with the same tuple.
+func appendIdentity(b, attrs []byte) []byte {
+	for attr := range netlink.Attrs(attrs) {
+		switch attr.Type {
+		case attrOriginal:
+			b = netlink.AppendBytes(b, attrOriginal|nested, attr.Data)
+		case attrZone, attrID:
+			b = netlink.AppendBytes(b, attr.Type, attr.Data)
+		}
+	}
+	return b
+}
+
+// parseFlow reads the kernel's description of an entry. It returns false if the entry
+// is not UDP.
+func parseFlow(attrs []byte) (flow, bool) {
+	f := flow{identity: attrs}
+	for attr := range netlink.Attrs(attrs) {
+		switch attr.Type {
+		case attrOriginal:
+			t := parseTuple(attr.Data)
+			if t.protocol != protocolUDP {
+				return flow{}, false
+			}
+			f.destination = t.destination
+		case attrReply:
+			f.answerer = parseTuple(attr.Data).source
+		}
+	}
+	return f, f.destination.IsValid() && f.answerer.IsValid()
+}
+
+// tuple is one direction of an entry.
+type tuple struct {
+	source, destination netip.AddrPort
+	protocol            uint8
+}
+
+func parseTuple(b []byte) tuple {
+	var source, destination netip.Addr
+	var sourcePort, destinationPort uint16
+	var t tuple
+	for part := range netlink.Attrs(b) {
+		for attr := range netlink.Attrs(part.Data) {
+			switch {
+			case part.Type == attrTupleIP && attr.Type%2 == 1: // CTA_IP_V4_SRC, CTA_IP_V6_SRC
+				source = attr.Addr()
+			case part.Type == attrTupleIP:
+				destination = attr.Addr()
+			case part.Type != attrTupleProtocol:
+			case attr.Type == attrProtocol:
+				t.protocol = attr.Uint8()
+			case attr.Type == attrSourcePort:
+				sourcePort = attr.Uint16()
+			case attr.Type == attrDestinationPort:
+				destinationPort = attr.Uint16()
+			}
+		}
+	}
+	t.source = netip.AddrPortFrom(source, sourcePort)
+	t.destination = netip.AddrPortFrom(destination, destinationPort)
+	return t
 }

@@ -5,15 +5,18 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// small is a kernel with a few flows: two frontends, and one port on two addresses.
+// small are a few flows: two frontends, and one port on two addresses.
 var small = service.PerFamily[[]injected]{
 	service.IPv4: {
 		udp("192.0.2.2:1", clusterIP, endpointA),
@@ -35,7 +38,7 @@ func udp(client, destination, answerer string) injected {
 	return injected{protocolUDP, at(client), at(destination), at(answerer), at(client)}
 }
 
-// seen is what a listing shows.
+// seen is what the kernel listed.
 type seen struct {
 	destinations []netip.AddrPort
 	identities   [][]byte
@@ -54,7 +57,7 @@ func (n *netfilter) all(t *testing.T, only filter) (s seen, honoured bool) {
 	return s, honoured
 }
 
-// newSmall gives the kernel's table in a namespace with a few flows.
+// newSmall returns the kernel's table in a namespace with a few flows.
 func newSmall(t *testing.T, family service.Family) *netfilter {
 	t.Helper()
 	node := newNode(t)
@@ -109,7 +112,7 @@ func TestKernelRemove(t *testing.T) {
 		if err != nil || outcomes[0] != nil {
 			t.Errorf("%v: %v, %v", family, outcomes, err)
 		}
-		// Those that are there go, whatever became of the others.
+		// Those that exist go, whatever became of the others.
 		outcomes, err = n.remove(s.identities[:3])
 		if err != nil || !errors.Is(outcomes[0], errGone) || outcomes[1] != nil || outcomes[2] != nil {
 			t.Errorf("%v: %v, %v", family, outcomes, err)
@@ -121,16 +124,16 @@ func TestKernelRemove(t *testing.T) {
 	}
 }
 
-// TestKernelRemovesNothingElse: the same tuple with another number, or in another
-// zone, is another flow.
+// TestKernelRemovesNothingElse: the same tuple with another number or in another zone is
+// another flow.
 func TestKernelRemovesNothingElse(t *testing.T) {
 	n := newSmall(t, service.IPv4)
 	s, _ := n.all(t, filter{})
-	other := wire.AppendBytes(nil, attrOriginal, wire.Find(s.identities[0], attrOriginal).Data)
-	number := slices.Clone(wire.Find(s.identities[0], attrID).Data)
+	other := netlink.AppendBytes(nil, attrOriginal, netlink.Find(s.identities[0], attrOriginal).Data)
+	number := slices.Clone(netlink.Find(s.identities[0], attrID).Data)
 	number[0] ^= 1
-	zoned := wire.AppendBytes(slices.Clone(other), attrZone, []byte{0, 7})
-	other = wire.AppendBytes(other, attrID, number)
+	zoned := netlink.AppendBytes(slices.Clone(other), attrZone, []byte{0, 7})
+	other = netlink.AppendBytes(other, attrID, number)
 	outcomes, err := n.remove([][]byte{other, zoned})
 	if err != nil || !errors.Is(outcomes[0], errGone) || !errors.Is(outcomes[1], errGone) {
 		t.Errorf("%v, %v", outcomes, err)
@@ -140,7 +143,6 @@ func TestKernelRemovesNothingElse(t *testing.T) {
 	}
 }
 
-// TestKernelListingEndsWithItsContext.
 func TestKernelListingEndsWithItsContext(t *testing.T) {
 	n := newSmall(t, service.IPv4)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -150,8 +152,8 @@ func TestKernelListingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestKernelFailuresAreSaid: a namespace that cannot be entered.
-func TestKernelFailuresAreSaid(t *testing.T) {
+// TestKernelFailuresAreReported: a namespace that cannot be entered.
+func TestKernelFailuresAreReported(t *testing.T) {
 	outside := errors.New("no way in")
 	n := &netfilter{inside: func(func() error) error { return outside }}
 	_, listErr := n.flows(t.Context(), filter{}, func(*flow) error { return nil })
@@ -162,4 +164,103 @@ func TestKernelFailuresAreSaid(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// injected is a flow that a test puts into the kernel's table as translation would have
+// left it.
+type injected struct {
+	protocol                              uint8
+	client, destination, answerer, source netip.AddrPort
+}
+
+// inject makes flows in a namespace.
+func inject(t testing.TB, n *netns.Namespace, family service.Family, flows []injected) {
+	t.Helper()
+	err := n.Do(func() error {
+		s, err := netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER})
+		if err != nil {
+			return err
+		}
+		defer s.Close() //nolint:errcheck // everything was acknowledged
+		const perRequest = 256
+		for len(flows) > 0 {
+			some := flows[:min(perRequest, len(flows))]
+			flows = flows[len(some):]
+			var request []byte
+			for i := range some {
+				request = appendInjected(request, family, &some[i], i == len(some)-1)
+			}
+			var refused error
+			err := s.Exchange(request, func(_ int, a netlink.Answer) { refused = errors.Join(refused, a.Err()) })
+			if err := errors.Join(err, refused); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("inject flows: %v", err)
+	}
+}
+
+func appendInjected(b []byte, family service.Family, f *injected, last bool) []byte {
+	const (
+		messageNew    = 0 // IPCTNL_MSG_CT_NEW
+		attrStatus    = 3 // CTA_STATUS
+		attrTimeout   = 7 // CTA_TIMEOUT
+		confirmed     = 1 << 3
+		seenReply     = 1 << 1
+		timeoutSecond = 600
+	)
+	flags := uint16(unix.NLM_F_CREATE | unix.NLM_F_EXCL)
+	if last {
+		flags |= unix.NLM_F_ACK
+	}
+	b, mark := (&netfilter{family: family}).begin(b, messageNew, flags)
+	b = appendTuple(b, attrOriginal, family, f.protocol, f.client, f.destination)
+	b = appendTuple(b, attrReply, family, f.protocol, f.answerer, f.source)
+	b = netlink.AppendUint32(b, attrStatus, confirmed|seenReply)
+	b = netlink.AppendUint32(b, attrTimeout, timeoutSecond)
+	return netlink.Finish(b, mark)
+}
+
+func appendTuple(b []byte, kind uint16, family service.Family, protocol uint8, source, destination netip.AddrPort) []byte {
+	b, tuple := netlink.Nest(b, kind|nested)
+	b, ip := netlink.Nest(b, attrTupleIP|nested)
+	b = netlink.AppendBytes(b, layouts[family].source, source.Addr().AsSlice())
+	b = netlink.AppendBytes(b, layouts[family].destination, destination.Addr().AsSlice())
+	b, ports := netlink.Nest(netlink.End(b, ip), attrTupleProtocol|nested)
+	b = netlink.AppendUint8(b, attrProtocol, protocol)
+	b = netlink.AppendUint16(b, attrSourcePort, source.Port())
+	b = netlink.AppendUint16(b, attrDestinationPort, destination.Port())
+	return netlink.End(netlink.End(b, ports), tuple)
+}
+
+// count returns the number of flows in a namespace.
+func count(t testing.TB, n *netns.Namespace) int {
+	t.Helper()
+	text, err := n.ReadSysctl("net.netfilter.nf_conntrack_count")
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.Atoi(strings.TrimSpace(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
+}
+
+// newNode makes a namespace in which flows are tracked.
+func newNode(t testing.TB) *netns.Namespace {
+	t.Helper()
+	n, err := netns.New("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
 }

@@ -51,7 +51,7 @@ func (w *world) repair() {
 	w.commit()
 }
 
-// repaired tells the cleaner so, and waits until it has done its work.
+// repaired reports a repair to the cleaner and waits for its sweep.
 func (w *world) repaired() conntrack.Swept {
 	w.Helper()
 	w.cleaner.Repaired(w.family)

@@ -14,13 +14,13 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// crowd is the number of flows in the tests of size. It stays below the 262,144
-// that the kernel lets each namespace have by default on a machine with more than
-// 4 GiB of memory; inside a namespace that cannot be raised.
+// crowd is the number of flows in the tests of size. By default the kernel lets each
+// namespace have 262,144 on a machine with more than 4 GiB of memory. A namespace cannot
+// raise that.
 const crowd = 200_000
 
-// crowded is a kernel with a crowd of flows through one frontend, half to each of
-// two endpoints, and one more flow of each kind that is nobody's business.
+// crowded is a kernel with many flows through one frontend, half to each of two endpoints,
+// and one flow of each kind that the cleaner must not touch.
 type crowded struct {
 	*testing.T
 	family         service.Family
@@ -67,7 +67,7 @@ func newCrowded(t *testing.T, family service.Family, size int) *crowded {
 	return c
 }
 
-// heap watches how much memory is in use while something runs.
+// heap returns the peak of the memory in use while something runs.
 func heap(run func()) (peak uint64) {
 	var before runtime.MemStats
 	runtime.GC()
@@ -94,8 +94,7 @@ func heap(run func()) (peak uint64) {
 	return peak
 }
 
-// TestKernelMemoryIsBounded sweeps a crowd: nothing to delete, then half of it, then
-// the rest.
+// TestKernelMemoryIsBounded sweeps many flows: it deletes none, then half, then the rest.
 func TestKernelMemoryIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -114,7 +113,7 @@ func TestKernelMemoryIsBounded(t *testing.T) {
 			w.sweep([]netip.AddrPort{w.a}, c.flows/2)
 			w.sweep(nil, c.flows/2)
 			if left := count(t, w.node); left != w.bystanders {
-				t.Errorf("%d flows are left, want those %d that are none of ours", left, w.bystanders)
+				t.Errorf("%d flows are left, want the %d that are not ours", left, w.bystanders)
 			}
 		})
 	}

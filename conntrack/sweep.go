@@ -8,40 +8,41 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 const (
-	// filtersMax is the number of pending frontends up to which each is asked
-	// for by itself. Each question makes the kernel walk over its whole table,
-	// which costs about a sixth of what showing every flow in it does (60 and
-	// 380 ms at 200,000 flows, Linux 6.18).
+	// filtersMax is the number of pending frontends up to which the sweep lists the flows
+	// of each by itself. Each such list makes the kernel walk its whole table, which costs
+	// about a sixth of listing every flow (60 and 380 ms at 200,000 flows, Linux 6.18).
 	filtersMax = 4
-	// removeBatch is the number of flows that are deleted in one request.
+	// removeBatch is the number of flows that one request deletes.
 	removeBatch = 128
-	// listings bounds the times that an interrupted listing is begun.
+	// listings bounds the attempts at a list that is interrupted.
 	listings = 6
 )
 
-// sweep cleans the pending frontends of a table once. It holds removeBatch flows
-// at most, however many there are.
+// sweep cleans the pending frontends of a table once. It holds at most removeBatch flows,
+// however many there are.
 type sweep struct {
 	table  *table
 	kernel kernel
 	onNode func(netip.Addr) bool
-	// doomed are stale flows, and blame whose change has made each so.
-	doomed [][]byte
-	blame  []service.Key
-	// space is what doomed points into.
+	// stale are identities of flows to delete, and blame says whose change made each stale.
+	stale [][]byte
+	blame []service.Key
+	// space is what stale points into.
 	space []byte
-	// refusal is why the kernel would not delete a flow, the last of refused.
-	refusal error
+	// refused counts the flows that the kernel did not delete, and refusal is the reason
+	// for the last one.
 	refused int
+	refusal error
 
 	result Swept
 }
 
-// newSweep prepares a sweep. Node ports answer where answering says.
+// newSweep prepares a sweep. answering says where node ports answer.
 func newSweep(t *table, k kernel, family service.Family, answering service.NodePortAddresses) (*sweep, error) {
 	s := &sweep{table: t, kernel: k, result: Swept{Family: family, Frontends: len(t.pending)}}
 	on := map[netip.Addr]bool{}
@@ -59,7 +60,7 @@ func newSweep(t *table, k kernel, family service.Family, answering service.NodeP
 	return s, nil
 }
 
-// run sweeps. What has been cleaned is no longer pending, even if the rest fails.
+// run sweeps. Frontends that are clean are no longer pending, even if the rest fails.
 func (s *sweep) run(ctx context.Context) error {
 	for _, only := range s.questions() {
 		honoured, err := s.list(ctx, only)
@@ -67,9 +68,9 @@ func (s *sweep) run(ctx context.Context) error {
 			return err
 		}
 		if s.refusal != nil {
-			return fmt.Errorf("%d stale flows could not be deleted: %w", s.refused, s.refusal)
+			return fmt.Errorf("cannot delete %d stale flows: %w", s.refused, s.refusal)
 		}
-		if !honoured { // the answer held every flow
+		if !honoured { // the kernel listed every flow
 			clear(s.table.pending)
 			return nil
 		}
@@ -78,8 +79,7 @@ func (s *sweep) run(ctx context.Context) error {
 	return nil
 }
 
-// questions gives what is to be asked so that the answers hold all flows of the
-// pending frontends.
+// questions returns filters that together let all flows of the pending frontends through.
 func (s *sweep) questions() []filter {
 	var all []filter
 	for f := range s.table.pending {
@@ -93,23 +93,24 @@ func (s *sweep) questions() []filter {
 	return all
 }
 
-// list puts one question, again while the answer is interrupted, and tells whether
-// the filter was honoured. What is deleted once is not seen again.
+// list examines the flows that a filter lets through and reports whether the kernel
+// honoured the filter. It begins again if the list is interrupted; flows that it deleted
+// do not come back.
 func (s *sweep) list(ctx context.Context, only filter) (honoured bool, err error) {
 	for range listings {
-		honoured, err = s.kernel.flows(ctx, only, s.look)
+		honoured, err = s.kernel.flows(ctx, only, s.examine)
 		if err == nil {
 			return honoured, s.flush()
 		}
-		if !errors.Is(err, errInterrupted) {
+		if !errors.Is(err, netlink.ErrInterrupted) && !errors.Is(err, netlink.ErrUnanswered) {
 			return false, err
 		}
 	}
 	return false, fmt.Errorf("%d times: %w", listings, err)
 }
 
-// look judges one flow.
-func (s *sweep) look(f *flow) error {
+// examine judges one flow.
+func (s *sweep) examine(f *flow) error {
 	s.result.Flows++
 	by, stale := s.table.judge(f, s.onNode)
 	if !stale {
@@ -117,36 +118,95 @@ func (s *sweep) look(f *flow) error {
 	}
 	at := len(s.space)
 	s.space = append(s.space, f.identity...)
-	s.doomed = append(s.doomed, s.space[at:])
+	s.stale = append(s.stale, s.space[at:])
 	s.blame = append(s.blame, by)
-	if len(s.doomed) < removeBatch {
+	if len(s.stale) < removeBatch {
 		return nil
 	}
 	return s.flush()
 }
 
-// flush deletes what is doomed.
+// flush deletes the stale flows.
 func (s *sweep) flush() error {
-	if len(s.doomed) == 0 {
+	if len(s.stale) == 0 {
 		return nil
 	}
-	outcomes, err := s.kernel.remove(s.doomed)
+	outcomes, err := s.kernel.remove(s.stale)
 	for i, outcome := range outcomes {
 		switch {
 		case outcome == nil:
-			s.count(s.blame[i])
+			if s.result.Services == nil {
+				s.result.Services = map[service.Key]int{}
+			}
+			s.result.Services[s.blame[i]]++
+			s.result.Deleted++
 		case !errors.Is(outcome, errGone):
 			s.refused, s.refusal = s.refused+1, outcome
 		}
 	}
-	s.doomed, s.blame, s.space = s.doomed[:0], s.blame[:0], s.space[:0]
+	s.stale, s.blame, s.space = s.stale[:0], s.blame[:0], s.space[:0]
 	return err
 }
 
-func (s *sweep) count(by service.Key) {
-	if s.result.Services == nil {
-		s.result.Services = map[service.Key]int{}
-	}
-	s.result.Services[by]++
-	s.result.Deleted++
+// kernel is what a sweep needs of the kernel's table of one family. netfilter is the real
+// one.
+type kernel interface {
+	// flows calls each with every UDP flow that the filter lets through, as it arrives, and
+	// reports whether the filter was honoured: an old kernel lists every flow. An error may
+	// come after some flows. Errors that match netlink.ErrInterrupted or ErrUnanswered mean
+	// that the list may lack flows, and go away by themselves.
+	flows(ctx context.Context, only filter, each func(*flow) error) (honoured bool, err error)
+	// remove deletes flows by their identities and returns an error for each: nil if it was
+	// deleted, errGone if it did not exist, another one if it stays. After an error of the
+	// call itself, the outcome is unknown.
+	remove(identities [][]byte) ([]error, error)
+	// addresses lists the addresses of the host.
+	addresses() ([]netip.Addr, error)
+	close() error
 }
+
+// errGone means that a flow ended by itself.
+var errGone = errors.New("conntrack: the flow is gone")
+
+// filter selects flows: all of UDP if it is zero, otherwise those to an address and port,
+// or to a port of any address.
+type filter struct{ to frontend }
+
+// filterFor returns the narrowest filter for the flows of a frontend. It omits IPv6
+// addresses: the kernel lists the flows to every address except that one
+// (ctnetlink_filter_match_tuple, Linux 5.8 to 6.18 at least).
+func filterFor(f frontend) filter {
+	if f.Addr().Is6() {
+		return filter{to: nodePort(f.Port())}
+	}
+	return filter{to: f}
+}
+
+// matches reports whether the filter lets flows to a destination, or those of a frontend,
+// through.
+func (f filter) matches(destination netip.AddrPort) bool {
+	switch {
+	case f == filter{}:
+		return true
+	case f.to.Addr().IsValid():
+		return f.to == destination
+	default:
+		return f.to.Port() == destination.Port()
+	}
+}
+
+// flow is what matters of one entry of the kernel's table. Source addresses do not: a
+// masqueraded flow is judged like any other.
+type flow struct {
+	// destination is where the client sends to.
+	destination netip.AddrPort
+	// answerer is where answers come from: the endpoint if the destination was translated,
+	// otherwise the destination itself.
+	answerer netip.AddrPort
+	// identity is what makes the kernel delete exactly this entry. It is valid during the
+	// call that passes the flow.
+	identity []byte
+}
+
+// translated reports whether the flow leads elsewhere than its client sends to.
+func (f *flow) translated() bool { return f.answerer != f.destination }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -132,7 +133,7 @@ func TestSweepBeginsAgain(t *testing.T) {
 		table, f := served(), populated()
 		f.listing = func(n int) error {
 			if n <= interruptions {
-				return fmt.Errorf("list flows: %w", errInterrupted)
+				return fmt.Errorf("list flows: %w", netlink.ErrInterrupted)
 			}
 			return nil
 		}
@@ -140,7 +141,7 @@ func TestSweepBeginsAgain(t *testing.T) {
 		if (err != nil) != fails || (len(table.pending) > 0) != fails {
 			t.Errorf("%d interruptions: %v, %d frontends left", interruptions, err, len(table.pending))
 		}
-		if fails && !errors.Is(err, errInterrupted) {
+		if fails && !errors.Is(err, netlink.ErrInterrupted) {
 			t.Errorf("%v does not say what happened", err)
 		}
 	}
@@ -192,7 +193,7 @@ func TestSweepSaysWhatStays(t *testing.T) {
 	}
 }
 
-// TestSweepCountsWhatItDeleted, and not what has ended by itself meanwhile.
+// TestSweepCountsWhatItDeleted, and not flows that ended by themselves meanwhile.
 func TestSweepCountsWhatItDeleted(t *testing.T) {
 	table, f := served(), populated()
 	f.removing = func(_ int, name string) error {

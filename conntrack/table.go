@@ -8,33 +8,32 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// table holds what is in force in one family, and what has yet to be cleaned. It
-// is pure and belongs to one keeper.
+// table holds what is in force in one family and what remains to be cleaned. It is pure
+// and belongs to one keeper.
 //
 // Invariant: frontends holds exactly the claims of the pictures in services.
 type table struct {
 	// services has the Services with UDP ports.
 	services  map[service.Key][]port
 	frontends map[frontend][]claim
-	// pending are the frontends that something has changed about since they
-	// were last cleaned, each with the last Service that changed it.
+	// pending are the frontends that changed since they were last cleaned, each with the
+	// last Service that changed it.
 	pending map[frontend]service.Key
-	// grace is how long flows stay after the last endpoint has gone, and graces are
-	// the claims whose time runs, in the order in which it ends.
+	// grace is how long flows stay after the last endpoint is gone. graces are the claims
+	// in their grace, in the order in which it ends.
 	grace  time.Duration
 	graces []grace
 }
 
-// claim is one Service's on a frontend. Nearly always there is exactly one.
+// claim is a Service's claim on a frontend. There is nearly always exactly one.
 type claim struct {
 	by               service.Key
 	serving, resting []netip.AddrPort
-	// emptied is since when nothing serves, as long as the grace lasts; zero
-	// otherwise.
+	// emptied is when the last serving endpoint went, while the grace lasts; otherwise zero.
 	emptied time.Time
 }
 
-// grace is the time for which a claim's flows stay that lead to no endpoint.
+// grace is a claim whose flows stay although nothing serves.
 type grace struct {
 	of    frontend
 	by    service.Key
@@ -50,14 +49,14 @@ func newTable(grace time.Duration) *table {
 	}
 }
 
-// put takes note of what a Service is now. All its frontends become pending, those
-// it had and those it has, even if nothing differs: between two pictures that are
-// equal there may have been one that was in force too briefly to be told.
+// put stores what a Service is now. All frontends that it had and has become pending, even
+// if nothing differs: between two equal pictures, another one may have been in force
+// briefly.
 func (t *table) put(key service.Key, p picture, now time.Time) {
 	for _, f := range p.overtaken {
 		t.pending[f] = key
 	}
-	// A grace that runs or has run out goes on as long as nothing serves.
+	// A grace goes on, and does not begin again, as long as nothing serves.
 	emptied := map[frontend]time.Time{}
 	for _, old := range t.services[key] {
 		for _, f := range old.frontends {
@@ -101,8 +100,8 @@ func (t *table) withdraw(f frontend, key service.Key) {
 	t.frontends[f] = left
 }
 
-// expire ends the graces whose time is over, which makes their frontends pending, and
-// gives when the next one ends; false when none runs.
+// expire ends the graces whose time is over, which makes their frontends pending. It
+// returns when the next one ends, or false if there is none.
 func (t *table) expire(now time.Time) (next time.Time, runs bool) {
 	for len(t.graces) > 0 {
 		g := t.graces[0]
@@ -112,7 +111,7 @@ func (t *table) expire(now time.Time) (next time.Time, runs bool) {
 		t.graces = t.graces[1:]
 		claims := t.frontends[g.of]
 		for i := range claims {
-			// Another one may have begun since.
+			// Another grace may have begun since.
 			if c := &claims[i]; c.by == g.by && c.emptied.Equal(g.since) {
 				c.emptied = time.Time{}
 				t.pending[g.of] = g.by
@@ -123,8 +122,8 @@ func (t *table) expire(now time.Time) (next time.Time, runs bool) {
 	return time.Time{}, false
 }
 
-// doubt makes every frontend in force pending: rules were missing for a while, so that
-// there may be flows through any.
+// doubt makes every frontend in force pending: rules were missing, so that any may have
+// stale flows.
 func (t *table) doubt() {
 	for f, claims := range t.frontends {
 		if _, pending := t.pending[f]; !pending {
@@ -133,10 +132,10 @@ func (t *table) doubt() {
 	}
 }
 
-// judge reports whether a flow of a pending frontend is stale, and whose change has
-// made it so. Node ports answer on the addresses for which onNode is true.
+// judge reports whether a flow of a pending frontend is stale, and whose change made it
+// so. Node ports answer on the addresses for which onNode is true.
 //
-// A frontend with an address of its own comes before a node port with the same
+// A frontend with an address of its own takes precedence over a node port with the same
 // number, as in the kernel's rules.
 func (t *table) judge(f *flow, onNode func(netip.Addr) bool) (by service.Key, stale bool) {
 	by, pending := t.pending[f.destination]
@@ -156,17 +155,17 @@ func (t *table) judge(f *flow, onNode func(netip.Addr) bool) (by service.Key, st
 
 // isStale judges a flow through a frontend with these claims, possibly none.
 //
-//   - A flow to an endpoint that serves stays, whatever happens to the others.
-//   - Where something serves, any other flow goes, be it to an endpoint that has
-//     left or to no endpoint: its next packet finds one that serves.
-//   - Where nothing serves, a flow to an endpoint that is still known stays, and any
-//     other stays for the grace: who comes back in a moment finds its clients.
-//   - After that, or when the frontend is no Service's any more, a flow that is
-//     translated goes, so that its client meets what the rules say now. One that is
-//     not translated has never been led anywhere by a Service.
+//   - A flow to a serving endpoint stays, whatever happens to the others.
+//   - If something serves, any other flow goes, whether it leads to an endpoint that left
+//     or to none: its next packet finds a serving one.
+//   - If nothing serves, a flow to an endpoint that is still known stays, and any other
+//     stays for the grace: an endpoint that comes back finds its clients.
+//   - After that, or when no Service has the frontend any more, a translated flow goes, so
+//     that the present rules apply to its client. No Service has ever led a flow without
+//     translation anywhere.
 //
-// Where a frontend is on a loopback address, a flow without translation is one to
-// a process of this host, which may be the proxy itself (package localport).
+// On a loopback address, a flow without translation leads to a process of this host,
+// which may be the proxy itself (package localport).
 func isStale(f *flow, claims []claim) bool {
 	served, waits := false, false
 	for i := range claims {
@@ -183,8 +182,88 @@ func isStale(f *flow, claims []claim) bool {
 	return f.translated() && !waits
 }
 
-// holds reports whether an endpoint is among others, which are sorted.
+// holds reports whether an endpoint is among sorted others.
 func holds(endpoints []netip.AddrPort, e netip.AddrPort) bool {
 	_, found := slices.BinarySearchFunc(endpoints, e, netip.AddrPort.Compare)
 	return found
+}
+
+// A frontend is where clients send to: an address and port, or the port alone for a node
+// port.
+type frontend = netip.AddrPort
+
+// nodePort returns the frontend of a node port, on whatever addresses it answers.
+func nodePort(port uint16) frontend { return netip.AddrPortFrom(netip.Addr{}, port) }
+
+// port is one UDP port of a Service. All its frontends lead to the same endpoints.
+type port struct {
+	frontends []frontend
+	// serving are the endpoints to which flows may continue, sorted by address, then port.
+	serving []netip.AddrPort
+	// resting are the endpoints that may serve again while nothing serves, sorted likewise.
+	// Flows to them stay.
+	resting []netip.AddrPort
+}
+
+// picture is what matters of one Service in one family. It is immutable.
+type picture struct {
+	ports []port
+	// overtaken are frontends of earlier pictures that the keeper has not seen. They were
+	// in force briefly and may have flows.
+	overtaken []frontend
+	// repaired asks for a sweep of all frontends; see Cleaner.Repaired.
+	repaired bool
+}
+
+// newPicture reduces a view to a picture.
+func newPicture(family service.Family, view *service.View) picture {
+	var p picture
+	for i := range view.Ports[family] {
+		if from := &view.Ports[family][i]; from.Protocol == service.UDP {
+			p.ports = append(p.ports, port{frontends: frontendsOf(from), serving: sorted(from.Serving), resting: sorted(from.Resting)})
+		}
+	}
+	return p
+}
+
+func frontendsOf(view *service.PortView) []frontend {
+	all := []frontend{netip.AddrPortFrom(view.ClusterIP, view.Port)}
+	for _, addresses := range [][]netip.Addr{view.LoadBalancerVIPs, view.ExternalIPs} {
+		for _, a := range addresses {
+			if f := netip.AddrPortFrom(a, view.Port); !slices.Contains(all, f) {
+				all = append(all, f)
+			}
+		}
+	}
+	if view.NodePort != 0 {
+		all = append(all, nodePort(view.NodePort))
+	}
+	return all
+}
+
+func sorted(endpoints []service.Endpoint) []netip.AddrPort {
+	if len(endpoints) == 0 {
+		return nil
+	}
+	all := make([]netip.AddrPort, len(endpoints))
+	for i, e := range endpoints {
+		all[i] = e.AddrPort
+	}
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return all
+}
+
+// newer lets a picture replace one that the keeper has not seen yet.
+func newer(older, newer picture) picture {
+	merged := newer
+	merged.overtaken = slices.Clone(older.overtaken)
+	merged.repaired = older.repaired || newer.repaired
+	for _, p := range older.ports {
+		for _, f := range p.frontends {
+			if !slices.Contains(merged.overtaken, f) {
+				merged.overtaken = append(merged.overtaken, f)
+			}
+		}
+	}
+	return merged
 }

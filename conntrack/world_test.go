@@ -26,8 +26,8 @@ import (
 //
 //	client .1.2 ── .1.1 node .2.1 ── .2.2 … pods
 //
-// What is served is written by the real renderer and writer; then the cleaner is
-// told, as the pipeline does it.
+// The real renderer and writer write what is served. Then the cleaner gets the view, as in
+// the pipeline.
 type world struct {
 	testing.TB
 	plan
@@ -47,7 +47,7 @@ type world struct {
 	swept []conntrack.Swept
 }
 
-// plan is where everything is.
+// plan has the addresses of everything.
 type plan struct {
 	client, node, nodeInside netip.Prefix
 	// a, b and c are endpoints, and stranger is a host that no Service knows.
@@ -76,9 +76,9 @@ const (
 	servicePort  = 53
 	endpointPort = 5353
 	nodePort     = 30053
-	// patience bounds the wait for what comes soon.
+	// patience bounds the wait for what should come soon.
 	patience = 5 * time.Second
-	// hush is how long nothing must be heard.
+	// hush is how long a silence must last.
 	hush = 300 * time.Millisecond
 )
 
@@ -87,7 +87,7 @@ var dns = service.Key{Namespace: "ns1", Name: "dns"}
 func addr(text string) netip.Addr     { return netip.MustParseAddr(text) }
 func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
-// eachFamily runs a test in a world of each family.
+// eachFamily runs a test for each family.
 func eachFamily(t *testing.T, test func(*world)) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) { test(newWorld(t, family)) })
@@ -168,7 +168,7 @@ func (w *world) start() {
 	w.Cleanup(w.stop)
 }
 
-// view is the Service with these endpoints.
+// view returns the Service with these endpoints.
 func (w *world) view(endpoints ...netip.Prefix) service.View {
 	port := service.PortView{
 		Name: "dns", Protocol: service.UDP, Port: servicePort, NodePort: nodePort,
@@ -184,24 +184,24 @@ func (w *world) view(endpoints ...netip.Prefix) service.View {
 	return view
 }
 
-// gone is the Service when it is deleted.
+// gone returns the view of the deleted Service.
 func gone() service.View { return service.View{Key: dns} }
 
-// write brings the rules of a view into the kernel.
+// write writes the rules of a view.
 func (w *world) write(view service.View) {
 	w.Helper()
 	w.want(view.Key, w.renderer.Service(&view, &w.facts))
 	w.commit()
 }
 
-// serve writes a view, and has the cleaner do its work.
+// serve writes a view and passes it to the cleaner.
 func (w *world) serve(view service.View) conntrack.Swept {
 	w.Helper()
 	w.write(view)
 	return w.tell(view)
 }
 
-// tell tells the cleaner, and waits until it has done its work.
+// tell passes a view to the cleaner and waits for its sweep.
 func (w *world) tell(view service.View) conntrack.Swept {
 	w.Helper()
 	w.cleaner.Programmed(w.family, view)
@@ -221,7 +221,7 @@ func (w *world) awaitSwept() conntrack.Swept {
 	return conntrack.Swept{}
 }
 
-// taken gives what was swept since the last call.
+// taken returns the sweeps since the last call.
 func (w *world) taken() []conntrack.Swept {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -276,15 +276,14 @@ func (w *world) dialFrom(n *netns.Namespace, target netip.Addr, port uint16) *pe
 	return &peer{w, conn}
 }
 
-// The answers of a client that hears nothing, and of one that is told that nobody
-// is there.
+// The results of a client that gets no answer, and of one that is refused.
 const (
 	silence = "silence"
 	refused = "refused"
 )
 
-// ask sends one datagram and gives the name of who answers in time, and the client
-// that it has seen.
+// ask sends one datagram. It returns the name of the backend that answers in time, and the
+// client address that this has seen.
 func (p *peer) ask(wait time.Duration) (who, client string) {
 	p.Helper()
 	p.check(p.conn.SetDeadline(time.Now().Add(wait)))
@@ -306,7 +305,7 @@ func (p *peer) ask(wait time.Duration) (who, client string) {
 	return who, client
 }
 
-// drain forgets the answers that have come already, or come within a moment.
+// drain discards the answers that have come already or come within a moment.
 func (p *peer) drain() {
 	p.Helper()
 	var said [128]byte
@@ -320,7 +319,7 @@ func (p *peer) drain() {
 	}
 }
 
-// expect fails unless somebody answers.
+// expect fails unless a certain backend answers.
 func (p *peer) expect(who, when string) {
 	p.Helper()
 	wait := patience
@@ -332,7 +331,7 @@ func (p *peer) expect(who, when string) {
 	}
 }
 
-// packets counts those of the peer's flow, in the table of the node.
+// packets returns the number of packets of the peer's flow in the node's table.
 func (p *peer) packets() uint64 {
 	p.Helper()
 	var total uint64
@@ -350,7 +349,7 @@ func (p *peer) packets() uint64 {
 	return total
 }
 
-// expectDeleted fails unless so many flows were deleted because of the Service.
+// expectDeleted fails unless the Service's change made the sweep delete so many flows.
 func (w *world) expectDeleted(s conntrack.Swept, want int, when string) {
 	w.Helper()
 	if s.Deleted != want || s.Services[dns] != want || s.Family != w.family {

@@ -1,40 +1,36 @@
 package dataplane
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Batch is what goes to the kernel in one write: the difference between what is
-// wanted and what is known to be there, for the fragments it settles. It is
-// immutable.
+// Batch is one write: the differences between what is wanted and what is known to be in
+// the kernel, and the fragments that it settles. It is immutable.
 type Batch struct {
 	// Number counts the batches of a domain from 1.
 	Number uint64
-	// Changes are unordered unless the domain's writer says otherwise; a
-	// writer orders them so that every prefix of what lands is a correct state.
+	// Changes are sorted by ID. The writer orders them so that every prefix of what
+	// lands is a correct state.
 	Changes []Change
-	// Contributions are the fragments that this batch settles when it lands.
+	// Contributions are the fragments that this batch settles.
 	Contributions []Contribution
-	// Control marks a batch that holds the scaffold only, written to find out
-	// whether the node itself refuses (see docs/architecture.md, failures).
-	Control bool
 }
 
 // Change brings one object from its known state to its wanted one.
 type Change struct {
 	ID ID
-	// Before is what is known to be in the kernel, nil when the object is
-	// absent there.
+	// Before is what is known to be in the kernel, nil if the object is absent.
 	Before *Object
 	// After is what is wanted, nil to remove the object.
 	After *Object
-	// Owner is the Service that the object belongs to, service.Node for
-	// scaffold and composed objects (those name owners by their Parts).
+	// Owner is the Service of the object. It is service.Node for the scaffold and for
+	// composed objects, whose Parts name the owners.
 	Owner service.Key
-	// Unsure is set when the kernel's state of this object is not known, so
-	// that Before cannot be relied on: it may or may not exist there.
+	// Unsure is set if the kernel's state of this object is unknown: Before may be
+	// wrong, and the object may or may not exist.
 	Unsure bool
 }
 
@@ -42,8 +38,95 @@ type Change struct {
 type Contribution struct {
 	Key      service.Key
 	Revision service.Revision
-	// Trigger and Received are the earliest of the fragments that this one
-	// stands for; see Fragment.
-	Trigger  time.Time
-	Received time.Time
+	// Trigger and Received are the earliest of the coalesced fragments; see Fragment.
+	Trigger, Received time.Time
+}
+
+// Outcome is the result of a write.
+type Outcome uint8
+
+const (
+	// Landed: everything in the batch is in the kernel.
+	Landed Outcome = iota
+	// Busy: a lock was held or a buffer was full. A retry may succeed.
+	Busy
+	// Unknown: the write timed out or was killed.
+	Unknown
+	// Rejected: the kernel or its tool refused something.
+	Rejected
+	// Unsupported: a feature is missing on this node.
+	Unsupported
+)
+
+// String returns the outcome's name in logs and metrics.
+func (o Outcome) String() string {
+	return [...]string{"landed", "busy", "unknown", "rejected", "unsupported"}[o]
+}
+
+// Receipt is a writer's report on one write.
+type Receipt struct {
+	Outcome Outcome
+	// Certain has the objects of the batch whose state is certain after a write that did
+	// not land; nil means absent. The state of the others is unknown: they must be read
+	// or written again. Nil if Landed.
+	Certain map[ID]*Object
+	// Suspects are the Services that the error names: a hint, no proof unless Proven
+	// is set.
+	Suspects []service.Key
+	// Proven is set if only objects of the Suspects were refused, each alone, and other
+	// objects of the batch have landed: neither the node nor another Service is the
+	// reason.
+	Proven bool
+	// Err has the message of the kernel or its tool; nil if Landed.
+	Err error
+	// Notes tell the operator what else happened, one sentence each. A writer does not
+	// repeat a note.
+	Notes []string
+	// Written counts what was handed to the kernel.
+	Written Written
+	// Took is how long the write lasted.
+	Took time.Duration
+}
+
+// Written counts the work of a write.
+type Written struct {
+	// Objects is the number of objects created, replaced or removed.
+	Objects int
+	// Lines is the number of rules or elements in the input.
+	Lines int
+	// Bytes is the size of the input handed to the kernel or its tool.
+	Bytes int
+	// Calls is the number of commands or messages.
+	Calls int
+}
+
+// Add sums two counts.
+func (w Written) Add(other Written) Written {
+	return Written{
+		Objects: w.Objects + other.Objects,
+		Lines:   w.Lines + other.Lines,
+		Bytes:   w.Bytes + other.Bytes,
+		Calls:   w.Calls + other.Calls,
+	}
+}
+
+// String describes the receipt in one line.
+func (r Receipt) String() string {
+	if r.Err == nil {
+		return fmt.Sprintf("%s: %d objects, %d bytes", r.Outcome, r.Written.Objects, r.Written.Bytes)
+	}
+	return fmt.Sprintf("%s: %v", r.Outcome, r.Err)
+}
+
+// Verdict is the answer to a fragment. A verdict for a revision settles every
+// earlier one of the same key and domain.
+type Verdict struct {
+	Key      service.Key
+	Domain   string
+	Revision service.Revision
+	// Quarantined is false if the fragment is applied. A quarantined fragment is held,
+	// and the last applied objects stay in the kernel.
+	Quarantined bool
+	// Reason is the kernel's message if Quarantined.
+	Reason string
 }

@@ -1,3 +1,8 @@
+// Package dataplane is the language between actors, aggregators and kernel writers:
+// objects, fragments, batches, receipts and verdicts, and the contracts that a backend
+// implements (Renderer, Naming, Writer, Layout, Origin, Watcher). It knows no backend:
+// the domain's Naming says what an identity means. Values are immutable once they are
+// handed over. The package does nothing to a kernel.
 package dataplane
 
 import (
@@ -7,93 +12,106 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Renderer turns values into objects of one domain. It is pure: equal input
-// gives equal objects; it reads no clock, no network and no map in walk order.
-// It is called by actors, concurrently.
+// Renderer turns views into objects of one domain. It is pure: equal input gives equal
+// objects in equal order. Actors call it concurrently.
 type Renderer interface {
 	// Service renders one Service. A view without ports of the domain's family
 	// renders to nothing.
 	Service(view *service.View, facts *service.NodeFacts) []Object
 	// Node renders the scaffold: everything that belongs to no Service.
 	Node(facts *service.NodeFacts) []Object
-	// Naming reads the identities of what is rendered; nil when no object is a
-	// frontend's or goes with another.
+	// Naming reads the identities of what is rendered. It returns nil if no object has a
+	// frontend or goes with another.
 	Naming() Naming
 }
 
-// Writer makes one attempt to bring one batch into one domain. It does not
-// retry, sleep or decide. It is called by one goroutine at a time. Both methods
-// block and honour the context.
+// Naming reads what a backend put into the identities of its objects: the core knows no
+// container by name. All methods are pure, and as cheap as a map look-up: the ledger
+// calls them for each claim that changes.
+type Naming interface {
+	// Frontend returns the frontend that an object is for. False for an object that
+	// Services share, or that goes with another object of the frontend.
+	Frontend(id ID) (Frontend, bool)
+	// Lead returns the object that an object goes with. Only the Service that wins the
+	// lead gets the objects that go with it. False for an object on its own.
+	Lead(id ID) (ID, bool)
+	// Leads reports whether other objects go with this one.
+	Leads(id ID) bool
+	// LedLead returns the lead that goes with this one, whose owner may make no claim
+	// for this one. False for none.
+	LedLead(id ID) (ID, bool)
+}
+
+// Writer makes one attempt to write one batch into one domain's kernel. It does not
+// retry, sleep or decide. One goroutine at a time calls it. Both methods block and honour
+// the context.
 type Writer interface {
-	// Write never returns an error by itself; the receipt says it all.
+	// Write reports errors in the receipt.
 	Write(ctx context.Context, batch *Batch) Receipt
-	// Read gives the kernel's own account of all objects that are ours in
-	// this domain, wanted or not, as composed objects where the domain has a
-	// Layout. An object whose bytes the backend cannot vouch for is given with
-	// a Body that equals no rendered one.
+	// Read returns all our objects in the kernel, wanted or not, as composed objects if
+	// the domain has a Layout. An object that the backend cannot read exactly has a Body
+	// that equals no rendered one.
 	Read(ctx context.Context) ([]Object, error)
 }
 
-// Layout folds elements into the objects that the kernel replaces whole, for
-// backends that cannot change single elements. It is pure bookkeeping: what it
-// composes depends on the set of elements alone, never on the order in which
-// they came (a restart must compose what its predecessor did). Called by one
-// goroutine.
+// Layout folds elements into objects that the kernel replaces whole, for backends that
+// cannot change single elements. It is pure: the result depends on the set of elements,
+// never on their order of arrival, so a restart composes what its predecessor did. One
+// goroutine calls it.
 type Layout interface {
 	// Put places or replaces an element.
 	Put(element *Object, owner service.Key)
-	// Remove takes an element away; unknown identities are ignored.
+	// Remove removes an element; unknown identities are ignored.
 	Remove(id ID)
-	// Flush gives the composed objects that may have changed since the last
-	// call; a nil Object means that the composed object is gone. The work is
-	// in proportion to the elements changed, never to all.
+	// Flush returns the composed objects that may have changed since the last call; a
+	// nil Object means that it is gone. The work is proportional to the changed
+	// elements, never to all.
 	Flush() []Composed
-	// Path gives the identities of the composed objects that lead to an element, as
-	// of the last Flush: all of them must be in the kernel for it to be in force.
-	// Nil for an element that is not placed.
+	// Path returns the composed objects that lead to an element, as of the last Flush:
+	// all of them must be in the kernel for the element to be in force. Nil for an
+	// unknown element.
 	Path(id ID) []ID
-	// Recover sorts objects that were read from the kernel: it gives the elements that
-	// the composed ones among them hold, but for what it cannot tell for an element,
-	// and those objects that it does not compose. It changes nothing.
+	// Recover returns the elements of the composed objects among those read from the
+	// kernel, as far as it recognizes them, and the objects that it does not compose. It
+	// changes nothing.
 	Recover(read []*Object) (elements, others []*Object)
 }
 
-// Composed is one object put together by a Layout.
+// Composed is one object composed by a Layout.
 type Composed struct {
 	ID     ID
 	Object *Object
 }
 
-// Origin is implemented by writers that can say more of an object they have read than
-// it says itself. Both methods are pure.
+// Origin is implemented by writers that know more about an object in the kernel than the
+// object says. Both methods are pure.
 type Origin interface {
-	// Owner reports the Service whose name the kernel keeps with an object.
+	// Owner returns the Service that an object in the kernel names.
 	Owner(o *Object) (key service.Key, named bool)
-	// Refs gives the identities that an object refers to: for an element, the set
-	// that it is in comes first.
+	// Refs returns the objects that an object refers to; for an element, its set comes
+	// first.
 	Refs(o *Object) []ID
 }
 
-// Watcher is implemented by writers whose kernel announces, or can be asked
-// cheaply about, changes made by somebody else.
+// Watcher is implemented by writers whose kernel announces changes by other programs, or
+// can be asked about them cheaply.
 type Watcher interface {
-	// Watch calls changed (which does not block) whenever the domain's objects
-	// may have been touched from outside, until the context ends. It says by
-	// whom, where the kernel tells.
+	// Watch calls changed (which does not block) whenever another program may have
+	// changed the domain's objects, until the context ends. It passes the process if
+	// the kernel names it.
 	Watch(ctx context.Context, changed func(by Stranger)) error
 }
 
-// Stranger is a process other than this one that has touched a domain's objects.
-// The zero value is one that is not known.
+// Stranger is another process that changed a domain's objects. The zero value is an
+// unknown one.
 type Stranger struct {
-	// PID is the process's number as the kernel counts, which need not be that
-	// of the PID namespace that one is in.
+	// PID is the process's number in the initial PID namespace.
 	PID int
-	// Command is the name of the process as in /proc/PID/comm: 15 bytes at most.
+	// Command is the name of the process as in /proc/PID/comm, at most 15 bytes.
 	Command string
 }
 
-// String gives words for a log; empty when the process is not known.
+// String returns text for a log; empty for an unknown process.
 func (s Stranger) String() string {
 	switch {
 	case s == Stranger{}:

@@ -34,7 +34,7 @@ func TestFragmentsOfEqualContentHaveEqualDigests(t *testing.T) {
 
 func TestTheFirstOfTwoObjectsOfOneIdentityStays(t *testing.T) {
 	f := NewFragment(service.Key{}, time.Time{}, []Object{object("x", "first"), object("w", ""), object("x", "second")})
-	if len(f.Objects) != 2 || f.Objects[1].Body != "first" || f.Tombstone() {
+	if len(f.Objects) != 2 || f.Objects[1].Body != "first" {
 		t.Fatalf("%+v", f.Objects)
 	}
 }
@@ -43,5 +43,17 @@ func TestSameComparesContentAndAbsence(t *testing.T) {
 	a, b, c := object("x", "1"), object("x", "1"), object("x", "2")
 	if !Same(&a, &b) || Same(&a, &c) || Same(&a, nil) || Same(nil, &a) || !Same(nil, nil) {
 		t.Fatal("Same is wrong")
+	}
+}
+
+func TestEarliestIgnoresZeroTimes(t *testing.T) {
+	var none time.Time
+	early, late := time.Unix(1, 0), time.Unix(2, 0)
+	for _, c := range []struct{ a, b, want time.Time }{
+		{none, none, none}, {none, late, late}, {late, none, late}, {early, late, early}, {late, early, early},
+	} {
+		if got := Earliest(c.a, c.b); !got.Equal(c.want) {
+			t.Errorf("Earliest(%v, %v) = %v, want %v", c.a, c.b, got, c.want)
+		}
 	}
 }

@@ -1,18 +1,20 @@
 package dataplane
 
 import (
+	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// ID identifies an object within one domain. What Container and Name mean is
-// the backend's business; together they are unique and stable.
+// ID identifies an object within one domain. Its meaning is up to the backend. It is
+// unique and stable.
 type ID struct {
 	// Container is the table, map or dispatch chain that holds the object.
 	Container string
-	// Name is the object's name or key within the container. It may hold
-	// arbitrary bytes when the object is an element.
+	// Name is the object's name or key within the container. The name of an element
+	// may have arbitrary bytes.
 	Name string
 }
 
@@ -24,7 +26,7 @@ func (id ID) Compare(other ID) int {
 	return strings.Compare(id.Name, other.Name)
 }
 
-// Kind says how an object lives in the kernel.
+// Kind is how an object is stored in the kernel.
 type Kind uint8
 
 const (
@@ -32,38 +34,79 @@ const (
 	Owned Kind = iota
 	// Element objects are entries of a shared container (a map, a dispatch
 	// chain). Several Services may claim the same one. In a domain with a
-	// Layout, elements are folded into composed Owned objects and never reach
-	// the writer by themselves.
+	// Layout, elements are folded into composed Owned objects and never reach the
+	// writer.
 	Element
 )
 
-// Object is the smallest thing that is accounted for in a kernel. It is
-// immutable once handed over.
+// Object is one thing in the kernel. It is immutable once handed over.
 type Object struct {
 	ID   ID
 	Kind Kind
 	// Body is the object's content in the backend's canonical form: two bodies
 	// are equal exactly when the kernel would hold the same thing.
 	Body string
-	// Refs are the identities in the same domain that must exist before this
-	// object can.
+	// Refs are the objects of the domain that must exist before this one.
 	Refs []ID
-	// Parts tells, for an object composed by a Layout, which Service each line
-	// of Body comes from, so that a refusal can be blamed. Nil otherwise.
+	// Parts has the Service of each line of Body for an object composed by a Layout,
+	// so that a refusal can be attributed. Nil otherwise.
 	Parts []Part
 }
 
 // Part is one line of a composed object.
 type Part struct {
-	// Owner is service.Node for lines that belong to nobody in particular.
+	// Owner is service.Node for lines that belong to no Service.
 	Owner service.Key
 }
 
-// Same reports whether two objects (either may be nil: absent) have equal
-// content.
+// Same reports whether two objects have equal content; nil means absent.
 func Same(a, b *Object) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
 	return a == b || (a.ID == b.ID && a.Body == b.Body)
+}
+
+// Frontend is where clients reach a Service: an address and port, or a node port, which
+// has no address.
+type Frontend struct {
+	// Addr is invalid for a node port.
+	Addr     netip.Addr
+	Port     uint16
+	Protocol service.Protocol
+}
+
+// String returns "192.0.2.1:80/tcp", "[2001:db8::1]:80/tcp" or "node port
+// 30080/tcp".
+func (f Frontend) String() string {
+	if !f.Addr.IsValid() {
+		return "node port " + strconv.Itoa(int(f.Port)) + "/" + f.Protocol.String()
+	}
+	return netip.AddrPortFrom(f.Addr, f.Port).String() + "/" + f.Protocol.String()
+}
+
+// Compare orders frontends by address, port and protocol; node ports come first.
+func (f Frontend) Compare(other Frontend) int {
+	if by := f.Addr.Compare(other.Addr); by != 0 {
+		return by
+	}
+	if by := int(f.Port) - int(other.Port); by != 0 {
+		return by
+	}
+	return int(f.Protocol) - int(other.Protocol)
+}
+
+// Frontends are frontends of one Service.
+type Frontends []Frontend
+
+// String returns them separated by commas.
+func (fs Frontends) String() string {
+	var text []byte
+	for i, f := range fs {
+		if i > 0 {
+			text = append(text, ", "...)
+		}
+		text = append(text, f.String()...)
+	}
+	return string(text)
 }

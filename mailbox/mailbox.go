@@ -1,19 +1,18 @@
-// Package mailbox holds one generic type: a keyed mailbox that keeps the newest
-// message per key and never blocks its sender.
+// Package mailbox has one generic type, Mailbox: it keeps the newest message per key and
+// never blocks the sender. Actors, aggregators, the supervisor and conntrack use it.
 package mailbox
 
 import "sync"
 
-// Mailbox holds at most one waiting message per key, oldest key first.
+// Mailbox keeps at most one waiting message per key, oldest key first.
 //
 // Concurrency: any number of goroutines may post; one goroutine takes. Posting
-// never blocks beyond a short lock. A post under a waiting key replaces the
-// message and keeps its place in line, after the merge function has had the
-// chance to keep what must survive. A slow reader therefore costs one message
-// per key, and nothing else.
+// never blocks beyond a short lock. A post under a waiting key replaces the message and
+// keeps its place; the merge function combines the two. So a slow reader costs one
+// message per key.
 //
-// Past its capacity in distinct keys the mailbox drops its contents and turns
-// stale: the next Take says so, and the reader must read the truth again.
+// If more distinct keys wait than its capacity, the mailbox drops its contents and turns
+// stale: the next Take says so, and the reader must read the present state.
 //
 // Invariant: 0 ≤ Len() ≤ capacity.
 type Mailbox[K comparable, M any] struct {
@@ -24,9 +23,8 @@ type Mailbox[K comparable, M any] struct {
 	mu sync.Mutex
 	// waiting is in arrival order of the keys.
 	waiting []Entry[K, M]
-	// index finds a key's place once there are too many to look through; nil
-	// before that. Places count from the first message ever taken, base being
-	// the place of waiting[0].
+	// index has the positions of the keys once there are many; nil before. Positions
+	// count from the first message ever taken; base is that of waiting[0].
 	index  map[K]int
 	base   int
 	stale  bool
@@ -39,14 +37,13 @@ type Entry[K comparable, M any] struct {
 	Message M
 }
 
-// indexFrom is the number of waiting keys from which a map beats a walk. Most
-// mailboxes never reach it, and then an idle owner does not pay for a map.
+// indexFrom is the number of waiting keys from which a map is faster than a walk. Most
+// mailboxes never reach it and have no map.
 const indexFrom = 16
 
-// New makes a mailbox. Capacity is counted in distinct waiting keys; merge
-// combines a waiting message with a newer one for the same key, nil keeps the
-// newer. Merge runs under the mailbox's lock: it must be quick and must not
-// call back.
+// New makes a mailbox. The capacity counts distinct waiting keys. Merge combines a
+// waiting message with a newer one for the same key; nil keeps the newer. Merge runs
+// under the mailbox's lock: it must be quick and must not use the mailbox.
 func New[K comparable, M any](capacity int, merge func(older, newer M) M) *Mailbox[K, M] {
 	if capacity < 1 {
 		panic("mailbox: capacity must be at least 1: it bounds the distinct keys that may wait")
@@ -54,8 +51,7 @@ func New[K comparable, M any](capacity int, merge func(older, newer M) M) *Mailb
 	return &Mailbox[K, M]{merge: merge, capacity: capacity, wake: make(chan struct{}, 1)}
 }
 
-// Post leaves a message under a key. It reports false, and keeps nothing, when
-// the mailbox is closed.
+// Post adds a message under a key. It reports false if the mailbox is closed.
 func (b *Mailbox[K, M]) Post(key K, message M) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,9 +75,9 @@ func (b *Mailbox[K, M]) Post(key K, message M) bool {
 	return true
 }
 
-// Take removes up to limit messages (all when limit ≤ 0), oldest key first. The
-// rest keep their places, and Wake fires again for them. Stale reports that
-// messages were lost since the last call; it is reported once.
+// Take removes and returns up to limit messages (all if limit ≤ 0), oldest key first.
+// The rest keep their places, and Wake fires again for them. Stale reports, once, that
+// messages were dropped since the last call.
 func (b *Mailbox[K, M]) Take(limit int) (entries []Entry[K, M], stale bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,19 +91,18 @@ func (b *Mailbox[K, M]) Take(limit int) (entries []Entry[K, M], stale bool) {
 	for _, entry := range entries {
 		delete(b.index, entry.Key)
 	}
-	clear(b.waiting[:limit]) // let go of what the messages hold
+	clear(b.waiting[:limit]) // free the messages
 	b.waiting = b.waiting[limit:]
 	b.base += limit
 	b.signal()
 	return entries, stale
 }
 
-// Wake fires when something is waiting. It may fire once too often; a reader
-// that finds nothing waits again.
+// Wake fires when messages wait. It may fire once too often.
 func (b *Mailbox[K, M]) Wake() <-chan struct{} { return b.wake }
 
-// MarkStale drops what is waiting and tells the next reader to read the truth
-// again, for a reader that is about to start from nothing.
+// MarkStale drops the waiting messages and turns the mailbox stale, for a reader that
+// starts without any state.
 func (b *Mailbox[K, M]) MarkStale() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -116,17 +111,16 @@ func (b *Mailbox[K, M]) MarkStale() {
 	b.signal()
 }
 
-// Len is the number of waiting keys.
+// Len returns the number of waiting keys.
 func (b *Mailbox[K, M]) Len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.waiting)
 }
 
-// CloseIfEmpty closes the mailbox unless something is waiting, and reports
-// whether it is closed now. It is atomic against Post, so that a sender and a
-// departing owner never miss each other: either the owner sees the message, or
-// the sender sees false.
+// CloseIfEmpty closes the mailbox unless messages wait, and reports whether it is closed
+// now. It is atomic with Post: either the leaving reader sees the message, or the sender
+// sees false.
 func (b *Mailbox[K, M]) CloseIfEmpty() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,14 +131,14 @@ func (b *Mailbox[K, M]) CloseIfEmpty() bool {
 	return true
 }
 
-// Close refuses all further posts. What is waiting can still be taken.
+// Close refuses all further posts. Waiting messages can still be taken.
 func (b *Mailbox[K, M]) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
 }
 
-// Closed tells whether further posts are refused.
+// Closed reports whether the mailbox refuses posts.
 func (b *Mailbox[K, M]) Closed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,8 +171,8 @@ func (b *Mailbox[K, M]) append(key K, message M) {
 	}
 }
 
-// drop forgets everything that waits. The entries are not cleared: Take may
-// have handed them out.
+// drop forgets all waiting messages. It does not clear the entries: Take may have
+// returned them.
 func (b *Mailbox[K, M]) drop() {
 	b.waiting, b.index, b.base = nil, nil, 0
 }

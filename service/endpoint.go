@@ -3,16 +3,18 @@ package service
 import (
 	"bytes"
 	"net/netip"
+	"slices"
+	"time"
 )
 
 // Endpoint is one address and port behind a service port.
 type Endpoint struct {
 	AddrPort netip.AddrPort
-	// Local tells that it runs on this node.
+	// Local reports that it runs on this node.
 	Local bool
 }
 
-// String gives the identity of the endpoint as rule comments show it:
+// String returns the identity of the endpoint as rule comments show it:
 // "10.0.0.1:80" or "[fd00::1]:80".
 func (e Endpoint) String() string { return e.AddrPort.String() }
 
@@ -26,3 +28,106 @@ func (e Endpoint) Compare(other Endpoint) int {
 	var a, b [endpointTextMax]byte
 	return bytes.Compare(e.AddrPort.AppendTo(a[:0]), other.AddrPort.AppendTo(b[:0]))
 }
+
+// Slice is one EndpointSlice (discovery/v1), reduced to what a proxy needs.
+type Slice struct {
+	// Service is the owner: the slice's namespace and the value of its label
+	// kubernetes.io/service-name.
+	Service Key
+	// Name is metadata.name; unique within the namespace.
+	Name   string
+	Family Family
+	Ports  []SlicePort
+	// Endpoints have at least one parsable address each.
+	Endpoints []SliceEndpoint
+	// Trigger is the annotation endpoints.kubernetes.io/last-change-trigger-time:
+	// the earliest moment at which the change that this slice carries was
+	// caused. Zero when absent or unparsable.
+	Trigger time.Time
+}
+
+// Equal reports whether two slices contribute the same endpoints. Trigger is left
+// out: it says when a change was caused, not what is. Two nil slices are equal.
+func (s *Slice) Equal(other *Slice) bool {
+	if s == nil || other == nil {
+		return s == other
+	}
+	return s.Service == other.Service && s.Name == other.Name &&
+		s.Family == other.Family &&
+		slices.Equal(s.Ports, other.Ports) &&
+		slices.EqualFunc(s.Endpoints, other.Endpoints, SliceEndpoint.equal)
+}
+
+// Snapshot is what the source knows about one Service at one moment. Its values
+// are shared and never change.
+type Snapshot struct {
+	// Spec is nil if the Service does not exist or is not proxied.
+	Spec *Spec
+	// Slices are sorted by name.
+	Slices []*Slice
+}
+
+// SlicePort is one port of a slice; ports without a name field or a number have
+// been left out (with a warning) while reducing.
+type SlicePort struct {
+	Name     string
+	Protocol Protocol
+	Port     uint16
+}
+
+// serves reports whether the endpoints of the slice stand behind a service port at
+// this port of theirs. The number of the service port does not matter.
+func (p SlicePort) serves(port *Port) bool {
+	return p.Name == port.Name && p.Protocol == port.Protocol
+}
+
+// SliceEndpoint is one endpoint of a slice. Conditions already have their
+// defaults: nil ready and serving mean true, nil terminating means false.
+type SliceEndpoint struct {
+	// Addr is the canonical form of addresses[0].
+	Addr netip.Addr
+	// NodeName is empty when the API gave none; such an endpoint is not local.
+	NodeName    string
+	Ready       bool
+	Serving     bool
+	Terminating bool
+	// ForZones and ForNodes are the hints; empty means no hint.
+	ForZones []string
+	ForNodes []string
+}
+
+func (e SliceEndpoint) equal(other SliceEndpoint) bool {
+	return e.Addr == other.Addr && e.NodeName == other.NodeName &&
+		e.Ready == other.Ready && e.Serving == other.Serving &&
+		e.Terminating == other.Terminating &&
+		slices.Equal(e.ForZones, other.ForZones) &&
+		slices.Equal(e.ForNodes, other.ForNodes)
+}
+
+// candidate is one occurrence of an endpoint behind a service port. It refers to
+// its slice by number, so that sorting moves little and the garbage collector
+// has nothing to follow.
+type candidate struct {
+	// head holds the first 16 bytes of the text form, zero-padded and read as
+	// big-endian numbers. It decides nearly all comparisons of IPv4 endpoints.
+	head [2]uint64
+	// slice is the position of the slice in the gathering, and index that of
+	// the endpoint in the slice.
+	slice, index int32
+	// text is the offset of the text form in the gathering's buffer.
+	text     int32
+	port     uint16
+	textSize uint8
+	standing standing
+	// local reports that the endpoint runs on this node.
+	local bool
+}
+
+// ready candidates are the normal target of new connections.
+func (c *candidate) ready() bool { return c.standing >= readyTerminating }
+
+// usable candidates may get new connections, some only if there are no better ones.
+func (c *candidate) usable() bool { return c.standing >= servingTerminating }
+
+// serving candidates may keep established flows.
+func (c *candidate) serving() bool { return c.standing >= unready }

@@ -56,7 +56,7 @@ func TestEqualIgnoresTimeZones(t *testing.T) {
 	}
 }
 
-// filled gives a value without a zero in it.
+// filled returns a value without a zero in it.
 func filled[T any]() *T {
 	value := new(T)
 	fill(reflect.ValueOf(value).Elem())

@@ -15,7 +15,7 @@ const (
 // Families lists both families in the order in which they are worked on.
 var Families = [2]Family{IPv4, IPv6}
 
-// String gives the API's spelling, "IPv4" or "IPv6" (core/v1 IPFamily).
+// String returns the API's spelling, "IPv4" or "IPv6" (core/v1 IPFamily).
 func (f Family) String() string {
 	if f == IPv6 {
 		return "IPv6"
@@ -31,7 +31,7 @@ func (f Family) Bits() int {
 	return 32
 }
 
-// FamilyOf gives the family of an address. IPv4-mapped IPv6 addresses count as
+// FamilyOf returns the family of an address. IPv4-mapped IPv6 addresses count as
 // IPv6 here; source unmaps addresses before they become values.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {

@@ -16,9 +16,9 @@ type NodeFacts struct {
 	Zone string
 	// NodeIPs holds the node's address of each family, zero when unknown.
 	NodeIPs PerFamily[netip.Addr]
-	// Detect tells which traffic comes from local pods.
+	// Detect matches the traffic of local pods.
 	Detect PerFamily[LocalDetector]
-	// NodePorts tells on which addresses node ports answer.
+	// NodePorts are the addresses on which node ports answer.
 	NodePorts PerFamily[NodePortAddresses]
 	// MasqueradeAll asks for source NAT of all ClusterIP traffic.
 	MasqueradeAll bool
@@ -39,12 +39,12 @@ type LocalDetector struct {
 	Interface string
 }
 
-// Configured tells whether the detector can match anything.
+// Configured reports whether the detector can match anything.
 func (d LocalDetector) Configured() bool {
 	return d.CIDR.IsValid() || d.Interface != ""
 }
 
-// NodePortAddresses tells on which of the host's addresses node ports answer.
+// NodePortAddresses says on which of the host's addresses node ports answer.
 type NodePortAddresses struct {
 	// All means every local address (the loopback rules of the backend apply).
 	All bool
@@ -52,13 +52,13 @@ type NodePortAddresses struct {
 	// ranges, sorted; used when All is false. Empty then means that node ports
 	// answer nowhere.
 	Addresses []netip.Addr
-	// Host are all of the host's addresses of the family, sorted, without those of
-	// loopback, IPv6 link-local ones and those that the proxy itself adds. Only
-	// backends that serve each address by itself ask for them; nil otherwise.
+	// Host are the host's addresses of the family, sorted, without loopback, IPv6
+	// link-local and the proxy's own addresses. Nil unless the backend serves each
+	// address separately.
 	Host []netip.Addr
 }
 
-// Equal tells whether two sets of facts lead to the same rules.
+// Equal reports whether two sets of facts lead to the same rules.
 func (f *NodeFacts) Equal(other *NodeFacts) bool {
 	if f == nil || other == nil {
 		return f == other
@@ -74,4 +74,23 @@ func (f *NodeFacts) Equal(other *NodeFacts) bool {
 		f.NodeIPs == other.NodeIPs && f.Detect == other.Detect &&
 		f.MasqueradeAll == other.MasqueradeAll &&
 		f.LocalhostNodePorts == other.LocalhostNodePorts
+}
+
+// NodeObject is what the API said about this node, reduced to what a proxy
+// needs. The root package combines it with the configuration and the host's
+// addresses into NodeFacts.
+type NodeObject struct {
+	Name string
+	// Zone is the label topology.kubernetes.io/zone.
+	Zone string
+	// Addresses are status.addresses: every InternalIP in order, then every
+	// ExternalIP; what cannot be parsed is left out.
+	Addresses []netip.Addr
+	// PodCIDRs holds the first spec.podCIDRs entry of each family.
+	PodCIDRs PerFamily[netip.Prefix]
+	// Deleting is set once metadata.deletionTimestamp is.
+	Deleting bool
+	// AutoscalerTaint is set while the taint
+	// ToBeDeletedByClusterAutoscaler is present.
+	AutoscalerTaint bool
 }

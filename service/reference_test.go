@@ -20,7 +20,7 @@ type occurrence struct {
 	endpoint *SliceEndpoint
 }
 
-// better tells whether a is to be used rather than b.
+// better reports whether a is to be used rather than b.
 func (a occurrence) better(b occurrence) bool {
 	rank := func(e *SliceEndpoint) int {
 		switch {
@@ -44,7 +44,7 @@ func (a occurrence) better(b occurrence) bool {
 	return a.index < b.index
 }
 
-// find gives the best occurrence of each endpoint behind a port, by its text.
+// find returns the best occurrence of each endpoint behind a port, by its text.
 func find(port *PortView, family Family, from []*Slice) map[string]occurrence {
 	known := map[string]occurrence{}
 	for _, s := range from {
@@ -117,7 +117,7 @@ func refer(port *PortView, family Family, from []*Slice, node *NodeFacts) refere
 	return r
 }
 
-// texts gives a set in the reference's form.
+// texts returns a set in the reference's form.
 func texts(set []Endpoint) []string {
 	var list []string
 	for _, e := range set {

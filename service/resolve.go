@@ -1,8 +1,12 @@
 package service
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Resolve decides how this node serves one Service: for each family and service
@@ -41,7 +45,7 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 	return view
 }
 
-// frontends gives the part of a port's view that does not depend on endpoints.
+// frontends returns the part of a port's view that does not depend on endpoints.
 func frontends(spec *Spec, family Family, i int, facts *NodeFacts) PortView {
 	port := &spec.Ports[i]
 	ranges := spec.SourceRanges[family]
@@ -61,5 +65,323 @@ func frontends(spec *Spec, family Family, i int, facts *NodeFacts) PortView {
 		InternalLocal:   spec.InternalLocal,
 		ExternalLocal:   spec.ExternalLocal,
 		AffinitySeconds: spec.AffinitySeconds,
+	}
+}
+
+// gathering collects the candidates of one service port: every slice of the
+// family contributes all its endpoints with each of its ports of that name and
+// protocol. The zero value is ready; its buffers are reused from port to port.
+type gathering struct {
+	// from are the slices that the candidates refer to.
+	from []*Slice
+	// candidates are sorted by text form, without duplicates.
+	candidates []candidate
+	// texts holds the text forms, back to back.
+	texts []byte
+}
+
+// gather replaces the candidates by those of a service port.
+func (g *gathering) gather(family Family, port *Port, from []*Slice, nodeName string) {
+	g.reset(family, port, from)
+	for n, s := range from {
+		if s.Family != family {
+			continue
+		}
+		for i := range s.Ports {
+			if s.Ports[i].serves(port) {
+				g.addAll(int32(n), s.Ports[i].Port, nodeName)
+			}
+		}
+	}
+	slices.SortFunc(g.candidates, func(a, b candidate) int { return g.compare(&a, &b) })
+	// The best occurrence of each endpoint comes first and stays.
+	g.candidates = slices.CompactFunc(g.candidates, func(a, b candidate) bool {
+		return a.head == b.head && bytes.Equal(g.text(&a), g.text(&b))
+	})
+}
+
+// reset empties the buffers and makes room for what is to come.
+func (g *gathering) reset(family Family, port *Port, from []*Slice) {
+	g.from = from
+	count := 0
+	for _, s := range from {
+		if s.Family != family {
+			continue
+		}
+		for i := range s.Ports {
+			if s.Ports[i].serves(port) {
+				count += len(s.Endpoints)
+			}
+		}
+	}
+	// Usual lengths, for example "10.244.100.100:8080" and
+	// "[fd00:10:244:1::1234]:8080"; longer ones make the buffer grow.
+	textBytes := PerFamily[int]{20, 28}[family]
+	g.candidates = slices.Grow(g.candidates[:0], count)
+	g.texts = slices.Grow(g.texts[:0], count*textBytes)
+}
+
+// addAll adds the endpoints of a slice at one of its ports.
+func (g *gathering) addAll(slice int32, port uint16, nodeName string) {
+	s := g.from[slice]
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		start := len(g.texts)
+		g.texts = netip.AddrPortFrom(e.Addr, port).AppendTo(g.texts)
+		g.candidates = append(g.candidates, candidate{
+			head:     head(g.texts[start:]),
+			slice:    slice,
+			index:    int32(i),
+			text:     int32(start),
+			textSize: uint8(len(g.texts) - start),
+			standing: standingOf(e),
+			local:    nodeName != "" && e.NodeName == nodeName,
+			port:     port,
+		})
+	}
+}
+
+// compare orders by text form, then the better standing first, then place.
+func (g *gathering) compare(a, b *candidate) int {
+	if c := cmp.Compare(a.head[0], b.head[0]); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.head[1], b.head[1]); c != 0 {
+		return c
+	}
+	if c := bytes.Compare(g.text(a), g.text(b)); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(b.standing, a.standing); c != 0 {
+		return c
+	}
+	// The rest is equal. Its place in the API does not depend on arrival.
+	if c := strings.Compare(g.from[a.slice].Name, g.from[b.slice].Name); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.index, b.index)
+}
+
+func (g *gathering) endpoint(c *candidate) *SliceEndpoint {
+	return &g.from[c.slice].Endpoints[c.index]
+}
+
+func (g *gathering) text(c *candidate) []byte {
+	return g.texts[c.text : int(c.text)+int(c.textSize)]
+}
+
+func head(text []byte) [2]uint64 {
+	var padded [16]byte
+	copy(padded[:], text)
+	return [2]uint64{
+		binary.BigEndian.Uint64(padded[:8]),
+		binary.BigEndian.Uint64(padded[8:]),
+	}
+}
+
+// selection chooses among the candidates of one service port at a time. It is
+// the scratch space of one Resolve; the zero value is ready.
+type selection struct {
+	gathering
+	// scratch is where a set is put together before its size is known.
+	scratch []Endpoint
+	// readyLocal are the addresses of local ready endpoints of the ports of one
+	// family so far, duplicates included.
+	readyLocal []netip.Addr
+}
+
+// choose fills in the endpoints of a port whose frontends are known already.
+func (s *selection) choose(port *PortView, facts *NodeFacts) {
+	port.HasAny = slices.ContainsFunc(s.candidates, func(c candidate) bool { return c.usable() })
+	if port.UsesCluster() {
+		rule := chooseTopology(&s.gathering, facts)
+		port.Topology = rule
+		s.collect(func(c *candidate) bool { return rule.admits(c, s.endpoint(c), facts) })
+		port.Cluster = s.keep()
+	}
+	if port.UsesLocal() {
+		enough := s.localStanding()
+		s.collect(func(c *candidate) bool { return c.local && c.standing >= enough })
+		port.Local = s.keep(port.Cluster)
+	}
+	if port.Protocol == UDP {
+		s.collect((*candidate).serving)
+		port.Serving = s.keep(port.Cluster, port.Local)
+		if len(port.Serving) == 0 {
+			s.collect(func(c *candidate) bool { return !s.endpoint(c).Terminating })
+			port.Resting = s.keep()
+		}
+	}
+}
+
+// localStanding returns the standing that a local endpoint needs for the Local policy:
+// ready, or serving while terminating if no local endpoint is ready. Hints and endpoints
+// on other nodes do not count.
+func (s *selection) localStanding() standing {
+	for i := range s.candidates {
+		if c := &s.candidates[i]; c.local && c.ready() {
+			return readyTerminating
+		}
+	}
+	return servingTerminating
+}
+
+// collect puts the wanted candidates into scratch and keeps their order.
+func (s *selection) collect(wanted func(*candidate) bool) {
+	s.scratch = slices.Grow(s.scratch[:0], len(s.candidates))
+	for i := range s.candidates {
+		if c := &s.candidates[i]; wanted(c) {
+			s.scratch = append(s.scratch, Endpoint{
+				AddrPort: netip.AddrPortFrom(s.endpoint(c).Addr, c.port),
+				Local:    c.local,
+			})
+		}
+	}
+}
+
+// keep copies scratch, or returns an earlier set if it is equal. For most Services
+// it is.
+func (s *selection) keep(earlier ...[]Endpoint) []Endpoint {
+	if len(s.scratch) == 0 {
+		return nil
+	}
+	for _, set := range earlier {
+		if slices.Equal(set, s.scratch) {
+			return set
+		}
+	}
+	kept := make([]Endpoint, len(s.scratch))
+	copy(kept, s.scratch)
+	return kept
+}
+
+// noteReadyLocal remembers the local ready addresses of the current port.
+func (s *selection) noteReadyLocal() {
+	for i := range s.candidates {
+		if c := &s.candidates[i]; c.local && c.ready() {
+			s.readyLocal = append(s.readyLocal, s.endpoint(c).Addr)
+		}
+	}
+}
+
+// countReadyLocal counts the noted addresses, each one once. Pods of the host network
+// share an address and count as one.
+func (s *selection) countReadyLocal() int {
+	slices.SortFunc(s.readyLocal, netip.Addr.Compare)
+	return len(slices.Compact(s.readyLocal))
+}
+
+// Topology says how the Cluster endpoints of a port were chosen (KEP-2433,
+// KEP-3015).
+type Topology uint8
+
+// The topology rules, in the order in which they are tried.
+const (
+	// TopologyNone keeps every ready endpoint.
+	TopologyNone Topology = iota
+	// TopologySameNode keeps the endpoints that are hinted for this node.
+	TopologySameNode
+	// TopologySameZone keeps the endpoints that are hinted for this zone.
+	TopologySameZone
+	// TopologyTerminating is the fallback to endpoints that still serve while
+	// they terminate, because no endpoint is ready.
+	TopologyTerminating
+)
+
+// String names the rule for people.
+func (t Topology) String() string {
+	return [...]string{"none", "same node", "same zone", "serving while terminating"}[t]
+}
+
+// chooseTopology applies the hints of the ready endpoints. A kind of hint counts only if
+// every ready endpoint has one and at least one names this node or zone, so that a rule
+// never leaves a ready Service without ready endpoints. The place where an endpoint runs
+// does not matter: the hint names what it serves.
+func chooseTopology(g *gathering, facts *NodeFacts) Topology {
+	var ready, usable, forNode, forZone bool
+	allNodes, allZones := true, true
+	for i := range g.candidates {
+		c := &g.candidates[i]
+		usable = usable || c.usable()
+		if !c.ready() {
+			continue
+		}
+		ready = true
+		e := g.endpoint(c)
+		allNodes = allNodes && len(e.ForNodes) > 0
+		allZones = allZones && len(e.ForZones) > 0
+		forNode = forNode || hinted(e.ForNodes, facts.Name)
+		forZone = forZone || hinted(e.ForZones, facts.Zone)
+	}
+	switch {
+	case !ready && usable:
+		return TopologyTerminating
+	case ready && allNodes && forNode:
+		return TopologySameNode
+	case ready && allZones && forZone:
+		return TopologySameZone
+	default:
+		return TopologyNone
+	}
+}
+
+// admits reports whether the rule lets an endpoint into the Cluster set. The fallback
+// admits every serving endpoint, whatever its hints.
+func (t Topology) admits(c *candidate, e *SliceEndpoint, facts *NodeFacts) bool {
+	switch t {
+	case TopologySameNode:
+		return c.ready() && hinted(e.ForNodes, facts.Name)
+	case TopologySameZone:
+		return c.ready() && hinted(e.ForZones, facts.Zone)
+	case TopologyTerminating:
+		return c.usable()
+	default:
+		return c.ready()
+	}
+}
+
+// hinted reports whether a place is among the hints. A node without a zone label
+// is in no zone.
+func hinted(hints []string, place string) bool {
+	return place != "" && slices.Contains(hints, place)
+}
+
+// standing ranks one occurrence of an endpoint. Of several occurrences of the same
+// address and port, the highest counts.
+//
+// In kube-proxy the last occurrence that is not terminating wins. Its result depends on
+// the order of a map walk, and an unready pod can hide a ready or serving one at the same
+// address (kubernetes issue 135593). Here an unusable endpoint never hides a usable one.
+type standing uint8
+
+const (
+	// absent endpoints are not used, not even by established flows.
+	absent standing = iota
+	// unready endpoints serve and do not terminate, but are not ready: no new
+	// connections.
+	unready
+	// servingTerminating endpoints are used when nothing is ready.
+	servingTerminating
+	// readyTerminating endpoints belong to Services that publish not-ready
+	// addresses. They count as ready, but a running pod comes first.
+	readyTerminating
+	// readyRunning endpoints are the normal case.
+	readyRunning
+)
+
+// standingOf ranks by the conditions. Serving and terminating matter only if the
+// endpoint is not ready.
+func standingOf(e *SliceEndpoint) standing {
+	switch {
+	case e.Ready && e.Terminating:
+		return readyTerminating
+	case e.Ready:
+		return readyRunning
+	case e.Serving && e.Terminating:
+		return servingTerminating
+	case e.Serving:
+		return unready
+	default:
+		return absent
 	}
 }

@@ -98,7 +98,7 @@ func newScenarioSlice(c *choices, name string) *Slice {
 	return s
 }
 
-// shuffled gives the same scenario as it might arrive in another order: slices
+// shuffled returns the same scenario as it might arrive in another order: slices
 // in any order, and the endpoints within a slice unless it holds one address
 // twice (then their order is what decides between equals).
 func (s scenario) shuffled(r *rand.Rand) scenario {

@@ -3,6 +3,7 @@ package service
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -23,8 +24,8 @@ type Spec struct {
 	// LoadBalancerVIPs are status.loadBalancer.ingress[].ip whose ipMode is VIP
 	// or nil, canonical, without duplicates, in API order.
 	LoadBalancerVIPs PerFamily[[]netip.Addr]
-	// SourceRanges are the masked spec.loadBalancerSourceRanges. Empty means
-	// that nobody is refused; a prefix of length 0 empties the list.
+	// SourceRanges are the masked spec.loadBalancerSourceRanges. Empty means that
+	// every source is allowed; a prefix of length 0 empties the list.
 	SourceRanges PerFamily[[]netip.Prefix]
 	// InternalLocal is internalTrafficPolicy: Local.
 	InternalLocal bool
@@ -36,11 +37,11 @@ type Spec struct {
 	HealthCheckNodePort uint16
 	// AffinitySeconds is the ClientIP affinity timeout; 0 means no affinity.
 	AffinitySeconds int
-	// Scheduling is how the Service asks for its connections to be spread.
+	// Scheduling is the IPVS scheduling that the Service asks for.
 	Scheduling Scheduling
 }
 
-// Equal tells whether two specs say the same. Order counts, since it is the
+// Equal reports whether two specs say the same. Order counts, since it is the
 // order in which frontends are rendered. Two nil specs are equal.
 func (s *Spec) Equal(other *Spec) bool {
 	if s == nil || other == nil {
@@ -71,4 +72,100 @@ type Port struct {
 	Port     uint16
 	// NodePort is 0 when the Service opens none.
 	NodePort uint16
+}
+
+// Key names one Service. It is the address of an actor, the key of its mailbox
+// and the owner of its objects in the kernel; nothing else identifies a
+// Service.
+type Key struct {
+	Namespace string
+	Name      string
+}
+
+// Node is the reserved key under which node-wide facts travel. It cannot
+// collide with a Service: the API gives every Service a namespace.
+var Node = Key{Name: "node"}
+
+// String returns "namespace/name", the form kube-proxy uses in rule comments, and
+// "node" for the reserved key.
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// PortString names a service port of the Service as kube-proxy does in rule
+// comments and in the hashes of chain names: "namespace/name:port", or
+// "namespace/name" for the unnamed port.
+func (k Key) PortString(portName string) string {
+	if portName == "" {
+		return k.String()
+	}
+	return k.String() + ":" + portName
+}
+
+// ParseKey is the reverse of String.
+func ParseKey(text string) Key {
+	namespace, name, found := strings.Cut(text, "/")
+	if !found {
+		return Key{Name: text}
+	}
+	return Key{Namespace: namespace, Name: name}
+}
+
+// Compare orders keys by namespace, then name.
+func (k Key) Compare(other Key) int {
+	if c := strings.Compare(k.Namespace, other.Namespace); c != 0 {
+		return c
+	}
+	return strings.Compare(k.Name, other.Name)
+}
+
+// Protocol is the transport protocol of a service port (core/v1 Protocol).
+type Protocol uint8
+
+// The protocols a Service may name.
+const (
+	TCP Protocol = iota
+	UDP
+	SCTP
+)
+
+// String returns the lower-case name that iptables and nft use: "tcp", "udp" or
+// "sctp".
+func (p Protocol) String() string {
+	switch p {
+	case UDP:
+		return "udp"
+	case SCTP:
+		return "sctp"
+	default:
+		return "tcp"
+	}
+}
+
+// Number is the IP protocol number (IANA).
+func (p Protocol) Number() uint8 {
+	switch p {
+	case UDP:
+		return 17
+	case SCTP:
+		return 132
+	default:
+		return 6
+	}
+}
+
+// Scheduling is the IPVS scheduling that a Service asks for. The zero value leaves it
+// to the configuration of the node. Other backends ignore it.
+type Scheduling struct {
+	// Scheduler is the kernel's name of an IPVS scheduler, for example "sh".
+	Scheduler string
+	// Ports lets a hashing scheduler include the client's port, which spreads the
+	// connections of one client (flags sh-port, mh-port).
+	Ports bool
+	// Fallback lets a hashing scheduler try another endpoint if the chosen one takes
+	// no new connections (flags sh-fallback, mh-fallback).
+	Fallback bool
 }

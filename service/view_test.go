@@ -2,6 +2,7 @@ package service
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 )
 
@@ -86,5 +87,139 @@ func TestHealthPort(t *testing.T) {
 	}
 	if got := view.HealthPort(IPv6); got != 0 {
 		t.Errorf("IPv6: %d, want 0", got)
+	}
+}
+
+// TestWhichSetsAreNeeded: the predicates for every mix of policies.
+func TestWhichSetsAreNeeded(t *testing.T) {
+	tests := []struct {
+		internalLocal, externalLocal, accessible bool
+		usesCluster, usesLocal                   bool
+	}{
+		{false, false, false, true, false},
+		{false, false, true, true, false},
+		{false, true, false, true, false},
+		{false, true, true, true, true},
+		{true, false, false, false, true},
+		{true, false, true, true, true},
+		{true, true, false, false, true},
+		{true, true, true, true, true},
+	}
+	for _, tt := range tests {
+		eachFamily(t, func(t *testing.T, family Family) {
+			spec := newSpec()
+			spec.InternalLocal, spec.ExternalLocal = tt.internalLocal, tt.externalLocal
+			if tt.accessible {
+				spec.Ports[0].NodePort = 30080
+			}
+			_, port := resolveOne(t, family, spec, "n R; a R", facts())
+			if port.UsesCluster() != tt.usesCluster || (port.Cluster != nil) != tt.usesCluster {
+				t.Errorf("%+v: UsesCluster = %v, Cluster = %v", tt, port.UsesCluster(), port.Cluster)
+			}
+			if port.UsesLocal() != tt.usesLocal || (port.Local != nil) != tt.usesLocal {
+				t.Errorf("%+v: UsesLocal = %v, Local = %v", tt, port.UsesLocal(), port.Local)
+			}
+		})
+	}
+}
+
+func TestExternallyAccessible(t *testing.T) {
+	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.99")}
+	tests := []struct {
+		name string
+		port PortView
+		want bool
+	}{
+		{"ClusterIP only", PortView{ClusterIP: addrs[0]}, false},
+		{"node port", PortView{NodePort: 30080}, true},
+		{"external IP", PortView{ExternalIPs: addrs}, true},
+		{"load balancer", PortView{LoadBalancerVIPs: addrs}, true},
+	}
+	for _, tt := range tests {
+		if got := tt.port.ExternallyAccessible(); got != tt.want {
+			t.Errorf("%s: got %v", tt.name, got)
+		}
+	}
+}
+
+// TestServesInternal: what becomes of traffic to the ClusterIP.
+func TestServesInternal(t *testing.T) {
+	some := []Endpoint{{}}
+	tests := []struct {
+		port PortView
+		want bool
+	}{
+		{PortView{HasAny: false}, false},
+		{PortView{HasAny: true, Cluster: some}, true},
+		{PortView{InternalLocal: true, HasAny: false}, false},
+		{PortView{InternalLocal: true, HasAny: true, Local: some}, true},
+		{PortView{InternalLocal: true, HasAny: true, Cluster: some}, false},
+		{PortView{ExternalLocal: true, HasAny: true, Cluster: some}, true},
+	}
+	for _, tt := range tests {
+		if got := tt.port.ServesInternal(); got != tt.want {
+			t.Errorf("%+v: got %v", tt.port, got)
+		}
+	}
+}
+
+// TestServesExternal: what becomes of outside traffic to node ports, external IPs
+// and load balancer VIPs.
+func TestServesExternal(t *testing.T) {
+	some := []Endpoint{{}}
+	tests := []struct {
+		port PortView
+		want bool
+	}{
+		{PortView{HasAny: false}, false},
+		{PortView{HasAny: true, Cluster: some}, true},
+		{PortView{ExternalLocal: true, HasAny: false}, false},
+		{PortView{ExternalLocal: true, HasAny: true, Cluster: some, Local: some}, true},
+		{PortView{ExternalLocal: true, HasAny: true, Cluster: some}, false},
+		{PortView{InternalLocal: true, HasAny: true, Cluster: some}, true},
+	}
+	for _, tt := range tests {
+		if got := tt.port.ServesExternal(); got != tt.want {
+			t.Errorf("%+v: got %v", tt.port, got)
+		}
+	}
+}
+
+// TestReachable: everything this node may send to, under each mix of policies.
+func TestReachable(t *testing.T) {
+	tests := []struct {
+		name               string
+		internal, external string
+		endpoints          string
+		want               string
+	}{
+		{"Cluster only", "Cluster", "-", "n R; a R", "a n"},
+		{"Local only", "Local", "-", "n R; a R", "n"},
+		{"both", "Cluster", "Local", "n R; a R", "a n"},
+		{"Local from the fallback", "Cluster", "Local", "n S; a R; z R", "a n z"},
+		{"hints leave local ones out of Cluster", "Cluster", "Local", "n R -/{zb}; a R -/{za}", "a n"},
+		{"nothing usable", "Cluster", "Local", "n X; a X", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			eachFamily(t, func(t *testing.T, family Family) {
+				_, port := resolveOne(t, family, policySpec(tt.internal, tt.external), tt.endpoints, facts())
+				got := port.Reachable()
+				if letters(got) != tt.want {
+					t.Errorf("got %q, want %q", letters(got), tt.want)
+				}
+				if !slices.IsSortedFunc(got, Endpoint.Compare) {
+					t.Errorf("not sorted: %v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestReachableWithoutNeedSharesMemory(t *testing.T) {
+	_, port := resolveOne(t, IPv4, policySpec("Cluster", "Local"), "n R; a R", facts())
+	allocations := testing.AllocsPerRun(10, func() { port.Reachable() })
+	if allocations != 0 {
+		t.Errorf("%v allocations, want none when Cluster holds Local", allocations)
 	}
 }

@@ -10,11 +10,10 @@ import (
 
 // Options are the optional parts of a Cache.
 type Options struct {
-	// Warn is told what is wrong with an object, once per problem and not again
-	// while the object stays as it is. Nil means that nobody is told. It must
-	// not block.
+	// Warn receives each problem of an object once, and not again while the object
+	// stays as it is. It must not block. Nil drops the warnings.
 	Warn func(service.Warning)
-	// IgnoreExternalIPs takes Services for ones without External IPs.
+	// IgnoreExternalIPs ignores spec.externalIPs.
 	IgnoreExternalIPs bool
 }
 
@@ -42,6 +41,7 @@ type Cache struct {
 	cidrs    map[string][]netip.Prefix // by the name of the ServiceCIDR
 	ranges   []netip.Prefix            // the union of cidrs, as last posted
 	warnings warningBook
+	awaited  map[string]bool // the lists that primed waits for
 	primed   bool
 	stats    Stats
 	events   eventCounts
@@ -125,28 +125,49 @@ func (c *Cache) SetNode(node *service.NodeObject) {
 	}
 }
 
-// Node gives the last value of SetNode, nil before the first.
+// Node returns the last value of SetNode, nil before the first.
 func (c *Cache) Node() *service.NodeObject {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.node
 }
 
-// Prime says that the first full picture is complete. The first call reports
-// every Service that has a spec to the sink; further calls do nothing.
-func (c *Cache) Prime() {
+// Await names the lists without which the cache is not complete, for a feeder that
+// gets several. It must be called before the first Listed.
+func (c *Cache) Await(lists ...string) {
 	c.mu.Lock()
-	if c.primed {
-		c.mu.Unlock()
-		return
+	defer c.mu.Unlock()
+	c.awaited = make(map[string]bool, len(lists))
+	for _, list := range lists {
+		c.awaited[list] = true
 	}
-	c.primed = true
-	keys := c.sortedKeys()
-	c.mu.Unlock()
-	c.sink.Primed(keys)
 }
 
-// admitted gives what counts of a spec, which stays as it is.
+// Listed says that a list is in the cache. The last of those awaited primes the
+// cache. Only the first call for a list counts.
+func (c *Cache) Listed(list string) {
+	c.mu.Lock()
+	last := c.awaited[list] && len(c.awaited) == 1
+	delete(c.awaited, list)
+	c.mu.Unlock()
+	if last {
+		c.Prime()
+	}
+}
+
+// Prime says that the cache is complete. Only the first call counts; it is passed
+// on to the sink.
+func (c *Cache) Prime() {
+	c.mu.Lock()
+	again := c.primed
+	c.primed = true
+	c.mu.Unlock()
+	if !again {
+		c.sink.Primed()
+	}
+}
+
+// admitted returns the spec without ignored fields. It does not change its argument.
 func (c *Cache) admitted(spec *service.Spec) *service.Spec {
 	if !c.ignoreExternalIPs {
 		return spec
@@ -156,7 +177,7 @@ func (c *Cache) admitted(spec *service.Spec) *service.Spec {
 	return &admitted
 }
 
-// storeSpec tells whether the spec differs from the one that was filed.
+// storeSpec reports whether the spec differs from the one that was filed.
 func (c *Cache) storeSpec(spec *service.Spec) bool {
 	c.events.specs.Add(1)
 	changed := !c.specs[spec.Key].Equal(spec)
@@ -213,8 +234,7 @@ func (c *Cache) dropSlice(posts []slicePost, id sliceID) []slicePost {
 	return c.appendSlicePost(posts, slicePost{owner, id.name, nil})
 }
 
-// appendSlicePost leaves out slices of a Service without a spec: no actor is
-// interested, and creating one for each would be work for nothing.
+// appendSlicePost leaves out slices of a Service without a spec, which needs no actor.
 func (c *Cache) appendSlicePost(posts []slicePost, post slicePost) []slicePost {
 	if c.specs[post.key] == nil {
 		return posts
@@ -246,4 +266,76 @@ func nodeEqual(a, b *service.NodeObject) bool {
 	return a.Name == b.Name && a.Zone == b.Zone &&
 		slices.Equal(a.Addresses, b.Addresses) && a.PodCIDRs == b.PodCIDRs &&
 		a.Deleting == b.Deleting && a.AutoscalerTaint == b.AutoscalerTaint
+}
+
+// ReplaceSpecs takes the complete list of Services and posts the differences from what
+// is stored; after an outage of the API server there are usually none. It walks all
+// Services.
+func (c *Cache) ReplaceSpecs(all []*service.Spec) {
+	c.mu.Lock()
+	var changed []*service.Spec
+	wanted := make(map[service.Key]bool, len(all))
+	for _, spec := range all {
+		spec = c.admitted(spec)
+		wanted[spec.Key] = true
+		if c.storeSpec(spec) {
+			changed = append(changed, spec)
+		}
+	}
+	var gone []service.Key
+	for key := range c.specs {
+		if !wanted[key] {
+			c.dropSpec(key)
+			gone = append(gone, key)
+		}
+	}
+	c.mu.Unlock()
+
+	for _, spec := range changed {
+		c.sink.PostSpec(spec.Key, spec)
+	}
+	for _, key := range gone {
+		c.sink.PostSpec(key, nil)
+	}
+}
+
+// ReplaceSlices takes the complete list of slices and posts the differences. It walks
+// all slices.
+func (c *Cache) ReplaceSlices(all []*service.Slice) {
+	c.mu.Lock()
+	var posts []slicePost
+	wanted := make(map[sliceID]bool, len(all))
+	for _, slice := range all {
+		wanted[sliceID{slice.Service.Namespace, slice.Name}] = true
+		posts = c.storeSlice(posts, slice)
+	}
+	for id := range c.owners {
+		if !wanted[id] {
+			posts = c.dropSlice(posts, id)
+		}
+	}
+	c.mu.Unlock()
+	c.postSlices(posts)
+}
+
+// Snapshot returns the newest values of one Service. It may be newer than the
+// last post that the caller has seen, never older.
+func (c *Cache) Snapshot(key service.Key) service.Snapshot {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+
+	return service.Snapshot{Spec: c.specs[key], Slices: slices.Clone(c.slices[key])}
+}
+
+// Keys lists the Services that have a spec, sorted. It walks all of them: use it at
+// start and in tests.
+func (c *Cache) Keys() []service.Key {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	keys := make([]service.Key, 0, len(c.specs))
+	for key := range c.specs {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, service.Key.Compare)
+	return keys
 }

@@ -208,3 +208,91 @@ func TestCacheConcurrently(t *testing.T) {
 		t.Errorf("%d specs and %d slices are left, want 10 and 20", got.Specs, got.Slices)
 	}
 }
+
+func TestEventsCountWhatWasTold(t *testing.T) {
+	cache, _ := newCache()
+	six := slice("a", "six", "fd00::1")
+	six.Family = service.IPv6
+
+	cache.SetSpec(spec("a", 80))
+	cache.SetSpec(spec("a", 80)) // no difference, and told all the same
+	cache.SetSlice(slice("a", "four", "10.0.0.1"))
+	cache.SetSlice(slice("a", "four", "10.0.0.1"))
+	cache.SetSlice(six)
+	cache.SetSlice(slice("b", "four", "10.0.0.1")) // gone from a, and new in b
+	cache.RemoveSlice("ns", "six")
+	cache.RemoveSlice("ns", "never seen")
+	cache.RemoveSpec(key("a"))
+
+	want := source.Events{Specs: 3, Slices: service.PerFamily[uint64]{4, 2}, SliceChanges: 5}
+	if got := cache.Events(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestEventsCountWhatIsListed(t *testing.T) {
+	cache, _ := newCache()
+	cache.ReplaceSpecs([]*service.Spec{spec("a", 80), spec("b", 80)})
+	cache.ReplaceSlices([]*service.Slice{slice("a", "x", "10.0.0.1")})
+	cache.ReplaceSpecs([]*service.Spec{spec("a", 80)})
+	cache.ReplaceSlices(nil)
+
+	want := source.Events{Specs: 4, Slices: service.PerFamily[uint64]{2, 0}, SliceChanges: 2}
+	if got := cache.Events(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestReplaceSpecsPostsDifferences(t *testing.T) {
+	cache, posts := newCache()
+	cache.ReplaceSpecs([]*service.Spec{spec("a", 80), spec("b", 80)})
+	posts.Expect(t, "spec ns/a", "spec ns/b")
+
+	cache.ReplaceSpecs([]*service.Spec{spec("b", 80), spec("a", 80)})
+	posts.Expect(t)
+
+	cache.ReplaceSpecs([]*service.Spec{spec("b", 81), spec("c", 80)})
+	posts.Expect(t, "spec ns/b", "spec ns/c", "spec ns/a gone")
+}
+
+func TestReplaceSlicesPostsDifferences(t *testing.T) {
+	cache, posts := newCache()
+	cache.SetSpec(spec("a", 80))
+	cache.SetSpec(spec("b", 80))
+	cache.ReplaceSlices([]*service.Slice{slice("a", "x", "10.0.0.1"), slice("a", "y", "10.0.0.2")})
+	posts.Take()
+
+	cache.ReplaceSlices([]*service.Slice{slice("a", "y", "10.0.0.2"), slice("a", "x", "10.0.0.1")})
+	posts.Expect(t)
+
+	cache.ReplaceSlices([]*service.Slice{slice("b", "x", "10.0.0.1"), slice("unknown", "z", "10.0.0.3")})
+	posts.Expect(t, "slice ns/a x gone", "slice ns/b x", "slice ns/a y gone")
+}
+
+func TestExternalIPsCanBeIgnored(t *testing.T) {
+	withIP := func(text string) *service.Spec {
+		s := spec("a", 80)
+		s.ExternalIPs[service.IPv4] = []netip.Addr{netip.MustParseAddr(text)}
+		return s
+	}
+	posts := sourcetest.NewRecorder()
+	cache := source.NewCache(posts, source.Options{IgnoreExternalIPs: true})
+	given := withIP("192.0.2.99")
+	cache.SetSpec(given)
+	posts.Expect(t, "spec ns/a")
+	if got := cache.Snapshot(key("a")).Spec; len(got.ExternalIPs[service.IPv4]) != 0 || len(got.Ports) != 1 {
+		t.Errorf("got %+v, want everything but the External IP", got)
+	}
+	if len(given.ExternalIPs[service.IPv4]) != 1 {
+		t.Error("the spec that was handed over has been changed")
+	}
+	cache.SetSpec(withIP("192.0.2.98"))
+	cache.ReplaceSpecs([]*service.Spec{withIP("192.0.2.97")})
+	posts.Expect(t)
+
+	cache = source.NewCache(posts, source.Options{})
+	cache.ReplaceSpecs([]*service.Spec{given})
+	if got := cache.Snapshot(key("a")).Spec; len(got.ExternalIPs[service.IPv4]) != 1 {
+		t.Errorf("got %+v, want the External IP as well", got)
+	}
+}

@@ -17,7 +17,7 @@ func (c *Cache) RemoveServiceCIDR(name string) {
 	c.changeRanges(func() { delete(c.cidrs, name) })
 }
 
-// ReplaceServiceCIDRs says which ServiceCIDR objects exist, all of them, by name.
+// ReplaceServiceCIDRs takes the complete list of ServiceCIDR objects, by name.
 func (c *Cache) ReplaceServiceCIDRs(all map[string][]netip.Prefix) {
 	c.changeRanges(func() {
 		clear(c.cidrs)
@@ -25,7 +25,7 @@ func (c *Cache) ReplaceServiceCIDRs(all map[string][]netip.Prefix) {
 	})
 }
 
-// ServiceCIDRs gives the union of all ranges, sorted and without duplicates.
+// ServiceCIDRs returns the union of all ranges, sorted and without duplicates.
 func (c *Cache) ServiceCIDRs() []netip.Prefix {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

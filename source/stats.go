@@ -1,5 +1,38 @@
 package source
 
+import (
+	"sync/atomic"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Events counts the calls of the feeders since the cache was made, removals and equal
+// values included.
+type Events struct {
+	// Specs counts calls about Services.
+	Specs uint64
+	// Slices counts calls about EndpointSlices; one that moves to another Service
+	// counts for both.
+	Slices service.PerFamily[uint64]
+	// SliceChanges counts those of Slices that made a difference.
+	SliceChanges uint64
+}
+
+// eventCounts is written by feeders and may be read by anyone.
+type eventCounts struct {
+	specs, sliceChanges atomic.Uint64
+	slices              service.PerFamily[atomic.Uint64]
+}
+
+// Events reads the counters. It never waits for a feeder.
+func (c *Cache) Events() Events {
+	e := Events{Specs: c.events.specs.Load(), SliceChanges: c.events.sliceChanges.Load()}
+	for _, family := range service.Families {
+		e.Slices[family] = c.events.slices[family].Load()
+	}
+	return e
+}
+
 // Stats counts what the cache holds and what it has done since it was made.
 type Stats struct {
 	// Specs and Slices are the objects held now; Slices includes those of
@@ -11,7 +44,7 @@ type Stats struct {
 	Posts uint64
 	Equal uint64
 	Moves uint64
-	// Primed tells that the first full picture was delivered.
+	// Primed reports that the first full picture was delivered.
 	Primed bool
 }
 

@@ -6,9 +6,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// warningBook remembers which warnings have been given, so that an object that
-// stays as bad as it was is not complained about on every relist. It holds
-// entries for bad objects only. It is not safe for concurrent use.
+// warningBook remembers the warnings that were reported, so that a relist does not
+// repeat them. It holds entries for bad objects only. It is not safe for concurrent use.
 type warningBook struct {
 	given map[string]map[string][]service.Warning // by kind, then object
 }
@@ -52,8 +51,8 @@ func (b *warningBook) replace(kind string, all map[string][]service.Warning) []s
 	return fresh
 }
 
-// Warn says what is wrong with one object, in full; no warnings means that it is
-// fine or gone. Only warnings that were not there before reach Options.Warn.
+// Warn takes all warnings about one object; none means that it is correct or gone.
+// Only new warnings reach Options.Warn.
 func (c *Cache) Warn(kind, object string, warnings []service.Warning) {
 	c.mu.Lock()
 	fresh := c.warnings.set(kind, object, warnings)
@@ -61,8 +60,8 @@ func (c *Cache) Warn(kind, object string, warnings []service.Warning) {
 	c.tell(fresh)
 }
 
-// WarnAll is Warn for all objects of a kind at once: an object that is not named
-// is fine or gone.
+// WarnAll is Warn for all objects of a kind at once. An object that is not named is
+// correct or gone.
 func (c *Cache) WarnAll(kind string, all map[string][]service.Warning) {
 	c.mu.Lock()
 	fresh := c.warnings.replace(kind, all)

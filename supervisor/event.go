@@ -5,34 +5,37 @@ import (
 	"time"
 )
 
-// Event is something that happened to a child; one of the types in this file.
-type Event interface{ event() }
-
-// Started says that a child runs, for the first time or again.
-type Started struct {
-	Child       string
+// Event is something that happened to a child.
+type Event[K comparable] struct {
+	Child K
+	// Incarnation is zero for Parked and Unparked.
 	Incarnation uint64
+	// What happened, with its details.
+	What Change
+}
+
+// Change is what happened to a child; one of the types in this file.
+type Change interface{ change() }
+
+// Started reports that a child runs, for the first time or again.
+type Started struct {
 	// Again is true for a restart.
 	Again bool
 }
 
-// Failed says that a child panicked or returned an error, and when it is tried
-// again.
+// Failed reports that a child panicked or returned an error. It is restarted
+// after Backoff.
 type Failed struct {
-	Child       string
-	Incarnation uint64
-	Err         error
-	Score       float64
-	Backoff     time.Duration
+	Err     error
+	Score   float64
+	Backoff time.Duration
 }
 
-// Stuck says that a child stayed with one message past its deadline, and has
-// been fenced and abandoned.
+// Stuck reports that a child spent longer than the deadline on one message. It
+// has been fenced and abandoned.
 type Stuck struct {
-	Child       string
-	Incarnation uint64
-	For         time.Duration
-	// Stack is where it stands, or why that could not be found out.
+	For time.Duration
+	// Stack is the child's stack, or why it is not available.
 	Stack   string
 	Score   float64
 	Backoff time.Duration
@@ -40,42 +43,35 @@ type Stuck struct {
 	Abandoned int
 }
 
-// Parked says that a child failed too often and is left alone until its input
+// Parked reports that a child failed too often. It is left alone until its input
 // changes or the time is up.
 type Parked struct {
-	Child string
 	Score float64
 	Err   error
 	Until time.Time
 }
 
-// Unparked says that a parked child is tried again.
+// Unparked reports that a parked child is tried again.
 type Unparked struct {
-	Child string
-	// Nudged is true when its input changed, false when the time was up.
+	// Nudged is true if its input changed, false if the time was up.
 	Nudged bool
 }
 
-// Ended says that a child returned because it had nothing more to do.
-type Ended struct {
-	Child       string
-	Incarnation uint64
-}
+// Ended reports that a child returned because it had nothing more to do.
+type Ended struct{}
 
-// Returned says that an abandoned goroutine came back after all.
+// Returned reports that an abandoned goroutine returned after all.
 type Returned struct {
-	Child       string
-	Incarnation uint64
-	Abandoned   int
+	Abandoned int
 }
 
-func (Started) event()  {}
-func (Failed) event()   {}
-func (Stuck) event()    {}
-func (Parked) event()   {}
-func (Unparked) event() {}
-func (Ended) event()    {}
-func (Returned) event() {}
+func (Started) change()  {}
+func (Failed) change()   {}
+func (Stuck) change()    {}
+func (Parked) change()   {}
+func (Unparked) change() {}
+func (Ended) change()    {}
+func (Returned) change() {}
 
 // PanicError is the error of a child that panicked.
 type PanicError struct {
@@ -83,10 +79,10 @@ type PanicError struct {
 	Stack []byte
 }
 
-// Error gives the panic's value; the stack is in the field.
+// Error returns the panic's value; the stack is in the field.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// Unwrap gives the panic's value when it was an error.
+// Unwrap returns the panic's value if it was an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err

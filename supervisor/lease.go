@@ -1,65 +1,64 @@
 package supervisor
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime/pprof"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Lease is what a running child holds: its incarnation, and the bracket around
-// each message by which the supervisor sees that it is alive.
+// Lease belongs to one incarnation of a child. It carries the incarnation's
+// number and brackets each message, so that the supervisor sees a child that
+// hangs.
 type Lease struct {
 	incarnation uint64
 	fenced      atomic.Bool
-	// settled is won once, by the goroutine that returns or by the supervisor
-	// that abandons it: the winner stops waiting for it.
+	// settled is set once, by the goroutine that returns or by the supervisor
+	// that abandons it. Whoever sets it ends the wait for the goroutine.
 	settled atomic.Bool
 	watch   *watch
 }
 
-// Incarnation is unique over all children and restarts of this process, and
-// grows: a later incarnation of the same child is a larger number.
+// Incarnation is unique over all children and restarts of this process. A later
+// incarnation of the same child has a larger number.
 func (l *Lease) Incarnation() uint64 { return l.incarnation }
 
-// Fenced tells that the child has been given up: nothing it says counts any
-// more, and it should return.
+// Fenced reports whether the child has been given up. Its output no longer
+// counts, and it should return.
 func (l *Lease) Fenced() bool { return l.fenced.Load() }
 
-// Begin opens the bracket around one message; from now on the child has the
-// supervisor's message deadline to call End.
-func (l *Lease) Begin() { l.watch.begin(l) }
+// Begin starts the message deadline. The child must call End before it passes.
+func (l *Lease) Begin() {
+	l.watch.mu.Lock()
+	defer l.watch.mu.Unlock()
+	l.watch.busy[l] = time.Now()
+}
 
-// End closes the bracket.
-func (l *Lease) End() { l.watch.end(l) }
+// End stops the message deadline.
+func (l *Lease) End() {
+	l.watch.mu.Lock()
+	defer l.watch.mu.Unlock()
+	delete(l.watch.busy, l)
+}
 
-// watch knows the leases that are inside a bracket, and only those: an idle
-// child costs nothing to watch.
+// watch holds the leases between Begin and End, and only those: watching an idle
+// child costs nothing.
 type watch struct {
-	now func() time.Time
-
 	mu   sync.Mutex
 	busy map[*Lease]time.Time
 }
 
-func (w *watch) begin(l *Lease) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.busy[l] = w.now()
-}
-
-func (w *watch) end(l *Lease) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.busy, l)
-}
-
-// overdue removes and returns the leases that have been inside a bracket for
-// longer than the deadline, with the time they have spent there.
+// overdue removes and returns the leases that are past the deadline, with the
+// time since Begin.
 func (w *watch) overdue(deadline time.Duration) map[*Lease]time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var late map[*Lease]time.Duration
-	now := w.now()
+	now := time.Now()
 	for l, since := range w.busy {
 		if spent := now.Sub(since); spent > deadline {
 			if late == nil {
@@ -70,4 +69,32 @@ func (w *watch) overdue(deadline time.Duration) map[*Lease]time.Duration {
 		}
 	}
 	return late
+}
+
+// label marks a child's goroutine in profiles. Its value is the incarnation,
+// which is unique.
+const label = "sluice-incarnation"
+
+// mark labels the calling goroutine with the child's name and incarnation, so
+// that stackOf finds its stack and profiles show whose time was spent.
+func mark(ctx context.Context, child string, incarnation uint64) {
+	labels := pprof.Labels(label, strconv.FormatUint(incarnation, 10), "sluice-child", child)
+	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, labels))
+}
+
+// stackOf returns the stack of the goroutine with the given incarnation. It reads
+// the goroutine profile, which stops the world only briefly (runtime/pprof, Go
+// 1.19 and newer).
+func stackOf(incarnation uint64) string {
+	var profile bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
+		return fmt.Sprintf("stack not available: %v", err)
+	}
+	want := []byte(strconv.Quote(label) + ":" + strconv.Quote(strconv.FormatUint(incarnation, 10)))
+	for _, record := range bytes.Split(profile.Bytes(), []byte("\n\n")) {
+		if bytes.Contains(record, want) {
+			return string(bytes.TrimSpace(record))
+		}
+	}
+	return "stack not available: the goroutine has returned"
 }

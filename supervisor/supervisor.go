@@ -1,3 +1,13 @@
+// Package supervisor keeps a wanted set of goroutines, the children, running. It
+// is generic over their key and knows nothing about Services; the proxy uses it
+// for the actors.
+//
+// Each child has its own failure score, which decays with time, its own backoff,
+// and its own limit at which it is parked, so a child that fails does not delay
+// the others. A child that spends longer than the deadline on one message is
+// stuck: the supervisor fences it (its lease says so, and its output is refused),
+// captures its stack and starts a replacement. Go cannot end a goroutine from
+// outside, so the abandoned one is counted until it returns.
 package supervisor
 
 import (
@@ -8,7 +18,6 @@ import (
 	"math"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sluice-proxy/sluice/mailbox"
@@ -20,29 +29,33 @@ import (
 // return soon after its context ends.
 type Run func(ctx context.Context, lease *Lease) error
 
-// Supervisor keeps the wanted children of type K running.
+// Key names a child; its String is the child's name in profiles.
+type Key interface {
+	comparable
+	fmt.Stringer
+}
+
+// Supervisor keeps the wanted children running.
 //
 // Concurrency: Want and Nudge may be called from anywhere and never block. All
 // state below the mailbox belongs to the goroutine in Run.
-type Supervisor[K comparable] struct {
+type Supervisor[K Key] struct {
 	config  Config
-	name    func(K) string
+	listen  func(Event[K])
 	control *mailbox.Mailbox[request[K], order]
 	watch   *watch
-
-	incarnation atomic.Uint64
-	running     sync.WaitGroup
+	running sync.WaitGroup
 
 	// Owned by Run.
-	children  map[K]*child
-	due       agenda[K]
-	abandoned int
-	tokens    float64
-	tokensAt  time.Time
+	incarnation uint64
+	children    map[K]*child
+	due         agenda[K]
+	abandoned   int
+	restarts    bucket
 }
 
-// request is the address of a control message. Reports carry the incarnation,
-// so that two incarnations of one child never overwrite each other's.
+// request is the key of a control message. Reports carry the incarnation, so
+// that two incarnations of one child never overwrite each other's.
 type request[K comparable] struct {
 	key         K
 	verb        verb
@@ -63,44 +76,47 @@ type order struct {
 	err error
 }
 
-// child is what the supervisor knows about one wanted child.
+// child is the supervisor's record of one wanted child.
 type child struct {
 	run Run
-	// next replaces run once the running incarnation has ended; a child that
-	// retires while it is wanted anew.
+	// next replaces run once the running incarnation has ended, if the child is
+	// wanted anew while it retires.
 	next    Run
 	lease   *Lease
 	cancel  context.CancelFunc
 	score   score
 	started bool
 	parked  bool
-	lastErr error
-	// wakeAt is the entry of this child in the agenda that counts; older
-	// entries are skipped.
+	// wakeAt is the time of the child's one valid entry in the agenda; entries
+	// with other times are skipped.
 	wakeAt time.Time
 }
 
-// New makes a supervisor. Name gives a child's name for events and profiles.
-func New[K comparable](config Config, name func(K) string) (*Supervisor[K], error) {
+// New makes a supervisor. Its goroutine calls listen for each event; listen must
+// not block. Nil ignores the events.
+func New[K Key](config Config, listen func(Event[K])) (*Supervisor[K], error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
+	if listen == nil {
+		listen = func(Event[K]) {}
+	}
 	return &Supervisor[K]{
 		config:   config.withDefaults(),
-		name:     name,
+		listen:   listen,
 		control:  mailbox.New[request[K], order](math.MaxInt, nil),
-		watch:    &watch{now: time.Now, busy: map[*Lease]time.Time{}},
+		watch:    &watch{busy: map[*Lease]time.Time{}},
 		children: map[K]*child{},
 	}, nil
 }
 
-// Want asks for a child to be kept running. Wanting a running child again
+// Want keeps a child running. Wanting a running child again
 // replaces its body: the new one starts when the running one ends.
 func (s *Supervisor[K]) Want(key K, run Run) {
 	s.control.Post(request[K]{key: key, verb: verbWant}, order{run: run})
 }
 
-// Nudge tells that a child's input has changed: a parked one is tried again,
+// Nudge reports that a child's input has changed. A parked child is tried again,
 // at most once per second.
 func (s *Supervisor[K]) Nudge(key K) {
 	s.control.Post(request[K]{key: key, verb: verbNudge}, order{})
@@ -159,7 +175,7 @@ func (s *Supervisor[K]) want(key K, run Run) {
 }
 
 // nudge brings a parked child's next try forward. The pause of a second bounds
-// the cost of a child that fails at every change of a busy input.
+// the cost of a child whose input changes often and that fails each time.
 func (s *Supervisor[K]) nudge(key K) {
 	c := s.children[key]
 	if c == nil || !c.parked {
@@ -172,22 +188,22 @@ func (s *Supervisor[K]) nudge(key K) {
 	if at.Before(c.wakeAt) {
 		s.schedule(key, c, at)
 		c.parked = false
-		s.config.Listen(Unparked{Child: s.name(key), Nudged: true})
+		s.tell(key, 0, Unparked{Nudged: true})
 	}
 }
 
-// report takes note that an incarnation has returned.
+// report handles the return of an incarnation.
 func (s *Supervisor[K]) report(key K, incarnation uint64, err error) {
 	c := s.children[key]
 	if c == nil || c.lease == nil || c.lease.incarnation != incarnation {
 		s.abandoned--
-		s.config.Listen(Returned{Child: s.name(key), Incarnation: incarnation, Abandoned: s.abandoned})
+		s.tell(key, incarnation, Returned{Abandoned: s.abandoned})
 		return
 	}
 	c.cancel()
 	c.lease, c.cancel = nil, nil
 	if err == nil {
-		s.config.Listen(Ended{Child: s.name(key), Incarnation: incarnation})
+		s.tell(key, incarnation, Ended{})
 		if c.next == nil {
 			delete(s.children, key)
 			return
@@ -196,18 +212,17 @@ func (s *Supervisor[K]) report(key K, incarnation uint64, err error) {
 		return
 	}
 	pause, points := s.fail(key, c, err)
-	s.config.Listen(Failed{Child: s.name(key), Incarnation: incarnation, Err: err, Score: points, Backoff: pause})
+	s.tell(key, incarnation, Failed{Err: err, Score: points, Backoff: pause})
 }
 
 // fail raises the score and schedules the next try, or parks the child.
 func (s *Supervisor[K]) fail(key K, c *child, err error) (time.Duration, float64) {
 	now := time.Now()
-	c.lastErr = err
 	points := c.score.fail(now, s.config.ScoreHalfLife)
 	if points >= s.config.ParkScore {
 		c.parked = true
 		s.schedule(key, c, now.Add(s.config.ParkRetry))
-		s.config.Listen(Parked{Child: s.name(key), Score: points, Err: err, Until: c.wakeAt})
+		s.tell(key, 0, Parked{Score: points, Err: err, Until: c.wakeAt})
 		return s.config.ParkRetry, points
 	}
 	pause := backoff(points, s.config.BackoffMin, s.config.BackoffMax)
@@ -238,12 +253,13 @@ func (s *Supervisor[K]) patrol() {
 		s.running.Done()
 		err := fmt.Errorf("stuck with one message for %v", spent.Round(time.Millisecond))
 		pause, points := s.fail(key, c, err)
-		s.config.Listen(Stuck{Child: s.name(key), Incarnation: lease.incarnation, For: spent,
+		s.tell(key, lease.incarnation, Stuck{For: spent,
 			Stack: stack, Score: points, Backoff: pause, Abandoned: s.abandoned})
 	}
 }
 
-// startDue starts what is due and gives the time until the next entry.
+// startDue starts the children that are due and returns the time until the next
+// one is.
 func (s *Supervisor[K]) startDue(ctx context.Context, now time.Time) time.Duration {
 	for len(s.due) > 0 {
 		next := s.due[0]
@@ -255,7 +271,7 @@ func (s *Supervisor[K]) startDue(ctx context.Context, now time.Time) time.Durati
 		if wait := next.at.Sub(now); wait > 0 {
 			return wait
 		}
-		if c.started && !s.mayRestart(now) {
+		if c.started && !s.restarts.take(now, s.config.RestartsPerSecond) {
 			return time.Second / time.Duration(s.config.RestartsPerSecond)
 		}
 		heap.Pop(&s.due)
@@ -264,47 +280,30 @@ func (s *Supervisor[K]) startDue(ctx context.Context, now time.Time) time.Durati
 	return time.Hour
 }
 
-// mayRestart takes one token from the bucket that bounds restarts over all
-// children; first starts are free.
-func (s *Supervisor[K]) mayRestart(now time.Time) bool {
-	rate := float64(s.config.RestartsPerSecond)
-	if s.tokensAt.IsZero() {
-		s.tokens = rate
-	} else {
-		s.tokens = math.Min(rate, s.tokens+rate*now.Sub(s.tokensAt).Seconds())
-	}
-	s.tokensAt = now
-	if s.tokens < 1 {
-		return false
-	}
-	s.tokens--
-	return true
-}
-
 func (s *Supervisor[K]) start(ctx context.Context, key K, c *child) {
 	if c.next != nil {
 		c.run, c.next = c.next, nil
 	}
 	if c.parked {
 		c.parked = false
-		s.config.Listen(Unparked{Child: s.name(key)})
+		s.tell(key, 0, Unparked{})
 	}
-	lease := &Lease{incarnation: s.incarnation.Add(1), watch: s.watch}
+	s.incarnation++
+	lease := &Lease{incarnation: s.incarnation, watch: s.watch}
 	childCtx, cancel := context.WithCancel(ctx)
 	c.lease, c.cancel = lease, cancel
-	s.config.Listen(Started{Child: s.name(key), Incarnation: lease.incarnation, Again: c.started})
+	s.tell(key, lease.incarnation, Started{Again: c.started})
 	c.started = true
 	s.running.Add(1)
 	run := c.run
 	go s.live(childCtx, key, lease, run)
 }
 
-// live is the goroutine of one incarnation. An idle child's stack is little more
-// than the frames from here down to where it waits, and the runtime halves a
-// stack of which less than a quarter is in use: what is kept on the way down is
-// paid for once per child.
+// live is the goroutine of one incarnation. It keeps its frames small: an idle
+// child's stack holds little more than the frames from here to where it waits, and
+// the runtime halves a stack only if less than a quarter is in use.
 func (s *Supervisor[K]) live(ctx context.Context, key K, lease *Lease, run Run) {
-	mark(ctx, s.name(key), lease.incarnation)
+	mark(ctx, key.String(), lease.incarnation)
 	s.leave(ctx, key, lease, guarded(ctx, lease, run))
 }
 
@@ -318,11 +317,11 @@ func guarded(ctx context.Context, lease *Lease, run Run) (err error) {
 	return run(ctx, lease)
 }
 
-// leave ends an incarnation that has returned.
+// leave reports that an incarnation has returned.
 func (s *Supervisor[K]) leave(ctx context.Context, key K, lease *Lease, err error) {
 	lease.End()
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		err = nil // told to stop; not a failure of its own
+		err = nil // it was told to stop
 	}
 	if lease.settled.CompareAndSwap(false, true) {
 		defer s.running.Done()
@@ -330,8 +329,12 @@ func (s *Supervisor[K]) leave(ctx context.Context, key K, lease *Lease, err erro
 	s.control.Post(request[K]{key: key, verb: verbReport, incarnation: lease.incarnation}, order{err: err})
 }
 
-// schedule sets the one entry in the agenda that counts for a child.
+// schedule sets the child's one valid entry in the agenda.
 func (s *Supervisor[K]) schedule(key K, c *child, at time.Time) {
 	c.wakeAt = at
 	heap.Push(&s.due, appointment[K]{key: key, at: at})
+}
+
+func (s *Supervisor[K]) tell(key K, incarnation uint64, what Change) {
+	s.listen(Event[K]{Child: key, Incarnation: incarnation, What: what})
 }

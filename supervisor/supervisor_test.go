@@ -11,24 +11,26 @@ import (
 	"time"
 )
 
-// fixture runs a supervisor of children named by strings in a bubble of virtual
-// time, and keeps its events.
+type name string
+
+func (n name) String() string { return string(n) }
+
+// fixture runs a supervisor in a bubble of virtual time and keeps its events.
 type fixture struct {
-	*Supervisor[string]
+	*Supervisor[name]
 	mu     sync.Mutex
-	events []Event
+	events []Event[name]
 	stop   func()
 }
 
 func start(t *testing.T, config Config) *fixture {
 	t.Helper()
 	f := &fixture{}
-	config.Listen = func(e Event) {
+	s, err := New(config, func(e Event[name]) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.events = append(f.events, e)
-	}
-	s, err := New(config, func(k string) string { return k })
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,15 +43,16 @@ func start(t *testing.T, config Config) *fixture {
 	return f
 }
 
-func count[E Event](f *fixture) (n int, last E) {
+// count returns how often E happened, and the last one with its child.
+func count[E Change](f *fixture) (n int, last E, child name) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.events {
-		if e, ok := e.(E); ok {
-			n, last = n+1, e
+		if what, ok := e.What.(E); ok {
+			n, last, child = n+1, what, e.Child
 		}
 	}
-	return n, last
+	return n, last, child
 }
 
 // forever is a child that works until it is stopped.
@@ -75,16 +78,16 @@ func TestAFailingChildIsRestartedWithItsOwnBackoffAndParked(t *testing.T) {
 		if len(starts) != 4 || starts[1] != time.Second || starts[2]-starts[1] > 2*time.Second {
 			t.Fatalf("started at %v", starts)
 		}
-		if n, parked := count[Parked](f); n != 1 || parked.Child != "bad" || !strings.Contains(parked.Err.Error(), "poison") {
+		if n, parked, child := count[Parked](f); n != 1 || child != "bad" || !strings.Contains(parked.Err.Error(), "poison") {
 			t.Fatalf("parked %d times, last %+v", n, parked)
 		}
-		_, failed := count[Failed](f)
+		_, failed, _ := count[Failed](f)
 		var panicked *PanicError
 		if !errors.As(failed.Err, &panicked) || !strings.Contains(string(panicked.Stack), "supervisor_test.go") {
 			t.Fatalf("the panic's stack is lost: %v", failed.Err)
 		}
 		// Its neighbour never noticed.
-		if n, _ := count[Started](f); n != 4+1 {
+		if n, _, _ := count[Started](f); n != 4+1 {
 			t.Fatalf("%d starts, want 4 of bad and 1 of good", n)
 		}
 		// A parked child is tried again when the time is up.
@@ -121,7 +124,7 @@ func TestScoresDecay(t *testing.T) {
 		f.Want("seldom", func(context.Context, *Lease) error { return errors.New("now and then") })
 		time.Sleep(5 * time.Hour)
 		synctest.Wait()
-		if n, _ := count[Parked](f); n != 0 {
+		if n, _, _ := count[Parked](f); n != 0 {
 			t.Fatal("parked although each failure was forgotten before the next")
 		}
 		f.stop()
@@ -146,8 +149,8 @@ func TestAStuckChildIsFencedAndReplaced(t *testing.T) {
 		f.Want("idle", forever) // an idle child is never late
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		n, stuck := count[Stuck](f)
-		if n != 1 || stuck.Child != "slow" || stuck.Abandoned != 1 {
+		n, stuck, child := count[Stuck](f)
+		if n != 1 || child != "slow" || stuck.Abandoned != 1 {
 			t.Fatalf("stuck %d times, last %+v", n, stuck)
 		}
 		if !strings.Contains(stuck.Stack, "hangHere") {
@@ -161,10 +164,10 @@ func TestAStuckChildIsFencedAndReplaced(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
-		if n, returned := count[Returned](f); n != 1 || returned.Abandoned != 0 {
+		if n, returned, _ := count[Returned](f); n != 1 || returned.Abandoned != 0 {
 			t.Fatalf("returned %d times, last %+v", n, returned)
 		}
-		if n, _ := count[Started](f); n != 3 {
+		if n, _, _ := count[Started](f); n != 3 {
 			t.Fatalf("%d starts: the late return must not disturb the replacement", n)
 		}
 		f.stop()
@@ -206,7 +209,7 @@ func TestAChildWantedAnewWhileItRetiresStartsAgain(t *testing.T) {
 		if !second {
 			t.Fatal("the new wish was lost")
 		}
-		if n, _ := count[Ended](f); n != 2 {
+		if n, _, _ := count[Ended](f); n != 2 {
 			t.Fatalf("%d ends, want 2", n)
 		}
 		f.stop()
@@ -217,11 +220,11 @@ func TestRestartsAreBoundedOverAllChildren(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, Config{BackoffMin: time.Millisecond, ParkScore: 3, RestartsPerSecond: 10})
 		for i := range 100 {
-			f.Want(fmt.Sprint(i), func(context.Context, *Lease) error { return errors.New("all at once") })
+			f.Want(name(fmt.Sprint(i)), func(context.Context, *Lease) error { return errors.New("all at once") })
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		n, _ := count[Started](f)
+		n, _, _ := count[Started](f)
 		if restarts := n - 100; restarts < 40 || restarts > 70 {
 			t.Fatalf("%d restarts in 5 s at 10 per second and a burst of 10", restarts)
 		}
@@ -236,7 +239,7 @@ func TestConfigErrorsNameTheNumbers(t *testing.T) {
 		{RestartsPerSecond: -1},
 		{MessageDeadline: -time.Second},
 	} {
-		if _, err := New(bad, func(k string) string { return k }); err == nil {
+		if _, err := New[name](bad, nil); err == nil {
 			t.Errorf("accepted %+v", bad)
 		}
 	}

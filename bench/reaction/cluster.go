@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -22,19 +23,20 @@ const (
 	nodeCount = 1000
 )
 
-// perSlice is how many endpoints one slice holds at most, as the endpoint slice
-// controller has it by default (kube-controller-manager, max-endpoints-per-slice).
+// perSlice is the largest number of endpoints in a slice, the default of the endpoint slice
+// controller (kube-controller-manager, max-endpoints-per-slice).
 const perSlice = 100
 
-// cluster makes API objects as a watch delivers them. It keeps none: a Service is
-// made from its number, and only what differs from the plan is remembered.
+// cluster makes API objects as a watch delivers them. It keeps none: a Service is made from its
+// number, and only what differs from the plan is remembered.
 type cluster struct {
 	// services have the numbers from 0, with this many endpoints each.
 	services, endpoints int
+	// oneChain says that all endpoints of a Service are one object in the kernel.
+	oneChain bool
 	// changed holds the endpoints, by number, of Services that were changed.
 	changed map[int][]int
-	// fresh is an endpoint that was never used, and version the newest
-	// resource version.
+	// fresh is an endpoint that was never used, and version the newest resource version.
 	fresh, version int
 }
 
@@ -42,7 +44,7 @@ func newCluster(services, endpoints int) *cluster {
 	return &cluster{services: services, endpoints: endpoints, changed: map[int][]int{}, fresh: services * endpoints}
 }
 
-// created is when everything came about; API times have whole seconds.
+// created is the creation time of every object. API times have whole seconds.
 var created = metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 
 func serviceKey(i int) service.Key {
@@ -60,7 +62,7 @@ func addressAt(base uint32, n int) string {
 	return netip.AddrFrom4([4]byte{byte(a >> 24), byte(a >> 16), byte(a >> 8), byte(a)}).String()
 }
 
-// endpointsOf gives the numbers of the endpoints of a Service.
+// endpointsOf returns the numbers of the endpoints of a Service.
 func (c *cluster) endpointsOf(i int) []int {
 	if changed, ok := c.changed[i]; ok {
 		return changed
@@ -72,18 +74,18 @@ func (c *cluster) endpointsOf(i int) []int {
 	return numbers
 }
 
-// change gives a Service other endpoints.
+// change changes the endpoints of a Service.
 func (c *cluster) change(i int, change func([]int) []int) {
 	c.changed[i] = change(slices.Clone(c.endpointsOf(i)))
 }
 
-// unused gives an endpoint that no Service has had.
+// unused returns an endpoint that no Service has had.
 func (c *cluster) unused() int {
 	c.fresh++
 	return c.fresh - 1
 }
 
-// meta gives an object's metadata in a new version.
+// meta returns an object's metadata in a new version.
 func (c *cluster) meta(key service.Key, labels map[string]string) metav1.ObjectMeta {
 	c.version++
 	return metav1.ObjectMeta{
@@ -153,4 +155,94 @@ func (c *cluster) endpointSlice(owner service.Key, at int, ports []discoveryv1.E
 	slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: created.Format(time.RFC3339)}
 	slice.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: owner.Name, UID: slice.UID, Controller: new(true)}}
 	return slice
+}
+
+// change is one change of a Service: its watch events, and what shows that they are in the kernel.
+type change struct {
+	key    service.Key
+	events []watch.Event
+	// objects of the Service have to be written until the change is complete. It is more than 1
+	// where the events may arrive in one batch or in several.
+	objects int
+}
+
+// kind is a kind of change. service returns the Service to change for the number of an event, a
+// different one each time as long as there are enough.
+type kind struct {
+	name    string
+	service func(c *cluster, event int) int
+	change  func(c *cluster, i int) change
+}
+
+// kinds are in an order in which each finds the Services that it needs.
+var kinds = []kind{
+	{"endpoint replaced", spread, (*cluster).replaceEndpoint},
+	{"scaled up by one", spread, (*cluster).scaleUp},
+	{"scaled down by one", spread, (*cluster).scaleDown},
+	{"Service added", behind, (*cluster).addService},
+	{"Service removed", behind, (*cluster).removeService},
+}
+
+// spread goes over the Services in large steps. The step is a prime, so that no Service comes again
+// before every other has had its turn.
+func spread(c *cluster, event int) int {
+	const step = 7919
+	return event * step % c.services
+}
+
+// behind returns Services that are not part of the cluster at first.
+func behind(c *cluster, event int) int { return c.services + event }
+
+// replaceEndpoint exchanges one endpoint, another one each time.
+func (c *cluster) replaceEndpoint(i int) change {
+	at := 0
+	c.change(i, func(numbers []int) []int {
+		at = c.fresh % len(numbers)
+		numbers[at] = c.unused()
+		return numbers
+	})
+	return c.modified(i, at/perSlice)
+}
+
+func (c *cluster) scaleUp(i int) change {
+	c.change(i, func(numbers []int) []int { return append(numbers, c.unused()) })
+	return c.modified(i, (len(c.endpointsOf(i))-1)/perSlice)
+}
+
+func (c *cluster) scaleDown(i int) change {
+	c.change(i, func(numbers []int) []int { return numbers[:len(numbers)-1] })
+	return c.modified(i, (len(c.endpointsOf(i))-1)/perSlice)
+}
+
+// modified returns the change of one slice.
+func (c *cluster) modified(i, at int) change {
+	return change{key: serviceKey(i), events: []watch.Event{{Type: watch.Modified, Object: c.slice(i, at)}}}
+}
+
+// addService delivers a Service first and its slices right after. The proxy may see the former
+// without the latter, so the change is complete once there is an object for each endpoint. In mode
+// iptables, which has one chain for all endpoints, the slices come first.
+func (c *cluster) addService(i int) change {
+	ch := change{key: serviceKey(i)}
+	for _, slice := range c.slices(i) {
+		ch.events = append(ch.events, watch.Event{Type: watch.Added, Object: slice})
+	}
+	added := watch.Event{Type: watch.Added, Object: c.service(i)}
+	if c.oneChain {
+		ch.events = append(ch.events, added)
+		return ch
+	}
+	ch.objects = len(c.endpointsOf(i))
+	ch.events = slices.Insert(ch.events, 0, added)
+	return ch
+}
+
+// removeService deletes a Service first, because its slices are collected after it.
+func (c *cluster) removeService(i int) change {
+	ch := change{key: serviceKey(i)}
+	ch.events = append(ch.events, watch.Event{Type: watch.Deleted, Object: c.service(i)})
+	for _, slice := range c.slices(i) {
+		ch.events = append(ch.events, watch.Event{Type: watch.Deleted, Object: slice})
+	}
+	return ch
 }

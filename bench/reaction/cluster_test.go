@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
-// addresses gives the endpoints of a change's slices, as the proxy reads them.
+// addresses returns the endpoints of a change's slices, as the proxy reads them.
 func addresses(t *testing.T, c change) (found []netip.Addr) {
 	t.Helper()
 	for _, event := range c.events {

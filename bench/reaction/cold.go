@@ -3,24 +3,31 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// coldStart is what a start has taken. Times count from the start of the process,
-// without the making of API objects, which is done on the way.
+// coldStart is what a start took. Times count from the start of the process, without the time to
+// generate API objects on the way.
 type coldStart struct {
 	Services, Endpoints int
-	// Listed is when everything had been reduced and was in the cache, Rendered
-	// when every Service had submitted, Programmed when all was in the kernel.
+	// Listed is when everything had been reduced and was in the cache, Rendered when every Service
+	// had submitted, Programmed when all was in the kernel.
 	Listed, Rendered, Programmed time.Duration
 	// Answers is when each of firsts served its first client, by its name.
 	Answers map[string]time.Duration
 	// Writing is how long the first write took, of the family that took longest.
 	Writing time.Duration
-	// Generating is what was left out.
+	// Generating is the time left out.
 	Generating time.Duration
-	// Processor is the processor time of the process, by user and kernel, with
-	// the generating. It says more than the times on a machine that is busy.
+	// Processor is the process's user and kernel time, including generating. On a busy machine, it
+	// says more than the other times.
 	Processor time.Duration
 	Memory    memory
 }
@@ -38,7 +45,7 @@ func measureColdStart(ctx context.Context, o options, m measurement, r *result) 
 	var rig *rig
 	c := &coldStart{Services: m.size, Endpoints: m.endpoints, Answers: map[string]time.Duration{}}
 	err = profiled(o, m, func() error {
-		if rig, err = startRig(ctx, newCluster(m.size, m.endpoints)); err != nil {
+		if rig, err = startRig(ctx, o, newCluster(m.size, m.endpoints)); err != nil {
 			return err
 		}
 		if err := rig.list(); err != nil {
@@ -69,4 +76,66 @@ func measureColdStart(ctx context.Context, o options, m measurement, r *result) 
 	c.Memory = takeMemory(m.size)
 	r.Cold = c
 	return nil
+}
+
+// memory is what a process holds after a cold start, in MiB.
+type memory struct {
+	// Peak is the largest resident size so far. Resident is the size some seconds after the start,
+	// without a forced collection.
+	Peak, Resident float64
+	// Heap and Stacks are in use at that time, as Go counts.
+	Heap, Stacks float64
+	// Least is the resident size after a forced collection that returns memory to the system, with
+	// LeastHeap and LeastStacks in use.
+	Least, LeastHeap, LeastStacks float64
+	// PerServiceKiB is LeastHeap and LeastStacks divided by the number of Services.
+	PerServiceKiB float64
+}
+
+// settling is how long a process rests before its memory is measured.
+const settling = 5 * time.Second
+
+// takeMemory measures the memory of this process.
+func takeMemory(services int) memory {
+	time.Sleep(settling)
+	var at runtime.MemStats
+	runtime.ReadMemStats(&at)
+	m := memory{
+		Peak: statusMiB("VmHWM:"), Resident: statusMiB("VmRSS:"),
+		Heap: mib(at.HeapInuse), Stacks: mib(at.StackInuse),
+	}
+	for range 4 { // stacks shrink by half at each collection
+		runtime.GC()
+	}
+	debug.FreeOSMemory()
+	runtime.ReadMemStats(&at)
+	m.Least, m.LeastHeap, m.LeastStacks = statusMiB("VmRSS:"), mib(at.HeapAlloc), mib(at.StackInuse)
+	m.PerServiceKiB = (m.LeastHeap + m.LeastStacks) * 1024 / float64(services)
+	return m
+}
+
+func mib(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
+
+// statusMiB reads a line of proc_pid_status(5), 0 when there is none.
+func statusMiB(name string) float64 {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			kib, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			return kib / 1024
+		}
+	}
+	return 0
+}
+
+// processorTime is what this process has used, by user and kernel (getrusage(2)).
+func processorTime() time.Duration {
+	var used unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &used) != nil {
+		return 0
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// first is a Service that a cluster cannot come up without. It has one endpoint,
-// in this process, so that it can be asked whether it is served.
+// first is a Service that a cluster needs to come up. It has one endpoint, in this process, which
+// shows when the Service is served.
 type first struct {
 	key      service.Key
 	network  string
@@ -52,8 +52,8 @@ func (c *cluster) first(f first) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	return svc, slice
 }
 
-// answering starts what answers behind firsts, and gives this process's namespace
-// the routes by which they are asked.
+// answering starts the servers behind firsts, and adds the routes to reach them to this process's
+// namespace.
 func answering() (*netns.Namespace, error) {
 	here, err := netns.Current("reaction")
 	if err != nil {
@@ -73,7 +73,7 @@ func answering() (*netns.Namespace, error) {
 	return here, nil
 }
 
-// askUntilServed asks one of firsts until it answers, and gives the moment.
+// askUntilServed asks one of firsts until it answers, and returns when it did.
 func askUntilServed(ctx context.Context, here *netns.Namespace, f first) (time.Time, error) {
 	const patience, pause = 3 * time.Millisecond, 2 * time.Millisecond
 	for ctx.Err() == nil {

@@ -1,7 +1,7 @@
-// Command reaction measures the whole proxy in one process against the real
-// kernel, from the watch event that a reflector has decoded to the commit of the
-// batch that carries it. Each measurement runs in a process and a network
-// namespace of its own; the host's rules are not touched. It needs root.
+// Command reaction measures the whole proxy in one process against the real kernel, from the watch
+// event that a reflector has decoded to the commit of the batch that carries it. Each measurement
+// runs in a process and a network namespace of its own; the host's rules are not touched. It needs
+// root.
 //
 //	react-N    one change at a time among N Services: see kinds
 //	audit-N    one change at a time for long enough to see an audit
@@ -11,22 +11,34 @@
 //
 //	go run ./reaction
 //	go run ./reaction -only react-1000,cold -output json
+//	go run ./reaction -mode iptables -variant legacy
 //	go run ./reaction -only react-50000 -cpuprofile cpu.pprof
 //	go run ./reaction -show monday.json,tuesday.json
+//
+// To compare two builds, run the program of each checkout with -output json and print both with
+// -show.
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// options are the flags that a measurement needs to know.
+// options are the flags that affect a measurement.
 type options struct {
+	mode       string
+	variant    string
 	endpoints  int
 	events     int
 	rate       float64
@@ -36,6 +48,8 @@ type options struct {
 
 func main() {
 	var o options
+	flag.StringVar(&o.mode, "mode", nftables, "kernel backend: nftables or iptables")
+	flag.StringVar(&o.variant, "variant", "auto", "programs of mode iptables: auto, legacy or nft")
 	flag.IntVar(&o.endpoints, "endpoints", 10, "endpoints per Service in react and resync")
 	flag.IntVar(&o.events, "events", 300, "changes of each kind to measure")
 	flag.Float64Var(&o.rate, "rate", 100, "changes per second where the rate is fixed")
@@ -56,7 +70,7 @@ func main() {
 	case *stored != "":
 		err = showStored(*stored, *output)
 	default:
-		err = measureAll(*only, *output, *timeout)
+		err = measureAll(o.mode, *only, *output, *timeout)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "reaction:", err)
@@ -68,16 +82,17 @@ func (o options) validate(output string) error {
 	switch {
 	case output != "table" && output != "json":
 		return fmt.Errorf("output %q: want table or json", output)
+	case o.mode != nftables && o.mode != iptables:
+		return fmt.Errorf("mode %q: want nftables or iptables", o.mode)
 	case o.endpoints < 2 || o.events < 1 || o.rate <= 0:
 		return fmt.Errorf("endpoints %d, events %d, rate %v: want at least 2, at least 1, more than 0", o.endpoints, o.events, o.rate)
 	}
 	return nil
 }
 
-// measureAll runs the chosen measurements one after the other and prints what
-// they have found.
-func measureAll(only, output string, timeout time.Duration) error {
-	chosen, err := choose(only)
+// measureAll runs the chosen measurements one after the other and prints the results.
+func measureAll(mode, only, output string, timeout time.Duration) error {
+	chosen, err := choose(mode, only)
 	if err != nil {
 		return err
 	}
@@ -119,8 +134,7 @@ func report(results []result, output string) error {
 	return show(os.Stdout, results)
 }
 
-// measureInside runs one measurement in this process and prints its result for
-// the parent.
+// measureInside runs one measurement in this process and prints its result for the parent.
 func measureInside(o options, name string, timeout time.Duration) error {
 	if err := checkInside(); err != nil {
 		return err
@@ -131,9 +145,72 @@ func measureInside(o options, name string, timeout time.Duration) error {
 	if err != nil {
 		return err
 	}
-	r := result{Name: name, Load: loadAverage()}
+	r := result{Name: name, Mode: o.mode, Load: loadAverage()}
 	if err := m.run(ctx, o, &r); err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// What the parent passes to a child besides the flags.
+const (
+	// outsideVar names the network namespace that must not be touched.
+	outsideVar = "REACTION_OUTSIDE"
+	// startedVar is when the child was started, in nanoseconds since 1970.
+	startedVar = "REACTION_STARTED"
+)
+
+// self is this program, wherever its file has gone (proc_pid_exe(5)).
+const self = "/proc/self/exe"
+
+// runChild makes one measurement in a process and a network namespace of its own, so that it starts
+// without rules and with unused memory.
+func runChild(name string, timeout time.Duration) (r result, err error) {
+	namespace, err := netns.New(name)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, namespace.Close()) }()
+	outside, err := ownNamespace()
+	if err != nil {
+		return r, err
+	}
+	cmd := exec.Command(self, append([]string{"-inside", name}, os.Args[1:]...)...)
+	var printed bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &printed, os.Stderr
+	cmd.Env = append(os.Environ(), outsideVar+"="+outside, fmt.Sprintf("%s=%d", startedVar, time.Now().UnixNano()))
+	if err := namespace.Start(cmd); err != nil {
+		return r, err
+	}
+	// The child times out by itself; this is for one that cannot.
+	alarm := time.AfterFunc(timeout+time.Minute, func() { _ = cmd.Process.Kill() })
+	defer alarm.Stop()
+	if err := cmd.Wait(); err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(printed.Bytes(), &r)
+}
+
+// ownNamespace names the network namespace of this process.
+func ownNamespace() (string, error) { return os.Readlink("/proc/self/ns/net") }
+
+// checkInside refuses to touch the rules of a namespace that was not made for it.
+func checkInside() error {
+	own, err := ownNamespace()
+	if err != nil {
+		return err
+	}
+	if outside := os.Getenv(outsideVar); outside == "" || outside == own {
+		return errors.New("-inside is for the program itself: this network namespace was not made for it")
+	}
+	return nil
+}
+
+// processStart is when the parent started this process.
+func processStart() (time.Time, error) {
+	nanoseconds, err := strconv.ParseInt(os.Getenv(startedVar), 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%s: %w", startedVar, err)
+	}
+	return time.Unix(0, nanoseconds), nil
 }

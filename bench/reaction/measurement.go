@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"runtime/pprof"
 	"strings"
 )
 
@@ -16,20 +19,25 @@ type measurement struct {
 	endpoints int
 }
 
-// all are the measurements that are made unless others are asked for.
-var all = []string{
-	"react-1000", "react-10000", "react-50000",
-	"audit-10000", "audit-50000",
-	"hot-100", "hot-1000", "hot-5000",
-	"resync-1000",
-	"cold-10000x1", "cold-10000x10", "cold-44000x1", "cold-5000x50",
+// The modes that can be measured.
+const nftables, iptables = "nftables", "iptables"
+
+// all are the default measurements, by mode.
+var all = map[string][]string{
+	nftables: {
+		"react-1000", "react-10000", "react-50000",
+		"audit-10000", "audit-50000",
+		"hot-100", "hot-1000", "hot-5000",
+		"resync-1000",
+		"cold-10000x1", "cold-10000x10", "cold-44000x1", "cold-5000x50",
+	},
+	iptables: {"react-1000", "react-5000", "resync-1000", "cold-5000x10"},
 }
 
-// choose gives the names that are asked for: those of the usual ones that begin
-// like that, or one of another size.
-func choose(only string) ([]string, error) {
+// choose returns the chosen names: default ones with the given beginning, or one of any size.
+func choose(mode, only string) ([]string, error) {
 	if only == "" {
-		return all, nil
+		return all[mode], nil
 	}
 	var chosen []string
 	for wanted := range strings.SplitSeq(only, ",") {
@@ -37,14 +45,14 @@ func choose(only string) ([]string, error) {
 		if _, err := parseMeasurement(wanted); err == nil {
 			chosen, found = append(chosen, wanted), true
 		} else {
-			for _, name := range all {
+			for _, name := range all[mode] {
 				if wanted != "" && strings.HasPrefix(name, wanted) {
 					chosen, found = append(chosen, name), true
 				}
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("no measurement begins with %q; there are %s", wanted, strings.Join(all, ", "))
+			return nil, fmt.Errorf("no measurement begins with %q; there are %s", wanted, strings.Join(all[mode], ", "))
 		}
 	}
 	return chosen, nil
@@ -54,7 +62,7 @@ func choose(only string) ([]string, error) {
 func parseMeasurement(name string) (m measurement, err error) {
 	kind, size, _ := strings.Cut(name, "-")
 	m.kind = kind
-	// What is read must print as it was, so that nothing may follow it.
+	// The result must print as the name, so nothing may follow it.
 	switch kind {
 	case "react", "audit", "hot", "resync":
 		_, err = fmt.Sscanf(size, "%d", &m.size)
@@ -70,7 +78,7 @@ func parseMeasurement(name string) (m measurement, err error) {
 	return m, nil
 }
 
-// String gives the name.
+// String returns the name.
 func (m measurement) String() string {
 	if m.kind == "cold" {
 		return fmt.Sprintf("cold-%dx%d", m.size, m.endpoints)
@@ -97,11 +105,37 @@ func (m measurement) run(ctx context.Context, o options, r *result) error {
 // profileName is where the profile of a measurement goes.
 func (m measurement) profileName(file string) string { return file + "." + m.String() }
 
-// loadAverage tells what else the machine does (proc_loadavg(5)).
+// loadAverage shows how busy the machine is (proc_loadavg(5)).
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return err.Error()
 	}
 	return strings.TrimSpace(string(text))
+}
+
+// profiled runs the measured phase of a measurement, and writes the requested profiles.
+func profiled(o options, m measurement, run func() error) (err error) {
+	if o.cpuProfile != "" {
+		f, err := os.Create(m.profileName(o.cpuProfile))
+		if err != nil {
+			return err
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		defer func() {
+			pprof.StopCPUProfile()
+			err = errors.Join(err, f.Close())
+		}()
+	}
+	if err := run(); err != nil || o.memProfile == "" {
+		return err
+	}
+	f, err := os.Create(m.profileName(o.memProfile))
+	if err != nil {
+		return err
+	}
+	runtime.GC() // a heap profile tells of the last collection
+	return errors.Join(pprof.Lookup("heap").WriteTo(f, 0), f.Close())
 }

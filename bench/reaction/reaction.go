@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	kwatch "k8s.io/apimachinery/pkg/watch"
 )
 
-// reaction is how long changes of one kind took, from the watch event to the
-// aggregator's word that the batch with it is in the kernel, and what one of them
-// cost.
+// reaction is how long changes of one kind took, from the watch event to the aggregator's event
+// that its batch is in the kernel, and what one of them cost.
 type reaction struct {
 	Services, Endpoints int
 	Kind, Pace          string
@@ -21,14 +24,13 @@ type reaction struct {
 	// Objects, Lines and Bytes are per change, over all domains.
 	Objects, Lines, Bytes float64
 	Batches               int
-	// Audits ran meanwhile; the longest took AuditTook.
+	// Audits is how many ran meanwhile. The longest took AuditTook.
 	Audits    int           `json:",omitempty"`
 	AuditTook time.Duration `json:",omitempty"`
 }
 
-// pace is how changes follow each other: at a rate, whatever became of those
-// before, or, when the rate is 0, each as soon as the one before is in the
-// kernel.
+// pace is how changes follow each other: at a fixed rate, or, if the rate is 0, each as soon as the
+// one before is in the kernel.
 type pace struct {
 	name string
 	rate float64
@@ -45,7 +47,7 @@ func measureReactions(ctx context.Context, o options, m measurement, r *result) 
 	if m.size < o.events {
 		return fmt.Errorf("%d Services are too few for %d changes of different ones", m.size, o.events)
 	}
-	rig, err := startRig(ctx, newCluster(m.size, o.endpoints))
+	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
@@ -68,8 +70,8 @@ func measureReactions(ctx context.Context, o options, m measurement, r *result) 
 	})
 }
 
-// measureHot measures one Service with many endpoints, of which one is replaced
-// again and again, among a thousand others.
+// measureHot measures one Service with many endpoints, of which one is replaced again and again,
+// among a thousand others.
 func measureHot(ctx context.Context, o options, m measurement, r *result) (err error) {
 	const others = 1000
 	c := newCluster(others, o.endpoints)
@@ -80,7 +82,7 @@ func measureHot(ctx context.Context, o options, m measurement, r *result) (err e
 		}
 		return numbers
 	})
-	rig, err := startRig(ctx, c)
+	rig, err := startRig(ctx, o, c)
 	if err != nil {
 		return err
 	}
@@ -96,10 +98,10 @@ func measureHot(ctx context.Context, o options, m measurement, r *result) (err e
 	})
 }
 
-// measureAudit replaces endpoints at a rate for as long as it takes to see the
-// kernel read back once: nothing can be written meanwhile.
+// measureAudit replaces endpoints at a rate until the kernel was read back once. Nothing can be
+// written meanwhile.
 func measureAudit(ctx context.Context, o options, m measurement, r *result) (err error) {
-	rig, err := startRig(ctx, newCluster(m.size, o.endpoints))
+	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
@@ -117,9 +119,8 @@ func measureAudit(ctx context.Context, o options, m measurement, r *result) (err
 	})
 }
 
-// react makes changes and takes their times. The objects are made before, so that
-// after each event the goroutine that delivers has nothing to do but to wait, as
-// a reflector does.
+// react makes changes and measures their times. It makes the objects before, so that after each
+// event the delivering goroutine only waits, as a reflector does.
 func (r *rig) react(ctx context.Context, changes int, p pace, k kind) (reaction, error) {
 	coming := make([]change, changes)
 	for i := range coming {
@@ -174,12 +175,95 @@ func (r *rig) summarize(took []time.Duration, p pace, k kind) reaction {
 	}
 }
 
-// quantile gives the smallest value that at least the share q of all are not
-// above (nearest rank), and 0 of none. The values are sorted.
+// quantile returns the nearest-rank quantile of sorted values, and 0 of none.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
 	}
 	rank := int(float64(len(sorted))*q + 0.999999)
 	return sorted[max(1, min(rank, len(sorted)))-1]
+}
+
+// idleWork is the cost of events that change nothing.
+type idleWork struct {
+	Services, Events int
+	// Rendered counts Services rendered, Batches and Objects what was written.
+	Rendered int64
+	Batches  int
+	Objects  int
+	// PerEvent is how long the delivery of one took.
+	PerEvent time.Duration
+}
+
+// measureResync delivers every object again as it is, then with other metadata, then all of them as
+// a list, as after an outage of the API server.
+func measureResync(ctx context.Context, o options, m measurement, r *result) (err error) {
+	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rig.stop()) }()
+	if _, err := rig.fill(ctx); err != nil {
+		return err
+	}
+	rig.take()
+	rig.rendered.Store(0)
+	return profiled(o, m, func() error {
+		work := idleWork{Services: m.size}
+		var delivering time.Duration
+		for _, touch := range []func(*corev1.Service, *discoveryv1.EndpointSlice){
+			func(*corev1.Service, *discoveryv1.EndpointSlice) {},
+			touchMetadata,
+		} {
+			took, err := rig.repeat(touch)
+			if err != nil {
+				return err
+			}
+			delivering += took
+			work.Events += 2 * m.size
+		}
+		work.PerEvent = delivering / time.Duration(work.Events)
+		if err := rig.list(); err != nil {
+			return err
+		}
+		// Any work that was started ends long before this is over.
+		time.Sleep(time.Second)
+		done := rig.take()
+		work.Rendered, work.Batches, work.Objects = rig.rendered.Load(), len(done.Took), done.Written.Objects
+		r.Resync = &work
+		select {
+		case err := <-rig.failed:
+			return fmt.Errorf("after the events: %w", err)
+		default:
+			return nil
+		}
+	})
+}
+
+// repeat delivers every Service and its slice once more, and returns how long that took.
+func (r *rig) repeat(touch func(*corev1.Service, *discoveryv1.EndpointSlice)) (time.Duration, error) {
+	var took time.Duration
+	for i := range r.cluster.services {
+		svc, slice := r.cluster.service(i), r.cluster.slice(i, 0)
+		touch(svc, slice)
+		began := time.Now()
+		err := errors.Join(r.deliver(kwatch.Event{Type: kwatch.Modified, Object: svc}),
+			r.deliver(kwatch.Event{Type: kwatch.Modified, Object: slice}))
+		if err != nil {
+			return 0, err
+		}
+		took += time.Since(began)
+	}
+	return took, nil
+}
+
+// touchMetadata changes what no rule depends on.
+func touchMetadata(svc *corev1.Service, slice *discoveryv1.EndpointSlice) {
+	svc.Labels["touched"], slice.Labels["touched"] = "yes", "yes"
+	svc.Annotations = map[string]string{"example.com/touched": "yes"}
+	svc.Spec.Selector["touched"] = "yes"
+	slice.Annotations[corev1.EndpointsLastChangeTriggerTime] = created.Add(time.Hour).Format(time.RFC3339)
+	for i := range slice.Endpoints {
+		slice.Endpoints[i].TargetRef.ResourceVersion = svc.ResourceVersion
+	}
 }

@@ -2,12 +2,16 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
 	"time"
 )
 
-// result is what one measurement has found.
+// result is the result of one measurement.
 type result struct {
 	Name string
+	Mode string
 	// Load is the machine's load average when it began.
 	Load      string
 	Reactions []reaction `json:",omitempty"`
@@ -15,7 +19,7 @@ type result struct {
 	Cold      *coldStart `json:",omitempty"`
 }
 
-// verdict compares a figure with what we hold ourselves to.
+// verdict compares a figure with a target.
 type verdict struct {
 	// Target is its number in the list of targets, for example "V2".
 	Target string
@@ -25,7 +29,7 @@ type verdict struct {
 	Met    bool
 }
 
-// The targets. Times are of this machine's kind: two cores.
+// The targets, for a machine with two cores.
 const (
 	wantP50, wantP99 = 300 * time.Microsecond, 3 * time.Millisecond
 	wantGrowth       = 1.5
@@ -33,15 +37,16 @@ const (
 	wantServiceKiB   = 16
 )
 
-// wantColdStart is by the measurement's name.
+// wantColdStart holds targets by the measurement's name.
 var wantColdStart = map[string]time.Duration{
 	"cold-10000x10": 3 * time.Second,
 	"cold-44000x1":  8 * time.Second,
 	"cold-5000x50":  6 * time.Second,
 }
 
-// judge compares what was found with the targets, as far as it was measured.
+// judge compares the results of mode nftables with the targets, as far as they were measured.
 func judge(results []result) []verdict {
+	results = slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.Mode == iptables })
 	var all []verdict
 	all = append(all, judgeReactions(results)...)
 	for _, r := range results {
@@ -62,8 +67,8 @@ func judge(results []result) []verdict {
 	return all
 }
 
-// judgeReactions looks at the replacement of an endpoint: among 50,000 Services,
-// and there compared with 1,000.
+// judgeReactions looks at the replacement of an endpoint: among 50,000 Services, and there compared
+// with 1,000.
 func judgeReactions(results []result) []verdict {
 	var all []verdict
 	few := map[string]time.Duration{}
@@ -99,9 +104,8 @@ func replacements(results []result) []reaction {
 	return all
 }
 
-// judgeMemory looks at the resident size, and at what one Service costs besides
-// its endpoints: two cold starts with different numbers of endpoints tell what an
-// endpoint costs.
+// judgeMemory looks at the resident size, and at what one Service costs besides its endpoints: two
+// cold starts with different numbers of endpoints tell what an endpoint costs.
 func judgeMemory(results []result) []verdict {
 	var all []verdict
 	few, many := coldStartOf(results, "cold-10000x1"), coldStartOf(results, "cold-10000x10")
@@ -133,9 +137,9 @@ func coldStartOf(results []result, name string) *coldStart {
 	return nil
 }
 
-// judgeHot compares the objects that one change writes with the number of
-// endpoints. A fuller table has more to move, within bounds, so that fifty times
-// the endpoints may write half as many objects again.
+// judgeHot compares the objects that one change writes for different numbers of endpoints. A fuller
+// table has to move more of them: with fifty times the endpoints, half as many objects again are
+// allowed.
 func judgeHot(results []result) []verdict {
 	few, many := hotOf(results, "hot-100"), hotOf(results, "hot-5000")
 	if few == nil || many == nil {
@@ -160,7 +164,7 @@ func atMost(target, what string, found, want time.Duration) verdict {
 	return verdict{target, what, round(found), "≤ " + want.String(), found <= want}
 }
 
-// round gives a duration with three digits or so.
+// round returns a duration with three digits or so.
 func round(d time.Duration) string {
 	switch {
 	case d >= time.Second:
@@ -170,4 +174,145 @@ func round(d time.Duration) string {
 	default:
 		return d.Round(time.Microsecond).String()
 	}
+}
+
+// table prints rows in columns. It keeps the first error.
+type table struct {
+	*tabwriter.Writer
+	err error
+}
+
+func newTable(out io.Writer) *table {
+	return &table{Writer: tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)}
+}
+
+func (t *table) row(format string, args ...any) {
+	if _, err := fmt.Fprintf(t, format+"\t\n", args...); t.err == nil {
+		t.err = err
+	}
+}
+
+// end prints the rows, and an empty line.
+func (t *table) end(out io.Writer) error {
+	if err := t.Flush(); t.err == nil {
+		t.err = err
+	}
+	if _, err := fmt.Fprintln(out); t.err == nil {
+		t.err = err
+	}
+	return t.err
+}
+
+// show prints tables for people.
+func show(out io.Writer, results []result) error {
+	for _, part := range []func(io.Writer, []result) error{showReactions, showColdStarts, showMemory, showResyncs, showVerdicts, showLoad} {
+		if err := part(out, results); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func showReactions(out io.Writer, results []result) error {
+	t := newTable(out)
+	count := 0
+	t.row("Services\tendpoints\tchange\tpace\tp50\tp99\tmax\twrite p50\tobjects\tlines\tbytes\tbatches\taudits")
+	for _, r := range results {
+		for _, f := range r.Reactions {
+			audits := "-"
+			if f.Audits > 0 {
+				audits = fmt.Sprintf("%d ≤ %s", f.Audits, round(f.AuditTook))
+			}
+			t.row("%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t%.0f\t%d\t%s", f.Services, f.Endpoints, f.Kind, f.Pace,
+				round(f.P50), round(f.P99), round(f.Max), round(f.Write), f.Objects, f.Lines, f.Bytes, f.Batches, audits)
+			count++
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	return t.end(out)
+}
+
+// coldStarts returns the cold starts among the results.
+func coldStarts(results []result) []*coldStart {
+	var all []*coldStart
+	for _, r := range results {
+		if r.Cold != nil {
+			all = append(all, r.Cold)
+		}
+	}
+	return all
+}
+
+func showColdStarts(out io.Writer, results []result) error {
+	starts := coldStarts(results)
+	if len(starts) == 0 {
+		return nil
+	}
+	t := newTable(out)
+	t.row("cold start\treduced\trendered\tAPI answers\tDNS answers\tprogrammed\tof that writing\tgenerating, left out\tprocessor time")
+	for _, c := range starts {
+		t.row("%d × %d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", c.Services, c.Endpoints, round(c.Listed), round(c.Rendered),
+			round(c.Answers[firsts[0].key.String()]), round(c.Answers[firsts[1].key.String()]),
+			round(c.Programmed), round(c.Writing), round(c.Generating), round(c.Processor))
+	}
+	return t.end(out)
+}
+
+func showMemory(out io.Writer, results []result) error {
+	starts := coldStarts(results)
+	if len(starts) == 0 {
+		return nil
+	}
+	t := newTable(out)
+	t.row("memory in MiB\tpeak\tresident\theap\tstacks\tresident, all given back\theap\tstacks\tKiB per Service")
+	for _, c := range starts {
+		m := c.Memory
+		t.row("%d × %d\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f", c.Services, c.Endpoints,
+			m.Peak, m.Resident, m.Heap, m.Stacks, m.Least, m.LeastHeap, m.LeastStacks, m.PerServiceKiB)
+	}
+	return t.end(out)
+}
+
+func showResyncs(out io.Writer, results []result) error {
+	t := newTable(out)
+	count := 0
+	t.row("Services\tevents without a change\ttime of each\trendered\tbatches\tobjects")
+	for _, r := range results {
+		if w := r.Resync; w != nil {
+			t.row("%d\t%d\t%s\t%d\t%d\t%d", w.Services, w.Events, round(w.PerEvent), w.Rendered, w.Batches, w.Objects)
+			count++
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	return t.end(out)
+}
+
+func showVerdicts(out io.Writer, results []result) error {
+	all := judge(results)
+	if len(all) == 0 {
+		return nil
+	}
+	t := &table{Writer: tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
+	t.row("target\twhat\tmeasured\twanted\t")
+	for _, v := range all {
+		word := "ok"
+		if !v.Met {
+			word = "MISSED"
+		}
+		t.row("%s\t%s\t%s\t%s\t%s", v.Target, v.What, v.Figure, v.Want, word)
+	}
+	return t.end(out)
+}
+
+func showLoad(out io.Writer, results []result) error {
+	t := &table{Writer: tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
+	t.row("measurement\tmode\tload average when it began")
+	for _, r := range results {
+		t.row("%s\t%s\t%s", r.Name, r.Mode, r.Load)
+	}
+	return t.end(out)
 }

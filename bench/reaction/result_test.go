@@ -2,10 +2,57 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
+
+func TestQuantileIsOneOfTheValues(t *testing.T) {
+	hundred := make([]time.Duration, 100)
+	for i := range hundred {
+		hundred[i] = time.Duration(i + 1)
+	}
+	for _, c := range []struct {
+		values []time.Duration
+		q      float64
+		want   time.Duration
+	}{
+		{hundred, 0.5, 50}, {hundred, 0.99, 99}, {hundred, 1, 100},
+		{hundred[:1], 0.5, 1}, {hundred[:2], 0.5, 1}, {hundred[:3], 0.99, 3}, {nil, 0.5, 0},
+	} {
+		if got := quantile(c.values, c.q); got != c.want {
+			t.Errorf("quantile %v of %d values is %d, want %d", c.q, len(c.values), got, c.want)
+		}
+	}
+}
+
+func TestChoose(t *testing.T) {
+	for only, want := range map[string][]string{
+		"":               all[nftables],
+		"react":          {"react-1000", "react-10000", "react-50000"},
+		"react-1000":     {"react-1000"}, // a whole name is not a beginning
+		"cold-44,resync": {"cold-44000x1", "resync-1000"},
+		"hot-7,cold-3x4": {"hot-7", "cold-3x4"},
+	} {
+		if got, err := choose(nftables, only); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: got %v, %v; want %v", only, got, err, want)
+		}
+	}
+	for _, only := range []string{"warm", "react-0", "react-1000x1", "cold-10x0", "hot-5k", "react-1000,"} {
+		if got, err := choose(nftables, only); err == nil {
+			t.Errorf("%q: got %v, want an error", only, got)
+		}
+	}
+}
+
+func TestEveryUsualMeasurementCanBeParsed(t *testing.T) {
+	for _, name := range slices.Concat(all[nftables], all[iptables]) {
+		if m, err := parseMeasurement(name); err != nil || m.String() != name {
+			t.Errorf("%q: parsed as %q, %v", name, m, err)
+		}
+	}
+}
 
 // found makes results that meet every target, and lets a test spoil them.
 func found(spoil func(few, many *reaction, hot *reaction, cold *coldStart, w *idleWork)) []result {

@@ -25,12 +25,8 @@ import (
 	"github.com/sluice-proxy/sluice/source/kube"
 )
 
-// domainIPv4 is the domain whose verdicts are timed; the other family's runs, too.
-const domainIPv4 = "nftables/IPv4"
-
-// rig is a running proxy over the kernel of this process's network namespace. The
-// measurement plays the API server: it hands to the stores of the API source what
-// reflectors would.
+// rig is a running proxy that writes to this process's network namespace. The measurement acts as
+// the API server: it hands objects to the stores of the API source as reflectors would.
 type rig struct {
 	*watcher
 	cluster              *cluster
@@ -38,17 +34,18 @@ type rig struct {
 	rendered             atomic.Int64
 	stopped              chan error
 	cancel               context.CancelFunc
-	// generating is how long the making of API objects for the first list took.
+	// generating is how long it took to generate API objects for the first list.
 	generating time.Duration
 }
 
-// startRig starts a proxy that has not heard of anything yet.
-func startRig(ctx context.Context, c *cluster) (*rig, error) {
+// startRig starts a proxy that has not seen any object yet.
+func startRig(ctx context.Context, o options, c *cluster) (*rig, error) {
 	log := silentLog()
-	domains, err := backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
+	domains, err := o.domains(ctx, log)
 	if err != nil {
 		return nil, err
 	}
+	c.oneChain = o.mode == iptables
 	r := &rig{cluster: c, stopped: make(chan error, 1)}
 	var names []string
 	for i := range domains {
@@ -91,7 +88,15 @@ func startRig(ctx context.Context, c *cluster) (*rig, error) {
 	return r, nil
 }
 
-// silentLog formats what a proxy logs by default, and prints nothing.
+// domains returns the domains of the backend to measure.
+func (o options) domains(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
+	if o.mode == nftables {
+		return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
+	}
+	return backend.IPTables(ctx, backend.IPTablesOptions{Variant: o.variant, MasqueradeBit: 14, PrivateLock: true, Log: log})
+}
+
+// silentLog formats what a proxy logs by default, and discards it.
 func silentLog() *zap.Logger {
 	encoder := zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig())
 	return zap.New(zapcore.NewCore(encoder, zapcore.AddSync(discard{}), zap.InfoLevel))
@@ -107,7 +112,7 @@ type counting struct {
 	count *atomic.Int64
 }
 
-// Service is for dataplane.Renderer.
+// Service implements dataplane.Renderer.
 func (c *counting) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	c.count.Add(1)
 	return c.Renderer.Service(view, facts)
@@ -119,8 +124,8 @@ func (r *rig) stop() error {
 	return <-r.stopped
 }
 
-// list delivers the first lists as a streamed one: each object is reduced as soon
-// as it is there, and Replace gets the reduced ones.
+// list delivers the first lists as streamed ones: each object is reduced as it arrives, and Replace
+// gets the reduced ones.
 func (r *rig) list() error {
 	var services, slices []any
 	add := func(list *[]any, store clientcache.TransformingStore, object any) error {
@@ -187,7 +192,7 @@ func (r *rig) deliver(event kwatch.Event) error {
 	}
 }
 
-// progress says on standard error how far a measurement is.
+// progress reports on standard error how far a measurement is.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "  "+format+"\n", args...)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,28 +14,27 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// watcher listens to the proxy and takes the times. It implements
-// observe.Listener; the proxy's goroutines wait for it, so it does little.
+// watcher is an observe.Listener that measures times. The proxy's goroutines wait for it, so it
+// does little.
 type watcher struct {
 	mu sync.Mutex
-	// missing counts, by domain, the keys that have yet to be applied for the
-	// first time; complete is told when none is left anywhere.
+	// missing counts, by domain, the keys not applied for the first time yet. complete receives the
+	// time when none is left.
 	missing  map[string]int
 	complete chan time.Time
-	// awaited are the changes that are on their way.
+	// awaited are the changes under way.
 	awaited map[service.Key]*awaited
-	// failed is told the first failure.
+	// failed receives the first failure.
 	failed chan error
 	// counts is what has happened since the last call of take.
 	counts counts
-	// gate is when the last domain's gate opened; firstWrite how long the
-	// longest first write took.
+	// gate is when the last domain's gate opened, firstWrite how long the longest first write took.
 	gate       time.Time
 	firstWrite time.Duration
 }
 
-// awaited is one change on its way. It is complete once a batch is in that
-// settles its key, with no objects left to come.
+// awaited is a change under way. It is complete once its key is applied and no more of its objects
+// are missing.
 type awaited struct {
 	objects int
 	done    chan time.Time
@@ -45,7 +45,7 @@ type counts struct {
 	Written dataplane.Written
 	// Took is how long each write took.
 	Took []time.Duration
-	// Audits are readings of the kernel; no write can start meanwhile.
+	// Audits counts readings of the kernel. No write can start during one.
 	Audits    int
 	AuditTook time.Duration
 }
@@ -61,7 +61,7 @@ func newWatcher(domains []string, keys int) *watcher {
 	return w
 }
 
-// Aggregator is for observe.Listener.
+// Aggregator implements observe.Listener.
 func (w *watcher) Aggregator(event aggregator.Event) {
 	now := time.Now()
 	w.mu.Lock()
@@ -87,7 +87,7 @@ func (w *watcher) Aggregator(event aggregator.Event) {
 	}
 }
 
-// written takes note of a batch.
+// written records a batch.
 func (w *watcher) written(e aggregator.BatchWritten) {
 	if e.Receipt.Outcome != dataplane.Landed {
 		w.fail(fmt.Errorf("%s: %s", e.Domain, e.Receipt))
@@ -108,7 +108,7 @@ func (w *watcher) written(e aggregator.BatchWritten) {
 	}
 }
 
-// applied takes note of a key that is wholly in the kernel.
+// applied records a key that is wholly in the kernel.
 func (w *watcher) applied(e aggregator.Applied, now time.Time) {
 	if left, counting := w.missing[e.Domain]; counting {
 		if left--; left > 0 {
@@ -121,20 +121,20 @@ func (w *watcher) applied(e aggregator.Applied, now time.Time) {
 		}
 		return
 	}
-	if a := w.awaited[e.Key]; a != nil && a.objects <= 0 && e.Domain == domainIPv4 {
+	if a := w.awaited[e.Key]; a != nil && a.objects <= 0 && strings.HasSuffix(e.Domain, "/IPv4") {
 		delete(w.awaited, e.Key)
 		a.done <- now
 	}
 }
 
-// Supervisor is for observe.Listener.
-func (w *watcher) Supervisor(event supervisor.Event) {
-	if e, ok := event.(supervisor.Failed); ok {
+// Supervisor implements observe.Listener.
+func (w *watcher) Supervisor(event supervisor.Event[service.Key]) {
+	if e, ok := event.What.(supervisor.Failed); ok {
 		w.fail(e.Err)
 	}
 }
 
-// Actors is for observe.Listener.
+// Actors implements observe.Listener.
 func (w *watcher) Actors(event actors.Event) {
 	if e, ok := event.(actors.Refused); ok {
 		w.fail(fmt.Errorf("%s: no room", e.Key))
@@ -149,7 +149,7 @@ func (w *watcher) fail(err error) {
 	}
 }
 
-// expect gives where the completion of a change will be told.
+// expect returns a channel that receives the completion time of a change.
 func (w *watcher) expect(c change) <-chan time.Time {
 	a := &awaited{objects: c.objects, done: make(chan time.Time, 1)}
 	w.mu.Lock()
@@ -158,7 +158,7 @@ func (w *watcher) expect(c change) <-chan time.Time {
 	return a.done
 }
 
-// take gives what has happened since the last call.
+// take returns what has happened since the last call.
 func (w *watcher) take() counts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -175,6 +175,6 @@ func (w *watcher) await(ctx context.Context, what string, moment <-chan time.Tim
 	case err := <-w.failed:
 		return time.Time{}, fmt.Errorf("while waiting for %s: %w", what, err)
 	case <-ctx.Done():
-		return time.Time{}, fmt.Errorf("waited in vain for %s", what)
+		return time.Time{}, fmt.Errorf("timed out waiting for %s", what)
 	}
 }

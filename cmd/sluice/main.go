@@ -1,4 +1,5 @@
-// Command sluice is a node service proxy for Kubernetes.
+// Command sluice is a node service proxy for Kubernetes. This package holds the commands,
+// their flags, help texts and exit statuses; package daemon does the work.
 package main
 
 import (
@@ -8,8 +9,15 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sluice-proxy/sluice/internal/daemon"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
 )
 
 // Exit statuses.
@@ -19,17 +27,11 @@ const (
 	exitUsage  = 2
 )
 
-// patience is how long after a signal to stop a second one is ignored; then it
-// ends the program at once.
+// patience is how long after a signal to stop a second one is ignored; then it ends the
+// program at once.
 const patience = time.Second
 
-// usageError is an error that the person at the keyboard can mend: a wrong flag
-// or setting.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// exitError carries the exit status of a program that has said its piece.
+// exitError is the exit status of a program that has reported its error itself.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
@@ -39,8 +41,8 @@ func main() { os.Exit(run(os.Args)) }
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	// Whoever asks twice does not want to wait for an orderly end. The pause is
-	// for signals that arrive doubled: from the terminal, and through a sandbox.
+	// A second signal ends the program without an orderly stop. The pause is for signals
+	// that arrive twice: from the terminal, and through a sandbox.
 	context.AfterFunc(ctx, func() { time.AfterFunc(patience, stop) })
 	root := rootCommand()
 	words := args[1:]
@@ -49,21 +51,92 @@ func run(args []string) int {
 	}
 	root.SetArgs(words)
 	cmd, err := root.ExecuteContextC(ctx)
-	var status exitError
-	var usage usageError
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitDone
-	case errors.As(err, &status):
-		return int(status)
-	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
-		if cmd.Name() == proxyName {
-			return exitFailed // kube-proxy knows one status for all that goes wrong
-		}
-		return exitUsage
-	default:
-		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
-		return exitFailed
 	}
+	if status, ok := errors.AsType[exitError](err); ok {
+		return int(status)
+	}
+	fmt.Fprintf(os.Stderr, "Error: %v\n", err)
+	_, usage := errors.AsType[daemon.UsageError](err)
+	_, invalid := errors.AsType[*config.InvalidError](err)
+	if (usage || invalid) && cmd.Name() != proxyName { // kube-proxy has one status for all errors
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "sluice",
+		Short: "A node service proxy for Kubernetes: every Service an actor, every change one batch",
+		Long: `Sluice implements the Service addresses of a Kubernetes cluster on one node.
+Each Service is owned by one supervised goroutine; their rules reach the kernel
+in atomic batches.
+
+Without a cluster, start here:
+
+  sluice demo                                  a story in a minute, in a sandbox
+  sluice run --manifests DIR --sandbox         serve the manifests in DIR`,
+		Version:       versionText(),
+		Args:          noOtherCommand,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version")
+	root.SetHelpCommand(helpCommand())
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return daemon.UsageError{Err: fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+	})
+	// Like kube-proxy, accept underscores for hyphens.
+	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
+	})
+	root.AddCommand(runCommand(), proxyCommand(), demoCommand(), renderCommand(), cleanupCommand(), versionCommand())
+	for _, c := range root.Commands() {
+		c.Args = noArguments
+	}
+	return root
+}
+
+// helpCommand is cobra's, except that help about an unknown command is an error.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Help about any command",
+		RunE: func(cmd *cobra.Command, words []string) error {
+			about, rest, err := cmd.Root().Find(words)
+			if err != nil {
+				return daemon.UsageError{Err: err}
+			}
+			if len(rest) > 0 {
+				return noOtherCommand(cmd.Root(), rest)
+			}
+			return about.Help()
+		},
+	}
+}
+
+// noOtherCommand rejects an unknown command, and suggests similar ones.
+func noOtherCommand(root *cobra.Command, words []string) error {
+	if len(words) == 0 {
+		return nil
+	}
+	root.SuggestionsMinimumDistance = 2
+	hint := ""
+	if like := root.SuggestionsFor(words[0]); len(like) > 0 {
+		hint = fmt.Sprintf(", did you mean %s?", strings.Join(like, " or "))
+	}
+	return daemon.UsageError{Err: fmt.Errorf("unknown command %q%s (see %s --help)", words[0], hint, root.CommandPath())}
+}
+
+// noArguments rejects words after the flags.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	path := cmd.CommandPath()
+	return daemon.UsageError{Err: fmt.Errorf("%s takes no arguments, got %q (see %s --help)", path, args[0], path)}
 }

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-proxy/sluice/dataplane/dataplanetest"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/conformance"
 )
 
 // way is a backend, with the programs that load and list its rules. Before each
@@ -60,7 +60,7 @@ func TestRenderedRulesServe(t *testing.T) {
 		for _, family := range service.Families {
 			t.Run(w.domain+"/"+family.String(), func(t *testing.T) {
 				t.Parallel()
-				world := dataplanetest.NewFixture(family)
+				world := conformance.NewFixture(family)
 				loaded, served := newRulesNode(t, world, w), newRulesNode(t, world, w)
 				loaded.load()
 				served.serve()
@@ -85,34 +85,34 @@ func TestRenderedRulesServe(t *testing.T) {
 
 // question is a connection, and what should become of it.
 type question struct {
-	dataplanetest.Question
-	want dataplanetest.Answer
+	conformance.Question
+	want conformance.Answer
 }
 
 // questionsOf are about the manifests in testdata/render.
-func questionsOf(f dataplanetest.Fixture) []question {
-	ask := func(from dataplanetest.Client, to netip.Addr, port uint16, want dataplanetest.Answer) question {
+func questionsOf(f conformance.Fixture) []question {
+	ask := func(from conformance.Client, to netip.Addr, port uint16, want conformance.Answer) question {
 		patience := 5 * time.Second
-		if want.Fate == dataplanetest.Silent {
+		if want.Fate == conformance.Silent {
 			patience = 250 * time.Millisecond
 		}
-		return question{dataplanetest.Question{From: from, To: netip.AddrPortFrom(to, port), Patience: patience}, want}
+		return question{conformance.Question{From: from, To: netip.AddrPortFrom(to, port), Patience: patience}, want}
 	}
 	endpoint := netip.AddrPortFrom(f.B, 8080)
-	asItself := dataplanetest.Answer{Endpoint: endpoint, Source: dataplanetest.OwnSource}
-	asNode := dataplanetest.Answer{Endpoint: endpoint, Source: dataplanetest.NodeSource}
-	refused := dataplanetest.Answer{Fate: dataplanetest.Refused}
-	silent := dataplanetest.Answer{Fate: dataplanetest.Silent}
+	asItself := conformance.Answer{Endpoint: endpoint, Source: conformance.OwnSource}
+	asNode := conformance.Answer{Endpoint: endpoint, Source: conformance.NodeSource}
+	refused := conformance.Answer{Fate: conformance.Refused}
+	silent := conformance.Answer{Fate: conformance.Silent}
 	return []question{
-		ask(dataplanetest.FromPod, f.ClusterIP, 80, asItself),
-		ask(dataplanetest.FromNode, f.ClusterIP, 80, asNode),
-		ask(dataplanetest.FromOutside, f.Node, 30080, asNode),
-		ask(dataplanetest.FromStranger, f.Node, 30080, asNode),
-		ask(dataplanetest.FromOutside, f.ExternalIP, 80, asNode),
-		ask(dataplanetest.FromOutside, f.VIP, 80, asNode),
-		ask(dataplanetest.FromStranger, f.VIP, 80, silent),
-		ask(dataplanetest.FromPod, f.OtherClusterIP, 80, refused),
-		ask(dataplanetest.FromOutside, f.OtherClusterIP, 80, refused),
+		ask(conformance.FromPod, f.ClusterIP, 80, asItself),
+		ask(conformance.FromNode, f.ClusterIP, 80, asNode),
+		ask(conformance.FromOutside, f.Node, 30080, asNode),
+		ask(conformance.FromStranger, f.Node, 30080, asNode),
+		ask(conformance.FromOutside, f.ExternalIP, 80, asNode),
+		ask(conformance.FromOutside, f.VIP, 80, asNode),
+		ask(conformance.FromStranger, f.VIP, 80, silent),
+		ask(conformance.FromPod, f.OtherClusterIP, 80, refused),
+		ask(conformance.FromOutside, f.OtherClusterIP, 80, refused),
 	}
 }
 
@@ -120,12 +120,12 @@ func questionsOf(f dataplanetest.Fixture) []question {
 type rulesNode struct {
 	*testing.T
 	way
-	network *dataplanetest.Network
+	network *conformance.Network
 	lock    string
 }
 
-func newRulesNode(t *testing.T, world dataplanetest.Fixture, w way) *rulesNode {
-	return &rulesNode{T: t, way: w, network: dataplanetest.NewNetwork(t, world), lock: filepath.Join(t.TempDir(), "xtables.lock")}
+func newRulesNode(t *testing.T, world conformance.Fixture, w way) *rulesNode {
+	return &rulesNode{T: t, way: w, network: conformance.NewNetwork(t, world), lock: filepath.Join(t.TempDir(), "xtables.lock")}
 }
 
 func (n *rulesNode) command(words ...string) *exec.Cmd {

@@ -1,33 +1,39 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/apitest"
 )
 
-// TestMain lets the test binary be the command under its two names.
+// TestMain lets the test binary be the command, under its two names.
 func TestMain(m *testing.M) {
 	command := func() { os.Exit(run(os.Args)) }
 	testscript.Main(m, map[string]func(){"sluice": command, "kube-proxy": command})
 }
 
-// TestScripts runs what does not depend on the backend.
+// TestScripts runs the scripts that do not depend on the backend.
 func TestScripts(t *testing.T) {
 	runScripts(t, filepath.Join("testdata", "script"), map[string]string{"MODE": "nftables"})
 }
 
-// TestKernelScripts runs the scripts about rules with each backend. They find in
-// $MODE the backend, in $DOMAIN how the log calls it, and in $VARIANT the variant
-// of iptables that has the rules (in nftables mode, only other people's).
-// $REFUSED4 and 6 match a rule that refuses connections to the sample Service, and
-// $CLEANED4 and 6 what cleanup says it has removed.
+// TestKernelScripts runs the scripts about rules with each backend. $MODE is the backend,
+// $DOMAIN its name in the log, and $VARIANT the variant of iptables that has the rules
+// (in nftables mode, those of other programs). $REFUSED4 and 6 match a rule that rejects
+// connections to the sample Service, and $CLEANED4 and 6 what cleanup prints.
 func TestKernelScripts(t *testing.T) {
 	for _, variant := range []string{"legacy", "nft"} {
 		t.Run("iptables-"+variant, func(t *testing.T) {
@@ -47,9 +53,9 @@ func TestKernelScripts(t *testing.T) {
 	})
 }
 
-// runScripts runs the scripts of a folder. Each has a network namespace and an
-// xtables lock of its own; programs that it starts by run, fails or start are
-// inside. $EXAMPLES is the folder of sample manifests.
+// runScripts runs the scripts of a folder. Each has its own network namespace and xtables
+// lock, and its commands run, fails and start run programs there. $EXAMPLES is the folder
+// of sample manifests.
 func runScripts(t *testing.T, dir string, env map[string]string) {
 	examples, err := filepath.Abs(filepath.Join("..", "..", "examples"))
 	if err != nil {
@@ -86,7 +92,7 @@ func runScripts(t *testing.T, dir string, env map[string]string) {
 	})
 }
 
-// positive refuses the negation of a command for which it has no meaning.
+// positive rejects a negated command.
 func positive(cmd func(b *bench, args []string)) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg {
@@ -96,7 +102,7 @@ func positive(cmd func(b *bench, args []string)) func(*testscript.TestScript, bo
 	}
 }
 
-// newBench gives a script its namespace.
+// newBench creates the namespace of a script.
 func newBench(e *testscript.Env) error {
 	namespace, err := netns.New("script")
 	if err != nil {
@@ -109,4 +115,117 @@ func newBench(e *testscript.Env) error {
 	})
 	e.Values[benchKey{}] = &bench{namespace: namespace, running: make(map[string]*process)}
 	return nil
+}
+
+// bench is the state of one script.
+type bench struct {
+	*testscript.TestScript
+	namespace *netns.Namespace
+	running   map[string]*process
+	// api is nil before the command of that name.
+	api *apitest.Server
+	// entrance is the command that enters the sandbox whose rules are listed; empty
+	// for the namespace itself.
+	entrance []string
+	// changed is when a file last changed, or a program started.
+	changed time.Time
+}
+
+type benchKey struct{}
+
+func benchOf(ts *testscript.TestScript) *bench {
+	b := ts.Value(benchKey{}).(*bench) // newBench puts nothing else there
+	b.TestScript = ts
+	return b
+}
+
+// command returns a program with the script's environment.
+func (b *bench) command(args []string) *exec.Cmd {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = b.MkAbs(".")
+	cmd.Env = os.Environ()
+	for _, name := range []string{"XTABLES_LOCKFILE", "TMPDIR", "GORACE"} {
+		cmd.Env = append(cmd.Env, name+"="+b.Getenv(name))
+	}
+	return cmd
+}
+
+// finish runs a program in the namespace, and returns its exit status.
+func (b *bench) finish(args []string) (status int, stdout, stderr string) {
+	var out, problems bytes.Buffer
+	cmd := b.command(args)
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	// A program that does not end is killed, and fails by its status.
+	err := b.namespace.Start(cmd)
+	b.Check(err)
+	timer := time.AfterFunc(waitMax, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	err = cmd.Wait()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode(), out.String(), problems.String()
+	}
+	b.Check(err)
+	return 0, out.String(), problems.String()
+}
+
+// run PROGRAM ARGUMENT...
+//
+// Runs a program in the namespace; it must succeed. Its output is in run.out.
+func cmdRun(b *bench, args []string) {
+	if len(args) == 0 {
+		b.Fatalf("usage: run PROGRAM ARGUMENT...")
+	}
+	status, stdout, stderr := b.finish(args)
+	if status != 0 {
+		b.Fatalf("status %d\n%s%s", status, stdout, stderr)
+	}
+	b.Check(os.WriteFile(b.MkAbs("run.out"), []byte(stdout), 0o600))
+}
+
+// fails STATUS PATTERN PROGRAM ARGUMENT...
+//
+// Runs a program in the namespace. It must exit with the status, print nothing on standard
+// output, and one line on standard error, which matches.
+func cmdFails(b *bench, args []string) {
+	if len(args) < 3 {
+		b.Fatalf("usage: fails STATUS PATTERN PROGRAM ARGUMENT...")
+	}
+	status, stdout, stderr := b.finish(args[2:])
+	line, ended := strings.CutSuffix(stderr, "\n")
+	switch {
+	case args[0] != exitText(status):
+		b.Fatalf("status %d, want %s\n%s%s", status, args[0], stdout, stderr)
+	case stdout != "" || !ended || strings.Contains(line, "\n"):
+		b.Fatalf("want one line on standard error, got\n[stdout]\n%s[stderr]\n%s", stdout, stderr)
+	case !regexp.MustCompile(args[1]).MatchString(line):
+		b.Fatalf("%q does not match %q", line, args[1])
+	}
+}
+
+// edit FILE OLD NEW
+//
+// Replaces every OLD in a file as editors do: with a new file, renamed over the old one.
+func cmdEdit(b *bench, args []string) {
+	if len(args) != 3 {
+		b.Fatalf("usage: edit FILE OLD NEW")
+	}
+	path := b.MkAbs(args[0])
+	now := b.ReadFile(args[0])
+	next := strings.ReplaceAll(now, args[1], args[2])
+	if next == now {
+		b.Fatalf("%s holds no %q", args[0], args[1])
+	}
+	hidden := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".swp")
+	b.Check(os.WriteFile(hidden, []byte(next), 0o600))
+	b.changed = time.Now()
+	b.Check(os.Rename(hidden, path))
+}
+
+// remove FILE
+func cmdRemove(b *bench, args []string) {
+	if len(args) != 1 {
+		b.Fatalf("usage: remove FILE")
+	}
+	b.changed = time.Now()
+	b.Check(os.Remove(b.MkAbs(args[0])))
 }

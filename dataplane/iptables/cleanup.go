@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,147 +14,133 @@ import (
 type CleanupSummary struct {
 	// Hooks is the number of different rules removed from built-in chains.
 	Hooks int
-	// Chains is the number of chains removed from each table; tables without
-	// any are left out.
+	// Chains is the number of chains removed from each table. Tables without any are left out.
 	Chains map[Table]int
 }
 
-// Any tells whether something was there to remove.
+// Any reports whether anything was removed.
 func (s CleanupSummary) Any() bool { return s.Hooks > 0 || len(s.Chains) > 0 }
 
-// Cleanup removes what a territory has, ours or what a kube-proxy left, from one
-// family's tables: hooks and chains of a table at once, or, where something is in the
-// way of that, hooks one by one and then all chains. What is shared with the kubelet
-// stays, and nothing else is touched. What is already gone is no error.
+// Cleanup removes a territory from one family's tables, made by us or by a kube-proxy. It removes
+// the hooks and chains of a table at once or, if that is rejected, hooks one by one and then all
+// chains. It leaves what the kubelet shares, and everything else. What is already gone is no error.
 //
-// A rule of somebody else that leads to one of our chains keeps that chain from
-// being deleted; it is emptied, and the error names the rule. The errors of all
-// steps are joined; one does not keep the others from being made.
+// If another program's rule leads to one of our chains, that chain cannot be deleted. It is
+// emptied, and the error names the rule. A failed step does not prevent the others; their errors
+// are joined.
 func Cleanup(ctx context.Context, family service.Family, tool Tool, of Territory) (CleanupSummary, error) {
-	summary := CleanupSummary{Chains: make(map[Table]int)}
+	c := &cleanup{tool: tool, of: of, summary: CleanupSummary{Chains: make(map[Table]int)}}
 	var failed []error
-	for _, table := range [...]Table{Mangle, Filter, NAT} {
-		if err := cleanTable(ctx, tool, of, table, &summary); err != nil {
+	for _, table := range tables {
+		if err := c.table(ctx, table); err != nil {
 			failed = append(failed, fmt.Errorf("clean up %s rules in table %s: %w", family, table, err))
 		}
 	}
-	return summary, errors.Join(failed...)
+	return c.summary, errors.Join(failed...)
 }
 
-func cleanTable(ctx context.Context, tool Tool, of Territory, table Table, summary *CleanupSummary) error {
-	s, err := readTable(ctx, tool, table)
+// cleanup is one call of Cleanup.
+type cleanup struct {
+	tool    Tool
+	of      Territory
+	summary CleanupSummary
+}
+
+func (c *cleanup) table(ctx context.Context, table Table) error {
+	s, err := readTable(ctx, c.tool, table)
 	if err != nil {
 		return err
 	}
-	hooks := slices.DeleteFunc(of.hooksIn(s), func(h Hook) bool { return Shared(h.Target) })
+	hooks := slices.DeleteFunc(c.of.hooksIn(s), func(h Hook) bool { return Shared(h.Target) })
 	if len(hooks) > 0 {
-		text := hookDeletions(s, hooks)
-		done, err := cleanChains(ctx, tool, of, s, text, make(map[string]bool), summary)
+		deletions := hookDeletions(s, hooks)
+		done, err := c.chains(ctx, s, deletions, make(map[string]bool))
 		if done {
-			summary.Hooks += len(hooks)
+			c.summary.Hooks += len(hooks)
 			return err
 		}
-		// Step by step all is removed that can be, and what is in the way is told.
-		if s, err = readTable(ctx, tool, table); err != nil {
+		// Step by step, everything is removed that can be, and the errors say what is in the way.
+		if s, err = readTable(ctx, c.tool, table); err != nil {
 			return err
 		}
 	}
+	// A hook that cannot be removed holds the chain that it leads to.
 	held := make(map[string]bool)
-	failed := removeHooks(ctx, tool, hooks, s, held, summary)
-	_, err = cleanChains(ctx, tool, of, s, nil, held, summary)
+	var failed []error
+	for _, hook := range hooks {
+		if err := c.tool.RemoveHook(ctx, hook.Table, hook.Chain, hook.Rule); err != nil {
+			failed = append(failed, err)
+			held[hook.Target] = true
+		} else {
+			c.summary.Hooks++
+		}
+		s.drop(hook.Chain, hook.Text())
+	}
+	_, err = c.chains(ctx, s, nil, held)
 	return errors.Join(append(failed, err)...)
 }
 
-// hookDeletions are the lines that delete every copy of some hooks, which a table then
-// forgets.
-func hookDeletions(s *saved, hooks []Hook) (text []byte) {
+// hookDeletions returns the lines that delete every copy of some hooks, and drops the hooks from
+// the table.
+func hookDeletions(s *saved, hooks []Hook) (lines []string) {
 	for _, hook := range hooks {
 		for _, rule := range s.rules[hook.Chain] {
 			if rule == hook.Text() {
-				text = append(text, "-D "+hook.Chain+" "+rule+"\n"...)
+				lines = append(lines, "-D "+hook.Chain+" "+rule)
 			}
 		}
 		s.drop(hook.Chain, hook.Text())
 	}
-	return text
+	return lines
 }
 
-// cleanChains empties all chains of a table that are ours and deletes those that
-// nothing holds, behind other lines. If that is not done, the tool has refused it.
-func cleanChains(ctx context.Context, tool Tool, of Territory, s *saved, first []byte, held map[string]bool, summary *CleanupSummary) (done bool, err error) {
-	var failed []error
-	for _, rule := range of.holdForeign(s, held) {
-		failed = append(failed, fmt.Errorf("a rule that is not ours leads to a chain of ours, which stays, emptied; "+
-			"remove the rule and clean up again: %q in chain %s", rule.text, rule.chain))
-	}
-	text, removed := of.cleanupInput(s, first, held)
-	if len(text) == 0 {
+// chains empties all our chains of a table and deletes those that nothing holds, after the lines
+// of first. It reports false if the tool has rejected it.
+func (c *cleanup) chains(ctx context.Context, s *saved, first []string, held map[string]bool) (done bool, err error) {
+	failed := c.holdForeign(s, held)
+	ours := slices.DeleteFunc(slices.Clone(s.chains), func(chain string) bool { return !c.of.Owns(s.table, chain) })
+	if len(ours) == 0 && len(first) == 0 {
 		return true, errors.Join(failed...)
 	}
-	if err := tool.Restore(ctx, text); err != nil {
+	slices.SortFunc(ours, strings.Compare)
+	in, removed := &input{}, 0
+	in.line("*" + string(s.table))
+	for _, chain := range ours {
+		in.line(":" + chain + " - [0:0]")
+	}
+	for _, line := range first {
+		in.line(line)
+	}
+	for _, chain := range ours {
+		if !held[chain] {
+			in.line("-X " + chain)
+			removed++
+		}
+	}
+	in.line("COMMIT")
+	if err := c.tool.Restore(ctx, in.text.Bytes()); err != nil {
 		return false, errors.Join(append(failed, err)...)
 	}
 	if removed > 0 {
-		summary.Chains[s.table] = removed
+		c.summary.Chains[s.table] = removed
 	}
 	return true, errors.Join(failed...)
 }
 
-// removeHooks removes hooks from a table. One that cannot be removed holds
-// the chain it leads to.
-func removeHooks(ctx context.Context, tool Tool, hooks []Hook, s *saved, held map[string]bool, summary *CleanupSummary) (failed []error) {
-	for _, hook := range hooks {
-		if err := tool.RemoveHook(ctx, hook.Table, hook.Chain, hook.Rule); err != nil {
-			failed = append(failed, err)
-			held[hook.Target] = true
-		} else {
-			summary.Hooks++
-		}
-		s.drop(hook.Chain, hook.Text())
-	}
-	return failed
-}
-
-// drop forgets all copies of a rule.
-func (s *saved) drop(chain, rule string) {
-	s.rules[chain] = slices.DeleteFunc(s.rules[chain], func(r string) bool { return r == rule })
-}
-
-// chainRule is one rule and the chain it stands in.
-type chainRule struct{ chain, text string }
-
-// holdForeign finds the rules outside of our chains that lead to one of them,
-// and marks those chains as held.
-func (t Territory) holdForeign(s *saved, held map[string]bool) (foreign []chainRule) {
+// holdForeign marks our chains that a rule outside of them leads to as held, and returns an error
+// for each such rule.
+func (c *cleanup) holdForeign(s *saved, held map[string]bool) (foreign []error) {
 	for _, chain := range s.chains {
-		if t.Owns(s.table, chain) {
+		if c.of.Owns(s.table, chain) {
 			continue
 		}
 		for _, rule := range s.rules[chain] {
-			if target := ruleTarget(rule); s.exists[target] && t.Owns(s.table, target) {
+			if target := ruleTarget(rule); s.exists[target] && c.of.Owns(s.table, target) {
 				held[target] = true
-				foreign = append(foreign, chainRule{chain: chain, text: rule})
+				foreign = append(foreign, fmt.Errorf("a rule that is not ours leads to a chain of ours, which stays, emptied; "+
+					"remove the rule and clean up again: %q in chain %s", rule, chain))
 			}
 		}
 	}
 	return foreign
-}
-
-// cleanupInput is the other lines, and what empties all our chains of a table and
-// deletes those that nothing holds. It is empty when there is none of it.
-func (t Territory) cleanupInput(s *saved, first []byte, held map[string]bool) (text []byte, removed int) {
-	var declare, remove bytes.Buffer
-	ours := slices.DeleteFunc(slices.Clone(s.chains), func(chain string) bool { return !t.Owns(s.table, chain) })
-	slices.SortFunc(ours, strings.Compare)
-	for _, chain := range ours {
-		declare.WriteString(":" + chain + " - [0:0]\n")
-		if !held[chain] {
-			remove.WriteString("-X " + chain + "\n")
-			removed++
-		}
-	}
-	if len(ours) == 0 && len(first) == 0 {
-		return nil, 0
-	}
-	return slices.Concat([]byte("*"+string(s.table)+"\n"), declare.Bytes(), first, remove.Bytes(), []byte("COMMIT\n")), removed
 }

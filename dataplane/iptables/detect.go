@@ -16,29 +16,27 @@ type Detection struct {
 	Variant Variant
 	// Reason says in a few words what decided.
 	Reason string
-	// Leftovers describes rules for Services that the other variant holds.
-	// They take part in deciding about packets: see kubernetes/kubernetes
-	// issue 71305.
+	// Leftovers describes rules for Services in the other variant. They still affect packets: see
+	// kubernetes/kubernetes issue 71305.
 	Leftovers []string
-	// Beside says what else the other variant holds, which packets pass as well:
-	// what either of the two drops is dropped. Empty when that is nothing.
+	// Beside says what else the other variant holds, empty if nothing. Packets pass both: what
+	// one of them drops is dropped.
 	Beside string
 }
 
 // Auto asks Detect to choose.
 const Auto = "auto"
 
-// Detect chooses the variant for all families of the node, as the wrappers in
-// kube-proxy's image do (kubernetes-sigs/iptables-wrappers): the kubelet marks
-// the variant it uses by a chain in mangle, so everybody on the node can agree.
-// Without a mark, the variant that holds more of Kubernetes' rules is chosen. When
-// neither does, it is that of the iptables in PATH, which the node's other programs
-// use: were a firewall's policy DROP for FORWARD in the one and our ACCEPTs in the
-// other, nothing would be forwarded.
+// Detect chooses the variant for all families of the node, as the wrappers in kube-proxy's image do
+// (kubernetes-sigs/iptables-wrappers). The kubelet marks the variant that it uses by a chain in
+// mangle, so that all programs can agree. Without a mark, the variant with more rules of
+// Kubernetes is chosen. If there is none, it is the variant of the iptables in PATH, which the
+// node's other programs use: if a firewall's policy DROP for FORWARD were in one variant and our
+// ACCEPTs in the other, nothing would be forwarded.
 //
-// want is "auto", "legacy" or "nft"; the last two decide the choice, but the
-// other variant is still searched for leftovers. Anything else is an error, and
-// so is a node where no variant can be used.
+// want is "auto", "legacy" or "nft". The last two decide the choice, but Detect still searches the
+// other variant for leftovers. Anything else is an error, and so is a node on which no variant can
+// be used.
 func Detect(ctx context.Context, want string, families []service.Family) (Detection, error) {
 	switch want {
 	case Auto, string(NFT), string(Legacy):
@@ -61,47 +59,49 @@ func Detect(ctx context.Context, want string, families []service.Family) (Detect
 	return choose(want, found, usual(ctx, families), errors.Join(failed...))
 }
 
-// usual is the variant of the iptables in PATH; empty when there is none, or it does
-// not say.
+// usual returns the variant of the iptables in PATH, empty if there is none.
 func usual(ctx context.Context, families []service.Family) Variant {
 	for _, family := range families {
-		if found, err := programsNamed(ctx, baseName(family)); err == nil {
+		if found, err := programsNamed(ctx, baseName(family), 0); err == nil {
 			return found.variant
 		}
 	}
 	return ""
 }
 
-// holding is what a variant holds of Kubernetes' things, in all families.
+// holding is what a variant holds, in all families that were asked for.
 type holding struct {
 	variant Variant
-	// marked is set when the kubelet's mark was found.
+	// marked is set if the kubelet's mark was found.
 	marked bool
-	// rules and services count rules in chains named KUBE-…, and chains of
-	// Services.
+	// rules counts the rules in chains named KUBE-…, services the chains of Services.
 	rules, services int
 	// ports counts the chains of Service ports as iptables mode has them.
 	ports int
-	// all counts the rules of everybody; drops are the built-in chains with the
-	// policy DROP, as "FORWARD of filter".
-	all   int
+	// all counts the rules of all programs.
+	all int
+	// drops names the built-in chains with the policy DROP, as "FORWARD of filter".
 	drops []string
 }
 
-// survey looks at everything that one variant holds.
+// survey lists everything that one variant holds. It runs iptables-save without a table's name,
+// which prints the tables that exist and creates none; go-iptables always names a table, which
+// would make the legacy variant create it.
 func survey(ctx context.Context, variant Variant, families []service.Family) (holding, error) {
 	h := holding{variant: variant}
 	for _, family := range families {
-		found, err := findPrograms(ctx, family, variant)
+		found, err := findPrograms(ctx, family, variant, 0)
 		if err != nil {
 			return holding{}, err
 		}
-		// Without a table's name, iptables-save prints the tables that exist
-		// and makes none; naming one would make the legacy variant create it.
 		printed, err := exec.CommandContext(ctx, found.save).Output()
 		if err != nil {
+			words := ""
+			if exit, ok := errors.AsType[*exec.ExitError](err); ok && len(exit.Stderr) > 0 {
+				words = ": " + strings.TrimSpace(string(exit.Stderr))
+			}
 			return holding{}, fmt.Errorf("list what the %s variant of iptables holds: %s: %w%s",
-				variant, found.save, err, wordsIn(err))
+				variant, found.save, err, words)
 		}
 		h.count(string(printed))
 	}
@@ -134,11 +134,17 @@ func (h *holding) count(printed string) {
 	}
 }
 
-// beside says what a variant that is not used holds; empty for nothing.
+// portChars is the length of the hash in the name of a Service port's chain.
+const portChars = 16
+
+// beside describes the content of a variant that is not used, empty for nothing.
 func (h *holding) beside() string {
 	var parts []string
-	if h.all > 0 {
-		parts = append(parts, plural(h.all, "rule"))
+	switch {
+	case h.all == 1:
+		parts = append(parts, "1 rule")
+	case h.all > 1:
+		parts = append(parts, fmt.Sprintf("%d rules", h.all))
 	}
 	if len(h.drops) > 0 {
 		parts = append(parts, "policy DROP in "+strings.Join(h.drops, ", "))
@@ -149,22 +155,18 @@ func (h *holding) beside() string {
 	return fmt.Sprintf("the %s variant of iptables holds %s", h.variant, strings.Join(parts, " and "))
 }
 
-// portChars is the length of the hash in the name of a Service port's chain.
-const portChars = 16
-
-// Former is what a variant holds of iptables mode in one family, before the proxy
-// starts.
+// Former is what a variant holds of iptables mode in one family before the proxy starts.
 type Former struct {
 	Variant Variant
 	Family  service.Family
-	// ServicePorts counts the chains of Service ports; those of IPVS mode have none.
+	// ServicePorts counts the chains of Service ports. IPVS mode has none.
 	ServicePorts int
-	// ForwardDropped says that the policy for what is forwarded is DROP.
+	// ForwardDropped is set if the policy of FORWARD is DROP.
 	ForwardDropped bool
 }
 
-// FindFormer looks at all variants and families. What cannot be listed, for example
-// because there are no programs for it, is left out.
+// FindFormer looks at all variants and families. It leaves out what cannot be listed, for example
+// because there are no programs for it.
 func FindFormer(ctx context.Context) []Former {
 	var all []Former
 	for _, variant := range [...]Variant{NFT, Legacy} {
@@ -180,17 +182,8 @@ func FindFormer(ctx context.Context) []Former {
 	return all
 }
 
-// wordsIn gives what a failed program printed on its standard error.
-func wordsIn(err error) string {
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	if !ok || len(exit.Stderr) == 0 {
-		return ""
-	}
-	return ": " + strings.TrimSpace(string(exit.Stderr))
-}
-
-// choose decides between the variants that can be used; usual is that of the iptables
-// in PATH, if known, and missing says why the others cannot be used.
+// choose decides between the variants that can be used. usual is the variant of the iptables in
+// PATH, if known; missing says why the others cannot be used.
 func choose(want string, found []holding, usual Variant, missing error) (Detection, error) {
 	var chosen *holding
 	reason := ""
@@ -205,7 +198,7 @@ func choose(want string, found []holding, usual Variant, missing error) (Detecti
 		case chosen == nil && len(found) == 1:
 			chosen, reason = h, "the other variant cannot be used here"
 		case chosen == nil:
-			chosen, reason = h, "neither variant holds more rules of Kubernetes, and no iptables in PATH says which it is"
+			chosen, reason = h, "neither variant holds more rules of Kubernetes, and no iptables in PATH tells its variant"
 		case chosen.marked:
 		case h.rules > chosen.rules:
 			chosen, reason = h, "it holds more rules of Kubernetes"
@@ -234,11 +227,4 @@ func choose(want string, found []holding, usual Variant, missing error) (Detecti
 		}
 	}
 	return d, nil
-}
-
-func plural(count int, what string) string {
-	if count == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", count, what)
 }

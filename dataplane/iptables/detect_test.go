@@ -3,7 +3,6 @@ package iptables
 import (
 	"context"
 	"errors"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -102,67 +101,5 @@ func TestDetectHonoursTheContext(t *testing.T) {
 	cancel()
 	if _, err := Detect(ctx, Auto, service.Families[:]); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
-	}
-}
-
-func TestFamilyPresent(t *testing.T) {
-	const address = "00000000000000000000000000000001 01 80 10 80       lo\n"
-	for name, tt := range map[string]struct {
-		files map[string]string
-		need  string // "" when it is present
-	}{
-		"with an address":              {map[string]string{"thread-self/net/if_inet6": address, "sys/net/ipv6/conf/all/disable_ipv6": "1\n"}, ""},
-		"without an address":           {map[string]string{"thread-self/net/if_inet6": "", "sys/net/ipv6/conf/all/disable_ipv6": "0\n"}, ""},
-		"switched off":                 {map[string]string{"thread-self/net/if_inet6": "", "sys/net/ipv6/conf/all/disable_ipv6": "1\n"}, "disable_ipv6=0"},
-		"not in the kernel":            {nil, "ipv6.disable=1"},
-		"without the sysctl to be had": {map[string]string{"thread-self/net/if_inet6": ""}, ""},
-	} {
-		proc := fakeProc(t, nil, tt.files)
-		err := familyPresent(service.IPv6, proc)
-		missing, isMissing := errors.AsType[*MissingError](err)
-		if (tt.need != "") != isMissing || (isMissing && !strings.Contains(missing.Need, tt.need)) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err := familyPresent(service.IPv4, proc); err != nil {
-			t.Errorf("%s: IPv4: %v", name, err)
-		}
-	}
-}
-
-func TestParseKernel(t *testing.T) {
-	for release, want := range map[string]version{
-		"6.1.0-18-amd64": {6, 1, 0}, "3.10.0-1160.el7": {3, 10, 0}, "5.15-generic": {5, 15, 0}, "unknown": {},
-	} {
-		if got := parseKernel(release); got != want {
-			t.Errorf("parseKernel(%q) = %v, want %v", release, got, want)
-		}
-	}
-}
-
-func TestPresentWithoutATable(t *testing.T) {
-	fakePrograms(t, map[string]string{"iptables-legacy": "iptables v1.8.9 (legacy)"})
-	tool, err := NewExec(t.Context(), ExecConfig{Variant: Legacy})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, tt := range map[string]struct {
-		program string
-		missing bool
-	}{
-		"no table": {"can't initialize iptables table `nat': Table does not exist' >&2; exit 3 #", true},
-		"busy":     {"Another app is currently holding the xtables lock.' >&2; exit 4 #", false},
-	} {
-		fakePrograms(t, map[string]string{"iptables-legacy": tt.program})
-		if tool.programs.iptables, err = exec.LookPath("iptables-legacy"); err != nil {
-			t.Fatal(err)
-		}
-		err := tool.Present(t.Context())
-		_, missing := errors.AsType[*MissingError](err)
-		if err == nil || missing != tt.missing {
-			t.Errorf("%s: %v", name, err)
-		}
-		if missing && !strings.Contains(err.Error(), "iptable_nat") {
-			t.Errorf("%s: %v; want it to name the kernel's module", name, err)
-		}
 	}
 }

@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -9,45 +10,40 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// input is the text for one iptables-restore --noflush, and whose each of its
-// lines is. It is kept for as long as the batch is in flight: without the
-// owners there is nobody to suspect when the tool names a line.
+// input is the text for one iptables-restore --noflush, with the owner of each line. It is kept
+// while the batch is in flight: when the tool names a line, the owner is the suspect.
 type input struct {
 	text bytes.Buffer
-	// lines and rules count what text holds: all lines, and those that add a
-	// rule.
+	// lines counts all lines of text, rules those that add a rule.
 	lines, rules int
-	// spans are ascending and do not overlap; table and COMMIT lines are in
-	// none of them.
+	// spans are ascending and do not overlap. Table and COMMIT lines are in none of them.
 	spans []span
 }
 
-// span is a run of lines of one object. Lines are counted from 1, as the tools
-// do, first and last included.
+// span is a run of lines of one object. Lines are counted from 1, as the tools do, first and
+// last included.
 type span struct {
 	first, last int
 	owner       service.Key
-	// parts tells the owner of each line of a composed object.
+	// parts holds the owner of each line of a composed object.
 	parts []dataplane.Part
 }
 
-// newInput orders the chain changes of a batch so that every prefix of what
-// lands is a correct state, for tables are committed one by one:
+// newInput orders the chain changes of a batch so that every prefix of what lands is a correct
+// state, because tables are committed one by one:
 //
-//  1. filter grows: changed chains hold their new rules, then those old ones
-//     that are to go;
+//  1. filter grows: changed chains hold their new rules, then the old ones that will go;
 //  2. mangle and nat, complete;
 //  3. filter shrinks to its final content.
 //
-// The reason is a Service between no endpoints and some. Its first endpoint
-// must be translated (nat) before the refusal (filter) goes, or a packet would
-// leave unrefused and untranslated; its last one must be refused before the
-// translation goes. A table may appear twice in one input: both variants commit
-// each section when they reach its end (tried with 1.8.9).
+// The reason is a Service that gets its first endpoint or loses its last. The first endpoint
+// must be translated (nat) before the refusal (filter) goes, or a packet would leave neither
+// refused nor translated. The last one must be refused before the translation goes. A table may
+// appear twice in one input: both variants commit each section when they reach its end (tried
+// with 1.8.9).
 //
-// What does not need to be parted is not: without changes in nat and mangle,
-// and for a filter chain that only grows or only shrinks, everything stands
-// once. Changes must not hold hooks.
+// If nothing needs to be divided (no changes in nat and mangle, or a filter chain that only
+// grows or only shrinks), everything appears once. Changes must not contain hooks.
 func newInput(changes []dataplane.Change) *input {
 	grow, between, shrink := phases(changes)
 	in := &input{}
@@ -67,8 +63,7 @@ type edit struct {
 	owner service.Key
 	// after is the chain's new content; nil removes the chain.
 	after *dataplane.Object
-	// leftovers are rules of before, by line, that stay behind those of after
-	// for now.
+	// leftovers are the rules of before, by line, that stay behind those of after for now.
 	before    *dataplane.Object
 	leftovers []int
 }
@@ -85,7 +80,7 @@ func finals(changes []dataplane.Change) []edit {
 	return edits
 }
 
-// phases deals the changes out to the sections.
+// phases assigns the changes to the sections.
 func phases(changes []dataplane.Change) (grow []edit, between map[Table][]edit, shrink []edit) {
 	between = make(map[Table][]edit)
 	for i := range changes {
@@ -112,10 +107,9 @@ func phases(changes []dataplane.Change) (grow []edit, between map[Table][]edit, 
 	return grow, between, shrink
 }
 
-// compare gives the lines of Before that After lacks, and how many lines of
-// After are new; equal lines are matched one to one. What an unsure change had
-// before cannot be relied on, so nothing of it is kept: a rule that leads to a
-// chain that is no longer there would spoil the whole input.
+// compare returns the lines of Before that After lacks, and how many lines of After are new.
+// Equal lines are matched one to one. The Before of an unsure change is not certain, so nothing
+// of it is kept: a rule that leads to a missing chain would fail the whole input.
 func compare(c *dataplane.Change) (leaving []int, arriving int) {
 	if c.After == nil {
 		return nil, 0
@@ -140,18 +134,15 @@ func compare(c *dataplane.Change) (leaving []int, arriving int) {
 	return leaving, arriving
 }
 
-// section writes one table. Declaring a chain creates or empties it, so that
-// what follows does not depend on what it held; a removed chain is declared
-// too, which makes removal work whether it exists or not. Removals come last:
-// by then every chain that is rewritten here has let go of its old targets.
+// section writes one table. Declaring a chain creates or empties it, so the result does not
+// depend on what the chain held. A removed chain is declared too, so removal works whether it
+// exists or not. Removals come last: by then no rewritten chain leads to its old targets.
 func (in *input) section(table Table, edits []edit) {
 	if len(edits) == 0 {
 		return
 	}
-	slices.SortFunc(edits, func(a, b edit) int { return strings.Compare(a.name, b.name) })
+	sortEdits(edits)
 	in.line("*" + string(table))
-	// The nft variant keeps chains in a list sorted by name, and finds the
-	// place of a new one from the front: descending order is linear.
 	for _, e := range slices.Backward(edits) {
 		in.owned(e.owner, ":"+e.name+" - [0:0]")
 	}
@@ -164,6 +155,12 @@ func (in *input) section(table Table, edits []edit) {
 		}
 	}
 	in.line("COMMIT")
+}
+
+// sortEdits sorts by name. Chains are declared in descending order: the nft variant keeps them
+// in a sorted list and searches the place of a new one from the front.
+func sortEdits(edits []edit) {
+	slices.SortFunc(edits, func(a, b edit) int { return strings.Compare(a.name, b.name) })
 }
 
 // content writes the rules of one chain.
@@ -215,9 +212,9 @@ func (in *input) line(line string) {
 	in.lines++
 }
 
-// suspect gives the Service that a line belongs to. Nobody is suspect of a line
-// that belongs to the node or to no object; the commit line is one of those,
-// and the legacy programs name it for any fault that only the kernel found.
+// suspect returns the Service that a line belongs to. Lines of the node or of no object have no
+// suspect. The commit line is one of them: the legacy programs name it for any fault that only
+// the kernel found.
 func (in *input) suspect(line int) (service.Key, bool) {
 	i, found := slices.BinarySearchFunc(in.spans, line, func(s span, line int) int {
 		switch {
@@ -238,7 +235,7 @@ func (in *input) suspect(line int) (service.Key, bool) {
 	return owner, owner != service.Node
 }
 
-// ruleLines cuts a chain's body into its rules; a chain without rules has none.
+// ruleLines cuts a chain's body into its rules.
 func ruleLines(o *dataplane.Object) []string {
 	if o.Body == "" {
 		return nil
@@ -246,10 +243,84 @@ func ruleLines(o *dataplane.Object) []string {
 	return strings.Split(o.Body, "\n")
 }
 
-// partsOf gives the owners of an object's lines, nil when they are not told.
+// ruleCount returns the number of rules in a chain, 0 for one that goes.
+func ruleCount(o *dataplane.Object) int {
+	if o == nil || o.Body == "" {
+		return 0
+	}
+	return strings.Count(o.Body, "\n") + 1
+}
+
+// partsOf returns the owners of an object's lines, nil if it does not know them.
 func partsOf(o *dataplane.Object, lines []string) []dataplane.Part {
 	if len(o.Parts) != len(lines) {
 		return nil
 	}
 	return o.Parts
+}
+
+// Text prints objects as one input for iptables-restore; a layout must have composed elements.
+// Loaded into tables that hold nothing of ours, with --noflush or without, it has the same
+// result as the writer. It is no input for tables in use: its order does not keep every prefix
+// correct, it empties the chain that the kubelet shares, and it inserts hooks again.
+func Text(objects []dataplane.Object) (string, error) {
+	contents := make(map[Table]*tableText)
+	for i := range objects {
+		o := &objects[i]
+		table, hook, err := sortText(o)
+		if err != nil {
+			return "", err
+		}
+		if contents[table] == nil {
+			contents[table] = &tableText{}
+		}
+		if hook == nil {
+			contents[table].chains = append(contents[table].chains, edit{name: o.ID.Name, after: o})
+		} else {
+			contents[table].hooks = append(contents[table].hooks, *hook)
+		}
+	}
+	in := &input{}
+	for _, table := range tables {
+		if c := contents[table]; c != nil {
+			c.print(in, table)
+		}
+	}
+	return in.text.String(), nil
+}
+
+// tableText is the wanted content of one table.
+type tableText struct {
+	chains []edit
+	hooks  []Hook
+}
+
+// sortText returns the table of an object, and the hook that it is; nil for a chain.
+func sortText(o *dataplane.Object) (Table, *Hook, error) {
+	if o.Kind == dataplane.Element {
+		return "", nil, fmt.Errorf("element %x of %s: no layout has composed it", o.ID.Name, o.ID.Container)
+	}
+	if table := Table(o.ID.Container); slices.Contains(tables[:], table) {
+		return table, nil, nil
+	}
+	hook, err := parseHook(o.ID)
+	return hook.Table, &hook, err
+}
+
+// print writes the table. Hooks come last, after the chains that they lead to, and each is
+// inserted at the top, as EnsureHook does.
+func (t *tableText) print(in *input, table Table) {
+	sortEdits(t.chains)
+	slices.SortFunc(t.hooks, func(a, b Hook) int { return a.Row - b.Row })
+	in.line("*" + string(table))
+	for _, c := range slices.Backward(t.chains) {
+		in.line(":" + c.name + " - [0:0]")
+	}
+	for i := range t.chains {
+		in.content(&t.chains[i])
+	}
+	for i := range t.hooks {
+		in.line(t.hooks[i].insertion())
+	}
+	in.line("COMMIT")
 }

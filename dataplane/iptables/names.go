@@ -5,11 +5,13 @@ import (
 	"encoding/base32"
 	"net/netip"
 
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The chains that kube-proxy has too, with its names: people, scripts and other
-// agents look for them, and kube-proxy takes them over on the way back.
+// Chains that kube-proxy has under the same names: people, scripts and other agents look for
+// them, and kube-proxy takes them over if it is started again.
 const (
 	chainServices      = "KUBE-SERVICES"
 	chainExternal      = "KUBE-EXTERNAL-SERVICES"
@@ -22,8 +24,7 @@ const (
 	chainCanary        = "KUBE-PROXY-CANARY"
 )
 
-// The chains that only Sluice has. Their prefixes are those of chains that
-// kube-proxy sweeps from nat.
+// Chains that only Sluice has. kube-proxy sweeps chains with these prefixes from nat.
 const (
 	// chainHairpin (nat) masquerades endpoints that reach themselves.
 	chainHairpin = "KUBE-SVC-HAIRPIN"
@@ -31,7 +32,7 @@ const (
 	chainExternalNodePorts = "KUBE-EXT-NODEPORTS"
 )
 
-// The chains of one service port are a prefix and 16 characters of a hash.
+// The chains of a service port are named by a prefix and 16 characters of a hash.
 const (
 	// prefixCluster balances over the Cluster endpoints.
 	prefixCluster = "KUBE-SVC-"
@@ -45,12 +46,8 @@ const (
 	prefixEndpoint = "KUBE-SEP-"
 )
 
-// hashBytes of a SHA-256 sum make 16 characters of base32.
-const hashBytes = 10
-
-// portHash names the chains of a service port. subject is
-// service.Key.PortString; both are joined without a separator, as kube-proxy
-// does.
+// portHash names the chains of a service port. subject is service.Key.PortString. Like
+// kube-proxy, it joins the two without a separator.
 func portHash(subject string, protocol service.Protocol) string {
 	var b [256]byte
 	return hash(append(append(b[:0], subject...), protocol.String()...))
@@ -63,9 +60,89 @@ func endpointHash(subject string, protocol service.Protocol, endpoint netip.Addr
 	return hash(endpoint.AppendTo(text))
 }
 
+// hashBytes of a SHA-256 sum make 16 characters of base32.
+const hashBytes = 10
+
 func hash(text []byte) string {
 	sum := sha256.Sum256(text)
 	var b [16]byte
 	base32.StdEncoding.Encode(b[:], sum[:hashBytes])
 	return string(b[:])
 }
+
+func chainID(table Table, name string) dataplane.ID {
+	return dataplane.ID{Container: string(table), Name: name}
+}
+
+func natChain(name string) dataplane.ID { return chainID(NAT, name) }
+
+// The dispatch containers: the chains that Services share.
+var (
+	// natServices translates by destination.
+	natServices = dispatch.Container{Table: string(NAT), Chain: chainServices, Letter: 'S'}
+	// natNodePorts translates by node port.
+	natNodePorts = dispatch.Container{Table: string(NAT), Chain: chainNodePorts, Letter: 'N', Shape: dispatch.ByPort}
+	// natHairpin marks endpoints that reach themselves.
+	natHairpin = dispatch.Container{Table: string(NAT), Chain: chainHairpin, Letter: 'H', Shape: dispatch.BySource}
+	// filterServices refuses at ClusterIPs without endpoints.
+	filterServices = dispatch.Container{Table: string(Filter), Chain: chainServices, Letter: 'R'}
+	// filterExternal refuses at external IPs and load balancer VIPs.
+	filterExternal = dispatch.Container{Table: string(Filter), Chain: chainExternal, Letter: 'X'}
+	// filterNodePorts refuses at node ports.
+	filterNodePorts = dispatch.Container{
+		Table: string(Filter), Chain: chainExternalNodePorts, Letter: 'P', Shape: dispatch.ByPort,
+	}
+	// filterFirewall drops what the source ranges did not admit.
+	filterFirewall = dispatch.Container{Table: string(Filter), Chain: chainProxyFirewall, Letter: 'F'}
+	// filterHealth accepts health checks.
+	filterHealth = dispatch.Container{Table: string(Filter), Chain: chainNodePorts, Letter: 'C', Shape: dispatch.ByPort}
+)
+
+var containers = []dispatch.Container{
+	natServices, natNodePorts, natHairpin,
+	filterServices, filterExternal, filterNodePorts, filterFirewall, filterHealth,
+}
+
+// NewLayout returns a layout that folds this package's elements into chains.
+func NewLayout(family service.Family) *dispatch.Layout { return dispatch.New(family, containers) }
+
+// frontendShapes holds the containers with one tree element for each frontend that is served
+// or refused, and what their keys hold. Elements of the other containers accompany one of
+// these, or belong to several Services.
+var frontendShapes = map[string]dispatch.Shape{
+	natServices.Name():     natServices.Shape,
+	natNodePorts.Name():    natNodePorts.Shape,
+	filterServices.Name():  filterServices.Shape,
+	filterExternal.Name():  filterExternal.Shape,
+	filterNodePorts.Name(): filterNodePorts.Shape,
+}
+
+// Naming reads the identities of this backend's elements. No element has a lead: everything
+// else about a frontend is in the chain that its element jumps to, which is named after the
+// Service. Its methods allocate nothing.
+type Naming struct{}
+
+// Naming implements dataplane.Renderer.
+func (r *Renderer) Naming() dataplane.Naming { return Naming{} }
+
+// Frontend implements dataplane.Naming.
+func (Naming) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
+	shape, known := frontendShapes[id.Container]
+	if !known {
+		return dataplane.Frontend{}, false
+	}
+	key, err := dispatch.DecodeKey(id.Name)
+	if err != nil || !key.HasPort || key.Addr.IsValid() != (shape == dispatch.ByDestination) {
+		return dataplane.Frontend{}, false
+	}
+	return dataplane.Frontend{Addr: key.Addr, Port: key.Port, Protocol: key.Protocol}, true
+}
+
+// Lead implements dataplane.Naming.
+func (Naming) Lead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }
+
+// Leads implements dataplane.Naming.
+func (Naming) Leads(dataplane.ID) bool { return false }
+
+// LedLead implements dataplane.Naming.
+func (Naming) LedLead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }

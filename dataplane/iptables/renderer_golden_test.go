@@ -3,15 +3,119 @@ package iptables
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
 	"github.com/sluice-proxy/sluice/service"
 )
+
+// world gives the addresses of one family that the renderer's tests use.
+type world struct {
+	family                       service.Family
+	clusterIP, external, vip     netip.Addr
+	node, loopback               netip.Addr
+	pods, allowed                netip.Prefix
+	services                     netip.Prefix
+	endpointAddrs, nodePortAddrs []netip.Addr
+}
+
+func worldOf(family service.Family) world {
+	texts := []string{
+		"172.30.0.41", "192.0.2.1", "198.51.100.7", "203.0.113.1", "127.0.0.1",
+		"10.180.0.1", "10.180.0.2", "10.180.1.3", "203.0.113.2",
+	}
+	prefixes := []string{"10.180.0.0/16", "198.18.0.0/15", "172.30.0.0/16"}
+	if family == service.IPv6 {
+		texts = []string{
+			"fd00:172:30::41", "2001:db8:1::1", "2001:db8:2::7", "2001:db8:3::1", "::1",
+			"fd00:10:180::1", "fd00:10:180::2", "fd00:10:180:1::3", "2001:db8:3::2",
+		}
+		prefixes = []string{"fd00:10:180::/48", "2001:db8:9::/48", "fd00:172:30::/112"}
+	}
+	a := make([]netip.Addr, len(texts))
+	for i, text := range texts {
+		a[i] = netip.MustParseAddr(text)
+	}
+	return world{
+		family: family, clusterIP: a[0], external: a[1], vip: a[2], node: a[3], loopback: a[4],
+		endpointAddrs: a[5:8], nodePortAddrs: []netip.Addr{a[3], a[8]},
+		pods: netip.MustParsePrefix(prefixes[0]), allowed: netip.MustParsePrefix(prefixes[1]),
+		services: netip.MustParsePrefix(prefixes[2]),
+	}
+}
+
+// endpoints gives the first n of three endpoints; the first is on this node.
+func (w world) endpoints(n int) []service.Endpoint {
+	var endpoints []service.Endpoint
+	for i, addr := range w.endpointAddrs[:n] {
+		endpoints = append(endpoints, service.Endpoint{AddrPort: netip.AddrPortFrom(addr, 8080), Local: i == 0})
+	}
+	return endpoints
+}
+
+// facts are those of a node whose pods are known by CIDR and whose node ports
+// answer on every address.
+func (w world) facts() *service.NodeFacts {
+	facts := &service.NodeFacts{Name: "n1"}
+	facts.NodeIPs[w.family] = w.node
+	facts.Detect[w.family] = service.LocalDetector{CIDR: w.pods}
+	facts.NodePorts[w.family] = service.NodePortAddresses{All: true}
+	return facts
+}
+
+// port is a ClusterIP with three endpoints.
+func (w world) port() service.PortView {
+	return service.PortView{
+		Name: "p80", Port: 80, ClusterIP: w.clusterIP, HasAny: true, Cluster: w.endpoints(3),
+	}
+}
+
+// openPort answers on every kind of frontend.
+func (w world) openPort() service.PortView {
+	p := w.port()
+	p.NodePort = 30080
+	p.ExternalIPs = []netip.Addr{w.external}
+	p.LoadBalancerVIPs = []netip.Addr{w.vip}
+	return p
+}
+
+func (w world) view(ports ...service.PortView) *service.View {
+	view := &service.View{Key: service.Key{Namespace: "ns1", Name: "svc1"}}
+	view.Ports[w.family] = ports
+	return view
+}
+
+// listing shows objects as text, sorted: elements one by line, chains with their
+// rules below.
+func listing(objects []dataplane.Object) string {
+	lines := map[string]string{}
+	for _, o := range objects {
+		name, body := o.ID.Container+" "+o.ID.Name, "  "+strings.ReplaceAll(o.Body, "\n", "\n  ")
+		if o.Kind == dataplane.Element {
+			key, err := dispatch.DecodeKey(o.ID.Name)
+			if err != nil {
+				panic(err)
+			}
+			name = fmt.Sprintf("%s [%s]", o.ID.Container, key)
+		}
+		if o.Body == "" {
+			body = "  (empty)"
+		}
+		lines[name] = name + "\n" + body + "\n"
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(lines)) {
+		b.WriteString(lines[name])
+	}
+	return b.String()
+}
 
 var updateRender = flag.Bool("update-render", false, "rewrite testdata/render")
 

@@ -3,6 +3,7 @@ package iptables
 import (
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -239,4 +240,62 @@ func TestKernelPrintsAddresses(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestKernelPacketsFindTheirWayThroughTrees sends one packet to each UDP frontend of several hundred
+// Services, served and refused ones, and counts it at the frontend's own rule, once.
+func TestKernelPacketsFindTheirWayThroughTrees(t *testing.T) {
+	onKernels(t, func(k *kernelTest) {
+		w := worldOf(k.family)
+		version, own, everywhere := "-4", netip.PrefixFrom(w.node, 24), "0.0.0.0/0"
+		if k.family == service.IPv6 {
+			version, own, everywhere = "-6", netip.PrefixFrom(w.node, 64), "::/0"
+		}
+		k.run("ip", "link", "add", "net", "type", "veth", "peer", "name", "far")
+		k.run("ip", "link", "set", "far", "up")
+		k.run("ip", "link", "set", "net", "up")
+		k.run("ip", version, "address", "add", own.String(), "dev", "net")
+		k.run("ip", version, "route", "add", everywhere, "dev", "net", "src", w.node.String())
+		objects := renderTrees(k.family)
+		text, err := Text(wholeNode(k.family, objects))
+		if err != nil {
+			k.Fatal(err)
+		}
+		k.restore(text)
+
+		rules := map[netip.AddrPort]string{}
+		for _, o := range objects {
+			f, ok := Naming{}.Frontend(o.ID)
+			if !ok || f.Protocol != service.UDP || f.Addr.IsValid() && !w.services.Contains(f.Addr) {
+				continue // the external addresses are claimed by many of these Services
+			}
+			if !f.Addr.IsValid() {
+				f.Addr = w.node
+			}
+			rules[netip.AddrPortFrom(f.Addr, f.Port)] = o.Body
+		}
+		for to := range rules {
+			conn, err := net.Dial("udp", to.String())
+			if err != nil {
+				k.Fatal(err)
+			}
+			_, _ = conn.Write([]byte("x")) // fails where the Service is refused
+			_ = conn.Close()
+		}
+		printed := k.run(k.tool.programs.save, "-c", "-t", "nat") + k.run(k.tool.programs.save, "-c", "-t", "filter")
+		counted := map[string]string{}
+		for line := range strings.Lines(printed) {
+			if fields := strings.SplitN(strings.TrimSpace(line), " ", 4); len(fields) == 4 && fields[1] == "-A" {
+				counted[fields[3]], _, _ = strings.Cut(fields[0], ":")
+			}
+		}
+		for to, rule := range rules {
+			if counted[rule] != "[1" {
+				k.Errorf("%v: %q has counted %q, want [1", to, rule, counted[rule])
+			}
+		}
+		if len(rules) < 250 {
+			k.Errorf("only %d frontends were asked", len(rules))
+		}
+	})
 }

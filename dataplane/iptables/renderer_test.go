@@ -2,9 +2,11 @@ package iptables
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -57,6 +59,36 @@ func TestRulesPerEndpoint(t *testing.T) {
 		}
 		if local := 1; rules > n+local+constant+frontends {
 			t.Errorf("%d endpoints make %d rules, want at most %d more than endpoints", n, rules, constant+frontends+local)
+		}
+	}
+}
+
+// Each endpoint is chosen with the same probability, up to what 31 random bits can say.
+func TestBalancingIsFair(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 7, 100} {
+		view, facts := manyEndpoints(n)
+		rest, rules := 1.0, 0
+		for _, o := range newTestRenderer(service.IPv4).Service(view, facts) {
+			if !strings.HasPrefix(o.ID.Name, prefixCluster) {
+				continue
+			}
+			for _, line := range bodyLines(o) {
+				match, _, isDNAT := strings.Cut(line, " -j DNAT ")
+				if !isDNAT {
+					continue
+				}
+				chance := 1.0
+				if _, text, found := strings.Cut(match, "--probability "); found {
+					chance, _ = strconv.ParseFloat(text, 64)
+				}
+				if share := rest * chance; math.Abs(share*float64(n)-1) > 1e-6 {
+					t.Errorf("endpoint %d of %d is chosen with probability %v", rules, n, share)
+				}
+				rest, rules = rest*(1-chance), rules+1
+			}
+		}
+		if rules != n || rest != 0 {
+			t.Errorf("%d endpoints: %d rules, and %v of the packets are left over", n, rules, rest)
 		}
 	}
 }

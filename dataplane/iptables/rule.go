@@ -3,14 +3,14 @@ package iptables
 import (
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
 )
 
-// rule is one iptables rule of a Service, in parts. Zero parts are left out. The
-// fields stand in the order in which iptables-save prints them; what is before
-// the comment the tools put in this order themselves, what follows stays as
-// written.
+// rule is one iptables rule of a Service, in parts. Zero parts are left out. The fields are in
+// the order in which iptables-save prints them: the tools sort everything before the comment,
+// and keep the order of the rest.
 type rule struct {
 	source      addrMatch
 	destination addrMatch
@@ -20,7 +20,7 @@ type rule struct {
 	comment  comment
 	// match is any further match, in canonical text.
 	match string
-	// port is the destination port; it needs a protocol.
+	// port is the destination port. It needs a protocol.
 	port uint16
 	// target is a chain, or a target with its options.
 	target string
@@ -37,20 +37,20 @@ func host(addr netip.Addr) addrMatch {
 	return addrMatch{prefix: netip.PrefixFrom(addr, addr.BitLen())}
 }
 
-// inputMatch matches the input interface; a trailing "+" makes it a prefix.
+// inputMatch matches the input interface. A trailing "+" makes the name a prefix.
 type inputMatch struct {
 	name string
 	not  bool
 }
 
-// comment is a subject with the words around it, kept apart so that nobody has
-// to join them first.
+// comment is a subject with the words around it, in parts, so that building a rule joins no
+// strings.
 type comment struct {
 	before, subject, after string
 }
 
-// appendTo appends the rule as iptables-save (1.8.9, both variants) prints it
-// behind "-A CHAIN ".
+// appendTo appends the rule as iptables-save (1.8.9, both variants) prints it behind
+// "-A CHAIN ".
 func (r *rule) appendTo(b []byte) []byte {
 	start := len(b)
 	b = r.source.appendTo(b, "-s ")
@@ -76,12 +76,10 @@ func (r *rule) appendTo(b []byte) []byte {
 		b = append(strconv.AppendUint(b, uint64(r.port), 10), ' ')
 	}
 	if r.target != "" {
-		b = append(append(b, "-j "...), r.target...)
-		return b
+		return append(append(b, "-j "...), r.target...)
 	}
 	if len(b) > start {
-		// The blank behind the last match.
-		b = b[:len(b)-1]
+		b = b[:len(b)-1] // the space after the last match
 	}
 	return b
 }
@@ -101,8 +99,8 @@ func appendNot(b []byte, not bool) []byte {
 	return b
 }
 
-// appendTo quotes the comment as the tools do. Names of Services and ports are
-// DNS labels, and the words around are ours, so that nothing needs an escape.
+// appendTo quotes the comment as the tools do, unless it is plain. Names of Services and ports
+// are DNS labels and the words around them are ours, so nothing needs an escape.
 func (c comment) appendTo(b []byte) []byte {
 	if plain(c.before) && plain(c.subject) && plain(c.after) {
 		return append(append(append(b, c.before...), c.subject...), c.after...)
@@ -112,14 +110,8 @@ func (c comment) appendTo(b []byte) []byte {
 	return append(b, '"')
 }
 
-// appendQuoted appends a word as the tools print the argument of a match:
-// without quotes when it is plain.
-func appendQuoted(b []byte, word string) []byte {
-	return comment{subject: word}.appendTo(b)
-}
-
-// plain tells whether the tools print a string without quotes
-// (xtables_save_string in iptables 1.8.9).
+// plain reports whether the tools print a string without quotes (xtables_save_string in
+// iptables 1.8.9).
 func plain(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -128,4 +120,83 @@ func plain(s string) bool {
 		}
 	}
 	return true
+}
+
+// probabilityOne is the kernel's fixed-point 1: the statistic match compares 31 random bits
+// with a threshold (include/uapi/linux/netfilter/xt_statistic.h).
+const probabilityOne = 1 << 31
+
+// appendProbability appends the probability 1/k as iptables-save prints it: the kernel's
+// threshold with eleven decimals, enough to restore the same threshold. k is at least 1.
+func appendProbability(b []byte, k int) []byte {
+	threshold := (probabilityOne + k/2) / k
+	return strconv.AppendFloat(b, float64(threshold)/probabilityOne, 'f', 11, 64)
+}
+
+// splitRule cuts a rule, as iptables-save prints it, into the arguments that iptables takes.
+// iptables-save prints arguments with spaces in double quotes, in which a backslash precedes a
+// quote, an apostrophe or a backslash (xtables_save_string in libxtables/xtables.c).
+func splitRule(rule string) []string {
+	var args []string
+	for {
+		arg, rest, ok := nextArg(rule)
+		if !ok {
+			return args
+		}
+		args = append(args, arg)
+		rule = rest
+	}
+}
+
+// ruleTarget returns the argument of -j or -g, or "" for a rule that only counts.
+func ruleTarget(rule string) string {
+	for {
+		arg, rest, ok := nextArg(rule)
+		if !ok {
+			return ""
+		}
+		if arg == "-j" || arg == "-g" {
+			target, _, _ := nextArg(rest)
+			return target
+		}
+		rule = rest
+	}
+}
+
+// nextArg takes the first argument off a rule. It allocates only for arguments with a
+// backslash, because it runs once per argument of a whole table.
+func nextArg(rule string) (arg, rest string, ok bool) {
+	rule = strings.TrimLeft(rule, " ")
+	if rule == "" {
+		return "", "", false
+	}
+	if rule[0] != '"' {
+		arg, rest, _ = strings.Cut(rule, " ")
+		return arg, rest, true
+	}
+	escaped := false
+	for i := 1; i < len(rule); i++ {
+		switch {
+		case rule[i] == '\\':
+			escaped = true
+			i++
+		case rule[i] == '"':
+			return unescape(rule[1:i], escaped), rule[i+1:], true
+		}
+	}
+	return unescape(rule[1:], escaped), "", true // the quote is never closed
+}
+
+func unescape(s string, escaped bool) string {
+	if !escaped {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+1 < len(s) {
+			i++
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
 }

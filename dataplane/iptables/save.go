@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,23 +9,31 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// saved is one table as iptables-save printed it, without counters and
-// comments. All strings are parts of the printed text, which they keep alive.
+// saved is one table as iptables-save printed it, without counters and comments. All strings
+// are parts of the printed text, which they keep alive.
 type saved struct {
 	table Table
-	// chains holds every chain, built-in ones included, in printed order.
+	// chains holds every chain in printed order, including built-in ones.
 	chains []string
-	// rules holds the rules of each chain that has any, in order, without the
-	// leading "-A CHAIN ".
+	// rules holds the rules of each chain that has any, in order, without the leading
+	// "-A CHAIN ".
 	rules map[string][]string
 	// exists is the set of chains.
 	exists map[string]bool
 }
 
-// parseSave reads the output of "iptables-save -t TABLE". No output at all is a
-// table that does not exist yet and holds nothing. Anything that is not
-// understood is an error: guessing at what the kernel holds would make the audit
-// heal what is not ill.
+// readTable saves and parses one table.
+func readTable(ctx context.Context, tool Tool, table Table) (*saved, error) {
+	printed, err := tool.Save(ctx, table)
+	if err != nil {
+		return nil, err
+	}
+	return parseSave(table, printed)
+}
+
+// parseSave reads the output of "iptables-save -t TABLE". No output means that the table does
+// not exist yet. An unknown line is an error: after a wrong guess at what the kernel holds, the
+// audit would repair what is correct.
 func parseSave(table Table, printed []byte) (*saved, error) {
 	s := &saved{table: table, rules: make(map[string][]string), exists: make(map[string]bool)}
 	text := string(printed)
@@ -36,15 +45,19 @@ func parseSave(table Table, printed []byte) (*saved, error) {
 		switch {
 		case line == "":
 		case line[0] == '#':
-			if err := checkRemark(line); err != nil {
-				return nil, fmt.Errorf("table %s: %w", table, err)
+			// The nft variant prints this remark instead of a table that holds what iptables
+			// cannot express, and still exits with status 0 (seen with 1.8.9).
+			if strings.Contains(line, "is incompatible") {
+				return nil, fmt.Errorf(
+					"table %s: iptables cannot read the table because it holds rules made by nft: %s",
+					table, strings.TrimSpace(strings.TrimLeft(line, "# ")))
 			}
 		case line == "*"+string(table):
 			complete = false
 		case line == "COMMIT":
 			complete = true
 		case complete || !s.add(line):
-			return nil, fmt.Errorf("table %s: line %d of iptables-save is not understood: %q", table, number, line)
+			return nil, fmt.Errorf("table %s: unknown line %d of iptables-save: %q", table, number, line)
 		}
 	}
 	if !complete {
@@ -53,19 +66,8 @@ func parseSave(table Table, printed []byte) (*saved, error) {
 	return s, nil
 }
 
-// checkRemark finds the one comment that matters. The nft variant prints it
-// instead of a table in which somebody wrote what iptables cannot express, and
-// still ends with exit status 0 (seen with 1.8.9).
-func checkRemark(line string) error {
-	if strings.Contains(line, "is incompatible") {
-		return fmt.Errorf("the table cannot be read through iptables because it holds rules made by nft: %s",
-			strings.TrimSpace(strings.TrimLeft(line, "# ")))
-	}
-	return nil
-}
-
-// add takes a chain line (":NAME POLICY [packets:bytes]") or a rule line
-// ("-A CHAIN rule") and reports whether it was one of them.
+// add takes a chain line (":NAME POLICY [packets:bytes]") or a rule line ("-A CHAIN rule") and
+// reports whether it was one of them.
 func (s *saved) add(line string) bool {
 	if name, ok := strings.CutPrefix(line, ":"); ok {
 		name, _, ok = strings.Cut(name, " ")
@@ -83,24 +85,29 @@ func (s *saved) add(line string) bool {
 	return true
 }
 
-// has tells whether a chain holds a rule with exactly this text.
+// has reports whether a chain holds a rule with exactly this text.
 func (s *saved) has(chain, rule string) bool { return slices.Contains(s.rules[chain], rule) }
 
-// object gives a chain as the ledger knows it, nil when it does not exist.
+// drop forgets all copies of a rule.
+func (s *saved) drop(chain, rule string) {
+	s.rules[chain] = slices.DeleteFunc(s.rules[chain], func(r string) bool { return r == rule })
+}
+
+// object returns a chain as the ledger knows it, nil if it does not exist.
 func (s *saved) object(chain string) *dataplane.Object {
 	if !s.exists[chain] {
 		return nil
 	}
 	return &dataplane.Object{
-		ID:   dataplane.ID{Container: string(s.table), Name: chain},
+		ID:   chainID(s.table, chain),
 		Kind: dataplane.Owned,
 		Body: strings.Join(s.rules[chain], "\n"),
 		Refs: s.refs(chain),
 	}
 }
 
-// refs lists the chains of the table that a chain's rules lead to, each once,
-// in the order of their first mention.
+// refs lists the chains of the table that a chain's rules lead to, each once, in the order of
+// their first mention.
 func (s *saved) refs(chain string) []dataplane.ID {
 	var refs []dataplane.ID
 	var seen map[string]bool // made on the first reference; most chains have none
@@ -113,7 +120,7 @@ func (s *saved) refs(chain string) []dataplane.ID {
 			seen = make(map[string]bool)
 		}
 		seen[target] = true
-		refs = append(refs, dataplane.ID{Container: string(s.table), Name: target})
+		refs = append(refs, chainID(s.table, target))
 	}
 	return refs
 }

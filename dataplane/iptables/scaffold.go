@@ -1,19 +1,22 @@
 package iptables
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables/dispatch"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// fixedChains gives the chains that hold the same for every Service.
+// fixedChains returns the chains whose content depends on no Service.
 func (r *Renderer) fixedChains(facts *service.NodeFacts) []dataplane.Object {
 	return []dataplane.Object{
 		fixed(Mangle, chainCanary, nil),
 		fixed(NAT, chainCanary, nil),
 		fixed(NAT, chainMarkMasq, nil, "-j MARK --set-xmark "+r.mark),
-		fixed(NAT, chainPostrouting, []dataplane.ID{{Container: string(NAT), Name: chainHairpin}}, r.postrouting()...),
+		fixed(NAT, chainPostrouting, []dataplane.ID{natChain(chainHairpin)}, r.postrouting()...),
 		fixed(Filter, chainCanary, nil),
 		fixed(Filter, chainForward, nil, r.forward()...),
 		fixed(Filter, chainFirewall, nil, r.firewall(facts)...),
@@ -22,16 +25,12 @@ func (r *Renderer) fixedChains(facts *service.NodeFacts) []dataplane.Object {
 
 func fixed(table Table, name string, refs []dataplane.ID, rules ...string) dataplane.Object {
 	return dataplane.Object{
-		ID:   dataplane.ID{Container: string(table), Name: name},
-		Kind: dataplane.Owned,
-		Body: strings.Join(rules, "\n"),
-		Refs: refs,
+		ID: chainID(table, name), Kind: dataplane.Owned, Body: strings.Join(rules, "\n"), Refs: refs,
 	}
 }
 
-// postrouting masquerades what carries the mark. Endpoints that reach themselves
-// are marked here, where the choice of endpoint is known, and not in a rule per
-// endpoint.
+// postrouting masquerades marked packets. Endpoints that reach themselves are marked here,
+// where the choice of endpoint is known, and not by a rule per endpoint.
 func (r *Renderer) postrouting() []string {
 	masquerade := `-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE`
 	if r.options.RandomFully {
@@ -41,21 +40,22 @@ func (r *Renderer) postrouting() []string {
 	return []string{
 		`-m conntrack --ctstate DNAT -m comment --comment "endpoints that reach themselves" -j ` + chainHairpin,
 		"-m mark ! --mark " + r.mark + " -j RETURN",
-		// Clears the bit, so that the packet is not masqueraded twice when a
-		// tunnel sends it through this chain again.
+		// Clears the bit, so that the packet is not masqueraded twice when a tunnel sends it
+		// through this chain again.
 		"-j MARK --set-xmark " + bit + "/0x0",
 		masquerade,
 	}
 }
 
-// forward accepts Service traffic where the policy of FORWARD is DROP. The
-// kernel resets connections when a packet that conntrack could not place reaches
-// a pod untranslated, hence the first rule.
+// forward accepts Service traffic where the policy of FORWARD is DROP. The first rule exists
+// because the kernel resets a connection when a packet that conntrack could not place reaches
+// a pod untranslated.
 func (r *Renderer) forward() []string {
 	rules := []string{
 		"-m conntrack --ctstate INVALID -j DROP",
 		`-m comment --comment "kubernetes forwarding rules" -m mark --mark ` + r.mark + " -j ACCEPT",
-		`-m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
+		`-m comment --comment "kubernetes forwarding conntrack rule"` +
+			` -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
 	}
 	if r.options.InvalidDropOmitted {
 		return rules[1:]
@@ -63,9 +63,9 @@ func (r *Renderer) forward() []string {
 	return rules
 }
 
-// firewall guards 127.0.0.0/8 against neighbours, which route_localnet would let
-// in. The kubelet writes the same rule into the same chain; without localhost node
-// ports the chain only has to exist (see Shared).
+// firewall protects 127.0.0.0/8 from neighbours, which route_localnet would let in. The kubelet
+// writes the same rule into the same chain. Without node ports on localhost the chain only has
+// to exist (see Shared).
 func (r *Renderer) firewall(facts *service.NodeFacts) []string {
 	if !r.localhostNodePorts(facts) {
 		return nil
@@ -76,18 +76,88 @@ func (r *Renderer) firewall(facts *service.NodeFacts) []string {
 	}
 }
 
-// localhostNodePorts tells whether node ports answer on 127.0.0.0/8.
+// localhostNodePorts reports whether node ports answer on 127.0.0.0/8.
 func (r *Renderer) localhostNodePorts(facts *service.NodeFacts) bool {
-	if r.family != service.IPv4 || !facts.LocalhostNodePorts {
-		return false
+	on := facts.NodePorts[r.family]
+	return r.family == service.IPv4 && facts.LocalhostNodePorts &&
+		(on.All || slices.ContainsFunc(on.Addresses, netip.Addr.IsLoopback))
+}
+
+const (
+	// commentNodePorts is kube-proxy's.
+	commentNodePorts        = "kubernetes service nodeports; NOTE: this must be the last rule in this chain"
+	commentRefusedNodePorts = "kubernetes service nodeports without endpoints"
+	commentRefusedExternal  = "kubernetes externally-visible service portals without endpoints"
+)
+
+var (
+	loopback4 = netip.MustParsePrefix("127.0.0.0/8")
+	loopback6 = netip.MustParsePrefix("::1/128")
+)
+
+// nodePortTails returns the last rules of nat KUBE-SERVICES, which lead to the node ports on the
+// addresses that serve them, and the same for node ports without endpoints. kube-proxy refuses
+// the latter on every local address, which hides services of the host where no node ports are
+// offered.
+func (r *Renderer) nodePortTails(facts *service.NodeFacts) []dataplane.Object {
+	var objects []dataplane.Object
+	tail := func(container dispatch.Container, name string, match rule, text, target string) {
+		match.comment = comment{subject: text}
+		match.target = target
+		objects = append(objects, tailElement(container, name, match))
 	}
-	if facts.NodePorts[r.family].All {
-		return true
+	for _, m := range r.nodePortMatches(facts) {
+		name := "node ports"
+		if !facts.NodePorts[r.family].All {
+			name += " " + m.destination.prefix.Addr().String()
+		}
+		tail(natServices, name, m, commentNodePorts, chainNodePorts)
+		tail(filterExternal, name, m, commentRefusedNodePorts, chainExternalNodePorts)
 	}
-	for _, addr := range facts.NodePorts[r.family].Addresses {
-		if addr.IsLoopback() {
-			return true
+	return objects
+}
+
+// nodePortMatches returns the rules, without comment and target, that together match the
+// addresses on which node ports answer.
+func (r *Renderer) nodePortMatches(facts *service.NodeFacts) []rule {
+	ports := facts.NodePorts[r.family]
+	localhost := r.localhostNodePorts(facts)
+	if ports.All {
+		match := rule{match: "-m addrtype --dst-type LOCAL"}
+		switch {
+		case r.family == service.IPv6:
+			match.destination = addrMatch{prefix: loopback6, not: true}
+		case !localhost:
+			match.destination = addrMatch{prefix: loopback4, not: true}
+		}
+		return []rule{match}
+	}
+	var matches []rule
+	for _, addr := range ports.Addresses {
+		// Answers from a loopback address cannot leave the node's lo without route_localnet,
+		// which IPv6 does not have.
+		if !addr.IsLoopback() || localhost {
+			matches = append(matches, rule{destination: host(addr)})
 		}
 	}
-	return false
+	return matches
+}
+
+// externalTail refuses external frontends without endpoints to processes of this node, whose
+// packets pass filter OUTPUT and never INPUT or FORWARD. kube-proxy lets such packets leave by
+// the default route.
+func externalTail() dataplane.Object {
+	return tailElement(filterServices, "external", rule{
+		comment: comment{subject: commentRefusedExternal},
+		target:  chainExternal,
+	})
+}
+
+func tailElement(container dispatch.Container, name string, r rule) dataplane.Object {
+	return dataplane.Object{
+		ID:   dataplane.ID{Container: container.Name(), Name: dispatch.TailKey(name)},
+		Kind: dataplane.Element,
+		Body: string(r.appendTo(nil)),
+		Refs: []dataplane.ID{{Container: container.Table, Name: r.target}},
+	}
 }

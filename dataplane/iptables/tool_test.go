@@ -4,8 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 )
@@ -68,5 +74,171 @@ func TestToolErrorKeepsTheToolsWords(t *testing.T) {
 	}
 	if !errors.Is(err, cause) {
 		t.Error("the cause is lost")
+	}
+}
+
+// What the programs printed, version 1.8.9 unless said otherwise.
+func TestFailure(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		status  int
+		output  string
+		outcome dataplane.Outcome
+		line    int
+	}{
+		{"legacy lock", 4, "Can't lock /run/xtables.lock: Resource temporarily unavailable\nAnother app is currently holding the xtables lock. Stopped waiting after 5s.", dataplane.Busy, 0},
+		{"legacy lock, 1.6.2", 4, "Another app is currently holding the xtables lock; still 4s 0us time ahead to have a chance to grab the lock...\nAnother app is currently holding the xtables lock. Stopped waiting after 5s.", dataplane.Busy, 0},
+		{"legacy unknown match", 2, "iptables-restore v1.8.9 (legacy): Couldn't load match `nosuch':No such file or directory\n\nError occurred at line: 6\nTry `iptables-restore -h' or 'iptables-restore --help' for more information.", dataplane.Unsupported, 6},
+		{"legacy unknown chain", 2, "iptables-restore v1.8.9 (legacy): Couldn't load target `KUBE-SVC-X':No such file or directory\n\nError occurred at line: 3\nTry ...", dataplane.Rejected, 3},
+		{"legacy bad address", 2, "iptables-restore v1.8.9 (legacy): Bad IP address \"line: 9\"\nError occurred at line: 3\nTry ...", dataplane.Rejected, 3},
+		{"legacy unknown option", 2, "iptables-restore v1.8.9 (legacy): unknown option \"--random-fully\"\nError occurred at line: 4\nTry ...", dataplane.Unsupported, 4},
+		{"legacy refused on commit", 1, "iptables-restore: line 8 failed", dataplane.Rejected, 8},
+		{"legacy missing module", 1, "Warning: Extension nfacct revision 0 not supported, missing kernel module?\niptables-restore: line 8 failed", dataplane.Unsupported, 8},
+		{"legacy no table", 3, "iptables-restore v1.8.9 (legacy): iptables-restore: unable to initialize table 'nat'\n\nError occurred at line: 1\nTry ...", dataplane.Unsupported, 1},
+		{"legacy no table, listing", 3, "iptables v1.8.9 (legacy): can't initialize iptables table `nat': Table does not exist (do you need to insmod?)\nPerhaps iptables or your kernel needs to be upgraded.", dataplane.Unsupported, 0},
+		{"nft unknown chain", 2, "iptables-nft-restore v1.8.9 (nf_tables): Chain 'KUBE-SVC-X' does not exist\nError occurred at line: 4\nTry ...", dataplane.Rejected, 4},
+		{"nft refused on commit", 4, "iptables-nft-restore v1.8.9 (nf_tables): \nline 7: RULE_APPEND failed (Invalid argument): rule in chain X\nline 9: RULE_APPEND failed (Invalid argument): rule in chain Y", dataplane.Rejected, 7},
+		{"nft chain in use", 4, "iptables-nft-restore v1.8.9 (nf_tables): \nline 3: CHAIN_DEL failed (Device or resource busy): chain A", dataplane.Rejected, 3},
+		{"nft transaction to be repeated", 4, "iptables-nft-restore v1.8.9 (nf_tables): \nline 3: RULE_APPEND failed (Resource temporarily unavailable): rule in chain A", dataplane.Busy, 3},
+		{"nft without privileges", 4, "iptables-nft-restore v1.8.9 (nf_tables): Could not fetch rule set generation id: Permission denied (you must be root)", dataplane.Unsupported, 0},
+		{"a line number beyond numbers", 1, "iptables-restore: line 99999999999999999999999 failed", dataplane.Rejected, 0},
+		{"killed", -1, "", dataplane.Unknown, 0},
+	} {
+		f := failure{status: tt.status, output: tt.output, err: fmt.Errorf("exit status %d", tt.status)}
+		if got := f.outcome(); got != tt.outcome {
+			t.Errorf("%s: outcome %v, want %v", tt.name, got, tt.outcome)
+		}
+		if got := f.line(); got != tt.line {
+			t.Errorf("%s: line %d, want %d", tt.name, got, tt.line)
+		}
+	}
+}
+
+func TestFailureToStart(t *testing.T) {
+	for err, want := range map[error]dataplane.Outcome{
+		&exec.Error{Name: "iptables-restore", Err: exec.ErrNotFound}: dataplane.Unsupported,
+		syscall.EACCES:          dataplane.Unsupported,
+		syscall.EAGAIN:          dataplane.Busy,
+		syscall.ENOMEM:          dataplane.Busy,
+		errors.New("who knows"): dataplane.Unknown,
+	} {
+		f := failure{status: -1, err: fmt.Errorf("start: %w", err)}
+		if got := f.outcome(); got != want {
+			t.Errorf("%v: outcome %v, want %v", err, got, want)
+		}
+	}
+}
+
+func TestHolder(t *testing.T) {
+	const locks = `1: POSIX  ADVISORY  WRITE 11 fe:00:42 0 EOF
+2: -> FLOCK  ADVISORY  WRITE 12 fe:00:43 0 EOF
+3: FLOCK  ADVISORY  WRITE 13 fe:01:42 0 EOF
+4: FLOCK  ADVISORY  WRITE 14 fe:00:420 0 EOF
+5: FLOCK  ADVISORY  WRITE 15 fe:00:42 0 EOF
+`
+	dev := unix.Mkdev(0xfe, 0)
+	for inode, want := range map[uint64]string{42: "15", 420: "14", 43: ""} {
+		if got := holder(strings.NewReader(locks), dev, inode); got != want {
+			t.Errorf("inode %d: holder %q, want %q", inode, got, want)
+		}
+	}
+}
+
+func TestDescribeHolderOfAFreeLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	if got := describeHolder(path); !strings.Contains(got, "not known") {
+		t.Errorf("no such file: %q", got)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := describeHolder(path), path+" has been released since"; got != want {
+		t.Errorf("free: %q, want %q", got, want)
+	}
+}
+
+func TestLockPath(t *testing.T) {
+	t.Setenv(lockEnv, "")
+	if got := LockPath(); got != "/run/xtables.lock" {
+		t.Errorf("default: %s", got)
+	}
+	t.Setenv(lockEnv, "/tmp/own.lock")
+	if got := LockPath(); got != "/tmp/own.lock" {
+		t.Errorf("with the environment variable: %s", got)
+	}
+}
+
+// fakeProc makes a /proc with the given links and files.
+func fakeProc(t *testing.T, links, files map[string]string) string {
+	t.Helper()
+	proc := t.TempDir()
+	for name, target := range links {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(proc, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, filepath.Join(proc, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, content := range files {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(proc, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return proc
+}
+
+func TestLockSharedOnTheHost(t *testing.T) {
+	ours := t.TempDir()
+	path := filepath.Join(ours, "xtables.lock")
+	same := fakeProc(t, map[string]string{"self/ns/pid": initialPIDNamespace, "1/root": "/"}, nil)
+	// In the other, process 1 sees another folder at the same place.
+	other := fakeProc(t, map[string]string{"self/ns/pid": initialPIDNamespace}, map[string]string{filepath.Join("1/root", path): ""})
+	check := func(when, proc string, want bool) {
+		t.Helper()
+		if got, err := lockShared(path, proc); err != nil || got != want {
+			t.Errorf("%s: shared = %v, %v; want %v", when, got, err, want)
+		}
+	}
+	check("before anybody made the file", same, true)
+	check("where only the host has the file", other, false)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check("with the file", same, true)
+	check("with another file there", other, false)
+}
+
+func TestLockSharedInAContainer(t *testing.T) {
+	const root = "21 1 0:33 / / rw - overlay overlay rw\n"
+	for name, tt := range map[string]struct {
+		mounts string
+		want   bool
+	}{
+		"on the container's root": {root + "22 21 0:5 / /proc rw - proc proc rw\n", false},
+		"mounted file":            {root + "23 21 0:24 /xtables.lock /run/xtables.lock rw - tmpfs tmpfs rw\n", true},
+		"mounted folder":          {root + "23 21 0:24 / /run rw - tmpfs tmpfs rw\n", true},
+		"a longer name":           {root + "23 21 0:24 / /run/xtables.lock.d rw - tmpfs tmpfs rw\n", false},
+	} {
+		proc := fakeProc(t, map[string]string{"self/ns/pid": "pid:[4026532000]"}, map[string]string{"self/mountinfo": tt.mounts})
+		if got, err := lockShared("/run/xtables.lock", proc); err != nil || got != tt.want {
+			t.Errorf("%s: shared = %v, %v; want %v", name, got, err, tt.want)
+		}
+	}
+}
+
+func TestLockSharedSaysWhenItCannotTell(t *testing.T) {
+	if shared, err := lockShared("/run/xtables.lock", t.TempDir()); err == nil {
+		t.Errorf("shared = %v without an error", shared)
+	}
+}
+
+func TestLockSharedWithALockOfItsOwn(t *testing.T) {
+	t.Setenv(lockEnv, filepath.Join(t.TempDir(), "xtables.lock"))
+	if shared, err := LockShared(); err != nil || shared {
+		t.Errorf("shared = %v, %v", shared, err)
 	}
 }

@@ -1,25 +1,31 @@
 package iptables
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/service"
 )
 
-// How a writer learns that a stranger has touched its tables. Nothing that a stranger
-// takes away may stay away until the next periodic audit:
+// Watch calls changed when another program may have touched our chains or hooks, so that what it
+// deleted does not stay away until the next periodic audit. It runs until the context ends, and
+// returns the context's cause.
 //
-//	nft variant     the kernel announces each transaction: at once (watch_announced.go)
+//	nft variant     the kernel announces each transaction: at once (this file)
 //	legacy variant  the kernel tells sizes and nothing else: within a second (watch_sizes.go)
 //	other tools     the canaries, at an interval
 //
-// What the writer does itself asks for no audit. In doubt about who has done
-// something, it was a stranger: that costs a read, and a stranger's deletion that is
-// taken for our own would be an outage.
-
-// Watch calls changed when somebody else may have touched our chains or hooks, until
-// the context ends, whose cause it returns.
+// The writer's own changes ask for no audit. In doubt, another program did it: that costs a
+// read, and to take another program's deletion for our own would be an outage.
 func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
 	switch {
 	case w.authors != nil:
@@ -31,8 +37,8 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger))
 	}
 }
 
-// every calls look at once and then at an interval, each time with the tool to itself,
-// until the context ends, whose cause it returns.
+// every calls look at once and then at an interval, each time with the turn, until the context
+// ends, and returns the context's cause.
 func (w *Writer) every(ctx context.Context, interval time.Duration, look func()) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -51,48 +57,33 @@ func (w *Writer) every(ctx context.Context, interval time.Duration, look func())
 	}
 }
 
-// chainFinder is what a tool may offer for looking at one chain without listing
-// a whole table.
-type chainFinder interface {
-	HasChain(ctx context.Context, table Table, chain string) (bool, error)
-}
-
-// watchCanaries looks at the canaries and calls changed when one that it has seen is
-// gone: somebody has flushed that table. Canaries that nobody has written yet are not
-// missed. A tool that cannot answer means "not known", and is asked again.
+// watchCanaries calls changed when a canary that it has seen is gone: another program has flushed
+// that table. It does not miss canaries that were never written. If the tool cannot answer, it
+// is asked again.
 func (w *Writer) watchCanaries(ctx context.Context, changed func(by dataplane.Stranger)) error {
-	var guards []*guard
-	for _, table := range [...]Table{Mangle, NAT, Filter} {
-		if canary := w.config.Territory.Canaries[table]; canary != "" {
-			guards = append(guards, &guard{table: table, canary: canary})
-		}
-	}
+	seen := make(map[Table]bool)
 	return w.every(ctx, w.config.WatchInterval, func() {
-		for _, g := range guards {
-			if g.look(ctx, w.tool) {
+		for _, table := range tables {
+			canary := w.config.Territory.Canaries[table]
+			if canary == "" {
+				continue
+			}
+			exists, err := hasChain(ctx, w.tool, table, canary)
+			if err != nil {
+				continue
+			}
+			if seen[table] && !exists {
 				changed(dataplane.Stranger{})
 			}
+			seen[table] = exists
 		}
 	})
 }
 
-// guard watches the canary of one table.
-type guard struct {
-	table  Table
-	canary string
-	// seen is set when the canary was there at the last look that succeeded.
-	seen bool
-}
-
-// look reports whether the canary has gone since the last look.
-func (g *guard) look(ctx context.Context, tool Tool) (gone bool) {
-	exists, err := hasChain(ctx, tool, g.table, g.canary)
-	if err != nil {
-		return false
-	}
-	gone = g.seen && !exists
-	g.seen = exists
-	return gone
+// chainFinder is an optional interface of a tool that can look up one chain without listing a
+// whole table.
+type chainFinder interface {
+	HasChain(ctx context.Context, table Table, chain string) (bool, error)
 }
 
 // hasChain asks in the cheapest way that the tool offers.
@@ -105,4 +96,195 @@ func hasChain(ctx context.Context, tool Tool, table Table, chain string) (bool, 
 		return false, err
 	}
 	return s.exists[chain], nil
+}
+
+// announcer is an optional interface of a tool whose kernel announces changes of the tables.
+type announcer interface {
+	// Announced reports whether the kernel does so for this tool's tables.
+	Announced() bool
+	// OnStart makes the tool call started with the ID of each process, right after its start.
+	OnStart(started func(pid int))
+}
+
+// authors distinguishes what our own processes do to the tables from what others do. The kernel
+// announces a change with the port of the netlink socket that asked for it, and a process's first
+// socket has the process ID as its port.
+//
+// The author of a change is known once all processes of a write are known. So announcements that
+// arrive during a write are judged at its end; nothing waits for that, because a read has to
+// wait for the end as well. A process that got another port, because its ID was taken, counts as
+// another program, which costs a read.
+//
+// The lock guards the fields, never a call.
+type authors struct {
+	mu sync.Mutex
+	// writing is set from before the first process of a write starts until its last one has
+	// ended.
+	writing bool
+	// own holds the ports of our processes, with the time until which they count: the zero time
+	// for those of the current write.
+	own map[uint32]time.Time
+	// heard holds the ports of the changes announced during the write, with the process that
+	// the kernel names.
+	heard map[uint32]dataplane.Stranger
+	// lost is set if announcements were lost during the write.
+	lost bool
+}
+
+// ownAfterwards is how long a port of ours counts after its write: a change is announced before
+// its process ends, but may arrive a moment later. No other program must get the ID meanwhile.
+const ownAfterwards = 3 * time.Second
+
+func newAuthors() *authors {
+	return &authors{own: make(map[uint32]time.Time), heard: make(map[uint32]dataplane.Stranger)}
+}
+
+// begin marks the beginning of a write.
+func (a *authors) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.writing = true
+}
+
+// started records a process of ours.
+func (a *authors) started(pid int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.writing {
+		a.own[uint32(pid)] = time.Time{}
+	}
+}
+
+// end marks the end of the write and returns the strangers that changed something during it.
+func (a *authors) end(now time.Time) (strangers []dataplane.Stranger) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for port, by := range a.heard {
+		if _, ours := a.own[port]; !ours {
+			strangers = append(strangers, by)
+		}
+	}
+	if a.lost {
+		strangers = append(strangers, dataplane.Stranger{})
+	}
+	clear(a.heard)
+	a.lost, a.writing = false, false
+	for port, until := range a.own {
+		switch {
+		case until.IsZero():
+			a.own[port] = now.Add(ownAfterwards)
+		case !now.Before(until):
+			delete(a.own, port)
+		}
+	}
+	return strangers
+}
+
+// foreign reports whether a change is certainly a stranger's. It reports false during a write,
+// at whose end the answer is known.
+func (a *authors) foreign(port uint32, by dataplane.Stranger, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if until, ours := a.own[port]; ours && (until.IsZero() || now.Before(until)) {
+		return false
+	}
+	if a.writing {
+		a.heard[port] = by
+	}
+	return !a.writing
+}
+
+// missed records that announcements were lost, and reports whether that counts now. During a
+// write it reports false, and end reports the loss.
+func (a *authors) missed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lost = a.writing
+	return !a.writing
+}
+
+// watchAnnounced listens to the announcements about our tables, and names the process behind each
+// transaction.
+func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.Stranger)) error {
+	w.afterWrite.Store(&changed)
+	defer w.afterWrite.Store(nil)
+	// Our process IDs are not known beforehand. The filter in the kernel excludes the other
+	// families and changes that no process has asked for.
+	listener, err := netlink.ListenTables(netfilterFamily[w.family], 0)
+	if err != nil {
+		return fmt.Errorf("watch %s rules: %w", w.family, err)
+	}
+	touched := false
+	err = listener.Run(ctx, func(m netlink.Netfilter) {
+		pid, command, ends := netlink.Generation(m)
+		if !ends {
+			touched = touched || m.Family == netfilterFamily[w.family] && w.config.Territory.concerns(m)
+			return
+		}
+		by := dataplane.Stranger{PID: pid, Command: command}
+		if touched && w.authors.foreign(m.Port, by, time.Now()) {
+			changed(by)
+		}
+		touched = false
+	}, func() {
+		if w.authors.missed() {
+			changed(dataplane.Stranger{})
+		}
+	})
+	return errors.Join(err, listener.Close())
+}
+
+var netfilterFamily = service.PerFamily[uint8]{service.IPv4: unix.NFPROTO_IPV4, service.IPv6: unix.NFPROTO_IPV6}
+
+// The messages that x/sys does not name: "delete, if it exists".
+const (
+	msgDestroyTable = 26
+	msgDestroyChain = 27
+	msgDestroyRule  = 28
+)
+
+// concerns reports whether an announcement is about something of a mode: one of its chains, a
+// rule in one, a rule that leads to one from a built-in chain, or a whole table. Other users of
+// iptables (a container runtime, a network plugin) write to the same tables all the time, so
+// everything else must cost nothing. A renamed chain of ours goes unnoticed: the announcement
+// holds only the new name.
+func (t *Territory) concerns(m netlink.Netfilter) bool {
+	// Each message about a table's content begins with the table's name.
+	table := Table(netlink.Find(m.Attrs, unix.NFTA_TABLE_NAME).Text())
+	if !slices.Contains(tables[:], table) {
+		return false
+	}
+	var chain string
+	switch m.Kind {
+	case unix.NFT_MSG_DELTABLE, msgDestroyTable:
+		return true
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, msgDestroyChain:
+		chain = netlink.Find(m.Attrs, unix.NFTA_CHAIN_NAME).Text()
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, msgDestroyRule:
+		chain = netlink.Find(m.Attrs, unix.NFTA_RULE_CHAIN).Text()
+	default:
+		return false
+	}
+	return t.Owns(table, chain) || isShared(table, chain) || t.hookIn(table, chain, m)
+}
+
+// hookIn reports whether an announcement about a built-in chain concerns a hook: one about a rule
+// holds the name of the chain that the rule leads to.
+func (t *Territory) hookIn(table Table, chain string, m netlink.Netfilter) bool {
+	for i := range t.Hooks {
+		h := &t.Hooks[i]
+		if h.Table != table || h.Chain != chain {
+			continue
+		}
+		switch m.Kind {
+		case unix.NFT_MSG_NEWCHAIN: // its policy, or it is new
+		case unix.NFT_MSG_DELCHAIN, msgDestroyChain:
+			return true
+		default:
+			if bytes.Contains(m.Attrs, append([]byte(h.Target), 0)) {
+				return true
+			}
+		}
+	}
+	return false
 }

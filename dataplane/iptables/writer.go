@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -12,51 +13,54 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Writer brings batches into one family's tables through one [Tool]: all chains
-// of a batch in one iptables-restore input (new ones of a very large batch in
-// inputs before it, see StageLimits), hooks around it: those that are certain to be
-// absent in one input, others one by one. It
-// implements [dataplane.Writer] and [dataplane.Watcher].
+// Writer writes batches into one family's tables through one [Tool]. All chains of a batch go in
+// one iptables-restore input; new ones of a very large batch go in inputs before it (see
+// StageLimits). Hooks that certainly do not exist yet go in one input, others one by one. It
+// implements [dataplane.Writer], [dataplane.Watcher] and [dataplane.Origin].
 //
-// The bytes it hands over for a change depend on that change alone, never on
-// what else is in the kernel. Its methods may be called concurrently; they take
-// turns with the tool.
+// The bytes that it writes for a change depend on that change alone, never on what else is in
+// the kernel. Its methods may be called concurrently; they take turns with the tool.
 type Writer struct {
 	family service.Family
 	tool   Tool
 	config WriterConfig
 	// turn holds one token while the tool is in use.
 	turn chan struct{}
-	// loose holds the shared chains that were last wanted with no rules of
-	// ours; see asWanted. It belongs to whoever has the turn.
+	// loose holds the shared chains that were last wanted without rules of ours; see asWanted.
+	// It belongs to the holder of the turn.
 	loose map[dataplane.ID]bool
-	// authors is set where the kernel announces changes, otherwise sizes where it
-	// tells how large tables are; see Watch.
+	// authors is set where the kernel announces changes, sizes where it only tells how large
+	// tables are; see Watch.
 	authors *authors
 	sizes   *sizes
-	// afterWrite is called when a stranger has changed something during a write;
-	// nil while nobody watches.
+	// afterWrite is called when another program has changed something during a write. It is nil
+	// unless Watch runs.
 	afterWrite atomic.Pointer[func(dataplane.Stranger)]
-	// strays are hooks that nobody wants, by the chains that they lead to, as last
-	// read; see straysIn. It belongs to whoever has the turn, too.
-	strays map[dataplane.ID][]hookEdit
+	// strays are hooks that are not wanted, by the chains that they lead to, as last read; see
+	// straysIn. It belongs to the holder of the turn.
+	strays map[dataplane.ID][]Hook
 }
 
-// WriterConfig tunes a Writer; the zero value is the default.
+var (
+	_ dataplane.Writer  = (*Writer)(nil)
+	_ dataplane.Watcher = (*Writer)(nil)
+	_ dataplane.Origin  = (*Writer)(nil)
+)
+
+// WriterConfig tunes a Writer. The zero value is the default.
 type WriterConfig struct {
-	// WatchInterval is the time from the end of one look at the canaries to
-	// the start of the next, for tools that can tell nothing better. Default 5 s.
+	// WatchInterval is the pause between two checks of the canaries, for tools that offer
+	// nothing better. Default 5 s.
 	WatchInterval time.Duration
 	// Stages bound the inputs of a large batch. Default: one input.
 	Stages StageLimits
-	// Territory is what the writer reads, beside what it is told to write. Default:
-	// that of mode iptables.
+	// Territory is what the writer reads. Default: that of iptables mode.
 	Territory Territory
 }
 
 const watchIntervalDefault = 5 * time.Second
 
-// NewWriter makes a writer for one family. The tool belongs to it from now on.
+// NewWriter returns a writer for one family. It owns the tool from now on.
 func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
 	if config.WatchInterval <= 0 {
 		config.WatchInterval = watchIntervalDefault
@@ -80,16 +84,15 @@ func NewWriter(family service.Family, tool Tool, config WriterConfig) *Writer {
 	return w
 }
 
-// Write makes one attempt: chains that come or change, hooks that come, hooks that
-// go, chains that go. A hook must not lead to a chain that is not there, and a chain
-// cannot go while a hook leads to it.
+// Write makes one attempt: chains that come or change, hooks that come, hooks that go, chains
+// that go. A hook must not lead to a missing chain, and the kernel does not delete a chain that
+// a hook leads to.
 //
-// Invariant: packets are led to all Services by the old hooks until they are by the
-// new ones. Chains that go without a hook go in the input that no longer leads to them.
+// Invariant: the old hooks lead packets to all Services until the new ones do. Chains that go
+// without a hook go in the input that no longer leads to them.
 //
-// When a step fails, the tables of the batch are read back, and the receipt
-// says of each object what the kernel holds. When that fails too, the outcome
-// is unknown for all of them.
+// If a step fails, the tables of the batch are read back, and the receipt says for each object
+// what the kernel holds. If that fails too, the outcome is unknown for all of them.
 func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	start := time.Now()
 	var receipt dataplane.Receipt
@@ -103,7 +106,7 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	return receipt
 }
 
-// watched lets an attempt be told from what strangers do at the same time.
+// watched separates an attempt from what other programs do at the same time.
 func (w *Writer) watched(batch *dataplane.Batch, attempt func() dataplane.Receipt) dataplane.Receipt {
 	switch {
 	case w.authors != nil:
@@ -131,7 +134,12 @@ func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.
 	if err != nil {
 		return dataplane.Receipt{Outcome: dataplane.Rejected, Err: err}
 	}
-	w.noteShared(batch)
+	for i := range batch.Changes {
+		after := batch.Changes[i].After
+		if after != nil && isShared(Table(after.ID.Container), after.ID.Name) {
+			w.loose[after.ID] = onlyExists(after)
+		}
+	}
 	var receipt dataplane.Receipt
 	if err = p.carryOut(ctx, w.tool, &receipt); err != nil {
 		w.account(ctx, p, err, &receipt)
@@ -139,8 +147,7 @@ func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.
 	return receipt
 }
 
-// account turns a failure into a receipt: its kind, and what is in the kernel
-// now.
+// account turns a failure into a receipt: its kind, and what is in the kernel now.
 func (w *Writer) account(ctx context.Context, p *plan, failure error, receipt *dataplane.Receipt) {
 	receipt.Outcome = dataplane.Unknown
 	if toolErr, ok := errors.AsType[*ToolError](failure); ok {
@@ -155,8 +162,8 @@ func (w *Writer) account(ctx context.Context, p *plan, failure error, receipt *d
 	receipt.Certain = certain
 }
 
-// Read gives all chains that are ours, wanted or not, those shared with the
-// kubelet and the hooks, sorted by ID. Counters are no part of an object.
+// Read returns all chains that are ours, wanted or not, those that the kubelet shares, and the
+// hooks, sorted by ID. Counters are no part of an object.
 func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	if err := w.acquire(ctx); err != nil {
 		return nil, err
@@ -175,8 +182,8 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 
 func (w *Writer) read(ctx context.Context) ([]dataplane.Object, error) {
 	var objects []dataplane.Object
-	strays := make(map[dataplane.ID][]hookEdit)
-	for _, table := range [...]Table{Mangle, Filter, NAT} {
+	strays := make(map[dataplane.ID][]Hook)
+	for _, table := range tables {
 		s, err := readTable(ctx, w.tool, table)
 		if err != nil {
 			return nil, fmt.Errorf("read %s rules: %w", w.family, err)
@@ -196,16 +203,43 @@ func (w *Writer) read(ctx context.Context) ([]dataplane.Object, error) {
 	return objects, nil
 }
 
-// readTable saves and parses one table.
-func readTable(ctx context.Context, tool Tool, table Table) (*saved, error) {
-	printed, err := tool.Save(ctx, table)
-	if err != nil {
-		return nil, err
+// asWanted empties a chain that was read if it only has to exist. Otherwise each audit would find
+// the kubelet's rules in it and plan a removal that Write then leaves out. Before the first batch
+// the writer does not know what is wanted, so the first audit finds them once.
+func (w *Writer) asWanted(o *dataplane.Object) *dataplane.Object {
+	if !w.loose[o.ID] {
+		return o
 	}
-	return parseSave(table, printed)
+	return &dataplane.Object{ID: o.ID, Kind: o.Kind}
 }
 
-// acquire waits for the tool.
+// Owner returns the Service that the comments of a rule, or of a chain's rules, name: the first
+// word of the form "namespace/name", optionally with ":port".
+func (w *Writer) Owner(o *dataplane.Object) (service.Key, bool) {
+	const flag = `--comment `
+	for rest := o.Body; ; {
+		_, after, found := strings.Cut(rest, flag)
+		if !found {
+			return service.Key{}, false
+		}
+		comment, after, quoted := strings.Cut(strings.TrimPrefix(after, `"`), `"`)
+		if !quoted {
+			comment, after, _ = strings.Cut(comment, " ")
+		}
+		for word := range strings.FieldsSeq(comment) {
+			namespace, name, named := strings.Cut(word, "/")
+			if name, _, _ = strings.Cut(name, ":"); named && namespace != "" && name != "" {
+				return service.Key{Namespace: namespace, Name: name}, true
+			}
+		}
+		rest = after
+	}
+}
+
+// Refs returns the chains that an object leads to, which reading has found.
+func (w *Writer) Refs(o *dataplane.Object) []dataplane.ID { return o.Refs }
+
+// acquire waits for the turn with the tool.
 func (w *Writer) acquire(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -293,7 +294,7 @@ func TestKernelHookCopiesAllGo(t *testing.T) {
 			k.Fatal(err)
 		}
 		k.write(creations([]*dataplane.Object{chainObject(NAT, hook.Refs[0].Name), hook})...)
-		args := append([]string{"-t", "nat", "-A", place.chain}, splitRule(place.text)...)
+		args := append([]string{"-t", "nat", "-A", place.Chain}, place.Rule...)
 		for range 3 {
 			if out, err := exec.Command(k.tool.programs.iptables, args...).CombinedOutput(); err != nil {
 				k.Fatalf("%v: %s", err, out)
@@ -314,4 +315,53 @@ func TestKernelKubeletsRulesSurvive(t *testing.T) {
 			k.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
 	})
+}
+
+// TestKernelTextAndWriterAgree loads the same objects as one text and through the
+// writer, each into a namespace of its own.
+func TestKernelTextAndWriterAgree(t *testing.T) {
+	onKernels(t, func(k *kernelTest) {
+		objects := wholeNode(k.family, renderTrees(k.family))
+		text, err := Text(objects)
+		if err != nil {
+			k.Fatal(err)
+		}
+		changes := make([]dataplane.Change, 0, len(objects))
+		for i := range objects {
+			changes = append(changes, dataplane.Change{ID: objects[i].ID, After: &objects[i]})
+		}
+		k.write(changes...)
+		written := k.state()
+
+		// With --noflush others keep their rules; without it there are none.
+		for _, args := range [][]string{{"--noflush"}, nil} {
+			namespace, err := netns.New("loaded")
+			if err != nil {
+				k.Fatal(err)
+			}
+			load := exec.Command(k.tool.programs.restore, args...)
+			load.Stdin = strings.NewReader(text)
+			if said, err := runIn(namespace, load); err != nil {
+				k.Fatalf("%s %v: %v: %s", k.tool.programs.restore, args, err, said)
+			}
+			var loaded string
+			if err := namespace.Do(func() error { loaded = k.state(); return nil }); err != nil {
+				k.Fatal(err)
+			}
+			if loaded != written {
+				k.Errorf("%v: the writer wrote\n%s\nand the text made\n%s", args, written, loaded)
+			}
+			if err := namespace.Close(); err != nil {
+				k.Error(err)
+			}
+		}
+	})
+}
+
+// runIn gives what a program says.
+func runIn(namespace *netns.Namespace, cmd *exec.Cmd) (string, error) {
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, &said
+	err := namespace.Run(cmd)
+	return said.String(), err
 }

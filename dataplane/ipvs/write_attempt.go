@@ -237,7 +237,7 @@ func (a *attempt) writeRules(ctx context.Context, changes []*dataplane.Change) {
 	if len(changes) == 0 {
 		return
 	}
-	batch := &dataplane.Batch{Number: a.batch.Number, Control: a.batch.Control}
+	batch := &dataplane.Batch{Number: a.batch.Number}
 	batch.Changes = make([]dataplane.Change, len(changes))
 	for i, c := range changes {
 		batch.Changes[i] = *c

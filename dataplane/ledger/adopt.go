@@ -1,40 +1,39 @@
 package ledger
 
 import (
-	"slices"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Adopt takes over what a former process has left in the kernel. It is called once,
-// after the first Observe, with the keys of Services that exist and have submitted
-// nothing yet. Whatever already matches what is wanted is applied, and returned as
-// settled. For every other Service, what the kernel has counts as its last applied
-// fragment: Hold falls back to it, and it stays for a Service that has not submitted. So
-// a restart leaves no Service worse off for being refused or late.
+// Adopt takes over what a former process left in the kernel. It is called once, after
+// the first Observe, with the keys of Services that exist and have not submitted. What
+// already matches is applied, and returned as settled. For every other Service, what the
+// kernel has counts as its last applied fragment: Hold falls back to it, and it stays for
+// a Service that has not submitted. So after a restart no Service is served worse because
+// it is refused or late.
 //
-// Origin says whose the objects are that no Service wants any more; it may be nil.
-// Adopt walks all objects: it belongs to the start, never to the path of one change.
+// Origin names the owners of objects that no Service wants any more; it may be nil.
+// Adopt walks all objects: it is called once at the start.
 func (l *Ledger) Adopt(absent []service.Key, origin dataplane.Origin) []dataplane.Contribution {
 	contributions := make([]dataplane.Contribution, 0, len(l.pending))
 	for a := range l.pending {
 		contributions = append(contributions, a.contribution())
 	}
-	slices.SortFunc(contributions, func(a, b dataplane.Contribution) int { return a.Key.Compare(b.Key) })
+	sortByKey(contributions)
 	settled := l.settle(contributions)
 	if len(l.pending) == 0 && len(absent) == 0 {
 		return settled
 	}
-	found := l.newEstate(origin)
+	found := l.newInventory(origin)
 	if !found.any {
 		return settled
 	}
 	for a := range l.pending {
 		if a.key != service.Node && !a.latest.Gone {
-			a.applied = found.standing(a)
-			l.remains.inherit(a)
+			a.applied = found.present(a)
+			l.leftovers.await(a)
 		}
 	}
 	for _, key := range absent {
@@ -42,98 +41,98 @@ func (l *Ledger) Adopt(absent []service.Key, origin dataplane.Origin) []dataplan
 			continue
 		}
 		a := &account{key: key}
-		if left := found.standing(a); left != nil {
+		if left := found.present(a); left != nil {
 			l.accounts[key], a.applied = a, left
 			l.fold(a, left)
-			l.remains.inherit(a)
+			l.leftovers.await(a)
 		}
 	}
-	if len(l.remains.heirs) > 0 {
-		l.remains.account = &account{key: service.Key{Name: "a former process"}}
-		l.fold(l.remains.account, found.nameless())
+	if len(l.leftovers.awaited) > 0 {
+		l.leftovers.account = &account{key: service.Key{Name: "a former process"}}
+		l.fold(l.leftovers.account, found.unattributed())
 	}
 	return settled
 }
 
-// remains are elements in the kernel that nobody wants any more and that may be of any
-// Service that a former process has served: they stay until each of those is in force
-// as it is now, or gone.
-type remains struct {
+// leftovers are elements in the kernel that no Service wants any more and that may belong
+// to any Service that a former process served. They stay until each of those is settled
+// or gone.
+type leftovers struct {
 	account *account
-	heirs   map[*account]bool
+	awaited map[*account]bool
 }
 
-// inherit counts an account of which the kernel has more or less than it wants.
-func (r *remains) inherit(a *account) {
+// await adds an account that differs from what the kernel has of it.
+func (r *leftovers) await(a *account) {
 	if a.applied == nil {
 		return
 	}
-	if r.heirs == nil {
-		r.heirs = map[*account]bool{}
+	if r.awaited == nil {
+		r.awaited = map[*account]bool{}
 	}
-	r.heirs[a] = true
+	r.awaited[a] = true
 }
 
-// settleRemains lets the remains go when no heir is left.
-func (l *Ledger) settleRemains(a *account) {
-	r := &l.remains
-	if !r.heirs[a] {
+// settleLeftovers removes the leftovers once no account is awaited.
+func (l *Ledger) settleLeftovers(a *account) {
+	r := &l.leftovers
+	if !r.awaited[a] {
 		return
 	}
-	if delete(r.heirs, a); len(r.heirs) == 0 {
+	if delete(r.awaited, a); len(r.awaited) == 0 {
 		l.fold(r.account, nil)
-		l.remains = remains{}
+		l.leftovers = leftovers{}
 	}
 }
 
-// Freeze holds the keys and wants what the kernel has of them. It is for Services of
-// which the kernel refuses even what was applied before, so that nothing of theirs is
-// written until Release or Restore. It walks all objects: it belongs to failures that
-// have no other way out.
+// Freeze holds the keys, and makes what the kernel has of them wanted. It is for Services
+// of which the kernel refuses even what was applied before: nothing of theirs is written
+// until Release or Restore. It walks all objects: it is the last resort after failures.
 func (l *Ledger) Freeze(keys []service.Key, origin dataplane.Origin) {
-	found := l.newEstate(origin)
+	found := l.newInventory(origin)
 	for _, key := range keys {
 		if a := l.accounts[key]; a != nil {
 			l.Hold(key)
-			a.frozen, a.standing = true, found.standing(a)
-			l.fold(a, a.standing)
+			a.frozen, a.present = true, found.present(a)
+			l.fold(a, a.present)
 		}
 	}
 }
 
-// Frozen reports whether a key has fallen back to what the kernel has.
+// Frozen reports whether a key is frozen.
 func (l *Ledger) Frozen(key service.Key) bool {
 	a := l.accounts[key]
 	return a != nil && a.frozen
 }
 
-// Restore wants what was last applied of a frozen key, which stays held.
+// Restore makes what was last applied of a frozen key wanted; the key stays held.
 func (l *Ledger) Restore(key service.Key) {
 	a := l.accounts[key]
 	if a == nil || !a.held || !a.frozen {
 		return
 	}
-	a.frozen, a.standing = false, nil
+	a.frozen, a.present = false, nil
 	l.fold(a, a.applied)
 }
 
-// estate is what the kernel has, sorted by whose it may be.
-type estate struct {
+// inventory is what the kernel has, by owner.
+type inventory struct {
 	l      *Ledger
 	origin dataplane.Origin
-	// any is set when the kernel has anything at all.
+	// any is set if the kernel has anything at all.
 	any bool
-	// named holds what the kernel keeps the name of a Service with that does not claim
-	// it. orphans are claimed by nobody, and parts are those that live in another one.
-	named   map[service.Key][]*dataplane.Object
-	orphans map[dataplane.ID]*dataplane.Object
-	parts   map[dataplane.ID][]dataplane.ID
-	// elements are those that composed objects hold.
+	// named has the objects that carry the name of a Service that does not claim them.
+	// unclaimed has those that no Service claims; parts lists those of them that are in
+	// another one.
+	named     map[service.Key][]*dataplane.Object
+	unclaimed map[dataplane.ID]*dataplane.Object
+	parts     map[dataplane.ID][]dataplane.ID
+	// elements are the elements of composed objects.
 	elements map[dataplane.ID]*dataplane.Object
 }
 
-func (l *Ledger) newEstate(origin dataplane.Origin) *estate {
-	e := &estate{l: l, origin: origin, orphans: map[dataplane.ID]*dataplane.Object{},
+func (l *Ledger) newInventory(origin dataplane.Origin) *inventory {
+	e := &inventory{l: l, origin: origin, unclaimed: map[dataplane.ID]*dataplane.Object{},
 		named: map[service.Key][]*dataplane.Object{}, parts: map[dataplane.ID][]dataplane.ID{},
 		elements: map[dataplane.ID]*dataplane.Object{}}
 	var unclaimed, elements []*dataplane.Object
@@ -161,7 +160,7 @@ func (l *Ledger) newEstate(origin dataplane.Origin) *estate {
 		}
 	}
 	for _, o := range unclaimed {
-		e.orphans[o.ID] = o
+		e.unclaimed[o.ID] = o
 		if e.name(o, nil) || origin == nil || o.Kind != dataplane.Element {
 			continue
 		}
@@ -172,9 +171,9 @@ func (l *Ledger) newEstate(origin dataplane.Origin) *estate {
 	return e
 }
 
-// name files an object under the Service that it names, unless that one claims it. It
-// reports whether there is such a name.
-func (e *estate) name(o *dataplane.Object, entry *entry) bool {
+// name lists an object under the Service that it names, unless that one claims it. It
+// reports whether the object names a Service.
+func (e *inventory) name(o *dataplane.Object, entry *entry) bool {
 	if e.origin == nil {
 		return false
 	}
@@ -185,20 +184,20 @@ func (e *estate) name(o *dataplane.Object, entry *entry) bool {
 	return named
 }
 
-// nameless gives the orphans that may be anybody's: elements that nothing says whose
-// they are, in containers of all Services.
-func (e *estate) nameless() *dataplane.Fragment {
+// unattributed returns the unclaimed elements that may belong to any Service.
+func (e *inventory) unattributed() *dataplane.Fragment {
 	var objects []dataplane.Object
-	for _, o := range e.orphans {
-		if o.Kind == dataplane.Element && !e.bound(o) {
+	for _, o := range e.unclaimed {
+		if o.Kind == dataplane.Element && !e.attributed(o) {
 			objects = append(objects, *o)
 		}
 	}
-	return dataplane.NewFragment(service.Key{}, unborn, objects)
+	return dataplane.NewFragment(service.Key{}, youngest, objects)
 }
 
-// bound reports whether an orphan names its Service, or lives in another orphan.
-func (e *estate) bound(o *dataplane.Object) bool {
+// attributed reports whether an unclaimed object names its Service, or is in another
+// unclaimed object.
+func (e *inventory) attributed(o *dataplane.Object) bool {
 	if e.origin == nil {
 		return false
 	}
@@ -206,21 +205,20 @@ func (e *estate) bound(o *dataplane.Object) bool {
 		return true
 	}
 	refs := e.origin.Refs(o)
-	return len(refs) > 0 && e.orphans[refs[0]] != nil
+	return len(refs) > 0 && e.unclaimed[refs[0]] != nil
 }
 
-// unborn is the age of a Service that only the kernel knows. Every Service that is known
-// to exist outranks it.
-var unborn = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+// youngest is the age of a Service that only the kernel knows. Every existing Service
+// outranks it.
+var youngest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// standing gives what the kernel has of an account as a fragment: what it wants and
-// somebody has put there, what names it, and what those refer to. Nil when there is
-// nothing.
-func (e *estate) standing(a *account) *dataplane.Fragment {
+// present returns what the kernel has of an account as a fragment: the objects that it
+// wants, those that name it, and what those refer to. Nil if there is nothing.
+func (e *inventory) present(a *account) *dataplane.Fragment {
 	objects := e.wanted(a)
 	taken := map[dataplane.ID]bool{}
 	take := func(id dataplane.ID) {
-		if o := e.orphans[id]; o != nil && !taken[id] {
+		if o := e.unclaimed[id]; o != nil && !taken[id] {
 			taken[id] = true
 			objects = append(objects, *o)
 		}
@@ -229,7 +227,7 @@ func (e *estate) standing(a *account) *dataplane.Fragment {
 		taken[o.ID] = true
 		objects = append(objects, *o)
 	}
-	for i := 0; i < len(objects); i++ { // it grows meanwhile
+	for i := 0; i < len(objects); i++ { // it grows
 		e.l.steps++
 		for _, ref := range e.refs(&objects[i]) {
 			take(ref)
@@ -241,16 +239,16 @@ func (e *estate) standing(a *account) *dataplane.Fragment {
 	if len(objects) == 0 {
 		return nil
 	}
-	created := unborn
+	created := youngest
 	if a.latest != nil {
 		created = a.latest.Created
 	}
 	return dataplane.NewFragment(a.key, created, objects)
 }
 
-// isOf reports whether what the kernel has is an account's: it says so, or it does not
-// say and nobody else wins the object.
-func (e *estate) isOf(there *dataplane.Object, a *account) bool {
+// isOf reports whether an object in the kernel belongs to an account: it names the
+// account, or it names none and no other account wins it.
+func (e *inventory) isOf(there *dataplane.Object, a *account) bool {
 	if e.origin != nil {
 		if owner, named := e.origin.Owner(there); named {
 			return owner == a.key
@@ -260,9 +258,9 @@ func (e *estate) isOf(there *dataplane.Object, a *account) bool {
 	return winner == nil || winner.by == a
 }
 
-// wanted gives those of an account's objects that the kernel has, as it has them. An
-// object of another Service is that one's, unless it is the same for both.
-func (e *estate) wanted(a *account) (objects []dataplane.Object) {
+// wanted returns the account's objects that the kernel has, as they are there. An object
+// of another Service is left out unless it is the same for both.
+func (e *inventory) wanted(a *account) (objects []dataplane.Object) {
 	for _, f := range []*dataplane.Fragment{a.latest, a.applied} {
 		wants := objectsOf(f)
 		for i := range wants {
@@ -280,9 +278,8 @@ func (e *estate) wanted(a *account) (objects []dataplane.Object) {
 	return objects
 }
 
-// known gives what the kernel has of an object; nil when that is nothing, or not
-// known.
-func (e *estate) known(object *dataplane.Object) *dataplane.Object {
+// known returns what the kernel has of an object; nil if nothing, or if unknown.
+func (e *inventory) known(object *dataplane.Object) *dataplane.Object {
 	entry := e.l.entries.get(object.ID)
 	switch {
 	case entry == nil || entry.unsure:
@@ -294,7 +291,7 @@ func (e *estate) known(object *dataplane.Object) *dataplane.Object {
 	}
 }
 
-func (e *estate) refs(o *dataplane.Object) []dataplane.ID {
+func (e *inventory) refs(o *dataplane.Object) []dataplane.ID {
 	if len(o.Refs) == 0 && e.origin != nil {
 		return e.origin.Refs(o)
 	}

@@ -1,12 +1,14 @@
 package ledger
 
 import (
+	"slices"
+
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// claim is one Service's wish for one object. There is one for every object of
-// every Service, so it says whose it is by reference.
+// claim is one Service's request for one object. There is one for every object of every
+// Service, so it refers to its account by a pointer.
 type claim struct {
 	by     *account
 	object *dataplane.Object
@@ -25,12 +27,12 @@ func (c claim) outranks(other claim) bool {
 	return a.key.Compare(b.key) < 0
 }
 
-// claims are the wishes for one object. Nearly always there is exactly one, which
-// has its place here; two or more make a contest.
+// claims are the claims for one object. Nearly always there is exactly one, sole; two or
+// more make a contest.
 //
-// Invariant: a contest holds at least two claims, and sole is zero then. Once the
-// last claim is withdrawn, sole names who made it, without an object: the removal is
-// that account's business, and nobody else's.
+// Invariant: a contest has at least two claims, and sole is zero then. Once the last
+// claim is withdrawn, sole keeps its account, without an object: the removal belongs to
+// that account.
 type claims struct {
 	sole    claim
 	contest *contest
@@ -47,7 +49,7 @@ func (cs *claims) len() int {
 	}
 }
 
-// winner is nil when there is no claim.
+// winner returns nil if there is no claim.
 func (cs *claims) winner() *claim {
 	switch {
 	case cs.contest != nil:
@@ -59,8 +61,8 @@ func (cs *claims) winner() *claim {
 	}
 }
 
-// last gives the account that withdrew the last claim; nil while there is a claim,
-// and where there has never been one.
+// last returns the account that withdrew the last claim; nil if there is a claim, or
+// never was one.
 func (cs *claims) last() *account {
 	if cs.contest == nil && cs.sole.object == nil {
 		return cs.sole.by
@@ -68,7 +70,7 @@ func (cs *claims) last() *account {
 	return nil
 }
 
-// of gives the claim of an account, nil when it has none.
+// of returns the claim of an account, nil if it has none.
 func (cs *claims) of(a *account) *claim {
 	if cs.contest != nil {
 		if at := cs.contest.of(a); at >= 0 {
@@ -82,7 +84,7 @@ func (cs *claims) of(a *account) *claim {
 	return nil
 }
 
-// set makes c the wish of its account, whose rank may have changed.
+// set makes c the claim of its account, whose rank may have changed.
 func (cs *claims) set(c claim) {
 	switch {
 	case cs.contest != nil:
@@ -97,7 +99,7 @@ func (cs *claims) set(c claim) {
 	}
 }
 
-// remove withdraws the wish of an account.
+// remove withdraws the claim of an account.
 func (cs *claims) remove(a *account) {
 	if cs.contest == nil {
 		if cs.sole.by == a {
@@ -108,5 +110,101 @@ func (cs *claims) remove(a *account) {
 	cs.contest.remove(a)
 	if len(cs.contest.ranked) == 1 {
 		cs.sole, cs.contest = cs.contest.ranked[0], nil
+	}
+}
+
+// contest ranks several claims for one object. A chain that all Services share has as
+// many claims as there are Services, so every operation is at most logarithmic in their
+// number.
+//
+// Invariant: ranked is a heap with the winner first. If it is longer than scanMax, or
+// was recently, places has the position of each account's claim.
+type contest struct {
+	ranked []claim
+	places map[*account]int
+}
+
+// scanMax is the number of claims that are searched without an index.
+const scanMax = 8
+
+// of returns the position of an account's claim, -1 if it has none.
+func (k *contest) of(a *account) int {
+	if k.places != nil {
+		if at, ok := k.places[a]; ok {
+			return at
+		}
+		return -1
+	}
+	return slices.IndexFunc(k.ranked, func(c claim) bool { return c.by == a })
+}
+
+// set makes c the claim of its account.
+func (k *contest) set(c claim) {
+	if at := k.of(c.by); at >= 0 {
+		k.ranked[at] = c
+		k.settle(at)
+		return
+	}
+	k.ranked = append(k.ranked, c)
+	if k.places == nil && len(k.ranked) > scanMax {
+		k.places = make(map[*account]int, len(k.ranked))
+		for at := range k.ranked {
+			k.moved(at)
+		}
+	}
+	k.moved(len(k.ranked) - 1)
+	k.settle(len(k.ranked) - 1)
+}
+
+// remove withdraws the claim of an account.
+func (k *contest) remove(a *account) {
+	at := k.of(a)
+	if at < 0 {
+		return
+	}
+	last := len(k.ranked) - 1
+	k.swap(at, last)
+	k.ranked[last] = claim{}
+	k.ranked = k.ranked[:last]
+	delete(k.places, a)
+	if at < last {
+		k.settle(at)
+	}
+	if last <= scanMax/2 {
+		k.places = nil
+	}
+}
+
+// settle moves the claim at a position to where it belongs by its rank.
+func (k *contest) settle(at int) {
+	for at > 0 && k.ranked[at].outranks(k.ranked[(at-1)/2]) {
+		k.swap(at, (at-1)/2)
+		at = (at - 1) / 2
+	}
+	for {
+		best := at
+		for child := 2*at + 1; child <= 2*at+2 && child < len(k.ranked); child++ {
+			if k.ranked[child].outranks(k.ranked[best]) {
+				best = child
+			}
+		}
+		if best == at {
+			return
+		}
+		k.swap(at, best)
+		at = best
+	}
+}
+
+func (k *contest) swap(a, b int) {
+	k.ranked[a], k.ranked[b] = k.ranked[b], k.ranked[a]
+	k.moved(a)
+	k.moved(b)
+}
+
+// moved notes which claim is at a position now.
+func (k *contest) moved(at int) {
+	if k.places != nil {
+		k.places[k.ranked[at].by] = at
 	}
 }

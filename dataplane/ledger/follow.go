@@ -6,22 +6,21 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// following keeps what goes with another object (dataplane.Naming) with the Service
-// that has that one: a Service that somebody outranks at the lead makes no claim for
-// what follows. As long as no two Services want one lead it holds nothing.
+// following makes sure that an object that goes with a lead (dataplane.Naming) belongs
+// to the Service that has the lead: a Service that is outranked at the lead makes no
+// claim for what goes with it. While no two Services want the same lead, it is empty.
 type following struct {
-	// waiting holds the accounts that yield at a lead which they do not claim
-	// themselves. Who claims it is told when it wins: many may want one lead.
+	// waiting has the accounts that yield at a lead without claiming it. An account
+	// that claims the lead is not listed: it is noticed when it wins.
 	waiting map[dataplane.ID]map[*account]struct{}
-	// upset holds the accounts for which something may have changed, in the order
-	// in which it did.
-	upset  []*account
-	queued map[*account]struct{}
+	// affected has the accounts whose claims must be reconsidered, in order.
+	affected []*account
+	queued   map[*account]struct{}
 }
 
-// upsetBy notes who has to be looked at again when a's claim for a lead has changed.
-// Who loses before and after as well is not among them.
-func (l *Ledger) upsetBy(a *account, id dataplane.ID, before, after place) {
+// affects notes the accounts to reconsider after a change of a's claim for a lead. Those
+// that lose before and after are not among them.
+func (l *Ledger) affects(a *account, id dataplane.ID, before, after position) {
 	f := &l.following
 	if _, follows := l.naming.Lead(id); follows || after.loses {
 		f.add(a)
@@ -58,24 +57,24 @@ func (f *following) add(a *account) {
 		f.queued = map[*account]struct{}{}
 	}
 	f.queued[a] = struct{}{}
-	f.upset = append(f.upset, a)
+	f.affected = append(f.affected, a)
 }
 
-// reconsider looks at those for whom something may have changed, and those for whom
-// it does in turn. It ends since a claim depends on those of older Services and of
-// leads alone, and no lead follows itself.
+// reconsider updates the claims of the affected accounts, and of those that these affect
+// in turn. It terminates because a claim depends only on older Services and on leads,
+// and no lead goes with itself.
 func (l *Ledger) reconsider() {
 	f := &l.following
-	for len(f.upset) > 0 {
-		a := f.upset[0]
-		f.upset = f.upset[1:]
+	for len(f.affected) > 0 {
+		a := f.affected[0]
+		f.affected = f.affected[1:]
 		delete(f.queued, a)
 		l.follow(a)
 	}
-	f.upset = nil
+	f.affected = nil
 }
 
-// follow makes the claims of one account for what follows, or withdraws them.
+// follow makes or withdraws the claims of one account for what goes with leads.
 func (l *Ledger) follow(a *account) {
 	f := &l.following
 	for _, lead := range a.waits {
@@ -93,7 +92,7 @@ func (l *Ledger) follow(a *account) {
 		if yields {
 			l.wait(a, lead)
 		} else if l.naming.Leads(object.ID) && l.outranked(a, object.ID) {
-			a.yields = true // what goes with it may come later
+			a.yields = true // objects that go with it may come later
 		}
 		e := l.entries.get(object.ID)
 		claimed := e != nil && e.claims.of(a) != nil
@@ -106,7 +105,7 @@ func (l *Ledger) follow(a *account) {
 	}
 }
 
-// wait takes note of a lead at which an account yields.
+// wait notes a lead at which an account yields.
 func (l *Ledger) wait(a *account, lead dataplane.ID) {
 	a.yields = true
 	if l.entries.get(lead).claims.of(a) != nil {
@@ -116,7 +115,7 @@ func (l *Ledger) wait(a *account, lead dataplane.ID) {
 	if _, known := f.waiting[lead][a]; known {
 		return
 	}
-	lead.Name = strings.Clone(lead.Name) // the fragment can go before the account
+	lead.Name = strings.Clone(lead.Name) // the fragment may be freed before the account
 	if f.waiting == nil {
 		f.waiting = map[dataplane.ID]map[*account]struct{}{}
 	}
@@ -127,8 +126,8 @@ func (l *Ledger) wait(a *account, lead dataplane.ID) {
 	a.waits = append(a.waits, lead)
 }
 
-// yields reports whether somebody outranks an account at the lead of an object, or at
-// the lead's own, and at which: the last of them.
+// yields reports whether an account is outranked at the lead of an object or at that
+// lead's own lead, and returns the last such lead.
 func (l *Ledger) yields(a *account, id dataplane.ID) (at dataplane.ID, yields bool) {
 	for lead, ok := l.naming.Lead(id); ok; lead, ok = l.naming.Lead(lead) {
 		if l.outranked(a, lead) {
@@ -138,8 +137,8 @@ func (l *Ledger) yields(a *account, id dataplane.ID) (at dataplane.ID, yields bo
 	return at, yields
 }
 
-// outranked reports whether an object is that of another account, which outranks this
-// one, whether this one claims it or not.
+// outranked reports whether an object belongs to another account that outranks this
+// one, whether or not this one claims it.
 func (l *Ledger) outranked(a *account, id dataplane.ID) bool {
 	e := l.entries.get(id)
 	if e == nil {

@@ -142,7 +142,7 @@ func TestFollowersOfManyQuick(t *testing.T) {
 		for step := range uint64(40) {
 			name := fmt.Sprintf("s%d", random.IntN(5))
 			f := fragment(name, random.IntN(4), step+1, randomFollowers(random, name)...)
-			f.Gone = f.Tombstone()
+			f.Gone = len(f.Objects) == 0
 			l.Want(f)
 			latest[name] = f
 			if got, want := wantedBodies(l), inTurn(slices.Collect(maps.Values(latest))); !maps.Equal(got, want) {
@@ -158,7 +158,7 @@ func TestFollowersOfManyQuick(t *testing.T) {
 			l.Want(gone)
 		}
 		l.Settle(l.Plan(), landed())
-		if s := l.Stats(); s != (Stats{}) || len(l.following.waiting)+len(l.following.queued)+len(l.following.upset) > 0 {
+		if s := l.Stats(); s != (Stats{}) || len(l.following.waiting)+len(l.following.queued)+len(l.following.affected) > 0 {
 			t.Fatalf("seed %d: something is left: %+v, %+v", seed, s, l.following)
 		}
 	}

@@ -1,15 +1,29 @@
+// Package ledger records, object by object, what is wanted in one domain's kernel and
+// what is known to be there. It plans the batches that bring the two together and
+// settles them by their receipts. The domain's aggregator owns it. It is pure: no
+// goroutine, no lock, no clock.
+//
+// A failed write changes nothing that is wanted, so a failure loses nothing. After an
+// unknown outcome the ledger forgets what it knows of the objects, so the next plan
+// writes them again.
+//
+// Two Services that want the same object both have a claim. The older Service wins,
+// then the smaller key, whatever the order of arrival. The loser's object is shadowed
+// and appears when the winner leaves. If a Service loses a frontend, Shadows reports
+// it. A Service that loses an object makes no claims for what goes with it
+// (dataplane.Naming.Lead), so endpoints and source ranges of two Services never mix.
 package ledger
 
 import (
-	"slices"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Ledger is the account of one domain. One goroutine at a time.
+// Ledger is the record of one domain. It is not safe for concurrent use.
 type Ledger struct {
-	// layout is nil in domains that can change single elements.
+	// layout is nil if the writer can change single elements.
 	layout dataplane.Layout
 	// naming is never nil.
 	naming   dataplane.Naming
@@ -18,24 +32,24 @@ type Ledger struct {
 	dirty    dirtyList
 	// pending holds the accounts whose folded fragment has not been settled.
 	pending map[*account]struct{}
-	// shadows holds the frontends that Services lost to each other.
+	// shadows has the frontends that Services lost to each other.
 	shadows shadows
-	// following knows what Services do not want as long as another one has what it
-	// goes with.
+	// following has the Services that make no claims for some objects because they
+	// lost what these go with.
 	following following
-	// remains are what a former process has left and nobody accounts for.
-	remains remains
-	batches uint64
-	// steps counts the objects that were looked at, so that tests can prove
-	// that the cost of a change does not grow with the number of Services.
+	// leftovers are objects of a former process that cannot be attributed.
+	leftovers leftovers
+	batches   uint64
+	// steps counts the objects that were visited. With it, tests prove that the cost
+	// of a change does not grow with the number of Services.
 	steps int
 }
 
-// New makes an empty ledger. The layout may be nil, and so may the naming where no
-// object is a frontend's or goes with another.
+// New makes an empty ledger. The layout may be nil. So may the naming if no object has
+// a frontend or goes with another.
 func New(layout dataplane.Layout, naming dataplane.Naming) *Ledger {
 	if naming == nil {
-		naming = nameless{}
+		naming = noNaming{}
 	}
 	return &Ledger{
 		layout:   layout,
@@ -46,17 +60,81 @@ func New(layout dataplane.Layout, naming dataplane.Naming) *Ledger {
 	}
 }
 
-// nameless is the naming of objects that are all on their own.
-type nameless struct{}
+// noNaming is for objects without frontends and leads.
+type noNaming struct{}
 
-func (nameless) Frontend(dataplane.ID) (f dataplane.Frontend, ok bool) { return f, false }
-func (nameless) Lead(dataplane.ID) (lead dataplane.ID, ok bool)        { return lead, false }
-func (nameless) Leads(dataplane.ID) bool                               { return false }
-func (nameless) LedLead(dataplane.ID) (lead dataplane.ID, ok bool)     { return lead, false }
+func (noNaming) Frontend(dataplane.ID) (f dataplane.Frontend, ok bool) { return f, false }
+func (noNaming) Lead(dataplane.ID) (lead dataplane.ID, ok bool)        { return lead, false }
+func (noNaming) Leads(dataplane.ID) bool                               { return false }
+func (noNaming) LedLead(dataplane.ID) (lead dataplane.ID, ok bool)     { return lead, false }
 
-// Want folds a fragment in. It reports false, and changes nothing, for a
-// fragment that is older than one already seen for its key: the late output of
-// a former incarnation. A held key stays held.
+// account is the record of one key.
+type account struct {
+	key service.Key
+	// created is that of folded; it ranks the claims.
+	created time.Time
+	// latest is the newest fragment seen.
+	latest *dataplane.Fragment
+	// folded is the fragment whose objects are claimed now: latest, or the fallback
+	// while the key is held.
+	folded *dataplane.Fragment
+	// applied is the last fragment that was fully in the kernel. Before the first it is
+	// what a former process left there (Adopt); nil for nothing.
+	applied *dataplane.Fragment
+	held    bool
+	// frozen is set if the kernel refuses applied as well. Then the fallback is
+	// present: what the kernel had of the key at that time.
+	frozen  bool
+	present *dataplane.Fragment
+	// shrunk is set if an element has left a composed object since the last
+	// settlement.
+	shrunk bool
+	// pending is set while folded is not settled; trigger and received are the
+	// earliest of the fragments since then.
+	pending           bool
+	trigger, received time.Time
+	// yields is set if another account outranks this one at a lead, so that this one
+	// makes no claims for what goes with it. waits has those of the leads that it does
+	// not claim itself.
+	yields bool
+	waits  []dataplane.ID
+}
+
+// owe marks the account as pending and keeps the earliest times.
+func (a *account) owe() {
+	if !a.pending {
+		a.trigger, a.received = time.Time{}, time.Time{}
+	}
+	a.pending = true
+	a.trigger = dataplane.Earliest(a.trigger, a.latest.Trigger)
+	a.received = dataplane.Earliest(a.received, a.latest.Received)
+}
+
+// fallback returns what a held account wants.
+func (a *account) fallback() *dataplane.Fragment {
+	if a.frozen {
+		return a.present
+	}
+	return a.applied
+}
+
+// objectsOf returns a fragment's objects; a nil fragment has none.
+func objectsOf(f *dataplane.Fragment) []dataplane.Object {
+	if f == nil {
+		return nil
+	}
+	return f.Objects
+}
+
+// contribution returns the contribution of a pending account to a batch.
+func (a *account) contribution() dataplane.Contribution {
+	return dataplane.Contribution{Key: a.key, Revision: a.folded.Revision,
+		Trigger: a.trigger, Received: a.received}
+}
+
+// Want takes a fragment. It reports false and changes nothing if the fragment is older
+// than the last one of its key: the late output of a former incarnation. A held key
+// stays held.
 func (l *Ledger) Want(f *dataplane.Fragment) bool {
 	a := l.accounts[f.Key]
 	if a == nil {
@@ -74,9 +152,8 @@ func (l *Ledger) Want(f *dataplane.Fragment) bool {
 	return true
 }
 
-// Hold takes a key's newest fragment back out: what was last in force becomes
-// wanted again, until Release. What holds back a Service never takes away what
-// serves it.
+// Hold makes what was last in force of a key wanted again, instead of its newest
+// fragment, until Release. So holding a Service never removes what serves it.
 func (l *Ledger) Hold(key service.Key) {
 	a := l.accounts[key]
 	if a == nil || a.held || a.latest == nil {
@@ -88,7 +165,7 @@ func (l *Ledger) Hold(key service.Key) {
 	delete(l.pending, a)
 }
 
-// Release wants a held key's newest fragment again.
+// Release makes a held key's newest fragment wanted again.
 func (l *Ledger) Release(key service.Key) {
 	a := l.accounts[key]
 	if a == nil || !a.held {
@@ -105,20 +182,20 @@ func (l *Ledger) Held(key service.Key) bool {
 	return a != nil && a.held
 }
 
-// Pending reports whether a key's newest fragment is wanted, not held, and not wholly
-// in the kernel.
+// Pending reports whether a key's newest fragment is wanted, not held, and not fully in
+// the kernel.
 func (l *Ledger) Pending(key service.Key) bool {
 	a := l.accounts[key]
 	return a != nil && a.pending
 }
 
-// Differs reports whether an object is known to be other than wanted, or not known.
+// Differs reports whether an object is not, or not certainly, in the kernel as wanted.
 func (l *Ledger) Differs(id dataplane.ID) bool {
 	e := l.entries.get(id)
 	return e != nil && e.dirty
 }
 
-// Latest gives the revision of the newest fragment seen for a key.
+// Latest returns the revision of a key's newest fragment.
 func (l *Ledger) Latest(key service.Key) service.Revision {
 	if a := l.accounts[key]; a != nil && a.latest != nil {
 		return a.latest.Revision
@@ -132,18 +209,18 @@ type Stats struct {
 	Keys, Objects int
 	// Dirty objects differ from what is known; Pending keys await a verdict.
 	Dirty, Pending int
-	// Shadowed counts, over all Services, the frontends that another Service
-	// serves. Objects that Services share are no loss to anybody.
+	// Shadowed counts the frontends that a Service wants and another one serves.
+	// Objects that Services share do not count.
 	Shadowed int
 }
 
-// Stats gives the present sizes.
+// Stats returns the present sizes.
 func (l *Ledger) Stats() Stats {
 	return Stats{Keys: len(l.accounts), Objects: l.entries.count, Dirty: l.dirty.count,
 		Pending: len(l.pending), Shadowed: l.shadows.count}
 }
 
-// Steps is the number of objects looked at so far, over all calls.
+// Steps returns the number of objects visited so far.
 func (l *Ledger) Steps() int { return l.steps }
 
 func (l *Ledger) owe(a *account) {
@@ -151,9 +228,9 @@ func (l *Ledger) owe(a *account) {
 	l.pending[a] = struct{}{}
 }
 
-// fold exchanges the claims of an account's present fragment for those of the
-// next one. Both object lists are sorted by ID, so one walk over the two finds
-// the difference; its length is the size of the Service, not of the cluster.
+// fold replaces the claims of an account's present fragment by those of the next one.
+// Both object lists are sorted by ID, so one walk over the two finds the differences.
+// The walk is as long as the Service, not the cluster.
 func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
 	was, will := objectsOf(a.folded), objectsOf(next)
 	same := a.folded != nil && next != nil && a.folded.Digest == next.Digest
@@ -190,7 +267,7 @@ func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
 			if aged || !dataplane.Same(&was[0], &will[0]) {
 				l.claim(a, &will[0])
 			} else {
-				l.adopt(a, &will[0])
+				l.repoint(a, &will[0])
 			}
 			was, will = was[1:], will[1:]
 		}
@@ -198,9 +275,9 @@ func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
 	l.reconsider()
 }
 
-// adopt lets an unchanged claim point at the new fragment's object, so that the
-// old fragment can be freed.
-func (l *Ledger) adopt(a *account, object *dataplane.Object) {
+// repoint makes an unchanged claim refer to the new fragment's object, so that the old
+// fragment can be freed.
+func (l *Ledger) repoint(a *account, object *dataplane.Object) {
 	e := l.entries.get(object.ID)
 	if e == nil {
 		return // yielded
@@ -253,114 +330,10 @@ func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
 	l.touch(example.ID, e)
 }
 
-// touch takes note of an entry that has changed, and closes accounts that are
-// idle.
+// touch updates the dirty list after a change of an entry, and removes an idle entry.
 func (l *Ledger) touch(id dataplane.ID, e *entry) {
 	l.dirty.note(id, e)
 	if e.idle() {
 		l.entries.remove(id)
 	}
-}
-
-// compose lets the layout fold changed elements into the objects that are
-// written.
-func (l *Ledger) compose() {
-	if l.layout == nil {
-		return
-	}
-	for _, c := range l.layout.Flush() {
-		l.steps++
-		if c.Object == nil && l.entries.get(c.ID) == nil {
-			continue
-		}
-		e := l.entries.demand(c.ID)
-		e.wanted = c.Object
-		l.touch(c.ID, e)
-	}
-}
-
-// Plan gives the batch that brings the kernel to what is wanted, with the
-// fragments that it settles. Nil means that there is nothing to write and
-// nothing to settle; a batch without changes only settles.
-func (l *Ledger) Plan() *dataplane.Batch {
-	l.compose()
-	if l.dirty.count == 0 && len(l.pending) == 0 {
-		return nil
-	}
-	l.batches++
-	batch := &dataplane.Batch{Number: l.batches, Changes: make([]dataplane.Change, 0, l.dirty.count)}
-	for _, d := range l.dirty.sorted() {
-		l.steps++
-		e := d.entry
-		batch.Changes = append(batch.Changes, dataplane.Change{
-			ID: d.id, Before: e.known, After: e.wanted, Owner: e.owner(), Unsure: e.unsure})
-	}
-	batch.Contributions = make([]dataplane.Contribution, 0, len(l.pending))
-	for a := range l.pending {
-		batch.Contributions = append(batch.Contributions, a.contribution())
-	}
-	slices.SortFunc(batch.Contributions, func(a, b dataplane.Contribution) int { return a.Key.Compare(b.Key) })
-	return batch
-}
-
-// PlanControl gives a batch of all that is wanted, and of the scaffold also where it is
-// known to be there. With the suspects of a refusal held it finds out whether the
-// kernel refuses the node itself.
-func (l *Ledger) PlanControl() *dataplane.Batch {
-	l.compose()
-	if node := l.accounts[service.Node]; node != nil {
-		objects := objectsOf(node.folded)
-		for i := range objects {
-			id := objects[i].ID
-			if e := l.entries.get(id); e != nil && e.wanted != nil {
-				e.unsure = true
-				l.touch(id, e)
-			}
-		}
-	}
-	batch := l.Plan()
-	if batch != nil {
-		batch.Control = true
-	}
-	return batch
-}
-
-// Settle takes note of a receipt and gives the contributions that are wholly in
-// the kernel now, whatever has become of the others. Nothing may be folded between
-// Plan and Settle of one batch: its owner leaves newer fragments in the mailbox
-// meanwhile.
-func (l *Ledger) Settle(batch *dataplane.Batch, receipt dataplane.Receipt) []dataplane.Contribution {
-	for i := range batch.Changes {
-		l.steps++
-		change := &batch.Changes[i]
-		e := l.entries.get(change.ID)
-		if e == nil {
-			continue
-		}
-		if receipt.Outcome == dataplane.Landed {
-			e.known, e.unsure = change.After, false
-		} else if object, certain := receipt.Certain[change.ID]; certain {
-			e.known, e.unsure = object, false
-			if dataplane.Same(e.wanted, object) {
-				e.known = e.wanted // share the text
-			}
-		} else {
-			e.unsure = true
-		}
-		l.touch(change.ID, e)
-	}
-	l.dirty.reset()
-	return l.settle(batch.Contributions)
-}
-
-// emptied gives an empty set in place of one that held so many. A map keeps the
-// room of its largest times, and to walk over it costs that room: after a cold
-// start each small change would pay for all Services.
-func emptied[K comparable](set map[K]struct{}, held int) map[K]struct{} {
-	const keepMax = 1024
-	if held > keepMax {
-		return map[K]struct{}{}
-	}
-	clear(set)
-	return set
 }

@@ -5,53 +5,53 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Drift counts what an audit found: the kernel's own account against what is
+// Drift counts the differences that an audit found between the kernel and what is
 // wanted.
 type Drift struct {
 	// Equal objects are in the kernel as wanted.
 	Equal int
-	// Missing objects are wanted and not there; Different ones are there with
-	// other content; Unwanted ones are ours, there, and wanted by nobody.
+	// Missing objects are wanted and not there. Different objects have other content.
+	// Unwanted objects are ours and no longer wanted.
 	Missing, Different, Unwanted int
-	// Undone is the part of it that was known to be as wanted before; nil when
-	// there is none, as in the first audit, before which nothing is known.
+	// Undone is the part that was known to be as wanted before. It is nil if there is
+	// none, and in the first audit.
 	Undone *Undone
 }
 
 // Any reports whether anything has to be written.
 func (d Drift) Any() bool { return d.Missing+d.Different+d.Unwanted > 0 }
 
-// Undone is what was in the kernel as wanted and is not any more: what somebody else
-// has done. What a write of our own has left, or has yet to do, is not part of it.
+// Undone is what was in the kernel as wanted and is no longer: what another program did.
+// The results of our own writes, or of those to come, are not part of it.
 type Undone struct {
 	Missing, Different, Unwanted int
-	// Services counts those that an object which is missing or different belongs
-	// to. What belongs to the node as a whole is not counted.
+	// Services counts the Services whose objects are missing or different. The node
+	// itself does not count.
 	Services int
-	// Objects has all of them, or the first UndoneMax that were found.
+	// Objects lists all of them, or the first UndoneMax.
 	Objects []UndoneObject
 }
 
-// Count is the number of objects.
+// Count returns the number of objects.
 func (u *Undone) Count() int { return u.Missing + u.Different + u.Unwanted }
 
-// UndoneObject is one of them.
+// UndoneObject is one undone object.
 type UndoneObject struct {
 	ID dataplane.ID
-	// Frontend is what the object is for; zero for none.
+	// Frontend is the object's frontend; zero for none.
 	Frontend dataplane.Frontend
-	// Owner is service.Node for what belongs to no Service, or to several.
+	// Owner is service.Node if the object belongs to no Service, or to several.
 	Owner service.Key
-	// Missing, or else Unwanted, or else different.
+	// If neither is set, the object is different.
 	Missing, Unwanted bool
 }
 
 // UndoneMax bounds the list of objects.
 const UndoneMax = 1024
 
-// Observe replaces everything that is known by what was read back, so that the
-// next plan repairs what differs and sweeps what is unwanted. It walks all
-// objects: it belongs to the audit, never to the path of one change.
+// Observe replaces everything that is known by what was read from the kernel, so that
+// the next plan repairs differences and removes what is unwanted. It walks all objects:
+// only audits call it.
 func (l *Ledger) Observe(read []dataplane.Object) Drift {
 	l.compose()
 	var drift Drift
@@ -101,20 +101,21 @@ func (l *Ledger) Observe(read []dataplane.Object) Drift {
 	return drift
 }
 
-// undoing collects what is Undone.
+// undoing collects Undone.
 type undoing struct {
-	// knew is set once an object was known before.
+	// knew is set if any object was known before.
 	knew     bool
 	found    *Undone
 	services map[service.Key]struct{}
 }
 
-// note takes in an entry that differs since the audit.
+// note adds an entry that differs since the audit.
 func (u *undoing) note(id dataplane.ID, e *entry) {
 	if u.found == nil {
 		u.found, u.services = &Undone{}, map[service.Key]struct{}{}
 	}
-	object := UndoneObject{ID: id, Owner: e.owner(), Missing: e.known == nil, Unwanted: e.wanted == nil}
+	object := UndoneObject{ID: id, Owner: e.owner(),
+		Missing: e.known == nil, Unwanted: e.wanted == nil}
 	switch {
 	case object.Missing:
 		u.found.Missing++

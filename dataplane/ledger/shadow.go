@@ -8,36 +8,35 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Shadow says that a Service's claim for a frontend lost against another one's, or
-// that it lost before and does so no longer.
+// Shadow reports that a Service lost a frontend to another one, or no longer does.
 type Shadow struct {
-	// Key lost; By serves the frontend, or did until now when Over is set.
+	// Key lost the frontend. By serves it, or did until now if Over is set.
 	Key, By  service.Key
 	Frontend dataplane.Frontend
 	Over     bool
 }
 
-// shadowKey identifies a frontend that a Service does not get.
+// shadowKey identifies a frontend that a Service lost.
 type shadowKey struct {
 	loser    service.Key
 	frontend dataplane.Frontend
 }
 
-// shadowState is what is known of a shadowed frontend, and what has been told.
+// shadowState is the state of a shadowed frontend, and what was reported of it.
 type shadowState struct {
-	// objects counts the loser's objects of this frontend that lost; by is who
-	// won the last of them.
+	// objects counts the loser's objects of this frontend that lost; by won the last
+	// of them.
 	objects int
 	by      service.Key
-	// told and toldBy are what the owner of the ledger knows.
+	// told and toldBy are what was reported.
 	told   bool
 	toldBy service.Key
-	// listed is set while the key is among those to look at.
+	// listed is set while the key is in changed.
 	listed bool
 }
 
-// shadows finds out who is shadowed, from what changes at contested objects alone:
-// as long as no two Services want one frontend it holds nothing and costs nothing.
+// shadows derives lost frontends from changes of contested objects alone: while no two
+// Services want the same frontend, it is empty and costs nothing.
 //
 // Invariant: a state is kept exactly while it has objects or is listed; count is
 // the number of states with objects.
@@ -47,7 +46,7 @@ type shadows struct {
 	count   int
 }
 
-// lose notes that one more object of the loser's frontend is somebody else's.
+// lose notes that the loser lost one more object of a frontend.
 func (s *shadows) lose(loser, by service.Key, f dataplane.Frontend) {
 	key := shadowKey{loser, f}
 	state := s.states[key]
@@ -65,7 +64,7 @@ func (s *shadows) lose(loser, by service.Key, f dataplane.Frontend) {
 	s.list(key, state)
 }
 
-// regain takes back one lose.
+// regain reverts one lose.
 func (s *shadows) regain(loser service.Key, f dataplane.Frontend) {
 	key := shadowKey{loser, f}
 	state := s.states[key]
@@ -75,7 +74,7 @@ func (s *shadows) regain(loser service.Key, f dataplane.Frontend) {
 	s.list(key, state)
 }
 
-// pass notes that who wins against the loser is another one now.
+// pass notes that another account wins against the loser now.
 func (s *shadows) pass(loser, by service.Key, f dataplane.Frontend) {
 	key := shadowKey{loser, f}
 	state := s.states[key]
@@ -90,8 +89,7 @@ func (s *shadows) list(key shadowKey, state *shadowState) {
 	}
 }
 
-// take gives what differs from what has been told, in the order of keys (so that
-// what is between the same two is together), and takes it as told.
+// take returns the changes since the last call, sorted by the two Services.
 func (s *shadows) take() []Shadow {
 	var news []Shadow
 	for _, key := range s.changed {
@@ -116,10 +114,9 @@ func (s *shadows) take() []Shadow {
 	return news
 }
 
-// Shadows gives the frontends that a Service has newly lost to another one, or
-// lost to yet another, and those where that is over; nil when there are none, and
-// while something has not reached the kernel. What comes and goes in between is
-// never told. It is meant to be called after Settle.
+// Shadows returns the frontends that a Service newly lost to another one, and those that
+// it no longer loses. It returns nil while something differs from the kernel, so what
+// comes and goes in between is never reported. Call it after Settle.
 func (l *Ledger) Shadows() []Shadow {
 	if len(l.shadows.changed) == 0 || l.dirty.count > 0 {
 		return nil
@@ -127,17 +124,17 @@ func (l *Ledger) Shadows() []Shadow {
 	return l.shadows.take()
 }
 
-// exchange carries out a change of one account's claim: a nil object withdraws it.
+// exchange changes one account's claim; a nil object withdraws it.
 func (l *Ledger) exchange(a *account, id dataplane.ID, cs *claims, object *dataplane.Object) {
-	before := placeOf(cs, a)
+	before := positionOf(cs, a)
 	if object != nil {
 		cs.set(claim{a, object})
 	} else {
 		cs.remove(a)
 	}
-	after := placeOf(cs, a)
+	after := positionOf(cs, a)
 	if l.naming.Leads(id) {
-		l.upsetBy(a, id, before, after)
+		l.affects(a, id, before, after)
 	}
 	if !before.contested && !after.contested {
 		return
@@ -147,15 +144,15 @@ func (l *Ledger) exchange(a *account, id dataplane.ID, cs *claims, object *datap
 	}
 }
 
-// place is how an account stands among the claims for an object.
-type place struct {
+// position is the position of an account among the claims for an object.
+type position struct {
 	winner    *account
 	loses     bool
 	contested bool
 }
 
-func placeOf(cs *claims, a *account) place {
-	p := place{contested: cs.contest != nil}
+func positionOf(cs *claims, a *account) position {
+	p := position{contested: cs.contest != nil}
 	if winner := cs.winner(); winner != nil {
 		p.winner = winner.by
 	}
@@ -163,9 +160,9 @@ func placeOf(cs *claims, a *account) place {
 	return p
 }
 
-// shade notes what a change of a's claim means for a itself, for who won before and
-// for who wins now. Nobody else has won or lost anything.
-func (l *Ledger) shade(a *account, f dataplane.Frontend, cs *claims, before, after place) {
+// shade notes what a change of a's claim means for a, for the former winner and for the
+// present one. Nothing changes for others.
+func (l *Ledger) shade(a *account, f dataplane.Frontend, cs *claims, before, after position) {
 	if before.loses {
 		l.shadows.regain(a.key, f)
 	}
@@ -184,9 +181,9 @@ func (l *Ledger) shade(a *account, f dataplane.Frontend, cs *claims, before, aft
 	l.passOn(a, f, cs, before, after)
 }
 
-// passOn tells the others who lose that somebody else wins now. Where many want
-// one frontend that is left out, for it would be a walk over all of them each time.
-func (l *Ledger) passOn(a *account, f dataplane.Frontend, cs *claims, before, after place) {
+// passOn notes for the other losers that the winner has changed. With many claims it
+// does not, because that would walk over all of them each time.
+func (l *Ledger) passOn(a *account, f dataplane.Frontend, cs *claims, before, after position) {
 	if cs.contest == nil || len(cs.contest.ranked) > scanMax {
 		return
 	}

@@ -2,13 +2,18 @@ package localport
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -47,9 +52,9 @@ func TestOnlyTheHostIsToBlameForWhatItLacks(t *testing.T) {
 }
 
 func TestRefusalsAreCountedWhenTheyAreMany(t *testing.T) {
-	e := &refusedError{}
+	e := &rejectedError{}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		e.refusals = append(e.refusals, refusal(name, unix.EADDRINUSE))
+		e.failures = append(e.failures, refusal(name, unix.EADDRINUSE))
 	}
 	text := e.Error()
 	if !strings.Contains(text, "ns1/c") || strings.Contains(text, "ns1/d") || !strings.HasSuffix(text, "; and 2 more") {
@@ -57,5 +62,95 @@ func TestRefusalsAreCountedWhenTheyAreMany(t *testing.T) {
 	}
 	if !errors.Is(e, unix.EADDRINUSE) || len(e.suspects()) != 5 {
 		t.Errorf("cause %v, %d suspects", errors.Unwrap(e), len(e.suspects()))
+	}
+}
+
+func TestParseProcAddress(t *testing.T) {
+	for text, want := range map[string]string{
+		"0100007F:7580": "127.0.0.1:30080", "00000000:0035": "0.0.0.0:53",
+		"00000000000000000000000001000000:7580": "[::1]:30080",
+		"0000000000000000FFFF00000100007F:7580": "127.0.0.1:30080",
+		"nonsense":                              "", "0100007F": "", "01:7580": "", "0100007F:75800": "",
+	} {
+		at, err := parseProcAddress(text)
+		if (err == nil) != (want != "") || (err == nil && at.String() != want) {
+			t.Errorf("%s: %v, %v; want %s", text, at, err, want)
+		}
+	}
+}
+
+// TestKernelHolderOfAPort finds another process, whatever it has bound.
+func TestKernelHolderOfAPort(t *testing.T) {
+	const program = `import socket, sys, time
+kind, family, address = sys.argv[1:]
+s = socket.socket(getattr(socket, family), socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
+s.bind((address, 30080))
+if kind == "tcp": s.listen()
+print("ready", flush=True)
+time.sleep(600)`
+	node, err := netns.New("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer node.Close() //nolint:errcheck // the namespace ends with the process at the latest
+	for _, c := range []struct {
+		protocol                service.Protocol
+		family, address, wanted string
+	}{
+		{service.TCP, "AF_INET", "127.0.0.1", "127.0.0.1"},
+		{service.TCP, "AF_INET", "0.0.0.0", "127.0.0.1"},
+		{service.TCP, "AF_INET6", "::", "127.0.0.1"},
+		{service.UDP, "AF_INET6", "::", "::1"},
+		{service.UDP, "AF_INET", "127.0.0.1", "127.0.0.1"},
+	} {
+		p := place{c.protocol, netip.AddrPortFrom(netip.MustParseAddr(c.wanted), 30080)}
+		look := func() (text string) {
+			if err := node.Do(func() error { text = describeHolder(p, "/proc"); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			return text
+		}
+		if text := look(); text != "" {
+			t.Errorf("%s: nobody has it, and it says %q", p, text)
+		}
+		cmd := exec.Command("python3", "-c", program, c.protocol.String(), c.family, c.address)
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = node.Start(cmd)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = out.Read(make([]byte, 16)) // it is ready
+		pid := cmd.Process.Pid
+		if text, want := look(), fmt.Sprintf("port 30080 on %s is held by pid %d (python3)", c.wanted, pid); text != want {
+			t.Errorf("%s at %s: %q, want %q", p, c.address, text, want)
+		}
+		_ = cmd.Process.Kill() // it has not ended before
+		_ = cmd.Wait()
+	}
+}
+
+// TestHolderThatCannotBeSeen: its socket is there, and its process is not.
+func TestHolderThatCannotBeSeen(t *testing.T) {
+	proc := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(proc, "thread-self/net"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	table := "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n" +
+		"   0: 0100007F:7580 0200007F:1111 01 00000000:00000000 00:00000000 00000000     0        0 71 1 0 100 0 0 10 0\n" +
+		"   1: 00000000:7580 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 72 1 0 100 0 0 10 0\n"
+	if err := os.WriteFile(filepath.Join(proc, "thread-self/net/tcp"), []byte(table), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := place{service.TCP, netip.MustParseAddrPort("127.0.0.1:30080")}
+	if inodes := holdingSockets(p, proc); len(inodes) != 1 || !inodes["72"] {
+		t.Errorf("sockets %v, want the one that listens", inodes)
+	}
+	if text := describeHolder(p, proc); !strings.Contains(text, "cannot be seen from here") {
+		t.Errorf("got %q", text)
+	}
+	if text := describeHolder(place{service.UDP, p.at}, proc); text != "" {
+		t.Errorf("got %q for a port that nobody has", text)
 	}
 }

@@ -46,17 +46,17 @@ func (s *script) Close() error {
 }
 
 // scripted is a listener over a scripted socket.
-func scripted(h *household, failures ...error) *listener {
+func scripted(h *shared, failures ...error) *listener {
 	l := &listener{place: place{service.TCP, netip.MustParseAddrPort("127.0.0.1:30080")}, stop: func() {}}
 	socket := &script{failures: failures, closed: make(chan struct{})}
-	l.server = &tcpServer{household: h, name: l.place.String(), socket: socket, target: &l.target, slots: newBudget(1, nil)}
+	l.server = &tcpServer{shared: h, name: l.place.String(), socket: socket, target: &l.target, slots: newBudget(1, nil)}
 	l.alive.Store(true)
 	return l
 }
 
 func TestListenersOutliveWhatPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHousehold(Config{Report: func(f Failure) { t.Errorf("reported %+v", f) }}.withDefaults())
+		h := newShared(Config{Report: func(f Failure) { t.Errorf("reported %+v", f) }}.withDefaults())
 		l := scripted(h, unix.EMFILE, unix.ENFILE, unix.ECONNABORTED)
 		l.start(h, func() { t.Error("died") })
 		for i, pause := range []time.Duration{pauseMin, 2 * pauseMin, 4 * pauseMin} {
@@ -74,7 +74,7 @@ func TestListenersOutliveWhatPasses(t *testing.T) {
 		if l.alive.Load() || h.counters.listeners.Load() != 0 {
 			t.Error("the listener has not ended")
 		}
-		h.crew.close()
+		h.tasks.close()
 	})
 }
 
@@ -83,7 +83,7 @@ func TestListenersTellTheirDeath(t *testing.T) {
 	for name, failure := range map[string]error{"error": unix.EINVAL, "closed by somebody else": net.ErrClosed, "panic": nil} {
 		t.Run(name, func(t *testing.T) {
 			var reported Failure
-			h := newHousehold(Config{Report: func(f Failure) { reported = f }}.withDefaults())
+			h := newShared(Config{Report: func(f Failure) { reported = f }}.withDefaults())
 			l := scripted(h, failure)
 			died := make(chan struct{})
 			l.start(h, func() { close(died) })
@@ -100,7 +100,7 @@ func TestListenersTellTheirDeath(t *testing.T) {
 			if reported.Listener != "tcp/127.0.0.1:30080" || panicked != (failure == nil) || failure != nil && !errors.Is(reported.Err, failure) {
 				t.Errorf("reported %+v", reported)
 			}
-			h.crew.close()
+			h.tasks.close()
 		})
 	}
 }

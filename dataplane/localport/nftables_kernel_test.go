@@ -1,15 +1,25 @@
 package localport_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/sluice-proxy/sluice/dataplane/dataplanetest"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/localport"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/conformance"
 )
 
 // cluster is a node with two domains, the rules of the nftables backend and the
@@ -17,7 +27,7 @@ import (
 type cluster struct {
 	*world
 	t                *testing.T
-	rules, listeners *dataplanetest.Pipeline
+	rules, listeners *conformance.Pipeline
 	// endpoint is on the other host.
 	endpoint netip.AddrPort
 }
@@ -56,10 +66,10 @@ func (c *cluster) start(on service.NodePortAddresses) {
 	facts.NodePorts[c.family] = on
 	rules := nftables.NewWriter(c.family, nftables.WriterConfig{Inside: c.node.Do})
 	c.Cleanup(func() { check(c, rules.Close()) })
-	c.rules = dataplanetest.NewPipeline(dataplanetest.Harness{
+	c.rules = conformance.NewPipeline(conformance.Harness{
 		Renderer: nftables.NewRenderer(c.family, nftables.Options{MasqueradeBit: 14}),
 	}, rules, facts)
-	c.listeners = dataplanetest.NewPipeline(dataplanetest.Harness{
+	c.listeners = conformance.NewPipeline(conformance.Harness{
 		Renderer: localport.NewRenderer(c.family),
 	}, c.writer, facts)
 }
@@ -79,7 +89,7 @@ func (c *cluster) serve(endpoints ...netip.AddrPort) {
 	for _, e := range endpoints {
 		slice.Endpoints = append(slice.Endpoints, service.SliceEndpoint{Addr: e.Addr(), NodeName: "n2", Ready: true, Serving: true})
 	}
-	for _, domain := range []*dataplanetest.Pipeline{c.rules, c.listeners} {
+	for _, domain := range []*conformance.Pipeline{c.rules, c.listeners} {
 		domain.Serve(spec, slice)
 		domain.Converge(c.t)
 	}
@@ -119,4 +129,137 @@ func TestKernelWithTheRulesOfTheNode(t *testing.T) {
 			})
 		}
 	}
+}
+
+// submit hands the fragment of a Service with one node port to an aggregator.
+func (w *world) submit(a *aggregator.Aggregator, name string, sequence uint64, port uint16, target netip.AddrPort) {
+	f := dataplane.NewFragment(service.Key{Namespace: "ns1", Name: name}, time.Unix(1, 0),
+		[]dataplane.Object{*w.listener(service.TCP, port, target)})
+	f.Revision = service.Revision{Incarnation: 1, Sequence: sequence}
+	a.Submit(f)
+}
+
+// TestKernelQuarantineAndRelease runs the domain as the proxy does: among many
+// Services, the one whose port is taken is held back alone, and is served when
+// the port is free; a listener that dies is back at once.
+func TestKernelQuarantineAndRelease(t *testing.T) {
+	w := newWorld(t, service.IPv4, localport.Config{})
+	backend := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
+	thief := w.backend("thief", w.listen(30085))
+	a, err := aggregator.New(aggregator.Config{Domain: "localport/IPv4", Writer: w.writer,
+		Pace: aggregator.Pace{Audit: 200 * time.Millisecond}})
+	check(t, err)
+	const services = 20
+	var keys []service.Key
+	for n := range uint16(services) {
+		name := string(rune('a' + n))
+		keys = append(keys, service.Key{Namespace: "ns1", Name: name})
+		w.submit(a, name, 1, nodePort+n, backend.Addr())
+	}
+	a.Prime(keys)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	go func() { ended <- a.Run(ctx) }()
+	go func() { ended <- w.writer.Watch(ctx, a.AuditSoon) }()
+
+	w.await("the culprit is found", func() bool { return len(a.Status().Quarantined) > 0 && a.Status().Ledger.Pending == 0 })
+	held := a.Status().Quarantined
+	if len(held) != 1 || held[0].Key.String() != "ns1/f" || !strings.Contains(held[0].Reason, "30085/tcp") {
+		t.Errorf("in quarantine: %+v", held)
+	}
+	if n := w.writer.Stats().Listeners; n != services-1 {
+		t.Errorf("%d listeners, want %d", n, services-1)
+	}
+	for _, port := range []uint16{nodePort, nodePort + services - 1} {
+		w.expectAnswer("tcp", port, "first")
+	}
+	w.expectAnswer("tcp", 30085, "thief")
+
+	check(t, thief.Close())
+	w.await("the culprit is freed", func() bool { return len(a.Status().Quarantined) == 0 })
+	w.expectAnswer("tcp", 30085, "first")
+
+	kill(w, w.listen(30085))
+	w.await("the dead listener is noticed", func() bool { return len(w.takeFailures()) == 1 })
+	w.await("the dead listener is back", func() bool { return w.writer.Stats().Listeners == services })
+	w.expectAnswer("tcp", 30085, "first")
+	cancel()
+	for range 2 {
+		if err := <-ended; err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+	}
+	check(t, backend.Close())
+}
+
+// TestKernelCannotTranslateLoopbackAddresses is the reason for this package, and
+// fails when it no longer holds: what a rule sends from 127.0.0.1 or ::1 to
+// another host is not answered, unless route_localnet lets 127.0.0.1.
+func TestKernelCannotTranslateLoopbackAddresses(t *testing.T) {
+	t.Run("IPv4", func(t *testing.T) {
+		c := newCluster(t, service.IPv4)
+		c.translate()
+		// The kernel refuses to send; TCP hides that, and tries again.
+		c.expectUnanswered("udp", unix.EINVAL)
+		c.expectUnanswered("tcp", os.ErrDeadlineExceeded)
+		check(t, c.node.Sysctl(routeLocalnet, "1"))
+		c.expectAnswer("udp", nodePort, "endpoint")
+		c.expectAnswer("tcp", nodePort, "endpoint")
+	})
+	t.Run("IPv6", func(t *testing.T) {
+		c := newCluster(t, service.IPv6)
+		c.translate()
+		// The question gets there, and the answer is lost on the way in: no
+		// route leads from an interface to ::1.
+		before := c.inNoRoutes()
+		c.expectUnanswered("udp", os.ErrDeadlineExceeded)
+		c.expectUnanswered("tcp", os.ErrDeadlineExceeded)
+		if lost := c.inNoRoutes() - before; lost < 2 {
+			t.Errorf("%d answers were lost for want of a route, want 2 at least", lost)
+		}
+	})
+}
+
+// translate loads the rules that a proxy would use.
+func (c *cluster) translate() {
+	c.Helper()
+	ip := map[service.Family]string{service.IPv4: "ip", service.IPv6: "ip6"}[c.family]
+	rules := fmt.Sprintf(`table %[1]s claim {
+		chain output { type nat hook output priority -100; %[1]s daddr %[2]s meta l4proto { tcp, udp } th dport %[3]d dnat to %[4]s; }
+		chain postrouting { type nat hook postrouting priority 100; ct status dnat masquerade; }
+	}`, ip, c.listen(nodePort).Addr(), nodePort, c.endpoint)
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := c.node.Run(cmd); err != nil {
+		c.Fatalf("nft: %v: %s (Debian package nftables)", err, said.String())
+	}
+}
+
+// expectUnanswered asks for a while, and fails unless that ends as it should.
+func (c *cluster) expectUnanswered(network string, want error) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.Context(), 300*time.Millisecond)
+	defer cancel()
+	answer, err := c.node.Ask(ctx, network, c.listen(nodePort))
+	// A connection that is not made ends with the context's error or the socket's.
+	if !errors.Is(err, want) && (!errors.Is(want, os.ErrDeadlineExceeded) || !errors.Is(err, context.DeadlineExceeded)) {
+		c.Errorf("%s: %+v, %v; want %v", network, answer, err, want)
+	}
+}
+
+// inNoRoutes is the number of packets that came in and led nowhere.
+func (c *cluster) inNoRoutes() (count int) {
+	c.Helper()
+	check(c, c.node.Do(func() error {
+		counts, err := os.ReadFile("/proc/thread-self/net/snmp6")
+		if err != nil {
+			return err
+		}
+		_, rest, _ := strings.Cut(string(counts), "Ip6InNoRoutes")
+		_, err = fmt.Sscan(rest, &count)
+		return err
+	}))
+	return count
 }

@@ -1,19 +1,20 @@
 package localport
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Renderer implements [dataplane.Renderer] for one family: one listener for each
-// node port over TCP or UDP that a client on this node can be served through.
-// Without endpoints there is none, so that the host itself refuses, as it should.
+// Renderer implements [dataplane.Renderer] for one family: one listener for each TCP or UDP node
+// port through which a client on this node can be served. Without endpoints there is no listener,
+// so the host refuses clients at once.
 //
-// Listeners are elements: two Services may want one node port, and the ledger
-// settles that as everywhere.
+// Listeners are elements: two Services may want one node port, and the ledger decides.
 type Renderer struct {
 	family service.Family
 	listen netip.Addr
@@ -27,13 +28,16 @@ var loopback = service.PerFamily[netip.Addr]{
 	service.IPv6: netip.IPv6Loopback(),
 }
 
-// Naming implements dataplane.Renderer: listeners are all on their own.
-func (r *Renderer) Naming() dataplane.Naming { return nil }
-
-// NewRenderer makes a renderer of one family.
+// NewRenderer returns a renderer of one family.
 func NewRenderer(family service.Family) *Renderer {
 	return &Renderer{family: family, listen: loopback[family]}
 }
+
+// Naming implements dataplane.Renderer: listeners have no leads.
+func (r *Renderer) Naming() dataplane.Naming { return nil }
+
+// Node renders nothing: every listener belongs to a Service.
+func (*Renderer) Node(*service.NodeFacts) []dataplane.Object { return nil }
 
 // Service renders one Service.
 func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
@@ -55,19 +59,13 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 	return objects
 }
 
-// Node renders nothing: no listener belongs to nobody.
-func (*Renderer) Node(*service.NodeFacts) []dataplane.Object { return nil }
-
-// nodePortAddress gives the address of this node through which node ports are
-// reached: its own one if node ports answer there, otherwise the first that they
-// answer on; zero when none is known that can be dialled. It reports false when
-// node ports answer nowhere.
+// nodePortAddress returns the address of this node through which node ports are reached: its own one
+// if node ports answer there, otherwise the first on which they answer; zero if none of them can be
+// dialled. It reports false if node ports answer nowhere.
 func (r *Renderer) nodePortAddress(facts *service.NodeFacts) (through netip.Addr, served bool) {
 	own, on := facts.NodeIPs[r.family], facts.NodePorts[r.family]
-	if on.All || slices.Contains(on.Addresses, own) {
-		if dialable(own) {
-			return own, true
-		}
+	if (on.All || slices.Contains(on.Addresses, own)) && dialable(own) {
+		return own, true
 	}
 	if at := slices.IndexFunc(on.Addresses, dialable); !on.All && at >= 0 {
 		return on.Addresses[at], true
@@ -75,20 +73,71 @@ func (r *Renderer) nodePortAddress(facts *service.NodeFacts) (through netip.Addr
 	return netip.Addr{}, on.All || len(on.Addresses) > 0
 }
 
-// dialable reports whether a node port can be reached at an address. Not on the
-// loopback interface, which would lead back here, and not at link-local
-// addresses, which mean nothing without an interface.
+// dialable reports whether a node port can be reached at an address. A loopback address would lead
+// back here, and a link-local address means nothing without an interface.
 func dialable(addr netip.Addr) bool {
 	return addr.IsValid() && !addr.IsUnspecified() && !addr.IsLoopback() && !addr.IsLinkLocalUnicast()
 }
 
-// targetOf gives where to forward a port's node port, and false when nobody would
-// answer there. A node port serves this node's own clients from all endpoints,
-// whatever externalTrafficPolicy says (kube-proxy's short cut); the ClusterIP,
-// which stands in for it, goes by internalTrafficPolicy.
+// targetOf returns where to forward a port's node port, and false if nothing would answer there. A
+// node port serves this node's own clients from all endpoints, with any externalTrafficPolicy, as
+// in kube-proxy. The ClusterIP, which replaces an unknown node address, follows
+// internalTrafficPolicy.
 func targetOf(port *service.PortView, through netip.Addr) (netip.AddrPort, bool) {
 	if through.IsValid() {
 		return netip.AddrPortFrom(through, port.NodePort), port.HasAny && len(port.Cluster) > 0
 	}
 	return netip.AddrPortFrom(port.ClusterIP, port.Port), port.ServesInternal()
+}
+
+// container is the container of all objects of this domain.
+const container = "listener"
+
+// place is where a listener listens: the identity of an object.
+type place struct {
+	// protocol is TCP or UDP.
+	protocol service.Protocol
+	at       netip.AddrPort
+}
+
+// String returns the object's name, for example "tcp/127.0.0.1:30080".
+func (p place) String() string { return p.protocol.String() + "/" + p.at.String() }
+
+func (p place) id() dataplane.ID { return dataplane.ID{Container: container, Name: p.String()} }
+
+// parsePlace is the reverse of id.
+func parsePlace(id dataplane.ID) (place, error) {
+	protocol, at, _ := strings.Cut(id.Name, "/")
+	p := place{protocol: service.TCP}
+	switch protocol {
+	case service.TCP.String():
+	case service.UDP.String():
+		p.protocol = service.UDP
+	default:
+		return p, fmt.Errorf("object %s %q: want tcp or udp, and an address", id.Container, id.Name)
+	}
+	var err error
+	if p.at, err = netip.ParseAddrPort(at); err != nil {
+		return p, fmt.Errorf("object %s %q: %w", id.Container, id.Name, err)
+	}
+	return p, nil
+}
+
+// bodyPrefix begins every body; the target follows, for example "to 192.0.2.10:30080".
+const bodyPrefix = "to "
+
+// object returns a listener as an object.
+func object(p place, target netip.AddrPort) dataplane.Object {
+	return dataplane.Object{ID: p.id(), Kind: dataplane.Element, Body: bodyPrefix + target.String()}
+}
+
+// parseBody returns the target in an object's body. It rejects a target on the loopback interface: a
+// listener would forward to itself in a loop.
+func parseBody(text string) (netip.AddrPort, error) {
+	rest, found := strings.CutPrefix(text, bodyPrefix)
+	target, err := netip.ParseAddrPort(rest)
+	if !found || err != nil || target.Addr().IsLoopback() {
+		return target, fmt.Errorf("content %q: want %q and an address off the loopback interface, with a port", text, bodyPrefix)
+	}
+	return target, nil
 }

@@ -1,36 +1,109 @@
+// Package localport lets node ports answer on 127.0.0.1 and ::1 where the kernel's rules cannot: it
+// listens there and forwards to the node's own node port, where the rules of another domain choose
+// endpoints and remember clients. A change of endpoints therefore changes nothing here. It owns
+// these listeners and their connections. internal/daemon/backend builds one domain per family from
+// it in nftables mode.
+//
+//	client ──► 127.0.0.1:30080 ──► this process ──► 192.0.2.10:30080 ──► rules ──► endpoint
+//	                 listener          (copies)       the node's own address
+//
+// A listener is an object: [Renderer] says which are wanted, [Writer] opens, retargets and closes
+// them. The reasons and the drawbacks are in docs/adr/0007-localhost-node-ports.md.
+//
+// When a listener changes, traffic behaves as under the kernel's rules:
+//
+//   - retargeted (the node's address has changed): open TCP connections keep their target; a UDP
+//     session moves with the client's next datagram;
+//   - removed: new clients are refused at once; open TCP connections go on until they end, as
+//     translated ones do; UDP sessions end, as stale UDP flows are cut;
+//   - the process ends, or [Writer.Close]: everything ends.
 package localport
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Writer opens, retargets and closes the listeners of one family. It implements
-// [dataplane.Writer] and [dataplane.Watcher].
+// Config tunes a Writer. Zero values mean the defaults, which hold for each writer, that is for each
+// family.
+type Config struct {
+	// Connections bounds the TCP connections of all listeners together, and
+	// ConnectionsPerListener those of one; a further client is reset. Each takes up to six file
+	// descriptors: two sockets and two pipes to splice through. Defaults 1024 and 512.
+	Connections, ConnectionsPerListener int
+	// Sessions bounds the UDP sessions of all listeners together, and SessionsPerListener those
+	// of one; a new one replaces the listener's least recently active. Each takes a file
+	// descriptor. Defaults 4096 and 1024.
+	Sessions, SessionsPerListener int
+	// DialTimeout bounds the wait for a target to accept a TCP connection; then the client is
+	// reset. Default 10 s: the fourth SYN goes out after 7 s.
+	DialTimeout time.Duration
+	// Unreplied is how long a UDP session lives without traffic before the first answer, Replied
+	// how long after it. Defaults 30 s and 120 s, conntrack's nf_conntrack_udp_timeout and
+	// …_udp_timeout_stream.
+	Unreplied, Replied time.Duration
+	// Inside runs a function on a thread in the network namespace to open sockets in. Default:
+	// the process's own namespace.
+	Inside func(func() error) error
+	// Report is called, from any goroutine, with failures that are in no receipt. It must not
+	// block. Default: none.
+	Report func(Failure)
+}
+
+func (c Config) withDefaults() Config {
+	defaulted(&c.Connections, 1024)
+	defaulted(&c.ConnectionsPerListener, 512)
+	defaulted(&c.Sessions, 4096)
+	defaulted(&c.SessionsPerListener, 1024)
+	defaulted(&c.DialTimeout, 10*time.Second)
+	defaulted(&c.Unreplied, 30*time.Second)
+	defaulted(&c.Replied, 120*time.Second)
+	if c.Inside == nil {
+		c.Inside = here
+	}
+	if c.Report == nil {
+		c.Report = func(Failure) {}
+	}
+	return c
+}
+
+// here runs a function where the caller is.
+func here(f func() error) error { return f() }
+
+func defaulted[T int | time.Duration](field *T, value T) {
+	if *field <= 0 {
+		*field = value
+	}
+}
+
+// Writer opens, retargets and closes the listeners of one family. It implements [dataplane.Writer]
+// and [dataplane.Watcher].
 //
-// A batch with a listener that cannot be opened is refused and changes nothing;
-// the suspects are those whose listeners are meant. When the host is at fault
-// instead (no descriptors, no loopback address), what can be opened stays open,
-// and nobody is suspected.
+// A batch with a listener that cannot be opened is rejected and changes nothing; the suspects are
+// the owners of such listeners. If the host is at fault instead (no descriptors, no loopback
+// address), listeners that could be opened stay open, and there are no suspects.
 //
-// Write and Read belong to one goroutine at a time; Watch, Stats and Close may
-// run beside them.
+// Write and Read belong to one goroutine at a time. Watch, Stats and Close may run concurrently.
 type Writer struct {
-	family    service.Family
-	household *household
-	// held are the listeners that were opened and not removed; those that have
-	// died are among them until they are written again.
+	family service.Family
+	shared *shared
+	// held are the listeners that were opened and not removed. A listener that has died stays
+	// here until it is written again.
 	held map[dataplane.ID]*listener
-	// died holds a token while a listener has died that Watch has not told of.
+	// died holds a token while Watch has not reported that a listener has died.
 	died chan struct{}
-	// healPause is the shortest time between two calls of Watch's changed, so
-	// that a listener which dies again and again costs an audit per pause.
+	// healPause is the shortest time between two calls of Watch's changed, so that a listener
+	// which dies again and again costs an audit per pause.
 	healPause time.Duration
 }
 
@@ -41,35 +114,28 @@ var (
 
 const healPauseDefault = time.Second
 
-// NewWriter makes a writer for one family. Close ends what it has started.
+// NewWriter returns a writer for one family. Close ends what it has started.
 func NewWriter(family service.Family, config Config) *Writer {
 	return &Writer{
 		family:    family,
-		household: newHousehold(config.withDefaults()),
+		shared:    newShared(config.withDefaults()),
 		held:      make(map[dataplane.ID]*listener),
 		died:      make(chan struct{}, 1),
 		healPause: healPauseDefault,
 	}
 }
 
-// Close ends all listeners, connections and sessions, waits until they have
-// ended, and lets nothing be opened any more.
+// Close ends all listeners, connections and sessions and waits for their end. After it, nothing can
+// be opened.
 func (w *Writer) Close() error {
-	w.household.crew.close()
+	w.shared.tasks.close()
 	return nil
 }
 
-// Stats gives the present numbers.
-func (w *Writer) Stats() Stats { return w.household.counters.stats() }
+// Stats returns the present numbers.
+func (w *Writer) Stats() Stats { return w.shared.counters.stats() }
 
-// Write makes one attempt. It does not wait for anything, so that the context
-// counts between two listeners.
-func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
-	a := &attempt{w: w, changes: batch.Changes, opened: make(map[dataplane.ID]*listener)}
-	return a.run(ctx)
-}
-
-// Read gives the listeners that are open, sorted by ID.
+// Read returns the open listeners, sorted by ID.
 func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -84,12 +150,14 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	return objects, nil
 }
 
-// object gives what is there under an identity, nil for nothing.
+// object returns the open listener of an identity as an object, nil if there is none.
 func (w *Writer) object(id dataplane.ID) *dataplane.Object {
-	if l := w.held[id]; l != nil && l.alive.Load() {
-		return l.object()
+	l := w.held[id]
+	if l == nil || !l.alive.Load() {
+		return nil
 	}
-	return nil
+	o := object(l.place, *l.target.Load())
+	return &o
 }
 
 // parse reads an object.
@@ -105,8 +173,7 @@ func (w *Writer) parse(o *dataplane.Object) (place, netip.AddrPort, error) {
 	return p, target, err
 }
 
-// Watch calls changed when a listener has died by itself, until the context
-// ends.
+// Watch calls changed when a listener has died by itself, until the context ends.
 func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
 	for {
 		select {
@@ -123,10 +190,144 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger))
 	}
 }
 
-// tellDeath lets Watch know; it does not block.
-func (w *Writer) tellDeath() {
+// reportDeath wakes Watch. It does not block.
+func (w *Writer) reportDeath() {
 	select {
 	case w.died <- struct{}{}:
-	default: // it will know
+	default: // Watch has not taken the former token yet
 	}
+}
+
+// Write makes one attempt. It waits for nothing, so it checks the context between two listeners.
+func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	a := &attempt{w: w, changes: batch.Changes, opened: make(map[dataplane.ID]*listener)}
+	return a.run(ctx)
+}
+
+// attempt is one Write: first everything that can fail, opening sockets, then the rest. It ignores
+// the Before of a change, because the writer knows what it holds.
+type attempt struct {
+	w       *Writer
+	changes []dataplane.Change
+	// opened are the new listeners, which do not serve yet.
+	opened  map[dataplane.ID]*listener
+	written dataplane.Written
+}
+
+func (a *attempt) run(ctx context.Context) dataplane.Receipt {
+	failure := a.open(ctx)
+	if rejected, ok := errors.AsType[*rejectedError](failure); ok {
+		for _, l := range a.opened {
+			l.close()
+		}
+		return dataplane.Receipt{Outcome: dataplane.Rejected, Suspects: rejected.suspects(), Err: failure,
+			Certain: a.certain(), Written: a.written}
+	}
+	a.carryOut()
+	receipt := dataplane.Receipt{Outcome: dataplane.Landed, Written: a.written, Err: failure}
+	if failure != nil {
+		receipt.Certain = a.certain()
+		receipt.Outcome = dataplane.Busy
+		if ctx.Err() != nil {
+			receipt.Outcome = dataplane.Unknown
+		}
+	}
+	return receipt
+}
+
+// open opens the wanted listeners that are missing. It stops when the context ends or the host is
+// at fault, and gathers the listeners that cannot be opened for a reason of their own.
+func (a *attempt) open(ctx context.Context) error {
+	rejected := &rejectedError{}
+	for i := range a.changes {
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case a.w.shared.tasks.ctx.Err() != nil:
+			return errClosed
+		}
+		err := a.openOne(&a.changes[i])
+		switch {
+		case err == nil:
+		case err.nodesFault():
+			return err
+		default:
+			if len(rejected.failures) < holderMax {
+				a.nameHolder(err)
+			}
+			rejected.failures = append(rejected.failures, err)
+		}
+	}
+	if len(rejected.failures) > 0 {
+		return rejected
+	}
+	return nil
+}
+
+func (a *attempt) openOne(c *dataplane.Change) *openError {
+	if c.After == nil {
+		return nil
+	}
+	p, target, err := a.w.parse(c.After)
+	if err != nil {
+		return &openError{owner: c.Owner, place: p, err: err}
+	}
+	if a.w.object(c.ID) != nil {
+		return nil
+	}
+	a.written.Calls++
+	l, err := openListener(a.w.shared, p, target)
+	if err != nil {
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			err = op.Err // without the address, which openError names
+		}
+		return &openError{owner: c.Owner, place: p, err: err}
+	}
+	a.opened[c.ID] = l
+	return nil
+}
+
+// nameHolder finds out who holds a port that is taken.
+func (a *attempt) nameHolder(e *openError) {
+	if !errors.Is(e.err, unix.EADDRINUSE) {
+		return
+	}
+	_ = a.w.shared.inside(func() error { // on failure, the error tells the user how to find the holder
+		e.holder = describeHolder(e.place, "/proc")
+		return nil
+	})
+}
+
+// carryOut does what cannot fail: it starts new listeners, and retargets and closes others. After a
+// failure of the host, some new ones are missing.
+func (a *attempt) carryOut() {
+	for i := range a.changes {
+		c := &a.changes[i]
+		held, fresh := a.w.held[c.ID], a.opened[c.ID]
+		switch {
+		case c.After == nil && held != nil:
+			held.close()
+			delete(a.w.held, c.ID)
+			a.written.Calls++
+		case fresh != nil:
+			fresh.start(a.w.shared, a.w.reportDeath)
+			a.w.held[c.ID] = fresh
+		case c.After != nil && a.w.object(c.ID) != nil:
+			if target, err := parseBody(c.After.Body); err == nil { // openOne has parsed it before
+				held.target.Store(&target)
+			}
+		case c.After != nil:
+			continue // not opened
+		}
+		a.written.Objects++
+	}
+}
+
+// certain returns what exists of each object of the batch. Nothing is ever unknown here.
+func (a *attempt) certain() map[dataplane.ID]*dataplane.Object {
+	certain := make(map[dataplane.ID]*dataplane.Object, len(a.changes))
+	for i := range a.changes {
+		certain[a.changes[i].ID] = a.w.object(a.changes[i].ID)
+	}
+	return certain
 }

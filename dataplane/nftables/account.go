@@ -15,17 +15,17 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// refusedError says that the kernel has refused a transaction, which therefore
-// has changed nothing.
+// refusedError means that the kernel refused a transaction, which therefore changed
+// nothing.
 type refusedError struct {
 	refusals []*wire.Refusal
 	changes  []dataplane.Change
 }
 
-// refusalsShown bounds the message: one cause may be refused many times.
+// refusalsShown bounds the text: one cause may have many refusals.
 const refusalsShown = 3
 
-// Error gives the kernel's reasons with the objects that they are about.
+// Error returns the kernel's reasons with the objects that they are about.
 func (e *refusedError) Error() string {
 	var texts []string
 	for _, r := range e.refusals[:min(len(e.refusals), refusalsShown)] {
@@ -42,22 +42,21 @@ func (e *refusedError) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap gives the first reason.
+// Unwrap returns the first reason.
 func (e *refusedError) Unwrap() error { return e.refusals[0] }
 
-// unfinishedError says that time was up between two transactions.
+// unfinishedError means that the context ended between two transactions.
 type unfinishedError struct{ cause error }
 
-// Error gives the cause.
+// Error returns the cause.
 func (e *unfinishedError) Error() string {
 	return fmt.Sprintf("stopped between two transactions: %v", e.cause)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *unfinishedError) Unwrap() error { return e.cause }
 
-// account turns a failure into a receipt: its kind, and what is in the kernel
-// now.
+// account turns a failure into a receipt: its kind, and what is in the kernel now.
 func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failure error) {
 	a.receipt.Err = fmt.Errorf("write %s rules: %w", a.w.d.family, failure)
 	var refused *refusedError
@@ -80,9 +79,9 @@ func (a *attempt) account(ctx context.Context, changes []dataplane.Change, failu
 	}
 }
 
-// certain gives what is known of the batch's objects after a failure in which
-// the kernel has taken nothing by halves: nothing, when somebody else has changed
-// tables since the first of several transactions, perhaps what it had made.
+// certain returns what is known of the batch's objects after a failure that left no
+// transaction of unknown outcome. It is nothing if somebody else has changed tables since
+// the first of several transactions: the change may be to what that transaction made.
 func (a *attempt) certain(ctx context.Context, changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
 	switch {
 	case a.plan == nil && a.exchanged:
@@ -96,15 +95,15 @@ func (a *attempt) certain(ctx context.Context, changes []dataplane.Change) map[d
 	}
 }
 
-// undisturbed reports whether the tables have changed only as often as transactions
-// of this batch have landed.
+// undisturbed reports whether the tables changed only as often as transactions of this
+// batch landed.
 func (a *attempt) undisturbed(ctx context.Context) bool {
 	now, err := a.reader.generation(context.WithoutCancel(ctx))
 	return err == nil && now == a.generation+uint32(a.landed)
 }
 
-// accountRefused looks the objects up: a refusal may come from the kernel not
-// holding what it was believed to.
+// accountRefused looks the objects up: a refusal may follow from the kernel's holding
+// something else than the ledger believes.
 func (a *attempt) accountRefused(ctx context.Context, changes []dataplane.Change, refused *refusedError) {
 	ids := make([]dataplane.ID, 0, len(changes))
 	for i := range changes {
@@ -124,8 +123,8 @@ func (a *attempt) accountRefused(ctx context.Context, changes []dataplane.Change
 	unexplained := a.unexplained(ctx, refused, there)
 	switch {
 	case len(unexplained) == 0:
-		// Somebody else has changed the table: an audit has to look at all of
-		// it, and nobody is to blame.
+		// Somebody else has changed the table. An audit must read all of it, and no
+		// Service is to blame.
 		a.receipt.Outcome = dataplane.Unknown
 	case isStillHeld(unexplained):
 		a.w.held = true
@@ -138,8 +137,8 @@ func (a *attempt) accountRefused(ctx context.Context, changes []dataplane.Change
 	a.receipt.Suspects = suspects(unexplained, refused.changes)
 }
 
-// unexplained gives the refusals that do not follow from the kernel's holding
-// something else than was believed.
+// unexplained returns the refusals that do not follow from the kernel's holding something
+// else than the ledger believes.
 func (a *attempt) unexplained(ctx context.Context, refused *refusedError, there map[dataplane.ID]*dataplane.Object) []*wire.Refusal {
 	b := &belief{attempt: a, there: there, believed: a.plan.certain(a.landed), inBatch: make(map[dataplane.ID]bool)}
 	for i := range refused.changes {
@@ -151,16 +150,16 @@ func (a *attempt) unexplained(ctx context.Context, refused *refusedError, there 
 	})
 }
 
-// belief is what the refused transaction was built on, and what is there.
+// belief is what the refused transaction was built on, and what the kernel holds.
 type belief struct {
 	*attempt
-	// believed is what the batch's objects should be after the transactions
-	// that have landed; those that are half done are missing.
+	// believed is what the batch's objects should be after the transactions that landed.
+	// Those that are half done are missing.
 	believed, there map[dataplane.ID]*dataplane.Object
 	inBatch         map[dataplane.ID]bool
 }
 
-// shaken reports whether a change was to build on something that is not there.
+// shaken reports whether a change builds on something that the kernel does not hold.
 func (b *belief) shaken(ctx context.Context, c *dataplane.Change) bool {
 	if before, whole := b.believed[c.ID]; whole && !dataplane.Same(before, b.there[c.ID]) {
 		return true
@@ -171,8 +170,8 @@ func (b *belief) shaken(ctx context.Context, c *dataplane.Change) bool {
 	return c.After != nil && slices.ContainsFunc(c.After.Refs, func(ref dataplane.ID) bool { return b.gone(ctx, ref) })
 }
 
-// gone reports whether an object is absent that should be there, at least half
-// done. One that is not in the batch should, since nobody adds it.
+// gone reports whether an object is missing that should exist, at least half done. An
+// object that is not in the batch should exist, since the batch does not add it.
 func (b *belief) gone(ctx context.Context, id dataplane.ID) bool {
 	if b.inBatch[id] {
 		believed, whole := b.believed[id]
@@ -182,15 +181,15 @@ func (b *belief) gone(ctx context.Context, id dataplane.ID) bool {
 	return err == nil && object == nil
 }
 
-// isStillHeld reports whether all that was refused is the deletion of chains: the
-// kernel has not yet released what led there, and will.
+// isStillHeld reports whether the kernel refused nothing but the deletion of chains: it
+// has not yet released what leads there, and will.
 func isStillHeld(refusals []*wire.Refusal) bool {
 	return !slices.ContainsFunc(refusals, func(r *wire.Refusal) bool {
 		return r.Kind != unix.NFT_MSG_DELCHAIN || r.Errno != unix.EBUSY
 	})
 }
 
-// suspects are the owners of what was refused.
+// suspects returns the owners of what was refused.
 func suspects(refusals []*wire.Refusal, changes []dataplane.Change) []service.Key {
 	var keys []service.Key
 	for _, r := range refusals {

@@ -8,36 +8,36 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// class is what the frontends that share a chain have in common: how many slots
-// their tables have, and the policy. Its chain exists while a Service claims it.
+// class is what the frontends that share a chain have in common: the number of slots in
+// their tables, and the policy. Its chain exists while a Service claims it.
 type class struct {
 	kind classKind
-	// nodePort tells that the frontend is a node port, on whatever address.
+	// nodePort is set if the frontend is a node port, on whatever address.
 	nodePort bool
 	// cluster and local are numbers of slots, 0 for none.
 	cluster, local int
-	// shard says which map holds the Cluster endpoints; empty without any, and
-	// for node ports.
+	// shard selects the map of the Cluster endpoints. It is empty for node ports and if
+	// there are no such endpoints.
 	shard string
-	// detect is set for classes that treat local pods in their own way.
+	// detect is set for classes that treat local pods specially.
 	detect service.LocalDetector
 }
 
 type classKind uint8
 
 const (
-	// classCluster picks among the Cluster endpoints, classLocal among the
-	// Local ones. The packet is masqueraded if somebody has marked it.
+	// classCluster picks among the Cluster endpoints, classLocal among the Local ones.
+	// Marked packets are masqueraded.
 	classCluster classKind = iota
 	classLocal
 	// classExternal masquerades and picks among the Cluster endpoints.
 	classExternal
-	// classExternalLocal picks among the Local endpoints, but for pods and
-	// processes of this node, which have the Cluster endpoints.
+	// classExternalLocal picks among the Local endpoints, except for pods and processes of
+	// this node, which get the Cluster endpoints.
 	classExternalLocal
 )
 
-// name is that of the class's chain.
+// name returns the name of the class's chain.
 func (c class) name() string {
 	prefix := ""
 	if c.nodePort {
@@ -55,13 +55,13 @@ func (c class) name() string {
 	}
 }
 
-// picks are the classes that the class leaves the choice to.
+// picks returns the classes that make the choice for an external class.
 func (c class) picks() (cluster, local class) {
 	return class{kind: classCluster, nodePort: c.nodePort, cluster: c.cluster, shard: c.shard},
 		class{kind: classLocal, nodePort: c.nodePort, local: c.local}
 }
 
-// render gives the class's chain first, then those that it leads to.
+// render returns the class's chain, followed by those that it leads to.
 func (c class) render(r *Renderer) []dataplane.Object {
 	switch c.kind {
 	case classCluster, classLocal:
@@ -83,7 +83,8 @@ func (c class) render(r *Renderer) []dataplane.Object {
 	return append([]dataplane.Object{out.object()}, others...)
 }
 
-// pickChain tries random slots, and slot 0 in the end; see package slots.
+// pickChain returns a chain that tries random slots, and slot 0 in the end; see package
+// slots.
 func (c class) pickChain(d *dialect) *chain {
 	size, name, key := c.cluster, clusterMap(c.shard), frontendKey
 	if c.nodePort {
@@ -102,7 +103,8 @@ func (c class) pickChain(d *dialect) *chain {
 	return out
 }
 
-// moduli are the random numbers that are drawn for a table, one after the other.
+// moduli returns the bounds of the random numbers that a chain draws for a table, one after
+// the other.
 func moduli(size int) []int {
 	var drawn []int
 	for range slots.Tries(size) {
@@ -117,7 +119,7 @@ func moduli(size int) []int {
 // externalTargets are the chains that external traffic goes on to.
 type externalTargets struct {
 	policyLocal bool
-	// cluster and local are empty when there is nobody to send to.
+	// cluster and local are empty if there is no endpoint.
 	cluster, local string
 }
 
@@ -144,13 +146,13 @@ func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetec
 	}
 }
 
-// localPods begins a rule for packets of local pods, or, negated, for all
-// others. Nil means that there are none.
+// localPods begins a rule for packets of local pods, or of all others if negated. It
+// returns nil if there are none.
 func localPods(d *dialect, detect service.LocalDetector, negated bool) *rule {
 	return matchLocal(newRule(d), detect, negated)
 }
 
-// matchLocal narrows a rule in the same way.
+// matchLocal narrows a rule likewise.
 func matchLocal(r *rule, detect service.LocalDetector, negated bool) *rule {
 	prefix, any := cutPlus(detect.Interface)
 	switch {

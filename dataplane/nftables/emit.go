@@ -8,34 +8,39 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// emitter writes the messages of one transaction. Elements of one set that follow
-// each other share messages.
+// emitter writes the messages of one transaction. Consecutive elements of one set share
+// messages.
 type emitter struct {
 	t *wire.Transaction
 	// table is the name of the table.
 	table string
-	// kind, container and the marks describe the message of elements that is
-	// open; container is empty when none is.
+	// kind, container and list describe the open message of elements. container is empty
+	// if none is open.
 	kind      uint16
 	container string
 	list      int
-	// sets numbers new sets, as the kernel asks for.
+	// sets numbers new sets, as the kernel requires.
 	sets uint32
 }
 
-// elementsMax bounds a message of elements, below the 64 KiB that an attribute
-// can hold.
+// elementsMax bounds a message of elements. An attribute can hold 64 KiB.
 const elementsMax = 48 << 10
 
 func newEmitter(d *dialect) *emitter {
 	return &emitter{t: wire.NewTransaction(d.protocol), table: TableName}
 }
 
-// begin starts a message about the table's content.
+// note says that what follows belongs to a change, by its number.
+func (e *emitter) note(number int) {
+	e.finish()
+	e.t.Note(number)
+}
+
+// begin begins a message about the table's content.
 func (e *emitter) begin(kind, flags uint16) {
 	e.finish()
 	e.t.Begin(kind, flags)
-	e.t.Text(1, e.table) // NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, …: always the first
+	e.t.Text(tableAttr, e.table)
 }
 
 // finish closes an open message of elements.
@@ -73,7 +78,7 @@ func (e *emitter) deleteSet(name string) {
 	e.t.Text(unix.NFTA_SET_NAME, name)
 }
 
-// addChain makes the chain without its rules.
+// addChain adds the chain without its rules.
 func (e *emitter) addChain(name, body string) {
 	base, _ := chainParts(body)
 	e.begin(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
@@ -110,13 +115,13 @@ func (e *emitter) element(kind uint16, id dataplane.ID, body string, note int) {
 	e.t.Unnest(mark)
 }
 
-// carry adds an element whose attributes the kernel has given.
+// carry adds an element with attributes that the kernel returned.
 func (e *emitter) carry(container string, attrs []byte, note int) {
 	e.elements(unix.NFT_MSG_NEWSETELEM, container, note)
 	e.t.Add(func(b []byte) []byte { return netlink.AppendBytes(b, unix.NFTA_LIST_ELEM, attrs) })
 }
 
-// elements sees to it that a message is open that adds or deletes elements of a set.
+// elements opens a message that adds or deletes elements of a set, unless one is open.
 func (e *emitter) elements(kind uint16, container string, note int) {
 	if e.container != container || e.kind != kind || e.t.MessageBytes() > elementsMax {
 		set, _ := setOf(container)
@@ -130,4 +135,44 @@ func (e *emitter) elements(kind uint16, container string, note int) {
 		e.kind, e.container = kind, container
 	}
 	e.t.Note(note)
+}
+
+// transaction encodes one part.
+func (p *plan) transaction(part []operation) *wire.Transaction {
+	size := 0
+	for _, o := range part {
+		size += cost(&p.changes[o.number])
+	}
+	e := newEmitter(p.d)
+	e.t.Grow(size, len(part))
+	for _, o := range part {
+		c := &p.changes[o.number]
+		if o.step != stepNewElement && o.step != stepNewVerdict && o.step != stepDeleteElement {
+			e.note(o.number)
+		}
+		switch o.step {
+		case stepTable:
+			e.addTable(c.After.Body)
+		case stepNewSet, stepRedefineSet:
+			e.addSet(c.ID.Name, c.After.Body)
+		case stepNewChain:
+			e.addChain(c.ID.Name, c.After.Body)
+		case stepFlushChain:
+			e.flushChain(c.ID.Name)
+		case stepDeleteElement:
+			e.element(unix.NFT_MSG_DELSETELEM, c.ID, "", o.number)
+		case stepNewElement, stepNewVerdict:
+			e.element(unix.NFT_MSG_NEWSETELEM, c.ID, c.After.Body, o.number)
+		case stepRules:
+			e.addRules(c.ID.Name, c.After.Body)
+		case stepDeleteChain, stepDeleteBaseChain:
+			e.deleteChain(c.ID.Name)
+		case stepDeleteSet, stepDropSet:
+			e.deleteSet(c.ID.Name)
+		case stepDeleteTable:
+			e.deleteTable()
+		}
+	}
+	e.finish()
+	return e.t
 }

@@ -15,22 +15,20 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The kernel cannot redefine a set, and deletes none that a rule refers to. When a set
-// exists with another definition, another release's or a stranger's, it is exchanged:
+// The kernel cannot redefine a set, and does not delete one that a rule refers to. A set
+// that exists with another definition, from another release or another program, is
+// exchanged:
 //
-//   - In one transaction the rules that refer to it go, the set goes and comes back as
-//     it is wanted with the elements that it had, clients of affinity and the rest of
-//     their time among them, and the rules come back as they were. The batch follows and
-//     finds nothing special.
-//   - Where elements or rules do not fit the new definition, the set is exchanged within
-//     the batch, which brings new ones.
-//   - What is too large for one transaction is built beside the set under another name;
-//     then rules are led there, and the same way back.
+//   - One transaction deletes the rules that refer to the set and the set itself, adds the
+//     set as wanted with the elements that it had (clients of affinity keep their remaining
+//     time), and adds the rules again. The batch follows and finds nothing special.
+//   - If elements or rules do not fit the new definition, the batch exchanges the set: it
+//     brings new ones.
+//   - A set that is too large for one transaction is built under another name. Then the
+//     rules are changed to that name, and back in the same way.
 //
-// Invariant: at no moment is there a rule without the set that it asks, or a set
-// without the elements that it had and that are wanted.
-//
-// The other sets of the table are not touched.
+// Invariant: no rule is ever without its set, and no set without those of its elements
+// that are wanted. The other sets of the table are not touched.
 
 // exchange is one set on its way to another definition.
 type exchange struct {
@@ -38,22 +36,22 @@ type exchange struct {
 	number int // of the change in the batch
 	wanted string
 	users  []string
-	// elements are the kernel's attributes of those that the definition allows;
-	// left counts the others.
+	// elements are the attributes of the elements that the definition allows. left counts
+	// the others.
 	elements [][]byte
 	left     int
 	bytes    int
 }
 
-// users are the rules of a table's chains, in normal form, and the chains whose rules
-// refer to each set.
+// users are the rules of each chain in normal form, and for each set the chains whose rules
+// refer to it.
 type users struct {
 	rules map[string][][]byte
 	of    map[string][]string
 }
 
-// exchangeSets redefines the sets of a batch that are there with another definition. It
-// gives the changes that are left to do, and whether they must land together.
+// exchangeSets redefines the sets of a batch that exist with another definition. It returns
+// the remaining changes, and whether they must land together.
 func (a *attempt) exchangeSets(ctx context.Context, changes []dataplane.Change) ([]dataplane.Change, bool, error) {
 	redefined := redefinitions(changes)
 	if len(redefined) == 0 {
@@ -77,7 +75,7 @@ func (a *attempt) exchangeSets(ctx context.Context, changes []dataplane.Change) 
 		return nil
 	})
 	if err != nil {
-		return nil, false, &netlink.NotSentError{Err: fmt.Errorf("look at sets with another definition: %w", err)}
+		return nil, false, &netlink.NotSentError{Err: fmt.Errorf("read sets with another definition: %w", err)}
 	}
 	changes = slices.Clone(changes)
 	var stubborn []*exchange
@@ -107,7 +105,7 @@ func (a *attempt) exchangeSets(ctx context.Context, changes []dataplane.Change) 
 	return a.withExchanges(changes, stubborn, there), true, nil
 }
 
-// redefinitions gives the changes that define a set anew that exists.
+// redefinitions returns the changes that redefine an existing set.
 func redefinitions(changes []dataplane.Change) []int {
 	var numbers []int
 	for i := range changes {
@@ -119,7 +117,7 @@ func redefinitions(changes []dataplane.Change) []int {
 	return numbers
 }
 
-// groups puts together what shares a transaction.
+// groups returns the exchanges of each transaction.
 func (a *attempt) groups(all []*exchange) [][]*exchange {
 	var groups [][]*exchange
 	size, limit := 0, a.bytesMax()
@@ -133,8 +131,8 @@ func (a *attempt) groups(all []*exchange) [][]*exchange {
 	return groups
 }
 
-// exchangeGroup exchanges sets in one transaction, and gives those that the kernel
-// refuses. The transaction is tried again without these.
+// exchangeGroup exchanges sets in one transaction and returns those that the kernel refuses.
+// It tries again without these.
 func (a *attempt) exchangeGroup(group []*exchange, there *users) (refused []*exchange, err error) {
 	if len(group) == 1 && group[0].bytes > a.socket.Room()/2 {
 		return a.exchangeBeside(group[0], there)
@@ -157,7 +155,7 @@ func (a *attempt) exchangeGroup(group []*exchange, there *users) (refused []*exc
 		}
 		for _, x := range blamed {
 			if no[0].Kind == unix.NFT_MSG_NEWSETELEM {
-				x.left, x.elements = x.left+len(x.elements), nil // they are what does not fit
+				x.left, x.elements = x.left+len(x.elements), nil // these do not fit
 			}
 		}
 		refused = append(refused, blamed...)
@@ -166,7 +164,7 @@ func (a *attempt) exchangeGroup(group []*exchange, there *users) (refused []*exc
 	return refused, nil
 }
 
-// blamedFor gives the sets that a refusal is about; all when it is about a chain that
+// blamedFor returns the sets that a refusal is about, or all if it is about a chain that
 // several refer to.
 func blamedFor(r *wire.Refusal, left []*exchange) []*exchange {
 	var blamed []*exchange
@@ -181,7 +179,7 @@ func blamedFor(r *wire.Refusal, left []*exchange) []*exchange {
 	return blamed
 }
 
-// aboutRules notes what belongs to no one set.
+// aboutRules is the note of what belongs to no single set.
 const aboutRules = -1
 
 // exchangeNow writes the exchange of some sets.
@@ -189,8 +187,7 @@ func exchangeNow(e *emitter, sets []*exchange, there *users) {
 	chains := usersOf(sets)
 	flushAll(e, chains)
 	for _, x := range sets {
-		e.finish()
-		e.t.Note(x.number)
+		e.note(x.number)
 		e.deleteSet(x.name)
 		e.addSet(x.name, x.wanted)
 	}
@@ -200,21 +197,19 @@ func exchangeNow(e *emitter, sets []*exchange, there *users) {
 		}
 	}
 	for _, chain := range chains {
-		e.finish()
-		e.t.Note(aboutRules)
+		e.note(aboutRules)
 		e.addRules(chain, ruleBody(there.rules[chain]))
 	}
 }
 
 func flushAll(e *emitter, chains []string) {
 	for _, chain := range chains {
-		e.finish()
-		e.t.Note(aboutRules)
+		e.note(aboutRules)
 		e.flushChain(chain)
 	}
 }
 
-// usersOf gives the chains that refer to any of the sets.
+// usersOf returns the chains that refer to any of the sets.
 func usersOf(sets []*exchange) []string {
 	seen := map[string]bool{}
 	for _, x := range sets {
@@ -225,9 +220,8 @@ func usersOf(sets []*exchange) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// done compares a set that was exchanged with what is wanted. A definition that the
-// kernel gives back in another form would be exchanged at each audit: that is said once,
-// and left.
+// done compares an exchanged set with the wanted one. A definition that the kernel returns
+// in another form would be exchanged at each audit, so it is reported once and left.
 func (a *attempt) done(ctx context.Context, x *exchange) {
 	a.exchanges.add(x)
 	now, err := a.reader.one(ctx, setID(x.name))
@@ -237,11 +231,11 @@ func (a *attempt) done(ctx context.Context, x *exchange) {
 	}
 }
 
-// exchanges is an account of the sets that a write has exchanged.
+// exchanges summarizes the sets that a write exchanged.
 type exchanges struct {
 	sets, kept, left int
 	first            string
-	// odd are those that read back otherwise than they were written.
+	// odd are the sets that the kernel returns in another form than they were written.
 	odd []string
 }
 
@@ -252,24 +246,24 @@ func (e *exchanges) add(x *exchange) {
 	e.kept, e.left = e.kept+len(x.elements), e.left+x.left
 }
 
-// notes tells of them in one line each, however many they are.
+// notes returns one line for all exchanged sets and one for the odd ones.
 func (e *exchanges) notes(family service.Family) []string {
 	var notes []string
 	if e.sets > 0 {
-		notes = append(notes, fmt.Sprintf("%d sets of the %s table, for example %s, had another definition than this release's: "+
-			"exchanged, with %d of their elements kept and %d left out", e.sets, family, e.first, e.kept, e.left))
+		notes = append(notes, fmt.Sprintf("replaced %d sets of the %s table that had another definition, for example %s: "+
+			"%d of their elements kept, %d dropped", e.sets, family, e.first, e.kept, e.left))
 	}
 	if len(e.odd) > 0 {
-		notes = append(notes, fmt.Sprintf("%d sets of the %s table, for example %s, read back otherwise than they were written a moment ago: "+
-			"left as they are, for this kernel seems to have a form of its own", len(e.odd), family, e.odd[0]))
+		notes = append(notes, fmt.Sprintf("the kernel returns %d sets of the %s table in another form than they were written, "+
+			"for example %s: left as they are", len(e.odd), family, e.odd[0]))
 	}
 	return notes
 }
 
-// sameSet is a definition that the kernel gives in other words than ours.
+// sameSet is a definition that the kernel returns in another form than ours.
 type sameSet struct{ read, wanted string }
 
-// send commits what is built.
+// send commits a transaction.
 func (a *attempt) send(build func(*emitter)) ([]*wire.Refusal, error) {
 	e := newEmitter(a.w.d)
 	build(e)

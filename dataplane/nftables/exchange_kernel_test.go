@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// narrowBytes is the room of a socket that takes less than a set of the tests.
+// narrowBytes is the room of a socket that takes less than one set.
 const narrowBytes = 24 << 10
 
 // attended is a socket that calls a function after each transaction that landed.
@@ -42,14 +42,14 @@ func (s attended) Room() int {
 	return s.Socket.Room()
 }
 
-// redefinition is how another release, or a stranger, has defined some of our sets.
+// redefinition is how another release or program defined some of our sets.
 type redefinition struct {
-	// set matches the names of sets, from a part of their text, and to is what stands
-	// there instead. Without a set it is about all of the text.
+	// set matches the names of sets. from is a part of their text, and to replaces it.
+	// Without set, the replacement is in the whole text.
 	set, from, to string
 }
 
-// apply alters a table as nft lists it.
+// apply changes the text of a table.
 func (r redefinition) apply(t testing.TB, table string) string {
 	t.Helper()
 	from := regexp.MustCompile(r.from)
@@ -78,7 +78,7 @@ func (r redefinition) apply(t testing.TB, table string) string {
 	return table
 }
 
-// The definitions of another release, which keep what is in the sets or do not.
+// The definitions of another release, with which the elements fit or do not.
 var redefinitions = map[string][]redefinition{
 	"another size": {
 		{set: "frontends", from: `\t\ttypeof [^\n]*\n`, to: "$0\t\tsize 100000\n"},
@@ -103,7 +103,7 @@ func stickyView(n, endpoints int) *service.View {
 	return view
 }
 
-// otherRelease serves Services, and then defines sets as another release would.
+// otherRelease serves Services, and then redefines sets as another release would.
 func (w *world) otherRelease(services int, all []redefinition) {
 	w.Helper()
 	for n := range services {
@@ -123,7 +123,7 @@ func (w *world) otherRelease(services int, all []redefinition) {
 	w.nft("delete table "+w.table()+"\n"+table, "-f", "-")
 }
 
-// clientsSets gives the names of the sets of clients.
+// clientsSets returns the names of the sets of clients.
 func (w *world) clientsSets() []string {
 	var names []string
 	for _, o := range w.read() {
@@ -134,8 +134,7 @@ func (w *world) clientsSets() []string {
 	return names
 }
 
-// checkClients fails unless every set of clients has the client, for what was left of
-// its time.
+// checkClients fails unless every set of clients has the client, with its remaining time.
 func (w *world) checkClients(want int) {
 	w.Helper()
 	names := w.clientsSets()
@@ -182,8 +181,8 @@ func (w *world) watchServed(services int, config nftables.WriterConfig, narrow b
 	return transactions
 }
 
-// checkServed follows the rules: what the chain services asks is a map in which all
-// Services are, and what their class chains ask has their endpoints.
+// checkServed follows the rules: the map of the chain services has all Services, and the
+// maps of their class chains have their endpoints.
 func checkServed(t testing.TB, objects []dataplane.Object, services int) (asked string) {
 	t.Helper()
 	bodies, elements := map[string]string{}, map[string]int{}
@@ -213,10 +212,10 @@ func checkServed(t testing.TB, objects []dataplane.Object, services int) (asked 
 	return asked
 }
 
-// TestAnotherReleasesDefinitions: sets that another release has defined otherwise are
-// exchanged while everything is served, clients of affinity stay with their endpoint for
-// the rest of their time, and another audit finds nothing to do. (The table was deleted,
-// and written again after an audit.)
+// TestAnotherReleasesDefinitions: sets that another release defined otherwise are exchanged
+// while everything is served, clients keep their endpoint for their remaining time, and
+// another audit finds nothing to do. (Once the table was deleted, and written again after an
+// audit.)
 func TestAnotherReleasesDefinitions(t *testing.T) {
 	for name, all := range redefinitions {
 		w := exchangeAll(t, name, all, false)
@@ -226,8 +225,8 @@ func TestAnotherReleasesDefinitions(t *testing.T) {
 	}
 }
 
-// TestDefinitionsThatNothingFits: the same for sets whose elements or rules fit none of
-// ours; clients of affinity are forgotten where these sets are concerned.
+// TestDefinitionsThatNothingFits: the same for sets whose elements or rules do not fit ours.
+// The clients in these sets are forgotten.
 func TestDefinitionsThatNothingFits(t *testing.T) {
 	for name, all := range misfits {
 		exchangeAll(t, name, all, false)
@@ -235,8 +234,8 @@ func TestDefinitionsThatNothingFits(t *testing.T) {
 	}
 }
 
-// exchangeAll takes a table over that another release has left, and checks what is served
-// after each transaction.
+// exchangeAll takes over a table that another release left, and checks what is served after
+// each transaction.
 func exchangeAll(t *testing.T, name string, all []redefinition, narrow bool) *world {
 	t.Helper()
 	const services = 200
@@ -287,14 +286,14 @@ var misfits = map[string][]redefinition{
 	},
 }
 
-// TestASetThatReadsBackOtherwise: a definition that the kernel gives back in another form
-// is exchanged once, which is said, and left alone from then on.
+// TestASetThatReadsBackOtherwise: a definition that the kernel returns in another form is
+// exchanged once, which is reported, and left alone from then on.
 func TestASetThatReadsBackOtherwise(t *testing.T) {
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{})
 	objects := w.renderer.Node(&w.facts)
 	for i := range objects {
 		if objects[i].ID == (dataplane.ID{Container: "set", Name: "hairpins"}) {
-			// The reader leaves the policy out.
+			// The reader omits the policy.
 			objects[i].Body += string(netlink.AppendUint32(nil, unix.NFTA_SET_POLICY, unix.NFT_SET_POL_MEMORY))
 		}
 	}

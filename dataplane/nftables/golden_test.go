@@ -8,18 +8,18 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/dataplanetest"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/conformance"
 )
 
 var update = flag.Bool("update", false, "write what is rendered into testdata")
 
-// TestRulesetForReading holds the whole ruleset of a few Services, in nft's words,
-// against files that a person can review.
+// TestRulesetForReading compares the whole ruleset of a few Services, in nft's syntax, with
+// files that a person can review.
 func TestRulesetForReading(t *testing.T) {
 	for _, family := range service.Families {
-		f := dataplanetest.NewFixture(family)
+		f := conformance.NewFixture(family)
 		r := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 		facts := f.Facts()
 		objects := r.Node(&facts)
@@ -54,11 +54,11 @@ func TestRulesetForReading(t *testing.T) {
 	}
 }
 
-// TestRenderingIsPure: equal views give equal objects, whichever renderer made
-// them, and whatever it has rendered before.
+// TestRenderingIsPure: equal views yield equal objects, whichever renderer makes them and
+// whatever it has rendered before.
 func TestRenderingIsPure(t *testing.T) {
 	for _, family := range service.Families {
-		f := dataplanetest.NewFixture(family)
+		f := conformance.NewFixture(family)
 		used := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 		for name, facts := range allFacts(f) {
 			for _, spec := range variety(f) {
@@ -81,7 +81,7 @@ func TestRenderingIsPure(t *testing.T) {
 // scaffold.
 func TestRefsAreRendered(t *testing.T) {
 	for _, family := range service.Families {
-		f := dataplanetest.NewFixture(family)
+		f := conformance.NewFixture(family)
 		r := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 		for name, facts := range allFacts(f) {
 			scaffold := r.Node(&facts)
@@ -97,7 +97,7 @@ func TestRefsAreRendered(t *testing.T) {
 				for _, o := range all {
 					for _, ref := range o.Refs {
 						if !there[ref] {
-							t.Errorf("%s, %s, Service %d: %v refers to %v, which nobody renders", family, name, i, o.ID, ref)
+							t.Errorf("%s, %s, Service %d: %v refers to %v, which is not rendered", family, name, i, o.ID, ref)
 						}
 					}
 				}

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// changing is the n-th Service in one of its states, each of which takes away some of
-// what the others need: chains and sets of clients, slots, ranges, node ports, class chains.
+// changing is the n-th Service in one of its states. Each removes some of what the others
+// need: chains and sets of clients, slots, ranges, node ports, class chains.
 func changing(n, state int) *service.View {
 	view := plain(n, 3, 0)
 	port := &view.Ports[service.IPv4][0]
@@ -42,9 +42,9 @@ func changing(n, state int) *service.View {
 	return view
 }
 
-// TestWhateverGoesIsReleased takes every kind of object away, and brings it back, with
-// chains in the transaction of what led to them and in those that follow, on whichever
-// kernel this is; in one transaction and in many.
+// TestWhateverGoesIsReleased removes every kind of object and adds it again, with chains in
+// the transaction of what leads to them and in later ones, in one transaction and in many, on
+// whichever kernel runs the test.
 func TestWhateverGoesIsReleased(t *testing.T) {
 	const services, states = 40, 5
 	for name, config := range map[string]nftables.WriterConfig{
@@ -87,9 +87,8 @@ func TestWhateverGoesIsReleased(t *testing.T) {
 	}
 }
 
-// TestManyChainsGoLate: chains that are deleted by themselves are divided like
-// everything else. (All in one, they were more than the socket takes, and the receipt
-// convicted a Service of it.)
+// TestManyChainsGoLate: the deletion of chains by themselves is divided like everything else.
+// (Once they were too many for the socket, and the receipt blamed a Service.)
 func TestManyChainsGoLate(t *testing.T) {
 	const bytesMax = 16 << 10
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{LateRelease: true, TransactionBytes: bytesMax})
@@ -119,7 +118,7 @@ func TestManyChainsGoLate(t *testing.T) {
 	}
 }
 
-// listening is a socket whose transactions are heard first.
+// listening is a socket that passes its transactions to a function first.
 type listening struct {
 	*wire.Socket
 	hear func(*wire.Transaction) []*wire.Refusal
@@ -133,8 +132,8 @@ func (l listening) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	return l.Socket.Commit(t)
 }
 
-// TestAKernelThatHoldsOn: when a kernel refuses to let a chain go, whatever the probe
-// has found, only the end of chains waits for it, and nobody's change.
+// TestAKernelThatHoldsOn: if the kernel refuses to delete a chain, whatever the probe found,
+// the deletion of chains waits, and no Service's change.
 func TestAKernelThatHoldsOn(t *testing.T) {
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{})
 	for n := range 10 {
@@ -172,8 +171,8 @@ func TestAKernelThatHoldsOn(t *testing.T) {
 	}
 }
 
-// lacksNothing fails unless the Service that changed and its neighbours are served, and
-// those that have gone are not.
+// lacksNothing fails unless the Service that changed and its neighbours are served, and the
+// deleted ones are not.
 func (w *world) lacksNothing() {
 	w.Helper()
 	listed := w.nft("", "list", "map", w.table(), "frontends")

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/dataplanetest"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/conformance"
 )
 
-// releases are the versions of nft that have to understand what we load: this
-// machine's, and that of the Debian release after it.
+// releases are the versions of nft that must understand what we load: this machine's, and
+// that of the next Debian release.
 func releases(t *testing.T) map[string]string {
 	t.Helper()
 	var trouble bytes.Buffer
@@ -47,7 +47,7 @@ func releases(t *testing.T) map[string]string {
 	return found
 }
 
-// quietly runs a version of nft, which must not complain.
+// quietly runs a version of nft, which must not report anything.
 func (w *world) quietly(program, input string, args ...string) string {
 	w.Helper()
 	cmd := exec.Command(program, args...)
@@ -76,8 +76,8 @@ type served struct {
 	slice *service.Slice
 }
 
-// multitude gives Services that have much of what there can be much of.
-func multitude(f dataplanetest.Fixture) []served {
+// multitude returns Services with large numbers of everything.
+func multitude(f conformance.Fixture) []served {
 	var many []netip.Addr
 	for i := range 40 {
 		many = append(many, plus(f.B, i))
@@ -91,8 +91,8 @@ func multitude(f dataplanetest.Fixture) []served {
 	}
 }
 
-// apart gives a Service with all kinds of frontends, n away from the usual ones.
-func apart(f dataplanetest.Fixture, name string, n int) service.Spec {
+// apart returns a Service with all kinds of frontends, n away from the usual ones.
+func apart(f conformance.Fixture, name string, n int) service.Spec {
 	spec := f.Exposed()
 	spec.Key.Name = name
 	spec.ClusterIPs[f.Family] = plus(spec.ClusterIPs[f.Family], n)
@@ -103,7 +103,7 @@ func apart(f dataplanetest.Fixture, name string, n int) service.Spec {
 }
 
 // ofManyPorts has 500 ports of all protocols, with node ports.
-func ofManyPorts(f dataplanetest.Fixture) served {
+func ofManyPorts(f conformance.Fixture) served {
 	s := served{apart(f, "ports", 10), f.Slice(f.A, f.B, f.C)}
 	s.spec.Ports, s.slice.Ports, s.spec.ExternalLocal = nil, nil, true
 	s.spec.LoadBalancerVIPs[f.Family], s.spec.ExternalIPs[f.Family] = nil, nil
@@ -118,7 +118,7 @@ func ofManyPorts(f dataplanetest.Fixture) served {
 }
 
 // ofManyRanges admits 200 networks of eight sizes.
-func ofManyRanges(f dataplanetest.Fixture) served {
+func ofManyRanges(f conformance.Fixture) served {
 	s := served{apart(f, "ranges", 40), f.Slice(f.A, f.B)}
 	base := f.Outside
 	for i := range 200 {
@@ -129,10 +129,10 @@ func ofManyRanges(f dataplanetest.Fixture) served {
 	return s
 }
 
-// everything writes all that there is.
+// everything writes every kind of object.
 func everything(t *testing.T, family service.Family) (*world, []dataplane.Object) {
 	t.Helper()
-	f := dataplanetest.NewFixture(family)
+	f := conformance.NewFixture(family)
 	w := newWorld(t, family, nftables.WriterConfig{})
 	w.facts = f.Facts()
 	w.facts.NodePorts[family] = service.NodePortAddresses{Addresses: []netip.Addr{f.Node, f.Second}}
@@ -148,14 +148,13 @@ func everything(t *testing.T, family service.Family) (*world, []dataplane.Object
 	return w, distinct(objects)
 }
 
-// distinct leaves one object of each identity.
+// distinct keeps one object of each identity.
 func distinct(objects []dataplane.Object) []dataplane.Object {
 	slices.SortStableFunc(objects, func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) })
 	return slices.CompactFunc(objects, func(a, b dataplane.Object) bool { return a.ID == b.ID })
 }
 
-// TestEveryReleaseListsEverything: whatever the writer writes, people can look at
-// with the nft that they have.
+// TestEveryReleaseListsEverything: users can list whatever the writer writes with their nft.
 func TestEveryReleaseListsEverything(t *testing.T) {
 	programs := releases(t)
 	for _, family := range service.Families {
@@ -181,7 +180,7 @@ func TestEveryReleaseListsEveryPart(t *testing.T) {
 		t.Run(family.String(), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, family, nftables.WriterConfig{})
-			objects := w.serveVariety(dataplanetest.NewFixture(family))
+			objects := w.serveVariety(conformance.NewFixture(family))
 			w.commit()
 			for name, program := range programs {
 				t.Run(name, func(t *testing.T) {
@@ -209,7 +208,7 @@ func (w *world) listAll(program string) {
 	for _, kind := range []string{"tables", "chains", "sets", "maps"} {
 		for _, option := range []string{"-nn", "-j"} {
 			if listed := w.quietly(program, "", option, "list", kind, family); !strings.Contains(listed, table) {
-				w.Errorf("%s list %s gives\n%s", option, kind, shortened(listed))
+				w.Errorf("%s list %s prints\n%s", option, kind, shortened(listed))
 			}
 		}
 	}
@@ -228,12 +227,12 @@ func (w *world) listParts(program string, objects []dataplane.Object) {
 		}
 		words := append([]string{"list", kind}, append(strings.Fields(w.table()), o.ID.Name)...)
 		if listed := w.quietly(program, "", words...); !strings.Contains(listed, kind+" "+o.ID.Name+" {") {
-			w.Errorf("%s gives\n%s", strings.Join(words, " "), shortened(listed))
+			w.Errorf("%s prints\n%s", strings.Join(words, " "), shortened(listed))
 		}
 	}
 }
 
-// kindOf is nft's word for a set or a map.
+// kindOf returns nft's word for a set or a map.
 func kindOf(o dataplane.Object) string {
 	text, err := nftables.Text(service.IPv4, []dataplane.Object{o})
 	if err == nil && strings.Contains(text, "\tmap ") {
@@ -285,8 +284,8 @@ func (w *world) checkJSON(program string, objects []dataplane.Object) {
 	}
 }
 
-// TestEveryReleaseLoadsAgain: of what Text prints of the objects, and of what a
-// release of nft prints of the writer's table, that release makes the same table.
+// TestEveryReleaseLoadsAgain: each release of nft makes the same table from what Text prints
+// of the objects, and from its own listing of the writer's table.
 func TestEveryReleaseLoadsAgain(t *testing.T) {
 	programs := releases(t)
 	for _, family := range service.Families {
@@ -312,8 +311,8 @@ func TestEveryReleaseLoadsAgain(t *testing.T) {
 	}
 }
 
-// withoutNotes leaves out what nft keeps with a set for itself, and the kernel
-// does not look at: each release of nft writes other notes.
+// withoutNotes omits the user data of sets, which the kernel ignores: each release of nft
+// writes its own.
 func withoutNotes(objects []dataplane.Object) []dataplane.Object {
 	objects = slices.Clone(objects)
 	for i := range objects {

@@ -3,21 +3,22 @@ package nftables
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"net/netip"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TableName is kube-proxy's table, one per family: when kube-proxy runs in
-// another mode it removes this table whoever wrote it, and when it runs in
-// nftables mode it replaces the base chains in it, which have its names. So
-// switching back leaves nothing of ours in effect.
+// TableName is kube-proxy's table, one per family. kube-proxy in another mode removes this
+// table, whoever wrote it; in nftables mode it replaces the base chains, which have its
+// names. So a switch back to kube-proxy leaves nothing of ours in effect.
 const TableName = "kube-proxy"
 
-// The base chains, with kube-proxy's names, so that each takes over from the
-// other.
+// The base chains have kube-proxy's names, so that either proxy takes over from the other.
 const (
 	chainFilterPreroutingPreDNAT = "filter-prerouting-pre-dnat"
 	chainFilterOutputPreDNAT     = "filter-output-pre-dnat"
@@ -29,7 +30,7 @@ const (
 	chainNATPostrouting          = "nat-postrouting"
 )
 
-// The fixed regular chains, with kube-proxy's names.
+// The fixed regular chains have kube-proxy's names.
 const (
 	chainServices        = "services"
 	chainServiceCheck    = "service-endpoints-check"
@@ -40,8 +41,8 @@ const (
 	chainReject          = "reject-chain"
 )
 
-// Services with affinity have chains of their own, with kube-proxy's names, and
-// sets and maps with names that it does not have.
+// Services with affinity have chains with kube-proxy's names, and sets and maps with names
+// that it does not use.
 const (
 	prefixServiceChain  = "service-"
 	prefixLocalChain    = "local-"
@@ -51,8 +52,8 @@ const (
 	prefixPicksMap      = "picks-"
 )
 
-// The sets and maps. None of kube-proxy's has one of these names, since a set
-// of the same name and another definition would be in the way of either.
+// The sets and maps have names that kube-proxy does not use: a set of the same name with
+// another definition would be in the way of either proxy.
 const (
 	mapFrontends         = "frontends"
 	mapNodePorts         = "nodeports"
@@ -71,12 +72,12 @@ const (
 	setAllowed           = "allowed-sources"
 )
 
-// shards divide the largest map: the kernel lists a set in pieces and walks over
-// all that came before each time (nft_rhash_walk), so that reading it back costs
-// the square of its size. One frontend's slots are in one shard.
+// shards divide the largest map. The kernel lists a set in pieces and each time walks over
+// all that came before (nft_rhash_walk), so that reading it costs the square of its size.
+// The slots of one frontend are in one shard.
 const shards = "abcdefgh"
 
-// shardOf gives the shard of a frontend, by its address and port.
+// shardOf returns the shard of a frontend, by its address and port.
 func shardOf(f frontend) string {
 	sum := uint32(f.port)
 	for _, b := range f.addr.AsSlice() {
@@ -86,7 +87,7 @@ func shardOf(f frontend) string {
 	return shards[at : at+1]
 }
 
-// clusterMap names the map of a shard; node ports have one without shards.
+// clusterMap returns the name of a shard's map. Node ports have one map without shards.
 func clusterMap(shard string) string {
 	if shard == "" {
 		return mapNodePortCluster
@@ -94,8 +95,8 @@ func clusterMap(shard string) string {
 	return mapCluster + "-" + shard
 }
 
-// Containers of identities. Elements are in the container "@" and the name of
-// their set, as nft writes a reference to it.
+// Containers of identities. The container of elements is "@" and the name of their set, as
+// nft writes a reference to the set.
 const (
 	containerTable = "table"
 	containerSet   = "set"
@@ -108,11 +109,11 @@ func setID(name string) dataplane.ID   { return dataplane.ID{Container: containe
 
 var tableID = dataplane.ID{Container: containerTable, Name: TableName}
 
-// setOf gives the set that a container of elements stands for.
+// setOf returns the set that a container of elements stands for.
 func setOf(container string) (string, bool) { return strings.CutPrefix(container, elementsOf) }
 
-// A name is cut where kube-proxy cuts it, which leaves room for prefixes below
-// the kernel's limit of 255.
+// A name is cut where kube-proxy cuts it. That leaves room for prefixes below the kernel's
+// limit of 255.
 const (
 	baseMax = 240
 	cutMark = "..."
@@ -138,4 +139,133 @@ func hashedName(text string) string {
 		name = name[:baseMax-len(cutMark)] + cutMark
 	}
 	return name
+}
+
+// dialect is what differs between the families in rules and sets.
+type dialect struct {
+	family service.Family
+	// protocol is NFPROTO_IPV4 or NFPROTO_IPV6.
+	protocol uint8
+	// name is nft's name of the family and of its header.
+	name string
+	// addrBytes is the size of an address. saddr and daddr are offsets in the header.
+	addrBytes, saddr, daddr int
+	// addrType is nft's number of the type of an address.
+	addrType uint32
+	// header, daddrField and so on are nft's numbers for "typeof ip daddr".
+	header, daddrField uint32
+	// rejectCode is the ICMP code for "port unreachable".
+	rejectCode byte
+	loopback   netip.Prefix
+}
+
+var dialects = service.PerFamily[*dialect]{
+	service.IPv4: {
+		family: service.IPv4, protocol: unix.NFPROTO_IPV4, name: "ip",
+		addrBytes: 4, saddr: 12, daddr: 16, addrType: 7, header: 12, daddrField: 12,
+		rejectCode: 3, loopback: netip.MustParsePrefix("127.0.0.0/8"),
+	},
+	service.IPv6: {
+		family: service.IPv6, protocol: unix.NFPROTO_IPV6, name: "ip6",
+		addrBytes: 16, saddr: 8, daddr: 24, addrType: 8, header: 13, daddrField: 9,
+		rejectCode: 4, loopback: netip.MustParsePrefix("::1/128"),
+	},
+}
+
+// role is what the elements of a shared set are to a frontend. The zero value is none: a
+// shared set without a role fails a test.
+type role uint8
+
+const (
+	// frontends: the set has one element for each frontend that is served or refused. Its
+	// key is the frontend.
+	frontends role = iota + 1
+	// follows: the key of an element begins with that of its lead. Slots and source ranges
+	// of several Services must not mix, so they belong to the Service that has the
+	// frontend.
+	follows
+	// shared: the elements are facts about pods and addresses, whichever Service wants them.
+	shared
+)
+
+// The containers of elements that others follow.
+const (
+	inFrontends  = elementsOf + mapFrontends
+	inNodePorts  = elementsOf + mapNodePorts
+	inFirewalled = elementsOf + setFirewalled
+)
+
+// setIn holds the shared sets by the containers of their elements.
+var setIn = map[string]*set{}
+
+// transportBytes is the room of protocol and port in a key.
+const transportBytes = 2 * registerBytes
+
+// Naming reads the identities of this backend's elements. It allocates nothing.
+type Naming struct{}
+
+// Naming implements dataplane.Renderer.
+func (r *Renderer) Naming() dataplane.Naming { return Naming{} }
+
+// Frontend implements dataplane.Naming.
+func (Naming) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
+	s := setIn[id.Container]
+	at := len(id.Name) - transportBytes
+	if s == nil || s.role != frontends || at < 0 {
+		return dataplane.Frontend{}, false
+	}
+	var f dataplane.Frontend
+	ok := at == 0
+	if s.key[0] == fieldDaddr { // a node port has no address
+		f.Addr, ok = netip.AddrFromSlice([]byte(id.Name[:at]))
+	}
+	if !ok {
+		return dataplane.Frontend{}, false
+	}
+	port := id.Name[at+registerBytes:]
+	f.Port = uint16(port[0])<<8 | uint16(port[1])
+	for _, p := range [...]service.Protocol{service.TCP, service.UDP, service.SCTP} {
+		if p.Number() == id.Name[at] {
+			f.Protocol = p
+			return f, true
+		}
+	}
+	return dataplane.Frontend{}, false
+}
+
+// Lead implements dataplane.Naming.
+func (Naming) Lead(id dataplane.ID) (dataplane.ID, bool) {
+	s := setIn[id.Container]
+	if s == nil || s.role != follows {
+		return dataplane.ID{}, false
+	}
+	length := len(id.Name)
+	switch {
+	case s.ranges:
+		// Both ends have the address of the frontend and one of a client; protocol and
+		// port stand between.
+		length = (length/2-transportBytes)/2 + transportBytes
+	case s.key[len(s.key)-1] == fieldSlot:
+		length -= registerBytes
+	}
+	if length <= 0 || length > len(id.Name) {
+		return dataplane.ID{}, false
+	}
+	return dataplane.ID{Container: s.lead, Name: id.Name[:length]}, true
+}
+
+// Leads implements dataplane.Naming.
+func (Naming) Leads(id dataplane.ID) bool {
+	switch id.Container {
+	case inFrontends, inNodePorts, inFirewalled:
+		return true
+	default:
+		return false
+	}
+}
+
+// LedLead implements dataplane.Naming: a Service may limit the sources of a frontend
+// that it does not serve.
+func (Naming) LedLead(id dataplane.ID) (dataplane.ID, bool) {
+	return dataplane.ID{Container: inFirewalled, Name: id.Name}, id.Container == inFrontends
 }

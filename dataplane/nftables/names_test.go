@@ -2,13 +2,15 @@ package nftables
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestNamesAreKubeProxys holds names against those of kube-proxy v1.36.
+// TestNamesAreKubeProxys compares names with those of kube-proxy v1.36.
 func TestNamesAreKubeProxys(t *testing.T) {
 	for _, c := range []struct {
 		namespace, name, port string
@@ -57,4 +59,109 @@ func TestShardsAreEven(t *testing.T) {
 	if len(counts) != len(shards) {
 		t.Errorf("%d shards are used, want %d", len(counts), len(shards))
 	}
+}
+
+// TestEverySharedSetHasARole: claims for the elements of a set without a role would be
+// settled one by one, which mixes the slots of Services.
+func TestEverySharedSetHasARole(t *testing.T) {
+	transport := []field{fieldProtocol, fieldPort}
+	for _, s := range sharedSets {
+		key := s.key
+		if key[0] == fieldDaddr {
+			key = key[1:]
+		}
+		lead := setIn[s.lead]
+		var ok bool
+		switch s.role {
+		case frontends:
+			ok = s.lead == "" && slices.Equal(key, transport)
+		case follows:
+			ok = lead != nil && (Naming{}).Leads(dataplane.ID{Container: s.lead}) &&
+				len(s.key) >= len(lead.key) && slices.Equal(s.key[:len(lead.key)], lead.key)
+		case shared:
+			ok = s.lead == ""
+		}
+		if !ok {
+			t.Errorf("set %s: role %d, lead %q and key %v do not go together", s.name, s.role, s.lead, s.key)
+		}
+		if setIn[elementsOf+s.name] == nil || setIn[elementsOf+s.name].name != s.name {
+			t.Errorf("set %s is not known by its container", s.name)
+		}
+	}
+}
+
+// TestEverySetThatIsRenderedIsKnown: the scaffold creates the sets that have a role,
+// and elements of Services are in no others.
+func TestEverySetThatIsRenderedIsKnown(t *testing.T) {
+	for _, family := range service.Families {
+		r := NewRenderer(family, Options{MasqueradeBit: 14})
+		created := 0
+		for _, o := range r.Node(&service.NodeFacts{}) {
+			if o.ID.Container != containerSet {
+				continue
+			}
+			created++
+			if setIn[elementsOf+o.ID.Name] == nil {
+				t.Errorf("%v: the scaffold creates set %s, which has no role", family, o.ID.Name)
+			}
+		}
+		if created != len(setIn) {
+			t.Errorf("%v: the scaffold creates %d sets, and %d have a role", family, created, len(setIn))
+		}
+		seen := map[string]bool{}
+		for _, o := range everything(r, family) {
+			if o.Kind != dataplane.Element || seen[o.ID.Container] {
+				continue
+			}
+			if strings.HasPrefix(o.ID.Container, elementsOf+prefixPicksMap) {
+				continue // named after one Service port
+			}
+			seen[o.ID.Container] = true
+			if setIn[o.ID.Container] == nil {
+				t.Errorf("%v: an element of %s, which has no role", family, o.ID.Container)
+			}
+			f, told := Naming{}.Frontend(o.ID)
+			lead, led := Naming{}.Lead(o.ID)
+			if told == led && setIn[o.ID.Container].role != shared {
+				t.Errorf("%v: %q of %s is for %v and goes with %q", family, o.ID.Name, o.ID.Container, f, lead)
+			}
+		}
+		if len(seen) < 12 {
+			t.Errorf("%v: elements of %d sets only: this proves little", family, len(seen))
+		}
+	}
+}
+
+// everything returns the objects of Services that use every feature.
+func everything(r *Renderer, family service.Family) []dataplane.Object {
+	text := [...][6]string{
+		service.IPv4: {"172.30.0.41", "192.0.2.1", "192.0.2.9", "10.0.0.1:8080", "198.51.100.0/25", "192.0.2.10"},
+		service.IPv6: {"fd00:172:30::41", "2001:db8::1", "2001:db8::9", "[fd00::1]:8080", "2001:db8:ffff::/112", "2001:db8::10"},
+	}[family]
+	endpoint := service.Endpoint{AddrPort: netip.MustParseAddrPort(text[3]), Local: true}
+	facts := &service.NodeFacts{}
+	facts.NodePorts[family].Addresses = []netip.Addr{netip.MustParseAddr(text[5])}
+	objects := r.Node(facts)
+	for i, change := range []func(*service.PortView){
+		func(*service.PortView) {},
+		func(p *service.PortView) { p.ExternalLocal, p.Local = true, p.Cluster },
+		func(p *service.PortView) { p.ExternalLocal = true },
+		func(p *service.PortView) { p.ExternalLocal, p.InternalLocal = true, true },
+		func(p *service.PortView) { p.SourceRanges = []netip.Prefix{netip.MustParsePrefix(text[4])} },
+		func(p *service.PortView) { p.AffinitySeconds = 10800 },
+		func(p *service.PortView) { p.Cluster, p.HasAny = nil, false },
+	} {
+		port := service.PortView{
+			Name: "web", Protocol: service.UDP, Port: uint16(80 + i), NodePort: uint16(30080 + i),
+			ClusterIP:        netip.MustParseAddr(text[0]),
+			ExternalIPs:      []netip.Addr{netip.MustParseAddr(text[1])},
+			LoadBalancerVIPs: []netip.Addr{netip.MustParseAddr(text[2])},
+			Cluster:          []service.Endpoint{endpoint}, HasAny: true,
+		}
+		change(&port)
+		view := &service.View{Key: service.Key{Namespace: "ns", Name: string(rune('a' + i))}}
+		view.Ports[family] = []service.PortView{port}
+		objects = append(objects, r.Service(view, facts)...)
+	}
+	return objects
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// backends are UDP sockets on addresses of the node, which count what comes.
+// backends are UDP sockets on addresses of the node that count datagrams.
 type backends struct {
 	*world
 	view    *service.View
@@ -61,7 +61,7 @@ func (b *backends) send(from netip.Addr) {
 	}))
 }
 
-// await waits until so many datagrams have come, and counts them per backend.
+// await waits for so many datagrams, and returns the count of each backend.
 func (b *backends) await(sent int) []int {
 	b.Helper()
 	const patience = 5 * time.Second
@@ -128,7 +128,7 @@ func clients(count int) []netip.Addr {
 	return addrs
 }
 
-// choices gives the backend that each client reaches.
+// choices returns the backend that each client reaches.
 func (b *backends) choices(from []netip.Addr) []int {
 	b.Helper()
 	chosen := make([]int, len(from))

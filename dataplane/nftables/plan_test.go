@@ -22,7 +22,7 @@ func change(container, name string, owner service.Key, before, after string) dat
 	return c
 }
 
-// order lists the steps of all parts.
+// order returns the steps of all parts.
 func order(p *plan) []string {
 	names := [...]string{
 		"table", "new set", "delete base", "new chain", "flush", "drop set", "redefine set", "delete element", "new element", "rules",
@@ -114,8 +114,8 @@ func TestStagesOfALargeBatch(t *testing.T) {
 	}
 }
 
-// TestStagesOfAnUpgrade divides a batch in which another release's maps, chains and
-// rules are exchanged: until all of the new is complete, packets meet the old.
+// TestStagesOfAnUpgrade divides a batch that replaces another release's maps, chains and
+// rules: packets meet the old ones until the new ones are complete.
 func TestStagesOfAnUpgrade(t *testing.T) {
 	other := rulesBody("") + "\x00"
 	changes := []dataplane.Change{
@@ -179,8 +179,8 @@ func TestElementsShareMessages(t *testing.T) {
 	}
 }
 
-// TestCertainOfADividedPlan: after any number of transactions, what has landed
-// and what has not been begun is certain, and what is half done is not.
+// TestCertainOfADividedPlan: after any number of transactions, what landed and what has not
+// begun is certain, and what is half done is not.
 func TestCertainOfADividedPlan(t *testing.T) {
 	changes := []dataplane.Change{
 		change(containerChain, "services", service.Node, "", rulesBody("")),
@@ -222,10 +222,9 @@ func TestCertainOfADividedPlan(t *testing.T) {
 	}
 }
 
-// TestRemovalsOfADividedBatchGoWithTheirService: what a Service gives up goes before
-// what it gets, in one transaction, and Services that lose something go first. It used
-// to be nobody's, and went last: a source range that became another one was refused
-// while the old one was there.
+// TestRemovalsOfADividedBatchGoWithTheirService: one transaction removes what a Service loses
+// before it adds what it gets, and Services that lose something come first. (Once removals
+// went last, and the kernel refused a changed source range while the old one existed.)
 func TestRemovalsOfADividedBatchGoWithTheirService(t *testing.T) {
 	changes := []dataplane.Change{
 		change("chain", "old", someone, rulesBody(""), ""),
@@ -248,8 +247,8 @@ func TestRemovalsOfADividedBatchGoWithTheirService(t *testing.T) {
 	}
 }
 
-// TestElementsAreCertainToGoWithTheirSet: their own steps may stand in another
-// transaction than that which deletes the set, and say nothing.
+// TestElementsAreCertainToGoWithTheirSet: their own steps, which do nothing, may be in another
+// transaction than the deletion of the set.
 func TestElementsAreCertainToGoWithTheirSet(t *testing.T) {
 	changes := []dataplane.Change{change("set", "picks-x", someone, "x", "")}
 	for n := range 60 {

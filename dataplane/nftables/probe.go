@@ -11,28 +11,27 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Features is what was found out about a kernel that has all that is needed.
+// Features describes a kernel that has all that is needed.
 type Features struct {
 	// LateRelease is for WriterConfig.
 	LateRelease bool
 }
 
-// probeTable is where features are tried. What is added to it goes in the same
-// transaction, but for that of lateRelease, which goes in the next but one. What a
-// probe leaves that is killed there goes with the first try of the next one, whatever
-// that tries, or with Cleanup.
+// probeTable is where features are tried. The same transaction removes what it adds, except
+// for lateRelease, which removes it in the next but one. The first try of the next probe, or
+// Cleanup, removes what a killed probe left.
 const probeTable = "sluice-probe"
 
-// feature is something that every kernel is asked for.
+// feature is something that the kernel must have.
 type feature struct {
 	name, need string
-	// rules need the feature; nil for one that is about sets.
+	// rules returns rules that need the feature. It is nil for a feature of sets.
 	rules func(d *dialect) []*rule
-	// sets that rules refer to, or that are the feature.
+	// sets are what the rules refer to, or need the feature themselves.
 	sets []set
 }
 
-// features are in an order in which each needs only those before it.
+// features are ordered: each needs only those before it.
 var features = []feature{
 	{name: "nf_tables for the family", need: "Linux 3.13 with CONFIG_NF_TABLES and CONFIG_NF_TABLES_IPV4 or _IPV6"},
 	{
@@ -73,13 +72,12 @@ var features = []feature{
 	},
 }
 
-// Probe finds out, by trying, whether the kernel has all that a family's rules
-// need. The function inside is that of WriterConfig; nil for the process's own
-// namespace. It blocks for milliseconds. What is missing is a *MissingError for
-// each feature, joined.
+// Probe tries whether the kernel has all that a family's rules need. inside is that of
+// WriterConfig. Probe blocks for milliseconds. It returns a *MissingError for each missing
+// feature, joined.
 func Probe(family service.Family, inside func(func() error) error) (Features, error) {
 	if inside == nil {
-		inside = func(f func() error) error { return f() }
+		inside = here
 	}
 	var socket *wire.Socket
 	if err := inside(func() error {
@@ -106,7 +104,7 @@ func (p *prober) probe() (Features, error) {
 	for _, f := range features {
 		err := p.try(f)
 		if isBusy(err) || errors.Is(err, unix.EPERM) {
-			return Features{}, fmt.Errorf("try what the kernel can do: %w", err)
+			return Features{}, fmt.Errorf("probe the kernel: %w", err)
 		}
 		if err != nil {
 			missing = append(missing, &MissingError{Family: p.d.family, Feature: f.name, Need: f.need, Err: err})
@@ -119,7 +117,7 @@ func (p *prober) probe() (Features, error) {
 	return Features{LateRelease: late}, err
 }
 
-// try makes what needs the feature, and removes it in the same transaction.
+// try adds what needs the feature, and removes it in the same transaction.
 func (p *prober) try(f feature) error {
 	e := p.emitter()
 	for _, s := range f.sets {
@@ -138,7 +136,7 @@ func (p *prober) try(f feature) error {
 	return p.commit(e)
 }
 
-// emitter begins a transaction that makes the table.
+// emitter begins a transaction that adds the table.
 func (p *prober) emitter() *emitter {
 	e := newEmitter(p.d)
 	e.table = probeTable
@@ -155,9 +153,9 @@ func (p *prober) commit(e *emitter) error {
 	return err
 }
 
-// lateRelease reports whether a chain cannot go with the element that leads to it.
-// kube-proxy says so of Linux before 6.2, but neither Debian's 5.10 nor its 6.1 is late,
-// and no kernel is known that has all else we need and is. See ADR 19.
+// lateRelease reports whether one transaction cannot delete a chain and the element that
+// leads to it. kube-proxy says so of Linux before 6.2, but it is true of neither Debian's
+// 5.10 nor its 6.1, and no kernel is known that has all else we need and does it. See ADR 19.
 func (p *prober) lateRelease() (bool, error) {
 	const target = "probe-target"
 	m := set{name: "probe-map", key: nodePortKey, verdict: true}
@@ -167,7 +165,7 @@ func (p *prober) lateRelease() (bool, error) {
 	make.addChain(target, "")
 	make.element(unix.NFT_MSG_NEWSETELEM, element, string(appendGoto(nil, target)), 0)
 	if err := p.commit(make); err != nil {
-		return false, fmt.Errorf("try what the kernel can do: %w", err)
+		return false, fmt.Errorf("probe the kernel: %w", err)
 	}
 	together := newEmitter(p.d)
 	together.table = probeTable
@@ -182,4 +180,66 @@ func (p *prober) lateRelease() (bool, error) {
 	remove.table = probeTable
 	remove.deleteTable()
 	return late, errors.Join(err, p.commit(remove))
+}
+
+// MissingError means that the kernel lacks something that a family needs. Trying again does
+// not help until somebody changes the node.
+type MissingError struct {
+	Family service.Family
+	// Feature is what the kernel cannot do.
+	Feature string
+	// Need is what has the feature: a kernel version, a build option.
+	Need string
+	// Err is the kernel's answer.
+	Err error
+}
+
+// Error names the feature and what has it.
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("nftables for %s cannot be used: the kernel lacks %s; needed: %s: %v", e.Family, e.Feature, e.Need, e.Err)
+}
+
+// Unwrap returns the kernel's answer.
+func (e *MissingError) Unwrap() error { return e.Err }
+
+// Cleanup removes a family's table, ours or kube-proxy's, and reports whether there was one.
+// It also removes what a killed probe left. inside is that of WriterConfig.
+func Cleanup(family service.Family, inside func(func() error) error) (removed bool, err error) {
+	if inside == nil {
+		inside = here
+	}
+	err = inside(func() error {
+		socket, err := wire.Open()
+		if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
+			return nil // a kernel without nf_tables has no tables
+		}
+		if err != nil {
+			return err
+		}
+		removed, err = deleteTable(socket, dialects[family], TableName)
+		_, probeErr := deleteTable(socket, dialects[family], probeTable)
+		return errors.Join(err, probeErr, socket.Close())
+	})
+	if err != nil {
+		return removed, fmt.Errorf("remove the %s table %s: %w", family, TableName, err)
+	}
+	return removed, nil
+}
+
+// deleteTable deletes a table and reports whether there was one.
+func deleteTable(socket Socket, d *dialect, name string) (bool, error) {
+	e := newEmitter(d)
+	e.table = name
+	e.deleteTable()
+	refusals, err := socket.Commit(e.t)
+	switch {
+	case err != nil:
+		return false, err
+	case len(refusals) == 0:
+		return true, nil
+	case errors.Is(refusals[0], unix.ENOENT), errors.Is(refusals[0], unix.EOPNOTSUPP), errors.Is(refusals[0], unix.EAFNOSUPPORT):
+		return false, nil
+	default:
+		return false, refusals[0]
+	}
 }

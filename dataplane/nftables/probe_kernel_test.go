@@ -54,8 +54,8 @@ func TestAMissingFeatureSaysWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// TestWhatAKilledProbeLeaves goes with the next probe, and with a clean-up: a table
-// as it stands between two transactions of a probe.
+// TestWhatAKilledProbeLeaves: the next probe and a clean-up remove the table that a probe has
+// between two of its transactions.
 func TestWhatAKilledProbeLeaves(t *testing.T) {
 	const left = `table %[1]s sluice-probe {
 	map probe-map { type inet_proto . inet_service : verdict; elements = { tcp . 1 : goto probe-target }; }
@@ -68,7 +68,7 @@ func TestWhatAKilledProbeLeaves(t *testing.T) {
 		leave := func() {
 			w.nft(fmt.Sprintf(left, word), "-f", "-")
 			if tables := w.nft("", "list", "tables"); tables != "table "+word+" sluice-probe\n" {
-				t.Fatalf("%s: before there are\n%s", family, tables)
+				t.Fatalf("%s: at first the tables are\n%s", family, tables)
 			}
 		}
 		leave()
@@ -76,14 +76,14 @@ func TestWhatAKilledProbeLeaves(t *testing.T) {
 			t.Errorf("%s: %v", family, err)
 		}
 		if tables := w.nft("", "list", "tables"); tables != "" {
-			t.Errorf("%s: after a probe there are\n%s", family, tables)
+			t.Errorf("%s: after a probe the tables are\n%s", family, tables)
 		}
 		leave()
 		if removed, err := nftables.Cleanup(family, w.node.Do); removed || err != nil {
 			t.Errorf("%s: got %t, %v; there was no table of a proxy", family, removed, err)
 		}
 		if tables := w.nft("", "list", "tables"); tables != "" {
-			t.Errorf("%s: after a clean-up there are\n%s", family, tables)
+			t.Errorf("%s: after a clean-up the tables are\n%s", family, tables)
 		}
 	}
 }

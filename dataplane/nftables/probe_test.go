@@ -12,8 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestTryingWhatNoKernelCan: a feature that is missing is refused, and leaves
-// nothing.
+// TestTryingWhatNoKernelCan: the kernel refuses a missing feature, and nothing is left.
 func TestTryingWhatNoKernelCan(t *testing.T) {
 	node, err := netns.New("node")
 	if err != nil {
@@ -46,7 +45,7 @@ func TestTryingWhatNoKernelCan(t *testing.T) {
 	}
 }
 
-// deleteTableOf tells whether the probe's table was there.
+// deleteTableOf reports whether the probe's table existed.
 func deleteTableOf(p *prober) (bool, error) {
 	e := newEmitter(p.d)
 	e.table = probeTable
@@ -55,8 +54,8 @@ func deleteTableOf(p *prober) (bool, error) {
 	return err == nil, err
 }
 
-// TestKernelWithoutNetfilter: a kernel that has no such socket is one that lacks
-// something, and no failure that may pass.
+// TestKernelWithoutNetfilter: a kernel without such a socket lacks something. It is not a
+// failure that may pass.
 func TestKernelWithoutNetfilter(t *testing.T) {
 	lacking := fmt.Errorf("open a netlink socket: %w", unix.EPROTONOSUPPORT)
 	_, err := Probe(service.IPv6, func(func() error) error { return lacking })

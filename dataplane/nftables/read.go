@@ -12,18 +12,19 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// reader gives the kernel's own account of the table.
+// reader reads the table from the kernel.
 type reader struct {
 	d      *dialect
 	socket Socket
-	// listen starts to listen to what others change; see steadily.
+	// listen begins to listen to what others change; see steadily. It is nil for a kernel
+	// in memory, which announces nothing.
 	listen func() (*netlink.TableListener, error)
 	// equal is the writer's.
 	equal map[string]sameSet
 }
 
-// all gives every object in the table: the table, all chains and sets, and the
-// elements of sets that have our names. (Those of other sets go with their set.)
+// all returns every object in the table: the table, all chains and sets, and the elements of
+// sets that have our names. (Those of other sets go with their set.)
 func (r *reader) all(ctx context.Context) ([]dataplane.Object, error) {
 	var objects []dataplane.Object
 	err := r.steadily(ctx, func() (err error) {
@@ -50,10 +51,10 @@ func (r *reader) once(ctx context.Context) ([]dataplane.Object, error) {
 	return objects, nil
 }
 
-// table gives the table, nil when there is none.
+// table returns the table, or nil if there is none.
 func (r *reader) table(ctx context.Context) (*dataplane.Object, error) {
 	var found *dataplane.Object
-	err := r.ask(ctx, unix.NFT_MSG_GETTABLE, false, attrs(textAttr{1, TableName}), func(b []byte) {
+	err := r.ask(ctx, unix.NFT_MSG_GETTABLE, false, inTable(0, ""), func(b []byte) {
 		flags := netlink.Find(b, unix.NFTA_TABLE_FLAGS).Uint32()
 		found = &dataplane.Object{
 			ID: tableID, Kind: dataplane.Owned,
@@ -80,9 +81,8 @@ func (r *reader) chains(ctx context.Context, objects []dataplane.Object) ([]data
 	if err != nil {
 		return nil, fmt.Errorf("list chains: %w", err)
 	}
-	err = r.ask(ctx, unix.NFT_MSG_GETRULE, true, attrs(textAttr{unix.NFTA_RULE_TABLE, TableName}), func(b []byte) {
-		name := netlink.Find(b, unix.NFTA_RULE_CHAIN).Text()
-		bodies[name] = netlink.AppendBytes(bodies[name], bodyRule, normalRule(b))
+	err = r.rules(ctx, inTable(0, ""), func(name string, body []byte) {
+		bodies[name] = netlink.AppendBytes(bodies[name], bodyRule, body)
 	})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, fmt.Errorf("list rules: %w", err)
@@ -91,6 +91,13 @@ func (r *reader) chains(ctx context.Context, objects []dataplane.Object) ([]data
 		objects = append(objects, ownedObject(chainID(name), bodies[name]))
 	}
 	return objects, nil
+}
+
+// rules calls each with the chain and the body of each rule that matches a request.
+func (r *reader) rules(ctx context.Context, request []byte, each func(chain string, body []byte)) error {
+	return r.ask(ctx, unix.NFT_MSG_GETRULE, true, request, func(b []byte) {
+		each(netlink.Find(b, unix.NFTA_RULE_CHAIN).Text(), normalRule(b))
+	})
 }
 
 // chainHead begins a chain's body.
@@ -108,10 +115,10 @@ func ownedObject(id dataplane.ID, body []byte) dataplane.Object {
 // sets adds all sets, and the elements that we account for.
 func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]dataplane.Object, error) {
 	var names []string
-	err := r.ask(ctx, unix.NFT_MSG_GETSET, true, attrs(textAttr{unix.NFTA_SET_TABLE, TableName}), func(b []byte) {
+	err := r.ask(ctx, unix.NFT_MSG_GETSET, true, inTable(0, ""), func(b []byte) {
 		const anonymous = unix.NFT_SET_ANONYMOUS
 		if netlink.Find(b, unix.NFTA_SET_FLAGS).Uint32()&anonymous != 0 {
-			return // a part of some rule, and goes with it
+			return // it belongs to a rule, and goes with it
 		}
 		name := netlink.Find(b, unix.NFTA_SET_NAME).Text()
 		names = append(names, name)
@@ -124,18 +131,18 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 		if !hasOurElements(name) {
 			continue
 		}
-		objects, err = r.elements(ctx, name, objects)
-		if errors.Is(err, unix.ENOENT) {
-			err = netlink.ErrInterrupted // it was there a moment ago
-		}
+		container := containerOf(name)
+		err := r.elements(ctx, true, inTable(unix.NFTA_SET_ELEM_LIST_SET, name), func(element []byte) {
+			objects = append(objects, parseElement(container, element))
+		})
 		if err != nil {
-			return nil, fmt.Errorf("list the elements of %s: %w", name, err)
+			return nil, fmt.Errorf("list the elements of %s: %w", name, goneMeanwhile(err))
 		}
 	}
 	return objects, nil
 }
 
-// setObject gives a set that the kernel has described.
+// setObject returns the object of a set that the kernel describes.
 func (r *reader) setObject(name string, attrs []byte) dataplane.Object {
 	o := dataplane.Object{ID: setID(name), Kind: dataplane.Owned, Body: normalSet(r.d, attrs)}
 	if same, ok := r.equal[name]; ok && same.read == o.Body {
@@ -150,15 +157,21 @@ func hasOurElements(set string) bool {
 	return shared || strings.HasPrefix(set, prefixPicksMap)
 }
 
-func (r *reader) elements(ctx context.Context, set string, objects []dataplane.Object) ([]dataplane.Object, error) {
-	container := containerOf(set)
-	request := attrs(textAttr{unix.NFTA_SET_ELEM_LIST_TABLE, TableName}, textAttr{unix.NFTA_SET_ELEM_LIST_SET, set})
-	err := r.ask(ctx, unix.NFT_MSG_GETSETELEM, true, request, func(b []byte) {
+// elements calls each with the attributes of each element that matches a request.
+func (r *reader) elements(ctx context.Context, all bool, request []byte, each func(attrs []byte)) error {
+	return r.ask(ctx, unix.NFT_MSG_GETSETELEM, all, request, func(b []byte) {
 		for element := range netlink.Attrs(netlink.Find(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data) {
-			objects = append(objects, parseElement(container, element.Data))
+			each(element.Data)
 		}
 	})
-	return objects, err
+}
+
+// goneMeanwhile turns ENOENT, for something that existed a moment ago, into ErrInterrupted.
+func goneMeanwhile(err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return netlink.ErrInterrupted
+	}
+	return err
 }
 
 func containerOf(set string) string {
@@ -168,7 +181,7 @@ func containerOf(set string) string {
 	return elementsOf + set
 }
 
-// one gives one object, nil when it is not there.
+// one returns one object, or nil if it does not exist.
 func (r *reader) one(ctx context.Context, id dataplane.ID) (*dataplane.Object, error) {
 	var found *dataplane.Object
 	var err error
@@ -178,8 +191,7 @@ func (r *reader) one(ctx context.Context, id dataplane.ID) (*dataplane.Object, e
 	case containerChain:
 		found, err = r.chain(ctx, id)
 	case containerSet:
-		request := attrs(textAttr{unix.NFTA_SET_TABLE, TableName}, textAttr{unix.NFTA_SET_NAME, id.Name})
-		err = r.ask(ctx, unix.NFT_MSG_GETSET, false, request, func(b []byte) {
+		err = r.ask(ctx, unix.NFT_MSG_GETSET, false, inTable(unix.NFTA_SET_NAME, id.Name), func(b []byte) {
 			o := r.setObject(id.Name, b)
 			found = &o
 		})
@@ -194,15 +206,15 @@ func (r *reader) one(ctx context.Context, id dataplane.ID) (*dataplane.Object, e
 
 func (r *reader) chain(ctx context.Context, id dataplane.ID) (*dataplane.Object, error) {
 	var body []byte
-	err := r.ask(ctx, unix.NFT_MSG_GETCHAIN, false,
-		attrs(textAttr{unix.NFTA_CHAIN_TABLE, TableName}, textAttr{unix.NFTA_CHAIN_NAME, id.Name}),
-		func(b []byte) { body = chainHead(b) })
+	err := r.ask(ctx, unix.NFT_MSG_GETCHAIN, false, inTable(unix.NFTA_CHAIN_NAME, id.Name), func(b []byte) {
+		body = chainHead(b)
+	})
 	if err != nil {
 		return nil, err
 	}
-	err = r.ask(ctx, unix.NFT_MSG_GETRULE, true,
-		attrs(textAttr{unix.NFTA_RULE_TABLE, TableName}, textAttr{unix.NFTA_RULE_CHAIN, id.Name}),
-		func(b []byte) { body = netlink.AppendBytes(body, bodyRule, normalRule(b)) })
+	err = r.rules(ctx, inTable(unix.NFTA_RULE_CHAIN, id.Name), func(_ string, rule []byte) {
+		body = netlink.AppendBytes(body, bodyRule, rule)
+	})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, err
 	}
@@ -215,37 +227,34 @@ func (r *reader) element(ctx context.Context, id dataplane.ID) (*dataplane.Objec
 	if !ok {
 		return nil, fmt.Errorf("no such container: %s", id.Container)
 	}
-	request := attrs(textAttr{unix.NFTA_SET_ELEM_LIST_TABLE, TableName}, textAttr{unix.NFTA_SET_ELEM_LIST_SET, set})
-	request, list := netlink.Nest(request, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	request, list := netlink.Nest(inTable(unix.NFTA_SET_ELEM_LIST_SET, set), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	request, element := netlink.Nest(request, unix.NFTA_LIST_ELEM)
 	request = netlink.End(netlink.End(keyOf(request, id), element), list)
 	var found *dataplane.Object
-	err := r.ask(ctx, unix.NFT_MSG_GETSETELEM, false, request, func(b []byte) {
-		for element := range netlink.Attrs(netlink.Find(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data) {
-			// A range is found by any value inside it.
-			if o := parseElement(id.Container, element.Data); o.ID == id {
-				found = &o
-			}
+	err := r.elements(ctx, false, request, func(element []byte) {
+		// The kernel finds a range by any value inside it.
+		if o := parseElement(id.Container, element); o.ID == id {
+			found = &o
 		}
 	})
 	return found, err
 }
 
-// textAttr is one attribute of a request.
-type textAttr struct {
-	kind uint16
-	text string
-}
+// tableAttr is the attribute with the table's name, the first one in every message about
+// the content of a table.
+const tableAttr = 1
 
-func attrs(list ...textAttr) []byte {
-	var b []byte
-	for _, a := range list {
-		b = netlink.AppendText(b, a.kind, a.text)
+// inTable begins a request about our table, or about what an attribute names in it, unless
+// the kind is 0.
+func inTable(kind uint16, name string) []byte {
+	b := netlink.AppendText(nil, tableAttr, TableName)
+	if kind != 0 {
+		b = netlink.AppendText(b, kind, name)
 	}
 	return b
 }
 
-// ask leaves it to each what to make of the answer's messages.
+// ask calls each with the attributes of each message of the reply.
 func (r *reader) ask(ctx context.Context, kind uint16, all bool, request []byte, each func(attrs []byte)) error {
 	err := r.socket.Ask(ctx, kind, r.d.protocol, all, request, func(m netlink.Netfilter) {
 		if m.Family == r.d.protocol {
@@ -256,4 +265,101 @@ func (r *reader) ask(ctx context.Context, kind uint16, all bool, request []byte,
 		err = context.Cause(ctx)
 	}
 	return err
+}
+
+// Reading the table takes many requests, and a set with many elements many datagrams. Each
+// shows the tables of that moment. The kernel reports that a list of chains or rules was
+// interrupted (NLM_F_DUMP_INTR), but never a list of elements.
+//
+// Invariant: the result is the table as it was at one moment, or an error that matches
+// netlink.ErrInterrupted.
+
+// readAttempts bounds the attempts at a reading that others' changes interrupt.
+const readAttempts = 5
+
+// steadily reads until nothing has changed meanwhile. Usually the generation proves that.
+// But it counts the transactions on all tables of the namespace: those of the other family,
+// and those of a program that may never rest. So from the second attempt on, announcements
+// show whether our own table was concerned.
+func (r *reader) steadily(ctx context.Context, read func() error) error {
+	for attempt := 1; ; attempt++ {
+		look := r.sameGeneration
+		if attempt > 1 && r.listen != nil {
+			look = r.unannounced
+		}
+		err := look(ctx, read)
+		if !errors.Is(err, netlink.ErrInterrupted) || attempt == readAttempts {
+			return err
+		}
+	}
+}
+
+// sameGeneration reads, and fails if any table has changed meanwhile.
+func (r *reader) sameGeneration(ctx context.Context, read func() error) error {
+	before, err := r.generation(ctx)
+	if err != nil {
+		return err
+	}
+	if err := read(); err != nil {
+		return err
+	}
+	after, err := r.generation(ctx)
+	if err == nil && after != before {
+		err = netlink.ErrInterrupted
+	}
+	return err
+}
+
+// unannounced reads, and fails if a change of our table was announced meanwhile, or so many
+// changes that some may be missing.
+func (r *reader) unannounced(ctx context.Context, read func() error) error {
+	listener, err := r.listen()
+	if err != nil {
+		return r.sameGeneration(ctx, read) // stricter than needed
+	}
+	err = read()
+	touched := false
+	if err == nil {
+		err = r.passCommits()
+	}
+	if err == nil {
+		err = listener.Pending(func(m netlink.Netfilter) {
+			touched = touched || r.d.concerns(m)
+		}, func() { touched = true })
+	}
+	if err == nil && touched {
+		err = netlink.ErrInterrupted
+	}
+	return errors.Join(err, listener.Close())
+}
+
+// concerns reports whether an announcement is about our table.
+func (d *dialect) concerns(m netlink.Netfilter) bool {
+	return m.Family == d.protocol && netlink.Find(m.Attrs, tableAttr).Text() == TableName
+}
+
+// passCommits waits until transactions in progress have been announced: the kernel holds a
+// lock from the beginning of a transaction until then. It takes the lock for this
+// transaction too, which deletes a table that does not exist.
+func (r *reader) passCommits() error {
+	if _, err := deleteTable(r.socket, r.d, noTable); err != nil {
+		return fmt.Errorf("wait for other transactions: %w", err)
+	}
+	return nil
+}
+
+// noTable is a name that no table has.
+const noTable = "sluice-no-table"
+
+// generation returns the number of transactions that have changed tables of the network
+// namespace, of any family and by anybody.
+func (r *reader) generation(ctx context.Context) (uint32, error) {
+	var count uint32
+	err := r.socket.Ask(ctx, unix.NFT_MSG_GETGEN, unix.NFPROTO_UNSPEC, false, nil, func(m netlink.Netfilter) {
+		count = netlink.Find(m.Attrs, unix.NFTA_GEN_ID).Uint32()
+	})
+	if err != nil {
+		return 0, fmt.Errorf("ask for the generation of the tables: %w", err)
+	}
+	return count, nil
 }

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -17,12 +18,12 @@ type portDraft struct {
 	facts *service.NodeFacts
 	key   service.Key
 	port  *service.PortView
-	// base names the chains of a port with affinity; empty without.
+	// base names the chains of a port with affinity. It is empty without affinity.
 	base string
 	// comment is the comment of the port's elements, as an attribute.
 	comment span
-	// cluster and local are the tables of endpoints; both are empty with
-	// affinity, whose tables are the port's own.
+	// cluster and local are the tables of endpoints. Both are empty with affinity, whose
+	// tables belong to the port alone.
 	cluster, local slotTable
 }
 
@@ -73,7 +74,7 @@ func (p *portDraft) commented(fill func([]byte) []byte) span {
 	})
 }
 
-// frontend is one address and port, or a node port, which has no address.
+// frontend is an address and port, or a node port, which has no address.
 type frontend struct {
 	addr netip.Addr
 	port uint16
@@ -81,7 +82,7 @@ type frontend struct {
 
 func (f frontend) nodePort() bool { return !f.addr.IsValid() }
 
-// key adds the frontend's key to a buffer.
+// appendFrontend adds the frontend's key to a buffer.
 func (p *portDraft) appendFrontend(b []byte, f frontend) []byte {
 	if !f.nodePort() {
 		b = appendAddr(b, f.addr)
@@ -89,7 +90,7 @@ func (p *portDraft) appendFrontend(b []byte, f frontend) []byte {
 	return appendPort(appendProtocol(b, p.port.Protocol.Number()), f.port)
 }
 
-// named adds an element that a frontend is in, or leads from.
+// named adds an element whose key is a frontend.
 func (p *portDraft) named(set string, f frontend, body span, target ...dataplane.ID) {
 	name := p.put(func(b []byte) []byte { return p.appendFrontend(b, f) })
 	refs := setRefs[set]
@@ -109,7 +110,7 @@ func (p *portDraft) dispatch(f frontend, chain string) {
 	p.named(set, f, body, chainID(chain))
 }
 
-// fill puts the endpoints of a table into a map, for a frontend.
+// fill adds the endpoints of a table to a map, for a frontend.
 func (p *portDraft) fill(set string, f frontend, t slotTable) {
 	for i, slot := range t.slots {
 		name := p.put(func(b []byte) []byte { return appendSlot(p.appendFrontend(b, f), slot) })
@@ -117,8 +118,8 @@ func (p *portDraft) fill(set string, f frontend, t slotTable) {
 	}
 }
 
-// refuse notes that a frontend is not served: rejected when no endpoint exists
-// anywhere, dropped when there is one that the policy rules out.
+// refuse adds a frontend that is not served: rejected if no endpoint exists anywhere,
+// dropped if there is one that the policy rules out.
 func (p *portDraft) refuse(f frontend) {
 	var set string
 	switch {
@@ -138,7 +139,7 @@ func (p *portDraft) refuse(f frontend) {
 func (p *portDraft) renderInternal() {
 	f := frontend{p.port.ClusterIP, p.port.Port}
 	name := p.put(func(b []byte) []byte { return appendAddr(b, f.addr) })
-	// All ports of the Service have the same element, and so no port's name.
+	// All ports of the Service share this element, so it names none of them.
 	owner := p.put(func(b []byte) []byte { return appendComment(b, unix.NFTA_SET_ELEM_USERDATA, p.key.String()) })
 	p.element(containers[setClusterIPs], name, owner, setRefs[setClusterIPs])
 	switch {
@@ -167,7 +168,7 @@ func (p *portDraft) serve(f frontend, c class) {
 	p.dispatch(f, c.name())
 }
 
-// externalFrontends are all but the ClusterIP.
+// externalFrontends returns all frontends except the ClusterIP.
 func (p *portDraft) externalFrontends() []frontend {
 	var all []frontend
 	for _, addrs := range [][]netip.Addr{p.port.ExternalIPs, p.port.LoadBalancerVIPs} {
@@ -181,8 +182,8 @@ func (p *portDraft) externalFrontends() []frontend {
 	return all
 }
 
-// renderExternal serves the other frontends. With policy Local and no endpoint
-// here, a frontend is served to the node's own clients and refused to others.
+// renderExternal serves the other frontends. With policy Local and no endpoint on this node,
+// it serves a frontend to the node's own clients and refuses others.
 func (p *portDraft) renderExternal() {
 	for _, f := range p.externalFrontends() {
 		if p.port.HasAny {
@@ -217,8 +218,8 @@ func (p *portDraft) serveExternal(f frontend) {
 	}
 }
 
-// renderHairpins notes who may reach itself: endpoints of this node. It is a fact
-// about a pod, which several Services may state, and therefore names none.
+// renderHairpins adds the endpoints that may reach themselves: those of this node. It is a
+// fact about a pod that several Services may state, so the element names none of them.
 func (p *portDraft) renderHairpins() {
 	for _, e := range p.port.Reachable() {
 		if !e.Local {
@@ -230,4 +231,131 @@ func (p *portDraft) renderHairpins() {
 		})
 		p.element(containers[setHairpins], name, span{}, setRefs[setHairpins])
 	}
+}
+
+// renderFirewall limits the load balancer VIPs to the source ranges.
+func (p *portDraft) renderFirewall() {
+	if len(p.port.SourceRanges) == 0 {
+		return
+	}
+	allowed := p.port.SourceRanges
+	if p.port.NodeInSourceRanges {
+		// The node may use a VIP as its source.
+		allowed = slices.Clone(allowed)
+		for _, vip := range p.port.LoadBalancerVIPs {
+			allowed = append(allowed, netip.PrefixFrom(vip, vip.BitLen()))
+		}
+	}
+	allowed = outermost(allowed)
+	for _, vip := range p.port.LoadBalancerVIPs {
+		f := frontend{vip, p.port.Port}
+		p.named(setFirewalled, f, p.comment)
+		for _, prefix := range allowed {
+			name := p.put(func(b []byte) []byte {
+				b = appendAddr(p.appendFrontend(b, f), prefix.Addr())
+				return appendAddr(p.appendFrontend(b, f), lastOf(prefix))
+			})
+			p.element(containers[setAllowed], name, p.comment, setRefs[setAllowed])
+		}
+	}
+}
+
+// outermost omits the prefixes that are inside another one: the kernel refuses ranges that
+// overlap.
+func outermost(prefixes []netip.Prefix) []netip.Prefix {
+	sorted := make([]netip.Prefix, 0, len(prefixes))
+	for _, p := range prefixes {
+		sorted = append(sorted, p.Masked())
+	}
+	slices.SortFunc(sorted, func(a, b netip.Prefix) int {
+		if c := a.Addr().Compare(b.Addr()); c != 0 {
+			return c
+		}
+		return a.Bits() - b.Bits()
+	})
+	var kept []netip.Prefix
+	for _, p := range sorted {
+		// In this order a prefix follows the one that contains it, and no two kept ones
+		// overlap. So only the last kept one can contain it.
+		if n := len(kept); n == 0 || !kept[n-1].Overlaps(p) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// lastOf returns the last address of a prefix.
+func lastOf(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < len(b)*8; bit++ {
+		b[bit/8] |= 0x80 >> (bit % 8)
+	}
+	last, _ := netip.AddrFromSlice(b)
+	return last
+}
+
+// renderAffinity renders the chains of a port with ClientIP affinity:
+//
+//	external-… ─► service-…, local-… ─► endpoint-…
+//
+// A chain of endpoints first looks for the client in the set clients-… of each endpoint, and
+// otherwise picks one by the map picks-…. The choice is the same for every frontend, and
+// stays whatever happens to other endpoints.
+func (p *portDraft) renderAffinity() {
+	if !p.sticky() {
+		return
+	}
+	for _, e := range p.port.Reachable() {
+		p.renderEndpointChain(e)
+	}
+	targets := externalTargets{policyLocal: p.port.ExternalLocal}
+	if len(p.port.Cluster) > 0 {
+		targets.cluster = prefixServiceChain + p.base
+		p.renderStickyChain(targets.cluster, p.port.Cluster)
+	}
+	if p.port.UsesLocal() && len(p.port.Local) > 0 {
+		name := prefixLocalChain + p.base
+		p.renderStickyChain(name, p.port.Local)
+		if p.port.ExternalLocal {
+			targets.local = name
+		}
+	}
+	if p.port.ExternallyAccessible() && p.port.HasAny {
+		external := newChain(prefixExternalChain + p.base)
+		targets.fill(external, p.r, p.facts.Detect[p.r.d.family])
+		p.own(external.object())
+	}
+}
+
+// renderEndpointChain renders the chain that remembers a client and sends it to an endpoint.
+func (p *portDraft) renderEndpointChain(e service.Endpoint) {
+	d := p.r.d
+	base := endpointBase(p.key, p.port, e)
+	clients := clientsSet(base)
+	out := newChain(prefixEndpointChain + base).needs(setID(clients.name)).
+		add(newRule(d).remember(clients.name, uint64(p.port.AffinitySeconds)*1000)).
+		add(newRule(d).meta(unix.NFT_META_L4PROTO).cmp([]byte{p.port.Protocol.Number()}, false).dnatTo(e.AddrPort))
+	p.own(clients.object(d), out.object())
+}
+
+// renderStickyChain renders the choice among some endpoints of the port.
+func (p *portDraft) renderStickyChain(name string, endpoints []service.Endpoint) {
+	d := p.r.d
+	picks := picksMap(name)
+	out := newChain(name).needs(setID(picks.name))
+	container, refs := elementsOf+picks.name, []dataplane.ID{setID(picks.name)}
+	table := p.table(endpoints)
+	for i, e := range endpoints {
+		base := endpointBase(p.key, p.port, e)
+		target := prefixEndpointChain + base
+		out.needs(chainID(target), setID(prefixClientsSet+base)).
+			add(newRule(d).fields([]field{fieldSaddr}).in(prefixClientsSet+base, false).goTo(target))
+		key := p.put(func(b []byte) []byte { return appendSlot(b, table.slots[i]) })
+		body := p.put(func(b []byte) []byte { return appendGoto(b, target) })
+		p.element(container, key, body, append([]dataplane.ID{chainID(target)}, refs...))
+	}
+	for _, modulus := range moduli(table.size) {
+		out.add(newRule(d).numgen(modulus).vmap(picks.name))
+	}
+	p.own(picks.object(d), out.object())
 }

@@ -1,25 +1,40 @@
+// Package nftables is the nftables backend: a [Renderer] turns Services into elements of a
+// few nf_tables maps, and a [Writer] writes them over netlink, one transaction per batch.
+// There is one domain per IP family. The commands choose it; the root package connects it to
+// the actors and the aggregator. Packets are treated as in kube-proxy's nftables mode, but
+// the ruleset has a shape of its own (docs/adr/0006-nftables-shape.md):
+//
+//	frontends         address, protocol, port ─► class chain, for example cluster-12
+//	cluster-12        tries random slots of a table of 12; one for all Services that size
+//	cluster-endpoints address, protocol, port, slot ─► endpoint
+//
+// A Service consists of elements and costs its neighbours nothing. Only Services with
+// ClientIP affinity have chains of their own, because the kernel must remember the clients
+// of each.
 package nftables
 
 import (
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Options are the settings that rules depend on and that never change while the
-// process runs.
+// Options are the settings that rules depend on and that never change while the process
+// runs.
 type Options struct {
-	// MasqueradeBit is the bit, 0 to 31, of the packet mark that asks for
-	// source NAT; kube-proxy's default is 14.
+	// MasqueradeBit is the bit of the packet mark, 0 to 31, that requests source NAT.
+	// kube-proxy's default is 14.
 	MasqueradeBit uint
 }
 
-// Renderer implements dataplane.Renderer for one family. The bodies of what it
-// renders are the bytes that go to the kernel and come back from it. It keeps
-// class chains that it has rendered, which is not seen from outside.
+// Renderer implements dataplane.Renderer for one family. The bodies of the objects are the
+// bytes that go to the kernel and come back from it. It caches rendered class chains.
 //
-// A Service is, per port:
+// A Service has, per port:
 //
 //	@frontends            one verdict per ClusterIP, external IP, load balancer VIP
 //	@nodeports            one verdict for the node port
@@ -28,23 +43,23 @@ type Options struct {
 //	cluster-12 …          the class chains that its verdicts lead to
 //	@hairpins             one element per endpoint of this node
 //
-// With ClientIP affinity, verdicts lead to chains of the Service's own instead,
-// and slots lead to chains that remember the client.
+// With ClientIP affinity, verdicts lead to the Service's own chains instead, and slots lead
+// to chains that remember the client.
 type Renderer struct {
 	d    *dialect
 	mark uint32
-	// classes holds what class.render gave, by class.
+	// classes caches the result of class.render by class.
 	classes sync.Map
 }
 
 var _ dataplane.Renderer = (*Renderer)(nil)
 
-// NewRenderer makes a renderer of one family.
+// NewRenderer returns a renderer of one family.
 func NewRenderer(family service.Family, options Options) *Renderer {
 	return &Renderer{d: dialects[family], mark: 1 << options.MasqueradeBit}
 }
 
-// Service renders one Service. Two ports that claim the same element both appear;
+// Service renders one Service. If two ports claim the same element, both appear;
 // dataplane.NewFragment keeps the first.
 func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	ports := view.Ports[r.d.family]
@@ -63,11 +78,219 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 	return draft.objects()
 }
 
-// class gives a class chain, and the chains that it leads to.
+// class returns a class chain and the chains that it leads to.
 func (r *Renderer) class(c class) []dataplane.Object {
 	if known, ok := r.classes.Load(c); ok {
 		return known.([]dataplane.Object)
 	}
 	known, _ := r.classes.LoadOrStore(c, c.render(r))
 	return known.([]dataplane.Object)
+}
+
+// draft collects the objects of one Service. The bytes of all elements are in one buffer,
+// which becomes one string that they share: a Service costs a few allocations, not two per
+// endpoint and frontend.
+type draft struct {
+	bytes    []byte
+	elements []elementDraft
+	owned    []dataplane.Object
+}
+
+// span is a part of the buffer.
+type span struct{ from, to int }
+
+// elementDraft is an element whose bytes are still in the buffer.
+type elementDraft struct {
+	container string
+	name      span
+	body      span
+	refs      []dataplane.ID
+}
+
+func newDraft() *draft { return &draft{} }
+
+// put adds bytes to the buffer.
+func (d *draft) put(fill func([]byte) []byte) span {
+	from := len(d.bytes)
+	d.bytes = fill(d.bytes)
+	return span{from, len(d.bytes)}
+}
+
+// element adds an element of a set.
+func (d *draft) element(container string, name, body span, refs []dataplane.ID) {
+	d.elements = append(d.elements, elementDraft{container, name, body, refs})
+}
+
+// own adds complete objects.
+func (d *draft) own(objects ...dataplane.Object) { d.owned = append(d.owned, objects...) }
+
+// objects returns all objects.
+func (d *draft) objects() []dataplane.Object {
+	text := string(d.bytes)
+	objects := make([]dataplane.Object, 0, len(d.elements)+len(d.owned))
+	for _, e := range d.elements {
+		objects = append(objects, dataplane.Object{
+			ID:   dataplane.ID{Container: e.container, Name: text[e.name.from:e.name.to]},
+			Kind: dataplane.Element,
+			Body: text[e.body.from:e.body.to],
+			Refs: e.refs,
+		})
+	}
+	return append(objects, d.owned...)
+}
+
+// Priorities of the base chains, as kube-proxy has them.
+const (
+	priorityDNAT    = -100
+	priorityPreDNAT = priorityDNAT - 10
+	priorityFilter  = 0
+	prioritySNAT    = 100
+)
+
+// Node renders the scaffold: the table, the shared sets, the base chains, the fixed chains,
+// and what depends on node facts.
+func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
+	objects := []dataplane.Object{tableObject()}
+	for _, s := range sharedSets {
+		objects = append(objects, s.object(r.d))
+	}
+	for _, c := range r.baseChains() {
+		objects = append(objects, c.object())
+	}
+	for _, c := range []*chain{
+		r.servicesChain(facts), r.serviceCheck(), r.nodePortCheck(facts),
+		r.clusterIPsCheck(facts), r.firewallCheck(), r.masquerading(),
+		newChain(chainReject).add(newRule(r.d).reject()),
+	} {
+		objects = append(objects, c.object())
+	}
+	return append(objects, r.nodePortAddresses(facts)...)
+}
+
+// tableObject is the table itself: not dormant.
+func tableObject() dataplane.Object {
+	return dataplane.Object{ID: tableID, Kind: dataplane.Owned, Body: string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0))}
+}
+
+// baseChains returns the chains that the kernel calls.
+func (r *Renderer) baseChains() []*chain {
+	onNew := func(name string, hookNumber uint32, priority int32, targets ...string) *chain {
+		c := newBaseChain(name, hook{"filter", hookNumber, priority})
+		for _, to := range targets {
+			c.add(newRule(r.d).ct(unix.NFT_CT_STATE, stateNew).jump(to)).needs(chainID(to))
+		}
+		return c
+	}
+	always := func(name string, hookNumber uint32, priority int32, to string) *chain {
+		return newBaseChain(name, hook{"nat", hookNumber, priority}).add(newRule(r.d).jump(to)).needs(chainID(to))
+	}
+	return []*chain{
+		onNew(chainFilterPreroutingPreDNAT, unix.NF_INET_PRE_ROUTING, priorityPreDNAT, chainFirewallCheck),
+		onNew(chainFilterOutputPreDNAT, unix.NF_INET_LOCAL_OUT, priorityPreDNAT, chainFirewallCheck),
+		onNew(chainFilterInput, unix.NF_INET_LOCAL_IN, priorityFilter, chainNodePortCheck, chainServiceCheck),
+		onNew(chainFilterForward, unix.NF_INET_FORWARD, priorityFilter, chainServiceCheck, chainClusterIPsCheck),
+		onNew(chainFilterOutput, unix.NF_INET_LOCAL_OUT, priorityFilter, chainServiceCheck, chainClusterIPsCheck),
+		always(chainNATPrerouting, unix.NF_INET_PRE_ROUTING, priorityDNAT, chainServices),
+		always(chainNATOutput, unix.NF_INET_LOCAL_OUT, priorityDNAT, chainServices),
+		always(chainNATPostrouting, unix.NF_INET_POST_ROUTING, prioritySNAT, chainMasquerading),
+	}
+}
+
+// servicesChain dispatches by frontend.
+func (r *Renderer) servicesChain(facts *service.NodeFacts) *chain {
+	d := r.d
+	c := newChain(chainServices).needs(setID(mapFrontends), setID(mapNodePorts), setID(setNodePortAddresses), setID(setClusterIPs))
+	toClusterIP := newRule(d).fields([]field{fieldDaddr}).in(setClusterIPs, false)
+	if !facts.MasqueradeAll {
+		if detect := facts.Detect[d.family]; detect.Configured() {
+			toClusterIP = matchLocal(toClusterIP, detect, true)
+		} else {
+			toClusterIP = nil
+		}
+	}
+	if toClusterIP != nil {
+		c.add(toClusterIP.mark(r.mark).says("masquerade traffic to ClusterIPs"))
+	}
+	c.add(newRule(d).fields(frontendKey).vmap(mapFrontends))
+	toNode := newRule(d)
+	if facts.NodePorts[d.family].All {
+		toNode.local(fieldDaddr)
+	}
+	return c.add(r.onNodePortAddress(toNode, facts).fields(nodePortKey).vmap(mapNodePorts))
+}
+
+// onNodePortAddress narrows a rule to packets to addresses on which node ports answer. They
+// never answer on loopback addresses.
+func (r *Renderer) onNodePortAddress(to *rule, facts *service.NodeFacts) *rule {
+	if facts.NodePorts[r.d.family].All {
+		return to.within(fieldDaddr, r.d.loopback, true)
+	}
+	return to.fields([]field{fieldDaddr}).in(setNodePortAddresses, false)
+}
+
+// nodePortAddresses returns the elements of the set of these addresses.
+func (r *Renderer) nodePortAddresses(facts *service.NodeFacts) []dataplane.Object {
+	on := facts.NodePorts[r.d.family]
+	if on.All {
+		return nil
+	}
+	var objects []dataplane.Object
+	for _, addr := range on.Addresses {
+		if addr.IsLoopback() {
+			continue
+		}
+		objects = append(objects, dataplane.Object{
+			ID:   dataplane.ID{Container: elementsOf + setNodePortAddresses, Name: string(appendAddr(nil, addr))},
+			Kind: dataplane.Element, Refs: []dataplane.ID{setID(setNodePortAddresses)},
+		})
+	}
+	return objects
+}
+
+// serviceCheck ends connections to frontends without endpoints.
+func (r *Renderer) serviceCheck() *chain {
+	d := r.d
+	return newChain(chainServiceCheck).
+		needs(setID(setNoEndpoints), setID(setNoLocal), chainID(chainReject)).
+		add(newRule(d).fields(frontendKey).in(setNoEndpoints, false).goTo(chainReject)).
+		add(newRule(d).fields(frontendKey).in(setNoLocal, false).drop())
+}
+
+// nodePortCheck does the same for node ports.
+func (r *Renderer) nodePortCheck(facts *service.NodeFacts) *chain {
+	on := func() *rule { return r.onNodePortAddress(newRule(r.d), facts).fields(nodePortKey) }
+	return newChain(chainNodePortCheck).
+		needs(setID(setNodePortNone), setID(setNodePortNoLocal), setID(setNodePortAddresses), chainID(chainReject)).
+		add(on().in(setNodePortNone, false).goTo(chainReject)).
+		add(on().in(setNodePortNoLocal, false).drop())
+}
+
+// clusterIPsCheck ends connections to ClusterIPs that no rule translated.
+func (r *Renderer) clusterIPsCheck(facts *service.NodeFacts) *chain {
+	c := newChain(chainClusterIPsCheck).needs(setID(setClusterIPs)).
+		add(newRule(r.d).fields([]field{fieldDaddr}).in(setClusterIPs, false).reject().
+			says("Reject traffic to invalid ports of ClusterIPs"))
+	for _, cidr := range facts.ServiceCIDRs[r.d.family] {
+		to := newRule(r.d)
+		if cidr.Bits() > 0 {
+			to.within(fieldDaddr, cidr, false)
+		}
+		c.add(to.drop().says("Drop traffic to unallocated ClusterIPs"))
+	}
+	return c
+}
+
+// firewallCheck drops what the source ranges do not allow.
+func (r *Renderer) firewallCheck() *chain {
+	return newChain(chainFirewallCheck).needs(setID(setFirewalled), setID(setAllowed)).
+		add(newRule(r.d).fields(frontendKey).in(setFirewalled, false).
+			fields([]field{fieldDaddr, fieldProtocol, fieldPort, fieldSaddr}).in(setAllowed, true).drop())
+}
+
+// masquerading gives marked packets and hairpins an address of this node.
+func (r *Renderer) masquerading() *chain {
+	return newChain(chainMasquerading).needs(setID(setHairpins)).
+		add(newRule(r.d).marked(r.mark).unmark(r.mark).masquerade()).
+		add(newRule(r.d).ct(unix.NFT_CT_STATUS, statusDNAT).
+			fields([]field{fieldSaddr, fieldDaddr, fieldProtocol, fieldPort}).in(setHairpins, false).masquerade())
 }

@@ -9,11 +9,10 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// rule builds one rule out of the kernel's expressions. What it builds is in
-// normal form (see normalExpr): attributes ascend, and what the kernel takes for
-// granted is left out, so that a rule reads back as the same bytes. Registers are
-// used as nft 1.0.6 uses them, so that the same rule in nft's words is the same
-// rule.
+// rule builds one rule from the kernel's expressions. The result is in normal form (see
+// normalExpr): attributes ascend, and defaults are omitted, so that the kernel returns a rule
+// as the same bytes. It uses registers as nft 1.0.6 does, so that nft's output of a rule is
+// the same rule.
 type rule struct {
 	d *dialect
 	// exprs are elements of NFTA_RULE_EXPRESSIONS.
@@ -25,8 +24,8 @@ type rule struct {
 
 func newRule(d *dialect) *rule { return &rule{d: d} }
 
-// register numbers a word as the kernel reports it: whole registers of 16
-// bytes are 1 to 4, the words between them have numbers of their own.
+// register returns the number of a word as the kernel reports it: whole registers of 16
+// bytes are 1 to 4, and the words between them have other numbers.
 func register(word int) uint32 {
 	if word%4 == 0 {
 		return uint32(unix.NFT_REG_1 + word/4)
@@ -42,6 +41,18 @@ func (r *rule) expr(name string, fill func(b []byte) []byte) *rule {
 	b = netlink.End(fill(b), data)
 	r.exprs = netlink.End(b, element)
 	return r
+}
+
+// numbers adds an expression whose attributes are numbers: pairs of kind and value.
+func (r *rule) numbers(name string, pairs ...uint32) *rule {
+	return r.expr(name, func(b []byte) []byte { return appendNumbers(b, pairs...) })
+}
+
+func appendNumbers(b []byte, pairs ...uint32) []byte {
+	for i := 0; i < len(pairs); i += 2 {
+		b = netlink.AppendUint32(b, uint16(pairs[i]), pairs[i+1])
+	}
+	return b
 }
 
 // load puts a field into the next register.
@@ -65,22 +76,15 @@ func (r *rule) load(f field) *rule {
 func (r *rule) payload(base, offset, size int) *rule {
 	to := register(r.word)
 	r.word += (size + registerBytes - 1) / registerBytes
-	return r.expr("payload", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_PAYLOAD_DREG, to)
-		b = netlink.AppendUint32(b, unix.NFTA_PAYLOAD_BASE, uint32(base))
-		b = netlink.AppendUint32(b, unix.NFTA_PAYLOAD_OFFSET, uint32(offset))
-		return netlink.AppendUint32(b, unix.NFTA_PAYLOAD_LEN, uint32(size))
-	})
+	return r.numbers("payload", unix.NFTA_PAYLOAD_DREG, to, unix.NFTA_PAYLOAD_BASE, uint32(base),
+		unix.NFTA_PAYLOAD_OFFSET, uint32(offset), unix.NFTA_PAYLOAD_LEN, uint32(size))
 }
 
 // meta loads a property of the packet.
 func (r *rule) meta(key uint32) *rule {
 	to := register(r.word)
 	r.word++
-	return r.expr("meta", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_META_DREG, to)
-		return netlink.AppendUint32(b, unix.NFTA_META_KEY, key)
-	})
+	return r.numbers("meta", unix.NFTA_META_DREG, to, unix.NFTA_META_KEY, key)
 }
 
 // fields loads a concatenation from the first register on.
@@ -99,14 +103,11 @@ func (r *rule) fields(fields []field) *rule {
 func (r *rule) numgen(modulus int) *rule {
 	to := register(r.word)
 	r.word++
-	return r.expr("numgen", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_NG_DREG, to)
-		b = netlink.AppendUint32(b, unix.NFTA_NG_MODULUS, uint32(modulus))
-		return netlink.AppendUint32(b, unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
-	})
+	return r.numbers("numgen", unix.NFTA_NG_DREG, to, unix.NFTA_NG_MODULUS, uint32(modulus),
+		unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
 }
 
-// in goes on if what was loaded is in a set, or, negated, if it is not.
+// in goes on if the loaded value is in a set, or, negated, if it is not.
 func (r *rule) in(set string, negated bool) *rule {
 	return r.expr("lookup", func(b []byte) []byte {
 		b = netlink.AppendText(b, unix.NFTA_LOOKUP_SET, set)
@@ -118,35 +119,33 @@ func (r *rule) in(set string, negated bool) *rule {
 	}).done()
 }
 
-// vmap does what a map says about what was loaded.
+// vmap applies the verdict of a map for the loaded value.
 func (r *rule) vmap(name string) *rule {
 	return r.mapped(name, unix.NFT_REG_VERDICT).done()
 }
 
-// mapped puts what a map says about what was loaded into a register.
+// mapped puts the data of a map for the loaded value into a register.
 func (r *rule) mapped(name string, to uint32) *rule {
 	return r.expr("lookup", func(b []byte) []byte {
 		b = netlink.AppendText(b, unix.NFTA_LOOKUP_SET, name)
-		b = netlink.AppendUint32(b, unix.NFTA_LOOKUP_SREG, register(0))
-		return netlink.AppendUint32(b, unix.NFTA_LOOKUP_DREG, to)
+		return appendNumbers(b, unix.NFTA_LOOKUP_SREG, register(0), unix.NFTA_LOOKUP_DREG, to)
 	})
 }
 
-// done gives the registers free.
+// done frees the registers.
 func (r *rule) done() *rule {
 	r.word = 0
 	return r
 }
 
-// cmp goes on if the first register holds the value, or, negated, another one.
+// cmp goes on if the first register has the value, or, negated, another one.
 func (r *rule) cmp(value []byte, negated bool) *rule {
 	op := uint32(unix.NFT_CMP_EQ)
 	if negated {
 		op = unix.NFT_CMP_NEQ
 	}
 	return r.expr("cmp", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_CMP_SREG, register(0))
-		b = netlink.AppendUint32(b, unix.NFTA_CMP_OP, op)
+		b = appendNumbers(b, unix.NFTA_CMP_SREG, register(0), unix.NFTA_CMP_OP, op)
 		return appendValue(b, unix.NFTA_CMP_DATA, value)
 	}).done()
 }
@@ -159,16 +158,15 @@ func appendValue(b []byte, kind uint16, value []byte) []byte {
 // bitwise replaces the first register by (register & mask) ^ flip.
 func (r *rule) bitwise(mask, flip []byte) *rule {
 	return r.expr("bitwise", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_BITWISE_SREG, register(0))
-		b = netlink.AppendUint32(b, unix.NFTA_BITWISE_DREG, register(0))
-		b = netlink.AppendUint32(b, unix.NFTA_BITWISE_LEN, uint32(len(mask)))
+		b = appendNumbers(b, unix.NFTA_BITWISE_SREG, register(0), unix.NFTA_BITWISE_DREG, register(0),
+			unix.NFTA_BITWISE_LEN, uint32(len(mask)))
 		b = appendValue(b, unix.NFTA_BITWISE_MASK, mask)
 		return appendValue(b, unix.NFTA_BITWISE_XOR, flip)
 	})
 }
 
-// within goes on if an address of the packet is in a prefix, or, negated, if it
-// is not. Whole bytes need no mask.
+// within goes on if an address of the packet is in a prefix, or, negated, if it is not.
+// Whole bytes need no mask.
 func (r *rule) within(f field, prefix netip.Prefix, negated bool) *rule {
 	d := r.d
 	offset := d.daddr
@@ -187,8 +185,8 @@ func (r *rule) within(f field, prefix netip.Prefix, negated bool) *rule {
 		bitwise(mask, make([]byte, d.addrBytes)).cmp(addr, negated)
 }
 
-// from goes on if the packet came in by an interface, or, negated, by another
-// one. A trailing "+" fits any name that begins so.
+// from goes on if the packet came in through an interface, or, negated, through another one.
+// A trailing "+" matches any name that begins so.
 func (r *rule) from(name string, negated bool) *rule {
 	if prefix, any := cutPlus(name); any {
 		return r.meta(unix.NFT_META_IIFNAME).cmp([]byte(prefix), negated)
@@ -205,23 +203,20 @@ func cutPlus(name string) (prefix string, any bool) {
 	return name, false
 }
 
-// local goes on if an address of the packet is one of this node's.
+// local goes on if an address of the packet belongs to this node.
 func (r *rule) local(f field) *rule {
 	which := uint32(unix.NFTA_FIB_F_DADDR)
 	if f == fieldSaddr {
 		which = unix.NFTA_FIB_F_SADDR
 	}
-	return r.expr("fib", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_FIB_DREG, register(0))
-		b = netlink.AppendUint32(b, unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
-		return netlink.AppendUint32(b, unix.NFTA_FIB_FLAGS, which)
-	}).cmp(hostUint32(unix.RTN_LOCAL), false)
+	return r.numbers("fib", unix.NFTA_FIB_DREG, register(0), unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE,
+		unix.NFTA_FIB_FLAGS, which).cmp(hostUint32(unix.RTN_LOCAL), false)
 }
 
 func hostUint32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
-// Bits of conntrack's state and status (linux/netfilter/nf_conntrack_common.h),
-// as nft names them "new" and "dnat".
+// Bits of conntrack's state and status (linux/netfilter/nf_conntrack_common.h), which nft
+// calls "new" and "dnat".
 const (
 	stateNew   = 1 << 3
 	statusDNAT = 1 << 5
@@ -229,10 +224,7 @@ const (
 
 // ct goes on if one of the bits is set in a property of the connection.
 func (r *rule) ct(key, bits uint32) *rule {
-	return r.expr("ct", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_CT_DREG, register(0))
-		return netlink.AppendUint32(b, unix.NFTA_CT_KEY, key)
-	}).bitwise(hostUint32(bits), hostUint32(0)).cmp(hostUint32(0), true)
+	return r.numbers("ct", unix.NFTA_CT_DREG, register(0), unix.NFTA_CT_KEY, key).bitwise(hostUint32(bits), hostUint32(0)).cmp(hostUint32(0), true)
 }
 
 // marked goes on if a bit of the packet's mark is set.
@@ -240,19 +232,16 @@ func (r *rule) marked(mark uint32) *rule {
 	return r.meta(unix.NFT_META_MARK).bitwise(hostUint32(mark), hostUint32(0)).cmp(hostUint32(0), true)
 }
 
-// mark sets a bit of the packet's mark; unmark turns it over.
+// mark sets a bit of the packet's mark. unmark flips it.
 func (r *rule) mark(mark uint32) *rule   { return r.remark(^mark, mark) }
 func (r *rule) unmark(mark uint32) *rule { return r.remark(^uint32(0), mark) }
 
 func (r *rule) remark(mask, flip uint32) *rule {
 	return r.meta(unix.NFT_META_MARK).bitwise(hostUint32(mask), hostUint32(flip)).
-		expr("meta", func(b []byte) []byte {
-			b = netlink.AppendUint32(b, unix.NFTA_META_KEY, unix.NFT_META_MARK)
-			return netlink.AppendUint32(b, unix.NFTA_META_SREG, register(0))
-		}).done()
+		numbers("meta", unix.NFTA_META_KEY, unix.NFT_META_MARK, unix.NFTA_META_SREG, register(0)).done()
 }
 
-// verdict ends the rule by a jump, a goto or a drop.
+// verdict ends the rule with a jump, a goto or a drop.
 func (r *rule) verdict(code uint32, chain string) *rule {
 	return r.expr("immediate", func(b []byte) []byte {
 		b = netlink.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
@@ -265,7 +254,7 @@ func (r *rule) jump(chain string) *rule { return r.verdict(verdictJump, chain) }
 func (r *rule) goTo(chain string) *rule { return r.verdict(verdictGoto, chain) }
 func (r *rule) drop() *rule             { return r.verdict(verdictDrop, "") }
 
-// reject answers with "port unreachable" of the family.
+// reject answers with the family's "port unreachable".
 func (r *rule) reject() *rule {
 	return r.expr("reject", func(b []byte) []byte {
 		b = netlink.AppendUint32(b, unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMP_UNREACH)
@@ -275,19 +264,16 @@ func (r *rule) reject() *rule {
 
 // masquerade gives the packet a source address of this node and a random port.
 func (r *rule) masquerade() *rule {
-	return r.expr("masq", func(b []byte) []byte {
-		return netlink.AppendUint32(b, unix.NFTA_MASQ_FLAGS, unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY)
-	})
+	return r.numbers("masq", unix.NFTA_MASQ_FLAGS, unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY)
 }
 
-// dnatBy sends the packet where a map of endpoints says.
+// dnatBy sends the packet to the endpoint in a map.
 func (r *rule) dnatBy(name string) *rule {
 	r.mapped(name, register(0))
 	return r.dnat(r.d.addrBytes / registerBytes)
 }
 
-// dnatTo sends the packet to one endpoint. The port is in a whole register of
-// its own, as nft does it.
+// dnatTo sends the packet to one endpoint. The port has a whole register, as with nft.
 func (r *rule) dnatTo(to netip.AddrPort) *rule {
 	const portWord, addrOnly = 4, 0
 	word := portWord
@@ -303,24 +289,18 @@ func (r *rule) immediate(word int, value []byte) *rule {
 	})
 }
 
-// dnat sends the packet to the address in the first register and the port in
-// another one.
+// dnat sends the packet to the address in the first register and the port in another one.
 func (r *rule) dnat(portWord int) *rule {
-	return r.expr("nat", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT)
-		b = netlink.AppendUint32(b, unix.NFTA_NAT_FAMILY, uint32(r.d.protocol))
-		b = netlink.AppendUint32(b, unix.NFTA_NAT_REG_ADDR_MIN, register(0))
-		return netlink.AppendUint32(b, unix.NFTA_NAT_REG_PROTO_MIN, register(portWord))
-	}).done()
+	return r.numbers("nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY, uint32(r.d.protocol),
+		unix.NFTA_NAT_REG_ADDR_MIN, register(0), unix.NFTA_NAT_REG_PROTO_MIN, register(portWord)).done()
 }
 
-// remember puts the packet's source into a set for a while, from now on.
+// remember puts the packet's source into a set for a time, which starts anew with each packet.
 func (r *rule) remember(set string, milliseconds uint64) *rule {
 	r.fields([]field{fieldSaddr})
 	return r.expr("dynset", func(b []byte) []byte {
 		b = netlink.AppendText(b, unix.NFTA_DYNSET_SET_NAME, set)
-		b = netlink.AppendUint32(b, unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
-		b = netlink.AppendUint32(b, unix.NFTA_DYNSET_SREG_KEY, register(0))
+		b = appendNumbers(b, unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE, unix.NFTA_DYNSET_SREG_KEY, register(0))
 		return netlink.AppendUint64(b, unix.NFTA_DYNSET_TIMEOUT, milliseconds)
 	}).done()
 }
@@ -331,7 +311,7 @@ func (r *rule) says(comment string) *rule {
 	return r
 }
 
-// body gives the attributes of the rule.
+// body adds the attributes of the rule.
 func (r *rule) body(b []byte) []byte {
 	b = netlink.AppendBytes(b, unix.NFTA_RULE_EXPRESSIONS, r.exprs)
 	if r.comment != "" {

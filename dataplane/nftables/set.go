@@ -1,7 +1,9 @@
 package nftables
 
 import (
+	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -14,21 +16,21 @@ import (
 type set struct {
 	name string
 	key  []field
-	// data makes it a map to endpoints, verdict one to verdicts.
+	// data makes it a map to endpoints, verdict a map to verdicts.
 	data    []field
 	verdict bool
 	// ranges lets the last field of a key be a range.
 	ranges bool
-	// remembers makes it a set that packets put themselves into, for a time.
+	// remembers makes it a set to which rules add clients, for a time.
 	remembers bool
-	// role is what the elements of a shared set are to a frontend; lead, for those that
-	// follow, is the container of what they go with.
+	// role is what the elements of a shared set are to a frontend. lead is, for elements
+	// that follow, the container of their leads.
 	role role
 	lead string
 }
 
-// clientsMax is how many clients of one endpoint are remembered. Beyond it, new
-// ones are not; nothing else happens to them.
+// clientsMax is how many clients of one endpoint are remembered. Further ones have no
+// affinity.
 const clientsMax = 1 << 18
 
 // flagConcat is NFT_SET_CONCAT: fields are ranges of their own (Linux 5.6).
@@ -48,7 +50,7 @@ var (
 	endpointOf  = []field{fieldDaddr, fieldPort}
 )
 
-// sharedSets are those that hold elements of all Services.
+// sharedSets are the sets with elements of all Services.
 var sharedSets = []set{
 	{name: mapFrontends, key: frontendKey, verdict: true, role: frontends},
 	{name: mapNodePorts, key: nodePortKey, verdict: true, role: frontends},
@@ -77,15 +79,14 @@ func init() {
 	}
 }
 
-// The containers of elements and what their elements refer to, made once.
+// The containers of elements and what their elements refer to, allocated once.
 var (
 	containers = map[string]string{}
 	setRefs    = map[string][]dataplane.ID{}
 )
 
-// clientsSet remembers the clients of one endpoint of a Service with affinity.
-// Its elements say themselves how long they live, so that another timeout is no
-// other set.
+// clientsSet remembers the clients of one endpoint of a Service with affinity. Its elements
+// have timeouts of their own, so that a new timeout does not redefine the set.
 func clientsSet(base string) set {
 	return set{name: prefixClientsSet + base, key: []field{fieldSaddr}, remembers: true}
 }
@@ -95,12 +96,12 @@ func picksMap(base string) set {
 	return set{name: prefixPicksMap + base, key: []field{fieldSlot}, verdict: true}
 }
 
-// object gives the set as the ledger counts it.
+// object returns the set's object.
 func (s set) object(d *dialect) dataplane.Object {
 	return dataplane.Object{ID: setID(s.name), Kind: dataplane.Owned, Body: string(s.body(d)), Refs: []dataplane.ID{tableID}}
 }
 
-// body is the definition in attributes of a set, in ascending order.
+// body returns the definition as attributes of a set, in ascending order.
 func (s set) body(d *dialect) []byte {
 	var b []byte
 	if flags := s.flags(); flags != 0 {
@@ -138,7 +139,7 @@ func (s set) flags() uint32 {
 	return flags
 }
 
-// description says what the kernel chooses the set's algorithm by.
+// description adds what the kernel chooses the set's algorithm by.
 func (s set) description(b []byte, d *dialect) []byte {
 	if s.remembers {
 		return netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, clientsMax)
@@ -154,7 +155,7 @@ func (s set) description(b []byte, d *dialect) []byte {
 	return netlink.End(b, mark)
 }
 
-// unpadded is the size of what a field holds.
+// unpadded returns the size of a field without padding.
 func unpadded(d *dialect, f field) int {
 	switch f {
 	case fieldProtocol:
@@ -166,7 +167,7 @@ func unpadded(d *dialect, f field) int {
 	}
 }
 
-// userData is what nft 1.0.6 stores with such a set, and needs to list it.
+// userData returns what nft 1.0.6 stores with such a set and needs to list it.
 func (s set) userData(d *dialect) []byte {
 	const (
 		keyByteOrder, dataByteOrder = 0, 1
@@ -199,7 +200,7 @@ func (s set) userData(d *dialect) []byte {
 	return udataUint32(b, dataInterval, 0)
 }
 
-// definition gives the set of a name.
+// definition returns the set with a name.
 func definition(name string) (set, error) {
 	for _, s := range sharedSets {
 		if s.name == name {
@@ -215,10 +216,9 @@ func definition(name string) (set, error) {
 	return set{}, fmt.Errorf("no set of ours has the name %q", name)
 }
 
-// normalSet gives the body of a set that the kernel has described: what we
-// define, in our order, and nothing else. The user data is a note from one nft to
-// the next how to print the set; each release writes its own, and rules that
-// another has loaded are as good as ours.
+// normalSet returns the body of a set that the kernel describes: what we define, in our
+// order, and nothing else. The user data tells nft how to print the set. Each release of nft
+// writes its own, and a set that another release loaded is as good as ours.
 func normalSet(d *dialect, attrs []byte) string {
 	var b []byte
 	for _, kind := range []uint16{
@@ -238,4 +238,118 @@ func normalSet(d *dialect, attrs []byte) string {
 		b = netlink.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
 	}
 	return string(b)
+}
+
+// field is a part of a set's key, or of a map's data.
+type field uint8
+
+const (
+	fieldDaddr field = iota
+	fieldSaddr
+	fieldProtocol // of the transport layer, 1 byte
+	fieldPort     // destination port, network byte order
+	fieldSlot     // a random number, host byte order
+)
+
+// registerBytes is the unit of the kernel's registers. Fields are padded to it.
+const registerBytes = 4
+
+// bytes returns the field's size in a key.
+func (f field) bytes(d *dialect) int {
+	if f == fieldDaddr || f == fieldSaddr {
+		return d.addrBytes
+	}
+	return registerBytes
+}
+
+// nftType returns nft's number of the field's type.
+func (f field) nftType(d *dialect) uint32 {
+	return [...]uint32{fieldDaddr: d.addrType, fieldSaddr: d.addrType, fieldProtocol: 12, fieldPort: 13, fieldSlot: 4}[f]
+}
+
+// keyBytes returns the size of a key of several fields.
+func keyBytes(d *dialect, fields []field) int {
+	size := 0
+	for _, f := range fields {
+		size += f.bytes(d)
+	}
+	return size
+}
+
+// nftType packs the types of several fields as nft does, 6 bits each.
+func nftType(d *dialect, fields []field) uint32 {
+	packed := uint32(0)
+	for _, f := range fields {
+		packed = packed<<6 | f.nftType(d)
+	}
+	return packed
+}
+
+// The parts of keys and data, padded as the kernel's registers hold them.
+
+func appendAddr(b []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		four := a.As4()
+		return append(b, four[:]...)
+	}
+	sixteen := a.As16()
+	return append(b, sixteen[:]...)
+}
+
+func appendProtocol(b []byte, number uint8) []byte { return append(b, number, 0, 0, 0) }
+
+func appendPort(b []byte, port uint16) []byte {
+	return append(binary.BigEndian.AppendUint16(b, port), 0, 0)
+}
+
+func appendSlot(b []byte, slot int) []byte {
+	return binary.NativeEndian.AppendUint32(b, uint32(slot))
+}
+
+// typeofExpr returns what nft 1.0.6 keeps in a set's user data about one field, so that it
+// can print "typeof ip daddr . meta l4proto". The kernel ignores it. The numbers are nft's
+// for expression types, headers and header fields.
+func (f field) typeofExpr(d *dialect) []byte {
+	const (
+		payload, meta, numgen = 7, 9, 23
+		transportHeader       = 11
+		transportPort         = 2
+		random, anyModulus    = 1, 16
+	)
+	switch f {
+	case fieldProtocol:
+		return typeofNode(meta, udataUint32(nil, 0, unix.NFT_META_L4PROTO))
+	case fieldPort:
+		return typeofNode(payload, udataUint32(udataUint32(nil, 0, transportHeader), 1, transportPort))
+	case fieldSlot:
+		return typeofNode(numgen, udataUint32(udataUint32(udataUint32(nil, 0, random), 1, anyModulus), 2, 0))
+	default:
+		return typeofNode(payload, udataUint32(udataUint32(nil, 0, d.header), 1, d.daddrField))
+	}
+}
+
+// typeofFields returns the same for a concatenation, or for a single field by itself.
+func typeofFields(d *dialect, fields []field) []byte {
+	if len(fields) == 1 {
+		return fields[0].typeofExpr(d)
+	}
+	const concatenation = 13
+	var parts []byte
+	for i, f := range fields {
+		parts = udata(parts, byte(i), f.typeofExpr(d))
+	}
+	return typeofNode(concatenation, parts)
+}
+
+func typeofNode(kind uint32, data []byte) []byte {
+	return udata(udataUint32(nil, 0, kind), 1, data)
+}
+
+// udata adds an entry of user data: type, length, and the data without padding.
+func udata(b []byte, kind byte, data []byte) []byte {
+	return append(append(b, kind, byte(len(data))), data...)
+}
+
+func udataUint32(b []byte, kind byte, n uint32) []byte {
+	return binary.NativeEndian.AppendUint32(append(b, kind, 4), n)
 }

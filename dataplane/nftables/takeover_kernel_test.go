@@ -19,8 +19,8 @@ func recorded(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestTakingOverFromKubeProxy starts on kube-proxy's rules: what it left goes, and
-// while that is under way, its rules are in force until ours are complete.
+// TestTakingOverFromKubeProxy starts with kube-proxy's rules: they go, but stay in force
+// until ours are complete.
 func TestTakingOverFromKubeProxy(t *testing.T) {
 	for name, bytesMax := range map[string]int{"in one transaction": 0, "in several": 4 << 10} {
 		t.Run(name, func(t *testing.T) {
@@ -58,8 +58,8 @@ func TestTakingOverFromKubeProxy(t *testing.T) {
 	}
 }
 
-// checkDispatch fails unless the chain that dispatches uses a map that has
-// elements, kube-proxy's or ours.
+// checkDispatch fails unless the dispatching chain uses a map with elements, kube-proxy's or
+// ours.
 func checkDispatch(t *testing.T, objects []dataplane.Object) {
 	t.Helper()
 	services, ours := "", 0
@@ -79,8 +79,8 @@ func checkDispatch(t *testing.T, objects []dataplane.Object) {
 	}
 }
 
-// TestKubeProxyTakesOver runs the transaction with which kube-proxy starts over
-// our rules: it lands, and nothing of ours is reached any more.
+// TestKubeProxyTakesOver runs kube-proxy's first transaction over our rules: it lands, and no
+// packet reaches our rules any more.
 func TestKubeProxyTakesOver(t *testing.T) {
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{})
 	for n := range 10 {

@@ -1,8 +1,11 @@
 package nftables
 
 import (
+	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -12,9 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Text prints objects as rules for "nft -f", which makes of them what the writer
-// makes of the objects. It needs the table, and of each set its definition or
-// nothing; an object that is none of the renderer's is an error.
+// Text prints objects as rules for "nft -f", which produces what the writer produces from the
+// objects. The objects must include the table and the definition of each set that has
+// elements. An object that the renderer does not make is an error.
 func Text(family service.Family, objects []dataplane.Object) (string, error) {
 	d := dialects[family]
 	sorted := slices.Clone(objects)
@@ -159,8 +162,8 @@ func chainText(d *dialect, o *dataplane.Object) (string, error) {
 	return out.String(), nil
 }
 
-// hookText prints how a base chain is called. The priority is a number, since
-// some versions of nft refuse names such as dstnat on the output hook.
+// hookText prints the hook of a base chain. The priority is a number because some versions of
+// nft refuse names such as dstnat on the output hook.
 func hookText(base []byte) string {
 	hooks := [...]string{"prerouting", "input", "forward", "output", "postrouting"}
 	hooked := netlink.Find(base, unix.NFTA_CHAIN_HOOK).Data
@@ -185,4 +188,59 @@ func verdictText(attrs []byte) string {
 	default:
 		return "accept"
 	}
+}
+
+// keyText prints an element's key. It prints a range as a prefix.
+func keyText(d *dialect, s set, key string) (string, error) {
+	if !s.ranges {
+		return fieldsText(d, s.key, []byte(key))
+	}
+	half := len(key) / 2
+	first, err := fieldsText(d, s.key, []byte(key[:half]))
+	if err != nil {
+		return "", err
+	}
+	last := []byte(key[half:])
+	from, to := []byte(key[half-d.addrBytes:half]), last[len(last)-d.addrBytes:]
+	bits := 0
+	for bits < len(from)*8 && (from[bits/8]^to[bits/8])&(0x80>>(bits%8)) == 0 {
+		bits++
+	}
+	if bits == len(from)*8 {
+		return first, nil
+	}
+	return first + "/" + strconv.Itoa(bits), nil
+}
+
+// fieldsText prints a concatenation.
+func fieldsText(d *dialect, fields []field, b []byte) (string, error) {
+	if len(b) != keyBytes(d, fields) {
+		return "", fmt.Errorf("%d bytes, want %d", len(b), keyBytes(d, fields))
+	}
+	var texts []string
+	for _, f := range fields {
+		part := b[:f.bytes(d)]
+		b = b[len(part):]
+		switch f {
+		case fieldProtocol:
+			texts = append(texts, protocolText(part[0]))
+		case fieldPort:
+			texts = append(texts, strconv.Itoa(int(binary.BigEndian.Uint16(part))))
+		case fieldSlot:
+			texts = append(texts, strconv.Itoa(int(binary.NativeEndian.Uint32(part))))
+		default:
+			addr, _ := netip.AddrFromSlice(part)
+			texts = append(texts, addr.String())
+		}
+	}
+	return strings.Join(texts, " . "), nil
+}
+
+func protocolText(number byte) string {
+	for _, p := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
+		if p.Number() == number {
+			return p.String()
+		}
+	}
+	return strconv.Itoa(int(number))
 }

@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/dataplanetest"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/conformance"
 )
 
-// variety gives Services that between them need every kind of object.
-func variety(f dataplanetest.Fixture) []service.Spec {
+// variety returns Services that together need every kind of object.
+func variety(f conformance.Fixture) []service.Spec {
 	named := func(spec service.Spec, name string, last byte) service.Spec {
 		spec.Key.Name = name
 		renumber := func(a netip.Addr) netip.Addr {
@@ -48,8 +48,8 @@ func variety(f dataplanetest.Fixture) []service.Spec {
 	return []service.Spec{f.Spec(), local, guarded, sticky, datagrams}
 }
 
-// serveVariety wants them all; slices decide who has endpoints.
-func (w *world) serveVariety(f dataplanetest.Fixture) []dataplane.Object {
+// serveVariety renders and wants them all.
+func (w *world) serveVariety(f conformance.Fixture) []dataplane.Object {
 	objects := w.renderer.Node(&w.facts)
 	w.want(service.Node, slices.Clone(objects))
 	for i, spec := range variety(f) {
@@ -68,7 +68,7 @@ func (w *world) serveVariety(f dataplanetest.Fixture) []dataplane.Object {
 }
 
 // allFacts are node facts that lead to different rules.
-func allFacts(f dataplanetest.Fixture) map[string]service.NodeFacts {
+func allFacts(f conformance.Fixture) map[string]service.NodeFacts {
 	usual := f.Facts()
 	byInterface := f.Facts()
 	byInterface.Detect[f.Family] = service.LocalDetector{Interface: "cbr0"}
@@ -91,7 +91,7 @@ func allFacts(f dataplanetest.Fixture) map[string]service.NodeFacts {
 // writer, and reads both back.
 func TestTextAndWriterAgree(t *testing.T) {
 	for _, family := range service.Families {
-		f := dataplanetest.NewFixture(family)
+		f := conformance.NewFixture(family)
 		for name, facts := range allFacts(f) {
 			t.Run(family.String()+"/"+name, func(t *testing.T) {
 				t.Parallel()
@@ -126,7 +126,7 @@ func TestTextAndWriterAgree(t *testing.T) {
 	}
 }
 
-// sortedLines makes listings comparable whose elements come in any order.
+// sortedLines makes listings with elements in any order comparable.
 func sortedLines(listing string) string {
 	fields := strings.FieldsFunc(listing, func(r rune) bool { return r == '\n' || r == ',' })
 	for i := range fields {

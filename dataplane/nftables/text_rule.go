@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// ruleText prints a rule in nft's words. It understands the expressions that
-// type rule makes.
+// ruleText prints a rule in nft's syntax. It knows the expressions that type rule makes.
 func ruleText(d *dialect, attrs []byte) (string, error) {
 	p := &rulePrinter{d: d}
 	for element := range netlink.Attrs(netlink.Find(attrs, unix.NFTA_RULE_EXPRESSIONS).Data) {
@@ -29,13 +28,13 @@ func ruleText(d *dialect, attrs []byte) (string, error) {
 	return strings.Join(p.words, " "), nil
 }
 
-// rulePrinter puts together what expressions leave in registers.
+// rulePrinter tracks what expressions leave in registers.
 type rulePrinter struct {
 	d     *dialect
 	words []string
-	// loaded is what was put into registers and is still to be used.
+	// loaded is what is in registers and not yet used.
 	loaded []operand
-	// mapped is the map whose answer is in a register; empty for none.
+	// mapped is the map whose data is in a register, or "".
 	mapped string
 	// values are constants in registers.
 	values [][]byte
@@ -45,7 +44,7 @@ type rulePrinter struct {
 type operand struct {
 	text string
 	kind operandKind
-	// size is the number of bytes loaded, mask and flip what was done to them.
+	// size is the number of bytes loaded. mask and flip are what was applied to them.
 	size       int
 	mask, flip []byte
 }
@@ -68,7 +67,7 @@ func (p *rulePrinter) say(format string, args ...any) {
 	p.words = append(p.words, fmt.Sprintf(format, args...))
 }
 
-// take gives all operands as a concatenation, and the registers free.
+// take returns all operands as a concatenation and frees the registers.
 func (p *rulePrinter) take() string {
 	var texts []string
 	for _, o := range p.loaded {
@@ -83,7 +82,7 @@ func (p *rulePrinter) push(o operand) error {
 	return nil
 }
 
-// expr takes one expression.
+// expr prints one expression, or stores what it loads.
 func (p *rulePrinter) expr(name string, b []byte) error {
 	switch name {
 	case "payload":
@@ -115,7 +114,7 @@ func (p *rulePrinter) expr(name string, b []byte) error {
 		seconds := binary.BigEndian.Uint64(netlink.Find(b, unix.NFTA_DYNSET_TIMEOUT).Data) / 1000
 		p.say("update @%s { %s timeout %ds }", netlink.Find(b, unix.NFTA_DYNSET_SET_NAME).Text(), p.take(), seconds)
 	default:
-		return fmt.Errorf("an expression that no rule of ours has")
+		return fmt.Errorf("no rule of ours has this expression")
 	}
 	return nil
 }
@@ -150,10 +149,10 @@ func (p *rulePrinter) meta(b []byte) error {
 	return fmt.Errorf("key %d", key)
 }
 
-// setMark prints a change of the mark by one of the two kinds of masks.
+// setMark prints a change of the mark: a bit is set or flipped.
 func (p *rulePrinter) setMark() error {
 	if len(p.loaded) != 1 || p.loaded[0].mask == nil {
-		return fmt.Errorf("a mark from nowhere")
+		return fmt.Errorf("no value for the mark")
 	}
 	o := p.loaded[0]
 	p.loaded = nil
@@ -183,7 +182,7 @@ func (p *rulePrinter) fib(b []byte) error {
 
 func (p *rulePrinter) bitwise(b []byte) error {
 	if len(p.loaded) == 0 {
-		return fmt.Errorf("nothing to work on")
+		return fmt.Errorf("no operand")
 	}
 	last := &p.loaded[len(p.loaded)-1]
 	last.mask = netlink.Find(netlink.Find(b, unix.NFTA_BITWISE_MASK).Data, unix.NFTA_DATA_VALUE).Data
@@ -227,7 +226,7 @@ func (p *rulePrinter) cmp(b []byte) error {
 	return nil
 }
 
-// prefix prints the range of addresses that is compared with.
+// prefix prints the range of addresses of a comparison.
 func (p *rulePrinter) prefix(o operand, value []byte) string {
 	bits := o.size * 8
 	if o.mask != nil {
@@ -245,8 +244,7 @@ func (p *rulePrinter) prefix(o operand, value []byte) string {
 	return netip.PrefixFrom(addr, bits).String()
 }
 
-// interfaceText prints a name; one that does not fill the register is a
-// beginning of names.
+// interfaceText prints a name. One that does not fill the register is a prefix of names.
 func interfaceText(value []byte) string {
 	name := string(bytes.TrimRight(value, "\x00"))
 	if len(value) < unix.IFNAMSIZ {
@@ -255,7 +253,7 @@ func interfaceText(value []byte) string {
 	return fmt.Sprintf("%q", name)
 }
 
-// lookup prints a question to a set or map.
+// lookup prints a look-up in a set or map.
 func (p *rulePrinter) lookup(b []byte) error {
 	name := netlink.Find(b, unix.NFTA_LOOKUP_SET).Text()
 	to := netlink.Find(b, unix.NFTA_LOOKUP_DREG)
@@ -297,8 +295,8 @@ func (p *rulePrinter) nat() error {
 	return nil
 }
 
-// Element prints an element as the argument of "nft delete element" and the
-// like: the set's name and the key.
+// Element returns the arguments of "nft delete element" and the like: the set's name and the
+// key.
 func Element(family service.Family, key, container string) (set, text string, err error) {
 	name, ok := setOf(container)
 	if !ok {

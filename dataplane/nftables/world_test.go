@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// world is a private kernel, and a pipeline without goroutines into it.
+// world is a network namespace, and a pipeline without goroutines that writes into it.
 type world struct {
 	testing.TB
 	family   service.Family
@@ -119,7 +119,7 @@ func (w *world) nft(input string, args ...string) string {
 	return said.String()
 }
 
-// table is our table in nft's words.
+// table names our table in nft's syntax.
 func (w *world) table() string {
 	return map[service.Family]string{service.IPv4: "ip ", service.IPv6: "ip6 "}[w.family] + nftables.TableName
 }
@@ -132,7 +132,7 @@ func compare(t testing.TB, got, want []dataplane.Object, names string) {
 	for len(got) > 0 || len(want) > 0 {
 		switch {
 		case len(want) == 0 || len(got) > 0 && byID(got[0], want[0]) < 0:
-			t.Errorf("%s: %v %q is too much", names, got[0].ID.Container, got[0].ID.Name)
+			t.Errorf("%s: %v %q is unexpected", names, got[0].ID.Container, got[0].ID.Name)
 			got = got[1:]
 		case len(got) == 0 || byID(got[0], want[0]) > 0:
 			t.Errorf("%s: %v %q is missing", names, want[0].ID.Container, want[0].ID.Name)

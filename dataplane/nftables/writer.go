@@ -15,30 +15,30 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Writer brings batches into one family's table, each in one transaction of
-// netlink messages, a very large one in several. It implements
-// [dataplane.Writer] and [dataplane.Watcher].
+// Writer writes batches into one family's table, each in one transaction of netlink
+// messages, a very large one in several. It implements [dataplane.Writer],
+// [dataplane.Watcher] and [dataplane.Origin].
 //
-// The messages of a change depend on that change alone. Nothing is listed on the
-// way of a batch that lands; objects whose state is unsure, and those of a batch
-// that was refused, are looked up one by one. Write and Read belong to one
-// goroutine at a time; Watch may run beside them.
+// The messages of a change depend on that change alone. A batch that lands lists nothing.
+// Objects of unsure state, and those of a refused batch, are looked up one by one. Use Write
+// and Read from one goroutine at a time. Watch may run beside them.
 type Writer struct {
 	d      *dialect
 	config WriterConfig
-	// opening guards socket, which is opened by the first call that needs it;
-	// only Write and Read use it.
+	// opening guards socket. The first call that needs it opens it; only Write and Read
+	// use it.
 	opening sync.Mutex
 	socket  Socket
-	// equal holds, by name, the sets that read back otherwise than they were written.
+	// equal has, by name, the sets that the kernel returns in another form than they were
+	// written.
 	equal map[string]sameSet
-	// held is set once the kernel has held on to a chain: from then on chains go in
-	// transactions of their own, so that nobody's change waits for their end.
+	// held is set once the kernel refused to delete a chain together with what led there.
+	// From then on chains go in transactions of their own, and no change waits for them.
 	held bool
 }
 
-// Socket is what a Writer needs of its connection to nf_tables. *wire.Socket is
-// the real one, and says what each method does.
+// Socket is what a Writer needs of its connection to nf_tables. *wire.Socket is the real one
+// and documents the methods.
 type Socket interface {
 	Commit(*wire.Transaction) ([]*wire.Refusal, error)
 	Ask(ctx context.Context, kind uint16, family uint8, all bool, attrs []byte, each func(netlink.Netfilter)) error
@@ -49,33 +49,36 @@ type Socket interface {
 
 // WriterConfig tunes a Writer; the zero value is the default.
 type WriterConfig struct {
-	// TransactionBytes bounds a transaction, softly by one Service. Default
-	// 4 MiB, or what the socket takes if that is less (an unprivileged user
-	// namespace has net.core.wmem_max).
+	// TransactionBytes bounds a transaction; one Service may exceed it. Default 4 MiB, or
+	// what the socket takes if that is less (net.core.wmem_max in an unprivileged user
+	// namespace).
 	TransactionBytes int
-	// LateRelease says that the kernel refuses to delete a chain in the
-	// transaction that deletes the last element leading to it; see Probe. A writer
-	// that is refused such a deletion goes on as if it were set.
+	// LateRelease means that the kernel refuses to delete a chain in the transaction that
+	// deletes the last element leading to it; see Probe. The writer sets it by itself when
+	// the kernel refuses such a deletion.
 	LateRelease bool
-	// Progress is called after each transaction of a batch that needs several,
-	// with the number of changes that have landed and that of all.
+	// Progress is called after each transaction of a batch that needs several, with the
+	// number of changes that have landed and of all.
 	Progress func(landed, all int)
-	// Inside runs a function on a thread in the network namespace to work in.
-	// Default: the process's own namespace.
+	// Inside runs a function on a thread in the network namespace to work in. Default: the
+	// process's own namespace.
 	Inside func(func() error) error
-	// Open opens the socket, on a thread in that namespace. Default: wire.Open.
-	// Tests of failures put their own in.
+	// Open opens the socket, on a thread in that namespace. Default: wire.Open. Tests of
+	// failures replace it.
 	Open func() (Socket, error)
 }
 
 const transactionBytesDefault = 4 << 20
+
+// here runs a function in the process's own network namespace.
+func here(f func() error) error { return f() }
 
 var (
 	_ dataplane.Writer  = (*Writer)(nil)
 	_ dataplane.Watcher = (*Writer)(nil)
 )
 
-// NewWriter makes a writer for one family.
+// NewWriter returns a writer for one family.
 func NewWriter(family service.Family, config WriterConfig) *Writer {
 	if config.TransactionBytes <= 0 {
 		config.TransactionBytes = transactionBytesDefault
@@ -84,7 +87,7 @@ func NewWriter(family service.Family, config WriterConfig) *Writer {
 		config.Progress = func(int, int) {}
 	}
 	if config.Inside == nil {
-		config.Inside = func(f func() error) error { return f() }
+		config.Inside = here
 	}
 	if config.Open == nil {
 		config.Open = func() (Socket, error) { return wire.Open() }
@@ -92,7 +95,7 @@ func NewWriter(family service.Family, config WriterConfig) *Writer {
 	return &Writer{d: dialects[family], config: config, equal: make(map[string]sameSet)}
 }
 
-// Close gives the socket up; the rules stay. The next call opens a new one.
+// Close closes the socket. The rules stay. The next call opens a new socket.
 func (w *Writer) Close() error {
 	w.opening.Lock()
 	defer w.opening.Unlock()
@@ -104,7 +107,7 @@ func (w *Writer) Close() error {
 	return err
 }
 
-// open gives the socket.
+// open returns the socket.
 func (w *Writer) open() (Socket, error) {
 	w.opening.Lock()
 	defer w.opening.Unlock()
@@ -121,7 +124,7 @@ func (w *Writer) open() (Socket, error) {
 	return w.socket, err
 }
 
-// reader reads by a socket. A kernel in memory announces nothing.
+// reader returns a reader that uses a socket.
 func (w *Writer) reader(socket Socket) *reader {
 	r := &reader{d: w.d, socket: socket, equal: w.equal}
 	if real, ok := socket.(interface {
@@ -138,8 +141,8 @@ func (w *Writer) reader(socket Socket) *reader {
 	return r
 }
 
-// Write makes one attempt. A transaction cannot be interrupted; the context
-// counts between transactions.
+// Write makes one attempt. A transaction cannot be interrupted; the context counts between
+// transactions.
 func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	if ctx.Err() != nil {
 		return dataplane.Receipt{Outcome: dataplane.Unknown, Certain: untouched(batch.Changes), Err: context.Cause(ctx)}
@@ -160,7 +163,7 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	return a.receipt
 }
 
-// untouched gives what a batch that was not begun leaves: what was known.
+// untouched returns what was known before a batch that did not begin.
 func untouched(changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
 	certain := make(map[dataplane.ID]*dataplane.Object)
 	for i := range changes {
@@ -171,8 +174,7 @@ func untouched(changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
 	return certain
 }
 
-// Read gives all objects in the table, sorted by ID, and none when there is no
-// table.
+// Read returns all objects in the table, sorted by ID, and none if there is no table.
 func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	socket, err := w.open()
 	if err == nil {
@@ -192,26 +194,23 @@ type attempt struct {
 	socket  Socket
 	reader  *reader
 	receipt dataplane.Receipt
-	// plan is nil until there is one; landed counts its parts in the kernel.
+	// plan is nil until the batch is planned. landed counts the parts that landed.
 	plan   *plan
 	landed int
-	// exchanged says that sets were exchanged before there was a plan; within are
-	// those that are exchanged in it, beside those of them that are built beside the
-	// old ones.
+	// exchanged is set if sets were exchanged before there was a plan. within are the sets
+	// that the plan exchanges, and beside those of them that it builds under other names.
 	exchanged      bool
 	within, beside []*exchange
 	exchanges      exchanges
-	// generation is that of the kernel's tables before the first of several
-	// transactions.
+	// generation is that of the kernel's tables before the first of several transactions.
 	generation uint32
 }
 
-// lookUpMax is the number of unsure objects up to which they are looked up one by
-// one; more are found by reading the table.
+// lookUpMax is the number of unsure objects up to which each is looked up by itself. For
+// more, the table is read.
 const lookUpMax = 2000
 
-// makeSure finds out the state of objects that are not sure, so that changes can
-// be written for what is there.
+// makeSure looks up the objects of unsure state, so that the changes start from what exists.
 func (a *attempt) makeSure(ctx context.Context, changes []dataplane.Change) ([]dataplane.Change, error) {
 	var unsure []dataplane.ID
 	for i := range changes {
@@ -235,8 +234,8 @@ func (a *attempt) makeSure(ctx context.Context, changes []dataplane.Change) ([]d
 	return sure, nil
 }
 
-// lookUp gives the present state of objects; those that are absent are missing
-// from the result or nil in it.
+// lookUp returns the present state of objects. Those that do not exist are missing from the
+// result or nil in it.
 func (a *attempt) lookUp(ctx context.Context, ids []dataplane.ID) (map[dataplane.ID]*dataplane.Object, error) {
 	there := make(map[dataplane.ID]*dataplane.Object, len(ids))
 	if len(ids) > lookUpMax {
@@ -320,9 +319,8 @@ func (a *attempt) commit(p *plan, part []operation) error {
 	return nil
 }
 
-// tooLarge refuses a transaction that does not fit into the socket's buffer, in
-// the kernel's stead: it will fit no better later. The plan fills half of the
-// buffer at most before the last Service that it puts in, so it is that one which
+// tooLarge refuses a transaction that does not fit into the socket's buffer, and never will.
+// The plan fills at most half of the buffer before it adds the last Service, so that Service
 // is too large: the one with the most bytes.
 func tooLarge(p *plan, part []operation) *wire.Refusal {
 	bytes := make(map[service.Key]int)
@@ -351,4 +349,37 @@ func isBusy(err error) bool {
 		}
 	}
 	return false
+}
+
+// Watch calls changed when somebody else has changed our table, with the process that the
+// kernel names, and when the kernel lost announcements. It returns the context's error when
+// that ends. What packets do to the sets of clients is not a change.
+//
+// The kernel names the process at the end of a transaction, so Watch calls changed once for
+// each transaction, however much that changes.
+func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
+	socket, err := w.open()
+	if err != nil {
+		return err
+	}
+	var listener *netlink.TableListener
+	err = w.config.Inside(func() error {
+		var err error
+		listener, err = netlink.ListenTables(w.d.protocol, socket.Port())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	touched := false
+	each := func(m netlink.Netfilter) {
+		if pid, command, ends := netlink.Generation(m); !ends {
+			touched = touched || w.d.concerns(m)
+		} else if touched {
+			touched = false
+			changed(dataplane.Stranger{PID: pid, Command: command})
+		}
+	}
+	err = listener.Run(ctx, each, func() { changed(dataplane.Stranger{}) })
+	return errors.Join(err, listener.Close())
 }

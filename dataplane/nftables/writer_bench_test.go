@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// sizes are numbers of Services, and of endpoints of each.
+// sizes are numbers of Services and of endpoints of each.
 var sizes = []struct{ services, endpoints int }{{1000, 10}, {10000, 10}, {50000, 10}, {44000, 1}, {5000, 50}}
 
 // BenchmarkColdStart fills an empty kernel: render, account, write. docs/adr/0006
@@ -49,7 +49,7 @@ func BenchmarkColdStart(b *testing.B) {
 	}
 }
 
-// fill serves Services, which are written by the next commit.
+// fill serves Services. The next commit writes them.
 func (w *world) fill(services, endpoints int) {
 	for n := range services {
 		w.serve(plain(n, endpoints, 0))
@@ -94,7 +94,7 @@ func (w *world) bench(b *testing.B, name string, change func()) {
 	})
 }
 
-// BenchmarkExchange gives all maps of endpoints another definition, as a release might.
+// BenchmarkExchange redefines all maps of endpoints, as a release might.
 // docs/adr/0015 quotes it: go test -run '^$' -bench Exchange -benchtime 1x ./dataplane/nftables
 func BenchmarkExchange(b *testing.B) {
 	for _, size := range sizes[:2] {
@@ -125,7 +125,7 @@ func BenchmarkExchange(b *testing.B) {
 	}
 }
 
-// bounded gives the definition of a set that takes so many elements.
+// bounded returns the definition of a set that takes so many elements.
 func bounded(body string, size uint32) string {
 	var out []byte
 	for attr := range netlink.Attrs([]byte(body)) {

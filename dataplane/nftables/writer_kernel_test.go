@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// broken makes an element that every kernel refuses: the end of a range in a set
-// that has none.
+// broken returns an element that every kernel refuses: the end of a range, in a set without
+// ranges.
 func broken(objects []dataplane.Object, container string) {
 	for i := range objects {
 		if objects[i].ID.Container == container {
@@ -29,8 +29,8 @@ func broken(objects []dataplane.Object, container string) {
 	}
 }
 
-// TestOneBadElementAmongMany: the receipt names the one Service out of a thousand
-// whose element is refused, and says of every object that it is not there.
+// TestOneBadElementAmongMany: the receipt names the one Service out of a thousand whose
+// element is refused, and reports every object as absent.
 func TestOneBadElementAmongMany(t *testing.T) {
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{})
 	w.commit()
@@ -67,8 +67,8 @@ func TestOneBadElementAmongMany(t *testing.T) {
 	}
 }
 
-// TestALargeBatchIsDivided: every transaction leaves whole Services, the first
-// ones first; nothing of a Service is reachable before all of it.
+// TestALargeBatchIsDivided: every transaction leaves whole Services, the needed ones first.
+// Nothing of a Service is reachable before all of it.
 func TestALargeBatchIsDivided(t *testing.T) {
 	looker := nftables.NewWriter(service.IPv4, nftables.WriterConfig{})
 	var reports []int
@@ -106,8 +106,7 @@ func TestALargeBatchIsDivided(t *testing.T) {
 	}
 }
 
-// checkWholeServices fails unless every frontend that is dispatched has all its
-// slots.
+// checkWholeServices fails unless every dispatched frontend has all its slots.
 func checkWholeServices(t *testing.T, objects []dataplane.Object, endpoints int) {
 	t.Helper()
 	const frontendBytes = 12
@@ -131,8 +130,8 @@ func checkWholeServices(t *testing.T, objects []dataplane.Object, endpoints int)
 	}
 }
 
-// TestARefusalHalfWay: of a divided batch, what landed before the refusal is
-// certainly there and the rest is certainly not.
+// TestARefusalHalfWay: what landed of a divided batch before the refusal certainly exists,
+// and the rest certainly does not.
 func TestARefusalHalfWay(t *testing.T) {
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{TransactionBytes: 16 << 10})
 	for n := range 400 {
@@ -157,7 +156,7 @@ func TestARefusalHalfWay(t *testing.T) {
 		c := &batch.Changes[i]
 		said, certain := receipt.Certain[c.ID]
 		if !certain || !dataplane.Same(said, there[c.ID]) {
-			t.Fatalf("%v: certain %t, said %v, there %v", c.ID, certain, said, there[c.ID])
+			t.Fatalf("%v: certain %t, reported %v, exists %v", c.ID, certain, said, there[c.ID])
 		}
 		if said != nil {
 			landed++
@@ -168,7 +167,7 @@ func TestARefusalHalfWay(t *testing.T) {
 	}
 }
 
-// TestTimeUpBetweenTransactions: what was not begun is as it was.
+// TestTimeUpBetweenTransactions: what did not begin is as it was.
 func TestTimeUpBetweenTransactions(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	outOfTime := errors.New("out of time")
@@ -216,8 +215,8 @@ func TestUnsureObjectsAreWrittenWhateverIsThere(t *testing.T) {
 	}
 }
 
-// TestAForeignDeletionIsNobodysFault: a batch that builds on what somebody has
-// removed convicts no Service, and asks for an audit, after which all is well.
+// TestAForeignDeletionIsNobodysFault: a batch that builds on what another program removed
+// blames no Service, and requests an audit, after which all is well.
 func TestAForeignDeletionIsNobodysFault(t *testing.T) {
 	for name, deletion := range map[string]string{
 		"everything": "flush ruleset",
@@ -252,15 +251,15 @@ func TestAForeignDeletionIsNobodysFault(t *testing.T) {
 	}
 }
 
-// chainOf gives the class chain that the first Service's frontend leads to.
+// chainOf returns the class chain that the first Service's frontend leads to.
 func chainOf(w *world) string {
 	listed := w.nft("", "get", "element", w.table(), "frontends", "{", "172.16.0.0", ".", "tcp", ".", "80", "}")
 	_, after, _ := strings.Cut(listed, "goto ")
 	return strings.Fields(after)[0]
 }
 
-// TestAChangeCostsWhatItChanges: what is written for one endpoint replaced depends
-// neither on the number of Services nor on that of the Service's endpoints.
+// TestAChangeCostsWhatItChanges: the cost of replacing one endpoint depends neither on the
+// number of Services nor on the number of the Service's endpoints.
 func TestAChangeCostsWhatItChanges(t *testing.T) {
 	type size struct{ services, endpoints int }
 	cost := make(map[size][]dataplane.Written)
@@ -294,8 +293,8 @@ func TestAChangeCostsWhatItChanges(t *testing.T) {
 	}
 }
 
-// TestWideServices: many ports, node ports, source ranges and endpoints load, and
-// one change of them stays small.
+// TestWideServices: many ports, node ports, source ranges and endpoints load, and one change
+// stays small.
 func TestWideServices(t *testing.T) {
 	for name, widen := range map[string]struct {
 		view   func(step int) *service.View
@@ -321,7 +320,7 @@ func TestWideServices(t *testing.T) {
 	}
 }
 
-// manyPorts has node ports as well; the endpoint of one port depends on step.
+// manyPorts also has node ports. The endpoint of one port depends on step.
 func manyPorts(count, step int) *service.View {
 	view := plain(0, 2, 0)
 	first := view.Ports[service.IPv4][0]
@@ -348,8 +347,8 @@ func manyRanges(count, step int) *service.View {
 	return view
 }
 
-// TestWatchHearsStrangersOnly: a foreign change is heard within 100 ms, our own
-// and those of other tables are not.
+// TestWatchHearsStrangersOnly: Watch reports another program's change within 100 ms, and
+// neither our own changes nor those of other tables.
 func TestWatchHearsStrangersOnly(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
@@ -401,7 +400,7 @@ func anyAddr(family service.Family) string {
 	return "192.0.2.99"
 }
 
-// watched waits until Watch is on: until it hears a change that undoes itself.
+// watched waits until Watch listens, which it tests with a change that undoes itself.
 func (w *world) watched(heard chan time.Time) {
 	w.Helper()
 	for range 100 {
@@ -415,7 +414,7 @@ func (w *world) watched(heard chan time.Time) {
 	w.Fatal("nothing was heard")
 }
 
-// hears makes a change and checks that it is heard at once.
+// hears makes a change and checks that Watch reports it at once.
 func (w *world) hears(heard chan time.Time, change string) {
 	w.Helper()
 	const soon = 100 * time.Millisecond

@@ -14,7 +14,7 @@ import (
 
 const family = unix.NFPROTO_IPV4
 
-// inNamespace runs a test with a socket to netfilter in a namespace of its own.
+// inNamespace returns a namespace and a socket to netfilter in it.
 func inNamespace(t *testing.T, config Config) (*netns.Namespace, *Socket) {
 	t.Helper()
 	node, err := netns.New("node")
@@ -44,8 +44,7 @@ func open(t *testing.T, node *netns.Namespace, config Config) *Socket {
 	return s
 }
 
-// table is a batch that adds a table, or with NLM_F_EXCL refuses to, and then deletes
-// those of other names. The message before the end asks for an answer.
+// batch frames messages as a transaction. The last one asks for an answer.
 func batch(messages ...[]byte) []byte {
 	frame := func(b []byte, kind uint16) []byte {
 		b, mark := Begin(b, kind, 0)
@@ -91,8 +90,8 @@ func tables(ctx context.Context, s *Socket) ([]string, error) {
 	return names, err
 }
 
-// TestKernelExchange: one answer says that a batch was carried out, and a refusal names
-// the place of the message and the offset of the attribute.
+// TestKernelExchange: one answer confirms a batch, and a refusal has the place of its message
+// and the offset of the attribute.
 func TestKernelExchange(t *testing.T) {
 	_, s := inNamespace(t, Config{})
 	refusals, err := answers(s, batch(newTable("one"), newTable("two")))
@@ -220,7 +219,7 @@ func TestKernelRefusedQuestion(t *testing.T) {
 	}
 }
 
-// TestKernelListen: others' changes are announced, one's own are not.
+// TestKernelListen: the listener receives others' changes, and not those of its socket.
 func TestKernelListen(t *testing.T) {
 	node, s := inNamespace(t, Config{})
 	other := open(t, node, Config{})
@@ -262,7 +261,7 @@ func TestKernelListen(t *testing.T) {
 	}
 }
 
-// TestKernelClosed: a closed socket does not use a number that may be somebody else's.
+// TestKernelClosed: a closed socket does not use a descriptor that may belong to another.
 func TestKernelClosed(t *testing.T) {
 	node, _ := inNamespace(t, Config{})
 	var s *Socket

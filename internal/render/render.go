@@ -1,5 +1,6 @@
-// Package render tells what Sluice would have in a kernel, without one: the same
-// renderers, layouts and ledger as in the proxy, run once over a full picture.
+// Package render computes what Sluice would have in a kernel, without one. It runs the
+// renderers, layouts and ledger of the proxy once over a complete cache. The command
+// "sluice render" uses it.
 package render
 
 import (
@@ -11,11 +12,10 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// Objects gives everything that a domain would hold for the Services in a cache.
-// Which of two Services has what both claim, the ledger decides as ever. The
-// layout is nil for a domain that can change single elements; another one belongs
-// to this call.
-func Objects(renderer dataplane.Renderer, layout dataplane.Layout, cache *source.Cache, facts *service.NodeFacts) []dataplane.Object {
+// Objects returns everything that a domain would have for the Services in a cache. The
+// layout is nil for a domain that can change single elements; otherwise it must be new.
+func Objects(renderer dataplane.Renderer, layout dataplane.Layout,
+	cache *source.Cache, facts *service.NodeFacts) []dataplane.Object {
 	book := ledger.New(layout, renderer.Naming())
 	book.Want(dataplane.NewFragment(service.Node, time.Time{}, renderer.Node(facts)))
 	for _, key := range cache.Keys() {

@@ -12,55 +12,51 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// The recorder is an observe.Listener: it tells of what somebody who looks after a
-// Service or a node can mend.
-
-// Aggregator records Services that the kernel refuses, and when they are accepted
-// again, those that want an address that another one serves, and rules that
-// somebody else has changed.
+// Aggregator records Services that a domain rejects and accepts again, Services that want a
+// frontend that another one serves, and rules that another program has changed.
 func (r *Recorder) Aggregator(event aggregator.Event) {
 	switch e := event.(type) {
 	case aggregator.Quarantined:
 		r.warn(about(e.Key), "ServiceQuarantined", actionProgram,
-			"%s refuses it; what it had before stays in force: %s", e.Domain, e.Reason)
+			"%s rejects it; its previous rules stay in force: %s", e.Domain, e.Reason)
 	case aggregator.Freed:
 		r.normal(about(e.Key), "ServiceAccepted", actionProgram, "%s has accepted it again", e.Domain)
 	case aggregator.Shadowed:
 		r.record(about(e.Key), about(e.By), corev1.EventTypeWarning, "ServiceShadowed", actionProgram,
-			"%s: Service %v, which is older, serves %v; change or delete either", e.Domain, e.By, e.Frontends)
+			"%s: Service %v, which is older, serves %v; change or delete one of them", e.Domain, e.By, e.Frontends)
 	case aggregator.RepairBegan:
 		r.warn(r.node, "RulesChanged", actionProgram, "%s: %s", e.Domain, undone(e))
 	case aggregator.NodeAtFault:
-		r.warn(r.node, "RulesRefused", actionProgram, "%s refuses rules that belong to no Service: %s", e.Domain, e.Reason)
+		r.warn(r.node, "RulesRefused", actionProgram, "%s rejects rules that belong to no Service: %s", e.Domain, e.Reason)
 	}
 }
 
-// undone says what somebody else has changed.
+// undone describes what another program has changed.
 func undone(e aggregator.RepairBegan) string {
 	u, by := e.Undone, e.By.String()
 	if by != "" {
 		by = " changed by " + by + ":"
 	}
-	return fmt.Sprintf("rules of %d Services are written again:%s %d objects missing, %d different, %d unwanted (%s)",
+	return fmt.Sprintf("restoring rules of %d Services:%s %d objects missing, %d different, %d unwanted (%s)",
 		u.Services, by, u.Missing, u.Different, u.Unwanted, strings.Join(e.Examples, "; "))
 }
 
-// Supervisor records Services whose actor has been given up for now.
-func (r *Recorder) Supervisor(event supervisor.Event) {
-	if e, parked := event.(supervisor.Parked); parked {
-		key := service.ParseKey(e.Child)
+// Supervisor records Services whose actor is parked.
+func (r *Recorder) Supervisor(event supervisor.Event[service.Key]) {
+	if e, parked := event.What.(supervisor.Parked); parked {
+		key := event.Child
 		if key == service.Node {
-			r.warn(r.node, "ActorParked", actionProgram, "the node's own rules are not brought up to date before %v: %v", e.Until, e.Err)
+			r.warn(r.node, "ActorParked", actionProgram, "the node's own rules stay as they are until %v: %v", e.Until, e.Err)
 			return
 		}
-		r.warn(about(key), "ActorParked", actionProgram, "its rules stay as they are before %v: %v", e.Until, e.Err)
+		r.warn(about(key), "ActorParked", actionProgram, "its rules stay as they are until %v: %v", e.Until, e.Err)
 	}
 }
 
-// Actors records Services for which there was no room. Nobody looks at the events
-// of one that has been deleted since, so that is for the log and for health.
+// Actors records Services that there was no room for. The log and health report when one of them is
+// deleted; events about it would have no reader.
 func (r *Recorder) Actors(event actors.Event) {
 	if e, refused := event.(actors.Refused); refused {
-		r.warn(about(e.Key), "ServiceRefused", actionProgram, "there are more Services than this proxy is allowed to serve")
+		r.warn(about(e.Key), "ServiceRefused", actionProgram, "there are more Services than this proxy may serve")
 	}
 }

@@ -1,25 +1,32 @@
+// Package events reports to the API server, as events.k8s.io/v1 objects, what people look for with
+// kubectl: that the proxy has started, and what someone responsible for a Service or a node can
+// fix. The daemon makes one [Recorder]; it is an observe.Listener, and the daemon calls it directly
+// for what no part of the core announces.
 package events
 
 import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
-	eventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
+	typedv1 "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// controller is the reporting controller; kube-proxy's name, so that what
-// selects its events finds ours.
+// controller is the reporting controller. It is kube-proxy's name, so that selectors for its events
+// find ours.
 const controller = "kube-proxy"
 
-// What was being done when something happened (the event's action).
+// The actions of events: what the proxy was doing.
 const (
 	actionStart     = "StartKubeProxy"
 	actionListen    = "Listen"
@@ -27,12 +34,11 @@ const (
 	actionConfigure = "Configure"
 )
 
-// Recorder records events. A recorder without a client (manifests instead of an
-// API server) drops them.
+// Recorder records events. It implements observe.Listener. Without a client (with manifests instead
+// of an API server) it drops them.
 //
-// Concurrency: every method may be called from anywhere and, but for the two that
-// are the last word of a process, returns at once; what
-// the API server does not take in time is dropped.
+// Concurrency: all methods are safe for concurrent use. They return at once, except for
+// HealthcheckFailed and MetricsFailed, and drop what the API server does not accept in time.
 type Recorder struct {
 	node *corev1.ObjectReference
 	// recorder is nil without a client.
@@ -40,21 +46,21 @@ type Recorder struct {
 	sink     *sink
 }
 
-// New makes a recorder for a node, which sends what it is told until the context
-// ends. A nil client makes one that drops everything.
+// New makes a recorder for a node. It sends events until the context ends. With a nil client it
+// drops them.
 func New(ctx context.Context, client *rest.Config, node string) (*Recorder, error) {
 	r := &Recorder{node: &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node}}
 	if client == nil {
 		return r, nil
 	}
-	api, err := eventsv1.NewForConfig(client)
+	api, err := typedv1.NewForConfig(client)
 	if err != nil {
 		return nil, fmt.Errorf("client for events: %w", err)
 	}
 	r.sink = &sink{EventSink: &events.EventSinkImpl{Interface: api}}
 	broadcaster := events.NewBroadcaster(r.sink)
-	// Before the first event: the broadcaster forgets what nobody listens to,
-	// which is how kube-proxy loses what it says at its start.
+	// Before the first event: the broadcaster forgets events without a listener, which is how
+	// kube-proxy loses those of its start.
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return nil, fmt.Errorf("record events: %w", err)
 	}
@@ -63,57 +69,54 @@ func New(ctx context.Context, client *rest.Config, node string) (*Recorder, erro
 	return r, nil
 }
 
-// Starting says that the proxy begins to work on this node.
+// Starting records that the proxy starts on this node.
 func (r *Recorder) Starting() { r.normal(r.node, "Starting", actionStart, "") }
 
-// Reloaded says that a changed configuration is in force for which everything was
-// made anew in the running process, and names the fields.
+// Reloaded records that a changed configuration is in force that took a new server in the running
+// process. The argument names the fields.
 func (r *Recorder) Reloaded(fields string) {
 	r.normal(r.node, "Reloaded", actionConfigure, "configuration in force: %s", fields)
 }
 
-// HealthcheckFailed says that the healthz address cannot be listened on, which ends
-// the process: it waits up to 2 s for the API server to take it.
+// HealthcheckFailed records that the process cannot listen on the healthz address, which ends it.
+// It waits up to 2 s for the API server to accept the event.
 func (r *Recorder) HealthcheckFailed(err error) {
-	r.lastWord("FailedToStartProxierHealthcheck", actionStart, err)
+	r.recordLast("FailedToStartProxierHealthcheck", actionStart, err)
 }
 
-// MetricsFailed says that of the metrics address, and waits likewise.
+// MetricsFailed records the same of the metrics address, and waits as well.
 func (r *Recorder) MetricsFailed(err error) {
-	r.lastWord("FailedToStartMetricServer", actionStart, err)
+	r.recordLast("FailedToStartMetricServer", actionStart, err)
 }
 
-// RivalSeen says that another proxy works on this node besides.
+// RivalSeen records that another proxy works on this node.
 func (r *Recorder) RivalSeen(who string) {
-	r.warn(r.node, "RivalProxy", actionProgram, "another proxy on this node writes rules, too; stop either: %s", who)
+	r.warn(r.node, "RivalProxy", actionProgram, "another proxy on this node writes rules as well; stop one of them: %s", who)
 }
 
-// AddressTaken says that an address cannot be listened on; that is tried again.
+// AddressTaken records that another program has an address; the server retries.
 func (r *Recorder) AddressTaken(problem string) {
 	r.warn(r.node, "AddressTaken", actionListen, "%s", problem)
 }
 
-// HealthPortFailed says that a Service's health-check node port cannot be
-// listened on.
+// HealthPortFailed records that the process cannot listen on a Service's health-check node port.
 func (r *Recorder) HealthPortFailed(key service.Key, err error) {
 	r.warn(about(key), "FailedToStartServiceHealthcheck", actionListen, "%v", err)
 }
 
-// ConfigurationRefused says that a change of the configuration file is not obeyed,
-// and why.
+// ConfigurationRefused records that a change of the configuration file is rejected, and why.
 func (r *Recorder) ConfigurationRefused(err error) {
-	r.warn(r.node, "ConfigurationRefused", actionConfigure, "the former configuration stays in force: %v", err)
+	r.warn(r.node, "ConfigurationRefused", actionConfigure, "the previous configuration stays in force: %v", err)
 }
 
-// Warn says that an annotation of a Service cannot be obeyed. What else may be
-// wrong with objects is in the log alone: the API server lets little of it through,
-// and every node of a cluster would say it.
+// Warn records that an annotation of a Service has no effect. Other problems of objects are only
+// logged: the API server lets few of them through, and every node of a cluster would report them.
 func (r *Recorder) Warn(w service.Warning) {
 	key, ok := strings.CutPrefix(w.Object, "Service ")
 	if !ok || !strings.HasPrefix(w.Field, "metadata.annotations") {
 		return
 	}
-	r.warn(about(service.ParseKey(key)), "AnnotationIgnored", actionProgram, "%s: %s", w.Field, w.Problem)
+	r.warn(about(service.ParseKey(key)), "AnnotationIgnored", actionProgram, "%s: %s", w.Field, w.Message())
 }
 
 func (r *Recorder) normal(regarding runtime.Object, reason, action, note string, args ...any) {
@@ -124,11 +127,10 @@ func (r *Recorder) warn(regarding runtime.Object, reason, action, note string, a
 	r.record(regarding, nil, corev1.EventTypeWarning, reason, action, note, args...)
 }
 
-// noteMax is the longest note that the API takes (events.k8s.io/v1, note).
+// noteMax is the longest note that the API accepts (events.k8s.io/v1, note), in bytes.
 const noteMax = 1024
 
-// record records an event; related is a second object that it is about, nil for
-// none.
+// record records an event. Related is a second object that it is about; it may be nil.
 func (r *Recorder) record(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
 	if r.recorder == nil {
 		return
@@ -142,8 +144,41 @@ func (r *Recorder) record(regarding, related runtime.Object, kind, reason, actio
 
 const ellipsis = "…"
 
-// about refers to a Service by name; what it was about is clear without a UID,
-// which no part of a proxy keeps.
+// about refers to a Service by name. No part of the proxy keeps UIDs.
 func about(key service.Key) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: key.Namespace, Name: key.Name}
+}
+
+// lastEventWait bounds the wait for the API server to accept the last event of a process.
+const lastEventWait = 2 * time.Second
+
+// sink sends events to the API server, and signals when it has accepted or rejected those with a
+// certain reason.
+type sink struct {
+	events.EventSink
+	sent sync.Map // reason to chan struct{}, which is closed
+}
+
+// Create sends an event.
+func (s *sink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+	created, err := s.EventSink.Create(ctx, event)
+	if sent, waited := s.sent.LoadAndDelete(event.Reason); waited {
+		close(sent.(chan struct{}))
+	}
+	return created, err
+}
+
+// recordLast records what is about to end the process, and waits for it to arrive. Events are sent
+// asynchronously, so it would be lost otherwise.
+func (r *Recorder) recordLast(reason, action string, err error) {
+	if r.recorder == nil {
+		return
+	}
+	sent := make(chan struct{})
+	r.sink.sent.Store(reason, sent)
+	r.warn(r.node, reason, action, "%v", err)
+	select {
+	case <-sent:
+	case <-time.After(lastEventWait):
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ var (
 	web                  = service.Key{Namespace: "ns", Name: "web"}
 )
 
-// api is a server that takes events over HTTP; what it was sent is in created.
+// api is a server that accepts events over HTTP, and passes them on to created.
 func api(t *testing.T) (client *rest.Config, created chan eventsv1.Event) {
 	created = make(chan eventsv1.Event, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,7 +51,7 @@ func api(t *testing.T) (client *rest.Config, created chan eventsv1.Event) {
 	return &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, created
 }
 
-// running gives a recorder that runs.
+// running returns a recorder that runs, and what it has sent.
 func running(t *testing.T) (*Recorder, chan eventsv1.Event) {
 	client, created := api(t)
 	r, err := New(t.Context(), client, "node-1")
@@ -84,7 +85,7 @@ func TestEvents(t *testing.T) {
 		{func() { r.HealthcheckFailed(failure) }, "Node /node-1", "Warning", "FailedToStartProxierHealthcheck", "StartKubeProxy", "already in use"},
 		{func() { r.MetricsFailed(failure) }, "Node /node-1", "Warning", "FailedToStartMetricServer", "StartKubeProxy", "already in use"},
 		{func() { r.HealthPortFailed(web, failure) }, "Service ns/web", "Warning", "FailedToStartServiceHealthcheck", "Listen", "already in use"},
-		{func() { r.RivalSeen("pid 7 (kube-proxy)") }, "Node /node-1", "Warning", "RivalProxy", "Program", "stop either: pid 7 (kube-proxy)"},
+		{func() { r.RivalSeen("pid 7 (kube-proxy)") }, "Node /node-1", "Warning", "RivalProxy", "Program", "stop one of them: pid 7 (kube-proxy)"},
 		{func() { r.AddressTaken("held by pid 7") }, "Node /node-1", "Warning", "AddressTaken", "Listen", "held by pid 7"},
 		{func() {
 			r.Warn(service.Warning{Object: "Service ns/web", Field: "spec.externalIPs[1]", Problem: "no address"}) // for the log alone
@@ -92,16 +93,20 @@ func TestEvents(t *testing.T) {
 		}, "Service ns/web", "Warning", "AnnotationIgnored", "Program", "metadata.annotations[x]: frob is none of rr, sh"},
 		{func() { r.ConfigurationRefused(failure) }, "Node /node-1", "Warning", "ConfigurationRefused", "Configure", "stays in force"},
 		{func() { r.Aggregator(aggregator.Quarantined{Domain: "nftables/IPv4", Key: web, Reason: "file exists"}) },
-			"Service ns/web", "Warning", "ServiceQuarantined", "Program", "nftables/IPv4 refuses it; what it had before stays in force: file exists"},
+			"Service ns/web", "Warning", "ServiceQuarantined", "Program", "nftables/IPv4 rejects it; its previous rules stay in force: file exists"},
 		{func() { r.Aggregator(aggregator.Freed{Domain: "nftables/IPv4", Key: web}) }, "Service ns/web", "Normal", "ServiceAccepted", "Program", "accepted"},
 		{func() { r.Aggregator(aggregator.NodeAtFault{Domain: "nftables/IPv4", Reason: "no such file"}) }, "Node /node-1", "Warning", "RulesRefused", "Program", "no such file"},
 		{func() {
 			r.Aggregator(aggregator.RepairBegan{Domain: "nftables/IPv4", Undone: ledger.Undone{Missing: 3, Services: 2},
 				Examples: []string{"missing: chain services"}, By: dataplane.Stranger{PID: 7, Command: "nft"}})
-		}, "Node /node-1", "Warning", "RulesChanged", "Program", "nftables/IPv4: rules of 2 Services are written again: changed by nft (process 7): " +
+		}, "Node /node-1", "Warning", "RulesChanged", "Program", "nftables/IPv4: restoring rules of 2 Services: changed by nft (process 7): " +
 			"3 objects missing, 0 different, 0 unwanted (missing: chain services)"},
-		{func() { r.Supervisor(supervisor.Parked{Child: web.String(), Until: until, Err: failure}) }, "Service ns/web", "Warning", "ActorParked", "Program", "stay as they are"},
-		{func() { r.Supervisor(supervisor.Parked{Child: service.Node.String(), Until: until, Err: failure}) }, "Node /node-1", "Warning", "ActorParked", "Program", "node's own"},
+		{func() {
+			r.Supervisor(supervisor.Event[service.Key]{Child: web, What: supervisor.Parked{Until: until, Err: failure}})
+		}, "Service ns/web", "Warning", "ActorParked", "Program", "stay as they are"},
+		{func() {
+			r.Supervisor(supervisor.Event[service.Key]{Child: service.Node, What: supervisor.Parked{Until: until, Err: failure}})
+		}, "Node /node-1", "Warning", "ActorParked", "Program", "node's own"},
 		{func() { r.Actors(actors.Refused{Key: web}) }, "Service ns/web", "Warning", "ServiceRefused", "Program", "more Services"},
 	} {
 		c.record()
@@ -129,4 +134,34 @@ func TestWithoutAClientNothingHappens(t *testing.T) {
 	}
 	r.Starting()
 	r.Aggregator(aggregator.Freed{Key: web})
+}
+
+// TestAShadowIsAboutBothServices: the event is on the Service that loses, and names the one that
+// serves. The end of a shadow makes no event.
+func TestAShadowIsAboutBothServices(t *testing.T) {
+	r, created := running(t)
+	older := service.Key{Namespace: "ns", Name: "older"}
+	shadowed := aggregator.Shadowed{
+		Domain: "nftables/IPv4", Key: web, By: older,
+		Frontends: dataplane.Frontends{{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80}, {Port: 30080, Protocol: service.UDP}},
+	}
+	r.Aggregator(shadowed)
+	e := await(t, created)
+	const want = "nftables/IPv4: Service ns/older, which is older, serves 192.0.2.1:80/tcp, node port 30080/udp; change or delete one of them"
+	if e.Reason != "ServiceShadowed" || e.Type != "Warning" || e.Action != "Program" || e.Note != want {
+		t.Errorf("%s %s %s: %s", e.Type, e.Reason, e.Action, e.Note)
+	}
+	if e.Namespace != "ns" || e.Regarding.Kind != "Service" || e.Regarding.Name != "web" {
+		t.Errorf("in %s, about %v", e.Namespace, e.Regarding)
+	}
+	if e.Related == nil || e.Related.Kind != "Service" || e.Related.Namespace != "ns" || e.Related.Name != "older" {
+		t.Errorf("related to %v", e.Related)
+	}
+	r.Aggregator(aggregator.Unshadowed{Domain: shadowed.Domain, Key: web, By: older, Frontends: shadowed.Frontends})
+	another := shadowed
+	another.By.Name = "another"
+	r.Aggregator(another)
+	if e := await(t, created); e.Related.Name != "another" {
+		t.Errorf("the end of a shadow made an event, or another server's made none: %+v", e)
+	}
 }

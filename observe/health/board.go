@@ -7,59 +7,58 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
 )
 
-// board remembers what has happened and no snapshot tells. It is pure; its owner
-// says what time it is and lets one goroutine in at a time.
+// board remembers past events that no snapshot shows. It is pure: its owner passes the time, and
+// lets one goroutine in at a time.
 type board struct {
-	domains map[string]record
-	// parked and refused are by the name of the Service. There may be as many of
-	// the refused as the cluster has Services, so refusedMax bounds them.
-	parked, refused map[string]Affected
-	// stuck holds the abandoned goroutines that have not returned.
-	stuck map[abandoned]Affected
+	domains map[string]history
+	parked  map[service.Key]Affected
+	// refused is bounded by refusedMax: there can be as many as the cluster has Services.
+	refused map[service.Key]Affected
+	// stuck holds the abandoned incarnations whose goroutines have not returned.
+	stuck map[incarnation]Affected
 }
 
-// refusedMax bounds the refused Services that are remembered; further ones are
-// not counted.
+// refusedMax bounds the refused Services that the board remembers; it does not count further ones.
 const refusedMax = 1000
 
-// record is what the board remembers of one domain.
-type record struct {
-	// failing is when the first failed of the writes that have failed since the
-	// last success. It means something only while the snapshot says so.
+// history is what the board remembers of one domain.
+type history struct {
+	// failing is when the first failed of the writes that have failed since the last success. It is
+	// valid only while the snapshot says that writes fail.
 	failing time.Time
 	// right is when an audit last found the kernel as wanted.
 	right time.Time
-	// unread is since when audits fail, and readErr says why.
+	// unread is when audits began to fail, and readErr says why.
 	unread  time.Time
 	readErr string
-	// adopted is set once the kernel has been read for the first time: what
-	// differs then is what the former run has left.
+	// adopted is set once the kernel has been read for the first time. What differs then was left
+	// by the previous run.
 	adopted bool
-	// drift is what the last audit found that found anything, at driftAt; drifts
-	// counts those audits.
+	// drift is what the last audit with a difference found, at driftAt; drifts counts such audits.
 	drift   ledger.Drift
 	driftAt time.Time
 	drifts  int
 }
 
-// abandoned is one goroutine that the supervisor has given up.
-type abandoned struct {
-	child       string
-	incarnation uint64
+// incarnation is one life of a Service's actor.
+type incarnation struct {
+	key    service.Key
+	number uint64
 }
 
 func newBoard() board {
 	return board{
-		domains: map[string]record{},
-		parked:  map[string]Affected{},
-		refused: map[string]Affected{},
-		stuck:   map[abandoned]Affected{},
+		domains: map[string]history{},
+		parked:  map[service.Key]Affected{},
+		refused: map[service.Key]Affected{},
+		stuck:   map[incarnation]Affected{},
 	}
 }
 
-// clone gives a copy that its owner may keep.
+// clone returns a copy that the caller may keep.
 func (b *board) clone() board {
 	return board{
 		domains: maps.Clone(b.domains), parked: maps.Clone(b.parked),
@@ -67,45 +66,45 @@ func (b *board) clone() board {
 	}
 }
 
-// wrote takes note of a write. Before is the snapshot from before it.
+// wrote records a write. Before is the snapshot from before it.
 func (b *board) wrote(now time.Time, e aggregator.BatchWritten, before *aggregator.Status) {
-	r := b.domains[e.Domain]
+	h := b.domains[e.Domain]
 	switch {
 	case e.Receipt.Outcome == dataplane.Landed:
-		r.failing = time.Time{}
-	case r.failing.IsZero() || !failing(before):
-		r.failing = now
+		h.failing = time.Time{}
+	case h.failing.IsZero() || !failing(before):
+		h.failing = now
 	}
-	b.domains[e.Domain] = r
+	b.domains[e.Domain] = h
 }
 
-// audited takes note of an audit. Before is the snapshot from before it: what
-// differs while something of our own waits to be written is nobody else's doing.
+// audited records an audit. Before is the snapshot from before it: while our own changes wait to
+// be written, a difference is no other program's doing.
 func (b *board) audited(now time.Time, e aggregator.AuditDone, before *aggregator.Status) {
-	r := b.domains[e.Domain]
-	quiet := r.adopted && !failing(before) && before.Ledger.Dirty == 0
+	h := b.domains[e.Domain]
+	quiet := h.adopted && !failing(before) && before.Ledger.Dirty == 0
 	switch {
 	case e.Err != nil:
-		if r.unread.IsZero() {
-			r.unread = now
+		if h.unread.IsZero() {
+			h.unread = now
 		}
-		r.readErr = oneLine(e.Err.Error())
-		b.domains[e.Domain] = r
+		h.readErr = oneLine(e.Err.Error())
+		b.domains[e.Domain] = h
 		return
 	case !e.Drift.Any():
-		r.right = now
+		h.right = now
 	case quiet:
-		r.drift, r.driftAt = e.Drift, now
-		r.drifts++
+		h.drift, h.driftAt = e.Drift, now
+		h.drifts++
 	}
-	r.unread, r.readErr, r.adopted = time.Time{}, "", true
-	b.domains[e.Domain] = r
+	h.unread, h.readErr, h.adopted = time.Time{}, "", true
+	b.domains[e.Domain] = h
 }
 
-// sampled takes note of a snapshot, for an owner that has missed the event.
+// sampled records a snapshot, in case the owner has missed the event.
 func (b *board) sampled(now time.Time, s *aggregator.Status) {
-	if r := b.domains[s.Domain]; failing(s) && r.failing.IsZero() {
-		r.failing = now
-		b.domains[s.Domain] = r
+	if h := b.domains[s.Domain]; failing(s) && h.failing.IsZero() {
+		h.failing = now
+		b.domains[s.Domain] = h
 	}
 }

@@ -2,6 +2,8 @@ package health
 
 import (
 	"encoding/json"
+	"errors"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -9,16 +11,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// place names one Service in one family.
-type place struct {
+// checkKey names one Service in one family.
+type checkKey struct {
 	family service.Family
 	key    service.Key
 }
 
-// wish is what a place should offer.
+// wish is what one check should offer.
 type wish struct {
 	// port is the health-check node port, 0 for none.
 	port uint16
@@ -26,16 +29,16 @@ type wish struct {
 	ready int
 }
 
-// check is the health check of one place: what is wished for, and the outlets
-// that are open for it. The goroutine of Ports owns it; handlers read ready.
+// check is the health check of one Service in one family: its wish, and the outlets that are open
+// for it. The goroutine of Ports owns it; handlers read ready.
 type check struct {
-	place
+	checkKey
 	wish  wish
 	at    []netip.Addr
 	ready atomic.Int64
 	open  map[netip.Addr]*outlet
-	// pause is the time from the last try that counted to retryAt, the next one
-	// by itself; zero while nothing has failed.
+	// pause is the time between the last try that counted and retryAt, the next scheduled one. It
+	// is zero while nothing has failed.
 	pause   time.Duration
 	retryAt time.Time
 }
@@ -46,9 +49,8 @@ const (
 	retryMax = time.Minute
 )
 
-// want takes a new wish and the addresses to listen on, closes what is not
-// wanted any more, and tells whether it has closed anything. Outlets that are
-// still right are left alone.
+// want takes a new wish and the addresses to listen on, closes what is no longer wanted, and
+// reports whether it has closed anything. Outlets that are still right stay open.
 func (c *check) want(w wish, at []netip.Addr) (closed bool) {
 	if w.port != c.wish.port {
 		closed = c.closeAll()
@@ -56,23 +58,22 @@ func (c *check) want(w wish, at []netip.Addr) (closed bool) {
 	}
 	c.wish, c.at = w, at
 	c.ready.Store(int64(w.ready))
-	for addr, o := range c.open {
+	for addr := range c.open {
 		if w.port == 0 || !slices.Contains(at, addr) {
-			o.close()
-			delete(c.open, addr)
+			c.close(addr)
 			closed = true
 		}
 	}
 	return closed
 }
 
-// complete tells whether everything wished for is open.
+// complete reports whether everything wished for is open.
 func (c *check) complete() bool {
 	missing := func(addr netip.Addr) bool { return c.open[addr] == nil }
 	return c.wish.port == 0 || !slices.ContainsFunc(c.at, missing)
 }
 
-// tryOpen opens what is missing, or nothing of it.
+// tryOpen opens everything that is missing, or, if that fails, nothing of it.
 func (c *check) tryOpen(open func(*check, netip.AddrPort) (*outlet, error)) error {
 	var opened []netip.Addr
 	for _, addr := range c.at {
@@ -82,8 +83,7 @@ func (c *check) tryOpen(open func(*check, netip.AddrPort) (*outlet, error)) erro
 		o, err := open(c, netip.AddrPortFrom(addr, c.wish.port))
 		if err != nil {
 			for _, addr := range opened {
-				c.open[addr].close()
-				delete(c.open, addr)
+				c.close(addr)
 			}
 			return err
 		}
@@ -94,8 +94,8 @@ func (c *check) tryOpen(open func(*check, netip.AddrPort) (*outlet, error)) erro
 	return nil
 }
 
-// failed schedules the next try, and tells whether this one counts: those that a
-// new wish has brought about before their time do not.
+// failed schedules the next try, and reports whether this one counts. A try that a new wish has
+// caused ahead of its time does not.
 func (c *check) failed(now time.Time) bool {
 	if now.Before(c.retryAt) {
 		return false
@@ -105,11 +105,15 @@ func (c *check) failed(now time.Time) bool {
 	return true
 }
 
+func (c *check) close(addr netip.Addr) {
+	c.open[addr].close()
+	delete(c.open, addr)
+}
+
 func (c *check) closeAll() (closed bool) {
 	closed = len(c.open) > 0
-	for addr, o := range c.open {
-		o.close()
-		delete(c.open, addr)
+	for addr := range c.open {
+		c.close(addr)
 	}
 	return closed
 }
@@ -124,8 +128,8 @@ type checkAnswer struct {
 	ServiceProxyHealthy bool  `json:"serviceProxyHealthy"`
 }
 
-// handler answers any path and method: 200 when the Service has ready endpoints
-// here and the proxy is healthy.
+// handler answers any path and method: 200 if the Service has ready endpoints here and the proxy is
+// healthy, otherwise 503.
 func (c *check) handler(healthy func() bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		body := checkAnswer{LocalEndpoints: c.ready.Load(), ServiceProxyHealthy: healthy()}
@@ -134,12 +138,35 @@ func (c *check) handler(healthy func() bool) http.Handler {
 		if err != nil {
 			text = []byte(err.Error()) // strings and numbers always encode
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.FormatInt(body.LocalEndpoints, 10))
+		code := http.StatusOK
 		if body.LocalEndpoints == 0 || !body.ServiceProxyHealthy {
-			w.WriteHeader(http.StatusServiceUnavailable)
+			code = http.StatusServiceUnavailable
 		}
-		_, _ = w.Write(text) // who has gone does not need it
+		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.FormatInt(body.LocalEndpoints, 10))
+		web.Answer(w, code, web.JSON, text)
 	})
+}
+
+// outlet is one open socket of a check, and the server behind it.
+type outlet struct {
+	check    *check
+	listener net.Listener
+	server   *http.Server
+}
+
+// serve answers until close, and then returns nil. Otherwise it returns what is wrong with the
+// socket.
+func (o *outlet) serve() error {
+	if err := o.server.Serve(o.listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// close cuts all connections; the port is free when it returns.
+func (o *outlet) close() {
+	// The server goes first, so that it does not take its end for a failure. It may not know the
+	// listener yet.
+	_ = o.server.Close()
+	_ = o.listener.Close()
 }

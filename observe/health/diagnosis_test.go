@@ -13,93 +13,93 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestDiagnosis: one thing at a time, and the one finding that it makes. Times
-// are seconds ago; the process started 1000 s ago.
+// TestDiagnosis: each case has one problem, and the one finding that it makes. Times are seconds
+// ago; the process started 1000 s ago.
 func TestDiagnosis(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
-	domain := func(change func(*aggregator.Status)) func(*picture) {
-		return func(p *picture) {
+	domain := func(change func(*aggregator.Status)) func(*inputs) {
+		return func(p *inputs) {
 			s := aggregator.Status{Domain: "d", Open: true}
 			change(&s)
-			p.domains = []Domain{{Family: service.IPv4, Status: s}}
+			p.domains = []DomainStatus{{Family: service.IPv4, Status: s}}
 		}
 	}
-	record := func(r record) func(*picture) {
-		return func(p *picture) {
+	remembered := func(h history) func(*inputs) {
+		return func(p *inputs) {
 			domain(func(*aggregator.Status) {})(p)
-			p.board.domains["d"] = r
+			p.board.domains["d"] = h
 		}
 	}
-	resource := func(r Resource) func(*picture) {
-		return func(p *picture) { r.Resource = "services"; p.resources = []Resource{r} }
+	resource := func(r Resource) func(*inputs) {
+		return func(p *inputs) { r.Resource = "services"; p.resources = []Resource{r} }
 	}
 	tests := []struct {
 		name   string
-		change func(*picture)
+		change func(*inputs)
 		// want is empty for nothing.
 		want      Kind
 		unhealthy bool
 		since     time.Time
 		problem   string
 	}{
-		{"all is well", func(*picture) {}, "", false, time.Time{}, ""},
-		{"Node unknown", func(p *picture) { p.node = nil }, NodeNotEligible, true, time.Time{}, "not been seen"},
-		{"Node going", func(p *picture) { p.node = deleting }, NodeNotEligible, true, time.Time{}, "being deleted"},
+		{"all is well", func(*inputs) {}, "", false, time.Time{}, ""},
+		{"Node unknown", func(p *inputs) { p.node = nil }, NodeNotEligible, true, time.Time{}, "not been seen"},
+		{"Node going", func(p *inputs) { p.node = deleting }, NodeNotEligible, true, time.Time{}, "being deleted"},
 
 		{"waits a little", domain(func(s *aggregator.Status) { s.OldestPending = ago(9) }), "", false, time.Time{}, ""},
 		{"waits", domain(func(s *aggregator.Status) { s.OldestPending = ago(10) }), BatchStuck, false, ago(10), "no write has failed"},
 		{"waits too long", domain(func(s *aggregator.Status) { s.OldestPending = ago(60) }), BatchStuck, true, ago(60), "no write has failed"},
-		{"fails", func(p *picture) {
+		{"fails", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.Failures, s.LastError = 1, "locked" })(p)
 			p.board.domains["d"] = writesFail(ago(1))
 		}, WriteFailing, false, ago(1), "in a row: 1; the last error: locked"},
-		{"fails too long, with nothing pending", func(p *picture) {
+		{"fails too long, with nothing pending", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.Failures, s.LastError = 9, "locked" })(p)
 			p.board.domains["d"] = writesFail(ago(60))
 		}, WriteFailing, true, ago(60), "locked"},
-		{"fails since lately what has waited for long", func(p *picture) {
+		{"fails since lately what has waited for long", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.Failures, s.OldestPending = 1, ago(60) })(p)
 			p.board.domains["d"] = writesFail(ago(1))
 		}, WriteFailing, true, ago(60), ""},
-		{"the scaffold is refused", func(p *picture) {
+		{"the scaffold is refused", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.NodeAtFault, s.Failures, s.LastError = true, 2, "no such table" })(p)
 			p.board.domains["d"] = writesFail(ago(61))
 		}, NodeAtFault, true, ago(61), "belong to no Service: no such table"},
-		{"failed once, for long, and is over", func(p *picture) {
+		{"failed once, for long, and is over", func(p *inputs) {
 			domain(func(*aggregator.Status) {})(p)
 			p.board.domains["d"] = writesFail(ago(600))
 		}, "", false, time.Time{}, ""},
 
 		{"gate closed, source not primed", domain(func(s *aggregator.Status) { s.Open = false }), FirstWriteHeld, true, ago(1000), "picture"},
 		{"gate closed, Services missing", domain(func(s *aggregator.Status) { s.Open, s.Missing = false, 3 }), FirstWriteHeld, true, ago(1000), "not rendered yet: 3"},
-		{"gate closed for a moment", func(p *picture) {
+		{"gate closed for a moment", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.Open, s.Missing = false, 3 })(p)
 			p.started = ago(9)
 		}, "", false, time.Time{}, ""},
 
-		{"another proxy serves", func(p *picture) {
+		{"another proxy serves", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.Open, s.Missing, s.OldestPending = false, 3, ago(900) })(p)
 			p.standby = Standby{For: "pid 7 (sluice proxy)", Since: ago(901)}
-		}, Waiting, true, ago(901), "waits for its end: pid 7 (sluice proxy)"},
-		{"another proxy has ended", func(p *picture) {
+		}, Waiting, true, ago(901), "waits until it exits: pid 7 (sluice proxy)"},
+		{"another proxy has ended", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.Open, s.Missing, s.OldestPending = false, 3, ago(900) })(p)
 			p.standby = Standby{Since: ago(9)}
 		}, "", false, time.Time{}, ""},
-		{"another proxy has ended, and this one does nothing", func(p *picture) {
+		{"another proxy has ended, and this one does nothing", func(p *inputs) {
 			domain(func(s *aggregator.Status) { s.Open, s.Missing, s.OldestPending = false, 3, ago(900) })(p)
 			p.standby = Standby{Since: ago(60)}
 		}, FirstWriteHeld, true, ago(60), "not rendered yet: 3"},
-		{"what others have found", func(p *picture) {
+		{"what others have found", func(p *inputs) {
 			p.others = []Finding{{Kind: Rival, Since: ago(5), Problem: "a kube-proxy"}}
 		}, Rival, false, ago(5), "a kube-proxy"},
 
-		{"audits fail", record(readsFail(ago(5), "no memory")), AuditFailing, false, ago(5), "read back: no memory"},
-		{"drift", record(drifted(ago(5))), Drift, false, ago(5), "3 objects missing, 0 different and 0 unwanted, being written again"},
-		{"drift long ago", record(drifted(ago(900))), "", false, time.Time{}, ""},
+		{"audits fail", remembered(readsFail(ago(5), "no memory")), AuditFailing, false, ago(5), "rules: no memory"},
+		{"drift", remembered(drifted(ago(5))), Drift, false, ago(5), "3 objects missing, 0 different and 0 unwanted, being restored"},
+		{"drift long ago", remembered(drifted(ago(900))), "", false, time.Time{}, ""},
 
-		{"API unreadable", resource(Resource{Heard: ago(9), FailingSince: ago(7), Err: errors.New("refused")}), APIStale, false, ago(7), "cannot be read: refused"},
-		{"API unreadable from the start", resource(Resource{FailingSince: ago(7)}), APIStale, false, ago(7), "cannot be read"},
+		{"API unreadable", resource(Resource{Heard: ago(9), FailingSince: ago(7), Err: errors.New("refused")}), APIStale, false, ago(7), "cannot read from the API server: refused"},
+		{"API unreadable from the start", resource(Resource{FailingSince: ago(7)}), APIStale, false, ago(7), "cannot read"},
 		{"API silent", resource(Resource{Heard: ago(300)}), APIStale, false, ago(300), "silent"},
 		{"API quiet", resource(Resource{Heard: ago(299)}), "", false, time.Time{}, ""},
 		{"API never heard of", resource(Resource{}), APIStale, false, ago(1000), "not answered yet"},
@@ -107,7 +107,7 @@ func TestDiagnosis(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := picture{now: now, started: ago(1000), bound: time.Minute, node: fine, board: newBoard()}
+			p := inputs{now: now, started: ago(1000), bound: time.Minute, node: fine, board: newBoard()}
 			tt.change(&p)
 			got := p.findings()
 			if tt.want == "" {
@@ -127,17 +127,18 @@ func TestDiagnosis(t *testing.T) {
 	}
 }
 
-// writesFail gives a domain that fails, readsFail one that cannot be read, drifted one
-// that somebody else has written to.
-func writesFail(failing time.Time) record             { return record{failing: failing, adopted: true} }
-func readsFail(unread time.Time, words string) record { return record{unread: unread, readErr: words} }
-func drifted(at time.Time) record {
-	return record{adopted: true, drift: ledger.Drift{Missing: 3}, driftAt: at, drifts: 1}
+// writesFail is the history of a domain whose writes fail, readsFail of one that cannot be read,
+// drifted of one that another program has changed.
+func writesFail(failing time.Time) history { return history{failing: failing, adopted: true} }
+func readsFail(unread time.Time, words string) history {
+	return history{unread: unread, readErr: words}
+}
+func drifted(at time.Time) history {
+	return history{adopted: true, drift: ledger.Drift{Missing: 3}, driftAt: at, drifts: 1}
 }
 
-// TestEveryUnhealthyAnswerIsExplained: whatever comes together, a family is
-// unhealthy exactly if a finding says so, findings are in order, and no Service
-// is to blame.
+// TestEveryUnhealthyAnswerIsExplained: in any combination, a family is unhealthy exactly if a
+// finding says so, findings are in order, and no Service is to blame.
 func TestEveryUnhealthyAnswerIsExplained(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	explained := 0
@@ -174,32 +175,32 @@ func TestEveryUnhealthyAnswerIsExplained(t *testing.T) {
 	}
 }
 
-func randomPicture(r *rand.Rand, now time.Time) picture {
+func randomPicture(r *rand.Rand, now time.Time) inputs {
 	ago := func() time.Time {
 		if r.IntN(2) == 0 {
 			return time.Time{}
 		}
 		return now.Add(-time.Duration(r.IntN(150)) * time.Second)
 	}
-	p := picture{now: now, started: now.Add(-time.Duration(r.IntN(150)) * time.Second), board: newBoard()}
+	p := inputs{now: now, started: now.Add(-time.Duration(r.IntN(150)) * time.Second), board: newBoard()}
 	p.bound = time.Duration(1+r.IntN(70)) * time.Second
 	p.node = []*service.NodeObject{nil, fine, tainted, deleting}[r.IntN(4)]
 	for i := range r.IntN(5) {
 		s := aggregator.Status{Domain: string(rune('a' + i)), Open: r.IntN(3) > 0, Missing: r.IntN(2), OldestPending: ago(),
 			LastWrite: ago(), Failures: r.IntN(2), LastError: "words", NodeAtFault: r.IntN(4) == 0}
 		for range r.IntN(20) {
-			s.Quarantined = append(s.Quarantined, aggregator.QuarantinedKey{Key: "ns1/bad", Since: ago(), Reason: "words"})
+			s.Quarantined = append(s.Quarantined, aggregator.QuarantinedKey{Key: bad, Since: ago(), Reason: "words"})
 		}
-		p.domains = append(p.domains, Domain{Status: s, Family: service.Families[r.IntN(2)], Auxiliary: r.IntN(3) == 0})
-		p.board.domains[s.Domain] = record{failing: ago(), right: ago(), unread: ago(), driftAt: ago(), adopted: true}
+		p.domains = append(p.domains, DomainStatus{Status: s, Family: service.Families[r.IntN(2)], Auxiliary: r.IntN(3) == 0})
+		p.board.domains[s.Domain] = history{failing: ago(), right: ago(), unread: ago(), driftAt: ago(), adopted: true}
 	}
 	for range r.IntN(3) {
 		p.resources = append(p.resources, Resource{Resource: "services", Heard: ago(), FailingSince: ago()})
 	}
-	for _, listed := range []map[string]Affected{p.board.parked, p.board.refused} {
+	for _, listed := range []map[service.Key]Affected{p.board.parked, p.board.refused} {
 		for i := range r.IntN(15) {
-			name := "ns1/" + string(rune('a'+i))
-			listed[name] = Affected{Service: name, Since: ago()}
+			key := service.Key{Namespace: "ns1", Name: string(rune('a' + i))}
+			listed[key] = Affected{Service: key.String(), Since: ago()}
 		}
 	}
 	return p

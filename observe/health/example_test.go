@@ -2,27 +2,25 @@ package health_test
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// A Service that the kernel refuses is found, and the node stays healthy.
+// The kernel rejects a Service: there is a finding, and the node stays healthy.
 func Example() {
-	monitor, err := health.NewMonitor(health.Config{
-		Domains: func() []health.Domain { // usually from (*proxy.Proxy).Status
-			return []health.Domain{{Family: service.IPv4, Status: aggregator.Status{
+	monitor := health.NewMonitor(health.Config{
+		Domains: func() []health.DomainStatus { // usually from (*proxy.Proxy).Status
+			return []health.DomainStatus{{Family: service.IPv4, Status: aggregator.Status{
 				Domain: "nftables/IPv4", Open: true,
-				Quarantined: []aggregator.QuarantinedKey{{Key: "ns1/web", Reason: "Invalid argument"}},
+				Quarantined: []aggregator.QuarantinedKey{{Key: service.Key{Namespace: "ns1", Name: "web"}, Reason: "Invalid argument"}},
 			}}}
 		},
-		Node: func() *service.NodeObject { return &service.NodeObject{Name: "n1"} }, // usually (*source.Cache).Node
+		Node:       func() *service.NodeObject { return &service.NodeObject{Name: "n1"} }, // usually (*source.Cache).Node
+		SyncPeriod: 30 * time.Second,
 	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	report := monitor.Report()
 	fmt.Println("healthy:", report.Healthy(), "eligible:", report.NodeEligible)
 	for _, f := range report.Findings {

@@ -1,12 +1,48 @@
 package health
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
 )
+
+// TestKindsAreDocumented: each kind has advice, and a row in docs/health.md.
+func TestKindsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/health.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := Kinds()
+	if len(kinds) < 12 {
+		t.Errorf("kinds: %v", kinds)
+	}
+	for _, k := range kinds {
+		if k.Advice() == "" {
+			t.Errorf("%s: no advice", k)
+		}
+		if n := strings.Count(string(page), "\n| `"+string(k)+"` |"); n != 1 {
+			t.Errorf("%s: %d rows in docs/health.md, want 1", k, n)
+		}
+	}
+	if advice := Kind("unheard-of").Advice(); advice != "" {
+		t.Errorf("advice about nothing: %q", advice)
+	}
+}
 
 func TestBounded(t *testing.T) {
 	for _, n := range []int{0, 1, ServicesMax, ServicesMax + 1, 1000} {
@@ -41,4 +77,254 @@ func TestOneLine(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
+}
+
+// everything makes a fixture in which a bit of everything is wrong, 100 s after
+// the start.
+func everything(t *testing.T) *fixture {
+	f := newFixture(t)
+	m := f.monitor
+	f.domains = append(f.domains,
+		DomainStatus{Family: service.IPv4, Auxiliary: true, Status: aggregator.Status{Domain: "localport/IPv4", Open: true}},
+		DomainStatus{Family: service.IPv6, Auxiliary: true, Status: aggregator.Status{Domain: "localport/IPv6"}})
+	m.Aggregator(aggregator.AuditDone{Domain: "d/IPv6"})
+	time.Sleep(28 * time.Second)
+	f.status(service.IPv4).Failures = 6
+	f.status(service.IPv4).LastError = "nft: No buffer\n\tspace   available"
+	m.Aggregator(aggregator.BatchWritten{Domain: "d/IPv4", Receipt: dataplane.Receipt{Outcome: dataplane.Busy}})
+	time.Sleep(40 * time.Second)
+	m.Supervisor(event("parked", 1, supervisor.Parked{Err: errors.New("panic: nil map")}))
+	m.Supervisor(event("stuck", 7, supervisor.Stuck{For: 10*time.Second + 3*time.Microsecond}))
+	m.Actors(actors.Refused{Key: key("late"), MaxServices: 5})
+	m.Aggregator(aggregator.AuditDone{Domain: "d/IPv6", Drift: ledger.Drift{Equal: 5, Missing: 3, Different: 2, Unwanted: 1}})
+	m.Aggregator(aggregator.AuditDone{Domain: "localport/IPv4", Err: errors.New("no answer")})
+	for i := range 12 {
+		f.status(service.IPv6).Quarantined = append(f.status(service.IPv6).Quarantined,
+			aggregator.QuarantinedKey{Key: key(fmt.Sprintf("bad%02d", i)), Reason: "Invalid argument", Since: time.Now()})
+	}
+	time.Sleep(32 * time.Second)
+	f.status(service.IPv6).LastWrite = time.Now().Add(-31 * time.Second)
+	f.node = tainted
+	f.resources = []Resource{
+		{Resource: "services", Heard: time.Now()},
+		{Resource: "endpointslices", Heard: time.Now(), FailingSince: time.Now().Add(-3 * time.Second), Err: errors.New("connection refused")},
+		{Resource: "nodes", Heard: time.Now().Add(-6 * time.Minute)},
+		{Resource: "servicecidrs", Absent: true, Err: errors.New("not found")},
+	}
+	return f
+}
+
+// TestVerboseText compares the whole text.
+func TestVerboseText(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := everything(t)
+		w := f.get(t, "/healthz?verbose")
+		want := `unhealthy (503) at ` + time.Now().Format(time.RFC3339) + `
+IPv4: unhealthy, last known to be right 1m40s ago, a change has waited for 1m12s
+IPv6: healthy, last known to be right 31s ago
+node: not eligible
+
+[unhealthy] node-not-eligible
+  the Node has the taint ToBeDeletedByClusterAutoscaler
+  advice: ADVICE
+
+[degraded] first-write-held localport/IPv6, since 1m40s
+  nothing has been written since the start: the first full picture of Services, EndpointSlices and the Node is missing
+  advice: ADVICE
+
+[unhealthy] write-failing d/IPv4, since 1m12s
+  failed writes in a row: 6; the last error: nft: No buffer space available
+  advice: ADVICE
+
+[degraded] api-stale endpointslices, since 3s
+  cannot read from the API server: connection refused
+  advice: ADVICE
+
+[degraded] api-stale nodes, since 6m0s
+  the API server is silent
+  advice: ADVICE
+
+[degraded] audit-failing localport/IPv4, since 32s
+  cannot read back the kernel's rules: no answer
+  advice: ADVICE
+
+[degraded] drift d/IPv6, since 32s
+  an audit found 3 objects missing, 2 different and 1 unwanted, restored since; audits that found drift since the start: 1
+  advice: ADVICE
+
+[degraded] quarantined d/IPv6, since 32s
+  Services with something that the kernel rejects: 12
+    ns1/bad00, since 32s: Invalid argument
+    ns1/bad01, since 32s: Invalid argument
+    ns1/bad02, since 32s: Invalid argument
+    ns1/bad03, since 32s: Invalid argument
+    ns1/bad04, since 32s: Invalid argument
+    ns1/bad05, since 32s: Invalid argument
+    ns1/bad06, since 32s: Invalid argument
+    ns1/bad07, since 32s: Invalid argument
+    ns1/bad08, since 32s: Invalid argument
+    ns1/bad09, since 32s: Invalid argument
+    and 2 more
+  advice: ADVICE
+
+[degraded] parked, since 32s
+  actors that keep failing: 1
+    ns1/parked, since 32s: panic: nil map
+  advice: ADVICE
+
+[degraded] stuck, since 32s
+  actors that hung and have not returned: 1
+    ns1/stuck, since 32s: incarnation 7 spent 10s on one message
+  advice: ADVICE
+
+[degraded] refused, since 32s
+  Services that there was no room for: 1
+    ns1/late, since 32s: the limit is 5 Services
+  advice: ADVICE
+`
+		for _, k := range []Kind{NodeNotEligible, FirstWriteHeld, WriteFailing, APIStale, APIStale, AuditFailing, Drift, Quarantined, Parked, Stuck, Refused} {
+			want = strings.Replace(want, "ADVICE", k.Advice(), 1)
+		}
+		if got := w.Body.String(); w.Code != 503 || got != want {
+			t.Errorf("%d\n%s\nwant 503\n%s", w.Code, got, want)
+		}
+		if got := w.Header(); got.Get("Content-Type") != "text/plain; charset=utf-8" || got.Get("X-Content-Type-Options") != "nosniff" || got.Get("Vary") != "Accept" {
+			t.Errorf("headers %v", got)
+		}
+		if want := []string{"/healthz 503"}; !slices.Equal(f.answered, want) {
+			t.Errorf("reported %v", f.answered)
+		}
+	})
+}
+
+// TestVerboseJSON: the JSON has the same findings, and everything that it has without verbose.
+func TestVerboseJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := everything(t)
+		w := f.get(t, "/healthz?verbose=1", "Accept", "application/json")
+		plain := f.get(t, "/healthz").Body.String()
+		if !strings.HasPrefix(w.Body.String(), strings.TrimSuffix(plain, "}")) || w.Code != 503 || w.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("%d %v\n%s\nis not an extension of\n%s", w.Code, w.Header(), w.Body, plain)
+		}
+		var body answer
+		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
+			t.Fatal(err)
+		}
+		report := f.monitor.Report()
+		if len(body.Findings) != len(report.Findings) {
+			t.Fatalf("%d findings, want %d", len(body.Findings), len(report.Findings))
+		}
+		for i, got := range body.Findings {
+			want := report.Findings[i]
+			if got.Kind != want.Kind || got.About != want.About || !got.Since.Equal(want.Since) || got.Unhealthy != want.Unhealthy ||
+				got.Problem != want.Problem || got.Advice != want.Kind.Advice() || len(got.Services) != len(want.Services) || got.More != want.More {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+			for n, s := range got.Services {
+				if s.Service != want.Services[n].Service || s.Reason != want.Services[n].Reason || !s.Since.Equal(want.Services[n].Since) {
+					t.Errorf("got %+v, want %+v", s, want.Services[n])
+				}
+			}
+		}
+	})
+}
+
+// TestVerboseLivezLeavesTheNodeOut: /livez lists the Node's problem, which does not count.
+func TestVerboseLivezLeavesTheNodeOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.node = tainted
+		w := f.get(t, "/livez?verbose")
+		if got := w.Body.String(); w.Code != 200 || !strings.HasPrefix(got, "healthy (200)") || strings.Contains(got, "\nnode:") ||
+			!strings.Contains(got, "[degraded] node-not-eligible") || strings.Contains(got, "[unhealthy]") {
+			t.Errorf("%d %s", w.Code, got)
+		}
+		f.node = fine
+		if got := f.get(t, "/livez?verbose").Body.String(); !strings.HasSuffix(got, "\nno problems found\n") {
+			t.Errorf("%s", got)
+		}
+	})
+}
+
+// found returns the tallies that are not 0, by kind and domain, and the number of all.
+func found(t *testing.T, m *Monitor) (some map[string]int, all int) {
+	t.Helper()
+	some = map[string]int{}
+	seen := map[string]bool{}
+	tallies := m.Tallies()
+	for _, tally := range tallies {
+		name := string(tally.Kind) + " " + tally.Domain
+		if seen[name] {
+			t.Errorf("%s is listed twice", name)
+		}
+		if seen[name] = true; tally.Count != 0 {
+			some[name] = tally.Count
+		}
+	}
+	return some, len(tallies)
+}
+
+// TestTalliesAgreeWithTheReport: and they list every kind from the start.
+func TestTalliesAgreeWithTheReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := everything(t)
+		some, all := found(t, f.monitor)
+		want := map[string]int{
+			"node-not-eligible ":              1,
+			"first-write-held localport/IPv6": 1,
+			"write-failing d/IPv4":            1,
+			"api-stale ":                      2,
+			"audit-failing localport/IPv4":    1,
+			"drift d/IPv6":                    1,
+			"quarantined d/IPv6":              12,
+			"parked ":                         1,
+			"stuck ":                          1,
+			"refused ":                        1,
+		}
+		for name, count := range want {
+			if some[name] != count {
+				t.Errorf("%s is %d, want %d", name, some[name], count)
+			}
+			delete(some, name)
+		}
+		if len(some) > 0 {
+			t.Errorf("unexpected: %v", some)
+		}
+		if want := 7*len(f.domains) + 8; all != want {
+			t.Errorf("%d tallies, want %d", all, want)
+		}
+	})
+}
+
+// TestNoFindingIsMissingFromTheTallies: each is about a domain exactly if its kind is.
+func TestNoFindingIsMissingFromTheTallies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := everything(t)
+		domains := map[string]bool{}
+		for i := range f.domains {
+			domains[f.domains[i].Status.Domain] = true
+		}
+		for _, finding := range f.monitor.Report().Findings {
+			if finding.Kind.ofDomain() != domains[finding.About] {
+				t.Errorf("%s is about %q", finding.Kind, finding.About)
+			}
+		}
+	})
+}
+
+// TestTalliesReturnToZero once all is well.
+func TestTalliesReturnToZero(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		_, quiet := found(t, f.monitor)
+		f.status(service.IPv4).Failures = 1
+		time.Sleep(time.Minute)
+		if some, _ := found(t, f.monitor); some["write-failing d/IPv4"] != 1 {
+			t.Errorf("found %v", some)
+		}
+		f.status(service.IPv4).Failures = 0
+		if some, all := found(t, f.monitor); len(some) != 0 || all != quiet {
+			t.Errorf("found %v in %d, want nothing in %d", some, all, quiet)
+		}
+	})
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// lockedWriter is a kernel whose lock somebody holds at times.
+// lockedWriter is a kernel whose lock another program holds at times.
 type lockedWriter struct {
 	dataplane.Writer
 	locked atomic.Bool
@@ -35,7 +35,7 @@ func (w *lockedWriter) Write(ctx context.Context, b *dataplane.Batch) dataplane.
 	return r
 }
 
-// TestKernelPortsFollowTheRules: a whole proxy, whose kernel takes the rules late.
+// TestKernelPortsFollowTheRules: a whole proxy, whose kernel accepts the rules late.
 // Ports open, change their answer and close when the rules do, and not before.
 func TestKernelPortsFollowTheRules(t *testing.T) {
 	w := newWorld(t)
@@ -43,19 +43,18 @@ func TestKernelPortsFollowTheRules(t *testing.T) {
 	writer.locked.Store(true)
 	var p *proxy.Proxy
 	var cache *source.Cache
-	monitor, err := NewMonitor(Config{
-		Domains: func() (all []Domain) {
+	monitor := NewMonitor(Config{
+		Domains: func() (all []DomainStatus) {
 			for _, s := range p.Status() {
-				all = append(all, Domain{Status: s, Family: service.IPv4})
+				all = append(all, DomainStatus{Status: s, Family: service.IPv4})
 			}
 			return all
 		},
 		Node: func() *service.NodeObject { return cache.Node() }, SyncPeriod: 500 * time.Millisecond,
 	})
-	must(t, err)
 	ports := NewPorts(PortsConfig{Healthy: monitor.Healthy, Inside: w.node.Do})
 	primed := make(chan struct{})
-	p, err = proxy.New(proxy.Config{
+	p, err := proxy.New(proxy.Config{
 		Node: proxy.NodeSettings{Name: "n1"},
 		Domains: []proxy.Domain{{
 			Name: "memory/IPv4", Family: service.IPv4, Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}),
@@ -100,7 +99,7 @@ func TestKernelPortsFollowTheRules(t *testing.T) {
 		t.Errorf("got %s", answer.body)
 	}
 	writer.locked.Store(false)
-	w.eventually("three endpoints are told", func() bool {
+	w.eventually("three endpoints are reported", func() bool {
 		answer, err := w.get("http://127.0.0.1:32000")
 		return err == nil && answer.status == 200 && strings.Contains(answer.body, `"localEndpoints": 3`)
 	})

@@ -15,14 +15,14 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// fixture is what a monitor under test looks at; the test changes it.
+// fixture is what a monitor under test reads; the test changes it.
 type fixture struct {
-	domains   []Domain
+	domains   []DomainStatus
 	node      *service.NodeObject
 	resources []Resource
 	monitor   *Monitor
 	handler   http.Handler
-	// answered lists the answers that were told of, "path code".
+	// answered lists the reported answers, "path code".
 	answered []string
 }
 
@@ -32,24 +32,21 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{node: &service.NodeObject{Name: "n1"}}
 	for _, family := range service.Families {
-		f.domains = append(f.domains, Domain{Family: family, Status: aggregator.Status{Domain: "d/" + family.String(), Open: true}})
+		f.domains = append(f.domains, DomainStatus{Family: family, Status: aggregator.Status{Domain: "d/" + family.String(), Open: true}})
 	}
-	monitor, err := NewMonitor(Config{
-		Domains:   func() []Domain { return slices.Clone(f.domains) },
+	monitor := NewMonitor(Config{
+		Domains:   func() []DomainStatus { return slices.Clone(f.domains) },
 		Node:      func() *service.NodeObject { return f.node },
-		Resources: func() []Resource { return f.resources },
+		Resources: func() []Resource { return f.resources }, SyncPeriod: 30 * time.Second,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	f.monitor = monitor
-	f.handler = newHandler(monitor, func(path string, code int) {
+	f.handler = Handler(monitor, func(path string, code int) {
 		f.answered = append(f.answered, fmt.Sprint(path, " ", code))
 	})
 	return f
 }
 
-// status gives the snapshot of a family, for the test to change.
+// status returns the snapshot of a family, for the test to change.
 func (f *fixture) status(family service.Family) *aggregator.Status { return &f.domains[family].Status }
 
 // get asks for a path.
@@ -71,8 +68,7 @@ var (
 	tainted  = &service.NodeObject{Name: "n1", AutoscalerTaint: true}
 )
 
-// TestAnswers is the table of what makes which answer. Time is 100 s after the
-// start of the process; ages are in seconds.
+// TestAnswers has each cause of an answer. The process started 100 s ago; ages are in seconds.
 func TestAnswers(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Now().Add(-time.Duration(seconds) * time.Second) }
 	tests := []struct {
@@ -98,14 +94,14 @@ func TestAnswers(t *testing.T) {
 		{"not eligible and pending too long", tainted, func(f *fixture) { f.status(service.IPv4).OldestPending = at(60) }, 503, 503, false, true},
 
 		{"quarantined Services", fine, func(f *fixture) {
-			f.status(service.IPv4).Quarantined = []aggregator.QuarantinedKey{{Key: "ns1/bad", Since: at(3600)}}
+			f.status(service.IPv4).Quarantined = []aggregator.QuarantinedKey{{Key: bad, Since: at(3600)}}
 		}, 200, 200, true, true},
 		{"auxiliary domain pending too long", fine, func(f *fixture) {
-			f.domains = append(f.domains, Domain{Family: service.IPv4, Auxiliary: true,
+			f.domains = append(f.domains, DomainStatus{Family: service.IPv4, Auxiliary: true,
 				Status: aggregator.Status{Domain: "aux", OldestPending: at(3600), Failures: 9, NodeAtFault: true}})
 		}, 200, 200, true, true},
 		{"a second domain of a family counts, too", fine, func(f *fixture) {
-			f.domains = append(f.domains, Domain{Family: service.IPv6, Status: aggregator.Status{Domain: "more", Open: true, OldestPending: at(60)}})
+			f.domains = append(f.domains, DomainStatus{Family: service.IPv6, Status: aggregator.Status{Domain: "more", Open: true, OldestPending: at(60)}})
 		}, 503, 503, true, false},
 		{"first write held since the start", fine, func(f *fixture) { f.status(service.IPv4).Open = false }, 503, 503, false, true},
 		{"API unreadable, all that is known in force", fine, func(f *fixture) {
@@ -140,8 +136,8 @@ func checkStatusAndBody(t *testing.T, f *fixture, path string, want int, node *s
 	if w.Code != want {
 		t.Errorf("%s: got %d, want %d", path, w.Code, want)
 	}
-	if told := fmt.Sprint(path, " ", want); !slices.Equal(f.answered, []string{told}) {
-		t.Errorf("told %v, want %q", f.answered, told)
+	if reported := fmt.Sprint(path, " ", want); !slices.Equal(f.answered, []string{reported}) {
+		t.Errorf("reported %v, want %q", f.answered, reported)
 	}
 	if got := w.Header(); got.Get("Content-Type") != "application/json" || got.Get("X-Content-Type-Options") != "nosniff" || len(got) != 2 {
 		t.Errorf("%s: headers %v", path, got)
@@ -166,7 +162,7 @@ func checkStatusAndBody(t *testing.T, f *fixture, path string, want int, node *s
 	}
 }
 
-// TestBodies: byte for byte, as kube-proxy v1.36 gives them.
+// TestBodies: the bodies are those of kube-proxy v1.36, byte for byte.
 func TestBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -231,7 +227,39 @@ func TestAnyMethodAndNoOtherPath(t *testing.T) {
 			}
 		}
 		if len(f.answered) > 0 {
-			t.Errorf("told %v", f.answered)
+			t.Errorf("reported %v", f.answered)
 		}
+	})
+}
+
+// TestStandby: however long this process waits for another, /livez is 200 and /healthz is 503. What
+// the wait has held up counts from its end on.
+func TestStandby(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		standby := Standby{For: "pid 7", Since: time.Now()}
+		m := NewMonitor(Config{
+			Domains: func() []DomainStatus { return []DomainStatus{{Status: aggregator.Status{Domain: "d", Missing: 1}}} },
+			Node:    func() *service.NodeObject { return fine },
+			Standby: func() Standby { return standby }, SyncPeriod: 30 * time.Second,
+		})
+		check := func(path string, code int, healthy bool) {
+			t.Helper()
+			w := httptest.NewRecorder()
+			Handler(m, func(string, int) {}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			var a answer
+			if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || w.Code != code || a.Healthy != healthy {
+				t.Errorf("%s: %d %s, want %d and healthy %v", path, w.Code, w.Body, code, healthy)
+			}
+		}
+		time.Sleep(time.Hour)
+		check("/livez", 200, true)
+		check("/healthz", 503, false)
+		standby = Standby{Since: time.Now()}
+		time.Sleep(time.Minute - 1)
+		check("/livez", 200, true)
+		check("/healthz", 200, true)
+		time.Sleep(time.Nanosecond)
+		check("/livez", 503, false)
+		check("/healthz", 503, false)
 	})
 }

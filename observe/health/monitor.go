@@ -1,3 +1,17 @@
+// Package health judges whether this node's proxy does its work, for load balancers and probes over
+// HTTP, and for people in words.
+//
+//	status of domains ─┐
+//	events ────────────┼─► Monitor ──► Handler  /healthz, /livez
+//	Node, API ─────────┘       └────► Ports    one listener per Service that asks for it
+//
+// A [Monitor] reads the newest snapshots when it is asked, and listens to events for what no
+// snapshot shows. [Handler] answers for the node as kube-proxy does; with ?verbose it also says
+// what is wrong and what to do. [Ports] answers for single Services, on their health-check node
+// ports. The daemon assembles all three and serves the handler with a web.Server.
+//
+// One bad Service never makes the node unhealthy: what is quarantined, parked or stuck is listed
+// and does not count. docs/health.md has the meaning of each answer.
 package health
 
 import (
@@ -12,32 +26,26 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// Config is what a Monitor judges by. Its functions are called by several
-// goroutines and must not block.
+// Config has what a Monitor judges by. Its functions run on several goroutines and must not block.
 type Config struct {
-	// Domains gives the newest snapshot of every domain. A family without one
-	// is not reported, and counts as healthy.
-	Domains func() []Domain
-	// Node gives what the API, or the manifests, say about this node; nil while
-	// that is not known, and then the node is not eligible.
+	// Domains returns the newest snapshot of every domain. A family without one is not reported,
+	// and counts as healthy.
+	Domains func() []DomainStatus
+	// Node returns what the API, or the manifests, say about this node. While that is unknown it
+	// returns nil, and the node is not eligible.
 	Node func() *service.NodeObject
-	// Resources gives the state of what is read from the API; nil where there
-	// is none.
+	// Resources returns the state of what is read from the API. Nil means that there is no API.
 	Resources func() []Resource
-	// Standby reports whether this process waits for another to end; nil never does.
+	// Standby reports whether this process waits for another to exit; nil means never.
 	Standby func() Standby
-	// Others gives findings that others have made; nil gives none.
+	// Others returns findings of other parts of the program; nil means none.
 	Others func() []Finding
-	// SyncPeriod is kube-proxy's setting: a family is healthy while its oldest
-	// pending change is younger than twice this. Default 30 s. It can change
-	// later, with SetSyncPeriod.
+	// SyncPeriod is kube-proxy's setting: a family is healthy while its oldest pending change is
+	// younger than twice this. SetSyncPeriod changes it later.
 	SyncPeriod time.Duration
 }
 
 func (c Config) withDefaults() Config {
-	if c.SyncPeriod == 0 {
-		c.SyncPeriod = 30 * time.Second
-	}
 	if c.Standby == nil {
 		c.Standby = func() Standby { return Standby{} }
 	}
@@ -50,21 +58,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) validate() error {
-	switch {
-	case c.Domains == nil || c.Node == nil:
-		return fmt.Errorf("health: Domains and Node are needed: there is nothing to judge by")
-	case c.SyncPeriod < 0:
-		return fmt.Errorf("health: sync period %v: want a positive duration", c.SyncPeriod)
-	}
-	return nil
-}
-
-// Monitor judges how the proxy is doing. It implements observe.Listener, and
-// has to be told the events from the start on.
+// Monitor judges the state of the proxy. It implements observe.Listener and must receive events
+// from the start.
 //
-// Concurrency: everything may be called from anywhere and does not block beyond
-// a short lock, which guards the board and the period, and never a call.
+// Concurrency: all methods are safe for concurrent use. They take a short lock, which guards the
+// board and the period, and never hold it during a call.
 type Monitor struct {
 	config  Config
 	started time.Time
@@ -74,108 +72,103 @@ type Monitor struct {
 	syncPeriod time.Duration
 }
 
-// NewMonitor makes a monitor; time counts from here.
-func NewMonitor(config Config) (*Monitor, error) {
-	if err := config.validate(); err != nil {
-		return nil, err
+// NewMonitor makes a monitor. The deadline of the first write starts here.
+func NewMonitor(config Config) *Monitor {
+	return &Monitor{
+		config: config.withDefaults(), started: time.Now(), board: newBoard(), syncPeriod: config.SyncPeriod,
 	}
-	config = config.withDefaults()
-	return &Monitor{config: config, started: time.Now(), board: newBoard(), syncPeriod: config.SyncPeriod}, nil
 }
 
-// SetSyncPeriod judges by another period from now on, which must be more than 0.
-func (m *Monitor) SetSyncPeriod(period time.Duration) error {
-	if period <= 0 {
-		return fmt.Errorf("health: sync period %v: want a positive duration", period)
-	}
+// SetSyncPeriod changes the sync period.
+func (m *Monitor) SetSyncPeriod(period time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.syncPeriod = period
-	return nil
 }
 
-// State judges the families and the node.
+// State returns the state of the families and the node.
 func (m *Monitor) State() State {
-	p := m.look()
+	in := m.read()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.complete(&p)
-	p.board = m.board
-	return p.state()
+	m.complete(&in)
+	in.board = m.board
+	return in.state()
 }
 
-// Healthy reports whether every family is healthy: what /livez answers, and what
-// the health-check node ports add.
+// Healthy reports whether every family is healthy. /livez answers this, and the health-check node
+// ports include it.
 func (m *Monitor) Healthy() bool {
 	state := m.State()
 	return state.Healthy()
 }
 
-// Report is State with everything that is not as it should be.
+// Report returns the State and everything that is wrong.
 func (m *Monitor) Report() Report {
-	p := m.picture()
-	return Report{State: p.state(), Findings: p.findings()}
+	in := m.inputs()
+	return Report{State: in.state(), Findings: in.findings()}
 }
 
-// picture gives everything that is judged. It shares nothing with the board, so
-// that judging takes no lock.
-func (m *Monitor) picture() picture {
-	p := m.look()
+// inputs returns everything that the findings depend on. It shares nothing with the board, so the
+// judgement needs no lock.
+func (m *Monitor) inputs() inputs {
+	in := m.read()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.complete(&p)
-	p.board = m.board.clone()
-	return p
+	m.complete(&in)
+	in.board = m.board.clone()
+	return in
 }
 
-// look reads the snapshots.
-func (m *Monitor) look() picture {
-	return picture{
+// read reads the snapshots.
+func (m *Monitor) read() inputs {
+	return inputs{
 		started: m.started,
 		domains: m.config.Domains(), node: m.config.Node(), resources: m.config.Resources(),
 		standby: m.config.Standby(), others: m.config.Others(),
 	}
 }
 
-// complete reads the clock, after the snapshots, and takes note of them. The
-// lock is held.
-func (m *Monitor) complete(p *picture) {
-	p.now, p.bound = time.Now(), 2*m.syncPeriod
-	for i := range p.domains {
-		m.board.sampled(p.now, &p.domains[i].Status)
+// complete reads the clock, after the snapshots, and records them. The caller holds the lock.
+func (m *Monitor) complete(in *inputs) {
+	in.now, in.bound = time.Now(), 2*m.syncPeriod
+	for i := range in.domains {
+		m.board.sampled(in.now, &in.domains[i].Status)
 	}
 }
 
-// Supervisor takes note of actors that fail for good.
-func (m *Monitor) Supervisor(event supervisor.Event) {
+// Supervisor records actors that are parked or stuck.
+func (m *Monitor) Supervisor(event supervisor.Event[service.Key]) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b := &m.board
-	switch e := event.(type) {
+	b, key := &m.board, event.Child
+	stuck := incarnation{key, event.Incarnation}
+	switch e := event.What.(type) {
 	case supervisor.Parked:
-		a := Affected{Service: e.Child, Since: now}
+		a := Affected{Service: key.String(), Since: now}
 		if e.Err != nil {
 			a.Reason = oneLine(e.Err.Error())
 		}
-		b.parked[e.Child] = a
+		b.parked[key] = a
 	case supervisor.Unparked:
-		delete(b.parked, e.Child)
+		delete(b.parked, key)
 	case supervisor.Stuck:
-		b.stuck[abandoned{e.Child, e.Incarnation}] = Affected{
-			Service: e.Child, Since: now,
-			Reason: fmt.Sprintf("incarnation %d was with one message for %v", e.Incarnation, e.For.Round(time.Millisecond)),
+		b.stuck[stuck] = Affected{
+			Service: key.String(), Since: now,
+			Reason: fmt.Sprintf("incarnation %d spent %v on one message",
+				event.Incarnation, e.For.Round(time.Millisecond)),
 		}
 	case supervisor.Returned:
-		delete(b.stuck, abandoned{e.Child, e.Incarnation})
+		delete(b.stuck, stuck)
 	case supervisor.Started:
-		delete(b.refused, e.Child)
+		delete(b.refused, key)
 	case supervisor.Ended:
-		delete(b.parked, e.Child)
+		delete(b.parked, key)
 	}
 }
 
-// Aggregator takes note of writes and audits.
+// Aggregator records writes and audits.
 func (m *Monitor) Aggregator(event aggregator.Event) {
 	now := time.Now()
 	switch e := event.(type) {
@@ -195,25 +188,24 @@ func (m *Monitor) Aggregator(event aggregator.Event) {
 	}
 }
 
-// Actors takes note of Services that there was no room for.
+// Actors records Services that there was no room for.
 func (m *Monitor) Actors(event actors.Event) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch e := event.(type) {
 	case actors.Refused:
-		name := e.Key.String()
-		if len(m.board.refused) >= refusedMax {
-			return
+		if len(m.board.refused) < refusedMax {
+			m.board.refused[e.Key] = Affected{Service: e.Key.String(), Since: now,
+				Reason: fmt.Sprintf("the limit is %d Services", e.MaxServices)}
 		}
-		m.board.refused[name] = Affected{Service: name, Since: now, Reason: fmt.Sprintf("the bound is %d Services", e.MaxServices)}
 	case actors.RefusedGone:
-		delete(m.board.refused, e.Key.String())
+		delete(m.board.refused, e.Key)
 	}
 }
 
-// before gives the snapshot of a domain as it was before what an event tells:
-// the aggregator replaces it after having told.
+// before returns the snapshot of a domain from before an event: the aggregator replaces it after
+// the listeners have returned.
 func (m *Monitor) before(domain string) aggregator.Status {
 	for _, d := range m.config.Domains() {
 		if d.Status.Domain == domain {

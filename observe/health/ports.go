@@ -12,24 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/mailbox"
+	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// PortsConfig is what Ports are made of. Every field may be left out.
+// PortsConfig configures Ports. Every field is optional.
 type PortsConfig struct {
-	// Healthy tells whether the proxy is healthy, usually Monitor.Healthy. Nil,
-	// for a proxy without a health server, means that it always is.
+	// Healthy reports whether the proxy is healthy, usually Monitor.Healthy. Nil, for a proxy
+	// without a health server, means always.
 	Healthy func() bool
-	// NodePorts tells on which addresses node ports of a family answer now; see
-	// service.NodeFacts. It is asked whenever a Service is programmed, and must
-	// not block. Nil means on all.
+	// NodePorts returns the addresses on which node ports of a family answer now; see
+	// service.NodeFacts. Ports call it whenever a Service is programmed. It must not block. Nil
+	// means all addresses.
 	NodePorts func(service.Family) service.NodePortAddresses
-	// Failed is told that the port of a Service could not be opened, for the
-	// event FailedToStartServiceHealthcheck; it must not block. It is told again
-	// while that lasts, at most once a second and in the end once a minute.
+	// Failed receives a failure to open the port of a Service, for the event
+	// FailedToStartServiceHealthcheck. It must not block. While a failure lasts, Failed receives it
+	// again, at most once a second and eventually once a minute.
 	Failed func(key service.Key, err error)
-	// Inside runs a function on a thread in the network namespace to listen in.
-	// Default: the process's own namespace.
+	// Inside runs a function on a thread in the network namespace to listen in. The default is the
+	// process's own namespace.
 	Inside func(func() error) error
 	// Log is nil for no log.
 	Log *zap.Logger
@@ -46,7 +47,7 @@ func (c PortsConfig) withDefaults() PortsConfig {
 		c.Failed = func(service.Key, error) {}
 	}
 	if c.Inside == nil {
-		c.Inside = here
+		c.Inside = func(f func() error) error { return f() }
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -54,20 +55,20 @@ func (c PortsConfig) withDefaults() PortsConfig {
 	return c
 }
 
-// Ports keeps the health-check node ports: one HTTP listener per Service that
-// asks for it, family and address, which tells a balancer whether this node has
-// endpoints of the Service. It implements proxy.Follower, so ports open, move
-// and close once the kernel serves the Service that way, and not before.
+// Ports keeps the health-check node ports: one HTTP listener per Service that asks for it, family
+// and address. It tells a balancer whether this node has endpoints of the Service. Ports implements
+// proxy.Follower, so ports open, move and close once the kernel serves the Service that way, and
+// not before.
 type Ports struct {
 	config PortsConfig
 	// inbox is bounded by the number of Services' actors.
-	inbox *mailbox.Mailbox[place, wish]
-	// lost tells which outlets have ended by themselves, and why.
+	inbox *mailbox.Mailbox[checkKey, wish]
+	// lost receives the outlets that have ended by themselves, with the reason.
 	lost    *mailbox.Mailbox[*outlet, error]
 	serving sync.WaitGroup
 
-	// Owned by Run. Waiting are the checks that are not complete.
-	checks  map[place]*check
+	// Run owns the following. waiting holds the checks that are not complete.
+	checks  map[checkKey]*check
 	waiting map[*check]struct{}
 }
 
@@ -75,17 +76,16 @@ type Ports struct {
 func NewPorts(config PortsConfig) *Ports {
 	return &Ports{
 		config:  config.withDefaults(),
-		inbox:   mailbox.New[place, wish](math.MaxInt, nil),
+		inbox:   mailbox.New[checkKey, wish](math.MaxInt, nil),
 		lost:    mailbox.New[*outlet, error](math.MaxInt, nil),
-		checks:  map[place]*check{},
+		checks:  map[checkKey]*check{},
 		waiting: map[*check]struct{}{},
 	}
 }
 
-// Programmed takes note that the kernel serves a Service as the view says, in one
-// family. It does not block.
+// Programmed records how the kernel serves a Service in one family. It does not block.
 func (p *Ports) Programmed(family service.Family, view service.View) {
-	p.inbox.Post(place{family, view.Key}, wish{port: view.HealthPort(family), ready: view.ReadyLocal[family]})
+	p.inbox.Post(checkKey{family, view.Key}, wish{port: view.HealthPort(family), ready: view.ReadyLocal[family]})
 }
 
 // Run keeps the ports until the context ends, closes them, and returns nil.
@@ -100,7 +100,7 @@ func (p *Ports) Run(ctx context.Context) error {
 		case <-p.inbox.Wake():
 			p.take(time.Now())
 		case <-p.lost.Wake():
-			p.mourn(time.Now())
+			p.reopen(time.Now())
 		case <-alarm.C:
 			p.retry(time.Now(), false)
 		}
@@ -108,8 +108,8 @@ func (p *Ports) Run(ctx context.Context) error {
 	}
 }
 
-// take carries out what the Services' actors have said. What is to be closed is
-// closed first: a port may have passed from one Service to another.
+// take applies the new wishes. It closes before it opens: a port may have passed from one Service
+// to another.
 func (p *Ports) take(now time.Time) {
 	entries, _ := p.inbox.Take(0)
 	var changed []*check
@@ -120,7 +120,7 @@ func (p *Ports) take(now time.Time) {
 			if e.Message.port == 0 {
 				continue
 			}
-			c = &check{place: e.Key, open: map[netip.Addr]*outlet{}}
+			c = &check{checkKey: e.Key, open: map[netip.Addr]*outlet{}}
 			p.checks[e.Key] = c
 		}
 		closed = c.want(e.Message, p.addresses(e.Key.family)) || closed
@@ -141,8 +141,8 @@ func (p *Ports) take(now time.Time) {
 	}
 }
 
-// addresses are where the ports of a family listen. The unspecified address of a
-// family stands for all of that family and none of the other.
+// addresses returns where the ports of a family listen. The unspecified address of a family stands
+// for all addresses of that family and none of the other.
 func (p *Ports) addresses(family service.Family) []netip.Addr {
 	served := p.config.NodePorts(family)
 	switch {
@@ -164,7 +164,7 @@ func (p *Ports) retry(now time.Time, everything bool) {
 	}
 }
 
-// pause is the time until something is to be tried again.
+// pause returns the time until the next retry.
 func (p *Ports) pause(now time.Time) time.Duration {
 	next := time.Duration(math.MaxInt64)
 	for c := range p.waiting {
@@ -186,9 +186,9 @@ func (p *Ports) open(now time.Time, c *check) {
 	if !c.failed(now) {
 		return
 	}
-	// A port that passes from one Service to another has two owners until the
-	// first one's actor has its turn. That is nobody's failure, unless it lasts.
-	if first && errors.Is(err, unix.EADDRINUSE) && p.rival(c) {
+	// A port that passes from one Service to another has two owners until the first one's actor
+	// has its turn. That is not a failure, unless it lasts.
+	if first && errors.Is(err, unix.EADDRINUSE) && p.contested(c) {
 		return
 	}
 	p.config.Log.Error("health-check node port cannot be opened; trying again",
@@ -196,8 +196,8 @@ func (p *Ports) open(now time.Time, c *check) {
 	p.config.Failed(c.key, err)
 }
 
-// rival tells whether the port of a check is open for another Service.
-func (p *Ports) rival(c *check) bool {
+// contested reports whether the port of a check is open for another Service.
+func (p *Ports) contested(c *check) bool {
 	for _, other := range p.checks {
 		if other != c && other.family == c.family && other.wish.port == c.wish.port && len(other.open) > 0 {
 			return true
@@ -206,17 +206,18 @@ func (p *Ports) rival(c *check) bool {
 	return false
 }
 
-// openOutlet listens at one address and lets a server answer there.
+// openOutlet listens at one address and starts a server there.
 func (p *Ports) openOutlet(c *check, at netip.AddrPort) (*outlet, error) {
 	network := "tcp4"
 	if c.family == service.IPv6 {
 		network = "tcp6" // package net makes it IPv6 only
 	}
-	listener, err := listen(p.config.Inside, network, at)
+	listener, err := web.Listen(context.Background(), p.config.Inside, network, at.String())
 	if err != nil {
 		return nil, err
 	}
-	o := &outlet{check: c, listener: listener, server: newHTTPServer(c.handler(p.config.Healthy), p.config.Log)}
+	o := &outlet{check: c, listener: listener, server: web.ProbeServer(c.handler(p.config.Healthy))}
+	web.LogErrors(o.server, p.config.Log)
 	p.serving.Go(func() {
 		if err := o.serve(); err != nil {
 			p.lost.Post(o, err)
@@ -225,9 +226,8 @@ func (p *Ports) openOutlet(c *check, at netip.AddrPort) (*outlet, error) {
 	return o, nil
 }
 
-// mourn takes note of outlets that have ended by themselves: they are opened
-// anew, after a pause.
-func (p *Ports) mourn(now time.Time) {
+// reopen schedules outlets that have ended by themselves to open again after a pause.
+func (p *Ports) reopen(now time.Time) {
 	entries, _ := p.lost.Take(0)
 	for _, e := range entries {
 		o := e.Key
@@ -243,7 +243,7 @@ func (p *Ports) mourn(now time.Time) {
 	}
 }
 
-// end closes everything, and waits until nobody serves.
+// end closes everything and waits for the servers.
 func (p *Ports) end() {
 	p.inbox.Close()
 	for _, c := range p.checks {

@@ -27,8 +27,7 @@ type portsWorld struct {
 	*world
 	ports *Ports
 	stop  func()
-	// healthy and addresses are what the Ports are told; a family without
-	// addresses has all.
+	// healthy and addresses are the answers to the Ports; a family without addresses has all.
 	healthy atomic.Bool
 
 	mu        sync.Mutex
@@ -71,7 +70,7 @@ func (w *portsWorld) nodePorts(family service.Family) service.NodePortAddresses 
 	return service.NodePortAddresses{All: w.addresses[family] == nil, Addresses: w.addresses[family]}
 }
 
-// failed gives what was told of failures since the last call.
+// failed returns the failures reported since the last call.
 func (w *portsWorld) failed() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,8 +79,8 @@ func (w *portsWorld) failed() []string {
 	return failures
 }
 
-// program says that the kernel serves a Service in both families; with port 0
-// it has no health-check node port.
+// program reports that the kernel serves a Service in both families. With port 0 it has no
+// health-check node port.
 func (w *portsWorld) program(name string, port uint16, ready4, ready6 int) {
 	for _, family := range service.Families {
 		w.ports.Programmed(family, viewOf(name, port, ready4, ready6))
@@ -96,7 +95,7 @@ func viewOf(name string, port uint16, ready4, ready6 int) service.View {
 	}
 }
 
-// hosts are where the port of each family is asked for.
+// hosts are the addresses at which the tests ask for the port of each family.
 var hosts = service.PerFamily[string]{own4, "[" + own6 + "]"}
 
 // TestKernelPortAnswers: status, headers and body, byte for byte, to any path and
@@ -146,11 +145,11 @@ func TestKernelPortAnswers(t *testing.T) {
 		t.Errorf("OPTIONS *: %s", text)
 	}
 	if failures := w.failed(); len(failures) > 0 {
-		t.Errorf("told %v", failures)
+		t.Errorf("reported %v", failures)
 	}
 }
 
-// raw says something to an address and gives everything that comes back.
+// raw sends a text to an address and returns the whole answer.
 func (w *portsWorld) raw(address, text string) string {
 	w.Helper()
 	c, err := w.node.DialContext(w.Context(), "tcp", address)
@@ -190,8 +189,8 @@ func TestKernelPortsFollowTheService(t *testing.T) {
 	w.answers("http://"+own4+":32000", 200)
 	w.answers("http://"+own4+":32001", 200)
 
-	// A connection that stays open shows that the listener and its server are
-	// left alone, and that they say what is so now.
+	// A connection that stays open shows that the listener and its server stay, and that they
+	// answer with the current state.
 	kept := &http.Client{Transport: &http.Transport{DialContext: w.node.DialContext, MaxConnsPerHost: 1}, Timeout: patience}
 	defer kept.CloseIdleConnections()
 	ask := func() (int, error) {
@@ -237,11 +236,11 @@ func TestKernelPortsFollowTheService(t *testing.T) {
 		}
 	}
 	if failures := w.failed(); len(failures) > 0 {
-		t.Errorf("told %v", failures)
+		t.Errorf("reported %v", failures)
 	}
 }
 
-// listening gives the listening sockets of the host, with their inodes.
+// listening returns the listening sockets of the host, with their inodes.
 func (w *portsWorld) listening() string {
 	w.Helper()
 	var text strings.Builder
@@ -262,8 +261,7 @@ func (w *portsWorld) listening() string {
 	return text.String()
 }
 
-// TestKernelPortsProgrammedBeforeTheStart: what was said then counts, the newest
-// alone.
+// TestKernelPortsProgrammedBeforeTheStart: the newest state from before Run counts.
 func TestKernelPortsProgrammedBeforeTheStart(t *testing.T) {
 	w := &portsWorld{world: newWorld(t)}
 	w.ports = NewPorts(PortsConfig{Inside: w.node.Do})
@@ -280,13 +278,13 @@ func TestKernelPortsProgrammedBeforeTheStart(t *testing.T) {
 	}
 }
 
-// TestKernelPortTaken: the failure is told with what to do, nothing is left half
-// open, and the port is taken once it is free.
+// TestKernelPortTaken: the failure is reported with what to do, nothing is left half open, and the
+// port opens once it is free.
 func TestKernelPortTaken(t *testing.T) {
 	w := newPortsWorld(t, own4, second4)
 	thief := w.take("tcp4", second4+":32000")
 	w.program("svc1", 32000, 1, 1)
-	w.eventually("a failure is told", func() bool {
+	w.eventually("a failure is reported", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return len(w.failures) > 0
@@ -307,13 +305,13 @@ func TestKernelPortTaken(t *testing.T) {
 	}
 }
 
-// TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed: before its time, and
-// without another word.
+// TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed: ahead of the next retry, and without
+// another report.
 func TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed(t *testing.T) {
 	w := newPortsWorld(t)
 	thief := w.take("tcp4", "0.0.0.0:32000")
 	w.program("svc1", 32000, 1, 1)
-	w.eventually("three failures are told", func() bool {
+	w.eventually("three failures are reported", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return len(w.failures) == 3 // after 0, 1 and 3 s; the next would be after 7 s
@@ -327,18 +325,18 @@ func TestKernelPortTakenIsTriedWhenTheServiceIsProgrammed(t *testing.T) {
 	if took := time.Since(begin); took > 2*time.Second {
 		t.Errorf("took %v", took)
 	}
-	if told := w.failed(); len(told) > 0 {
-		t.Errorf("told %v", told)
+	if reported := w.failed(); len(reported) > 0 {
+		t.Errorf("reported %v", reported)
 	}
 }
 
-// TestKernelPortPassesFromOneServiceToAnother: whoever is programmed first, and
-// nobody is blamed, unless it lasts. The test tells the time.
+// TestKernelPortPassesFromOneServiceToAnother: in either order, and without a report unless it
+// lasts. The test sets the time.
 func TestKernelPortPassesFromOneServiceToAnother(t *testing.T) {
 	w := newPortsWorld(t)
-	w.stop() // nobody else may touch what follows
-	var told []string
-	p := NewPorts(PortsConfig{Inside: w.node.Do, Failed: func(key service.Key, _ error) { told = append(told, key.Name) }})
+	w.stop() // no other goroutine may touch what follows
+	var reported []string
+	p := NewPorts(PortsConfig{Inside: w.node.Do, Failed: func(key service.Key, _ error) { reported = append(reported, key.Name) }})
 	defer p.end()
 	now := time.Now()
 	program := func(name string, port uint16) {
@@ -355,8 +353,8 @@ func TestKernelPortPassesFromOneServiceToAnother(t *testing.T) {
 				t.Errorf("%s is not %s's: %s", host, want, a.body)
 			}
 		}
-		if len(told) > 0 {
-			t.Errorf("told of %v", told)
+		if len(reported) > 0 {
+			t.Errorf("reported %v", reported)
 		}
 	}
 	program("old", 32000)
@@ -376,13 +374,13 @@ func TestKernelPortPassesFromOneServiceToAnother(t *testing.T) {
 	program("new", 32000)
 	owner("old")
 	p.retry(now.Add(retryMin), false)
-	if fmt.Sprint(told) != "[new new]" {
-		t.Errorf("told of %v, want the second of two that keep one port, in each family", told)
+	if fmt.Sprint(reported) != "[new new]" {
+		t.Errorf("reported %v, want the second of two that keep one port, in each family", reported)
 	}
 }
 
-// TestKernelPortsOnGivenAddresses: a list is followed; what stays in it is left
-// alone.
+// TestKernelPortsOnGivenAddresses: ports follow a list of addresses, and sockets that stay in it
+// are not reopened.
 func TestKernelPortsOnGivenAddresses(t *testing.T) {
 	w := newPortsWorld(t, own4, own6)
 	w.program("svc1", 32000, 1, 1)
@@ -408,27 +406,26 @@ func TestKernelPortsOnGivenAddresses(t *testing.T) {
 	w.mu.Unlock()
 	w.program("svc1", 32000, 1, 1)
 	w.eventually("IPv4 is closed everywhere", func() bool { return w.closed(own4+":32000") && w.closed(second4+":32000") })
-	if told := w.failed(); len(told) > 0 {
-		t.Errorf("told %v", told)
+	if reported := w.failed(); len(reported) > 0 {
+		t.Errorf("reported %v", reported)
 	}
 }
 
-// TestKernelAddressThatComesLater: what is open stays open while another address
-// cannot be had.
+// TestKernelAddressThatComesLater: what is open stays open while another address is missing.
 func TestKernelAddressThatComesLater(t *testing.T) {
 	w := newPortsWorld(t, own4)
 	w.program("svc1", 32000, 1, 1)
 	w.answers("http://"+own4+":32000", 200)
 	w.listenAt(own4, "192.0.2.99")
 	w.program("svc1", 32000, 1, 1)
-	w.eventually("a failure is told", func() bool { return len(w.failed()) > 0 })
+	w.eventually("a failure is reported", func() bool { return len(w.failed()) > 0 })
 	w.answers("http://"+own4+":32000", 200)
 	must(t, w.node.AddAddress("lo", netip.MustParsePrefix("192.0.2.99/32")))
 	w.answers("http://192.0.2.99:32000", 200)
 }
 
-// TestKernelLostSocketsAreOpenedAnew: one that ends by itself is missed.
-func TestKernelLostSocketsAreOpenedAnew(t *testing.T) {
+// TestKernelLostSocketsAreOpenedAgain: a socket that ends by itself is reopened.
+func TestKernelLostSocketsAreOpenedAgain(t *testing.T) {
 	w := newPortsWorld(t)
 	w.program("svc1", 32000, 1, 1)
 	w.answers("http://"+own4+":32000", 200)
@@ -436,8 +433,8 @@ func TestKernelLostSocketsAreOpenedAnew(t *testing.T) {
 	w.breakListener(32000)
 	w.eventually("another socket listens", func() bool { return w.listening() != before && !w.closed(own4+":32000") })
 	w.answers("http://"+own4+":32000", 200)
-	if told := w.failed(); len(told) > 0 {
-		t.Errorf("told %v", told)
+	if reported := w.failed(); len(reported) > 0 {
+		t.Errorf("reported %v", reported)
 	}
 }
 
@@ -461,11 +458,10 @@ func (w *portsWorld) breakListener(port int) {
 			return
 		}
 	}
-	w.Fatalf("nobody listens on port %d", port)
+	w.Fatalf("no socket listens on port %d", port)
 }
 
-// TestKernelManyPorts: a thousand Services are opened and closed, and nothing is
-// left.
+// TestKernelManyPorts: the ports of a thousand Services open and close, and nothing is left.
 func TestKernelManyPorts(t *testing.T) {
 	const services = 1000
 	w := newPortsWorld(t)
@@ -481,7 +477,7 @@ func TestKernelManyPorts(t *testing.T) {
 	if len(w.ports.checks)+len(w.ports.waiting) > 0 {
 		t.Errorf("left: %d and %d", len(w.ports.checks), len(w.ports.waiting))
 	}
-	if told := w.failed(); len(told) > 0 {
-		t.Errorf("told %v", told)
+	if reported := w.failed(); len(reported) > 0 {
+		t.Errorf("reported %v", reported)
 	}
 }

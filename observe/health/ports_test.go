@@ -27,7 +27,7 @@ func (d *diary) note() {
 	d.at = append(d.at, time.Since(d.begin))
 }
 
-// take gives what was noted since the last call.
+// take returns what was noted since the last call.
 func (d *diary) take() []time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -36,19 +36,19 @@ func (d *diary) take() []time.Duration {
 	return at
 }
 
-// TestTriesGrowRarer: up to one a minute, each of them told; those that a change
-// of the Service brings about in between are not, and a new port starts afresh.
+// TestTriesGrowRarer: down to one a minute, and each is reported. Tries that a change of the
+// Service causes in between are not, and a new port starts afresh.
 func TestTriesGrowRarer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		tried, told := &diary{begin: begin}, &diary{begin: begin}
+		tried, reported := &diary{begin: begin}, &diary{begin: begin}
 		p := NewPorts(PortsConfig{
 			Inside: func(func() error) error { tried.note(); return unix.EMFILE },
 			Failed: func(key service.Key, err error) {
 				if key.Name != "svc1" || !errors.Is(err, unix.EMFILE) {
-					t.Errorf("told %v %v", key, err)
+					t.Errorf("reported %v %v", key, err)
 				}
-				told.note()
+				reported.note()
 			},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -63,19 +63,19 @@ func TestTriesGrowRarer(t *testing.T) {
 		}
 		p.Programmed(service.IPv4, viewOf("svc1", 32000, 1, 1))
 		time.Sleep(250 * time.Second)
-		expect("told", told, "[0s 1s 3s 7s 15s 31s 1m3s 2m3s 3m3s 4m3s]")
+		expect("reported", reported, "[0s 1s 3s 7s 15s 31s 1m3s 2m3s 3m3s 4m3s]")
 		expect("tried", tried, "[0s 1s 3s 7s 15s 31s 1m3s 2m3s 3m3s 4m3s]")
 		for range 3 {
 			p.Programmed(service.IPv4, viewOf("svc1", 32000, 2, 1))
 			time.Sleep(time.Second)
 		}
-		expect("told while the Service changes", told, "[]")
+		expect("reported while the Service changes", reported, "[]")
 		expect("tried while the Service changes", tried, "[4m10s 4m11s 4m12s]")
 		time.Sleep(50 * time.Second)
-		expect("told afterwards", told, "[5m3s]")
+		expect("reported afterwards", reported, "[5m3s]")
 		p.Programmed(service.IPv4, viewOf("svc1", 32001, 2, 1))
 		time.Sleep(2 * time.Second)
-		expect("told about a new port", told, "[5m3s 5m4s]")
+		expect("reported about a new port", reported, "[5m3s 5m4s]")
 		p.Programmed(service.IPv4, viewOf("svc1", 0, 0, 0))
 		synctest.Wait()
 		tried.take()
@@ -85,6 +85,6 @@ func TestTriesGrowRarer(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		p.Programmed(service.IPv4, viewOf("svc1", 32000, 1, 1)) // nobody is there; it must not block
+		p.Programmed(service.IPv4, viewOf("svc1", 32000, 1, 1)) // Run has ended; it must not block
 	})
 }

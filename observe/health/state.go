@@ -3,31 +3,32 @@ package health
 import (
 	"time"
 
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// State is how the families and the node are doing at one moment.
+// State is the state of the families and the node at one moment.
 type State struct {
 	At time.Time
 	// Instances are the families that are served, IPv4 first.
 	Instances []Instance
-	// NodeEligible tells that balancers may send traffic here: the Node is
-	// known and not about to go.
+	// NodeEligible means that balancers may send traffic here: the Node is known and not about to
+	// go.
 	NodeEligible bool
-	// Standby: another process serves this node, and this one waits for its end.
+	// Standby means that another process serves this node, and this one waits until it exits.
 	Standby bool
 }
 
 // Instance is one family.
 type Instance struct {
 	Family service.Family
-	// Updated is when the kernel was last known to be as wanted, or the start.
+	// Updated is when the kernel was last known to match what is wanted, or the start.
 	Updated time.Time
-	// Pending is since when the oldest change waits that is not in the kernel;
-	// zero when there is none. What is held back for the sake of others does not
-	// count.
+	// Pending is when the oldest change began to wait that is not in the kernel; zero if there is
+	// none. Changes that are held back for the sake of others do not count.
 	Pending time.Time
-	// Healthy: nothing is pending, or not for long.
+	// Healthy means that nothing is pending, or not for long.
 	Healthy bool
 }
 
@@ -41,7 +42,7 @@ func (s *State) Healthy() bool {
 	return true
 }
 
-// Updated is the latest success of any family, zero without one.
+// Updated returns the latest success of any family, zero without one.
 func (s *State) Updated() time.Time {
 	var latest time.Time
 	for i := range s.Instances {
@@ -50,12 +51,128 @@ func (s *State) Updated() time.Time {
 	return latest
 }
 
-// Report is a State with everything that is not as it should be.
+// Report is a State and everything that is wrong.
 type Report struct {
 	State
-	// Findings are sorted, the gravest kinds first. There are a few per domain
-	// and per API resource, whatever the number of Services.
+	// Findings are sorted, the gravest kinds first. There are a few per domain and per API
+	// resource, regardless of the number of Services.
 	Findings []Finding
+}
+
+// DomainStatus is the newest snapshot of one domain, with what the snapshot does not say.
+type DomainStatus struct {
+	Status aggregator.Status
+	Family service.Family
+	// Auxiliary domains hold something besides the kernel's rules. Their problems are reported and
+	// make no node unhealthy.
+	Auxiliary bool
+}
+
+// failing reports whether the last write failed, other than by the rejection of one Service.
+func failing(s *aggregator.Status) bool { return s.Failures > 0 || s.NodeAtFault }
+
+// Resource is the state of one kind of API object that the source follows. Its fields are those of
+// source/kube's Status, which converts to it.
+type Resource struct {
+	// Resource is the plural name, for example "endpointslices".
+	Resource string
+	// Heard is when the server last sent anything about it; zero if never.
+	Heard time.Time
+	// FailingSince is zero while requests succeed.
+	FailingSince time.Time
+	// Err is the last error while FailingSince is set or Absent is true.
+	Err error
+	// Absent means that the resource is optional and the server does not have it.
+	Absent bool
+}
+
+// Standby describes a process that waits until another one, which serves the node, exits. It owes
+// nothing to the kernel meanwhile. A restart would not help, so /livez answers 200; balancers have
+// no reason to send traffic here, so /healthz answers 503.
+type Standby struct {
+	// For describes the other process; it is empty when this one does not wait.
+	For string
+	// Since is when the wait began, or, afterwards, when it ended. It is zero if there was none.
+	Since time.Time
+}
+
+// inputs are everything that a verdict about health depends on, at one moment. The judgement is
+// pure.
+type inputs struct {
+	now, started time.Time
+	// bound is the age at which a pending change makes its family unhealthy.
+	bound     time.Duration
+	domains   []DomainStatus
+	node      *service.NodeObject
+	resources []Resource
+	standby   Standby
+	others    []Finding
+	board     board
+}
+
+func (in *inputs) state() State {
+	s := State{At: in.now, NodeEligible: ineligible(in.node) == "", Standby: in.standby.For != ""}
+	for _, family := range service.Families {
+		if i, served := in.instance(family); served {
+			s.Instances = append(s.Instances, i)
+		}
+	}
+	return s
+}
+
+// instance judges a family by its domains. It reports false if there are none.
+func (in *inputs) instance(family service.Family) (i Instance, served bool) {
+	i = Instance{Family: family, Updated: in.started}
+	for n := range in.domains {
+		d := &in.domains[n]
+		if d.Auxiliary || d.Family != family {
+			continue
+		}
+		served = true
+		i.Updated = later(later(i.Updated, d.Status.LastWrite), in.board.domains[d.Status.Domain].right)
+		i.Pending = dataplane.Earliest(i.Pending, in.pending(d))
+	}
+	i.Healthy = !in.tooOld(i.Pending)
+	return i, served
+}
+
+// pending returns when a domain began to owe something to the kernel. A failed write counts even
+// if no Service waits for it: it may have been a repair. So does the first write, which kube-proxy
+// v1.36 owes from its first topology update on. What was pending during a standby is owed from its
+// end on.
+func (in *inputs) pending(d *DomainStatus) time.Time {
+	if in.standby.For != "" {
+		return time.Time{}
+	}
+	since := d.Status.OldestPending
+	if !d.Status.Open {
+		since = dataplane.Earliest(since, in.started)
+	}
+	if failing(&d.Status) {
+		since = dataplane.Earliest(since, in.board.domains[d.Status.Domain].failing)
+	}
+	if since.IsZero() {
+		return since
+	}
+	return later(since, in.standby.Since)
+}
+
+func (in *inputs) tooOld(since time.Time) bool {
+	return !since.IsZero() && in.now.Sub(since) >= in.bound
+}
+
+// ineligible says why balancers must not send traffic to a node; it returns "" if they may.
+func ineligible(node *service.NodeObject) string {
+	switch {
+	case node == nil:
+		return "the Node object has not been seen"
+	case node.Deleting:
+		return "the Node is being deleted"
+	case node.AutoscalerTaint:
+		return "the Node has the taint ToBeDeletedByClusterAutoscaler"
+	default:
+		return ""
+	}
 }
 
 func later(a, b time.Time) time.Time {

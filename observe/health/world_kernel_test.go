@@ -14,8 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// world is a host of its own, with two addresses of each family beside the
-// loopback ones.
+// world is a host of its own, with two addresses of each family besides the loopback ones.
 type world struct {
 	*testing.T
 	node *netns.Namespace
@@ -60,7 +59,7 @@ func must(t testing.TB, err error) {
 func checkNobodyIsLeft(t *testing.T) {
 	t.Helper()
 	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		left := goroutines("net/http.(*conn)", "net/http.(*Server)", "health.(*Server)", "health.(*Ports)", "health.(*outlet)")
+		left := goroutines("net/http.(*conn)", "net/http.(*Server)", "health.(*Ports)", "health.(*outlet)")
 		if left == "" {
 			return
 		}
@@ -70,7 +69,7 @@ func checkNobodyIsLeft(t *testing.T) {
 	}
 }
 
-// goroutines gives the stacks that contain one of the names.
+// goroutines returns the stacks that contain one of the names.
 func goroutines(names ...string) string {
 	stacks := make([]byte, 4<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -139,7 +138,7 @@ func (w *world) eventually(what string, is func() bool) {
 	}
 }
 
-// answers waits until a URL answers with a status, and gives the answer.
+// answers waits until a URL answers with a status, and returns the answer.
 func (w *world) answers(url string, status int) answered {
 	w.Helper()
 	var a answered
@@ -154,7 +153,7 @@ func (w *world) answers(url string, status int) answered {
 	}
 }
 
-// closed tells whether nobody listens at an address.
+// closed reports whether no server listens at an address.
 func (w *world) closed(address string) bool {
 	c, err := w.node.DialContext(w.Context(), "tcp", address)
 	if err == nil {
@@ -163,7 +162,7 @@ func (w *world) closed(address string) bool {
 	return err != nil
 }
 
-// take lets another program have an address.
+// take gives an address to another program.
 func (w *world) take(network, address string) net.Listener {
 	w.Helper()
 	l, err := w.node.Listen(network, address)

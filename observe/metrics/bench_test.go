@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"runtime"
 	"testing"
@@ -18,16 +20,14 @@ func mustAddrPort(text string) netip.AddrPort { return netip.MustParseAddrPort(t
 
 func noEvents() source.Events { return source.Events{} }
 
-// bytesPerService measures what the roster adds for each Service, its name, as the
-// supervisor makes it, included.
+// bytesPerService measures the memory of a record, including its name.
 func bytesPerService(m *Metrics, services int) float64 {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for n := range services {
-		child := fmt.Sprintf("namespace-%d/service-%05d", n%100, n)
-		m.Supervisor(supervisor.Started{Child: child})
-		key := service.ParseKey(child)
+		key := service.ParseKey(fmt.Sprintf("namespace-%d/service-%05d", n%100, n))
+		m.Supervisor(supervisor.Event[service.Key]{Child: key, What: supervisor.Started{}})
 		m.Aggregator(aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: key, Received: time.Now()}})
 	}
 	runtime.GC()
@@ -86,12 +86,53 @@ func BenchmarkProgrammed(b *testing.B) {
 	}
 }
 
+// BenchmarkScrape measures whole answers over 10,000 Services.
 func BenchmarkScrape(b *testing.B) {
 	m := listedMetrics(b, 10_000)
 	m.Attach(func() []aggregator.Status { return []aggregator.Status{{Domain: domain4}} }, noEvents)
-	for b.Loop() {
-		if _, err := m.Gather(); err != nil {
-			b.Fatal(err)
-		}
+	for n := range 10_000 {
+		view := service.View{Key: serviceKey(n)}
+		view.Ports[service.IPv4] = []service.PortView{{HasAny: true}}
+		m.Programmed(service.IPv4, view)
 	}
+	few := listedMetrics(b, 10_000)
+	few.config.ServicesMax = 100
+	few.Attach(func() []aggregator.Status { return []aggregator.Status{{Domain: domain4}} }, noEvents)
+	for _, c := range []struct {
+		name, path, accept string
+		handler            http.Handler
+	}{
+		{"metrics", "/metrics", "", m.Handler()},
+		{"metrics-100-Services", "/metrics", "", few.Handler()},
+		{"metrics-protobuf", "/metrics", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited", m.Handler()},
+		{"services-text", "/metrics/services?limit=0", "", m.ServicesHandler()},
+		{"services-text-top-100", "/metrics/services?top=100", "", m.ServicesHandler()},
+		{"services-json", "/metrics/services?limit=0&format=json", "", m.ServicesHandler()},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			request := httptest.NewRequest(http.MethodGet, c.path, nil)
+			request.Header.Set("Accept", c.accept)
+			b.ReportAllocs()
+			size := 0
+			for b.Loop() {
+				answer := &sized{header: http.Header{}}
+				c.handler.ServeHTTP(answer, request)
+				size = answer.bytes
+			}
+			b.ReportMetric(float64(size), "bytes")
+		})
+	}
+}
+
+// sized is an answer that only counts.
+type sized struct {
+	header http.Header
+	bytes  int
+}
+
+func (s *sized) Header() http.Header { return s.header }
+func (s *sized) WriteHeader(int)     {}
+func (s *sized) Write(p []byte) (int, error) {
+	s.bytes += len(p)
+	return len(p), nil
 }

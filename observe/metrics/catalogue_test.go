@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
@@ -70,23 +72,24 @@ func catalogue(t *testing.T, file string) []described {
 	return all
 }
 
-// everything tells a Metrics of one of each, so that no metric is left without a
-// value.
+// everything makes a Metrics that has received each event, so that every metric has a value.
 func everything(t *testing.T, mode string) *Metrics {
 	t.Helper()
 	m, err := New(Config{
-		Mode: mode, Domains: []Domain{{Name: "main", Family: service.IPv4}, {Name: "beside", Family: service.IPv4, Auxiliary: true}},
-		Findings: func() []Finding { return []Finding{{"drift", "main", 1}, {"parked", "", 0}} },
+		Mode: mode, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
+		Findings: func() []health.Tally {
+			return []health.Tally{{Kind: "drift", Domain: "main", Count: 1}, {Kind: "parked", Domain: "", Count: 0}}
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Attach(func() []aggregator.Status { return []aggregator.Status{{Domain: "main"}, {Domain: "beside"}} },
+	m.Attach(func() []aggregator.Status { return []aggregator.Status{{Domain: "main"}, {Domain: "aux"}} },
 		func() source.Events { return source.Events{} })
 	key := service.Key{Namespace: "ns", Name: "a"}
 	put := &dataplane.Batch{Changes: []dataplane.Change{{After: &dataplane.Object{}}}}
 	take := &dataplane.Batch{Changes: []dataplane.Change{{Before: &dataplane.Object{}}}}
-	for _, domain := range []string{"main", "beside"} {
+	for _, domain := range []string{"main", "aux"} {
 		for _, event := range []aggregator.Event{
 			aggregator.GateOpened{Domain: domain},
 			aggregator.AuditDone{Domain: domain},
@@ -105,9 +108,9 @@ func everything(t *testing.T, mode string) *Metrics {
 			m.Aggregator(event)
 		}
 	}
-	for _, event := range []supervisor.Event{
-		supervisor.Started{Child: "ns/a"}, supervisor.Failed{Child: "ns/a", Err: errors.New("x")},
-		supervisor.Started{Child: "ns/a", Again: true}, supervisor.Stuck{Child: "ns/a", Abandoned: 1},
+	for _, event := range []supervisor.Event[service.Key]{
+		supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns", Name: "a"}, What: supervisor.Started{}}, supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns", Name: "a"}, What: supervisor.Failed{Err: errors.New("x")}},
+		supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns", Name: "a"}, What: supervisor.Started{Again: true}}, supervisor.Event[service.Key]{Child: service.Key{Namespace: "ns", Name: "a"}, What: supervisor.Stuck{Abandoned: 1}},
 	} {
 		m.Supervisor(event)
 	}
@@ -186,7 +189,7 @@ func compareBuckets(t *testing.T, d described, h *dto.Histogram) {
 	}
 }
 
-// kube-proxy's names are what they are: two gauges are called a total.
+// Two of kube-proxy's gauges are called a total.
 var lintExceptions = []string{
 	`kubeproxy_sync_proxy_rules_iptables_total: non-counter metrics should not have "_total" suffix`,
 	`kubeproxy_sync_proxy_rules_no_local_endpoints_total: non-counter metrics should not have "_total" suffix`,
@@ -208,9 +211,9 @@ func TestNamesAreClean(t *testing.T) {
 }
 
 func TestMetricsOfTheProcessAreShown(t *testing.T) {
-	m, err := New(Config{Mode: modeNFTables, Features: []Feature{
+	m, err := New(Config{Mode: modeNFTables, Process: Process{Features: []Feature{
 		{Name: "NativeHistograms", Stage: "alpha"}, {Name: "AllowServiceExternalIPs", Stage: "GA", Enabled: true},
-	}})
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,5 +248,36 @@ func TestMetricsOfTheProcessAreShown(t *testing.T) {
 	}
 	if seen < 10 {
 		t.Errorf("only %d metrics were looked for", seen)
+	}
+}
+
+// TestEveryMetricIsDocumented compares the tables of docs/metrics.md with the
+// catalogues and with the metrics of Services.
+func TestEveryMetricIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]string{"sluice_services_omitted": "gauge"}
+	for _, d := range slices.Concat(catalogue(t, "kubeproxy.txt"), catalogue(t, "sluice.txt")) {
+		kinds[d.name] = d.kind
+	}
+	for _, s := range serviceMetrics {
+		kinds[s.name] = map[prometheus.ValueType]string{prometheus.GaugeValue: "gauge", prometheus.CounterValue: "counter"}[s.kind]
+	}
+	for line := range strings.Lines(string(page)) {
+		columns := strings.Split(line, " | ")
+		name, isName := strings.CutPrefix(columns[0], "| `")
+		name = strings.TrimSuffix(name, "`")
+		if !isName || len(columns) < 3 || strings.HasPrefix(name, "/") {
+			continue
+		}
+		if kind, known := kinds[name]; !known || kind != columns[1] {
+			t.Errorf("documented as a %s: %s, which is %q", columns[1], name, kind)
+		}
+		delete(kinds, name)
+	}
+	for name := range kinds {
+		t.Errorf("%s is not documented", name)
 	}
 }

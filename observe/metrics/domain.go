@@ -2,86 +2,253 @@ package metrics
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
 )
 
-// domain is one domain with its metrics looked up, so that an event costs no
-// more than counting.
+// domain is one domain with its metrics, so that counting an event needs no look-up.
 type domain struct {
-	Domain
+	DomainInfo
 	metrics *Metrics
 	// family is the value of the label ip_family.
 	family string
 
-	programming, networkProgramming, writeSeconds, auditSeconds prometheus.Observer
-	repairSeconds                                               prometheus.Observer
-	batchServices, batchObjects, batchLines, batchBytes         prometheus.Observer
-	writes                                                      [len(outcomes)]prometheus.Counter
-	audits                                                      [len(auditResults)]prometheus.Counter
-	missing, different, unwanted, repairs                       prometheus.Counter
-	quarantines, nodeFaults, late                               prometheus.Counter
-	gauges                                                      statusGauges
+	programming, networkProgramming                     prometheus.Histogram
+	writeSeconds, auditSeconds, repairSeconds           prometheus.Histogram
+	batchServices, batchObjects, batchLines, batchBytes prometheus.Histogram
+	writes, audits, drift                               *prometheus.CounterVec
+	repairs, quarantines, nodeFaults, late              prometheus.Counter
 
-	// settled is set once the kernel has been brought to what was wanted for the
-	// first time, adopted once it has been read for the first time; rules counts
-	// the iptables rules per table. The domain's aggregator owns all three.
+	// settled is set once the kernel has matched what is wanted for the first time, adopted once it
+	// has been read for the first time; rules counts the iptables rules per table. The domain's
+	// aggregator owns all three.
 	settled, adopted bool
 	rules            map[string]int
-	// opened is when the gate opened, landed when something was last found or
-	// brought into the kernel as wanted; both in nanoseconds since 1970, 0
-	// before that.
+	// opened is when the gate opened, landed when something was last found or written in the kernel
+	// as wanted. Both are in nanoseconds since 1970, and 0 before that.
 	opened, landed atomic.Int64
-	// taken is the number of slice changes that the source had seen when a batch
-	// last landed, or when nothing was pending.
+	// taken is the number of slice changes that the source had seen when a batch last landed, or
+	// when nothing was pending.
 	taken atomic.Uint64
 }
 
-// outcomes are those of a write, as the label's values are.
-var outcomes = [...]dataplane.Outcome{dataplane.Landed, dataplane.Busy, dataplane.Unknown, dataplane.Rejected, dataplane.Unsupported}
-
-// auditResult is how an audit ended.
-type auditResult int
-
+// The results of an audit.
 const (
-	auditClean auditResult = iota
-	auditDrift
-	auditFailed
-	auditAdopted
+	auditClean   = "clean"
+	auditDrift   = "drift"
+	auditFailed  = "failed"
+	auditAdopted = "adopted"
 )
 
-var auditResults = [...]string{auditClean: "clean", auditDrift: "drift", auditFailed: "failed", auditAdopted: "adopted"}
+func newDomain(info DomainInfo, m *Metrics) *domain {
+	of := definer{m.registry, prometheus.Labels{labelDomain: info.Name}}
+	var outcomes []string
+	for outcome := dataplane.Landed; outcome <= dataplane.Unsupported; outcome++ {
+		outcomes = append(outcomes, outcome.String())
+	}
+	return &domain{
+		DomainInfo: info, metrics: m, family: info.Family.String(), rules: map[string]int{},
 
-func newDomain(config Domain, m *Metrics) *domain {
-	of, name := &m.own.ofDomain, config.Name
-	d := &domain{
-		Domain: config, metrics: m, family: config.Family.String(),
-		programming:        of.programming.WithLabelValues(name),
-		networkProgramming: of.networkProgramming.WithLabelValues(name),
-		writeSeconds:       of.writeSeconds.WithLabelValues(name),
-		repairSeconds:      of.repairSeconds.WithLabelValues(name),
-		auditSeconds:       of.auditSeconds.WithLabelValues(name),
-		batchServices:      of.batchServices.WithLabelValues(name),
-		batchObjects:       of.batchObjects.WithLabelValues(name),
-		batchLines:         of.batchLines.WithLabelValues(name),
-		batchBytes:         of.batchBytes.WithLabelValues(name),
-		missing:            of.drift.WithLabelValues(name, "missing"),
-		different:          of.drift.WithLabelValues(name, "different"),
-		unwanted:           of.drift.WithLabelValues(name, "unwanted"),
-		repairs:            of.repairs.WithLabelValues(name),
-		quarantines:        of.quarantines.WithLabelValues(name),
-		nodeFaults:         of.nodeFaults.WithLabelValues(name),
-		late:               of.late.WithLabelValues(name),
-		gauges:             newStatusGauges(of, name),
-		rules:              map[string]int{},
+		programming:        of.histogram("sluice_programming_duration_seconds", "Time from the receipt of a change to the moment at which the kernel has it, per Service changed.", finely),
+		networkProgramming: of.histogram("sluice_network_programming_duration_seconds", "Time from what caused an endpoint change, by the cluster's clock, to the moment at which the kernel has it, per Service changed.", finely),
+		writeSeconds:       of.histogram("sluice_write_duration_seconds", "Duration of one write to the kernel.", finely),
+		repairSeconds:      of.histogram("sluice_repair_duration_seconds", "Time from noticing that somebody else has changed rules to the moment at which they are in the kernel again.", finely),
+		auditSeconds:       of.histogram("sluice_audit_duration_seconds", "Time to read back what the kernel holds.", finely),
+		batchServices:      of.histogram("sluice_batch_services", "Services whose changes share one batch.", counts),
+		batchObjects:       of.histogram("sluice_batch_objects", "Kernel objects created, replaced or removed by one batch.", counts),
+		batchLines:         of.histogram("sluice_batch_lines", "Rules and elements in the input of one batch.", counts),
+		batchBytes:         of.histogram("sluice_batch_size_bytes", "Size of the input of one batch.", sizes),
+
+		writes:      of.counters("sluice_writes_total", "Writes to the kernel by outcome.", "outcome", outcomes...),
+		audits:      of.counters("sluice_audits_total", "Comparisons with the kernel by result: adopted is the first one, which takes over what is there.", "result", auditClean, auditDrift, auditFailed, auditAdopted),
+		drift:       of.counters("sluice_drift_objects_total", "Objects that an audit found missing, different or unwanted.", "kind", "missing", "different", "unwanted"),
+		repairs:     of.counter("sluice_repairs_total", "Audits that found what somebody else had changed."),
+		quarantines: of.counter("sluice_quarantines_total", "Fragments held back because the kernel refuses them."),
+		nodeFaults:  of.counter("sluice_node_faults_total", "Refusals of rules that belong to no Service."),
+		late:        of.counter("sluice_late_fragments_total", "Fragments of former incarnations that came late and were refused."),
 	}
-	for i, outcome := range outcomes {
-		d.writes[i] = of.writes.WithLabelValues(name, outcome.String())
+}
+
+// Aggregator counts what happens in a domain.
+func (m *Metrics) Aggregator(event aggregator.Event) {
+	switch e := event.(type) {
+	case aggregator.Applied:
+		m.in(e.Domain, func(d *domain) { d.applied(e) })
+	case aggregator.BatchWritten:
+		m.in(e.Domain, func(d *domain) { d.written(e) })
+	case aggregator.AuditDone:
+		m.in(e.Domain, func(d *domain) { d.audited(e) })
+	case aggregator.GateOpened:
+		m.in(e.Domain, func(d *domain) { d.opened.Store(time.Now().UnixNano()) })
+	case aggregator.RepairBegan:
+		m.in(e.Domain, func(d *domain) { d.repairs.Inc() })
+	case aggregator.Repaired:
+		m.in(e.Domain, func(d *domain) { d.repairSeconds.Observe(e.Took.Seconds()) })
+	case aggregator.Quarantined:
+		m.in(e.Domain, func(d *domain) { d.quarantines.Inc() })
+	case aggregator.NodeAtFault:
+		m.in(e.Domain, func(d *domain) { d.nodeFaults.Inc() })
+	case aggregator.LateRefused:
+		m.in(e.Domain, func(d *domain) { d.late.Inc() })
 	}
-	for i, result := range auditResults {
-		d.audits[i] = of.audits.WithLabelValues(name, result)
+}
+
+// in counts something in a domain, if it is one of ours.
+func (m *Metrics) in(name string, count func(*domain)) {
+	if d := m.domains[name]; d != nil {
+		count(d)
 	}
-	return d
+}
+
+// written counts one write.
+func (d *domain) written(e aggregator.BatchWritten) {
+	r := e.Receipt
+	d.writes.WithLabelValues(r.Outcome.String()).Inc()
+	d.writeSeconds.Observe(r.Took.Seconds())
+	d.batchServices.Observe(float64(len(e.Batch.Contributions)))
+	d.batchObjects.Observe(float64(r.Written.Objects))
+	d.batchLines.Observe(float64(r.Written.Lines))
+	d.batchBytes.Observe(float64(r.Written.Bytes))
+	if d.Auxiliary {
+		return
+	}
+	d.synced(e)
+	if r.Outcome != dataplane.Landed {
+		return
+	}
+	d.inStep(time.Now())
+	if from := d.metrics.sources.Load(); from != nil {
+		d.taken.Store(from.events().SliceChanges)
+	}
+}
+
+// inStep records that the kernel, or a part of it, was found or made to match what is wanted.
+func (d *domain) inStep(now time.Time) {
+	d.settled = true
+	d.landed.Store(now.UnixNano())
+}
+
+// applied measures how long a change took.
+func (d *domain) applied(e aggregator.Applied) {
+	m := d.metrics
+	triggered, received := since(e.Trigger, e.At), since(e.Received, e.At)
+	if e.Trigger.Before(m.began) {
+		triggered = unknown // kube-proxy does not measure what is older than the process
+	}
+	if received >= 0 {
+		d.programming.Observe(received.Seconds())
+	}
+	if triggered >= 0 {
+		d.networkProgramming.Observe(triggered.Seconds())
+	}
+	if d.Auxiliary {
+		return
+	}
+	d.inStep(e.At)
+	if triggered >= 0 {
+		m.kube.networkProgramming.WithLabelValues(d.family).Observe(triggered.Seconds())
+	}
+	if e.Key != service.Node {
+		m.records.update(e.Key, func(r *record) { r.applied(e.At, e.Revision, triggered, received) })
+	}
+}
+
+// unknown stands for a duration that is not known.
+const unknown = time.Duration(-1)
+
+// since returns the time between two moments, or unknown. A trigger comes from another clock: if it
+// seems to be in the future, the change took no time.
+func since(start, end time.Time) time.Duration {
+	if start.IsZero() {
+		return unknown
+	}
+	return max(0, end.Sub(start))
+}
+
+// audited counts a comparison with the kernel. The first one adopts what is there: what it finds is
+// not drift.
+func (d *domain) audited(e aggregator.AuditDone) {
+	d.auditSeconds.Observe(e.Took.Seconds())
+	if e.Err != nil {
+		d.audits.WithLabelValues(auditFailed).Inc()
+		return
+	}
+	if !d.Auxiliary && d.metrics.config.Mode == modeIPTables {
+		d.countRead(e.Objects)
+	}
+	switch {
+	case !d.adopted:
+		d.adopted = true
+		d.audits.WithLabelValues(auditAdopted).Inc()
+	case e.Drift.Any():
+		d.audits.WithLabelValues(auditDrift).Inc()
+		d.drift.WithLabelValues("missing").Add(float64(e.Drift.Missing))
+		d.drift.WithLabelValues("different").Add(float64(e.Drift.Different))
+		d.drift.WithLabelValues("unwanted").Add(float64(e.Drift.Unwanted))
+	default:
+		d.audits.WithLabelValues(auditClean).Inc()
+	}
+}
+
+// statusGauge shows one value of an aggregator's Status.
+type statusGauge struct {
+	desc  *prometheus.Desc
+	value func(s *aggregator.Status, now time.Time) float64
+}
+
+func statusOf(name, help string, value func(s *aggregator.Status, now time.Time) float64) statusGauge {
+	return statusGauge{prometheus.NewDesc(name, help, []string{labelDomain}, nil), value}
+}
+
+var statusGauges = []statusGauge{
+	statusOf("sluice_gate_open", "1 once the first write may start.",
+		func(s *aggregator.Status, _ time.Time) float64 { return flag(s.Open) }),
+	statusOf("sluice_gate_missing_services", "Services that the first write waits for.",
+		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Missing) }),
+	statusOf("sluice_waiting_fragments", "Fragments handed over that no batch has taken yet.",
+		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Waiting) }),
+	statusOf("sluice_oldest_pending_seconds", "Age of the oldest fragment without a verdict; 0 when nothing is pending.",
+		func(s *aggregator.Status, now time.Time) float64 {
+			return max(0, since(s.OldestPending, now).Seconds())
+		}),
+	statusOf("sluice_failed_writes_in_a_row", "Writes that have failed since the last one that landed.",
+		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Failures) }),
+	statusOf("sluice_node_at_fault", "1 while the kernel refuses rules that belong to no Service.",
+		func(s *aggregator.Status, _ time.Time) float64 { return flag(s.NodeAtFault) }),
+	statusOf("sluice_quarantined_services", "Services held back because the kernel refuses them.",
+		func(s *aggregator.Status, _ time.Time) float64 { return float64(len(s.Quarantined)) }),
+	statusOf("sluice_ledger_services", "Services with an account in the ledger, the node itself included.",
+		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Keys) }),
+	statusOf("sluice_ledger_objects", "Objects wanted or known to be in the kernel.",
+		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Objects) }),
+	statusOf("sluice_ledger_dirty_objects", "Objects that differ from what is known to be in the kernel.",
+		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Dirty) }),
+	statusOf("sluice_ledger_pending_services", "Services whose newest fragment awaits a verdict.",
+		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Pending) }),
+	statusOf("sluice_ledger_shadowed_claims", "Addresses and ports that another Service holds.",
+		func(s *aggregator.Status, _ time.Time) float64 { return float64(s.Ledger.Shadowed) }),
+}
+
+func statusDescs() (all []*prometheus.Desc) {
+	for _, g := range statusGauges {
+		all = append(all, g.desc)
+	}
+	return all
+}
+
+func (m *Metrics) collectStatus(to chan<- prometheus.Metric) {
+	now := time.Now()
+	for _, s := range m.status() {
+		if m.domains[s.Domain] == nil {
+			continue
+		}
+		for _, g := range statusGauges {
+			send(to, g.desc, prometheus.GaugeValue, g.value(&s, now), s.Domain)
+		}
+	}
 }

@@ -1,117 +1,214 @@
+// Package metrics counts what the core announces, and serves it at /metrics, /metrics/services and
+// /debug/actors. The daemon makes one [Metrics] per proxy, which is an observe.Listener and a
+// proxy.Follower. It has three parts:
+//
+//   - kube-proxy's metrics, with its names, labels and buckets, so that dashboards, alerts and load
+//     tests work unchanged (kubeproxy.go);
+//   - Sluice's own, sluice_…, with finer buckets: upstream's latency histogram begins where our
+//     work has long ended (domain.go, actors.go);
+//   - one small record per Service that has an actor (records.go), shown at /metrics/services. The
+//     size of /metrics itself does not depend on the number of Services.
+//
+// Each metric is defined in one place and registered there. Events are counted when they come. What
+// the core knows better than any listener (sizes, ages, what waits) is read at each scrape;
+// see [Metrics.Attach]. docs/metrics.md has the meaning of each metric.
+//
+// No listener method blocks its caller: counters are atomic, and the locks of the records are held
+// for one record, or while one shard is copied.
 package metrics
 
 import (
+	"context"
 	"fmt"
 	"net/http"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
+	"k8s.io/component-base/featuregate"
 	kube "k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/features"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client_…, workqueue_…
-	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
+	"k8s.io/component-base/metrics/prometheus/feature"
+	_ "k8s.io/component-base/metrics/prometheus/version" // kubernetes_build_info
 
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// Metrics counts for one proxy. It implements observe.Listener, proxy.Follower
-// and prometheus.Gatherer.
-//
-// Concurrency: every method may be called from anywhere, several at once, and
-// none of those that are told something blocks. Events of one domain must come
-// from one goroutine, as an aggregator's do.
-type Metrics struct {
-	config Config
-	// registry is no KubeRegistry: the library keeps every one of those for the life
-	// of the process, and what is in this one leads to a whole proxy. Nothing of a
-	// Metrics may be in anything that outlives it.
-	registry *prometheus.Registry
-	kube     *kubeProxy
-	own      *own
-	domains  map[string]*domain
-	roster   *roster
-	// owners is nil where nobody counts traffic.
-	owners *owners
-	// began is when this process began to count: what was caused before that is
-	// no measure of it.
-	began   time.Time
-	sources atomic.Pointer[sources]
-
-	// running and parked count actors; the others wait to be started again.
-	// abandoned counts the goroutines of stuck ones.
-	running, parked, abandoned atomic.Int64
-	// unserved counts service ports whose policy finds no local endpoint.
-	unserved service.PerFamily[unservedCounts]
-
-	// refreshing guards what follows, and lets one scrape after the other ask.
-	refreshing sync.Mutex
-	told       source.Events
+// Config configures a Metrics.
+type Config struct {
+	// Mode is kube-proxy's name of the backend: "iptables", "nftables" or "ipvs".
+	Mode string
+	// Domains are those of the proxy, at most one per family that is not auxiliary. Events of other
+	// domains are ignored.
+	Domains []DomainInfo
+	Process Process
+	// Findings returns what health finds, the same kinds each time. It is called at each scrape,
+	// several at once, and must not block. Nil finds nothing.
+	Findings func() []health.Tally
+	// Counters returns what the kernel has counted by frontend; the address of a node port is each
+	// address of the node. It is called for each answer about Services, several at once. Nil if the
+	// kernel does not count.
+	Counters func(ctx context.Context) (map[dataplane.Frontend]Counters, error)
+	// ServicesMax is the number of Services with metrics of their own at /metrics: those with the
+	// longest time from receipt to kernel. 0 means none.
+	ServicesMax int
 }
 
-// sources are asked when somebody looks.
+// DomainInfo describes one domain of the proxy.
+type DomainInfo struct {
+	// Name is the domain's name in events.
+	Name   string
+	Family service.Family
+	// Auxiliary domains hold something besides the kernel's rules. They do not count in
+	// kube-proxy's metrics.
+	Auxiliary bool
+}
+
+// Process has the settings that a process has only one of.
+type Process struct {
+	// Features are the known feature gates, for kubernetes_feature_enabled.
+	Features []Feature
+	// ShowHidden shows what has been hidden since the previous minor release of Kubernetes
+	// (showHiddenMetricsForVersion). Once set it stays.
+	ShowHidden bool
+	// NativeHistograms is the feature gate of that name: kube-proxy's histograms have the native
+	// form as well. Sluice's own always have it.
+	NativeHistograms bool
+}
+
+// Feature is one feature gate of Kubernetes.
+type Feature struct {
+	Name string
+	// Stage is "alpha", "beta", "GA" or "deprecated", in any case.
+	Stage   string
+	Enabled bool
+}
+
+// Metrics counts for one proxy. It implements observe.Listener, proxy.Follower and
+// prometheus.Gatherer.
+//
+// Concurrency: all methods are safe for concurrent use, and no listener method blocks. The events
+// of one domain must come from one goroutine, as an aggregator's do.
+type Metrics struct {
+	config Config
+	// registry is not a KubeRegistry: the library keeps each of those for the life of the process,
+	// and this one leads to a whole proxy. Nothing that outlives a Metrics may refer to it.
+	registry *prometheus.Registry
+	kube     *kubeProxy
+	actors   *actorMetrics
+	domains  map[string]*domain
+	records  *records
+	// owners is nil if the kernel does not count.
+	owners *owners
+	// began is when this process began to count. What was caused earlier is not measured.
+	began   time.Time
+	sources atomic.Pointer[sources]
+	// unserved counts service ports whose policy finds no local endpoint.
+	unserved service.PerFamily[unservedCounts]
+}
+
+// sources are read at each scrape.
 type sources struct {
 	status func() []aggregator.Status
 	events func() source.Events
 }
 
-// New makes the metrics of one proxy. Those of client-go, of the Go runtime and of
-// the process belong to the process, and are shown beside them.
+// New makes the metrics of one proxy. Gather adds those of the process: of client-go, of the Go
+// runtime and of the operating system.
 func New(config Config) (*Metrics, error) {
-	if err := config.validate(); err != nil {
+	if err := config.Process.Set(); err != nil {
 		return nil, err
 	}
-	if config.ShowHidden {
-		kube.SetShowHidden()
-	}
-	if err := showNative(config.NativeHistograms); err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
+	registry := prometheus.NewRegistry()
 	m := &Metrics{
-		config: config, registry: prometheus.NewRegistry(), kube: newKubeProxy(), own: newOwn(),
-		domains: map[string]*domain{}, roster: newRoster(), began: time.Now(),
+		config: config, registry: registry,
+		kube: newKubeProxy(registry, config.Mode), actors: newActorMetrics(registry),
+		domains: map[string]*domain{}, records: newRecords(), began: time.Now(),
 	}
-	if config.Traffic != nil {
+	if config.Counters != nil {
 		m.owners = newOwners()
-	}
-	m.kube.register(m.registry, config.Mode)
-	m.own.register(m.registry)
-	if config.Findings != nil {
-		m.registry.MustRegister(newFindings(config.Findings))
 	}
 	for _, d := range config.Domains {
 		m.domains[d.Name] = newDomain(d, m)
 	}
-	recordFeatures(config.Features)
+	registry.MustRegister(
+		collector{m.kube.descs(), m.collectKubeProxy},
+		collector{statusDescs(), m.collectStatus},
+		collector{[]*prometheus.Desc{actorsDesc, abandonedDesc}, m.collectActors},
+		collector{serviceDescs(), m.collectServices},
+	)
+	if config.Findings != nil {
+		registry.MustRegister(collector{[]*prometheus.Desc{findingDesc}, m.collectFindings})
+	}
 	return m, nil
 }
 
-// Attach says where to ask for what the proxy knows better than a listener: the
-// state of its domains, and what its source has been told. Both functions return
-// at once, and events never waits for a lock: it is called by aggregators.
-// Without Attach, what follows from the answers is missing.
+// Attach says where to read what the proxy knows better than a listener: the state of its domains,
+// and what its source has received. Both functions return at once, and events never waits for a
+// lock, because aggregators call it. Until Attach, metrics that depend on them are missing.
 func (m *Metrics) Attach(status func() []aggregator.Status, events func() source.Events) {
 	m.sources.Store(&sources{status: status, events: events})
 }
 
-// Gather gives all metrics of the process, none of which grows with the number of
-// Services: those that Services have of their own are for ServicesMax of them.
-func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
-	m.refresh()
-	all := prometheus.Gatherers{m.registry, legacyregistry.DefaultGatherer}
-	if m.config.ServicesMax > 0 {
-		all = append(all, prometheus.GathererFunc(m.gatherServices))
+// status returns the state of the domains; nil before Attach.
+func (m *Metrics) status() []aggregator.Status {
+	if from := m.sources.Load(); from != nil {
+		return from.status()
 	}
-	return all.Gather()
+	return nil
 }
 
-// Handler serves /metrics: text, or the protobuf form, which alone carries native
-// histograms, to those who accept it.
+// Gather returns all metrics of the process.
+func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
+	return prometheus.Gatherers{m.registry, legacyregistry.DefaultGatherer}.Gather()
+}
+
+// Handler serves /metrics: text, or, to clients that accept it, the protobuf form, which alone
+// carries native histograms.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m, promhttp.HandlerOpts{ProcessStartTime: legacyregistry.GetProcessStart()})
+}
+
+var findingDesc = prometheus.NewDesc("sluice_health_finding",
+	"What is not as it should be, by the name it has in /healthz?verbose: the number of Services or API resources concerned, 1 for what has none, 0 for nothing.",
+	[]string{"finding", labelDomain}, nil)
+
+func (m *Metrics) collectFindings(to chan<- prometheus.Metric) {
+	for _, f := range m.config.Findings() {
+		send(to, findingDesc, prometheus.GaugeValue, float64(f.Count), string(f.Kind), f.Domain)
+	}
+}
+
+// Set applies the settings to the process: to kube-proxy's metrics that New makes from now on, and
+// to kubernetes_feature_enabled.
+func (p Process) Set() error {
+	if p.ShowHidden {
+		kube.SetShowHidden()
+	}
+	gates := featuregate.NewFeatureGate()
+	err := features.AddFeatureGates(gates)
+	if err == nil {
+		err = gates.SetFromMap(map[string]bool{string(features.NativeHistograms): p.NativeHistograms})
+	}
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	features.ApplyFeatureGates(gates)
+	for _, f := range p.Features {
+		stage := strings.ToUpper(f.Stage)
+		if stage == "GA" {
+			stage = "" // as Kubernetes writes it
+		}
+		feature.RecordFeatureInfo(context.Background(), f.Name, stage, f.Enabled)
+	}
+	return nil
 }

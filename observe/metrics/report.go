@@ -1,16 +1,21 @@
 package metrics
 
 import (
+	"bufio"
 	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Report is what /debug/actors shows: the domains, and the actors, those in trouble
-// first. It is made for people and their scripts, and is a copy.
+// Report is what /debug/actors shows: the domains, and the actors, those in trouble first. It is
+// for people and their scripts, and is a copy.
 type Report struct {
 	Running int64 `json:"running"`
 	Waiting int64 `json:"waiting"`
@@ -26,10 +31,9 @@ type Report struct {
 // ActorReport is one actor; the node's own is called "node".
 type ActorReport struct {
 	Service string `json:"service"`
-	actorJSON
+	actorState
 	Revision string `json:"revision"`
-	// Draining counts the endpoints that keep the connections they have, over
-	// both families.
+	// Draining counts the endpoints that keep the connections they have, over both families.
 	Draining int `json:"draining,omitempty"`
 }
 
@@ -54,52 +58,59 @@ type DomainReport struct {
 
 // QuarantineItem is one Service that a domain holds back.
 type QuarantineItem struct {
-	Service  string    `json:"service"`
-	Revision string    `json:"revision"`
-	Class    string    `json:"class"`
-	Reason   string    `json:"reason"`
-	Since    time.Time `json:"since"`
+	Service  string `json:"service"`
+	Revision string `json:"revision"`
+	rejection
 }
 
-// Report gives the state of the domains and of up to limit actors; 0 gives all.
+// rejection is why a Service is in quarantine.
+type rejection struct {
+	Class  string    `json:"class"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+}
+
+func rejectionOf(q *aggregator.QuarantinedKey) rejection {
+	return rejection{reasonClass(q.Reason), q.Reason, q.Since.UTC()}
+}
+
+// Report returns the state of the domains and of up to limit actors; 0 means all.
 func (m *Metrics) Report(limit int) Report {
-	lines := m.roster.copy(func(service.Key) bool { return true })
-	slices.SortFunc(lines, func(a, b line) int {
+	rows := m.records.copy(func(service.Key) bool { return true })
+	slices.SortFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.health(), b.health()), a.key.Compare(b.key))
 	})
-	running, parked := m.running.Load(), m.parked.Load()
 	r := Report{
-		Running: running, Parked: parked, Abandoned: m.abandoned.Load(), Waiting: max(0, int64(len(lines))-running-parked),
-		Domains: []DomainReport{}, Actors: []ActorReport{}, Timestamp: time.Now().UTC(),
+		Abandoned: m.actors.abandoned.Load(), Timestamp: time.Now().UTC(),
+		Domains: []DomainReport{}, Actors: []ActorReport{},
 	}
-	if limit > 0 && len(lines) > limit {
-		r.Omitted = len(lines) - limit
-		lines = lines[:limit]
+	r.Running, r.Waiting, r.Parked = m.actors.states(len(rows))
+	if limit > 0 && len(rows) > limit {
+		r.Omitted = len(rows) - limit
+		rows = rows[:limit]
 	}
-	for i := range lines {
-		l := &lines[i]
+	for i := range rows {
+		l := &rows[i]
 		r.Actors = append(r.Actors, ActorReport{
-			Service: l.key.String(), actorJSON: l.actor(), Revision: l.revision.String(),
+			Service: l.key.String(), actorState: l.actorState(), Revision: l.revision.String(),
 			Draining: l.draining[service.IPv4] + l.draining[service.IPv6],
 		})
 	}
-	if asked := m.sources.Load(); asked != nil {
-		for _, s := range asked.status() {
-			r.Domains = append(r.Domains, reportOf(&s))
-		}
+	for _, s := range m.status() {
+		r.Domains = append(r.Domains, reportOf(&s))
 	}
 	return r
 }
 
-// health orders actors: the parked ones, those that wait, those that have failed
-// before, the others.
+// health orders actors: those that are parked, those that wait, those that have failed before, the
+// others.
 func (r *record) health() int {
 	switch state := r.state(); {
 	case state == stateParked:
 		return 0
 	case state == stateWaiting:
 		return 1
-	case r.trouble != nil:
+	case r.failures != nil:
 		return 2
 	default:
 		return 3
@@ -116,16 +127,147 @@ func reportOf(s *aggregator.Status) DomainReport {
 	}
 	for _, q := range s.Quarantined {
 		made.Quarantined = append(made.Quarantined,
-			QuarantineItem{q.Key, q.Revision, reasonClass(q.Reason), q.Reason, q.Since.UTC()})
+			QuarantineItem{q.Key.String(), q.Revision.String(), rejectionOf(&q)})
 	}
 	return made
 }
 
-// moment gives nil for no time.
+// moment returns nil for the zero time.
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
 	t = t.UTC()
 	return &t
+}
+
+// serviceJSON is one Service in the JSON form of /metrics/services.
+type serviceJSON struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Revision is "incarnation.sequence" of the newest one in the kernel.
+	Revision           string                  `json:"revision"`
+	Commits            uint32                  `json:"commits"`
+	LastCommit         *time.Time              `json:"lastCommit,omitempty"`
+	Programming        *latency                `json:"programming,omitempty"`
+	NetworkProgramming *latency                `json:"networkProgramming,omitempty"`
+	Actor              actorState              `json:"actor"`
+	Quarantined        []quarantine            `json:"quarantined,omitempty"`
+	Endpoints          map[string]endpointJSON `json:"endpoints,omitempty"`
+	FlowsDeleted       uint32                  `json:"conntrackEntriesDeleted"`
+	// Traffic is by family, in modes in which the kernel counts it.
+	Traffic map[string]Counters `json:"traffic,omitempty"`
+}
+
+// actorState is the state of one actor.
+type actorState struct {
+	State    string `json:"state"`
+	Restarts uint32 `json:"restarts"`
+	Failures uint32 `json:"failures"`
+	// LastFailure is nil for an actor that has never failed.
+	LastFailure *lastFailure `json:"lastFailure,omitempty"`
+	ParkedUntil *time.Time   `json:"parkedUntil,omitempty"`
+}
+
+type lastFailure struct {
+	Kind  string    `json:"kind"`
+	Error string    `json:"error"`
+	At    time.Time `json:"at"`
+}
+
+type endpointJSON struct {
+	endpointCounts
+	Draining int `json:"draining,omitempty"`
+}
+
+func (a *answer) toJSON(r *row) serviceJSON {
+	made := serviceJSON{
+		Namespace: r.key.Namespace, Name: r.key.Name,
+		Revision: r.revision.String(), Commits: r.commits, Actor: r.actorState(),
+		Quarantined: a.quarantined[r.key], FlowsDeleted: r.flowsDeleted,
+	}
+	if r.received.measured() {
+		made.Programming = &r.received
+	}
+	if r.triggered.measured() {
+		made.NetworkProgramming = &r.triggered
+	}
+	if r.committed != 0 {
+		made.LastCommit = moment(time.Unix(0, r.committed))
+	}
+	for _, family := range service.Families {
+		if !r.served[family] {
+			continue
+		}
+		if made.Endpoints == nil {
+			made.Endpoints = map[string]endpointJSON{}
+		}
+		made.Endpoints[family.String()] = endpointJSON{r.endpoints[family], r.draining[family]}
+	}
+	a.eachCounted(r.key, func(family string, c Counters) {
+		if made.Traffic == nil {
+			made.Traffic = map[string]Counters{}
+		}
+		made.Traffic[family] = c
+	})
+	return made
+}
+
+func (r *record) actorState() actorState {
+	made := actorState{State: r.state(), Restarts: r.restarts}
+	if f := r.failures; f != nil {
+		made.Failures, made.ParkedUntil = f.count, moment(f.parkedUntil)
+		if f.count > 0 {
+			made.LastFailure = &lastFailure{f.kind, f.text, f.at.UTC()}
+		}
+	}
+	return made
+}
+
+// writeJSON writes the answer Service by Service, so that a long one is never in memory as a whole.
+func (a *answer) writeJSON(to io.Writer) {
+	w := bufio.NewWriterSize(to, 64<<10)
+	defer func() { _ = w.Flush() }()                                   // an error means that the client has gone
+	_, _ = fmt.Fprintf(w, "{\"omitted\":%d,\"services\":[", a.omitted) // the buffer remembers its error
+	for i := range a.rows {
+		if i > 0 {
+			_ = w.WriteByte(',')
+		}
+		text, err := json.Marshal(a.toJSON(&a.rows[i]))
+		if err != nil {
+			panic(fmt.Sprintf("metrics: plain values that JSON cannot express: %v", err))
+		}
+		_, _ = w.Write(text)
+	}
+	_, _ = w.WriteString("]}\n")
+}
+
+// reasonClasses sort the errors of the kernel and its tools into a few classes, which can be values
+// of a label. The first that matches counts. The texts are those of strerror(3), iptables-restore
+// and nf_tables.
+var reasonClasses = []struct {
+	class string
+	texts []string
+}{
+	{"unsupported", []string{"not supported", "missing kernel module", "no chain/target/match by that name", "unknown option", "couldn't load"}},
+	{"not_found", []string{"no such file", "does not exist"}},
+	{"exists", []string{"file exists", "already exists"}},
+	{"no_memory", []string{"cannot allocate memory", "out of memory"}},
+	{"no_space", []string{"no space left", "no buffer space", "message too long", "too many", "table full"}},
+	{"not_permitted", []string{"not permitted", "permission denied"}},
+	{"busy", []string{"resource busy", "temporarily unavailable"}},
+	{"invalid", []string{"invalid argument", "bad argument", "out of range"}},
+}
+
+// reasonClass returns the class of a reason, or "other".
+func reasonClass(reason string) string {
+	reason = strings.ToLower(reason)
+	for _, c := range reasonClasses {
+		for _, text := range c.texts {
+			if strings.Contains(reason, text) {
+				return c.class
+			}
+		}
+	}
+	return "other"
 }

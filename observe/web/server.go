@@ -1,3 +1,8 @@
+// Package web serves HTTP on a node. A [Server] keeps one handler at one address: the daemon runs
+// one for health and one for metrics. [Pages] is the handler of the metrics address: metrics, the
+// proxy's mode, its configuration, flags and state, and debugging, at the paths and in the formats
+// of kube-proxy v1.36, without authentication. The package knows nothing of the proxy: everything
+// that a page shows comes from a handler or a function, which it calls for each request.
 package web
 
 import (
@@ -8,50 +13,85 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
+
+// ServerConfig configures a Server. Handler and Address are required.
+type ServerConfig struct {
+	// Name begins every error and log line, for example "health server".
+	Name string
+	// Address is the host and port to listen on. The unspecified address of either family accepts
+	// connections of both, where the kernel can.
+	Address string
+	Handler http.Handler
+	// ForProbes sets short limits: 10 s for a request, 10 s for its answer, 1 s to finish when the
+	// server stops. Otherwise an answer may take as long as it needs, as a profile does.
+	ForProbes bool
+	// HardFail makes Run return the first failure instead of retrying every RetryPause.
+	HardFail bool
+	// Failed receives each failure to listen or to serve. It must not block.
+	Failed func(error)
+	// Handing reports whether another process is about to release the address. Meanwhile a failure
+	// is not reported to Failed, does not end Run even with HardFail, and is retried after 100 ms.
+	Handing func() bool
+	// Listening receives nil when the server starts to listen, and the error when it cannot, or no
+	// longer does. It must not block.
+	Listening func(error)
+	// Inside runs a function on a thread in the network namespace to listen in. The default is the
+	// process's own namespace.
+	Inside func(func() error) error
+	// Log receives the address that the server listens on, and errors of single connections. Nil
+	// leaves the latter to the standard logger.
+	Log *zap.Logger
+}
+
+func (c ServerConfig) withDefaults() ServerConfig {
+	if c.Failed == nil {
+		c.Failed = func(error) {}
+	}
+	if c.Handing == nil {
+		c.Handing = func() bool { return false }
+	}
+	if c.Listening == nil {
+		c.Listening = func(error) {}
+	}
+	if c.Inside == nil {
+		c.Inside = func(f func() error) error { return f() }
+	}
+	return c
+}
 
 const (
-	// retryPause is kube-proxy's (v1.36).
-	retryPause = 5 * time.Second
-	// handingPause is that while another process hands the address over.
+	// RetryPause is the pause after a failure to listen, as in kube-proxy v1.36.
+	RetryPause = 5 * time.Second
+	// handingPause is the pause while another process hands the address over.
 	handingPause = 100 * time.Millisecond
-	// headerTimeout bounds how long a client may take to say what it wants.
-	// There is no bound on answers: a profile takes as long as it was asked for.
-	headerTimeout = 30 * time.Second
-	// farewell is how long requests under way may take once the server stops.
-	farewell = 2 * time.Second
 )
 
-// Server serves the metrics address.
+// Server serves one handler at one address.
 type Server struct {
-	config  Config
-	handler http.Handler
-	retry   time.Duration
+	config ServerConfig
+	retry  time.Duration
 	// listening is the address, nil while there is none.
 	listening atomic.Pointer[net.Addr]
 }
 
-// New makes a server; Run starts it.
-func New(config Config) (*Server, error) {
-	if err := config.validate(); err != nil {
-		return nil, err
-	}
-	config = config.withDefaults()
-	return &Server{config: config, handler: newHandler(config), retry: retryPause}, nil
+// NewServer makes a server; Run starts it.
+func NewServer(config ServerConfig) *Server {
+	return &Server{config: config.withDefaults(), retry: RetryPause}
 }
 
-// Handler serves the pages without the server.
-func (s *Server) Handler() http.Handler { return s.handler }
-
-// Run serves until the context ends, and then returns nil. Requests under way are
-// given 2 s to end. With HardFail, it returns the first failure.
+// Run serves until the context ends, lets requests in progress finish, and returns nil. With
+// HardFail it returns the first failure.
 func (s *Server) Run(ctx context.Context) error {
 	for {
 		err := s.serve(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		err = fmt.Errorf("metrics address %s: %w", s.config.Address, err)
+		err = fmt.Errorf("%s: %w", s.config.Name, err)
 		s.config.Listening(err)
 		pause := min(s.retry, handingPause)
 		if !s.config.Handing() {
@@ -71,43 +111,93 @@ func (s *Server) Run(ctx context.Context) error {
 
 // serve listens and serves until the context ends or something fails.
 func (s *Server) serve(ctx context.Context) error {
-	listener, err := s.listen(ctx)
+	listener, err := Listen(ctx, s.config.Inside, "tcp", s.config.Address)
 	if err != nil {
 		return err
 	}
+	server := &http.Server{Handler: s.config.Handler, ReadHeaderTimeout: 30 * time.Second}
+	farewell := 2 * time.Second
+	if s.config.ForProbes {
+		server, farewell = ProbeServer(s.config.Handler), time.Second
+	}
+	if s.config.Log != nil {
+		LogErrors(server, s.config.Log)
+		s.config.Log.Info(s.config.Name+" listens", zap.Stringer("address", listener.Addr()))
+	}
 	address := listener.Addr()
 	s.listening.Store(&address)
-	s.config.Listening(nil)
 	defer s.listening.Store(nil)
-	server := &http.Server{Handler: s.handler, ReadHeaderTimeout: headerTimeout}
+	s.config.Listening(nil)
 	stopped := make(chan struct{})
 	running := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		stop(server)
+		stop(server, farewell)
 	})
 	err = server.Serve(listener)
 	if !running() {
 		<-stopped
+		return nil
 	}
-	return err
+	return errors.Join(err, server.Close())
 }
 
-// listen opens the socket. A socket stays in the namespace that it was opened in,
-// whichever thread serves it.
-func (s *Server) listen(ctx context.Context) (listener net.Listener, err error) {
-	err = s.config.Inside(func() (err error) {
-		var config net.ListenConfig
-		listener, err = config.Listen(ctx, "tcp", s.config.Address)
-		return err
-	})
-	return listener, err
-}
-
-// stop lets requests end, and then ends them.
-func stop(server *http.Server) {
+// stop lets requests in progress finish, and cuts those that take longer than a farewell.
+func stop(server *http.Server, farewell time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
-	if err := server.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
-		_ = server.Close() // what it could report is of no use to anybody now
+	if server.Shutdown(ctx) != nil {
+		_ = server.Close() // the process has no use for the error any more
 	}
+}
+
+// Listen opens a listener in a network namespace, where it stays whichever thread serves it. With
+// network "tcp" an unspecified address accepts connections of both families where the kernel can;
+// "tcp4" and "tcp6" accept those of one. If the port is taken, the error says how to find out by
+// whom.
+func Listen(ctx context.Context, inside func(func() error) error, network, address string) (net.Listener, error) {
+	var config net.ListenConfig
+	config.SetMultipathTCP(false) // neither probes nor scrapes gain anything by it
+	var listener net.Listener
+	err := inside(func() (err error) {
+		listener, err = config.Listen(ctx, network, address)
+		return err
+	})
+	if err == nil {
+		return listener, nil
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err // without the address, which this error names itself
+	}
+	if _, port, splitErr := net.SplitHostPort(address); splitErr == nil && errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("listen on %s: %w; find who has it with: ss -ltnp 'sport = :%s'", address, err, port)
+	}
+	return nil, fmt.Errorf("listen on %s: %w", address, err)
+}
+
+// ProbeServer returns a server for short requests from anyone. A slow client loses its connection.
+func ProbeServer(handler http.Handler) *http.Server {
+	const patience = 10 * time.Second
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
+		IdleTimeout:    2 * time.Minute,
+		MaxHeaderBytes: 16 << 10,
+		// A probe may use any method, OPTIONS * included.
+		DisableGeneralOptionsHandler: true,
+	}
+}
+
+// LogErrors sends a server's errors about single connections to a log, as warnings.
+func LogErrors(server *http.Server, log *zap.Logger) {
+	if to, err := zap.NewStdLogAt(log, zap.WarnLevel); err == nil { // it rejects unknown levels only
+		server.ErrorLog = to
+	}
+}
+
+// Answer writes a complete answer. It ignores write errors: they mean that the client has gone.
+func Answer(w http.ResponseWriter, code int, mediaType string, body []byte) {
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write(body)
 }

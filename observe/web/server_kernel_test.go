@@ -2,33 +2,56 @@ package web
 
 import (
 	"net"
+	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-func TestServerListensInsideANamespace(t *testing.T) {
+// TestKernelWhereTheServerListens: the unspecified address of either family accepts connections of
+// both, any other address only its own; and the server listens inside its namespace only.
+func TestKernelWhereTheServerListens(t *testing.T) {
+	const own4, own6 = "192.0.2.10", "2001:db8::10"
 	node, err := netns.New("node")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { node.Close() })
-	c := site()
-	c.Inside = node.Do
-	s := server(t, c)
-	started(t, s)
-	address := addressOf(t, s)
-	if conn, err := net.Dial("tcp", address); err == nil {
-		conn.Close()
-		t.Error("reached from outside")
-	}
-	if err := node.Do(func() error {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			return err
+	for _, text := range []string{own4, own6} {
+		addr := netip.MustParseAddr(text)
+		if err := node.AddAddress("lo", netip.PrefixFrom(addr, addr.BitLen())); err != nil {
+			t.Fatal(err)
 		}
-		return conn.Close()
-	}); err != nil {
-		t.Error(err)
+	}
+	everywhere := []string{"127.0.0.1", own4, "::1", own6}
+	for address, open := range map[string][]string{
+		"0.0.0.0:10256":             everywhere,
+		"[::]:10256":                everywhere,
+		own4 + ":10256":             {own4},
+		"[" + own6 + "]:10256":      {own6},
+		"127.0.0.1:10256":           {"127.0.0.1"},
+		"[::ffff:192.0.2.10]:10256": {own4},
+	} {
+		t.Run(address, func(t *testing.T) {
+			c := on(address)
+			c.Inside, c.ForProbes = node.Do, true
+			s := newServer(c)
+			started(t, s)
+			addressOf(t, s)
+			for _, host := range everywhere {
+				conn, err := node.DialContext(t.Context(), "tcp", net.JoinHostPort(host, "10256"))
+				if (err == nil) != slices.Contains(open, host) {
+					t.Errorf("%s: %v", host, err)
+				}
+				if err == nil {
+					conn.Close()
+				}
+			}
+			if conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", "10256")); err == nil {
+				conn.Close()
+				t.Error("reached from outside the namespace")
+			}
+		})
 	}
 }

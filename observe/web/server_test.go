@@ -1,18 +1,30 @@
 package web
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// started runs a server until the test ends, and gives a function that stops it and
-// gives what Run has returned.
+// on is a configuration for an address of the loopback device.
+func on(address string) ServerConfig {
+	return ServerConfig{Name: "metrics address " + address, Address: address, Handler: site().Handler()}
+}
+
+const anyPort = "127.0.0.1:0"
+
+// started runs a server until the test ends. Stop stops it and returns what Run has returned.
 func started(t *testing.T, s *Server) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -36,38 +48,33 @@ func addressOf(t *testing.T, s *Server) string {
 	return ""
 }
 
-// get may be called from any goroutine.
 func get(t *testing.T, address, path string) string {
 	t.Helper()
 	answer, err := http.Get("http://" + address + path)
 	if err != nil {
-		t.Error(err)
-		return ""
+		t.Fatal(err)
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
-		t.Error(err)
+		t.Fatal(err)
 	}
 	return string(body)
 }
 
-func server(t *testing.T, c Config) *Server {
-	t.Helper()
-	s, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+// newServer makes a server that retries after 10 ms.
+func newServer(c ServerConfig) *Server {
+	s := NewServer(c)
 	s.retry = 10 * time.Millisecond
 	return s
 }
 
 func TestServerServesUntilItIsStopped(t *testing.T) {
 	inside := 0
-	c := site()
+	c := on(anyPort)
 	c.Inside = func(f func() error) error { inside++; return f() }
 	c.Failed = func(err error) { t.Errorf("failed: %v", err) }
-	s := server(t, c)
+	s := newServer(c)
 	stop := started(t, s)
 	address := addressOf(t, s)
 	if got := get(t, address, "/proxyMode"); got != "nftables" {
@@ -85,40 +92,69 @@ func TestServerServesUntilItIsStopped(t *testing.T) {
 	}
 }
 
-func TestRequestsUnderWayAreGivenTheirAnswer(t *testing.T) {
-	began, finish := make(chan struct{}), make(chan struct{})
-	c := site()
-	c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		close(began)
-		<-finish
-		_, _ = io.WriteString(w, "late")
-	})
-	s := server(t, c)
-	stop := started(t, s)
-	address := addressOf(t, s)
-	got := make(chan string, 1)
-	go func() { got <- get(t, address, "/metrics") }()
-	<-began
-	stopped := make(chan error, 1)
-	go func() { stopped <- stop() }()
-	select {
-	case <-stopped:
-		t.Error("stopped before the answer was given")
-	case <-time.After(50 * time.Millisecond):
-	}
-	close(finish)
-	if text := <-got; text != "late" {
-		t.Errorf("got %q", text)
-	}
-	if err := <-stopped; err != nil {
-		t.Error(err)
+// TestStoppingLetsRequestsFinish: a request in progress gets its answer, an idle or slow client is
+// cut, and the port is free afterwards.
+func TestStoppingLetsRequestsFinish(t *testing.T) {
+	for _, probes := range []bool{false, true} {
+		began, finish := make(chan struct{}), make(chan struct{})
+		c := on(anyPort)
+		c.ForProbes = probes
+		c.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			close(began)
+			<-finish
+			_, _ = io.WriteString(w, "late")
+		})
+		s := newServer(c)
+		stop := started(t, s)
+		address := addressOf(t, s)
+		send := func(text string) net.Conn {
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			if _, err := io.WriteString(conn, text); err != nil {
+				t.Fatal(err)
+			}
+			return conn
+		}
+		slow := send("GET /healthz HTTP/1.1\r\n") // and not a word more
+		waiting := send("GET /healthz HTTP/1.1\r\nHost: n1\r\n\r\n")
+		<-began
+		stopped := make(chan error, 1)
+		go func() { stopped <- stop() }()
+		select {
+		case <-stopped:
+			t.Error("stopped before the answer was given")
+		case <-time.After(50 * time.Millisecond):
+		}
+		close(finish)
+		answer, err := http.ReadResponse(bufio.NewReader(waiting), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(answer.Body); string(text) != "late" || err != nil {
+			t.Errorf("got %q, %v", text, err)
+		}
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+		_ = slow.SetReadDeadline(time.Now().Add(time.Second))
+		if _, err := slow.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the slow client is still connected: %v", err)
+		}
+		again, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again.Close()
 	}
 }
 
-// taken is an address that somebody else listens on.
+// taken returns an address that another listener holds.
 func taken(t *testing.T) net.Listener {
 	t.Helper()
-	other, err := net.Listen("tcp", "127.0.0.1:0")
+	other, err := net.Listen("tcp", anyPort)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,13 +165,14 @@ func taken(t *testing.T) net.Listener {
 func TestATakenAddressIsTriedAgain(t *testing.T) {
 	other := taken(t)
 	failures := make(chan error, 1000)
-	c := site()
-	c.Address = other.Addr().String()
+	c := on(other.Addr().String())
 	c.Failed = func(err error) { failures <- err }
-	s := server(t, c)
+	s := newServer(c)
 	started(t, s)
 	for range 2 {
-		if err := <-failures; !strings.Contains(err.Error(), "metrics address "+c.Address) || !strings.Contains(err.Error(), "in use") {
+		err := <-failures
+		if !strings.HasPrefix(err.Error(), "metrics address "+c.Address+": listen on ") || !errors.Is(err, unix.EADDRINUSE) ||
+			!strings.Contains(err.Error(), "ss -ltnp 'sport = :") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -146,44 +183,72 @@ func TestATakenAddressIsTriedAgain(t *testing.T) {
 }
 
 func TestHardFailEndsWithTheFirstFailure(t *testing.T) {
-	other := taken(t)
-	told := 0
-	c := site()
-	c.Address, c.HardFail = other.Addr().String(), true
-	c.Failed = func(error) { told++ }
-	if err := server(t, c).Run(context.Background()); err == nil || told != 1 {
-		t.Errorf("got %v, told %d times", err, told)
+	var failures []error
+	c := on(taken(t).Addr().String())
+	c.HardFail = true
+	c.Failed = func(err error) { failures = append(failures, err) }
+	err := newServer(c).Run(context.Background())
+	if !errors.Is(err, unix.EADDRINUSE) || len(failures) != 1 || !errors.Is(failures[0], err) {
+		t.Errorf("got %v, reported %v", err, failures)
 	}
 }
 
-func TestStoppingEndsTheWaitForTheNextTry(t *testing.T) {
-	failed := make(chan struct{}, 10)
-	c := site()
-	c.Inside = func(func() error) error { return errors.New("no such namespace") }
-	c.Failed = func(error) { failed <- struct{}{} }
-	s := server(t, c)
-	s.retry = time.Hour
-	stop := started(t, s)
-	<-failed
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+// TestRetriesComeEveryFiveSeconds until the context ends, which ends the wait.
+func TestRetriesComeEveryFiveSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var tries []time.Duration
+		failed := 0
+		c := on("0.0.0.0:10256")
+		c.Inside = func(func() error) error {
+			tries = append(tries, time.Since(begin))
+			return unix.EACCES
+		}
+		c.Failed = func(err error) {
+			if failed++; !strings.Contains(err.Error(), "permission denied") {
+				t.Errorf("failed: %v", err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+		defer cancel()
+		err := NewServer(c).Run(ctx)
+		if err != nil || fmt.Sprint(tries) != "[0s 5s 10s]" || failed != 3 || time.Since(begin) != 12*time.Second {
+			t.Errorf("%v: tried at %v, %d failures, ended at %v", err, tries, failed, time.Since(begin))
+		}
+	})
 }
 
-func TestAnAddressNeedsAPort(t *testing.T) {
-	if _, err := New(Config{Address: "127.0.0.1"}); err == nil || !strings.Contains(err.Error(), `metrics address "127.0.0.1"`) {
-		t.Errorf("got %v", err)
-	}
-}
-
-// TestAnAddressThatIsHandedOver is no reason to end, not even with HardFail.
+// TestAnAddressThatIsHandedOver: while another process is about to release the address, a failure
+// does not end Run, not even with HardFail, and retries come quickly. Afterwards it does.
 func TestAnAddressThatIsHandedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		tries, listened, failed := 0, 0, 0
+		c := on("0.0.0.0:10256")
+		c.HardFail = true
+		c.Handing = func() bool { return time.Since(begin) < time.Second }
+		c.Failed = func(error) { failed++ }
+		c.Listening = func(err error) {
+			if errors.Is(err, unix.EADDRINUSE) {
+				listened++
+			}
+		}
+		c.Inside = func(func() error) error { tries++; return unix.EADDRINUSE }
+		err := NewServer(c).Run(t.Context())
+		if !errors.Is(err, unix.EADDRINUSE) || failed != 1 || tries != 11 || listened != tries || time.Since(begin) != time.Second {
+			t.Errorf("%v after %v: %d tries, %d reports, %d failures", err, time.Since(begin), tries, listened, failed)
+		}
+	})
+}
+
+// TestAnAddressIsTakenOver as soon as the other process releases it.
+func TestAnAddressIsTakenOver(t *testing.T) {
 	other := taken(t)
 	refused, listens := make(chan error, 1000), make(chan struct{}, 1)
-	c := site()
-	c.Address, c.HardFail = other.Addr().String(), true
+	c := on(other.Addr().String())
+	c.HardFail = true
 	c.Handing = func() bool { return true }
-	c.Failed = func(err error) { t.Errorf("told %v", err) }
+	c.Failed = func(err error) { t.Errorf("reported %v", err) }
 	c.Listening = func(err error) {
 		if err != nil {
 			refused <- err
@@ -191,8 +256,7 @@ func TestAnAddressThatIsHandedOver(t *testing.T) {
 			listens <- struct{}{}
 		}
 	}
-	s := server(t, c)
-	stop := started(t, s)
+	stop := started(t, newServer(c))
 	for range 3 {
 		<-refused
 	}

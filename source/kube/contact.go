@@ -13,8 +13,8 @@ import (
 // repeatEvery is how often a failure that lasts is logged again, per resource.
 const repeatEvery = time.Minute
 
-// contact remembers how the conversation about one resource goes, and logs when
-// it breaks off and when it is taken up again. It is safe for concurrent use.
+// contact records whether requests for one resource succeed, and logs when they start
+// to fail and when they succeed again. It is safe for concurrent use.
 type contact struct {
 	resource string
 	log      *zap.Logger
@@ -38,8 +38,8 @@ type Status struct {
 	FailingSince time.Time
 	// Err is the last error while FailingSince is set or Absent is true.
 	Err error
-	// Absent tells that the server does not serve the resource, or does not let
-	// us read it, and that it is optional.
+	// Absent means that the resource is optional, and that the server does not serve
+	// it or does not let us read it.
 	Absent bool
 }
 
@@ -51,7 +51,7 @@ func (c *contact) status() Status {
 	}
 }
 
-// answered records a sign of life at now.
+// answered records an answer at now.
 func (c *contact) answered(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,8 +65,8 @@ func (c *contact) answered(now time.Time) {
 	c.failing, c.logged = time.Time{}, time.Time{}
 }
 
-// failed records an error at now. Errors by which the server only asks for
-// another kind of request are signs of life.
+// failed records an error at now. An error that only asks for another kind of request
+// counts as an answer.
 func (c *contact) failed(now time.Time, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
@@ -89,7 +89,7 @@ func (c *contact) failed(now time.Time, err error) {
 		zap.String("resource", c.resource), zap.Duration("for", now.Sub(c.failing)), zap.Error(err))
 }
 
-// missing records that an optional resource cannot be had, and warns once.
+// missing records that an optional resource is not available, and warns once.
 func (c *contact) missing(now time.Time, err error, retry time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +104,7 @@ func (c *contact) missing(now time.Time, err error, retry time.Duration) {
 		zap.String("resource", c.resource), zap.Duration("every", retry), zap.Error(err))
 }
 
-// asksForAnother tells that the server is well: the resource version is too old
+// asksForAnother reports whether the server is well: the resource version is too old
 // (410 Gone, answered by a relist) or watch-lists are not known to it (422
 // Invalid, answered by a plain list).
 func asksForAnother(err error) bool {

@@ -1,8 +1,8 @@
 // Package kube feeds a source.Cache from a Kubernetes API server.
 //
 // One client-go reflector per resource lists and watches, and hands objects to a
-// store that reduces them and keeps nothing: the only copy of the cluster is the
-// Cache. Where the server can stream its initial list (watch-list, KEP-3157),
+// store that reduces them and keeps nothing: the Cache holds the only copy of the
+// cluster. Where the server can stream its initial list (watch-list, KEP-3157),
 // each object is reduced as soon as it is decoded, so that the whole list never
 // exists as API objects.
 //
@@ -12,8 +12,8 @@
 //	servicecidrs    all
 //
 // The cache is primed when services and endpointslices have delivered their
-// first list. The two others are not waited for: a cluster without ServiceCIDRs,
-// or a node that has not registered yet, is no reason to hold traffic back.
+// first list. It does not wait for the other two: a cluster may have no ServiceCIDRs,
+// and a node may not have registered yet.
 //
 // While the API server cannot be reached nothing is posted, and everything that
 // is known stays in force. Requests are held back, and a probe per second finds out

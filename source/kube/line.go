@@ -10,43 +10,42 @@ import (
 )
 
 const (
-	// slowAfter is how long a request may be without an answer before the server is
-	// asked whether it is there.
+	// slowAfter is how long a request may stay without an answer before the prober
+	// starts.
 	slowAfter = 3 * time.Second
-	// holdMax is how long requests are held back at most, whatever the probe says:
-	// what stands between may answer differently for its path.
+	// holdMax is how long requests are held back at most, whatever the probe says: a
+	// proxy in between may treat the path of the probe differently.
 	holdMax = time.Minute
 	// unreadyMax is how long they are held back while a server answers that it is
 	// not ready.
 	unreadyMax = 10 * time.Second
-	// releaseMax bounds the time between two releases when requests stay without an
-	// answer although the probe has one.
+	// releaseMax bounds the time between two releases when the probe is answered but
+	// requests are not.
 	releaseMax = 10 * time.Second
-	// probeMin and probeMax bound how long a probe may take. The bound doubles while
-	// nothing comes, so that a slow server is not taken for a dead one for good.
+	// probeMin and probeMax bound the timeout of a probe. It doubles with each timeout,
+	// so that a slow server is not taken for a dead one for ever.
 	probeMin, probeMax = 2 * time.Second, 16 * time.Second
 )
 
-// line is the way to the API server, which all resources share: it is up or down for
-// all of them.
+// line is the connection to the API server, which all resources share: it is up or down
+// for all of them.
 //
-// An answer is bytes from the server, never the return of a call: client-go gives an
-// empty watch for a connection that was closed on it.
+// Only bytes from the server count as an answer: client-go returns an empty watch when
+// the server closes a connection.
 //
-// While requests get no answer they are held back, and nothing is sent but one small
-// request per second, the probe. When the probe is answered, everybody goes on at
-// once, those included that sleep after a failure: what was written meanwhile is in
-// force within 2 s. Each node probes at times of its own, which spreads the nodes of a
-// cluster over that second. A server that answers with 429 or 5xx is not ready: it gets
-// the probe, too, and for the rest only what backoff and Retry-After allow.
+// While requests get no answer they are held back, and only the probe is sent: one small
+// request per second. When the probe is answered, every request goes on at once, also
+// those that sleep after a failure: changes made meanwhile are in force within 2 s. Each
+// node probes at a random time within the second, which spreads the nodes of a cluster. A server that answers with 429 or 5xx is not ready: it gets
+// the probe, and otherwise only what backoff and Retry-After allow.
 type line struct {
 	// ask is the probe.
 	ask func(context.Context) (probed, error)
-	// unanswered is told of each probe without an answer, while requests are held.
+	// unanswered is called for each probe without an answer, while requests are held.
 	unanswered func(error)
 	// pause is the time from one probe to the next.
 	pause func() time.Duration
-	// trouble has a place for one sign that something is wrong.
+	// trouble holds one sign that something is wrong.
 	trouble chan struct{}
 
 	mu sync.Mutex
@@ -91,8 +90,8 @@ func newLine(ask func(context.Context) (probed, error), unanswered func(error)) 
 	}
 }
 
-// await waits until requests for a resource may go, or ctx ends. Who has to wait is
-// told why first.
+// await waits until requests for a resource may go, or ctx ends. Before it waits, it
+// reports the reason.
 func (l *line) await(ctx context.Context, resource string, told func(why error)) error {
 	l.mu.Lock()
 	held, why := l.held, l.why
@@ -114,15 +113,15 @@ func (l *line) await(ctx context.Context, resource string, told func(why error))
 	return ctx.Err()
 }
 
-// wake gives what is closed when the server has become ready, next time.
+// wake returns a channel that is closed when the server next becomes ready.
 func (l *line) wake() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.woken
 }
 
-// sleep waits for a duration, until woken is closed, or ctx ends. Who asked for wake
-// before the request that failed misses no recovery in between.
+// sleep waits for a duration, until woken is closed, or ctx ends. Call wake before the
+// request, or a recovery in between is missed.
 func (l *line) sleep(ctx context.Context, d time.Duration, woken <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -133,8 +132,7 @@ func (l *line) sleep(ctx context.Context, d time.Duration, woken <-chan struct{}
 	}
 }
 
-// answered says that a request for a resource was answered as it should be, which
-// says more than any probe.
+// answered records that a request for a resource succeeded, which outweighs any probe.
 func (l *line) answered(resource string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,14 +143,14 @@ func (l *line) answered(resource string) {
 	l.vain = 0
 }
 
-// heard says that one was answered in another way, by which nothing ails the server.
+// heard records an error response that is not the server's fault.
 func (l *line) heard(resource string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.failing, resource)
 }
 
-// refused says that one was answered with 429 or 5xx.
+// refused records a response with 429 or 5xx.
 func (l *line) refused(resource string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +158,7 @@ func (l *line) refused(resource string) {
 	l.stir()
 }
 
-// lost says that one got no answer.
+// lost records a request without an answer.
 func (l *line) lost(resource string, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,11 +167,11 @@ func (l *line) lost(resource string, why error) {
 	l.stir()
 }
 
-// stir gets the prober going.
+// stir wakes the prober.
 func (l *line) stir() {
 	select {
 	case l.trouble <- struct{}{}:
-	default: // it has been told
+	default: // it is awake already
 	}
 }
 
@@ -195,7 +193,7 @@ func (l *line) release(now time.Time) {
 	l.vain++
 }
 
-// recover lets requests go and wakes all who sleep. The lock is held.
+// recover lets requests go and wakes all sleepers. The lock is held.
 func (l *line) recover(now time.Time) {
 	l.unready = false
 	l.release(now)
@@ -203,7 +201,7 @@ func (l *line) recover(now time.Time) {
 	l.woken = make(chan struct{})
 }
 
-// begin takes note of a request that is about to be sent; end ends it.
+// begin records a request that is about to be sent; end cancels it.
 func (l *line) begin(end context.CancelCauseFunc) *openRequest {
 	r := &openRequest{began: time.Now(), end: end, slow: time.AfterFunc(slowAfter, l.stir)}
 	l.mu.Lock()
@@ -212,7 +210,7 @@ func (l *line) begin(end context.CancelCauseFunc) *openRequest {
 	return r
 }
 
-// done takes note that a request was answered, or has failed.
+// done records that a request was answered or has failed.
 func (l *line) done(r *openRequest) {
 	r.slow.Stop()
 	l.mu.Lock()
@@ -220,7 +218,7 @@ func (l *line) done(r *openRequest) {
 	delete(l.open, r)
 }
 
-// silentError is why a request ends that has got no answer when the probe gets none.
+// silentError ends a request without an answer when the probe gets none either.
 type silentError struct {
 	waited time.Duration
 	probe  error
@@ -257,22 +255,21 @@ func (l *line) run(ctx context.Context) {
 			}
 			wait := max(l.pause(), answer.after)
 			if l.judge(time.Now(), answer, err) {
-				wait *= 10 // it is ready, and refuses: nothing to wait for
+				wait *= 10 // it is ready but rejects requests
 			}
 			next = began.Add(wait)
 		}
 	}
 }
 
-// troubled reports whether there is something to find out.
+// troubled reports whether the prober has something to do.
 func (l *line) troubled() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.unready || l.held != nil || len(l.failing) > 0 || len(l.slow(time.Now())) > 0
 }
 
-// slow lists the requests that have been without an answer for long. The lock is
-// held.
+// slow lists the requests that have waited too long for an answer. The lock is held.
 func (l *line) slow(now time.Time) (all []*openRequest) {
 	for r := range l.open {
 		if now.Sub(r.began) >= slowAfter {
@@ -282,8 +279,8 @@ func (l *line) slow(now time.Time) (all []*openRequest) {
 	return all
 }
 
-// judge draws the conclusions from a probe. It reports whether the server is ready
-// and has been.
+// judge acts on the result of a probe. It reports whether the server is ready and was
+// ready before.
 func (l *line) judge(now time.Time, answer probed, err error) (wasReady bool) {
 	if err != nil {
 		l.mu.Lock()
@@ -308,7 +305,7 @@ func (l *line) judge(now time.Time, answer probed, err error) (wasReady bool) {
 		return false
 	}
 	if l.vain > 0 && now.Sub(l.released) < min(time.Second<<min(l.vain, 10), releaseMax) {
-		return false // the last release was in vain, and is not long ago
+		return false // the last release was recent and got no answer
 	}
 	if !l.unready {
 		return true

@@ -62,7 +62,7 @@ func (r *lineRig) passes(resource string) <-chan time.Time {
 	return at
 }
 
-// sleeps gives when somebody wakes who sleeps for a duration.
+// sleeps returns when somebody wakes who sleeps for a duration.
 func (r *lineRig) sleeps(d time.Duration) <-chan time.Time {
 	at := make(chan time.Time, 1)
 	wake := r.wake()

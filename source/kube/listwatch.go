@@ -15,7 +15,7 @@ import (
 )
 
 // listWatch asks for one resource in all namespaces, with its selectors, and
-// tells contact how that went.
+// reports the result to contact.
 type listWatch struct {
 	client  rest.Interface
 	contact *contact
@@ -26,11 +26,11 @@ type listWatch struct {
 	// found" or "forbidden" is held back for that long, which paces the
 	// reflector.
 	absentRetry time.Duration
-	// failed, when set, is called when the resource is not to be had for now: a request
-	// was refused, or missesMax in a row failed for the server's sake.
+	// failed, when set, is called when the resource is unavailable for now: a request was
+	// rejected, or missesMax in a row failed on the server's side.
 	failed func()
 	misses int
-	// told is the error that the reflector was given last.
+	// told is the last error that the reflector received.
 	told error
 }
 
@@ -54,9 +54,8 @@ func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOpt
 // for it.
 const missesMax = 3
 
-// ask sends a request until there is an answer, or ctx ends. The reflector does not
-// hear of requests that got none: it would fall back from a streamed list to a plain
-// one, and sleep.
+// ask repeats a request until there is an answer, or ctx ends. It hides requests without
+// an answer from the reflector, which would fall back to a plain list and sleep.
 func ask[T any](ctx context.Context, l *listWatch, request func(context.Context) (T, error)) (T, error) {
 	var none T
 	for {
@@ -75,7 +74,7 @@ func ask[T any](ctx context.Context, l *listWatch, request func(context.Context)
 			return got, nil
 		}
 		if r.err != nil {
-			err = r.err // which client-go may have made an empty watch of
+			err = r.err // client-go may have turned it into an empty watch
 		}
 		l.contact.failed(time.Now(), err)
 		l.line.lost(l.contact.resource, err)
@@ -96,7 +95,7 @@ func (l *listWatch) Watch(options metav1.ListOptions) (watch.Interface, error) {
 func (l *listWatch) request(options metav1.ListOptions) *rest.Request {
 	options.LabelSelector = l.labels
 	options.FieldSelector = l.fields
-	// Without client-go's own retries, up to ten: they would hide for long how it goes.
+	// client-go's own retries, up to ten, would hide failures for long.
 	return l.client.Get().Resource(l.contact.resource).MaxRetries(0).VersionedParams(&options, metav1.ParameterCodec)
 }
 
@@ -140,13 +139,12 @@ func (l *listWatch) missed(from int) {
 	}
 }
 
-// overloaded reports whether a status says that the server, not the request, is the
-// reason.
+// overloaded reports whether a status blames the server, not the request.
 func overloaded(status int) bool {
 	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError
 }
 
-// pause waits, or until ctx ends.
+// pause waits for a duration, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

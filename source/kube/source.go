@@ -43,8 +43,7 @@ func New(config Config, cache *source.Cache, log *zap.Logger) (*Source, error) {
 }
 
 // NewForREST is New with a client configuration made before, usually by
-// RESTConfig; Kubeconfig, Master, QPS, Burst and ContentType of config are not
-// looked at.
+// RESTConfig. It ignores Kubeconfig, Master, QPS, Burst and ContentType of config.
 func NewForREST(config Config, client *rest.Config, cache *source.Cache, log *zap.Logger) (*Source, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -65,7 +64,7 @@ func NewForREST(config Config, client *rest.Config, cache *source.Cache, log *za
 	return s, nil
 }
 
-// unanswered says of every resource that cannot be read that it still cannot.
+// unanswered records a failure for every resource that cannot be read.
 func (s *Source) unanswered(err error) {
 	for _, c := range s.contacts {
 		if !c.status().FailingSince.IsZero() {
@@ -74,10 +73,10 @@ func (s *Source) unanswered(err error) {
 	}
 }
 
-// retry is the pause between failed attempts: a quarter of a second at first, up
-// to two and a half, and as much again at random, so that the nodes of a large
-// cluster do not come back all at once. (client-go's own goes up to 30 s, and as
-// much again, which is how long a node would be behind after an outage.)
+// retry is the pause between failed attempts: from 0.25 s to 2.5 s, and up to as much
+// again at random, so that the nodes of a large cluster do not come back all at once.
+// (client-go's own goes up to 30 s and as much again, and a node would lag that long
+// after an outage.)
 func retry() *wait.Backoff {
 	return &wait.Backoff{Duration: 250 * time.Millisecond, Cap: 2500 * time.Millisecond, Steps: 5, Factor: 2, Jitter: 1}
 }
@@ -85,20 +84,20 @@ func retry() *wait.Backoff {
 // watched lists the resources in the order in which Status reports them.
 var watched = []string{services, endpointSlices, nodes, serviceCIDRs}
 
-// Run lists and watches until ctx ends, and returns nil then. Failures of the
-// server are waited out; Status tells about them.
+// Run lists and watches until ctx ends, and then returns nil. It waits while the server
+// fails; Status reports the failures.
 func (s *Source) Run(ctx context.Context) error {
-	gate := s.firstPicture()
+	s.awaitLists()
 	follow := func(kind runtime.Object, store clientcache.ReflectorStore, lw *listWatch) func() {
 		lw.line = s.line
 		return func() { s.follow(ctx, s.reflector(ctx, kind, store, lw), lw) }
 	}
 	reflectors := []func(){
-		follow(&corev1.Service{}, s.serviceStore(gate), &listWatch{
+		follow(&corev1.Service{}, s.serviceStore(), &listWatch{
 			client: s.clients.core, contact: s.contacts[services],
 			labels: serviceLabels, fields: serviceFields,
 		}),
-		follow(&discoveryv1.EndpointSlice{}, s.endpointSliceStore(gate), &listWatch{
+		follow(&discoveryv1.EndpointSlice{}, s.endpointSliceStore(), &listWatch{
 			client: s.clients.discovery, contact: s.contacts[endpointSlices],
 			labels: endpointSliceLabels,
 		}),
@@ -106,9 +105,9 @@ func (s *Source) Run(ctx context.Context) error {
 			client: s.clients.core, contact: s.contacts[nodes],
 			fields: "metadata.name=" + s.config.NodeName,
 		}),
-		follow(&networkingv1.ServiceCIDR{}, s.serviceCIDRStore(gate), &listWatch{
+		follow(&networkingv1.ServiceCIDR{}, s.serviceCIDRStore(), &listWatch{
 			client: s.clients.networking, contact: s.contacts[serviceCIDRs],
-			absentRetry: s.config.AbsentRetry, failed: func() { gate.listed(serviceCIDRs) },
+			absentRetry: s.config.AbsentRetry, failed: func() { s.cache.Listed(serviceCIDRs) },
 		}),
 	}
 	defer s.clients.close()
@@ -121,24 +120,24 @@ func (s *Source) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow keeps a reflector going until ctx ends. The reflector's own loop would sleep
-// out its backoff when the server is there again.
+// follow runs a reflector until ctx ends. The reflector's own loop would finish its
+// backoff although the server is back.
 func (s *Source) follow(ctx context.Context, reflector *clientcache.Reflector, lw *listWatch) {
 	pause := s.backoff.DelayWithReset(clock.RealClock{}, backoffReset)
 	for ctx.Err() == nil {
 		wake := s.line.wake()
 		err := reflector.ListAndWatchWithContext(ctx)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, lw.told) {
-			lw.contact.failed(time.Now(), err) // an answer that cannot be understood
+			lw.contact.failed(time.Now(), err) // an answer that cannot be decoded
 		}
 		s.line.sleep(ctx, pause(), wake)
 	}
 }
 
-// backoffReset is how long it must have gone well for the pause to be short again.
+// backoffReset is the time without a failure after which the pause is short again.
 const backoffReset = 2 * time.Minute
 
-// Status tells how each watched resource is doing, in a fixed order.
+// Status returns the state of each watched resource, in a fixed order.
 func (s *Source) Status() []Status {
 	all := make([]Status, 0, len(watched))
 	for _, resource := range watched {

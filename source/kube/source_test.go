@@ -105,7 +105,7 @@ func (r *rig) run(t *testing.T) {
 	})
 }
 
-// populate gives the server two Services with a slice each, a Node and a range.
+// populate returns the server two Services with a slice each, a Node and a range.
 func (r *rig) populate() {
 	for _, name := range []string{"a", "b"} {
 		r.Set(services, apiService(name, 80))

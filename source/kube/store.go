@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"k8s.io/client-go/tools/cache"
+	clientcache "k8s.io/client-go/tools/cache"
 )
 
 // store is what a reflector writes to. It keeps nothing: every object is reduced
@@ -103,3 +104,18 @@ func reduceAs[O, T any](reduce func(*O) T) func(any) (T, error) {
 		return reduce(typed), nil
 	}
 }
+
+// Stores returns what reflectors of Services and of EndpointSlices write to, for a
+// program that has watch events from elsewhere and does not call Run: what it
+// writes takes the same way as what a reflector has decoded.
+// The cache is primed once Replace of both has been called. Each store is for one
+// goroutine.
+func (s *Source) Stores() (ofServices, ofSlices clientcache.TransformingStore) {
+	s.cache.Await(services, endpointSlices)
+	return s.serviceStore(), s.endpointSliceStore()
+}
+
+// awaitLists names what the cache needs to be complete. The ranges of ClusterIPs are
+// part of it, or the answer that there are none: rules depend on them, and a restart
+// without them would remove those rules for a moment.
+func (s *Source) awaitLists() { s.cache.Await(services, endpointSlices, serviceCIDRs) }

@@ -12,19 +12,20 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
+	"k8s.io/utils/clock"
 )
 
-// reply is what has come of one request, as the connection saw it.
+// reply is the outcome of one request on the connection.
 type reply struct {
 	// answered is set once the head of an answer has arrived.
 	answered bool
-	// err is why the last try got none.
+	// err is why the last try got no answer.
 	err error
 }
 
 type replyKey struct{}
 
-// observed wraps the transport of a client, and tells line and reply how requests go.
+// observed wraps the transport of a client and reports each outcome to line and reply.
 type observed struct {
 	line *line
 	next http.RoundTripper
@@ -57,7 +58,7 @@ func (o observed) RoundTrip(request *http.Request) (*http.Response, error) {
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper.
 func (o observed) WrappedRoundTripper() http.RoundTripper { return o.next }
 
-// endedBody gives up what belongs to a request when its answer is closed.
+// endedBody releases a request when its response body is closed.
 type endedBody struct {
 	io.ReadCloser
 	end func()
@@ -70,17 +71,16 @@ func (b endedBody) Close() error {
 	return err
 }
 
-// dialMax is how long connecting may take, and probeDialMax for a probe. The kernel
-// repeats what starts a connection after 1, 3, 7, 15 s: whoever waits for long hears
-// late of a server that is back.
+// dialMax is the timeout for connecting, probeDialMax that of a probe. The kernel repeats
+// a SYN after 1, 3, 7 and 15 s, so a long timeout notices late that a server is back.
 const dialMax, probeDialMax = 5 * time.Second, time.Second
 
-// withOwnConnections gives a configuration whose connections are shared with no other,
-// and what closes them all, in use or not.
+// withOwnConnections returns a configuration that shares no connection with others, and
+// a function that closes all of them, in use or not.
 func withOwnConnections(config *rest.Config, dialMax time.Duration) (own *rest.Config, closeAll func()) {
 	own = rest.CopyConfig(config)
 	if own.Transport != nil {
-		return own, func() {} // they are somebody else's
+		return own, func() {} // the caller owns them
 	}
 	if own.Dial == nil {
 		own.Dial = (&net.Dialer{Timeout: dialMax, KeepAlive: 30 * time.Second}).DialContext
@@ -90,10 +90,9 @@ func withOwnConnections(config *rest.Config, dialMax time.Duration) (own *rest.C
 	return own, dialer.CloseAll
 }
 
-// newProbe makes the question whether a server is ready. Each is asked over a new
-// connection, since an old one may be what is broken. It is among those that everybody
-// may ask (ClusterRole system:public-info-viewer), and whoever answers it otherwise,
-// with 403 or 404, is there.
+// newProbe returns a function that asks whether the server is ready. Each call uses a
+// new connection, since the old one may be broken. Every client may ask (ClusterRole
+// system:public-info-viewer); a server that answers 403 or 404 is reachable, too.
 func newProbe(config *rest.Config) (func(context.Context) (probed, error), error) {
 	config, closeAll := withOwnConnections(config, probeDialMax)
 	client, err := rest.HTTPClientFor(config)
@@ -123,4 +122,26 @@ func newProbe(config *rest.Config) (func(context.Context) (probed, error), error
 		}
 		return answer, nil
 	}, nil
+}
+
+// stoppableClock is the real clock, except that After also fires when ctx ends or when
+// the server becomes ready. A reflector finishes its backoff without checking its
+// context (client-go v0.36, Reflector.watchList) and would delay the end of the process.
+type stoppableClock struct {
+	clock.RealClock
+	ctx  context.Context
+	line *line
+}
+
+var _ clock.WithTicker = stoppableClock{}
+
+// After implements clock.PassiveClock's waiting companion.
+func (c stoppableClock) After(d time.Duration) <-chan time.Time {
+	woken := make(chan time.Time, 1)
+	wake := c.line.wake()
+	go func() {
+		c.line.sleep(c.ctx, d, wake)
+		woken <- time.Now()
+	}()
+	return woken
 }

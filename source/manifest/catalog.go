@@ -5,13 +5,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/sluice-proxy/sluice/source"
 )
 
-// catalog knows which file holds which object, and decides what a change of
-// files means. It is pure; the follower's goroutine owns it.
+// catalog knows which file holds which object, and decides which objects change when
+// files change. It is pure; the follower's goroutine owns it.
 //
 // Invariants: an object in force belongs to exactly one file; a file's objects
-// are taken over all together or not at all.
+// come into force together or not at all.
 type catalog struct {
 	files map[string]*fileState
 	owner map[objectID]string
@@ -41,8 +43,8 @@ func newCatalog() *catalog {
 	return &catalog{files: make(map[string]*fileState), owner: make(map[objectID]string)}
 }
 
-// apply takes in what was read and says what follows. Files that were refused
-// for an object of another file are tried again, whatever was read.
+// apply records readings and returns the changes that follow. It also retries files that
+// were rejected for an object of another file.
 func (c *catalog) apply(readings []reading) difference {
 	released := make(map[objectID]bool)
 	for _, reading := range readings {
@@ -77,9 +79,9 @@ func (c *catalog) forget(file string, released map[objectID]bool) {
 	delete(c.files, file)
 }
 
-// settle brings pending readings into force where no other file is in the way.
-// A reading that is refused keeps its file's old objects in force, which can be
-// in the way of yet another; each round refuses at least one, so it ends.
+// settle puts pending readings into force unless they conflict with another file. A
+// rejected reading keeps the old objects of its file in force, which can conflict with
+// yet another file; each round rejects at least one, so it ends.
 func (c *catalog) settle(released map[objectID]bool) difference {
 	waiting := make(map[string]bool)
 	for file, state := range c.files {
@@ -132,8 +134,8 @@ func (c *catalog) conflicts(waiting map[string]bool) map[string][]Problem {
 	return refused
 }
 
-// holder gives the file that has an object, empty when it is free. What a waiting
-// file has in force counts only as far as its reading claims it again.
+// holder returns the file that has an object, empty when it is free. The objects in force
+// of a waiting file count only if its reading claims them again.
 func (c *catalog) holder(id objectID, claimed map[objectID]string, waiting map[string]bool) string {
 	if file := claimed[id]; file != "" {
 		return file
@@ -192,7 +194,7 @@ func (c *catalog) problems() []Problem {
 	return all
 }
 
-// perFile gives all problems of each bad file, sorted by file.
+// perFile returns all problems of each bad file, sorted by file.
 func (c *catalog) perFile() [][]Problem {
 	var all [][]Problem
 	for _, file := range slices.Sorted(maps.Keys(c.files)) {
@@ -218,4 +220,30 @@ func inFileOrder(objects map[objectID]object) []object {
 		}
 		return strings.Compare(a.id.String(), b.id.String())
 	})
+}
+
+// difference lists the changes for the cache.
+type difference struct {
+	set     []object
+	removed []objectID
+}
+
+// feed applies the changes to the cache: slices before Services, so that a new Service
+// starts with all of its endpoints, and additions before removals.
+func (d difference) feed(cache *source.Cache, nodeName string) {
+	slices.SortStableFunc(d.set, func(a, b object) int { return feedRank(a) - feedRank(b) })
+	for _, object := range d.set {
+		object.feed(cache, nodeName)
+	}
+	for _, id := range d.removed {
+		cache.Warn(id.kind, id.path(), nil)
+		id.remove(cache)
+	}
+}
+
+func feedRank(o object) int {
+	if o.id.kind == kindService {
+		return 1
+	}
+	return 0
 }

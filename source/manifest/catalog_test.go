@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// node gives an object named name that starts at line.
+// node returns an object named name that starts at line.
 func node(name string, line int) object {
 	return object{id: objectID{kind: kindNode, name: name}, line: line}
 }
@@ -77,7 +77,7 @@ func TestCatalog(t *testing.T) {
 			{[]reading{good("1", "a")}, "+a", ""},
 			{[]reading{gone("1"), good("2", "a")}, "+a", ""},
 		},
-		"the later of two new files is refused whole": {
+		"the later of two new files is rejected whole": {
 			{[]reading{good("2", "b", "a"), good("1", "a")}, "+a", "2:2: Node a: metadata.name: is already defined in 1:1"},
 			{nil, "", "2:2: Node a: metadata.name: is already defined in 1:1"},
 		},

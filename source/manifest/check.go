@@ -1,13 +1,17 @@
 package manifest
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/sluice-proxy/sluice/internal/yamllines"
 )
 
 // checkMeta checks name and namespace; format tells what is wrong with a name.
@@ -43,64 +47,256 @@ func checkOneOf[T ~string](found *findings, field string, value T, allowed ...T)
 	found.add(field, "%q must be one of %s", string(value), strings.Join(quoted, ", "))
 }
 
-// checkPort checks a port number that may not be 0.
-func checkPort(found *findings, field string, port int32) {
-	if port < 1 || port > 65535 {
-		found.add(field, "must be between 1 and 65535, is %d", port)
-	}
-}
-
-// checkAddress checks an address and gives it; it is not valid when it was
-// reported.
-func checkAddress(found *findings, field, text string) netip.Addr {
+// checkAddress rejects spellings and special addresses that an API server does not
+// accept where packets go over the network.
+func checkAddress(found *findings, field, text string) {
 	address, err := netip.ParseAddr(text)
+	problem := ""
 	switch {
 	case err != nil:
 		found.add(field, "%q is not an IP address", text)
-		return netip.Addr{}
+		return
 	case address.Zone() != "":
-		found.add(field, "%q must not have a zone", text)
-		return netip.Addr{}
+		problem = "have a zone"
 	case address.Is4In6():
-		found.add(field, "%q must be written as %s", text, address.Unmap())
-		return netip.Addr{}
-	}
-	return address
-}
-
-// checkPublicAddress is checkAddress for addresses that packets are sent to over
-// the network, where an API server refuses special ones as well.
-func checkPublicAddress(found *findings, field, text string) netip.Addr {
-	address := checkAddress(found, field, text)
-	if !address.IsValid() {
-		return address
-	}
-	special := ""
-	switch {
+		problem = "be an IPv4 address in IPv6 notation: write " + address.Unmap().String()
 	case address.IsUnspecified():
-		special = "the unspecified address"
+		problem = "be the unspecified address"
 	case address.IsLoopback():
-		special = "a loopback address"
+		problem = "be a loopback address"
 	case address.IsLinkLocalUnicast():
-		special = "a link-local address"
+		problem = "be a link-local address"
 	case address.IsMulticast():
-		special = "a multicast address"
+		problem = "be a multicast address"
+	default:
+		return
 	}
-	if special != "" {
-		found.add(field, "%s must not be %s", text, special)
-		return netip.Addr{}
-	}
-	return address
+	found.add(field, "%s must not %s", text, problem)
 }
 
-// checkPrefix checks a CIDR.
-func checkPrefix(found *findings, field, text string) netip.Prefix {
-	prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
-	if err != nil {
-		found.add(field, "%q is not a CIDR, such as 10.0.0.0/8 or fd00::/64", text)
+// This file holds the rules of the API server that matter to a proxy and that package
+// reduce does not check. reduce warns about single values that cannot be served; here
+// such a warning rejects the file. The API server's own validation is not published as
+// a module.
+
+// checkService checks a Service that defaultService has completed. It requires what
+// an API server would allocate.
+func checkService(object *corev1.Service) findings {
+	var found findings
+	spec := &object.Spec
+	checkMeta(&found, &object.ObjectMeta, validation.IsDNS1123Label, true)
+	checkOneOf(&found, "spec.type", spec.Type, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort,
+		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName)
+	if spec.Type == corev1.ServiceTypeExternalName {
+		if spec.ExternalName == "" {
+			found.add("spec.externalName", "is required for type ExternalName")
+		}
+		return found
 	}
-	return prefix
+	checkClusterIPs(&found, spec)
+	checkServicePorts(&found, spec)
+	checkAffinity(&found, spec)
+	checkPolicies(&found, spec)
+	for i, text := range spec.ExternalIPs {
+		checkAddress(&found, yamllines.Index("spec.externalIPs", i), text)
+	}
+	if len(spec.LoadBalancerSourceRanges) > 0 && spec.Type != corev1.ServiceTypeLoadBalancer {
+		found.add("spec.loadBalancerSourceRanges", "needs type LoadBalancer")
+	}
+	checkIngress(&found, object.Status.LoadBalancer.Ingress)
+	return found
 }
 
-// index gives the path of an element of a list.
-func index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+func checkClusterIPs(found *findings, spec *corev1.ServiceSpec) {
+	if spec.ClusterIP == "" {
+		found.add("spec.clusterIP", "is required: no API server allocates one for a manifest; "+
+			"write an address of the service range, or None for a headless Service")
+		return
+	}
+	if spec.ClusterIPs[0] != spec.ClusterIP {
+		found.add("spec.clusterIPs[0]", "%q must equal spec.clusterIP, which is %q", spec.ClusterIPs[0], spec.ClusterIP)
+		return
+	}
+	if spec.ClusterIP == corev1.ClusterIPNone {
+		if spec.Type != corev1.ServiceTypeClusterIP {
+			found.add("spec.clusterIP", "must not be None for type %s", spec.Type)
+		}
+		return
+	}
+	if len(spec.ClusterIPs) > 2 {
+		found.add("spec.clusterIPs[2]", "at most one address of each family is allowed")
+		return
+	}
+	checkAddress(found, "spec.clusterIP", spec.ClusterIP)
+	for i, text := range spec.ClusterIPs[1:] {
+		checkAddress(found, yamllines.Index("spec.clusterIPs", i+1), text)
+	}
+	if families := len(spec.IPFamilies); families > 0 && families != len(spec.ClusterIPs) {
+		found.add("spec.ipFamilies", "has %d entries for %d ClusterIPs", families, len(spec.ClusterIPs))
+	}
+	if len(spec.IPFamilies) == 2 && spec.IPFamilies[0] == spec.IPFamilies[1] {
+		found.add("spec.clusterIPs[1]", "must not be of the same family as spec.clusterIPs[0]")
+	}
+}
+
+// portUse is what may occur only once among the ports of a Service.
+type portUse struct {
+	protocol corev1.Protocol
+	number   int32
+}
+
+func checkServicePorts(found *findings, spec *corev1.ServiceSpec) {
+	if len(spec.Ports) == 0 && spec.ClusterIP != corev1.ClusterIPNone {
+		found.add("spec.ports", "at least one port is required")
+	}
+	names := make(map[string]int)
+	ports, nodePorts := make(map[portUse]int), make(map[portUse]int)
+	for i := range spec.Ports {
+		port := &spec.Ports[i]
+		field := yamllines.Index("spec.ports", i)
+		checkPortName(found, field+".name", port.Name, len(spec.Ports))
+		checkNodePort(found, field+".nodePort", spec.Type, port.NodePort)
+		checkOnce(found, names, port.Name, i, field+".name")
+		checkOnce(found, ports, portUse{port.Protocol, port.Port}, i, field+".port")
+		if port.NodePort != 0 {
+			checkOnce(found, nodePorts, portUse{port.Protocol, port.NodePort}, i, field+".nodePort")
+		}
+	}
+}
+
+// checkOnce reports a value that an earlier port has as well.
+func checkOnce[T comparable](found *findings, seen map[T]int, value T, i int, field string) {
+	if first, twice := seen[value]; twice {
+		found.add(field, "is the same as that of spec.ports[%d]", first)
+		return
+	}
+	seen[value] = i
+}
+
+func checkPortName(found *findings, field, name string, ports int) {
+	if name == "" {
+		if ports > 1 {
+			found.add(field, "is required when there is more than one port")
+		}
+		return
+	}
+	for _, message := range validation.IsDNS1123Label(name) {
+		found.add(field, "%q: %s", name, message)
+	}
+}
+
+func checkNodePort(found *findings, field string, kind corev1.ServiceType, port int32) {
+	switch {
+	case port != 0 && kind == corev1.ServiceTypeClusterIP:
+		found.add(field, "must not be set for type ClusterIP")
+	case port == 0 && kind == corev1.ServiceTypeNodePort:
+		found.add(field, "is required for type NodePort: no API server allocates one for a manifest")
+	}
+}
+
+func checkAffinity(found *findings, spec *corev1.ServiceSpec) {
+	checkOneOf(found, "spec.sessionAffinity", spec.SessionAffinity, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
+	if spec.SessionAffinity == corev1.ServiceAffinityNone {
+		if spec.SessionAffinityConfig != nil {
+			found.add("spec.sessionAffinityConfig", "must not be set when sessionAffinity is None")
+		}
+	}
+}
+
+func checkPolicies(found *findings, spec *corev1.ServiceSpec) {
+	if policy := spec.InternalTrafficPolicy; policy != nil {
+		checkOneOf(found, "spec.internalTrafficPolicy", *policy,
+			corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
+	}
+	switch {
+	case externallyAccessible(spec):
+		checkOneOf(found, "spec.externalTrafficPolicy", spec.ExternalTrafficPolicy,
+			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
+	case spec.ExternalTrafficPolicy != "":
+		found.add("spec.externalTrafficPolicy",
+			"must not be set: the Service is neither NodePort nor LoadBalancer and has no externalIPs")
+	}
+	if spec.HealthCheckNodePort != 0 && (spec.Type != corev1.ServiceTypeLoadBalancer ||
+		spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal) {
+		found.add("spec.healthCheckNodePort", "needs type LoadBalancer and externalTrafficPolicy Local")
+	}
+}
+
+func checkIngress(found *findings, ingress []corev1.LoadBalancerIngress) {
+	for i, entry := range ingress {
+		if entry.IPMode != nil && entry.IP == "" {
+			found.add(yamllines.Index("status.loadBalancer.ingress", i)+".ipMode", "must not be set without ip")
+		}
+	}
+}
+
+// checkEndpointSlice checks an EndpointSlice, completed by defaultEndpointSlice.
+// Beyond what an API server does, it asks for the label that says which Service
+// the slice belongs to: without it nobody would use the endpoints.
+func checkEndpointSlice(object *discoveryv1.EndpointSlice) findings {
+	var found findings
+	checkMeta(&found, &object.ObjectMeta, validation.IsDNS1123Subdomain, true)
+	checkOneOf(&found, "addressType", object.AddressType,
+		discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
+	checkSlicePorts(&found, object.Ports)
+	for i := range object.Endpoints {
+		checkEndpoint(&found, yamllines.Index("endpoints", i), object.AddressType, &object.Endpoints[i])
+	}
+	return found
+}
+
+func checkSlicePorts(found *findings, ports []discoveryv1.EndpointPort) {
+	names := make(map[string]int)
+	for i, port := range ports {
+		field := yamllines.Index("ports", i)
+		if first, twice := names[*port.Name]; twice {
+			found.add(field+".name", "is the same as that of ports[%d]", first)
+		}
+		names[*port.Name] = i
+		if *port.Name != "" {
+			for _, message := range validation.IsDNS1123Label(*port.Name) {
+				found.add(field+".name", "%q: %s", *port.Name, message)
+			}
+		}
+	}
+}
+
+func checkEndpoint(found *findings, field string, kind discoveryv1.AddressType, endpoint *discoveryv1.Endpoint) {
+	if kind != discoveryv1.AddressTypeFQDN { // such slices are not proxied
+		for i, text := range endpoint.Addresses {
+			checkAddress(found, yamllines.Index(field+".addresses", i), text)
+		}
+	}
+	if hints := endpoint.Hints; hints != nil {
+		for i, zone := range hints.ForZones {
+			if zone.Name == "" {
+				found.add(yamllines.Index(field+".hints.forZones", i)+".name", "is required")
+			}
+		}
+		for i, node := range hints.ForNodes {
+			if node.Name == "" {
+				found.add(yamllines.Index(field+".hints.forNodes", i)+".name", "is required")
+			}
+		}
+	}
+}
+
+// checkNode checks what a proxy reads of a Node.
+func checkNode(object *corev1.Node) findings {
+	var found findings
+	checkMeta(&found, &object.ObjectMeta, validation.IsDNS1123Subdomain, false)
+	if ranges := object.Spec.PodCIDRs; object.Spec.PodCIDR != "" && object.Spec.PodCIDR != ranges[0] {
+		found.add("spec.podCIDR", "%q must equal spec.podCIDRs[0], which is %q", object.Spec.PodCIDR, ranges[0])
+	}
+	return found
+}
+
+// checkServiceCIDR checks the ranges of a ServiceCIDR.
+func checkServiceCIDR(object *networkingv1.ServiceCIDR) findings {
+	var found findings
+	checkMeta(&found, &object.ObjectMeta, validation.IsDNS1123Subdomain, false)
+	if ranges := len(object.Spec.CIDRs); ranges < 1 || ranges > 2 {
+		found.add("spec.cidrs", "must have one or two ranges, has %d", ranges)
+	}
+	return found
+}

@@ -57,13 +57,13 @@ func defaultAffinity(spec *corev1.ServiceSpec) {
 	}
 }
 
-// externallyAccessible tells whether externalTrafficPolicy counts.
+// externallyAccessible reports whether externalTrafficPolicy counts.
 func externallyAccessible(spec *corev1.ServiceSpec) bool {
 	return spec.Type == corev1.ServiceTypeLoadBalancer || spec.Type == corev1.ServiceTypeNodePort ||
 		spec.Type == corev1.ServiceTypeClusterIP && len(spec.ExternalIPs) > 0
 }
 
-// familiesOf gives the families of addresses; it gives none if one is not an
+// familiesOf returns the families of addresses; it gives none if one is not an
 // address, which the check that follows reports.
 func familiesOf(addresses []string) []corev1.IPFamily {
 	var families []corev1.IPFamily

@@ -3,14 +3,13 @@
 // with any number of documents per file.
 //
 //	directory ─► scanner ─► parse ─► catalog ─► source.Cache
-//	    └─ watch ─► debounce ─┘
+//	    └─ watch ─┘
 //
-// A person writes these files, so everything is checked as strictly as an API
-// server would, and a bad file is refused whole with one line that names file,
-// line and field. Until it is repaired the last good state of that file stays in
-// force. What an API server would allocate, ClusterIPs and node ports, has to be
-// in the file.
+// People write these files, so they are checked as strictly as by an API server. A bad
+// file is rejected whole, with one line that names file, line and field, and the last
+// good state of that file stays in force until it is repaired. The file must contain
+// what an API server would allocate: ClusterIPs and node ports.
 //
-// Removing a file removes exactly its objects. The directory itself going away
-// removes nothing: that is the source being lost, not an instruction.
+// Removing a file removes exactly its objects. If the directory itself disappears, the
+// source is lost and nothing is removed.
 package manifest

@@ -2,33 +2,36 @@ package manifest
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
 
+	"github.com/sluice-proxy/sluice/internal/host/watch"
+	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 )
 
 // Options are the optional parts of a Follower. Zero durations mean the default.
 type Options struct {
-	// Log gets one line for each bad file, when it turns bad and when it is
-	// accepted again; nil means no log.
+	// Log gets one line when a file is rejected and one when it is accepted again; nil
+	// means no log.
 	Log *zap.Logger
-	// OnProblem is called with what is logged as bad; nil means that nobody is.
-	// It is called from the goroutine of Run.
+	// OnProblem, if set, is called with each logged problem, from the goroutine of Run.
 	OnProblem func(Problem)
 	// Quiet is how long the directory must be quiet before it is read; 20 ms.
 	Quiet time.Duration
 	// Limit is how long reading is put off at most, from the first event; 200 ms.
 	Limit time.Duration
-	// Rescan is how often the directory is looked at without an event; 30 s.
+	// Rescan is how often the directory is scanned without an event; 30 s.
 	Rescan time.Duration
-	// Retry is how often a lost directory is looked for, and a file that someone
-	// is writing is looked at; 250 ms.
+	// Retry is how often a lost directory, or a file that is being written, is tried
+	// again; 250 ms.
 	Retry time.Duration
 }
 
@@ -60,10 +63,9 @@ type Follower struct {
 	nodeName string
 	options  Options
 
-	watch   watch
 	scanner *scanner
 	catalog *catalog
-	// told are the problems that have been logged, sorted by file.
+	// told are the logged problems, sorted by file.
 	told     []Problem
 	problems atomic.Pointer[[]Problem]
 }
@@ -74,12 +76,12 @@ func New(dir string, cache *source.Cache, nodeName string, options Options) *Fol
 	dir = filepath.Clean(dir)
 	return &Follower{
 		dir: dir, cache: cache, nodeName: nodeName, options: options.withDefaults(),
-		watch: watch{dir: dir}, scanner: newScanner(dir), catalog: newCatalog(),
+		scanner: newScanner(dir), catalog: newCatalog(),
 	}
 }
 
-// Problems gives one problem for each file that is refused now, and one for the
-// directory while it cannot be read. The result is not to be changed.
+// Problems returns one problem for each file that is rejected now, and one for the
+// directory while it cannot be read. The caller must not change the result.
 func (f *Follower) Problems() []Problem {
 	if current := f.problems.Load(); current != nil {
 		return *current
@@ -88,77 +90,46 @@ func (f *Follower) Problems() []Problem {
 }
 
 // Run reads the directory, primes the cache and follows changes until ctx ends;
-// it returns nil then. While the directory cannot be read, nothing is taken away
-// and the cache is not primed: an empty picture would make the proxy remove
-// everything that an earlier run left in the kernel.
+// it returns nil then. While the directory cannot be read, nothing is removed and the
+// cache is not primed: an empty picture would make the proxy remove everything that an
+// earlier run left in the kernel.
 func (f *Follower) Run(ctx context.Context) error {
-	defer f.watch.lose()
-	pending := debounce{quiet: f.options.Quiet, limit: f.options.Limit}
+	follower := watch.Follower{
+		Paths: func() []string { return []string{f.dir} },
+		Quiet: f.options.Quiet, Limit: f.options.Limit, Look: f.look,
+	}
+	follower.Run(ctx)
+	return nil
+}
+
+// look reads what has changed, updates the cache, and returns when to look again if
+// there is no event.
+func (f *Follower) look(seen watch.Seen) (again time.Duration) {
+	if seen.Lost != nil {
+		f.options.Log.Warn("Watch on the manifests lost events", zap.String("dir", f.dir), zap.Error(seen.Lost))
+	}
 	touched := make(map[string]bool)
-	next := time.NewTimer(0)
-	defer next.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case event := <-f.watch.events():
-			pending.touch(time.Now())
-			f.note(event, touched)
-		case err := <-f.watch.errors():
-			// Usually an overflow: events are lost, so everything is looked at.
-			f.options.Log.Warn("Watch on the manifests lost events", zap.String("dir", f.dir), zap.Error(err))
-			f.watch.lose()
-			pending.touch(time.Now())
-		case <-next.C:
-			pending.reset()
-			f.look(touched)
-			clear(touched)
-		}
-		next.Reset(f.wait(&pending))
+	for path := range seen.Touched {
+		touched[filepath.Base(path)] = true
 	}
-}
-
-// wait says how long nothing has to be done, unless there is an event.
-func (f *Follower) wait(pending *debounce) time.Duration {
-	if at, ok := pending.due(); ok {
-		return max(time.Until(at), 0)
-	}
-	if f.watch.on == nil || f.scanner.unsettled {
-		return f.options.Retry
-	}
-	return f.options.Rescan
-}
-
-// note remembers which file an event is about, and gives up the watch when the
-// directory itself was moved or removed.
-func (f *Follower) note(event fsnotify.Event, touched map[string]bool) {
-	if event.Name == f.dir {
-		if event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename) {
-			f.watch.lose()
-		}
-		return
-	}
-	touched[filepath.Base(event.Name)] = true
-}
-
-// look reads what has changed and tells the cache. The watch is taken up first,
-// so that what happens after the reading is an event.
-func (f *Follower) look(touched map[string]bool) {
-	watchErr := f.watch.ensure()
 	readings, err := f.scanner.scan(touched)
 	if err == nil {
 		f.catalog.apply(readings).feed(f.cache, f.nodeName)
 		f.cache.Prime()
-		err = watchErr
+		err = seen.Unwatched
 	}
 	problems := f.catalog.problems()
 	if err != nil {
 		problems = append(problems, Problem{File: f.dir, Message: err.Error()})
 	}
 	f.report(problems)
+	if err != nil || f.scanner.unsettled {
+		return f.options.Retry
+	}
+	return f.options.Rescan
 }
 
-// report publishes the problems and tells about those that are new or gone.
+// report publishes the problems and logs those that are new or gone.
 func (f *Follower) report(problems []Problem) {
 	f.problems.Store(&problems)
 	bad := make(map[string]bool)
@@ -167,15 +138,60 @@ func (f *Follower) report(problems []Problem) {
 		if slices.Contains(f.told, problem) {
 			continue
 		}
-		f.options.Log.Error("Manifest refused; its last good state stays in force", zap.String("problem", problem.String()))
+		f.options.Log.Error("Manifest rejected; its last good state stays in force", zap.String("problem", problem.String()))
 		if f.options.OnProblem != nil {
 			f.options.OnProblem(problem)
 		}
 	}
 	for _, problem := range f.told {
 		if !bad[problem.File] {
-			f.options.Log.Info("Manifest is no longer refused", zap.String("file", problem.File))
+			f.options.Log.Info("Manifest is accepted again", zap.String("file", problem.File))
 		}
 	}
 	f.told = problems
 }
+
+// Load reads the manifests in dir once, for a program that follows nothing, and
+// returns a cache with their objects. Of the Nodes in it, the one named nodeName counts.
+// If a file is bad, the error is a *RejectedError; if the directory cannot be read, it is
+// one of another type.
+func Load(dir, nodeName string, options source.Options) (*source.Cache, error) {
+	dir = filepath.Clean(dir)
+	readings, err := newScanner(dir).scan(nil)
+	if err != nil {
+		return nil, fmt.Errorf("manifests: %w", err)
+	}
+	catalog := newCatalog()
+	diff := catalog.apply(readings)
+	if problems := slices.Concat(catalog.perFile()...); len(problems) > 0 {
+		return nil, &RejectedError{Problems: problems}
+	}
+	cache := source.NewCache(nobody{}, options)
+	diff.feed(cache, nodeName)
+	cache.Prime()
+	return cache, nil
+}
+
+// RejectedError lists the problems of the manifests in a directory.
+type RejectedError struct {
+	// Problems are all of them, sorted by file; never empty.
+	Problems []Problem
+}
+
+// Error returns the problems, each on a line of its own.
+func (e *RejectedError) Error() string {
+	lines := []string{"manifests rejected:"}
+	for _, problem := range e.Problems {
+		lines = append(lines, problem.String())
+	}
+	return strings.Join(lines, "\n")
+}
+
+// nobody is the sink of a cache that is only read.
+type nobody struct{}
+
+func (nobody) PostSpec(service.Key, *service.Spec)           {}
+func (nobody) PostSlice(service.Key, string, *service.Slice) {}
+func (nobody) PostNode(*service.NodeObject)                  {}
+func (nobody) PostServiceCIDRs([]netip.Prefix)               {}
+func (nobody) Primed()                                       {}

@@ -59,7 +59,7 @@ func (r *rig) start() {
 	})
 }
 
-// started gives a running follower whose directory holds Service a in a.yaml and
+// started returns a running follower whose directory holds Service a in a.yaml and
 // Service b in b.yaml.
 func started(t *testing.T) *rig {
 	r := newRig(t, time.Hour)
@@ -138,12 +138,12 @@ func TestFollowerServesTheRestOfABadStart(t *testing.T) {
 	r.write("bad.yaml", manifest("b", 0))
 	r.start()
 	r.posts.Await(t, "primed default/a")
-	r.awaitProblem("bad.yaml:6: Service default/b: spec.ports[0].port: must be between 1 and 65535")
+	r.awaitProblem("bad.yaml:6: Service default/b: spec.ports[0].port: 0 is not a port number")
 	r.write("bad.yaml", manifest("b", 80))
 	r.awaitOnly("spec default/b")
 	r.awaitNoProblem()
 	sourcetest.Eventually(t, "both are logged", func() bool {
-		return r.logs.FilterMessageSnippet("Manifest refused").Len() == 1 && r.logs.FilterMessageSnippet("no longer refused").Len() == 1
+		return r.logs.FilterMessageSnippet("Manifest rejected").Len() == 1 && r.logs.FilterMessageSnippet("accepted again").Len() == 1
 	})
 }
 

@@ -1,11 +1,66 @@
 package manifest
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 )
+
+// Problem says why a file, or the directory, is rejected.
+type Problem struct {
+	// File is the path of the file or of the directory.
+	File string
+	// Line is counted from 1; 0 if unknown.
+	Line int
+	// Object is kind and name, for example "Service default/web"; empty when
+	// the file could not be read that far.
+	Object string
+	// Field is the path of the field, for example "spec.ports[0].port"; empty
+	// if the problem concerns no single field.
+	Field string
+	// Message says what is wrong and, where possible, what to write instead.
+	Message string
+	// More is the number of further problems in the same file.
+	More int
+}
+
+// String returns one line: "web.yaml:12: Service default/web: spec.ports[0].port:
+// 0 is not a port number (1 to 65535) (and 2 more problems)".
+func (p Problem) String() string {
+	var line strings.Builder
+	line.WriteString(p.File)
+	if p.Line > 0 {
+		fmt.Fprintf(&line, ":%d", p.Line)
+	}
+	for _, part := range []string{p.Object, p.Field, p.Message} {
+		if part != "" {
+			line.WriteString(": " + part)
+		}
+	}
+	switch {
+	case p.More == 1:
+		line.WriteString(" (and 1 more problem)")
+	case p.More > 1:
+		fmt.Fprintf(&line, " (and %d more problems)", p.More)
+	}
+	return line.String()
+}
+
+// finding is a problem inside one object, before its line is known.
+type finding struct {
+	field   string
+	message string
+}
+
+// findings collects the problems of one object.
+type findings []finding
+
+func (f *findings) add(field, format string, arguments ...any) {
+	*f = append(*f, finding{field, fmt.Sprintf(format, arguments...)})
+}
 
 // objectID names an object across all files. Namespace is empty for kinds that
 // have none.
@@ -13,7 +68,7 @@ type objectID struct {
 	kind, namespace, name string
 }
 
-// path gives "namespace/name", or the name alone.
+// path returns "namespace/name", or the name alone.
 func (id objectID) path() string {
 	if id.namespace == "" {
 		return id.name
@@ -21,11 +76,11 @@ func (id objectID) path() string {
 	return id.namespace + "/" + id.name
 }
 
-// String gives "Service default/web".
+// String returns "Service default/web".
 func (id objectID) String() string { return id.kind + " " + id.path() }
 
 // object is one accepted object, reduced to the value of its kind. A nil value
-// means that the object is none of a proxy's business.
+// means that the object does not concern a proxy.
 type object struct {
 	id objectID
 	// line is where the object starts in its file.
@@ -45,8 +100,7 @@ const (
 	kindServiceCIDR   = "ServiceCIDR"
 )
 
-// feed tells the cache what the object is now. Nodes other than nodeName are
-// not of interest here.
+// feed stores the object in the cache, apart from Nodes other than nodeName.
 func (o object) feed(cache *source.Cache, nodeName string) {
 	cache.Warn(o.id.kind, o.id.path(), o.warnings)
 	switch o.id.kind {
@@ -71,8 +125,8 @@ func (o object) feed(cache *source.Cache, nodeName string) {
 	}
 }
 
-// remove tells the cache that the object is gone. A Node that is gone stays in
-// use, as with an API server.
+// remove removes the object from the cache. A deleted Node stays in use, as with an API
+// server.
 func (id objectID) remove(cache *source.Cache) {
 	switch id.kind {
 	case kindService:

@@ -1,14 +1,27 @@
 package manifest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	strictjson "sigs.k8s.io/json"
+
+	"github.com/sluice-proxy/sluice/internal/yamllines"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
-// parse reads a whole file: either all of its objects, or what is wrong with it.
-// It is pure; file is for messages only.
+// parse returns either all objects of a file or its problems. It is pure; file is for
+// messages only.
 func parse(file string, data []byte) ([]object, []Problem) {
 	roots, err := documents(data)
 	if err != nil {
@@ -45,7 +58,7 @@ func parse(file string, data []byte) ([]object, []Problem) {
 // split opens a List into its items; anything else is one object.
 func split(root *yaml.Node) ([]*yaml.Node, error) {
 	if root.Kind != yaml.MappingNode {
-		return nil, &lineError{root.Line, "must be an object with apiVersion and kind"}
+		return nil, &yamllines.Error{Line: root.Line, Message: "must be an object with apiVersion and kind"}
 	}
 	if text(root, "kind") != "List" || text(root, "apiVersion") != "v1" {
 		return []*yaml.Node{root}, nil
@@ -54,7 +67,7 @@ func split(root *yaml.Node) ([]*yaml.Node, error) {
 		switch key := root.Content[i]; key.Value {
 		case "apiVersion", "kind", "metadata", "items":
 		default:
-			return nil, &lineError{key.Line, fmt.Sprintf("List: %s: unknown field", key.Value)}
+			return nil, &yamllines.Error{Line: key.Line, Message: fmt.Sprintf("List: %s: unknown field", key.Value)}
 		}
 	}
 	items := child(root, "items")
@@ -62,7 +75,7 @@ func split(root *yaml.Node) ([]*yaml.Node, error) {
 		return nil, nil
 	}
 	if items.Kind != yaml.SequenceNode {
-		return nil, &lineError{items.Line, "List: items: must be a list"}
+		return nil, &yamllines.Error{Line: items.Line, Message: "List: items: must be a list"}
 	}
 	return items.Content, nil
 }
@@ -91,10 +104,11 @@ func parseObject(file string, node *yaml.Node) (object, []Problem) {
 	var problems []Problem
 	for _, finding := range found {
 		problems = append(problems, Problem{
-			File: file, Line: encoded.line(finding.field), Object: nameOf(node, kind.kind),
+			File: file, Line: encoded.lines.Of(finding.field), Object: nameOf(node, kind.kind),
 			Field: finding.field, Message: finding.message,
 		})
 	}
+	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
 	return parsed, problems
 }
 
@@ -113,7 +127,7 @@ func unknownKind(file string, node *yaml.Node, kind typeMeta) Problem {
 	return problem
 }
 
-// nameOf names an object as far as it can be read.
+// nameOf returns the name of an object as far as it can be read.
 func nameOf(node *yaml.Node, kind string) string {
 	metadata := child(node, "metadata")
 	if metadata == nil || text(metadata, "name") == "" {
@@ -128,9 +142,107 @@ func nameOf(node *yaml.Node, kind string) string {
 
 func problemOf(file string, err error) Problem {
 	problem := Problem{File: file, Message: err.Error()}
-	var at *lineError
+	var at *yamllines.Error
 	if errors.As(err, &at) {
-		problem.Line = at.line
+		problem.Line = at.Line
 	}
 	return problem
+}
+
+// typeMeta is the apiVersion and kind of an object.
+type typeMeta struct {
+	apiVersion, kind string
+}
+
+// readers hold the reader of each kind.
+var readers = map[typeMeta]func(*encoding) (object, findings){
+	{"v1", kindService}: reader(kindService, defaultService, checkService,
+		func(o *object, read *corev1.Service) { o.spec, o.warnings = reduce.Service(read) }),
+	{"discovery.k8s.io/v1", kindEndpointSlice}: reader(kindEndpointSlice, defaultEndpointSlice, checkEndpointSlice,
+		func(o *object, read *discoveryv1.EndpointSlice) { o.slice, o.warnings = reduce.EndpointSlice(read) }),
+	{"v1", kindNode}: reader(kindNode, defaultNode, checkNode,
+		func(o *object, read *corev1.Node) { o.node, o.warnings = reduce.Node(read) }),
+	{"networking.k8s.io/v1", kindServiceCIDR}: reader(kindServiceCIDR, func(*networkingv1.ServiceCIDR) {}, checkServiceCIDR,
+		func(o *object, read *networkingv1.ServiceCIDR) { o.ranges, o.warnings = reduce.ServiceCIDR(read) }),
+}
+
+// reader returns a function that decodes an object, completes it with the API's
+// defaults, checks it and reduces it.
+func reader[T any, P interface {
+	*T
+	metav1.Object
+}](kind string, complete func(*T), check func(*T) findings, reduce func(*object, *T)) func(*encoding) (object, findings) {
+	return func(encoded *encoding) (object, findings) {
+		read := new(T)
+		if found := decode(encoded, read); len(found) > 0 {
+			return object{}, found
+		}
+		complete(read)
+		meta := P(read)
+		o := object{id: objectID{kind, meta.GetNamespace(), meta.GetName()}}
+		reduce(&o, read)
+		if found := rejected(check(read), o.warnings); len(found) > 0 {
+			return object{}, found
+		}
+		return o, nil
+	}
+}
+
+// rejected adds to findings the warnings that reject an object in a manifest, apart
+// from those about what has a finding already. An API server accepts any annotation,
+// and slices of host names.
+func rejected(found findings, warnings []service.Warning) findings {
+	subject := func(field string) string {
+		if strings.HasPrefix(field, "spec.clusterIP") || strings.HasPrefix(field, "spec.ipFamilies") {
+			return "spec.clusterIP" // three fields say one thing
+		}
+		return field
+	}
+	for _, w := range warnings {
+		known := slices.ContainsFunc(found, func(f finding) bool { return subject(f.field) == subject(w.Field) })
+		if !known && !strings.HasPrefix(w.Field, "metadata.annotations[") && w.Field != "addressType" {
+			found.add(w.Field, "%s", w.Problem)
+		}
+	}
+	return found
+}
+
+// decode rejects fields that the kind does not have, and values of the wrong
+// type.
+func decode(encoded *encoding, into any) findings {
+	var found findings
+	strict, err := strictjson.UnmarshalStrict(encoded.json, into)
+	var mistyped *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &mistyped):
+		// mistyped.Field has no indices; the offset tells the exact place.
+		found.add(encoded.pathAt(int(mistyped.Offset)), "must be a %s, is a %s", typeName(mistyped.Type.Kind()), mistyped.Value)
+	case err != nil:
+		found.add("", "cannot be decoded: %s", err)
+	}
+	for _, err := range strict {
+		field := ""
+		var at strictjson.FieldError
+		if errors.As(err, &at) {
+			field = at.FieldPath()
+		}
+		found.add(field, "unknown field")
+	}
+	return found
+}
+
+// typeName returns the name of a Go type in the words of YAML.
+func typeName(kind reflect.Kind) string {
+	switch kind {
+	case reflect.String:
+		return "string"
+	case reflect.Bool:
+		return "boolean"
+	case reflect.Slice:
+		return "list"
+	case reflect.Map, reflect.Struct:
+		return "map"
+	default:
+		return "number"
+	}
 }

@@ -1,9 +1,16 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 )
 
 const goodService = `apiVersion: v1
@@ -117,7 +124,7 @@ func TestParseLeavesOutWhatIsNotProxied(t *testing.T) {
 	}
 }
 
-// edit gives a text with one part replaced; it panics if the part is not there,
+// edit returns a text with one part replaced; it panics if the part is not there,
 // so that a case cannot pass by accident.
 func edit(text, old, new string) string {
 	if !strings.Contains(text, old) {
@@ -163,53 +170,53 @@ func TestParseRefuses(t *testing.T) {
 		{"no ClusterIP", service("  clusterIP: 10.96.0.1\n", ""), "f.yaml:5: Service default/web: spec.clusterIP: is required: no API server allocates one"},
 		{"bad ClusterIP", service("10.96.0.1", "10.96.0.300"), "f.yaml:6: Service default/web: spec.clusterIP: \"10.96.0.300\" is not an IP address"},
 		{"leading zero", service("10.96.0.1", "010.96.0.1"), "f.yaml:6: Service default/web: spec.clusterIP: \"010.96.0.1\" is not an IP address"},
-		{"mapped", service("10.96.0.1", "::ffff:10.96.0.1"), "f.yaml:6: Service default/web: spec.clusterIP: \"::ffff:10.96.0.1\" must be written as 10.96.0.1"},
+		{"mapped", service("10.96.0.1", "::ffff:10.96.0.1"), "f.yaml:6: Service default/web: spec.clusterIP: ::ffff:10.96.0.1 must not be an IPv4 address in IPv6 notation: write 10.96.0.1"},
 		{"zone", service("10.96.0.1", "fe80::1%eth0"), "must not have a zone"},
 		{"loopback", service("10.96.0.1", "127.0.0.1"), "127.0.0.1 must not be a loopback address"},
 		{"unspecified", service("10.96.0.1", "0.0.0.0"), "0.0.0.0 must not be the unspecified address"},
 		{"multicast", service("10.96.0.1", "224.0.0.1"), "224.0.0.1 must not be a multicast address"},
 		{"link-local", service("10.96.0.1", "169.254.0.1"), "169.254.0.1 must not be a link-local address"},
 		{"ClusterIPs differ", service("  ports:", "  clusterIPs: [10.96.0.2]\n  ports:"), "f.yaml:7: Service default/web: spec.clusterIPs[0]: \"10.96.0.2\" must equal spec.clusterIP"},
-		{"one family twice", service("  ports:", "  clusterIPs: [10.96.0.1, 10.96.0.2]\n  ports:"), "spec.clusterIPs[1]: 10.96.0.1 and 10.96.0.2 are of the same family"},
+		{"one family twice", service("  ports:", "  clusterIPs: [10.96.0.1, 10.96.0.2]\n  ports:"), "spec.clusterIPs[1]: must not be of the same family as spec.clusterIPs[0]"},
 		{"three ClusterIPs", service("  ports:", "  clusterIPs: [10.96.0.1, fd00::1, fd00::2]\n  ports:"), "spec.clusterIPs[2]: at most one"},
-		{"family mismatch", service("  ports:", "  ipFamilies: [IPv6]\n  ports:"), "f.yaml:7: Service default/web: spec.ipFamilies[0]: \"IPv6\" does not match ClusterIP 10.96.0.1"},
+		{"family mismatch", service("  ports:", "  ipFamilies: [IPv6]\n  ports:"), "f.yaml:5: Service default/web: spec.clusterIPs[0]: 10.96.0.1 is not an IPv6 address, as spec.ipFamilies says"},
 		{"families missing", service("  ports:", "  ipFamilies: [IPv4, IPv6]\n  ports:"), "spec.ipFamilies: has 2 entries for 1 ClusterIPs"},
 		{"headless node port", edit(nodePort, "10.96.0.1", "None"), "spec.clusterIP: must not be None for type NodePort"},
 		{"no ports", service("  ports:\n    - port: 80\n", ""), "spec.ports: at least one port is required"},
-		{"port 0", service("port: 80", "port: 0"), "f.yaml:8: Service default/web: spec.ports[0].port: must be between 1 and 65535, is 0"},
-		{"port too large", service("port: 80", "port: 70000"), "spec.ports[0].port: must be between 1 and 65535, is 70000"},
-		{"bad protocol", service("port: 80", "port: 80\n      protocol: tcp"), "f.yaml:9: Service default/web: spec.ports[0].protocol: \"tcp\" must be one of TCP, UDP, SCTP"},
+		{"port 0", service("port: 80", "port: 0"), "f.yaml:8: Service default/web: spec.ports[0].port: 0 is not a port number (1 to 65535)"},
+		{"port too large", service("port: 80", "port: 70000"), "spec.ports[0].port: 70000 is not a port number (1 to 65535)"},
+		{"bad protocol", service("port: 80", "port: 80\n      protocol: tcp"), "f.yaml:9: Service default/web: spec.ports[0].protocol: \"tcp\" is not one of TCP, UDP, SCTP"},
 		{"nameless among two", service("- port: 80", "- port: 80\n    - {name: b, port: 81}"), "spec.ports[0].name: is required when there is more than one port"},
 		{"name twice", service("- port: 80", "- {name: b, port: 80}\n    - {name: b, port: 81}"), "f.yaml:9: Service default/web: spec.ports[1].name: is the same as that of spec.ports[0]"},
 		{"port twice", service("- port: 80", "- {name: a, port: 80}\n    - {name: b, port: 80}"), "spec.ports[1].port: is the same as that of spec.ports[0]"},
 		{"bad port name", service("- port: 80", "- {name: A, port: 80}"), "spec.ports[0].name: \"A\""},
 		{"no node port", nodePort, "f.yaml:9: Service default/web: spec.ports[0].nodePort: is required for type NodePort"},
-		{"node port too large", edit(nodePort, "port: 80", "port: 80\n      nodePort: 70000"), "spec.ports[0].nodePort: must be between 0 and 65535, is 70000"},
+		{"node port too large", edit(nodePort, "port: 80", "port: 80\n      nodePort: 70000"), "spec.ports[0].nodePort: 70000 is not a port number"},
 		{"node port without type", service("port: 80", "port: 80\n      nodePort: 30080"), "spec.ports[0].nodePort: must not be set for type ClusterIP"},
 		{"bad affinity", service("  ports:", "  sessionAffinity: Client\n  ports:"), "spec.sessionAffinity: \"Client\" must be one of None, ClientIP"},
-		{"affinity too long", service("  ports:", "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 90000}}\n  ports:"), "f.yaml:8: Service default/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds: must be between 1 and 86400, is 90000"},
+		{"affinity too long", service("  ports:", "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 90000}}\n  ports:"), "f.yaml:8: Service default/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds: 90000 is too long: at most 86400"},
 		{"affinity config alone", service("  ports:", "  sessionAffinityConfig: {}\n  ports:"), "spec.sessionAffinityConfig: must not be set"},
 		{"bad internal policy", service("  ports:", "  internalTrafficPolicy: local\n  ports:"), "spec.internalTrafficPolicy: \"local\" must be one of Cluster, Local"},
 		{"bad external policy", edit(balancer, "  ports:", "  externalTrafficPolicy: local\n  ports:"), "spec.externalTrafficPolicy: \"local\" must be one of"},
 		{"external policy of ClusterIP", service("  ports:", "  externalTrafficPolicy: Local\n  ports:"), "spec.externalTrafficPolicy: must not be set"},
 		{"health port of ClusterIP", service("  ports:", "  healthCheckNodePort: 3\n  ports:"), "spec.healthCheckNodePort: needs type LoadBalancer"},
-		{"health port too large", edit(balancer, "  ports:", "  healthCheckNodePort: 70000\n  ports:"), "spec.healthCheckNodePort: must be between"},
+		{"health port too large", edit(balancer, "  ports:", "  externalTrafficPolicy: Local\n  healthCheckNodePort: 70000\n  ports:"), "spec.healthCheckNodePort: 70000 is not a port number"},
 		{"bad external IP", service("  ports:", "  externalIPs: [192.0.2.1, x]\n  ports:"), "f.yaml:7: Service default/web: spec.externalIPs[1]: \"x\" is not an IP address"},
 		{"bad source range", edit(balancer, "  ports:", "  loadBalancerSourceRanges: [10.0.0.0]\n  ports:"), "spec.loadBalancerSourceRanges[0]: \"10.0.0.0\" is not a CIDR"},
 		{"source range of ClusterIP", service("  ports:", "  loadBalancerSourceRanges: [10.0.0.0/8]\n  ports:"), "spec.loadBalancerSourceRanges: needs type LoadBalancer"},
 		{"bad ingress", balancer + "status: {loadBalancer: {ingress: [{ip: x}]}}\n", "f.yaml:10: Service default/web: status.loadBalancer.ingress[0].ip: \"x\" is not"},
-		{"bad mode", balancer + "status: {loadBalancer: {ingress: [{ip: 192.0.2.1, ipMode: vip}]}}\n", "ingress[0].ipMode: \"vip\" must be one of VIP, Proxy"},
+		{"bad mode", balancer + "status: {loadBalancer: {ingress: [{ip: 192.0.2.1, ipMode: vip}]}}\n", "ingress[0].ipMode: \"vip\" is not one of VIP, Proxy"},
 		{"mode without address", balancer + "status: {loadBalancer: {ingress: [{hostname: h, ipMode: VIP}]}}\n", "ingress[0].ipMode: must not be set without ip"},
 
-		{"no owner", slice("kubernetes.io/service-name: web", "app: web"), "f.yaml:5: EndpointSlice default/web-1: metadata.labels: label kubernetes.io/service-name is required"},
+		{"no owner", slice("kubernetes.io/service-name: web", "app: web"), "f.yaml:5: EndpointSlice default/web-1: metadata.labels[kubernetes.io/service-name]: is required"},
 		{"bad address type", slice("IPv4", "ipv4"), "f.yaml:7: EndpointSlice default/web-1: addressType: \"ipv4\" must be one of"},
-		{"wrong family", slice("10.0.0.1", "\"fd00::1\""), "f.yaml:11: EndpointSlice default/web-1: endpoints[0].addresses[0]: fd00::1 does not match addressType IPv4"},
+		{"wrong family", slice("10.0.0.1", "\"fd00::1\""), "f.yaml:11: EndpointSlice default/web-1: endpoints[0].addresses[0]: fd00::1 is not an IPv4 address, as addressType says"},
 		{"bad address", slice("10.0.0.1", "host"), "endpoints[0].addresses[0]: \"host\" is not an IP address"},
 		{"no address", slice("[10.0.0.1]", "[]"), "endpoints[0].addresses: at least one address is required"},
-		{"slice port 0", slice("8080", "0"), "f.yaml:9: EndpointSlice default/web-1: ports[0].port: must be between"},
-		{"no slice port", slice("port: 8080", "name: a"), "ports[0].port: is required"},
+		{"slice port 0", slice("8080", "0"), "f.yaml:9: EndpointSlice default/web-1: ports[0].port: 0 is not a port number"},
+		{"no slice port", slice("port: 8080", "name: a"), "ports[0].port: missing"},
 		{"bad slice port name", slice("port: 8080", "{port: 1, name: A}"), "ports[0].name: \"A\""},
-		{"bad slice protocol", slice("port: 8080", "{port: 1, protocol: udp}"), "ports[0].protocol: \"udp\" must be one of"},
+		{"bad slice protocol", slice("port: 8080", "{port: 1, protocol: udp}"), "ports[0].protocol: \"udp\" is not one of"},
 		{"slice port name twice", slice("- port: 8080", "- port: 1\n  - port: 2"), "ports[1].name: is the same as that of ports[0]"},
 		{"zone hint without name", goodSlice + "    hints: {forZones: [{name: \"\"}]}\n", "endpoints[0].hints.forZones[0].name: is required"},
 		{"node hint without name", goodSlice + "    hints: {forNodes: [{name: \"\"}]}\n", "endpoints[0].hints.forNodes[0].name: is required"},
@@ -251,5 +258,89 @@ func TestParseBoundsAliases(t *testing.T) {
 		if len(problems) != 1 || !strings.Contains(problems[0].Message, "larger than") {
 			t.Errorf("%s: problems are %v, want one about the size", name, problems)
 		}
+	}
+}
+
+// FuzzParse: whatever a file holds, it is either accepted whole or refused with
+// a problem that names it, and reading it again gives the same.
+func FuzzParse(f *testing.F) {
+	f.Add(goodService + "---\n" + goodSlice)
+	f.Add("apiVersion: v1\nkind: List\nitems: [&a {apiVersion: v1, kind: Node, metadata: {name: n}}, *a]\n")
+	f.Add("{\"apiVersion\": \"v1\", \"kind\": \"Service\", \"metadata\": {}}")
+	f.Add("a: &a [*a]\nkind: *a\n? [x]\n: y\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		objects, problems := parse("f.yaml", []byte(text))
+		if len(objects) > 0 && len(problems) > 0 {
+			t.Fatalf("%d objects in spite of %s", len(objects), problems[0])
+		}
+		for _, problem := range problems {
+			if problem.File != "f.yaml" || problem.Message == "" || problem.Line < 0 {
+				t.Fatalf("unusable problem %+v", problem)
+			}
+		}
+		again, same := parse("f.yaml", []byte(text))
+		if ids(again) != ids(objects) || len(same) != len(problems) {
+			t.Fatal("reading twice gives two results")
+		}
+	})
+}
+
+// folder writes files, given as name and text in turn.
+func folder(t *testing.T, namesAndTexts ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i := 0; i < len(namesAndTexts); i += 2 {
+		if err := os.WriteFile(filepath.Join(dir, namesAndTexts[i]), []byte(namesAndTexts[i+1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestLoadGivesEverything(t *testing.T) {
+	dir := folder(t,
+		"slices.yaml", sliceManifest("a", "a-1", "10.0.0.1")+"---\n"+sliceManifest("a", "a-2", "10.0.0.2"),
+		"a.yaml", manifest("a", 80),
+		"node.yml", "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: other}\n",
+		"ranges.json", `{"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "k"}, "spec": {"cidrs": ["10.96.0.0/16"]}}`,
+		"README.md", "not a manifest")
+	var warned []service.Warning
+	cache, err := Load(dir, "n", source.Options{Warn: func(w service.Warning) { warned = append(warned, w) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := cache.Snapshot(service.Key{Namespace: "default", Name: "a"})
+	if len(cache.Keys()) != 1 || a.Spec == nil || len(a.Slices) != 2 {
+		t.Errorf("Services %v, a is %+v", cache.Keys(), a)
+	}
+	if cache.Node() == nil || cache.Node().Name != "n" || len(cache.ServiceCIDRs()) != 1 || !cache.Stats().Primed || warned != nil {
+		t.Errorf("node %+v, ranges %v, %+v, warnings %v", cache.Node(), cache.ServiceCIDRs(), cache.Stats(), warned)
+	}
+}
+
+func TestLoadNamesEveryMistake(t *testing.T) {
+	dir := folder(t,
+		"a.yaml", manifest("a", 80),
+		"b.yaml", manifest("b", 0)+"---\n"+manifest("c", 70000)+"---\n"+manifest("a", 80),
+		"c.yaml", manifest("a", 80),
+		"d.yaml", "kind: [")
+	cache, err := Load(dir, "n", source.Options{})
+	refused, ok := errors.AsType[*RejectedError](err)
+	if !ok || cache != nil || len(refused.Problems) != 4 {
+		t.Fatalf("%v, %v", cache, err)
+	}
+	want := "manifests rejected:\n" +
+		dir + "/b.yaml:6: Service default/b: spec.ports[0].port: 0 is not a port number (1 to 65535)\n" +
+		dir + "/b.yaml:13: Service default/c: spec.ports[0].port: 70000 is not a port number (1 to 65535)\n" +
+		dir + "/c.yaml:1: Service default/a: metadata.name: is already defined in " + dir + "/a.yaml:1\n" +
+		dir + "/d.yaml:2: not valid YAML: did not find expected node content"
+	if err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+func TestLoadNeedsTheDirectory(t *testing.T) {
+	if _, err := Load(filepath.Join(t.TempDir(), "nowhere"), "n", source.Options{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
 	}
 }

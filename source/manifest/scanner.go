@@ -26,7 +26,7 @@ const emptyGrace = time.Second
 type scanner struct {
 	dir  string
 	seen map[string]seenFile // by name
-	// unsettled tells that the last scan left out a file which someone seems
+	// unsettled reports that the last scan left out a file which someone seems
 	// to be writing, so that the next scan should be soon.
 	unsettled bool
 }
@@ -131,7 +131,7 @@ func (s *scanner) gone(present map[string]bool) []reading {
 	return readings
 }
 
-// manifestName tells whether a file counts. Editors keep their temporary and
+// manifestName reports whether a file counts. Editors keep their temporary and
 // backup files under hidden names or with an ending of their own.
 func manifestName(name string) bool {
 	return !strings.HasPrefix(name, ".") &&

@@ -2,22 +2,18 @@ package manifest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
-	"regexp"
+	"slices"
+	"sort"
 	"strconv"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-proxy/sluice/internal/yamllines"
 )
-
-// lineError is a syntax error at a line of a file.
-type lineError struct {
-	line    int
-	message string
-}
-
-func (e *lineError) Error() string { return e.message }
 
 // documents parses a file into one tree per document. Documents that hold
 // nothing but comments are left out. JSON is told by its first character, since
@@ -39,7 +35,7 @@ func yamlDocuments(data []byte) ([]*yaml.Node, error) {
 			return roots, nil
 		}
 		if err != nil {
-			return nil, yamlError(err)
+			return nil, yamllines.FromYAML3(err)
 		}
 		if len(document.Content) == 1 && document.Content[0].ShortTag() != "!!null" {
 			roots = append(roots, document.Content[0])
@@ -47,28 +43,7 @@ func yamlDocuments(data []byte) ([]*yaml.Node, error) {
 	}
 }
 
-// yamlLine matches the position in the error texts of go.yaml.in/yaml/v3, which
-// has no typed one.
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
-
-// parserError matches the errors of the library's parser, as opposed to its
-// scanner: it counts their lines from 0 (go.yaml.in/yaml v3.0.6, parser.fail).
-var parserError = regexp.MustCompile(`did not find expected (key|node content|'-' indicator|',' or|<)`)
-
-func yamlError(err error) error {
-	text, _, _ := strings.Cut(err.Error(), "\n")
-	match := yamlLine.FindStringSubmatch(text)
-	if match == nil {
-		return &lineError{message: text}
-	}
-	line, _ := strconv.Atoi(match[1]) // digits or empty, by the expression
-	if parserError.MatchString(match[2]) {
-		line++
-	}
-	return &lineError{line: line, message: "not valid YAML: " + match[2]}
-}
-
-// child gives the value of a key of a mapping, nil without one.
+// child returns the value of a key of a mapping, nil without one.
 func child(node *yaml.Node, key string) *yaml.Node {
 	if node.Kind != yaml.MappingNode {
 		return nil
@@ -81,11 +56,251 @@ func child(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// text gives the value of a key that holds a scalar, or an empty string.
+// text returns the value of a key that holds a scalar, or an empty string.
 func text(node *yaml.Node, key string) string {
 	value := child(node, key)
 	if value == nil || value.Kind != yaml.ScalarNode {
 		return ""
 	}
 	return value.Value
+}
+
+// jsonReader builds the same trees from JSON as the YAML parser builds from
+// YAML, with the line of every key and value.
+type jsonReader struct {
+	data    []byte
+	decoder *json.Decoder
+	// line is that of offset, the position up to which lines were counted.
+	line   int
+	offset int
+}
+
+func jsonDocuments(data []byte) ([]*yaml.Node, error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	reader := &jsonReader{data: data, decoder: decoder, line: 1}
+	var roots []*yaml.Node
+	for {
+		root, err := reader.value(0)
+		if errors.Is(err, io.EOF) {
+			return roots, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		roots = append(roots, root)
+	}
+}
+
+// token reads one token and gives the line on which it ends; tokens of JSON do
+// not span lines.
+func (r *jsonReader) token() (json.Token, int, error) {
+	token, err := r.decoder.Token()
+	end := int(r.decoder.InputOffset())
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		end = min(int(syntax.Offset), len(r.data))
+	}
+	if end > r.offset {
+		r.line += bytes.Count(r.data[r.offset:end], []byte("\n"))
+		r.offset = end
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = &yamllines.Error{Line: r.line, Message: "not valid JSON: " + err.Error()}
+	}
+	return token, r.line, err
+}
+
+// value reads one value; depth is the number of containers around it.
+func (r *jsonReader) value(depth int) (*yaml.Node, error) {
+	token, line, err := r.token()
+	if err != nil {
+		if depth > 0 && errors.Is(err, io.EOF) {
+			err = &yamllines.Error{Line: line, Message: "not valid JSON: the file ends too early"}
+		}
+		return nil, err
+	}
+	if depth > depthMax {
+		return nil, &yamllines.Error{Line: line, Message: fmt.Sprintf("nested more than %d levels deep", depthMax)}
+	}
+	switch token := token.(type) {
+	case json.Delim:
+		return r.container(token, line, depth)
+	case string:
+		return scalar("!!str", token, line), nil
+	case json.Number:
+		if _, err := strconv.ParseInt(token.String(), 10, 64); err == nil {
+			return scalar("!!int", token.String(), line), nil
+		}
+		return scalar("!!float", token.String(), line), nil
+	case bool:
+		return scalar("!!bool", strconv.FormatBool(token), line), nil
+	default:
+		return scalar("!!null", "null", line), nil
+	}
+}
+
+func (r *jsonReader) container(open json.Delim, line, depth int) (*yaml.Node, error) {
+	node := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: line}
+	if open == '{' {
+		node.Kind, node.Tag = yaml.MappingNode, "!!map"
+	}
+	for r.decoder.More() {
+		if node.Kind == yaml.MappingNode {
+			key, err := r.value(depth + 1)
+			if err != nil {
+				return nil, err
+			}
+			node.Content = append(node.Content, key)
+		}
+		value, err := r.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		node.Content = append(node.Content, value)
+	}
+	if _, line, err := r.token(); errors.Is(err, io.EOF) {
+		return nil, &yamllines.Error{Line: line, Message: "not valid JSON: the file ends too early"}
+	} else if err != nil {
+		return nil, err
+	}
+	return node, nil
+}
+
+func scalar(tag, value string, line int) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value, Line: line}
+}
+
+const (
+	// objectBytesMax bounds one object written as JSON, aliases expanded. An
+	// API server's store takes 1.5 MiB.
+	objectBytesMax = 2 << 20
+	// depthMax bounds the nesting of one object, aliases followed; the kinds
+	// here need ten levels.
+	depthMax = 100
+)
+
+// encoding is one object as JSON, with the way back from a place in the JSON, or
+// from the path of a field, to a line of the file.
+type encoding struct {
+	json []byte
+	// marks are in the order of their offsets.
+	marks []mark
+	lines yamllines.Lines
+}
+
+// mark says that the value of a field starts at an offset in the JSON.
+type mark struct {
+	offset int
+	path   string
+}
+
+// encode writes a tree as JSON. Scalars get the types that YAML 1.2 gives them,
+// so that "no" and "on" are strings.
+func encode(root *yaml.Node) (*encoding, error) {
+	e := &encoding{lines: yamllines.Lines{}}
+	if err := e.value(root, "", root.Line, 0); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// pathAt returns the field whose value was being read when a decoder stopped at
+// offset.
+func (e *encoding) pathAt(offset int) string {
+	after := sort.Search(len(e.marks), func(i int) bool { return e.marks[i].offset >= offset })
+	if after == 0 {
+		return ""
+	}
+	return e.marks[after-1].path
+}
+
+func (e *encoding) value(node *yaml.Node, path string, line, depth int) error {
+	if depth > depthMax || len(e.json) > objectBytesMax {
+		return &yamllines.Error{Line: line, Message: fmt.Sprintf("larger than %d bytes or nested more than %d levels deep",
+			objectBytesMax, depthMax)}
+	}
+	if node.Kind == yaml.AliasNode {
+		return e.value(node.Alias, path, line, depth+1)
+	}
+	e.marks = append(e.marks, mark{len(e.json), path})
+	e.lines[path] = line
+	switch node.Kind {
+	case yaml.MappingNode:
+		return e.mapping(node, path, depth)
+	case yaml.SequenceNode:
+		return e.sequence(node, path, depth)
+	default:
+		return e.scalar(node)
+	}
+}
+
+func (e *encoding) mapping(node *yaml.Node, path string, depth int) error {
+	e.json = append(e.json, '{')
+	seen := make(map[string]int, len(node.Content)/2)
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key := node.Content[i]
+		if key.Kind != yaml.ScalarNode {
+			return &yamllines.Error{Line: key.Line, Message: "a key must be a plain text"}
+		}
+		if key.ShortTag() == "!!merge" {
+			return &yamllines.Error{Line: key.Line, Message: "merge keys (<<) are not supported; write the fields out"}
+		}
+		if first, twice := seen[key.Value]; twice {
+			return &yamllines.Error{Line: key.Line, Message: fmt.Sprintf("key %q is already set on line %d", key.Value, first)}
+		}
+		seen[key.Value] = key.Line
+		if i > 0 {
+			e.json = append(e.json, ',')
+		}
+		e.text(key.Value)
+		e.json = append(e.json, ':')
+		if err := e.value(node.Content[i+1], yamllines.Join(path, key.Value), key.Line, depth+1); err != nil {
+			return err
+		}
+	}
+	e.json = append(e.json, '}')
+	return nil
+}
+
+func (e *encoding) sequence(node *yaml.Node, path string, depth int) error {
+	e.json = append(e.json, '[')
+	for i, element := range node.Content {
+		if i > 0 {
+			e.json = append(e.json, ',')
+		}
+		if err := e.value(element, yamllines.Index(path, i), element.Line, depth+1); err != nil {
+			return err
+		}
+	}
+	e.json = append(e.json, ']')
+	return nil
+}
+
+// plainTags are the tags whose values are not text in JSON.
+var plainTags = []string{"!!int", "!!float", "!!bool", "!!null"}
+
+func (e *encoding) scalar(node *yaml.Node) error {
+	if !slices.Contains(plainTags, node.ShortTag()) {
+		e.text(node.Value) // a timestamp without quotes is text as well
+		return nil
+	}
+	var value any
+	if err := node.Decode(&value); err != nil {
+		return &yamllines.Error{Line: node.Line, Message: fmt.Sprintf("%q is not a valid value", node.Value)}
+	}
+	written, err := json.Marshal(value)
+	if err != nil {
+		return &yamllines.Error{Line: node.Line, Message: fmt.Sprintf("%q cannot be expressed in JSON", node.Value)}
+	}
+	e.json = append(e.json, written...)
+	return nil
+}
+
+func (e *encoding) text(value string) {
+	written, err := json.Marshal(value)
+	if err != nil {
+		panic("manifest: a string is always valid JSON: " + err.Error())
+	}
+	e.json = append(e.json, written...)
 }

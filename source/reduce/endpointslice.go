@@ -1,6 +1,7 @@
 package reduce
 
 import (
+	"net/netip"
 	"strings"
 	"time"
 
@@ -18,14 +19,14 @@ func EndpointSlice(object *discoveryv1.EndpointSlice) (*service.Slice, []service
 	family, ok := familyOf(object.AddressType)
 	switch {
 	case object.Namespace == "" || object.Name == "":
-		n.add(field("metadata"), "namespace and name are required; the slice is ignored")
+		n.add(field("metadata"), "the slice is ignored", "namespace and name are required")
 		return nil, n.warnings
 	case owner == "":
 		n.add(field("metadata.labels["+discoveryv1.LabelServiceName+"]"),
-			"missing or empty, so that the slice has no Service; the slice is ignored")
+			"the slice is ignored", "is required: it names the Service that the endpoints belong to")
 		return nil, n.warnings
 	case !ok:
-		n.add(field("addressType"), "%q addresses cannot be served; the slice is ignored", object.AddressType)
+		n.add(field("addressType"), "the slice is ignored", "%q addresses cannot be served", object.AddressType)
 		return nil, n.warnings
 	}
 	return &service.Slice{
@@ -47,8 +48,140 @@ func trigger(n *notes, annotations map[string]string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
 		n.add(field("metadata.annotations["+corev1.EndpointsLastChangeTriggerTime+"]"),
-			"%q is not a time; the latency of this change is not measured", text)
+			"the latency of this change is not measured", "%q is not a time", text)
 		return time.Time{}
 	}
 	return t
+}
+
+// slicePorts reduces the ports of a slice. A port without a name field matches no
+// service port, and one without a number would mean all ports, which a proxy
+// cannot serve.
+func slicePorts(n *notes, ports []discoveryv1.EndpointPort) []service.SlicePort {
+	reduced := make([]service.SlicePort, 0, len(ports))
+	for i := range ports {
+		if port, ok := slicePort(n, at("ports", i), &ports[i]); ok {
+			reduced = append(reduced, port)
+		}
+	}
+	return reduced
+}
+
+func slicePort(n *notes, where path, port *discoveryv1.EndpointPort) (service.SlicePort, bool) {
+	if port.Name == nil {
+		n.add(where.dot("name"), "the port is ignored", "missing")
+		return service.SlicePort{}, false
+	}
+	if port.Port == nil {
+		n.add(where.dot("port"), "the port is ignored", "missing, and all ports cannot be served")
+		return service.SlicePort{}, false
+	}
+	number, ok := portNumber(*port.Port)
+	if !ok {
+		n.add(where.dot("port"), "the port is ignored", "%d is not a port number (1 to 65535)", *port.Port)
+		return service.SlicePort{}, false
+	}
+	var name corev1.Protocol
+	if port.Protocol != nil {
+		name = *port.Protocol
+	}
+	transport, ok := protocol(name)
+	if !ok {
+		n.add(where.dot("protocol"), "the port is ignored", "%q is not one of TCP, UDP, SCTP", name)
+		return service.SlicePort{}, false
+	}
+	return service.SlicePort{Name: intern(*port.Name), Protocol: transport, Port: number}, true
+}
+
+// sliceEndpoints reduces the endpoints of a slice; those without a usable address
+// are left out and the others keep their order.
+func sliceEndpoints(n *notes, family service.Family, endpoints []discoveryv1.Endpoint) []service.SliceEndpoint {
+	reduced := make([]service.SliceEndpoint, 0, len(endpoints))
+	hints := newHintNames(endpoints)
+	for i := range endpoints {
+		e := &endpoints[i]
+		addr, ok := endpointAddr(n, at("endpoints", i), family, e.Addresses)
+		if !ok {
+			continue
+		}
+		zones, nodes := hints.of(e)
+		reduced = append(reduced, service.SliceEndpoint{
+			Addr:        addr,
+			NodeName:    intern(valueOr(e.NodeName, "")),
+			Ready:       valueOr(e.Conditions.Ready, true),
+			Serving:     valueOr(e.Conditions.Serving, true),
+			Terminating: valueOr(e.Conditions.Terminating, false),
+			ForZones:    zones,
+			ForNodes:    nodes,
+		})
+	}
+	return reduced
+}
+
+// endpointAddr reads the first address; by the API's rules the others are ways
+// to the same endpoint and not looked at.
+func endpointAddr(n *notes, where path, family service.Family, addresses []string) (netip.Addr, bool) {
+	if len(addresses) == 0 {
+		n.add(where.dot("addresses"), "the endpoint is skipped", "at least one address is required")
+		return netip.Addr{}, false
+	}
+	addr, ok := parseAddr(addresses[0])
+	if !ok {
+		n.add(where.dot("addresses[0]"), "the endpoint is skipped", "%q is not an IP address", addresses[0])
+		return netip.Addr{}, false
+	}
+	if service.FamilyOf(addr) != family {
+		n.add(where.dot("addresses[0]"),
+			"the endpoint is skipped", "%s is not an %s address, as addressType says", addr, family)
+		return netip.Addr{}, false
+	}
+	return addr, true
+}
+
+// hintNames is one array for all hint lists of a slice, since most endpoints
+// have one hint and a list of its own would cost as much again.
+type hintNames []string
+
+func newHintNames(endpoints []discoveryv1.Endpoint) hintNames {
+	count := 0
+	for i := range endpoints {
+		if hints := endpoints[i].Hints; hints != nil {
+			count += len(hints.ForZones) + len(hints.ForNodes)
+		}
+	}
+	return make(hintNames, 0, count)
+}
+
+// of returns the zone and node hints of an endpoint; nil means none.
+func (h *hintNames) of(e *discoveryv1.Endpoint) (zones, nodes []string) {
+	if e.Hints == nil {
+		return nil, nil
+	}
+	start := len(*h)
+	for i := range e.Hints.ForZones {
+		*h = append(*h, intern(e.Hints.ForZones[i].Name))
+	}
+	zones = h.since(start)
+	start = len(*h)
+	for i := range e.Hints.ForNodes {
+		*h = append(*h, intern(e.Hints.ForNodes[i].Name))
+	}
+	return zones, h.since(start)
+}
+
+// since is the list that was appended last. Its capacity is cut, so that nobody
+// can write into the next one.
+func (h *hintNames) since(start int) []string {
+	end := len(*h)
+	if start == end {
+		return nil
+	}
+	return (*h)[start:end:end]
+}
+
+func valueOr[T any](value *T, missing T) T {
+	if value == nil {
+		return missing
+	}
+	return *value
 }

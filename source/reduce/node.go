@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -29,7 +30,7 @@ func Node(object *corev1.Node) (*service.NodeObject, []service.Warning) {
 	}, n.warnings
 }
 
-// nodeAddresses gives the internal addresses, then the external ones.
+// nodeAddresses returns the internal addresses, then the external ones.
 func nodeAddresses(n *notes, addresses []corev1.NodeAddress) []netip.Addr {
 	var found []netip.Addr
 	for _, kind := range [...]corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
@@ -42,20 +43,20 @@ func nodeAddresses(n *notes, addresses []corev1.NodeAddress) []netip.Addr {
 				found = append(found, addr)
 			} else {
 				n.add(at("status.addresses", i).dot("address"),
-					"%q is not an IP address; the entry is skipped", text)
+					"the entry is skipped", "%q is not an IP address", text)
 			}
 		}
 	}
 	return found
 }
 
-// podCIDRs gives the first range of each family.
+// podCIDRs returns the first range of each family.
 func podCIDRs(n *notes, texts []string) service.PerFamily[netip.Prefix] {
 	var found service.PerFamily[netip.Prefix]
 	for i, text := range texts {
 		prefix, ok := parsePrefix(text)
 		if !ok {
-			n.add(at("spec.podCIDRs", i), "%q is not a CIDR; the entry is skipped", text)
+			n.add(at("spec.podCIDRs", i), "the entry is skipped", "%q is not a CIDR", text)
 			continue
 		}
 		if family := service.FamilyOf(prefix.Addr()); !found[family].IsValid() {
@@ -63,4 +64,23 @@ func podCIDRs(n *notes, texts []string) service.PerFamily[netip.Prefix] {
 		}
 	}
 	return found
+}
+
+// ServiceCIDR reduces a ServiceCIDR to its ranges, masked, without duplicates, in
+// API order. Conditions and deletion are not looked at: a range is in use until
+// its object is gone.
+func ServiceCIDR(object *networkingv1.ServiceCIDR) ([]netip.Prefix, []service.Warning) {
+	n := &notes{kind: "ServiceCIDR", name: object.Name}
+	var found []netip.Prefix
+	for i, text := range object.Spec.CIDRs {
+		prefix, ok := parsePrefix(text)
+		if !ok {
+			n.add(at("spec.cidrs", i), "the entry is skipped", "%q is not a CIDR", text)
+			continue
+		}
+		if !slices.Contains(found, prefix) {
+			found = append(found, prefix)
+		}
+	}
+	return found, n.warnings
 }

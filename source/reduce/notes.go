@@ -2,6 +2,7 @@ package reduce
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -13,13 +14,13 @@ type notes struct {
 	warnings              []service.Warning
 }
 
-// add records that a field cannot be used. The problem says what happens
-// instead.
-func (n *notes) add(field path, problem string, args ...any) {
+// add records that a field cannot be used. The effect says what happens instead.
+func (n *notes) add(field path, effect, problem string, args ...any) {
 	n.warnings = append(n.warnings, service.Warning{
 		Object:  n.object(),
 		Field:   field.String(),
 		Problem: fmt.Sprintf(problem, args...),
+		Effect:  effect,
 	})
 }
 
@@ -29,4 +30,36 @@ func (n *notes) object() string {
 		return n.kind + " " + n.name
 	}
 	return n.kind + " " + n.namespace + "/" + n.name
+}
+
+// path names a field of an object. It is put into words only for a warning.
+type path struct {
+	// list is a field, or the list that index points into.
+	list string
+	// index counts from 0; -1 when list is meant itself.
+	index int
+	// rest is the way from the element to the field, with its leading dot, or
+	// empty.
+	rest string
+}
+
+// field is the path of a field that is in no list: "spec.clusterIP".
+func field(name string) path { return path{list: name, index: -1} }
+
+// at is the path of an element: "spec.externalIPs[1]".
+func at(list string, index int) path { return path{list: list, index: index} }
+
+// dot goes on to a field of the element.
+func (p path) dot(name string) path {
+	p.rest = "." + name
+	return p
+}
+
+// String returns the form in which the API itself reports fields:
+// "spec.ports[2].nodePort".
+func (p path) String() string {
+	if p.index < 0 {
+		return p.list + p.rest
+	}
+	return p.list + "[" + strconv.Itoa(p.index) + "]" + p.rest
 }

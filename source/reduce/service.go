@@ -1,6 +1,9 @@
 package reduce
 
 import (
+	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +20,7 @@ func Service(object *corev1.Service) (*service.Spec, []service.Warning) {
 	}
 	n := &notes{kind: "Service", namespace: object.Namespace, name: object.Name}
 	if object.Namespace == "" || object.Name == "" {
-		n.add(field("metadata"), "namespace and name are required; the Service is ignored")
+		n.add(field("metadata"), "the Service is ignored", "namespace and name are required")
 		return nil, n.warnings
 	}
 	return &service.Spec{
@@ -39,7 +42,321 @@ func Service(object *corev1.Service) (*service.Spec, []service.Warning) {
 	}, n.warnings
 }
 
-// isAddress tells a ClusterIP from the two ways to say that there is none.
+// isAddress reports whether the Service has a ClusterIP: it is neither empty nor None.
 func isAddress(clusterIP string) bool {
 	return clusterIP != "" && clusterIP != corev1.ClusterIPNone
 }
+
+// clusterIPs finds the ClusterIP of each family. A Service that lists its
+// families has its addresses in the same order; an object from before dual-stack has
+// one address and no list of families.
+func clusterIPs(n *notes, spec *corev1.ServiceSpec) service.PerFamily[netip.Addr] {
+	var found service.PerFamily[netip.Addr]
+	if len(spec.IPFamilies) == 0 {
+		if addr, ok := parseAddr(spec.ClusterIP); ok {
+			found[service.FamilyOf(addr)] = addr
+		} else {
+			n.add(field("spec.clusterIP"), "the Service is not served", "%q is not an IP address", spec.ClusterIP)
+		}
+		return found
+	}
+	for i, name := range spec.IPFamilies {
+		family, ok := familyOf(name)
+		if !ok {
+			n.add(at("spec.ipFamilies", i), "the entry is skipped", "%q is not an IP family", name)
+			continue
+		}
+		notServed := "the Service is not served over " + family.String()
+		if i >= len(spec.ClusterIPs) || !isAddress(spec.ClusterIPs[i]) {
+			n.add(at("spec.clusterIPs", i), notServed, "missing")
+			continue
+		}
+		addr, ok := parseAddr(spec.ClusterIPs[i])
+		switch {
+		case !ok:
+			n.add(at("spec.clusterIPs", i),
+				notServed, "%q is not an IP address", spec.ClusterIPs[i])
+		case service.FamilyOf(addr) != family:
+			n.add(at("spec.clusterIPs", i),
+				notServed, "%s is not an %s address, as spec.ipFamilies says", addr, family)
+		case !found[family].IsValid():
+			found[family] = addr
+		}
+	}
+	return found
+}
+
+// servicePorts reduces spec.ports, in API order. A name occurs once per protocol:
+// it is how slices refer to a port.
+func servicePorts(n *notes, ports []corev1.ServicePort) []service.Port {
+	type identity struct {
+		name     string
+		protocol service.Protocol
+	}
+	reduced := make([]service.Port, 0, len(ports))
+	seen := make(map[identity]bool, len(ports))
+	for i := range ports {
+		port, ok := servicePort(n, at("spec.ports", i), &ports[i])
+		if !ok {
+			continue
+		}
+		id := identity{port.Name, port.Protocol}
+		if seen[id] {
+			n.add(at("spec.ports", i),
+				"the first port is kept and this one left out", "name %q and protocol %s occur before",
+				port.Name, port.Protocol)
+			continue
+		}
+		seen[id] = true
+		reduced = append(reduced, port)
+	}
+	return reduced
+}
+
+// servicePort reduces one element of spec.ports. A node port that is not a port
+// number costs the port its node port only.
+func servicePort(n *notes, where path, port *corev1.ServicePort) (service.Port, bool) {
+	number, ok := portNumber(port.Port)
+	if !ok {
+		n.add(where.dot("port"), "the port is left out", "%d is not a port number (1 to 65535)", port.Port)
+		return service.Port{}, false
+	}
+	transport, ok := protocol(port.Protocol)
+	if !ok {
+		n.add(where.dot("protocol"), "the port is left out", "%q is not one of TCP, UDP, SCTP", port.Protocol)
+		return service.Port{}, false
+	}
+	nodePort, ok := portNumber(port.NodePort)
+	if !ok && port.NodePort != 0 {
+		n.add(where.dot("nodePort"), "the port has no node port", "%d is not a port number (1 to 65535)", port.NodePort)
+	}
+	return service.Port{
+		Name:     intern(port.Name),
+		Protocol: transport,
+		Port:     number,
+		NodePort: nodePort,
+	}, true
+}
+
+// externalIPs reduces spec.externalIPs. API servers have accepted anything, so blank
+// entries are skipped without a warning.
+func externalIPs(n *notes, texts []string) service.PerFamily[[]netip.Addr] {
+	var found service.PerFamily[[]netip.Addr]
+	for i, text := range texts {
+		addr, ok := parseAddr(text)
+		switch {
+		case ok:
+			addAddr(&found, addr)
+		case strings.TrimSpace(text) != "":
+			n.add(at("spec.externalIPs", i), "the entry is skipped", "%q is not an IP address", text)
+		}
+	}
+	return found
+}
+
+// loadBalancerVIPs reduces status.loadBalancer.ingress. Entries in mode Proxy are
+// left to the balancer: traffic from inside the cluster must reach it.
+func loadBalancerVIPs(n *notes, ingress []corev1.LoadBalancerIngress) service.PerFamily[[]netip.Addr] {
+	const list = "status.loadBalancer.ingress"
+	var found service.PerFamily[[]netip.Addr]
+	for i := range ingress {
+		entry := &ingress[i]
+		if entry.IP == "" {
+			continue
+		}
+		if mode := entry.IPMode; mode != nil && *mode != corev1.LoadBalancerIPModeVIP {
+			if *mode != corev1.LoadBalancerIPModeProxy {
+				n.add(at(list, i).dot("ipMode"), "the entry is skipped", "%q is not one of VIP, Proxy", *mode)
+			}
+			continue
+		}
+		if addr, ok := parseAddr(entry.IP); ok {
+			addAddr(&found, addr)
+		} else {
+			n.add(at(list, i).dot("ip"), "the entry is skipped", "%q is not an IP address", entry.IP)
+		}
+	}
+	return found
+}
+
+// sourceRanges reduces spec.loadBalancerSourceRanges. A family without a usable
+// range is open to everyone, and so is one in which a range covers everyone.
+func sourceRanges(n *notes, texts []string) service.PerFamily[[]netip.Prefix] {
+	const list = "spec.loadBalancerSourceRanges"
+	var found service.PerFamily[[]netip.Prefix]
+	var everyone service.PerFamily[bool]
+	usable, refused := 0, 0
+	for i, text := range texts {
+		text = strings.TrimSpace(text)
+		if text == "" {
+			continue
+		}
+		prefix, ok := parsePrefix(text)
+		if !ok {
+			refused++
+			n.add(at(list, i), "the entry is skipped", "%q is not a CIDR", text)
+			continue
+		}
+		usable++
+		family := service.FamilyOf(prefix.Addr())
+		everyone[family] = everyone[family] || prefix.Bits() == 0
+		if !slices.Contains(found[family], prefix) {
+			found[family] = append(found[family], prefix)
+		}
+	}
+	if usable == 0 && refused > 0 {
+		n.add(field(list), "every source is allowed", "no entry can be used")
+	}
+	for _, family := range service.Families {
+		if everyone[family] {
+			found[family] = nil
+		}
+	}
+	return found
+}
+
+// addAddr appends an address to those of its family unless it is there.
+func addAddr(to *service.PerFamily[[]netip.Addr], addr netip.Addr) {
+	family := service.FamilyOf(addr)
+	if !slices.Contains(to[family], addr) {
+		to[family] = append(to[family], addr)
+	}
+}
+
+// The bounds of spec.sessionAffinityConfig.clientIP.timeoutSeconds.
+const (
+	affinityDefaultSeconds = int(corev1.DefaultClientIPServiceAffinitySeconds)
+	affinityMaxSeconds     = 86400
+)
+
+func internalLocal(spec *corev1.ServiceSpec) bool {
+	policy := spec.InternalTrafficPolicy
+	return policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal
+}
+
+// externalLocal reports whether externalTrafficPolicy: Local is set and counts.
+// It does for Services that are externally accessible by type; whether the
+// entries of externalIPs can be used is not asked.
+func externalLocal(spec *corev1.ServiceSpec) bool {
+	if spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+		return false
+	}
+	switch spec.Type {
+	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
+		return true
+	case corev1.ServiceTypeClusterIP, "":
+		return len(spec.ExternalIPs) > 0
+	default:
+		return false
+	}
+}
+
+func healthCheckNodePort(n *notes, spec *corev1.ServiceSpec) uint16 {
+	if spec.Type != corev1.ServiceTypeLoadBalancer || !externalLocal(spec) {
+		return 0
+	}
+	port, ok := portNumber(spec.HealthCheckNodePort)
+	if !ok {
+		n.add(field("spec.healthCheckNodePort"),
+			"the load balancer's health checks are not answered", "%d is not a port number (1 to 65535)",
+			spec.HealthCheckNodePort)
+	}
+	return port
+}
+
+func affinitySeconds(n *notes, spec *corev1.ServiceSpec) int {
+	if spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return 0
+	}
+	timeout := field("spec.sessionAffinityConfig.clientIP.timeoutSeconds")
+	usesDefault := fmt.Sprintf("%d seconds are used", affinityDefaultSeconds)
+	config := spec.SessionAffinityConfig
+	if config == nil || config.ClientIP == nil || config.ClientIP.TimeoutSeconds == nil {
+		n.add(timeout, usesDefault, "missing")
+		return affinityDefaultSeconds
+	}
+	switch seconds := int(*config.ClientIP.TimeoutSeconds); {
+	case seconds < 1:
+		n.add(timeout, usesDefault, "%d is too short: at least 1", seconds)
+		return affinityDefaultSeconds
+	case seconds > affinityMaxSeconds:
+		n.add(timeout, fmt.Sprintf("%d seconds are used", affinityMaxSeconds), "%d is too long: at most %d", seconds, affinityMaxSeconds)
+		return affinityMaxSeconds
+	default:
+		return seconds
+	}
+}
+
+// The annotations by which a Service asks for another IPVS scheduler than the
+// node's; see docs/adr/0012-ipvs-differences.md.
+const (
+	annotationScheduler = "sluice.dev/ipvs-scheduler"
+	annotationFlags     = "sluice.dev/ipvs-flags"
+)
+
+// schedulers are the kernel's schedulers that may be named. No weights are set here, so
+// the weighted ones act like the plain ones.
+var schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "wlc", "wrr"}
+
+// hashing are the schedulers that have flags: a port flag and a fallback flag,
+// each with the scheduler's name in front.
+var hashing = []string{"mh", "sh"}
+
+const (
+	flagPorts    = "-port"
+	flagFallback = "-fallback"
+)
+
+// scheduling reduces the annotations. If either cannot be used, both are ignored and
+// the node's scheduler is used.
+func scheduling(n *notes, annotations map[string]string) service.Scheduling {
+	scheduler, asked := annotations[annotationScheduler]
+	flags, flagged := annotations[annotationFlags]
+	if !asked && !flagged {
+		return service.Scheduling{}
+	}
+	scheduler = strings.TrimSpace(scheduler)
+	switch {
+	case !asked:
+		n.add(annotation(annotationFlags), "the node's scheduler is used", "%q needs the annotation %s (%s)",
+			flags, annotationScheduler, strings.Join(hashing, " or "))
+		return service.Scheduling{}
+	case !slices.Contains(schedulers, scheduler):
+		n.add(annotation(annotationScheduler), "the node's scheduler is used", "unknown scheduler %q; use one of %s",
+			scheduler, strings.Join(schedulers, ", "))
+		return service.Scheduling{}
+	}
+	wanted := service.Scheduling{Scheduler: intern(scheduler)}
+	if !flagged {
+		// As the node's mh does.
+		wanted.Ports = scheduler == "mh"
+		return wanted
+	}
+	return schedulingFlags(n, wanted, flags)
+}
+
+// schedulingFlags adds the flags of the annotation to a scheduling.
+func schedulingFlags(n *notes, wanted service.Scheduling, flags string) service.Scheduling {
+	for flag := range strings.SplitSeq(flags, ",") {
+		switch flag = strings.TrimSpace(flag); {
+		case flag == "":
+		case !slices.Contains(hashing, wanted.Scheduler):
+			n.add(annotation(annotationFlags), "the node's scheduler is used", "%q: scheduler %s has no flags; only %s have",
+				flags, wanted.Scheduler, strings.Join(hashing, " and "))
+			return service.Scheduling{}
+		case flag == wanted.Scheduler+flagPorts:
+			wanted.Ports = true
+		case flag == wanted.Scheduler+flagFallback:
+			wanted.Fallback = true
+		default:
+			n.add(annotation(annotationFlags), "the node's scheduler is used", "%q: unknown flag %q of scheduler %s; use %s",
+				flags, flag, wanted.Scheduler, wanted.Scheduler+flagPorts+", "+wanted.Scheduler+flagFallback)
+			return service.Scheduling{}
+		}
+	}
+	return wanted
+}
+
+// annotation is the path of an annotation:
+// "metadata.annotations[sluice.dev/ipvs-flags]".
+func annotation(name string) path { return field("metadata.annotations[" + name + "]") }

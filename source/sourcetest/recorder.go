@@ -3,6 +3,7 @@ package sourcetest
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -28,16 +29,24 @@ const patience = 20 * time.Second
 type Recorder struct {
 	mu      sync.Mutex
 	lines   []string
+	exist   map[service.Key]bool
 	changed chan struct{}
 }
 
 var _ source.Sink = (*Recorder)(nil)
 
 // NewRecorder makes a recorder without lines.
-func NewRecorder() *Recorder { return &Recorder{changed: make(chan struct{})} }
+func NewRecorder() *Recorder {
+	return &Recorder{exist: map[service.Key]bool{}, changed: make(chan struct{})}
+}
 
 // PostSpec implements source.Sink.
 func (r *Recorder) PostSpec(key service.Key, spec *service.Spec) {
+	r.mu.Lock()
+	if delete(r.exist, key); spec != nil {
+		r.exist[key] = true
+	}
+	r.mu.Unlock()
 	r.add("spec %s%s", key, gone(spec == nil))
 }
 
@@ -54,8 +63,11 @@ func (r *Recorder) PostServiceCIDRs(ranges []netip.Prefix) {
 	r.add("ranges %s", strings.Trim(fmt.Sprint(ranges), "[]"))
 }
 
-// Primed implements source.Sink.
-func (r *Recorder) Primed(keys []service.Key) {
+// Primed implements source.Sink. The line names the Services that exist.
+func (r *Recorder) Primed() {
+	r.mu.Lock()
+	keys := slices.SortedFunc(maps.Keys(r.exist), service.Key.Compare)
+	r.mu.Unlock()
 	r.add("primed %s", strings.Trim(fmt.Sprint(keys), "[]"))
 }
 

@@ -1,18 +1,28 @@
+// Package apitest is a small API server for tests: it lists and watches the resources that a proxy
+// reads over HTTP, in JSON and protobuf, with and without streamed lists, supports selectors,
+// accepts events, keeps a history that can be compacted, and can be stopped and started again at
+// the same address. The tests of the API source, the scenarios, the simulation and the campaign use
+// it.
+//
+// Unlike a real one, it validates nothing, so that tests can feed a proxy objects that a present
+// server rejects. For everything else, test/e2e has the real server.
 package apitest
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Listen opens the port of a server: net.Listen, or the same inside of a network
-// namespace.
+// Listen opens the port of a server: net.Listen, or the same inside a network namespace.
 type Listen func(network, address string) (net.Listener, error)
 
 // Server is one API server. All methods may be called from anywhere.
@@ -24,18 +34,16 @@ type Server struct {
 	changed chan struct{}
 	server  *http.Server
 	store   *store
-	// requests are those that came so far, and events what they brought.
+	// requests are those received so far, events the created ones.
 	requests []Request
 	events   []*eventsv1.Event
-	// streams is false when streamed lists are refused, as servers before
-	// Kubernetes 1.32 do.
+	// streams is false when streamed lists are refused, as servers before Kubernetes 1.32 do.
 	streams bool
 	// refuse makes requests for a resource fail with a status.
 	refuse map[string]*apierrors.StatusError
 }
 
-// New starts a server without objects on a free port of the loopback interface;
-// Stop ends it.
+// New starts a server without objects on a free port of the loopback interface; Stop ends it.
 func New(listen Listen) (*Server, error) {
 	s := &Server{
 		listen: listen, address: "127.0.0.1:0", changed: make(chan struct{}), store: newStore(), streams: true,
@@ -44,7 +52,7 @@ func New(listen Listen) (*Server, error) {
 	return s, s.Start()
 }
 
-// Address gives host and port.
+// Address returns host and port.
 func (s *Server) Address() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +78,7 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// Stop closes the port and breaks all connections. What is stored stays.
+// Stop closes the port and all connections. The objects stay.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	server := s.server
@@ -78,8 +86,7 @@ func (s *Server) Stop() error {
 	return server.Close()
 }
 
-// Set creates or updates an object of a resource. The server owns the object from
-// then on.
+// Set creates or updates an object of a resource. The server owns the object from then on.
 func (s *Server) Set(resource string, object runtime.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +117,7 @@ func (s *Server) Rewind() {
 	s.store.rewind()
 }
 
-// wake tells those who watch. The lock is held.
+// wake wakes the watchers. The lock is held.
 func (s *Server) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -123,14 +130,14 @@ func (s *Server) Refuse(resource string, err *apierrors.StatusError) {
 	s.refuse[resource] = err
 }
 
-// StreamLists says whether lists may be asked for as part of a watch.
+// StreamLists allows lists as part of a watch, or refuses them.
 func (s *Server) StreamLists(may bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams = may
 }
 
-// Asked lists the requests for a resource so far.
+// Asked returns the requests for a resource so far.
 func (s *Server) Asked(resource string) []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,10 +150,66 @@ func (s *Server) Asked(resource string) []Request {
 	return found
 }
 
-// Events lists the events that were created so far; who reads must not change
-// them.
+// Events returns the events created so far. The caller must not change them.
 func (s *Server) Events() []*eventsv1.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]*eventsv1.Event(nil), s.events...)
+}
+
+// Local is a server without a network: it takes objects as [Server] does, and calls the followers
+// of a resource at once, in the goroutine of the change. It is for simulations, in which nothing
+// may wait for a socket.
+type Local struct {
+	mu        sync.Mutex
+	store     *store
+	followers map[string][]follower
+}
+
+type follower struct {
+	sel  selection
+	tell func(watch.EventType, runtime.Object)
+}
+
+// NewLocal makes a server without objects.
+func NewLocal() *Local { return &Local{store: newStore(), followers: make(map[string][]follower)} }
+
+// Follow calls a function for every object that a label selector and a field selector select, first
+// for the present ones, then for changes. The function owns the objects.
+func (l *Local) Follow(resource, labels, fields string, tell func(watch.EventType, runtime.Object)) error {
+	sel, err := selectionOf(resource, url.Values{"labelSelector": {labels}, "fieldSelector": {fields}})
+	if err != nil {
+		return fmt.Errorf("follow %s: %w", resource, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, object := range l.store.selected(resource, sel) {
+		tell(watch.Added, object)
+	}
+	l.followers[resource] = append(l.followers[resource], follower{sel, tell})
+	return nil
+}
+
+// Set creates or updates an object of a resource. The server owns the object from then on.
+func (l *Local) Set(resource string, object runtime.Object) {
+	l.change(resource, func() { l.store.set(resource, object) })
+}
+
+// Remove deletes an object, if it is there.
+func (l *Local) Remove(resource, namespace, name string) {
+	l.change(resource, func() { l.store.remove(resource, namespace+"/"+name) })
+}
+
+// change makes a change and calls the followers. No follower needs the history before it.
+func (l *Local) change(resource string, do func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.store.version
+	do()
+	for _, f := range l.followers[resource] {
+		for _, n := range l.store.since(resource, before, f.sel) {
+			f.tell(n.kind, n.object)
+		}
+	}
+	l.store.history = nil
 }

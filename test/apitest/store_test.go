@@ -16,8 +16,8 @@ func serviceNamed(name, clusterIP string, labels map[string]string) *corev1.Serv
 	}
 }
 
-// An object that enters or leaves a selection is added or deleted for those who
-// watch it, as with a real API server.
+// For its watchers, an object that enters or leaves a selection is added or deleted, as with a real
+// API server.
 func TestSelectionsSeeWhatConcernsThem(t *testing.T) {
 	sel, err := selectionOf(Services, url.Values{"labelSelector": {"!off"}, "fieldSelector": {"spec.clusterIP!=None"}})
 	if err != nil {
@@ -47,7 +47,7 @@ func TestSelectionsSeeWhatConcernsThem(t *testing.T) {
 			got += n.kind
 		}
 		if got != step.want {
-			t.Errorf("%s: those who watch are told %q, want %q", step.what, got, step.want)
+			t.Errorf("%s: watchers see %q, want %q", step.what, got, step.want)
 		}
 	}
 	if got := s.selected(Services, sel); len(got) != 0 {

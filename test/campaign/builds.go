@@ -18,23 +18,22 @@ type build struct {
 	binary  string
 }
 
-// builds are the first one, which serves everybody, and those that take turns then.
+// builds are the first one, which serves every Service, and those that take turns after it.
 func builds(refuse bool) []build {
 	return []build{{version: "campaign-0"}, {version: "campaign-1", refuses: refuse}, {version: "campaign-2", refuses: refuse}}
 }
 
-// spoiled is a renderer whose Service method is given another name, so that the one in
-// the text can take its place: what the file of a backend's renderer becomes.
+// spoiled replaces the Service method of a backend's renderer by the one in the text. The original
+// method gets another name.
 type spoiled struct {
 	file, text string
 }
 
-// receiver is how both renderers begin their method.
+// receiver is how both methods begin.
 const receiver = "func (r *Renderer) Service("
 
-// spoils adds, by backend, what the real kernel refuses, to the objects of one Service:
-// in nftables a rule with an expression that no kernel knows; in iptables one that
-// names an accounting object that is not there.
+// spoils adds something that the real kernel refuses to the objects of one Service: in nftables, a
+// rule with an unknown expression; in iptables, one that names a missing accounting object.
 var spoils = []spoiled{
 	{"dataplane/nftables/renderer.go", `package nftables
 
@@ -42,7 +41,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -51,11 +50,11 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 	if view.Key.Name != "` + refusedName + `" || len(objects) == 0 {
 		return objects
 	}
-	body, rule := wire.Nest(nil, 2)
-	body, list := wire.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
-	body, element := wire.Nest(body, unix.NFTA_LIST_ELEM)
-	body = wire.AppendText(body, unix.NFTA_EXPR_NAME, "telepathy")
-	body = wire.End(wire.End(wire.End(body, element), list), rule)
+	body, rule := netlink.Nest(nil, 2)
+	body, list := netlink.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
+	body, element := netlink.Nest(body, unix.NFTA_LIST_ELEM)
+	body = netlink.AppendText(body, unix.NFTA_EXPR_NAME, "telepathy")
+	body = netlink.End(netlink.End(netlink.End(body, element), list), rule)
 	return append(objects, dataplane.Object{
 		ID: dataplane.ID{Container: "chain", Name: "endpoint-unheard-of"}, Kind: dataplane.Owned, Body: string(body),
 	})
@@ -100,8 +99,8 @@ func (b *build) compile(ctx context.Context, source, dir string) error {
 	return nil
 }
 
-// overlay writes the files that take the place of others in a build, and the list of
-// them; nothing in the source changes.
+// overlay writes the files that replace others in a build, and the list of them. The source does
+// not change.
 func overlay(source, dir string) (string, error) {
 	replace := map[string]string{}
 	for i, s := range spoils {

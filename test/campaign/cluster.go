@@ -17,7 +17,7 @@ import (
 const (
 	nodeName  = "node"
 	namespace = "campaign"
-	// refusedName is the Service that is refused: number 0, a live one.
+	// refusedName is the Service that the kernel refuses: number 0, a live one.
 	refusedName   = "s0"
 	refusedNumber = 0
 )
@@ -27,7 +27,7 @@ func serviceName(n int) string { return fmt.Sprintf("s%d", n) }
 // podPort is the port on which pods serve Service n.
 func podPort(n int) uint16 { return uint16(8000 + n) }
 
-// nodePort is that of Service n; every third has one.
+// nodePort returns the node port of Service n. Every third has one.
 func nodePort(n int) uint16 {
 	if n%3 != 0 {
 		return 0
@@ -41,12 +41,12 @@ const (
 	askPort = 53
 )
 
-// cluster is what the API says: Services of which the first ones are live, with two of
-// their three pods as endpoints; the others have endpoints where nobody is.
+// cluster is what the API says. The first Services are live, with two of their three pods as
+// endpoints. The others have endpoints that do not exist.
 type cluster struct {
 	api            *apitest.Server
 	services, live int
-	// turn counts how often endpoints were changed.
+	// turn counts the changes of endpoints.
 	turn int
 }
 
@@ -90,8 +90,8 @@ func (c *cluster) setService(n int) {
 	c.api.Set(apitest.Services, s)
 }
 
-// setEndpoints gives Service n all its pods but one for TCP, and all of them for UDP,
-// where the clean-up of a flow may overtake the answer to a question.
+// setEndpoints makes all pods of Service n but one its endpoints for TCP, and all of them for UDP,
+// where the clean-up of a flow may overtake an answer.
 func (c *cluster) setEndpoints(n, but int) {
 	for _, family := range service.Families {
 		c.setSlice(family, n, "web", corev1.ProtocolTCP, but%podsPerService)
@@ -124,8 +124,8 @@ func (c *cluster) setSlice(family service.Family, n int, port string, protocol c
 	c.api.Set(apitest.EndpointSlices, slice)
 }
 
-// change gives other endpoints to the next Service; the refused one stays as it was when
-// the kernel last took it.
+// change changes the endpoints of the next Service. The refused one stays as it was when the kernel
+// last took it.
 func (c *cluster) change() {
 	c.turn++
 	n := 1 + c.turn%(c.services-1)

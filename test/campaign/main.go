@@ -1,3 +1,25 @@
+// Command campaign kills, restarts, upgrades and reconfigures proxies for as long as it is told,
+// beside one Service that the real kernel refuses the whole time, and counts what that costs the
+// other Services: nothing.
+//
+//	client ──── node ──── pods
+//	              ├─ sluice proxy ──► kernel
+//	              └─ API server (test/apitest)
+//
+// The proxies are processes of the real program. Three builds of it take turns: the unchanged one,
+// with which the campaign begins and which serves every Service, and two of different versions
+// whose renderer adds to one Service what no kernel accepts (see builds.go). A few Services change
+// their endpoints all the time, among pods that all answer, so every process has something to
+// write.
+//
+// A client makes new TCP connections and asks UDP questions at a steady rate, at ClusterIPs and
+// node ports in both families, and holds long-lived sessions. Every exchange that does not succeed
+// is lost; the exit status is 1 if any is. Exchanges with the refused Service itself are counted
+// apart.
+//
+// It runs as root in network namespaces of its own, outside of CI:
+//
+//	make campaign DURATION=1h MODE=iptables VARIANT=legacy
 package main
 
 import (
@@ -26,8 +48,8 @@ type options struct {
 	control                 bool
 }
 
-// errLost is the finding of a campaign; everything else is an accident.
-var errLost = errors.New("connections to Services that nobody refused were lost")
+// errLost is the finding of a campaign. Any other error is a failure of the campaign itself.
+var errLost = errors.New("connections to Services other than the refused one were lost")
 
 func main() {
 	o := options{}
@@ -95,10 +117,10 @@ func (o *options) run(ctx context.Context) (err error) {
 		fmt.Printf("built %s in %v\n", all[i].version, time.Since(began).Round(time.Second))
 	}
 	net, err := newNetwork(o.live)
-	defer func() { err = errors.Join(err, net.close()) }()
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, net.Close()) }()
 	api, err := apitest.New(net.node.Listen)
 	if err != nil {
 		return err
@@ -110,7 +132,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	return o.campaign(ctx, c, p, newTraffic(net.client, c.targets()))
 }
 
-// campaign begins with the build that serves everybody, and lets the others take turns.
+// campaign begins with the build that serves every Service, and then lets the others take turns.
 func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traffic) (err error) {
 	if err := p.start(); err != nil {
 		return err
@@ -124,13 +146,13 @@ func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traff
 		return errors.Join(err, p.alive())
 	}
 	fmt.Printf("%d Services, %d frontends answer; %v to go\n", o.services, len(t.targets), o.duration)
-	talking, stop := context.WithCancel(ctx)
-	defer stop()
 	t.after("started, nothing else yet")
-	t.start(talking, o.rate)
+	load, err := t.start(ctx, o.rate)
+	if err != nil {
+		return err
+	}
 	times, err := o.play(ctx, c, p, t)
-	stop()
-	t.done.Wait()
+	load.Stop()
 	if err != nil {
 		return err
 	}
@@ -149,7 +171,7 @@ func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traff
 	return nil
 }
 
-// play lets things happen until the time is up, and gives how many times each did.
+// play performs acts until the time is up, and returns how many times it performed each.
 func (o *options) play(ctx context.Context, c *cluster, p *proxies, t *traffic) (map[string]int, error) {
 	const progress = 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, o.duration)

@@ -22,8 +22,8 @@ users: [{name: u, user: {}}]
 current-context: c
 `
 
-// The fields that change while a proxy runs: profiling takes a successor inside the
-// process, the period does not.
+// The fields that change while a proxy runs. A change of profiling needs a hand-over inside the
+// process, one of the period does not.
 const configuration = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %[1]s
@@ -36,7 +36,7 @@ enableProfiling: %[4]t
 %[1]s: {syncPeriod: %[5]ds}
 `
 
-// proxies are the lives of the proxy on the node, one after the other. One goroutine.
+// proxies runs the proxy on the node, one process after the other. One goroutine uses it.
 type proxies struct {
 	node          *netns.Namespace
 	dir           string
@@ -44,17 +44,16 @@ type proxies struct {
 	api           string
 	builds        []build
 
-	// next numbers lives; current is the build that runs, and process its life.
+	// next numbers the processes. current is the build that runs, as process.
 	next    int
 	current int
 	process *netns.Daemon
 	started time.Time
-	// profiling and period are what the file says.
+	// profiling and period are what the configuration file says.
 	profiling bool
 	period    int
-	// spoiled counts the lives of builds that refuse a Service, and quarantined those
-	// in which the kernel is known to have refused it; handOvers counts the lines that
-	// tell of one.
+	// spoiled counts the processes of builds with a refused Service, quarantined those that logged
+	// the refusal, handOvers the logged hand-overs.
 	spoiled, quarantined, handOvers int
 }
 
@@ -67,7 +66,7 @@ func (p *proxies) configure() error {
 	if p.variant != "" {
 		text += fmt.Sprintf("iptables: {variant: %s}\n", p.variant)
 	}
-	// A new file takes the place of the old one, which is never seen half written.
+	// A new file replaces the old one, so a reader never sees half of it.
 	if err := os.WriteFile(p.file("config.new"), []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -90,9 +89,9 @@ func (p *proxies) start() error {
 	return err
 }
 
-// end ends the process, and looks through its log.
+// end ends the process and reads its log.
 func (p *proxies) end(how func(*netns.Daemon) error) error {
-	// Who is told to stop before it can listen is ended by the signal.
+	// A process that cannot handle SIGTERM yet is killed by it.
 	const deafMax = 3 * time.Second
 	if err := how(p.process); err != nil && (p.process.Running() || time.Since(p.started) > deafMax) {
 		return err
@@ -111,7 +110,7 @@ func (p *proxies) end(how func(*netns.Daemon) error) error {
 	return p.forgetLogs()
 }
 
-// forgetLogs leaves the newest logs.
+// forgetLogs removes all but the newest logs.
 func (p *proxies) forgetLogs() error {
 	const keep = 60
 	if p.next <= keep {
@@ -130,8 +129,8 @@ type act struct {
 	do   func(*proxies) error
 }
 
-// acts take turns in random order. After an end there is a pause of up to a second or
-// none at all.
+// acts are performed in random order. After a process has ended, there is a pause of up to a
+// second, or none.
 var acts = []act{
 	{"killed, started", func(p *proxies) error { return p.again((*netns.Daemon).Kill, p.current) }},
 	{"terminated, started", func(p *proxies) error { return p.again((*netns.Daemon).Stop, p.current) }},

@@ -3,26 +3,85 @@ package main
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/service"
 )
 
-// patience bounds one exchange. A connection that needs longer than lateMin was saved by
-// TCP sending a packet again: it is not lost, and worth a look.
+// network is one node between a client and the pods:
+//
+//	client .10 ── 203.0.113.0/24 ── node ── 10.244.1.0/24 ── pods .10 to .12
+type network struct {
+	*netns.Network
+	client, node *netns.Namespace
+}
+
+// podsPerService pods serve each live Service, each Service on a port of its own. Two of them at a
+// time are its endpoints.
+const podsPerService = 3
+
+// nodeAddress is the node's address on the client's link, for node ports.
+var nodeAddress = service.PerFamily[netip.Addr]{
+	service.IPv4: netip.MustParseAddr("203.0.113.1"),
+	service.IPv6: netip.MustParseAddr("2001:db8:ffff::1"),
+}
+
+func podAddress(family service.Family, pod int) netip.Addr {
+	template := service.PerFamily[string]{service.IPv4: "10.244.1.%d", service.IPv6: "fd00:10:244:1::%d"}[family]
+	return netip.MustParseAddr(fmt.Sprintf(template, 10+pod))
+}
+
+func clusterIP(family service.Family, n int) netip.Addr {
+	if family == service.IPv4 {
+		return netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)})
+	}
+	return netip.MustParseAddr(fmt.Sprintf("fd00:10:96::%x", n))
+}
+
+func newNetwork(live int) (*network, error) {
+	const client, node, pods = "client", "node", "pods"
+	prefixes := netns.Prefixes
+	toPods := netns.Cable{Router: node, Leaf: pods, Port: "to-pods", AtRouter: prefixes("10.244.1.1/24", "fd00:10:244:1::ff/64")}
+	plan := netns.Plan{}
+	for pod := range podsPerService {
+		for _, family := range service.Families {
+			bits := service.PerFamily[int]{service.IPv4: 24, service.IPv6: 64}[family]
+			addr := podAddress(family, pod)
+			toPods.AtLeaf = append(toPods.AtLeaf, netip.PrefixFrom(addr, bits))
+			for s := range live {
+				name, at := fmt.Sprintf("%s-%d", serviceName(s), pod), netip.AddrPortFrom(addr, podPort(s))
+				plan.Servers = append(plan.Servers, netns.Server{Name: name, Host: pods, At: at})
+			}
+		}
+	}
+	plan.Cables = []netns.Cable{toPods, {
+		Router: node, Leaf: client, Port: "to-client",
+		AtRouter: prefixes("203.0.113.1/24", "2001:db8:ffff::1/64"), AtLeaf: prefixes("203.0.113.10/24", "2001:db8:ffff::10/64"),
+	}}
+	built, err := netns.Build(plan)
+	if err != nil {
+		return nil, err
+	}
+	return &network{built, built.Hosts[client], built.Hosts[node]}, nil
+}
+
+// patience bounds one exchange. TCP has sent a packet again for a connection that needs longer than
+// lateMin: it is not lost, but worth a look.
 const (
 	patience = 5 * time.Second
 	lateMin  = 900 * time.Millisecond
 	// talkPause is between two lines of a long-lived session.
-	talkPause = 2 * time.Second
-	// samplesMax bounds the losses that are told one by one.
+	talkPause = 2500 * time.Millisecond
+	// samplesMax bounds the losses that are printed one by one.
 	samplesMax = 20
 )
 
-// kind is what is counted on a line of its own.
+// kind is one line of the table.
 type kind int
 
 const (
@@ -38,7 +97,7 @@ var kindNames = [kinds]string{
 	toTheRefused: "to the refused Service (not judged)",
 }
 
-// count is of exchanges.
+// count counts exchanges.
 type count struct{ attempted, lost, late int }
 
 func (c *count) add(other count) {
@@ -47,139 +106,102 @@ func (c *count) add(other count) {
 	c.late += other.late
 }
 
-// traffic is what the client does. Its methods may be called from anywhere.
+// traffic counts what the client does. Its methods may be called from anywhere.
 type traffic struct {
 	client  *netns.Namespace
 	targets []target
-	done    sync.WaitGroup
 
 	mu     sync.Mutex
 	counts [kinds]count
-	// act is what has been done to the proxy last; byAct holds the exchanges with those
-	// who must not notice, by the act after which they began.
-	act     string
+	// acts are what has been done to the proxy, oldest first. byAct holds the exchanges that are
+	// judged, by the act after which they began.
+	acts    []done
 	byAct   map[string]*count
 	samples []string
+}
+
+type done struct {
+	at  time.Time
+	act string
 }
 
 func newTraffic(client *netns.Namespace, targets []target) *traffic {
 	return &traffic{client: client, targets: targets, byAct: map[string]*count{}}
 }
 
-// after says what has been done to the proxy.
+// after notes what has been done to the proxy.
 func (t *traffic) after(act string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.act = act
+	t.acts = append(t.acts, done{time.Now(), act})
 }
 
-// start makes so many exchanges a second, and holds a session to each TCP target, until
-// the context ends.
-func (t *traffic) start(ctx context.Context, rate int) {
-	t.done.Go(func() {
-		tick := time.NewTicker(time.Second / time.Duration(rate))
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				to := t.targets[rand.IntN(len(t.targets))]
-				t.done.Go(func() { t.once(to) })
-			}
-		}
-	})
-	for _, to := range t.targets {
-		if to.protocol == "tcp" {
-			t.done.Go(func() { t.talk(ctx, to) })
-		}
+// start makes so many new connections and questions a second, and holds a session to each TCP
+// target.
+func (t *traffic) start(ctx context.Context, rate int) (*netns.Load, error) {
+	config := netns.LoadConfig{
+		Client: t.client, Pause: time.Duration(len(t.targets)) * time.Second / time.Duration(rate),
+		TalkPause: talkPause, Patience: patience, Note: t.note,
 	}
+	for _, to := range t.targets {
+		config.Targets = append(config.Targets, netns.Target{Network: to.protocol, Addr: to.addr})
+	}
+	return netns.StartLoad(ctx, config)
 }
 
-func (t *traffic) once(to target) {
-	k := newTCP
-	if to.protocol == "udp" {
+// rightPod returns an error when a pod of another Service has answered.
+func (to target) rightPod(answer netns.Answer) error {
+	if !strings.HasPrefix(answer.Backend, serviceName(to.service)+"-") {
+		return fmt.Errorf("%s answered, a pod of another Service", answer.Backend)
+	}
+	return nil
+}
+
+// note counts an exchange.
+func (t *traffic) note(e netns.Exchange) {
+	to, k := t.targets[e.Target], newTCP
+	switch {
+	case to.service == refusedNumber:
+		k = toTheRefused
+	case e.Session:
+		k = lineOfSession
+	case to.protocol == "udp":
 		k = questionUDP
 	}
-	t.measure(k, to, func(ctx context.Context) error { return t.ask(ctx, to) })
-}
-
-// ask makes one exchange. It is not bound to the end of the campaign: stopping is no loss.
-func (t *traffic) ask(ctx context.Context, to target) error {
-	answer, err := t.client.Ask(ctx, to.protocol, to.addr)
-	if err == nil && !strings.HasPrefix(answer.Backend, serviceName(to.service)+"-") {
-		err = fmt.Errorf("%s answered, a pod of another Service", answer.Backend)
+	if e.Err == nil {
+		e.Err = to.rightPod(e.Answer)
 	}
-	return err
-}
-
-// talk holds a session and says a line now and then; when the session is lost, it begins
-// another one.
-func (t *traffic) talk(ctx context.Context, to target) {
-	var session *netns.Session
-	defer func() {
-		if session != nil {
-			_ = session.Close() // it has served its purpose
-		}
-	}()
-	for n := 0; ; n++ {
-		pause := talkPause + time.Duration(rand.IntN(1000))*time.Millisecond
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-		if session == nil {
-			opening, cancel := context.WithTimeout(context.Background(), patience)
-			session, _ = t.client.Connect(opening, to.addr) // new connections are counted elsewhere
-			cancel()
-			continue
-		}
-		if t.measure(lineOfSession, to, func(ctx context.Context) error { return session.Echo(ctx, fmt.Sprint("line ", n)) }) != nil {
-			_ = session.Close() // it is lost already
-			session = nil
-		}
-	}
-}
-
-// measure counts an exchange.
-func (t *traffic) measure(k kind, to target, exchange func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	began := time.Now()
-	t.mu.Lock()
-	act := t.act
-	t.mu.Unlock()
-	err := exchange(ctx)
-	took := time.Since(began)
-	if to.service == refusedNumber {
-		k = toTheRefused
-	}
-	c := count{attempted: 1}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	c, took := count{attempted: 1}, e.Ended.Sub(e.Began)
 	switch {
-	case err != nil:
+	case e.Err != nil:
 		c.lost = 1
 	case took > lateMin:
 		c.late = 1
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.counts[k].add(c)
 	if k == toTheRefused {
-		return err
+		return
+	}
+	act := t.acts[0].act
+	for _, a := range slices.Backward(t.acts) {
+		if a.at.Before(e.Began) {
+			act = a.act
+			break
+		}
 	}
 	if t.byAct[act] == nil {
 		t.byAct[act] = &count{}
 	}
 	t.byAct[act].add(c)
-	if (err != nil || c.late > 0) && len(t.samples) < samplesMax {
+	if (e.Err != nil || c.late > 0) && len(t.samples) < samplesMax {
 		t.samples = append(t.samples, fmt.Sprintf("%s after %q: %s, %s: %v after %v",
-			began.Format("15:04:05.000"), act, kindNames[k], to, err, took.Round(time.Millisecond)))
+			e.Began.Format("15:04:05.000"), act, kindNames[k], to, e.Err, took.Round(time.Millisecond)))
 	}
-	return err
 }
 
-// snapshot gives the counts so far, and the sum over those who must not notice.
+// snapshot returns the counts so far, and the sum over the Services that must not notice.
 func (t *traffic) snapshot() (all [kinds]count, judged count) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -197,9 +219,12 @@ func (t *traffic) awaitAll(ctx context.Context, limit time.Duration) error {
 	defer cancel()
 	for _, to := range t.targets {
 		for {
-			asking, done := context.WithTimeout(ctx, time.Second)
-			err := t.ask(asking, to)
-			done()
+			asking, stop := context.WithTimeout(ctx, time.Second)
+			answer, err := t.client.Ask(asking, to.protocol, to.addr)
+			stop()
+			if err == nil {
+				err = to.rightPod(answer)
+			}
 			if err == nil {
 				break
 			}

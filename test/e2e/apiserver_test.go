@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// The ground the other tests stand on: cluster IPs in both families, and a server that comes back with
-// everything it had, whether it was stopped or killed.
+// What the other tests rely on: cluster IPs in both families, and a server that keeps everything
+// when it is stopped or killed.
 func TestAPIServerKeepsItsState(t *testing.T) {
 	c := harness.NewCluster(t)
 	created := c.CreateService("kept", corev1.ServiceTypeNodePort)

@@ -14,16 +14,17 @@ import (
 const (
 	// changes is how many changes are measured.
 	changes = 30
-	// changeMedianMax bounds the median of the times they take, in place of changeMax, which bounds each.
-	// It is thirty times and more what an idle machine of two cores takes, and a change that has to wait
-	// for a timer of the proxy or of its client, time after time, is not within it. The times themselves
-	// are the business of the benchmarks; here they are only written to the test's output.
+	// changeMedianMax bounds the median of the times they take; changeMax bounds each. It is more
+	// than thirty times what an idle machine of two cores needs, but less than changes need that
+	// wait for a timer of the proxy or of its client. The benchmarks measure the times themselves;
+	// here they are only in the test's output.
 	changeMedianMax = time.Second
 )
 
-// A change in the API reaches clients at once: an endpoint is replaced by another, again and again, and each
-// time a client opens new connections until one in each family reaches the new endpoint. The clock runs
-// from before the API server is asked to write. The modes run one after the other, because here time counts.
+// A change in the API reaches clients at once: an endpoint is replaced by another, again and again,
+// and each time a client opens new connections until one in each family reaches the new endpoint.
+// The clock starts before the write to the API server. The modes run one after the other, because
+// this test measures time.
 func TestChangeReachesNewConnections(t *testing.T) {
 	for _, mode := range harness.Modes {
 		t.Run(string(mode), func(t *testing.T) { testChange(t, mode) })
@@ -56,7 +57,7 @@ func testChange(t *testing.T, mode harness.Mode) {
 	}
 }
 
-// awaitPod asks TCP targets until the pod has answered at each, and returns how long it is since begin.
+// awaitPod asks TCP targets until the pod has answered at each, and returns the time since begin.
 func awaitPod(t *testing.T, client *harness.Host, targets []harness.Target, pod *harness.Host, begin time.Time) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), changeMax)

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// kubeletIPTables is what a kubelet has in both families before any proxy comes: the chain that it shares with
-// one, which no clean-up of a proxy may take away. The built-in chains are there because iptables makes them when
-// they are first used, and never removes them.
+// kubeletIPTables is what a kubelet has in both families before any proxy comes: the chain that it
+// shares with one, which no clean-up of a proxy may take away. The built-in chains are there
+// because iptables makes them when they are first used, and never removes them.
 const kubeletIPTables = `*mangle
 :PREROUTING ACCEPT [0:0]
 :KUBE-KUBELET-CANARY - [0:0]
@@ -39,14 +39,14 @@ COMMIT
 COMMIT
 `
 
-// kubeletGuard is what that chain holds in IPv4.
+// kubeletGuard is that chain's content in IPv4.
 const kubeletGuard = `*filter
 -A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP
 COMMIT
 `
 
-// settings are the kernel parameters of a network namespace that a proxy with cleanUpLines sets: those that start
-// with net.ipv4 in iptables mode only.
+// settings are the kernel parameters of a network namespace that a proxy with cleanUpLines sets:
+// those that start with net.ipv4 in iptables mode only.
 var settings = []string{
 	"net.ipv4.conf.all.route_localnet",
 	"net.netfilter.nf_conntrack_tcp_timeout_established",
@@ -56,15 +56,15 @@ var settings = []string{
 	"net.netfilter.nf_conntrack_udp_timeout_stream",
 }
 
-// cleanUpLines are more of a configuration: the section about connection tracking goes on.
+// cleanUpLines are more lines of a configuration. They continue the section about conntrack.
 var cleanUpLines = []string{
 	"  tcpEstablishedTimeout: 23h", "  tcpCloseWaitTimeout: 59m", "  tcpBeLiberal: true", "  udpTimeout: 31s", "  udpStreamTimeout: 121s",
 	"clusterCIDR: " + harness.PodCIDRs,
 }
 
-// After either command that cleans up, iptables-save and nft print what they printed before there was a
-// proxy: the rules of the kubelet and of others; and kernel parameters are as they were. A second clean-up finds
-// nothing to do.
+// After either clean-up command, iptables-save and nft print what they printed before the first
+// proxy: the rules of the kubelet and of other programs. Kernel parameters have their old values. A
+// second clean-up finds nothing to do.
 func TestCleanUpLeavesWhatWasThere(t *testing.T) { inEachMode(t, testCleanUp) }
 
 func testCleanUp(t *testing.T, mode harness.Mode) {
@@ -125,8 +125,8 @@ func readSettings(t *testing.T, h *harness.Host) map[string]string {
 	return all
 }
 
-// mustBeSet fails the test when the proxy has not set what it should: to compare what comes after would prove
-// nothing.
+// mustBeSet fails the test if the proxy has not changed the settings: otherwise the later
+// comparison would prove nothing.
 func mustBeSet(t *testing.T, mode harness.Mode, before, now map[string]string) {
 	t.Helper()
 	for _, name := range settings {
@@ -137,7 +137,7 @@ func mustBeSet(t *testing.T, mode harness.Mode, before, now map[string]string) {
 	}
 }
 
-// printedRules returns what each program prints of a host's rules, but for counters.
+// printedRules returns what each program prints of a host's rules, without counters.
 func printedRules(t *testing.T, h *harness.Host) map[string][]string {
 	t.Helper()
 	all := make(map[string][]string)
@@ -156,7 +156,7 @@ func printedRules(t *testing.T, h *harness.Host) map[string][]string {
 	return all
 }
 
-// mustPrint fails the test when a program prints something else than before.
+// mustPrint fails the test if a program's output has changed.
 func mustPrint(t *testing.T, when, program string, before, now []string) {
 	t.Helper()
 	if !slices.Equal(before, now) {

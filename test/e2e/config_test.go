@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// A configuration file may change while the proxy runs: what is right is obeyed by the same process, what
-// is wrong is refused with the place of the mistake, and the node serves as before.
+// A configuration file may change while the proxy runs. The same process applies a valid one, and
+// refuses an invalid one with the place of the mistake; the node serves as before.
 func TestConfigurationChanges(t *testing.T) {
 	for _, way := range []struct {
 		name string
@@ -38,8 +38,8 @@ func TestConfigurationChanges(t *testing.T) {
 	}
 }
 
-// Lines of the configuration file. The node has addresses in both ranges, of which only those in the first
-// are its Node object's.
+// Lines of the configuration file. The node has addresses in both ranges, of which only those in
+// the first are its Node object's.
 const (
 	clusterCIDR  = "clusterCIDR: " + harness.PodCIDRs
 	otherCIDR    = "clusterCIDR: 10.244.2.0/24,fd00:244:2::/48" // of the pods on the other node
@@ -92,8 +92,8 @@ func testConfiguration(t *testing.T, mode harness.Mode, path string, set func(st
 	}
 }
 
-// awaitSource waits until the pods behind a Service see the packets of a pod come from itself or, when its
-// address is outside the ranges of pods, from the node.
+// awaitSource waits until the pods behind a Service see the packets of a pod come from itself or,
+// when its address is outside the ranges of pods, from the node.
 func awaitSource(t *testing.T, c *harness.Cluster, targets []harness.Target, itself bool, what string) {
 	t.Helper()
 	harness.Eventually(t, changeMax, what, func(ctx context.Context) error {
@@ -111,10 +111,10 @@ func awaitSource(t *testing.T, c *harness.Cluster, targets []harness.Target, its
 	})
 }
 
-// awaitChanged waits until the log says that a field has come into force with something in its value.
+// awaitChanged waits until the log says that a field has a new value that contains the text.
 func awaitChanged(t *testing.T, c *harness.Cluster, proxy *harness.Proxy, field, value string) {
 	t.Helper()
-	harness.Eventually(t, changeMax, "the log tells of the change of "+field, func(context.Context) error {
+	harness.Eventually(t, changeMax, "the log reports the change of "+field, func(context.Context) error {
 		changed := c.Log(proxy).Changed
 		for _, change := range changed {
 			if change.Field == field && strings.Contains(change.To, value) && !strings.Contains(change.From, value) {
@@ -128,7 +128,7 @@ func awaitChanged(t *testing.T, c *harness.Cluster, proxy *harness.Proxy, field,
 // awaitRefusal waits until the log and an event of the node say what is wrong, and where.
 func awaitRefusal(t *testing.T, c *harness.Cluster, proxy *harness.Proxy, place string) {
 	t.Helper()
-	harness.Eventually(t, changeMax, "the log tells of the mistake", func(context.Context) error {
+	harness.Eventually(t, changeMax, "the log reports the mistake", func(context.Context) error {
 		refused := c.Log(proxy).Refused
 		if len(refused) == 0 || !strings.Contains(refused[len(refused)-1].Problem, place) {
 			return fmt.Errorf("refused: %+v, want one with %q", refused, place)

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// What probes, dashboards and people look at is where kube-proxy has it, and tells of this node.
+// Health, metrics and debug pages are where kube-proxy has them, and describe this node.
 func TestFaces(t *testing.T) { inEachMode(t, testFaces) }
 
 func testFaces(t *testing.T, mode harness.Mode) {
@@ -50,7 +52,7 @@ type health struct {
 	} `json:"status"`
 }
 
-// askHealth asks for one of the two, and checks what is the same in every answer.
+// askHealth gets one of the two, and checks what every answer has in common.
 func askHealth(ctx context.Context, from *harness.Host, url string) (int, health, error) {
 	page, err := from.Get(ctx, url)
 	if err != nil {
@@ -96,8 +98,8 @@ func lookAtHealth(t *testing.T, c *harness.Cluster) {
 	}
 }
 
-// alerted are the series that dashboards and alerts for kube-proxy ask for. They have a value above 0 once
-// a change has come through.
+// alerted are the series that dashboards and alerts for kube-proxy use. They have a value above 0
+// once a change has been applied.
 var alerted = []string{
 	`kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family="IPv4"}`,
 	`kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family="IPv6"}`,
@@ -135,7 +137,7 @@ func lookAtMetrics(t *testing.T, c *harness.Cluster) {
 	})
 }
 
-// series reads Prometheus' text format: values by name and labels, as they are written.
+// series parses Prometheus' text format: values by name and labels, as written.
 func series(text string) map[string]float64 {
 	values := make(map[string]float64)
 	for line := range strings.Lines(text) {
@@ -150,7 +152,7 @@ func series(text string) map[string]float64 {
 	return values
 }
 
-// metricsPage asks for a page of the metrics address, on the node.
+// metricsPage gets a page of the metrics address, on the node.
 func metricsPage(ctx context.Context, c *harness.Cluster, path string) (harness.Page, error) {
 	page, err := c.N1.Get(ctx, "http://"+harness.MetricsAddress+path)
 	if err == nil && page.Status != http.StatusOK {
@@ -205,4 +207,24 @@ func mustShow(t *testing.T, c *harness.Cluster, path string) harness.Page {
 		t.Fatal(err)
 	}
 	return page
+}
+
+// awaitEvent waits for an event of the proxy with a reason.
+func awaitEvent(t *testing.T, c *harness.Cluster, reason string) eventsv1.Event {
+	t.Helper()
+	var found eventsv1.Event
+	harness.Eventually(t, changeMax, "event "+reason, func(ctx context.Context) error {
+		all, err := c.Client.EventsV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, event := range all.Items {
+			if event.Reason == reason && event.ReportingController == "kube-proxy" {
+				found = event
+				return nil
+			}
+		}
+		return fmt.Errorf("not among %d events", len(all.Items))
+	})
+	return found
 }

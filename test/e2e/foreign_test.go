@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// The rules of somebody else on the node, in every table that a proxy uses, some with names that look like
-// a proxy's. Packets of the test are counted by them and pass.
+// The rules of another program on the node, in every table that a proxy uses, some with names like
+// a proxy's. They count packets of the test and let them pass.
 const (
 	foreignIPTables = `*mangle
 :SOMEBODY - [0:0]
@@ -57,8 +57,8 @@ var ownTables = map[harness.Mode][]string{
 // kubeletChain is the one chain that a clean-up leaves: the kubelet uses it, too.
 const kubeletChain = "KUBE-FIREWALL"
 
-// Whatever a proxy does from its start to its clean-up, the rules of others stay, and are not written again.
-// After the clean-up nothing but those rules is left.
+// From a proxy's start to its clean-up, the rules of other programs stay and are not written again.
+// After the clean-up, only those rules are left.
 func TestForeignRulesStay(t *testing.T) { inEachMode(t, testForeignRules) }
 
 func testForeignRules(t *testing.T, mode harness.Mode) {
@@ -110,7 +110,7 @@ func mustKeep(t *testing.T, c *harness.Cluster, before harness.Rules, when strin
 	return now
 }
 
-// load gives a text with rules to a program inside a host.
+// load feeds rules to a program inside a host.
 func load(t *testing.T, h *harness.Host, rules string, words ...string) {
 	t.Helper()
 	cmd := exec.Command(words[0], words[1:]...)

@@ -19,9 +19,9 @@ const (
 	otherMetricsLine = "metricsBindAddress: " + otherMetrics
 )
 
-// A change that the parts of a running proxy cannot follow, of the mode even, is obeyed by the same process:
-// it hands over to what is made of the new file, and no client notices. What cannot be served by is refused
-// as a whole.
+// The same process applies a change that needs new parts, even of the mode: it hands over to parts
+// made from the new file, and no client notices. A valid file that cannot be applied is rejected as
+// a whole.
 func TestHandOver(t *testing.T) { inEachMode(t, testHandOver) }
 
 func testHandOver(t *testing.T, mode harness.Mode) {
@@ -59,7 +59,7 @@ func testHandOver(t *testing.T, mode harness.Mode) {
 	}
 	before := settled(t, c, proxy)
 
-	// A file that no proxy can be made of, with a field that could have changed in place.
+	// A file that cannot be applied, with a field that could have changed in place.
 	kubeconfig := c.Server.ProxyKubeconfig()
 	set(strings.Replace(c.Configuration(mode, otherCIDR, otherMetricsLine), kubeconfig, kubeconfig+"-nowhere", 1))
 	awaitRefusal(t, c, proxy, kubeconfig+"-nowhere")
@@ -73,7 +73,7 @@ func testHandOver(t *testing.T, mode harness.Mode) {
 	}
 }
 
-// awaitMode waits until the metrics address says that the node is served in a mode.
+// awaitMode waits until the metrics address reports a mode.
 func awaitMode(t *testing.T, c *harness.Cluster, address string, want harness.Mode) {
 	t.Helper()
 	harness.Eventually(t, startMax, fmt.Sprintf("%s says %s", address, want), func(ctx context.Context) error {

@@ -16,15 +16,15 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// A metrics address that another program has is tried again until it is free, and meanwhile the node is
-// served. With bindAddressHardFail the process ends, and an event says why.
+// The proxy tries a metrics address in use again until it is free, and serves the node meanwhile.
+// With bindAddressHardFail, the process ends, and an event says why.
 func TestMetricsAddressInUse(t *testing.T) {
 	t.Run("tried again", func(t *testing.T) { inEachMode(t, testAddressTriedAgain) })
 	t.Run("fatal", func(t *testing.T) { inEachMode(t, testAddressFatal) })
 }
 
-// portRetry is how long the proxy waits before it tries an address again, which is kube-proxy's pause, and
-// the time for the try.
+// portRetry is the pause before the proxy tries an address again, which is kube-proxy's, and the
+// time for the attempt.
 const portRetry = 5*time.Second + changeMax
 
 func testAddressTriedAgain(t *testing.T, mode harness.Mode) {
@@ -71,8 +71,8 @@ func testAddressFatal(t *testing.T, mode harness.Mode) {
 	}
 }
 
-// occupy listens on an address of the node, as another program would, to the end of the test at most. It
-// answers nobody.
+// occupy listens on an address of the node, as another program would, until the end of the test at
+// most. It answers no connection.
 func occupy(t *testing.T, c *harness.Cluster, address string) net.Listener {
 	t.Helper()
 	listener, err := c.N1.Listen("tcp", address)

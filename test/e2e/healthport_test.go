@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// A load balancer that sends traffic only to nodes with an endpoint asks each node whether it has one.
+// A load balancer for externalTrafficPolicy Local asks each node whether it has an endpoint.
 func TestHealthCheckNodePort(t *testing.T) { inEachMode(t, testHealthCheckNodePort) }
 
 func testHealthCheckNodePort(t *testing.T, mode harness.Mode) {
@@ -40,7 +40,7 @@ func testHealthCheckNodePort(t *testing.T, mode harness.Mode) {
 	c.StartProxy(mode)
 	awaitLocalEndpoints(t, startMax, c, port, 1)
 	c.DeleteService("web")
-	harness.Eventually(t, changeMax, "nobody answers for a deleted service", func(ctx context.Context) error {
+	harness.Eventually(t, changeMax, "no answer for a deleted service", func(ctx context.Context) error {
 		for _, url := range c.N1.URLs(port, "/") {
 			page, err := c.X.Get(ctx, url)
 			if err == nil {
@@ -64,7 +64,8 @@ const localEndpointsBody = `{
 	"serviceProxyHealthy": true
 }`
 
-// awaitLocalEndpoints waits until the port tells a number of endpoints, at any path and in both families.
+// awaitLocalEndpoints waits until the port reports a number of endpoints, at any path and in both
+// families.
 func awaitLocalEndpoints(t *testing.T, limit time.Duration, c *harness.Cluster, port uint16, want int) {
 	t.Helper()
 	status, body := http.StatusOK, fmt.Sprintf(localEndpointsBody, want)

@@ -12,11 +12,11 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// drainTaint is what the cluster autoscaler puts on a node before it takes it away.
+// drainTaint is the taint that the cluster autoscaler sets before it removes a node.
 const drainTaint = "ToBeDeletedByClusterAutoscaler"
 
-// A node about to be taken away tells load balancers so at /healthz, without being unwell at /livez, and
-// takes it back when the node stays.
+// A node about to be removed reports so to load balancers at /healthz and stays healthy at /livez.
+// It reverts when the node stays.
 func TestDrainedNodeIsNotEligible(t *testing.T) { inEachMode(t, testDrainedNode) }
 
 func testDrainedNode(t *testing.T, mode harness.Mode) {
@@ -38,7 +38,8 @@ func testDrainedNode(t *testing.T, mode harness.Mode) {
 	}
 }
 
-// awaitEligible waits until /healthz says whether the node is eligible; /livez is well in any case.
+// awaitEligible waits until /healthz reports whether the node is eligible. /livez is healthy in any
+// case.
 func awaitEligible(t *testing.T, c *harness.Cluster, eligible bool, what string) {
 	t.Helper()
 	want := http.StatusOK
@@ -63,7 +64,8 @@ func awaitEligible(t *testing.T, c *harness.Cluster, eligible bool, what string)
 	})
 }
 
-// When the node's zone changes, the process goes on and sends clients to the endpoints for the new zone.
+// When the node's zone changes, the process goes on and sends clients to the endpoints for the new
+// zone.
 func TestZoneChangesInPlace(t *testing.T) { inEachMode(t, testZoneChange) }
 
 func testZoneChange(t *testing.T, mode harness.Mode) {

@@ -9,11 +9,11 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// outage is how long the API server is away.
+// outage is how long the API server is down.
 const outage = 4 * time.Second
 
-// While the API server is away the node serves as before, and nothing is written. When it is back, what
-// changed is written, and only that.
+// While the API server is away, the node serves as before, and nothing is written. Afterwards only
+// what has changed is written.
 func TestAPIServerOutage(t *testing.T) {
 	for _, end := range []struct {
 		name string

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// A proxy that is killed, or stopped, leaves the kernel's rules. The next one compares, finds them
-// right, and writes nothing. Clients notice nothing at any time.
+// A proxy that is killed, or stopped, leaves its rules in the kernel. The next one finds them
+// correct and writes nothing. Clients never notice.
 func TestRestartAdoptsTheRules(t *testing.T) {
 	for _, end := range []struct {
 		name string
@@ -58,8 +58,8 @@ func testRestart(t *testing.T, mode harness.Mode, end func(*harness.Proxy) error
 	stopTraffic(t, traffic)
 }
 
-// A proxy that starts while it can read Services but not their endpoints knows too little to write. It
-// waits, and the node serves as before.
+// A proxy that starts while it can read Services but not their endpoints writes nothing. It waits,
+// and the node serves as before.
 func TestRestartWithoutEndpointsTouchesNothing(t *testing.T) {
 	inEachMode(t, testRestartWithoutEndpoints)
 }
@@ -101,13 +101,13 @@ func testRestartWithoutEndpoints(t *testing.T, mode harness.Mode) {
 }
 
 const (
-	// blindness is how long the proxy cannot read endpoints, long enough for everything else to be ready.
+	// blindness is how long the proxy cannot read endpoints, long enough for the rest to be ready.
 	blindness = 3 * time.Second
-	// crowd is a number of other Services, so that there is something to digest when the endpoints come.
+	// crowd is a number of other Services, so that there is work to do when the endpoints arrive.
 	crowd = 200
 )
 
-// awaitAudits waits until a proxy that has just started has compared each family with the kernel.
+// awaitAudits waits until a new proxy has compared each family with the kernel.
 func awaitAudits(t *testing.T, c *harness.Cluster, mode harness.Mode, proxy *harness.Proxy) {
 	t.Helper()
 	harness.Eventually(t, startMax, "the next proxy compared", func(context.Context) error {
@@ -138,8 +138,8 @@ func mustHaveAdopted(t *testing.T, mode harness.Mode, log harness.ProxyLog) {
 	}
 }
 
-// A client that a Service has to send to the same pod each time still meets that pod after the proxy was
-// killed and another has taken over: the kernel's memory of clients is not written to either.
+// A client with affinity still reaches the same pod after the proxy was killed and another has
+// taken over: the new proxy does not write the kernel's affinity entries either.
 func TestRestartKeepsAffinity(t *testing.T) { inEachMode(t, testRestartKeepsAffinity) }
 
 func testRestartKeepsAffinity(t *testing.T, mode harness.Mode) {
@@ -156,7 +156,7 @@ func testRestartKeepsAffinity(t *testing.T, mode harness.Mode) {
 		return err
 	})
 	before := settled(t, c, first)
-	if err := c.N1.ForgetFlows(); err != nil {
+	if err := c.N1.Forget(); err != nil {
 		t.Fatal(err)
 	}
 	pods := mustAnswer(t, clients, targets)

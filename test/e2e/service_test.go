@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"net/netip"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,8 +9,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// One Service from its creation to its end, as seen by a client outside the cluster, a pod on the node
-// and the node itself, over TCP and UDP, in both families, through the cluster IP and the node port.
+// One Service from its creation to its end, as seen by a client outside the cluster, a pod on the
+// node and the node itself, over TCP and UDP, in both families, through the cluster IP and the node
+// port.
 func TestServiceLifecycle(t *testing.T) { inEachMode(t, testServiceLifecycle) }
 
 func testServiceLifecycle(t *testing.T, mode harness.Mode) {
@@ -41,8 +43,7 @@ func testServiceLifecycle(t *testing.T, mode harness.Mode) {
 	unreachableAll(t, changeMax, "deleted", everyone, targets)
 }
 
-// A pod that is behind the Service it calls may be sent back to itself, and the answer must find its
-// way.
+// A pod that calls its own Service may be sent to itself, and must get the answer.
 func TestPodReachesItselfThroughItsService(t *testing.T) {
 	inEachMode(t, func(t *testing.T, mode harness.Mode) {
 		c := harness.NewCluster(t)
@@ -51,4 +52,42 @@ func TestPodReachesItselfThroughItsService(t *testing.T) {
 		c.SetEndpoints("self", c.A)
 		reachAll(t, startMax, "the pod reached itself", []*harness.Host{c.A}, clusterIPs(t, self), c.A)
 	})
+}
+
+// loopback are the addresses at which node ports answer the node itself. In iptables mode IPv6 has
+// none, as with kube-proxy: the kernel has no route_localnet for it.
+var loopback = map[harness.Mode][]netip.Addr{
+	harness.IPTables: {netip.AddrFrom4([4]byte{127, 0, 0, 1})},
+	harness.NFTables: {netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()},
+}
+
+// A node port answers the node itself on localhost, and again after the proxy was killed and
+// started anew, and no longer once the Service is gone.
+func TestNodePortOnLocalhost(t *testing.T) { inEachMode(t, testNodePortOnLocalhost) }
+
+func testNodePortOnLocalhost(t *testing.T, mode harness.Mode) {
+	c := harness.NewCluster(t)
+	var flags []string
+	if mode == harness.NFTables {
+		flags = []string{"--sluice-nftables-localhost-nodeports"} // off by default there
+	}
+	proxy := c.StartProxy(mode, flags...)
+	node := []*harness.Host{c.N1}
+	web := c.CreateService("web", corev1.ServiceTypeNodePort)
+	c.SetEndpoints("web", c.A, c.B)
+	targets, err := harness.NodePortsAt(web, loopback[mode]...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reachAll(t, startMax, "localhost answers", node, targets, c.A, c.B)
+
+	if err := proxy.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	c.StartProxy(mode, flags...)
+	reachAll(t, startMax, "localhost answers after a restart", node, targets, c.A, c.B)
+	c.SetEndpoints("web", c.C)
+	reachAll(t, changeMax, "the endpoints replaced", node, targets, c.C)
+	c.DeleteService("web")
+	unreachableAll(t, changeMax, "deleted", node, targets)
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// Two Services want the same external IPs and ports, to which the API has no objection: the older one is
-// served, the younger one's owner is told, and gets the addresses when the older one goes.
+// Two Services claim the same external IPs and ports, which the API allows. The older one is
+// served, an event tells the younger one's owner, and the younger one is served once the older one
+// is gone.
 func TestShadowedService(t *testing.T) { inEachMode(t, testShadowedService) }
 
 func testShadowedService(t *testing.T, mode harness.Mode) {
@@ -34,7 +35,7 @@ func testShadowedService(t *testing.T, mode harness.Mode) {
 	older := c.CreateService("web", corev1.ServiceTypeClusterIP, external)
 	c.SetEndpoints("web", c.A)
 	reachAll(t, startMax, "alone", clients, targets, c.A)
-	// The API knows ages by the second; among equals the name decides, and "another" would win by that.
+	// Ages in the API have whole seconds. Between equals the name decides, and "another" would win.
 	time.Sleep(time.Until(older.CreationTimestamp.Add(2 * time.Second)))
 	younger := c.CreateService("another", corev1.ServiceTypeClusterIP, external)
 	c.SetEndpoints("another", c.B, c.C)
@@ -44,12 +45,12 @@ func testShadowedService(t *testing.T, mode harness.Mode) {
 	lookAtShadowEvent(t, awaitEvent(t, c, "ServiceShadowed"), mode)
 	awaitShadows(t, c, len(targets))
 	c.SetEndpoints("another")
-	unreachableAll(t, changeMax, "the younger one has nobody", clients, clusterIPs(t, younger))
+	unreachableAll(t, changeMax, "the younger one has no endpoint", clients, clusterIPs(t, younger))
 	reachAll(t, changeMax, "which does not refuse what the older one serves", clients, targets, c.A)
 	c.SetEndpoints("another", c.C)
 	reachAll(t, changeMax, "the younger one has changed", clients, clusterIPs(t, younger), c.C)
 	reachAll(t, changeMax, "the older one is still served", clients, targets, c.A)
-	// It is not said again when something changes.
+	// Another change must not repeat the event.
 	if events := shadowEvents(t, c); len(events) != 1 {
 		t.Errorf("%d events, want one: %v", len(events), events)
 	}
@@ -59,7 +60,7 @@ func testShadowedService(t *testing.T, mode harness.Mode) {
 	awaitShadows(t, c, 0)
 }
 
-// lookAtShadowEvent checks that somebody who reads it knows whose addresses are served by whom.
+// lookAtShadowEvent checks that the text names the addresses and both Services.
 func lookAtShadowEvent(t *testing.T, event eventsv1.Event, mode harness.Mode) {
 	t.Helper()
 	if event.Type != corev1.EventTypeWarning || event.Regarding.Kind != "Service" || event.Regarding.Name != "another" ||
@@ -73,7 +74,7 @@ func lookAtShadowEvent(t *testing.T, event eventsv1.Event, mode harness.Mode) {
 	}
 }
 
-// awaitShadows waits until the metrics count so many shadowed addresses and ports.
+// awaitShadows waits until the metrics count a number of shadowed addresses and ports.
 func awaitShadows(t *testing.T, c *harness.Cluster, want int) {
 	t.Helper()
 	harness.Eventually(t, changeMax, fmt.Sprintf("%d shadowed", want), func(ctx context.Context) error {
@@ -94,7 +95,7 @@ func awaitShadows(t *testing.T, c *harness.Cluster, want int) {
 	})
 }
 
-// shadowEvents gives the events about shadowed Services.
+// shadowEvents returns the events about shadowed Services.
 func shadowEvents(t *testing.T, c *harness.Cluster) []eventsv1.Event {
 	t.Helper()
 	all, err := c.Client.EventsV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=ServiceShadowed"})

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// A node whose proxy is started in the other mode serves what the API says and not what the former mode's
-// rules say, and clients notice nothing while one takes over from the other.
+// A proxy started in the other mode serves what the API says, not what the former mode's rules say.
+// Clients notice nothing during the change.
 func TestOtherModeTakesOver(t *testing.T) { inEachMode(t, testOtherModeTakesOver) }
 
 func testOtherModeTakesOver(t *testing.T, mode harness.Mode) {
@@ -39,4 +41,74 @@ func testOtherModeTakesOver(t *testing.T, mode harness.Mode) {
 	reachAll(t, changeMax, "an endpoint again", clients, targets, c.A)
 	c.DeleteService("web")
 	unreachableAll(t, changeMax, "deleted", clients, targets)
+}
+
+// A node is taken over from the real kube-proxy in the same mode, and handed back to it. No
+// connection is lost, neither one that is open all the time nor one that begins meanwhile, and each
+// proxy serves what the API says and not what the other one has left. What kube-proxy itself does
+// to open connections when it starts in IPVS mode is not tested: in an emulated machine, one
+// stopped for 15 s.
+func TestTakeOverFromKubeProxy(t *testing.T) { inEachMode(t, testTakeOverFromKubeProxy) }
+
+func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {
+	c := harness.NewCluster(t)
+	former := c.StartKubeProxy(mode)
+	clients := []*harness.Host{c.X, c.P1, c.N1}
+	web := c.CreateService("web", corev1.ServiceTypeNodePort)
+	c.SetEndpoints("web", c.A, c.B)
+	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
+	reachAll(t, startMax, "kube-proxy serves", clients, targets, c.A, c.B)
+	c.AwaitQuiet(former)
+
+	traffic := startTraffic(t, c, targets)
+	// It does not handle SIGTERM, so it always ends like this.
+	if err := former.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	proxy := c.StartProxy(mode)
+	awaitAudits(t, c, mode, proxy)
+	settled(t, c, proxy)
+	c.SetEndpoints("web", c.A, c.B, c.C)
+	reachAll(t, changeMax, "the endpoints scaled under Sluice", clients, targets, c.A, c.B, c.C)
+
+	if err := proxy.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if mode == harness.IPVS {
+		stopTraffic(t, traffic)
+	}
+	c.StartKubeProxy(mode)
+	c.SetEndpoints("web", c.A, c.B)
+	reachAll(t, startMax, "the endpoints scaled under kube-proxy again", clients, targets, c.A, c.B)
+	if mode != harness.IPVS {
+		stopTraffic(t, traffic)
+	}
+	c.DeleteService("web")
+	unreachableAll(t, startMax, "deleted", clients, targets)
+}
+
+// The real kube-proxy works beside Sluice, in the same table. Sluice says so, as an event that
+// names it and at /healthz?verbose, and no clean-up is made beside either.
+func TestKubeProxyBesideSluice(t *testing.T) {
+	c := harness.NewCluster(t)
+	web := c.CreateService("web", corev1.ServiceTypeClusterIP)
+	c.SetEndpoints("web", c.A, c.B)
+	rival := c.StartKubeProxy(harness.NFTables)
+	reachAll(t, startMax, "kube-proxy serves", []*harness.Host{c.P1}, clusterIPs(t, web), c.A, c.B)
+	proxy := c.StartProxy(harness.NFTables)
+	pid := fmt.Sprint(rival.PID())
+	for _, reason := range []string{"RivalProxy", "AddressTaken"} {
+		if event := awaitEvent(t, c, reason); !strings.Contains(event.Note, "kube-proxy") || !strings.Contains(event.Note, pid) {
+			t.Errorf("%s says %q, want kube-proxy and its pid %s", reason, event.Note, pid)
+		}
+	}
+	if said := c.CleanupRefused("cleanup"); !strings.Contains(said, "sluice") || !strings.Contains(said, "--force") {
+		t.Errorf("cleanup beside Sluice said %q", said)
+	}
+	if err := proxy.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if said := c.CleanupRefused("cleanup"); !strings.Contains(said, "kube-proxy") || !strings.Contains(said, pid) {
+		t.Errorf("cleanup beside kube-proxy said %q, want it named with pid %s", said, pid)
+	}
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// quiet is how long nothing may be written before the kernel counts as settled.
+// quiet is how long the kernel has to be without writes to count as settled.
 const quiet = 1500 * time.Millisecond
 
-// probeTables are those in which a proxy in nftables mode tries, as it starts, what the kernel can do. It
-// removes them in the same transaction, or in the next one, and packets never come there.
+// probeTables are the tables in which a starting proxy in nftables mode probes the kernel. It
+// removes them in the same transaction, or in the next one, and no packet reaches them.
 var probeTables = []string{"ip sluice-probe", "ip6 sluice-probe"}
 
-// state is what the kernel of node N1 holds at one moment, and how to see that it was left alone.
+// state is what the kernel of node N1 holds at one moment, to check later that nothing was written.
 type state struct {
 	c          *harness.Cluster
 	generation uint32
@@ -63,7 +63,7 @@ func (s state) mustBeAdopted(t *testing.T, when string) {
 	s.mustHaveSameRules(t, when)
 }
 
-// subset tells whether all of some are among others.
+// subset reports whether all of some are among others.
 func subset(some, others []string) bool {
 	return !slices.ContainsFunc(some, func(one string) bool { return !slices.Contains(others, one) })
 }
@@ -79,8 +79,8 @@ func (s state) mustHaveSameRules(t *testing.T, when string) {
 	}
 }
 
-// mustHaveLeftAlone fails the test when what belongs to one Service was written since. What belongs to
-// another was, and must have been seen.
+// mustHaveLeftAlone fails the test if anything of one Service was written since. Writes of another
+// must have been seen.
 func (s state) mustHaveLeftAlone(t *testing.T, when string, alone, changed *corev1.Service) {
 	t.Helper()
 	commits := s.c.Commits(s.generation)
@@ -122,7 +122,7 @@ func generation(t *testing.T, h *harness.Host) uint32 {
 // startTraffic starts traffic of the client X through node N1.
 func startTraffic(t *testing.T, c *harness.Cluster, targets []harness.Target) *harness.Traffic {
 	t.Helper()
-	if err := c.N1.ForgetFlows(); err != nil {
+	if err := c.N1.Forget(); err != nil {
 		t.Fatal(err)
 	}
 	traffic, err := harness.StartTraffic(t.Context(), c.X, targets...)

@@ -15,10 +15,11 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// findingMax bounds the time from a failure to the word about it: what is late is mentioned after 10 s.
+// findingMax bounds the time from a failure to its finding. A delay becomes a finding after 10 s.
 const findingMax = 30 * time.Second
 
-// While the API server is away the node stays healthy, and people and alerts are told by the same name.
+// While the API server is away, the node stays healthy, and health page and metric name the same
+// finding.
 func TestHealthTellsOfTheAPIServer(t *testing.T) { inEachMode(t, testHealthOutage) }
 
 func testHealthOutage(t *testing.T, mode harness.Mode) {
@@ -39,8 +40,8 @@ func testHealthOutage(t *testing.T, mode harness.Mode) {
 	awaitFindings(t, c, http.StatusOK)
 }
 
-// A node that can write nothing after its start, since it may not read the EndpointSlices, fails the probe
-// after twice the sync period, and says what for; it is well once it may.
+// A node that cannot write after its start, because it may not read the EndpointSlices, fails the
+// probe after twice the sync period with the reason. It is healthy once it may.
 func TestHealthTellsOfTheFirstWrite(t *testing.T) { inEachMode(t, testHealthHeld) }
 
 func testHealthHeld(t *testing.T, mode harness.Mode) {
@@ -57,8 +58,8 @@ func testHealthHeld(t *testing.T, mode harness.Mode) {
 	awaitFindings(t, c, http.StatusOK)
 }
 
-// awaitFindings waits until /healthz answers with a status and exactly these kinds of findings,
-// and the gauge shows those kinds and no other.
+// awaitFindings waits until /healthz answers with a status and exactly these kinds of findings, and
+// the gauge shows those kinds and no other.
 func awaitFindings(t *testing.T, c *harness.Cluster, status int, kinds ...string) {
 	t.Helper()
 	harness.Eventually(t, findingMax, fmt.Sprintf("health is %d with %q", status, kinds), func(ctx context.Context) error {
@@ -89,7 +90,8 @@ func awaitFindings(t *testing.T, c *harness.Cluster, status int, kinds ...string
 	})
 }
 
-// foundInText reads the kinds of /healthz?verbose, one line each that starts with the weight in brackets.
+// foundInText reads the kinds of /healthz?verbose, one line each that starts with the weight in
+// brackets.
 func foundInText(body string) map[string]bool {
 	found := make(map[string]bool)
 	for line := range strings.Lines(body) {

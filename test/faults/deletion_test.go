@@ -2,30 +2,44 @@ package faults
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 )
+
+// foreignTables belong to another program. One of them translates addresses, as on most nodes, so
+// the kernel goes on translating established connections while our table is gone.
+const foreignTables = `
+table ip other { chain post { type nat hook postrouting priority 120; ip saddr 192.0.2.1 masquerade; }; set s { type ipv4_addr; elements = { 192.0.2.7 }; }; }
+table ip6 other { chain post { type nat hook postrouting priority 120; ip6 saddr 2001:db8::1 masquerade; }; }
+table inet filter { chain input { type filter hook input priority 10; tcp dport 9 drop; }; }
+`
+
+func (p *proxyNode) listForeignTables() string {
+	p.Helper()
+	return p.ask("list table ip other") + p.ask("list table ip6 other") + p.ask("list table inet filter")
+}
 
 // deletion is one thing that an operator may remove by mistake.
 type deletion struct {
 	name string
-	// refused is a command that the kernel refuses, because something refers to
-	// what it would delete; empty when there is nothing to try first.
+	// refused is a command that the kernel refuses, because something refers to what it would
+	// delete; empty if there is nothing to try first.
 	refused string
-	// commands delete, in one transaction. TABLE stands for a family's table in
-	// both.
+	// commands delete, in one transaction. TABLE stands for a family's table, here and in refused.
 	commands string
-	// hits tells which frontends of the family it destroys, until it is healed.
+	// hits reports which frontends of the family it destroys, until they are repaired.
 	hits func(target) bool
-	// both says that it does so in both families, ruleset that everybody's
-	// tables go, and with them what translates established connections.
+	// both means that it hits both families, ruleset that every program's tables go, and with them
+	// what translates established connections.
 	both, ruleset bool
 }
 
-// outage begins the outage that a deletion in a family causes; its end is not known
-// yet.
+// outage begins the outage that a deletion in a family causes. Its end is not known yet.
 func (d deletion) outage(family service.Family) *outage {
 	return &outage{
 		what: fmt.Sprintf("%s %s", family, d.name), sessions: d.ruleset, from: time.Now(),
@@ -36,11 +50,11 @@ func (d deletion) outage(family service.Family) *outage {
 func nobody(target) bool   { return false }
 func everyone(target) bool { return true }
 
-// routes tells through which chains and maps the kernel leads the live Services.
+// routes are the chains that the frontends of live Services lead to.
 type routes map[target]string
 
 // routes asks the kernel for the chain that each frontend leads to.
-func (p *plant) routes(family service.Family) routes {
+func (p *proxyNode) routes(family service.Family) routes {
 	p.Helper()
 	led := routes{}
 	for _, to := range allTargets() {
@@ -61,31 +75,30 @@ func (p *plant) routes(family service.Family) routes {
 	return led
 }
 
-// picks is the chain that picks the endpoint in the end: external frontends are
-// marked for masquerading first.
+// picks is the chain that picks the endpoint. External frontends are marked for masquerading first.
 func (r routes) picks(to target) string { return strings.Replace(r[to], "external-", "cluster-", 1) }
 
-// through hits what is picked by a chain.
+// through hits the frontends whose endpoint a chain picks.
 func (r routes) through(chain string) func(target) bool {
 	return func(to target) bool { return r.picks(to) == chain }
 }
 
-// shard is the letter of the map that holds a frontend's endpoints: the last one
-// of the chain's name, which is the number of slots and the shard.
+// shard is the letter of the map that holds a frontend's endpoints, the last letter of the chain's
+// name.
 func (r routes) shard(to target) string {
 	chain := r.picks(to)
 	return chain[len(chain)-1:]
 }
 
-// sharing hits what has its endpoints in the same map as a frontend. (Endpoints of
-// Services with affinity and of node ports are elsewhere.)
+// sharing hits the frontends with endpoints in the same map as another's. (Endpoints of Services
+// with affinity and of node ports are in other maps.)
 func (r routes) sharing(with target) func(target) bool {
 	return func(to target) bool {
 		return to.service.affinity == 0 && to.kind != nodePort && r.shard(to) == r.shard(with)
 	}
 }
 
-// deletions are what is tried in one family.
+// deletions are the ones to try in one family.
 func (r routes) deletions(family service.Family) []deletion {
 	pairIP := target{pair, family, "tcp", clusterIP}
 	one := fmt.Sprintf("%s . tcp . 80", pairIP.addr().Addr())
@@ -109,8 +122,8 @@ func (r routes) deletions(family service.Family) []deletion {
 	}
 }
 
-// oneOfEach deletes in one transaction that begins with the other family's table:
-// the kernel announces both in one datagram.
+// oneOfEach deletes from the tables of both families in one transaction, which the kernel announces
+// in one datagram.
 func (r routes) oneOfEach() string {
 	var all []string
 	for _, family := range service.Families {
@@ -118,4 +131,61 @@ func (r routes) oneOfEach() string {
 		all = append(all, fmt.Sprintf("delete element %s frontends { %s . tcp . 80 }", table(family), to.addr().Addr()))
 	}
 	return strings.Join(all, "; ")
+}
+
+// churn keeps changing the endpoints of some quiet Services, so that there is always something to
+// write.
+type churn struct {
+	cache *source.Cache
+	stop  chan struct{}
+	done  sync.WaitGroup
+}
+
+// The quiet Services that churn changes are those from churnFrom on.
+const (
+	churnFrom  = 20
+	churnPause = 2 * time.Millisecond
+)
+
+func startChurn(cache *source.Cache) *churn {
+	c := &churn{cache: cache, stop: make(chan struct{})}
+	c.done.Go(func() {
+		for round := 0; ; round++ {
+			select {
+			case <-c.stop:
+				return
+			case <-time.After(churnPause):
+				c.turn(churnFrom+round%(quietServices-churnFrom), round)
+			}
+		}
+	})
+	return c
+}
+
+// turn changes the endpoints of a Service.
+func (c *churn) turn(n, round int) {
+	for _, family := range service.Families {
+		slice := newSlice(quietKey(n), family, []netip.Addr{
+			addr(family, "10.246.1.%d", "fd00:10:246:1::%d", round%200+1),
+			addr(family, "10.246.2.%d", "fd00:10:246:2::%d", n),
+		})
+		c.cache.SetSlice(slice)
+	}
+}
+
+// end stops, and restores the endpoints.
+func (c *churn) end() {
+	close(c.stop)
+	c.done.Wait()
+	fillQuiet(c.cache, churnFrom, quietServices)
+}
+
+// isUnchanged reports whether churn leaves a Service (or the node) as it is.
+func isUnchanged(key service.Key) bool {
+	for n := churnFrom; n < quietServices; n++ {
+		if key == quietKey(n) {
+			return false
+		}
+	}
+	return true
 }

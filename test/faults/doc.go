@@ -1,20 +1,19 @@
-// Package faults damages a running proxy in nftables mode on the real kernel,
-// and watches what real connections make of it.
+// Package faults damages a running proxy in nftables mode on the real kernel, and watches real
+// connections meanwhile.
 //
 //	client ──── node ──── pods
 //	              └─ proxy.Proxy ──► nftables.Writer ×2 ──► kernel
 //
-// Some thirty Services are programmed, of which a few are live: all through a
-// fault the client makes new connections to each of their frontends and holds
-// established ones. A test says with each fault which frontends it destroys by
-// its nature, and for how long; every other connection must succeed, and so must
-// those once the proxy has healed the damage.
+// Some thirty Services are programmed, of which a few are live: during a fault, the client makes
+// new connections to each of their frontends and holds established ones. Each test declares which
+// frontends a fault destroys by its nature, and for how long. Every other connection must succeed,
+// and so must those once the proxy has repaired the damage.
 //
-// Other tests put one release in the place of another, in the modes nftables and iptables:
-// they load recorded rules (testdata/releases, see docs/adr/0015), and others made out of
-// them, and let the present proxy take over. There every connection must succeed.
+// Other tests replace one release by another, in the modes nftables and iptables: they load
+// recorded rules (testdata/releases, see docs/adr/0015) and rules derived from them, and let the
+// present proxy take over. There every connection must succeed.
 //
-// Whenever a write does not land, its receipt is compared with what the kernel
-// holds: what it calls certain must be so. After every write the kernel is compared
-// with what it held before: whoever was served must be so still.
+// When a write does not land, its receipt is compared with the kernel: what it calls certain must
+// be so. After every write, the kernel is compared with what it held before: each Service that was
+// served must still be served.
 package faults

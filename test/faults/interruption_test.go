@@ -13,27 +13,24 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// crowd is the number of quiet Services that come, or go, at once: in several
-// transactions.
+// crowd is the number of quiet Services that come, or go, at once. They take several transactions.
 const (
 	crowd                 = 150
 	crowdTransactionBytes = 8 << 10
 )
 
-// interruption is what happens to a domain after the second transaction of a
-// batch.
+// interruption is what happens to a domain after the second transaction of a batch.
 type interruption struct {
 	name string
-	// strike happens then; nil for a poisoned Service.
+	// strike happens then; nil if a Service is spoiled instead.
 	strike func(*interrupter)
-	// outcome is that of the receipt; Landed when there is nothing to excuse.
+	// outcome and reason are those of the receipt; Landed if the batch must land all the same.
 	outcome dataplane.Outcome
 	reason  error
-	// poisons says that one Service in the third transaction or later is
-	// refused.
-	poisons bool
-	// razes says that no frontend of the family works until all is healed.
-	razes bool
+	// refuses means that the kernel refuses one Service in the third transaction or later.
+	refuses bool
+	// deletesTable means that no frontend of the family works until the repair.
+	deletesTable bool
 }
 
 var errTime = errors.New("the time is up")
@@ -41,37 +38,35 @@ var errTime = errors.New("the time is up")
 var interruptions = []interruption{
 	{name: "its time is up", strike: (*interrupter).expire, outcome: dataplane.Unknown, reason: errTime},
 	{name: "the kernel is busy", strike: (*interrupter).block, outcome: dataplane.Busy, reason: unix.ENOBUFS},
-	{name: "the kernel refuses a Service", outcome: dataplane.Unsupported, reason: unix.EOPNOTSUPP, poisons: true},
-	{name: "a stranger makes a table", strike: (*interrupter).intrude, outcome: dataplane.Landed},
+	{name: "the kernel refuses a Service", outcome: dataplane.Unsupported, reason: unix.EOPNOTSUPP, refuses: true},
+	{name: "another program adds a table", strike: (*interrupter).addTable, outcome: dataplane.Landed},
 	{
-		name: "a stranger makes a table, and the time is up", outcome: dataplane.Unknown, reason: errTime,
-		strike: func(i *interrupter) { i.intrude(); i.expire() },
+		name: "another program adds a table, and the time is up", outcome: dataplane.Unknown, reason: errTime,
+		strike: func(i *interrupter) { i.addTable(); i.expire() },
 	},
-	{name: "a stranger deletes the table", strike: (*interrupter).raze, outcome: dataplane.Unknown, reason: unix.ENOENT, razes: true},
+	{name: "another program deletes the table", strike: (*interrupter).deleteTable, outcome: dataplane.Unknown, reason: unix.ENOENT, deletesTable: true},
 }
 
 // interrupter strikes once, after the second transaction of a batch of one family.
 type interrupter struct {
-	p      *plant
+	p      *proxyNode
 	family service.Family
 	what   interruption
 	// writes counts the batches, parts the transactions of the last one.
 	writes, parts atomic.Int32
 	over          atomic.Bool
 	cancel        context.CancelCauseFunc
-	// struck is closed after the strike, which began at a time; err is what went
-	// wrong with it.
+	// struck is closed after the strike, which began at at and failed with err.
 	struck chan struct{}
 	at     time.Time
 	err    error
 }
 
-func newInterrupter(p *plant, family service.Family, what interruption) *interrupter {
+func newInterrupter(p *proxyNode, family service.Family, what interruption) *interrupter {
 	return &interrupter{p: p, family: family, what: what, struck: make(chan struct{})}
 }
 
-// landed says that a transaction of several has landed, and that so many changes
-// have, of all.
+// landed is called when a transaction has landed, with the number of changes that have, of all.
 func (i *interrupter) landed(changes, all int) {
 	if i.parts.Add(1) < 2 || changes == all || i.over.Swap(true) {
 		return
@@ -83,11 +78,10 @@ func (i *interrupter) landed(changes, all int) {
 	close(i.struck)
 }
 
-// gatherTime is how long the first write waits, for the crowd to gather for the
-// second one.
+// gatherTime is how long the first write waits, so that the crowd gathers for the second one.
 const gatherTime = 150 * time.Millisecond
 
-// begin is called before each write, and gives it a context that a strike can end.
+// begin is called before each write, and returns a context that a strike can end.
 func (i *interrupter) begin(ctx context.Context) context.Context {
 	if i.writes.Add(1) == 1 {
 		time.Sleep(gatherTime)
@@ -101,7 +95,7 @@ func (i *interrupter) begin(ctx context.Context) context.Context {
 
 func (i *interrupter) expire() { i.cancel(errTime) }
 
-// block lets the next transaction find no memory.
+// block makes the kernel have no memory for the next transaction.
 func (i *interrupter) block() {
 	var sent atomic.Int32
 	i.p.domains[i.family].sockets.set(func() error {
@@ -112,14 +106,14 @@ func (i *interrupter) block() {
 	})
 }
 
-func (i *interrupter) intrude() {
-	i.nft(fmt.Sprintf("add table inet stranger-%d; add chain inet stranger-%d c", i.family, i.family))
+func (i *interrupter) addTable() {
+	i.nft(fmt.Sprintf("add table inet foreign-%d; add chain inet foreign-%d c", i.family, i.family))
 }
 
-func (i *interrupter) raze() { i.nft("delete table " + table(i.family)) }
+func (i *interrupter) deleteTable() { i.nft("delete table " + table(i.family)) }
 
-// nft does what a stranger does. It is over before the write goes on, so that the
-// receipt has to know of it.
+// nft writes as another program. It is done before the interrupted write goes on, so the receipt
+// has to account for it.
 func (i *interrupter) nft(commands string) {
 	i.p.strikes.Add(1)
 	defer i.p.strikes.Add(1)

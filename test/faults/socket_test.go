@@ -3,36 +3,41 @@ package faults
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
+	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // socket is a connection to nf_tables whose sending can be made to fail.
 type socket struct {
 	*wire.Socket
-	switchboard *switchboard
+	gate *socketGate
 }
 
 var _ nftables.Socket = (*socket)(nil)
 
-// switchboard decides what becomes of the transactions of one domain.
-type switchboard struct {
+// socketGate decides which transactions of a domain reach the kernel.
+type socketGate struct {
 	mu sync.Mutex
-	// decide is asked before each transaction; an error means that the kernel
-	// does not take it. Nil lets all pass.
+	// decide is called before each transaction. If it returns an error, the kernel does not take
+	// the transaction. Nil lets all pass.
 	decide func() error
-	// sockets are those that were opened.
+	// sockets are the opened ones.
 	sockets []*wire.Socket
 }
 
 // open is for nftables.WriterConfig.
-func (b *switchboard) open() (nftables.Socket, error) {
+func (b *socketGate) open() (nftables.Socket, error) {
 	s, err := wire.Open()
 	if err != nil {
 		return nil, err
@@ -43,18 +48,18 @@ func (b *switchboard) open() (nftables.Socket, error) {
 	return &socket{s, b}, nil
 }
 
-// set changes what is decided.
-func (b *switchboard) set(decide func() error) {
+// set changes the decision.
+func (b *socketGate) set(decide func() error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.decide = decide
 }
 
-// Commit is for nftables.Socket.
+// Commit implements nftables.Socket.
 func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
-	s.switchboard.mu.Lock()
-	decide := s.switchboard.decide
-	s.switchboard.mu.Unlock()
+	s.gate.mu.Lock()
+	decide := s.gate.decide
+	s.gate.mu.Unlock()
 	if decide != nil {
 		if err := decide(); err != nil {
 			return nil, &wire.NotTakenError{Err: err}
@@ -63,15 +68,14 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	return s.Socket.Commit(t)
 }
 
-// narrow gives the receive buffer of a domain's socket the smallest size there is,
-// so that the kernel has no room for more than a few answers to a transaction.
-func (b *switchboard) narrow(node *netns.Namespace) error {
+// narrow makes the receive buffer of a domain's socket as small as possible, so that it holds only
+// a few answers to a transaction.
+func (b *socketGate) narrow(node *netns.Namespace) error {
 	b.mu.Lock()
 	port := b.sockets[len(b.sockets)-1].Port()
 	b.mu.Unlock()
 	return node.Do(func() error {
-		// Ports are numbered anew in each namespace, which the cookie tells
-		// apart.
+		// Each namespace numbers its ports anew. The cookie identifies the namespace.
 		probe, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 		if err != nil {
 			return err
@@ -94,7 +98,7 @@ func (b *switchboard) narrow(node *netns.Namespace) error {
 	})
 }
 
-// isSocket tells whether a descriptor is a socket to nf_tables in some namespace.
+// isSocket reports whether a descriptor is the nf_tables socket with a port in a namespace.
 func isSocket(fd int, port uint32, cookie uint64) bool {
 	if protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || protocol != unix.NETLINK_NETFILTER {
 		return false
@@ -105,4 +109,50 @@ func isSocket(fd int, port uint32, cookie uint64) bool {
 	name, err := unix.Getsockname(fd)
 	at, ok := name.(*unix.SockaddrNetlink)
 	return err == nil && ok && at.Pid == port
+}
+
+// monitor records when the kernel announces changes of a family's tables, by any program.
+type monitor struct {
+	mu    sync.Mutex
+	times []time.Time
+}
+
+func newMonitor(t *testing.T, node *netns.Namespace, family service.Family) *monitor {
+	t.Helper()
+	m := &monitor{}
+	var listener *netlink.TableListener
+	check(t, node.Do(func() (err error) {
+		protocol := service.PerFamily[uint8]{service.IPv4: unix.NFPROTO_IPV4, service.IPv6: unix.NFPROTO_IPV6}[family]
+		listener, err = netlink.ListenTables(protocol, 0)
+		return err
+	}))
+	note := func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.times = append(m.times, time.Now())
+	}
+	go func() { _ = listener.Run(t.Context(), func(netlink.Netfilter) { note() }, note) }()
+	t.Cleanup(func() { check(t, listener.Close()) })
+	return m
+}
+
+// first waits for the first announcement after a moment, and returns its time.
+func (m *monitor) first(t *testing.T, after time.Time) time.Time {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < eventMax; time.Sleep(time.Millisecond) {
+		if at, ok := m.since(after); ok {
+			return at
+		}
+	}
+	t.Fatal("the kernel has announced nothing")
+	return time.Time{}
+}
+
+func (m *monitor) since(after time.Time) (first time.Time, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at := slices.IndexFunc(m.times, after.Before); at >= 0 {
+		return m.times[at], true
+	}
+	return time.Time{}, false
 }

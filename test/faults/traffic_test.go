@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -15,32 +16,21 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// exchange is one question and its answer: a connection of its own, or a line on
-// an established one.
-type exchange struct {
-	target  target
-	session bool
-	began   time.Time
-	ended   time.Time
-	backend string
-	err     error
-}
-
-// traffic keeps the client talking: new connections to every target one after the
-// other, lines on one established connection to each TCP target, and one more of
-// those that is silent until the end.
+// traffic keeps the client talking: new connections to every target one after the other, lines on
+// one established connection to each TCP target, and one more of those that is silent until the
+// end.
 type traffic struct {
-	client *netns.Namespace
-	stop   context.CancelFunc
-	done   sync.WaitGroup
-	silent []*held
+	load    *netns.Load
+	targets []target
+	silent  map[target]*netns.Session
 
 	mu     sync.Mutex
 	counts map[target]int
-	failed []exchange
-	seen   map[pod]time.Time // when the last new connection was begun that a pod has answered
+	failed []netns.Exchange
+	// seen is when the last new connection that a pod answered was begun.
+	seen map[pod]time.Time
 
-	// outages are what faults are known to have destroyed; the test's own.
+	// outages are what faults are known to have destroyed. Only the test uses them.
 	outages []*outage
 }
 
@@ -50,66 +40,38 @@ type pod struct {
 	name   string
 }
 
-// held is an established connection.
-type held struct {
-	target  target
-	session *netns.Session
-}
-
-// The pauses between two connections to one target, and two lines.
-const (
-	connectPause = 12 * time.Millisecond
-	talkPause    = 20 * time.Millisecond
-)
-
-// startTraffic begins with all targets; all of them have to answer at first.
+// startTraffic begins with all targets. Each has to answer at first.
 func startTraffic(t *testing.T, client *netns.Namespace) *traffic {
 	t.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	tr := &traffic{client: client, stop: stop, counts: map[target]int{}, seen: map[pod]time.Time{}}
-	for _, to := range allTargets() {
-		if to.protocol == "tcp" {
-			// One after the other: two first connections at once are two strangers to the
-			// kernel, and affinity may send them to two pods.
-			talking, silent := tr.hold(t, to), tr.hold(t, to)
-			tr.silent = append(tr.silent, silent)
-			tr.done.Go(func() { tr.talk(ctx, talking) })
-		}
-		tr.done.Go(func() { tr.connect(ctx, to) })
+	tr := &traffic{targets: allTargets(), silent: map[target]*netns.Session{}, counts: map[target]int{}, seen: map[pod]time.Time{}}
+	config := netns.LoadConfig{
+		Client: client, Pause: 12 * time.Millisecond, TalkPause: 20 * time.Millisecond, Patience: patience, Note: tr.note,
 	}
+	for _, to := range tr.targets {
+		config.Targets = append(config.Targets, netns.Target{Network: to.protocol, Addr: to.addr()})
+		if to.protocol == "tcp" {
+			// Before the load starts: of two first connections at once, the kernel sees neither
+			// while it decides about the other, and affinity may send them to two pods.
+			session, err := client.Connect(t.Context(), to.addr())
+			if err != nil {
+				t.Fatalf("hold a connection to %v: %v", to, err)
+			}
+			t.Cleanup(func() { check(t, session.Close()) })
+			tr.silent[to] = session
+		}
+	}
+	var err error
+	tr.load, err = netns.StartLoad(context.Background(), config)
+	check(t, err)
 	return tr
 }
 
-func (tr *traffic) hold(t *testing.T, to target) *held {
-	t.Helper()
-	session, err := tr.client.Connect(t.Context(), to.addr())
-	if err != nil {
-		t.Fatalf("hold a connection to %v: %v", to, err)
-	}
-	t.Cleanup(func() { check(t, session.Close()) })
-	return &held{to, session}
-}
-
-// connect makes new connections until the context ends. Over UDP it does not wait
-// for the answer, which never comes if a fault has destroyed it: nobody sends
-// again.
-func (tr *traffic) connect(ctx context.Context, to target) {
-	for ctx.Err() == nil {
-		if to.protocol == "udp" {
-			tr.done.Go(func() { tr.once(to) })
-		} else {
-			tr.once(to)
-		}
-		time.Sleep(connectPause)
-	}
-}
-
-// patience bounds one exchange. It is longer than it takes to send a lost SYN
-// again twice, on a machine that does many other things.
+// patience bounds one exchange. It is longer than it takes to send a lost SYN again twice, on a
+// machine that does many other things.
 var patience = slowly(4 * time.Second)
 
-// slowly stretches a bound by the factor in SLUICE_FAULTS_SLOW, which hack/test-ipvs sets
-// where the processor is emulated. What is counted stays: connections lost, receipts wrong.
+// slowly multiplies a bound by the factor in SLUICE_FAULTS_SLOW, which hack/test-ipvs sets where
+// the processor is emulated. What is counted stays the same: connections lost, receipts wrong.
 func slowly(bound time.Duration) time.Duration {
 	factor, err := strconv.Atoi(cmp.Or(os.Getenv("SLUICE_FAULTS_SLOW"), "1"))
 	if err != nil {
@@ -118,66 +80,34 @@ func slowly(bound time.Duration) time.Duration {
 	return time.Duration(factor) * bound
 }
 
-// once makes a connection. It is not bound to the end of the test: stopping is no
-// failure.
-func (tr *traffic) once(to target) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	e := exchange{target: to, began: time.Now()}
-	answer, err := tr.client.Ask(ctx, to.protocol, to.addr())
-	e.ended, e.backend, e.err = time.Now(), answer.Backend, err
-	if err == nil && !strings.HasPrefix(answer.Backend, to.service.name+"-") {
-		e.err = fmt.Errorf("%s answered, a pod of another Service", answer.Backend)
+func (tr *traffic) note(e netns.Exchange) {
+	to := tr.targets[e.Target]
+	if e.Err == nil && !strings.HasPrefix(e.Answer.Backend, to.service.name+"-") {
+		e.Err = fmt.Errorf("%s answered, a pod of another Service", e.Answer.Backend)
 	}
-	tr.note(e)
-}
-
-// talk says lines on an established connection until the context ends, or the
-// connection does.
-func (tr *traffic) talk(ctx context.Context, h *held) {
-	for n := 0; ctx.Err() == nil; n++ {
-		if !tr.say(h, fmt.Sprint("line ", n)) {
-			return
-		}
-		time.Sleep(talkPause)
-	}
-}
-
-func (tr *traffic) say(h *held, line string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	e := exchange{target: h.target, session: true, began: time.Now(), backend: h.session.Answer().Backend}
-	e.err = h.session.Echo(ctx, line)
-	e.ended = time.Now()
-	tr.note(e)
-	return e.err == nil
-}
-
-func (tr *traffic) note(e exchange) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	tr.counts[e.target]++
+	tr.counts[to]++
 	switch {
-	case e.err != nil:
+	case e.Err != nil:
 		tr.failed = append(tr.failed, e)
-	case !e.session:
-		tr.seen[pod{e.target.family, e.backend}] = e.began
+	case !e.Session:
+		tr.seen[pod{to.family, e.Answer.Backend}] = e.Began
 	}
 }
 
-// excuse adds an outage; it is used when the traffic ends.
-func (tr *traffic) excuse(o *outage) { tr.outages = append(tr.outages, o) }
+// allow adds an outage. end looks at it.
+func (tr *traffic) allow(o *outage) { tr.outages = append(tr.outages, o) }
 
-// lastAnswer gives when the last connection was begun that a pod has answered, zero
-// if it never has.
+// lastAnswer returns when the last connection that a pod answered was begun, zero if it never has.
 func (tr *traffic) lastAnswer(of pod) time.Time {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return tr.seen[of]
 }
 
-// awaitPod waits until a pod has answered a connection that was begun after a
-// moment, and gives its beginning.
+// awaitPod waits until a pod has answered a connection that was begun after a moment, and returns
+// when that was.
 func (tr *traffic) awaitPod(t *testing.T, of pod, after time.Time) time.Time {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
@@ -190,19 +120,16 @@ func (tr *traffic) awaitPod(t *testing.T, of pod, after time.Time) time.Time {
 	}
 }
 
-// awaitAll waits until every target was talked to n times more.
+// awaitAll waits until there were n more exchanges with every target.
 func (tr *traffic) awaitAll(t *testing.T, n int) {
 	t.Helper()
 	tr.mu.Lock()
-	before := make(map[target]int, len(tr.counts))
-	for to, count := range tr.counts {
-		before[to] = count
-	}
+	before := maps.Clone(tr.counts)
 	tr.mu.Unlock()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		missing := ""
 		tr.mu.Lock()
-		for _, to := range allTargets() {
+		for _, to := range tr.targets {
 			if tr.counts[to] < before[to]+n {
 				missing = to.String()
 			}
@@ -212,48 +139,62 @@ func (tr *traffic) awaitAll(t *testing.T, n int) {
 			return
 		}
 		if time.Since(began) > 2*patience {
-			t.Fatalf("no %d exchanges with %s", n, missing)
+			t.Fatalf("fewer than %d exchanges with %s", n, missing)
 		}
 	}
 }
 
-// end stops the traffic, lets the silent connections speak, and fails for every
-// exchange that failed without an outage to excuse it.
+// end stops the traffic, lets the silent connections speak, and fails for every exchange that
+// failed outside of an outage.
 func (tr *traffic) end(t *testing.T) {
 	t.Helper()
-	tr.stop()
-	tr.done.Wait()
-	for _, h := range tr.silent {
+	tr.load.Stop()
+	for to, session := range tr.silent {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		if err := h.session.Echo(ctx, "still there"); err != nil {
-			t.Errorf("%v: a connection that was silent during the fault is lost: %v", h.target, err)
+		if err := session.Echo(ctx, "still there"); err != nil {
+			t.Errorf("%v: a connection that was silent during the fault is lost: %v", to, err)
 		}
 		cancel()
 	}
 	lost := map[string]int{}
 	for _, e := range tr.failed {
-		if o := tr.excuseFor(e); o != nil {
+		to := tr.targets[e.Target]
+		if o := tr.outageOf(to, e); o != nil {
 			lost[o.what]++
 		} else {
 			t.Errorf("%v (established: %t) failed from %s to %s: %v",
-				e.target, e.session, e.began.Format("05.000"), e.ended.Format("05.000"), e.err)
+				to, e.Session, e.Began.Format("05.000"), e.Ended.Format("05.000"), e.Err)
 		}
 	}
 	total := 0
-	for _, to := range allTargets() {
+	for _, to := range tr.targets {
 		total += tr.counts[to]
 		if tr.counts[to] < 10 {
-			t.Errorf("%v was talked to %d times only: that proves nothing", to, tr.counts[to])
+			t.Errorf("only %d exchanges with %v: that proves nothing", tr.counts[to], to)
 		}
 	}
 	t.Logf("%d exchanges with %d targets; destroyed by faults: %v", total, len(tr.counts), lost)
 }
 
-func (tr *traffic) excuseFor(e exchange) *outage {
+func (tr *traffic) outageOf(to target, e netns.Exchange) *outage {
 	for _, o := range tr.outages {
-		if o.excuses(e) {
+		if o.covers(to, e) {
 			return o
 		}
 	}
 	return nil
+}
+
+// outage says what a fault destroys by its nature: exchanges with the hit frontends that overlap
+// with the outage in time.
+type outage struct {
+	what     string
+	hits     func(target) bool
+	sessions bool // hits established connections as well, if they were talking
+	from, to time.Time
+}
+
+// covers reports whether the outage is why an exchange failed.
+func (o *outage) covers(to target, e netns.Exchange) bool {
+	return o.hits(to) && (o.sessions || !e.Session) && e.Began.Before(o.to) && e.Ended.After(o.from)
 }

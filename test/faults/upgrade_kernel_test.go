@@ -15,15 +15,14 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 var recordRelease = flag.String("record-release", "", "write the present rules to testdata/releases/NAME instead of testing")
 
-// TestRecordRelease writes down the rules of the present commit, for its successors to
-// take over. Of a release that is recorded, the rules must load and be served from; see
-// the other tests.
+// TestRecordRelease records the rules of the present commit. The other tests load the rules of
+// recorded releases and take them over.
 func TestRecordRelease(t *testing.T) {
 	for _, mode := range []string{modeNFTables, modeNFT} {
 		t.Run(mode, func(t *testing.T) {
@@ -48,8 +47,8 @@ func TestRecordRelease(t *testing.T) {
 	}
 }
 
-// TestRecordedChainsAreOurs: every chain of a recorded release is one that is swept when
-// nobody wants it. One that is not would stay for ever, and keep from going what it leads to.
+// TestRecordedChainsAreOurs: the proxy sweeps every chain of a recorded release that it does not
+// want. A chain that is not swept would stay forever, with the chains that it jumps to.
 func TestRecordedChainsAreOurs(t *testing.T) {
 	chains := 0
 	for _, release := range recordings(t) {
@@ -67,7 +66,7 @@ func TestRecordedChainsAreOurs(t *testing.T) {
 				}
 				chains++
 				if name = "KUBE-" + name; !iptables.OwnsChain(table, name) && !iptables.Shared(name) {
-					t.Errorf("%s: nobody sweeps %s of table %s", release, name, table)
+					t.Errorf("%s: no proxy would sweep %s of table %s", release, name, table)
 				}
 			}
 		}
@@ -77,8 +76,8 @@ func TestRecordedChainsAreOurs(t *testing.T) {
 	}
 }
 
-// Other releases, made out of a recorded one: what a release may change, and what one
-// that is rolled back from has changed.
+// Other releases, derived from a recorded one: changes that a later release may make, or may have
+// made before a roll-back.
 var (
 	otherTables = map[string][]edit{
 		"as it was": nil,
@@ -124,9 +123,9 @@ var (
 	}
 )
 
-// TestTakingOverAnotherRelease starts the present proxy over the rules of recorded
-// releases, and of others made out of them, while clients make connections and hold some:
-// none is lost, and nobody with affinity is sent elsewhere.
+// TestTakingOverAnotherRelease starts the present proxy over the rules of recorded releases and of
+// releases derived from them, while clients make and hold connections: none is lost, and affinity
+// holds.
 func TestTakingOverAnotherRelease(t *testing.T) {
 	for _, release := range recordings(t) {
 		for _, mode := range upgradeModes {
@@ -146,7 +145,7 @@ func TestTakingOverAnotherRelease(t *testing.T) {
 	}
 }
 
-// others are the releases that are made out of one in a mode.
+// others are the releases derived from one in a mode.
 func others(mode string) map[string][]edit {
 	if mode == modeNFTables {
 		return otherTables
@@ -154,7 +153,7 @@ func others(mode string) map[string][]edit {
 	return otherChains
 }
 
-// takeOver starts the present proxy over what is loaded.
+// takeOver starts the present proxy over the loaded rules.
 func (u *upgrade) takeOver() {
 	u.Helper()
 	tr := startTraffic(u.T, u.network.client)
@@ -166,10 +165,10 @@ func (u *upgrade) takeOver() {
 	u.stop(l)
 }
 
-// TestTakingOverAThousandServices does the same where writing everything takes time, and
-// several transactions. (A set that another release had defined otherwise cost the whole
-// table, and all Services were gone for as long as it took to write them: 0.9 s. Chains
-// that all Services of a size share were led to new maps before these were filled.)
+// TestTakingOverAThousandServices does the same where writing everything takes longer, and several
+// transactions. (A set that another release had defined otherwise cost the whole table, and all
+// Services were gone for as long as it took to write them: 0.9 s. Chains that all Services of a
+// size share were led to new maps before these were filled.)
 func TestTakingOverAThousandServices(t *testing.T) {
 	const parts = 64 << 10
 	for _, one := range []struct {
@@ -195,8 +194,8 @@ func TestTakingOverAThousandServices(t *testing.T) {
 	}
 }
 
-// TestThereAndBack upgrades a node to another release and rolls it back, twice, under the
-// same connections: the other one has the same writer, and names and sizes of its own.
+// TestThereAndBack upgrades a node to another release and rolls it back, twice, under the same
+// connections: the other release has the same writer, but different names and sizes.
 func TestThereAndBack(t *testing.T) {
 	u := newUpgrade(t, modeNFTables)
 	l := u.start()
@@ -209,7 +208,7 @@ func TestThereAndBack(t *testing.T) {
 			began := time.Now()
 			l = u.start()
 			for _, name := range l.names {
-				audit := l.witness.audit(t, name, began)
+				audit := l.events.audit(t, name, began)
 				if audit.Drift.Different == 0 {
 					t.Errorf("%s: the other release is no other: %+v", name, audit.Drift)
 				}
@@ -223,7 +222,7 @@ func TestThereAndBack(t *testing.T) {
 	u.checkSettled()
 }
 
-// toOtherRelease renames chains, to names of the same length, and bounds sets.
+// toOtherRelease gives chains other names of the same length, and bounds sets.
 func toOtherRelease(objects []dataplane.Object) []dataplane.Object {
 	class := regexp.MustCompile(`cluster-(\d)`)
 	rename := func(text string) string {
@@ -255,25 +254,24 @@ func toOtherRelease(objects []dataplane.Object) []dataplane.Object {
 	return out
 }
 
-// bounded gives the definition of a set that takes so many elements.
+// bounded returns the definition of a set with a maximum size.
 func bounded(body string) string {
 	const size = 100000
 	var out []byte
-	for attr := range wire.Attrs([]byte(body)) {
+	for attr := range netlink.Attrs([]byte(body)) {
 		switch attr.Type {
 		case unix.NFTA_SET_DESC:
 			continue
 		case unix.NFTA_SET_USERDATA:
-			b, mark := wire.Nest(out, unix.NFTA_SET_DESC)
-			out = wire.End(wire.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, size), mark)
+			b, mark := netlink.Nest(out, unix.NFTA_SET_DESC)
+			out = netlink.End(netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, size), mark)
 		}
-		out = wire.AppendBytes(out, attr.Type, attr.Data)
+		out = netlink.AppendBytes(out, attr.Type, attr.Data)
 	}
 	return string(out)
 }
 
-// checkAffinity fails unless every client of the Service with affinity has always had
-// the same pod.
+// checkAffinity fails unless one pod has answered every connection to the Service with affinity.
 func (tr *traffic) checkAffinity(t *testing.T) {
 	t.Helper()
 	for _, family := range service.Families {
@@ -289,13 +287,13 @@ func (tr *traffic) checkAffinity(t *testing.T) {
 	}
 }
 
-// checkSettled starts another proxy over what the last one left: it finds nothing to do.
+// checkSettled starts another proxy over the rules of the last one. It must find nothing to do.
 func (u *upgrade) checkSettled() {
 	u.Helper()
 	began := time.Now()
 	l := u.start()
 	for _, name := range l.names {
-		audit := l.witness.audit(u.T, name, began)
+		audit := l.events.audit(u.T, name, began)
 		if audit.Err != nil || audit.Drift.Any() || audit.Drift.Equal == 0 {
 			u.Errorf("%s: another proxy finds %+v, %v", name, audit.Drift, audit.Err)
 		}
@@ -304,9 +302,9 @@ func (u *upgrade) checkSettled() {
 }
 
 // audit waits for an audit of a domain.
-func (w *witness) audit(t *testing.T, domain string, after time.Time) aggregator.AuditDone {
+func (l *eventLog) audit(t *testing.T, domain string, after time.Time) aggregator.AuditDone {
 	t.Helper()
-	return w.await(t, "an audit", after, func(e aggregator.Event) bool {
+	return l.await(t, "an audit", after, func(e aggregator.Event) bool {
 		a, ok := e.(aggregator.AuditDone)
 		return ok && a.Domain == domain
 	}).event.(aggregator.AuditDone)

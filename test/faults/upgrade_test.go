@@ -36,9 +36,9 @@ type upgrade struct {
 	network *network
 	mode    string
 	quiet   int
-	// transactionBytes divides what nftables mode writes.
+	// transactionBytes bounds one transaction in mode nftables.
 	transactionBytes int
-	// translate makes the objects of another release out of ours; nil for ours.
+	// translate turns our objects into those of another release; nil for ours.
 	translate func([]dataplane.Object) []dataplane.Object
 }
 
@@ -50,22 +50,21 @@ func newUpgrade(t *testing.T, mode string) *upgrade {
 	return &upgrade{T: t, network: newNetwork(t), mode: mode, quiet: quietServices}
 }
 
-// life is one proxy's.
+// life is one running proxy.
 type life struct {
-	witness *witness
+	events  *eventLog
 	names   []string
 	halt    context.CancelFunc
 	ended   chan error
 	writers []*nftables.Writer
 }
 
-// start runs a proxy and waits until it has said of every live Service that it is in
-// force.
+// start runs a proxy and waits until every live Service is applied.
 func (u *upgrade) start() *life {
 	u.Helper()
-	l := &life{witness: &witness{}, ended: make(chan error, 1)}
+	l := &life{events: &eventLog{}, ended: make(chan error, 1)}
 	config := proxy.Config{
-		Node: proxy.NodeSettings{Name: "node"}, Listeners: []observe.Listener{l.witness},
+		Node: proxy.NodeSettings{Name: "node"}, Listeners: []observe.Listener{l.events},
 		Source: func(ctx context.Context, cache *source.Cache) error {
 			fill(cache, u.quiet)
 			cache.Prime()
@@ -87,13 +86,13 @@ func (u *upgrade) start() *life {
 	go func() { l.ended <- p.Run(ctx) }()
 	for _, name := range l.names {
 		for _, s := range liveServices {
-			l.witness.await(u.T, "the first rules", began, applied(name, s.key()))
+			l.events.await(u.T, "the first rules", began, applied(name, s.key()))
 		}
 	}
 	return l
 }
 
-// stop ends a proxy; its rules stay.
+// stop ends a proxy. Its rules stay.
 func (u *upgrade) stop(l *life) {
 	u.Helper()
 	l.halt()
@@ -101,7 +100,7 @@ func (u *upgrade) stop(l *life) {
 	for _, w := range l.writers {
 		check(u, w.Close())
 	}
-	for _, e := range l.witness.failed {
+	for _, e := range l.events.failed {
 		u.Errorf("an actor failed: %+v", e)
 	}
 }
@@ -115,7 +114,7 @@ func (u *upgrade) domain(l *life, family service.Family) proxy.Domain {
 		r := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 		return proxy.Domain{Name: name, Family: family, Renderer: &translator{r, u.translate}, Writer: w}
 	}
-	// The nft variant has its inputs divided, as package backend does.
+	// The nft variant divides its inputs, as package backend does.
 	variant, stages := iptables.NFT, iptables.StageLimits{Chains: 500}
 	if u.mode == modeLegacy {
 		variant, stages = iptables.Legacy, iptables.StageLimits{}
@@ -130,18 +129,18 @@ func (u *upgrade) domain(l *life, family service.Family) proxy.Domain {
 	}
 }
 
-// translator renders what another release would.
+// translator renders as another release would.
 type translator struct {
 	dataplane.Renderer
 	translate func([]dataplane.Object) []dataplane.Object
 }
 
-// Service is for dataplane.Renderer.
+// Service implements dataplane.Renderer.
 func (r *translator) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	return r.of(r.Renderer.Service(view, facts))
 }
 
-// Node is for dataplane.Renderer.
+// Node implements dataplane.Renderer.
 func (r *translator) Node(facts *service.NodeFacts) []dataplane.Object {
 	return r.of(r.Renderer.Node(facts))
 }
@@ -159,23 +158,23 @@ type toolInside struct {
 	node *netns.Namespace
 }
 
-// Restore is for iptables.Tool, and so are the others.
+// Restore implements iptables.Tool.
 func (i *toolInside) Restore(ctx context.Context, input []byte) error {
 	return i.node.Do(func() error { return i.tool.Restore(ctx, input) })
 }
 
-// Save is for iptables.Tool.
+// Save implements iptables.Tool.
 func (i *toolInside) Save(ctx context.Context, table iptables.Table) (printed []byte, err error) {
 	err = i.node.Do(func() error { printed, err = i.tool.Save(ctx, table); return err })
 	return printed, err
 }
 
-// EnsureHook is for iptables.Tool.
+// EnsureHook implements iptables.Tool.
 func (i *toolInside) EnsureHook(ctx context.Context, table iptables.Table, chain string, rule []string) error {
 	return i.node.Do(func() error { return i.tool.EnsureHook(ctx, table, chain, rule) })
 }
 
-// RemoveHook is for iptables.Tool.
+// RemoveHook implements iptables.Tool.
 func (i *toolInside) RemoveHook(ctx context.Context, table iptables.Table, chain string, rule []string) error {
 	return i.node.Do(func() error { return i.tool.RemoveHook(ctx, table, chain, rule) })
 }
@@ -193,17 +192,17 @@ func (u *upgrade) run(input, program string, args ...string) string {
 	return printed.String()
 }
 
-// program is one of iptables' for a family and the mode's variant.
+// program returns the iptables program for a family, the mode's variant and an action.
 func (u *upgrade) program(family service.Family, action string) string {
 	name := service.PerFamily[string]{service.IPv4: "iptables", service.IPv6: "ip6tables"}[family]
 	return name + strings.TrimPrefix(u.mode, "iptables") + action
 }
 
-// rules gives what the node holds of a family, as the mode's own tool prints it.
+// rules returns the node's rules of a family, as the mode's own tool prints them.
 func (u *upgrade) rules(family service.Family) string {
 	u.Helper()
 	if u.mode == modeNFTables {
-		// Without what packets have left in it.
+		// -s omits what packets have added.
 		return u.run("", "nft", "-s", "list", "table", strings.Fields(table(family))[0], nftables.TableName)
 	}
 	text := ""
@@ -217,26 +216,25 @@ func (u *upgrade) rules(family service.Family) string {
 	return regexp.MustCompile(`\[\d+:\d+\]`).ReplaceAllString(text, "[0:0]")
 }
 
-// load puts rules in the place of those that the node holds of a family, in one
-// transaction, of each table where the mode has several.
+// load replaces the node's rules of a family, in one transaction per table.
 func (u *upgrade) load(family service.Family, text string) {
 	u.Helper()
 	if u.mode != modeNFTables {
 		u.run(text, u.program(family, "-restore"), "-w", "5")
 		return
 	}
-	// The first line makes sure that there is something to delete.
+	// The first line ensures that there is a table to delete.
 	u.run(fmt.Sprintf("table %s\ndelete table %s\n%s", table(family), table(family), text), "nft", "-f", "-")
 }
 
-// recording is the file with a release's rules of one family in one mode. Rules of both
-// variants of iptables are the same text.
+// recording is the file with a release's rules of one family in one mode. Rules of both variants of
+// iptables are the same text.
 func recording(release, mode string, family service.Family) string {
 	name := strings.TrimSuffix(strings.TrimSuffix(mode, "-nft"), "-legacy")
 	return filepath.Join("testdata", "releases", release, name+"-"+family.String())
 }
 
-// recordings gives the releases whose rules are recorded.
+// recordings returns the releases whose rules are recorded.
 func recordings(t *testing.T) []string {
 	t.Helper()
 	found, err := os.ReadDir(filepath.Join("testdata", "releases"))
@@ -251,10 +249,10 @@ func recordings(t *testing.T) []string {
 	return names
 }
 
-// edit makes another release's rules out of recorded ones.
+// edit is a change that turns recorded rules into those of another release.
 type edit struct{ from, to string }
 
-// edited applies edits, each of which has to match something.
+// edited applies edits. Each has to match something.
 func edited(t *testing.T, text string, edits []edit) string {
 	t.Helper()
 	for _, e := range edits {

@@ -16,14 +16,14 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/list"
 )
 
-// defect is a mistake that is made on purpose, in a build for one test: the text
-// old, which stands once in the file, becomes what is in its place.
+// defect is a deliberate mistake in a build for one test: it replaces the text old, which occurs
+// once in the file.
 type defect struct {
 	name           string
 	file, old, new string
 	modes          []string
-	// caught are the scenarios that have to fail; unharmed is one that passes all
-	// the same, so that it is the defect that was caught and not a broken build.
+	// caught are the scenarios that must fail. unharmed is one that must pass, which proves that
+	// the build is not simply broken.
 	caught   []string
 	unharmed string
 }
@@ -63,8 +63,8 @@ var defects = []defect{
 	},
 }
 
-// TestDefectsAreCaught builds the proxy with each defect and plays the scenarios
-// that have to notice: the suite can fail.
+// TestDefectsAreCaught builds the proxy with each defect and plays the scenarios that must notice.
+// It proves that the suite can fail.
 func TestDefectsAreCaught(t *testing.T) {
 	for _, d := range defects {
 		t.Run(strings.ReplaceAll(d.name+" in "+d.file, " ", "-"), func(t *testing.T) {

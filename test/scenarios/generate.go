@@ -12,16 +12,16 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/script"
 )
 
-// making is what is to be made up instead of the list.
+// making says which scenarios to generate instead of playing the list.
 type making struct {
-	// count is how many scenarios, first the seed of the first of them.
+	// count is the number of scenarios, first the seed of the first one.
 	count int
 	first uint64
-	// attempts bounds how often a failing one is played again to shorten it.
+	// attempts bounds how often a failing scenario is played again to shorten it.
 	attempts int
 }
 
-// made makes the scenarios up.
+// made returns the generated scenarios.
 func (m making) made(mode string) ([]script.Scenario, error) {
 	var all []script.Scenario
 	for i := range m.count {
@@ -34,8 +34,8 @@ func (m making) made(mode string) ([]script.Scenario, error) {
 	return all, nil
 }
 
-// play plays scenarios that are made up, and prints those that fail as short as
-// they can be had, to be put into a file for -file.
+// play plays generated scenarios, and prints a shortened form of each that fails, for a file that
+// -file plays.
 func (m making) play(ctx context.Context, s suite, out io.Writer, print func(result)) (summary, error) {
 	all, err := m.made(s.mode)
 	if err != nil {
@@ -58,7 +58,7 @@ func (m making) play(ctx context.Context, s suite, out io.Writer, print func(res
 	return sum, err
 }
 
-// shorten prints a scenario that failed.
+// shorten prints the shortened form of a scenario that failed.
 func (m making) shorten(ctx context.Context, s suite, seed uint64, out io.Writer) error {
 	if s.dir == "" {
 		made, err := os.MkdirTemp("", "scenarios-")

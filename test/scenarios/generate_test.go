@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/generate"
 )
 
-// TestMadeUpScenarioComesBackFromAFile: what is printed for a seed can be put into
-// a file and is the same scenario then.
+// TestMadeUpScenarioComesBackFromAFile: what is printed for a seed can be put into a file and is
+// the same scenario then.
 func TestMadeUpScenarioComesBackFromAFile(t *testing.T) {
 	all, err := making{count: 2, first: 7}.made("nftables")
 	if err != nil {

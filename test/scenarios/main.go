@@ -1,11 +1,11 @@
-// Command scenarios plays the acceptance scenarios on the real kernel, with the
-// real proxy as a process, and prints a table.
+// Command scenarios plays the acceptance scenarios on the real kernel, with the real proxy as a
+// process, and prints a table.
 //
 //	go run ./test/scenarios -mode nftables -only 'S-CIP'
 //	go run ./test/scenarios -mode nftables -generate 20 -seed 1
 //
-// The second line makes twenty scenarios up; one that fails is printed as short as
-// it can be had, and -file plays it again.
+// The second line generates twenty scenarios. A shortened form of each that fails is printed, and
+// -file plays it again.
 //
 // It needs root, or a user namespace in which it is mapped to root.
 package main

@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/play"
 )
 
-// modelledMin is how many scenarios of a mode have to be playable without a
-// kernel: a mistake that kept them from being played must not go unnoticed.
+// modelledMin is how many scenarios of a mode must be playable without a kernel, so that a mistake
+// that skips them is noticed.
 const modelledMin = 4
 
-// TestScenariosInMemory plays every scenario whose statements need no kernel, on
-// kernels in memory. The same scenarios are played on the real one (make
-// scenarios), so that where the two differ one of them fails.
+// TestScenariosInMemory plays every scenario whose statements need no kernel, on kernels in memory.
+// The same scenarios are played on the real one (make scenarios), so that where the two differ one
+// of them fails.
 func TestScenariosInMemory(t *testing.T) {
 	all, err := list.All()
 	if err != nil {

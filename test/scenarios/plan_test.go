@@ -11,8 +11,8 @@ import (
 
 var record = regexp.MustCompile(`\bADR ([0-9]+)\b`)
 
-// TestScenariosAreUnderstood: every scenario makes sense in every mode, applies to
-// one at least, and names the record of what it does differently on purpose.
+// TestScenariosAreUnderstood: every scenario can be parsed in every mode, applies to at least one,
+// and names the decision record of each deviation.
 func TestScenariosAreUnderstood(t *testing.T) {
 	all, err := list.All()
 	if err != nil {

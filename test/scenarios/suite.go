@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/term"
 
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 	"github.com/sluice-proxy/sluice/test/scenarios/play"
@@ -23,8 +25,8 @@ type suite struct {
 	timeout                    time.Duration
 }
 
-// play plays the scenarios that fit, several at a time, and hands on each result
-// in the order of the list.
+// play plays the matching scenarios, several at a time, and prints each result in the order of the
+// list.
 func (s suite) play(ctx context.Context, all []script.Scenario, only *regexp.Regexp, print func(result)) (summary, error) {
 	var sum summary
 	var plans []*play.Plan
@@ -38,7 +40,7 @@ func (s suite) play(ctx context.Context, all []script.Scenario, only *regexp.Reg
 		}
 	}
 	if len(plans) == 0 {
-		return sum, errors.New("no scenario has such a number")
+		return sum, errors.New("no scenario has a matching number")
 	}
 	if s.dir == "" {
 		made, err := os.MkdirTemp("", "scenarios-")
@@ -74,7 +76,7 @@ func (s suite) play(ctx context.Context, all []script.Scenario, only *regexp.Reg
 // one plays one scenario in a world of its own.
 func (s suite) one(ctx context.Context, plan *play.Plan) result {
 	r := result{ID: plan.ID, Title: plan.Title, Differs: plan.Differs}
-	if reason := s.excuse(plan); reason != "" {
+	if reason := s.notHere(plan); reason != "" {
 		r.Outcome, r.Reason = elsewhere, reason
 		return r
 	}
@@ -89,8 +91,8 @@ func (s suite) one(ctx context.Context, plan *play.Plan) result {
 	return r
 }
 
-// excuse tells why a scenario is not played here.
-func (s suite) excuse(plan *play.Plan) string {
+// notHere returns why a scenario is not played here, or "".
+func (s suite) notHere(plan *play.Plan) string {
 	if !plan.Applies {
 		return "says nothing about mode " + s.mode
 	}
@@ -117,4 +119,65 @@ func (s suite) inWorld(ctx context.Context, plan *play.Plan) (err error) {
 	}
 	defer func() { err = errors.Join(err, world.Close()) }()
 	return plan.Play(ctx, world, world.API)
+}
+
+// The outcomes of a scenario. One that does not apply to a mode, or needs what this machine does
+// not have, is played elsewhere.
+const (
+	passed    = "passed"
+	failed    = "FAILED"
+	elsewhere = "elsewhere"
+)
+
+// result is one line of the table.
+type result struct {
+	ID      string   `json:"id"`
+	Title   string   `json:"title"`
+	Outcome string   `json:"outcome"`
+	Seconds float64  `json:"seconds"`
+	Reason  string   `json:"reason,omitempty"`
+	Differs []string `json:"differs,omitempty"`
+}
+
+// summary counts results.
+type summary struct{ passed, failed, elsewhere, differ int }
+
+func (s *summary) add(r result) {
+	switch r.Outcome {
+	case passed:
+		s.passed++
+	case failed:
+		s.failed++
+	default:
+		s.elsewhere++
+	}
+	if len(r.Differs) > 0 && r.Outcome != elsewhere {
+		s.differ++
+	}
+}
+
+// String is the last line.
+func (s summary) String() string {
+	return fmt.Sprintf("%d passed, %d failed, %d played elsewhere; %d differ from kube-proxy on purpose", s.passed, s.failed, s.elsewhere, s.differ)
+}
+
+// printTable prints each result as a line. On a terminal, failures are red.
+func printTable(mode string) func(result) {
+	red, plain := "", ""
+	if term.IsTerminal(int(os.Stdout.Fd())) {
+		red, plain = "\033[1;31m", "\033[0m"
+	}
+	fmt.Printf("%-10s %-9s %6s  %s\n", "ID", mode, "TIME", "SCENARIO")
+	return func(r result) {
+		color := ""
+		if r.Outcome == failed {
+			color = red
+		}
+		fmt.Printf("%s%-10s %-9s %5.1fs%s  %s\n", color, r.ID, r.Outcome, r.Seconds, plain, r.Title)
+		for _, note := range append(r.Differs, strings.Split(r.Reason, "\n")...) {
+			if note != "" {
+				fmt.Printf("%29s %s\n", "", note)
+			}
+		}
+	}
 }

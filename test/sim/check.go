@@ -59,7 +59,7 @@ func (w *world) calm() error {
 // was refused before they were cursed is still the newest they have said.
 func (w *world) quarantined(s aggregator.Status) (keys []string) {
 	for _, q := range s.Quarantined {
-		keys = append(keys, q.Key)
+		keys = append(keys, q.Key.String())
 	}
 	for _, spec := range w.cluster.specs {
 		if w.cluster.troubles.curses(spec.Ports[0].Port) {

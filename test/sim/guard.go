@@ -327,7 +327,7 @@ func (g *guard) checkHealth(s aggregator.Status, heldBack func(*service.Spec) bo
 		n := f.numbers()[0]
 		last := g.heard[n][len(g.heard[n])-1]
 		if g.struck[n] || now.Sub(g.since[n]) < silenceMax || last.spec == nil || heldBack(last.spec) ||
-			slices.ContainsFunc(s.Quarantined, func(q aggregator.QuarantinedKey) bool { return q.Key == keyOf(n).String() }) ||
+			slices.ContainsFunc(s.Quarantined, func(q aggregator.QuarantinedKey) bool { return q.Key == keyOf(n) }) ||
 			g.fate(p, n, last) != memory.Delivered {
 			continue
 		}

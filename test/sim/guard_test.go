@@ -98,7 +98,7 @@ func TestTheGuardListensToHealth(t *testing.T) {
 		never := func(*service.Spec) bool { return false }
 		var convicted []aggregator.QuarantinedKey
 		for i := range w.cluster.specs {
-			convicted = append(convicted, aggregator.QuarantinedKey{Key: keyOf(i).String()})
+			convicted = append(convicted, aggregator.QuarantinedKey{Key: keyOf(i)})
 		}
 		began := time.Now()
 		for _, c := range []struct {

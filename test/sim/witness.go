@@ -72,11 +72,11 @@ func (w *witness) tally() tally {
 }
 
 // Supervisor implements observe.Listener.
-func (w *witness) Supervisor(e supervisor.Event) {
+func (w *witness) Supervisor(e supervisor.Event[service.Key]) {
 	w.tell(e)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.seen.add(fmt.Sprintf("%T", e))
+	w.seen.add(fmt.Sprintf("%T", e.What))
 }
 
 // Actors implements observe.Listener.
@@ -117,9 +117,12 @@ func (w *witness) tell(e any) {
 	case aggregator.BatchWritten:
 		w.log(fmt.Sprintf("%v wrote %d changes for %d Services: %v", e.Domain, len(e.Batch.Changes), len(e.Batch.Contributions), e.Receipt))
 	case aggregator.Applied, aggregator.AuditDone:
-	case supervisor.Stuck:
-		e.Stack = ""
-		w.log(fmt.Sprintf("%+v", e))
+	case supervisor.Event[service.Key]:
+		if stuck, ok := e.What.(supervisor.Stuck); ok {
+			stuck.Stack = ""
+			e.What = stuck
+		}
+		w.log(fmt.Sprintf("%v: %T%+v", e.Child, e.What, e.What))
 	default:
 		w.log(fmt.Sprintf("%T%+v", e, e))
 	}

@@ -41,7 +41,7 @@ func TestFirstFlushComposesEveryRoot(t *testing.T) {
 	}
 }
 
-// Few elements stand in the root itself, between head and tail.
+// Few elements stand in the root itself, before the tail rules.
 func TestRootHoldsFewElements(t *testing.T) {
 	layout := New(service.IPv4, []Container{services})
 	put := func(name, body string, key service.Key, refs ...dataplane.ID) {
@@ -53,22 +53,21 @@ func TestRootHoldsFewElements(t *testing.T) {
 	put(TailKey("1"), "-j T1", service.Node, a)
 	put(sequential(2), "-j E2", owner, a)
 	put(sequential(1), "-j E1", owner, b, a)
-	put(HeadKey("1"), "-j H", service.Node)
 	object := layout.Flush()[0].Object
-	if want := "-j H\n-j E1\n-j E2\n-j T1\n-j T2"; object.Body != want {
+	if want := "-j E1\n-j E2\n-j T1\n-j T2"; object.Body != want {
 		t.Errorf("body %q, want %q", object.Body, want)
 	}
 	node := dataplane.Part{Owner: service.Node}
-	if want := []dataplane.Part{node, {Owner: owner}, {Owner: owner}, node, node}; !slices.Equal(object.Parts, want) {
+	if want := []dataplane.Part{{Owner: owner}, {Owner: owner}, node, node}; !slices.Equal(object.Parts, want) {
 		t.Errorf("parts %v, want %v", object.Parts, want)
 	}
 	if want := []dataplane.ID{b, a}; !slices.Equal(object.Refs, want) {
 		t.Errorf("refs %v, want %v", object.Refs, want)
 	}
 	layout.Remove(dataplane.ID{Container: services.Name(), Name: TailKey("1")})
-	layout.Remove(dataplane.ID{Container: services.Name(), Name: HeadKey("none")})
-	layout.Remove(dataplane.ID{Container: "nat/OTHER", Name: HeadKey("none")})
-	if got, want := layout.Flush()[0].Object.Body, "-j H\n-j E1\n-j E2\n-j T2"; got != want {
+	layout.Remove(dataplane.ID{Container: services.Name(), Name: TailKey("none")})
+	layout.Remove(dataplane.ID{Container: "nat/OTHER", Name: TailKey("none")})
+	if got, want := layout.Flush()[0].Object.Body, "-j E1\n-j E2\n-j T2"; got != want {
 		t.Errorf("body %q, want %q", got, want)
 	}
 }
@@ -252,4 +251,39 @@ func mustPanic(t *testing.T, f func()) {
 		}
 	}()
 	f()
+}
+
+// BenchmarkReplaceOne is one Service whose dispatch rule changes.
+func BenchmarkReplaceOne(b *testing.B) {
+	for _, size := range []int{100, 10_000, 100_000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			layout := filled(size, sequential)
+			layout.Flush()
+			object := makeItem(services, sequential(size/2)).object
+			other := *object
+			other.Body += "2"
+			versions := [2]*dataplane.Object{object, &other}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				layout.Put(versions[i%2], owner)
+				layout.Flush()
+			}
+		})
+	}
+}
+
+// BenchmarkCompose is a cold start.
+func BenchmarkCompose(b *testing.B) {
+	objects := make([]*dataplane.Object, 10_000)
+	for i := range objects {
+		objects[i] = makeItem(services, sequential(i)).object
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		layout := New(0, []Container{services})
+		for _, object := range objects {
+			layout.Put(object, owner)
+		}
+		layout.Flush()
+	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Path gives the chains that packets pass on their way to an element, the root first.
+// Path returns the chains that packets pass on their way to an element, the root first.
 func (l *Layout) Path(id dataplane.ID) []dataplane.ID {
 	t := l.trees[id.Container]
 	if t == nil || !t.holds(id.Name) {
 		return nil
 	}
 	path := []dataplane.ID{t.root.id}
-	if t.list(id.Name) != nil || t.trie.root == nil {
+	if isTail(id.Name) || t.trie.root == nil {
 		return path
 	}
 	key := id.Name[1:]
@@ -28,15 +28,14 @@ func (l *Layout) Path(id dataplane.ID) []dataplane.ID {
 			child = *n.way(key)
 		}
 		p := prefix{key: child.key, bits: n.bit + 1}
-		path = append(path, dataplane.ID{Container: t.container.Table, Name: string(t.container.appendChain(nil, p))})
+		path = append(path, t.container.chainID(string(t.container.appendChain(nil, p))))
 		n = child
 	}
 	return path
 }
 
-// Recover gives the elements of the trees that chains hold which were read from the
-// kernel, and the chains of others. Head and tail rules have names that no rule shows,
-// so they are left out.
+// Recover returns the tree elements in chains that were read from the kernel, and the chains that
+// do not belong to a container. It leaves out tail rules, whose names no rule shows.
 func (l *Layout) Recover(read []*dataplane.Object) (elements, others []*dataplane.Object) {
 	for _, o := range read {
 		at := slices.IndexFunc(l.order, func(t *tree) bool { return t.container.composes(o.ID) })
@@ -49,47 +48,46 @@ func (l *Layout) Recover(read []*dataplane.Object) (elements, others []*dataplan
 	return elements, others
 }
 
-// composes reports whether a chain is the container's root or has a name that the
-// container gives to chains below it.
+// composes reports whether a chain is the container's root or has a name that the container gives
+// to chains below it.
 func (c Container) composes(id dataplane.ID) bool {
 	return id.Container == c.Table &&
-		(id.Name == c.Chain || strings.HasPrefix(id.Name, "KUBE-SVC-T"+string(c.Letter)+"-"))
+		(id.Name == c.Chain || strings.HasPrefix(id.Name, chainPrefix+string(c.Letter)+"-"))
 }
 
 func (t *tree) recover(elements []*dataplane.Object, o *dataplane.Object) []*dataplane.Object {
 	for line := range strings.SplitSeq(o.Body, "\n") {
 		name, target, ok := t.parse(line)
-		if !ok || t.container.composes(dataplane.ID{Container: t.container.Table, Name: target}) {
+		if !ok || t.container.composes(t.container.chainID(target)) {
 			continue // a jump to a chain below
 		}
 		element := &dataplane.Object{
 			ID: dataplane.ID{Container: t.container.Name(), Name: name}, Kind: dataplane.Element, Body: line,
 		}
 		if strings.HasPrefix(target, "KUBE-") {
-			element.Refs = []dataplane.ID{{Container: t.container.Table, Name: target}}
+			element.Refs = []dataplane.ID{t.container.chainID(target)}
 		}
 		elements = append(elements, element)
 	}
 	return elements
 }
 
-// parse finds the name of the element that a rule is: it matches one address, one
-// protocol and port, or both, and nothing else. For BySource containers, what else
-// it matches does not matter.
+// parse returns the name of the element that a rule is, and the rule's target. An element's rule
+// matches one address, one protocol and port, or both, and nothing else. In BySource containers,
+// further matches do not count.
 func (t *tree) parse(line string) (name, target string, ok bool) {
 	match, target, found := strings.Cut(line, " -j ")
 	if !found {
 		return "", "", false
 	}
 	target, _, _ = strings.Cut(target, " ")
-	words := strings.Fields(withoutComment(match))
 	var addr netip.Addr
 	var protocol service.Protocol
 	var port uint16
 	hasProtocol, hasPort := false, false
-	for len(words) >= 2 {
+	words := strings.Fields(withoutComment(match))
+	for ; len(words) >= 2; words = words[2:] {
 		flag, value := words[0], words[1]
-		words = words[2:]
 		switch flag {
 		case "-d", "-s":
 			if (flag == "-s") != (t.container.Shape == BySource) {
@@ -130,7 +128,7 @@ func (t *tree) parse(line string) (name, target string, ok bool) {
 	return name, target, len(words) == 0 && t.holds(name) && addr.IsValid() != (t.container.Shape == ByPort)
 }
 
-// withoutComment takes the comment out of a rule's matches.
+// withoutComment removes the comment from a rule's matches.
 func withoutComment(match string) string {
 	const flag = ` -m comment --comment `
 	before, after, found := strings.Cut(match, flag)

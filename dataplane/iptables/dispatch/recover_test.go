@@ -45,7 +45,7 @@ func TestWhatIsComposedIsRecoveredQuick(t *testing.T) {
 			layout.Put(o, owner)
 			want[o.ID] = o.Body
 		}
-		layout.Put(&dataplane.Object{ID: dataplane.ID{Container: services.Name(), Name: HeadKey("h")}, Body: "-j HEAD"}, service.Node)
+		layout.Put(&dataplane.Object{ID: dataplane.ID{Container: services.Name(), Name: TailKey("t")}, Body: "-j TAIL"}, service.Node)
 		for _, c := range layout.Flush() {
 			kernel[c.ID] = c.Object
 		}

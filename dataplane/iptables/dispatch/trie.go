@@ -13,21 +13,20 @@ type element struct {
 	owner  service.Key
 }
 
-// node is a subtree of a trie: a single element, or a branch at the first bit in
-// which the keys beneath it differ. Invariants: a branch has two children and
-// size = sum of their sizes; bit grows on every way down; the keys in child[0]
-// and child[1] have the value 0 and 1 at bit.
+// node is a subtree of a trie: a single element, or a branch at the first bit in which the keys
+// beneath it differ. Invariants: a branch has two children; size is the sum of their sizes; bit
+// grows on the way down; at bit, the keys in child[0] have the value 0 and those in child[1] the
+// value 1.
 type node struct {
-	// key belongs to some element that is, or once was, beneath: its bits
-	// before bit are those that all keys beneath share.
+	// key belongs to an element that is, or once was, beneath: all keys beneath share its bits
+	// before bit.
 	key string
-	// bit is the branching bit, counted from 0; for an element the length of
-	// the key in bits.
+	// bit is the branching bit, counted from 0; for an element the length of the key in bits.
 	bit int
 	// size is the number of elements beneath.
 	size int
-	// dirty tells that the set of elements beneath may differ from that of the
-	// last flush. A dirty node has no clean ancestor.
+	// dirty means that the set of elements beneath may differ from that of the last flush. A
+	// dirty node has no clean ancestor.
 	dirty bool
 	child [2]*node
 	// element is nil for a branch.
@@ -39,7 +38,7 @@ type trie struct {
 	root *node
 }
 
-// put places or replaces an element. Steps: at most twice the bits of a key.
+// put adds or replaces an element. It takes at most twice as many steps as a key has bits.
 func (t *trie) put(key string, e *element) {
 	fresh := &node{key: key, bit: len(key) * 8, size: 1, dirty: true, element: e}
 	if t.root == nil {
@@ -67,7 +66,7 @@ func (t *trie) put(key string, e *element) {
 	*at = branch
 }
 
-// remove takes an element away and tells whether it was there.
+// remove removes an element and reports whether it existed.
 func (t *trie) remove(key string) bool {
 	if t.root == nil || t.closest(key).key != key {
 		return false
@@ -84,15 +83,13 @@ func (t *trie) remove(key string) bool {
 		return true
 	}
 	sibling := (*branch).child[1-bitAt(key, (*branch).bit)]
-	// The sibling moves up and now stands for a prefix that the removed
-	// element had a part in.
+	// The sibling moves up and now stands for a prefix that included the removed element.
 	sibling.dirty = true
 	*branch = sibling
 	return true
 }
 
-// closest finds the element that a key would be, if it is there. The trie is
-// not empty.
+// closest returns the only element that can have this key. The trie is not empty.
 func (t *trie) closest(key string) *node {
 	n := t.root
 	for n.element == nil {
@@ -101,11 +98,11 @@ func (t *trie) closest(key string) *node {
 	return n
 }
 
-// way gives the child that a key belongs to.
+// way returns the child that a key belongs to.
 func (n *node) way(key string) **node { return &n.child[bitAt(key, n.bit)] }
 
-// rank grows with the logarithm of the number of elements: 0 up to LeafMax, and
-// one more for each factor of fanout.
+// rank grows with the logarithm of the number of elements: 0 up to LeafMax, and one more for each
+// factor of fanout.
 func (n *node) rank() int {
 	r, most := 0, LeafMax
 	for n.size > most {
@@ -119,8 +116,8 @@ func bitAt(key string, bit int) int {
 	return int(key[bit/8]>>(7-bit%8)) & 1
 }
 
-// firstDifference gives the first bit in which two keys of equal length differ,
-// or their length in bits when they are equal.
+// firstDifference returns the first bit in which two keys of equal length differ, or their length in
+// bits if they are equal.
 func firstDifference(a, b string) int {
 	for i := range len(a) {
 		if x := a[i] ^ b[i]; x != 0 {

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/dataplanetest"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/conformance"
 )
 
 // side is one of the two kernels.
@@ -269,9 +269,9 @@ func TestServicesEndAsOnTheRealKernel(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
 			real, model := bothKernels(t, family)
-			harness := dataplanetest.Harness{Family: family, Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})}
-			world := dataplanetest.NewFixture(family)
-			p := dataplanetest.NewPipeline(harness, bothWriters{t, real, model}, world.Facts())
+			harness := conformance.Harness{Family: family, Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})}
+			world := conformance.NewFixture(family)
+			p := conformance.NewPipeline(harness, bothWriters{t, real, model}, world.Facts())
 			p.Converge(t)
 			for i, spec := range varied(world) {
 				p.Serve(spec, world.Slice(world.A, world.B))
@@ -293,7 +293,7 @@ func TestServicesEndAsOnTheRealKernel(t *testing.T) {
 }
 
 // varied are Services of one name, each of another kind.
-func varied(world dataplanetest.Fixture) []service.Spec {
+func varied(world conformance.Fixture) []service.Spec {
 	exposed, local, sticky, firewalled := world.Exposed(), world.Exposed(), world.Exposed(), world.Exposed()
 	local.ExternalLocal, local.InternalLocal = true, true
 	sticky.AffinitySeconds = 60

@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/dataplanetest"
 	"github.com/sluice-proxy/sluice/dataplane/memory"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/conformance"
 )
 
 // serving gives a kernel with one Service of some endpoints, and a packet to it.
 func serving(tb testing.TB, endpoints int) (*Kernel, memory.Packet) {
 	tb.Helper()
-	world := dataplanetest.NewFixture(service.IPv4)
+	world := conformance.NewFixture(service.IPv4)
 	renderer := nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14})
 	facts := world.Facts()
 	spec, addrs := world.Spec(), []netip.Addr{}

@@ -1,8 +1,18 @@
+// Package wire carries transactions and questions to nf_tables over internal/netlink.
+// It knows how a transaction is framed, which message of it stands for which of the
+// caller's changes, and how the kernel refuses one. The bodies of the messages are its
+// caller's, package nftables.
+//
+// A refusal names the exact attribute that was refused, a transaction is one buffer
+// without an answer per message, and the size of both is under control
+// (docs/adr/0006-nftables-shape.md).
 package wire
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -82,4 +92,40 @@ func (s *Socket) Ask(ctx context.Context, kind uint16, family uint8, all bool, a
 		}
 		return nil
 	})
+}
+
+// Refusal is the kernel's answer to a message of a transaction that it did not carry
+// out.
+type Refusal struct {
+	Errno syscall.Errno
+	// Kind is the type of the refused message, NFT_MSG_…; 0 for the transaction as a
+	// whole.
+	Kind uint16
+	// Words are the kernel's explanation, if it gave one.
+	Words string
+	// About is what the refused part stands for; see Transaction.Note.
+	About []int
+}
+
+// Error returns the kernel's reason.
+func (r *Refusal) Error() string {
+	reason := netlink.Refusal{Errno: r.Errno, Text: r.Words}
+	return fmt.Sprintf("%s: %v", kindName(r.Kind), &reason)
+}
+
+// Unwrap returns the error number.
+func (r *Refusal) Unwrap() error { return r.Errno }
+
+func kindName(kind uint16) string {
+	names := map[uint16]string{
+		unix.NFT_MSG_NEWTABLE: "add table", unix.NFT_MSG_DELTABLE: "delete table",
+		unix.NFT_MSG_NEWCHAIN: "add chain", unix.NFT_MSG_DELCHAIN: "delete chain",
+		unix.NFT_MSG_NEWRULE: "add rule", unix.NFT_MSG_DELRULE: "delete rules",
+		unix.NFT_MSG_NEWSET: "add set", unix.NFT_MSG_DELSET: "delete set",
+		unix.NFT_MSG_NEWSETELEM: "add element", unix.NFT_MSG_DELSETELEM: "delete element",
+	}
+	if name, ok := names[kind]; ok {
+		return name
+	}
+	return "transaction"
 }

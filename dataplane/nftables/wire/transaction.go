@@ -57,7 +57,7 @@ func (t *Transaction) Grow(bytes, notes int) {
 	t.notes = slices.Grow(t.notes, notes)
 }
 
-// Begin starts a message of a kind (NFT_MSG_…) with flags (NLM_F_…).
+// Begin begins a message of a kind (NFT_MSG_…) with flags (NLM_F_…).
 func (t *Transaction) Begin(kind, flags uint16) {
 	t.End()
 	seq := uint32(firstSeq + len(t.starts))
@@ -74,11 +74,11 @@ func (t *Transaction) End() {
 	}
 }
 
-// Note says that what is added from here on, until the next note, stands for
-// something that the user numbers as he likes.
+// Note says what the additions from here to the next note stand for, by a number that the
+// caller chooses.
 func (t *Transaction) Note(what int) { t.notes = append(t.notes, note{len(t.buf), what}) }
 
-// Add changes the buffer by one of the Append functions and the like.
+// Add adds attributes to the open message by a function that appends.
 func (t *Transaction) Add(change func([]byte) []byte) { t.buf = change(t.buf) }
 
 // Text adds an attribute to the open message.
@@ -87,10 +87,10 @@ func (t *Transaction) Text(kind uint16, text string) { t.buf = netlink.AppendTex
 // Uint32 adds an attribute to the open message.
 func (t *Transaction) Uint32(kind uint16, n uint32) { t.buf = netlink.AppendUint32(t.buf, kind, n) }
 
-// Raw adds attributes to the open message as they are.
+// Raw adds encoded attributes to the open message.
 func (t *Transaction) Raw(attrs string) { t.buf = append(t.buf, attrs...) }
 
-// Nest opens an attribute in the open message; close it with Unnest.
+// Nest opens an attribute in the open message. Unnest closes it.
 func (t *Transaction) Nest(kind uint16) (mark int) {
 	t.buf, mark = netlink.Nest(t.buf, kind)
 	return mark
@@ -99,13 +99,13 @@ func (t *Transaction) Nest(kind uint16) (mark int) {
 // Unnest closes what Nest opened.
 func (t *Transaction) Unnest(mark int) { t.buf = netlink.End(t.buf, mark) }
 
-// Messages is the number of messages so far.
+// Messages returns the number of messages so far.
 func (t *Transaction) Messages() int { return len(t.starts) }
 
-// Bytes is the size so far.
+// Bytes returns the size so far.
 func (t *Transaction) Bytes() int { return len(t.buf) }
 
-// MessageBytes is the size of the open message so far.
+// MessageBytes returns the size of the open message so far.
 func (t *Transaction) MessageBytes() int { return len(t.buf) - t.message }
 
 // seal ends the batch. The last message asks for an answer, which shows the sender that

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// example has a message about 1, two messages about 2, and one with elements 3
-// and 4, whose notes come behind the message's head.
+// example has a message about 1, two messages about 2, and one with elements 3 and 4, whose
+// notes follow the message's head.
 func example() *Transaction {
 	t := NewTransaction(unix.NFPROTO_IPV4)
 	t.Note(1)
@@ -60,7 +60,7 @@ func TestBlame(t *testing.T) {
 	}
 }
 
-// TestTheBatchAsBytes follows the messages as the kernel does.
+// TestTheBatchAsBytes reads the messages as the kernel does.
 func TestTheBatchAsBytes(t *testing.T) {
 	e := example()
 	e.seal()

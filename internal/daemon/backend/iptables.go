@@ -1,5 +1,3 @@
-// Package backend builds the domains of a kernel backend for the commands: it
-// finds out what the node offers, and puts renderer, layout and writer together.
 package backend
 
 import (
@@ -17,8 +15,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// writeShare is the largest share of time that writing may take in iptables
-// mode, where a write costs a copy of the whole table in the legacy variant.
+// writeShare is the largest share of time that writing may take in iptables mode, where the legacy
+// variant copies the whole table for each write.
 const writeShare = 0.5
 
 // IPTablesOptions are the settings of the iptables backend.
@@ -29,19 +27,17 @@ type IPTablesOptions struct {
 	MasqueradeBit uint
 	// LocalhostNodePorts lets IPv4 node ports answer on 127.0.0.0/8.
 	LocalhostNodePorts bool
-	// PrivateLock says that nobody else can reach these tables, so that the
-	// xtables lock need not be shared.
+	// PrivateLock is set if no other program can reach these tables, so that the xtables lock need
+	// not be shared.
 	PrivateLock bool
-	// Sysctls are where kernel parameters are set; the zero value leaves no record
-	// of what they were.
+	// Sysctls sets kernel parameters. The zero value does not record their former values.
 	Sysctls sysctl.Files
 	Log     *zap.Logger
 }
 
-// IPTables finds out which variant and which families the node offers, and
-// builds one domain per family. It blocks for some commands. A node without
-// IPv6 is served in IPv4 alone, and the other way round; one that can do
-// neither is an error that says what is missing for each.
+// IPTables finds out which variant and which families the node offers, and builds one domain per
+// family. It blocks for some commands. A node without IPv6 is served in IPv4 alone, and the other way
+// round. A node with neither is an error that says what is missing for each.
 func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
 	if o.MasqueradeBit > 31 {
 		return nil, fmt.Errorf("masquerade bit %d: want 0 to 31", o.MasqueradeBit)
@@ -60,8 +56,8 @@ func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
 	})
 }
 
-// chooseVariant finds out which variant of iptables is to be used, and says why, and
-// what is wrong around it.
+// chooseVariant chooses a variant of iptables, logs the reason, and warns of conflicts with other
+// programs.
 func chooseVariant(ctx context.Context, wanted string, privateLock bool, log *zap.Logger) (iptables.Variant, error) {
 	found, err := iptables.Detect(ctx, wanted, []service.Family{service.IPv4})
 	if err != nil {
@@ -69,31 +65,28 @@ func chooseVariant(ctx context.Context, wanted string, privateLock bool, log *za
 	}
 	log.Info("iptables variant chosen", zap.String("variant", string(found.Variant)), zap.String("reason", found.Reason))
 	for _, leftover := range found.Leftovers {
-		log.Warn("the other iptables variant holds rules for Services, which take part in deciding about packets; "+
+		log.Warn("the other iptables variant holds rules for Services, which still affect packets; "+
 			"remove them with sluice cleanup", zap.String("found", leftover))
 	}
 	if found.Beside != "" {
-		log.Warn("both variants of iptables hold rules, and packets pass both: what one of them drops, such as by a policy DROP for FORWARD, "+
-			"no rule of the other can let through. Let all programs of the node use one variant, or set iptables.variant (--sluice-iptables-variant) to that of the firewall",
+		log.Warn("both variants of iptables hold rules, and packets pass both: "+
+			"if one of them drops a packet, for example by a policy DROP for FORWARD, no rule of the other can accept it. "+
+			"Let all programs of the node use one variant, or set iptables.variant (--sluice-iptables-variant) to that of the firewall",
 			zap.String("used", string(found.Variant)), zap.String("beside", found.Beside))
 	}
-	if !privateLock {
-		warnAboutLock(log)
+	if privateLock {
+		return found.Variant, nil
 	}
-	return found.Variant, nil
-}
-
-// warnAboutLock says when the lock is not shared with the host's other users of
-// iptables.
-func warnAboutLock(log *zap.Logger) {
 	shared, err := iptables.LockShared()
 	switch {
 	case err != nil:
-		log.Info("cannot tell whether the xtables lock is shared with the host", zap.String("path", iptables.LockPath()), zap.Error(err))
+		log.Info("cannot tell whether the xtables lock is shared with the host",
+			zap.String("path", iptables.LockPath()), zap.Error(err))
 	case !shared:
-		log.Warn("the xtables lock is not the host's: other programs that change iptables are not kept out, nor are we; "+
+		log.Warn("the xtables lock is not the host's: it does not keep us and other programs from changing iptables at the same time; "+
 			"in a container, mount the host's file", zap.String("path", iptables.LockPath()))
 	}
+	return found.Variant, nil
 }
 
 func iptablesDomain(ctx context.Context, family service.Family, variant iptables.Variant, o IPTablesOptions) (proxy.Domain, error) {
@@ -117,9 +110,11 @@ func iptablesDomain(ctx context.Context, family service.Family, variant iptables
 	}, nil
 }
 
-// iptablesTool finds the programs of a family and a variant, and tells whether they
-// can masquerade at random.
-func iptablesTool(ctx context.Context, family service.Family, variant iptables.Variant) (tool *iptables.Exec, randomFully bool, err error) {
+// iptablesTool finds the programs of a family and a variant, and reports whether they can choose
+// masqueraded ports at random.
+func iptablesTool(
+	ctx context.Context, family service.Family, variant iptables.Variant,
+) (tool *iptables.Exec, randomFully bool, err error) {
 	if tool, err = iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant}); err != nil {
 		return nil, false, err
 	}
@@ -130,11 +125,10 @@ func iptablesTool(ctx context.Context, family service.Family, variant iptables.V
 	return tool, randomFully, err
 }
 
-// stages gives the bounds of one input. The legacy variant has none. The nft
-// variant's user space slows down with the chains in one input; and in a user
-// namespace without privileges over the machine, its socket cannot be given a
-// buffer beyond net.core.wmem_max, by default some 400 KiB, where a rule takes
-// up to a kilobyte.
+// stages returns the bounds of one input. The legacy variant has none. The nft variant's user space
+// slows down with the chains in one input. In a user namespace without privileges over the machine,
+// its socket buffer cannot exceed net.core.wmem_max, by default some 400 KiB, and a rule takes up to
+// a kilobyte.
 func stages(variant iptables.Variant) iptables.StageLimits {
 	switch {
 	case variant != iptables.NFT:
@@ -146,22 +140,21 @@ func stages(variant iptables.Variant) iptables.StageLimits {
 	}
 }
 
-// CleanUpIPTables removes what Sluice (or a kube-proxy) left in the iptables of
-// both families and both variants, in iptables mode and in IPVS mode, and tells what
-// it removed through told. What cannot be removed is in the error; the rest is removed
-// all the same.
-func CleanUpIPTables(ctx context.Context, told func(variant string, family service.Family, summary iptables.CleanupSummary)) error {
+// CleanUpIPTables removes what Sluice or a kube-proxy left in the iptables of both families and both
+// variants, in iptables mode and in IPVS mode, and calls told with what it removed. The error names
+// what cannot be removed; the rest is removed all the same.
+func CleanUpIPTables(ctx context.Context, told ToldTables) error {
 	return cleanUpTables(ctx, func(iptables.Variant) iptables.Territory { return AllTerritories() }, told)
 }
 
-// cleanUpTables removes from each variant, in both families, what a territory has.
-func cleanUpTables(ctx context.Context, of func(iptables.Variant) iptables.Territory, told func(variant string, family service.Family, summary iptables.CleanupSummary)) error {
+// cleanUpTables removes a territory from each variant, in both families.
+func cleanUpTables(ctx context.Context, of func(iptables.Variant) iptables.Territory, told ToldTables) error {
 	var failed []error
 	for _, variant := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
 		for _, family := range service.Families {
 			summary, err := CleanUpVariant(ctx, family, variant, of(variant))
 			if _, lacks := errors.AsType[*iptables.MissingError](err); lacks {
-				continue // nothing can be there
+				continue // there can be nothing to remove
 			}
 			told(string(variant), family, summary)
 			if err != nil {
@@ -172,9 +165,11 @@ func cleanUpTables(ctx context.Context, of func(iptables.Variant) iptables.Terri
 	return errors.Join(failed...)
 }
 
-// CleanUpVariant removes from one variant, in one family, what a territory has. The
-// error is a *iptables.MissingError where nothing can be there.
-func CleanUpVariant(ctx context.Context, family service.Family, variant iptables.Variant, of iptables.Territory) (iptables.CleanupSummary, error) {
+// CleanUpVariant removes a territory from one variant, in one family. The error is a
+// *iptables.MissingError if the node cannot have it.
+func CleanUpVariant(
+	ctx context.Context, family service.Family, variant iptables.Variant, of iptables.Territory,
+) (iptables.CleanupSummary, error) {
 	tool, err := iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant})
 	if err != nil {
 		return iptables.CleanupSummary{}, err

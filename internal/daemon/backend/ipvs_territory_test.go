@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -50,21 +51,21 @@ func TestTerritoryHasTheScaffold(t *testing.T) {
 // TestOthersOfIPVS: what both modes have stays, whichever serves.
 func TestOthersOfIPVS(t *testing.T) {
 	for _, c := range []struct {
-		mode  Mode
+		mode  config.Mode
 		chain string
 		used  bool
 		other bool
 	}{
-		{ModeNFTables, "KUBE-SERVICES", true, true},
-		{ModeNFTables, "KUBE-NODE-PORT", true, true},
-		{ModeNFTables, "KUBE-SVC-A", true, true},
-		{ModeIPTables, "KUBE-SERVICES", false, false},
-		{ModeIPTables, "KUBE-NODE-PORT", true, true},
-		{ModeIPTables, "KUBE-SVC-A", false, false},
-		{ModeIPVS, "KUBE-SERVICES", false, true},
-		{ModeIPVS, "KUBE-NODE-PORT", false, true},
-		{ModeIPVS, "KUBE-SVC-A", true, true},
-		{ModeIPVS, "KUBE-IPTABLES-HINT", false, false},
+		{config.ModeNFTables, "KUBE-SERVICES", true, true},
+		{config.ModeNFTables, "KUBE-NODE-PORT", true, true},
+		{config.ModeNFTables, "KUBE-SVC-A", true, true},
+		{config.ModeIPTables, "KUBE-SERVICES", false, false},
+		{config.ModeIPTables, "KUBE-NODE-PORT", true, true},
+		{config.ModeIPTables, "KUBE-SVC-A", false, false},
+		{config.ModeIPVS, "KUBE-SERVICES", false, true},
+		{config.ModeIPVS, "KUBE-NODE-PORT", false, true},
+		{config.ModeIPVS, "KUBE-SVC-A", true, true},
+		{config.ModeIPVS, "KUBE-IPTABLES-HINT", false, false},
 	} {
 		of := others(c.mode, iptables.NFT)
 		if got := of(iptables.NFT).Owns(iptables.NAT, c.chain); got != c.used {

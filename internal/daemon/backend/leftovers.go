@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -22,7 +23,7 @@ import (
 // virtual servers would go on catching what the rules do not, by addresses that are
 // local to the node. What the other variant of iptables has of iptables mode is only
 // warned of, at the start.
-func CleanUpOthers(ctx context.Context, mode Mode, variant iptables.Variant, log *zap.Logger) error {
+func CleanUpOthers(ctx context.Context, mode config.Mode, variant iptables.Variant, log *zap.Logger) error {
 	told := func(variant string, family service.Family, s iptables.CleanupSummary) {
 		if s.Any() {
 			log.Info("rules of another mode removed", zap.String("of", "iptables-"+variant), zap.Stringer("family", family),
@@ -30,14 +31,14 @@ func CleanUpOthers(ctx context.Context, mode Mode, variant iptables.Variant, log
 		}
 	}
 	var failed []error
-	if mode != ModeNFTables {
+	if mode != config.ModeNFTables {
 		if err := leaveNFTables(log); err != nil {
 			failed = append(failed, err)
 		}
 	}
 	tables := func() error { return cleanUpTables(ctx, others(mode, variant), told) }
 	var err error
-	if mode == ModeIPVS {
+	if mode == config.ModeIPVS {
 		err = tables()
 	} else {
 		err = leaveIPVS(ctx, tables, log)
@@ -49,13 +50,13 @@ func CleanUpOthers(ctx context.Context, mode Mode, variant iptables.Variant, log
 }
 
 // others says what of iptables is another mode's than the one in use, by variant.
-func others(mode Mode, used iptables.Variant) func(iptables.Variant) iptables.Territory {
+func others(mode config.Mode, used iptables.Variant) func(iptables.Variant) iptables.Territory {
 	own, ofIPVS := iptables.OwnTerritory(), IPVSTerritory()
 	return func(variant iptables.Variant) iptables.Territory {
 		switch {
-		case mode == ModeIPTables:
+		case mode == config.ModeIPTables:
 			return ofIPVS.Without(own)
-		case mode == ModeIPVS && variant == used:
+		case mode == config.ModeIPVS && variant == used:
 			return own.Without(ofIPVS)
 		default:
 			return own.With(ofIPVS)

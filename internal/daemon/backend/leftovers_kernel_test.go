@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
 )
 
 // ipvsRules are some of those that IPVS mode leaves, with what iptables mode shares.
@@ -36,7 +37,7 @@ const rulesOfServices = `iptables-nft-restore --noflush <<END
 COMMIT
 END`
 
-func (n *node) leave(mode Mode) string {
+func (n *node) leave(mode config.Mode) string {
 	n.Helper()
 	err := n.namespace.Do(func() error { return CleanUpOthers(n.Context(), mode, iptables.NFT, n.log) })
 	if err != nil {
@@ -47,7 +48,7 @@ func (n *node) leave(mode Mode) string {
 
 // TestKernelModesLeaveIPVS: iptables mode, too, which has taken over what both share.
 func TestKernelModesLeaveIPVS(t *testing.T) {
-	for mode, stays := range map[Mode]bool{ModeNFTables: false, ModeIPTables: true} {
+	for mode, stays := range map[config.Mode]bool{config.ModeNFTables: false, config.ModeIPTables: true} {
 		t.Run(string(mode), func(t *testing.T) {
 			n := newNode(t)
 			n.sh(ipvsRules)
@@ -74,7 +75,7 @@ func TestKernelIPVSLeavesIPTables(t *testing.T) {
 	n := newNode(t)
 	n.sh(rulesOfServices)
 	n.sh(strings.Replace(ipvsRules, "restore", "restore --noflush", 1))
-	rules := n.leave(ModeIPVS)
+	rules := n.leave(config.ModeIPVS)
 	if strings.Contains(rules, "KUBE-SVC-A") || strings.Contains(rules, "KUBE-NODEPORTS") {
 		t.Errorf("rules of iptables mode are left:\n%s", rules)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
 	"github.com/sluice-proxy/sluice/supervisor"
@@ -51,8 +52,8 @@ func (w inside) Watch(ctx context.Context, changed func(dataplane.Stranger)) err
 // tally counts audits, writes, and what is in force.
 type tally struct{ audits, writes, applied atomic.Int64 }
 
-func (c *tally) Supervisor(supervisor.Event) {}
-func (c *tally) Actors(actors.Event)         {}
+func (c *tally) Supervisor(supervisor.Event[service.Key]) {}
+func (c *tally) Actors(actors.Event)                      {}
 func (c *tally) Aggregator(e aggregator.Event) {
 	switch e := e.(type) {
 	case aggregator.AuditDone:

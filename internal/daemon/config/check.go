@@ -1,17 +1,32 @@
 package config
 
 import (
+	"math"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
+	netutils "k8s.io/utils/net"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/internal/yamllines"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // previousMinor is the only value that showHiddenMetricsForVersion may have.
 const previousMinor = "1.35"
 
-// check finds every mistake in a configuration that has its defaults; the
-// warnings are about what is odd and accepted.
+// schedulers are the kernel's IPVS schedulers by name (net/netfilter/ipvs, as of
+// Linux 6.18). The start finds out which of them this kernel has.
+var schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "twos", "wlc", "wrr"}
+
+// check finds every mistake in a configuration that has its defaults. The warnings are
+// about values that are unusual but accepted.
 func (c *Config) check() (found findings, warnings []finding) {
 	k := &c.KubeProxy
 	warnings = checkGates(k.FeatureGates, &found)
@@ -28,10 +43,10 @@ func (c *Config) check() (found findings, warnings []finding) {
 		found.wrong("clientConnection.burst", k.ClientConnection.Burst, "0 or more")
 	}
 	if v := k.ShowHiddenMetricsForVersion; v != "" && v != previousMinor {
-		found.wrong("showHiddenMetricsForVersion", v, "%s, the release before this one, or nothing", previousMinor)
+		found.wrong("showHiddenMetricsForVersion", v, "%s (the previous release) or nothing", previousMinor)
 	}
 	if k.HostnameOverride != "" && strings.TrimSpace(k.HostnameOverride) == "" {
-		found.wrong("hostnameOverride", k.HostnameOverride, "a name, or nothing for that of the host")
+		found.wrong("hostnameOverride", k.HostnameOverride, "a name, or nothing for the host's name")
 	}
 	c.checkSluice(&found)
 	return found, warnings
@@ -42,22 +57,20 @@ func checkMode(k *v1alpha1.KubeProxyConfiguration, found *findings) {
 	switch k.Mode {
 	case ModeBest, ModeIPTables:
 	case ModeIPVS:
-		for _, d := range []struct {
-			field string
-			value metav1.Duration
-		}{
-			{"ipvs.tcpTimeout", k.IPVS.TCPTimeout},
-			{"ipvs.tcpFinTimeout", k.IPVS.TCPFinTimeout},
-			{"ipvs.udpTimeout", k.IPVS.UDPTimeout},
-		} {
-			notNegative(d.field, d.value, found)
+		found.notNegative("ipvs.tcpTimeout", k.IPVS.TCPTimeout.Duration)
+		found.notNegative("ipvs.tcpFinTimeout", k.IPVS.TCPFinTimeout.Duration)
+		found.notNegative("ipvs.udpTimeout", k.IPVS.UDPTimeout.Duration)
+		for i, text := range k.IPVS.ExcludeCIDRs {
+			checkRange(yamllines.Index("ipvs.excludeCIDRs", i), text, found)
 		}
-		checkRanges("ipvs.excludeCIDRs", k.IPVS.ExcludeCIDRs, found)
-		checkScheduler(k.IPVS.Scheduler, found)
+		if name := k.IPVS.Scheduler; name != "" && !slices.Contains(schedulers, name) {
+			found.wrong("ipvs.scheduler", name, "one of %s, or nothing for rr", strings.Join(schedulers, ", "))
+		}
 	case ModeNFTables:
 		checkBit("nftables.masqueradeBit", *k.NFTables.MasqueradeBit, found)
 	default:
-		found.wrong("mode", string(k.Mode), "nftables, iptables or ipvs, or nothing for nftables where the kernel can, else iptables")
+		found.wrong("mode", string(k.Mode),
+			"nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables")
 	}
 	checkBit("iptables.masqueradeBit", *k.IPTables.MasqueradeBit, found)
 }
@@ -68,21 +81,15 @@ func checkBit(field string, bit int32, found *findings) {
 	}
 }
 
-// checkPeriods checks the periods of the mode; nobody uses the others.
+// checkPeriods checks the periods of the mode; the others have no effect.
 func checkPeriods(c *Config, found *findings) {
 	p := c.periods()
-	if p.sync.Duration <= 0 {
-		found.wrong(p.field+".syncPeriod", p.sync.Duration, "more than 0")
-	}
-	switch {
-	case p.minSync.Duration < 0:
-		found.wrong(p.field+".minSyncPeriod", p.minSync.Duration, "0 or more")
-	case p.minSync.Duration > p.sync.Duration:
+	found.positive(p.field+".syncPeriod", p.sync.Duration)
+	found.notNegative(p.field+".minSyncPeriod", p.minSync.Duration)
+	if p.minSync.Duration >= 0 && p.minSync.Duration > p.sync.Duration {
 		found.wrong(p.field+".minSyncPeriod", p.minSync.Duration, "at most the syncPeriod, which is %v", p.sync.Duration)
 	}
-	if d := c.KubeProxy.ConfigSyncPeriod.Duration; d <= 0 {
-		found.wrong("configSyncPeriod", d, "more than 0")
-	}
+	found.positive("configSyncPeriod", c.KubeProxy.ConfigSyncPeriod.Duration)
 }
 
 func checkConntrack(k *v1alpha1.KubeProxyConntrackConfiguration, found *findings) {
@@ -92,14 +99,158 @@ func checkConntrack(k *v1alpha1.KubeProxyConntrackConfiguration, found *findings
 	if *k.Min < 0 {
 		found.wrong("conntrack.min", *k.Min, "0 or more")
 	}
-	notNegative("conntrack.tcpEstablishedTimeout", *k.TCPEstablishedTimeout, found)
-	notNegative("conntrack.tcpCloseWaitTimeout", *k.TCPCloseWaitTimeout, found)
-	notNegative("conntrack.udpTimeout", k.UDPTimeout, found)
-	notNegative("conntrack.udpStreamTimeout", k.UDPStreamTimeout, found)
+	found.notNegative("conntrack.tcpEstablishedTimeout", k.TCPEstablishedTimeout.Duration)
+	found.notNegative("conntrack.tcpCloseWaitTimeout", k.TCPCloseWaitTimeout.Duration)
+	found.notNegative("conntrack.udpTimeout", k.UDPTimeout.Duration)
+	found.notNegative("conntrack.udpStreamTimeout", k.UDPStreamTimeout.Duration)
 }
 
-func notNegative(field string, d metav1.Duration, found *findings) {
-	if d.Duration < 0 {
-		found.wrong(field, d.Duration, "0 or more")
+func (f *findings) notNegative(field string, d time.Duration) {
+	if d < 0 {
+		f.wrong(field, d, "0 or more")
+	}
+}
+
+func (f *findings) positive(field string, d time.Duration) {
+	if d <= 0 {
+		f.wrong(field, d, "more than 0")
+	}
+}
+
+// checkAddresses checks addresses, with or without a port, and ranges of them.
+func checkAddresses(c *Config, found *findings) {
+	k := &c.KubeProxy
+	if netutils.ParseIPSloppy(k.BindAddress) == nil {
+		found.wrong("bindAddress", k.BindAddress, "an IP address")
+	}
+	if k.HealthzBindAddress != "" || !c.Sluice.Healthz.Disabled {
+		checkHostPort("healthzBindAddress", k.HealthzBindAddress, found)
+	}
+	checkHostPort("metricsBindAddress", k.MetricsBindAddress, found)
+	for i, text := range k.NodePortAddresses {
+		field := yamllines.Index("nodePortAddresses", i)
+		switch {
+		case text == nodePortPrimary && len(k.NodePortAddresses) > 1:
+			found.wrong(field, text, "either ranges, or primary alone")
+		case text != nodePortPrimary:
+			checkRange(field, text, found)
+		}
+	}
+}
+
+func checkHostPort(field, address string, found *findings) {
+	host, port, err := net.SplitHostPort(address)
+	number, numberErr := strconv.Atoi(port)
+	if err != nil || netutils.ParseIPSloppy(host) == nil || numberErr != nil || number < 1 || number > 65535 {
+		found.wrong(field, address, "an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256")
+	}
+}
+
+func checkRange(field, text string, found *findings) {
+	if _, ok := parseRange(text); !ok {
+		found.wrong(field, text, "a range like 192.168.0.0/24")
+	}
+}
+
+// checkLocal checks how packets from local pods are recognized.
+func checkLocal(k *v1alpha1.KubeProxyConfiguration, found *findings) {
+	switch proxy.DetectLocal(k.DetectLocalMode) {
+	case proxy.DetectNodeCIDR:
+	case proxy.DetectClusterCIDR:
+		checkClusterCIDR(k.ClusterCIDR, found)
+	case proxy.DetectBridgeInterface:
+		if k.DetectLocal.BridgeInterface == "" {
+			found.wrong("detectLocal.bridgeInterface", "", "the bridge of the pods, which detectLocalMode %s needs", k.DetectLocalMode)
+		}
+	case proxy.DetectInterfaceNamePrefix:
+		if k.DetectLocal.InterfaceNamePrefix == "" {
+			found.wrong("detectLocal.interfaceNamePrefix", "",
+				"the name prefix of the pods' interfaces, which detectLocalMode %s needs", k.DetectLocalMode)
+		}
+	default:
+		found.wrong("detectLocalMode", string(k.DetectLocalMode), "ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+	}
+}
+
+func checkClusterCIDR(text string, found *findings) {
+	if text == "" {
+		return
+	}
+	parts := strings.Split(text, ",")
+	var families []service.Family
+	for _, part := range parts {
+		r, ok := parseRange(part)
+		if !ok {
+			found.wrong("clusterCIDR", part, "a range like 10.244.0.0/16, or one of each family separated by a comma")
+			return
+		}
+		families = append(families, service.FamilyOf(r.Addr()))
+	}
+	if len(parts) > 2 || (len(parts) == 2 && families[0] == families[1]) {
+		found.wrong("clusterCIDR", text, "one range, or one of each family")
+	}
+}
+
+// parseRange parses a range of addresses as kube-proxy does: an octet may have leading
+// zeros, an IPv4 range may be written as an IPv6 one, and host bits are ignored.
+func parseRange(text string) (netip.Prefix, bool) {
+	_, network, err := netutils.ParseCIDRSloppy(strings.TrimSpace(text))
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	address, _ := netip.AddrFromSlice(network.IP) // a parsed address has four or sixteen bytes
+	bits, _ := network.Mask.Size()
+	if address.Is4In6() && bits >= 96 {
+		address, bits = address.Unmap(), bits-96
+	}
+	return netip.PrefixFrom(address, bits), true
+}
+
+// parseAddress parses an address likewise. The result is invalid if text is no address.
+func parseAddress(text string) netip.Addr {
+	address, _ := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
+	return address.Unmap()
+}
+
+// checkLogging checks the logging section as every Kubernetes component does.
+func checkLogging(k *v1alpha1.KubeProxyConfiguration, found *findings) {
+	l, gates := &k.Logging, effectiveGates(k.FeatureGates)
+	switch {
+	case l.Format != logsapi.DefaultLogFormat && l.Format != logsapi.JSONLogFormat:
+		found.wrong("logging.format", l.Format, "text or json")
+	case l.Format == logsapi.JSONLogFormat && !gates[gateLoggingBetaOptions].Enabled:
+		found.wrong("logging.format", l.Format, "text, unless the feature gate %s is on", gateLoggingBetaOptions)
+	}
+	found.positive("logging.flushFrequency", l.FlushFrequency.Duration.Duration)
+	checkVerbosity("logging.verbosity", l.Verbosity, found)
+	for i, item := range l.VModule {
+		field := yamllines.Index("logging.vmodule", i)
+		if item.FilePattern == "" || strings.ContainsAny(item.FilePattern, "=,") {
+			found.wrong(field+".filePattern", item.FilePattern, "a pattern for file names, without = and commas")
+		}
+		checkVerbosity(field+".verbosity", item.Verbosity, found)
+	}
+	if len(l.VModule) > 0 && l.Format == logsapi.JSONLogFormat {
+		found.wrong("logging.vmodule", logsapi.VModuleConfigurationPflag(&l.VModule).String(), "nothing, because logging.format is json")
+	}
+	if !gates[gateLoggingAlphaOptions].Enabled {
+		checkRouting("logging.options.text", &l.Options.Text.OutputRoutingOptions, found)
+		checkRouting("logging.options.json", &l.Options.JSON.OutputRoutingOptions, found)
+	}
+}
+
+func checkVerbosity(field string, v logsapi.VerbosityLevel, found *findings) {
+	if v > math.MaxInt32 {
+		found.wrong(field, v, "0 to %d", math.MaxInt32)
+	}
+}
+
+// checkRouting rejects the options that need a feature gate.
+func checkRouting(field string, o *logsapi.OutputRoutingOptions, found *findings) {
+	if o.SplitStream {
+		found.wrong(field+".splitStream", true, "false, unless the feature gate %s is on", gateLoggingAlphaOptions)
+	}
+	if o.InfoBufferSize.Value() != 0 {
+		found.wrong(field+".infoBufferSize", o.InfoBufferSize.String(), "0, unless the feature gate %s is on", gateLoggingAlphaOptions)
 	}
 }

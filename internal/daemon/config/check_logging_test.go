@@ -12,7 +12,7 @@ func TestLoggingGates(t *testing.T) {
 		{[]string{"--log-json-info-buffer-size=1Ki"}, `--log-json-info-buffer-size "1Ki": want 0, unless the feature gate LoggingAlphaOptions is on`},
 		{[]string{"--log-text-split-stream", "--log-text-info-buffer-size=1Ki", "--feature-gates=LoggingAlphaOptions=true"}, "nothing"},
 		{[]string{"--logging-format=json", "--feature-gates=LoggingBetaOptions=false"}, `--logging-format "json": want text, unless the feature gate LoggingBetaOptions is on`},
-		{[]string{"--logging-format=json", "--vmodule=a=1"}, `--vmodule "a=1": want nothing, since logging.format is json`},
+		{[]string{"--logging-format=json", "--vmodule=a=1"}, `--vmodule "a=1": want nothing, because logging.format is json`},
 	} {
 		if said := refused(c.words...); said != c.want {
 			t.Errorf("%v: %s\nwant %s", c.words, said, c.want)

@@ -1,22 +1,69 @@
+// Package config reads the command line and the configuration file of the proxy. It
+// stands above the root package: the commands and package daemon call it, and build
+// everything else from the result.
+//
+//	flags ──┐
+//	        ├─► Load ─► Config ─► NodeSettings, Pace, Log …   what the proxy is made of
+//	file ───┘    ▲        │
+//	  │          │        └─► WriteFile                       the effective configuration as a file
+//	  └─► Watch ─┘
+//	        └─► Update, with Compare(old, new)                what changed, and what can change in place
+//
+// A file holds up to two YAML documents. The first is kube-proxy's own
+// KubeProxyConfiguration, unchanged. The second, SluiceConfiguration, holds what
+// kube-proxy has no name for. kube-proxy v1.36 reads only the first document, so one file
+// serves both programs, and going back stays possible.
+//
+// Names, defaults and rules are those of kube-proxy v1.36 on Linux; docs/configuration.md
+// lists the deliberate differences. All values are checked together: an InvalidError
+// reports every mistake with file and line or flag, field, value and what is allowed.
 package config
 
 import (
+	"net"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	componentbase "k8s.io/component-base/config/v1alpha1"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
+	netutils "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
 
+	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
 )
 
 // kubeProxyKind is the kind of kube-proxy's document.
 const kubeProxyKind = "KubeProxyConfiguration"
 
-type clientConnection = componentbase.ClientConnectionConfiguration
+// Mode names a kernel backend, as kube-proxy's mode does.
+type Mode = v1alpha1.ProxyMode
 
-// Config is the effective configuration: defaults, file and flags put together
-// and checked. It is not changed after Load.
+// The modes. ModeBest is the default, and differs from kube-proxy: it means nftables if
+// the kernel supports it, otherwise iptables.
+const (
+	ModeBest     Mode = ""
+	ModeIPTables Mode = "iptables"
+	ModeIPVS     Mode = "ipvs"
+	ModeNFTables Mode = "nftables"
+)
+
+const (
+	// nodePortPrimary stands for the node's own addresses in nodePortAddresses.
+	nodePortPrimary = "primary"
+	// syncDefault is the default syncPeriod of all modes.
+	syncDefault = 30 * time.Second
+	// minSyncDefault is the default minSyncPeriod of modes iptables and nftables.
+	minSyncDefault = time.Second
+	// The default ports of the health and metrics servers.
+	healthzPort int32 = 10256
+	metricsPort int32 = 10249
+)
+
+// Config is the effective configuration: defaults, file and flags combined and checked.
+// It does not change after Load.
 type Config struct {
 	Control
 	// KubeProxy has every field set to its value or its default; see MinSyncPeriod
@@ -24,12 +71,11 @@ type Config struct {
 	KubeProxy v1alpha1.KubeProxyConfiguration
 	Sluice    SluiceConfiguration
 
-	// minSyncNamed says that the minSyncPeriod of the mode was asked for, and is
-	// not just the default.
+	// minSyncNamed says that the configuration names the minSyncPeriod of the mode.
 	minSyncNamed bool
 }
 
-// Control holds the flags that are about the process and in no file.
+// Control holds the flags that concern the process and are in no file.
 type Control struct {
 	// File is --config: the configuration file, empty without one.
 	File string
@@ -38,9 +84,9 @@ type Control struct {
 	WriteTo string
 	// Cleanup is --cleanup, and InitOnly --init-only.
 	Cleanup, InitOnly bool
-	// Force is --force: clean up beside a proxy that runs.
+	// Force is --force: clean up while a proxy is running.
 	Force bool
-	// Master is --master, the API server's URL; it overrules the kubeconfig.
+	// Master is --master, the API server's URL; it overrides the kubeconfig.
 	Master string
 	// Version is --version.
 	Version Version
@@ -52,8 +98,8 @@ type periods struct {
 	sync, minSync *metav1.Duration
 }
 
-// periodsOf gives the periods of the configured mode. An unset mode has those of
-// iptables, as for kube-proxy.
+// periodsOf returns the periods of the configured mode. As in kube-proxy, an unset mode
+// has those of iptables.
 func periodsOf(k *v1alpha1.KubeProxyConfiguration) periods {
 	switch k.Mode {
 	case ModeIPVS:
@@ -67,33 +113,17 @@ func periodsOf(k *v1alpha1.KubeProxyConfiguration) periods {
 
 func (c *Config) periods() periods { return periodsOf(&c.KubeProxy) }
 
-// SyncPeriod is the syncPeriod of the mode. Health allows an unwritten change to
-// be twice as old.
+// SyncPeriod returns the syncPeriod of the mode. Health tolerates an unwritten change
+// for twice as long.
 func (c *Config) SyncPeriod() time.Duration { return c.periods().sync.Duration }
 
-// MinSyncPeriod is the minSyncPeriod of the mode; named is false when it is just
+// MinSyncPeriod returns the minSyncPeriod of the mode. named is false if it is just
 // kube-proxy's default, which Pace does not follow.
 func (c *Config) MinSyncPeriod() (period time.Duration, named bool) {
 	return c.periods().minSync.Duration, c.minSyncNamed
 }
 
-// MasqueradeBit is the bit of the packet mark that asks for source NAT.
-func (c *Config) MasqueradeBit() uint {
-	if c.KubeProxy.Mode == ModeNFTables {
-		return uint(*c.KubeProxy.NFTables.MasqueradeBit)
-	}
-	return uint(*c.KubeProxy.IPTables.MasqueradeBit)
-}
-
-// MasqueradeAll asks for source NAT of all ClusterIP traffic.
-func (c *Config) MasqueradeAll() bool {
-	if c.KubeProxy.Mode == ModeNFTables {
-		return c.KubeProxy.NFTables.MasqueradeAll
-	}
-	return c.KubeProxy.IPTables.MasqueradeAll
-}
-
-// spacing gives the shortest pause between writes, and whether the configuration
+// spacing returns the shortest pause between writes, and whether the configuration
 // names one.
 func (c *Config) spacing() (spacing time.Duration, named bool) {
 	if s := c.Sluice.Pace.Spacing; s != nil {
@@ -105,9 +135,8 @@ func (c *Config) spacing() (spacing time.Duration, named bool) {
 	return 0, false
 }
 
-// Pace gives the numbers of an aggregator's pacer, from those that a backend
-// prefers. Whoever names a spacing gets it: it replaces the backend's, and the
-// default deadline makes way.
+// Pace returns the numbers for an aggregator's pacer, given those that a backend
+// prefers. A configured spacing replaces the backend's, and raises the default deadline.
 func (c *Config) Pace(backend aggregator.Pace) aggregator.Pace {
 	own := &c.Sluice.Pace
 	if spacing, named := c.spacing(); named {
@@ -128,4 +157,89 @@ func (c *Config) Pace(backend aggregator.Pace) aggregator.Pace {
 	}
 	backend.BackoffMin, backend.BackoffMax = own.BackoffMin.Duration, own.BackoffMax.Duration
 	return backend
+}
+
+// setDefaults fills in what a file omits. Zero means "the default" in all of these
+// fields, so that, for example, no file can ask for a minSyncPeriod of 0.
+func setDefaults(c *v1alpha1.KubeProxyConfiguration) {
+	c.APIVersion, c.Kind = v1alpha1.SchemeGroupVersion.String(), kubeProxyKind
+	setServerDefaults(c)
+	setClientDefaults(&c.ClientConnection)
+	setPointer(&c.Conntrack.MaxPerCore, 32*1024)
+	setPointer(&c.Conntrack.Min, 128*1024)
+	setPointer(&c.Conntrack.TCPEstablishedTimeout, metav1.Duration{Duration: 24 * time.Hour})
+	setPointer(&c.Conntrack.TCPCloseWaitTimeout, metav1.Duration{Duration: time.Hour})
+	for _, p := range []*metav1.Duration{&c.IPTables.SyncPeriod, &c.IPVS.SyncPeriod, &c.NFTables.SyncPeriod} {
+		setDuration(p, syncDefault)
+	}
+	setDuration(&c.IPTables.MinSyncPeriod, minSyncDefault)
+	setDuration(&c.NFTables.MinSyncPeriod, minSyncDefault)
+	setDuration(&c.ConfigSyncPeriod, 15*time.Minute)
+	setPointer(&c.IPTables.MasqueradeBit, 14)
+	setPointer(&c.NFTables.MasqueradeBit, 14)
+	setPointer(&c.IPTables.LocalhostNodePorts, true)
+	setPointer(&c.OOMScoreAdj, -999)
+	if c.FeatureGates == nil {
+		c.FeatureGates = map[string]bool{}
+	}
+	logsapi.SetRecommendedLoggingConfiguration(&c.Logging)
+}
+
+func setServerDefaults(c *v1alpha1.KubeProxyConfiguration) {
+	setText(&c.BindAddress, "0.0.0.0")
+	healthz, metrics := "0.0.0.0", "127.0.0.1"
+	if netutils.ParseIPSloppy(c.BindAddress).To4() == nil {
+		healthz, metrics = "::", "::1"
+	}
+	setText(&c.HealthzBindAddress, healthz)
+	setText(&c.MetricsBindAddress, metrics)
+	c.HealthzBindAddress = withPort(c.HealthzBindAddress, healthzPort)
+	c.MetricsBindAddress = withPort(c.MetricsBindAddress, metricsPort)
+}
+
+func setClientDefaults(c *componentbase.ClientConnectionConfiguration) {
+	setText(&c.ContentType, "application/vnd.kubernetes.protobuf")
+	if c.QPS == 0 {
+		c.QPS = 5
+	}
+	if c.Burst == 0 {
+		c.Burst = 10
+	}
+}
+
+// setModeDefaults fills in what depends on other settings, flags included.
+func setModeDefaults(c *v1alpha1.KubeProxyConfiguration) {
+	if c.DetectLocalMode == "" {
+		c.DetectLocalMode = v1alpha1.LocalMode(proxy.DetectClusterCIDR)
+	}
+	if c.Mode == ModeNFTables && len(c.NodePortAddresses) == 0 {
+		c.NodePortAddresses = []string{nodePortPrimary}
+	}
+}
+
+// withPort adds a port to an address that has none. It leaves anything that is not an
+// address for the checks to find.
+func withPort(address string, port int32) string {
+	if netutils.ParseIPSloppy(address) == nil {
+		return address
+	}
+	return net.JoinHostPort(address, strconv.Itoa(int(port)))
+}
+
+func setText(p *string, value string) {
+	if *p == "" {
+		*p = value
+	}
+}
+
+func setDuration(p *metav1.Duration, value time.Duration) {
+	if p.Duration == 0 {
+		p.Duration = value
+	}
+}
+
+func setPointer[T any](p **T, value T) {
+	if *p == nil {
+		*p = ptr.To(value)
+	}
 }

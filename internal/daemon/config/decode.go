@@ -2,36 +2,40 @@ package config
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
-	logsapi "k8s.io/component-base/logs/api/v1"
-
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/sluice-proxy/sluice/internal/yamllines"
 )
 
-// decode reads a document into a struct. A value of a wrong type is a mistake and
-// leaves its field as it was; the rest is read, so that all mistakes can be told
-// at once. Fields that do not exist, and keys that are set twice, are warnings:
-// kube-proxy accepts them with a line in its log, so that files of older and newer
-// releases can be used.
+// decode decodes a document into a struct. A value of a wrong type is a mistake and leaves
+// its field as it was; decoding goes on, so that every mistake is reported. Unknown fields
+// and keys that are set twice are warnings: kube-proxy accepts them with a log line, so
+// that files of older and newer releases work.
 func (d *document) decode(into any) (found findings, warnings []finding) {
 	r := reader{}
 	r.value(d.json, reflect.ValueOf(into).Elem(), "")
-	return r.found, append(d.twice, r.unknown...)
+	for _, t := range d.twice {
+		warnings = append(warnings, finding{t.Path, fmt.Sprintf("already set on line %d; the last one counts", t.First)})
+	}
+	return r.found, append(warnings, r.unknown...)
 }
 
-// reader walks a document beside the struct that it is meant for.
+// reader walks a document and the struct that it is decoded into.
 type reader struct {
 	found   findings
 	unknown []finding
 }
 
-// value reads one value; null leaves things as they are, as in encoding/json.
+// value decodes one value. As in encoding/json, null changes nothing.
 func (r *reader) value(raw json.RawMessage, to reflect.Value, path string) {
 	switch t := to.Type(); {
 	case string(raw) == "null":
@@ -64,10 +68,10 @@ func (r *reader) object(raw json.RawMessage, to reflect.Value, path string) {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
 		if i < 0 {
-			r.unknown = append(r.unknown, finding{join(path, name), "there is no such field" + likely(name, fields) + "; it is ignored"})
+			r.unknown = append(r.unknown, finding{yamllines.Join(path, name), "unknown field, ignored" + likely(name, fields)})
 			continue
 		}
-		r.value(members[name], to.FieldByIndex(fields[i].index), join(path, name))
+		r.value(members[name], to.FieldByIndex(fields[i].index), yamllines.Join(path, name))
 	}
 }
 
@@ -78,7 +82,7 @@ func (r *reader) list(raw json.RawMessage, to reflect.Value, path string) {
 	}
 	to.Set(reflect.MakeSlice(to.Type(), len(elements), len(elements)))
 	for i, one := range elements {
-		r.value(one, to.Index(i), element(path, i))
+		r.value(one, to.Index(i), yamllines.Index(path, i))
 	}
 }
 
@@ -90,16 +94,16 @@ func (r *reader) members(raw json.RawMessage, to reflect.Value, path string) {
 	to.Set(reflect.MakeMap(to.Type()))
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		value := reflect.New(to.Type().Elem()).Elem()
-		r.value(members[name], value, join(path, name))
+		r.value(members[name], value, yamllines.Join(path, name))
 		to.SetMapIndex(reflect.ValueOf(name), value)
 	}
 }
 
-// likely names the field that differs in case only.
+// likely suggests the field that differs only in case.
 func likely(name string, fields []field) string {
 	for _, f := range fields {
 		if strings.EqualFold(f.name, name) {
-			return ", but " + f.name
+			return "; did you mean " + f.name + "?"
 		}
 	}
 	return ""
@@ -126,7 +130,7 @@ func (r *reader) wrong(path string, raw json.RawMessage, want string) {
 	r.found = append(r.found, finding{path, string(raw) + ": want " + want})
 }
 
-// wants says what a value of a type looks like.
+// wants describes the values of a type.
 func wants(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[logsapi.TimeOrMetaDuration]():
@@ -138,12 +142,71 @@ func wants(t reflect.Type) string {
 	case reflect.Bool:
 		return "true or false"
 	case reflect.Int, reflect.Int32:
-		return "a whole number (of 32 bits)"
+		return "a whole number (32 bits)"
 	case reflect.Uint32:
 		return "a whole number from 0 to 2147483647"
 	case reflect.Float32, reflect.Float64:
 		return "a number"
 	default:
-		return "a text; put it in quotes if it looks like a number"
+		return "text; quote it if it looks like a number"
 	}
+}
+
+// field is one field of a configuration struct under its JSON name.
+type field struct {
+	name  string
+	index []int
+	typ   reflect.Type
+}
+
+// fieldsOf returns the fields of a struct type in order, with the fields of embedded
+// structs in place.
+func fieldsOf(t reflect.Type) (all []field) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			for _, inner := range fieldsOf(f.Type) {
+				inner.index = append([]int{i}, inner.index...)
+				all = append(all, inner)
+			}
+		case name != "" && name != "-":
+			all = append(all, field{name, f.Index, f.Type})
+		}
+	}
+	return all
+}
+
+// opaque reports whether a type decodes its own JSON, so that its content has no path.
+func opaque(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
+}
+
+// leavesOf returns the paths of all fields below a struct type that hold a value
+// themselves, in order: "iptables.masqueradeBit". Lists and maps count as one.
+func leavesOf(t reflect.Type) (paths []string) {
+	for _, f := range fieldsOf(t) {
+		if f.typ.Kind() != reflect.Struct || opaque(f.typ) {
+			paths = append(paths, f.name)
+			continue
+		}
+		for _, inner := range leavesOf(f.typ) {
+			paths = append(paths, f.name+"."+inner)
+		}
+	}
+	return paths
+}
+
+// at returns the field of a struct at a path of leavesOf.
+func at(v reflect.Value, path string) reflect.Value {
+	for name := range strings.SplitSeq(path, ".") {
+		fields := fieldsOf(v.Type())
+		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
+		if i < 0 {
+			panic("config: no field " + path + " in " + v.Type().String())
+		}
+		v = v.FieldByIndex(fields[i].index)
+	}
+	return v
 }

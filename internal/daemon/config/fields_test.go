@@ -32,9 +32,9 @@ type fieldCase struct {
 }
 
 const (
-	wantText     = "want a text; put it in quotes if it looks like a number"
+	wantText     = "want text; quote it if it looks like a number"
 	wantBool     = "want true or false"
-	wantNumber   = "want a whole number (of 32 bits)"
+	wantNumber   = "want a whole number (32 bits)"
 	wantDuration = "want a duration like 30s, 5m or 1h30m"
 	wantAddress  = "want an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256"
 )
@@ -51,8 +51,8 @@ var fieldCases = []fieldCase{
 	{field: "kind", def: "KubeProxyConfiguration", set: "KubeProxyConfiguration"},
 	{field: "featureGates", def: "{}", set: "{NativeHistograms: true, ComponentFlagz: false}", want: `{"ComponentFlagz":false,"NativeHistograms":true}`,
 		wrong: map[string]string{
-			"{Nonsense: true}":                       `.Nonsense: true: want a feature gate of Kubernetes v1.36; Nonsense is none`,
-			"{PreferSameTrafficDistribution: false}": `.PreferSameTrafficDistribution: false: want true, to which it is locked`,
+			"{Nonsense: true}":                       `.Nonsense: unknown feature gate "Nonsense" (Kubernetes v1.36)`,
+			"{PreferSameTrafficDistribution: false}": `.PreferSameTrafficDistribution: false: want true; this feature gate is locked`,
 			"{NativeHistograms: maybe}":              `.NativeHistograms: "maybe": want true or false`,
 			"[NativeHistograms]":                     `: ["NativeHistograms"]: want fields with values`,
 		}},
@@ -66,8 +66,8 @@ var fieldCases = []fieldCase{
 	{field: "logging.flushFrequency", def: "5s", set: "7s", wrong: map[string]string{"-1s": ": -1s: want more than 0", "soon": `: "soon": ` + wantDuration}},
 	{field: "logging.verbosity", def: "0", set: "5", wrong: map[string]string{"-1": ": -1: want a whole number from 0 to 2147483647", "2147483648": ": 2147483648: want 0 to 2147483647"}},
 	{field: "logging.vmodule", set: "[{filePattern: 'net*', verbosity: 4}]", want: `[{"filePattern":"net*","verbosity":4}]`, wrong: map[string]string{
-		"[{filePattern: 'a=b', verbosity: 4}]":      `[0].filePattern: "a=b": want a pattern for names of files, without = and commas`,
-		"[{verbosity: 4}]":                          `[0].filePattern: "": want a pattern for names of files, without = and commas`,
+		"[{filePattern: 'a=b', verbosity: 4}]":      `[0].filePattern: "a=b": want a pattern for file names, without = and commas`,
+		"[{verbosity: 4}]":                          `[0].filePattern: "": want a pattern for file names, without = and commas`,
 		"[{filePattern: a, verbosity: x}]":          `[0].verbosity: "x": want a whole number from 0 to 2147483647`,
 		"[{filePattern: a, verbosity: 3000000000}]": `[0].verbosity: 3000000000: want 0 to 2147483647`,
 		"net=4": `: "net=4": want a list`}},
@@ -76,7 +76,7 @@ var fieldCases = []fieldCase{
 	{field: "logging.options.json.splitStream", def: "false", set: "true", with: alphaLogs, wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "logging.options.json.infoBufferSize", def: "0", set: "1k", with: alphaLogs, wrong: map[string]string{"much": `: "much": want a size like 512, 64Ki or 2Mi`}},
 
-	{field: "hostnameOverride", set: " Node-1", want: "node-1", wrong: map[string]string{`" "`: `: " ": want a name, or nothing for that of the host`}},
+	{field: "hostnameOverride", set: " Node-1", want: "node-1", wrong: map[string]string{`" "`: `: " ": want a name, or nothing for the host's name`}},
 	{field: "bindAddress", def: "0.0.0.0", set: "2001:db8::7", with: map[string]string{"healthzBindAddress": "0.0.0.0", "metricsBindAddress": "127.0.0.1"},
 		wrong: map[string]string{"node-1": `: "node-1": want an IP address`, "10.0.0.1:5": `: "10.0.0.1:5": want an IP address`}},
 	{field: "healthzBindAddress", def: "0.0.0.0:10256", set: "192.0.2.7", want: "192.0.2.7:10256", wrong: map[string]string{
@@ -84,10 +84,10 @@ var fieldCases = []fieldCase{
 	{field: "metricsBindAddress", def: "127.0.0.1:10249", set: "'::'", want: "[::]:10249", wrong: map[string]string{"0.0.0.0:70000": `: "0.0.0.0:70000": ` + wantAddress}},
 	{field: "bindAddressHardFail", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "enableProfiling", def: "false", set: "yes", want: "true", wrong: map[string]string{`"true"`: `: "true": ` + wantBool}},
-	{field: "showHiddenMetricsForVersion", set: "'1.35'", want: "1.35", wrong: map[string]string{"'1.36'": `: "1.36": want 1.35, the release before this one, or nothing`, "1.35": ": 1.35: " + wantText}},
+	{field: "showHiddenMetricsForVersion", set: "'1.35'", want: "1.35", wrong: map[string]string{"'1.36'": `: "1.36": want 1.35 (the previous release) or nothing`, "1.35": ": 1.35: " + wantText}},
 
 	{field: "mode", set: "nftables", with: map[string]string{"nodePortAddresses": "[10.0.0.0/8]"}, wrong: map[string]string{
-		"kernelspace": `: "kernelspace": want nftables, iptables or ipvs, or nothing for nftables where the kernel can, else iptables`}},
+		"kernelspace": `: "kernelspace": want nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables`}},
 	{field: "iptables.masqueradeBit", def: "14", set: "0", wrong: map[string]string{"32": ": 32: want 0 to 31", "-1": ": -1: want 0 to 31", "x": `: "x": ` + wantNumber}},
 	{field: "iptables.masqueradeAll", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "iptables.localhostNodePorts", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
@@ -116,15 +116,15 @@ var fieldCases = []fieldCase{
 	{field: "detectLocalMode", def: "ClusterCIDR", set: "NodeCIDR", wrong: map[string]string{
 		"clustercidr": `: "clustercidr": want ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix`}},
 	{field: "detectLocal.bridgeInterface", set: "cni0", with: map[string]string{"detectLocalMode": "BridgeInterface"}, wrong: map[string]string{
-		`""`: `: "": want the bridge of the pods, which detect-local mode BridgeInterface needs`}},
+		`""`: `: "": want the bridge of the pods, which detectLocalMode BridgeInterface needs`}},
 	{field: "detectLocal.interfaceNamePrefix", set: "cali", with: map[string]string{"detectLocalMode": "InterfaceNamePrefix"}, wrong: map[string]string{
-		`""`: `: "": want the prefix of the pods' interfaces, which detect-local mode InterfaceNamePrefix needs`}},
+		`""`: `: "": want the name prefix of the pods' interfaces, which detectLocalMode InterfaceNamePrefix needs`}},
 	{field: "clusterCIDR", set: "10.0.0.0/8,fd00::/8", wrong: map[string]string{
 		"10.0.0.1":                  `: "10.0.0.1": want a range like 10.244.0.0/16, or one of each family separated by a comma`,
 		"fd00::/8,fd01::/16":        `: "fd00::/8,fd01::/16": want one range, or one of each family`,
 		"10.0.0.0/8,fd::/8,fe::/16": `: "10.0.0.0/8,fd::/8,fe::/16": want one range, or one of each family`}},
 	{field: "nodePortAddresses", set: "[primary]", want: `["primary"]`, wrong: map[string]string{
-		"[10.0.0.0/8, primary]": `[1]: "primary": want either ranges or primary alone`, "[Primary]": `[0]: "Primary": want a range like 192.168.0.0/24`}},
+		"[10.0.0.0/8, primary]": `[1]: "primary": want either ranges, or primary alone`, "[Primary]": `[0]: "Primary": want a range like 192.168.0.0/24`}},
 
 	{field: "oomScoreAdj", def: "-999", set: "0", wrong: map[string]string{"1001": ": 1001: want -1000 to 1000", "-1001": ": -1001: want -1000 to 1000"}},
 	{field: "conntrack.maxPerCore", def: "32768", set: "0", wrong: map[string]string{"-1": ": -1: want 0 or more"}},
@@ -144,7 +144,7 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.log.format", set: "auto", wrong: map[string]string{"xml": `: "xml": want auto, console or json`}},
 	{field: "SluiceConfiguration.pace.spacing", set: "0s", wrong: map[string]string{"-1s": ": -1s: want 0 or more", "5": ": 5: " + wantDuration}},
 	{field: "SluiceConfiguration.pace.deadline", set: "2s", wrong: map[string]string{"0s": ": 0s: want more than 0, and at least the spacing of 0s"}},
-	{field: "SluiceConfiguration.pace.writeShare", set: "0", wrong: map[string]string{"2": ": 2: want 0 (off) to 1", "x": `: "x": want a number`}},
+	{field: "SluiceConfiguration.pace.writeShare", set: "0", wrong: map[string]string{"2": ": 2: want 0 (no limit) to 1", "x": `: "x": want a number`}},
 	{field: "SluiceConfiguration.pace.auditInterval", set: "1m", want: "1m0s", wrong: map[string]string{"0s": ": 0s: want more than 0"}},
 	{field: "SluiceConfiguration.pace.backoffMin", def: "100ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
 	{field: "SluiceConfiguration.pace.backoffMax", def: "30s", set: "1m", want: "1m0s", wrong: map[string]string{"1ms": ": 1ms: want at least the backoffMin of 100ms"}},
@@ -158,7 +158,7 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.ipvs.drainDeadline", def: "15m0s", set: "1h", want: "1h0m0s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
 	{field: "SluiceConfiguration.conntrack.gather", def: "20ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
 	{field: "SluiceConfiguration.metrics.servicesMax", def: "0", set: "100", wrong: map[string]string{"-1": ": -1: want 0 or more"}},
-	{field: "SluiceConfiguration.state.dir", def: "/run/sluice", set: "/run/other", wrong: map[string]string{"run": `: "run": want the path of a directory, from the root on`}},
+	{field: "SluiceConfiguration.state.dir", def: "/run/sluice", set: "/run/other", wrong: map[string]string{"run": `: "run": want an absolute path of a directory`}},
 }
 
 // allFields gives the paths of all fields, as the types have them.

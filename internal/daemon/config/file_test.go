@@ -18,7 +18,7 @@ func TestFileRefused(t *testing.T) {
 		"values": {
 			kubeProxyHead + "mode: fast\niptables:\n  masqueradeBit: 40\n  # a comment\n  syncPeriod: -5s\nnodePortAddresses:\n- 10.0.0.0/8\n- here\noomScoreAdj: 5000\n",
 			[]string{
-				`:3: mode: "fast": want nftables, iptables or ipvs, or nothing for nftables where the kernel can, else iptables`,
+				`:3: mode: "fast": want nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables`,
 				`:5: iptables.masqueradeBit: 40: want 0 to 31`,
 				`:7: iptables.syncPeriod: -5s: want more than 0`,
 				`:4: iptables.minSyncPeriod: 1s: want at most the syncPeriod, which is -5s`,
@@ -29,18 +29,18 @@ func TestFileRefused(t *testing.T) {
 		"types": {
 			kubeProxyHead + "mode: [x]\niptables: 5\nclientConnection:\n  qps: fast\n  burst: much\n---\n" + sluiceHead + "pace:\n  spacing: 5\n",
 			[]string{
-				`:3: mode: ["x"]: want a text; put it in quotes if it looks like a number`,
+				`:3: mode: ["x"]: want text; quote it if it looks like a number`,
 				`:4: iptables: 5: want fields with values`,
 				`:6: clientConnection.qps: "fast": want a number`,
-				`:7: clientConnection.burst: "much": want a whole number (of 32 bits)`,
+				`:7: clientConnection.burst: "much": want a whole number (32 bits)`,
 				`:12: SluiceConfiguration.pace.spacing: 5: want a duration like 30s, 5m or 1h30m`,
 			},
 		},
 		"types and values": {
 			kubeProxyHead + "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: 5}\nmode: fast\niptables: {syncPeriod: 5, minSyncPeriod: 1h}\n",
 			[]string{
-				`:4: detectLocal.bridgeInterface: 5: want a text; put it in quotes if it looks like a number`,
-				`:5: mode: "fast": want nftables, iptables or ipvs, or nothing for nftables where the kernel can, else iptables`,
+				`:4: detectLocal.bridgeInterface: 5: want text; quote it if it looks like a number`,
+				`:5: mode: "fast": want nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables`,
 				`:6: iptables.syncPeriod: 5: want a duration like 30s, 5m or 1h30m`,
 				`:6: iptables.minSyncPeriod: 1h0m0s: want at most the syncPeriod, which is 30s`,
 			},
@@ -58,9 +58,9 @@ func TestFileRefused(t *testing.T) {
 		"not YAML, later": {kubeProxyHead + "---\n" + sluiceHead + "log: {level: info\n", []string{`:6: not valid YAML: did not find expected ',' or '}'`}},
 		"a list":          {"- a\n- b\n", []string{`:1: want apiVersion and kind`}},
 		"a text":          {"hello\n", []string{`:1: want apiVersion and kind`}},
-		"nothing":         {"# nothing\n", []string{`: holds no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)`}},
+		"nothing":         {"# nothing\n", []string{`: contains no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)`}},
 		"no kind":         {"apiVersion: kubeproxy.config.k8s.io/v1alpha1\nmode: iptables\n", []string{`:1: want apiVersion and kind`}},
-		"own alone":       {sluiceHead, []string{`: holds no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)`}},
+		"own alone":       {sluiceHead, []string{`: contains no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)`}},
 		"another kind": {"apiVersion: v1\nkind: ConfigMap\n", []string{
 			`:2: v1 ConfigMap: want kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration, or sluice.dev/v1alpha1 SluiceConfiguration`}},
 		"another version": {"apiVersion: kubeproxy.config.k8s.io/v1\nkind: KubeProxyConfiguration\n", []string{
@@ -107,11 +107,11 @@ func TestFileOdd(t *testing.T) {
 		said = append(said, strings.TrimPrefix(w.String(), file))
 	}
 	want := []string{
-		":8: mode: is already set on line 3; the last one counts",
-		":5: Iptables: there is no such field, but iptables; it is ignored",
-		":7: conntrack.max: there is no such field; it is ignored",
-		":4: udpIdleTimeout: there is no such field; it is ignored",
-		":14: SluiceConfiguration.colour: there is no such field; it is ignored",
+		":8: mode: already set on line 3; the last one counts",
+		":5: Iptables: unknown field, ignored; did you mean iptables?",
+		":7: conntrack.max: unknown field, ignored",
+		":4: udpIdleTimeout: unknown field, ignored",
+		":14: SluiceConfiguration.colour: unknown field, ignored",
 		":9: featureGates.AllowServiceExternalIPs: this feature gate is GA and will be removed from Kubernetes",
 	}
 	if !slices.Equal(said, want) {

@@ -5,13 +5,12 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// Flags are the flags of a command, bound to a configuration. They are the one
-// place that knows their names and defaults.
+// Flags are the flags of a command, bound to a configuration. Only this type knows their
+// names and defaults.
 type Flags struct {
 	// Control holds the flags that are in no file. It is valid once the flags are
 	// parsed, whether or not Load succeeds.
@@ -21,17 +20,23 @@ type Flags struct {
 	// kubeProxy and sluice hold the values of the flags, at first the defaults.
 	kubeProxy v1alpha1.KubeProxyConfiguration
 	sluice    SluiceConfiguration
-	// fields gives the field that a flag sets, by the name of the flag.
+	// fields maps the name of each flag to the field that it sets.
 	fields map[string]string
 	modal  modalFlags
-	// hostname is --hostname-override, which counts beside a file, too.
+	// hostname is --hostname-override, which also counts with a file.
 	hostname string
 	// healthzPort and metricsPort are deprecated flags.
 	healthzPort, metricsPort int32
 }
 
-// BindProxy gives a command all flags: those of kube-proxy v1.36 and Sluice's own.
-// Words with underscores are the command's business.
+// modalFlags are the flags whose field depends on the mode.
+type modalFlags struct {
+	masqueradeAll                                bool
+	iptablesSync, iptablesMin, ipvsSync, ipvsMin time.Duration
+}
+
+// BindProxy adds all flags to a command: those of kube-proxy v1.36 and Sluice's own.
+// The command handles names with underscores.
 func BindProxy(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
 	f.bindControl()
@@ -44,12 +49,11 @@ func BindProxy(set *pflag.FlagSet) *Flags {
 	f.bindConntrack()
 	f.bindKlog()
 	f.bindSluice()
-	f.bindIgnored()
 	return f
 }
 
-// BindServing gives a command without a cluster the flags about this node, the
-// backend and the log. Without a file of its own nobody waits for the Node.
+// BindServing adds the flags about this node, the backend and the log to a command
+// without a cluster. Without one, nothing waits for the Node.
 func BindServing(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
 	f.sluice.Start.NodeWait = &metav1.Duration{}
@@ -61,7 +65,7 @@ func BindServing(set *pflag.FlagSet) *Flags {
 	return f
 }
 
-// BindState gives a command that cleans up the flag for what a proxy left behind.
+// BindState adds the flags of the clean-up to a command.
 func BindState(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
 	f.bindState()
@@ -69,7 +73,7 @@ func BindState(set *pflag.FlagSet) *Flags {
 	return f
 }
 
-// BindMode gives a command the flags about the mode and the log alone.
+// BindMode adds only the flags about the mode and the log to a command.
 func BindMode(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
 	f.sluice.Log.Format = "auto"
@@ -86,7 +90,7 @@ func newFlags(set *pflag.FlagSet) *Flags {
 	return f
 }
 
-// The methods below add one flag that sets one field. The field's value is the
+// The methods below each add a flag that sets one field. The field's value is the
 // default.
 
 func (f *Flags) text(to *string, name, field, usage string) {
@@ -119,10 +123,10 @@ func (f *Flags) value(to pflag.Value, name, field, usage string) {
 	f.fields[name] = field
 }
 
-// without makes the usage say what counts as long as a flag is not given.
+// without sets the default that the usage shows.
 func (f *Flags) without(name, what string) { f.set.Lookup(name).DefValue = what }
 
-// place says where the value of a field comes from. Read is nil without a file.
+// place returns where the value of a field comes from. Read is nil without a file.
 func (f *Flags) place(field string, read *file) Place {
 	whole, _, _ := strings.Cut(field, "[")
 	place := Place{}
@@ -141,7 +145,7 @@ func (f *Flags) place(field string, read *file) Place {
 	}
 }
 
-// flagOf gives the flag that sets a field, empty without one.
+// flagOf returns the flag that sets a field; empty if there is none.
 func (f *Flags) flagOf(field string) string {
 	for name, set := range f.fields {
 		if set == field {
@@ -149,4 +153,42 @@ func (f *Flags) flagOf(field string) string {
 		}
 	}
 	return modalFlagOf(field)
+}
+
+// modalFlagOf returns the flag that sets a field in its mode; empty if there is none.
+func modalFlagOf(field string) string {
+	section, name, _ := strings.Cut(field, ".")
+	if section != "ipvs" {
+		section = "iptables" // nftables has no flags of its own
+	}
+	switch name {
+	case "syncPeriod":
+		return section + "-sync-period"
+	case "minSyncPeriod":
+		return section + "-min-sync-period"
+	case "masqueradeAll":
+		return "masquerade-all"
+	default:
+		return ""
+	}
+}
+
+// applyModal copies the modal flags to the fields of the mode.
+func (f *Flags) applyModal(c *Config) {
+	k, p := &c.KubeProxy, c.periods()
+	word, sync, minSync := "iptables", f.modal.iptablesSync, f.modal.iptablesMin
+	if k.Mode == ModeIPVS {
+		word, sync, minSync = "ipvs", f.modal.ipvsSync, f.modal.ipvsMin
+	}
+	if f.set.Changed(word + "-sync-period") {
+		p.sync.Duration = sync
+	}
+	if f.set.Changed(word + "-min-sync-period") {
+		p.minSync.Duration, c.minSyncNamed = minSync, true
+	}
+	if k.Mode == ModeNFTables {
+		k.NFTables.MasqueradeAll = f.modal.masqueradeAll
+	} else {
+		k.IPTables.MasqueradeAll = f.modal.masqueradeAll
+	}
 }

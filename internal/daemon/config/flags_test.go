@@ -50,7 +50,7 @@ var flagCases = []flagCase{
 	{name: "machine-id-file", def: "/etc/machine-id,/var/lib/dbus/machine-id", set: "/x"},
 	{name: "boot-id-file", def: "/proc/sys/kernel/random/boot_id", set: "/x"},
 	{name: "hostname-override", set: " Node-1 ", field: "hostnameOverride", want: "node-1", beside: wins, wrong: map[string]string{
-		"  ": `--hostname-override "  ": want a name, or nothing for that of the host`}},
+		"  ": `--hostname-override "  ": want a name, or nothing for the host's name`}},
 
 	// kube-proxy: logs
 	{name: "v", def: "0", set: "4", field: "logging.verbosity", want: "4", beside: wins, wrong: map[string]string{
@@ -84,9 +84,9 @@ var flagCases = []flagCase{
 	{name: "oom-score-adj", def: "-999", set: "-500", field: "oomScoreAdj", want: "-500", beside: loses, wrong: map[string]string{
 		"-1001": `--oom-score-adj -1001: want -1000 to 1000`, "1001": `--oom-score-adj 1001: want -1000 to 1000`}},
 	{name: "feature-gates", set: "NativeHistograms=true", field: "featureGates", want: `{"NativeHistograms":true}`, beside: loses, wrong: map[string]string{
-		"Nonsense=true":                       `--feature-gates: Nonsense: true: want a feature gate of Kubernetes v1.36; Nonsense is none`,
-		"MultiCIDRServiceAllocator=false":     `--feature-gates: MultiCIDRServiceAllocator: false: want true, to which it is locked`,
-		"PreferSameTrafficDistribution=false": `--feature-gates: PreferSameTrafficDistribution: false: want true, to which it is locked`,
+		"Nonsense=true":                       `--feature-gates: Nonsense: unknown feature gate "Nonsense" (Kubernetes v1.36)`,
+		"MultiCIDRServiceAllocator=false":     `--feature-gates: MultiCIDRServiceAllocator: false: want true; this feature gate is locked`,
+		"PreferSameTrafficDistribution=false": `--feature-gates: PreferSameTrafficDistribution: false: want true; this feature gate is locked`,
 		"NativeHistograms":                    `invalid argument "NativeHistograms" for "--feature-gates" flag: malformed pair, expect string=bool`}},
 
 	// kube-proxy: addresses and servers
@@ -100,16 +100,16 @@ var flagCases = []flagCase{
 	{name: "metrics-bind-address", def: "127.0.0.1:10249", set: "0.0.0.0", field: "metricsBindAddress", want: "0.0.0.0:10249", beside: loses, wrong: map[string]string{
 		"127.0.0.1:65536": `--metrics-bind-address "127.0.0.1:65536": want an IP address and a port from 1 to 65535, like 0.0.0.0:10256 or [::]:10256`}},
 	{name: "metrics-port", def: "10249", set: "7", with: []string{"--metrics-bind-address=0.0.0.0"}, field: "metricsBindAddress", want: "0.0.0.0:7", beside: loses,
-		wrong: map[string]string{"0": `--metrics-port 0: want 1 to 65535; there is always a metrics server`}},
+		wrong: map[string]string{"0": `--metrics-port 0: want 1 to 65535; the metrics server cannot be switched off`}},
 	{name: "bind-address-hard-fail", def: "false", set: "true", field: "bindAddressHardFail", want: "true", beside: loses},
 	{name: "profiling", def: "false", set: "true", field: "enableProfiling", want: "true", beside: loses},
 	{name: "show-hidden-metrics-for-version", set: "1.35", field: "showHiddenMetricsForVersion", want: "1.35", beside: loses, wrong: map[string]string{
-		"1.34": `--show-hidden-metrics-for-version "1.34": want 1.35, the release before this one, or nothing`}},
+		"1.34": `--show-hidden-metrics-for-version "1.34": want 1.35 (the previous release) or nothing`}},
 
 	// kube-proxy: what is served, and how
 	{name: "proxy-mode", set: "ipvs", field: "mode", want: "ipvs", beside: loses, wrong: map[string]string{
-		"userspace": `--proxy-mode "userspace": want nftables, iptables or ipvs, or nothing for nftables where the kernel can, else iptables`,
-		"IPTables":  `--proxy-mode "IPTables": want nftables, iptables or ipvs, or nothing for nftables where the kernel can, else iptables`}},
+		"userspace": `--proxy-mode "userspace": want nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables`,
+		"IPTables":  `--proxy-mode "IPTables": want nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables`}},
 	{name: "iptables-masquerade-bit", def: "14", set: "31", field: "iptables.masqueradeBit", want: "31", beside: loses, wrong: map[string]string{
 		"32": `--iptables-masquerade-bit 32: want 0 to 31`, "-1": `--iptables-masquerade-bit -1: want 0 to 31`, "x": notANumber}},
 	{name: "masquerade-all", def: "false", set: "true", field: "iptables.masqueradeAll", want: "true", beside: loses},
@@ -135,8 +135,8 @@ var flagCases = []flagCase{
 		"-1s": `--ipvs-udp-timeout -1s: want 0 or more`}},
 	{name: "detect-local-mode", set: "NodeCIDR", field: "detectLocalMode", want: "NodeCIDR", beside: loses, wrong: map[string]string{
 		"Guess":               `--detect-local-mode "Guess": want ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix`,
-		"BridgeInterface":     `--pod-bridge-interface "": want the bridge of the pods, which detect-local mode BridgeInterface needs`,
-		"InterfaceNamePrefix": `--pod-interface-name-prefix "": want the prefix of the pods' interfaces, which detect-local mode InterfaceNamePrefix needs`}},
+		"BridgeInterface":     `--pod-bridge-interface "": want the bridge of the pods, which detectLocalMode BridgeInterface needs`,
+		"InterfaceNamePrefix": `--pod-interface-name-prefix "": want the name prefix of the pods' interfaces, which detectLocalMode InterfaceNamePrefix needs`}},
 	{name: "pod-bridge-interface", set: "cni0", field: "detectLocal.bridgeInterface", want: "cni0", beside: loses},
 	{name: "pod-interface-name-prefix", set: "cali", field: "detectLocal.interfaceNamePrefix", want: "cali", beside: loses},
 	{name: "cluster-cidr", set: "10.244.0.0/16,fd00::/48", field: "clusterCIDR", want: "10.244.0.0/16,fd00::/48", beside: loses, wrong: map[string]string{
@@ -146,7 +146,7 @@ var flagCases = []flagCase{
 		"10.0.0.0/8,fd::/8,::1/8": `--cluster-cidr "10.0.0.0/8,fd::/8,::1/8": want one range, or one of each family`}},
 	{name: "nodeport-addresses", def: "[]", set: "192.168.0.0/16,fd00::/8", field: "nodePortAddresses", want: `["192.168.0.0/16","fd00::/8"]`, beside: loses, wrong: map[string]string{
 		"10.0.0.1":           `--nodeport-addresses "10.0.0.1": want a range like 192.168.0.0/24`,
-		"primary,10.0.0.0/8": `--nodeport-addresses "primary": want either ranges or primary alone`}},
+		"primary,10.0.0.0/8": `--nodeport-addresses "primary": want either ranges, or primary alone`}},
 
 	// kube-proxy: connection tracking
 	{name: "conntrack-max-per-core", def: "32768", set: "0", field: "conntrack.maxPerCore", want: "0", beside: loses, wrong: map[string]string{
@@ -176,7 +176,7 @@ var flagCases = []flagCase{
 	{name: "sluice-deadline", set: "3s", field: "SluiceConfiguration.pace.deadline", want: "3s", beside: wins, wrong: map[string]string{
 		"0s": `--sluice-deadline 0s: want more than 0, and at least the spacing of 0s`}},
 	{name: "sluice-write-share", set: "0.25", field: "SluiceConfiguration.pace.writeShare", want: "0.25", beside: wins, wrong: map[string]string{
-		"1.5": `--sluice-write-share 1.5: want 0 (off) to 1`}},
+		"1.5": `--sluice-write-share 1.5: want 0 (no limit) to 1`}},
 	{name: "sluice-audit-interval", set: "1m", field: "SluiceConfiguration.pace.auditInterval", want: "1m0s", beside: wins, wrong: map[string]string{
 		"0s": `--sluice-audit-interval 0s: want more than 0`}},
 	{name: "sluice-backoff-min", def: "100ms", set: "1s", field: "SluiceConfiguration.pace.backoffMin", want: "1s", beside: wins, wrong: map[string]string{
@@ -198,7 +198,7 @@ var flagCases = []flagCase{
 	{name: "sluice-metrics-services-max", def: "0", set: "7", field: "SluiceConfiguration.metrics.servicesMax", want: "7", beside: wins, wrong: map[string]string{
 		"-1": `--sluice-metrics-services-max -1: want 0 or more`}},
 	{name: "sluice-state-dir", def: "/run/sluice", set: "/run/other", field: "SluiceConfiguration.state.dir", want: "/run/other", beside: wins, wrong: map[string]string{
-		"run": `--sluice-state-dir "run": want the path of a directory, from the root on`}},
+		"run": `--sluice-state-dir "run": want an absolute path of a directory`}},
 }
 
 // parse gives the flags of a command line, and the error of parsing it.
@@ -347,7 +347,7 @@ func TestFlagsBesideAFile(t *testing.T) {
 			loaded, warnings := load(t, "--config", file, "--"+c.name+"="+c.set)
 			is := valueAt(loaded, c.field)
 			if c.beside == loses {
-				said := "--" + c.name + " is ignored, because --config is given"
+				said := "--" + c.name + " is ignored because --config is set"
 				if is != valueAt(plain, c.field) || len(warnings) != 1 || warnings[0].String() != said {
 					t.Errorf("%s is %q, warnings %v", c.field, is, warnings)
 				}

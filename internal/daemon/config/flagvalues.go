@@ -1,8 +1,9 @@
 package config
 
 import (
-	"fmt"
+	"errors"
 	"net"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -10,15 +11,14 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// addressValue is a flag for an IP address, and with port set, one that may be
-// followed by a port. An empty value leaves the default in place, as in
-// kube-proxy.
+// addressValue is a flag for an IP address; with port set, a port may follow. As in
+// kube-proxy, an empty value keeps the default.
 type addressValue struct {
 	to   *string
 	port bool
 }
 
-// Set reads the value of the flag.
+// Set implements pflag.Value.
 func (v addressValue) Set(text string) error {
 	host, _, err := net.SplitHostPort(text)
 	switch {
@@ -26,9 +26,9 @@ func (v addressValue) Set(text string) error {
 		return nil
 	case netutils.ParseIPSloppy(text) != nil:
 	case !v.port:
-		return fmt.Errorf("want an IP address")
+		return errors.New("want an IP address")
 	case err != nil || netutils.ParseIPSloppy(host) == nil:
-		return fmt.Errorf("want an IP address, or one with a port like 0.0.0.0:10256 or [::]:10256")
+		return errors.New("want an IP address, or one with a port like 0.0.0.0:10256 or [::]:10256")
 	}
 	*v.to = text
 	return nil
@@ -49,7 +49,7 @@ func (v addressValue) Type() string {
 	return "ip"
 }
 
-// optional is a flag for a setting that has a meaning when it is left out.
+// optional is a flag for a setting whose absence has a meaning.
 type optional[T any] struct {
 	to     **T
 	kind   string
@@ -76,7 +76,7 @@ func optionalShare(to **float64) *optional[float64] {
 	}
 }
 
-// Set reads the value of the flag.
+// Set implements pflag.Value.
 func (v *optional[T]) Set(text string) error {
 	value, err := v.parse(text)
 	if err == nil {
@@ -94,3 +94,46 @@ func (v *optional[T]) String() string {
 
 // Type names the kind of value in the usage.
 func (v *optional[T]) Type() string { return v.kind }
+
+// Version is the value of --version. It implements pflag.Value.
+type Version struct {
+	// Show asks to print the version and exit, Raw to print all details.
+	Show, Raw bool
+	// Reported, if not empty, is the version to report instead of the real one, for
+	// example v1.36.0.
+	Reported string
+}
+
+// versionText matches a version as Kubernetes writes it.
+var versionText = regexp.MustCompile(`^v\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?$`)
+
+// Set implements pflag.Value.
+func (v *Version) Set(text string) error {
+	show, err := strconv.ParseBool(text)
+	switch {
+	case text == "raw":
+		*v = Version{Show: true, Raw: true}
+	case versionText.MatchString(text):
+		*v = Version{Reported: text}
+	case err != nil:
+		return errors.New("want true, false, raw or a version like v1.36.0")
+	default:
+		*v = Version{Show: show}
+	}
+	return nil
+}
+
+// String returns the value as the flag takes it.
+func (v *Version) String() string {
+	switch {
+	case v.Raw:
+		return "raw"
+	case v.Reported != "":
+		return v.Reported
+	default:
+		return strconv.FormatBool(v.Show)
+	}
+}
+
+// Type names the kind of value in the usage.
+func (v *Version) Type() string { return "version" }

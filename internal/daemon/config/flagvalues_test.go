@@ -40,7 +40,7 @@ func TestUsage(t *testing.T) {
 	usage := f.set.FlagUsages()
 	for _, want := range []string{
 		"--bind-address ip ", "--healthz-bind-address ipport ", "(default 0.0.0.0:10256)", "--version version[=true]", "-v, --v Level",
-		"--sluice-spacing duration ", "--sluice-write-share float ", "(default what --sluice-spacing says)", `(default "info")`,
+		"--sluice-spacing duration ", "--sluice-write-share float ", "(default the value of --sluice-spacing)", `(default "info")`,
 	} {
 		if !strings.Contains(usage, want) {
 			t.Errorf("no %q in\n%s", want, usage)

@@ -12,8 +12,8 @@ import (
 //go:embed gates.txt
 var gatesText string
 
-// The feature gates that mean something here; the others are accepted, and
-// change nothing.
+// The feature gates that have an effect here; the others are accepted and
+// ignored.
 const (
 	GateAllowServiceExternalIPs = "AllowServiceExternalIPs"
 	GateComponentFlagz          = "ComponentFlagz"
@@ -26,7 +26,7 @@ const (
 // allGates are the names that stand for all gates of a stage.
 var allGates = map[string]string{"AllAlpha": "alpha", "AllBeta": "beta"}
 
-// gateMatters tells whether a setting can change anything here.
+// gateMatters reports whether a gate changes anything here.
 func gateMatters(name string) bool {
 	switch name {
 	case GateAllowServiceExternalIPs, GateComponentFlagz, GateComponentStatusz, GateNativeHistograms:
@@ -48,7 +48,7 @@ type Gate struct {
 	needs []string
 }
 
-// knownGates gives every gate with its default, by name.
+// knownGates returns every gate with its default, by name.
 var knownGates = sync.OnceValue(func() map[string]Gate {
 	known := map[string]Gate{}
 	for line := range strings.Lines(gatesText) {
@@ -69,19 +69,19 @@ var knownGates = sync.OnceValue(func() map[string]Gate {
 	return known
 })
 
-// Gates gives all feature gates as they are set, sorted by name.
+// Gates returns all feature gates as they are set, sorted by name.
 func (c *Config) Gates() []Gate {
 	gates := effectiveGates(c.KubeProxy.FeatureGates)
 	return slices.SortedFunc(maps.Values(gates), func(a, b Gate) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// GateEnabled tells whether a feature gate is on; an unknown one is off.
+// GateEnabled reports whether a feature gate is on; an unknown one is off.
 func (c *Config) GateEnabled(name string) bool {
 	return effectiveGates(c.KubeProxy.FeatureGates)[name].Enabled
 }
 
-// effectiveGates applies settings to the defaults. A gate's own setting counts
-// more than the one for all gates of its stage.
+// effectiveGates applies settings to the defaults. A gate's own setting takes precedence
+// over the one for all gates of its stage.
 func effectiveGates(set map[string]bool) map[string]Gate {
 	gates := maps.Clone(knownGates())
 	for name, gate := range gates {
@@ -107,9 +107,9 @@ func checkGates(set map[string]bool, found *findings) (warnings []finding) {
 		gate, ok := known[name]
 		switch {
 		case !ok:
-			found.wrong(field, value, "a feature gate of Kubernetes v1.36; %s is none", name)
+			*found = append(*found, finding{field, fmt.Sprintf("unknown feature gate %q (Kubernetes v1.36)", name)})
 		case gate.Locked && value != gate.Enabled:
-			found.wrong(field, value, "%t, to which it is locked", gate.Enabled)
+			found.wrong(field, value, "%t; this feature gate is locked", gate.Enabled)
 		case gate.Stage == "GA" || gate.Stage == "deprecated":
 			warnings = append(warnings, finding{field, fmt.Sprintf("this feature gate is %s and will be removed from Kubernetes", gate.Stage)})
 		}
@@ -121,15 +121,15 @@ func checkGates(set map[string]bool, found *findings) (warnings []finding) {
 	for _, name := range slices.Sorted(maps.Keys(gates)) {
 		for _, need := range gates[name].needs {
 			if gates[name].Enabled && !gates[need].Enabled {
-				found.wrong("featureGates."+blame(set, name, need), set[blame(set, name, need)], "another value: %s is on, and needs %s, which is off", name, need)
+				*found = append(*found, finding{"featureGates." + blame(set, name, need), fmt.Sprintf("%s is on and needs %s, which is off", name, need)})
 			}
 		}
 	}
 	return warnings
 }
 
-// blame chooses among the settings the one that has separated a gate that is on
-// from one that it needs.
+// blame returns the setting that separates a gate that is on from one that it
+// needs.
 func blame(set map[string]bool, gate, need string) string {
 	for _, name := range []string{gate, need, "AllAlpha", "AllBeta"} {
 		if _, ok := set[name]; ok {

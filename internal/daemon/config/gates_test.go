@@ -68,7 +68,7 @@ func TestGatesOfAStage(t *testing.T) {
 func TestGatesNeedOthers(t *testing.T) {
 	for words, want := range map[string]string{
 		"DRADeviceTaintRules=true":                       "nothing",
-		"DRADeviceTaintRules=true,DRADeviceTaints=false": `--feature-gates: DRADeviceTaintRules: true: want another value: DRADeviceTaintRules is on, and needs DRADeviceTaints, which is off`,
+		"DRADeviceTaintRules=true,DRADeviceTaints=false": `--feature-gates: DRADeviceTaintRules: DRADeviceTaintRules is on and needs DRADeviceTaints, which is off`,
 	} {
 		if said := refused("--feature-gates=" + words); said != want {
 			t.Errorf("%s: %s", words, said)

@@ -2,22 +2,24 @@ package config
 
 import (
 	"cmp"
+	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/yaml"
 )
 
-// Load puts defaults, file and flags together and checks the result. It reads the
-// file anew each time. The error is an *InvalidError; warnings are for the log,
-// with and without an error.
+// Load combines defaults, file and flags, and checks the result. It reads the file anew
+// each time. The error is an *InvalidError; the warnings are for the log, with or without
+// an error.
 //
-// With a file, flags for what can be in kube-proxy's document are ignored, as by
-// kube-proxy; those about logs, --hostname-override and Sluice's own count more
-// than the file.
+// With a file, flags for fields of kube-proxy's document are ignored, as in kube-proxy.
+// Flags for logs, --hostname-override and Sluice's own flags override the file.
 func (f *Flags) Load() (*Config, []Warning, error) {
 	if f.File == "" {
 		return f.finish(f.fromFlags(), nil, nil)
@@ -29,7 +31,7 @@ func (f *Flags) Load() (*Config, []Warning, error) {
 	return f.finish(f.fromFile(read), read, warnings)
 }
 
-// fromFlags makes a configuration without a file.
+// fromFlags returns the configuration without a file.
 func (f *Flags) fromFlags() *Config {
 	c := &Config{Control: f.Control, KubeProxy: *f.kubeProxy.DeepCopy(), Sluice: f.sluice.copy()}
 	if !f.set.Changed(flagNFTablesLocalhost) {
@@ -37,21 +39,21 @@ func (f *Flags) fromFlags() *Config {
 	}
 	f.applyModal(c)
 	f.applyPorts(c)
-	setClientDefaults(&c.KubeProxy.ClientConnection) // 0 means the default here, too
+	setClientDefaults(&c.KubeProxy.ClientConnection) // 0 means the default here too
 	return c
 }
 
-// applyPorts applies the deprecated flags for ports. A file cannot say that there
-// is to be no health server, so that goes into Sluice's document.
+// applyPorts applies the deprecated flags for ports. kube-proxy's document cannot switch
+// the health server off, so that goes into Sluice's.
 func (f *Flags) applyPorts(c *Config) {
 	k := &c.KubeProxy
 	k.HealthzBindAddress = withPort(k.HealthzBindAddress, f.healthzPort)
-	// A port of 0 is refused under the name of its flag.
+	// A port of 0 is rejected under the name of its flag.
 	k.MetricsBindAddress = withPort(k.MetricsBindAddress, cmp.Or(f.metricsPort, metricsPort))
 	c.Sluice.Healthz.Disabled = f.healthzPort == 0
 }
 
-// fromFile makes a configuration of a file and the flags that count more.
+// fromFile combines a file with the flags that override it.
 func (f *Flags) fromFile(read *file) *Config {
 	c := &Config{Control: f.Control, KubeProxy: read.kubeProxy, Sluice: read.sluice}
 	c.minSyncNamed = periodsOf(&c.KubeProxy).minSync.Duration != 0
@@ -67,8 +69,7 @@ func (f *Flags) fromFile(read *file) *Config {
 	return c
 }
 
-// overlay copies the fields that given flags set, of those that start with a
-// prefix.
+// overlay copies the fields with a prefix whose flags were given.
 func (f *Flags) overlay(to, from any, prefix string) {
 	f.set.Visit(func(flag *pflag.Flag) {
 		field, ok := f.fields[flag.Name]
@@ -80,7 +81,7 @@ func (f *Flags) overlay(to, from any, prefix string) {
 	})
 }
 
-// finish applies what comes last, and checks. Read is nil without a file.
+// finish applies what depends on everything else, and checks. Read is nil without a file.
 func (f *Flags) finish(c *Config, read *file, warnings []Warning) (*Config, []Warning, error) {
 	k := &c.KubeProxy
 	if f.hostname != "" {
@@ -93,7 +94,7 @@ func (f *Flags) finish(c *Config, read *file, warnings []Warning) (*Config, []Wa
 	}
 	found, odd := c.check()
 	if read == nil && f.metricsPort == 0 {
-		found.wrong("metrics-port", 0, "1 to 65535; there is always a metrics server")
+		found.wrong("metrics-port", 0, "1 to 65535; the metrics server cannot be switched off")
 	}
 	if read != nil {
 		found = merge(read.found, found)
@@ -108,12 +109,15 @@ func (f *Flags) finish(c *Config, read *file, warnings []Warning) (*Config, []Wa
 	if k.HostnameOverride != "" {
 		k.HostnameOverride = strings.ToLower(strings.TrimSpace(k.HostnameOverride))
 	}
-	f.keepZero(c)
+	// A flag can ask for a minSyncPeriod of 0, which only Sluice's document can express.
+	if period, named := c.MinSyncPeriod(); named && period == 0 && c.Sluice.Pace.Spacing == nil {
+		c.Sluice.Pace.Spacing = &metav1.Duration{}
+	}
 	return c, warnings, nil
 }
 
-// merge adds the mistakes in values to those in types. A field with a wrong type
-// is not set, so that anything else said about it is noise.
+// merge adds mistakes in values to those in types. A field with a wrong type is not set,
+// so any other mistake there is noise.
 func merge(types, values findings) findings {
 	for _, v := range values {
 		if !slices.ContainsFunc(types, func(t finding) bool { return t.field == v.field }) {
@@ -123,35 +127,69 @@ func merge(types, values findings) findings {
 	return types
 }
 
-// invalid puts mistakes in their places.
+// invalid returns mistakes with their places, flags first, then in file order.
 func (f *Flags) invalid(found findings, read *file) error {
 	e := &InvalidError{}
 	for _, one := range found {
 		e.Problems = append(e.Problems, Problem{f.place(one.field, read), one.message})
 	}
-	e.order()
+	slices.SortStableFunc(e.Problems, func(a, b Problem) int { return a.Line - b.Line })
 	return e
 }
 
-// keepZero says in Sluice's document what kube-proxy's has no word for: a
-// minSyncPeriod of 0, which a flag can ask for.
-func (f *Flags) keepZero(c *Config) {
-	if period, named := c.MinSyncPeriod(); named && period == 0 && c.Sluice.Pace.Spacing == nil {
-		c.Sluice.Pace.Spacing = &metav1.Duration{}
-	}
-}
-
-// ignored warns of flags that do not count beside a file.
+// ignored warns about flags that have no effect with a file.
 func (f *Flags) ignored() (warnings []Warning) {
 	f.set.Visit(func(flag *pflag.Flag) {
 		if field, ok := f.fields[flag.Name]; ok && !overlays(field) {
-			warnings = append(warnings, Warning{Place{Flag: "--" + flag.Name}, "is ignored, because --config is given"})
+			warnings = append(warnings, Warning{Place{Flag: "--" + flag.Name}, "is ignored because --config is set"})
 		}
 	})
 	return warnings
 }
 
-// overlays reports whether a flag for a field counts more than a file.
+// overlays reports whether a flag for a field overrides a file.
 func overlays(field string) bool {
 	return strings.HasPrefix(field, sluicePrefix) || strings.HasPrefix(field, "logging.") || field == "hostnameOverride"
+}
+
+// Text returns the configuration as a file. Loading it results in the same configuration,
+// except for the flags of Control. kube-proxy reads the first document and ignores the
+// second.
+func (c *Config) Text() ([]byte, error) {
+	first, err := yaml.Marshal(c.document())
+	if err != nil {
+		return nil, fmt.Errorf("cannot write the configuration: %w", err)
+	}
+	second, err := yaml.Marshal(&c.Sluice)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write the configuration: %w", err)
+	}
+	return append(append(first, "---\n"...), second...), nil
+}
+
+// WriteFile writes the configuration to a file, for --write-config-to.
+func (c *Config) WriteFile(path string) error {
+	text, err := c.Text()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		return fmt.Errorf("--write-config-to: %w", err)
+	}
+	return nil
+}
+
+// document returns kube-proxy's document as a file has to express it: a minSyncPeriod
+// that the configuration does not name is 0, which means the default. Written out, the
+// default would be named when the file is loaded.
+func (c *Config) document() *v1alpha1.KubeProxyConfiguration {
+	k := c.KubeProxy.DeepCopy()
+	active := periodsOf(k).minSync
+	for _, p := range []*metav1.Duration{&k.IPTables.MinSyncPeriod, &k.NFTables.MinSyncPeriod, &k.IPVS.MinSyncPeriod} {
+		unnamed := p == active && !c.minSyncNamed
+		if unnamed || (p != active && p.Duration == minSyncDefault) {
+			p.Duration = 0
+		}
+	}
+	return k
 }

@@ -1,90 +1,88 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
 
+	logsapi "k8s.io/component-base/logs/api/v1"
+
 	proxy "github.com/sluice-proxy/sluice"
-	"k8s.io/kube-proxy/config/v1alpha1"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // loopback4 holds the loopback addresses of IPv4.
 var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
 
-// NodeName is the name of this node: the configured one, or the host's.
+// NodeName returns the name of this node: the configured one, or the host's.
 func (c *Config) NodeName() (string, error) {
 	name := c.KubeProxy.HostnameOverride
 	if name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return "", fmt.Errorf("cannot find the host's name: %w; set --hostname-override", err)
+			return "", fmt.Errorf("cannot determine the host's name: %w; set --hostname-override", err)
 		}
 		name = host
 	}
 	name = strings.ToLower(strings.TrimSpace(name))
 	if name == "" {
-		return "", fmt.Errorf("the host has no name; set --hostname-override")
+		return "", errors.New("the host has no name; set --hostname-override")
 	}
 	return name, nil
 }
 
-// NodeSettings gives the configured facts about this node for the backend that
-// serves, which is the configured one unless that is ModeBest. The error is that
-// of NodeName.
+// NodeSettings returns the configured facts about this node for the backend that serves:
+// the configured one, or the one chosen for ModeBest. The error is that of NodeName.
 //
-// What a setting means follows from the configured mode alone: in a file without
-// a mode node ports answer on all addresses, as they did with kube-proxy's
-// iptables, even if nftables serves.
-func (c *Config) NodeSettings(backend v1alpha1.ProxyMode) (proxy.NodeSettings, error) {
+// The meaning of a setting follows from the configured mode alone: if a file names no
+// mode, node ports answer on all addresses, as they did with kube-proxy's iptables, even
+// if nftables serves.
+func (c *Config) NodeSettings(backend Mode) (proxy.NodeSettings, error) {
 	name, err := c.NodeName()
 	if err != nil {
 		return proxy.NodeSettings{}, err
 	}
 	k := &c.KubeProxy
-	s := proxy.NodeSettings{Name: name, DetectLocal: proxy.DetectLocal(k.DetectLocalMode), MasqueradeAll: c.MasqueradeAll()}
-	switch k.DetectLocalMode {
-	case localClusterCIDR:
+	s := proxy.NodeSettings{
+		Name: name, DetectLocal: proxy.DetectLocal(k.DetectLocalMode), MasqueradeAll: c.MasqueradeAll(),
+		HostAddresses: backend == ModeIPVS,
+	}
+	switch s.DetectLocal {
+	case proxy.DetectClusterCIDR:
 		s.ClusterCIDRs = clusterCIDRs(k.ClusterCIDR)
-	case localBridgeInterface:
+	case proxy.DetectBridgeInterface:
 		s.Interface = k.DetectLocal.BridgeInterface
-	case localInterfaceNamePrefix:
+	case proxy.DetectInterfaceNamePrefix:
 		s.Interface = k.DetectLocal.InterfaceNamePrefix
 	}
 	if address := parseAddress(k.BindAddress); !address.IsUnspecified() {
 		s.Address = address
 	}
 	s.NodePortPrimary, s.NodePortRanges = c.nodePorts()
-	s.HostAddresses = backend == ModeIPVS
 	s.LocalhostNodePorts = backend == ModeIPTables && *k.IPTables.LocalhostNodePorts &&
 		!s.NodePortPrimary && servesLoopback(s.NodePortRanges)
 	return s, nil
 }
 
-// nodePorts says where node ports answer: on the node's own addresses, on those
-// in some ranges, or without either on all.
+// nodePorts says where node ports answer: on the node's own addresses, on those in some
+// ranges, or, without either, on all.
 func (c *Config) nodePorts() (primary bool, ranges []netip.Prefix) {
-	for _, text := range c.KubeProxy.NodePortAddresses {
-		if text == nodePortPrimary {
-			return true, nil
-		}
-		if r, ok := parseRange(text); ok {
-			ranges = append(ranges, r)
-		}
+	if listed := c.KubeProxy.NodePortAddresses; !slices.Contains(listed, nodePortPrimary) {
+		return false, parseRanges(listed)
 	}
-	return false, ranges
+	return true, nil
 }
 
-// ForwardsLocalhost reports whether node ports answer on localhost in nftables mode,
-// where that takes a forwarder of its own, which occupies their ports: if it is asked
-// for, or where nobody has asked for a mode, since iptables mode, which may have served
-// the node before, does it. Never if nodePortAddresses says where node ports answer
-// and names no loopback address.
+// ForwardsLocalhost reports whether node ports answer on localhost in nftables mode. That
+// takes a forwarder, which occupies their ports. It runs if the configuration asks for it,
+// or if no mode is set, because iptables mode, which may have served the node before,
+// answers there. It never runs if nodePortAddresses names no loopback address.
 func (c *Config) ForwardsLocalhost() bool {
 	if c.KubeProxy.Mode == ModeBest && !*c.KubeProxy.IPTables.LocalhostNodePorts {
-		return false // whoever wrote this had iptables mode in mind, and no localhost
+		return false // written for iptables mode, without localhost
 	}
 	if !*c.Sluice.NFTables.LocalhostNodePorts {
 		return false
@@ -92,7 +90,7 @@ func (c *Config) ForwardsLocalhost() bool {
 	primary, ranges := c.nodePorts()
 	switch {
 	case primary:
-		return c.KubeProxy.Mode == ModeNFTables // its default, which nobody need have written
+		return c.KubeProxy.Mode == ModeNFTables // where it is the default
 	case len(ranges) == 0:
 		return true
 	}
@@ -101,17 +99,92 @@ func (c *Config) ForwardsLocalhost() bool {
 	})
 }
 
-// servesLoopback reports whether the ranges of IPv4 hold a loopback address; none
-// means everything.
+// servesLoopback reports whether the IPv4 ranges include a loopback address. No IPv4
+// range means all addresses.
 func servesLoopback(ranges []netip.Prefix) bool {
-	some := false
-	for _, r := range ranges {
-		if r.Addr().Is4() {
-			some = true
-			if r.Overlaps(loopback4) {
-				return true
-			}
+	is4 := func(r netip.Prefix) bool { return r.Addr().Is4() }
+	return !slices.ContainsFunc(ranges, is4) || slices.ContainsFunc(ranges, loopback4.Overlaps)
+}
+
+// MasqueradeBit returns the bit of the packet mark that asks for source NAT.
+func (c *Config) MasqueradeBit() uint {
+	if c.KubeProxy.Mode == ModeNFTables {
+		return uint(*c.KubeProxy.NFTables.MasqueradeBit)
+	}
+	return uint(*c.KubeProxy.IPTables.MasqueradeBit)
+}
+
+// MasqueradeAll reports whether all ClusterIP traffic gets source NAT.
+func (c *Config) MasqueradeAll() bool {
+	if c.KubeProxy.Mode == ModeNFTables {
+		return c.KubeProxy.NFTables.MasqueradeAll
+	}
+	return c.KubeProxy.IPTables.MasqueradeAll
+}
+
+// Scheduler returns the IPVS scheduler for Services that ask for none.
+func (c *Config) Scheduler() string {
+	if name := c.KubeProxy.IPVS.Scheduler; name != "" {
+		return name
+	}
+	return "rr"
+}
+
+// ExcludedCIDRs returns the ranges of virtual servers that belong to other programs.
+func (c *Config) ExcludedCIDRs() []netip.Prefix { return parseRanges(c.KubeProxy.IPVS.ExcludeCIDRs) }
+
+// parseRanges parses checked ranges.
+func parseRanges(texts []string) (ranges []netip.Prefix) {
+	for _, text := range texts {
+		if r, ok := parseRange(text); ok {
+			ranges = append(ranges, r)
 		}
 	}
-	return !some
+	return ranges
+}
+
+// clusterCIDRs parses a checked clusterCIDR.
+func clusterCIDRs(text string) (cidrs service.PerFamily[netip.Prefix]) {
+	for _, r := range parseRanges(strings.Split(text, ",")) {
+		cidrs[service.FamilyOf(r.Addr())] = r
+	}
+	return cidrs
+}
+
+// Log says what is logged, and how.
+type Log struct {
+	// Level is debug, info, warn or error.
+	Level string
+	// Format is auto, console or json.
+	Format string
+	// Verbosity is klog's, for the libraries that write to it.
+	Verbosity int
+	// VModule is klog's verbosity by file.
+	VModule logsapi.VModuleConfiguration
+}
+
+// debugVerbosity is the klog verbosity from which Kubernetes components log for
+// debugging (its logging conventions).
+const debugVerbosity = 4
+
+// Log returns the log settings: Sluice's own where they are set, otherwise what those of
+// kube-proxy amount to.
+func (c *Config) Log() Log {
+	l := Log{
+		Level: c.Sluice.Log.Level, Format: c.Sluice.Log.Format,
+		Verbosity: int(c.KubeProxy.Logging.Verbosity), VModule: c.KubeProxy.Logging.VModule,
+	}
+	if l.Level == "" {
+		l.Level = "info"
+		if l.Verbosity >= debugVerbosity {
+			l.Level = "debug"
+		}
+	}
+	if l.Format == "" {
+		l.Format = "console"
+		if c.KubeProxy.Logging.Format == logsapi.JSONLogFormat {
+			l.Format = "json"
+		}
+	}
+	return l
 }

@@ -1,10 +1,11 @@
 package config
 
 import (
+	"path/filepath"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/kube-proxy/config/v1alpha1"
 	"k8s.io/utils/ptr"
 )
 
@@ -14,8 +15,12 @@ const (
 	SluiceKind       = "SluiceConfiguration"
 )
 
-// SluiceConfiguration holds what kube-proxy has no setting for. Fields that are
-// left out take the defaults named here; each has a flag, which counts more.
+// sluicePrefix starts the paths of fields in the second document, which shares some
+// names with the first.
+const sluicePrefix = SluiceKind + "."
+
+// SluiceConfiguration holds the settings that kube-proxy does not have. Omitted fields take
+// the defaults named here; each has a flag, which overrides it.
 type SluiceConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -34,111 +39,108 @@ type SluiceConfiguration struct {
 
 // LogConfiguration says what is logged to standard error.
 type LogConfiguration struct {
-	// Level is debug, info, warn or error. Empty: debug from logging.verbosity 4
-	// on, else info.
+	// Level is debug, info, warn or error. Empty: debug if logging.verbosity is 4 or
+	// more, otherwise info.
 	Level string `json:"level"`
-	// Format is console, json, or auto: console on a terminal, else json. Empty:
+	// Format is console, json, or auto: console on a terminal, otherwise json. Empty:
 	// console for logging.format text, json for json.
 	Format string `json:"format"`
 }
 
 // PaceConfiguration says when kernel rules are written; see aggregator.Pace.
 type PaceConfiguration struct {
-	// Spacing is the shortest pause from the end of one write to the start of the
-	// next. Unset: the minSyncPeriod of the mode where the configuration names
-	// one. Otherwise 0 in nftables mode, and by writeShare in iptables mode.
+	// Spacing is the shortest pause between the end of one write and the start of the
+	// next. Unset: the minSyncPeriod of the mode if the configuration names one,
+	// otherwise 0 in nftables mode, and by writeShare in iptables mode.
 	Spacing *metav1.Duration `json:"spacing,omitempty"`
 	// Deadline is the longest time from a change to the start of its write; it
-	// overrules a pause. Unset: 1 s, or the spacing if that is more.
+	// overrides a pause. Unset: 1 s, or the spacing if that is longer.
 	Deadline *metav1.Duration `json:"deadline,omitempty"`
-	// WriteShare is the largest share of the time that writing may take, which
-	// stretches the pause after a write that took long: above 0, at most 1; 0
-	// switches it off. Unset: 0.5 in iptables mode unless a spacing is named,
-	// else 0.
+	// WriteShare is the largest share of time spent writing, from 0 to 1. It stretches
+	// the pause after a long write; 0 means no limit. Unset: 0.5 in iptables mode
+	// unless a spacing is named, otherwise 0.
 	WriteShare *float64 `json:"writeShare,omitempty"`
-	// AuditInterval is the pause between two comparisons of what is in the kernel
-	// with what should be. Unset: the syncPeriod of the mode; where that is
-	// kube-proxy's default of 30 s, 5 min in nftables mode, in which the kernel
-	// announces what others change.
+	// AuditInterval is the interval between audits of the kernel. Unset: the
+	// syncPeriod of the mode; if that is kube-proxy's default of 30 s, 5 min in
+	// nftables mode, where the kernel announces changes by other programs.
 	AuditInterval *metav1.Duration `json:"auditInterval,omitempty"`
 	// BackoffMin and BackoffMax bound the pause after failed writes, which
-	// doubles with each failure. Defaults 100 ms and 30 s.
+	// doubles with each failure. Defaults: 100 ms and 30 s.
 	BackoffMin metav1.Duration `json:"backoffMin"`
 	BackoffMax metav1.Duration `json:"backoffMax"`
 }
 
 // StartConfiguration bounds the waits before the first rule is written.
 type StartConfiguration struct {
-	// NodeWait is how long the first rules wait for the Node object. 0 does not
-	// wait. Default 30 s.
+	// NodeWait is how long the first rules wait for the Node object; 0 means not at
+	// all. Default: 30 s.
 	NodeWait *metav1.Duration `json:"nodeWait"`
-	// GateWait is how long they wait for Services that the API server has named
-	// and whose rules are not ready, since the last that were. Default 10 s.
+	// GateWait is how long they wait for the next Service that the API server has
+	// named and whose rules are not ready. Default: 10 s.
 	GateWait metav1.Duration `json:"gateWait"`
 }
 
 // ActorsConfiguration bounds the actors, one per Service.
 type ActorsConfiguration struct {
-	// MessageDeadline is how long an actor may take over one message before it
-	// is replaced. Default 10 s.
+	// MessageDeadline is the longest time an actor may spend on one message before it
+	// is replaced. Default: 10 s.
 	MessageDeadline metav1.Duration `json:"messageDeadline"`
-	// ServicesMax bounds the number of Services that are served. Default 200,000.
+	// ServicesMax is the maximum number of Services to serve. Default: 200,000.
 	ServicesMax int32 `json:"servicesMax"`
 }
 
 // IPTablesConfiguration is for mode iptables.
 type IPTablesConfiguration struct {
-	// Variant says which iptables programs are used: legacy, nft, or auto, which
-	// follows what the host uses. Default auto.
+	// Variant selects the iptables programs: legacy, nft, or auto, which follows the
+	// host. Default: auto.
 	Variant string `json:"variant"`
 }
 
 // NFTablesConfiguration is for mode nftables.
 type NFTablesConfiguration struct {
-	// LocalhostNodePorts lets node ports answer on 127.0.0.1 and ::1, too, which
-	// kube-proxy does not do in this mode. Default: not where this mode is asked for,
-	// and true where it was chosen, for then iptables mode has done it before.
+	// LocalhostNodePorts lets node ports answer on 127.0.0.1 and ::1 too, unlike
+	// kube-proxy in this mode. Default: false if the configuration sets this mode, and
+	// true if Sluice chose it, because iptables mode answered there before.
 	LocalhostNodePorts *bool `json:"localhostNodePorts"`
 }
 
 // IPVSConfiguration is for mode ipvs.
 type IPVSConfiguration struct {
-	// DrainDeadline is how long a TCP endpoint that has left keeps the connections
-	// that it has, at most. kube-proxy knows no end. Default 15 min.
+	// DrainDeadline is the longest time that a removed TCP endpoint keeps its
+	// connections. kube-proxy has no limit. Default: 15 min.
 	DrainDeadline metav1.Duration `json:"drainDeadline"`
 }
 
 // HealthzConfiguration is about the health server.
 type HealthzConfiguration struct {
-	// Disabled switches the server at healthzBindAddress off, as --healthz-port=0
-	// does; kube-proxy's own document has no word for it. Default false.
+	// Disabled disables the server at healthzBindAddress, as --healthz-port=0 does;
+	// kube-proxy's own document cannot express that. Default: false.
 	Disabled bool `json:"disabled"`
 }
 
 // ConntrackConfiguration is about the removal of stale flows.
 type ConntrackConfiguration struct {
-	// Gather is how long a change waits for others that can be cleaned up after
-	// in the same sweep. Default 20 ms.
+	// Gather is how long a change waits for others that the same sweep can handle.
+	// Default: 20 ms.
 	Gather metav1.Duration `json:"gather"`
 }
 
 // MetricsConfiguration is about metrics.
 type MetricsConfiguration struct {
-	// ServicesMax bounds the Services that have metrics of their own at /metrics;
-	// those at /metrics/services are not bounded. Default 0.
+	// ServicesMax is the maximum number of Services with their own metrics at
+	// /metrics; /metrics/services has all. Default: 0.
 	ServicesMax int32 `json:"servicesMax"`
 }
 
-// StateConfiguration is about what outlives the process beside the rules.
+// StateConfiguration is about state besides the rules that outlives the process.
 type StateConfiguration struct {
-	// Dir is the directory of the record of what kernel settings were before, for
-	// the clean-up, which has to be told the same. One that is forgotten at a
-	// reboot, as settings are; each network namespace needs its own. Default
-	// /run/sluice.
+	// Dir is the directory of the record of former kernel settings; the clean-up needs
+	// the same one. Like the settings, it should not survive a reboot. Each network
+	// namespace needs its own. Default: /run/sluice.
 	Dir string `json:"dir"`
 }
 
-// setDefaults fills in what is left out.
+// setDefaults fills in what a file omits.
 func (s *SluiceConfiguration) setDefaults() {
 	s.APIVersion, s.Kind = SluiceAPIVersion, SluiceKind
 	for _, d := range []struct {
@@ -152,32 +154,22 @@ func (s *SluiceConfiguration) setDefaults() {
 		{&s.Conntrack.Gather, 20 * time.Millisecond},
 		{&s.IPVS.DrainDeadline, 15 * time.Minute},
 	} {
-		if d.field.Duration == 0 {
-			d.field.Duration = d.value
-		}
+		setDuration(d.field, d.value)
 	}
-	if s.Start.NodeWait == nil {
-		s.Start.NodeWait = &metav1.Duration{Duration: 30 * time.Second}
-	}
+	setPointer(&s.Start.NodeWait, metav1.Duration{Duration: 30 * time.Second})
 	if s.Actors.ServicesMax == 0 {
 		s.Actors.ServicesMax = 200_000
 	}
-	if s.IPTables.Variant == "" {
-		s.IPTables.Variant = "auto"
-	}
-	if s.State.Dir == "" {
-		s.State.Dir = "/run/sluice"
-	}
+	setText(&s.IPTables.Variant, "auto")
+	setText(&s.State.Dir, "/run/sluice")
 }
 
 // setModeDefaults fills in what depends on the mode, flags included.
-func (s *SluiceConfiguration) setModeDefaults(mode v1alpha1.ProxyMode) {
-	if s.NFTables.LocalhostNodePorts == nil {
-		s.NFTables.LocalhostNodePorts = ptr.To(mode != ModeNFTables)
-	}
+func (s *SluiceConfiguration) setModeDefaults(mode Mode) {
+	setPointer(&s.NFTables.LocalhostNodePorts, mode != ModeNFTables)
 }
 
-// copy gives one that shares nothing with this one.
+// copy returns a deep copy.
 func (s *SluiceConfiguration) copy() SluiceConfiguration {
 	c := *s
 	c.Pace.Spacing = clone(s.Pace.Spacing)
@@ -194,4 +186,53 @@ func clone[T any](p *T) *T {
 		return nil
 	}
 	return ptr.To(*p)
+}
+
+// checkSluice checks Sluice's own settings.
+func (c *Config) checkSluice(found *findings) {
+	s := &c.Sluice
+	oneOf(found, "log.level", s.Log.Level, "debug, info, warn or error", "", "debug", "info", "warn", "error")
+	oneOf(found, "log.format", s.Log.Format, "auto, console or json", "", "auto", "console", "json")
+	oneOf(found, "iptables.variant", s.IPTables.Variant, "auto, legacy or nft", "auto", "legacy", "nft")
+	c.checkPace(found)
+	found.notNegative(sluicePrefix+"start.nodeWait", s.Start.NodeWait.Duration)
+	found.positive(sluicePrefix+"start.gateWait", s.Start.GateWait.Duration)
+	found.positive(sluicePrefix+"actors.messageDeadline", s.Actors.MessageDeadline.Duration)
+	found.positive(sluicePrefix+"conntrack.gather", s.Conntrack.Gather.Duration)
+	found.positive(sluicePrefix+"ipvs.drainDeadline", s.IPVS.DrainDeadline.Duration)
+	if s.Actors.ServicesMax < 1 {
+		found.wrong(sluicePrefix+"actors.servicesMax", s.Actors.ServicesMax, "1 or more")
+	}
+	if !filepath.IsAbs(s.State.Dir) {
+		found.wrong(sluicePrefix+"state.dir", s.State.Dir, "an absolute path of a directory")
+	}
+	if s.Metrics.ServicesMax < 0 {
+		found.wrong(sluicePrefix+"metrics.servicesMax", s.Metrics.ServicesMax, "0 or more")
+	}
+}
+
+func oneOf(found *findings, field, value, want string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		found.wrong(sluicePrefix+field, value, "%s", want)
+	}
+}
+
+func (c *Config) checkPace(found *findings) {
+	p := &c.Sluice.Pace
+	if p.Spacing != nil {
+		found.notNegative(sluicePrefix+"pace.spacing", p.Spacing.Duration)
+	}
+	if spacing, _ := c.spacing(); p.Deadline != nil && (p.Deadline.Duration <= 0 || p.Deadline.Duration < spacing) {
+		found.wrong(sluicePrefix+"pace.deadline", p.Deadline.Duration, "more than 0, and at least the spacing of %v", spacing)
+	}
+	if p.WriteShare != nil && (*p.WriteShare < 0 || *p.WriteShare > 1) {
+		found.wrong(sluicePrefix+"pace.writeShare", *p.WriteShare, "0 (no limit) to 1")
+	}
+	if p.AuditInterval != nil {
+		found.positive(sluicePrefix+"pace.auditInterval", p.AuditInterval.Duration)
+	}
+	found.positive(sluicePrefix+"pace.backoffMin", p.BackoffMin.Duration)
+	if p.BackoffMax.Duration < p.BackoffMin.Duration {
+		found.wrong(sluicePrefix+"pace.backoffMax", p.BackoffMax.Duration, "at least the backoffMin of %v", p.BackoffMin.Duration)
+	}
 }

@@ -33,10 +33,10 @@ func follow(t *testing.T, file string, poll time.Duration) *follower {
 		f.updates <- u
 		return u.Err == nil && *u.Config.KubeProxy.OOMScoreAdj != refusedScore
 	})
-	w.quiet, w.limit, w.poll = 20*time.Millisecond, 200*time.Millisecond, poll
+	w.Quiet, w.Limit, w.poll = 20*time.Millisecond, 200*time.Millisecond, poll
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); w.run(ctx) }()
+	go func() { defer close(ended); w.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended })
 	return f
 }
@@ -165,7 +165,7 @@ func TestWatchEmpty(t *testing.T) {
 	f := follow(t, file, 1500*time.Millisecond)
 	put(t, file, "")
 	f.quiet()
-	if u := f.next(); u.Err == nil || u.Err.Error() != file+": holds no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)" {
+	if u := f.next(); u.Err == nil || u.Err.Error() != file+": contains no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)" {
 		t.Fatalf("%+v", u)
 	}
 	put(t, file, kubeProxyHead)

@@ -2,10 +2,14 @@ package demo
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"time"
 
 	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
 )
 
 // chaos makes one actor misbehave once, at its next message.
@@ -48,7 +52,7 @@ func (c *chaos) intercept(_ context.Context, key service.Key, _ actors.Message) 
 	}
 }
 
-// next gives what the actor has to do, and disarms.
+// next returns what the actor has to do, and disarms.
 func (c *chaos) next(key service.Key) mode {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,3 +63,105 @@ func (c *chaos) next(key service.Key) mode {
 	c.mode = behave
 	return m
 }
+
+// witness listens to the proxy and records what the story checks. It implements
+// observe.Listener.
+type witness struct {
+	mu       sync.Mutex
+	changed  chan struct{}
+	applied  map[service.Key]map[string]aggregator.Applied // the last, by domain
+	failed   []supervisor.Failed
+	stuck    []supervisor.Stuck
+	restarts int
+	batches  int
+	objects  int
+}
+
+func newWitness() *witness {
+	return &witness{changed: make(chan struct{}), applied: map[service.Key]map[string]aggregator.Applied{}}
+}
+
+// note runs f under the lock and wakes the waiters.
+func (w *witness) note(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// await waits until the condition holds, which it evaluates under the lock.
+func (w *witness) await(ctx context.Context, what string, condition func() bool) error {
+	for {
+		w.mu.Lock()
+		held, changed := condition(), w.changed
+		w.mu.Unlock()
+		if held {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("timed out waiting for: %s", what)
+		}
+	}
+}
+
+// appliedSince returns the last application of a key's fragments, and whether each of n
+// domains has applied one after t. The caller holds the lock.
+func (w *witness) appliedSince(key service.Key, t time.Time, n int) (last aggregator.Applied, all bool) {
+	for _, e := range w.applied[key] {
+		if e.At.After(t) {
+			n--
+			if e.At.After(last.At) {
+				last = e
+			}
+		}
+	}
+	return last, n <= 0
+}
+
+// stack returns where the first stuck actor stood; empty if none was stuck.
+func (w *witness) stack() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.stuck) == 0 {
+		return ""
+	}
+	return w.stuck[0].Stack
+}
+
+// Supervisor records failures, hangs and restarts.
+func (w *witness) Supervisor(event supervisor.Event[service.Key]) {
+	w.note(func() {
+		switch e := event.What.(type) {
+		case supervisor.Failed:
+			w.failed = append(w.failed, e)
+		case supervisor.Stuck:
+			w.stuck = append(w.stuck, e)
+		case supervisor.Started:
+			if e.Again {
+				w.restarts++
+			}
+		}
+	})
+}
+
+// Aggregator records batches and applications.
+func (w *witness) Aggregator(event aggregator.Event) {
+	w.note(func() {
+		switch e := event.(type) {
+		case aggregator.BatchWritten:
+			w.batches++
+			w.objects += e.Receipt.Written.Objects
+		case aggregator.Applied:
+			if w.applied[e.Key] == nil {
+				w.applied[e.Key] = map[string]aggregator.Applied{}
+			}
+			w.applied[e.Key][e.Domain] = e
+		}
+	})
+}
+
+// Actors ignores the actors' events.
+func (w *witness) Actors(actors.Event) {}

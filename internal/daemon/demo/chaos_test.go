@@ -1,10 +1,15 @@
 package demo
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
 )
 
 func TestChaosStrikesOnceAndOnlyItsVictim(t *testing.T) {
@@ -50,4 +55,55 @@ func TestChaosHangsUntilItsEnd(t *testing.T) {
 	}
 	c.end()
 	<-returned
+}
+
+var _ observe.Listener = (*witness)(nil)
+
+// appliedAt tells a witness that a domain has applied demo/echo.
+func appliedAt(w *witness, domain string, at time.Time) {
+	w.Aggregator(aggregator.Applied{Domain: domain, At: at, Contribution: dataplane.Contribution{Key: echo}})
+}
+
+func TestWitnessAwait(t *testing.T) {
+	w := newWitness()
+	go w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Failed{}})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := w.await(ctx, "a failure", func() bool { return len(w.failed) == 1 }); err != nil {
+		t.Error(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	err := w.await(short, "another", func() bool { return len(w.failed) == 2 })
+	if err == nil || err.Error() != "timed out waiting for: another" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWitnessAppliedSince(t *testing.T) {
+	w, began := newWitness(), time.Now()
+	appliedAt(w, "a", began.Add(-time.Second))
+	appliedAt(w, "b", began.Add(time.Second))
+	if _, ok := w.appliedSince(echo, began, 2); ok {
+		t.Error("one domain of two counts as both")
+	}
+	appliedAt(w, "a", began.Add(2*time.Second))
+	if last, ok := w.appliedSince(echo, began, 2); !ok || !last.At.Equal(began.Add(2*time.Second)) {
+		t.Errorf("got %v, %v", last.At, ok)
+	}
+	if _, ok := w.appliedSince(service.Key{Namespace: "demo", Name: "dns"}, began, 1); ok {
+		t.Error("what was never applied counts")
+	}
+}
+
+func TestWitnessCounts(t *testing.T) {
+	w := newWitness()
+	w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Started{}})
+	w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Started{Again: true}})
+	w.Supervisor(supervisor.Event[service.Key]{Child: service.Key{Namespace: "demo", Name: "echo"}, What: supervisor.Stuck{}})
+	w.Aggregator(aggregator.BatchWritten{Receipt: dataplane.Receipt{Written: dataplane.Written{Objects: 3}}})
+	w.Aggregator(aggregator.BatchWritten{Receipt: dataplane.Receipt{Written: dataplane.Written{Objects: 4}}})
+	if w.restarts != 1 || len(w.stuck) != 1 || len(w.failed) != 0 || w.batches != 2 || w.objects != 7 {
+		t.Errorf("got %d restarts, %d stuck, %d failed, %d batches, %d objects", w.restarts, len(w.stuck), len(w.failed), w.batches, w.objects)
+	}
 }

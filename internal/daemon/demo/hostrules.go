@@ -9,17 +9,17 @@ import (
 	"regexp"
 )
 
-// Rules is what the host's packet filter held at one moment, as text.
+// Rules are the rules of the host's packet filter at one moment, as text.
 type Rules struct {
 	text string
-	// readable is false when we are not allowed to look; then a sandbox is not
-	// able to touch either.
+	// readable is false if this process may not read them; it cannot change them
+	// either then.
 	readable bool
 	lines    int
 }
 
-// listings are the programs that show the host's rules; those that are not
-// installed have nothing to show.
+// listings are the programs that list the host's rules; if one is not installed, it has
+// nothing to list.
 var listings = [][]string{
 	{"iptables-nft-save"}, {"ip6tables-nft-save"}, {"iptables-legacy-save"}, {"ip6tables-legacy-save"}, {"nft", "list", "ruleset"},
 }
@@ -28,8 +28,8 @@ var listings = [][]string{
 // and the counters of live traffic.
 var changing = regexp.MustCompile(`(?m)^#.*$|\[\d+:\d+\]|packets \d+ bytes \d+`)
 
-// HostRules reads the rules of the network namespace that this process runs in,
-// outside any sandbox. It blocks for some commands and changes nothing.
+// HostRules reads the rules of this process's network namespace, outside any sandbox. It
+// runs commands, and changes nothing.
 func HostRules(ctx context.Context) (Rules, error) {
 	if os.Geteuid() != 0 {
 		return Rules{}, nil
@@ -49,18 +49,18 @@ func HostRules(ctx context.Context) (Rules, error) {
 	return Rules{text: text, readable: true, lines: bytes.Count([]byte(text), []byte("\n"))}, nil
 }
 
-// Compare gives an error when the rules have changed.
+// Compare returns an error if the rules have changed.
 func (r Rules) Compare(after Rules) error {
 	if r.text != after.text {
-		return fmt.Errorf("the host's own rules have changed during the demo:\nbefore:\n%s\nafter:\n%s", r.text, after.text)
+		return fmt.Errorf("the host's own rules changed during the demo:\nbefore:\n%s\nafter:\n%s", r.text, after.text)
 	}
 	return nil
 }
 
-// String says what the comparison is worth.
+// String says what the comparison proves.
 func (r Rules) String() string {
 	if !r.readable {
-		return "its rules cannot be read, let alone changed, without root"
+		return "its rules cannot be read or changed without root"
 	}
 	return fmt.Sprintf("its own rules are the same before and after (%d lines of listings)", r.lines)
 }

@@ -40,8 +40,8 @@ func (s spread) String() string {
 	return strings.Join(parts, "  ")
 }
 
-// connectMany makes count connections to a target, several at a time, and
-// counts who answered. One failure fails all.
+// connectMany makes count connections to a target, several at a time, and counts who answered. One
+// failure fails all.
 func connectMany(ctx context.Context, from *netns.Namespace, t target, count int) (spread, error) {
 	var mu sync.Mutex
 	answers := spread{}
@@ -62,12 +62,9 @@ func connectMany(ctx context.Context, from *netns.Namespace, t target, count int
 	return answers, group.Wait()
 }
 
-// load keeps making connections to all targets until it is stopped, and keeps
-// the failures.
+// load keeps making connections to all targets until it is stopped, and keeps the failures.
 type load struct {
-	from   *netns.Namespace
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	*netns.Load
 
 	mu       sync.Mutex
 	made     int
@@ -75,35 +72,27 @@ type load struct {
 	lastSeen map[string]time.Time // by "label backend"
 }
 
-// startLoad runs one goroutine per target, each with a short pause between
-// connections.
-func startLoad(ctx context.Context, from *netns.Namespace) *load {
-	ctx, cancel := context.WithCancel(ctx)
-	l := &load{from: from, cancel: cancel, lastSeen: map[string]time.Time{}}
+func startLoad(ctx context.Context, from *netns.Namespace) (*load, error) {
+	l := &load{lastSeen: map[string]time.Time{}}
+	config := netns.LoadConfig{Client: from, Pause: 2 * time.Millisecond, Patience: 3 * time.Second, Note: l.note}
 	for _, t := range targets {
-		l.done.Go(func() {
-			for ctx.Err() == nil {
-				l.once(t)
-				time.Sleep(2 * time.Millisecond)
-			}
-		})
+		config.Targets = append(config.Targets, netns.Target{Network: t.network, Addr: t.addr})
 	}
-	return l
+	var err error
+	l.Load, err = netns.StartLoad(ctx, config)
+	return l, err
 }
 
-func (l *load) once(t target) {
-	// Not bound to the load's context: stopping must not look like a failure.
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
-	answer, err := l.from.Ask(ctx, t.network, t.addr)
+func (l *load) note(e netns.Exchange) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.made++
-	if err != nil {
-		l.failures = append(l.failures, fmt.Errorf("%s: %w", t.label, err))
+	label := targets[e.Target].label
+	if e.Err != nil {
+		l.failures = append(l.failures, fmt.Errorf("%s: %w", label, e.Err))
 		return
 	}
-	l.lastSeen[t.label+" "+answer.Backend] = time.Now()
+	l.lastSeen[label+" "+e.Answer.Backend] = e.Ended
 }
 
 // firstAnswer waits until a backend has answered a target after a moment.
@@ -123,10 +112,9 @@ func (l *load) firstAnswer(ctx context.Context, t target, backend string, after 
 	}
 }
 
-// stop ends the load and says how it went.
+// stop ends the load and reports how it went.
 func (l *load) stop() (made int, err error) {
-	l.cancel()
-	l.done.Wait()
+	l.Stop()
 	if len(l.failures) > 0 {
 		return l.made, fmt.Errorf("%d of %d connections failed, the first: %w", len(l.failures), l.made, l.failures[0])
 	}

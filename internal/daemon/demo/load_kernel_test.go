@@ -64,8 +64,17 @@ func TestKernelConnectManyFailsWhenNobodyServes(t *testing.T) {
 	}
 }
 
+func started(t *testing.T, from *netns.Namespace) *load {
+	t.Helper()
+	l, err := startLoad(t.Context(), from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 func TestKernelLoadIsCleanWhenAllServe(t *testing.T) {
-	l := startLoad(t.Context(), client(t, map[string][]target{"pod-11": targets}))
+	l := started(t, client(t, map[string][]target{"pod-11": targets}))
 	began := time.Now()
 	wait, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
@@ -81,7 +90,7 @@ func TestKernelLoadIsCleanWhenAllServe(t *testing.T) {
 }
 
 func TestKernelLoadKeepsFailures(t *testing.T) {
-	l := startLoad(t.Context(), client(t, map[string][]target{"pod-11": targets[:1]}))
+	l := started(t, client(t, map[string][]target{"pod-11": targets[:1]}))
 	wait, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if _, err := l.firstAnswer(wait, targets[0], "pod-11", time.Time{}); err != nil {

@@ -1,3 +1,7 @@
+// Package demo tells a story in one minute: a sandbox, sample manifests, real backends, real
+// connections through Service addresses, a change under load, an actor that panics and one
+// that hangs. Each line of the story is checked, and the story succeeds only if every check
+// did. It stands above the root package; package daemon calls it for sluice demo.
 package demo
 
 import (
@@ -5,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -13,6 +19,7 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/examples"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -20,7 +27,7 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// connections is how many the story spreads over the endpoints.
+// connections is how many the story makes to the endpoints.
 const connections = 1000
 
 // messageDeadline is how long the demo's actors may take over one message.
@@ -35,7 +42,7 @@ var echo = service.Key{Namespace: "demo", Name: "echo"}
 // Kernel builds the domains of the backend that the story uses.
 type Kernel func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error)
 
-// story is one telling.
+// story is one run of the demo.
 type story struct {
 	out       io.Writer
 	log       *zap.Logger
@@ -48,8 +55,8 @@ type story struct {
 	began     time.Time
 }
 
-// Tell tells the story to out, inside a sandbox (package sandbox). It blocks for
-// some seconds, and returns an error unless everything it says held.
+// Tell prints the story to out, inside a sandbox (package sandbox). It blocks for some
+// seconds, and returns an error unless every check succeeded.
 func Tell(ctx context.Context, out io.Writer, log *zap.Logger, kernel Kernel) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 55*time.Second)
 	defer cancel()
@@ -74,7 +81,7 @@ func (s *story) setUp(context.Context) (err error) {
 		return fmt.Errorf("demo network: %w", err)
 	}
 	s.say("network: a client, this node, and %d pods with %d real backends (TCP and UDP, IPv4 and IPv6)",
-		len(podNumbers), s.network.backends)
+		len(podNumbers), s.network.Servers())
 	if s.manifests, err = newManifests(); err != nil {
 		return fmt.Errorf("demo manifests: %w", err)
 	}
@@ -144,8 +151,8 @@ func (s *story) program(ctx context.Context) error {
 	return nil
 }
 
-// awaitApplied waits until every domain has applied the keys after a moment, and
-// gives what was applied last.
+// awaitApplied waits until every domain has applied the keys after a moment, and returns
+// the last application.
 func (s *story) awaitApplied(ctx context.Context, what string, after time.Time, keys ...service.Key) (last aggregator.Applied, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -184,9 +191,12 @@ func (s *story) spread(ctx context.Context) error {
 	return nil
 }
 
-// replace exchanges one endpoint while connections are being made.
+// replace replaces one endpoint under load.
 func (s *story) replace(ctx context.Context) error {
-	l := startLoad(ctx, s.network.client)
+	l, err := startLoad(ctx, s.network.client)
+	if err != nil {
+		return err
+	}
 	changed := time.Now()
 	if err := s.manifests.replace("echo.yaml", "10.244.1.13", "10.244.1.14", "fd00:10:244:1::13", "fd00:10:244:1::14"); err != nil {
 		return err
@@ -236,13 +246,16 @@ func (s *story) hang(ctx context.Context) error {
 		"10.244.1.13", "10.244.1.14", "fd00:10:244:1::13", "fd00:10:244:1::14")
 }
 
-// misbehave arms the chaos, changes an endpoint, and sees the restart, the
-// change in the kernel and no connection lost.
+// misbehave arms the chaos and changes an endpoint. It checks that the actor restarts, the
+// change reaches the kernel, and no connection is lost.
 func (s *story) misbehave(ctx context.Context, m mode, verb string, restarted func() bool, pairs ...string) error {
-	l := startLoad(ctx, s.network.client)
+	l, err := startLoad(ctx, s.network.client)
+	if err != nil {
+		return err
+	}
 	s.chaos.arm(echo, m)
 	changed := time.Now()
-	err := s.manifests.replace("echo.yaml", pairs...)
+	err = s.manifests.replace("echo.yaml", pairs...)
 	if err == nil {
 		wait, cancel := context.WithTimeout(ctx, 15*time.Second)
 		defer cancel()
@@ -266,9 +279,8 @@ func (s *story) misbehave(ctx context.Context, m mode, verb string, restarted fu
 	return nil
 }
 
-// standsAt gives function and place of the topmost frame of ours in a captured
-// stack, whose lines read "# ADDRESS FUNCTION+OFFSET FILE:LINE"; the labels stand in a
-// line of the same shape.
+// standsAt returns function and place of our topmost frame in a captured stack. Its lines
+// read "# ADDRESS FUNCTION+OFFSET FILE:LINE"; the line of labels has the same shape.
 func standsAt(stack string) string {
 	for line := range strings.Lines(stack) {
 		words := strings.Fields(line)
@@ -283,10 +295,53 @@ func standsAt(stack string) string {
 func (s *story) close() error {
 	var errs []error
 	if s.network != nil {
-		errs = append(errs, s.network.close())
+		errs = append(errs, s.network.Close())
 	}
 	if s.manifests.dir != "" {
 		errs = append(errs, s.manifests.close())
 	}
 	return errors.Join(errs...)
 }
+
+// manifests is a directory of the sample manifests that the story edits.
+type manifests struct{ dir string }
+
+func newManifests() (m manifests, err error) {
+	if m.dir, err = os.MkdirTemp("", "sluice-demo-"); err != nil {
+		return m, err
+	}
+	files, err := fs.Glob(examples.Demo, "demo/*.yaml")
+	if err != nil {
+		return m, err
+	}
+	for _, file := range files {
+		text, err := examples.Demo.ReadFile(file)
+		if err != nil {
+			return m, err
+		}
+		if err := os.WriteFile(filepath.Join(m.dir, filepath.Base(file)), text, 0o600); err != nil {
+			return m, err
+		}
+	}
+	return m, nil
+}
+
+// replace replaces every occurrence in a file as editors do: with a new file, renamed over
+// the old one.
+func (m manifests) replace(file string, pairs ...string) error {
+	path := filepath.Join(m.dir, file)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	changed := strings.NewReplacer(pairs...).Replace(string(text))
+	if changed == string(text) {
+		return fmt.Errorf("%s: nothing to replace", path)
+	}
+	if err := os.WriteFile(path+".tmp~", []byte(changed), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp~", path)
+}
+
+func (m manifests) close() error { return os.RemoveAll(m.dir) }

@@ -2,6 +2,10 @@ package demo
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +17,7 @@ func TestStandsAt(t *testing.T) {
 	const stack = `1 @ 0x47a2ee 0x409b57
 # labels: {"sluice-child":"demo/echo", "sluice-incarnation":"4"}
 #	0x70e904	runtime.gopark+0x44	/go/src/runtime/proc.go:461
-#	0x93ee1b	github.com/sluice-proxy/sluice/internal/daemon/demo.(*chaos).intercept+0x5b	/src/internal/demo/chaos.go:47
+#	0x93ee1b	github.com/sluice-proxy/sluice/internal/daemon/demo.(*chaos).intercept+0x5b	/src/internal/daemon/demo/chaos.go:47
 #	0x8d1d42	github.com/sluice-proxy/sluice/actors.(*actor).run+0x282	/src/actors/actor.go:90`
 	for stack, want := range map[string]string{
 		stack: "demo.(*chaos).intercept at chaos.go:47",
@@ -33,12 +37,50 @@ func TestAwaitAppliedNamesWhatIsMissing(t *testing.T) {
 	began := time.Now()
 	appliedAt(s.witness, "one", began)
 	_, err := s.awaitApplied(ctx, "the rules", time.Time{}, echo)
-	if err == nil || !strings.Contains(err.Error(), "in vain for: the rules") {
+	if err == nil || !strings.Contains(err.Error(), "waiting for: the rules") {
 		t.Errorf("got %v", err)
 	}
 	appliedAt(s.witness, "two", began.Add(time.Second))
 	last, err := s.awaitApplied(ctx, "the rules", time.Time{}, echo)
 	if err != nil || !last.At.Equal(began.Add(time.Second)) {
 		t.Errorf("got %v, %v; want the later of the two", last, err)
+	}
+}
+
+func TestManifestsReplace(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	m, err := newManifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(m.dir, "echo.yaml")
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.replace("echo.yaml", "10.244.1.13", "10.244.1.14"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "10.244.1.13") || strings.Count(string(text), "10.244.1.14") != 1 {
+		t.Errorf("the file reads\n%s", text)
+	}
+	if after, err := os.Stat(path); err != nil || os.SameFile(before, after) {
+		t.Errorf("the file was written in place, %v", err)
+	}
+	if err := m.replace("echo.yaml", "10.244.1.13", "10.244.1.14"); err == nil || !strings.Contains(err.Error(), "nothing to replace") {
+		t.Errorf("got %v, want that there is nothing to replace", err)
+	}
+	if err := m.replace("other.yaml", "a", "b"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+	if err := m.close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(m.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory is left: %v", err)
 	}
 }

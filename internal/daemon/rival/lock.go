@@ -14,31 +14,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LockName is the name of the lock: an abstract socket, of which the kernel keeps one
-// set per network namespace, and which goes with the process however that ends
-// (unix(7), network_namespaces(7)).
+// LockName is the name of the lock: an abstract socket. Each network namespace has its own
+// set of them, and one disappears with its process, however that ends (unix(7),
+// network_namespaces(7)).
 const LockName = "@sluice/owner"
 
-// turnName is that of the lock of [Turn].
+// turnName is the name of the lock of [Turn].
 const turnName = "@sluice/turn"
 
 const (
-	// answerPatience bounds the wait for a holder to say who it is; one that is
-	// stopped (SIGSTOP) never does, and holds the lock all the same.
+	// answerPatience bounds the wait for the holder's answer; a stopped process
+	// (SIGSTOP) holds the lock and never answers.
 	answerPatience = time.Second
-	// answerMax bounds what a holder may say.
+	// answerMax bounds the length of an answer.
 	answerMax = 4 << 10
-	// asksMax bounds those that one holder answers at a time.
+	// asksMax bounds the connections that a holder serves at a time.
 	asksMax = 64
-	// A try that failed for no reason to wait for is repeated after a pause, which
-	// doubles from the first to the last of these.
+	// A failed try is repeated after a pause, which doubles from againMin to againMax.
 	againMin, againMax = time.Millisecond, time.Second
-	// toldAgain is the pause after which it is told again who holds the lock.
+	// toldAgain is the pause before the same holder is reported again.
 	toldAgain = 30 * time.Second
 )
 
-// answer is what a holder says to whoever connects. Fields may be added: those who do
-// not know them leave them out.
+// answer is what a holder sends on each connection. Fields may be added: readers ignore
+// unknown ones.
 type answer struct {
 	Command string `json:"command"`
 }
@@ -46,14 +45,14 @@ type answer struct {
 // Holder is who has the lock.
 type Holder struct {
 	Process
-	// Stranger tells that it cannot be a proxy: it runs neither as root nor as the
-	// user of this process. Anybody may bind a name, and nobody without privilege may
-	// keep a node from being served.
+	// Stranger says that it cannot be a proxy: it runs neither as root nor as the user
+	// of this process. Any process can bind the name, and one without privilege must
+	// not keep a node from being served.
 	Stranger bool
 }
 
-// Lock is the right to write rules in one network namespace. One process has it at a
-// time, and keeps it until Release or its end.
+// Lock is the right to write rules in one network namespace. One process holds it at a
+// time, until Release or its end.
 //
 // Concurrency: one goroutine at a time may be in Try or Acquire; Waits and Release may
 // be called from anywhere.
@@ -62,31 +61,30 @@ type Lock struct {
 
 	mu       sync.Mutex
 	listener *net.UnixListener
-	// asking are the connections of those that have asked who holds the lock, most of
-	// them to wait for its end, with their process IDs.
+	// asking are the connections of processes that asked for the holder, with their
+	// process IDs; most of them wait for its end.
 	asking map[*net.UnixConn]int
 
-	// ahead is the connection to holder, while there is one. They belong to the
-	// goroutine in Try or Acquire.
+	// ahead is the connection to holder; nil without one. Both belong to the goroutine
+	// in Try or Acquire.
 	ahead  *net.UnixConn
 	holder Holder
 }
 
-// NewLock makes the lock of the network namespace that this process runs in. Nothing
-// happens before Try or Acquire.
+// NewLock returns the lock of this process's network namespace. Nothing happens before Try
+// or Acquire.
 func NewLock() *Lock { return newLock(LockName) }
 
-// Turn waits until no other process has its turn in this network namespace, or for the
-// patience, and returns what ends the turn. It is for what takes moments and must not
-// happen twice at once, such as trying what the kernel can do; those who try may be
-// many, whoever has the [Lock].
+// Turn waits until no other process has its turn in this network namespace, at most for the
+// patience, and returns the function that ends the turn. It serializes short actions such as
+// probing the kernel, which processes without the [Lock] do too.
 func Turn(ctx context.Context, patience time.Duration) (end func()) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	turn := newLock(turnName)
 	_ = turn.Acquire(ctx, func(holder Holder) {
 		if holder.Stranger {
-			cancel() // it is not waited for
+			cancel() // do not wait for it
 		}
 	})
 	turn.leave()
@@ -95,8 +93,8 @@ func Turn(ctx context.Context, patience time.Duration) (end func()) {
 
 func newLock(name string) *Lock { return &Lock{name: name, asking: map[*net.UnixConn]int{}} }
 
-// Try takes the lock if it is free, and gives nil. Otherwise it gives the one who has
-// it, who knows of this process from then on.
+// Try takes the lock and returns nil if it is free. Otherwise it returns the holder, which
+// knows of this process from then on.
 func (l *Lock) Try() (*Holder, error) {
 	for pause := againMin; ; pause *= 2 {
 		if free, err := l.bind(); free || err != nil {
@@ -107,15 +105,15 @@ func (l *Lock) Try() (*Holder, error) {
 		case err == nil:
 			return &holder, nil
 		case pause >= againMax:
-			return &Holder{}, nil // somebody has it who cannot be asked
+			return &Holder{}, nil // its holder does not answer
 		}
 		time.Sleep(pause) // it is ending, or has only begun
 	}
 }
 
-// Acquire waits for the lock, and returns nil once this process has it. It is told who
-// has it: at first, when that becomes another, and every 30 s. The wait ends with the
-// holder's end, however that comes: the kernel closes the connection to it.
+// Acquire waits for the lock, and returns nil once this process holds it. It calls told with
+// the holder at first, when it changes, and every 30 s. The wait ends when the holder does,
+// however it ends: the kernel closes the connection.
 func (l *Lock) Acquire(ctx context.Context, told func(Holder)) error {
 	var last Holder
 	var next time.Time
@@ -168,7 +166,7 @@ func (l *Lock) bind() (free bool, err error) {
 	return true, nil
 }
 
-// ask finds out who has the lock, and keeps the connection.
+// ask returns the holder, and keeps the connection to it.
 func (l *Lock) ask() (Holder, error) {
 	if l.ahead != nil {
 		return l.holder, nil
@@ -182,7 +180,7 @@ func (l *Lock) ask() (Holder, error) {
 		return Holder{}, errors.Join(err, conn.Close())
 	}
 	l.holder = Holder{Process: processOf(int(peer.Pid)), Stranger: peer.Uid != 0 && int(peer.Uid) != os.Geteuid()}
-	// What the kernel says counts for more than what a process says of itself.
+	// The kernel is more reliable than what a process says about itself.
 	if said := read(conn); l.holder.Command == "" && !l.holder.Stranger {
 		l.holder.Command = plain(said.Command)
 	}
@@ -190,8 +188,7 @@ func (l *Lock) ask() (Holder, error) {
 	return l.holder, nil
 }
 
-// read reads what a holder says. Whoever says nothing, or nonsense, has the lock all
-// the same.
+// read reads the answer of a holder; it is empty without a valid one.
 func read(conn *net.UnixConn) (said answer) {
 	_ = conn.SetReadDeadline(time.Now().Add(answerPatience))
 	defer conn.SetReadDeadline(time.Time{}) //nolint:errcheck // it fails on a closed connection only
@@ -199,7 +196,7 @@ func read(conn *net.UnixConn) (said answer) {
 	return said
 }
 
-// awaitEnd waits until the holder ends, the context does, or it is time to look again.
+// awaitEnd waits until the holder or the context ends, or until a time.
 func (l *Lock) awaitEnd(ctx context.Context, until time.Time) {
 	_ = l.ahead.SetReadDeadline(until)
 	stop := context.AfterFunc(ctx, func() { _ = l.ahead.SetReadDeadline(time.Now()) })
@@ -210,15 +207,15 @@ func (l *Lock) awaitEnd(ctx context.Context, until time.Time) {
 	}
 }
 
-// leave gives up the connection to the holder.
+// leave closes the connection to the holder.
 func (l *Lock) leave() {
 	if l.ahead != nil {
-		_ = l.ahead.Close() // nothing was to be said over it
+		_ = l.ahead.Close() // no data can be lost
 		l.ahead = nil
 	}
 }
 
-// credentials tell who is at the other end: whoever listens, or has connected.
+// credentials returns the process at the other end: the listener, or the one that connected.
 func credentials(conn *net.UnixConn) (peer *unix.Ucred, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -230,7 +227,7 @@ func credentials(conn *net.UnixConn) (peer *unix.Ucred, err error) {
 	return peer, errors.Join(controlErr, err)
 }
 
-// serve answers those who ask who holds the lock, until it is released.
+// serve answers connections until the lock is released.
 func (l *Lock) serve(listener *net.UnixListener) {
 	said, err := json.Marshal(answer{Command: self().Command})
 	if err != nil {
@@ -250,9 +247,9 @@ func (l *Lock) serve(listener *net.UnixListener) {
 	}
 }
 
-// tell says who this is, and keeps the connection: its end says that the lock is free.
+// tell sends the answer, and keeps the connection open: its end says that the lock is free.
 func (l *Lock) tell(conn *net.UnixConn, said []byte) {
-	defer conn.Close() //nolint:errcheck // nothing was to be said over it
+	defer conn.Close() //nolint:errcheck // no data can be lost
 	pid := 0
 	if peer, err := credentials(conn); err == nil {
 		pid = int(peer.Pid)
@@ -272,8 +269,8 @@ func (l *Lock) tell(conn *net.UnixConn, said []byte) {
 	delete(l.asking, conn)
 }
 
-// Waits reports whether a process has asked who holds the lock, and is there still: it
-// waits for the end of this one. 0 stands for any that cannot be seen.
+// Waits reports whether a process is connected, and therefore waits for the end of this one.
+// 0 stands for any process that is not visible.
 func (l *Lock) Waits(pid int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -285,7 +282,7 @@ func (l *Lock) Waits(pid int) bool {
 	return false
 }
 
-// Release gives the lock to whoever waits for it.
+// Release releases the lock; one of the waiting processes takes it.
 func (l *Lock) Release() {
 	l.mu.Lock()
 	listener, asking := l.listener, l.asking
@@ -294,7 +291,7 @@ func (l *Lock) Release() {
 	if listener == nil {
 		return
 	}
-	_ = listener.Close() // first, so that whoever is woken finds the name free
+	_ = listener.Close() // first, so that a waiting process finds the name free
 	for conn := range asking {
 		_ = conn.Close()
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// role is what this test binary does when it is started as somebody else: its words are
-// in the environment, so that its command line can be anything.
+// role names the variable with the role of this test binary as another process. It is in
+// the environment, so that the command line can be anything.
 const role = "RIVAL_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// play takes a lock ("hold NAME", "squat NAME"), says who has it ("ask NAME") or listens
+// play takes a lock ("hold NAME", "squat NAME"), prints its holder ("ask NAME") or listens
 // ("listen ADDRESS...").
 func play(words []string) error {
 	switch words[0] {
@@ -64,7 +64,7 @@ func play(words []string) error {
 	return nil
 }
 
-// start starts another process, which plays a part.
+// start starts another process, which plays a role.
 func start(t *testing.T, inside *netns.Namespace, part string, commandLine ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -90,7 +90,7 @@ func start(t *testing.T, inside *netns.Namespace, part string, commandLine ...st
 	return cmd
 }
 
-// unique is a name of a lock that nobody else has.
+// unique returns the name of a lock that no other process uses.
 func unique(t *testing.T) string { return fmt.Sprintf("@sluice/test/%d/%s", os.Getpid(), t.Name()) }
 
 // acquire waits for a lock in the background.
@@ -113,8 +113,8 @@ func within(t *testing.T, limit time.Duration, done chan error) {
 	}
 }
 
-// TestTheLockEndsWithItsHolder: whoever waits knows whom for, and has the lock as soon
-// as that one ends, without a chance to say so.
+// TestTheLockEndsWithItsHolder: a waiting process knows the holder, and has the lock as soon
+// as the holder ends, even if it is killed.
 func TestTheLockEndsWithItsHolder(t *testing.T) {
 	name := unique(t)
 	other := start(t, nil, "hold "+name, "sluice", "proxy", "--config=a\nb")
@@ -157,8 +157,8 @@ func TestAStoppedHolderKeepsTheLock(t *testing.T) {
 	}
 }
 
-// TestAStrangerIsToldApart: whoever has no privilege can take the name, and is not taken
-// for a proxy.
+// TestAStrangerIsToldApart: a process without privilege can take the name, but is not
+// mistaken for a proxy.
 func TestAStrangerIsToldApart(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root")
@@ -170,7 +170,7 @@ func TestAStrangerIsToldApart(t *testing.T) {
 	}
 }
 
-// TestOneAtATime: of many who wait, one has it at a time, and all have their turn.
+// TestOneAtATime: of many waiting processes, one holds the lock at a time, and all get it.
 func TestOneAtATime(t *testing.T) {
 	name := unique(t)
 	const waiting = 20
@@ -226,7 +226,7 @@ func await(t *testing.T, right func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !right(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("it did not come about")
+			t.Fatal("timed out")
 		}
 	}
 }
@@ -243,7 +243,7 @@ func TestKernelEachNamespaceHasItsOwn(t *testing.T) {
 	start(t, n, "hold "+name)
 }
 
-// TestTurnsDoNotOverlap, and a turn that does not end is waited for no longer than asked.
+// TestKernelTurnsDoNotOverlap, and the wait for a turn that does not end is bounded.
 func TestKernelTurnsDoNotOverlap(t *testing.T) {
 	n, err := netns.New("turns")
 	if err != nil {
@@ -271,7 +271,7 @@ func TestKernelTurnsDoNotOverlap(t *testing.T) {
 	}
 }
 
-// TestKernelAHolderOfAnotherContainer has no process ID here, and is named by what it says.
+// TestKernelAHolderOfAnotherContainer has no process ID here, and is named by its answer.
 func TestKernelAHolderOfAnotherContainer(t *testing.T) {
 	name := unique(t)
 	start(t, nil, "hold "+name, "sluice", "proxy", "--v=2")

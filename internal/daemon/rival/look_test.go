@@ -56,7 +56,7 @@ func TestProcessesInWords(t *testing.T) {
 	}
 }
 
-// look looks for proxies in a namespace, as a process in it does.
+// look looks for proxies from inside a namespace.
 func look(t *testing.T, n *netns.Namespace, waits func(int) bool) (all []Sighting) {
 	t.Helper()
 	err := n.Do(func() (err error) {
@@ -76,8 +76,8 @@ func look(t *testing.T, n *netns.Namespace, waits func(int) bool) (all []Sightin
 	return all
 }
 
-// TestKernelWhoIsSeen: a process by its name, in this namespace only; one of another name
-// by both ports; not this one, nor those that wait for it.
+// TestKernelWhoIsSeen: a process by its name, only in this namespace; but not one that waits
+// for this process.
 func TestKernelWhoIsSeen(t *testing.T) {
 	n, err := netns.New("rivals")
 	if err != nil {
@@ -133,8 +133,8 @@ func TestKernelOwnPortsAreNoRivals(t *testing.T) {
 	}
 }
 
-// TestKernelWhoHasAnAddress: whoever keeps it from being listened on, whatever address
-// that one listens on.
+// TestKernelWhoHasAnAddress: the holder is the process that prevents listening, whatever its
+// own address.
 func TestKernelWhoHasAnAddress(t *testing.T) {
 	n, err := netns.New("addresses")
 	if err != nil {

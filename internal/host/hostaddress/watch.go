@@ -1,5 +1,6 @@
-// Package hostaddress follows the addresses of this host's interfaces, for node
-// ports that answer on some of them only.
+// Package hostaddress follows the addresses of this host's interfaces, for node ports that answer on
+// some of them only. It owns nothing but its netlink sockets. The command feeds the node's facts from
+// it, and package conntrack recognises the host's own addresses with it.
 package hostaddress
 
 import (
@@ -13,41 +14,41 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// settle is how long a burst of address changes is gathered.
-const settle = 50 * time.Millisecond
+const (
+	// settle is how long a burst of address changes is gathered.
+	settle = 50 * time.Millisecond
+	// rescan is how often the addresses are read without a notification, in case one was lost.
+	rescan = 5 * time.Minute
+	// again is the pause after a failure, once the addresses have been read.
+	again = time.Second
+	// attempts bounds the listings that the kernel reports as inconsistent, because addresses
+	// changed meanwhile (NLM_F_DUMP_INTR).
+	attempts = 100
+)
 
-// rescan is how often the addresses are read without a notification, in case
-// one was lost.
-const rescan = 5 * time.Minute
-
-// again is the pause after a failure, once the addresses have been read: until it
-// works again, they are read as often.
-const again = time.Second
-
-// attempts bounds the listings of which the kernel says that they are not one
-// picture, because addresses changed meanwhile (NLM_F_DUMP_INTR).
-const attempts = 100
-
-// Watch calls changed with all addresses, sorted, at the start and after each
-// difference, until the context ends. It blocks. The kernel announces changes
-// (rtnetlink(7), RTM_NEWADDR and RTM_DELADDR). It fails at the start only; later
-// trouble, such as no descriptor left for a socket, is tried again, and the last
-// addresses count until then.
+// Watch calls changed with all addresses, sorted, at the start and after each difference, until the
+// context ends. It blocks. The kernel announces changes (rtnetlink(7), RTM_NEWADDR and RTM_DELADDR).
+// It fails only at the start. A later error, for example because there is no descriptor left for a
+// socket, is retried, and the last addresses count until then.
 func Watch(ctx context.Context, changed func([]netip.Addr)) error {
 	return watch(ctx, netlink.AddrSubscribe, &lister{}, changed)
 }
 
-// WatchWithout is Watch for addresses that the host has apart from those of one
-// interface, whose changes wake nobody. It need not exist.
+// WatchWithout returns a Watch that leaves out the addresses of one interface and ignores their
+// changes. The interface need not exist.
 func WatchWithout(ifname string) func(ctx context.Context, changed func([]netip.Addr)) error {
 	return func(ctx context.Context, changed func([]netip.Addr)) error {
 		return watch(ctx, netlink.AddrSubscribe, &lister{without: ifname}, changed)
 	}
 }
 
-// subscribe asks for announcements, until stop is closed. It closes updates when
-// the kernel ends the subscription, as it does when it has more to announce than
-// the socket's buffer holds (netlink(7), ENOBUFS).
+// List returns the addresses of all interfaces, sorted and without duplicates. It never returns nil
+// without an error.
+func List() ([]netip.Addr, error) { return (&lister{}).list() }
+
+// subscribe asks for announcements until stop is closed. It closes updates when the kernel ends the
+// subscription, as it does when it has more to announce than the socket's buffer holds (netlink(7),
+// ENOBUFS).
 type subscribe func(updates chan<- netlink.AddrUpdate, stop <-chan struct{}) error
 
 func watch(ctx context.Context, subscribe subscribe, l *lister, changed func([]netip.Addr)) error {
@@ -90,9 +91,11 @@ func watch(ctx context.Context, subscribe subscribe, l *lister, changed func([]n
 	}
 }
 
-// look reads the addresses, having subscribed to changes if there is no
-// subscription. Either can succeed without the other; now is nil without addresses.
-func look(updates *chan netlink.AddrUpdate, subscribe subscribe, l *lister, stop <-chan struct{}) (now []netip.Addr, subscribed bool, err error) {
+// look reads the addresses. If there is no subscription, it subscribes first. Either can succeed
+// without the other; now is nil without addresses.
+func look(
+	updates *chan netlink.AddrUpdate, subscribe subscribe, l *lister, stop <-chan struct{},
+) (now []netip.Addr, subscribed bool, err error) {
 	if *updates == nil {
 		fresh := make(chan netlink.AddrUpdate, 64)
 		if err = subscribe(fresh, stop); err != nil {
@@ -105,6 +108,52 @@ func look(updates *chan netlink.AddrUpdate, subscribe subscribe, l *lister, stop
 	return now, *updates != nil, errors.Join(err, listErr)
 }
 
-// List gives the addresses of all interfaces, sorted and without duplicates; it
-// is never nil.
-func List() ([]netip.Addr, error) { return (&lister{}).list() }
+// lister reads the addresses of interfaces.
+type lister struct {
+	// without is the name of the interface to leave out, empty for none.
+	without string
+	// index is that of the interface at the last look, 0 if it did not exist.
+	index int
+}
+
+// passesOver reports whether the addresses of an interface are left out.
+func (l *lister) passesOver(index int) bool { return l.index != 0 && l.index == index }
+
+// list returns the addresses, sorted and without duplicates.
+func (l *lister) list() ([]netip.Addr, error) {
+	if err := l.find(); err != nil {
+		return nil, err
+	}
+	found, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
+		found, err = netlink.AddrList(nil, netlink.FAMILY_ALL)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("host addresses: cannot list them: %w", err)
+	}
+	all := []netip.Addr{}
+	for _, a := range found {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok && !l.passesOver(a.LinkIndex) {
+			all = append(all, addr.Unmap())
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all), nil
+}
+
+// find looks up the interface to leave out. It may come, go, and come again with another index.
+func (l *lister) find() error {
+	l.index = 0
+	if l.without == "" {
+		return nil
+	}
+	link, err := netlink.LinkByName(l.without)
+	if _, absent := errors.AsType[netlink.LinkNotFoundError](err); absent {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("host addresses: cannot look up interface %s: %w", l.without, err)
+	}
+	l.index = link.Attrs().Index
+	return nil
+}

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Backend stands behind a Service in tests and in the demo, and tells each client who answered and
-// where the question seemed to come from:
+// Backend stands behind a Service in tests and in the demo. It answers each client with its own
+// name and the client's address as it sees it:
 //
 //   - TCP: on each connection the line "name clientIP:port", then every line received, sent back,
 //     until the client closes;
@@ -51,8 +51,8 @@ func StartBackend(n *Namespace, name string, addr netip.AddrPort) (*Backend, err
 	return b, nil
 }
 
-// listenBoth opens the two sockets on one port. When the port is for the kernel to choose, the one it
-// picks for TCP may be taken for UDP, so that is tried a few times.
+// listenBoth opens the two sockets on one port. When the port is for the kernel to choose, the one
+// it picks for TCP may be taken for UDP, so that is tried a few times.
 func listenBoth(n *Namespace, addr netip.AddrPort) (net.Listener, net.PacketConn, error) {
 	attempts := 1
 	if addr.Port() == 0 {
@@ -147,7 +147,7 @@ func (b *Backend) talk(conn net.Conn) {
 }
 
 func (b *Backend) serveUDP() {
-	question := make([]byte, 1) // the rest of a datagram is cut off by the kernel; nobody looks at it
+	question := make([]byte, 1) // the kernel cuts off the rest of a datagram, which says nothing
 	for {
 		_, client, err := b.udp.ReadFrom(question)
 		if err != nil {

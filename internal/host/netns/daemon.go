@@ -14,7 +14,7 @@ import (
 // stopMax is how long a process may take to end after SIGTERM.
 const stopMax = 30 * time.Second
 
-// Daemon is a child process in a namespace. It writes everything it prints to one file, and it does not
+// Daemon is a child process in a namespace. Everything it prints goes to one file, and it does not
 // outlive this process, however that ends. Its methods may be called from anywhere.
 type Daemon struct {
 	name string
@@ -34,8 +34,7 @@ func StartDaemon(n *Namespace, log string, cmd *exec.Cmd) (*Daemon, error) {
 	}
 	defer output.Close() //nolint:errcheck // the child has its own descriptor
 	cmd.Stdout, cmd.Stderr = output, output
-	// The signal follows the death of the starting *thread*; that is why it waits below instead of
-	// being given back.
+	// The kernel sends the signal when the starting *thread* dies. So the thread waits below.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 
 	p := &Daemon{name: name, log: log, cmd: cmd, ended: make(chan struct{})}
@@ -93,8 +92,8 @@ func (p *Daemon) Stop() error {
 	}
 }
 
-// Kill ends the process with SIGKILL, as an operating system short of memory would, and waits for it.
-// A process that has ended already is no error.
+// Kill ends the process with SIGKILL, as an operating system short of memory would, and waits for
+// it. A process that has ended already is no error.
 func (p *Daemon) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("%s: SIGKILL: %w", p.name, err)
@@ -107,10 +106,10 @@ func (p *Daemon) Kill() error {
 	}
 }
 
-// Ended is closed when the process has ended; Err says how, from then on: nil for status 0.
+// Ended returns a channel that is closed when the process has ended.
 func (p *Daemon) Ended() <-chan struct{} { return p.ended }
 
-// Err says how the process ended. It may be called once Ended is closed.
+// Err returns how the process ended, nil for status 0. It may be called once Ended is closed.
 func (p *Daemon) Err() error { return p.err }
 
 // Signal sends a signal.

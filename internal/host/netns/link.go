@@ -19,21 +19,21 @@ type LinkSpec struct {
 }
 
 // Link joins two namespaces by a veth pair and brings both ends up. When it returns, packets flow:
-// IPv6 addresses skip duplicate detection, which takes a second and finds nothing on a new cable, and
-// what the kernel sets up in the background was waited for. When something fails, the pair is removed
-// again.
+// IPv6 addresses skip duplicate detection, which takes a second and finds nothing on a new cable,
+// and it has waited for what the kernel sets up in the background. If something fails, Link removes
+// the pair again.
 func Link(a, b *Namespace, spec LinkSpec) error {
-	if err := Lay(a, b, spec); err != nil {
+	if err := lay(a, b, spec); err != nil {
 		return err
 	}
-	if err := AwaitLink(a, b, spec); err != nil {
+	if err := errors.Join(a.awaitReady(spec.NameA), b.awaitReady(spec.NameB)); err != nil {
 		return errors.Join(err, a.DeleteLink(spec.NameA))
 	}
 	return nil
 }
 
-// Lay is [Link] without the wait, for who lays many cables and then waits for each with [AwaitLink].
-func Lay(a, b *Namespace, spec LinkSpec) error {
+// lay is [Link] without the wait.
+func lay(a, b *Namespace, spec LinkSpec) error {
 	if err := a.addVeth(b, spec); err != nil {
 		return err
 	}
@@ -45,14 +45,6 @@ func Lay(a, b *Namespace, spec LinkSpec) error {
 		return errors.Join(err, a.DeleteLink(spec.NameA))
 	}
 	return nil
-}
-
-// AwaitLink waits until packets flow through a cable that was laid.
-func AwaitLink(a, b *Namespace, spec LinkSpec) error {
-	if err := a.awaitReady(spec.NameA); err != nil {
-		return err
-	}
-	return b.awaitReady(spec.NameB)
 }
 
 func (n *Namespace) addVeth(peer *Namespace, spec LinkSpec) error {
@@ -90,10 +82,10 @@ func (n *Namespace) configure(ifname string, addrs []netip.Prefix) error {
 // millisecond is usual.
 const readyMax = 5 * time.Second
 
-// awaitReady waits for what the kernel does on work queues after it has answered the request to bring a
-// link up: noticing that the cable is connected, and giving the interface its IPv6 link-local address,
-// without which a router asks for no neighbour. Until then packets are dropped silently and a
-// connection spends a second on its first retransmission.
+// awaitReady waits for what the kernel does on work queues after it has answered the request to
+// bring a link up: noticing that the cable is connected, and giving the interface its IPv6
+// link-local address, without which a router asks for no neighbour. Until then packets are dropped
+// silently and a connection spends a second on its first retransmission.
 func (n *Namespace) awaitReady(ifname string) error {
 	for start := time.Now(); ; time.Sleep(200 * time.Microsecond) {
 		missing, err := n.missing(ifname)
@@ -174,8 +166,9 @@ func (n *Namespace) addAddress(link netlink.Link, addr netip.Prefix) error {
 	return nil
 }
 
-// awaitLocal waits until the kernel delivers packets for an address to this host. It puts the route for a
-// new IPv6 address in place on a work queue (addrconf_dad_work in the kernel's net/ipv6/addrconf.c).
+// awaitLocal waits until the kernel delivers packets for an address to this host. It puts the route
+// for a new IPv6 address in place on a work queue (addrconf_dad_work in the kernel's
+// net/ipv6/addrconf.c).
 func (n *Namespace) awaitLocal(addr netip.Addr) error {
 	for start := time.Now(); ; time.Sleep(200 * time.Microsecond) {
 		routes, err := n.routing.RouteGet(addr.AsSlice())

@@ -6,68 +6,12 @@ import (
 	"testing"
 )
 
-// chain makes client ── router ── server in both families and returns them with the server's
-// addresses.
-func chain(t *testing.T) (client, server *Namespace, addrs []netip.Addr) {
-	t.Helper()
-	client, server = newNamespace(t, "client"), newNamespace(t, "server")
-	router := newNamespace(t, "router")
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(Link(client, router, LinkSpec{
-		NameA: "eth0", AddrsA: prefixes("10.0.1.2/24", "fd00:1::2/64"),
-		NameB: "client0", AddrsB: prefixes("10.0.1.1/24", "fd00:1::1/64"),
-	}))
-	must(Link(server, router, LinkSpec{
-		NameA: "eth0", AddrsA: prefixes("10.0.2.2/24", "fd00:2::2/64"),
-		NameB: "server0", AddrsB: prefixes("10.0.2.1/24", "fd00:2::1/64"),
-	}))
-	must(router.Sysctl("net.ipv4.ip_forward", "1"))
-	must(router.Sysctl("net.ipv6.conf.all.forwarding", "1"))
-	must(client.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("10.0.1.1")))
-	must(client.AddRoute(netip.MustParsePrefix("::/0"), netip.MustParseAddr("fd00:1::1")))
-	must(server.AddRoute(netip.MustParsePrefix("10.0.1.0/24"), netip.MustParseAddr("10.0.2.1")))
-	must(server.AddRoute(netip.MustParsePrefix("fd00:1::/64"), netip.MustParseAddr("fd00:2::1")))
-	return client, server, []netip.Addr{netip.MustParseAddr("10.0.2.2"), netip.MustParseAddr("fd00:2::2")}
-}
-
-func prefixes(texts ...string) []netip.Prefix {
-	out := make([]netip.Prefix, len(texts))
-	for i, text := range texts {
-		out[i] = netip.MustParsePrefix(text)
-	}
-	return out
-}
-
-// Packets cross a router in both families as soon as the links are made.
-func TestPacketsCrossARouter(t *testing.T) {
-	client, server, addrs := chain(t)
-	clientAddrs := prefixes("10.0.1.2/24", "fd00:1::2/64")
-	for i, addr := range addrs {
-		b := startBackend(t, server, "s", netip.AddrPortFrom(addr, 80))
-		for _, network := range []string{"tcp", "udp"} {
-			answer, err := client.Ask(t.Context(), network, b.Addr())
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			if answer.Backend != "s" || answer.Client.Addr() != clientAddrs[i].Addr() {
-				t.Errorf("%s %s answered %+v, want s to %s", network, addr, answer, clientAddrs[i].Addr())
-			}
-		}
-	}
-}
-
 // An address added to the far loopback is reached through its route.
 func TestAddAddressAndRoute(t *testing.T) {
 	a, b := newNamespace(t, "a"), newNamespace(t, "b")
 	err := Link(a, b, LinkSpec{
-		NameA: "eth0", AddrsA: prefixes("10.0.0.1/24", "fd00::1/64"),
-		NameB: "eth0", AddrsB: prefixes("10.0.0.2/24", "fd00::2/64"),
+		NameA: "eth0", AddrsA: Prefixes("10.0.0.1/24", "fd00::1/64"),
+		NameB: "eth0", AddrsB: Prefixes("10.0.0.2/24", "fd00::2/64"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +33,7 @@ func TestAddAddressAndRoute(t *testing.T) {
 
 func TestLinkThatFailsLeavesNothing(t *testing.T) {
 	a, b := newNamespace(t, "a"), newNamespace(t, "b")
-	twice := prefixes("10.0.0.1/24", "10.0.0.1/24")
+	twice := Prefixes("10.0.0.1/24", "10.0.0.1/24")
 	err := Link(a, b, LinkSpec{NameA: "eth0", NameB: "eth0", AddrsB: twice})
 	if err == nil || !strings.Contains(err.Error(), "netns b: add address 10.0.0.1/24 to eth0") {
 		t.Errorf("Link with an address given twice: %v", err)

@@ -1,9 +1,44 @@
+// Package netns makes small networks out of Linux network namespaces, for tests and the demo.
+//
+// A [Namespace] is a host with its own links, routes, sockets and packet filter. A [Plan] describes
+// routers, the hosts behind them and the [Backend] servers on each; [Build] makes that [Network]:
+//
+//	client 10.0.1.2 ──── veth ──── node 10.0.1.1 │ 10.0.2.1 ──── veth ──── Backend 10.0.2.2:80
+//
+// Clients in it make connections ([Namespace.Ask]), hold them ([Session], [Flow]) or keep a [Load]
+// going. [Namespace.Tracked] lists a host's conntrack table. A [Daemon] is a process on a host. The
+// demo builds its network with this package, and so do the conformance suite, the scenarios, the
+// fault runs, the campaign and the end-to-end tests.
+//
+// # Privileges
+//
+// No external program is run to build a network. The process needs CAP_SYS_ADMIN and CAP_NET_ADMIN
+// in its user namespace: either it is root, or it was started inside a user namespace in which it
+// is mapped to root (unshare --user --map-root-user --net). In the second case nothing on the
+// machine itself changes. Where the kernel does not let the process return to the namespace it came
+// from (a user namespace without a network namespace of its own), everything here works too, at the
+// price of one operating system thread per call.
+//
+// # Concurrency
+//
+// All methods may be called from several goroutines at once. A network namespace belongs to an
+// operating system thread, so [Namespace.Do] borrows one and gives it back; the calling goroutine
+// never moves. The main thread is never borrowed, because /proc/self and /proc/net show what *it*
+// sees, to the whole process.
+//
+// A socket stays in the namespace it was created in, whichever thread uses it later. So do child
+// processes. A namespace therefore lives on in the kernel after [Namespace.Close] for as long as a
+// socket or a process is left in it.
 package netns
 
 import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -37,8 +72,8 @@ func New(name string) (*Namespace, error) {
 	return n.furnished()
 }
 
-// Current gives the namespace that this process runs in, for a program that was started in one of its
-// own (a sandbox). Its loopback is brought up like that of a new one.
+// Current returns the namespace that this process runs in, for a program that was started in one of
+// its own (a sandbox). Its loopback is brought up like that of a new one.
 func Current(name string) (*Namespace, error) {
 	n := &Namespace{name: name}
 	if err := onThread(n.hold); err != nil {
@@ -75,10 +110,10 @@ func (n *Namespace) furnished() (*Namespace, error) {
 	return n, nil
 }
 
-// prepareIPv6 makes IPv6 work at once on links made later, whatever the machine's own settings are. A
-// router sends no neighbour solicitation before the link-local address of its interface has passed
-// duplicate detection (ndisc_send_ns in the kernel's net/ipv6/ndisc.c), which would hold up the first
-// packets through it by two seconds.
+// prepareIPv6 makes IPv6 work at once on links made later, whatever the machine's own settings are.
+// A router sends no neighbour solicitation before the link-local address of its interface has
+// passed duplicate detection (ndisc_send_ns in the kernel's net/ipv6/ndisc.c), which would hold up
+// the first packets through it by two seconds.
 func (n *Namespace) prepareIPv6() error {
 	for _, conf := range []string{"all", "default"} {
 		for _, key := range []string{"accept_dad", "disable_ipv6"} {
@@ -160,4 +195,129 @@ func (n *Namespace) withFD(f func(fd int) error) error {
 // errorf says in which namespace something failed.
 func (n *Namespace) errorf(format string, args ...any) error {
 	return fmt.Errorf("netns "+n.name+": "+format, args...)
+}
+
+// threadNamespace names the network namespace of the thread that opens it.
+const threadNamespace = "/proc/thread-self/ns/net"
+
+// errAbandoned is returned when the function left by runtime.Goexit, as t.Fatal does.
+var errAbandoned = errors.New("netns: the function ended its goroutine (t.Fatal or runtime.Goexit) instead of returning")
+
+// onThread runs f on an operating system thread that f may move to another network namespace, and
+// waits for it. Afterwards the thread is moved back, or given up where that is not possible.
+func onThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		err := errAbandoned
+		defer func() { done <- err }()
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// This is the main thread, which must stay where it is. Holding on to it while waiting
+			// keeps the scheduler from picking it again for the goroutine started here.
+			err = onThread(f)
+			runtime.UnlockOSThread()
+			return
+		}
+		origin, openErr := os.Open(threadNamespace)
+		if openErr != nil {
+			runtime.UnlockOSThread()
+			err = fmt.Errorf("netns: find the namespace to return to: %w", openErr)
+			return
+		}
+		defer func() {
+			// Leaving the goroutine locked makes the runtime end its thread. A failed return is
+			// therefore harmless, and expected in a user namespace that did not bring its own
+			// network.
+			if unix.Setns(int(origin.Fd()), unix.CLONE_NEWNET) == nil {
+				runtime.UnlockOSThread()
+			}
+			_ = origin.Close() // opened for reading, nothing can be lost
+		}()
+		err = f()
+	}()
+	return <-done
+}
+
+// Start starts the command inside the namespace, as exec.Cmd.Start does; the caller waits for it.
+//
+// A parent-death signal (SysProcAttr.Pdeathsig) follows the thread that started the child, not the
+// process. Threads are normally given back and live on, except where the package comment says that
+// one is used up per call: there the child would be killed at once.
+func (n *Namespace) Start(cmd *exec.Cmd) error { return n.Do(cmd.Start) }
+
+// Run runs the command inside the namespace and waits for it, as exec.Cmd.Run does.
+func (n *Namespace) Run(cmd *exec.Cmd) error {
+	if err := n.Start(cmd); err != nil {
+		return err
+	}
+	return cmd.Wait() // waiting needs no thread inside
+}
+
+// Output runs the command inside the namespace and returns what it printed, as exec.Cmd.Output
+// does.
+func (n *Namespace) Output(cmd *exec.Cmd) ([]byte, error) {
+	var printed []byte
+	err := n.Do(func() error {
+		var err error
+		printed, err = cmd.Output()
+		return err
+	})
+	return printed, err
+}
+
+// Sysctl sets a kernel parameter of the namespace, named with dots or slashes: net.ipv4.ip_forward,
+// net/ipv4/conf/eth0.1/rp_filter.
+func (n *Namespace) Sysctl(key, value string) error {
+	return n.Sysctls(map[string]string{key: value})
+}
+
+// Sysctls sets several kernel parameters of the namespace, in no particular order; going there and
+// back costs more than each of them. It stops at the first that fails.
+func (n *Namespace) Sysctls(values map[string]string) error {
+	return n.Do(func() error {
+		for key, value := range values {
+			path, err := n.sysctlPath(key)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(path, []byte(value), 0); err != nil {
+				return n.errorf("set %s to %q: %w", key, value, err)
+			}
+		}
+		return nil
+	})
+}
+
+// ReadSysctl returns a kernel parameter of the namespace without the final line end.
+func (n *Namespace) ReadSysctl(key string) (string, error) {
+	path, err := n.sysctlPath(key)
+	if err != nil {
+		return "", err
+	}
+	var value []byte
+	err = n.Do(func() error {
+		var err error
+		value, err = os.ReadFile(path)
+		return err
+	})
+	if err != nil {
+		return "", n.errorf("read %s: %w", key, err)
+	}
+	return strings.TrimSuffix(string(value), "\n"), nil
+}
+
+// sysctlPath refuses what lies outside /proc/sys/net: the rest of the tree belongs to the machine.
+//
+// /proc/sys/net shows each *thread* its own namespace (net_ctl_root in the kernel's
+// net/sysctl_net.c looks at the calling task), so the plain path is right inside Do; no
+// /proc/thread-self is needed.
+func (n *Namespace) sysctlPath(key string) (string, error) {
+	if !strings.Contains(key, "/") {
+		key = strings.ReplaceAll(key, ".", "/")
+	}
+	path := filepath.Join("/proc/sys", key)
+	if !strings.HasPrefix(path, "/proc/sys/net/") {
+		return "", n.errorf("kernel parameter %s is not under net, it belongs to the whole machine", key)
+	}
+	return path, nil
 }

@@ -1,6 +1,7 @@
-// Package sandbox runs this program again in private user, mount and network
-// namespaces: inside it is root over a network of its own, outside nothing
-// changes and no privilege is needed (user_namespaces(7), network_namespaces(7)).
+// Package sandbox runs this program again in private user, mount and network namespaces:
+// inside, it is root over its own network; outside, nothing changes, and it needs no
+// privilege (user_namespaces(7), network_namespaces(7)). It stands below the root package;
+// the commands run and demo call it.
 package sandbox
 
 import (
@@ -19,17 +20,17 @@ import (
 // marker is set in the environment of the program inside.
 const marker = "SLUICE_SANDBOX"
 
-// self is this program, even when its file has been replaced or cannot be
-// reached by its name (proc_pid_exe(5)).
+// self is this program, even if its file was replaced or cannot be reached by name
+// (proc_pid_exe(5)).
 const self = "/proc/self/exe"
 
-// Inside tells whether this process already runs in the sandbox.
+// Inside reports whether this process runs in the sandbox.
 func Inside() bool { return os.Getenv(marker) != "" }
 
-// Run starts this program with the same arguments inside a new sandbox, passes
-// signals on, waits for it and gives its exit status. It blocks.
+// Run starts this program with the same arguments inside a new sandbox, forwards signals,
+// waits for it, and returns its exit status.
 func Run() (status int, err error) {
-	// Pdeathsig below is sent when the thread ends that starts the child.
+	// The kernel sends Pdeathsig (below) when the thread that started the child ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command(self, os.Args[1:]...)
@@ -40,10 +41,10 @@ func Run() (status int, err error) {
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-		// The sandbox ends with its parent, whatever ends that.
+		// The sandbox ends with its parent, however that ends.
 		Pdeathsig: syscall.SIGKILL,
 	}
-	// A terminal sends its signals to both; the child decides when to end.
+	// A terminal signals both processes; the child decides when to end.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -75,22 +76,22 @@ func explain(err error) error {
 	return fmt.Errorf("sandbox: cannot start: %w", err)
 }
 
-// OwnUserNamespace tells whether this process runs in a user namespace of its
-// own: the first one maps every user to itself (user_namespaces(7)).
+// OwnUserNamespace reports whether this process runs in a user namespace other than the
+// initial one, which maps every user to itself (user_namespaces(7)).
 func OwnUserNamespace() bool {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	return err == nil && strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"
 }
 
-// Enter furnishes the sandbox; call it once, first thing inside. The mount
-// namespace gets a private /run, so that the lock file of iptables is ours. It
-// refuses to touch a host whose environment merely says that this is a sandbox.
+// Enter prepares the sandbox; call it once, first thing inside. It mounts a private /run, so
+// that the lock file of iptables is private. It fails on a host whose environment merely
+// says that this is a sandbox.
 func Enter() error {
 	if !Inside() {
 		return errors.New("sandbox: not inside")
 	}
 	if !OwnUserNamespace() {
-		return fmt.Errorf("sandbox: %s is set in the environment, but this is no sandbox; unset it", marker)
+		return fmt.Errorf("sandbox: %s is set in the environment, but this is not a sandbox; unset it", marker)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("sandbox: cannot make the mounts private: %w", err)

@@ -16,7 +16,7 @@ import (
 // endMax bounds what a test waits for.
 const endMax = 5 * time.Second
 
-// sandboxed prepares this test binary to play a role in a sandbox.
+// sandboxed returns a command that plays a role in a sandbox.
 func sandboxed(role string) *exec.Cmd {
 	cmd := exec.Command(self, "sandboxed", role)
 	cmd.Args[0] = "its-own-name"
@@ -24,8 +24,8 @@ func sandboxed(role string) *exec.Cmd {
 	return cmd
 }
 
-// unprivileged lets a program run as a user without any rights. The test binary
-// lies where that user cannot go, so the program is handed over as a file.
+// unprivileged makes a program run as a user without privileges. That user cannot reach the
+// test binary by name, so it is passed as an open file.
 func unprivileged(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -151,13 +151,14 @@ func TestKernelSandboxEndsWithItsParent(t *testing.T) {
 	}
 }
 
-// An environment that only says so must not make us mount over the host's /run.
+// TestEnterRefusesAHostThatIsNoSandbox: the variable alone must not cause a mount over the
+// host's /run.
 func TestEnterRefusesAHostThatIsNoSandbox(t *testing.T) {
 	t.Setenv(marker, "1")
 	if OwnUserNamespace() {
 		t.Fatal("this test must run outside user namespaces")
 	}
-	if err := Enter(); err == nil || !strings.Contains(err.Error(), "no sandbox") {
+	if err := Enter(); err == nil || !strings.Contains(err.Error(), "not a sandbox") {
 		t.Fatalf("got %v", err)
 	}
 }

@@ -5,29 +5,28 @@ import (
 	"time"
 )
 
-// Conntrack is the size of the kernel's connection table and its timeouts, as the
-// section conntrack of the configuration says. Zero fields leave the kernel's value
-// alone.
+// Conntrack is the section conntrack of the configuration: the size of the kernel's
+// connection table, and its timeouts. A zero field keeps the kernel's value.
 type Conntrack struct {
-	// MaxPerCore is the number of connections for each CPU, and Min the least
-	// number for all; Min counts only with a MaxPerCore.
+	// MaxPerCore is the number of connections per CPU, and Min the minimum for all
+	// CPUs. Min has no effect without MaxPerCore.
 	MaxPerCore, Min int
-	// Timeouts are cut down to whole seconds.
+	// Timeouts are rounded down to whole seconds.
 	TCPEstablished, TCPCloseWait, UDP, UDPStream time.Duration
-	// TCPBeLiberal makes the kernel accept segments outside of the window. False
-	// leaves it as it is.
+	// TCPBeLiberal makes the kernel accept segments outside the window. False keeps
+	// the kernel's setting.
 	TCPBeLiberal bool
 }
 
-// maxCap bounds the number of connections: beyond a million, a table costs more
-// memory than large machines with little traffic should spend.
+// maxCap bounds the number of connections: a table for more than a million wastes memory
+// on a large machine with little traffic.
 const maxCap = 1 << 20
 
-// perBucket is how many connections share a bucket of the hash table at most.
+// perBucket is the maximum number of connections per bucket of the hash table.
 const perBucket = 4
 
-// Max is the number of connections for a number of CPUs; 0 leaves the kernel's.
-// The cap comes before the minimum, so that only a minimum gets past it.
+// Max returns the number of connections for a number of CPUs; 0 keeps the kernel's. The
+// cap applies before the minimum, so only a minimum exceeds it.
 func (c Conntrack) Max(cpus int) int {
 	if c.MaxPerCore <= 0 {
 		return 0
@@ -39,9 +38,9 @@ func (c Conntrack) Max(cpus int) int {
 	return max(scaled, c.Min)
 }
 
-// ApplyConntrack sets what is asked for and gives what it has changed, also when it
-// fails, which it does at the first value that cannot be set. The error names the
-// file and says what to do; a proxy does not start with it.
+// ApplyConntrack sets the given values, and returns what it has changed, even with an error.
+// It stops at the first value that cannot be set; the error names the file and says what to
+// do. A proxy does not start then.
 func (f Files) ApplyConntrack(c Conntrack) ([]Change, error) {
 	changes, err := f.applySize(c)
 	if err != nil {
@@ -62,14 +61,14 @@ func (f Files) ApplyConntrack(c Conntrack) ([]Change, error) {
 	return changes, nil
 }
 
-// applySize sets the largest number of connections, and makes the hash table large
-// enough for it. It never makes that smaller.
+// applySize sets the maximum number of connections, and enlarges the hash table for it. It
+// never shrinks the table.
 func (f Files) applySize(c Conntrack) (changes []Change, err error) {
 	size := c.Max(f.CPUs())
 	if size == 0 {
 		return nil, nil
 	}
-	const advice = "run privileged in the host's network namespace, or leave the size alone " +
+	const advice = "run privileged in the host's network namespace, or keep the kernel's size " +
 		"(conntrack.maxPerCore: 0, --conntrack-max-per-core=0)"
 	change, changed, err := f.ensure(entry{netfilter + "nf_conntrack_max", advice}, strconv.Itoa(size))
 	if err != nil {
@@ -92,7 +91,7 @@ func (f Files) applySize(c Conntrack) (changes []Change, err error) {
 
 const netfilter = "proc/sys/net/netfilter/"
 
-// setting is one value that does not depend on others; 0 is not set.
+// setting is one value that does not depend on others; 0 means not set.
 type setting struct {
 	entry
 	value int
@@ -100,7 +99,7 @@ type setting struct {
 
 func (c Conntrack) settings() []setting {
 	timeout := func(file, field, flag string, d time.Duration) setting {
-		advice := "run privileged, or leave it alone (conntrack." + field + ": 0s, --conntrack-" + flag + "=0)"
+		advice := "run privileged, or keep the kernel's value (conntrack." + field + ": 0s, --conntrack-" + flag + "=0)"
 		return setting{entry{netfilter + file, advice}, int(d / time.Second)}
 	}
 	all := []setting{
@@ -110,7 +109,7 @@ func (c Conntrack) settings() []setting {
 		timeout("nf_conntrack_udp_timeout_stream", "udpStreamTimeout", "udp-timeout-stream", c.UDPStream),
 	}
 	if c.TCPBeLiberal {
-		const advice = "run privileged, or leave it alone (conntrack.tcpBeLiberal: false, --conntrack-tcp-be-liberal=false)"
+		const advice = "run privileged, or keep the kernel's value (conntrack.tcpBeLiberal: false, --conntrack-tcp-be-liberal=false)"
 		all = append(all, setting{entry{netfilter + "nf_conntrack_tcp_be_liberal", advice}, 1})
 	}
 	return all

@@ -1,3 +1,10 @@
+// Package sysctl sets the kernel settings that a node service proxy needs, once at the
+// start: the size of the conntrack table, its timeouts, and the process's OOM score. It
+// stands below the root package; package daemon and the backends call it.
+//
+// It does not write a value that is already right, so that a process with fewer privileges
+// can follow one that has set everything (--init-only). It records what it writes, so that a
+// clean-up can restore it.
 package sysctl
 
 import (
@@ -6,23 +13,23 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 )
 
-// Files are the kernel's files below a folder. The zero value is the machine's own.
-//
+// Files are the kernel's files below a folder. The zero value is the machine's own, where
 // /proc/sys/net shows each thread its own network namespace.
 type Files struct {
-	// Root is the folder; empty for "/". Tests put their own in.
+	// Root is the folder; empty for "/". Tests use their own.
 	Root string
-	// Record remembers what settings were before; nil does not.
+	// Record records former values; nil records nothing.
 	Record *Record
 }
 
 // Change is one value that was written.
 type Change struct {
-	// Name is a sysctl's, with dots, or a file's.
+	// Name is the name of a sysctl, with dots, or of a file.
 	Name     string
 	From, To string
 }
@@ -31,15 +38,15 @@ type Change struct {
 type entry struct {
 	// path is relative to the root.
 	path string
-	// advice says what to do when the value cannot be set.
+	// advice says what to do if the value cannot be set.
 	advice string
 }
 
 // procSys is where sysctls are.
 const procSys = "proc/sys/"
 
-// name is what people call the entry: "net.netfilter.nf_conntrack_max" for a file of
-// /proc/sys, and the file's name otherwise.
+// name returns the usual name: "net.netfilter.nf_conntrack_max" for a file of /proc/sys, and
+// otherwise the file's name.
 func (e entry) name() string {
 	if name, ok := strings.CutPrefix(e.path, procSys); ok {
 		return strings.ReplaceAll(name, "/", ".")
@@ -56,7 +63,7 @@ func (f Files) read(e entry) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// Read gives the value of a sysctl, named by its path below /proc/sys.
+// Read returns the value of a sysctl, named by its path below /proc/sys.
 func (f Files) Read(path string) (string, error) {
 	e := entry{path: procSys + path}
 	value, err := f.read(e)
@@ -66,15 +73,14 @@ func (f Files) Read(path string) (string, error) {
 	return value, nil
 }
 
-// Ensure sets a sysctl, named by its path below /proc/sys, unless it has the value,
-// so that a node where somebody has set it works with a read-only /proc/sys. It
-// tells whether it did. The error ends with the advice.
+// Ensure sets a sysctl, named by its path below /proc/sys, and reports whether it did. If it
+// has the value already, /proc/sys may be read-only. The error ends with the advice.
 func (f Files) Ensure(path, value, advice string) (changed bool, err error) {
 	_, changed, err = f.ensure(entry{procSys + path, advice}, value)
 	return changed, err
 }
 
-// ensure writes a value unless it is there already, and says whether it has.
+// ensure writes a value unless it is there already, and reports whether it did.
 func (f Files) ensure(e entry, value string) (Change, bool, error) {
 	now, err := f.read(e)
 	if err == nil && now == value {
@@ -89,19 +95,19 @@ func (f Files) ensure(e entry, value string) (Change, bool, error) {
 	return Change{Name: e.name(), From: now, To: value}, true, nil
 }
 
-// write changes a value, after it is recorded: whoever is killed in between leaves a
-// record that changes nothing.
+// write records a value, then changes it. A process that is killed in between leaves a
+// record that has no effect.
 func (f Files) write(e entry, from, to string) error {
 	f.Record.remember(e.path, from, to)
 	err := os.WriteFile(f.at(e), []byte(to), 0)
-	// The kernel may have refused it, or rounded it, as it does with the hash table.
+	// The kernel may have rejected or rounded it, as with the hash table.
 	if now, readErr := f.read(e); readErr == nil && now != to {
 		f.Record.remember(e.path, from, now)
 	}
 	return err
 }
 
-// number reads a value that is one.
+// number reads a number.
 func (f Files) number(e entry) (int, error) {
 	text, err := f.read(e)
 	if err == nil {
@@ -113,7 +119,7 @@ func (f Files) number(e entry) (int, error) {
 	return 0, e.failure("read", "", err)
 }
 
-// failure names what could not be done, why, and what to do.
+// failure returns an error that says what failed, why, and what to do.
 func (e entry) failure(verb, value string, err error) error {
 	text := fmt.Sprintf("cannot %s %s%s", verb, e.name(), value)
 	advice := e.advice
@@ -121,4 +127,61 @@ func (e entry) failure(verb, value string, err error) error {
 		advice = "load the kernel module nf_conntrack, or " + advice
 	}
 	return fmt.Errorf("%s: %w; %s", text, err, advice)
+}
+
+// AdjustOOMScore sets the OOM score adjustment of this process (-1000 to 1000); it tries
+// twice. A proxy works without it. There is nothing to restore: it ends with the process.
+func (f Files) AdjustOOMScore(score int) error {
+	own := entry{"proc/self/oom_score_adj",
+		"lowering it needs CAP_SYS_RESOURCE; otherwise the process is killed like any other (oomScoreAdj, --oom-score-adj)"}
+	f.Record = nil
+	_, _, err := f.ensure(own, strconv.Itoa(score))
+	if err != nil {
+		_, _, err = f.ensure(own, strconv.Itoa(score))
+	}
+	return err
+}
+
+// CPUs returns the number of logical CPUs that are online, whether or not this process may
+// use them. If sysfs does not say, it returns the number that it may use.
+func (f Files) CPUs() int {
+	// A CPU that is offline has no topology. One that cannot go offline has no file
+	// "online".
+	found, _ := filepath.Glob(filepath.Join("/", f.Root, "sys/devices/system/cpu/cpu[0-9]*/topology"))
+	count := 0
+	for _, topology := range found {
+		online, err := os.ReadFile(filepath.Join(filepath.Dir(topology), "online"))
+		if errors.Is(err, os.ErrNotExist) || err == nil && len(online) > 0 && online[0] == '1' {
+			count++
+		}
+	}
+	if count == 0 {
+		return runtime.NumCPU()
+	}
+	return count
+}
+
+// NoIPv6Error says that the network namespace has no IPv6, until somebody changes the node.
+type NoIPv6Error struct {
+	What string
+	// Need says what would help.
+	Need string
+}
+
+// Error says what is missing and what would help.
+func (e *NoIPv6Error) Error() string { return fmt.Sprintf("%s; needed: %s", e.What, e.Need) }
+
+// IPv6 returns a *NoIPv6Error if the network namespace has no IPv6 at all. An address is
+// proof that it has; the sysctl alone proves nothing, because interfaces may differ.
+func (f Files) IPv6() error {
+	// /proc/net shows what the main thread sees.
+	addresses, err := f.read(entry{path: "proc/thread-self/net/if_inet6"})
+	if err != nil {
+		return &NoIPv6Error{"the kernel has no IPv6", "a kernel with IPv6, started without ipv6.disable=1"}
+	}
+	disabled, err := f.Read("net/ipv6/conf/all/disable_ipv6")
+	if err == nil && disabled == "1" && addresses == "" {
+		return &NoIPv6Error{"IPv6 is switched off on all interfaces", "sysctl net.ipv6.conf.all.disable_ipv6=0"}
+	}
+	return nil // an unreadable sysctl proves nothing
 }

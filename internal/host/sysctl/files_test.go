@@ -3,11 +3,59 @@ package sysctl
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
+
+// newRoot creates a folder with the kernel's files.
+func newRoot(t *testing.T, files map[string]string) Files {
+	t.Helper()
+	f := Files{Root: t.TempDir()}
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		at := filepath.Join(f.Root, path)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, []byte(files[path]+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+// machine returns the files of a machine with some CPUs and default values.
+func machine(cpus ...string) map[string]string {
+	files := map[string]string{
+		hashsize:                       "16384",
+		netfilter + "nf_conntrack_max": "65536",
+		netfilter + "nf_conntrack_tcp_timeout_established": "432000",
+		netfilter + "nf_conntrack_tcp_timeout_close_wait":  "60",
+		netfilter + "nf_conntrack_tcp_be_liberal":          "0",
+		netfilter + "nf_conntrack_udp_timeout":             "30",
+		netfilter + "nf_conntrack_udp_timeout_stream":      "120",
+		"proc/self/oom_score_adj":                          "0",
+	}
+	for _, cpu := range cpus {
+		files["sys/devices/system/cpu/"+cpu+"/topology/core_id"] = "0"
+	}
+	return files
+}
+
+const hashsize = "sys/module/nf_conntrack/parameters/hashsize"
+
+func valueOf(t *testing.T, f Files, path string) string {
+	t.Helper()
+	value, err := f.read(entry{path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
 
 const routeLocalnet = "net/ipv4/conf/all/route_localnet"
 
@@ -31,7 +79,7 @@ func TestEnsureSaysWhatToDo(t *testing.T) {
 	}
 	_, err := f.Ensure(routeLocalnet, "1", "do this instead")
 	if err == nil || !strings.Contains(err.Error(), "net.ipv4.conf.all.route_localnet") || !strings.Contains(err.Error(), "do this instead") {
-		t.Errorf("error %v, want one that names the sysctl and says what to do", err)
+		t.Errorf("error %v, want the name of the sysctl and the advice", err)
 	}
 }
 
@@ -39,5 +87,75 @@ func TestReadWhatIsNotThere(t *testing.T) {
 	_, err := Files{Root: t.TempDir()}.Read(routeLocalnet)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "net.ipv4.conf.all.route_localnet") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestAdjustOOMScore(t *testing.T) {
+	f := newRoot(t, machine())
+	if err := f.AdjustOOMScore(-999); err != nil {
+		t.Fatal(err)
+	}
+	if got := valueOf(t, f, "proc/self/oom_score_adj"); got != "-999" {
+		t.Errorf("the score is %s", got)
+	}
+	if err := os.RemoveAll(filepath.Join(f.Root, "proc")); err != nil {
+		t.Fatal(err)
+	}
+	err := f.AdjustOOMScore(-999)
+	if err == nil || !strings.Contains(err.Error(), "/proc/self/oom_score_adj") || !strings.Contains(err.Error(), "oomScoreAdj") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCPUs(t *testing.T) {
+	const at = "sys/devices/system/cpu/"
+	for _, tt := range []struct {
+		name  string
+		files map[string]string
+		want  int
+	}{
+		{"three", map[string]string{
+			at + "cpu0/topology/core_id": "0", at + "cpu1/topology/core_id": "0", at + "cpu12/topology/core_id": "6",
+		}, 3},
+		{"one is switched off", map[string]string{
+			at + "cpu0/topology/core_id": "0", at + "cpu1/online": "0", at + "cpu2/online": "1", at + "cpu2/topology/core_id": "1",
+		}, 2},
+		{"one is on its way out", map[string]string{
+			at + "cpu0/topology/core_id": "0", at + "cpu1/online": "0", at + "cpu1/topology/core_id": "1",
+		}, 1},
+		{"folders that are none", map[string]string{
+			at + "cpu0/topology/core_id": "0", at + "cpufreq/topology/core_id": "0", at + "cpuidle/x": "",
+		}, 1},
+		{"sysfs says nothing", map[string]string{"proc/x": ""}, runtime.NumCPU()},
+	} {
+		if got := newRoot(t, tt.files).CPUs(); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestIPv6(t *testing.T) {
+	const (
+		addresses = "proc/thread-self/net/if_inet6"
+		disabled  = "proc/sys/net/ipv6/conf/all/disable_ipv6"
+		loopback  = "00000000000000000000000000000001 01 80 10 80       lo\n"
+	)
+	for _, tt := range []struct {
+		name  string
+		files map[string]string
+		need  string // "" with IPv6
+	}{
+		{"with an address", map[string]string{addresses: loopback, disabled: "0\n"}, ""},
+		{"one interface has it", map[string]string{addresses: loopback, disabled: "1\n"}, ""},
+		{"without an address", map[string]string{addresses: "", disabled: "0\n"}, ""},
+		{"switched off", map[string]string{addresses: "", disabled: "1\n"}, "disable_ipv6=0"},
+		{"not in the kernel", map[string]string{"proc/x": ""}, "ipv6.disable=1"},
+		{"without the sysctl", map[string]string{addresses: ""}, ""},
+	} {
+		err := newRoot(t, tt.files).IPv6()
+		missing, isMissing := errors.AsType[*NoIPv6Error](err)
+		if (tt.need != "") != isMissing || isMissing && !strings.Contains(missing.Need, tt.need) {
+			t.Errorf("%s: %v, want one that needs %q", tt.name, err, tt.need)
+		}
 	}
 }

@@ -5,50 +5,52 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 )
 
 // recordFile is the name of a record in its directory.
 const recordFile = "sysctls.json"
 
-// Record remembers in a file what each setting was before it was first set here,
-// so that a later clean-up, which is another process, can put it back. It belongs
-// in a directory that is forgotten at a reboot, as settings are. A setting that
-// cannot be recorded is set all the same.
+// Record records in a file what each setting was before this program first changed it, so
+// that a clean-up by another process can restore it. Like the settings, its directory should
+// not survive a reboot. A setting that cannot be recorded is set nevertheless.
 //
-// There is one record per directory, and settings of a network namespace are in it
-// by their paths alone: proxies in several namespaces need a directory each, and
-// the clean-up runs where the proxy ran. Nil records nothing.
+// There is one record per directory, with settings by path, whatever the network namespace:
+// proxies in several namespaces need a directory each, and the clean-up has to run in the
+// namespace of the proxy. Nil records nothing.
 type Record struct {
 	dir string
-	// warn is told the first reason why something could not be recorded.
+	// warn is called with the first reason why something could not be recorded.
 	warn   func(error)
 	warned sync.Once
 }
 
-// former is what a record says about one setting: Found differs from Set.
+// former is the record of one setting: Found differs from Set.
 type former struct {
-	// Found is the value from before the first change, whichever process made it.
+	// Found is the value before the first change, whichever process made it.
 	Found string `json:"found"`
-	// Set is the value that the last change left.
+	// Set is the value after the last change.
 	Set string `json:"set"`
 }
 
 // formers are by path, relative to the root.
 type formers map[string]former
 
-// NewRecord gives the record in a directory, which is made when there is something
-// to write down; the one above it has to be there. Warn is called at most once.
+// NewRecord returns the record in a directory, which is created when needed; its parent has
+// to exist. Warn is called at most once.
 func NewRecord(dir string, warn func(error)) *Record {
 	return &Record{dir: dir, warn: warn}
 }
 
 func (r *Record) file() string { return filepath.Join(r.dir, recordFile) }
 
-// remember notes that a setting goes from one value to another. What was found the
-// first time stays; a setting that is back at that is forgotten.
+// remember records that a setting goes from one value to another. The first value found
+// stays; a setting that returns to it is forgotten.
 func (r *Record) remember(path, from, to string) {
 	if r == nil {
 		return
@@ -69,7 +71,7 @@ func (r *Record) remember(path, from, to string) {
 	}
 }
 
-// load reads the record; without a file it is empty.
+// load reads the record, which is empty without a file.
 func (r *Record) load() (formers, error) {
 	all := formers{}
 	text, err := os.ReadFile(r.file())
@@ -80,7 +82,7 @@ func (r *Record) load() (formers, error) {
 		err = json.Unmarshal(text, &all)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the record of kernel settings %s: %w; when it is of no use, delete it", r.file(), err)
+		return nil, fmt.Errorf("cannot read the record of kernel settings %s: %w; delete it if it is damaged", r.file(), err)
 	}
 	if all == nil { // the text is "null"
 		all = formers{}
@@ -88,8 +90,7 @@ func (r *Record) load() (formers, error) {
 	return all, nil
 }
 
-// save writes the record so that a reader finds the old one or the new one, whole.
-// An empty record is no file.
+// save writes the record atomically. An empty record has no file.
 func (r *Record) save(all formers) error {
 	err := r.replace(all)
 	if err != nil {
@@ -124,4 +125,73 @@ func (r *Record) replace(all formers) error {
 		return errors.Join(err, os.Remove(next.Name()))
 	}
 	return nil
+}
+
+// Restored is the outcome for one setting of a record.
+type Restored struct {
+	// Change is from the value that was set to the one found before.
+	Change
+	// Kept is the current value of a setting that another program has changed since,
+	// and which therefore stays. Empty if it was restored.
+	Kept string
+}
+
+// Restore restores the settings of the record, and empties it. It changes only those that
+// still have the value that was set, and does not return those that need no change or no
+// longer exist. A setting that cannot be restored is in the error and stays in the record;
+// the others are restored nevertheless.
+func (f Files) Restore() ([]Restored, error) {
+	if f.Record == nil {
+		return nil, nil
+	}
+	all, err := f.Record.load()
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	var done []Restored
+	var failed []error
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		restored, told, err := f.restore(path, all[path])
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		if told {
+			done = append(done, restored)
+		}
+		delete(all, path)
+	}
+	return done, errors.Join(append(failed, f.Record.save(all))...)
+}
+
+// restore restores one setting; told says whether Restore returns it.
+func (f Files) restore(path string, was former) (restored Restored, told bool, err error) {
+	if !isSetting(path) {
+		return Restored{}, false, fmt.Errorf("the record of kernel settings %s names %q, which is not a kernel setting; delete it there", f.Record.file(), path)
+	}
+	e := entry{path: path, advice: "run privileged, in the network namespace of the proxy"}
+	now, err := f.read(e)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // its kernel module is gone
+		return Restored{}, false, nil
+	case err != nil:
+		return Restored{}, false, e.failure("read", "", err)
+	case now == was.Found:
+		return Restored{}, false, nil
+	}
+	restored = Restored{Change: Change{Name: e.name(), From: was.Set, To: was.Found}}
+	if now != was.Set {
+		restored.Kept = now
+		return restored, true, nil
+	}
+	if err := os.WriteFile(f.at(e), []byte(was.Found), 0); err != nil {
+		return Restored{}, false, e.failure("set", " back to "+was.Found, err)
+	}
+	return restored, true, nil
+}
+
+// isSetting reports whether kernel settings are at a path. A clean-up has full privileges,
+// and must write no other file, whatever the record says.
+func isSetting(path string) bool {
+	return path == filepath.Clean(path) && (strings.HasPrefix(path, procSys) || strings.HasPrefix(path, "sys/module/"))
 }

@@ -1,3 +1,23 @@
+// Command apiserver is a Kubernetes control plane small enough for a test: the real kube-apiserver,
+// built from the published module, with etcd inside the same process.
+//
+//	apiserver --data-dir DIR [--bind-address 127.0.0.1] [--secure-port 6443]
+//
+// It writes DIR/credentials/admin.kubeconfig (may do everything) and
+// DIR/credentials/proxy.kubeconfig (user system:kube-proxy, who has the rights of a service proxy),
+// starts, and prints one line
+//
+//	ready https://ADDRESS:PORT
+//
+// on standard output once /readyz says so. The log of both servers goes to standard error. SIGTERM
+// or SIGINT ends it with status 0; started again on the same folder and port, it has everything it
+// had.
+//
+// Requests are authorized with RBAC, as in a cluster, so a missing permission shows. There are no
+// controllers, no scheduler and no nodes: EndpointSlices are whatever a test writes. Nothing is
+// written in the background either (no lease of the server's own endpoints), so a test can count.
+//
+// Data is not forced to disk. It survives the death of the process, not that of the machine.
 package main
 
 import (
@@ -5,18 +25,24 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
+	"go.etcd.io/etcd/server/v3/embed"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 
 	"github.com/sluice-proxy/sluice/test/e2e/apiserver/credentials"
 )
 
-// config is what the command line says.
+// config holds the flags.
 type config struct {
 	dataDir      string         // everything that lasts
 	server       netip.AddrPort // where clients reach it
@@ -66,8 +92,8 @@ func parse(args []string) (config, error) {
 	return c, nil
 }
 
-// run serves until a signal asks it to stop. The order matters at both ends: kube-apiserver needs its
-// database before it starts and until after it has stopped.
+// run serves until a signal asks it to stop. The order matters at both ends: kube-apiserver needs
+// its database before it starts and until after it has stopped.
 func run(c config) error {
 	serviceAddrs, err := firstAddrs(c.serviceCIDRs)
 	if err != nil {
@@ -111,9 +137,9 @@ func arguments(c config, files credentials.Files, etcd string) []string {
 		"--service-cluster-ip-range=" + c.serviceCIDRs,
 		"--allow-privileged=true",
 		"--authorization-mode=RBAC",
-		// Pods would need a service account, and the controller that makes those is not here.
+		// Pods would need a service account, and no controller makes those here.
 		"--disable-admission-plugins=ServiceAccount",
-		// Nobody but the test changes an EndpointSlice, not even when this server stops.
+		// Only the test changes an EndpointSlice, even when this server stops.
 		"--endpoint-reconciler-type=none",
 		// Clients always have watches open, and a stop would wait a minute for them.
 		"--shutdown-watch-termination-grace-period=1s",
@@ -137,4 +163,76 @@ func firstAddrs(cidrs string) ([]netip.Addr, error) {
 		addrs = append(addrs, prefix.Masked().Addr().Next())
 	}
 	return addrs, nil
+}
+
+// announce prints the ready line once the server reports that it is ready, or gives up with ctx.
+// The reader of the line has to notice a server that never becomes ready.
+func announce(ctx context.Context, kubeconfig string, out io.Writer) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "apiserver: cannot watch for readiness:", err)
+		return
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "apiserver: cannot watch for readiness:", err)
+		return
+	}
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		if _, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err == nil {
+			fmt.Fprintln(out, "ready", config.Host)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// etcdStartMax bounds the start of the database; a fraction of a second is usual.
+const etcdStartMax = 30 * time.Second
+
+// startEtcd starts a database of one member in this process. It serves on loopback, at a port that
+// the kernel picks: only this process needs to know it.
+func startEtcd(dir string) (*embed.Etcd, error) {
+	anyPort := url.URL{Scheme: "http", Host: "127.0.0.1:0"}
+	c := embed.NewConfig()
+	c.Dir = dir
+	c.LogLevel = "warn"
+	c.LogOutputs = []string{"stderr"}
+	c.ListenClientUrls = []url.URL{anyPort}
+	c.ListenPeerUrls = []url.URL{anyPort}
+	// The member's entry for itself. It never changes across restarts, and no client connects to
+	// it.
+	c.AdvertiseClientUrls = []url.URL{anyPort}
+	c.AdvertisePeerUrls = []url.URL{anyPort}
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.EnableGRPCGateway = false // it would dial the entry above, for nobody
+	// A single member elects itself as soon as it may, without a network to wait for.
+	c.TickMs = 10
+	c.ElectionMs = 100
+	// Package embed leaves this at zero, which makes every request a slow one that is worth a
+	// warning.
+	c.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
+	// What the process wrote survives the process without this, but not a power failure.
+	c.UnsafeNoFsync = true
+
+	e, err := embed.StartEtcd(c)
+	if err != nil {
+		return nil, fmt.Errorf("etcd in %s: %w", dir, err)
+	}
+	select {
+	case <-e.Server.ReadyNotify():
+		return e, nil
+	case err := <-e.Err():
+		e.Close()
+		return nil, fmt.Errorf("etcd in %s: %w", dir, err)
+	case <-time.After(etcdStartMax):
+		e.Close()
+		return nil, fmt.Errorf("etcd in %s: not ready after %v", dir, etcdStartMax)
+	}
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changeKinds says for each message of nf_tables about a change what it tells, and which of its attributes
-// is the name of the object, beside the table's, which is the first one always; 0 means none.
+// changeKinds describes each message of nf_tables about a change: its verb, the kind of object, and
+// which attribute is the object's name, or 0. (The first attribute is the table's name.)
 var changeKinds = map[uint16]struct {
 	verb, kind string
 	name       uint16
@@ -38,7 +38,7 @@ const flowtableName = 2
 // changeFamilies are the names of nf_tables' families (NFPROTO_* in linux/netfilter.h).
 var changeFamilies = map[uint8]string{1: "inet", 2: "ip", 3: "arp", 5: "netdev", 7: "bridge", 10: "ip6"}
 
-// spellChanges puts what a message tells into words; nothing if it does not tell of a change.
+// spellChanges returns the changes of a message in words, or none.
 func spellChanges(message syscall.NetlinkMessage) ([]string, error) {
 	told, is := changeKinds[message.Header.Type&0xff]
 	if !is {
@@ -83,7 +83,8 @@ func spellElement(element []byte) (string, error) {
 	return strings.TrimSpace(spellKey(key[unix.NFTA_DATA_VALUE]) + " " + comment(attributes[unix.NFTA_SET_ELEM_USERDATA])), nil
 }
 
-// spellKey writes a key in hexadecimal. Each part of a concatenation takes up whole words of four bytes.
+// spellKey returns a key in hexadecimal. Each part of a concatenation takes whole words of four
+// bytes.
 func spellKey(key []byte) string {
 	var words []string
 	for word := range slices.Chunk(key, 4) {
@@ -92,8 +93,8 @@ func spellKey(key []byte) string {
 	return strings.Join(words, " ")
 }
 
-// comment finds the comment in what a program has stored with an element: items with a byte for their kind,
-// which is 0 for a comment, and a byte for their length (libnftnl's udata.h).
+// comment finds the comment in what a program has stored with an element: items with a byte for
+// their kind, which is 0 for a comment, and a byte for their length (libnftnl's udata.h).
 func comment(stored []byte) string {
 	for len(stored) >= 2 {
 		kind, size := stored[0], int(stored[1])

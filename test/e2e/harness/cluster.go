@@ -57,9 +57,6 @@ func NewCluster(t testing.TB) *Cluster {
 			t.Error(err)
 		}
 	})
-	for _, pod := range network.Pods() {
-		c.serve(pod)
-	}
 	c.startServer()
 	for _, node := range []*Host{network.N1, network.N2} {
 		if err := createNode(t.Context(), c.Client, node); err != nil {
@@ -67,22 +64,6 @@ func NewCluster(t testing.TB) *Cluster {
 		}
 	}
 	return c
-}
-
-// serve starts the backends of a pod, one per family.
-func (c *Cluster) serve(pod *Host) {
-	c.t.Helper()
-	for _, addr := range []netip.Addr{pod.V4, pod.V6} {
-		backend, err := netns.StartBackend(pod.Namespace, pod.Name(), netip.AddrPortFrom(addr, BackendPort))
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		c.t.Cleanup(func() {
-			if err := backend.Close(); err != nil {
-				c.t.Error(err)
-			}
-		})
-	}
 }
 
 func (c *Cluster) startServer() {
@@ -104,9 +85,9 @@ func (c *Cluster) startServer() {
 	c.awaitOwnService()
 }
 
-// awaitOwnService waits for the Service "kubernetes", which the API server makes for itself a moment after it
-// is ready, or ten seconds later if its first attempt fails. A proxy serves it like any other, so it must
-// not come while a test counts writes.
+// awaitOwnService waits for the Service "kubernetes", which the API server makes for itself a
+// moment after it is ready, or ten seconds later if its first attempt fails. A proxy serves it like
+// any other, so it must not come while a test counts writes.
 func (c *Cluster) awaitOwnService() {
 	c.t.Helper()
 	Eventually(c.t, apiServerStartMax, "the API server has its own service", func(ctx context.Context) error {
@@ -115,8 +96,8 @@ func (c *Cluster) awaitOwnService() {
 	})
 }
 
-// shownMax is how many lines of each log a failed test shows. Together they leave room for what the test
-// itself said in the 8,000 characters that hack/summary.py shows.
+// shownMax is how many lines of each log a failed test shows. Together they leave room for what the
+// test itself said in the 8,000 characters that hack/summary.py shows.
 const shownMax = 8
 
 // end kills what still runs at the end of the test, and shows its log when the test has failed.
@@ -132,7 +113,7 @@ func (c *Cluster) end(p *netns.Daemon) {
 	}
 }
 
-// Commits returns what was written to the kernel of node N1 since a generation, by anybody.
+// Commits returns what any program wrote to the kernel of node N1 since a generation.
 func (c *Cluster) Commits(since uint32) []Commit {
 	c.t.Helper()
 	commits, err := c.monitor.Commits(since)
@@ -142,8 +123,8 @@ func (c *Cluster) Commits(since uint32) []Commit {
 	return commits
 }
 
-// CreateService creates a dual-stack Service, changed by the functions, and returns it with the addresses
-// it was given.
+// CreateService creates a dual-stack Service, changed by the functions, and returns it with the
+// addresses it was given.
 func (c *Cluster) CreateService(name string, kind corev1.ServiceType, changes ...func(*corev1.ServiceSpec)) *corev1.Service {
 	c.t.Helper()
 	wanted := newService(name, kind)
@@ -206,5 +187,28 @@ func (c *Cluster) DeleteService(name string) {
 	}
 	if err := errors.Join(errs...); err != nil {
 		c.t.Fatalf("delete service %s: %v", name, err)
+	}
+}
+
+// Eventually calls f until it returns nil and returns how long that took. At the limit, the test
+// ends with f's last error. So does f's context.
+func Eventually(t testing.TB, limit time.Duration, what string, f func(context.Context) error) time.Duration {
+	t.Helper()
+	limit = slow(limit)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	start := time.Now()
+	for {
+		err := f(ctx)
+		if err == nil {
+			took := time.Since(start)
+			t.Logf("%s after %v", what, took.Round(time.Millisecond))
+			return took
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within %v: %s: %v", limit, what, err)
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -20,12 +23,12 @@ const (
 	monitorBytesMax = 16 << 20
 )
 
-// Monitor keeps a record of every change that anybody makes to the nf_tables of a host, as the kernel tells
-// it. It sees the writing of things that look the same afterwards, such as an element that was removed
-// and added again, and says which program it was. Its log is for people.
+// Monitor records every change of a host's nf_tables by any program, as the kernel announces it. It
+// sees writes that leave everything as it was, such as an element that was removed and added again,
+// and names the program. Its log is for people.
 //
-// The program nft has a monitor, too, but that forgets the maps of which a rule was removed and keeps
-// silent about their elements (seen with 1.0.6).
+// The program nft has a monitor, too, but it forgets the maps of removed rules and does not report
+// their elements (seen with 1.0.6).
 type Monitor struct {
 	host   *Host
 	socket *nl.NetlinkSocket
@@ -86,7 +89,8 @@ func (m *Monitor) run() {
 	}
 }
 
-// record adds a message to the changes, which it ends and files if the message is about a new generation.
+// record adds a message to the changes. If the message announces a new generation, record completes
+// the commit.
 func (m *Monitor) record(message syscall.NetlinkMessage, changes []string) ([]string, error) {
 	more, err := spellChanges(message)
 	if err != nil {
@@ -112,8 +116,8 @@ func (m *Monitor) record(message syscall.NetlinkMessage, changes []string) ([]st
 	return nil, err
 }
 
-// Commits returns what was written since the generation, oldest first. It waits until everything has been
-// read that the kernel has to tell by now.
+// Commits returns what was written since the generation, oldest first. It waits until everything
+// that the kernel has announced so far was read.
 func (m *Monitor) Commits(since uint32) ([]Commit, error) {
 	now, err := Generation(m.host)
 	if err != nil {
@@ -125,7 +129,7 @@ func (m *Monitor) Commits(since uint32) ([]Commit, error) {
 			return commits, err
 		}
 		if time.Since(start) > monitorMax {
-			return nil, fmt.Errorf("nf_tables in netns %s told %d commits between generations %d and %d", m.host.Name(), len(commits), since, now)
+			return nil, fmt.Errorf("nf_tables in netns %s announced %d commits between generations %d and %d", m.host.Name(), len(commits), since, now)
 		}
 	}
 }
@@ -144,4 +148,81 @@ func (m *Monitor) between(since, now uint32) ([]Commit, error) {
 		}
 	}
 	return kept, nil
+}
+
+// Commit is one transaction of nf_tables that a [Monitor] saw.
+type Commit struct {
+	// Generation is the kernel's number of it.
+	Generation uint32
+	// Program is the first 15 characters of the name of the program that wrote it.
+	Program string
+	// Changes are a verb, a kind of object and where it is, such as "add rule ip nat OUTPUT". An
+	// element is followed by its key in hexadecimal, and by its comment if it has one: "delete
+	// element ip kube-proxy frontends ac1e0005 06000000 00500000 default/web:tcp".
+	Changes []string
+}
+
+// Tables returns what was written to, each once, such as "ip kube-proxy".
+func (c Commit) Tables() []string {
+	var tables []string
+	for _, change := range c.Changes {
+		words := strings.Fields(change)
+		tables = append(tables, words[2]+" "+words[3])
+	}
+	slices.Sort(tables)
+	return slices.Compact(tables)
+}
+
+func (c Commit) String() string {
+	return fmt.Sprintf("generation %d by %s:\n\t%s", c.Generation, c.Program, strings.Join(c.Changes, "\n\t"))
+}
+
+// Changes returns the changes of all commits that the expression matches.
+func Changes(commits []Commit, matching *regexp.Regexp) []string {
+	var found []string
+	for _, commit := range commits {
+		for _, change := range commit.Changes {
+			if matching.MatchString(change) {
+				found = append(found, change)
+			}
+		}
+	}
+	return found
+}
+
+// Generation returns the number that the kernel's nf_tables raises with every committed change in a
+// namespace. Two equal numbers prove that nothing at all was written in between, through nftables,
+// through iptables (in its nf_tables variant, the usual one) or otherwise. The older
+// iptables-legacy does not count here; a test notices, because the number stays the same when it
+// must grow.
+func Generation(h *Host) (uint32, error) {
+	number, err := generationInside(h)
+	if err != nil {
+		return 0, fmt.Errorf("nf_tables generation in netns %s: %w", h.Name(), err)
+	}
+	return number, nil
+}
+
+func generationInside(h *Host) (uint32, error) {
+	var replies [][]byte
+	err := h.Do(func() error {
+		message := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0)
+		message.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
+		var err error
+		replies, err = message.Execute(unix.NETLINK_NETFILTER, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, reply := range replies {
+		attributes, err := attributesOf(reply[nl.SizeofNfgenmsg:])
+		if err != nil {
+			return 0, err
+		}
+		if number := attributes[unix.NFTA_GEN_ID]; len(number) == 4 {
+			return binary.BigEndian.Uint32(number), nil
+		}
+	}
+	return 0, errors.New("the kernel's answer holds no number")
 }

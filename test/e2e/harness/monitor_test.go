@@ -22,7 +22,7 @@ func watch(t *testing.T, h *Host) *Monitor {
 	return m
 }
 
-// An element that was written again looks as before, and is told all the same.
+// An element that was written again looks as before, and is reported all the same.
 func TestMonitorTellsAnElementWrittenAgain(t *testing.T) {
 	host := &Host{Namespace: newNamespace(t, "n")}
 	m := watch(t, host)
@@ -56,7 +56,7 @@ func TestMonitorTellsAnElementWrittenAgain(t *testing.T) {
 	}
 }
 
-// A record that could not be kept says so.
+// A monitor that has failed returns an error.
 func TestMonitorThatEnded(t *testing.T) {
 	m := watch(t, &Host{Namespace: newNamespace(t, "n")})
 	m.socket.Close()

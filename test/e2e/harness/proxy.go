@@ -1,11 +1,14 @@
 package harness
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
@@ -15,24 +18,25 @@ type Proxy struct {
 	*netns.Daemon
 }
 
-// StartProxy starts Sluice with the rights of kube-proxy. It returns once the process runs, not once it
-// is ready: a test waits for what it wants to see. The process is killed at the end of the test, which
-// fails if the log holds a race, a panic or a batch that the kernel refused.
+// StartProxy starts Sluice with the rights of kube-proxy. It returns once the process runs, not
+// once it is ready: a test waits for what it wants to see. The process is killed at the end of the
+// test, which fails if the log holds a race, a panic or a batch that the kernel refused.
 func (c *Cluster) StartProxy(mode Mode, flags ...string) *Proxy {
 	c.t.Helper()
 	return c.startProxy(append(flags,
 		"--kubeconfig", c.Server.ProxyKubeconfig(),
 		"--cluster-cidr", PodCIDRs,
 		"--proxy-mode", string(mode),
-		// The size of the table can be set in the first network namespace of a machine only.
+		// The conntrack table's size can be set in the machine's first network namespace only.
 		"--conntrack-max-per-core", "0",
 		"--log-format", "json",
 		"--log-level", "debug", // batches are announced at this level
 	)...)
 }
 
-// StartProxyWithConfig starts Sluice as StartProxy does, the way kube-proxy's DaemonSet has it: everything
-// but the name of the node comes from a configuration file, for example one with a [Cluster.Configuration].
+// StartProxyWithConfig starts Sluice as StartProxy does, the way kube-proxy's DaemonSet has it:
+// everything but the name of the node comes from a configuration file, for example one with a
+// [Cluster.Configuration].
 func (c *Cluster) StartProxyWithConfig(file string) *Proxy {
 	c.t.Helper()
 	return c.startProxy("--config", file)
@@ -61,8 +65,8 @@ func (c *Cluster) startProxy(flags ...string) *Proxy {
 	return p
 }
 
-// Cleanup removes what a proxy left on node N1, with one of the commands that people use: "cleanup", or
-// "proxy --cleanup" as with kube-proxy.
+// Cleanup removes what a proxy left on node N1, with one of the commands that people use:
+// "cleanup", or "proxy --cleanup" as with kube-proxy.
 func (c *Cluster) Cleanup(command ...string) {
 	c.t.Helper()
 	binary, err := sluiceBinary()
@@ -79,7 +83,7 @@ func (c *Cluster) Cleanup(command ...string) {
 	c.t.Logf("sluice %s:\n%s", strings.Join(command, " "), printed)
 }
 
-// CleanupRefused is Cleanup where that has to be refused with status 1. It returns what it says.
+// CleanupRefused is Cleanup that has to fail with status 1. It returns the error text.
 func (c *Cluster) CleanupRefused(command ...string) string {
 	c.t.Helper()
 	binary, err := sluiceBinary()
@@ -102,4 +106,53 @@ func (c *Cluster) Log(p *Proxy) ProxyLog {
 		c.t.Fatal(err)
 	}
 	return log
+}
+
+// StartKubeProxy starts the real kube-proxy on node N1, of the release that the module of these
+// tests names. It returns once the process runs, which is killed at the end of the test.
+func (c *Cluster) StartKubeProxy(mode Mode) *netns.Daemon {
+	c.t.Helper()
+	binary, err := kubeProxyBinary()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.proxies++
+	log := filepath.Join(c.logs, fmt.Sprintf("kube-proxy-%d.log", c.proxies))
+	named := filepath.Join(c.t.TempDir(), "kube-proxy") // the name by which it is known
+	if err := os.Symlink(binary, named); err != nil {
+		c.t.Fatal(err)
+	}
+	process, err := netns.StartDaemon(c.N1.Namespace, log, exec.Command(named,
+		"--hostname-override", NodeName,
+		"--kubeconfig", c.Server.ProxyKubeconfig(),
+		"--cluster-cidr", PodCIDRs,
+		"--proxy-mode", string(mode),
+		// The conntrack table's size can be set in the machine's first network namespace only.
+		"--conntrack-max-per-core", "0",
+		"--v", "4",
+	))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { c.end(process) })
+	return process
+}
+
+// kubeProxyQuiet is how long kube-proxy logs nothing when it is done. In mode ipvs, it runs a
+// program for each entry of a set, and logs each.
+const kubeProxyQuiet = 3 * time.Second
+
+// AwaitQuiet waits until kube-proxy has written everything: packets get through before that.
+func (c *Cluster) AwaitQuiet(kubeProxy *netns.Daemon) {
+	c.t.Helper()
+	Eventually(c.t, time.Minute, "kube-proxy has written all", func(context.Context) error {
+		info, err := os.Stat(kubeProxy.LogFile())
+		if err != nil {
+			return err
+		}
+		if silent := time.Since(info.ModTime()); silent < kubeProxyQuiet {
+			return fmt.Errorf("it wrote to its log %v ago", silent)
+		}
+		return nil
+	})
 }

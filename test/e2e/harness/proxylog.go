@@ -26,26 +26,26 @@ type AuditDone struct {
 	Swept     int    `json:"swept"`
 }
 
-// FieldChanged is one change of the configuration file that came into force, as Sluice reports it.
+// FieldChanged is one applied change of the configuration file, as Sluice reports it.
 type FieldChanged struct {
 	Field string `json:"field"`
 	From  string `json:"from"`
 	To    string `json:"to"`
 }
 
-// ConfigRefused is a configuration file that stays without effect, as Sluice reports it.
+// ConfigRefused is a rejected configuration file, as Sluice reports it.
 type ConfigRefused struct {
 	Problem string `json:"error"`
 }
 
-// ProxyLog is what a test wants to know from the log of one sluice process. Everything that depends on
-// the words in that log is in this file.
+// ProxyLog is what tests read from the log of one sluice process. Only this file depends on the
+// words in that log.
 type ProxyLog struct {
 	Batches []BatchWritten
 	Audits  []AuditDone
 	Changed []FieldChanged
 	Refused []ConfigRefused
-	// Defects are lines that are never right, whatever a test does: races, panics and refused batches.
+	// Defects are lines that no test allows: races, panics and refused batches.
 	Defects []string
 }
 
@@ -53,9 +53,9 @@ type ProxyLog struct {
 const (
 	messageBatch = "batch written"
 	messageAudit = "audit done"
-	// messageChanged is for a field that counts from now on, not only after a restart.
+	// messageChanged is for a field that takes effect at once, not only after a restart.
 	messageChanged = "configuration changed"
-	messageRefused = "configuration file refused; what it said before stays in force"
+	messageRefused = "configuration file rejected; the previous configuration stays in force"
 	// messageFailed is a batch that did not land. No test writes anything the kernel should refuse.
 	messageFailed = "batch failed; nothing is lost"
 )
@@ -76,8 +76,8 @@ func readProxyLog(path string) (ProxyLog, error) {
 	return log, nil
 }
 
-// parseProxyLog reads JSON lines. What is not JSON (the runtime's own words, a line not finished yet)
-// is looked at for defects only.
+// parseProxyLog reads JSON lines. It searches other lines (of the Go runtime, or unfinished ones)
+// for defects only.
 func parseProxyLog(r io.Reader) (ProxyLog, error) {
 	var log ProxyLog
 	lines := bufio.NewScanner(r)
@@ -123,11 +123,11 @@ func appendParsed[T any](all []T, line []byte) ([]T, error) {
 	return append(all, one), nil
 }
 
-// Families end the names of the domains that a dual-stack proxy has one each of.
+// Families are the last parts of the names of domains. A dual-stack proxy has one domain of each.
 var Families = []string{"IPv4", "IPv6"}
 
-// listeners begins the names of the domains whose objects are sockets of the process itself (for node ports
-// on localhost, in nftables mode). They end with it.
+// listeners begins the names of domains whose objects are sockets of the process itself (for node
+// ports on localhost, in nftables mode). They vanish with it.
 const listeners = "localport/"
 
 // Kernel returns the batches that were written to the kernel's rules.

@@ -1,5 +1,5 @@
-// Command kubeproxy is the real kube-proxy of the release that the module names, built from the published
-// module k8s.io/kubernetes: what Sluice takes a node over from, and hands it back to.
+// Command kubeproxy is the real kube-proxy of the release that the module names, built from the
+// published module k8s.io/kubernetes: what Sluice takes a node over from, and hands it back to.
 package main
 
 import (

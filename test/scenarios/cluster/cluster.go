@@ -1,5 +1,5 @@
-// Package cluster is what the API says in a scenario: it makes API objects out of
-// statements and hands each change to a server.
+// Package cluster makes API objects out of the statements of a scenario, and hands each change to a
+// server. Package play calls it.
 package cluster
 
 import (
@@ -13,17 +13,17 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/apitest"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// Namespace is that of all Services.
+// Namespace is the namespace of every Service.
 const Namespace = "ns1"
 
-// Main is the Service that a statement means if it names none; its object is
-// ns1/svc1.
+// Main is the Service of statements that name none. Its object is ns1/svc1.
 const Main = "s"
 
 // Server takes objects; [apitest.Server] is one.
@@ -32,17 +32,16 @@ type Server interface {
 	Remove(resource, namespace, name string)
 }
 
-// Cluster holds the objects of one scenario. One goroutine at a time.
+// Cluster holds the objects of one scenario. One goroutine uses it at a time.
 type Cluster struct {
 	server   Server
 	services map[string]*corev1.Service
-	// order gives each Service its number, and so its addresses.
+	// order numbers the Services. A Service's addresses follow from its number.
 	order []string
 	node  *corev1.Node
 }
 
-// New fills a server with what every scenario begins with: the Node, and the range
-// of ClusterIPs.
+// New fills a server with the objects of every scenario: the Node, and the range of ClusterIPs.
 func New(server Server) *Cluster {
 	c := &Cluster{server: server, services: make(map[string]*corev1.Service), order: []string{Main}, node: newNode()}
 	c.server.Set(apitest.Nodes, c.node.DeepCopy())
@@ -50,7 +49,7 @@ func New(server Server) *Cluster {
 	return c
 }
 
-// SetServiceCIDRs says which ranges ClusterIPs come from.
+// SetServiceCIDRs sets the ranges of ClusterIPs.
 func (c *Cluster) SetServiceCIDRs(ranges ...string) {
 	var texts []string
 	for _, r := range ranges {
@@ -62,7 +61,7 @@ func (c *Cluster) SetServiceCIDRs(ranges ...string) {
 	})
 }
 
-// ObjectName gives the name that a Service has in the API.
+// ObjectName returns the name that a Service has in the API.
 func ObjectName(name string) string {
 	if name == Main {
 		return "svc1"
@@ -70,8 +69,7 @@ func ObjectName(name string) string {
 	return name
 }
 
-// ChangeService creates a Service, or changes the given fields of it: words of the
-// form key=value.
+// ChangeService creates a Service, or changes fields of it. Words have the form key=value.
 func (c *Cluster) ChangeService(name string, fields []string) error {
 	s, known := c.services[name]
 	if !known {
@@ -121,18 +119,17 @@ func (c *Cluster) newService(name string) *corev1.Service {
 // apiFamilies are the families as the API names them.
 var apiFamilies = [...]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 
-// DeleteService deletes a Service. Its slices stay, as those of a real cluster do
-// for a moment.
+// DeleteService deletes a Service. Its slices stay, as those of a real cluster do for a moment.
 func (c *Cluster) DeleteService(name string) {
 	delete(c.services, name)
 	c.server.Remove(apitest.Services, Namespace, ObjectName(name))
 }
 
-// Service gives a Service as the API has it, or nil.
+// Service returns a Service as the API has it, or nil.
 func (c *Cluster) Service(name string) *corev1.Service { return c.services[name] }
 
-// Numbered gives the ClusterIP that a Service gets by its number, whether it has
-// it or not.
+// Numbered returns the ClusterIP that belongs to a Service's number, even if the Service has
+// another.
 func (c *Cluster) Numbered(name string, family service.Family) (netip.Addr, error) {
 	number := slices.Index(c.order, name)
 	if number < 0 {
@@ -140,3 +137,64 @@ func (c *Cluster) Numbered(name string, family service.Family) (netip.Addr, erro
 	}
 	return fixture.ClusterIP(family, number), nil
 }
+
+func newNode() *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: fixture.NodeName, Labels: map[string]string{corev1.LabelTopologyZone: fixture.Zone},
+	}}
+	for _, family := range service.Families {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{
+			Type: corev1.NodeInternalIP, Address: fixture.MustAddress(family, "node").String(),
+		})
+		n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, fixture.MustPrefix(family, "pods").String())
+	}
+	n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
+	return n
+}
+
+// ChangeNode changes the Node:
+//
+//	zone=zb, zone=none      its zone label
+//	taint=KEY, taint=none   its taints
+//	cidrs=pods2, cidrs=none its pod ranges
+//	addresses=192.168.0.2   its internal addresses
+//	deleting=true           it has a deletion timestamp
+func (c *Cluster) ChangeNode(words []string) error {
+	for _, word := range words {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "zone":
+			delete(c.node.Labels, corev1.LabelTopologyZone)
+			if value != "none" {
+				c.node.Labels[corev1.LabelTopologyZone] = value
+			}
+		case "taint":
+			c.node.Spec.Taints = nil
+			if value != "none" {
+				c.node.Spec.Taints = []corev1.Taint{{Key: value, Effect: corev1.TaintEffectNoSchedule}}
+			}
+		case "cidrs":
+			c.node.Spec.PodCIDRs, c.node.Spec.PodCIDR = list(value), ""
+			if len(c.node.Spec.PodCIDRs) > 0 {
+				c.node.Spec.PodCIDR = c.node.Spec.PodCIDRs[0]
+			}
+		case "addresses":
+			c.node.Status.Addresses = nil
+			for _, a := range list(value) {
+				c.node.Status.Addresses = append(c.node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+			}
+		case "deleting":
+			c.node.DeletionTimestamp = nil
+			if value == "true" {
+				c.node.DeletionTimestamp = ptr.To(metav1.Now())
+			}
+		default:
+			return fmt.Errorf("node: %q: want zone, taint, cidrs, addresses or deleting", word)
+		}
+	}
+	c.server.Set(apitest.Nodes, c.node.DeepCopy())
+	return nil
+}
+
+// DeleteNode deletes the Node object; ChangeNode brings it back.
+func (c *Cluster) DeleteNode() { c.server.Remove(apitest.Nodes, "", fixture.NodeName) }

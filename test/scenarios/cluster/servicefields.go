@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// serviceFields are the keys of the statement service, and what they set.
+// serviceFields are the keys of the statement service, with the functions that set them.
 var serviceFields = map[string]func(s *corev1.Service, value string) error{
 	"type":        setType,
 	"ports":       setPorts,
@@ -33,8 +33,8 @@ var serviceFields = map[string]func(s *corev1.Service, value string) error{
 
 func keysOf[V any](m map[string]V) string { return strings.Join(slices.Sorted(maps.Keys(m)), ", ") }
 
-// setType sets the type, and what the API server and the load balancer would set
-// with it, unless it is set already.
+// setType sets the type, and what the API server and the load balancer would set with it, unless it
+// is set already.
 func setType(s *corev1.Service, value string) error {
 	s.Spec.Type = corev1.ServiceType(value)
 	exposed := s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
@@ -54,8 +54,8 @@ func setType(s *corev1.Service, value string) error {
 	return nil
 }
 
-// nodePortOf gives port i its node port: 30080, 30081, …; the same number for the
-// same port of another protocol.
+// nodePortOf sets the node port of port i: 30080, 30081, …; the same number for the same port of
+// another protocol.
 func nodePortOf(ports []corev1.ServicePort, i int) int32 {
 	for k := range i {
 		if ports[k].Port == ports[i].Port {
@@ -65,8 +65,8 @@ func nodePortOf(ports []corev1.ServicePort, i int) int32 {
 	return int32(fixture.NodePort + i)
 }
 
-// setPorts takes name:port[:target[:nodePort]][/protocol], several by commas. An
-// empty name is an unnamed port.
+// setPorts takes name:port[:target[:nodePort]][/protocol], separated by commas. An empty name is an
+// unnamed port.
 func setPorts(s *corev1.Service, value string) error {
 	s.Spec.Ports = nil
 	for word := range strings.SplitSeq(value, ",") {
@@ -120,7 +120,8 @@ func setAffinity(s *corev1.Service, value string) error {
 	return nil
 }
 
-// list gives what a value lists: names in both families, literals as they are.
+// list returns the parts of a value: a name stands for its texts in both families, a literal for
+// itself.
 func list(value string) []string {
 	var all []string
 	if value == "none" {
@@ -142,8 +143,8 @@ func setExternalIPs(s *corev1.Service, value string) error {
 	return nil
 }
 
-// setIngress takes addresses, each with a mode of the API behind a colon if it has
-// one (vip:Proxy), and host names (hostname:lb.example); none is none.
+// setIngress takes addresses, each with a mode of the API behind a colon if it has one (vip:Proxy),
+// and host names (hostname:lb.example). The word none removes all.
 func setIngress(s *corev1.Service, value string) error {
 	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{}
 	if value == "none" {
@@ -178,8 +179,7 @@ func setClusterIPs(s *corev1.Service, value string) error {
 	return nil
 }
 
-// setFamilies takes ipv4, ipv6, or both in either order, and puts the addresses in
-// that order.
+// setFamilies takes ipv4, ipv6, or both in either order, and puts the addresses in that order.
 func setFamilies(s *corev1.Service, value string) error {
 	old := s.Spec.ClusterIPs
 	s.Spec.IPFamilies, s.Spec.ClusterIPs = nil, nil
@@ -207,8 +207,7 @@ func setHealthPort(s *corev1.Service, value string) error {
 	return err
 }
 
-// setPairs takes key:value, several by commas; a key with a minus behind it is
-// removed.
+// setPairs takes key:value, separated by commas. A key followed by a minus is removed.
 func setPairs(into *map[string]string, value string) error {
 	if *into == nil {
 		*into = make(map[string]string)

@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// SetSlice creates or replaces an EndpointSlice per family. Words of the form
-// key=value say what is special about it, all others are endpoints.
+// SetSlice creates or replaces an EndpointSlice per family. Words of the form key=value set fields
+// of it, all others are endpoints.
 //
 //	of=SERVICE        the Service it belongs to; default s, and none for no label
 //	ports=name:port[/protocol],…   default: each port of the Service, at its target port
@@ -30,9 +30,9 @@ import (
 //	trigger=-1h       the change was caused so long from now: last-change-trigger-time
 //	more=1000         so many endpoints on n2 besides, where nobody answers
 //
-// An endpoint is a name (a), T(a) for one that is ready=false, serving=true and
-// terminating=true, or a name with conditions, hints and node: a(ready=false),
-// a(zones=za+zb), a(nodes=n1), a(node=none), in any combination by commas.
+// An endpoint is a name (a), T(a) for one that is ready=false, serving=true and terminating=true,
+// or a name with conditions, hints and node: a(ready=false), a(zones=za+zb), a(nodes=n1),
+// a(node=none), or several of these separated by commas.
 func (c *Cluster) SetSlice(name string, words []string) error {
 	d, err := draftOf(words)
 	if err != nil {
@@ -156,7 +156,7 @@ func (c *Cluster) slice(d draft, family service.Family) (*discoveryv1.EndpointSl
 	return s, nil
 }
 
-// crowd are endpoints on n2 that make a Service large.
+// crowd are endpoints on n2, to make a Service large.
 func crowd(n int, family service.Family) []discoveryv1.Endpoint {
 	var all []discoveryv1.Endpoint
 	address := netip.MustParseAddr([]string{"10.244.128.0", "fd00:10:244:80::"}[family])
@@ -167,8 +167,8 @@ func crowd(n int, family service.Family) []discoveryv1.Endpoint {
 	return all
 }
 
-// slicePorts gives the ports that are named, or those of the Service. A name or a
-// port that is "nil" is left out of the object.
+// slicePorts returns the given ports, or those of the Service. A name or a port "nil" is left out
+// of the object.
 func (c *Cluster) slicePorts(d draft) ([]discoveryv1.EndpointPort, error) {
 	var ports []discoveryv1.EndpointPort
 	if d.ports == "" {

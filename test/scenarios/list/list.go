@@ -1,5 +1,5 @@
-// Package list has the scenarios: what a node service proxy must do, seen from the
-// wire, one file per subject.
+// Package list holds the scenarios: what a node's service proxy must do, as clients see it, one
+// file per subject.
 package list
 
 import (

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// numbers is how many acceptance scenarios there are by subject; each subject is
-// numbered from 1. Further ones of our own may follow.
+// numbers is how many acceptance scenarios there are by subject; each subject is numbered from 1.
+// Further ones of our own may follow.
 var numbers = map[string]int{
 	"CIP": 25, "NP": 21, "LB": 10, "EXT": 6, "SRC": 14, "ETP": 12, "ITP": 8, "TERM": 12, "TOPO": 11, "AFF": 10,
 	"HC": 11, "IN": 17, "CT": 10, "SYNC": 16, "V": 12, "N": 8, "PROC": 22,

@@ -2,13 +2,20 @@ package network
 
 import (
 	"context"
-	"regexp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"time"
 )
 
-// Rules gives what the rules of the node look like: the listings of both families
-// in mode iptables, by the programs of its variant, and of everything in nf_tables; in
-// mode ipvs, virtual servers, sets and addresses as well.
+// Rules lists the rules of the node: in mode iptables, those of both families by the programs of
+// its variant; otherwise everything in nf_tables, and in mode ipvs virtual servers, sets and
+// addresses as well.
 func (w *World) Rules(ctx context.Context) (string, error) {
 	var all strings.Builder
 	for _, words := range w.listings() {
@@ -35,16 +42,120 @@ func (w *World) listings() [][]string {
 	return [][]string{{"iptables-nft-save"}, {"ip6tables-nft-save"}}
 }
 
-// FindRule gives the first line of the listings that fits, or "".
-func (w *World) FindRule(ctx context.Context, pattern *regexp.Regexp) (string, error) {
-	text, err := w.Rules(ctx)
-	if err != nil {
-		return "", err
+// SetPolicy sets the policy of a built-in chain of the node's table filter, in both families. It
+// uses the same variant of iptables as the proxy: the other variant can still drop a packet that
+// one accepts.
+func (w *World) SetPolicy(ctx context.Context, chain, policy string) error {
+	suffix := ""
+	if w.options.Variant != "" {
+		suffix = "-" + w.options.Variant
 	}
-	for line := range strings.Lines(text) {
-		if pattern.MatchString(line) {
-			return strings.TrimSpace(line), nil
+	for _, program := range []string{"iptables", "ip6tables"} {
+		if _, err := w.Run(ctx, program+suffix, "-w", "-P", chain, policy); err != nil {
+			return err
 		}
 	}
-	return "", nil
+	return nil
 }
+
+// seized is a process that owns the proxy's tables in nf_tables.
+type seized struct {
+	owner *exec.Cmd
+	input io.Closer
+}
+
+// seizure deletes the proxy's tables and adds them again, owned by the process that sends it.
+const seizure = `
+delete table ip kube-proxy
+delete table ip6 kube-proxy
+add table ip kube-proxy { flags owner; }
+add table ip6 kube-proxy { flags owner; }
+`
+
+// Seize starts a process that owns the proxy's tables in nf_tables, so that the kernel refuses the
+// proxy's writes until the returned Closer is closed. The proxy's rules are gone meanwhile, and the
+// kernel removes the tables with their owner.
+func (w *World) Seize(ctx context.Context) (io.Closer, error) {
+	owner := exec.Command("nft", "-i")
+	input, err := owner.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.Node().Do(owner.Start); err != nil {
+		return nil, errors.Join(err, input.Close())
+	}
+	s := &seized{owner, input}
+	// One line is one transaction, so the proxy cannot write in between.
+	if _, err := io.WriteString(input, strings.ReplaceAll(strings.TrimSpace(seizure), "\n", "; ")+"\n"); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	const wait, pause = 5 * time.Second, 20 * time.Millisecond
+	for deadline := time.Now().Add(wait); ; time.Sleep(pause) {
+		listing, err := w.Run(ctx, "nft", "list", "ruleset")
+		if err == nil && strings.Count(listing, "flags owner") == 2 {
+			return s, nil
+		}
+		if time.Now().After(deadline) {
+			return nil, errors.Join(fmt.Errorf("no process owns the tables; there is\n%s", listing), err, s.Close())
+		}
+	}
+}
+
+// Close ends the owner.
+func (s *seized) Close() error {
+	err := s.input.Close() // at which nft ends
+	return errors.Join(err, s.owner.Wait())
+}
+
+// restoreFormat wraps a real program: it records the program's input, and fails instead while a
+// file exists.
+const restoreFormat = `#!/bin/sh
+if [ -e %[1]q ]; then
+	echo "%[2]s: the scenario wants it to fail" >&2
+	exit 1
+fi
+tee -a %[3]q | exec %[4]q "$@"
+`
+
+// WatchPrograms puts wrappers of iptables-restore and the like first in the PATH of proxies that
+// start from now on. They record their input, and FailPrograms can make them fail.
+func (w *World) WatchPrograms() error {
+	bin := filepath.Join(w.options.Dir, "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return err
+	}
+	for _, base := range []string{"iptables", "ip6tables"} {
+		for _, variant := range []string{"nft", "legacy"} {
+			name := base + "-" + variant + "-restore"
+			program, err := exec.LookPath(name)
+			if err != nil {
+				return err
+			}
+			text := fmt.Sprintf(restoreFormat, w.obstacle(), name, w.Restored(), program)
+			if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Remove(w.Restored()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err // what an earlier run has left
+	}
+	w.SetEnvironment("PATH=" + bin + string(filepath.ListSeparator) + os.Getenv("PATH"))
+	return w.FailPrograms(false)
+}
+
+// FailPrograms makes the watched programs fail, or work again.
+func (w *World) FailPrograms(fail bool) error {
+	if fail {
+		return os.WriteFile(w.obstacle(), nil, 0o600)
+	}
+	if err := os.Remove(w.obstacle()); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (w *World) obstacle() string { return filepath.Join(w.options.Dir, "programs-fail") }
+
+// Restored is the file with the input of the watched programs.
+func (w *World) Restored() string { return filepath.Join(w.options.Dir, "restored") }

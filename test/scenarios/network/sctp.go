@@ -2,8 +2,10 @@ package network
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net"
 	"net/netip"
 	"strings"
@@ -15,22 +17,24 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// sctp is everybody who answers SCTP. Many kernels have no sockets for it, but all
-// that can translate it follow its associations, and for that the first two packets
-// do: they are sent from raw sockets.
+// sctp are the servers that answer SCTP. Many kernels have no sockets for it, but every kernel that
+// translates it follows its associations, and the first two packets suffice for that. They are sent
+// from raw sockets.
 type sctp struct {
 	open    sync.Once
 	openErr error
 	conns   []*net.IPConn
 	running sync.WaitGroup
-	// asked counts questions: each has a port of its own.
+	// asked counts questions. Each gets a port of its own.
 	asked atomic.Uint32
 }
 
-// sctpProtocols are the raw sockets of package net, by family.
-var sctpProtocols = [...]string{service.IPv4: "ip4:132", service.IPv6: "ip6:132"}
+const sctpProtocol = 132
 
-// askSCTP sends an INIT and waits for the INIT ACK, which says who has answered.
+// sctpNetworks are the raw sockets of package net, by family.
+var sctpNetworks = [...]string{service.IPv4: "ip4:132", service.IPv6: "ip6:132"}
+
+// askSCTP sends an INIT and waits for the INIT ACK, which names the server.
 func (n *Network) askSCTP(ctx context.Context, host *netns.Namespace, source, target netip.AddrPort) (netns.Answer, error) {
 	if n.sctp.open.Do(func() { n.sctp.openErr = n.serveSCTP() }); n.sctp.openErr != nil {
 		return netns.Answer{}, n.sctp.openErr
@@ -41,7 +45,7 @@ func (n *Network) askSCTP(ctx context.Context, host *netns.Namespace, source, ta
 	}
 	var conn net.Conn
 	err := host.Do(func() (err error) {
-		conn, err = dialer.DialContext(ctx, sctpProtocols[service.FamilyOf(target.Addr())], target.Addr().String())
+		conn, err = dialer.DialContext(ctx, sctpNetworks[service.FamilyOf(target.Addr())], target.Addr().String())
 		return err
 	})
 	if err != nil {
@@ -58,11 +62,7 @@ func (n *Network) askSCTP(ctx context.Context, host *netns.Namespace, source, ta
 }
 
 func exchangeSCTP(ctx context.Context, conn *net.IPConn, request sctpPacket) (netns.Answer, error) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return netns.Answer{}, errors.New("nobody said how long to wait")
-	}
-	if err := conn.SetDeadline(deadline); err != nil {
+	if err := untilEnd(ctx, conn); err != nil {
 		return netns.Answer{}, err
 	}
 	if _, err := conn.Write(request.bytes()); err != nil {
@@ -70,7 +70,7 @@ func exchangeSCTP(ctx context.Context, conn *net.IPConn, request sctpPacket) (ne
 	}
 	buffer := make([]byte, 512)
 	for {
-		// Unlike Read, this leaves the header of IPv4 out.
+		// Unlike Read, this omits the IPv4 header.
 		size, _, err := conn.ReadFrom(buffer)
 		if err != nil {
 			return netns.Answer{}, err
@@ -88,34 +88,29 @@ func exchangeSCTP(ctx context.Context, conn *net.IPConn, request sctpPacket) (ne
 	}
 }
 
-// serveSCTP lets all who answer TCP from the beginning answer SCTP, too.
+// serveSCTP makes every server of the fixture answer SCTP, too.
 func (n *Network) serveSCTP() error {
-	for _, family := range service.Families {
-		at := make(map[netip.Addr]string)
-		for _, name := range fixture.Endpoints {
-			at[fixture.MustAddress(family, name)] = hostOf(name)
+	at := map[netip.Addr]string{}
+	for _, s := range servers() {
+		at[s.At.Addr()] = s.Host
+	}
+	for a, host := range at {
+		var conn *net.IPConn
+		err := n.Hosts[host].Do(func() (err error) {
+			conn, err = net.ListenIP(sctpNetworks[service.FamilyOf(a)], &net.IPAddr{IP: a.AsSlice()})
+			return err
+		})
+		if err != nil {
+			return err
 		}
-		for _, a := range fixture.BeyondAddresses(family) {
-			at[a] = beyond
-		}
-		for a, host := range at {
-			var conn *net.IPConn
-			err := n.hosts[host].Do(func() (err error) {
-				conn, err = net.ListenIP(sctpProtocols[family], &net.IPAddr{IP: a.AsSlice()})
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			n.sctp.conns = append(n.sctp.conns, conn)
-			n.sctp.running.Go(func() { answerSCTP(conn, a) })
-		}
+		n.sctp.conns = append(n.sctp.conns, conn)
+		n.sctp.running.Go(func() { answerSCTP(conn, a) })
 	}
 	return nil
 }
 
-// answerSCTP answers at one address until the socket is closed. Who sends to a port
-// at which nobody listens hears nothing.
+// answerSCTP answers at one address until the socket is closed. At a port without a server, it
+// stays silent.
 func answerSCTP(conn *net.IPConn, at netip.Addr) {
 	buffer := make([]byte, 512)
 	for {
@@ -145,4 +140,86 @@ func (s *sctp) close() error {
 	}
 	s.running.Wait()
 	return errors.Join(errs...)
+}
+
+// The first two packets of an SCTP association (RFC 9260, sections 3.1 to 3.3.3): INIT, and INIT
+// ACK, whose state cookie holds the answer.
+const (
+	sctpHeader = 12 // ports, verification tag, checksum
+	sctpInit   = 20 // chunk header, initiate tag, window, streams, initial TSN
+	initChunk  = 1
+	ackChunk   = 2
+	cookieType = 7
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sctpPacket is an INIT, or an INIT ACK if it has a cookie.
+type sctpPacket struct {
+	source, target uint16
+	// tag is the verification tag, 0 for INIT. initiate is the tag that the other side has to use.
+	tag, initiate uint32
+	cookie        string
+}
+
+func (p sctpPacket) bytes() []byte {
+	b := make([]byte, sctpHeader+sctpInit)
+	binary.BigEndian.PutUint16(b[0:], p.source)
+	binary.BigEndian.PutUint16(b[2:], p.target)
+	binary.BigEndian.PutUint32(b[4:], p.tag)
+	chunk := b[sctpHeader:]
+	chunk[0] = initChunk
+	if p.cookie != "" {
+		chunk[0] = ackChunk
+		b = append(b, 0, cookieType)
+		b = binary.BigEndian.AppendUint16(b, uint16(4+len(p.cookie)))
+		b = append(b, p.cookie...)
+		chunk = b[sctpHeader:]
+	}
+	binary.BigEndian.PutUint16(chunk[2:], uint16(len(chunk)))
+	binary.BigEndian.PutUint32(chunk[4:], p.initiate)
+	const window = 65536
+	binary.BigEndian.PutUint32(chunk[8:], window)
+	binary.BigEndian.PutUint16(chunk[12:], 1) // streams each way
+	binary.BigEndian.PutUint16(chunk[14:], 1)
+	binary.BigEndian.PutUint32(chunk[16:], 1)
+	for len(b)%4 != 0 {
+		b = append(b, 0) // counts in no length
+	}
+	binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b, castagnoli))
+	return b
+}
+
+// parseSCTP reads what bytes has written. It returns false for any other packet, and for a wrong
+// checksum.
+func parseSCTP(b []byte) (sctpPacket, bool) {
+	if len(b) < sctpHeader+sctpInit {
+		return sctpPacket{}, false
+	}
+	p := sctpPacket{
+		source: binary.BigEndian.Uint16(b[0:]), target: binary.BigEndian.Uint16(b[2:]),
+		tag: binary.BigEndian.Uint32(b[4:]), initiate: binary.BigEndian.Uint32(b[sctpHeader+4:]),
+	}
+	whole := append([]byte(nil), b...)
+	binary.LittleEndian.PutUint32(whole[8:], 0)
+	if crc32.Checksum(whole, castagnoli) != binary.LittleEndian.Uint32(b[8:]) {
+		return sctpPacket{}, false
+	}
+	switch b[sctpHeader] {
+	case initChunk:
+		return p, true
+	case ackChunk:
+		rest := b[sctpHeader+sctpInit:]
+		if len(rest) < 4 || rest[1] != cookieType {
+			return sctpPacket{}, false
+		}
+		size := int(binary.BigEndian.Uint16(rest[2:]))
+		if size < 4 || size > len(rest) {
+			return sctpPacket{}, false
+		}
+		p.cookie = string(rest[4:size])
+		return p, true
+	default:
+		return sctpPacket{}, false
+	}
 }

@@ -13,15 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stray sends TCP segments from an endpoint to a client that have the right
-// addresses and ports and cannot be right otherwise: their numbers are spread over
-// the whole circle, so that most are outside of any window.
+// Stray sends TCP segments from an endpoint to a client. Their addresses and ports are right, but
+// their sequence numbers are spread over the whole range, so that most are outside of any window.
 func (n *Network) Stray(from, to netip.AddrPort) error {
-	host, err := n.hostWith(from.Addr())
-	if err != nil {
-		return err
+	host := n.HostAt(from.Addr())
+	if host == nil {
+		return fmt.Errorf("no server at %v", from)
 	}
-	return n.hosts[host].Do(func() error {
+	return host.Do(func() error {
 		network := "ip4:tcp"
 		if from.Addr().Is6() {
 			network = "ip6:tcp"
@@ -39,17 +38,6 @@ func (n *Network) Stray(from, to netip.AddrPort) error {
 		}
 		return nil
 	})
-}
-
-// hostWith gives the name of the host that an endpoint's address is in.
-func (n *Network) hostWith(a netip.Addr) (string, error) {
-	for _, b := range n.backends {
-		if b.Addr().Addr() == a {
-			name, _, _ := strings.Cut(b.Name(), ":")
-			return hostOf(name), nil
-		}
-	}
-	return "", fmt.Errorf("nobody answers at %v", a)
 }
 
 // segment is a TCP segment with one byte of data.
@@ -71,7 +59,7 @@ func segment(from, to netip.AddrPort, sequence, acknowledged uint32) []byte {
 	return b
 }
 
-// checksum is the Internet's, of an even number of bytes.
+// checksum returns the Internet checksum of an even number of bytes.
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i < len(b); i += 2 {
@@ -99,7 +87,7 @@ func (n *Network) Resets(host string) (int, error) {
 	return parseResets(string(text))
 }
 
-// parseResets finds the count in the kernel's table: a line of names, then one of
+// parseResets finds the count in the kernel's table, which has a line of names, then one of
 // numbers.
 func parseResets(text string) (int, error) {
 	var names []string

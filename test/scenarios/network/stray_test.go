@@ -13,7 +13,7 @@ func TestSegmentsChecksum(t *testing.T) {
 	} {
 		from, to := netip.MustParseAddrPort(pair[0]), netip.MustParseAddrPort(pair[1])
 		s := segment(from, to, 0x90000000, 7)
-		// The sum over everything, the checksum included, is that of nothing.
+		// The checksum over a segment with its checksum is zero.
 		whole := append(from.Addr().AsSlice(), to.Addr().AsSlice()...)
 		whole = append(whole, 0, 6, 0, byte(len(s)))
 		whole = append(append(whole, s...), 0)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
@@ -20,19 +21,17 @@ import (
 type Options struct {
 	// Binary is the program sluice.
 	Binary string
-	// Mode is the value of --proxy-mode, and Variant that of
-	// --sluice-iptables-variant, if any.
+	// Mode is the value of --proxy-mode, and Variant that of --sluice-iptables-variant, if any.
 	Mode, Variant string
-	// Dir is where logs and files of the proxy go.
+	// Dir is the directory for logs and files of the proxy.
 	Dir string
 	// PodPort is the name of the node's interface to p1, if not the usual one.
 	PodPort string
-	// Flags replace or add flags of the proxy, by their names without dashes.
+	// Flags override or add flags of the proxy, by their names without dashes.
 	Flags map[string]string
 }
 
-// World is a network with an API server on the node under test, and the proxy when
-// it runs.
+// World is a network with an API server on the node under test, and the proxy once it runs.
 type World struct {
 	*Network
 	API     *apitest.Server
@@ -43,7 +42,7 @@ type World struct {
 	setting        setting
 }
 
-// NewWorld builds a world in which no proxy runs yet.
+// NewWorld builds a world without a running proxy.
 func NewWorld(options Options) (*World, error) {
 	n, err := New(options.PodPort)
 	if err != nil {
@@ -65,7 +64,7 @@ func (w *World) Close() error {
 	return errors.Join(append(errs, w.API.Stop(), w.Network.Close())...)
 }
 
-// kubeconfig reaches the API server, which asks nobody who they are.
+// kubeconfig reaches the API server, which authenticates no client.
 const kubeconfig = `apiVersion: v1
 kind: Config
 clusters: [{name: c, cluster: {server: "http://%s"}}]
@@ -80,7 +79,7 @@ func (w *World) Kubeconfig() (string, error) {
 	return file, os.WriteFile(file, fmt.Appendf(nil, kubeconfig, w.API.Address()), 0o600)
 }
 
-// flags are those of every scenario, unless the scenario has its own.
+// flags returns the flags of every scenario, overridden by the scenario's own.
 func (w *World) flags() (map[string]string, error) {
 	file, err := w.Kubeconfig()
 	flags := map[string]string{
@@ -89,8 +88,7 @@ func (w *World) flags() (map[string]string, error) {
 		"proxy-mode":         w.options.Mode,
 		"cluster-cidr":       fixture.Both("cluster-cidr"),
 		"nodeport-addresses": fixture.Both("everything"),
-		// The size of the table can be set in the first network namespace of a
-		// machine only.
+		// The conntrack table's size can be set in the machine's first network namespace only.
 		"conntrack-max-per-core": "0",
 		"sluice-state-dir":       w.stateDir(),
 		"log-format":             "json",
@@ -121,10 +119,10 @@ func (w *World) Start() error {
 	return err
 }
 
-// Proxy is the process that was started last, or nil.
+// Proxy returns the process that was started last, or nil.
 func (w *World) Proxy() *netns.Daemon { return w.proxy }
 
-// SetFlag gives a flag to the proxies that are started from now on.
+// SetFlag sets a flag of the proxies that start from now on.
 func (w *World) SetFlag(name, value string) {
 	if w.options.Flags == nil {
 		w.options.Flags = make(map[string]string)
@@ -132,8 +130,8 @@ func (w *World) SetFlag(name, value string) {
 	w.options.Flags[name] = value
 }
 
-// Run runs a program on the node and gives what it printed, of both outputs. Words
-// may hold placeholders; see expand.
+// Run runs a program on the node and returns what it printed on both outputs. Its words may hold
+// placeholders; see expand.
 func (w *World) Run(ctx context.Context, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, runMax)
 	defer cancel()
@@ -149,5 +147,34 @@ func (w *World) Run(ctx context.Context, name string, args ...string) (string, e
 	return string(printed), nil
 }
 
-// runMax bounds what runs on the node besides the proxy.
+// runMax bounds the run of a program other than the proxy.
 const runMax = 30 * time.Second
+
+// expand replaces placeholders in a text:
+//
+//	$sluice                the program
+//	$dir                   the directory of the scenario
+//	$state                 the directory of the record of kernel settings
+//	$iptables, $ip6tables  iptables of the variant; $iptables-save and so on follow
+//
+// It keeps every other $.
+func (w *World) expand(text string) string {
+	variant := w.options.Variant
+	if variant == "" {
+		variant = "nft"
+	}
+	return strings.NewReplacer(
+		"$sluice", w.options.Binary, "$dir", w.options.Dir, "$state", w.stateDir(),
+		"$iptables", "iptables-"+variant, "$ip6tables", "ip6tables-"+variant,
+	).Replace(text)
+}
+
+func (w *World) stateDir() string { return filepath.Join(w.options.Dir, "state") }
+
+func (w *World) expandAll(words []string) []string {
+	var all []string
+	for _, word := range words {
+		all = append(all, w.expand(word))
+	}
+	return all
+}

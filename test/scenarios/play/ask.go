@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,22 +21,22 @@ import (
 //
 //	[ipv4|ipv6] CLIENT[@ADDRESS] -> TARGET[/PROTOCOL] => OUTCOME [as SOURCE] [xN [each MIN..MAX]]
 //
-// It holds when connections of the client to the target end in all the ways that
-// OUTCOME lists, and in no other, in each family.
+// It holds when connections of the client to the target end in every way that OUTCOME lists, and in
+// no other, in each family.
 type ask struct {
 	family *service.Family
 	client string
-	// source is the name of the address that the client uses, or "".
+	// source is the name of the client's address, or "" for its usual one.
 	source string
 	target target
 	want   outcome
 	spread spread
 }
 
-// Attempts per question. One endpoint of three stays unseen in all of attemptsMax
-// with a probability below 1e-11. One of two, which is there and must not be, stays
-// unseen in attemptsMin with one below 1e-9: it has to be small, since a question is
-// repeated until it holds, hundreds of times if need be.
+// Attempts per question. One endpoint of three stays unseen in all of attemptsMax with a
+// probability below 1e-11. An unwanted endpoint among two stays unseen in attemptsMin with one
+// below 1e-9. It has to be that small, because a question may be repeated hundreds of times until
+// it holds.
 const (
 	attemptsMin = 32
 	attemptsMax = 64
@@ -64,7 +65,7 @@ func parseAsk(words []string) (statement, error) {
 	return a, err
 }
 
-// of gives the families that a question is asked in.
+// of returns the families of a question.
 func (a ask) of(s *Stage) []service.Family {
 	if a.family != nil {
 		return []service.Family{*a.family}
@@ -72,7 +73,7 @@ func (a ask) of(s *Stage) []service.Family {
 	return s.families
 }
 
-// run asks until the wanted answers come, and then no longer.
+// run asks until the question holds.
 func (a ask) run(ctx context.Context, s *Stage) error {
 	var all errgroup.Group
 	for _, family := range a.of(s) {
@@ -87,7 +88,7 @@ func (a ask) run(ctx context.Context, s *Stage) error {
 	return all.Wait()
 }
 
-// hold tries until it holds, or for too long.
+// hold tries until it succeeds, for at most holdMax.
 func hold(ctx context.Context, try func() error) error {
 	const pause = 20 * time.Millisecond
 	for deadline := time.Now().Add(holdMax); ; {
@@ -118,7 +119,7 @@ func (a ask) question(s *Stage, family service.Family) (fixture.Question, error)
 	return q, err
 }
 
-// once asks as often as it takes to see everything that is wanted.
+// once asks until it has seen every wanted answer.
 func (a ask) once(ctx context.Context, s *Stage, q fixture.Question) error {
 	seen := make(map[fixture.Answer]int)
 	most, least := attemptsMax, attemptsMin
@@ -142,4 +143,47 @@ func (a ask) once(ctx context.Context, s *Stage, q fixture.Question) error {
 		return fmt.Errorf("%v: saw only %v, want %v", q, slices.Collect(maps.Keys(seen)), a.want)
 	}
 	return a.spread.judge(q, seen)
+}
+
+// spread is the end of a question, x3000 each 850..1150: how many connections, and how many of them
+// each endpoint gets.
+type spread struct {
+	times, least, most int
+}
+
+// parseSpread removes it from the end of the words.
+func parseSpread(words []string) (spread, []string, error) {
+	var s spread
+	rest := words
+	if n := len(rest); n >= 2 && rest[n-2] == "each" {
+		least, most, ok := strings.Cut(rest[n-1], "..")
+		var errs [2]error
+		s.least, errs[0] = strconv.Atoi(least)
+		s.most, errs[1] = strconv.Atoi(most)
+		if err := errors.Join(errs[:]...); !ok || err != nil {
+			return s, nil, fmt.Errorf("each %s: want MIN..MAX", rest[n-1])
+		}
+		rest = rest[:n-2]
+	}
+	if n := len(rest); n >= 1 && len(rest[n-1]) > 1 && rest[n-1][0] == 'x' {
+		if times, err := strconv.Atoi(rest[n-1][1:]); err == nil {
+			s.times, rest = times, rest[:n-1]
+		}
+	}
+	if s.most > 0 && s.times == 0 {
+		return s, nil, errors.New("each needs a number of connections: x3000 each 850..1150")
+	}
+	return s, rest, nil
+}
+
+func (s spread) judge(q fixture.Question, seen map[fixture.Answer]int) error {
+	if s.most == 0 {
+		return nil
+	}
+	for answer, n := range seen {
+		if n < s.least || n > s.most {
+			return fmt.Errorf("%v: %v %d of %d times, want %d to %d", q, answer, n, s.times, s.least, s.most)
+		}
+	}
+	return nil
 }

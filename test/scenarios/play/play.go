@@ -1,18 +1,102 @@
+// Package play defines what the statements of scenarios mean, and plays scenarios in a world. It
+// owns the state of a scenario while it runs. The command scenarios and the tests of models call
+// it.
 package play
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/scenarios/cluster"
+	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
-// Play plays a plan in a world, which it leaves open. The error says which line
-// did not hold, and what was seen instead.
+// World is what a scenario is played in: network namespaces, or a model.
+type World interface {
+	// Start starts the proxy, which reads the API by itself.
+	Start() error
+	// Ask asks one question. It may be called from several goroutines. An error means that the
+	// world is broken.
+	Ask(ctx context.Context, q fixture.Question) (fixture.Answer, error)
+	Close() error
+}
+
+// Stage is a scenario that is being played. Statements run one after another, consecutive questions
+// at the same time.
+type Stage struct {
+	World
+	*cluster.Cluster
+	families []service.Family
+	// running is set once the proxy was started, stopped after it was stopped.
+	running, stopped bool
+	// changed is set when the world has changed since it last settled. round counts how often it
+	// settled.
+	changed bool
+	round   int
+	// kept is what statements store under a name, such as sessions and flows.
+	kept map[string]any
+	// closers run at the end, the newest first.
+	closers []func() error
+}
+
+func newStage(world World, server cluster.Server, families []service.Family) *Stage {
+	return &Stage{World: world, Cluster: cluster.New(server), families: families, changed: true, kept: make(map[string]any)}
+}
+
+// ready starts the proxy unless it was stopped, and waits until every change has taken effect.
+func (s *Stage) ready(ctx context.Context) error {
+	if s.stopped {
+		return nil
+	}
+	if !s.running {
+		if err := s.Start(); err != nil {
+			return err
+		}
+		s.running, s.changed = true, true
+	}
+	if !s.changed {
+		return nil
+	}
+	s.changed = false
+	return s.settle(ctx)
+}
+
+// atEnd registers a function for the end of the scenario.
+func (s *Stage) atEnd(f func() error) { s.closers = append(s.closers, f) }
+
+// keep stores a value under a name. kept returns it.
+func keep[T any](s *Stage, name string, value T) { s.kept[fmt.Sprintf("%T %s", value, name)] = value }
+
+func kept[T any](s *Stage, name string) (T, error) {
+	var none T
+	value, ok := s.kept[fmt.Sprintf("%T %s", none, name)].(T)
+	if !ok {
+		return none, fmt.Errorf("nothing is kept under the name %q", name)
+	}
+	return value, nil
+}
+
+// serviceIP returns the ClusterIP of a Service in a family.
+func (s *Stage) serviceIP(name string, family service.Family) (netip.Addr, error) {
+	if object := s.Service(name); object != nil {
+		for _, text := range object.Spec.ClusterIPs {
+			if a, err := netip.ParseAddr(text); err == nil && service.FamilyOf(a) == family {
+				return a, nil
+			}
+		}
+	}
+	return s.Numbered(name, family)
+}
+
+// Play plays a plan in a world and leaves the world open. The error says which line did not hold,
+// and what was seen instead.
 func (p *Plan) Play(ctx context.Context, world World, server cluster.Server) error {
 	s := newStage(world, server, p.Families)
 	err := p.play(ctx, s)
@@ -53,7 +137,7 @@ func (p *Plan) play(ctx context.Context, s *Stage) error {
 	return nil
 }
 
-// questionsFrom counts the questions that follow each other from a step on.
+// questionsFrom counts the consecutive questions from a step on.
 func (p *Plan) questionsFrom(at int) int {
 	n := 0
 	for _, st := range p.steps[at:] {
@@ -67,4 +151,96 @@ func (p *Plan) questionsFrom(at int) int {
 
 func (p *Plan) failed(st step, err error) error {
 	return fmt.Errorf("%s:%d: %s: %w", p.File, st.line.Number, st.line.Text, err)
+}
+
+// settleStep is the pause between two questions to the sentinel.
+const settleStep = 5 * time.Millisecond
+
+// sentinel is a Service that changes after every other change, and so shows when that has taken
+// effect, independent of how the proxy works. Each round gives it another port and endpoint.
+const sentinel = "sentinel"
+
+// settle waits until every change has taken effect.
+func (s *Stage) settle(ctx context.Context) error {
+	s.round++
+	port, endpoint := uint16(20000+s.round), []string{"a", "b"}[s.round%2]
+	if err := s.ChangeService(sentinel, []string{"clusterips=sentinel", fmt.Sprintf("ports=p:%d", port)}); err != nil {
+		return err
+	}
+	if err := s.SetSlice("main", []string{"of=" + sentinel, endpoint}); err != nil {
+		return err
+	}
+	deadline := time.Now().Add(settleMax)
+	for _, family := range s.families {
+		q := fixture.Question{
+			Family: family, From: "p1", Protocol: service.TCP, Patience: sentinelPatience,
+			To: netip.AddrPortFrom(fixture.MustAddress(family, "sentinel"), port),
+		}
+		for {
+			got, err := s.Ask(ctx, q)
+			if err == nil && got.Name == endpoint {
+				break
+			}
+			if ended := s.alive(); ended != nil {
+				return ended
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("the last change has not taken effect within %v: the sentinel's %v got %v, %v", settleMax, q, got, err)
+			}
+			if err := sleep(ctx, settleStep); err != nil {
+				return err
+			}
+		}
+	}
+	return sleep(ctx, settleRest)
+}
+
+// alive returns an error if the proxy is a process and has ended, so that no wait goes on without
+// it.
+func (s *Stage) alive() error {
+	if process, ok := s.World.(interface{ Alive() error }); ok {
+		return process.Alive()
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Limits of waits. They are long because test machines are slow and shared, and usually end early.
+// The scenarios do not measure how fast a proxy is.
+var (
+	// answerPatience is how long a client waits for an answer or a refusal.
+	answerPatience = 5 * time.Second
+	// silencePatience is how long a client waits where silence is expected.
+	silencePatience = 500 * time.Millisecond
+	// holdMax bounds the time until a question holds. The list of scenarios says 2 s; the rest is
+	// for slow machines.
+	holdMax = 10 * time.Second
+	// settleMax bounds the wait for a change, and sentinelPatience that for one answer of the
+	// sentinel.
+	settleMax        = 20 * time.Second
+	sentinelPatience = 200 * time.Millisecond
+	// settleRest is added for changes that reach the proxy on another path than the sentinel's.
+	settleRest = 40 * time.Millisecond
+	// echoMax is how long an echo may take. A dead connection is silent.
+	echoMax = 2 * time.Second
+)
+
+// SlowDown multiplies every limit, for an emulated machine. It must be called before anything is
+// played.
+func SlowDown(factor int) {
+	for _, wait := range []*time.Duration{
+		&answerPatience, &silencePatience, &holdMax, &settleMax, &sentinelPatience, &settleRest, &echoMax,
+	} {
+		*wait *= time.Duration(factor)
+	}
 }

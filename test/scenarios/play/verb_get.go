@@ -25,9 +25,8 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
-// HTTP requests. What stands behind = is a regular expression for the whole value;
-// a field of a JSON body is named by the keys on the way to it, with dots, and
-// body is the whole body.
+// HTTP requests. The text after = is a regular expression for the whole value. The keys on the path
+// to a field of a JSON body name it, with dots in between; "body" is the whole body.
 var _ = define("get", verb{
 	usage:  `get [ipv4] x node:32000/any/path 200 service.name=svc1 localEndpoints=1 header:Content-Type=application/json body=(?s).*svc1.*, or get x node:32000 refused, or silence`,
 	kernel: true, parse: parseGet,
@@ -42,21 +41,20 @@ type get struct {
 	want   response
 }
 
-// response is what a request wants. If nobody is to answer, status is 0 and fate
-// says how it fails.
+// response is what a request wants. If it must fail, status is 0 and fate says how.
 type response struct {
 	fate   fixture.Fate
 	status int
 	values []valueWanted
 }
 
-// valueWanted is a part of a response with the text that it has to have.
+// valueWanted is a part of a response and the text that it must have.
 type valueWanted struct {
 	name    string
 	pattern *regexp.Regexp
 }
 
-// received is a response that came.
+// received is a response.
 type received struct {
 	status int
 	header http.Header
@@ -114,7 +112,7 @@ func parseResponse(words []string) (response, error) {
 
 func noMore(words []string) error {
 	if len(words) > 0 {
-		return fmt.Errorf("%q: nothing more to see if nobody answers", strings.Join(words, " "))
+		return fmt.Errorf("%q: nothing more to see without an answer", strings.Join(words, " "))
 	}
 	return nil
 }
@@ -141,7 +139,7 @@ func (g get) run(ctx context.Context, s *Stage, w *network.World) error {
 	return all.Wait()
 }
 
-// once sends one request and compares what comes.
+// once sends one request and compares the response.
 func (g get) once(ctx context.Context, host *netns.Namespace, at netip.AddrPort) error {
 	patience := answerPatience
 	if g.want.status == 0 && g.want.fate == fixture.Silent {
@@ -163,8 +161,8 @@ func (g get) once(ctx context.Context, host *netns.Namespace, at netip.AddrPort)
 	return nil
 }
 
-// fetch sends one request over a connection of its own and follows no redirection.
-// Refusal and silence are fates, any other failure is an error.
+// fetch sends one request over a new connection and follows no redirection. Refusal and silence are
+// fates, any other failure is an error.
 func fetch(ctx context.Context, host *netns.Namespace, url string, patience time.Duration) (received, fixture.Fate, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -187,7 +185,7 @@ func fetch(ctx context.Context, host *netns.Namespace, url string, patience time
 	return received{response.StatusCode, response.Header, body}, fixture.Answered, errors.Join(err, response.Body.Close())
 }
 
-// compare tells what of a response is not as wanted.
+// compare returns an error for the first part of a response that is not as wanted.
 func (r response) compare(got received) error {
 	if got.status != r.status {
 		return fmt.Errorf("status %d, want %d", got.status, r.status)
@@ -204,7 +202,7 @@ func (r response) compare(got received) error {
 	return nil
 }
 
-// value gives a part of a response by its name.
+// value returns a part of a response by its name.
 func (g received) value(name string) (string, error) {
 	if header, ok := strings.CutPrefix(name, "header:"); ok {
 		return g.header.Get(header), nil
@@ -227,7 +225,7 @@ func (g received) value(name string) (string, error) {
 	return fmt.Sprint(value), nil
 }
 
-// describe tells in a message what came.
+// describe returns a response for a message.
 func describe(got received, fate fixture.Fate) string {
 	if fate != fixture.Answered {
 		return fixture.Answer{Fate: fate}.String()
@@ -237,7 +235,7 @@ func describe(got received, fate fixture.Fate) string {
 	return fmt.Sprintf("status %d, header %v, body %s", got.status, got.header, body)
 }
 
-// String tells what is wanted.
+// String returns what is wanted, for messages.
 func (r response) String() string {
 	if r.status == 0 {
 		return fixture.Answer{Fate: r.fate}.String()

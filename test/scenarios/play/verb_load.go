@@ -4,42 +4,49 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
-// Connections that one client makes one after another, in each family, while the
-// statements between run. At the end each of them has to have been answered, by
-// the endpoints that are named, and by each of them, if any are.
+// Connections that one client makes one after another, in each family, while the statements in
+// between run. Each must be answered. If endpoints are named, each of them must answer, and no
+// other.
 var _ = define("load", verb{usage: "load one begins p1 cluster, then load one ends a b", kernel: true, parse: parseLoad})
 
-// load is a client at work. Its counts are read when all of its goroutines have
-// ended.
+// load is a running client. Its counts are read when it has stopped.
 type load struct {
 	stop func()
-	all  sync.WaitGroup
 	// counts has one element per family.
-	counts []loadCount
+	counts []*loadCount
 }
 
-// loadCount is what one family's connections met.
+// loadCount is what the connections of one family met.
 type loadCount struct {
 	question fixture.Question
+	mu       sync.Mutex
 	seen     map[fixture.Answer]int
-	// err is the first that no answer explains, slowest the longest wait for one.
-	err     error
+	// err is the first error that is no outcome.
+	err error
+	// slowest is the longest wait for an outcome.
 	slowest time.Duration
 }
 
 const (
 	// loadPause is the time between two connections.
 	loadPause = 2 * time.Millisecond
-	// loadMin is how many of them there have to be at the least: fewer would have
-	// seen nothing of what happened.
+	// loadMin is how many connections there have to be: fewer would prove nothing.
 	loadMin = 20
 )
 
@@ -47,8 +54,8 @@ func parseLoad(words []string) (statement, error) {
 	switch {
 	case len(words) == 4 && words[1] == "begins":
 		to, err := parseTarget(words[3])
-		return settled(func(ctx context.Context, s *Stage, _ *network.World) error {
-			return beginLoad(ctx, s, words[0], words[2], to)
+		return settled(func(ctx context.Context, s *Stage, w *network.World) error {
+			return beginLoad(ctx, s, w, words[0], words[2], to)
 		}), err
 	case len(words) >= 2 && words[1] == "ends":
 		want := outcome{}
@@ -69,58 +76,53 @@ func parseLoad(words []string) (statement, error) {
 	}
 }
 
-func beginLoad(ctx context.Context, s *Stage, name, client string, to target) error {
-	stop := make(chan struct{})
-	l := &load{stop: sync.OnceFunc(func() { close(stop) }), counts: make([]loadCount, len(s.families))}
-	for i, family := range s.families {
+func beginLoad(ctx context.Context, s *Stage, w *network.World, name, client string, to target) error {
+	host, err := w.Host(client)
+	if err != nil {
+		return err
+	}
+	l := &load{}
+	config := netns.LoadConfig{Client: host, Pause: loadPause, Patience: answerPatience}
+	for _, family := range s.families {
 		at, err := to.resolve(s, family)
 		if err != nil {
 			return err
 		}
-		l.counts[i] = loadCount{
-			question: fixture.Question{Family: family, From: client, To: at, Protocol: to.protocol, Patience: answerPatience},
-			seen:     make(map[fixture.Answer]int),
-		}
+		config.Targets = append(config.Targets, netns.Target{Network: to.protocol.String(), Addr: at})
+		q := fixture.Question{Family: family, From: client, To: at, Protocol: to.protocol}
+		l.counts = append(l.counts, &loadCount{question: q, seen: make(map[fixture.Answer]int)})
 	}
-	for i := range l.counts {
-		l.all.Go(func() { l.counts[i].work(ctx, s, stop) })
+	config.Note = func(e netns.Exchange) { l.counts[e.Target].note(w, e) }
+	running, err := netns.StartLoad(ctx, config)
+	if err != nil {
+		return err
 	}
-	s.atEnd(func() error { l.stop(); l.all.Wait(); return nil })
+	l.stop = sync.OnceFunc(running.Stop)
+	s.atEnd(func() error { l.stop(); return nil })
 	keep(s, name, l)
 	return nil
 }
 
-// work connects until it is stopped. The last connection is not cut off: it would
-// look like one that nobody answered.
-func (c *loadCount) work(ctx context.Context, s *Stage, stop <-chan struct{}) {
-	ticker := time.NewTicker(loadPause)
-	defer ticker.Stop()
-	for {
-		begin := time.Now()
-		got, err := s.Ask(ctx, c.question)
-		if c.slowest = max(c.slowest, time.Since(begin)); err != nil {
-			c.err = err
-			return
-		}
+func (c *loadCount) note(w *network.World, e netns.Exchange) {
+	got, err := w.Outcome(c.question, e.Answer, e.Err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slowest = max(c.slowest, e.Ended.Sub(e.Began))
+	switch {
+	case err == nil:
 		c.seen[got]++
-		select {
-		case <-stop:
-			return
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	case c.err == nil:
+		c.err = err
 	}
 }
 
-// endLoad stops the client and judges what it has met.
+// endLoad stops the client and judges what it met.
 func endLoad(s *Stage, name string, want outcome) error {
 	l, err := kept[*load](s, name)
 	if err != nil {
 		return err
 	}
 	l.stop()
-	l.all.Wait()
 	var errs []error
 	for _, c := range l.counts {
 		errs = append(errs, c.judge(want))
@@ -147,7 +149,7 @@ func (c *loadCount) judge(want outcome) error {
 	return nil
 }
 
-// summary lists the answers with their numbers.
+// summary lists the answers with their counts.
 func (c *loadCount) summary() []string {
 	var all []string
 	for answer, n := range c.seen {
@@ -155,4 +157,184 @@ func (c *loadCount) summary() []string {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// Clients that stay with one endpoint. CLIENT*N is N addresses of a client, each of which stays
+// with one endpoint. With 50 or more, every named endpoint has to be used. The endpoint of each
+// address is stored under the name, and has to be the same the next time.
+var (
+	_ = define("sticky", verb{usage: "sticky first p1 cluster a b c x50, or sticky many p1*50 cluster a b c", kernel: true, parse: parseSticky})
+	_ = define("moved", verb{usage: "moved many p1*50 cluster a b c (some address sees another endpoint than before)", kernel: true, parse: parseMoved})
+)
+
+// stickyTimes is the default number of connections per address.
+const stickyTimes = 5
+
+// allSeen is the number of addresses of which at least one must use each endpoint. One of three
+// endpoints stays unused with a probability of 5e-9.
+const allSeen = 50
+
+// crowd is the clients and their target, which both verbs share.
+type crowd struct {
+	name, client string
+	// count is the number of addresses, 0 for the client's own alone.
+	count  int
+	target target
+	want   outcome
+	times  int
+}
+
+// choice is the endpoint of each address of a client.
+type choice map[netip.Addr]string
+
+func parseCrowd(words []string) (crowd, error) {
+	if len(words) < 4 {
+		return crowd{}, errors.New("want NAME CLIENT[*N] TARGET ENDPOINT…")
+	}
+	c := crowd{name: words[0]}
+	var number string
+	var many bool
+	if c.client, number, many = strings.Cut(words[1], "*"); many {
+		var err error
+		if c.count, err = strconv.Atoi(number); err != nil || c.count < 1 {
+			return c, fmt.Errorf("%s: want CLIENT*N", words[1])
+		}
+	}
+	var err error
+	if c.target, err = parseTarget(words[2]); err != nil {
+		return c, err
+	}
+	rest := words[3:]
+	var s spread
+	if s, rest, err = parseSpread(rest); err != nil {
+		return c, err
+	}
+	if c.times = s.times; c.times == 0 {
+		c.times = stickyTimes
+	}
+	c.want, err = parseOutcome(rest)
+	if err == nil && c.want.fate != fixture.Answered {
+		err = errors.New("want endpoints")
+	}
+	return c, err
+}
+
+func parseSticky(words []string) (statement, error) {
+	c, err := parseCrowd(words)
+	return c.each(func(ctx context.Context, s *Stage, w *network.World, family service.Family) error {
+		return c.stay(ctx, s, w, family)
+	}), err
+}
+
+func parseMoved(words []string) (statement, error) {
+	c, err := parseCrowd(words)
+	return c.each(func(ctx context.Context, s *Stage, w *network.World, family service.Family) error {
+		before, err := kept[choice](s, c.keptAs(family))
+		if err != nil {
+			return err
+		}
+		now, err := c.ask(ctx, w, s, family, 1)
+		if err == nil && maps.Equal(before, now) {
+			err = fmt.Errorf("all %d addresses of %s see the same endpoints as before, want others for some", len(now), c.client)
+		}
+		return err
+	}), err
+}
+
+// each runs a function in one family after the other, because stored values have one owner.
+func (c crowd) each(f func(context.Context, *Stage, *network.World, service.Family) error) statement {
+	return settled(func(ctx context.Context, s *Stage, w *network.World) error {
+		for _, family := range s.families {
+			if err := f(ctx, s, w, family); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (c crowd) keptAs(family service.Family) string { return c.name + " " + family.String() }
+
+// stay fails unless each address sees one endpoint, the same as before.
+func (c crowd) stay(ctx context.Context, s *Stage, w *network.World, family service.Family) error {
+	before, err := kept[choice](s, c.keptAs(family))
+	known := err == nil // the first time, there is nothing to compare with
+	var now choice
+	if err := hold(ctx, func() (err error) {
+		now, err = c.ask(ctx, w, s, family, c.times)
+		return err
+	}); err != nil {
+		return err
+	}
+	if known {
+		for a, name := range now {
+			if before[a] != name {
+				return fmt.Errorf("%s sees %s, and saw %s before (address %v)", c.client, name, before[a], a)
+			}
+		}
+	}
+	keep(s, c.keptAs(family), now)
+	return nil
+}
+
+// ask makes a number of connections from each address.
+func (c crowd) ask(ctx context.Context, w *network.World, s *Stage, family service.Family, times int) (choice, error) {
+	addresses := []netip.Addr{{}}
+	if c.count > 0 {
+		var err error
+		if addresses, err = w.Sources(c.client, family, c.count); err != nil {
+			return nil, err
+		}
+	}
+	to, err := c.target.resolve(s, family)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]string, len(addresses))
+	var all errgroup.Group
+	all.SetLimit(8)
+	for i, a := range addresses {
+		q := fixture.Question{Family: family, From: c.client, To: to, Protocol: c.target.protocol, Patience: answerPatience}
+		if a.IsValid() {
+			q.Source = netip.AddrPortFrom(a, 0)
+		}
+		all.Go(func() (err error) {
+			found[i], err = c.one(ctx, w, q, times)
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	chosen := make(choice)
+	for i, a := range addresses {
+		chosen[a] = found[i]
+	}
+	if c.count >= allSeen {
+		for _, name := range c.want.names {
+			if !slices.Contains(found, name) {
+				return nil, fmt.Errorf("none of %d addresses of %s sees %s", c.count, c.client, name)
+			}
+		}
+	}
+	return chosen, nil
+}
+
+// one fails unless one address sees one endpoint.
+func (c crowd) one(ctx context.Context, w *network.World, q fixture.Question, times int) (string, error) {
+	first := ""
+	for i := range times {
+		got, err := w.Ask(ctx, q)
+		switch {
+		case err != nil:
+			return "", err
+		case !c.want.allows(q, got):
+			return "", fmt.Errorf("%v: got %v, want one of %v", q, got, c.want)
+		case i == 0:
+			first = got.Name
+		case got.Name != first:
+			return "", fmt.Errorf("%v: connection %d ended at %s, those before at %s", q, i+1, got.Name, first)
+		}
+	}
+	return first, nil
 }

@@ -5,26 +5,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/sluice-proxy/sluice/test/scenarios/cluster"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
-// Series of /metrics. A name stands for all series that have the labels, and its
-// value is their sum; the value of a histogram is the number of its samples.
+// Series of /metrics. A name stands for every series with the labels, and its value is their sum.
+// The value of a histogram is the number of its samples.
 var _ = define("metric", verb{
 	usage:  `metric sluice_writes_total{domain=nftables/IPv4,outcome=landed} above 0 (or is 3, below 9, present, absent)`,
 	kernel: true, parse: parseMetric,
 })
 
-// metricWanted is what a statement asks of a metric.
+// metricWanted is what a statement wants of a metric.
 type metricWanted struct {
 	name     string
 	labels   map[string]string
@@ -121,7 +124,7 @@ func valueOf(series *dto.Metric) float64 {
 	}
 }
 
-// scrape reads /metrics at its usual address.
+// scrape reads /metrics at its default address.
 func scrape(ctx context.Context, w *network.World) (map[string]*dto.MetricFamily, error) {
 	const url = "http://127.0.0.1:10249/metrics"
 	got, fate, err := fetch(ctx, w.Node(), url, answerPatience)
@@ -133,4 +136,133 @@ func scrape(ctx context.Context, w *network.World) (map[string]*dto.MetricFamily
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	return parser.TextToMetricFamilies(bytes.NewReader(got.body))
+}
+
+// How many writes changes cause within a time from the first change on, in the family with most
+// writes, as the proxy counts them.
+var _ = define("writes", verb{usage: `writes 1..3 in 2.5s of 500 changes in 1s (the Service's timeout of affinity changes), or
+writes 0..0 in 1s of resync a b (the Service and its slice with these endpoints are sent again as they are)`, kernel: true, parse: parseWrites})
+
+// writes is a parsed statement.
+type writes struct {
+	least, most int
+	// within is the time in which writes count.
+	within time.Duration
+	// changes are made within during. 0 means a resync of endpoints.
+	changes   int
+	during    time.Duration
+	endpoints []string
+}
+
+// writesMetric counts writes by domain and outcome.
+const writesMetric = "sluice_writes_total"
+
+func parseWrites(words []string) (statement, error) {
+	const form = "want MIN..MAX in TIME of N changes in TIME, or of resync ENDPOINT…"
+	if len(words) < 5 || words[1] != "in" || words[3] != "of" {
+		return nil, errors.New(form)
+	}
+	var w writes
+	var errs [5]error
+	least, most, _ := strings.Cut(words[0], "..")
+	w.least, errs[0] = strconv.Atoi(least)
+	w.most, errs[1] = strconv.Atoi(most)
+	w.within, errs[2] = time.ParseDuration(words[2])
+	switch rest := words[4:]; {
+	case rest[0] == "resync":
+		w.endpoints = rest[1:]
+	case len(rest) == 4 && rest[1] == "changes" && rest[2] == "in":
+		w.changes, errs[3] = strconv.Atoi(rest[0])
+		w.during, errs[4] = time.ParseDuration(rest[3])
+	default:
+		return nil, errors.New(form)
+	}
+	return settled(w.run), errors.Join(errs[:]...)
+}
+
+func (w writes) run(ctx context.Context, s *Stage, world *network.World) error {
+	before, err := quiet(ctx, world)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := w.change(ctx, s, begin); err != nil {
+		return err
+	}
+	if late := time.Since(begin); late > w.within {
+		return fmt.Errorf("the changes alone took %v", late)
+	}
+	if err := sleep(ctx, time.Until(begin.Add(w.within))); err != nil {
+		return err
+	}
+	after, err := writesByDomain(ctx, world)
+	if err != nil {
+		return err
+	}
+	most := 0
+	for domain, n := range after {
+		most = max(most, n-before[domain])
+	}
+	if most < w.least || most > w.most {
+		return fmt.Errorf("%d writes within %v, want %d to %d; in all %v, before %v", most, w.within, w.least, w.most, after, before)
+	}
+	return nil
+}
+
+// change makes the changes, evenly spread over their time.
+func (w writes) change(ctx context.Context, s *Stage, begin time.Time) error {
+	if w.changes == 0 {
+		return errors.Join(s.ChangeService(cluster.Main, nil), s.SetSlice("main", w.endpoints))
+	}
+	s.changed = true
+	for i := range w.changes {
+		if err := s.ChangeService(cluster.Main, []string{fmt.Sprintf("affinity=%d", 1000+i)}); err != nil {
+			return err
+		}
+		if err := sleep(ctx, time.Until(begin.Add(w.during*time.Duration(i+1)/time.Duration(w.changes)))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// quiet waits until nothing has been written for a while, and returns the counts.
+func quiet(ctx context.Context, world *network.World) (map[string]int, error) {
+	// Longer than the longest pause between two writes in any scenario.
+	const silence = 1500 * time.Millisecond
+	var before map[string]int
+	for range 20 {
+		now, err := writesByDomain(ctx, world)
+		if err != nil {
+			return nil, err
+		}
+		if before != nil && maps.Equal(now, before) {
+			return now, nil
+		}
+		before = now
+		if err := sleep(ctx, silence); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("the proxy keeps writing: %v", before)
+}
+
+// writesByDomain reads the proxy's counts of all outcomes.
+func writesByDomain(ctx context.Context, world *network.World) (map[string]int, error) {
+	families, err := scrape(ctx, world)
+	if err != nil {
+		return nil, err
+	}
+	counts := make(map[string]int)
+	for _, series := range families[writesMetric].GetMetric() {
+		for _, label := range series.GetLabel() {
+			if label.GetName() == "domain" {
+				counts[label.GetValue()] += int(valueOf(series))
+			}
+		}
+	}
+	if len(counts) == 0 {
+		return nil, fmt.Errorf("the proxy has no metric %s", writesMetric)
+	}
+	return counts, nil
 }

@@ -5,24 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 )
 
-// The verbs that do something to the node, or look at it.
+// The verbs that change the node or look at it.
 var (
 	_ = define("run", verb{usage: "run iptables -P FORWARD DROP", kernel: true, parse: parseRun})
-	_ = define("listen", verb{usage: "listen node:30080 (who answers there is host)", kernel: true, parse: parseListen})
+	_ = define("listen", verb{usage: "listen node:30080 (a server that answers as host)", kernel: true, parse: parseListen})
 	_ = define("sleep", verb{usage: "sleep 15s", kernel: true, parse: parseSleep})
 	_ = define("rules", verb{usage: `rules have REGEXP, or rules lack REGEXP; a line of iptables-save, ip6tables-save or nft list ruleset`, kernel: true, parse: parseRules})
 )
 
-// kernel gives the real world to what works in no other.
+// kernel returns the world if it has a real kernel.
 func (s *Stage) kernel() (*network.World, error) {
 	w, ok := s.World.(*network.World)
 	if !ok {
@@ -31,8 +33,8 @@ func (s *Stage) kernel() (*network.World, error) {
 	return w, nil
 }
 
-// parseRun runs one program on the node, which has to end with status 0: before the
-// proxy starts, or when it has obeyed all that was said before.
+// parseRun runs one program on the node, which has to end with status 0: before the proxy starts,
+// or once every change before it has taken effect.
 func parseRun(words []string) (statement, error) {
 	if len(words) == 0 {
 		return nil, errors.New("want a program")
@@ -52,8 +54,7 @@ func parseRun(words []string) (statement, error) {
 	}), nil
 }
 
-// settled is a statement in the real world for which the proxy has to run, and to
-// have obeyed all that was said before.
+// settled is a statement in the real world that runs once every change before it has taken effect.
 func settled(f func(ctx context.Context, s *Stage, w *network.World) error) statement {
 	return act(func(ctx context.Context, s *Stage) error {
 		w, err := s.kernel()
@@ -108,27 +109,151 @@ func parseSleep(words []string) (statement, error) {
 }
 
 func parseRules(words []string) (statement, error) {
-	if len(words) < 2 || (words[0] != "have" && words[0] != "lack") {
-		return nil, errors.New("want have or lack, and a regular expression")
+	wanted, err := parseSearch(words)
+	return wanted.statement("the rules", func(ctx context.Context, w *network.World) (string, error) { return w.Rules(ctx) }), err
+}
+
+// The size of a machine's conntrack table.
+var _ = define("sizes", verb{usage: "sizes 4 131072 (processors, and the largest number of connections)", kernel: true, parse: parseSizes})
+
+func parseSizes(words []string) (statement, error) {
+	if len(words) != 2 {
+		return nil, errors.New("want the number of processors and that of connections")
 	}
-	pattern, err := regexp.Compile(strings.Join(words[1:], " "))
+	processors, err := strconv.Atoi(words[0])
 	if err != nil {
 		return nil, err
 	}
-	want := words[0] == "have"
-	return settled(func(ctx context.Context, s *Stage, w *network.World) error {
-		return hold(ctx, func() error {
-			line, err := w.FindRule(ctx, pattern)
-			switch {
-			case err != nil:
-				return err
-			case want && line == "":
-				return fmt.Errorf("no rule fits %v", pattern)
-			case !want && line != "":
-				return fmt.Errorf("a rule fits %v: %s", pattern, line)
-			default:
+	return act(func(ctx context.Context, s *Stage) error {
+		w, err := s.kernel()
+		if err != nil {
+			return err
+		}
+		got, err := w.TableSize(ctx, processors)
+		if err == nil && got != words[1] {
+			err = fmt.Errorf("with %d processors nf_conntrack_max is set to %q, want %s", processors, got, words[1])
+		}
+		return err
+	}), nil
+}
+
+// A condition to wait for, which a program on the node checks.
+var _ = define("await", verb{usage: `await 30s sh -c "! ipvsadm -Ln | grep 10.244.1.10" (until its status is 0)`, kernel: true, parse: parseAwait})
+
+// awaitStep is the pause between two runs of the program.
+const awaitStep = 500 * time.Millisecond
+
+func parseAwait(words []string) (statement, error) {
+	if len(words) < 2 {
+		return nil, errors.New("want a time and a program")
+	}
+	limit, err := time.ParseDuration(words[0])
+	if err != nil {
+		return nil, err
+	}
+	return settled(func(ctx context.Context, _ *Stage, w *network.World) error {
+		for deadline := time.Now().Add(limit); ; {
+			_, err := w.Run(ctx, words[1], words[2:]...)
+			if err == nil {
 				return nil
 			}
-		})
+			if time.Now().After(deadline) {
+				return fmt.Errorf("not within %v: %w", limit, err)
+			}
+			if err := sleep(ctx, awaitStep); err != nil {
+				return err
+			}
+		}
 	}), nil
+}
+
+// The policy of a host firewall for packets that match no rule.
+var _ = define("policy", verb{usage: "policy FORWARD DROP (table filter, by the proxy's variant of iptables)", kernel: true, parse: parsePolicy})
+
+func parsePolicy(words []string) (statement, error) {
+	if len(words) != 2 || !slices.Contains([]string{"INPUT", "FORWARD", "OUTPUT"}, words[0]) || !slices.Contains([]string{"ACCEPT", "DROP"}, words[1]) {
+		return nil, errors.New("want INPUT, FORWARD or OUTPUT, and ACCEPT or DROP")
+	}
+	return settled(func(ctx context.Context, _ *Stage, w *network.World) error {
+		return w.SetPolicy(ctx, words[0], words[1])
+	}), nil
+}
+
+// The server in a pod ends, so that the pod refuses connections, and begins again.
+var _ = define("backend", verb{usage: "backend a ends, or backend a begins", kernel: true, parse: parseBackend})
+
+func parseBackend(words []string) (statement, error) {
+	if len(words) != 2 || (words[1] != "ends" && words[1] != "begins") {
+		return nil, errors.New("want NAME ends, or NAME begins")
+	}
+	name, ends := words[0], words[1] == "ends"
+	if !known(name) {
+		return nil, fmt.Errorf("%q: want an endpoint", name)
+	}
+	return settled(func(_ context.Context, s *Stage, w *network.World) error {
+		var errs []error
+		for _, family := range s.families {
+			at := netip.AddrPortFrom(fixture.MustAddress(family, name), fixture.EndpointPort)
+			if ends {
+				errs = append(errs, w.Leave(at))
+			} else {
+				errs = append(errs, w.Serve(name, name, at))
+			}
+		}
+		return errors.Join(errs...)
+	}), nil
+}
+
+// One echo request. The port of the target does not matter.
+var _ = define("ping", verb{usage: "ping p1 cluster refused, or answered, or silence", kernel: true, parse: parsePing})
+
+var pingFates = map[string]fixture.Fate{"answered": fixture.Answered, "refused": fixture.Refused, "silence": fixture.Silent}
+
+func parsePing(words []string) (statement, error) {
+	if len(words) != 3 {
+		return nil, errors.New("want CLIENT TARGET OUTCOME")
+	}
+	to, err := parseTarget(words[1])
+	if err != nil {
+		return nil, err
+	}
+	want, ok := pingFates[words[2]]
+	if !ok {
+		return nil, fmt.Errorf("%q: want answered, refused or silence", words[2])
+	}
+	return settled(func(ctx context.Context, s *Stage, w *network.World) error {
+		var all errgroup.Group
+		for _, family := range s.families {
+			all.Go(func() error {
+				at, err := to.resolve(s, family)
+				if err != nil {
+					return err
+				}
+				ctx, cancel := context.WithTimeout(ctx, patienceFor(want))
+				defer cancel()
+				got, err := w.Ping(ctx, words[0], at.Addr())
+				if err == nil && got != want {
+					err = fmt.Errorf("the echo request to %s: %s, want %s", at.Addr(), pingText(got), words[2])
+				}
+				return err
+			})
+		}
+		return all.Wait()
+	}), nil
+}
+
+func patienceFor(want fixture.Fate) time.Duration {
+	if want == fixture.Silent {
+		return silencePatience
+	}
+	return answerPatience
+}
+
+func pingText(got fixture.Fate) string {
+	for text, fate := range pingFates {
+		if fate == got {
+			return text
+		}
+	}
+	return "something else"
 }

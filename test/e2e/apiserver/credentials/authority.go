@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// validity is how long certificates last. They belong to test data, which nobody renews.
+// validity is how long certificates last. They are test data and never renewed.
 const validity = 10 * 365 * 24 * time.Hour
 
 // authority issues certificates.

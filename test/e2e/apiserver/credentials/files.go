@@ -1,30 +1,36 @@
-// Package credentials makes and keeps what an API server and its clients need to trust each other:
-// an authority, a serving certificate, a key for service account tokens, and one token per user.
+// Package credentials makes and keeps what an API server and its clients need to trust each other.
+// The command apiserver calls it. It owns an authority, a serving certificate, a key for service
+// account tokens, and one token per user.
 //
-// Everything but the serving certificate is made once per folder and read back afterwards, so clients
-// that were given a kubeconfig keep working across a restart of the server.
+// Everything but the serving certificate is made once per folder and read back afterwards, so
+// clients that were given a kubeconfig keep working across a restart of the server.
 package credentials
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Files names the files of one server, all in one folder.
 type Files struct {
-	// CA is the certificate that clients verify the server with.
+	// CA is the certificate with which clients verify the server.
 	CA string
-	// ServingCert and ServingKey are what the server shows. They are made anew on every start, because
-	// the addresses in them may have changed.
+	// ServingCert and ServingKey are the server's. Each start makes new ones, because their
+	// addresses may have changed.
 	ServingCert, ServingKey string
 	// ServiceAccountKey signs service account tokens.
 	ServiceAccountKey string
 	// Tokens lists users and their tokens in the form of kube-apiserver --token-auth-file.
 	Tokens string
-	// AdminKubeconfig belongs to a user who may do everything, ProxyKubeconfig to one who may do what
-	// kube-proxy may do and nothing more.
+	// AdminKubeconfig belongs to a user with every right, ProxyKubeconfig to one with kube-proxy's
+	// rights.
 	AdminKubeconfig, ProxyKubeconfig string
 }
 
@@ -82,9 +88,9 @@ func (f Files) prepare(dir string, server netip.AddrPort, further []netip.Addr) 
 	return nil
 }
 
-// keep returns the content of a file, which it makes with content from fresh when it does not exist.
-// The file appears whole or not at all, so a process that is killed leaves nothing half-written that a
-// later start would take for good.
+// keep returns the content of a file. If the file does not exist, keep makes it with content from
+// fresh. It appears whole or not at all, so a killed process leaves no half-written file for a
+// later start.
 func keep(path string, fresh func() ([]byte, error)) ([]byte, error) {
 	content, err := os.ReadFile(path)
 	if !os.IsNotExist(err) {
@@ -103,4 +109,56 @@ func replace(path string, content []byte) error {
 		return err
 	}
 	return os.Rename(next, path)
+}
+
+// writeKubeconfig writes a file that includes the authority, so it can be copied.
+func writeKubeconfig(path string, server netip.AddrPort, caFile, userName, token string) error {
+	ca, err := os.ReadFile(caFile)
+	if err != nil {
+		return err
+	}
+	content, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{
+			"e2e": {Server: "https://" + server.String(), CertificateAuthorityData: ca},
+		},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{userName: {Token: token}},
+		Contexts:       map[string]*clientcmdapi.Context{"e2e": {Cluster: "e2e", AuthInfo: userName}},
+		CurrentContext: "e2e",
+	})
+	if err != nil {
+		return err
+	}
+	return replace(path, content)
+}
+
+// openTokens reads the token file, or makes it, and returns the token of each user in order.
+func openTokens(path string, users []user) ([]string, error) {
+	content, err := keep(path, func() ([]byte, error) {
+		var lines strings.Builder
+		for _, u := range users {
+			// token,user,uid,"groups"; an empty list of groups must be left out
+			fmt.Fprintf(&lines, "%s,%s,%s", rand.Text(), u.name, u.name)
+			if u.group != "" {
+				fmt.Fprintf(&lines, ",%q", u.group)
+			}
+			lines.WriteByte('\n')
+		}
+		return []byte(lines.String()), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	if len(lines) != len(users) {
+		return nil, fmt.Errorf("%s has %d lines for %d users; remove the folder to start over", path, len(lines), len(users))
+	}
+	tokens := make([]string, len(users))
+	for i, line := range lines {
+		token, rest, _ := strings.Cut(line, ",")
+		if !strings.HasPrefix(rest, users[i].name+",") {
+			return nil, fmt.Errorf("%s: line %d is not for user %s; remove the folder to start over", path, i+1, users[i].name)
+		}
+		tokens[i] = token
+	}
+	return tokens, nil
 }

@@ -1,0 +1,278 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+)
+
+// job is one piece of work for the writer's goroutine: a batch to write, or, without a
+// batch, a read.
+type job struct {
+	batch *dataplane.Batch
+}
+
+// result is the result of a job.
+type result struct {
+	batch   *dataplane.Batch
+	receipt dataplane.Receipt
+	// objects, err and took describe a read.
+	objects []dataplane.Object
+	err     error
+	took    time.Duration
+}
+
+// work carries out jobs one at a time until the channel is closed. No other goroutine
+// uses the writer.
+func work(ctx context.Context, writer dataplane.Writer, timeout time.Duration,
+	jobs <-chan job, results chan<- result) {
+	for j := range jobs {
+		results <- carryOut(ctx, writer, timeout, j)
+	}
+}
+
+func carryOut(ctx context.Context, writer dataplane.Writer, timeout time.Duration, j job) result {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done within %v", timeout))
+	defer cancel()
+	began := time.Now()
+	r := result{batch: j.batch}
+	if j.batch == nil {
+		r.objects, r.err = writer.Read(ctx)
+		r.took = time.Since(began)
+		return r
+	}
+	r.receipt = writer.Write(ctx, j.batch)
+	r.receipt.Took = time.Since(began)
+	return r
+}
+
+// act starts what is due and returns the time until it should be called again.
+func (a *Aggregator) act(now time.Time) time.Duration {
+	const never = time.Hour
+	if a.inFlight {
+		return never
+	}
+	if open, again := a.gate.open(now); !open {
+		if again.IsZero() {
+			return never
+		}
+		return again.Sub(now)
+	}
+	if !a.announced {
+		a.announced = true
+		a.config.Listen(GateOpened{Domain: a.config.Domain, Missing: a.gate.missing()})
+	}
+	action, again := a.pacer.Next(now)
+	switch {
+	case action == Audit, action == Write && !a.adopted:
+		a.pacer.Auditing()
+		a.repairs.auditing()
+		a.dispatch(job{})
+		return never
+	case action == Write:
+		a.cut(now)
+		if a.inFlight {
+			return never
+		}
+		return 0
+	}
+	if a.pacer.Failures() > 0 {
+		return max(0, again.Sub(now)) // after what has failed has been written
+	}
+	key, due, next := a.quarantine.due(now)
+	switch {
+	case due:
+		a.quarantine.tried(key)
+		a.search.alone(key)
+	case !next.IsZero() && next.Before(again):
+		again = next
+	}
+	switch {
+	case a.search.idle() && !a.recheck:
+	case now.Before(a.nextTry):
+		if a.nextTry.Before(again) {
+			again = a.nextTry
+		}
+	case a.tryNext(now):
+		return never
+	default:
+		return 0 // the search is over
+	}
+	return max(0, again.Sub(now))
+}
+
+// cut folds what waits and writes.
+func (a *Aggregator) cut(now time.Time) {
+	a.pacer.Taken()
+	a.fold(now)
+	a.write(now)
+}
+
+// write dispatches the planned batch. It reports false if there is nothing to write;
+// then fragments that need no write are settled at once.
+func (a *Aggregator) write(now time.Time) bool {
+	batch := a.ledger.Plan()
+	if batch == nil || len(batch.Changes) == 0 {
+		a.settleUnwritten(now, batch)
+		return false
+	}
+	a.dispatch(job{batch: batch})
+	return true
+}
+
+// settleUnwritten settles what is already in the kernel. Nothing is left to retry: a
+// write that failed before has landed in part, or its objects are no longer wanted.
+func (a *Aggregator) settleUnwritten(now time.Time, batch *dataplane.Batch) {
+	a.pacer.Recovered()
+	a.lastError, a.nodeAtFault = "", false
+	var settled []dataplane.Contribution
+	if batch != nil {
+		settled = a.ledger.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed})
+	}
+	a.settled(now, settled)
+	a.repairDone(now)
+}
+
+// dispatch sends a job to the writer. It does not block: the channel holds one job, and
+// there is never a second one in flight.
+func (a *Aggregator) dispatch(j job) {
+	a.inFlight = true
+	a.jobs <- j
+}
+
+// receive handles the result of a job.
+func (a *Aggregator) receive(now time.Time, r result) {
+	if r.batch == nil {
+		a.audited(now, r)
+		return
+	}
+	a.config.Listen(BatchWritten{Domain: a.config.Domain, Batch: r.batch, Receipt: r.receipt})
+	settled := a.ledger.Settle(r.batch, r.receipt)
+	if r.receipt.Outcome == dataplane.Unknown {
+		// Without a read, writes that build on something lost would fail forever.
+		a.pacer.AuditFirst(now)
+	}
+	a.settled(now, settled)
+	if a.ledger.Stats().Dirty == 0 || r.receipt.Outcome == dataplane.Landed && a.refusal == nil {
+		a.repairDone(now)
+	}
+	if r.receipt.Outcome == dataplane.Landed && a.refusal == nil {
+		a.lastWrite, a.lastError, a.nodeAtFault = now, "", false
+	}
+	switch {
+	case a.refusal != nil:
+		a.noteError(r.receipt)
+		a.controlDone(now, r.receipt)
+	case len(a.search.current.keys) > 0:
+		a.tryDone(now, r.receipt)
+	default:
+		a.ordinary(now, r)
+	}
+}
+
+// ordinary handles the receipt of an ordinary write.
+func (a *Aggregator) ordinary(now time.Time, r result) {
+	// A command may fail with everything in place; then there is no culprit.
+	landed := r.receipt.Outcome == dataplane.Landed || a.ledger.Stats().Dirty == 0
+	if landed {
+		a.lastError, a.nodeAtFault = "", false
+	} else {
+		a.noteError(r.receipt)
+	}
+	refused := !landed && isRefusal(r.receipt.Outcome)
+	if refused && a.refused(now, r.batch, r.receipt) {
+		return
+	}
+	a.pacer.Wrote(now, r.receipt.Took, landed, rand.Float64())
+	if refused {
+		a.blameNode(now)
+	}
+}
+
+// noteError keeps the error of a failed write.
+func (a *Aggregator) noteError(receipt dataplane.Receipt) {
+	if receipt.Err != nil {
+		a.lastError = receipt.Err.Error()
+	}
+}
+
+// audited handles the result of a read.
+func (a *Aggregator) audited(now time.Time, r result) {
+	a.pacer.Audited(now, r.took, r.err == nil)
+	done := AuditDone{Domain: a.config.Domain, Objects: r.objects, Took: r.took, Err: r.err}
+	if r.err == nil {
+		if !a.adopted {
+			a.foldAll(now)
+		}
+		done.Drift = a.ledger.Observe(r.objects)
+	} else {
+		a.lastError = r.err.Error()
+	}
+	a.config.Listen(done)
+	a.beginRepair(now, &done)
+	if r.err != nil && !a.adopted {
+		a.pacer.Wrote(now, r.took, false, rand.Float64())
+		a.pacer.AuditSoon(now)
+		return
+	}
+	switch {
+	case r.err != nil:
+	case !a.adopted:
+		a.adopted = true
+		a.settled(now, a.ledger.Adopt(a.gate.absent(), a.origin))
+	case a.drifted.IsZero() && done.Drift.Undone != nil:
+		a.drifted = now
+	}
+	if a.search.idle() {
+		a.quarantine.askOldest()
+	}
+	if until, held := a.repairs.held(now); held {
+		a.pacer.AuditBy(until)
+		return
+	}
+	a.cut(now)
+}
+
+// settled sends the verdicts for what is fully in the kernel.
+func (a *Aggregator) settled(now time.Time, contributions []dataplane.Contribution) {
+	for _, c := range contributions {
+		a.waits.end(c.Key)
+		if a.quarantine.release(c.Key) {
+			a.listed = nil
+			a.quarantine.askOldest() // what blocked it may block others no longer
+			a.config.Listen(Freed{Domain: a.config.Domain, Key: c.Key})
+		}
+		a.config.Listen(Applied{Domain: a.config.Domain, Contribution: c, At: now})
+		a.config.Verdicts(dataplane.Verdict{Key: c.Key, Domain: a.config.Domain, Revision: c.Revision})
+	}
+	a.tellShadows()
+	if a.ledger.Stats().Dirty == 0 {
+		a.drifted = time.Time{}
+	} else if len(contributions) > 0 {
+		a.pacer.Waiting(now, false) // leftovers of a former process may go now
+	}
+}
+
+// tellShadows reports the frontends that Services lost to each other. Changes that a
+// search makes and reverts do not count.
+func (a *Aggregator) tellShadows() {
+	if !a.search.idle() {
+		return
+	}
+	domain := a.config.Domain
+	for news := a.ledger.Shadows(); len(news) > 0; {
+		first := news[0]
+		var frontends dataplane.Frontends
+		for len(news) > 0 && news[0].Key == first.Key && news[0].By == first.By && news[0].Over == first.Over {
+			frontends, news = append(frontends, news[0].Frontend), news[1:]
+		}
+		if first.Over {
+			a.config.Listen(Unshadowed{Domain: domain, Key: first.Key, By: first.By, Frontends: frontends})
+		} else {
+			a.config.Listen(Shadowed{Domain: domain, Key: first.Key, By: first.By, Frontends: frontends})
+		}
+	}
+}

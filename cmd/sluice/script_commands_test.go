@@ -1,0 +1,299 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/sluice-proxy/sluice/test/apitest"
+)
+
+// process is a program in the background; its output is in NAME.log.
+type process struct {
+	cmd *exec.Cmd
+	log string
+	// ended is closed when it has ended; status is set then.
+	ended  chan struct{}
+	status string
+}
+
+// start NAME PROGRAM ARGUMENT...
+//
+// Starts a program in the namespace, in the background, with its output in NAME.log. It is
+// killed at the end of the script.
+func cmdStart(b *bench, args []string) {
+	if len(args) < 2 {
+		b.Fatalf("usage: start NAME PROGRAM ARGUMENT...")
+	}
+	if b.running[args[0]] != nil {
+		b.Fatalf("%s is already running", args[0])
+	}
+	p := &process{cmd: b.command(args[1:]), log: args[0] + ".log", ended: make(chan struct{})}
+	log, err := os.Create(b.MkAbs(p.log))
+	b.Check(err)
+	defer log.Close() //nolint:errcheck // the child has a descriptor of its own
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	b.changed = time.Now()
+	b.Check(b.namespace.Start(p.cmd))
+	go func() {
+		p.status = exitStatus(p.cmd.Wait())
+		close(p.ended)
+	}()
+	b.running[args[0]] = p
+	b.Defer(func() {
+		_ = p.cmd.Process.Kill() // an error means that it has ended
+		<-p.ended
+	})
+}
+
+// exitStatus returns the exit status, or the signal that ended a program.
+func exitStatus(err error) string {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	switch {
+	case err == nil:
+		return "0"
+	case !ok:
+		return err.Error()
+	case exit.Sys().(syscall.WaitStatus).Signaled():
+		return exit.Sys().(syscall.WaitStatus).Signal().String()
+	default:
+		return exitText(exit.ExitCode())
+	}
+}
+
+func exitText(status int) string { return strconv.Itoa(status) }
+
+func (b *bench) process(name string) *process {
+	p := b.running[name]
+	if p == nil {
+		b.Fatalf("%s has not been started", name)
+	}
+	return p
+}
+
+// await NAME PATTERN
+//
+// Waits until the log of a program in the background matches.
+func cmdAwait(b *bench, args []string) {
+	if len(args) != 2 {
+		b.Fatalf("usage: await NAME PATTERN")
+	}
+	p, pattern := b.process(args[0]), regexp.MustCompile(`(?m)`+args[1])
+	for deadline := time.Now().Add(waitMax); ; time.Sleep(5 * time.Millisecond) {
+		log := b.ReadFile(p.log)
+		switch {
+		case pattern.MatchString(log):
+			return
+		case time.Now().After(deadline):
+			b.Fatalf("%v passed without %q in\n%s", waitMax, args[1], log)
+		}
+	}
+}
+
+// end NAME SIGNAL STATUS
+//
+// Sends TERM, INT, KILL or NONE to a program in the background, and waits for its end.
+// STATUS is its exit status, or the signal that ended it, such as "killed".
+func cmdEnd(b *bench, args []string) {
+	if len(args) != 3 {
+		b.Fatalf("usage: end NAME SIGNAL STATUS")
+	}
+	signals := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL}
+	signal, ok := signals[args[1]]
+	p := b.process(args[0])
+	switch {
+	case ok:
+		b.Check(p.cmd.Process.Signal(signal))
+	case args[1] != "NONE":
+		b.Fatalf("unknown signal %s", args[1])
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(waitMax):
+		b.Fatalf("%s still runs %v after %v:\n%s", args[0], waitMax, signal, b.ReadFile(p.log))
+	}
+	if p.status != args[2] {
+		b.Fatalf("%s ended with %s, want %s:\n%s", args[0], p.status, args[2], b.ReadFile(p.log))
+	}
+}
+
+// enter NAME
+//
+// From now on, rules are listed inside the sandbox of a program in the background, with the
+// command that it printed.
+func cmdEnter(b *bench, args []string) {
+	if len(args) != 1 {
+		b.Fatalf("usage: enter NAME")
+	}
+	cmdAwait(b, []string{args[0], `^  nsenter .*(-save| nft list ruleset)$`})
+	hint := regexp.MustCompile(`(?m)^  (nsenter .*) (?:\S*-save|nft list ruleset)$`).FindStringSubmatch(b.ReadFile(b.process(args[0]).log))
+	b.entrance = strings.Fields(hint[1])
+}
+
+// unstable matches what differs between two listings of the same rules: comments with the
+// time, and counters.
+var unstable = regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]$`)
+
+// listing returns the rules of both families in all tables, in the variant of the script,
+// and in nftables mode also the tables of the proxy.
+func (b *bench) listing() string {
+	variant := b.Getenv("VARIANT")
+	if variant == "" {
+		variant = "nft"
+	}
+	var all strings.Builder
+	for _, base := range []string{"iptables", "ip6tables"} {
+		program := base + "-" + variant + "-save"
+		all.WriteString(program + "\n" + unstable.ReplaceAllString(b.printed(program), ""))
+	}
+	if b.Getenv("MODE") != "nftables" {
+		return all.String()
+	}
+	tables := b.printed("nft", "list", "tables")
+	for _, family := range []string{"ip", "ip6"} {
+		if strings.Contains(tables, "table "+family+" kube-proxy\n") {
+			all.WriteString(sortBlocks(b.printed("nft", "list", "table", family, "kube-proxy")))
+		}
+	}
+	return all.String()
+}
+
+// printed returns the output of a program inside. If it fails, the script fails.
+func (b *bench) printed(words ...string) string {
+	words = append(append([]string{}, b.entrance...), words...)
+	status, stdout, stderr := b.finish(words)
+	if status != 0 {
+		b.Fatalf("%s: status %d: %s", strings.Join(words, " "), status, stderr)
+	}
+	return stdout
+}
+
+// block matches the beginning of a chain, set or map.
+var block = regexp.MustCompile(`(?m)^\t(chain|set|map) `)
+
+// sortBlocks sorts the chains, sets and maps of a table, which nft prints in order of
+// creation.
+func sortBlocks(table string) string {
+	table = strings.TrimSuffix(table, "}\n")
+	var blocks []string
+	end := len(table)
+	for _, at := range slices.Backward(block.FindAllStringIndex(table, -1)) {
+		blocks = append(blocks, strings.TrimSpace(table[at[0]:end]))
+		end = at[0]
+	}
+	slices.Sort(blocks)
+	return table[:end] + strings.Join(blocks, "\n\n") + "\n}\n"
+}
+
+// rules FILE
+//
+// Writes the rules in the kernel to a file.
+func cmdRules(b *bench, args []string) {
+	if len(args) != 1 {
+		b.Fatalf("usage: rules FILE")
+	}
+	b.Check(os.WriteFile(b.MkAbs(args[0]), []byte(b.listing()), 0o600))
+}
+
+// [!] await-rules WITHIN PATTERN
+//
+// Waits until the rules in the kernel match (or no longer match). WITHIN counts from the
+// last edit, remove or start to the end of the listing that shows it.
+func cmdAwaitRules(ts *testscript.TestScript, neg bool, args []string) {
+	b := benchOf(ts)
+	if len(args) != 2 {
+		b.Fatalf("usage: [!] await-rules WITHIN PATTERN")
+	}
+	pattern := regexp.MustCompile(`(?m)` + args[1])
+	b.awaitRules(args[0], func(rules string) bool { return pattern.MatchString(rules) != neg })
+}
+
+// await-same WITHIN FILE
+//
+// Waits until the rules in the kernel equal those in a file. WITHIN is as in await-rules.
+func cmdAwaitSame(b *bench, args []string) {
+	if len(args) != 2 {
+		b.Fatalf("usage: await-same WITHIN FILE")
+	}
+	want := b.ReadFile(args[1])
+	b.awaitRules(args[0], func(rules string) bool { return rules == want })
+}
+
+func (b *bench) awaitRules(limit string, right func(rules string) bool) {
+	within, err := time.ParseDuration(limit)
+	b.Check(err)
+	for {
+		rules := b.listing()
+		after := time.Since(b.changed).Round(time.Millisecond)
+		switch {
+		case right(rules) && after <= within:
+			b.Logf("in the kernel after %v", after)
+			return
+		case right(rules):
+			b.Fatalf("in the kernel after %v, want %v", after, within)
+		case after > waitMax:
+			b.Fatalf("%v later the rules are\n%s", after, rules)
+		}
+	}
+}
+
+// api FILE KUBECONFIG
+//
+// Starts an API server in the namespace, with the objects of a manifest, and writes a
+// kubeconfig for it.
+func cmdAPI(b *bench, args []string) {
+	if len(args) != 2 {
+		b.Fatalf("usage: api FILE KUBECONFIG")
+	}
+	server, err := apitest.New(func(network, address string) (net.Listener, error) { return b.namespace.Listen(network, address) })
+	b.Check(err)
+	b.Defer(func() { b.Check(server.Stop()) })
+	resources := map[string]string{"Service": apitest.Services, "EndpointSlice": apitest.EndpointSlices, "Node": apitest.Nodes}
+	for text := range strings.SplitSeq(b.ReadFile(args[0]), "\n---\n") {
+		object, kind, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(text), nil, nil)
+		b.Check(err)
+		server.Set(resources[kind.Kind], object)
+	}
+	b.api = server
+	b.Check(os.WriteFile(b.MkAbs(args[1]), fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: k, user: u}}]
+clusters: [{name: k, cluster: {server: "http://%s"}}]
+users: [{name: u}]
+`, server.Address()), 0o600))
+}
+
+// events COUNT REASON PATTERN
+//
+// Checks how many events with a reason the API server has received, and that each note
+// matches.
+func cmdEvents(b *bench, args []string) {
+	if len(args) != 3 {
+		b.Fatalf("usage: events COUNT REASON PATTERN")
+	}
+	pattern, found := regexp.MustCompile(args[2]), 0
+	for _, event := range b.api.Events() {
+		if event.Reason != args[1] {
+			continue
+		}
+		found++
+		if !pattern.MatchString(event.Note) {
+			b.Fatalf("event %s says %q, which does not match %q", event.Reason, event.Note, args[2])
+		}
+	}
+	if strconv.Itoa(found) != args[0] {
+		b.Fatalf("%d events %s, want %s", found, args[1], args[0])
+	}
+}

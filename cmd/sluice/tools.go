@@ -1,0 +1,163 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-proxy/sluice/internal/daemon"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/demo"
+	"github.com/sluice-proxy/sluice/internal/host/sandbox"
+)
+
+func demoCommand() *cobra.Command {
+	o := daemon.Options{Version: version}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Tell a story in a minute: real rules, real connections, a change under load, a panic, a hang",
+		Long: `Tell a story in a minute, in a sandbox: sample manifests, real backends, rules in
+the real kernel, a thousand real connections, an endpoint replaced under load, an
+actor that panics and one that hangs. The exit status is 0 only if every check
+succeeded.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Load(); err != nil {
+				return err
+			}
+			if o.KubeProxy.Mode == config.ModeIPVS {
+				return daemon.UsageError{Err: errors.New("--proxy-mode ipvs: the demo supports nftables and iptables; " +
+					"IPVS mode needs root and a module of the host's kernel")}
+			}
+			if sandbox.Inside() {
+				if err := sandbox.Enter(); err != nil {
+					return err
+				}
+				return daemon.Demo(cmd.Context(), &o, cmd.OutOrStdout(), cmd.Flags().Changed("log-level"))
+			}
+			before, err := demo.HostRules(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := enterSandbox(); err != nil {
+				return err
+			}
+			after, err := demo.HostRules(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := before.Compare(after); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "         host: %s\n         Every check succeeded.\n", after)
+			return nil
+		},
+	}
+	o.Flags = config.BindMode(cmd.Flags())
+	return cmd
+}
+
+func renderCommand() *cobra.Command {
+	o := daemon.Options{Version: version}
+	var dir, family string
+	cmd := &cobra.Command{
+		Use:   "render --manifests DIR [--proxy-mode MODE] [--family FAMILY]",
+		Short: "Print the rules for a directory of manifests, and change nothing",
+		Long: `Print the rules that Sluice would load for the Services, EndpointSlices and Nodes
+in the YAML and JSON files in DIR. It needs no privilege and changes nothing. If a
+file has a mistake, only the mistakes are printed.
+
+In nftables mode, the default here, the output is for nft -f, and replaces
+Sluice's tables. In iptables mode it is for iptables-restore or ip6tables-restore,
+and for tables without rules of Sluice. With --noflush these leave other chains
+alone, except for KUBE-FIREWALL, which the kubelet also uses.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkManifests(dir); err != nil {
+				return err
+			}
+			if err := o.Load(); err != nil {
+				return err
+			}
+			text, err := daemon.Render(&o, dir, family)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+	o.Flags = config.BindServing(cmd.Flags())
+	manifestsFlag(cmd, &dir)
+	cmd.Flags().StringVar(&family, "family", "", "ipv4 or ipv6; empty means both (nftables) or ipv4 (iptables)")
+	return cmd
+}
+
+func cleanupCommand() *cobra.Command {
+	o := daemon.Options{Version: version}
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove the rules that Sluice or kube-proxy left on this node, and nothing else",
+		Long: `Remove the rules that Sluice or kube-proxy left on this node: both variants of
+iptables, and nftables, in both families; and IPVS virtual servers, sets and the
+device kube-ipvs0, except for virtual servers of other programs. KUBE-FIREWALL,
+which the kubelet also uses, stays, and so does everything with another name.
+Kernel settings that Sluice changed are restored, unless another program has
+changed them since. A running proxy would write its rules again, so the command
+fails while one is running, unless --force is set.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Load(); err != nil {
+				return err
+			}
+			if err := daemon.NeedPrivilege(""); err != nil {
+				return err
+			}
+			return daemon.CleanUp(cmd.Context(), &o, cmd.OutOrStdout())
+		},
+	}
+	o.Flags = config.BindState(cmd.Flags())
+	return cmd
+}
+
+// version is set by the linker (see Makefile); a plain go build leaves "devel".
+var version = "devel"
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
+			return err
+		},
+	}
+}
+
+// printVersion answers kube-proxy's --version. Programs parse the first line.
+func printVersion(out io.Writer, asked config.Version) error {
+	if _, err := fmt.Fprintln(out, "Kubernetes", cmp.Or(asked.Reported, daemon.Release)); err != nil || !asked.Raw {
+		return err
+	}
+	_, err := fmt.Fprintln(out, versionText())
+	return err
+}
+
+func versionText() string {
+	return fmt.Sprintf("sluice %s (%s, %s/%s, %s), behaves like kube-proxy %s",
+		version, revision(), runtime.GOOS, runtime.GOARCH, runtime.Version(), daemon.Compatible)
+}
+
+// revision returns the commit that the binary was built from, if the toolchain recorded it.
+func revision() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return "commit " + s.Value[:min(12, len(s.Value))]
+			}
+		}
+	}
+	return "unknown commit"
+}

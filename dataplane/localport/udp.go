@@ -1,0 +1,307 @@
+package localport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// datagramBytesMax exceeds the largest datagram (65,507 bytes over IPv4, 65,527 over IPv6), so that
+// none is cut.
+const datagramBytesMax = 64 << 10
+
+// datagrams holds unused buffers. A buffer is taken when there is something to read, so that idle
+// sessions hold none.
+var datagrams = sync.Pool{New: func() any { return new([datagramBytesMax]byte) }}
+
+// udpServer receives datagrams from one socket and passes those of each client on in a session of its
+// own. The goroutine in serve opens sessions.
+type udpServer struct {
+	*shared
+	name     string
+	socket   *net.UDPConn
+	target   *atomic.Pointer[netip.AddrPort]
+	slots    *budget
+	sessions sessionTable
+	// began is when the server was made. Sessions count time from there.
+	began time.Time
+}
+
+func newUDPServer(s *shared, p place, target *atomic.Pointer[netip.AddrPort]) (*udpServer, error) {
+	socket, err := s.listenUDP(p.at)
+	if err != nil {
+		return nil, err
+	}
+	return &udpServer{
+		shared: s, name: p.String(), socket: socket, target: target,
+		slots: newBudget(s.sessionsPerListener, s.sessions), began: time.Now(),
+	}, nil
+}
+
+// Close closes the socket.
+func (s *udpServer) Close() error { return s.socket.Close() }
+
+// serve passes datagrams on until the socket is closed, and then ends every session.
+func (s *udpServer) serve(ctx context.Context) error {
+	defer s.sessions.closeAll()
+	buffer := datagrams.Get().(*[datagramBytesMax]byte)
+	defer datagrams.Put(buffer)
+	var pace backoff
+	for {
+		size, client, err := s.socket.ReadFromUDPAddrPort(buffer[:])
+		if err == nil {
+			pace.reset()
+			s.pass(client, buffer[:size])
+			continue
+		}
+		if goOn, failure := pace.tolerate(ctx, err); !goOn {
+			return failure
+		}
+	}
+}
+
+// pass sends a datagram on. A session that has ended since the last datagram, or that learns only now
+// that the last one was refused, has not sent this one: a new session tries it once more.
+func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
+	for range 2 {
+		session := s.session(client)
+		if session == nil {
+			break
+		}
+		err := session.send(datagram)
+		if err == nil {
+			s.counters.toTargets.Add(uint64(len(datagram)))
+			return
+		}
+		if !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, net.ErrClosed) {
+			break // for example a full buffer: the datagram is lost, as on any network
+		}
+		session.close()
+	}
+	s.counters.dropped.Add(1)
+}
+
+// session returns the client's session to the present target, nil if none can be opened.
+func (s *udpServer) session(client netip.AddrPort) *session {
+	target := *s.target.Load()
+	known := s.sessions.get(client)
+	if known != nil && known.target == target {
+		return known
+	}
+	if known != nil {
+		known.close()
+	}
+	if !s.makeRoom() {
+		return nil
+	}
+	conn, err := s.dialUDP(target)
+	if err != nil {
+		s.slots.give()
+		return nil
+	}
+	opened := newSession(s, client, target, conn)
+	s.sessions.put(opened)
+	s.counters.opened.Add(1)
+	relay := func() error { opened.relay(); return nil }
+	if !s.tasks.run(s.name, relay, func(error) { opened.close() }) {
+		opened.close()
+		return nil
+	}
+	return opened
+}
+
+// makeRoom takes a slot, if necessary that of the least recently active session of this listener. It
+// reports false if other listeners have all slots.
+func (s *udpServer) makeRoom() bool {
+	for !s.slots.take() {
+		oldest := s.sessions.leastActive()
+		if oldest == nil {
+			return false
+		}
+		s.counters.evicted.Add(1)
+		oldest.close()
+	}
+	return true
+}
+
+// session carries one client's datagrams to the target and the answers back, over a socket that is
+// connected to the target. So the kernel sees one flow per client, and its rules choose an endpoint
+// for each.
+//
+// It ends after a time without traffic, if the target refuses, if its slot is needed, and with its
+// listener.
+type session struct {
+	server *udpServer
+	client netip.AddrPort
+	target netip.AddrPort
+	conn   *net.UDPConn
+	raw    syscall.RawConn
+	// active is the time of the last datagram, in nanoseconds from the server's beginning.
+	active atomic.Int64
+	// replied is set by the first answer.
+	replied atomic.Bool
+	ending  sync.Once
+}
+
+func newSession(server *udpServer, client, target netip.AddrPort, conn *net.UDPConn) *session {
+	s := &session{server: server, client: client, target: target, conn: conn}
+	s.raw, _ = conn.SyscallConn() // fails only for a nil connection
+	s.touch()
+	server.counters.sessions.Add(1)
+	return s
+}
+
+// close ends the session, once. When it returns, its client has no session and its slot is free.
+func (s *session) close() {
+	s.server.sessions.remove(s)
+	s.ending.Do(func() {
+		_ = s.conn.Close() // a datagram socket has nothing left to lose
+		s.server.counters.sessions.Add(-1)
+		s.server.slots.give()
+	})
+}
+
+func (s *session) touch() { s.active.Store(int64(time.Since(s.server.began))) }
+
+// send passes a datagram to the target. It does not block: if it cannot send at once, it returns an
+// error and does not hold up the listener's other clients.
+func (s *session) send(datagram []byte) error {
+	var sent error
+	err := s.raw.Write(func(fd uintptr) bool {
+		_, sent = unix.Write(int(fd), datagram)
+		return true
+	})
+	if err != nil {
+		return net.ErrClosed // a Write that never waits fails for no other reason
+	}
+	if sent == nil {
+		s.touch()
+	}
+	return sent
+}
+
+// relay passes answers to the client until the session ends.
+func (s *session) relay() {
+	for time.Now().Before(s.expiry()) {
+		if s.conn.SetReadDeadline(s.expiry()) != nil {
+			return // closed
+		}
+		var err error
+		for err == nil {
+			err = s.answer()
+		}
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded): // datagrams may have moved it
+		case errors.Is(err, net.ErrClosed):
+			return
+		default: // an ICMP error on a connected socket (udp(7))
+			s.server.counters.sessionsRefused.Add(1)
+			return
+		}
+	}
+}
+
+// expiry returns when the session ends without further traffic.
+func (s *session) expiry() time.Time {
+	patience := s.server.unreplied
+	if s.replied.Load() {
+		patience = s.server.replied
+	}
+	return s.server.began.Add(time.Duration(s.active.Load()) + patience)
+}
+
+// answer waits for a datagram and passes it on.
+func (s *session) answer() error {
+	var failure error
+	err := s.raw.Read(func(fd uintptr) bool {
+		failure = s.passOn(int(fd))
+		return !errors.Is(failure, unix.EAGAIN) // otherwise wait, without a buffer
+	})
+	if err != nil {
+		return err
+	}
+	return failure
+}
+
+// passOn passes one datagram on, if there is one.
+func (s *session) passOn(fd int) error {
+	buffer := datagrams.Get().(*[datagramBytesMax]byte)
+	defer datagrams.Put(buffer)
+	size, err := unix.Read(fd, buffer[:])
+	if err != nil {
+		return err
+	}
+	s.replied.Store(true)
+	s.touch()
+	if _, err := s.server.socket.WriteToUDPAddrPort(buffer[:size], s.client); err != nil {
+		s.server.counters.dropped.Add(1)
+		return nil // only the client loses; if the listener has ended, the session ends by itself
+	}
+	s.server.counters.toClients.Add(uint64(size))
+	return nil
+}
+
+// sessionTable finds the sessions of one listener by client. The lock guards the map, never a call.
+// The zero value is ready.
+type sessionTable struct {
+	mu       sync.Mutex
+	byClient map[netip.AddrPort]*session
+}
+
+// get returns a client's session, nil if there is none.
+func (t *sessionTable) get(client netip.AddrPort) *session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byClient[client]
+}
+
+func (t *sessionTable) put(s *session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byClient == nil {
+		t.byClient = make(map[netip.AddrPort]*session)
+	}
+	t.byClient[s.client] = s
+}
+
+// remove forgets a session, unless its client has another one by now.
+func (t *sessionTable) remove(s *session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byClient[s.client] == s {
+		delete(t.byClient, s.client)
+	}
+}
+
+// leastActive returns the session whose last datagram is the oldest, nil if there is none. It walks
+// over all sessions, whose number is bounded, and is called only at the bound.
+func (t *sessionTable) leastActive() *session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var least *session
+	for _, s := range t.byClient {
+		if least == nil || s.active.Load() < least.active.Load() {
+			least = s
+		}
+	}
+	return least
+}
+
+// closeAll ends all sessions.
+func (t *sessionTable) closeAll() {
+	t.mu.Lock()
+	all := t.byClient
+	t.byClient = nil
+	t.mu.Unlock()
+	for _, s := range all {
+		s.close()
+	}
+}

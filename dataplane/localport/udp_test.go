@@ -1,0 +1,62 @@
+package localport
+
+import (
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestDatagramsAreNotLostToASessionThatEnds between look-up and use: they go in
+// a new one.
+func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
+	node, err := netns.New("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	received, err := node.ListenPacket("udp", "127.0.0.1:30053")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newShared(Config{Inside: node.Do}.withDefaults())
+	var target atomic.Pointer[netip.AddrPort]
+	at := received.LocalAddr().(*net.UDPAddr).AddrPort()
+	target.Store(&at)
+	s, err := newUDPServer(h, place{service.UDP, netip.MustParseAddrPort("127.0.0.1:30080")}, &target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := netip.MustParseAddrPort("127.0.0.1:40000")
+	ending := s.session(client)
+	if err := ending.conn.Close(); err != nil { // the session does not know yet, perhaps
+		t.Fatal(err)
+	}
+	s.sessions.put(ending)
+	s.pass(client, []byte("hello"))
+	if err := received.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 16)
+	if size, _, err := received.ReadFrom(buffer); err != nil || string(buffer[:size]) != "hello" {
+		t.Errorf("received %q, %v", buffer[:size], err)
+	}
+	if c := h.counters.stats(); c.DatagramsDropped != 0 || c.SessionsOpened != 2 || c.Sessions != 1 {
+		t.Errorf("counted %+v", c)
+	}
+	s.sessions.closeAll()
+	h.tasks.close()
+	for _, socket := range []net.PacketConn{s.socket, received} {
+		if err := socket.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package nftables
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func TestOutermostPrefixes(t *testing.T) {
+	parse := func(texts ...string) []netip.Prefix {
+		var list []netip.Prefix
+		for _, text := range texts {
+			list = append(list, netip.MustParsePrefix(text))
+		}
+		return list
+	}
+	for _, c := range []struct{ in, want []netip.Prefix }{
+		{parse("10.1.0.0/16", "10.0.0.0/8", "192.0.2.7/32", "10.255.255.255/32"), parse("10.0.0.0/8", "192.0.2.7/32")},
+		{parse("10.0.0.0/9", "10.128.0.0/9"), parse("10.0.0.0/9", "10.128.0.0/9")},
+		{parse("10.0.0.0/24", "10.0.0.0/24"), parse("10.0.0.0/24")},
+		{parse("fd00::/64", "fd00::1/128", "fd00:0:0:1::/64"), parse("fd00::/64", "fd00:0:0:1::/64")},
+		{nil, nil},
+	} {
+		if got := outermost(c.in); fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("of %v: %v, want %v", c.in, got, c.want)
+		}
+	}
+}
+
+func TestLastOf(t *testing.T) {
+	for in, want := range map[string]string{
+		"10.0.0.0/8": "10.255.255.255", "192.0.2.7/32": "192.0.2.7", "192.0.2.128/25": "192.0.2.255",
+		"fd00::/120": "fd00::ff", "0.0.0.0/0": "255.255.255.255",
+	} {
+		if got := lastOf(netip.MustParsePrefix(in)); got.String() != want {
+			t.Errorf("%s ends with %s, want %s", in, got, want)
+		}
+	}
+}
+
+// TestLoopbackAddressesAreNotTranslated: the kernel would lose a packet to one before it
+// reached a listener (docs/adr/0007).
+func TestLoopbackAddressesAreNotTranslated(t *testing.T) {
+	for family, addrs := range map[service.Family][2]string{
+		service.IPv4: {"127.0.0.1", "192.0.2.10"}, service.IPv6: {"::1", "2001:db8::10"},
+	} {
+		facts := &service.NodeFacts{}
+		for _, a := range addrs {
+			facts.NodePorts[family].Addresses = append(facts.NodePorts[family].Addresses, netip.MustParseAddr(a))
+		}
+		var listed []string
+		for _, o := range NewRenderer(family, Options{}).Node(facts) {
+			if o.ID.Container == elementsOf+setNodePortAddresses {
+				listed = append(listed, o.ID.Name)
+			}
+		}
+		if want := string(netip.MustParseAddr(addrs[1]).AsSlice()); len(listed) != 1 || listed[0] != want {
+			t.Errorf("%s: listed %x, want %x alone", family, listed, want)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+// Package backend builds the domains of a kernel backend: it probes what the node
+// offers, and assembles renderer, layout and writer of each family. It stands above the
+// root package: the daemon, the demo and the benchmarks call it. It also removes what
+// other modes left on the node.
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Builder builds the domains of one backend.
+type Builder func() ([]proxy.Domain, error)
+
+// Builders has one for each backend.
+type Builders struct{ NFTables, IPTables, IPVS Builder }
+
+// Build builds the domains of the requested backend and returns which one that is.
+// ModeBest falls back to iptables if the kernel lacks something that nftables mode needs;
+// choice logs the decision. Any other error is final, because iptables mode would meet it
+// too. IPVS serves only on request and falls back to nothing.
+func Build(asked config.Mode, choice *Choice, by Builders) (config.Mode, []proxy.Domain, error) {
+	switch asked {
+	case config.ModeIPTables:
+		domains, err := by.IPTables()
+		return asked, domains, err
+	case config.ModeIPVS:
+		domains, err := by.IPVS()
+		return asked, domains, err
+	}
+	domains, err := by.NFTables()
+	_, lacks := errors.AsType[*nftables.MissingError](err)
+	switch {
+	case lacks && asked == config.ModeBest:
+		choice.explain(config.ModeIPTables, err)
+		domains, err = by.IPTables()
+		return config.ModeIPTables, domains, err
+	case lacks:
+		err = fmt.Errorf("%w\nuse a kernel that has it, or --proxy-mode iptables", err)
+	case err == nil && asked == config.ModeBest:
+		choice.explain(config.ModeNFTables, nil)
+	}
+	return config.ModeNFTables, domains, err
+}
+
+// eachFamily builds one domain per family. It logs and leaves out a family whose build
+// fails with a Missing error. If no family is left, the error says what each lacks.
+func eachFamily[Missing error](log *zap.Logger, build func(service.Family) (proxy.Domain, error)) ([]proxy.Domain, error) {
+	var domains []proxy.Domain
+	var missing []error
+	for _, family := range service.Families {
+		domain, err := build(family)
+		if _, lacks := errors.AsType[Missing](err); lacks {
+			log.Info("family not served", zap.Stringer("family", family), zap.Error(err))
+			missing = append(missing, err)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		domains = append(domains, domain)
+	}
+	if len(domains) == 0 {
+		return nil, errors.Join(missing...)
+	}
+	return domains, nil
+}
+
+// Choice logs why a mode was chosen when the configuration names none. A node that comes
+// from iptables mode, kube-proxy's default, has to show that it has another mode now, and
+// how to keep the former one.
+type Choice struct {
+	// Reach says where node ports answer, for example "node ports answer on all
+	// addresses".
+	Reach string
+	// Former are the rules of iptables mode that were found before the start.
+	Former []iptables.Former
+	Log    *zap.Logger
+}
+
+// formerTime bounds the search for former rules, which lists all of iptables: some
+// 50 ms on a fresh node, and a second or two where there are 50,000 rules.
+const formerTime = 10 * time.Second
+
+// FindFormer looks for the rules of iptables mode, Sluice's or kube-proxy's, that served
+// this node before. It leaves out what it cannot list in time.
+func FindFormer(ctx context.Context) []iptables.Former {
+	ctx, cancel := context.WithTimeout(ctx, formerTime)
+	defer cancel()
+	return iptables.FindFormer(ctx)
+}
+
+// explain logs the chosen mode; lacks is what the kernel lacks for nftables mode.
+func (c *Choice) explain(mode config.Mode, lacks error) {
+	if c == nil {
+		return
+	}
+	if mode == config.ModeIPTables {
+		c.Log.Warn("mode is not set: iptables, because this kernel lacks what the faster nftables mode needs", zap.Error(lacks))
+		return
+	}
+	served, advice := "", "; set mode (--proxy-mode) to have another"
+	if rules := c.formerRules(); rules != "" {
+		served = ", which has served this node until now (" + rules + ")"
+		advice = "; set mode: iptables (--proxy-mode iptables) to keep it"
+	}
+	c.Log.Info("mode is not set: nftables, because the kernel has what it needs and it is faster; " +
+		c.Reach + " as in iptables mode" + served + advice)
+	for _, f := range c.Former {
+		if f.ForwardDropped && f.ServicePorts > 0 {
+			c.Log.Warn("packets for Services may no longer be forwarded: a firewall drops forwarded packets by default. "+
+				"iptables mode accepts Services' packets there; nftables mode leaves that to the firewall. "+
+				"Accept packets to and from pods there, or set mode: iptables (--proxy-mode iptables)",
+				zap.String("chain", "FORWARD of table filter"), zap.String("policy", "DROP"),
+				zap.String("variant", string(f.Variant)), zap.Stringer("family", f.Family))
+		}
+	}
+}
+
+// formerRules describes what iptables mode left.
+func (c *Choice) formerRules() string {
+	var parts []string
+	for _, f := range c.Former {
+		if f.ServicePorts > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s: chains of %d Service ports", f.Variant, f.Family, f.ServicePorts))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

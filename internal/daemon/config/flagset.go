@@ -1,0 +1,183 @@
+package config
+
+import (
+	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+)
+
+// flagNFTablesLocalhost names a flag whose default depends on the mode.
+const flagNFTablesLocalhost = "sluice-nftables-localhost-nodeports"
+
+// bindControl adds the flags that are in no file.
+func (f *Flags) bindControl() {
+	f.set.StringVar(&f.File, "config", "",
+		"configuration file; kube-proxy's flags for its fields are then ignored, except --hostname-override and those for logs")
+	f.set.StringVar(&f.WriteTo, "write-config-to", "", "write the effective configuration to this file and exit")
+	f.set.BoolVar(&f.Cleanup, "cleanup", false, "remove the rules of every mode, restore kernel settings, and exit")
+	f.bindForce()
+	f.set.BoolVar(&f.InitOnly, "init-only", false, "do what needs full privileges and exit; CAP_NET_ADMIN then suffices to run")
+	f.set.StringVar(&f.Master, "master", "", "URL of the API server; overrides the kubeconfig")
+	f.set.Var(&f.Version, "version", "print the version and exit; raw prints details, and a version like v1.36.0 is reported instead of the real one")
+	f.set.Lookup("version").NoOptDefVal = "true"
+	const ignored = "accepted for compatibility; no effect"
+	f.set.String("machine-id-file", "/etc/machine-id,/var/lib/dbus/machine-id", ignored)
+	f.set.String("boot-id-file", "/proc/sys/kernel/random/boot_id", ignored)
+}
+
+// bindForce adds the flag that overrides the lock.
+func (f *Flags) bindForce() {
+	f.set.BoolVar(&f.Force, "force", false, "clean up even if a proxy is running, which may write its rules again")
+}
+
+// bindNode adds the flags about this node.
+func (f *Flags) bindNode() {
+	k := &f.kubeProxy
+	f.bindMode()
+	f.text(&f.hostname, "hostname-override", "hostnameOverride", "name of this node in the API; empty means the host's name")
+	f.text(&f.sluice.IPTables.Variant, "sluice-iptables-variant", sluicePrefix+"iptables.variant", "iptables programs: auto, legacy or nft")
+	f.number(k.IPTables.MasqueradeBit, "iptables-masquerade-bit", "iptables.masqueradeBit",
+		"packet mark bit that requests source NAT (0 to 31); mode nftables has its own in the file")
+	f.flag(&f.modal.masqueradeAll, "masquerade-all", "masqueradeAll", "apply source NAT to all ClusterIP traffic")
+	f.flag(k.IPTables.LocalhostNodePorts, "iptables-localhost-nodeports", "iptables.localhostNodePorts",
+		"let node ports answer on 127.0.0.1 (IPv4, mode iptables)")
+	f.flag(f.sluice.NFTables.LocalhostNodePorts, flagNFTablesLocalhost, sluicePrefix+"nftables.localhostNodePorts",
+		"let node ports answer on 127.0.0.1 and ::1 in mode nftables (default: only if --proxy-mode is not set)")
+	f.text((*string)(&k.DetectLocalMode), "detect-local-mode", "detectLocalMode",
+		"how to recognize packets from local pods: ClusterCIDR (default), NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+	f.text(&k.DetectLocal.BridgeInterface, "pod-bridge-interface", "detectLocal.bridgeInterface", "bridge of the pods, for BridgeInterface")
+	f.text(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "detectLocal.interfaceNamePrefix",
+		"name prefix of the pods' interfaces, for InterfaceNamePrefix")
+	f.text(&k.ClusterCIDR, "cluster-cidr", "clusterCIDR", "range of pod addresses, or a dual-stack pair separated by a comma")
+	f.texts(&k.NodePortAddresses, "nodeport-addresses", "nodePortAddresses",
+		"ranges of host addresses on which node ports answer, or primary for the node's own; "+
+			"empty means all, or the node's own with --proxy-mode nftables")
+}
+
+// bindMode adds the flag that selects the kernel backend.
+func (f *Flags) bindMode() {
+	f.text((*string)(&f.kubeProxy.Mode), "proxy-mode", "mode",
+		"kernel backend: nftables, iptables or ipvs; empty means nftables if the kernel supports it, otherwise iptables")
+}
+
+// bindLog adds Sluice's own flags about logs.
+func (f *Flags) bindLog() {
+	f.text(&f.sluice.Log.Level, "log-level", sluicePrefix+"log.level", "lowest level to log: debug, info, warn or error")
+	f.text(&f.sluice.Log.Format, "log-format", sluicePrefix+"log.format", "log format on standard error: console, json, or auto (console on a terminal)")
+	f.without("log-level", "info")
+	if f.sluice.Log.Format == "" {
+		f.without("log-format", "console")
+	}
+}
+
+// bindClient adds the flags about the API server, the process and its features.
+func (f *Flags) bindClient() {
+	k := &f.kubeProxy
+	f.text(&k.ClientConnection.Kubeconfig, "kubeconfig", "clientConnection.kubeconfig", "kubeconfig file; empty means the pod's service account")
+	f.text(&k.ClientConnection.ContentType, "kube-api-content-type", "clientConnection.contentType", "encoding of requests to the API server")
+	f.set.Float32Var(&k.ClientConnection.QPS, "kube-api-qps", k.ClientConnection.QPS, "requests per second to the API server; negative means no limit")
+	f.fields["kube-api-qps"] = "clientConnection.qps"
+	f.number(&k.ClientConnection.Burst, "kube-api-burst", "clientConnection.burst", "requests to the API server in a burst")
+	f.duration(&k.ConfigSyncPeriod.Duration, "config-sync-period", "configSyncPeriod", "accepted for compatibility; watches need no resync")
+	f.value(cliflag.NewMapStringBool(&k.FeatureGates), "feature-gates", "featureGates", "feature gates of Kubernetes v1.36: GATE=true|false,…")
+	f.number(k.OOMScoreAdj, "oom-score-adj", "oomScoreAdj", "OOM score adjustment (-1000 to 1000)")
+}
+
+// bindServers adds the flags about addresses and HTTP servers.
+func (f *Flags) bindServers() {
+	k := &f.kubeProxy
+	f.value(addressValue{to: &k.BindAddress}, "bind-address", "bindAddress", "primary address of this node, unless 0.0.0.0 or ::; nothing listens there")
+	f.value(addressValue{to: &k.HealthzBindAddress, port: true}, "healthz-bind-address", "healthzBindAddress", "address of the health server")
+	f.value(addressValue{to: &k.MetricsBindAddress, port: true}, "metrics-bind-address", "metricsBindAddress", "address of the metrics server")
+	f.flag(&k.BindAddressHardFail, "bind-address-hard-fail", "bindAddressHardFail", "exit if one of these servers cannot listen, instead of retrying")
+	f.flag(&k.EnableProfiling, "profiling", "enableProfiling", "serve /debug/pprof and /debug/flags at the metrics address")
+	f.text(&k.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "showHiddenMetricsForVersion",
+		"show the metrics hidden since this release; must be "+previousMinor)
+	f.number(&f.healthzPort, "healthz-port", "healthz-port", "port of the health server unless its address has one; 0 disables it")
+	f.number(&f.metricsPort, "metrics-port", "metrics-port", "port of the metrics server unless its address has one")
+	// MarkDeprecated fails only for an unknown flag.
+	_ = f.set.MarkDeprecated("healthz-port", "use --healthz-bind-address")
+	_ = f.set.MarkDeprecated("metrics-port", "use --metrics-bind-address")
+}
+
+// bindIPVS adds the flags of mode ipvs.
+func (f *Flags) bindIPVS() {
+	v := &f.kubeProxy.IPVS
+	f.text(&v.Scheduler, "ipvs-scheduler", "ipvs.scheduler", "IPVS scheduler; empty means rr")
+	f.texts(&v.ExcludeCIDRs, "ipvs-exclude-cidrs", "ipvs.excludeCIDRs", "ranges of virtual servers that belong to other programs")
+	f.flag(&v.StrictARP, "ipvs-strict-arp", "ipvs.strictARP", "set arp_ignore to 1 and arp_announce to 2")
+	f.duration(&v.TCPTimeout.Duration, "ipvs-tcp-timeout", "ipvs.tcpTimeout", "timeout of idle TCP connections; 0 keeps the kernel's")
+	f.duration(&v.TCPFinTimeout.Duration, "ipvs-tcpfin-timeout", "ipvs.tcpFinTimeout", "timeout of TCP connections after a FIN; 0 keeps the kernel's")
+	f.duration(&v.UDPTimeout.Duration, "ipvs-udp-timeout", "ipvs.udpTimeout", "timeout of UDP flows; 0 keeps the kernel's")
+	f.duration(&f.sluice.IPVS.DrainDeadline.Duration, "sluice-ipvs-drain-deadline", sluicePrefix+"ipvs.drainDeadline",
+		"longest time that a removed TCP endpoint keeps its connections (mode ipvs)")
+}
+
+// bindPeriods adds the flags for the two periods of each mode.
+func (f *Flags) bindPeriods() {
+	m, k := &f.modal, &f.kubeProxy
+	m.iptablesSync, m.iptablesMin = k.IPTables.SyncPeriod.Duration, k.IPTables.MinSyncPeriod.Duration
+	m.ipvsSync, m.ipvsMin = k.IPVS.SyncPeriod.Duration, k.IPVS.MinSyncPeriod.Duration
+	f.duration(&m.iptablesSync, "iptables-sync-period", "syncPeriod",
+		"interval between audits of the kernel; a change that waits twice as long makes the node unhealthy (every mode but ipvs)")
+	f.duration(&m.iptablesMin, "iptables-min-sync-period", "minSyncPeriod", "shortest pause between two writes (every mode but ipvs)")
+	f.duration(&m.ipvsSync, "ipvs-sync-period", "syncPeriod", "like --iptables-sync-period, for mode ipvs")
+	f.duration(&m.ipvsMin, "ipvs-min-sync-period", "minSyncPeriod", "like --iptables-min-sync-period, for mode ipvs")
+	f.without("iptables-min-sync-period", "the value of --sluice-spacing")
+	f.without("ipvs-min-sync-period", "the value of --sluice-spacing")
+}
+
+// bindConntrack adds the flags about connection tracking.
+func (f *Flags) bindConntrack() {
+	c := &f.kubeProxy.Conntrack
+	f.number(c.MaxPerCore, "conntrack-max-per-core", "conntrack.maxPerCore", "tracked connections per core; 0 keeps the kernel's limit")
+	f.number(c.Min, "conntrack-min", "conntrack.min", "minimum number of tracked connections, regardless of cores")
+	f.duration(&c.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established", "conntrack.tcpEstablishedTimeout",
+		"timeout of idle TCP connections; 0 keeps the kernel's")
+	f.duration(&c.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait", "conntrack.tcpCloseWaitTimeout",
+		"timeout of TCP connections in CLOSE_WAIT; 0 keeps the kernel's")
+	f.flag(&c.TCPBeLiberal, "conntrack-tcp-be-liberal", "conntrack.tcpBeLiberal", "accept TCP packets outside the window as valid")
+	f.duration(&c.UDPTimeout.Duration, "conntrack-udp-timeout", "conntrack.udpTimeout", "timeout of unanswered UDP flows; 0 keeps the kernel's")
+	f.duration(&c.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", "conntrack.udpStreamTimeout", "timeout of answered UDP flows; 0 keeps the kernel's")
+}
+
+// bindKlog adds the flags about logs that all Kubernetes components have.
+func (f *Flags) bindKlog() {
+	const ignored = "accepted for compatibility; no effect"
+	l := &f.kubeProxy.Logging
+	f.text(&l.Format, "logging-format", "logging.format", "log format: text or json")
+	f.duration(&l.FlushFrequency.Duration.Duration, "log-flush-frequency", "logging.flushFrequency", "accepted for compatibility; logs are not buffered")
+	f.set.VarP(logsapi.VerbosityLevelPflag(&l.Verbosity), "v", "v", "log verbosity; 4 or more means --log-level debug")
+	f.fields["v"] = "logging.verbosity"
+	f.value(logsapi.VModuleConfigurationPflag(&l.VModule), "vmodule", "logging.vmodule", "log verbosity of libraries by file: PATTERN=N,…")
+	f.flag(&l.Options.Text.SplitStream, "log-text-split-stream", "logging.options.text.splitStream", ignored)
+	f.value(&l.Options.Text.InfoBufferSize, "log-text-info-buffer-size", "logging.options.text.infoBufferSize", ignored)
+	f.flag(&l.Options.JSON.SplitStream, "log-json-split-stream", "logging.options.json.splitStream", ignored)
+	f.value(&l.Options.JSON.InfoBufferSize, "log-json-info-buffer-size", "logging.options.json.infoBufferSize", ignored)
+}
+
+// bindSluice adds Sluice's own flags that need a cluster to make sense.
+func (f *Flags) bindSluice() {
+	s, p := &f.sluice, sluicePrefix
+	f.value(optionalDuration(&s.Pace.Spacing), "sluice-spacing", p+"pace.spacing", "shortest pause between the end of one write and the start of the next")
+	f.value(optionalDuration(&s.Pace.Deadline), "sluice-deadline", p+"pace.deadline", "longest time from a change to the start of its write")
+	f.value(optionalShare(&s.Pace.WriteShare), "sluice-write-share", p+"pace.writeShare", "largest share of time spent writing (0 to 1; 0 means no limit)")
+	f.value(optionalDuration(&s.Pace.AuditInterval), "sluice-audit-interval", p+"pace.auditInterval", "interval between audits of the kernel")
+	f.duration(&s.Pace.BackoffMin.Duration, "sluice-backoff-min", p+"pace.backoffMin", "pause after a failed write; it doubles with each failure")
+	f.duration(&s.Pace.BackoffMax.Duration, "sluice-backoff-max", p+"pace.backoffMax", "longest pause after failed writes")
+	f.duration(&s.Start.NodeWait.Duration, "sluice-node-wait", p+"start.nodeWait", "how long the first rules wait for the Node object; 0 means not at all")
+	f.duration(&s.Start.GateWait.Duration, "sluice-gate-wait", p+"start.gateWait", "how long the first rules wait for Services that are not ready")
+	f.duration(&s.Actors.MessageDeadline.Duration, "sluice-message-deadline", p+"actors.messageDeadline", "longest time an actor may spend on one message before it is replaced")
+	f.number(&s.Actors.ServicesMax, "sluice-services-max", p+"actors.servicesMax", "maximum number of Services to serve")
+	f.duration(&s.Conntrack.Gather.Duration, "sluice-conntrack-gather", p+"conntrack.gather", "how long the removal of stale flows waits for more changes")
+	f.number(&s.Metrics.ServicesMax, "sluice-metrics-services-max", p+"metrics.servicesMax", "maximum number of Services with their own metrics at /metrics; /metrics/services has all")
+	f.bindState()
+	f.without("sluice-spacing", "0s in mode nftables, by --sluice-write-share in mode iptables")
+	f.without("sluice-deadline", "1s, or the spacing if that is longer")
+	f.without("sluice-write-share", "0.5 in mode iptables without a spacing, otherwise 0")
+	f.without("sluice-audit-interval", "the sync period of the mode if that is not 30s, otherwise 5m in mode nftables and 30s in mode iptables")
+}
+
+// bindState adds the flag about what outlives the process.
+func (f *Flags) bindState() {
+	f.text(&f.sluice.State.Dir, "sluice-state-dir", sluicePrefix+"state.dir", "directory of the record from which a clean-up restores kernel settings")
+}

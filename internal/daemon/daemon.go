@@ -1,0 +1,92 @@
+// Package daemon is the assembly of the proxy as a program: it turns a configuration into
+// a running proxy with everything around it, and replaces that when the configuration
+// changes. It stands above the root package, together with config, backend, rival and demo
+// below it; internal/host is what stands below the root. The commands in cmd/sluice call
+// it, and add only flags, help and exit statuses.
+//
+// Each type owns one thing:
+//
+//	Options    the flags and the file
+//	process    what outlives a hand-over: the log and the claim to the rules (owner)
+//	server     the proxy for one configuration, and its successor
+//	kernel     the backend that serves, and what other backends left
+//	node       the node's name and kernel settings
+//	upstream   where Services come from
+//	reports    what tells others about the proxy: events, health, metrics, HTTP servers
+package daemon
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+)
+
+// Compatible is the kube-proxy release whose behavior Sluice follows, and Release the
+// patch release that it was compared with.
+const (
+	Compatible = "v1.36"
+	Release    = Compatible + ".3"
+)
+
+// UsageError is a mistake in the flags or settings, which the user can correct.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the mistake.
+func (e UsageError) Unwrap() error { return e.Err }
+
+// process is what all servers of one process share.
+type process struct {
+	log   *logger
+	owner *owner
+	from  Upstream
+}
+
+// Run serves until the context ends. It runs one server after the other: a server ends
+// when its configuration changes so much that a successor has to take over. The options
+// are loaded.
+func Run(ctx context.Context, o *Options, from Upstream) error {
+	log, err := newLogger(o.Log())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
+	p := &process{log: log, owner: claim(log.Logger), from: from}
+	defer p.owner.lock.Release()
+	s, err := newServer(ctx, o, p)
+	if err != nil {
+		return err
+	}
+	for s != nil {
+		err := s.run(ctx)
+		s.end()
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+		if s.successor != nil && ctx.Err() != nil {
+			s.successor.end()
+			break
+		}
+		s = s.successor
+	}
+	if o.Sandboxed {
+		log.Info("stopped; the sandbox and its rules are gone")
+	} else {
+		log.Info("stopped; the rules stay in the kernel")
+	}
+	return nil
+}
+
+// names lists changed fields.
+func names(changes []config.Change) string {
+	text := ""
+	for i, c := range changes {
+		if i > 0 {
+			text += ", "
+		}
+		text += c.Field
+	}
+	return text
+}

@@ -1,0 +1,42 @@
+package daemon
+
+import (
+	"context"
+	"io"
+
+	"go.uber.org/zap"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/demo"
+)
+
+// Demo tells the story of package demo, inside a sandbox. Without verbose it logs nothing:
+// the story speaks for itself, and its panics are intended.
+func Demo(ctx context.Context, o *Options, out io.Writer, verbose bool) error {
+	log := zap.NewNop()
+	if verbose {
+		opened, err := newLogger(o.Log())
+		if err != nil {
+			return err
+		}
+		log = opened.Logger
+	}
+	release, err := takeAlone(false)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return demo.Tell(ctx, out, log, func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
+		choice := &backend.Choice{Reach: "node ports answer on all addresses", Log: log}
+		_, domains, err := backend.Build(o.KubeProxy.Mode, choice, backend.Builders{
+			NFTables: func() ([]proxy.Domain, error) {
+				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
+			},
+			IPTables: func() ([]proxy.Domain, error) {
+				return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+			},
+		})
+		return domains, err
+	})
+}

@@ -1,0 +1,106 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// kernel is the backend that serves, and what other backends left.
+type kernel struct {
+	mode config.Mode
+	// made are the domains, in the order of the proxy's Status.
+	made []proxy.Domain
+	// preferred is the pace that the backend prefers in each domain.
+	preferred map[string]aggregator.Pace
+	// variant is the one of iptables that this mode writes; empty if it writes none.
+	variant iptables.Variant
+	// left are the variants that former servers of this process wrote and this one
+	// does not.
+	left []iptables.Variant
+}
+
+// newKernel builds the requested backend, or chooses one if none is requested.
+func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Logger) (k kernel, err error) {
+	var choice *backend.Choice
+	if o.KubeProxy.Mode == config.ModeBest {
+		choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
+	}
+	k.mode, k.made, err = backend.Build(o.KubeProxy.Mode, choice, backend.Builders{
+		NFTables: func() ([]proxy.Domain, error) { return backend.NFTables(ctx, o.nftables(log)) },
+		IPTables: func() ([]proxy.Domain, error) {
+			options, err := o.iptables(files, log)
+			if err != nil {
+				return nil, err
+			}
+			domains, err := backend.IPTables(ctx, options)
+			if err == nil {
+				name, _, _ := strings.Cut(domains[0].Name, "/")
+				k.variant = iptables.Variant(strings.TrimPrefix(name, "iptables-"))
+			}
+			return domains, err
+		},
+		IPVS: func() (domains []proxy.Domain, err error) {
+			domains, k.variant, err = backend.IPVS(ctx, o.ipvs(files, log))
+			return domains, err
+		},
+	})
+	k.preferred = make(map[string]aggregator.Pace)
+	for i := range k.made {
+		d := &k.made[i]
+		k.preferred[d.Name], d.Pace = d.Pace, o.Pace(d.Pace)
+	}
+	return k, err
+}
+
+// succeed notes the variants of iptables that former servers wrote.
+func (k *kernel) succeed(former kernel) {
+	k.left = slices.DeleteFunc(append(slices.Clone(former.left), former.variant), func(v iptables.Variant) bool {
+		return v == "" || v == k.variant
+	})
+}
+
+// hostAddresses follows the host's addresses. In IPVS mode, those of Services are on a
+// device of the host, and do not count.
+func (k *kernel) hostAddresses() func(ctx context.Context, changed func([]netip.Addr)) error {
+	if k.mode == config.ModeIPVS {
+		return hostaddress.WatchWithout(ipvs.Device)
+	}
+	return hostaddress.Watch
+}
+
+// cleanUpOthers removes what other modes left, and the rules of the variants of iptables
+// that this process has left. It only warns of those that other programs left.
+func (k *kernel) cleanUpOthers(ctx context.Context, log *zap.Logger) error {
+	failed := []error{backend.CleanUpOthers(ctx, k.mode, k.variant, log)}
+	for _, variant := range k.left {
+		for _, family := range service.Families {
+			summary, err := backend.CleanUpVariant(ctx, family, variant, backend.AllTerritories())
+			if _, lacks := errors.AsType[*iptables.MissingError](err); lacks {
+				continue // nothing can be there
+			}
+			if err != nil {
+				failed = append(failed, fmt.Errorf("iptables-%s/%s: %w", variant, family, err))
+			} else if summary.Any() {
+				log.Info("rules of another variant removed", zap.String("of", "iptables-"+string(variant)),
+					zap.Stringer("family", family), zap.Int("hooks", summary.Hooks))
+			}
+		}
+	}
+	return errors.Join(failed...)
+}

@@ -1,0 +1,112 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/web"
+)
+
+// started is when this process began.
+var started = time.Now()
+
+// servers returns the HTTP servers; there are none without a cluster.
+func (s *server) servers() (all []*web.Server) {
+	if s.client == nil {
+		return nil
+	}
+	if s.healthAddress() != "" {
+		all = append(all, s.healthServer())
+	}
+	return append(all, s.metricsServer())
+}
+
+// metricsConfig says what is counted.
+func (s *server) metricsConfig() metrics.Config {
+	c := metrics.Config{
+		Mode: string(s.mode), Findings: s.monitor.Tallies, ServicesMax: int(s.Sluice.Metrics.ServicesMax),
+		Process: metrics.Process{
+			ShowHidden:       s.KubeProxy.ShowHiddenMetricsForVersion != "",
+			NativeHistograms: s.GateEnabled(config.GateNativeHistograms),
+		},
+	}
+	if s.mode == config.ModeIPVS {
+		c.Counters = ipvsCounters
+	}
+	for _, d := range s.made {
+		c.Domains = append(c.Domains, metrics.DomainInfo{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
+	}
+	for _, g := range s.Gates() {
+		c.Process.Features = append(c.Process.Features, metrics.Feature{Name: g.Name, Stage: g.Stage, Enabled: g.Enabled})
+	}
+	return c
+}
+
+// ipvsCounters returns what IPVS has counted.
+func ipvsCounters(ctx context.Context) (map[dataplane.Frontend]metrics.Counters, error) {
+	counted, err := backend.IPVSTraffic(ctx)
+	all := make(map[dataplane.Frontend]metrics.Counters, len(counted))
+	for f, c := range counted {
+		all[f] = metrics.Counters{Connections: c.Connections, BytesIn: c.BytesIn, BytesOut: c.BytesOut}
+	}
+	return all, err
+}
+
+// metricsServer makes the server of the metrics address.
+func (s *server) metricsServer() *web.Server {
+	address := s.KubeProxy.MetricsBindAddress
+	return web.NewServer(web.ServerConfig{
+		Name: "metrics address " + address, Address: address, Handler: s.pages().Handler(),
+		HardFail: s.KubeProxy.BindAddressHardFail,
+		Failed: func(err error) {
+			s.log.Error("metrics are not served; tried again", zap.String("address", address), zap.Error(err))
+			if s.KubeProxy.BindAddressHardFail {
+				s.recorder.MetricsFailed(err)
+			}
+		},
+		Handing: s.owner.handing, Listening: s.taken.listening("metricsBindAddress", address),
+	})
+}
+
+// pages returns what the metrics address shows.
+func (s *server) pages() web.Pages {
+	p := web.Pages{
+		Mode: string(s.mode), Metrics: s.metrics.Handler(), Services: s.metrics.ServicesHandler(),
+		Actors: func(limit int) any { return s.metrics.Report(limit) },
+		Configz: func() map[string]any {
+			now := s.current.Load()
+			return map[string]any{"kubeproxy.config.k8s.io": now.KubeProxy, "sluice.dev": now.Sluice}
+		},
+		Profiling: s.KubeProxy.EnableProfiling, SetVerbosity: s.setVerbosity,
+	}
+	if s.GateEnabled(config.GateComponentFlagz) {
+		p.Flagz = s.FlagValues
+	}
+	if s.GateEnabled(config.GateComponentStatusz) {
+		p.Statusz = &web.Program{Started: started, Version: Release[1:]}
+	}
+	return p
+}
+
+// setVerbosity applies a number that a client has put at /debug/flags/v.
+func (s *server) setVerbosity(text string) (string, error) {
+	number, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return "", fmt.Errorf("%q: want a number", text)
+	}
+	to := *s.current.Load()
+	to.KubeProxy.Logging.Verbosity = logsapi.VerbosityLevel(number)
+	if err := s.log.set(to.Log()); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("successfully set klog.logging.verbosity to %d", number), nil
+}

@@ -1,0 +1,115 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+)
+
+// assembling bounds the wait for other processes that probe the kernel.
+const assembling = 10 * time.Second
+
+// node is what a server knows of its node, and sets there.
+type node struct {
+	settings proxy.NodeSettings
+	sysctls  sysctl.Files
+}
+
+// prepare sets what must be right before the first rule: the sizes and timeouts of
+// connection tracking, without which the proxy does not start, and the process's OOM
+// score.
+func (n *node) prepare(o *Options, log *zap.Logger) error {
+	if err := o.prepareConntrack(n.sysctls, log); err != nil {
+		return err
+	}
+	if score := o.KubeProxy.OOMScoreAdj; score != nil {
+		if err := n.sysctls.AdjustOOMScore(int(*score)); err != nil {
+			log.Info("cannot adjust the OOM score; it stays as it is", zap.Error(err))
+		}
+	}
+	return nil
+}
+
+// prepareConntrack sets sizes and timeouts, and logs what it changes.
+func (o *Options) prepareConntrack(files sysctl.Files, log *zap.Logger) error {
+	c := &o.KubeProxy.Conntrack
+	changes, err := files.ApplyConntrack(sysctl.Conntrack{
+		MaxPerCore: int(*c.MaxPerCore), Min: int(*c.Min), TCPBeLiberal: c.TCPBeLiberal,
+		TCPEstablished: c.TCPEstablishedTimeout.Duration, TCPCloseWait: c.TCPCloseWaitTimeout.Duration,
+		UDP: c.UDPTimeout.Duration, UDPStream: c.UDPStreamTimeout.Duration,
+	})
+	for _, c := range changes {
+		log.Info("kernel setting changed", zap.String("name", c.Name), zap.String("from", c.From), zap.String("to", c.To))
+	}
+	if err != nil {
+		return fmt.Errorf("connection tracking: %w", err)
+	}
+	return nil
+}
+
+// recorded returns the kernel's settings with a record of their former values, for the
+// clean-up. The settings of a sandbox vanish with it, and need no record.
+func (o *Options) recorded(log *zap.Logger) sysctl.Files {
+	if o.Sandboxed {
+		return sysctl.Files{}
+	}
+	return sysctl.Files{Record: sysctl.NewRecord(o.Sluice.State.Dir, func(err error) {
+		log.Warn("cannot record former kernel settings, so a clean-up will not restore them "+
+			"(state.dir, --sluice-state-dir)", zap.Error(err))
+	})}
+}
+
+// Initialise does once what needs full privileges, for --init-only. A later process with
+// fewer privileges finds it done.
+func Initialise(ctx context.Context, o *Options) error {
+	log, err := newLogger(o.Log())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
+	defer rival.Turn(ctx, assembling)()
+	files := o.recorded(log.Logger)
+	if err := o.prepareConntrack(files, log.Logger); err != nil {
+		return err
+	}
+	// The backend is chosen as it will be when it serves: for nftables mode, the loopback
+	// addresses must not be opened in vain.
+	_, _, err = backend.Build(o.KubeProxy.Mode, nil, backend.Builders{
+		NFTables: func() ([]proxy.Domain, error) {
+			return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: o.MasqueradeBit(), Log: zap.NewNop()})
+		},
+		IPTables: func() ([]proxy.Domain, error) {
+			options, err := o.iptables(files, log.Logger)
+			if err == nil && options.LocalhostNodePorts {
+				_, err = iptables.EnsureRouteLocalnet(files)
+			}
+			return nil, err
+		},
+		IPVS: func() ([]proxy.Domain, error) { return nil, backend.PrepareIPVS(ctx, o.ipvs(files, log.Logger)) },
+	})
+	return err
+}
+
+// NeedPrivilege returns an error of one line if this process cannot change the rules of
+// its network namespace. Without it, every tool would fail in its own words.
+func NeedPrivilege(instead string) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData // version 3 has two halves of 32 capabilities
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return fmt.Errorf("cannot read this process's capabilities: %w", err)
+	}
+	if data[0].Effective&(1<<unix.CAP_NET_ADMIN) == 0 {
+		return errors.New("changing this host's rules needs root (CAP_NET_ADMIN)" + instead)
+	}
+	return nil
+}

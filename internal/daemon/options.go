@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"go.uber.org/zap"
+
+	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+)
+
+// Options are the flags of a command, and what they and the file that they name amount to.
+type Options struct {
+	*config.Config
+	Flags *config.Flags
+	// Version is the version of the program.
+	Version string
+	// Sandboxed keeps everything in private namespaces.
+	Sandboxed bool
+	// FlagValues returns all flags with their values, for /flagz.
+	FlagValues func() map[string]string
+	// Ready, if set, is called once the backend is chosen.
+	Ready func(config.Mode)
+
+	warnings []config.Warning
+}
+
+// Load reads flags and file, and rejects what cannot work before anything is touched.
+func (o *Options) Load() (err error) {
+	if o.Config, o.warnings, err = o.Flags.Load(); err != nil {
+		return err
+	}
+	return o.check()
+}
+
+// check rejects what this process cannot do.
+func (o *Options) check() error {
+	switch {
+	case o.Sandboxed && o.KubeProxy.Mode == config.ModeIPVS && os.Geteuid() != 0:
+		// Only the host's root may change virtual servers (GENL_ADMIN_PERM).
+		return UsageError{errors.New(`--proxy-mode "ipvs": needs root in a sandbox; use nftables`)}
+	case o.Sandboxed && o.Sluice.IPTables.Variant == "legacy" && os.Geteuid() != 0:
+		// Only the host's root may read /proc/net/ip_tables_names.
+		return UsageError{errors.New("--sluice-iptables-variant legacy: needs root in a sandbox; use nft")}
+	}
+	if _, err := o.NodeName(); err != nil {
+		return UsageError{err}
+	}
+	return nil
+}
+
+// warn logs what is unusual in the configuration.
+func warn(log *zap.Logger, warnings []config.Warning) {
+	for _, w := range warnings {
+		log.Warn("configuration", zap.Stringer("at", w.Place), zap.String("problem", w.Message))
+	}
+}
+
+// reach says where node ports answer if nftables mode is chosen.
+func (o *Options) reach() string {
+	where := "all addresses"
+	if listed := o.KubeProxy.NodePortAddresses; len(listed) > 0 {
+		where = strings.Join(listed, " ")
+	}
+	if o.ForwardsLocalhost() {
+		return "node ports answer on " + where + ", localhost included,"
+	}
+	return "node ports answer on " + where + " but not on localhost"
+}
+
+func (o *Options) nftables(log *zap.Logger) backend.NFTablesOptions {
+	return backend.NFTablesOptions{MasqueradeBit: o.MasqueradeBit(), LocalPorts: o.ForwardsLocalhost(), Log: log}
+}
+
+func (o *Options) iptables(files sysctl.Files, log *zap.Logger) (backend.IPTablesOptions, error) {
+	settings, err := o.NodeSettings(config.ModeIPTables)
+	return backend.IPTablesOptions{
+		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), LocalhostNodePorts: settings.LocalhostNodePorts,
+		PrivateLock: o.Sandboxed, Sysctls: files, Log: log,
+	}, err
+}
+
+func (o *Options) ipvs(files sysctl.Files, log *zap.Logger) backend.IPVSOptions {
+	c := &o.KubeProxy.IPVS
+	return backend.IPVSOptions{
+		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), Scheduler: o.Scheduler(),
+		Excluded: o.ExcludedCIDRs(), DrainDeadline: o.Sluice.IPVS.DrainDeadline.Duration, StrictARP: c.StrictARP,
+		Timeouts:    ipvskernel.Timeouts{TCP: c.TCPTimeout.Duration, TCPFin: c.TCPFinTimeout.Duration, UDP: c.UDPTimeout.Duration},
+		PrivateLock: o.Sandboxed, Sysctls: files, Log: log,
+	}
+}

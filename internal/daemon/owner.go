@@ -1,0 +1,184 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/observe/health"
+)
+
+// handingOver is how long after the lock was acquired the former proxy may still be
+// closing its sockets: it stops its HTTP servers last.
+const handingOver = 10 * time.Second
+
+// owner is this process's claim to the rules of its network namespace. It outlives
+// servers: a hand-over inside the process keeps the lock.
+//
+// Invariant: one process in a network namespace reads and writes rules. Others prepare
+// everything else, and wait (docs/adr/0016-one-owner.md).
+type owner struct {
+	lock *rival.Lock
+	log  *zap.Logger
+	// mayWrite is closed once the rules belong to this process.
+	mayWrite chan struct{}
+
+	mu sync.Mutex
+	// standby is what health reports about waiting.
+	standby health.Standby
+	// began is when this process found the lock taken; zero if it did not.
+	began time.Time
+	// arrived says that the first rules are in force.
+	arrived bool
+	// without is why this process serves without the lock; empty if it does not.
+	without string
+}
+
+// claim takes the lock if it is free. Otherwise wait has to acquire it.
+func claim(log *zap.Logger) *owner {
+	o := &owner{lock: rival.NewLock(), log: log, mayWrite: make(chan struct{})}
+	switch holder, err := o.lock.Try(); {
+	case err != nil:
+		o.serveWithout(err.Error())
+	case holder == nil:
+		close(o.mayWrite)
+	default:
+		o.began = time.Now()
+		o.meet(*holder)
+	}
+	return o
+}
+
+// owns reports whether the rules belong to this process.
+func (o *owner) owns() bool {
+	select {
+	case <-o.mayWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait waits until the rules belong to this process, or the context ends.
+func (o *owner) wait(ctx context.Context) {
+	if o.began.IsZero() {
+		return
+	}
+	err := o.lock.Acquire(ctx, func(holder rival.Holder) {
+		if o.meet(holder) {
+			o.log.Info("waiting: another proxy serves this node; this one is ready and takes over when it ends",
+				zap.Int("pid", holder.PID), zap.String("command", holder.Command),
+				zap.Duration("waited", time.Since(o.began).Round(time.Millisecond)))
+		}
+	})
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		o.serveWithout(err.Error())
+	case !o.owns():
+		waited := time.Since(o.began)
+		o.mu.Lock()
+		o.standby = health.Standby{Since: time.Now()}
+		o.mu.Unlock()
+		close(o.mayWrite)
+		o.log.Info("the other proxy has ended; this one takes over", zap.Duration("waited", waited.Round(time.Millisecond)))
+	}
+}
+
+// meet notes who holds the lock, and reports whether this process waits for it.
+func (o *owner) meet(holder rival.Holder) bool {
+	if holder.Stranger {
+		o.serveWithout("it is held by " + holder.String() + ", which cannot be a proxy")
+		return false
+	}
+	if o.owns() {
+		return false // a proxy has followed a stranger
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.standby = health.Standby{For: holder.String(), Since: o.began}
+	return true
+}
+
+// serveWithout serves without the lock: neither an unprivileged process nor trouble with
+// a socket may keep a node from being served.
+func (o *owner) serveWithout(why string) {
+	if o.owns() {
+		return
+	}
+	o.mu.Lock()
+	o.standby, o.without = health.Standby{Since: time.Now()}, why
+	o.mu.Unlock()
+	o.log.Warn("serving without the lock that keeps two proxies apart", zap.String("lock", rival.LockName), zap.String("because", why))
+	close(o.mayWrite)
+}
+
+// handing reports whether another proxy has, or may still have, the addresses on which
+// this one listens.
+func (o *owner) handing() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.began.IsZero() || o.without != "" {
+		return false
+	}
+	return o.standby.For != "" || time.Since(o.standby.Since) < handingOver
+}
+
+// waiting returns what health reports about waiting.
+func (o *owner) waiting() health.Standby {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.standby
+}
+
+// inForce logs, after a wait, how long it took until the first rules were in force.
+func (o *owner) inForce() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.began.IsZero() && !o.arrived && o.without == "" {
+		o.log.Info("took over from another proxy: all rules are in force", zap.Duration("after", time.Since(o.standby.Since)))
+	}
+	o.arrived = true
+}
+
+// findings returns what is wrong with the lock.
+func (o *owner) findings() []health.Finding {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.without == "" {
+		return nil
+	}
+	return []health.Finding{{Kind: health.Rival, Since: o.standby.Since,
+		Problem: "a second proxy would not be noticed: cannot take the lock " + rival.LockName + ": " + o.without}}
+}
+
+// takeAlone takes the lock for something that must not happen while a proxy is running,
+// such as a clean-up. The error names the proxy, and says what to do.
+func takeAlone(force bool) (release func(), err error) {
+	lock := rival.NewLock()
+	holder, err := lock.Try()
+	var who []string
+	switch {
+	case force:
+		return lock.Release, nil
+	case err != nil:
+		return nil, fmt.Errorf("%w; --force ignores that", err)
+	case holder != nil && !holder.Stranger:
+		who = append(who, holder.String())
+	default:
+		for _, p := range rival.Proxies() {
+			who = append(who, p.String())
+		}
+	}
+	if len(who) > 0 {
+		lock.Release()
+		return nil, fmt.Errorf("a proxy is running in this network namespace and would write its rules again: %s; "+
+			"stop it first, or use --force", strings.Join(who, "; "))
+	}
+	return lock.Release, nil
+}

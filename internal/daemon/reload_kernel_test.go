@@ -1,0 +1,192 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/apitest"
+)
+
+// insideVariable is set in a process that runs in a network namespace of the test.
+const insideVariable = "SLUICE_TEST_INSIDE"
+
+// TestHandOverLeavesNothing: no server, goroutine or descriptor of a former configuration
+// survives, however often a process hands over.
+func TestHandOverLeavesNothing(t *testing.T) {
+	if os.Getenv(insideVariable) != "" {
+		handOverOften(t)
+		return
+	}
+	namespace, err := netns.New("handover")
+	check(t, err)
+	t.Cleanup(func() { check(t, namespace.Close()) })
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	inside := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHandOverLeavesNothing$", "-test.v")
+	inside.Env = append(os.Environ(), insideVariable+"=1", "XTABLES_LOCKFILE="+filepath.Join(t.TempDir(), "lock"))
+	output, err := namespace.Output(inside)
+	for _, line := range regexp.MustCompile(`(?m)^.*_test\.go:.*$`).FindAllString(string(output), -1) {
+		t.Log(strings.TrimSpace(line))
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+}
+
+// census is what a process holds.
+type census struct {
+	servers                       int64
+	goroutines, descriptors, heap int
+}
+
+// succession counts the servers of one process.
+type succession struct {
+	file string
+	// made, running and freed count servers: assembled, begun to serve, and collected.
+	made, running, freed atomic.Int64
+}
+
+func handOverOften(t *testing.T) {
+	const early, often = 10, 50
+	lender := httptest.NewTLSServer(nil)
+	lender.Close()
+	api, err := apitest.New(func(network, address string) (net.Listener, error) { // as in every cluster
+		return tls.Listen(network, address, &tls.Config{Certificates: lender.TLS.Certificates, NextProtos: []string{"h2"}})
+	})
+	check(t, err)
+	defer api.Stop() //nolint:errcheck // the process ends
+	api.Set(apitest.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "demo"}})
+	dir := t.TempDir()
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	check(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c,
+contexts: [{name: c, context: {cluster: k}}], clusters: [{name: k, cluster: {server: "https://%s", insecure-skip-tls-verify: true}}]}`, api.Address()), 0o600))
+	s := &succession{file: filepath.Join(dir, "config.yaml")}
+	s.configure(t, kubeconfig, 0)
+
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o := &Options{Flags: config.BindProxy(flags)}
+	check(t, flags.Parse([]string{"--config", s.file, "--hostname-override", "demo", "--log-level", "error",
+		"--sluice-state-dir", filepath.Join(dir, "state")}))
+	check(t, o.Load())
+	o.Ready = func(config.Mode) { s.running.Add(1) }
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, o, s.counted(Cluster)) }()
+
+	var before census
+	for n := 1; n <= often; n++ {
+		s.await(t, "the server runs", func() bool { return s.running.Load() == int64(n) })
+		if n == early {
+			before = s.census(t)
+		}
+		s.configure(t, kubeconfig, n)
+	}
+	s.await(t, "the last server runs", func() bool { return s.running.Load() == often+1 })
+	after := s.census(t)
+	t.Logf("after %d hand-overs %+v, after %d %+v", early-1, before, often, after)
+	if after.servers > 1 {
+		t.Errorf("%d servers are held but do not serve", after.servers-1)
+	}
+	if after.goroutines > before.goroutines+5 {
+		t.Errorf("%d more goroutines", after.goroutines-before.goroutines)
+	}
+	if after.descriptors > before.descriptors+2 {
+		t.Errorf("%d more descriptors", after.descriptors-before.descriptors)
+	}
+	// A timer keeps the buffers of a closed HTTP/2 connection for up to 90 s, 35 KB per
+	// server; a server is 250 KB.
+	if perServer := (after.heap - before.heap) / (often - early); perServer > 100<<10 {
+		t.Errorf("each hand-over costs %d bytes", perServer)
+	}
+	if t.Failed() {
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1) // to find the reason
+	}
+	cancel()
+	check(t, <-ended)
+}
+
+// configure writes a file that needs a successor: the masquerade bit alternates, and the
+// mode changes now and then.
+func (s *succession) configure(t *testing.T, kubeconfig string, n int) {
+	t.Helper()
+	mode, bit := config.ModeNFTables, 14+n%2
+	if n%10 == 5 {
+		mode = config.ModeIPTables
+	}
+	text := fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: %s
+nftables: {masqueradeBit: %d}
+clientConnection: {kubeconfig: %s}
+conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+`, mode, bit, kubeconfig)
+	check(t, os.WriteFile(s.file+".new", []byte(text), 0o600))
+	check(t, os.Rename(s.file+".new", s.file))
+}
+
+// counted is an upstream whose servers are counted as they are made and collected.
+func (s *succession) counted(from Upstream) Upstream {
+	return func(o *Options) (*upstream, error) {
+		u, err := from(o)
+		if err != nil {
+			return nil, err
+		}
+		feed := u.feed
+		u.feed = func(made *server) proxy.Source {
+			s.made.Add(1)
+			runtime.AddCleanup(made, func(freed *atomic.Int64) { freed.Add(1) }, &s.freed)
+			return feed(made)
+		}
+		return u, nil
+	}
+}
+
+func (s *succession) await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// census counts what is left once the numbers no longer fall.
+func (s *succession) census(t *testing.T) census {
+	t.Helper()
+	var least census
+	for quiet := 0; quiet < 20; quiet++ {
+		runtime.GC()
+		time.Sleep(50 * time.Millisecond) // cleanups run, connections close
+		var memory runtime.MemStats
+		runtime.ReadMemStats(&memory)
+		descriptors, err := os.ReadDir("/proc/self/fd")
+		check(t, err)
+		now := census{s.made.Load() - s.freed.Load(), runtime.NumGoroutine(), len(descriptors), int(memory.HeapAlloc)}
+		if quiet == 0 || now.servers < least.servers || now.goroutines < least.goroutines || now.descriptors < least.descriptors {
+			quiet = 0
+			least = now
+		}
+		least.heap = min(least.heap, now.heap)
+	}
+	return least
+}

@@ -1,0 +1,133 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/internal/render"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/manifest"
+)
+
+// Render returns the rules for the manifests in a directory. Family is ipv4, ipv6 or
+// empty, which means both in nftables mode and ipv4 in iptables mode. Nothing is probed,
+// so that the default mode is nftables.
+func Render(o *Options, dir, family string) (string, error) {
+	mode := o.KubeProxy.Mode
+	if mode == config.ModeBest {
+		mode = config.ModeNFTables
+	}
+	if mode == config.ModeIPVS {
+		return "", UsageError{errors.New(`--proxy-mode "ipvs": cannot be printed, because virtual servers, sets, ` +
+			"addresses and rules have no common text format; want nftables or iptables")}
+	}
+	families, err := familiesOf(family, mode)
+	if err != nil {
+		return "", err
+	}
+	p, err := readPicture(o, dir, mode)
+	if err != nil {
+		return "", err
+	}
+	text := p.nftables
+	if mode == config.ModeIPTables {
+		text = p.iptables
+	}
+	var names, texts []string
+	for _, family := range families {
+		rules, err := text(family)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", family, err)
+		}
+		names, texts = append(names, family.String()), append(texts, rules)
+	}
+	return fmt.Sprintf("# %s rules for %d Services on node %s, rendered by sluice %s.\n%s",
+		strings.Join(names, " and "), len(p.cache.Keys()), p.facts.Name, o.Version, strings.Join(texts, "")), nil
+}
+
+// familiesOf parses --family. One input of iptables-restore holds one family.
+func familiesOf(name string, mode config.Mode) ([]service.Family, error) {
+	switch {
+	case name == "" && mode == config.ModeNFTables:
+		return service.Families[:], nil
+	case name == "", name == "ipv4":
+		return []service.Family{service.IPv4}, nil
+	case name == "ipv6":
+		return []service.Family{service.IPv6}, nil
+	default:
+		return nil, UsageError{fmt.Errorf("--family %q: want ipv4 or ipv6", name)}
+	}
+}
+
+// picture is everything that determines the rules.
+type picture struct {
+	*Options
+	cache *source.Cache
+	facts *service.NodeFacts
+}
+
+// readPicture reads the manifests and, if the rules depend on them, the host's addresses.
+func readPicture(o *Options, dir string, mode config.Mode) (*picture, error) {
+	settings, err := o.NodeSettings(mode)
+	if err != nil {
+		return nil, err
+	}
+	log, err := newLogger(o.Log())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
+	cache, err := manifest.Load(dir, settings.Name, source.Options{
+		IgnoreExternalIPs: !o.GateEnabled(config.GateAllowServiceExternalIPs),
+		Warn:              func(w service.Warning) { warnObject(log.Logger, w) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	if cache.Node() == nil {
+		log.Warn("no manifest describes this node, so its zone and addresses are unknown; is --hostname-override right?",
+			zap.String("node", settings.Name))
+	}
+	var hosts []netip.Addr
+	if len(settings.NodePortRanges) > 0 {
+		if hosts, err = hostaddress.List(); err != nil {
+			return nil, err
+		}
+	}
+	return &picture{o, cache, settings.Facts(cache.Node(), hosts, cache.ServiceCIDRs())}, nil
+}
+
+// nftables returns one table for nft, after two lines that delete a table of that name. It
+// has to exist to be deleted.
+func (p *picture) nftables(family service.Family) (string, error) {
+	renderer := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: p.MasqueradeBit()})
+	text, err := nftables.Text(family, render.Objects(renderer, nil, p.cache, p.facts))
+	if err != nil {
+		return "", err
+	}
+	table, _, _ := strings.Cut(text, " {\n")
+	return table + "\ndelete " + table + "\n" + text, nil
+}
+
+// iptables returns the tables of one family for iptables-restore. All programs since
+// iptables 1.6.2 and kernels since Linux 3.14 know --random-fully.
+func (p *picture) iptables(family service.Family) (string, error) {
+	liberal, err := iptables.TCPBeLiberal(sysctl.Files{})
+	if err != nil {
+		return "", err
+	}
+	renderer := iptables.NewRenderer(family, iptables.Options{
+		MasqueradeBit: p.MasqueradeBit(), RandomFully: true, InvalidDropOmitted: liberal,
+	})
+	return iptables.Text(render.Objects(renderer, iptables.NewLayout(family), p.cache, p.facts))
+}

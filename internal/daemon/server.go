@@ -1,0 +1,262 @@
+package daemon
+
+import (
+	"context"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/conntrack"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/observe/events"
+	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/metrics"
+	"github.com/sluice-proxy/sluice/observe/web"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+// server is the proxy with everything around it, for one configuration.
+type server struct {
+	*Options
+	*process
+	*upstream
+	node
+	kernel
+	reports
+	proxy   *proxy.Proxy
+	cleaner *conntrack.Cleaner
+	// current is the configuration in force: some fields change in place.
+	current atomic.Pointer[config.Config]
+	// handed are the changes that this server was made for; nil for the first one.
+	handed []config.Change
+	// successor takes over when this server has stopped. The goroutine that watches the
+	// configuration file sets it.
+	successor *server
+	// end releases what assembling has acquired.
+	end context.CancelFunc
+}
+
+// reports tell others about the proxy.
+type reports struct {
+	recorder *events.Recorder
+	monitor  *health.Monitor
+	ports    *health.Ports
+	// metrics is nil without an API server: nothing asks for them then.
+	metrics *metrics.Metrics
+	rivals  *rivals
+	taken   *addresses
+	// faces are the HTTP servers.
+	faces []*web.Server
+}
+
+// newServer makes a server for a configuration, and prepares the node for it. Nothing of
+// it runs yet.
+func newServer(ctx context.Context, o *Options, p *process) (*server, error) {
+	from, err := p.from(o)
+	if err != nil {
+		return nil, err
+	}
+	warn(p.log.Logger, o.warnings)
+	defer rival.Turn(ctx, assembling)()
+	s := &server{Options: o, process: p, upstream: from, node: node{sysctls: o.recorded(p.log.Logger)}}
+	s.current.Store(o.Config)
+	if s.client != nil {
+		if err := s.node.prepare(o, p.log.Logger); err != nil {
+			return nil, err
+		}
+	}
+	ctx, s.end = context.WithCancel(ctx)
+	if err := s.assemble(ctx); err != nil {
+		s.end()
+		return nil, err
+	}
+	return s, nil
+}
+
+// assemble builds everything. Nothing of it runs yet.
+func (s *server) assemble(ctx context.Context) (err error) {
+	if s.kernel, err = newKernel(ctx, s.Options, s.sysctls, s.log.Logger); err != nil {
+		return err
+	}
+	if s.settings, err = s.NodeSettings(s.mode); err != nil {
+		return err
+	}
+	if s.recorder, err = events.New(ctx, s.client, s.settings.Name); err != nil {
+		return err
+	}
+	if s.cleaner, err = conntrack.New(s.conntrackConfig()); err != nil {
+		return err
+	}
+	s.monitor = health.NewMonitor(s.healthConfig())
+	s.ports = health.NewPorts(s.portsConfig())
+	s.rivals = newRivals(s.log.Logger, s.owner.lock.Waits, s.recorder.RivalSeen, s.status)
+	s.taken = &addresses{log: s.log.Logger, handing: s.owner.handing, told: s.recorder.AddressTaken}
+	listeners := []observe.Listener{observe.NewLog(s.log.Logger), s.recorder, s.monitor, s.rivals}
+	followers := []proxy.Follower{s.cleaner, s.ports}
+	if s.client != nil {
+		if s.metrics, err = metrics.New(s.metricsConfig()); err != nil {
+			return err
+		}
+		listeners, followers = append(listeners, s.metrics), append(followers, s.metrics)
+	}
+	if s.proxy, err = proxy.New(s.proxyConfig(listeners, followers)); err != nil {
+		return UsageError{err}
+	}
+	if s.metrics != nil {
+		s.metrics.Attach(s.proxy.Status, s.proxy.SourceEvents)
+	}
+	s.faces = s.servers()
+	return nil
+}
+
+func (s *server) proxyConfig(listeners []observe.Listener, followers []proxy.Follower) proxy.Config {
+	return proxy.Config{
+		Node: s.settings, Domains: s.made, Source: s.feed(s),
+		HostAddresses: s.hostAddresses(), MayWrite: s.owner.mayWrite,
+		Listeners: listeners, Followers: followers,
+		NodeWait: s.Sluice.Start.NodeWait.Duration, GateWait: s.Sluice.Start.GateWait.Duration,
+		IgnoreExternalIPs: !s.GateEnabled(config.GateAllowServiceExternalIPs),
+		Supervisor:        supervisor.Config{MessageDeadline: s.Sluice.Actors.MessageDeadline.Duration},
+		MaxServices:       int(s.Sluice.Actors.ServicesMax),
+		WatchFailed: func(domain string, err error) {
+			s.log.Warn("cannot watch for changes by other programs; audits find them until watching works again",
+				zap.String("domain", domain), zap.Error(err))
+		},
+		Warn: func(w service.Warning) {
+			s.recorder.Warn(w)
+			warnObject(s.log.Logger, w)
+		},
+	}
+}
+
+// warnObject logs what is wrong with an API object.
+func warnObject(log *zap.Logger, w service.Warning) {
+	log.Warn("part of an object cannot be used",
+		zap.String("object", w.Object), zap.String("field", w.Field), zap.String("problem", w.Problem))
+}
+
+// conntrackConfig is about the removal of stale flows.
+func (s *server) conntrackConfig() conntrack.Config {
+	return conntrack.Config{
+		NodePorts: s.nodePorts,
+		Gather:    s.Sluice.Conntrack.Gather.Duration,
+		Listen: func(e conntrack.Event) {
+			if s.metrics != nil {
+				s.metrics.Conntrack(e)
+			}
+			swept, ok := e.(conntrack.Swept)
+			switch {
+			case !ok:
+			case swept.Err != nil:
+				s.log.Warn("cannot remove stale flows; will retry", zap.Stringer("family", swept.Family),
+					zap.Int("failures", swept.Failures), zap.Error(swept.Err))
+			case swept.Deleted > 0:
+				s.log.Debug("stale flows removed", zap.Stringer("family", swept.Family),
+					zap.Int("flows", swept.Deleted), zap.Duration("took", swept.Took))
+			}
+		},
+	}
+}
+
+// status returns the newest snapshot of a domain.
+func (s *server) status(domain string) aggregator.Status {
+	for _, status := range s.proxy.Status() {
+		if status.Domain == domain {
+			return status
+		}
+	}
+	return aggregator.Status{}
+}
+
+// run serves until the context ends, or there is a successor.
+func (s *server) run(ctx context.Context) error {
+	if s.Ready != nil {
+		s.Ready(s.mode)
+	}
+	what := "serving"
+	if !s.owner.owns() {
+		what = "ready to serve"
+	}
+	s.log.Info(what, zap.String("mode", string(s.mode)), zap.String("node", s.settings.Name), zap.String("version", s.Version))
+	if s.handed == nil {
+		s.recorder.Starting()
+	} else {
+		s.recorder.Reloaded(names(s.handed))
+	}
+	process := ctx
+	group, ctx := errgroup.WithContext(ctx)
+	shown, hide := context.WithCancel(ctx)
+	defer hide()
+	for _, face := range s.faces {
+		group.Go(func() error { return face.Run(shown) })
+	}
+	group.Go(func() error {
+		defer hide() // last, so that health is answered while the rest stops
+		defer s.yield()
+		return s.work(ctx, process)
+	})
+	return group.Wait()
+}
+
+// yield lets another proxy have the rules once this process has stopped writing.
+func (s *server) yield() {
+	if s.successor == nil {
+		s.owner.lock.Release()
+	}
+}
+
+// work runs the proxy until the context ends or there is a successor. The context of the
+// process is for the successor.
+func (s *server) work(ctx, process context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.proxy.Run(ctx) })
+	group.Go(func() error { return s.cleaner.Run(ctx) })
+	group.Go(func() error { return s.ports.Run(ctx) })
+	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
+	group.Go(func() error { s.owner.wait(ctx); return nil })
+	group.Go(func() error { s.watchRivals(ctx); return nil })
+	group.Go(func() error {
+		s.Flags.Watch(ctx, s.Config, func(u config.Update) bool {
+			if ctx.Err() != nil {
+				return false // this server is stopping
+			}
+			inForce := s.update(process, u)
+			if s.successor != nil {
+				stop()
+			}
+			return inForce
+		})
+		return nil
+	})
+	return group.Wait()
+}
+
+// cleanUpOthers removes what other backends left, once the rules of this one are in force.
+func (s *server) cleanUpOthers(ctx context.Context) {
+	select {
+	case <-s.proxy.InForce():
+		s.owner.inForce()
+	case <-ctx.Done():
+		return
+	}
+	if err := s.kernel.cleanUpOthers(ctx, s.log.Logger); err != nil && ctx.Err() == nil {
+		s.log.Warn("rules of another mode remain and still affect packets; remove them with sluice cleanup", zap.Error(err))
+	}
+}
+
+// watchRivals looks for other proxies once the rules belong to this process.
+func (s *server) watchRivals(ctx context.Context) {
+	select {
+	case <-s.owner.mayWrite:
+		s.rivals.Run(ctx)
+	case <-ctx.Done():
+	}
+}

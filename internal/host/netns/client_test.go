@@ -1,0 +1,159 @@
+package netns
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Two namespaces listen on the same loopback address; each is reached from inside only.
+func TestSocketsStayInside(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:8080", "[::1]:8080", ":8080"} {
+		for _, name := range []string{"a", "b"} {
+			n := newNamespace(t, name)
+			listener, err := n.Listen("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				conn, err := listener.Accept()
+				if err != nil {
+					t.Errorf("accept in %s: %v", name, err)
+					return
+				}
+				if _, err := io.WriteString(conn, name); err != nil {
+					t.Error(err)
+				}
+				if err := conn.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			target := addr
+			if strings.HasPrefix(target, ":") {
+				target = "127.0.0.1" + addr
+			}
+			conn, err := n.DialContext(t.Context(), "tcp", target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(conn); err != nil || string(got) != name {
+				t.Errorf("read %q, %v from %s in %s", got, err, target, name)
+			}
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := listener.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestListenPacket(t *testing.T) {
+	n := newNamespace(t, "n")
+	server, err := n.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close() //nolint:errcheck // end of the test
+	client, err := n.DialContext(t.Context(), "udp", server.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close() //nolint:errcheck // end of the test
+	if _, err := client.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 16)
+	size, from, err := server.ReadFrom(buf)
+	if err != nil || string(buf[:size]) != "hello" || from.String() != client.LocalAddr().String() {
+		t.Errorf("received %q from %v, %v", buf[:size], from, err)
+	}
+}
+
+func TestNamesAreRefused(t *testing.T) {
+	n := newNamespace(t, "n")
+	_, dialErr := n.DialContext(t.Context(), "tcp", "localhost:80")
+	_, listenErr := n.Listen("tcp", "localhost:80")
+	_, packetErr := n.ListenPacket("udp", "localhost:80")
+	for what, err := range map[string]error{"DialContext": dialErr, "Listen": listenErr, "ListenPacket": packetErr} {
+		if err == nil || !strings.Contains(err.Error(), "netns n") || !strings.Contains(err.Error(), "literal address") {
+			t.Errorf("%s of a name: %v, want a refusal that says why", what, err)
+		}
+	}
+}
+
+func TestDialEndsWithItsContext(t *testing.T) {
+	a, b := newNamespace(t, "a"), newNamespace(t, "b")
+	err := Link(a, b, LinkSpec{NameA: "eth0", AddrsA: Prefixes("10.0.0.1/24"), NameB: "eth0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = a.DialContext(ctx, "tcp", "10.0.0.2:80") // no host answers the neighbour request
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("dial to an address without a host: %v, want a timeout", err)
+	}
+}
+
+func TestParseAnswer(t *testing.T) {
+	for line, want := range map[string]Answer{
+		"b 10.0.0.1:80\n":  {"b", netip.MustParseAddrPort("10.0.0.1:80")},
+		"b [fd00::1]:8080": {"b", netip.MustParseAddrPort("[fd00::1]:8080")},
+	} {
+		if got, err := parseAnswer(line); err != nil || got != want {
+			t.Errorf("parseAnswer(%q) = %+v, %v; want %+v", line, got, err, want)
+		}
+	}
+	for _, line := range []string{"", "b", "b 10.0.0.1", "HTTP/1.1 400 Bad Request\n"} {
+		if got, err := parseAnswer(line); err == nil {
+			t.Errorf("parseAnswer(%q) = %+v, want an error", line, got)
+		}
+	}
+}
+
+// A flow keeps its port while the server behind its target changes, and does not count answers to
+// earlier datagrams.
+func TestFlowKeepsItsPort(t *testing.T) {
+	n := newNamespace(t, "n")
+	target := netip.MustParseAddrPort("127.0.0.1:5353")
+	flow, err := n.OpenFlow(t.Context(), netip.AddrPort{}, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer flow.Close() //nolint:errcheck // nothing left to lose
+	port := flow.Local()
+	if answer, err := flow.Ask(t.Context()); err == nil {
+		t.Errorf("%+v answered, want none", answer)
+	}
+	for _, want := range []string{"one", "two"} {
+		b, err := StartBackend(n, want, target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if got, err := flow.Ask(t.Context()); err != nil || got.Backend != want {
+				t.Errorf("%+v answered, %v; want %s", got, err, want)
+			}
+		}
+		if err := flow.Send(); err != nil { // an answer for the next Ask to skip
+			t.Error(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if now := flow.Local(); now != port {
+		t.Errorf("the flow moved from %s to %s", port, now)
+	}
+}

@@ -1,0 +1,272 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+)
+
+// Plan describes a network: hosts joined by cables, and who answers where.
+type Plan struct {
+	// Here names the host that is this process's own namespace, for a program in a sandbox. The
+	// other hosts, or all of them, get namespaces of their own.
+	Here string
+	// Cables join the hosts. A host that is a router of some cable forwards packets.
+	Cables []Cable
+	// Loopback lists further addresses of hosts, by the host's name.
+	Loopback map[string][]netip.Addr
+	Routes   []Route
+	Servers  []Server
+}
+
+// Cable joins a leaf to a router by a veth pair.
+type Cable struct {
+	Router, Leaf string
+	// Port is the router's interface; the leaf's is eth0.
+	Port string
+	// AtRouter and AtLeaf are the addresses at the two ends. The first address of a family at the
+	// router is the leaf's default gateway. Where an end's prefix does not hold the other end's
+	// address, it gets a route to it, so that an address may stand alone.
+	AtRouter, AtLeaf []netip.Prefix
+}
+
+// Route sends what Host has for To through the neighbour Via.
+type Route struct {
+	Host string
+	To   netip.Prefix
+	Via  netip.Addr
+}
+
+// Server is a [Backend] to start on a host.
+type Server struct {
+	Name, Host string
+	At         netip.AddrPort
+}
+
+// Network is a plan that was carried out. Serve, Leave and Close must not be called at the same
+// time.
+type Network struct {
+	// Hosts are the namespaces by name.
+	Hosts   map[string]*Namespace
+	servers map[netip.AddrPort]server
+}
+
+type server struct {
+	host    string
+	backend *Backend
+}
+
+// Build carries out a plan. When it returns, packets flow on every cable and every server answers.
+func Build(plan Plan) (*Network, error) {
+	n := &Network{Hosts: map[string]*Namespace{}, servers: map[netip.AddrPort]server{}}
+	if err := n.build(plan); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+func (n *Network) build(plan Plan) error {
+	if err := n.addHosts(plan); err != nil {
+		return err
+	}
+	for _, c := range plan.Cables {
+		if err := n.connect(c); err != nil {
+			return err
+		}
+	}
+	for _, c := range plan.Cables {
+		if err := errors.Join(n.Hosts[c.Router].awaitReady(c.Port), n.Hosts[c.Leaf].awaitReady(leafPort)); err != nil {
+			return err
+		}
+	}
+	for host, addrs := range plan.Loopback {
+		for _, addr := range addrs {
+			if err := n.Hosts[host].AddAddress("lo", Single(addr)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, r := range plan.Routes {
+		if err := n.Hosts[r.Host].AddRoute(r.To, r.Via); err != nil {
+			return err
+		}
+	}
+	for _, s := range plan.Servers {
+		if err := n.Serve(s.Name, s.Host, s.At); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Network) addHosts(plan Plan) error {
+	routers := map[string]bool{}
+	for _, c := range plan.Cables {
+		routers[c.Router] = true
+	}
+	for _, c := range plan.Cables {
+		for _, name := range []string{c.Router, c.Leaf} {
+			if n.Hosts[name] != nil {
+				continue
+			}
+			open := New
+			if name == plan.Here {
+				open = Current
+			}
+			host, err := open(name)
+			if err != nil {
+				return err
+			}
+			n.Hosts[name] = host
+			if err := host.prepare(routers[name]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// prepare sets the kernel parameters that every host of a network needs.
+func (n *Namespace) prepare(router bool) error {
+	// A packet to an address without a rule goes straight back, and the router would tell its
+	// sender of a shorter way that does not exist here.
+	values := map[string]string{}
+	for _, conf := range []string{"all", "default"} {
+		values["net.ipv4.conf."+conf+".accept_redirects"] = "0"
+		values["net.ipv4.conf."+conf+".send_redirects"] = "0"
+		values["net.ipv6.conf."+conf+".accept_redirects"] = "0"
+	}
+	if !router {
+		return n.Sysctls(values)
+	}
+	maps.Copy(values, map[string]string{
+		"net.ipv4.ip_forward":             "1",
+		"net.ipv6.conf.all.forwarding":    "1",
+		"net.ipv4.conf.all.rp_filter":     "0",
+		"net.ipv4.conf.default.rp_filter": "0",
+		// Refuse every packet that is to be refused. The kernel otherwise sends one ICMP error per
+		// second to each host and a thousand in all, and drops the other packets silently.
+		"net.ipv4.icmp_ratelimit": "0",
+		"net.ipv6.icmp.ratelimit": "0",
+	})
+	if err := n.Sysctls(values); err != nil {
+		return err
+	}
+	// Of both families, in spite of the name. Before Linux 6.11, the machine has one limit.
+	for _, key := range []string{"net.ipv4.icmp_msgs_per_sec", "net.ipv4.icmp_msgs_burst"} {
+		if err := n.Sysctl(key, "1000000"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+const leafPort = "eth0"
+
+// connect lays a cable without waiting for it, and makes the router the leaf's gateway.
+func (n *Network) connect(c Cable) error {
+	router, leaf := n.Hosts[c.Router], n.Hosts[c.Leaf]
+	if err := lay(router, leaf, LinkSpec{NameA: c.Port, NameB: leafPort, AddrsA: c.AtRouter, AddrsB: c.AtLeaf}); err != nil {
+		return err
+	}
+	for _, gateway := range firstOfEach(c.AtRouter) {
+		for _, addr := range c.AtLeaf {
+			if addr.Addr().Is4() != gateway.Addr().Is4() {
+				continue
+			}
+			if !gateway.Contains(addr.Addr()) {
+				if err := router.AddLinkRoute(Single(addr.Addr()), c.Port); err != nil {
+					return err
+				}
+			}
+			if !addr.Contains(gateway.Addr()) {
+				if err := leaf.AddLinkRoute(Single(gateway.Addr()), leafPort); err != nil {
+					return err
+				}
+			}
+		}
+		if err := leaf.AddRoute(Everything(gateway.Addr()), gateway.Addr()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// firstOfEach returns the first prefix of each family.
+func firstOfEach(prefixes []netip.Prefix) []netip.Prefix {
+	var first []netip.Prefix
+	for _, p := range prefixes {
+		if !slices.ContainsFunc(first, func(f netip.Prefix) bool { return f.Addr().Is4() == p.Addr().Is4() }) {
+			first = append(first, p)
+		}
+	}
+	return first
+}
+
+// Serve starts a [Backend] under a name, at an address that the host has.
+func (n *Network) Serve(name, host string, at netip.AddrPort) error {
+	b, err := StartBackend(n.Hosts[host], name, at)
+	if err != nil {
+		return err
+	}
+	n.servers[at] = server{host, b}
+	return nil
+}
+
+// Leave ends the server at an address. The host keeps the address.
+func (n *Network) Leave(at netip.AddrPort) error {
+	s, ok := n.servers[at]
+	if !ok {
+		return fmt.Errorf("no server at %v", at)
+	}
+	delete(n.servers, at)
+	return s.backend.Close()
+}
+
+// HostAt returns the host with a server at an address, at any port, or nil.
+func (n *Network) HostAt(addr netip.Addr) *Namespace {
+	for at, s := range n.servers {
+		if at.Addr() == addr {
+			return n.Hosts[s.host]
+		}
+	}
+	return nil
+}
+
+// Servers returns how many servers answer.
+func (n *Network) Servers() int { return len(n.servers) }
+
+// Close ends every server and lets go of the namespaces.
+func (n *Network) Close() error {
+	var errs []error
+	for _, s := range n.servers {
+		errs = append(errs, s.backend.Close())
+	}
+	for _, host := range n.Hosts {
+		errs = append(errs, host.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Prefixes parses addresses or networks, each with the length of its prefix.
+func Prefixes(texts ...string) []netip.Prefix {
+	all := make([]netip.Prefix, len(texts))
+	for i, text := range texts {
+		all[i] = netip.MustParsePrefix(text)
+	}
+	return all
+}
+
+// Single returns the prefix that holds one address alone.
+func Single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// Everything returns the default route of an address's family.
+func Everything(a netip.Addr) netip.Prefix {
+	if a.Is4() {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}

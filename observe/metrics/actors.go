@@ -1,0 +1,161 @@
+package metrics
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/conntrack"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+// actorMetrics count actors and what works for all of them.
+type actorMetrics struct {
+	// running and parked count actors; the others wait to be restarted. abandoned counts the
+	// goroutines of stuck ones.
+	running, parked, abandoned atomic.Int64
+
+	restarts, parks, refused     prometheus.Counter
+	failures                     *prometheus.CounterVec
+	flowsSeen, conntrackFailures *prometheus.CounterVec
+}
+
+// The kinds of failure of an actor.
+const (
+	failPanic = "panic"
+	failError = "error"
+	failStuck = "stuck"
+)
+
+func newActorMetrics(registry prometheus.Registerer) *actorMetrics {
+	of, families := definer{registry: registry}, []string{service.IPv4.String(), service.IPv6.String()}
+	return &actorMetrics{
+		restarts: of.counter("sluice_actor_restarts_total", "Actors that were started again after a failure."),
+		parks:    of.counter("sluice_actor_parks_total", "Actors that were parked because they failed too often."),
+		refused:  of.counter("sluice_services_refused_total", "Services that were refused because there are too many."),
+		failures: of.counters("sluice_actor_failures_total", "Failures of actors by kind: panic, error, or stuck with one message.", "kind", failPanic, failError, failStuck),
+
+		flowsSeen:         of.counters("sluice_conntrack_flows_seen_total", "UDP flows that the kernel has shown to the conntrack clean-up.", labelFamily, families...),
+		conntrackFailures: of.counters("sluice_conntrack_failures_total", "Conntrack clean-ups that failed and were repeated.", labelFamily, families...),
+	}
+}
+
+var (
+	actorsDesc = prometheus.NewDesc("sluice_actors",
+		"Actors by state: running, waiting to be started again, or parked after too many failures.", []string{"state"}, nil)
+	abandonedDesc = prometheus.NewDesc("sluice_actors_abandoned",
+		"Goroutines of stuck actors that have been given up and have not returned.", nil, nil)
+)
+
+func (m *Metrics) collectActors(to chan<- prometheus.Metric) {
+	running, waiting, parked := m.actors.states(m.records.len())
+	send(to, actorsDesc, prometheus.GaugeValue, float64(running), stateRunning)
+	send(to, actorsDesc, prometheus.GaugeValue, float64(waiting), stateWaiting)
+	send(to, actorsDesc, prometheus.GaugeValue, float64(parked), stateParked)
+	send(to, abandonedDesc, prometheus.GaugeValue, float64(m.actors.abandoned.Load()))
+}
+
+// states divides all actors by their state.
+func (a *actorMetrics) states(all int) (running, waiting, parked int64) {
+	running, parked = a.running.Load(), a.parked.Load()
+	return running, max(0, int64(all)-running-parked), parked
+}
+
+// Supervisor counts what happens to actors. A Service has a record from the first start of its
+// actor until its end: nothing else makes or removes one.
+func (m *Metrics) Supervisor(event supervisor.Event[service.Key]) {
+	switch e := event.What.(type) {
+	case supervisor.Started:
+		m.actors.running.Add(1)
+		if m.records.start(event.Child) {
+			m.actors.restarts.Inc()
+		}
+	case supervisor.Failed:
+		kind := failError
+		if _, panicked := errors.AsType[*supervisor.PanicError](e.Err); panicked {
+			kind = failPanic
+		}
+		m.failed(event.Child, kind, e.Err.Error())
+	case supervisor.Stuck:
+		m.actors.abandoned.Store(int64(e.Abandoned))
+		m.failed(event.Child, failStuck, "stuck with one message for "+e.For.Round(time.Millisecond).String())
+	case supervisor.Parked:
+		m.actors.parked.Add(1)
+		m.actors.parks.Inc()
+		m.records.update(event.Child, func(r *record) { r.ownFailures().parkedUntil = e.Until })
+	case supervisor.Unparked:
+		m.actors.parked.Add(-1)
+		m.records.update(event.Child, func(r *record) { r.ownFailures().parkedUntil = time.Time{} })
+	case supervisor.Ended:
+		m.actors.running.Add(-1)
+		m.ended(event.Child)
+	case supervisor.Returned:
+		m.actors.abandoned.Store(int64(e.Abandoned))
+	}
+}
+
+func (m *Metrics) failed(key service.Key, kind, text string) {
+	m.actors.running.Add(-1)
+	m.actors.failures.WithLabelValues(kind).Inc()
+	now := time.Now()
+	m.records.update(key, func(r *record) { r.failed(now, kind, text) })
+}
+
+// ended removes a Service's record, and its share of the sums.
+func (m *Metrics) ended(key service.Key) {
+	m.owners.end(key)
+	last, known := m.records.end(key)
+	if !known {
+		return
+	}
+	for _, family := range service.Families {
+		m.unserved[family].replace(last.unserved[family], unserved{})
+	}
+}
+
+// Actors counts what happens in the directory and to actors.
+func (m *Metrics) Actors(event actors.Event) {
+	switch e := event.(type) {
+	case actors.Refused:
+		m.actors.refused.Inc()
+	case actors.Drains:
+		m.records.drains(e.Key, e.Family, e.Endpoints)
+	}
+}
+
+// Programmed records how a Service is served in one family. It implements proxy.Follower.
+func (m *Metrics) Programmed(family service.Family, view service.View) {
+	m.owners.put(family, view.Key, view.Ports[family])
+	endpoints, lacking := countEndpoints(view.Ports[family])
+	m.records.update(view.Key, func(r *record) {
+		r.served[family] = len(view.Ports[family]) > 0
+		r.endpoints[family] = endpoints
+		// Inside the lock, so that the end of the actor takes back exactly what was put in.
+		m.unserved[family].replace(r.unserved[family], lacking)
+		r.unserved[family] = lacking
+	})
+}
+
+// Conntrack counts one clean-up of stale flows. As in kube-proxy, one that failed is no sample of
+// how long it takes. What it deleted before it failed counts.
+func (m *Metrics) Conntrack(event conntrack.Event) {
+	e, ok := event.(conntrack.Swept)
+	if !ok {
+		return
+	}
+	family := e.Family.String()
+	m.actors.flowsSeen.WithLabelValues(family).Add(float64(e.Flows))
+	m.kube.conntrackDeleted.WithLabelValues(family).Add(float64(e.Deleted))
+	if e.Err != nil {
+		m.actors.conntrackFailures.WithLabelValues(family).Inc()
+	} else {
+		m.kube.conntrackSeconds.WithLabelValues(family).Observe(e.Took.Seconds())
+	}
+	for key, deleted := range e.Services {
+		m.records.update(key, func(r *record) { r.flowsDeleted += uint32(deleted) })
+	}
+}

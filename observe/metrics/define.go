@@ -1,0 +1,100 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The labels that several topics share.
+const (
+	labelDomain = "domain"
+	labelFamily = "ip_family"
+)
+
+// The classic buckets of our own histograms, for those who do not scrape native ones.
+var (
+	// finely goes from 50 µs to 52 s.
+	finely = prometheus.ExponentialBuckets(50e-6, 2, 21)
+	// counts goes from 1 to 262,144 things.
+	counts = prometheus.ExponentialBuckets(1, 4, 10)
+	// sizes goes from 64 bytes to 16 MiB.
+	sizes = prometheus.ExponentialBuckets(64, 4, 10)
+)
+
+// definer makes metrics of our own and registers them, so that each is defined in one place.
+type definer struct {
+	registry prometheus.Registerer
+	// labels are the same for every sample.
+	labels prometheus.Labels
+}
+
+func (d definer) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: d.labels})
+	d.registry.MustRegister(c)
+	return c
+}
+
+// counters makes a counter with one label. Those of the known values start at 0, so that rate()
+// sees their first step.
+func (d definer) counters(name, help, label string, values ...string) *prometheus.CounterVec {
+	opts := prometheus.CounterOpts{Name: name, Help: help, ConstLabels: d.labels}
+	c := prometheus.NewCounterVec(opts, []string{label})
+	d.registry.MustRegister(c)
+	for _, value := range values {
+		c.WithLabelValues(value)
+	}
+	return c
+}
+
+// histogram makes a histogram with classic buckets and the native form. Native buckets grow by at
+// most a tenth. If there are more than 160, as many as Kubernetes allows (component-base v0.36),
+// the histogram starts anew, but at most once an hour; otherwise it doubles their width.
+func (d definer) histogram(name, help string, buckets []float64) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: name, Help: help, ConstLabels: d.labels, Buckets: buckets,
+		NativeHistogramBucketFactor:     1.1,
+		NativeHistogramMaxBucketNumber:  160,
+		NativeHistogramMinResetDuration: time.Hour,
+	})
+	d.registry.MustRegister(h)
+	return h
+}
+
+// collector computes its metrics at each scrape. Its state is elsewhere.
+type collector struct {
+	descs   []*prometheus.Desc
+	collect func(to chan<- prometheus.Metric)
+}
+
+// Describe implements prometheus.Collector.
+func (c collector) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range c.descs {
+		to <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(to chan<- prometheus.Metric) { c.collect(to) }
+
+// send sends one sample of a collector. A sample that cannot be, such as one with a label that is
+// no UTF-8, fails the scrape and not the process.
+func send(to chan<- prometheus.Metric, desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
+	metric, err := prometheus.NewConstMetric(desc, kind, value, labels...)
+	if err != nil {
+		metric = prometheus.NewInvalidMetric(desc, err)
+	}
+	to <- metric
+}
+
+// sendTotal sends a counter without labels that has counted since a moment.
+func sendTotal(to chan<- prometheus.Metric, desc *prometheus.Desc, value float64, since time.Time) {
+	to <- prometheus.MustNewConstMetricWithCreatedTimestamp(desc, prometheus.CounterValue, value, since)
+}
+
+func flag(set bool) float64 {
+	if set {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,189 @@
+package metrics
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// serviceMetric is one metric of single Services.
+type serviceMetric struct {
+	name, help string
+	kind       prometheus.ValueType
+	// labels are those beyond namespace and name.
+	labels []string
+	desc   *prometheus.Desc
+	// each reports the samples of one Service, with the values of the labels. What is unknown has
+	// no sample.
+	each func(a *answer, r *row, sample sampleFunc)
+}
+
+type sampleFunc = func(value float64, labels ...string)
+
+func serviceGauge(name, help string, each func(*answer, *row, sampleFunc), labels ...string) serviceMetric {
+	desc := prometheus.NewDesc(name, help, append([]string{"namespace", "name"}, labels...), nil)
+	return serviceMetric{name, help, prometheus.GaugeValue, labels, desc, each}
+}
+
+func serviceCounter(name, help string, each func(*answer, *row, sampleFunc), labels ...string) serviceMetric {
+	metric := serviceGauge(name, help, each, labels...)
+	metric.kind = prometheus.CounterValue
+	return metric
+}
+
+// The metric that belongs to no Service.
+const (
+	omittedName = "sluice_services_omitted"
+	omittedHelp = "Services that were asked for and did not fit the limit of this answer."
+)
+
+var omittedDesc = prometheus.NewDesc(omittedName, omittedHelp, nil, nil)
+
+// serviceMetrics exist in all modes but the last two, which need a kernel that counts by frontend.
+var serviceMetrics = []serviceMetric{
+	serviceGauge("sluice_service_last_commit_timestamp_seconds", "When the kernel last got a revision of the Service.",
+		func(_ *answer, r *row, sample sampleFunc) {
+			if r.committed != 0 {
+				sample(float64(r.committed) / float64(time.Second))
+			}
+		}),
+	serviceCounter("sluice_service_commits_total", "Revisions that the kernel got, over all families.",
+		func(_ *answer, r *row, sample sampleFunc) { sample(float64(r.commits)) }),
+	serviceGauge("sluice_service_revision_incarnation", "Incarnation of the actor that made the newest revision in the kernel.",
+		func(_ *answer, r *row, sample sampleFunc) { sample(float64(r.revision.Incarnation)) }),
+	serviceGauge("sluice_service_revision_sequence", "Number of the newest revision in the kernel within its incarnation.",
+		func(_ *answer, r *row, sample sampleFunc) { sample(float64(r.revision.Sequence)) }),
+	serviceGauge("sluice_service_programming_last_seconds", "Time that the last change took from its receipt to the kernel.",
+		func(_ *answer, r *row, sample sampleFunc) { sampleMeasured(&r.received, r.received.Last, sample) }),
+	serviceGauge("sluice_service_programming_longest_seconds", "Longest time that a change took from its receipt to the kernel.",
+		func(_ *answer, r *row, sample sampleFunc) { sampleMeasured(&r.received, r.received.Longest, sample) }),
+	serviceGauge("sluice_service_network_programming_last_seconds", "Time that the last change took from its cause, by the cluster's clock, to the kernel.",
+		func(_ *answer, r *row, sample sampleFunc) { sampleMeasured(&r.triggered, r.triggered.Last, sample) }),
+	serviceGauge("sluice_service_network_programming_longest_seconds", "Longest time that a change took from its cause, by the cluster's clock, to the kernel.",
+		func(_ *answer, r *row, sample sampleFunc) { sampleMeasured(&r.triggered, r.triggered.Longest, sample) }),
+	serviceCounter("sluice_service_actor_restarts_total", "Times that the Service's actor was started again after a failure.",
+		func(_ *answer, r *row, sample sampleFunc) { sample(float64(r.restarts)) }),
+	serviceGauge("sluice_service_actor_state", "1 for the state that the Service's actor is in: running, waiting or parked.",
+		func(_ *answer, r *row, sample sampleFunc) { sample(1, r.state()) }, "state"),
+	serviceGauge("sluice_service_quarantined", "1 while a domain holds the Service back, with the class of the reason.",
+		func(a *answer, r *row, sample sampleFunc) {
+			for _, q := range a.quarantined[r.key] {
+				sample(1, q.Domain, q.Class)
+			}
+		}, labelDomain, "reason"),
+	serviceGauge("sluice_service_endpoints", "Endpoints by kind: local and remote ones get new connections, established and draining ones keep the flows that they have.",
+		sampleEndpoints, labelFamily, "kind"),
+	serviceCounter("sluice_service_conntrack_deleted_entries_total", "Stale conntrack entries that were removed.",
+		func(_ *answer, r *row, sample sampleFunc) { sample(float64(r.flowsDeleted)) }),
+
+	serviceCounter("sluice_service_connections_total", "Connections and flows that the kernel has given to an endpoint, since it has the Service's virtual servers (mode ipvs).",
+		func(a *answer, r *row, sample sampleFunc) {
+			a.eachCounted(r.key, func(family string, c Counters) { sample(float64(c.Connections), family) })
+		}, labelFamily),
+	serviceCounter("sluice_service_bytes_total", "Bytes of packets to and from endpoints by way of the Service's virtual servers, since the kernel has them (mode ipvs).",
+		func(a *answer, r *row, sample sampleFunc) {
+			a.eachCounted(r.key, func(family string, c Counters) {
+				sample(float64(c.BytesIn), family, "in")
+				sample(float64(c.BytesOut), family, "out")
+			})
+		}, labelFamily, "direction"),
+}
+
+func sampleMeasured(l *latency, value float32, sample sampleFunc) {
+	if l.measured() {
+		sample(float64(value))
+	}
+}
+
+// sampleEndpoints leaves out the families in which the Service is not served.
+func sampleEndpoints(_ *answer, r *row, sample sampleFunc) {
+	for _, family := range service.Families {
+		if !r.served[family] {
+			continue
+		}
+		e, name := r.endpoints[family], family.String()
+		sample(float64(e.Local), name, "local")
+		sample(float64(e.Remote), name, "remote")
+		sample(float64(e.Established), name, "established")
+		if draining := r.draining[family]; draining > 0 {
+			sample(float64(draining), name, "draining")
+		}
+	}
+}
+
+func serviceDescs() []*prometheus.Desc {
+	all := []*prometheus.Desc{omittedDesc}
+	for _, metric := range serviceMetrics {
+		all = append(all, metric.desc)
+	}
+	return all
+}
+
+// collectServices collects what /metrics/services?top=ServicesMax shows.
+func (m *Metrics) collectServices(to chan<- prometheus.Metric) {
+	if m.config.ServicesMax == 0 {
+		return
+	}
+	a := m.answer(context.Background(), &query{top: m.config.ServicesMax})
+	send(to, omittedDesc, prometheus.GaugeValue, float64(a.omitted))
+	for _, metric := range serviceMetrics {
+		for i := range a.rows {
+			r := &a.rows[i]
+			metric.each(a, r, func(value float64, labels ...string) {
+				send(to, metric.desc, metric.kind, value, append([]string{r.key.Namespace, r.key.Name}, labels...)...)
+			})
+		}
+	}
+}
+
+// writeText writes the answer in the text format of Prometheus, version 0.0.4. It writes sample by
+// sample, because an answer may have all Services of a large cluster: a registry would hold, sort
+// and check all samples at once, and the libraries' encoder alone takes twice as long.
+func (a *answer) writeText(to io.Writer) {
+	out := bufio.NewWriterSize(to, 64<<10) // it remembers its first error,
+	defer func() { _ = out.Flush() }()     // which means that the client has gone
+	write := func(parts ...string) {
+		for _, part := range parts {
+			_, _ = out.WriteString(part)
+		}
+	}
+	head := func(name, help string, kind prometheus.ValueType) {
+		write("# HELP ", name, " ", help, "\n# TYPE ", name, " ", strings.ToLower(kind.ToDTO().String()), "\n")
+	}
+	head(omittedName, omittedHelp, prometheus.GaugeValue)
+	write(omittedName, " ", strconv.Itoa(a.omitted), "\n")
+	keys := make([]string, len(a.rows)) // the labels that all samples of a Service have
+	for i := range a.rows {
+		key := &a.rows[i].key
+		keys[i] = `{namespace="` + labelEscapes.Replace(key.Namespace) + `",name="` + labelEscapes.Replace(key.Name) + `"`
+	}
+	for _, metric := range serviceMetrics {
+		begun := false
+		for i := range a.rows {
+			metric.each(a, &a.rows[i], func(value float64, labels ...string) {
+				if !begun {
+					head(metric.name, metric.help, metric.kind)
+					begun = true
+				}
+				write(metric.name, keys[i])
+				for n, label := range labels {
+					write(",", metric.labels[n], `="`, labelEscapes.Replace(label), `"`)
+				}
+				write("} ")
+				_, _ = out.Write(strconv.AppendFloat(out.AvailableBuffer(), value, 'g', -1, 64))
+				write("\n")
+			})
+		}
+	}
+}
+
+// labelEscapes are those of the text format. Names of Services need none, whether they come from
+// an API server or from manifests, which are checked likewise.
+var labelEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)

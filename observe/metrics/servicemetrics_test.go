@@ -1,0 +1,156 @@
+package metrics
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func TestMetricsOfServicesAreClean(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.refuse("172.30.0.1/32")
+		w.cache.SetSpec(spec(1))
+		w.prime()
+		s := slice4(1, 1, 1)
+		s.Trigger = time.Now()
+		w.cache.SetSlice(s)
+		w.refuse("")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.refuse("10.0.1.9") // so that there is a quarantine, too
+		w.cache.SetSlice(slice4(1, 1, 9))
+		w.settle()
+		w.count(map[dataplane.Frontend]Counters{at("10.9.0.1", 80): {1, 2, 3}}, nil)
+		families := parse(t, ask(t, w.Metrics, ""))
+		for _, metric := range serviceMetrics {
+			if families[metric.name] == nil {
+				t.Errorf("%s is missing", metric.name)
+			}
+		}
+		if len(families) != len(serviceMetrics)+1 {
+			t.Errorf("%d metrics, want %d", len(families), len(serviceMetrics)+1)
+		}
+		var list []*dto.MetricFamily
+		for _, f := range families {
+			list = append(list, f)
+		}
+		problems, err := promlint.NewWithMetricFamilies(list).Lint()
+		if err != nil || len(problems) > 0 {
+			t.Errorf("%v %v", problems, err)
+		}
+	})
+}
+
+// No name, not even from a manifest, may break the format.
+func TestNamesAreEscaped(t *testing.T) {
+	m := listedMetrics(t, 0)
+	m.records.start(service.Key{Namespace: `n"s`, Name: "a\\b\nc"})
+	if askText(t, m, "")[`sluice_service_commits_total{name="a\\b\nc",namespace="n\"s"}`] != 0 {
+		t.Error("wrong value")
+	}
+	if _, there := askText(t, m, "")[`sluice_service_commits_total{name="a\\b\nc",namespace="n\"s"}`]; !there {
+		t.Errorf("got %v", askText(t, m, ""))
+	}
+}
+
+var errGone = errors.New("the client is gone")
+
+// goneWriter is a client that closes the connection after some bytes.
+type goneWriter struct {
+	left int
+	// refused counts the writes after that.
+	refused int
+}
+
+func (w *goneWriter) Write(p []byte) (int, error) {
+	if w.left -= len(p); w.left < 0 {
+		w.refused++
+		return 0, errGone
+	}
+	return len(p), nil
+}
+
+func TestAClientMayHangUp(t *testing.T) {
+	m := listedMetrics(t, 2000)
+	answer := &answer{rows: m.records.copy(func(service.Key) bool { return true })}
+	for _, write := range []func(io.Writer){answer.writeText, answer.writeJSON} {
+		reader := &goneWriter{left: 100_000}
+		if write(reader); reader.refused != 1 {
+			t.Errorf("written %d times to a client that has gone", reader.refused)
+		}
+	}
+}
+
+// namesOf returns the Services that have metrics of their own at /metrics, sorted.
+func namesOf(t *testing.T, m *Metrics) []string {
+	t.Helper()
+	families, err := m.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if strings.HasPrefix(family.GetName(), "sluice_service_") && label.GetName() == "name" {
+					names[label.GetValue()] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// TestServicesMax: the slowest Services are at /metrics, and no other.
+func TestServicesMax(t *testing.T) {
+	m := listedMetrics(t, 5)
+	for servicesMax, want := range map[int][]string{
+		0: nil, 2: {"s3", "s4"}, 5: {"s0", "s1", "s2", "s3", "s4"}, 1000: {"s0", "s1", "s2", "s3", "s4"},
+	} {
+		m.config.ServicesMax = servicesMax
+		if got := namesOf(t, m); !slices.Equal(got, want) {
+			t.Errorf("servicesMax %d: %v, want %v", servicesMax, got, want)
+		}
+	}
+}
+
+// TestMetricsOfServicesAreTheSameInBothPlaces: at /metrics and at /metrics/services.
+func TestMetricsOfServicesAreTheSameInBothPlaces(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.refuse("172.30.0.1/32")
+		for n := range 3 {
+			w.cache.SetSpec(spec(n))
+			w.cache.SetSlice(slice4(n, 1, 1, 2))
+		}
+		w.prime()
+		w.config.ServicesMax = 2
+		families, err := w.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := samples{}
+		for _, family := range families {
+			if !strings.HasPrefix(family.GetName(), "sluice_service") || strings.HasPrefix(family.GetName(), "sluice_services_refused") {
+				continue
+			}
+			for _, metric := range family.GetMetric() {
+				got[family.GetName()+labelText(metric)] = metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
+			}
+		}
+		if want := askText(t, w.Metrics, "top=2"); !maps.Equal(got, want) || len(want) < 20 || want["sluice_services_omitted"] != 1 {
+			t.Errorf("got  %v\nwant %v", got, want)
+		}
+	})
+}

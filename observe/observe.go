@@ -1,0 +1,190 @@
+// Package observe defines how the core is watched. The core announces typed events to a [Listener]
+// and knows no logger, no metrics and no health: nothing that works depends on how it is watched.
+// The daemon makes the listeners: [Log] here, and those of the packages below.
+package observe
+
+import (
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+// Listener receives everything that happens, on the goroutines that it happens to. So it must be
+// safe for concurrent use and must not block.
+type Listener interface {
+	Supervisor(supervisor.Event[service.Key])
+	Aggregator(aggregator.Event)
+	Actors(actors.Event)
+}
+
+// Log is a listener that writes to a logger: at info and above what an operator needs to know, at
+// debug the normal course of things.
+type Log struct {
+	log *zap.Logger
+}
+
+// NewLog makes a listener on a logger.
+func NewLog(log *zap.Logger) *Log { return &Log{log: log} }
+
+// Supervisor logs what happens to actors.
+func (l *Log) Supervisor(event supervisor.Event[service.Key]) {
+	switch e := event.What.(type) {
+	case supervisor.Started:
+		if e.Again {
+			l.log.Info("actor restarted", zap.Stringer("service", event.Child), zap.Uint64("incarnation", event.Incarnation))
+		}
+	case supervisor.Failed:
+		fields := []zap.Field{zap.Stringer("service", event.Child), zap.Error(e.Err),
+			zap.Duration("backoff", e.Backoff), zap.Float64("score", e.Score)}
+		if p, ok := errors.AsType[*supervisor.PanicError](e.Err); ok {
+			fields = append(fields, zap.ByteString("stack", p.Stack))
+		}
+		l.log.Error("actor failed; its rules stay as they are", fields...)
+	case supervisor.Stuck:
+		l.log.Error("actor stuck; fenced and replaced", zap.Stringer("service", event.Child),
+			zap.Duration("for", e.For), zap.Duration("backoff", e.Backoff),
+			zap.Int("abandoned", e.Abandoned), zap.String("stack", e.Stack))
+	case supervisor.Parked:
+		l.log.Error("actor parked; retried when its Service changes", zap.Stringer("service", event.Child),
+			zap.Time("until", e.Until), zap.Float64("score", e.Score), zap.Error(e.Err))
+	case supervisor.Unparked:
+		l.log.Info("retrying a parked actor", zap.Stringer("service", event.Child), zap.Bool("changed", e.Nudged))
+	case supervisor.Returned:
+		l.log.Info("abandoned actor returned", zap.Stringer("service", event.Child), zap.Int("abandoned", e.Abandoned))
+	case supervisor.Ended:
+		l.log.Debug("actor retired", zap.Stringer("service", event.Child))
+	}
+}
+
+// Aggregator logs what happens in a domain.
+func (l *Log) Aggregator(event aggregator.Event) {
+	switch e := event.(type) {
+	case aggregator.GateOpened:
+		if e.Missing > 0 {
+			l.log.Warn("first write starts without the Services that were not ready in time", zap.String("domain", e.Domain), zap.Int("missing", e.Missing))
+			return
+		}
+		l.log.Info("first write may start", zap.String("domain", e.Domain))
+	case aggregator.BatchWritten:
+		l.batch(e)
+	case aggregator.AuditDone:
+		l.audit(e)
+	case aggregator.RepairBegan:
+		l.repair(e)
+	case aggregator.Repaired:
+		l.log.Info("rules are restored", zap.String("domain", e.Domain),
+			zap.Int("objects", e.Objects), zap.Duration("took", e.Took.Round(time.Microsecond)))
+	case aggregator.Applied:
+		fields := []zap.Field{zap.String("domain", e.Domain), zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision)}
+		if !e.Received.IsZero() {
+			fields = append(fields, zap.Duration("latency", e.At.Sub(e.Received)))
+		}
+		l.log.Debug("applied", fields...)
+	case aggregator.Quarantined:
+		l.log.Error("Service quarantined: the domain rejects what it wants; its previous rules stay", zap.String("domain", e.Domain),
+			zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))
+	case aggregator.Freed:
+		l.log.Info("Service accepted again", zap.String("domain", e.Domain), zap.Stringer("service", e.Key))
+	case aggregator.NodeAtFault:
+		l.log.Error("the kernel rejects rules that belong to no Service; retrying", zap.String("domain", e.Domain), zap.String("reason", e.Reason))
+	case aggregator.Shadowed:
+		l.log.Warn("an older Service serves addresses that this one wants; change or delete one of them", zap.String("domain", e.Domain),
+			zap.Stringer("service", e.Key), zap.Stringer("addresses", e.Frontends), zap.Stringer("servedBy", e.By))
+	case aggregator.Unshadowed:
+		l.log.Info("a Service serves its addresses again, or no longer wants them", zap.String("domain", e.Domain),
+			zap.Stringer("service", e.Key), zap.Stringer("addresses", e.Frontends), zap.Stringer("servedBefore", e.By))
+	case aggregator.LateRefused:
+		l.log.Warn("refused a late fragment of a former incarnation", zap.String("domain", e.Domain),
+			zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision))
+	}
+}
+
+func (l *Log) batch(e aggregator.BatchWritten) {
+	r := e.Receipt
+	for _, note := range r.Notes {
+		l.log.Warn(note, zap.String("domain", e.Domain), zap.Uint64("batch", e.Batch.Number))
+	}
+	fields := []zap.Field{zap.String("domain", e.Domain), zap.Uint64("batch", e.Batch.Number),
+		zap.Int("services", len(e.Batch.Contributions)), zap.Int("objects", r.Written.Objects),
+		zap.Int("lines", r.Written.Lines), zap.Int("bytes", r.Written.Bytes), zap.Duration("took", r.Took)}
+	if r.Outcome != dataplane.Landed {
+		l.log.Warn("batch failed; nothing is lost", append(fields, zap.Stringer("outcome", r.Outcome), zap.Error(r.Err))...)
+		return
+	}
+	level := zap.DebugLevel
+	if e.Batch.Number == 1 {
+		level = zap.InfoLevel // an operator who starts a proxy waits for this
+	}
+	l.log.Log(level, "batch written", fields...)
+}
+
+func (l *Log) audit(e aggregator.AuditDone) {
+	d := e.Drift
+	fields := []zap.Field{zap.String("domain", e.Domain), zap.Duration("took", e.Took.Round(time.Microsecond)), zap.Int("equal", d.Equal),
+		zap.Int("missing", d.Missing), zap.Int("different", d.Different), zap.Int("swept", d.Unwanted)}
+	switch {
+	case e.Err != nil:
+		l.log.Warn("audit failed", append(fields, zap.Error(e.Err))...)
+	case d.Any() && d.Undone == nil: // left by a former process, or by a write that failed
+		l.log.Info("audit done", fields...)
+	default:
+		l.log.Debug("audit done", fields...)
+	}
+}
+
+// repair reports what another program has changed (or, for sockets, what has ended by itself), and
+// that it is being restored.
+func (l *Log) repair(e aggregator.RepairBegan) {
+	u := e.Undone
+	fields := []zap.Field{zap.String("domain", e.Domain), zap.Int("missing", u.Missing), zap.Int("different", u.Different),
+		zap.Int("unwanted", u.Unwanted), zap.Int("services", u.Services), zap.Strings("examples", e.Examples)}
+	if by := e.By.String(); by != "" {
+		fields = append(fields, zap.String("by", by))
+	}
+	if e.Pause == 0 {
+		l.log.Warn("rules differ from what was written; restoring them", fields...)
+		return
+	}
+	l.log.Warn("the same rules keep changing; restoring them after growing pauses; find the program and stop it",
+		append(fields, zap.Int("repairs", e.Again), zap.Duration("pause", e.Pause))...)
+}
+
+// Actors logs what happens in the directory and to actors.
+func (l *Log) Actors(event actors.Event) {
+	switch e := event.(type) {
+	case actors.Refused:
+		l.log.Error("Service refused: too many Services; raise the limit", zap.Stringer("service", e.Key), zap.Int("bound", e.MaxServices))
+	case actors.RefusedGone:
+		l.log.Info("refused Service is gone", zap.Stringer("service", e.Key))
+	case actors.Drains:
+		l.log.Debug("endpoints drain", zap.String("domain", e.Domain), zap.Stringer("service", e.Key), zap.Int("endpoints", e.Endpoints))
+	case actors.DrainCut:
+		l.drainCut(e)
+	case actors.DrainUnknown:
+		l.log.Warn("cannot tell whether a draining endpoint has connections; it drains until the deadline", zap.String("domain", e.Domain),
+			zap.Stringer("service", e.Key), zap.Stringer("endpoint", e.Endpoint), zap.Error(e.Err))
+	case actors.HeldUnknown:
+		l.log.Warn("cannot tell which endpoints were draining before the restart; their connections may be cut", zap.String("domain", e.Domain),
+			zap.Stringer("service", e.Key), zap.Error(e.Err))
+	}
+}
+
+// namedMax bounds the endpoints that one line names.
+const namedMax = 10
+
+func (l *Log) drainCut(e actors.DrainCut) {
+	fields := []zap.Field{zap.String("domain", e.Domain), zap.Stringer("service", e.Key), zap.Int("endpoints", len(e.Endpoints)),
+		zap.Stringers("named", e.Endpoints[:min(namedMax, len(e.Endpoints))])}
+	if e.Deadline > 0 {
+		l.log.Info("endpoints reached the drain deadline; their remaining connections are cut", append(fields, zap.Duration("deadline", e.Deadline))...)
+		return
+	}
+	l.log.Info("too many endpoints of a Service drain; the oldest lose their remaining connections", append(fields, zap.Int("bound", e.Bound))...)
+}

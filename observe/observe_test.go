@@ -1,0 +1,355 @@
+package observe
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+var _ Listener = (*Log)(nil)
+
+type fields map[string]any
+
+// logCase is one event, and the line that it makes; no message means no line.
+type logCase struct {
+	name    string
+	tell    func(*Log)
+	level   zapcore.Level
+	message string
+	fields  fields
+}
+
+func testLog(t *testing.T, cases []logCase) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			core, lines := observer.New(zapcore.DebugLevel)
+			c.tell(NewLog(zap.New(core)))
+			if c.message == "" {
+				if lines.Len() > 0 {
+					t.Errorf("got %v, want no line", lines.All())
+				}
+				return
+			}
+			if lines.Len() != 1 {
+				t.Fatalf("got %v, want one line", lines.All())
+			}
+			line := lines.All()[0]
+			if line.Level != c.level || line.Message != c.message {
+				t.Errorf("got %v %q, want %v %q", line.Level, line.Message, c.level, c.message)
+			}
+			if got := line.ContextMap(); !reflect.DeepEqual(got, map[string]any(c.fields)) {
+				t.Errorf("got  %v\nwant %v", got, c.fields)
+			}
+		})
+	}
+}
+
+func TestLogSupervisor(t *testing.T) {
+	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	panicked := &supervisor.PanicError{Value: "nil map", Stack: []byte("goroutine 7")}
+	tell := func(incarnation uint64, what supervisor.Change) func(*Log) {
+		e := supervisor.Event[service.Key]{Child: service.Key{Namespace: "a", Name: "b"}, Incarnation: incarnation, What: what}
+		return func(l *Log) { l.Supervisor(e) }
+	}
+	testLog(t, []logCase{
+		{name: "started", tell: tell(1, supervisor.Started{})},
+		{
+			name: "restarted", tell: tell(2, supervisor.Started{Again: true}),
+			level: zap.InfoLevel, message: "actor restarted",
+			fields: fields{"service": "a/b", "incarnation": uint64(2)},
+		},
+		{
+			name:  "failed",
+			tell:  tell(1, supervisor.Failed{Err: errors.New("broken"), Score: 1.5, Backoff: time.Second}),
+			level: zap.ErrorLevel, message: "actor failed; its rules stay as they are",
+			fields: fields{"service": "a/b", "error": "broken", "score": 1.5, "backoff": time.Second},
+		},
+		{
+			name:  "panicked",
+			tell:  tell(1, supervisor.Failed{Err: fmt.Errorf("wrapped: %w", panicked), Score: 1, Backoff: time.Second}),
+			level: zap.ErrorLevel, message: "actor failed; its rules stay as they are",
+			fields: fields{"service": "a/b", "error": "wrapped: panic: nil map", "score": 1.0, "backoff": time.Second, "stack": "goroutine 7"},
+		},
+		{
+			name:  "stuck",
+			tell:  tell(1, supervisor.Stuck{For: time.Minute, Stack: "here", Backoff: time.Second, Abandoned: 3}),
+			level: zap.ErrorLevel, message: "actor stuck; fenced and replaced",
+			fields: fields{"service": "a/b", "for": time.Minute, "backoff": time.Second, "abandoned": int64(3), "stack": "here"},
+		},
+		{
+			name:  "parked",
+			tell:  tell(1, supervisor.Parked{Score: 6, Err: errors.New("broken"), Until: until}),
+			level: zap.ErrorLevel, message: "actor parked; retried when its Service changes",
+			fields: fields{"service": "a/b", "score": 6.0, "error": "broken", "until": until},
+		},
+		{
+			name: "unparked", tell: tell(1, supervisor.Unparked{Nudged: true}),
+			level: zap.InfoLevel, message: "retrying a parked actor",
+			fields: fields{"service": "a/b", "changed": true},
+		},
+		{
+			name: "returned", tell: tell(1, supervisor.Returned{Abandoned: 2}),
+			level: zap.InfoLevel, message: "abandoned actor returned",
+			fields: fields{"service": "a/b", "abandoned": int64(2)},
+		},
+		{
+			name: "ended", tell: tell(1, supervisor.Ended{}),
+			level: zap.DebugLevel, message: "actor retired", fields: fields{"service": "a/b"},
+		},
+	})
+}
+
+func TestLogActors(t *testing.T) {
+	testLog(t, []logCase{{
+		name: "refused",
+		tell: func(l *Log) {
+			l.Actors(actors.Refused{Key: service.Key{Namespace: "a", Name: "b"}, MaxServices: 10})
+		},
+		level: zap.ErrorLevel, message: "Service refused: too many Services; raise the limit",
+		fields: fields{"service": "a/b", "bound": int64(10)},
+	}, {
+		name:  "refused, and gone",
+		tell:  func(l *Log) { l.Actors(actors.RefusedGone{Key: service.Key{Namespace: "a", Name: "b"}}) },
+		level: zap.InfoLevel, message: "refused Service is gone", fields: fields{"service": "a/b"},
+	}})
+}
+
+func TestLogDraining(t *testing.T) {
+	key := service.Key{Namespace: "a", Name: "b"}
+	one := service.Endpoint{AddrPort: netip.MustParseAddrPort("10.0.0.1:80")}
+	tell := func(e actors.Event) func(*Log) { return func(l *Log) { l.Actors(e) } }
+	testLog(t, []logCase{
+		{
+			name: "a number", tell: tell(actors.Drains{Key: key, Domain: "d", Endpoints: 3}),
+			level: zap.DebugLevel, message: "endpoints drain", fields: fields{"domain": "d", "service": "a/b", "endpoints": int64(3)},
+		},
+		{
+			name:  "no answer",
+			tell:  tell(actors.DrainUnknown{Key: key, Domain: "d", Endpoint: one, Err: errors.New("no socket")}),
+			level: zap.WarnLevel, message: "cannot tell whether a draining endpoint has connections; it drains until the deadline",
+			fields: fields{"domain": "d", "service": "a/b", "endpoint": "10.0.0.1:80", "error": "no socket"},
+		},
+		{
+			name: "no answer at the start", tell: tell(actors.HeldUnknown{Key: key, Domain: "d", Err: errors.New("no socket")}),
+			level: zap.WarnLevel, message: "cannot tell which endpoints were draining before the restart; their connections may be cut",
+			fields: fields{"domain": "d", "service": "a/b", "error": "no socket"},
+		},
+	})
+}
+
+func TestLogCutConnections(t *testing.T) {
+	one := service.Endpoint{AddrPort: netip.MustParseAddrPort("10.0.0.1:80")}
+	for _, tt := range []struct {
+		event   actors.DrainCut
+		message string
+		named   int
+		field   string
+		value   any
+	}{
+		{
+			actors.DrainCut{Endpoints: []service.Endpoint{one}, Deadline: time.Minute},
+			"endpoints reached the drain deadline; their remaining connections are cut", 1, "deadline", time.Minute,
+		},
+		{
+			actors.DrainCut{Endpoints: slices.Repeat([]service.Endpoint{one}, 30), Bound: 1000},
+			"too many endpoints of a Service drain; the oldest lose their remaining connections", namedMax, "bound", int64(1000),
+		},
+	} {
+		core, lines := observer.New(zapcore.DebugLevel)
+		tt.event.Key, tt.event.Domain = service.Key{Namespace: "a", Name: "b"}, "d"
+		NewLog(zap.New(core)).Actors(tt.event)
+		if lines.Len() != 1 || lines.All()[0].Message != tt.message || lines.All()[0].Level != zap.InfoLevel {
+			t.Fatalf("%+v: got %v", tt.event, lines.All())
+		}
+		got := lines.All()[0].ContextMap()
+		named, _ := got["named"].([]any)
+		if len(named) != tt.named || named[0] != "10.0.0.1:80" || got["endpoints"] != int64(len(tt.event.Endpoints)) ||
+			got[tt.field] != tt.value || got["service"] != "a/b" || got["domain"] != "d" {
+			t.Errorf("%q: got %v", tt.message, got)
+		}
+	}
+}
+
+func TestLogAggregator(t *testing.T) {
+	key := service.Key{Namespace: "a", Name: "b"}
+	revision := service.Revision{Incarnation: 2, Sequence: 3}
+	received := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	older := service.Key{Namespace: "a", Name: "older"}
+	frontends := dataplane.Frontends{{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80}, {Port: 30080, Protocol: service.UDP}}
+	tell := func(e aggregator.Event) func(*Log) { return func(l *Log) { l.Aggregator(e) } }
+	testLog(t, []logCase{
+		{
+			name: "gate opened", tell: tell(aggregator.GateOpened{Domain: "d"}),
+			level: zap.InfoLevel, message: "first write may start", fields: fields{"domain": "d"},
+		},
+		{
+			name: "gate opened without all", tell: tell(aggregator.GateOpened{Domain: "d", Missing: 2}),
+			level: zap.WarnLevel, message: "first write starts without the Services that were not ready in time",
+			fields: fields{"domain": "d", "missing": int64(2)},
+		},
+		{
+			name: "applied",
+			tell: tell(aggregator.Applied{
+				Domain: "d", At: received.Add(time.Second),
+				Contribution: dataplane.Contribution{Key: key, Revision: revision, Received: received},
+			}),
+			level: zap.DebugLevel, message: "applied",
+			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3", "latency": time.Second},
+		},
+		{
+			name: "applied without a cause",
+			tell: tell(aggregator.Applied{
+				Domain: "d", At: received, Contribution: dataplane.Contribution{Key: key, Revision: revision},
+			}),
+			level: zap.DebugLevel, message: "applied",
+			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3"},
+		},
+		{
+			name: "quarantined", tell: tell(aggregator.Quarantined{Domain: "d", Key: key, Revision: revision, Reason: "line 7"}),
+			level: zap.ErrorLevel, message: "Service quarantined: the domain rejects what it wants; its previous rules stay",
+			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3", "reason": "line 7"},
+		},
+		{
+			name: "freed", tell: tell(aggregator.Freed{Domain: "d", Key: key}),
+			level: zap.InfoLevel, message: "Service accepted again", fields: fields{"domain": "d", "service": "a/b"},
+		},
+		{
+			name: "node at fault", tell: tell(aggregator.NodeAtFault{Domain: "d", Reason: "no nat"}),
+			level: zap.ErrorLevel, message: "the kernel rejects rules that belong to no Service; retrying",
+			fields: fields{"domain": "d", "reason": "no nat"},
+		},
+		{
+			name: "shadowed", tell: tell(aggregator.Shadowed{Domain: "d", Key: key, By: older, Frontends: frontends}),
+			level: zap.WarnLevel, message: "an older Service serves addresses that this one wants; change or delete one of them",
+			fields: fields{"domain": "d", "service": "a/b", "addresses": "192.0.2.1:80/tcp, node port 30080/udp", "servedBy": "a/older"},
+		},
+		{
+			name: "no longer shadowed", tell: tell(aggregator.Unshadowed{Domain: "d", Key: key, By: older, Frontends: frontends}),
+			level: zap.InfoLevel, message: "a Service serves its addresses again, or no longer wants them",
+			fields: fields{"domain": "d", "service": "a/b", "addresses": "192.0.2.1:80/tcp, node port 30080/udp", "servedBefore": "a/older"},
+		},
+		{
+			name: "late", tell: tell(aggregator.LateRefused{Domain: "d", Key: key, Revision: revision}),
+			level: zap.WarnLevel, message: "refused a late fragment of a former incarnation",
+			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3"},
+		},
+	})
+}
+
+func TestLogBatches(t *testing.T) {
+	written := func(number uint64, receipt dataplane.Receipt) func(*Log) {
+		receipt.Written = dataplane.Written{Objects: 3, Lines: 4, Bytes: 5, Calls: 1}
+		receipt.Took = time.Millisecond
+		batch := &dataplane.Batch{Number: number, Contributions: make([]dataplane.Contribution, 2)}
+		return func(l *Log) { l.Aggregator(aggregator.BatchWritten{Domain: "d", Batch: batch, Receipt: receipt}) }
+	}
+	with := func(number uint64, more fields) fields {
+		all := fields{
+			"domain": "d", "batch": number, "services": int64(2), "objects": int64(3), "lines": int64(4),
+			"bytes": int64(5), "took": time.Millisecond,
+		}
+		maps.Copy(all, more)
+		return all
+	}
+	testLog(t, []logCase{
+		{
+			name: "first", tell: written(1, dataplane.Receipt{}),
+			level: zap.InfoLevel, message: "batch written", fields: with(1, nil),
+		},
+		{
+			name: "later", tell: written(2, dataplane.Receipt{}),
+			level: zap.DebugLevel, message: "batch written", fields: with(2, nil),
+		},
+		{
+			name:  "refused",
+			tell:  written(1, dataplane.Receipt{Outcome: dataplane.Rejected, Err: errors.New("line 7")}),
+			level: zap.WarnLevel, message: "batch failed; nothing is lost",
+			fields: with(1, fields{"outcome": "rejected", "error": "line 7"}),
+		},
+	})
+}
+
+func TestLogAudits(t *testing.T) {
+	audit := func(drift ledger.Drift, err error) func(*Log) {
+		return func(l *Log) {
+			l.Aggregator(aggregator.AuditDone{Domain: "d", Drift: drift, Took: 1234567 * time.Nanosecond, Err: err})
+		}
+	}
+	with := func(equal, missing, different, swept int64) fields {
+		return fields{
+			"domain": "d", "took": 1235 * time.Microsecond,
+			"equal": equal, "missing": missing, "different": different, "swept": swept,
+		}
+	}
+	failed := with(0, 0, 0, 0)
+	failed["error"] = "lock held"
+	testLog(t, []logCase{
+		{
+			name: "all as wanted", tell: audit(ledger.Drift{Equal: 9}, nil),
+			level: zap.DebugLevel, message: "audit done", fields: with(9, 0, 0, 0),
+		},
+		{
+			name: "drift", tell: audit(ledger.Drift{Equal: 9, Missing: 1, Different: 2, Unwanted: 3}, nil),
+			level: zap.InfoLevel, message: "audit done", fields: with(9, 1, 2, 3),
+		},
+		{
+			name: "another program's, which is reported separately", tell: audit(ledger.Drift{Equal: 9, Missing: 1, Different: 2, Unwanted: 3, Undone: &ledger.Undone{}}, nil),
+			level: zap.DebugLevel, message: "audit done", fields: with(9, 1, 2, 3),
+		},
+		{
+			name: "failed", tell: audit(ledger.Drift{}, errors.New("lock held")),
+			level: zap.WarnLevel, message: "audit failed", fields: failed,
+		},
+	})
+}
+
+func TestLogRepairs(t *testing.T) {
+	began := func(by dataplane.Stranger, again int, pause time.Duration) func(*Log) {
+		return func(l *Log) {
+			l.Aggregator(aggregator.RepairBegan{Domain: "d", Undone: ledger.Undone{Missing: 4, Different: 3, Unwanted: 2, Services: 1},
+				Examples: []string{"missing: chain services"}, By: by, Again: again, Pause: pause})
+		}
+	}
+	with := func(more fields) fields {
+		all := fields{"domain": "d", "missing": int64(4), "different": int64(3), "unwanted": int64(2), "services": int64(1),
+			"examples": []any{"missing: chain services"}}
+		maps.Copy(all, more)
+		return all
+	}
+	testLog(t, []logCase{
+		{
+			name: "the first", tell: began(dataplane.Stranger{}, 0, 0),
+			level: zap.WarnLevel, message: "rules differ from what was written; restoring them", fields: with(nil),
+		},
+		{
+			name: "by a known program", tell: began(dataplane.Stranger{PID: 7, Command: "nft"}, 0, 0),
+			level: zap.WarnLevel, message: "rules differ from what was written; restoring them", fields: with(fields{"by": "nft (process 7)"}),
+		},
+		{
+			name: "again", tell: began(dataplane.Stranger{PID: 7}, 3, 4*time.Second), level: zap.WarnLevel,
+			message: "the same rules keep changing; restoring them after growing pauses; find the program and stop it",
+			fields:  with(fields{"by": "process 7", "repairs": int64(3), "pause": 4 * time.Second}),
+		},
+		{
+			name: "restored", tell: func(l *Log) { l.Aggregator(aggregator.Repaired{Domain: "d", Repairs: 1, Objects: 9, Took: 1234567}) },
+			level: zap.InfoLevel, message: "rules are restored",
+			fields: fields{"domain": "d", "objects": int64(9), "took": 1235 * time.Microsecond},
+		},
+	})
+}

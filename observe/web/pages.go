@@ -1,0 +1,199 @@
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/component-base/metrics/prometheus/slis"
+)
+
+// component is the name that kube-proxy gives itself on its pages.
+const component = "kube-proxy"
+
+// Pages are the contents of the metrics address. A page whose handler or function is nil does not
+// exist.
+type Pages struct {
+	// Mode is the answer of /proxyMode.
+	Mode string
+	// Metrics serves /metrics, Services /metrics/services.
+	Metrics, Services http.Handler
+	// Configz returns the configurations that /configz shows, each under its name.
+	Configz func() map[string]any
+	// Flagz returns the flags for /flagz (gate ComponentFlagz), without secrets.
+	Flagz func() map[string]string
+	// Statusz describes the program for /statusz (gate ComponentStatusz).
+	Statusz *Program
+	// Actors returns what /debug/actors shows as JSON, with up to limit actors; 0 means all.
+	Actors func(limit int) any
+	// Profiling serves /debug/pprof and /debug/flags.
+	Profiling bool
+	// SetVerbosity sets the verbosity of the logs to the value that a client has put at
+	// /debug/flags/v, and returns the text of the answer.
+	SetVerbosity func(string) (string, error)
+}
+
+// Program describes a program for people.
+type Program struct {
+	// Started is when the process began.
+	Started time.Time
+	// Version is the release of Kubernetes that it behaves like, for example "1.36.3".
+	Version string
+}
+
+// Handler serves the pages.
+func (p Pages) Handler() http.Handler {
+	site := &listedMux{ServeMux: http.NewServeMux()}
+	site.Handle("/healthz", http.HandlerFunc(healthz))
+	site.Handle("/healthz/ping", http.HandlerFunc(ping))
+	site.Handle("/proxyMode", plain(p.Mode))
+	slis.SLIMetricsWithReset{}.Install(site) // /metrics/slis
+	if p.Metrics != nil {
+		site.Handle("/metrics", p.Metrics)
+	}
+	if p.Services != nil {
+		site.Handle("/metrics/services", p.Services)
+	}
+	if p.Configz != nil {
+		site.Handle("/configz", configz(p.Configz))
+	}
+	if p.Flagz != nil {
+		site.Handle("/flagz", flagz(p.Flagz))
+	}
+	if p.Statusz != nil {
+		site.Handle("/statusz", statusz(*p.Statusz, site.folders()))
+	}
+	p.addDebugging(site.ServeMux)
+	return site
+}
+
+// listedMux remembers the paths of its pages for /statusz.
+type listedMux struct {
+	*http.ServeMux
+	paths []string
+}
+
+// Handle adds a page that /statusz lists.
+func (m *listedMux) Handle(path string, handler http.Handler) {
+	m.paths = append(m.paths, path)
+	m.ServeMux.Handle(path, handler)
+}
+
+// folders returns the first part of each path, once each, sorted.
+func (m *listedMux) folders() []string {
+	var all []string
+	for _, path := range m.paths {
+		first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+		all = append(all, "/"+first)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// healthz says that this server lives, as every Kubernetes component does, and counts the answer
+// for /metrics/slis. The node's health has an address of its own.
+func healthz(w http.ResponseWriter, r *http.Request) {
+	_ = slis.ObserveHealthcheck(r.Context(), "ping", "healthz", slis.Success) // never fails in component-base v0.36
+	text := "ok"
+	if r.URL.Query().Has("verbose") {
+		text = "[+]ping ok\nhealthz check passed\n"
+	}
+	plain(text).ServeHTTP(w, r)
+}
+
+func ping(w http.ResponseWriter, _ *http.Request) {
+	_, _ = io.WriteString(w, "ok")
+}
+
+func plain(text string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		Answer(w, http.StatusOK, Text, []byte(text))
+	})
+}
+
+func configz(current func() map[string]any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		text, err := json.Marshal(current())
+		if err != nil {
+			http.Error(w, fmt.Sprintf("cannot show the configuration: %v", err), http.StatusInternalServerError)
+			return
+		}
+		Answer(w, http.StatusOK, JSON, text)
+	})
+}
+
+// addDebugging adds the pages below /debug, which /statusz does not list.
+func (p Pages) addDebugging(mux *http.ServeMux) {
+	if p.Actors != nil {
+		mux.Handle("/debug/actors", actors(p.Actors))
+	}
+	if !p.Profiling {
+		return
+	}
+	mux.Handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusFound))
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	if p.SetVerbosity == nil {
+		return
+	}
+	index := plain("/debug/flags/v: the verbosity of the logs; PUT a number\n")
+	mux.Handle("/debug/flags", index)
+	mux.Handle("/debug/flags/{$}", index)
+	mux.Handle("/debug/flags/v", verbosity(p.SetVerbosity))
+}
+
+// actorsDefault is the number of actors shown without the parameter limit. Those in trouble come
+// first.
+const actorsDefault = 100
+
+// actors shows the state of the domains and actors. The parameter limit bounds the number of
+// actors; 0 shows all.
+func actors(report func(limit int) any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limit := actorsDefault
+		if text := r.URL.Query().Get("limit"); text != "" {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 0 {
+				http.Error(w, fmt.Sprintf("parameter \"limit\": %q: want a number, not negative", text), http.StatusBadRequest)
+				return
+			}
+			limit = n
+		}
+		text, err := json.MarshalIndent(report(limit), "", "  ")
+		if err != nil {
+			http.Error(w, fmt.Sprintf("cannot show the report: %v", err), http.StatusInternalServerError)
+			return
+		}
+		Answer(w, http.StatusOK, JSON, append(text, '\n'))
+	})
+}
+
+// verbosityMax bounds what the server reads of a request, in bytes.
+const verbosityMax = 64
+
+// verbosity sets the verbosity of the logs. It rejects every method but PUT with status 406, as
+// kube-proxy does.
+func verbosity(set func(string) (string, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		code, text := http.StatusNotAcceptable, "want PUT, with a number"
+		if r.Method == http.MethodPut {
+			code = http.StatusOK
+			value, err := io.ReadAll(io.LimitReader(r.Body, verbosityMax))
+			if err == nil {
+				text, err = set(string(value))
+			}
+			if err != nil {
+				code, text = http.StatusBadRequest, err.Error()
+			}
+		}
+		Answer(w, code, mediaText, []byte(text+"\n"))
+	})
+}

@@ -1,0 +1,153 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Run serves until the context ends, or until a part fails that the proxy cannot
+// do without. The rules stay in the kernel; the writers' own resources are
+// released.
+func (p *Proxy) Run(ctx context.Context) error {
+	err := p.serve(ctx)
+	for _, domain := range p.config.Domains {
+		if c, ok := domain.Writer.(io.Closer); ok {
+			err = errors.Join(err, c.Close())
+		}
+	}
+	return err
+}
+
+func (p *Proxy) serve(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { p.supervisor.Run(ctx); return nil })
+	for i, a := range p.aggregators {
+		group.Go(func() error { return a.Run(ctx) })
+		if w, ok := p.config.Domains[i].Writer.(dataplane.Watcher); ok {
+			group.Go(func() error { p.watch(ctx, p.config.Domains[i].Name, w, a.AuditSoon); return nil })
+		}
+	}
+	if follow := p.config.HostAddresses; follow != nil {
+		group.Go(func() error { return stopped(ctx, follow(ctx, p.hostAddresses)) })
+	}
+	group.Go(func() error {
+		if p.awaitInputs(ctx) {
+			p.start()
+		}
+		return nil
+	})
+	group.Go(func() error { p.freeMemory(ctx); return nil })
+	group.Go(func() error {
+		if err := stopped(ctx, p.config.Source(ctx, p.cache)); err != nil {
+			return fmt.Errorf("source: %w", err)
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+// awaitInputs waits until everything is known that rules depend on: the complete
+// cache, the host's addresses, what drains, and for a while the Node. It reports
+// false if the context ended first.
+func (p *Proxy) awaitInputs(ctx context.Context) bool {
+	for _, known := range []<-chan struct{}{p.primed, p.hostsKnown, p.drainsKnown()} {
+		select {
+		case <-known:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	if p.config.NodeWait == 0 {
+		return true
+	}
+	select {
+	case <-p.nodeKnown:
+	case <-time.After(p.config.NodeWait):
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// drainsKnown is closed once the kernel can be asked which endpoints drain. A former
+// process that still owns the rules goes on letting endpoints drain, so this waits
+// until it has ended.
+func (p *Proxy) drainsKnown() <-chan struct{} {
+	for _, d := range p.config.Domains {
+		if d.Drain != nil && p.config.MayWrite != nil {
+			return p.config.MayWrite
+		}
+	}
+	return p.primed
+}
+
+// start starts the actors of exactly the Services that the cache has now, and tells
+// the aggregators to wait for each of these keys before the first write. So the
+// first comparison with the kernel covers every Service.
+func (p *Proxy) start() {
+	p.open.Store(true) // what the cache gets from now on is posted, and not in keys
+	keys := append(p.cache.Keys(), service.Node)
+	for _, a := range p.aggregators {
+		a.Prime(keys)
+	}
+	p.directory.Start(keys)
+}
+
+// freeMemory returns the memory to the system that only the first write needed. With
+// many Services that is more than a third of the process.
+func (p *Proxy) freeMemory(ctx context.Context) {
+	select {
+	case <-p.inForce:
+		debug.FreeOSMemory()
+	case <-ctx.Done():
+	}
+}
+
+// Bounds of the pause before a failed watch is retried; it doubles.
+const (
+	watchAgainMin = time.Second
+	watchAgainMax = 30 * time.Second
+)
+
+// watch keeps watching for changes that other programs make to a domain. A failure,
+// such as no descriptor left for the socket, only delays their detection, so it
+// ends nothing: until the watch works again, each retry comes with an audit.
+func (p *Proxy) watch(ctx context.Context, domain string, w dataplane.Watcher,
+	changed func(by dataplane.Stranger)) {
+	for pause := watchAgainMin; ; pause = min(2*pause, watchAgainMax) {
+		began := time.Now()
+		err := w.Watch(ctx, changed)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > watchAgainMax {
+			pause = watchAgainMin // it worked for a while
+		}
+		if p.config.WatchFailed != nil {
+			p.config.WatchFailed(domain, err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		changed(dataplane.Stranger{})
+	}
+}
+
+// stopped ignores an error that follows from the end of the context.
+func stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}

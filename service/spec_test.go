@@ -1,0 +1,66 @@
+package service
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+func TestKeyText(t *testing.T) {
+	key := Key{Namespace: "ns1", Name: "svc1"}
+	tests := []struct{ got, want string }{
+		{key.String(), "ns1/svc1"},
+		{Node.String(), "node"},
+		{key.PortString("p80"), "ns1/svc1:p80"},
+		{key.PortString(""), "ns1/svc1"},
+	}
+	for _, tt := range tests {
+		if tt.got != tt.want {
+			t.Errorf("got %q, want %q", tt.got, tt.want)
+		}
+	}
+}
+
+func TestKeyCompare(t *testing.T) {
+	sorted := []Key{Node, {"a", "b"}, {"a", "c"}, {"ab", "a"}, {"b", "a"}}
+	for i, a := range sorted {
+		for j, b := range sorted {
+			want := min(max(i-j, -1), 1)
+			if got := a.Compare(b); got != want {
+				t.Errorf("%v.Compare(%v) = %d, want %d", a, b, got, want)
+			}
+		}
+	}
+	if !slices.IsSortedFunc(sorted, Key.Compare) {
+		t.Error("not sorted")
+	}
+}
+
+func TestProtocol(t *testing.T) {
+	tests := []struct {
+		protocol Protocol
+		text     string
+		number   uint8
+	}{{TCP, "tcp", 6}, {UDP, "udp", 17}, {SCTP, "sctp", 132}}
+	for _, tt := range tests {
+		if tt.protocol.String() != tt.text || tt.protocol.Number() != tt.number {
+			t.Errorf("got %s %d, want %s %d", tt.protocol, tt.protocol.Number(), tt.text, tt.number)
+		}
+	}
+}
+
+func TestSchedulingReachesTheView(t *testing.T) {
+	wish := Scheduling{Scheduler: "sh", Fallback: true}
+	spec := &Spec{
+		ClusterIPs: PerFamily[netip.Addr]{netip.MustParseAddr("10.96.0.1")}, Ports: []Port{{Port: 80}}, Scheduling: wish,
+	}
+	with := Resolve(Key{}, spec, nil, &NodeFacts{})
+	if with.Scheduling != wish {
+		t.Errorf("got %+v, want %+v", with.Scheduling, wish)
+	}
+	plain := *spec
+	plain.Scheduling = Scheduling{}
+	if without := Resolve(Key{}, &plain, nil, &NodeFacts{}); with.Equal(&without) {
+		t.Error("another scheduler makes no other view")
+	}
+}

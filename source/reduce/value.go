@@ -1,0 +1,128 @@
+package reduce
+
+import (
+	"hash/maphash"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// parseAddr reads an IP address as leniently as API servers have accepted it: an
+// octet with leading zeros is decimal, and an IPv4 address written as an IPv6
+// one (::ffff:1.2.3.4) is IPv4. Addresses with a zone are rejected.
+func parseAddr(text string) (netip.Addr, bool) {
+	addr, ok := parseUnmapped(text)
+	return addr.Unmap(), ok
+}
+
+// parsePrefix reads a CIDR as leniently as parseAddr and masks it to its
+// network address.
+func parsePrefix(text string) (netip.Prefix, bool) {
+	host, length, found := strings.Cut(text, "/")
+	addr, ok := parseUnmapped(host)
+	bits, err := strconv.ParseUint(length, 10, 8)
+	if !found || !ok || err != nil {
+		return netip.Prefix{}, false
+	}
+	n := int(bits)
+	if addr.Is4In6() {
+		// The length counts from the start of the IPv6 spelling.
+		addr, n = addr.Unmap(), n-96
+	}
+	prefix, err := addr.Prefix(n)
+	return prefix, err == nil
+}
+
+func parseUnmapped(text string) (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		// Only leading zeros are forgiven, and they are rare.
+		addr, err = netip.ParseAddr(withoutOctetZeros(text))
+	}
+	return addr, err == nil && addr.Zone() == ""
+}
+
+// withoutOctetZeros drops leading zeros from the dotted part of an address.
+func withoutOctetZeros(text string) string {
+	start := strings.LastIndexByte(text, ':') + 1
+	octets := strings.Split(text[start:], ".")
+	if len(octets) != 4 {
+		return text
+	}
+	for i, octet := range octets {
+		if trimmed := strings.TrimLeft(octet, "0"); trimmed != "" || octet == "" {
+			octets[i] = trimmed
+		} else {
+			octets[i] = "0"
+		}
+	}
+	return text[:start] + strings.Join(octets, ".")
+}
+
+const portMax = 1<<16 - 1
+
+// portNumber reads a port number that must not be 0.
+func portNumber(number int32) (uint16, bool) {
+	if number < 1 || number > portMax {
+		return 0, false
+	}
+	return uint16(number), true
+}
+
+// protocol reads a protocol. An empty one means TCP, as the API has it; objects
+// from manifests have not been through the API server's defaulting.
+func protocol(name corev1.Protocol) (service.Protocol, bool) {
+	switch name {
+	case corev1.ProtocolTCP, "":
+		return service.TCP, true
+	case corev1.ProtocolUDP:
+		return service.UDP, true
+	case corev1.ProtocolSCTP:
+		return service.SCTP, true
+	default:
+		return 0, false
+	}
+}
+
+// familyOf reads an IP family by its API name.
+func familyOf[T ~string](name T) (service.Family, bool) {
+	for _, family := range service.Families {
+		if string(name) == family.String() {
+			return family, true
+		}
+	}
+	return 0, false
+}
+
+// internSlots bounds what intern remembers: one string per slot, 8 bytes for
+// the slot itself. Names that fall into the same slot displace each other, which
+// costs a copy and nothing else. It is enough for a few thousand nodes with
+// their zones and port names.
+const internSlots = 1 << 14
+
+// interned remembers the last string of each slot. Package unique forgets a
+// string as soon as no handle is left, and the values here hold plain strings.
+var interned [internSlots]atomic.Pointer[string]
+
+var internSeed = maphash.MakeSeed()
+
+// intern returns a string equal to s that is shared with earlier results and not
+// with the API object. For strings that repeat: node, zone, port and namespace
+// names. Safe for concurrent use.
+func intern(s string) string {
+	if s == "" {
+		return ""
+	}
+	slot := &interned[maphash.String(internSeed, s)%internSlots]
+	if known := slot.Load(); known != nil && *known == s {
+		return *known
+	}
+	own := strings.Clone(s)
+	slot.Store(&own)
+	return own
+}

@@ -1,0 +1,174 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
+)
+
+// errNotStarted is returned by what needs a proxy when none was started.
+var errNotStarted = errors.New("the proxy was not started")
+
+// Stop ends the proxy with SIGTERM. Its exit status has to be 0.
+func (w *World) Stop() error {
+	if w.proxy == nil {
+		return errNotStarted
+	}
+	return w.proxy.Stop()
+}
+
+// Kill ends the proxy with SIGKILL.
+func (w *World) Kill() error {
+	if w.proxy == nil {
+		return errNotStarted
+	}
+	return w.proxy.Kill()
+}
+
+// Alive returns an error that says how the proxy ended, or nil while it runs.
+func (w *World) Alive() error {
+	if w.proxy == nil || w.proxy.Running() {
+		return nil
+	}
+	return fmt.Errorf("the proxy has ended by itself (%s); its log ends with\n%s", w.proxy.End(), w.proxy.Tail(5))
+}
+
+// AwaitExit waits until the proxy has ended by itself, with the given exit status.
+func (w *World) AwaitExit(ctx context.Context, status int, limit time.Duration) error {
+	if w.proxy == nil {
+		return errNotStarted
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	select {
+	case <-w.proxy.Ended():
+	case <-ctx.Done():
+		return fmt.Errorf("the proxy runs after %v, want it to end with status %d", limit, status)
+	}
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(w.proxy.Err(), &exit) {
+		got = exit.ExitCode()
+	}
+	if got != status {
+		return fmt.Errorf("the proxy ended with status %d, want %d; its log ends with\n%s", got, status, w.proxy.Tail(5))
+	}
+	return nil
+}
+
+// setting is how the proxies of a world are started, besides their flags.
+type setting struct {
+	// environment holds NAME=VALUE pairs that override those of this process.
+	environment []string
+	// under is the command line of a program that becomes the proxy. The proxy's follows it.
+	under []string
+}
+
+// SetEnvironment sets a variable for the proxies that start from now on.
+func (w *World) SetEnvironment(pair string) {
+	w.setting.environment = append(w.setting.environment, w.expand(pair))
+}
+
+// StartUnder makes a program start the proxies from now on. The program has to become the proxy.
+func (w *World) StartUnder(words []string) { w.setting.under = w.expandAll(words) }
+
+// command returns the command that starts the proxy.
+func (w *World) command(words []string) *exec.Cmd {
+	all := append(append([]string(nil), w.setting.under...), w.options.Binary)
+	all = append(all, words...)
+	cmd := exec.Command(all[0], all[1:]...)
+	cmd.Env = append(os.Environ(), w.setting.environment...)
+	return cmd
+}
+
+// configFormat is the configuration file that replaces the flags of other scenarios.
+const configFormat = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: %s
+clientConnection: {kubeconfig: %q}
+clusterCIDR: %q
+nodePortAddresses: [%q, %q]
+conntrack: {maxPerCore: 0}
+`
+
+// WriteConfig writes a configuration file in place, with more lines of YAML than every scenario
+// has. Proxies that start from now on read it.
+func (w *World) WriteConfig(lines []string) error {
+	text, err := w.config(lines)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(w.options.Dir, "config.yaml")
+	w.useConfig(file)
+	return os.WriteFile(file, []byte(text), 0o600)
+}
+
+// MountConfig writes a configuration file as the kubelet does with a ConfigMap: into a new
+// directory, to which it then points a symbolic link.
+func (w *World) MountConfig(lines []string) error {
+	text, err := w.config(lines)
+	if err != nil {
+		return err
+	}
+	w.mounts++
+	mount := filepath.Join(w.options.Dir, "mount")
+	version := fmt.Sprintf("..version-%d", w.mounts)
+	file, next := filepath.Join(mount, "config.yaml"), filepath.Join(mount, "..data_tmp")
+	w.useConfig(file)
+	if err := os.MkdirAll(filepath.Join(mount, version), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(mount, version, "config.yaml"), []byte(text), 0o600); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Symlink(version, next), os.Rename(next, filepath.Join(mount, "..data"))); err != nil {
+		return err
+	}
+	if w.mounts > 1 {
+		return nil
+	}
+	return os.Symlink("..data/config.yaml", file)
+}
+
+func (w *World) config(lines []string) (string, error) {
+	kubeconfig, err := w.Kubeconfig()
+	if err != nil {
+		return "", err
+	}
+	pods, all := fixture.Texts("cluster-cidr"), fixture.Texts("everything")
+	text := fmt.Sprintf(configFormat, w.options.Mode, kubeconfig, pods[0]+","+pods[1], all[0], all[1])
+	for _, line := range lines {
+		key, _, ok := strings.Cut(line, ":")
+		if !ok {
+			return "", fmt.Errorf("%q: want a line of YAML", line)
+		}
+		text = without(text, key) + line + "\n"
+	}
+	return text, nil
+}
+
+// without returns a text without the line of a key.
+func without(text, key string) string {
+	var rest strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, key+":") {
+			rest.WriteString(line)
+		}
+	}
+	return rest.String()
+}
+
+// useConfig unsets the flags that a configuration file replaces.
+func (w *World) useConfig(file string) {
+	for _, name := range []string{"kubeconfig", "proxy-mode", "cluster-cidr", "nodeport-addresses", "conntrack-max-per-core"} {
+		w.SetFlag(name, fixture.Unset)
+	}
+	w.SetFlag("config", file)
+}

@@ -1,0 +1,85 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/memory/nft"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+)
+
+// memoryDomain is a domain over a kernel in memory that is not audited by itself.
+func memoryDomain(kernel *nft.Kernel) proxy.Domain {
+	writer := nftables.NewWriter(service.IPv4, nftables.WriterConfig{Open: kernel.Open})
+	return proxy.Domain{
+		Name: "memory/IPv4", Family: service.IPv4,
+		Renderer: nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}),
+		Writer:   unwatched{writer, writer},
+		Pace:     aggregator.Pace{Audit: 24 * time.Hour},
+	}
+}
+
+// unwatched is a writer without Watch, for which a kernel in memory has no socket.
+type unwatched struct {
+	dataplane.Writer
+	dataplane.Origin
+}
+
+// run runs a proxy until stop is called.
+func run(t *testing.T, config proxy.Config) (p *proxy.Proxy, stop func()) {
+	t.Helper()
+	if config.Node.Name == "" {
+		config.Node.Name = "n1"
+	}
+	p, err := proxy.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	return p, func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// filled is a source that fills the cache once. It keeps the cache for the test.
+func filled(into **source.Cache, fill func(*source.Cache)) proxy.Source {
+	return func(ctx context.Context, c *source.Cache) error {
+		*into = c
+		fill(c)
+		<-ctx.Done()
+		return nil
+	}
+}
+
+func workSpec(i int) *service.Spec {
+	return &service.Spec{
+		Key:        service.Key{Namespace: "ns", Name: fmt.Sprintf("s%05d", i)},
+		ClusterIPs: service.PerFamily[netip.Addr]{service.IPv4: netip.AddrFrom4([4]byte{172, 30, byte(i >> 8), byte(i)})},
+		Ports:      []service.Port{{Name: "http", Port: 80}},
+	}
+}
+
+func workSlice(i int, hosts ...byte) *service.Slice {
+	key := workSpec(i).Key
+	s := &service.Slice{Service: key, Name: key.Name, Ports: []service.SlicePort{{Name: "http", Port: 8080}}}
+	for _, host := range hosts {
+		s.Endpoints = append(s.Endpoints, service.SliceEndpoint{
+			Addr: netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), host}), Ready: true, Serving: true,
+		})
+	}
+	return s
+}
