@@ -255,7 +255,9 @@ func (d *Device) current() (int, error) {
 
 // change adds or removes each address, unless there is an error already, which is then the
 // result of all.
-func (d *Device) change(ctx context.Context, addresses []netip.Addr, index int, err error, adding bool) []error {
+func (d *Device) change(
+	ctx context.Context, addresses []netip.Addr, index int, err error, adding bool,
+) []error {
 	link := &library.Dummy{LinkAttrs: library.LinkAttrs{Name: DeviceName, Index: index}}
 	one := d.routing.AddrDel
 	if adding {
