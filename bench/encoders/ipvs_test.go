@@ -20,10 +20,13 @@ import (
 	sluicenetlink "github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// The node of these benchmarks: virtual servers with their real servers each.
+// These benchmarks need a kernel with IPVS: see docs/adr/0011-ipvs.md for how to run them
+// in the virtual machine, and docs/adr/0021-libraries-in-ipvs-mode.md for the results.
+
+// The node has so many virtual servers, with so many real servers each.
 const (
-	services = 1000
-	reals    = 10
+	virtualServers = 1000
+	realServers    = 10
 )
 
 func inNamespace(b *testing.B, run func() error) {
@@ -129,10 +132,10 @@ func identity(f dataplane.Frontend) []byte {
 func (k *kernelIPVS) write(b *testing.B) {
 	b.Helper()
 	var requests []kernel.Request
-	for i := range services {
+	for i := range virtualServers {
 		f := frontendAt(i)
 		requests = append(requests, kernel.Request{Verb: kernel.NewService, Service: kernel.Service{Frontend: f, Scheduler: "rr"}})
-		for r := range reals {
+		for r := range realServers {
 			requests = append(requests, aboutReal(kernel.NewReal, f, realAt(r)))
 		}
 	}
@@ -162,12 +165,12 @@ func BenchmarkIPVSWrite(b *testing.B) {
 	b.Run("moby", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			for i := range services {
+			for i := range virtualServers {
 				s := mobyService(frontendAt(i))
 				if err := k.moby.NewService(s); err != nil {
 					b.Fatal(err)
 				}
-				for r := range reals {
+				for r := range realServers {
 					if err := k.moby.NewDestination(s, mobyReal(realAt(r))); err != nil {
 						b.Fatal(err)
 					}
@@ -182,7 +185,7 @@ func BenchmarkIPVSWrite(b *testing.B) {
 func BenchmarkIPVSOneReal(b *testing.B) {
 	k := newKernelIPVS(b)
 	k.write(b)
-	f, r := frontendAt(services/2), realAt(reals)
+	f, r := frontendAt(virtualServers/2), realAt(realServers)
 	b.Run("own", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
@@ -211,11 +214,11 @@ func BenchmarkIPVSRead(b *testing.B) {
 	b.Run("own", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if found := k.list(b, getService, nil); found != services {
+			if found := k.list(b, getService, nil); found != virtualServers {
 				b.Fatal(found)
 			}
-			for i := range services {
-				if found := k.list(b, getDestination, identity(frontendAt(i))); found != reals {
+			for i := range virtualServers {
+				if found := k.list(b, getDestination, identity(frontendAt(i))); found != realServers {
 					b.Fatal(found)
 				}
 			}
@@ -225,11 +228,11 @@ func BenchmarkIPVSRead(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			servers, err := k.moby.GetServices()
-			if err != nil || len(servers) != services {
+			if err != nil || len(servers) != virtualServers {
 				b.Fatal(len(servers), err)
 			}
 			for _, s := range servers {
-				if found, err := k.moby.GetDestinations(s); err != nil || len(found) != reals {
+				if found, err := k.moby.GetDestinations(s); err != nil || len(found) != realServers {
 					b.Fatal(len(found), err)
 				}
 			}
@@ -241,11 +244,11 @@ func BenchmarkIPVSRead(b *testing.B) {
 func BenchmarkIPVSDrain(b *testing.B) {
 	k := newKernelIPVS(b)
 	k.write(b)
-	f := frontendAt(services / 2)
+	f := frontendAt(virtualServers / 2)
 	b.Run("own", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if found := k.list(b, getDestination, identity(f)); found != reals {
+			if found := k.list(b, getDestination, identity(f)); found != realServers {
 				b.Fatal(found)
 			}
 		}
@@ -253,7 +256,7 @@ func BenchmarkIPVSDrain(b *testing.B) {
 	b.Run("moby", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if found, err := k.moby.GetDestinations(mobyService(f)); err != nil || len(found) != reals {
+			if found, err := k.moby.GetDestinations(mobyService(f)); err != nil || len(found) != realServers {
 				b.Fatal(len(found), err)
 			}
 		}

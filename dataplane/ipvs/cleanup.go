@@ -163,7 +163,8 @@ func (f *frontends) learnSet(set *kernel.Set) {
 		}
 	}
 	for _, family := range service.Families {
-		for name, protocol := range map[string]service.Protocol{setNodePortTCP: service.TCP, setNodePortUDP: service.UDP} {
+		ports := map[string]service.Protocol{setNodePortTCP: service.TCP, setNodePortUDP: service.UDP}
+		for name, protocol := range ports {
 			if set.Name != setName(family, name) {
 				continue
 			}

@@ -90,7 +90,9 @@ func (d *Drainer) Writing() { d.written.Store(true) }
 
 // Busy reports whether an endpoint has connections left at frontends of a port that do not
 // want it.
-func (d *Drainer) Busy(ctx context.Context, view *service.View, port *service.PortView, e service.Endpoint) (bool, error) {
+func (d *Drainer) Busy(
+	ctx context.Context, view *service.View, port *service.PortView, e service.Endpoint,
+) (bool, error) {
 	busy := false
 	err := d.each(ctx, view, port, func(found kernel.Destination) {
 		busy = busy || (found.Addr == e.AddrPort && found.ActiveConns+found.InactiveConns > 0)
@@ -100,7 +102,9 @@ func (d *Drainer) Busy(ctx context.Context, view *service.View, port *service.Po
 
 // Held returns the endpoints that the kernel has at frontends of a port that do not want
 // them, sorted, each once.
-func (d *Drainer) Held(ctx context.Context, view *service.View, port *service.PortView) ([]service.Endpoint, error) {
+func (d *Drainer) Held(
+	ctx context.Context, view *service.View, port *service.PortView,
+) ([]service.Endpoint, error) {
 	var held []service.Endpoint
 	err := d.each(ctx, view, port, func(found kernel.Destination) {
 		held = append(held, service.Endpoint{AddrPort: found.Addr})
@@ -111,7 +115,9 @@ func (d *Drainer) Held(ctx context.Context, view *service.View, port *service.Po
 
 // each calls yield with the real servers that the frontends of a port have and do not
 // want. It waits for the node's facts. The node's own actor, which brings them, never asks.
-func (d *Drainer) each(ctx context.Context, view *service.View, port *service.PortView, yield func(kernel.Destination)) error {
+func (d *Drainer) each(
+	ctx context.Context, view *service.View, port *service.PortView, yield func(kernel.Destination),
+) error {
 	select {
 	case <-d.learned:
 	case <-ctx.Done():
@@ -123,7 +129,8 @@ func (d *Drainer) each(ctx context.Context, view *service.View, port *service.Po
 			return err
 		}
 		for _, f := range found {
-			if !slices.ContainsFunc(s.Reals, func(r kernel.Real) bool { return r.Addr == f.Addr && r.Weight > 0 }) {
+			wanted := func(r kernel.Real) bool { return r.Addr == f.Addr && r.Weight > 0 }
+			if !slices.ContainsFunc(s.Reals, wanted) {
 				yield(f)
 			}
 		}

@@ -86,7 +86,7 @@ func TestDrainerAsksAtTheFrontendsOfAPort(t *testing.T) {
 	}
 }
 
-// Before the first write one list tells whom to ask about.
+// Before the first write, one list says which frontends to ask about.
 func TestDrainerAsksAtTheStartAboutWhatIsThere(t *testing.T) {
 	w := worldOf(service.IPv4)
 	q := &fakeQuestions{at: map[dataplane.Frontend][]kernel.Destination{}}

@@ -87,7 +87,7 @@ func TestRenderedChainsAreOurs(t *testing.T) {
 		case o.ID.Container == ContainerSet || o.ID == DeviceID:
 		case isHook:
 			if OwnsChain(table, builtIn) {
-				t.Errorf("%s %s is nobody's to remove", table, builtIn)
+				t.Errorf("%s %s must not be removed", table, builtIn)
 			}
 		default:
 			if chains++; !OwnsChain(table, o.ID.Name) {

@@ -39,6 +39,13 @@ func AddressID(addr netip.Addr) dataplane.ID {
 	return dataplane.ID{Container: ContainerAddress, Name: addr.String()}
 }
 
+// addressRefs is what an address needs.
+var addressRefs = []dataplane.ID{DeviceID}
+
+func addressObject(addr netip.Addr) dataplane.Object {
+	return dataplane.Object{ID: AddressID(addr), Kind: dataplane.Element, Refs: addressRefs}
+}
+
 // ParseAddress returns the address that an identity stands for.
 func ParseAddress(id dataplane.ID) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(id.Name)
@@ -114,7 +121,8 @@ func ParseSet(o *dataplane.Object) (kernel.SetSpec, error) {
 	}
 	s := newSet(family, o.ID.Name, kernel.SetType(kind))
 	if o.ID.Container != ContainerSet || !s.Type.Known() || s.String() != o.Body {
-		return kernel.SetSpec{}, fmt.Errorf("object %q in %q: %q is not the type and family of a set", o.ID.Name, o.ID.Container, o.Body)
+		return kernel.SetSpec{}, fmt.Errorf("object %q in %q: %q is not the type and family of a set",
+			o.ID.Name, o.ID.Container, o.Body)
 	}
 	return s, nil
 }

@@ -99,7 +99,7 @@ func (c *cluster) expect(from *netns.Namespace, to netip.Addr, port uint16, want
 	return answer
 }
 
-// refused asks, and wants to be told at once that nobody serves.
+// refused connects and expects to be refused at once.
 func (c *cluster) refused(from *netns.Namespace, to netip.Addr, port uint16) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), 3*time.Second)
@@ -121,7 +121,7 @@ func eachKernel(t *testing.T, test func(t *testing.T, c *cluster)) {
 	}
 }
 
-// endpoint gives one of the world's three.
+// endpoint returns one of the world's three.
 func (c *cluster) endpoint(i int) []service.Endpoint { return c.endpoints(3)[i : i+1] }
 
 // Source ranges bind processes of the node, whose packets IPVS has translated

@@ -66,7 +66,7 @@ func TestPolicyChangesAroundTheServers(t *testing.T) {
 	inOrder(t, k.log, "in KUBE-LOAD-BALANCER-LOCAL", "add virtual server 198.51.100.7:80/tcp")
 }
 
-// random gives a virtual server of few real ones.
+// random returns a virtual server with a few real ones.
 func random(r *rand.Rand) *Server {
 	s := &Server{Service: kernel.Service{
 		Frontend:  dataplane.Frontend{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80},
@@ -81,7 +81,7 @@ func random(r *rand.Rand) *Server {
 	return s
 }
 
-// serves tells whether new connections have somewhere to go.
+// serves reports whether new connections have somewhere to go.
 func serves(reals []kernel.Real) bool {
 	return slices.ContainsFunc(reals, func(r kernel.Real) bool { return r.Weight > 0 })
 }
@@ -105,7 +105,7 @@ func TestDiffLeadsFromOneServerToAnother(t *testing.T) {
 			}
 			reals, _ := k.Destinations(t.Context(), after.Frontend)
 			if now := serverOf(after.Service, reals).Reals; serves(before.Reals) && serves(after.Reals) && !serves(now) {
-				t.Fatalf("%v to %v: nobody serves meanwhile", before, after)
+				t.Fatalf("%v to %v: no endpoint serves meanwhile", before, after)
 			}
 			for _, real := range before.Reals {
 				stays := slices.ContainsFunc(after.Reals, func(r kernel.Real) bool { return r.Addr == real.Addr })

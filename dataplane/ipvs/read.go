@@ -35,7 +35,8 @@ func (w *Writer) readAll(ctx context.Context) ([]dataplane.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, read := range []func(context.Context) ([]dataplane.Object, error){w.readDevice, w.readSets, w.readServers} {
+	type reader func(context.Context) ([]dataplane.Object, error)
+	for _, read := range []reader{w.readDevice, w.readSets, w.readServers} {
 		more, err := read(ctx)
 		if err != nil {
 			return nil, err
@@ -59,9 +60,10 @@ func (w *Writer) readDevice(context.Context) ([]dataplane.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects := append(make([]dataplane.Object, 0, len(addresses)+1), dataplane.Object{ID: DeviceID, Kind: dataplane.Owned})
+	objects := make([]dataplane.Object, 0, len(addresses)+1)
+	objects = append(objects, dataplane.Object{ID: DeviceID, Kind: dataplane.Owned})
 	for _, a := range addresses {
-		objects = append(objects, dataplane.Object{ID: AddressID(a), Kind: dataplane.Element, Refs: addressRefs})
+		objects = append(objects, addressObject(a))
 	}
 	return objects, nil
 }

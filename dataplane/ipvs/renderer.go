@@ -57,7 +57,8 @@ func NewRenderer(family service.Family, options Options) *Renderer {
 		options.Scheduler = "rr"
 	}
 	bit := uint32(1) << options.MasqueradeBit
-	return &Renderer{family: family, options: options, sets: placesOf(family), mark: fmt.Sprintf("%#x/%#x", bit, bit)}
+	mark := fmt.Sprintf("%#x/%#x", bit, bit)
+	return &Renderer{family: family, options: options, sets: placesOf(family), mark: mark}
 }
 
 // Service renders one Service. Two ports that claim the same object both appear;
@@ -102,13 +103,10 @@ type draft struct {
 	objects  []dataplane.Object
 }
 
-// addressRefs is what an address needs.
-var addressRefs = []dataplane.ID{DeviceID}
-
 // bind makes an address local to the node. Ports of one Service that share it make equal
 // objects.
 func (d *draft) bind(addr netip.Addr) {
-	d.objects = append(d.objects, dataplane.Object{ID: AddressID(addr), Kind: dataplane.Element, Refs: addressRefs})
+	d.objects = append(d.objects, addressObject(addr))
 	d.entry(setIPs, kernel.Entry{Addr: addr})
 }
 

@@ -18,7 +18,7 @@ var updateRender = flag.Bool("update-render", false, "rewrite testdata/render")
 // renderCase is one situation in one family, and what to render in it.
 type renderCase struct {
 	name string
-	// make gives the view and may change the facts. A nil view renders the
+	// make returns the view and may change the facts. A nil view renders the
 	// scaffold.
 	make    func(w world, facts *service.NodeFacts) *service.View
 	options Options
@@ -153,7 +153,7 @@ var renderCases = []renderCase{
 
 func scaffoldOnly(world, *service.NodeFacts) *service.View { return nil }
 
-// render gives the case's objects; a second renderer, should there be one, gives
+// render returns the case's objects. A second renderer, if there is one, returns
 // the same.
 func (c renderCase) render(family service.Family) []dataplane.Object {
 	options := c.options

@@ -89,7 +89,7 @@ func newTestNode(t *testing.T, family service.Family, variant string) *testNode 
 	return &testNode{T: t, Namespace: namespace, family: family, variant: variant}
 }
 
-// run gives what a command in the namespace prints.
+// run returns what a command in the namespace prints.
 func (k *testNode) run(input, name string, args ...string) string {
 	k.Helper()
 	cmd := exec.Command(name, args...)
@@ -125,7 +125,7 @@ func (k *testNode) load(objects []dataplane.Object) {
 	}
 }
 
-// rules gives the rules that the tools print, by table and chain.
+// rules returns the rules that the tools print, by table and chain.
 func (k *testNode) rules() map[string]string {
 	k.Helper()
 	found := map[string]string{}
@@ -144,7 +144,7 @@ func (k *testNode) rules() map[string]string {
 	return found
 }
 
-// rulesOf gives the rules that objects stand for, by table and chain.
+// rulesOf returns the rules that objects stand for, by table and chain.
 func rulesOf(objects []dataplane.Object) map[string]string {
 	rules := map[string]string{}
 	for _, o := range objects {

@@ -95,7 +95,7 @@ func someOf[T any](random *rand.Rand, all []T) (some []T) {
 	return some
 }
 
-// readable tells what is wrong with an object of a Service, as the writer reads it.
+// readable returns what is wrong with an object of a Service, as the writer reads it.
 func readable(family service.Family, o *dataplane.Object) error {
 	if set, isEntry := EntrySet(o.ID); isEntry {
 		for _, spec := range Sets(family) {
@@ -107,7 +107,7 @@ func readable(family service.Family, o *dataplane.Object) error {
 				return err
 			}
 		}
-		return fmt.Errorf("there is no set for %v", o.ID)
+		return fmt.Errorf("no set for %v", o.ID)
 	}
 	if o.ID.Container == ContainerAddress {
 		_, err := ParseAddress(o.ID)

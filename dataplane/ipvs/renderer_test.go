@@ -185,7 +185,7 @@ func BenchmarkRenderService(b *testing.B) {
 	}
 }
 
-// world gives the addresses of one family that the renderer's tests use.
+// world has the addresses of one family that the renderer's tests use.
 type world struct {
 	family                   service.Family
 	clusterIP, external, vip netip.Addr
@@ -218,7 +218,7 @@ func worldOf(family service.Family) world {
 	}
 }
 
-// endpoints gives n endpoints, of which the first is on this node. From the fourth on
+// endpoints returns n endpoints, of which the first is on this node. From the fourth on
 // their addresses follow the third's.
 func (w world) endpoints(n int) []service.Endpoint {
 	var endpoints []service.Endpoint

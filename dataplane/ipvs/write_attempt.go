@@ -94,14 +94,14 @@ func (a *attempt) possible(changes []*dataplane.Change) []*dataplane.Change {
 	if len(a.failed) == 0 {
 		return changes
 	}
-	stands := func(id dataplane.ID) bool {
+	failed := func(id dataplane.ID) bool {
 		_, failed := a.failed[id]
-		return !failed
+		return failed
 	}
 	for {
 		// What came before may refer to what was left out.
 		left := slices.DeleteFunc(slices.Clone(changes), func(c *dataplane.Change) bool {
-			if c.After == nil || !slices.ContainsFunc(c.After.Refs, func(id dataplane.ID) bool { return !stands(id) }) {
+			if c.After == nil || !slices.ContainsFunc(c.After.Refs, failed) {
 				return false
 			}
 			a.failed[c.ID] = failure{found: c.Before, known: !c.Unsure}

@@ -125,7 +125,8 @@ func (a *attempt) ledAside(ctx context.Context, changes []*dataplane.Change) []*
 	objects, err := a.config.Rules.Read(ctx)
 	if err != nil {
 		for _, m := range a.misfits {
-			a.fail(m.change, failure{err: fmt.Errorf("read the rules that look up %s: %w", m.wanted.Name, err), found: m.change.Before, known: !m.change.Unsure})
+			err := fmt.Errorf("read the rules that look up %s: %w", m.wanted.Name, err)
+			a.fail(m.change, failure{err: err, found: m.change.Before, known: !m.change.Unsure})
 		}
 		return changes // possible leaves out those that look up the misfits
 	}
@@ -191,7 +192,10 @@ func (a *attempt) bringHome(ctx context.Context) {
 	if len(a.misfits) == 0 {
 		return
 	}
-	stuck := slices.ContainsFunc(a.moved, func(c *dataplane.Change) bool { _, failed := a.failed[c.ID]; return failed })
+	stuck := slices.ContainsFunc(a.moved, func(c *dataplane.Change) bool {
+		_, failed := a.failed[c.ID]
+		return failed
+	})
 	for _, m := range a.misfits {
 		if _, failed := a.failed[m.change.ID]; failed {
 			continue
@@ -217,7 +221,8 @@ func (a *attempt) exchanges() []string {
 	var notes []string
 	for _, name := range slices.Sorted(maps.Keys(a.misfits)) {
 		if m := a.misfits[name]; m.home {
-			notes = append(notes, fmt.Sprintf("set %s was of another type than this release's: exchanged for one of %s", name, m.wanted))
+			note := "set %s was of another type than this release's: exchanged for one of %s"
+			notes = append(notes, fmt.Sprintf(note, name, m.wanted))
 		}
 	}
 	return notes

@@ -29,7 +29,9 @@ func (a *attempt) entry(id dataplane.ID) (kernel.EntryChange, error) {
 
 // makeRoom enlarges the sets that are too small for what comes. It returns the errors by
 // set. They explain a refusal for want of room, and whether a retry may succeed.
-func (a *attempt) makeRoom(ctx context.Context, edits []kernel.EntryChange, about []*dataplane.Change) (failed map[string]error) {
+func (a *attempt) makeRoom(
+	ctx context.Context, edits []kernel.EntryChange, about []*dataplane.Change,
+) (failed map[string]error) {
 	coming := make(map[string]int)
 	for i := range edits {
 		if about[i].Before == nil || about[i].Unsure {

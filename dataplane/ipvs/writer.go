@@ -147,20 +147,24 @@ func NewWriter(family service.Family, config Config) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := newWriter(family, config, device, func() (*kernelSockets, error) { return openKernel(config.Inside) })
+	open := func() (*kernelSockets, error) { return openKernel(config.Inside) }
+	w := newWriter(family, config, device, open)
 	if err := w.connect(); err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
 	return w, nil
 }
 
-func newWriter(family service.Family, config Config, device dummyDevice, open func() (*kernelSockets, error)) *Writer {
+func newWriter(
+	family service.Family, config Config, device dummyDevice, open func() (*kernelSockets, error),
+) *Writer {
 	if config.NearlyFull == nil {
 		config.NearlyFull = func(SetLevel) {}
 	}
 	w := &Writer{
-		family: family, config: config, sets: make(map[string]kernel.SetSpec), ranks: ranksOf(family), device: device,
-		open: open, levels: newLevels(family, config.NearlyFull), wantedAnyway: make(map[dataplane.Frontend]bool),
+		family: family, config: config, device: device, open: open,
+		sets: make(map[string]kernel.SetSpec), ranks: ranksOf(family),
+		levels: newLevels(family, config.NearlyFull), wantedAnyway: make(map[dataplane.Frontend]bool),
 	}
 	for _, s := range Sets(family) {
 		w.sets[s.Name] = s

@@ -19,13 +19,13 @@ import (
 type fakeKernel struct {
 	servers map[dataplane.Frontend]*fakeServer
 	sets    map[string]*fakeSet
-	// device tells whether it is there; wrong that another kind of device is.
+	// device is set if it exists, wrong if one of another type does.
 	device, wrong bool
 	addresses     map[netip.Addr]bool
 	rules         map[dataplane.ID]*dataplane.Object
 	// log has a line for each request that changes something, in order.
 	log []string
-	// fault, when set, gives an error for a line of the log, in the kernel's stead.
+	// fault, when set, returns an error for a line of the log, in place of the kernel.
 	fault func(line string) error
 	// opened counts connections; listed counts lists.
 	opened, listed int
@@ -63,7 +63,7 @@ func (k *fakeKernel) sockets() *kernelSockets {
 	return &kernelSockets{servers: fakeServers{k}, changes: fakeServers{k}, sets: fakeSets{k}}
 }
 
-// asked logs a request, and gives the error that it is to have.
+// asked logs a request and returns the error that it gets.
 func (k *fakeKernel) asked(line string) error {
 	k.log = append(k.log, line)
 	if k.fault != nil {
@@ -193,7 +193,7 @@ func (k fakeSets) Create(_ context.Context, specs []kernel.SetSpec) []error {
 	return results
 }
 
-// inUse tells whether a rule asks a set.
+// inUse reports whether a rule looks up a set.
 func (k fakeSets) inUse(name string) bool {
 	for _, o := range k.rules {
 		if slices.Contains(o.Refs, SetID(name)) {
@@ -390,7 +390,7 @@ func (k fakeRules) Read(context.Context) ([]dataplane.Object, error) {
 	return all, nil
 }
 
-// about gives the lines of the log that have a text in them.
+// about returns the lines of the log that contain a text.
 func (k *fakeKernel) about(text string) []string {
 	return slices.DeleteFunc(slices.Clone(k.log), func(line string) bool { return !strings.Contains(line, text) })
 }

@@ -133,7 +133,7 @@ func TestKernelWatchTellsStrangersFromWriters(t *testing.T) {
 	}
 	time.Sleep(settled)
 	if n := told.Load(); n != 0 {
-		t.Errorf("told %d times of what was no stranger's", n)
+		t.Errorf("reported %d times what other writers did", n)
 	}
 	if err := errors.Join(s.device.Remove(t.Context(), []netip.Addr{s.clusterIP(1, 1).ClusterIP})...); err != nil {
 		t.Fatal(err)

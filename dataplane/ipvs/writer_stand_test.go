@@ -92,7 +92,7 @@ func (s *stand) clusterIP(number, endpoints int) service.PortView {
 	return p
 }
 
-// changes gives what leads from what is known to what is wanted.
+// changes returns what leads from what is known to what is wanted.
 func (s *stand) changes(wanted ...owned) []dataplane.Change {
 	left := maps.Clone(s.known)
 	var changes []dataplane.Change
@@ -186,7 +186,7 @@ func (s *stand) interfere(requests ...kernel.Request) {
 	}
 }
 
-// server gives the virtual server of a port's ClusterIP.
+// server returns the virtual server of a port's ClusterIP.
 func (s *stand) server(p service.PortView) (Server, dataplane.ID) {
 	s.Helper()
 	for _, o := range s.serviceOf("any", p).objects {

@@ -38,7 +38,7 @@ func TestWorkOfAChange(t *testing.T) {
 	}
 }
 
-// fails gives an error for the lines of the log that have a text in them.
+// fails returns an error for the lines of the log that contain a text.
 func fails(text string, err error) func(string) error {
 	return func(line string) error {
 		if strings.Contains(line, text) {
@@ -267,7 +267,7 @@ func TestRulesAlwaysAskWhatIsWhole(t *testing.T) {
 					}
 					asked++
 					if there := k.sets[set]; there == nil || len(there.entries) < 2 {
-						t.Errorf("%s asks %s: %+v", o.ID.Name, set, there)
+						t.Errorf("%s looks up %s: %+v", o.ID.Name, set, there)
 					}
 				}
 			}
@@ -275,7 +275,7 @@ func TestRulesAlwaysAskWhatIsWhole(t *testing.T) {
 		}
 		receipt := s.write(s.changes(all...))
 		if receipt.Outcome != dataplane.Landed || asked == 0 || len(receipt.Notes) != 1 {
-			t.Errorf("%v, %d times asked:\n%s", receipt, asked, strings.Join(k.log, "\n"))
+			t.Errorf("%v, looked up %d times:\n%s", receipt, asked, strings.Join(k.log, "\n"))
 		}
 		k.fault = nil
 		s.expect(all...)

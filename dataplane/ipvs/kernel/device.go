@@ -19,7 +19,7 @@ const DeviceName = "kube-ipvs0"
 const deviceType = "dummy"
 
 // ErrNoDevice means that the device does not exist.
-var ErrNoDevice = errors.New("there is no device " + DeviceName)
+var ErrNoDevice = errors.New("no device " + DeviceName)
 
 // WrongTypeError means that a device of our name is not ours, because it is not a dummy.
 // It is left alone. Somebody has to remove it.
@@ -98,7 +98,7 @@ func (d *Device) Ensure() error {
 	attrs := library.NewLinkAttrs()
 	attrs.Name = DeviceName
 	err = d.routing.LinkAdd(&library.Dummy{LinkAttrs: attrs})
-	if err != nil && !errors.Is(err, unix.EEXIST) { // somebody was faster
+	if err != nil && !errors.Is(err, unix.EEXIST) { // another program was faster
 		return fmt.Errorf("device %s: make it (is the module %s there?): %w", DeviceName, deviceType, err)
 	}
 	index, err = d.find()
@@ -255,7 +255,9 @@ func (d *Device) current() (int, error) {
 
 // change adds or removes each address, unless there is an error already, which is then the
 // result of all.
-func (d *Device) change(ctx context.Context, addresses []netip.Addr, index int, err error, adding bool) []error {
+func (d *Device) change(
+	ctx context.Context, addresses []netip.Addr, index int, err error, adding bool,
+) []error {
 	link := &library.Dummy{LinkAttrs: library.LinkAttrs{Name: DeviceName, Index: index}}
 	one := d.routing.AddrDel
 	if adding {

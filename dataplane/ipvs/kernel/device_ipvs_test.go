@@ -61,7 +61,7 @@ func newDeviceWorld(t *testing.T) *deviceWorld {
 	return w
 }
 
-// ip does what somebody else would do.
+// ip makes a change as another program.
 func (w *deviceWorld) ip(args ...string) {
 	w.Helper()
 	cmd := exec.Command("ip", args...)
@@ -222,7 +222,7 @@ func TestAnotherKindOfDevice(t *testing.T) {
 	w.expect(unix.AF_INET, nil, []string{"10.0.0.2"})
 }
 
-// TestOthers: each change by somebody else is announced.
+// TestOthers: each change by another program is announced.
 func TestOthers(t *testing.T) {
 	w := newDeviceWorld(t)
 	w.ensure()
@@ -253,7 +253,7 @@ func TestOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.ip("link", "add", DeviceName, "type", "dummy")
-	w.noticed("somebody else made the device")
+	w.noticed("another program made the device")
 	w.ensure()
 	w.ip("link", "set", DeviceName, "name", "renamed")
 	w.noticed("the device was renamed")

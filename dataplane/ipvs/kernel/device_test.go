@@ -82,16 +82,16 @@ func TestWhileTheDeviceIsMissing(t *testing.T) {
 	d := &Device{held: map[netip.Addr]struct{}{}}
 	made := announcedLink(unix.RTM_NEWLINK, 7, DeviceName)
 	if !d.foreign(made) {
-		t.Error("somebody else made it, and that is no news")
+		t.Error("another program made it, and that is not foreign")
 	}
 	d.expect(true)
 	if d.foreign(made) {
-		t.Error("we made it, and that is news")
+		t.Error("we made it, and that is foreign")
 	}
 	d.remember(7)
 	d.expect(false)
 	if d.foreign(made) {
-		t.Error("we have made it, and that is news")
+		t.Error("we have made it, and that is foreign")
 	}
 }
 

@@ -50,7 +50,8 @@ const flagHeaderOnly = 1 << 2
 // begin starts a message of a command about a set. Without NLM_F_EXCL in the flags, the
 // kernel takes what is done already for success.
 func begin(command, flags uint16, set string) (b []byte, mark int) {
-	b, mark = netlink.BeginNetfilter(make([]byte, 0, 128), unix.NFNL_SUBSYS_IPSET, command, flags, unix.NFPROTO_IPV4)
+	b = make([]byte, 0, 128)
+	b, mark = netlink.BeginNetfilter(b, unix.NFNL_SUBSYS_IPSET, command, flags, unix.NFPROTO_IPV4)
 	b = netlink.AppendUint8(b, setProtocolAttr, setProtocol)
 	if set != "" {
 		b = netlink.AppendText(b, setName, set)
@@ -128,7 +129,9 @@ func packEntries(command uint16, changes []EntryChange) []entryList {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return strings.Compare(changes[a].Set, changes[b].Set) })
+	slices.SortStableFunc(order, func(a, b int) int {
+		return strings.Compare(changes[a].Set, changes[b].Set)
+	})
 	var all []entryList
 	for start := 0; start < len(order); {
 		set := changes[order[start]].Set
@@ -169,7 +172,9 @@ type setAnswer struct {
 // returns the numbers of those to be sent again, singly: what comes behind a refused
 // entry, and everything if the answer was lost or does not name an entry. Repeating does
 // no harm.
-func (l entryList) settle(command uint16, changes []EntryChange, a setAnswer, results []error) (again []int) {
+func (l entryList) settle(
+	command uint16, changes []EntryChange, a setAnswer, results []error,
+) (again []int) {
 	line := int(a.line)
 	_, kept := errors.AsType[*NotSentError](a.err)
 	switch {
@@ -265,7 +270,9 @@ func (s *Sets) Get(ctx context.Context, name string) (Set, error) {
 	return sets[0], nil
 }
 
-func (s *Sets) list(ctx context.Context, what, name string, flags uint32, wanted func(string) bool) ([]Set, error) {
+func (s *Sets) list(
+	ctx context.Context, what, name string, flags uint32, wanted func(string) bool,
+) ([]Set, error) {
 	request, mark := begin(cmdList, unix.NLM_F_DUMP, name)
 	if flags != 0 {
 		request = netlink.AppendUint32(request, setFlags|network, flags)

@@ -226,7 +226,9 @@ func readEntry(t SetType, attrs []byte) (Entry, bool) {
 // addressOf returns the address in an attribute, or the zero one if there is none.
 func addressOf(a netlink.Attr) netip.Addr {
 	for inner := range netlink.Attrs(a.Data) {
-		if inner.Type == addressIPv4 && len(inner.Data) == 4 || inner.Type == addressIPv6 && len(inner.Data) == 16 {
+		switch {
+		case inner.Type == addressIPv4 && len(inner.Data) == 4,
+			inner.Type == addressIPv6 && len(inner.Data) == 16:
 			return inner.Addr()
 		}
 	}

@@ -49,8 +49,9 @@ type Request struct {
 // String describes the request.
 func (r Request) String() string {
 	verbs := map[Verb]string{
-		NewService: "add virtual server ", SetService: "change virtual server ", DelService: "delete virtual server ",
-		NewReal: "add real server ", SetReal: "change real server ", DelReal: "delete real server ",
+		NewService: "add virtual server ", NewReal: "add real server ",
+		SetService: "change virtual server ", SetReal: "change real server ",
+		DelService: "delete virtual server ", DelReal: "delete real server ",
 	}
 	text, ok := verbs[r.Verb]
 	if !ok {

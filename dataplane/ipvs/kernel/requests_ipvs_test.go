@@ -73,7 +73,7 @@ func (w *serverWorld) refused(request Request) error {
 	err := w.Do(w.Context(), []Request{request})[0]
 	var refusal *Refusal
 	if !errors.As(err, &refusal) {
-		w.Fatalf("%s: %v is no refusal", request, err)
+		w.Fatalf("%s: %v is not a refusal", request, err)
 	}
 	return err
 }

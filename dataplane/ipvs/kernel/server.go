@@ -71,7 +71,8 @@ type Server struct {
 // identify returns what identifies a virtual server in the terms of the library.
 func identify(f dataplane.Frontend) *ipvs.Service {
 	return &ipvs.Service{
-		AddressFamily: familyOf(f.Addr), Protocol: uint16(f.Protocol.Number()), Address: f.Addr.AsSlice(), Port: f.Port,
+		AddressFamily: familyOf(f.Addr), Protocol: uint16(f.Protocol.Number()),
+		Address: f.Addr.AsSlice(), Port: f.Port,
 	}
 }
 
@@ -115,7 +116,8 @@ func serviceOf(l *ipvs.Service) (Service, bool) {
 	protocol, known := protocolOf(l.Protocol)
 	return Service{
 		Frontend:  dataplane.Frontend{Addr: addr, Port: l.Port, Protocol: protocol},
-		Scheduler: l.SchedName, Flags: l.Flags &^ hashed, Timeout: l.Timeout, FreeBits: freeBits(addr, l.Netmask),
+		Scheduler: l.SchedName, Flags: l.Flags &^ hashed, Timeout: l.Timeout,
+		FreeBits: freeBits(addr, l.Netmask),
 	}, ok && known
 }
 

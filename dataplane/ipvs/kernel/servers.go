@@ -18,7 +18,8 @@ import (
 )
 
 // ErrUnavailable means that the kernel has no IPVS.
-var ErrUnavailable = errors.New("the kernel has no IPVS: its module ip_vs is missing or cannot be loaded (modprobe ip_vs)")
+var ErrUnavailable = errors.New(
+	"the kernel has no IPVS: its module ip_vs is missing or cannot be loaded (modprobe ip_vs)")
 
 // Available reports whether the kernel has IPVS, which may load its module. The error
 // matches ErrUnavailable if it has not.
@@ -156,13 +157,15 @@ func (s *Servers) List(ctx context.Context, wanted func(Service) bool) ([]Server
 // Create makes one virtual server. The error is a *Refusal with ENOENT if the kernel
 // lacks its scheduler.
 func (s *Servers) Create(service Service) error {
-	return refusal(Request{Verb: NewService, Service: service}, s.handle.NewService(libraryService(service)))
+	err := s.handle.NewService(libraryService(service))
+	return refusal(Request{Verb: NewService, Service: service}, err)
 }
 
 // Delete removes one virtual server with its real servers. The error matches Missing if
 // there is none.
 func (s *Servers) Delete(f dataplane.Frontend) error {
-	return refusal(Request{Verb: DelService, Service: Service{Frontend: f}}, s.handle.DelService(identify(f)))
+	err := s.handle.DelService(identify(f))
+	return refusal(Request{Verb: DelService, Service: Service{Frontend: f}}, err)
 }
 
 // Timeouts are how long the kernel remembers idle connections, in whole seconds.
@@ -178,7 +181,9 @@ func (s *Servers) SetTimeouts(t Timeouts) error {
 	if t == (Timeouts{}) {
 		return nil
 	}
-	config := &ipvs.Config{TimeoutTCP: wholeSeconds(t.TCP), TimeoutTCPFin: wholeSeconds(t.TCPFin), TimeoutUDP: wholeSeconds(t.UDP)}
+	config := &ipvs.Config{
+		TimeoutTCP: wholeSeconds(t.TCP), TimeoutTCPFin: wholeSeconds(t.TCPFin), TimeoutUDP: wholeSeconds(t.UDP),
+	}
 	if err := s.handle.SetConfig(config); err != nil {
 		return fmt.Errorf("set the timeouts of IPVS: %w", answerOf(err))
 	}

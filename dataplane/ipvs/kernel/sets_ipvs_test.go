@@ -386,8 +386,8 @@ func TestNamesComeAndGo(t *testing.T) {
 	}
 }
 
-// TestSetsOfOthers: extensions in sets of ours, made by somebody else, and types
-// that are not known here do not disturb.
+// TestSetsOfOthers: neither extensions that another program gave our sets nor unknown types
+// do any harm.
 func TestSetsOfOthers(t *testing.T) {
 	w := newSetWorld(t)
 	w.run(`create A hash:ip,port comment counters timeout 100 skbinfo

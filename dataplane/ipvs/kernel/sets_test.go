@@ -190,7 +190,7 @@ func TestSpecsAsText(t *testing.T) {
 		}
 	}
 	if SetType("hash:net").Known() {
-		t.Error("a type that nobody can read is known")
+		t.Error("a type that cannot be read is known")
 	}
 }
 

@@ -74,7 +74,9 @@ func hasIPVS() error {
 	return errors.Join(err, sets.Close())
 }
 
-func ipvsDomain(ctx context.Context, family service.Family, variant iptables.Variant, o IPVSOptions) (proxy.Domain, error) {
+func ipvsDomain(
+	ctx context.Context, family service.Family, variant iptables.Variant, o IPVSOptions,
+) (proxy.Domain, error) {
 	tool, randomFully, err := iptablesTool(ctx, family, variant)
 	if err != nil {
 		return proxy.Domain{}, err
@@ -85,13 +87,16 @@ func ipvsDomain(ctx context.Context, family service.Family, variant iptables.Var
 		Rules: rules, Excluded: o.Excluded,
 		NearlyFull: func(l ipvs.SetLevel) {
 			o.Log.Warn("a set is nearly full; Services whose entries do not fit are not served",
-				zap.String("domain", name), zap.String("set", l.Set), zap.Int("entries", l.Entries), zap.Int("capacity", l.Capacity))
+				zap.String("domain", name), zap.String("set", l.Set),
+				zap.Int("entries", l.Entries), zap.Int("capacity", l.Capacity))
 		},
 	})
 	if err != nil {
 		return proxy.Domain{}, fmt.Errorf("IPVS mode in %s: %w", family, err)
 	}
-	renderer := ipvs.NewRenderer(family, ipvs.Options{Scheduler: o.Scheduler, MasqueradeBit: o.MasqueradeBit, RandomFully: randomFully})
+	renderer := ipvs.NewRenderer(family, ipvs.Options{
+		Scheduler: o.Scheduler, MasqueradeBit: o.MasqueradeBit, RandomFully: randomFully,
+	})
 	drainer := ipvs.NewDrainer(renderer, nil)
 	return proxy.Domain{
 		Name: name, Family: family, Renderer: drainer, Writer: &ipvsWriter{writer, drainer},

@@ -87,7 +87,8 @@ func setIPVS(o IPVSOptions) error {
 			return fmt.Errorf("IPVS mode: %w", err)
 		}
 		if changed {
-			o.Log.Info("kernel setting changed", zap.String("name", strings.ReplaceAll(p.path, "/", ".")), zap.String("to", p.value))
+			name := strings.ReplaceAll(p.path, "/", ".")
+			o.Log.Info("kernel setting changed", zap.String("name", name), zap.String("to", p.value))
 		}
 	}
 	return nil

@@ -41,8 +41,7 @@ func kernelFiles(t *testing.T) sysctl.Files {
 	return files
 }
 
-// TestIPVSParameters are set, recorded and told; those of strict ARP only if that is
-// asked for.
+// TestIPVSParameters: they are set, recorded and logged, those of strict ARP only on demand.
 func TestIPVSParameters(t *testing.T) {
 	always := []string{"net.ipv4.ip_forward", "net.ipv4.vs.conntrack", "net.ipv4.vs.expire_nodest_conn", "net.ipv4.vs.expire_quiescent_template"}
 	for name, c := range map[string]struct {
@@ -62,10 +61,10 @@ func TestIPVSParameters(t *testing.T) {
 				}
 			}
 			if got := lines.FilterMessage("kernel setting changed").Len(); got != len(c.want) {
-				t.Errorf("told of %d changes, want %d: %v", got, len(c.want), lines.All())
+				t.Errorf("%d changes are logged, want %d: %v", got, len(c.want), lines.All())
 			}
 			if lines.FilterMessageSnippet("conn_reuse_mode").Len() != 2 {
-				t.Error("what was chosen for conn_reuse_mode is not told")
+				t.Error("the choice for conn_reuse_mode is not logged")
 			}
 			done, err := files.Restore()
 			if err != nil {
