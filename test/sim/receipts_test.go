@@ -347,7 +347,7 @@ func TestNoServiceLosesAnythingWhateverTheReceipt(t *testing.T) {
 	for _, kind := range []struct {
 		name   string
 		blamed bool
-	}{{"whole", true}, {"whole", false}, {"divided", true}, {"divided", false}, {"proven", true}} {
+	}{{"whole", true}, {"whole", false}, {"divided", true}, {"proven", true}} {
 		for _, refused := range rejectedCounts {
 			t.Run(fmt.Sprintf("%s/blamed=%t/refused=%d", kind.name, kind.blamed, refused), func(t *testing.T) {
 				t.Parallel()
