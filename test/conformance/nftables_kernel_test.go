@@ -9,8 +9,8 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -76,7 +76,7 @@ func (m nftablesMeddler) Poison(object dataplane.Object) (dataplane.Object, bool
 	case object.ID.Container == "chain":
 		object.Body = strings.ReplaceAll(sound, "-", "_")
 	case object.Kind == dataplane.Element:
-		object.Body += string(wire.AppendUint32(nil, unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END))
+		object.Body += string(netlink.AppendUint32(nil, unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END))
 	}
 	return object, object.Body != sound
 }

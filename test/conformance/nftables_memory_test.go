@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
@@ -91,13 +92,13 @@ func (m *wireMeddler) Damage(t *testing.T, id dataplane.ID) bool {
 	case id.Container != "chain":
 		return false
 	}
-	request := wire.AppendText(wire.AppendText(nil, 1, nftables.TableName), unix.NFTA_RULE_CHAIN, id.Name)
+	request := netlink.AppendText(netlink.AppendText(nil, 1, nftables.TableName), unix.NFTA_RULE_CHAIN, id.Name)
 	if len(m.ask(t, unix.NFT_MSG_GETRULE, request)) > 0 {
 		check(t, m.commit(t, unix.NFT_MSG_DELRULE, 0, nil, nftables.TableName, id.Name))
 		return true
 	}
 	return m.commit(t, unix.NFT_MSG_DELCHAIN, 0, func(b []byte) []byte {
-		return wire.AppendText(b, unix.NFTA_CHAIN_NAME, id.Name)
+		return netlink.AppendText(b, unix.NFTA_CHAIN_NAME, id.Name)
 	}, nftables.TableName) == nil
 }
 
@@ -106,18 +107,18 @@ func appendElement(b []byte, set, key string) []byte {
 	if set == "allowed-sources" {
 		key = key[:len(key)/2]
 	}
-	b, list := wire.Nest(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	b, element := wire.Nest(b, unix.NFTA_LIST_ELEM)
-	b, nest := wire.Nest(b, unix.NFTA_SET_ELEM_KEY)
-	b = wire.AppendString(b, unix.NFTA_DATA_VALUE, key)
-	return wire.End(wire.End(wire.End(b, nest), element), list)
+	b, list := netlink.Nest(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	b, element := netlink.Nest(b, unix.NFTA_LIST_ELEM)
+	b, nest := netlink.Nest(b, unix.NFTA_SET_ELEM_KEY)
+	b = netlink.AppendString(b, unix.NFTA_DATA_VALUE, key)
+	return netlink.End(netlink.End(netlink.End(b, nest), element), list)
 }
 
 // ask returns the attributes of everything that answers a question.
 func (m *wireMeddler) ask(t *testing.T, kind uint16, request []byte) []string {
 	t.Helper()
 	var answers []string
-	check(t, m.socket.Ask(context.Background(), kind, m.protocol(), true, request, func(a wire.Message) {
+	check(t, m.socket.Ask(context.Background(), kind, m.protocol(), true, request, func(a netlink.Netfilter) {
 		answers = append(answers, string(a.Attrs))
 	}))
 	return answers
@@ -138,24 +139,24 @@ func (m *wireMeddler) Plant(t *testing.T) {
 	t.Helper()
 	check(t, m.commit(t, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, nil, foreignTable))
 	check(t, m.commit(t, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, func(b []byte) []byte {
-		b = wire.AppendUint32(b, unix.NFTA_SET_KEY_TYPE, 13)
-		b = wire.AppendUint32(b, unix.NFTA_SET_KEY_LEN, 2)
-		return wire.AppendUint32(b, unix.NFTA_SET_ID, 1)
+		b = netlink.AppendUint32(b, unix.NFTA_SET_KEY_TYPE, 13)
+		b = netlink.AppendUint32(b, unix.NFTA_SET_KEY_LEN, 2)
+		return netlink.AppendUint32(b, unix.NFTA_SET_ID, 1)
 	}, foreignTable, "frontends"))
 	check(t, m.commit(t, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, func(b []byte) []byte {
 		return appendElement(b, "frontends", "\x00\x01")
 	}, foreignTable, "frontends"))
 	check(t, m.commit(t, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, func(b []byte) []byte {
-		b = wire.AppendText(b, unix.NFTA_CHAIN_NAME, "services")
-		b, hook := wire.Nest(b, unix.NFTA_CHAIN_HOOK)
-		b = wire.AppendUint32(b, unix.NFTA_HOOK_HOOKNUM, unix.NF_INET_FORWARD)
-		return wire.End(wire.AppendUint32(b, unix.NFTA_HOOK_PRIORITY, 5), hook)
+		b = netlink.AppendText(b, unix.NFTA_CHAIN_NAME, "services")
+		b, hook := netlink.Nest(b, unix.NFTA_CHAIN_HOOK)
+		b = netlink.AppendUint32(b, unix.NFTA_HOOK_HOOKNUM, unix.NF_INET_FORWARD)
+		return netlink.End(netlink.AppendUint32(b, unix.NFTA_HOOK_PRIORITY, 5), hook)
 	}, foreignTable))
 	check(t, m.commit(t, unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, func(b []byte) []byte {
-		b, list := wire.Nest(b, unix.NFTA_RULE_EXPRESSIONS)
-		b, element := wire.Nest(b, unix.NFTA_LIST_ELEM)
-		b = wire.AppendText(b, unix.NFTA_EXPR_NAME, "counter")
-		return wire.End(wire.End(b, element), list)
+		b, list := netlink.Nest(b, unix.NFTA_RULE_EXPRESSIONS)
+		b, element := netlink.Nest(b, unix.NFTA_LIST_ELEM)
+		b = netlink.AppendText(b, unix.NFTA_EXPR_NAME, "counter")
+		return netlink.End(netlink.End(b, element), list)
 	}, foreignTable, "services"))
 	m.planted = m.foreign(t)
 }
@@ -163,12 +164,12 @@ func (m *wireMeddler) Plant(t *testing.T) {
 // foreign describes everything in the table of somebody else.
 func (m *wireMeddler) foreign(t *testing.T) []string {
 	t.Helper()
-	table := wire.AppendText(nil, 1, foreignTable)
+	table := netlink.AppendText(nil, 1, foreignTable)
 	var all []string
 	for _, kind := range []uint16{unix.NFT_MSG_GETTABLE, unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETRULE, unix.NFT_MSG_GETSET} {
 		all = append(all, m.ask(t, kind, table)...)
 	}
-	return append(all, m.ask(t, unix.NFT_MSG_GETSETELEM, wire.AppendText(table, unix.NFTA_SET_ELEM_LIST_SET, "frontends"))...)
+	return append(all, m.ask(t, unix.NFT_MSG_GETSETELEM, netlink.AppendText(table, unix.NFTA_SET_ELEM_LIST_SET, "frontends"))...)
 }
 
 // CheckPlanted implements [Meddler].

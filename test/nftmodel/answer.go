@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // answer returns the messages of the answer to a question.
-func (k *Kernel) answer(kind uint16, family uint8, all bool, attrs []byte) ([]wire.Message, error) {
+func (k *Kernel) answer(kind uint16, family uint8, all bool, attrs []byte) ([]netlink.Netfilter, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	q := &question{kernel: k, family: family, all: all}
@@ -33,7 +33,7 @@ type question struct {
 	kernel   *Kernel
 	family   uint8
 	all      bool
-	messages []wire.Message
+	messages []netlink.Netfilter
 }
 
 func (q *question) ask(kind uint16) error {
@@ -49,7 +49,7 @@ func (q *question) ask(kind uint16) error {
 	case unix.NFT_MSG_GETSETELEM:
 		return q.askElements()
 	case unix.NFT_MSG_GETGEN:
-		q.say(unix.NFT_MSG_NEWGEN, unix.NFPROTO_UNSPEC, wire.AppendUint32(nil, unix.NFTA_GEN_ID, q.kernel.generation))
+		q.say(unix.NFT_MSG_NEWGEN, unix.NFPROTO_UNSPEC, netlink.AppendUint32(nil, unix.NFTA_GEN_ID, q.kernel.generation))
 		return nil
 	default:
 		return refusef(unix.EINVAL, "not modelled: question %d", kind)
@@ -57,7 +57,7 @@ func (q *question) ask(kind uint16) error {
 }
 
 func (q *question) say(kind uint16, family uint8, attrs []byte) {
-	q.messages = append(q.messages, wire.Message{Kind: kind, Family: family, Attrs: attrs})
+	q.messages = append(q.messages, netlink.Netfilter{Kind: kind, Family: family, Attrs: attrs})
 }
 
 // named returns the table that the question names.
@@ -198,11 +198,11 @@ func (q *question) askElements() error {
 const elementsPerMessage = 100
 
 func (q *question) sayElements(s *set, list []*element, now expiry) {
-	b := wire.AppendText(nil, unix.NFTA_SET_ELEM_LIST_TABLE, s.table.name)
-	b = wire.AppendText(b, unix.NFTA_SET_ELEM_LIST_SET, s.name)
-	b, mark := wire.Nest(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	b := netlink.AppendText(nil, unix.NFTA_SET_ELEM_LIST_TABLE, s.table.name)
+	b = netlink.AppendText(b, unix.NFTA_SET_ELEM_LIST_SET, s.name)
+	b, mark := netlink.Nest(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	for _, e := range list {
 		b = e.describe(b, now)
 	}
-	q.say(unix.NFT_MSG_NEWSETELEM, s.table.family, wire.End(b, mark))
+	q.say(unix.NFT_MSG_NEWSETELEM, s.table.family, netlink.End(b, mark))
 }

@@ -8,17 +8,20 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // Attributes for tests, each as bytes that can be put together.
 
-func text(kind uint16, s string) []byte     { return wire.AppendText(nil, kind, s) }
-func u32(kind uint16, n uint32) []byte      { return wire.AppendUint32(nil, kind, n) }
-func u64(kind uint16, n uint64) []byte      { return wire.AppendUint64(nil, kind, n) }
-func blob(kind uint16, s string) []byte     { return wire.AppendString(nil, kind, s) }
-func nest(kind uint16, in ...[]byte) []byte { return wire.AppendBytes(nil, kind, slices.Concat(in...)) }
-func value(kind uint16, s string) []byte    { return nest(kind, blob(unix.NFTA_DATA_VALUE, s)) }
-func host(n uint32) string                  { return string(binary.NativeEndian.AppendUint32(nil, n)) }
+func text(kind uint16, s string) []byte { return netlink.AppendText(nil, kind, s) }
+func u32(kind uint16, n uint32) []byte  { return netlink.AppendUint32(nil, kind, n) }
+func u64(kind uint16, n uint64) []byte  { return netlink.AppendUint64(nil, kind, n) }
+func blob(kind uint16, s string) []byte { return netlink.AppendString(nil, kind, s) }
+func nest(kind uint16, in ...[]byte) []byte {
+	return netlink.AppendBytes(nil, kind, slices.Concat(in...))
+}
+func value(kind uint16, s string) []byte { return nest(kind, blob(unix.NFTA_DATA_VALUE, s)) }
+func host(n uint32) string               { return string(binary.NativeEndian.AppendUint32(nil, n)) }
 func ex(name string, in ...[]byte) []byte {
 	return nest(unix.NFTA_LIST_ELEM, text(unix.NFTA_EXPR_NAME, name), nest(unix.NFTA_EXPR_DATA, in...))
 }
@@ -156,16 +159,16 @@ func transaction(family uint8, messages ...message) *wire.Transaction {
 			continue
 		}
 		t.Begin(m.kind, m.flags)
-		for attr := range wire.Attrs(m.attrs) {
+		for attr := range netlink.Attrs(m.attrs) {
 			if attr.Type != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-				t.Raw(string(wire.AppendBytes(nil, attr.Type, attr.Data)))
+				t.Raw(string(netlink.AppendBytes(nil, attr.Type, attr.Data)))
 				continue
 			}
 			mark := t.Nest(attr.Type)
 			n := 0
-			for item := range wire.Attrs(attr.Data) {
+			for item := range netlink.Attrs(attr.Data) {
 				t.Note(i*100 + n)
-				t.Raw(string(wire.AppendBytes(nil, item.Type, item.Data)))
+				t.Raw(string(netlink.AppendBytes(nil, item.Type, item.Data)))
 				n++
 			}
 			t.Unnest(mark)

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // tableKey names a table.
@@ -113,12 +113,12 @@ func (b *batch) deleteTable(r request) error {
 
 // describe returns the attributes of the table.
 func (t *table) describe() []byte {
-	b := wire.AppendText(nil, unix.NFTA_TABLE_NAME, t.name)
-	b = wire.AppendUint32(b, unix.NFTA_TABLE_FLAGS, 0)
-	b = wire.AppendUint32(b, unix.NFTA_TABLE_USE, uint32(len(t.chains)+len(t.sets)))
-	b = wire.AppendUint64(b, tableHandle, t.handle)
+	b := netlink.AppendText(nil, unix.NFTA_TABLE_NAME, t.name)
+	b = netlink.AppendUint32(b, unix.NFTA_TABLE_FLAGS, 0)
+	b = netlink.AppendUint32(b, unix.NFTA_TABLE_USE, uint32(len(t.chains)+len(t.sets)))
+	b = netlink.AppendUint64(b, tableHandle, t.handle)
 	if t.userData != "" {
-		b = wire.AppendString(b, tableUserData, t.userData)
+		b = netlink.AppendString(b, tableUserData, t.userData)
 	}
 	return b
 }
@@ -348,10 +348,10 @@ func (b *batch) deleteChain(r request) error {
 
 // describe returns the attributes of the chain.
 func (c *chain) describe() []byte {
-	b := wire.AppendText(nil, unix.NFTA_CHAIN_TABLE, c.table.name)
-	b = wire.AppendUint64(b, unix.NFTA_CHAIN_HANDLE, c.handle)
-	b = wire.AppendText(b, unix.NFTA_CHAIN_NAME, c.name)
-	return wire.AppendUint32(c.appendBase(b), unix.NFTA_CHAIN_USE, uint32(c.use+len(c.rules)))
+	b := netlink.AppendText(nil, unix.NFTA_CHAIN_TABLE, c.table.name)
+	b = netlink.AppendUint64(b, unix.NFTA_CHAIN_HANDLE, c.handle)
+	b = netlink.AppendText(b, unix.NFTA_CHAIN_NAME, c.name)
+	return netlink.AppendUint32(c.appendBase(b), unix.NFTA_CHAIN_USE, uint32(c.use+len(c.rules)))
 }
 
 // appendBase adds the attributes of a base chain.
@@ -363,10 +363,10 @@ func (c *chain) appendBase(b []byte) []byte {
 	if c.base.drops {
 		policy = policyDrop
 	}
-	b, mark := wire.Nest(b, unix.NFTA_CHAIN_HOOK)
-	b = wire.AppendUint32(b, unix.NFTA_HOOK_HOOKNUM, c.base.hook)
-	b = wire.AppendUint32(b, unix.NFTA_HOOK_PRIORITY, uint32(c.base.priority))
-	b = wire.End(b, mark)
-	b = wire.AppendUint32(b, unix.NFTA_CHAIN_POLICY, policy)
-	return wire.AppendText(b, unix.NFTA_CHAIN_TYPE, c.base.kind)
+	b, mark := netlink.Nest(b, unix.NFTA_CHAIN_HOOK)
+	b = netlink.AppendUint32(b, unix.NFTA_HOOK_HOOKNUM, c.base.hook)
+	b = netlink.AppendUint32(b, unix.NFTA_HOOK_PRIORITY, uint32(c.base.priority))
+	b = netlink.End(b, mark)
+	b = netlink.AppendUint32(b, unix.NFTA_CHAIN_POLICY, policy)
+	return netlink.AppendText(b, unix.NFTA_CHAIN_TYPE, c.base.kind)
 }

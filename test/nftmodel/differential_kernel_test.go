@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/conformance"
 )
@@ -70,8 +71,8 @@ func newSide(t *testing.T, name string, family service.Family, open func() (nfta
 func (s *side) generation(t *testing.T) uint32 {
 	t.Helper()
 	var count uint32
-	err := s.socket.Ask(context.Background(), unix.NFT_MSG_GETGEN, unix.NFPROTO_UNSPEC, false, nil, func(m wire.Message) {
-		count = wire.Find(m.Attrs, unix.NFTA_GEN_ID).Uint32()
+	err := s.socket.Ask(context.Background(), unix.NFT_MSG_GETGEN, unix.NFPROTO_UNSPEC, false, nil, func(m netlink.Netfilter) {
+		count = netlink.Find(m.Attrs, unix.NFTA_GEN_ID).Uint32()
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -239,9 +240,9 @@ func TestQuestionsAreAnsweredAsOnTheRealKernel(t *testing.T) {
 	} {
 		answers := func(s *side) string {
 			var said []string
-			err := s.socket.Ask(t.Context(), q.kind, unix.NFPROTO_IPV4, q.all, q.attrs, func(m wire.Message) {
+			err := s.socket.Ask(t.Context(), q.kind, unix.NFPROTO_IPV4, q.all, q.attrs, func(m netlink.Netfilter) {
 				n := 0
-				for range wire.Attrs(wire.Find(m.Attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data) {
+				for range netlink.Attrs(netlink.Find(m.Attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data) {
 					n++
 				}
 				switch {
@@ -251,7 +252,7 @@ func TestQuestionsAreAnsweredAsOnTheRealKernel(t *testing.T) {
 					return // the kernel ends a list with an empty one
 				}
 				said = append(said, fmt.Sprintf("%d of family %d, %q %q, %d elements", m.Kind, m.Family,
-					wire.Find(m.Attrs, 1).Text(), wire.Find(m.Attrs, 3).Data, n))
+					netlink.Find(m.Attrs, 1).Text(), netlink.Find(m.Attrs, 3).Data, n))
 			})
 			slices.Sort(said)
 			return fmt.Sprint(err, said)

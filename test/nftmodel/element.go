@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // element is one entry of a set. It is never changed, but replaced.
@@ -319,13 +319,13 @@ func (s *set) sorted() []*element {
 
 // describe adds the element to a list.
 func (e *element) describe(b []byte, now expiry) []byte {
-	b, item := wire.Nest(b, unix.NFTA_LIST_ELEM)
+	b, item := netlink.Nest(b, unix.NFTA_LIST_ELEM)
 	b = e.appendContent(b)
 	if e.timeout > 0 {
-		b = wire.AppendUint64(b, unix.NFTA_SET_ELEM_TIMEOUT, uint64(e.timeout/time.Millisecond))
-		b = wire.AppendUint64(b, unix.NFTA_SET_ELEM_EXPIRATION, uint64(time.Duration(e.expires-now)/time.Millisecond))
+		b = netlink.AppendUint64(b, unix.NFTA_SET_ELEM_TIMEOUT, uint64(e.timeout/time.Millisecond))
+		b = netlink.AppendUint64(b, unix.NFTA_SET_ELEM_EXPIRATION, uint64(time.Duration(e.expires-now)/time.Millisecond))
 	}
-	return wire.End(e.appendUserData(b), item)
+	return netlink.End(e.appendUserData(b), item)
 }
 
 // appendContent adds the key, and what a map says.
@@ -347,10 +347,10 @@ func (e *element) appendUserData(b []byte) []byte {
 	if e.userData == "" {
 		return b
 	}
-	return wire.AppendString(b, unix.NFTA_SET_ELEM_USERDATA, e.userData)
+	return netlink.AppendString(b, unix.NFTA_SET_ELEM_USERDATA, e.userData)
 }
 
 func appendValue(b []byte, kind uint16, value string) []byte {
-	b, mark := wire.Nest(b, kind)
-	return wire.End(wire.AppendString(b, unix.NFTA_DATA_VALUE, value), mark)
+	b, mark := netlink.Nest(b, kind)
+	return netlink.End(netlink.AppendString(b, unix.NFTA_DATA_VALUE, value), mark)
 }

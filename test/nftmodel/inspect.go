@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -103,11 +104,11 @@ const ItemRule = 100
 func (c *chain) body() string {
 	b := c.appendBase(nil)
 	for _, r := range c.rules {
-		rule := wire.AppendString(nil, unix.NFTA_RULE_EXPRESSIONS, r.text)
+		rule := netlink.AppendString(nil, unix.NFTA_RULE_EXPRESSIONS, r.text)
 		if r.userData != "" {
-			rule = wire.AppendString(rule, unix.NFTA_RULE_USERDATA, r.userData)
+			rule = netlink.AppendString(rule, unix.NFTA_RULE_USERDATA, r.userData)
 		}
-		b = wire.AppendBytes(b, ItemRule, rule)
+		b = netlink.AppendBytes(b, ItemRule, rule)
 	}
 	return string(b)
 }
@@ -133,17 +134,17 @@ func (k *Kernel) Touched(t *wire.Transaction) map[Name]bool {
 
 func (k *Kernel) touchedBy(r request) []Name {
 	attrs := r.attrs
-	name := Name{Family: familyOf(r.family), Table: wire.Find(attrs, tableAttr).Text()}
+	name := Name{Family: familyOf(r.family), Table: netlink.Find(attrs, tableAttr).Text()}
 	switch r.kind {
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
-		if wire.Find(attrs, unix.NFTA_CHAIN_HOOK).Data != nil {
+		if netlink.Find(attrs, unix.NFTA_CHAIN_HOOK).Data != nil {
 			return []Name{{Family: name.Family}}
 		}
-		name.Chain = wire.Find(attrs, unix.NFTA_CHAIN_NAME).Text()
+		name.Chain = netlink.Find(attrs, unix.NFTA_CHAIN_NAME).Text()
 	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
-		name.Chain = wire.Find(attrs, unix.NFTA_RULE_CHAIN).Text()
+		name.Chain = netlink.Find(attrs, unix.NFTA_RULE_CHAIN).Text()
 	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET:
-		name.Set = wire.Find(attrs, unix.NFTA_SET_NAME).Text()
+		name.Set = netlink.Find(attrs, unix.NFTA_SET_NAME).Text()
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
 		return k.touchedElements(name, attrs)
 	default:
@@ -155,18 +156,18 @@ func (k *Kernel) touchedBy(r request) []Name {
 // touchedElements names the elements that a message lists, or their set if it lists none
 // or the set holds ranges.
 func (k *Kernel) touchedElements(name Name, attrs []byte) (names []Name) {
-	name.Set = wire.Find(attrs, unix.NFTA_SET_ELEM_LIST_SET).Text()
+	name.Set = netlink.Find(attrs, unix.NFTA_SET_ELEM_LIST_SET).Text()
 	protocol := uint8(unix.NFPROTO_IPV4)
 	if name.Family == service.IPv6 {
 		protocol = unix.NFPROTO_IPV6
 	}
 	t := k.tables[tableKey{protocol, name.Table}]
-	list := wire.Find(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data
+	list := netlink.Find(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data
 	if list == nil || t == nil || t.sets[name.Set] == nil || t.sets[name.Set].isRanges() {
 		return []Name{name}
 	}
-	for e := range wire.Attrs(list) {
-		name.Key = string(wire.Find(wire.Find(e.Data, unix.NFTA_SET_ELEM_KEY).Data, unix.NFTA_DATA_VALUE).Data)
+	for e := range netlink.Attrs(list) {
+		name.Key = string(netlink.Find(netlink.Find(e.Data, unix.NFTA_SET_ELEM_KEY).Data, unix.NFTA_DATA_VALUE).Data)
 		names = append(names, name)
 	}
 	return names

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // headerBytes is the size of a message's netlink and netfilter headers together.
@@ -73,7 +74,7 @@ type field struct {
 // One that is not listed is refused.
 func parseFields(what string, b []byte, at int, known ...uint16) (fields, error) {
 	found := make(fields, len(known))
-	err := eachAttr(b, at, func(attr wire.Attr, at int) error {
+	err := eachAttr(b, at, func(attr netlink.Attr, at int) error {
 		if !slices.Contains(known, attr.Type) {
 			return unknownf("attribute %d of %s", attr.Type, what)
 		}
@@ -89,7 +90,7 @@ func parseFields(what string, b []byte, at int, known ...uint16) (fields, error)
 // parseList reads a list of NFTA_LIST_ELEM.
 func parseList(what string, list field) ([]field, error) {
 	var found []field
-	err := eachAttr(list.data, list.at+attrHeader, func(attr wire.Attr, at int) error {
+	err := eachAttr(list.data, list.at+attrHeader, func(attr netlink.Attr, at int) error {
 		if attr.Type != unix.NFTA_LIST_ELEM {
 			return unknownf("attribute %d in the list of %s", attr.Type, what)
 		}
@@ -101,9 +102,9 @@ func parseList(what string, list field) ([]field, error) {
 
 // eachAttr walks over attributes with their offsets; bytes that are none are
 // refused.
-func eachAttr(b []byte, at int, each func(wire.Attr, int) error) error {
+func eachAttr(b []byte, at int, each func(netlink.Attr, int) error) error {
 	walked := 0
-	for attr := range wire.Attrs(b) {
+	for attr := range netlink.Attrs(b) {
 		if err := each(attr, at+walked); err != nil {
 			return err
 		}
@@ -156,7 +157,7 @@ func (f fields) numbers(bytes int, kinds ...uint16) error {
 	return nil
 }
 
-func (f fields) text(kind uint16) string { return wire.Attr{Data: f[kind].data}.Text() }
+func (f fields) text(kind uint16) string { return netlink.Attr{Data: f[kind].data}.Text() }
 
 // refusal is the no to one message.
 type refusal struct {

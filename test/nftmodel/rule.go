@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // rule is one rule.
@@ -102,12 +102,12 @@ func (b *batch) refer(r *rule, n int) {
 
 // describe returns the attributes of the rule.
 func (r *rule) describe() []byte {
-	b := wire.AppendText(nil, unix.NFTA_RULE_TABLE, r.chain.table.name)
-	b = wire.AppendText(b, unix.NFTA_RULE_CHAIN, r.chain.name)
-	b = wire.AppendUint64(b, unix.NFTA_RULE_HANDLE, r.handle)
-	b = wire.AppendString(b, unix.NFTA_RULE_EXPRESSIONS, r.text)
+	b := netlink.AppendText(nil, unix.NFTA_RULE_TABLE, r.chain.table.name)
+	b = netlink.AppendText(b, unix.NFTA_RULE_CHAIN, r.chain.name)
+	b = netlink.AppendUint64(b, unix.NFTA_RULE_HANDLE, r.handle)
+	b = netlink.AppendString(b, unix.NFTA_RULE_EXPRESSIONS, r.text)
 	if r.userData != "" {
-		b = wire.AppendString(b, unix.NFTA_RULE_USERDATA, r.userData)
+		b = netlink.AppendString(b, unix.NFTA_RULE_USERDATA, r.userData)
 	}
 	return b
 }
@@ -178,13 +178,13 @@ func parseVerdict(t *table, nest field) (*verdict, error) {
 
 // describe adds the verdict as data.
 func (v *verdict) describe(b []byte, kind uint16) []byte {
-	b, data := wire.Nest(b, kind)
-	b, mark := wire.Nest(b, unix.NFTA_DATA_VERDICT)
-	b = wire.AppendUint32(b, unix.NFTA_VERDICT_CODE, uint32(v.code))
+	b, data := netlink.Nest(b, kind)
+	b, mark := netlink.Nest(b, unix.NFTA_DATA_VERDICT)
+	b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, uint32(v.code))
 	if v.chain != nil {
-		b = wire.AppendText(b, unix.NFTA_VERDICT_CHAIN, v.chain.name)
+		b = netlink.AppendText(b, unix.NFTA_VERDICT_CHAIN, v.chain.name)
 	}
-	return wire.End(wire.End(b, mark), data)
+	return netlink.End(netlink.End(b, mark), data)
 }
 
 // expr is one expression of a rule.

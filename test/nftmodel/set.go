@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
 // set is a set or a map.
@@ -206,36 +206,36 @@ func (b *batch) deleteSet(r request) error {
 
 // describe returns the attributes of the set.
 func (s *set) describe() []byte {
-	b := wire.AppendText(nil, unix.NFTA_SET_TABLE, s.table.name)
-	b = wire.AppendText(b, unix.NFTA_SET_NAME, s.name)
-	b = wire.AppendUint64(b, setHandle, s.handle)
+	b := netlink.AppendText(nil, unix.NFTA_SET_TABLE, s.table.name)
+	b = netlink.AppendText(b, unix.NFTA_SET_NAME, s.name)
+	b = netlink.AppendUint64(b, setHandle, s.handle)
 	if s.flags != 0 {
-		b = wire.AppendUint32(b, unix.NFTA_SET_FLAGS, s.flags)
+		b = netlink.AppendUint32(b, unix.NFTA_SET_FLAGS, s.flags)
 	}
-	b = wire.AppendUint32(b, unix.NFTA_SET_KEY_TYPE, s.keyType)
-	b = wire.AppendUint32(b, unix.NFTA_SET_KEY_LEN, s.keyLen)
+	b = netlink.AppendUint32(b, unix.NFTA_SET_KEY_TYPE, s.keyType)
+	b = netlink.AppendUint32(b, unix.NFTA_SET_KEY_LEN, s.keyLen)
 	if s.isMap() {
-		b = wire.AppendUint32(b, unix.NFTA_SET_DATA_TYPE, s.dataType)
-		b = wire.AppendUint32(b, unix.NFTA_SET_DATA_LEN, s.dataLen)
+		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_TYPE, s.dataType)
+		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_LEN, s.dataLen)
 	}
 	if s.userData != "" {
-		b = wire.AppendString(b, unix.NFTA_SET_USERDATA, s.userData)
+		b = netlink.AppendString(b, unix.NFTA_SET_USERDATA, s.userData)
 	}
-	b, desc := wire.Nest(b, unix.NFTA_SET_DESC)
+	b, desc := netlink.Nest(b, unix.NFTA_SET_DESC)
 	if s.size > 0 {
-		b = wire.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, s.size)
+		b = netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, s.size)
 	}
 	if len(s.fieldLens) > 1 {
 		var list int
-		b, list = wire.Nest(b, descConcat)
+		b, list = netlink.Nest(b, descConcat)
 		for _, n := range s.fieldLens {
 			var item int
-			b, item = wire.Nest(b, unix.NFTA_LIST_ELEM)
-			b = wire.End(wire.AppendUint32(b, setFieldLen, uint32(n)), item)
+			b, item = netlink.Nest(b, unix.NFTA_LIST_ELEM)
+			b = netlink.End(netlink.AppendUint32(b, setFieldLen, uint32(n)), item)
 		}
-		b = wire.End(b, list)
+		b = netlink.End(b, list)
 	}
-	return wire.End(b, desc)
+	return netlink.End(b, desc)
 }
 
 // find returns the element that a key is in, nil when there is none. Of ranges that

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
@@ -67,8 +67,8 @@ func (s *stack) removal(item nftmodel.Item) (remove, add []message) {
 		return []message{elementMessage(unix.NFT_MSG_DELSETELEM, item, keyOnly(item))},
 			[]message{elementMessage(unix.NFT_MSG_NEWSETELEM, item, []byte(item.Body))}
 	case isChain(item):
-		chain := wire.AppendText(nil, unix.NFTA_RULE_CHAIN, item.Chain)
-		for attr := range wire.Attrs([]byte(item.Body)) {
+		chain := netlink.AppendText(nil, unix.NFTA_RULE_CHAIN, item.Chain)
+		for attr := range netlink.Attrs([]byte(item.Body)) {
 			if attr.Type == nftmodel.ItemRule {
 				rule := append(slices.Clone(chain), attr.Data...)
 				add = append(add, message{unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE | unix.NLM_F_APPEND, rule})
@@ -272,7 +272,7 @@ func TestTheGuardListensToHealth(t *testing.T) {
 		s := w.stacks[service.IPv4]
 		g, objections := s.guard, 0
 		g.object = func(error) { objections++ }
-		s.write(t, message{kind: unix.NFT_MSG_DELRULE, attrs: wire.AppendText(nil, unix.NFTA_RULE_CHAIN, "nat-prerouting")})
+		s.write(t, message{kind: unix.NFT_MSG_DELRULE, attrs: netlink.AppendText(nil, unix.NFTA_RULE_CHAIN, "nat-prerouting")})
 		if objections == 0 {
 			t.Fatal("no Service lost anything with the hook's rules: that proves nothing")
 		}

@@ -17,7 +17,10 @@ func TestConfluence(t *testing.T) {
 	for seed := uint64(1); seed <= 3; seed++ {
 		original := story(seed)
 		want := finalItems(t, seed, merged(newRandom(seed, 81), original))
-		if !slices.ContainsFunc(want, func(i nftmodel.Item) bool { return strings.HasPrefix(i.Set, "cluster-endpoints") && isElement(i) }) {
+		isSlot := func(i nftmodel.Item) bool {
+			return strings.HasPrefix(i.Set, "cluster-endpoints") && isElement(i)
+		}
+		if !slices.ContainsFunc(want, isSlot) {
 			t.Fatalf("seed %d: the final state has no endpoint: it would prove nothing", seed)
 		}
 		for name, rewrite := range rewrites {

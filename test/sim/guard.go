@@ -248,8 +248,8 @@ func (g *guard) judge(touched map[nftmodel.Name]bool) {
 		steps := g.look(f, p)
 		const rounding = 1e-6
 		if f.share < before-rounding && !g.asked(p, f) {
-			g.object(fmt.Errorf("%v: a write left Services %v served worse: packet %v to %v/%v reached an endpoint with probability %.3f, now %.3f%s",
-				g.family, f.numbers(), p.Src, p.Dst, p.Protocol, before, f.share, steps))
+			g.object(fmt.Errorf("%v: a write left Services %v served worse: packet %v to %v/%v "+
+				"reached an endpoint with probability %.3f, now %.3f%s", g.family, f.numbers(), p.Src, p.Dst, p.Protocol, before, f.share, steps))
 		}
 	}
 }
@@ -353,7 +353,7 @@ func (g *guard) checkHealth(s aggregator.Status, heldBack func(*service.Spec) bo
 			continue
 		}
 		f.reported = true
-		g.object(fmt.Errorf("%v: health is silent: %v/%v of Service %d has not been in force for %v, and nothing is pending: %+v",
-			g.family, p.Dst, p.Protocol, n, now.Sub(f.lost), s))
+		g.object(fmt.Errorf("%v: health is silent: %v/%v of Service %d has not been in force for %v, "+
+			"and nothing is pending: %+v", g.family, p.Dst, p.Protocol, n, now.Sub(f.lost), s))
 	}
 }

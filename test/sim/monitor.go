@@ -106,7 +106,8 @@ func (m *monitor) settle(verdict, domain string, key service.Key, revision servi
 		m.settled[domain] = map[service.Key]service.Revision{}
 	}
 	if before := m.settled[domain][key]; revision.Compare(before) < 0 {
-		m.errs = append(m.errs, fmt.Errorf("%s: %v %s at revision %v after a verdict for %v", domain, key, verdict, revision, before))
+		m.errs = append(m.errs, fmt.Errorf("%s: %v %s at revision %v after a verdict for %v",
+			domain, key, verdict, revision, before))
 	}
 	m.settled[domain][key] = revision
 }
@@ -117,7 +118,8 @@ func (m *monitor) print(e any) {
 	}
 	switch e := e.(type) {
 	case aggregator.BatchWritten:
-		m.log(fmt.Sprintf("%v wrote %d changes for %d Services: %v", e.Domain, len(e.Batch.Changes), len(e.Batch.Contributions), e.Receipt))
+		m.log(fmt.Sprintf("%v wrote %d changes for %d Services: %v",
+			e.Domain, len(e.Batch.Changes), len(e.Batch.Contributions), e.Receipt))
 	case aggregator.Applied, aggregator.AuditDone:
 	case supervisor.Event[service.Key]:
 		if stuck, ok := e.What.(supervisor.Stuck); ok {

@@ -270,7 +270,9 @@ func (w *world) sendPackets(family service.Family, there []served) error {
 		}
 	}
 	for range 3 { // frontends that no Service has, or that one had
-		nowhere := service.PortView{Port: 80, ClusterIP: clusterIP(family, w.random.IntN(60)), NodePort: uint16(30000 + w.random.IntN(400))}
+		nowhere := service.PortView{
+			Port: 80, ClusterIP: clusterIP(family, w.random.IntN(60)), NodePort: uint16(30000 + w.random.IntN(400)),
+		}
 		send(w.packetTo(family, &nowhere))
 	}
 	if len(errs) > 5 {

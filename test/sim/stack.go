@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
@@ -161,12 +162,12 @@ func (s *stack) commit(table string, messages ...message) error {
 
 // deleteChain deletes the rules of a chain, and the chain if nothing leads there.
 func (s *stack) deleteChain(chain nftmodel.Item) error {
-	rules := message{kind: unix.NFT_MSG_DELRULE, attrs: wire.AppendText(nil, unix.NFTA_RULE_CHAIN, chain.Chain)}
+	rules := message{kind: unix.NFT_MSG_DELRULE, attrs: netlink.AppendText(nil, unix.NFTA_RULE_CHAIN, chain.Chain)}
 	if err := s.commit(nftables.TableName, rules); err != nil {
 		return err
 	}
 	err := s.commit(nftables.TableName, message{
-		kind: unix.NFT_MSG_DELCHAIN, attrs: wire.AppendText(nil, unix.NFTA_CHAIN_NAME, chain.Chain),
+		kind: unix.NFT_MSG_DELCHAIN, attrs: netlink.AppendText(nil, unix.NFTA_CHAIN_NAME, chain.Chain),
 	})
 	if errors.Is(err, unix.EBUSY) {
 		return nil
@@ -176,9 +177,9 @@ func (s *stack) deleteChain(chain nftmodel.Item) error {
 
 // elementMessage is a message about one element of an item's set.
 func elementMessage(kind uint16, of nftmodel.Item, element []byte) message {
-	b := wire.AppendText(nil, unix.NFTA_SET_ELEM_LIST_SET, of.Set)
-	b, list := wire.Nest(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	b = wire.End(wire.AppendBytes(b, unix.NFTA_LIST_ELEM, element), list)
+	b := netlink.AppendText(nil, unix.NFTA_SET_ELEM_LIST_SET, of.Set)
+	b, list := netlink.Nest(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	b = netlink.End(netlink.AppendBytes(b, unix.NFTA_LIST_ELEM, element), list)
 	if kind == unix.NFT_MSG_NEWSETELEM {
 		return message{kind, unix.NLM_F_CREATE, b}
 	}
@@ -187,16 +188,16 @@ func elementMessage(kind uint16, of nftmodel.Item, element []byte) message {
 
 // keyOnly returns the attribute with an element's key.
 func keyOnly(element nftmodel.Item) []byte {
-	key := wire.Find([]byte(element.Body), unix.NFTA_SET_ELEM_KEY).Data
-	return wire.AppendBytes(nil, unix.NFTA_SET_ELEM_KEY, key)
+	key := netlink.Find([]byte(element.Body), unix.NFTA_SET_ELEM_KEY).Data
+	return netlink.AppendBytes(nil, unix.NFTA_SET_ELEM_KEY, key)
 }
 
 // chainMessages make a base chain with rules that change nothing.
 func chainMessages(name string, hook uint32, priority int32, rules int) []message {
-	b := wire.AppendText(nil, unix.NFTA_CHAIN_NAME, name)
-	b, nest := wire.Nest(b, unix.NFTA_CHAIN_HOOK)
-	b = wire.AppendUint32(b, unix.NFTA_HOOK_HOOKNUM, hook)
-	b = wire.End(wire.AppendUint32(b, unix.NFTA_HOOK_PRIORITY, uint32(priority)), nest)
+	b := netlink.AppendText(nil, unix.NFTA_CHAIN_NAME, name)
+	b, nest := netlink.Nest(b, unix.NFTA_CHAIN_HOOK)
+	b = netlink.AppendUint32(b, unix.NFTA_HOOK_HOOKNUM, hook)
+	b = netlink.End(netlink.AppendUint32(b, unix.NFTA_HOOK_PRIORITY, uint32(priority)), nest)
 	messages := []message{{unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, b}}
 	for range rules {
 		messages = append(messages, ruleMessage(name, unix.NLM_F_APPEND))
@@ -206,11 +207,11 @@ func chainMessages(name string, hook uint32, priority int32, rules int) []messag
 
 // ruleMessage adds a rule that only counts.
 func ruleMessage(chain string, flags uint16) message {
-	b := wire.AppendText(nil, unix.NFTA_RULE_CHAIN, chain)
-	b, list := wire.Nest(b, unix.NFTA_RULE_EXPRESSIONS)
-	b, element := wire.Nest(b, unix.NFTA_LIST_ELEM)
-	b = wire.AppendText(b, unix.NFTA_EXPR_NAME, "counter")
-	return message{unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE | flags, wire.End(wire.End(b, element), list)}
+	b := netlink.AppendText(nil, unix.NFTA_RULE_CHAIN, chain)
+	b, list := netlink.Nest(b, unix.NFTA_RULE_EXPRESSIONS)
+	b, element := netlink.Nest(b, unix.NFTA_LIST_ELEM)
+	b = netlink.AppendText(b, unix.NFTA_EXPR_NAME, "counter")
+	return message{unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE | flags, netlink.End(netlink.End(b, element), list)}
 }
 
 const foreignTable = "foreign"
@@ -242,8 +243,8 @@ func (s *stack) addForeignSet(d random) error {
 	item := nftmodel.Item{Name: nftmodel.Name{Set: []string{"frontends", "hairpins", "other"}[d.IntN(3)]}}
 	messages := []message{setMessage(item.Set)}
 	for range 2 {
-		key := wire.AppendBytes(nil, unix.NFTA_SET_ELEM_KEY,
-			wire.AppendBytes(nil, unix.NFTA_DATA_VALUE, []byte{byte(d.IntN(256)), byte(d.IntN(256))}))
+		key := netlink.AppendBytes(nil, unix.NFTA_SET_ELEM_KEY,
+			netlink.AppendBytes(nil, unix.NFTA_DATA_VALUE, []byte{byte(d.IntN(256)), byte(d.IntN(256))}))
 		messages = append(messages, elementMessage(unix.NFT_MSG_NEWSETELEM, item, key))
 	}
 	return s.commitForeign(messages...)
@@ -252,10 +253,10 @@ func (s *stack) addForeignSet(d random) error {
 // setMessage adds a set of ports.
 func setMessage(name string) message {
 	const inetService = 13 // nft's number of that type
-	b := wire.AppendText(nil, unix.NFTA_SET_NAME, name)
-	b = wire.AppendUint32(b, unix.NFTA_SET_KEY_TYPE, inetService)
-	b = wire.AppendUint32(b, unix.NFTA_SET_KEY_LEN, 2)
-	return message{unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, wire.AppendUint32(b, unix.NFTA_SET_ID, 1)}
+	b := netlink.AppendText(nil, unix.NFTA_SET_NAME, name)
+	b = netlink.AppendUint32(b, unix.NFTA_SET_KEY_TYPE, inetService)
+	b = netlink.AppendUint32(b, unix.NFTA_SET_KEY_LEN, 2)
+	return message{unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, netlink.AppendUint32(b, unix.NFTA_SET_ID, 1)}
 }
 
 // alterRules puts a rule at the start of a chain, or gives an element what another one of
@@ -270,14 +271,14 @@ func (s *stack) alterRules(d random) error {
 	}
 	elements := s.ours(isElement)
 	element, ok := pick(d, elements)
-	if !ok || wire.Find([]byte(element.Body), unix.NFTA_SET_ELEM_DATA).Data == nil {
+	if !ok || netlink.Find([]byte(element.Body), unix.NFTA_SET_ELEM_DATA).Data == nil {
 		return nil
 	}
 	other, _ := pick(d, slices.DeleteFunc(elements, func(i nftmodel.Item) bool { return i.Set != element.Set }))
-	data := wire.Find([]byte(other.Body), unix.NFTA_SET_ELEM_DATA).Data
+	data := netlink.Find([]byte(other.Body), unix.NFTA_SET_ELEM_DATA).Data
 	return s.commit(nftables.TableName,
 		elementMessage(unix.NFT_MSG_DELSETELEM, element, keyOnly(element)),
-		elementMessage(unix.NFT_MSG_NEWSETELEM, element, wire.AppendBytes(keyOnly(element), unix.NFTA_SET_ELEM_DATA, data)))
+		elementMessage(unix.NFT_MSG_NEWSETELEM, element, netlink.AppendBytes(keyOnly(element), unix.NFTA_SET_ELEM_DATA, data)))
 }
 
 // addStray adds to the proxy's table what the proxy does not want.
@@ -289,7 +290,7 @@ func (s *stack) addStray(d random) error {
 	switch d.IntN(3) {
 	case 0:
 		return s.commit(nftables.TableName, message{
-			unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, wire.AppendText(nil, unix.NFTA_CHAIN_NAME, "endpoint-"+name),
+			unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, netlink.AppendText(nil, unix.NFTA_CHAIN_NAME, "endpoint-"+name),
 		})
 	case 1:
 		return s.commit(nftables.TableName, setMessage(name))
