@@ -12,10 +12,10 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/memory/nft"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // Nothing is rendered for a Service before everything is known that its rules depend
@@ -114,7 +114,7 @@ func (f *follower) Programmed(_ service.Family, view service.View) { f.told <- v
 func TestReconfigureInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, domain := metered()
-		beside := memoryDomain(nft.NewKernel())
+		beside := memoryDomain(nftmodel.NewKernel())
 		beside.Name, beside.Auxiliary = "beside", true
 		f := &follower{told: make(chan service.View, 100)}
 		settings := proxy.NodeSettings{Name: "n1"}
@@ -198,7 +198,7 @@ func (d *deaf) Watch(ctx context.Context, _ func(dataplane.Stranger)) error {
 // TestAFailingWatchEndsNothing: it is reported, and retried after pauses that double.
 func TestAFailingWatchEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		domain := memoryDomain(nft.NewKernel())
+		domain := memoryDomain(nftmodel.NewKernel())
 		writer := &deaf{Writer: domain.Writer}
 		domain.Writer = writer
 		var failed atomic.Int32

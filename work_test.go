@@ -13,11 +13,11 @@ import (
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/memory/nft"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/supervisor"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // work is the cost of changes: Services and objects rendered, and what was written.
@@ -64,7 +64,7 @@ func (m *meter) take() work {
 
 // metered is a domain in memory and the meter of it.
 func metered() (*meter, proxy.Domain) {
-	domain := memoryDomain(nft.NewKernel())
+	domain := memoryDomain(nftmodel.NewKernel())
 	m := &meter{Renderer: domain.Renderer}
 	domain.Renderer = m
 	return m, domain
@@ -144,7 +144,7 @@ func TestWorkForOneChangeDoesNotGrowWithTheNumberOfServices(t *testing.T) {
 func TestServicesForWhichThereIsNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const services, room = 12, 5
-		kernel := nft.NewKernel()
+		kernel := nftmodel.NewKernel()
 		served := func() (count int) {
 			return len(frontends(t, memoryDomain(kernel).Writer))
 		}
@@ -216,7 +216,7 @@ func (s *shadowed) Aggregator(e aggregator.Event) {
 // the younger Service, which has more endpoints, is at the older one's frontend.
 func TestTwoServicesAtOneFrontendDoNotMix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		domain, told := memoryDomain(nft.NewKernel()), &shadowed{}
+		domain, told := memoryDomain(nftmodel.NewKernel()), &shadowed{}
 		external := netip.MustParseAddr("192.0.2.1")
 		spec := func(i int) *service.Spec {
 			s := workSpec(i)

@@ -10,14 +10,14 @@ import (
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/memory/nft"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // memoryDomain is a domain over a kernel in memory that is not audited by itself.
-func memoryDomain(kernel *nft.Kernel) proxy.Domain {
+func memoryDomain(kernel *nftmodel.Kernel) proxy.Domain {
 	writer := nftables.NewWriter(service.IPv4, nftables.WriterConfig{Open: kernel.Open})
 	return proxy.Domain{
 		Name: "memory/IPv4", Family: service.IPv4,

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// TestKernelEndpointReplaced: a client that keeps its port moves on to the new
-// endpoint, whichever frontend it uses and wherever it runs.
+// TestKernelEndpointReplaced: a client that keeps its port moves to the new endpoint,
+// whichever frontend it uses and wherever it runs.
 func TestKernelEndpointReplaced(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))
@@ -37,8 +37,8 @@ func TestKernelEndpointReplaced(t *testing.T) {
 	})
 }
 
-// TestKernelSurvivorsAreUntouched: the node masquerades these clients with a port
-// at random, so that a flow which is made anew shows another one.
+// TestKernelSurvivorsAreUntouched: the node masquerades these clients with a random port, so
+// that a new flow shows another one.
 func TestKernelSurvivorsAreUntouched(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a, w.b))
@@ -70,8 +70,8 @@ func TestKernelSurvivorsAreUntouched(t *testing.T) {
 	})
 }
 
-// TestKernelTerminatingEndpointKeepsItsFlows: new clients go elsewhere, those that
-// it has stay as long as it serves.
+// TestKernelTerminatingEndpointKeepsItsFlows: new clients go elsewhere, and its own stay as
+// long as it serves.
 func TestKernelTerminatingEndpointKeepsItsFlows(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))
@@ -87,9 +87,8 @@ func TestKernelTerminatingEndpointKeepsItsFlows(t *testing.T) {
 	})
 }
 
-// TestKernelFirstEndpoint: a client was there before the Service had an endpoint,
-// and before the node had a rule for it, so that the kernel remembers not to
-// translate.
+// TestKernelFirstEndpoint: a client sent before the Service had an endpoint and the node a
+// rule for it, so that the kernel remembers not to translate.
 func TestKernelFirstEndpoint(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		p := w.dial(w.external, servicePort)
@@ -103,8 +102,8 @@ func TestKernelFirstEndpoint(t *testing.T) {
 	})
 }
 
-// TestKernelScaledToZeroAndBack: kube-proxy deletes nothing at zero, and its client
-// goes on reaching the pod that has left.
+// TestKernelScaledToZeroAndBack: with kube-proxy, which deletes nothing at zero, the client
+// still reaches the pod that left.
 func TestKernelScaledToZeroAndBack(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))
@@ -138,7 +137,7 @@ func TestKernelServiceDeleted(t *testing.T) {
 	})
 }
 
-// TestKernelFrontendRemoved: the Service stays, one of its addresses goes.
+// TestKernelFrontendRemoved: the Service stays, and one of its addresses goes.
 func TestKernelFrontendRemoved(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))
@@ -149,17 +148,15 @@ func TestKernelFrontendRemoved(t *testing.T) {
 		view.Ports[w.family][0].ExternalIPs = nil
 		w.expectDeleted(w.serve(view), 1, "external IP removed")
 		kept.expect("a", "by the ClusterIP")
-		if got := kept.packets(); got != 2 {
-			t.Errorf("the flow of the ClusterIP has seen %d packets since it was made, want 2", got)
-		}
+		kept.expectPackets(2, "the flow of the ClusterIP")
 		if who, _ := lost.ask(hush); who == "a" {
 			t.Error("the external IP still leads to a")
 		}
 	})
 }
 
-// TestKernelForeignFlowsOnANodePortsNumber: a flow through this node to somebody
-// else, on the number of a node port, is not ours.
+// TestKernelForeignFlowsOnANodePortsNumber: a flow through this node to another host, on the
+// number of a node port, is not ours.
 func TestKernelForeignFlowsOnANodePortsNumber(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.backend(w.pods, "stranger", netip.AddrPortFrom(w.stranger.Addr(), nodePort))
@@ -170,9 +167,7 @@ func TestKernelForeignFlowsOnANodePortsNumber(t *testing.T) {
 		w.expectDeleted(w.serve(w.view(w.b)), 1, "endpoint replaced")
 		ours.expect("b", "the node port")
 		foreign.expect("stranger", "the foreign flow")
-		if got := foreign.packets(); got != 2 {
-			t.Errorf("the foreign flow has seen %d packets since it was made, want 2", got)
-		}
+		foreign.expectPackets(2, "the foreign flow")
 	})
 }
 
@@ -190,9 +185,7 @@ func TestKernelNodePortsOnSomeAddresses(t *testing.T) {
 		w.expectDeleted(w.serve(w.view(w.b)), 1, "endpoint replaced")
 		ours.expect("b", "the node port")
 		host.expect("host", "the host's own")
-		if got := host.packets(); got != 2 {
-			t.Errorf("the flow to the host's own has seen %d packets since it was made, want 2", got)
-		}
+		host.expectPackets(2, "the flow to the host's own")
 	})
 }
 
@@ -211,13 +204,11 @@ func TestKernelOtherServicesAreUntouched(t *testing.T) {
 		w.expectDeleted(w.serve(w.view(w.b)), 1, "endpoint replaced")
 		p.expect("b", "the Service")
 		q.expect("a", "the other Service")
-		if got := q.packets(); got != 2 {
-			t.Errorf("the other Service's flow has seen %d packets since it was made, want 2", got)
-		}
+		q.expectPackets(2, "the other Service's flow")
 	})
 }
 
-// TestKernelRestartBetweenWriteAndCleanUp: the process ends when the rules are in
+// TestKernelRestartBetweenWriteAndCleanUp: the process ends when the rules are in force
 // and the flows are not clean. The next one gets the views in force and nothing else.
 func TestKernelRestartBetweenWriteAndCleanUp(t *testing.T) {
 	eachFamily(t, func(w *world) {
@@ -233,13 +224,11 @@ func TestKernelRestartBetweenWriteAndCleanUp(t *testing.T) {
 		w.expectDeleted(w.tell(w.view(w.b)), 1, "after the restart")
 		stale.expect("b", "after the restart")
 		current.expect("b", "after the restart")
-		if got := current.packets(); got != 2 {
-			t.Errorf("the current flow has seen %d packets since it was made, want 2", got)
-		}
+		current.expectPackets(2, "the current flow")
 	})
 }
 
-// TestKernelManyServicesAtOnce: more frontends than are asked for one by one.
+// TestKernelManyServicesAtOnce: more frontends than the sweep lists one by one.
 func TestKernelManyServicesAtOnce(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		const count = 8
@@ -278,8 +267,8 @@ func TestKernelManyServicesAtOnce(t *testing.T) {
 	})
 }
 
-// TestKernelNodePortOnANewAddress: the addresses are listed at the start of a sweep, so that one
-// that the node gets later counts, too.
+// TestKernelNodePortOnANewAddress: each sweep lists the addresses at its start, so that a
+// later address of the node counts too.
 func TestKernelNodePortOnANewAddress(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))
@@ -292,8 +281,8 @@ func TestKernelNodePortOnANewAddress(t *testing.T) {
 	})
 }
 
-// TestKernelUnderTraffic: endpoints change places faster than sweeps follow, while
-// all clients send. In the end each reaches the one that is left.
+// TestKernelUnderTraffic: endpoints change faster than sweeps follow, while all clients send.
+// In the end each client reaches the remaining one.
 func TestKernelUnderTraffic(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))

@@ -111,7 +111,9 @@ func (n *netfilter) flows(ctx context.Context, only filter, each func(*flow) err
 
 // list lists flows over a socket of its own. Closing it discards what is left of an
 // unfinished reply.
-func (n *netfilter) list(ctx context.Context, only filter, filtered bool, each func(*flow) error) (honoured bool, err error) {
+func (n *netfilter) list(
+	ctx context.Context, only filter, filtered bool, each func(*flow) error,
+) (honoured bool, err error) {
 	socket, err := n.open()
 	if err != nil {
 		return false, err

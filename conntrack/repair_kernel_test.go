@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// others are the rules of other programs, which keep the kernel tracking connections:
-// without any, it would forget those that it has.
+// others are the rules of other programs. They make the kernel track connections; without any
+// such rule it would forget those that it has.
 const others = `table inet others {
 	chain tracking { type filter hook prerouting priority 0; ct state new counter; }
 	chain leaving { type nat hook postrouting priority 100; }
@@ -21,7 +21,7 @@ const others = `table inet others {
 }
 `
 
-// nft runs nft as somebody else would.
+// nft runs nft as another program would.
 func (w *world) nft(commands string) {
 	w.Helper()
 	cmd := exec.Command("nft", "-f", "-")
@@ -32,8 +32,8 @@ func (w *world) nft(commands string) {
 	}
 }
 
-// flush removes our rules, and those of others for a moment, as a script does that
-// loads a firewall.
+// flush removes our rules, and for a moment those of others, as a script that loads a
+// firewall does.
 func (w *world) flush() {
 	w.Helper()
 	w.nft("flush ruleset\n" + others)
@@ -64,8 +64,7 @@ func (w *world) dialAs(port int, target netip.Addr, to uint16) *peer {
 	return w.open(w.client, local, netip.AddrPortFrom(target, to))
 }
 
-// goesOn sends until somebody answers. The socket may first have to say what came of
-// an earlier datagram.
+// goesOn sends until a backend answers. The socket may first report an earlier error.
 func (p *peer) goesOn(who, when string) {
 	p.Helper()
 	got := ""
@@ -79,10 +78,10 @@ func (p *peer) goesOn(who, when string) {
 
 func (p *peer) port() int { return int(p.Local().Port()) }
 
-// TestKernelFlowsBegunWhileRulesWereMissing: the kernel remembers not to translate
-// them for as long as their clients send. (Seen as 120 s astray.) Whoever reuses the
-// port of such a client has the same fate. Flows that lead where they should, and those
-// to whom no Service knows, are not touched.
+// TestKernelFlowsBegunWhileRulesWereMissing: the kernel remembers not to translate these
+// flows as long as their clients send (once for 120 s). A client that reuses the port of such
+// a flow gets the same. Flows that lead where they should, and those to addresses that no
+// Service has, are not touched.
 func TestKernelFlowsBegunWhileRulesWereMissing(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.backend(w.node, "host", netip.AddrPortFrom(w.plan.node.Addr(), servicePort))
@@ -140,18 +139,14 @@ func TestKernelFlowsBegunWhileRulesWereMissing(t *testing.T) {
 		before.expect("a", "begun before the flush")
 		for name, p := range map[string]*peer{"foreign": foreign, "host": host} {
 			p.expect(name, "after the clean-up")
-			if got := p.packets(); got != 2 {
-				t.Errorf("the flow to %s has seen %d packets since it was made, want 2", name, got)
-			}
+			p.expectPackets(2, "the flow to "+name)
 		}
-		if got := toNobody.packets(); got != 1 {
-			t.Errorf("the flow to a Service without endpoints has seen %d packets since it was made, want 1", got)
-		}
+		toNobody.expectPackets(1, "the flow to a Service without endpoints")
 	})
 }
 
-// TestKernelStartThatFoundRulesMissing: somebody flushed them while no process ran, and
-// a client goes on sending. What the next process is told of each Service is enough.
+// TestKernelStartThatFoundRulesMissing: another program flushed them while no process ran, and
+// a client goes on sending. The first view of each Service is enough.
 func TestKernelStartThatFoundRulesMissing(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		w.serve(w.view(w.a))
@@ -208,13 +203,13 @@ func TestKernelLastEndpointFlaps(t *testing.T) {
 			w.expectDeleted(w.serve(w.view(w.a)), 0, "back after "+flap.name)
 			same("back after " + flap.name)
 		}
-		// It may take its time as long as it is known.
+		// It may take any time as long as it is known.
 		w.expectDeleted(w.serve(w.resting(w.a)), 0, "not serving")
 		if s := w.awaitSwept(); s.Deleted > 0 {
 			t.Errorf("when the grace was over: %+v", s)
 		}
 		same("not serving for long")
-		// Another one that serves gets them all.
+		// Another serving endpoint gets them all.
 		w.expectDeleted(w.serve(w.view(w.b)), 2, "another endpoint")
 		p.expect("b", "another endpoint")
 		outside.expect("b", "another endpoint")

@@ -220,7 +220,9 @@ func newPicture(family service.Family, view *service.View) picture {
 	var p picture
 	for i := range view.Ports[family] {
 		if from := &view.Ports[family][i]; from.Protocol == service.UDP {
-			p.ports = append(p.ports, port{frontends: frontendsOf(from), serving: sorted(from.Serving), resting: sorted(from.Resting)})
+			p.ports = append(p.ports, port{
+				frontends: frontendsOf(from), serving: sorted(from.Serving), resting: sorted(from.Resting),
+			})
 		}
 	}
 	return p

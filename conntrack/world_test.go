@@ -325,6 +325,14 @@ func (p *peer) packets() uint64 {
 	return total
 }
 
+// expectPackets fails unless the peer's flow has seen so many packets since it was made.
+func (p *peer) expectPackets(want uint64, what string) {
+	p.Helper()
+	if got := p.packets(); got != want {
+		p.Errorf("%s has seen %d packets since it was made, want %d", what, got, want)
+	}
+}
+
 // expectDeleted fails unless the Service's change made the sweep delete so many flows.
 func (w *world) expectDeleted(s conntrack.Swept, want int, when string) {
 	w.Helper()

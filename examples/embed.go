@@ -1,9 +1,9 @@
-// Package examples holds sample manifests, for people to try and for the demo.
+// Package examples holds sample manifests, for users to try. The demo embeds them.
 package examples
 
 import "embed"
 
-// Demo holds the files of the folder demo.
+// Demo has the files of the folder demo.
 //
 //go:embed demo/*.yaml
 var Demo embed.FS

@@ -35,32 +35,39 @@ func NewLog(log *zap.Logger) *Log { return &Log{log: log} }
 
 // Supervisor logs what happens to actors.
 func (l *Log) Supervisor(event supervisor.Event[service.Key]) {
+	child := zap.Stringer("service", event.Child)
 	switch e := event.What.(type) {
 	case supervisor.Started:
 		if e.Again {
-			l.log.Info("actor restarted", zap.Stringer("service", event.Child), zap.Uint64("incarnation", event.Incarnation))
+			l.log.Info("actor restarted", child, zap.Uint64("incarnation", event.Incarnation))
 		}
 	case supervisor.Failed:
-		fields := []zap.Field{zap.Stringer("service", event.Child), zap.Error(e.Err),
-			zap.Duration("backoff", e.Backoff), zap.Float64("score", e.Score)}
+		fields := []zap.Field{
+			child, zap.Error(e.Err), zap.Duration("backoff", e.Backoff), zap.Float64("score", e.Score),
+		}
 		if p, ok := errors.AsType[*supervisor.PanicError](e.Err); ok {
 			fields = append(fields, zap.ByteString("stack", p.Stack))
 		}
 		l.log.Error("actor failed; its rules stay as they are", fields...)
 	case supervisor.Stuck:
-		l.log.Error("actor stuck; fenced and replaced", zap.Stringer("service", event.Child),
+		l.log.Error("actor stuck; fenced and replaced", child,
 			zap.Duration("for", e.For), zap.Duration("backoff", e.Backoff),
 			zap.Int("abandoned", e.Abandoned), zap.String("stack", e.Stack))
 	case supervisor.Parked:
-		l.log.Error("actor parked; retried when its Service changes", zap.Stringer("service", event.Child),
+		l.log.Error("actor parked; retried when its Service changes", child,
 			zap.Time("until", e.Until), zap.Float64("score", e.Score), zap.Error(e.Err))
 	case supervisor.Unparked:
-		l.log.Info("retrying a parked actor", zap.Stringer("service", event.Child), zap.Bool("changed", e.Nudged))
+		l.log.Info("retrying a parked actor", child, zap.Bool("changed", e.Nudged))
 	case supervisor.Returned:
-		l.log.Info("abandoned actor returned", zap.Stringer("service", event.Child), zap.Int("abandoned", e.Abandoned))
+		l.log.Info("abandoned actor returned", child, zap.Int("abandoned", e.Abandoned))
 	case supervisor.Ended:
-		l.log.Debug("actor retired", zap.Stringer("service", event.Child))
+		l.log.Debug("actor retired", child)
 	}
+}
+
+// in returns the fields of a line about a Service in a domain.
+func in(domain string, key service.Key, more ...zap.Field) []zap.Field {
+	return append([]zap.Field{zap.String("domain", domain), zap.Stringer("service", key)}, more...)
 }
 
 // Aggregator logs what happens in a domain.
@@ -68,7 +75,8 @@ func (l *Log) Aggregator(event aggregator.Event) {
 	switch e := event.(type) {
 	case aggregator.GateOpened:
 		if e.Missing > 0 {
-			l.log.Warn("first write starts without the Services that were not ready in time", zap.String("domain", e.Domain), zap.Int("missing", e.Missing))
+			l.log.Warn("first write starts without the Services that were not ready in time",
+				zap.String("domain", e.Domain), zap.Int("missing", e.Missing))
 			return
 		}
 		l.log.Info("first write may start", zap.String("domain", e.Domain))
@@ -82,27 +90,28 @@ func (l *Log) Aggregator(event aggregator.Event) {
 		l.log.Info("rules are restored", zap.String("domain", e.Domain),
 			zap.Int("objects", e.Objects), zap.Duration("took", e.Took.Round(time.Microsecond)))
 	case aggregator.Applied:
-		fields := []zap.Field{zap.String("domain", e.Domain), zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision)}
+		fields := in(e.Domain, e.Key, zap.Stringer("revision", e.Revision))
 		if !e.Received.IsZero() {
 			fields = append(fields, zap.Duration("latency", e.At.Sub(e.Received)))
 		}
 		l.log.Debug("applied", fields...)
 	case aggregator.Quarantined:
-		l.log.Error("Service quarantined: the domain rejects what it wants; its previous rules stay", zap.String("domain", e.Domain),
-			zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))
+		l.log.Error("Service quarantined: the domain rejects what it wants; its previous rules stay",
+			in(e.Domain, e.Key, zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))...)
 	case aggregator.Freed:
-		l.log.Info("Service accepted again", zap.String("domain", e.Domain), zap.Stringer("service", e.Key))
+		l.log.Info("Service accepted again", in(e.Domain, e.Key)...)
 	case aggregator.NodeAtFault:
-		l.log.Error("the kernel rejects rules that belong to no Service; retrying", zap.String("domain", e.Domain), zap.String("reason", e.Reason))
+		l.log.Error("the kernel rejects rules that belong to no Service; retrying",
+			zap.String("domain", e.Domain), zap.String("reason", e.Reason))
 	case aggregator.Shadowed:
-		l.log.Warn("an older Service serves addresses that this one wants; change or delete one of them", zap.String("domain", e.Domain),
-			zap.Stringer("service", e.Key), zap.Stringer("addresses", e.Frontends), zap.Stringer("servedBy", e.By))
+		l.log.Warn("an older Service serves addresses that this one wants; change or delete one of them",
+			in(e.Domain, e.Key, zap.Stringer("addresses", e.Frontends), zap.Stringer("servedBy", e.By))...)
 	case aggregator.Unshadowed:
-		l.log.Info("a Service serves its addresses again, or no longer wants them", zap.String("domain", e.Domain),
-			zap.Stringer("service", e.Key), zap.Stringer("addresses", e.Frontends), zap.Stringer("servedBefore", e.By))
+		l.log.Info("a Service serves its addresses again, or no longer wants them",
+			in(e.Domain, e.Key, zap.Stringer("addresses", e.Frontends), zap.Stringer("servedBefore", e.By))...)
 	case aggregator.LateRefused:
-		l.log.Warn("refused a late fragment of a former incarnation", zap.String("domain", e.Domain),
-			zap.Stringer("service", e.Key), zap.Stringer("revision", e.Revision))
+		l.log.Warn("refused a late fragment of a former incarnation",
+			in(e.Domain, e.Key, zap.Stringer("revision", e.Revision))...)
 	}
 }
 
@@ -111,24 +120,29 @@ func (l *Log) batch(e aggregator.BatchWritten) {
 	for _, note := range r.Notes {
 		l.log.Warn(note, zap.String("domain", e.Domain), zap.Uint64("batch", e.Batch.Number))
 	}
-	fields := []zap.Field{zap.String("domain", e.Domain), zap.Uint64("batch", e.Batch.Number),
+	fields := []zap.Field{
+		zap.String("domain", e.Domain), zap.Uint64("batch", e.Batch.Number),
 		zap.Int("services", len(e.Batch.Contributions)), zap.Int("objects", r.Written.Objects),
-		zap.Int("lines", r.Written.Lines), zap.Int("bytes", r.Written.Bytes), zap.Duration("took", r.Took)}
-	if r.Outcome != dataplane.Landed {
-		l.log.Warn("batch failed; nothing is lost", append(fields, zap.Stringer("outcome", r.Outcome), zap.Error(r.Err))...)
-		return
+		zap.Int("lines", r.Written.Lines), zap.Int("bytes", r.Written.Bytes), zap.Duration("took", r.Took),
 	}
-	level := zap.DebugLevel
-	if e.Batch.Number == 1 {
-		level = zap.InfoLevel // an operator who starts a proxy waits for this
+	switch {
+	case r.Outcome != dataplane.Landed:
+		l.log.Warn("batch failed; nothing is lost",
+			append(fields, zap.Stringer("outcome", r.Outcome), zap.Error(r.Err))...)
+	case e.Batch.Number == 1: // an operator who starts a proxy waits for this
+		l.log.Info("batch written", fields...)
+	default:
+		l.log.Debug("batch written", fields...)
 	}
-	l.log.Log(level, "batch written", fields...)
 }
 
 func (l *Log) audit(e aggregator.AuditDone) {
 	d := e.Drift
-	fields := []zap.Field{zap.String("domain", e.Domain), zap.Duration("took", e.Took.Round(time.Microsecond)), zap.Int("equal", d.Equal),
-		zap.Int("missing", d.Missing), zap.Int("different", d.Different), zap.Int("swept", d.Unwanted)}
+	fields := []zap.Field{
+		zap.String("domain", e.Domain), zap.Duration("took", e.Took.Round(time.Microsecond)),
+		zap.Int("equal", d.Equal), zap.Int("missing", d.Missing),
+		zap.Int("different", d.Different), zap.Int("swept", d.Unwanted),
+	}
 	switch {
 	case e.Err != nil:
 		l.log.Warn("audit failed", append(fields, zap.Error(e.Err))...)
@@ -143,8 +157,10 @@ func (l *Log) audit(e aggregator.AuditDone) {
 // that it is being restored.
 func (l *Log) repair(e aggregator.RepairBegan) {
 	u := e.Undone
-	fields := []zap.Field{zap.String("domain", e.Domain), zap.Int("missing", u.Missing), zap.Int("different", u.Different),
-		zap.Int("unwanted", u.Unwanted), zap.Int("services", u.Services), zap.Strings("examples", e.Examples)}
+	fields := []zap.Field{
+		zap.String("domain", e.Domain), zap.Int("missing", u.Missing), zap.Int("different", u.Different),
+		zap.Int("unwanted", u.Unwanted), zap.Int("services", u.Services), zap.Strings("examples", e.Examples),
+	}
 	if by := e.By.String(); by != "" {
 		fields = append(fields, zap.String("by", by))
 	}
@@ -160,19 +176,20 @@ func (l *Log) repair(e aggregator.RepairBegan) {
 func (l *Log) Actors(event actors.Event) {
 	switch e := event.(type) {
 	case actors.Refused:
-		l.log.Error("Service refused: too many Services; raise the limit", zap.Stringer("service", e.Key), zap.Int("bound", e.MaxServices))
+		l.log.Error("Service refused: too many Services; raise the limit",
+			zap.Stringer("service", e.Key), zap.Int("bound", e.MaxServices))
 	case actors.RefusedGone:
 		l.log.Info("refused Service is gone", zap.Stringer("service", e.Key))
 	case actors.Drains:
-		l.log.Debug("endpoints drain", zap.String("domain", e.Domain), zap.Stringer("service", e.Key), zap.Int("endpoints", e.Endpoints))
+		l.log.Debug("endpoints drain", in(e.Domain, e.Key, zap.Int("endpoints", e.Endpoints))...)
 	case actors.DrainCut:
 		l.drainCut(e)
 	case actors.DrainUnknown:
-		l.log.Warn("cannot tell whether a draining endpoint has connections; it drains until the deadline", zap.String("domain", e.Domain),
-			zap.Stringer("service", e.Key), zap.Stringer("endpoint", e.Endpoint), zap.Error(e.Err))
+		l.log.Warn("cannot tell whether a draining endpoint has connections; it drains until the deadline",
+			in(e.Domain, e.Key, zap.Stringer("endpoint", e.Endpoint), zap.Error(e.Err))...)
 	case actors.HeldUnknown:
-		l.log.Warn("cannot tell which endpoints were draining before the restart; their connections may be cut", zap.String("domain", e.Domain),
-			zap.Stringer("service", e.Key), zap.Error(e.Err))
+		l.log.Warn("cannot tell which endpoints were draining before the restart; their connections may be cut",
+			in(e.Domain, e.Key, zap.Error(e.Err))...)
 	}
 }
 
@@ -180,11 +197,13 @@ func (l *Log) Actors(event actors.Event) {
 const namedMax = 10
 
 func (l *Log) drainCut(e actors.DrainCut) {
-	fields := []zap.Field{zap.String("domain", e.Domain), zap.Stringer("service", e.Key), zap.Int("endpoints", len(e.Endpoints)),
-		zap.Stringers("named", e.Endpoints[:min(namedMax, len(e.Endpoints))])}
+	fields := in(e.Domain, e.Key, zap.Int("endpoints", len(e.Endpoints)),
+		zap.Stringers("named", e.Endpoints[:min(namedMax, len(e.Endpoints))]))
 	if e.Deadline > 0 {
-		l.log.Info("endpoints reached the drain deadline; their remaining connections are cut", append(fields, zap.Duration("deadline", e.Deadline))...)
+		l.log.Info("endpoints reached the drain deadline; their remaining connections are cut",
+			append(fields, zap.Duration("deadline", e.Deadline))...)
 		return
 	}
-	l.log.Info("too many endpoints of a Service drain; the oldest lose their remaining connections", append(fields, zap.Int("bound", e.Bound))...)
+	l.log.Info("too many endpoints of a Service drain; the oldest lose their remaining connections",
+		append(fields, zap.Int("bound", e.Bound))...)
 }

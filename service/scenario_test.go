@@ -158,7 +158,7 @@ func (s scenario) check(t *testing.T, r *rand.Rand) {
 func (s scenario) checkPort(t *testing.T, family Family, p *PortView) {
 	t.Helper()
 	want := refer(p, family, s.from, s.facts)
-	got := reference{texts(p.Cluster), texts(p.Local), texts(p.Serving), p.HasAny}
+	got := expected{texts(p.Cluster), texts(p.Local), texts(p.Serving), p.HasAny}
 	if got.any != want.any || !slices.Equal(got.cluster, want.cluster) ||
 		!slices.Equal(got.local, want.local) || !slices.Equal(got.serving, want.serving) {
 		t.Errorf("port %s/%s over %s:\n got any %v, %s\nwant any %v, %s",

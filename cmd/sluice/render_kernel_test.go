@@ -18,10 +18,10 @@ import (
 	"github.com/sluice-proxy/sluice/test/conformance"
 )
 
-// way is a backend, with the programs that load and list its rules. Before each
-// that loads stands the flag with which render prints what it takes.
+// way is a backend, with the programs that load and list its rules. The first word of a
+// loading command is the flag with which render prints its input.
 type way struct {
-	// domain is the backend's name in the log.
+	// domain is the name of the backend in the log.
 	domain     string
 	flags      []string
 	load, list [][]string
@@ -45,16 +45,15 @@ func iptablesWay(variant string) way {
 			{"--family=ipv6", "ip6tables-" + variant + "-restore", "--noflush"},
 		},
 	}
-	// By themselves, the legacy programs list tables in the order of their making.
+	// Without -t, the legacy programs list tables in order of creation.
 	for _, table := range []string{"mangle", "filter", "nat"} {
 		w.list = append(w.list, []string{"iptables-" + variant + "-save", "-t", table}, []string{"ip6tables-" + variant + "-save", "-t", table})
 	}
 	return w
 }
 
-// TestRenderedRulesServe loads what render prints into one node, and lets run
-// serve the same manifests on another: they hold the same, and packets fare the
-// same.
+// TestRenderedRulesServe loads the output of render on one node, and runs the proxy with the
+// same manifests on another. Both have the same rules and answer alike.
 func TestRenderedRulesServe(t *testing.T) {
 	for _, w := range ways() {
 		for _, family := range service.Families {
@@ -83,7 +82,7 @@ func TestRenderedRulesServe(t *testing.T) {
 	}
 }
 
-// question is a connection, and what should become of it.
+// question is a connection, and its expected answer.
 type question struct {
 	conformance.Question
 	want conformance.Answer
@@ -116,7 +115,7 @@ func questionsOf(f conformance.Fixture) []question {
 	}
 }
 
-// rulesNode is a node in its world, whose rules come one way or the other.
+// rulesNode is a node in its world, with rules from render or from the proxy.
 type rulesNode struct {
 	*testing.T
 	way
@@ -134,14 +133,14 @@ func (n *rulesNode) command(words ...string) *exec.Cmd {
 	return cmd
 }
 
-// sluice prepares the program for the manifests in testdata/render.
+// sluice returns a command for the manifests in testdata/render.
 func (n *rulesNode) sluice(command string, more ...string) *exec.Cmd {
 	words := []string{"sluice", command, "--manifests", filepath.Join("testdata", "render"), "--hostname-override", "n1",
 		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48"}
 	return n.command(slices.Concat(words, n.flags, more)...)
 }
 
-// load loads what render prints.
+// load loads the output of render.
 func (n *rulesNode) load() {
 	n.Helper()
 	for _, words := range n.way.load {
@@ -169,8 +168,8 @@ func (n *rulesNode) inside(input string, words ...string) string {
 	return printed.String()
 }
 
-// serve runs the proxy until it has written its first batch of both families,
-// which holds everything. Its rules stay when it ends.
+// serve runs the proxy until it has written the first batch of each family, which has
+// everything. Its rules stay when it ends.
 func (n *rulesNode) serve() {
 	n.Helper()
 	run := n.sluice("run", "--log-format", "json")
@@ -201,8 +200,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// listing gives the rules in an order of its own, since nft lists the elements of
-// a set, and the sets of a table, in any.
+// listing returns the rules in a fixed order: nft lists the elements of a set, and the sets
+// of a table, in any order.
 func (n *rulesNode) listing() string {
 	n.Helper()
 	var all []string

@@ -28,7 +28,9 @@ func (s CleanupSummary) Any() bool { return s.Hooks > 0 || len(s.Chains) > 0 }
 // If another program's rule leads to one of our chains, that chain cannot be deleted. It is
 // emptied, and the error names the rule. A failed step does not prevent the others; their errors
 // are joined.
-func Cleanup(ctx context.Context, family service.Family, tool Tool, of Territory) (CleanupSummary, error) {
+func Cleanup(
+	ctx context.Context, family service.Family, tool Tool, of Territory,
+) (CleanupSummary, error) {
 	c := &cleanup{tool: tool, of: of, summary: CleanupSummary{Chains: make(map[Table]int)}}
 	var failed []error
 	for _, table := range tables {
@@ -96,9 +98,13 @@ func hookDeletions(s *saved, hooks []Hook) (lines []string) {
 
 // chains empties all our chains of a table and deletes those that nothing holds, after the lines
 // of first. It reports false if the tool has rejected it.
-func (c *cleanup) chains(ctx context.Context, s *saved, first []string, held map[string]bool) (done bool, err error) {
+func (c *cleanup) chains(
+	ctx context.Context, s *saved, first []string, held map[string]bool,
+) (done bool, err error) {
 	failed := c.holdForeign(s, held)
-	ours := slices.DeleteFunc(slices.Clone(s.chains), func(chain string) bool { return !c.of.Owns(s.table, chain) })
+	ours := slices.DeleteFunc(slices.Clone(s.chains), func(chain string) bool {
+		return !c.of.Owns(s.table, chain)
+	})
 	if len(ours) == 0 && len(first) == 0 {
 		return true, errors.Join(failed...)
 	}
@@ -137,8 +143,8 @@ func (c *cleanup) holdForeign(s *saved, held map[string]bool) (foreign []error) 
 		for _, rule := range s.rules[chain] {
 			if target := ruleTarget(rule); s.exists[target] && c.of.Owns(s.table, target) {
 				held[target] = true
-				foreign = append(foreign, fmt.Errorf("a rule that is not ours leads to a chain of ours, which stays, emptied; "+
-					"remove the rule and clean up again: %q in chain %s", rule, chain))
+				foreign = append(foreign, fmt.Errorf("a rule that is not ours leads to a chain of ours, "+
+					"which stays, emptied; remove the rule and clean up again: %q in chain %s", rule, chain))
 			}
 		}
 	}

@@ -7,9 +7,8 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
-// kubeletAndOthers is what must survive a cleanup to the byte: chains and rules
-// of others in every table, those of the kubelet, and the firewall that is
-// shared with it.
+// kubeletAndOthers writes what a cleanup must leave unchanged: chains and rules of other programs
+// in every table, those of the kubelet, and the firewall that the kubelet shares.
 func (k *kernelTest) kubeletAndOthers() {
 	k.Helper()
 	k.restore("*mangle\n:KUBE-IPTABLES-HINT - [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\n:OTHER - [0:0]\n" +
@@ -63,7 +62,7 @@ func TestKernelCleanupNamesAForeignRuleThatHoldsAChain(t *testing.T) {
 	})
 }
 
-// shared is what of the scaffold is the kubelet's, too.
+// shared returns the part of the scaffold that the kubelet has as well.
 func (k *kernelTest) shared() []*dataplane.Object {
 	objects := []*dataplane.Object{chainObject(Filter, "KUBE-FIREWALL", k.dst("8")+" -j DROP")}
 	for _, hook := range k.hooks(Filter) {

@@ -41,7 +41,7 @@ func TestCleanupGoesOnAfterAFailure(t *testing.T) {
 	if strings.Contains(err.Error(), "not ours") {
 		t.Errorf("our own hook is called foreign: %v", err)
 	}
-	// All at once is refused. Then the chain that the hook leads to is emptied and stays.
+	// The single input is rejected. Then the chain that the hook leads to is emptied and stays.
 	want := []string{
 		"*mangle\n:KUBE-PROXY-CANARY - [0:0]\n-X KUBE-PROXY-CANARY\nCOMMIT\n",
 		"*nat\n:KUBE-MARK-MASQ - [0:0]\n:KUBE-SERVICES - [0:0]\n-D OUTPUT " + hook.Text() + "\n-X KUBE-MARK-MASQ\n-X KUBE-SERVICES\nCOMMIT\n",

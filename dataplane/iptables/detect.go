@@ -185,6 +185,7 @@ func FindFormer(ctx context.Context) []Former {
 // choose decides between the variants that can be used. usual is the variant of the iptables in
 // PATH, if known; missing says why the others cannot be used.
 func choose(want string, found []holding, usual Variant, missing error) (Detection, error) {
+	const balanced = "neither variant holds more rules of Kubernetes, and "
 	var chosen *holding
 	reason := ""
 	for i := range found {
@@ -198,7 +199,7 @@ func choose(want string, found []holding, usual Variant, missing error) (Detecti
 		case chosen == nil && len(found) == 1:
 			chosen, reason = h, "the other variant cannot be used here"
 		case chosen == nil:
-			chosen, reason = h, "neither variant holds more rules of Kubernetes, and no iptables in PATH tells its variant"
+			chosen, reason = h, balanced+"no iptables in PATH tells its variant"
 		case chosen.marked:
 		case h.rules > chosen.rules:
 			chosen, reason = h, "it holds more rules of Kubernetes"
@@ -208,7 +209,7 @@ func choose(want string, found []holding, usual Variant, missing error) (Detecti
 			if h.variant == usual {
 				chosen = h
 			}
-			reason = "neither variant holds more rules of Kubernetes, and the iptables in PATH is of this one"
+			reason = balanced + "the iptables in PATH is of this one"
 		}
 	}
 	if chosen == nil {
@@ -223,7 +224,8 @@ func choose(want string, found []holding, usual Variant, missing error) (Detecti
 		if h.services > 0 {
 			d.Leftovers = append(d.Leftovers, fmt.Sprintf(
 				"the %s variant of iptables holds %d chains of Services beside the %s variant, which is used; "+
-					"packets pass both: remove them with a cleanup of that variant", h.variant, h.services, chosen.variant))
+					"packets pass both: remove them with a cleanup of that variant",
+				h.variant, h.services, chosen.variant))
 		}
 	}
 	return d, nil

@@ -55,9 +55,8 @@ func detectMark(k *kernelTest) {
 	}
 }
 
-// TestKernelDetectGoesByTheIptablesInPath where neither variant holds anything of
-// Kubernetes: what the node's firewall drops in the one, rules in the other cannot
-// accept.
+// TestKernelDetectGoesByTheIptablesInPath: if neither variant holds rules of Kubernetes, the
+// variant of the node's firewall decides. Rules of the other one could not accept what it drops.
 func TestKernelDetectGoesByTheIptablesInPath(t *testing.T) {
 	for _, variant := range [...]Variant{Legacy, NFT} {
 		t.Run(string(variant), func(t *testing.T) {
@@ -87,7 +86,7 @@ func TestKernelDetectGoesByTheIptablesInPath(t *testing.T) {
 				}
 				d, err = Detect(t.Context(), string(other), service.Families[:1])
 				if err != nil || d.Variant != other || !strings.Contains(d.Beside, "policy DROP in FORWARD of filter") {
-					t.Errorf("Detect(%s) = %+v, %v; want a word about the policy", other, d, err)
+					t.Errorf("Detect(%s) = %+v, %v; want it to name the policy", other, d, err)
 				}
 			})
 		})

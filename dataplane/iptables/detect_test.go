@@ -65,7 +65,7 @@ func TestHoldingCounts(t *testing.T) {
 	}
 }
 
-// TestBesideSaysWhatTheOtherVariantDoes, which packets pass as well.
+// TestBesideSaysWhatTheOtherVariantDoes: packets pass both.
 func TestBesideSaysWhatTheOtherVariantDoes(t *testing.T) {
 	for printed, want := range map[string]string{
 		"": "",

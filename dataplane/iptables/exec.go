@@ -18,11 +18,11 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Exec is the [Tool] that runs the real programs of one variant, for one family. Package go-iptables
-// answers what it can: versions, whether a rule or a chain exists, what a chain holds. Three
-// things it cannot do, so this file runs the programs for them: iptables-restore and
-// iptables-save, which it does not know; and changes of single rules, because the watch has to
-// know the process that makes them (OnStart).
+// Exec is the [Tool] that runs the real programs of one variant, for one family. Package
+// go-iptables answers what it can: versions, whether a rule or a chain exists, what a chain holds.
+// Three things it cannot do, so this file runs the programs for them: iptables-restore and
+// iptables-save, which it does not know; and changes of single rules, because the watch has to know
+// the process that makes them (OnStart).
 //
 // Programs older than 1.6.2 are refused: they cannot wait for the lock for a given time, and
 // would need a locking scheme of their own. Newer ones do all locking themselves. The legacy ones

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// kernelTest is one run of a test against the real programs, in a network
-// namespace and with a lock file of its own.
+// kernelTest is one run of a test against the real programs, in a network namespace and with a lock
+// file of its own.
 type kernelTest struct {
 	*testing.T
 	tool    *Exec
@@ -22,9 +22,8 @@ type kernelTest struct {
 	variant Variant
 }
 
-// onKernels runs a test for each variant and family. Everything in body runs on
-// a thread inside a fresh namespace. Nothing is skipped: missing programs and
-// privileges are failures that say what to do.
+// onKernels runs a test for each variant and family, on a thread inside a fresh namespace. It skips
+// nothing: missing programs and privileges are failures that say what to do.
 func onKernels(t *testing.T, body func(k *kernelTest)) {
 	for _, variant := range [...]Variant{Legacy, NFT} {
 		for _, family := range service.Families {
@@ -76,7 +75,7 @@ func (k *kernelTest) restore(text string) {
 	}
 }
 
-// state is everything in all tables, without counters and remarks.
+// state returns everything in all tables, without counters and comments.
 func (k *kernelTest) state() string {
 	k.Helper()
 	var b strings.Builder
@@ -108,7 +107,7 @@ func (k *kernelTest) attempt(changes ...dataplane.Change) dataplane.Receipt {
 	return k.writer.Write(k.Context(), &dataplane.Batch{Number: 1, Changes: changes})
 }
 
-// read gives what the writer reads.
+// read returns what the writer reads.
 func (k *kernelTest) read() map[dataplane.ID]dataplane.Object {
 	k.Helper()
 	objects, err := k.writer.Read(k.Context())
@@ -137,7 +136,7 @@ func (k *kernelTest) expect(want ...*dataplane.Object) {
 	}
 }
 
-// dst is the match of a destination, in the family's form.
+// dst matches a destination.
 func (k *kernelTest) dst(n string) string {
 	if k.family == service.IPv6 {
 		return "-d fd00::" + n + "/128"
@@ -145,7 +144,7 @@ func (k *kernelTest) dst(n string) string {
 	return "-d 10.0.0." + n + "/32"
 }
 
-// dnat is the target of a rule that also needs a protocol.
+// dnat is a target. Its rule needs a protocol.
 func (k *kernelTest) dnat(n string) string {
 	if k.family == service.IPv6 {
 		return "-j DNAT --to-destination [fd00:1::" + n + "]:80"
@@ -153,7 +152,7 @@ func (k *kernelTest) dnat(n string) string {
 	return "-j DNAT --to-destination 10.1.0." + n + ":80"
 }
 
-// reject is a rule that refuses, as iptables-save prints it.
+// reject is a rejecting rule as iptables-save prints it.
 func (k *kernelTest) reject(n string) string {
 	if k.family == service.IPv6 {
 		return k.dst(n) + " -j REJECT --reject-with icmp6-port-unreachable"
@@ -161,7 +160,7 @@ func (k *kernelTest) reject(n string) string {
 	return k.dst(n) + " -j REJECT --reject-with icmp-port-unreachable"
 }
 
-// hooks gives all our hooks of a table.
+// hooks returns all our hooks of a table.
 func (k *kernelTest) hooks(table Table) []*dataplane.Object {
 	var objects []*dataplane.Object
 	for _, h := range HookRows() {

@@ -50,10 +50,10 @@ func newInput(changes []dataplane.Change) *input {
 	if len(between[Mangle])+len(between[NAT]) == 0 {
 		grow, shrink = nil, finals(changes)
 	}
-	in.section(Filter, grow)
-	in.section(Mangle, between[Mangle])
-	in.section(NAT, between[NAT])
-	in.section(Filter, shrink)
+	in.section(Filter, grow, nil)
+	in.section(Mangle, between[Mangle], nil)
+	in.section(NAT, between[NAT], nil)
+	in.section(Filter, shrink, nil)
 	return in
 }
 
@@ -136,12 +136,14 @@ func compare(c *dataplane.Change) (leaving []int, arriving int) {
 
 // section writes one table. Declaring a chain creates or empties it, so the result does not
 // depend on what the chain held. A removed chain is declared too, so removal works whether it
-// exists or not. Removals come last: by then no rewritten chain leads to its old targets.
-func (in *input) section(table Table, edits []edit) {
-	if len(edits) == 0 {
+// exists or not. Chains are declared in descending order: the nft variant keeps them in a sorted
+// list and searches the place of a new one from the front. Hooks are inserted in their order, each
+// at the top. Removals come last: by then no rewritten chain leads to its old targets.
+func (in *input) section(table Table, edits []edit, hooks []Hook) {
+	if len(edits) == 0 && len(hooks) == 0 {
 		return
 	}
-	sortEdits(edits)
+	slices.SortFunc(edits, func(a, b edit) int { return strings.Compare(a.name, b.name) })
 	in.line("*" + string(table))
 	for _, e := range slices.Backward(edits) {
 		in.owned(e.owner, ":"+e.name+" - [0:0]")
@@ -149,18 +151,15 @@ func (in *input) section(table Table, edits []edit) {
 	for i := range edits {
 		in.content(&edits[i])
 	}
+	for i := range hooks {
+		in.line("-I " + hooks[i].Chain + " 1 " + hooks[i].Text())
+	}
 	for i := range edits {
 		if edits[i].after == nil {
 			in.owned(edits[i].owner, "-X "+edits[i].name)
 		}
 	}
 	in.line("COMMIT")
-}
-
-// sortEdits sorts by name. Chains are declared in descending order: the nft variant keeps them
-// in a sorted list and searches the place of a new one from the front.
-func sortEdits(edits []edit) {
-	slices.SortFunc(edits, func(a, b edit) int { return strings.Compare(a.name, b.name) })
 }
 
 // content writes the rules of one chain.
@@ -264,63 +263,26 @@ func partsOf(o *dataplane.Object, lines []string) []dataplane.Part {
 // result as the writer. It is no input for tables in use: its order does not keep every prefix
 // correct, it empties the chain that the kubelet shares, and it inserts hooks again.
 func Text(objects []dataplane.Object) (string, error) {
-	contents := make(map[Table]*tableText)
+	edits, hooks := make(map[Table][]edit), make(map[Table][]Hook)
 	for i := range objects {
 		o := &objects[i]
-		table, hook, err := sortText(o)
+		if o.Kind == dataplane.Element {
+			return "", fmt.Errorf("element %x of %s: no layout has composed it", o.ID.Name, o.ID.Container)
+		}
+		if table := Table(o.ID.Container); slices.Contains(tables[:], table) {
+			edits[table] = append(edits[table], edit{name: o.ID.Name, after: o})
+			continue
+		}
+		hook, err := parseHook(o.ID)
 		if err != nil {
 			return "", err
 		}
-		if contents[table] == nil {
-			contents[table] = &tableText{}
-		}
-		if hook == nil {
-			contents[table].chains = append(contents[table].chains, edit{name: o.ID.Name, after: o})
-		} else {
-			contents[table].hooks = append(contents[table].hooks, *hook)
-		}
+		hooks[hook.Table] = append(hooks[hook.Table], hook)
 	}
 	in := &input{}
 	for _, table := range tables {
-		if c := contents[table]; c != nil {
-			c.print(in, table)
-		}
+		slices.SortFunc(hooks[table], byRow)
+		in.section(table, edits[table], hooks[table])
 	}
 	return in.text.String(), nil
-}
-
-// tableText is the wanted content of one table.
-type tableText struct {
-	chains []edit
-	hooks  []Hook
-}
-
-// sortText returns the table of an object, and the hook that it is; nil for a chain.
-func sortText(o *dataplane.Object) (Table, *Hook, error) {
-	if o.Kind == dataplane.Element {
-		return "", nil, fmt.Errorf("element %x of %s: no layout has composed it", o.ID.Name, o.ID.Container)
-	}
-	if table := Table(o.ID.Container); slices.Contains(tables[:], table) {
-		return table, nil, nil
-	}
-	hook, err := parseHook(o.ID)
-	return hook.Table, &hook, err
-}
-
-// print writes the table. Hooks come last, after the chains that they lead to, and each is
-// inserted at the top, as EnsureHook does.
-func (t *tableText) print(in *input, table Table) {
-	sortEdits(t.chains)
-	slices.SortFunc(t.hooks, func(a, b Hook) int { return a.Row - b.Row })
-	in.line("*" + string(table))
-	for _, c := range slices.Backward(t.chains) {
-		in.line(":" + c.name + " - [0:0]")
-	}
-	for i := range t.chains {
-		in.content(&t.chains[i])
-	}
-	for i := range t.hooks {
-		in.line(t.hooks[i].insertion())
-	}
-	in.line("COMMIT")
 }

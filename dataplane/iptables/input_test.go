@@ -15,7 +15,7 @@ var (
 	green = service.Key{Namespace: "shop", Name: "green"}
 )
 
-// changeOf makes the change from before to after, at least one of which is given.
+// changeOf returns the change from before to after. One of them may be nil.
 func changeOf(owner service.Key, before, after *dataplane.Object) dataplane.Change {
 	c := dataplane.Change{Before: before, After: after, Owner: owner}
 	if before != nil {
@@ -26,7 +26,7 @@ func changeOf(owner service.Key, before, after *dataplane.Object) dataplane.Chan
 	return c
 }
 
-// composed gives an object's lines their owners.
+// composed sets the owners of an object's lines.
 func composed(o *dataplane.Object, owners ...service.Key) *dataplane.Object {
 	for _, owner := range owners {
 		o.Parts = append(o.Parts, dataplane.Part{Owner: owner})
@@ -226,7 +226,7 @@ func TestSuspect(t *testing.T) {
 	})
 	want := []struct {
 		line  string
-		owner service.Key // service.Node: nobody
+		owner service.Key // service.Node: no suspect
 	}{
 		{"*filter", service.Node},
 		{":KUBE-SERVICES - [0:0]", service.Node},
@@ -263,7 +263,7 @@ func TestSuspect(t *testing.T) {
 	}
 	for _, line := range []int{-1, 0, len(lines) + 1, 1 << 40} {
 		if got, ok := in.suspect(line); ok {
-			t.Errorf("line %d, which is not there, belongs to %v", line, got)
+			t.Errorf("line %d does not exist, but belongs to %v", line, got)
 		}
 	}
 }

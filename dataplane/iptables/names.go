@@ -79,24 +79,26 @@ func natChain(name string) dataplane.ID { return chainID(NAT, name) }
 // The dispatch containers: the chains that Services share.
 var (
 	// natServices translates by destination.
-	natServices = dispatch.Container{Table: string(NAT), Chain: chainServices, Letter: 'S'}
+	natServices = newContainer(NAT, chainServices, 'S', dispatch.ByDestination)
 	// natNodePorts translates by node port.
-	natNodePorts = dispatch.Container{Table: string(NAT), Chain: chainNodePorts, Letter: 'N', Shape: dispatch.ByPort}
+	natNodePorts = newContainer(NAT, chainNodePorts, 'N', dispatch.ByPort)
 	// natHairpin marks endpoints that reach themselves.
-	natHairpin = dispatch.Container{Table: string(NAT), Chain: chainHairpin, Letter: 'H', Shape: dispatch.BySource}
+	natHairpin = newContainer(NAT, chainHairpin, 'H', dispatch.BySource)
 	// filterServices refuses at ClusterIPs without endpoints.
-	filterServices = dispatch.Container{Table: string(Filter), Chain: chainServices, Letter: 'R'}
+	filterServices = newContainer(Filter, chainServices, 'R', dispatch.ByDestination)
 	// filterExternal refuses at external IPs and load balancer VIPs.
-	filterExternal = dispatch.Container{Table: string(Filter), Chain: chainExternal, Letter: 'X'}
+	filterExternal = newContainer(Filter, chainExternal, 'X', dispatch.ByDestination)
 	// filterNodePorts refuses at node ports.
-	filterNodePorts = dispatch.Container{
-		Table: string(Filter), Chain: chainExternalNodePorts, Letter: 'P', Shape: dispatch.ByPort,
-	}
+	filterNodePorts = newContainer(Filter, chainExternalNodePorts, 'P', dispatch.ByPort)
 	// filterFirewall drops what the source ranges did not admit.
-	filterFirewall = dispatch.Container{Table: string(Filter), Chain: chainProxyFirewall, Letter: 'F'}
+	filterFirewall = newContainer(Filter, chainProxyFirewall, 'F', dispatch.ByDestination)
 	// filterHealth accepts health checks.
-	filterHealth = dispatch.Container{Table: string(Filter), Chain: chainNodePorts, Letter: 'C', Shape: dispatch.ByPort}
+	filterHealth = newContainer(Filter, chainNodePorts, 'C', dispatch.ByPort)
 )
+
+func newContainer(table Table, chain string, letter byte, shape dispatch.Shape) dispatch.Container {
+	return dispatch.Container{Table: string(table), Chain: chain, Letter: letter, Shape: shape}
+}
 
 var containers = []dispatch.Container{
 	natServices, natNodePorts, natHairpin,

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// The names that kube-proxy v1.36 gives the same chains.
+// TestPortHash has the names of the same chains in kube-proxy v1.36.
 func TestPortHash(t *testing.T) {
 	for _, test := range []struct {
 		subject  string
@@ -51,9 +51,8 @@ func TestEndpointHash(t *testing.T) {
 	}
 }
 
-// TestEveryContainerIsKnown: a container either holds frontends or is one of those
-// whose elements come along with a frontend's or are shared on purpose. One that is
-// new or renamed fails here until somebody has decided.
+// TestEveryContainerIsKnown: a container either holds frontends, or its elements accompany a
+// frontend's or are shared on purpose. A new or renamed container fails here until this is decided.
 func TestEveryContainerIsKnown(t *testing.T) {
 	others := []string{natHairpin.Name(), filterFirewall.Name(), filterHealth.Name()}
 	known := map[string]bool{}
@@ -82,9 +81,9 @@ func TestEveryContainerIsKnown(t *testing.T) {
 				seen[o.ID.Container] = true
 				key, err := dispatch.DecodeKey(o.ID.Name)
 				_, ofFrontends := frontendShapes[o.ID.Container]
-				f, told := Naming{}.Frontend(o.ID)
-				if err != nil || !known[o.ID.Container] || told != (ofFrontends && key.Lane == dispatch.Tree) {
-					t.Errorf("%v: %v in %s is told as %v: %v", family, key, o.ID.Container, f, told)
+				f, isFrontend := Naming{}.Frontend(o.ID)
+				if err != nil || !known[o.ID.Container] || isFrontend != (ofFrontends && key.Lane == dispatch.Tree) {
+					t.Errorf("%v: %v in %s is frontend %v: %v", family, key, o.ID.Container, f, isFrontend)
 				}
 			}
 		}

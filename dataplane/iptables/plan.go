@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +31,9 @@ type plan struct {
 // newPlan sorts the changes of a batch into hooks and chains. An identity that this backend
 // cannot have made is an error. Strays are rules of built-in chains that no release of ours
 // knows, by the chain that they lead to; they go together with that chain.
-func newPlan(batch *dataplane.Batch, limits StageLimits, strays map[dataplane.ID][]Hook) (*plan, error) {
+func newPlan(
+	batch *dataplane.Batch, limits StageLimits, strays map[dataplane.ID][]Hook,
+) (*plan, error) {
 	p := &plan{batch: batch, limits: limits}
 	p.chains = make([]dataplane.Change, 0, len(batch.Changes))
 	touched := make(map[Table]bool)
@@ -53,7 +54,7 @@ func newPlan(batch *dataplane.Batch, limits StageLimits, strays map[dataplane.ID
 		}
 	}
 	for _, hooks := range [...][]Hook{p.leaving, p.coming, p.absent} {
-		slices.SortFunc(hooks, func(a, b Hook) int { return cmp.Compare(a.Row, b.Row) })
+		slices.SortFunc(hooks, byRow)
 	}
 	return p, nil
 }
@@ -170,20 +171,9 @@ func (p *plan) insert(ctx context.Context, tool Tool, receipt *dataplane.Receipt
 	}
 	in := &input{}
 	for _, table := range tables {
-		begun := false
-		for _, h := range p.absent {
-			if h.Table != table {
-				continue
-			}
-			if !begun {
-				in.line("*" + string(table))
-				begun = true
-			}
-			in.line(h.insertion())
-		}
-		if begun {
-			in.line("COMMIT")
-		}
+		in.section(table, nil, slices.DeleteFunc(slices.Clone(p.absent), func(h Hook) bool {
+			return h.Table != table
+		}))
 	}
 	receipt.Written.Calls++
 	receipt.Written.Lines += len(p.absent)

@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// freshChain is a change that brings a chain of nat with the given number of
-// rules, leading to other chains.
+// freshChain adds a chain of nat with the given number of rules that lead to other chains.
 func freshChain(name string, rules int, refs ...string) dataplane.Change {
 	o := &dataplane.Object{ID: dataplane.ID{Container: "nat", Name: name}, Body: strings.TrimSuffix(strings.Repeat("-j RETURN\n", rules), "\n")}
 	for _, ref := range refs {
@@ -59,7 +58,7 @@ func TestSmallBatchesAndUnboundedWritersAreNotStaged(t *testing.T) {
 	}
 }
 
-// A chain whose state is not known may be reachable: it stays in the last input.
+// A chain of unknown state may be reachable, so it stays in the last input.
 func TestUnsureChainsAreNotFresh(t *testing.T) {
 	unsure := freshChain("KUBE-SVC-A", 3)
 	unsure.Unsure = true
@@ -69,8 +68,8 @@ func TestUnsureChainsAreNotFresh(t *testing.T) {
 	}
 }
 
-// A new chain cannot be written before those that it leads to. After a flush the
-// control batch of a search mixes both kinds, and was refused for ever.
+// A new chain cannot be written before those that it leads to. After a flush, the control batch of
+// a search mixes both kinds, and was rejected each time.
 func TestChainsThatLeadToUnsureOnesWaitForThem(t *testing.T) {
 	unsure := freshChain("KUBE-MARK-MASQ", 1)
 	unsure.Unsure = true
@@ -101,8 +100,8 @@ func TestAFailureInALaterStageIsBlamedOnThatStage(t *testing.T) {
 
 var service2 = service.Key{Namespace: "ns2", Name: "svc2"}
 
-// stagedTool refuses one of its inputs, naming the line behind the table's, and
-// has the first chain in the kernel.
+// stagedTool rejects one of its inputs, names the line after the table's, and has the first chain
+// in the kernel.
 type stagedTool struct {
 	scriptedTool
 	fail, restores int

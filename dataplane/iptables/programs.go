@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"time"
 
 	goiptables "github.com/coreos/go-iptables/iptables"
@@ -84,7 +82,9 @@ func (e *MissingError) Unwrap() error { return e.Err }
 // findPrograms looks for the programs with the variant in their names (iptables-nft-restore), then
 // for those without, if they say that they are of this variant. waitSeconds bounds the wait for
 // the lock.
-func findPrograms(ctx context.Context, family service.Family, variant Variant, waitSeconds int) (programs, error) {
+func findPrograms(
+	ctx context.Context, family service.Family, variant Variant, waitSeconds int,
+) (programs, error) {
 	base := baseName(family)
 	var failed []error
 	for _, name := range [...]string{base + "-" + string(variant), base} {
@@ -106,8 +106,8 @@ func findPrograms(ctx context.Context, family service.Family, variant Variant, w
 	}
 	return programs{}, &MissingError{
 		Family: family,
-		What: fmt.Sprintf("the programs of the %s variant are not installed (%s-%[1]s and its -restore and -save)",
-			variant, base),
+		What: fmt.Sprintf("the programs of the %s variant are not installed "+
+			"(%s-%[1]s and its -restore and -save)", variant, base),
 		Need: "the iptables programs (Debian package iptables) in PATH",
 		Err:  errors.Join(failed...),
 	}
@@ -154,13 +154,10 @@ func programsNamed(ctx context.Context, name string, waitSeconds int) (found pro
 	return found, nil
 }
 
-// Present returns nil if the family can be served: listing POSTROUTING in nat must work. It
+// Present returns nil if listing POSTROUTING in nat works, so that the family can be served. It
 // returns a *MissingError if the node does not have the table, or a *ToolError if the tool cannot
 // answer at the moment.
 func (e *Exec) Present(ctx context.Context) error {
-	if err := familyPresent(e.family, "/proc"); err != nil {
-		return err
-	}
 	err := ctx.Err()
 	if err == nil {
 		if _, err = e.programs.library.List(string(NAT), "POSTROUTING"); err == nil {
@@ -192,34 +189,6 @@ func (e *Exec) natModules() string {
 	return "ip_tables and iptable_nat"
 }
 
-// familyPresent finds out whether the network namespace has IPv6 at all. An address is enough
-// proof; the sysctl alone is not, because single interfaces may differ from it.
-//
-// It reads below thread-self, because /proc/net shows what the main thread sees.
-func familyPresent(family service.Family, proc string) error {
-	if family != service.IPv6 {
-		return nil
-	}
-	addresses, err := os.ReadFile(proc + "/thread-self/net/if_inet6")
-	if err != nil {
-		return &MissingError{
-			Family: family,
-			What:   "the kernel has no IPv6",
-			Need:   "a kernel with IPv6, started without ipv6.disable=1",
-			Err:    err,
-		}
-	}
-	disabled, err := os.ReadFile(proc + "/sys/net/ipv6/conf/all/disable_ipv6")
-	if err == nil && strings.TrimSpace(string(disabled)) == "1" && len(addresses) == 0 {
-		return &MissingError{
-			Family: family,
-			What:   "IPv6 is switched off on all interfaces",
-			Need:   "sysctl net.ipv6.conf.all.disable_ipv6=0",
-		}
-	}
-	return nil
-}
-
 // randomFullyKernel is the first kernel that supports --random-fully in both families; older ones
 // reject it.
 var randomFullyKernel = version{3, 14, 0}
@@ -237,7 +206,8 @@ func (e *Exec) RandomFully(ctx context.Context) (bool, error) {
 	}
 	const input = "*nat\n:KUBE-PROXY-CANARY - [0:0]\n" +
 		"-A KUBE-PROXY-CANARY -j MASQUERADE --random-fully\nCOMMIT\n"
-	_, err := e.run(ctx, []byte(input), e.programs.restore, "--test", "--noflush", "-w", strconv.Itoa(e.waitSeconds))
+	_, err := e.run(ctx, []byte(input), e.programs.restore,
+		"--test", "--noflush", "-w", strconv.Itoa(e.waitSeconds))
 	toolErr, ok := errors.AsType[*ToolError](err)
 	if ok && (toolErr.Outcome == dataplane.Rejected || toolErr.Outcome == dataplane.Unsupported) {
 		return false, nil

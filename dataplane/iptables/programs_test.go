@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// fakeScripts makes PATH hold these shell scripts and nothing else, but for the folders in rest.
+// fakeScripts sets PATH to a folder with these shell scripts, and to the folders in rest.
 func fakeScripts(t *testing.T, scripts map[string]string, rest ...string) {
 	t.Helper()
 	folder := t.TempDir()
@@ -27,7 +27,7 @@ func fakeScripts(t *testing.T, scripts map[string]string, rest ...string) {
 	t.Setenv("PATH", strings.Join(append([]string{folder}, rest...), ":"))
 }
 
-// fakePrograms makes PATH hold nothing but programs that print a version.
+// fakePrograms sets PATH to a folder with programs that print a version.
 func fakePrograms(t *testing.T, printed map[string]string) {
 	t.Helper()
 	scripts := make(map[string]string)
@@ -106,7 +106,7 @@ func TestRestoreIsKilledWithItsContext(t *testing.T) {
 	}
 }
 
-// fakeSysctls are values by path; they refuse to be set when broken says why.
+// fakeSysctls are values by path. They cannot be set if broken is not nil.
 type fakeSysctls struct {
 	values map[string]string
 	broken error
@@ -154,30 +154,6 @@ func TestTCPBeLiberal(t *testing.T) {
 	s := fakeSysctls{values: map[string]string{tcpBeLiberal: "1"}, broken: fs.ErrPermission}
 	if got, err := TCPBeLiberal(s); !errors.Is(err, fs.ErrPermission) || got {
 		t.Errorf("unreadable: %v, %v", got, err)
-	}
-}
-
-func TestFamilyPresent(t *testing.T) {
-	const address = "00000000000000000000000000000001 01 80 10 80       lo\n"
-	for name, tt := range map[string]struct {
-		files map[string]string
-		need  string // "" when it is present
-	}{
-		"with an address":              {map[string]string{"thread-self/net/if_inet6": address, "sys/net/ipv6/conf/all/disable_ipv6": "1\n"}, ""},
-		"without an address":           {map[string]string{"thread-self/net/if_inet6": "", "sys/net/ipv6/conf/all/disable_ipv6": "0\n"}, ""},
-		"switched off":                 {map[string]string{"thread-self/net/if_inet6": "", "sys/net/ipv6/conf/all/disable_ipv6": "1\n"}, "disable_ipv6=0"},
-		"not in the kernel":            {nil, "ipv6.disable=1"},
-		"without the sysctl to be had": {map[string]string{"thread-self/net/if_inet6": ""}, ""},
-	} {
-		proc := fakeProc(t, nil, tt.files)
-		err := familyPresent(service.IPv6, proc)
-		missing, isMissing := errors.AsType[*MissingError](err)
-		if (tt.need != "") != isMissing || (isMissing && !strings.Contains(missing.Need, tt.need)) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err := familyPresent(service.IPv4, proc); err != nil {
-			t.Errorf("%s: IPv4: %v", name, err)
-		}
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// world gives the addresses of one family that the renderer's tests use.
+// world is the addresses of one family that the renderer's tests use.
 type world struct {
 	family                       service.Family
 	clusterIP, external, vip     netip.Addr
@@ -51,7 +51,7 @@ func worldOf(family service.Family) world {
 	}
 }
 
-// endpoints gives the first n of three endpoints; the first is on this node.
+// endpoints returns the first n of three endpoints. The first is on this node.
 func (w world) endpoints(n int) []service.Endpoint {
 	var endpoints []service.Endpoint
 	for i, addr := range w.endpointAddrs[:n] {
@@ -60,8 +60,8 @@ func (w world) endpoints(n int) []service.Endpoint {
 	return endpoints
 }
 
-// facts are those of a node whose pods are known by CIDR and whose node ports
-// answer on every address.
+// facts returns those of a node that detects pods by CIDR and whose node ports answer on every
+// address.
 func (w world) facts() *service.NodeFacts {
 	facts := &service.NodeFacts{Name: "n1"}
 	facts.NodeIPs[w.family] = w.node
@@ -92,8 +92,21 @@ func (w world) view(ports ...service.PortView) *service.View {
 	return view
 }
 
-// listing shows objects as text, sorted: elements one by line, chains with their
-// rules below.
+// keyText prints a key, for example "172.30.0.41 tcp 80".
+func keyText(k dispatch.Key) string {
+	switch {
+	case k.Lane == dispatch.Tail:
+		return "tail " + k.Text
+	case !k.HasPort:
+		return k.Addr.String()
+	case !k.Addr.IsValid():
+		return fmt.Sprintf("%s %d", k.Protocol, k.Port)
+	default:
+		return fmt.Sprintf("%s %s %d", k.Addr, k.Protocol, k.Port)
+	}
+}
+
+// listing prints objects, sorted: elements one per line, chains with their rules below.
 func listing(objects []dataplane.Object) string {
 	lines := map[string]string{}
 	for _, o := range objects {
@@ -103,7 +116,7 @@ func listing(objects []dataplane.Object) string {
 			if err != nil {
 				panic(err)
 			}
-			name = fmt.Sprintf("%s [%s]", o.ID.Container, key)
+			name = fmt.Sprintf("%s [%s]", o.ID.Container, keyText(key))
 		}
 		if o.Body == "" {
 			body = "  (empty)"
@@ -119,11 +132,10 @@ func listing(objects []dataplane.Object) string {
 
 var updateRender = flag.Bool("update-render", false, "rewrite testdata/render")
 
-// renderCase is one situation in one family, and what to render in it.
+// renderCase is one situation in one family.
 type renderCase struct {
 	name string
-	// make gives the view and may change the facts. A nil view renders the
-	// scaffold.
+	// make returns the view and may change the facts. A nil view renders the scaffold.
 	make    func(w world, facts *service.NodeFacts) *service.View
 	options Options
 }
@@ -172,7 +184,7 @@ var renderCases = []renderCase{
 	}},
 	{name: "affinity", make: func(w world, _ *service.NodeFacts) *service.View {
 		p := w.openPort()
-		// The local endpoint terminates, and is used by the Local policy alone.
+		// The local endpoint terminates. Only the Local policy uses it.
 		p.ExternalLocal, p.Local, p.Cluster = true, w.endpoints(1), w.endpoints(3)[1:]
 		p.AffinitySeconds = 10800
 		return w.view(p)
@@ -230,8 +242,8 @@ func (c renderCase) render(family service.Family) []dataplane.Object {
 	return renderer.Service(view, facts)
 }
 
-// Every feature in both families. The kernel test holds the same texts against
-// the tools.
+// TestRenderGolden covers every feature in both families. TestKernelPrintsWhatWasRendered compares
+// the same texts with the tools.
 func TestRenderGolden(t *testing.T) {
 	for _, c := range renderCases {
 		t.Run(c.name, func(t *testing.T) {

@@ -19,7 +19,7 @@ func newTestRenderer(family service.Family) *Renderer {
 	return NewRenderer(family, Options{MasqueradeBit: 14})
 }
 
-// A view without ports of the family renders to nothing, health port included.
+// A view without ports of the family renders to nothing, not even the health port.
 func TestRenderNothing(t *testing.T) {
 	w := worldOf(service.IPv4)
 	view := w.view(w.openPort())
@@ -30,8 +30,7 @@ func TestRenderNothing(t *testing.T) {
 	}
 }
 
-// Equal views render to equal objects, and what else was rendered before does
-// not matter.
+// Equal views render to equal objects, whatever was rendered before.
 func TestRenderIsPure(t *testing.T) {
 	for _, c := range renderCases {
 		for _, family := range service.Families {
@@ -46,8 +45,8 @@ func TestRenderIsPure(t *testing.T) {
 	}
 }
 
-// A Service costs one rule per endpoint and a constant, whatever it answers on;
-// the hairpin rules are one per endpoint on this node.
+// A Service costs one rule per endpoint, one hairpin rule per endpoint on this node, and a
+// constant, with any frontends.
 func TestRulesPerEndpoint(t *testing.T) {
 	const constant, frontends = 8, 4
 	for _, n := range []int{1, 10, 1000} {
@@ -55,7 +54,7 @@ func TestRulesPerEndpoint(t *testing.T) {
 		objects := newTestRenderer(service.IPv4).Service(view, facts)
 		rules := 0
 		for _, o := range objects {
-			rules += len(bodyLines(o))
+			rules += len(ruleLines(&o))
 		}
 		if local := 1; rules > n+local+constant+frontends {
 			t.Errorf("%d endpoints make %d rules, want at most %d more than endpoints", n, rules, constant+frontends+local)
@@ -72,7 +71,7 @@ func TestBalancingIsFair(t *testing.T) {
 			if !strings.HasPrefix(o.ID.Name, prefixCluster) {
 				continue
 			}
-			for _, line := range bodyLines(o) {
+			for _, line := range ruleLines(&o) {
 				match, _, isDNAT := strings.Cut(line, " -j DNAT ")
 				if !isDNAT {
 					continue
@@ -93,8 +92,8 @@ func TestBalancingIsFair(t *testing.T) {
 	}
 }
 
-// manyEndpoints is a port with every kind of frontend and n endpoints, one of
-// them on this node.
+// manyEndpoints returns a port with every kind of frontend and n endpoints, one of them on this
+// node.
 func manyEndpoints(n int) (*service.View, *service.NodeFacts) {
 	w := worldOf(service.IPv4)
 	p := w.openPort()
@@ -106,7 +105,7 @@ func manyEndpoints(n int) (*service.View, *service.NodeFacts) {
 	return w.view(p), w.facts()
 }
 
-// Two ports of one Service that claim the same element: the first stays.
+// If two ports of one Service claim the same element, the first gets it.
 func TestFirstPortKeepsElement(t *testing.T) {
 	w := worldOf(service.IPv4)
 	first, second := w.openPort(), w.openPort()
@@ -139,8 +138,8 @@ func TestHairpinsNameNobody(t *testing.T) {
 	}
 }
 
-// Whoever jumps to a chain says so, and whatever is referred to exists: in each
-// case, and in the dispatch trees.
+// An object refers to exactly the chains that it jumps to, and they exist: in each case, and in the
+// dispatch trees.
 func TestRefsAreTheJumps(t *testing.T) {
 	check := func(t *testing.T, objects []dataplane.Object) {
 		t.Helper()
@@ -151,7 +150,7 @@ func TestRefsAreTheJumps(t *testing.T) {
 		for _, o := range objects {
 			table, _ := placeOf(o)
 			var jumps []dataplane.ID
-			for _, line := range bodyLines(o) {
+			for _, line := range ruleLines(&o) {
 				_, target, _ := strings.Cut(line, "-j ")
 				id := dataplane.ID{Container: table, Name: target}
 				if strings.HasPrefix(target, "KUBE-") && !slices.Contains(jumps, id) {
@@ -182,7 +181,7 @@ func TestRefsAreTheJumps(t *testing.T) {
 	}
 }
 
-// A sweep finds every chain that is rendered, and finds no chain of others.
+// A sweep finds every rendered chain, and no chain of others.
 func TestRenderedChainsAreOurs(t *testing.T) {
 	for _, family := range service.Families {
 		for _, o := range wholeNode(family, renderTrees(family)) {
@@ -204,7 +203,7 @@ func BenchmarkRenderService10(b *testing.B) {
 	}
 }
 
-// BenchmarkRenderClusterIP10 is the commonest kind of Service.
+// BenchmarkRenderClusterIP10 renders the commonest kind of Service.
 func BenchmarkRenderClusterIP10(b *testing.B) {
 	view, facts := manyEndpoints(10)
 	p := &view.Ports[service.IPv4][0]

@@ -38,7 +38,7 @@ func TestRuleText(t *testing.T) {
 	}
 }
 
-// What iptables-save 1.8.9 prints for the ten decimals that kube-proxy writes.
+// TestProbability has what iptables-save 1.8.9 prints for the ten decimals that kube-proxy writes.
 func TestProbability(t *testing.T) {
 	for _, test := range []struct {
 		k    int
@@ -60,8 +60,7 @@ func TestProbability(t *testing.T) {
 	}
 }
 
-// The tools read the text back as the threshold it came from, and 1/k is met as
-// closely as 31 bits allow.
+// The tools read the text back as the same threshold, which is the nearest one to 1/k.
 func TestProbabilityIsStable(t *testing.T) {
 	for k := 1; k <= 20_000; k++ {
 		text := string(appendProbability(nil, k))

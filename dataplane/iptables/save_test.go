@@ -34,7 +34,7 @@ func TestParseSave(t *testing.T) {
 	if got.Body != wantBody {
 		t.Errorf("body:\n%s\nwant:\n%s", got.Body, wantBody)
 	}
-	// Each chain once; extensions are no chains, and a comment is no jump.
+	// Each chain once. Extensions are no chains, and a comment is no jump.
 	if want := []dataplane.ID{{Container: "nat", Name: "KUBE-SVC-B"}}; !slices.Equal(got.Refs, want) {
 		t.Errorf("refs = %v, want %v", got.Refs, want)
 	}
@@ -78,7 +78,7 @@ func FuzzParseSave(f *testing.F) {
 		}
 		for _, chain := range s.chains {
 			if s.object(chain) == nil {
-				t.Errorf("chain %q was read and is not there", chain)
+				t.Errorf("chain %q was read but does not exist", chain)
 			}
 		}
 	})
@@ -97,8 +97,7 @@ func largeTable(chains int) []byte {
 	return []byte("*nat\n" + declared.String() + rules.String() + "COMMIT\n")
 }
 
-// BenchmarkRead is what one audit costs beside iptables-save: 5,000 chains of
-// ten rules.
+// BenchmarkRead measures one audit without iptables-save: 5,000 chains of ten rules.
 func BenchmarkRead(b *testing.B) {
 	tool := &scriptedTool{saves: map[Table]string{NAT: string(largeTable(5000))}}
 	w := NewWriter(service.IPv4, tool, WriterConfig{})
@@ -110,8 +109,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkInput is what the first write costs beside iptables-restore: 5,000
-// chains of ten rules.
+// BenchmarkInput measures the first write without iptables-restore: 5,000 chains of ten rules.
 func BenchmarkInput(b *testing.B) {
 	s, err := parseSave(NAT, largeTable(5000))
 	if err != nil {

@@ -77,7 +77,7 @@ func (t Territory) straysIn(s *saved, strays map[dataplane.ID][]Hook) {
 			continue
 		}
 		for _, text := range s.rules[chain] {
-			stray := Hook{Table: s.table, Chain: chain, Rule: splitRule(text), Target: ruleTarget(text), text: text}
+			stray := readHook(s.table, chain, text)
 			if s.exists[stray.Target] && t.Owns(s.table, stray.Target) && !t.hasHook(stray) {
 				id := chainID(s.table, stray.Target)
 				strays[id] = append(strays[id], stray)
@@ -214,8 +214,7 @@ func (h Hook) Text() string {
 	return strings.Join(words, " ")
 }
 
-// insertion returns the line of an input that inserts the hook.
-func (h Hook) insertion() string { return "-I " + h.Chain + " 1 " + h.Text() }
+func byRow(a, b Hook) int { return a.Row - b.Row }
 
 // ID returns the identity of the hook's object: container "filter/INPUT", name "01 RULE". The
 // row comes first, so that hooks sort by row.
@@ -245,7 +244,12 @@ func parseHook(id dataplane.ID) (Hook, error) {
 		return Hook{}, fmt.Errorf(
 			"object %q in %q is neither a chain nor a hook of this backend", id.Name, id.Container)
 	}
-	return Hook{
-		Row: row, Table: Table(table), Chain: chain, Rule: splitRule(text), Target: ruleTarget(text), text: text,
-	}, nil
+	hook := readHook(Table(table), chain, text)
+	hook.Row = row
+	return hook, nil
+}
+
+// readHook returns a rule of a built-in chain that iptables-save printed.
+func readHook(table Table, chain, text string) Hook {
+	return Hook{Table: table, Chain: chain, Rule: splitRule(text), Target: ruleTarget(text), text: text}
 }

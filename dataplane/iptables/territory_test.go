@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// neighbour is another mode: it has a chain of its own, and shares one chain and one
-// hook with mode iptables.
+// neighbour is another mode: it has a chain and a hook of its own, and shares one chain and one
+// hook with iptables mode.
 func neighbour() Territory {
 	hooks := []Hook{
 		hook(NAT, "OUTPUT", commentPortals, chainServices),
@@ -27,7 +27,7 @@ func neighbour() Territory {
 	}
 }
 
-// bothModes is table nat with something of both modes in it, and somebody else's.
+// bothModes is table nat with chains and hooks of both modes, and of another program.
 var bothModes = savedTable(NAT,
 	":OUTPUT ACCEPT [0:0]", ":KUBE-SERVICES - [0:0]", ":KUBE-OTHER - [0:0]", ":KUBE-SVC-A - [0:0]", ":MINE - [0:0]",
 	"-A OUTPUT "+hook(NAT, "OUTPUT", commentPortals, chainServices).Text(),
@@ -70,7 +70,7 @@ func TestTerritories(t *testing.T) {
 	}
 }
 
-// TestWriterReadsItsTerritory, and nothing else, though the names look like ours.
+// TestWriterReadsItsTerritory and nothing else, even if the names look like ours.
 func TestWriterReadsItsTerritory(t *testing.T) {
 	tool := &scriptedTool{saves: map[Table]string{NAT: bothModes}}
 	read := func(config WriterConfig) (names []string) {
@@ -96,15 +96,15 @@ func TestWriterReadsItsTerritory(t *testing.T) {
 	}
 }
 
-// TestWatchLooksAtTheTerritorysCanaries, which may be in some tables only.
-func TestWatchLooksAtTheTerritorysCanaries(t *testing.T) {
+// TestWatchChecksTheTerritorysCanaries, which may be in some tables only.
+func TestWatchChecksTheTerritorysCanaries(t *testing.T) {
 	tool := &scriptedTool{saves: map[Table]string{NAT: bothModes}}
 	runWatchIn(t, neighbour(), tool, func(step func(func()) int) {
 		if got := step(noChange); got != 0 {
-			t.Errorf("told %d times of nothing", got)
+			t.Errorf("reported %d times of nothing", got)
 		}
 		if got := step(func() { tool.saves = nil }); got != 1 {
-			t.Errorf("told %d times of a flushed table, want once", got)
+			t.Errorf("reported %d times of a flushed table, want once", got)
 		}
 	})
 }
@@ -169,7 +169,7 @@ func TestOwnsChain(t *testing.T) {
 	}
 }
 
-// The rules of kube-proxy v1.36, word for word.
+// TestHookRows has the rules of kube-proxy v1.36, word for word.
 func TestHookRows(t *testing.T) {
 	const (
 		isNew   = "-m conntrack --ctstate NEW "
@@ -210,7 +210,7 @@ func TestHookRows(t *testing.T) {
 	}
 }
 
-// On an empty node, where each row is inserted above the earlier ones.
+// TestHookOrder is the order on an empty node, where each row is inserted above the earlier ones.
 func TestHookOrder(t *testing.T) {
 	chains := map[string][]string{}
 	for _, h := range HookRows() {

@@ -109,7 +109,8 @@ var wordsOf = [...]struct {
 	words   []string
 }{
 	{dataplane.Busy, []string{
-		// EAGAIN: another change came between (legacy), or the transaction has to be repeated (nft).
+		// EAGAIN: another change came between (legacy), or the transaction has to be repeated
+		// (nft).
 		"Resource temporarily unavailable",
 		"No buffer space available",
 		"Interrupted system call",
@@ -153,7 +154,8 @@ func (f *failure) outcome() dataplane.Outcome {
 // notExited classifies failures to start, and ends by a signal.
 func (f *failure) notExited() dataplane.Outcome {
 	switch {
-	case errors.Is(f.err, exec.ErrNotFound), errors.Is(f.err, fs.ErrNotExist), errors.Is(f.err, fs.ErrPermission):
+	case errors.Is(f.err, exec.ErrNotFound), errors.Is(f.err, fs.ErrNotExist),
+		errors.Is(f.err, fs.ErrPermission):
 		return dataplane.Unsupported
 	case errors.Is(f.err, syscall.EAGAIN), errors.Is(f.err, syscall.ENOMEM):
 		return dataplane.Busy

@@ -234,7 +234,9 @@ func (w *Writer) watchAnnounced(ctx context.Context, changed func(by dataplane.S
 	return errors.Join(err, listener.Close())
 }
 
-var netfilterFamily = service.PerFamily[uint8]{service.IPv4: unix.NFPROTO_IPV4, service.IPv6: unix.NFPROTO_IPV6}
+var netfilterFamily = service.PerFamily[uint8]{
+	service.IPv4: unix.NFPROTO_IPV4, service.IPv6: unix.NFPROTO_IPV6,
+}
 
 // The messages that x/sys does not name: "delete, if it exists".
 const (

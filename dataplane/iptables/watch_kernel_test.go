@@ -15,24 +15,24 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// toldMax bounds how long it takes until a stranger's change is told, and quiet is how
-// long nothing is told when nothing is to be; both are for machines under load.
+// reportMax bounds the time until Watch reports a stranger's change. quiet is how long a test waits
+// to see that Watch reports nothing. Both are for machines under load.
 var (
-	toldMax = map[Variant]time.Duration{NFT: 2 * time.Second, Legacy: 4 * time.Second}
-	quiet   = map[Variant]time.Duration{NFT: 300 * time.Millisecond, Legacy: 1500 * time.Millisecond}
+	reportMax = map[Variant]time.Duration{NFT: 2 * time.Second, Legacy: 4 * time.Second}
+	quiet     = map[Variant]time.Duration{NFT: 300 * time.Millisecond, Legacy: 1500 * time.Millisecond}
 )
 
 // watched runs the writer's watch beside a test.
 type watched struct {
 	*kernelTest
-	told chan time.Time
-	by   chan dataplane.Stranger
+	reports chan time.Time
+	by      chan dataplane.Stranger
 }
 
-// watch starts to watch. From the first own write on, it works.
+// watch starts to watch, and returns when it works.
 func (k *kernelTest) watch() *watched {
 	k.Helper()
-	w := &watched{kernelTest: k, told: make(chan time.Time, 100_000), by: make(chan dataplane.Stranger, 100_000)}
+	w := &watched{kernelTest: k, reports: make(chan time.Time, 100_000), by: make(chan dataplane.Stranger, 100_000)}
 	namespace, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		k.Fatal(err)
@@ -47,7 +47,7 @@ func (k *kernelTest) watch() *watched {
 		}
 		ended <- k.writer.Watch(ctx, func(by dataplane.Stranger) {
 			w.by <- by
-			w.told <- time.Now()
+			w.reports <- time.Now()
 		})
 	}()
 	k.Cleanup(func() {
@@ -59,8 +59,8 @@ func (k *kernelTest) watch() *watched {
 	})
 	k.read() // an audit comes first
 	if k.variant == NFT {
-		// The listener is there when it hears something.
-		for deadline := time.Now().Add(10 * time.Second); len(w.told) == 0 && time.Now().Before(deadline); {
+		// The listener works once it has heard something.
+		for deadline := time.Now().Add(10 * time.Second); len(w.reports) == 0 && time.Now().Before(deadline); {
 			k.stranger("nat", "-N", "KUBE-SVC-LISTENER")
 			k.stranger("nat", "-X", "KUBE-SVC-LISTENER")
 			time.Sleep(10 * time.Millisecond)
@@ -72,65 +72,65 @@ func (k *kernelTest) watch() *watched {
 }
 
 func (w *watched) forget() {
-	for len(w.told) > 0 {
-		<-w.told
+	for len(w.reports) > 0 {
+		<-w.reports
 		<-w.by
 	}
 }
 
-// stranger runs iptables as somebody else.
+// stranger runs iptables as another program would.
 func (k *kernelTest) stranger(table string, args ...string) {
 	k.Helper()
 	k.run(k.tool.programs.iptables, append([]string{"-w", "5", "-t", table}, args...)...)
 }
 
-// expectTold does what a stranger does, and waits until it is told.
-func (w *watched) expectTold(what string, stranger func()) {
+// expectReport makes a stranger's change and waits until Watch reports it.
+func (w *watched) expectReport(what string, stranger func()) {
 	w.Helper()
 	w.forget()
 	stranger()
 	start := time.Now()
 	select {
-	case at := <-w.told:
+	case at := <-w.reports:
 		by := <-w.by
 		if known := by != (dataplane.Stranger{}); known != (w.variant == NFT) {
 			w.Errorf("%s: by %q", what, by)
 		}
-		w.Logf("%s: told %v after the program has ended, by %q", what, max(0, at.Sub(start)).Round(10*time.Microsecond), by)
-	case <-time.After(toldMax[w.variant]):
-		w.Errorf("%s: not told within %v", what, toldMax[w.variant])
+		w.Logf("%s: reported %v after the end of the program, by %q", what, max(0, at.Sub(start)).Round(10*time.Microsecond), by)
+	case <-time.After(reportMax[w.variant]):
+		w.Errorf("%s: not reported within %v", what, reportMax[w.variant])
 	}
 	w.read() // the audit
 }
 
-// expectQuiet does something that must not be told.
+// expectQuiet does something that Watch must not report.
 func (w *watched) expectQuiet(what string, do func()) {
 	w.Helper()
 	w.forget()
 	do()
 	time.Sleep(quiet[w.variant])
-	if n := len(w.told); n != 0 {
-		w.Errorf("%s: told %d times, want none", what, n)
+	if n := len(w.reports); n != 0 {
+		w.Errorf("%s: reported %d times, want none", what, n)
 	}
 }
 
-// TestKernelWatchTellsOfStrangers: whatever of ours a stranger takes away or adds to is
-// told, and soon.
-func TestKernelWatchTellsOfStrangers(t *testing.T) {
+// TestKernelWatchReportsStrangers: Watch soon reports what another program removes from our chains
+// or adds to them.
+func TestKernelWatchReportsStrangers(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.write(creations(k.scaffold())...)
 		w := k.watch()
 		hook := HookRows()[0]
-		w.expectTold("a chain emptied", func() { k.stranger("nat", "-F", "KUBE-SVC-NPX46M4PTMTKRN6Y") })
-		w.expectTold("a rule deleted", func() { k.stranger("filter", "-D", "KUBE-SERVICES", "1") })
-		w.expectTold("a hook deleted", func() {
+		w.expectReport("a chain emptied", func() { k.stranger("nat", "-F", "KUBE-SVC-NPX46M4PTMTKRN6Y") })
+		w.expectReport("a rule deleted", func() { k.stranger("filter", "-D", "KUBE-SERVICES", "1") })
+		w.expectReport("a hook deleted", func() {
 			k.stranger(string(hook.Table), append([]string{"-D", hook.Chain}, hook.Rule...)...)
 		})
-		w.expectTold("a chain deleted", func() { k.stranger("mangle", "-X", chainCanary) })
-		w.expectTold("a rule added", func() { k.stranger("nat", "-I", "KUBE-SERVICES", "1", "-p", "udp", "-j", "RETURN") })
-		w.expectTold("a table emptied", func() { k.stranger("nat", "-F") })
+		w.expectReport("a chain deleted", func() { k.stranger("mangle", "-X", chainCanary) })
+		w.expectReport("a rule added", func() { k.stranger("nat", "-I", "KUBE-SERVICES", "1", "-p", "udp", "-j", "RETURN") })
+		w.expectReport("a table emptied", func() { k.stranger("nat", "-F") })
 		if k.variant == NFT {
-			w.expectTold("a table deleted by nft", func() {
+			w.expectReport("a table deleted by nft", func() {
 				family := map[service.Family]string{service.IPv4: "ip", service.IPv6: "ip6"}[k.family]
 				k.run("nft", "delete", "table", family, "filter")
 			})
@@ -138,8 +138,7 @@ func TestKernelWatchTellsOfStrangers(t *testing.T) {
 	})
 }
 
-// TestKernelWatchKnowsOwnWrites: what the writer does is not told, of whatever kind and
-// outcome it is.
+// TestKernelWatchKnowsOwnWrites: Watch reports no write of ours, of any kind and with any outcome.
 func TestKernelWatchKnowsOwnWrites(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		w := k.watch()
@@ -175,8 +174,8 @@ func TestKernelWatchKnowsOwnWrites(t *testing.T) {
 	})
 }
 
-// TestKernelWatchIgnoresOtherChains: what others do beside ours costs nothing in the
-// nft variant, be it in the same tables and built-in chains.
+// TestKernelWatchIgnoresOtherChains: changes of other chains cost nothing in the nft variant, even
+// in the same tables and built-in chains.
 func TestKernelWatchIgnoresOtherChains(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
@@ -201,15 +200,14 @@ func TestKernelWatchIgnoresOtherChains(t *testing.T) {
 	}
 }
 
-// TestKernelWatchSeesStrangersBehindOwnWrites: in the legacy variant, what a stranger
-// deletes between two looks is told although own writes change the sizes at the same
-// time.
+// TestKernelWatchSeesStrangersBehindOwnWrites: Watch reports a stranger's deletion although our own
+// write changes the size of the table between the same two looks (legacy variant).
 func TestKernelWatchSeesStrangersBehindOwnWrites(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		k.write(creations(k.scaffold())...)
 		w := k.watch()
 		one := chainObject(NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-p tcp "+k.dnat("1"))
-		w.expectTold("a rule that makes way for one of ours", func() {
+		w.expectReport("rules deleted just before our write", func() {
 			k.stranger("nat", "-D", "KUBE-SVC-NPX46M4PTMTKRN6Y", "1")
 			k.stranger("nat", "-D", "KUBE-SVC-NPX46M4PTMTKRN6Y", "1")
 			k.stranger("nat", "-D", "KUBE-SERVICES", "1")

@@ -85,7 +85,9 @@ func (s *sizes) wrote(batch *dataplane.Batch, receipt *dataplane.Receipt) {
 
 // growthOf returns by how many entries a batch has changed each table, and the tables for which
 // that is not certain.
-func growthOf(batch *dataplane.Batch, receipt *dataplane.Receipt) (growth map[Table]int64, vague map[Table]bool) {
+func growthOf(
+	batch *dataplane.Batch, receipt *dataplane.Receipt,
+) (growth map[Table]int64, vague map[Table]bool) {
 	growth, vague = make(map[Table]int64), make(map[Table]bool)
 	for i := range batch.Changes {
 		c := &batch.Changes[i]

@@ -12,38 +12,38 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// scales is a tool that knows the sizes of tables.
-type scales struct {
+// sizedTool knows the sizes of tables.
+type sizedTool struct {
 	scriptedTool
 	entries map[Table]uint32
-	// restored is done with each input.
+	// restored is called with each input.
 	restored func() error
 }
 
-func (s *scales) TableSize(table Table) (size, bool) {
+func (s *sizedTool) TableSize(table Table) (size, bool) {
 	n, ok := s.entries[table]
 	return size{entries: n, bytes: 100 * n}, ok
 }
 
-func (s *scales) Restore(context.Context, []byte) error { return s.restored() }
+func (s *sizedTool) Restore(context.Context, []byte) error { return s.restored() }
 
-// weighed is a writer with scales, which is watched.
-type weighed struct {
+// sizesTest is a writer with a sizedTool, and a running Watch.
+type sizesTest struct {
 	*testing.T
-	*scales
-	writer *Writer
-	told   atomic.Int32
+	*sizedTool
+	writer  *Writer
+	reports atomic.Int32
 }
 
-// onScales runs a test beside a watch, after a first audit.
-func onScales(t *testing.T, body func(w *weighed)) {
+// withSizes runs a test while Watch runs, after a first audit.
+func withSizes(t *testing.T, body func(w *sizesTest)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		tool := &scales{entries: map[Table]uint32{Mangle: 8, Filter: 50, NAT: 500}, restored: func() error { return nil }}
-		w := &weighed{T: t, scales: tool, writer: NewWriter(service.IPv4, tool, WriterConfig{})}
+		tool := &sizedTool{entries: map[Table]uint32{Mangle: 8, Filter: 50, NAT: 500}, restored: func() error { return nil }}
+		w := &sizesTest{T: t, sizedTool: tool, writer: NewWriter(service.IPv4, tool, WriterConfig{})}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- w.writer.Watch(ctx, func(dataplane.Stranger) { w.told.Add(1) }) }()
+		go func() { ended <- w.writer.Watch(ctx, func(dataplane.Stranger) { w.reports.Add(1) }) }()
 		w.audit()
 		body(w)
 		cancel()
@@ -53,27 +53,26 @@ func onScales(t *testing.T, body func(w *weighed)) {
 	})
 }
 
-func (w *weighed) audit() {
+func (w *sizesTest) audit() {
 	w.Helper()
 	if _, err := w.writer.Read(w.Context()); err != nil {
 		w.Fatal(err)
 	}
 }
 
-// expect lets some time pass, and counts what is told meanwhile.
-func (w *weighed) expect(what string, want int, within time.Duration) {
+// expect lets time pass and counts the reports.
+func (w *sizesTest) expect(what string, want int, within time.Duration) {
 	w.Helper()
-	w.told.Store(0)
+	w.reports.Store(0)
 	time.Sleep(within)
 	synctest.Wait()
-	if got := int(w.told.Load()); got != want {
-		w.Errorf("%s: told %d times, want %d", what, got, want)
+	if got := int(w.reports.Load()); got != want {
+		w.Errorf("%s: reported %d times, want %d", what, got, want)
 	}
 }
 
-// stranger changes a table by some entries. Taking a turn with the tool keeps the
-// watch away meanwhile.
-func (w *weighed) stranger(table Table, by int) {
+// stranger changes a table by some entries. It holds the turn with the tool, so that Watch waits.
+func (w *sizesTest) stranger(table Table, by int) {
 	w.Helper()
 	if err := w.writer.acquire(w.Context()); err != nil {
 		w.Fatal(err)
@@ -83,7 +82,7 @@ func (w *weighed) stranger(table Table, by int) {
 }
 
 // writes changes nat by some entries.
-func (w *weighed) writes(by int, changes ...dataplane.Change) dataplane.Receipt {
+func (w *sizesTest) writes(by int, changes ...dataplane.Change) dataplane.Receipt {
 	w.restored = func() error {
 		w.entries[NAT] += uint32(by)
 		return nil
@@ -94,7 +93,7 @@ func (w *weighed) writes(by int, changes ...dataplane.Change) dataplane.Receipt 
 func TestSizesTellStrangersFromWrites(t *testing.T) {
 	empty := chainObject(NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA")
 	full := chainObject(NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j A", "-j B", "-j C")
-	onScales(t, func(w *weighed) {
+	withSizes(t, func(w *sizesTest) {
 		w.expect("quiet times", 0, time.Minute)
 		w.stranger(Filter, -1)
 		w.expect("a rule less", 1, time.Minute)
@@ -122,11 +121,11 @@ func TestSizesTellStrangersFromWrites(t *testing.T) {
 	})
 }
 
-// TestSizesOfATableThatOurWriteHasMade: the kernel adds entries of its own to it, and
-// watching it begins at once.
+// TestSizesOfATableThatOurWriteHasMade: the kernel adds entries of its own, and the watch of the
+// table begins at once.
 func TestSizesOfATableThatOurWriteHasMade(t *testing.T) {
 	full := chainObject(NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j A")
-	onScales(t, func(w *weighed) {
+	withSizes(t, func(w *sizesTest) {
 		w.stranger(NAT, -500)
 		w.audit()
 		w.writes(3+6, changeOf(blue, nil, full))
@@ -138,7 +137,7 @@ func TestSizesOfATableThatOurWriteHasMade(t *testing.T) {
 
 func TestSizesAfterAWriteThatFailed(t *testing.T) {
 	full := chainObject(NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j A")
-	onScales(t, func(w *weighed) {
+	withSizes(t, func(w *sizesTest) {
 		w.restored = func() error { return &ToolError{Outcome: dataplane.Rejected, Err: errors.New("exit status 1")} }
 		w.writer.Write(w.Context(), &dataplane.Batch{Changes: []dataplane.Change{changeOf(blue, nil, full)}})
 		w.expect("nothing landed", 0, time.Minute)
@@ -151,19 +150,19 @@ func TestSizesAfterAWriteThatFailed(t *testing.T) {
 	})
 }
 
-// TestSizesBoundReads: who changes the tables all the time, beside us, does not make us
-// read them all the time.
+// TestSizesBoundReads: another program that changes the tables all the time does not make us read
+// them all the time.
 func TestSizesBoundReads(t *testing.T) {
-	onScales(t, func(w *weighed) {
+	withSizes(t, func(w *sizesTest) {
 		w.stranger(NAT, 60_000) // which take 0.3 s to read
 		w.audit()
 		reads := 0
 		for range 30 {
-			w.told.Store(0)
+			w.reports.Store(0)
 			w.stranger(Filter, 1)
 			time.Sleep(time.Second)
 			synctest.Wait()
-			if w.told.Load() > 0 {
+			if w.reports.Load() > 0 {
 				reads++
 				w.audit()
 			}

@@ -12,47 +12,46 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// meadow is a tool that knows which tables have a canary.
-type meadow struct {
+// canaryTool knows which tables have a canary.
+type canaryTool struct {
 	scriptedTool
 	canaries map[Table]bool
 	err      error
 	looks    int
 }
 
-func (m *meadow) HasChain(_ context.Context, table Table, chain string) (bool, error) {
+func (m *canaryTool) HasChain(_ context.Context, table Table, chain string) (bool, error) {
 	m.looks++
 	return m.canaries[table] && chain == chainCanary, m.err
 }
 
-// runWatch runs a test against a watcher that looks once a second. The test goes on
-// by steps: each changes something in the kernel's stead, lets the watcher look
-// once, and gives how often that told of a change.
-func runWatch(t *testing.T, tool Tool, body func(step func(change func()) (told int))) {
+// runWatch runs a test while Watch checks the canaries once a second. A step of the test changes
+// something in the kernel, lets Watch check once, and returns the number of reports.
+func runWatch(t *testing.T, tool Tool, body func(step func(change func()) (reports int))) {
 	t.Helper()
 	runWatchIn(t, OwnTerritory(), tool, body)
 }
 
-func runWatchIn(t *testing.T, territory Territory, tool Tool, body func(step func(change func()) (told int))) {
+func runWatchIn(t *testing.T, territory Territory, tool Tool, body func(step func(change func()) (reports int))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := NewWriter(service.IPv4, tool, WriterConfig{WatchInterval: time.Second, Territory: territory})
-		told := 0
+		reports := 0
 		ended := make(chan error)
-		go func() { ended <- w.Watch(ctx, func(dataplane.Stranger) { told++ }) }()
+		go func() { ended <- w.Watch(ctx, func(dataplane.Stranger) { reports++ }) }()
 		synctest.Wait() // the first look is at once
 		body(func(change func()) int {
-			// Taking a turn with the tool keeps the watcher away meanwhile.
+			// Watch waits for the turn with the tool.
 			if err := w.acquire(ctx); err != nil {
 				t.Fatal(err)
 			}
-			told = 0
+			reports = 0
 			change()
 			w.release()
 			time.Sleep(time.Second)
 			synctest.Wait()
-			return told
+			return reports
 		})
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -68,12 +67,12 @@ func inAllTables(there bool) map[Table]bool {
 }
 
 func TestWatchTellsOfEachTable(t *testing.T) {
-	m := &meadow{canaries: inAllTables(false)}
+	m := &canaryTool{canaries: inAllTables(false)}
 	runWatch(t, m, func(step func(func()) int) {
 		expect := func(when string, want int, change func()) {
 			t.Helper()
 			if got := step(change); got != want {
-				t.Errorf("%s: told %d times, want %d", when, got, want)
+				t.Errorf("%s: reported %d times, want %d", when, got, want)
 			}
 		}
 		expect("before the first write", 0, noChange)
@@ -97,13 +96,13 @@ func TestWatchByListingWhereNothingBetterIsOffered(t *testing.T) {
 	tool := &scriptedTool{saves: full}
 	runWatch(t, tool, func(step func(func()) int) {
 		if got := step(noChange); got != 0 {
-			t.Errorf("told %d times of nothing", got)
+			t.Errorf("reported %d times of nothing", got)
 		}
 		got := step(func() {
 			tool.saves = map[Table]string{Mangle: full[Mangle], Filter: savedTable(Filter, ":INPUT ACCEPT [0:0]")}
 		})
 		if got != 2 {
-			t.Errorf("told %d times of two flushed tables", got)
+			t.Errorf("reported %d times of two flushed tables", got)
 		}
 	})
 }
@@ -111,7 +110,7 @@ func TestWatchByListingWhereNothingBetterIsOffered(t *testing.T) {
 func TestWatchWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		m := &meadow{}
+		m := &canaryTool{}
 		w := NewWriter(service.IPv4, m, WriterConfig{})
 		if err := w.acquire(ctx); err != nil {
 			t.Fatal(err)
@@ -130,7 +129,7 @@ func TestWatchWaitsForItsTurn(t *testing.T) {
 	})
 }
 
-// TestAuthors goes through the orders in which a process can start, be heard and end.
+// TestAuthors covers the orders in which a process can start, be announced and end.
 func TestAuthors(t *testing.T) {
 	a := newAuthors()
 	now := time.Unix(1000, 0)
@@ -157,7 +156,7 @@ func TestAuthors(t *testing.T) {
 	end()
 	foreign(9, ownAfterwards-1, false)
 	foreign(10, ownAfterwards-1, false)
-	foreign(10, ownAfterwards, true) // by now the number may be somebody else's
+	foreign(10, ownAfterwards, true) // by now the ID may belong to another program
 
 	a.begin()
 	a.started(11)
@@ -168,13 +167,13 @@ func TestAuthors(t *testing.T) {
 
 	a.begin()
 	if a.missed() {
-		t.Error("a loss during a write is told before it ends")
+		t.Error("a loss during a write is reported before the write ends")
 	}
 	end(dataplane.Stranger{})
 	a.begin()
 	end()
 	if !a.missed() {
-		t.Error("a loss is not told")
+		t.Error("a loss is not reported")
 	}
 	now = now.Add(time.Minute)
 	a.begin()

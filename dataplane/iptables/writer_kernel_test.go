@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// scaffold is a small rule set with everything in it: the canaries, chains that
-// lead to one another, and all hooks.
+// scaffold is a small rule set with everything in it: the canaries, chains that lead to one
+// another, and all hooks.
 func (k *kernelTest) scaffold() []*dataplane.Object {
 	objects := []*dataplane.Object{
 		chainObject(Mangle, chainCanary), chainObject(Filter, chainCanary), chainObject(NAT, chainCanary),
@@ -62,7 +62,7 @@ func TestKernelReadsBackWhatWasWritten(t *testing.T) {
 		k.expect(objects...)
 		before := k.state()
 
-		// Not being sure and writing it all again changes nothing, hooks included.
+		// Writing everything again without being sure changes nothing, not even hooks.
 		var again []dataplane.Change
 		for _, c := range creations(objects) {
 			again = append(again, unsure(c))
@@ -72,8 +72,7 @@ func TestKernelReadsBackWhatWasWritten(t *testing.T) {
 			k.Errorf("writing again made of\n%s\nthis:\n%s", before, after)
 		}
 
-		// And everything goes again, whether it is there or not, except for
-		// what is the kubelet's too.
+		// Everything can be removed, whether it exists or not, except for what the kubelet shares.
 		var gone []dataplane.Change
 		for _, o := range objects {
 			gone = append(gone, unsure(changeOf(service.Node, o, nil)))
@@ -163,7 +162,7 @@ func TestKernelReportsABatchThatLandedByHalf(t *testing.T) {
 		refusing := chainObject(Filter, "KUBE-SERVICES", k.reject("1"))
 		k.write(changeOf(service.Node, nil, refusing))
 
-		// Filter grows, nat is refused, filter does not shrink.
+		// Filter grows, nat is rejected, filter does not shrink.
 		refused := chainObject(Filter, "KUBE-SERVICES", k.reject("2"))
 		grown := chainObject(Filter, "KUBE-SERVICES", k.reject("2"), k.reject("1"))
 		bad := chainObject(NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA", "-j REJECT")
@@ -198,7 +197,7 @@ func TestKernelLockHeldIsBusyAndNamesTheHolder(t *testing.T) {
 					if receipt.Outcome != dataplane.Busy || receipt.Suspects != nil {
 						t.Errorf("%s: %v, suspects %v", name, receipt, receipt.Suspects)
 					}
-					// Saving takes no lock, so what is there is certain.
+					// Saving takes no lock, so the content is certain.
 					if len(receipt.Certain) != 1 || !dataplane.Same(receipt.Certain[c.ID], c.Before) {
 						t.Errorf("%s: certain of %v", name, receipt.Certain)
 					}
@@ -243,7 +242,7 @@ func TestKernelCountersSurvive(t *testing.T) {
 			if err != nil {
 				k.Fatal(err)
 			}
-			// Nobody listens; the packet counts all the same.
+			// No program listens; the packet counts all the same.
 			_, _ = conn.Write([]byte("x"))
 			_ = conn.Close()
 		}
@@ -317,8 +316,8 @@ func TestKernelKubeletsRulesSurvive(t *testing.T) {
 	})
 }
 
-// TestKernelTextAndWriterAgree loads the same objects as one text and through the
-// writer, each into a namespace of its own.
+// TestKernelTextAndWriterAgree loads the same objects as one text and through the writer, each into
+// a namespace of its own.
 func TestKernelTextAndWriterAgree(t *testing.T) {
 	onKernels(t, func(k *kernelTest) {
 		objects := wholeNode(k.family, renderTrees(k.family))
@@ -333,7 +332,7 @@ func TestKernelTextAndWriterAgree(t *testing.T) {
 		k.write(changes...)
 		written := k.state()
 
-		// With --noflush others keep their rules; without it there are none.
+		// With --noflush other programs keep their rules; here they have none.
 		for _, args := range [][]string{{"--noflush"}, nil} {
 			namespace, err := netns.New("loaded")
 			if err != nil {
@@ -358,7 +357,7 @@ func TestKernelTextAndWriterAgree(t *testing.T) {
 	})
 }
 
-// runIn gives what a program says.
+// runIn returns the output of a program.
 func runIn(namespace *netns.Namespace, cmd *exec.Cmd) (string, error) {
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said

@@ -92,7 +92,7 @@ func TestWriteReportsWhatLanded(t *testing.T) {
 	if len(receipt.Certain) != 5 {
 		t.Errorf("certain of %d objects, want 5: %v", len(receipt.Certain), receipt.Certain)
 	}
-	// The filter grew: it holds neither what was nor what is wanted.
+	// Filter has grown: it holds neither the old rules nor the wanted ones.
 	if now := receipt.Certain[filterAfter.ID]; now == nil || now.Body != rejectGreen+"\n"+rejectBlue {
 		t.Errorf("the grown chain is reported as %+v", now)
 	}
@@ -100,13 +100,13 @@ func TestWriteReportsWhatLanded(t *testing.T) {
 		t.Errorf("the chain that did not land is reported as %+v, %v", now, ok)
 	}
 	if receipt.Certain[greenBefore.ID] != greenBefore {
-		t.Error("the chain that is still there is not reported as what it was before")
+		t.Error("the chain that still exists is not reported as before")
 	}
 	if now := receipt.Certain[there.ID]; !dataplane.Same(now, there) {
-		t.Errorf("the hook that is there is reported as %+v", now)
+		t.Errorf("the existing hook is reported as %+v", now)
 	}
 	if now, ok := receipt.Certain[absent.ID]; now != nil || !ok {
-		t.Errorf("the hook that is not there is reported as %+v, %v", now, ok)
+		t.Errorf("the missing hook is reported as %+v, %v", now, ok)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestWriteStopsAtTheFirstFailure(t *testing.T) {
 			t.Errorf("%s failed: %v after %q", failing, receipt, tool.calls)
 		}
 		if receipt.Suspects != nil {
-			t.Errorf("%s failed: %v are suspect of a held lock", failing, receipt.Suspects)
+			t.Errorf("%s failed: %v are suspects although the lock was held", failing, receipt.Suspects)
 		}
 		if len(receipt.Certain) != 3 {
 			t.Errorf("%s failed: certain of %v", failing, receipt.Certain)
@@ -148,9 +148,9 @@ func TestWriteStopsAtTheFirstFailure(t *testing.T) {
 	}
 }
 
-// TestHooksOfAnotherRelease: a rule of a built-in chain that none of our hooks is stays
-// as long as the chain that it leads to, and goes right before it. (The kernel refused to
-// delete the chain, and everything else of the batch with it.)
+// TestHooksOfAnotherRelease: a rule of a built-in chain that is no hook of ours stays as long as
+// the chain that it leads to, and goes right before it. (The kernel refused to delete the chain,
+// and rejected the whole batch.)
 func TestHooksOfAnotherRelease(t *testing.T) {
 	old := ":KUBE-SVC-OLD - [0:0]"
 	rule := `-m comment --comment "the old way in" -j KUBE-SVC-OLD`
@@ -177,7 +177,7 @@ func TestHooksOfAnotherRelease(t *testing.T) {
 		t.Errorf("%v: calls:\n%s\nwant:\n%s", receipt, strings.Join(tool.calls, "\n"), strings.Join(want, "\n"))
 	}
 	if last := string(tool.inputs[2]); !strings.Contains(last, "-X KUBE-SVC-OLD") || strings.Contains(string(tool.inputs[0]), "KUBE-SVC-OLD") {
-		t.Errorf("the chain goes with\n%s", last)
+		t.Errorf("the chain is removed by\n%s", last)
 	}
 }
 
@@ -247,7 +247,7 @@ func TestReadFailsWhole(t *testing.T) {
 	}
 }
 
-// hookIn gives one of our hooks in a built-in chain.
+// hookIn returns one of our hooks in a built-in chain.
 func hookIn(t *testing.T, table Table, chain string) Hook {
 	t.Helper()
 	for _, h := range HookRows() {
@@ -301,8 +301,7 @@ func TestSharedHooksAreNeverRemoved(t *testing.T) {
 	}
 }
 
-// The kubelet's rules in a chain that only has to exist must not look like
-// drift to every audit.
+// The kubelet's rules in a chain that only has to exist must not look like a change to every audit.
 func TestReadOfTheSharedChainIsWhatIsWanted(t *testing.T) {
 	full, empty := chainObject(Filter, chainFirewall, "-j DROP"), chainObject(Filter, chainFirewall)
 	tool := &scriptedTool{saves: map[Table]string{Filter: savedTable(Filter, ":KUBE-FIREWALL - [0:0]", "-A KUBE-FIREWALL -j RETURN")}}

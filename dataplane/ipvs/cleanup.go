@@ -10,12 +10,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/device"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -29,18 +27,18 @@ type CleanupSummary struct {
 	Sets int
 }
 
-// Any reports whether something was there to remove.
+// Any reports whether there was something to remove.
 func (s CleanupSummary) Any() bool { return s.Servers > 0 || s.Device || s.Sets > 0 }
 
-// Cleanup removes what Sluice, or kube-proxy in IPVS mode, left in the network
-// namespace, of both families: virtual servers, the device, then, by rules, what asks
-// the sets, and the sets. It loads no module into a kernel that has none of this. What
-// is already gone is no error; one step that fails does not keep the others from being
-// made, but that the sets stay while virtual servers do: they tell which are ours.
+// Cleanup removes what Sluice, or kube-proxy in IPVS mode, left in the network namespace,
+// of both families: virtual servers, the device, then, by rules, what looks up the sets,
+// and the sets. It loads no module into a kernel that has none of this. What is gone
+// already is no error. If one step fails, the others are still made, except that the sets
+// stay while virtual servers do: they identify ours.
 //
-// Ours are the virtual servers at an address of the device, those in a set of
-// frontends, and those at an address of the host with a port in a set of node ports.
-// Others, which kube-proxy would remove as well, stay.
+// Ours are the virtual servers at an address of the device, those in a set of frontends,
+// and those at an address of the host with a port in a set of node ports. Others stay,
+// although kube-proxy would remove them as well.
 func Cleanup(ctx context.Context, rules func() error) (CleanupSummary, error) {
 	var s CleanupSummary
 	serversErr := s.removeServers(ctx)
@@ -52,8 +50,8 @@ func Cleanup(ctx context.Context, rules func() error) (CleanupSummary, error) {
 	return s, errors.Join(err, s.removeSets(ctx))
 }
 
-// The files that a kernel shows when it has IPVS, and sets; to ask over netlink would
-// load them, and takes more privilege.
+// The files that a kernel shows when it has IPVS, and sets. A question over netlink would
+// load the modules, and takes more privilege.
 const (
 	fileServers = "/proc/thread-self/net/ip_vs"
 	fileSets    = "/sys/module/ip_set"
@@ -76,12 +74,12 @@ func (s *CleanupSummary) removeServers(ctx context.Context) error {
 	if !hasServers() {
 		return nil
 	}
-	socket, err := genl.Open()
+	servers, err := kernel.OpenServers()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = socket.Close() }() // nothing is left to be said over it
-	services, err := socket.Services(ctx)
+	defer servers.Close() //nolint:errcheck // nothing can be lost
+	services, err := servers.Services(ctx)
 	if err != nil || len(services) == 0 {
 		return err
 	}
@@ -89,15 +87,16 @@ func (s *CleanupSummary) removeServers(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find out which virtual servers are ours: %w", err)
 	}
-	var requests []genl.Request
-	for _, service := range services {
-		if known.ours(service.Frontend) {
-			requests = append(requests, genl.DelService(service.Frontend))
-		}
-	}
 	var failed []error
-	for _, err := range socket.Do(ctx, requests) {
-		if err == nil || genl.Missing(err) {
+	for _, service := range services {
+		if !known.ours(service.Frontend) {
+			continue
+		}
+		err := ctx.Err()
+		if err == nil {
+			err = servers.Delete(service.Frontend)
+		}
+		if err == nil || kernel.Missing(err) {
 			s.Servers++
 		} else {
 			failed = append(failed, err)
@@ -106,13 +105,12 @@ func (s *CleanupSummary) removeServers(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// frontends are what tells our virtual servers from others.
+// frontends distinguish our virtual servers from others.
 type frontends struct {
 	// bound and hosts are the addresses of the device, and of the host beside.
 	bound, hosts []netip.Addr
 	served       map[dataplane.Frontend]bool
-	// ports are node ports; these frontends have no address. In IPv6 they are kept
-	// apart.
+	// ports are node ports. These frontends have no address. Each family has its own.
 	ports service.PerFamily[map[dataplane.Frontend]bool]
 }
 
@@ -128,25 +126,25 @@ func learn(ctx context.Context) (*frontends, error) {
 	if !hasSets() {
 		return f, nil
 	}
-	socket, err := ipset.Open()
+	sets, err := kernel.OpenSets()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = socket.Close() }() // nothing is left to be said over it
-	sets, err := socket.List(ctx, func(name string) bool { return isOurs(name) })
-	for i := range sets {
-		f.learnSet(&sets[i])
+	defer sets.Close() //nolint:errcheck // nothing can be lost
+	found, err := sets.List(ctx, isOurs)
+	for i := range found {
+		f.learnSet(&found[i])
 	}
 	return f, err
 }
 
 func (f *frontends) learnAddresses() error {
-	d, err := device.Open(nil)
+	d, err := kernel.OpenDevice(nil, unix.AF_UNSPEC)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = d.Close() }() // nothing is left to be said over it
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+	defer d.Close() //nolint:errcheck // nothing can be lost
+	for _, family := range families {
 		own, others, err := d.Addresses(family)
 		if err != nil {
 			return err
@@ -157,10 +155,10 @@ func (f *frontends) learnAddresses() error {
 }
 
 // learnSet learns from one of our sets.
-func (f *frontends) learnSet(set *ipset.Set) {
+func (f *frontends) learnSet(set *kernel.Set) {
 	for _, e := range set.Entries {
-		if set.Type == ipset.HashIPPort {
-			protocol, known := protocolOf(e.Protocol)
+		if set.Type == kernel.HashIPPort {
+			protocol, known := parseProtocol(e.Protocol.String())
 			f.served[dataplane.Frontend{Addr: e.Addr, Port: e.Port, Protocol: protocol}] = known
 		}
 	}
@@ -176,9 +174,7 @@ func (f *frontends) learnSet(set *ipset.Set) {
 	}
 }
 
-func protocolOf(p ipset.Protocol) (service.Protocol, bool) { return parseProtocol(p.String()) }
-
-// ours reports whether a virtual server is.
+// ours reports whether a virtual server is ours.
 func (f *frontends) ours(server dataplane.Frontend) bool {
 	if f.served[server] || slices.Contains(f.bound, server.Addr) {
 		return true
@@ -188,11 +184,11 @@ func (f *frontends) ours(server dataplane.Frontend) bool {
 }
 
 func (s *CleanupSummary) removeDevice() error {
-	d, err := device.Open(nil)
+	d, err := kernel.OpenDevice(nil, unix.AF_UNSPEC)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = d.Close() }() // nothing is left to be said over it
+	defer d.Close() //nolint:errcheck // nothing can be lost
 	there, err := d.Exists()
 	if err != nil || !there {
 		return err
@@ -202,8 +198,8 @@ func (s *CleanupSummary) removeDevice() error {
 	return err
 }
 
-// Sets that rules have let go of are in use for a moment longer: iptables-nft frees
-// rules when nobody can be reading them any more.
+// Sets stay in use for a moment after their rules are gone: iptables-nft frees rules when
+// no packet can be looking at them any more.
 const (
 	busyPause = 20 * time.Millisecond
 	busyTries = 50
@@ -213,12 +209,12 @@ func (s *CleanupSummary) removeSets(ctx context.Context) error {
 	if !hasSets() {
 		return nil
 	}
-	socket, err := ipset.Open()
+	sets, err := kernel.OpenSets()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = socket.Close() }() // nothing is left to be said over it
-	found, err := socket.Headers(ctx, isOurs)
+	defer sets.Close() //nolint:errcheck // nothing can be lost
+	found, err := sets.Headers(ctx, isOurs)
 	if err != nil {
 		return err
 	}
@@ -229,11 +225,11 @@ func (s *CleanupSummary) removeSets(ctx context.Context) error {
 	for try := 1; ; try++ {
 		var failed []error
 		var busy []string
-		for i, err := range socket.Destroy(ctx, names) {
+		for i, err := range sets.Destroy(ctx, names) {
 			switch {
 			case err == nil:
 				s.Sets++
-			case errors.Is(err, ipset.ErrInUse):
+			case errors.Is(err, kernel.ErrInUse):
 				busy = append(busy, names[i])
 				fallthrough
 			default:
@@ -252,7 +248,7 @@ func (s *CleanupSummary) removeSets(ctx context.Context) error {
 	}
 }
 
-// isOurs reports whether a set is, by its name, in either family.
+// isOurs reports whether a set has a name of ours, in either family.
 func isOurs(name string) bool {
 	for _, k := range kinds {
 		if name == k.name || name == setName(service.IPv6, k.name) {

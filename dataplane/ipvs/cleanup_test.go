@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
@@ -23,12 +23,12 @@ func TestCleanupKnowsOurs(t *testing.T) {
 	for _, family := range service.Families {
 		f.ports[family] = map[dataplane.Frontend]bool{}
 	}
-	for _, set := range []ipset.Set{
-		{Spec: ipset.Spec{Name: setExternalIP, Type: ipset.HashIPPort}, Entries: []ipset.Entry{{Addr: addr("192.0.2.1"), Protocol: ipset.TCP, Port: 443}}},
-		{Spec: ipset.Spec{Name: setName(service.IPv6, setNodePortSCTP), Type: ipset.HashIPPort}, Entries: []ipset.Entry{{Addr: addr("fd00::1"), Protocol: ipset.SCTP, Port: 30090}}},
-		{Spec: ipset.Spec{Name: setNodePortTCP, Type: ipset.BitmapPort}, Entries: []ipset.Entry{{Port: 30080}}},
-		{Spec: ipset.Spec{Name: setName(service.IPv6, setNodePortUDP), Type: ipset.BitmapPort}, Entries: []ipset.Entry{{Port: 30053}}},
-		{Spec: ipset.Spec{Name: setHealthCheckPort, Type: ipset.BitmapPort}, Entries: []ipset.Entry{{Port: 32000}}},
+	for _, set := range []kernel.Set{
+		{SetSpec: kernel.SetSpec{Name: setExternalIP, Type: kernel.HashIPPort}, Entries: []kernel.Entry{{Addr: addr("192.0.2.1"), Protocol: kernel.TCP, Port: 443}}},
+		{SetSpec: kernel.SetSpec{Name: setName(service.IPv6, setNodePortSCTP), Type: kernel.HashIPPort}, Entries: []kernel.Entry{{Addr: addr("fd00::1"), Protocol: kernel.SCTP, Port: 30090}}},
+		{SetSpec: kernel.SetSpec{Name: setNodePortTCP, Type: kernel.BitmapPort}, Entries: []kernel.Entry{{Port: 30080}}},
+		{SetSpec: kernel.SetSpec{Name: setName(service.IPv6, setNodePortUDP), Type: kernel.BitmapPort}, Entries: []kernel.Entry{{Port: 30053}}},
+		{SetSpec: kernel.SetSpec{Name: setHealthCheckPort, Type: kernel.BitmapPort}, Entries: []kernel.Entry{{Port: 32000}}},
 	} {
 		f.learnSet(&set)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ import (
 //	p1 ── node ── far
 //	       │ └─── x
 type cluster struct {
-	kernel
+	testNode
 	world
 	p1, far, x *netns.Namespace
 	facts      *service.NodeFacts
@@ -33,7 +34,7 @@ type cluster struct {
 func newCluster(t *testing.T, family service.Family, variant string) *cluster {
 	t.Helper()
 	w := worldOf(family)
-	c := &cluster{kernel: *newKernel(t, family, variant), world: w, facts: w.facts()}
+	c := &cluster{testNode: *newTestNode(t, family, variant), world: w, facts: w.facts()}
 	outside := w.allowed.Addr().Next()
 	for _, peer := range []struct {
 		namespace **netns.Namespace
@@ -44,7 +45,7 @@ func newCluster(t *testing.T, family service.Family, variant string) *cluster {
 		{&c.far, "far", w.endpointAddrs[2], w.node},
 		{&c.x, "x", outside, w.node},
 	} {
-		other := newKernel(t, family, variant)
+		other := newTestNode(t, family, variant)
 		*peer.namespace = other.Namespace
 		spec := netns.LinkSpec{NameA: "to-" + peer.name, NameB: "eth0"}
 		spec.AddrsA = []netip.Prefix{netip.PrefixFrom(peer.own, peer.own.BitLen())}
@@ -206,5 +207,41 @@ func TestInternalLocalWithoutLocal(t *testing.T) {
 		c.refused(c.p1, c.clusterIP, 80)
 		c.refused(c.Namespace, c.clusterIP, 80)
 		c.expect(c.p1, c.vip, 80, "far")
+	})
+}
+
+// An endpoint that has left is busy as long as the kernel remembers a connection to
+// it, and only where it has left.
+func TestKernelDrainer(t *testing.T) {
+	eachKernel(t, func(t *testing.T, c *cluster) {
+		d := NewDrainer(NewRenderer(c.world.family, Options{MasqueradeBit: 14}), c.Do)
+		defer func() { c.must(d.Close()) }()
+		d.Node(c.facts)
+		p := c.openPort()
+		p.Cluster = c.endpoint(2)
+		c.serve(p)
+		leaving := p.Cluster[0]
+		p.Cluster = c.endpoint(0)
+		// The client comes in by the load balancer's address, the first frontend's
+		// real servers have no connection.
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if busy, err := d.Busy(ctx, c.view(p), &p, leaving); err != nil || busy {
+			t.Errorf("busy before there is a connection: %t, %v", busy, err)
+		}
+		session, err := c.x.Connect(ctx, netip.AddrPortFrom(c.vip, 80))
+		c.must(err)
+		defer func() { c.must(session.Close()) }()
+		if busy, err := d.Busy(ctx, c.view(p), &p, leaving); err != nil || !busy {
+			t.Errorf("busy with a connection: %t, %v", busy, err)
+		}
+		held, err := d.Held(ctx, c.view(p), &p)
+		if want := []service.Endpoint{{AddrPort: leaving.AddrPort}}; err != nil || !slices.Equal(held, want) {
+			t.Errorf("held %v, %v, want %v", held, err, want)
+		}
+		p.Cluster = c.endpoint(2) // wanted again
+		if busy, err := d.Busy(ctx, c.view(p), &p, leaving); err != nil || busy {
+			t.Errorf("busy where it is wanted: %t, %v", busy, err)
+		}
 	})
 }

@@ -8,14 +8,14 @@ import (
 // plan is a batch divided into what is written one after the other, so that every
 // prefix of what lands is a correct state:
 //
-//	 1 sets that come          a rule cannot ask a set that is not there
-//	 2 entries that come       before what they are about, and before rules ask them
+//	 1 sets that come          a rule cannot look up a set that does not exist
+//	 2 entries that come       before what they are about, and before rules look them up
 //	 3 rules that come or change
 //	 4 the device
-//	 5 entries that shape servers which are there, and go; see shaping
+//	 5 entries that shape servers that exist, and go; see shaping
 //	 6 addresses that come
 //	 7 virtual servers: what comes with them, then what goes
-//	 8 entries that shape servers which are there, and come
+//	 8 entries that shape servers that exist, and come
 //	 9 addresses that go
 //	10 entries that go
 //	11 rules that go, then sets and the device
@@ -30,21 +30,21 @@ type plan struct {
 	rulesCome, rulesGo         []*dataplane.Change
 }
 
-// The ranks of entries that come, in order; those that go have the reverse one.
+// The ranks of entries that come, in order. Those that go have the reverse order.
 const (
-	// plain entries say what there is.
+	// plain entries state what exists.
 	plain = iota
-	// guarding entries let nobody in but those whom plain ones name.
+	// guarding entries admit only those that plain ones name.
 	guarding
-	// shaping entries keep the addresses of clients: what they are about must not
-	// lead to endpoints elsewhere, whose answers would not come back this way. With
-	// servers that are there, they come after endpoints elsewhere have gone, and go
-	// before any come; until then clients are masqueraded, which always works.
+	// shaping entries keep the addresses of clients. Their servers must not lead to
+	// endpoints elsewhere, whose answers would not come back this way. For servers that
+	// exist, they come after endpoints elsewhere have gone, and go before any come. Until
+	// then clients are masqueraded, which always works.
 	shaping
 	entryRanks
 )
 
-// setRanks are the ranks that are not plain, by the sets' names in IPv4.
+// setRanks are the ranks other than plain, by the names of the sets in IPv4.
 var setRanks = map[string]int{
 	setLoadBalancerFW:    guarding,
 	setIPs:               guarding,
@@ -55,7 +55,7 @@ var setRanks = map[string]int{
 	setNodePortLocalSCTP: shaping,
 }
 
-// ranksOf gives the ranks of one family's sets by their kernel names.
+// ranksOf returns the ranks of one family's sets by their kernel names.
 func ranksOf(family service.Family) map[string]int {
 	ranks := make(map[string]int, len(setRanks))
 	for name, rank := range setRanks {
@@ -103,7 +103,7 @@ func put(c *dataplane.Change, come, goes *[]*dataplane.Change) {
 	}
 }
 
-// editedOwners are those with a virtual server that stays and changes.
+// editedOwners returns the Services with a virtual server that stays and changes.
 func editedOwners(changes []dataplane.Change) map[service.Key]bool {
 	owners := make(map[service.Key]bool)
 	for i := range changes {

@@ -9,20 +9,17 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/device"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 )
 
-// Read gives all that is ours, sorted by ID: the device and its addresses of the
-// family, the sets of the family with their entries, its virtual servers outside of
-// excluded ranges, and what the rules' writer reads. Virtual servers take a question
-// each.
+// Read returns all that is ours, sorted by ID: the device and its addresses of the family,
+// the sets of the family with their entries, its virtual servers outside of excluded
+// ranges, and what the rules' writer reads. Each virtual server takes a question.
 func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	objects, err := w.readAll(ctx)
 	if err != nil {
-		if isLost(err) {
-			_ = w.disconnect() // it is given up because it is of no use
+		if kernel.Unknown(err) {
+			_ = w.disconnect() // the connection is of no more use
 		}
 		return nil, fmt.Errorf("read %s virtual servers: %w", w.family, err)
 	}
@@ -48,12 +45,11 @@ func (w *Writer) readAll(ctx context.Context) ([]dataplane.Object, error) {
 	return objects, nil
 }
 
-// readDevice takes a device of our name that is not ours for none: whoever wants ours
-// is told by the kernel what is in its way.
+// readDevice ignores a device of our name that is not ours. The kernel's refusal tells
+// the user about it when a Service needs ours.
 func (w *Writer) readDevice(context.Context) ([]dataplane.Object, error) {
 	there, err := w.device.Exists()
-	var wrong *device.WrongKindError
-	if err != nil && !errors.As(err, &wrong) {
+	if _, wrong := errors.AsType[*kernel.WrongTypeError](err); err != nil && !wrong {
 		return nil, err
 	}
 	if !there {
@@ -85,7 +81,7 @@ func (w *Writer) readSets(ctx context.Context) ([]dataplane.Object, error) {
 		objects = append(objects, w.setObject(s))
 		wanted, ours := w.sets[s.Name]
 		if !ours || s.Type != wanted.Type {
-			continue // what goes with a set that goes needs no mention
+			continue // the entries go with the set
 		}
 		w.levels.found(s)
 		place := placeOf(s.Name)
@@ -96,10 +92,9 @@ func (w *Writer) readSets(ctx context.Context) ([]dataplane.Object, error) {
 	return objects, nil
 }
 
-// setObject is a set as it was found. One with room for too little equals no wanted
-// one.
-func (w *Writer) setObject(s *ipset.Set) dataplane.Object {
-	o := SetObject(s.Spec)
+// setObject is a set as it was found. One with too little room equals no wanted one.
+func (w *Writer) setObject(s *kernel.Set) dataplane.Object {
+	o := SetObject(s.SetSpec)
 	if wanted, ours := w.sets[s.Name]; ours && !holds(*s, wanted) {
 		o.Body += fmt.Sprintf(" for %d", s.Capacity())
 	}
@@ -107,7 +102,7 @@ func (w *Writer) setObject(s *ipset.Set) dataplane.Object {
 }
 
 func (w *Writer) readServers(ctx context.Context) ([]dataplane.Object, error) {
-	found, err := w.kernel.servers.Servers(ctx, func(s genl.Service) bool { return w.ours(s.Frontend) })
+	found, err := w.kernel.servers.List(ctx, func(s kernel.Service) bool { return w.ours(s.Frontend) })
 	if err != nil {
 		return nil, err
 	}
@@ -120,24 +115,23 @@ func (w *Writer) readServers(ctx context.Context) ([]dataplane.Object, error) {
 }
 
 // foreignWeight stands for a real server to which packets are not forwarded by
-// masquerading. The kernel takes no such weight, so that it equals no rendered one;
-// whoever changes the weight changes the forwarding.
+// masquerading. The kernel does not accept this weight, so it equals no rendered one. The
+// request that changes the weight changes the forwarding as well.
 const foreignWeight = math.MaxUint32
 
-// serverOf is a virtual server as the kernel tells it, in the form in which it is
-// rendered.
-func serverOf(found genl.Service, destinations []genl.Destination) Server {
-	s := Server{Service: found, Reals: make([]Real, len(destinations))}
+// serverOf is a virtual server of the kernel in the form in which it is rendered.
+func serverOf(found kernel.Service, destinations []kernel.Destination) Server {
+	s := Server{Service: found, Reals: make([]kernel.Real, len(destinations))}
 	for i, d := range destinations {
-		s.Reals[i] = Real{Addr: d.Addr, Weight: d.Weight}
-		if d.Forwarding != genl.Masquerading {
+		s.Reals[i] = d.Real
+		if d.Forwarding != kernel.Masquerading {
 			s.Reals[i].Weight = foreignWeight
 		}
 	}
-	texts := make(map[Real]string, len(s.Reals))
+	texts := make(map[kernel.Real]string, len(s.Reals))
 	for _, r := range s.Reals {
 		texts[r] = r.Addr.String()
 	}
-	slices.SortFunc(s.Reals, func(a, b Real) int { return strings.Compare(texts[a], texts[b]) })
+	slices.SortFunc(s.Reals, func(a, b kernel.Real) int { return strings.Compare(texts[a], texts[b]) })
 	return s
 }

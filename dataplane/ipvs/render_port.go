@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -34,12 +34,12 @@ func (p *portDraft) frontend(addr netip.Addr) dataplane.Frontend {
 }
 
 // served is the entry of an address at a port in sets of type hash:ip,port.
-func (p *portDraft) served(addr netip.Addr, port uint16) ipset.Entry {
-	return ipset.Entry{Addr: addr, Protocol: ipset.Protocol(p.Protocol.Number()), Port: port}
+func (p *portDraft) served(addr netip.Addr, port uint16) kernel.Entry {
+	return kernel.Entry{Addr: addr, Protocol: kernel.Protocol(p.Protocol.Number()), Port: port}
 }
 
 // from is the entry of an address at the service's port, for clients in a range.
-func (p *portDraft) from(addr netip.Addr, source netip.Prefix) ipset.Entry {
+func (p *portDraft) from(addr netip.Addr, source netip.Prefix) kernel.Entry {
 	e := p.served(addr, p.Port)
 	e.Second = source
 	return e
@@ -71,8 +71,8 @@ func (p *portDraft) renderExternal() {
 	}
 }
 
-// renderExternalServer binds the address unless it is the node's already: it would
-// no longer be where it was when the Service goes.
+// renderExternalServer binds the address unless it is the node's already: it would be gone
+// with the Service.
 func (p *portDraft) renderExternalServer(addr netip.Addr) {
 	if !p.hosts(addr) {
 		p.bind(addr)
@@ -81,16 +81,16 @@ func (p *portDraft) renderExternalServer(addr netip.Addr) {
 	p.renderNoLocal(addr, p.Port)
 }
 
-// renderNoLocal lets clients from outside be dropped where they are to reach
-// endpoints of this node only, and all endpoints are elsewhere.
+// renderNoLocal drops clients from outside that may reach endpoints of this node only while
+// all endpoints are elsewhere.
 func (p *portDraft) renderNoLocal(addr netip.Addr, port uint16) {
 	if p.HasAny && !p.ServesExternal() {
 		p.entry(setNoLocalEndpoints, p.served(addr, port))
 	}
 }
 
-// renderSourceRanges lets only some clients through. A range that covers everyone
-// has been taken for none before, and a set cannot hold it.
+// renderSourceRanges admits only some clients. A range that covers everyone counts as none;
+// a set cannot hold it.
 func (p *portDraft) renderSourceRanges(addr netip.Addr) {
 	for _, source := range p.SourceRanges {
 		if source.Bits() == 0 {
@@ -110,8 +110,8 @@ func (p *portDraft) renderSourceRanges(addr netip.Addr) {
 	}
 }
 
-// nodePortSets are the sets of node ports by protocol: all, and those with local
-// endpoints only.
+// nodePortSets are the sets of node ports by protocol: all, and those with local endpoints
+// only.
 var nodePortSets = map[service.Protocol][2]string{
 	service.TCP:  {setNodePortTCP, setNodePortLocalTCP},
 	service.UDP:  {setNodePortUDP, setNodePortLocalUDP},
@@ -145,10 +145,10 @@ func (p *portDraft) renderNodePort() {
 	}
 }
 
-// renderHairpins masquerades each endpoint that may be sent to itself: it would
-// otherwise see a packet from its own address. These are the endpoints on this node;
-// and all of them where clients that are to reach local endpoints only are sent
-// elsewhere for want of one, since pods elsewhere may come in here.
+// renderHairpins masquerades each endpoint that may reach itself. Otherwise it would see a
+// packet from its own address. These are the endpoints on this node. They are all endpoints
+// if clients that should reach local endpoints only are sent elsewhere for want of one,
+// because pods elsewhere may come in here.
 func (p *portDraft) renderHairpins() {
 	everywhere := p.HasAny && p.ExternallyAccessible() && !p.ServesExternal()
 	for _, e := range p.Reachable() {
@@ -160,4 +160,72 @@ func (p *portDraft) renderHairpins() {
 		self.Second = netip.PrefixFrom(addr, addr.BitLen())
 		p.entry(setLoopBack, self)
 	}
+}
+
+// head is the first line of the bodies of a port's virtual servers.
+func (r *Renderer) head(wish service.Scheduling, view *service.PortView) string {
+	if wish.Scheduler == "" {
+		// The flag of mh is kube-proxy's choice. Without it, all connections of a client
+		// go to one endpoint.
+		wish = service.Scheduling{Scheduler: r.options.Scheduler, Ports: r.options.Scheduler == "mh"}
+	}
+	s := Server{Service: kernel.Service{Scheduler: wish.Scheduler}}
+	if wish.Fallback {
+		s.Flags |= kernel.SchedulerFlag1
+	}
+	if wish.Ports {
+		s.Flags |= kernel.SchedulerFlag2
+	}
+	if view.AffinitySeconds > 0 {
+		s.Flags |= kernel.Persistent
+		s.Timeout = uint32(view.AffinitySeconds)
+	}
+	return string(s.appendHead(nil))
+}
+
+// internalEndpoints returns those of the ClusterIP, and whether they may only be endpoints of
+// this node.
+func (p *portDraft) internalEndpoints() (endpoints []service.Endpoint, localOnly bool) {
+	if p.InternalLocal {
+		return p.Local, true
+	}
+	return p.Cluster, false
+}
+
+// externalEndpoints returns those of all other frontends. If only endpoints of this node are
+// wanted and there is none, the others still serve local pods, and a rule drops clients from
+// outside.
+func (p *portDraft) externalEndpoints() (endpoints []service.Endpoint, localOnly bool) {
+	if p.ExternalLocal && len(p.Local) > 0 {
+		return p.Local, false
+	}
+	return p.Cluster, false
+}
+
+// reals returns the lines of a virtual server's body for its endpoints and for those that
+// drain.
+func (p *portDraft) reals(endpoints []service.Endpoint, localOnly bool) string {
+	draining := p.Draining
+	reals := make([]kernel.Real, 0, len(endpoints)+len(draining))
+	for _, e := range endpoints {
+		for len(draining) > 0 && draining[0].Compare(e) < 0 {
+			reals = appendDraining(reals, draining[0], localOnly)
+			draining = draining[1:]
+		}
+		if len(draining) > 0 && draining[0].AddrPort == e.AddrPort {
+			draining = draining[1:]
+		}
+		reals = append(reals, kernel.Real{Addr: e.AddrPort, Weight: 1})
+	}
+	for _, e := range draining {
+		reals = appendDraining(reals, e, localOnly)
+	}
+	return string(appendReals(make([]byte, 0, 32*len(reals)), reals))
+}
+
+func appendDraining(reals []kernel.Real, e service.Endpoint, localOnly bool) []kernel.Real {
+	if localOnly && !e.Local {
+		return reals
+	}
+	return append(reals, kernel.Real{Addr: e.AddrPort})
 }

@@ -1,22 +1,32 @@
+// Package ipvs is the IPVS backend of one IP family per domain. It renders Services as
+// virtual servers with the addresses, sets and iptables rules that they need, writes and
+// reads them, asks which endpoints still have connections, and cleans up. It owns what it
+// renders; the assembly calls it. Chains and hooks go to a writer of rules that it receives.
+//
+// Services come and go over netlink alone: virtual servers, set entries and addresses. The
+// iptables rules look Services up in sets, so that they are the same for all Services and
+// change with the node's facts only.
 package ipvs
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Options are the settings that objects depend on and that never change while the
-// process runs.
+// Options are settings of the rendering that do not change while the process runs.
 type Options struct {
-	// Scheduler is the kernel's name of the scheduler of Services that ask for none;
-	// empty means "rr".
+	// Scheduler is the kernel's name of the scheduler of Services that ask for none. Empty
+	// means "rr".
 	Scheduler string
-	// MasqueradeBit is the bit, 0 to 31, of the packet mark that asks for source
-	// NAT; kube-proxy's default is 14.
+	// MasqueradeBit is the bit, 0 to 31, of the packet mark that asks for source NAT.
+	// kube-proxy's default is 14.
 	MasqueradeBit uint
-	// RandomFully lets the kernel choose masqueraded source ports at random; needs
+	// RandomFully lets the kernel choose masqueraded source ports at random. It needs
 	// iptables 1.6.2.
 	RandomFully bool
 }
@@ -27,9 +37,9 @@ type Options struct {
 //
 //	address   what clients reach, unless it is the node's already
 //	server    one virtual server per frontend, with the endpoints
-//	set/…     what the rules have to know of frontends, endpoints and ranges
+//	set/…     what the rules need to know about frontends, endpoints and ranges
 //
-// The rules are the scaffold. They ask the sets, so that no Service changes them.
+// The rules are the scaffold. They look up the sets, so that no Service changes a rule.
 type Renderer struct {
 	family  service.Family
 	options Options
@@ -83,4 +93,51 @@ func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 		objects = append(objects, hook.Object())
 	}
 	return objects
+}
+
+// draft gathers the objects of one Service.
+type draft struct {
+	renderer *Renderer
+	facts    *service.NodeFacts
+	objects  []dataplane.Object
+}
+
+// addressRefs is what an address needs.
+var addressRefs = []dataplane.ID{DeviceID}
+
+// bind makes an address local to the node. Ports of one Service that share it make equal
+// objects.
+func (d *draft) bind(addr netip.Addr) {
+	d.objects = append(d.objects, dataplane.Object{ID: AddressID(addr), Kind: dataplane.Element, Refs: addressRefs})
+	d.entry(setIPs, kernel.Entry{Addr: addr})
+}
+
+// entry adds an entry to a set, which is given by its name in IPv4.
+func (d *draft) entry(set string, e kernel.Entry) {
+	d.objects = append(d.objects, d.renderer.sets[set].object(e))
+}
+
+func portEntry(port uint16) kernel.Entry { return kernel.Entry{Port: port} }
+
+// hosts reports whether an address is one of the node's, apart from those of the device.
+func (d *draft) hosts(addr netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(d.facts.NodePorts[d.renderer.family].Host, addr, netip.Addr.Compare)
+	return found
+}
+
+// nodePortAddrs returns the addresses on which node ports answer. Loopback addresses cannot
+// be among them, because answers cannot leave loopback, nor can link-local ones in IPv6,
+// which mean nothing without an interface.
+func (d *draft) nodePortAddrs() []netip.Addr {
+	ports := d.facts.NodePorts[d.renderer.family]
+	if ports.All {
+		return ports.Host
+	}
+	var addrs []netip.Addr
+	for _, a := range ports.Addresses {
+		if !a.IsLoopback() && (a.Is4() || !a.IsLinkLocalUnicast()) {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
 }

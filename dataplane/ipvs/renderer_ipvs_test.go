@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/netnstest"
@@ -29,7 +29,7 @@ func TestKernelPrintsWhatWasRendered(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", family, variant, c.name), func(t *testing.T) {
-					k := newKernel(t, family, variant)
+					k := newTestNode(t, family, variant)
 					objects := c.render(family)
 					k.load(objects)
 					if got, want := k.rules(), rulesOf(objects); !maps.Equal(got, want) {
@@ -45,7 +45,7 @@ func TestKernelPrintsWhatWasRendered(t *testing.T) {
 func TestKernelPrintsEntries(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
-			k := newKernel(t, family, "nft")
+			k := newTestNode(t, family, "nft")
 			var objects []dataplane.Object
 			for _, c := range renderCases {
 				objects = append(objects, c.render(family)...)
@@ -75,22 +75,22 @@ func entryHead(line string) string {
 	return strings.Join(words[:3], " ")
 }
 
-// kernel is a fresh namespace.
-type kernel struct {
+// testNode is a fresh namespace.
+type testNode struct {
 	*testing.T
 	*netns.Namespace
 	family  service.Family
 	variant string
 }
 
-func newKernel(t *testing.T, family service.Family, variant string) *kernel {
+func newTestNode(t *testing.T, family service.Family, variant string) *testNode {
 	t.Helper()
 	namespace := netnstest.New(t, "node")
-	return &kernel{T: t, Namespace: namespace, family: family, variant: variant}
+	return &testNode{T: t, Namespace: namespace, family: family, variant: variant}
 }
 
 // run gives what a command in the namespace prints.
-func (k *kernel) run(input, name string, args ...string) string {
+func (k *testNode) run(input, name string, args ...string) string {
 	k.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE="+filepath.Join(k.TempDir(), "lock"))
@@ -104,7 +104,7 @@ func (k *kernel) run(input, name string, args ...string) string {
 	return string(out)
 }
 
-func (k *kernel) tables(verb string) string {
+func (k *testNode) tables(verb string) string {
 	name := "iptables"
 	if k.family == service.IPv6 {
 		name = "ip6tables"
@@ -113,7 +113,7 @@ func (k *kernel) tables(verb string) string {
 }
 
 // load makes what objects stand for, with the tools that people use.
-func (k *kernel) load(objects []dataplane.Object) {
+func (k *testNode) load(objects []dataplane.Object) {
 	k.Helper()
 	k.run(setInput(objects), "ipset", "restore", "-exist")
 	k.run(ruleInput(objects), k.tables("restore"))
@@ -126,7 +126,7 @@ func (k *kernel) load(objects []dataplane.Object) {
 }
 
 // rules gives the rules that the tools print, by table and chain.
-func (k *kernel) rules() map[string]string {
+func (k *testNode) rules() map[string]string {
 	k.Helper()
 	found := map[string]string{}
 	for _, table := range []string{tableMangle, tableNAT, tableFilter} {
@@ -200,7 +200,7 @@ func setInput(objects []dataplane.Object) string {
 			fmt.Fprintf(&entries, "add %s %s\n", set, o.ID.Name)
 		} else if s, err := ParseSet(&o); err == nil {
 			fmt.Fprintf(&sets, "create %s %s", s.Name, s.Type)
-			if s.Type == ipset.BitmapPort {
+			if s.Type == kernel.BitmapPort {
 				sets.WriteString(" range 0-65535\n")
 			} else {
 				fmt.Fprintf(&sets, " family %s maxelem %d\n", s.Family, s.MaxElem)

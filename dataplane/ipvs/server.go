@@ -7,25 +7,17 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 )
 
-// Server is one virtual server with its real servers, the body of an element in
-// container "server". They are one object, so that of two Services that want one
-// frontend the older gets it with its own endpoints.
+// Server is one virtual server with its real servers, the body of an element in container
+// "server". They are one object, so that the older of two Services that want one frontend
+// gets it with its own endpoints.
 type Server struct {
-	genl.Service
-	// Reals are sorted by the text of their addresses and ports, without
-	// duplicates.
-	Reals []Real
-}
-
-// Real is one real server: an endpoint behind a virtual server.
-type Real struct {
-	Addr netip.AddrPort
-	// Weight is 1, or 0 for an endpoint that gets no new connections and keeps
-	// those it has.
-	Weight uint32
+	kernel.Service
+	// Reals are sorted by the text of their addresses and ports, without duplicates. The
+	// weight is 1, or 0 for an endpoint that keeps its connections and gets no new ones.
+	Reals []kernel.Real
 }
 
 // Object is the server as an object of the domain. Equal servers have equal bodies.
@@ -37,9 +29,9 @@ func serverObject(f dataplane.Frontend, body string) dataplane.Object {
 	return dataplane.Object{ID: ServerID(f), Kind: dataplane.Element, Body: body}
 }
 
-// appendHead appends the first line of the body: "SCHEDULER FLAGS TIMEOUT", with
-// the flags in hexadecimal, for example "rr 0x1 10800". Where clients share their
-// persistence, as no server of ours lets them, the number of free bits follows.
+// appendHead appends the first line of the body: "SCHEDULER FLAGS TIMEOUT", with the flags
+// in hexadecimal, for example "rr 0x1 10800". The number of free bits follows where
+// clients share their persistence, which no server of ours does.
 func (s *Server) appendHead(b []byte) []byte {
 	b = append(append(b, s.Scheduler...), " 0x"...)
 	b = strconv.AppendUint(b, uint64(s.Flags), 16)
@@ -50,9 +42,8 @@ func (s *Server) appendHead(b []byte) []byte {
 	return b
 }
 
-// appendReals appends the other lines, "ADDR:PORT WEIGHT", each with its line break
-// in front.
-func appendReals(b []byte, reals []Real) []byte {
+// appendReals appends the other lines, "ADDR:PORT WEIGHT", each after a line break.
+func appendReals(b []byte, reals []kernel.Real) []byte {
 	for _, r := range reals {
 		b = r.Addr.AppendTo(append(b, '\n'))
 		b = strconv.AppendUint(append(b, ' '), uint64(r.Weight), 10)
@@ -66,7 +57,7 @@ func ParseServer(o *dataplane.Object) (Server, error) {
 	if err != nil {
 		return Server{}, err
 	}
-	s := Server{Service: genl.Service{Frontend: frontend}}
+	s := Server{Service: kernel.Service{Frontend: frontend}}
 	head, reals, several := strings.Cut(o.Body, "\n")
 	if !s.parseHead(head) {
 		return Server{}, fmt.Errorf("virtual server %s: %q is not a scheduler, flags and a timeout", o.ID.Name, head)
@@ -74,7 +65,7 @@ func ParseServer(o *dataplane.Object) (Server, error) {
 	if !several {
 		return s, nil
 	}
-	s.Reals = make([]Real, 0, strings.Count(reals, "\n")+1)
+	s.Reals = make([]kernel.Real, 0, strings.Count(reals, "\n")+1)
 	for line := range strings.SplitSeq(reals, "\n") {
 		r, ok := parseReal(line)
 		if !ok {
@@ -100,7 +91,7 @@ func (s *Server) parseHead(line string) bool {
 	return s.Scheduler != "" && string(s.appendHead(nil)) == line
 }
 
-// parsed is 0 for what is no number, which prints differently.
+// parsed returns 0 for what is not a number. It prints differently, so the caller notices.
 func parsed(text string, base, bits int) uint64 {
 	n, err := strconv.ParseUint(text, base, bits)
 	if err != nil {
@@ -109,9 +100,9 @@ func parsed(text string, base, bits int) uint64 {
 	return n
 }
 
-func parseReal(line string) (Real, bool) {
+func parseReal(line string) (kernel.Real, bool) {
 	addr, weight, _ := strings.Cut(line, " ")
 	at, err := netip.ParseAddrPort(addr)
-	r := Real{Addr: at, Weight: uint32(parsed(weight, 10, 32))}
-	return r, err == nil && string(appendReals(nil, []Real{r})[1:]) == line
+	r := kernel.Real{Addr: at, Weight: uint32(parsed(weight, 10, 32))}
+	return r, err == nil && string(appendReals(nil, []kernel.Real{r})[1:]) == line
 }

@@ -11,52 +11,49 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/device"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Writer brings batches of one family into IPVS, sets and the dummy device by
-// itself, and rules into iptables by another writer. It implements
-// [dataplane.Writer] and [dataplane.Watcher].
+// Writer writes batches of one family to IPVS, sets and the dummy device, and their rules
+// through another writer. It implements [dataplane.Writer] and [dataplane.Watcher].
 //
-// The messages of a change depend on that change alone, and nothing is listed on the
-// way of a batch, but once a set that outgrows its usual bound. Only virtual servers
-// whose state is unsure, or other than thought, are asked for, one by one. What is refused does not keep the rest from being
-// written, but what refers to it.
+// The messages of a change depend on that change alone. A batch lists nothing on its way,
+// except once a set that outgrows its usual bound. It reads single virtual servers whose
+// state is unsure or other than thought. A refusal keeps only those objects from being
+// written that refer to the refused one.
 //
-// Write and Read belong to one goroutine at a time; Watch may run beside them.
+// Write and Read belong to one goroutine at a time. Watch may run beside them.
 type Writer struct {
 	family service.Family
 	config Config
 	// sets and ranks are by the sets' kernel names.
-	sets   map[string]ipset.Spec
+	sets   map[string]kernel.SetSpec
 	ranks  map[string]int
 	device dummyDevice
-	// open opens what kernel is, which is nil after an answer was lost on it.
+	// open opens kernel, which is nil after an answer was lost on it.
 	open   func() (*kernelSockets, error)
 	kernel *kernelSockets
 	levels levels
-	// lodgers are the virtual servers that were written in excluded ranges. They are
-	// wanted, so that they are read.
-	lodgers map[dataplane.Frontend]bool
+	// wantedAnyway are the virtual servers that were written in excluded ranges. They
+	// are wanted, so they are read.
+	wantedAnyway map[dataplane.Frontend]bool
 }
 
 // Config tunes a Writer.
 type Config struct {
-	// Rules writes the chains and hooks of table mangle, nat and filter: all changes
+	// Rules writes the chains and hooks of tables mangle, nat and filter: all changes
 	// that are about none of this package's own containers. It must be of the same
 	// family, and belongs to the Writer from now on. Required.
 	Rules dataplane.Writer
-	// Excluded are ranges of virtual servers that are somebody else's. All others of
-	// the family are taken for ours, as kube-proxy does: those that nobody wants are
-	// removed.
+	// Excluded are ranges whose virtual servers belong to others. All others of the
+	// family count as ours, as with kube-proxy: those that no Service wants are removed.
 	Excluded []netip.Prefix
-	// NearlyFull, when set, is told when a set has reached 80 % of its capacity, at each
-	// Read that finds it so, and when it has grown to that. It does not block.
+	// NearlyFull, when set, is called when a set has reached 80 % of its capacity: at
+	// each Read that finds it so, and when it has grown to that. It does not block.
 	NearlyFull func(SetLevel)
-	// Inside runs a function on a thread in the network namespace to work in.
-	// Default: the process's own namespace.
+	// Inside runs a function on a thread in the network namespace to work in. Default:
+	// the process's own namespace.
 	Inside func(func() error) error
 }
 
@@ -65,42 +62,121 @@ var (
 	_ dataplane.Watcher = (*Writer)(nil)
 )
 
+// serverReader is what a Writer reads from IPVS; see kernel.Servers.
+type serverReader interface {
+	Service(ctx context.Context, f dataplane.Frontend) (kernel.Service, error)
+	Destinations(ctx context.Context, f dataplane.Frontend) ([]kernel.Destination, error)
+	List(ctx context.Context, wanted func(kernel.Service) bool) ([]kernel.Server, error)
+	Close() error
+}
+
+// serverWriter is how a Writer changes virtual servers; see kernel.ServerWriter.
+type serverWriter interface {
+	Do(ctx context.Context, requests []kernel.Request) []error
+	Written() dataplane.Written
+	Close() error
+}
+
+// setSocket is what a Writer needs of its connection to sets; see kernel.Sets.
+type setSocket interface {
+	Create(ctx context.Context, specs []kernel.SetSpec) []error
+	Destroy(ctx context.Context, names []string) []error
+	Swap(ctx context.Context, one, other string) error
+	Add(ctx context.Context, changes []kernel.EntryChange) []error
+	Delete(ctx context.Context, changes []kernel.EntryChange) []error
+	Get(ctx context.Context, name string) (kernel.Set, error)
+	List(ctx context.Context, wanted func(name string) bool) ([]kernel.Set, error)
+	Close() error
+}
+
+// dummyDevice is what a Writer needs of the device; see kernel.Device.
+type dummyDevice interface {
+	Exists() (bool, error)
+	Ensure() error
+	Delete() error
+	Add(ctx context.Context, addresses []netip.Addr) []error
+	Remove(ctx context.Context, addresses []netip.Addr) []error
+	Addresses(family int) (own, others []netip.Addr, err error)
+	Watch(ctx context.Context, changed func()) error
+	Close() error
+}
+
+// kernelSockets are the connections that are given up when an answer was lost.
+type kernelSockets struct {
+	servers serverReader
+	changes serverWriter
+	sets    setSocket
+}
+
+func (k *kernelSockets) close() error {
+	return errors.Join(k.servers.Close(), k.changes.Close(), k.sets.Close())
+}
+
+// openKernel opens them in the network namespace of a function.
+func openKernel(inside func(func() error) error) (*kernelSockets, error) {
+	var k kernelSockets
+	err := inside(func() error {
+		servers, err := kernel.OpenServers()
+		if err != nil {
+			return err
+		}
+		changes, err := kernel.OpenServerWriter()
+		if err != nil {
+			return errors.Join(err, servers.Close())
+		}
+		sets, err := kernel.OpenSets()
+		if err != nil {
+			return errors.Join(err, servers.Close(), changes.Close())
+		}
+		k = kernelSockets{servers, changes, sets}
+		return nil
+	})
+	return &k, err
+}
+
 // families are those of the device's addresses.
 var families = service.PerFamily[int]{unix.AF_INET, unix.AF_INET6}
 
-// NewWriter opens a writer for one family. The error matches genl.ErrUnavailable
-// when the kernel has no IPVS, and ipset.ErrUnsupported when it has no sets.
+// NewWriter opens a writer for one family. The error matches kernel.ErrUnavailable if the
+// kernel has no IPVS, and kernel.ErrUnsupported if it has no sets.
 func NewWriter(family service.Family, config Config) (*Writer, error) {
 	if config.Inside == nil {
 		config.Inside = func(f func() error) error { return f() }
 	}
-	dummy, err := device.OpenFamily(config.Inside, families[family])
+	device, err := kernel.OpenDevice(config.Inside, families[family])
 	if err != nil {
 		return nil, err
 	}
-	w := newWriter(family, config, dummy, func() (*kernelSockets, error) { return openKernel(config.Inside) })
+	w := newWriter(family, config, device, func() (*kernelSockets, error) { return openKernel(config.Inside) })
 	if err := w.connect(); err != nil {
-		return nil, errors.Join(err, dummy.Close())
+		return nil, errors.Join(err, device.Close())
 	}
 	return w, nil
 }
 
-func newWriter(family service.Family, config Config, dummy dummyDevice, open func() (*kernelSockets, error)) *Writer {
+func newWriter(family service.Family, config Config, device dummyDevice, open func() (*kernelSockets, error)) *Writer {
 	if config.NearlyFull == nil {
 		config.NearlyFull = func(SetLevel) {}
 	}
-	return &Writer{
-		family: family, config: config, sets: ourSets(family), ranks: ranksOf(family), device: dummy, open: open,
-		levels: newLevels(family, config.NearlyFull), lodgers: make(map[dataplane.Frontend]bool),
+	w := &Writer{
+		family: family, config: config, sets: make(map[string]kernel.SetSpec), ranks: ranksOf(family), device: device,
+		open: open, levels: newLevels(family, config.NearlyFull), wantedAnyway: make(map[dataplane.Frontend]bool),
 	}
+	for _, s := range Sets(family) {
+		w.sets[s.Name] = s
+	}
+	return w
 }
 
-// Close gives the sockets up. What is in the kernel stays.
+// Close closes the sockets. What is in the kernel stays.
 func (w *Writer) Close() error { return errors.Join(w.disconnect(), w.device.Close()) }
 
 func (w *Writer) connect() (err error) {
 	if w.kernel == nil {
-		w.kernel, err = w.open()
+		var opened *kernelSockets
+		if opened, err = w.open(); err == nil {
+			w.kernel = opened
+		}
 	}
 	return err
 }
@@ -114,8 +190,8 @@ func (w *Writer) disconnect() error {
 	return err
 }
 
-// Write makes one attempt, in the order of plan. The kernel cannot be interrupted;
-// the context counts between sends.
+// Write makes one attempt, in the order of plan. The kernel cannot be interrupted; the
+// context is checked between sends.
 func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	start := time.Now()
 	receipt := w.attempt(ctx, batch)
@@ -134,49 +210,53 @@ func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.
 	a.carryOut(ctx)
 	receipt := a.receipt()
 	if a.lost {
-		// Answers that come late must not be taken for others.
-		_ = w.disconnect() // it is given up because it is of no use
+		// A late answer must not be taken for another one.
+		_ = w.disconnect() // the connection is of no more use
 	}
 	return receipt
 }
 
-// untouched is the receipt of a batch that was not begun: there is what was.
-func untouched(batch *dataplane.Batch, outcome dataplane.Outcome, err error) dataplane.Receipt {
-	certain := make(map[dataplane.ID]*dataplane.Object)
-	for i := range batch.Changes {
-		if c := &batch.Changes[i]; !c.Unsure {
-			certain[c.ID] = c.Before
-		}
-	}
-	return dataplane.Receipt{Outcome: outcome, Certain: certain, Err: err}
-}
-
-// excluded tells whether a virtual server at an address is somebody else's.
+// excluded reports whether a virtual server at an address belongs to others.
 func (w *Writer) excluded(addr netip.Addr) bool {
 	return slices.ContainsFunc(w.config.Excluded, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// ours tells whether a virtual server is.
+// ours reports whether a virtual server is ours.
 func (w *Writer) ours(f dataplane.Frontend) bool {
-	return service.FamilyOf(f.Addr) == w.family && (!w.excluded(f.Addr) || w.lodgers[f])
+	return service.FamilyOf(f.Addr) == w.family && (!w.excluded(f.Addr) || w.wantedAnyway[f])
 }
 
-// lodge notes whether a virtual server in an excluded range is wanted.
-func (w *Writer) lodge(f dataplane.Frontend, wanted bool) {
+// noteWanted notes whether a virtual server in an excluded range is wanted.
+func (w *Writer) noteWanted(f dataplane.Frontend, wanted bool) {
 	switch {
 	case !w.excluded(f.Addr):
 	case wanted:
-		w.lodgers[f] = true
+		w.wantedAnyway[f] = true
 	default:
-		delete(w.lodgers, f)
+		delete(w.wantedAnyway, f)
 	}
 }
 
-// ourSets gives the sets of a family by their kernel names.
-func ourSets(family service.Family) map[string]ipset.Spec {
-	sets := make(map[string]ipset.Spec)
-	for _, s := range Sets(family) {
-		sets[s.Name] = s
+// Watch calls changed when others have changed the device, and when the rules' writer
+// notices something, until the context ends. The kernel does not announce changes of
+// virtual servers and sets; the next Read finds them.
+func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
+	announced := func() { changed(dataplane.Stranger{}) }
+	rules, watches := w.config.Rules.(dataplane.Watcher)
+	if !watches {
+		return w.device.Watch(ctx, announced)
 	}
-	return sets
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		err := rules.Watch(ctx, changed)
+		cancel(err) // one that cannot watch ends the other
+		ended <- err
+	}()
+	err := w.device.Watch(ctx, announced)
+	cancel(err)
+	if other := <-ended; !errors.Is(err, other) {
+		err = errors.Join(err, other)
+	}
+	return err
 }

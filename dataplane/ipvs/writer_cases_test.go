@@ -8,8 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -58,19 +57,19 @@ var writerCases = []struct {
 		server, _ := s.server(p)
 		other := server.Service
 		other.Scheduler = "wrr"
-		stranger := Real{Addr: netip.AddrPortFrom(s.node, 1234), Weight: 7}
+		stranger := kernel.Real{Addr: netip.AddrPortFrom(s.node, 1234), Weight: 7}
 		s.interfere(
-			request{verb: setServer, server: other},
-			request{verb: newReal, server: other, real: stranger},
-			request{verb: deleteReal, server: other, real: server.Reals[0]},
-			request{verb: newReal, server: other, real: Real{Addr: netip.AddrPortFrom(s.endpointAddrs[2], 8080), Weight: 5}},
+			kernel.Request{Verb: kernel.SetService, Service: other},
+			kernel.Request{Verb: kernel.NewReal, Service: other, Real: stranger},
+			kernel.Request{Verb: kernel.DelReal, Service: other, Real: server.Reals[0]},
+			kernel.Request{Verb: kernel.NewReal, Service: other, Real: kernel.Real{Addr: netip.AddrPortFrom(s.endpointAddrs[2], 8080), Weight: 5}},
 		)
 		p.Cluster = s.endpoints(3)[1:] // the first is gone already, the third there already
 		s.want(s.scaffold(), s.serviceOf("a", p))
-		s.interfere(request{verb: deleteServer, server: other})
+		s.interfere(kernel.Request{Verb: kernel.DelService, Service: other})
 		p.Cluster = s.endpoints(3)
 		s.want(s.scaffold(), s.serviceOf("a", p))
-		s.interfere(request{verb: deleteServer, server: other})
+		s.interfere(kernel.Request{Verb: kernel.DelService, Service: other})
 		s.want(s.scaffold())
 	}},
 	{name: "what is there and was thought absent", run: func(s *stand) {
@@ -98,8 +97,8 @@ var writerCases = []struct {
 		all := []owned{s.scaffold(), s.serviceOf("a", s.openPort())}
 		s.want(all...)
 		server, _ := s.server(s.port())
-		s.interfere(request{verb: setReal, server: server.Service, real: Real{Addr: server.Reals[1].Addr, Weight: 3}})
-		s.kernel.sets.Delete(s.Context(), []ipset.Change{{Set: setName(s.family, setIPs), Entry: ipset.Entry{Addr: s.clusterIPAddr()}}})
+		s.interfere(kernel.Request{Verb: kernel.SetReal, Service: server.Service, Real: kernel.Real{Addr: server.Reals[1].Addr, Weight: 3}})
+		s.kernel.sets.Delete(s.Context(), []kernel.EntryChange{{Set: setName(s.family, setIPs), Entry: kernel.Entry{Addr: s.clusterIPAddr()}}})
 		s.device.Remove(s.Context(), []netip.Addr{s.clusterIPAddr()})
 		s.read()
 		if n := len(s.changes(all...)); n != 3 {
@@ -142,7 +141,7 @@ var writerCases = []struct {
 	{name: "excluded ranges", config: Config{Excluded: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8:1::/48")}}, run: func(s *stand) {
 		for _, addr := range []netip.Addr{s.external, s.vip} {
 			f := dataplane.Frontend{Addr: addr, Port: 99}
-			s.interfere(request{verb: newServer, server: genl.Service{Frontend: f, Scheduler: "rr"}})
+			s.interfere(kernel.Request{Verb: kernel.NewService, Service: kernel.Service{Frontend: f, Scheduler: "rr"}})
 		}
 		s.read()
 		if len(s.known) != 1 || s.known[ServerID(dataplane.Frontend{Addr: s.vip, Port: 99})] == nil {
@@ -151,15 +150,15 @@ var writerCases = []struct {
 		s.want(s.scaffold(), s.serviceOf("a", s.openPort())) // one of its own is in the range
 		s.want()
 		again := dataplane.Frontend{Addr: s.external, Port: 80} // that one, by a stranger
-		s.interfere(request{verb: newServer, server: genl.Service{Frontend: again, Scheduler: "rr"}})
+		s.interfere(kernel.Request{Verb: kernel.NewService, Service: kernel.Service{Frontend: again, Scheduler: "rr"}})
 		s.expect()
 	}},
 	{name: "sets that are too small grow, and keep what they have", run: func(s *stand) {
-		name, entry := setName(s.family, setIPs), ipset.Entry{Addr: s.external}
+		name, entry := setName(s.family, setIPs), kernel.Entry{Addr: s.external}
 		small := s.w.sets[name]
 		small.MaxElem = 1000
-		s.kernel.sets.Create(s.Context(), []ipset.Spec{small})
-		s.kernel.sets.Add(s.Context(), []ipset.Change{{Set: name, Entry: entry}})
+		s.kernel.sets.Create(s.Context(), []kernel.SetSpec{small})
+		s.kernel.sets.Add(s.Context(), []kernel.EntryChange{{Set: name, Entry: entry}})
 		s.read()
 		if s.known[EntryObject(name, entry).ID] == nil {
 			s.Errorf("read %v, want the entry", s.known)
@@ -177,7 +176,7 @@ var writerCases = []struct {
 		s.w.levels.sets[name].room = 2
 		s.want(s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1)), s.serviceOf("b", s.clusterIP(2, 1)))
 		if found, err := s.kernel.sets.Get(s.Context(), name); err != nil || found.MaxElem != usualEntries {
-			s.Errorf("grew without need: %+v, %v", found.Spec, err)
+			s.Errorf("grew without need: %+v, %v", found.SetSpec, err)
 		}
 		s.w.levels.sets[name].room = 2
 		s.want(s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1)), s.serviceOf("b", s.clusterIP(2, 1)), s.serviceOf("c", s.clusterIP(3, 1)))
@@ -191,8 +190,8 @@ var writerCases = []struct {
 	{name: "sets of another type are exchanged", run: func(s *stand) {
 		name := setName(s.family, setClusterIP)
 		other := s.w.sets[name]
-		other.Type = ipset.HashIP
-		s.kernel.sets.Create(s.Context(), []ipset.Spec{other})
+		other.Type = kernel.HashIP
+		s.kernel.sets.Create(s.Context(), []kernel.SetSpec{other})
 		all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
 		s.want(all...) // not known to be there
 		s.want(slicesWithout(s.scaffold()))
@@ -203,16 +202,16 @@ var writerCases = []struct {
 		}
 		// The same with rules that ask it, and with entries that fit the wanted type
 		// or do not.
-		other.Type = ipset.HashIPPortNet
-		s.kernel.sets.Create(s.Context(), []ipset.Spec{other})
+		other.Type = kernel.HashIPPortNet
+		s.kernel.sets.Create(s.Context(), []kernel.SetSpec{other})
 		s.plantRule(name, "dst,dst,src")
 		s.read()
 		s.want(all...)
 		found, err := s.kernel.sets.Get(s.Context(), name)
-		if err != nil || found.Type != ipset.HashIPPort || found.Count != 1 {
+		if err != nil || found.Type != kernel.HashIPPort || found.Count != 1 {
 			s.Errorf("%+v, %v", found, err)
 		}
-		if left, err := s.kernel.sets.Get(s.Context(), besideName(s.family, name)); !errors.Is(err, ipset.ErrNoSet) {
+		if left, err := s.kernel.sets.Get(s.Context(), besideName(s.family, name)); !errors.Is(err, kernel.ErrNoSet) {
 			s.Errorf("left: %+v, %v", left, err)
 		}
 	}},

@@ -11,9 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/device"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 )
 
 // fakeKernel is a kernel in memory that knows what exists, and refuses as Linux does.
@@ -37,13 +35,13 @@ type fakeKernel struct {
 }
 
 type fakeServer struct {
-	genl.Service
-	reals map[netip.AddrPort]genl.Destination
+	kernel.Service
+	reals map[netip.AddrPort]kernel.Destination
 }
 
 type fakeSet struct {
-	ipset.Spec
-	entries map[ipset.Entry]bool
+	kernel.SetSpec
+	entries map[kernel.Entry]bool
 }
 
 // schedulers are those that the fake has.
@@ -58,7 +56,11 @@ func newFakeKernel() *fakeKernel {
 
 func (k *fakeKernel) open() (*kernelSockets, error) {
 	k.opened++
-	return &kernelSockets{servers: fakeServers{k}, sets: fakeSets{k}}, nil
+	return k.sockets(), nil
+}
+
+func (k *fakeKernel) sockets() *kernelSockets {
+	return &kernelSockets{servers: fakeServers{k}, changes: fakeServers{k}, sets: fakeSets{k}}
 }
 
 // asked logs a request, and gives the error that it is to have.
@@ -80,16 +82,16 @@ func (k fakeServers) Written() dataplane.Written {
 	return w
 }
 
-func (k fakeServers) do(ctx context.Context, requests []request) []error {
+func (k fakeServers) Do(ctx context.Context, requests []kernel.Request) []error {
 	results := make([]error, len(requests))
 	k.fakeKernel.written = k.written.Add(dataplane.Written{Lines: len(requests), Calls: 1})
 	for i, r := range requests {
-		k.fakeKernel.written.Bytes += len(r.wire().String())
+		k.fakeKernel.written.Bytes += len(r.String())
 		switch {
 		case ctx.Err() != nil:
-			results[i] = &genl.NotSentError{Err: ctx.Err()}
+			results[i] = &kernel.NotSentError{Err: ctx.Err()}
 		default:
-			if results[i] = k.asked(r.wire().String()); results[i] == nil {
+			if results[i] = k.asked(r.String()); results[i] == nil {
 				results[i] = k.carryOut(r)
 			}
 		}
@@ -97,41 +99,41 @@ func (k fakeServers) do(ctx context.Context, requests []request) []error {
 	return results
 }
 
-func (k fakeServers) carryOut(r request) error {
-	refuse := func(errno syscall.Errno) error { return &genl.Refusal{Request: r.wire(), Errno: errno} }
-	s := k.servers[r.server.Frontend]
-	if s == nil && r.verb != newServer {
+func (k fakeServers) carryOut(r kernel.Request) error {
+	refuse := func(errno syscall.Errno) error { return &kernel.Refusal{Request: r, Errno: errno} }
+	s := k.servers[r.Service.Frontend]
+	if s == nil && r.Verb != kernel.NewService {
 		return refuse(unix.ESRCH)
 	}
-	if r.verb <= setServer && !slices.Contains(schedulers, r.server.Scheduler) {
+	if r.Verb <= kernel.SetService && !slices.Contains(schedulers, r.Service.Scheduler) {
 		return refuse(unix.ENOENT)
 	}
-	d := genl.Destination{Addr: r.real.Addr, Weight: r.real.Weight}
+	d := kernel.Destination{Real: r.Real}
 	there := false
 	if s != nil {
 		_, there = s.reals[d.Addr]
 	}
-	switch r.verb {
-	case newServer:
+	switch r.Verb {
+	case kernel.NewService:
 		if s != nil {
 			return refuse(unix.EEXIST)
 		}
-		k.servers[r.server.Frontend] = &fakeServer{r.server, map[netip.AddrPort]genl.Destination{}}
-	case setServer:
-		s.Service = r.server
-	case deleteServer:
-		delete(k.servers, r.server.Frontend)
-	case newReal:
+		k.servers[r.Service.Frontend] = &fakeServer{r.Service, map[netip.AddrPort]kernel.Destination{}}
+	case kernel.SetService:
+		s.Service = r.Service
+	case kernel.DelService:
+		delete(k.servers, r.Service.Frontend)
+	case kernel.NewReal:
 		if there {
 			return refuse(unix.EEXIST)
 		}
 		s.reals[d.Addr] = d
-	case setReal:
+	case kernel.SetReal:
 		if !there {
 			return refuse(unix.ENOENT)
 		}
 		s.reals[d.Addr] = d
-	case deleteReal:
+	case kernel.DelReal:
 		if !there {
 			return refuse(unix.ENOENT)
 		}
@@ -140,28 +142,28 @@ func (k fakeServers) carryOut(r request) error {
 	return nil
 }
 
-func (k fakeServers) Service(_ context.Context, f dataplane.Frontend) (genl.Service, error) {
+func (k fakeServers) Service(_ context.Context, f dataplane.Frontend) (kernel.Service, error) {
 	k.fakeKernel.written.Calls++
 	if s := k.servers[f]; s != nil {
 		return s.Service, nil
 	}
-	return genl.Service{}, syscall.ESRCH
+	return kernel.Service{}, syscall.ESRCH
 }
 
-func (k fakeServers) Destinations(_ context.Context, f dataplane.Frontend) ([]genl.Destination, error) {
+func (k fakeServers) Destinations(_ context.Context, f dataplane.Frontend) ([]kernel.Destination, error) {
 	if s := k.servers[f]; s != nil {
 		return slices.Collect(maps.Values(s.reals)), nil
 	}
 	return nil, nil
 }
 
-func (k fakeServers) Servers(ctx context.Context, wanted func(genl.Service) bool) ([]genl.Server, error) {
+func (k fakeServers) List(ctx context.Context, wanted func(kernel.Service) bool) ([]kernel.Server, error) {
 	k.listed++
-	var all []genl.Server
+	var all []kernel.Server
 	for f, s := range k.servers {
 		if wanted(s.Service) {
 			reals, _ := k.Destinations(ctx, f)
-			all = append(all, genl.Server{Service: s.Service, Destinations: reals})
+			all = append(all, kernel.Server{Service: s.Service, Destinations: reals})
 		}
 	}
 	return all, nil
@@ -172,10 +174,10 @@ type fakeSets struct{ *fakeKernel }
 func (k fakeSets) Close() error { return nil }
 
 func refusedSet(errno syscall.Errno, reason error) error {
-	return &ipset.RefusedError{What: "fake", Errno: errno, Reason: reason}
+	return &kernel.SetRefusal{What: "fake", Errno: errno, Reason: reason}
 }
 
-func (k fakeSets) Create(_ context.Context, specs []ipset.Spec) []error {
+func (k fakeSets) Create(_ context.Context, specs []kernel.SetSpec) []error {
 	results := make([]error, len(specs))
 	for i, s := range specs {
 		found := k.sets[s.Name]
@@ -183,9 +185,9 @@ func (k fakeSets) Create(_ context.Context, specs []ipset.Spec) []error {
 		switch {
 		case results[i] != nil:
 		case found == nil:
-			k.sets[s.Name] = &fakeSet{s, map[ipset.Entry]bool{}}
-		case found.Spec != s:
-			results[i] = refusedSet(unix.EEXIST, ipset.ErrDifferent)
+			k.sets[s.Name] = &fakeSet{s, map[kernel.Entry]bool{}}
+		case found.SetSpec != s:
+			results[i] = refusedSet(unix.EEXIST, kernel.ErrDifferent)
 		}
 	}
 	return results
@@ -208,7 +210,7 @@ func (k fakeSets) Destroy(_ context.Context, names []string) []error {
 		switch {
 		case results[i] != nil:
 		case k.inUse(name):
-			results[i] = refusedSet(unix.EBUSY, ipset.ErrInUse)
+			results[i] = refusedSet(unix.EBUSY, kernel.ErrInUse)
 		default:
 			delete(k.sets, name)
 		}
@@ -223,24 +225,24 @@ func (k fakeSets) Swap(_ context.Context, one, other string) error {
 	return k.asked("swap " + one)
 }
 
-func (k fakeSets) Add(_ context.Context, changes []ipset.Change) []error {
-	return k.change("add ", changes, func(s *fakeSet, e ipset.Entry) error {
-		if len(s.entries) >= int(s.MaxElem) && s.Type != ipset.BitmapPort && !s.entries[e] {
-			return refusedSet(4352, ipset.ErrFull)
+func (k fakeSets) Add(_ context.Context, changes []kernel.EntryChange) []error {
+	return k.change("add ", changes, func(s *fakeSet, e kernel.Entry) error {
+		if len(s.entries) >= int(s.MaxElem) && s.Type != kernel.BitmapPort && !s.entries[e] {
+			return refusedSet(4352, kernel.ErrFull)
 		}
 		s.entries[e] = true
 		return nil
 	})
 }
 
-func (k fakeSets) Delete(_ context.Context, changes []ipset.Change) []error {
-	return k.change("delete ", changes, func(s *fakeSet, e ipset.Entry) error {
+func (k fakeSets) Delete(_ context.Context, changes []kernel.EntryChange) []error {
+	return k.change("delete ", changes, func(s *fakeSet, e kernel.Entry) error {
 		delete(s.entries, e)
 		return nil
 	})
 }
 
-func (k fakeSets) change(verb string, changes []ipset.Change, one func(*fakeSet, ipset.Entry) error) []error {
+func (k fakeSets) change(verb string, changes []kernel.EntryChange, one func(*fakeSet, kernel.Entry) error) []error {
 	results := make([]error, len(changes))
 	for i, c := range changes {
 		if results[i] = k.asked(verb + c.Entry.String() + " in " + c.Set); results[i] != nil {
@@ -249,30 +251,30 @@ func (k fakeSets) change(verb string, changes []ipset.Change, one func(*fakeSet,
 		if s := k.sets[c.Set]; s != nil {
 			results[i] = one(s, c.Entry)
 		} else {
-			results[i] = refusedSet(unix.ENOENT, ipset.ErrNoSet)
+			results[i] = refusedSet(unix.ENOENT, kernel.ErrNoSet)
 		}
 	}
 	return results
 }
 
-func (k fakeSets) told(s *fakeSet) ipset.Set {
-	told := ipset.Set{Spec: s.Spec, Count: uint32(len(s.entries)), Entries: slices.Collect(maps.Keys(s.entries))}
-	if s.Type == ipset.BitmapPort {
+func (k fakeSets) told(s *fakeSet) kernel.Set {
+	told := kernel.Set{SetSpec: s.SetSpec, Count: uint32(len(s.entries)), Entries: slices.Collect(maps.Keys(s.entries))}
+	if s.Type == kernel.BitmapPort {
 		told.LastPort = 65535
 	}
 	return told
 }
 
-func (k fakeSets) Get(_ context.Context, name string) (ipset.Set, error) {
+func (k fakeSets) Get(_ context.Context, name string) (kernel.Set, error) {
 	if s := k.sets[name]; s != nil {
 		return k.told(s), nil
 	}
-	return ipset.Set{}, refusedSet(unix.ENOENT, ipset.ErrNoSet)
+	return kernel.Set{}, refusedSet(unix.ENOENT, kernel.ErrNoSet)
 }
 
-func (k fakeSets) List(_ context.Context, wanted func(string) bool) ([]ipset.Set, error) {
+func (k fakeSets) List(_ context.Context, wanted func(string) bool) ([]kernel.Set, error) {
 	k.listed++
-	var all []ipset.Set
+	var all []kernel.Set
 	for name, s := range k.sets {
 		if wanted(name) {
 			all = append(all, k.told(s))
@@ -287,14 +289,14 @@ func (k fakeDevice) Close() error { return nil }
 
 func (k fakeDevice) Exists() (bool, error) {
 	if k.wrong {
-		return false, &device.WrongKindError{Kind: "veth"}
+		return false, &kernel.WrongTypeError{Type: "veth"}
 	}
 	return k.device, nil
 }
 
 func (k fakeDevice) Ensure() error {
 	if k.wrong {
-		return &device.WrongKindError{Kind: "veth"}
+		return &kernel.WrongTypeError{Type: "veth"}
 	}
 	k.fakeKernel.device = true
 	return k.asked("make the device")
@@ -313,7 +315,7 @@ func (k fakeDevice) Add(_ context.Context, addresses []netip.Addr) []error {
 		switch {
 		case results[i] != nil:
 		case !k.device:
-			results[i] = device.ErrNoDevice
+			results[i] = kernel.ErrNoDevice
 		default:
 			k.addresses[a] = true
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -40,7 +41,7 @@ func newFakeStand(t *testing.T, family service.Family, config Config) (*stand, *
 		return w
 	}
 	s.begin(config)
-	s.kernel = &kernelSockets{servers: fakeServers{k}, sets: fakeSets{k}}
+	s.kernel = k.sockets()
 	return s, k
 }
 
@@ -178,9 +179,9 @@ func (s *stand) read() {
 }
 
 // interfere changes virtual servers behind the writer's back.
-func (s *stand) interfere(requests ...request) {
+func (s *stand) interfere(requests ...kernel.Request) {
 	s.Helper()
-	if err := errors.Join(s.kernel.servers.do(s.Context(), requests)...); err != nil {
+	if err := errors.Join(s.kernel.changes.Do(s.Context(), requests)...); err != nil {
 		s.Fatal(err)
 	}
 }

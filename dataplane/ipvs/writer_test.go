@@ -11,9 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/device"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -56,13 +54,13 @@ func TestOutcomes(t *testing.T) {
 		err   error
 		want  dataplane.Outcome
 	}{
-		{"add real server", genl.ErrUnanswered, dataplane.Unknown},
-		{"add real server", &genl.NotSentError{Err: unix.ENOBUFS}, dataplane.Busy},
-		{"add virtual server", &genl.Refusal{Errno: unix.ENOMEM}, dataplane.Busy},
-		{"add virtual server", &genl.Refusal{Errno: unix.EINVAL}, dataplane.Rejected},
-		{"in KUBE-CLUSTER-IP", ipset.ErrUnanswered, dataplane.Unknown},
-		{"in KUBE-CLUSTER-IP", &ipset.RefusedError{Reason: ipset.ErrFull}, dataplane.Rejected},
-		{"bind", device.ErrUnanswered, dataplane.Unknown},
+		{"add real server", kernel.ErrUnanswered, dataplane.Unknown},
+		{"add real server", &kernel.NotSentError{Err: unix.ENOBUFS}, dataplane.Busy},
+		{"add virtual server", &kernel.Refusal{Errno: unix.ENOMEM}, dataplane.Busy},
+		{"add virtual server", &kernel.Refusal{Errno: unix.EINVAL}, dataplane.Rejected},
+		{"in KUBE-CLUSTER-IP", kernel.ErrUnanswered, dataplane.Unknown},
+		{"in KUBE-CLUSTER-IP", &kernel.SetRefusal{Reason: kernel.ErrFull}, dataplane.Rejected},
+		{"bind", kernel.ErrUnanswered, dataplane.Unknown},
 		{"bind", unix.EINVAL, dataplane.Rejected},
 	} {
 		s, k := newFakeStand(t, service.IPv4, Config{})
@@ -85,7 +83,7 @@ func TestOutcomes(t *testing.T) {
 // taken for another's.
 func TestALostAnswerEndsTheConnection(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
-	k.fault = fails("create", ipset.ErrUnanswered)
+	k.fault = fails("create", kernel.ErrUnanswered)
 	receipt := s.write(s.changes(s.scaffold()))
 	if receipt.Outcome != dataplane.Unknown || len(receipt.Suspects) > 0 {
 		t.Errorf("%v, suspects %v", receipt, receipt.Suspects)
@@ -103,7 +101,7 @@ func TestALostAnswerEndsTheConnection(t *testing.T) {
 
 func TestWhatRefersToTheRefusedIsNotTried(t *testing.T) {
 	s, k := newFakeStand(t, service.IPv4, Config{})
-	k.fault = fails("create "+setLoadBalancerFW, &ipset.RefusedError{What: "create", Reason: ipset.ErrUnsupported})
+	k.fault = fails("create "+setLoadBalancerFW, &kernel.SetRefusal{What: "create", Reason: kernel.ErrUnsupported})
 	all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
 	receipt := s.write(s.changes(all...))
 	if receipt.Outcome != dataplane.Unsupported {
@@ -209,7 +207,7 @@ func TestNearlyFullSetsAreTold(t *testing.T) {
 	s.want(all...)
 	small := k.sets[setClusterIP]
 	small.MaxElem, s.w.levels.most = 10, 10
-	s.w.levels.made(small.Spec, 1)
+	s.w.levels.made(small.SetSpec, 1)
 	for i := 1; i < 9; i++ {
 		all = append(all, s.serviceOf(fmt.Sprint(i), s.clusterIP(i, 1)))
 		s.write(s.changes(all...))
@@ -245,7 +243,7 @@ func TestASetThatCannotGrowNow(t *testing.T) {
 	k.fault = nil
 	s.want(all...)
 	if k.sets[name].MaxElem != mostEntries {
-		t.Errorf("%+v", k.sets[name].Spec)
+		t.Errorf("%+v", k.sets[name].SetSpec)
 	}
 }
 
@@ -258,7 +256,7 @@ func TestRulesAlwaysAskWhatIsWhole(t *testing.T) {
 		all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1)), s.serviceOf("b", s.clusterIP(2, 1))}
 		s.want(all...)
 		// Another release's, with the same entries; fields behind are not looked at.
-		k.sets[name].Type = ipset.HashIPPortIP
+		k.sets[name].Type = kernel.HashIPPortIP
 		s.read()
 		asked := 0
 		k.fault = func(string) error {
@@ -294,7 +292,7 @@ func TestAnExchangeThatIsCutShort(t *testing.T) {
 		s, k := newFakeStand(t, service.IPv4, Config{})
 		all := []owned{s.scaffold(), s.serviceOf("a", s.clusterIP(1, 1))}
 		s.want(all...)
-		k.sets[setName(s.family, setClusterIP)].Type = ipset.HashIPPortIP
+		k.sets[setName(s.family, setClusterIP)].Type = kernel.HashIPPortIP
 		s.read()
 		steps := 0
 		k.fault = func(string) error {

@@ -135,8 +135,8 @@ const (
 	holderMax  = 3 // in one batch
 )
 
-// describeHolder names the holder of a place's port, as far as this process can see it; empty if the
-// port is free again. It looks at the network namespace of the calling thread.
+// describeHolder names the holder of a place's port, as far as this process can see it; empty if
+// the port is free again. It looks at the network namespace of the calling thread.
 func describeHolder(p place, proc string) string {
 	inodes := holdingSockets(p, proc)
 	if len(inodes) == 0 {
@@ -157,8 +157,8 @@ func describeHolder(p place, proc string) string {
 	return held + fmt.Sprintf("pid %d (%s)", pid, strings.TrimSpace(string(comm)))
 }
 
-// holdingSockets returns the inodes of the sockets that prevent listening at a place: those bound to
-// its port, there or on all addresses.
+// holdingSockets returns the inodes of the sockets that prevent listening at a place: those bound
+// to its port, there or on all addresses.
 func holdingSockets(p place, proc string) map[string]bool {
 	inodes := make(map[string]bool)
 	for _, family := range [...]string{"", "6"} { // an IPv6 socket may hold the port for IPv4 as well
@@ -233,7 +233,8 @@ func ownerOf(inodes map[string]bool, proc string, deadline time.Time) (pid int) 
 		}
 		for _, d := range descriptors {
 			target, err := os.Readlink(filepath.Join(folder, d.Name()))
-			if inode, ok := strings.CutPrefix(target, "socket:["); err == nil && ok && inodes[strings.TrimSuffix(inode, "]")] {
+			inode, isSocket := strings.CutPrefix(target, "socket:[")
+			if err == nil && isSocket && inodes[strings.TrimSuffix(inode, "]")] {
 				return pid
 			}
 		}

@@ -79,7 +79,7 @@ func TestParseProcAddress(t *testing.T) {
 	}
 }
 
-// TestKernelHolderOfAPort finds another process, whatever it has bound.
+// TestKernelHolderOfAPort finds another process, with any kind of socket.
 func TestKernelHolderOfAPort(t *testing.T) {
 	const program = `import socket, sys, time
 kind, family, address = sys.argv[1:]
@@ -131,7 +131,7 @@ time.sleep(600)`
 	}
 }
 
-// TestHolderThatCannotBeSeen: its socket is there, and its process is not.
+// TestHolderThatCannotBeSeen: the socket is visible, its process is not.
 func TestHolderThatCannotBeSeen(t *testing.T) {
 	proc := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(proc, "thread-self/net"), 0o755); err != nil {

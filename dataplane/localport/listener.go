@@ -59,7 +59,7 @@ func openListener(s *shared, p place, target netip.AddrPort) (*listener, error) 
 func (l *listener) start(s *shared, died func()) {
 	ctx, stop := context.WithCancel(s.tasks.ctx)
 	l.stop = stop
-	s.counters.listeners.Add(1)
+	s.stats.Listeners.Add(1)
 	serve := func() error {
 		release := atEnd(ctx, l.closeSocket)
 		defer release()
@@ -68,7 +68,7 @@ func (l *listener) start(s *shared, died func()) {
 	ended := func(failure error) {
 		l.close()
 		l.alive.Store(false) // from here on it may be opened again
-		s.counters.listeners.Add(-1)
+		s.stats.Listeners.Add(-1)
 		if failure != nil {
 			died()
 		}
@@ -108,8 +108,8 @@ type backoff struct{ pause time.Duration }
 // reset records a success.
 func (b *backoff) reset() { b.pause = 0 }
 
-// tolerate waits if an error is a passing one, and reports whether to go on. Otherwise it returns the
-// error, or nil if the context has ended.
+// tolerate waits if an error is a passing one, and reports whether to go on. Otherwise it returns
+// the error, or nil if the context has ended.
 func (b *backoff) tolerate(ctx context.Context, err error) (goOn bool, failure error) {
 	switch {
 	case ctx.Err() != nil:

@@ -16,13 +16,13 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// script is an acceptor that fails as it is told, then blocks until it is
-// closed. A nil error is a panic.
+// script is an acceptor that returns these errors, then blocks until it is closed. For a nil error
+// it panics.
 type script struct {
 	failures []error
 	closed   chan struct{}
 	closing  sync.Once
-	// calls counts those of AcceptTCP.
+	// calls counts the calls of AcceptTCP.
 	calls atomic.Int32
 }
 
@@ -66,20 +66,20 @@ func TestListenersOutliveWhatPasses(t *testing.T) {
 			}
 			time.Sleep(pause)
 		}
-		if !l.alive.Load() || h.counters.listeners.Load() != 1 {
+		if !l.alive.Load() || h.stats.Listeners.Load() != 1 {
 			t.Error("the listener has ended")
 		}
 		l.close()
 		synctest.Wait()
-		if l.alive.Load() || h.counters.listeners.Load() != 0 {
+		if l.alive.Load() || h.stats.Listeners.Load() != 0 {
 			t.Error("the listener has not ended")
 		}
 		h.tasks.close()
 	})
 }
 
-// TestListenersTellTheirDeath: by an error that does not pass, or a panic.
-func TestListenersTellTheirDeath(t *testing.T) {
+// TestListenersReportTheirDeath: by an error that does not pass, or a panic.
+func TestListenersReportTheirDeath(t *testing.T) {
 	for name, failure := range map[string]error{"error": unix.EINVAL, "closed by somebody else": net.ErrClosed, "panic": nil} {
 		t.Run(name, func(t *testing.T) {
 			var reported Failure
@@ -88,7 +88,7 @@ func TestListenersTellTheirDeath(t *testing.T) {
 			died := make(chan struct{})
 			l.start(h, func() { close(died) })
 			<-died
-			if l.alive.Load() || h.counters.listeners.Load() != 0 || h.counters.failed.Load() != 1 {
+			if l.alive.Load() || h.stats.Listeners.Load() != 0 || h.stats.Failures.Load() != 1 {
 				t.Error("the dead listener counts")
 			}
 			select {

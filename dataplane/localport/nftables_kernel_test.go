@@ -33,14 +33,13 @@ type cluster struct {
 	endpoint netip.AddrPort
 }
 
-// cable are the addresses of the node and of the other host on the link between
-// them.
+// cable has the addresses of the node and of the other host on the link between them.
 var cable = service.PerFamily[struct{ node, other netip.Prefix }]{
 	service.IPv4: {netip.MustParsePrefix("10.9.0.1/24"), netip.MustParsePrefix("10.9.0.2/24")},
 	service.IPv6: {netip.MustParsePrefix("fd09::1/64"), netip.MustParsePrefix("fd09::2/64")},
 }
 
-// newCluster makes the two hosts, on which nobody has loaded rules.
+// newCluster makes the two hosts, without rules.
 func newCluster(t *testing.T, family service.Family) *cluster {
 	t.Helper()
 	c := &cluster{t: t, world: newWorld(t, family, localport.Config{}), endpoint: netip.AddrPortFrom(cable[family].other.Addr(), 8080)}
@@ -57,7 +56,7 @@ func newCluster(t *testing.T, family service.Family) *cluster {
 
 const routeLocalnet = "net.ipv4.conf.all.route_localnet"
 
-// start gives the node its domains, with node ports on some addresses.
+// start makes the node's domains, with node ports on some addresses.
 func (c *cluster) start(on service.NodePortAddresses) {
 	c.Helper()
 	facts := service.NodeFacts{Name: "n1"}
@@ -73,9 +72,8 @@ func (c *cluster) start(on service.NodePortAddresses) {
 	}, c.writer, facts)
 }
 
-// serve brings a Service with a node port over both protocols into both domains.
-// Its policy is Local and its endpoints are elsewhere: this node's own clients
-// are served all the same.
+// serve adds a Service with a node port over both protocols to both domains. Its policy is Local
+// and its endpoints are elsewhere; this node's own clients are served all the same.
 func (c *cluster) serve(endpoints ...netip.AddrPort) {
 	c.Helper()
 	spec := service.Spec{Key: c.owner, Created: time.Unix(1, 0), ExternalLocal: true}
@@ -99,7 +97,7 @@ func (c *cluster) serve(endpoints ...netip.AddrPort) {
 
 // TestKernelWithTheRulesOfTheNode: clients of the loopback address reach an
 // endpoint on another host, over TCP and UDP, in both families, without
-// route_localnet; and are refused when the endpoint has gone.
+// route_localnet. They are refused when the endpoint is gone.
 func TestKernelWithTheRulesOfTheNode(t *testing.T) {
 	for _, family := range service.Families {
 		for name, on := range map[string]service.NodePortAddresses{
@@ -130,7 +128,7 @@ func TestKernelWithTheRulesOfTheNode(t *testing.T) {
 	}
 }
 
-// submit hands the fragment of a Service with one node port to an aggregator.
+// submit sends the fragment of a Service with one node port to an aggregator.
 func (w *world) submit(a *aggregator.Aggregator, name string, sequence uint64, port uint16, target netip.AddrPort) {
 	f := dataplane.NewFragment(service.Key{Namespace: "ns1", Name: name}, time.Unix(1, 0),
 		[]dataplane.Object{*w.listener(service.TCP, port, target)})
@@ -138,9 +136,8 @@ func (w *world) submit(a *aggregator.Aggregator, name string, sequence uint64, p
 	a.Submit(f)
 }
 
-// TestKernelQuarantineAndRelease runs the domain as the proxy does: among many
-// Services, the one whose port is taken is held back alone, and is served when
-// the port is free; a listener that dies is back at once.
+// TestKernelQuarantineAndRelease runs the domain as the proxy does: of many Services, only the one
+// whose port is taken is held back, until the port is free. A listener that dies is back at once.
 func TestKernelQuarantineAndRelease(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	backend := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
@@ -166,7 +163,7 @@ func TestKernelQuarantineAndRelease(t *testing.T) {
 	if len(held) != 1 || held[0].Key.String() != "ns1/f" || !strings.Contains(held[0].Reason, "30085/tcp") {
 		t.Errorf("in quarantine: %+v", held)
 	}
-	if n := w.writer.Stats().Listeners; n != services-1 {
+	if n := w.writer.Stats().Listeners.Load(); n != services-1 {
 		t.Errorf("%d listeners, want %d", n, services-1)
 	}
 	for _, port := range []uint16{nodePort, nodePort + services - 1} {
@@ -180,7 +177,7 @@ func TestKernelQuarantineAndRelease(t *testing.T) {
 
 	kill(w, w.listen(30085))
 	w.await("the dead listener is noticed", func() bool { return len(w.takeFailures()) == 1 })
-	w.await("the dead listener is back", func() bool { return w.writer.Stats().Listeners == services })
+	w.await("the dead listener is back", func() bool { return w.writer.Stats().Listeners.Load() == services })
 	w.expectAnswer("tcp", 30085, "first")
 	cancel()
 	for range 2 {
@@ -191,14 +188,14 @@ func TestKernelQuarantineAndRelease(t *testing.T) {
 	check(t, backend.Close())
 }
 
-// TestKernelCannotTranslateLoopbackAddresses is the reason for this package, and
-// fails when it no longer holds: what a rule sends from 127.0.0.1 or ::1 to
-// another host is not answered, unless route_localnet lets 127.0.0.1.
+// TestKernelCannotTranslateLoopbackAddresses is the reason for this package, and fails when it no
+// longer holds: what a rule sends from 127.0.0.1 or ::1 to another host is not answered, except
+// from 127.0.0.1 with route_localnet.
 func TestKernelCannotTranslateLoopbackAddresses(t *testing.T) {
 	t.Run("IPv4", func(t *testing.T) {
 		c := newCluster(t, service.IPv4)
 		c.translate()
-		// The kernel refuses to send; TCP hides that, and tries again.
+		// The kernel refuses to send. TCP hides that and retries.
 		c.expectUnanswered("udp", unix.EINVAL)
 		c.expectUnanswered("tcp", os.ErrDeadlineExceeded)
 		check(t, c.node.Sysctl(routeLocalnet, "1"))
@@ -208,8 +205,8 @@ func TestKernelCannotTranslateLoopbackAddresses(t *testing.T) {
 	t.Run("IPv6", func(t *testing.T) {
 		c := newCluster(t, service.IPv6)
 		c.translate()
-		// The question gets there, and the answer is lost on the way in: no
-		// route leads from an interface to ::1.
+		// The question arrives, and the answer is lost on the way in: no route leads from an
+		// interface to ::1.
 		before := c.inNoRoutes()
 		c.expectUnanswered("udp", os.ErrDeadlineExceeded)
 		c.expectUnanswered("tcp", os.ErrDeadlineExceeded)
@@ -236,19 +233,19 @@ func (c *cluster) translate() {
 	}
 }
 
-// expectUnanswered asks for a while, and fails unless that ends as it should.
+// expectUnanswered asks for a while, and fails unless that ends with the wanted error.
 func (c *cluster) expectUnanswered(network string, want error) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), 300*time.Millisecond)
 	defer cancel()
 	answer, err := c.node.Ask(ctx, network, c.listen(nodePort))
-	// A connection that is not made ends with the context's error or the socket's.
+	// A connection attempt ends with the context's error or the socket's.
 	if !errors.Is(err, want) && (!errors.Is(want, os.ErrDeadlineExceeded) || !errors.Is(err, context.DeadlineExceeded)) {
 		c.Errorf("%s: %+v, %v; want %v", network, answer, err, want)
 	}
 }
 
-// inNoRoutes is the number of packets that came in and led nowhere.
+// inNoRoutes is the number of packets that came in and had no route.
 func (c *cluster) inNoRoutes() (count int) {
 	c.Helper()
 	check(c, c.node.Do(func() error {

@@ -59,9 +59,9 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 	return objects
 }
 
-// nodePortAddress returns the address of this node through which node ports are reached: its own one
-// if node ports answer there, otherwise the first on which they answer; zero if none of them can be
-// dialled. It reports false if node ports answer nowhere.
+// nodePortAddress returns the address of this node through which node ports are reached: its own
+// one if node ports answer there, otherwise the first on which they answer; zero if none of them
+// can be dialled. It reports false if node ports answer nowhere.
 func (r *Renderer) nodePortAddress(facts *service.NodeFacts) (through netip.Addr, served bool) {
 	own, on := facts.NodeIPs[r.family], facts.NodePorts[r.family]
 	if (on.All || slices.Contains(on.Addresses, own)) && dialable(own) {
@@ -131,13 +131,14 @@ func object(p place, target netip.AddrPort) dataplane.Object {
 	return dataplane.Object{ID: p.id(), Kind: dataplane.Element, Body: bodyPrefix + target.String()}
 }
 
-// parseBody returns the target in an object's body. It rejects a target on the loopback interface: a
-// listener would forward to itself in a loop.
+// parseBody returns the target in an object's body. It rejects a target on the loopback interface:
+// a listener would forward to itself in a loop.
 func parseBody(text string) (netip.AddrPort, error) {
 	rest, found := strings.CutPrefix(text, bodyPrefix)
 	target, err := netip.ParseAddrPort(rest)
 	if !found || err != nil || target.Addr().IsLoopback() {
-		return target, fmt.Errorf("content %q: want %q and an address off the loopback interface, with a port", text, bodyPrefix)
+		return target, fmt.Errorf("content %q: want %q and an address off the loopback interface, with a port",
+			text, bodyPrefix)
 	}
 	return target, nil
 }

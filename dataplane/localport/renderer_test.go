@@ -31,7 +31,7 @@ func exposed(family service.Family, change func(*service.PortView)) *service.Vie
 	return view
 }
 
-// rendered gives what is rendered, as text.
+// rendered returns what is rendered, as text.
 func rendered(family service.Family, view *service.View, facts *service.NodeFacts) []string {
 	var texts []string
 	for _, o := range NewRenderer(family).Service(view, facts) {
@@ -112,8 +112,7 @@ func TestRendererTargetsAnAddressThatServesNodePorts(t *testing.T) {
 	}
 }
 
-// TestRendererGoesByTheInternalPolicyOfAClusterIP, which stands in for a node
-// port whose address is unknown.
+// TestRendererGoesByTheInternalPolicyOfAClusterIP, which replaces an unknown node address.
 func TestRendererGoesByTheInternalPolicyOfAClusterIP(t *testing.T) {
 	facts := &service.NodeFacts{}
 	facts.NodePorts[service.IPv4].All = true

@@ -12,8 +12,8 @@ import (
 // shared is what all listeners of a writer share.
 type shared struct {
 	*sockets
-	tasks    *tasks
-	counters counters
+	tasks *tasks
+	stats Stats
 	// connections and sessions are the budgets of all listeners together, the others what each
 	// listener may have of them.
 	connections, sessions                       *budget
@@ -31,7 +31,7 @@ func newShared(c Config) *shared {
 		unreplied:              c.Unreplied, replied: c.Replied,
 	}
 	s.tasks = newTasks(func(f Failure) {
-		s.counters.failed.Add(1)
+		s.stats.Failures.Add(1)
 		c.Report(f)
 	})
 	return s
@@ -57,8 +57,8 @@ func newTasks(report func(Failure)) *tasks {
 	return &tasks{ctx: ctx, cancel: cancel, report: report}
 }
 
-// run does work for a listener in a goroutine, reports its error if it has one, and calls ended with
-// it. After close it does nothing and reports false.
+// run does work for a listener in a goroutine, reports its error if it has one, and calls ended
+// with it. After close it does nothing and reports false.
 func (t *tasks) run(listener string, work func() error, ended func(error)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,44 +149,24 @@ func (b *budget) give() {
 	}
 }
 
-// Stats are the numbers of a writer. Those of the first group are present values, the others count
-// from the writer's start.
+// Stats are the numbers of a writer. Any goroutine may read them.
 type Stats struct {
-	// Listeners, Connections (TCP) and Sessions (UDP) are open.
-	Listeners, Connections, Sessions int64
+	// Listeners, Connections (TCP) and Sessions (UDP) are open now.
+	Listeners, Connections, Sessions atomic.Int64
+
+	// The others count from the writer's start.
 
 	// ConnectionsAccepted counts all, ConnectionsRefused those that were reset because of a
 	// bound, ConnectionsUnreachable those that were reset because the target did not accept.
-	ConnectionsAccepted, ConnectionsRefused, ConnectionsUnreachable uint64
+	ConnectionsAccepted, ConnectionsRefused, ConnectionsUnreachable atomic.Uint64
 	// SessionsOpened counts all, SessionsEvicted those that were replaced at a bound,
 	// SessionsRefused those that the target or the network refused (ICMP).
-	SessionsOpened, SessionsEvicted, SessionsRefused uint64
+	SessionsOpened, SessionsEvicted, SessionsRefused atomic.Uint64
 	// DatagramsDropped could not be passed on.
-	DatagramsDropped uint64
+	DatagramsDropped atomic.Uint64
 	// BytesToTargets and BytesToClients are payload. A TCP connection counts when a direction
 	// ends.
-	BytesToTargets, BytesToClients uint64
+	BytesToTargets, BytesToClients atomic.Uint64
 	// Failures were reported.
-	Failures uint64
-}
-
-// counters are the source of Stats.
-type counters struct {
-	listeners, connections, sessions      atomic.Int64
-	accepted, refused, unreachable        atomic.Uint64
-	opened, evicted, sessionsRefused      atomic.Uint64
-	dropped, toTargets, toClients, failed atomic.Uint64
-}
-
-func (c *counters) stats() Stats {
-	return Stats{
-		Listeners: c.listeners.Load(), Connections: c.connections.Load(), Sessions: c.sessions.Load(),
-		ConnectionsAccepted: c.accepted.Load(), ConnectionsRefused: c.refused.Load(),
-		ConnectionsUnreachable: c.unreachable.Load(),
-		SessionsOpened:         c.opened.Load(), SessionsEvicted: c.evicted.Load(),
-		SessionsRefused:  c.sessionsRefused.Load(),
-		DatagramsDropped: c.dropped.Load(),
-		BytesToTargets:   c.toTargets.Load(), BytesToClients: c.toClients.Load(),
-		Failures: c.failed.Load(),
-	}
+	Failures atomic.Uint64
 }

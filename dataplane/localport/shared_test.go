@@ -15,7 +15,7 @@ func TestTasksReportsPanicsAndGoesOn(t *testing.T) {
 	c := newTasks(func(f Failure) { reports <- f })
 	ended := make(chan error, 1)
 	if !c.run("tcp/127.0.0.1:1", func() error { panic(io.ErrUnexpectedEOF) }, func(err error) { ended <- err }) {
-		t.Fatal("nobody works")
+		t.Fatal("the work was not started")
 	}
 	f := <-reports
 	panicked, ok := errors.AsType[*PanicError](f.Err)
@@ -63,15 +63,14 @@ func TestBudgetBoundsHereAndAbove(t *testing.T) {
 	}
 	a.give()
 	if !b.take() {
-		t.Error("what one has given back, another cannot take")
+		t.Error("another budget cannot take what one has given back")
 	}
 	if b.take() || a.used.Load() != 1 || b.used.Load() != 2 || all.used.Load() != 3 {
 		t.Errorf("in use: %d and %d, together %d; want 1 and 2, together 3", a.used.Load(), b.used.Load(), all.used.Load())
 	}
 }
 
-// TestBudgetUnderPressure: at no moment more are taken than there are, and none
-// is lost.
+// TestBudgetUnderPressure: the bound is never exceeded, and none is lost.
 func TestBudgetUnderPressure(t *testing.T) {
 	const bound = 3
 	all := newBudget(bound, nil)

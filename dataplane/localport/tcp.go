@@ -57,18 +57,18 @@ func (s *tcpServer) serve(ctx context.Context) error {
 // admit starts forwarding a connection, or resets it: a client beyond a bound should fail at once
 // and not wait.
 func (s *tcpServer) admit(client *net.TCPConn) {
-	s.counters.accepted.Add(1)
+	s.stats.ConnectionsAccepted.Add(1)
 	if !s.slots.take() {
-		s.counters.refused.Add(1)
+		s.stats.ConnectionsRefused.Add(1)
 		reset(client)
 		return
 	}
-	s.counters.connections.Add(1)
+	s.stats.Connections.Add(1)
 	leave := func(failure error) {
 		if failure != nil {
 			reset(client)
 		}
-		s.counters.connections.Add(-1)
+		s.stats.Connections.Add(-1)
 		s.slots.give()
 	}
 	target := *s.target.Load()
@@ -77,12 +77,12 @@ func (s *tcpServer) admit(client *net.TCPConn) {
 	}
 }
 
-// forward connects to the target and copies until both directions have ended. If the target does not
-// answer, it resets the client: the end of the stream would look like an empty answer.
+// forward connects to the target and copies until both directions have ended. If the target does
+// not answer, it resets the client: the end of the stream would look like an empty answer.
 func (s *tcpServer) forward(client *net.TCPConn, target netip.AddrPort) {
 	upstream, err := s.dialTCP(s.tasks.ctx, target)
 	if err != nil {
-		s.counters.unreachable.Add(1)
+		s.stats.ConnectionsUnreachable.Add(1)
 		reset(client)
 		return
 	}
@@ -95,20 +95,20 @@ type connection struct {
 	client, upstream *net.TCPConn
 }
 
-// pump copies in both directions until both have ended, one of them has failed, or the tasks end. It
-// blocks.
+// pump copies in both directions until both have ended, one of them has failed, or the tasks end.
+// It blocks.
 func (c *connection) pump(s *shared, name string) {
 	defer c.close()
 	release := atEnd(s.tasks.ctx, c.abort)
 	defer release()
 	other := make(chan struct{})
-	requests := func() error { c.half(c.upstream, c.client, &s.counters.toTargets); return nil }
+	requests := func() error { c.half(c.upstream, c.client, &s.stats.BytesToTargets); return nil }
 	if !s.tasks.run(name, requests, func(error) { close(other) }) {
 		c.abort()
 		return
 	}
 	defer func() { <-other }()
-	c.half(c.client, c.upstream, &s.counters.toClients)
+	c.half(c.client, c.upstream, &s.stats.BytesToClients)
 }
 
 // half copies one direction and passes its end on; the other direction may go on. If it fails or

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// forward has a node port on the loopback address forwarded to the node's own
-// address, and gives the object.
+// forward forwards a node port on the loopback address to the node's own address, and returns the
+// object.
 func (w *world) forward(protocol service.Protocol) *dataplane.Object {
 	w.Helper()
 	o := w.listener(protocol, nodePort, netip.AddrPortFrom(w.own(), nodePort))
@@ -26,8 +26,8 @@ func (w *world) forward(protocol service.Protocol) *dataplane.Object {
 	return o
 }
 
-// TestKernelTCPPassesTheEndOfEachDirectionOn: a client that has said all gets
-// the whole answer, and a server that has, still listens.
+// TestKernelTCPPassesTheEndOfEachDirectionOn: a client that has finished sending gets the whole
+// answer, and a server that has finished still receives.
 func TestKernelTCPPassesTheEndOfEachDirectionOn(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		rest := make(chan string, 1)
@@ -74,14 +74,14 @@ func TestKernelTCPPassesTheEndOfEachDirectionOn(t *testing.T) {
 		if got := <-rest; got != "later" {
 			w.Errorf("after the server's end came %q", got)
 		}
-		w.await("connections end", func() bool { return w.writer.Stats().Connections == 0 })
-		if s := w.writer.Stats(); s.BytesToTargets != 8+5 || s.BytesToClients != 8+3 || s.ConnectionsAccepted != 2 {
+		w.await("connections end", func() bool { return w.writer.Stats().Connections.Load() == 0 })
+		if s := w.writer.Stats(); s.BytesToTargets.Load() != 8+5 || s.BytesToClients.Load() != 8+3 || s.ConnectionsAccepted.Load() != 2 {
 			w.Errorf("counted %+v", s)
 		}
 	})
 }
 
-// TestKernelTCPCarriesMuchBothWays at once.
+// TestKernelTCPCarriesMuchBothWays at the same time.
 func TestKernelTCPCarriesMuchBothWays(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	w.serve(netip.AddrPortFrom(w.own(), nodePort), func(conn *net.TCPConn) {
@@ -107,8 +107,8 @@ func TestKernelTCPCarriesMuchBothWays(t *testing.T) {
 }
 
 // expectReset connects to a node port on the loopback address and sends
-// something; the connection has to end as failed, without data. The reset may
-// come before the client knows that it was connected.
+// something. The connection must fail without data. The reset may come before the client knows
+// that it was connected.
 func (w *world) expectReset(port uint16, when string) {
 	w.Helper()
 	conn, err := w.node.DialContext(w.Context(), "tcp", w.listen(port).String())
@@ -132,7 +132,7 @@ func TestKernelTCPFailuresAreResets(t *testing.T) {
 		o := w.forward(service.TCP)
 		w.expectReset(nodePort, "the target refuses")
 
-		// Nobody has the address, and the way there is the loopback interface.
+		// No host has the address, and its route leads to the loopback interface.
 		nobody := map[service.Family]string{service.IPv4: "203.0.113.1", service.IPv6: "2001:db8:ffff::1"}[w.family]
 		check(w, w.node.AddLinkRoute(netip.PrefixFrom(addr(nobody), addr(nobody).BitLen()), "lo"))
 		o.Body = "to " + netip.AddrPortFrom(addr(nobody), 1).String()
@@ -151,14 +151,14 @@ func TestKernelTCPFailuresAreResets(t *testing.T) {
 		o.Body = "to " + netip.AddrPortFrom(w.own(), nodePort).String()
 		w.write(w.want(o))
 		w.expectReset(nodePort, "the target resets")
-		w.await("connections end", func() bool { return w.writer.Stats().Connections == 0 })
-		if s := w.writer.Stats(); s.ConnectionsUnreachable != 2 || s.ConnectionsAccepted != 3 || s.ConnectionsRefused != 0 {
+		w.await("connections end", func() bool { return w.writer.Stats().Connections.Load() == 0 })
+		if s := w.writer.Stats(); s.ConnectionsUnreachable.Load() != 2 || s.ConnectionsAccepted.Load() != 3 || s.ConnectionsRefused.Load() != 0 {
 			w.Errorf("counted %+v", s)
 		}
 	})
 }
 
-// TestKernelTCPClientsWhoLeaveEndTheConnection to the target, as failed.
+// TestKernelTCPClientsWhoLeaveEndTheConnection: the target sees a failure.
 func TestKernelTCPClientsWhoLeaveEndTheConnection(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	seen := make(chan error, 1)
@@ -177,8 +177,7 @@ func TestKernelTCPClientsWhoLeaveEndTheConnection(t *testing.T) {
 	}
 }
 
-// TestKernelTCPConnectionsOutliveTheirListener, and the change of its target, but
-// not the writer.
+// TestKernelTCPConnectionsOutliveTheirListener and a change of its target, but not the writer.
 func TestKernelTCPConnectionsOutliveTheirListener(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		first := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
@@ -206,8 +205,8 @@ func TestKernelTCPConnectionsOutliveTheirListener(t *testing.T) {
 	})
 }
 
-// TestKernelTCPBounds: a client beyond a bound is reset, one after another has
-// left is served.
+// TestKernelTCPBounds: a client beyond a bound is reset. When another client has left, a new one is
+// served.
 func TestKernelTCPBounds(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{Connections: 3, ConnectionsPerListener: 2})
 	backend := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
@@ -221,24 +220,24 @@ func TestKernelTCPBounds(t *testing.T) {
 	last, err := w.node.Connect(t.Context(), w.listen(30081))
 	check(t, err)
 	w.expectReset(30081, "beyond the bound of all")
-	if s := w.writer.Stats(); s.Connections != 3 || s.ConnectionsRefused != 2 || s.ConnectionsAccepted != 5 {
+	if s := w.writer.Stats(); s.Connections.Load() != 3 || s.ConnectionsRefused.Load() != 2 || s.ConnectionsAccepted.Load() != 5 {
 		t.Errorf("counted %+v", s)
 	}
 	check(t, last.Close())
-	w.await("a place is free", func() bool { return w.writer.Stats().Connections == 2 })
+	w.await("a place is free", func() bool { return w.writer.Stats().Connections.Load() == 2 })
 	w.expectAnswer("tcp", 30081, "first")
 	check(t, backend.Close())
 }
 
-// ways are the addresses at which a benchmark asks: the target itself, and the
-// listener that forwards there.
+// ways are the addresses that a benchmark connects to: the target itself, and the listener that
+// forwards to it.
 func (w *world) ways() map[string]string {
 	return map[string]string{
 		"direct": netip.AddrPortFrom(w.own(), nodePort).String(), "forwarded": w.listen(nodePort).String(),
 	}
 }
 
-// connectTo dials on the present thread, which has to be on the node.
+// connectTo dials on the current thread, which must be on the node.
 func connectTo(b *testing.B, network, address string) net.Conn {
 	b.Helper()
 	conn, err := net.Dial(network, address)
@@ -255,7 +254,7 @@ func (w *world) onNode(b *testing.B, loop func()) {
 	}))
 }
 
-// BenchmarkTCPConnection is a connection with one byte each way.
+// BenchmarkTCPConnection measures a connection with one byte each way.
 func BenchmarkTCPConnection(b *testing.B) {
 	w := newWorld(b, service.IPv4, localport.Config{})
 	w.serve(netip.AddrPortFrom(w.own(), nodePort), func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
@@ -277,7 +276,7 @@ func BenchmarkTCPConnection(b *testing.B) {
 	}
 }
 
-// BenchmarkTCPStream is 1 MiB over a connection that is open already, one way.
+// BenchmarkTCPStream measures 1 MiB one way over an open connection.
 func BenchmarkTCPStream(b *testing.B) {
 	const size = 1 << 20
 	w := newWorld(b, service.IPv4, localport.Config{})
@@ -310,7 +309,7 @@ func BenchmarkTCPStream(b *testing.B) {
 	}
 }
 
-// BenchmarkUDPQuestion is a datagram and its answer.
+// BenchmarkUDPQuestion measures a datagram and its answer.
 func BenchmarkUDPQuestion(b *testing.B) {
 	w := newWorld(b, service.IPv4, localport.Config{})
 	w.datagramServer(netip.AddrPortFrom(w.own(), nodePort), func(question []byte, _ net.Addr) []byte { return question })

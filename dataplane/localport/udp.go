@@ -22,8 +22,8 @@ const datagramBytesMax = 64 << 10
 // sessions hold none.
 var datagrams = sync.Pool{New: func() any { return new([datagramBytesMax]byte) }}
 
-// udpServer receives datagrams from one socket and passes those of each client on in a session of its
-// own. The goroutine in serve opens sessions.
+// udpServer receives datagrams from one socket and passes those of each client on in a session of
+// its own. The goroutine in serve opens sessions.
 type udpServer struct {
 	*shared
 	name     string
@@ -68,8 +68,8 @@ func (s *udpServer) serve(ctx context.Context) error {
 	}
 }
 
-// pass sends a datagram on. A session that has ended since the last datagram, or that learns only now
-// that the last one was refused, has not sent this one: a new session tries it once more.
+// pass sends a datagram on. A session that has ended since the last datagram, or that learns only
+// now that the last one was refused, has not sent this one: a new session tries it once more.
 func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 	for range 2 {
 		session := s.session(client)
@@ -78,7 +78,7 @@ func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 		}
 		err := session.send(datagram)
 		if err == nil {
-			s.counters.toTargets.Add(uint64(len(datagram)))
+			s.stats.BytesToTargets.Add(uint64(len(datagram)))
 			return
 		}
 		if !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, net.ErrClosed) {
@@ -86,7 +86,7 @@ func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 		}
 		session.close()
 	}
-	s.counters.dropped.Add(1)
+	s.stats.DatagramsDropped.Add(1)
 }
 
 // session returns the client's session to the present target, nil if none can be opened.
@@ -109,7 +109,7 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 	}
 	opened := newSession(s, client, target, conn)
 	s.sessions.put(opened)
-	s.counters.opened.Add(1)
+	s.stats.SessionsOpened.Add(1)
 	relay := func() error { opened.relay(); return nil }
 	if !s.tasks.run(s.name, relay, func(error) { opened.close() }) {
 		opened.close()
@@ -118,15 +118,15 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 	return opened
 }
 
-// makeRoom takes a slot, if necessary that of the least recently active session of this listener. It
-// reports false if other listeners have all slots.
+// makeRoom takes a slot, if necessary that of the least recently active session of this listener.
+// It reports false if other listeners have all slots.
 func (s *udpServer) makeRoom() bool {
 	for !s.slots.take() {
 		oldest := s.sessions.leastActive()
 		if oldest == nil {
 			return false
 		}
-		s.counters.evicted.Add(1)
+		s.stats.SessionsEvicted.Add(1)
 		oldest.close()
 	}
 	return true
@@ -155,7 +155,7 @@ func newSession(server *udpServer, client, target netip.AddrPort, conn *net.UDPC
 	s := &session{server: server, client: client, target: target, conn: conn}
 	s.raw, _ = conn.SyscallConn() // fails only for a nil connection
 	s.touch()
-	server.counters.sessions.Add(1)
+	server.stats.Sessions.Add(1)
 	return s
 }
 
@@ -164,7 +164,7 @@ func (s *session) close() {
 	s.server.sessions.remove(s)
 	s.ending.Do(func() {
 		_ = s.conn.Close() // a datagram socket has nothing left to lose
-		s.server.counters.sessions.Add(-1)
+		s.server.stats.Sessions.Add(-1)
 		s.server.slots.give()
 	})
 }
@@ -203,7 +203,7 @@ func (s *session) relay() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // an ICMP error on a connected socket (udp(7))
-			s.server.counters.sessionsRefused.Add(1)
+			s.server.stats.SessionsRefused.Add(1)
 			return
 		}
 	}
@@ -242,10 +242,10 @@ func (s *session) passOn(fd int) error {
 	s.replied.Store(true)
 	s.touch()
 	if _, err := s.server.socket.WriteToUDPAddrPort(buffer[:size], s.client); err != nil {
-		s.server.counters.dropped.Add(1)
+		s.server.stats.DatagramsDropped.Add(1)
 		return nil // only the client loses; if the listener has ended, the session ends by itself
 	}
-	s.server.counters.toClients.Add(uint64(size))
+	s.server.stats.BytesToClients.Add(uint64(size))
 	return nil
 }
 

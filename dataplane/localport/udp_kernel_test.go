@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// datagramServer answers datagrams at an address of the node; nil is no answer.
+// datagramServer answers datagrams at an address of the node. A nil answer is not sent.
 func (w *world) datagramServer(at netip.AddrPort, answer func(question []byte, from net.Addr) []byte) {
 	w.Helper()
 	socket, err := w.node.ListenPacket("udp", at.String())
@@ -66,7 +66,7 @@ func (c *datagramClient) send(question string) {
 	check(c, err)
 }
 
-// ask sends a datagram, and gives the next that comes.
+// ask sends a datagram and returns the next one that arrives.
 func (c *datagramClient) ask(question string) string {
 	c.Helper()
 	c.send(question)
@@ -76,7 +76,7 @@ func (c *datagramClient) ask(question string) string {
 	return string(reply[:size])
 }
 
-// whoAsks answers with the address that it saw: one per session.
+// whoAsks answers with the address of its client: one per session.
 func whoAsks(_ []byte, from net.Addr) []byte { return []byte(from.String()) }
 
 func TestKernelUDPAnswersGoToTheirClients(t *testing.T) {
@@ -105,14 +105,13 @@ func TestKernelUDPAnswersGoToTheirClients(t *testing.T) {
 			})
 		}
 		asking.Wait()
-		if s := w.writer.Stats(); s.Sessions != clients || s.SessionsOpened != clients || s.DatagramsDropped != 0 {
+		if s := w.writer.Stats(); s.Sessions.Load() != clients || s.SessionsOpened.Load() != clients || s.DatagramsDropped.Load() != 0 {
 			w.Errorf("counted %+v", s)
 		}
 	})
 }
 
-// TestKernelUDPCarriesEverySize whole: nothing, and the most that the family
-// allows.
+// TestKernelUDPCarriesEverySize: from an empty datagram to the largest that the family allows.
 func TestKernelUDPCarriesEverySize(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		w.datagramServer(netip.AddrPortFrom(w.own(), nodePort), func(question []byte, _ net.Addr) []byte { return question })
@@ -130,13 +129,12 @@ func TestKernelUDPCarriesEverySize(t *testing.T) {
 		}
 		w.await("all is counted", func() bool {
 			s := w.writer.Stats()
-			return s.BytesToTargets == total && s.BytesToClients == total
+			return s.BytesToTargets.Load() == total && s.BytesToClients.Load() == total
 		})
 	})
 }
 
-// TestKernelUDPSessionsExpire after a time without traffic, which is longer once
-// something has come back.
+// TestKernelUDPSessionsExpire after a time without traffic, which is longer after the first answer.
 func TestKernelUDPSessionsExpire(t *testing.T) {
 	const unreplied, replied = 500 * time.Millisecond, 900 * time.Millisecond
 	w := newWorld(t, service.IPv4, localport.Config{Unreplied: unreplied, Replied: replied})
@@ -149,10 +147,10 @@ func TestKernelUDPSessionsExpire(t *testing.T) {
 	w.forward(service.UDP)
 	expires := func(least time.Duration, last func()) {
 		t.Helper()
-		before, began := w.writer.Stats().BytesToTargets, time.Now()
+		before, began := w.writer.Stats().BytesToTargets.Load(), time.Now()
 		last()
-		w.await("a datagram passes", func() bool { return w.writer.Stats().BytesToTargets > before })
-		w.await("the session expires", func() bool { return w.writer.Stats().Sessions == 0 })
+		w.await("a datagram passes", func() bool { return w.writer.Stats().BytesToTargets.Load() > before })
+		w.await("the session expires", func() bool { return w.writer.Stats().Sessions.Load() == 0 })
 		if took := time.Since(began); took < least {
 			t.Errorf("expired after %v, want %v at least", took, least)
 		}
@@ -163,13 +161,13 @@ func TestKernelUDPSessionsExpire(t *testing.T) {
 	for began := time.Now(); time.Since(began) < 2*unreplied; time.Sleep(20 * time.Millisecond) {
 		c.send("silence")
 	}
-	if s := w.writer.Stats(); s.Sessions != 1 || s.SessionsOpened != 3 {
+	if s := w.writer.Stats(); s.Sessions.Load() != 1 || s.SessionsOpened.Load() != 3 {
 		t.Errorf("traffic has not kept the session: %+v", s)
 	}
 	expires(unreplied, func() { c.send("silence") })
 }
 
-// TestKernelUDPBounds: the session that was silent longest makes room.
+// TestKernelUDPBounds: at a bound, a new session replaces the one that was silent longest.
 func TestKernelUDPBounds(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{Sessions: 3, SessionsPerListener: 2})
 	target := netip.AddrPortFrom(w.own(), nodePort)
@@ -188,33 +186,33 @@ func TestKernelUDPBounds(t *testing.T) {
 	if b.ask("?") == asB {
 		t.Error("b has kept its session beyond the bound")
 	}
-	if s := w.writer.Stats(); s.Sessions != 2 || s.SessionsEvicted != 2 || s.SessionsOpened != 4 {
+	if s := w.writer.Stats(); s.Sessions.Load() != 2 || s.SessionsEvicted.Load() != 2 || s.SessionsOpened.Load() != 4 {
 		t.Errorf("counted %+v", s)
 	}
 
-	// The bound of all: one more elsewhere, which then makes room for its
-	// neighbour there; and none for a third listener.
+	// The bound of all listeners: one more session at another listener, which the next one there
+	// replaces; and none for a third listener.
 	d, e, f := w.datagramClient(30081), w.datagramClient(30081), w.datagramClient(30082)
 	d.ask("?")
 	e.ask("?")
 	f.send("?")
-	w.await("a datagram is dropped", func() bool { return w.writer.Stats().DatagramsDropped == 1 })
-	if s := w.writer.Stats(); s.Sessions != 3 || s.SessionsEvicted != 3 || s.SessionsOpened != 6 {
+	w.await("a datagram is dropped", func() bool { return w.writer.Stats().DatagramsDropped.Load() == 1 })
+	if s := w.writer.Stats(); s.Sessions.Load() != 3 || s.SessionsEvicted.Load() != 3 || s.SessionsOpened.Load() != 6 {
 		t.Errorf("counted %+v", s)
 	}
 }
 
-// TestKernelUDPRefusalEndsTheSession, and the next datagram begins another.
+// TestKernelUDPRefusalEndsTheSession, and the next datagram begins a new one.
 func TestKernelUDPRefusalEndsTheSession(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		w.forward(service.UDP)
 		c := w.datagramClient(nodePort)
 		c.send("?")
-		w.await("the refusal comes", func() bool { return w.writer.Stats().SessionsRefused == 1 })
-		w.await("the session ends", func() bool { return w.writer.Stats().Sessions == 0 })
+		w.await("the refusal comes", func() bool { return w.writer.Stats().SessionsRefused.Load() == 1 })
+		w.await("the session ends", func() bool { return w.writer.Stats().Sessions.Load() == 0 })
 		w.datagramServer(netip.AddrPortFrom(w.own(), nodePort), whoAsks)
 		c.ask("?")
-		if s := w.writer.Stats(); s.SessionsOpened != 2 || s.Sessions != 1 {
+		if s := w.writer.Stats(); s.SessionsOpened.Load() != 2 || s.Sessions.Load() != 1 {
 			w.Errorf("counted %+v", s)
 		}
 	})
@@ -236,10 +234,10 @@ func TestKernelUDPSessionsFollowTheTarget(t *testing.T) {
 		if got := c.ask("?"); got != w.second().String() {
 			w.Errorf("after the target has changed: answered by %s", got)
 		}
-		if s := w.writer.Stats(); s.Sessions != 1 || s.SessionsOpened != 2 {
+		if s := w.writer.Stats(); s.Sessions.Load() != 1 || s.SessionsOpened.Load() != 2 {
 			w.Errorf("counted %+v", s)
 		}
 		w.write(w.gone(o))
-		w.await("the session ends with its listener", func() bool { return w.writer.Stats().Sessions == 0 })
+		w.await("the session ends with its listener", func() bool { return w.writer.Stats().Sessions.Load() == 0 })
 	})
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// TestDatagramsAreNotLostToASessionThatEnds between look-up and use: they go in
-// a new one.
+// TestDatagramsAreNotLostToASessionThatEnds between look-up and use: a new session sends them.
 func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 	node := netnstest.New(t, "node")
 	received, err := node.ListenPacket("udp", "127.0.0.1:30053")
@@ -41,7 +40,7 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 	if size, _, err := received.ReadFrom(buffer); err != nil || string(buffer[:size]) != "hello" {
 		t.Errorf("received %q, %v", buffer[:size], err)
 	}
-	if c := h.counters.stats(); c.DatagramsDropped != 0 || c.SessionsOpened != 2 || c.Sessions != 1 {
+	if c := &h.stats; c.DatagramsDropped.Load() != 0 || c.SessionsOpened.Load() != 2 || c.Sessions.Load() != 1 {
 		t.Errorf("counted %+v", c)
 	}
 	s.sessions.closeAll()

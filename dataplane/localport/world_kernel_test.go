@@ -17,14 +17,14 @@ import (
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
-// world is a network namespace with a writer, and addresses on its loopback
-// interface that stand for the node's own.
+// world is a network namespace with a writer. Addresses on its loopback interface serve as the
+// node's own.
 type world struct {
 	testing.TB
 	family service.Family
 	node   *netns.Namespace
 	writer *localport.Writer
-	// owner is whose changes are written.
+	// owner is the owner of the changes.
 	owner service.Key
 
 	mu       sync.Mutex
@@ -72,17 +72,17 @@ func newWorld(t testing.TB, family service.Family, config localport.Config) *wor
 func (w *world) own() netip.Addr    { return addresses[w.family].own }
 func (w *world) second() netip.Addr { return addresses[w.family].second }
 
-// listen is where a listener for a node port listens.
+// listen returns the address of a node port's listener.
 func (w *world) listen(port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(addresses[w.family].loopback, port)
 }
 
-// checkNothingIsLeft fails the test if a goroutine or a count outlives Close, or
-// something was reported that the test did not take note of.
+// checkNothingIsLeft fails the test if a goroutine or a count outlives Close, or if there is a
+// report that the test did not take.
 func (w *world) checkNothingIsLeft() {
 	w.Helper()
 	s := w.writer.Stats()
-	if s.Listeners != 0 || s.Connections != 0 || s.Sessions != 0 {
+	if s.Listeners.Load() != 0 || s.Connections.Load() != 0 || s.Sessions.Load() != 0 {
 		w.Errorf("after Close: %+v", s)
 	}
 	stacks := make([]byte, 1<<20)
@@ -97,7 +97,7 @@ func (w *world) checkNothingIsLeft() {
 	}
 }
 
-// takeFailures gives what was reported since the last call.
+// takeFailures returns the reports since the last call.
 func (w *world) takeFailures() []localport.Failure {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,17 +114,17 @@ func (w *world) listener(protocol service.Protocol, port uint16, target netip.Ad
 	}
 }
 
-// want is the change that brings an object.
+// want returns the change that adds an object.
 func (w *world) want(o *dataplane.Object) dataplane.Change {
 	return dataplane.Change{ID: o.ID, After: o, Owner: w.owner}
 }
 
-// gone is the change that takes an object away.
+// gone returns the change that removes an object.
 func (w *world) gone(o *dataplane.Object) dataplane.Change {
 	return dataplane.Change{ID: o.ID, Before: o, Owner: service.Node}
 }
 
-// attempt writes, and checks that the receipt is true.
+// attempt writes and checks that the receipt is true.
 func (w *world) attempt(changes ...dataplane.Change) dataplane.Receipt {
 	w.Helper()
 	receipt := w.writer.Write(w.Context(), &dataplane.Batch{Changes: changes})
@@ -144,7 +144,7 @@ func (w *world) attempt(changes ...dataplane.Change) dataplane.Receipt {
 	return receipt
 }
 
-// write writes what has to land.
+// write writes a batch that must land.
 func (w *world) write(changes ...dataplane.Change) {
 	w.Helper()
 	if receipt := w.attempt(changes...); receipt.Outcome != dataplane.Landed || receipt.Err != nil {
@@ -169,7 +169,7 @@ func (w *world) dial(port uint16) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// serve has each connection to an address of the node answered by talk.
+// serve answers each connection to an address of the node with talk.
 func (w *world) serve(at netip.AddrPort, talk func(*net.TCPConn)) {
 	w.Helper()
 	listener, err := w.node.Listen("tcp", at.String())
@@ -210,7 +210,7 @@ func (w *world) expectAnswer(network string, port uint16, backend string) {
 	}
 }
 
-// expectRefused asks a node port on the loopback address where nobody listens.
+// expectRefused connects to a node port on the loopback address without a listener.
 func (w *world) expectRefused(network string, port uint16) {
 	w.Helper()
 	if answer, err := w.node.Ask(w.Context(), network, w.listen(port)); err == nil || !strings.Contains(err.Error(), "refused") {
@@ -218,7 +218,7 @@ func (w *world) expectRefused(network string, port uint16) {
 	}
 }
 
-// await waits until something is so.
+// await waits until a condition holds.
 func (w *world) await(what string, is func() bool) {
 	w.Helper()
 	for began := time.Now(); !is(); time.Sleep(time.Millisecond) {
@@ -228,7 +228,7 @@ func (w *world) await(what string, is func() bool) {
 	}
 }
 
-// patience is how long a test waits for what happens within milliseconds.
+// patience is how long a test waits for something that normally takes milliseconds.
 const patience = 10 * time.Second
 
 func check(t testing.TB, err error) {

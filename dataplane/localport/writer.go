@@ -34,8 +34,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Config tunes a Writer. Zero values mean the defaults, which hold for each writer, that is for each
-// family.
+// Config tunes a Writer. Zero values mean the defaults, which hold for each writer, that is for
+// each family.
 type Config struct {
 	// Connections bounds the TCP connections of all listeners together, and
 	// ConnectionsPerListener those of one; a further client is reset. Each takes up to six file
@@ -132,8 +132,8 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// Stats returns the present numbers.
-func (w *Writer) Stats() Stats { return w.shared.counters.stats() }
+// Stats returns the writer's numbers.
+func (w *Writer) Stats() *Stats { return &w.shared.stats }
 
 // Read returns the open listeners, sorted by ID.
 func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
@@ -167,7 +167,8 @@ func (w *Writer) parse(o *dataplane.Object) (place, netip.AddrPort, error) {
 		return p, netip.AddrPort{}, err
 	}
 	if p.at.Addr() != loopback[w.family] {
-		return p, netip.AddrPort{}, fmt.Errorf("object %s %q: want an address of %s", o.ID.Container, o.ID.Name, loopback[w.family])
+		return p, netip.AddrPort{}, fmt.Errorf("object %s %q: want the address %s",
+			o.ID.Container, o.ID.Name, loopback[w.family])
 	}
 	target, err := parseBody(o.Body)
 	return p, target, err

@@ -34,7 +34,7 @@ func TestKernelListenersComeMoveAndGo(t *testing.T) {
 		for _, network := range []string{"tcp", "udp"} {
 			w.expectAnswer(network, nodePort, "first")
 		}
-		if n := w.writer.Stats().Listeners; n != 2 {
+		if n := w.writer.Stats().Listeners.Load(); n != 2 {
 			w.Errorf("%d listeners, want 2", n)
 		}
 		w.write(moved...)
@@ -55,8 +55,8 @@ func TestKernelListenersComeMoveAndGo(t *testing.T) {
 	})
 }
 
-// TestKernelListenersAreOfOneFamily: ::1 leaves 127.0.0.1 to others, and the
-// addresses of the node to all.
+// TestKernelListenersAreOfOneFamily: a listener on ::1 leaves 127.0.0.1 and the addresses of the
+// node to others.
 func TestKernelListenersAreOfOneFamily(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		w.write(w.want(w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), 1))),
@@ -67,17 +67,17 @@ func TestKernelListenersAreOfOneFamily(t *testing.T) {
 	})
 }
 
-// TestKernelTakenPortConvictsItsOwnerAlone: the batch is refused and nothing of
-// it stays; without the culprit it lands, and with it once the port is free.
-func TestKernelTakenPortConvictsItsOwnerAlone(t *testing.T) {
+// TestKernelTakenPortSuspectsItsOwnerAlone: the batch is rejected and nothing of it stays. Without
+// the suspect's change it lands, and with it once the port is free.
+func TestKernelTakenPortSuspectsItsOwnerAlone(t *testing.T) {
 	for _, protocol := range []service.Protocol{service.TCP, service.UDP} {
 		t.Run(protocol.String(), func(t *testing.T) {
-			eachFamily(t, localport.Config{}, func(w *world) { w.convict(protocol) })
+			eachFamily(t, localport.Config{}, func(w *world) { w.expectSuspect(protocol) })
 		})
 	}
 }
 
-func (w *world) convict(protocol service.Protocol) {
+func (w *world) expectSuspect(protocol service.Protocol) {
 	w.Helper()
 	thief := w.backend("thief", w.listen(30081))
 	target := netip.AddrPortFrom(w.own(), nodePort)
@@ -105,9 +105,9 @@ func (w *world) convict(protocol service.Protocol) {
 	w.write(guilty)
 }
 
-// TestKernelRefusedBatchChangesNothing: what would be closed or retargeted in a
-// refused batch stays.
-func TestKernelRefusedBatchChangesNothing(t *testing.T) {
+// TestKernelRejectedBatchChangesNothing: listeners that a rejected batch would close or retarget
+// stay.
+func TestKernelRejectedBatchChangesNothing(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	first := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
 	thief := w.backend("thief", w.listen(30081))
@@ -126,9 +126,8 @@ func TestKernelRefusedBatchChangesNothing(t *testing.T) {
 	check(w, first.Close())
 }
 
-// TestKernelMissingLoopbackConvictsNobody: what the host lacks is tried again
-// later.
-func TestKernelMissingLoopbackConvictsNobody(t *testing.T) {
+// TestKernelMissingLoopbackHasNoSuspect: what the host lacks is retried later.
+func TestKernelMissingLoopbackHasNoSuspect(t *testing.T) {
 	w := newWorld(t, service.IPv6, localport.Config{})
 	check(w, localport.Probe(service.IPv6, w.node.Do))
 	check(w, w.node.Sysctl("net.ipv6.conf.lo.disable_ipv6", "1"))
@@ -145,9 +144,9 @@ func TestKernelMissingLoopbackConvictsNobody(t *testing.T) {
 	w.write(change)
 }
 
-// TestKernelUselessObjectsAreRefused: those of another family, and those that
-// would lead back here.
-func TestKernelUselessObjectsAreRefused(t *testing.T) {
+// TestKernelUselessObjectsAreRejected: those of another family, and those that would lead back
+// here.
+func TestKernelUselessObjectsAreRejected(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	foreign := w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), nodePort))
 	foreign.ID.Name = "tcp/[::1]:30080"
@@ -174,7 +173,7 @@ func TestKernelWritesWithoutTimeDoNothing(t *testing.T) {
 	w.write(w.want(o))
 }
 
-// TestKernelCloseIsTheEnd of what was opened, and of opening.
+// TestKernelCloseIsTheEnd of all listeners, and of opening.
 func TestKernelCloseIsTheEnd(t *testing.T) {
 	w := newWorld(t, service.IPv4, localport.Config{})
 	o := w.listener(service.TCP, nodePort, netip.AddrPortFrom(w.own(), nodePort))
@@ -191,9 +190,9 @@ func TestKernelCloseIsTheEnd(t *testing.T) {
 	check(t, w.writer.Close())
 }
 
-// TestKernelDeadListenersAreSeenAndOpenedAnew: Watch tells, Read does not list
-// it, and writing it again heals.
-func TestKernelDeadListenersAreSeenAndOpenedAnew(t *testing.T) {
+// TestKernelDeadListenersAreSeenAndReopened: Watch reports a dead listener, Read does not list it,
+// and writing it again reopens it.
+func TestKernelDeadListenersAreSeenAndReopened(t *testing.T) {
 	eachFamily(t, localport.Config{}, func(w *world) {
 		backend := w.backend("first", netip.AddrPortFrom(w.own(), nodePort))
 		change := w.want(w.listener(service.TCP, nodePort, backend.Addr()))
@@ -225,8 +224,7 @@ func TestKernelDeadListenersAreSeenAndOpenedAnew(t *testing.T) {
 	})
 }
 
-// kill makes the listening TCP socket at an address useless. The socket is one
-// of this process.
+// kill makes a listening TCP socket of this process useless.
 func kill(w *world, at netip.AddrPort) {
 	w.Helper()
 	descriptors, err := os.ReadDir("/proc/self/fd")
@@ -244,7 +242,7 @@ func kill(w *world, at netip.AddrPort) {
 	w.Fatalf("nobody listens on %s", at)
 }
 
-// boundTo gives a socket's own address, zero for another file.
+// boundTo returns a socket's own address, zero for another file.
 func boundTo(fd int) netip.AddrPort {
 	own, err := unix.Getsockname(fd)
 	if err != nil {

@@ -139,7 +139,9 @@ func (a *attempt) accountRefused(ctx context.Context, changes []dataplane.Change
 
 // unexplained returns the refusals that do not follow from the kernel's holding something
 // else than the ledger believes.
-func (a *attempt) unexplained(ctx context.Context, refused *refusedError, there map[dataplane.ID]*dataplane.Object) []*wire.Refusal {
+func (a *attempt) unexplained(
+	ctx context.Context, refused *refusedError, there map[dataplane.ID]*dataplane.Object,
+) []*wire.Refusal {
 	b := &belief{attempt: a, there: there, believed: a.plan.certain(a.landed), inBatch: make(map[dataplane.ID]bool)}
 	for i := range refused.changes {
 		b.inBatch[refused.changes[i].ID] = true

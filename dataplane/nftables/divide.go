@@ -109,6 +109,9 @@ func (p *plan) stageOf(o operation, serving bool) stage {
 		return stageRemoval
 	case chain && c.After == nil:
 		return stageRemoval
+	case chain && !fixed && c.Before != nil && isEmptied(c.Before):
+		// An interrupted removal left it. Nothing may lead there before it has its rules.
+		return stageShared
 	case chain && c.Before != nil && !ofOneService(c):
 		return stageTakeover
 	case fixed && serving && o.step == stepRules:
@@ -138,6 +141,12 @@ func (p *plan) stageOfService(owner service.Key) stage {
 	default:
 		return stageServices
 	}
+}
+
+// isEmptied reports whether a chain has no rules.
+func isEmptied(chain *dataplane.Object) bool {
+	_, rules := chainParts(chain.Body)
+	return len(rules) == 0
 }
 
 // ofOneService reports whether a chain belongs to one Service, whose name is in the chain's

@@ -44,7 +44,8 @@ func (a *attempt) withExchanges(changes []dataplane.Change, sets []*exchange, th
 		}
 		// Rules alone: the hook of a base chain stays.
 		after := ownedObject(id, []byte(ruleBody(there.rules[name])))
-		changes = append(changes, dataplane.Change{ID: id, Before: &dataplane.Object{ID: id}, After: &after, Owner: service.Node})
+		before := &dataplane.Object{ID: id}
+		changes = append(changes, dataplane.Change{ID: id, Before: before, After: &after, Owner: service.Node})
 	}
 	return changes
 }
@@ -80,7 +81,8 @@ func besideOf(changes []dataplane.Change, sets []*exchange) []dataplane.Change {
 			continue // goes with its set
 		case element:
 			id := dataplane.ID{Container: to, Name: c.ID.Name}
-			c = dataplane.Change{ID: id, After: &dataplane.Object{ID: id, Kind: dataplane.Element, Body: c.After.Body}, Owner: c.Owner}
+			after := &dataplane.Object{ID: id, Kind: dataplane.Element, Body: c.After.Body}
+			c = dataplane.Change{ID: id, After: after, Owner: c.Owner}
 		case c.ID.Container == containerSet && moved[containerOf(c.ID.Name)] != "":
 			id := setID(c.ID.Name + besideSuffix)
 			out = append(out, dataplane.Change{ID: id, After: &dataplane.Object{ID: id, Body: c.After.Body}, Owner: c.Owner})

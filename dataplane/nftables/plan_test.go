@@ -50,8 +50,8 @@ func rulesBody(base string) string {
 	return c.add(newRule(dialects[service.IPv4]).drop()).object().Body
 }
 
-// TestOrderOfATransaction: containers, contents, references, and what goes after
-// what referred to it.
+// TestOrderOfATransaction: containers, contents, references, and what goes follows what
+// refers to it.
 func TestOrderOfATransaction(t *testing.T) {
 	changes := []dataplane.Change{
 		change("@map", "gone", someone, dataBody(), ""),
@@ -137,6 +137,17 @@ func TestStagesOfAnUpgrade(t *testing.T) {
 		"flush endpoint-HASH-ns/gone", "|", "flush old-class", "|", "delete set old", "|", "gone with its set: slot", "|",
 		"delete chain endpoint-HASH-ns/gone", "|", "delete chain old-class",
 	}
+	if got := order(newPlan(dialects[service.IPv4], changes, 1, false)); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// TestAnEmptiedChainIsFilledFirst: an interrupted removal left a class chain without rules.
+func TestAnEmptiedChainIsFilledFirst(t *testing.T) {
+	class := change("chain", "class", someone, "", rulesBody(""))
+	class.Before = &dataplane.Object{ID: class.ID}
+	changes := []dataplane.Change{class, change("@map", "verdict", someone, "", verdictBody())}
+	want := []string{"flush class", "|", "rules class", "|", "new verdict verdict"}
 	if got := order(newPlan(dialects[service.IPv4], changes, 1, false)); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

@@ -50,7 +50,7 @@ var features = []feature{
 	},
 	{
 		name: "ranges in concatenations", need: "Linux 5.6",
-		sets: []set{{name: setAllowed, key: []field{fieldDaddr, fieldProtocol, fieldPort, fieldSaddr}, ranges: true}},
+		sets: []set{{name: setAllowed, key: sourceKey, ranges: true}},
 	},
 	{
 		name: "sets that packets fill, with timeouts", need: "Linux 4.3",
@@ -85,7 +85,9 @@ func Probe(family service.Family, inside func(func() error) error) (Features, er
 		socket, err = wire.Open()
 		return err
 	}); errors.Is(err, unix.EPROTONOSUPPORT) {
-		return Features{}, &MissingError{Family: family, Feature: "netlink for netfilter", Need: "CONFIG_NETFILTER_NETLINK", Err: err}
+		return Features{}, &MissingError{
+			Family: family, Feature: "netlink for netfilter", Need: "CONFIG_NETFILTER_NETLINK", Err: err,
+		}
 	} else if err != nil {
 		return Features{}, err
 	}
@@ -159,7 +161,8 @@ func (p *prober) commit(e *emitter) error {
 func (p *prober) lateRelease() (bool, error) {
 	const target = "probe-target"
 	m := set{name: "probe-map", key: nodePortKey, verdict: true}
-	element := dataplane.ID{Container: elementsOf + m.name, Name: string(appendPort(appendProtocol(nil, service.TCP.Number()), 1))}
+	key := appendPort(appendProtocol(nil, service.TCP.Number()), 1)
+	element := dataplane.ID{Container: elementsOf + m.name, Name: string(key)}
 	make := p.emitter()
 	make.addSet(m.name, string(m.body(p.d)))
 	make.addChain(target, "")
@@ -196,7 +199,8 @@ type MissingError struct {
 
 // Error names the feature and what has it.
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("nftables for %s cannot be used: the kernel lacks %s; needed: %s: %v", e.Family, e.Feature, e.Need, e.Err)
+	return fmt.Sprintf("nftables for %s cannot be used: the kernel lacks %s; needed: %s: %v",
+		e.Family, e.Feature, e.Need, e.Err)
 }
 
 // Unwrap returns the kernel's answer.
@@ -232,12 +236,11 @@ func deleteTable(socket Socket, d *dialect, name string) (bool, error) {
 	e.table = name
 	e.deleteTable()
 	refusals, err := socket.Commit(e.t)
-	switch {
-	case err != nil:
-		return false, err
-	case len(refusals) == 0:
-		return true, nil
-	case errors.Is(refusals[0], unix.ENOENT), errors.Is(refusals[0], unix.EOPNOTSUPP), errors.Is(refusals[0], unix.EAFNOSUPPORT):
+	if err != nil || len(refusals) == 0 {
+		return err == nil, err
+	}
+	switch refusals[0].Errno {
+	case unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT:
 		return false, nil
 	default:
 		return false, refusals[0]

@@ -35,7 +35,9 @@ type slotTable struct {
 	data  []span
 }
 
-func newPortDraft(draft *draft, r *Renderer, facts *service.NodeFacts, key service.Key, port *service.PortView) *portDraft {
+func newPortDraft(
+	draft *draft, r *Renderer, facts *service.NodeFacts, key service.Key, port *service.PortView,
+) *portDraft {
 	p := &portDraft{draft: draft, r: r, facts: facts, key: key, port: port}
 	text := key.PortString(port.Name)
 	p.comment = p.put(func(b []byte) []byte { return appendComment(b, unix.NFTA_SET_ELEM_USERDATA, text) })

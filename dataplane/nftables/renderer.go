@@ -169,7 +169,7 @@ func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 
 // tableObject is the table itself: not dormant.
 func tableObject() dataplane.Object {
-	return dataplane.Object{ID: tableID, Kind: dataplane.Owned, Body: string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0))}
+	return ownedObject(tableID, netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0))
 }
 
 // baseChains returns the chains that the kernel calls.
@@ -199,7 +199,8 @@ func (r *Renderer) baseChains() []*chain {
 // servicesChain dispatches by frontend.
 func (r *Renderer) servicesChain(facts *service.NodeFacts) *chain {
 	d := r.d
-	c := newChain(chainServices).needs(setID(mapFrontends), setID(mapNodePorts), setID(setNodePortAddresses), setID(setClusterIPs))
+	c := newChain(chainServices).
+		needs(setID(mapFrontends), setID(mapNodePorts), setID(setNodePortAddresses), setID(setClusterIPs))
 	toClusterIP := newRule(d).fields([]field{fieldDaddr}).in(setClusterIPs, false)
 	if !facts.MasqueradeAll {
 		if detect := facts.Detect[d.family]; detect.Configured() {
@@ -284,7 +285,7 @@ func (r *Renderer) clusterIPsCheck(facts *service.NodeFacts) *chain {
 func (r *Renderer) firewallCheck() *chain {
 	return newChain(chainFirewallCheck).needs(setID(setFirewalled), setID(setAllowed)).
 		add(newRule(r.d).fields(frontendKey).in(setFirewalled, false).
-			fields([]field{fieldDaddr, fieldProtocol, fieldPort, fieldSaddr}).in(setAllowed, true).drop())
+			fields(sourceKey).in(setAllowed, true).drop())
 }
 
 // masquerading gives marked packets and hairpins an address of this node.
@@ -292,5 +293,5 @@ func (r *Renderer) masquerading() *chain {
 	return newChain(chainMasquerading).needs(setID(setHairpins)).
 		add(newRule(r.d).marked(r.mark).unmark(r.mark).masquerade()).
 		add(newRule(r.d).ct(unix.NFT_CT_STATUS, statusDNAT).
-			fields([]field{fieldSaddr, fieldDaddr, fieldProtocol, fieldPort}).in(setHairpins, false).masquerade())
+			fields(hairpinKey).in(setHairpins, false).masquerade())
 }

@@ -224,12 +224,15 @@ const (
 
 // ct goes on if one of the bits is set in a property of the connection.
 func (r *rule) ct(key, bits uint32) *rule {
-	return r.numbers("ct", unix.NFTA_CT_DREG, register(0), unix.NFTA_CT_KEY, key).bitwise(hostUint32(bits), hostUint32(0)).cmp(hostUint32(0), true)
+	return r.numbers("ct", unix.NFTA_CT_DREG, register(0), unix.NFTA_CT_KEY, key).has(bits)
 }
 
 // marked goes on if a bit of the packet's mark is set.
-func (r *rule) marked(mark uint32) *rule {
-	return r.meta(unix.NFT_META_MARK).bitwise(hostUint32(mark), hostUint32(0)).cmp(hostUint32(0), true)
+func (r *rule) marked(mark uint32) *rule { return r.meta(unix.NFT_META_MARK).has(mark) }
+
+// has goes on if one of the bits is set in the first register.
+func (r *rule) has(bits uint32) *rule {
+	return r.bitwise(hostUint32(bits), hostUint32(0)).cmp(hostUint32(0), true)
 }
 
 // mark sets a bit of the packet's mark. unmark flips it.

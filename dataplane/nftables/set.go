@@ -47,6 +47,8 @@ var (
 	nodePortKey = []field{fieldProtocol, fieldPort}
 	slotKey     = []field{fieldDaddr, fieldProtocol, fieldPort, fieldSlot}
 	nodeSlotKey = []field{fieldProtocol, fieldPort, fieldSlot}
+	sourceKey   = []field{fieldDaddr, fieldProtocol, fieldPort, fieldSaddr}
+	hairpinKey  = []field{fieldSaddr, fieldDaddr, fieldProtocol, fieldPort}
 	endpointOf  = []field{fieldDaddr, fieldPort}
 )
 
@@ -63,14 +65,16 @@ var sharedSets = []set{
 	{name: setNodePortNoLocal, key: nodePortKey, role: frontends},
 	{name: setClusterIPs, key: []field{fieldDaddr}, role: shared},
 	{name: setNodePortAddresses, key: []field{fieldDaddr}, role: shared},
-	{name: setHairpins, key: []field{fieldSaddr, fieldDaddr, fieldProtocol, fieldPort}, role: shared},
+	{name: setHairpins, key: hairpinKey, role: shared},
 	{name: setFirewalled, key: frontendKey, role: follows, lead: inFrontends},
-	{name: setAllowed, key: []field{fieldDaddr, fieldProtocol, fieldPort, fieldSaddr}, ranges: true, role: follows, lead: inFirewalled},
+	{name: setAllowed, key: sourceKey, ranges: true, role: follows, lead: inFirewalled},
 }
 
 func init() {
 	for i := range len(shards) {
-		sharedSets = append(sharedSets, set{name: clusterMap(shards[i : i+1]), key: slotKey, data: endpointOf, role: follows, lead: inFrontends})
+		sharedSets = append(sharedSets, set{
+			name: clusterMap(shards[i : i+1]), key: slotKey, data: endpointOf, role: follows, lead: inFrontends,
+		})
 	}
 	for i, s := range sharedSets {
 		containers[s.name] = elementsOf + s.name
@@ -98,7 +102,9 @@ func picksMap(base string) set {
 
 // object returns the set's object.
 func (s set) object(d *dialect) dataplane.Object {
-	return dataplane.Object{ID: setID(s.name), Kind: dataplane.Owned, Body: string(s.body(d)), Refs: []dataplane.ID{tableID}}
+	o := ownedObject(setID(s.name), s.body(d))
+	o.Refs = []dataplane.ID{tableID}
+	return o
 }
 
 // body returns the definition as attributes of a set, in ascending order.

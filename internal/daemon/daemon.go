@@ -18,8 +18,6 @@ package daemon
 import (
 	"context"
 	"errors"
-
-	"github.com/sluice-proxy/sluice/internal/daemon/config"
 )
 
 // Compatible is the kube-proxy release whose behavior Sluice follows, and Release the
@@ -77,16 +75,4 @@ func Run(ctx context.Context, o *Options, from Upstream) error {
 		log.Info("stopped; the rules stay in the kernel")
 	}
 	return nil
-}
-
-// names lists changed fields.
-func names(changes []config.Change) string {
-	text := ""
-	for i, c := range changes {
-		if i > 0 {
-			text += ", "
-		}
-		text += c.Field
-	}
-	return text
 }

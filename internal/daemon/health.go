@@ -34,7 +34,7 @@ func (s *server) healthDomains() (domains []health.DomainStatus) {
 		return nil
 	}
 	for i, status := range s.proxy.Status() {
-		domains = append(domains, health.DomainStatus{Status: status, Family: s.made[i].Family, Auxiliary: s.made[i].Auxiliary})
+		domains = append(domains, health.DomainStatus{Status: status, Family: s.domains[i].Family, Auxiliary: s.domains[i].Auxiliary})
 	}
 	return domains
 }

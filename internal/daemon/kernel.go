@@ -24,8 +24,8 @@ import (
 // kernel is the backend that serves, and what other backends left.
 type kernel struct {
 	mode config.Mode
-	// made are the domains, in the order of the proxy's Status.
-	made []proxy.Domain
+	// domains are in the order of the proxy's Status.
+	domains []proxy.Domain
 	// preferred is the pace that the backend prefers in each domain.
 	preferred map[string]aggregator.Pace
 	// variant is the one of iptables that this mode writes; empty if it writes none.
@@ -41,7 +41,7 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Log
 	if o.KubeProxy.Mode == config.ModeBest {
 		choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
 	}
-	k.mode, k.made, err = backend.Build(o.KubeProxy.Mode, choice, backend.Builders{
+	k.mode, k.domains, err = backend.Build(o.KubeProxy.Mode, choice, backend.Builders{
 		NFTables: func() ([]proxy.Domain, error) { return backend.NFTables(ctx, o.nftables(log)) },
 		IPTables: func() ([]proxy.Domain, error) {
 			options, err := o.iptables(files, log)
@@ -61,8 +61,8 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Log
 		},
 	})
 	k.preferred = make(map[string]aggregator.Pace)
-	for i := range k.made {
-		d := &k.made[i]
+	for i := range k.domains {
+		d := &k.domains[i]
 		k.preferred[d.Name], d.Pace = d.Pace, o.Pace(d.Pace)
 	}
 	return k, err

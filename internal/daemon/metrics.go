@@ -42,7 +42,7 @@ func (s *server) metricsConfig() metrics.Config {
 	if s.mode == config.ModeIPVS {
 		c.Counters = ipvsCounters
 	}
-	for _, d := range s.made {
+	for _, d := range s.domains {
 		c.Domains = append(c.Domains, metrics.DomainInfo{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
 	}
 	for _, g := range s.Gates() {

@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
+	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -89,7 +89,7 @@ func (o *Options) ipvs(files sysctl.Files, log *zap.Logger) backend.IPVSOptions 
 	return backend.IPVSOptions{
 		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), Scheduler: o.Scheduler(),
 		Excluded: o.ExcludedCIDRs(), DrainDeadline: o.Sluice.IPVS.DrainDeadline.Duration, StrictARP: c.StrictARP,
-		Timeouts:    genl.Timeouts{TCP: c.TCPTimeout.Duration, TCPFin: c.TCPFinTimeout.Duration, UDP: c.UDPTimeout.Duration},
+		Timeouts:    ipvskernel.Timeouts{TCP: c.TCPTimeout.Duration, TCPFin: c.TCPFinTimeout.Duration, UDP: c.UDPTimeout.Duration},
 		PrivateLock: o.Sandboxed, Sysctls: files, Log: log,
 	}
 }

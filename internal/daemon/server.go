@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 
 	"go.uber.org/zap"
@@ -51,8 +52,8 @@ type reports struct {
 	metrics *metrics.Metrics
 	rivals  *rivals
 	taken   *addresses
-	// faces are the HTTP servers.
-	faces []*web.Server
+	// http are the HTTP servers.
+	http []*web.Server
 }
 
 // newServer makes a server for a configuration, and prepares the node for it. Nothing of
@@ -111,13 +112,13 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.metrics != nil {
 		s.metrics.Attach(s.proxy.Status, s.proxy.SourceEvents)
 	}
-	s.faces = s.servers()
+	s.http = s.servers()
 	return nil
 }
 
 func (s *server) proxyConfig(listeners []observe.Listener, followers []proxy.Follower) proxy.Config {
 	return proxy.Config{
-		Node: s.settings, Domains: s.made, Source: s.feed(s),
+		Node: s.settings, Domains: s.domains, Source: s.feed(s),
 		HostAddresses: s.hostAddresses(), MayWrite: s.owner.mayWrite,
 		Listeners: listeners, Followers: followers,
 		NodeWait: s.Sluice.Start.NodeWait.Duration, GateWait: s.Sluice.Start.GateWait.Duration,
@@ -187,14 +188,18 @@ func (s *server) run(ctx context.Context) error {
 	if s.handed == nil {
 		s.recorder.Starting()
 	} else {
-		s.recorder.Reloaded(names(s.handed))
+		var fields []string
+		for _, c := range s.handed {
+			fields = append(fields, c.Field)
+		}
+		s.recorder.Reloaded(strings.Join(fields, ", "))
 	}
 	process := ctx
 	group, ctx := errgroup.WithContext(ctx)
 	shown, hide := context.WithCancel(ctx)
 	defer hide()
-	for _, face := range s.faces {
-		group.Go(func() error { return face.Run(shown) })
+	for _, server := range s.http {
+		group.Go(func() error { return server.Run(shown) })
 	}
 	group.Go(func() error {
 		defer hide() // last, so that health is answered while the rest stops

@@ -87,7 +87,7 @@ type Kind string
 // The kinds, the gravest first.
 const (
 	NodeNotEligible Kind = "node-not-eligible" // the Node is unknown, being deleted, or about to be
-	Waiting         Kind = "waiting"           // another proxy serves this node, and this one waits until it exits
+	Waiting         Kind = "waiting"           // another proxy serves this node, until it exits
 	FirstWriteHeld  Kind = "first-write-held"  // nothing has been written since the start
 	NodeAtFault     Kind = "node-at-fault"     // the kernel rejects rules that belong to no Service
 	WriteFailing    Kind = "write-failing"     // writes fail, and no single Service is to blame
@@ -112,34 +112,58 @@ var guide = []struct {
 	ofDomain bool
 	advice   string
 }{
-	{NodeNotEligible, false, "Nothing, if the node is meant to go. Otherwise run kubectl get node NAME -o yaml, remove the taint " +
-		"ToBeDeletedByClusterAutoscaler, and check that the node name is right (--hostname-override)."},
-	{Waiting, false, "Nothing, while one proxy takes over from another: this one serves as soon as the other exits. If the other is " +
-		"meant to stay, this node has two proxies: stop one of them."},
-	{FirstWriteHeld, true, "The rules of the previous run stay in force. If the API is stale, fix that first; otherwise look in the log " +
-		"for actors that fail."},
-	{NodeAtFault, true, "The kernel lacks something that every rule needs, or another program has removed what our rules refer to. Read " +
-		"the error, check the kernel's modules, or try the other --proxy-mode. Sluice retries."},
-	{WriteFailing, true, "Read the error: a lock that another program holds, no memory, a missing module or privilege. Sluice retries, " +
-		"and what is in the kernel stays."},
-	{BatchStuck, true, "A write takes too long or has not begun. Look for a hung iptables or nft, a held /run/xtables.lock, and the load " +
-		"of the node. If it lasts, restart this process; the rules stay in force meanwhile."},
-	{APIStale, false, "The last known state stays in force; changes do not arrive. Check that this node can reach the API server, and " +
-		"that the credentials may list and watch the resource."},
-	{Rival, false, "Two proxies undo each other's work. Stop one of them: kubectl -n kube-system delete daemonset kube-proxy, or the " +
-		"static pod or unit that starts it; k3s has --disable-kube-proxy."},
-	{AddressTaken, false, "Probes and scrapes of this address reach the program that has it. Stop that program, or configure another " +
-		"address (healthzBindAddress, metricsBindAddress). Sluice retries."},
-	{AuditFailing, true, "Changes are still written, but damage by other programs goes unnoticed. Read the error. Sluice retries."},
-	{Drift, true, "Another program edits our tables: a firewall manager that reloads, nft flush ruleset, a second proxy. Find it and " +
-		"configure it to leave them alone. Sluice has restored what differed."},
-	{Quarantined, true, "What they had before stays, and other Services are served. Compare the reason with the Service. Sluice retries " +
-		"when the Service changes and after audits."},
-	{Parked, false, "Their last rules stay. The log has the failure with its stack: report it. Sluice retries when the Service changes " +
-		"and every five minutes."},
-	{Stuck, false, "A replacement serves them. The goroutine that hung is lost until it returns or the process restarts. The log has its " +
-		"stack: report it."},
-	{Refused, false, "They are not served. Raise the limit on the number of Services, or remove some. Sluice retries when one goes."},
+	{NodeNotEligible, false,
+		"Nothing, if the node is meant to go. Otherwise run kubectl get node NAME -o yaml, " +
+			"remove the taint ToBeDeletedByClusterAutoscaler, and check that the node name is " +
+			"right (--hostname-override)."},
+	{Waiting, false,
+		"Nothing, while one proxy takes over from another: this one serves as soon as the " +
+			"other exits. If the other is meant to stay, this node has two proxies: stop one of " +
+			"them."},
+	{FirstWriteHeld, true,
+		"The rules of the previous run stay in force. If the API is stale, fix that first; " +
+			"otherwise look in the log for actors that fail."},
+	{NodeAtFault, true,
+		"The kernel lacks something that every rule needs, or another program has removed " +
+			"what our rules refer to. Read the error, check the kernel's modules, or try the " +
+			"other --proxy-mode. Sluice retries."},
+	{WriteFailing, true,
+		"Read the error: a lock that another program holds, no memory, a missing module or " +
+			"privilege. Sluice retries, and what is in the kernel stays."},
+	{BatchStuck, true,
+		"A write takes too long or has not begun. Look for a hung iptables or nft, a held " +
+			"/run/xtables.lock, and the load of the node. If it lasts, restart this process; the " +
+			"rules stay in force meanwhile."},
+	{APIStale, false,
+		"The last known state stays in force; changes do not arrive. Check that this node can " +
+			"reach the API server, and that the credentials may list and watch the resource."},
+	{Rival, false,
+		"Two proxies undo each other's work. Stop one of them: kubectl -n kube-system delete " +
+			"daemonset kube-proxy, or the static pod or unit that starts it; k3s has " +
+			"--disable-kube-proxy."},
+	{AddressTaken, false,
+		"Probes and scrapes of this address reach the program that has it. Stop that program, " +
+			"or configure another address (healthzBindAddress, metricsBindAddress). Sluice " +
+			"retries."},
+	{AuditFailing, true,
+		"Changes are still written, but damage by other programs goes unnoticed. Read the " +
+			"error. Sluice retries."},
+	{Drift, true,
+		"Another program edits our tables: a firewall manager that reloads, nft flush " +
+			"ruleset, a second proxy. Find it and configure it to leave them alone. Sluice has " +
+			"restored what differed."},
+	{Quarantined, true,
+		"What they had before stays, and other Services are served. Compare the reason with " +
+			"the Service. Sluice retries when the Service changes and after audits."},
+	{Parked, false,
+		"Their last rules stay. The log has the failure with its stack: report it. Sluice " +
+			"retries when the Service changes and every five minutes."},
+	{Stuck, false,
+		"A replacement serves them. The goroutine that hung is lost until it returns or the " +
+			"process restarts. The log has its stack: report it."},
+	{Refused, false,
+		"They are not served. Raise the limit on the number of Services, or remove some. " +
+			"Sluice retries when one goes."},
 }
 
 // Kinds lists all kinds, the gravest first.

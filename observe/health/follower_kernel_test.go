@@ -11,11 +11,11 @@ import (
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/memory"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // lockedWriter is a kernel whose lock another program holds at times.
@@ -39,7 +39,7 @@ func (w *lockedWriter) Write(ctx context.Context, b *dataplane.Batch) dataplane.
 // Ports open, change their answer and close when the rules do, and not before.
 func TestKernelPortsFollowTheRules(t *testing.T) {
 	w := newWorld(t)
-	writer := &lockedWriter{Writer: iptables.NewWriter(service.IPv4, memory.NewKernel(service.IPv4), iptables.WriterConfig{})}
+	writer := &lockedWriter{Writer: nftmodel.NewKernel().Writer(service.IPv4)}
 	writer.locked.Store(true)
 	var p *proxy.Proxy
 	var cache *source.Cache
@@ -57,9 +57,9 @@ func TestKernelPortsFollowTheRules(t *testing.T) {
 	p, err := proxy.New(proxy.Config{
 		Node: proxy.NodeSettings{Name: "n1"},
 		Domains: []proxy.Domain{{
-			Name: "memory/IPv4", Family: service.IPv4, Renderer: iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}),
-			Layout: iptables.NewLayout(service.IPv4), Writer: writer,
-			Pace: aggregator.Pace{BackoffMin: 10 * time.Millisecond, BackoffMax: 20 * time.Millisecond},
+			Name: "memory/IPv4", Family: service.IPv4, Renderer: nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}),
+			Writer: writer,
+			Pace:   aggregator.Pace{BackoffMin: 10 * time.Millisecond, BackoffMax: 20 * time.Millisecond},
 		}},
 		Source: func(ctx context.Context, c *source.Cache) error {
 			cache = c

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/memory"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -150,7 +149,7 @@ func TestRulesAreCountedAsTheKernelHoldsThem(t *testing.T) {
 		if total := w.rules(service.IPv4, iptables.NAT); last <= 0 || last > total+20 {
 			t.Errorf("%v rules written last, of %v", last, total)
 		}
-		w.kernels[service.IPv4].DeleteRule(iptables.NAT, "KUBE-POSTROUTING", 1)
+		w.kernels[service.IPv4].damage(iptables.NAT, "KUBE-POSTROUTING")
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		check("after another program deleted a rule")
@@ -197,7 +196,7 @@ func TestAHungWriteShows(t *testing.T) {
 		w.cache.SetSpec(spec(1))
 		w.prime()
 		hang := make(chan time.Time)
-		w.kernels[service.IPv4].SetFaults(func(memory.Call) memory.Fault { return memory.Fault{Wait: hang} })
+		w.kernels[service.IPv4].set("", hang)
 		w.cache.SetSlice(slice4(1, 0, 1))
 		time.Sleep(30 * time.Second)
 		w.cache.SetSlice(slice4(1, 0, 1, 2))
@@ -219,7 +218,7 @@ func TestAHungWriteShows(t *testing.T) {
 		if got := s["kubeproxy_sync_proxy_rules_service_changes_pending"]; got < 2 {
 			t.Errorf("%v Services have pending changes", got)
 		}
-		w.kernels[service.IPv4].SetFaults(nil)
+		w.kernels[service.IPv4].set("", nil)
 		close(hang)
 		w.settle()
 		s = w.scrape()

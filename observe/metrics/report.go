@@ -227,8 +227,10 @@ func (r *record) actorState() actorState {
 // writeJSON writes the answer Service by Service, so that a long one is never in memory as a whole.
 func (a *answer) writeJSON(to io.Writer) {
 	w := bufio.NewWriterSize(to, 64<<10)
-	defer func() { _ = w.Flush() }()                                   // an error means that the client has gone
-	_, _ = fmt.Fprintf(w, "{\"omitted\":%d,\"services\":[", a.omitted) // the buffer remembers its error
+	defer func() { _ = w.Flush() }() // an error means that the client has gone
+
+	// The buffer remembers its first error.
+	_, _ = fmt.Fprintf(w, "{\"omitted\":%d,\"services\":[", a.omitted)
 	for i := range a.rows {
 		if i > 0 {
 			_ = w.WriteByte(',')

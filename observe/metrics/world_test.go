@@ -15,7 +15,6 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/memory"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -32,7 +31,7 @@ type world struct {
 	*Metrics
 	t       *testing.T
 	cache   *source.Cache
-	kernels service.PerFamily[*memory.Kernel]
+	kernels service.PerFamily[*memoryKernel]
 	stop    func()
 
 	mu      sync.Mutex
@@ -51,7 +50,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, broken: map[string]bool{}, hanging: map[string]chan struct{}{}}
 		for _, family := range service.Families {
-			w.kernels[family] = memory.NewKernel(family)
+			w.kernels[family] = newMemoryKernel()
 		}
 		w.start()
 		test(w)
@@ -70,7 +69,7 @@ func (w *world) start() {
 			Name: name, Family: family,
 			Renderer: breakable{iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14}), w},
 			Layout:   iptables.NewLayout(family),
-			Writer:   iptables.NewWriter(family, w.kernels[family], iptables.WriterConfig{}),
+			Writer:   w.kernels[family],
 			Pace:     aggregator.Pace{Audit: time.Minute},
 		})
 	}
@@ -145,24 +144,13 @@ func (w *world) prime() {
 // refuse makes both kernels reject what contains a text; an empty text ends it.
 func (w *world) refuse(text string) {
 	for _, kernel := range w.kernels {
-		if text == "" {
-			kernel.SetFaults(nil)
-			continue
-		}
-		kernel.SetFaults(func(memory.Call) memory.Fault { return memory.Fault{Refuse: text} })
+		kernel.set(text, nil)
 	}
 }
 
 // rules counts the rules of ours in one table, without the jumps to them.
 func (w *world) rules(family service.Family, table iptables.Table) float64 {
-	n := 0
-	for _, chain := range w.kernels[family].Chains(table) {
-		if iptables.OwnsChain(table, chain) {
-			rules, _ := w.kernels[family].Rules(table, chain)
-			n += len(rules)
-		}
-	}
-	return float64(n)
+	return w.kernels[family].rules(table)
 }
 
 // scrape reads this world's metrics.

@@ -38,9 +38,9 @@ func (i insideTool) RemoveHook(ctx context.Context, table iptables.Table, chain 
 	return i.namespace.Do(func() error { return i.tool.RemoveHook(ctx, table, chain, rule) })
 }
 
-// kernelHarness is the iptables backend with the real programs of a variant, on a node of network
-// namespaces.
-func kernelHarness(family service.Family, variant iptables.Variant) Harness {
+// kernelHarness is the iptables backend with the real programs of a variant, on
+// a node of network namespaces. Writers use the tool that wrap makes of the real one.
+func kernelHarness(family service.Family, variant iptables.Variant, wrap func(iptables.Tool) iptables.Tool) Harness {
 	return iptablesHarness(family, func(t *testing.T, world Fixture) Node {
 		t.Helper()
 		programs, err := iptables.NewExec(t.Context(), iptables.ExecConfig{Family: family, Variant: variant})
@@ -48,7 +48,7 @@ func kernelHarness(family service.Family, variant iptables.Variant) Harness {
 			t.Fatalf("install the Debian package iptables: %v", err)
 		}
 		network := NewNetwork(t, world)
-		tool := insideTool{network.Node(), programs}
+		tool := wrap(insideTool{network.Node(), programs})
 		return Node{
 			NewWriter: func() dataplane.Writer {
 				return iptables.NewWriter(family, tool, iptables.WriterConfig{})
@@ -59,10 +59,12 @@ func kernelHarness(family service.Family, variant iptables.Variant) Harness {
 	})
 }
 
+func asItIs(tool iptables.Tool) iptables.Tool { return tool }
+
 func TestIptablesOnKernel(t *testing.T) {
 	for _, variant := range []iptables.Variant{iptables.Legacy, iptables.NFT} {
 		for _, family := range service.Families {
-			t.Run(string(variant)+"/"+family.String(), func(t *testing.T) { Run(t, kernelHarness(family, variant)) })
+			t.Run(string(variant)+"/"+family.String(), func(t *testing.T) { Run(t, kernelHarness(family, variant, asItIs)) })
 		}
 	}
 }

@@ -22,7 +22,7 @@ func iptablesHarness(family service.Family, open func(*testing.T, Fixture) Node)
 	}
 }
 
-// iptablesMeddler does its damage with the tools that the backend uses, real or in memory.
+// iptablesMeddler does its damage with the tools that the backend uses.
 type iptablesMeddler struct {
 	tool   iptables.Tool
 	family service.Family

@@ -13,29 +13,27 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/memory"
-	"github.com/sluice-proxy/sluice/dataplane/memory/nft"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // nftablesMemoryHarness is the nftables backend on an in-memory kernel.
-func nftablesMemoryHarness(family service.Family, kernel func() *nft.Kernel) Harness {
+func nftablesMemoryHarness(family service.Family, kernel func() *nftmodel.Kernel) Harness {
 	return Harness{
 		Family:   family,
 		Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14}),
 		Open: func(t *testing.T, world Fixture) Node {
 			t.Helper()
 			k := kernel()
-			k.SetAddresses(world.NodeAddresses()...)
 			socket, err := k.Open()
 			check(t, err)
 			return Node{
 				NewWriter: func() dataplane.Writer {
 					return nftables.NewWriter(family, nftables.WriterConfig{Open: k.Open})
 				},
-				Probe:   NewFollowerTracer(k, world, 1),
+				Probe:   NewTracer(k, world, 1),
 				Meddler: &wireMeddler{socket: socket, family: family},
 			}
 		},
@@ -115,7 +113,7 @@ func appendElement(b []byte, set, key string) []byte {
 	return wire.End(wire.End(wire.End(b, nest), element), list)
 }
 
-// ask gives the attributes of everything that answers a question.
+// ask returns the attributes of everything that answers a question.
 func (m *wireMeddler) ask(t *testing.T, kind uint16, request []byte) []string {
 	t.Helper()
 	var answers []string
@@ -183,15 +181,15 @@ func (m *wireMeddler) CheckPlanted(t *testing.T) {
 
 func TestNftablesOnMemory(t *testing.T) {
 	for _, family := range service.Families {
-		t.Run(family.String(), func(t *testing.T) { Run(t, nftablesMemoryHarness(family, nft.NewKernel)) })
+		t.Run(family.String(), func(t *testing.T) { Run(t, nftablesMemoryHarness(family, nftmodel.NewKernel)) })
 	}
 }
 
 // nftablesMemoryScene opens a scene together with its kernel.
-func nftablesMemoryScene(t *testing.T, family service.Family) (*scene, *nft.Kernel, *Tracer) {
+func nftablesMemoryScene(t *testing.T, family service.Family) (*scene, *nftmodel.Kernel, *Tracer) {
 	t.Helper()
-	kernel := nft.NewKernel()
-	s := openScene(t, nftablesMemoryHarness(family, func() *nft.Kernel { return kernel }))
+	kernel := nftmodel.NewKernel()
+	s := openScene(t, nftablesMemoryHarness(family, func() *nftmodel.Kernel { return kernel }))
 	t.Cleanup(s.asking.Wait)
 	return s, kernel, s.node.Probe.(*Tracer)
 }
@@ -216,7 +214,7 @@ func TestNftablesBalancingIsFair(t *testing.T) {
 				sum := 0.0
 				for _, o := range outcomes {
 					sum += o.Probability
-					if o.Verdict != memory.Delivered || math.Abs(o.Probability*float64(count)-1) > advantageMax {
+					if o.Verdict != nftmodel.Delivered || math.Abs(o.Probability*float64(count)-1) > advantageMax {
 						t.Errorf("%v to %v with probability %v, want 1/%d", o.Verdict, o.To, o.Probability, count)
 					}
 				}

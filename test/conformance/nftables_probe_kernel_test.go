@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluice-proxy/sluice/dataplane/memory/nft"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
 // TestNftablesProbesAgree writes the same Services into the real kernel and into
@@ -18,7 +18,7 @@ func TestNftablesProbesAgree(t *testing.T) {
 		for name, change := range probedSpecs() {
 			t.Run(fmt.Sprintf("%v/%s", family, name), func(t *testing.T) {
 				t.Parallel()
-				sides := []*scene{openScene(t, nftablesHarness(family)), openScene(t, nftablesMemoryHarness(family, nft.NewKernel))}
+				sides := []*scene{openScene(t, nftablesHarness(family)), openScene(t, nftablesMemoryHarness(family, nftmodel.NewKernel))}
 				for _, s := range sides {
 					change(s)
 				}

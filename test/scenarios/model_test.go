@@ -21,32 +21,25 @@ func TestScenariosInMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range []string{"iptables", "nftables"} {
-		t.Run(mode, func(t *testing.T) {
-			played := 0
-			for _, scenario := range all {
-				plan, err := play.NewPlan(scenario, mode)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !plan.Applies || plan.Kernel != "" {
-					continue
-				}
-				played++
-				t.Run(plan.ID, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { playModel(t, plan, mode) }) })
-			}
-			if played < modelledMin {
-				t.Errorf("only %d scenarios were played, want %d or more", played, modelledMin)
-			}
-		})
+	played := 0
+	for _, scenario := range all {
+		plan, err := play.NewPlan(scenario, model.Mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !plan.Applies || plan.Kernel != "" {
+			continue
+		}
+		played++
+		t.Run(plan.ID, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { playModel(t, plan) }) })
+	}
+	if played < modelledMin {
+		t.Errorf("only %d scenarios were played, want %d or more", played, modelledMin)
 	}
 }
 
-func playModel(t *testing.T, plan *play.Plan, mode string) {
-	world, err := model.NewWorld(model.Options{Mode: mode, Flags: plan.Flags, PodPort: plan.PodPort, Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+func playModel(t *testing.T, plan *play.Plan) {
+	world := model.NewWorld(model.Options{Flags: plan.Flags, PodPort: plan.PodPort, Seed: 1})
 	defer func() {
 		if err := world.Close(); err != nil {
 			t.Error(err)

@@ -1,18 +1,26 @@
 package sim
 
 import (
-	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
-// settledWorld gives a world with some Services at a quiet point.
+// The judges of the simulation object to what is wrong, and to nothing else.
+
+// settledWorld makes a world with some Services and another program's table, in which all
+// is settled.
 func settledWorld(t *testing.T, check func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -20,7 +28,7 @@ func settledWorld(t *testing.T, check func(*world)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range append(story(5), event{plantRule, 0, 0, 1}, event{plantChain, 0, 0, 2}, event{quiet, 0, 0, 0}) {
+		for _, e := range append(story(5), event{addForeignChain, 0, 0, 1}, event{addForeignSet, 0, 0, 2}, event{settle, 0, 0, 0}) {
 			if err := w.happen(e); err != nil {
 				t.Fatal(err)
 			}
@@ -32,31 +40,65 @@ func settledWorld(t *testing.T, check func(*world)) {
 	})
 }
 
-// Every rule of the proxy that is gone, and every one of somebody else's, is
-// missed at once.
-func TestTheReferenceMissesEveryRule(t *testing.T) {
-	settledWorld(t, func(w *world) {
-		n := w.nodes[service.IPv4]
-		missing := 0
-		for _, table := range tables {
-			for _, chain := range n.kernel.Chains(table) {
-				rules, _ := n.kernel.Rules(table, chain)
-				for range rules {
-					text, _ := n.kernel.Rules(table, chain)
-					n.kernel.DeleteRule(table, chain, 1)
-					missing++
-					if _, err := w.match(); err == nil {
-						t.Errorf("%s %s: nobody misses %s", table, chain, text[0])
-					}
-					// Behind the others: by the end the order is the old one.
-					if err := n.write(table, "-A "+chain+" "+text[0]+"\n"); err != nil {
-						t.Fatal(err)
-					}
-				}
+// without deletes one item, calls check, and adds the item again. It reports whether the
+// kernel let it go.
+func (s *stack) without(t *testing.T, item nftmodel.Item, check func()) bool {
+	t.Helper()
+	remove, add := s.removal(item)
+	if remove == nil {
+		return false
+	}
+	for i, m := range [][]message{remove, add} {
+		if err := s.commit(item.Table, m...); err != nil {
+			t.Fatalf("%v: %v", item.Name, err)
+		}
+		if i == 0 {
+			check()
+		}
+	}
+	return true
+}
+
+// removal returns messages that remove an element or the rules of a chain, and messages
+// that put them back; nil for anything else.
+func (s *stack) removal(item nftmodel.Item) (remove, add []message) {
+	switch {
+	case isElement(item):
+		return []message{elementMessage(unix.NFT_MSG_DELSETELEM, item, keyOnly(item))},
+			[]message{elementMessage(unix.NFT_MSG_NEWSETELEM, item, []byte(item.Body))}
+	case isChain(item):
+		chain := wire.AppendText(nil, unix.NFTA_RULE_CHAIN, item.Chain)
+		for attr := range wire.Attrs([]byte(item.Body)) {
+			if attr.Type == nftmodel.ItemRule {
+				rule := append(slices.Clone(chain), attr.Data...)
+				add = append(add, message{unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE | unix.NLM_F_APPEND, rule})
 			}
 		}
-		if missing < 80 {
-			t.Errorf("only %d rules were looked at", missing)
+		if len(add) == 0 {
+			return nil, nil
+		}
+		return []message{{kind: unix.NFT_MSG_DELRULE, attrs: chain}}, add
+	default:
+		return nil, nil
+	}
+}
+
+// Every element and every chain's rules that are gone are missed at once, those of other
+// programs included.
+func TestEverythingThatIsGoneIsMissed(t *testing.T) {
+	settledWorld(t, func(w *world) {
+		s, removed := w.stacks[service.IPv4], 0
+		for _, item := range s.kernel.Items(service.IPv4) {
+			if s.without(t, item, func() {
+				if _, err := w.match(); err == nil {
+					t.Errorf("%v is gone and not missed", item.Name)
+				}
+			}) {
+				removed++
+			}
+		}
+		if removed < 80 {
+			t.Errorf("only %d items were removed", removed)
 		}
 		if _, err := w.match(); err != nil {
 			t.Errorf("with everything in place again: %v", err)
@@ -64,75 +106,77 @@ func TestTheReferenceMissesEveryRule(t *testing.T) {
 	})
 }
 
-func TestTheReferenceMissesChainsAndFindsStrangers(t *testing.T) {
-	damages := map[string]func(*node) error{
-		"is missing":        func(n *node) error { n.kernel.DeleteChain(iptables.NAT, "KUBE-MARK-MASQ"); return nil },
-		"nobody wants this": func(n *node) error { return n.meddle(event{do: litter}) },
-		"somebody else's chain": func(n *node) error {
-			for at := range n.foreign {
-				if foreignChain(at.chain) {
-					n.kernel.DeleteChain(at.table, at.chain)
-				}
+func TestDamageIsNamed(t *testing.T) {
+	remove := func(s *stack, named func(nftmodel.Item) bool) error {
+		for _, item := range s.kernel.Items(s.family) {
+			if remove, _ := s.removal(item); remove != nil && named(item) {
+				return s.commit(item.Table, remove...)
 			}
-			return nil
+		}
+		return errors.New("there is no such item")
+	}
+	damages := map[string]func(*stack) error{
+		"is missing": func(s *stack) error {
+			return remove(s, func(i nftmodel.Item) bool { return i.Table == nftables.TableName && isElement(i) })
 		},
-		"lacks the hook": func(n *node) error {
-			hook := iptables.HookRows()[0]
-			return n.kernel.RemoveHook(context.Background(), hook.Table, hook.Chain, hook.Rule)
+		"is not wanted": func(s *stack) error { return s.change(event{do: addStray}) },
+		"another program's is\n": func(s *stack) error {
+			return remove(s, func(i nftmodel.Item) bool { return i.Table == foreignTable && isChain(i) })
+		},
+		"another program's is gone": func(s *stack) error {
+			return s.commit(foreignTable, message{kind: unix.NFT_MSG_DELTABLE})
+		},
+		"another program's table": func(s *stack) error {
+			return s.commit(foreignTable, setMessage("sneaked-in"))
 		},
 	}
 	for want, damage := range damages {
 		t.Run(want, func(t *testing.T) {
 			settledWorld(t, func(w *world) {
-				if err := damage(w.nodes[service.IPv4]); err != nil {
+				if err := damage(w.stacks[service.IPv4]); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := w.match(); err == nil || !strings.Contains(err.Error(), want) {
-					t.Errorf("got %v, want something with %q", err, want)
+					t.Errorf("got %v, want an error with %q", err, want)
 				}
 			})
 		})
 	}
 }
 
-// Packets find out by themselves, without a look at the rules, that they end at
-// the wrong place.
+// Packets show by themselves, without a look at the rules, that they end at the wrong
+// place.
 func TestPacketsMissEveryTranslation(t *testing.T) {
 	settledWorld(t, func(w *world) {
 		there, err := w.match()
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := w.nodes[service.IPv4]
 		if err := w.sendMany(service.IPv4, there[service.IPv4]); err != nil {
 			t.Fatal(err)
 		}
-		damaged := 0
-		for _, chain := range n.kernel.Chains(iptables.NAT) {
-			rules, _ := n.kernel.Rules(iptables.NAT, chain)
-			for i, text := range rules {
-				// Not every frontend serves one of the senders.
-				if !strings.Contains(text, "-j DNAT") && !strings.Contains(text, `cluster IP"`) && chain != "KUBE-POSTROUTING" {
-					continue
-				}
-				n.kernel.DeleteRule(iptables.NAT, chain, i+1)
+		s, damaged := w.stacks[service.IPv4], 0
+		for _, item := range s.ours(isElement) {
+			// Not every source range and hairpin concerns one of the senders, and a ClusterIP
+			// rejects the ports that no Service has as well.
+			if slices.Contains([]string{"allowed-sources", "hairpins", "active-cluster-ips"}, item.Set) ||
+				(item.Set == "no-endpoints" && strings.HasPrefix(item.Key, string(clusterIP(service.IPv4, 0).AsSlice()[:2]))) {
+				continue
+			}
+			s.without(t, item, func() {
 				damaged++
 				if w.sendMany(service.IPv4, there[service.IPv4]) == nil {
-					t.Errorf("%s: no packet misses %s", chain, text)
+					t.Errorf("no packet misses %v", item.Name)
 				}
-				if err := n.write(iptables.NAT, fmt.Sprintf("-I %s %d %s\n", chain, i+1, text)); err != nil {
-					t.Fatal(err)
-				}
-			}
+			})
 		}
 		if damaged < 20 {
-			t.Errorf("only %d rules were looked at", damaged)
+			t.Errorf("only %d elements were removed", damaged)
 		}
 	})
 }
 
-// sendMany sends so many packets that no frontend and no kind of sender is left
-// out.
+// sendMany sends so many packets that no frontend and no kind of sender is left out.
 func (w *world) sendMany(family service.Family, there []served) error {
 	for range 30 {
 		if err := w.sendPackets(family, there); err != nil {
@@ -142,21 +186,146 @@ func (w *world) sendMany(family service.Family, there []served) error {
 	return nil
 }
 
-func TestTheWitnessObjects(t *testing.T) {
-	w := newWitness(nil)
-	w.settle("applied", "IPv4", keyOf(1), service.Revision{Incarnation: 3, Sequence: 7})
-	w.settle("applied", "IPv6", keyOf(1), service.Revision{Incarnation: 3, Sequence: 1})
-	w.settle("applied", "IPv4", keyOf(1), service.Revision{Incarnation: 4, Sequence: 1})
-	if err := w.objections(); err != nil {
+// reached sums up how probable it is to be served, over all frontends.
+func (g *guard) reached() (sum float64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, f := range g.fronts {
+		sum += f.share
+	}
+	return sum
+}
+
+// write sends a transaction as the proxy's writer does.
+func (s *stack) write(t *testing.T, messages ...message) {
+	t.Helper()
+	socket, err := s.guard.openSocket()
+	if err != nil {
 		t.Fatal(err)
 	}
-	w.settle("applied", "IPv4", keyOf(1), service.Revision{Incarnation: 3, Sequence: 8})
-	if err := w.objections(); err == nil {
-		t.Error("a verdict of the last but one incarnation was fine")
+	refusals, err := socket.Commit(s.transaction(nftables.TableName, messages...))
+	if err != nil || len(refusals) > 0 {
+		t.Fatal(err, refusals)
 	}
-	w = newWitness(nil)
-	w.object(errors.New("two jobs"))
-	if err := w.objections(); err == nil {
+}
+
+// The guard objects to everything that a write takes away from a Service, and to nothing
+// that another program does.
+func TestTheGuardMissesWhatAWriteTakesAway(t *testing.T) {
+	settledWorld(t, func(w *world) {
+		s := w.stacks[service.IPv4]
+		objections, harmed := 0, 0
+		s.guard.object = func(error) { objections++ }
+		for _, item := range s.kernel.Items(service.IPv4) {
+			remove, add := s.removal(item)
+			if remove == nil || item.Table != nftables.TableName {
+				continue
+			}
+			byAnother := func(messages []message) {
+				t.Helper()
+				if err := s.guard.tamper(func() error { return s.commit(nftables.TableName, messages...) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			served := s.guard.reached()
+			s.write(t, remove...)
+			if lost := s.guard.reached() < served-1e-6; lost != (objections > 0) {
+				t.Errorf("without %v: %t that a Service is served worse, and %d objections", item.Name, lost, objections)
+			} else if lost {
+				harmed++
+			}
+			byAnother(add)
+			objections = 0
+			byAnother(remove)
+			byAnother(add)
+			if objections > 0 {
+				t.Errorf("%v: the proxy is blamed for what another program did", item.Name)
+			}
+		}
+		if harmed < 20 {
+			t.Errorf("only %d removals harmed a Service: that proves nothing", harmed)
+		}
+	})
+}
+
+// What the API takes back is no loss.
+func TestTheGuardAcceptsWhatTheAPIAsksFor(t *testing.T) {
+	settledWorld(t, func(w *world) {
+		before := w.stacks[service.IPv4].guard.reached()
+		for n := range w.cluster.specs {
+			if err := w.happen(event{do: removeService, n: n}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.settle(); err != nil {
+			t.Error(err)
+		}
+		if after := w.stacks[service.IPv4].guard.reached(); before < 5 || after != 0 {
+			t.Errorf("frontends were served to %.1f, and now %.1f; want many and none", before, after)
+		}
+	})
+}
+
+// The guard objects when health does not report what is missing, and only then.
+func TestTheGuardListensToHealth(t *testing.T) {
+	settledWorld(t, func(w *world) {
+		s := w.stacks[service.IPv4]
+		g, objections := s.guard, 0
+		g.object = func(error) { objections++ }
+		s.write(t, message{kind: unix.NFT_MSG_DELRULE, attrs: wire.AppendText(nil, unix.NFTA_RULE_CHAIN, "nat-prerouting")})
+		if objections == 0 {
+			t.Fatal("no Service lost anything with the hook's rules: that proves nothing")
+		}
+		never := func(*service.Spec) bool { return false }
+		var convicted []aggregator.QuarantinedKey
+		for i := range w.cluster.specs {
+			convicted = append(convicted, aggregator.QuarantinedKey{Key: keyOf(i)})
+		}
+		began := time.Now()
+		for _, c := range []struct {
+			what   string
+			status aggregator.Status
+			after  time.Duration
+			silent bool
+		}{
+			{"at once", aggregator.Status{Open: true}, 0, false},
+			{"with something pending", aggregator.Status{Open: true, OldestPending: began}, 3 * time.Second, false},
+			{"before the gate is open", aggregator.Status{}, 3 * time.Second, false},
+			{"of the convicted", aggregator.Status{Open: true, Quarantined: convicted}, 3 * time.Second, false},
+			{"with nothing pending", aggregator.Status{Open: true}, 3 * time.Second, true},
+		} {
+			objections = 0
+			g.restarted()
+			g.checkHealth(c.status, never)
+			g.mu.Lock()
+			g.open = g.open.Add(-c.after)
+			for _, f := range g.fronts {
+				f.lost, f.reported = f.lost.Add(-c.after), false
+			}
+			g.mu.Unlock()
+			g.checkHealth(c.status, never)
+			if silent := objections > 0; silent != c.silent {
+				t.Errorf("%s: %d objections, want some: %t", c.what, objections, c.silent)
+			}
+		}
+	})
+}
+
+func TestTheMonitorObjects(t *testing.T) {
+	m := newMonitor(nil)
+	m.settle("applied", "IPv4", keyOf(1), service.Revision{Incarnation: 3, Sequence: 7})
+	m.settle("applied", "IPv6", keyOf(1), service.Revision{Incarnation: 3, Sequence: 1})
+	m.settle("applied", "IPv4", keyOf(1), service.Revision{Incarnation: 4, Sequence: 1})
+	if err := m.objections(); err != nil {
+		t.Fatal(err)
+	}
+	m.settle("applied", "IPv4", keyOf(1), service.Revision{Incarnation: 3, Sequence: 8})
+	if err := m.objections(); err == nil {
+		t.Error("a verdict of the last but one incarnation was accepted")
+	}
+	m = newMonitor(nil)
+	m.object(errors.New("two jobs"))
+	if err := m.objections(); err == nil {
 		t.Error("an objection was lost")
 	}
 }

@@ -7,9 +7,10 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 )
 
-// state is one Service at one moment, with the facts that it was seen under.
+// state is one Service at one moment, with the node facts of that moment.
 type state struct {
 	spec   *service.Spec
 	slices []*service.Slice
@@ -24,30 +25,29 @@ func (s state) equal(other state) bool {
 	return s.spec == other.spec && slices.Equal(s.slices, other.slices) && s.facts.Equal(other.facts)
 }
 
-// cluster is what the API and the host say now: the truth that the reference is
-// computed from. One goroutine at a time.
+// cluster is what the API and the host say now. Everything expected is computed from it.
+// It is for one goroutine at a time.
 type cluster struct {
 	settings proxy.NodeSettings
-	troubles *troubles
+	defects  *defects
 	specs    map[int]*service.Spec
 	slices   map[string]*service.Slice
-	// owners gives, by the name of a slice, the number of its last owner.
+	// owners holds the number of the last owner of each slice, by the slice's name.
 	owners map[string]int
 	node   *service.NodeObject
 	hosts  []netip.Addr
-	// tell, when set, is told each state of a Service.
-	tell func(n int, s state)
-	// histories holds, by family and Service, the states that may be in the
-	// kernel while the present one is held back, newest last. It begins with
-	// the one that was there at the last quiet point.
+	// changed, when set, is told each state of a Service.
+	changed func(n int, s state)
+	// histories holds, by family and Service, the states that may be in the kernel while
+	// the present one is held back, newest last. The first is that of the last check.
 	histories service.PerFamily[map[int][]state]
 }
 
 func newCluster(settings proxy.NodeSettings) *cluster {
 	c := &cluster{
-		settings: settings, troubles: &troubles{},
+		settings: settings, defects: &defects{},
 		specs: map[int]*service.Spec{}, slices: map[string]*service.Slice{}, owners: map[string]int{},
-		hosts: shapeHosts(0),
+		hosts: hostsOf(0),
 	}
 	for _, family := range service.Families {
 		c.histories[family] = map[int][]state{}
@@ -55,7 +55,7 @@ func newCluster(settings proxy.NodeSettings) *cluster {
 	return c
 }
 
-// numbers gives every Service that was ever heard of, in order.
+// numbers returns every Service that ever existed, in order.
 func (c *cluster) numbers() []int { return slices.Sorted(maps.Keys(c.histories[service.IPv4])) }
 
 func (c *cluster) state(n int) state {
@@ -68,18 +68,18 @@ func (c *cluster) state(n int) state {
 	return s
 }
 
-// record takes note that Service n has changed.
+// record notes that Service n has changed.
 func (c *cluster) record(n int) {
 	now := c.state(n)
-	if c.tell != nil {
-		c.tell(n, now)
+	if c.changed != nil {
+		c.changed(n, now)
 	}
 	for _, family := range service.Families {
 		all := c.histories[family]
 		if len(all[n]) == 0 {
-			all[n] = []state{{facts: now.facts}} // it was not there
+			all[n] = []state{{facts: now.facts}} // it did not exist
 		}
-		if last := all[n][len(all[n])-1]; !c.troubles.holdsBack(now.spec, family) && !last.equal(now) {
+		if last := all[n][len(all[n])-1]; !c.defects.holdBack(now.spec, family) && !last.equal(now) {
 			all[n] = append(all[n], now)
 		}
 	}
@@ -91,16 +91,16 @@ func (c *cluster) recordAll() {
 	}
 }
 
-// settled takes note of how a family's kernel has a Service at a quiet point.
+// settled records which state of a Service is in a family's kernel.
 func (c *cluster) settled(family service.Family, s served) {
 	c.histories[family][s.n] = []state{s.state}
 }
 
 func (c *cluster) heldBack(n int, family service.Family) bool {
-	return c.troubles.holdsBack(c.specs[n], family)
+	return c.defects.holdBack(c.specs[n], family)
 }
 
-// candidates gives the states of which one has to be in the kernel of a family.
+// candidates returns the states of a Service of which one has to be in a family's kernel.
 func (c *cluster) candidates(n int, family service.Family) []state {
 	if c.heldBack(n, family) {
 		return c.histories[family][n]
@@ -108,11 +108,10 @@ func (c *cluster) candidates(n int, family service.Family) []state {
 	return []state{c.state(n)}
 }
 
-// facts puts node facts together from what is known, as the documentation of
-// NodeSettings says.
+// facts derives the node facts as the documentation of NodeSettings says.
 func (c *cluster) facts() *service.NodeFacts {
 	s := c.settings
-	f := &service.NodeFacts{Name: s.Name, MasqueradeAll: s.MasqueradeAll, LocalhostNodePorts: s.LocalhostNodePorts}
+	f := &service.NodeFacts{Name: s.Name, MasqueradeAll: s.MasqueradeAll}
 	for _, family := range service.Families {
 		limited := false
 		for _, r := range s.NodePortRanges {
@@ -121,7 +120,7 @@ func (c *cluster) facts() *service.NodeFacts {
 			}
 			limited = true
 			for _, a := range c.hosts {
-				if r.Contains(a) && (!a.IsLoopback() || (a.Is4() && s.LocalhostNodePorts)) {
+				if r.Contains(a) && !a.IsLoopback() {
 					f.NodePorts[family].Addresses = append(f.NodePorts[family].Addresses, a)
 				}
 			}
@@ -148,4 +147,112 @@ func (c *cluster) facts() *service.NodeFacts {
 		}
 	}
 	return f
+}
+
+// apply makes the cluster follow an event and returns what the source has to tell the
+// cache; nil for events that are not the API's.
+func (c *cluster) apply(e event) func(*source.Cache) {
+	switch e.do {
+	case setService, rejectService, breakService:
+		return c.setSpec(e)
+	case removeService:
+		delete(c.specs, e.n)
+		c.record(e.n)
+		return func(cache *source.Cache) { cache.RemoveSpec(keyOf(e.n)) }
+	case setSlice:
+		return c.setSlice(e, e.n)
+	case moveSlice:
+		// Owners are of the same namespace: every third Service.
+		return c.setSlice(e, (e.n+3*(1+int(e.variant%3)))%services)
+	case removeSlice:
+		return c.removeSlice(e)
+	case setNode:
+		c.node = nodeOf(e.variant)
+		c.recordAll()
+		node := *c.node
+		return func(cache *source.Cache) { cache.SetNode(&node) }
+	default:
+		return nil
+	}
+}
+
+func (c *cluster) setSpec(e event) func(*source.Cache) {
+	spec := specOf(e.n, e.variant)
+	switch e.do {
+	case rejectService:
+		spec.Ports[0].Port = rejectedPorts + uint16(e.m)
+	case breakService:
+		spec.Ports[0].Port = brokenPorts + uint16(e.m)
+	}
+	c.specs[e.n] = spec
+	c.record(e.n)
+	return func(cache *source.Cache) { cache.SetSpec(spec) }
+}
+
+// setSlice changes the slice's owner, and its owner before.
+func (c *cluster) setSlice(e event, owner int) func(*source.Cache) {
+	slice := sliceOf(e.n, e.m, owner, e.variant)
+	before, known := c.owners[slice.Name]
+	c.slices[slice.Name], c.owners[slice.Name] = slice, owner
+	c.record(owner)
+	if known {
+		c.record(before)
+	}
+	return func(cache *source.Cache) { cache.SetSlice(slice) }
+}
+
+func (c *cluster) removeSlice(e event) func(*source.Cache) {
+	name := sliceName(e.n, e.m)
+	delete(c.slices, name)
+	if owner, known := c.owners[name]; known {
+		c.record(owner)
+	}
+	return func(cache *source.Cache) { cache.RemoveSlice(keyOf(e.n).Namespace, name) }
+}
+
+// clear removes everything that the API knows, except the node.
+func (c *cluster) clear() func(*source.Cache) {
+	clear(c.specs)
+	clear(c.slices)
+	c.recordAll()
+	return func(cache *source.Cache) {
+		cache.ReplaceSpecs(nil)
+		cache.ReplaceSlices(nil)
+	}
+}
+
+// repeat announces everything again, in new values that equal the old ones, and a slice
+// that belongs to no Service.
+func (c *cluster) repeat() func(*source.Cache) {
+	var calls []func(*source.Cache)
+	for _, spec := range c.specs {
+		again := *spec
+		calls = append(calls, func(cache *source.Cache) { cache.SetSpec(&again) })
+	}
+	for _, slice := range c.slices {
+		again := *slice
+		again.Trigger = epoch
+		calls = append(calls, func(cache *source.Cache) { cache.SetSlice(&again) })
+	}
+	if c.node != nil {
+		again := *c.node
+		calls = append(calls, func(cache *source.Cache) { cache.SetNode(&again) })
+	}
+	return func(cache *source.Cache) {
+		for _, call := range calls {
+			call(cache)
+		}
+		orphan := sliceOf(0, 99, 0, 1)
+		orphan.Service.Name, orphan.Name = "nobody", "nobody-1"
+		cache.SetSlice(orphan)
+		cache.RemoveSlice(orphan.Service.Namespace, orphan.Name)
+	}
+}
+
+// repairAll ends all defects that exist now.
+func (c *cluster) repairAll() {
+	for _, spec := range c.specs {
+		c.defects.repair(spec.Ports[0].Port)
+	}
+	c.recordAll()
 }

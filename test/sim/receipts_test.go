@@ -17,32 +17,30 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/memory"
-	"github.com/sluice-proxy/sluice/dataplane/memory/nft"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 )
 
-// The scenarios of this package have the receipts of iptables, whose tables land one by
-// one. The stories here have the other two kinds: that of nftables, where a transaction
-// lands or does not, and that of IPVS, whose requests land one by one and are proven.
+// A crowd of Services meets each kind of receipt: that of a transaction, that of a batch
+// divided into several, and that of IPVS, whose requests land one by one and are proven.
 
-// shop is a node that serves Services of one kind of receipts, in one family; whoever
-// writes is judged after each write.
-type shop struct {
+// crowd is a node that serves many Services in one family. After each write, every Service is
+// looked at.
+type crowd struct {
 	t    *testing.T
 	name string
 	// reaches reports whether a packet reaches an endpoint, and writer makes a writer
 	// for the next process.
-	reaches func(memory.Packet) bool
+	reaches func(nftmodel.Packet) bool
 	writer  func() dataplane.Writer
 
 	mu sync.Mutex
-	// spoiled are refused by the kernel.
-	spoiled map[service.Key]bool
-	// served are those who were after the last write, and writes and refusals count.
+	// rejected are those that the kernel refuses.
+	rejected map[service.Key]bool
+	// served are the Services that were served after the last write.
 	served           map[service.Key]bool
 	writes, refusals int
 	// worst is the smallest number of served ones after a write.
@@ -56,34 +54,37 @@ type shop struct {
 	done   chan error
 }
 
-// wares is the number of Services.
-const wares = 150
+// crowdSize is the number of Services.
+const crowdSize = 150
 
-func newShop(t *testing.T, name string) *shop {
-	s := &shop{t: t, name: name, spoiled: map[service.Key]bool{}, served: map[service.Key]bool{}, worst: wares,
+func newCrowd(t *testing.T, name string) *crowd {
+	s := &crowd{t: t, name: name, rejected: map[service.Key]bool{}, served: map[service.Key]bool{}, worst: crowdSize,
 		specs: map[int]*service.Spec{}, slices: map[int]*service.Slice{}}
 	switch name {
-	case "atomic":
-		k := nft.NewKernel()
-		s.reaches = func(p memory.Packet) bool { return delivers(k.Outcomes(p)) }
+	case "whole", "divided":
+		k, bytes := nftmodel.NewKernel(), 0
+		if name == "divided" {
+			bytes = 2000
+		}
+		s.reaches = func(p nftmodel.Packet) bool { return delivers(k.Outcomes(p)) }
 		s.writer = func() dataplane.Writer {
-			return nftables.NewWriter(service.IPv4, nftables.WriterConfig{Open: k.Open})
+			return nftables.NewWriter(service.IPv4, nftables.WriterConfig{Open: k.Open, TransactionBytes: bytes})
 		}
 	case "proven":
-		k := &soloKernel{objects: map[dataplane.ID]dataplane.Object{}}
+		k := &objectKernel{objects: map[dataplane.ID]dataplane.Object{}}
 		s.reaches = k.reaches
 		s.writer = func() dataplane.Writer { return k }
 	}
-	for n := range wares {
+	for n := range crowdSize {
 		s.specs[n] = &service.Spec{Key: keyOf(n), Created: epoch, Ports: []service.Port{{Name: "p0", Port: 80}}}
 		s.specs[n].ClusterIPs[service.IPv4] = clusterIP(service.IPv4, n)
-		s.slices[n] = shopSlice(n, 1)
+		s.slices[n] = crowdSlice(n, 1)
 	}
 	return s
 }
 
-// shopSlice gives Service n so many endpoints.
-func shopSlice(n, endpoints int) *service.Slice {
+// crowdSlice is the slice of Service n, with so many endpoints.
+func crowdSlice(n, endpoints int) *service.Slice {
 	slice := &service.Slice{Service: keyOf(n), Name: sliceName(n, 0), Family: service.IPv4,
 		Ports: []service.SlicePort{{Name: "p0", Port: 8080}}}
 	for e := range endpoints {
@@ -94,10 +95,10 @@ func shopSlice(n, endpoints int) *service.Slice {
 	return slice
 }
 
-func delivers(outcomes []memory.Outcome) bool {
+func delivers(outcomes []nftmodel.Outcome) bool {
 	share := 0.0
 	for _, o := range outcomes {
-		if o.Verdict == memory.Delivered {
+		if o.Verdict == nftmodel.Delivered {
 			share += o.Probability
 		}
 	}
@@ -105,18 +106,18 @@ func delivers(outcomes []memory.Outcome) bool {
 }
 
 // open starts a process, which finds the kernel as it is.
-func (s *shop) open(blamed bool) {
+func (s *crowd) open(blamed bool) {
 	s.t.Helper()
 	filled := make(chan *source.Cache, 1)
 	config := proxy.Config{
 		Node: proxy.NodeSettings{Name: thisNode},
 		Domains: []proxy.Domain{{
 			Name:     s.name,
-			Renderer: spoiler{nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}), s},
-			Writer:   judged{s.writer(), s, blamed},
+			Renderer: rejectedRenderer{nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}), s},
+			Writer:   judgedWriter{s.writer(), s, blamed},
 		}},
 		Source: func(ctx context.Context, cache *source.Cache) error {
-			for n := range wares {
+			for n := range crowdSize {
 				cache.SetSlice(s.slices[n])
 				cache.SetSpec(s.specs[n])
 			}
@@ -136,7 +137,7 @@ func (s *shop) open(blamed bool) {
 	s.cache = <-filled
 }
 
-func (s *shop) close() {
+func (s *crowd) close() {
 	s.t.Helper()
 	s.stop()
 	if err := <-s.done; err != nil && !errors.Is(err, context.Canceled) {
@@ -144,11 +145,11 @@ func (s *shop) close() {
 	}
 }
 
-// spoil makes the kernel refuse Services, and lets them change.
-func (s *shop) spoil(numbers ...int) {
+// reject makes the kernel refuse Services, and changes them.
+func (s *crowd) reject(numbers ...int) {
 	s.mu.Lock()
 	for _, n := range numbers {
-		s.spoiled[keyOf(n)] = true
+		s.rejected[keyOf(n)] = true
 	}
 	s.mu.Unlock()
 	for _, n := range numbers {
@@ -156,13 +157,13 @@ func (s *shop) spoil(numbers ...int) {
 	}
 }
 
-func (s *shop) change(n, endpoints int) {
-	s.slices[n] = shopSlice(n, endpoints)
+func (s *crowd) change(n, endpoints int) {
+	s.slices[n] = crowdSlice(n, endpoints)
 	s.cache.SetSlice(s.slices[n])
 }
 
-// await waits until exactly the spoiled are in quarantine, and all else is in force.
-func (s *shop) await(what string) {
+// await waits until exactly the rejected Services are in quarantine, and all else is in force.
+func (s *crowd) await(what string) {
 	s.t.Helper()
 	const limit = time.Hour
 	began := time.Now()
@@ -171,7 +172,7 @@ func (s *shop) await(what string) {
 		synctest.Wait()
 		status := s.proxy.Status()[0]
 		s.mu.Lock()
-		want := len(s.spoiled)
+		want := len(s.rejected)
 		s.mu.Unlock()
 		if status.Open && len(status.Quarantined) == want && status.Ledger.Pending+status.Ledger.Dirty+status.Failures == 0 {
 			break
@@ -184,13 +185,12 @@ func (s *shop) await(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.t.Logf("%-34s settled within %6v: %3d writes, %3d refused; served after each write: %d or more of %d",
-		what, time.Since(began), s.writes, s.refusals, s.worst, wares)
-	s.writes, s.refusals, s.worst = 0, 0, wares
+		what, time.Since(began), s.writes, s.refusals, s.worst, crowdSize)
+	s.writes, s.refusals, s.worst = 0, 0, crowdSize
 }
 
-// judge looks at every Service after a write. The API has asked for nothing that would
-// take one away.
-func (s *shop) judge(receipt dataplane.Receipt) {
+// judge looks at every Service after a write. The API has not asked to take any away.
+func (s *crowd) judge(receipt dataplane.Receipt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writes++
@@ -199,9 +199,9 @@ func (s *shop) judge(receipt dataplane.Receipt) {
 	}
 	now := 0
 	var lost []string
-	for n := range wares {
+	for n := range crowdSize {
 		key := keyOf(n)
-		served := s.reaches(memory.Packet{
+		served := s.reaches(nftmodel.Packet{
 			Src: netip.AddrPortFrom(localPod(service.IPv4, 97), 40000), Dst: netip.AddrPortFrom(clusterIP(service.IPv4, n), 80),
 			In: podInterface, Out: "eth0",
 		})
@@ -214,78 +214,80 @@ func (s *shop) judge(receipt dataplane.Receipt) {
 		}
 	}
 	if len(lost) > 0 {
-		s.t.Errorf("write %d (%v): %d of %d Services are served worse, for example %s", s.writes, receipt.Outcome, len(lost), wares, lost[0])
+		s.t.Errorf("write %d (%v): %d of %d Services are served worse, for example %s", s.writes, receipt.Outcome, len(lost), crowdSize, lost[0])
 	}
 	s.worst = min(s.worst, now)
 }
 
-// judged is a writer that is judged. Without blame it names no suspects.
-type judged struct {
+// judgedWriter judges after each write. Without blame it names no suspects.
+type judgedWriter struct {
 	writer dataplane.Writer
-	shop   *shop
+	crowd  *crowd
 	blamed bool
 }
 
 // Write implements dataplane.Writer.
-func (j judged) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+func (j judgedWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	time.Sleep(time.Millisecond)
 	receipt := j.writer.Write(ctx, batch)
 	if !j.blamed && !receipt.Proven {
 		receipt.Suspects = nil
 	}
-	j.shop.judge(receipt)
+	j.crowd.judge(receipt)
 	return receipt
 }
 
 // Read implements dataplane.Writer.
-func (j judged) Read(ctx context.Context) ([]dataplane.Object, error) { return j.writer.Read(ctx) }
+func (j judgedWriter) Read(ctx context.Context) ([]dataplane.Object, error) {
+	return j.writer.Read(ctx)
+}
 
-// origin is what a writer may know of objects that it has read.
+// origin is what a writer may know about objects that it has read.
 type origin interface {
 	Owner(o *dataplane.Object) (service.Key, bool)
 	Refs(o *dataplane.Object) []dataplane.ID
 }
 
-// Owner says whose an object is, if the writer knows.
-func (j judged) Owner(o *dataplane.Object) (service.Key, bool) {
+// Owner implements dataplane.Origin, if the writer does.
+func (j judgedWriter) Owner(o *dataplane.Object) (service.Key, bool) {
 	if from, ok := j.writer.(origin); ok {
 		return from.Owner(o)
 	}
 	return service.Key{}, false
 }
 
-// Refs says what an object leads to, if the writer knows.
-func (j judged) Refs(o *dataplane.Object) []dataplane.ID {
+// Refs implements dataplane.Origin, if the writer does.
+func (j judgedWriter) Refs(o *dataplane.Object) []dataplane.ID {
 	if from, ok := j.writer.(origin); ok {
 		return from.Refs(o)
 	}
 	return nil
 }
 
-// spoiler is a renderer that adds what no kernel takes.
-type spoiler struct {
+// rejectedRenderer adds a chain that no kernel takes to rejected Services.
+type rejectedRenderer struct {
 	dataplane.Renderer
-	shop *shop
+	crowd *crowd
 }
 
-// unheardOf begins the name of a chain that both kernels refuse.
-const unheardOf = "endpoint-unheard-of"
+// unknownChain begins the name of a chain that both kernels refuse.
+const unknownChain = "endpoint-unknown"
 
 // Service implements dataplane.Renderer.
-func (r spoiler) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+func (r rejectedRenderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	objects := r.Renderer.Service(view, facts)
-	r.shop.mu.Lock()
-	defer r.shop.mu.Unlock()
-	if r.shop.spoiled[view.Key] {
+	r.crowd.mu.Lock()
+	defer r.crowd.mu.Unlock()
+	if r.crowd.rejected[view.Key] {
 		objects = append(objects, dataplane.Object{
-			ID: dataplane.ID{Container: "chain", Name: unheardOf + view.Key.Name}, Kind: dataplane.Owned, Body: ruleUnheardOf(),
+			ID: dataplane.ID{Container: "chain", Name: unknownChain + view.Key.Name}, Kind: dataplane.Owned, Body: unknownRule(),
 		})
 	}
 	return objects
 }
 
-// ruleUnheardOf is a rule with an expression that no kernel knows.
-func ruleUnheardOf() string {
+// unknownRule is a rule with an expression that no kernel knows.
+func unknownRule() string {
 	const bodyRule = 2
 	body, rule := wire.Nest(nil, bodyRule)
 	body, list := wire.Nest(body, unix.NFTA_RULE_EXPRESSIONS)
@@ -294,17 +296,17 @@ func ruleUnheardOf() string {
 	return string(wire.End(wire.End(wire.End(body, element), list), rule))
 }
 
-// soloKernel takes each object by itself and proves what it refuses. It is writer and
+// objectKernel takes each object by itself and proves what it refuses. It is writer and
 // kernel in one.
-type soloKernel struct {
+type objectKernel struct {
 	objects map[dataplane.ID]dataplane.Object
 }
 
 // Write implements dataplane.Writer.
-func (k *soloKernel) Write(_ context.Context, batch *dataplane.Batch) dataplane.Receipt {
+func (k *objectKernel) Write(_ context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	r := dataplane.Receipt{Certain: map[dataplane.ID]*dataplane.Object{}}
 	for _, c := range batch.Changes {
-		if c.After != nil && strings.HasPrefix(c.ID.Name, unheardOf) {
+		if c.After != nil && strings.HasPrefix(c.ID.Name, unknownChain) {
 			r.Outcome, r.Proven, r.Err = dataplane.Rejected, true, errors.New("no such thing")
 			r.Suspects = append(r.Suspects, c.Owner)
 			r.Certain[c.ID] = nil
@@ -324,12 +326,12 @@ func (k *soloKernel) Write(_ context.Context, batch *dataplane.Batch) dataplane.
 }
 
 // Read implements dataplane.Writer.
-func (k *soloKernel) Read(context.Context) ([]dataplane.Object, error) {
+func (k *objectKernel) Read(context.Context) ([]dataplane.Object, error) {
 	return slices.Collect(maps.Values(k.objects)), nil
 }
 
 // reaches reports whether the frontend is there; what belongs to it came with it.
-func (k *soloKernel) reaches(p memory.Packet) bool {
+func (k *objectKernel) reaches(p nftmodel.Packet) bool {
 	for id := range k.objects {
 		if f, ok := (nftables.Naming{}).Frontend(id); ok && id.Container == "@frontends" && f.Addr == p.Dst.Addr() && f.Port == p.Dst.Port() {
 			return true
@@ -338,32 +340,32 @@ func (k *soloKernel) reaches(p memory.Packet) bool {
 	return false
 }
 
-// Services that the kernel has served are refused when they change; processes come and
-// go. Nobody is served worse after any write: not those who are well, and not those who
-// are refused, whose last good objects stay.
-func TestNobodyLosesAnythingWhateverTheReceipt(t *testing.T) {
+// Services that the kernel has served are refused when they change, and the process restarts.
+// No Service is served worse after any write, those that are refused included: their last
+// good objects stay.
+func TestNoServiceLosesAnythingWhateverTheReceipt(t *testing.T) {
 	for _, kind := range []struct {
 		name   string
 		blamed bool
-	}{{"atomic", true}, {"atomic", false}, {"proven", true}} {
-		for _, refused := range besides {
+	}{{"whole", true}, {"whole", false}, {"divided", true}, {"divided", false}, {"proven", true}} {
+		for _, refused := range rejectedCounts {
 			t.Run(fmt.Sprintf("%s/blamed=%t/refused=%d", kind.name, kind.blamed, refused), func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { tellStory(t, kind.name, kind.blamed, refused) })
+				synctest.Test(t, func(t *testing.T) { playReceipts(t, kind.name, kind.blamed, refused) })
 			})
 		}
 	}
 }
 
-func tellStory(t *testing.T, kind string, blamed bool, refused int) {
-	s := newShop(t, kind)
+func playReceipts(t *testing.T, kind string, blamed bool, refused int) {
+	s := newCrowd(t, kind)
 	s.open(blamed)
 	s.await("the first process")
 	var numbers []int
 	for i := range refused {
-		numbers = append(numbers, i*wares/refused)
+		numbers = append(numbers, i*crowdSize/refused)
 	}
-	s.spoil(numbers...)
+	s.reject(numbers...)
 	s.await("Services are refused")
 	for i := range 2 {
 		s.close()
@@ -372,11 +374,11 @@ func tellStory(t *testing.T, kind string, blamed bool, refused int) {
 		s.await(fmt.Sprintf("restart %d", 1+i))
 	}
 	s.close()
-	s.slices[2] = shopSlice(2, 4)
+	s.slices[2] = crowdSlice(2, 4)
 	s.open(blamed)
 	s.await("restart after an unseen change")
 	s.mu.Lock()
-	clear(s.spoiled)
+	clear(s.rejected)
 	s.mu.Unlock()
 	for _, n := range numbers {
 		s.change(n, 1)

@@ -2,14 +2,19 @@ package sim
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
 )
 
-// A new process finds everything as it has to be, and leaves it alone. What
-// changed while nobody was there is all that is written.
+// A new process that finds everything right writes nothing. Otherwise it writes only what
+// has changed meanwhile.
 func TestARestartWritesWhatHasChangedAndNothingElse(t *testing.T) {
 	settledWorld(t, func(w *world) {
-		before := w.efforts()
+		before := w.commits()
 		restarted := func() error {
 			if err := w.happen(event{do: restart}); err != nil {
 				return err
@@ -19,18 +24,163 @@ func TestARestartWritesWhatHasChangedAndNothingElse(t *testing.T) {
 		if err := restarted(); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.efforts() - before; got != 0 {
-			t.Errorf("%d commands wrote although nothing has changed", got)
+		if got := w.commits() - before; got != 0 {
+			t.Errorf("%d transactions were sent although nothing has changed", got)
 		}
 		for n := range w.cluster.specs {
-			w.cluster.change(event{do: removeService, n: n}) // the source learns of it later
+			w.cluster.apply(event{do: removeService, n: n}) // the source learns of it later
 			break
 		}
 		if err := restarted(); err != nil {
 			t.Error(fmt.Errorf("after a Service has gone unseen: %w", err))
 		}
-		if w.efforts() == before {
+		if w.commits() == before {
 			t.Error("a Service has gone unseen, and nothing was written")
 		}
 	})
+}
+
+// An actor gets stuck while it renders. Its successor serves what has changed since. When
+// the stuck one returns, its output is ignored.
+func TestTheOutputOfAStuckActorComesTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, err := newWorld(1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var hang atomic.Bool
+		release := make(chan struct{})
+		w.before = func(view *service.View) {
+			if view.Key == keyOf(3) && hang.Swap(false) {
+				<-release
+			}
+		}
+		happen := func(events ...event) {
+			t.Helper()
+			for _, e := range events {
+				if err := w.happen(e); err != nil {
+					t.Fatalf("%v: %v", e, err)
+				}
+			}
+		}
+		happen(event{setService, 3, 0, 1}, event{setSlice, 3, 0, 1}, event{setService, 4, 0, 1}, event{settle, 0, 0, 0})
+		hang.Store(true)
+		happen(event{setService, 3, 0, 2})
+		synctest.Wait()
+		if hang.Load() {
+			t.Fatal("no actor got stuck")
+		}
+		w.actorDisturbed(3) // until its actor is replaced, nothing is known of the change
+		// A neighbour is served meanwhile, and so is the Service itself once its
+		// actor has been given up.
+		happen(event{setService, 4, 0, 2}, event{setService, 3, 0, 3}, event{settle, 0, 0, 0})
+		before, seen := w.commits(), w.monitor.tally()
+		if got := seen["supervisor.Stuck"]; got != 1 {
+			t.Errorf("%d actors were given up, want 1", got)
+		}
+		close(release)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		now := w.monitor.tally()
+		if got := now["supervisor.Returned"]; got != 1 {
+			t.Errorf("%d given up actors came back, want 1", got)
+		}
+		const verdict = "aggregator.Applied"
+		if w.commits() != before || now[verdict] != seen[verdict] {
+			t.Errorf("what came late was heard: %d writes, %d verdicts", w.commits()-before, now[verdict]-seen[verdict])
+		}
+		if err := w.settle(); err != nil {
+			t.Error(err)
+		}
+		if err := w.close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// rejectedCounts are the numbers of rejected Services beside which everything else has to
+// go on.
+var rejectedCounts = []int{1, 3, 100}
+
+// The Services of this story: those that are well, those that the kernel has served before
+// it rejects them, and those that it rejects from the beginning.
+const (
+	wellServices     = 12
+	firstChanged     = 20
+	firstNew         = 40
+	changedMax       = 10
+	firstDefect      = 1
+	storyVariant     = 0x5a00
+	restartsOfAStory = 2
+)
+
+// seedFor returns a seed whose settings have a kind of blame, and batches that are divided
+// or not.
+func seedFor(t *testing.T, blame blame, divided bool) uint64 {
+	t.Helper()
+	for seed := uint64(1); seed < 1000; seed++ {
+		if s := settingsOf(seed); s.blame == blame && (s.writer.TransactionBytes > 0) == divided {
+			return seed
+		}
+	}
+	t.Fatalf("no seed has blame %d", blame)
+	return 0
+}
+
+// rejectedStory adds rejected Services beside others, and restarts the process.
+func rejectedStory(rejected int) (events []event) {
+	add := func(do verb, n, m int) {
+		events = append(events, event{do, n, m, storyVariant + uint64(n)})
+	}
+	add(setNode, 0, 0)
+	changed := min(rejected, changedMax)
+	for n := range firstChanged + changed {
+		if n < wellServices || n >= firstChanged {
+			add(setService, n, 0)
+			add(setSlice, n, 0)
+			add(setSlice, n, 1)
+		}
+	}
+	add(settle, 0, 0)
+	defect := firstDefect
+	for i := range rejected {
+		n := firstNew + i
+		if i < changed {
+			n = firstChanged + i
+		} else {
+			add(setSlice, n, 0)
+		}
+		add(rejectService, n, defect)
+		defect++
+	}
+	add(settle, 0, 0)
+	for i := range restartsOfAStory {
+		add(restart, 0, 0)
+		add(setSlice, 2+i, 1) // a neighbour changes while the first audit runs
+		add(settle, 0, 0)
+	}
+	add(failRequests, 0, 2)
+	add(restart, 0, 0)
+	add(settle, 0, 0)
+	add(repairServices, 0, 0)
+	add(settle, 0, 0)
+	return events
+}
+
+// With one rejected Service or three, whatever the kernel says about which they are, no
+// Service is served worse after a restart, and the changes of neighbours land. The guard
+// objects otherwise.
+func TestNoServiceLosesAnythingBesideRejectedOnes(t *testing.T) {
+	for name, blame := range map[string]blame{"element": blameElement, "message": blameMessage, "nothing": blameNothing} {
+		for _, divided := range []bool{false, true} {
+			for _, rejected := range rejectedCounts[:2] { // TestNoServiceLosesAnythingWhateverTheReceipt has a hundred
+				t.Run(fmt.Sprintf("rejected=%d/blamed=%s/divided=%t", rejected, name, divided), func(t *testing.T) {
+					t.Parallel()
+					if _, err := run(t, scenario{seedFor(t, blame, divided), rejectedStory(rejected)}, nil); err != nil {
+						t.Error(beginning(err))
+					}
+				})
+			}
+		}
+	}
 }

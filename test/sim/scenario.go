@@ -1,46 +1,281 @@
 package sim
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/memory"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // scenario is what happens in one simulation.
 type scenario struct {
-	// seed decides the settings, and what packets are sent at quiet points.
+	// seed decides the settings, and which packets are sent when all is settled.
 	seed   uint64
 	events []event
+}
+
+// event is one thing that happens. All details follow from the variant, so that an
+// event means the same wherever it stands in a list.
+type event struct {
+	do      verb
+	n, m    int
+	variant uint64
+}
+
+// String formats the event as an element of a Go literal.
+func (e event) String() string {
+	return fmt.Sprintf("{%s, %d, %d, %#x}", e.do, e.n, e.m, e.variant)
+}
+
+// literal formats events as Go, one per line.
+func literal(events []event) string {
+	var b strings.Builder
+	b.WriteString("[]event{\n")
+	for _, e := range events {
+		fmt.Fprintf(&b, "\t%v,\n", e)
+	}
+	b.WriteString("}")
+	return b.String()
+}
+
+// verb says what an event does. Its text is the name of the constant, so that a
+// printed event is Go.
+type verb string
+
+// What the API says. N is the number of a Service, M that of one of its slices.
+const (
+	setService    verb = "setService"
+	removeService verb = "removeService"
+	setSlice      verb = "setSlice"
+	removeSlice   verb = "removeSlice"
+	// moveSlice lets a slice name another Service as its owner; the variant says which.
+	moveSlice verb = "moveSlice"
+	setNode   verb = "setNode"
+	// setHosts changes the addresses of the host's interfaces.
+	setHosts verb = "setHosts"
+)
+
+// Faults. N is a Service or a family, M how often.
+const (
+	// rejectService sets a Service that the kernel refuses, breakService one whose
+	// rendering panics. M is the number of the defect, unique in a scenario.
+	rejectService verb = "rejectService"
+	breakService  verb = "breakService"
+	// repairServices ends the defects of all Services for good.
+	repairServices verb = "repairServices"
+	// failRequests makes transactions or questions fail, slowRequests makes them slow;
+	// the variant says how. disturbReads changes another program's table during reads.
+	failRequests verb = "failRequests"
+	slowRequests verb = "slowRequests"
+	disturbReads verb = "disturbReads"
+	// panicActor and hangActor apply to the next messages of a Service, or of the node's
+	// own actor when N is negative.
+	panicActor verb = "panicActor"
+	hangActor  verb = "hangActor"
+	// resumeActors lets all hanging actors continue.
+	resumeActors verb = "resumeActors"
+)
+
+// What other programs do to the kernel of family N.
+const (
+	deleteTable   verb = "deleteTable"
+	deleteChain   verb = "deleteChain"
+	deleteElement verb = "deleteElement"
+	// addForeignChain and addForeignSet add what is none of the proxy's business and has
+	// to stay.
+	addForeignChain verb = "addForeignChain"
+	addForeignSet   verb = "addForeignSet"
+	// alterRules changes a chain or an element of the proxy, resizeSet redefines a set,
+	// addStray adds a chain or set to its table; all has to be undone.
+	alterRules verb = "alterRules"
+	resizeSet  verb = "resizeSet"
+	addStray   verb = "addStray"
+)
+
+// What the simulation does.
+const (
+	// pause waits for as many milliseconds as the variant says.
+	pause verb = "pause"
+	// settle waits until all is settled, and checks everything.
+	settle verb = "settle"
+	// restart stops the proxy and starts another.
+	restart verb = "restart"
+)
+
+// nodeActor is the N of the node's own actor.
+const nodeActor = -1
+
+// services is the largest number of Services in a scenario.
+const services = 30
+
+// rhythm is how a scenario mixes events and pauses.
+type rhythm uint8
+
+const (
+	// steady scenarios pause after each event, bursty ones after some, and hasty ones
+	// never between two checks.
+	steady rhythm = iota
+	bursty
+	hasty
+	rhythms
+)
+
+// weight is how often an event is chosen, relative to the others.
+type weight struct {
+	do    verb
+	often int
+}
+
+// apiEvents happen in every scenario, faultEvents in most.
+var (
+	apiEvents = []weight{
+		{setService, 14}, {removeService, 5}, {setSlice, 30}, {removeSlice, 5}, {moveSlice, 2},
+		{setNode, 2}, {setHosts, 2},
+	}
+	faultEvents = []weight{
+		{rejectService, 3}, {breakService, 2}, {repairServices, 1},
+		{failRequests, 6}, {slowRequests, 3}, {disturbReads, 1},
+		{panicActor, 4}, {hangActor, 3}, {resumeActors, 2},
+		{deleteTable, 1}, {deleteChain, 2}, {deleteElement, 3}, {addForeignChain, 2}, {addForeignSet, 1},
+		{alterRules, 2}, {resizeSet, 1}, {addStray, 1},
+		{restart, 1}, {settle, 2},
+	}
+)
+
+// generator makes scenarios.
+type generator struct {
+	random
+	rhythm   rhythm
+	services int
+	// chances is the table that verbs are drawn from.
+	chances []weight
+	total   int
+	defects int
+	events  []event
+}
+
+// generate makes the scenario of a seed.
+func generate(seed uint64) scenario {
+	g := &generator{random: newRandom(seed, 79)}
+	g.rhythm = rhythm(g.IntN(int(rhythms)))
+	g.services = 8 + g.IntN(services-8+1)
+	g.chances = apiEvents
+	if g.percent(90) {
+		g.chances = append(append([]weight{}, apiEvents...), faultEvents...)
+	}
+	for _, w := range g.chances {
+		g.total += w.often
+	}
+	g.populate()
+	for range 40 + g.IntN(80) {
+		g.add(g.verb())
+		g.rest()
+	}
+	return scenario{seed: seed, events: g.events}
+}
+
+// populate makes a cluster that was there before the proxy.
+func (g *generator) populate() {
+	if g.percent(80) {
+		g.emit(setNode, 0, 0)
+	}
+	for n := range g.services {
+		if g.percent(70) {
+			g.emit(setService, n, 0)
+		}
+		for m := range 1 + g.IntN(3) {
+			g.emit(setSlice, n, m)
+		}
+	}
+}
+
+func (g *generator) verb() verb {
+	at := g.IntN(g.total)
+	for _, w := range g.chances {
+		if at -= w.often; at < 0 {
+			return w.do
+		}
+	}
+	return settle // cannot be: the weights sum to the total
+}
+
+func (g *generator) emit(do verb, n, m int) {
+	// Variants are small so that lists are easy to read.
+	g.events = append(g.events, event{do, n, m, g.Uint64N(1 << 16)})
+}
+
+// add chooses what an event is about.
+func (g *generator) add(do verb) {
+	switch do {
+	case setService, removeService:
+		g.emit(do, g.IntN(g.services), 0)
+	case setSlice, removeSlice, moveSlice:
+		g.emit(do, g.IntN(g.services), g.IntN(3))
+	case rejectService, breakService:
+		g.defects++
+		g.emit(do, g.IntN(g.services), g.defects)
+	case panicActor, hangActor:
+		g.emit(do, g.IntN(g.services+1)-1, 1+g.IntN(2))
+	case failRequests, slowRequests, disturbReads:
+		g.emit(do, g.IntN(2), 1+g.IntN(3))
+	default: // those about a family, and those about nothing
+		g.emit(do, g.IntN(2), 0)
+	}
+}
+
+// rest pauses as the rhythm says.
+func (g *generator) rest() {
+	odds := [...]int{steady: 100, bursty: 15, hasty: 0}[g.rhythm]
+	if g.percent(odds) {
+		// From less than a write to more than an audit interval.
+		g.events = append(g.events, event{pause, 0, 0, uint64(1) << g.IntN(17)})
+	}
 }
 
 // settings are what a process is started with.
 type settings struct {
 	node    proxy.NodeSettings
 	pace    aggregator.Pace
-	options iptables.Options
-	writer  iptables.WriterConfig
-	blame   memory.Blame
+	options nftables.Options
+	writer  nftables.WriterConfig
+	blame   blame
+	// announced is set if the kernel announces what other programs change. Otherwise only
+	// audits find it.
+	announced bool
 }
 
+// blame is how exactly the kernel names what it refuses.
+type blame uint8
+
+const (
+	// blameElement names the element, blameMessage the message that it is in, and
+	// blameNothing leaves the search to the proxy.
+	blameElement blame = iota
+	blameMessage
+	blameNothing
+	blames
+)
+
 func settingsOf(seed uint64) settings {
-	d := newDice(seed, 77)
+	d := newRandom(seed, 77)
 	s := settings{
-		node: proxy.NodeSettings{Name: thisNode, MasqueradeAll: d.percent(15), LocalhostNodePorts: d.percent(30)},
+		node: proxy.NodeSettings{Name: thisNode, MasqueradeAll: d.percent(15)},
 		pace: aggregator.Pace{
 			Spacing:    []time.Duration{0, 100 * time.Millisecond, 5 * time.Second}[d.IntN(3)],
 			WriteShare: []float64{0, 0.5}[d.IntN(2)],
 		},
-		options: iptables.Options{MasqueradeBit: uint(14 * d.IntN(2)), RandomFully: d.percent(50), InvalidDropOmitted: d.percent(50)},
-		writer:  iptables.WriterConfig{WatchInterval: 40 * time.Second},
-		blame:   []memory.Blame{memory.BlameLine, memory.BlameCommit, memory.BlameNobody}[d.IntN(3)],
+		options:   nftables.Options{MasqueradeBit: uint(14 * d.IntN(2))},
+		writer:    nftables.WriterConfig{LateRelease: d.percent(30)},
+		blame:     blame(d.IntN(int(blames))),
+		announced: d.percent(70),
 	}
-	if d.percent(30) {
-		s.writer.Stages = iptables.StageLimits{Chains: 1 + d.IntN(4), Rules: d.IntN(10)}
+	if d.percent(40) { // divide batches
+		s.writer.TransactionBytes = 500 + d.IntN(8000)
 	}
 	if d.percent(30) {
 		s.node.NodePortRanges = nodePortRanges()
@@ -57,7 +292,7 @@ func nodePortRanges() []netip.Prefix {
 	return ranges
 }
 
-func (s *settings) detectLocal(d dice) {
+func (s *settings) detectLocal(d random) {
 	switch d.IntN(5) {
 	case 0: // nothing recognises pods
 	case 1:

@@ -7,13 +7,14 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 )
 
 // seeds is how many scenarios are played; SLUICE_SIM_SEEDS overrides it.
 const seeds = 40
 
-// TestSimulation plays scenarios that seeds have chosen. SLUICE_SIM_SEED=n plays
-// that one alone and tells everything that happens.
+// TestSimulation plays scenarios that seeds have chosen. SLUICE_SIM_SEED=n plays that one
+// alone and prints everything that happens.
 func TestSimulation(t *testing.T) {
 	if seed, ok := number(t, "SLUICE_SIM_SEED"); ok {
 		simulate(t, generate(seed), func(line string) { fmt.Println(line) })
@@ -42,20 +43,20 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// checkVariety looks whether everything that a simulation is for has happened:
-// one in which nothing goes wrong would prove little.
+// checkVariety checks that everything a simulation is for has happened: one in which
+// nothing goes wrong would prove little.
 func checkVariety(t *testing.T, seen tally) {
 	for _, what := range []string{
 		"supervisor.Failed", "supervisor.Stuck", "supervisor.Returned", "supervisor.Parked", "supervisor.Unparked",
 		"aggregator.Quarantined", "aggregator.Freed", "aggregator.NodeAtFault", "aggregator.AuditDone",
-		"write landed", "write busy", "write unknown", "write rejected", "write unsupported",
+		"write landed", "write busy", "write unknown", "write rejected", "write unsupported", "write divided", "write exchanged",
 		"packet untouched", "packet delivered", "packet rejected", "packet dropped",
 	} {
 		if seen[what] == 0 {
 			t.Errorf("never seen: %s", what)
 		}
 	}
-	for _, w := range slices.Concat(peace, unrest) {
+	for _, w := range slices.Concat(apiEvents, faultEvents) {
 		if seen["event "+string(w.do)] == 0 {
 			t.Errorf("never happened: %s", w.do)
 		}
@@ -75,6 +76,14 @@ func number(t *testing.T, name string) (uint64, bool) {
 	return n, true
 }
 
+// run plays a scenario in a bubble of its own. The bubble itself ends the test when a
+// goroutine is left. Log may be nil.
+func run(t *testing.T, s scenario, log func(string)) (seen tally, err error) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) { seen, err = play(s, log) })
+	return seen, err
+}
+
 // shrinkTries bounds what a failure may cost.
 const shrinkTries = 100
 
@@ -85,15 +94,173 @@ func simulate(t *testing.T, s scenario, log func(string)) tally {
 	if err == nil {
 		return seen
 	}
-	short := s
-	short.events = shrink(s.events, func(events []event) bool {
+	shortest := s
+	shortest.events = shrink(s.events, func(events []event) bool {
 		if _, e := run(t, scenario{s.seed, events}, nil); e != nil {
 			err = e
 			return true
 		}
 		return false
 	}, shrinkTries)
-	t.Errorf("seed %d: %v\n\nReplay with SLUICE_SIM_SEED=%d, or put this into regression_test.go:\n\nscenario{%d, %s}",
-		s.seed, err, s.seed, s.seed, literal(short.events))
+	t.Errorf("seed %d: %v\n\nReplay with SLUICE_SIM_SEED=%d, or add this to the regressions:\n\nscenario{%d, %s}",
+		s.seed, beginning(err), s.seed, s.seed, literal(shortest.events))
 	return seen
+}
+
+// beginning returns the first lines of an error that has very many.
+func beginning(err error) string {
+	const most = 6000
+	text := err.Error()
+	if len(text) > most {
+		return text[:most] + " …"
+	}
+	return text
+}
+
+// regressions are scenarios that have failed once, as they were printed, with what went
+// wrong then.
+var regressions = []struct {
+	name string
+	scenario
+}{
+	{
+		// A new chain was written before one of unknown state that it leads to: the
+		// control batch of the search was refused for ever.
+		"a rejected Service after everything was deleted",
+		scenario{74, []event{
+			{setNode, 0, 0, 0xc006},
+			{setService, 0, 0, 0xd57},
+			{setSlice, 0, 0, 0xa41d},
+			{pause, 0, 0, 0x1000},
+			{rejectService, 17, 2, 0xbe6b},
+			{deleteTable, 0, 0, 0xca88},
+			{setSlice, 17, 1, 0x1395},
+		}},
+	},
+	{
+		// The actor was told of the last of two changes, and never of the slice that came
+		// while there was no Service.
+		"a slice comes while its Service is gone",
+		scenario{429, []event{
+			{setService, 6, 0, 0xf6e9},
+			{settle, 0, 0, 0xbbf3},
+			{removeService, 6, 0, 0xcda0},
+			{setSlice, 6, 1, 0xd9c9},
+			{setService, 6, 0, 0x1312},
+		}},
+	},
+	{
+		// One audit of two minutes, which failed, put off the next one by 100.
+		"rules are altered while the kernel is slow",
+		scenario{12, []event{
+			{settle, 1, 0, 0x4a5e},
+			{slowRequests, 0, 1, 0x4ba3},
+			{alterRules, 0, 0, 0x1fad},
+		}},
+	},
+	{
+		// What had landed, although its writer reported a failure, counted as failed until
+		// something else was written.
+		"a write lands and is reported as failed",
+		scenario{3, []event{
+			{setService, 13, 0, 0xb042},
+			{failRequests, 0, 2, lostAfterwards},
+		}},
+	},
+	{
+		// A tombstone that landed, and was reported as refused, left a Service in
+		// quarantine that was not there, whose trials never ended.
+		"a quarantined Service goes, and transactions fail",
+		scenario{447, []event{
+			{setService, 19, 0, 0x1},
+			{settle, 0, 0, 0},
+			{rejectService, 19, 1, 0x6625},
+			{settle, 0, 0, 0},
+			{failRequests, 1, 3, lostAfterwards},
+			{removeService, 19, 0, 0xdb1e},
+			{pause, 0, 0, 0x8000},
+		}},
+	},
+	{
+		// The removal of a Service's chains was interrupted after their rules had gone. When
+		// its last state was put back, its frontends led to the empty chains at first.
+		"a removal is interrupted and taken back",
+		scenario{30, []event{
+			{setService, 9, 0, 0x86ca},
+			{setSlice, 9, 0, 0xac64},
+			{setSlice, 9, 1, 0x15e5},
+			{setService, 10, 0, 0x513c},
+			{setSlice, 10, 2, 0x39d8},
+			{setSlice, 10, 1, 0xbe18},
+			{pause, 0, 0, 0x2000},
+			{failRequests, 1, 1, 0x9477},
+			{slowRequests, 1, 2, 0x331},
+			{failRequests, 1, 1, 0x900c},
+			{setSlice, 9, 0, 0x591c},
+			{pause, 0, 0, 0x10},
+			{setService, 19, 0, 0x2c35},
+			{pause, 0, 0, 0x8000},
+			{failRequests, 1, 3, 0x5556},
+			{settle, 0, 0, 0xb761},
+			{setService, 13, 0, 0x4e11},
+			{pause, 0, 0, 0x8000},
+			{setService, 19, 0, 0x19d8},
+			{pause, 0, 0, 0x8000},
+			{setSlice, 10, 1, 0x11c9},
+			{pause, 0, 0, 0x8},
+		}},
+	},
+}
+
+// lostAfterwards is a variant of failRequests: transactions are carried out, and their
+// answers are lost.
+const lostAfterwards = 14
+
+func TestRegressions(t *testing.T) {
+	if f := failureOf(lostAfterwards, 1); !f.taken || f.skip > 0 {
+		t.Errorf("the variant means %+v now", f)
+	}
+	for _, r := range regressions {
+		t.Run(r.name, func(t *testing.T) {
+			if _, err := run(t, r.scenario, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A fault that needs two events far apart is found among a hundred.
+func TestShrinkKeepsWhatIsNeeded(t *testing.T) {
+	var events []event
+	for i := range 100 {
+		events = append(events, event{do: setSlice, n: i})
+	}
+	tries := 0
+	got := shrink(events, func(e []event) bool {
+		tries++
+		has := func(n int) bool { return slices.ContainsFunc(e, func(e event) bool { return e.n == n }) }
+		return has(17) && has(83)
+	}, 1000)
+	if len(got) != 2 || got[0].n != 17 || got[1].n != 83 {
+		t.Errorf("got %v, want events 17 and 83", got)
+	}
+	if tries > 100 {
+		t.Errorf("%d tries for a pair in a hundred events", tries)
+	}
+}
+
+func TestShrinkStopsInTime(t *testing.T) {
+	tries := 0
+	shrink(make([]event, 1000), func([]event) bool { tries++; return false }, 10)
+	if tries != 10 {
+		t.Errorf("asked %d times, want 10", tries)
+	}
+}
+
+func TestEventsPrintAsGo(t *testing.T) {
+	got := literal([]event{{setSlice, 3, 1, 0x2a}, {pause, 0, 0, 512}})
+	want := "[]event{\n\t{setSlice, 3, 1, 0x2a},\n\t{pause, 0, 0, 0x200},\n}"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
 }

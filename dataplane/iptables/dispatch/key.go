@@ -163,20 +163,6 @@ func hasLane(name string) bool {
 	return name != "" && (Lane(name[0]) == Tree || Lane(name[0]) == Tail)
 }
 
-// String returns the key for people, for example "172.30.0.41 tcp 80".
-func (k Key) String() string {
-	switch {
-	case k.Lane == Tail:
-		return "tail " + k.Text
-	case !k.HasPort:
-		return k.Addr.String()
-	case !k.Addr.IsValid():
-		return fmt.Sprintf("%s %d", k.Protocol, k.Port)
-	default:
-		return fmt.Sprintf("%s %s %d", k.Addr, k.Protocol, k.Port)
-	}
-}
-
 // protocols are those a Service may name, in the order of their IANA numbers.
 var protocols = [...]service.Protocol{service.TCP, service.UDP, service.SCTP}
 

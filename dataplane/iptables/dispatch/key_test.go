@@ -13,30 +13,26 @@ func TestKeysDecode(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		want Key
-		text string
 	}{
-		{TailKey("b"), Key{Lane: Tail, Text: "b"}, "tail b"},
+		{TailKey("b"), Key{Lane: Tail, Text: "b"}},
 		{
 			DestinationKey(v4, service.TCP, 80),
-			Key{Lane: Tree, Addr: v4, HasPort: true, Port: 80}, "172.30.0.41 tcp 80",
+			Key{Lane: Tree, Addr: v4, HasPort: true, Port: 80},
 		},
 		{
 			DestinationKey(v6, service.SCTP, 65535),
-			Key{Lane: Tree, Addr: v6, HasPort: true, Protocol: service.SCTP, Port: 65535}, "fd00:172:30::41 sctp 65535",
+			Key{Lane: Tree, Addr: v6, HasPort: true, Protocol: service.SCTP, Port: 65535},
 		},
 		{
 			PortKey(service.UDP, 30053),
-			Key{Lane: Tree, HasPort: true, Protocol: service.UDP, Port: 30053}, "udp 30053",
+			Key{Lane: Tree, HasPort: true, Protocol: service.UDP, Port: 30053},
 		},
-		{SourceKey(v4), Key{Lane: Tree, Addr: v4}, "172.30.0.41"},
-		{SourceKey(v6), Key{Lane: Tree, Addr: v6}, "fd00:172:30::41"},
+		{SourceKey(v4), Key{Lane: Tree, Addr: v4}},
+		{SourceKey(v6), Key{Lane: Tree, Addr: v6}},
 	} {
 		got, err := DecodeKey(test.name)
 		if err != nil || got != test.want {
 			t.Errorf("DecodeKey(%x) = %+v, %v, want %+v", test.name, got, err, test.want)
-		}
-		if got.String() != test.text {
-			t.Errorf("%x reads %q, want %q", test.name, got, test.text)
 		}
 	}
 }
@@ -130,7 +126,7 @@ func TestPrefixMatchesAndNames(t *testing.T) {
 	}
 }
 
-// Names of neighbouring prefixes differ, in length alone too.
+// Names of neighbouring prefixes differ, even if only the length differs.
 func TestChainNamesDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for _, addr := range []string{"fd00::", "fd00::8000"} {
@@ -144,8 +140,8 @@ func TestChainNamesDiffer(t *testing.T) {
 	}
 }
 
-// What iptables-save 1.8.9 and ip6tables-save 1.8.9 print, in both variants; the
-// kernel test of package iptables compares with the tools themselves.
+// TestAppendPrefix has what iptables-save 1.8.9 and ip6tables-save 1.8.9 print in both variants.
+// The kernel test of package iptables compares with the tools themselves.
 func TestAppendPrefix(t *testing.T) {
 	for _, test := range []struct{ prefix, want string }{
 		{"10.1.2.3/32", "10.1.2.3/32"},

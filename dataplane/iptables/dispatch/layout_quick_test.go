@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Whatever the order of puts and removals, and whenever flushed, the chains end
-// as if composed at once from what is left.
+// After puts and removals in any order, with flushes at any time, the chains are as if composed at
+// once from the remaining elements.
 func TestConfluence(t *testing.T) {
 	for _, family := range service.Families {
 		for _, c := range []Container{services, nodePorts, hairpin} {
@@ -53,14 +53,14 @@ func testConfluence(t *testing.T, c Container, family service.Family, rnd *rand.
 	}
 }
 
-// population is a layout together with what it should hold.
+// population is a layout and what it should hold.
 type population struct {
 	container Container
 	layout    *Layout
 	draw      func() string
 	rnd       *rand.Rand
 	items     map[string]item
-	// names were drawn in this order; some are not in items any more.
+	// names are in the order of drawing; some are no longer in items.
 	names []string
 }
 

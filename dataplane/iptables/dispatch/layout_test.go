@@ -14,7 +14,7 @@ import (
 
 var owner = service.Key{Namespace: "ns", Name: "svc"}
 
-// sequential gives the key of the nth Service of a cluster.
+// sequential returns the key of the nth Service of a cluster.
 func sequential(n int) string {
 	addr := binary.BigEndian.AppendUint32(nil, 0xAC1E0000+uint32(n))
 	return DestinationKey(netip.AddrFrom4([4]byte(addr)), service.TCP, 80)
@@ -92,7 +92,7 @@ func TestSplitAndMerge(t *testing.T) {
 	}
 }
 
-// A change is paid by the path to it, not by what else there is.
+// The cost of a change is that of the path to it, and does not grow with the number of elements.
 func TestFlushCostDoesNotGrow(t *testing.T) {
 	for _, size := range []int{100, 10_000} {
 		layout := filled(size, sequential)
@@ -112,7 +112,7 @@ func TestFlushCostDoesNotGrow(t *testing.T) {
 				t.Fatalf("N=%d: one rule replaced looks at %d nodes, want at most %d", size, tree.visited, limit)
 			}
 		}
-		// An element that goes and comes splits and merges a few chains at most.
+		// Removing and adding an element splits and merges a few chains at most.
 		for round := range 200 {
 			n := (round * 7919) % size
 			tree.visited = 0
@@ -127,8 +127,7 @@ func TestFlushCostDoesNotGrow(t *testing.T) {
 	}
 }
 
-// A packet for the last of 10,000 Services passes little more than one for the
-// last of 100.
+// A packet for the last of 10,000 Services passes few more rules than one for the last of 100.
 func TestRulesPassedHardlyGrow(t *testing.T) {
 	passed := map[int]int{}
 	for _, size := range []int{100, 10_000} {
@@ -145,13 +144,12 @@ func TestRulesPassedHardlyGrow(t *testing.T) {
 	}
 }
 
-// chainsDeepMax is what the nft variant leaves for a tree: 15 jumps from a
-// built-in chain (NFT_JUMP_STACK_SIZE, Linux 6.18), of which the chains around
-// a tree take at most five: KUBE-SERVICES, KUBE-FW-, KUBE-EXT-, KUBE-SVC- and
-// KUBE-SEP-.
+// chainsDeepMax is the depth that the nft variant leaves for a tree: 15 jumps from a built-in chain
+// (NFT_JUMP_STACK_SIZE, Linux 6.18), without the at most five chains around a tree: KUBE-SERVICES,
+// KUBE-FW-, KUBE-EXT-, KUBE-SVC- and KUBE-SEP-.
 const chainsDeepMax = 10
 
-// Depth is bounded by the number of elements, whatever their keys.
+// The number of elements bounds the depth, with any keys.
 func TestDepthIsBounded(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -186,8 +184,8 @@ func TestDepthIsBounded(t *testing.T) {
 	}
 }
 
-// lonelyAtEveryBit gives keys of which 40 part from the rest at each of the
-// first 32 bits, and all others share their address.
+// lonelyAtEveryBit returns keys of which 40 separate from the rest at each of the first 32 bits,
+// and all others share their address.
 func lonelyAtEveryBit(n int) string {
 	const crowd = 40
 	if bit := n / crowd; bit < 32 {
@@ -197,8 +195,8 @@ func lonelyAtEveryBit(n int) string {
 	return DestinationKey(netip.IPv4Unspecified(), service.UDP, uint16(n))
 }
 
-// One lonely element makes room for another between two flushes: the chain keeps
-// its name and its place, and still has to be composed again.
+// A single element replaces another between two flushes: the chain keeps its name and its place,
+// and must still be composed again.
 func TestLonelyElementIsExchanged(t *testing.T) {
 	layout, k := filled(2*LeafMax, sequential), kernel{}
 	lonely := func(addr string) item {
@@ -216,8 +214,8 @@ func TestLonelyElementIsExchanged(t *testing.T) {
 	}
 }
 
-// Equal claims pass from one Service to another without a new text; the parts
-// still follow, since they carry the blame.
+// Equal claims pass from one Service to another without a new text. The parts follow, because they
+// name the suspects.
 func TestOwnerFollows(t *testing.T) {
 	layout := filled(1, sequential)
 	layout.Flush()

@@ -15,14 +15,14 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// packet is what a reference matcher looks at.
+// packet is the input of the reference matcher.
 type packet struct {
 	source, destination netip.Addr
 	protocol            string
 	port                int
 }
 
-// kernel is what flushes have left behind: chains by name, as lists of rules.
+// kernel is the result of flushes: chains by name, as lists of rules.
 type kernel map[dataplane.ID]*dataplane.Object
 
 func (k kernel) apply(changes []dataplane.Composed) {
@@ -35,8 +35,8 @@ func (k kernel) apply(changes []dataplane.Composed) {
 	}
 }
 
-// walk is one packet's way: the targets of final rules that it met, the number
-// of rules it passed and the deepest nesting of chains.
+// walk is the path of one packet: the targets of final rules that it matched, the number of rules
+// that it passed, and the deepest nesting of chains.
 type walk struct {
 	hits  []string
 	rules int
@@ -70,7 +70,7 @@ func (k kernel) send(t *testing.T, w *walk, p packet, chain dataplane.ID, depth 
 	}
 }
 
-// matches understands the matches that this package writes.
+// matches evaluates the matches that this package writes.
 func (p packet) matches(t *testing.T, fields []string) bool {
 	for i := 0; i+1 < len(fields); i += 2 {
 		value := fields[i+1]
@@ -111,7 +111,7 @@ func lines(o *dataplane.Object) []string {
 	return strings.Split(o.Body, "\n")
 }
 
-// item is an element together with the packet that it is for.
+// item is an element and the packet that it is for.
 type item struct {
 	object *dataplane.Object
 	packet packet
@@ -151,7 +151,7 @@ func makeItem(c Container, name string) item {
 	}
 }
 
-// keyMaker draws keys that cluster as real ones do, and sometimes do not.
+// keyMaker draws keys that mostly cluster as real ones do.
 func keyMaker(c Container, family service.Family, rnd *rand.Rand) func() string {
 	return func() string {
 		protocol := protocols[rnd.IntN(3)]
@@ -185,9 +185,8 @@ func drawAddr(family service.Family, rnd *rand.Rand) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// checkInvariants holds for whatever has been flushed: every element is met by
-// its packet exactly once, chains are short and shallow, nothing dangles and
-// parts line up.
+// checkInvariants holds after any flush: the packet of an element matches it exactly once, chains
+// are short and shallow, no jump dangles, and parts match lines.
 func checkInvariants(t *testing.T, c Container, k kernel, items map[string]item) {
 	t.Helper()
 	reachable := map[dataplane.ID]bool{c.ID(): true}
@@ -222,7 +221,7 @@ func checkInvariants(t *testing.T, c Container, k kernel, items map[string]item)
 			t.Errorf("nothing jumps to %s", id.Name)
 		}
 	}
-	// Walk order of a map draws the sample; all elements would take long.
+	// The iteration order of a map draws the sample; all elements would take long.
 	sample := 150
 	for _, i := range items {
 		if sample--; sample < 0 {

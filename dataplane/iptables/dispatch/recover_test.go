@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// rule spells an element as a renderer does.
+// rule writes an element as a renderer does.
 func rule(c Container, addr netip.Addr, protocol service.Protocol, port uint16, target string) *dataplane.Object {
 	o := &dataplane.Object{Kind: dataplane.Element, Refs: []dataplane.ID{{Container: c.Table, Name: target}}}
 	transport := fmt.Sprintf(`-p %s -m comment --comment "ns/svc:p cluster IP" -m %[1]s --dport %d -j %s`, protocol, port, target)
@@ -29,8 +29,8 @@ func rule(c Container, addr netip.Addr, protocol service.Protocol, port uint16, 
 	return o
 }
 
-// Recover is the reverse of Flush, and Path names the chains on the way: each jumps to
-// the next, and the last holds the element.
+// Recover is the reverse of Flush. Path names the chains on the way: each jumps to the next, and
+// the last holds the element.
 func TestWhatIsComposedIsRecoveredQuick(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 3))
@@ -83,7 +83,7 @@ func TestWhatIsComposedIsRecoveredQuick(t *testing.T) {
 	}
 }
 
-// What is no element of a tree is left out, and a name in quotes may hold anything.
+// Recover leaves out what is no element of a tree. A comment in quotes may hold anything.
 func TestRecoverLeavesOutWhatIsNoElement(t *testing.T) {
 	layout := New(service.IPv4, []Container{services})
 	root := &dataplane.Object{ID: services.ID(), Body: strings.Join([]string{

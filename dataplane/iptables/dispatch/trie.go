@@ -116,8 +116,8 @@ func bitAt(key string, bit int) int {
 	return int(key[bit/8]>>(7-bit%8)) & 1
 }
 
-// firstDifference returns the first bit in which two keys of equal length differ, or their length in
-// bits if they are equal.
+// firstDifference returns the first bit in which two keys of equal length differ, or their length
+// in bits if they are equal.
 func firstDifference(a, b string) int {
 	for i := range len(a) {
 		if x := a[i] ^ b[i]; x != 0 {

@@ -36,12 +36,9 @@ type IPTablesOptions struct {
 }
 
 // IPTables finds out which variant and which families the node offers, and builds one domain per
-// family. It blocks for some commands. A node without IPv6 is served in IPv4 alone, and the other way
-// round. A node with neither is an error that says what is missing for each.
+// family. It blocks for some commands. A node without IPv6 is served in IPv4 alone, and the other
+// way round. A node with neither is an error that says what is missing for each.
 func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
-	if o.MasqueradeBit > 31 {
-		return nil, fmt.Errorf("masquerade bit %d: want 0 to 31", o.MasqueradeBit)
-	}
 	variant, err := chooseVariant(ctx, o.Variant, o.PrivateLock, o.Log)
 	if err != nil {
 		return nil, err
@@ -58,20 +55,24 @@ func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
 
 // chooseVariant chooses a variant of iptables, logs the reason, and warns of conflicts with other
 // programs.
-func chooseVariant(ctx context.Context, wanted string, privateLock bool, log *zap.Logger) (iptables.Variant, error) {
+func chooseVariant(
+	ctx context.Context, wanted string, privateLock bool, log *zap.Logger,
+) (iptables.Variant, error) {
 	found, err := iptables.Detect(ctx, wanted, []service.Family{service.IPv4})
 	if err != nil {
 		return "", err
 	}
-	log.Info("iptables variant chosen", zap.String("variant", string(found.Variant)), zap.String("reason", found.Reason))
+	log.Info("iptables variant chosen",
+		zap.String("variant", string(found.Variant)), zap.String("reason", found.Reason))
 	for _, leftover := range found.Leftovers {
 		log.Warn("the other iptables variant holds rules for Services, which still affect packets; "+
 			"remove them with sluice cleanup", zap.String("found", leftover))
 	}
 	if found.Beside != "" {
 		log.Warn("both variants of iptables hold rules, and packets pass both: "+
-			"if one of them drops a packet, for example by a policy DROP for FORWARD, no rule of the other can accept it. "+
-			"Let all programs of the node use one variant, or set iptables.variant (--sluice-iptables-variant) to that of the firewall",
+			"if one of them drops a packet, for example by a policy DROP for FORWARD, "+
+			"no rule of the other can accept it. Let all programs of the node use one variant, "+
+			"or set iptables.variant (--sluice-iptables-variant) to that of the firewall",
 			zap.String("used", string(found.Variant)), zap.String("beside", found.Beside))
 	}
 	if privateLock {
@@ -83,13 +84,15 @@ func chooseVariant(ctx context.Context, wanted string, privateLock bool, log *za
 		log.Info("cannot tell whether the xtables lock is shared with the host",
 			zap.String("path", iptables.LockPath()), zap.Error(err))
 	case !shared:
-		log.Warn("the xtables lock is not the host's: it does not keep us and other programs from changing iptables at the same time; "+
-			"in a container, mount the host's file", zap.String("path", iptables.LockPath()))
+		log.Warn("the xtables lock is not the host's: it does not keep us and other programs "+
+			"from changing iptables at the same time; in a container, mount the host's file", zap.String("path", iptables.LockPath()))
 	}
 	return found.Variant, nil
 }
 
-func iptablesDomain(ctx context.Context, family service.Family, variant iptables.Variant, o IPTablesOptions) (proxy.Domain, error) {
+func iptablesDomain(
+	ctx context.Context, family service.Family, variant iptables.Variant, o IPTablesOptions,
+) (proxy.Domain, error) {
 	tool, randomFully, err := iptablesTool(ctx, family, variant)
 	if err != nil {
 		return proxy.Domain{}, err
@@ -118,6 +121,11 @@ func iptablesTool(
 	if tool, err = iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant}); err != nil {
 		return nil, false, err
 	}
+	if family == service.IPv6 {
+		if missing, ok := errors.AsType[*sysctl.NoIPv6Error](sysctl.Files{}.IPv6()); ok {
+			return nil, false, &iptables.MissingError{Family: family, What: missing.What, Need: missing.Need}
+		}
+	}
 	if err = tool.Present(ctx); err != nil {
 		return nil, false, err
 	}
@@ -127,8 +135,8 @@ func iptablesTool(
 
 // stages returns the bounds of one input. The legacy variant has none. The nft variant's user space
 // slows down with the chains in one input. In a user namespace without privileges over the machine,
-// its socket buffer cannot exceed net.core.wmem_max, by default some 400 KiB, and a rule takes up to
-// a kilobyte.
+// its socket buffer cannot exceed net.core.wmem_max, by default some 400 KiB, and a rule takes up
+// to a kilobyte.
 func stages(variant iptables.Variant) iptables.StageLimits {
 	switch {
 	case variant != iptables.NFT:
@@ -140,15 +148,17 @@ func stages(variant iptables.Variant) iptables.StageLimits {
 	}
 }
 
-// CleanUpIPTables removes what Sluice or a kube-proxy left in the iptables of both families and both
-// variants, in iptables mode and in IPVS mode, and calls told with what it removed. The error names
-// what cannot be removed; the rest is removed all the same.
+// CleanUpIPTables removes what Sluice or a kube-proxy left in the iptables of both families and
+// both variants, in iptables mode and in IPVS mode, and calls told with what it removed. The error
+// names what cannot be removed; the rest is removed all the same.
 func CleanUpIPTables(ctx context.Context, told ToldTables) error {
 	return cleanUpTables(ctx, func(iptables.Variant) iptables.Territory { return AllTerritories() }, told)
 }
 
 // cleanUpTables removes a territory from each variant, in both families.
-func cleanUpTables(ctx context.Context, of func(iptables.Variant) iptables.Territory, told ToldTables) error {
+func cleanUpTables(
+	ctx context.Context, of func(iptables.Variant) iptables.Territory, told ToldTables,
+) error {
 	var failed []error
 	for _, variant := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
 		for _, family := range service.Families {

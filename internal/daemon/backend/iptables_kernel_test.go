@@ -163,10 +163,6 @@ func TestKernelRefusesWithoutTouching(t *testing.T) {
 			options: IPTablesOptions{Variant: "old"}, path: "/usr/sbin:/usr/bin:/sbin:/bin",
 			want: []string{`"old": must be auto, legacy or nft`},
 		},
-		"bit": {
-			options: IPTablesOptions{Variant: "nft", MasqueradeBit: 32}, path: "/usr/sbin:/usr/bin:/sbin:/bin",
-			want: []string{"masquerade bit 32: want 0 to 31"},
-		},
 		"no programs": {
 			options: IPTablesOptions{Variant: "auto"}, path: "/nowhere",
 			want: []string{"programs of the nft variant are not installed", "programs of the legacy variant are not installed", "Debian package iptables"},

@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/ipset"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -27,31 +26,28 @@ type IPVSOptions struct {
 	MasqueradeBit uint
 	// Scheduler is the kernel's name of the scheduler of Services that ask for none.
 	Scheduler string
-	// Excluded are ranges of virtual servers that are somebody else's.
+	// Excluded are ranges whose virtual servers belong to others.
 	Excluded []netip.Prefix
-	// DrainDeadline is how long TCP endpoints that have left keep their connections
-	// at most.
+	// DrainDeadline is how long TCP endpoints that have left keep their connections at
+	// most.
 	DrainDeadline time.Duration
 	// Timeouts are those of idle connections; 0 leaves them alone.
-	Timeouts genl.Timeouts
+	Timeouts kernel.Timeouts
 	// StrictARP keeps the host from answering ARP for addresses of other interfaces.
 	StrictARP bool
-	// PrivateLock says that nobody else can reach these tables.
+	// PrivateLock means that no other program can reach these tables.
 	PrivateLock bool
-	// Sysctls are where kernel parameters are set; the zero value leaves no record
-	// of what they were.
+	// Sysctls are where kernel parameters are set. The zero value keeps no record of
+	// their former values.
 	Sysctls sysctl.Files
 	Log     *zap.Logger
 }
 
-// IPVS finds out whether the node has what IPVS mode needs, prepares it, and builds
-// one domain per family. It gives the variant of iptables that the rules are written
-// with, too. There is no other mode to fall back to: whoever asks for this one wants
-// its schedulers, and gets an error that says what is missing.
+// IPVS checks that the node has what IPVS mode needs, prepares it, and builds one domain
+// per family. It also returns the variant of iptables that writes the rules. There is no
+// fallback to another mode: a user who chooses this one wants its schedulers, and gets an
+// error that says what is missing.
 func IPVS(ctx context.Context, o IPVSOptions) ([]proxy.Domain, iptables.Variant, error) {
-	if o.MasqueradeBit > 31 {
-		return nil, "", fmt.Errorf("masquerade bit %d: want 0 to 31", o.MasqueradeBit)
-	}
 	if err := hasIPVS(); err != nil {
 		return nil, "", fmt.Errorf("%w\nuse a kernel that has it, or --proxy-mode nftables", err)
 	}
@@ -68,10 +64,10 @@ func IPVS(ctx context.Context, o IPVSOptions) ([]proxy.Domain, iptables.Variant,
 	return domains, variant, err
 }
 
-// hasIPVS tells what of IPVS and of sets the kernel lacks; it may load modules.
+// hasIPVS returns what the kernel lacks of IPVS and of sets. It may load modules.
 func hasIPVS() error {
-	err := genl.Available()
-	sets, setsErr := ipset.Open()
+	err := kernel.Available()
+	sets, setsErr := kernel.OpenSets()
 	if setsErr != nil {
 		return errors.Join(err, setsErr)
 	}
@@ -103,17 +99,55 @@ func ipvsDomain(ctx context.Context, family service.Family, variant iptables.Var
 	}, nil
 }
 
-// ipvsWriter gives up with the writer what else the domain holds.
+// ipvsWriter owns the drainer as well.
 type ipvsWriter struct {
 	*ipvs.Writer
 	drainer *ipvs.Drainer
 }
 
-// Write writes, and lets the drainer know.
+// Write notifies the drainer and writes.
 func (w *ipvsWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
 	w.drainer.Writing()
 	return w.Writer.Write(ctx, batch)
 }
 
-// Close gives the sockets up.
+// Close closes the sockets of both.
 func (w *ipvsWriter) Close() error { return errors.Join(w.Writer.Close(), w.drainer.Close()) }
+
+// IPVSTraffic returns what the kernel has counted, by virtual server.
+func IPVSTraffic(ctx context.Context) (map[dataplane.Frontend]kernel.Stats, error) {
+	return kernel.Traffic(ctx)
+}
+
+// IPVSTerritory is what IPVS mode has in iptables, Sluice's or kube-proxy's.
+func IPVSTerritory() iptables.Territory {
+	t := iptables.Territory{
+		Owns:     func(table iptables.Table, chain string) bool { return ipvs.OwnsChain(string(table), chain) },
+		Canaries: map[iptables.Table]string{},
+	}
+	for _, h := range ipvs.HookRows() {
+		table := iptables.Table(h.Table)
+		t.Hooks = append(t.Hooks, iptables.Hook{
+			Row: h.Row, Table: table, Chain: h.Chain, Target: h.Target,
+			Rule: []string{"-m", "comment", "--comment", h.Comment, "-j", h.Target},
+		})
+		if t.Canaries[table] == "" {
+			t.Canaries[table] = h.Target // every chain that a hook leads to always exists
+		}
+	}
+	return t
+}
+
+// AllTerritories is what Sluice and kube-proxy have in iptables, whatever their mode.
+func AllTerritories() iptables.Territory { return iptables.OwnTerritory().With(IPVSTerritory()) }
+
+// ToldTables receives what was removed from one variant of iptables, in one family.
+type ToldTables func(variant string, family service.Family, summary iptables.CleanupSummary)
+
+// CleanUp removes what Sluice (or a kube-proxy) left in iptables and in IPVS, of both
+// families, and returns what it removed of the latter. The error lists what cannot be
+// removed; the rest is removed all the same.
+func CleanUp(ctx context.Context, told ToldTables) (ipvs.CleanupSummary, error) {
+	// The rules go before the sets that they look up.
+	return ipvs.Cleanup(ctx, func() error { return CleanUpIPTables(ctx, told) })
+}

@@ -12,25 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
-	"github.com/sluice-proxy/sluice/dataplane/ipvs/genl"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
 )
 
-// PrepareIPVS sets what IPVS mode needs of the kernel: parameters and timeouts; and
-// finds out whether it has the scheduler, which may load its module. It needs more
-// privilege than serving, and finds done what was done before.
+// PrepareIPVS sets the kernel parameters and timeouts that IPVS mode needs, and checks that
+// the kernel has the scheduler, which may load its module. It needs more privilege than
+// serving. What is set already stays.
 func PrepareIPVS(ctx context.Context, o IPVSOptions) error {
-	socket, err := genl.Open()
+	servers, err := kernel.OpenServers()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = socket.Close() }() // nothing is left to be said over it
+	defer servers.Close() //nolint:errcheck // nothing can be lost
 	if err := setIPVS(o); err != nil {
 		return err
 	}
-	if err := setTimeouts(ctx, socket, o.Timeouts); err != nil {
+	if err := servers.SetTimeouts(o.Timeouts); err != nil {
 		o.Log.Error("timeouts of IPVS stay as they are", zap.Error(err))
 	}
-	if err := hasScheduler(ctx, socket, o.Scheduler); err != nil {
+	if err := hasScheduler(ctx, servers, o.Scheduler); err != nil {
 		return fmt.Errorf("ipvs.scheduler %q: %w", o.Scheduler, err)
 	}
 	return nil
@@ -41,13 +41,13 @@ type parameter struct{ path, value, advice string }
 
 const adviceIPVS = "set it yourself, or run privileged"
 
-// parameters are those of IPVS mode. The kernel of each network namespace has them
-// once it has loaded IPVS.
+// parameters are those of IPVS mode. Each network namespace has them once the kernel has
+// loaded IPVS.
 func (o *IPVSOptions) parameters() []parameter {
 	all := []parameter{
-		// Without, masquerading and the rules about marks miss what IPVS forwards.
+		// Without it, masquerading and the rules about marks miss what IPVS forwards.
 		{"net/ipv4/vs/conntrack", "1", adviceIPVS},
-		// With their real server gone, connections end instead of being lost.
+		// Connections end with their real server, instead of hanging.
 		{"net/ipv4/vs/expire_nodest_conn", "1", adviceIPVS},
 		// Affinity to an endpoint that drains ends.
 		{"net/ipv4/vs/expire_quiescent_template", "1", adviceIPVS},
@@ -93,21 +93,21 @@ func setIPVS(o IPVSOptions) error {
 	return nil
 }
 
-// reuse is what to do about conn_reuse_mode.
+// reuse is the choice for conn_reuse_mode.
 type reuse int
 
 const (
 	// reuseAsIs: a connection that reuses a port of one that is closing is
 	// scheduled anew, at once.
 	reuseAsIs reuse = iota
-	// reuseOff: it would be, a second late, as its first packet is dropped.
+	// reuseOff: it would be, but a second late, because its first packet is dropped.
 	reuseOff
-	// reuseUnknown: there is no such parameter.
+	// reuseUnknown: the parameter does not exist.
 	reuseUnknown
 )
 
-// reuseChoice chooses by the kernel's release, like "6.1.0-18-amd64". One that is not
-// understood counts as new.
+// reuseChoice chooses by the kernel's release, such as "6.1.0-18-amd64". One that it
+// cannot parse counts as new.
 func reuseChoice(release string) reuse {
 	parts := strings.FieldsFunc(release, func(r rune) bool { return r < '0' || r > '9' })
 	if len(parts) < 2 {
@@ -126,22 +126,13 @@ func reuseChoice(release string) reuse {
 	return reuseAsIs
 }
 
-// setTimeouts sets the timeouts that are given.
-func setTimeouts(ctx context.Context, socket *genl.Socket, t genl.Timeouts) error {
-	if t == (genl.Timeouts{}) {
-		return nil
-	}
-	return socket.SetTimeouts(ctx, t)
-}
-
-// probeFrontend is where the scheduler is tried, as by kube-proxy: an address from a
-// range for documentation (RFC 5737), which nobody has.
+// probeFrontend is where the scheduler is tried, as kube-proxy does: an address from a
+// range for documentation (RFC 5737), which is never in use.
 var probeFrontend = dataplane.Frontend{Addr: netip.MustParseAddr("198.51.100.0"), Port: 20000}
 
-// hasScheduler finds out whether the kernel has a scheduler: one that is in use it
-// has, others are tried.
-func hasScheduler(ctx context.Context, socket *genl.Socket, name string) error {
-	services, err := socket.Services(ctx)
+// hasScheduler checks that the kernel has a scheduler. It tries one that is not in use.
+func hasScheduler(ctx context.Context, servers *kernel.Servers, name string) error {
+	services, err := servers.Services(ctx)
 	if err != nil {
 		return err
 	}
@@ -150,18 +141,16 @@ func hasScheduler(ctx context.Context, socket *genl.Socket, name string) error {
 			return nil
 		}
 	}
-	// The first removes what somebody left who was killed here.
-	done := socket.Do(ctx, []genl.Request{
-		genl.DelService(probeFrontend),
-		genl.NewService(genl.Service{Frontend: probeFrontend, Scheduler: name}),
-		genl.DelService(probeFrontend),
-	})
-	if err := done[1]; err != nil {
-		var refusal *genl.Refusal
-		if errors.As(err, &refusal) && refusal.Errno == unix.ENOENT {
-			return fmt.Errorf("the kernel has no such scheduler: its module ip_vs_%s is missing or cannot be loaded", name)
-		}
+	// A process that was killed here may have left one.
+	if err := servers.Delete(probeFrontend); err != nil && !kernel.Missing(err) {
 		return err
 	}
-	return done[2]
+	err = servers.Create(kernel.Service{Frontend: probeFrontend, Scheduler: name})
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("the kernel has no such scheduler: its module ip_vs_%s is missing or cannot be loaded", name)
+	}
+	if err != nil {
+		return err
+	}
+	return servers.Delete(probeFrontend)
 }

@@ -88,10 +88,3 @@ func TestIPVSParameterMissing(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
-
-func TestIPVSRefusesMasqueradeBit(t *testing.T) {
-	_, _, err := IPVS(t.Context(), IPVSOptions{MasqueradeBit: 32, Log: zap.NewNop()})
-	if err == nil || err.Error() != "masquerade bit 32: want 0 to 31" {
-		t.Errorf("got %v", err)
-	}
-}

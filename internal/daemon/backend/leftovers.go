@@ -13,16 +13,14 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// CleanUpOthers removes the rules of the backends that are not used, whoever's they
-// are, Sluice's or kube-proxy's. Variant is that of iptables which the mode in use
-// writes, if it does. Call it once the rules of that mode are in force: until then the
-// others serve. What cannot be removed is in the error; the rest is removed all the
-// same.
+// CleanUpOthers removes the rules of all modes but one, Sluice's or kube-proxy's. Variant is
+// the one of iptables that this mode writes; empty if it writes none. Call it once the rules
+// of this mode are in force: until then, the others serve. The error says what could not be
+// removed; the rest is removed nevertheless.
 //
-// In iptables mode, too, what IPVS mode has left goes, which kube-proxy leaves: its
-// virtual servers would go on catching what the rules do not, by addresses that are
-// local to the node. What the other variant of iptables has of iptables mode is only
-// warned of, at the start.
+// Unlike kube-proxy, iptables mode removes what IPVS mode left: its virtual servers would
+// still catch what the rules do not, because their addresses are local to the node. Rules of
+// iptables mode in the other variant stay; the start warns about them.
 func CleanUpOthers(ctx context.Context, mode config.Mode, variant iptables.Variant, log *zap.Logger) error {
 	told := func(variant string, family service.Family, s iptables.CleanupSummary) {
 		if s.Any() {
@@ -49,7 +47,7 @@ func CleanUpOthers(ctx context.Context, mode config.Mode, variant iptables.Varia
 	return errors.Join(failed...)
 }
 
-// others says what of iptables is another mode's than the one in use, by variant.
+// others returns, for each variant, the territory of the modes that are not in use.
 func others(mode config.Mode, used iptables.Variant) func(iptables.Variant) iptables.Territory {
 	own, ofIPVS := iptables.OwnTerritory(), IPVSTerritory()
 	return func(variant iptables.Variant) iptables.Territory {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 )
 
-// ipvsRules are some of those that IPVS mode leaves, with what iptables mode shares.
+// ipvsRules are some rules of IPVS mode, including those that iptables mode shares.
 const ipvsRules = `iptables-nft-restore <<END
 *nat
 :KUBE-SERVICES - [0:0]
@@ -26,7 +26,7 @@ COMMIT
 COMMIT
 END`
 
-// rulesOfServices makes table nat what iptables mode makes of it beside those.
+// rulesOfServices adds rules of iptables mode to table nat.
 const rulesOfServices = `iptables-nft-restore --noflush <<END
 *nat
 :KUBE-SERVICES - [0:0]
@@ -46,7 +46,7 @@ func (n *node) leave(mode config.Mode) string {
 	return n.sh("iptables-nft-save")
 }
 
-// TestKernelModesLeaveIPVS: iptables mode, too, which has taken over what both share.
+// TestKernelModesLeaveIPVS: the rules of IPVS mode go. Iptables mode keeps what both share.
 func TestKernelModesLeaveIPVS(t *testing.T) {
 	for mode, stays := range map[config.Mode]bool{config.ModeNFTables: false, config.ModeIPTables: true} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -69,8 +69,8 @@ func TestKernelModesLeaveIPVS(t *testing.T) {
 	}
 }
 
-// TestKernelIPVSLeavesIPTables: the chains of iptables mode go, and not those that
-// IPVS mode has rewritten.
+// TestKernelIPVSLeavesIPTables: the chains of iptables mode go, except for those that IPVS
+// mode has rewritten.
 func TestKernelIPVSLeavesIPTables(t *testing.T) {
 	n := newNode(t)
 	n.sh(rulesOfServices)

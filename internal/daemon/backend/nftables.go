@@ -10,6 +10,7 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/localport"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
@@ -17,21 +18,17 @@ import (
 
 // NFTablesOptions are the settings of the nftables backend.
 type NFTablesOptions struct {
-	// MasqueradeBit is the bit of the mark that asks for source NAT, 0 to 31.
+	// MasqueradeBit is the packet mark bit that requests source NAT, 0 to 31.
 	MasqueradeBit uint
-	// LocalPorts lets node ports answer on 127.0.0.1 and ::1, too.
+	// LocalPorts lets node ports answer on 127.0.0.1 and ::1 too.
 	LocalPorts bool
 	Log        *zap.Logger
 }
 
-// NFTables finds out whether the kernel has what each family needs, by trying,
-// and builds one domain per family. A node without one family is served in the
-// other; one that can do neither is an error that names each missing feature and
-// the kernel that has it.
+// NFTables probes the kernel for what each family needs, and builds one domain per family.
+// A node without one family is served in the other. If neither works, the error names each
+// missing feature and the kernel that has it.
 func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
-	if o.MasqueradeBit > 31 {
-		return nil, fmt.Errorf("masquerade bit %d: want 0 to 31", o.MasqueradeBit)
-	}
 	domains, err := eachFamily[*nftables.MissingError](o.Log, func(family service.Family) (proxy.Domain, error) {
 		if err := hasFamily(family, sysctl.Files{}); err != nil {
 			return proxy.Domain{}, err
@@ -48,8 +45,8 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 	return domains, err
 }
 
-// hasFamily tells whether the node has a family at all: nf_tables takes rules for
-// IPv6 where that is switched off, too.
+// hasFamily returns an error if the node lacks a family: nf_tables accepts rules for IPv6
+// even if that is disabled.
 func hasFamily(family service.Family, files sysctl.Files) error {
 	if family != service.IPv6 {
 		return nil
@@ -61,10 +58,9 @@ func hasFamily(family service.Family, files sysctl.Files) error {
 	return err
 }
 
-// auditPause is the pause between audits in nftables mode. The kernel announces what
-// others change, and the listener asks for an audit when an announcement was lost, so
-// that this only guards against what nobody has thought of; and while 100,000
-// elements are read back, which takes 0.3 s, nothing is written.
+// auditPause is the pause between audits in nftables mode. The kernel announces changes by
+// other programs, and a lost announcement causes an audit, so this guards only against the
+// unforeseen. During an audit nothing is written: 0.3 s for 100,000 elements.
 const auditPause = 5 * time.Minute
 
 func nftablesDomain(family service.Family, features nftables.Features, o NFTablesOptions) proxy.Domain {
@@ -83,8 +79,8 @@ func nftablesDomain(family service.Family, features nftables.Features, o NFTable
 	}
 }
 
-// CleanUpNFTables removes the tables of both families, Sluice's or kube-proxy's,
-// and tells which were there.
+// CleanUpNFTables removes the tables of both families, Sluice's or kube-proxy's, and calls
+// told for each family.
 func CleanUpNFTables(told func(family service.Family, removed bool)) error {
 	var failed []error
 	for _, family := range service.Families {
@@ -93,4 +89,25 @@ func CleanUpNFTables(told func(family service.Family, removed bool)) error {
 		failed = append(failed, err)
 	}
 	return errors.Join(failed...)
+}
+
+// localPorts builds the domains that let node ports answer on localhost, for the families that are
+// served.
+func localPorts(served []proxy.Domain, log *zap.Logger) []proxy.Domain {
+	var domains []proxy.Domain
+	for _, d := range served {
+		if err := localport.Probe(d.Family, nil); err != nil {
+			log.Info("node ports do not answer on localhost", zap.Stringer("family", d.Family), zap.Error(err))
+			continue
+		}
+		report := func(f localport.Failure) {
+			log.Warn("node port on localhost", zap.String("listener", f.Listener), zap.Error(f.Err))
+		}
+		domains = append(domains, proxy.Domain{
+			Name: fmt.Sprintf("localport/%s", d.Family), Family: d.Family, Auxiliary: true,
+			Renderer: localport.NewRenderer(d.Family),
+			Writer:   localport.NewWriter(d.Family, localport.Config{Report: report}),
+		})
+	}
+	return domains
 }

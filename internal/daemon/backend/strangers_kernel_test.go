@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-proxy/sluice/supervisor"
 )
 
-// inside lets a writer work in the namespace of a test.
+// inside runs a writer in the namespace of a test.
 type inside struct {
 	dataplane.Writer
 	namespace *netns.Namespace
@@ -49,7 +49,7 @@ func (w inside) Watch(ctx context.Context, changed func(dataplane.Stranger)) err
 	return w.namespace.Do(func() error { return w.Writer.(dataplane.Watcher).Watch(ctx, changed) })
 }
 
-// tally counts audits, writes, and what is in force.
+// tally counts audits, writes, and fragments in force.
 type tally struct{ audits, writes, applied atomic.Int64 }
 
 func (c *tally) Supervisor(supervisor.Event[service.Key]) {}
@@ -67,7 +67,7 @@ func (c *tally) Aggregator(e aggregator.Event) {
 	}
 }
 
-// serve serves a folder of manifests in iptables mode until the test ends.
+// serve runs the proxy in iptables mode on a folder of manifests until the test ends.
 func (n *node) serve(variant, manifests string) *tally {
 	n.Helper()
 	domains, err := n.domains(IPTablesOptions{Variant: variant, MasqueradeBit: 14})
@@ -104,7 +104,7 @@ func (n *node) serve(variant, manifests string) *tally {
 	return c
 }
 
-// rules are those of the proxy, in both families, without remarks and counters.
+// rules returns the rules of the proxy, in both families, without comments and counters.
 func (n *node) rules(variant string) string {
 	n.Helper()
 	var kept []string
@@ -120,8 +120,8 @@ func (n *node) rules(variant string) string {
 // load. A quiet one needs 0.1 s in the nft variant and 1.1 s in the legacy one.
 const healMax = 10 * time.Second
 
-// TestKernelForeignDeletionsAreHealed: whatever of the proxy's a stranger deletes is
-// back soon, without the periodic audit, which comes after 30 s.
+// TestKernelForeignDeletionsAreHealed: what another program deletes of the proxy's rules is back
+// soon, without the periodic audit, which comes after 30 s.
 func TestKernelForeignDeletionsAreHealed(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
@@ -163,8 +163,8 @@ func firstService(rules string) string {
 	return ""
 }
 
-// TestKernelOwnWritesBringNoAudit, nor do other programs' chains in the nft variant,
-// where the kernel says what has changed.
+// TestKernelOwnWritesBringNoAudit. Nor do other programs' chains in the nft variant, where the
+// kernel announces what has changed.
 func TestKernelOwnWritesBringNoAudit(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestKernelOwnWritesBringNoAudit(t *testing.T) {
 			}
 			write(0)
 			c := n.serve(variant, manifests)
-			time.Sleep(2 * time.Second) // whatever the start brings is over
+			time.Sleep(2 * time.Second) // everything that the start causes is over
 			audits, writes := c.audits.Load(), c.writes.Load()
 			for i := range 8 {
 				applied := c.applied.Load()

@@ -1,14 +1,106 @@
 package config
 
 import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/sluice-proxy/sluice/aggregator"
 )
 
-// TestByMode: which settings count in which mode (spec of kube-proxy v1.36; an
-// unset mode has those of iptables).
+// parse parses a command line.
+func parse(words ...string) (*Flags, error) {
+	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	set.SetOutput(new(strings.Builder)) // of deprecated flags
+	f := BindProxy(set)
+	return f, set.Parse(words)
+}
+
+// load loads a valid command line.
+func load(t *testing.T, words ...string) (*Config, []Warning) {
+	t.Helper()
+	f, err := parse(words...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, warnings, err := f.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, warnings
+}
+
+// refused returns the error of a command line.
+func refused(words ...string) string {
+	f, err := parse(words...)
+	if err == nil {
+		_, _, err = f.Load()
+	}
+	if err == nil {
+		return "nothing"
+	}
+	return err.Error()
+}
+
+// write writes a file for a test, and returns its path.
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.conf")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const kubeProxyHead = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+
+// valueAt returns the text of a field of either document.
+func valueAt(c *Config, field string) string {
+	if own, ok := strings.CutPrefix(field, sluicePrefix); ok {
+		return valueText(at(reflect.ValueOf(&c.Sluice).Elem(), own))
+	}
+	return valueText(at(reflect.ValueOf(&c.KubeProxy).Elem(), field))
+}
+
+// again writes a configuration and loads it, which must result in the same.
+func again(t *testing.T, c *Config) {
+	t.Helper()
+	text, err := c.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, warnings := load(t, "--config", write(t, string(text)))
+	if len(warnings) > 0 {
+		t.Errorf("warnings about the written file: %v", warnings)
+	}
+	for _, field := range allFields() {
+		if was, is := valueAt(c, field), valueAt(back, field); was != is && !zeroMinSync(c, field) {
+			t.Errorf("written and loaded again, %s is %q, was %q", field, is, was)
+		}
+	}
+	if changes := Compare(c, back); len(changes) > 0 && !zeroMinSync(c, changes[0].Field) {
+		t.Errorf("written and loaded again: %+v", changes)
+	}
+	if c.Pace(own) != back.Pace(own) || c.Log().Level != back.Log().Level || c.MasqueradeAll() != back.MasqueradeAll() ||
+		c.MasqueradeBit() != back.MasqueradeBit() || c.ForwardsLocalhost() != back.ForwardsLocalhost() {
+		t.Errorf("written and loaded again, the text differs:\n%s", text)
+	}
+}
+
+// zeroMinSync reports whether a field is the one that a file cannot express: a minSyncPeriod
+// of 0 from a flag. Sluice's spacing expresses it instead.
+func zeroMinSync(c *Config, field string) bool {
+	period, named := c.MinSyncPeriod()
+	return named && period == 0 && field == c.periods().field+".minSyncPeriod"
+}
+
+// TestByMode: which settings apply in which mode. As in kube-proxy v1.36, an unset mode has
+// those of iptables.
 func TestByMode(t *testing.T) {
 	text := kubeProxyHead + `
 iptables: {masqueradeBit: 1, masqueradeAll: true, syncPeriod: 1m, minSyncPeriod: 1s}
@@ -57,8 +149,7 @@ func TestFlagsByMode(t *testing.T) {
 	}
 }
 
-// TestPace: whoever names a period gets it; a default is no name, and leaves the
-// backend its own pace.
+// TestPace: a configured period applies. A default does not, and the backend keeps its pace.
 func TestPace(t *testing.T) {
 	backoff := aggregator.Pace{BackoffMin: 100 * time.Millisecond, BackoffMax: 30 * time.Second}
 	for name, c := range map[string]struct {
@@ -99,8 +190,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestAuditPause: a backend that prefers a pause between audits has it unless
-// somebody asks for another.
+// TestAuditPause: a backend keeps its preferred pause between audits unless one is configured.
 func TestAuditPause(t *testing.T) {
 	for word, want := range map[string]time.Duration{
 		"--masquerade-all": 5 * time.Minute, "--iptables-sync-period=7s": 7 * time.Second, "--sluice-audit-interval=9s": 9 * time.Second,
@@ -112,8 +202,8 @@ func TestAuditPause(t *testing.T) {
 	}
 }
 
-// TestDeadlineMeetsSpacing: a deadline that the spacing would break is refused,
-// wherever the spacing comes from.
+// TestDeadlineMeetsSpacing: a deadline shorter than the spacing is rejected, wherever the
+// spacing comes from.
 func TestDeadlineMeetsSpacing(t *testing.T) {
 	said := refused("--iptables-min-sync-period=5s", "--sluice-deadline=2s")
 	if said != "--sluice-deadline 2s: want more than 0, and at least the spacing of 5s" {
@@ -121,8 +211,8 @@ func TestDeadlineMeetsSpacing(t *testing.T) {
 	}
 }
 
-// TestHealthzDisabled: without a health server there is no address, and that
-// survives being written.
+// TestHealthzDisabled: without a health server there is no address, even after writing the
+// configuration and loading it.
 func TestHealthzDisabled(t *testing.T) {
 	for name, words := range map[string][]string{
 		"flag": {"--healthz-port=0"},

@@ -23,11 +23,11 @@ type fieldCase struct {
 	field string
 	// def is its value in an empty document.
 	def string
-	// set is a value as YAML, and with further fields that it needs; want the
-	// value that it comes to, set itself when empty.
+	// set is a value as YAML, and with are other fields that it needs; want is the
+	// effective value, or empty if it is set.
 	set, want string
 	with      map[string]string
-	// wrong are values that are refused, with what is said behind the field.
+	// wrong are rejected values, with the error behind the field.
 	wrong map[string]string
 }
 
@@ -161,7 +161,7 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.state.dir", def: "/run/sluice", set: "/run/other", wrong: map[string]string{"run": `: "run": want an absolute path of a directory`}},
 }
 
-// allFields gives the paths of all fields, as the types have them.
+// allFields returns the paths of all fields of the types.
 func allFields() []string {
 	fields := leavesOf(reflect.TypeFor[v1alpha1.KubeProxyConfiguration]())
 	for _, field := range leavesOf(reflect.TypeFor[SluiceConfiguration]()) {
@@ -183,7 +183,7 @@ func TestEveryFieldIsInTheTable(t *testing.T) {
 	}
 }
 
-// text makes a file of the case with a value for its field.
+// text returns a file with a value for the field.
 func (c fieldCase) text(t *testing.T, value string) string {
 	t.Helper()
 	set := map[string]string{c.field: value}
@@ -191,7 +191,7 @@ func (c fieldCase) text(t *testing.T, value string) string {
 	return textOf(t, set)
 }
 
-// textOf makes a file with some fields, given as YAML.
+// textOf returns a file with some fields, given as YAML.
 func textOf(t *testing.T, set map[string]string) string {
 	t.Helper()
 	trees := map[bool]map[string]any{

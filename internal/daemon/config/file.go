@@ -65,10 +65,7 @@ func (p Problem) String() string {
 }
 
 // Warning is something in the configuration that is unusual but accepted.
-type Warning struct {
-	Place
-	Message string
-}
+type Warning Problem
 
 // String returns one line.
 func (w Warning) String() string { return Problem(w).String() }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,7 +10,7 @@ import (
 
 const sluiceHead = "apiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\n"
 
-// TestFileRefused: all mistakes of a file are told, each with its line.
+// TestFileRefused: every mistake of a file is reported, with its line.
 func TestFileRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
@@ -85,7 +86,7 @@ func TestFileRefused(t *testing.T) {
 	}
 }
 
-// TestFileOrder: mistakes are told in the order of the file.
+// TestFileOrder: mistakes are reported in file order.
 func TestFileOrder(t *testing.T) {
 	file := write(t, kubeProxyHead+"oomScoreAdj: 5000\nmode: fast\n")
 	said := refused("--config", file)
@@ -94,7 +95,7 @@ func TestFileOrder(t *testing.T) {
 	}
 }
 
-// TestFileOdd: what kube-proxy accepts with a line in its log is accepted.
+// TestFileOdd: what kube-proxy accepts with a log line is accepted.
 func TestFileOdd(t *testing.T) {
 	file := write(t, kubeProxyHead+"mode: ipvs\nudpIdleTimeout: 250ms\nIptables: {}\nconntrack:\n  max: 5\nmode: iptables\n"+
 		"featureGates: {AllowServiceExternalIPs: true}\nwindowsRunAsService: true\n---\n"+sluiceHead+"colour: red\n")
@@ -133,8 +134,8 @@ func TestFileMissing(t *testing.T) {
 	}
 }
 
-// TestFilesOfOthers: files that kubeadm and kube-proxy v1.36.3 have written, and
-// our examples, load without a warning, and come to the same when written.
+// TestFilesOfOthers: files written by kubeadm and kube-proxy v1.36.3, and our examples, load
+// without a warning, and have the same effect after being written.
 func TestFilesOfOthers(t *testing.T) {
 	files, err := filepath.Glob("../../../examples/config/*.conf")
 	if err != nil {
@@ -158,8 +159,7 @@ func TestFilesOfOthers(t *testing.T) {
 	}
 }
 
-// TestKubeadm: what the ConfigMap of a kubeadm cluster comes to, where zero and
-// null stand for the defaults.
+// TestKubeadm: in the ConfigMap of a kubeadm cluster, zero and null mean the defaults.
 func TestKubeadm(t *testing.T) {
 	c, _ := load(t, "--config", "../../../examples/config/kubeadm.conf", "--hostname-override=Node-1")
 	plain, _ := load(t, "--hostname-override=node-1", "--cluster-cidr=10.244.0.0/16", "--kubeconfig=/var/lib/kube-proxy/kubeconfig.conf")
@@ -172,7 +172,7 @@ func TestKubeadm(t *testing.T) {
 	}
 }
 
-// TestExampleHoldsTheDefaults: what the example says is what counts without it.
+// TestExampleHoldsTheDefaults: the example changes nothing.
 func TestExampleHoldsTheDefaults(t *testing.T) {
 	c, _ := load(t, "--config", "../../../examples/config/sluice.conf")
 	plain, _ := load(t, "--config", write(t, kubeProxyHead+"clientConnection: {kubeconfig: /var/lib/kube-proxy/kubeconfig.conf}\nclusterCIDR: 10.244.0.0/16\n"))
@@ -197,4 +197,30 @@ func FuzzParseFile(f *testing.F) {
 			t.Error("an error without words")
 		}
 	})
+}
+
+func TestWriteFile(t *testing.T) {
+	c, _ := load(t, "--proxy-mode=nftables", "--cluster-cidr=10.0.0.0/8", "--sluice-spacing=5ms")
+	path := filepath.Join(t.TempDir(), "out.conf")
+	if err := c.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second, _ := strings.Cut(string(text), "---\n")
+	for _, line := range []string{"kind: KubeProxyConfiguration\n", "mode: nftables\n", "nodePortAddresses:\n- primary\n", "clusterCIDR: 10.0.0.0/8\n", "oomScoreAdj: -999\n"} {
+		if !strings.Contains(first, line) {
+			t.Errorf("no %q in the first document:\n%s", line, first)
+		}
+	}
+	for _, line := range []string{"apiVersion: sluice.dev/v1alpha1\n", "kind: SluiceConfiguration\n", "  spacing: 5ms\n"} {
+		if !strings.Contains(second, line) {
+			t.Errorf("no %q in the second document:\n%s", line, second)
+		}
+	}
+	if err := c.WriteFile(filepath.Join(path, "below")); err == nil || !strings.HasPrefix(err.Error(), "--write-config-to: ") {
+		t.Errorf("error %v", err)
+	}
 }

@@ -2,9 +2,6 @@ package config
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -12,25 +9,25 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// beside says what becomes of a flag when a file is given.
+// beside says what a flag does if there is a file.
 type beside int
 
 const (
 	control beside = iota // it is in no file
-	loses                 // the file counts, and a warning says so
+	loses                 // the file applies, with a warning
 	wins
 )
 
 // flagCase is one flag of the specification.
 type flagCase struct {
 	name, def string
-	// set is a value for the flag, and with further flags that it needs.
+	// set is a value for the flag, and with are other flags that it needs.
 	set  string
 	with []string
-	// field is what it sets, and want the field's value then.
+	// field is the field that it sets, and want the value then.
 	field, want string
 	beside      beside
-	// wrong are values that are refused, and what the error says.
+	// wrong are rejected values with their errors.
 	wrong map[string]string
 }
 
@@ -201,92 +198,6 @@ var flagCases = []flagCase{
 		"run": `--sluice-state-dir "run": want an absolute path of a directory`}},
 }
 
-// parse gives the flags of a command line, and the error of parsing it.
-func parse(words ...string) (*Flags, error) {
-	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	set.SetOutput(new(strings.Builder)) // of deprecated flags
-	f := BindProxy(set)
-	return f, set.Parse(words)
-}
-
-// load loads a command line that is right.
-func load(t *testing.T, words ...string) (*Config, []Warning) {
-	t.Helper()
-	f, err := parse(words...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, warnings, err := f.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c, warnings
-}
-
-// refused gives what is wrong with a command line.
-func refused(words ...string) string {
-	f, err := parse(words...)
-	if err == nil {
-		_, _, err = f.Load()
-	}
-	if err == nil {
-		return "nothing"
-	}
-	return err.Error()
-}
-
-// write writes a file of a test, and gives its path.
-func write(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "config.conf")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-const kubeProxyHead = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
-
-// valueAt gives the text of a field of either document.
-func valueAt(c *Config, field string) string {
-	if own, ok := strings.CutPrefix(field, sluicePrefix); ok {
-		return valueText(at(reflect.ValueOf(&c.Sluice).Elem(), own))
-	}
-	return valueText(at(reflect.ValueOf(&c.KubeProxy).Elem(), field))
-}
-
-// again loads what a configuration is as a file, which must give the same.
-func again(t *testing.T, c *Config) {
-	t.Helper()
-	text, err := c.Text()
-	if err != nil {
-		t.Fatal(err)
-	}
-	back, warnings := load(t, "--config", write(t, string(text)))
-	if len(warnings) > 0 {
-		t.Errorf("warnings about what was written: %v", warnings)
-	}
-	for _, field := range allFields() {
-		if was, is := valueAt(c, field), valueAt(back, field); was != is && !zeroMinSync(c, field) {
-			t.Errorf("written and loaded again, %s is %q, was %q", field, is, was)
-		}
-	}
-	if changes := Compare(c, back); len(changes) > 0 && !zeroMinSync(c, changes[0].Field) {
-		t.Errorf("written and loaded again: %+v", changes)
-	}
-	if c.Pace(own) != back.Pace(own) || c.Log().Level != back.Log().Level || c.MasqueradeAll() != back.MasqueradeAll() ||
-		c.MasqueradeBit() != back.MasqueradeBit() || c.ForwardsLocalhost() != back.ForwardsLocalhost() {
-		t.Errorf("written and loaded again, it comes to something else:\n%s", text)
-	}
-}
-
-// zeroMinSync tells of the one field that a file cannot repeat: a minSyncPeriod
-// of 0 that a flag has asked for. Sluice's spacing says it instead.
-func zeroMinSync(c *Config, field string) bool {
-	period, named := c.MinSyncPeriod()
-	return named && period == 0 && field == c.periods().field+".minSyncPeriod"
-}
-
 func TestEveryFlagIsInTheTable(t *testing.T) {
 	f, err := parse()
 	if err != nil {
@@ -332,8 +243,8 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestFlagsBesideAFile: kube-proxy's flags are ignored beside a file, but for those
-// about logs and the name of the node; Sluice's own count.
+// TestFlagsBesideAFile: with a file, kube-proxy's flags are ignored, except for logs and the
+// name of the node. Sluice's own apply.
 func TestFlagsBesideAFile(t *testing.T) {
 	file := write(t, kubeProxyHead+"hostnameOverride: other\nfeatureGates: {LoggingAlphaOptions: true}\n"+
 		"iptables: {syncPeriod: 5s, minSyncPeriod: 2s}\n"+
@@ -361,8 +272,7 @@ func TestFlagsBesideAFile(t *testing.T) {
 	}
 }
 
-// TestVModuleBesideAFile: the patterns of the flag come first, and those of the
-// file stay.
+// TestVModuleBesideAFile: the patterns of the flag come before those of the file.
 func TestVModuleBesideAFile(t *testing.T) {
 	file := write(t, kubeProxyHead+"logging: {vmodule: [{filePattern: x, verbosity: 1}]}\n")
 	c, _ := load(t, "--config", file, "--vmodule=y=2")
@@ -371,7 +281,7 @@ func TestVModuleBesideAFile(t *testing.T) {
 	}
 }
 
-// TestWrongFlagBesideAFile: the place of a mistake is where the value came from.
+// TestWrongFlagBesideAFile: a mistake is reported where the value came from.
 func TestWrongFlagBesideAFile(t *testing.T) {
 	file := write(t, kubeProxyHead+"logging: {format: xml}\n")
 	if said := refused("--config", file, "--logging-format=yaml"); said != `--logging-format "yaml": want text or json` {
@@ -432,7 +342,7 @@ func TestServingFlags(t *testing.T) {
 	}
 }
 
-// TestLoadIsInvalidError: callers tell wrong usage from other failures by type.
+// TestLoadIsInvalidError: callers recognize usage errors by type.
 func TestLoadIsInvalidError(t *testing.T) {
 	f, err := parse("--proxy-mode=x", "--oom-score-adj=5000")
 	if err != nil {

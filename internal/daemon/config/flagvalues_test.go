@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestEmptyAddressLeavesTheDefault: kube-proxy behaves so (v1.36), and files
-// likewise.
+// TestEmptyAddressLeavesTheDefault, as in kube-proxy v1.36, and as in files.
 func TestEmptyAddressLeavesTheDefault(t *testing.T) {
 	c, _ := load(t, "--healthz-bind-address=", "--metrics-bind-address=", "--bind-address=")
 	if k := &c.KubeProxy; k.HealthzBindAddress != "0.0.0.0:10256" || k.MetricsBindAddress != "127.0.0.1:10249" || k.BindAddress != "0.0.0.0" {
@@ -31,7 +30,7 @@ func TestZeroMeansTheDefault(t *testing.T) {
 	}
 }
 
-// TestUsage: the usage says what counts without a flag, where that is no value.
+// TestUsage: the usage says what applies without a flag, even if that is not a value.
 func TestUsage(t *testing.T) {
 	f, err := parse()
 	if err != nil {
@@ -49,6 +48,28 @@ func TestUsage(t *testing.T) {
 	for _, hidden := range []string{"--healthz-port", "--metrics-port"} {
 		if strings.Contains(usage, hidden) {
 			t.Errorf("deprecated %s is shown", hidden)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for text, want := range map[string]Version{
+		"true": {Show: true}, "1": {Show: true}, "false": {}, "raw": {Show: true, Raw: true},
+		"v1.36.0": {Reported: "v1.36.0"}, "v1.36.3-rc.1+abc": {Reported: "v1.36.3-rc.1+abc"},
+	} {
+		var v Version
+		if err := v.Set(text); err != nil || v != want {
+			t.Errorf("%s: %+v, %v", text, v, err)
+		}
+		var back Version
+		if err := back.Set(v.String()); err != nil || back != v {
+			t.Errorf("%s: %+v comes back as %+v, %v", text, v, back, err)
+		}
+	}
+	for _, text := range []string{"", "v1", "1.36.0", "vx.y.z", "yes"} {
+		var v Version
+		if err := v.Set(text); err == nil {
+			t.Errorf("%q is taken: %+v", text, v)
 		}
 	}
 }

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestGates: the list is whole, and what it says of the gates that the
-// specification names is right.
+// TestGates: the list is complete, and right about the gates that the specification names.
 func TestGates(t *testing.T) {
 	c, _ := load(t)
 	gates := c.Gates()
@@ -42,14 +41,14 @@ func TestGates(t *testing.T) {
 		}
 		for _, need := range g.needs {
 			if _, ok := knownGates()[need]; !ok {
-				t.Errorf("%s needs %s, which nobody knows", g.Name, need)
+				t.Errorf("%s needs %s, which is unknown", g.Name, need)
 			}
 		}
 	}
 }
 
-// TestGatesOfAStage: a gate's own setting counts more than that of its stage, and
-// the toggles do not switch each other.
+// TestGatesOfAStage: a gate's own setting overrides that of its stage, and the toggles of
+// stages do not affect each other.
 func TestGatesOfAStage(t *testing.T) {
 	c := Config{}
 	c.KubeProxy.FeatureGates = map[string]bool{"AllAlpha": true, "NativeHistograms": false, "AllBeta": false}
@@ -72,6 +71,24 @@ func TestGatesNeedOthers(t *testing.T) {
 	} {
 		if said := refused("--feature-gates=" + words); said != want {
 			t.Errorf("%s: %s", words, said)
+		}
+	}
+}
+
+// TestLoggingGates: unstable options need their feature gate.
+func TestLoggingGates(t *testing.T) {
+	for _, c := range []struct {
+		words []string
+		want  string
+	}{
+		{[]string{"--log-text-split-stream"}, `--log-text-split-stream true: want false, unless the feature gate LoggingAlphaOptions is on`},
+		{[]string{"--log-json-info-buffer-size=1Ki"}, `--log-json-info-buffer-size "1Ki": want 0, unless the feature gate LoggingAlphaOptions is on`},
+		{[]string{"--log-text-split-stream", "--log-text-info-buffer-size=1Ki", "--feature-gates=LoggingAlphaOptions=true"}, "nothing"},
+		{[]string{"--logging-format=json", "--feature-gates=LoggingBetaOptions=false"}, `--logging-format "json": want text, unless the feature gate LoggingBetaOptions is on`},
+		{[]string{"--logging-format=json", "--vmodule=a=1"}, `--vmodule "a=1": want nothing, because logging.format is json`},
+	} {
+		if said := refused(c.words...); said != c.want {
+			t.Errorf("%v: %s\nwant %s", c.words, said, c.want)
 		}
 	}
 }

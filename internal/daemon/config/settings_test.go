@@ -47,8 +47,8 @@ func TestNodeSettings(t *testing.T) {
 	}
 }
 
-// TestIPVSSettings: virtual servers are for single addresses, so that the host's are
-// asked for, and loopback addresses have none.
+// TestIPVSSettings: virtual servers have single addresses, so the host's are needed;
+// loopback addresses have none.
 func TestIPVSSettings(t *testing.T) {
 	c, _ := load(t, "--hostname-override=n", "--proxy-mode=ipvs", "--ipvs-exclude-cidrs=192.0.2.1/24,fd00::/8")
 	s, err := c.NodeSettings(ModeIPVS)
@@ -64,9 +64,8 @@ func TestIPVSSettings(t *testing.T) {
 	}
 }
 
-// TestUnsetModeIsThatOfIPTables: where nftables serves because no mode is set, node
-// ports answer where kube-proxy had them answer, and packets are masqueraded as
-// there.
+// TestUnsetModeIsThatOfIPTables: if nftables serves because no mode is set, node ports answer
+// where kube-proxy's did, and packets are masqueraded as there.
 func TestUnsetModeIsThatOfIPTables(t *testing.T) {
 	c, _ := load(t, "--hostname-override=n", "--masquerade-all")
 	s, err := c.NodeSettings(ModeNFTables)
@@ -82,9 +81,9 @@ func TestNodeNameIsTheHosts(t *testing.T) {
 	}
 }
 
-// TestLocalhostNodePorts: node ports answer on localhost unless that is switched
-// off, or the ranges leave it out (in iptables mode, those of IPv4); in nftables mode
-// only if it is asked for, or nobody has asked for the mode.
+// TestLocalhostNodePorts: node ports answer on localhost unless that is disabled, or the
+// ranges omit it (in iptables mode, those of IPv4); in nftables mode only if it is configured,
+// or the mode is not.
 func TestLocalhostNodePorts(t *testing.T) {
 	for _, c := range []struct {
 		words             []string

@@ -16,8 +16,7 @@ type follower struct {
 	updates chan Update
 }
 
-// follow watches a file that is good now. Poll is how often it is read without
-// an event.
+// follow watches a valid file. Poll is how often it is read without an event.
 func follow(t *testing.T, file string, poll time.Duration) *follower {
 	t.Helper()
 	flags, err := parse("--config", file)
@@ -41,17 +40,17 @@ func follow(t *testing.T, file string, poll time.Duration) *follower {
 	return f
 }
 
-// refusedScore is an oomScoreAdj that whoever is told refuses to obey.
+// refusedScore is an oomScoreAdj that apply cannot apply.
 const refusedScore = 666
 
-// next gives the next update.
+// next returns the next update.
 func (f *follower) next() Update {
 	f.Helper()
 	select {
 	case u := <-f.updates:
 		return u
 	case <-time.After(10 * time.Second):
-		f.Fatal("nothing is told")
+		f.Fatal("no update")
 		return Update{}
 	}
 }
@@ -70,17 +69,17 @@ func (f *follower) expect(fields ...string) Update {
 	return u
 }
 
-// quiet checks that nothing is told for a while.
+// quiet checks that there is no update for a while.
 func (f *follower) quiet() {
 	f.Helper()
 	select {
 	case u := <-f.updates:
-		f.Fatalf("told without a reason: %+v", u)
+		f.Fatalf("update without a reason: %+v", u)
 	case <-time.After(300 * time.Millisecond):
 	}
 }
 
-// put replaces a file at once, as editors do: another file is renamed over it.
+// put replaces a file atomically, as editors do: another file is renamed over it.
 func put(t *testing.T, file, text string) {
 	t.Helper()
 	overwrite(t, file+".new", text)
@@ -89,7 +88,7 @@ func put(t *testing.T, file, text string) {
 	}
 }
 
-// overwrite cuts a file off and writes it.
+// overwrite truncates and writes a file.
 func overwrite(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -97,13 +96,13 @@ func overwrite(t *testing.T, file, text string) {
 	}
 }
 
-// never is a poll that no test lives to see: what is noticed then is an event.
+// never is a poll longer than any test: only events can be noticed.
 const never = time.Hour
 
 func TestWatch(t *testing.T) {
 	file := write(t, kubeProxyHead+"oomScoreAdj: 1\n")
 	f := follow(t, file, never)
-	f.quiet() // it is what was loaded
+	f.quiet() // it was loaded
 
 	put(t, file, kubeProxyHead+"oomScoreAdj: 2\nclusterCIDR: 10.0.0.0/8\n")
 	u := f.expect("clusterCIDR", "oomScoreAdj")
@@ -111,7 +110,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("%+v", u.Changes)
 	}
 
-	// A mistake is told once, and what was good stays.
+	// A mistake is reported once, and the valid configuration stays.
 	put(t, file, kubeProxyHead+"oomScoreAdj: 5000\n")
 	if u := f.next(); u.Err == nil || u.Err.Error() != file+":3: oomScoreAdj: 5000: want -1000 to 1000" || *u.Config.KubeProxy.OOMScoreAdj != 2 || u.Changes != nil {
 		t.Fatalf("%+v", u)
@@ -119,19 +118,18 @@ func TestWatch(t *testing.T) {
 	put(t, file, kubeProxyHead+"oomScoreAdj: 5000\n")
 	f.quiet()
 
-	// The changes are those from what is in force.
+	// The changes are relative to what is in force.
 	put(t, file, kubeProxyHead+"oomScoreAdj: 2\nclusterCIDR: 10.0.0.0/8\nmode: ipvs\nunknown: 1\n")
 	if u := f.expect("mode"); len(u.Warnings) != 1 || u.Warnings[0].Field != "unknown" {
 		t.Errorf("%+v", u.Warnings)
 	}
 
-	// Another comment is good news after a mistake, at least.
+	// Only a comment changes, but the mistake is gone.
 	put(t, file, "# nothing else\n"+kubeProxyHead+"oomScoreAdj: 2\nclusterCIDR: 10.0.0.0/8\nmode: ipvs\n")
 	f.expect()
 }
 
-// TestWatchRefused: what was told, and could not be obeyed, is no ground to compare
-// with.
+// TestWatchRefused: content that could not be applied is not compared with.
 func TestWatchRefused(t *testing.T) {
 	file := write(t, kubeProxyHead+"oomScoreAdj: 1\n")
 	f := follow(t, file, never)
@@ -147,8 +145,8 @@ func TestWatchRefused(t *testing.T) {
 	f.expect() // as it is
 }
 
-// TestWatchOverwrite: a file may be written in place. What is read while it is
-// being written is no news, or bad news that the next reading makes good.
+// TestWatchOverwrite: a file may be written in place. Reading it halfway does no harm, or is
+// an error that the next reading corrects.
 func TestWatchOverwrite(t *testing.T) {
 	file := write(t, kubeProxyHead)
 	f := follow(t, file, never)
@@ -159,7 +157,7 @@ func TestWatchOverwrite(t *testing.T) {
 	}
 }
 
-// TestWatchEmpty: an empty file is one that is being written, unless it stays so.
+// TestWatchEmpty: an empty file is being written, unless it stays empty.
 func TestWatchEmpty(t *testing.T) {
 	file := write(t, kubeProxyHead)
 	f := follow(t, file, 1500*time.Millisecond)
@@ -172,7 +170,7 @@ func TestWatchEmpty(t *testing.T) {
 	f.expect()
 }
 
-// TestWatchGone: a file that has gone is a mistake, until it is there again.
+// TestWatchGone: a missing file is a mistake, until it exists again.
 func TestWatchGone(t *testing.T) {
 	file := write(t, kubeProxyHead)
 	f := follow(t, file, never)
@@ -186,8 +184,8 @@ func TestWatchGone(t *testing.T) {
 	f.expect("mode")
 }
 
-// configMap is a directory as the kubelet makes it of a ConfigMap: files are
-// links through ..data, which is a link to a directory with the time in its name.
+// configMap is a directory as the kubelet creates it for a ConfigMap: files are links through
+// ..data, which is a link to a directory.
 type configMap struct {
 	t   *testing.T
 	dir string
@@ -241,7 +239,7 @@ func TestWatchConfigMap(t *testing.T) {
 	f.expect()
 }
 
-// TestWatchLinkElsewhere: a link may lead out of the directory, and be changed.
+// TestWatchLinkElsewhere: a link may lead out of the directory, and change.
 func TestWatchLinkElsewhere(t *testing.T) {
 	here, there, link := write(t, kubeProxyHead), write(t, kubeProxyHead+"mode: ipvs\n"), filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(here, link); err != nil {
@@ -261,7 +259,7 @@ func TestWatchLinkElsewhere(t *testing.T) {
 	f.expect("mode", "nodePortAddresses", "SluiceConfiguration.nftables.localhostNodePorts")
 }
 
-// TestWatchBurst: many writes are read together, and the last one counts.
+// TestWatchBurst: many writes are read together, and the last one applies.
 func TestWatchBurst(t *testing.T) {
 	file := write(t, kubeProxyHead)
 	f := follow(t, file, never)
@@ -273,31 +271,7 @@ func TestWatchBurst(t *testing.T) {
 	for ; *f.next().Config.KubeProxy.OOMScoreAdj != 999; count++ {
 	}
 	if count > 50 {
-		t.Errorf("201 writes were told as %d changes", count)
-	}
-}
-
-// TestWatchPolls: without events the file is read all the same. A directory that
-// is moved away with its watch, and made anew, gives none.
-func TestWatchPolls(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "dir")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "config.conf")
-	put(t, file, kubeProxyHead)
-	f := follow(t, file, 50*time.Millisecond)
-	if err := os.Rename(dir, dir+".old"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	put(t, file, kubeProxyHead+"mode: ipvs\n")
-	for f.next().Config.KubeProxy.Mode != ModeIPVS {
-	}
-	put(t, file, kubeProxyHead+"mode: iptables\n")
-	for f.next().Config.KubeProxy.Mode != ModeIPTables {
+		t.Errorf("%d updates for 201 writes", count)
 	}
 }
 

@@ -1,6 +1,6 @@
-// Package hostaddress follows the addresses of this host's interfaces, for node ports that answer on
-// some of them only. It owns nothing but its netlink sockets. The command feeds the node's facts from
-// it, and package conntrack recognises the host's own addresses with it.
+// Package hostaddress follows the addresses of this host's interfaces, for node ports that answer
+// on some of them only. It owns nothing but its netlink sockets. The command feeds the node's facts
+// from it, and package conntrack recognises the host's own addresses with it.
 package hostaddress
 
 import (
@@ -27,9 +27,9 @@ const (
 )
 
 // Watch calls changed with all addresses, sorted, at the start and after each difference, until the
-// context ends. It blocks. The kernel announces changes (rtnetlink(7), RTM_NEWADDR and RTM_DELADDR).
-// It fails only at the start. A later error, for example because there is no descriptor left for a
-// socket, is retried, and the last addresses count until then.
+// context ends. It blocks. The kernel announces changes (rtnetlink(7), RTM_NEWADDR and
+// RTM_DELADDR). It fails only at the start. A later error, for example because there is no
+// descriptor left for a socket, is retried, and the last addresses count until then.
 func Watch(ctx context.Context, changed func([]netip.Addr)) error {
 	return watch(ctx, netlink.AddrSubscribe, &lister{}, changed)
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
 
-// reactMax is how soon a change must be seen.
+// reactMax bounds the time until a change is seen.
 const reactMax = time.Second
 
 var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}
 
-// watched is a watch that runs in a namespace of its own.
+// watched is a Watch in a namespace of its own.
 type watched struct {
 	*testing.T
 	namespace *netns.Namespace
@@ -56,7 +56,7 @@ func newWatchedBy(t *testing.T, subscribe subscribe, l *lister) *watched {
 	return w
 }
 
-// expect waits until the addresses are those of the loopback and these.
+// expect waits until the addresses are these and those of the loopback interface.
 func (w *watched) expect(more ...string) {
 	w.Helper()
 	want := slices.Clone(loopback)
@@ -80,7 +80,7 @@ func (w *watched) expect(more ...string) {
 	}
 }
 
-// add gives the loopback another address.
+// add adds an address to the loopback interface.
 func (w *watched) add(addr string) {
 	w.Helper()
 	if err := w.namespace.AddAddress("lo", netip.MustParsePrefix(addr)); err != nil {
@@ -88,7 +88,7 @@ func (w *watched) add(addr string) {
 	}
 }
 
-// addTo gives another interface an address.
+// addTo adds an address to an interface.
 func (w *watched) addTo(ifname, addr string) {
 	w.Helper()
 	if err := w.namespace.AddAddress(ifname, netip.MustParsePrefix(addr)); err != nil {
@@ -96,7 +96,7 @@ func (w *watched) addTo(ifname, addr string) {
 	}
 }
 
-// remove takes an address off the loopback.
+// remove removes an address from the loopback interface.
 func (w *watched) remove(text string) {
 	w.Helper()
 	err := w.namespace.Do(func() error {
@@ -128,7 +128,7 @@ func TestKernelWatchSeesAddressesComeAndGo(t *testing.T) {
 	w.expect()
 }
 
-// The interface that is passed over comes after the watch has begun.
+// The interface that is left out appears after the watch has begun.
 func TestKernelWatchPassesOverAnInterface(t *testing.T) {
 	w := newWatchedBy(t, netlink.AddrSubscribe, &lister{without: "ours"})
 	w.expect()
@@ -152,8 +152,7 @@ func TestKernelWatchPassesOverAnInterface(t *testing.T) {
 	}
 }
 
-// addLink makes an interface without carrier, so that it has no addresses of its
-// own accord.
+// addLink makes an interface without carrier, which gets no addresses by itself.
 func (w *watched) addLink(ifname string) {
 	w.Helper()
 	err := w.namespace.Do(func() error {
@@ -176,7 +175,7 @@ func TestKernelWatchGathersABurst(t *testing.T) {
 		want = append(want, addr)
 	}
 	w.expect(want...)
-	// What comes and goes within a burst is no difference.
+	// An address that comes and goes within a burst makes no difference.
 	w.add("198.51.100.1/32")
 	w.remove("198.51.100.1/32")
 	w.add("198.51.100.2/32")
@@ -251,8 +250,8 @@ func TestKernelListGivesEachAddressOnce(t *testing.T) {
 	}
 }
 
-// TestKernelWatchGoesOnWithoutASubscription: once it works, no failure ends it;
-// the addresses are read instead. At the start it is one.
+// TestKernelWatchGoesOnWithoutASubscription: after the start, no failure ends the watch, which
+// reads the addresses instead. At the start it is an error.
 func TestKernelWatchGoesOnWithoutASubscription(t *testing.T) {
 	var asked atomic.Int32
 	w := newWatched(t, func(updates chan<- netlink.AddrUpdate, stop <-chan struct{}) error {
@@ -283,8 +282,8 @@ func TestKernelWatchGoesOnWithoutASubscription(t *testing.T) {
 	}
 }
 
-// TestKernelListWhileAddressesChange lists addresses that need more than one
-// message, so that changes get in between.
+// TestKernelListWhileAddressesChange lists more addresses than fit into one message, so that
+// changes come between two messages.
 func TestKernelListWhileAddressesChange(t *testing.T) {
 	namespace, err := netns.New(t.Name())
 	if err != nil {
@@ -318,8 +317,7 @@ func TestKernelListWhileAddressesChange(t *testing.T) {
 	}
 }
 
-// churn adds and removes an address until the context ends, with a breath in
-// between.
+// churn adds and removes an address until the context ends, with a pause in between.
 func churn(ctx context.Context) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

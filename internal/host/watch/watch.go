@@ -1,11 +1,12 @@
 // Package watch follows files and directories: it calls a function when something in them
-// may have changed, once the changes have paused. The followers of the configuration file
-// and of the manifest directory use it; they compare content themselves, because an event
-// is only a hint and may be missing.
+// may have changed, once the changes have paused. It stands below the root package. The
+// followers of the configuration file and of the manifest directory use it; they compare
+// content themselves, because an event is only a hint and may be missing.
 package watch
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,7 +116,7 @@ func (f *Follower) watch() (failed error) {
 	}
 	for path := range wanted {
 		if err := f.notify.Add(path); err != nil && failed == nil {
-			failed = err
+			failed = fmt.Errorf("watch %s: %w", path, err)
 		}
 	}
 	return failed

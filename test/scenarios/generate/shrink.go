@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-proxy/sluice/test/scenarios/script"
 )
 
-// Fails plays a scenario and gives what did not hold, or nil.
+// Fails plays a scenario and returns what did not hold, or nil.
 type Fails func(script.Scenario) error
 
 // shrinker takes away from a draft what the failure does not need.
@@ -21,7 +21,7 @@ type shrinker struct {
 }
 
 // Shrink plays the scenario of a seed and, if it fails, looks in at most so many
-// attempts for the smallest one that still does. It gives that one and how it
+// attempts for the smallest one that still does. It returns that one and how it
 // fails; without a failure, nil and the scenario of the seed. A broken generator is
 // an error of kind err.
 func Shrink(seed uint64, mode string, fails Fails, attempts int) (s script.Scenario, why, err error) {
@@ -42,7 +42,7 @@ func Shrink(seed uint64, mode string, fails Fails, attempts int) (s script.Scena
 	return k.best, k.why, nil
 }
 
-// still tells whether a draft fails. One that asks for nothing, or that says what
+// still reports whether a draft fails. One that asks for nothing, or that says what
 // cannot be said, does not.
 func (k *shrinker) still(d draft) bool {
 	s, err := d.annotate()
@@ -94,7 +94,7 @@ func (k *shrinker) dropWords(d draft) draft {
 	return d
 }
 
-// shorter gives a line without one word, or with less of it.
+// shorter returns a line without one word, or with less of it.
 func shorter(words []string, i int) [][]string {
 	all := [][]string{slices.Delete(slices.Clone(words), i, i+1)}
 	if name, _, ok := strings.Cut(words[i], "("); ok {

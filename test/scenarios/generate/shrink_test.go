@@ -2,15 +2,90 @@ package generate
 
 import (
 	"context"
+	"errors"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
+	"github.com/sluice-proxy/sluice/test/scenarios/model"
 	"github.com/sluice-proxy/sluice/test/scenarios/play"
 	"github.com/sluice-proxy/sluice/test/scenarios/script"
 )
+
+// seedsVariable is the name of the variable of the environment that says how many
+// seeds are played, and firstVariable with which one to begin. Without the first,
+// as many are played as fit into timeMax.
+const (
+	seedsVariable = "SCENARIO_SEEDS"
+	firstVariable = "SCENARIO_SEED"
+	timeMax       = 9 * time.Second
+)
+
+// seedsMin is how many seeds are played however long it takes: a run that
+// plays none proves nothing.
+const seedsMin = 5
+
+// shrinkMax bounds the attempts to shorten a failure.
+const shrinkMax = 60
+
+// TestGeneratedScenariosInMemory plays generated scenarios on the model of nf_tables. Play more of them with SCENARIO_SEEDS=2000, and one again with
+// SCENARIO_SEEDS=1 SCENARIO_SEED=N.
+func TestGeneratedScenariosInMemory(t *testing.T) {
+	seeds, first := number(t, seedsVariable, 0), number(t, firstVariable, 1)
+	start, played := time.Now(), uint64(0)
+	for ; played < seedsMin || (seeds == 0 && time.Since(start) < timeMax) || played < seeds; played++ {
+		if played == seeds && seeds > 0 {
+			break
+		}
+		s, why, err := Shrink(first+played, model.Mode, inMemory(t), shrinkMax)
+		if err != nil {
+			t.Fatalf("seed %d: %v", first+played, err)
+		}
+		if why != nil {
+			t.Errorf("seed %d: %v\n%s", first+played, why, Text(s))
+		}
+	}
+	t.Logf("%d seeds from %d on", played, first)
+}
+
+func number(t *testing.T, variable string, otherwise uint64) uint64 {
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return n
+}
+
+// inMemory plays scenarios in worlds of their own, where time costs nothing.
+func inMemory(t *testing.T) Fails {
+	return func(s script.Scenario) (failure error) {
+		synctest.Test(t, func(t *testing.T) { failure = playIn(t.Context(), s, nil) })
+		return failure
+	}
+}
+
+// playIn plays a scenario in memory, in the world that wrap makes of it.
+func playIn(ctx context.Context, s script.Scenario, wrap func(play.World) play.World) error {
+	plan, err := play.NewPlan(s, model.Mode)
+	if err != nil {
+		return err
+	}
+	world := model.NewWorld(model.Options{Flags: plan.Flags, PodPort: plan.PodPort, Seed: 1})
+	seen := play.World(world)
+	if wrap != nil {
+		seen = wrap(world)
+	}
+	return errors.Join(plan.Play(ctx, seen, world), world.Close())
+}
 
 // liar is a world in which x is never answered over IPv6, as if a proxy forgot it.
 type liar struct{ play.World }
@@ -26,14 +101,13 @@ func (l liar) Ask(ctx context.Context, q fixture.Question) (fixture.Answer, erro
 // TestLieIsFoundAndShortened: a wrong answer is found, and what is left of its
 // scenario is a Service, a slice and the question.
 func TestLieIsFoundAndShortened(t *testing.T) {
-	const mode = "nftables"
 	fails := func(s script.Scenario) (failure error) {
 		synctest.Test(t, func(t *testing.T) {
-			failure = playIn(t.Context(), s, mode, func(w play.World) play.World { return liar{w} })
+			failure = playIn(t.Context(), s, func(w play.World) play.World { return liar{w} })
 		})
 		return failure
 	}
-	s, why, err := Shrink(2, mode, fails, shrinkMax)
+	s, why, err := Shrink(2, model.Mode, fails, shrinkMax)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +125,7 @@ func TestLieIsFoundAndShortened(t *testing.T) {
 	if fails(again[0]) == nil {
 		t.Errorf("what is printed does not fail:\n%s", Text(s))
 	}
-	if failure := inMemory(t, mode)(again[0]); failure != nil {
+	if failure := inMemory(t)(again[0]); failure != nil {
 		t.Errorf("it fails without the lie, too: %v\n%s", failure, Text(s))
 	}
 }

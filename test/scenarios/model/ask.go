@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/sluice-proxy/sluice/dataplane/memory"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
@@ -30,7 +30,7 @@ func (w *World) Ask(_ context.Context, q fixture.Question) (fixture.Answer, erro
 	if err != nil {
 		return fixture.Answer{}, err
 	}
-	return w.answer(q, p, w.kernels[q.Family].Trace(p, w.choose)), nil
+	return w.answer(q, p, w.kernel.Trace(p, w.choose)), nil
 }
 
 // choose decides as a fair kernel does.
@@ -41,7 +41,7 @@ func (w *World) choose(probability float64) bool {
 }
 
 // packet is the first packet of a connection as it arrives at the node.
-func (w *World) packet(q fixture.Question) (memory.Packet, error) {
+func (w *World) packet(q fixture.Question) (nftmodel.Packet, error) {
 	ports := map[string]string{
 		"p1": w.options.PodPort, "a": "veth-a", "a2": "veth-a2", "x": "eth-x", "y": "eth-y", "p2": "eth0", "n2": "eth0",
 		// What a process of the node sends has come through no interface.
@@ -49,7 +49,7 @@ func (w *World) packet(q fixture.Question) (memory.Packet, error) {
 	}
 	port, known := ports[q.From]
 	if !known {
-		return memory.Packet{}, fmt.Errorf("there is no client %q", q.From)
+		return nftmodel.Packet{}, fmt.Errorf("there is no client %q", q.From)
 	}
 	from := fixture.MustAddress(q.Family, q.From)
 	switch {
@@ -61,7 +61,7 @@ func (w *World) packet(q fixture.Question) (memory.Packet, error) {
 		// The default route leaves by the other interface.
 		from = fixture.MustAddress(q.Family, "second")
 	}
-	return memory.Packet{Src: netip.AddrPortFrom(from, clientPort), Dst: q.To, Protocol: q.Protocol, In: port}, nil
+	return nftmodel.Packet{Src: netip.AddrPortFrom(from, clientPort), Dst: q.To, Protocol: q.Protocol, In: port}, nil
 }
 
 func local(a netip.Addr) bool {
@@ -74,11 +74,11 @@ func local(a netip.Addr) bool {
 }
 
 // answer tells what the client learns of what became of its packet.
-func (w *World) answer(q fixture.Question, p memory.Packet, t memory.Trace) fixture.Answer {
+func (w *World) answer(q fixture.Question, p nftmodel.Packet, t nftmodel.Trace) fixture.Answer {
 	switch t.Verdict {
-	case memory.Rejected:
+	case nftmodel.Rejected:
 		return fixture.Answer{Fate: fixture.Refused}
-	case memory.Dropped:
+	case nftmodel.Dropped:
 		return fixture.Answer{Fate: fixture.Silent}
 	}
 	source := fixture.AsClient
@@ -87,7 +87,7 @@ func (w *World) answer(q fixture.Question, p memory.Packet, t memory.Trace) fixt
 	}
 	switch who := fixture.WhoIs(t.To); {
 	case who == "":
-		return fixture.Answer{Fate: w.nobody(t.To.Addr())}
+		return fixture.Answer{Fate: w.unanswered(t.To.Addr())}
 	case t.To.Addr() == p.Src.Addr() && !t.Masqueraded && q.From != "node":
 		// A host takes no packet that claims to be from itself.
 		return fixture.Answer{Fate: fixture.Silent}
@@ -96,8 +96,8 @@ func (w *World) answer(q fixture.Question, p memory.Packet, t memory.Trace) fixt
 	}
 }
 
-// nobody is what happens where nobody listens: a host that exists says so.
-func (w *World) nobody(a netip.Addr) fixture.Fate {
+// unanswered is what happens where nothing listens: a host that exists refuses.
+func (w *World) unanswered(a netip.Addr) fixture.Fate {
 	if local(a) || fixture.Exists(a) {
 		return fixture.Refused
 	}

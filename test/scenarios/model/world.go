@@ -16,21 +16,29 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	proxy "github.com/sluice-proxy/sluice"
-	"github.com/sluice-proxy/sluice/dataplane/memory"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/reduce"
 	"github.com/sluice-proxy/sluice/test/apitest"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
 	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
 )
 
+// Mode is the only mode that worlds in memory play.
+const Mode = "nftables"
+
 // Options say what kind of proxy runs in a world.
 type Options struct {
-	// Mode is iptables or nftables.
-	Mode string
 	// Flags are flags of the proxy by their names without dashes, as those of a
 	// real one. Those about connections and files mean nothing here.
 	Flags map[string]string
@@ -44,8 +52,7 @@ type Options struct {
 type World struct {
 	*apitest.Local
 	options Options
-	kernels service.PerFamily[kernel]
-	domains []proxy.Domain
+	kernel  *nftmodel.Kernel
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -54,18 +61,17 @@ type World struct {
 	ended chan error
 }
 
-// kernel follows packets.
-type kernel interface {
-	Trace(p memory.Packet, choose memory.Choice) memory.Trace
-}
-
 // NewWorld makes a world in which no proxy runs yet.
-func NewWorld(options Options) (*World, error) {
+func NewWorld(options Options) *World {
 	if options.PodPort == "" {
 		options.PodPort = "veth-p1"
 	}
-	w := &World{Local: apitest.NewLocal(), options: options, random: rand.New(rand.NewPCG(options.Seed, 1))}
-	return w, w.makeKernels()
+	w := &World{
+		Local: apitest.NewLocal(), options: options, kernel: nftmodel.NewKernel(),
+		random: rand.New(rand.NewPCG(options.Seed, 1)),
+	}
+	w.kernel.SetAddresses(hostAddresses()...)
+	return w
 }
 
 // Start starts the proxy.
@@ -77,12 +83,21 @@ func (w *World) Start() error {
 	if err != nil {
 		return err
 	}
-	settings, err := loaded.NodeSettings(v1alpha1.ProxyMode(w.options.Mode))
+	settings, err := loaded.NodeSettings(v1alpha1.ProxyMode(Mode))
 	if err != nil {
 		return err
 	}
+	const masqueradeBit = 14 // the default
+	var domains []proxy.Domain
+	for _, family := range service.Families {
+		domains = append(domains, proxy.Domain{
+			Name: Mode + "/" + family.String(), Family: family,
+			Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: masqueradeBit}),
+			Writer:   w.kernel.Writer(family),
+		})
+	}
 	p, err := proxy.New(proxy.Config{
-		Node: settings, Domains: w.domains, Source: w.feed,
+		Node: settings, Domains: domains, Source: w.feed,
 		IgnoreExternalIPs: !loaded.GateEnabled(config.GateAllowServiceExternalIPs),
 		HostAddresses: func(ctx context.Context, changed func([]netip.Addr)) error {
 			changed(hostAddresses())
@@ -105,7 +120,7 @@ func (w *World) configuration() (*config.Config, error) {
 	set := pflag.NewFlagSet("proxy", pflag.ContinueOnError)
 	flags := config.BindProxy(set)
 	values := map[string]string{
-		"hostname-override": fixture.NodeName, "proxy-mode": w.options.Mode,
+		"hostname-override": fixture.NodeName, "proxy-mode": Mode,
 		"cluster-cidr": fixture.Both("cluster-cidr"), "nodeport-addresses": fixture.Both("everything"),
 	}
 	maps.Copy(values, w.options.Flags)
@@ -142,4 +157,44 @@ func (w *World) Close() error {
 		return fmt.Errorf("the proxy ended: %w", err)
 	}
 	return nil
+}
+
+// follow has a cache follow a server, with the selectors that source/kube asks
+// with.
+func follow(server *apitest.Local, cache *source.Cache) error {
+	return errors.Join(
+		server.Follow(apitest.ServiceCIDRs, "", "", func(kind watch.EventType, object runtime.Object) {
+			o := object.(*networkingv1.ServiceCIDR)
+			if kind == watch.Deleted {
+				cache.RemoveServiceCIDR(o.Name)
+				return
+			}
+			ranges, _ := reduce.ServiceCIDR(o)
+			cache.SetServiceCIDR(o.Name, ranges)
+		}),
+		server.Follow(apitest.Nodes, "", "metadata.name="+fixture.NodeName, func(kind watch.EventType, object runtime.Object) {
+			// A Node that is deleted stays known.
+			if node, _ := reduce.Node(object.(*corev1.Node)); node != nil && kind != watch.Deleted {
+				cache.SetNode(node)
+			}
+		}),
+		server.Follow(apitest.Services, "!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None", func(kind watch.EventType, object runtime.Object) {
+			o := object.(*corev1.Service)
+			spec, _ := reduce.Service(o)
+			if kind == watch.Deleted || spec == nil {
+				cache.RemoveSpec(service.Key{Namespace: o.Namespace, Name: o.Name})
+				return
+			}
+			cache.SetSpec(spec)
+		}),
+		server.Follow(apitest.EndpointSlices, "!service.kubernetes.io/headless", "", func(kind watch.EventType, object runtime.Object) {
+			o := object.(*discoveryv1.EndpointSlice)
+			slice, _ := reduce.EndpointSlice(o)
+			if kind == watch.Deleted || slice == nil {
+				cache.RemoveSlice(o.Namespace, o.Name)
+				return
+			}
+			cache.SetSlice(slice)
+		}),
+	)
 }

@@ -1,0 +1,190 @@
+package ipvs
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// The containers of this backend's identities. Chains and hooks have those of
+// package iptables: a table, or a table and a chain.
+//
+//	device    kube-ipvs0               the dummy device, owned
+//	address   10.0.0.1                 an address of it, element
+//	set       KUBE-CLUSTER-IP          a set, owned; its body is its type
+//	set/NAME  10.0.0.1,tcp:80          an entry of a set, element
+//	server    tcp 10.0.0.1:80          a virtual server with its real servers, element
+const (
+	ContainerDevice  = "device"
+	ContainerAddress = "address"
+	ContainerSet     = "set"
+	ContainerServer  = "server"
+	// entriesPrefix goes before the name of the set that holds entries.
+	entriesPrefix = ContainerSet + "/"
+)
+
+// Device is the name of the dummy device that makes Services' addresses local to the node.
+const Device = kernel.DeviceName
+
+// DeviceID is the identity of the dummy device.
+var DeviceID = dataplane.ID{Container: ContainerDevice, Name: Device}
+
+// AddressID is the identity of an address of the dummy device.
+func AddressID(addr netip.Addr) dataplane.ID {
+	return dataplane.ID{Container: ContainerAddress, Name: addr.String()}
+}
+
+// ParseAddress returns the address that an identity stands for.
+func ParseAddress(id dataplane.ID) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(id.Name)
+	if err != nil || id.Container != ContainerAddress {
+		return netip.Addr{}, fmt.Errorf("object %q in %q is not an address of %s", id.Name, id.Container, Device)
+	}
+	return addr, nil
+}
+
+// ServerID is the identity of a virtual server: "tcp 10.0.0.1:80" or
+// "tcp [fd00::1]:80". The frontend has an address.
+func ServerID(f dataplane.Frontend) dataplane.ID {
+	b := append(make([]byte, 0, 32), f.Protocol.String()...)
+	b = append(b, ' ')
+	return dataplane.ID{Container: ContainerServer, Name: string(netip.AddrPortFrom(f.Addr, f.Port).AppendTo(b))}
+}
+
+// ParseServerID returns the frontend that an identity stands for.
+func ParseServerID(id dataplane.ID) (dataplane.Frontend, error) {
+	protocolText, addrText, _ := strings.Cut(id.Name, " ")
+	protocol, known := parseProtocol(protocolText)
+	at, err := netip.ParseAddrPort(addrText)
+	if id.Container != ContainerServer || !known || err != nil {
+		return dataplane.Frontend{}, fmt.Errorf("object %q in %q is not a virtual server", id.Name, id.Container)
+	}
+	return dataplane.Frontend{Addr: at.Addr(), Port: at.Port(), Protocol: protocol}, nil
+}
+
+func parseProtocol(text string) (service.Protocol, bool) {
+	for _, p := range [...]service.Protocol{service.TCP, service.UDP, service.SCTP} {
+		if p.String() == text {
+			return p, true
+		}
+	}
+	return 0, false
+}
+
+// Bounds of hash sets. The memory follows what a set holds.
+const (
+	// usualEntries is kube-proxy's bound. It cannot use sets with another one (ipset(8)
+	// with -exist requires the same bound), so nobody could go back to it.
+	usualEntries = 1 << 16
+	// mostEntries is the bound of a set for which the usual one does not suffice.
+	mostEntries = 1 << 20
+)
+
+// setFamilies are the families of the addresses in sets.
+var setFamilies = service.PerFamily[kernel.Family]{kernel.Inet, kernel.Inet6}
+
+// newSet returns how to make a set of addresses of a family, or of ports.
+func newSet(family service.Family, name string, kind kernel.SetType) kernel.SetSpec {
+	if kind == kernel.BitmapPort {
+		return kernel.SetSpec{Name: name, Type: kind}
+	}
+	return kernel.SetSpec{Name: name, Type: kind, Family: setFamilies[family], MaxElem: usualEntries}
+}
+
+// SetID is the identity of a set by its kernel name.
+func SetID(name string) dataplane.ID { return dataplane.ID{Container: ContainerSet, Name: name} }
+
+// SetObject is a set as an object of the domain. Its body is type and family. How many
+// entries fit does not make it different.
+func SetObject(s kernel.SetSpec) dataplane.Object {
+	return dataplane.Object{ID: SetID(s.Name), Kind: dataplane.Owned, Body: s.String()}
+}
+
+// ParseSet returns how to make the set that an object stands for.
+func ParseSet(o *dataplane.Object) (kernel.SetSpec, error) {
+	kind, familyText, _ := strings.Cut(o.Body, " ")
+	family := service.IPv4
+	if familyText == kernel.Inet6.String() {
+		family = service.IPv6
+	}
+	s := newSet(family, o.ID.Name, kernel.SetType(kind))
+	if o.ID.Container != ContainerSet || !s.Type.Known() || s.String() != o.Body {
+		return kernel.SetSpec{}, fmt.Errorf("object %q in %q: %q is not the type and family of a set", o.ID.Name, o.ID.Container, o.Body)
+	}
+	return s, nil
+}
+
+// EntryObject is an entry of a set, which is given by its kernel name, as an object of the
+// domain. Its name is what ipset(8) prints.
+func EntryObject(set string, e kernel.Entry) dataplane.Object {
+	return placeOf(set).object(e)
+}
+
+// object is an entry of the set.
+func (p setPlace) object(e kernel.Entry) dataplane.Object {
+	return dataplane.Object{
+		ID:   dataplane.ID{Container: p.container, Name: e.String()},
+		Kind: dataplane.Element,
+		Refs: p.refs,
+	}
+}
+
+// EntrySet returns the kernel name of the set whose entry an identity stands for, or false
+// for other objects. With the type of that set, kernel.ParseEntry parses the name.
+func EntrySet(id dataplane.ID) (set string, ok bool) {
+	return strings.CutPrefix(id.Container, entriesPrefix)
+}
+
+// Naming reads the identities of this backend's objects.
+type Naming struct{}
+
+// Naming implements dataplane.Renderer.
+func (r *Renderer) Naming() dataplane.Naming { return Naming{} }
+
+// Frontend implements dataplane.Naming: each virtual server is one.
+func (Naming) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
+	if id.Container != ContainerServer {
+		return dataplane.Frontend{}, false
+	}
+	f, err := ParseServerID(id)
+	return f, err == nil
+}
+
+// goesWith has what entries go with, by the container of their identities, in both families.
+var goesWith = func() map[string]company {
+	found := make(map[string]company, len(service.Families)*len(kinds))
+	for _, family := range service.Families {
+		for _, k := range kinds {
+			found[entriesPrefix+setName(family, k.name)] = k.goes
+		}
+	}
+	return found
+}()
+
+// Lead implements dataplane.Naming.
+func (Naming) Lead(id dataplane.ID) (dataplane.ID, bool) {
+	if goesWith[id.Container] != withServer {
+		return dataplane.ID{}, false
+	}
+	address, rest, _ := strings.Cut(id.Name, ",")
+	transport, _, _ := strings.Cut(rest, ",")
+	protocolText, portText, _ := strings.Cut(transport, ":")
+	addr, err := netip.ParseAddr(address)
+	port, portErr := strconv.ParseUint(portText, 10, 16)
+	protocol, known := parseProtocol(protocolText)
+	if err != nil || portErr != nil || !known {
+		return dataplane.ID{}, false
+	}
+	return ServerID(dataplane.Frontend{Addr: addr, Port: uint16(port), Protocol: protocol}), true
+}
+
+// Leads implements dataplane.Naming.
+func (Naming) Leads(id dataplane.ID) bool { return id.Container == ContainerServer }
+
+// LedLead implements dataplane.Naming.
+func (Naming) LedLead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }

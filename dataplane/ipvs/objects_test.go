@@ -1,0 +1,141 @@
+package ipvs
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func TestServerIDs(t *testing.T) {
+	for name, want := range map[string]dataplane.Frontend{
+		"tcp 10.0.0.1:80":  {Addr: netip.MustParseAddr("10.0.0.1"), Port: 80},
+		"udp [fd00::1]:53": {Addr: netip.MustParseAddr("fd00::1"), Port: 53, Protocol: service.UDP},
+		"sctp 10.0.0.1:1":  {Addr: netip.MustParseAddr("10.0.0.1"), Port: 1, Protocol: service.SCTP},
+	} {
+		id := ServerID(want)
+		if id != (dataplane.ID{Container: "server", Name: name}) {
+			t.Errorf("%v: got %+v", want, id)
+		}
+		if got, err := ParseServerID(id); err != nil || got != want {
+			t.Errorf("%s: got %v, %v", name, got, err)
+		}
+	}
+	for _, bad := range []dataplane.ID{
+		{Container: "server"}, {Container: "server", Name: "10.0.0.1:80"}, {Container: "server", Name: "icmp 10.0.0.1:80"},
+		{Container: "server", Name: "tcp 10.0.0.1"}, {Container: "address", Name: "tcp 10.0.0.1:80"},
+	} {
+		if got, err := ParseServerID(bad); err == nil {
+			t.Errorf("%+v is taken for %v", bad, got)
+		}
+	}
+}
+
+func TestAddressIDs(t *testing.T) {
+	for _, text := range []string{"10.0.0.1", "fd00::1"} {
+		addr := netip.MustParseAddr(text)
+		id := AddressID(addr)
+		if got, err := ParseAddress(id); err != nil || got != addr || id.Name != text || id.Container != "address" {
+			t.Errorf("%s: %+v, %v, %v", text, id, got, err)
+		}
+	}
+	for _, bad := range []dataplane.ID{DeviceID, {Container: "address", Name: "x"}, {Container: "server", Name: "10.0.0.1"}} {
+		if got, err := ParseAddress(bad); err == nil {
+			t.Errorf("%+v is taken for %v", bad, got)
+		}
+	}
+}
+
+func TestSetObjects(t *testing.T) {
+	for _, c := range []struct {
+		set  kernel.SetSpec
+		body string
+	}{
+		{kernel.SetSpec{Name: "a", Type: kernel.HashIPPort, Family: kernel.Inet, MaxElem: usualEntries}, "hash:ip,port inet"},
+		{kernel.SetSpec{Name: "b", Type: kernel.HashIPPortNet, Family: kernel.Inet6, MaxElem: usualEntries}, "hash:ip,port,net inet6"},
+		{kernel.SetSpec{Name: "c", Type: kernel.BitmapPort}, "bitmap:port"},
+	} {
+		o := SetObject(c.set)
+		if o.Body != c.body || o.ID != (dataplane.ID{Container: "set", Name: c.set.Name}) || o.Kind != dataplane.Owned {
+			t.Errorf("%+v: got %+v", c.set, o)
+		}
+		if got, err := ParseSet(&o); err != nil || got != c.set {
+			t.Errorf("%q: got %+v, %v", c.body, got, err)
+		}
+	}
+	for _, body := range []string{"", "hash:ip,port", "hash:mac inet", "bitmap:port inet", "hash:ip inet7", "hash:ip inet "} {
+		if got, err := ParseSet(&dataplane.Object{ID: SetID("a"), Body: body}); err == nil {
+			t.Errorf("%q is taken for %+v", body, got)
+		}
+	}
+	if got, err := ParseSet(&dataplane.Object{ID: DeviceID, Body: "hash:ip inet"}); err == nil {
+		t.Errorf("the device is taken for %+v", got)
+	}
+}
+
+func TestEntryObjects(t *testing.T) {
+	o := EntryObject("KUBE-CLUSTER-IP", kernel.Entry{Addr: netip.MustParseAddr("10.0.0.1"), Protocol: kernel.TCP, Port: 80})
+	if o.ID != (dataplane.ID{Container: "set/KUBE-CLUSTER-IP", Name: "10.0.0.1,tcp:80"}) || o.Kind != dataplane.Element ||
+		len(o.Refs) != 1 || o.Refs[0] != SetID("KUBE-CLUSTER-IP") {
+		t.Errorf("got %+v", o)
+	}
+	if set, ok := EntrySet(o.ID); !ok || set != "KUBE-CLUSTER-IP" {
+		t.Errorf("got %q, %t", set, ok)
+	}
+	if set, ok := EntrySet(SetID("KUBE-CLUSTER-IP")); ok {
+		t.Errorf("a set is taken for an entry of %q", set)
+	}
+}
+
+// TestEveryObjectThatIsRenderedIsKnown: each entry is in a set of kinds, and goes with
+// a virtual server exactly where kinds says so; a set that is forgotten there would
+// be divided among the Services that want its entries one by one.
+func TestEveryObjectThatIsRenderedIsKnown(t *testing.T) {
+	for _, family := range service.Families {
+		seen := map[string]bool{}
+		for _, c := range renderCases {
+			for _, o := range c.render(family) {
+				set, entry := EntrySet(o.ID)
+				lead, led := Naming{}.Lead(o.ID)
+				f, told := Naming{}.Frontend(o.ID)
+				switch {
+				case entry:
+					seen[set] = true
+					goes, known := goesWith[o.ID.Container]
+					if !known || led != (goes == withServer) || led && !(Naming{}).Leads(lead) || told {
+						t.Errorf("%v: entry %q of %s goes with %q: %v", family, o.ID.Name, set, lead.Name, led)
+					}
+					begins := strings.Count(o.ID.Name, ":") > 0 && strings.Contains(o.ID.Name, ",")
+					if begins && !led && set != setName(family, setLoopBack) {
+						t.Errorf("%v: entry %q of %s names a virtual server and goes with none", family, o.ID.Name, set)
+					}
+				case o.ID.Container == ContainerServer:
+					if !told || ServerID(f) != o.ID || led || !(Naming{}).Leads(o.ID) {
+						t.Errorf("%v: the frontend of %q is %v, %v", family, o.ID.Name, f, told)
+					}
+				case told || led || (Naming{}).Leads(o.ID):
+					t.Errorf("%v: %q is for %v and goes with %q", family, o.ID, f, lead)
+				}
+			}
+		}
+		if len(seen) < len(kinds)-1 { // none has a UDP node port with local endpoints only
+			t.Errorf("%v: entries of %d sets only: this proves little", family, len(seen))
+		}
+	}
+}
+
+func TestNamesThatAreNoEntriesFollowNobody(t *testing.T) {
+	for _, id := range []dataplane.ID{
+		{Container: entriesPrefix + setClusterIP, Name: ""}, {Container: entriesPrefix + setClusterIP, Name: "10.0.0.1"},
+		{Container: entriesPrefix + setClusterIP, Name: "10.0.0.1,80"}, {Container: entriesPrefix + setClusterIP, Name: "10.0.0.1,tcp:x"},
+		{Container: entriesPrefix + setClusterIP, Name: "x,tcp:80"}, {Container: entriesPrefix + "ANOTHER", Name: "10.0.0.1,tcp:80"},
+		{Container: ContainerSet, Name: "10.0.0.1,tcp:80"},
+	} {
+		if lead, follows := (Naming{}).Lead(id); follows {
+			t.Errorf("%q goes with %q", id, lead)
+		}
+	}
+}

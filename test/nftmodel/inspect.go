@@ -1,0 +1,188 @@
+package nftmodel
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Name identifies a part of the tables: a chain, a set, or one element of a set. A Name
+// with only a family stands for everything in that family.
+type Name struct {
+	Family            service.Family
+	Table, Chain, Set string
+	// Key is the key of an element, followed by its last value if it is a range.
+	Key string
+}
+
+// String formats the name for people.
+func (n Name) String() string {
+	switch {
+	case n.Chain != "":
+		return fmt.Sprintf("%v table %s chain %s", n.Family, n.Table, n.Chain)
+	case n.Key != "":
+		return fmt.Sprintf("%v table %s set %s element %x", n.Family, n.Table, n.Set, n.Key)
+	case n.Set != "":
+		return fmt.Sprintf("%v table %s set %s", n.Family, n.Table, n.Set)
+	default:
+		return fmt.Sprintf("%v table %s", n.Family, n.Table)
+	}
+}
+
+func compareNames(a, b Name) int {
+	return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Table, b.Table),
+		cmp.Compare(a.Chain, b.Chain), cmp.Compare(a.Set, b.Set), cmp.Compare(a.Key, b.Key))
+}
+
+// Item is one part of the tables and its content, as netlink attributes. Two kernels with
+// equal items treat every packet alike.
+type Item struct {
+	Name
+	Body string
+}
+
+// Items lists the tables of a family with everything in them, except what packets have put
+// there, in a fixed order. Handles are left out.
+func (k *Kernel) Items(family service.Family) []Item {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var items []Item
+	for _, t := range k.tables {
+		if familyOf(t.family) != family {
+			continue
+		}
+		name := Name{Family: family, Table: t.name}
+		items = append(items, Item{name, t.userData})
+		for _, c := range t.order {
+			items = append(items, Item{c.id(), c.body()})
+		}
+		for _, s := range t.sets {
+			items = append(items, Item{s.id(), s.body()})
+			if s.flags&unix.NFT_SET_EVAL != 0 {
+				continue
+			}
+			for _, e := range s.elements {
+				items = append(items, Item{s.element(e.id()), string(e.appendUserData(e.appendContent(nil)))})
+			}
+		}
+	}
+	slices.SortFunc(items, func(a, b Item) int { return compareNames(a.Name, b.Name) })
+	return items
+}
+
+func familyOf(protocol uint8) service.Family {
+	if protocol == unix.NFPROTO_IPV6 {
+		return service.IPv6
+	}
+	return service.IPv4
+}
+
+func (c *chain) id() Name {
+	return Name{Family: familyOf(c.table.family), Table: c.table.name, Chain: c.name}
+}
+
+func (s *set) id() Name {
+	return Name{Family: familyOf(s.table.family), Table: s.table.name, Set: s.name}
+}
+
+func (s *set) element(key string) Name {
+	name := s.id()
+	name.Key = key
+	return name
+}
+
+// ItemRule is the attribute of a chain's body that holds one rule.
+const ItemRule = 100
+
+// body describes where the chain is called, and its rules.
+func (c *chain) body() string {
+	b := c.appendBase(nil)
+	for _, r := range c.rules {
+		rule := wire.AppendString(nil, unix.NFTA_RULE_EXPRESSIONS, r.text)
+		if r.userData != "" {
+			rule = wire.AppendString(rule, unix.NFTA_RULE_USERDATA, r.userData)
+		}
+		b = wire.AppendBytes(b, ItemRule, rule)
+	}
+	return string(b)
+}
+
+// body describes the definition of the set.
+func (s *set) body() string {
+	return fmt.Sprintf("%+v", s.definition) + s.userData
+}
+
+// Touched lists the parts of the tables that a transaction would change. Call it before
+// the transaction is committed.
+func (k *Kernel) Touched(t *wire.Transaction) map[Name]bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	touched := make(map[Name]bool)
+	for _, r := range requestsOf(t) {
+		for _, name := range k.touchedBy(r) {
+			touched[name] = true
+		}
+	}
+	return touched
+}
+
+func (k *Kernel) touchedBy(r request) []Name {
+	attrs := r.attrs
+	name := Name{Family: familyOf(r.family), Table: wire.Find(attrs, tableAttr).Text()}
+	switch r.kind {
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
+		if wire.Find(attrs, unix.NFTA_CHAIN_HOOK).Data != nil {
+			return []Name{{Family: name.Family}}
+		}
+		name.Chain = wire.Find(attrs, unix.NFTA_CHAIN_NAME).Text()
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		name.Chain = wire.Find(attrs, unix.NFTA_RULE_CHAIN).Text()
+	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET:
+		name.Set = wire.Find(attrs, unix.NFTA_SET_NAME).Text()
+	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
+		return k.touchedElements(name, attrs)
+	default:
+		return []Name{{Family: name.Family}}
+	}
+	return []Name{name}
+}
+
+// touchedElements names the elements that a message lists, or their set if it lists none
+// or the set holds ranges.
+func (k *Kernel) touchedElements(name Name, attrs []byte) (names []Name) {
+	name.Set = wire.Find(attrs, unix.NFTA_SET_ELEM_LIST_SET).Text()
+	protocol := uint8(unix.NFPROTO_IPV4)
+	if name.Family == service.IPv6 {
+		protocol = unix.NFPROTO_IPV6
+	}
+	t := k.tables[tableKey{protocol, name.Table}]
+	list := wire.Find(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data
+	if list == nil || t == nil || t.sets[name.Set] == nil || t.sets[name.Set].isRanges() {
+		return []Name{name}
+	}
+	for e := range wire.Attrs(list) {
+		name.Key = string(wire.Find(wire.Find(e.Data, unix.NFTA_SET_ELEM_KEY).Data, unix.NFTA_DATA_VALUE).Data)
+		names = append(names, name)
+	}
+	return names
+}
+
+// Resize changes how many elements a set may hold, which no transaction can: the set looks
+// as if another release had made it. It reports whether the set exists.
+func (k *Kernel) Resize(name Name, size uint32) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, t := range k.tables {
+		if s := t.sets[name.Set]; s != nil && familyOf(t.family) == name.Family && t.name == name.Table {
+			s.size = size
+			k.generation++
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,379 @@
+// Package nftmodel is a model of nf_tables in memory, for tests and the simulation. It takes
+// the transactions of [wire.Transaction] that the real kernel takes over netlink, refuses
+// what the kernel refuses with the same error numbers, answers the same questions, and
+// follows packets through the rules.
+//
+// # What it models
+//
+// One [Kernel] is one node, with the tables of both IP families: base chains and chains,
+// rules, sets and maps (hashed ones, and concatenations whose fields are ranges), elements
+// with timeouts, reference counts, generations, the node's own addresses, and a clock. A
+// transaction lands whole or not at all. [Kernel.Trace] follows the first packet of a new
+// connection, expression by expression, through the base chains in the order of their hooks
+// and priorities. [Kernel.Outcomes] returns every way in which it can end, with its
+// probability, and [Kernel.Explore] also what that depends on. [Kernel.Items] lists
+// everything in the tables.
+//
+// # What it leaves out
+//
+// There is no connection tracking: every packet is the first of its connection. There are no
+// routes. Of the bits of a connection's status it knows only the one that says "destination
+// translated". A rule knows the expressions that Sluice writes, and a counter. Everything
+// else is refused with EINVAL and an explanation, never ignored: what lands is understood.
+// The kernel is laxer there and ignores attributes that it does not know. Nothing is
+// announced to listeners.
+//
+// # How it is checked
+//
+// Tests give the same transactions and questions, chosen and random ones, to this package
+// and to the real kernel in a namespace, and compare every refusal, the generation, and what
+// is read back. Error numbers are those of Linux 6.18.
+package nftmodel
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Kernel is the nf_tables of one node. It is safe for concurrent use: one
+// transaction, question or packet at a time.
+type Kernel struct {
+	mu     sync.Mutex
+	tables map[tableKey]*table
+	// generation counts the transactions that have changed something.
+	generation uint32
+	// handles numbers tables, as the kernel does.
+	handles uint64
+	// ports numbers the sockets.
+	ports  uint32
+	locals map[netip.Addr]bool
+	now    func() time.Time
+	// refused, when set, picks elements that may not be added.
+	refused func(element Name) bool
+	// vague is set if refusals do not say which attribute of a message they are about.
+	vague bool
+}
+
+// NewKernel returns a kernel without tables, with no addresses but the loopback
+// ones, and with the clock of package time (which is virtual inside a
+// testing/synctest bubble).
+func NewKernel() *Kernel {
+	return &Kernel{
+		tables: make(map[tableKey]*table), generation: 1,
+		locals: make(map[netip.Addr]bool), now: time.Now,
+	}
+}
+
+// SetAddresses says which addresses, of either family, are the node's own besides
+// the loopback ones.
+func (k *Kernel) SetAddresses(addrs ...netip.Addr) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	clear(k.locals)
+	for _, a := range addrs {
+		k.locals[a] = true
+	}
+}
+
+// SetClock replaces the clock by which elements time out.
+func (k *Kernel) SetClock(now func() time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.now = now
+}
+
+// SetRefused makes the kernel refuse to add elements with EINVAL. The function is called
+// during transactions and must not use the kernel; nil refuses none.
+func (k *Kernel) SetRefused(refused func(element Name) bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.refused = refused
+}
+
+// SetVague makes refusals name a whole message, as kernels before Linux 4.12 do, instead of
+// the element that is refused.
+func (k *Kernel) SetVague(vague bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.vague = vague
+}
+
+// Open opens a socket, as WriterConfig.Open does. It never fails.
+func (k *Kernel) Open() (nftables.Socket, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ports++
+	return &socket{kernel: k, port: k.ports}, nil
+}
+
+// Generation counts the transactions that have changed something, as the kernel's
+// NFTA_GEN_ID does.
+func (k *Kernel) Generation() uint32 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.generation
+}
+
+// local reports whether an address is the node's own.
+func (k *Kernel) local(a netip.Addr) bool { return a.IsLoopback() || k.locals[a] }
+
+// socket implements [nftables.Socket].
+type socket struct {
+	kernel *Kernel
+	port   uint32
+	closed bool
+}
+
+var _ nftables.Socket = (*socket)(nil)
+
+// roomBytes is the size of the largest transaction that a privileged process can send.
+const roomBytes = 128 << 20
+
+// Commit carries a transaction out, or returns a refusal for each refused message.
+func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
+	switch {
+	case s.closed:
+		return nil, &wire.NotTakenError{Err: unix.EBADF}
+	case t.Messages() == 0:
+		return nil, nil
+	case t.Bytes() > roomBytes:
+		return nil, &wire.NotTakenError{Err: unix.EMSGSIZE}
+	}
+	return s.kernel.commit(t), nil
+}
+
+// Ask returns the messages of the answer to a question.
+func (s *socket) Ask(ctx context.Context, kind uint16, family uint8, all bool, attrs []byte, each func(wire.Message)) error {
+	if s.closed {
+		return unix.EBADF
+	}
+	messages, err := s.kernel.answer(kind, family, all, attrs)
+	for _, m := range messages {
+		if ctx.Err() == nil {
+			m.Port = s.port
+			each(m)
+		}
+	}
+	return err
+}
+
+// Port identifies the socket among those of the kernel.
+func (s *socket) Port() uint32 { return s.port }
+
+// Room is the size in bytes of the largest transaction that is taken.
+func (s *socket) Room() int { return roomBytes }
+
+// Close returns the socket up; later calls fail.
+func (s *socket) Close() error {
+	s.closed = true
+	return nil
+}
+
+// batch is a transaction being carried out: it changes the kernel at once, and notes how to
+// undo each change.
+type batch struct {
+	kernel *Kernel
+	now    time.Time
+	undo   []func()
+	// changed is set if the kernel counts a generation.
+	changed bool
+	// suspicious are the tables to validate.
+	suspicious map[*table]bool
+	// careful validates after each message, to find the one to blame.
+	careful bool
+}
+
+// commit carries a transaction out, or returns the refusals and changes nothing.
+func (k *Kernel) commit(t *wire.Transaction) []*wire.Refusal {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	requests := requestsOf(t)
+	b := k.begin(false)
+	refusals := b.run(t, requests)
+	if len(refusals) == 0 && b.validate() != nil {
+		b.rollBack()
+		b = k.begin(true)
+		refusals = b.run(t, requests)
+	}
+	if len(refusals) > 0 {
+		b.rollBack()
+		return refusals
+	}
+	if b.changed {
+		k.generation++
+	}
+	return nil
+}
+
+func (k *Kernel) begin(careful bool) *batch {
+	return &batch{kernel: k, now: k.now(), suspicious: make(map[*table]bool), careful: careful}
+}
+
+// run applies all messages. It continues after a refusal, as the kernel does, so that
+// everything wrong is named at once.
+func (b *batch) run(t *wire.Transaction, requests []request) []*wire.Refusal {
+	var refusals []*wire.Refusal
+	for _, r := range requests {
+		err := b.apply(r)
+		if err == nil && b.careful && (r.kind == unix.NFT_MSG_NEWRULE || r.kind == unix.NFT_MSG_NEWSETELEM) {
+			err = b.validate()
+		}
+		var no *refusal
+		if errors.As(err, &no) {
+			if b.kernel.vague {
+				no.offset = 0
+			}
+			refusals = append(refusals, &wire.Refusal{
+				Errno: no.errno, Kind: r.kind, Words: no.words, About: t.Blame(r.seq, no.offset),
+			})
+		}
+	}
+	return refusals
+}
+
+func (b *batch) apply(r request) error {
+	if r.family != unix.NFPROTO_IPV4 && r.family != unix.NFPROTO_IPV6 &&
+		(r.family != unix.NFPROTO_UNSPEC || r.kind != unix.NFT_MSG_DELTABLE) {
+		return unknownf("family %d", r.family)
+	}
+	switch r.kind {
+	case unix.NFT_MSG_NEWTABLE:
+		return b.newTable(r)
+	case unix.NFT_MSG_DELTABLE:
+		return b.deleteTable(r)
+	case unix.NFT_MSG_NEWCHAIN:
+		return b.newChain(r)
+	case unix.NFT_MSG_DELCHAIN:
+		return b.deleteChain(r)
+	case unix.NFT_MSG_NEWRULE:
+		return b.newRule(r)
+	case unix.NFT_MSG_DELRULE:
+		return b.deleteRules(r)
+	case unix.NFT_MSG_NEWSET:
+		return b.newSet(r)
+	case unix.NFT_MSG_DELSET:
+		return b.deleteSet(r)
+	case unix.NFT_MSG_NEWSETELEM:
+		return b.newElements(r)
+	case unix.NFT_MSG_DELSETELEM:
+		return b.deleteElements(r)
+	default:
+		return unknownf("message type %d", r.kind)
+	}
+}
+
+// do changes something and notes how to undo it.
+func (b *batch) do(change, undo func()) {
+	change()
+	b.undo = append(b.undo, undo)
+	b.changed = true
+}
+
+// count changes a number of references.
+func (b *batch) count(use *int, n int) {
+	b.do(func() { *use += n }, func() { *use -= n })
+}
+
+// rollBack undoes everything, the last change first.
+func (b *batch) rollBack() {
+	for i := len(b.undo) - 1; i >= 0; i-- {
+		b.undo[i]()
+	}
+	b.undo = nil
+}
+
+// jumpsMax is NFT_JUMP_STACK_SIZE.
+const jumpsMax = 16
+
+// validate refuses tables in which packets could loop, or reach expressions that are not
+// allowed at their hook.
+func (b *batch) validate() error {
+	for t := range b.suspicious {
+		if b.kernel.tables[t.tableKey] != t {
+			continue
+		}
+		for _, c := range t.order {
+			if c.base == nil {
+				continue
+			}
+			v := validation{from: c.base, reached: make(map[*chain]int)}
+			if err := v.chain(c, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// validation is the walk from one base chain.
+type validation struct {
+	from *base
+	// reached holds the largest number of jumps by which a chain was reached, and
+	// one more.
+	reached map[*chain]int
+}
+
+func (v *validation) chain(c *chain, jumps int) error {
+	if jumps == jumpsMax {
+		return refusef(unix.EMLINK, "more than %d jumps to chain %s", jumpsMax, c.name)
+	}
+	if v.reached[c] > jumps {
+		return nil
+	}
+	v.reached[c] = jumps + 1
+	for _, r := range c.rules {
+		for _, e := range r.exprs {
+			if err := v.expr(e, jumps); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (v *validation) expr(e expr, jumps int) error {
+	switch e := e.(type) {
+	case placed:
+		return e.allowed(v.from)
+	case *immediateVerdict:
+		if e.chain != nil {
+			return v.chain(e.chain, jumps+1)
+		}
+	case *lookup:
+		if !e.set.isVerdict() {
+			return nil
+		}
+		for _, element := range e.set.elements {
+			if to := element.verdict.chain; to != nil {
+				if err := v.chain(to, jumps+1); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Writer returns the nftables backend's writer for one family, connected to the kernel.
+// The kernel announces nothing to it.
+func (k *Kernel) Writer(family service.Family) dataplane.Writer {
+	return silentWriter{nftables.NewWriter(family, nftables.WriterConfig{Open: k.Open})}
+}
+
+type silentWriter struct{ *nftables.Writer }
+
+// Watch hears nothing until the context ends.
+func (silentWriter) Watch(ctx context.Context, _ func(dataplane.Stranger)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}

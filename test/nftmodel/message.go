@@ -1,0 +1,188 @@
+package nftmodel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+)
+
+// headerBytes is the size of a message's netlink and netfilter headers together.
+const headerBytes = unix.SizeofNlMsghdr + 4
+
+// request is one message of a transaction.
+type request struct {
+	seq    uint32
+	kind   uint16
+	flags  uint16
+	family uint8
+	attrs  []byte
+}
+
+// requestsOf returns the messages between the two that frame a batch.
+func requestsOf(t *wire.Transaction) []request {
+	t.End()
+	var buf []byte
+	t.Add(func(b []byte) []byte {
+		buf = b
+		return b
+	})
+	requests := make([]request, 0, t.Messages())
+	for len(buf) >= headerBytes {
+		size := int(binary.NativeEndian.Uint32(buf))
+		kind := binary.NativeEndian.Uint16(buf[4:])
+		if kind>>8 == unix.NFNL_SUBSYS_NFTABLES {
+			requests = append(requests, request{
+				seq: binary.NativeEndian.Uint32(buf[8:]), kind: kind & 0xff,
+				flags: binary.NativeEndian.Uint16(buf[6:]), family: buf[16], attrs: buf[headerBytes:size],
+			})
+		}
+		buf = buf[(size+attrHeader-1)&^(attrHeader-1):]
+	}
+	return requests
+}
+
+// parse reads the attributes of the message. Flags that are not listed are
+// refused, but for those that every message may have.
+func (r request) parse(what string, flags uint16, known ...uint16) (fields, error) {
+	if more := r.flags &^ (flags | unix.NLM_F_REQUEST | unix.NLM_F_ACK); more != 0 {
+		return nil, unknownf("flags %#x of %s", more, what)
+	}
+	return parseFields(what, r.attrs, headerBytes, known...)
+}
+
+// attrHeader is the size of an attribute without its data; attributes begin at
+// multiples of it.
+const attrHeader = 4
+
+// fields are the attributes of one nest, each at most once.
+type fields map[uint16]field
+
+// field is one attribute.
+type field struct {
+	data []byte
+	// at is the offset of the attribute in the message.
+	at int
+}
+
+// parseFields reads the attributes in b, which begins at an offset of the message.
+// One that is not listed is refused.
+func parseFields(what string, b []byte, at int, known ...uint16) (fields, error) {
+	found := make(fields, len(known))
+	err := eachAttr(b, at, func(attr wire.Attr, at int) error {
+		if !slices.Contains(known, attr.Type) {
+			return unknownf("attribute %d of %s", attr.Type, what)
+		}
+		if _, twice := found[attr.Type]; twice {
+			return unknownf("attribute %d of %s, given twice", attr.Type, what)
+		}
+		found[attr.Type] = field{attr.Data, at}
+		return nil
+	})
+	return found, err
+}
+
+// parseList reads a list of NFTA_LIST_ELEM.
+func parseList(what string, list field) ([]field, error) {
+	var found []field
+	err := eachAttr(list.data, list.at+attrHeader, func(attr wire.Attr, at int) error {
+		if attr.Type != unix.NFTA_LIST_ELEM {
+			return unknownf("attribute %d in the list of %s", attr.Type, what)
+		}
+		found = append(found, field{attr.Data, at})
+		return nil
+	})
+	return found, err
+}
+
+// eachAttr walks over attributes with their offsets; bytes that are none are
+// refused.
+func eachAttr(b []byte, at int, each func(wire.Attr, int) error) error {
+	walked := 0
+	for attr := range wire.Attrs(b) {
+		if err := each(attr, at+walked); err != nil {
+			return err
+		}
+		walked += (attrHeader + len(attr.Data) + attrHeader - 1) &^ (attrHeader - 1)
+	}
+	if walked < len(b) {
+		return refusef(unix.EINVAL, "%d bytes are no attribute", len(b)-walked)
+	}
+	return nil
+}
+
+func (f fields) has(kind uint16) bool {
+	_, ok := f[kind]
+	return ok
+}
+
+// need refuses a message without the attributes.
+func (f fields) need(what string, kinds ...uint16) error {
+	for _, kind := range kinds {
+		if !f.has(kind) {
+			return refusef(unix.EINVAL, "%s without attribute %d", what, kind)
+		}
+	}
+	return nil
+}
+
+// uint32 returns a number, 0 when it is absent.
+func (f fields) uint32(kind uint16) uint32 {
+	if data := f[kind].data; len(data) == 4 {
+		return binary.BigEndian.Uint32(data)
+	}
+	return 0
+}
+
+// uint64 returns a number, 0 when it is absent.
+func (f fields) uint64(kind uint16) uint64 {
+	if data := f[kind].data; len(data) == 8 {
+		return binary.BigEndian.Uint64(data)
+	}
+	return 0
+}
+
+// numbers refuses what should be numbers of so many bytes and are not.
+func (f fields) numbers(bytes int, kinds ...uint16) error {
+	for _, kind := range kinds {
+		if f.has(kind) && len(f[kind].data) != bytes {
+			return refusef(unix.ERANGE, "attribute %d has %d bytes", kind, len(f[kind].data))
+		}
+	}
+	return nil
+}
+
+func (f fields) text(kind uint16) string { return wire.Attr{Data: f[kind].data}.Text() }
+
+// refusal is the no to one message.
+type refusal struct {
+	errno syscall.Errno
+	// words say more than the error number.
+	words string
+	// offset is that of the refused attribute in the message, 0 if the message
+	// is refused as a whole.
+	offset int
+}
+
+// Error returns the error number, and the words if there are some.
+func (r *refusal) Error() string {
+	if r.words == "" {
+		return r.errno.Error()
+	}
+	return fmt.Sprintf("%v (%s)", r.errno, r.words)
+}
+
+// refusef refuses a message.
+func refusef(errno syscall.Errno, format string, args ...any) error {
+	return &refusal{errno: errno, words: fmt.Sprintf(format, args...)}
+}
+
+// unknownf refuses what is not understood here, whatever the real kernel would
+// make of it.
+func unknownf(format string, args ...any) error {
+	return refusef(unix.EINVAL, "not modelled: "+format, args...)
+}

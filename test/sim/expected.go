@@ -1,0 +1,199 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
+)
+
+// served is one Service as a kernel has it.
+type served struct {
+	n     int
+	state state
+	view  service.View
+}
+
+func serve(n int, s state) served { return served{n, s, s.view(keyOf(n))} }
+
+// older orders as claims are decided: the older Service first, then the smaller key.
+func older(a, b served) int {
+	if by := a.view.Created.Compare(b.view.Created); by != 0 {
+		return by
+	}
+	return a.view.Key.Compare(b.view.Key)
+}
+
+// expectedItems computes the proxy's table from scratch: everything is rendered, the older
+// claim wins, and a kernel without a past takes what is left in one transaction.
+func (w *world) expectedItems(family service.Family, all []served) (map[nftmodel.Name]string, error) {
+	render := nftables.NewRenderer(family, w.settings.options)
+	var objects []dataplane.Object
+	owners := map[dataplane.ID]service.Key{}
+	claim := func(owner service.Key, rendered []dataplane.Object) {
+		for _, o := range rendered {
+			if _, claimed := owners[o.ID]; !claimed && !outranked(render.Naming(), owners, owner, o.ID) {
+				owners[o.ID] = owner
+				objects = append(objects, o)
+			}
+		}
+	}
+	claim(service.Node, render.Node(w.cluster.facts()))
+	for _, s := range slices.SortedFunc(slices.Values(all), older) {
+		// Leads first, so that a Service's own do not depend on the order of rendering.
+		claim(s.view.Key, render.Service(&s.view, s.state.facts))
+	}
+	kernel := nftmodel.NewKernel()
+	batch := &dataplane.Batch{}
+	for i := range objects {
+		batch.Changes = append(batch.Changes, dataplane.Change{ID: objects[i].ID, After: &objects[i], Owner: owners[objects[i].ID]})
+	}
+	writer := nftables.NewWriter(family, nftables.WriterConfig{Open: kernel.Open})
+	if receipt := writer.Write(context.Background(), batch); receipt.Outcome != dataplane.Landed {
+		return nil, fmt.Errorf("the expected table cannot be written: %v", receipt.Err)
+	}
+	items := map[nftmodel.Name]string{}
+	for _, item := range kernel.Items(family) {
+		items[item.Name] = item.Body
+	}
+	return items, nil
+}
+
+// outranked reports whether an older Service has what an object goes with.
+func outranked(naming dataplane.Naming, owners map[dataplane.ID]service.Key, owner service.Key, id dataplane.ID) bool {
+	for lead, ok := naming.Lead(id); ok; lead, ok = naming.Lead(lead) {
+		if has, claimed := owners[lead]; claimed && has != owner {
+			return true
+		}
+	}
+	return false
+}
+
+// compare returns an error that names every part of the tables in which the kernel is not
+// what is expected, and everything of other programs that was changed.
+func (s *stack) compare(want map[nftmodel.Name]string) error {
+	var errs []error
+	wrong := func(name nftmodel.Name, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%v: %s", name, fmt.Sprintf(format, args...)))
+	}
+	seen := map[nftmodel.Name]bool{}
+	for _, item := range s.kernel.Items(s.family) {
+		seen[item.Name] = true
+		body, wanted := want[item.Name]
+		foreign, theirs := s.foreign[item.Name]
+		switch {
+		case item.Table != nftables.TableName && !theirs:
+			wrong(item.Name, "the proxy has put this into another program's table")
+		case theirs && item.Body != foreign:
+			wrong(item.Name, "another program's is\n\t%q, was\n\t%q", item.Body, foreign)
+		case theirs:
+		case !wanted && s.remains && item.Set == hairpins:
+		case !wanted:
+			wrong(item.Name, "is not wanted")
+		case item.Body != body:
+			wrong(item.Name, "is\n\t%q, want\n\t%q", item.Body, body)
+		}
+	}
+	for name := range want {
+		if !seen[name] {
+			wrong(name, "is missing")
+		}
+	}
+	for name := range s.foreign {
+		if !seen[name] {
+			wrong(name, "another program's is gone")
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hairpins is the set of endpoints that reach themselves. Its elements bear no Service's
+// name: those of a former process stay while a Service is held back that they may belong
+// to, unless a Service that has them as well gives them up.
+const hairpins = "hairpins"
+
+// choices returns every combination of what may be in a family's kernel; usually there is
+// one. Services that are held back may have left one of several states.
+func (w *world) choices(family service.Family) [][]served {
+	const most = 64
+	kernel := newReading(w, family)
+	combinations := [][]served{nil}
+	for _, n := range w.cluster.numbers() {
+		candidates := kernel.distinct(n, w.cluster.candidates(n, family))
+		var next [][]served
+		for _, c := range combinations {
+			for _, s := range candidates {
+				if len(next) < most {
+					next = append(next, append(slices.Clip(c), s))
+				}
+			}
+		}
+		combinations = next
+	}
+	return combinations
+}
+
+// reading is what the kernel holds for a family, as the proxy's objects.
+type reading struct {
+	family  service.Family
+	render  *nftables.Renderer
+	objects []dataplane.Object
+}
+
+func newReading(w *world, family service.Family) *reading {
+	objects, err := nftables.NewWriter(family, nftables.WriterConfig{Open: w.kernel.Open}).Read(context.Background())
+	if err != nil {
+		w.monitor.object(err)
+	}
+	return &reading{family: family, render: nftables.NewRenderer(family, w.settings.options), objects: objects}
+}
+
+// distinct returns the candidates of a Service that differ in their rules, newest first.
+func (r *reading) distinct(n int, candidates []state) []served {
+	if len(candidates) == 1 {
+		return []served{serve(n, candidates[0])}
+	}
+	seen := map[uint64]bool{}
+	var out []served
+	for _, s := range slices.Backward(candidates) {
+		candidate := serve(n, s)
+		f := dataplane.NewFragment(keyOf(n), time.Time{}, r.render.Service(&candidate.view, s.facts))
+		if !seen[f.Digest] && r.plausible(n, f) {
+			seen[f.Digest] = true
+			out = append(out, candidate)
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, serve(n, candidates[0]))
+	}
+	return out
+}
+
+// plausible reports whether the kernel holds at a Service's ClusterIP, which no other
+// Service has, what a fragment wants there.
+func (r *reading) plausible(n int, f *dataplane.Fragment) bool {
+	address := string(clusterIP(r.family, n).AsSlice())
+	at := func(objects []dataplane.Object) map[dataplane.ID]string {
+		some := map[dataplane.ID]string{}
+		for _, o := range objects {
+			if o.Kind == dataplane.Element && strings.HasPrefix(o.ID.Name, address) {
+				some[o.ID] = o.Body
+			}
+		}
+		return some
+	}
+	wanted, there := at(f.Objects), at(r.objects)
+	for id, body := range wanted {
+		if there[id] != body {
+			return false
+		}
+	}
+	return len(wanted) == len(there)
+}

@@ -1,0 +1,322 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
+)
+
+// A Service's defect is in the number of its first port: whatever is rendered for it has an
+// element with that port in its key, and nothing else has.
+const (
+	rejectedPorts = 20000
+	brokenPorts   = 21000
+	defectsEnd    = 22000
+)
+
+// defects knows which defects are repaired. Kernels and renderers ask it; it is safe for
+// that.
+type defects struct {
+	mu       sync.Mutex
+	repaired map[uint16]bool
+}
+
+func (d *defects) repair(port uint16) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.repaired == nil {
+		d.repaired = make(map[uint16]bool)
+	}
+	d.repaired[port] = true
+}
+
+func (d *defects) between(port, from, to uint16) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return port >= from && port < to && !d.repaired[port]
+}
+
+// rejected reports whether the kernel refuses a Service with this port, broken whether
+// rendering it panics.
+func (d *defects) rejected(port uint16) bool { return d.between(port, rejectedPorts, brokenPorts) }
+func (d *defects) broken(port uint16) bool   { return d.between(port, brokenPorts, defectsEnd) }
+
+// frontendSets are those whose keys are frontends. Every Service has an element for each
+// of its ports in one of them.
+var frontendSets = []string{"frontends", "no-endpoints", "no-local-endpoints"}
+
+// refuses reports whether the kernel refuses an element: the key of a frontend ends with
+// its port, in a word of its own.
+func (d *defects) refuses(element nftmodel.Name) bool {
+	const wordBytes = 4
+	at := len(element.Key) - wordBytes
+	return element.Table == nftables.TableName && slices.Contains(frontendSets, element.Set) && at > 0 &&
+		d.rejected(uint16(element.Key[at])<<8|uint16(element.Key[at+1]))
+}
+
+// breaks reports whether rendering a view has to fail.
+func (d *defects) breaks(view *service.View) bool {
+	for _, family := range service.Families {
+		for i := range view.Ports[family] {
+			if d.broken(view.Ports[family][i].Port) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// holdBack reports whether a Service, as it is now, cannot get its rules for a family into
+// the kernel, so that the last ones that could stay.
+func (d *defects) holdBack(spec *service.Spec, family service.Family) bool {
+	if spec == nil {
+		return false
+	}
+	for i := range spec.Ports {
+		// A failed rendering keeps everything back, a refused one only what has rules.
+		if d.broken(spec.Ports[i].Port) || (d.rejected(spec.Ports[i].Port) && spec.ClusterIPs[family].IsValid()) {
+			return true
+		}
+	}
+	return false
+}
+
+// requestFault is what goes wrong with transactions, or with questions, a number of times.
+type requestFault struct {
+	ask bool
+	// skip is how many requests are served first, so that faults also strike between the
+	// transactions of a divided batch.
+	skip, times int
+	delay       time.Duration
+	// taken is set if a transaction is carried out although err is returned.
+	taken bool
+	err   error
+	// refused is the error number with which the kernel refuses a whole transaction.
+	refused *wire.Refusal
+	// disturb lets another program commit before the question is answered.
+	disturb bool
+}
+
+// requestFaults decides what goes wrong with the requests of one writer.
+type requestFaults struct {
+	mu     sync.Mutex
+	queued []requestFault
+}
+
+func (f *requestFaults) add(fault requestFault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.queued = append(f.queued, fault)
+}
+
+// next returns the fault of a request, the zero fault for none.
+func (f *requestFaults) next(ask bool) requestFault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.queued {
+		q := &f.queued[i]
+		switch {
+		case q.ask != ask || q.times == 0:
+			continue
+		case q.skip > 0:
+			q.skip--
+			return requestFault{}
+		default:
+			q.times--
+			return *q
+		}
+	}
+	return requestFault{}
+}
+
+// errLost is the error of a transaction whose answer was lost.
+var errLost = errors.New("the kernel's answer was lost")
+
+// failureOf is requests that fail, times times.
+func failureOf(variant uint64, times int) requestFault {
+	d := newRandom(variant, 0)
+	if d.percent(20) {
+		return requestFault{
+			ask: true, times: times, skip: d.IntN(10),
+			err: []error{wire.ErrInterrupted, unix.ENOBUFS, unix.EPERM}[d.IntN(3)],
+		}
+	}
+	f := requestFault{times: times, skip: d.IntN(3)}
+	switch d.IntN(7) {
+	case 0:
+		f.err = &wire.NotTakenError{Err: unix.ENOBUFS}
+	case 1:
+		f.err = &wire.NotTakenError{Err: unix.EINTR}
+	case 2:
+		f.err = &wire.NotTakenError{Err: unix.EPERM}
+	case 3:
+		f.err, f.taken = errLost, true
+	case 4:
+		f.err = errLost
+	case 5:
+		f.refused = &wire.Refusal{Errno: unix.EINVAL}
+	case 6:
+		f.refused = &wire.Refusal{Errno: unix.EOPNOTSUPP}
+	}
+	return f
+}
+
+// slownessOf is requests that are slow; one beyond the writer's timeout happens once.
+func slownessOf(variant uint64, times int) requestFault {
+	d := newRandom(variant, 0)
+	f := requestFault{
+		ask: d.percent(20), times: times, skip: d.IntN(3),
+		delay: []time.Duration{time.Second, 15 * time.Second, 3 * time.Minute}[d.IntN(3)],
+	}
+	if f.delay > time.Minute {
+		f.times = 1
+	}
+	return f
+}
+
+// actorFaults makes actors panic and hang. Actors call it.
+type actorFaults struct {
+	mu     sync.Mutex
+	panics map[service.Key]int
+	hangs  map[service.Key]int
+	// hanging counts those that hang now, given up or not.
+	hanging map[service.Key]int
+	// resumed is closed to let those that hang continue.
+	resumed chan struct{}
+}
+
+func newActorFaults() *actorFaults {
+	return &actorFaults{
+		panics: map[service.Key]int{}, hangs: map[service.Key]int{}, hanging: map[service.Key]int{},
+		resumed: make(chan struct{}),
+	}
+}
+
+// add makes the next messages of an actor fail.
+func (f *actorFaults) add(e event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e.do == panicActor {
+		f.panics[keyOf(e.n)] += e.m
+	} else {
+		f.hangs[keyOf(e.n)] += e.m
+	}
+}
+
+// pending reports whether something goes wrong with an actor, or will.
+func (f *actorFaults) pending(n int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.panics[keyOf(n)]+f.hangs[keyOf(n)]+f.hanging[keyOf(n)] > 0
+}
+
+// resume lets all actors continue, those that would hang later included.
+func (f *actorFaults) resume() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.hangs)
+	close(f.resumed)
+	f.resumed = make(chan struct{})
+}
+
+// intercept is for proxy.Config. A hanging actor does not look at its context: it is
+// truly stuck.
+func (f *actorFaults) intercept(_ context.Context, key service.Key, message actors.Message) {
+	f.mu.Lock()
+	fail, hang, resumed := f.panics[key] > 0, f.hangs[key] > 0, f.resumed
+	switch {
+	case fail:
+		f.panics[key]--
+	case hang:
+		f.hangs[key]--
+		f.hanging[key]++
+	}
+	f.mu.Unlock()
+	switch {
+	case fail:
+		panic(fmt.Sprintf("the simulation fails %v at %T", key, message))
+	case hang:
+		<-resumed
+		f.mu.Lock()
+		f.hanging[key]--
+		f.mu.Unlock()
+	}
+}
+
+// renderer counts, and fails for Services that are broken.
+type renderer struct {
+	dataplane.Renderer
+	defects  *defects
+	rendered *atomic.Int64
+	// before, when set, is called before a Service is rendered.
+	before func(*service.View)
+}
+
+// Service implements dataplane.Renderer.
+func (r renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	r.rendered.Add(1)
+	if r.before != nil {
+		r.before(view)
+	}
+	if r.defects.breaks(view) {
+		panic(fmt.Sprintf("%v is broken", view.Key))
+	}
+	return r.Renderer.Service(view, facts)
+}
+
+// checkedWriter is a writer that only one goroutine at a time may use, on a kernel that
+// announces what other programs change.
+type checkedWriter struct {
+	dataplane.Writer
+	stack *stack
+	busy  atomic.Int32
+	// report is told what is wrong.
+	report func(error)
+}
+
+func (w *checkedWriter) enter() func() {
+	if w.busy.Add(1) > 1 {
+		w.report(fmt.Errorf("two jobs in flight for one writer"))
+	}
+	return func() { w.busy.Add(-1) }
+}
+
+// Write implements dataplane.Writer.
+func (w *checkedWriter) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	defer w.enter()()
+	return w.Writer.Write(ctx, batch)
+}
+
+// Read implements dataplane.Writer.
+func (w *checkedWriter) Read(ctx context.Context) ([]dataplane.Object, error) {
+	defer w.enter()()
+	return w.Writer.Read(ctx)
+}
+
+// Watch implements dataplane.Watcher.
+func (w *checkedWriter) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
+	return w.stack.watch(ctx, changed)
+}
+
+// Owner implements dataplane.Origin.
+func (w *checkedWriter) Owner(o *dataplane.Object) (service.Key, bool) {
+	return w.Writer.(dataplane.Origin).Owner(o)
+}
+
+// Refs implements dataplane.Origin.
+func (w *checkedWriter) Refs(o *dataplane.Object) []dataplane.ID {
+	return w.Writer.(dataplane.Origin).Refs(o)
+}

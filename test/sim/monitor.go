@@ -1,0 +1,134 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/sluice-proxy/sluice/actors"
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/observe"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+// tally counts what happened, by kind.
+type tally map[string]int
+
+// monitor listens to everything that happens, and objects to what must not.
+type monitor struct {
+	// log, when set, is told every event.
+	log func(string)
+
+	mu      sync.Mutex
+	errs    []error
+	settled map[string]map[service.Key]service.Revision
+	seen    tally
+}
+
+var _ observe.Listener = (*monitor)(nil)
+
+func newMonitor(log func(string)) *monitor {
+	return &monitor{log: log, settled: map[string]map[service.Key]service.Revision{}, seen: tally{}}
+}
+
+// object records something that must not happen.
+func (m *monitor) object(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.errs = append(m.errs, err)
+}
+
+// objections returns what was wrong so far.
+func (m *monitor) objections() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return errors.Join(m.errs...)
+}
+
+// restarted notes that another process has taken over: it counts from one again.
+func (m *monitor) restarted() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.settled)
+}
+
+// count adds to what was seen.
+func (m *monitor) count(what string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen[what]++
+}
+
+// tally returns a copy of what was seen so far.
+func (m *monitor) tally() tally {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.seen)
+}
+
+// Supervisor implements observe.Listener.
+func (m *monitor) Supervisor(e supervisor.Event[service.Key]) {
+	m.print(e)
+	m.count(fmt.Sprintf("%T", e.What))
+}
+
+// Actors implements observe.Listener.
+func (m *monitor) Actors(e actors.Event) { m.print(e) }
+
+// Aggregator implements observe.Listener.
+func (m *monitor) Aggregator(e aggregator.Event) {
+	m.print(e)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen[fmt.Sprintf("%T", e)]++
+	switch e := e.(type) {
+	case aggregator.BatchWritten:
+		m.seen["write "+e.Receipt.Outcome.String()]++
+		if e.Receipt.Written.Calls > 1 {
+			m.seen["write divided"]++
+		}
+		if len(e.Receipt.Notes) > 0 {
+			m.seen["write exchanged"]++
+		}
+	case aggregator.Applied:
+		m.settle("applied", e.Domain, e.Key, e.Revision)
+	case aggregator.Quarantined:
+		m.settle("quarantined", e.Domain, e.Key, e.Revision)
+	}
+}
+
+// settle objects to a verdict for a revision that was settled by a newer one.
+func (m *monitor) settle(verdict, domain string, key service.Key, revision service.Revision) {
+	if m.settled[domain] == nil {
+		m.settled[domain] = map[service.Key]service.Revision{}
+	}
+	if before := m.settled[domain][key]; revision.Compare(before) < 0 {
+		m.errs = append(m.errs, fmt.Errorf("%s: %v %s at revision %v after a verdict for %v", domain, key, verdict, revision, before))
+	}
+	m.settled[domain][key] = revision
+}
+
+func (m *monitor) print(e any) {
+	if m.log == nil {
+		return
+	}
+	switch e := e.(type) {
+	case aggregator.BatchWritten:
+		m.log(fmt.Sprintf("%v wrote %d changes for %d Services: %v", e.Domain, len(e.Batch.Changes), len(e.Batch.Contributions), e.Receipt))
+	case aggregator.Applied, aggregator.AuditDone:
+	case supervisor.Event[service.Key]:
+		if stuck, ok := e.What.(supervisor.Stuck); ok {
+			stuck.Stack = ""
+			e.What = stuck
+		}
+		m.log(fmt.Sprintf("%v: %T%+v", e.Child, e.What, e.What))
+	default:
+		m.log(fmt.Sprintf("%T%+v", e, e))
+	}
+}
+
+// since formats virtual time.
+func since(start time.Time) string { return time.Since(start).Round(time.Millisecond).String() }

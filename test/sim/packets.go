@@ -1,0 +1,344 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/nftmodel"
+	"github.com/sluice-proxy/sluice/test/reference"
+)
+
+// judge says what has to become of packets, from what the API says of each Service alone;
+// it knows no rules.
+type judge struct {
+	family service.Family
+	// facts are those of the node now.
+	facts *service.NodeFacts
+	hosts []netip.Addr
+	// served are ordered as claims are decided.
+	served []served
+}
+
+func newJudge(family service.Family, facts *service.NodeFacts, hosts []netip.Addr, all []served) *judge {
+	return &judge{family: family, facts: facts, hosts: hosts, served: slices.SortedFunc(slices.Values(all), older)}
+}
+
+// expectation is what has to become of a packet.
+type expectation struct {
+	verdict nftmodel.Verdict
+	// either is set if being dropped is as good as being rejected: several Services claim
+	// the frontend, and none of them serves this sender.
+	either bool
+	// endpoints are equally likely; set when delivered.
+	endpoints   []reference.Endpoint
+	masqueraded bool
+}
+
+// claimant is a service port that answers at a packet's destination.
+type claimant struct {
+	served   *served
+	port     *service.Port
+	endpoint reference.Selection
+	// clusterIP, vip or nodePort tells how the packet comes to it; none of them for an
+	// external IP.
+	clusterIP, vip, nodePort bool
+}
+
+// expect decides about a packet.
+func (j *judge) expect(p nftmodel.Packet) expectation {
+	claimants := j.claimants(p)
+	if len(claimants) == 0 {
+		if j.isClusterIP(p.Dst.Addr()) {
+			return expectation{verdict: nftmodel.Rejected} // a port that no Service has
+		}
+		return expectation{verdict: nftmodel.Untouched}
+	}
+	for _, c := range claimants {
+		ranges := c.served.state.spec.SourceRanges[j.family]
+		if c.vip && len(ranges) > 0 {
+			// The oldest Service that limits senders does so for all that share the address.
+			if !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(p.Src.Addr()) }) {
+				return expectation{verdict: nftmodel.Dropped}
+			}
+			break
+		}
+		if c.endpoint.Any {
+			break
+		}
+	}
+	// A Service without any endpoint translates nothing, so the next one may.
+	at := slices.IndexFunc(claimants, func(c claimant) bool { return c.endpoint.Any })
+	if at < 0 {
+		return expectation{verdict: nftmodel.Rejected}
+	}
+	e := j.route(p, claimants[at])
+	e.either = len(claimants) > 1
+	return e
+}
+
+// claimants returns the ports that answer, the winner of the claim first.
+func (j *judge) claimants(p nftmodel.Packet) (all []claimant) {
+	to, nodePorts := p.Dst.Addr(), j.answersNodePorts(p.Dst.Addr())
+	for i := range j.served {
+		s := &j.served[i]
+		spec := s.state.spec
+		if spec == nil || !spec.ClusterIPs[j.family].IsValid() {
+			continue
+		}
+		for k := range spec.Ports {
+			c := claimant{served: s, port: &spec.Ports[k]}
+			c.nodePort = nodePorts && c.port.NodePort != 0 && c.port.NodePort == p.Dst.Port()
+			if c.port.Port == p.Dst.Port() {
+				c.clusterIP = to == spec.ClusterIPs[j.family]
+				c.vip = slices.Contains(spec.LoadBalancerVIPs[j.family], to)
+			}
+			external := c.port.Port == p.Dst.Port() && slices.Contains(spec.ExternalIPs[j.family], to)
+			if c.port.Protocol == p.Protocol && (c.clusterIP || c.vip || c.nodePort || external) {
+				c.endpoint = s.state.selection(j.family, c.port)
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// selection asks the reference about one port of a Service.
+func (s state) selection(family service.Family, port *service.Port) reference.Selection {
+	var listed []reference.Endpoint
+	sorted := slices.SortedFunc(slices.Values(s.slices), func(a, b *service.Slice) int { return strings.Compare(a.Name, b.Name) })
+	for _, slice := range sorted {
+		for _, p := range slice.Ports {
+			if slice.Family != family || p.Name != port.Name || p.Protocol != port.Protocol {
+				continue
+			}
+			for _, e := range slice.Endpoints {
+				listed = append(listed, reference.Endpoint{
+					At: netip.AddrPortFrom(e.Addr, p.Port), Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
+					Local: e.NodeName == s.facts.Name, ForNodes: e.ForNodes, ForZones: e.ForZones,
+				})
+			}
+		}
+	}
+	distinct, _ := reference.Distinct(listed)
+	return reference.Select(distinct, s.facts.Name, s.facts.Zone)
+}
+
+func (j *judge) isClusterIP(a netip.Addr) bool {
+	return slices.ContainsFunc(j.served, func(s served) bool {
+		return s.state.spec != nil && len(s.state.spec.Ports) > 0 && s.state.spec.ClusterIPs[j.family] == a
+	})
+}
+
+// answersNodePorts reports whether node ports answer on an address.
+func (j *judge) answersNodePorts(a netip.Addr) bool {
+	on := j.facts.NodePorts[j.family]
+	if on.All {
+		return !a.IsLoopback() && j.local(a)
+	}
+	return slices.Contains(on.Addresses, a)
+}
+
+func (j *judge) local(a netip.Addr) bool { return a.IsLoopback() || slices.Contains(j.hosts, a) }
+
+// route decides about a packet for a port that has endpoints.
+func (j *judge) route(p nftmodel.Packet, c claimant) expectation {
+	spec, facts := c.served.state.spec, c.served.state.facts
+	t := reference.Traffic{
+		Internal: c.clusterIP, PolicyLocal: spec.ExternalLocal, MasqueradeAll: facts.MasqueradeAll,
+		Node: j.local(p.Src.Addr()),
+	}
+	if c.clusterIP {
+		t.PolicyLocal, facts = spec.InternalLocal, j.facts
+	}
+	detect := facts.Detect[j.family]
+	t.Detect, t.Pod = detect.Configured(), fromPod(detect, p)
+	r := c.endpoint.Route(t)
+	verdict := map[reference.Fate]nftmodel.Verdict{
+		reference.Refused: nftmodel.Rejected, reference.Dropped: nftmodel.Dropped, reference.Delivered: nftmodel.Delivered,
+	}[r.Fate]
+	return expectation{verdict: verdict, endpoints: r.To, masqueraded: r.Masqueraded}
+}
+
+// fromPod reports whether a packet is recognised as that of a local pod.
+func fromPod(d service.LocalDetector, p nftmodel.Packet) bool {
+	if d.CIDR.IsValid() {
+		return d.CIDR.Contains(p.Src.Addr())
+	}
+	if prefix, isPrefix := strings.CutSuffix(d.Interface, "+"); isPrefix {
+		return strings.HasPrefix(p.In, prefix)
+	}
+	return d.Interface != "" && p.In == d.Interface
+}
+
+// check compares with what the rules make of the packet.
+func (e expectation) check(p nftmodel.Packet, outcomes []nftmodel.Outcome) error {
+	want := e.ends(p)
+	got := map[string]float64{}
+	for _, o := range outcomes {
+		if o.Mark != 0 && o.Verdict == nftmodel.Delivered {
+			return fmt.Errorf("packet %v to %v/%v leaves with mark %#x", p.Src, p.Dst, p.Protocol, o.Mark)
+		}
+		verdict := o.Verdict
+		if e.either && verdict == nftmodel.Dropped {
+			verdict = nftmodel.Rejected
+		}
+		got[end(verdict, o.To, o.Masqueraded)] += o.Probability
+	}
+	// The endpoint in the first slot has an advantage of up to a hundredth of its share
+	// (package slots).
+	const advantageMax = 0.01
+	for text, probability := range want {
+		if math.Abs(got[text]-probability) > advantageMax*probability+1e-6 {
+			return fmt.Errorf("packet %v from %q to %v/%v\nends\n%s\nwant\n%s%s", p.Src, p.In, p.Dst, p.Protocol,
+				endsText(got), endsText(want), stepsOf(outcomes))
+		}
+	}
+	return nil
+}
+
+// ends returns the probability of each end.
+func (e expectation) ends(p nftmodel.Packet) map[string]float64 {
+	verdict := e.verdict
+	if e.either && verdict == nftmodel.Dropped {
+		verdict = nftmodel.Rejected
+	}
+	if verdict != nftmodel.Delivered {
+		return map[string]float64{end(verdict, p.Dst, false): 1}
+	}
+	ends := map[string]float64{}
+	for _, to := range e.endpoints {
+		hairpin := to.At.Addr() == p.Src.Addr()
+		ends[end(verdict, to.At, e.masqueraded || hairpin)] += 1 / float64(len(e.endpoints))
+	}
+	return ends
+}
+
+func end(verdict nftmodel.Verdict, to netip.AddrPort, masqueraded bool) string {
+	text := fmt.Sprintf("%v at %v", verdict, to)
+	if masqueraded && verdict != nftmodel.Dropped && verdict != nftmodel.Rejected {
+		text += ", masqueraded"
+	}
+	return text
+}
+
+func endsText(ends map[string]float64) string {
+	var lines []string
+	for e, probability := range ends {
+		lines = append(lines, fmt.Sprintf("\t%.6f %s", probability, e))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func stepsOf(outcomes []nftmodel.Outcome) string {
+	if len(outcomes) == 0 {
+		return ""
+	}
+	return "\nfor example by\n\t" + strings.Join(outcomes[0].Steps, "\n\t")
+}
+
+// sendPackets sends some packets to every service port of a family, and some to where
+// nothing answers, and checks how they end.
+func (w *world) sendPackets(family service.Family, there []served) error {
+	kernel := w.kernel
+	j := newJudge(family, w.cluster.facts(), w.cluster.hosts, there)
+	var errs []error
+	note := func(err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%v: %w", family, err))
+		}
+	}
+	send := func(p nftmodel.Packet) {
+		want := j.expect(p)
+		w.monitor.count("packet " + want.verdict.String())
+		note(want.check(p, kernel.Outcomes(p)))
+	}
+	for i := range j.served {
+		for k := range j.served[i].view.Ports[family] {
+			port := &j.served[i].view.Ports[family][k]
+			for range 3 {
+				send(w.packetTo(family, port))
+			}
+			if port.AffinitySeconds > 0 {
+				note(w.checkAffinity(family, port))
+			}
+		}
+	}
+	for range 3 { // frontends that no Service has, or that one had
+		nowhere := service.PortView{Port: 80, ClusterIP: clusterIP(family, w.random.IntN(60)), NodePort: uint16(30000 + w.random.IntN(400))}
+		send(w.packetTo(family, &nowhere))
+	}
+	if len(errs) > 5 {
+		errs = append(errs[:5], fmt.Errorf("and %d more", len(errs)-5))
+	}
+	return errors.Join(errs...)
+}
+
+// packetTo makes a packet from somewhere to one of a port's frontends.
+func (w *world) packetTo(family service.Family, port *service.PortView) nftmodel.Packet {
+	to := []netip.AddrPort{netip.AddrPortFrom(port.ClusterIP, port.Port)}
+	for _, a := range append(append([]netip.Addr{}, port.ExternalIPs...), port.LoadBalancerVIPs...) {
+		to = append(to, netip.AddrPortFrom(a, port.Port))
+	}
+	if port.NodePort != 0 {
+		to = append(to, netip.AddrPortFrom(host(family, []int{2, 3, 300}[w.random.IntN(3)]), port.NodePort))
+	}
+	p := w.packetFrom(family, port)
+	p.Dst, p.Protocol = to[w.random.IntN(len(to))], port.Protocol
+	if p.Src.Addr().IsLoopback() { // what has this source, has a loopback destination
+		p.Dst = netip.AddrPortFrom(p.Src.Addr(), port.NodePort)
+	}
+	return p
+}
+
+func (w *world) packetFrom(family service.Family, port *service.PortView) nftmodel.Packet {
+	from := func(a netip.Addr, in string) nftmodel.Packet {
+		return nftmodel.Packet{Src: netip.AddrPortFrom(a, 40000), In: in, Out: "eth0"}
+	}
+	loopback := netip.IPv6Loopback()
+	if family == service.IPv4 {
+		loopback = netip.MustParseAddr("127.0.0.1")
+	}
+	switch w.random.IntN(6) {
+	case 0:
+		return from(localPod(family, 99), podInterface)
+	case 1: // an endpoint on this node, perhaps
+		for _, e := range port.Reachable() {
+			if e.Local {
+				return from(e.AddrPort.Addr(), podInterface)
+			}
+		}
+		return from(localPod(family, 98), podInterface)
+	case 2:
+		return from(host(family, 2), "")
+	case 3:
+		return from(outside(family, 10), "eth0") // inside the source ranges
+	case 4:
+		return from(outside(family, 190), "eth0")
+	default:
+		if port.NodePort == 0 {
+			return from(outside(family, 11), "eth0")
+		}
+		return from(loopback, "")
+	}
+}
+
+// checkAffinity sends two packets of a new client: both have to end at the same endpoint.
+func (w *world) checkAffinity(family service.Family, port *service.PortView) error {
+	w.clients++
+	p := nftmodel.Packet{
+		Src: netip.AddrPortFrom(address(family, "10.200.0.0", "fd00:200::", w.clients), 40000),
+		Dst: netip.AddrPortFrom(port.ClusterIP, port.Port), Protocol: port.Protocol, In: "eth0", Out: "eth0",
+	}
+	choose := func(probability float64) bool { return w.random.Float64() < probability }
+	first, second := w.kernel.Trace(p, choose), w.kernel.Trace(p, choose)
+	if first.Verdict != second.Verdict || first.To != second.To {
+		return fmt.Errorf("client %v of %v was sent to %v, then to %v", p.Src, p.Dst, first.To, second.To)
+	}
+	return nil
+}
