@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"k8s.io/client-go/tools/cache"
-	clientcache "k8s.io/client-go/tools/cache"
 )
 
 // store is what a reflector writes to. It keeps nothing: every object is reduced
@@ -110,7 +109,7 @@ func reduceAs[O, T any](reduce func(*O) T) func(any) (T, error) {
 // writes takes the same way as what a reflector has decoded.
 // The cache is primed once Replace of both has been called. Each store is for one
 // goroutine.
-func (s *Source) Stores() (ofServices, ofSlices clientcache.TransformingStore) {
+func (s *Source) Stores() (ofServices, ofSlices cache.TransformingStore) {
 	s.cache.Await(services, endpointSlices)
 	return s.serviceStore(), s.endpointSliceStore()
 }
