@@ -198,9 +198,10 @@ func read(conn *net.UnixConn) (said answer) {
 
 // awaitEnd waits until the holder or the context ends, or until a time.
 func (l *Lock) awaitEnd(ctx context.Context, until time.Time) {
-	_ = l.ahead.SetReadDeadline(until)
-	stop := context.AfterFunc(ctx, func() { _ = l.ahead.SetReadDeadline(time.Now()) })
-	_, err := io.Copy(io.Discard, l.ahead)
+	conn := l.ahead // the function below may still run after leave
+	_ = conn.SetReadDeadline(until)
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
+	_, err := io.Copy(io.Discard, conn)
 	stop()
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		l.leave()

@@ -223,6 +223,29 @@ func TestTheHolderKnowsWhoWaits(t *testing.T) {
 	l.Release() // a second time does nothing
 }
 
+// TestWaitingAndHolderEndTogether: the end of the context may still be handled when the
+// connection to the holder is closed already.
+func TestWaitingAndHolderEndTogether(t *testing.T) {
+	for i := range 200 {
+		name := fmt.Sprintf("%s/%d", unique(t), i)
+		l := newLock(name)
+		if holder, err := l.Try(); holder != nil || err != nil {
+			t.Fatal(holder, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		second := newLock(name)
+		done := make(chan error, 1)
+		go func() { done <- second.Acquire(ctx, func(Holder) {}) }()
+		await(t, func() bool { return l.Waits(os.Getpid()) })
+		go cancel()
+		l.Release()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		second.Release()
+	}
+}
+
 func await(t *testing.T, right func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !right(); time.Sleep(time.Millisecond) {
