@@ -22,7 +22,7 @@ const (
 // they have connections there. It is a part of the machine and pure: it puts
 // questions, takes answers, and decides who stays.
 //
-// Nobody remembers it after its incarnation but the kernel: a successor asks which
+// It ends with its incarnation; only the kernel remembers. A successor asks which
 // endpoints the kernel holds before its first fragment.
 type drain struct {
 	key    service.Key

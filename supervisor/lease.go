@@ -18,7 +18,7 @@ type Lease struct {
 	incarnation uint64
 	fenced      atomic.Bool
 	// settled is set once, by the goroutine that returns or by the supervisor
-	// that abandons it. Whoever sets it ends the wait for the goroutine.
+	// that abandons it. The one that sets it ends the wait for the goroutine.
 	settled atomic.Bool
 	watch   *watch
 }

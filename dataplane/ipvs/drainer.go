@@ -31,7 +31,7 @@ type Drainer struct {
 	turn   chan struct{}
 	reader destinationReader
 	// written is set with the first write. found are the virtual servers that existed
-	// before, nil until they are listed. Whoever holds the token may use it.
+	// before, nil until they are listed. Only the holder of the token uses it.
 	written atomic.Bool
 	found   map[dataplane.Frontend]bool
 }

@@ -86,7 +86,7 @@ func parseProtocol(text string) (service.Protocol, bool) {
 // Bounds of hash sets. The memory follows what a set holds.
 const (
 	// usualEntries is kube-proxy's bound. It cannot use sets with another one (ipset(8)
-	// with -exist requires the same bound), so nobody could go back to it.
+	// with -exist requires the same bound), so going back to it would fail.
 	usualEntries = 1 << 16
 	// mostEntries is the bound of a set for which the usual one does not suffice.
 	mostEntries = 1 << 20

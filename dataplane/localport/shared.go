@@ -141,7 +141,7 @@ func (b *budget) take() bool {
 	return false
 }
 
-// give gives one back.
+// give returns one to the pool.
 func (b *budget) give() {
 	b.used.Add(-1)
 	if b.above != nil {

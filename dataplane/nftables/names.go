@@ -14,7 +14,7 @@ import (
 )
 
 // TableName is kube-proxy's table, one per family. kube-proxy in another mode removes this
-// table, whoever wrote it; in nftables mode it replaces the base chains, which have its
+// table; in nftables mode it replaces the base chains, which have its
 // names. So a switch back to kube-proxy leaves nothing of ours in effect.
 const TableName = "kube-proxy"
 

@@ -35,7 +35,7 @@ type Socket struct {
 	// next, so that a late answer is not taken for one to a later request.
 	seq uint32
 	buf []byte
-	// unread is set while a reply may be left that nobody has read.
+	// unread is set while an unread reply may be left.
 	unread bool
 }
 

@@ -230,9 +230,7 @@ func checkIngress(found *findings, ingress []corev1.LoadBalancerIngress) {
 	}
 }
 
-// checkEndpointSlice checks an EndpointSlice, completed by defaultEndpointSlice.
-// Beyond what an API server does, it asks for the label that says which Service
-// the slice belongs to: without it nobody would use the endpoints.
+// checkEndpointSlice checks an EndpointSlice that defaultEndpointSlice has completed.
 func checkEndpointSlice(object *discoveryv1.EndpointSlice) findings {
 	var found findings
 	checkMeta(&found, &object.ObjectMeta, validation.IsDNS1123Subdomain, true)

@@ -166,7 +166,7 @@ func Load(dir, nodeName string, options source.Options) (*source.Cache, error) {
 	if problems := slices.Concat(catalog.perFile()...); len(problems) > 0 {
 		return nil, &RejectedError{Problems: problems}
 	}
-	cache := source.NewCache(nobody{}, options)
+	cache := source.NewCache(discard{}, options)
 	diff.feed(cache, nodeName)
 	cache.Prime()
 	return cache, nil
@@ -187,11 +187,11 @@ func (e *RejectedError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// nobody is the sink of a cache that is only read.
-type nobody struct{}
+// discard is the sink of a cache that is only read.
+type discard struct{}
 
-func (nobody) PostSpec(service.Key, *service.Spec)           {}
-func (nobody) PostSlice(service.Key, string, *service.Slice) {}
-func (nobody) PostNode(*service.NodeObject)                  {}
-func (nobody) PostServiceCIDRs([]netip.Prefix)               {}
-func (nobody) Primed()                                       {}
+func (discard) PostSpec(service.Key, *service.Spec)           {}
+func (discard) PostSlice(service.Key, string, *service.Slice) {}
+func (discard) PostNode(*service.NodeObject)                  {}
+func (discard) PostServiceCIDRs([]netip.Prefix)               {}
+func (discard) Primed()                                       {}

@@ -169,8 +169,8 @@ func (h *hintNames) of(e *discoveryv1.Endpoint) (zones, nodes []string) {
 	return zones, h.since(start)
 }
 
-// since is the list that was appended last. Its capacity is cut, so that nobody
-// can write into the next one.
+// since is the list that was appended last. Its capacity is cut, so that an
+// append cannot write into the next one.
 func (h *hintNames) since(start int) []string {
 	end := len(*h)
 	if start == end {

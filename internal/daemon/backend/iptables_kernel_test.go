@@ -51,7 +51,7 @@ func (n *node) domains(o IPTablesOptions) (domains []proxy.Domain, err error) {
 	return domains, err
 }
 
-// names gives the names of domains, and checks that each is complete.
+// names returns the names of domains, and checks that each is complete.
 func (n *node) names(domains []proxy.Domain) (names []string) {
 	n.Helper()
 	for _, d := range domains {
