@@ -138,7 +138,7 @@ func (s *server) proxyConfig(listeners []observe.Listener, followers []proxy.Fol
 // warnObject logs what is wrong with an API object.
 func warnObject(log *zap.Logger, w service.Warning) {
 	log.Warn("part of an object cannot be used",
-		zap.String("object", w.Object), zap.String("field", w.Field), zap.String("problem", w.Problem))
+		zap.String("object", w.Object), zap.String("field", w.Field), zap.String("problem", w.Message()))
 }
 
 // conntrackConfig is about the removal of stale flows.
