@@ -186,6 +186,14 @@ func (p *proxyNode) awaitRendered(family service.Family, but map[service.Key]boo
 	p.awaitContents(family, want, "what was rendered")
 }
 
+// awaitAllRendered is awaitRendered for both families, without exceptions.
+func (p *proxyNode) awaitAllRendered() {
+	p.Helper()
+	for _, family := range service.Families {
+		p.awaitRendered(family, nil)
+	}
+}
+
 // checkQuarantined waits until the status of both domains shows what a family has in quarantine.
 // The status follows the events a moment later.
 func (p *proxyNode) checkQuarantined(family service.Family, want ...string) {

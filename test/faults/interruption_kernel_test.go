@@ -135,10 +135,9 @@ func TestStoppingAmidABatch(t *testing.T) {
 			t.Errorf("%s: the batch under way has not been ended: %s %x is missing", family, id.Container, id.Name)
 		}
 		p.start()
-		for _, f := range service.Families {
-			p.awaitRendered(f, nil)
-		}
+		p.awaitAllRendered()
 		p.resize(quietServices)
+		p.awaitAllRendered() // what comes again before it has gone is not written
 		tr.awaitAll(t, 2)
 	}
 	tr.end(t)
@@ -169,11 +168,10 @@ func TestDyingAmidABatch(t *testing.T) {
 		<-died
 		began := time.Now()
 		p.start()
-		for _, f := range service.Families {
-			p.awaitRendered(f, nil)
-		}
+		p.awaitAllRendered()
 		t.Logf("%s: the successor had everything in place after %.0f ms", family, ms(time.Since(began)))
 		p.resize(quietServices)
+		p.awaitAllRendered() // what comes again before it has gone is not written
 		tr.awaitAll(t, 2)
 		close(buried)
 		// Its successor has changed what the dead process says of its last batch.

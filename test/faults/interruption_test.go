@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -52,10 +53,14 @@ type interrupter struct {
 	p      *proxyNode
 	family service.Family
 	what   interruption
-	// writes counts the batches, parts the transactions of the last one.
-	writes, parts atomic.Int32
-	over          atomic.Bool
-	cancel        context.CancelCauseFunc
+	// domain is the one that is struck, status that of the proxy that serves it.
+	domain string
+	status func() []aggregator.Status
+	// gathered is set once the crowd has gathered. parts counts the transactions of the last batch.
+	gathered bool
+	parts    atomic.Int32
+	over     atomic.Bool
+	cancel   context.CancelCauseFunc
 	// struck is closed after the strike, which began at at and failed with err.
 	struck chan struct{}
 	at     time.Time
@@ -63,7 +68,10 @@ type interrupter struct {
 }
 
 func newInterrupter(p *proxyNode, family service.Family, what interruption) *interrupter {
-	return &interrupter{p: p, family: family, what: what, struck: make(chan struct{})}
+	return &interrupter{
+		p: p, family: family, what: what, struck: make(chan struct{}),
+		domain: p.domains[family].name, status: p.proxy.Status,
+	}
 }
 
 // landed is called when a transaction has landed, with the number of changes that have, of all.
@@ -78,13 +86,34 @@ func (i *interrupter) landed(changes, all int) {
 	close(i.struck)
 }
 
-// gatherTime is how long the first write waits, so that the crowd gathers for the second one.
-const gatherTime = 150 * time.Millisecond
+// A write waits until no change has come for gatherTime and a good part of the crowd waits, at most
+// for gatherMax, so that the crowd gathers for the next write.
+const (
+	gatherTime = 150 * time.Millisecond
+	gatherMax  = 5 * time.Second
+	gatherMin  = crowd / 3
+)
+
+// gather reports whether the crowd waits for the next write.
+func (i *interrupter) gather() bool {
+	waiting, newest := 0, time.Now()
+	for began := newest; time.Since(began) < gatherMax; time.Sleep(gatherTime / 10) {
+		if waiting >= gatherMin && time.Since(newest) > gatherTime {
+			return true
+		}
+		for _, s := range i.status() {
+			if s.Domain == i.domain && s.Waiting != waiting {
+				waiting, newest = s.Waiting, time.Now()
+			}
+		}
+	}
+	return false
+}
 
 // begin is called before each write, and returns a context that a strike can end.
 func (i *interrupter) begin(ctx context.Context) context.Context {
-	if i.writes.Add(1) == 1 {
-		time.Sleep(gatherTime)
+	if !i.gathered {
+		i.gathered = i.gather()
 	}
 	if !i.over.Load() {
 		i.parts.Store(0)
