@@ -86,18 +86,19 @@ func (i *interrupter) landed(changes, all int) {
 	close(i.struck)
 }
 
-// A write waits until no change has come for gatherTime and a good part of the crowd waits, at most
-// for gatherMax, so that the crowd gathers for the next write.
+// A write waits until no change has come for gatherTime and a good part of the crowd waits, so that
+// the crowd gathers for the next write. It waits no longer than until no change has come for
+// gatherMax: then this write has the crowd.
 const (
 	gatherTime = 150 * time.Millisecond
-	gatherMax  = 5 * time.Second
+	gatherMax  = time.Second
 	gatherMin  = crowd / 3
 )
 
 // gather reports whether the crowd waits for the next write.
 func (i *interrupter) gather() bool {
 	waiting, newest := 0, time.Now()
-	for began := newest; time.Since(began) < gatherMax; time.Sleep(gatherTime / 10) {
+	for ; time.Since(newest) < gatherMax; time.Sleep(gatherTime / 10) {
 		if waiting >= gatherMin && time.Since(newest) > gatherTime {
 			return true
 		}
