@@ -14,8 +14,8 @@ import (
 type address struct {
 	key     service.Key
 	mailbox *mailbox.Mailbox[slot, Message]
-	// lease belongs to the incarnation that takes from the mailbox; nil if there
-	// is none. The lease of an abandoned incarnation stays until it returns or a
+	// lease belongs to the incarnation that takes from the mailbox; nil without
+	// one. The lease of an abandoned incarnation stays until it returns or a
 	// successor replaces it.
 	lease atomic.Pointer[Lease]
 }

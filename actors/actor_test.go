@@ -157,8 +157,8 @@ func TestEachQuestionHasAMessagesTime(t *testing.T) {
 	}
 }
 
-// TestWhoeverIsGivenUpTellsNothing: a successor does.
-func TestWhoeverIsGivenUpTellsNothing(t *testing.T) {
+// TestAnAbandonedActorSendsNothing: its successor does.
+func TestAnAbandonedActorSendsNothing(t *testing.T) {
 	b := newDrainTown(t)
 	p := &pulse{}
 	a, _ := watched(b, p)
@@ -172,8 +172,8 @@ func TestWhoeverIsGivenUpTellsNothing(t *testing.T) {
 	}
 }
 
-// TestWhoeverIsStoppedBeforeItKnowsSaysNothing: its fragment would cut what is held.
-func TestWhoeverIsStoppedBeforeItKnowsSaysNothing(t *testing.T) {
+// TestAnActorStoppedBeforeItsAnswersSendsNothing: its fragment would cut what is held.
+func TestAnActorStoppedBeforeItsAnswersSendsNothing(t *testing.T) {
 	b := newDrainTown(t)
 	a, _ := watched(b, &pulse{})
 	ctx, stop := context.WithCancel(t.Context())

@@ -146,7 +146,7 @@ func (p *portDraft) renderBalancing() {
 }
 
 // renderPolicy makes the chain of one traffic policy. internal means that ClusterIP traffic
-// enters here, too.
+// enters this chain as well.
 func (p *portDraft) renderPolicy(name string, endpoints []service.Endpoint, internal, sticky bool) {
 	p.begin()
 	var refs []dataplane.ID

@@ -109,7 +109,7 @@ func (s *Socket) Answers() (int, error) {
 // Close closes the socket. Later calls fail.
 func (s *Socket) Close() error {
 	fd := s.fd
-	s.fd = -1 // somebody else may soon have this number
+	s.fd = -1 // another file may soon have this number
 	return unix.Close(fd)
 }
 
