@@ -13,14 +13,17 @@ TEST_PACKAGES := gcc ipset libc6-dev nftables python3
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-ipvs test-e2e test-e2e-ipvs scenarios campaign record-release sim fuzz bench lint packages test-packages tidy check clean
+.PHONY: help build image run test test-ipvs test-e2e test-e2e-ipvs scenarios campaign record-release sim fuzz bench lint packages test-packages tidy check clean
 
 help: ## list what can be asked for
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/sluice
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/sluice ./cmd/sluice
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(or $(BINARY),bin/sluice) ./cmd/sluice
+
+image: ## OCI archives for amd64 and arm64 in bin/: with iptables, and the program alone
+	hack/image/build
 
 run: packages build ## tell the demo: a story in a minute, in a sandbox, with real connections
 	bin/sluice demo
