@@ -67,6 +67,9 @@ func (s *APIServer) Start() error {
 	return nil
 }
 
+// Address returns where clients reach the server.
+func (s *APIServer) Address() netip.AddrPort { return s.address }
+
 // Took returns how long the last start took.
 func (s *APIServer) Took() time.Duration { return s.took }
 
@@ -119,6 +122,18 @@ func (s *APIServer) ProxyKubeconfig() string {
 // Client returns a client that may do everything and that reaches the server from inside its own
 // namespace, independent of anything the proxy under test does.
 func (s *APIServer) Client() (kubernetes.Interface, error) {
+	config, err := s.config()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	return client, nil
+}
+
+func (s *APIServer) config() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(s.dir, "credentials", "admin.kubeconfig"))
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
@@ -127,11 +142,7 @@ func (s *APIServer) Client() (kubernetes.Interface, error) {
 	config.QPS, config.Burst = -1, 0 // a test waits for the server, not for its own client
 	config.Timeout = 30 * time.Second
 	config.WarningHandler = rest.NoWarnings{}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("client of the API server: %w", err)
-	}
-	return client, nil
+	return config, nil
 }
 
 // Environment variables that replace what the harness would build.
