@@ -169,7 +169,7 @@ func (c *NodeCluster) awaitNode() {
 // OnNode runs a command in the node's namespaces and returns what it printed.
 func (c *NodeCluster) OnNode(words ...string) string {
 	c.t.Helper()
-	return c.run(nil, "nsenter", append([]string{"--target", strconv.Itoa(c.pid), "--mount", "--pid", "--net", "--"}, words...)...)
+	return c.must(run(c.t, nil, "nsenter", append([]string{"--target", strconv.Itoa(c.pid), "--mount", "--pid", "--net", "--"}, words...)))
 }
 
 // Import loads an image from an OCI archive.
@@ -181,24 +181,41 @@ func (c *NodeCluster) Import(archive string) {
 // Kubectl runs kubectl with every right, outside the cluster, and returns what it printed.
 func (c *NodeCluster) Kubectl(words ...string) string {
 	c.t.Helper()
-	return c.run(c.API, filepath.Join(c.programs, "kubectl"), append([]string{"--kubeconfig", c.AdminKubeconfig()}, words...)...)
+	return c.must(c.TryKubectl(words...))
+}
+
+// TryKubectl is Kubectl that may fail.
+func (c *NodeCluster) TryKubectl(words ...string) (string, error) {
+	words = append([]string{"--kubeconfig", c.AdminKubeconfig()}, words...)
+	return run(c.t, c.API, filepath.Join(c.programs, "kubectl"), words)
 }
 
 // Kubeadm runs kubeadm in the API server's namespace and returns what it printed.
 func (c *NodeCluster) Kubeadm(words ...string) string {
 	c.t.Helper()
-	return c.run(c.API, filepath.Join(c.programs, "kubeadm"), words...)
+	return c.must(run(c.t, c.API, filepath.Join(c.programs, "kubeadm"), words))
 }
 
 // AdminKubeconfig names a file for a client that may do everything.
 func (c *NodeCluster) AdminKubeconfig() string { return c.Server.credential("admin.kubeconfig") }
 
+// APIServer returns where the API server answers.
+func (c *NodeCluster) APIServer() netip.AddrPort { return c.Server.address }
+
+func (c *NodeCluster) must(printed string, err error) string {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return printed
+}
+
 // commandMax bounds one command; those that wait have a shorter limit of their own.
 const commandMax = 5 * time.Minute
 
-func (c *NodeCluster) run(host *Host, program string, args ...string) string {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), commandMax)
+// run runs a command on a host, or on this machine if that is nil. What it printed is in the error.
+func run(t testing.TB, host *Host, program string, args []string) (string, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), commandMax)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	var printed []byte
@@ -213,9 +230,9 @@ func (c *NodeCluster) run(host *Host, program string, args ...string) string {
 		})
 	}
 	if err != nil {
-		c.t.Fatalf("%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, printed)
+		err = fmt.Errorf("%s %s: %w\n%s", filepath.Base(program), strings.Join(args, " "), err, printed)
 	}
-	return string(printed)
+	return string(printed), err
 }
 
 // end kills what still runs at the end of the test, and shows its log when the test has failed.

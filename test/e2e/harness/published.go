@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -63,6 +64,16 @@ var nodeBinary = sync.OnceValues(func() (string, error) {
 var podBinary = sync.OnceValues(func() (string, error) {
 	return build("", "e2e-pod", "test/e2e", "./pod", "-tags", "netgo,osusergo", "-ldflags", "-s -w -extldflags=-static")
 })
+
+// BuildForNodes builds all programs of a [NodeCluster] beforehand.
+func BuildForNodes() error {
+	var errs []error
+	for _, one := range []func() (string, error){published, apiServerBinary, nodeBinary, podBinary} {
+		_, err := one()
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
 
 // PodArchive writes an OCI archive of the program of test/e2e/pod to a file.
 func PodArchive(image, file string) error {

@@ -3,19 +3,25 @@
 package install
 
 import (
-	"path/filepath"
 	"testing"
-
-	"github.com/sluice-proxy/sluice/test/e2e/harness"
+	"time"
 )
 
-const podImage = "sluice.test/pod:1"
-
+// A node with containerd and a kubelet gets Sluice by `kubectl apply`, from an archive of `make
+// image`. Its Services answer, the image is rolled to another version and back, and kubeadm's own
+// DaemonSet runs it as kube-proxy. No client notices any of it.
 func TestInstall(t *testing.T) {
-	pod := filepath.Join(t.TempDir(), "pod.tar")
-	if err := harness.PodArchive(podImage, pod); err != nil {
-		t.Fatal(err)
-	}
-	c := harness.NewNodeCluster(t, podImage, pod)
-	t.Log(c.Kubectl("get", "nodes,pods", "-A", "-o", "wide"))
+	report := newReport(t)
+	var s *site
+	report.step("build the programs", func(t *testing.T) { buildAll(t) })
+	images := t.TempDir()
+	report.step("make image, two versions", func(t *testing.T) { makeImages(t, images) })
+	report.step("a cluster with a node", func(t *testing.T) { s = newSite(report.t, images) })
+	report.step("kubectl apply -f deploy/install.yaml", func(t *testing.T) { s.install(t) })
+	report.step("services answer", func(t *testing.T) { s.services(t) })
 }
+
+// rolloutMax bounds a rollout on one node; five seconds are usual.
+const rolloutMax = "90s"
+
+const settleMax = 90 * time.Second
