@@ -65,7 +65,8 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 	}
 	if !a.announced {
 		a.announced = true
-		a.config.Listen(GateOpened{Domain: a.config.Domain, Missing: a.gate.missing()})
+		services, node := a.gate.absentees()
+		a.config.Listen(GateOpened{Domain: a.config.Domain, Missing: services, Node: node})
 	}
 	action, again := a.pacer.Next(now)
 	switch {
