@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -68,7 +69,9 @@ type Step struct {
 	// Hook is where the kernel called the rules, such as "prerouting", and Kind the type of
 	// the base chain: "filter" or "nat".
 	Hook, Kind string
-	Family     service.Family
+	// Base is set if Chain is that base chain.
+	Base   bool
+	Family service.Family
 	// Table, Chain and Rule say which rule; the first of a chain is 1.
 	Table, Chain string
 	Rule         int
@@ -215,11 +218,26 @@ var hookNames = [...]string{"prerouting", "input", "forward", "output", "postrou
 func (s *step) describe() Step {
 	c := s.rule.chain
 	d := Step{
-		Hook: hookNames[s.from.hook], Kind: s.from.kind, Family: familyOf(c.table.family),
+		Hook: hookNames[s.from.hook], Kind: s.from.kind, Base: c.base == s.from, Family: familyOf(c.table.family),
 		Table: c.table.name, Chain: c.name, Rule: slices.Index(c.rules, s.rule) + 1,
 	}
 	if s.found != nil {
 		d.Element = s.in.element(s.found.id())
 	}
 	return d
+}
+
+// Remember adds an element to a set for a time, as packets do, and reports whether the set
+// exists.
+func (k *Kernel) Remember(name Name, left time.Duration) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, t := range k.tables {
+		if s := t.sets[name.Set]; s != nil && familyOf(t.family) == name.Family && t.name == name.Table {
+			e := &element{key: name.Key, timeout: left, expires: expiryOf(k.now().Add(left))}
+			(&addition{set: s, element: e}).keep()
+			return true
+		}
+	}
+	return false
 }
