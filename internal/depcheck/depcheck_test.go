@@ -66,6 +66,7 @@ var layers = []layer{
 	{pkg: "internal/nftmodel", may: []string{"dataplane", "dataplane/nftables", "dataplane/nftables/wire", "internal/netlink", "service"}, why: "a model of nf_tables behind the nftables socket contract"},
 	{pkg: "internal/render", may: []string{"dataplane", "dataplane/ledger", "service", "source"}, why: "pure: a full picture in, objects out"},
 	{pkg: "internal/host/netns", why: "plain namespaces", test: true},
+	{pkg: "docs", why: "checks the pages", test: true},
 	{pkg: "internal/netlink", why: "the transport of whoever encodes messages; it knows nothing of Services"},
 	{pkg: "internal/host/sysctl", why: "files in, files out"},
 	{pkg: "internal/daemon/rival", why: "processes and sockets; it knows nothing of Services"},
