@@ -15,7 +15,7 @@ TEST_PACKAGES := gcc ipset libc6-dev nftables python3
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image run test test-ipvs test-e2e test-e2e-ipvs scenarios campaign record-release sim fuzz bench lint packages test-packages tidy check clean
+.PHONY: help build image release release-check run test test-ipvs test-e2e test-e2e-ipvs scenarios campaign record-release sim fuzz bench lint packages test-packages tidy check clean
 
 help: ## list what can be asked for
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,12 @@ build: ## build bin/sluice
 
 image: ## OCI archives in bin/, with iptables and the program alone: make image ARCH='amd64 arm64' VERSION=v1.2.3
 	hack/image/build
+
+release: ## the present commit as reproducible binaries, images, lists of contents (SBOM) and checksums, in bin/release
+	hack/release/build
+
+release-check: ## build bin/release a second time, elsewhere and from nothing, and compare
+	hack/release/check
 
 run: packages build ## tell the demo: a story in a minute, in a sandbox, with real connections
 	bin/sluice demo
