@@ -21,7 +21,7 @@ ARG TARGETARCH
 COPY hack/image /image
 RUN CACHE=/cache /image/debian-root $TARGETARCH /out $(grep -v '^#' /image/packages)
 
-# The program alone: nftables and IPVS.
+# The program alone, for nftables mode.
 FROM scratch AS static
 COPY --from=program /out /
 ENV PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
