@@ -55,6 +55,10 @@ test-packages: packages
 test: test-packages ## every ring but e2e: unit, property, script, simulation and real kernel, with the race detector; IPVS in a virtual machine; ends with counts
 	hack/test
 
+test-deploy: ## the manifests: install.yaml is up to date, alerts fire as they should (promtool), queries ask for what is exported
+	$(call install,prometheus)
+	cd hack/tools && $(GO) test -count=1 ./deploy
+
 test-ipvs: test-packages ## the tests that need IPVS alone, in a virtual machine where this kernel has none: make test-ipvs ONLY='Drain'
 	hack/test-ipvs '$(ONLY)'
 
