@@ -32,6 +32,10 @@ type Applied struct {
 	Domain string
 	dataplane.Contribution
 	At time.Time
+	// Batched is when the write that settled it began, and Batch the number of its
+	// batch. They are zero if nothing had to be written.
+	Batched time.Time
+	Batch   uint64
 }
 
 // AuditDone reports what an audit found.
@@ -77,6 +81,7 @@ type Quarantined struct {
 	Key      service.Key
 	Revision service.Revision
 	Reason   string
+	At       time.Time
 }
 
 // Freed reports that a quarantined key has been accepted.

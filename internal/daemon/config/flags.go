@@ -57,6 +57,22 @@ func BindProxy(set *pflag.FlagSet) *Flags {
 	return f.based()
 }
 
+// BindPreflight adds the flags of BindProxy that a start depends on: those that do something
+// else are left out.
+func BindPreflight(set *pflag.FlagSet) *Flags {
+	all := pflag.NewFlagSet(set.Name(), pflag.ContinueOnError)
+	f := BindProxy(all)
+	f.set = set
+	all.VisitAll(func(flag *pflag.Flag) {
+		switch flag.Name {
+		case "cleanup", "force", "init-only", "version", "write-config-to":
+		default:
+			set.AddFlag(flag)
+		}
+	})
+	return f
+}
+
 // BindServing adds the flags about this node, the backend and the log to a command
 // without a cluster. Without one, nothing waits for the Node.
 func BindServing(set *pflag.FlagSet) *Flags {
