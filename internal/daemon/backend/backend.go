@@ -87,6 +87,8 @@ type Choice struct {
 	// Former are the rules of iptables mode that were found before the start.
 	Former []iptables.Former
 	Log    *zap.Logger
+	// Reason is why, in words, once the mode is chosen.
+	Reason string
 }
 
 // formerTime bounds the search for former rules, which lists all of iptables: some
@@ -107,9 +109,11 @@ func (c *Choice) explain(mode config.Mode, lacks error) {
 		return
 	}
 	if mode == config.ModeIPTables {
+		c.Reason = "the configuration names no mode, and this kernel lacks what the faster nftables mode needs: " + lacks.Error()
 		c.Log.Warn("mode is not set: iptables, because this kernel lacks what the faster nftables mode needs", zap.Error(lacks))
 		return
 	}
+	c.Reason = "the configuration names no mode, and the kernel has what nftables mode, the fastest, needs"
 	served, advice := "", "; set mode (--proxy-mode) to have another"
 	if rules := c.formerRules(); rules != "" {
 		served = ", which has served this node until now (" + rules + ")"
