@@ -124,10 +124,7 @@ func (s suite) inWorld(ctx context.Context, plan *play.Plan) (err error) {
 	if s.compared == nil {
 		return plan.Play(ctx, world, world.API)
 	}
-	twin, err := explained.New(world, s.mode, plan.PodPort, s.compared)
-	if err != nil {
-		return err
-	}
+	twin := explained.New(world, s.mode, plan.PodPort, s.compared)
 	plan.Compare = twin.Compare
 	return plan.Play(ctx, world, twin)
 }

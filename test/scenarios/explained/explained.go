@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/spf13/pflag"
@@ -39,18 +40,33 @@ type Twin struct {
 	counts  *Counts
 	next    cluster.Server
 	local   *apitest.Local
-	cache   *source.Cache
 	asked   atomic.Bool
+
+	mu sync.Mutex
+	// cache is that of a proxy with these words.
+	cache *source.Cache
+	words []string
 }
 
 // New returns the twin of a world's proxy.
-func New(world *network.World, mode, podPort string, counts *Counts) (*Twin, error) {
+func New(world *network.World, mode, podPort string, counts *Counts) *Twin {
 	if podPort == "" {
 		podPort = "veth-p1"
 	}
-	t := &Twin{world: world, mode: mode, podPort: podPort, counts: counts, next: world.API, local: apitest.NewLocal()}
-	t.cache = source.NewCache(discard{}, source.Options{})
-	return t, model.Follow(t.local, t.cache)
+	return &Twin{world: world, mode: mode, podPort: podPort, counts: counts, next: world.API, local: apitest.NewLocal()}
+}
+
+// cacheOf returns the cache of the proxy that was started with some words. Each start with other
+// words makes a new one.
+func (t *Twin) cacheOf(words []string, o *daemon.Options) (*source.Cache, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cache != nil && slices.Equal(words, t.words) {
+		return t.cache, nil
+	}
+	t.words = words
+	t.cache = source.NewCache(discard{}, source.Options{IgnoreExternalIPs: !o.GateEnabled(config.GateAllowServiceExternalIPs)})
+	return t.cache, model.Follow(t.local, t.cache)
 }
 
 // Set implements cluster.Server.
@@ -142,8 +158,12 @@ func (t *Twin) state(words []string) (*explain.State, func(netip.Addr) bool, err
 	if err := o.Load(); err != nil {
 		return nil, nil, err
 	}
+	cache, err := t.cacheOf(words, o)
+	if err != nil {
+		return nil, nil, err
+	}
 	var hosts []netip.Addr
-	err := t.world.Node().Do(func() (err error) {
+	err = t.world.Node().Do(func() (err error) {
 		hosts, err = hostaddress.List()
 		return err
 	})
@@ -154,8 +174,8 @@ func (t *Twin) state(words []string) (*explain.State, func(netip.Addr) bool, err
 	if err != nil {
 		return nil, nil, err
 	}
-	facts := settings.Facts(t.cache.Node(), hosts, t.cache.ServiceCIDRs())
-	state, err := daemon.ExplainState(o, config.Mode(t.mode), t.cache, facts, hosts)
+	facts := settings.Facts(cache.Node(), hosts, cache.ServiceCIDRs())
+	state, err := daemon.ExplainState(o, config.Mode(t.mode), cache, facts, hosts)
 	return state, func(a netip.Addr) bool { return a.IsLoopback() || slices.Contains(hosts, a) }, err
 }
 
