@@ -126,7 +126,9 @@ func (s suite) inWorld(ctx context.Context, plan *play.Plan) (err error) {
 	}
 	twin := explained.New(world, s.mode, plan.PodPort, s.compared)
 	plan.Compare = twin.Compare
-	return plan.Play(ctx, world, twin)
+	err = plan.Play(ctx, world, twin)
+	s.compared.Count(err)
+	return err
 }
 
 // The outcomes of a scenario. One that does not apply to a mode, or needs what this machine does
