@@ -14,7 +14,6 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/source"
 )
 
 // ParseQuestion reads the flags of "sluice explain": an address with or without a port, and
@@ -77,17 +76,17 @@ func (p *picture) explainState(mode config.Mode) (*explain.State, error) {
 			return nil, err
 		}
 	}
-	return ExplainState(p.Options, mode, p.cache, p.facts, addresses)
+	return ExplainState(p.Options, mode, p.cache, p.cache.Node(), p.facts, addresses)
 }
 
 // ExplainState returns what questions about a node are answered from.
-func ExplainState(o *Options, mode config.Mode, cache *source.Cache, facts *service.NodeFacts, addresses []netip.Addr) (*explain.State, error) {
+func ExplainState(o *Options, mode config.Mode, services explain.Services, node *service.NodeObject, facts *service.NodeFacts, addresses []netip.Addr) (*explain.State, error) {
 	liberal, err := iptables.TCPBeLiberal(sysctl.Files{})
 	if err != nil {
 		return nil, err
 	}
 	return &explain.State{
-		Mode: string(mode), Cache: cache, Facts: facts, Addresses: addresses,
+		Mode: string(mode), Services: services, Node: node, Facts: facts, Addresses: addresses,
 		Domain:            explainDomain(mode, o.MasqueradeBit(), liberal),
 		ForwardsLocalhost: mode == config.ModeNFTables && o.ForwardsLocalhost(),
 	}, nil

@@ -21,16 +21,15 @@ var modes = []string{NFTables, IPTables}
 // cluster in 10.244.0.0/16, those of the node in 10.244.1.0/24.
 func newState(mode string, services ...*serviceMade) *State {
 	cache := source.NewCache(discard{}, source.Options{})
-	cache.SetNode(&service.NodeObject{
-		Name: "n1", Zone: "za", PodCIDRs: service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.1.0/24")},
-	})
 	for _, s := range services {
 		cache.SetSpec(&s.spec)
 		cache.SetSlice(&s.slice)
 	}
 	node := netip.MustParseAddr("192.168.0.2")
 	return &State{
-		Mode: mode, Cache: cache, Addresses: []netip.Addr{node, netip.MustParseAddr("192.168.1.2")},
+		Mode: mode, Services: cache,
+		Node:      &service.NodeObject{Name: "n1", PodCIDRs: service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.1.0/24")}},
+		Addresses: []netip.Addr{node, netip.MustParseAddr("192.168.1.2")},
 		Facts: &service.NodeFacts{
 			Name: "n1", Zone: "za", NodeIPs: service.PerFamily[netip.Addr]{node},
 			Detect:       service.PerFamily[service.LocalDetector]{{CIDR: netip.MustParsePrefix("10.244.0.0/16")}},

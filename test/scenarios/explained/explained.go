@@ -191,7 +191,7 @@ func (t *Twin) state(words []string) (*explain.State, func(netip.Addr) bool, err
 		return nil, nil, err
 	}
 	facts := settings.Facts(cache.Node(), hosts, cache.ServiceCIDRs())
-	state, err := daemon.ExplainState(o, mode, cache, facts, hosts)
+	state, err := daemon.ExplainState(o, mode, cache, cache.Node(), facts, hosts)
 	return state, func(a netip.Addr) bool { return a.IsLoopback() || slices.Contains(hosts, a) }, err
 }
 
