@@ -14,8 +14,10 @@ type Event interface{ event() }
 // GateOpened reports that the first write may start.
 type GateOpened struct {
 	Domain string
-	// Missing counts the keys that had not submitted when the wait was over.
+	// Missing counts the Services that had not submitted when the wait was over, and
+	// Node reports whether the node itself had not.
 	Missing int
+	Node    bool
 }
 
 // BatchWritten reports the end of a write.

@@ -107,6 +107,13 @@ func (w *waits) end(key service.Key) {
 	}
 }
 
+// clear notes that no key waits any longer.
+func (w *waits) clear() {
+	if len(w.of) > 0 {
+		*w = newWaits()
+	}
+}
+
 // oldest returns the time since which the oldest waits; zero if none does.
 func (w *waits) oldest() time.Time {
 	if e := w.order.Front(); e != nil {

@@ -65,7 +65,8 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 	}
 	if !a.announced {
 		a.announced = true
-		a.config.Listen(GateOpened{Domain: a.config.Domain, Missing: a.gate.missing()})
+		services, node := a.gate.absentees()
+		a.config.Listen(GateOpened{Domain: a.config.Domain, Missing: services, Node: node})
 	}
 	action, again := a.pacer.Next(now)
 	switch {
@@ -256,10 +257,15 @@ func (a *Aggregator) settled(now time.Time, contributions []dataplane.Contributi
 		a.config.Verdicts(dataplane.Verdict{Key: c.Key, Domain: a.config.Domain, Revision: c.Revision})
 	}
 	a.tellShadows()
-	if a.ledger.Stats().Dirty == 0 {
-		a.drifted = time.Time{}
-	} else if len(contributions) > 0 {
+	switch left := a.ledger.Stats(); {
+	case left.Dirty > 0 && len(contributions) > 0:
 		a.pacer.Waiting(now, false) // leftovers of a former process may go now
+	case left.Dirty > 0:
+	default:
+		a.drifted = time.Time{}
+		if left.Pending == 0 && a.refusal == nil && a.search.idle() {
+			a.waits.clear() // of suspects whose objects were only repaired
+		}
 	}
 }
 

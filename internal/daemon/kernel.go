@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,14 +25,14 @@ import (
 // kernel is the backend that serves, and what other backends left.
 type kernel struct {
 	mode config.Mode
-	// reason is why this mode serves, in words.
-	reason string
 	// domains are in the order of the proxy's Status.
 	domains []proxy.Domain
 	// preferred is the pace that the backend prefers in each domain.
 	preferred map[string]aggregator.Pace
 	// variant is the one of iptables that this mode writes; empty if it writes none.
 	variant iptables.Variant
+	// choice has the reason for the mode; nil if the configuration names it.
+	choice *backend.Choice
 	// left are the variants that former servers of this process wrote and this one
 	// does not.
 	left []iptables.Variant
@@ -39,11 +40,10 @@ type kernel struct {
 
 // newKernel builds the requested backend, or chooses one if none is requested.
 func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Logger) (k kernel, err error) {
-	var choice *backend.Choice
 	if o.KubeProxy.Mode == config.ModeBest {
-		choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
+		k.choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
 	}
-	k.mode, k.domains, err = backend.Build(o.KubeProxy.Mode, choice, backend.Builders{
+	k.mode, k.domains, err = backend.Build(o.KubeProxy.Mode, k.choice, backend.Builders{
 		NFTables: func() ([]proxy.Domain, error) { return backend.NFTables(ctx, o.nftables(log)) },
 		IPTables: func() ([]proxy.Domain, error) {
 			options, err := o.iptables(files, log)
@@ -62,15 +62,23 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Log
 			return domains, err
 		},
 	})
-	if k.reason = "the configuration names it"; choice != nil {
-		k.reason = choice.Reason
-	}
 	k.preferred = make(map[string]aggregator.Pace)
 	for i := range k.domains {
 		d := &k.domains[i]
 		k.preferred[d.Name], d.Pace = d.Pace, o.Pace(d.Pace)
 	}
 	return k, err
+}
+
+// close closes what the writers have opened.
+func (k *kernel) close() error {
+	var failed []error
+	for _, d := range k.domains {
+		if open, ok := d.Writer.(io.Closer); ok {
+			failed = append(failed, open.Close())
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // succeed notes the variants of iptables that former servers wrote.
@@ -108,4 +116,12 @@ func (k *kernel) cleanUpOthers(ctx context.Context, log *zap.Logger) error {
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// reason says in words why this mode serves.
+func (k *kernel) reason() string {
+	if k.choice == nil {
+		return "the configuration names it"
+	}
+	return k.choice.Reason
 }

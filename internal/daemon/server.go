@@ -50,6 +50,8 @@ type reports struct {
 	metrics  *metrics.Metrics
 	rivals   *rivals
 	taken    *addresses
+	// repeated keeps failures that repeat from filling the log.
+	repeated observe.Incidents
 	// http are the HTTP servers.
 	http []*web.Server
 }
@@ -96,18 +98,30 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	s.ports = health.NewPorts(s.portsConfig())
 	s.rivals = newRivals(s.log.Logger, s.owner.lock.Waits, s.recorder.RivalSeen, s.status)
 	s.taken = &addresses{log: s.log.Logger, handing: s.owner.handing, told: s.recorder.AddressTaken}
-	listeners := []observe.Listener{observe.NewLog(s.log.Logger), s.recorder, s.monitor, s.rivals}
+	told := s.newLog()
+	listeners := []observe.Listener{told, s.recorder, s.monitor, s.rivals}
 	if s.metrics, err = metrics.New(s.metricsConfig()); err != nil {
 		return err
 	}
 	listeners = append(listeners, s.metrics)
-	followers := []proxy.Follower{s.cleaner, s.ports, s.metrics}
+	followers := []proxy.Follower{told, s.cleaner, s.ports, s.metrics}
 	if s.proxy, err = proxy.New(s.proxyConfig(listeners, followers)); err != nil {
 		return UsageError{err}
 	}
 	s.metrics.Attach(s.proxy.Status, s.proxy.SourceEvents)
 	s.http = s.servers()
 	return nil
+}
+
+// newLog returns what logs the proxy's events.
+func (s *server) newLog() *observe.Log {
+	families := make(map[string]service.Family)
+	for _, d := range s.domains {
+		if !d.Auxiliary {
+			families[d.Name] = d.Family
+		}
+	}
+	return observe.NewLog(s.log.Logger, families)
 }
 
 func (s *server) proxyConfig(listeners []observe.Listener, followers []proxy.Follower) proxy.Config {
@@ -147,7 +161,11 @@ func (s *server) conntrackConfig() conntrack.Config {
 			switch {
 			case !ok:
 			case swept.Err != nil:
-				s.log.Warn("cannot remove stale flows; will retry", zap.Stringer("family", swept.Family),
+				level := zap.DebugLevel
+				if tell, _ := s.repeated.Failed("flows" + swept.Family.String()); tell {
+					level = zap.WarnLevel
+				}
+				s.log.Log(level, "cannot remove stale flows; will retry", zap.Stringer("family", swept.Family),
 					zap.Int("failures", swept.Failures), zap.Error(swept.Err))
 			case swept.Deleted > 0:
 				s.log.Debug("stale flows removed", zap.Stringer("family", swept.Family),
@@ -176,7 +194,8 @@ func (s *server) run(ctx context.Context) error {
 	if !s.owner.owns() {
 		what = "ready to serve"
 	}
-	s.log.Info(what, zap.String("mode", string(s.mode)), zap.String("node", s.settings.Name), zap.String("version", s.Version))
+	s.log.Info(what, zap.String("mode", string(s.mode)), zap.String("reason", s.modeReason(s.mode)),
+		zap.String("node", s.settings.Name), zap.String("version", s.Version))
 	if s.handed == nil {
 		s.recorder.Starting()
 	} else {
