@@ -93,7 +93,7 @@ func chooseVariant(
 func iptablesDomain(
 	ctx context.Context, family service.Family, variant iptables.Variant, o IPTablesOptions,
 ) (proxy.Domain, error) {
-	tool, randomFully, err := iptablesTool(ctx, family, variant)
+	tool, randomFully, err := iptablesTool(ctx, family, variant, o.Sysctls.Planning())
 	if err != nil {
 		return proxy.Domain{}, err
 	}
@@ -130,9 +130,9 @@ func canAccount(ctx context.Context, tool *iptables.Exec, family service.Family,
 }
 
 // iptablesTool finds the programs of a family and a variant, and reports whether they can choose
-// masqueraded ports at random.
+// masqueraded ports at random. With planning it asks nothing that would create a table.
 func iptablesTool(
-	ctx context.Context, family service.Family, variant iptables.Variant,
+	ctx context.Context, family service.Family, variant iptables.Variant, planning bool,
 ) (tool *iptables.Exec, randomFully bool, err error) {
 	if tool, err = iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant}); err != nil {
 		return nil, false, err
@@ -142,11 +142,23 @@ func iptablesTool(
 			return nil, false, &iptables.MissingError{Family: family, What: missing.What, Need: missing.Need}
 		}
 	}
+	if planning && tool.WouldCreate(iptables.NAT) {
+		return tool, true, nil
+	}
 	if err = tool.Present(ctx); err != nil {
 		return nil, false, err
 	}
 	randomFully, err = tool.RandomFully(ctx)
 	return tool, randomFully, err
+}
+
+// HasIPTables returns what a family of one variant lacks. It changes nothing, and asks the kernel
+// nothing if that would create a table: asked is false then.
+func HasIPTables(
+	ctx context.Context, family service.Family, variant iptables.Variant,
+) (asked bool, err error) {
+	tool, _, err := iptablesTool(ctx, family, variant, true)
+	return err == nil && !tool.WouldCreate(iptables.NAT), err
 }
 
 // stages returns the bounds of one input. The legacy variant has none. The nft variant's user space

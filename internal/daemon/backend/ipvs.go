@@ -77,7 +77,7 @@ func hasIPVS() error {
 func ipvsDomain(
 	ctx context.Context, family service.Family, variant iptables.Variant, o IPVSOptions,
 ) (proxy.Domain, error) {
-	tool, randomFully, err := iptablesTool(ctx, family, variant)
+	tool, randomFully, err := iptablesTool(ctx, family, variant, o.Sysctls.Planning())
 	if err != nil {
 		return proxy.Domain{}, err
 	}

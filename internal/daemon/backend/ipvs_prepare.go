@@ -27,6 +27,9 @@ func PrepareIPVS(ctx context.Context, o IPVSOptions) error {
 	if err := setIPVS(o); err != nil {
 		return err
 	}
+	if o.Sysctls.Planning() {
+		return hasScheduler(ctx, servers, o.Scheduler)
+	}
 	if err := servers.SetTimeouts(o.Timeouts); err != nil {
 		o.Log.Error("timeouts of IPVS stay as they are", zap.Error(err))
 	}

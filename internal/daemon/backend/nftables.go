@@ -30,10 +30,7 @@ type NFTablesOptions struct {
 // missing feature and the kernel that has it.
 func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 	domains, err := eachFamily[*nftables.MissingError](o.Log, func(family service.Family) (proxy.Domain, error) {
-		if err := hasFamily(family, sysctl.Files{}); err != nil {
-			return proxy.Domain{}, err
-		}
-		features, err := nftables.Probe(family, nil)
+		features, err := HasNFTables(family)
 		if err != nil {
 			return proxy.Domain{}, err
 		}
@@ -43,6 +40,14 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 		domains = append(domains, localPorts(domains, o.Log)...)
 	}
 	return domains, err
+}
+
+// HasNFTables probes what a family has. The error names each missing feature.
+func HasNFTables(family service.Family) (nftables.Features, error) {
+	if err := hasFamily(family, sysctl.Files{}); err != nil {
+		return nftables.Features{}, err
+	}
+	return nftables.Probe(family, nil)
 }
 
 // hasFamily returns an error if the node lacks a family: nf_tables accepts rules for IPv6

@@ -25,7 +25,13 @@ type Files struct {
 	Root string
 	// Record records former values; nil records nothing.
 	Record *Record
+	// Plan, if set, receives each change instead of the kernel. A file that could not be
+	// written is an error all the same.
+	Plan func(Change)
 }
+
+// Planning reports whether changes are only announced.
+func (f Files) Planning() bool { return f.Plan != nil }
 
 // Change is one value that was written.
 type Change struct {
@@ -98,6 +104,14 @@ func (f Files) ensure(e entry, value string) (Change, bool, error) {
 // write records a value, then changes it. A process that is killed in between leaves a
 // record that has no effect.
 func (f Files) write(e entry, from, to string) error {
+	if f.Planning() {
+		file, err := os.OpenFile(f.at(e), os.O_WRONLY, 0)
+		if err == nil {
+			f.Plan(Change{Name: e.name(), From: from, To: to})
+			err = file.Close()
+		}
+		return err
+	}
 	f.Record.remember(e.path, from, to)
 	err := os.WriteFile(f.at(e), []byte(to), 0)
 	// The kernel may have rejected or rounded it, as with the hash table.
