@@ -25,6 +25,8 @@ import (
 // kernel is the backend that serves, and what other backends left.
 type kernel struct {
 	mode config.Mode
+	// reason is why this mode serves, in words.
+	reason string
 	// domains are in the order of the proxy's Status.
 	domains []proxy.Domain
 	// preferred is the pace that the backend prefers in each domain.
@@ -62,6 +64,9 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Log
 			return domains, err
 		},
 	})
+	if k.reason = "the configuration names it"; k.choice != nil {
+		k.reason = k.choice.Reason
+	}
 	k.preferred = make(map[string]aggregator.Pace)
 	for i := range k.domains {
 		d := &k.domains[i]
