@@ -23,6 +23,9 @@ quarantine in each domain of the kernel, and what health finds wrong.`,
 		Example: "  sluice status\n  sluice status -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.check(); err != nil {
+				return err
+			}
 			status, err := a.client().Status(cmd.Context())
 			if err != nil {
 				return err

@@ -48,7 +48,8 @@ const (
 
 // Handler serves the paths of the API. Version is that of the program.
 func Handler(version string, source Source) http.Handler {
-	h := &handler{version: version, source: source, places: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
+	h := &handler{version: version, source: source, places: make(chan struct{}, requestsMax),
+		dumping: make(chan struct{}, 1), mux: http.NewServeMux()}
 	h.handle(PathStatus, h.status)
 	h.handle(PathServices, h.ready(h.services))
 	h.handle(PathService, h.ready(h.service))
@@ -62,6 +63,8 @@ type handler struct {
 	version string
 	source  Source
 	places  chan struct{}
+	// dumping has a place for one archive at a time: it takes the most work.
+	dumping chan struct{}
 	mux     *http.ServeMux
 }
 
@@ -201,6 +204,12 @@ func (h *handler) names(_ http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func (h *handler) dump(w http.ResponseWriter, r *http.Request) (any, error) {
+	select {
+	case h.dumping <- struct{}{}:
+		defer func() { <-h.dumping }()
+	default:
+		return nil, failure{http.StatusTooManyRequests, "another archive is being made; try again"}
+	}
 	w.Header().Set("Content-Type", "application/gzip")
 	if err := h.source.Dump(r.Context(), w); err != nil {
 		// The status is sent already: a cut connection is how the client learns of it.

@@ -21,8 +21,9 @@ func newTable(to io.Writer, heads ...string) *table {
 	return t
 }
 
+// row adds a row. A cell that is empty and not the last is shown as "-".
 func (t *table) row(cells ...string) {
-	for i, cell := range cells {
+	for i, cell := range cells[:len(cells)-1] {
 		if cell == "" {
 			cells[i] = "-"
 		}
