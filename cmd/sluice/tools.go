@@ -96,10 +96,13 @@ alone, except for KUBE-FIREWALL, which the kubelet also uses.`,
 	return cmd
 }
 
+// cleanupName is the command that removes rules.
+const cleanupName = "cleanup"
+
 func cleanupCommand() *cobra.Command {
 	o := daemon.Options{Version: version}
 	cmd := &cobra.Command{
-		Use:   "cleanup",
+		Use:   cleanupName,
 		Short: "Remove the rules that Sluice or kube-proxy left on this node, and nothing else",
 		Long: `Remove the rules that Sluice or kube-proxy left on this node: both variants of
 iptables, and nftables, in both families; and IPVS virtual servers, sets and the

@@ -26,6 +26,8 @@ type Options struct {
 	// Ready, if set, is called once the backend is chosen.
 	Ready func(config.Mode)
 
+	// dry, if set, keeps this process from changing anything on the node.
+	dry      *sysctl.Dry
 	warnings []config.Warning
 }
 
@@ -73,7 +75,10 @@ func (o *Options) reach() string {
 }
 
 func (o *Options) nftables(log *zap.Logger) backend.NFTablesOptions {
-	return backend.NFTablesOptions{MasqueradeBit: o.MasqueradeBit(), LocalPorts: o.ForwardsLocalhost(), Log: log}
+	return backend.NFTablesOptions{
+		MasqueradeBit: o.MasqueradeBit(), LocalPorts: o.ForwardsLocalhost(),
+		DryRun: o.dry != nil, Log: log,
+	}
 }
 
 func (o *Options) iptables(files sysctl.Files, log *zap.Logger) (backend.IPTablesOptions, error) {

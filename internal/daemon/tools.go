@@ -22,7 +22,6 @@ import (
 	"github.com/sluice-proxy/sluice/internal/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
-	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
 // Render returns the rules for the manifests in a directory. Family is ipv4, ipv6 or
@@ -93,16 +92,12 @@ func readPicture(o *Options, dir string, mode config.Mode) (*picture, error) {
 		return nil, err
 	}
 	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
-	cache, err := manifest.Load(dir, settings.Name, source.Options{
+	cache, err := loadManifests(dir, settings.Name, source.Options{
 		IgnoreExternalIPs: !o.GateEnabled(config.GateAllowServiceExternalIPs),
 		Warn:              func(w service.Warning) { warnObject(log.Logger, w) },
-	})
+	}, log.Logger)
 	if err != nil {
 		return nil, err
-	}
-	if cache.Node() == nil {
-		log.Warn("no manifest describes this node, so its zone and addresses are unknown; is --hostname-override right?",
-			zap.String("node", settings.Name))
 	}
 	var hosts []netip.Addr
 	if len(settings.NodePortRanges) > 0 {

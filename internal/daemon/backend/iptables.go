@@ -30,7 +30,8 @@ type IPTablesOptions struct {
 	// PrivateLock is set if no other program can reach these tables, so that the xtables lock need
 	// not be shared.
 	PrivateLock bool
-	// Sysctls sets kernel parameters. The zero value does not record their former values.
+	// Sysctls sets kernel parameters. The zero value does not record their former values. With
+	// its Dry, nothing on the node changes: the domains are for reading.
 	Sysctls sysctl.Files
 	Log     *zap.Logger
 }

@@ -38,7 +38,8 @@ type IPVSOptions struct {
 	// PrivateLock means that no other program can reach these tables.
 	PrivateLock bool
 	// Sysctls are where kernel parameters are set. The zero value keeps no record of
-	// their former values.
+	// their former values. With its Dry, nothing on the node changes: the domains are for
+	// reading.
 	Sysctls sysctl.Files
 	Log     *zap.Logger
 }

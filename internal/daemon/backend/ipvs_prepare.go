@@ -27,6 +27,9 @@ func PrepareIPVS(ctx context.Context, o IPVSOptions) error {
 	if err := setIPVS(o); err != nil {
 		return err
 	}
+	if o.Sysctls.Dry != nil {
+		return nil
+	}
 	if err := servers.SetTimeouts(o.Timeouts); err != nil {
 		o.Log.Error("timeouts of IPVS stay as they are", zap.Error(err))
 	}
@@ -86,7 +89,7 @@ func setIPVS(o IPVSOptions) error {
 		if err != nil {
 			return fmt.Errorf("IPVS mode: %w", err)
 		}
-		if changed {
+		if changed && o.Sysctls.Dry == nil {
 			name := strings.ReplaceAll(p.path, "/", ".")
 			o.Log.Info("kernel setting changed", zap.String("name", name), zap.String("to", p.value))
 		}

@@ -22,7 +22,9 @@ type NFTablesOptions struct {
 	MasqueradeBit uint
 	// LocalPorts lets node ports answer on 127.0.0.1 and ::1 too.
 	LocalPorts bool
-	Log        *zap.Logger
+	// DryRun changes nothing on the node: the domains are for reading.
+	DryRun bool
+	Log    *zap.Logger
 }
 
 // NFTables probes the kernel for what each family needs, and builds one domain per family.
@@ -33,13 +35,19 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 		if err := hasFamily(family, sysctl.Files{}); err != nil {
 			return proxy.Domain{}, err
 		}
-		features, err := nftables.Probe(family, nil)
+		var features nftables.Features
+		var err error
+		if o.DryRun {
+			err = nftables.Check(family)
+		} else {
+			features, err = nftables.Probe(family, nil)
+		}
 		if err != nil {
 			return proxy.Domain{}, err
 		}
 		return nftablesDomain(family, features, o), nil
 	})
-	if err == nil && o.LocalPorts {
+	if err == nil && o.LocalPorts && !o.DryRun { // these hold listeners, and nothing in the kernel
 		domains = append(domains, localPorts(domains, o.Log)...)
 	}
 	return domains, err

@@ -65,6 +65,20 @@ func BindServing(set *pflag.FlagSet) *Flags {
 	return f
 }
 
+// BindPlan adds the flags of BindServing to a command that serves nothing, and those that
+// name a cluster. It logs only warnings unless told otherwise.
+func BindPlan(set *pflag.FlagSet) *Flags {
+	f := newFlags(set)
+	f.sluice.Log.Format, f.sluice.Log.Level = "auto", "warn"
+	f.bindNode()
+	f.bindIPVS()
+	f.bindLog()
+	f.without("log-level", "warn")
+	f.bindState()
+	f.bindCluster()
+	return f
+}
+
 // BindState adds the flags of the clean-up to a command.
 func BindState(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
@@ -192,3 +206,6 @@ func (f *Flags) applyModal(c *Config) {
 		k.IPTables.MasqueradeAll = f.modal.masqueradeAll
 	}
 }
+
+// Kubeconfig returns the value of --kubeconfig, which a file may override.
+func (f *Flags) Kubeconfig() string { return f.kubeProxy.ClientConnection.Kubeconfig }

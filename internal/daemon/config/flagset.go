@@ -10,18 +10,38 @@ const flagNFTablesLocalhost = "sluice-nftables-localhost-nodeports"
 
 // bindControl adds the flags that are in no file.
 func (f *Flags) bindControl() {
-	f.set.StringVar(&f.File, "config", "",
-		"configuration file; kube-proxy's flags for its fields are then ignored, except --hostname-override and those for logs")
+	f.bindFile()
 	f.set.StringVar(&f.WriteTo, "write-config-to", "", "write the effective configuration to this file and exit")
 	f.set.BoolVar(&f.Cleanup, "cleanup", false, "remove the rules of every mode, restore kernel settings, and exit")
 	f.bindForce()
 	f.set.BoolVar(&f.InitOnly, "init-only", false, "do what needs full privileges and exit; CAP_NET_ADMIN then suffices to run")
-	f.set.StringVar(&f.Master, "master", "", "URL of the API server; overrides the kubeconfig")
+	f.bindMaster()
 	f.set.Var(&f.Version, "version", "print the version and exit; raw prints details, and a version like v1.36.0 is reported instead of the real one")
 	f.set.Lookup("version").NoOptDefVal = "true"
 	const ignored = "accepted for compatibility; no effect"
 	f.set.String("machine-id-file", "/etc/machine-id,/var/lib/dbus/machine-id", ignored)
 	f.set.String("boot-id-file", "/proc/sys/kernel/random/boot_id", ignored)
+}
+
+func (f *Flags) bindFile() {
+	f.set.StringVar(&f.File, "config", "",
+		"configuration file; kube-proxy's flags for its fields are then ignored, except --hostname-override and those for logs")
+}
+
+func (f *Flags) bindMaster() {
+	f.set.StringVar(&f.Master, "master", "", "URL of the API server; overrides the kubeconfig")
+}
+
+func (f *Flags) bindKubeconfig() {
+	f.text(&f.kubeProxy.ClientConnection.Kubeconfig, "kubeconfig", "clientConnection.kubeconfig",
+		"kubeconfig file; empty means the pod's service account")
+}
+
+// bindCluster adds the flags that name a cluster.
+func (f *Flags) bindCluster() {
+	f.bindFile()
+	f.bindMaster()
+	f.bindKubeconfig()
 }
 
 // bindForce adds the flag that overrides the lock.
@@ -72,7 +92,7 @@ func (f *Flags) bindLog() {
 // bindClient adds the flags about the API server, the process and its features.
 func (f *Flags) bindClient() {
 	k := &f.kubeProxy
-	f.text(&k.ClientConnection.Kubeconfig, "kubeconfig", "clientConnection.kubeconfig", "kubeconfig file; empty means the pod's service account")
+	f.bindKubeconfig()
 	f.text(&k.ClientConnection.ContentType, "kube-api-content-type", "clientConnection.contentType", "encoding of requests to the API server")
 	f.set.Float32Var(&k.ClientConnection.QPS, "kube-api-qps", k.ClientConnection.QPS, "requests per second to the API server; negative means no limit")
 	f.fields["kube-api-qps"] = "clientConnection.qps"
