@@ -42,6 +42,9 @@ error.`,
 			if err := daemon.NeedPrivilege(", and so does reading them"); err != nil {
 				return err
 			}
+			if dir != "" {
+				printNotes(cmd, &o, dir)
+			}
 			report, err := daemon.Plan(cmd.Context(), &o, dir)
 			if err == nil {
 				err = printPlan(cmd.OutOrStdout(), report, output, diff)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,13 +19,15 @@ import (
 
 func demoCommand() *cobra.Command {
 	o := daemon.Options{Version: version}
+	keep := false
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Tell a story in a minute: real rules, real connections, a change under load, a panic, a hang",
 		Long: `Tell a story in a minute, in a sandbox: sample manifests, real backends, rules in
 the real kernel, a thousand real connections, an endpoint replaced under load, an
 actor that panics and one that hangs. The exit status is 0 only if every check
-succeeded.`,
+succeeded. With --keep, the sandbox stays afterwards, with the sample Services and
+backends that answer, and lines to paste into another terminal.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Load(); err != nil {
 				return err
@@ -37,7 +40,12 @@ succeeded.`,
 				if err := sandbox.Enter(); err != nil {
 					return err
 				}
-				return daemon.Demo(cmd.Context(), &o, cmd.OutOrStdout(), cmd.Flags().Changed("log-level"))
+				verbose := cmd.Flags().Changed("log-level")
+				err := daemon.Demo(cmd.Context(), &o, cmd.OutOrStdout(), verbose)
+				if err == nil && keep {
+					err = daemon.KeepDemo(cmd.Context(), &o, cmd.OutOrStdout(), verbose)
+				}
+				return err
 			}
 			before, err := demo.HostRules(cmd.Context())
 			if err != nil {
@@ -46,7 +54,7 @@ succeeded.`,
 			if err := enterSandbox(); err != nil {
 				return err
 			}
-			after, err := demo.HostRules(cmd.Context())
+			after, err := demo.HostRules(context.WithoutCancel(cmd.Context())) // --keep ends by a signal
 			if err != nil {
 				return err
 			}
@@ -58,6 +66,7 @@ succeeded.`,
 		},
 	}
 	o.Flags = config.BindMode(cmd.Flags())
+	cmd.Flags().BoolVar(&keep, "keep", false, "keep the sandbox running until interrupted")
 	return cmd
 }
 

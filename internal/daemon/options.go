@@ -25,6 +25,12 @@ type Options struct {
 	FlagValues func() map[string]string
 	// Ready, if set, is called once the backend is chosen.
 	Ready func(config.Mode)
+	// InForce, if set, is called once the first rules are in force.
+	InForce func(config.Mode)
+	// Lab, if set, is built around the proxy.
+	Lab *Lab
+	// WithoutCluster serves health and metrics although there is no cluster that could ask.
+	WithoutCluster bool
 
 	// dry, if set, keeps this process from changing anything on the node.
 	dry      *sysctl.Dry

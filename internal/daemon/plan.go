@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
 // Plan reads what this node's kernel has, as a start does, and returns what a start would
@@ -76,7 +77,7 @@ func (p *planner) fill(ctx context.Context, dir string) (*source.Cache, error) {
 		Warn:              func(w service.Warning) { warnObject(p.log, w) },
 	}
 	if dir != "" {
-		return loadManifests(dir, p.settings.Name, options, p.log)
+		return manifest.Load(dir, p.settings.Name, options)
 	}
 	return p.list(ctx, options)
 }

@@ -5,26 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 
-	"go.uber.org/zap"
-
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/kube"
-	"github.com/sluice-proxy/sluice/source/manifest"
 )
-
-// loadManifests reads a directory once.
-func loadManifests(dir, node string, options source.Options, log *zap.Logger) (*source.Cache, error) {
-	cache, err := manifest.Load(dir, node, options)
-	if err != nil {
-		return nil, err
-	}
-	if cache.Node() == nil {
-		log.Warn("no manifest describes this node, so its zone and addresses are unknown; is --hostname-override right?",
-			zap.String("node", node))
-	}
-	return cache, nil
-}
 
 // list returns what the API server says now.
 func (p *planner) list(ctx context.Context, options source.Options) (*source.Cache, error) {

@@ -47,7 +47,7 @@ type reports struct {
 	recorder *events.Recorder
 	monitor  *health.Monitor
 	ports    *health.Ports
-	// metrics is nil without an API server: nothing asks for them then.
+	// metrics is nil if nothing asks for them; see observed.
 	metrics *metrics.Metrics
 	rivals  *rivals
 	taken   *addresses
@@ -99,7 +99,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	s.taken = &addresses{log: s.log.Logger, handing: s.owner.handing, told: s.recorder.AddressTaken}
 	listeners := []observe.Listener{observe.NewLog(s.log.Logger), s.recorder, s.monitor, s.rivals}
 	followers := []proxy.Follower{s.cleaner, s.ports}
-	if s.client != nil {
+	if s.observed() {
 		if s.metrics, err = metrics.New(s.metricsConfig()); err != nil {
 			return err
 		}
@@ -248,6 +248,9 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	select {
 	case <-s.proxy.InForce():
 		s.owner.inForce()
+		if s.InForce != nil {
+			s.InForce(s.mode)
+		}
 	case <-ctx.Done():
 		return
 	}

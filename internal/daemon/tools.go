@@ -11,17 +11,16 @@ import (
 
 	"go.uber.org/zap"
 
-	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
-	"github.com/sluice-proxy/sluice/internal/daemon/demo"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
 // Render returns the rules for the manifests in a directory. Family is ipv4, ipv6 or
@@ -92,12 +91,16 @@ func readPicture(o *Options, dir string, mode config.Mode) (*picture, error) {
 		return nil, err
 	}
 	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
-	cache, err := loadManifests(dir, settings.Name, source.Options{
+	cache, err := manifest.Load(dir, settings.Name, source.Options{
 		IgnoreExternalIPs: !o.GateEnabled(config.GateAllowServiceExternalIPs),
 		Warn:              func(w service.Warning) { warnObject(log.Logger, w) },
-	}, log.Logger)
+	})
 	if err != nil {
 		return nil, err
+	}
+	if cache.Node() == nil {
+		log.Warn("no manifest describes this node, so its zone and addresses are unknown; is --hostname-override right?",
+			zap.String("node", settings.Name))
 	}
 	var hosts []netip.Addr
 	if len(settings.NodePortRanges) > 0 {
@@ -177,34 +180,4 @@ func (o *Options) restore(table io.Writer) error {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", d.Name, d.From, d.To)
 	}
 	return err
-}
-
-// Demo tells the story of package demo, inside a sandbox. Without verbose it logs nothing:
-// the story speaks for itself, and its panics are intended.
-func Demo(ctx context.Context, o *Options, out io.Writer, verbose bool) error {
-	log := zap.NewNop()
-	if verbose {
-		opened, err := newLogger(o.Log())
-		if err != nil {
-			return err
-		}
-		log = opened.Logger
-	}
-	release, err := takeAlone(false)
-	if err != nil {
-		return err
-	}
-	defer release()
-	return demo.Tell(ctx, out, log, func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
-		choice := &backend.Choice{Reach: "node ports answer on all addresses", Log: log}
-		_, domains, err := backend.Build(o.KubeProxy.Mode, choice, backend.Builders{
-			NFTables: func() ([]proxy.Domain, error) {
-				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
-			},
-			IPTables: func() ([]proxy.Domain, error) {
-				return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
-			},
-		})
-		return domains, err
-	})
 }

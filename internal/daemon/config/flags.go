@@ -65,6 +65,18 @@ func BindServing(set *pflag.FlagSet) *Flags {
 	return f
 }
 
+// BindRun adds the flags of BindServing, and those of the servers that run has in a sandbox,
+// or if one of these flags is given.
+func BindRun(set *pflag.FlagSet) *Flags {
+	f := BindServing(set)
+	f.kubeProxy.HealthzBindAddress = "127.0.0.1:10256"
+	f.bindAddresses()
+	return f
+}
+
+// Given reports whether a flag was given.
+func (f *Flags) Given(name string) bool { return f.set.Changed(name) }
+
 // BindPlan adds the flags of BindServing to a command that serves nothing, and those that
 // name a cluster. It logs only warnings unless told otherwise.
 func BindPlan(set *pflag.FlagSet) *Flags {

@@ -106,8 +106,7 @@ func (f *Flags) bindClient() {
 func (f *Flags) bindServers() {
 	k := &f.kubeProxy
 	f.value(addressValue{to: &k.BindAddress}, "bind-address", "bindAddress", "primary address of this node, unless 0.0.0.0 or ::; nothing listens there")
-	f.value(addressValue{to: &k.HealthzBindAddress, port: true}, "healthz-bind-address", "healthzBindAddress", "address of the health server")
-	f.value(addressValue{to: &k.MetricsBindAddress, port: true}, "metrics-bind-address", "metricsBindAddress", "address of the metrics server")
+	f.bindAddresses()
 	f.flag(&k.BindAddressHardFail, "bind-address-hard-fail", "bindAddressHardFail", "exit if one of these servers cannot listen, instead of retrying")
 	f.flag(&k.EnableProfiling, "profiling", "enableProfiling", "serve /debug/pprof and /debug/flags at the metrics address")
 	f.text(&k.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "showHiddenMetricsForVersion",
@@ -117,6 +116,13 @@ func (f *Flags) bindServers() {
 	// MarkDeprecated fails only for an unknown flag.
 	_ = f.set.MarkDeprecated("healthz-port", "use --healthz-bind-address")
 	_ = f.set.MarkDeprecated("metrics-port", "use --metrics-bind-address")
+}
+
+// bindAddresses adds the flags about where the HTTP servers listen.
+func (f *Flags) bindAddresses() {
+	k := &f.kubeProxy
+	f.value(addressValue{to: &k.HealthzBindAddress, port: true}, "healthz-bind-address", "healthzBindAddress", "address of the health server")
+	f.value(addressValue{to: &k.MetricsBindAddress, port: true}, "metrics-bind-address", "metricsBindAddress", "address of the metrics server")
 }
 
 // bindIPVS adds the flags of mode ipvs.
