@@ -6,6 +6,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 K8S := k8s.io/component-base/version
 LDFLAGS := -X main.version=$(VERSION) -X $(K8S).gitVersion=v1.36.3 -X $(K8S).gitMajor=1 -X $(K8S).gitMinor=36 \
   -X $(K8S).gitCommit=$(shell git rev-parse HEAD 2>/dev/null)
+# Images and releases have no symbol table; stack traces and profiles do not need it.
+LDFLAGS += $(if $(STRIP),-s -w)
 # Debian packages that running needs, and those that testing needs besides (the
 # race detector needs a C compiler).
 PACKAGES := iptables iproute2 procps
@@ -13,7 +15,7 @@ TEST_PACKAGES := gcc ipset libc6-dev nftables python3
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image run test test-ipvs test-e2e test-e2e-ipvs scenarios campaign record-release sim fuzz bench lint packages test-packages tidy check clean
+.PHONY: help build image deploy run test test-ipvs test-e2e test-e2e-ipvs scenarios campaign record-release sim fuzz bench lint packages test-packages tidy check clean
 
 help: ## list what can be asked for
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,8 +24,11 @@ build: ## build bin/sluice
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(or $(BINARY),bin/sluice) ./cmd/sluice
 
-image: ## OCI archives for amd64 and arm64 in bin/: with iptables, and the program alone
+image: ## OCI archives in bin/, with iptables and the program alone: make image ARCH='amd64 arm64' VERSION=v1.2.3
 	hack/image/build
+
+deploy: ## deploy/install.yaml from deploy/base: make deploy IMAGE=REGISTRY/sluice:v1.2.3 OUT=install.yaml
+	hack/deploy '$(IMAGE)' '$(or $(OUT),deploy/install.yaml)'
 
 run: packages build ## tell the demo: a story in a minute, in a sandbox, with real connections
 	bin/sluice demo

@@ -70,7 +70,7 @@ func checkRun(cmd *cobra.Command, o *daemon.Options, lab *daemon.Lab) error {
 	if err := o.Load(); err != nil {
 		return err
 	}
-	o.WithoutCluster = o.Sandboxed || o.Flags.Given("healthz-bind-address") || o.Flags.Given("metrics-bind-address")
+	o.WithoutCluster = o.Sandboxed || o.Flags.IsSet("healthz-bind-address") || o.Flags.IsSet("metrics-bind-address")
 	return nil
 }
 

@@ -165,6 +165,11 @@ type Former struct {
 	ForwardDropped bool
 }
 
+// String describes the rules in a few words.
+func (f Former) String() string {
+	return fmt.Sprintf("%s %s: chains of %d Service ports", f.Variant, f.Family, f.ServicePorts)
+}
+
 // FindFormer looks at all variants and families. It leaves out what cannot be listed, for example
 // because there are no programs for it.
 func FindFormer(ctx context.Context) []Former {

@@ -93,10 +93,15 @@ func (e *Exec) Restore(ctx context.Context, input []byte) error {
 	return err
 }
 
+// WouldCreate reports whether listing a table would create it, as it does in the legacy variant.
+func (e *Exec) WouldCreate(table Table) bool {
+	return e.programs.variant == Legacy && !legacyTableExists(e.family, table)
+}
+
 // Save runs iptables-save, which takes no lock. It does not create a table: one that does not
 // exist yet saves as nothing in both variants.
 func (e *Exec) Save(ctx context.Context, table Table) ([]byte, error) {
-	if e.programs.variant == Legacy && !legacyTableExists(e.family, table) {
+	if e.WouldCreate(table) {
 		return nil, nil
 	}
 	return e.run(ctx, nil, e.programs.save, "-t", string(table))

@@ -251,6 +251,11 @@ func LockShared() (bool, error) {
 			return false, err
 		}
 	}
+	return SharedWithHost(path)
+}
+
+// SharedWithHost reports whether a path is the host's, as far as LockShared can tell.
+func SharedWithHost(path string) (bool, error) {
 	shared, err := lockShared(path, "/proc")
 	if err != nil {
 		return false, fmt.Errorf("find out whether %s is the host's: %w", path, err)

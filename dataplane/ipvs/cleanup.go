@@ -60,7 +60,8 @@ const (
 // titleLines are those at the top of fileServers.
 const titleLines = 3
 
-func hasServers() bool {
+// HasServers reports whether there are virtual servers, of any program. It loads no module.
+func HasServers() bool {
 	text, err := os.ReadFile(fileServers)
 	return err == nil && bytes.Count(text, []byte("\n")) > titleLines
 }
@@ -71,7 +72,7 @@ func hasSets() bool {
 }
 
 func (s *CleanupSummary) removeServers(ctx context.Context) error {
-	if !hasServers() {
+	if !HasServers() {
 		return nil
 	}
 	servers, err := kernel.OpenServers()

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -220,6 +221,25 @@ func (e *MissingError) Error() string {
 
 // Unwrap returns the kernel's answer.
 func (e *MissingError) Unwrap() error { return e.Err }
+
+// Exists reports whether a family's table exists, ours or kube-proxy's.
+func Exists(ctx context.Context, family service.Family) (bool, error) {
+	socket, err := wire.Open()
+	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	table, err := (&reader{d: dialects[family], socket: socket}).table(ctx)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("look for the %s table %s: %w", family, TableName, err)
+	}
+	return table != nil, errors.Join(err, socket.Close())
+}
 
 // Cleanup removes a family's table, ours or kube-proxy's, and reports whether there was one.
 // It also removes what a killed probe left. inside is that of WriterConfig.

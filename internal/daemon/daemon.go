@@ -50,7 +50,7 @@ func Run(ctx context.Context, o *Options, from Upstream) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
+	o.announce(log.Logger)
 	if o.Lab != nil {
 		end, err := o.Lab.begin(ctx, o, log.Logger)
 		if err != nil {

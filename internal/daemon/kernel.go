@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -30,6 +31,8 @@ type kernel struct {
 	preferred map[string]aggregator.Pace
 	// variant is the one of iptables that this mode writes; empty if it writes none.
 	variant iptables.Variant
+	// choice has the reason for the mode; nil if the configuration names it.
+	choice *backend.Choice
 	// left are the variants that former servers of this process wrote and this one
 	// does not.
 	left []iptables.Variant
@@ -37,11 +40,10 @@ type kernel struct {
 
 // newKernel builds the requested backend, or chooses one if none is requested.
 func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Logger) (k kernel, err error) {
-	var choice *backend.Choice
 	if o.KubeProxy.Mode == config.ModeBest {
-		choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
+		k.choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
 	}
-	k.mode, k.domains, err = backend.Build(o.KubeProxy.Mode, choice, backend.Builders{
+	k.mode, k.domains, err = backend.Build(o.KubeProxy.Mode, k.choice, backend.Builders{
 		NFTables: func() ([]proxy.Domain, error) { return backend.NFTables(ctx, o.nftables(log)) },
 		IPTables: func() ([]proxy.Domain, error) {
 			options, err := o.iptables(files, log)
@@ -66,6 +68,17 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Log
 		k.preferred[d.Name], d.Pace = d.Pace, o.Pace(d.Pace)
 	}
 	return k, err
+}
+
+// close closes what the writers have opened.
+func (k *kernel) close() error {
+	var failed []error
+	for _, d := range k.domains {
+		if open, ok := d.Writer.(io.Closer); ok {
+			failed = append(failed, open.Close())
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // succeed notes the variants of iptables that former servers wrote.

@@ -61,7 +61,7 @@ func (o *Options) prepareConntrack(files sysctl.Files, log *zap.Logger) error {
 // clean-up. The settings of a sandbox vanish with it, and need no record.
 func (o *Options) recorded(log *zap.Logger) sysctl.Files {
 	if o.Sandboxed || o.dry != nil {
-		return sysctl.Files{Dry: o.dry}
+		return sysctl.Files{Plan: o.dry}
 	}
 	return sysctl.Files{Record: sysctl.NewRecord(o.Sluice.State.Dir, func(err error) {
 		log.Warn("cannot record former kernel settings, so a clean-up will not restore them "+
@@ -76,7 +76,6 @@ func Initialise(ctx context.Context, o *Options) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
 	defer rival.Turn(ctx, assembling)()
 	files := o.recorded(log.Logger)
 	if err := o.prepareConntrack(files, log.Logger); err != nil {
@@ -103,12 +102,11 @@ func Initialise(ctx context.Context, o *Options) error {
 // NeedPrivilege returns an error of one line if this process cannot change the rules of
 // its network namespace. Without it, every tool would fail in its own words.
 func NeedPrivilege(instead string) error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData // version 3 has two halves of 32 capabilities
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return fmt.Errorf("cannot read this process's capabilities: %w", err)
+	held, err := effectiveCapabilities()
+	if err != nil {
+		return err
 	}
-	if data[0].Effective&(1<<unix.CAP_NET_ADMIN) == 0 {
+	if held&(1<<unix.CAP_NET_ADMIN) == 0 {
 		return errors.New("changing this host's rules needs root (CAP_NET_ADMIN)" + instead)
 	}
 	return nil

@@ -32,8 +32,9 @@ type Options struct {
 	// WithoutCluster serves health and metrics although there is no cluster that could ask.
 	WithoutCluster bool
 
-	// dry, if set, keeps this process from changing anything on the node.
-	dry      *sysctl.Dry
+	// dry, if set, keeps this process from changing anything on the node, and receives the
+	// kernel settings that it would change.
+	dry      func(sysctl.Change)
 	warnings []config.Warning
 }
 
@@ -64,7 +65,7 @@ func (o *Options) check() error {
 // warn logs what is unusual in the configuration.
 func warn(log *zap.Logger, warnings []config.Warning) {
 	for _, w := range warnings {
-		log.Warn("configuration", zap.Stringer("at", w.Place), zap.String("problem", w.Message))
+		log.Warn("part of the configuration is unusual", zap.Stringer("at", w.Place), zap.String("problem", w.Message))
 	}
 }
 
@@ -101,6 +102,6 @@ func (o *Options) ipvs(files sysctl.Files, log *zap.Logger) backend.IPVSOptions 
 		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), Scheduler: o.Scheduler(),
 		Excluded: o.ExcludedCIDRs(), DrainDeadline: o.Sluice.IPVS.DrainDeadline.Duration, StrictARP: c.StrictARP,
 		Timeouts:    ipvskernel.Timeouts{TCP: c.TCPTimeout.Duration, TCPFin: c.TCPFinTimeout.Duration, UDP: c.UDPTimeout.Duration},
-		PrivateLock: o.Sandboxed, Sysctls: files, Log: log,
+		PrivateLock: o.Sandboxed, Sysctls: files, DryRun: o.dry != nil, Log: log,
 	}
 }

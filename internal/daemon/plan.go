@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"time"
@@ -33,11 +32,10 @@ func Plan(ctx context.Context, o *Options, dir string) (report *plan.Report, err
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
 	warn(log.Logger, o.warnings)
-	o.dry = &sysctl.Dry{}
-	files := o.recorded(log.Logger)
 	p := planner{Options: o, log: log.Logger}
+	o.dry = func(c sysctl.Change) { p.settled = append(p.settled, plan.Setting(c)) }
+	files := o.recorded(log.Logger)
 	if dir == "" {
 		// With an API server, a start sets up connection tracking first.
 		if err := o.prepareConntrack(files, zap.NewNop()); err != nil {
@@ -68,6 +66,8 @@ type planner struct {
 	settings proxy.NodeSettings
 	cache    *source.Cache
 	log      *zap.Logger
+	// settled are the kernel settings that would change.
+	settled []plan.Setting
 }
 
 // fill returns a complete cache.
@@ -98,9 +98,7 @@ func (p *planner) report(ctx context.Context) (*plan.Report, error) {
 	if r.Others, err = p.others(ctx); err != nil {
 		return nil, err
 	}
-	for _, c := range p.dry.Changes {
-		r.Settings = append(r.Settings, plan.Setting(c))
-	}
+	r.Settings = p.settled
 	return r, nil
 }
 
@@ -129,7 +127,7 @@ func (p *planner) domain(ctx context.Context, r *plan.Report, d *proxy.Domain, f
 			return view
 		}
 	}
-	book := render.Ledger(d.Renderer, d.Layout, p.cache, facts, adjust)
+	book := render.Ledger(d.Renderer, d.Layout, p.cache, facts, p.cache.Keys(), adjust)
 	if failed != nil {
 		return failed
 	}
@@ -192,17 +190,6 @@ func draining(ctx context.Context, d *proxy.Domain, view service.View) (service.
 		ports[i].Draining = busy
 	}
 	return view, nil
-}
-
-// close releases what reading took.
-func (k *kernel) close() error {
-	var failed []error
-	for _, d := range k.domains {
-		if c, ok := d.Writer.(io.Closer); ok {
-			failed = append(failed, c.Close())
-		}
-	}
-	return errors.Join(failed...)
 }
 
 // others returns what a start would remove because another mode left it.

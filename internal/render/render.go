@@ -16,8 +16,14 @@ import (
 // layout is nil for a domain that can change single elements; otherwise it must be new.
 func Objects(renderer dataplane.Renderer, layout dataplane.Layout,
 	cache *source.Cache, facts *service.NodeFacts) []dataplane.Object {
+	return ObjectsOf(renderer, layout, cache, facts, cache.Keys())
+}
+
+// ObjectsOf is Objects as if the cache had some of its Services only.
+func ObjectsOf(renderer dataplane.Renderer, layout dataplane.Layout,
+	cache *source.Cache, facts *service.NodeFacts, keys []service.Key) []dataplane.Object {
 	// Nothing is known to be in the kernel, so the difference is everything.
-	changes := Ledger(renderer, layout, cache, facts, nil).Plan().Changes
+	changes := Ledger(renderer, layout, cache, facts, keys, nil).Plan().Changes
 	objects := make([]dataplane.Object, 0, len(changes))
 	for i := range changes {
 		objects = append(objects, *changes[i].After)
@@ -25,14 +31,14 @@ func Objects(renderer dataplane.Renderer, layout dataplane.Layout,
 	return objects
 }
 
-// Ledger returns the ledger of a domain that wants what Objects returns and knows nothing of
-// a kernel. Adjust, if set, may replace each view before it is rendered; the scaffold has
+// Ledger returns the ledger of a domain that wants what ObjectsOf returns and knows nothing
+// of a kernel. Adjust, if set, may replace each view before it is rendered; the scaffold has
 // been rendered by then.
 func Ledger(renderer dataplane.Renderer, layout dataplane.Layout, cache *source.Cache,
-	facts *service.NodeFacts, adjust func(service.View) service.View) *ledger.Ledger {
+	facts *service.NodeFacts, keys []service.Key, adjust func(service.View) service.View) *ledger.Ledger {
 	book := ledger.New(layout, renderer.Naming())
 	book.Want(dataplane.NewFragment(service.Node, time.Time{}, renderer.Node(facts)))
-	for _, key := range cache.Keys() {
+	for _, key := range keys {
 		found := cache.Snapshot(key)
 		view := service.Resolve(key, found.Spec, found.Slices, facts)
 		if adjust != nil {

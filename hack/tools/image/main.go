@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
@@ -37,7 +38,7 @@ type options struct {
 func main() {
 	o := options{binaries: map[string]string{}, roots: map[string]string{}}
 	flag.StringVar(&o.out, "out", "", "the archive to write")
-	flag.StringVar(&o.name, "name", "", "name and tag of the image")
+	flag.StringVar(&o.name, "name", "", "name and tag of the image, for example sluice:v1.2.3")
 	flag.StringVar(&o.version, "version", "", "version, for the labels")
 	flag.StringVar(&o.revision, "revision", "", "commit, for the labels")
 	flag.Func("created", "time of every entry, in seconds since 1970", func(text string) error {
@@ -88,10 +89,15 @@ func (o *options) run() error {
 	if err != nil {
 		return err
 	}
-	_, tag, _ := strings.Cut(filepath.Base(o.name), ":")
+	// containerd keeps the image under the name in the first annotation. A pod's image is
+	// looked up by its full name, in which the default registry has no "index.".
+	full, err := name.NewTag(o.name)
+	if err != nil {
+		return err
+	}
 	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{
-		"io.containerd.image.name":          o.name, // what ctr and crictl import it as
-		"org.opencontainers.image.ref.name": tag,
+		"io.containerd.image.name":          strings.TrimPrefix(full.Name(), "index."),
+		"org.opencontainers.image.ref.name": full.TagStr(),
 	})); err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ type Builders struct{ NFTables, IPTables, IPVS Builder }
 
 // Build builds the domains of the requested backend and returns which one that is.
 // ModeBest falls back to iptables if the kernel lacks something that nftables mode needs;
-// choice logs the decision. Any other error is final, because iptables mode would meet it
+// choice keeps and logs the decision. Any other error is final, because iptables mode would meet it
 // too. IPVS serves only on request and falls back to nothing.
 func Build(asked config.Mode, choice *Choice, by Builders) (config.Mode, []proxy.Domain, error) {
 	switch asked {
@@ -77,9 +77,9 @@ func eachFamily[Missing error](log *zap.Logger, build func(service.Family) (prox
 	return domains, nil
 }
 
-// Choice logs why a mode was chosen when the configuration names none. A node that comes
-// from iptables mode, kube-proxy's default, has to show that it has another mode now, and
-// how to keep the former one.
+// Choice keeps and logs why a mode was chosen when the configuration names none. A node that
+// comes from iptables mode, kube-proxy's default, has to show that it has another mode now,
+// and how to keep the former one.
 type Choice struct {
 	// Reach says where node ports answer, for example "node ports answer on all
 	// addresses".
@@ -87,6 +87,8 @@ type Choice struct {
 	// Former are the rules of iptables mode that were found before the start.
 	Former []iptables.Former
 	Log    *zap.Logger
+	// Reason is why the mode was chosen, once Build has returned.
+	Reason string
 }
 
 // formerTime bounds the search for former rules, which lists all of iptables: some
@@ -101,13 +103,14 @@ func FindFormer(ctx context.Context) []iptables.Former {
 	return iptables.FindFormer(ctx)
 }
 
-// explain logs the chosen mode; lacks is what the kernel lacks for nftables mode.
+// explain keeps and logs the reason; lacks is what the kernel lacks for nftables mode.
 func (c *Choice) explain(mode config.Mode, lacks error) {
 	if c == nil {
 		return
 	}
 	if mode == config.ModeIPTables {
-		c.Log.Warn("mode is not set: iptables, because this kernel lacks what the faster nftables mode needs", zap.Error(lacks))
+		c.Reason = "mode is not set: iptables, because this kernel lacks what the faster nftables mode needs"
+		c.Log.Warn(c.Reason, zap.Error(lacks))
 		return
 	}
 	served, advice := "", "; set mode (--proxy-mode) to have another"
@@ -115,8 +118,9 @@ func (c *Choice) explain(mode config.Mode, lacks error) {
 		served = ", which has served this node until now (" + rules + ")"
 		advice = "; set mode: iptables (--proxy-mode iptables) to keep it"
 	}
-	c.Log.Info("mode is not set: nftables, because the kernel has what it needs and it is faster; " +
-		c.Reach + " as in iptables mode" + served + advice)
+	c.Reason = "mode is not set: nftables, because the kernel has what it needs and it is faster; " +
+		c.Reach + " as in iptables mode" + served + advice
+	c.Log.Info(c.Reason)
 	for _, f := range c.Former {
 		if f.ForwardDropped && f.ServicePorts > 0 {
 			c.Log.Warn("packets for Services may no longer be forwarded: a firewall drops forwarded packets by default. "+
@@ -133,7 +137,7 @@ func (c *Choice) formerRules() string {
 	var parts []string
 	for _, f := range c.Former {
 		if f.ServicePorts > 0 {
-			parts = append(parts, fmt.Sprintf("%s %s: chains of %d Service ports", f.Variant, f.Family, f.ServicePorts))
+			parts = append(parts, f.String())
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -30,8 +30,7 @@ type IPTablesOptions struct {
 	// PrivateLock is set if no other program can reach these tables, so that the xtables lock need
 	// not be shared.
 	PrivateLock bool
-	// Sysctls sets kernel parameters. The zero value does not record their former values. With
-	// its Dry, nothing on the node changes: the domains are for reading.
+	// Sysctls sets kernel parameters. The zero value does not record their former values.
 	Sysctls sysctl.Files
 	Log     *zap.Logger
 }
@@ -94,7 +93,7 @@ func chooseVariant(
 func iptablesDomain(
 	ctx context.Context, family service.Family, variant iptables.Variant, o IPTablesOptions,
 ) (proxy.Domain, error) {
-	tool, randomFully, err := iptablesTool(ctx, family, variant)
+	tool, randomFully, err := iptablesTool(ctx, family, variant, o.Sysctls.Planning())
 	if err != nil {
 		return proxy.Domain{}, err
 	}
@@ -115,9 +114,9 @@ func iptablesDomain(
 }
 
 // iptablesTool finds the programs of a family and a variant, and reports whether they can choose
-// masqueraded ports at random.
+// masqueraded ports at random. With planning it asks nothing that would create a table.
 func iptablesTool(
-	ctx context.Context, family service.Family, variant iptables.Variant,
+	ctx context.Context, family service.Family, variant iptables.Variant, planning bool,
 ) (tool *iptables.Exec, randomFully bool, err error) {
 	if tool, err = iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant}); err != nil {
 		return nil, false, err
@@ -127,11 +126,23 @@ func iptablesTool(
 			return nil, false, &iptables.MissingError{Family: family, What: missing.What, Need: missing.Need}
 		}
 	}
+	if planning && tool.WouldCreate(iptables.NAT) {
+		return tool, true, nil
+	}
 	if err = tool.Present(ctx); err != nil {
 		return nil, false, err
 	}
 	randomFully, err = tool.RandomFully(ctx)
 	return tool, randomFully, err
+}
+
+// HasIPTables returns what a family of one variant lacks. It changes nothing, and asks the kernel
+// nothing if that would create a table: asked is false then.
+func HasIPTables(
+	ctx context.Context, family service.Family, variant iptables.Variant,
+) (asked bool, err error) {
+	tool, _, err := iptablesTool(ctx, family, variant, true)
+	return err == nil && !tool.WouldCreate(iptables.NAT), err
 }
 
 // stages returns the bounds of one input. The legacy variant has none. The nft variant's user space

@@ -38,10 +38,12 @@ type IPVSOptions struct {
 	// PrivateLock means that no other program can reach these tables.
 	PrivateLock bool
 	// Sysctls are where kernel parameters are set. The zero value keeps no record of
-	// their former values. With its Dry, nothing on the node changes: the domains are for
-	// reading.
+	// their former values.
 	Sysctls sysctl.Files
-	Log     *zap.Logger
+	// DryRun changes nothing on the node, if Sysctls are to plan only: the domains are for
+	// reading.
+	DryRun bool
+	Log    *zap.Logger
 }
 
 // IPVS checks that the node has what IPVS mode needs, prepares it, and builds one domain
@@ -78,7 +80,7 @@ func hasIPVS() error {
 func ipvsDomain(
 	ctx context.Context, family service.Family, variant iptables.Variant, o IPVSOptions,
 ) (proxy.Domain, error) {
-	tool, randomFully, err := iptablesTool(ctx, family, variant)
+	tool, randomFully, err := iptablesTool(ctx, family, variant, o.Sysctls.Planning())
 	if err != nil {
 		return proxy.Domain{}, err
 	}

@@ -27,8 +27,11 @@ func PrepareIPVS(ctx context.Context, o IPVSOptions) error {
 	if err := setIPVS(o); err != nil {
 		return err
 	}
-	if o.Sysctls.Dry != nil {
-		return nil
+	if o.DryRun {
+		return nil // trying the scheduler takes a virtual server
+	}
+	if o.Sysctls.Planning() {
+		return hasScheduler(ctx, servers, o.Scheduler)
 	}
 	if err := servers.SetTimeouts(o.Timeouts); err != nil {
 		o.Log.Error("timeouts of IPVS stay as they are", zap.Error(err))
@@ -89,7 +92,7 @@ func setIPVS(o IPVSOptions) error {
 		if err != nil {
 			return fmt.Errorf("IPVS mode: %w", err)
 		}
-		if changed && o.Sysctls.Dry == nil {
+		if changed && !o.DryRun {
 			name := strings.ReplaceAll(p.path, "/", ".")
 			o.Log.Info("kernel setting changed", zap.String("name", name), zap.String("to", p.value))
 		}

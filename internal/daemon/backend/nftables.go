@@ -32,16 +32,11 @@ type NFTablesOptions struct {
 // missing feature and the kernel that has it.
 func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 	domains, err := eachFamily[*nftables.MissingError](o.Log, func(family service.Family) (proxy.Domain, error) {
-		if err := hasFamily(family, sysctl.Files{}); err != nil {
-			return proxy.Domain{}, err
-		}
-		var features nftables.Features
-		var err error
+		probe := HasNFTables
 		if o.DryRun {
-			err = nftables.Check(family)
-		} else {
-			features, err = nftables.Probe(family, nil)
+			probe = checkNFTables
 		}
+		features, err := probe(family)
 		if err != nil {
 			return proxy.Domain{}, err
 		}
@@ -51,6 +46,22 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 		domains = append(domains, localPorts(domains, o.Log)...)
 	}
 	return domains, err
+}
+
+// HasNFTables probes what a family has. The error names each missing feature.
+func HasNFTables(family service.Family) (nftables.Features, error) {
+	if err := hasFamily(family, sysctl.Files{}); err != nil {
+		return nftables.Features{}, err
+	}
+	return nftables.Probe(family, nil)
+}
+
+// checkNFTables is HasNFTables for a process that writes nothing, and so needs no features.
+func checkNFTables(family service.Family) (nftables.Features, error) {
+	if err := hasFamily(family, sysctl.Files{}); err != nil {
+		return nftables.Features{}, err
+	}
+	return nftables.Features{}, nftables.Check(family)
 }
 
 // hasFamily returns an error if the node lacks a family: nf_tables accepts rules for IPv6

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"cmp"
+	"fmt"
 	"strings"
 	"time"
 
@@ -27,6 +29,8 @@ type Flags struct {
 	hostname string
 	// healthzPort and metricsPort are deprecated flags.
 	healthzPort, metricsPort int32
+	// base holds the defaults of the flags.
+	base *Config
 }
 
 // modalFlags are the flags whose field depends on the mode.
@@ -43,12 +47,29 @@ func BindProxy(set *pflag.FlagSet) *Flags {
 	f.bindNode()
 	f.bindIPVS()
 	f.bindLog()
+	f.bindVerbosity()
 	f.bindServers()
 	f.bindClient()
 	f.bindPeriods()
 	f.bindConntrack()
 	f.bindKlog()
 	f.bindSluice()
+	return f.based()
+}
+
+// BindPreflight adds the flags of BindProxy that a start depends on: those that do something
+// else are left out.
+func BindPreflight(set *pflag.FlagSet) *Flags {
+	all := pflag.NewFlagSet(set.Name(), pflag.ContinueOnError)
+	f := BindProxy(all)
+	f.set = set
+	all.VisitAll(func(flag *pflag.Flag) {
+		switch flag.Name {
+		case "cleanup", "force", "init-only", "version", "write-config-to":
+		default:
+			set.AddFlag(flag)
+		}
+	})
 	return f
 }
 
@@ -57,12 +78,22 @@ func BindProxy(set *pflag.FlagSet) *Flags {
 func BindServing(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
 	f.sluice.Start.NodeWait = &metav1.Duration{}
-	f.sluice.Log.Format = "auto"
+	f.sluice.Log.Format = FormatAuto
 	f.bindNode()
 	f.bindIPVS()
 	f.bindLog()
+	f.bindVerbosity()
 	f.bindState()
-	return f
+	return f.based()
+}
+
+// BindRender adds the flags that matter to a command that only prints rules.
+func BindRender(set *pflag.FlagSet) *Flags {
+	f := newFlags(set)
+	f.sluice.Log.Format = FormatAuto
+	f.bindRules()
+	f.bindLog()
+	return f.based()
 }
 
 // BindRun adds the flags of BindServing, and those of the servers that run has in a sandbox,
@@ -71,24 +102,24 @@ func BindRun(set *pflag.FlagSet) *Flags {
 	f := BindServing(set)
 	f.kubeProxy.HealthzBindAddress = "127.0.0.1:10256"
 	f.bindAddresses()
-	return f
+	return f.based()
 }
 
-// Given reports whether a flag was given.
-func (f *Flags) Given(name string) bool { return f.set.Changed(name) }
+// IsSet reports whether a flag was given.
+func (f *Flags) IsSet(name string) bool { return f.set.Changed(name) }
 
 // BindPlan adds the flags of BindServing to a command that serves nothing, and those that
 // name a cluster. It logs only warnings unless told otherwise.
 func BindPlan(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
-	f.sluice.Log.Format, f.sluice.Log.Level = "auto", "warn"
+	f.sluice.Log.Format, f.sluice.Log.Level = FormatAuto, "warn"
 	f.bindNode()
 	f.bindIPVS()
 	f.bindLog()
 	f.without("log-level", "warn")
 	f.bindState()
 	f.bindCluster()
-	return f
+	return f.based()
 }
 
 // BindState adds the flags of the clean-up to a command.
@@ -96,16 +127,16 @@ func BindState(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
 	f.bindState()
 	f.bindForce()
-	return f
+	return f.based()
 }
 
 // BindMode adds only the flags about the mode and the log to a command.
 func BindMode(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
-	f.sluice.Log.Format = "auto"
+	f.sluice.Log.Format = FormatAuto
 	f.bindMode()
 	f.bindLog()
-	return f
+	return f.based()
 }
 
 func newFlags(set *pflag.FlagSet) *Flags {
@@ -114,6 +145,32 @@ func newFlags(set *pflag.FlagSet) *Flags {
 	f.sluice.setDefaults()
 	f.sluice.NFTables.LocalhostNodePorts = new(bool) // counts only if given
 	return f
+}
+
+// based keeps the defaults, before any flag is parsed.
+func (f *Flags) based() *Flags {
+	f.base = &Config{KubeProxy: *f.kubeProxy.DeepCopy(), Sluice: f.sluice.copy()}
+	setModeDefaults(&f.base.KubeProxy)
+	f.base.Sluice.NFTables.LocalhostNodePorts = nil
+	f.base.Sluice.setModeDefaults(f.base.KubeProxy.Mode)
+	return f
+}
+
+// Given returns the flags that were given, as they could be typed, sorted by name.
+func (f *Flags) Given() []string {
+	given := []string{}
+	f.set.Visit(func(flag *pflag.Flag) { given = append(given, fmt.Sprintf("--%s=%s", flag.Name, flag.Value)) })
+	return given
+}
+
+// Changed returns the fields of a configuration that differ from the defaults, in document order,
+// for example "iptables.masqueradeBit: 15".
+func (f *Flags) Changed(c *Config) []string {
+	changed := []string{}
+	for _, one := range Compare(f.base, c) {
+		changed = append(changed, one.Field+": "+cmp.Or(one.New, `""`))
+	}
+	return changed
 }
 
 // The methods below each add a flag that sets one field. The field's value is the

@@ -31,6 +31,15 @@ func (f *Flags) Load() (*Config, []Warning, error) {
 	return f.finish(f.fromFile(read), read, warnings)
 }
 
+// Default returns the configuration without a file and without flags.
+func Default() *Config {
+	c, _, err := BindProxy(pflag.NewFlagSet("", pflag.ContinueOnError)).Load()
+	if err != nil {
+		panic(err) // the defaults are valid
+	}
+	return c
+}
+
 // fromFlags returns the configuration without a file.
 func (f *Flags) fromFlags() *Config {
 	c := &Config{Control: f.Control, KubeProxy: *f.kubeProxy.DeepCopy(), Sluice: f.sluice.copy()}

@@ -74,8 +74,12 @@ func (g *Group) name() string {
 // lines prints the differences of a group.
 func (p *printer) lines(g *Group) {
 	p.say("\n%s", g.name())
+	last := ""
 	for _, o := range g.Objects {
-		p.say("  %s %s: %s", o.Domain, o.Where, o.Change)
+		if head := fmt.Sprintf("  %s %s: %s", o.Domain, o.Where, o.Change); head != last {
+			p.say("%s", head)
+			last = head
+		}
 		for _, text := range o.Before {
 			p.say("    - %s", text)
 		}
@@ -90,7 +94,7 @@ func (p *printer) lines(g *Group) {
 
 func (p *printer) summary(r *Report) {
 	if !r.Differs() {
-		p.say("\nNothing would change: %s in the kernel as wanted.", are(r.Unchanged))
+		p.say("\nNothing would change: all %s are in the kernel as wanted.", count(r.Unchanged, "object"))
 		return
 	}
 	var added, changed, removed, services int
@@ -100,15 +104,15 @@ func (p *printer) summary(r *Report) {
 			services++
 		}
 	}
-	p.say("\n%s would change: %d added, %d changed, %d removed. %s as wanted.",
+	p.say("\n%s would change. Objects: %d to add, %d to change, %d to remove; %s as wanted.",
 		count(services, "Service"), added, changed, removed, are(r.Unchanged))
 }
 
 func are(n int) string {
 	if n == 1 {
-		return "1 object is"
+		return "1 is"
 	}
-	return fmt.Sprintf("%d objects are", n)
+	return fmt.Sprintf("%d are", n)
 }
 
 func count(n int, what string) string {

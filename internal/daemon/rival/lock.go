@@ -111,6 +111,16 @@ func (l *Lock) Try() (*Holder, error) {
 	}
 }
 
+// Peek returns the holder without taking the lock; nil if it is free.
+func Peek() *Holder {
+	l := NewLock()
+	defer l.leave()
+	if holder, err := l.ask(); err == nil {
+		return &holder
+	}
+	return nil
+}
+
 // Acquire waits for the lock, and returns nil once this process holds it. It calls told with
 // the holder at first, when it changes, and every 30 s. The wait ends when the holder does,
 // however it ends: the kernel closes the connection.

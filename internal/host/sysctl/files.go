@@ -25,23 +25,13 @@ type Files struct {
 	Root string
 	// Record records former values; nil records nothing.
 	Record *Record
-	// Dry, if set, receives the changes instead of the kernel.
-	Dry *Dry
+	// Plan, if set, receives each change instead of the kernel. A file that could not be
+	// written is an error all the same.
+	Plan func(Change)
 }
 
-// Dry collects changes that are not made. Reading returns what they would set.
-type Dry struct {
-	Changes []Change
-	values  map[string]string
-}
-
-func (d *Dry) change(e entry, from, to string) {
-	if d.values == nil {
-		d.values = map[string]string{}
-	}
-	d.values[e.path] = to
-	d.Changes = append(d.Changes, Change{Name: e.name(), From: from, To: to})
-}
+// Planning reports whether changes are only announced.
+func (f Files) Planning() bool { return f.Plan != nil }
 
 // Change is one value that was written.
 type Change struct {
@@ -75,11 +65,6 @@ func (f Files) at(e entry) string {
 }
 
 func (f Files) read(e entry) (string, error) {
-	if f.Dry != nil {
-		if value, changed := f.Dry.values[e.path]; changed {
-			return value, nil
-		}
-	}
 	text, err := os.ReadFile(f.at(e))
 	return strings.TrimSpace(string(text)), err
 }
@@ -119,9 +104,13 @@ func (f Files) ensure(e entry, value string) (Change, bool, error) {
 // write records a value, then changes it. A process that is killed in between leaves a
 // record that has no effect.
 func (f Files) write(e entry, from, to string) error {
-	if f.Dry != nil {
-		f.Dry.change(e, from, to)
-		return nil
+	if f.Planning() {
+		file, err := os.OpenFile(f.at(e), os.O_WRONLY, 0)
+		if err == nil {
+			f.Plan(Change{Name: e.name(), From: from, To: to})
+			err = file.Close()
+		}
+		return err
 	}
 	f.Record.remember(e.path, from, to)
 	err := os.WriteFile(f.at(e), []byte(to), 0)

@@ -161,7 +161,7 @@ func (f Files) Restore() ([]Restored, error) {
 		}
 		delete(all, path)
 	}
-	if f.Dry != nil {
+	if f.Planning() {
 		return done, errors.Join(failed...)
 	}
 	return done, errors.Join(append(failed, f.Record.save(all))...)
@@ -187,7 +187,7 @@ func (f Files) restore(path string, was former) (restored Restored, told bool, e
 		restored.Kept = now
 		return restored, true, nil
 	}
-	if f.Dry != nil {
+	if f.Planning() {
 		return restored, true, nil
 	}
 	if err := os.WriteFile(f.at(e), []byte(was.Found), 0); err != nil {
