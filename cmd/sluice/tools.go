@@ -110,6 +110,7 @@ const cleanupName = "cleanup"
 
 func cleanupCommand() *cobra.Command {
 	o := daemon.Options{Version: version}
+	dry := false
 	cmd := &cobra.Command{
 		Use:   cleanupName,
 		Short: "Remove the rules that Sluice or kube-proxy left on this node, and nothing else",
@@ -119,7 +120,10 @@ device kube-ipvs0, except for virtual servers of other programs. KUBE-FIREWALL,
 which the kubelet also uses, stays, and so does everything with another name.
 Kernel settings that Sluice changed are restored, unless another program has
 changed them since. A running proxy would write its rules again, so the command
-fails while one is running, unless --force is set.`,
+fails while one is running, unless --force is set.
+
+With --dry-run, it prints the same and changes nothing. The exit status is then 0
+if there is nothing to remove or restore, 2 if there is, and 1 after any error.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Load(); err != nil {
 				return err
@@ -127,10 +131,18 @@ fails while one is running, unless --force is set.`,
 			if err := daemon.NeedPrivilege(""); err != nil {
 				return err
 			}
-			return daemon.CleanUp(cmd.Context(), &o, cmd.OutOrStdout())
+			if !dry {
+				return daemon.CleanUp(cmd.Context(), &o, cmd.OutOrStdout())
+			}
+			found, err := daemon.WouldCleanUp(cmd.Context(), &o, cmd.OutOrStdout())
+			if err == nil && found {
+				err = exitError(exitDiffers)
+			}
+			return err
 		},
 	}
 	o.Flags = config.BindState(cmd.Flags())
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be removed and restored, and change nothing")
 	return cmd
 }
 

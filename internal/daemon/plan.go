@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/plan"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
@@ -33,30 +34,12 @@ func Plan(ctx context.Context, o *Options, dir string) (report *plan.Report, err
 		return nil, err
 	}
 	warn(log.Logger, o.warnings)
-	p := planner{Options: o, log: log.Logger}
-	o.dry = func(c sysctl.Change) { p.settled = append(p.settled, plan.Setting(c)) }
-	files := o.recorded(log.Logger)
-	if dir == "" {
-		// With an API server, a start sets up connection tracking first.
-		if err := o.prepareConntrack(files, zap.NewNop()); err != nil {
-			return nil, err
-		}
-	}
-	// A start that probes the kernel at this moment would not be read as it is.
-	release := rival.Turn(ctx, assembling)
-	p.kernel, err = newKernel(ctx, o, files, log.Logger)
-	release()
+	p, err := newPlanner(ctx, o, dir, log.Logger)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, p.kernel.close()) }()
-	if p.settings, err = o.NodeSettings(p.mode); err != nil {
-		return nil, err
-	}
-	if p.cache, err = p.fill(ctx, dir); err != nil {
-		return nil, err
-	}
-	return p.report(ctx)
+	report, err = p.report(ctx)
+	return report, errors.Join(err, p.close())
 }
 
 // planner is one run of Plan.
@@ -68,6 +51,45 @@ type planner struct {
 	log      *zap.Logger
 	// settled are the kernel settings that would change.
 	settled []plan.Setting
+	facts   *service.NodeFacts
+}
+
+// newPlanner finds out what a start would render, and for which backend.
+func newPlanner(ctx context.Context, o *Options, dir string, log *zap.Logger) (*planner, error) {
+	p := &planner{Options: o, log: log}
+	o.dry = func(c sysctl.Change) { p.settled = append(p.settled, plan.Setting(c)) }
+	files := o.recorded(log)
+	if dir == "" {
+		// With an API server, a start sets up connection tracking first.
+		if err := o.prepareConntrack(files, zap.NewNop()); err != nil {
+			return nil, err
+		}
+	}
+	// A start that probes the kernel at this moment would not be read as it is.
+	release := rival.Turn(ctx, assembling)
+	var err error
+	p.kernel, err = newKernel(ctx, o, files, log)
+	release()
+	if err == nil {
+		err = p.learn(ctx, dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+// learn finds out everything that rules depend on.
+func (p *planner) learn(ctx context.Context, dir string) (err error) {
+	if p.settings, err = p.NodeSettings(p.mode); err != nil {
+		return err
+	}
+	if p.cache, err = p.fill(ctx, dir); err != nil {
+		return err
+	}
+	hosts, err := p.hosts(ctx)
+	p.facts = p.settings.Facts(p.cache.Node(), hosts, p.cache.ServiceCIDRs())
+	return err
 }
 
 // fill returns a complete cache.
@@ -84,22 +106,23 @@ func (p *planner) fill(ctx context.Context, dir string) (*source.Cache, error) {
 
 // report reads each domain and compares it.
 func (p *planner) report(ctx context.Context) (*plan.Report, error) {
-	hosts, err := p.hosts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	facts := p.settings.Facts(p.cache.Node(), hosts, p.cache.ServiceCIDRs())
-	r := &plan.Report{Node: p.settings.Name, Mode: string(p.mode), Services: len(p.cache.Keys()), Groups: []*plan.Group{}}
+	r := &plan.Report{Node: p.settings.Name, Mode: string(p.mode), Services: len(p.cache.Keys()),
+		Groups: []*plan.Group{}, Settings: p.settled}
 	for i := range p.domains {
-		if err := p.domain(ctx, r, &p.domains[i], facts); err != nil {
+		d := &p.domains[i]
+		changes, equal, err := p.compare(ctx, d)
+		if err != nil {
 			return nil, err
 		}
+		origin, _ := d.Writer.(dataplane.Origin)
+		r.Unchanged += equal
+		r.Add(plan.Domain{
+			Name: d.Name, Layout: d.Layout, Origin: origin, Lines: p.lines(d.Family), LeavesOut: p.leavesOut(),
+		}, changes)
 	}
-	if r.Others, err = p.others(ctx); err != nil {
-		return nil, err
-	}
-	r.Settings = p.settled
-	return r, nil
+	var err error
+	r.Others, err = p.others(ctx)
+	return r, err
 }
 
 // hosts returns the host's addresses, as a start learns them.
@@ -115,36 +138,30 @@ func (p *planner) hosts(ctx context.Context) (hosts []netip.Addr, err error) {
 	return hosts, err
 }
 
-// domain adds what a start would change in one domain: the first plan of its ledger, after
-// the ledger has seen the kernel.
-func (p *planner) domain(ctx context.Context, r *plan.Report, d *proxy.Domain, facts *service.NodeFacts) error {
-	var failed error
+// compare returns what a start would change in one domain: the first plan of its ledger,
+// after the ledger has seen the kernel. Equal counts the objects that would stay.
+func (p *planner) compare(ctx context.Context, d *proxy.Domain) (changes []dataplane.Change, equal int, err error) {
 	var adjust func(service.View) service.View
 	if d.Drain != nil {
 		adjust = func(view service.View) service.View {
-			view, err := draining(ctx, d, view)
-			failed = errors.Join(failed, err)
+			view, failed := draining(ctx, d, view)
+			err = errors.Join(err, failed)
 			return view
 		}
 	}
-	book := render.Ledger(d.Renderer, d.Layout, p.cache, facts, p.cache.Keys(), adjust)
-	if failed != nil {
-		return failed
+	book := render.Ledger(d.Renderer, d.Layout, p.cache, p.facts, p.cache.Keys(), adjust)
+	if err != nil {
+		return nil, 0, err
 	}
 	read, err := d.Writer.Read(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: %w", d.Name, err)
+		return nil, 0, fmt.Errorf("%s: %w", d.Name, err)
 	}
-	r.Unchanged += book.Observe(read).Equal
-	var changes []dataplane.Change
+	drift := book.Observe(read)
 	if batch := book.Plan(); batch != nil {
 		changes = batch.Changes
 	}
-	origin, _ := d.Writer.(dataplane.Origin)
-	r.Add(plan.Domain{
-		Name: d.Name, Layout: d.Layout, Origin: origin, Lines: p.lines(d.Family), LeavesOut: p.leavesOut(),
-	}, changes)
-	return nil
+	return changes, drift.Equal, nil
 }
 
 // lines returns what puts this mode's objects into words.
@@ -193,7 +210,14 @@ func draining(ctx context.Context, d *proxy.Domain, view service.View) (service.
 }
 
 // others returns what a start would remove because another mode left it.
-func (p *planner) others(context.Context) ([]plan.Other, error) { return nil, nil }
+func (p *planner) others(ctx context.Context) ([]plan.Other, error) {
+	found, err := backend.Others(ctx, p.mode, p.variant)
+	all := make([]plan.Other, 0, len(found))
+	for _, f := range found {
+		all = append(all, plan.Other(f))
+	}
+	return all, err
+}
 
 // listMax bounds the wait for the API server.
 const listMax = 30 * time.Second

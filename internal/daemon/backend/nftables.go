@@ -100,10 +100,16 @@ func nftablesDomain(family service.Family, features nftables.Features, o NFTable
 
 // CleanUpNFTables removes the tables of both families, Sluice's or kube-proxy's, and calls
 // told for each family.
-func CleanUpNFTables(told func(family service.Family, removed bool)) error {
+func CleanUpNFTables(dry bool, told func(family service.Family, removed bool)) error {
 	var failed []error
 	for _, family := range service.Families {
-		removed, err := nftables.Cleanup(family, nil)
+		var removed bool
+		var err error
+		if dry {
+			removed, err = nftables.Exists(context.Background(), family)
+		} else {
+			removed, err = nftables.Cleanup(family, nil)
+		}
 		told(family, removed)
 		failed = append(failed, err)
 	}
