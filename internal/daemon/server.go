@@ -262,6 +262,9 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	select {
 	case <-s.proxy.InForce():
 		s.owner.inForce()
+		if s.InForce != nil {
+			s.InForce(s.mode)
+		}
 	case <-ctx.Done():
 		return
 	}
