@@ -89,7 +89,7 @@ alone, except for KUBE-FIREWALL, which the kubelet also uses.`,
 			return err
 		},
 	}
-	o.Flags = config.BindServing(cmd.Flags())
+	o.Flags = config.BindRender(cmd.Flags())
 	manifestsFlag(cmd, &dir)
 	cmd.Flags().StringVar(&family, "family", "", "ipv4 or ipv6; empty means both (nftables) or ipv4 (iptables)")
 	return cmd

@@ -70,7 +70,7 @@ func Run(ctx context.Context, o *Options, from Upstream) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
+	o.announce(log.Logger)
 	p := &process{log: log, owner: claim(log.Logger), from: from}
 	defer p.owner.lock.Release()
 	s, err := newServer(ctx, o, p)

@@ -69,7 +69,10 @@ func (s *server) metricsServer() *web.Server {
 		Name: "metrics address " + address, Address: address, Handler: s.pages().Handler(),
 		HardFail: s.KubeProxy.BindAddressHardFail,
 		Failed: func(err error) {
-			s.log.Error("metrics are not served; tried again", zap.String("address", address), zap.Error(err))
+			if tell, _ := s.repeated.Failed("metrics server"); tell {
+				s.log.Error("metrics are not served; trying again", zap.String("address", address), zap.Error(err),
+					zap.Duration("every", web.RetryPause))
+			}
 			if s.KubeProxy.BindAddressHardFail {
 				s.recorder.MetricsFailed(err)
 			}

@@ -146,8 +146,8 @@ func New(config Config) (*Metrics, error) {
 	if config.Counters != nil {
 		m.owners = newOwners()
 	}
-	for _, d := range config.Domains {
-		m.domains[d.Name] = newDomain(d, m)
+	for i, d := range config.Domains {
+		m.domains[d.Name] = newDomain(i, d, m)
 	}
 	registry.MustRegister(
 		collector{m.kube.descs(), m.collectKubeProxy},

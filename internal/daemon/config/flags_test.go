@@ -164,7 +164,7 @@ var flagCases = []flagCase{
 	{name: "log-level", set: "debug", field: "SluiceConfiguration.log.level", want: "debug", beside: wins, wrong: map[string]string{
 		"loud": `--log-level "loud": want debug, info, warn or error`}},
 	{name: "log-format", set: "json", field: "SluiceConfiguration.log.format", want: "json", beside: wins, wrong: map[string]string{
-		"xml": `--log-format "xml": want auto, console or json`}},
+		"xml": `--log-format "xml": want text, json, console or auto`}},
 	{name: "sluice-iptables-variant", def: "auto", set: "nft", field: "SluiceConfiguration.iptables.variant", want: "nft", beside: wins, wrong: map[string]string{
 		"old": `--sluice-iptables-variant "old": want auto, legacy or nft`}},
 	{name: "sluice-nftables-localhost-nodeports", def: "false", set: "false", field: "SluiceConfiguration.nftables.localhostNodePorts", want: "false", beside: wins},
@@ -314,7 +314,8 @@ func TestServingFlags(t *testing.T) {
 		flags int
 		words []string
 	}{
-		"serving": {BindServing, 22, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"serving": {BindServing, 23, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"render":  {BindRender, 12, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
 	} {
 		set := pflag.NewFlagSet(name, pflag.ContinueOnError)

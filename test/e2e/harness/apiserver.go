@@ -30,6 +30,7 @@ type APIServer struct {
 	logs      string // folder for one log file per start
 	namespace *netns.Namespace
 	address   netip.AddrPort
+	node      string // whose kubelet runs pods, or empty
 
 	starts  int           // how often it was started
 	took    time.Duration // how long the last start took
@@ -55,6 +56,7 @@ func (s *APIServer) Start() error {
 		"--data-dir", s.dir,
 		"--bind-address", s.address.Addr().String(),
 		"--secure-port", strconv.Itoa(int(s.address.Port())),
+		"--node", s.node,
 	))
 	if err != nil {
 		return err
@@ -66,6 +68,9 @@ func (s *APIServer) Start() error {
 	s.took = time.Since(begin)
 	return nil
 }
+
+// Address returns where clients reach the server.
+func (s *APIServer) Address() netip.AddrPort { return s.address }
 
 // Took returns how long the last start took.
 func (s *APIServer) Took() time.Duration { return s.took }
@@ -112,14 +117,29 @@ func (s *APIServer) Kill() error { return s.process.Kill() }
 func (s *APIServer) Process() *netns.Daemon { return s.process }
 
 // ProxyKubeconfig names a file for a client with the rights of kube-proxy and no others.
-func (s *APIServer) ProxyKubeconfig() string {
-	return filepath.Join(s.dir, "credentials", "proxy.kubeconfig")
+func (s *APIServer) ProxyKubeconfig() string { return s.credential("proxy.kubeconfig") }
+
+// credential names one of the files that package credentials makes.
+func (s *APIServer) credential(name string) string {
+	return filepath.Join(s.dir, "credentials", name)
 }
 
 // Client returns a client that may do everything and that reaches the server from inside its own
 // namespace, independent of anything the proxy under test does.
 func (s *APIServer) Client() (kubernetes.Interface, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(s.dir, "credentials", "admin.kubeconfig"))
+	config, err := s.config()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	return client, nil
+}
+
+func (s *APIServer) config() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", s.credential("admin.kubeconfig"))
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
@@ -127,11 +147,7 @@ func (s *APIServer) Client() (kubernetes.Interface, error) {
 	config.QPS, config.Burst = -1, 0 // a test waits for the server, not for its own client
 	config.Timeout = 30 * time.Second
 	config.WarningHandler = rest.NoWarnings{}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("client of the API server: %w", err)
-	}
-	return client, nil
+	return config, nil
 }
 
 // Environment variables that replace what the harness would build.

@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sluice-proxy/sluice/test/e2e/harness"
+)
+
+// deployedIn is the namespace that the manifests name.
+const deployedIn = "kube-system"
+
+// placeholder stands in deploy/install.yaml for the address of the API server.
+const placeholder = "https://CONTROL_PLANE:6443"
+
+// A variant is a mode, and in mode iptables the programs that write the rules.
+type variant struct{ mode, programs string }
+
+func (v variant) String() string { return strings.TrimSuffix(v.mode+"-"+v.programs, "-") }
+
+var variants = []variant{{"nftables", ""}, {"iptables", "nft"}, {"iptables", "legacy"}}
+
+// install does what docs/install.md asks of an operator: it puts the address of the API server and
+// the pods' addresses in, and applies. It returns the DaemonSet as the server stores it.
+func install(t *testing.T, c *harness.Cluster, v variant) *appsv1.DaemonSet {
+	t.Helper()
+	all, err := harness.ReadManifests("deploy/install.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range all {
+		if object.GetKind() == "ConfigMap" {
+			configure(t, c, v, object.Object["data"].(map[string]any))
+		}
+	}
+	stored, err := c.Server.Apply(t.Context(), all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemonSet, err := harness.Of[appsv1.DaemonSet](stored, "DaemonSet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return daemonSet
+}
+
+func configure(t *testing.T, c *harness.Cluster, v variant, data map[string]any) {
+	t.Helper()
+	kubeconfig := data["kubeconfig.conf"].(string)
+	if !strings.Contains(kubeconfig, placeholder) {
+		t.Fatalf("the kubeconfig does not contain %s", placeholder)
+	}
+	data["kubeconfig.conf"] = strings.ReplaceAll(kubeconfig, placeholder, "https://"+c.Server.Address().String())
+	config, err := harness.EditConfig(data["config.conf"].(string), func(fields map[string]any) {
+		fields["mode"] = v.mode
+		fields["clusterCIDR"] = harness.PodCIDRs
+		// The conntrack table's size can be set in the machine's first network namespace only.
+		fields["conntrack"] = map[string]any{"maxPerCore": 0}
+		// The kubelet gives the pod what the manifest names; here it has that of the test.
+		fields["oomScoreAdj"] = ownOOMScore(t)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.programs != "" {
+		config += fmt.Sprintf("---\napiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\niptables:\n  variant: %s\n", v.programs)
+	}
+	data["config.conf"] = config
+}
+
+func ownOOMScore(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		t.Fatal(err)
+	}
+	score, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return score
+}
+
+// The pods of deploy/install.yaml work as they are: with its commands, its environment, its
+// configuration, its privileges and no others, a root file system that cannot be written, and the
+// rights that its ClusterRole gives.
+func TestInstalledPodServes(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			testInstalledPod(t, v)
+		})
+	}
+}
+
+func testInstalledPod(t *testing.T, v variant) {
+	c := harness.NewCluster(t)
+	spec := install(t, c, v).Spec.Template.Spec
+	pod := c.NewPod(deployedIn, spec)
+	proxy := startPod(t, pod, spec.Containers[0])
+	clients := []*harness.Host{c.X, c.P1, c.N1}
+	web := c.CreateService("web", corev1.ServiceTypeNodePort)
+	dns := c.CreateService("dns", corev1.ServiceTypeClusterIP)
+	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
+	flows := openFlows(t, clients, clusterIPs(t, dns))
+	c.SetEndpoints("web", c.A, c.B)
+	c.SetEndpoints("dns", c.A)
+	reachAll(t, startMax, "the service works", clients, targets, c.A, c.B)
+	flows.await(t, "UDP flows have an endpoint", c.A)
+	c.SetEndpoints("dns", c.B)
+	flows.await(t, "stale UDP flows are removed", c.B)
+	awaitEvent(t, c, "Starting")
+
+	// A pod that is replaced finds its rules, and what it has recorded on the host.
+	traffic := startTraffic(t, c, targets)
+	if err := proxy.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	lookForRefusals(t, proxy)
+	proxy = startPod(t, pod, spec.Containers[0])
+	c.SetEndpoints("web", c.A, c.B, c.C)
+	reachAll(t, changeMax, "the endpoints scaled", clients, targets, c.A, c.B, c.C)
+	stopTraffic(t, traffic)
+	lookForRefusals(t, proxy)
+}
+
+// startPod starts the pod and waits until the kubelet would call it ready, and alive.
+func startPod(t *testing.T, pod *harness.Pod, container corev1.Container) *harness.Proxy {
+	t.Helper()
+	proxy, err := pod.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, startMax, "the pod is ready", func(ctx context.Context) error {
+		return pod.Probe(ctx, container.ReadinessProbe)
+	})
+	if err := pod.Probe(t.Context(), container.LivenessProbe); err != nil {
+		t.Errorf("liveness probe: %v", err)
+	}
+	return proxy
+}
+
+// refusals are what a missing privilege, permission or mount leaves in a log.
+var refusals = []string{
+	"forbidden", "permission denied", "operation not permitted", "read-only file system", "no such file",
+	"xtables lock is not the host's",
+}
+
+func lookForRefusals(t *testing.T, proxy *harness.Proxy) {
+	t.Helper()
+	log, err := os.ReadFile(proxy.LogFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(log)) {
+		for _, mark := range refusals {
+			if strings.Contains(strings.ToLower(line), mark) {
+				t.Errorf("%s: %s", proxy.LogFile(), line)
+			}
+		}
+	}
+}
+
+// Each capability of the DaemonSet is needed: without it, the pod does not get ready.
+func TestInstalledPodNeedsEachCapability(t *testing.T) {
+	needs := map[corev1.Capability]variant{
+		"NET_ADMIN": {"nftables", ""},
+		"NET_RAW":   {"iptables", "legacy"},
+	}
+	c := harness.NewCluster(t)
+	given := install(t, c, variants[0]).Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add
+	if len(given) != len(needs) {
+		t.Errorf("capabilities %v, and reasons for %d", given, len(needs))
+	}
+	for _, capability := range given {
+		t.Run(string(capability), func(t *testing.T) {
+			v, known := needs[capability]
+			if !known {
+				t.Fatal("no reason for it")
+			}
+			spec := install(t, c, v).Spec.Template.Spec
+			capabilities := spec.Containers[0].SecurityContext.Capabilities
+			capabilities.Add = slices.DeleteFunc(capabilities.Add, func(other corev1.Capability) bool { return other == capability })
+			proxy, err := c.NewPod(deployedIn, spec).Start()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if status := proxy.ExitStatus(); status != 1 {
+				t.Errorf("exit status %d, want 1", status)
+			}
+			t.Log(proxy.Tail(3))
+		})
+	}
+}
