@@ -125,7 +125,7 @@ func (p *preflight) mounts() {
 		p.add("state", Warn, "mount the host's "+dir+" into the container",
 			"%s is not the host's: the record of former kernel settings ends with the container", dir)
 	default:
-		p.add("state", OK, "", "%s is the host's, and can be written", dir)
+		p.add("state", OK, "", "%s can be written, and is the host's as far as can be told", dir)
 	}
 }
 
@@ -150,7 +150,7 @@ func (p *preflight) lock() {
 	case err != nil:
 		p.add("xtables lock", OK, "", "%s can be used; cannot %v", path, err)
 	case shared:
-		p.add("xtables lock", OK, "", "%s is the host's, and can be used", path)
+		p.add("xtables lock", OK, "", "%s can be used, and is the host's as far as can be told", path)
 	} // otherwise the mode has a warning
 }
 
