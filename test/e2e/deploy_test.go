@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -198,5 +199,59 @@ func TestInstalledPodNeedsEachCapability(t *testing.T) {
 			}
 			t.Log(proxy.Tail(3))
 		})
+	}
+}
+
+// The running proxy applies what it can with its few privileges. It refuses a change of kernel
+// settings; a new pod, whose init container has all privileges, applies it. A privileged container
+// cleans up what is left.
+func TestInstalledPodAppliesChanges(t *testing.T) {
+	const sysctl = "net.netfilter.nf_conntrack_tcp_timeout_established"
+	c := harness.NewCluster(t)
+	before, err := c.N1.ReadSysctl(sysctl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := install(t, c, variants[0]).Spec.Template.Spec
+	pod := c.NewPod(deployedIn, spec)
+	proxy := startPod(t, pod, spec.Containers[0])
+	change := func(from, to string) {
+		t.Helper()
+		if err := pod.ChangeConfig("config", "config.conf", from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const elsewhere = "10.10.0.1:10249"
+	change("metricsBindAddress: "+harness.MetricsAddress, "metricsBindAddress: "+elsewhere)
+	harness.Eventually(t, changeMax, "the metrics move", func(ctx context.Context) error {
+		_, err := c.N1.Get(ctx, "http://"+elsewhere+"/metrics")
+		return err
+	})
+	change("maxPerCore: 0", "maxPerCore: 0\n  tcpEstablishedTimeout: 1h")
+	awaitEvent(t, c, "ConfigurationRefused")
+	if err := proxy.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	proxy = startPod(t, pod, spec.Containers[0])
+	expectSysctl(t, c, sysctl, "3600")
+
+	if err := proxy.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	cleanup := spec.InitContainers[0]
+	cleanup.Name, cleanup.Args = "cleanup", []string{"cleanup"}
+	if err := pod.Run(cleanup); err != nil {
+		t.Fatal(err)
+	}
+	expectSysctl(t, c, sysctl, before)
+	if tables, err := c.N1.Output(exec.Command("nft", "list", "tables")); err != nil || strings.Contains(string(tables), "kube-proxy") {
+		t.Errorf("after the clean-up: %v, tables %s", err, tables)
+	}
+}
+
+func expectSysctl(t *testing.T, c *harness.Cluster, name, want string) {
+	t.Helper()
+	if got, err := c.N1.ReadSysctl(name); err != nil || got != want {
+		t.Errorf("%s is %s, want %s: %v", name, got, want, err)
 	}
 }
