@@ -89,6 +89,7 @@ func (a *actor) turn(ctx context.Context) error {
 	entries, stale := a.mailbox.Take(0)
 	a.lease.Begin()
 	defer a.lease.End()
+	a.machine.Begin(time.Now())
 	if stale {
 		a.hydrate()
 	}
@@ -149,6 +150,7 @@ func (a *actor) submit(i int) bool {
 	if a.lease.Fenced() {
 		return false
 	}
+	fragment.Trail.Rendered = dataplane.MomentOf(time.Now())
 	output.Submit(fragment)
 	return true
 }
@@ -169,6 +171,8 @@ func (a *actor) report() {
 func (a *actor) look(ctx context.Context) error {
 	a.lease.Begin()
 	defer a.lease.End()
+	a.machine.Begin(time.Now())
+	defer a.machine.Submitted()
 	for i := range a.directory.config.Outputs {
 		a.machine.Look(i, time.Now())
 		a.ask(ctx, i)

@@ -46,8 +46,10 @@ type Machine struct {
 	viewed, refacted, dirty bool
 	// stale is set if the machine has missed something and must be hydrated before
 	// it concludes.
-	stale  bool
-	cause  Cause
+	stale bool
+	cause Cause
+	// trail is that of the next fragments.
+	trail  dataplane.Trail
 	urgent bool
 
 	// outputs are shared by all actors; sent has an entry for each.
@@ -98,6 +100,9 @@ func (m *Machine) Hydrate(s service.Snapshot, facts *service.NodeFacts) {
 		m.sent[i].submitted, m.sent[i].reported = false, false
 	}
 	m.dirty, m.refacted, m.stale = true, true, false
+	if !m.viewed {
+		m.trail.Causes |= dataplane.CauseStart
+	}
 	m.settleState()
 }
 
@@ -107,11 +112,19 @@ func (m *Machine) SetFacts(facts *service.NodeFacts) {
 		return
 	}
 	m.facts, m.refacted, m.dirty = facts, true, true
+	m.trail.Causes |= dataplane.CauseNode
 }
 
 // Stale reports whether the machine has missed something. If so, it must be hydrated
 // before the next Conclude.
 func (m *Machine) Stale() bool { return m.stale || m.state == Hydrating }
+
+// Begin begins a turn.
+func (m *Machine) Begin(now time.Time) {
+	if m.trail.Seen == 0 {
+		m.trail.Seen = dataplane.MomentOf(now)
+	}
+}
 
 // Step takes one message. FactsChanged carries nothing; SetFacts does.
 func (m *Machine) Step(message Message) {
@@ -123,18 +136,19 @@ func (m *Machine) Step(message Message) {
 		// Slices are not posted while there is no spec.
 		m.stale = m.stale || (msg.Spec != nil && (m.spec == nil || msg.Anew))
 		m.spec = msg.Spec
-		m.changed(msg.Cause)
+		m.changed(msg.Cause, dataplane.CauseService)
 	case SliceChanged:
 		m.stepSlice(msg)
-		m.changed(msg.Cause)
+		m.changed(msg.Cause, dataplane.CauseEndpoints)
 	case VerdictGiven:
 		m.stepVerdict(msg)
 	}
 	m.settleState()
 }
 
-func (m *Machine) changed(c Cause) {
+func (m *Machine) changed(c Cause, what dataplane.Causes) {
 	m.cause = m.cause.or(c)
+	m.trail.Causes |= what
 	m.dirty = true
 }
 
@@ -189,6 +203,7 @@ func (m *Machine) drained() bool {
 // to render: for each output View, then Fragment, then once Submitted.
 func (m *Machine) Conclude(now time.Time) bool {
 	if !m.dirty {
+		m.trail = dataplane.Trail{}
 		return false
 	}
 	m.dirty = false
@@ -199,7 +214,7 @@ func (m *Machine) Conclude(now time.Time) bool {
 	}
 	view := service.Resolve(m.key, m.spec, m.slices, m.facts)
 	if m.viewed && !refacted && view.Equal(&m.view) && !m.outstanding() {
-		m.cause = Cause{}
+		m.cause, m.trail = Cause{}, dataplane.Trail{}
 		return false
 	}
 	m.urgent = m.urgent || (m.viewed && view.Removes(&m.view))
@@ -250,12 +265,22 @@ func (m *Machine) Fragment(output int, objects []dataplane.Object) *dataplane.Fr
 	m.revision = m.revision.Next()
 	f.Revision = m.revision
 	f.Trigger, f.Received = m.cause.Trigger, m.cause.Received
+	f.Trail = m.trail
+	f.Trail.Endpoints = m.endpoints(m.outputs[output].Family)
 	f.Urgent = m.urgent
 	// Keep reported: Conclude resets it for a new view, and this fragment may differ
 	// only in what drains.
 	*line = sent{submitted: true, digest: f.Digest, gone: f.Gone, revision: f.Revision,
 		reported: line.reported}
 	return f
+}
+
+// endpoints counts those that may get new connections in a family.
+func (m *Machine) endpoints(family service.Family) (n uint32) {
+	for i := range m.view.Ports[family] {
+		n += uint32(len(m.view.Ports[family][i].Reachable()))
+	}
+	return n
 }
 
 // Programmed returns the present view once after it has come fully into force in a
@@ -269,8 +294,8 @@ func (m *Machine) Programmed(output int) (service.View, bool) {
 	return m.view, true
 }
 
-// Submitted ends the rendering. The fragments carry the cause and the urgency.
-func (m *Machine) Submitted() { m.cause, m.urgent = Cause{}, false }
+// Submitted ends the rendering. The fragments carry the cause, the urgency and the trail.
+func (m *Machine) Submitted() { m.cause, m.urgent, m.trail = Cause{}, false, dataplane.Trail{} }
 
 // drain returns what drains in a domain; nil where nothing ever does.
 func (m *Machine) drain(output int) *drain {
@@ -295,6 +320,7 @@ func (m *Machine) Due() (at time.Time) {
 // then new connections to a draining endpoint may still begin.
 func (m *Machine) Look(output int, now time.Time) {
 	if d := m.drain(output); d != nil {
+		m.trail.Causes |= dataplane.CauseDrain
 		d.look(now, m.sent[output].submitted && m.sent[output].settled)
 	}
 }

@@ -75,15 +75,19 @@ func (c Config) validate() error {
 // older ones in the mailbox.
 //
 // Concurrency: Submit, Prime, Skip, AuditSoon, Repace and Status may be called from
-// anywhere and never block. Everything else belongs to the goroutine in Run. A panic
+// anywhere and never block. Account and Standing may be called from anywhere too, and wait
+// for an answer. Everything else belongs to the goroutine in Run. A panic
 // in it ends the process: it is the only owner of the ledger, and recovery is the
 // ordinary start.
 type Aggregator struct {
 	config Config
 	inbox  *mailbox.Mailbox[service.Key, *dataplane.Fragment]
 	calls  *mailbox.Mailbox[call, []service.Key]
-	urgent atomic.Bool
-	status atomic.Pointer[Status]
+	// questions are put by ask; ended is closed at the end of Run.
+	questions chan func()
+	ended     chan struct{}
+	urgent    atomic.Bool
+	status    atomic.Pointer[Status]
 	// nextPace is the argument of the last Repace.
 	nextPace atomic.Pointer[Pace]
 	// submitted is the time of the last Submit, in nanoseconds since 1970; 0 before
@@ -111,6 +115,9 @@ type Aggregator struct {
 	jobs     chan job
 	results  chan result
 	inFlight bool
+	// batched is when the write in flight began, and batch its number.
+	batched time.Time
+	batch   uint64
 	// announced is set once GateOpened was emitted; adopted once the kernel has been
 	// read. Nothing is written before.
 	announced, adopted bool
@@ -158,6 +165,8 @@ func New(config Config) (*Aggregator, error) {
 		quarantine: quarantine{held: map[service.Key]*heldKey{}},
 		waits:      newWaits(),
 		repairs:    newRepairs(),
+		questions:  make(chan func()),
+		ended:      make(chan struct{}),
 		jobs:       make(chan job, 1),
 		results:    make(chan result, 1),
 	}
@@ -177,6 +186,7 @@ func newerFragment(older, newer *dataplane.Fragment) *dataplane.Fragment {
 	merged := *newer
 	merged.Trigger = dataplane.Earliest(older.Trigger, newer.Trigger)
 	merged.Received = dataplane.Earliest(older.Received, newer.Received)
+	merged.Trail = newer.Trail.Since(older.Trail)
 	merged.Urgent = older.Urgent || newer.Urgent
 	return &merged
 }
@@ -239,6 +249,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		for range a.results { // let the last job end
 		}
 	}()
+	defer close(a.ended)
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
 	mayWrite := a.config.MayWrite
@@ -254,6 +265,8 @@ func (a *Aggregator) Run(ctx context.Context) error {
 			a.answer(time.Now())
 		case <-a.inbox.Wake():
 			a.gather(time.Now())
+		case answer := <-a.questions:
+			answer()
 		case r := <-a.results:
 			a.inFlight = false
 			a.receive(time.Now(), r)

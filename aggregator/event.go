@@ -14,8 +14,10 @@ type Event interface{ event() }
 // GateOpened reports that the first write may start.
 type GateOpened struct {
 	Domain string
-	// Missing counts the keys that had not submitted when the wait was over.
+	// Missing counts the Services that had not submitted when the wait was over, and
+	// Node reports whether the node itself had not.
 	Missing int
+	Node    bool
 }
 
 // BatchWritten reports the end of a write.
@@ -30,6 +32,10 @@ type Applied struct {
 	Domain string
 	dataplane.Contribution
 	At time.Time
+	// Batched is when the write that settled it began, and Batch the number of its
+	// batch. They are zero if nothing had to be written.
+	Batched time.Time
+	Batch   uint64
 }
 
 // AuditDone reports what an audit found.
@@ -75,6 +81,7 @@ type Quarantined struct {
 	Key      service.Key
 	Revision service.Revision
 	Reason   string
+	At       time.Time
 }
 
 // Freed reports that a quarantined key has been accepted.

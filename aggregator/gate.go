@@ -106,3 +106,12 @@ func (g *gate) absent() []service.Key {
 
 // missing returns the number of keys that have not submitted.
 func (g *gate) missing() int { return len(g.expect) }
+
+// absentees returns the number of Services that have not submitted, and whether the node
+// itself has not.
+func (g *gate) absentees() (services int, node bool) {
+	if _, node = g.expect[service.Node]; node {
+		return len(g.expect) - 1, true
+	}
+	return len(g.expect), false
+}

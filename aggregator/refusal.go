@@ -262,7 +262,7 @@ func (a *Aggregator) quarantineKey(now time.Time, key service.Key, reason string
 	a.waits.end(key)
 	a.quarantine.put(now, key, revision, reason)
 	a.listed = nil
-	a.config.Listen(Quarantined{Domain: a.config.Domain, Key: key, Revision: revision, Reason: reason})
+	a.config.Listen(Quarantined{Domain: a.config.Domain, Key: key, Revision: revision, Reason: reason, At: now})
 	a.config.Verdicts(dataplane.Verdict{Key: key, Domain: a.config.Domain, Revision: revision,
 		Quarantined: true, Reason: reason})
 }

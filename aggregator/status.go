@@ -24,6 +24,8 @@ type Status struct {
 	// Submitted is the time of the newest fragment, zero before the first.
 	Waiting   int
 	Submitted time.Time
+	// Batches counts the batches planned, those without a change included.
+	Batches uint64
 	// LastWrite is when the last landed write ended.
 	LastWrite time.Time
 	// Failures counts the failed writes since then; LastError is their last error.
@@ -50,7 +52,7 @@ func (a *Aggregator) publish() {
 		Domain: a.config.Domain, Open: a.gate.opened, Missing: a.gate.missing(),
 		OldestPending: a.oldestPending(), LastWrite: a.lastWrite,
 		Failures: a.pacer.Failures(), LastError: a.lastError, NodeAtFault: a.nodeAtFault,
-		Ledger: a.ledger.Stats(),
+		Ledger: a.ledger.Stats(), Batches: a.ledger.Batches(),
 	}
 	if a.listed == nil {
 		for _, key := range a.quarantine.keys() {
@@ -102,6 +104,13 @@ func (w *waits) end(key service.Key) {
 	delete(w.of, key)
 	if len(w.of) == 0 {
 		w.of = map[service.Key]*list.Element{} // an emptied map keeps the room of all keys
+	}
+}
+
+// clear notes that no key waits any longer.
+func (w *waits) clear() {
+	if len(w.of) > 0 {
+		*w = newWaits()
 	}
 }
 

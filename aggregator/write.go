@@ -65,7 +65,8 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 	}
 	if !a.announced {
 		a.announced = true
-		a.config.Listen(GateOpened{Domain: a.config.Domain, Missing: a.gate.missing()})
+		services, node := a.gate.absentees()
+		a.config.Listen(GateOpened{Domain: a.config.Domain, Missing: services, Node: node})
 	}
 	action, again := a.pacer.Next(now)
 	switch {
@@ -142,6 +143,9 @@ func (a *Aggregator) settleUnwritten(now time.Time, batch *dataplane.Batch) {
 // there is never a second one in flight.
 func (a *Aggregator) dispatch(j job) {
 	a.inFlight = true
+	if j.batch != nil {
+		a.batched, a.batch = time.Now(), j.batch.Number
+	}
 	a.jobs <- j
 }
 
@@ -158,6 +162,7 @@ func (a *Aggregator) receive(now time.Time, r result) {
 		a.pacer.AuditFirst(now)
 	}
 	a.settled(now, settled)
+	a.batched, a.batch = time.Time{}, 0 // what follows may begin the next write
 	if a.ledger.Stats().Dirty == 0 || r.receipt.Outcome == dataplane.Landed && a.refusal == nil {
 		a.repairDone(now)
 	}
@@ -247,14 +252,20 @@ func (a *Aggregator) settled(now time.Time, contributions []dataplane.Contributi
 			a.quarantine.askOldest() // what blocked it may block others no longer
 			a.config.Listen(Freed{Domain: a.config.Domain, Key: c.Key})
 		}
-		a.config.Listen(Applied{Domain: a.config.Domain, Contribution: c, At: now})
+		a.config.Listen(Applied{Domain: a.config.Domain, Contribution: c, At: now,
+			Batched: a.batched, Batch: a.batch})
 		a.config.Verdicts(dataplane.Verdict{Key: c.Key, Domain: a.config.Domain, Revision: c.Revision})
 	}
 	a.tellShadows()
-	if a.ledger.Stats().Dirty == 0 {
-		a.drifted = time.Time{}
-	} else if len(contributions) > 0 {
+	switch left := a.ledger.Stats(); {
+	case left.Dirty > 0 && len(contributions) > 0:
 		a.pacer.Waiting(now, false) // leftovers of a former process may go now
+	case left.Dirty > 0:
+	default:
+		a.drifted = time.Time{}
+		if left.Pending == 0 && a.refusal == nil && a.search.idle() {
+			a.waits.clear() // of suspects whose objects were only repaired
+		}
 	}
 }
 

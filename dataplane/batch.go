@@ -40,6 +40,9 @@ type Contribution struct {
 	Revision service.Revision
 	// Trigger and Received are the earliest of the coalesced fragments; see Fragment.
 	Trigger, Received time.Time
+	// Trail is that of the fragment, with the causes and the first look of those that it
+	// replaced.
+	Trail Trail
 }
 
 // Outcome is the result of a write.

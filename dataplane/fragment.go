@@ -23,12 +23,80 @@ type Fragment struct {
 	// Trigger is when the oldest change in this fragment was caused, Received when
 	// the source delivered it; zero if unknown. Coalescing keeps the earliest.
 	Trigger, Received time.Time
+	// Trail says how the fragment came about; nothing depends on it.
+	Trail Trail
 	// Urgent shortens the spacing, because endpoints left: a dead endpoint is worse
 	// than a missing new one.
 	Urgent bool
 	// Gone marks a tombstone: the Service no longer exists. Otherwise a fragment
 	// without objects belongs to a Service that needs nothing in this domain.
 	Gone bool
+}
+
+// Trail says how a fragment came about. There is one per fragment, so it is small.
+type Trail struct {
+	// Seen is when the actor first looked at the change, and Rendered when the fragment
+	// was ready.
+	Seen, Rendered Moment
+	// Endpoints may get new connections, summed over the service ports of the domain's
+	// family.
+	Endpoints uint32
+	// Causes are what changed.
+	Causes Causes
+}
+
+// Moment is a time.Time in a third of the room; the zero value is unknown. A step of the
+// clock does not change the time between two of them.
+type Moment int64
+
+// epoch is before every moment.
+var epoch = time.Now().Add(-time.Second)
+
+// MomentOf returns the moment of a time, which has to be later than the start of the
+// process.
+func MomentOf(t time.Time) Moment { return Moment(t.Sub(epoch)) }
+
+// Time returns the time of a moment; zero if it is unknown.
+func (m Moment) Time() time.Time {
+	if m == 0 {
+		return time.Time{}
+	}
+	return epoch.Add(time.Duration(m))
+}
+
+// Since adds the earlier trail of a fragment that this one's replaces before it is in
+// force.
+func (t Trail) Since(earlier Trail) Trail {
+	t.Causes |= earlier.Causes
+	if earlier.Seen != 0 && earlier.Seen < t.Seen {
+		t.Seen = earlier.Seen
+	}
+	return t
+}
+
+// Causes is a set of causes of a change.
+type Causes uint8
+
+// The causes.
+const (
+	// CauseStart: the actor has started, and read everything.
+	CauseStart Causes = 1 << iota
+	CauseService
+	CauseEndpoints
+	// CauseNode: the facts about the node have changed.
+	CauseNode
+	// CauseDrain: an endpoint has stopped draining.
+	CauseDrain
+)
+
+// Names returns the names of the causes.
+func (c Causes) Names() (names []string) {
+	for i, name := range [...]string{"start", "service", "endpoints", "node", "drain"} {
+		if c&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // NewFragment takes ownership of objects, sorts them and computes the digest. If an ID

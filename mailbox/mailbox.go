@@ -118,6 +118,14 @@ func (b *Mailbox[K, M]) Len() int {
 	return len(b.waiting)
 }
 
+// Has reports whether a message waits under a key.
+func (b *Mailbox[K, M]) Has(key K) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, waits := b.find(key)
+	return waits
+}
+
 // CloseIfEmpty closes the mailbox unless messages wait, and reports whether it is closed
 // now. It is atomic with Post: either the leaving reader sees the message, or the sender
 // sees false.

@@ -25,58 +25,84 @@ type Listener interface {
 }
 
 // Log is a listener that writes to a logger: at info and above what an operator needs to know, at
-// debug the normal course of things.
+// ChangeLevel what is in force, and at debug the normal course of things. docs/logs.md lists the
+// messages that ask for action.
 type Log struct {
 	log *zap.Logger
+	// families has the family of each domain whose rules serve Services.
+	families    map[string]service.Family
+	incidents   Incidents
+	quarantines quarantines
+	changes     changes
 }
 
-// NewLog makes a listener on a logger.
-func NewLog(log *zap.Logger) *Log { return &Log{log: log} }
+// NewLog makes a listener on a logger. families has the family of each domain whose rules serve
+// Services; nil means that their changes are not logged one by one.
+func NewLog(log *zap.Logger, families map[string]service.Family) *Log {
+	return &Log{log: log, families: families}
+}
+
+func (l *Log) tellsChanges() bool {
+	return len(l.families) > 0 && l.log.Core().Enabled(ChangeLevel)
+}
+
+// about names the Service that a line is about. What serves all of them, such as the hooks, belongs
+// to the node.
+func about(key service.Key) zap.Field {
+	if key == service.Node {
+		return zap.String("service", "none: rules of the node itself")
+	}
+	return zap.Stringer("service", key)
+}
 
 // Supervisor logs what happens to actors.
 func (l *Log) Supervisor(event supervisor.Event[service.Key]) {
-	child := zap.Stringer("service", event.Child)
+	child := about(event.Child)
 	switch e := event.What.(type) {
 	case supervisor.Started:
 		if e.Again {
-			l.log.Info("actor restarted", child, zap.Uint64("incarnation", event.Incarnation))
+			l.log.Info("Service is processed again after a failure", child, zap.Uint64("attempt", event.Incarnation))
 		}
 	case supervisor.Failed:
 		fields := []zap.Field{
-			child, zap.Error(e.Err), zap.Duration("backoff", e.Backoff), zap.Float64("score", e.Score),
+			child, zap.Error(e.Err), zap.Duration("retryAfter", e.Backoff),
 		}
 		if p, ok := errors.AsType[*supervisor.PanicError](e.Err); ok {
 			fields = append(fields, zap.ByteString("stack", p.Stack))
 		}
-		l.log.Error("actor failed; its rules stay as they are", fields...)
+		l.log.Error("cannot process a Service; its rules stay as they are, and it is tried again", fields...)
 	case supervisor.Stuck:
-		l.log.Error("actor stuck; fenced and replaced", child,
-			zap.Duration("for", e.For), zap.Duration("backoff", e.Backoff),
+		l.log.Error("processing a Service hangs; it starts anew, and the rules stay as they are", child,
+			zap.Duration("for", e.For), zap.Duration("retryAfter", e.Backoff),
 			zap.Int("abandoned", e.Abandoned), zap.String("stack", e.Stack))
 	case supervisor.Parked:
-		l.log.Error("actor parked; retried when its Service changes", child,
-			zap.Time("until", e.Until), zap.Float64("score", e.Score), zap.Error(e.Err))
+		l.log.Error("a Service failed too often; its rules stay as they are until it changes or the pause is over", child,
+			zap.Time("until", e.Until), zap.Error(e.Err))
 	case supervisor.Unparked:
-		l.log.Info("retrying a parked actor", child, zap.Bool("changed", e.Nudged))
+		l.log.Info("trying a Service again that failed too often", child, zap.Bool("changed", e.Nudged))
 	case supervisor.Returned:
-		l.log.Info("abandoned actor returned", child, zap.Int("abandoned", e.Abandoned))
+		l.log.Info("what hung while processing a Service has ended", child, zap.Int("abandoned", e.Abandoned))
 	case supervisor.Ended:
-		l.log.Debug("actor retired", child)
+		l.changes.forget(event.Child)
+		l.log.Debug("Service is gone", child)
 	}
 }
 
 // in returns the fields of a line about a Service in a domain.
 func in(domain string, key service.Key, more ...zap.Field) []zap.Field {
-	return append([]zap.Field{zap.String("domain", domain), zap.Stringer("service", key)}, more...)
+	return append([]zap.Field{zap.String("domain", domain), about(key)}, more...)
 }
 
 // Aggregator logs what happens in a domain.
 func (l *Log) Aggregator(event aggregator.Event) {
 	switch e := event.(type) {
 	case aggregator.GateOpened:
-		if e.Missing > 0 {
-			l.log.Warn("first write starts without the Services that were not ready in time",
-				zap.String("domain", e.Domain), zap.Int("missing", e.Missing))
+		if e.Missing > 0 || e.Node {
+			fields := []zap.Field{zap.String("domain", e.Domain), zap.Int("missing", e.Missing)}
+			if e.Node {
+				fields = append(fields, zap.Bool("nodeMissing", true))
+			}
+			l.log.Warn("first write starts without the Services that were not ready in time", fields...)
 			return
 		}
 		l.log.Info("first write may start", zap.String("domain", e.Domain))
@@ -90,15 +116,23 @@ func (l *Log) Aggregator(event aggregator.Event) {
 		l.log.Info("rules are restored", zap.String("domain", e.Domain),
 			zap.Int("objects", e.Objects), zap.Duration("took", e.Took.Round(time.Microsecond)))
 	case aggregator.Applied:
+		if family, ok := l.families[e.Domain]; ok && e.Key != service.Node && l.tellsChanges() {
+			l.changes.applied(e, family)
+		}
 		fields := in(e.Domain, e.Key, zap.Stringer("revision", e.Revision))
 		if !e.Received.IsZero() {
 			fields = append(fields, zap.Duration("latency", e.At.Sub(e.Received)))
 		}
 		l.log.Debug("applied", fields...)
 	case aggregator.Quarantined:
-		l.log.Error("Service quarantined: the domain rejects what it wants; its previous rules stay",
+		level := zap.ErrorLevel
+		if !l.quarantines.began(e) {
+			level = zap.DebugLevel // tried again, with the same result
+		}
+		l.log.Log(level, "Service quarantined: its rules were rejected; its previous rules stay",
 			in(e.Domain, e.Key, zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))...)
 	case aggregator.Freed:
+		l.quarantines.ended(e)
 		l.log.Info("Service accepted again", in(e.Domain, e.Key)...)
 	case aggregator.NodeAtFault:
 		l.log.Error("the kernel rejects rules that belong to no Service; retrying",
@@ -110,29 +144,63 @@ func (l *Log) Aggregator(event aggregator.Event) {
 		l.log.Info("a Service serves its addresses again, or no longer wants them",
 			in(e.Domain, e.Key, zap.Stringer("addresses", e.Frontends), zap.Stringer("servedBefore", e.By))...)
 	case aggregator.LateRefused:
-		l.log.Warn("refused a late fragment of a former incarnation",
+		l.log.Info("ignored rules from an abandoned attempt to process a Service",
 			in(e.Domain, e.Key, zap.Stringer("revision", e.Revision))...)
 	}
 }
 
 func (l *Log) batch(e aggregator.BatchWritten) {
 	r := e.Receipt
+	if l.tellsChanges() {
+		l.changes.wrote(e.Domain, e.Batch.Number)
+	}
 	for _, note := range r.Notes {
 		l.log.Warn(note, zap.String("domain", e.Domain), zap.Uint64("batch", e.Batch.Number))
 	}
 	fields := []zap.Field{
 		zap.String("domain", e.Domain), zap.Uint64("batch", e.Batch.Number),
-		zap.Int("services", len(e.Batch.Contributions)), zap.Int("objects", r.Written.Objects),
+		zap.Int("services", services(e.Batch)), zap.Int("objects", r.Written.Objects),
 		zap.Int("lines", r.Written.Lines), zap.Int("bytes", r.Written.Bytes), zap.Duration("took", r.Took),
 	}
+	if r.Outcome != dataplane.Landed {
+		l.repeated("batch failed; nothing is lost", e.Domain,
+			append(fields, zap.Stringer("outcome", r.Outcome), zap.Error(r.Err)))
+		return
+	}
+	l.over("batches are written again", "batch failed; nothing is lost", e.Domain)
 	switch {
-	case r.Outcome != dataplane.Landed:
-		l.log.Warn("batch failed; nothing is lost",
-			append(fields, zap.Stringer("outcome", r.Outcome), zap.Error(r.Err))...)
 	case e.Batch.Number == 1: // an operator who starts a proxy waits for this
 		l.log.Info("batch written", fields...)
 	default:
 		l.log.Debug("batch written", fields...)
+	}
+}
+
+// services counts the Services of a batch. The node itself does not count.
+func services(b *dataplane.Batch) (n int) {
+	for i := range b.Contributions {
+		if b.Contributions[i].Key != service.Node {
+			n++
+		}
+	}
+	return n
+}
+
+// repeated logs a failure that may repeat until its cause is gone: the first one of a series at warn.
+func (l *Log) repeated(message, domain string, fields []zap.Field) {
+	level := zap.DebugLevel
+	tell, failures := l.incidents.Failed(message + domain)
+	if tell {
+		level = zap.WarnLevel
+	}
+	l.log.Log(level, message, append(fields, zap.Int("failures", failures))...)
+}
+
+// over logs the end of a series of failures.
+func (l *Log) over(message, of, domain string) {
+	if failures, lasted, over := l.incidents.Succeeded(of + domain); over {
+		l.log.Info(message, zap.String("domain", domain), zap.Int("failures", failures),
+			zap.Duration("after", lasted.Round(time.Millisecond)))
 	}
 }
 
@@ -143,9 +211,15 @@ func (l *Log) audit(e aggregator.AuditDone) {
 		zap.Int("equal", d.Equal), zap.Int("missing", d.Missing),
 		zap.Int("different", d.Different), zap.Int("swept", d.Unwanted),
 	}
+	if e.Err != nil {
+		l.repeated("audit failed; it will be repeated", e.Domain, append(fields, zap.Error(e.Err)))
+		return
+	}
+	if l.tellsChanges() {
+		l.changes.wrote(e.Domain, 0)
+	}
+	l.over("audits succeed again", "audit failed; it will be repeated", e.Domain)
 	switch {
-	case e.Err != nil:
-		l.log.Warn("audit failed", append(fields, zap.Error(e.Err))...)
 	case d.Any() && d.Undone == nil: // left by a former process, or by a write that failed
 		l.log.Info("audit done", fields...)
 	default:

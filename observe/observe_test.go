@@ -39,7 +39,7 @@ func testLog(t *testing.T, cases []logCase) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			core, lines := observer.New(zapcore.DebugLevel)
-			c.tell(NewLog(zap.New(core)))
+			c.tell(NewLog(zap.New(core), nil))
 			if c.message == "" {
 				if lines.Len() > 0 {
 					t.Errorf("got %v, want no line", lines.All())
@@ -71,46 +71,46 @@ func TestLogSupervisor(t *testing.T) {
 		{name: "started", tell: tell(1, supervisor.Started{})},
 		{
 			name: "restarted", tell: tell(2, supervisor.Started{Again: true}),
-			level: zap.InfoLevel, message: "actor restarted",
-			fields: fields{"service": "a/b", "incarnation": uint64(2)},
+			level: zap.InfoLevel, message: "Service is processed again after a failure",
+			fields: fields{"service": "a/b", "attempt": uint64(2)},
 		},
 		{
 			name:  "failed",
 			tell:  tell(1, supervisor.Failed{Err: errors.New("broken"), Score: 1.5, Backoff: time.Second}),
-			level: zap.ErrorLevel, message: "actor failed; its rules stay as they are",
-			fields: fields{"service": "a/b", "error": "broken", "score": 1.5, "backoff": time.Second},
+			level: zap.ErrorLevel, message: "cannot process a Service; its rules stay as they are, and it is tried again",
+			fields: fields{"service": "a/b", "error": "broken", "retryAfter": time.Second},
 		},
 		{
 			name:  "panicked",
 			tell:  tell(1, supervisor.Failed{Err: fmt.Errorf("wrapped: %w", panicked), Score: 1, Backoff: time.Second}),
-			level: zap.ErrorLevel, message: "actor failed; its rules stay as they are",
-			fields: fields{"service": "a/b", "error": "wrapped: panic: nil map", "score": 1.0, "backoff": time.Second, "stack": "goroutine 7"},
+			level: zap.ErrorLevel, message: "cannot process a Service; its rules stay as they are, and it is tried again",
+			fields: fields{"service": "a/b", "error": "wrapped: panic: nil map", "retryAfter": time.Second, "stack": "goroutine 7"},
 		},
 		{
 			name:  "stuck",
 			tell:  tell(1, supervisor.Stuck{For: time.Minute, Stack: "here", Backoff: time.Second, Abandoned: 3}),
-			level: zap.ErrorLevel, message: "actor stuck; fenced and replaced",
-			fields: fields{"service": "a/b", "for": time.Minute, "backoff": time.Second, "abandoned": int64(3), "stack": "here"},
+			level: zap.ErrorLevel, message: "processing a Service hangs; it starts anew, and the rules stay as they are",
+			fields: fields{"service": "a/b", "for": time.Minute, "retryAfter": time.Second, "abandoned": int64(3), "stack": "here"},
 		},
 		{
 			name:  "parked",
 			tell:  tell(1, supervisor.Parked{Score: 6, Err: errors.New("broken"), Until: until}),
-			level: zap.ErrorLevel, message: "actor parked; retried when its Service changes",
-			fields: fields{"service": "a/b", "score": 6.0, "error": "broken", "until": until},
+			level: zap.ErrorLevel, message: "a Service failed too often; its rules stay as they are until it changes or the pause is over",
+			fields: fields{"service": "a/b", "error": "broken", "until": until},
 		},
 		{
 			name: "unparked", tell: tell(1, supervisor.Unparked{Nudged: true}),
-			level: zap.InfoLevel, message: "retrying a parked actor",
+			level: zap.InfoLevel, message: "trying a Service again that failed too often",
 			fields: fields{"service": "a/b", "changed": true},
 		},
 		{
 			name: "returned", tell: tell(1, supervisor.Returned{Abandoned: 2}),
-			level: zap.InfoLevel, message: "abandoned actor returned",
+			level: zap.InfoLevel, message: "what hung while processing a Service has ended",
 			fields: fields{"service": "a/b", "abandoned": int64(2)},
 		},
 		{
 			name: "ended", tell: tell(1, supervisor.Ended{}),
-			level: zap.DebugLevel, message: "actor retired", fields: fields{"service": "a/b"},
+			level: zap.DebugLevel, message: "Service is gone", fields: fields{"service": "a/b"},
 		},
 	})
 }
@@ -173,7 +173,7 @@ func TestLogCutConnections(t *testing.T) {
 	} {
 		core, lines := observer.New(zapcore.DebugLevel)
 		tt.event.Key, tt.event.Domain = service.Key{Namespace: "a", Name: "b"}, "d"
-		NewLog(zap.New(core)).Actors(tt.event)
+		NewLog(zap.New(core), nil).Actors(tt.event)
 		if lines.Len() != 1 || lines.All()[0].Message != tt.message || lines.All()[0].Level != zap.InfoLevel {
 			t.Fatalf("%+v: got %v", tt.event, lines.All())
 		}
@@ -222,7 +222,7 @@ func TestLogAggregator(t *testing.T) {
 		},
 		{
 			name: "quarantined", tell: tell(aggregator.Quarantined{Domain: "d", Key: key, Revision: revision, Reason: "line 7"}),
-			level: zap.ErrorLevel, message: "Service quarantined: the domain rejects what it wants; its previous rules stay",
+			level: zap.ErrorLevel, message: "Service quarantined: its rules were rejected; its previous rules stay",
 			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3", "reason": "line 7"},
 		},
 		{
@@ -246,7 +246,7 @@ func TestLogAggregator(t *testing.T) {
 		},
 		{
 			name: "late", tell: tell(aggregator.LateRefused{Domain: "d", Key: key, Revision: revision}),
-			level: zap.WarnLevel, message: "refused a late fragment of a former incarnation",
+			level: zap.InfoLevel, message: "ignored rules from an abandoned attempt to process a Service",
 			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3"},
 		},
 	})
@@ -256,7 +256,7 @@ func TestLogBatches(t *testing.T) {
 	written := func(number uint64, receipt dataplane.Receipt) func(*Log) {
 		receipt.Written = dataplane.Written{Objects: 3, Lines: 4, Bytes: 5, Calls: 1}
 		receipt.Took = time.Millisecond
-		batch := &dataplane.Batch{Number: number, Contributions: make([]dataplane.Contribution, 2)}
+		batch := &dataplane.Batch{Number: number, Contributions: []dataplane.Contribution{{Key: service.Key{Name: "a"}}, {Key: service.Node}, {Key: service.Key{Name: "b"}}}}
 		return func(l *Log) { l.Aggregator(aggregator.BatchWritten{Domain: "d", Batch: batch, Receipt: receipt}) }
 	}
 	with := func(number uint64, more fields) fields {
@@ -280,7 +280,7 @@ func TestLogBatches(t *testing.T) {
 			name:  "refused",
 			tell:  written(1, dataplane.Receipt{Outcome: dataplane.Rejected, Err: errors.New("line 7")}),
 			level: zap.WarnLevel, message: "batch failed; nothing is lost",
-			fields: with(1, fields{"outcome": "rejected", "error": "line 7"}),
+			fields: with(1, fields{"outcome": "rejected", "error": "line 7", "failures": int64(1)}),
 		},
 	})
 }
@@ -298,7 +298,7 @@ func TestLogAudits(t *testing.T) {
 		}
 	}
 	failed := with(0, 0, 0, 0)
-	failed["error"] = "lock held"
+	failed["error"], failed["failures"] = "lock held", int64(1)
 	testLog(t, []logCase{
 		{
 			name: "all as wanted", tell: audit(ledger.Drift{Equal: 9}, nil),
@@ -314,7 +314,7 @@ func TestLogAudits(t *testing.T) {
 		},
 		{
 			name: "failed", tell: audit(ledger.Drift{}, errors.New("lock held")),
-			level: zap.WarnLevel, message: "audit failed", fields: failed,
+			level: zap.WarnLevel, message: "audit failed; it will be repeated", fields: failed,
 		},
 	})
 }

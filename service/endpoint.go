@@ -87,7 +87,9 @@ type SliceEndpoint struct {
 	// Addr is the canonical form of addresses[0].
 	Addr netip.Addr
 	// NodeName is empty when the API gave none; such an endpoint is not local.
-	NodeName    string
+	NodeName string
+	// Zone is where the endpoint runs; no rule depends on it.
+	Zone        string
 	Ready       bool
 	Serving     bool
 	Terminating bool
@@ -97,7 +99,7 @@ type SliceEndpoint struct {
 }
 
 func (e SliceEndpoint) equal(other SliceEndpoint) bool {
-	return e.Addr == other.Addr && e.NodeName == other.NodeName &&
+	return e.Addr == other.Addr && e.NodeName == other.NodeName && e.Zone == other.Zone &&
 		e.Ready == other.Ready && e.Serving == other.Serving &&
 		e.Terminating == other.Terminating &&
 		slices.Equal(e.ForZones, other.ForZones) &&
@@ -128,6 +130,18 @@ func (c *candidate) ready() bool { return c.standing >= readyTerminating }
 
 // usable candidates may get new connections, some only if there are no better ones.
 func (c *candidate) usable() bool { return c.standing >= servingTerminating }
+
+// unfit is the reason why a candidate that is not ready is not chosen.
+func (c *candidate) unfit() Reason {
+	switch c.standing {
+	case servingTerminating:
+		return ReadyOnesFirst
+	case unready:
+		return NotReady
+	default:
+		return NotServing
+	}
+}
 
 // serving candidates may keep established flows.
 func (c *candidate) serving() bool { return c.standing >= unready }

@@ -135,10 +135,15 @@ func (g *gathering) addAll(slice int32, port uint16, nodeName string) {
 			text:     int32(start),
 			textSize: uint8(len(g.texts) - start),
 			standing: standingOf(e),
-			local:    nodeName != "" && e.NodeName == nodeName,
+			local:    isLocal(e, nodeName),
 			port:     port,
 		})
 	}
+}
+
+// isLocal reports whether an endpoint runs on this node.
+func isLocal(e *SliceEndpoint, nodeName string) bool {
+	return nodeName != "" && e.NodeName == nodeName
 }
 
 // compare orders by text form, then the better standing first, then place.
@@ -188,6 +193,9 @@ type selection struct {
 	// readyLocal are the addresses of local ready endpoints of the ports of one
 	// family so far, duplicates included.
 	readyLocal []netip.Addr
+	// trace, if set, receives each decision about a candidate, by the Local policy or by
+	// Cluster.
+	trace func(c *candidate, local bool, why Reason)
 }
 
 // choose fills in the endpoints of a port whose frontends are known already.
@@ -196,12 +204,12 @@ func (s *selection) choose(port *PortView, facts *NodeFacts) {
 	if port.UsesCluster() {
 		rule := chooseTopology(&s.gathering, facts)
 		port.Topology = rule
-		s.collect(func(c *candidate) bool { return rule.admits(c, s.endpoint(c), facts) })
+		s.collect(func(c *candidate) bool { return s.decided(c, false, rule.judge(c, s.endpoint(c), facts)) })
 		port.Cluster = s.keep()
 	}
 	if port.UsesLocal() {
 		enough := s.localStanding()
-		s.collect(func(c *candidate) bool { return c.local && c.standing >= enough })
+		s.collect(func(c *candidate) bool { return s.decided(c, true, judgeLocal(c, enough)) })
 		port.Local = s.keep(port.Cluster)
 	}
 	if port.Protocol == UDP {
@@ -212,6 +220,14 @@ func (s *selection) choose(port *PortView, facts *NodeFacts) {
 			port.Resting = s.keep()
 		}
 	}
+}
+
+// decided reports whether a candidate is chosen.
+func (s *selection) decided(c *candidate, local bool, why Reason) bool {
+	if s.trace != nil {
+		s.trace(c, local, why)
+	}
+	return why.Chosen()
 }
 
 // localStanding returns the standing that a local endpoint needs for the Local policy:
@@ -325,18 +341,38 @@ func chooseTopology(g *gathering, facts *NodeFacts) Topology {
 	}
 }
 
-// admits reports whether the rule lets an endpoint into the Cluster set. The fallback
-// admits every serving endpoint, whatever its hints.
-func (t Topology) admits(c *candidate, e *SliceEndpoint, facts *NodeFacts) bool {
-	switch t {
-	case TopologySameNode:
-		return c.ready() && hinted(e.ForNodes, facts.Name)
-	case TopologySameZone:
-		return c.ready() && hinted(e.ForZones, facts.Zone)
-	case TopologyTerminating:
-		return c.usable()
+// judge decides whether an endpoint is in the Cluster set. The fallback admits every
+// serving endpoint, whatever its hints.
+func (t Topology) judge(c *candidate, e *SliceEndpoint, facts *NodeFacts) Reason {
+	switch {
+	case t == TopologyTerminating && c.usable():
+		return ChosenTerminating
+	case !c.ready():
+		return c.unfit()
+	case t == TopologySameNode && hinted(e.ForNodes, facts.Name):
+		return ChosenSameNode
+	case t == TopologySameNode:
+		return OtherNodeHint
+	case t == TopologySameZone && hinted(e.ForZones, facts.Zone):
+		return ChosenSameZone
+	case t == TopologySameZone:
+		return OtherZoneHint
 	default:
-		return c.ready()
+		return ChosenReady
+	}
+}
+
+// judgeLocal decides whether an endpoint is in the Local set; enough is localStanding.
+func judgeLocal(c *candidate, enough standing) Reason {
+	switch {
+	case !c.local:
+		return OtherNode
+	case c.standing < enough:
+		return c.unfit()
+	case c.ready():
+		return ChosenLocal
+	default:
+		return ChosenLocalTerminating
 	}
 }
 

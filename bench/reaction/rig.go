@@ -59,7 +59,7 @@ func startRig(ctx context.Context, o options, c *cluster) (*rig, error) {
 	ready := make(chan error, 1)
 	p, err := proxy.New(proxy.Config{
 		Node: proxy.NodeSettings{Name: nodeName}, Domains: domains,
-		Listeners: []observe.Listener{observe.NewLog(log), r.watcher},
+		Listeners: []observe.Listener{observe.NewLog(log, nil), r.watcher},
 		Source: func(ctx context.Context, cache *source.Cache) error {
 			// Never connected: only its stores are used.
 			api, err := kube.NewForREST(kube.Config{NodeName: nodeName}, &rest.Config{Host: "192.0.2.0"}, cache, log)

@@ -94,7 +94,16 @@ Without a cluster, start here:
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
-	root.AddCommand(runCommand(), proxyCommand(), demoCommand(), renderCommand(), cleanupCommand(), preflightCommand(), versionCommand())
+	root.AddCommand(
+		runCommand(),
+		proxyCommand(),
+		demoCommand(),
+		renderCommand(),
+		cleanupCommand(),
+		preflightCommand(),
+		versionCommand(),
+		explainCommand(),
+	)
 	for _, c := range root.Commands() {
 		c.Args = noArguments
 	}

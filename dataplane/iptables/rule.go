@@ -133,10 +133,10 @@ func appendProbability(b []byte, k int) []byte {
 	return strconv.AppendFloat(b, float64(threshold)/probabilityOne, 'f', 11, 64)
 }
 
-// splitRule cuts a rule, as iptables-save prints it, into the arguments that iptables takes.
+// SplitRule cuts a rule, as iptables-save prints it, into the arguments that iptables takes.
 // iptables-save prints arguments with spaces in double quotes, in which a backslash precedes a
 // quote, an apostrophe or a backslash (xtables_save_string in libxtables/xtables.c).
-func splitRule(rule string) []string {
+func SplitRule(rule string) []string {
 	var args []string
 	for {
 		arg, rest, ok := nextArg(rule)

@@ -89,8 +89,8 @@ func TestSplitRule(t *testing.T) {
 		`--comment "never closed`:    {"--comment", "never closed"},
 		`--comment "ends with \`:     {"--comment", `ends with \`},
 	} {
-		if got := splitRule(rule); !slices.Equal(got, want) {
-			t.Errorf("splitRule(%q) = %q, want %q", rule, got, want)
+		if got := SplitRule(rule); !slices.Equal(got, want) {
+			t.Errorf("SplitRule(%q) = %q, want %q", rule, got, want)
 		}
 	}
 }

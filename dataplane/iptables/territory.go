@@ -245,5 +245,5 @@ func parseHook(id dataplane.ID) (Hook, error) {
 
 // readHook returns a rule of a built-in chain that iptables-save printed.
 func readHook(table Table, chain, text string) Hook {
-	return Hook{Table: table, Chain: chain, Rule: splitRule(text), Target: ruleTarget(text), text: text}
+	return Hook{Table: table, Chain: chain, Rule: SplitRule(text), Target: ruleTarget(text), text: text}
 }

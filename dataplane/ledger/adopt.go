@@ -192,11 +192,12 @@ func (e *inventory) unattributed() *dataplane.Fragment {
 			objects = append(objects, *o)
 		}
 	}
+	objects = e.close(objects, nil)
 	return dataplane.NewFragment(service.Key{}, youngest, objects)
 }
 
-// attributed reports whether an unclaimed object names its Service, or is in another
-// unclaimed object.
+// attributed reports whether an unclaimed object names its Service, or is in one that a
+// single Service wants or that is unclaimed, too.
 func (e *inventory) attributed(o *dataplane.Object) bool {
 	if e.origin == nil {
 		return false
@@ -205,7 +206,14 @@ func (e *inventory) attributed(o *dataplane.Object) bool {
 		return true
 	}
 	refs := e.origin.Refs(o)
-	return len(refs) > 0 && e.unclaimed[refs[0]] != nil
+	if len(refs) == 0 {
+		return false
+	}
+	if e.unclaimed[refs[0]] != nil {
+		return true
+	}
+	in := e.l.entries.get(refs[0])
+	return in != nil && in.claims.len() == 1 && in.claims.winner().by.key != service.Node
 }
 
 // youngest is the age of a Service that only the kernel knows. Every existing Service
@@ -213,19 +221,43 @@ func (e *inventory) attributed(o *dataplane.Object) bool {
 var youngest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // present returns what the kernel has of an account as a fragment: the objects that it
-// wants, those that name it, and what those refer to. Nil if there is nothing.
+// wants, those that name it, and what those refer to, also if others want it. Nil if there
+// is nothing.
 func (e *inventory) present(a *account) *dataplane.Fragment {
-	objects := e.wanted(a)
+	objects := append(e.wanted(a), e.ofName(a.key)...)
+	if len(objects) == 0 {
+		return nil
+	}
+	created := youngest
+	if a.latest != nil {
+		created = a.latest.Created
+	}
+	return dataplane.NewFragment(a.key, created, e.close(objects, a))
+}
+
+// ofName returns the objects that name a Service that does not claim them.
+func (e *inventory) ofName(key service.Key) (objects []dataplane.Object) {
+	for _, o := range e.named[key] {
+		objects = append(objects, *o)
+	}
+	return objects
+}
+
+// close adds what the objects of an account refer to, and the unclaimed elements in them.
+func (e *inventory) close(objects []dataplane.Object, a *account) []dataplane.Object {
 	taken := map[dataplane.ID]bool{}
+	for i := range objects {
+		taken[objects[i].ID] = true
+	}
 	take := func(id dataplane.ID) {
-		if o := e.unclaimed[id]; o != nil && !taken[id] {
+		o := e.unclaimed[id]
+		if o == nil {
+			o = e.shared(id, a)
+		}
+		if o != nil && !taken[id] {
 			taken[id] = true
 			objects = append(objects, *o)
 		}
-	}
-	for _, o := range e.named[a.key] {
-		taken[o.ID] = true
-		objects = append(objects, *o)
 	}
 	for i := 0; i < len(objects); i++ { // it grows
 		e.l.steps++
@@ -236,14 +268,29 @@ func (e *inventory) present(a *account) *dataplane.Fragment {
 			take(part)
 		}
 	}
-	if len(objects) == 0 {
+	return objects
+}
+
+// shared returns an object in the kernel that an account refers to: as others want it, or
+// as it is there if they do not. Nil if it is an element, or not there.
+func (e *inventory) shared(id dataplane.ID, a *account) *dataplane.Object {
+	entry := e.l.entries.get(id)
+	if entry == nil || entry.known == nil || entry.unsure || entry.known.Kind == dataplane.Element {
 		return nil
 	}
-	created := youngest
-	if a.latest != nil {
-		created = a.latest.Created
+	if other := entry.claims.other(a); other != nil {
+		return other.object
 	}
-	return dataplane.NewFragment(a.key, created, objects)
+	return entry.known
+}
+
+// bears reports whether an object in the kernel names an account as its owner.
+func (e *inventory) bears(there *dataplane.Object, a *account) bool {
+	if e.origin == nil {
+		return false
+	}
+	owner, named := e.origin.Owner(there)
+	return named && owner == a.key
 }
 
 // isOf reports whether an object in the kernel belongs to an account: it names the
@@ -259,15 +306,25 @@ func (e *inventory) isOf(there *dataplane.Object, a *account) bool {
 }
 
 // wanted returns the account's objects that the kernel has, as they are there. An object
-// of another Service is left out unless it is the same for both.
+// of another Service is left out unless it is the same for both. So are shared objects
+// that others of the account refer to: those that are there bring them along.
 func (e *inventory) wanted(a *account) (objects []dataplane.Object) {
-	for _, f := range []*dataplane.Fragment{a.latest, a.applied} {
+	fragments := []*dataplane.Fragment{a.latest, a.applied}
+	targets := map[dataplane.ID]bool{}
+	for _, f := range fragments {
+		for _, object := range objectsOf(f) {
+			for _, ref := range object.Refs {
+				targets[ref] = true
+			}
+		}
+	}
+	for _, f := range fragments {
 		wants := objectsOf(f)
 		for i := range wants {
 			e.l.steps++
 			object := &wants[i]
 			there := e.known(object)
-			if there == nil {
+			if there == nil || targets[object.ID] && !e.bears(there, a) {
 				continue
 			}
 			if dataplane.Same(there, object) || e.isOf(there, a) {

@@ -198,3 +198,51 @@ func TestAFrozenServiceRemembersWhatWasApplied(t *testing.T) {
 		t.Errorf("held again: %q", got)
 	}
 }
+
+// A chain that several Services share stays while the elements of a refused one lead to
+// it, as the others want it. A refused Service whose elements are not there keeps none.
+func TestARefusedServiceSharesAChain(t *testing.T) {
+	for _, served := range []bool{true, false} {
+		l := New(nil, names{})
+		leading := dataplane.Object{ID: dataplane.ID{Container: "frontends", Name: "vip"}, Kind: dataplane.Element,
+			Body: "bad→nat/shared; new", Refs: []dataplane.ID{{Container: "nat", Name: "shared"}}}
+		l.Want(fragment("bad", 0, 1, chain("shared", " pool"), leading))
+		l.Want(fragment("other", 0, 1, chain("shared", " pool"), element("frontends", "vip2", "other→nat/shared")))
+		kernel := []dataplane.Object{chain("shared", " emptied"), element("frontends", "vip2", "other→nat/shared")}
+		if served {
+			kernel = append(kernel, element("frontends", "vip", "bad→nat/shared"))
+		}
+		l.Observe(kernel)
+		l.Adopt(nil, labels{})
+		l.Hold(key("bad"))
+		b := l.Plan()
+		if got := changes(b); got != "shared: emptied> pool " {
+			t.Errorf("served before %t: planned %q", served, got)
+		}
+		l.Settle(b, landed())
+		gone := fragment("other", 0, 2)
+		gone.Gone = true
+		l.Want(gone)
+		want := "vip2:other→nat/shared>- "
+		if !served {
+			want += "shared: pool>- "
+		}
+		if got := changes(l.Plan()); got != want {
+			t.Errorf("served before %t: when the other goes: %q, want %q", served, got, want)
+		}
+	}
+}
+
+// A nameless element in a set that one Service wants is that Service's: it goes with it,
+// although others are refused.
+func TestElementsOfAServicesOwnSetAreItsOwn(t *testing.T) {
+	l := New(nil, names{})
+	l.Want(fragment("a", 0, 1, chain("a-picks", " ")))
+	l.Want(fragment("bad", 0, 1, chain("b", "new")))
+	l.Observe([]dataplane.Object{chain("a-picks", " "), element("picks", "1", " →nat/a-picks"), chain("b", " old")})
+	l.Adopt(nil, labels{})
+	l.Hold(key("bad"))
+	if got := changes(l.Plan()); got != "1: →nat/a-picks>- " {
+		t.Errorf("planned %q", got)
+	}
+}

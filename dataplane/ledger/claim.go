@@ -84,6 +84,19 @@ func (cs *claims) of(a *account) *claim {
 	return nil
 }
 
+// other returns a claim of another account, the winner if that has it; nil if there is none.
+func (cs *claims) other(a *account) *claim {
+	winner := cs.winner()
+	switch {
+	case winner == nil || winner.by != a:
+		return winner
+	case cs.contest != nil:
+		return &cs.contest.ranked[1]
+	default:
+		return nil
+	}
+}
+
 // set makes c the claim of its account, whose rank may have changed.
 func (cs *claims) set(c claim) {
 	switch {

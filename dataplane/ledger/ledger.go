@@ -90,9 +90,10 @@ type account struct {
 	// settlement.
 	shrunk bool
 	// pending is set while folded is not settled; trigger and received are the
-	// earliest of the fragments since then.
+	// earliest of the fragments since then, and trail covers all of them.
 	pending           bool
 	trigger, received time.Time
+	trail             dataplane.Trail
 	// yields is set if another account outranks this one at a lead, so that this one
 	// makes no claims for what goes with it. waits has those of the leads that it does
 	// not claim itself.
@@ -103,11 +104,12 @@ type account struct {
 // owe marks the account as pending and keeps the earliest times.
 func (a *account) owe() {
 	if !a.pending {
-		a.trigger, a.received = time.Time{}, time.Time{}
+		a.trigger, a.received, a.trail = time.Time{}, time.Time{}, dataplane.Trail{}
 	}
 	a.pending = true
 	a.trigger = dataplane.Earliest(a.trigger, a.latest.Trigger)
 	a.received = dataplane.Earliest(a.received, a.latest.Received)
+	a.trail = a.latest.Trail.Since(a.trail)
 }
 
 // fallback returns what a held account wants.
@@ -129,7 +131,7 @@ func objectsOf(f *dataplane.Fragment) []dataplane.Object {
 // contribution returns the contribution of a pending account to a batch.
 func (a *account) contribution() dataplane.Contribution {
 	return dataplane.Contribution{Key: a.key, Revision: a.folded.Revision,
-		Trigger: a.trigger, Received: a.received}
+		Trigger: a.trigger, Received: a.received, Trail: a.trail}
 }
 
 // Want takes a fragment. It reports false and changes nothing if the fragment is older

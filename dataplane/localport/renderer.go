@@ -142,3 +142,14 @@ func parseBody(text string) (netip.AddrPort, error) {
 	}
 	return target, nil
 }
+
+// Target returns where the listener at an address forwards to, and false if there is none.
+func Target(objects []dataplane.Object, protocol service.Protocol, at netip.AddrPort) (netip.AddrPort, bool) {
+	for i := range objects {
+		if objects[i].ID == (place{protocol, at}).id() {
+			target, err := parseBody(objects[i].Body)
+			return target, err == nil
+		}
+	}
+	return netip.AddrPort{}, false
+}

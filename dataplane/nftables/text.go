@@ -244,3 +244,35 @@ func protocolText(number byte) string {
 	}
 	return strconv.Itoa(int(number))
 }
+
+// RuleText prints one rule of a chain; the first is number 1.
+func RuleText(family service.Family, chain *dataplane.Object, number int) (string, error) {
+	_, rules := chainParts(chain.Body)
+	if chain.ID.Container != containerChain || number < 1 || number > len(rules) {
+		return "", fmt.Errorf("%s %s has no rule %d", chain.ID.Container, chain.ID.Name, number)
+	}
+	return ruleText(dialects[family], rules[number-1])
+}
+
+// ElementText prints one element of a set or map.
+func ElementText(family service.Family, element *dataplane.Object) (string, error) {
+	name, ok := setOf(element.ID.Container)
+	if !ok {
+		return "", fmt.Errorf("%s %q is no element", element.ID.Container, element.ID.Name)
+	}
+	return elementText(dialects[family], name, element)
+}
+
+// ChainID returns the identity of a chain.
+func ChainID(name string) dataplane.ID { return chainID(name) }
+
+// ElementID returns the identity of an element, by its set and the bytes of its key.
+func ElementID(set, key string) dataplane.ID {
+	return dataplane.ID{Container: elementsOf + set, Name: key}
+}
+
+// ClientsSet returns the name of a set that remembers the clients of an endpoint; false for
+// another object.
+func ClientsSet(id dataplane.ID) (string, bool) {
+	return id.Name, id.Container == containerSet && strings.HasPrefix(id.Name, prefixClientsSet)
+}

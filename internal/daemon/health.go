@@ -82,7 +82,9 @@ func (s *server) healthServer() *web.Server {
 				s.recorder.HealthcheckFailed(err)
 				return
 			}
-			s.log.Error("health server does not run; trying again", zap.Error(err), zap.Duration("after", web.RetryPause))
+			if tell, _ := s.repeated.Failed("health server"); tell {
+				s.log.Error("health server does not run; trying again", zap.Error(err), zap.Duration("every", web.RetryPause))
+			}
 		},
 		Handing: s.owner.handing, Listening: s.taken.listening("healthzBindAddress", address),
 	})

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -34,6 +35,7 @@ func (s *server) servers() (all []*web.Server) {
 func (s *server) metricsConfig() metrics.Config {
 	c := metrics.Config{
 		Mode: string(s.mode), Findings: s.monitor.Tallies, ServicesMax: int(s.Sluice.Metrics.ServicesMax),
+		Build: metrics.Build{Version: s.Version, Revision: Revision()},
 		Process: metrics.Process{
 			ShowHidden:       s.KubeProxy.ShowHiddenMetricsForVersion != "",
 			NativeHistograms: s.GateEnabled(config.GateNativeHistograms),
@@ -68,7 +70,10 @@ func (s *server) metricsServer() *web.Server {
 		Name: "metrics address " + address, Address: address, Handler: s.pages().Handler(),
 		HardFail: s.KubeProxy.BindAddressHardFail,
 		Failed: func(err error) {
-			s.log.Error("metrics are not served; tried again", zap.String("address", address), zap.Error(err))
+			if tell, _ := s.repeated.Failed("metrics server"); tell {
+				s.log.Error("metrics are not served; trying again", zap.String("address", address), zap.Error(err),
+					zap.Duration("every", web.RetryPause))
+			}
 			if s.KubeProxy.BindAddressHardFail {
 				s.recorder.MetricsFailed(err)
 			}
@@ -84,7 +89,8 @@ func (s *server) pages() web.Pages {
 		Actors: func(limit int) any { return s.metrics.Report(limit) },
 		Configz: func() map[string]any {
 			now := s.current.Load()
-			return map[string]any{"kubeproxy.config.k8s.io": now.KubeProxy, "sluice.dev": now.Sluice}
+			kubeProxy, own := now.InEffect(s.mode, now.Pace(s.preferredPace()))
+			return map[string]any{"kubeproxy.config.k8s.io": kubeProxy, "sluice.dev": own}
 		},
 		Profiling: s.KubeProxy.EnableProfiling, SetVerbosity: s.setVerbosity,
 	}
@@ -92,9 +98,19 @@ func (s *server) pages() web.Pages {
 		p.Flagz = s.FlagValues
 	}
 	if s.GateEnabled(config.GateComponentStatusz) {
-		p.Statusz = &web.Program{Started: started, Version: Release[1:]}
+		p.Statusz = &web.Program{Started: started, Version: Release[1:], Own: s.Version}
 	}
 	return p
+}
+
+// preferredPace returns the pace that the mode prefers for the rules of Services.
+func (k *kernel) preferredPace() aggregator.Pace {
+	for _, d := range k.domains {
+		if !d.Auxiliary {
+			return k.preferred[d.Name]
+		}
+	}
+	return aggregator.Pace{}
 }
 
 // setVerbosity applies a number that a client has put at /debug/flags/v.
@@ -103,10 +119,14 @@ func (s *server) setVerbosity(text string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%q: want a number", text)
 	}
-	to := *s.current.Load()
-	to.KubeProxy.Logging.Verbosity = logsapi.VerbosityLevel(number)
-	if err := s.log.set(to.Log()); err != nil {
-		return "", err
+	for swapped := false; !swapped; { // a changed file may come in between
+		now := s.current.Load()
+		to := *now
+		to.KubeProxy.Logging.Verbosity = logsapi.VerbosityLevel(number)
+		if err := s.log.set(to.Log()); err != nil {
+			return "", err
+		}
+		swapped = s.current.CompareAndSwap(now, &to)
 	}
 	return fmt.Sprintf("successfully set klog.logging.verbosity to %d", number), nil
 }

@@ -76,7 +76,6 @@ func Initialise(ctx context.Context, o *Options) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
 	defer rival.Turn(ctx, assembling)()
 	files := o.recorded(log.Logger)
 	if err := o.prepareConntrack(files, log.Logger); err != nil {

@@ -56,7 +56,7 @@ func (o *Options) check() error {
 // warn logs what is unusual in the configuration.
 func warn(log *zap.Logger, warnings []config.Warning) {
 	for _, w := range warnings {
-		log.Warn("configuration", zap.Stringer("at", w.Place), zap.String("problem", w.Message))
+		log.Warn("part of the configuration is unusual", zap.Stringer("at", w.Place), zap.String("problem", w.Message))
 	}
 }
 

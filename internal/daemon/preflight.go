@@ -129,30 +129,27 @@ func (p *preflight) mode(err error, warnings []string) {
 		p.add("mode", Warn, "", "%s", w)
 	}
 	switch {
-	case !p.valid:
-		p.report.Reason = "the configuration has mistakes"
-	case asked != config.ModeBest:
-		p.report.Reason = "the configuration asks for it"
-	case p.kernel.choice != nil:
-		p.report.Reason = p.kernel.choice.Reason
-	}
-	switch {
 	case err != nil:
 		found, do, _ := strings.Cut(err.Error(), "\n")
-		p.add("mode", Fail, do, "%s cannot serve: %s", modeName(asked), found)
+		p.add("mode", Fail, do, "%s: %s", cannotServe(asked), found)
+		return
 	case !p.valid:
 		p.add("mode", OK, "", "%s without a configuration; yours decides once its mistakes are corrected", p.kernel.mode)
+		return
+	case p.kernel.choice == nil:
+		p.report.Reason = fmt.Sprintf("mode is set to %s", asked)
 	default:
-		p.report.Mode = p.kernel.mode
-		p.add("mode", result, "", "%s; %s", p.kernel.mode, p.report.Reason)
+		p.report.Reason = p.kernel.choice.Reason
 	}
+	p.report.Mode = p.kernel.mode
+	p.add("mode", result, "", "%s", p.report.Reason)
 }
 
-func modeName(mode config.Mode) string {
-	if mode == config.ModeBest {
-		return "neither nftables nor iptables"
+func cannotServe(asked config.Mode) string {
+	if asked == config.ModeBest {
+		return "neither nftables nor iptables can serve"
 	}
-	return string(mode)
+	return string(asked) + " cannot serve"
 }
 
 // heard keeps the warnings of a log, each in one line. It implements zapcore.Core.

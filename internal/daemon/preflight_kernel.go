@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -38,15 +39,15 @@ func (p *preflight) features(ctx context.Context) {
 			case err != nil:
 				p.add(name, OK, "", "%s", oneLine(err))
 			case !asked:
-				p.add(name, OK, "", "the programs are there; not tried, because that would create tables; modules: %s",
-					states("ip_tables", "iptable_nat"))
+				module := map[service.Family]string{service.IPv4: "iptable_nat", service.IPv6: "ip6table_nat"}[family]
+				p.add(name, OK, "", "the programs are there; not tried, because that would create tables; %s", states(module))
 			default:
 				p.add(name, OK, "", "programs and tables work")
 			}
 		}
 	}
 	p.variant(ctx)
-	p.add("IPVS", OK, "", "modules: %s", states("ip_vs", "ip_set", "ip_vs_"+p.Scheduler()))
+	p.add("IPVS", OK, "", "%s", states("ip_vs", "ip_set", "ip_vs_"+p.Scheduler()))
 }
 
 // variant says which variant of iptables would be used, and why.
@@ -116,28 +117,30 @@ func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 
 // states describes modules of the kernel. It loads none.
 func states(names ...string) string {
+	folder := "/lib/modules/" + release()
 	var parts []string
 	for _, name := range names {
-		parts = append(parts, name+" "+moduleState(name, release()))
+		parts = append(parts, name+": "+moduleState(name, "/sys/module", folder))
 	}
-	return strings.Join(parts, ", ")
+	text := "modules " + strings.Join(parts, ", ")
+	if _, err := os.Stat(folder); err != nil {
+		text += "; " + folder + " is not there to look for more"
+	}
+	return text
 }
 
-// moduleState says whether the kernel has a module, or could load it.
-func moduleState(name, release string) string {
-	if _, err := os.Stat("/sys/module/" + name); err == nil {
+// moduleState says whether the kernel has a module, or could load it. loaded has those that are
+// loaded, and those of the built-in ones that have parameters; installed has lists of all.
+func moduleState(name, loaded, installed string) string {
+	if _, err := os.Stat(filepath.Join(loaded, name)); err == nil {
 		return "present"
 	}
-	folder := "/lib/modules/" + release
 	for _, list := range []struct{ file, state string }{{"modules.builtin", "built in"}, {"modules.dep", "can be loaded"}} {
-		if text, err := os.ReadFile(folder + "/" + list.file); err == nil && bytes.Contains(text, []byte("/"+name+".ko")) {
+		if text, err := os.ReadFile(filepath.Join(installed, list.file)); err == nil && bytes.Contains(text, []byte("/"+name+".ko")) {
 			return list.state
 		}
 	}
-	if _, err := os.Stat(folder); err != nil {
-		return "not loaded (no " + folder + " to look in)"
-	}
-	return "missing"
+	return "not loaded"
 }
 
 // loadedModules lists the loaded modules of the kernel.

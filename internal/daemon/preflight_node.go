@@ -118,7 +118,15 @@ func (p *preflight) mounts() {
 			"%s cannot be written: %v; %s", dir, err, effect)
 		return
 	}
-	p.shared("state", dir, "the record of former kernel settings ends with the container")
+	switch shared, err := iptables.SharedWithHost(dir); {
+	case err != nil:
+		p.add("state", Warn, "", "%v", err)
+	case !shared:
+		p.add("state", Warn, "mount the host's "+dir+" into the container",
+			"%s is not the host's: the record of former kernel settings ends with the container", dir)
+	default:
+		p.add("state", OK, "", "%s is the host's, and can be written", dir)
+	}
 }
 
 // lock checks the lock of iptables. Only the legacy variant cannot do without it.
@@ -138,19 +146,9 @@ func (p *preflight) lock() {
 		p.add("xtables lock", result, "mount the host's file", "%s cannot be opened: %v", path, err)
 		return
 	}
-	p.shared("xtables lock", path, "it does not keep this program and others from changing iptables at the same time")
-}
-
-// shared checks whether a path is the host's.
-func (p *preflight) shared(name, path, otherwise string) {
-	switch shared, err := iptables.SharedWithHost(path); {
-	case err != nil:
-		p.add(name, Warn, "", "%v", err)
-	case !shared:
-		p.add(name, Warn, "mount the host's "+path+" into the container", "%s is not the host's: %s", path, otherwise)
-	default:
-		p.add(name, OK, "", "%s is the host's, and can be used", path)
-	}
+	if shared, err := iptables.LockShared(); err == nil && shared {
+		p.add("xtables lock", OK, "", "%s is the host's, and can be used", path)
+	} // otherwise the mode has a warning
 }
 
 // writable reports whether this process may write a path, or make it. It tries neither.

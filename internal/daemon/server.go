@@ -51,6 +51,8 @@ type reports struct {
 	metrics *metrics.Metrics
 	rivals  *rivals
 	taken   *addresses
+	// repeated keeps failures that repeat from filling the log.
+	repeated observe.Incidents
 	// http are the HTTP servers.
 	http []*web.Server
 }
@@ -97,8 +99,9 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	s.ports = health.NewPorts(s.portsConfig())
 	s.rivals = newRivals(s.log.Logger, s.owner.lock.Waits, s.recorder.RivalSeen, s.status)
 	s.taken = &addresses{log: s.log.Logger, handing: s.owner.handing, told: s.recorder.AddressTaken}
-	listeners := []observe.Listener{observe.NewLog(s.log.Logger), s.recorder, s.monitor, s.rivals}
-	followers := []proxy.Follower{s.cleaner, s.ports}
+	told := s.newLog()
+	listeners := []observe.Listener{told, s.recorder, s.monitor, s.rivals}
+	followers := []proxy.Follower{told, s.cleaner, s.ports}
 	if s.client != nil {
 		if s.metrics, err = metrics.New(s.metricsConfig()); err != nil {
 			return err
@@ -113,6 +116,17 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	}
 	s.http = s.servers()
 	return nil
+}
+
+// newLog returns what logs the proxy's events.
+func (s *server) newLog() *observe.Log {
+	families := make(map[string]service.Family)
+	for _, d := range s.domains {
+		if !d.Auxiliary {
+			families[d.Name] = d.Family
+		}
+	}
+	return observe.NewLog(s.log.Logger, families)
 }
 
 func (s *server) proxyConfig(listeners []observe.Listener, followers []proxy.Follower) proxy.Config {
@@ -154,7 +168,11 @@ func (s *server) conntrackConfig() conntrack.Config {
 			switch {
 			case !ok:
 			case swept.Err != nil:
-				s.log.Warn("cannot remove stale flows; will retry", zap.Stringer("family", swept.Family),
+				level := zap.DebugLevel
+				if tell, _ := s.repeated.Failed("flows" + swept.Family.String()); tell {
+					level = zap.WarnLevel
+				}
+				s.log.Log(level, "cannot remove stale flows; will retry", zap.Stringer("family", swept.Family),
 					zap.Int("failures", swept.Failures), zap.Error(swept.Err))
 			case swept.Deleted > 0:
 				s.log.Debug("stale flows removed", zap.Stringer("family", swept.Family),
@@ -183,7 +201,8 @@ func (s *server) run(ctx context.Context) error {
 	if !s.owner.owns() {
 		what = "ready to serve"
 	}
-	s.log.Info(what, zap.String("mode", string(s.mode)), zap.String("node", s.settings.Name), zap.String("version", s.Version))
+	s.log.Info(what, zap.String("mode", string(s.mode)), zap.String("reason", s.modeReason(s.mode)),
+		zap.String("node", s.settings.Name), zap.String("version", s.Version))
 	if s.handed == nil {
 		s.recorder.Starting()
 	} else {

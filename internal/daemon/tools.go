@@ -92,7 +92,6 @@ func readPicture(o *Options, dir string, mode config.Mode) (*picture, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = log.Sync() }() // standard error cannot always be flushed
 	cache, err := manifest.Load(dir, settings.Name, source.Options{
 		IgnoreExternalIPs: !o.GateEnabled(config.GateAllowServiceExternalIPs),
 		Warn:              func(w service.Warning) { warnObject(log.Logger, w) },

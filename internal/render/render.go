@@ -16,9 +16,15 @@ import (
 // layout is nil for a domain that can change single elements; otherwise it must be new.
 func Objects(renderer dataplane.Renderer, layout dataplane.Layout,
 	cache *source.Cache, facts *service.NodeFacts) []dataplane.Object {
+	return ObjectsOf(renderer, layout, cache, facts, cache.Keys())
+}
+
+// ObjectsOf is Objects as if the cache had some of its Services only.
+func ObjectsOf(renderer dataplane.Renderer, layout dataplane.Layout,
+	cache *source.Cache, facts *service.NodeFacts, keys []service.Key) []dataplane.Object {
 	book := ledger.New(layout, renderer.Naming())
 	book.Want(dataplane.NewFragment(service.Node, time.Time{}, renderer.Node(facts)))
-	for _, key := range cache.Keys() {
+	for _, key := range keys {
 		found := cache.Snapshot(key)
 		view := service.Resolve(key, found.Spec, found.Slices, facts)
 		book.Want(dataplane.NewFragment(key, view.Created, renderer.Service(&view, facts)))

@@ -15,6 +15,8 @@ import (
 type domain struct {
 	DomainInfo
 	metrics *Metrics
+	// index is the position in Config.Domains.
+	index uint8
 	// family is the value of the label ip_family.
 	family string
 
@@ -45,14 +47,14 @@ const (
 	auditAdopted = "adopted"
 )
 
-func newDomain(info DomainInfo, m *Metrics) *domain {
+func newDomain(index int, info DomainInfo, m *Metrics) *domain {
 	of := definer{m.registry, prometheus.Labels{labelDomain: info.Name}}
 	var outcomes []string
 	for outcome := dataplane.Landed; outcome <= dataplane.Unsupported; outcome++ {
 		outcomes = append(outcomes, outcome.String())
 	}
 	return &domain{
-		DomainInfo: info, metrics: m, family: info.Family.String(), rules: map[string]int{},
+		DomainInfo: info, metrics: m, index: uint8(index), family: info.Family.String(), rules: map[string]int{},
 
 		programming:        of.histogram("sluice_programming_duration_seconds", "Time from the receipt of a change to the moment at which the kernel has it, per Service changed.", finely),
 		networkProgramming: of.histogram("sluice_network_programming_duration_seconds", "Time from what caused an endpoint change, by the cluster's clock, to the moment at which the kernel has it, per Service changed.", finely),
@@ -90,7 +92,10 @@ func (m *Metrics) Aggregator(event aggregator.Event) {
 	case aggregator.Repaired:
 		m.in(e.Domain, func(d *domain) { d.repairSeconds.Observe(e.Took.Seconds()) })
 	case aggregator.Quarantined:
-		m.in(e.Domain, func(d *domain) { d.quarantines.Inc() })
+		m.in(e.Domain, func(d *domain) {
+			d.quarantines.Inc()
+			m.records.update(e.Key, func(r *record) { r.note(d.refusedStep(&e)) })
+		})
 	case aggregator.NodeAtFault:
 		m.in(e.Domain, func(d *domain) { d.nodeFaults.Inc() })
 	case aggregator.LateRefused:
@@ -146,7 +151,9 @@ func (d *domain) applied(e aggregator.Applied) {
 	if triggered >= 0 {
 		d.networkProgramming.Observe(triggered.Seconds())
 	}
+	change := d.appliedStep(&e, triggered != unknown)
 	if d.Auxiliary {
+		m.records.update(e.Key, func(r *record) { r.note(change) })
 		return
 	}
 	d.inStep(e.At)
@@ -154,7 +161,10 @@ func (d *domain) applied(e aggregator.Applied) {
 		m.kube.networkProgramming.WithLabelValues(d.family).Observe(triggered.Seconds())
 	}
 	if e.Key != service.Node {
-		m.records.update(e.Key, func(r *record) { r.applied(e.At, e.Revision, triggered, received) })
+		m.records.update(e.Key, func(r *record) {
+			r.applied(e.At, e.Revision, triggered, received)
+			r.note(change)
+		})
 	}
 }
 

@@ -24,12 +24,14 @@ const (
 
 // The buckets of kube-proxy v1.36, in seconds.
 var (
-	syncBuckets               = prometheus.ExponentialBuckets(0.001, 2, 15)
-	networkProgrammingBuckets = slices.Concat(
+	syncBuckets = kube.ExponentialBuckets(0.001, 2, 15)
+	// The library begins what it merges with a bucket that ends at 0. It counts what was in force
+	// before its cause by the clock of the control plane, as clocks differ.
+	networkProgrammingBuckets = kube.MergeBuckets(
 		[]float64{0.25, 0.5},
-		prometheus.LinearBuckets(1, 1, 59),
-		prometheus.LinearBuckets(60, 5, 12),
-		prometheus.LinearBuckets(120, 30, 7),
+		kube.LinearBuckets(1, 1, 59),
+		kube.LinearBuckets(60, 5, 12),
+		kube.LinearBuckets(120, 30, 7),
 	)
 )
 

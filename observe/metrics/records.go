@@ -163,6 +163,9 @@ type record struct {
 	running bool
 	// failures is nil for an actor that has never failed.
 	failures *failures
+	// timeline is nil before the first change. Copies of the record share it: read it under the
+	// lock only.
+	timeline *timeline
 }
 
 // failures is the history of an actor that has failed. It is replaced, never changed, because
@@ -206,6 +209,14 @@ func (r *record) applied(at time.Time, revision service.Revision, triggered, rec
 	r.commits++
 	r.triggered.note(triggered)
 	r.received.note(received)
+}
+
+// note adds a change to the timeline.
+func (r *record) note(s step) {
+	if r.timeline == nil {
+		r.timeline = &timeline{}
+	}
+	r.timeline.add(s)
 }
 
 // failureMax bounds the text of a failure, in bytes: a panic may carry anything.

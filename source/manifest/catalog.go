@@ -183,17 +183,6 @@ func (c *catalog) takeOver(files []string, released map[objectID]bool) differenc
 	return diff
 }
 
-// problems lists one problem for each bad file, sorted by file.
-func (c *catalog) problems() []Problem {
-	var all []Problem
-	for _, found := range c.perFile() {
-		first := found[0]
-		first.More = len(found) - 1
-		all = append(all, first)
-	}
-	return all
-}
-
 // perFile returns all problems of each bad file, sorted by file.
 func (c *catalog) perFile() [][]Problem {
 	var all [][]Problem

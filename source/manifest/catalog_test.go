@@ -40,7 +40,7 @@ func told(diff difference) string {
 
 func complaints(c *catalog) string {
 	var lines []string
-	for _, problem := range c.problems() {
+	for _, problem := range slices.Concat(c.perFile()...) {
 		lines = append(lines, problem.String())
 	}
 	return strings.Join(lines, "\n")
@@ -65,12 +65,12 @@ func TestCatalog(t *testing.T) {
 		},
 		"a bad file keeps its last good state": {
 			{[]reading{good("1", "a")}, "+a", ""},
-			{[]reading{bad("1")}, "", "1: bad (and 1 more problem)"},
+			{[]reading{bad("1")}, "", "1: bad\n1: worse"},
 			{[]reading{good("1", "b")}, "+b -a", ""},
 		},
 		"a bad file that goes takes its last good state along": {
 			{[]reading{good("1", "a")}, "+a", ""},
-			{[]reading{bad("1")}, "", "1: bad (and 1 more problem)"},
+			{[]reading{bad("1")}, "", "1: bad\n1: worse"},
 			{[]reading{gone("1")}, "-a", ""},
 		},
 		"a renamed file keeps its objects": {

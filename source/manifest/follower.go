@@ -3,6 +3,7 @@ package manifest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -65,8 +66,8 @@ type Follower struct {
 
 	scanner *scanner
 	catalog *catalog
-	// told are the logged problems, sorted by file.
-	told     []Problem
+	// told are the logged problems by file.
+	told     map[string][]Problem
 	problems atomic.Pointer[[]Problem]
 }
 
@@ -80,8 +81,8 @@ func New(dir string, cache *source.Cache, nodeName string, options Options) *Fol
 	}
 }
 
-// Problems returns one problem for each file that is rejected now, and one for the
-// directory while it cannot be read. The caller must not change the result.
+// Problems returns the problems of each file that is rejected now, sorted by file, and one
+// for the directory while it cannot be read. The caller must not change the result.
 func (f *Follower) Problems() []Problem {
 	if current := f.problems.Load(); current != nil {
 		return *current
@@ -118,9 +119,9 @@ func (f *Follower) look(seen watch.Seen) (again time.Duration) {
 		f.cache.Prime()
 		err = seen.Unwatched
 	}
-	problems := f.catalog.problems()
+	problems := f.catalog.perFile()
 	if err != nil {
-		problems = append(problems, Problem{File: f.dir, Message: err.Error()})
+		problems = append(problems, []Problem{{File: f.dir, Message: err.Error()}})
 	}
 	f.report(problems)
 	if err != nil || f.scanner.unsettled {
@@ -129,26 +130,40 @@ func (f *Follower) look(seen watch.Seen) (again time.Duration) {
 	return f.options.Rescan
 }
 
-// report publishes the problems and logs those that are new or gone.
-func (f *Follower) report(problems []Problem) {
-	f.problems.Store(&problems)
-	bad := make(map[string]bool)
-	for _, problem := range problems {
-		bad[problem.File] = true
-		if slices.Contains(f.told, problem) {
+// report publishes the problems of each file, and logs those that are new or gone: one line
+// per file, with all of its problems.
+func (f *Follower) report(perFile [][]Problem) {
+	all := slices.Concat(perFile...)
+	f.problems.Store(&all)
+	bad := make(map[string][]Problem)
+	for _, problems := range perFile {
+		file := problems[0].File
+		bad[file] = problems
+		if slices.Equal(f.told[file], problems) {
 			continue
 		}
-		f.options.Log.Error("Manifest rejected; its last good state stays in force", zap.String("problem", problem.String()))
+		f.options.Log.Error("Manifest rejected; its last good state stays in force", zap.String("problem", linesOf(problems)))
 		if f.options.OnProblem != nil {
-			f.options.OnProblem(problem)
+			for _, problem := range problems {
+				f.options.OnProblem(problem)
+			}
 		}
 	}
-	for _, problem := range f.told {
-		if !bad[problem.File] {
-			f.options.Log.Info("Manifest is accepted again", zap.String("file", problem.File))
+	for _, file := range slices.Sorted(maps.Keys(f.told)) {
+		if bad[file] == nil {
+			f.options.Log.Info("Manifest is accepted again", zap.String("file", file))
 		}
 	}
-	f.told = problems
+	f.told = bad
+}
+
+// linesOf returns problems, each on a line of its own.
+func linesOf(problems []Problem) string {
+	var lines []string
+	for _, problem := range problems {
+		lines = append(lines, problem.String())
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Load reads the manifests in dir once, for a program that follows nothing, and
@@ -180,11 +195,7 @@ type RejectedError struct {
 
 // Error returns the problems, each on a line of its own.
 func (e *RejectedError) Error() string {
-	lines := []string{"manifests rejected:"}
-	for _, problem := range e.Problems {
-		lines = append(lines, problem.String())
-	}
-	return strings.Join(lines, "\n")
+	return "manifests rejected:\n" + linesOf(e.Problems)
 }
 
 // discard is the sink of a cache that is only read.

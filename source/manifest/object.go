@@ -23,12 +23,10 @@ type Problem struct {
 	Field string
 	// Message says what is wrong and, where possible, what to write instead.
 	Message string
-	// More is the number of further problems in the same file.
-	More int
 }
 
 // String returns one line: "web.yaml:12: Service default/web: spec.ports[0].port:
-// 0 is not a port number (1 to 65535) (and 2 more problems)".
+// 0 is not a port number (1 to 65535)".
 func (p Problem) String() string {
 	var line strings.Builder
 	line.WriteString(p.File)
@@ -39,12 +37,6 @@ func (p Problem) String() string {
 		if part != "" {
 			line.WriteString(": " + part)
 		}
-	}
-	switch {
-	case p.More == 1:
-		line.WriteString(" (and 1 more problem)")
-	case p.More > 1:
-		fmt.Fprintf(&line, " (and %d more problems)", p.More)
 	}
 	return line.String()
 }

@@ -108,6 +108,7 @@ func sliceEndpoints(n *notes, family service.Family, endpoints []discoveryv1.End
 		reduced = append(reduced, service.SliceEndpoint{
 			Addr:        addr,
 			NodeName:    intern(valueOr(e.NodeName, "")),
+			Zone:        intern(valueOr(e.Zone, "")),
 			Ready:       valueOr(e.Conditions.Ready, true),
 			Serving:     valueOr(e.Conditions.Serving, true),
 			Terminating: valueOr(e.Conditions.Terminating, false),

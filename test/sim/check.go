@@ -113,12 +113,14 @@ func (w *world) match() (service.PerFamily[[]served], error) {
 	}
 	for n, spec := range w.cluster.specs {
 		// After a repair, a broken one's actor waits for its supervisor.
-		if w.cluster.defects.broken(spec.Ports[0].Port) || w.actorFaults.pending(n) {
+		if w.cluster.defects.broken(spec.Ports[0].Port) {
 			w.actorDisturbed(n)
 		}
 	}
-	if w.actorFaults.pending(nodeActor) {
-		w.actorDisturbed(nodeActor)
+	for _, n := range append(w.cluster.numbers(), nodeActor) { // also of Services that are yet to come
+		if w.actorFaults.pending(n) {
+			w.actorDisturbed(n)
+		}
 	}
 	return there, nil
 }

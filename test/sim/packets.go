@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/test/nftmodel"
 	"github.com/sluice-proxy/sluice/test/reference"
 )
 
@@ -239,7 +239,11 @@ func stepsOf(outcomes []nftmodel.Outcome) string {
 	if len(outcomes) == 0 {
 		return ""
 	}
-	return "\nfor example by\n\t" + strings.Join(outcomes[0].Steps, "\n\t")
+	text := "\nfor example by"
+	for _, step := range outcomes[0].Steps {
+		text += "\n\t" + step.String()
+	}
+	return text
 }
 
 // sendPackets sends some packets to every service port of a family, and some to where

@@ -210,6 +210,59 @@ var regressions = []struct {
 			{pause, 0, 0, 0x8},
 		}},
 	},
+	{
+		// A refused Service's elements led to a chain that only another Service claimed. When
+		// that went, its chain could not be deleted.
+		"a refused Service shares a chain with one that goes",
+		scenario{84, []event{
+			{setService, 13, 0, 0xa3a6},
+			{setService, 18, 0, 0x6cca},
+			{setSlice, 18, 0, 0xd15e},
+			{setSlice, 13, 1, 0xd00},
+			{deleteChain, 0, 0, 0xba66},
+			{rejectService, 13, 2, 0xe64f},
+			{restart, 0, 0, 0xce2a},
+		}},
+	},
+	{
+		// A refused Service that was never served kept a chain that it only wants.
+		"a refused Service wants a chain of one that goes",
+		scenario{71, []event{
+			{setSlice, 9, 1, 0x1cb3},
+			{setSlice, 12, 0, 0xae0},
+			{rejectService, 9, 1, 0xf5a8},
+			{setService, 12, 0, 0xaff2},
+			{restart, 1, 0, 0x5658},
+			{removeService, 12, 0, 0xd7c2},
+		}},
+	},
+	{
+		// A suspect of which nothing was pending counted as waiting for ever.
+		"a Service is repaired while another is refused",
+		scenario{47, []event{
+			{setService, 20, 0, 0x290a},
+			{setSlice, 20, 1, 0x2878},
+			{addForeignChain, 1, 0, 0x3e41},
+			{restart, 1, 0, 0xc6ea},
+			{setSlice, 20, 1, 0x824e},
+			{pause, 0, 0, 0x4},
+			{rejectService, 14, 1, 0xcd9a},
+		}},
+	},
+	{
+		// Elements of a Service's own set counted as anybody's, and were restored after the
+		// set had gone: the kernel refused everything.
+		"a Service has given up slots when its process is replaced",
+		scenario{70, []event{
+			{setService, 2, 0, 0xaa34},
+			{setSlice, 2, 1, 0x8b52},
+			{rejectService, 6, 1, 0x349},
+			{setService, 7, 0, 0x2ca9},
+			{restart, 1, 0, 0x938e},
+			{setSlice, 2, 0, 0xaaf},
+			{breakService, 7, 2, 0xdae5},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their

@@ -69,9 +69,9 @@ var effects = map[string]effect{
 	"logging.flushFrequency":              noEffect,
 	"logging.verbosity":                   logged,
 	"logging.vmodule":                     logged,
-	"logging.options.text.splitStream":    noEffect,
+	"logging.options.text.splitStream":    logged,
 	"logging.options.text.infoBufferSize": noEffect,
-	"logging.options.json.splitStream":    noEffect,
+	"logging.options.json.splitStream":    logged,
 	"logging.options.json.infoBufferSize": noEffect,
 
 	"hostnameOverride":            newName,

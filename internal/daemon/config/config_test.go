@@ -231,13 +231,13 @@ func TestLog(t *testing.T) {
 		words []string
 		want  Log
 	}{
-		{nil, Log{Level: "info", Format: "console"}},
-		{[]string{"-v=2"}, Log{Level: "info", Format: "console", Verbosity: 2}},
-		{[]string{"-v=4", "--logging-format=json"}, Log{Level: "debug", Format: "json", Verbosity: 4}},
+		{nil, Log{Level: "info", Format: "text"}},
+		{[]string{"-v=2"}, Log{Level: "info", Format: "text", Verbosity: 2, OwnVerbosity: 2}},
+		{[]string{"-v=4", "--logging-format=json"}, Log{Level: "info", Format: "json", Verbosity: 4, OwnVerbosity: 4}},
 		{[]string{"-v=9", "--log-level=warn", "--logging-format=json", "--log-format=auto"}, Log{Level: "warn", Format: "auto", Verbosity: 9}},
 	} {
 		loaded, _ := load(t, c.words...)
-		if l := loaded.Log(); l.Level != c.want.Level || l.Format != c.want.Format || l.Verbosity != c.want.Verbosity {
+		if l := loaded.Log(); l.Level != c.want.Level || l.Format != c.want.Format || l.Verbosity != c.want.Verbosity || l.OwnVerbosity != c.want.OwnVerbosity {
 			t.Errorf("%v: %+v, want %+v", c.words, l, c.want)
 		}
 	}

@@ -141,7 +141,7 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.apiVersion", def: "sluice.dev/v1alpha1", set: "sluice.dev/v1alpha1"},
 	{field: "SluiceConfiguration.kind", def: "SluiceConfiguration", set: "SluiceConfiguration"},
 	{field: "SluiceConfiguration.log.level", set: "warn", wrong: map[string]string{"loud": `: "loud": want debug, info, warn or error`}},
-	{field: "SluiceConfiguration.log.format", set: "auto", wrong: map[string]string{"xml": `: "xml": want auto, console or json`}},
+	{field: "SluiceConfiguration.log.format", set: "auto", wrong: map[string]string{"xml": `: "xml": want text, json, console or auto`}},
 	{field: "SluiceConfiguration.pace.spacing", set: "0s", wrong: map[string]string{"-1s": ": -1s: want 0 or more", "5": ": 5: " + wantDuration}},
 	{field: "SluiceConfiguration.pace.deadline", set: "2s", wrong: map[string]string{"0s": ": 0s: want more than 0, and at least the spacing of 0s"}},
 	{field: "SluiceConfiguration.pace.writeShare", set: "0", wrong: map[string]string{"2": ": 2: want 0 (no limit) to 1", "x": `: "x": want a number`}},

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"cmp"
+	"fmt"
 	"strings"
 	"time"
 
@@ -27,6 +29,8 @@ type Flags struct {
 	hostname string
 	// healthzPort and metricsPort are deprecated flags.
 	healthzPort, metricsPort int32
+	// base holds the defaults of the flags.
+	base *Config
 }
 
 // modalFlags are the flags whose field depends on the mode.
@@ -43,13 +47,14 @@ func BindProxy(set *pflag.FlagSet) *Flags {
 	f.bindNode()
 	f.bindIPVS()
 	f.bindLog()
+	f.bindVerbosity()
 	f.bindServers()
 	f.bindClient()
 	f.bindPeriods()
 	f.bindConntrack()
 	f.bindKlog()
 	f.bindSluice()
-	return f
+	return f.based()
 }
 
 // BindPreflight adds the flags of BindProxy that a start depends on: those that do something
@@ -73,12 +78,22 @@ func BindPreflight(set *pflag.FlagSet) *Flags {
 func BindServing(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
 	f.sluice.Start.NodeWait = &metav1.Duration{}
-	f.sluice.Log.Format = "auto"
+	f.sluice.Log.Format = FormatAuto
 	f.bindNode()
 	f.bindIPVS()
 	f.bindLog()
+	f.bindVerbosity()
 	f.bindState()
-	return f
+	return f.based()
+}
+
+// BindRender adds the flags that matter to a command that only prints rules.
+func BindRender(set *pflag.FlagSet) *Flags {
+	f := newFlags(set)
+	f.sluice.Log.Format = FormatAuto
+	f.bindRules()
+	f.bindLog()
+	return f.based()
 }
 
 // BindState adds the flags of the clean-up to a command.
@@ -86,16 +101,16 @@ func BindState(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
 	f.bindState()
 	f.bindForce()
-	return f
+	return f.based()
 }
 
 // BindMode adds only the flags about the mode and the log to a command.
 func BindMode(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
-	f.sluice.Log.Format = "auto"
+	f.sluice.Log.Format = FormatAuto
 	f.bindMode()
 	f.bindLog()
-	return f
+	return f.based()
 }
 
 func newFlags(set *pflag.FlagSet) *Flags {
@@ -104,6 +119,32 @@ func newFlags(set *pflag.FlagSet) *Flags {
 	f.sluice.setDefaults()
 	f.sluice.NFTables.LocalhostNodePorts = new(bool) // counts only if given
 	return f
+}
+
+// based keeps the defaults, before any flag is parsed.
+func (f *Flags) based() *Flags {
+	f.base = &Config{KubeProxy: *f.kubeProxy.DeepCopy(), Sluice: f.sluice.copy()}
+	setModeDefaults(&f.base.KubeProxy)
+	f.base.Sluice.NFTables.LocalhostNodePorts = nil
+	f.base.Sluice.setModeDefaults(f.base.KubeProxy.Mode)
+	return f
+}
+
+// Given returns the flags that were given, as they could be typed, sorted by name.
+func (f *Flags) Given() []string {
+	given := []string{}
+	f.set.Visit(func(flag *pflag.Flag) { given = append(given, fmt.Sprintf("--%s=%s", flag.Name, flag.Value)) })
+	return given
+}
+
+// Changed returns the fields of a configuration that differ from the defaults, in document order,
+// for example "iptables.masqueradeBit: 15".
+func (f *Flags) Changed(c *Config) []string {
+	changed := []string{}
+	for _, one := range Compare(f.base, c) {
+		changed = append(changed, one.Field+": "+cmp.Or(one.New, `""`))
+	}
+	return changed
 }
 
 // The methods below each add a flag that sets one field. The field's value is the

@@ -31,17 +31,22 @@ func (f *Flags) bindForce() {
 
 // bindNode adds the flags about this node.
 func (f *Flags) bindNode() {
+	f.bindRules()
+	f.text(&f.sluice.IPTables.Variant, "sluice-iptables-variant", sluicePrefix+"iptables.variant", "iptables programs: auto, legacy or nft")
+	f.flag(f.sluice.NFTables.LocalhostNodePorts, flagNFTablesLocalhost, sluicePrefix+"nftables.localhostNodePorts",
+		"let node ports answer on 127.0.0.1 and ::1 in mode nftables (default: only if --proxy-mode is not set)")
+}
+
+// bindRules adds the flags that the text of the rules depends on.
+func (f *Flags) bindRules() {
 	k := &f.kubeProxy
 	f.bindMode()
 	f.text(&f.hostname, "hostname-override", "hostnameOverride", "name of this node in the API; empty means the host's name")
-	f.text(&f.sluice.IPTables.Variant, "sluice-iptables-variant", sluicePrefix+"iptables.variant", "iptables programs: auto, legacy or nft")
 	f.number(k.IPTables.MasqueradeBit, "iptables-masquerade-bit", "iptables.masqueradeBit",
 		"packet mark bit that requests source NAT (0 to 31); mode nftables has its own in the file")
 	f.flag(&f.modal.masqueradeAll, "masquerade-all", "masqueradeAll", "apply source NAT to all ClusterIP traffic")
 	f.flag(k.IPTables.LocalhostNodePorts, "iptables-localhost-nodeports", "iptables.localhostNodePorts",
 		"let node ports answer on 127.0.0.1 (IPv4, mode iptables)")
-	f.flag(f.sluice.NFTables.LocalhostNodePorts, flagNFTablesLocalhost, sluicePrefix+"nftables.localhostNodePorts",
-		"let node ports answer on 127.0.0.1 and ::1 in mode nftables (default: only if --proxy-mode is not set)")
 	f.text((*string)(&k.DetectLocalMode), "detect-local-mode", "detectLocalMode",
 		"how to recognize packets from local pods: ClusterCIDR (default), NodeCIDR, BridgeInterface or InterfaceNamePrefix")
 	f.text(&k.DetectLocal.BridgeInterface, "pod-bridge-interface", "detectLocal.bridgeInterface", "bridge of the pods, for BridgeInterface")
@@ -61,12 +66,19 @@ func (f *Flags) bindMode() {
 
 // bindLog adds Sluice's own flags about logs.
 func (f *Flags) bindLog() {
-	f.text(&f.sluice.Log.Level, "log-level", sluicePrefix+"log.level", "lowest level to log: debug, info, warn or error")
-	f.text(&f.sluice.Log.Format, "log-format", sluicePrefix+"log.format", "log format on standard error: console, json, or auto (console on a terminal)")
+	f.text(&f.sluice.Log.Level, "log-level", sluicePrefix+"log.level", "lowest level to log: debug, info, warn or error; decides instead of -v")
+	f.text(&f.sluice.Log.Format, "log-format", sluicePrefix+"log.format", "log format: text as klog writes it, json, console for people, or auto (console on a terminal, otherwise json)")
 	f.without("log-level", "info")
 	if f.sluice.Log.Format == "" {
-		f.without("log-format", "console")
+		f.without("log-format", "the value of --logging-format")
 	}
+}
+
+// bindVerbosity adds the flag -v.
+func (f *Flags) bindVerbosity() {
+	f.set.VarP(logsapi.VerbosityLevelPflag(&f.kubeProxy.Logging.Verbosity), "v", "v",
+		"log verbosity: 2 adds a line per change of a Service, 4 or more debugging")
+	f.fields["v"] = "logging.verbosity"
 }
 
 // bindClient adds the flags about the API server, the process and its features.
@@ -146,12 +158,10 @@ func (f *Flags) bindKlog() {
 	l := &f.kubeProxy.Logging
 	f.text(&l.Format, "logging-format", "logging.format", "log format: text or json")
 	f.duration(&l.FlushFrequency.Duration.Duration, "log-flush-frequency", "logging.flushFrequency", "accepted for compatibility; logs are not buffered")
-	f.set.VarP(logsapi.VerbosityLevelPflag(&l.Verbosity), "v", "v", "log verbosity; 4 or more means --log-level debug")
-	f.fields["v"] = "logging.verbosity"
 	f.value(logsapi.VModuleConfigurationPflag(&l.VModule), "vmodule", "logging.vmodule", "log verbosity of libraries by file: PATTERN=N,…")
-	f.flag(&l.Options.Text.SplitStream, "log-text-split-stream", "logging.options.text.splitStream", ignored)
+	f.flag(&l.Options.Text.SplitStream, "log-text-split-stream", "logging.options.text.splitStream", "in text format, write all but errors to standard output; needs the feature gate LoggingAlphaOptions")
 	f.value(&l.Options.Text.InfoBufferSize, "log-text-info-buffer-size", "logging.options.text.infoBufferSize", ignored)
-	f.flag(&l.Options.JSON.SplitStream, "log-json-split-stream", "logging.options.json.splitStream", ignored)
+	f.flag(&l.Options.JSON.SplitStream, "log-json-split-stream", "logging.options.json.splitStream", "in JSON format, write all but errors to standard output; needs the feature gate LoggingAlphaOptions")
 	f.value(&l.Options.JSON.InfoBufferSize, "log-json-info-buffer-size", "logging.options.json.infoBufferSize", ignored)
 }
 

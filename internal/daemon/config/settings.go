@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -151,40 +152,60 @@ func clusterCIDRs(text string) (cidrs service.PerFamily[netip.Prefix]) {
 	return cidrs
 }
 
-// Log says what is logged, and how.
+// The formats of the log.
+const (
+	FormatAuto    = "auto"
+	FormatConsole = "console"
+	FormatJSON    = "json"
+	FormatText    = "text"
+)
+
+// Log says what is logged, how and where.
 type Log struct {
-	// Level is debug, info, warn or error.
+	// Level is the lowest level that is logged: debug, info, warn or error.
 	Level string
-	// Format is auto, console or json.
+	// Format is auto, console, json or text, which is klog's.
 	Format string
 	// Verbosity is klog's, for the libraries that write to it.
 	Verbosity int
+	// OwnVerbosity is the one of Sluice's own lines.
+	OwnVerbosity int
 	// VModule is klog's verbosity by file.
 	VModule logsapi.VModuleConfiguration
+	// SplitStream sends lines that are no errors to standard output.
+	SplitStream bool
 }
 
-// debugVerbosity is the klog verbosity from which Kubernetes components log for
+// DebugVerbosity is the klog verbosity from which Kubernetes components log for
 // debugging (its logging conventions).
-const debugVerbosity = 4
+const DebugVerbosity = 4
 
 // Log returns the log settings: Sluice's own where they are set, otherwise what those of
-// kube-proxy amount to.
+// kube-proxy amount to. A level that is set decides on Sluice's own lines, and the
+// verbosity on those of libraries.
 func (c *Config) Log() Log {
+	k := &c.KubeProxy.Logging
 	l := Log{
-		Level: c.Sluice.Log.Level, Format: c.Sluice.Log.Format,
-		Verbosity: int(c.KubeProxy.Logging.Verbosity), VModule: c.KubeProxy.Logging.VModule,
+		Level: cmp.Or(c.Sluice.Log.Level, "info"), Format: c.Sluice.Log.Format,
+		Verbosity: int(k.Verbosity), OwnVerbosity: int(k.Verbosity), VModule: k.VModule,
 	}
-	if l.Level == "" {
-		l.Level = "info"
-		if l.Verbosity >= debugVerbosity {
-			l.Level = "debug"
-		}
+	switch c.Sluice.Log.Level {
+	case "":
+	case "debug":
+		l.OwnVerbosity = max(l.OwnVerbosity, DebugVerbosity)
+	default:
+		l.OwnVerbosity = 0
 	}
 	if l.Format == "" {
-		l.Format = "console"
-		if c.KubeProxy.Logging.Format == logsapi.JSONLogFormat {
-			l.Format = "json"
+		l.Format = FormatText
+		if k.Format == logsapi.JSONLogFormat {
+			l.Format = FormatJSON
 		}
+	}
+	if l.Format == FormatJSON {
+		l.SplitStream = k.Options.JSON.SplitStream
+	} else {
+		l.SplitStream = k.Options.Text.SplitStream
 	}
 	return l
 }

@@ -37,13 +37,12 @@ type SluiceConfiguration struct {
 	State     StateConfiguration     `json:"state"`
 }
 
-// LogConfiguration says what is logged to standard error.
+// LogConfiguration says what is logged, and how.
 type LogConfiguration struct {
-	// Level is debug, info, warn or error. Empty: debug if logging.verbosity is 4 or
-	// more, otherwise info.
+	// Level is debug, info, warn or error. Empty: info, and what logging.verbosity adds.
 	Level string `json:"level"`
-	// Format is console, json, or auto: console on a terminal, otherwise json. Empty:
-	// console for logging.format text, json for json.
+	// Format is text (klog's), json, console, or auto: console on a terminal, otherwise
+	// json. Empty: logging.format.
 	Format string `json:"format"`
 }
 
@@ -192,7 +191,7 @@ func clone[T any](p *T) *T {
 func (c *Config) checkSluice(found *findings) {
 	s := &c.Sluice
 	oneOf(found, "log.level", s.Log.Level, "debug, info, warn or error", "", "debug", "info", "warn", "error")
-	oneOf(found, "log.format", s.Log.Format, "auto, console or json", "", "auto", "console", "json")
+	oneOf(found, "log.format", s.Log.Format, "text, json, console or auto", "", FormatText, FormatJSON, FormatConsole, FormatAuto)
 	oneOf(found, "iptables.variant", s.IPTables.Variant, "auto, legacy or nft", "auto", "legacy", "nft")
 	c.checkPace(found)
 	found.notNegative(sluicePrefix+"start.nodeWait", s.Start.NodeWait.Duration)

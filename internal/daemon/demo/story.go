@@ -115,7 +115,7 @@ func (s *story) serve(ctx context.Context) error {
 			return manifest.New(s.manifests.dir, cache, "demo", manifest.Options{Log: s.log}).Run(ctx)
 		},
 		MessageDeadline: messageDeadline,
-		Listeners:       []observe.Listener{s.witness, observe.NewLog(s.log)},
+		Listeners:       []observe.Listener{s.witness, observe.NewLog(s.log, nil)},
 		Intercept:       s.chaos.intercept,
 	})
 	if err != nil {

@@ -83,6 +83,28 @@ func TestEnsureSaysWhatToDo(t *testing.T) {
 	}
 }
 
+// TestAPlanWritesNothing, but fails where writing would.
+func TestAPlanWritesNothing(t *testing.T) {
+	f := newRoot(t, map[string]string{procSys + routeLocalnet: "0"})
+	var planned []Change
+	f.Plan = func(c Change) { planned = append(planned, c) }
+	f.Record = NewRecord(filepath.Join(t.TempDir(), "state"), func(err error) { t.Error(err) })
+	changed, err := f.Ensure(routeLocalnet, "1", "advice")
+	want := []Change{{Name: "net.ipv4.conf.all.route_localnet", From: "0", To: "1"}}
+	if !changed || err != nil || !slices.Equal(planned, want) || valueOf(t, f, procSys+routeLocalnet) != "0" {
+		t.Errorf("%t, %v, planned %v", changed, err, planned)
+	}
+	if _, err := os.Stat(f.Record.file()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a record: %v", err)
+	}
+	if changed, err := f.Ensure(routeLocalnet, "0", "advice"); changed || err != nil || len(planned) != 1 {
+		t.Errorf("right already: %t, %v, %v", changed, err, planned)
+	}
+	if _, err := f.Ensure("net/ipv4/absent", "1", "advice"); !errors.Is(err, fs.ErrNotExist) || len(planned) != 1 {
+		t.Errorf("absent: %v, %v", err, planned)
+	}
+}
+
 func TestReadWhatIsNotThere(t *testing.T) {
 	_, err := Files{Root: t.TempDir()}.Read(routeLocalnet)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "net.ipv4.conf.all.route_localnet") {

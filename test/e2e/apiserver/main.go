@@ -1,11 +1,12 @@
 // Command apiserver is a Kubernetes control plane small enough for a test: the real kube-apiserver,
 // built from the published module, with etcd inside the same process.
 //
-//	apiserver --data-dir DIR [--bind-address 127.0.0.1] [--secure-port 6443]
+//	apiserver --data-dir DIR [--bind-address 127.0.0.1] [--secure-port 6443] [--node NAME]
 //
 // It writes DIR/credentials/admin.kubeconfig (may do everything) and
 // DIR/credentials/proxy.kubeconfig (user system:kube-proxy, who has the rights of a service proxy),
-// starts, and prints one line
+// and with --node those of that node's kubelet, the controller manager and the scheduler. It starts
+// and prints one line
 //
 //	ready https://ADDRESS:PORT
 //
@@ -14,7 +15,7 @@
 // had.
 //
 // Requests are authorized with RBAC, as in a cluster, so a missing permission shows. There are no
-// controllers, no scheduler and no nodes: EndpointSlices are whatever a test writes. Nothing is
+// controllers, no scheduler and no nodes in this process: EndpointSlices are whatever a test writes. Nothing is
 // written in the background either (no lease of the server's own endpoints), so a test can count.
 //
 // Data is not forced to disk. It survives the death of the process, not that of the machine.
@@ -47,6 +48,7 @@ type config struct {
 	dataDir      string         // everything that lasts
 	server       netip.AddrPort // where clients reach it
 	serviceCIDRs string         // one or two prefixes, separated by a comma
+	node         string         // whose kubelet runs pods here, or empty
 	verbosity    int            // of kube-apiserver's log
 }
 
@@ -71,6 +73,7 @@ func parse(args []string) (config, error) {
 	flags.StringVar(&address, "bind-address", "127.0.0.1", "address to serve at, which clients also use")
 	flags.IntVar(&port, "secure-port", 6443, "port to serve at")
 	flags.StringVar(&c.serviceCIDRs, "service-cluster-ip-range", "172.30.0.0/16,fd00:172:30::/112", "one or two prefixes for cluster IPs, the first being the preferred family")
+	flags.StringVar(&c.node, "node", "", "name of a node with a kubelet: pods have service accounts, and kubelets the rights that they have in a cluster")
 	flags.IntVar(&c.verbosity, "v", 1, "verbosity of the log")
 	if err := flags.Parse(args); err != nil {
 		return config{}, err
@@ -99,7 +102,7 @@ func run(c config) error {
 	if err != nil {
 		return err
 	}
-	files, err := credentials.Prepare(filepath.Join(c.dataDir, "credentials"), c.server, serviceAddrs...)
+	files, err := credentials.Prepare(filepath.Join(c.dataDir, "credentials"), c.server, c.node, serviceAddrs...)
 	if err != nil {
 		return err
 	}
@@ -123,7 +126,7 @@ func run(c config) error {
 
 // arguments is kube-apiserver's command line.
 func arguments(c config, files credentials.Files, etcd string) []string {
-	return []string{
+	args := []string{
 		"--etcd-servers=http://" + etcd,
 		"--bind-address=" + c.server.Addr().String(),
 		"--secure-port=" + strconv.Itoa(int(c.server.Port())),
@@ -136,9 +139,6 @@ func arguments(c config, files credentials.Files, etcd string) []string {
 		"--service-account-signing-key-file=" + files.ServiceAccountKey,
 		"--service-cluster-ip-range=" + c.serviceCIDRs,
 		"--allow-privileged=true",
-		"--authorization-mode=RBAC",
-		// Pods would need a service account, and no controller makes those here.
-		"--disable-admission-plugins=ServiceAccount",
 		// Only the test changes an EndpointSlice, even when this server stops.
 		"--endpoint-reconciler-type=none",
 		// Clients always have watches open, and a stop would wait a minute for them.
@@ -150,6 +150,12 @@ func arguments(c config, files credentials.Files, etcd string) []string {
 		"--profiling=false",
 		"--v=" + strconv.Itoa(c.verbosity),
 	}
+	if c.node != "" {
+		return append(args, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction")
+	}
+	return append(args, "--authorization-mode=RBAC",
+		// Pods would need a service account, and no controller makes those here.
+		"--disable-admission-plugins=ServiceAccount")
 }
 
 // firstAddrs returns the address that the API server's own Service gets in each prefix.

@@ -30,6 +30,7 @@ type APIServer struct {
 	logs      string // folder for one log file per start
 	namespace *netns.Namespace
 	address   netip.AddrPort
+	node      string // whose kubelet runs pods, or empty
 
 	starts  int           // how often it was started
 	took    time.Duration // how long the last start took
@@ -55,6 +56,7 @@ func (s *APIServer) Start() error {
 		"--data-dir", s.dir,
 		"--bind-address", s.address.Addr().String(),
 		"--secure-port", strconv.Itoa(int(s.address.Port())),
+		"--node", s.node,
 	))
 	if err != nil {
 		return err
@@ -115,8 +117,11 @@ func (s *APIServer) Kill() error { return s.process.Kill() }
 func (s *APIServer) Process() *netns.Daemon { return s.process }
 
 // ProxyKubeconfig names a file for a client with the rights of kube-proxy and no others.
-func (s *APIServer) ProxyKubeconfig() string {
-	return filepath.Join(s.dir, "credentials", "proxy.kubeconfig")
+func (s *APIServer) ProxyKubeconfig() string { return s.credential("proxy.kubeconfig") }
+
+// credential names one of the files that package credentials makes.
+func (s *APIServer) credential(name string) string {
+	return filepath.Join(s.dir, "credentials", name)
 }
 
 // Client returns a client that may do everything and that reaches the server from inside its own
@@ -134,7 +139,7 @@ func (s *APIServer) Client() (kubernetes.Interface, error) {
 }
 
 func (s *APIServer) config() (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(s.dir, "credentials", "admin.kubeconfig"))
+	config, err := clientcmd.BuildConfigFromFlags("", s.credential("admin.kubeconfig"))
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
@@ -166,7 +171,11 @@ var apiServerBinary = sync.OnceValues(func() (string, error) {
 
 // kubeProxyBinary builds kube-proxy once per test process; most of it is in the API server, too.
 var kubeProxyBinary = sync.OnceValues(func() (string, error) {
-	return build(envKubeProxy, "e2e-kubeproxy", "test/e2e", "./kubeproxy")
+	flags, err := versionFlags()
+	if err != nil {
+		return "", err
+	}
+	return build(envKubeProxy, "e2e-kubeproxy", "test/e2e", "./kubeproxy", flags...)
 })
 
 // sluiceBinary builds Sluice once per test process.

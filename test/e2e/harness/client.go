@@ -55,9 +55,14 @@ func (h *Host) Reach(ctx context.Context, target Target, want ...*Host) error {
 	for i, pod := range want {
 		names[i] = pod.Name()
 	}
+	return h.ReachNames(ctx, target, names...)
+}
+
+// ReachNames is Reach for pods that are known by their names.
+func (h *Host) ReachNames(ctx context.Context, target Target, names ...string) error {
 	missing := slices.Clone(names)
 	for asked := 0; asked < 10 || len(missing) > 0; asked++ {
-		if asked == 20*max(len(want), 1) {
+		if asked == 20*max(len(names), 1) {
 			return fmt.Errorf("%s to %s: %v never answered in %d questions", h.Name(), target, missing, asked)
 		}
 		got, err := h.ask(ctx, target, quickMax)

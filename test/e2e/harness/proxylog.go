@@ -35,7 +35,7 @@ type FieldChanged struct {
 
 // ConfigRefused is a rejected configuration file, as Sluice reports it.
 type ConfigRefused struct {
-	Problem string `json:"error"`
+	Problem string `json:"err"`
 }
 
 // ProxyLog is what tests read from the log of one sluice process. Only this file depends on the

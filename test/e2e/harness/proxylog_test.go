@@ -14,7 +14,7 @@ func TestParseProxyLog(t *testing.T) {
 		`{"level":"info","msg":"something else","domain":7}`,
 		`{"level":"info","msg":"configuration changed","field":"clusterCIDR","from":"a","to":"b"}`,
 		`{"level":"warn","msg":"configuration changed; this counts after a restart","field":"mode","from":"a","to":"b"}`,
-		`{"level":"error","msg":"configuration file rejected; the previous configuration stays in force","error":"f:3: mode"}`,
+		`{"level":"error","msg":"configuration file rejected; the previous configuration stays in force","err":"f:3: mode"}`,
 		`WARNING: DATA RACE`,
 		`goroutine 1 [running]:`,
 		`panic: index out of range`,

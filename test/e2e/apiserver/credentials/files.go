@@ -32,6 +32,9 @@ type Files struct {
 	// AdminKubeconfig belongs to a user with every right, ProxyKubeconfig to one with kube-proxy's
 	// rights.
 	AdminKubeconfig, ProxyKubeconfig string
+	// NodeKubeconfig belongs to the kubelet of the node that was named, ControllersKubeconfig and
+	// SchedulerKubeconfig to the rest of that control plane.
+	NodeKubeconfig, ControllersKubeconfig, SchedulerKubeconfig string
 }
 
 // user is one line of the token file.
@@ -40,24 +43,28 @@ type user struct {
 }
 
 // Prepare makes sure that every file exists in dir, for a server reached at the address server.
-// Certificates are also valid for the further addresses.
-func Prepare(dir string, server netip.AddrPort, further ...netip.Addr) (Files, error) {
+// Those of a node and of what else runs pods exist if node is not empty. Certificates are also
+// valid for the further addresses.
+func Prepare(dir string, server netip.AddrPort, node string, further ...netip.Addr) (Files, error) {
 	f := Files{
-		CA:                filepath.Join(dir, "ca.crt"),
-		ServingCert:       filepath.Join(dir, "serving.crt"),
-		ServingKey:        filepath.Join(dir, "serving.key"),
-		ServiceAccountKey: filepath.Join(dir, "service-account.key"),
-		Tokens:            filepath.Join(dir, "tokens.csv"),
-		AdminKubeconfig:   filepath.Join(dir, "admin.kubeconfig"),
-		ProxyKubeconfig:   filepath.Join(dir, "proxy.kubeconfig"),
+		CA:                    filepath.Join(dir, "ca.crt"),
+		ServingCert:           filepath.Join(dir, "serving.crt"),
+		ServingKey:            filepath.Join(dir, "serving.key"),
+		ServiceAccountKey:     filepath.Join(dir, "service-account.key"),
+		Tokens:                filepath.Join(dir, "tokens.csv"),
+		AdminKubeconfig:       filepath.Join(dir, "admin.kubeconfig"),
+		ProxyKubeconfig:       filepath.Join(dir, "proxy.kubeconfig"),
+		NodeKubeconfig:        filepath.Join(dir, "node.kubeconfig"),
+		ControllersKubeconfig: filepath.Join(dir, "controllers.kubeconfig"),
+		SchedulerKubeconfig:   filepath.Join(dir, "scheduler.kubeconfig"),
 	}
-	if err := f.prepare(dir, server, further); err != nil {
+	if err := f.prepare(dir, server, node, further); err != nil {
 		return Files{}, fmt.Errorf("credentials in %s: %w", dir, err)
 	}
 	return f, nil
 }
 
-func (f Files) prepare(dir string, server netip.AddrPort, further []netip.Addr) error {
+func (f Files) prepare(dir string, server netip.AddrPort, node string, further []netip.Addr) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -75,6 +82,13 @@ func (f Files) prepare(dir string, server netip.AddrPort, further []netip.Addr) 
 		{"e2e-admin", "system:masters", f.AdminKubeconfig},
 		// The API server's built-in role binding system:node-proxier names this user.
 		{"system:kube-proxy", "", f.ProxyKubeconfig},
+	}
+	if node != "" {
+		users = append(users,
+			user{"system:node:" + node, "system:nodes", f.NodeKubeconfig},
+			// These two are named by built-in role bindings, too.
+			user{"system:kube-controller-manager", "", f.ControllersKubeconfig},
+			user{"system:kube-scheduler", "", f.SchedulerKubeconfig})
 	}
 	tokens, err := openTokens(f.Tokens, users)
 	if err != nil {

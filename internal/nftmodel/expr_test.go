@@ -1,6 +1,7 @@
 package nftmodel
 
 import (
+	"fmt"
 	"math"
 	"net/netip"
 	"slices"
@@ -159,8 +160,9 @@ func TestTranslation(t *testing.T) {
 	if got.Verdict != Delivered || got.To.String() != "10.244.1.10:8080" || !got.Masqueraded {
 		t.Errorf("got %+v, want delivered and masqueraded", got)
 	}
-	if want := []string{"ip kube-proxy base #1", "ip kube-proxy seen #1", "ip kube-proxy post #1"}; !slices.Equal(got.Steps, want) {
-		t.Errorf("steps %v, want %v", got.Steps, want)
+	want := "[ip kube-proxy base #1 ip kube-proxy seen #1 ip kube-proxy post #1]"
+	if got := fmt.Sprint(got.Steps); got != want {
+		t.Errorf("steps %v, want %v", got, want)
 	}
 }
 

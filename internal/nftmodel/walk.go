@@ -67,7 +67,12 @@ type branch struct {
 }
 
 type step struct {
-	rule   *rule
+	rule *rule
+	// from is the base chain through which the packet came here.
+	from *base
+	// found is the last element that the rule looked up, and in its set; nil for none.
+	found  *element
+	in     *set
 	before *step
 }
 
@@ -262,7 +267,7 @@ func (w *walker) exprs(b branch, r *rule, left []expr, regs registers, from *bas
 			break
 		}
 	}
-	b.steps = &step{r, b.steps}
+	b.steps = &step{rule: r, from: from, found: regs.found, in: regs.in, before: b.steps}
 	w.decide(b, regs.verdict, from, at, done)
 }
 

@@ -54,7 +54,7 @@ func TestHooksAreCalledInOrder(t *testing.T) {
 		p.In = c.in
 		var chains []string
 		for _, step := range k.Trace(p, never).Steps {
-			chains = append(chains, strings.Fields(step)[2])
+			chains = append(chains, step.Chain)
 		}
 		if got := strings.Join(chains, " "); got != c.want {
 			t.Errorf("from %s to %s by %q:\n%s, want\n%s", c.from, c.to, c.in, got, c.want)
@@ -79,7 +79,7 @@ func TestJumps(t *testing.T) {
 	got := k.Trace(arrival, never)
 	var steps []string
 	for _, step := range got.Steps {
-		steps = append(steps, strings.TrimPrefix(step, "ip kube-proxy "))
+		steps = append(steps, strings.TrimPrefix(step.String(), "ip kube-proxy "))
 	}
 	want := []string{"base #1", "returns #1", "base #2", "jumped #1", "gone #1", "base #3"}
 	if got.Verdict != Untouched || !slices.Equal(steps, want) {

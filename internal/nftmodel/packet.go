@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -57,10 +58,34 @@ type Trace struct {
 	Masqueraded bool
 	// Mark is the packet's mark in the end.
 	Mark uint32
-	// Steps are the rules that matched, each as "FAMILY TABLE CHAIN #NUMBER".
-	Steps []string
+	// Steps are the rules that matched.
+	Steps []Step
 	// RulesVisited counts the rules that were asked, matching or not.
 	RulesVisited int
+}
+
+// Step is a rule that matched a packet.
+type Step struct {
+	// Hook is where the kernel called the rules, such as "prerouting", and Kind the type of
+	// the base chain: "filter" or "nat".
+	Hook, Kind string
+	// Base is set if Chain is that base chain.
+	Base   bool
+	Family service.Family
+	// Table, Chain and Rule say which rule; the first of a chain is 1.
+	Table, Chain string
+	Rule         int
+	// Element is the last element of a set or map that the rule found; zero for none.
+	Element Name
+}
+
+// String returns "FAMILY TABLE CHAIN #NUMBER".
+func (s Step) String() string {
+	family := "ip"
+	if s.Family == service.IPv6 {
+		family = "ip6"
+	}
+	return fmt.Sprintf("%s %s %s #%d", family, s.Table, s.Chain, s.Rule)
 }
 
 // Outcome is one way in which a packet can end.
@@ -180,8 +205,39 @@ func (b *branch) trace() Trace {
 		t.Verdict = Delivered
 	}
 	for s := b.steps; s != nil; s = s.before {
-		t.Steps = append(t.Steps, s.rule.step())
+		t.Steps = append(t.Steps, s.describe())
 	}
 	slices.Reverse(t.Steps)
 	return t
+}
+
+// hookNames are the hooks by their numbers.
+var hookNames = [...]string{"prerouting", "input", "forward", "output", "postrouting"}
+
+// describe returns the step for readers outside.
+func (s *step) describe() Step {
+	c := s.rule.chain
+	d := Step{
+		Hook: hookNames[s.from.hook], Kind: s.from.kind, Base: c.base == s.from, Family: familyOf(c.table.family),
+		Table: c.table.name, Chain: c.name, Rule: slices.Index(c.rules, s.rule) + 1,
+	}
+	if s.found != nil {
+		d.Element = s.in.element(s.found.id())
+	}
+	return d
+}
+
+// Remember adds an element to a set for a time, as packets do, and reports whether the set
+// exists.
+func (k *Kernel) Remember(name Name, left time.Duration) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, t := range k.tables {
+		if s := t.sets[name.Set]; s != nil && familyOf(t.family) == name.Family && t.name == name.Table {
+			e := &element{key: name.Key, timeout: left, expires: expiryOf(k.now().Add(left))}
+			(&addition{set: s, element: e}).keep()
+			return true
+		}
+	}
+	return false
 }

@@ -2,7 +2,6 @@ package nftmodel
 
 import (
 	"encoding/binary"
-	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -110,15 +109,6 @@ func (r *rule) describe() []byte {
 		b = netlink.AppendString(b, unix.NFTA_RULE_USERDATA, r.userData)
 	}
 	return b
-}
-
-// step names the rule in a trace: its table, its chain, and its place there.
-func (r *rule) step() string {
-	family := "ip"
-	if r.chain.table.family == unix.NFPROTO_IPV6 {
-		family = "ip6"
-	}
-	return fmt.Sprintf("%s %s %s #%d", family, r.chain.table.name, r.chain.name, slices.Index(r.chain.rules, r)+1)
 }
 
 // verdict is what a rule ends with.
@@ -293,6 +283,9 @@ const (
 type registers struct {
 	data    [registerWords * wordBytes]byte
 	verdict verdict
+	// found is the last element that was looked up, and in its set.
+	found *element
+	in    *set
 }
 
 // store writes a value; the rest of its last word becomes zero.

@@ -1,7 +1,7 @@
-// Package nftmodel is a model of nf_tables in memory, for tests and the simulation. It takes
-// the transactions of [wire.Transaction] that the real kernel takes over netlink, refuses
-// what the kernel refuses with the same error numbers, answers the same questions, and
-// follows packets through the rules.
+// Package nftmodel is a model of nf_tables in memory, for explanations, tests and the
+// simulation. It takes the transactions of [wire.Transaction] that the real kernel takes over
+// netlink, refuses what the kernel refuses with the same error numbers, answers the same
+// questions, and follows packets through the rules.
 //
 // # What it models
 //

@@ -168,6 +168,9 @@ func (e *lookup) eval(w *walker, s *state, r *registers) bool {
 	if (found == nil) != e.inverse {
 		return false
 	}
+	if found != nil {
+		r.found, r.in = found, e.set
+	}
 	switch {
 	case !e.mapped || found == nil:
 	case found.verdict != nil:

@@ -1,0 +1,67 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// ErrEnded is the answer of an aggregator that no longer runs.
+var ErrEnded = errors.New("this domain is no longer served by this configuration")
+
+// Account returns what the ledger records of a key, with up to limit objects. Waits has
+// since when the key waits, zero if it does not. The answer takes time in proportion to
+// the limit.
+func (a *Aggregator) Account(ctx context.Context, key service.Key, limit int) (account ledger.Account, err error) {
+	err = a.ask(ctx, func() {
+		account = a.ledger.Account(key, limit)
+	})
+	if err == nil {
+		// A fragment in the mailbox is newer than what the ledger knows.
+		account.Queued = a.inbox.Has(key)
+	}
+	return account, err
+}
+
+// Standing has the keys that do not stand as they should.
+type Standing struct {
+	// Waiting are those that are not in force, the ones that have waited longest first.
+	Waiting []service.Key
+	// Shadowed are those that lost a frontend to another, in no order.
+	Shadowed []service.Key
+}
+
+// Standing returns up to limit keys of each kind. The answer takes time in proportion to
+// the limit.
+func (a *Aggregator) Standing(ctx context.Context, limit int) (s Standing, err error) {
+	err = a.ask(ctx, func() {
+		s = Standing{Waiting: a.waits.first(limit), Shadowed: a.ledger.Shadowed(limit)}
+	})
+	return s, err
+}
+
+// ask runs a question on the goroutine that owns the ledger, between two of its turns. The
+// question must be short; what it sets may be read if the error is nil.
+func (a *Aggregator) ask(ctx context.Context, question func()) error {
+	done := make(chan struct{})
+	select {
+	case a.questions <- func() { question(); close(done) }:
+	case <-a.ended:
+		return ErrEnded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	<-done // Run has taken it, and answers at once
+	return nil
+}
+
+// first returns up to limit keys, the oldest first.
+func (w *waits) first(limit int) []service.Key {
+	keys := make([]service.Key, 0, min(limit, w.order.Len()))
+	for e := w.order.Front(); e != nil && len(keys) < limit; e = e.Next() {
+		keys = append(keys, e.Value.(wait).key)
+	}
+	return keys
+}

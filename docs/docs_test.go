@@ -1,0 +1,135 @@
+// Package docs checks the pages of this project: that links lead somewhere.
+package docs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// TestLinksLeadSomewhere follows every relative link of every page of the repository, to
+// the file and, where it names one, to the heading.
+func TestLinksLeadSomewhere(t *testing.T) {
+	pages := markdown(t)
+	if len(pages) < 20 {
+		t.Fatalf("%d pages: want all of the repository", len(pages))
+	}
+	links := 0
+	for _, page := range pages {
+		for _, link := range linksOf(read(t, page)) {
+			file, heading, _ := strings.Cut(link, "#")
+			target := page
+			if file != "" {
+				target = filepath.Join(filepath.Dir(page), file)
+			}
+			links++
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: link to %s: no such file", page, link)
+			} else if heading != "" && !headings(read(t, target))[heading] {
+				t.Errorf("%s: link to %s: no such heading", page, link)
+			}
+		}
+	}
+	if links < 50 {
+		t.Errorf("%d links: the search for them is broken", links)
+	}
+}
+
+// TestEveryPageIsReachable checks that a reader who starts at the README finds every page.
+func TestEveryPageIsReachable(t *testing.T) {
+	start := filepath.Join("..", "README.md")
+	seen, queue := map[string]bool{start: true}, []string{start}
+	for len(queue) > 0 {
+		page := queue[0]
+		queue = queue[1:]
+		for _, link := range linksOf(read(t, page)) {
+			file, _, _ := strings.Cut(link, "#")
+			target := filepath.Join(filepath.Dir(page), file)
+			info, err := os.Stat(target)
+			switch {
+			case err != nil || file == "":
+			case info.IsDir(): // the forge shows its pages
+				inside, _ := filepath.Glob(filepath.Join(target, "*.md"))
+				for _, page := range inside {
+					if !seen[page] {
+						seen[page] = true
+						queue = append(queue, page)
+					}
+				}
+			case strings.HasSuffix(target, ".md") && !seen[target]:
+				seen[target] = true
+				queue = append(queue, target)
+			}
+		}
+	}
+	for _, page := range markdown(t) {
+		if !seen[page] {
+			t.Errorf("%s: no page that the README leads to has a link to it", page)
+		}
+	}
+}
+
+// markdown returns the pages that the repository holds, relative to this folder.
+func markdown(t *testing.T) (pages []string) {
+	t.Helper()
+	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "--full-name", "..").Output()
+	if err != nil {
+		t.Fatalf("git ls-files: %v", err)
+	}
+	for name := range strings.Lines(string(out)) {
+		if name = strings.TrimSpace(name); strings.HasSuffix(name, ".md") {
+			pages = append(pages, filepath.Join("..", name))
+		}
+	}
+	return pages
+}
+
+func read(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var (
+	fences  = regexp.MustCompile("(?ms)^```.*?^```")
+	code    = regexp.MustCompile("`[^`\n]*`")
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+)
+
+// linksOf returns the relative links of a page. Lines may break inside them.
+func linksOf(text string) (links []string) {
+	text = code.ReplaceAllString(fences.ReplaceAllString(text, ""), "code")
+	for _, match := range link.FindAllStringSubmatch(text, -1) {
+		if to := match[1]; !strings.Contains(to, "://") && !strings.HasPrefix(to, "mailto:") {
+			links = append(links, to)
+		}
+	}
+	return links
+}
+
+// headings returns the anchors of a page's headings as the forge makes them: lower case,
+// hyphens for spaces, no punctuation.
+func headings(text string) map[string]bool {
+	anchors := map[string]bool{}
+	for _, match := range heading.FindAllStringSubmatch(fences.ReplaceAllString(text, ""), -1) {
+		anchors[strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case unicode.IsLetter(r), unicode.IsDigit(r), r == '-', r == '_':
+				return unicode.ToLower(r)
+			default:
+				return -1
+			}
+		}, match[1])] = true
+	}
+	return anchors
+}

@@ -1,0 +1,99 @@
+package daemon
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// ParseQuestion reads the flags of "sluice explain": an address with or without a port, and
+// an address with a port and perhaps a protocol.
+func ParseQuestion(from, to, iface string) (explain.Question, error) {
+	q := explain.Question{Interface: iface}
+	addr, err := netip.ParseAddr(from)
+	if err == nil {
+		q.From = netip.AddrPortFrom(addr.Unmap(), 0)
+	} else if q.From, err = netip.ParseAddrPort(from); err != nil {
+		return q, UsageError{fmt.Errorf("--from %q: want an address, such as 10.0.0.1, or an address and port", from)}
+	}
+	place, name, _ := strings.Cut(to, "/")
+	protocols := map[string]service.Protocol{"": service.TCP, "tcp": service.TCP, "udp": service.UDP, "sctp": service.SCTP}
+	protocol, known := protocols[strings.ToLower(name)]
+	q.Protocol = protocol
+	if q.To, err = netip.ParseAddrPort(place); err != nil || !known {
+		return q, UsageError{fmt.Errorf("--to %q: want an address and port, such as 10.96.0.10:53/udp or [fd00::1]:80", to)}
+	}
+	if err := q.Check(); err != nil {
+		return q, UsageError{err}
+	}
+	return q, nil
+}
+
+// Explain answers a question about the manifests in a directory. Nothing is probed, so that
+// the default mode is nftables.
+func Explain(o *Options, dir string, q explain.Question) (*explain.Answer, error) {
+	mode := o.KubeProxy.Mode
+	if mode == config.ModeBest {
+		mode = config.ModeNFTables
+	}
+	if mode == config.ModeIPVS {
+		return nil, UsageError{fmt.Errorf("--proxy-mode %q: cannot be explained yet; want nftables or iptables", mode)}
+	}
+	p, err := readPicture(o, dir, mode)
+	if err != nil {
+		return nil, err
+	}
+	s, err := p.explainState(mode)
+	if err != nil {
+		return nil, err
+	}
+	return explain.Explain(s, q)
+}
+
+// explainState is what decides in the picture. The node's addresses are those of its manifest;
+// without one they are this host's.
+func (p *picture) explainState(mode config.Mode) (*explain.State, error) {
+	s := &explain.State{
+		Mode: string(mode), Cache: p.cache, Facts: p.facts,
+		ForwardsLocalhost: mode == config.ModeNFTables && p.ForwardsLocalhost(),
+	}
+	if node := p.cache.Node(); node != nil {
+		s.Addresses = slices.Clone(node.Addresses)
+	}
+	for _, family := range service.Families {
+		s.Addresses = append(s.Addresses, p.facts.NodePorts[family].Addresses...)
+	}
+	if len(s.Addresses) == 0 {
+		var err error
+		if s.Addresses, err = hostaddress.List(); err != nil {
+			return nil, err
+		}
+	}
+	liberal, err := iptables.TCPBeLiberal(sysctl.Files{})
+	if err != nil {
+		return nil, err
+	}
+	s.Domain = explainDomain(mode, p.MasqueradeBit(), liberal)
+	return s, nil
+}
+
+// explainDomain returns how a mode renders a family.
+func explainDomain(mode config.Mode, bit uint, liberal bool) func(service.Family) (dataplane.Renderer, dataplane.Layout) {
+	return func(family service.Family) (dataplane.Renderer, dataplane.Layout) {
+		if mode == config.ModeIPTables {
+			options := iptables.Options{MasqueradeBit: bit, RandomFully: true, InvalidDropOmitted: liberal}
+			return iptables.NewRenderer(family, options), iptables.NewLayout(family)
+		}
+		return nftables.NewRenderer(family, nftables.Options{MasqueradeBit: bit}), nil
+	}
+}

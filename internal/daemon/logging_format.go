@@ -1,0 +1,89 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+)
+
+// streams are where a log may go.
+type streams struct {
+	standard, errors *os.File
+}
+
+var standardStreams = streams{os.Stdout, os.Stderr}
+
+// newOutput opens a log. As with kube-proxy, everything goes to standard error, unless a split is
+// asked for: then only errors do.
+func newOutput(l config.Log, to streams) (*output, error) {
+	least, err := zapcore.ParseLevel(l.Level)
+	if err != nil {
+		return nil, err
+	}
+	o := &output{least: least, verbosity: l.Verbosity, own: l.OwnVerbosity}
+	for _, item := range l.VModule {
+		o.modules = append(o.modules, module{item.FilePattern, int(item.Verbosity)})
+		o.modulesMax = max(o.modulesMax, int(item.Verbosity))
+	}
+	format := l.Format
+	if format == config.FormatAuto {
+		format = config.FormatJSON
+		if terminal(to.errors) {
+			format = config.FormatConsole
+		}
+	}
+	var encoder zapcore.Encoder
+	switch format {
+	case config.FormatText:
+		encoder = newKlogEncoder()
+	case config.FormatJSON:
+		encoder, o.numbered = zapcore.NewJSONEncoder(jsonKeys), true
+	case config.FormatConsole:
+		encoder = zapcore.NewConsoleEncoder(consoleKeys())
+	default:
+		return nil, fmt.Errorf("cannot open the log: unknown format %q", l.Format)
+	}
+	// The core in front of these has decided what is logged.
+	everything := zap.LevelEnablerFunc(func(zapcore.Level) bool { return true })
+	o.errors = zapcore.NewCore(encoder, unflushed(to.errors), everything)
+	o.info = o.errors
+	if l.SplitStream {
+		o.info = zapcore.NewCore(encoder.Clone(), unflushed(to.standard), everything)
+	}
+	return o, nil
+}
+
+// jsonKeys are the names and forms of fields in the JSON logs of the components of Kubernetes
+// (component-base/logs/json), and in addition the level, which these do not have.
+var jsonKeys = zapcore.EncoderConfig{
+	LevelKey: "level", TimeKey: "ts", NameKey: "logger", CallerKey: "caller", MessageKey: "msg",
+	EncodeLevel: zapcore.LowercaseLevelEncoder, EncodeTime: zapcore.EpochMillisTimeEncoder,
+	EncodeDuration: zapcore.StringDurationEncoder, EncodeCaller: zapcore.ShortCallerEncoder,
+}
+
+// consoleKeys returns the columns of the format for people.
+func consoleKeys() zapcore.EncoderConfig {
+	keys := zap.NewDevelopmentEncoderConfig()
+	keys.EncodeTime = zapcore.TimeEncoderOfLayout(time.DateOnly + " 15:04:05.000")
+	keys.CallerKey = zapcore.OmitKey
+	return keys
+}
+
+// unflushed returns a stream for writers on several goroutines. It is never flushed to a disk, which
+// would cost time and gain nothing.
+func unflushed(f *os.File) zapcore.WriteSyncer {
+	return zapcore.Lock(zapcore.AddSync(struct{ io.Writer }{f}))
+}
+
+// terminal reports whether a file is a terminal (ioctl_tty(2)).
+func terminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}

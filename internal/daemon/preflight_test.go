@@ -1,0 +1,104 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+)
+
+// newPreflight returns a preflight whose configuration comes from flags.
+func newPreflight(t *testing.T, args ...string) *preflight {
+	t.Helper()
+	set := pflag.NewFlagSet(t.Name(), pflag.ContinueOnError)
+	p := &preflight{Options: &Options{Flags: config.BindPreflight(set)}, report: Preflight{Result: OK}, privileged: true}
+	if err := set.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.configuration(); err != nil {
+		t.Fatal(err)
+	}
+	p.report.Checks = nil
+	return p
+}
+
+// TestTheReasonIsThatOfTheStart: a fall-back to iptables is a warning with what the kernel
+// lacks, in one line.
+func TestTheReasonIsThatOfTheStart(t *testing.T) {
+	said := &heard{}
+	p := newPreflight(t)
+	p.kernel.choice = &backend.Choice{Log: zap.New(said)}
+	lacks := errors.New("needed: Linux 5.6")
+	p.kernel.choice.Reason = "mode is not set: iptables, because of the kernel"
+	p.kernel.choice.Log.Warn(p.kernel.choice.Reason, zap.Error(lacks))
+	p.kernel.choice.Log.Warn("a firewall drops", zap.String("chain", "FORWARD"))
+	p.kernel.choice.Log.Info("not worth a line")
+	p.kernel.mode = config.ModeIPTables
+	p.mode(nil, said.warnings)
+	want := []Check{
+		{"mode", Warn, "a firewall drops (chain: FORWARD)", ""},
+		{"mode", Warn, "mode is not set: iptables, because of the kernel (error: needed: Linux 5.6)", ""},
+	}
+	if len(p.report.Checks) != 2 || p.report.Checks[0] != want[0] || p.report.Checks[1] != want[1] {
+		t.Errorf("%+v", p.report.Checks)
+	}
+	if p.report.Result != Warn || p.report.Mode != config.ModeIPTables || p.report.Reason != want[1].Found {
+		t.Errorf("%+v", p.report)
+	}
+}
+
+// TestAModeThatCannotServe: the second line of the start's error is what to do.
+func TestAModeThatCannotServe(t *testing.T) {
+	p := newPreflight(t, "--proxy-mode", "nftables")
+	p.mode(errors.New("the kernel lacks it\nuse another kernel"), nil)
+	want := Check{"mode", Fail, "nftables cannot serve: the kernel lacks it", "use another kernel"}
+	if len(p.report.Checks) != 1 || p.report.Checks[0] != want || p.report.Result != Fail || p.report.Mode != "" {
+		t.Errorf("%+v", p.report)
+	}
+	p.add("later", Warn, "", "a warning after a failure")
+	if p.report.Result != Fail {
+		t.Errorf("result %s", p.report.Result)
+	}
+}
+
+func TestModuleState(t *testing.T) {
+	loaded, installed := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{
+		"modules.builtin": "kernel/net/netfilter/nf_conntrack.ko\n",
+		"modules.dep":     "kernel/net/netfilter/ipvs/ip_vs.ko.xz: kernel/lib/libcrc32c.ko.xz\n",
+	} {
+		if err := os.WriteFile(filepath.Join(installed, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(loaded, "ip_set"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"ip_set": "present", "nf_conntrack": "built in", "ip_vs": "can be loaded", "ip_vs_rr": "not loaded", "vs": "not loaded",
+	} {
+		if state := moduleState(name, loaded, installed); state != want {
+			t.Errorf("%s: %s, want %s", name, state, want)
+		}
+	}
+}
+
+func TestWritable(t *testing.T) {
+	dir := t.TempDir()
+	for path, want := range map[string]bool{
+		dir: true, filepath.Join(dir, "to be made"): true, filepath.Join(dir, "a", "b"): false, "/proc/version/x": false,
+	} {
+		if err := writable(path); (err == nil) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "to be made")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the question made it: %v", err)
+	}
+}

@@ -1,0 +1,146 @@
+package explain
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Answer is what becomes of a connection.
+type Answer struct {
+	From      string `json:"from"`
+	Interface string `json:"interface,omitempty"`
+	To        string `json:"to"`
+	Protocol  string `json:"protocol"`
+	Node      string `json:"node"`
+	Mode      string `json:"mode"`
+	Origin    Origin `json:"origin"`
+	// Assumed is what the question left open, as it was answered.
+	Assumed []string `json:"assumed,omitempty"`
+	// Frontends are the service ports that want the destination. The first one has it.
+	Frontends []Frontend `json:"frontends,omitempty"`
+	Verdict   Verdict    `json:"verdict"`
+	// Source says whose address the receiver sees: the client's, the node's, or either,
+	// depending on the endpoint. It is empty if nobody receives anything.
+	Source Source `json:"source,omitempty"`
+	// Reasons say why, one sentence each.
+	Reasons []string `json:"reasons,omitempty"`
+	// Outcomes are all ways in which the connection can end, the most probable first.
+	Outcomes []Outcome `json:"outcomes"`
+	// Connections are those that the kernel tracks already between client and destination.
+	// Rules do not decide about them. Nil if the kernel was not asked.
+	Connections *Connections `json:"connections,omitempty"`
+}
+
+// Source is whose address a receiver sees.
+type Source string
+
+// The sources.
+const (
+	AsClient Source = "the client"
+	AsNode   Source = "the node"
+	AsEither Source = "the client or the node"
+)
+
+// Frontend is a service port at the destination.
+type Frontend struct {
+	Service string `json:"service"`
+	Port    string `json:"port,omitempty"`
+	Kind    Kind   `json:"kind"`
+	// Policy is the traffic policy that counts there, Cluster or Local.
+	Policy string `json:"policy"`
+}
+
+// Outcome is one way in which the connection can end.
+type Outcome struct {
+	Verdict Verdict `json:"verdict"`
+	// To is the receiver's address and port.
+	To string `json:"to"`
+	// Probability is above 0. Those of all outcomes sum to 1.
+	Probability float64 `json:"probability"`
+	Masqueraded bool    `json:"masqueraded"`
+	// Node, Ready and Terminating are the endpoint's.
+	Node        string `json:"node,omitempty"`
+	Ready       bool   `json:"ready,omitempty"`
+	Terminating bool   `json:"terminating,omitempty"`
+	// Steps are the rules that matched, in the order of the hooks.
+	Steps []Step `json:"steps"`
+}
+
+// answer puts everything together.
+func (e *explanation) answer(ways []way) *Answer {
+	a := &Answer{
+		From: e.From.Addr().String(), Interface: e.Interface, To: e.To.String(), Protocol: e.Protocol.String(),
+		Node: e.Facts.Name, Mode: e.Mode, Origin: e.origin, Assumed: e.assumed,
+	}
+	if e.From.Port() != 0 {
+		a.From = e.From.String()
+	}
+	for i := range e.frontends {
+		f := &e.frontends[i]
+		policy := "Cluster"
+		if f.policyLocal() {
+			policy = "Local"
+		}
+		a.Frontends = append(a.Frontends, Frontend{f.view.Key.String(), f.port.Name, f.kind, policy})
+	}
+	for i := range ways {
+		a.Outcomes = append(a.Outcomes, e.outcome(&ways[i]))
+	}
+	if len(ways) > 0 {
+		a.Verdict = ways[0].Verdict
+		a.Source = e.source(ways)
+	}
+	a.Reasons = e.reasons(ways)
+	return a
+}
+
+func (e *explanation) outcome(w *way) Outcome {
+	o := Outcome{
+		Verdict: w.Verdict, To: w.To.String(), Probability: w.Probability, Masqueraded: w.Masqueraded, Steps: w.Steps,
+	}
+	if len(e.frontends) == 0 || w.Verdict != Delivered {
+		return o
+	}
+	if p, ok := e.endpoint(w.To); ok {
+		o.Node, o.Ready, o.Terminating = p.NodeName, p.Ready, p.Terminating
+	}
+	return o
+}
+
+// endpoint returns what the API says about an endpoint of the Service that has the destination.
+// Of several entries it prefers a ready one.
+func (e *explanation) endpoint(at netip.AddrPort) (best service.SliceEndpoint, found bool) {
+	for _, s := range e.frontends[0].snapshot.Slices {
+		if !slices.ContainsFunc(s.Ports, func(p service.SlicePort) bool { return p.Port == at.Port() }) {
+			continue
+		}
+		for _, p := range s.Endpoints {
+			if p.Addr == at.Addr() && (!found || p.Ready && !best.Ready) {
+				best, found = p, true
+			}
+		}
+	}
+	return best, found
+}
+
+// source says whose address receivers see.
+func (e *explanation) source(ways []way) Source {
+	seen := map[bool]bool{}
+	for i := range ways {
+		if v := ways[i].Verdict; v == Delivered || v == Untouched {
+			seen[ways[i].Masqueraded || e.origin == FromNode] = true
+		}
+	}
+	switch {
+	case seen[true] && seen[false]:
+		return AsEither
+	case seen[true]:
+		return AsNode
+	case seen[false]:
+		return AsClient
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,228 @@
+// Package explain tells what becomes of a connection: which Service it is for, which rules and
+// elements decide at each hook, which endpoints can get it with what probability, whether its
+// source is translated, or who refuses it. It evaluates the rules that the backend's own renderer
+// makes (docs/adr/0028-how-explain-knows.md).
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/localport"
+	"github.com/sluice-proxy/sluice/internal/render"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+)
+
+// The modes whose rules can be evaluated.
+const (
+	NFTables = "nftables"
+	IPTables = "iptables"
+)
+
+// State is what the rules of a node follow from.
+type State struct {
+	Mode  string
+	Cache *source.Cache
+	Facts *service.NodeFacts
+	// Addresses are the node's own, besides the loopback ones.
+	Addresses []netip.Addr
+	// Domain returns the renderer of a family, and a new layout or nil.
+	Domain func(service.Family) (dataplane.Renderer, dataplane.Layout)
+	// ForwardsLocalhost is set if the proxy itself answers at node ports on localhost.
+	ForwardsLocalhost bool
+	// Memory says which clients the kernel remembers; nil if that is unknown.
+	Memory Memory
+}
+
+// Question is a connection.
+type Question struct {
+	// From is the client; its port is 0 if any.
+	From netip.AddrPort
+	// Interface is the one through which it arrives; empty for a guess.
+	Interface string
+	To        netip.AddrPort
+	Protocol  service.Protocol
+}
+
+// Check returns an error for a question that makes no sense.
+func (q Question) Check() error {
+	switch {
+	case !q.From.Addr().IsValid() || !q.To.IsValid():
+		return fmt.Errorf("an address is missing")
+	case q.From.Addr().Is4() != q.To.Addr().Is4():
+		return fmt.Errorf("%s and %s are of different families", q.From.Addr(), q.To.Addr())
+	case q.To.Port() == 0:
+		return fmt.Errorf("%s has no port", q.To)
+	}
+	return nil
+}
+
+// Explain answers a question. An error means that the question makes no sense, or that there is
+// a rule that this package does not understand.
+func Explain(s *State, q Question) (*Answer, error) {
+	if err := q.Check(); err != nil {
+		return nil, err
+	}
+	e := &explanation{State: s, Question: q, family: service.FamilyOf(q.To.Addr())}
+	e.find()
+	e.guess()
+	if target, ok := e.forwarded(); ok {
+		return explainForwarded(s, q, target)
+	}
+	ways, err := e.evaluate()
+	if err != nil {
+		return nil, err
+	}
+	return e.answer(ways), nil
+}
+
+// explanation is the work on one question.
+type explanation struct {
+	*State
+	Question
+	family service.Family
+	// concerned are the Services on which the outcome can depend, the oldest first: the first
+	// that wants a frontend has it.
+	concerned []concerned
+	frontends []frontend
+	origin    Origin
+	in        string
+	assumed   []string
+	// remembered is set if the kernel remembers the client; forgot is why that is unknown.
+	remembered bool
+	forgot     error
+}
+
+// concerned is a Service on which the outcome can depend.
+type concerned struct {
+	view     service.View
+	snapshot service.Snapshot
+}
+
+// local reports whether an address is the node's own.
+func (e *explanation) local(a netip.Addr) bool {
+	return a.IsLoopback() || slices.Contains(e.Addresses, a)
+}
+
+// find picks the Services that have the destination among their addresses, or its port among
+// their node ports, and those of which the client is an endpoint.
+func (e *explanation) find() {
+	for _, key := range e.Cache.Keys() {
+		found := e.Cache.Snapshot(key)
+		if found.Spec == nil || !e.concerns(found) {
+			continue
+		}
+		view := service.Resolve(key, found.Spec, found.Slices, e.Facts)
+		e.concerned = append(e.concerned, concerned{view, found})
+	}
+	slices.SortFunc(e.concerned, func(a, b concerned) int {
+		return cmp.Or(a.view.Created.Compare(b.view.Created), a.view.Key.Compare(b.view.Key))
+	})
+	for i := range e.concerned {
+		e.frontends = append(e.frontends, e.frontendsOf(&e.concerned[i])...)
+	}
+	// An address is asked for before node ports are.
+	slices.SortStableFunc(e.frontends, func(a, b frontend) int {
+		return cmp.Compare(b2i(a.kind == NodePort), b2i(b.kind == NodePort))
+	})
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (e *explanation) concerns(found service.Snapshot) bool {
+	spec, to := found.Spec, e.To.Addr()
+	if spec.ClusterIPs[e.family] == to || slices.Contains(spec.ExternalIPs[e.family], to) ||
+		slices.Contains(spec.LoadBalancerVIPs[e.family], to) || spec.HealthCheckNodePort == e.To.Port() {
+		return true
+	}
+	if slices.ContainsFunc(spec.Ports, func(p service.Port) bool { return p.NodePort == e.To.Port() }) {
+		return true
+	}
+	return slices.ContainsFunc(found.Slices, func(s *service.Slice) bool {
+		return slices.ContainsFunc(s.Endpoints, func(p service.SliceEndpoint) bool { return p.Addr == e.From.Addr() })
+	})
+}
+
+// evaluate follows the packet through the rules of these Services and the node.
+func (e *explanation) evaluate() ([]way, error) {
+	var keys []service.Key
+	for i := range e.concerned {
+		keys = append(keys, e.concerned[i].view.Key)
+	}
+	renderer, layout := e.Domain(e.family)
+	objects := render.ObjectsOf(renderer, layout, e.Cache, e.Facts, keys)
+	rules, err := e.rules(objects)
+	if err != nil {
+		return nil, err
+	}
+	const anyPort = 40000
+	from := e.From
+	if from.Port() == 0 {
+		from = netip.AddrPortFrom(from.Addr(), anyPort)
+	}
+	ways, err := rules.ways(packet{Src: from, Dst: e.To, Protocol: e.Protocol, In: e.in})
+	slices.SortFunc(ways, func(a, b way) int {
+		return cmp.Or(cmp.Compare(b.Probability, a.Probability), a.To.Compare(b.To), cmp.Compare(a.Verdict, b.Verdict))
+	})
+	return ways, err
+}
+
+// forwarded returns where the proxy forwards connections to a node port on localhost.
+func (e *explanation) forwarded() (netip.AddrPort, bool) {
+	if e.Mode != NFTables || !e.ForwardsLocalhost || e.origin != FromNode || !e.To.Addr().IsLoopback() {
+		return netip.AddrPort{}, false
+	}
+	renderer := localport.NewRenderer(e.family)
+	for i := range e.concerned { // the oldest first
+		objects := renderer.Service(&e.concerned[i].view, e.Facts)
+		if target, ok := localport.Target(objects, e.Protocol, e.To); ok {
+			return target, true
+		}
+	}
+	return netip.AddrPort{}, false
+}
+
+// explainForwarded explains the connection that the proxy makes for the client.
+func explainForwarded(s *State, q Question, target netip.AddrPort) (*Answer, error) {
+	from := q.From
+	if own := s.Facts.NodeIPs[service.FamilyOf(target.Addr())]; own.IsValid() {
+		from = netip.AddrPortFrom(own, 0)
+	}
+	a, err := Explain(s, Question{From: from, To: target, Protocol: q.Protocol})
+	if err != nil {
+		return nil, err
+	}
+	a.From, a.To = q.From.Addr().String(), q.To.String()
+	a.Reasons = append([]string{fmt.Sprintf(
+		"the proxy itself listens at node ports on localhost, and connects to %s for the client; the rules are for that connection", target)}, a.Reasons...)
+	return a, nil
+}
+
+// rules returns the rules of the mode, with what the kernel remembers.
+func (e *explanation) rules(objects []dataplane.Object) (ruleset, error) {
+	switch e.Mode {
+	case NFTables:
+		rules, err := newNFTRules(e.family, objects, e.Addresses)
+		if err == nil && e.Memory != nil {
+			err = e.recallSets(rules)
+		}
+		return rules, err
+	case IPTables:
+		rules := newIPTRules(objects, e.Addresses)
+		if e.Memory != nil {
+			rules.seen = e.recallList
+		}
+		return rules, nil
+	default:
+		return nil, fmt.Errorf("the rules of mode %s cannot be explained yet: want nftables or iptables", e.Mode)
+	}
+}

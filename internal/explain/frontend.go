@@ -1,0 +1,86 @@
+package explain
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Kind is the kind of a frontend.
+type Kind string
+
+// The kinds of frontends.
+const (
+	ClusterIP      Kind = "ClusterIP"
+	ExternalIP     Kind = "ExternalIP"
+	LoadBalancerIP Kind = "LoadBalancerIP"
+	NodePort       Kind = "NodePort"
+)
+
+// frontend is a service port at the destination.
+type frontend struct {
+	*concerned
+	port *service.PortView
+	kind Kind
+}
+
+// local reports whether the frontend's traffic policy is Local.
+func (f *frontend) policyLocal() bool {
+	if f.kind == ClusterIP {
+		return f.port.InternalLocal
+	}
+	return f.port.ExternalLocal
+}
+
+// served reports whether packets from outside have somewhere to go.
+func (f *frontend) served() bool {
+	if f.kind == ClusterIP {
+		return f.port.ServesInternal()
+	}
+	return f.port.ServesExternal()
+}
+
+// frontendsOf returns the frontends of a Service at the destination.
+func (e *explanation) frontendsOf(c *concerned) (found []frontend) {
+	ports := c.view.Ports[e.family]
+	for i := range ports {
+		p := &ports[i]
+		if p.Protocol != e.Protocol {
+			continue
+		}
+		if p.Port == e.To.Port() {
+			to := e.To.Addr()
+			for _, at := range []struct {
+				kind  Kind
+				addrs []netip.Addr
+			}{
+				{ClusterIP, []netip.Addr{p.ClusterIP}}, {ExternalIP, p.ExternalIPs}, {LoadBalancerIP, p.LoadBalancerVIPs},
+			} {
+				if slices.Contains(at.addrs, to) {
+					found = append(found, frontend{c, p, at.kind})
+					break
+				}
+			}
+		}
+		if p.NodePort != 0 && p.NodePort == e.To.Port() && e.nodePortsAnswer() {
+			found = append(found, frontend{c, p, NodePort})
+		}
+	}
+	return found
+}
+
+// nodePortsAnswer reports whether node ports answer at the destination.
+func (e *explanation) nodePortsAnswer() bool {
+	on, to := e.Facts.NodePorts[e.family], e.To.Addr()
+	switch {
+	case to.IsLoopback() && e.ForwardsLocalhost:
+		return true
+	case to.IsLoopback() && (e.Mode != IPTables || !to.Is4() || !e.Facts.LocalhostNodePorts):
+		return false
+	case on.All:
+		return e.local(to)
+	default:
+		return slices.Contains(on.Addresses, to)
+	}
+}

@@ -1,0 +1,239 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// iptRules follows packets through the rules of iptables mode: those that its renderer makes,
+// and no others. It reads a rule when a packet first comes to it.
+type iptRules struct {
+	chains map[dataplane.ID]*iptChain
+	locals map[netip.Addr]bool
+	// seen returns how long ago a list of the match "recent" has last seen a client.
+	seen func(list string, client netip.Addr) (time.Duration, bool)
+}
+
+// iptChain is a chain. Its rules are parsed when the first packet enters it.
+type iptChain struct {
+	table, name string
+	texts       []string
+	rules       []iptRule
+}
+
+// newIPTRules takes the objects of one domain: chains, and hooks in built-in chains.
+func newIPTRules(objects []dataplane.Object, locals []netip.Addr) *iptRules {
+	r := &iptRules{
+		chains: make(map[dataplane.ID]*iptChain), locals: make(map[netip.Addr]bool),
+		seen: func(string, netip.Addr) (time.Duration, bool) { return 0, false },
+	}
+	for _, a := range locals {
+		r.locals[a] = true
+	}
+	sorted := slices.SortedFunc(slices.Values(objects), func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) })
+	for _, o := range sorted {
+		table, builtIn, isHook := strings.Cut(o.ID.Container, "/")
+		if isHook {
+			// The name begins with the row, by which hooks of one chain are in order.
+			_, text, _ := strings.Cut(o.ID.Name, " ")
+			c := r.chain(table, builtIn)
+			c.texts = append(c.texts, text)
+			continue
+		}
+		if o.Body != "" {
+			r.chain(table, o.ID.Name).texts = strings.Split(o.Body, "\n")
+		} else {
+			r.chain(table, o.ID.Name)
+		}
+	}
+	return r
+}
+
+// chain returns a chain, and makes an empty one if there is none.
+func (r *iptRules) chain(table, name string) *iptChain {
+	id := dataplane.ID{Container: table, Name: name}
+	if r.chains[id] == nil {
+		r.chains[id] = &iptChain{table: table, name: name}
+	}
+	return r.chains[id]
+}
+
+func (r *iptRules) local(a netip.Addr) bool { return a.IsLoopback() || r.locals[a] }
+
+// iptBranch is one way of a packet so far.
+type iptBranch struct {
+	src, dst    netip.AddrPort
+	protocol    service.Protocol
+	in          string
+	mark        uint32
+	verdict     Verdict
+	masqueraded bool
+	// translated is set once the destination is another one than before.
+	translated  bool
+	probability float64
+	steps       []Step
+}
+
+func (b *iptBranch) ended() bool { return b.verdict == Refused || b.verdict == Dropped }
+
+// iptCall is one call of a built-in chain by the kernel.
+type iptCall struct{ hook, table, chain string }
+
+const loopback = "lo"
+
+// ways follows a packet through the hooks in the kernel's order. Translations are decided for
+// the first packet of a connection only, so that a packet from the node to itself meets nat
+// once.
+func (r *iptRules) ways(p packet) ([]way, error) {
+	start := []iptBranch{{src: p.Src, dst: p.Dst, protocol: p.Protocol, in: p.In, verdict: Untouched, probability: 1}}
+	w := iptWalk{rules: r}
+	var here, others []iptBranch
+	if p.In == "" {
+		sent := w.calls(start, iptCall{"output", "nat", "OUTPUT"}, iptCall{"output", "filter", "OUTPUT"})
+		sent = w.calls(sent, iptCall{"postrouting", "nat", "POSTROUTING"})
+		here, others = r.route(sent)
+		for i := range here {
+			here[i].in = loopback
+		}
+	} else {
+		here, others = r.route(w.calls(start, iptCall{"prerouting", "nat", "PREROUTING"}))
+		others = w.calls(others, iptCall{"forward", "filter", "FORWARD"}, iptCall{"postrouting", "nat", "POSTROUTING"})
+	}
+	here = w.calls(here, iptCall{"input", "filter", "INPUT"})
+	return merged(append(here, others...)), w.err
+}
+
+// route divides packets by whether their destination is the node itself.
+func (r *iptRules) route(all []iptBranch) (here, others []iptBranch) {
+	for _, b := range all {
+		if r.local(b.dst.Addr()) {
+			here = append(here, b)
+		} else {
+			others = append(others, b)
+		}
+	}
+	return here, others
+}
+
+// merged joins ways that end alike, the most probable first.
+func merged(all []iptBranch) []way {
+	var ways []way
+	for _, b := range all {
+		w := way{Verdict: b.verdict, To: b.dst, Masqueraded: b.masqueraded, Probability: b.probability, Steps: b.steps}
+		at := slices.IndexFunc(ways, func(o way) bool {
+			return o.Verdict == w.Verdict && o.To == w.To && o.Masqueraded == w.Masqueraded
+		})
+		if at < 0 {
+			ways = append(ways, w)
+		} else {
+			ways[at].Probability += w.Probability
+		}
+	}
+	return ways
+}
+
+// iptWalk takes the branches of one packet through chains. After an error it does nothing.
+type iptWalk struct {
+	rules *iptRules
+	err   error
+}
+
+// depthMax bounds jumps; the kernel refuses loops.
+const depthMax = 32
+
+// calls runs built-in chains one after the other.
+func (w *iptWalk) calls(all []iptBranch, calls ...iptCall) []iptBranch {
+	for _, call := range calls {
+		var next []iptBranch
+		for _, b := range all {
+			if b.ended() {
+				next = append(next, b)
+				continue
+			}
+			back, done := w.enter(call, w.rules.chain(call.table, call.chain), b, 0)
+			next = append(append(next, done...), back...)
+		}
+		all = next
+	}
+	return all
+}
+
+// enter runs a chain, and returns the branches that come back to the caller and those that are
+// done with this table.
+func (w *iptWalk) enter(call iptCall, c *iptChain, b iptBranch, depth int) (back, done []iptBranch) {
+	if w.err == nil && depth > depthMax {
+		w.err = fmt.Errorf("chain %s of table %s: more than %d jumps", c.name, c.table, depthMax)
+	}
+	if w.err == nil {
+		w.err = c.parse()
+	}
+	if w.err != nil {
+		return nil, nil
+	}
+	left := []iptBranch{b}
+	for i := range c.rules {
+		rule := &c.rules[i]
+		var next []iptBranch
+		for _, b := range left {
+			chance := rule.matches(w.rules, &b)
+			if chance < 1 {
+				miss := b
+				miss.probability *= 1 - chance
+				next = append(next, miss)
+			}
+			if chance == 0 {
+				continue
+			}
+			b.probability *= chance
+			b.steps = append(slices.Clip(b.steps), Step{
+				Hook: call.hook, Table: c.table, Chain: c.name, Base: c.name == call.chain, Text: c.texts[i],
+			})
+			on, up, end := w.apply(call, rule, b, depth)
+			next, back, done = append(next, on...), append(back, up...), append(done, end...)
+		}
+		left = next
+	}
+	return append(back, left...), done
+}
+
+// apply does what a rule says: the branches go on in the chain, return from it, or are done with
+// the table.
+func (w *iptWalk) apply(call iptCall, rule *iptRule, b iptBranch, depth int) (on, back, done []iptBranch) {
+	switch rule.target {
+	case "":
+		return []iptBranch{b}, nil, nil
+	case "RETURN":
+		return nil, []iptBranch{b}, nil
+	case "MARK":
+		b.mark = b.mark&^rule.markMask ^ rule.markValue
+		return []iptBranch{b}, nil, nil
+	case "ACCEPT":
+	case "DROP":
+		b.verdict = Dropped
+	case "REJECT":
+		b.verdict = Refused
+	case "DNAT":
+		b.translated = b.translated || rule.to != b.dst
+		b.dst, b.verdict = rule.to, Delivered
+	case "MASQUERADE":
+		b.masqueraded = true
+	default:
+		c := w.rules.chains[dataplane.ID{Container: call.table, Name: rule.target}]
+		if c == nil {
+			w.err = fmt.Errorf("there is no chain %s in table %s", rule.target, call.table)
+			return nil, nil, nil
+		}
+		on, done = w.enter(call, c, b, depth+1)
+		if rule.isGoto {
+			return nil, on, done
+		}
+		return on, nil, done
+	}
+	return nil, nil, []iptBranch{b}
+}

@@ -1,0 +1,111 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Origin is where a connection comes from.
+type Origin string
+
+// The origins.
+const (
+	FromNode    Origin = "this node"
+	FromPod     Origin = "a pod on this node"
+	FromOutside Origin = "outside of this node"
+)
+
+// guess decides where the packet comes from, and through which interface. It notes what it
+// assumes.
+func (e *explanation) guess() {
+	from := e.From.Addr()
+	reason := ""
+	switch {
+	case e.local(from) && e.Interface == "":
+		e.origin = FromNode
+		return
+	default:
+		e.origin, reason = e.guessOrigin(from)
+	}
+	e.assume("%s is %s: %s", from, e.origin, reason)
+	if e.in = e.Interface; e.in != "" {
+		return
+	}
+	e.in = e.guessInterface()
+	if on := e.Facts.Detect[e.family].Interface; on != "" {
+		e.assume("it arrives through an interface like %s (local pods are known by the interface %s; --iface names another)", e.in, on)
+	}
+}
+
+func (e *explanation) assume(format string, args ...any) {
+	e.assumed = append(e.assumed, fmt.Sprintf(format, args...))
+}
+
+// guessOrigin returns where a client other than the node is, and why.
+func (e *explanation) guessOrigin(from netip.Addr) (Origin, string) {
+	for i := range e.concerned {
+		for _, s := range e.concerned[i].snapshot.Slices {
+			for _, p := range s.Endpoints {
+				if p.Addr != from {
+					continue
+				}
+				if p.NodeName == e.Facts.Name {
+					return FromPod, fmt.Sprintf("an endpoint of %s that runs here", e.concerned[i].view.Key)
+				}
+				return FromOutside, fmt.Sprintf("an endpoint of %s that runs on node %s", e.concerned[i].view.Key, p.NodeName)
+			}
+		}
+	}
+	if node := e.Cache.Node(); node != nil && node.PodCIDRs[e.family].IsValid() {
+		if pods := node.PodCIDRs[e.family]; pods.Contains(from) {
+			return FromPod, fmt.Sprintf("in the pod range of this node, %s", pods)
+		}
+		return FromOutside, "neither an address of this node nor in its pod range"
+	}
+	detect := e.Facts.Detect[e.family]
+	switch {
+	case detect.CIDR.IsValid() && detect.CIDR.Contains(from):
+		return FromPod, fmt.Sprintf("in the range of pods, %s", detect.CIDR)
+	case detect.Interface != "" && e.Interface != "" && matchesInterface(detect, e.Interface):
+		return FromPod, "the interface is one of local pods"
+	default:
+		return FromOutside, "neither an address of this node nor known as a pod's"
+	}
+}
+
+// guessInterface returns a name that rules about local pods match, or do not.
+func (e *explanation) guessInterface() string {
+	const pod, outside, other = "veth0", "eth0", "outside0"
+	detect := e.Facts.Detect[e.family]
+	prefix, open := strings.CutSuffix(detect.Interface, "+")
+	switch {
+	case e.origin == FromPod && open:
+		return prefix + "0"
+	case e.origin == FromPod && detect.Interface != "":
+		return detect.Interface
+	case e.origin == FromPod:
+		return pod
+	case matchesInterface(detect, outside):
+		return other
+	default:
+		return outside
+	}
+}
+
+// matchesInterface reports whether local pods are known by an interface.
+func matchesInterface(detect service.LocalDetector, name string) bool {
+	prefix, open := strings.CutSuffix(detect.Interface, "+")
+	return detect.Interface != "" && (name == detect.Interface || open && strings.HasPrefix(name, prefix))
+}
+
+// detected reports whether the rules take the client for a local pod.
+func (e *explanation) detected() bool {
+	detect := e.Facts.Detect[e.family]
+	if detect.CIDR.IsValid() {
+		return detect.CIDR.Contains(e.From.Addr())
+	}
+	return matchesInterface(detect, e.in)
+}

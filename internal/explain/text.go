@@ -1,0 +1,211 @@
+package explain
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Print writes an answer for people.
+func (a *Answer) Print(out io.Writer) error {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	through := ""
+	if a.Interface != "" {
+		through = " through " + a.Interface
+	}
+	fmt.Fprintf(t, "%s -> %s/%s%s on node %s, mode %s\n\n", a.From, a.To, a.Protocol, through, a.Node, a.Mode)
+	fmt.Fprintf(t, "Service:\t%s\n", a.serviceText())
+	fmt.Fprintf(t, "From:\t%s\n", a.Origin)
+	fmt.Fprintf(t, "Verdict:\t%s\n", a.verdictText())
+	list(t, "Because:", a.Reasons)
+	list(t, "Assumed:", a.Assumed)
+	a.printRules(t)
+	a.printOutcomes(t)
+	a.Connections.print(t)
+	return t.Flush()
+}
+
+func list(out io.Writer, title string, lines []string) {
+	for _, line := range lines {
+		fmt.Fprintf(out, "%s\t%s\n", title, line)
+		title = ""
+	}
+}
+
+func (a *Answer) serviceText() string {
+	if len(a.Frontends) == 0 {
+		return "none"
+	}
+	f := a.Frontends[0]
+	port := ""
+	if f.Port != "" {
+		port = ", port " + f.Port
+	}
+	return fmt.Sprintf("%s%s (%s, traffic policy %s)", f.Service, port, f.Kind, f.Policy)
+}
+
+func (a *Answer) verdictText() string {
+	switch a.Verdict {
+	case Delivered:
+		if len(a.Outcomes) == 1 {
+			return fmt.Sprintf("delivered to %s, which sees %s", a.Outcomes[0].To, a.sourceText())
+		}
+		return fmt.Sprintf("delivered to one of %d endpoints, which sees %s", len(a.Outcomes), a.sourceText())
+	case Refused:
+		return "refused: the client is told at once that the port is unreachable"
+	case Dropped:
+		return "dropped: the client hears nothing and waits"
+	default:
+		return "untouched: no rule of the proxy changes or stops it"
+	}
+}
+
+func (a *Answer) sourceText() string {
+	switch {
+	case a.Source == AsClient:
+		return "the client's address"
+	case a.Source == AsNode:
+		return "an address of the node"
+	default:
+		return "the client's address or the node's, depending on the endpoint"
+	}
+}
+
+// shape is what ways have in common that pass the same hooks and end alike.
+type shape struct {
+	key   string
+	first *Outcome
+	to    []string
+}
+
+// shapes groups outcomes. The rules of the first of each stand for all.
+func (a *Answer) shapes() []shape {
+	var all []shape
+	for i := range a.Outcomes {
+		o := &a.Outcomes[i]
+		key := fmt.Sprint(o.Verdict, o.Masqueraded)
+		for _, s := range o.Steps {
+			if !strings.HasSuffix(key, s.Hook+s.Table) {
+				key += s.Hook + s.Table
+			}
+		}
+		at := slices.IndexFunc(all, func(s shape) bool { return s.key == key })
+		if at < 0 {
+			at = len(all)
+			all = append(all, shape{key: key, first: o})
+		}
+		all[at].to = append(all[at].to, o.To)
+	}
+	return all
+}
+
+func (a *Answer) printRules(out io.Writer) {
+	shapes := a.shapes()
+	for _, s := range shapes {
+		title := "RULES THAT MATCH"
+		if len(s.to) > 1 {
+			title += " (to " + s.first.To + "; likewise for the others)"
+		}
+		if len(shapes) > 1 {
+			title = fmt.Sprintf("RULES THAT MATCH (to %s)", some(s.to))
+		}
+		fmt.Fprintf(out, "\nHOOK\tTABLE\tCHAIN\t%s\n", title)
+		printSteps(out, s.first.Steps)
+	}
+}
+
+// place is the chain, and the number of the rule if it is known.
+func (s *Step) place() string {
+	if s.Rule == 0 {
+		return s.Chain
+	}
+	return fmt.Sprintf("%s #%d", s.Chain, s.Rule)
+}
+
+// some joins the first few words of a list.
+func some(words []string) string {
+	const most = 3
+	if len(words) <= most {
+		return strings.Join(words, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(words[:most], ", "), len(words)-most)
+}
+
+// printSteps prints the rules by hook. It leaves out those of base chains, which lead everywhere.
+func printSteps(out io.Writer, steps []Step) {
+	for len(steps) > 0 {
+		end := slices.IndexFunc(steps, func(s Step) bool { return s.Hook != steps[0].Hook || s.Table != steps[0].Table })
+		if end < 0 {
+			end = len(steps)
+		}
+		hook, table, none := steps[0].Hook, steps[0].Table, true
+		for _, s := range steps[:end] {
+			if s.Base {
+				continue
+			}
+			fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", hook, table, s.place(), s.Text)
+			if s.Element != "" {
+				fmt.Fprintf(out, "\t\t  @%s\t  %s\n", s.Set, s.Element)
+			}
+			hook, table, none = "", "", false
+		}
+		if none {
+			fmt.Fprintf(out, "%s\t%s\t-\tnothing matches\n", hook, table)
+		}
+		steps = steps[end:]
+	}
+}
+
+func (a *Answer) printOutcomes(out io.Writer) {
+	if a.Verdict != Delivered {
+		return
+	}
+	fmt.Fprintf(out, "\nENDPOINT\tPROBABILITY\tNODE\tSTATE\tSEES\n")
+	for _, o := range a.Outcomes {
+		sees := "client"
+		if o.Masqueraded || a.Origin == FromNode {
+			sees = "node"
+		}
+		fmt.Fprintf(out, "%s\t%.2f %%\t%s\t%s\t%s\n", o.To, 100*o.Probability, orDash(o.Node), o.state(), sees)
+	}
+}
+
+func (o *Outcome) state() string {
+	switch {
+	case o.Verdict != Delivered:
+		return string(o.Verdict)
+	case o.Terminating:
+		return "terminating"
+	case o.Ready:
+		return "ready"
+	default:
+		return "-"
+	}
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func (c *Connections) print(out io.Writer) {
+	switch {
+	case c == nil:
+	case c.Error != "":
+		fmt.Fprintf(out, "\nExisting connections are unknown: %s\n", c.Error)
+	case len(c.Items) == 0:
+		fmt.Fprintf(out, "\nThe kernel tracks no connection of this client to this destination, so the rules decide.\n")
+	default:
+		fmt.Fprintf(out, "\nConnections that exist go on as below, whatever the rules say:\nFROM\tTO\tSEEN AS\tSTATE\n")
+		for _, one := range c.Items {
+			fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", one.From, one.To, one.Source, orDash(one.State))
+		}
+		if c.More > 0 {
+			fmt.Fprintf(out, "and %d more\n", c.More)
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// reasons says in words why the ways are as they are.
+func (e *explanation) reasons(ways []way) []string {
+	w := &why{explanation: e}
+	if len(e.frontends) == 0 {
+		w.nobody(ways)
+		return w.said
+	}
+	f := &e.frontends[0]
+	for i := range e.frontends[1:] {
+		if other := &e.frontends[1+i]; other.view.Key != f.view.Key {
+			w.say("%s wants this frontend as well; %s is older and has it", other.view.Key, f.view.Key)
+		}
+	}
+	w.sourceRanges(f, ways)
+	w.endpoints(f)
+	w.affinity(f, ways)
+	w.masquerade(f, ways)
+	return w.said
+}
+
+// why collects reasons.
+type why struct {
+	*explanation
+	said []string
+}
+
+func (w *why) say(format string, args ...any) { w.said = append(w.said, fmt.Sprintf(format, args...)) }
+
+// nobody explains a destination that is no frontend.
+func (w *why) nobody(ways []way) {
+	to := w.To.Addr()
+	for i := range w.concerned {
+		c := &w.concerned[i]
+		spec := c.snapshot.Spec
+		switch {
+		case spec.ClusterIPs[w.family] == to:
+			w.say("%s is the ClusterIP of %s, which has no port %d/%s but %s", to, c.view.Key, w.To.Port(), w.Protocol, portList(spec))
+		case slices.Contains(spec.ExternalIPs[w.family], to), slices.Contains(spec.LoadBalancerVIPs[w.family], to):
+			w.say("%s is an address of %s, which has no port %d/%s but %s", to, c.view.Key, w.To.Port(), w.Protocol, portList(spec))
+		case hasNodePort(spec, w.Protocol, w.To.Port()) && w.local(to):
+			w.say("node port %d/%s of %s does not answer at %s (see --nodeport-addresses)", w.To.Port(), w.Protocol, c.view.Key, to)
+		case hasNodePort(spec, w.Protocol, w.To.Port()):
+			w.say("%d/%s is a node port of %s, but %s is no address of this node", w.To.Port(), w.Protocol, c.view.Key, to)
+		}
+	}
+	if len(w.said) > 0 {
+		return
+	}
+	for _, cidr := range w.Facts.ServiceCIDRs[w.family] {
+		if cidr.Contains(to) {
+			w.say("%s is in the range of ClusterIPs %s, and no Service has it", to, cidr)
+			return
+		}
+	}
+	w.say("no Service has %s/%s as a frontend on this node", w.To, w.Protocol)
+	if len(ways) == 1 && ways[0].Verdict == Untouched {
+		w.say("the proxy leaves the packet alone; whatever listens there answers")
+	}
+}
+
+func hasNodePort(spec *service.Spec, protocol service.Protocol, port uint16) bool {
+	return slices.ContainsFunc(spec.Ports, func(p service.Port) bool { return p.Protocol == protocol && p.NodePort == port })
+}
+
+func portList(spec *service.Spec) string {
+	var texts []string
+	for _, p := range spec.Ports {
+		texts = append(texts, fmt.Sprintf("%d/%s", p.Port, p.Protocol))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// sourceRanges explains what loadBalancerSourceRanges decide.
+func (w *why) sourceRanges(f *frontend, ways []way) {
+	if f.kind != LoadBalancerIP || len(f.port.SourceRanges) == 0 || !f.port.HasAny && w.Mode == IPTables {
+		return
+	}
+	from := w.From.Addr()
+	at := slices.IndexFunc(f.port.SourceRanges, func(r netip.Prefix) bool { return r.Contains(from) })
+	if at >= 0 {
+		w.say("%s is inside of loadBalancerSourceRanges (%s)", from, f.port.SourceRanges[at])
+		return
+	}
+	if len(ways) > 0 && ways[0].Verdict == Dropped {
+		w.say("%s is outside of loadBalancerSourceRanges %v, which drop it", from, f.port.SourceRanges)
+	}
+}
+
+// endpoints explains which endpoints can be chosen.
+func (w *why) endpoints(f *frontend) {
+	p := f.port
+	policy := "internalTrafficPolicy"
+	if f.kind != ClusterIP {
+		policy = "externalTrafficPolicy"
+	}
+	inside := w.origin == FromNode || w.detected()
+	switch {
+	case !p.HasAny:
+		w.say("%s has no usable endpoint: %s", f.view.Key.PortString(p.Name), w.census(f))
+		return
+	case f.kind != ClusterIP && f.policyLocal() && inside:
+		w.say("externalTrafficPolicy is Local, but clients on this node and local pods may use all endpoints")
+	case f.policyLocal() && !f.served():
+		w.say("%s is Local, and no usable endpoint runs on this node (%s)", policy, w.census(f))
+		return
+	case f.policyLocal():
+		w.say("%s is Local: only endpoints on this node are used", policy)
+		return
+	}
+	switch p.Topology {
+	case service.TopologySameNode:
+		w.say("endpoints are those hinted for this node (topology-aware routing)")
+	case service.TopologySameZone:
+		w.say("endpoints are those hinted for zone %s (topology-aware routing)", w.Facts.Zone)
+	case service.TopologyTerminating:
+		w.say("no endpoint is ready; those that still serve while they terminate are used")
+	}
+}
+
+// census counts the endpoints of a service port by their conditions.
+func (w *why) census(f *frontend) string {
+	var known, ready, here int
+	for _, s := range f.snapshot.Slices {
+		if s.Family != w.family || !slices.ContainsFunc(s.Ports, func(p service.SlicePort) bool {
+			return p.Name == f.port.Name && p.Protocol == f.port.Protocol
+		}) {
+			continue
+		}
+		for _, p := range s.Endpoints {
+			known++
+			if p.Ready {
+				ready++
+			}
+			if p.NodeName == w.Facts.Name {
+				here++
+			}
+		}
+	}
+	if known == 0 {
+		return "no EndpointSlice has one for this port"
+	}
+	return fmt.Sprintf("%d known, %d ready, %d on this node", known, ready, here)
+}
+
+// affinity explains what the kernel remembers of clients.
+func (w *why) affinity(f *frontend, ways []way) {
+	if f.port.AffinitySeconds == 0 || len(ways) == 0 || ways[0].Verdict != Delivered {
+		return
+	}
+	span := time.Duration(f.port.AffinitySeconds) * time.Second
+	switch {
+	case w.remembered:
+		w.say("session affinity: the kernel remembers this client and sends it to the same endpoint, for %v after its last connection", span)
+	case w.Memory != nil && w.forgot == nil:
+		w.say("session affinity: the kernel remembers nothing of this client; it will stay with the endpoint that it gets now for %v after its last connection", span)
+	default:
+		w.say("session affinity: a client that the kernel remembers goes to its former endpoint, for %v after its last connection", span)
+	}
+	if w.forgot != nil {
+		w.say("what the kernel remembers of clients cannot be read: %v", w.forgot)
+	}
+}
+
+// masquerade explains whose address endpoints see.
+func (w *why) masquerade(f *frontend, ways []way) {
+	var kept, changed []way
+	for _, one := range ways {
+		switch {
+		case one.Verdict != Delivered:
+		case one.Masqueraded:
+			changed = append(changed, one)
+		default:
+			kept = append(kept, one)
+		}
+	}
+	if len(changed) > 0 {
+		w.say("masqueraded: %s", w.masqueradeReason(f, changed))
+	}
+	if len(kept) > 0 && w.origin != FromNode {
+		w.say("the client's address is kept: %s", w.keepReason(f))
+	}
+}
+
+// masqueradeReason says why packets get an address of the node.
+func (w *why) masqueradeReason(f *frontend, changed []way) string {
+	itself := !slices.ContainsFunc(changed, func(one way) bool { return one.To.Addr() != w.From.Addr() })
+	switch {
+	case f.kind == ClusterIP && w.Facts.MasqueradeAll:
+		return "--masquerade-all is set"
+	case f.kind == ClusterIP && w.Facts.Detect[w.family].Configured() && !w.detected():
+		return fmt.Sprintf("the source is no local pod (%s)", w.detection())
+	case f.kind != ClusterIP && !f.policyLocal():
+		return "externalTrafficPolicy is Cluster, and an endpoint elsewhere would answer the client directly"
+	case f.kind != ClusterIP && w.local(w.From.Addr()):
+		return "the source is this node, and the policy is Local"
+	case itself:
+		return "the endpoint reaches itself"
+	default:
+		return "a rule asks for it"
+	}
+}
+
+func (w *why) keepReason(f *frontend) string {
+	switch {
+	case f.kind != ClusterIP:
+		return "externalTrafficPolicy is Local"
+	case w.detected():
+		return fmt.Sprintf("the source is a local pod (%s)", w.detection())
+	default:
+		return "how to recognise local pods is not configured (see --detect-local-mode and --cluster-cidr)"
+	}
+}
+
+// detection says how local pods are recognised.
+func (w *why) detection() string {
+	detect := w.Facts.Detect[w.family]
+	if detect.CIDR.IsValid() {
+		return "local pods are in " + detect.CIDR.String()
+	}
+	return "local pods arrive through " + detect.Interface
+}

@@ -1,0 +1,200 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Source answers questions about a proxy. All methods may be called by several goroutines at once,
+// return within a few seconds, and hold up nothing of the proxy.
+type Source interface {
+	Status() Status
+	// Services calls yield for each wanted Service in the order of the keys, until it returns
+	// false.
+	Services(ctx context.Context, wanted func(service.Key) bool, yield func(*Service) bool)
+	// Service returns nil for an unknown Service.
+	Service(ctx context.Context, key service.Key) *ServiceDetail
+	// Endpoints returns nil for an unknown Service.
+	Endpoints(ctx context.Context, key service.Key) *EndpointList
+	// Keys returns the keys of all Services, sorted.
+	Keys() []service.Key
+	// Dump writes an archive for a bug report.
+	Dump(ctx context.Context, to io.Writer) error
+}
+
+// Headers of every answer.
+const (
+	headerVersion = "Sluice-Version"
+	headerAPI     = "Sluice-Api"
+)
+
+const (
+	// requestsMax bounds the requests that are answered at once; further ones get status 429.
+	requestsMax = 8
+	// answerTime bounds one answer, and dumpTime an archive: a client that does not read is cut.
+	answerTime = 20 * time.Second
+	dumpTime   = 2 * time.Minute
+)
+
+// Handler serves the paths of the API. Version is that of the program.
+func Handler(version string, source Source) http.Handler {
+	h := &handler{version: version, source: source, places: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
+	h.handle(PathStatus, h.status)
+	h.handle(PathServices, h.services)
+	h.handle(PathService, h.service)
+	h.handle(PathEndpoints, h.endpoints)
+	h.handle(PathNames, h.names)
+	h.handle(PathDump, h.dump)
+	return h
+}
+
+type handler struct {
+	version string
+	source  Source
+	places  chan struct{}
+	mux     *http.ServeMux
+}
+
+// handle adds a path; the function returns the status and the answer, or nil if it has written it.
+func (h *handler) handle(path string, answer func(w http.ResponseWriter, r *http.Request) (any, error)) {
+	h.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+		made, err := answer(w, r)
+		var failed failure
+		switch {
+		case errors.As(err, &failed):
+			fail(w, failed.code, failed.text)
+		case err != nil:
+			fail(w, http.StatusInternalServerError, err.Error())
+		case made != nil:
+			write(w, http.StatusOK, made)
+		}
+	})
+}
+
+// failure is an answer other than 200.
+type failure struct {
+	code int
+	text string
+}
+
+func (f failure) Error() string { return f.text }
+
+// ServeHTTP bounds the number of requests and the time of each, so that slow clients hold nothing
+// up but themselves.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(headerVersion, h.version)
+	w.Header().Set(headerAPI, Version)
+	w.Header().Set("Cache-Control", "no-store")
+	select {
+	case h.places <- struct{}{}:
+		defer func() { <-h.places }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		fail(w, http.StatusTooManyRequests, fmt.Sprintf("%d questions are being answered already; try again", requestsMax))
+		return
+	}
+	_, pattern := h.mux.Handler(r)
+	if pattern == "" {
+		fail(w, http.StatusNotFound, fmt.Sprintf("%s %s: no such question", r.Method, r.URL.Path))
+		return
+	}
+	limit := answerTime
+	if pattern == "GET "+PathDump {
+		limit = dumpTime
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // a recorder of tests has none
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	h.mux.ServeHTTP(w, r.WithContext(ctx))
+}
+
+func (h *handler) status(http.ResponseWriter, *http.Request) (any, error) {
+	s := h.source.Status()
+	s.APIVersion = Version
+	return &s, nil
+}
+
+// services writes the list Service by Service, so that a long one is never in memory as a whole.
+func (h *handler) services(w http.ResponseWriter, r *http.Request) (any, error) {
+	namespace, name := r.URL.Query().Get("namespace"), r.URL.Query().Get("name")
+	wanted := func(key service.Key) bool {
+		return (namespace == "" || key.Namespace == namespace) && (name == "" || key.Name == name)
+	}
+	list := listWriter{to: w}
+	list.begin(ServiceList{APIVersion: Version, Now: time.Now().UTC()})
+	h.source.Services(r.Context(), wanted, func(s *Service) bool { return list.item(s) })
+	list.end()
+	return nil, nil
+}
+
+func (h *handler) service(_ http.ResponseWriter, r *http.Request) (any, error) {
+	key := keyOf(r)
+	if found := h.source.Service(r.Context(), key); found != nil {
+		found.APIVersion, found.Now = Version, time.Now().UTC()
+		return found, nil
+	}
+	return nil, unknown(key)
+}
+
+func (h *handler) endpoints(_ http.ResponseWriter, r *http.Request) (any, error) {
+	key := keyOf(r)
+	if found := h.source.Endpoints(r.Context(), key); found != nil {
+		found.APIVersion, found.Now = Version, time.Now().UTC()
+		return found, nil
+	}
+	return nil, unknown(key)
+}
+
+func keyOf(r *http.Request) service.Key {
+	return service.Key{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
+}
+
+func unknown(key service.Key) error {
+	return failure{http.StatusNotFound, fmt.Sprintf("Service %s: not known to this proxy, or of a kind that needs no proxy (headless, ExternalName, no ClusterIP)", key)}
+}
+
+func (h *handler) names(_ http.ResponseWriter, r *http.Request) (any, error) {
+	namespace := r.URL.Query().Get("namespace")
+	names := Names{APIVersion: Version, Namespaces: []string{}, Services: []string{}}
+	for _, key := range h.source.Keys() {
+		if last := len(names.Namespaces) - 1; last < 0 || names.Namespaces[last] != key.Namespace {
+			names.Namespaces = append(names.Namespaces, key.Namespace)
+		}
+		switch namespace {
+		case "":
+			names.Services = append(names.Services, key.String())
+		case key.Namespace:
+			names.Services = append(names.Services, key.Name)
+		}
+	}
+	return &names, nil
+}
+
+func (h *handler) dump(w http.ResponseWriter, r *http.Request) (any, error) {
+	w.Header().Set("Content-Type", "application/gzip")
+	if err := h.source.Dump(r.Context(), w); err != nil {
+		// The status is sent already: a cut connection is how the client learns of it.
+		panic(http.ErrAbortHandler)
+	}
+	return nil, nil
+}
+
+func fail(w http.ResponseWriter, code int, text string) { write(w, code, Failure{Error: text}) }
+
+// write writes an answer. An error means that the client has gone.
+func write(w http.ResponseWriter, code int, made any) {
+	text, err := json.Marshal(made)
+	if err != nil {
+		panic(fmt.Sprintf("inspect: plain values that JSON cannot express: %v", err))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(text, '\n'))
+}

@@ -1,0 +1,386 @@
+// Package inspect answers questions about a running proxy: over its local socket, and over any
+// other server that mounts Handler. It has the types of the answers, which are versioned JSON, the
+// handler, the client, and the tables that the commands print. It knows no proxy: the daemon
+// implements [Source].
+//
+// The API is unstable: the commands and the proxy must be of one release.
+package inspect
+
+import "time"
+
+// Version is the version of the API. It begins every path and is in every answer.
+const Version = "v1alpha1"
+
+// The paths. All take GET only. Services and Names take the parameter namespace; Services also
+// takes name.
+const (
+	PathStatus    = "/" + Version + "/status"                                // Status
+	PathServices  = "/" + Version + "/services"                              // ServiceList
+	PathService   = "/" + Version + "/services/{namespace}/{name}"           // ServiceDetail
+	PathEndpoints = "/" + Version + "/services/{namespace}/{name}/endpoints" // EndpointList
+	PathNames     = "/" + Version + "/names"                                 // Names
+	PathDump      = "/" + Version + "/dump"                                  // a .tar.gz
+)
+
+// Failure is the body of every answer that is not 200.
+type Failure struct {
+	Error string `json:"error"`
+}
+
+// Status is the state of the whole proxy.
+type Status struct {
+	APIVersion string `json:"apiVersion"`
+	// Version is that of the program, and Compatible the kube-proxy release that it behaves like.
+	Version    string `json:"version"`
+	Compatible string `json:"compatible"`
+	PID        int    `json:"pid"`
+	// Started is when the process began, Now when this answer was made.
+	Started time.Time `json:"started"`
+	Now     time.Time `json:"now"`
+	Mode    string    `json:"mode"`
+	// ModeReason says why this mode serves.
+	ModeReason string `json:"modeReason"`
+	Node       string `json:"node"`
+	Zone       string `json:"zone,omitempty"`
+	Feed       Feed   `json:"feed"`
+	// Services is the number of Services with an actor.
+	Services int      `json:"services"`
+	Actors   Actors   `json:"actors"`
+	Domains  []Domain `json:"domains"`
+	// Healthy is what /healthz answers by: no change has waited too long in any family.
+	Healthy  bool      `json:"healthy"`
+	Findings []Finding `json:"findings"`
+}
+
+// Feed is where Services come from.
+type Feed struct {
+	// From is the directory of manifests or the address of the API server.
+	From string `json:"from"`
+	// Synced is when the first complete picture was there; zero if it is not yet.
+	Synced    time.Time  `json:"synced,omitzero"`
+	Resources []Resource `json:"resources,omitempty"`
+}
+
+// Resource is one kind of API object that the proxy follows.
+type Resource struct {
+	Name string `json:"name"`
+	// Heard is when the server last sent anything about it.
+	Heard time.Time `json:"heard,omitzero"`
+	// FailingSince is zero while requests succeed.
+	FailingSince time.Time `json:"failingSince,omitzero"`
+	Error        string    `json:"error,omitempty"`
+	// Absent means that the server does not have this resource, which is optional.
+	Absent bool `json:"absent,omitempty"`
+}
+
+// Actors counts actors by state. Each Service has one; the node's own counts as well.
+type Actors struct {
+	Running int `json:"running"`
+	// Waiting are those that will be started again after a failure.
+	Waiting int `json:"waiting"`
+	Parked  int `json:"parked"`
+	// Abandoned counts the goroutines of actors that hung and have been replaced.
+	Abandoned int `json:"abandoned"`
+}
+
+// Domain is the state of one part of the kernel, for example "nftables/IPv4".
+type Domain struct {
+	Name   string `json:"name"`
+	Family string `json:"family"`
+	// Auxiliary domains hold something besides the kernel's rules.
+	Auxiliary bool `json:"auxiliary,omitempty"`
+	// Open is false until the first write may start, and Missing counts the Services that it waits
+	// for.
+	Open    bool `json:"open"`
+	Missing int  `json:"missing,omitempty"`
+	// InForce, Waiting and Held count Services: those whose newest rules are in the kernel, those
+	// whose are on the way, and those in quarantine.
+	InForce int `json:"inForce"`
+	Waiting int `json:"waiting"`
+	Held    int `json:"quarantined"`
+	// Queue counts the fragments that no batch has taken yet.
+	Queue int `json:"queue"`
+	// OldestPending is when the oldest change that is not in force began to wait.
+	OldestPending time.Time `json:"oldestPending,omitzero"`
+	// Objects are those wanted or known in the kernel, and Dirty those that differ.
+	Objects int `json:"objects"`
+	Dirty   int `json:"dirty"`
+	// Batches counts the batches since the start, failed ones included.
+	Batches   uint64    `json:"batches"`
+	LastWrite time.Time `json:"lastWrite,omitzero"`
+	// Failures counts the writes that have failed since the last one that landed.
+	Failures  int    `json:"failures"`
+	LastError string `json:"lastError,omitempty"`
+	// NodeAtFault is set while the kernel refuses rules that belong to no Service.
+	NodeAtFault bool `json:"nodeAtFault,omitempty"`
+	// Quarantined has the first QuarantinedMax of the Services held.
+	Quarantined []Quarantine `json:"quarantine,omitempty"`
+}
+
+// QuarantinedMax bounds the Services that a domain lists.
+const QuarantinedMax = 100
+
+// Quarantine is a Service whose newest rules the kernel refuses.
+type Quarantine struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Revision  string `json:"revision"`
+	// Reason has the kernel's words.
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+}
+
+// Finding is something that health finds wrong; see docs/health.md.
+type Finding struct {
+	Kind string `json:"kind"`
+	// About is the domain or the API resource.
+	About     string    `json:"about,omitempty"`
+	Since     time.Time `json:"since,omitzero"`
+	Unhealthy bool      `json:"unhealthy"`
+	Problem   string    `json:"problem"`
+	Advice    string    `json:"advice"`
+	// Services are some of those affected, and More counts the others.
+	Services []string `json:"services,omitempty"`
+	More     int      `json:"more,omitempty"`
+}
+
+// ServiceList is the answer about all Services, sorted by namespace and name.
+type ServiceList struct {
+	APIVersion string    `json:"apiVersion"`
+	Now        time.Time `json:"now"`
+	Items      []Service `json:"items"`
+}
+
+// Service is one line about a Service.
+type Service struct {
+	Namespace   string    `json:"namespace"`
+	Name        string    `json:"name"`
+	Created     time.Time `json:"created,omitzero"`
+	ClusterIPs  []string  `json:"clusterIPs"`
+	ExternalIPs []string  `json:"externalIPs,omitempty"`
+	// LoadBalancerIPs are those of the status that the node answers itself.
+	LoadBalancerIPs []string `json:"loadBalancerIPs,omitempty"`
+	Ports           []Port   `json:"ports"`
+	InternalPolicy  string   `json:"internalTrafficPolicy"`
+	// ExternalPolicy is empty for a Service that is not reachable from outside.
+	ExternalPolicy string `json:"externalTrafficPolicy,omitempty"`
+	// Endpoints may get new connections, summed over ports and families, as last in force; Local
+	// are those of them on this node.
+	Endpoints int `json:"endpoints"`
+	Local     int `json:"localEndpoints"`
+	Draining  int `json:"drainingEndpoints,omitempty"`
+	// State is the gravest over all domains.
+	State State `json:"state"`
+	// Changes counts the revisions that came into force, over all families.
+	Changes    int       `json:"changes"`
+	LastChange time.Time `json:"lastChange,omitzero"`
+	// LastMicros and LongestMicros are how long changes took from their receipt until they were in
+	// force; nil before the first that was measured.
+	LastMicros    *int64 `json:"lastMicros,omitempty"`
+	LongestMicros *int64 `json:"longestMicros,omitempty"`
+	// Restarts counts how often the Service's actor was started again after a failure.
+	Restarts int `json:"restarts"`
+}
+
+// State says how a Service, or its share of a domain, stands.
+type State string
+
+// The states, the gravest last.
+const (
+	InForce     State = "in force"    // the kernel has the newest rules
+	Waiting     State = "waiting"     // the newest rules are on the way
+	Shadowed    State = "shadowed"    // an older Service serves some of its addresses
+	Quarantined State = "quarantined" // the kernel refuses the newest rules; the former ones stay
+	Restarting  State = "restarting"  // the actor has failed and will be started again
+	Parked      State = "parked"      // the actor keeps failing; the rules stay as they are
+	Refused     State = "refused"     // there was no room for the Service
+)
+
+// Port is one port of a Service.
+type Port struct {
+	Name     string `json:"name,omitempty"`
+	Protocol string `json:"protocol"`
+	Port     int    `json:"port"`
+	NodePort int    `json:"nodePort,omitempty"`
+}
+
+// ServiceDetail is everything about one Service.
+type ServiceDetail struct {
+	APIVersion string    `json:"apiVersion"`
+	Now        time.Time `json:"now"`
+	Service
+	AffinitySeconds     int      `json:"affinitySeconds,omitempty"`
+	SourceRanges        []string `json:"loadBalancerSourceRanges,omitempty"`
+	HealthCheckNodePort int      `json:"healthCheckNodePort,omitempty"`
+	// Scheduler is the IPVS scheduler that the Service asks for.
+	Scheduler string          `json:"scheduler,omitempty"`
+	Frontends []Frontend      `json:"frontends"`
+	Actor     Actor           `json:"actor"`
+	Domains   []ServiceDomain `json:"domains"`
+	// Timeline has the last changes, the newest first, TimelineMax at most.
+	Timeline []Change `json:"timeline"`
+}
+
+// TimelineMax bounds the changes that are remembered of one Service.
+const TimelineMax = 20
+
+// Frontend is where clients reach a Service.
+type Frontend struct {
+	// Kind is ClusterIP, ExternalIP, LoadBalancerIP or NodePort.
+	Kind string `json:"kind"`
+	// Address is empty for a node port.
+	Address  string `json:"address,omitempty"`
+	Port     int    `json:"port"`
+	Protocol string `json:"protocol"`
+	PortName string `json:"portName,omitempty"`
+	Family   string `json:"family"`
+	// Policy is the traffic policy that counts here, Cluster or Local.
+	Policy string `json:"policy"`
+	// Endpoints may get new connections at this frontend.
+	Endpoints int `json:"endpoints"`
+	// ServedBy is the older Service that serves this frontend instead.
+	ServedBy string `json:"servedBy,omitempty"`
+}
+
+// Actor is the state of the goroutine that owns a Service.
+type Actor struct {
+	// State is running, waiting or parked.
+	State       string    `json:"state"`
+	Restarts    int       `json:"restarts"`
+	Failures    int       `json:"failures"`
+	LastFailure string    `json:"lastFailure,omitempty"`
+	FailedAt    time.Time `json:"failedAt,omitzero"`
+	ParkedUntil time.Time `json:"parkedUntil,omitzero"`
+}
+
+// ServiceDomain is how one Service stands in one domain.
+type ServiceDomain struct {
+	Name  string `json:"name"`
+	State State  `json:"state"`
+	// Revision is the newest one that the domain has received, and Applied the newest in force.
+	Revision string `json:"revision,omitempty"`
+	Applied  string `json:"applied,omitempty"`
+	// Quarantine is set if State is Quarantined.
+	Quarantine *Quarantine `json:"quarantine,omitempty"`
+	// Objects are those of the Service, at most ObjectsMax; Omitted counts the others.
+	Objects []Object `json:"objects"`
+	Omitted int      `json:"omitted,omitempty"`
+	// Error says why the domain did not answer; then only Name and Quarantine are known.
+	Error string `json:"error,omitempty"`
+}
+
+// ObjectsMax bounds the objects that a domain lists of one Service.
+const ObjectsMax = 500
+
+// Object is one thing in the kernel.
+type Object struct {
+	// Container is the table, map, set or chain that holds it.
+	Container string `json:"container"`
+	Name      string `json:"name"`
+	// State is in force, waiting (the kernel lacks it or has another) or shadowed (another Service
+	// has it).
+	State State `json:"state"`
+}
+
+// Change is one change of a Service in one domain.
+type Change struct {
+	Domain   string `json:"domain"`
+	Revision string `json:"revision"`
+	// Causes are what changed: "service", "endpoints", "node", "start" (of the actor) or "drain".
+	Causes []string `json:"causes"`
+	// Outcome is InForce or Quarantined.
+	Outcome State `json:"outcome"`
+	// Received is when the source delivered the oldest cause. For a cause that comes from no source
+	// it is when the actor saw it.
+	Received time.Time `json:"received"`
+	// The other moments are in microseconds after Received. TriggerMicros is negative: the cause
+	// was in the cluster before. Zero means unknown.
+	TriggerMicros  int64 `json:"triggerMicros,omitempty"`
+	SeenMicros     int64 `json:"seenMicros"`
+	RenderedMicros int64 `json:"renderedMicros"`
+	BatchedMicros  int64 `json:"batchedMicros"`
+	DoneMicros     int64 `json:"doneMicros"`
+	// Batch is the number of the domain's batch; 0 if nothing had to be written.
+	Batch uint64 `json:"batch,omitempty"`
+	// Endpoints may get new connections after this change, in the family of the domain.
+	Endpoints int `json:"endpoints"`
+}
+
+// EndpointList is the answer about the endpoints of one Service.
+type EndpointList struct {
+	APIVersion string    `json:"apiVersion"`
+	Now        time.Time `json:"now"`
+	Namespace  string    `json:"namespace"`
+	Name       string    `json:"name"`
+	// Node and Zone are where the proxy runs; the rules depend on them.
+	Node string `json:"node"`
+	Zone string `json:"zone,omitempty"`
+	// Ports has an entry for each family and port of the Service.
+	Ports []EndpointPort `json:"ports"`
+}
+
+// EndpointPort has the endpoints of one service port in one family.
+type EndpointPort struct {
+	Port
+	Family string `json:"family"`
+	// Internal and External say how endpoints are chosen for traffic from inside the cluster (to
+	// the ClusterIP), and from outside (to everything else); External is nil if nothing is
+	// reachable from outside.
+	Internal *Rule `json:"internal"`
+	External *Rule `json:"external,omitempty"`
+	// Endpoints are sorted by address, at most EndpointsMax; Omitted counts the others.
+	Endpoints []Endpoint `json:"endpoints"`
+	Omitted   int        `json:"omitted,omitempty"`
+}
+
+// EndpointsMax bounds the endpoints that an answer lists of one service port.
+const EndpointsMax = 1000
+
+// Rule says how endpoints are chosen for one kind of traffic.
+type Rule struct {
+	// Policy is the traffic policy, Cluster or Local.
+	Policy string `json:"policy"`
+	// Rule is the rule in words, for example "hinted for this zone".
+	Rule string `json:"rule"`
+	// Chosen counts the endpoints that get new connections.
+	Chosen int `json:"chosen"`
+}
+
+// Endpoint is one address of one EndpointSlice behind a service port.
+type Endpoint struct {
+	// Address is the address with the port, for example "10.0.0.1:80".
+	Address string `json:"address"`
+	// Slice is the EndpointSlice.
+	Slice string `json:"slice"`
+	Node  string `json:"node,omitempty"`
+	Zone  string `json:"zone,omitempty"`
+	// Local reports that the endpoint runs on this node.
+	Local       bool     `json:"local"`
+	Ready       bool     `json:"ready"`
+	Serving     bool     `json:"serving"`
+	Terminating bool     `json:"terminating"`
+	ForZones    []string `json:"forZones,omitempty"`
+	ForNodes    []string `json:"forNodes,omitempty"`
+	// Internal and External are the decisions for each kind of traffic; External is nil if that
+	// of the port is.
+	Internal *Decision `json:"internal"`
+	External *Decision `json:"external,omitempty"`
+}
+
+// Decision says whether an endpoint gets new connections, and why.
+type Decision struct {
+	Chosen bool `json:"chosen"`
+	// Rule names what decided it; see service.Reason.
+	Rule string `json:"rule"`
+	// Why says it in words.
+	Why string `json:"why"`
+}
+
+// Names is the answer for shell completion.
+type Names struct {
+	APIVersion string `json:"apiVersion"`
+	// Namespaces are those that have Services.
+	Namespaces []string `json:"namespaces"`
+	// Services are the names in the wanted namespace, or "namespace/name" without one.
+	Services []string `json:"services"`
+}

@@ -1,0 +1,146 @@
+package observe
+
+import (
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func served(key service.Key, endpoints int) service.View {
+	view := service.View{Key: key}
+	view.Ports[service.IPv4] = []service.PortView{{Cluster: make([]service.Endpoint, endpoints)}, {}}
+	return view
+}
+
+// TestLogChanges: one line per Service and family says how many endpoints it has, how long the change
+// took and which batch carried it.
+func TestLogChanges(t *testing.T) {
+	core, lines := observer.New(ChangeLevel)
+	l := NewLog(zap.New(core), map[string]service.Family{"d/IPv4": service.IPv4})
+	key, received := service.Key{Namespace: "a", Name: "b"}, time.Unix(1, 0)
+	last := func() (zapcore.Level, string, map[string]any) {
+		all := lines.All()
+		line := all[len(all)-1]
+		return line.Level, line.Message, line.ContextMap()
+	}
+	expect := func(want fields) {
+		t.Helper()
+		level, message, got := last()
+		if level != ChangeLevel || message != "Service change in force" || !reflect.DeepEqual(got, map[string]any(want)) {
+			t.Errorf("got %v %q\n%v, want\n%v", level, message, got, want)
+		}
+	}
+	apply := func(after time.Duration) {
+		l.Aggregator(aggregator.Applied{Domain: "d/IPv4", At: received.Add(after), Contribution: dataplane.Contribution{Key: key, Received: received}})
+	}
+	write := func(number uint64) {
+		l.Aggregator(aggregator.BatchWritten{Domain: "d/IPv4", Batch: &dataplane.Batch{Number: number}})
+		l.Aggregator(aggregator.BatchWritten{Domain: "other", Batch: &dataplane.Batch{Number: 99}})
+	}
+	write(7)
+	apply(2 * time.Millisecond)
+	l.Programmed(service.IPv4, served(key, 3))
+	expect(fields{"service": "a/b", "family": "IPv4", "ports": int64(2), "endpoints": int64(3),
+		"took": 2 * time.Millisecond, "domain": "d/IPv4", "batch": uint64(7)})
+
+	// what an audit has found in the kernel was not written
+	l.Aggregator(aggregator.AuditDone{Domain: "d/IPv4"})
+	apply(time.Second)
+	l.Programmed(service.IPv4, served(key, 1))
+	expect(fields{"service": "a/b", "family": "IPv4", "ports": int64(2), "endpoints": int64(1), "took": time.Second, "domain": "d/IPv4"})
+
+	// a view that comes again, and a Service that is gone
+	l.Programmed(service.IPv4, service.View{Key: key})
+	expect(fields{"service": "a/b", "family": "IPv4", "ports": int64(0), "endpoints": int64(0)})
+	if len(l.changes.of) > 0 {
+		t.Errorf("%d changes are kept", len(l.changes.of))
+	}
+}
+
+// TestLogTellsNoChangesByDefault: without -v=2 nothing is kept.
+func TestLogTellsNoChangesByDefault(t *testing.T) {
+	core, lines := observer.New(zap.InfoLevel)
+	l := NewLog(zap.New(core), map[string]service.Family{"d": service.IPv4})
+	l.Aggregator(aggregator.Applied{Domain: "d", Contribution: dataplane.Contribution{Key: service.Key{Name: "b"}}})
+	l.Programmed(service.IPv4, served(service.Key{Name: "c"}, 1))
+	if len(l.changes.of) > 0 || lines.Len() > 0 {
+		t.Errorf("%d changes, %d lines", len(l.changes.of), lines.Len())
+	}
+}
+
+// TestIncidents: of failures that repeat, the first is told, one every ten minutes, and the end.
+func TestIncidents(t *testing.T) {
+	now := time.Unix(0, 0)
+	i := Incidents{now: func() time.Time { return now }}
+	told := 0
+	for range 60 { // for half an hour
+		if tell, _ := i.Failed("x"); tell {
+			told++
+		}
+		now = now.Add(30 * time.Second)
+	}
+	now = now.Add(-time.Second)
+	if told != 3 {
+		t.Errorf("told %d times in half an hour, want 3", told)
+	}
+	if _, _, over := i.Succeeded("y"); over {
+		t.Error("another thing is over")
+	}
+	if failures, lasted, over := i.Succeeded("x"); failures != 60 || lasted != 30*time.Minute-time.Second || !over {
+		t.Errorf("%d failures in %v, over %v", failures, lasted, over)
+	}
+	if _, _, over := i.Succeeded("x"); over {
+		t.Error("over twice")
+	}
+	if tell, _ := i.Failed("x"); tell {
+		t.Error("a failure right after the end is news")
+	}
+	now = now.Add(time.Hour)
+	if tell, failures := i.Failed("x"); !tell || failures != 1 {
+		t.Errorf("an hour later: told %v as number %d", tell, failures)
+	}
+}
+
+// TestLogRepeatedBatches: a batch that keeps failing makes one line at warn, and one when it lands.
+func TestLogRepeatedBatches(t *testing.T) {
+	core, lines := observer.New(zap.InfoLevel)
+	l := NewLog(zap.New(core), nil)
+	for n := range uint64(5) {
+		receipt := dataplane.Receipt{Outcome: dataplane.Busy, Err: errors.New("lock held")}
+		if n == 4 {
+			receipt = dataplane.Receipt{}
+		}
+		l.Aggregator(aggregator.BatchWritten{Domain: "d", Batch: &dataplane.Batch{Number: n + 2}, Receipt: receipt})
+	}
+	var got []string
+	for _, line := range lines.All() {
+		got = append(got, line.Level.String()+" "+line.Message)
+	}
+	if want := []string{"warn batch failed; nothing is lost", "info batches are written again"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestLogQuarantines: a Service that is tried again in vain is no news, until the reason is another.
+func TestLogQuarantines(t *testing.T) {
+	core, lines := observer.New(zap.ErrorLevel)
+	l := NewLog(zap.New(core), nil)
+	say := func(reason string) { l.Aggregator(aggregator.Quarantined{Domain: "d", Reason: reason}) }
+	for _, reason := range []string{"one", "one", "two", "two"} {
+		say(reason)
+	}
+	l.Aggregator(aggregator.Freed{Domain: "d"})
+	say("two")
+	if lines.Len() != 3 {
+		t.Errorf("%d lines, want 3: %v", lines.Len(), lines.All())
+	}
+}

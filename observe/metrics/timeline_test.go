@@ -1,0 +1,98 @@
+package metrics
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/supervisor"
+)
+
+func TestTimelineKeepsTheNewest(t *testing.T) {
+	m := listedMetrics(t, 1)
+	key := serviceKey(0)
+	done := time.Now()
+	for n := range 3*TimelineMax + 7 {
+		done = done.Add(time.Millisecond)
+		m.Aggregator(aggregator.Applied{
+			Domain: domain4, At: done, Batched: done.Add(-20 * time.Microsecond), Batch: uint64(n),
+			Contribution: dataplane.Contribution{
+				Key: key, Revision: service.Revision{Incarnation: 1, Sequence: uint64(n)}, Received: done.Add(-80 * time.Microsecond),
+				Trigger: done.Add(-time.Hour),
+				Trail: dataplane.Trail{
+					Causes: dataplane.CauseEndpoints, Endpoints: 3,
+					Seen: dataplane.MomentOf(done.Add(-60 * time.Microsecond)), Rendered: dataplane.MomentOf(done.Add(-40 * time.Microsecond)),
+				},
+			},
+		})
+		got := m.Timeline(key)
+		if len(got) != min(n+1, TimelineMax) {
+			t.Fatalf("%d changes are remembered after %d", len(got), n+1)
+		}
+		for i, c := range got {
+			want := Change{
+				Domain: domain4, Revision: service.Revision{Incarnation: 1, Sequence: uint64(n - i)}, Causes: dataplane.CauseEndpoints,
+				Done: time.Unix(0, done.Add(-time.Duration(i)*time.Millisecond).UnixNano()), Received: 80 * time.Microsecond,
+				Seen: 60 * time.Microsecond, Rendered: 40 * time.Microsecond, Dispatched: 20 * time.Microsecond,
+				Batch: uint64(n - i), Endpoints: 3,
+			}
+			if c != want { // the trigger is older than the process
+				t.Fatalf("change %d: %+v, want %+v", i, c, want)
+			}
+		}
+	}
+}
+
+func TestTimelineHasRefusals(t *testing.T) {
+	m := listedMetrics(t, 1)
+	m.Aggregator(aggregator.Quarantined{Domain: domain4, Key: serviceKey(0), Reason: "no", At: time.Now()})
+	got := m.Timeline(serviceKey(0))
+	if len(got) != 1 || !got[0].Refused {
+		t.Errorf("%+v", got)
+	}
+	if len(m.Timeline(serviceKey(1))) != 0 {
+		t.Error("a Service without an actor has a timeline")
+	}
+}
+
+// TestTimelineIsSmall: at 10,000 Services all timelines together are below 10 MiB, and a change
+// allocates nothing once a timeline is full.
+func TestTimelineIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(step{}); size != 48 {
+		t.Errorf("a step has %d bytes", size)
+	}
+	m := listedMetrics(t, 1)
+	e := aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: serviceKey(0)}}
+	for range TimelineMax {
+		m.Aggregator(e)
+	}
+	var event aggregator.Event = e
+	if n := testing.AllocsPerRun(100, func() { m.Aggregator(event) }); n > 0 {
+		t.Errorf("%v allocations per change", n)
+	}
+	if got := cap(m.records.locked(serviceKey(0)).records[serviceKey(0)].timeline.steps); got != TimelineMax {
+		t.Errorf("room for %d changes", got)
+	}
+}
+
+func TestRecordOfOneService(t *testing.T) {
+	m := listedMetrics(t, 0)
+	for n := range 2 {
+		m.Supervisor(supervisor.Event[service.Key]{Child: serviceKey(n), What: supervisor.Started{}})
+	}
+	at := time.Now()
+	m.Aggregator(aggregator.Applied{Domain: domain4, At: at, Contribution: dataplane.Contribution{Key: serviceKey(0), Received: at.Add(-time.Millisecond)}})
+	r, known := m.Record(serviceKey(0))
+	if !known || r.State != stateRunning || r.Commits != 1 || !r.LastCommit.Equal(at) || r.Last.Round(time.Microsecond) != time.Millisecond {
+		t.Errorf("%+v, %v", r, known)
+	}
+	if r, known := m.Record(serviceKey(1)); !known || r.Last >= 0 || r.Commits != 0 {
+		t.Errorf("%+v, %v", r, known)
+	}
+	if _, known := m.Record(serviceKey(7)); known {
+		t.Error("a Service without an actor has a record")
+	}
+}
