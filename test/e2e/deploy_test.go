@@ -170,7 +170,8 @@ func lookForRefusals(t *testing.T, proxy *harness.Proxy) {
 	}
 }
 
-// Each capability of the DaemonSet is needed: without it, the pod does not get ready.
+// Each capability of the DaemonSet is needed: without it, the proxy does not start. NET_RAW is
+// needed by the legacy variant of iptables alone.
 func TestInstalledPodNeedsEachCapability(t *testing.T) {
 	needs := map[corev1.Capability]variant{
 		"NET_ADMIN": {"nftables", ""},
@@ -187,10 +188,7 @@ func TestInstalledPodNeedsEachCapability(t *testing.T) {
 			if !known {
 				t.Fatal("no reason for it")
 			}
-			spec := install(t, c, v).Spec.Template.Spec
-			capabilities := spec.Containers[0].SecurityContext.Capabilities
-			capabilities.Add = slices.DeleteFunc(capabilities.Add, func(other corev1.Capability) bool { return other == capability })
-			proxy, err := c.NewPod(deployedIn, spec).Start()
+			proxy, err := c.NewPod(deployedIn, without(install(t, c, v), capability)).Start()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,6 +198,23 @@ func TestInstalledPodNeedsEachCapability(t *testing.T) {
 			t.Log(proxy.Tail(3))
 		})
 	}
+	for _, v := range variants[:2] {
+		t.Run(v.String()+" without NET_RAW", func(t *testing.T) {
+			spec := without(install(t, c, v), "NET_RAW")
+			proxy := startPod(t, c.NewPod(deployedIn, spec), spec.Containers[0])
+			if err := proxy.Stop(); err != nil {
+				t.Error(err)
+			}
+			lookForRefusals(t, proxy)
+		})
+	}
+}
+
+func without(daemonSet *appsv1.DaemonSet, capability corev1.Capability) corev1.PodSpec {
+	spec := daemonSet.Spec.Template.Spec
+	capabilities := spec.Containers[0].SecurityContext.Capabilities
+	capabilities.Add = slices.DeleteFunc(capabilities.Add, func(other corev1.Capability) bool { return other == capability })
+	return spec
 }
 
 // The running proxy applies what it can with its few privileges. It refuses a change of kernel
