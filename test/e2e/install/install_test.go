@@ -23,6 +23,7 @@ func TestInstall(t *testing.T) {
 	report.step("to another version and back", func(t *testing.T) { s.roll(t) })
 	report.step("kubeadm's kube-proxy instead", func(t *testing.T) { s.kubeadm(t) })
 	report.step("kubeadm's DaemonSet with the image of Sluice, and back", func(t *testing.T) { s.swap(t) })
+	report.step("deploy/kubeadm: by the node's label, and back", func(t *testing.T) { s.takeOver(t) })
 }
 
 // rolloutMax bounds a rollout on one node; five seconds are usual.

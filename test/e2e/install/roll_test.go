@@ -15,18 +15,17 @@ import (
 
 // roll puts the other version on the node, and takes it back, with a client's usual commands.
 func (s *site) roll(t *testing.T) {
-	s.mustRun(t, "sluice", oneVersion)
 	s.undisturbed(t, func() {
 		image := imageOf(otherVersion)
 		s.Kubectl(t, "-n", "kube-system", "set", "image", "daemonset/sluice", "sluice="+image, "init="+image)
 		s.awaitRollout(t, "sluice")
-		s.mustRun(t, "sluice", otherVersion)
+		s.mustRun(t, "sluice", "sluice "+otherVersion, "nftables")
 		s.grow(t)
 	})
 	s.undisturbed(t, func() {
 		s.Kubectl(t, "-n", "kube-system", "rollout", "undo", "daemonset/sluice")
 		s.awaitRollout(t, "sluice")
-		s.mustRun(t, "sluice", oneVersion)
+		s.mustRun(t, "sluice", "sluice "+oneVersion, "nftables")
 		s.grow(t)
 	})
 }
@@ -55,7 +54,7 @@ func (s *site) undisturbed(t *testing.T, f func()) {
 			t.Error("no client got an answer")
 		}
 		if !t.Failed() {
-			s.report.count("%d exchanges on new and on open connections, 0 lost", answered)
+			s.report.count("  %d exchanges on new and on open connections, 0 lost", answered)
 		}
 	}()
 	f()
@@ -70,38 +69,51 @@ func (s *site) grow(t *testing.T) {
 	s.awaitAnswers(t)
 }
 
-// mustRun fails the test unless the program in the DaemonSet's container says that it is Sluice of
-// a version.
-func (s *site) mustRun(t *testing.T, daemonSet, version string) {
+// mustRun waits until the DaemonSet's pod is ready, and fails the test unless its program says that
+// it is of a version, and the proxy that it is in a mode.
+func (s *site) mustRun(t *testing.T, daemonSet, version, mode string) {
 	t.Helper()
-	said := s.versionInPod(t, daemonSet)
-	if !strings.HasPrefix(said, "sluice "+version+" ") {
-		t.Fatalf("the pod of %s runs %q, want sluice %s", daemonSet, said, version)
+	id := s.container(t, daemonSet)
+	s.asked++
+	// As kube-proxy, Sluice would say the release that it follows.
+	said := strings.TrimSpace(s.OnNode(t, "ctr", "--namespace", "k8s.io", "tasks", "exec",
+		"--exec-id", fmt.Sprintf("version-%d", s.asked), id, "/usr/local/bin/sluice", "--version"))
+	if said != version && !strings.HasPrefix(said, version+" ") {
+		t.Fatalf("the pod of %s runs %q, want %s", daemonSet, said, version)
 	}
+	harness.Eventually(t, settleMax, "the proxy's mode is "+mode, func(ctx context.Context) error {
+		page, err := s.N1.Get(ctx, "http://"+harness.MetricsAddress+"/proxyMode")
+		if err == nil && page.Body != mode {
+			err = fmt.Errorf("it is %q", page.Body)
+		}
+		return err
+	})
+	s.report.count("%s, mode %s:", version, mode)
 }
 
-// versionInPod runs the container's program once more, in the container. As kube-proxy, Sluice would
-// say the release that it follows.
-func (s *site) versionInPod(t *testing.T, daemonSet string) string {
+// container waits until the DaemonSet has one pod, which is ready, and returns its container.
+func (s *site) container(t *testing.T, daemonSet string) string {
 	t.Helper()
-	set, err := s.Client.AppsV1().DaemonSets("kube-system").Get(t.Context(), daemonSet, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	selector := metav1.FormatLabelSelector(set.Spec.Selector)
 	var id string
-	harness.Eventually(t, settleMax, "one pod of "+daemonSet+" is left", func(ctx context.Context) error {
+	harness.Eventually(t, settleMax, "the pod of "+daemonSet+" is ready", func(ctx context.Context) error {
+		set, err := s.Client.AppsV1().DaemonSets("kube-system").Get(ctx, daemonSet, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		selector := metav1.FormatLabelSelector(set.Spec.Selector)
 		pods, err := s.Client.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			return err
 		}
-		if len(pods.Items) != 1 || len(pods.Items[0].Status.ContainerStatuses) != 1 {
-			return fmt.Errorf("there are %d", len(pods.Items))
+		if len(pods.Items) != 1 {
+			return fmt.Errorf("it has %d pods", len(pods.Items))
 		}
-		id = strings.TrimPrefix(pods.Items[0].Status.ContainerStatuses[0].ContainerID, "containerd://")
+		status := pods.Items[0].Status
+		if len(status.ContainerStatuses) != 1 || !status.ContainerStatuses[0].Ready {
+			return fmt.Errorf("it is in phase %s: %v", status.Phase, status.ContainerStatuses)
+		}
+		id = strings.TrimPrefix(status.ContainerStatuses[0].ContainerID, "containerd://")
 		return nil
 	})
-	s.asked++
-	return s.OnNode(t, "ctr", "--namespace", "k8s.io", "tasks", "exec", "--exec-id", fmt.Sprintf("version-%d", s.asked), id,
-		"/usr/local/bin/sluice", "--version")
+	return id
 }
