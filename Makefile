@@ -73,6 +73,9 @@ test-e2e: test-packages ## the real kube-apiserver, the real binary, real packet
 test-e2e-ipvs: test-packages ## the life of a Service with the real kube-apiserver in mode ipvs; others by ONLY=
 	hack/test-e2e-ipvs $(if $(ONLY),'$(ONLY)')
 
+test-install: test-packages ## kubectl apply on a node with containerd and a real kubelet, other versions and kubeadm's DaemonSet, 0 connections lost
+	hack/test-install
+
 scenarios: test-packages ## the acceptance scenarios with real packets: make scenarios MODE=nftables|iptables|ipvs|ipvs-core|all ONLY='S-CIP-0.'
 	hack/scenarios $(or $(MODE),all) '$(ONLY)'
 

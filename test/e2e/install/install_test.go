@@ -14,14 +14,16 @@ func TestInstall(t *testing.T) {
 	report := newReport(t)
 	var s *site
 	report.step("build the programs", func(t *testing.T) { buildAll(t) })
-	images := t.TempDir()
-	report.step("make image, two versions", func(t *testing.T) { makeImages(t, images) })
-	report.step("a cluster with a node", func(t *testing.T) { s = newSite(report.t, report, images) })
+	var all images
+	dir := t.TempDir()
+	report.step("make image: two versions, kube-proxy's, the pods'", func(t *testing.T) { all = makeImages(t, dir) })
+	report.step("a cluster with a node", func(t *testing.T) { s = newSite(report.t, report, all) })
 	report.step("kubectl apply -f deploy/install.yaml", func(t *testing.T) { s.install(t) })
 	report.step("services answer", func(t *testing.T) { s.services(t) })
 	report.step("to another version and back", func(t *testing.T) { s.roll(t) })
 	report.step("kubeadm's kube-proxy instead", func(t *testing.T) { s.kubeadm(t) })
 	report.step("kubeadm's DaemonSet with the image of Sluice, and back", func(t *testing.T) { s.swap(t) })
+	report.step("deploy/kubeadm: by the node's label, and back", func(t *testing.T) { s.takeOver(t) })
 }
 
 // rolloutMax bounds a rollout on one node; five seconds are usual.
