@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -148,18 +147,10 @@ func printVersion(out io.Writer, asked config.Version) error {
 }
 
 func versionText() string {
-	return fmt.Sprintf("sluice %s (%s, %s/%s, %s), behaves like kube-proxy %s",
-		version, revision(), runtime.GOOS, runtime.GOARCH, runtime.Version(), daemon.Compatible)
-}
-
-// revision returns the commit that the binary was built from, if the toolchain recorded it.
-func revision() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return "commit " + s.Value[:min(12, len(s.Value))]
-			}
-		}
+	commit := "unknown commit"
+	if revision := daemon.Revision(); revision != "" {
+		commit = "commit " + revision[:min(12, len(revision))]
 	}
-	return "unknown commit"
+	return fmt.Sprintf("sluice %s (%s, %s/%s, %s), behaves like kube-proxy %s",
+		version, commit, runtime.GOOS, runtime.GOARCH, runtime.Version(), daemon.Compatible)
 }

@@ -35,6 +35,7 @@ func (s *server) servers() (all []*web.Server) {
 func (s *server) metricsConfig() metrics.Config {
 	c := metrics.Config{
 		Mode: string(s.mode), Findings: s.monitor.Tallies, ServicesMax: int(s.Sluice.Metrics.ServicesMax),
+		Build: metrics.Build{Version: s.Version, Revision: Revision()},
 		Process: metrics.Process{
 			ShowHidden:       s.KubeProxy.ShowHiddenMetricsForVersion != "",
 			NativeHistograms: s.GateEnabled(config.GateNativeHistograms),
@@ -97,7 +98,7 @@ func (s *server) pages() web.Pages {
 		p.Flagz = s.FlagValues
 	}
 	if s.GateEnabled(config.GateComponentStatusz) {
-		p.Statusz = &web.Program{Started: started, Version: Release[1:]}
+		p.Statusz = &web.Program{Started: started, Version: Release[1:], Own: s.Version}
 	}
 	return p
 }
