@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/observe/metrics"
@@ -41,8 +42,13 @@ func (s *server) metricsConfig() metrics.Config {
 			NativeHistograms: s.GateEnabled(config.GateNativeHistograms),
 		},
 	}
-	if s.mode == config.ModeIPVS {
+	switch s.mode {
+	case config.ModeIPVS:
 		c.Counters = ipvsCounters
+	case config.ModeIPTables:
+		if _, err := iptables.ReadAccounts(); err == nil {
+			c.Accounted = iptables.ReadAccounts
+		}
 	}
 	for _, d := range s.domains {
 		c.Domains = append(c.Domains, metrics.DomainInfo{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
