@@ -117,11 +117,3 @@ func (k *kernel) cleanUpOthers(ctx context.Context, log *zap.Logger) error {
 	}
 	return errors.Join(failed...)
 }
-
-// reason says in words why this mode serves.
-func (k *kernel) reason() string {
-	if k.choice == nil {
-		return "the configuration names it"
-	}
-	return k.choice.Reason
-}
