@@ -61,7 +61,7 @@ var layers = []layer{
 	{pkg: "internal/daemon/backend", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "dataplane/ipvs", "dataplane/ipvs/kernel", "dataplane/localport", "dataplane/nftables", "internal/daemon/config", "internal/host/sandbox", "internal/host/sysctl", "service"}, why: "builds domains from a backend for the commands"},
 	{pkg: "internal/daemon/config", may: []string{"", "aggregator", "internal/host/watch", "internal/yamllines", "service"}, why: "flags and files in, settings out; commands build things from them"},
 	{pkg: "internal/daemon/demo", may: []string{"*"}, why: "a command's story; uses everything"},
-	{pkg: "internal/inspect", may: []string{"service"}, why: "answers as JSON; the daemon makes them"},
+	{pkg: "internal/inspect", may: []string{"internal/explain", "service"}, why: "answers as JSON; the daemon makes them"},
 	{pkg: "internal/explain", may: []string{"dataplane", "dataplane/iptables", "dataplane/localport", "dataplane/nftables", "internal/nftmodel", "internal/render", "service"}, why: "renders and evaluates; the kernel is asked by whoever calls it"},
 	{pkg: "internal/nftmodel", may: []string{"dataplane", "dataplane/nftables", "dataplane/nftables/wire", "internal/netlink", "service"}, why: "a model of nf_tables behind the nftables socket contract"},
 	{pkg: "internal/render", may: []string{"dataplane", "dataplane/ledger", "service", "source"}, why: "pure: a full picture in, objects out"},
