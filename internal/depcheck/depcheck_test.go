@@ -76,6 +76,7 @@ var layers = []layer{
 	{pkg: "internal/host/holder", why: "processes and sockets; it knows nothing of Services"},
 	{pkg: "internal/host/sandbox", why: "plain namespaces"},
 	{pkg: "internal/host/watch", why: "plain files; it knows nothing of what is in them"},
+	{pkg: "internal/ui", may: []string{"internal/inspect", "service"}, why: "shows what package inspect answers; it knows no proxy"},
 	{pkg: "internal/yamllines", why: "paths and lines; each reader decodes values in its own way"},
 	{pkg: "internal/depcheck", why: "this test"},
 	{pkg: "cmd/sluice", may: []string{"internal/daemon", "internal/daemon/config", "internal/daemon/demo", "internal/daemon/plan", "internal/explain", "internal/host/sandbox", "internal/inspect"}, why: "flags, help and exit statuses; package daemon does the work"},
