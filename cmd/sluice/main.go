@@ -102,10 +102,21 @@ Without a cluster, start here:
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
-	root.AddCommand(runCommand(), proxyCommand(), demoCommand(), renderCommand(), planCommand(), cleanupCommand(), preflightCommand(), versionCommand(), explainCommand())
+	root.AddCommand(
+		runCommand(),
+		proxyCommand(),
+		demoCommand(),
+		renderCommand(),
+		planCommand(),
+		cleanupCommand(),
+		preflightCommand(),
+		versionCommand(),
+		explainCommand(),
+	)
 	for _, c := range root.Commands() {
 		c.Args = noArguments
 	}
+	root.AddCommand(statusCommand(), getCommand(), describeCommand(), dumpCommand())
 	return root
 }
 

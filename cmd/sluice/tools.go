@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -84,6 +83,7 @@ In nftables mode, the default here, the output is for nft -f, and replaces
 Sluice's tables. In iptables mode it is for iptables-restore or ip6tables-restore,
 and for tables without rules of Sluice. With --noflush these leave other chains
 alone, except for KUBE-FIREWALL, which the kubelet also uses.`,
+		Example: `  sluice render --manifests examples/web --proxy-mode iptables --family ipv6`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkManifests(dir); err != nil {
 				return err
@@ -100,6 +100,7 @@ alone, except for KUBE-FIREWALL, which the kubelet also uses.`,
 		},
 	}
 	o.Flags = config.BindRender(cmd.Flags())
+	groupFlags(cmd)
 	manifestsFlag(cmd, &dir)
 	cmd.Flags().StringVar(&family, "family", "", "ipv4 or ipv6; empty means both (nftables) or ipv4 (iptables)")
 	return cmd
@@ -170,18 +171,10 @@ func printVersion(out io.Writer, asked config.Version) error {
 }
 
 func versionText() string {
-	return fmt.Sprintf("sluice %s (%s, %s/%s, %s), behaves like kube-proxy %s",
-		version, revision(), runtime.GOOS, runtime.GOARCH, runtime.Version(), daemon.Compatible)
-}
-
-// revision returns the commit that the binary was built from, if the toolchain recorded it.
-func revision() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return "commit " + s.Value[:min(12, len(s.Value))]
-			}
-		}
+	commit := "unknown commit"
+	if revision := daemon.Revision(); revision != "" {
+		commit = "commit " + revision[:min(12, len(revision))]
 	}
-	return "unknown commit"
+	return fmt.Sprintf("sluice %s (%s, %s/%s, %s), behaves like kube-proxy %s",
+		version, commit, runtime.GOOS, runtime.GOARCH, runtime.Version(), daemon.Compatible)
 }

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -65,20 +63,6 @@ func TestRefusalsAreCountedWhenTheyAreMany(t *testing.T) {
 	}
 }
 
-func TestParseProcAddress(t *testing.T) {
-	for text, want := range map[string]string{
-		"0100007F:7580": "127.0.0.1:30080", "00000000:0035": "0.0.0.0:53",
-		"00000000000000000000000001000000:7580": "[::1]:30080",
-		"0000000000000000FFFF00000100007F:7580": "127.0.0.1:30080",
-		"nonsense":                              "", "0100007F": "", "01:7580": "", "0100007F:75800": "",
-	} {
-		at, err := parseProcAddress(text)
-		if (err == nil) != (want != "") || (err == nil && at.String() != want) {
-			t.Errorf("%s: %v, %v; want %s", text, at, err, want)
-		}
-	}
-}
-
 // TestKernelHolderOfAPort finds another process, with any kind of socket.
 func TestKernelHolderOfAPort(t *testing.T) {
 	const program = `import socket, sys, time
@@ -105,7 +89,7 @@ time.sleep(600)`
 	} {
 		p := place{c.protocol, netip.AddrPortFrom(netip.MustParseAddr(c.wanted), 30080)}
 		look := func() (text string) {
-			if err := node.Do(func() error { text = describeHolder(p, "/proc"); return nil }); err != nil {
+			if err := node.Do(func() error { text = describeHolder(p); return nil }); err != nil {
 				t.Fatal(err)
 			}
 			return text
@@ -123,34 +107,10 @@ time.sleep(600)`
 		}
 		_, _ = out.Read(make([]byte, 16)) // it is ready
 		pid := cmd.Process.Pid
-		if text, want := look(), fmt.Sprintf("port 30080 on %s is held by pid %d (python3)", c.wanted, pid); text != want {
+		if text, want := look(), fmt.Sprintf("port 30080 on %s is held by pid %d (", c.wanted, pid); !strings.HasPrefix(text, want) || !strings.Contains(text, "python3 -c") {
 			t.Errorf("%s at %s: %q, want %q", p, c.address, text, want)
 		}
 		_ = cmd.Process.Kill() // it has not ended before
 		_ = cmd.Wait()
-	}
-}
-
-// TestHolderThatCannotBeSeen: the socket is visible, its process is not.
-func TestHolderThatCannotBeSeen(t *testing.T) {
-	proc := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(proc, "thread-self/net"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	table := "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n" +
-		"   0: 0100007F:7580 0200007F:1111 01 00000000:00000000 00:00000000 00000000     0        0 71 1 0 100 0 0 10 0\n" +
-		"   1: 00000000:7580 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 72 1 0 100 0 0 10 0\n"
-	if err := os.WriteFile(filepath.Join(proc, "thread-self/net/tcp"), []byte(table), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := place{service.TCP, netip.MustParseAddrPort("127.0.0.1:30080")}
-	if inodes := holdingSockets(p, proc); len(inodes) != 1 || !inodes["72"] {
-		t.Errorf("sockets %v, want the one that listens", inodes)
-	}
-	if text := describeHolder(p, proc); !strings.Contains(text, "cannot be seen from here") {
-		t.Errorf("got %q", text)
-	}
-	if text := describeHolder(place{service.UDP, p.at}, proc); text != "" {
-		t.Errorf("got %q for a port that nobody has", text)
 	}
 }

@@ -294,7 +294,7 @@ func (a *attempt) nameHolder(e *openError) {
 		return
 	}
 	_ = a.w.shared.inside(func() error { // on failure, the error tells the user how to find the holder
-		e.holder = describeHolder(e.place, "/proc")
+		e.holder = describeHolder(e.place)
 		return nil
 	})
 }

@@ -90,7 +90,7 @@ func (w *world) expectSuspect(protocol service.Protocol) {
 		w.Errorf("got %v, suspects %v", receipt, receipt.Suspects)
 	}
 	for _, part := range []string{"Service ns1/guilty", "30081/" + protocol.String(), w.listen(0).Addr().String(), "stop it",
-		fmt.Sprintf("port 30081 on %s is held by pid %d", w.listen(0).Addr(), os.Getpid())} {
+		fmt.Sprintf("port 30081 on %s is held by this process (pid %d)", w.listen(0).Addr(), os.Getpid())} {
 		if !strings.Contains(receipt.Err.Error(), part) {
 			w.Errorf("%q does not say %q", receipt.Err, part)
 		}

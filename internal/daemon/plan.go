@@ -141,15 +141,19 @@ func (p *planner) hosts(ctx context.Context) (hosts []netip.Addr, err error) {
 // compare returns what a start would change in one domain: the first plan of its ledger,
 // after the ledger has seen the kernel. Equal counts the objects that would stay.
 func (p *planner) compare(ctx context.Context, d *proxy.Domain) (changes []dataplane.Change, equal int, err error) {
-	var adjust func(service.View) service.View
-	if d.Drain != nil {
-		adjust = func(view service.View) service.View {
-			view, failed := draining(ctx, d, view)
-			err = errors.Join(err, failed)
-			return view
+	views := func(yield func(*service.View) bool) {
+		for _, key := range p.cache.Keys() {
+			found := p.cache.Snapshot(key)
+			view := service.Resolve(key, found.Spec, found.Slices, p.facts)
+			if d.Drain != nil && err == nil {
+				view, err = draining(ctx, d, view)
+			}
+			if !yield(&view) {
+				return
+			}
 		}
 	}
-	book := render.Ledger(d.Renderer, d.Layout, p.cache, p.facts, p.cache.Keys(), adjust)
+	book := render.Ledger(d.Renderer, d.Layout, views, p.facts)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
-	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/host/holder"
 )
 
 // configuration loads the configuration. Mistakes in a file are checks that fail; mistakes in
@@ -77,15 +77,15 @@ func (p *preflight) addresses() {
 		if err != nil {
 			continue // switched off
 		}
-		holder, taken := rival.HolderOf(at)
+		who, taken := holder.Of("tcp", at)
 		switch {
 		case !taken:
 			p.add("address", OK, "", "%s %s is free", a.field, a.address)
 		case p.KubeProxy.BindAddressHardFail:
-			p.add("address", Fail, "stop it, or choose another "+a.field, "%s %s is held by %s", a.field, a.address, holder)
+			p.add("address", Fail, "stop it, or choose another "+a.field, "%s %s is held by %s", a.field, a.address, who)
 		default:
 			p.add("address", Warn, "nothing if that proxy ends; otherwise stop it, or choose another "+a.field,
-				"%s %s is held by %s", a.field, a.address, holder)
+				"%s %s is held by %s", a.field, a.address, who)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/supervisor"
 )
@@ -212,7 +212,7 @@ func (a *addresses) listening(field, address string) func(error) {
 			}
 		case now.Sub(saidAt) >= holderAgain:
 			saidAt = now
-			problem := fmt.Sprintf("%s %s is held by %s", field, address, holderOf(address))
+			problem := fmt.Sprintf("%s %s is held by %s", field, address, holderIn(err))
 			if a.set(field, health.Finding{Kind: health.AddressTaken, About: field, Since: now, Problem: problem}) {
 				a.log.Warn("another program holds an address of this one; will retry", zap.String("problem", problem))
 				a.told(problem)
@@ -221,12 +221,10 @@ func (a *addresses) listening(field, address string) func(error) {
 	}
 }
 
-// holderOf describes the holder of an address.
-func holderOf(address string) string {
-	if at, err := netip.ParseAddrPort(address); err == nil {
-		if holder, found := rival.HolderOf(at); found {
-			return holder.String()
-		}
+// holderIn returns the holder that an error names.
+func holderIn(err error) string {
+	if taken, ok := errors.AsType[*web.TakenError](err); ok && taken.Holder != "" {
+		return taken.Holder
 	}
 	return "a process that cannot be found"
 }

@@ -4,6 +4,7 @@
 package render
 
 import (
+	"iter"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -16,14 +17,21 @@ import (
 // layout is nil for a domain that can change single elements; otherwise it must be new.
 func Objects(renderer dataplane.Renderer, layout dataplane.Layout,
 	cache *source.Cache, facts *service.NodeFacts) []dataplane.Object {
-	return ObjectsOf(renderer, layout, cache, facts, cache.Keys())
+	return Views(renderer, layout, func(yield func(*service.View) bool) {
+		for _, key := range cache.Keys() {
+			found := cache.Snapshot(key)
+			if view := service.Resolve(key, found.Spec, found.Slices, facts); !yield(&view) {
+				return
+			}
+		}
+	}, facts)
 }
 
-// ObjectsOf is Objects as if the cache had some of its Services only.
-func ObjectsOf(renderer dataplane.Renderer, layout dataplane.Layout,
-	cache *source.Cache, facts *service.NodeFacts, keys []service.Key) []dataplane.Object {
+// Views is Objects for views.
+func Views(renderer dataplane.Renderer, layout dataplane.Layout,
+	views iter.Seq[*service.View], facts *service.NodeFacts) []dataplane.Object {
 	// Nothing is known to be in the kernel, so the difference is everything.
-	changes := Ledger(renderer, layout, cache, facts, keys, nil).Plan().Changes
+	changes := Ledger(renderer, layout, views, facts).Plan().Changes
 	objects := make([]dataplane.Object, 0, len(changes))
 	for i := range changes {
 		objects = append(objects, *changes[i].After)
@@ -31,20 +39,14 @@ func ObjectsOf(renderer dataplane.Renderer, layout dataplane.Layout,
 	return objects
 }
 
-// Ledger returns the ledger of a domain that wants what ObjectsOf returns and knows nothing
-// of a kernel. Adjust, if set, may replace each view before it is rendered; the scaffold has
-// been rendered by then.
-func Ledger(renderer dataplane.Renderer, layout dataplane.Layout, cache *source.Cache,
-	facts *service.NodeFacts, keys []service.Key, adjust func(service.View) service.View) *ledger.Ledger {
+// Ledger returns the ledger of a domain that wants what Views returns and knows nothing of a
+// kernel. It renders the scaffold before it asks for views.
+func Ledger(renderer dataplane.Renderer, layout dataplane.Layout,
+	views iter.Seq[*service.View], facts *service.NodeFacts) *ledger.Ledger {
 	book := ledger.New(layout, renderer.Naming())
 	book.Want(dataplane.NewFragment(service.Node, time.Time{}, renderer.Node(facts)))
-	for _, key := range keys {
-		found := cache.Snapshot(key)
-		view := service.Resolve(key, found.Spec, found.Slices, facts)
-		if adjust != nil {
-			view = adjust(view)
-		}
-		book.Want(dataplane.NewFragment(key, view.Created, renderer.Service(&view, facts)))
+	for view := range views {
+		book.Want(dataplane.NewFragment(view.Key, view.Created, renderer.Service(view, facts)))
 	}
 	return book
 }

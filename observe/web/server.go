@@ -11,11 +11,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/host/holder"
 )
 
 // ServerConfig configures a Server. Handler and Address are required.
@@ -152,14 +155,15 @@ func stop(server *http.Server, farewell time.Duration) {
 
 // Listen opens a listener in a network namespace, where it stays whichever thread serves it. With
 // network "tcp" an unspecified address accepts connections of both families where the kernel can;
-// "tcp4" and "tcp6" accept those of one. If the port is taken, the error says how to find out by
-// whom.
+// "tcp4" and "tcp6" accept those of one. If the port is taken, the error is a *TakenError.
 func Listen(ctx context.Context, inside func(func() error) error, network, address string) (net.Listener, error) {
 	var config net.ListenConfig
 	config.SetMultipathTCP(false) // neither probes nor scrapes gain anything by it
 	var listener net.Listener
 	err := inside(func() (err error) {
-		listener, err = config.Listen(ctx, network, address)
+		if listener, err = config.Listen(ctx, network, address); errors.Is(err, unix.EADDRINUSE) {
+			err = takenBy(network, address)
+		}
 		return err
 	})
 	if err == nil {
@@ -168,11 +172,37 @@ func Listen(ctx context.Context, inside func(func() error) error, network, addre
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err // without the address, which this error names itself
 	}
-	if _, port, splitErr := net.SplitHostPort(address); splitErr == nil && errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("listen on %s: %w; find who has it with: ss -ltnp 'sport = :%s'", address, err, port)
-	}
 	return nil, fmt.Errorf("listen on %s: %w", address, err)
 }
+
+// TakenError says that another socket prevents listening at an address. It matches EADDRINUSE.
+type TakenError struct {
+	// Holder describes the process that has the socket; empty if that is not known.
+	Holder string
+	port   string
+}
+
+func takenBy(network, address string) *TakenError {
+	_, port, _ := net.SplitHostPort(address) // somebody has it, so it is valid
+	e := &TakenError{port: port}
+	if at, err := netip.ParseAddrPort(address); err == nil {
+		if who, found := holder.Of(network, at); found {
+			e.Holder = who.String()
+		}
+	}
+	return e
+}
+
+// Error names the holder, or says how to find it.
+func (e *TakenError) Error() string {
+	if e.Holder == "" {
+		return fmt.Sprintf("%v; find who has it with: ss -ltnp 'sport = :%s'", unix.EADDRINUSE, e.port)
+	}
+	return fmt.Sprintf("%v: %s has port %s; stop it, or choose another address", unix.EADDRINUSE, e.Holder, e.port)
+}
+
+// Unwrap returns the system's error.
+func (e *TakenError) Unwrap() error { return unix.EADDRINUSE }
 
 // ProbeServer returns a server for short requests from anyone. A slow client loses its connection.
 func ProbeServer(handler http.Handler) *http.Server {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/host/holder"
 )
 
 // LockName is the name of the lock: an abstract socket. Each network namespace has its own
@@ -44,7 +46,7 @@ type answer struct {
 
 // Holder is who has the lock.
 type Holder struct {
-	Process
+	holder.Process
 	// Stranger says that it cannot be a proxy: it runs neither as root nor as the user
 	// of this process. Any process can bind the name, and one without privilege must
 	// not keep a node from being served.
@@ -189,10 +191,10 @@ func (l *Lock) ask() (Holder, error) {
 	if err != nil {
 		return Holder{}, errors.Join(err, conn.Close())
 	}
-	l.holder = Holder{Process: processOf(int(peer.Pid)), Stranger: peer.Uid != 0 && int(peer.Uid) != os.Geteuid()}
+	l.holder = Holder{Process: holder.ProcessOf(int(peer.Pid)), Stranger: peer.Uid != 0 && int(peer.Uid) != os.Geteuid()}
 	// The kernel is more reliable than what a process says about itself.
 	if said := read(conn); l.holder.Command == "" && !l.holder.Stranger {
-		l.holder.Command = plain(said.Command)
+		l.holder.Command = holder.Plain(said.Command)
 	}
 	l.ahead = conn
 	return l.holder, nil
@@ -240,7 +242,7 @@ func credentials(conn *net.UnixConn) (peer *unix.Ucred, err error) {
 
 // serve answers connections until the lock is released.
 func (l *Lock) serve(listener *net.UnixListener) {
-	said, err := json.Marshal(answer{Command: self().Command})
+	said, err := json.Marshal(answer{Command: holder.Self().Command})
 	if err != nil {
 		said = nil // a string always encodes
 	}

@@ -6,7 +6,6 @@
 package rival
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"os"
@@ -14,6 +13,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/host/holder"
 )
 
 // The ports of kube-proxy (v1.36): health and metrics.
@@ -22,9 +24,12 @@ const (
 	metricsPort = 10249
 )
 
+// ownerTime bounds the search for the owner of one socket.
+const ownerTime = 10 * time.Second
+
 // Sighting is another proxy of this network namespace, or a process that looks like one.
 type Sighting struct {
-	Process
+	holder.Process
 	// Ports are the ports of kube-proxy on which it listens.
 	Ports []uint16
 	// Named says that the process has the name of a proxy. Otherwise the ports are the
@@ -52,7 +57,7 @@ func (s Sighting) String() string {
 type Looker struct {
 	// owners are the owners of the sockets that the last look saw: finding them takes
 	// longer than everything else.
-	owners map[uint32]Process
+	owners map[uint32]holder.Process
 }
 
 // Look lists the other proxies, except for those that wait for this process. A process
@@ -66,14 +71,14 @@ func (l *Looker) Look(waits func(pid int) bool) ([]Sighting, error) {
 			seen[p.PID] = &Sighting{Process: p, Named: true}
 		}
 	}
-	open, err := listeners(healthPort, metricsPort)
-	owners := map[uint32]Process{}
+	open, err := holder.ListeningTCP()
+	owners := map[uint32]holder.Process{}
 	for _, socket := range open {
-		if has("self", socket.inode) {
+		if port := socket.At.Port(); port != healthPort && port != metricsPort || socket.OpenIn("self") {
 			continue
 		}
 		owner := l.ownerOf(socket, seen)
-		owners[socket.inode] = owner
+		owners[socket.Inode] = owner
 		if waits(owner.PID) { // 0 for one that cannot be seen
 			continue
 		}
@@ -82,8 +87,8 @@ func (l *Looker) Look(waits func(pid int) bool) ([]Sighting, error) {
 			s = &Sighting{Process: owner}
 			seen[owner.PID] = s
 		}
-		if !slices.Contains(s.Ports, socket.at.Port()) { // one of each family
-			s.Ports = append(s.Ports, socket.at.Port())
+		if !slices.Contains(s.Ports, socket.At.Port()) { // one of each family
+			s.Ports = append(s.Ports, socket.At.Port())
 		}
 	}
 	l.owners = owners
@@ -99,76 +104,16 @@ func (l *Looker) Look(waits func(pid int) bool) ([]Sighting, error) {
 }
 
 // ownerOf finds the owner of a socket, trying the sighted processes first.
-func (l *Looker) ownerOf(socket listener, seen map[int]*Sighting) Process {
+func (l *Looker) ownerOf(socket holder.Socket, seen map[int]*Sighting) holder.Process {
 	for pid, s := range seen {
-		if pid != 0 && has(strconv.Itoa(pid), socket.inode) {
+		if pid != 0 && socket.OpenIn(strconv.Itoa(pid)) {
 			return s.Process
 		}
 	}
-	if owner, known := l.owners[socket.inode]; known {
+	if owner, known := l.owners[socket.Inode]; known {
 		return owner
 	}
-	return socket.owner()
-}
-
-// Process is a process, as far as this one can see it.
-type Process struct {
-	// PID is 0 for a process of another PID namespace: a container sees only its own
-	// processes.
-	PID int
-	// Command is the command line; empty if it cannot be read.
-	Command string
-}
-
-// commandMax bounds the length of a reported command line, in bytes.
-const commandMax = 300
-
-// String describes the process in one line.
-func (p Process) String() string {
-	switch {
-	case p.PID == 0 && p.Command == "":
-		return "a process that cannot be seen from here"
-	case p.PID == 0:
-		return fmt.Sprintf("a process of another PID namespace (%s)", p.Command)
-	case p.Command == "":
-		return fmt.Sprintf("pid %d", p.PID)
-	default:
-		return fmt.Sprintf("pid %d (%s)", p.PID, p.Command)
-	}
-}
-
-// processOf returns a process as /proc shows it.
-func processOf(pid int) Process {
-	if pid <= 0 {
-		return Process{}
-	}
-	return Process{PID: pid, Command: plain(strings.Join(arguments(pid), " "))}
-}
-
-// self returns this process.
-func self() Process { return processOf(os.Getpid()) }
-
-// arguments returns the command line of a process; nil if it cannot be read.
-func arguments(pid int) []string {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil || len(text) == 0 { // a kernel thread, or one that is ending, has none
-		return nil
-	}
-	return strings.Split(string(bytes.TrimRight(text, "\x00")), "\x00")
-}
-
-// plain makes foreign text fit for one line of a log.
-func plain(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if strconv.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, text)
-	if len(text) > commandMax {
-		text = strings.ToValidUTF8(text[:commandMax], "") + "…"
-	}
-	return text
+	return socket.Owner(time.Now().Add(ownerTime))
 }
 
 // namespaceOf returns the name of a process's network namespace; empty if it is not visible.
@@ -182,32 +127,17 @@ func namespaceOf(pid string) string {
 
 // Proxies lists the visible other processes of this network namespace that have the name of
 // a node proxy. In a container without hostPID, none is visible.
-func Proxies() []Process {
+func Proxies() []holder.Process {
 	here := namespaceOf("thread-self")
-	var found []Process
-	for _, pid := range processes() {
-		words := arguments(pid)
+	var found []holder.Process
+	for _, pid := range holder.Visible() {
+		words := holder.Arguments(pid)
 		if pid == os.Getpid() || !isProxy(words) || here == "" || namespaceOf(strconv.Itoa(pid)) != here {
 			continue
 		}
-		found = append(found, Process{PID: pid, Command: plain(strings.Join(words, " "))})
+		found = append(found, holder.ProcessOf(pid))
 	}
 	return found
-}
-
-// processes lists the visible processes.
-func processes() []int {
-	names, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		return nil // the pattern is valid
-	}
-	var all []int
-	for _, name := range names {
-		if pid, err := strconv.Atoi(filepath.Base(name)); err == nil {
-			all = append(all, pid)
-		}
-	}
-	return all
 }
 
 // isProxy reports, by its command line, whether a program serves as a node proxy:

@@ -2,11 +2,9 @@ package rival
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
-	"os"
 	"testing"
 
+	"github.com/sluice-proxy/sluice/internal/host/holder"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
@@ -41,18 +39,8 @@ func TestWhoIsAProxy(t *testing.T) {
 	}
 }
 
-func TestProcessesInWords(t *testing.T) {
-	for want, p := range map[string]Process{
-		"a process that cannot be seen from here":      {},
-		"a process of another PID namespace (k proxy)": {Command: "k proxy"},
-		"pid 7":     {PID: 7},
-		"pid 7 (k)": {PID: 7, Command: "k"},
-	} {
-		if p.String() != want {
-			t.Errorf("%+v: %q, want %q", p, p, want)
-		}
-	}
-	if got := fmt.Sprint(Sighting{Process: Process{PID: 7}, Ports: []uint16{10249, 10256}}); got != "pid 7, which listens on 10249 and 10256 as kube-proxy does" {
+func TestSightingsInWords(t *testing.T) {
+	if got := fmt.Sprint(Sighting{Process: holder.Process{PID: 7}, Ports: []uint16{10249, 10256}}); got != "pid 7, which listens on 10249 and 10256 as kube-proxy does" {
 		t.Error(got)
 	}
 }
@@ -119,50 +107,5 @@ func TestKernelOwnPortsAreNoRivals(t *testing.T) {
 	}
 	if all := look(t, n, func(int) bool { return false }); len(all) != 0 {
 		t.Errorf("seen are %v", all)
-	}
-}
-
-// TestKernelWhoHasAnAddress: the holder is the process that prevents listening, whatever its
-// own address.
-func TestKernelWhoHasAnAddress(t *testing.T) {
-	n := netnstest.New(t, "addresses")
-	four := start(t, n, "listen 127.0.0.1:1004", "four")
-	six := start(t, n, "listen [::]:1006", "six")
-	for _, c := range []struct {
-		address string
-		pid     int
-	}{
-		{"127.0.0.1:1004", four.Process.Pid},
-		{"0.0.0.0:1004", four.Process.Pid},
-		{"[::]:1004", four.Process.Pid},
-		{"127.0.0.2:1004", 0},
-		{"[::1]:1004", 0},
-		{"127.0.0.1:1006", six.Process.Pid},
-		{"[::1]:1006", six.Process.Pid},
-		{"127.0.0.1:1007", 0},
-	} {
-		at := netip.MustParseAddrPort(c.address)
-		listens, held := n.Listen("tcp", c.address)
-		if held == nil {
-			_ = listens.Close()
-		}
-		err := n.Do(func() error {
-			holder, found := HolderOf(at)
-			if found != (c.pid != 0) || holder.PID != c.pid || found != (held != nil) {
-				return fmt.Errorf("%s: %v, %v, want %d; listening there: %v", at, holder, found, c.pid, held)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
-	}
-	mine, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mine.Close()
-	if holder, found := HolderOf(netip.MustParseAddrPort(mine.Addr().String())); found {
-		t.Errorf("of pid %d itself: %v", os.Getpid(), holder)
 	}
 }
