@@ -31,6 +31,8 @@ type Proxy struct {
 	// delivered the Node, and hostsKnown when the host's addresses have been read.
 	primed, nodeKnown, hostsKnown chan struct{}
 	nodeOnce, hostsOnce           sync.Once
+	// synced is when primed was closed.
+	synced atomic.Pointer[time.Time]
 	// open is set by start. Nothing is posted before: an actor that knew only part
 	// of a Service would submit only part of it.
 	open atomic.Bool
@@ -241,7 +243,11 @@ func (p *Proxy) PostServiceCIDRs(cidrs []netip.Prefix) {
 }
 
 // Primed implements source.Sink.
-func (p *Proxy) Primed() { close(p.primed) }
+func (p *Proxy) Primed() {
+	now := time.Now()
+	p.synced.Store(&now)
+	close(p.primed)
+}
 
 func (p *Proxy) hostAddresses(all []netip.Addr) {
 	p.changeFacts(func(f *facts) { f.hosts = all })

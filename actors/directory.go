@@ -135,6 +135,14 @@ func (d *Directory) Len() int {
 	return len(d.addresses)
 }
 
+// Refused reports whether there is no room for a Service.
+func (d *Directory) Refused(key service.Key) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, refused := d.refused[key]
+	return refused
+}
+
 func (d *Directory) list() []*address {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -107,6 +107,7 @@ Without a cluster, start here:
 	for _, c := range root.Commands() {
 		c.Args = noArguments
 	}
+	root.AddCommand(statusCommand(), getCommand(), describeCommand(), dumpCommand())
 	return root
 }
 

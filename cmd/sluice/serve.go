@@ -26,6 +26,7 @@ whole; its previous content stays in force.
 
 With --sandbox, everything runs in private user, mount and network namespaces:
 it needs no privilege, and nothing on this host changes.`,
+		Example: `  sluice run --manifests examples/web --sandbox`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkManifests(dir); err != nil {
 				return err
@@ -49,6 +50,7 @@ it needs no privilege, and nothing on this host changes.`,
 		},
 	}
 	o.Flags = config.BindServing(cmd.Flags())
+	groupFlags(cmd)
 	manifestsFlag(cmd, &dir)
 	cmd.Flags().BoolVar(&o.Sandboxed, "sandbox", false, "run in private namespaces: needs no privilege, changes nothing on this host")
 	return cmd
@@ -104,10 +106,23 @@ func proxyCommand() *cobra.Command {
 		Long: `Serve the Services of a cluster on this node, in place of kube-proxy. It accepts
 every flag and every field of the configuration file of kube-proxy v1.36. A
 second document in the file (kind SluiceConfiguration) holds settings that
-kube-proxy does not have.`,
+kube-proxy does not have. Given --config, kube-proxy's flags for fields of the file
+are ignored, as by kube-proxy; docs/configuration.md has the precedence.`,
+		Example: `  # as a DaemonSet runs it
+  sluice proxy --config=/var/lib/kube-proxy/config.conf --hostname-override=$(NODE_NAME)
+
+  # without a file
+  sluice proxy --kubeconfig=/etc/kubernetes/proxy.kubeconfig --proxy-mode=nftables --cluster-cidr=10.244.0.0/16
+
+  # print what a file amounts to, with all defaults, and change nothing
+  sluice proxy --config=config.conf --write-config-to=/dev/stdout
+
+  # log every change of a Service, in JSON
+  sluice proxy --config=config.conf -v=2 --logging-format=json`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return serveCluster(cmd.Context(), &o, cmd.OutOrStdout()) },
 	}
 	o.Flags = config.BindProxy(cmd.Flags())
+	groupFlags(cmd)
 	o.FlagValues = func() map[string]string {
 		values := make(map[string]string)
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })

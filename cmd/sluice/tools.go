@@ -74,6 +74,7 @@ In nftables mode, the default here, the output is for nft -f, and replaces
 Sluice's tables. In iptables mode it is for iptables-restore or ip6tables-restore,
 and for tables without rules of Sluice. With --noflush these leave other chains
 alone, except for KUBE-FIREWALL, which the kubelet also uses.`,
+		Example: `  sluice render --manifests examples/web --proxy-mode iptables --family ipv6`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkManifests(dir); err != nil {
 				return err
@@ -90,6 +91,7 @@ alone, except for KUBE-FIREWALL, which the kubelet also uses.`,
 		},
 	}
 	o.Flags = config.BindRender(cmd.Flags())
+	groupFlags(cmd)
 	manifestsFlag(cmd, &dir)
 	cmd.Flags().StringVar(&family, "family", "", "ipv4 or ipv6; empty means both (nftables) or ipv4 (iptables)")
 	return cmd

@@ -60,6 +60,8 @@ type process struct {
 	log   *logger
 	owner *owner
 	from  Upstream
+	// socket answers questions, whichever server is running.
+	socket *socket
 }
 
 // Run serves until the context ends. It runs one server after the other: a server ends
@@ -71,8 +73,9 @@ func Run(ctx context.Context, o *Options, from Upstream) error {
 		return err
 	}
 	o.announce(log.Logger)
-	p := &process{log: log, owner: claim(log.Logger), from: from}
+	p := &process{log: log, owner: claim(log.Logger), from: from, socket: newSocket(log.Logger)}
 	defer p.owner.lock.Release()
+	defer p.socket.close()
 	s, err := newServer(ctx, o, p)
 	if err != nil {
 		return err

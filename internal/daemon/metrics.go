@@ -9,7 +9,9 @@ import (
 	"go.uber.org/zap"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/observe/metrics"
@@ -40,8 +42,13 @@ func (s *server) metricsConfig() metrics.Config {
 			NativeHistograms: s.GateEnabled(config.GateNativeHistograms),
 		},
 	}
-	if s.mode == config.ModeIPVS {
+	switch s.mode {
+	case config.ModeIPVS:
 		c.Counters = ipvsCounters
+	case config.ModeIPTables:
+		if _, err := iptables.ReadAccounts(); err == nil {
+			c.Accounted = iptables.ReadAccounts
+		}
 	}
 	for _, d := range s.domains {
 		c.Domains = append(c.Domains, metrics.DomainInfo{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
@@ -88,7 +95,8 @@ func (s *server) pages() web.Pages {
 		Actors: func(limit int) any { return s.metrics.Report(limit) },
 		Configz: func() map[string]any {
 			now := s.current.Load()
-			return map[string]any{"kubeproxy.config.k8s.io": now.KubeProxy, "sluice.dev": now.Sluice}
+			kubeProxy, own := now.InEffect(s.mode, now.Pace(s.preferredPace()))
+			return map[string]any{"kubeproxy.config.k8s.io": kubeProxy, "sluice.dev": own}
 		},
 		Profiling: s.KubeProxy.EnableProfiling, SetVerbosity: s.setVerbosity,
 	}
@@ -101,16 +109,30 @@ func (s *server) pages() web.Pages {
 	return p
 }
 
+// preferredPace returns the pace that the mode prefers for the rules of Services.
+func (k *kernel) preferredPace() aggregator.Pace {
+	for _, d := range k.domains {
+		if !d.Auxiliary {
+			return k.preferred[d.Name]
+		}
+	}
+	return aggregator.Pace{}
+}
+
 // setVerbosity applies a number that a client has put at /debug/flags/v.
 func (s *server) setVerbosity(text string) (string, error) {
 	number, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {
 		return "", fmt.Errorf("%q: want a number", text)
 	}
-	to := *s.current.Load()
-	to.KubeProxy.Logging.Verbosity = logsapi.VerbosityLevel(number)
-	if err := s.log.set(to.Log()); err != nil {
-		return "", err
+	for swapped := false; !swapped; { // a changed file may come in between
+		now := s.current.Load()
+		to := *now
+		to.KubeProxy.Logging.Verbosity = logsapi.VerbosityLevel(number)
+		if err := s.log.set(to.Log()); err != nil {
+			return "", err
+		}
+		swapped = s.current.CompareAndSwap(now, &to)
 	}
 	return fmt.Sprintf("successfully set klog.logging.verbosity to %d", number), nil
 }

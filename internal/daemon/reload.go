@@ -109,8 +109,9 @@ func (s *server) prepareSuccessor(ctx context.Context, c *config.Config, changes
 // successor could not be made.
 func (s *server) reassert() error {
 	err := s.log.set(s.current.Load().Log())
+	err = errors.Join(err, s.metricsConfig().Process.Set())
 	if s.client == nil {
 		return err
 	}
-	return errors.Join(err, s.metricsConfig().Process.Set(), s.node.prepare(s.Options, s.log.Logger))
+	return errors.Join(err, s.node.prepare(s.Options, s.log.Logger))
 }

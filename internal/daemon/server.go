@@ -47,10 +47,9 @@ type reports struct {
 	recorder *events.Recorder
 	monitor  *health.Monitor
 	ports    *health.Ports
-	// metrics is nil without an API server: nothing asks for them then.
-	metrics *metrics.Metrics
-	rivals  *rivals
-	taken   *addresses
+	metrics  *metrics.Metrics
+	rivals   *rivals
+	taken    *addresses
 	// repeated keeps failures that repeat from filling the log.
 	repeated observe.Incidents
 	// http are the HTTP servers.
@@ -101,19 +100,15 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	s.taken = &addresses{log: s.log.Logger, handing: s.owner.handing, told: s.recorder.AddressTaken}
 	told := s.newLog()
 	listeners := []observe.Listener{told, s.recorder, s.monitor, s.rivals}
-	followers := []proxy.Follower{told, s.cleaner, s.ports}
-	if s.client != nil {
-		if s.metrics, err = metrics.New(s.metricsConfig()); err != nil {
-			return err
-		}
-		listeners, followers = append(listeners, s.metrics), append(followers, s.metrics)
+	if s.metrics, err = metrics.New(s.metricsConfig()); err != nil {
+		return err
 	}
+	listeners = append(listeners, s.metrics)
+	followers := []proxy.Follower{told, s.cleaner, s.ports, s.metrics}
 	if s.proxy, err = proxy.New(s.proxyConfig(listeners, followers)); err != nil {
 		return UsageError{err}
 	}
-	if s.metrics != nil {
-		s.metrics.Attach(s.proxy.Status, s.proxy.SourceEvents)
-	}
+	s.metrics.Attach(s.proxy.Status, s.proxy.SourceEvents)
 	s.http = s.servers()
 	return nil
 }
@@ -161,9 +156,7 @@ func (s *server) conntrackConfig() conntrack.Config {
 		NodePorts: s.nodePorts,
 		Gather:    s.Sluice.Conntrack.Gather.Duration,
 		Listen: func(e conntrack.Event) {
-			if s.metrics != nil {
-				s.metrics.Conntrack(e)
-			}
+			s.metrics.Conntrack(e)
 			swept, ok := e.(conntrack.Swept)
 			switch {
 			case !ok:
@@ -201,7 +194,7 @@ func (s *server) run(ctx context.Context) error {
 	if !s.owner.owns() {
 		what = "ready to serve"
 	}
-	s.log.Info(what, zap.String("mode", string(s.mode)), zap.String("reason", s.modeReason(s.mode)),
+	s.log.Info(what, zap.String("mode", string(s.mode)), zap.String("reason", s.modeReason()),
 		zap.String("node", s.settings.Name), zap.String("version", s.Version))
 	if s.handed == nil {
 		s.recorder.Starting()
@@ -230,6 +223,7 @@ func (s *server) run(ctx context.Context) error {
 // yield lets another proxy have the rules once this process has stopped writing.
 func (s *server) yield() {
 	if s.successor == nil {
+		s.socket.close()
 		s.owner.lock.Release()
 	}
 }
@@ -246,6 +240,7 @@ func (s *server) work(ctx, process context.Context) error {
 	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
 	group.Go(func() error { s.owner.wait(ctx); return nil })
 	group.Go(func() error { s.watchRivals(ctx); return nil })
+	group.Go(func() error { s.answerQuestions(ctx); return nil })
 	group.Go(func() error {
 		s.Flags.Watch(ctx, s.Config, func(u config.Update) bool {
 			if ctx.Err() != nil {

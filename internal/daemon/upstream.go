@@ -18,6 +18,8 @@ type Upstream func(o *Options) (*upstream, error)
 
 // upstream is where the Services of one server come from.
 type upstream struct {
+	// origin says where they come from, in words.
+	origin string
 	// client is nil without an API server.
 	client *rest.Config
 	// source is set once it runs; it knows the state of its connection.
@@ -29,7 +31,7 @@ type upstream struct {
 // Manifests serves the manifests in a directory.
 func Manifests(dir string) Upstream {
 	return func(*Options) (*upstream, error) {
-		return &upstream{feed: func(s *server) proxy.Source {
+		return &upstream{origin: "manifests in " + dir, feed: func(s *server) proxy.Source {
 			return func(ctx context.Context, cache *source.Cache) error {
 				return manifest.New(dir, cache, s.settings.Name, manifest.Options{Log: s.log.Logger}).Run(ctx)
 			}
@@ -44,7 +46,7 @@ func Cluster(o *Options) (*upstream, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &upstream{client: client}
+	u := &upstream{origin: "API server " + client.Host, client: client}
 	u.feed = func(s *server) proxy.Source {
 		api.NodeName = s.settings.Name
 		return func(ctx context.Context, cache *source.Cache) error {

@@ -16,6 +16,9 @@ import (
 // return within a few seconds, and hold up nothing of the proxy.
 type Source interface {
 	Status() Status
+	// Ready waits until the first complete picture of the Services is there. After an error, the
+	// methods below would give wrong answers.
+	Ready(ctx context.Context) error
 	// Services calls yield for each wanted Service in the order of the keys, until it returns
 	// false.
 	Services(ctx context.Context, wanted func(service.Key) bool, yield func(*Service) bool)
@@ -45,12 +48,13 @@ const (
 
 // Handler serves the paths of the API. Version is that of the program.
 func Handler(version string, source Source) http.Handler {
-	h := &handler{version: version, source: source, places: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
+	h := &handler{version: version, source: source, places: make(chan struct{}, requestsMax),
+		dumping: make(chan struct{}, 1), mux: http.NewServeMux()}
 	h.handle(PathStatus, h.status)
-	h.handle(PathServices, h.services)
-	h.handle(PathService, h.service)
-	h.handle(PathEndpoints, h.endpoints)
-	h.handle(PathNames, h.names)
+	h.handle(PathServices, h.ready(h.services))
+	h.handle(PathService, h.ready(h.service))
+	h.handle(PathEndpoints, h.ready(h.endpoints))
+	h.handle(PathNames, h.ready(h.names))
 	h.handle(PathDump, h.dump)
 	return h
 }
@@ -59,11 +63,33 @@ type handler struct {
 	version string
 	source  Source
 	places  chan struct{}
+	// dumping has a place for one archive at a time: it takes the most work.
+	dumping chan struct{}
 	mux     *http.ServeMux
 }
 
-// handle adds a path; the function returns the status and the answer, or nil if it has written it.
-func (h *handler) handle(path string, answer func(w http.ResponseWriter, r *http.Request) (any, error)) {
+// answerFunc returns an answer, or nil if it has written it.
+type answerFunc = func(w http.ResponseWriter, r *http.Request) (any, error)
+
+// readyTime bounds the wait for the first complete picture: after a start, or while a successor
+// takes over.
+const readyTime = 3 * time.Second
+
+// ready lets a question about Services wait until they are known.
+func (h *handler) ready(answer answerFunc) answerFunc {
+	return func(w http.ResponseWriter, r *http.Request) (any, error) {
+		ctx, cancel := context.WithTimeout(r.Context(), readyTime)
+		defer cancel()
+		if err := h.source.Ready(ctx); err != nil {
+			w.Header().Set("Retry-After", "1")
+			return nil, failure{http.StatusServiceUnavailable, err.Error()}
+		}
+		return answer(w, r)
+	}
+}
+
+// handle adds a path.
+func (h *handler) handle(path string, answer answerFunc) {
 	h.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 		made, err := answer(w, r)
 		var failed failure
@@ -178,6 +204,12 @@ func (h *handler) names(_ http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func (h *handler) dump(w http.ResponseWriter, r *http.Request) (any, error) {
+	select {
+	case h.dumping <- struct{}{}:
+		defer func() { <-h.dumping }()
+	default:
+		return nil, failure{http.StatusTooManyRequests, "another archive is being made; try again"}
+	}
 	w.Header().Set("Content-Type", "application/gzip")
 	if err := h.source.Dump(r.Context(), w); err != nil {
 		// The status is sent already: a cut connection is how the client learns of it.

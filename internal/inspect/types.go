@@ -384,3 +384,10 @@ type Names struct {
 	// Services are the names in the wanted namespace, or "namespace/name" without one.
 	Services []string `json:"services"`
 }
+
+// SocketName is the name of the socket in the state directory of a proxy, and DefaultSocket its
+// path with the default state directory.
+const (
+	SocketName    = "sluice.sock"
+	DefaultSocket = "/run/sluice/" + SocketName
+)

@@ -4,6 +4,7 @@
 package render
 
 import (
+	"iter"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -16,18 +17,23 @@ import (
 // layout is nil for a domain that can change single elements; otherwise it must be new.
 func Objects(renderer dataplane.Renderer, layout dataplane.Layout,
 	cache *source.Cache, facts *service.NodeFacts) []dataplane.Object {
-	return ObjectsOf(renderer, layout, cache, facts, cache.Keys())
+	return Views(renderer, layout, func(yield func(*service.View) bool) {
+		for _, key := range cache.Keys() {
+			found := cache.Snapshot(key)
+			if view := service.Resolve(key, found.Spec, found.Slices, facts); !yield(&view) {
+				return
+			}
+		}
+	}, facts)
 }
 
-// ObjectsOf is Objects as if the cache had some of its Services only.
-func ObjectsOf(renderer dataplane.Renderer, layout dataplane.Layout,
-	cache *source.Cache, facts *service.NodeFacts, keys []service.Key) []dataplane.Object {
+// Views is Objects for views.
+func Views(renderer dataplane.Renderer, layout dataplane.Layout,
+	views iter.Seq[*service.View], facts *service.NodeFacts) []dataplane.Object {
 	book := ledger.New(layout, renderer.Naming())
 	book.Want(dataplane.NewFragment(service.Node, time.Time{}, renderer.Node(facts)))
-	for _, key := range keys {
-		found := cache.Snapshot(key)
-		view := service.Resolve(key, found.Spec, found.Slices, facts)
-		book.Want(dataplane.NewFragment(key, view.Created, renderer.Service(&view, facts)))
+	for view := range views {
+		book.Want(dataplane.NewFragment(view.Key, view.Created, renderer.Service(view, facts)))
 	}
 	// Nothing is known to be in the kernel, so the difference is everything.
 	changes := book.Plan().Changes

@@ -53,9 +53,9 @@ var (
 
 func (m *Metrics) collectActors(to chan<- prometheus.Metric) {
 	running, waiting, parked := m.actors.states(m.records.len())
-	send(to, actorsDesc, prometheus.GaugeValue, float64(running), stateRunning)
-	send(to, actorsDesc, prometheus.GaugeValue, float64(waiting), stateWaiting)
-	send(to, actorsDesc, prometheus.GaugeValue, float64(parked), stateParked)
+	send(to, actorsDesc, prometheus.GaugeValue, float64(running), StateRunning)
+	send(to, actorsDesc, prometheus.GaugeValue, float64(waiting), StateWaiting)
+	send(to, actorsDesc, prometheus.GaugeValue, float64(parked), StateParked)
 	send(to, abandonedDesc, prometheus.GaugeValue, float64(m.actors.abandoned.Load()))
 }
 

@@ -244,19 +244,19 @@ func (r *record) ownFailures() *failures {
 
 // The states of an actor.
 const (
-	stateRunning = "running"
-	stateWaiting = "waiting"
-	stateParked  = "parked"
+	StateRunning = "running"
+	StateWaiting = "waiting"
+	StateParked  = "parked"
 )
 
 func (r *record) state() string {
 	switch {
 	case r.running:
-		return stateRunning
+		return StateRunning
 	case r.failures != nil && !r.failures.parkedUntil.IsZero():
-		return stateParked
+		return StateParked
 	default:
-		return stateWaiting
+		return StateWaiting
 	}
 }
 

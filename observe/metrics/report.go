@@ -106,9 +106,9 @@ func (m *Metrics) Report(limit int) Report {
 // others.
 func (r *record) health() int {
 	switch state := r.state(); {
-	case state == stateParked:
+	case state == StateParked:
 		return 0
-	case state == stateWaiting:
+	case state == StateWaiting:
 		return 1
 	case r.failures != nil:
 		return 2

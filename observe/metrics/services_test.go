@@ -169,12 +169,12 @@ func TestServicesShowQuarantineAndFailures(t *testing.T) {
 			t.Errorf("quarantine: %+v", q)
 		}
 		a := listed.Services[2].Actor
-		if a.State != stateParked || a.ParkedUntil == nil || a.LastFailure == nil || a.LastFailure.Kind != failPanic ||
+		if a.State != StateParked || a.ParkedUntil == nil || a.LastFailure == nil || a.LastFailure.Kind != failPanic ||
 			a.LastFailure.Error != "panic: this Service is broken" || a.Failures == 0 {
 			t.Errorf("actor: %+v", a)
 		}
 		report := w.Report(0)
-		if report.Actors[0].Service != "ns2/s2" || report.Actors[0].State != stateParked || len(report.Actors) != 4 || report.Omitted != 0 {
+		if report.Actors[0].Service != "ns2/s2" || report.Actors[0].State != StateParked || len(report.Actors) != 4 || report.Omitted != 0 {
 			t.Errorf("reported: %+v", report.Actors)
 		}
 		if d := report.Domains[0]; d.Name != domain4 || len(d.Quarantined) != 1 || d.Quarantined[0].Service != "ns1/s1" || d.Quarantined[0].Class != "invalid" {

@@ -86,7 +86,7 @@ func TestRecordOfOneService(t *testing.T) {
 	at := time.Now()
 	m.Aggregator(aggregator.Applied{Domain: domain4, At: at, Contribution: dataplane.Contribution{Key: serviceKey(0), Received: at.Add(-time.Millisecond)}})
 	r, known := m.Record(serviceKey(0))
-	if !known || r.State != stateRunning || r.Commits != 1 || !r.LastCommit.Equal(at) || r.Last.Round(time.Microsecond) != time.Millisecond {
+	if !known || r.State != StateRunning || r.Commits != 1 || !r.LastCommit.Equal(at) || r.Last.Round(time.Microsecond) != time.Millisecond {
 		t.Errorf("%+v, %v", r, known)
 	}
 	if r, known := m.Record(serviceKey(1)); !known || r.Last >= 0 || r.Commits != 0 {

@@ -97,6 +97,10 @@ func iptablesDomain(
 	if err != nil {
 		return proxy.Domain{}, err
 	}
+	accounting, err := canAccount(ctx, tool, family, o.Log)
+	if err != nil {
+		return proxy.Domain{}, err
+	}
 	liberal, err := iptables.TCPBeLiberal(o.Sysctls)
 	if err != nil {
 		return proxy.Domain{}, err
@@ -105,12 +109,24 @@ func iptablesDomain(
 		Name:   fmt.Sprintf("iptables-%s/%s", variant, family),
 		Family: family,
 		Renderer: iptables.NewRenderer(family, iptables.Options{
-			MasqueradeBit: o.MasqueradeBit, RandomFully: randomFully, InvalidDropOmitted: liberal,
+			MasqueradeBit: o.MasqueradeBit, RandomFully: randomFully, InvalidDropOmitted: liberal, Accounting: accounting,
 		}),
 		Layout: iptables.NewLayout(family),
-		Writer: iptables.NewWriter(family, tool, iptables.WriterConfig{Stages: stages(variant)}),
+		Writer: iptables.NewWriter(family, tool, iptables.WriterConfig{Stages: stages(variant), Accounting: accounting}),
 		Pace:   aggregator.Pace{WriteShare: writeShare},
 	}, nil
+}
+
+// canAccount reports whether rules can count packets for kube-proxy's two metrics, and logs why not.
+func canAccount(ctx context.Context, tool *iptables.Exec, family service.Family, log *zap.Logger) (bool, error) {
+	err := tool.Accounting(ctx)
+	if lacks, ok := errors.AsType[*iptables.NoAccountingError](err); ok {
+		log.Info("rules do not count packets, so that kubeproxy_iptables_ct_state_invalid_dropped_packets_total and "+
+			"kubeproxy_iptables_localhost_nodeports_accepted_packets_total are missing",
+			zap.Stringer("family", family), zap.Error(lacks))
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // iptablesTool finds the programs of a family and a variant, and reports whether they can choose
@@ -161,10 +177,12 @@ func stages(variant iptables.Variant) iptables.StageLimits {
 }
 
 // CleanUpIPTables removes what Sluice or a kube-proxy left in the iptables of both families and
-// both variants, in iptables mode and in IPVS mode, and calls told with what it removed. The error
+// both variants, in iptables mode and in IPVS mode, and calls told with what it removed. Accounting
+// objects go when no rule counts in them any more. The error
 // names what cannot be removed; the rest is removed all the same.
 func CleanUpIPTables(ctx context.Context, told ToldTables) error {
-	return cleanUpTables(ctx, func(iptables.Variant) iptables.Territory { return AllTerritories() }, told)
+	err := cleanUpTables(ctx, func(iptables.Variant) iptables.Territory { return AllTerritories() }, told)
+	return errors.Join(err, iptables.RemoveAccounts())
 }
 
 // cleanUpTables removes a territory from each variant, in both families.

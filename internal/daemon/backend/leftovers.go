@@ -34,7 +34,13 @@ func CleanUpOthers(ctx context.Context, mode config.Mode, variant iptables.Varia
 			failed = append(failed, err)
 		}
 	}
-	tables := func() error { return cleanUpTables(ctx, others(mode, variant), told) }
+	tables := func() error {
+		err := cleanUpTables(ctx, others(mode, variant), told)
+		if mode != config.ModeIPTables {
+			err = errors.Join(err, iptables.RemoveAccounts())
+		}
+		return err
+	}
 	var err error
 	if mode == config.ModeIPVS {
 		err = tables()

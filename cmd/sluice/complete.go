@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-proxy/sluice/internal/inspect"
+)
+
+// completionTime bounds a question for the shell's completion: a person waits.
+const completionTime = 2 * time.Second
+
+// names asks for names; without an answer there is nothing to complete.
+func (a *asking) names(cmd *cobra.Command) *inspect.Names {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+	defer cancel()
+	names, err := a.client().Names(ctx, "")
+	if err != nil {
+		cobra.CompDebugln(err.Error(), false)
+		return &inspect.Names{}
+	}
+	return names
+}
+
+// completeService completes NAMESPACE/NAME: first the namespace, then the name.
+func (a *asking) completeService(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	names := a.names(cmd)
+	if strings.Contains(begun, "/") || len(names.Namespaces) == 1 {
+		return beginningWith(begun, names.Services), cobra.ShellCompDirectiveNoFileComp
+	}
+	var namespaces []string
+	for _, namespace := range names.Namespaces {
+		namespaces = append(namespaces, namespace+"/")
+	}
+	return beginningWith(begun, namespaces), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+func completeNamespaces(names *inspect.Names) []string { return names.Namespaces }
+
+// completeFlag completes a flag with names.
+func (a *asking) completeFlag(cmd *cobra.Command, flag string, of func(*inspect.Names) []string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		return beginningWith(begun, of(a.names(cmd))), cobra.ShellCompDirectiveNoFileComp
+	}) // the flag exists
+}
+
+func beginningWith(begun string, all []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return !strings.HasPrefix(s, begun) })
+}

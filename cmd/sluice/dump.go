@@ -1,0 +1,86 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func dumpCommand() *cobra.Command {
+	var a asking
+	var file string
+	cmd := &cobra.Command{
+		Use:   "dump [--file FILE]",
+		Short: "Save the state of the running proxy as one archive for a bug report",
+		Long: `Save one .tar.gz with what a bug report needs: status, Services, the last changes,
+health, configuration, metrics, goroutines, the kernel's rules and the versions of
+everything. It has no secrets: the configuration names files such as the
+kubeconfig, and none of these is read. It does have the names, addresses and
+endpoints of Services. The command prints what it has saved; look before you send it.`,
+		Example: "  sluice dump\n  sluice dump --file - | ssh HOST 'cat > node1.tar.gz'",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "-" {
+				return a.client().Dump(cmd.Context(), cmd.OutOrStdout())
+			}
+			if file == "" {
+				host, err := os.Hostname()
+				if err != nil {
+					return err
+				}
+				file = fmt.Sprintf("sluice-dump-%s-%s.tar.gz", host, time.Now().UTC().Format("20060102T150405Z"))
+			}
+			if err := a.save(cmd.Context(), file); err != nil {
+				return err
+			}
+			return listArchive(cmd.OutOrStdout(), file)
+		},
+	}
+	a.bindSocket(cmd)
+	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write, which must not exist; - for standard output (default: sluice-dump-HOST-TIME.tar.gz)")
+	return cmd
+}
+
+// save saves the archive in a new file, which only its owner may read.
+func (a *asking) save(ctx context.Context, file string) error {
+	to, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(a.client().Dump(ctx, to), to.Close()); err != nil {
+		return errors.Join(err, os.Remove(file))
+	}
+	return nil
+}
+
+// listArchive prints the index of an archive.
+func listArchive(to io.Writer, file string) error {
+	from, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer from.Close() //nolint:errcheck // it was only read
+	packed, err := gzip.NewReader(from)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	for files := tar.NewReader(packed); ; {
+		header, err := files.Next()
+		if err != nil {
+			return fmt.Errorf("%s: no index: %w", file, err)
+		}
+		if strings.HasSuffix(header.Name, "/INDEX.txt") {
+			_, _ = fmt.Fprintf(to, "Saved %s:\n", file)
+			_, err = io.Copy(to, files)
+			return err
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Client asks the proxy that listens at a socket.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+const (
+	// dialTime bounds the connection: a proxy that has too many to answer lets others wait.
+	dialTime = 5 * time.Second
+	// retryPause is the pause before a question is repeated that the proxy cannot answer yet.
+	retryPause = time.Second
+	// failureMax bounds the text of a failure, in bytes.
+	failureMax = 64 << 10
+)
+
+// NewClient makes a client; it does not connect.
+func NewClient(socket string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "unix", socket)
+	}
+	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+// Status asks for the state of the proxy.
+func (c *Client) Status(ctx context.Context) (*Status, error) {
+	return get[Status](ctx, c, PathStatus, nil)
+}
+
+// Services asks for the Services of a namespace; empty means all.
+func (c *Client) Services(ctx context.Context, namespace string) (*ServiceList, error) {
+	return get[ServiceList](ctx, c, PathServices, url.Values{"namespace": {namespace}})
+}
+
+// Service asks for everything about a Service.
+func (c *Client) Service(ctx context.Context, namespace, name string) (*ServiceDetail, error) {
+	return get[ServiceDetail](ctx, c, place(PathService, namespace, name), nil)
+}
+
+// Endpoints asks for the endpoints of a Service.
+func (c *Client) Endpoints(ctx context.Context, namespace, name string) (*EndpointList, error) {
+	return get[EndpointList](ctx, c, place(PathEndpoints, namespace, name), nil)
+}
+
+// Names asks for names, for completion.
+func (c *Client) Names(ctx context.Context, namespace string) (*Names, error) {
+	return get[Names](ctx, c, PathNames, url.Values{"namespace": {namespace}})
+}
+
+// Dump writes the archive for a bug report.
+func (c *Client) Dump(ctx context.Context, to io.Writer) error {
+	answer, err := c.ask(ctx, PathDump, nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close() //nolint:errcheck // it is read to the end
+	if _, err := io.Copy(to, answer.Body); err != nil {
+		return fmt.Errorf("the archive is incomplete: %w", err)
+	}
+	return nil
+}
+
+func place(path, namespace, name string) string {
+	return strings.NewReplacer("{namespace}", url.PathEscape(namespace), "{name}", url.PathEscape(name)).Replace(path)
+}
+
+func get[T any](ctx context.Context, c *Client, path string, query url.Values) (*T, error) {
+	answer, err := c.ask(ctx, path, query)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close() //nolint:errcheck // it is read to the end
+	made := new(T)
+	if err := json.NewDecoder(answer.Body).Decode(made); err != nil {
+		return nil, fmt.Errorf("the proxy at %s: an answer that is not complete: %w", c.socket, err)
+	}
+	return made, nil
+}
+
+// ask asks, and repeats a question once that cannot be answered yet: right after a start, or while
+// a changed configuration takes over. The caller closes the body.
+func (c *Client) ask(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+	answer, again, err := c.try(ctx, path, query)
+	if !again {
+		return answer, err
+	}
+	select {
+	case <-ctx.Done():
+		return nil, err
+	case <-time.After(retryPause):
+	}
+	answer, _, err = c.try(ctx, path, query)
+	return answer, err
+}
+
+// try asks once. Again says that the same question may have an answer soon.
+func (c *Client) try(ctx context.Context, path string, query url.Values) (_ *http.Response, again bool, err error) {
+	address := url.URL{Scheme: "http", Host: "sluice", Path: path, RawQuery: query.Encode()}
+	if path, err := url.PathUnescape(path); err == nil {
+		address.Path, address.RawPath = path, address.Path
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
+	if err != nil {
+		return nil, false, err
+	}
+	answer, err := c.http.Do(request)
+	if err != nil {
+		return nil, errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET), c.explain(err)
+	}
+	if answer.StatusCode == http.StatusOK && answer.Header.Get(headerAPI) == Version {
+		return answer, false, nil
+	}
+	defer answer.Body.Close() //nolint:errcheck // it is read to the end
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, failureMax))
+	switch api := answer.Header.Get(headerAPI); {
+	case api == "":
+		return nil, false, fmt.Errorf("%s: what listens there is no sluice proxy (it answers %s)", c.socket, answer.Status)
+	case api != Version:
+		return nil, false, fmt.Errorf("the proxy at %s is sluice %s and answers questions of version %s; this program asks in version %s: use the program of the same release",
+			c.socket, answer.Header.Get(headerVersion), api, Version)
+	}
+	var failed Failure
+	if json.Unmarshal(text, &failed) != nil || failed.Error == "" {
+		failed.Error = answer.Status
+	}
+	soon := answer.StatusCode == http.StatusServiceUnavailable || answer.StatusCode == http.StatusTooManyRequests
+	return nil, soon, errors.New(failed.Error)
+}
+
+// explain says in one line why nobody answers, and what to do.
+func (c *Client) explain(err error) error {
+	start := "start one (sluice run --manifests DIR, sluice proxy --config FILE), or name its socket with --socket"
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("no proxy listens at %s: none runs here, or it has another state directory; %s", c.socket, start)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no proxy listens at %s: the one that did was killed; %s", c.socket, start)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s: permission denied: only root may ask a proxy; try sudo", c.socket)
+	case errors.Is(err, context.Canceled):
+		return err
+	default:
+		return fmt.Errorf("cannot ask the proxy at %s: %w", c.socket, err)
+	}
+}

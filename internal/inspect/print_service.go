@@ -1,0 +1,297 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// SortKeys are the orders of a list of Services besides that of the names.
+var SortKeys = []string{"latency", "changes", "restarts", "endpoints"}
+
+// Sort sorts by one of SortKeys, the largest first; others keep the order of the names.
+func (l *ServiceList) Sort(by string) {
+	value := map[string]func(*Service) int64{
+		"latency": func(s *Service) int64 {
+			if s.LongestMicros == nil {
+				return -1
+			}
+			return *s.LongestMicros
+		},
+		"changes":   func(s *Service) int64 { return int64(s.Changes) },
+		"restarts":  func(s *Service) int64 { return int64(s.Restarts) },
+		"endpoints": func(s *Service) int64 { return int64(s.Endpoints) },
+	}[by]
+	if value == nil {
+		return
+	}
+	slices.SortStableFunc(l.Items, func(a, b Service) int { return cmp.Compare(value(&b), value(&a)) })
+}
+
+// ListOptions say how a list is printed.
+type ListOptions struct {
+	// Namespaces shows the column of the namespace, and Wide more columns.
+	Namespaces, Wide bool
+}
+
+func (o ListOptions) heads() []string {
+	heads := []string{"NAME", "CLUSTER-IP", "PORTS", "ENDPOINTS", "STATE", "CHANGES", "LATENCY", "LONGEST", "RESTARTS"}
+	if o.Wide {
+		heads = append(heads, "LOCAL", "EXTERNAL-IP", "INTERNAL", "EXTERNAL", "CHANGED")
+	}
+	if o.Namespaces {
+		heads = append([]string{"NAMESPACE"}, heads...)
+	}
+	return heads
+}
+
+func (o ListOptions) cells(s *Service, now time.Time) []string {
+	cells := []string{
+		s.Name, strings.Join(s.ClusterIPs, ","), shortened(s.ports(), 3), fmt.Sprint(s.Endpoints), string(s.State),
+		fmt.Sprint(s.Changes), microsOf(s.LastMicros), microsOf(s.LongestMicros), fmt.Sprint(s.Restarts),
+	}
+	if o.Wide {
+		cells = append(cells, fmt.Sprint(s.Local), shortened(slices.Concat(s.ExternalIPs, s.LoadBalancerIPs), 3),
+			s.InternalPolicy, s.ExternalPolicy, age(now, s.LastChange))
+	}
+	if o.Namespaces {
+		cells = append([]string{s.Namespace}, cells...)
+	}
+	return cells
+}
+
+// ports returns the ports as kubectl writes them: "80:30080/TCP".
+func (s *Service) ports() (all []string) {
+	for _, p := range s.Ports {
+		text := fmt.Sprint(p.Port)
+		if p.NodePort != 0 {
+			text += fmt.Sprintf(":%d", p.NodePort)
+		}
+		all = append(all, text+"/"+p.Protocol)
+	}
+	return all
+}
+
+// Print prints the list for people.
+func (l *ServiceList) Print(to io.Writer, o ListOptions) error {
+	t := newTable(to, o.heads()...)
+	for i := range l.Items {
+		t.row(o.cells(&l.Items[i], l.Now)...)
+	}
+	return t.end()
+}
+
+// Print prints everything about a Service for people.
+func (d *ServiceDetail) Print(to io.Writer) error {
+	for _, part := range []func(io.Writer) error{d.printHead, d.printFrontends, d.printDomains, d.printTimeline} {
+		if err := part(to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *ServiceDetail) printHead(to io.Writer) error {
+	t := newTable(to)
+	t.row("Name:", d.Namespace+"/"+d.Name)
+	if !d.Created.IsZero() {
+		t.row("Created:", age(d.Now, d.Created)+" ago")
+	}
+	t.row("State:", string(d.State))
+	t.row("Policies:", d.policies())
+	t.row("Endpoints:", fmt.Sprintf("%d get new connections, %d of them on this node%s", d.Endpoints, d.Local, d.draining()))
+	changes := fmt.Sprint(d.Changes)
+	if !d.LastChange.IsZero() {
+		changes += ", the last " + age(d.Now, d.LastChange) + " ago"
+	}
+	if d.LongestMicros != nil {
+		changes += fmt.Sprintf("; from receipt to kernel %s, at most %s", microsOf(d.LastMicros), microsOf(d.LongestMicros))
+	}
+	t.row("Changes:", changes)
+	t.row("Actor:", d.Actor.text(d.Now))
+	return t.end()
+}
+
+func (d *ServiceDetail) policies() string {
+	parts := []string{"internal traffic " + d.InternalPolicy}
+	if d.ExternalPolicy != "" {
+		parts = append(parts, "external traffic "+d.ExternalPolicy)
+	}
+	if d.AffinitySeconds > 0 {
+		parts = append(parts, fmt.Sprintf("ClientIP affinity for %d s", d.AffinitySeconds))
+	}
+	if len(d.SourceRanges) > 0 {
+		parts = append(parts, "load balancer sources "+strings.Join(d.SourceRanges, ","))
+	}
+	if d.HealthCheckNodePort != 0 {
+		parts = append(parts, fmt.Sprintf("health check node port %d", d.HealthCheckNodePort))
+	}
+	if d.Scheduler != "" {
+		parts = append(parts, "IPVS scheduler "+d.Scheduler)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (d *ServiceDetail) draining() string {
+	if d.Draining == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d keep the connections they have", d.Draining)
+}
+
+func (a *Actor) text(now time.Time) string {
+	text := fmt.Sprintf("%s, restarted %d times", cmp.Or(a.State, "none"), a.Restarts)
+	if a.LastFailure != "" {
+		text += fmt.Sprintf("; last failure %s ago: %s", age(now, a.FailedAt), oneLine(a.LastFailure))
+	}
+	if !a.ParkedUntil.IsZero() {
+		text += "; parked, tried again in " + span(a.ParkedUntil.Sub(now)) + " or when the Service changes"
+	}
+	return text
+}
+
+func (d *ServiceDetail) printFrontends(to io.Writer) error {
+	_, _ = fmt.Fprintln(to, "\nFrontends") // the table returns the error
+	t := newTable(to, "  KIND", "ADDRESS", "PORT", "NAME", "POLICY", "ENDPOINTS", "NOTE")
+	for _, f := range d.Frontends {
+		note := ""
+		switch {
+		case f.ServedBy != "":
+			note = "served by the older Service " + f.ServedBy
+		case f.Endpoints == 0 && f.Policy == "Local":
+			note = "no endpoint on this node: dropped, or refused if there is none at all"
+		case f.Endpoints == 0:
+			note = "no endpoint: refused"
+		}
+		t.row("  "+f.Kind, cmp.Or(f.Address, f.Family), fmt.Sprintf("%d/%s", f.Port, f.Protocol), f.PortName, f.Policy, fmt.Sprint(f.Endpoints), note)
+	}
+	return t.end()
+}
+
+// objectsShown is how many objects of each domain are printed; -o json has more.
+const objectsShown = 40
+
+func (d *ServiceDetail) printDomains(to io.Writer) (err error) {
+	for _, domain := range d.Domains {
+		_, err = fmt.Fprintf(to, "\n%s: %s, revision %s, in the kernel %s\n", domain.Name, domain.State,
+			cmp.Or(domain.Revision, "-"), cmp.Or(domain.Applied, "-"))
+		if domain.Error != "" {
+			_, err = fmt.Fprintf(to, "  %s\n", domain.Error)
+		}
+		if q := domain.Quarantine; q != nil {
+			_, err = fmt.Fprintf(to, "  In quarantine for %s (revision %s); what was in force before stays. The kernel's words:\n    %s\n",
+				age(d.Now, q.Since), q.Revision, strings.ReplaceAll(strings.TrimSpace(q.Reason), "\n", "\n    "))
+		}
+		t := newTable(to)
+		shown := domain.Objects[:min(len(domain.Objects), objectsShown)]
+		for _, o := range shown {
+			state := ""
+			if o.State != InForce {
+				state = string(o.State)
+			}
+			t.row("  "+o.Container, o.Name, state)
+		}
+		if err := t.end(); err != nil {
+			return err
+		}
+		if more := len(domain.Objects) - len(shown) + domain.Omitted; more > 0 {
+			_, err = fmt.Fprintf(to, "  and %d more objects\n", more)
+		}
+	}
+	return err
+}
+
+func (d *ServiceDetail) printTimeline(to io.Writer) error {
+	_, _ = fmt.Fprintf(to, "\nTimeline (the last %d changes; times from receipt)\n", TimelineMax)
+	if len(d.Timeline) == 0 {
+		_, err := fmt.Fprintln(to, "  none")
+		return err
+	}
+	t := newTable(to, "  RECEIVED", "DOMAIN", "CAUSE", "TRIGGERED", "SEEN", "RENDERED", "BATCHED", "IN FORCE", "BATCH", "ENDPOINTS")
+	for _, c := range d.Timeline {
+		when := c.Received.UTC().Format("2006-01-02T15:04:05.000000Z")
+		if c.Outcome != InForce {
+			t.row("  "+when, c.Domain, "", "", "", "", "", string(c.Outcome), "", "")
+			continue
+		}
+		trigger, batch := "", ""
+		if c.TriggerMicros != 0 {
+			trigger = micros(-c.TriggerMicros) + " before"
+		}
+		if c.Batch != 0 {
+			batch = fmt.Sprint(c.Batch)
+		}
+		t.row("  "+when, c.Domain, strings.Join(c.Causes, ","), trigger, micros(c.SeenMicros), step(c.RenderedMicros),
+			step(c.BatchedMicros), micros(c.DoneMicros), batch, fmt.Sprint(c.Endpoints))
+	}
+	return t.end()
+}
+
+// step returns a moment of a change; 0 is unknown.
+func step(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return micros(n)
+}
+
+// Print prints the endpoints of a Service for people.
+func (l *EndpointList) Print(to io.Writer) error {
+	where := "node " + l.Node
+	if l.Zone != "" {
+		where += ", zone " + l.Zone
+	}
+	_, err := fmt.Fprintf(to, "%s/%s, as seen from %s\n", l.Namespace, l.Name, where)
+	for i := range l.Ports {
+		if err == nil {
+			err = l.Ports[i].print(to)
+		}
+	}
+	return err
+}
+
+func (p *EndpointPort) print(to io.Writer) error {
+	name := p.Name
+	if name != "" {
+		name = " (" + name + ")"
+	}
+	_, _ = fmt.Fprintf(to, "\nPort %d/%s%s, %s\n  internal traffic: %s\n", p.Port.Port, p.Protocol, name, p.Family, p.Internal.text())
+	if p.External != nil {
+		_, _ = fmt.Fprintf(to, "  external traffic: %s\n", p.External.text())
+	}
+	if len(p.Endpoints) == 0 {
+		_, err := fmt.Fprintln(to, "  no EndpointSlice has an endpoint")
+		return err
+	}
+	t := newTable(to, "  ENDPOINT", "READY", "SERVING", "TERMINATING", "NODE", "ZONE", "INTERNAL", "EXTERNAL", "SLICE")
+	for i := range p.Endpoints {
+		e := &p.Endpoints[i]
+		t.row("  "+e.Address, yes(e.Ready), yes(e.Serving), yes(e.Terminating), e.Node, e.Zone, e.Internal.text(), e.External.text(), e.Slice)
+	}
+	if err := t.end(); err != nil {
+		return err
+	}
+	if p.Omitted > 0 {
+		_, err := fmt.Fprintf(to, "  and %d more\n", p.Omitted)
+		return err
+	}
+	return nil
+}
+
+func (r *Rule) text() string {
+	return fmt.Sprintf("policy %s, %s: %d chosen", r.Policy, r.Rule, r.Chosen)
+}
+
+func (d *Decision) text() string {
+	switch {
+	case d == nil:
+		return ""
+	case d.Chosen:
+		return "yes: " + d.Why
+	default:
+		return "no: " + d.Why
+	}
+}

@@ -1,0 +1,116 @@
+package inspect
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Print prints the state of a proxy for people.
+func (s *Status) Print(to io.Writer) error {
+	t := newTable(to)
+	t.row("Version:", fmt.Sprintf("%s (behaves like kube-proxy %s), PID %d, up %s", s.Version, s.Compatible, s.PID, age(s.Now, s.Started)))
+	t.row("Mode:", fmt.Sprintf("%s: %s", s.Mode, s.ModeReason))
+	node := s.Node
+	if s.Zone != "" {
+		node += ", zone " + s.Zone
+	}
+	t.row("Node:", node)
+	t.row("Source:", s.source())
+	t.row("Services:", fmt.Sprint(s.Services))
+	t.row("Actors:", s.Actors.text())
+	if err := t.end(); err != nil {
+		return err
+	}
+	if err := s.printDomains(to); err != nil {
+		return err
+	}
+	return s.printFindings(to)
+}
+
+func (s *Status) source() string {
+	text := s.Feed.From + ", "
+	if s.Feed.Synced.IsZero() {
+		text += "not synced yet"
+	} else {
+		text += "synced since " + age(s.Now, s.Feed.Synced)
+	}
+	for _, r := range s.Feed.Resources {
+		if !r.FailingSince.IsZero() {
+			text += fmt.Sprintf("; %s fail since %s: %s", r.Name, age(s.Now, r.FailingSince), r.Error)
+		}
+	}
+	return text
+}
+
+func (a *Actors) text() string {
+	text := fmt.Sprintf("%d running", a.Running)
+	for _, other := range []struct {
+		n    int
+		what string
+	}{{a.Waiting, "to be started again"}, {a.Parked, "parked"}, {a.Abandoned, "abandoned"}} {
+		if other.n > 0 {
+			text += fmt.Sprintf(", %d %s", other.n, other.what)
+		}
+	}
+	return text
+}
+
+func (s *Status) printDomains(to io.Writer) error {
+	_, _ = fmt.Fprintln(to) // the table returns the error
+	t := newTable(to, "DOMAIN", "IN FORCE", "WAITING", "QUARANTINED", "QUEUE", "OLDEST", "OBJECTS", "BATCHES", "LAST WRITE", "FAILED")
+	for _, d := range s.Domains {
+		state := fmt.Sprint(d.InForce)
+		if !d.Open {
+			state = "not begun"
+		}
+		t.row(d.Name, state, fmt.Sprint(d.Waiting), fmt.Sprint(d.Held), fmt.Sprint(d.Queue), age(s.Now, d.OldestPending),
+			fmt.Sprint(d.Objects), fmt.Sprint(d.Batches), age(s.Now, d.LastWrite), fmt.Sprint(d.Failures))
+	}
+	if err := t.end(); err != nil {
+		return err
+	}
+	for _, d := range s.Domains {
+		if d.LastError != "" {
+			_, _ = fmt.Fprintf(to, "%s, last error: %s\n", d.Name, oneLine(d.LastError))
+		}
+		for _, q := range d.Quarantined {
+			_, _ = fmt.Fprintf(to, "%s, quarantined for %s: %s/%s: %s\n", d.Name, age(s.Now, q.Since), q.Namespace, q.Name, oneLine(q.Reason))
+		}
+		if more := d.Held - len(d.Quarantined); more > 0 {
+			_, _ = fmt.Fprintf(to, "%s: %d more in quarantine\n", d.Name, more)
+		}
+	}
+	return nil
+}
+
+func (s *Status) printFindings(to io.Writer) (err error) {
+	if len(s.Findings) == 0 {
+		_, err = fmt.Fprintln(to, "\nHealth: nothing is wrong")
+		return err
+	}
+	health := "healthy, with findings"
+	if !s.Healthy {
+		health = "NOT healthy"
+	}
+	_, _ = fmt.Fprintf(to, "\nHealth: %s\n", health)
+	for _, f := range s.Findings {
+		about := ""
+		if f.About != "" {
+			about = " " + f.About
+		}
+		since := ""
+		if !f.Since.IsZero() {
+			since = " for " + age(s.Now, f.Since)
+		}
+		_, _ = fmt.Fprintf(to, "  %s%s%s: %s\n", f.Kind, about, since, f.Problem)
+		if len(f.Services) > 0 {
+			_, _ = fmt.Fprintf(to, "    Services: %s\n", shortened(f.Services, len(f.Services)))
+		}
+		_, err = fmt.Fprintf(to, "    %s\n", f.Advice)
+	}
+	return err
+}
+
+// oneLine fits a foreign text into one line.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
