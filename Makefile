@@ -15,7 +15,7 @@ TEST_PACKAGES := gcc ipset libc6-dev nftables python3
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help build image deploy run test test-ipvs test-e2e test-e2e-ipvs scenarios campaign record-release sim fuzz bench lint packages test-packages tidy check clean
+.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## list what can be asked for
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,12 @@ image: ## OCI archives in bin/, with iptables and the program alone: make image 
 
 deploy: ## deploy/install.yaml from deploy/base: make deploy IMAGE=REGISTRY/sluice:v1.2.3 OUT=install.yaml
 	hack/deploy '$(IMAGE)' '$(or $(OUT),deploy/install.yaml)'
+
+release: ## the present commit as reproducible binaries, images, lists of contents (SBOM) and checksums, in bin/release
+	hack/release/build
+
+release-check: ## build bin/release a second time, elsewhere and from nothing, and compare
+	hack/release/check
 
 run: packages build ## tell the demo: a story in a minute, in a sandbox, with real connections
 	bin/sluice demo
@@ -48,6 +54,10 @@ test-packages: packages
 
 test: test-packages ## every ring but e2e: unit, property, script, simulation and real kernel, with the race detector; IPVS in a virtual machine; ends with counts
 	hack/test
+
+test-deploy: ## the manifests: install.yaml is up to date, alerts fire as they should (promtool), queries ask for what is exported
+	$(call install,prometheus)
+	cd hack/tools && $(GO) test -count=1 ./deploy
 
 test-ipvs: test-packages ## the tests that need IPVS alone, in a virtual machine where this kernel has none: make test-ipvs ONLY='Drain'
 	hack/test-ipvs '$(ONLY)'

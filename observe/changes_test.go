@@ -129,3 +129,18 @@ func TestLogRepeatedBatches(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// TestLogQuarantines: a Service that is tried again in vain is no news, until the reason is another.
+func TestLogQuarantines(t *testing.T) {
+	core, lines := observer.New(zap.ErrorLevel)
+	l := NewLog(zap.New(core), nil)
+	say := func(reason string) { l.Aggregator(aggregator.Quarantined{Domain: "d", Reason: reason}) }
+	for _, reason := range []string{"one", "one", "two", "two"} {
+		say(reason)
+	}
+	l.Aggregator(aggregator.Freed{Domain: "d"})
+	say("two")
+	if lines.Len() != 3 {
+		t.Errorf("%d lines, want 3: %v", lines.Len(), lines.All())
+	}
+}

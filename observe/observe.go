@@ -30,9 +30,10 @@ type Listener interface {
 type Log struct {
 	log *zap.Logger
 	// families has the family of each domain whose rules serve Services.
-	families  map[string]service.Family
-	incidents Incidents
-	changes   changes
+	families    map[string]service.Family
+	incidents   Incidents
+	quarantines quarantines
+	changes     changes
 }
 
 // NewLog makes a listener on a logger. families has the family of each domain whose rules serve
@@ -124,9 +125,14 @@ func (l *Log) Aggregator(event aggregator.Event) {
 		}
 		l.log.Debug("applied", fields...)
 	case aggregator.Quarantined:
-		l.log.Error("Service quarantined: its rules were rejected; its previous rules stay",
+		level := zap.ErrorLevel
+		if !l.quarantines.began(e) {
+			level = zap.DebugLevel // tried again, with the same result
+		}
+		l.log.Log(level, "Service quarantined: its rules were rejected; its previous rules stay",
 			in(e.Domain, e.Key, zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))...)
 	case aggregator.Freed:
+		l.quarantines.ended(e)
 		l.log.Info("Service accepted again", in(e.Domain, e.Key)...)
 	case aggregator.NodeAtFault:
 		l.log.Error("the kernel rejects rules that belong to no Service; retrying",

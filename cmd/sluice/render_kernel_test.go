@@ -22,8 +22,10 @@ import (
 // loading command is the flag with which render prints its input.
 type way struct {
 	// domain is the name of the backend in the log.
-	domain     string
-	flags      []string
+	domain string
+	flags  []string
+	// running are further flags of a proxy that serves.
+	running    []string
 	load, list [][]string
 }
 
@@ -38,8 +40,9 @@ func ways() []way {
 
 func iptablesWay(variant string) way {
 	w := way{
-		domain: "iptables-" + variant,
-		flags:  []string{"--proxy-mode", "iptables", "--sluice-iptables-variant", variant},
+		domain:  "iptables-" + variant,
+		flags:   []string{"--proxy-mode", "iptables"},
+		running: []string{"--sluice-iptables-variant", variant},
 		load: [][]string{
 			{"--family=ipv4", "iptables-" + variant + "-restore", "--noflush"},
 			{"--family=ipv6", "ip6tables-" + variant + "-restore", "--noflush"},
@@ -172,7 +175,7 @@ func (n *rulesNode) inside(input string, words ...string) string {
 // everything. Its rules stay when it ends.
 func (n *rulesNode) serve() {
 	n.Helper()
-	run := n.sluice("run", "--log-format", "json")
+	run := n.sluice("run", append(n.running, "--log-format", "json")...)
 	log, err := run.StderrPipe()
 	check(n.T, err)
 	check(n.T, n.network.Node().Start(run))

@@ -2,11 +2,11 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -18,13 +18,15 @@ import (
 
 func demoCommand() *cobra.Command {
 	o := daemon.Options{Version: version}
+	keep := false
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Tell a story in a minute: real rules, real connections, a change under load, a panic, a hang",
 		Long: `Tell a story in a minute, in a sandbox: sample manifests, real backends, rules in
 the real kernel, a thousand real connections, an endpoint replaced under load, an
 actor that panics and one that hangs. The exit status is 0 only if every check
-succeeded.`,
+succeeded. With --keep, the sandbox stays afterwards, with the sample Services and
+backends that answer, and lines to paste into another terminal.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Load(); err != nil {
 				return err
@@ -37,7 +39,12 @@ succeeded.`,
 				if err := sandbox.Enter(); err != nil {
 					return err
 				}
-				return daemon.Demo(cmd.Context(), &o, cmd.OutOrStdout(), cmd.Flags().Changed("log-level"))
+				verbose := cmd.Flags().Changed("log-level")
+				err := daemon.Demo(cmd.Context(), &o, cmd.OutOrStdout(), verbose)
+				if err == nil && keep {
+					err = daemon.KeepDemo(cmd.Context(), &o, cmd.OutOrStdout(), verbose)
+				}
+				return err
 			}
 			before, err := demo.HostRules(cmd.Context())
 			if err != nil {
@@ -46,7 +53,7 @@ succeeded.`,
 			if err := enterSandbox(); err != nil {
 				return err
 			}
-			after, err := demo.HostRules(cmd.Context())
+			after, err := demo.HostRules(context.WithoutCancel(cmd.Context())) // --keep ends by a signal
 			if err != nil {
 				return err
 			}
@@ -58,6 +65,7 @@ succeeded.`,
 		},
 	}
 	o.Flags = config.BindMode(cmd.Flags())
+	cmd.Flags().BoolVar(&keep, "keep", false, "keep the sandbox running until interrupted")
 	return cmd
 }
 
@@ -75,6 +83,7 @@ In nftables mode, the default here, the output is for nft -f, and replaces
 Sluice's tables. In iptables mode it is for iptables-restore or ip6tables-restore,
 and for tables without rules of Sluice. With --noflush these leave other chains
 alone, except for KUBE-FIREWALL, which the kubelet also uses.`,
+		Example: `  sluice render --manifests examples/web --proxy-mode iptables --family ipv6`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkManifests(dir); err != nil {
 				return err
@@ -91,15 +100,20 @@ alone, except for KUBE-FIREWALL, which the kubelet also uses.`,
 		},
 	}
 	o.Flags = config.BindRender(cmd.Flags())
+	groupFlags(cmd)
 	manifestsFlag(cmd, &dir)
 	cmd.Flags().StringVar(&family, "family", "", "ipv4 or ipv6; empty means both (nftables) or ipv4 (iptables)")
 	return cmd
 }
 
+// cleanupName is the command that removes rules.
+const cleanupName = "cleanup"
+
 func cleanupCommand() *cobra.Command {
 	o := daemon.Options{Version: version}
+	dry := false
 	cmd := &cobra.Command{
-		Use:   "cleanup",
+		Use:   cleanupName,
 		Short: "Remove the rules that Sluice or kube-proxy left on this node, and nothing else",
 		Long: `Remove the rules that Sluice or kube-proxy left on this node: both variants of
 iptables, and nftables, in both families; and IPVS virtual servers, sets and the
@@ -107,7 +121,10 @@ device kube-ipvs0, except for virtual servers of other programs. KUBE-FIREWALL,
 which the kubelet also uses, stays, and so does everything with another name.
 Kernel settings that Sluice changed are restored, unless another program has
 changed them since. A running proxy would write its rules again, so the command
-fails while one is running, unless --force is set.`,
+fails while one is running, unless --force is set.
+
+With --dry-run, it prints the same and changes nothing. The exit status is then 0
+if there is nothing to remove or restore, 2 if there is, and 1 after any error.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Load(); err != nil {
 				return err
@@ -115,10 +132,18 @@ fails while one is running, unless --force is set.`,
 			if err := daemon.NeedPrivilege(""); err != nil {
 				return err
 			}
-			return daemon.CleanUp(cmd.Context(), &o, cmd.OutOrStdout())
+			if !dry {
+				return daemon.CleanUp(cmd.Context(), &o, cmd.OutOrStdout())
+			}
+			found, err := daemon.WouldCleanUp(cmd.Context(), &o, cmd.OutOrStdout())
+			if err == nil && found {
+				err = exitError(exitDiffers)
+			}
+			return err
 		},
 	}
 	o.Flags = config.BindState(cmd.Flags())
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be removed and restored, and change nothing")
 	return cmd
 }
 
@@ -146,18 +171,10 @@ func printVersion(out io.Writer, asked config.Version) error {
 }
 
 func versionText() string {
-	return fmt.Sprintf("sluice %s (%s, %s/%s, %s), behaves like kube-proxy %s",
-		version, revision(), runtime.GOOS, runtime.GOARCH, runtime.Version(), daemon.Compatible)
-}
-
-// revision returns the commit that the binary was built from, if the toolchain recorded it.
-func revision() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return "commit " + s.Value[:min(12, len(s.Value))]
-			}
-		}
+	commit := "unknown commit"
+	if revision := daemon.Revision(); revision != "" {
+		commit = "commit " + revision[:min(12, len(revision))]
 	}
-	return "unknown commit"
+	return fmt.Sprintf("sluice %s (%s, %s/%s, %s), behaves like kube-proxy %s",
+		version, commit, runtime.GOOS, runtime.GOARCH, runtime.Version(), daemon.Compatible)
 }

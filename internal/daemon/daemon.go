@@ -18,6 +18,10 @@ package daemon
 import (
 	"context"
 	"errors"
+	"runtime/debug"
+	"strings"
+
+	"k8s.io/component-base/version"
 )
 
 // Compatible is the kube-proxy release whose behavior Sluice follows, and Release the
@@ -26,6 +30,22 @@ const (
 	Compatible = "v1.36"
 	Release    = Compatible + ".3"
 )
+
+// Revision returns the commit that the program was built from, as the toolchain or the Makefile
+// recorded it; empty if neither did.
+func Revision() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value
+			}
+		}
+	}
+	if commit := version.Get().GitCommit; !strings.HasPrefix(commit, "$") { // as it is without the Makefile
+		return commit
+	}
+	return ""
+}
 
 // UsageError is a mistake in the flags or settings, which the user can correct.
 type UsageError struct{ Err error }
@@ -53,6 +73,13 @@ func Run(ctx context.Context, o *Options, from Upstream) error {
 		return err
 	}
 	o.announce(log.Logger)
+	if o.Lab != nil {
+		end, err := o.Lab.begin(ctx, o, log.Logger)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
 	p := &process{log: log, owner: claim(log.Logger), from: from, socket: newSocket(log.Logger)}
 	defer p.owner.lock.Release()
 	defer p.socket.close()

@@ -63,28 +63,33 @@ func Explain(o *Options, dir string, q explain.Question) (*explain.Answer, error
 // explainState is what decides in the picture. The node's addresses are those of its manifest;
 // without one they are this host's.
 func (p *picture) explainState(mode config.Mode) (*explain.State, error) {
-	s := &explain.State{
-		Mode: string(mode), Cache: p.cache, Facts: p.facts,
-		ForwardsLocalhost: mode == config.ModeNFTables && p.ForwardsLocalhost(),
-	}
+	var addresses []netip.Addr
 	if node := p.cache.Node(); node != nil {
-		s.Addresses = slices.Clone(node.Addresses)
+		addresses = node.Addresses
 	}
 	for _, family := range service.Families {
-		s.Addresses = append(s.Addresses, p.facts.NodePorts[family].Addresses...)
+		addresses = slices.Concat(addresses, p.facts.NodePorts[family].Addresses)
 	}
-	if len(s.Addresses) == 0 {
+	if len(addresses) == 0 {
 		var err error
-		if s.Addresses, err = hostaddress.List(); err != nil {
+		if addresses, err = hostaddress.List(); err != nil {
 			return nil, err
 		}
 	}
+	return ExplainState(p.Options, mode, p.cache, p.cache.Node(), p.facts, addresses)
+}
+
+// ExplainState returns what questions about a node are answered from.
+func ExplainState(o *Options, mode config.Mode, services explain.Services, node *service.NodeObject, facts *service.NodeFacts, addresses []netip.Addr) (*explain.State, error) {
 	liberal, err := iptables.TCPBeLiberal(sysctl.Files{})
 	if err != nil {
 		return nil, err
 	}
-	s.Domain = explainDomain(mode, p.MasqueradeBit(), liberal)
-	return s, nil
+	return &explain.State{
+		Mode: string(mode), Services: services, Node: node, Facts: facts, Addresses: addresses,
+		Domain:            explainDomain(mode, o.MasqueradeBit(), liberal),
+		ForwardsLocalhost: mode == config.ModeNFTables && o.ForwardsLocalhost(),
+	}, nil
 }
 
 // explainDomain returns how a mode renders a family.

@@ -9,7 +9,9 @@ import (
 	"go.uber.org/zap"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/observe/metrics"
@@ -19,9 +21,12 @@ import (
 // started is when this process began.
 var started = time.Now()
 
-// servers returns the HTTP servers; there are none without a cluster.
+// observed reports whether health and metrics are served: with a cluster, or if asked for.
+func (s *server) observed() bool { return s.client != nil || s.WithoutCluster }
+
+// servers returns the HTTP servers.
 func (s *server) servers() (all []*web.Server) {
-	if s.client == nil {
+	if !s.observed() {
 		return nil
 	}
 	if s.healthAddress() != "" {
@@ -34,13 +39,19 @@ func (s *server) servers() (all []*web.Server) {
 func (s *server) metricsConfig() metrics.Config {
 	c := metrics.Config{
 		Mode: string(s.mode), Findings: s.monitor.Tallies, ServicesMax: int(s.Sluice.Metrics.ServicesMax),
+		Build: metrics.Build{Version: s.Version, Revision: Revision()},
 		Process: metrics.Process{
 			ShowHidden:       s.KubeProxy.ShowHiddenMetricsForVersion != "",
 			NativeHistograms: s.GateEnabled(config.GateNativeHistograms),
 		},
 	}
-	if s.mode == config.ModeIPVS {
+	switch s.mode {
+	case config.ModeIPVS:
 		c.Counters = ipvsCounters
+	case config.ModeIPTables:
+		if _, err := iptables.ReadAccounts(); err == nil {
+			c.Accounted = iptables.ReadAccounts
+		}
 	}
 	for _, d := range s.domains {
 		c.Domains = append(c.Domains, metrics.DomainInfo{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
@@ -87,7 +98,8 @@ func (s *server) pages() web.Pages {
 		Actors: func(limit int) any { return s.metrics.Report(limit) },
 		Configz: func() map[string]any {
 			now := s.current.Load()
-			return map[string]any{"kubeproxy.config.k8s.io": now.KubeProxy, "sluice.dev": now.Sluice}
+			kubeProxy, own := now.InEffect(s.mode, now.Pace(s.preferredPace()))
+			return map[string]any{"kubeproxy.config.k8s.io": kubeProxy, "sluice.dev": own}
 		},
 		Profiling: s.KubeProxy.EnableProfiling, SetVerbosity: s.setVerbosity,
 	}
@@ -95,9 +107,19 @@ func (s *server) pages() web.Pages {
 		p.Flagz = s.FlagValues
 	}
 	if s.GateEnabled(config.GateComponentStatusz) {
-		p.Statusz = &web.Program{Started: started, Version: Release[1:]}
+		p.Statusz = &web.Program{Started: started, Version: Release[1:], Own: s.Version}
 	}
 	return p
+}
+
+// preferredPace returns the pace that the mode prefers for the rules of Services.
+func (k *kernel) preferredPace() aggregator.Pace {
+	for _, d := range k.domains {
+		if !d.Auxiliary {
+			return k.preferred[d.Name]
+		}
+	}
+	return aggregator.Pace{}
 }
 
 // setVerbosity applies a number that a client has put at /debug/flags/v.
@@ -106,10 +128,14 @@ func (s *server) setVerbosity(text string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%q: want a number", text)
 	}
-	to := *s.current.Load()
-	to.KubeProxy.Logging.Verbosity = logsapi.VerbosityLevel(number)
-	if err := s.log.set(to.Log()); err != nil {
-		return "", err
+	for swapped := false; !swapped; { // a changed file may come in between
+		now := s.current.Load()
+		to := *now
+		to.KubeProxy.Logging.Verbosity = logsapi.VerbosityLevel(number)
+		if err := s.log.set(to.Log()); err != nil {
+			return "", err
+		}
+		swapped = s.current.CompareAndSwap(now, &to)
 	}
 	return fmt.Sprintf("successfully set klog.logging.verbosity to %d", number), nil
 }

@@ -59,7 +59,7 @@ func (e *explanation) guessOrigin(from netip.Addr) (Origin, string) {
 			}
 		}
 	}
-	if node := e.Cache.Node(); node != nil && node.PodCIDRs[e.family].IsValid() {
+	if node := e.Node; node != nil && node.PodCIDRs[e.family].IsValid() {
 		if pods := node.PodCIDRs[e.family]; pods.Contains(from) {
 			return FromPod, fmt.Sprintf("in the pod range of this node, %s", pods)
 		}

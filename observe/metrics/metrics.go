@@ -21,6 +21,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,8 @@ type Config struct {
 	// Domains are those of the proxy, at most one per family that is not auxiliary. Events of other
 	// domains are ignored.
 	Domains []DomainInfo
+	// Build identifies the program, for sluice_build_info.
+	Build   Build
 	Process Process
 	// Findings returns what health finds, the same kinds each time. It is called at each scrape,
 	// several at once, and must not block. Nil finds nothing.
@@ -58,9 +61,19 @@ type Config struct {
 	// address of the node. It is called for each answer about Services, several at once. Nil if the
 	// kernel does not count.
 	Counters func(ctx context.Context) (map[dataplane.Frontend]Counters, error)
+	// Accounted returns the packets that the kernel has counted in the accounting objects of
+	// iptables mode, by the name of the object. It is called at each scrape. Nil if the kernel does
+	// not count.
+	Accounted func() (map[string]uint64, error)
 	// ServicesMax is the number of Services with metrics of their own at /metrics: those with the
 	// longest time from receipt to kernel. 0 means none.
 	ServicesMax int
+}
+
+// Build identifies a build of the program.
+type Build struct {
+	// Version is its version, and Revision the commit; empty if unknown.
+	Version, Revision string
 }
 
 // DomainInfo describes one domain of the proxy.
@@ -146,6 +159,7 @@ func New(config Config) (*Metrics, error) {
 		collector{[]*prometheus.Desc{actorsDesc, abandonedDesc}, m.collectActors},
 		collector{serviceDescs(), m.collectServices},
 	)
+	registry.MustRegister(collector{[]*prometheus.Desc{buildDesc}, m.collectBuild})
 	if config.Findings != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{findingDesc}, m.collectFindings})
 	}
@@ -176,6 +190,15 @@ func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 // carries native histograms.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m, promhttp.HandlerOpts{ProcessStartTime: legacyregistry.GetProcessStart()})
+}
+
+var buildDesc = prometheus.NewDesc("sluice_build_info",
+	"Always 1; the labels identify the program: its version and commit, the Go release it was built with, and the platform.",
+	[]string{"version", "revision", "go_version", "platform"}, nil)
+
+func (m *Metrics) collectBuild(to chan<- prometheus.Metric) {
+	b := m.config.Build
+	send(to, buildDesc, prometheus.GaugeValue, 1, b.Version, b.Revision, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
 }
 
 var findingDesc = prometheus.NewDesc("sluice_health_finding",

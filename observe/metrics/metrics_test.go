@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -109,6 +110,22 @@ func serve(t *testing.T, m *Metrics, accept string) *http.Response {
 		t.Fatalf("%d %s", answer.Code, answer.Body)
 	}
 	return answer.Result()
+}
+
+func TestBuildInfo(t *testing.T) {
+	m, err := New(Config{Mode: modeNFTables, Build: Build{Version: "v1.2.3", Revision: "abc"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(serve(t, m, "").Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("\nsluice_build_info{go_version=%q,platform=\"%s/%s\",revision=\"abc\",version=\"v1.2.3\"} 1\n",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	if !strings.Contains(string(body), want) {
+		t.Errorf("%q is missing", want)
+	}
 }
 
 func TestHandlerServesTextWithTheProcess(t *testing.T) {

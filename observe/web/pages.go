@@ -45,6 +45,8 @@ type Program struct {
 	Started time.Time
 	// Version is the release of Kubernetes that it behaves like, for example "1.36.3".
 	Version string
+	// Own is the program's own version, for example "v1.2.3".
+	Own string
 }
 
 // Handler serves the pages.

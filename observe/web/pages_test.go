@@ -19,7 +19,7 @@ func site() Pages {
 			return map[string]any{"kubeproxy.config.k8s.io": map[string]string{"kind": "KubeProxyConfiguration"}}
 		},
 		Flagz:   func() map[string]string { return map[string]string{"v": "2", "proxy-mode": "nftables"} },
-		Statusz: &Program{Started: time.Now().Add(-90 * time.Second), Version: "1.36.3"},
+		Statusz: &Program{Started: time.Now().Add(-90 * time.Second), Version: "1.36.3", Own: "v0.9"},
 		Actors:  func(limit int) any { return map[string]int{"limit": limit} },
 		SetVerbosity: func(text string) (string, error) {
 			if text != "4" {
@@ -78,7 +78,7 @@ func TestEveryPage(t *testing.T) {
 		{path: "/metrics/elsewhere", code: 404},
 		{path: "/configz", code: 200, mediaType: JSON, text: `{"kubeproxy.config.k8s.io":{"kind":"KubeProxyConfiguration"}}`, exact: true},
 		{path: "/flagz", code: 200, mediaType: Text, text: "proxy-mode=nftables\nv=2\n"},
-		{path: "/statusz", code: 200, mediaType: Text, text: "Binary version: 1.36.3\nPaths: /configz /flagz /healthz /metrics /proxyMode\n"},
+		{path: "/statusz", code: 200, mediaType: Text, text: "Binary version: 1.36.3\nSluice version: v0.9\nPaths: /configz /flagz /healthz /metrics /proxyMode\n"},
 		{path: "/debug/actors", code: 200, mediaType: JSON, text: "{\n  \"limit\": 100\n}\n", exact: true},
 		{path: "/debug/actors?limit=7", code: 200, text: `"limit": 7`},
 		{path: "/debug/actors?limit=0", code: 200, text: `"limit": 0`},

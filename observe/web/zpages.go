@@ -53,8 +53,8 @@ func statusz(p Program, paths []string) http.Handler {
 	return &zpage{
 		kind: "Statusz",
 		text: func() string {
-			return fmt.Sprintf("%s statusz, for people only\n\nStarted: %s\nUp: %v\nGo version: %s\nBinary version: %s\nPaths: %s\n",
-				component, p.Started.Format(time.UnixDate), up(), runtime.Version(), p.Version, strings.Join(paths, " "))
+			return fmt.Sprintf("%s statusz, for people only\n\nStarted: %s\nUp: %v\nGo version: %s\nBinary version: %s\nSluice version: %s\nPaths: %s\n",
+				component, p.Started.Format(time.UnixDate), up(), runtime.Version(), p.Version, p.Own, strings.Join(paths, " "))
 		},
 		fields: func() map[string]any {
 			return map[string]any{
@@ -62,6 +62,7 @@ func statusz(p Program, paths []string) http.Handler {
 				"uptimeSeconds": int64(up().Seconds()),
 				"goVersion":     runtime.Version(),
 				"binaryVersion": p.Version,
+				"sluiceVersion": p.Own,
 				"paths":         paths,
 			}
 		},

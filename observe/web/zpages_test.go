@@ -28,15 +28,15 @@ func TestZPagesForPrograms(t *testing.T) {
 	answer := httptest.NewRecorder()
 	handler.ServeHTTP(answer, ask)
 	var object struct {
-		Kind, APIVersion, GoVersion, BinaryVersion string
-		StartTime                                  time.Time
-		UptimeSeconds                              int
-		Paths                                      []string
+		Kind, APIVersion, GoVersion, BinaryVersion, SluiceVersion string
+		StartTime                                                 time.Time
+		UptimeSeconds                                             int
+		Paths                                                     []string
 	}
 	if err := json.Unmarshal(answer.Body.Bytes(), &object); err != nil {
 		t.Fatal(err)
 	}
-	if object.Kind != "Statusz" || object.APIVersion != "config.k8s.io/v1alpha1" || object.BinaryVersion != "1.36.3" ||
+	if object.Kind != "Statusz" || object.APIVersion != "config.k8s.io/v1alpha1" || object.BinaryVersion != "1.36.3" || object.SluiceVersion != "v0.9" ||
 		object.UptimeSeconds < 90 || object.StartTime.IsZero() || !strings.HasPrefix(object.GoVersion, "go1.") || len(object.Paths) != 5 {
 		t.Errorf("got %s", answer.Body)
 	}

@@ -14,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/flowcontrol"
 )
 
@@ -178,15 +176,10 @@ func serverConfig(config Config) (*rest.Config, error) {
 	if config.Kubeconfig == "" && config.Master == "" {
 		client, err := rest.InClusterConfig()
 		if err != nil {
-			return nil, fmt.Errorf("no kubeconfig and no master given, and the in-cluster configuration is not usable: %w", err)
+			return nil, fmt.Errorf("no kubeconfig and no master given, and this is no pod with a service account: %w; "+
+				"name a file with --kubeconfig or clientConnection.kubeconfig", err)
 		}
 		return client, nil
 	}
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: config.Kubeconfig}
-	overrides := &clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: config.Master}}
-	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %q: %w", config.Kubeconfig, err)
-	}
-	return client, nil
+	return readKubeconfig(config.Kubeconfig, config.Master)
 }

@@ -14,6 +14,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,23 +29,22 @@ import (
 )
 
 type options struct {
-	out, name, version, revision string
-	created                      time.Time
-	// binaries and roots are by architecture; an architecture without a root gets the
-	// binary alone.
+	out, static, name, version, revision string
+	created                              time.Time
+	// binaries and roots are by architecture.
 	binaries, roots map[string]string
 	order           []string
 }
 
 func main() {
 	o := options{binaries: map[string]string{}, roots: map[string]string{}}
-	flag.StringVar(&o.out, "out", "", "the archive to write")
+	flag.StringVar(&o.out, "out", "", "the archive to write: the file systems and the programs")
+	flag.StringVar(&o.static, "static", "", "the archive to write: the programs alone; its tag ends with -static")
 	flag.StringVar(&o.name, "name", "", "name and tag of the image, for example sluice:v1.2.3")
 	flag.StringVar(&o.version, "version", "", "version, for the labels")
 	flag.StringVar(&o.revision, "revision", "", "commit, for the labels")
 	flag.Func("created", "time of every entry, in seconds since 1970", func(text string) error {
-		var seconds int64
-		_, err := fmt.Sscan(text, &seconds)
+		seconds, err := strconv.ParseInt(text, 10, 64)
 		o.created = time.Unix(seconds, 0).UTC()
 		return err
 	})
@@ -62,7 +63,7 @@ func (o *options) perArch(into map[string]string) func(string) error {
 		if !ok {
 			return fmt.Errorf("%q: expected ARCH=PATH", text)
 		}
-		if _, known := o.binaries[arch]; !known {
+		if !slices.Contains(o.order, arch) {
 			o.order = append(o.order, arch)
 		}
 		into[arch] = path
@@ -70,28 +71,61 @@ func (o *options) perArch(into map[string]string) func(string) error {
 	}
 }
 
+// run writes both archives.
 func (o *options) run() error {
-	var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	var whole, static v1.ImageIndex = newIndex(), newIndex()
 	for _, arch := range o.order {
-		image, err := o.image(arch)
+		if o.binaries[arch] == "" || o.roots[arch] == "" {
+			return fmt.Errorf("%s: needs -binary and -root", arch)
+		}
+		root, err := layerOf(o.roots[arch], o.created)
 		if err != nil {
 			return fmt.Errorf("%s: %w", arch, err)
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image,
-			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+		program, err := o.program(arch)
+		if err != nil {
+			return fmt.Errorf("%s: %w", arch, err)
+		}
+		// An upgrade transfers the last layer alone.
+		if whole, err = o.add(whole, arch, root, program); err != nil {
+			return err
+		}
+		if static, err = o.add(static, arch, program); err != nil {
+			return err
+		}
+	}
+	if err := o.write(whole, o.out, o.name); err != nil {
+		return err
+	}
+	return o.write(static, o.static, o.name+"-static")
+}
+
+func newIndex() v1.ImageIndex { return mutate.IndexMediaType(empty.Index, types.OCIImageIndex) }
+
+// add adds the image of one architecture.
+func (o *options) add(index v1.ImageIndex, arch string, layers ...v1.Layer) (v1.ImageIndex, error) {
+	image, err := o.image(arch, layers)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", arch, err)
+	}
+	return mutate.AppendManifests(index, mutate.IndexAddendum{Add: image,
+		Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}}), nil
+}
+
+// write writes an archive with one image, and prints its digest.
+func (o *options) write(index v1.ImageIndex, out, tagged string) error {
+	// containerd keeps the image under the name in the first annotation. A pod's image is
+	// looked up by its full name, in which the default registry has no "index.".
+	full, err := name.NewTag(tagged)
+	if err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	path, err := layout.Write(dir, mutate.IndexMediaType(empty.Index, types.OCIImageIndex))
-	if err != nil {
-		return err
-	}
-	// containerd keeps the image under the name in the first annotation. A pod's image is
-	// looked up by its full name, in which the default registry has no "index.".
-	full, err := name.NewTag(o.name)
+	path, err := layout.Write(dir, newIndex())
 	if err != nil {
 		return err
 	}
@@ -101,34 +135,27 @@ func (o *options) run() error {
 	})); err != nil {
 		return err
 	}
-	file, err := os.Create(o.out)
+	file, err := os.Create(out)
 	if err != nil {
 		return err
 	}
-	if err := archive(file, dir, "", o.created); err != nil {
-		return fmt.Errorf("write %s: %w", o.out, err)
+	if err := archive(file, os.DirFS(dir), plain, o.created); err != nil {
+		return fmt.Errorf("write %s: %w", out, err)
 	}
-	return file.Close()
+	if err := file.Close(); err != nil {
+		return err
+	}
+	digest, err := index.Digest()
+	if err == nil {
+		fmt.Printf("%s  %s  %s\n", tagged, digest, out)
+	}
+	return err
 }
 
-// image has one layer for the file system and one for the program, so that an upgrade
-// transfers the program alone.
-func (o *options) image(arch string) (v1.Image, error) {
+// image has the layers and the configuration.
+func (o *options) image(arch string, layers []v1.Layer) (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	var layers []v1.Layer
-	if root := o.roots[arch]; root != "" {
-		layer, err := layerOf(root, "", o.created)
-		if err != nil {
-			return nil, err
-		}
-		layers = append(layers, layer)
-	}
-	program, err := o.program(arch)
-	if err != nil {
-		return nil, err
-	}
-	layers = append(layers, program)
-	image, err = mutate.AppendLayers(image, layers...)
+	image, err := mutate.AppendLayers(image, layers...)
 	if err != nil {
 		return nil, err
 	}
@@ -138,16 +165,12 @@ func (o *options) image(arch string) (v1.Image, error) {
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: o.created}
-	config.Config = v1.Config{
-		Env:        []string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-		Entrypoint: []string{"/usr/local/bin/sluice"},
-		Cmd:        []string{"proxy"},
-		Labels: map[string]string{
-			"org.opencontainers.image.title":    "sluice",
-			"org.opencontainers.image.version":  o.version,
-			"org.opencontainers.image.revision": o.revision,
-			"org.opencontainers.image.licenses": "Apache-2.0",
-		},
+	config.Config = runConfig()
+	config.Config.Labels = map[string]string{
+		"org.opencontainers.image.title":    "sluice",
+		"org.opencontainers.image.version":  o.version,
+		"org.opencontainers.image.revision": o.revision,
+		"org.opencontainers.image.licenses": "Apache-2.0",
 	}
 	for i := range config.History {
 		config.History[i].Created = v1.Time{Time: o.created}
@@ -155,14 +178,23 @@ func (o *options) image(arch string) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// program is the layer of the binary, under both of its names.
+// runConfig is how a container runs. The Dockerfile says the same.
+func runConfig() v1.Config {
+	return v1.Config{
+		Env:        []string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+		Entrypoint: []string{"/usr/local/bin/sluice"},
+		Cmd:        []string{"proxy"},
+	}
+}
+
+// program is the layer of the binary, under both of its names. The Dockerfile makes the same.
 func (o *options) program(arch string) (v1.Layer, error) {
 	dir, err := os.MkdirTemp("", "image-program-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	for _, name := range []string{"usr/local/bin", "tmp", "run", "var/lib/kube-proxy"} {
+	for _, name := range folders {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			return nil, err
 		}
@@ -178,24 +210,43 @@ func (o *options) program(arch string) (v1.Layer, error) {
 	if err := os.Symlink("sluice", filepath.Join(at, "kube-proxy")); err != nil {
 		return nil, err
 	}
-	return layerOf(dir, "", o.created)
+	return layerOf(dir, o.created)
 }
 
+// folders are for the program, for what is mounted, and for temporary files.
+var folders = []string{"usr/local/bin", "lib/modules", "run", "tmp", "var/lib/kube-proxy"}
+
 // layerOf keeps the layer in memory, since dir may be gone when it is written.
-func layerOf(dir, prefix string, created time.Time) (v1.Layer, error) {
+func layerOf(dir string, created time.Time) (v1.Layer, error) {
 	var all bytes.Buffer
-	if err := archive(&all, dir, prefix, created); err != nil {
+	if err := archive(&all, os.DirFS(dir), usual, created); err != nil {
 		return nil, err
 	}
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(all.Bytes())), nil },
-		tarball.WithMediaType(types.OCILayer))
+		tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
+}
+
+// usual returns the mode of an entry without what the umask of whoever made it decides.
+func usual(mode fs.FileMode) int64 {
+	if mode.IsDir() || mode&0o100 != 0 {
+		return 0o755
+	}
+	return 0o644
+}
+
+// plain is the mode of the files of an OCI layout, none of which is a program.
+func plain(mode fs.FileMode) int64 {
+	if mode.IsDir() {
+		return 0o755
+	}
+	return 0o644
 }
 
 // archive writes a folder in the order of its names.
-func archive(to io.Writer, dir, prefix string, created time.Time) error {
+func archive(to io.Writer, from fs.FS, mode func(fs.FileMode) int64, created time.Time) error {
 	w := tar.NewWriter(to)
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || path == dir {
+	err := fs.WalkDir(from, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == "." {
 			return err
 		}
 		info, err := entry.Info()
@@ -204,7 +255,7 @@ func archive(to io.Writer, dir, prefix string, created time.Time) error {
 		}
 		target := ""
 		if info.Mode()&fs.ModeSymlink != 0 {
-			if target, err = os.Readlink(path); err != nil {
+			if target, err = fs.ReadLink(from, path); err != nil {
 				return err
 			}
 		}
@@ -212,13 +263,15 @@ func archive(to io.Writer, dir, prefix string, created time.Time) error {
 		if err != nil {
 			return err
 		}
-		name, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		header.Name = filepath.ToSlash(filepath.Join(prefix, name))
-		if info.IsDir() {
+		header.Name = path
+		switch {
+		case target != "":
+			header.Mode = 0o777
+		case info.IsDir():
 			header.Name += "/"
+			fallthrough
+		default:
+			header.Mode = mode(info.Mode())
 		}
 		header.ModTime, header.AccessTime, header.ChangeTime = created, time.Time{}, time.Time{}
 		header.Uid, header.Gid, header.Uname, header.Gname = 0, 0, "", ""
@@ -226,7 +279,7 @@ func archive(to io.Writer, dir, prefix string, created time.Time) error {
 		if err := w.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
 			return err
 		}
-		file, err := os.Open(path)
+		file, err := from.Open(path)
 		if err != nil {
 			return err
 		}

@@ -27,6 +27,9 @@ func PrepareIPVS(ctx context.Context, o IPVSOptions) error {
 	if err := setIPVS(o); err != nil {
 		return err
 	}
+	if o.DryRun {
+		return nil // trying the scheduler takes a virtual server
+	}
 	if o.Sysctls.Planning() {
 		return hasScheduler(ctx, servers, o.Scheduler)
 	}
@@ -89,7 +92,7 @@ func setIPVS(o IPVSOptions) error {
 		if err != nil {
 			return fmt.Errorf("IPVS mode: %w", err)
 		}
-		if changed {
+		if changed && !o.DryRun {
 			name := strings.ReplaceAll(p.path, "/", ".")
 			o.Log.Info("kernel setting changed", zap.String("name", name), zap.String("to", p.value))
 		}

@@ -86,8 +86,12 @@ func checkPeriods(c *Config, found *findings) {
 	p := c.periods()
 	found.positive(p.field+".syncPeriod", p.sync.Duration)
 	found.notNegative(p.field+".minSyncPeriod", p.minSync.Duration)
-	if p.minSync.Duration >= 0 && p.minSync.Duration > p.sync.Duration {
-		found.wrong(p.field+".minSyncPeriod", p.minSync.Duration, "at most the syncPeriod, which is %v", p.sync.Duration)
+	if p.sync.Duration > 0 && p.minSync.Duration > p.sync.Duration {
+		if c.minSyncNamed {
+			found.wrong(p.field+".minSyncPeriod", p.minSync.Duration, "at most the syncPeriod, which is %v", p.sync.Duration)
+		} else { // kube-proxy's default, which it would not accept either
+			found.wrong(p.field+".syncPeriod", p.sync.Duration, "at least the minSyncPeriod, which is %v by default", p.minSync.Duration)
+		}
 	}
 	found.positive("configSyncPeriod", c.KubeProxy.ConfigSyncPeriod.Duration)
 }

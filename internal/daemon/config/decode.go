@@ -17,22 +17,32 @@ import (
 )
 
 // decode decodes a document into a struct. A value of a wrong type is a mistake and leaves
-// its field as it was; decoding goes on, so that every mistake is reported. Unknown fields
-// and keys that are set twice are warnings: kube-proxy accepts them with a log line, so
-// that files of older and newer releases work.
-func (d *document) decode(into any) (found findings, warnings []finding) {
-	r := reader{}
+// its field as it was; decoding goes on, so that every mistake is reported. Odd are unknown
+// fields and keys that are set twice.
+func (d *document) decode(into any) (found findings, odd []oddity) {
+	r := reader{document: reflect.TypeOf(into).Elem()}
 	r.value(d.json, reflect.ValueOf(into).Elem(), "")
 	for _, t := range d.twice {
-		warnings = append(warnings, finding{t.Path, fmt.Sprintf("already set on line %d; the last one counts", t.First)})
+		odd = append(odd, oddity{t.Path, fmt.Sprintf("already set on line %d", t.First), "; the last one counts"})
 	}
-	return r.found, append(warnings, r.unknown...)
+	return r.found, append(odd, r.unknown...)
+}
+
+// oddity is a field that is unknown or set twice. It is a mistake in Sluice's document. In
+// kube-proxy's it is a warning, because kube-proxy accepts it with a log line, so that files of
+// older and newer releases work.
+type oddity struct {
+	field, message string
+	// unless says what happens where it is accepted.
+	unless string
 }
 
 // reader walks a document and the struct that it is decoded into.
 type reader struct {
 	found   findings
-	unknown []finding
+	unknown []oddity
+	// document is the type of the whole document.
+	document reflect.Type
 }
 
 // value decodes one value. As in encoding/json, null changes nothing.
@@ -68,7 +78,8 @@ func (r *reader) object(raw json.RawMessage, to reflect.Value, path string) {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
 		if i < 0 {
-			r.unknown = append(r.unknown, finding{yamllines.Join(path, name), "unknown field, ignored" + likely(name, fields)})
+			at := yamllines.Join(path, name)
+			r.unknown = append(r.unknown, oddity{at, "unknown field" + likely(name, at, fields, r.document), "; it is ignored"})
 			continue
 		}
 		r.value(members[name], to.FieldByIndex(fields[i].index), yamllines.Join(path, name))
@@ -97,16 +108,6 @@ func (r *reader) members(raw json.RawMessage, to reflect.Value, path string) {
 		r.value(members[name], value, yamllines.Join(path, name))
 		to.SetMapIndex(reflect.ValueOf(name), value)
 	}
-}
-
-// likely suggests the field that differs only in case.
-func likely(name string, fields []field) string {
-	for _, f := range fields {
-		if strings.EqualFold(f.name, name) {
-			return "; did you mean " + f.name + "?"
-		}
-	}
-	return ""
 }
 
 func (r *reader) container(raw json.RawMessage, into any, want, path string) bool {

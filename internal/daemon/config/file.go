@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -188,24 +187,20 @@ func (f *file) sort(d *document) *Problem {
 func (f *file) decode() (warnings []Warning) {
 	found, odd := f.kubeProxyText.decode(&f.kubeProxy)
 	f.found = found
-	if f.sluiceText != nil {
-		found, own := f.sluiceText.decode(&f.sluice)
-		f.found = append(f.found, prefixed(found)...)
-		odd = append(odd, prefixed(own)...)
+	for _, o := range odd {
+		warnings = append(warnings, Warning{f.place(o.field), o.message + o.unless})
 	}
-	for _, w := range odd {
-		warnings = append(warnings, Warning{f.place(w.field), w.message})
+	if f.sluiceText == nil {
+		return warnings
+	}
+	found, odd = f.sluiceText.decode(&f.sluice)
+	for _, o := range odd {
+		found = append(found, finding{o.field, o.message})
+	}
+	for _, own := range found {
+		f.found = append(f.found, finding{sluicePrefix + own.field, own.message})
 	}
 	return warnings
-}
-
-// prefixed marks fields as those of Sluice's document.
-func prefixed(all []finding) []finding {
-	own := slices.Clone(all)
-	for i := range own {
-		own[i].field = sluicePrefix + own[i].field
-	}
-	return own
 }
 
 // place returns where a field stands.

@@ -22,7 +22,6 @@ func TestFileRefused(t *testing.T) {
 				`:3: mode: "fast": want nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables`,
 				`:5: iptables.masqueradeBit: 40: want 0 to 31`,
 				`:7: iptables.syncPeriod: -5s: want more than 0`,
-				`:4: iptables.minSyncPeriod: 1s: want at most the syncPeriod, which is -5s`,
 				`:10: nodePortAddresses[1]: "here": want a range like 192.168.0.0/24`,
 				`:11: oomScoreAdj: 5000: want -1000 to 1000`,
 			},
@@ -98,7 +97,7 @@ func TestFileOrder(t *testing.T) {
 // TestFileOdd: what kube-proxy accepts with a log line is accepted.
 func TestFileOdd(t *testing.T) {
 	file := write(t, kubeProxyHead+"mode: ipvs\nudpIdleTimeout: 250ms\nIptables: {}\nconntrack:\n  max: 5\nmode: iptables\n"+
-		"featureGates: {AllowServiceExternalIPs: true}\nwindowsRunAsService: true\n---\n"+sluiceHead+"colour: red\n")
+		"featureGates: {AllowServiceExternalIPs: true}\nwindowsRunAsService: true\n")
 	c, warnings := load(t, "--config", file)
 	if c.KubeProxy.Mode != ModeIPTables {
 		t.Errorf("mode %q: want the last one", c.KubeProxy.Mode)
@@ -109,10 +108,9 @@ func TestFileOdd(t *testing.T) {
 	}
 	want := []string{
 		":8: mode: already set on line 3; the last one counts",
-		":5: Iptables: unknown field, ignored; did you mean iptables?",
-		":7: conntrack.max: unknown field, ignored",
-		":4: udpIdleTimeout: unknown field, ignored",
-		":14: SluiceConfiguration.colour: unknown field, ignored",
+		":5: Iptables: unknown field; did you mean iptables?; it is ignored",
+		":7: conntrack.max: unknown field; it is ignored",
+		":4: udpIdleTimeout: unknown field; it is ignored",
 		":9: featureGates.AllowServiceExternalIPs: this feature gate is GA and will be removed from Kubernetes",
 	}
 	if !slices.Equal(said, want) {
@@ -121,6 +119,25 @@ func TestFileOdd(t *testing.T) {
 	_, warnings = load(t, "--config", write(t, sluiceHead+"---\n"+kubeProxyHead))
 	if len(warnings) != 1 || !strings.HasSuffix(warnings[0].String(), "KubeProxyConfiguration should be the first document: kube-proxy reads no other") {
 		t.Errorf("warnings %v", warnings)
+	}
+}
+
+// TestFileStrict: in Sluice's own document, unknown fields and fields that are set twice are
+// mistakes, with the name that was probably meant.
+func TestFileStrict(t *testing.T) {
+	for text, want := range map[string]string{
+		"colour: red":                             ":6: SluiceConfiguration.colour: unknown field",
+		"pace: {spaceing: 1s}":                    ":6: SluiceConfiguration.pace.spaceing: unknown field; did you mean spacing?",
+		"pace:\n  writeshare: 0.5":                ":7: SluiceConfiguration.pace.writeshare: unknown field; did you mean writeShare?",
+		"spacing: 1s":                             ":6: SluiceConfiguration.spacing: unknown field; did you mean pace.spacing?",
+		"log: {level: info}\nlog: {level: debug}": ":7: SluiceConfiguration.log: already set on line 6",
+		"pace:\n  spacing: 1s\n  spacing: 2s":     ":8: SluiceConfiguration.pace.spacing: already set on line 7",
+	} {
+		file := write(t, kubeProxyHead+"---\n"+sluiceHead+text+"\n")
+		said := strings.TrimPrefix(refused("--config", file), file)
+		if said != want {
+			t.Errorf("%q: %s, want %s", text, said, want)
+		}
 	}
 }
 

@@ -171,7 +171,11 @@ var apiServerBinary = sync.OnceValues(func() (string, error) {
 
 // kubeProxyBinary builds kube-proxy once per test process; most of it is in the API server, too.
 var kubeProxyBinary = sync.OnceValues(func() (string, error) {
-	return build(envKubeProxy, "e2e-kubeproxy", "test/e2e", "./kubeproxy")
+	flags, err := versionFlags()
+	if err != nil {
+		return "", err
+	}
+	return build(envKubeProxy, "e2e-kubeproxy", "test/e2e", "./kubeproxy", flags...)
 })
 
 // sluiceBinary builds Sluice once per test process.

@@ -58,7 +58,7 @@ func NewNodeCluster(t testing.TB, pauseImage, pauseArchive string) *NodeCluster 
 	})
 	c.startControlPlane()
 	c.startNode(pauseImage)
-	c.Import(pauseArchive)
+	c.Import(t, pauseArchive)
 	c.awaitNode()
 	return c
 }
@@ -167,33 +167,33 @@ func (c *NodeCluster) awaitNode() {
 }
 
 // OnNode runs a command in the node's namespaces and returns what it printed.
-func (c *NodeCluster) OnNode(words ...string) string {
-	c.t.Helper()
-	return c.must(run(c.t, nil, "nsenter", append([]string{"--target", strconv.Itoa(c.pid), "--mount", "--pid", "--net", "--"}, words...)))
+func (c *NodeCluster) OnNode(t testing.TB, words ...string) string {
+	t.Helper()
+	return must(t)(run(t, nil, "nsenter", append([]string{"--target", strconv.Itoa(c.pid), "--mount", "--pid", "--net", "--"}, words...)))
 }
 
 // Import loads an image from an OCI archive.
-func (c *NodeCluster) Import(archive string) {
-	c.t.Helper()
-	c.OnNode("ctr", "--namespace", "k8s.io", "images", "import", archive)
+func (c *NodeCluster) Import(t testing.TB, archive string) {
+	t.Helper()
+	c.OnNode(t, "ctr", "--namespace", "k8s.io", "images", "import", archive)
 }
 
 // Kubectl runs kubectl with every right, outside the cluster, and returns what it printed.
-func (c *NodeCluster) Kubectl(words ...string) string {
-	c.t.Helper()
-	return c.must(c.TryKubectl(words...))
+func (c *NodeCluster) Kubectl(t testing.TB, words ...string) string {
+	t.Helper()
+	return must(t)(c.TryKubectl(t, words...))
 }
 
 // TryKubectl is Kubectl that may fail.
-func (c *NodeCluster) TryKubectl(words ...string) (string, error) {
+func (c *NodeCluster) TryKubectl(t testing.TB, words ...string) (string, error) {
 	words = append([]string{"--kubeconfig", c.AdminKubeconfig()}, words...)
-	return run(c.t, c.API, filepath.Join(c.programs, "kubectl"), words)
+	return run(t, c.API, filepath.Join(c.programs, "kubectl"), words)
 }
 
 // Kubeadm runs kubeadm in the API server's namespace and returns what it printed.
-func (c *NodeCluster) Kubeadm(words ...string) string {
-	c.t.Helper()
-	return c.must(run(c.t, c.API, filepath.Join(c.programs, "kubeadm"), words))
+func (c *NodeCluster) Kubeadm(t testing.TB, words ...string) string {
+	t.Helper()
+	return must(t)(run(t, c.API, filepath.Join(c.programs, "kubeadm"), words))
 }
 
 // AdminKubeconfig names a file for a client that may do everything.
@@ -202,12 +202,15 @@ func (c *NodeCluster) AdminKubeconfig() string { return c.Server.credential("adm
 // APIServer returns where the API server answers.
 func (c *NodeCluster) APIServer() netip.AddrPort { return c.Server.address }
 
-func (c *NodeCluster) must(printed string, err error) string {
-	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
+// must returns what a command printed, or ends the test.
+func must(t testing.TB) func(string, error) string {
+	return func(printed string, err error) string {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return printed
 	}
-	return printed
 }
 
 // commandMax bounds one command; those that wait have a shorter limit of their own.

@@ -26,6 +26,19 @@ var KubernetesVersion = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(printed)), nil
 })
 
+// versionFlags tell Kubernetes' programs their version, which kubeadm compares. They affect the
+// linker only.
+func versionFlags() ([]string, error) {
+	version, err := KubernetesVersion()
+	if err != nil {
+		return nil, err
+	}
+	numbers := strings.Split(strings.TrimPrefix(version, "v"), ".")
+	const at = "-X k8s.io/component-base/version."
+	return []string{"-ldflags", "-s -w " + at + "gitVersion=" + version + " " +
+		at + "gitMajor=" + numbers[0] + " " + at + "gitMinor=" + numbers[1]}, nil
+}
+
 // published builds those programs once per test process, by one command because they share most
 // packages, and returns their folder. The first time on a machine takes minutes.
 var published = sync.OnceValues(func() (string, error) {
@@ -33,18 +46,15 @@ var published = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	version, err := KubernetesVersion()
+	flags, err := versionFlags()
 	if err != nil {
 		return "", err
 	}
-	numbers := strings.Split(strings.TrimPrefix(version, "v"), ".")
 	dir := filepath.Join(top, "bin", "kubernetes")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	const at = "-X k8s.io/component-base/version."
-	args := []string{"build", "-o", dir, "-ldflags", "-s -w " + at + "gitVersion=" + version + " " +
-		at + "gitMajor=" + numbers[0] + " " + at + "gitMinor=" + numbers[1]}
+	args := append([]string{"build", "-o", dir}, flags...)
 	for _, program := range publishedPrograms {
 		args = append(args, kubernetesModule+"/cmd/"+program)
 	}
@@ -68,7 +78,7 @@ var podBinary = sync.OnceValues(func() (string, error) {
 // BuildForNodes builds all programs of a [NodeCluster] beforehand.
 func BuildForNodes() error {
 	var errs []error
-	for _, one := range []func() (string, error){published, apiServerBinary, nodeBinary, podBinary} {
+	for _, one := range []func() (string, error){published, apiServerBinary, kubeProxyBinary, nodeBinary, podBinary} {
 		_, err := one()
 		errs = append(errs, err)
 	}
@@ -81,6 +91,31 @@ func PodArchive(image, file string) error {
 	if err != nil {
 		return err
 	}
+	return archive(image, file, "-binary", runtime.GOARCH+"="+binary)
+}
+
+// KubeProxyArchive writes an OCI archive of the real kube-proxy to a file, with the name that
+// kubeadm gives it. It has the Debian packages that `make image` has left.
+func KubeProxyArchive(file string) error {
+	binary, err := kubeProxyBinary()
+	if err != nil {
+		return err
+	}
+	version, err := KubernetesVersion()
+	if err != nil {
+		return err
+	}
+	top, err := repository()
+	if err != nil {
+		return err
+	}
+	root := filepath.Join(top, "bin", "image", "root-"+runtime.GOARCH)
+	return archive("registry.k8s.io/kube-proxy:"+version, file, "-binary", runtime.GOARCH+"="+binary, "-root", runtime.GOARCH+"="+root)
+}
+
+// archive makes an image with the tool of `make image`, which has the program at
+// /usr/local/bin/kube-proxy, whatever it is.
+func archive(image, file string, flags ...string) error {
 	top, err := repository()
 	if err != nil {
 		return err
@@ -88,7 +123,7 @@ func PodArchive(image, file string) error {
 	tool := filepath.Join(top, "bin", "oci-image")
 	build := exec.Command("go", "build", "-o", tool, "./image")
 	build.Dir = filepath.Join(top, "hack", "tools")
-	for _, cmd := range []*exec.Cmd{build, exec.Command(tool, "-out", file, "-name", image, "-binary", runtime.GOARCH+"="+binary)} {
+	for _, cmd := range []*exec.Cmd{build, exec.Command(tool, append(flags, "-out", file, "-name", image)...)} {
 		if printed, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", cmd, err, printed)
 		}

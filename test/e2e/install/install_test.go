@@ -16,9 +16,12 @@ func TestInstall(t *testing.T) {
 	report.step("build the programs", func(t *testing.T) { buildAll(t) })
 	images := t.TempDir()
 	report.step("make image, two versions", func(t *testing.T) { makeImages(t, images) })
-	report.step("a cluster with a node", func(t *testing.T) { s = newSite(report.t, images) })
+	report.step("a cluster with a node", func(t *testing.T) { s = newSite(report.t, report, images) })
 	report.step("kubectl apply -f deploy/install.yaml", func(t *testing.T) { s.install(t) })
 	report.step("services answer", func(t *testing.T) { s.services(t) })
+	report.step("to another version and back", func(t *testing.T) { s.roll(t) })
+	report.step("kubeadm's kube-proxy instead", func(t *testing.T) { s.kubeadm(t) })
+	report.step("kubeadm's DaemonSet with the image of Sluice, and back", func(t *testing.T) { s.swap(t) })
 }
 
 // rolloutMax bounds a rollout on one node; five seconds are usual.

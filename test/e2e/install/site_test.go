@@ -4,17 +4,15 @@ package install
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
@@ -33,8 +31,11 @@ func imageOf(version string) string { return "sluice:" + version }
 // site is a cluster that Sluice is installed in.
 type site struct {
 	*harness.NodeCluster
-	web     *corev1.Service
-	clients []route
+	dir      string // of the archives
+	report   *report
+	manifest string  // deploy/install.yaml with the values of this site
+	routes   []route // to the Service web
+	asked    int     // how often a container was asked
 }
 
 // route is a client and where it asks.
@@ -57,16 +58,20 @@ func makeImages(t *testing.T, dir string) {
 			t.Fatalf("%s: %v\n%s", cmd, err, printed)
 		}
 	}
-	if err := harness.PodArchive(podImage, filepath.Join(dir, "pod.tar")); err != nil {
+	err := errors.Join(
+		harness.PodArchive(podImage, filepath.Join(dir, "pod.tar")),
+		harness.KubeProxyArchive(filepath.Join(dir, "kube-proxy.tar")))
+	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func newSite(t *testing.T, images string) *site {
-	s := &site{NodeCluster: harness.NewNodeCluster(t, podImage, filepath.Join(images, "pod.tar"))}
+func newSite(t *testing.T, r *report, images string) *site {
+	s := &site{report: r, dir: images, NodeCluster: harness.NewNodeCluster(t, podImage, filepath.Join(images, "pod.tar"))}
 	for _, version := range []string{oneVersion, otherVersion} {
-		s.Import(filepath.Join(images, "sluice-"+version+".tar"))
+		s.Import(t, filepath.Join(images, "sluice-"+version+".tar"))
 	}
+	s.Import(t, filepath.Join(images, "kube-proxy.tar"))
 	return s
 }
 
@@ -89,11 +94,11 @@ func (s *site) install(t *testing.T) {
 		}
 		text = strings.ReplaceAll(text, change[0], change[1])
 	}
-	file := filepath.Join(t.TempDir(), "install.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+	s.manifest = filepath.Join(s.dir, "install.yaml")
+	if err := os.WriteFile(s.manifest, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	t.Log(s.Kubectl("apply", "-f", file))
+	t.Log(s.Kubectl(t, "apply", "-f", s.manifest))
 	s.awaitRollout(t, "sluice")
 }
 
@@ -101,10 +106,10 @@ func (s *site) install(t *testing.T) {
 func (s *site) awaitRollout(t *testing.T, daemonSet string) {
 	t.Helper()
 	words := []string{"-n", "kube-system", "rollout", "status", "daemonset/" + daemonSet, "--timeout=" + rolloutMax}
-	if printed, err := s.TryKubectl(words...); err != nil {
-		t.Log(s.Kubectl("describe", "nodes"))
-		t.Log(s.Kubectl("-n", "kube-system", "describe", "pods"))
-		t.Log(s.OnNode("sh", "-c", "tail -n 20 /var/log/pods/*/*/*.log"))
+	if printed, err := s.TryKubectl(t, words...); err != nil {
+		t.Log(s.Kubectl(t, "describe", "nodes"))
+		t.Log(s.Kubectl(t, "-n", "kube-system", "describe", "pods"))
+		t.Log(s.OnNode(t, "sh", "-c", "tail -n 20 /var/log/pods/*/*/*.log"))
 		t.Fatalf("%v\n%s", err, printed)
 	}
 }
@@ -112,26 +117,43 @@ func (s *site) awaitRollout(t *testing.T, daemonSet string) {
 // services starts the pods behind a Service and asks from everywhere: from pods, by its cluster IPs,
 // and from outside, by its node ports.
 func (s *site) services(t *testing.T) {
-	s.Kubectl("apply", "-f", "testdata/web.yaml")
-	s.Kubectl("rollout", "status", "deployment/web", "--timeout="+rolloutMax)
-	var err error
-	if s.web, err = s.Client.CoreV1().Services("default").Get(t.Context(), "web", metav1.GetOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	inside, err := harness.ClusterIPs(s.web)
+	s.Kubectl(t, "apply", "-f", "testdata/web.yaml")
+	s.Kubectl(t, "rollout", "status", "deployment/web", "--timeout="+rolloutMax)
+	web, err := s.Client.CoreV1().Services("default").Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	outside, err := harness.NodePorts(s.web, s.N1)
+	inside, err := harness.ClusterIPs(web)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.clients = []route{{s.P1, inside}, {s.X, outside}}
-	pods := s.pods(t, "app=web")
+	outside, err := harness.NodePorts(web, s.N1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.routes = []route{{s.P1, inside}, {s.X, outside}}
+	s.awaitAnswers(t, 2)
+	s.askFromPod(t, inside)
+}
+
+// awaitAnswers waits until each client gets answers from each pod of the Service, and from no other.
+func (s *site) awaitAnswers(t *testing.T, replicas int) {
+	t.Helper()
 	harness.Eventually(t, settleMax, "the service answers everywhere", func(ctx context.Context) error {
-		for _, r := range s.clients {
+		pods, err := s.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
+		if err != nil {
+			return err
+		}
+		var names []string
+		for _, pod := range pods.Items {
+			names = append(names, pod.Name)
+		}
+		if len(names) != replicas {
+			return fmt.Errorf("it has the pods %v, want %d", names, replicas)
+		}
+		for _, r := range s.routes {
 			for _, target := range r.targets {
-				if err := r.client.ReachNames(ctx, target, pods...); err != nil {
+				if err := r.client.ReachNames(ctx, target, names...); err != nil {
 					return err
 				}
 			}
@@ -140,19 +162,14 @@ func (s *site) services(t *testing.T) {
 	})
 }
 
-// pods returns the names of the pods with a label.
-func (s *site) pods(t *testing.T, label string) []string {
+// askFromPod asks each target from a pod of its own, by the network that the kubelet gave it.
+func (s *site) askFromPod(t *testing.T, targets []harness.Target) {
 	t.Helper()
-	list, err := s.Client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: label})
-	if err != nil {
-		t.Fatal(err)
+	var pods []string
+	for i, target := range targets {
+		name := fmt.Sprintf("client-%d", i)
+		pods = append(pods, "pod/"+name)
+		s.Kubectl(t, "run", name, "--image="+podImage, "--restart=Never", "--", "ask", target.Network, target.Addr.String(), "10")
 	}
-	var names []string
-	for _, pod := range list.Items {
-		names = append(names, pod.Name)
-	}
-	slices.Sort(names)
-	return names
+	s.Kubectl(t, append([]string{"wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=" + rolloutMax}, pods...)...)
 }
-
-var _ netip.Addr

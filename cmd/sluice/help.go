@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+)
+
+// helpWidth is the width of the help where it does not go to a terminal, and the most that it uses
+// of one.
+const helpWidth = 100
+
+// groupFlags makes the help of a command show its flags under headings.
+func groupFlags(cmd *cobra.Command) {
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
+		out := cmd.OutOrStdout()
+		fmt.Fprintf(out, "Usage:\n  %s\n", cmd.UseLine())
+		if cmd.Example != "" {
+			fmt.Fprintf(out, "\nExamples:\n%s\n", cmd.Example)
+		}
+		columns := width(out)
+		for _, group := range config.Groups(cmd.Flags()) {
+			usages := strings.TrimRight(group.Flags.FlagUsagesWrapped(columns), "\n")
+			fmt.Fprintf(out, "\n%s:\n%s\n", group.Title, usages)
+		}
+		return nil
+	})
+}
+
+// width returns the width of the terminal that the help goes to.
+func width(out io.Writer) int {
+	if file, ok := out.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {
+			return min(columns, helpWidth)
+		}
+	}
+	return helpWidth
+}

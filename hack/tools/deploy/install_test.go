@@ -1,0 +1,66 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// top is the top of the repository.
+const top = "../../.."
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(top, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// run runs a program and returns what it prints.
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	printed, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, printed)
+	}
+	return string(printed)
+}
+
+// deploy/install.yaml is written by `make deploy`. Somebody who changes the base has to run it.
+func TestInstallIsUpToDate(t *testing.T) {
+	fresh := filepath.Join(t.TempDir(), "install.yaml")
+	run(t, filepath.Join(top, "hack/deploy"), "", fresh)
+	want, err := os.ReadFile(fresh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read(t, "deploy/install.yaml") != string(want) {
+		t.Error("deploy/install.yaml is not what deploy/base gives: run make deploy, and commit it")
+	}
+}
+
+func TestInstallTakesAnImage(t *testing.T) {
+	const image = "registry.example/team/sluice:v1.2.3"
+	fresh := filepath.Join(t.TempDir(), "install.yaml")
+	run(t, filepath.Join(top, "hack/deploy"), image, fresh)
+	text, err := os.ReadFile(fresh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var images int
+	for line := range strings.Lines(string(text)) {
+		if name, found := strings.CutPrefix(strings.TrimSpace(line), "image: "); found {
+			images++
+			if name != image {
+				t.Errorf("image %s, want %s", name, image)
+			}
+		}
+	}
+	if images != 3 {
+		t.Errorf("%d images, want those of three containers", images)
+	}
+}

@@ -1,0 +1,108 @@
+package deploy
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// rule is a recording rule or an alert.
+type rule struct {
+	Record      string            `json:"record,omitempty"`
+	Alert       string            `json:"alert,omitempty"`
+	Expr        string            `json:"expr"`
+	For         string            `json:"for,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// rules returns all rules, and the rule file for a Prometheus.
+func rules(t *testing.T) ([]rule, []byte) {
+	t.Helper()
+	var object struct {
+		Spec struct {
+			Groups []struct {
+				Name     string `json:"name"`
+				Interval string `json:"interval,omitempty"`
+				Rules    []rule `json:"rules"`
+			} `json:"groups"`
+		} `json:"spec"`
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "deploy/monitoring/prometheusrule.yaml")), &object); err != nil {
+		t.Fatal(err)
+	}
+	var all []rule
+	for _, group := range object.Spec.Groups {
+		all = append(all, group.Rules...)
+	}
+	file, err := yaml.Marshal(object.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all, file
+}
+
+// Prometheus accepts the rules, and they alert when deploy/monitoring/rules_test.yaml says.
+func TestRulesAlert(t *testing.T) {
+	_, file := rules(t)
+	dir := t.TempDir()
+	write := func(name string, text []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	t.Log(run(t, "promtool", "check", "rules", write("rules.yaml", file)))
+	tests := read(t, "deploy/monitoring/rules_test.yaml")
+	t.Log(run(t, "promtool", "test", "rules", write("rules_test.yaml", []byte(tests))))
+}
+
+var (
+	alertTested = regexp.MustCompile(`alertname="(\w+)"`)
+	heading     = regexp.MustCompile(`(?m)^### (Sluice\w+)$`)
+)
+
+// Each alert is expected in a test, and docs/monitoring.md has a section on it, which it names.
+func TestAlertsAreTestedAndDocumented(t *testing.T) {
+	all, _ := rules(t)
+	tested := matches(alertTested, read(t, "deploy/monitoring/rules_test.yaml"))
+	documented := matches(heading, read(t, "docs/monitoring.md"))
+	for _, r := range all {
+		if r.Alert == "" {
+			continue
+		}
+		if !slices.Contains(tested, r.Alert) {
+			t.Errorf("%s: deploy/monitoring/rules_test.yaml has no test in which it fires", r.Alert)
+		}
+		at := slices.Index(documented, r.Alert)
+		if at < 0 {
+			t.Errorf("%s: docs/monitoring.md has no section ### %s", r.Alert, r.Alert)
+			continue
+		}
+		documented = slices.Delete(documented, at, at+1)
+		if !slices.Contains([]string{"info", "warning", "critical"}, r.Labels["severity"]) {
+			t.Errorf("%s: severity %q", r.Alert, r.Labels["severity"])
+		}
+		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" || !runbook.MatchString(r.Annotations["runbook_url"]) {
+			t.Errorf("%s: annotations %v", r.Alert, r.Annotations)
+		}
+	}
+	if len(documented) > 0 {
+		t.Errorf("docs/monitoring.md describes %v, which are no alerts", documented)
+	}
+}
+
+var runbook = regexp.MustCompile(`/docs/monitoring\.md#sluice[a-z]+$`)
+
+func matches(pattern *regexp.Regexp, text string) []string {
+	var found []string
+	for _, match := range pattern.FindAllStringSubmatch(text, -1) {
+		found = append(found, match[1])
+	}
+	return found
+}

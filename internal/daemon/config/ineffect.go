@@ -1,0 +1,40 @@
+package config
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kube-proxy/config/v1alpha1"
+	"k8s.io/utils/ptr"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+)
+
+// everywhere are ranges that hold all addresses.
+var everywhere = []string{"0.0.0.0/0", "::/0"}
+
+// InEffect returns both documents with the values that apply where the configuration leaves them to
+// the mode, given the mode that serves and its pace. As a file, they mean the same for this mode.
+func (c *Config) InEffect(mode Mode, pace aggregator.Pace) (v1alpha1.KubeProxyConfiguration, SluiceConfiguration) {
+	k, s := *c.KubeProxy.DeepCopy(), c.Sluice.copy()
+	bit, all := c.MasqueradeBit(), c.MasqueradeAll()
+	configured := periodsOf(&k)
+	k.Mode = mode
+	serving := periodsOf(&k)
+	serving.sync.Duration, serving.minSync.Duration = configured.sync.Duration, pace.Spacing
+	if mode == ModeNFTables {
+		k.NFTables.MasqueradeBit, k.NFTables.MasqueradeAll = ptr.To(int32(bit)), all
+		if len(k.NodePortAddresses) == 0 {
+			k.NodePortAddresses = everywhere
+		}
+	}
+	log := c.Log()
+	s.Log = LogConfiguration{Level: log.Level, Format: log.Format}
+	if c.Sluice.Log.Level == "" && log.OwnVerbosity >= DebugVerbosity {
+		s.Log.Level = "debug"
+	}
+	s.Pace.Spacing = &metav1.Duration{Duration: pace.Spacing}
+	s.Pace.Deadline = &metav1.Duration{Duration: pace.Deadline}
+	s.Pace.WriteShare = ptr.To(pace.WriteShare)
+	s.Pace.AuditInterval = &metav1.Duration{Duration: pace.Audit}
+	s.NFTables.LocalhostNodePorts = ptr.To(mode == ModeNFTables && c.ForwardsLocalhost())
+	return k, s
+}

@@ -1,0 +1,44 @@
+package config
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+)
+
+// TestInEffect: what the configuration leaves open has the value that applies.
+func TestInEffect(t *testing.T) {
+	c, _ := load(t, "--iptables-masquerade-bit=15", "--iptables-sync-period=10s", "--logging-format=json", "-v=4")
+	pace := c.Pace(aggregator.Pace{})
+	k, s := c.InEffect(ModeNFTables, pace)
+	text, err := json.Marshal(map[string]any{"k": k, "s": s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"mode":"nftables"`, `"nodePortAddresses":["0.0.0.0/0","::/0"]`,
+		`"nftables":{"masqueradeBit":15,"masqueradeAll":false,"syncPeriod":"10s","minSyncPeriod":"0s"}`,
+		`"log":{"level":"debug","format":"json"}`,
+		`"pace":{"spacing":"0s","deadline":"1s","writeShare":0,"auditInterval":"10s",`,
+		`"nftables":{"localhostNodePorts":true}`,
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s is missing in\n%s", want, text)
+		}
+	}
+	if c.KubeProxy.Mode != ModeBest || c.Sluice.Pace.Spacing != nil || *c.KubeProxy.NFTables.MasqueradeBit != 14 {
+		t.Error("the configuration itself has changed")
+	}
+
+	c, _ = load(t, "--proxy-mode=iptables", "--iptables-min-sync-period=3s", "--log-level=warn")
+	k, s = c.InEffect(ModeIPTables, c.Pace(aggregator.Pace{WriteShare: 0.5}))
+	if k.IPTables.MinSyncPeriod.Duration != 3*time.Second || s.Pace.Spacing.Duration != 3*time.Second || *s.Pace.WriteShare != 0 {
+		t.Errorf("%v, %v, %v", k.IPTables.MinSyncPeriod, s.Pace.Spacing, *s.Pace.WriteShare)
+	}
+	if s.Log != (LogConfiguration{"warn", "text"}) || *s.NFTables.LocalhostNodePorts {
+		t.Errorf("%+v, localhost %v", s.Log, *s.NFTables.LocalhostNodePorts)
+	}
+}
