@@ -112,6 +112,11 @@ func (k *socket) run(ctx context.Context, path string) {
 
 // serve serves until the context ends or something fails.
 func (k *socket) serve(ctx context.Context, path string) error {
+	if made := os.Mkdir(filepath.Dir(path), 0o700); made == nil {
+		defer os.Remove(filepath.Dir(path)) //nolint:errcheck // it stays if others have put files there
+	} else if !errors.Is(made, fs.ErrExist) {
+		return made
+	}
 	listener, err := listenAt(ctx, path)
 	if err != nil {
 		return err
@@ -153,9 +158,6 @@ func (k *socket) serve(ctx context.Context, path string) error {
 // listenAt listens at a path, for root alone. It replaces a socket that nobody listens at: one of
 // a process that was killed.
 func listenAt(ctx context.Context, path string) (*net.UnixListener, error) {
-	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
 	if err := clearStale(path); err != nil {
 		return nil, err
 	}

@@ -25,8 +25,6 @@ import (
 // kernel is the backend that serves, and what other backends left.
 type kernel struct {
 	mode config.Mode
-	// reason is why this mode serves, in words.
-	reason string
 	// domains are in the order of the proxy's Status.
 	domains []proxy.Domain
 	// preferred is the pace that the backend prefers in each domain.
@@ -64,9 +62,6 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Log
 			return domains, err
 		},
 	})
-	if k.reason = "the configuration names it"; k.choice != nil {
-		k.reason = k.choice.Reason
-	}
 	k.preferred = make(map[string]aggregator.Pace)
 	for i := range k.domains {
 		d := &k.domains[i]
@@ -108,7 +103,7 @@ func (k *kernel) cleanUpOthers(ctx context.Context, log *zap.Logger) error {
 	failed := []error{backend.CleanUpOthers(ctx, k.mode, k.variant, log)}
 	for _, variant := range k.left {
 		for _, family := range service.Families {
-			summary, err := backend.CleanUpVariant(ctx, family, variant, backend.AllTerritories())
+			summary, err := backend.CleanUpVariant(ctx, false, family, variant, backend.AllTerritories())
 			if _, lacks := errors.AsType[*iptables.MissingError](err); lacks {
 				continue // nothing can be there
 			}

@@ -23,9 +23,12 @@ import (
 // started is when this process began.
 var started = time.Now()
 
-// servers returns the HTTP servers; there are none without a cluster.
+// observed reports whether health and metrics are served: with a cluster, or if asked for.
+func (s *server) observed() bool { return s.client != nil || s.WithoutCluster }
+
+// servers returns the HTTP servers.
 func (s *server) servers() (all []*web.Server) {
-	if s.client == nil {
+	if !s.observed() {
 		return nil
 	}
 	if s.healthAddress() != "" {

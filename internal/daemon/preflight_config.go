@@ -38,9 +38,15 @@ func (p *preflight) configuration() error {
 	default:
 		p.add("configuration", OK, "", "%s has no mistakes", p.File)
 	}
-	if p.valid {
-		p.cluster()
+	if !p.valid {
+		return nil
 	}
+	name, err := p.NodeName()
+	if err != nil {
+		return UsageError{err}
+	}
+	p.add("node", OK, "", "its name in the API is %s", name)
+	p.cluster()
 	return nil
 }
 

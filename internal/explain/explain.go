@@ -14,7 +14,6 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/localport"
 	"github.com/sluice-proxy/sluice/internal/render"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/source"
 )
 
 // The modes whose rules can be evaluated.
@@ -25,8 +24,10 @@ const (
 
 // State is what the rules of a node follow from.
 type State struct {
-	Mode  string
-	Cache *source.Cache
+	Mode     string
+	Services Services
+	// Node is the Node object; nil if it is unknown.
+	Node  *service.NodeObject
 	Facts *service.NodeFacts
 	// Addresses are the node's own, besides the loopback ones.
 	Addresses []netip.Addr
@@ -34,31 +35,17 @@ type State struct {
 	Domain func(service.Family) (dataplane.Renderer, dataplane.Layout)
 	// ForwardsLocalhost is set if the proxy itself answers at node ports on localhost.
 	ForwardsLocalhost bool
+	// Towards returns the interface through which the node reaches an address, or ""; nil if
+	// that is unknown.
+	Towards func(netip.Addr) string
 	// Memory says which clients the kernel remembers; nil if that is unknown.
 	Memory Memory
 }
 
-// Question is a connection.
-type Question struct {
-	// From is the client; its port is 0 if any.
-	From netip.AddrPort
-	// Interface is the one through which it arrives; empty for a guess.
-	Interface string
-	To        netip.AddrPort
-	Protocol  service.Protocol
-}
-
-// Check returns an error for a question that makes no sense.
-func (q Question) Check() error {
-	switch {
-	case !q.From.Addr().IsValid() || !q.To.IsValid():
-		return fmt.Errorf("an address is missing")
-	case q.From.Addr().Is4() != q.To.Addr().Is4():
-		return fmt.Errorf("%s and %s are of different families", q.From.Addr(), q.To.Addr())
-	case q.To.Port() == 0:
-		return fmt.Errorf("%s has no port", q.To)
-	}
-	return nil
+// Services are what a source knows of all Services. A source.Cache is one.
+type Services interface {
+	Keys() []service.Key
+	Snapshot(service.Key) service.Snapshot
 }
 
 // Explain answers a question. An error means that the question makes no sense, or that there is
@@ -111,8 +98,8 @@ func (e *explanation) local(a netip.Addr) bool {
 // find picks the Services that have the destination among their addresses, or its port among
 // their node ports, and those of which the client is an endpoint.
 func (e *explanation) find() {
-	for _, key := range e.Cache.Keys() {
-		found := e.Cache.Snapshot(key)
+	for _, key := range e.Services.Keys() {
+		found := e.Services.Snapshot(key)
 		if found.Spec == nil || !e.concerns(found) {
 			continue
 		}
@@ -154,12 +141,15 @@ func (e *explanation) concerns(found service.Snapshot) bool {
 
 // evaluate follows the packet through the rules of these Services and the node.
 func (e *explanation) evaluate() ([]way, error) {
-	var keys []service.Key
-	for i := range e.concerned {
-		keys = append(keys, e.concerned[i].view.Key)
+	views := func(yield func(*service.View) bool) {
+		for i := range e.concerned {
+			if !yield(&e.concerned[i].view) {
+				return
+			}
+		}
 	}
 	renderer, layout := e.Domain(e.family)
-	objects := render.ObjectsOf(renderer, layout, e.Cache, e.Facts, keys)
+	objects := render.Objects(renderer, layout, views, e.Facts)
 	rules, err := e.rules(objects)
 	if err != nil {
 		return nil, err

@@ -34,6 +34,13 @@ func (e *explanation) guess() {
 	if e.in = e.Interface; e.in != "" {
 		return
 	}
+	if e.Towards != nil {
+		e.in = e.Towards(from)
+	}
+	if e.in != "" {
+		e.assume("it arrives through %s, by which this node reaches %s", e.in, from)
+		return
+	}
 	e.in = e.guessInterface()
 	if on := e.Facts.Detect[e.family].Interface; on != "" {
 		e.assume("it arrives through an interface like %s (local pods are known by the interface %s; --iface names another)", e.in, on)
@@ -59,7 +66,7 @@ func (e *explanation) guessOrigin(from netip.Addr) (Origin, string) {
 			}
 		}
 	}
-	if node := e.Cache.Node(); node != nil && node.PodCIDRs[e.family].IsValid() {
+	if node := e.Node; node != nil && node.PodCIDRs[e.family].IsValid() {
 		if pods := node.PodCIDRs[e.family]; pods.Contains(from) {
 			return FromPod, fmt.Sprintf("in the pod range of this node, %s", pods)
 		}

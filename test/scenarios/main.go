@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sluice-proxy/sluice/test/scenarios/explained"
 	"github.com/sluice-proxy/sluice/test/scenarios/list"
 	"github.com/sluice-proxy/sluice/test/scenarios/play"
 	"github.com/sluice-proxy/sluice/test/scenarios/script"
@@ -53,6 +54,7 @@ func run(ctx context.Context) (failed int, err error) {
 	flag.Uint64Var(&m.first, "seed", 1, "seed of the first scenario that is made up")
 	flag.IntVar(&m.attempts, "attempts", 60, "how often a made-up scenario that failed is played again to shorten it")
 	file := flag.String("file", "", "play the scenarios of this file instead of the list")
+	explains := flag.Bool("explain", true, "ask sluice explain the same questions; a disagreement is a failure")
 	slow := flag.Int("slow", 1, "factor for all waits, for a machine that is emulated")
 	flag.Parse()
 	play.SlowDown(*slow)
@@ -69,6 +71,9 @@ func run(ctx context.Context) (failed int, err error) {
 		return 0, err
 	}
 	s := suite{mode: *mode, variant: *variant, binary: *binary, dir: *dir, workers: *workers, timeout: time.Duration(*slow) * *timeout}
+	if *explains && *mode != "ipvs" {
+		s.compared = &explained.Counts{}
+	}
 	print := printTable(*mode)
 	if *output == "json" {
 		encoder := json.NewEncoder(os.Stdout)
@@ -85,6 +90,9 @@ func run(ctx context.Context) (failed int, err error) {
 	}
 	if *output == "table" {
 		fmt.Println(sum)
+		if c := s.compared; c != nil {
+			fmt.Printf("explain: %d scenarios, %d packets, %d disagreements\n", c.Scenarios.Load(), c.Packets.Load(), c.Disagreements.Load())
+		}
 	}
 	return sum.failed, nil
 }

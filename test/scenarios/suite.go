@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/term"
 
+	"github.com/sluice-proxy/sluice/test/scenarios/explained"
 	"github.com/sluice-proxy/sluice/test/scenarios/network"
 	"github.com/sluice-proxy/sluice/test/scenarios/play"
 	"github.com/sluice-proxy/sluice/test/scenarios/script"
@@ -23,6 +24,8 @@ type suite struct {
 	mode, variant, binary, dir string
 	workers                    int
 	timeout                    time.Duration
+	// compared counts the answers that are compared with those of package explain; nil if none is.
+	compared *explained.Counts
 }
 
 // play plays the matching scenarios, several at a time, and prints each result in the order of the
@@ -118,7 +121,14 @@ func (s suite) inWorld(ctx context.Context, plan *play.Plan) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, world.Close()) }()
-	return plan.Play(ctx, world, world.API)
+	if s.compared == nil {
+		return plan.Play(ctx, world, world.API)
+	}
+	twin := explained.New(world, s.mode, plan.PodPort, s.compared)
+	plan.Compare = twin.Compare
+	err = plan.Play(ctx, world, twin)
+	s.compared.Count(err)
+	return err
 }
 
 // The outcomes of a scenario. One that does not apply to a mode, or needs what this machine does

@@ -39,7 +39,9 @@ type World struct {
 	proxy   *netns.Daemon
 	// starts and mounts number logs and configuration files.
 	starts, mounts int
-	setting        setting
+	// words are those that the proxy was started with last, without its command.
+	words   []string
+	setting setting
 }
 
 // NewWorld builds a world without a running proxy.
@@ -113,6 +115,7 @@ func (w *World) Start() error {
 			words = append(words, "--"+name+"="+w.expand(flags[name]))
 		}
 	}
+	w.words = words[1:]
 	w.starts++
 	log := filepath.Join(w.options.Dir, fmt.Sprintf("sluice-%d.log", w.starts))
 	w.proxy, err = netns.StartDaemon(w.Node(), log, w.command(words))
@@ -121,6 +124,9 @@ func (w *World) Start() error {
 
 // Proxy returns the process that was started last, or nil.
 func (w *World) Proxy() *netns.Daemon { return w.proxy }
+
+// Words returns the flags that the proxy was started with last, or nil.
+func (w *World) Words() []string { return w.words }
 
 // SetFlag sets a flag of the proxies that start from now on.
 func (w *World) SetFlag(name, value string) {

@@ -142,7 +142,10 @@ func (a ask) once(ctx context.Context, s *Stage, q fixture.Question) error {
 	if !a.want.complete(seen) {
 		return fmt.Errorf("%v: saw only %v, want %v", q, slices.Collect(maps.Keys(seen)), a.want)
 	}
-	return a.spread.judge(q, seen)
+	if err := a.spread.judge(q, seen); err != nil {
+		return err
+	}
+	return s.compared(ctx, q, seen)
 }
 
 // spread is the end of a question, x3000 each 850..1150: how many connections, and how many of them

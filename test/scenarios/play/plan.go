@@ -38,6 +38,9 @@ type Plan struct {
 	// Flags are the proxy's flags, without dashes.
 	Flags   map[string]string
 	PodPort string
+	// Compare, if set, is told the answers to each question, once they are as wanted. Its error
+	// counts as that of the question.
+	Compare func(context.Context, fixture.Question, map[fixture.Answer]int) error
 
 	mode  string
 	steps []step

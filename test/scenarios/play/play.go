@@ -42,6 +42,8 @@ type Stage struct {
 	round   int
 	// kept is what statements store under a name, such as sessions and flows.
 	kept map[string]any
+	// compare, if set, is told the answers to a question, once they are as wanted.
+	compare func(context.Context, fixture.Question, map[fixture.Answer]int) error
 	// closers run at the end, the newest first.
 	closers []func() error
 }
@@ -71,6 +73,14 @@ func (s *Stage) ready(ctx context.Context) error {
 // atEnd registers a function for the end of the scenario.
 func (s *Stage) atEnd(f func() error) { s.closers = append(s.closers, f) }
 
+// compared passes answers to whoever compares them, unless the proxy may not have written yet.
+func (s *Stage) compared(ctx context.Context, q fixture.Question, seen map[fixture.Answer]int) error {
+	if s.compare == nil || s.stopped || s.round == 0 {
+		return nil
+	}
+	return s.compare(ctx, q, seen)
+}
+
 // keep stores a value under a name. kept returns it.
 func keep[T any](s *Stage, name string, value T) { s.kept[fmt.Sprintf("%T %s", value, name)] = value }
 
@@ -99,6 +109,7 @@ func (s *Stage) serviceIP(name string, family service.Family) (netip.Addr, error
 // and what was seen instead.
 func (p *Plan) Play(ctx context.Context, world World, server cluster.Server) error {
 	s := newStage(world, server, p.Families)
+	s.compare = p.Compare
 	err := p.play(ctx, s)
 	var errs []error
 	for _, f := range slices.Backward(s.closers) {

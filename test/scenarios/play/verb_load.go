@@ -299,7 +299,7 @@ func (c crowd) ask(ctx context.Context, w *network.World, s *Stage, family servi
 			q.Source = netip.AddrPortFrom(a, 0)
 		}
 		all.Go(func() (err error) {
-			found[i], err = c.one(ctx, w, q, times)
+			found[i], err = c.one(ctx, s, w, q, times)
 			return err
 		})
 	}
@@ -321,10 +321,12 @@ func (c crowd) ask(ctx context.Context, w *network.World, s *Stage, family servi
 }
 
 // one fails unless one address sees one endpoint.
-func (c crowd) one(ctx context.Context, w *network.World, q fixture.Question, times int) (string, error) {
+func (c crowd) one(ctx context.Context, s *Stage, w *network.World, q fixture.Question, times int) (string, error) {
 	first := ""
+	seen := make(map[fixture.Answer]int)
 	for i := range times {
 		got, err := w.Ask(ctx, q)
+		seen[got]++
 		switch {
 		case err != nil:
 			return "", err
@@ -336,5 +338,5 @@ func (c crowd) one(ctx context.Context, w *network.World, q fixture.Question, ti
 			return "", fmt.Errorf("%v: connection %d ended at %s, those before at %s", q, i+1, got.Name, first)
 		}
 	}
-	return first, nil
+	return first, s.compared(ctx, q, seen)
 }

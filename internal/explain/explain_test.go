@@ -1,0 +1,165 @@
+package explain
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+const here, elsewhere, elsewhere2 = "10.244.1.10", "10.244.2.20", "10.244.2.30"
+
+// TestAnswers asks the same in both modes. Want is the summary, and a part of one of the
+// reasons. The rules of the modes differ in what they do with a port that a ClusterIP lacks.
+func TestAnswers(t *testing.T) {
+	ranges := made("web", here).external(false)
+	ranges.spec.SourceRanges[service.IPv4] = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/25")}
+	internal := made("web", elsewhere)
+	internal.spec.InternalLocal = true
+	young := made("young", here)
+	young.spec.Created = time.Unix(2000, 0)
+	zone := made("web", here, elsewhere)
+	for i := range zone.slice.Endpoints {
+		zone.slice.Endpoints[i].ForZones = []string{[]string{"zb", "za"}[i]}
+	}
+	for _, c := range []struct {
+		name, question, want, why string
+		services                  []*serviceMade
+	}{
+		{"a pod to a ClusterIP", "10.244.1.5 -> 172.30.0.41:80",
+			"delivered the client 10.244.1.10:8080 0.50, 10.244.2.20:8080 0.50", "the source is a local pod",
+			[]*serviceMade{made("web", here, elsewhere)}},
+		{"from outside to a ClusterIP", "203.0.113.9 -> 172.30.0.41:80", "delivered the node 10.244.1.10:8080 1.00",
+			"the source is no local pod", []*serviceMade{made("web", here)}},
+		{"the node itself", "192.168.0.2 -> 172.30.0.41:80", "delivered the node 10.244.1.10:8080 1.00", "no local pod",
+			[]*serviceMade{made("web", here)}},
+		{"an endpoint to itself", here + " -> 172.30.0.41:80", "delivered the node 10.244.1.10:8080 1.00",
+			"the endpoint reaches itself", []*serviceMade{made("web", here)}},
+		{"no endpoints", "10.244.1.5 -> 172.30.0.41:80", "refused", "no EndpointSlice has one", []*serviceMade{made("web")}},
+		{"none ready", "10.244.1.5 -> 172.30.0.41:80", "refused", "1 known, 0 ready, 1 on this node",
+			[]*serviceMade{made("web", here+" unready")}},
+		{"internal policy Local", "10.244.1.5 -> 172.30.0.41:80", "dropped", "internalTrafficPolicy is Local, and no usable endpoint",
+			[]*serviceMade{internal}},
+		{"hinted for another zone", "10.244.1.5 -> 172.30.0.41:80", "delivered the client 10.244.2.20:8080 1.00",
+			"hinted for zone za", []*serviceMade{zone}},
+		{"a node port", "203.0.113.9 -> 192.168.0.2:30080", "delivered the node 10.244.2.20:8080 1.00",
+			"externalTrafficPolicy is Cluster", []*serviceMade{made("web", elsewhere).external(false)}},
+		{"at another address", "203.0.113.9 -> 192.168.1.2:30080", "untouched the client", "does not answer at 192.168.1.2",
+			[]*serviceMade{made("web", elsewhere).external(false)}},
+		{"external policy Local", "203.0.113.9 -> 192.168.0.2:30080", "delivered the client 10.244.1.10:8080 1.00",
+			"the client's address is kept: externalTrafficPolicy is Local", []*serviceMade{made("web", here, elsewhere).external(true)}},
+		{"and no endpoint here", "203.0.113.9 -> 192.0.2.41:80", "dropped", "no usable endpoint runs on this node (1 known, 1 ready",
+			[]*serviceMade{made("web", elsewhere).external(true)}},
+		{"but pods may use all", "10.244.1.5 -> 192.0.2.41:80", "delivered the client 10.244.2.20:8080 1.00",
+			"local pods may use all endpoints", []*serviceMade{made("web", elsewhere).external(true)}},
+		{"inside of the source ranges", "203.0.113.9 -> 192.0.2.41:80", "delivered the node 10.244.1.10:8080 1.00",
+			"inside of loadBalancerSourceRanges (203.0.113.0/25)", []*serviceMade{ranges}},
+		{"outside of them", "203.0.113.129 -> 192.0.2.41:80", "dropped", "outside of loadBalancerSourceRanges", []*serviceMade{ranges}},
+		{"which an external IP does not have", "203.0.113.129 -> 192.0.2.99:80", "delivered the node 10.244.1.10:8080 1.00", "", []*serviceMade{ranges}},
+		{"the older Service has the address", "10.244.1.5 -> 172.30.0.41:80", "delivered the client 10.244.2.20:8080 1.00",
+			"ns/young wants this frontend as well; ns/old is older", []*serviceMade{young, made("old", elsewhere)}},
+		{"no Service", "10.244.1.5 -> 192.0.2.7:80", "untouched the client", "no Service has 192.0.2.7:80/tcp", nil},
+	} {
+		for _, mode := range modes {
+			t.Run(c.name+"/"+mode, func(t *testing.T) {
+				a := explained(t, newState(mode, c.services...), c.question)
+				if got := a.summary(); got != c.want {
+					t.Errorf("%s: %s, want %s\n%v", c.question, got, c.want, a.Outcomes)
+				}
+				if !strings.Contains(strings.Join(a.Reasons, "\n"), c.why) {
+					t.Errorf("%s because %q, want %q among it", c.question, a.Reasons, c.why)
+				}
+			})
+		}
+	}
+}
+
+// TestModesDiffer: nftables refuses and drops what no rule translates; iptables has no rule there.
+func TestModesDiffer(t *testing.T) {
+	for _, c := range []struct{ question, nftables, iptables, why string }{
+		{"10.244.1.5 -> 172.30.0.41:81", "refused", "untouched the client", "which has no port 81/tcp but 80/tcp"},
+		{"10.244.1.5 -> 172.30.9.9:80", "dropped", "untouched the client", "in the range of ClusterIPs 172.30.0.0/16, and no Service has it"},
+	} {
+		for mode, want := range map[string]string{NFTables: c.nftables, IPTables: c.iptables} {
+			a := explained(t, newState(mode, made("web", here)), c.question)
+			if got := a.summary(); got != want || !strings.Contains(strings.Join(a.Reasons, "\n"), c.why) {
+				t.Errorf("%s, %s: %s because %q, want %s because %q", mode, c.question, got, a.Reasons, want, c.why)
+			}
+		}
+	}
+}
+
+// TestAffinity: a client that the kernel remembers goes to one endpoint, others to all.
+func TestAffinity(t *testing.T) {
+	sticky := made("web", here, elsewhere, elsewhere2)
+	sticky.spec.AffinitySeconds = 600
+	const question = "10.244.1.5 -> 172.30.0.41:80"
+	for _, mode := range modes {
+		s := newState(mode, sticky)
+		if a := explained(t, s, question); len(a.Outcomes) != 3 || !mentions(a, "a client that the kernel remembers") {
+			t.Errorf("%s, nothing known: %s because %q", mode, a.summary(), a.Reasons)
+		}
+		s.Memory = memory{}
+		if a := explained(t, s, question); len(a.Outcomes) != 3 || !mentions(a, "remembers nothing of this client") {
+			t.Errorf("%s, nothing remembered: %s because %q", mode, a.summary(), a.Reasons)
+		}
+		chosen := lastAsked(t, mode, sticky)
+		s.Memory = memory{only: chosen}
+		a := explained(t, s, question)
+		if len(a.Outcomes) != 1 || !mentions(a, "the kernel remembers this client") || math.Abs(a.Outcomes[0].Probability-1) > 1e-9 {
+			t.Errorf("%s, remembered: %s because %q", mode, a.summary(), a.Reasons)
+		}
+	}
+}
+
+func mentions(a *Answer, text string) bool {
+	return strings.Contains(strings.Join(a.Reasons, "\n"), text)
+}
+
+// lastAsked returns the set or list of one endpoint.
+func lastAsked(t *testing.T, mode string, s *serviceMade) string {
+	t.Helper()
+	var names []string
+	state := newState(mode, s)
+	state.Memory = memory{asked: &names}
+	explained(t, state, "10.244.1.5 -> 172.30.0.41:80")
+	if len(names) < 3 {
+		t.Fatalf("%s: asked for %v, want 3 names", mode, names)
+	}
+	slices.Sort(names)
+	return names[0]
+}
+
+// memory is a kernel that remembers clients in one set or list.
+type memory struct {
+	only  string
+	asked *[]string
+}
+
+func (m memory) InSet(_ service.Family, set string, _ netip.Addr) (time.Duration, bool, error) {
+	if m.asked != nil {
+		*m.asked = append(*m.asked, set)
+	}
+	return time.Minute, set == m.only, nil
+}
+
+func (m memory) InList(f service.Family, list string, client netip.Addr) (time.Duration, bool, error) {
+	return m.InSet(f, list, client)
+}
+
+// TestBadQuestions: a question that makes no sense is an error.
+func TestBadQuestions(t *testing.T) {
+	four, six := netip.MustParseAddrPort("10.0.0.1:0"), netip.MustParseAddrPort("[fd00::1]:80")
+	for _, q := range []Question{{From: four, To: six}, {From: four}, {To: six}, {From: four, To: netip.MustParseAddrPort("10.0.0.2:0")}} {
+		if a, err := Explain(newState(NFTables), q); err == nil {
+			t.Errorf("%v: %v, want an error", q, a)
+		}
+	}
+	if _, err := Explain(newState("ipvs"), Question{From: four, To: netip.MustParseAddrPort("10.0.0.2:80")}); err == nil {
+		t.Error("mode ipvs: want an error")
+	}
+}
