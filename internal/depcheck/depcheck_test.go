@@ -91,7 +91,7 @@ var layers = []layer{
 	{pkg: "test/scenarios/cluster", may: []string{"test/apitest", "service", "test/scenarios/fixture"}, why: "statements in, API objects out", test: true},
 	{pkg: "test/scenarios/network", may: []string{"test/apitest", "internal/host/netns", "service", "test/scenarios/fixture"}, why: "the world of namespaces; it knows the proxy as a program only", test: true},
 	{pkg: "test/scenarios/model", may: []string{"", "dataplane/nftables", "internal/daemon/config", "service", "source", "source/reduce", "test/apitest", "internal/nftmodel", "test/scenarios/fixture"}, why: "the world in memory, with the whole proxy in it", test: true},
-	{pkg: "test/scenarios/explained", may: []string{"internal/daemon", "internal/daemon/config", "internal/explain", "internal/host/hostaddress", "service", "source", "test/apitest", "test/scenarios/cluster", "test/scenarios/fixture", "test/scenarios/model", "test/scenarios/network"}, why: "asks package explain what the world is asked", test: true},
+	{pkg: "test/scenarios/explained", may: []string{"internal/explain", "internal/host/hostaddress", "internal/inspect", "test/scenarios/fixture", "test/scenarios/network"}, why: "asks the running proxy what packets have asked", test: true},
 	{pkg: "test/scenarios/expect", may: []string{"service", "test/apitest", "test/reference", "test/scenarios/fixture"}, why: "what is right, by a plain reading of the rules; it takes the names of families from package service and nothing else of the proxy", test: true},
 	{pkg: "test/scenarios/generate", may: []string{"service", "test/scenarios/play", "test/scenarios/expect", "test/scenarios/script"}, why: "makes scenarios up; the answers are the reference's", test: true},
 	{pkg: "test/scenarios/play", may: []string{"test/apitest", "internal/host/netns", "service", "test/scenarios/cluster", "test/scenarios/fixture", "test/scenarios/network", "test/scenarios/script"}, why: "gives statements their meaning", test: true},
@@ -107,7 +107,7 @@ var outside = []struct {
 }{
 	{"k8s.io/client-go", []string{"source/kube", "observe/events", "internal/daemon"}, "only the API source and the recorder of events talk to an API server; the daemon hands them what it takes to connect"},
 	{"k8s.io/api/", []string{"source", "observe/events", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/expect", "test/scenarios/model"}, "only sources know API types; everybody else has service values"},
-	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/daemon/config", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/expect", "test/scenarios/explained", "test/scenarios/model"}, "only sources know API types; events and the configuration are API objects"},
+	{"k8s.io/apimachinery", []string{"source", "observe/events", "internal/daemon/config", "test/apitest", "test/campaign", "test/scenarios/cluster", "test/scenarios/expect", "test/scenarios/model"}, "only sources know API types; events and the configuration are API objects"},
 	{"github.com/prometheus/", []string{"observe/metrics", "test/scenarios/play"}, "metrics are made in one place, and scenarios read them"},
 	{"github.com/vishvananda/", []string{"dataplane", "internal/host", "internal/daemon/demo"}, "only backends, and what looks at the host, open netlink sockets"},
 	{"github.com/moby/ipvs", []string{"dataplane/ipvs/kernel"}, "one package speaks to IPVS"},
