@@ -99,3 +99,9 @@ sluice render --manifests both --hostname-override demo --proxy-mode iptables | 
 	}
 	doctest.Run(t, page("looking.md"), bench)
 }
+
+// TestPlanPage runs its commands on a node without rules.
+func TestPlanPage(t *testing.T) {
+	bench, _ := pageBench(t)
+	doctest.Run(t, page("plan.md"), bench)
+}
