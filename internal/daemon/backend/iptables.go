@@ -97,9 +97,11 @@ func iptablesDomain(
 	if err != nil {
 		return proxy.Domain{}, err
 	}
-	accounting, err := canAccount(ctx, tool, family, o.Log)
-	if err != nil {
-		return proxy.Domain{}, err
+	accounting := false
+	if !o.Sysctls.Planning() || !tool.WouldCreate(iptables.Filter) {
+		if accounting, err = canAccount(ctx, tool, family, o.Log); err != nil {
+			return proxy.Domain{}, err
+		}
 	}
 	liberal, err := iptables.TCPBeLiberal(o.Sysctls)
 	if err != nil {
@@ -178,8 +180,7 @@ func stages(variant iptables.Variant) iptables.StageLimits {
 
 // CleanUpIPTables removes what Sluice or a kube-proxy left in the iptables of both families and
 // both variants, in iptables mode and in IPVS mode, and calls told with what it removed. Accounting
-// objects go when no rule counts in them any more. The error
-// names what cannot be removed; the rest is removed all the same.
+// objects go when no rule counts in them any more. The error names what cannot be removed; the rest is removed all the same.
 func CleanUpIPTables(ctx context.Context, told ToldTables) error {
 	err := cleanUpTables(ctx, func(iptables.Variant) iptables.Territory { return AllTerritories() }, told)
 	return errors.Join(err, iptables.RemoveAccounts())
