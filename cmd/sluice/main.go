@@ -107,6 +107,7 @@ Without a cluster, start here:
 		proxyCommand(),
 		demoCommand(),
 		renderCommand(),
+		planCommand(),
 		cleanupCommand(),
 		preflightCommand(),
 		versionCommand(),

@@ -13,17 +13,19 @@ import (
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// roll puts the other version on the node, and takes it back, with a client's usual commands.
+// roll puts the other version on the node, then its image without iptables, and goes back to the
+// first.
 func (s *site) roll(t *testing.T) {
+	for _, image := range []string{imageOf(otherVersion), imageOf(otherVersion) + "-static"} {
+		s.undisturbed(t, func() {
+			s.Kubectl(t, "-n", "kube-system", "set", "image", "daemonset/sluice", "*="+image)
+			s.awaitRollout(t, "sluice")
+			s.mustRun(t, "sluice", "sluice "+otherVersion, "nftables")
+			s.grow(t)
+		})
+	}
 	s.undisturbed(t, func() {
-		image := imageOf(otherVersion)
-		s.Kubectl(t, "-n", "kube-system", "set", "image", "daemonset/sluice", "sluice="+image, "init="+image)
-		s.awaitRollout(t, "sluice")
-		s.mustRun(t, "sluice", "sluice "+otherVersion, "nftables")
-		s.grow(t)
-	})
-	s.undisturbed(t, func() {
-		s.Kubectl(t, "-n", "kube-system", "rollout", "undo", "daemonset/sluice")
+		s.Kubectl(t, "-n", "kube-system", "rollout", "undo", "daemonset/sluice", "--to-revision=1")
 		s.awaitRollout(t, "sluice")
 		s.mustRun(t, "sluice", "sluice "+oneVersion, "nftables")
 		s.grow(t)
@@ -34,6 +36,21 @@ func (s *site) roll(t *testing.T) {
 func (s *site) undisturbed(t *testing.T, f func()) {
 	t.Helper()
 	var all []*harness.Traffic
+	defer func() {
+		total, lost := 0, "0 lost"
+		for i, traffic := range all {
+			answered, err := traffic.Stop()
+			if err != nil {
+				t.Errorf("client %s: %v", s.routes[i].client.Name(), err)
+				lost = "and others failed"
+			}
+			if answered == 0 {
+				t.Errorf("client %s got no answer", s.routes[i].client.Name())
+			}
+			total += answered
+		}
+		s.report.count("  %d exchanges on new and on open connections, %s", total, lost)
+	}()
 	for _, r := range s.routes {
 		traffic, err := harness.StartTraffic(t.Context(), r.client, r.targets...)
 		if err != nil {
@@ -41,22 +58,6 @@ func (s *site) undisturbed(t *testing.T, f func()) {
 		}
 		all = append(all, traffic)
 	}
-	defer func() {
-		var answered int
-		for i, traffic := range all {
-			n, err := traffic.Stop()
-			answered += n
-			if err != nil {
-				t.Errorf("client %s: %v", s.routes[i].client.Name(), err)
-			}
-		}
-		if answered == 0 {
-			t.Error("no client got an answer")
-		}
-		if !t.Failed() {
-			s.report.count("  %d exchanges on new and on open connections, 0 lost", answered)
-		}
-	}()
 	f()
 }
 
