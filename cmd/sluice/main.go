@@ -85,7 +85,12 @@ in atomic batches.
 Without a cluster, start here:
 
   sluice demo                                  a story in a minute, in a sandbox
-  sluice run --manifests DIR --sandbox         serve the manifests in DIR`,
+  sluice run --manifests DIR --sandbox         serve the manifests in DIR
+
+On a node, ask the proxy that runs there:
+
+  sluice status                                its state, and what is wrong
+  sluice get services                          the Services that it serves`,
 		Version:       versionText(),
 		Args:          noOtherCommand,
 		SilenceErrors: true,
@@ -112,12 +117,16 @@ Without a cluster, start here:
 		preflightCommand(),
 		versionCommand(),
 		explainCommand(),
-		planCommand(),
+		statusCommand(),
+		getCommand(),
+		describeCommand(),
+		dumpCommand(),
 	)
 	for _, c := range root.Commands() {
-		c.Args = noArguments
+		if c.Args == nil {
+			c.Args = noArguments
+		}
 	}
-	root.AddCommand(statusCommand(), getCommand(), describeCommand(), dumpCommand())
 	return root
 }
 
