@@ -112,6 +112,7 @@ Without a cluster, start here:
 		preflightCommand(),
 		versionCommand(),
 		explainCommand(),
+		planCommand(),
 	)
 	for _, c := range root.Commands() {
 		c.Args = noArguments

@@ -141,15 +141,14 @@ func (p *planner) hosts(ctx context.Context) (hosts []netip.Addr, err error) {
 // compare returns what a start would change in one domain: the first plan of its ledger,
 // after the ledger has seen the kernel. Equal counts the objects that would stay.
 func (p *planner) compare(ctx context.Context, d *proxy.Domain) (changes []dataplane.Change, equal int, err error) {
-	views := func(yield func(*service.View) bool) {
-		for _, key := range p.cache.Keys() {
-			found := p.cache.Snapshot(key)
-			view := service.Resolve(key, found.Spec, found.Slices, p.facts)
-			if d.Drain != nil && err == nil {
-				view, err = draining(ctx, d, view)
-			}
-			if !yield(&view) {
-				return
+	views := render.Views(p.cache, p.facts)
+	if d.Drain != nil {
+		views = func(yield func(*service.View) bool) {
+			for view := range render.Views(p.cache, p.facts) {
+				adjusted, failed := draining(ctx, d, *view)
+				if err = errors.Join(err, failed); !yield(&adjusted) {
+					return
+				}
 			}
 		}
 	}

@@ -110,7 +110,7 @@ func readPicture(o *Options, dir string, mode config.Mode) (*picture, error) {
 // has to exist to be deleted.
 func (p *picture) nftables(family service.Family) (string, error) {
 	renderer := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: p.MasqueradeBit()})
-	text, err := nftables.Text(family, render.Objects(renderer, nil, p.cache, p.facts))
+	text, err := nftables.Text(family, render.Objects(renderer, nil, render.Views(p.cache, p.facts), p.facts))
 	if err != nil {
 		return "", err
 	}
@@ -128,5 +128,5 @@ func (p *picture) iptables(family service.Family) (string, error) {
 	renderer := iptables.NewRenderer(family, iptables.Options{
 		MasqueradeBit: p.MasqueradeBit(), RandomFully: true, InvalidDropOmitted: liberal,
 	})
-	return iptables.Text(render.Objects(renderer, iptables.NewLayout(family), p.cache, p.facts))
+	return iptables.Text(render.Objects(renderer, iptables.NewLayout(family), render.Views(p.cache, p.facts), p.facts))
 }

@@ -97,7 +97,7 @@ func iptablesDomain(
 	if err != nil {
 		return proxy.Domain{}, err
 	}
-	accounting, err := canAccount(ctx, tool, family, o.Log)
+	accounting, err := canAccount(ctx, tool, family, o.Sysctls.Planning(), o.Log)
 	if err != nil {
 		return proxy.Domain{}, err
 	}
@@ -118,7 +118,14 @@ func iptablesDomain(
 }
 
 // canAccount reports whether rules can count packets for kube-proxy's two metrics, and logs why not.
-func canAccount(ctx context.Context, tool *iptables.Exec, family service.Family, log *zap.Logger) (bool, error) {
+// With planning it asks nothing that would create a table.
+func canAccount(
+	ctx context.Context, tool *iptables.Exec, family service.Family, planning bool, log *zap.Logger,
+) (bool, error) {
+	if planning && tool.WouldCreate(iptables.Filter) {
+		_, err := iptables.ReadAccounts()
+		return err == nil, nil
+	}
 	err := tool.Accounting(ctx)
 	if lacks, ok := errors.AsType[*iptables.NoAccountingError](err); ok {
 		log.Info("rules do not count packets, so that kubeproxy_iptables_ct_state_invalid_dropped_packets_total and "+

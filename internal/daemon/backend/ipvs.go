@@ -52,7 +52,7 @@ type IPVSOptions struct {
 // error that says what is missing.
 func IPVS(ctx context.Context, o IPVSOptions) ([]proxy.Domain, iptables.Variant, error) {
 	if err := hasIPVS(); err != nil {
-		return nil, "", fmt.Errorf("%w\nuse a kernel that has it, or --proxy-mode nftables", err)
+		return nil, "", &AdvisedError{err, "use a kernel that has it, or --proxy-mode nftables"}
 	}
 	variant, err := chooseVariant(ctx, o.Variant, o.PrivateLock, o.Log)
 	if err != nil {

@@ -34,7 +34,7 @@ func PrepareIPVS(ctx context.Context, o IPVSOptions) error {
 		return hasScheduler(ctx, servers, o.Scheduler)
 	}
 	if err := servers.SetTimeouts(o.Timeouts); err != nil {
-		o.Log.Error("timeouts of IPVS stay as they are", zap.Error(err))
+		o.Log.Error("cannot set the timeouts of IPVS; they stay as they are", zap.Error(err))
 	}
 	if err := hasScheduler(ctx, servers, o.Scheduler); err != nil {
 		return fmt.Errorf("ipvs.scheduler %q: %w", o.Scheduler, err)

@@ -126,7 +126,7 @@ func localPorts(served []proxy.Domain, log *zap.Logger) []proxy.Domain {
 			continue
 		}
 		report := func(f localport.Failure) {
-			log.Warn("node port on localhost", zap.String("listener", f.Listener), zap.Error(f.Err))
+			log.Warn("a node port on localhost failed to forward", zap.String("listener", f.Listener), zap.Error(f.Err))
 		}
 		domains = append(domains, proxy.Domain{
 			Name: fmt.Sprintf("localport/%s", d.Family), Family: d.Family, Auxiliary: true,

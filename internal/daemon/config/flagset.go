@@ -206,6 +206,7 @@ func (f *Flags) bindSluice() {
 	f.number(&s.Actors.ServicesMax, "sluice-services-max", p+"actors.servicesMax", "maximum number of Services to serve")
 	f.duration(&s.Conntrack.Gather.Duration, "sluice-conntrack-gather", p+"conntrack.gather", "how long the removal of stale flows waits for more changes")
 	f.number(&s.Metrics.ServicesMax, "sluice-metrics-services-max", p+"metrics.servicesMax", "maximum number of Services with their own metrics at /metrics; /metrics/services has all")
+	f.flag(&s.UI.Enabled, "sluice-ui", p+"ui.enabled", "serve a page about Services and the pipeline at /ui/ of the metrics address, to everybody who can reach it")
 	f.bindState()
 	f.without("sluice-spacing", "0s in mode nftables, by --sluice-write-share in mode iptables")
 	f.without("sluice-deadline", "1s, or the spacing if that is longer")
