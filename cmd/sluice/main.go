@@ -85,7 +85,12 @@ in atomic batches.
 Without a cluster, start here:
 
   sluice demo                                  a story in a minute, in a sandbox
-  sluice run --manifests DIR --sandbox         serve the manifests in DIR, with real endpoints`,
+  sluice run --manifests DIR --sandbox         serve the manifests in DIR, with real endpoints
+
+On a node, ask the proxy that runs there:
+
+  sluice status                                its state, and what is wrong
+  sluice get services                          the Services that it serves`,
 		Version:       versionText(),
 		Args:          noOtherCommand,
 		SilenceErrors: true,
