@@ -25,6 +25,8 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
+	// exitDiffers is of commands that compare; see oneFailure.
+	exitDiffers = 2
 )
 
 // patience is how long after a signal to stop a second one is ignored; then it ends the
@@ -60,10 +62,16 @@ func run(args []string) int {
 	fmt.Fprintf(os.Stderr, "Error: %v\n", err)
 	_, usage := errors.AsType[daemon.UsageError](err)
 	_, invalid := errors.AsType[*config.InvalidError](err)
-	if (usage || invalid) && cmd.Name() != proxyName { // kube-proxy has one status for all errors
+	if (usage || invalid) && !oneFailure(cmd) {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// oneFailure reports whether a command has one status for all errors: kube-proxy does, and so
+// do commands whose status 2 means that there are differences, as with diff(1).
+func oneFailure(cmd *cobra.Command) bool {
+	return cmd.Name() == proxyName || cmd.Name() == planName || cmd.Name() == cleanupName && cmd.Flags().Changed("dry-run")
 }
 
 func rootCommand() *cobra.Command {
@@ -77,7 +85,7 @@ in atomic batches.
 Without a cluster, start here:
 
   sluice demo                                  a story in a minute, in a sandbox
-  sluice run --manifests DIR --sandbox         serve the manifests in DIR`,
+  sluice run --manifests DIR --sandbox         serve the manifests in DIR, with real endpoints`,
 		Version:       versionText(),
 		Args:          noOtherCommand,
 		SilenceErrors: true,
@@ -94,21 +102,25 @@ Without a cluster, start here:
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
-	root.AddCommand(
-		runCommand(),
-		proxyCommand(),
-		demoCommand(),
-		renderCommand(),
-		cleanupCommand(),
-		preflightCommand(),
-		versionCommand(),
-		explainCommand(),
-	)
-	for _, c := range root.Commands() {
-		c.Args = noArguments
-	}
-	root.AddCommand(statusCommand(), getCommand(), describeCommand(), dumpCommand())
+	addGroup(root, "Serve:", runCommand(), proxyCommand(), demoCommand())
+	addGroup(root, "Ask the running proxy:", statusCommand(), getCommand(), describeCommand(), explainCommand(), dumpCommand())
+	addGroup(root, "Prepare and clean up this node:", preflightCommand(), planCommand(), renderCommand(), cleanupCommand())
+	addGroup(root, "Other:", versionCommand())
+	root.SetHelpCommandGroupID("Other:")
+	root.SetCompletionCommandGroupID("Other:")
 	return root
+}
+
+// addGroup adds commands under a title of the root's help. Those that do not say how many
+// words they take after the flags take none.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, c := range commands {
+		if c.GroupID = title; c.Args == nil && !c.HasSubCommands() {
+			c.Args = noArguments
+		}
+	}
+	root.AddCommand(commands...)
 }
 
 // helpCommand is cobra's, except that help about an unknown command is an error.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
@@ -15,29 +14,6 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 )
-
-// ParseQuestion reads the flags of "sluice explain": an address with or without a port, and
-// an address with a port and perhaps a protocol.
-func ParseQuestion(from, to, iface string) (explain.Question, error) {
-	q := explain.Question{Interface: iface}
-	addr, err := netip.ParseAddr(from)
-	if err == nil {
-		q.From = netip.AddrPortFrom(addr.Unmap(), 0)
-	} else if q.From, err = netip.ParseAddrPort(from); err != nil {
-		return q, UsageError{fmt.Errorf("--from %q: want an address, such as 10.0.0.1, or an address and port", from)}
-	}
-	place, name, _ := strings.Cut(to, "/")
-	protocols := map[string]service.Protocol{"": service.TCP, "tcp": service.TCP, "udp": service.UDP, "sctp": service.SCTP}
-	protocol, known := protocols[strings.ToLower(name)]
-	q.Protocol = protocol
-	if q.To, err = netip.ParseAddrPort(place); err != nil || !known {
-		return q, UsageError{fmt.Errorf("--to %q: want an address and port, such as 10.96.0.10:53/udp or [fd00::1]:80", to)}
-	}
-	if err := q.Check(); err != nil {
-		return q, UsageError{err}
-	}
-	return q, nil
-}
 
 // Explain answers a question about the manifests in a directory. Nothing is probed, so that
 // the default mode is nftables.
@@ -76,19 +52,14 @@ func (p *picture) explainState(mode config.Mode) (*explain.State, error) {
 			return nil, err
 		}
 	}
-	return ExplainState(p.Options, mode, p.cache, p.cache.Node(), p.facts, addresses)
-}
-
-// ExplainState returns what questions about a node are answered from.
-func ExplainState(o *Options, mode config.Mode, services explain.Services, node *service.NodeObject, facts *service.NodeFacts, addresses []netip.Addr) (*explain.State, error) {
 	liberal, err := iptables.TCPBeLiberal(sysctl.Files{})
 	if err != nil {
 		return nil, err
 	}
 	return &explain.State{
-		Mode: string(mode), Services: services, Node: node, Facts: facts, Addresses: addresses,
-		Domain:            explainDomain(mode, o.MasqueradeBit(), liberal),
-		ForwardsLocalhost: mode == config.ModeNFTables && o.ForwardsLocalhost(),
+		Mode: string(mode), Services: p.cache, Node: p.cache.Node(), Facts: p.facts, Addresses: addresses,
+		Domain:            explainDomain(mode, p.MasqueradeBit(), liberal),
+		ForwardsLocalhost: mode == config.ModeNFTables && p.ForwardsLocalhost(),
 	}, nil
 }
 

@@ -20,7 +20,10 @@ type Answer struct {
 	Assumed []string `json:"assumed,omitempty"`
 	// Frontends are the service ports that want the destination. The first one has it.
 	Frontends []Frontend `json:"frontends,omitempty"`
-	Verdict   Verdict    `json:"verdict"`
+	// Pending are the Services concerned whose newest rules the kernel does not have, with the
+	// reason. The answer is about the newest rules. Nil without a running proxy.
+	Pending []Pending `json:"pending,omitempty"`
+	Verdict Verdict   `json:"verdict"`
 	// Source says whose address the receiver sees: the client's, the node's, or either,
 	// depending on the endpoint. It is empty if nobody receives anything.
 	Source Source `json:"source,omitempty"`
@@ -31,6 +34,13 @@ type Answer struct {
 	// Connections are those that the kernel tracks already between client and destination.
 	// Rules do not decide about them. Nil if the kernel was not asked.
 	Connections *Connections `json:"connections,omitempty"`
+}
+
+// Pending is a Service whose newest rules are not in force.
+type Pending struct {
+	Service string `json:"service"`
+	State   string `json:"state"`
+	Reason  string `json:"reason,omitempty"`
 }
 
 // Source is whose address a receiver sees.

@@ -35,6 +35,9 @@ type State struct {
 	Domain func(service.Family) (dataplane.Renderer, dataplane.Layout)
 	// ForwardsLocalhost is set if the proxy itself answers at node ports on localhost.
 	ForwardsLocalhost bool
+	// Towards returns the interface through which the node reaches an address, or ""; nil if
+	// that is unknown.
+	Towards func(netip.Addr) string
 	// Memory says which clients the kernel remembers; nil if that is unknown.
 	Memory Memory
 }
@@ -43,29 +46,6 @@ type State struct {
 type Services interface {
 	Keys() []service.Key
 	Snapshot(service.Key) service.Snapshot
-}
-
-// Question is a connection.
-type Question struct {
-	// From is the client; its port is 0 if any.
-	From netip.AddrPort
-	// Interface is the one through which it arrives; empty for a guess.
-	Interface string
-	To        netip.AddrPort
-	Protocol  service.Protocol
-}
-
-// Check returns an error for a question that makes no sense.
-func (q Question) Check() error {
-	switch {
-	case !q.From.Addr().IsValid() || !q.To.IsValid():
-		return fmt.Errorf("an address is missing")
-	case q.From.Addr().Is4() != q.To.Addr().Is4():
-		return fmt.Errorf("%s and %s are of different families", q.From.Addr(), q.To.Addr())
-	case q.To.Port() == 0:
-		return fmt.Errorf("%s has no port", q.To)
-	}
-	return nil
 }
 
 // Explain answers a question. An error means that the question makes no sense, or that there is
@@ -169,7 +149,7 @@ func (e *explanation) evaluate() ([]way, error) {
 		}
 	}
 	renderer, layout := e.Domain(e.family)
-	objects := render.Views(renderer, layout, views, e.Facts)
+	objects := render.Objects(renderer, layout, views, e.Facts)
 	rules, err := e.rules(objects)
 	if err != nil {
 		return nil, err

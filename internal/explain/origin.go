@@ -34,6 +34,13 @@ func (e *explanation) guess() {
 	if e.in = e.Interface; e.in != "" {
 		return
 	}
+	if e.Towards != nil {
+		e.in = e.Towards(from)
+	}
+	if e.in != "" {
+		e.assume("it arrives through %s, by which this node reaches %s", e.in, from)
+		return
+	}
 	e.in = e.guessInterface()
 	if on := e.Facts.Detect[e.family].Interface; on != "" {
 		e.assume("it arrives through an interface like %s (local pods are known by the interface %s; --iface names another)", e.in, on)

@@ -20,6 +20,13 @@ func (a *Answer) Print(out io.Writer) error {
 	fmt.Fprintf(t, "From:\t%s\n", a.Origin)
 	fmt.Fprintf(t, "Verdict:\t%s\n", a.verdictText())
 	list(t, "Because:", a.Reasons)
+	for _, p := range a.Pending {
+		text := fmt.Sprintf("the newest rules of %s are not in force (%s", p.Service, p.State)
+		if p.Reason != "" {
+			text += ": " + p.Reason
+		}
+		fmt.Fprintf(t, "But:\t%s); this answer is about them\n", text)
+	}
 	list(t, "Assumed:", a.Assumed)
 	a.printRules(t)
 	a.printOutcomes(t)

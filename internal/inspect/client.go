@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sluice-proxy/sluice/internal/explain"
 )
 
 // Client asks the proxy that listens at a socket.
@@ -61,6 +63,11 @@ func (c *Client) Endpoints(ctx context.Context, namespace, name string) (*Endpoi
 // Names asks for names, for completion.
 func (c *Client) Names(ctx context.Context, namespace string) (*Names, error) {
 	return get[Names](ctx, c, PathNames, url.Values{"namespace": {namespace}})
+}
+
+// Explain asks what becomes of a connection.
+func (c *Client) Explain(ctx context.Context, q explain.Question) (*explain.Answer, error) {
+	return get[explain.Answer](ctx, c, PathExplain, q.Query())
 }
 
 // Dump writes the archive for a bug report.

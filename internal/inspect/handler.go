@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sluice-proxy/sluice/internal/explain"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -26,6 +27,8 @@ type Source interface {
 	Service(ctx context.Context, key service.Key) *ServiceDetail
 	// Endpoints returns nil for an unknown Service.
 	Endpoints(ctx context.Context, key service.Key) *EndpointList
+	// Explain says what becomes of a connection.
+	Explain(ctx context.Context, q explain.Question) (*explain.Answer, error)
 	// Keys returns the keys of all Services, sorted.
 	Keys() []service.Key
 	// Dump writes an archive for a bug report.
@@ -55,6 +58,7 @@ func Handler(version string, source Source) http.Handler {
 	h.handle(PathService, h.ready(h.service))
 	h.handle(PathEndpoints, h.ready(h.endpoints))
 	h.handle(PathNames, h.ready(h.names))
+	h.handle(PathExplain, h.explain)
 	h.handle(PathDump, h.dump)
 	return h
 }
@@ -176,6 +180,14 @@ func (h *handler) endpoints(_ http.ResponseWriter, r *http.Request) (any, error)
 		return found, nil
 	}
 	return nil, unknown(key)
+}
+
+func (h *handler) explain(_ http.ResponseWriter, r *http.Request) (any, error) {
+	q, err := explain.QuestionIn(r.URL.Query())
+	if err != nil {
+		return nil, failure{http.StatusBadRequest, err.Error()}
+	}
+	return h.source.Explain(r.Context(), q)
 }
 
 func keyOf(r *http.Request) service.Key {

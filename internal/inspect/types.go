@@ -12,13 +12,14 @@ import "time"
 const Version = "v1alpha1"
 
 // The paths. All take GET only. Services and Names take the parameter namespace; Services also
-// takes name.
+// takes name. Explain takes those of explain.Question.
 const (
 	PathStatus    = "/" + Version + "/status"                                // Status
 	PathServices  = "/" + Version + "/services"                              // ServiceList
 	PathService   = "/" + Version + "/services/{namespace}/{name}"           // ServiceDetail
 	PathEndpoints = "/" + Version + "/services/{namespace}/{name}/endpoints" // EndpointList
 	PathNames     = "/" + Version + "/names"                                 // Names
+	PathExplain   = "/" + Version + "/explain"                               // explain.Answer
 	PathDump      = "/" + Version + "/dump"                                  // a .tar.gz
 )
 

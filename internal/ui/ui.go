@@ -41,9 +41,8 @@ func Handler(api http.Handler, source inspect.Source) http.Handler {
 	for _, question := range []string{inspect.PathService, inspect.PathEndpoints, pathExplain} {
 		mux.Handle("GET "+prefix+question, questions)
 	}
-	mux.Handle(prefix+"/", http.NotFoundHandler())
+	mux.Handle("GET "+prefix+"/", http.NotFoundHandler())
 	mux.Handle("GET "+Path, files())
-	mux.Handle("GET /ui", http.RedirectHandler(Path, http.StatusFound))
 	return guarded(mux)
 }
 

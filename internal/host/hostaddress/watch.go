@@ -46,6 +46,20 @@ func WatchWithout(ifname string) func(ctx context.Context, changed func([]netip.
 // without an error.
 func List() ([]netip.Addr, error) { return (&lister{}).list() }
 
+// Towards returns the interface through which the node would reach an address, or "" if it has no
+// route there.
+func Towards(addr netip.Addr) string {
+	routes, err := netlink.RouteGet(addr.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return ""
+	}
+	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return ""
+	}
+	return link.Attrs().Name
+}
+
 // subscribe asks for announcements until stop is closed. It closes updates when the kernel ends the
 // subscription, as it does when it has more to announce than the socket's buffer holds (netlink(7),
 // ENOBUFS).

@@ -1,0 +1,142 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/sluice-proxy/sluice/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+const (
+	// trackedTime bounds the listing of connections, and trackedMax their number.
+	trackedTime = 5 * time.Second
+	trackedMax  = 20
+	// pendingMax bounds the Services whose ledgers are asked about one connection.
+	pendingMax = 10
+)
+
+// Explain says what becomes of a connection: it renders the Services concerned once more, with the
+// renderers of the running domains, and asks the kernel for what packets have left in it.
+func (i inspection) Explain(ctx context.Context, q explain.Question) (*explain.Answer, error) {
+	s := i.s
+	if s.mode == config.ModeIPVS {
+		return nil, fmt.Errorf("the proxy runs in mode %s, which cannot be explained yet", s.mode)
+	}
+	addresses, err := hostaddress.List()
+	if err != nil {
+		return nil, err
+	}
+	memory := &kernelMemory{ctx: ctx}
+	defer memory.close()
+	answer, err := explain.Explain(&explain.State{
+		Mode: string(s.mode), Services: s.proxy, Node: s.proxy.Node(), Facts: s.proxy.Facts(), Addresses: addresses,
+		Domain: s.domainOf, ForwardsLocalhost: s.mode == config.ModeNFTables && s.ForwardsLocalhost(),
+		Towards: hostaddress.Towards, Memory: memory,
+	}, q)
+	if err != nil {
+		return nil, err
+	}
+	answer.Pending = i.pending(ctx, answer, service.FamilyOf(q.To.Addr()))
+	answer.Connections = connectionsOf(ctx, q)
+	return answer, nil
+}
+
+// domainOf returns the renderer that writes a family's rules, and an empty layout or nil.
+func (s *server) domainOf(family service.Family) (dataplane.Renderer, dataplane.Layout) {
+	for n := range s.domains {
+		if d := &s.domains[n]; d.Family == family && !d.Auxiliary {
+			if d.Layout != nil {
+				return d.Renderer, iptables.NewLayout(family)
+			}
+			return d.Renderer, nil
+		}
+	}
+	return nil, nil
+}
+
+// pending returns the Services at the destination whose newest rules are not in force in a family,
+// and the node if its own are not.
+func (i inspection) pending(ctx context.Context, answer *explain.Answer, family service.Family) (found []explain.Pending) {
+	ctx, cancel := context.WithTimeout(ctx, ledgerTime)
+	defer cancel()
+	keys := []service.Key{service.Node}
+	for _, f := range answer.Frontends[:min(len(answer.Frontends), pendingMax)] {
+		keys = append(keys, service.ParseKey(f.Service))
+	}
+	for n, status := range i.s.proxy.Status() {
+		if i.s.domains[n].Family != family || i.s.domains[n].Auxiliary {
+			continue
+		}
+		for _, key := range keys {
+			stands := i.serviceDomain(ctx, n, &status, key, map[dataplane.Frontend]service.Key{})
+			if stands.State != inspect.Waiting && stands.State != inspect.Quarantined {
+				continue
+			}
+			p := explain.Pending{Service: key.String(), State: string(stands.State)}
+			if stands.Quarantine != nil {
+				p.Reason = stands.Quarantine.Reason
+			}
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// connectionsOf asks the kernel for the connections of a client to a destination.
+func connectionsOf(ctx context.Context, q explain.Question) *explain.Connections {
+	ctx, cancel := context.WithTimeout(ctx, trackedTime)
+	defer cancel()
+	found := &explain.Connections{Items: []explain.Connection{}}
+	list, more, err := conntrack.Connections(ctx, q.Protocol, q.From, q.To, trackedMax)
+	if err != nil {
+		found.Error = err.Error()
+		return found
+	}
+	found.More = more
+	for _, c := range list {
+		found.Items = append(found.Items, explain.Connection{
+			From: c.From.String(), To: c.Answerer.String(), Source: c.Seen.String(), State: c.State,
+		})
+	}
+	return found
+}
+
+// kernelMemory is what this node's kernel remembers of clients. It serves one question.
+type kernelMemory struct {
+	ctx    context.Context
+	socket *wire.Socket
+}
+
+func (m *kernelMemory) close() {
+	if m.socket != nil {
+		_ = m.socket.Close() // nothing was written
+	}
+}
+
+// InSet implements explain.Memory.
+func (m *kernelMemory) InSet(family service.Family, set string, client netip.Addr) (time.Duration, bool, error) {
+	if m.socket == nil {
+		opened, err := wire.Open()
+		if err != nil {
+			return 0, false, err
+		}
+		m.socket = opened
+	}
+	return nftables.Remembered(m.ctx, m.socket, family, set, client)
+}
+
+// InList implements explain.Memory.
+func (m *kernelMemory) InList(_ service.Family, list string, client netip.Addr) (time.Duration, bool, error) {
+	return iptables.SeenRecently(list, client)
+}
