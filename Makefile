@@ -36,6 +36,12 @@ release: ## the present commit as reproducible binaries, images, lists of conten
 release-check: ## build bin/release a second time, elsewhere and from nothing, and compare
 	hack/release/check
 
+
+
+deploy: ## deploy/install.yaml from deploy/base: make deploy IMAGE=REGISTRY/sluice:v1.2.3 OUT=install.yaml
+	hack/deploy '$(IMAGE)' '$(or $(OUT),deploy/install.yaml)'
+
+
 run: packages build ## tell the demo: a story in a minute, in a sandbox, with real connections
 	bin/sluice demo
 
@@ -67,6 +73,9 @@ test-e2e: test-packages ## the real kube-apiserver, the real binary, real packet
 
 test-e2e-ipvs: test-packages ## the life of a Service with the real kube-apiserver in mode ipvs; others by ONLY=
 	hack/test-e2e-ipvs $(if $(ONLY),'$(ONLY)')
+
+test-install: test-packages ## kubectl apply on a node with containerd and a real kubelet, other versions and kubeadm's DaemonSet, 0 connections lost
+	hack/test-install
 
 scenarios: test-packages ## the acceptance scenarios with real packets: make scenarios MODE=nftables|iptables|ipvs|ipvs-core|all ONLY='S-CIP-0.'
 	hack/scenarios $(or $(MODE),all) '$(ONLY)'

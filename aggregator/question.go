@@ -11,17 +11,31 @@ import (
 // ErrEnded is the answer of an aggregator that no longer runs.
 var ErrEnded = errors.New("this domain is no longer served by this configuration")
 
-// Account returns what the ledger records of a key, with up to limit objects. Waits has
-// since when the key waits, zero if it does not. The answer takes time in proportion to
-// the limit.
-func (a *Aggregator) Account(ctx context.Context, key service.Key, limit int) (account ledger.Account, err error) {
-	err = a.ask(ctx, func() {
-		account = a.ledger.Account(key, limit)
-	})
-	if err == nil {
-		// A fragment in the mailbox is newer than what the ledger knows.
-		account.Queued = a.inbox.Has(key)
+// pageMax bounds the objects that one turn lists: about 50 µs. A longer answer takes several
+// turns.
+const pageMax = 100
+
+// Account returns what the ledger records of a key, with up to limit objects.
+func (a *Aggregator) Account(ctx context.Context, key service.Key, limit int) (ledger.Account, error) {
+	account, err := a.page(ctx, key, 0, limit)
+	for again := 0; err == nil && account.Omitted > 0 && len(account.Objects) < limit; {
+		var next ledger.Account
+		if next, err = a.page(ctx, key, len(account.Objects), limit); err != nil || account.Append(&next) {
+			continue
+		}
+		if again++; again > 10 {
+			return account, errors.New("the Service changes all the time; its objects are those of a former revision")
+		}
+		account, err = a.page(ctx, key, 0, limit) // it has changed: from the beginning
 	}
+	// A fragment in the mailbox is newer than what the ledger knows.
+	account.Queued = a.inbox.Has(key)
+	return account, err
+}
+
+// page asks for some objects of a key.
+func (a *Aggregator) page(ctx context.Context, key service.Key, from, limit int) (account ledger.Account, err error) {
+	err = a.ask(ctx, func() { account = a.ledger.Account(key, from, min(pageMax, limit-from)) })
 	return account, err
 }
 
@@ -33,8 +47,8 @@ type Standing struct {
 	Shadowed []service.Key
 }
 
-// Standing returns up to limit keys of each kind. The answer takes time in proportion to
-// the limit.
+// Standing returns up to limit keys of each kind. The answer takes one turn, in proportion
+// to the limit: 1,000 keys take less than 100 µs.
 func (a *Aggregator) Standing(ctx context.Context, limit int) (s Standing, err error) {
 	err = a.ask(ctx, func() {
 		s = Standing{Waiting: a.waits.first(limit), Shadowed: a.ledger.Shadowed(limit)}

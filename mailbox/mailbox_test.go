@@ -14,6 +14,9 @@ func TestPostReplacesAndKeepsItsPlace(t *testing.T) {
 	b.Post("a", 1)
 	b.Post("b", 2)
 	b.Post("a", 3)
+	if !b.Has("a") || b.Has("c") {
+		t.Error("Has does not tell what waits")
+	}
 	entries, stale := b.Take(0)
 	if stale || len(entries) != 2 {
 		t.Fatalf("got %v, stale %v", entries, stale)

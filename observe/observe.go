@@ -125,11 +125,11 @@ func (l *Log) Aggregator(event aggregator.Event) {
 		}
 		l.log.Debug("applied", fields...)
 	case aggregator.Quarantined:
-		level := zap.ErrorLevel
+		errorIfNew := zap.ErrorLevel
 		if !l.quarantines.began(e) {
-			level = zap.DebugLevel // tried again, with the same result
+			errorIfNew = zap.DebugLevel // tried again, with the same result
 		}
-		l.log.Log(level, "Service quarantined: its rules were rejected; its previous rules stay",
+		l.log.Log(errorIfNew, "Service quarantined: its rules were rejected; its previous rules stay",
 			in(e.Domain, e.Key, zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))...)
 	case aggregator.Freed:
 		l.quarantines.ended(e)

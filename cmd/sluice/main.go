@@ -25,6 +25,8 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
+	// exitDiffers is of commands that compare; see oneFailure.
+	exitDiffers = 2
 )
 
 // patience is how long after a signal to stop a second one is ignored; then it ends the
@@ -60,10 +62,16 @@ func run(args []string) int {
 	fmt.Fprintf(os.Stderr, "Error: %v\n", err)
 	_, usage := errors.AsType[daemon.UsageError](err)
 	_, invalid := errors.AsType[*config.InvalidError](err)
-	if (usage || invalid) && cmd.Name() != proxyName { // kube-proxy has one status for all errors
+	if (usage || invalid) && !oneFailure(cmd) {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// oneFailure reports whether a command has one status for all errors: kube-proxy does, and so
+// do commands whose status 2 means that there are differences, as with diff(1).
+func oneFailure(cmd *cobra.Command) bool {
+	return cmd.Name() == proxyName || cmd.Name() == planName || cmd.Name() == cleanupName && cmd.Flags().Changed("dry-run")
 }
 
 func rootCommand() *cobra.Command {
@@ -99,10 +107,12 @@ Without a cluster, start here:
 		proxyCommand(),
 		demoCommand(),
 		renderCommand(),
+		planCommand(),
 		cleanupCommand(),
 		preflightCommand(),
 		versionCommand(),
 		explainCommand(),
+		planCommand(),
 	)
 	for _, c := range root.Commands() {
 		c.Args = noArguments

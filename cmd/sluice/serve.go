@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,7 +17,7 @@ import (
 
 func runCommand() *cobra.Command {
 	o := daemon.Options{Version: version}
-	var dir string
+	lab := daemon.Lab{}
 	cmd := &cobra.Command{
 		Use:   "run --manifests DIR [--sandbox]",
 		Short: "Serve the Services in a directory of manifests, and follow changes",
@@ -25,13 +26,14 @@ and follow the files as they change. A file with a mistake is rejected as a
 whole; its previous content stays in force.
 
 With --sandbox, everything runs in private user, mount and network namespaces:
-it needs no privilege, and nothing on this host changes.`,
-		Example: `  sluice run --manifests examples/web --sandbox`,
+it needs no privilege, and nothing on this host changes. The endpoints that the
+manifests name are there, too: each address is a pod with real servers, which say
+who they are. Health and metrics are served inside, and the command prints lines
+to paste into another terminal.`,
+		Example: `  sluice run --manifests examples/demo --sandbox --hostname-override demo`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkManifests(dir); err != nil {
-				return err
-			}
-			if err := o.Load(); err != nil {
+			lab.Out = cmd.ErrOrStderr()
+			if err := checkRun(cmd, &o, &lab); err != nil {
 				return err
 			}
 			if o.Sandboxed && !sandbox.Inside() {
@@ -41,19 +43,43 @@ it needs no privilege, and nothing on this host changes.`,
 				if err := sandbox.Enter(); err != nil {
 					return err
 				}
-				o.Ready = func(mode config.Mode) { hint(cmd.ErrOrStderr(), mode, o.Sluice.IPTables.Variant) }
+				o.Lab = &lab
 			}
+			printNotes(cmd, &o, lab.Dir)
 			if err := daemon.NeedPrivilege("; to try Sluice without it, use --sandbox"); err != nil {
 				return err
 			}
-			return daemon.Run(cmd.Context(), &o, daemon.Manifests(dir))
+			return daemon.Run(cmd.Context(), &o, daemon.Manifests(lab.Dir))
 		},
 	}
-	o.Flags = config.BindServing(cmd.Flags())
+	o.Flags = config.BindRun(cmd.Flags())
 	groupFlags(cmd)
-	manifestsFlag(cmd, &dir)
+	manifestsFlag(cmd, &lab.Dir)
 	cmd.Flags().BoolVar(&o.Sandboxed, "sandbox", false, "run in private namespaces: needs no privilege, changes nothing on this host")
+	cmd.Flags().BoolVar(&lab.Backends, "backends", true, "in a sandbox, start servers for the endpoints that the manifests name")
 	return cmd
+}
+
+// checkRun checks the flags of run, and reads the others.
+func checkRun(cmd *cobra.Command, o *daemon.Options, lab *daemon.Lab) error {
+	if err := checkManifests(lab.Dir); err != nil {
+		return err
+	}
+	if cmd.Flags().Changed("backends") && lab.Backends && !o.Sandboxed {
+		return daemon.UsageError{Err: errors.New("--backends: only with --sandbox, where it can change nothing on this host")}
+	}
+	if err := o.Load(); err != nil {
+		return err
+	}
+	o.WithoutCluster = o.Sandboxed || o.Flags.IsSet("healthz-bind-address") || o.Flags.IsSet("metrics-bind-address")
+	return nil
+}
+
+// printNotes prints what is odd about the manifests.
+func printNotes(cmd *cobra.Command, o *daemon.Options, dir string) {
+	for _, note := range daemon.ManifestNotes(o, dir) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "Note: "+note)
+	}
 }
 
 func manifestsFlag(cmd *cobra.Command, dir *string) {
@@ -78,21 +104,6 @@ func enterSandbox() error {
 		err = exitError(status)
 	}
 	return err
-}
-
-// hint prints how to look inside the sandbox that this process runs in.
-func hint(out io.Writer, mode config.Mode, variant string) {
-	program := "iptables-save"
-	switch {
-	case mode == config.ModeNFTables:
-		program = "nft list ruleset"
-	case mode == config.ModeIPVS:
-		program = "ipvsadm -ln"
-	case variant != "auto":
-		program = "iptables-" + variant + "-save"
-	}
-	fmt.Fprintf(out, "Running in a sandbox. To see its rules from another terminal:\n"+
-		"  nsenter --target %d --user --net --mount --preserve-credentials %s\n", os.Getpid(), program)
 }
 
 // proxyName is the command that replaces kube-proxy.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,13 +18,15 @@ import (
 
 func demoCommand() *cobra.Command {
 	o := daemon.Options{Version: version}
+	keep := false
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Tell a story in a minute: real rules, real connections, a change under load, a panic, a hang",
 		Long: `Tell a story in a minute, in a sandbox: sample manifests, real backends, rules in
 the real kernel, a thousand real connections, an endpoint replaced under load, an
 actor that panics and one that hangs. The exit status is 0 only if every check
-succeeded.`,
+succeeded. With --keep, the sandbox stays afterwards, with the sample Services and
+backends that answer, and lines to paste into another terminal.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Load(); err != nil {
 				return err
@@ -36,7 +39,12 @@ succeeded.`,
 				if err := sandbox.Enter(); err != nil {
 					return err
 				}
-				return daemon.Demo(cmd.Context(), &o, cmd.OutOrStdout(), cmd.Flags().Changed("log-level"))
+				verbose := cmd.Flags().Changed("log-level")
+				err := daemon.Demo(cmd.Context(), &o, cmd.OutOrStdout(), verbose)
+				if err == nil && keep {
+					err = daemon.KeepDemo(cmd.Context(), &o, cmd.OutOrStdout(), verbose)
+				}
+				return err
 			}
 			before, err := demo.HostRules(cmd.Context())
 			if err != nil {
@@ -45,7 +53,7 @@ succeeded.`,
 			if err := enterSandbox(); err != nil {
 				return err
 			}
-			after, err := demo.HostRules(cmd.Context())
+			after, err := demo.HostRules(context.WithoutCancel(cmd.Context())) // --keep ends by a signal
 			if err != nil {
 				return err
 			}
@@ -57,6 +65,7 @@ succeeded.`,
 		},
 	}
 	o.Flags = config.BindMode(cmd.Flags())
+	cmd.Flags().BoolVar(&keep, "keep", false, "keep the sandbox running until interrupted")
 	return cmd
 }
 
@@ -97,10 +106,14 @@ alone, except for KUBE-FIREWALL, which the kubelet also uses.`,
 	return cmd
 }
 
+// cleanupName is the command that removes rules.
+const cleanupName = "cleanup"
+
 func cleanupCommand() *cobra.Command {
 	o := daemon.Options{Version: version}
+	dry := false
 	cmd := &cobra.Command{
-		Use:   "cleanup",
+		Use:   cleanupName,
 		Short: "Remove the rules that Sluice or kube-proxy left on this node, and nothing else",
 		Long: `Remove the rules that Sluice or kube-proxy left on this node: both variants of
 iptables, and nftables, in both families; and IPVS virtual servers, sets and the
@@ -108,7 +121,10 @@ device kube-ipvs0, except for virtual servers of other programs. KUBE-FIREWALL,
 which the kubelet also uses, stays, and so does everything with another name.
 Kernel settings that Sluice changed are restored, unless another program has
 changed them since. A running proxy would write its rules again, so the command
-fails while one is running, unless --force is set.`,
+fails while one is running, unless --force is set.
+
+With --dry-run, it prints the same and changes nothing. The exit status is then 0
+if there is nothing to remove or restore, 2 if there is, and 1 after any error.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Load(); err != nil {
 				return err
@@ -116,10 +132,18 @@ fails while one is running, unless --force is set.`,
 			if err := daemon.NeedPrivilege(""); err != nil {
 				return err
 			}
-			return daemon.CleanUp(cmd.Context(), &o, cmd.OutOrStdout())
+			if !dry {
+				return daemon.CleanUp(cmd.Context(), &o, cmd.OutOrStdout())
+			}
+			found, err := daemon.WouldCleanUp(cmd.Context(), &o, cmd.OutOrStdout())
+			if err == nil && found {
+				err = exitError(exitDiffers)
+			}
+			return err
 		},
 	}
 	o.Flags = config.BindState(cmd.Flags())
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be removed and restored, and change nothing")
 	return cmd
 }
 

@@ -28,9 +28,14 @@ func (s CleanupSummary) Any() bool { return s.Hooks > 0 || len(s.Chains) > 0 }
 // If another program's rule leads to one of our chains, that chain cannot be deleted. It is
 // emptied, and the error names the rule. A failed step does not prevent the others; their errors
 // are joined.
+//
+// Dry says what a cleanup would remove, and removes nothing.
 func Cleanup(
-	ctx context.Context, family service.Family, tool Tool, of Territory,
+	ctx context.Context, family service.Family, tool Tool, of Territory, dry bool,
 ) (CleanupSummary, error) {
+	if dry {
+		tool = reader{tool}
+	}
 	c := &cleanup{tool: tool, of: of, summary: CleanupSummary{Chains: make(map[Table]int)}}
 	var failed []error
 	for _, table := range tables {
@@ -40,6 +45,13 @@ func Cleanup(
 	}
 	return c.summary, errors.Join(failed...)
 }
+
+// reader is a tool that changes nothing and says that it has.
+type reader struct{ Tool }
+
+func (reader) Restore(context.Context, []byte) error                     { return nil }
+func (reader) EnsureHook(context.Context, Table, string, []string) error { return nil }
+func (reader) RemoveHook(context.Context, Table, string, []string) error { return nil }
 
 // cleanup is one call of Cleanup.
 type cleanup struct {

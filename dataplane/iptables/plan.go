@@ -83,6 +83,16 @@ func (p *plan) sort(c dataplane.Change) (Table, error) {
 	return hook.Table, nil
 }
 
+// LeavesOut reports whether a writer leaves a change out, because the kubelet shares the chain:
+// it is never removed, nor emptied where it only has to exist.
+func LeavesOut(c *dataplane.Change) bool {
+	if table := Table(c.ID.Container); slices.Contains(tables[:], table) {
+		return isShared(table, c.ID.Name) && (c.After == nil || c.After.Body == "" && c.Before != nil)
+	}
+	hook, err := parseHook(c.ID)
+	return err == nil && c.After == nil && isShared(hook.Table, hook.Target)
+}
+
 // sortChain leaves out what must not happen to a chain that the kubelet shares: removing it, and
 // emptying it when it only has to exist.
 func (p *plan) sortChain(table Table, c dataplane.Change) {

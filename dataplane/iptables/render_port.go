@@ -54,6 +54,7 @@ func (p *portDraft) renderExternal() {
 		return
 	}
 	p.begin()
+	p.accountLocalhost()
 	var refs []dataplane.ID
 	if p.ExternalLocal {
 		refs = p.externalLocal()
@@ -63,6 +64,14 @@ func (p *portDraft) renderExternal() {
 	p.endChain(p.external, refs...)
 	if p.filtered() {
 		p.renderSourceRanges()
+	}
+}
+
+// accountLocalhost counts connections to the node port on localhost. No other frontend that leads
+// here has such an address.
+func (p *portDraft) accountLocalhost() {
+	if p.NodePort != 0 && p.renderer.options.Accounting && p.renderer.localhostNodePorts(p.facts) {
+		p.rule(rule{destination: addrMatch{prefix: loopback4}, match: accountMatch(AccountLocalhost)})
 	}
 }
 

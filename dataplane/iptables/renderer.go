@@ -20,6 +20,9 @@ type Options struct {
 	// InvalidDropOmitted leaves out the rule that drops packets in conntrack state INVALID,
 	// because net.netfilter.nf_conntrack_tcp_be_liberal is on.
 	InvalidDropOmitted bool
+	// Accounting makes rules count in AccountInvalid and AccountLocalhost; see Exec.Accounting.
+	// The writer must be told as well.
+	Accounting bool
 }
 
 // Renderer implements dataplane.Renderer for one family. What it renders is byte for byte what

@@ -36,7 +36,8 @@ func readTable(ctx context.Context, tool Tool, table Table) (*saved, error) {
 // audit would repair what is correct.
 func parseSave(table Table, printed []byte) (*saved, error) {
 	s := &saved{table: table, rules: make(map[string][]string), exists: make(map[string]bool)}
-	text := string(printed)
+	// The programs print the name behind two blanks (seen with 1.8.9), and take one.
+	text := strings.ReplaceAll(string(printed), accountMatch(" "), accountMatch(""))
 	complete, number := true, 0
 	for text != "" {
 		var line string

@@ -51,8 +51,12 @@ func (r *Renderer) postrouting() []string {
 // because the kernel resets a connection when a packet that conntrack could not place reaches
 // a pod untranslated.
 func (r *Renderer) forward() []string {
+	invalid := "-m conntrack --ctstate INVALID "
+	if r.options.Accounting {
+		invalid += accountMatch(AccountInvalid) + " "
+	}
 	rules := []string{
-		"-m conntrack --ctstate INVALID -j DROP",
+		invalid + "-j DROP",
 		`-m comment --comment "kubernetes forwarding rules" -m mark --mark ` + r.mark + " -j ACCEPT",
 		`-m comment --comment "kubernetes forwarding conntrack rule"` +
 			` -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,

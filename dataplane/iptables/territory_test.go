@@ -97,7 +97,7 @@ func TestWriterReadsItsTerritory(t *testing.T) {
 
 func TestCleanupOfOneTerritoryLeavesAnother(t *testing.T) {
 	tool := &scriptedTool{saves: map[Table]string{NAT: bothModes}}
-	summary, err := Cleanup(t.Context(), service.IPv4, tool, neighbour().Without(OwnTerritory()))
+	summary, err := Cleanup(t.Context(), service.IPv4, tool, neighbour().Without(OwnTerritory()), false)
 	if err != nil {
 		t.Fatal(err)
 	}

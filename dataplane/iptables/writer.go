@@ -53,6 +53,9 @@ type WriterConfig struct {
 	Stages StageLimits
 	// Territory is what the writer reads. Default: that of iptables mode.
 	Territory Territory
+	// Accounting is set if rules count in accounting objects. The writer creates those that are
+	// missing before each write.
+	Accounting bool
 }
 
 // NewWriter returns a writer for one family. It owns the tool from now on.
@@ -130,6 +133,11 @@ func (w *Writer) attempt(ctx context.Context, batch *dataplane.Batch) dataplane.
 		after := batch.Changes[i].After
 		if after != nil && isShared(Table(after.ID.Container), after.ID.Name) {
 			w.loose[after.ID] = onlyExists(after)
+		}
+	}
+	if w.config.Accounting {
+		if err := ensureAccounts(); err != nil {
+			return dataplane.Receipt{Outcome: dataplane.Busy, Err: err}
 		}
 	}
 	var receipt dataplane.Receipt

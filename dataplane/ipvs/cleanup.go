@@ -39,15 +39,24 @@ func (s CleanupSummary) Any() bool { return s.Servers > 0 || s.Device || s.Sets 
 // Ours are the virtual servers at an address of the device, those in a set of frontends,
 // and those at an address of the host with a port in a set of node ports. Others stay,
 // although kube-proxy would remove them as well.
-func Cleanup(ctx context.Context, rules func() error) (CleanupSummary, error) {
-	var s CleanupSummary
+//
+// Dry says what a cleanup would remove, and removes nothing.
+func Cleanup(ctx context.Context, dry bool, rules func() error) (CleanupSummary, error) {
+	s := cleanup{dry: dry}
 	serversErr := s.removeServers(ctx)
 	deviceErr := s.removeDevice()
 	err := errors.Join(serversErr, deviceErr, rules())
 	if serversErr != nil {
-		return s, err
+		return s.CleanupSummary, err
 	}
-	return s, errors.Join(err, s.removeSets(ctx))
+	err = errors.Join(err, s.removeSets(ctx))
+	return s.CleanupSummary, err
+}
+
+// cleanup is one call of Cleanup.
+type cleanup struct {
+	CleanupSummary
+	dry bool
 }
 
 // The files that a kernel shows when it has IPVS, and sets. A question over netlink would
@@ -71,7 +80,7 @@ func hasSets() bool {
 	return err == nil
 }
 
-func (s *CleanupSummary) removeServers(ctx context.Context) error {
+func (s *cleanup) removeServers(ctx context.Context) error {
 	if !HasServers() {
 		return nil
 	}
@@ -94,7 +103,7 @@ func (s *CleanupSummary) removeServers(ctx context.Context) error {
 			continue
 		}
 		err := ctx.Err()
-		if err == nil {
+		if err == nil && !s.dry {
 			err = servers.Delete(service.Frontend)
 		}
 		if err == nil || kernel.Missing(err) {
@@ -185,7 +194,7 @@ func (f *frontends) ours(server dataplane.Frontend) bool {
 	return f.ports[service.FamilyOf(server.Addr)][port] && slices.Contains(f.hosts, server.Addr)
 }
 
-func (s *CleanupSummary) removeDevice() error {
+func (s *cleanup) removeDevice() error {
 	d, err := kernel.OpenDevice(nil, unix.AF_UNSPEC)
 	if err != nil {
 		return err
@@ -195,7 +204,9 @@ func (s *CleanupSummary) removeDevice() error {
 	if err != nil || !there {
 		return err
 	}
-	err = d.Delete()
+	if !s.dry {
+		err = d.Delete()
+	}
 	s.Device = err == nil
 	return err
 }
@@ -207,7 +218,7 @@ const (
 	busyTries = 50
 )
 
-func (s *CleanupSummary) removeSets(ctx context.Context) error {
+func (s *cleanup) removeSets(ctx context.Context) error {
 	if !hasSets() {
 		return nil
 	}
@@ -223,6 +234,10 @@ func (s *CleanupSummary) removeSets(ctx context.Context) error {
 	var names []string
 	for _, set := range found {
 		names = append(names, set.Name)
+	}
+	if s.dry {
+		s.Sets = len(names)
+		return nil
 	}
 	for try := 1; ; try++ {
 		var failed []error

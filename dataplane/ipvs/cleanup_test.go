@@ -81,7 +81,7 @@ func TestKernelCleanupOfNothing(t *testing.T) {
 	for _, want := range []error{nil, errors.New("in the way")} {
 		calls := 0
 		err := namespace.Do(func() error {
-			summary, err := Cleanup(t.Context(), func() error { calls++; return want })
+			summary, err := Cleanup(t.Context(), false, func() error { calls++; return want })
 			if summary.Any() {
 				t.Errorf("removed %+v of nothing", summary)
 			}

@@ -16,9 +16,21 @@ type Account struct {
 	Pending, Held bool
 	// Queued says that a newer fragment waits to be received.
 	Queued bool
-	// Objects are those wanted now; Omitted counts those beyond the limit.
+	// Objects are some of those wanted now; Omitted counts those after them.
 	Objects []Holding
 	Omitted int
+	// folded is the fragment of the objects.
+	folded *dataplane.Fragment
+}
+
+// Append adds the objects of a later answer about the same key. It reports false, and
+// changes nothing, if what the key wants has changed in between.
+func (r *Account) Append(next *Account) bool {
+	if next.folded != r.folded {
+		return false
+	}
+	r.Objects, r.Omitted = append(r.Objects, next.Objects...), next.Omitted
+	return true
 }
 
 // Holding is one object that a key wants.
@@ -32,13 +44,13 @@ type Holding struct {
 	Differs bool
 }
 
-// Account returns what is recorded of a key, with up to limit objects.
-func (l *Ledger) Account(key service.Key, limit int) (r Account) {
+// Account returns what is recorded of a key, with up to limit objects from a position on.
+func (l *Ledger) Account(key service.Key, from, limit int) (r Account) {
 	a := l.accounts[key]
 	if a == nil {
 		return r
 	}
-	r.Known, r.Pending, r.Held = true, a.pending, a.held
+	r.Known, r.Pending, r.Held, r.folded = true, a.pending, a.held, a.folded
 	if a.latest != nil {
 		r.Latest = a.latest.Revision
 	}
@@ -46,6 +58,7 @@ func (l *Ledger) Account(key service.Key, limit int) (r Account) {
 		r.Applied = a.applied.Revision
 	}
 	objects := objectsOf(a.folded)
+	objects = objects[min(from, len(objects)):]
 	listed := min(limit, len(objects))
 	r.Omitted = len(objects) - listed
 	r.Objects = make([]Holding, 0, listed)

@@ -77,6 +77,17 @@ var features = []feature{
 // WriterConfig. Probe blocks for milliseconds. It returns a *MissingError for each missing
 // feature, joined.
 func Probe(family service.Family, inside func(func() error) error) (Features, error) {
+	return probing(family, inside, (*prober).probe)
+}
+
+// Check is Probe for a process that writes nothing: no other program can see what it tries,
+// because each transaction removes what it adds.
+func Check(family service.Family) error {
+	_, err := probing(family, nil, func(p *prober) (Features, error) { return Features{}, p.check() })
+	return err
+}
+
+func probing(family service.Family, inside func(func() error) error, probe func(*prober) (Features, error)) (Features, error) {
 	if inside == nil {
 		inside = here
 	}
@@ -92,8 +103,7 @@ func Probe(family service.Family, inside func(func() error) error) (Features, er
 	} else if err != nil {
 		return Features{}, err
 	}
-	p := &prober{d: dialects[family], socket: socket}
-	found, err := p.probe()
+	found, err := probe(&prober{d: dialects[family], socket: socket})
 	return found, errors.Join(err, socket.Close())
 }
 
@@ -103,21 +113,26 @@ type prober struct {
 }
 
 func (p *prober) probe() (Features, error) {
+	if err := p.check(); err != nil {
+		return Features{}, err
+	}
+	late, err := p.lateRelease()
+	return Features{LateRelease: late}, err
+}
+
+// check tries all features.
+func (p *prober) check() error {
 	var missing []error
 	for _, f := range features {
 		err := p.try(f)
 		if isBusy(err) || errors.Is(err, unix.EPERM) {
-			return Features{}, fmt.Errorf("probe the kernel: %w", err)
+			return fmt.Errorf("probe the kernel: %w", err)
 		}
 		if err != nil {
 			missing = append(missing, &MissingError{Family: p.d.family, Feature: f.name, Need: f.need, Err: err})
 		}
 	}
-	if len(missing) > 0 {
-		return Features{}, errors.Join(missing...)
-	}
-	late, err := p.lateRelease()
-	return Features{LateRelease: late}, err
+	return errors.Join(missing...)
 }
 
 // try adds what needs the feature, and removes it in the same transaction.

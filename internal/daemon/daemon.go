@@ -73,6 +73,13 @@ func Run(ctx context.Context, o *Options, from Upstream) error {
 		return err
 	}
 	o.announce(log.Logger)
+	if o.Lab != nil {
+		end, err := o.Lab.begin(ctx, o, log.Logger)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
 	p := &process{log: log, owner: claim(log.Logger), from: from, socket: newSocket(log.Logger)}
 	defer p.owner.lock.Release()
 	defer p.socket.close()

@@ -65,7 +65,7 @@ func (s *server) nodePorts(family service.Family) service.NodePortAddresses {
 // healthAddress returns where the health server listens. It is empty if the server is disabled, or
 // if there is no cluster that could ask.
 func (s *server) healthAddress() string {
-	if s.client == nil {
+	if !s.observed() {
 		return ""
 	}
 	return s.KubeProxy.HealthzBindAddress

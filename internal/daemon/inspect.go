@@ -55,7 +55,7 @@ func (i inspection) Status() inspect.Status {
 	made := inspect.Status{
 		Version: s.Version, Compatible: Release, PID: os.Getpid(),
 		Started: started.UTC(), Now: time.Now().UTC(),
-		Mode: string(s.mode), ModeReason: s.kernel.reason(), Node: s.settings.Name, Zone: s.proxy.Facts().Zone,
+		Mode: string(s.mode), ModeReason: s.modeReason(), Node: s.settings.Name, Zone: s.proxy.Facts().Zone,
 		Feed:     inspect.Feed{From: s.origin, Synced: utc(s.proxy.Synced())},
 		Services: max(0, s.proxy.Services()), Healthy: report.Healthy(),
 		Domains: []inspect.Domain{}, Findings: []inspect.Finding{},

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// standingMax bounds what one ledger is asked about all Services: the walk takes about 0.2 ms.
-	// Beyond it, a Service that waits may be shown as in force.
-	standingMax = 4096
+	// standingMax bounds what one ledger is asked about all Services. While more of them wait, some
+	// of these may be shown as in force.
+	standingMax = 1000
 	// ledgerTime bounds the wait for a ledger.
 	ledgerTime = 2 * time.Second
 )
@@ -186,7 +186,7 @@ func (i inspection) serviceDomain(ctx context.Context, n int, status *aggregator
 	made := inspect.ServiceDomain{Name: status.Domain, State: inspect.InForce, Objects: []inspect.Object{}}
 	account, err := i.s.proxy.Account(ctx, status.Domain, key, inspect.ObjectsMax)
 	if err != nil {
-		made.Error = "the domain does not answer: " + err.Error()
+		made.Error = "the domain does not answer fully: " + err.Error()
 	}
 	if account.Pending || account.Queued || err == nil && !account.Known {
 		made.State = inspect.Waiting

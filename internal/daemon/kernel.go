@@ -103,7 +103,7 @@ func (k *kernel) cleanUpOthers(ctx context.Context, log *zap.Logger) error {
 	failed := []error{backend.CleanUpOthers(ctx, k.mode, k.variant, log)}
 	for _, variant := range k.left {
 		for _, family := range service.Families {
-			summary, err := backend.CleanUpVariant(ctx, family, variant, backend.AllTerritories())
+			summary, err := backend.CleanUpVariant(ctx, false, family, variant, backend.AllTerritories())
 			if _, lacks := errors.AsType[*iptables.MissingError](err); lacks {
 				continue // nothing can be there
 			}
@@ -116,12 +116,4 @@ func (k *kernel) cleanUpOthers(ctx context.Context, log *zap.Logger) error {
 		}
 	}
 	return errors.Join(failed...)
-}
-
-// reason says in words why this mode serves.
-func (k *kernel) reason() string {
-	if k.choice == nil {
-		return "the configuration names it"
-	}
-	return k.choice.Reason
 }

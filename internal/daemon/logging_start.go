@@ -31,14 +31,14 @@ func kernelRelease() string {
 }
 
 // modeReason says why this mode serves.
-func (o *Options) modeReason(chosen config.Mode) string {
+func (s *server) modeReason() string {
 	switch {
-	case o.KubeProxy.Mode == config.ModeBest && chosen == config.ModeNFTables:
+	case s.choice != nil && s.mode == config.ModeNFTables:
 		return "no mode is set, and the kernel supports nftables"
-	case o.KubeProxy.Mode == config.ModeBest:
+	case s.choice != nil:
 		return "no mode is set, and the kernel lacks what nftables mode needs"
-	case o.File != "":
-		return "set in " + o.File
+	case s.File != "":
+		return "set in " + s.File
 	default:
 		return "set by --proxy-mode"
 	}

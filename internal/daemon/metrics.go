@@ -11,8 +11,11 @@ import (
 
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/inspect"
+	"github.com/sluice-proxy/sluice/internal/ui"
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/observe/web"
 )
@@ -20,9 +23,12 @@ import (
 // started is when this process began.
 var started = time.Now()
 
-// servers returns the HTTP servers; there are none without a cluster.
+// observed reports whether health and metrics are served: with a cluster, or if asked for.
+func (s *server) observed() bool { return s.client != nil || s.WithoutCluster }
+
+// servers returns the HTTP servers.
 func (s *server) servers() (all []*web.Server) {
-	if s.client == nil {
+	if !s.observed() {
 		return nil
 	}
 	if s.healthAddress() != "" {
@@ -41,8 +47,13 @@ func (s *server) metricsConfig() metrics.Config {
 			NativeHistograms: s.GateEnabled(config.GateNativeHistograms),
 		},
 	}
-	if s.mode == config.ModeIPVS {
+	switch s.mode {
+	case config.ModeIPVS:
 		c.Counters = ipvsCounters
+	case config.ModeIPTables:
+		if _, err := iptables.ReadAccounts(); err == nil {
+			c.Accounted = iptables.ReadAccounts
+		}
 	}
 	for _, d := range s.domains {
 		c.Domains = append(c.Domains, metrics.DomainInfo{Name: d.Name, Family: d.Family, Auxiliary: d.Auxiliary})
@@ -93,6 +104,9 @@ func (s *server) pages() web.Pages {
 			return map[string]any{"kubeproxy.config.k8s.io": kubeProxy, "sluice.dev": own}
 		},
 		Profiling: s.KubeProxy.EnableProfiling, SetVerbosity: s.setVerbosity,
+	}
+	if s.Sluice.UI.Enabled {
+		p.UI, p.UIPath = ui.Handler(inspect.Handler(s.Version, inspection{s}), inspection{s}), ui.Path
 	}
 	if s.GateEnabled(config.GateComponentFlagz) {
 		p.Flagz = s.FlagValues

@@ -60,8 +60,8 @@ func (o *Options) prepareConntrack(files sysctl.Files, log *zap.Logger) error {
 // recorded returns the kernel's settings with a record of their former values, for the
 // clean-up. The settings of a sandbox vanish with it, and need no record.
 func (o *Options) recorded(log *zap.Logger) sysctl.Files {
-	if o.Sandboxed {
-		return sysctl.Files{}
+	if o.Sandboxed || o.dry != nil {
+		return sysctl.Files{Plan: o.dry}
 	}
 	return sysctl.Files{Record: sysctl.NewRecord(o.Sluice.State.Dir, func(err error) {
 		log.Warn("cannot record former kernel settings, so a clean-up will not restore them "+

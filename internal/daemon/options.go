@@ -25,7 +25,16 @@ type Options struct {
 	FlagValues func() map[string]string
 	// Ready, if set, is called once the backend is chosen.
 	Ready func(config.Mode)
+	// InForce, if set, is called once the first rules are in force.
+	InForce func(config.Mode)
+	// Lab, if set, is built around the proxy.
+	Lab *Lab
+	// WithoutCluster serves health and metrics although there is no cluster that could ask.
+	WithoutCluster bool
 
+	// dry, if set, keeps this process from changing anything on the node, and receives the
+	// kernel settings that it would change.
+	dry      func(sysctl.Change)
 	warnings []config.Warning
 }
 
@@ -73,7 +82,10 @@ func (o *Options) reach() string {
 }
 
 func (o *Options) nftables(log *zap.Logger) backend.NFTablesOptions {
-	return backend.NFTablesOptions{MasqueradeBit: o.MasqueradeBit(), LocalPorts: o.ForwardsLocalhost(), Log: log}
+	return backend.NFTablesOptions{
+		MasqueradeBit: o.MasqueradeBit(), LocalPorts: o.ForwardsLocalhost(),
+		DryRun: o.dry != nil, Log: log,
+	}
 }
 
 func (o *Options) iptables(files sysctl.Files, log *zap.Logger) (backend.IPTablesOptions, error) {
@@ -90,6 +102,6 @@ func (o *Options) ipvs(files sysctl.Files, log *zap.Logger) backend.IPVSOptions 
 		Variant: o.Sluice.IPTables.Variant, MasqueradeBit: o.MasqueradeBit(), Scheduler: o.Scheduler(),
 		Excluded: o.ExcludedCIDRs(), DrainDeadline: o.Sluice.IPVS.DrainDeadline.Duration, StrictARP: c.StrictARP,
 		Timeouts:    ipvskernel.Timeouts{TCP: c.TCPTimeout.Duration, TCPFin: c.TCPFinTimeout.Duration, UDP: c.UDPTimeout.Duration},
-		PrivateLock: o.Sandboxed, Sysctls: files, Log: log,
+		PrivateLock: o.Sandboxed, Sysctls: files, DryRun: o.dry != nil, Log: log,
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -111,7 +112,7 @@ func (p *preflight) node(ctx context.Context) {
 	}
 	switch {
 	case conntrackErr != nil:
-		found, do, _ := strings.Cut(conntrackErr.Error(), "; ")
+		found, do := advised(conntrackErr)
 		p.add("kernel setting", Fail, do, "%s", found)
 	case len(changes) == 0:
 		p.add("kernel setting", OK, "", "none would change")
@@ -130,7 +131,7 @@ func (p *preflight) mode(err error, warnings []string) {
 	}
 	switch {
 	case err != nil:
-		found, do, _ := strings.Cut(err.Error(), "\n")
+		found, do := advised(err)
 		p.add("mode", Fail, do, "%s: %s", cannotServe(asked), found)
 		return
 	case !p.valid:
@@ -143,6 +144,17 @@ func (p *preflight) mode(err error, warnings []string) {
 	}
 	p.report.Mode = p.kernel.mode
 	p.add("mode", result, "", "%s", p.report.Reason)
+}
+
+// advised separates an error from what to do about it.
+func advised(err error) (found, do string) {
+	if e, ok := errors.AsType[*backend.AdvisedError](err); ok {
+		return oneLine(e.Err), e.Do
+	}
+	if e, ok := errors.AsType[*sysctl.Error](err); ok {
+		return oneLine(errors.New(strings.TrimSuffix(err.Error(), "; "+e.Do))), e.Do
+	}
+	return oneLine(err), ""
 }
 
 func cannotServe(asked config.Mode) string {

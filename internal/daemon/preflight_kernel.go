@@ -98,7 +98,7 @@ func (p *preflight) leftovers(ctx context.Context) {
 		tell(p.kernel.mode == config.ModeIPTables, what)
 	}
 	if ipvs.HasServers() {
-		tell(p.kernel.mode == config.ModeIPVS, "virtual servers of IPVS")
+		tell(p.kernel.mode == config.ModeIPVS, "virtual servers of IPVS, as far as they are of Services")
 	}
 	if !found {
 		p.add("rules", OK, "", "no rules of kube-proxy or Sluice are on this node")

@@ -120,12 +120,12 @@ func (p *preflight) mounts() {
 	}
 	switch shared, err := iptables.SharedWithHost(dir); {
 	case err != nil:
-		p.add("state", Warn, "", "%v", err)
+		p.add("state", OK, "", "%s can be written; cannot %v", dir, err)
 	case !shared:
 		p.add("state", Warn, "mount the host's "+dir+" into the container",
 			"%s is not the host's: the record of former kernel settings ends with the container", dir)
 	default:
-		p.add("state", OK, "", "%s is the host's, and can be written", dir)
+		p.add("state", OK, "", "%s can be written, and is the host's as far as can be told", dir)
 	}
 }
 
@@ -146,8 +146,11 @@ func (p *preflight) lock() {
 		p.add("xtables lock", result, "mount the host's file", "%s cannot be opened: %v", path, err)
 		return
 	}
-	if shared, err := iptables.LockShared(); err == nil && shared {
-		p.add("xtables lock", OK, "", "%s is the host's, and can be used", path)
+	switch shared, err := iptables.LockShared(); {
+	case err != nil:
+		p.add("xtables lock", OK, "", "%s can be used; cannot %v", path, err)
+	case shared:
+		p.add("xtables lock", OK, "", "%s can be used, and is the host's as far as can be told", path)
 	} // otherwise the mode has a warning
 }
 

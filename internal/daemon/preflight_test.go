@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 )
 
 // newPreflight returns a preflight whose configuration comes from flags.
@@ -56,7 +58,7 @@ func TestTheReasonIsThatOfTheStart(t *testing.T) {
 // TestAModeThatCannotServe: the second line of the start's error is what to do.
 func TestAModeThatCannotServe(t *testing.T) {
 	p := newPreflight(t, "--proxy-mode", "nftables")
-	p.mode(errors.New("the kernel lacks it\nuse another kernel"), nil)
+	p.mode(&backend.AdvisedError{Err: errors.New("the kernel lacks it"), Do: "use another kernel"}, nil)
 	want := Check{"mode", Fail, "nftables cannot serve: the kernel lacks it", "use another kernel"}
 	if len(p.report.Checks) != 1 || p.report.Checks[0] != want || p.report.Result != Fail || p.report.Mode != "" {
 		t.Errorf("%+v", p.report)
@@ -64,6 +66,18 @@ func TestAModeThatCannotServe(t *testing.T) {
 	p.add("later", Warn, "", "a warning after a failure")
 	if p.report.Result != Fail {
 		t.Errorf("result %s", p.report.Result)
+	}
+}
+
+func TestWhatToDoIsApart(t *testing.T) {
+	setting := &sysctl.Error{Err: errors.New("cannot set it"), Do: "run privileged"}
+	for err, want := range map[error][2]string{
+		fmt.Errorf("connection tracking: %w", setting):                        {"connection tracking: cannot set it", "run privileged"},
+		errors.Join(errors.New("no IPv4"), errors.New("no IPv6; needed: it")): {"no IPv4; no IPv6; needed: it", ""},
+	} {
+		if found, do := advised(err); found != want[0] || do != want[1] {
+			t.Errorf("%q, %q, want %q", found, do, want)
+		}
 	}
 }
 

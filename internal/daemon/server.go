@@ -161,11 +161,11 @@ func (s *server) conntrackConfig() conntrack.Config {
 			switch {
 			case !ok:
 			case swept.Err != nil:
-				level := zap.DebugLevel
+				warnIfNew := zap.DebugLevel
 				if tell, _ := s.repeated.Failed("flows" + swept.Family.String()); tell {
-					level = zap.WarnLevel
+					warnIfNew = zap.WarnLevel
 				}
-				s.log.Log(level, "cannot remove stale flows; will retry", zap.Stringer("family", swept.Family),
+				s.log.Log(warnIfNew, "cannot remove stale flows; will retry", zap.Stringer("family", swept.Family),
 					zap.Int("failures", swept.Failures), zap.Error(swept.Err))
 			case swept.Deleted > 0:
 				s.log.Debug("stale flows removed", zap.Stringer("family", swept.Family),
@@ -194,7 +194,7 @@ func (s *server) run(ctx context.Context) error {
 	if !s.owner.owns() {
 		what = "ready to serve"
 	}
-	s.log.Info(what, zap.String("mode", string(s.mode)), zap.String("reason", s.modeReason(s.mode)),
+	s.log.Info(what, zap.String("mode", string(s.mode)), zap.String("reason", s.modeReason()),
 		zap.String("node", s.settings.Name), zap.String("version", s.Version))
 	if s.handed == nil {
 		s.recorder.Starting()
@@ -262,6 +262,9 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	select {
 	case <-s.proxy.InForce():
 		s.owner.inForce()
+		if s.InForce != nil {
+			s.InForce(s.mode)
+		}
 	case <-ctx.Done():
 		return
 	}

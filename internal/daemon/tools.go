@@ -1,22 +1,16 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"strings"
-	"text/tabwriter"
 
 	"go.uber.org/zap"
 
-	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
-	"github.com/sluice-proxy/sluice/internal/daemon/demo"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/render"
@@ -116,7 +110,7 @@ func readPicture(o *Options, dir string, mode config.Mode) (*picture, error) {
 // has to exist to be deleted.
 func (p *picture) nftables(family service.Family) (string, error) {
 	renderer := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: p.MasqueradeBit()})
-	text, err := nftables.Text(family, render.Objects(renderer, nil, p.cache, p.facts))
+	text, err := nftables.Text(family, render.Objects(renderer, nil, render.Views(p.cache, p.facts), p.facts))
 	if err != nil {
 		return "", err
 	}
@@ -134,81 +128,5 @@ func (p *picture) iptables(family service.Family) (string, error) {
 	renderer := iptables.NewRenderer(family, iptables.Options{
 		MasqueradeBit: p.MasqueradeBit(), RandomFully: true, InvalidDropOmitted: liberal,
 	})
-	return iptables.Text(render.Objects(renderer, iptables.NewLayout(family), p.cache, p.facts))
-}
-
-// CleanUp removes the rules of all modes, restores kernel settings, and prints what was
-// there. It fails if a proxy is running. The settings come last: rules may depend on them.
-func CleanUp(ctx context.Context, o *Options, out io.Writer) error {
-	release, err := takeAlone(o.Force)
-	if err != nil {
-		return err
-	}
-	defer release()
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "VARIANT\tFAMILY\tHOOKS\tCHAINS IN NAT\tIN FILTER\tIN MANGLE")
-	ofIPVS, err := backend.CleanUp(ctx, func(variant string, family service.Family, s iptables.CleanupSummary) {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\n", variant, family, s.Hooks,
-			s.Chains[iptables.NAT], s.Chains[iptables.Filter], s.Chains[iptables.Mangle])
-	})
-	fmt.Fprintln(table, "\nNFTABLES\tFAMILY\tTABLE")
-	nftErr := backend.CleanUpNFTables(func(family service.Family, removed bool) {
-		fmt.Fprintf(table, "\t%s\t%s\n", family, removedOr(removed))
-	})
-	fmt.Fprintln(table, "\nIPVS\tVIRTUAL SERVERS\tSETS\tDEVICE")
-	fmt.Fprintf(table, "\t%d\t%d\t%s\n", ofIPVS.Servers, ofIPVS.Sets, removedOr(ofIPVS.Device))
-	return errors.Join(err, nftErr, o.restore(table), table.Flush())
-}
-
-func removedOr(removed bool) string {
-	if removed {
-		return "removed"
-	}
-	return "none"
-}
-
-// restore restores kernel settings, and prints those that differed.
-func (o *Options) restore(table io.Writer) error {
-	done, err := sysctl.Files{Record: sysctl.NewRecord(o.Sluice.State.Dir, nil)}.Restore()
-	if len(done) > 0 {
-		fmt.Fprintln(table, "\nKERNEL SETTING\tFROM\tTO")
-	}
-	for _, d := range done {
-		if d.Kept != "" {
-			fmt.Fprintf(table, "%s\t%s\tkept: another program has set it since; it was %s\n", d.Name, d.Kept, d.To)
-			continue
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", d.Name, d.From, d.To)
-	}
-	return err
-}
-
-// Demo tells the story of package demo, inside a sandbox. Without verbose it logs nothing:
-// the story speaks for itself, and its panics are intended.
-func Demo(ctx context.Context, o *Options, out io.Writer, verbose bool) error {
-	log := zap.NewNop()
-	if verbose {
-		opened, err := newLogger(o.Log())
-		if err != nil {
-			return err
-		}
-		log = opened.Logger
-	}
-	release, err := takeAlone(false)
-	if err != nil {
-		return err
-	}
-	defer release()
-	return demo.Tell(ctx, out, log, func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
-		choice := &backend.Choice{Reach: "node ports answer on all addresses", Log: log}
-		_, domains, err := backend.Build(o.KubeProxy.Mode, choice, backend.Builders{
-			NFTables: func() ([]proxy.Domain, error) {
-				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
-			},
-			IPTables: func() ([]proxy.Domain, error) {
-				return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
-			},
-		})
-		return domains, err
-	})
+	return iptables.Text(render.Objects(renderer, iptables.NewLayout(family), render.Views(p.cache, p.facts), p.facts))
 }

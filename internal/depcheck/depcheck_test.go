@@ -60,12 +60,17 @@ var layers = []layer{
 	{pkg: "internal/daemon", may: []string{"*"}, why: "the assembly of the program puts everything together"},
 	{pkg: "internal/daemon/backend", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "dataplane/ipvs", "dataplane/ipvs/kernel", "dataplane/localport", "dataplane/nftables", "internal/daemon/config", "internal/host/sandbox", "internal/host/sysctl", "service"}, why: "builds domains from a backend for the commands"},
 	{pkg: "internal/daemon/config", may: []string{"", "aggregator", "internal/host/watch", "internal/yamllines", "service"}, why: "flags and files in, settings out; commands build things from them"},
+	{pkg: "internal/daemon/lab", may: []string{"*"}, why: "what surrounds the proxy in a sandbox"},
+	{pkg: "internal/daemon/plan", may: []string{"*"}, why: "the report of a plan"},
 	{pkg: "internal/daemon/demo", may: []string{"*"}, why: "a command's story; uses everything"},
 	{pkg: "internal/inspect", may: []string{"internal/explain", "service"}, why: "answers as JSON; the daemon makes them"},
 	{pkg: "internal/explain", may: []string{"dataplane", "dataplane/iptables", "dataplane/localport", "dataplane/nftables", "internal/nftmodel", "internal/render", "service"}, why: "renders and evaluates; the kernel is asked by whoever calls it"},
 	{pkg: "internal/nftmodel", may: []string{"dataplane", "dataplane/nftables", "dataplane/nftables/wire", "internal/netlink", "service"}, why: "a model of nf_tables behind the nftables socket contract"},
+	{pkg: "internal/daemon/lab", may: []string{"internal/host/netns", "service", "source", "source/manifest"}, why: "a network for a sandbox, by the manifests; it knows no proxy"},
+	{pkg: "internal/daemon/plan", may: []string{"dataplane", "service"}, why: "pure: changes in, a report out"},
 	{pkg: "internal/render", may: []string{"dataplane", "dataplane/ledger", "service", "source"}, why: "pure: a full picture in, objects out"},
 	{pkg: "internal/host/netns", why: "plain namespaces", test: true},
+	{pkg: "internal/doctest", why: "finds the commands of a page", test: true},
 	{pkg: "docs", why: "checks the pages", test: true},
 	{pkg: "internal/netlink", why: "the transport of whoever encodes messages; it knows nothing of Services"},
 	{pkg: "internal/host/sysctl", why: "files in, files out"},
@@ -73,9 +78,10 @@ var layers = []layer{
 	{pkg: "internal/host/holder", why: "processes and sockets; it knows nothing of Services"},
 	{pkg: "internal/host/sandbox", why: "plain namespaces"},
 	{pkg: "internal/host/watch", why: "plain files; it knows nothing of what is in them"},
+	{pkg: "internal/ui", may: []string{"internal/inspect", "service"}, why: "shows what package inspect answers; it knows no proxy"},
 	{pkg: "internal/yamllines", why: "paths and lines; each reader decodes values in its own way"},
 	{pkg: "internal/depcheck", why: "this test"},
-	{pkg: "cmd/sluice", may: []string{"internal/daemon", "internal/daemon/config", "internal/daemon/demo", "internal/explain", "internal/host/sandbox", "internal/inspect"}, why: "flags, help and exit statuses; package daemon does the work"},
+	{pkg: "cmd/sluice", may: []string{"internal/daemon", "internal/daemon/config", "internal/daemon/demo", "internal/daemon/plan", "internal/explain", "internal/host/sandbox", "internal/inspect"}, why: "flags, help and exit statuses; package daemon does the work"},
 	{pkg: "test/faults", may: []string{"*"}, why: "the whole proxy on the real kernel", test: true},
 	{pkg: "test/campaign", may: []string{"test/apitest", "internal/host/netns", "service"}, why: "knows the proxy as a program only", test: true},
 	{pkg: "test/scenarios", may: []string{"test/scenarios/explained", "test/scenarios/generate", "test/scenarios/list", "test/scenarios/network", "test/scenarios/play", "test/scenarios/script"}, why: "plays the list and prints a table", test: true},
@@ -170,7 +176,7 @@ func checkOurs(t *testing.T, from layer, imported string) {
 		t.Errorf("%q imports %q: %s", from.pkg, imported, from.why)
 	}
 	to := slices.IndexFunc(layers, func(l layer) bool { return l.pkg == imported })
-	if to >= 0 && layers[to].test && !from.test && !strings.HasPrefix(from.pkg, "cmd/") && from.pkg != "internal/daemon/demo" {
+	if to >= 0 && layers[to].test && !from.test && !strings.HasPrefix(from.pkg, "cmd/") && from.pkg != "internal/daemon/demo" && from.pkg != "internal/daemon/lab" {
 		t.Errorf("%q imports %q, which is for tests and commands", from.pkg, imported)
 	}
 }

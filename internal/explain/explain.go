@@ -149,7 +149,7 @@ func (e *explanation) evaluate() ([]way, error) {
 		}
 	}
 	renderer, layout := e.Domain(e.family)
-	objects := render.Views(renderer, layout, views, e.Facts)
+	objects := render.Objects(renderer, layout, views, e.Facts)
 	rules, err := e.rules(objects)
 	if err != nil {
 		return nil, err

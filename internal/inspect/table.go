@@ -21,9 +21,12 @@ func newTable(to io.Writer, heads ...string) *table {
 	return t
 }
 
-// row adds a row. A cell that is empty and not the last is shown as "-".
+// row adds a row. An empty cell is shown as "-", except for the last.
 func (t *table) row(cells ...string) {
-	for i, cell := range cells[:len(cells)-1] {
+	if last := len(cells) - 1; cells[last] == "" {
+		cells = cells[:last]
+	}
+	for i, cell := range cells {
 		if cell == "" {
 			cells[i] = "-"
 		}

@@ -1,6 +1,6 @@
 // Package render computes what Sluice would have in a kernel, without one. It runs the
-// renderers, layouts and ledger of the proxy once over a complete cache. The command
-// "sluice render" uses it.
+// renderers, layouts and ledger of the proxy once over a complete cache. The commands
+// "sluice render", "sluice plan" and "sluice explain" use it.
 package render
 
 import (
@@ -13,33 +13,39 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// Objects returns everything that a domain would have for the Services in a cache. The
-// layout is nil for a domain that can change single elements; otherwise it must be new.
-func Objects(renderer dataplane.Renderer, layout dataplane.Layout,
-	cache *source.Cache, facts *service.NodeFacts) []dataplane.Object {
-	return Views(renderer, layout, func(yield func(*service.View) bool) {
+// Views yields the view of each Service in a cache.
+func Views(cache *source.Cache, facts *service.NodeFacts) iter.Seq[*service.View] {
+	return func(yield func(*service.View) bool) {
 		for _, key := range cache.Keys() {
 			found := cache.Snapshot(key)
 			if view := service.Resolve(key, found.Spec, found.Slices, facts); !yield(&view) {
 				return
 			}
 		}
-	}, facts)
+	}
 }
 
-// Views is Objects for views.
-func Views(renderer dataplane.Renderer, layout dataplane.Layout,
+// Objects returns everything that a domain would have for some Services. The layout is nil
+// for a domain that can change single elements; otherwise it must be new.
+func Objects(renderer dataplane.Renderer, layout dataplane.Layout,
 	views iter.Seq[*service.View], facts *service.NodeFacts) []dataplane.Object {
-	book := ledger.New(layout, renderer.Naming())
-	book.Want(dataplane.NewFragment(service.Node, time.Time{}, renderer.Node(facts)))
-	for view := range views {
-		book.Want(dataplane.NewFragment(view.Key, view.Created, renderer.Service(view, facts)))
-	}
 	// Nothing is known to be in the kernel, so the difference is everything.
-	changes := book.Plan().Changes
+	changes := Ledger(renderer, layout, views, facts).Plan().Changes
 	objects := make([]dataplane.Object, 0, len(changes))
 	for i := range changes {
 		objects = append(objects, *changes[i].After)
 	}
 	return objects
+}
+
+// Ledger returns the ledger of a domain that wants what Objects returns and knows nothing
+// of a kernel. The scaffold is rendered before the first view is asked for.
+func Ledger(renderer dataplane.Renderer, layout dataplane.Layout,
+	views iter.Seq[*service.View], facts *service.NodeFacts) *ledger.Ledger {
+	book := ledger.New(layout, renderer.Naming())
+	book.Want(dataplane.NewFragment(service.Node, time.Time{}, renderer.Node(facts)))
+	for view := range views {
+		book.Want(dataplane.NewFragment(view.Key, view.Created, renderer.Service(view, facts)))
+	}
+	return book
 }

@@ -50,7 +50,7 @@ func facts() *service.NodeFacts {
 
 // TestTheOlderServiceHasWhatBothClaim, in whatever order they are filed.
 func TestTheOlderServiceHasWhatBothClaim(t *testing.T) {
-	elements := Objects(nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}), nil, rivals("a", "old"), facts())
+	elements := Objects(nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}), nil, Views(rivals("a", "old"), facts()), facts())
 	text, err := nftables.Text(service.IPv4, elements)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestTheOlderServiceHasWhatBothClaim(t *testing.T) {
 		}
 	}
 
-	chains := Objects(iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}), iptables.NewLayout(service.IPv4), rivals("a", "old"), facts())
+	chains := Objects(iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}), iptables.NewLayout(service.IPv4), Views(rivals("a", "old"), facts()), facts())
 	if text, err = iptables.Text(chains); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestTheOlderServiceHasWhatBothClaim(t *testing.T) {
 // filed nor the walk over a map shows.
 func TestEqualPicturesGiveEqualObjects(t *testing.T) {
 	picture := func() []dataplane.Object {
-		return Objects(nftables.NewRenderer(service.IPv4, nftables.Options{}), nil, rivals("a", "old", "b", "c"), facts())
+		return Objects(nftables.NewRenderer(service.IPv4, nftables.Options{}), nil, Views(rivals("a", "old", "b", "c"), facts()), facts())
 	}
 	same := func(a, b dataplane.Object) bool { return dataplane.Same(&a, &b) }
 	first := picture()

@@ -237,7 +237,7 @@ func (p *Ports) reopen(now time.Time) {
 				delete(o.check.open, addr)
 				o.check.failed(now)
 				p.waiting[o.check] = struct{}{}
-				p.config.Log.Warn("health-check node port lost its socket", append(p.fields(o.check), zap.Error(e.Message))...)
+				p.config.Log.Warn("health-check node port stopped listening; trying again", append(p.fields(o.check), zap.Error(e.Message))...)
 			}
 		}
 	}

@@ -75,8 +75,14 @@ func catalogue(t *testing.T, file string) []described {
 // everything makes a Metrics that has received each event, so that every metric has a value.
 func everything(t *testing.T, mode string) *Metrics {
 	t.Helper()
+	var accounted func() (map[string]uint64, error)
+	if mode == modeIPTables {
+		accounted = func() (map[string]uint64, error) {
+			return map[string]uint64{"ct_state_invalid_dropped_pkts": 1, "localhost_nps_accepted_pkts": 2}, nil
+		}
+	}
 	m, err := New(Config{
-		Mode: mode, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
+		Mode: mode, Accounted: accounted, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
 		Findings: func() []health.Tally {
 			return []health.Tally{{Kind: "drift", Domain: "main", Count: 1}, {Kind: "parked", Domain: "", Count: 0}}
 		},

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,6 +54,8 @@ type kubeProxy struct {
 	lastTimestamp, lastQueued, noLocalEndpoints *prometheus.Desc
 	endpointsPending, endpointsTotal            *prometheus.Desc
 	servicesPending, servicesTotal              *prometheus.Desc
+	// accounted are the metrics behind accounting objects, by the name of the object.
+	accounted map[string]*prometheus.Desc
 }
 
 func newKubeProxy(registry prometheus.Registerer, mode string) *kubeProxy {
@@ -87,13 +90,18 @@ func newKubeProxy(registry prometheus.Registerer, mode string) *kubeProxy {
 		endpointsTotal:   kubeDesc("sync_proxy_rules_endpoint_changes_total", "Cumulative proxy rules Endpoint changes"),
 		servicesPending:  kubeDesc("sync_proxy_rules_service_changes_pending", "Pending proxy rules Service changes"),
 		servicesTotal:    kubeDesc("sync_proxy_rules_service_changes_total", "Cumulative proxy rules Service changes"),
+		accounted: map[string]*prometheus.Desc{
+			"ct_state_invalid_dropped_pkts": kubeDesc("iptables_ct_state_invalid_dropped_packets_total", "packets dropped by iptables to work around conntrack problems"),
+			"localhost_nps_accepted_pkts":   kubeDesc("iptables_localhost_nodeports_accepted_packets_total", "Number of packets accepted on nodeports of loopback interface"),
+		},
 	}
 }
 
 // descs returns what collectKubeProxy collects.
 func (k *kubeProxy) descs() []*prometheus.Desc {
-	return []*prometheus.Desc{k.lastTimestamp, k.lastQueued, k.noLocalEndpoints,
+	descs := []*prometheus.Desc{k.lastTimestamp, k.lastQueued, k.noLocalEndpoints,
 		k.endpointsPending, k.endpointsTotal, k.servicesPending, k.servicesTotal}
+	return slices.AppendSeq(descs, maps.Values(k.accounted))
 }
 
 const subsystem = "kubeproxy"
@@ -175,6 +183,24 @@ func (m *Metrics) collectKubeProxy(to chan<- prometheus.Metric) {
 	send(to, m.kube.endpointsPending, prometheus.GaugeValue, float64(endpointsPending))
 	sendTotal(to, m.kube.servicesTotal, float64(servicesTotal), m.began)
 	sendTotal(to, m.kube.endpointsTotal, float64(endpointsTotal), m.began)
+	m.collectAccounted(to)
+}
+
+// collectAccounted collects what the kernel has counted in accounting objects. One that does not
+// exist, or cannot be read, has no sample, as in kube-proxy.
+func (m *Metrics) collectAccounted(to chan<- prometheus.Metric) {
+	if m.config.Accounted == nil {
+		return
+	}
+	packets, err := m.config.Accounted()
+	if err != nil {
+		return
+	}
+	for name, desc := range m.kube.accounted {
+		if count, exists := packets[name]; exists {
+			send(to, desc, prometheus.CounterValue, float64(count))
+		}
+	}
 }
 
 // collectUnserved collects the counts of ports without local endpoints, from the first success on.

@@ -61,6 +61,10 @@ type Config struct {
 	// address of the node. It is called for each answer about Services, several at once. Nil if the
 	// kernel does not count.
 	Counters func(ctx context.Context) (map[dataplane.Frontend]Counters, error)
+	// Accounted returns the packets that the kernel has counted in the accounting objects of
+	// iptables mode, by the name of the object. It is called at each scrape. Nil if the kernel does
+	// not count.
+	Accounted func() (map[string]uint64, error)
 	// ServicesMax is the number of Services with metrics of their own at /metrics: those with the
 	// longest time from receipt to kernel. 0 means none.
 	ServicesMax int

@@ -30,6 +30,9 @@ type Pages struct {
 	Flagz func() map[string]string
 	// Statusz describes the program for /statusz (gate ComponentStatusz).
 	Statusz *Program
+	// UI serves the page for people at UIPath and below.
+	UI     http.Handler
+	UIPath string
 	// Actors returns what /debug/actors shows as JSON, with up to limit actors; 0 means all.
 	Actors func(limit int) any
 	// Profiling serves /debug/pprof and /debug/flags.
@@ -70,6 +73,9 @@ func (p Pages) Handler() http.Handler {
 	}
 	if p.Statusz != nil {
 		site.Handle("/statusz", statusz(*p.Statusz, site.folders()))
+	}
+	if p.UI != nil {
+		site.Handle(p.UIPath, p.UI)
 	}
 	p.addDebugging(site.ServeMux)
 	return site

@@ -107,7 +107,7 @@ func (f *Follower) Run(ctx context.Context) error {
 // there is no event.
 func (f *Follower) look(seen watch.Seen) (again time.Duration) {
 	if seen.Lost != nil {
-		f.options.Log.Warn("Watch on the manifests lost events", zap.String("dir", f.dir), zap.Error(seen.Lost))
+		f.options.Log.Warn("Changes of manifests may have been missed; all files are read again", zap.String("dir", f.dir), zap.Error(seen.Lost))
 	}
 	touched := make(map[string]bool)
 	for path := range seen.Touched {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -169,7 +170,8 @@ func lookForRefusals(t *testing.T, proxy *harness.Proxy) {
 	}
 }
 
-// Each capability of the DaemonSet is needed: without it, the pod does not get ready.
+// Each capability of the DaemonSet is needed: without it, the proxy does not start. NET_RAW is
+// needed by the legacy variant of iptables alone.
 func TestInstalledPodNeedsEachCapability(t *testing.T) {
 	needs := map[corev1.Capability]variant{
 		"NET_ADMIN": {"nftables", ""},
@@ -186,10 +188,7 @@ func TestInstalledPodNeedsEachCapability(t *testing.T) {
 			if !known {
 				t.Fatal("no reason for it")
 			}
-			spec := install(t, c, v).Spec.Template.Spec
-			capabilities := spec.Containers[0].SecurityContext.Capabilities
-			capabilities.Add = slices.DeleteFunc(capabilities.Add, func(other corev1.Capability) bool { return other == capability })
-			proxy, err := c.NewPod(deployedIn, spec).Start()
+			proxy, err := c.NewPod(deployedIn, without(install(t, c, v), capability)).Start()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,5 +197,76 @@ func TestInstalledPodNeedsEachCapability(t *testing.T) {
 			}
 			t.Log(proxy.Tail(3))
 		})
+	}
+	for _, v := range variants[:2] {
+		t.Run(v.String()+" without NET_RAW", func(t *testing.T) {
+			spec := without(install(t, c, v), "NET_RAW")
+			proxy := startPod(t, c.NewPod(deployedIn, spec), spec.Containers[0])
+			if err := proxy.Stop(); err != nil {
+				t.Error(err)
+			}
+			lookForRefusals(t, proxy)
+		})
+	}
+}
+
+func without(daemonSet *appsv1.DaemonSet, capability corev1.Capability) corev1.PodSpec {
+	spec := daemonSet.Spec.Template.Spec
+	capabilities := spec.Containers[0].SecurityContext.Capabilities
+	capabilities.Add = slices.DeleteFunc(capabilities.Add, func(other corev1.Capability) bool { return other == capability })
+	return spec
+}
+
+// The running proxy applies what it can with its few privileges. It refuses a change of kernel
+// settings; a new pod, whose init container has all privileges, applies it. A privileged container
+// cleans up what is left.
+func TestInstalledPodAppliesChanges(t *testing.T) {
+	const sysctl = "net.netfilter.nf_conntrack_tcp_timeout_established"
+	c := harness.NewCluster(t)
+	before, err := c.N1.ReadSysctl(sysctl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := install(t, c, variants[0]).Spec.Template.Spec
+	pod := c.NewPod(deployedIn, spec)
+	proxy := startPod(t, pod, spec.Containers[0])
+	change := func(from, to string) {
+		t.Helper()
+		if err := pod.ChangeConfig("config", "config.conf", from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const elsewhere = "10.10.0.1:10249"
+	change("metricsBindAddress: "+harness.MetricsAddress, "metricsBindAddress: "+elsewhere)
+	harness.Eventually(t, changeMax, "the metrics move", func(ctx context.Context) error {
+		_, err := c.N1.Get(ctx, "http://"+elsewhere+"/metrics")
+		return err
+	})
+	change("maxPerCore: 0", "maxPerCore: 0\n  tcpEstablishedTimeout: 1h")
+	awaitEvent(t, c, "ConfigurationRefused")
+	if err := proxy.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	proxy = startPod(t, pod, spec.Containers[0])
+	expectSysctl(t, c, sysctl, "3600")
+
+	if err := proxy.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	cleanup := spec.InitContainers[0]
+	cleanup.Name, cleanup.Args = "cleanup", []string{"cleanup"}
+	if err := pod.Run(cleanup); err != nil {
+		t.Fatal(err)
+	}
+	expectSysctl(t, c, sysctl, before)
+	if tables, err := c.N1.Output(exec.Command("nft", "list", "tables")); err != nil || strings.Contains(string(tables), "kube-proxy") {
+		t.Errorf("after the clean-up: %v, tables %s", err, tables)
+	}
+}
+
+func expectSysctl(t *testing.T, c *harness.Cluster, name, want string) {
+	t.Helper()
+	if got, err := c.N1.ReadSysctl(name); err != nil || got != want {
+		t.Errorf("%s is %s, want %s: %v", name, got, want, err)
 	}
 }

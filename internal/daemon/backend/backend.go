@@ -7,7 +7,6 @@ package backend
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -47,12 +46,24 @@ func Build(asked config.Mode, choice *Choice, by Builders) (config.Mode, []proxy
 		domains, err = by.IPTables()
 		return config.ModeIPTables, domains, err
 	case lacks:
-		err = fmt.Errorf("%w\nuse a kernel that has it, or --proxy-mode iptables", err)
+		err = &AdvisedError{err, "use a kernel that has it, or --proxy-mode iptables"}
 	case err == nil && asked == config.ModeBest:
 		choice.explain(config.ModeNFTables, nil)
 	}
 	return config.ModeNFTables, domains, err
 }
+
+// AdvisedError is an error with what to do about it, on a line of its own.
+type AdvisedError struct {
+	Err error
+	Do  string
+}
+
+// Error returns both.
+func (e *AdvisedError) Error() string { return e.Err.Error() + "\n" + e.Do }
+
+// Unwrap returns the error.
+func (e *AdvisedError) Unwrap() error { return e.Err }
 
 // eachFamily builds one domain per family. It logs and leaves out a family whose build
 // fails with a Missing error. If no family is left, the error says what each lacks.

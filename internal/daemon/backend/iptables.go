@@ -97,6 +97,10 @@ func iptablesDomain(
 	if err != nil {
 		return proxy.Domain{}, err
 	}
+	accounting, err := canAccount(ctx, tool, family, o.Sysctls.Planning(), o.Log)
+	if err != nil {
+		return proxy.Domain{}, err
+	}
 	liberal, err := iptables.TCPBeLiberal(o.Sysctls)
 	if err != nil {
 		return proxy.Domain{}, err
@@ -105,12 +109,31 @@ func iptablesDomain(
 		Name:   fmt.Sprintf("iptables-%s/%s", variant, family),
 		Family: family,
 		Renderer: iptables.NewRenderer(family, iptables.Options{
-			MasqueradeBit: o.MasqueradeBit, RandomFully: randomFully, InvalidDropOmitted: liberal,
+			MasqueradeBit: o.MasqueradeBit, RandomFully: randomFully, InvalidDropOmitted: liberal, Accounting: accounting,
 		}),
 		Layout: iptables.NewLayout(family),
-		Writer: iptables.NewWriter(family, tool, iptables.WriterConfig{Stages: stages(variant)}),
+		Writer: iptables.NewWriter(family, tool, iptables.WriterConfig{Stages: stages(variant), Accounting: accounting}),
 		Pace:   aggregator.Pace{WriteShare: writeShare},
 	}, nil
+}
+
+// canAccount reports whether rules can count packets for kube-proxy's two metrics, and logs why not.
+// With planning it asks nothing that would create a table.
+func canAccount(
+	ctx context.Context, tool *iptables.Exec, family service.Family, planning bool, log *zap.Logger,
+) (bool, error) {
+	if planning && tool.WouldCreate(iptables.Filter) {
+		_, err := iptables.ReadAccounts()
+		return err == nil, nil
+	}
+	err := tool.Accounting(ctx)
+	if lacks, ok := errors.AsType[*iptables.NoAccountingError](err); ok {
+		log.Info("rules do not count packets, so that kubeproxy_iptables_ct_state_invalid_dropped_packets_total and "+
+			"kubeproxy_iptables_localhost_nodeports_accepted_packets_total are missing",
+			zap.Stringer("family", family), zap.Error(lacks))
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // iptablesTool finds the programs of a family and a variant, and reports whether they can choose
@@ -161,20 +184,27 @@ func stages(variant iptables.Variant) iptables.StageLimits {
 }
 
 // CleanUpIPTables removes what Sluice or a kube-proxy left in the iptables of both families and
-// both variants, in iptables mode and in IPVS mode, and calls told with what it removed. The error
+// both variants, in iptables mode and in IPVS mode, and calls told with what it removed. Accounting
+// objects go when no rule counts in them any more. The error
 // names what cannot be removed; the rest is removed all the same.
-func CleanUpIPTables(ctx context.Context, told ToldTables) error {
-	return cleanUpTables(ctx, func(iptables.Variant) iptables.Territory { return AllTerritories() }, told)
+//
+// Dry only says what would be removed; so it is with the other functions that clean up.
+func CleanUpIPTables(ctx context.Context, dry bool, told ToldTables) error {
+	err := cleanUpTables(ctx, dry, func(iptables.Variant) iptables.Territory { return AllTerritories() }, told)
+	if dry {
+		return err
+	}
+	return errors.Join(err, iptables.RemoveAccounts())
 }
 
 // cleanUpTables removes a territory from each variant, in both families.
 func cleanUpTables(
-	ctx context.Context, of func(iptables.Variant) iptables.Territory, told ToldTables,
+	ctx context.Context, dry bool, of func(iptables.Variant) iptables.Territory, told ToldTables,
 ) error {
 	var failed []error
 	for _, variant := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
 		for _, family := range service.Families {
-			summary, err := CleanUpVariant(ctx, family, variant, of(variant))
+			summary, err := CleanUpVariant(ctx, dry, family, variant, of(variant))
 			if _, lacks := errors.AsType[*iptables.MissingError](err); lacks {
 				continue // there can be nothing to remove
 			}
@@ -190,11 +220,11 @@ func cleanUpTables(
 // CleanUpVariant removes a territory from one variant, in one family. The error is a
 // *iptables.MissingError if the node cannot have it.
 func CleanUpVariant(
-	ctx context.Context, family service.Family, variant iptables.Variant, of iptables.Territory,
+	ctx context.Context, dry bool, family service.Family, variant iptables.Variant, of iptables.Territory,
 ) (iptables.CleanupSummary, error) {
 	tool, err := iptables.NewExec(ctx, iptables.ExecConfig{Family: family, Variant: variant})
 	if err != nil {
 		return iptables.CleanupSummary{}, err
 	}
-	return iptables.Cleanup(ctx, family, tool, of)
+	return iptables.Cleanup(ctx, family, tool, of, dry)
 }

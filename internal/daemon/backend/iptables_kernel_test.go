@@ -242,7 +242,7 @@ func TestKernelWarnsOfAPrivateLock(t *testing.T) {
 func (n *node) cleanUp() (summaries map[string]iptables.CleanupSummary, err error) {
 	summaries = map[string]iptables.CleanupSummary{}
 	inside := n.namespace.Do(func() error {
-		err = CleanUpIPTables(n.Context(), func(variant string, family service.Family, s iptables.CleanupSummary) {
+		err = CleanUpIPTables(n.Context(), false, func(variant string, family service.Family, s iptables.CleanupSummary) {
 			summaries[variant+"/"+family.String()] = s
 		})
 		return nil

@@ -40,7 +40,10 @@ type IPVSOptions struct {
 	// Sysctls are where kernel parameters are set. The zero value keeps no record of
 	// their former values.
 	Sysctls sysctl.Files
-	Log     *zap.Logger
+	// DryRun changes nothing on the node, if Sysctls are to plan only: the domains are for
+	// reading.
+	DryRun bool
+	Log    *zap.Logger
 }
 
 // IPVS checks that the node has what IPVS mode needs, prepares it, and builds one domain
@@ -49,7 +52,7 @@ type IPVSOptions struct {
 // error that says what is missing.
 func IPVS(ctx context.Context, o IPVSOptions) ([]proxy.Domain, iptables.Variant, error) {
 	if err := hasIPVS(); err != nil {
-		return nil, "", fmt.Errorf("%w\nuse a kernel that has it, or --proxy-mode nftables", err)
+		return nil, "", &AdvisedError{err, "use a kernel that has it, or --proxy-mode nftables"}
 	}
 	variant, err := chooseVariant(ctx, o.Variant, o.PrivateLock, o.Log)
 	if err != nil {
@@ -147,7 +150,7 @@ type ToldTables func(variant string, family service.Family, summary iptables.Cle
 // CleanUp removes what Sluice (or a kube-proxy) left in iptables and in IPVS, of both
 // families, and returns what it removed of the latter. The error lists what cannot be
 // removed; the rest is removed all the same.
-func CleanUp(ctx context.Context, told ToldTables) (ipvs.CleanupSummary, error) {
+func CleanUp(ctx context.Context, dry bool, told ToldTables) (ipvs.CleanupSummary, error) {
 	// The rules go before the sets that they look up.
-	return ipvs.Cleanup(ctx, func() error { return CleanUpIPTables(ctx, told) })
+	return ipvs.Cleanup(ctx, dry, func() error { return CleanUpIPTables(ctx, dry, told) })
 }

@@ -27,11 +27,14 @@ func PrepareIPVS(ctx context.Context, o IPVSOptions) error {
 	if err := setIPVS(o); err != nil {
 		return err
 	}
+	if o.DryRun {
+		return nil // trying the scheduler takes a virtual server
+	}
 	if o.Sysctls.Planning() {
 		return hasScheduler(ctx, servers, o.Scheduler)
 	}
 	if err := servers.SetTimeouts(o.Timeouts); err != nil {
-		o.Log.Error("timeouts of IPVS stay as they are", zap.Error(err))
+		o.Log.Error("cannot set the timeouts of IPVS; they stay as they are", zap.Error(err))
 	}
 	if err := hasScheduler(ctx, servers, o.Scheduler); err != nil {
 		return fmt.Errorf("ipvs.scheduler %q: %w", o.Scheduler, err)
@@ -89,7 +92,7 @@ func setIPVS(o IPVSOptions) error {
 		if err != nil {
 			return fmt.Errorf("IPVS mode: %w", err)
 		}
-		if changed {
+		if changed && !o.DryRun {
 			name := strings.ReplaceAll(p.path, "/", ".")
 			o.Log.Info("kernel setting changed", zap.String("name", name), zap.String("to", p.value))
 		}

@@ -34,7 +34,13 @@ func CleanUpOthers(ctx context.Context, mode config.Mode, variant iptables.Varia
 			failed = append(failed, err)
 		}
 	}
-	tables := func() error { return cleanUpTables(ctx, others(mode, variant), told) }
+	tables := func() error {
+		err := cleanUpTables(ctx, false, others(mode, variant), told)
+		if mode != config.ModeIPTables {
+			err = errors.Join(err, iptables.RemoveAccounts())
+		}
+		return err
+	}
 	var err error
 	if mode == config.ModeIPVS {
 		err = tables()
@@ -63,7 +69,7 @@ func others(mode config.Mode, used iptables.Variant) func(iptables.Variant) ipta
 }
 
 func leaveNFTables(log *zap.Logger) error {
-	err := CleanUpNFTables(func(family service.Family, removed bool) {
+	err := CleanUpNFTables(false, func(family service.Family, removed bool) {
 		if removed {
 			log.Info("rules of another mode removed", zap.String("of", "nftables"), zap.Stringer("family", family))
 		}
@@ -75,7 +81,7 @@ func leaveNFTables(log *zap.Logger) error {
 }
 
 func leaveIPVS(ctx context.Context, tables func() error, log *zap.Logger) error {
-	s, err := ipvs.Cleanup(ctx, tables)
+	s, err := ipvs.Cleanup(ctx, false, tables)
 	if s.Any() {
 		log.Info("rules of another mode removed", zap.String("of", "ipvs"),
 			zap.Int("servers", s.Servers), zap.Bool("device", s.Device), zap.Int("sets", s.Sets))

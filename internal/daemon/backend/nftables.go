@@ -22,7 +22,9 @@ type NFTablesOptions struct {
 	MasqueradeBit uint
 	// LocalPorts lets node ports answer on 127.0.0.1 and ::1 too.
 	LocalPorts bool
-	Log        *zap.Logger
+	// DryRun changes nothing on the node: the domains are for reading.
+	DryRun bool
+	Log    *zap.Logger
 }
 
 // NFTables probes the kernel for what each family needs, and builds one domain per family.
@@ -30,13 +32,17 @@ type NFTablesOptions struct {
 // missing feature and the kernel that has it.
 func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 	domains, err := eachFamily[*nftables.MissingError](o.Log, func(family service.Family) (proxy.Domain, error) {
-		features, err := HasNFTables(family)
+		probe := HasNFTables
+		if o.DryRun {
+			probe = checkNFTables
+		}
+		features, err := probe(family)
 		if err != nil {
 			return proxy.Domain{}, err
 		}
 		return nftablesDomain(family, features, o), nil
 	})
-	if err == nil && o.LocalPorts {
+	if err == nil && o.LocalPorts && !o.DryRun { // these hold listeners, and nothing in the kernel
 		domains = append(domains, localPorts(domains, o.Log)...)
 	}
 	return domains, err
@@ -48,6 +54,14 @@ func HasNFTables(family service.Family) (nftables.Features, error) {
 		return nftables.Features{}, err
 	}
 	return nftables.Probe(family, nil)
+}
+
+// checkNFTables is HasNFTables for a process that writes nothing, and so needs no features.
+func checkNFTables(family service.Family) (nftables.Features, error) {
+	if err := hasFamily(family, sysctl.Files{}); err != nil {
+		return nftables.Features{}, err
+	}
+	return nftables.Features{}, nftables.Check(family)
 }
 
 // hasFamily returns an error if the node lacks a family: nf_tables accepts rules for IPv6
@@ -86,10 +100,16 @@ func nftablesDomain(family service.Family, features nftables.Features, o NFTable
 
 // CleanUpNFTables removes the tables of both families, Sluice's or kube-proxy's, and calls
 // told for each family.
-func CleanUpNFTables(told func(family service.Family, removed bool)) error {
+func CleanUpNFTables(dry bool, told func(family service.Family, removed bool)) error {
 	var failed []error
 	for _, family := range service.Families {
-		removed, err := nftables.Cleanup(family, nil)
+		var removed bool
+		var err error
+		if dry {
+			removed, err = nftables.Exists(context.Background(), family)
+		} else {
+			removed, err = nftables.Cleanup(family, nil)
+		}
 		told(family, removed)
 		failed = append(failed, err)
 	}
@@ -106,7 +126,7 @@ func localPorts(served []proxy.Domain, log *zap.Logger) []proxy.Domain {
 			continue
 		}
 		report := func(f localport.Failure) {
-			log.Warn("node port on localhost", zap.String("listener", f.Listener), zap.Error(f.Err))
+			log.Warn("a node port on localhost failed to forward", zap.String("listener", f.Listener), zap.Error(f.Err))
 		}
 		domains = append(domains, proxy.Domain{
 			Name: fmt.Sprintf("localport/%s", d.Family), Family: d.Family, Auxiliary: true,

@@ -145,6 +145,7 @@ var effects = map[string]effect{
 	sluicePrefix + "healthz.disabled":            newServers,
 	sluicePrefix + "conntrack.gather":            newCleaner,
 	sluicePrefix + "metrics.servicesMax":         newServers,
+	sluicePrefix + "ui.enabled":                  newServers,
 	sluicePrefix + "state.dir":                   newNode,
 }
 

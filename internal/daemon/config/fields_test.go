@@ -158,6 +158,7 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.ipvs.drainDeadline", def: "15m0s", set: "1h", want: "1h0m0s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
 	{field: "SluiceConfiguration.conntrack.gather", def: "20ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
 	{field: "SluiceConfiguration.metrics.servicesMax", def: "0", set: "100", wrong: map[string]string{"-1": ": -1: want 0 or more"}},
+	{field: "SluiceConfiguration.ui.enabled", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.state.dir", def: "/run/sluice", set: "/run/other", wrong: map[string]string{"run": `: "run": want an absolute path of a directory`}},
 }
 

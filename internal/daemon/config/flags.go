@@ -96,6 +96,32 @@ func BindRender(set *pflag.FlagSet) *Flags {
 	return f.based()
 }
 
+// BindRun adds the flags of BindServing, and those of the servers that run has in a sandbox,
+// or if one of these flags is given.
+func BindRun(set *pflag.FlagSet) *Flags {
+	f := BindServing(set)
+	f.kubeProxy.HealthzBindAddress = "127.0.0.1:10256"
+	f.bindAddresses()
+	return f.based()
+}
+
+// IsSet reports whether a flag was given.
+func (f *Flags) IsSet(name string) bool { return f.set.Changed(name) }
+
+// BindPlan adds the flags of BindServing to a command that serves nothing, and those that
+// name a cluster. It logs only warnings unless told otherwise.
+func BindPlan(set *pflag.FlagSet) *Flags {
+	f := newFlags(set)
+	f.sluice.Log.Format, f.sluice.Log.Level = FormatAuto, "warn"
+	f.bindNode()
+	f.bindIPVS()
+	f.bindLog()
+	f.without("log-level", "warn")
+	f.bindState()
+	f.bindCluster()
+	return f.based()
+}
+
 // BindState adds the flags of the clean-up to a command.
 func BindState(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
@@ -249,3 +275,6 @@ func (f *Flags) applyModal(c *Config) {
 		k.IPTables.MasqueradeAll = f.modal.masqueradeAll
 	}
 }
+
+// Kubeconfig returns the value of --kubeconfig, which a file may override.
+func (f *Flags) Kubeconfig() string { return f.kubeProxy.ClientConnection.Kubeconfig }

@@ -194,6 +194,7 @@ var flagCases = []flagCase{
 		"0s": `--sluice-conntrack-gather 0s: want more than 0`}},
 	{name: "sluice-metrics-services-max", def: "0", set: "7", field: "SluiceConfiguration.metrics.servicesMax", want: "7", beside: wins, wrong: map[string]string{
 		"-1": `--sluice-metrics-services-max -1: want 0 or more`}},
+	{name: "sluice-ui", def: "false", set: "true", field: "SluiceConfiguration.ui.enabled", want: "true", beside: wins},
 	{name: "sluice-state-dir", def: "/run/sluice", set: "/run/other", field: "SluiceConfiguration.state.dir", want: "/run/other", beside: wins, wrong: map[string]string{
 		"run": `--sluice-state-dir "run": want an absolute path of a directory`}},
 }

@@ -10,18 +10,38 @@ const flagNFTablesLocalhost = "sluice-nftables-localhost-nodeports"
 
 // bindControl adds the flags that are in no file.
 func (f *Flags) bindControl() {
-	f.set.StringVar(&f.File, "config", "",
-		"configuration file; kube-proxy's flags for its fields are then ignored, except --hostname-override and those for logs")
+	f.bindFile()
 	f.set.StringVar(&f.WriteTo, "write-config-to", "", "write the effective configuration to this file and exit")
 	f.set.BoolVar(&f.Cleanup, "cleanup", false, "remove the rules of every mode, restore kernel settings, and exit")
 	f.bindForce()
 	f.set.BoolVar(&f.InitOnly, "init-only", false, "do what needs full privileges and exit; CAP_NET_ADMIN then suffices to run")
-	f.set.StringVar(&f.Master, "master", "", "URL of the API server; overrides the kubeconfig")
+	f.bindMaster()
 	f.set.Var(&f.Version, "version", "print the version and exit; raw prints details, and a version like v1.36.0 is reported instead of the real one")
 	f.set.Lookup("version").NoOptDefVal = "true"
 	const ignored = "accepted for compatibility; no effect"
 	f.set.String("machine-id-file", "/etc/machine-id,/var/lib/dbus/machine-id", ignored)
 	f.set.String("boot-id-file", "/proc/sys/kernel/random/boot_id", ignored)
+}
+
+func (f *Flags) bindFile() {
+	f.set.StringVar(&f.File, "config", "",
+		"configuration file; kube-proxy's flags for its fields are then ignored, except --hostname-override and those for logs")
+}
+
+func (f *Flags) bindMaster() {
+	f.set.StringVar(&f.Master, "master", "", "URL of the API server; overrides the kubeconfig")
+}
+
+func (f *Flags) bindKubeconfig() {
+	f.text(&f.kubeProxy.ClientConnection.Kubeconfig, "kubeconfig", "clientConnection.kubeconfig",
+		"kubeconfig file; empty means the pod's service account")
+}
+
+// bindCluster adds the flags that name a cluster.
+func (f *Flags) bindCluster() {
+	f.bindFile()
+	f.bindMaster()
+	f.bindKubeconfig()
 }
 
 // bindForce adds the flag that overrides the lock.
@@ -84,7 +104,7 @@ func (f *Flags) bindVerbosity() {
 // bindClient adds the flags about the API server, the process and its features.
 func (f *Flags) bindClient() {
 	k := &f.kubeProxy
-	f.text(&k.ClientConnection.Kubeconfig, "kubeconfig", "clientConnection.kubeconfig", "kubeconfig file; empty means the pod's service account")
+	f.bindKubeconfig()
 	f.text(&k.ClientConnection.ContentType, "kube-api-content-type", "clientConnection.contentType", "encoding of requests to the API server")
 	f.set.Float32Var(&k.ClientConnection.QPS, "kube-api-qps", k.ClientConnection.QPS, "requests per second to the API server; negative means no limit")
 	f.fields["kube-api-qps"] = "clientConnection.qps"
@@ -98,8 +118,7 @@ func (f *Flags) bindClient() {
 func (f *Flags) bindServers() {
 	k := &f.kubeProxy
 	f.value(addressValue{to: &k.BindAddress}, "bind-address", "bindAddress", "primary address of this node, unless 0.0.0.0 or ::; nothing listens there")
-	f.value(addressValue{to: &k.HealthzBindAddress, port: true}, "healthz-bind-address", "healthzBindAddress", "address of the health server")
-	f.value(addressValue{to: &k.MetricsBindAddress, port: true}, "metrics-bind-address", "metricsBindAddress", "address of the metrics server")
+	f.bindAddresses()
 	f.flag(&k.BindAddressHardFail, "bind-address-hard-fail", "bindAddressHardFail", "exit if one of these servers cannot listen, instead of retrying")
 	f.flag(&k.EnableProfiling, "profiling", "enableProfiling", "serve /debug/pprof and /debug/flags at the metrics address")
 	f.text(&k.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "showHiddenMetricsForVersion",
@@ -109,6 +128,13 @@ func (f *Flags) bindServers() {
 	// MarkDeprecated fails only for an unknown flag.
 	_ = f.set.MarkDeprecated("healthz-port", "use --healthz-bind-address")
 	_ = f.set.MarkDeprecated("metrics-port", "use --metrics-bind-address")
+}
+
+// bindAddresses adds the flags about where the HTTP servers listen.
+func (f *Flags) bindAddresses() {
+	k := &f.kubeProxy
+	f.value(addressValue{to: &k.HealthzBindAddress, port: true}, "healthz-bind-address", "healthzBindAddress", "address of the health server")
+	f.value(addressValue{to: &k.MetricsBindAddress, port: true}, "metrics-bind-address", "metricsBindAddress", "address of the metrics server")
 }
 
 // bindIPVS adds the flags of mode ipvs.
@@ -180,6 +206,7 @@ func (f *Flags) bindSluice() {
 	f.number(&s.Actors.ServicesMax, "sluice-services-max", p+"actors.servicesMax", "maximum number of Services to serve")
 	f.duration(&s.Conntrack.Gather.Duration, "sluice-conntrack-gather", p+"conntrack.gather", "how long the removal of stale flows waits for more changes")
 	f.number(&s.Metrics.ServicesMax, "sluice-metrics-services-max", p+"metrics.servicesMax", "maximum number of Services with their own metrics at /metrics; /metrics/services has all")
+	f.flag(&s.UI.Enabled, "sluice-ui", p+"ui.enabled", "serve a page about Services and the pipeline at /ui/ of the metrics address, to everybody who can reach it")
 	f.bindState()
 	f.without("sluice-spacing", "0s in mode nftables, by --sluice-write-share in mode iptables")
 	f.without("sluice-deadline", "1s, or the spacing if that is longer")

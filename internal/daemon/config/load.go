@@ -173,7 +173,29 @@ func (c *Config) Text() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot write the configuration: %w", err)
 	}
-	return append(append(first, "---\n"...), second...), nil
+	return slices.Concat(first, []byte("---\n"), []byte(c.undecided()), second), nil
+}
+
+// undecided is a comment about what the mode that serves decides.
+func (c *Config) undecided() string {
+	var open []string
+	pace := reflect.ValueOf(c.Sluice.Pace)
+	for _, f := range fieldsOf(pace.Type()) {
+		if v := pace.FieldByIndex(f.index); v.Kind() == reflect.Pointer && v.IsNil() {
+			open = append(open, "pace."+f.name)
+		}
+	}
+	if c.Sluice.Log.Level == "" {
+		open = append(open, "log.level (now "+c.Log().Level+")")
+	}
+	if c.Sluice.Log.Format == "" {
+		open = append(open, "log.format (now "+c.Log().Format+")")
+	}
+	if len(open) == 0 {
+		return ""
+	}
+	return "# Not set, so the mode and the document above decide: " + strings.Join(open, ", ") +
+		".\n# A running proxy shows its values at /configz.\n"
 }
 
 // WriteFile writes the configuration to a file, for --write-config-to.

@@ -34,6 +34,7 @@ type SluiceConfiguration struct {
 	Healthz   HealthzConfiguration   `json:"healthz"`
 	Conntrack ConntrackConfiguration `json:"conntrack"`
 	Metrics   MetricsConfiguration   `json:"metrics"`
+	UI        UIConfiguration        `json:"ui"`
 	State     StateConfiguration     `json:"state"`
 }
 
@@ -129,6 +130,12 @@ type MetricsConfiguration struct {
 	// ServicesMax is the maximum number of Services with their own metrics at
 	// /metrics; /metrics/services has all. Default: 0.
 	ServicesMax int32 `json:"servicesMax"`
+}
+
+// UIConfiguration is about the page for people.
+type UIConfiguration struct {
+	// Enabled serves the page at /ui/ of metricsBindAddress. Default: false.
+	Enabled bool `json:"enabled"`
 }
 
 // StateConfiguration is about state besides the rules that outlives the process.

@@ -9,9 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,7 +17,6 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/examples"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -37,6 +34,9 @@ const afterChange = 500 * time.Millisecond
 
 // echo is the Service whose endpoint is replaced and whose actor misbehaves.
 var echo = service.Key{Namespace: "demo", Name: "echo"}
+
+// Node is the name of this node in the manifests.
+const Node = "demo"
 
 // Kernel builds the domains of the backend that the story uses.
 type Kernel func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error)
@@ -109,10 +109,10 @@ func (s *story) start(ctx context.Context) (err error) {
 // serve runs the proxy and the chapters that need it.
 func (s *story) serve(ctx context.Context) error {
 	p, err := proxy.New(proxy.Config{
-		Node:    proxy.NodeSettings{Name: "demo", DetectLocal: proxy.DetectNodeCIDR},
+		Node:    proxy.NodeSettings{Name: Node, DetectLocal: proxy.DetectNodeCIDR},
 		Domains: s.domains,
 		Source: func(ctx context.Context, cache *source.Cache) error {
-			return manifest.New(s.manifests.dir, cache, "demo", manifest.Options{Log: s.log}).Run(ctx)
+			return manifest.New(s.manifests.dir, cache, Node, manifest.Options{Log: s.log}).Run(ctx)
 		},
 		MessageDeadline: messageDeadline,
 		Listeners:       []observe.Listener{s.witness, observe.NewLog(s.log, nil)},
@@ -301,46 +301,3 @@ func (s *story) close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// manifests is a directory of the sample manifests that the story edits.
-type manifests struct{ dir string }
-
-func newManifests() (m manifests, err error) {
-	if m.dir, err = os.MkdirTemp("", "sluice-demo-"); err != nil {
-		return m, err
-	}
-	files, err := fs.Glob(examples.Demo, "demo/*.yaml")
-	if err != nil {
-		return m, err
-	}
-	for _, file := range files {
-		text, err := examples.Demo.ReadFile(file)
-		if err != nil {
-			return m, err
-		}
-		if err := os.WriteFile(filepath.Join(m.dir, filepath.Base(file)), text, 0o600); err != nil {
-			return m, err
-		}
-	}
-	return m, nil
-}
-
-// replace replaces every occurrence in a file as editors do: with a new file, renamed over
-// the old one.
-func (m manifests) replace(file string, pairs ...string) error {
-	path := filepath.Join(m.dir, file)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	changed := strings.NewReplacer(pairs...).Replace(string(text))
-	if changed == string(text) {
-		return fmt.Errorf("%s: nothing to replace", path)
-	}
-	if err := os.WriteFile(path+".tmp~", []byte(changed), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp~", path)
-}
-
-func (m manifests) close() error { return os.RemoveAll(m.dir) }

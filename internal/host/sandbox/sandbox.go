@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -84,8 +85,8 @@ func OwnUserNamespace() bool {
 }
 
 // Enter prepares the sandbox; call it once, first thing inside. It mounts a private /run, so
-// that the lock file of iptables is private. It fails on a host whose environment merely
-// says that this is a sandbox.
+// that the lock file of iptables is private, and brings the loopback up. It fails on a host
+// whose environment merely says that this is a sandbox.
 func Enter() error {
 	if !Inside() {
 		return errors.New("sandbox: not inside")
@@ -99,5 +100,17 @@ func Enter() error {
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=16m"); err != nil {
 		return fmt.Errorf("sandbox: cannot mount a private /run: %w", err)
 	}
+	if err := loopbackUp(); err != nil {
+		return fmt.Errorf("sandbox: cannot bring the loopback up: %w", err)
+	}
 	return nil
+}
+
+// loopbackUp brings lo up, which also gives it its addresses.
+func loopbackUp() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(lo)
 }

@@ -140,8 +140,20 @@ func (e entry) failure(verb, value string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) && strings.Contains(e.path, "nf_conntrack") {
 		advice = "load the kernel module nf_conntrack, or " + advice
 	}
-	return fmt.Errorf("%s: %w; %s", text, err, advice)
+	return &Error{fmt.Errorf("%s: %w", text, err), advice}
 }
+
+// Error is a setting that cannot be read or set, with what to do about it.
+type Error struct {
+	Err error
+	Do  string
+}
+
+// Error returns both.
+func (e *Error) Error() string { return e.Err.Error() + "; " + e.Do }
+
+// Unwrap returns the error.
+func (e *Error) Unwrap() error { return e.Err }
 
 // AdjustOOMScore sets the OOM score adjustment of this process (-1000 to 1000); it tries
 // twice. A proxy works without it. There is nothing to restore: it ends with the process.

@@ -161,6 +161,9 @@ func (f Files) Restore() ([]Restored, error) {
 		}
 		delete(all, path)
 	}
+	if f.Planning() {
+		return done, errors.Join(failed...)
+	}
 	return done, errors.Join(append(failed, f.Record.save(all))...)
 }
 
@@ -182,6 +185,9 @@ func (f Files) restore(path string, was former) (restored Restored, told bool, e
 	restored = Restored{Change: Change{Name: e.name(), From: was.Set, To: was.Found}}
 	if now != was.Set {
 		restored.Kept = now
+		return restored, true, nil
+	}
+	if f.Planning() {
 		return restored, true, nil
 	}
 	if err := os.WriteFile(f.at(e), []byte(was.Found), 0); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -118,6 +119,7 @@ func (c *NodeCluster) startNode(pauseImage string) {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() {
+		c.keepPodLogs()
 		if c.node.Running() {
 			if err := c.node.Stop(); err != nil {
 				c.t.Error(err)
@@ -164,6 +166,27 @@ func (c *NodeCluster) awaitNode() {
 		}
 		return fmt.Errorf("its conditions are %v", node.Status.Conditions)
 	})
+}
+
+// keepPodLogs copies what the pods have printed to the folder of the logs. When the test has failed,
+// it shows the end of what those of the system have.
+func (c *NodeCluster) keepPodLogs() {
+	logs := os.DirFS(fmt.Sprintf("/proc/%d/root/var/log/pods", c.pid))
+	if err := os.CopyFS(filepath.Join(c.logs, "pods"), logs); err != nil {
+		c.t.Logf("logs of the pods: %v", err) // a node that has ended has none
+	}
+	if !c.t.Failed() {
+		return
+	}
+	files, _ := fs.Glob(logs, "kube-system_*/*/*.log") // the pattern is valid
+	for _, file := range files {
+		content, err := fs.ReadFile(logs, file)
+		if err != nil {
+			c.t.Log(err)
+		}
+		lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+		c.t.Logf("%s ends with:\n%s", file, strings.Join(lines[max(0, len(lines)-shownMax):], "\n"))
+	}
 }
 
 // OnNode runs a command in the node's namespaces and returns what it printed.

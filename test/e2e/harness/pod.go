@@ -110,21 +110,14 @@ func hostPath(host string, v *corev1.HostPathVolumeSource) (string, error) {
 	return path, os.MkdirAll(path, 0o755)
 }
 
-// Volume returns the folder or file of this machine that is mounted.
-func (p *Pod) Volume(name string) string { return p.volumes[name] }
-
 // Start runs the init containers, one after the other, each of which must end with status 0, and
 // starts the only container. It is killed at the end of the test.
 func (p *Pod) Start() (*Proxy, error) {
 	p.c.t.Helper()
 	p.starts++
 	for _, container := range p.spec.InitContainers {
-		process, err := p.run(container)
-		if err != nil {
+		if err := p.Run(container); err != nil {
 			return nil, err
-		}
-		if status := process.ExitStatus(); status != 0 {
-			return nil, fmt.Errorf("init container %s: exit status %d: %s", container.Name, status, process.Tail(shownMax))
 		}
 	}
 	if len(p.spec.Containers) != 1 {
@@ -136,6 +129,19 @@ func (p *Pod) Start() (*Proxy, error) {
 	}
 	p.c.t.Cleanup(func() { p.c.end(process) })
 	return &Proxy{process}, nil
+}
+
+// Run runs a container with the volumes of the pod to its end, which must be status 0.
+func (p *Pod) Run(container corev1.Container) error {
+	p.c.t.Helper()
+	process, err := p.run(container)
+	if err != nil {
+		return err
+	}
+	if status := process.ExitStatus(); status != 0 {
+		return fmt.Errorf("container %s: exit status %d: %s", container.Name, status, process.Tail(shownMax))
+	}
+	return nil
 }
 
 func (p *Pod) run(container corev1.Container) (*netns.Daemon, error) {
@@ -220,6 +226,19 @@ func (p *Pod) Probe(ctx context.Context, probe *corev1.Probe) error {
 		err = fmt.Errorf("status %d: %s", page.Status, page.Body)
 	}
 	return err
+}
+
+// ChangeConfig replaces a text in the file of a mounted ConfigMap.
+func (p *Pod) ChangeConfig(volume, key, from, to string) error {
+	path := filepath.Join(p.volumes[volume], key)
+	text, err := os.ReadFile(path)
+	if err == nil && !strings.Contains(string(text), from) {
+		err = fmt.Errorf("%s does not contain %q", path, from)
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(strings.Replace(string(text), from, to, 1)), 0o644)
 }
 
 // EditConfig changes a configuration file in YAML, given as the document that comes first.

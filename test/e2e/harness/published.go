@@ -85,48 +85,54 @@ func BuildForNodes() error {
 	return errors.Join(errs...)
 }
 
-// PodArchive writes an OCI archive of the program of test/e2e/pod to a file.
-func PodArchive(image, file string) error {
-	binary, err := podBinary()
+// MakeImage calls `make image` for this machine's architecture with more variables. It writes the
+// archives sluice-VERSION.tar and sluice-VERSION-static.tar, the second with the program alone.
+func MakeImage(version, out string, variables ...string) error {
+	top, err := repository()
 	if err != nil {
 		return err
 	}
-	return archive(image, file, "-binary", runtime.GOARCH+"="+binary)
+	cmd := exec.Command("make", append([]string{"image", "ARCH=" + runtime.GOARCH, "VERSION=" + version, "OUT=" + out}, variables...)...)
+	cmd.Dir = top
+	if printed, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, err, printed)
+	}
+	return nil
 }
 
-// KubeProxyArchive writes an OCI archive of the real kube-proxy to a file, with the name that
-// kubeadm gives it. It has the Debian packages that `make image` has left.
-func KubeProxyArchive(file string) error {
+// MakePodImage writes an archive with the program of test/e2e/pod and nothing else, and returns its
+// file and the name of the image.
+func MakePodImage(out string) (archive, image string, err error) {
+	binary, err := podBinary()
+	if err != nil {
+		return "", "", err
+	}
+	return filepath.Join(out, "sluice-pod-static.tar"), "sluice.test/pod:pod-static", makeOtherImage(binary, "pod", out, "sluice.test/pod")
+}
+
+// MakeKubeProxyImage writes an archive with the real kube-proxy, under the name that kubeadm gives
+// it, and returns its file.
+func MakeKubeProxyImage(out string) (archive string, err error) {
 	binary, err := kubeProxyBinary()
 	if err != nil {
-		return err
+		return "", err
 	}
 	version, err := KubernetesVersion()
 	if err != nil {
-		return err
+		return "", err
 	}
-	top, err := repository()
-	if err != nil {
-		return err
-	}
-	root := filepath.Join(top, "bin", "image", "root-"+runtime.GOARCH)
-	return archive("registry.k8s.io/kube-proxy:"+version, file, "-binary", runtime.GOARCH+"="+binary, "-root", runtime.GOARCH+"="+root)
+	return filepath.Join(out, "sluice-"+version+".tar"), makeOtherImage(binary, version, out, "registry.k8s.io/kube-proxy")
 }
 
-// archive makes an image with the tool of `make image`, which has the program at
-// /usr/local/bin/kube-proxy, whatever it is.
-func archive(image, file string, flags ...string) error {
-	top, err := repository()
+// makeOtherImage makes an image of another program, which is at /usr/local/bin/sluice in it.
+func makeOtherImage(binary, version, out, image string) error {
+	built, err := os.MkdirTemp("", "e2e-image-")
 	if err != nil {
 		return err
 	}
-	tool := filepath.Join(top, "bin", "oci-image")
-	build := exec.Command("go", "build", "-o", tool, "./image")
-	build.Dir = filepath.Join(top, "hack", "tools")
-	for _, cmd := range []*exec.Cmd{build, exec.Command(tool, append(flags, "-out", file, "-name", image)...)} {
-		if printed, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", cmd, err, printed)
-		}
+	defer os.RemoveAll(built) //nolint:errcheck // a symlink in the folder for temporary files
+	if err := os.Symlink(binary, filepath.Join(built, "sluice-"+runtime.GOARCH)); err != nil {
+		return err
 	}
-	return nil
+	return MakeImage(version, out, "IMAGE="+image, "BUILT="+built)
 }

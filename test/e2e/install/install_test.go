@@ -4,27 +4,30 @@ package install
 
 import (
 	"testing"
-	"time"
+
+	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
-// A node with containerd and a kubelet gets Sluice by `kubectl apply`, from an archive of `make
-// image`. Its Services answer, the image is rolled to another version and back, and kubeadm's own
-// DaemonSet runs it as kube-proxy. No client notices any of it.
+// Sluice comes to a node by `kubectl apply`, from an archive of `make image`, and its Services
+// answer. It is rolled to another version and back. Then kubeadm's DaemonSet runs the real
+// kube-proxy, and Sluice in its place by nothing but another image. At last the node goes over to
+// Sluice's own DaemonSet by its label, and back. No client notices any of it.
 func TestInstall(t *testing.T) {
 	report := newReport(t)
+	report.step("build the programs", func(t *testing.T) {
+		if err := harness.BuildForNodes(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	var all images
+	dir := t.TempDir()
+	report.step("make image: two versions, kube-proxy's, the pods'", func(t *testing.T) { all = makeImages(t, dir) })
 	var s *site
-	report.step("build the programs", func(t *testing.T) { buildAll(t) })
-	images := t.TempDir()
-	report.step("make image, two versions", func(t *testing.T) { makeImages(t, images) })
-	report.step("a cluster with a node", func(t *testing.T) { s = newSite(report.t, report, images) })
+	report.prepare("a cluster with a node", func(t *testing.T) { s = newSite(t, report, all) })
 	report.step("kubectl apply -f deploy/install.yaml", func(t *testing.T) { s.install(t) })
 	report.step("services answer", func(t *testing.T) { s.services(t) })
 	report.step("to another version and back", func(t *testing.T) { s.roll(t) })
 	report.step("kubeadm's kube-proxy instead", func(t *testing.T) { s.kubeadm(t) })
 	report.step("kubeadm's DaemonSet with the image of Sluice, and back", func(t *testing.T) { s.swap(t) })
+	report.step("deploy/kubeadm: by the node's label, and back", func(t *testing.T) { s.takeOver(t) })
 }
-
-// rolloutMax bounds a rollout on one node; five seconds are usual.
-const rolloutMax = "90s"
-
-const settleMax = 90 * time.Second

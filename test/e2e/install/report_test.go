@@ -36,16 +36,33 @@ func newReport(t *testing.T) *report {
 // step runs one part of the test and ends the test if it fails.
 func (r *report) step(name string, f func(*testing.T)) {
 	r.t.Helper()
-	began := time.Now()
-	passed := r.t.Run(name, f)
-	word := map[bool]string{true: "passed", false: "FAILED"}[passed]
-	r.lines = append(r.lines, fmt.Sprintf("  %6.1f s  %s  %s", time.Since(began).Seconds(), word, name))
-	if !passed {
+	passed := false
+	defer r.begin(name, &passed)()
+	if passed = r.t.Run(name, f); !passed {
 		r.t.FailNow()
 	}
 }
 
-// count adds a line about the last step.
+// prepare is step for what lives until the end of the test.
+func (r *report) prepare(name string, f func(*testing.T)) {
+	r.t.Helper()
+	passed := false
+	defer r.begin(name, &passed)()
+	f(r.t)
+	passed = true
+}
+
+// begin reserves the line of a step, which the returned function writes.
+func (r *report) begin(name string, passed *bool) (end func()) {
+	began, at := time.Now(), len(r.lines)
+	r.lines = append(r.lines, "")
+	return func() {
+		word := map[bool]string{true: "passed", false: "FAILED"}[*passed]
+		r.lines[at] = fmt.Sprintf("  %6.1f s  %s  %s", time.Since(began).Seconds(), word, name)
+	}
+}
+
+// count adds a line about the present step.
 func (r *report) count(format string, args ...any) {
 	r.lines = append(r.lines, "            "+fmt.Sprintf(format, args...))
 }

@@ -4,14 +4,12 @@ package install
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -19,11 +17,13 @@ import (
 )
 
 const (
-	podImage = "sluice.test/pod:1"
-	// The two releases have the same code and say different names.
+	// The two versions differ in nothing but the names that they give themselves.
 	oneVersion, otherVersion = "v0.0.1-test", "v0.0.2-test"
 	// top is the repository.
 	top = "../../.."
+	// rolloutMax and settleMax bound what takes some five seconds on an idle machine.
+	rolloutMax = "90s"
+	settleMax  = 90 * time.Second
 )
 
 func imageOf(version string) string { return "sluice:" + version }
@@ -31,10 +31,11 @@ func imageOf(version string) string { return "sluice:" + version }
 // site is a cluster that Sluice is installed in.
 type site struct {
 	*harness.NodeCluster
-	dir      string // of the archives
+	podImage string
 	report   *report
 	manifest string  // deploy/install.yaml with the values of this site
 	routes   []route // to the Service web
+	replicas int     // of the pods behind it
 	asked    int     // how often a container was asked
 }
 
@@ -44,34 +45,39 @@ type route struct {
 	targets []harness.Target
 }
 
-func buildAll(t *testing.T) {
-	if err := harness.BuildForNodes(); err != nil {
-		t.Fatal(err)
-	}
+// images are the archives that the node gets, and the name of the pods' image.
+type images struct {
+	archives      []string
+	pod, podImage string
 }
 
-// makeImages writes the archives of both versions and of the pods' program to a folder.
-func makeImages(t *testing.T, dir string) {
+// makeImages makes the images of both versions, of the real kube-proxy and of the pods.
+func makeImages(t *testing.T, dir string) images {
+	t.Helper()
+	var all images
 	for _, version := range []string{oneVersion, otherVersion} {
-		cmd := exec.Command("make", "-C", top, "image", "ARCH="+runtime.GOARCH, "VERSION="+version, "OUT="+dir)
-		if printed, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", cmd, err, printed)
+		if err := harness.MakeImage(version, dir); err != nil {
+			t.Fatal(err)
 		}
+		archive := filepath.Join(dir, "sluice-"+version)
+		all.archives = append(all.archives, archive+".tar", archive+"-static.tar")
 	}
-	err := errors.Join(
-		harness.PodArchive(podImage, filepath.Join(dir, "pod.tar")),
-		harness.KubeProxyArchive(filepath.Join(dir, "kube-proxy.tar")))
+	kubeProxy, err := harness.MakeKubeProxyImage(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	all.archives = append(all.archives, kubeProxy)
+	if all.pod, all.podImage, err = harness.MakePodImage(dir); err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
-func newSite(t *testing.T, r *report, images string) *site {
-	s := &site{report: r, dir: images, NodeCluster: harness.NewNodeCluster(t, podImage, filepath.Join(images, "pod.tar"))}
-	for _, version := range []string{oneVersion, otherVersion} {
-		s.Import(t, filepath.Join(images, "sluice-"+version+".tar"))
+func newSite(t *testing.T, r *report, all images) *site {
+	s := &site{report: r, podImage: all.podImage, NodeCluster: harness.NewNodeCluster(t, all.podImage, all.pod)}
+	for _, archive := range all.archives {
+		s.Import(t, archive)
 	}
-	s.Import(t, filepath.Join(images, "kube-proxy.tar"))
 	return s
 }
 
@@ -94,7 +100,7 @@ func (s *site) install(t *testing.T) {
 		}
 		text = strings.ReplaceAll(text, change[0], change[1])
 	}
-	s.manifest = filepath.Join(s.dir, "install.yaml")
+	s.manifest = filepath.Join(s.report.t.TempDir(), "install.yaml")
 	if err := os.WriteFile(s.manifest, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -106,11 +112,8 @@ func (s *site) install(t *testing.T) {
 func (s *site) awaitRollout(t *testing.T, daemonSet string) {
 	t.Helper()
 	words := []string{"-n", "kube-system", "rollout", "status", "daemonset/" + daemonSet, "--timeout=" + rolloutMax}
-	if printed, err := s.TryKubectl(t, words...); err != nil {
-		t.Log(s.Kubectl(t, "describe", "nodes"))
-		t.Log(s.Kubectl(t, "-n", "kube-system", "describe", "pods"))
-		t.Log(s.OnNode(t, "sh", "-c", "tail -n 20 /var/log/pods/*/*/*.log"))
-		t.Fatalf("%v\n%s", err, printed)
+	if _, err := s.TryKubectl(t, words...); err != nil {
+		t.Fatalf("%v\n%s", err, s.Kubectl(t, "-n", "kube-system", "describe", "pods"))
 	}
 }
 
@@ -132,12 +135,13 @@ func (s *site) services(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.routes = []route{{s.P1, inside}, {s.X, outside}}
-	s.awaitAnswers(t, 2)
+	s.replicas = 2
+	s.awaitAnswers(t)
 	s.askFromPod(t, inside)
 }
 
 // awaitAnswers waits until each client gets answers from each pod of the Service, and from no other.
-func (s *site) awaitAnswers(t *testing.T, replicas int) {
+func (s *site) awaitAnswers(t *testing.T) {
 	t.Helper()
 	harness.Eventually(t, settleMax, "the service answers everywhere", func(ctx context.Context) error {
 		pods, err := s.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
@@ -148,8 +152,8 @@ func (s *site) awaitAnswers(t *testing.T, replicas int) {
 		for _, pod := range pods.Items {
 			names = append(names, pod.Name)
 		}
-		if len(names) != replicas {
-			return fmt.Errorf("it has the pods %v, want %d", names, replicas)
+		if len(names) != s.replicas {
+			return fmt.Errorf("it has the pods %v, want %d", names, s.replicas)
 		}
 		for _, r := range s.routes {
 			for _, target := range r.targets {
@@ -169,7 +173,7 @@ func (s *site) askFromPod(t *testing.T, targets []harness.Target) {
 	for i, target := range targets {
 		name := fmt.Sprintf("client-%d", i)
 		pods = append(pods, "pod/"+name)
-		s.Kubectl(t, "run", name, "--image="+podImage, "--restart=Never", "--", "ask", target.Network, target.Addr.String(), "10")
+		s.Kubectl(t, "run", name, "--image="+s.podImage, "--restart=Never", "--", "ask", target.Network, target.Addr.String(), "10")
 	}
 	s.Kubectl(t, append([]string{"wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=" + rolloutMax}, pods...)...)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,9 +20,12 @@ const hierarchies = "/sys/fs/cgroup"
 // controlGroup is the node's own group in each hierarchy, by the names of its controllers.
 type controlGroup map[string]string
 
+// groupPrefix and the process id are the name of a node's group.
+const groupPrefix = "sluice-node-"
+
 // joinControlGroup makes a group in each hierarchy, below that of this process, and moves this
 // process there. On an error, what it has made is in the result.
-func joinControlGroup(name string) (controlGroup, error) {
+func joinControlGroup() (controlGroup, error) {
 	group := controlGroup{}
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -38,7 +42,8 @@ func joinControlGroup(name string) (controlGroup, error) {
 		if _, err := os.Stat(parent); err != nil {
 			parent = mount // inside a container, whose own group is mounted there
 		}
-		dir := filepath.Join(parent, name)
+		sweep(parent)
+		dir := filepath.Join(parent, groupPrefix+strconv.Itoa(os.Getpid()))
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return group, fmt.Errorf("control group: %w", err)
 		}
@@ -70,32 +75,49 @@ func joinOne(parent, dir string) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0)
 }
 
-// removeMax bounds the wait for a group to be empty: the kernel lets go of killed processes late.
-const removeMax = 20 * time.Second
+// sweep removes the groups of nodes that were killed: their processes are gone, the groups stay.
+func sweep(parent string) {
+	left, _ := filepath.Glob(filepath.Join(parent, groupPrefix+"*")) // the pattern is valid
+	for _, dir := range left {
+		pid := strings.TrimPrefix(filepath.Base(dir), groupPrefix)
+		if _, err := os.Stat("/proc/" + pid); errors.Is(err, fs.ErrNotExist) {
+			_ = removeTree(dir, 0) // the next node tries again
+		}
+	}
+}
 
 // remove takes this process back to the parents and removes the groups with all below them.
 func (g controlGroup) remove() error {
 	var errs []error
 	for _, dir := range g {
-		if err := os.WriteFile(filepath.Join(filepath.Dir(dir), "cgroup.procs"), []byte("0"), 0); err != nil {
-			errs = append(errs, err)
-		}
-		var all []string
-		_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-			if err == nil && entry.IsDir() {
-				all = append(all, path)
-			}
-			return nil // what cannot be read cannot be removed, and is reported below
-		})
-		for _, path := range slices.Backward(all) {
-			errs = append(errs, removeGroup(path))
-		}
+		errs = append(errs,
+			os.WriteFile(filepath.Join(filepath.Dir(dir), "cgroup.procs"), []byte("0"), 0),
+			removeTree(dir, removeMax))
 	}
 	return errors.Join(errs...)
 }
 
-func removeGroup(path string) error {
-	for deadline := time.Now().Add(removeMax); ; time.Sleep(20 * time.Millisecond) {
+// removeMax bounds the wait for a group to be empty: the kernel lets go of killed processes late.
+const removeMax = 20 * time.Second
+
+// removeTree removes a group and all below it, the deepest first.
+func removeTree(dir string, limit time.Duration) error {
+	var all []string
+	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			all = append(all, path)
+		}
+		return nil // what cannot be read cannot be removed, and is reported below
+	})
+	var errs []error
+	for _, path := range slices.Backward(all) {
+		errs = append(errs, removeGroup(path, limit))
+	}
+	return errors.Join(errs...)
+}
+
+func removeGroup(path string, limit time.Duration) error {
+	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
 		err := unix.Rmdir(path)
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil

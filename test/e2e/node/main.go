@@ -103,7 +103,7 @@ func start(c config) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	groups, err := joinControlGroup(fmt.Sprintf("sluice-node-%d", os.Getpid()))
+	groups, err := joinControlGroup()
 	if err != nil {
 		return errors.Join(err, groups.remove())
 	}

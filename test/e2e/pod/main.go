@@ -27,7 +27,7 @@ func main() {
 		os.Exit(0)
 	}()
 	args := os.Args[1:]
-	// The tool that makes the image gives every image the same command, which is not for this program.
+	// `make image` gives every image the same arguments, which are not for this program.
 	if len(args) == 0 || args[0] == "proxy" {
 		select {}
 	}

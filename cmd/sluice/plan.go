@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-proxy/sluice/internal/daemon"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/plan"
+)
+
+// planName is the command that compares.
+const planName = "plan"
+
+func planCommand() *cobra.Command {
+	o := daemon.Options{Version: version}
+	var dir, output string
+	var diff bool
+	cmd := &cobra.Command{
+		Use:   planName + " --manifests DIR | --config FILE | --kubeconfig FILE",
+		Short: "Say what a start would change in this node's kernel, and change nothing",
+		Long: `Say what a start would change in this node's kernel, Service by Service, and change
+nothing. It reads the kernel as a start does and compares it with the rules for the
+manifests in DIR, or for what the API server says now. A proxy may be running: then
+the plan is what would differ from its rules.
+
+The exit status is 0 if nothing would change, 2 if something would, and 1 after any
+error.`,
+		Example: `  sluice plan --manifests DIR --hostname-override NODE --diff
+  sluice plan --config /var/lib/kube-proxy/config.conf --hostname-override NODE`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkPlan(&o, dir, output); err != nil {
+				return err
+			}
+			if err := o.Load(); err != nil {
+				return err
+			}
+			if err := daemon.NeedPrivilege(", and so does reading them"); err != nil {
+				return err
+			}
+			if dir != "" {
+				printNotes(cmd, &o, dir)
+			}
+			report, err := daemon.Plan(cmd.Context(), &o, dir)
+			if err == nil {
+				err = printPlan(cmd.OutOrStdout(), report, output, diff)
+			}
+			if err == nil && report.Differs() {
+				return exitError(exitDiffers)
+			}
+			return err
+		},
+	}
+	o.Flags = config.BindPlan(cmd.Flags())
+	manifestsFlag(cmd, &dir)
+	cmd.Flags().BoolVarP(&diff, "diff", "v", false, "print the lines that differ, too")
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	return cmd
+}
+
+// checkPlan checks the flags of the plan alone.
+func checkPlan(o *daemon.Options, dir, output string) error {
+	cluster := o.Flags.File != "" || o.Flags.Master != "" || o.Flags.Kubeconfig() != ""
+	switch {
+	case output != "table" && output != "json":
+		return daemon.UsageError{Err: fmt.Errorf("--output %q: want table or json", output)}
+	case dir == "" && !cluster:
+		return daemon.UsageError{Err: errors.New("name what to compare with: --manifests DIR, --config FILE or --kubeconfig FILE")}
+	case dir != "" && (o.Flags.Master != "" || o.Flags.Kubeconfig() != ""):
+		return daemon.UsageError{Err: errors.New("--manifests: cannot be combined with --kubeconfig or --master; " +
+			"with --config it is taken instead of the API server")}
+	case dir != "":
+		return checkManifests(dir)
+	}
+	return nil
+}
+
+func printPlan(out io.Writer, report *plan.Report, output string, diff bool) error {
+	if output == "table" {
+		return report.Print(out, diff)
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(report)
+}

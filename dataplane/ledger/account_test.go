@@ -1,0 +1,108 @@
+package ledger
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+func TestAccountSaysHowAKeyStands(t *testing.T) {
+	l := New(nil, names{})
+	if a := l.Account(key("a"), 0, 9); a.Known {
+		t.Errorf("an account of a key that is unknown: %+v", a)
+	}
+	l.Want(fragment("a", 1, 1, chain("x", "1"), chain("y", "1")))
+	if a := l.Account(key("a"), 0, 9); !a.Known || !a.Pending || a.Held || a.Latest.Sequence != 1 || a.Applied != (service.Revision{}) ||
+		len(a.Objects) != 2 || !a.Objects[0].Differs || a.Objects[0].Object.ID.Name != "x" {
+		t.Errorf("before the first write: %+v", a)
+	}
+	l.Settle(l.Plan(), landed())
+	if a := l.Account(key("a"), 0, 9); a.Pending || a.Applied.Sequence != 1 || a.Objects[0].Differs || a.Objects[1].Differs {
+		t.Errorf("in force: %+v", a)
+	}
+	l.Want(fragment("a", 1, 2, chain("x", "1"), chain("y", "2")))
+	l.Hold(key("a"))
+	if a := l.Account(key("a"), 0, 9); !a.Held || a.Latest.Sequence != 2 || a.Applied.Sequence != 1 || a.Objects[1].Object.Body != "1" {
+		t.Errorf("held: %+v", a)
+	}
+	if l.Batches() != 1 {
+		t.Errorf("%d batches", l.Batches())
+	}
+}
+
+func TestAccountNamesWhoHasAnObject(t *testing.T) {
+	l := New(nil, names{})
+	l.Want(fragment("old", 1, 1, served(1, "old"), hairpin()))
+	l.Want(fragment("young", 9, 1, served(1, "young"), served(2, "young"), hairpin()))
+	l.Settle(l.Plan(), landed())
+	lost, shared := 0, 0
+	for _, h := range l.Account(key("young"), 0, 9).Objects {
+		switch {
+		case h.By == key("old") && h.Differs && h.Frontend.Addr.String() == "192.0.2.1":
+			lost++
+		case h.By == key("old") && !h.Differs:
+			shared++ // both want the same
+		case h.By != (service.Key{}) || h.Differs:
+			t.Errorf("%+v", h)
+		}
+	}
+	if lost != 1 || shared != 1 {
+		t.Errorf("%d objects lost, %d shared", lost, shared)
+	}
+	if got := l.Shadowed(9); len(got) != 1 || got[0] != key("young") {
+		t.Errorf("shadowed: %v", got)
+	}
+	if got := l.Shadowed(0); len(got) != 0 {
+		t.Errorf("shadowed, none wanted: %v", got)
+	}
+}
+
+// TestAccountCostsWhatItIsLimitedTo: the answer does not depend on the number of other Services,
+// nor, beyond the limit, on the size of this one.
+func TestAccountCostsWhatItIsLimitedTo(t *testing.T) {
+	for _, others := range []int{1, 10_000} {
+		l := New(nil, names{})
+		for i := range others {
+			l.Want(fragment(fmt.Sprint("other", i), i, 1, chain(fmt.Sprint("o", i), "1")))
+		}
+		var objects []dataplane.Object
+		for i := range 2000 {
+			objects = append(objects, chain(fmt.Sprint("x", i), "1"))
+		}
+		l.Want(fragment("large", 1, 1, objects...))
+		l.steps = 0
+		a := l.Account(key("large"), 0, 500)
+		if l.steps != 500 || len(a.Objects) != 500 || a.Omitted != 1500 {
+			t.Errorf("among %d: %d steps, %d objects, %d omitted", others, l.steps, len(a.Objects), a.Omitted)
+		}
+	}
+}
+
+func TestAccountsArePutTogether(t *testing.T) {
+	l := New(nil, names{})
+	l.Want(fragment("a", 1, 1, chain("x", "1"), chain("y", "1"), chain("z", "1")))
+	first := l.Account(key("a"), 0, 2)
+	second := l.Account(key("a"), 2, 2)
+	if first.Omitted != 1 || !first.Append(&second) || len(first.Objects) != 3 || first.Omitted != 0 {
+		t.Errorf("%+v", first)
+	}
+	l.Want(fragment("a", 1, 2, chain("x", "1")))
+	late := l.Account(key("a"), 2, 2)
+	if first.Append(&late) || len(late.Objects) != 0 {
+		t.Errorf("objects of two revisions are mixed: %+v", first)
+	}
+}
+
+func BenchmarkAccount(b *testing.B) {
+	l := New(nil, names{})
+	var objects []dataplane.Object
+	for i := range 2000 {
+		objects = append(objects, chain(fmt.Sprint("x", i), "1"))
+	}
+	l.Want(fragment("large", 1, 1, objects...))
+	for b.Loop() {
+		l.Account(key("large"), 0, 500)
+	}
+}

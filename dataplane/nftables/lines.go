@@ -1,0 +1,72 @@
+package nftables
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Lines returns an object in nft's words, for a reader: where it is, such as "frontends" or
+// "chain services", and its lines. Other programs and releases may have made the object; what
+// has no words here is counted in bytes.
+func Lines(family service.Family, o *dataplane.Object) (where string, lines []string) {
+	d := dialects[family]
+	if name, ok := setOf(o.ID.Container); ok {
+		text, err := elementText(d, name, o)
+		if err != nil {
+			text = fmt.Sprintf("an element with the key %x, of another release", o.ID.Name)
+		}
+		return name, []string{text}
+	}
+	switch o.ID.Container {
+	case containerTable:
+		return "table " + d.name + " " + TableName, nil
+	case containerChain:
+		return "chain " + o.ID.Name, chainLines(d, o)
+	default:
+		return "set " + o.ID.Name, setLines(d, o)
+	}
+}
+
+func chainLines(d *dialect, o *dataplane.Object) (lines []string) {
+	base, rules := chainParts(o.Body)
+	if base != nil {
+		lines = append(lines, hookText(base))
+	}
+	for _, attrs := range rules {
+		text, ok := anyRuleText(d, attrs)
+		if !ok {
+			text = fmt.Sprintf("a rule of %d bytes, of another program or release", len(attrs))
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}
+
+// anyRuleText is ruleText for a rule that need not be ours. The printer relies on the shape of
+// our expressions, and stumbles over others.
+func anyRuleText(d *dialect, attrs []byte) (text string, ok bool) {
+	defer func() {
+		if recover() != nil {
+			text, ok = "", false
+		}
+	}()
+	text, err := ruleText(d, attrs)
+	return text, err == nil
+}
+
+// setLines returns a set's definition without its braces.
+func setLines(d *dialect, o *dataplane.Object) []string {
+	s, err := definition(o.ID.Name)
+	if err != nil || s.object(d).Body != o.Body {
+		return []string{fmt.Sprintf("a definition of %d bytes, of another program or release", len(o.Body))}
+	}
+	lines := strings.Split(strings.TrimSpace(s.text(d, nil)), "\n")
+	lines = lines[1 : len(lines)-1]
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return lines
+}

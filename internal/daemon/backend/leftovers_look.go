@@ -1,0 +1,47 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Leftover is what another mode left in one place.
+type Leftover struct{ Of, What string }
+
+// Others returns what CleanUpOthers would remove. It changes nothing.
+func Others(ctx context.Context, mode config.Mode, variant iptables.Variant) (found []Leftover, err error) {
+	told := func(variant string, family service.Family, s iptables.CleanupSummary) {
+		if s.Any() {
+			chains := 0
+			for _, n := range s.Chains {
+				chains += n
+			}
+			found = append(found, Leftover{fmt.Sprintf("iptables-%s/%s", variant, family),
+				fmt.Sprintf("%d hooks, %d chains", s.Hooks, chains)})
+		}
+	}
+	var failed []error
+	if mode != config.ModeNFTables {
+		failed = append(failed, CleanUpNFTables(true, func(family service.Family, present bool) {
+			if present {
+				found = append(found, Leftover{fmt.Sprintf("nftables/%s", family), "the table kube-proxy"})
+			}
+		}))
+	}
+	tables := func() error { return cleanUpTables(ctx, true, others(mode, variant), told) }
+	if mode == config.ModeIPVS {
+		failed = append(failed, tables())
+		return found, errors.Join(failed...)
+	}
+	s, err := ipvs.Cleanup(ctx, true, tables)
+	if s.Any() {
+		found = append(found, Leftover{"ipvs", fmt.Sprintf("%d virtual servers, %d sets, device: %t", s.Servers, s.Sets, s.Device)})
+	}
+	return found, errors.Join(append(failed, err)...)
+}

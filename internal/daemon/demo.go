@@ -1,0 +1,60 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"go.uber.org/zap"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/demo"
+)
+
+// Demo tells the story of package demo, inside a sandbox. Without verbose it logs nothing:
+// the story speaks for itself, and its panics are intended.
+func Demo(ctx context.Context, o *Options, out io.Writer, verbose bool) error {
+	log := zap.NewNop()
+	if verbose {
+		opened, err := newLogger(o.Log())
+		if err != nil {
+			return err
+		}
+		log = opened.Logger
+	}
+	release, err := takeAlone(false)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return demo.Tell(ctx, out, log, func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
+		choice := &backend.Choice{Reach: "node ports answer on all addresses", Log: log}
+		_, domains, err := backend.Build(o.KubeProxy.Mode, choice, backend.Builders{
+			NFTables: func() ([]proxy.Domain, error) {
+				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
+			},
+			IPTables: func() ([]proxy.Domain, error) {
+				return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})
+			},
+		})
+		return domains, err
+	})
+}
+
+// KeepDemo serves the manifests of the demo, in the sandbox in which it was told, until the
+// context ends. Without verbose it logs only warnings.
+func KeepDemo(ctx context.Context, o *Options, out io.Writer, verbose bool) (err error) {
+	dir, remove, err := demo.Manifests()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	o.KubeProxy.HostnameOverride, o.Sandboxed, o.WithoutCluster = demo.Node, true, true
+	o.KubeProxy.HealthzBindAddress = "127.0.0.1:10256"
+	if !verbose {
+		o.Sluice.Log.Level = "warn"
+	}
+	o.Lab = &Lab{Dir: dir, Backends: true, Out: out}
+	return Run(ctx, o, Manifests(dir))
+}

@@ -1,0 +1,148 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/lab"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/manifest"
+)
+
+// Lab is what surrounds a proxy in a sandbox: optionally a client and the endpoints that the
+// manifests name, and the lines that tell the user how to look. It sets hooks of the Options.
+type Lab struct {
+	// Dir is the directory of the manifests.
+	Dir string
+	// Backends asks for the network. Without it, there are only the lines.
+	Backends bool
+	Out      io.Writer
+
+	options *Options
+	log     *zap.Logger
+	network *lab.Lab
+
+	mu sync.Mutex
+	// mode is set once the first rules are in force; state is, once the backends answer.
+	mode   config.Mode
+	state  *lab.State
+	told   bool
+	target netip.AddrPort
+}
+
+// begin builds the lab. End ends it.
+func (l *Lab) begin(ctx context.Context, o *Options, log *zap.Logger) (end func(), err error) {
+	l.options, l.log = o, log
+	o.InForce = func(mode config.Mode) { l.update(func() { l.mode = mode }) }
+	if !l.Backends {
+		return func() {}, nil
+	}
+	name, err := o.NodeName()
+	if err != nil {
+		return nil, err
+	}
+	if l.network, err = lab.New(nodeAddresses(l.Dir, name), log); err != nil {
+		return nil, fmt.Errorf("the lab's network: %w; --backends=false does without", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.network.Follow(ctx, l.Dir, name, func(s lab.State) { l.update(func() { l.state = &s }) })
+	}()
+	return func() {
+		cancel()
+		<-done
+		if err := l.network.Close(); err != nil {
+			log.Warn("the lab did not end in order", zap.Error(err))
+		}
+	}, nil
+}
+
+// nodeAddresses returns the addresses of the Node in the manifests. Mistakes in them are for
+// whoever follows them.
+func nodeAddresses(dir, name string) []netip.Addr {
+	cache, err := manifest.Load(dir, name, source.Options{})
+	if err != nil || cache.Node() == nil {
+		return nil
+	}
+	return cache.Node().Addresses
+}
+
+// update notes what has happened, and prints the lines when everything has.
+func (l *Lab) update(change func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
+	if l.mode == "" || l.Backends && l.state == nil {
+		return
+	}
+	if l.state == nil {
+		l.state = &lab.State{}
+	}
+	if target := l.state.Target; !l.told || target.IsValid() && target != l.target {
+		l.tell(target)
+		l.told, l.target = true, target
+	}
+}
+
+// tell prints how to look.
+func (l *Lab) tell(target netip.AddrPort) {
+	pid := os.Getpid()
+	inside := fmt.Sprintf("  nsenter --target %d --user --net --mount --preserve-credentials ", pid)
+	var text strings.Builder
+	if l.told {
+		text.WriteString("The lab has another address to ask:\n")
+	} else {
+		text.WriteString(l.title() + inside + l.listing() + "\n")
+	}
+	curl := "curl -s "
+	if os.Getenv("http_proxy")+os.Getenv("all_proxy")+os.Getenv("ALL_PROXY") != "" {
+		curl += "--noproxy '*' "
+	}
+	if target.IsValid() {
+		url := "http://" + target.String() + "/"
+		text.WriteString(inside + curl + url + "\n")
+		outside := fmt.Sprintf("  nsenter --target %d --user --net=%s --preserve-credentials ", pid, l.network.Client())
+		text.WriteString(outside + curl + url + "   # from outside of the node\n")
+	}
+	if l.options.WithoutCluster && !l.told {
+		for _, page := range []string{l.options.KubeProxy.HealthzBindAddress + "/healthz", l.options.KubeProxy.MetricsBindAddress + "/metrics"} {
+			text.WriteString(inside + curl + "http://" + page + "\n")
+		}
+	}
+	if !l.told {
+		text.WriteString("Without a command after it, nsenter starts a shell there. To see rules follow, edit the files in " + l.Dir + ".\n")
+	}
+	fmt.Fprint(l.Out, text.String())
+}
+
+func (l *Lab) title() string {
+	if !l.Backends {
+		return "Running in a sandbox. To see its rules from another terminal:\n"
+	}
+	return fmt.Sprintf("Running in a sandbox, where %d pods answer at %d endpoints. To look, from another terminal:\n", l.state.Pods, l.state.Servers)
+}
+
+// listing is the command that lists the rules.
+func (l *Lab) listing() string {
+	variant := l.options.Sluice.IPTables.Variant
+	switch {
+	case l.mode == config.ModeNFTables:
+		return "nft list ruleset"
+	case l.mode == config.ModeIPVS:
+		return "ipvsadm -ln"
+	case variant != "auto":
+		return "iptables-" + variant + "-save"
+	default:
+		return "iptables-save"
+	}
+}

@@ -1,0 +1,226 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/plan"
+	"github.com/sluice-proxy/sluice/internal/daemon/rival"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/internal/render"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/manifest"
+)
+
+// Plan reads what this node's kernel has, as a start does, and returns what a start would
+// change. It changes nothing. The Services are those of the manifests in a directory or, if
+// dir is empty, of the API server.
+func Plan(ctx context.Context, o *Options, dir string) (report *plan.Report, err error) {
+	log, err := newLogger(o.Log())
+	if err != nil {
+		return nil, err
+	}
+	warn(log.Logger, o.warnings)
+	p, err := newPlanner(ctx, o, dir, log.Logger)
+	if err != nil {
+		return nil, err
+	}
+	report, err = p.report(ctx)
+	return report, errors.Join(err, p.close())
+}
+
+// planner is one run of Plan.
+type planner struct {
+	*Options
+	kernel
+	settings proxy.NodeSettings
+	cache    *source.Cache
+	log      *zap.Logger
+	// settled are the kernel settings that would change.
+	settled []plan.Setting
+	facts   *service.NodeFacts
+}
+
+// newPlanner finds out what a start would render, and for which backend.
+func newPlanner(ctx context.Context, o *Options, dir string, log *zap.Logger) (*planner, error) {
+	p := &planner{Options: o, log: log}
+	o.dry = func(c sysctl.Change) { p.settled = append(p.settled, plan.Setting(c)) }
+	files := o.recorded(log)
+	if dir == "" {
+		// With an API server, a start sets up connection tracking first.
+		if err := o.prepareConntrack(files, zap.NewNop()); err != nil {
+			return nil, err
+		}
+	}
+	// A start that probes the kernel at this moment would not be read as it is.
+	release := rival.Turn(ctx, assembling)
+	var err error
+	p.kernel, err = newKernel(ctx, o, files, log)
+	release()
+	if err == nil {
+		err = p.learn(ctx, dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+// learn finds out everything that rules depend on.
+func (p *planner) learn(ctx context.Context, dir string) (err error) {
+	if p.settings, err = p.NodeSettings(p.mode); err != nil {
+		return err
+	}
+	if p.cache, err = p.fill(ctx, dir); err != nil {
+		return err
+	}
+	hosts, err := p.hosts(ctx)
+	p.facts = p.settings.Facts(p.cache.Node(), hosts, p.cache.ServiceCIDRs())
+	return err
+}
+
+// fill returns a complete cache.
+func (p *planner) fill(ctx context.Context, dir string) (*source.Cache, error) {
+	options := source.Options{
+		IgnoreExternalIPs: !p.GateEnabled(config.GateAllowServiceExternalIPs),
+		Warn:              func(w service.Warning) { warnObject(p.log, w) },
+	}
+	if dir != "" {
+		return manifest.Load(dir, p.settings.Name, options)
+	}
+	return p.list(ctx, options)
+}
+
+// report reads each domain and compares it.
+func (p *planner) report(ctx context.Context) (*plan.Report, error) {
+	r := &plan.Report{Node: p.settings.Name, Mode: string(p.mode), Services: len(p.cache.Keys()),
+		Groups: []*plan.Group{}, Settings: p.settled}
+	for i := range p.domains {
+		d := &p.domains[i]
+		changes, equal, err := p.compare(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		origin, _ := d.Writer.(dataplane.Origin)
+		r.Unchanged += equal
+		r.Add(plan.Domain{
+			Name: d.Name, Layout: d.Layout, Origin: origin, Lines: p.lines(d.Family), LeavesOut: p.leavesOut(),
+		}, changes)
+	}
+	var err error
+	r.Others, err = p.others(ctx)
+	return r, err
+}
+
+// hosts returns the host's addresses, as a start learns them.
+func (p *planner) hosts(ctx context.Context) (hosts []netip.Addr, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err = p.hostAddresses()(ctx, func(found []netip.Addr) {
+		if hosts == nil {
+			hosts = found
+		}
+		cancel()
+	})
+	return hosts, err
+}
+
+// compare returns what a start would change in one domain: the first plan of its ledger,
+// after the ledger has seen the kernel. Equal counts the objects that would stay.
+func (p *planner) compare(ctx context.Context, d *proxy.Domain) (changes []dataplane.Change, equal int, err error) {
+	views := render.Views(p.cache, p.facts)
+	if d.Drain != nil {
+		views = func(yield func(*service.View) bool) {
+			for view := range render.Views(p.cache, p.facts) {
+				adjusted, failed := draining(ctx, d, *view)
+				if err = errors.Join(err, failed); !yield(&adjusted) {
+					return
+				}
+			}
+		}
+	}
+	book := render.Ledger(d.Renderer, d.Layout, views, p.facts)
+	if err != nil {
+		return nil, 0, err
+	}
+	read, err := d.Writer.Read(ctx)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", d.Name, err)
+	}
+	drift := book.Observe(read)
+	if batch := book.Plan(); batch != nil {
+		changes = batch.Changes
+	}
+	return changes, drift.Equal, nil
+}
+
+// lines returns what puts this mode's objects into words.
+func (p *planner) lines(family service.Family) func(*dataplane.Object) (string, []string) {
+	if p.mode != config.ModeNFTables {
+		return plan.TextLines
+	}
+	return func(o *dataplane.Object) (string, []string) { return nftables.Lines(family, o) }
+}
+
+func (p *planner) leavesOut() func(*dataplane.Change) bool {
+	if p.mode == config.ModeNFTables {
+		return nil
+	}
+	return iptables.LeavesOut
+}
+
+// draining returns a view with the endpoints that have left and that have connections in the
+// kernel: a start lets them drain.
+func draining(ctx context.Context, d *proxy.Domain, view service.View) (service.View, error) {
+	ports := slices.Clone(view.Ports[d.Family])
+	view.Ports[d.Family] = ports
+	for i := range ports {
+		if ports[i].Protocol != service.TCP {
+			continue
+		}
+		held, err := d.Drain.Held(ctx, &view, &ports[i])
+		if err != nil {
+			return view, fmt.Errorf("%s: %v: %w", d.Name, view.Key, err)
+		}
+		ports[i].Draining = held
+		var busy []service.Endpoint
+		for _, e := range held {
+			has, err := d.Drain.Busy(ctx, &view, &ports[i], e)
+			if err != nil {
+				return view, fmt.Errorf("%s: %v: %w", d.Name, view.Key, err)
+			}
+			if has {
+				busy = append(busy, e)
+			}
+		}
+		slices.SortFunc(busy, service.Endpoint.Compare)
+		ports[i].Draining = busy
+	}
+	return view, nil
+}
+
+// others returns what a start would remove because another mode left it.
+func (p *planner) others(ctx context.Context) ([]plan.Other, error) {
+	found, err := backend.Others(ctx, p.mode, p.variant)
+	all := make([]plan.Other, 0, len(found))
+	for _, f := range found {
+		all = append(all, plan.Other(f))
+	}
+	return all, err
+}
+
+// listMax bounds the wait for the API server.
+const listMax = 30 * time.Second

@@ -1,0 +1,123 @@
+package plan
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// Print prints the report as tables. With lines, each group is followed by its differences.
+func (r *Report) Print(out io.Writer, lines bool) error {
+	p := &printer{out: out}
+	p.say("mode %s, node %s, %s, %s", r.Mode, r.Node, count(r.Services, "Service"), strings.Join(r.Domains, " "))
+	if len(r.Groups) > 0 {
+		p.say("")
+		p.groups(r)
+	}
+	if lines {
+		for _, g := range r.Groups {
+			p.lines(g)
+		}
+	}
+	if len(r.Others) > 0 {
+		p.say("\nrules of other modes, which a start removes:")
+		for _, o := range r.Others {
+			p.say("  %s: %s", o.Of, o.What)
+		}
+	}
+	if len(r.Settings) > 0 {
+		p.say("\nkernel settings, which a start changes:")
+		for _, s := range r.Settings {
+			p.say("  %s: %s -> %s", s.Name, s.From, s.To)
+		}
+	}
+	p.summary(r)
+	return p.err
+}
+
+type printer struct {
+	out io.Writer
+	err error
+}
+
+func (p *printer) say(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.out, format+"\n", args...)
+	}
+}
+
+// groups prints one row per group.
+func (p *printer) groups(r *Report) {
+	table := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "SERVICE\tADDED\tCHANGED\tREMOVED")
+	for _, g := range r.Groups {
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\n", g.name(), g.Added, g.Changed, g.Removed)
+	}
+	if err := table.Flush(); p.err == nil {
+		p.err = err
+	}
+}
+
+// name is the name of a group in a table. No Service is called like the last two.
+func (g *Group) name() string {
+	switch g.Kind {
+	case OfNode:
+		return "(the node)"
+	case OfNobody:
+		return "(nobody)"
+	default:
+		return g.Service
+	}
+}
+
+// lines prints the differences of a group.
+func (p *printer) lines(g *Group) {
+	p.say("\n%s", g.name())
+	last := ""
+	for _, o := range g.Objects {
+		if head := fmt.Sprintf("  %s %s: %s", o.Domain, o.Where, o.Change); head != last {
+			p.say("%s", head)
+			last = head
+		}
+		for _, text := range o.Before {
+			p.say("    - %s", text)
+		}
+		for _, text := range o.After {
+			p.say("    + %s", text)
+		}
+		if o.Change == Changed && len(o.Before)+len(o.After) == 0 {
+			p.say("    (the order of its lines)")
+		}
+	}
+}
+
+func (p *printer) summary(r *Report) {
+	if !r.Differs() {
+		p.say("\nNothing would change: all %s are in the kernel as wanted.", count(r.Unchanged, "object"))
+		return
+	}
+	var added, changed, removed, services int
+	for _, g := range r.Groups {
+		added, changed, removed = added+g.Added, changed+g.Changed, removed+g.Removed
+		if g.Kind == OfService {
+			services++
+		}
+	}
+	p.say("\n%s would change. Objects: %d to add, %d to change, %d to remove; %s as wanted.",
+		count(services, "Service"), added, changed, removed, are(r.Unchanged))
+}
+
+func are(n int) string {
+	if n == 1 {
+		return "1 is"
+	}
+	return fmt.Sprintf("%d are", n)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,220 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/test/netnstest"
+)
+
+// TestAPlanIsWhatAStartDoes: in each mode, from an empty kernel and after changes of all
+// kinds, a start changes exactly the objects that the plan names, to what it names. The plan
+// itself changes nothing, and is empty afterwards.
+func TestAPlanIsWhatAStartDoes(t *testing.T) {
+	if os.Getenv(insideVariable) == "" {
+		runInside(t)
+		return
+	}
+	for _, words := range [][]string{
+		{"--proxy-mode=nftables"},
+		{"--proxy-mode=iptables", "--sluice-iptables-variant=nft"},
+		{"--proxy-mode=iptables", "--sluice-iptables-variant=legacy"},
+	} {
+		t.Run(strings.Join(words, " "), func(t *testing.T) {
+			p := &planned{T: t, words: words, dir: t.TempDir(), state: t.TempDir()}
+			p.copyExamples("demo", "web")
+			p.step("an empty kernel")
+			p.edit("echo.yaml", "10.244.1.13", "10.244.1.77") // an endpoint replaced
+			check(t, os.Remove(filepath.Join(p.dir, "dns.yaml")))
+			p.edit("shop.yaml", "192.0.2.0/24", "192.0.2.128/25")
+			p.step("changed manifests")
+			p.edit("node.yaml", "2001:db8::2", "2001:db8::3")
+			p.words = append(p.words, "--masquerade-all")
+			p.step("changed settings")
+			check(t, os.RemoveAll(p.dir))
+			check(t, os.Mkdir(p.dir, 0o700))
+			p.step("no manifests")
+		})
+	}
+}
+
+// runInside runs a test again in a network namespace of its own.
+func runInside(t *testing.T) {
+	namespace := netnstest.New(t, "plan")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	inside := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	inside.Env = append(os.Environ(), insideVariable+"=1", "XTABLES_LOCKFILE="+filepath.Join(t.TempDir(), "lock"))
+	output, err := namespace.Output(inside)
+	t.Logf("%s", output)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// planned is a directory of manifests, and what a proxy for it is called with.
+type planned struct {
+	*testing.T
+	words      []string
+	dir, state string
+}
+
+func (p *planned) copyExamples(names ...string) {
+	for _, name := range names {
+		check(p.T, os.CopyFS(p.dir, os.DirFS(filepath.Join("..", "..", "examples", name))))
+	}
+}
+
+func (p *planned) edit(file, old, now string) {
+	path := filepath.Join(p.dir, file)
+	text, err := os.ReadFile(path)
+	check(p.T, err)
+	check(p.T, os.WriteFile(path, bytes.ReplaceAll(text, []byte(old), []byte(now)), 0o600))
+}
+
+func (p *planned) options(bind func(*pflag.FlagSet) *config.Flags) *Options {
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o := &Options{Flags: bind(flags)}
+	check(p.T, flags.Parse(append([]string{"--hostname-override=demo", "--log-level=error", "--sluice-state-dir=" + p.state}, p.words...)))
+	check(p.T, o.Load())
+	return o
+}
+
+// planner returns one for the manifests as they are.
+func (p *planned) planner() *planner {
+	found, err := newPlanner(p.Context(), p.options(config.BindPlan), p.dir, zap.NewNop())
+	check(p.T, err)
+	p.Cleanup(func() { check(p.T, found.close()) })
+	return found
+}
+
+// step plans, starts, and compares.
+func (p *planned) step(what string) {
+	p.Helper()
+	planner := p.planner()
+	before, rules := p.read(planner), p.rules()
+	report, err := p.planner().report(p.Context()) // a layout serves once
+	check(p.T, err)
+	var wanted []dataplane.Change
+	for i := range planner.domains {
+		changes, _, err := planner.compare(p.Context(), &planner.domains[i])
+		check(p.T, err)
+		wanted = append(wanted, changes...)
+		p.apply(before[i], changes, planner.leavesOut())
+	}
+	if now := p.rules(); now != rules {
+		p.Fatalf("%s: the plan changed rules:\n%s\nto\n%s", what, rules, now)
+	}
+	if !report.Differs() || len(wanted) == 0 {
+		p.Fatalf("%s: the plan is empty", what)
+	}
+	p.start()
+	for i, now := range p.read(p.planner()) {
+		for id, object := range now {
+			if was := before[i][id]; !dataplane.Same(was, object) && !loose(object) {
+				p.Errorf("%s: %v: the start made %v, planned was %v", what, id, object, was)
+			}
+			delete(before[i], id)
+		}
+		for id := range before[i] {
+			p.Errorf("%s: %v was planned to stay or to come, and is not there", what, id)
+		}
+	}
+	p.Logf("%s: %d changes", what, len(wanted))
+}
+
+// loose reports whether an object is a chain of the kubelet, whose rules do not count.
+func loose(o *dataplane.Object) bool {
+	return o.ID == dataplane.ID{Container: "filter", Name: "KUBE-FIREWALL"}
+}
+
+// read returns what the kernel has, by domain.
+func (p *planned) read(planner *planner) (all []map[dataplane.ID]*dataplane.Object) {
+	for i := range planner.domains {
+		objects, err := planner.domains[i].Writer.Read(p.Context())
+		check(p.T, err)
+		found := map[dataplane.ID]*dataplane.Object{}
+		for j := range objects {
+			found[objects[j].ID] = &objects[j]
+		}
+		all = append(all, found)
+	}
+	return all
+}
+
+// apply makes changes to what was read.
+func (p *planned) apply(objects map[dataplane.ID]*dataplane.Object, changes []dataplane.Change, leavesOut func(*dataplane.Change) bool) {
+	for i := range changes {
+		c := &changes[i]
+		switch {
+		case leavesOut != nil && leavesOut(c):
+		case c.After == nil:
+			delete(objects, c.ID)
+		default:
+			objects[c.ID] = c.After
+		}
+	}
+}
+
+// start runs a proxy until its rules are in force and the plan is empty. What nobody wants may
+// go a moment after the first rules.
+func (p *planned) start() {
+	o := p.options(config.BindServing)
+	o.Sluice.Pace.AuditInterval = &metav1.Duration{Duration: time.Second} // what nobody wants may wait for one
+	ctx, cancel := context.WithCancel(p.Context())
+	defer cancel()
+	inForce := make(chan struct{})
+	o.InForce = func(config.Mode) { close(inForce) }
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, o, Manifests(p.dir)) }()
+	select {
+	case <-inForce:
+	case err := <-ended:
+		p.Fatalf("the proxy ended: %v", err)
+	case <-time.After(time.Minute):
+		p.Fatal("no rules are in force after a minute")
+	}
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		report, err := p.planner().report(p.Context())
+		check(p.T, err)
+		if !report.Differs() {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			var text strings.Builder
+			check(p.T, report.Print(&text, true))
+			p.Fatalf("a minute after the start, the plan is\n%s", &text)
+		}
+	}
+	cancel()
+	check(p.T, <-ended)
+}
+
+// rules lists everything in the kernel, in all languages.
+func (p *planned) rules() string {
+	var all []byte
+	for _, words := range [][]string{
+		{"nft", "list", "ruleset"}, {"iptables-legacy-save"}, {"ip6tables-legacy-save"}, {"sysctl", "-a", "--pattern", `^net\.(ipv4\.(conf|ip_forward|vs)|netfilter)`},
+	} {
+		text, err := exec.CommandContext(p.Context(), words[0], words[1:]...).Output()
+		check(p.T, err)
+		lines := slices.DeleteFunc(bytes.Split(text, []byte("\n")), func(line []byte) bool {
+			return bytes.HasPrefix(line, []byte("#")) || bytes.Contains(line, []byte("nf_conntrack_count")) // times of day
+		})
+		all = append(all, bytes.Join(lines, []byte("\n"))...)
+	}
+	return string(all)
+}

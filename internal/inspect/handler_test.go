@@ -1,0 +1,201 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/explain"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// stand is a source with a number of Services in two namespaces.
+type stand struct {
+	services int
+	unready  error
+	// hold, if set, keeps every status waiting.
+	hold chan struct{}
+	fail error
+}
+
+func (s *stand) Status() Status {
+	if s.hold != nil {
+		<-s.hold
+	}
+	return Status{Node: "n1"}
+}
+func (s *stand) Ready(context.Context) error { return s.unready }
+func (s *stand) Keys() (keys []service.Key) {
+	for i := range s.services {
+		keys = append(keys, service.Key{Namespace: fmt.Sprint("ns", 2*i/s.services), Name: fmt.Sprintf("s%05d", i)})
+	}
+	return keys
+}
+
+func (s *stand) Services(_ context.Context, wanted func(service.Key) bool, yield func(*Service) bool) {
+	for _, key := range s.Keys() {
+		if wanted(key) && !yield(&Service{Namespace: key.Namespace, Name: key.Name, State: InForce}) {
+			return
+		}
+	}
+}
+
+func (s *stand) Service(_ context.Context, key service.Key) *ServiceDetail {
+	if key.Name != "s00000" {
+		return nil
+	}
+	return &ServiceDetail{Service: Service{Namespace: key.Namespace, Name: key.Name}}
+}
+
+func (s *stand) Endpoints(_ context.Context, key service.Key) *EndpointList {
+	if key.Name != "s00000" {
+		return nil
+	}
+	return &EndpointList{Namespace: key.Namespace, Name: key.Name}
+}
+
+func (s *stand) Explain(context.Context, explain.Question) (*explain.Answer, error) {
+	return &explain.Answer{}, nil
+}
+
+func (s *stand) Dump(_ context.Context, to io.Writer) error {
+	_, _ = io.WriteString(to, strings.Repeat("archive", 10_000))
+	return s.fail
+}
+
+// served serves a source at a socket, and returns a client.
+func served(t *testing.T, source Source) *Client {
+	t.Helper()
+	return servedBy(t, Handler("v1", source))
+}
+
+func servedBy(t *testing.T, h http.Handler) *Client {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: h}}
+	server.Start()
+	t.Cleanup(server.Close)
+	return NewClient(path)
+}
+
+func TestAnswers(t *testing.T) {
+	ctx, c := t.Context(), served(t, &stand{services: 10_000})
+	if s, err := c.Status(ctx); err != nil || s.Node != "n1" || s.APIVersion != Version {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if l, err := c.Services(ctx, ""); err != nil || len(l.Items) != 10_000 || l.Items[9999].Name != "s09999" || l.APIVersion != Version {
+		t.Errorf("%v", err)
+	}
+	if l, err := c.Services(ctx, "ns1"); err != nil || len(l.Items) != 5000 {
+		t.Errorf("%v", err)
+	}
+	if l, err := c.Services(ctx, "nowhere"); err != nil || l.Items == nil || len(l.Items) != 0 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if s, err := c.Service(ctx, "ns0", "s00000"); err != nil || s.Name != "s00000" || s.APIVersion != Version || s.Now.IsZero() {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if l, err := c.Endpoints(ctx, "ns0", "s00000"); err != nil || l.Name != "s00000" || l.APIVersion != Version {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if n, err := c.Names(ctx, ""); err != nil || len(n.Namespaces) != 2 || n.Services[9999] != "ns1/s09999" {
+		t.Errorf("%v", err)
+	}
+	if n, err := c.Names(ctx, "ns1"); err != nil || len(n.Services) != 5000 || n.Services[0] != "s05000" {
+		t.Errorf("%v", err)
+	}
+	var archive strings.Builder
+	if err := c.Dump(ctx, &archive); err != nil || archive.Len() != 70_000 {
+		t.Errorf("%d bytes, %v", archive.Len(), err)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	ctx := t.Context()
+	c := served(t, &stand{services: 1})
+	if _, err := c.Service(ctx, "ns0", "other"); err == nil || !strings.HasPrefix(err.Error(), "Service ns0/other: not known to this proxy") {
+		t.Error(err)
+	}
+	if _, err := get[Status](ctx, c, "/"+Version+"/frob", nil); err == nil || !strings.Contains(err.Error(), "no such question") {
+		t.Error(err)
+	}
+	if _, err := served(t, &stand{unready: errors.New("not yet")}).Names(ctx, ""); err == nil || err.Error() != "not yet" {
+		t.Error(err)
+	}
+	if err := served(t, &stand{fail: errors.New("broken")}).Dump(ctx, io.Discard); err == nil || !strings.Contains(err.Error(), "incomplete") {
+		t.Error(err)
+	}
+	half := servedBy(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(headerAPI, Version)
+		_, _ = io.WriteString(w, `{"node":`)
+	}))
+	if _, err := half.Status(ctx); err == nil || !strings.Contains(err.Error(), "not complete") {
+		t.Error(err)
+	}
+}
+
+// TestAQuestionIsRepeatedOnce: a proxy that has just started gets a second chance.
+func TestAQuestionIsRepeatedOnce(t *testing.T) {
+	asked := 0
+	h := Handler("v1", &stand{services: 1})
+	c := servedBy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		h.ServeHTTP(w, r)
+	}))
+	if s, err := c.Status(t.Context()); err != nil || s.Node != "n1" || asked != 2 {
+		t.Errorf("%+v, %v, asked %d times", s, err, asked)
+	}
+}
+
+// TestNoMoreQuestionsThanThereIsRoomFor: those beyond get an answer that says so.
+func TestNoMoreQuestionsThanThereIsRoomFor(t *testing.T) {
+	s := &stand{hold: make(chan struct{})}
+	h := Handler("v1", s)
+	ask := func() *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, PathStatus, nil))
+		return w
+	}
+	answers := make(chan int, requestsMax)
+	for range requestsMax {
+		go func() { answers <- ask().Code }()
+	}
+	deadline := time.Now().Add(time.Minute)
+	for len(h.(*handler).places) < requestsMax && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	if w := ask(); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+		t.Errorf("status %d", w.Code)
+	}
+	close(s.hold)
+	for range requestsMax {
+		if code := <-answers; code != http.StatusOK {
+			t.Errorf("status %d", code)
+		}
+	}
+	if w := ask(); w.Code != http.StatusOK {
+		t.Errorf("afterwards: status %d", w.Code)
+	}
+}
+
+func TestOnlyQuestions(t *testing.T) {
+	w := httptest.NewRecorder()
+	Handler("v1", &stand{}).ServeHTTP(w, httptest.NewRequest(http.MethodPost, PathStatus, nil))
+	if w.Code != http.StatusMethodNotAllowed && w.Code != http.StatusNotFound {
+		t.Errorf("POST: status %d", w.Code)
+	}
+}

@@ -1,0 +1,156 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var printedAt = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func number(n int64) *int64 { return &n }
+
+func TestSort(t *testing.T) {
+	l := ServiceList{Items: []Service{
+		{Name: "a", Endpoints: 1, Changes: 3, Restarts: 0},
+		{Name: "b", Endpoints: 9, Changes: 1, Restarts: 1, LongestMicros: number(5)},
+		{Name: "c", Endpoints: 9, Changes: 2, Restarts: 0, LongestMicros: number(7)},
+	}}
+	for _, c := range []struct{ by, want string }{
+		{"latency", "cba"}, {"changes", "acb"}, {"restarts", "bac"}, {"endpoints", "bca"},
+	} {
+		sorted := ServiceList{Items: append([]Service(nil), l.Items...)}
+		sorted.Sort(c.by)
+		got := ""
+		for _, s := range sorted.Items {
+			got += s.Name
+		}
+		if got != c.want {
+			t.Errorf("by %s: %s, want %s", c.by, got, c.want)
+		}
+	}
+}
+
+func TestStatusSaysWhatIsWrong(t *testing.T) {
+	var out strings.Builder
+	s := Status{
+		Version: "v1", Compatible: "v1.36.3", Now: printedAt, Started: printedAt.Add(-26 * time.Hour), Mode: "nftables", ModeReason: "because",
+		Node: "n1", Zone: "z1", Feed: Feed{From: "API server https://x", Resources: []Resource{{Name: "services", FailingSince: printedAt.Add(-90 * time.Second), Error: "refused"}}},
+		Actors: Actors{Running: 3, Parked: 1},
+		Domains: []Domain{{
+			Name: "nftables/IPv4", Open: true, InForce: 2, Held: 101, LastError: "no\nroom",
+			Quarantined: []Quarantine{{Namespace: "a", Name: "b", Reason: "invalid argument", Since: printedAt.Add(-time.Minute)}},
+		}, {Name: "nftables/IPv6"}},
+		Findings: []Finding{{Kind: "quarantined", About: "nftables/IPv4", Problem: "one is held", Advice: "Look.", Services: []string{"a/b"}}},
+	}
+	if err := s.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"up 26h\n", "n1, zone z1\n", "not synced yet; services fail since 90s: refused\n", "3 running, 1 parked\n",
+		"nftables/IPv4, last error: no room\n", "nftables/IPv4, quarantined for 60s: a/b: invalid argument\n", "nftables/IPv4: 100 more in quarantine\n",
+		"nftables/IPv6   not begun", "Health: NOT healthy\n", "  quarantined nftables/IPv4: one is held\n    Services: a/b\n    Look.\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestDetailShowsQuarantineAndTimeline(t *testing.T) {
+	var out strings.Builder
+	d := ServiceDetail{
+		Now: printedAt, Service: Service{Namespace: "a", Name: "b", State: Quarantined, InternalPolicy: "Cluster", LongestMicros: number(20_000), LastMicros: number(900)},
+		AffinitySeconds: 10, SourceRanges: []string{"192.0.2.0/24"}, HealthCheckNodePort: 31000, Scheduler: "sh",
+		Actor:     Actor{State: "parked", Restarts: 6, LastFailure: "panic: x", FailedAt: printedAt.Add(-time.Second), ParkedUntil: printedAt.Add(time.Minute)},
+		Frontends: []Frontend{{Kind: "NodePort", Family: "IPv4", Port: 30080, Protocol: "TCP", Policy: "Local"}},
+		Domains: []ServiceDomain{{
+			Name: "nftables/IPv4", State: Quarantined, Revision: "1.2", Applied: "1.1", Omitted: 5,
+			Quarantine: &Quarantine{Revision: "1.2", Reason: "Invalid argument", Since: printedAt.Add(-time.Minute)},
+			Objects:    []Object{{"@frontends", "192.0.2.1 . tcp . 80", Waiting}},
+		}},
+		Timeline: []Change{
+			{Domain: "nftables/IPv4", Outcome: Quarantined, Received: printedAt},
+			{Domain: "nftables/IPv4", Outcome: InForce, Causes: []string{"service", "endpoints"}, Received: printedAt, TriggerMicros: -1_500_000,
+				SeenMicros: 12, RenderedMicros: 90, BatchedMicros: 120, DoneMicros: 11_000, Batch: 7, Endpoints: 3},
+		},
+	}
+	if err := d.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"State:       quarantined\n", "ClientIP affinity for 10 s; load balancer sources 192.0.2.0/24; health check node port 31000; IPVS scheduler sh\n",
+		"from receipt to kernel 900µs, at most 20.0ms\n", "parked, restarted 6 times; last failure 1s ago: panic: x; parked, tried again in 60s or when the Service changes\n",
+		"no endpoint on this node: dropped", "In quarantine for 60s (revision 1.2)", "    Invalid argument\n", "waiting\n", "and 5 more objects\n",
+		"service,endpoints   1500.0ms before   12µs   90µs       120µs     11.0ms        7", "quarantined",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestEndpointsShowWhatDecided(t *testing.T) {
+	var out strings.Builder
+	l := EndpointList{Namespace: "a", Name: "b", Node: "n1", Ports: []EndpointPort{
+		{Port: Port{Name: "web", Protocol: "TCP", Port: 80}, Family: "IPv4", Internal: &Rule{"Cluster", "every ready endpoint", 1}, Omitted: 2,
+			Endpoints: []Endpoint{{Address: "10.0.0.1:80", Slice: "b-1", Ready: true, Internal: &Decision{true, "ready", "ready"}}}},
+		{Port: Port{Protocol: "UDP", Port: 53}, Family: "IPv6", Internal: &Rule{Policy: "Cluster"}},
+	}}
+	if err := l.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"a/b, as seen from node n1\n", "Port 80/TCP (web), IPv4\n  internal traffic: policy Cluster, every ready endpoint: 1 chosen\n",
+		"  10.0.0.1:80   yes     no        no            -      -      yes: ready   -          b-1\n", "  and 2 more\n", "Port 53/UDP, IPv6\n", "no EndpointSlice has an endpoint\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+// TestWatchPrintsWhatChanges: a Service that stays as it is is not printed again.
+func TestWatchPrintsWhatChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		stop := errors.New("over")
+		var out strings.Builder
+		err := Watch(t.Context(), &out, ListOptions{}, func(context.Context) (*ServiceList, error) {
+			l := &ServiceList{Now: printedAt, Items: []Service{{Namespace: "n", Name: "same"}}}
+			switch asked++; asked {
+			case 1:
+				l.Items = append(l.Items, Service{Namespace: "n", Name: "goes"})
+			case 2:
+				l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Changes: 1})
+			case 3:
+				l.Items = append(l.Items, Service{Namespace: "n", Name: "comes", Changes: 2})
+			default:
+				return nil, stop
+			}
+			return l, nil
+		})
+		if !errors.Is(err, stop) {
+			t.Error(err)
+		}
+		for what, want := range map[string]int{"same": 1, "comes": 2, "goes": 2, "n/goes is gone": 1} {
+			if got := strings.Count(out.String(), what); got != want {
+				t.Errorf("%q is printed %d times, want %d\n%s", what, got, want, out.String())
+			}
+		}
+	})
+}
+
+func TestSpans(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0ms", 12 * time.Millisecond: "12ms", 119 * time.Second: "119s", 150 * time.Second: "2m30s",
+		30 * time.Minute: "30m", 30 * time.Hour: "30h", 72 * time.Hour: "3d",
+	} {
+		if got := span(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}

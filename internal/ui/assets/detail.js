@@ -1,0 +1,145 @@
+// One Service: how it stands, its endpoints with the rule that decided, its timeline.
+import {$, el, table, state, micros, age, ports} from "./dom.js";
+import {question, model} from "./model.js";
+
+let shown = "", asked = 0, explainable = true;
+const explained = {key: "", answer: null, from: "", to: ""};
+
+export const current = () => shown;
+
+// show opens a Service, or closes the panel without a key.
+export async function show(key) {
+  if (shown !== key) $("detail").replaceChildren();
+  shown = key;
+  $("detail").hidden = !key;
+  if (key) await load();
+}
+
+// load asks about the Service in view. A late answer to an earlier question is ignored.
+export async function load() {
+  const key = shown, turn = ++asked;
+  if (!key) return;
+  const [namespace, name] = key.split("/").map(encodeURIComponent);
+  const [service, endpoints] = await Promise.all([`services/${namespace}/${name}`, `services/${namespace}/${name}/endpoints`]
+    .map((path) => question(path).catch((error) => ({error: error.message, status: error.status}))));
+  if (turn !== asked || key !== shown) return;
+  if ($("detail").contains(document.activeElement) && document.activeElement.tagName === "INPUT") return; // somebody types
+  draw(key, service, endpoints);
+}
+
+function draw(key, s, endpoints) {
+  const close = el("button", {title: "Close (esc)", id: "detail-close"}, "✕");
+  close.addEventListener("click", () => { location.hash = ""; });
+  const parts = [el("header", {}, el("h2", {}, key), s.state ? el("span", {class: "badge"}, state(s.state)) : null, close)];
+  if (s.error) {
+    parts.push(el("p", {class: "note"}, model.services.has(key) ? s.error : `The Service is gone: ${s.error}`));
+  } else {
+    parts.push(...facts(s), ...domains(s), ...frontends(s), ...timeline(s), ...choice(endpoints), ...explain(key, s), ...objects(s));
+  }
+  const top = $("detail").scrollTop;
+  const open = new Set([...$("detail").querySelectorAll("details[open]")].map((d) => d.dataset.name));
+  $("detail").replaceChildren(...parts);
+  for (const d of $("detail").querySelectorAll("details")) d.open = open.has(d.dataset.name);
+  $("detail").scrollTop = top;
+}
+
+function facts(s) {
+  const made = [el("p", {}, (s.clusterIPs ?? []).join(" "), " · ", ports(s), " · internal ", s.internalTrafficPolicy,
+    s.externalTrafficPolicy ? ` · external ${s.externalTrafficPolicy}` : "",
+    s.affinitySeconds ? ` · clients stay for ${s.affinitySeconds} s` : "")];
+  if (s.actor?.lastFailure) {
+    made.push(el("p", {class: "note"}, `The actor is ${s.actor.state}; it failed ${s.actor.failures} times, last: ${s.actor.lastFailure}`));
+  }
+  return made;
+}
+
+function domains(s) {
+  const made = [];
+  for (const d of s.domains ?? []) {
+    if (d.quarantine) made.push(el("p", {class: "note"}, el("b", {class: "bad"}, `${d.name} is in quarantine `),
+      `since ${age(d.quarantine.since, s.now)}: `, d.quarantine.reason));
+    else if (d.error) made.push(el("p", {class: "note"}, `${d.name}: ${d.error}`));
+  }
+  made.push(el("p", {}, ...(s.domains ?? []).flatMap((d) => [el("span", {class: "badge"}, `${d.name}: `, state(d.state)), " "])));
+  return made;
+}
+
+function frontends(s) {
+  return [el("h3", {}, "Frontends"), table(["Kind", "Address", "Policy", "Endpoints"], (s.frontends ?? []).map((f) => [f.kind,
+    el("td", {class: "mono"}, `${f.address ? f.address + " " : `${f.family} `}${f.port}/${f.protocol}`), f.policy,
+    f.servedBy ? el("span", {class: "wait"}, `served by ${f.servedBy}`) : f.endpoints]))];
+}
+
+// steps shows where the time of a change went.
+function steps(c) {
+  const ends = [c.seenMicros, c.renderedMicros, c.batch ? c.batchedMicros : c.doneMicros, c.doneMicros];
+  const written = c.batch ? `in batch ${c.batch} after ${micros(ends[2])}` : "nothing to write";
+  const bar = el("div", {class: "steps", title: `seen after ${micros(ends[0])}, rendered after ${micros(ends[1])}, ${written}, done after ${micros(ends[3])}`});
+  let before = 0;
+  for (const end of ends) {
+    const part = el("i");
+    part.style.width = `${c.doneMicros > 0 ? (100 * Math.max(0, end - before)) / c.doneMicros : 25}%`;
+    before = Math.max(before, end);
+    bar.append(part);
+  }
+  return bar;
+}
+
+function timeline(s) {
+  const made = [el("h3", {}, "Timeline")];
+  if (!s.timeline?.length) return [...made, el("p", {class: "dim"}, "No change yet.")];
+  made.push(el("div", {class: "legend"}, ...["waits for the actor", "rendering", "waits for a batch", "writing"].map((t) => el("span", {}, el("i"), t))));
+  made.push(table(["Ago", "Domain", "Cause", "Endpoints", "Took", "", "Batch"], s.timeline.map((c) => [
+    age(c.received, s.now), c.domain, (c.causes ?? []).join(" "), c.endpoints,
+    el("span", {class: c.outcome === "in force" ? null : "bad"}, c.outcome === "in force" ? micros(c.doneMicros) : c.outcome),
+    steps(c), c.batch || "–"])));
+  return made;
+}
+
+function choice(list) {
+  const made = [el("h3", {}, "Endpoints")];
+  if (list.error) return [...made, el("p", {class: "note"}, list.error)];
+  const decision = (d) => d ? el("td", {class: "wide", title: d.why}, el("span", {class: d.chosen ? "good" : "dim"}, d.chosen ? "✓ " : "– "), d.rule) : "–";
+  for (const p of list.ports ?? []) {
+    made.push(el("p", {class: "dim"}, `${p.family} ${p.port}/${p.protocol}${p.name ? " " + p.name : ""}. `,
+      p.internal ? `Inside: ${p.internal.rule} (${p.internal.chosen}). ` : "", p.external ? `Outside: ${p.external.rule} (${p.external.chosen}).` : ""));
+    made.push(table(["Address", "Node", "State", "Inside", "Outside"], (p.endpoints ?? []).map((e) => [
+      el("td", {class: "mono"}, e.address), `${e.node ?? "–"}${e.local ? " (here)" : ""}${e.zone ? ` · ${e.zone}` : ""}`,
+      [e.ready && "ready", e.serving && !e.ready && "serving", e.terminating && "terminating", !e.serving && "not serving"].filter(Boolean).join(" "),
+      decision(e.internal), decision(e.external)])));
+    if (p.omitted) made.push(el("p", {class: "dim"}, `and ${p.omitted} more`));
+  }
+  return made;
+}
+
+// explain asks what happens to a packet, where the proxy can say.
+function explain(key, s) {
+  if (!explainable) return [];
+  if (explained.key !== key) Object.assign(explained, {key, answer: null, from: "", to: ""});
+  const first = (s.frontends ?? []).find((f) => f.address);
+  const to = explained.to || (first ? `${first.address.includes(":") ? `[${first.address}]` : first.address}:${first.port}/${first.protocol.toLowerCase()}` : "");
+  const from = el("input", {"aria-label": "from", placeholder: "from: 10.244.1.7", value: explained.from, required: true});
+  const goal = el("input", {"aria-label": "to", placeholder: "to: 10.96.0.10:53/udp", value: to, required: true});
+  const form = el("form", {class: "explain"}, from, goal, el("button", {}, "Explain"));
+  const said = el("pre", {id: "explained", hidden: !explained.answer}, explained.answer ?? "");
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    Object.assign(explained, {from: from.value.trim(), to: goal.value.trim()});
+    try {
+      const answer = await question(`explain?${new URLSearchParams({from: explained.from, to: explained.to})}`);
+      explained.answer = answer.text ?? JSON.stringify(answer, null, 2);
+    } catch (error) {
+      if (error.status === 404 || error.status === 405) { explainable = false; form.replaceWith(el("p", {class: "dim"}, "This proxy cannot explain packets.")); }
+      explained.answer = error.message;
+    }
+    said.textContent = explained.answer;
+    said.hidden = false;
+  });
+  return [el("h3", {}, "Explain a packet"), form, said];
+}
+
+function objects(s) {
+  return (s.domains ?? []).filter((d) => d.objects?.length).map((d) => el("details", {"data-name": d.name},
+    el("summary", {}, `${d.objects.length + (d.omitted ?? 0)} objects in ${d.name}`),
+    table(["Container", "Object", "State"], d.objects.map((o) => [o.container, el("td", {class: "mono wide"}, o.name), state(o.state)]))));
+}

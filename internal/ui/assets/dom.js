@@ -1,0 +1,49 @@
+// Elements and texts. Everything that comes from the server becomes a text node, never markup.
+
+export const $ = (id) => document.getElementById(id);
+
+// el makes an element: el("td", {class: "mono"}, "text", otherElement).
+export function el(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value !== undefined && value !== null && value !== false) made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.filter((c) => c !== undefined && c !== null && c !== "").map((c) => (c instanceof Node ? c : String(c))));
+  return made;
+}
+
+// table makes a table of headings and rows of cells. A cell is a text or an element.
+export function table(headings, rows) {
+  return el("table", {},
+    el("thead", {}, el("tr", {}, ...headings.map((h) => el("th", {scope: "col"}, h)))),
+    el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((c) =>
+      c instanceof HTMLTableCellElement ? c : el("td", {}, c))))));
+}
+
+// state shows a state as a coloured word.
+export function state(name) {
+  const kinds = {"in force": "good", waiting: "wait", shadowed: "wait", restarting: "wait"};
+  return el("span", {class: kinds[name] ?? "bad"}, name);
+}
+
+// micros says a duration.
+export function micros(n) {
+  if (n === undefined || n === null) return "–";
+  const m = Math.abs(n);
+  if (m < 1000) return `${n} µs`;
+  if (m < 1e6) return `${(n / 1000).toPrecision(3)} ms`;
+  return `${(n / 1e6).toFixed(m < 1e7 ? 2 : 1)} s`;
+}
+
+// age says how long ago a moment was, by the server's clock.
+export function age(moment, now) {
+  if (!moment) return "–";
+  const s = Math.max(0, (Date.parse(now) - Date.parse(moment)) / 1000);
+  if (s < 60) return `${Math.floor(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h`;
+  return `${Math.floor(s / 86400)} d`;
+}
+
+export const ports = (s) => (s.ports ?? []).map((p) =>
+  `${p.port}${p.nodePort ? ":" + p.nodePort : ""}/${p.protocol}`).join(" ");

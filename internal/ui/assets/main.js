@@ -1,0 +1,121 @@
+// The page: asks for changes while it is visible, routes by the fragment, and handles keys.
+import {$, age} from "./dom.js";
+import {model, update} from "./model.js";
+import {list, prepare, refresh, pick} from "./list.js";
+import {sample, drawPipeline, drawTrouble, troubles} from "./views.js";
+import {show, load, current} from "./detail.js";
+
+const pause = 1000, pauseMax = 10000;
+let failures = 0, timer = 0;
+
+function view(name) {
+  for (const tab of document.querySelectorAll("[role=tab]")) {
+    const on = tab.dataset.view === name;
+    tab.setAttribute("aria-selected", on);
+    $(tab.dataset.view).hidden = !on;
+  }
+  drawViews();
+}
+
+function drawViews() {
+  if (!model.status) return;
+  if (!$("pipeline").hidden) drawPipeline();
+  if (!$("trouble").hidden) drawTrouble();
+}
+
+function drawStatus() {
+  const s = model.status;
+  $("where").textContent = `${s.node} · ${s.mode} · ${s.version} · up ${age(s.started, s.now)}`;
+  $("health").textContent = s.healthy ? "healthy" : "not healthy";
+  $("health").className = `badge ${s.healthy ? "good" : "bad"}`;
+  const n = troubles();
+  $("troubles").textContent = n || "";
+  $("troubles").className = n ? "bad" : "";
+  document.title = `${n ? `(${n}) ` : ""}Sluice ${s.node}`;
+}
+
+async function tick() {
+  clearTimeout(timer);
+  if (document.hidden) return;
+  try {
+    const before = model.services.size, {changed, full} = await update();
+    failures = 0;
+    $("fresh").textContent = "";
+    $("fresh").className = "";
+    sample();
+    drawStatus();
+    refresh(false, full && !before ? new Set() : changed);
+    drawViews();
+    if (current()) await load();
+  } catch (error) {
+    failures++;
+    $("fresh").textContent = `no answer from the proxy (${error.message}); trying again`;
+    $("fresh").className = "stale";
+  }
+  document.documentElement.dataset.revision = model.revision;
+  clearTimeout(timer);
+  timer = setTimeout(tick, Math.min(pauseMax, pause * 2 ** Math.max(0, failures - 1)));
+}
+
+function route() {
+  const key = decodeURIComponent(location.hash.replace(/^#\/?/, ""));
+  if (key && $("services").hidden) view("services");
+  const at = list.rows.findIndex((r) => r.key === key);
+  if (at >= 0) pick(at);
+  show(key);
+}
+
+const open = (key) => { location.hash = `#/${key.split("/").map(encodeURIComponent).join("/")}`; };
+const themes = ["", "light", "dark"];
+
+function theme(next) {
+  try {
+    if (next !== undefined) localStorage.setItem("theme", next);
+    document.documentElement.dataset.theme = localStorage.getItem("theme") ?? "";
+  } catch { document.documentElement.dataset.theme = next ?? ""; }
+}
+const nextTheme = () => theme(themes[(themes.indexOf(document.documentElement.dataset.theme ?? "") + 1) % themes.length]);
+
+const keys = {
+  "/": () => { view("services"); $("search").focus(); $("search").select(); },
+  j: () => pick(list.picked + 1), ArrowDown: () => pick(list.picked + 1),
+  k: () => pick(list.picked - 1), ArrowUp: () => pick(list.picked - 1),
+  g: () => pick(0), G: () => pick(list.rows.length - 1),
+  PageDown: () => pick(list.picked + 20), PageUp: () => pick(list.picked - 20),
+  Enter: () => { if (list.rows[list.picked]) open(list.rows[list.picked].key); },
+  "?": () => $("help").showModal(),
+  1: () => view("services"), 2: () => view("pipeline"), 3: () => view("trouble"),
+  t: nextTheme,
+};
+
+function escape() {
+  if (document.activeElement?.closest("input, select")) { document.activeElement.blur(); $("list").focus(); return; }
+  if (current()) { location.hash = ""; show(""); return; }
+  $("search").value = "";
+  $("state").value = "";
+  refresh();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
+  if (event.key === "Escape") { event.preventDefault(); escape(); return; }
+  const typing = event.target.closest("input, select"), searching = event.target === $("search");
+  if (typing && !(searching && ["Enter", "ArrowDown", "ArrowUp"].includes(event.key))) return;
+  if (event.key === "Enter" && event.target.closest("button, a, summary")) return;
+  const act = keys[event.key];
+  if (!act) return;
+  event.preventDefault();
+  if (searching) $("list").focus();
+  act();
+});
+
+prepare();
+list.open = open;
+theme();
+$("theme").addEventListener("click", nextTheme);
+$("help-button").addEventListener("click", () => $("help").showModal());
+$("help-close").addEventListener("click", () => $("help").close());
+for (const tab of document.querySelectorAll("[role=tab]")) tab.addEventListener("click", () => view(tab.dataset.view));
+window.addEventListener("hashchange", route);
+document.addEventListener("visibilitychange", tick);
+tick().then(route);

@@ -1,0 +1,104 @@
+// Package ui serves the page about a running proxy: its Services, one Service's timeline and
+// endpoints, the queues of the pipeline, and what is in quarantine. The page is read-only, embedded
+// in the program, and asks nobody but this server. Its data is that of package inspect; see
+// docs/ui.md.
+package ui
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/inspect"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// Path is where the page is mounted.
+const Path = "/ui/"
+
+// policy lets the page use its own files and nothing else: no inline script or style, no other
+// host, no frame around it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// Handler serves the page and its data below Path. Questions are answered by the API's handler,
+// which is that of the local socket; the list of Services comes from the source, which is asked at
+// most once per refresh however many pages are open.
+func Handler(api http.Handler, source inspect.Source) http.Handler {
+	const prefix = Path + "api"
+	mux := http.NewServeMux()
+	mux.Handle("GET "+prefix+pathChanges, newFeed(source))
+	questions := http.StripPrefix(prefix, api)
+	// What the page asks, and nothing more: an archive, for one, is for the local socket only.
+	for _, question := range []string{inspect.PathService, inspect.PathEndpoints, pathExplain} {
+		mux.Handle("GET "+prefix+question, questions)
+	}
+	mux.Handle("GET "+prefix+"/", http.NotFoundHandler())
+	mux.Handle("GET "+Path, files())
+	return guarded(mux)
+}
+
+// pathExplain explains what happens to a packet.
+const pathExplain = "/" + inspect.Version + "/explain"
+
+// guarded sets the headers of every answer.
+func guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("X-Content-Type-Options", "nosniff")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// files serves the embedded files. A browser asks each time whether a file has changed, as the
+// program may have been replaced.
+func files() http.Handler {
+	type file struct {
+		text []byte
+		tag  string
+	}
+	all := map[string]file{}
+	root, err := fs.Sub(assets, "assets")
+	if err == nil {
+		err = fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			text, err := fs.ReadFile(root, name)
+			sum := sha256.Sum256(text)
+			all[Path+name] = file{text, `"` + hex.EncodeToString(sum[:8]) + `"`}
+			return err
+		})
+	}
+	if err != nil {
+		panic("ui: the embedded files cannot be read: " + err.Error())
+	}
+	all[Path] = all[Path+"index.html"]
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		found, known := all[r.URL.Path]
+		if !known {
+			http.NotFound(w, r)
+			return
+		}
+		kind := mime.TypeByExtension(path.Ext(r.URL.Path))
+		if r.URL.Path == Path {
+			kind = "text/html; charset=utf-8"
+		}
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("Cache-Control", "no-cache")
+		w.Header().Set("ETag", found.tag)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(found.text))
+	})
+}

@@ -1,0 +1,29 @@
+package reduce
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// TestDocsNameTheKeys: docs/configuration.md has every annotation, label and taint that counts.
+func TestDocsNameTheKeys(t *testing.T) {
+	page, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{annotationScheduler, annotationFlags, discoveryv1.LabelServiceName, corev1.EndpointsLastChangeTriggerTime,
+		corev1.LabelTopologyZone, autoscalerTaint, "service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"} {
+		if !strings.Contains(string(page), "`"+key+"`") {
+			t.Errorf("%s is missing", key)
+		}
+	}
+	for _, value := range schedulers {
+		if !strings.Contains(string(page), "`"+value+"`") {
+			t.Errorf("scheduler %s is missing", value)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+//go:build install
+
+package install
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/test/e2e/harness"
+)
+
+// kubeadmConfig is what `kubeadm init` would have been given.
+const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: VERSION
+controlPlaneEndpoint: SERVER
+networking: {podSubnet: "10.244.0.0/16,fd00:244:1::/48"}
+---
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: ""
+# Its size can be set in the machine's first network namespace only.
+conntrack: {maxPerCore: 0}
+`
+
+// kubeadm replaces Sluice by the DaemonSet that kubeadm makes, with the real kube-proxy.
+func (s *site) kubeadm(t *testing.T) {
+	version, err := harness.KubernetesVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kubeadm.yaml")
+	text := strings.NewReplacer("VERSION", version, "SERVER", s.APIServer().String()).Replace(kubeadmConfig)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.undisturbed(t, func() {
+		s.Kubectl(t, "delete", "-f", s.manifest)
+		t.Log(s.Kubeadm(t, "init", "phase", "addon", "kube-proxy", "--config", file, "--kubeconfig", s.AdminKubeconfig()))
+		s.awaitRollout(t, "kube-proxy")
+		s.mustRunKubeProxy(t)
+		s.grow(t)
+	})
+}
+
+// mustRunKubeProxy fails the test unless the real one runs, in the mode that is its default.
+func (s *site) mustRunKubeProxy(t *testing.T) {
+	t.Helper()
+	version, err := harness.KubernetesVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mustRun(t, "kube-proxy", "Kubernetes "+version, "iptables")
+}
+
+// swap gives kubeadm's DaemonSet the image of Sluice, and takes it back, with nothing else changed.
+func (s *site) swap(t *testing.T) {
+	s.undisturbed(t, func() {
+		s.Kubectl(t, "-n", "kube-system", "set", "image", "daemonset/kube-proxy", "kube-proxy="+imageOf(oneVersion))
+		s.awaitRollout(t, "kube-proxy")
+		s.mustRun(t, "kube-proxy", "sluice "+oneVersion, "nftables")
+		s.grow(t)
+	})
+	s.undisturbed(t, func() {
+		s.Kubectl(t, "-n", "kube-system", "rollout", "undo", "daemonset/kube-proxy")
+		s.awaitRollout(t, "kube-proxy")
+		s.mustRunKubeProxy(t)
+		s.grow(t)
+	})
+}
+
+// takeOver moves the node from kubeadm's DaemonSet to Sluice's own by its label, and back.
+func (s *site) takeOver(t *testing.T) {
+	const label = "sluice.dev/proxy"
+	overlay := s.overlay(t, "kubeadm")
+	s.Kubectl(t, "-n", "kube-system", "patch", "daemonset/kube-proxy", "--patch-file", filepath.Join(top, "deploy", "kubeadm", "kube-proxy.yaml"))
+	s.awaitRollout(t, "kube-proxy")
+	s.Kubectl(t, "apply", "-k", overlay)
+	s.undisturbed(t, func() {
+		s.Kubectl(t, "label", "node", harness.NodeName, label+"=sluice")
+		s.mustRun(t, "sluice", "sluice "+oneVersion, "nftables")
+		s.grow(t)
+	})
+	s.undisturbed(t, func() {
+		s.Kubectl(t, "label", "node", harness.NodeName, label+"-")
+		s.mustRunKubeProxy(t)
+		s.grow(t)
+	})
+}
+
+// overlay returns a folder of its own for an overlay of deploy/, with the image of the test.
+func (s *site) overlay(t *testing.T, name string) string {
+	t.Helper()
+	dir := s.report.t.TempDir()
+	whole, err := filepath.Abs(filepath.Join(top, "deploy", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource, err := filepath.Rel(dir, whole) // kubectl refuses an absolute name
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("resources: [%s]\nimages: [{name: sluice, newTag: %s}]\n", resource, oneVersion)
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

@@ -1,0 +1,225 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/sluice-proxy/sluice/test/apitest"
+)
+
+// inside is set in the process that runs the tests.
+const inside = "SLUICE_UI_INSIDE"
+
+// TestMain runs the tests in namespaces of their own, whose processes end with them.
+func TestMain(m *testing.M) {
+	if os.Getenv(inside) != "" {
+		if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+			log.Fatalf("%v: %s", err, out)
+		}
+		os.Exit(m.Run())
+	}
+	words := append([]string{"--net", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child"}, os.Args...)
+	cmd := exec.Command("unshare", words...)
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var exit *exec.ExitError
+	switch err := cmd.Run(); {
+	case errors.As(err, &exit):
+		os.Exit(exit.ExitCode())
+	case err != nil:
+		log.Fatal(err)
+	}
+}
+
+const (
+	nodeName = "node-1"
+	address  = "127.0.0.1:10249"
+	page     = "http://" + address + "/ui/"
+	// heldPort is a node port that another program of the host holds on localhost.
+	heldPort = 30080
+)
+
+// stand is a cluster, the proxy on its node, and a browser.
+type stand struct {
+	*testing.T
+	api        *apitest.Server
+	browser    context.Context
+	complaints *complaints
+}
+
+func newStand(t *testing.T, services int) *stand {
+	t.Helper()
+	api, err := apitest.New(net.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = api.Stop() })
+	s := &stand{T: t, api: api, complaints: &complaints{}}
+	s.fill(services)
+	holder, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", heldPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { holder.Close() })
+	s.startProxy()
+	s.startBrowser()
+	return s
+}
+
+// fill makes the Node and Services, five of which tests change.
+func (s *stand) fill(services int) {
+	s.api.Set(apitest.Nodes, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelTopologyZone: "zone-a"}},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}},
+	})
+	s.api.Set(apitest.ServiceCIDRs, &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}},
+	})
+	for n := range services {
+		namespace, name := nameOf(n)
+		s.service(n, namespace, name, 0)
+		s.endpoints(n, namespace, name, 1+n%4)
+	}
+}
+
+// words make names that look like those of a cluster.
+var teams = []string{"billing", "catalog", "checkout", "identity", "payments", "search", "shipping", "web"}
+var apps = []string{"api", "cache", "db", "gateway", "ledger", "queue", "store", "worker"}
+
+func nameOf(n int) (namespace, name string) {
+	return teams[n%len(teams)], fmt.Sprintf("%s-%04d", apps[n/len(teams)%len(apps)], n)
+}
+
+func (s *stand) service(n int, namespace, name string, nodePort int32) {
+	made := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(fmt.Sprint(n))},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			ClusterIP: clusterIP(n), ClusterIPs: []string{clusterIP(n)},
+			Ports: []corev1.ServicePort{{Name: "web", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: nodePort}},
+		},
+	}
+	if nodePort != 0 {
+		made.Spec.Type = corev1.ServiceTypeNodePort
+	}
+	s.api.Set(apitest.Services, made)
+}
+
+func clusterIP(n int) string { return fmt.Sprintf("10.96.%d.%d", 1+n/250, 1+n%250) }
+
+// endpoints gives a Service as many endpoints, every second one on this node.
+func (s *stand) endpoints(n int, namespace, name string, count int) {
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name + "-x", Labels: map[string]string{discoveryv1.LabelServiceName: name},
+			Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: time.Now().UTC().Format(time.RFC3339Nano)},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("web"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(int32(8080))}},
+	}
+	for e := range count {
+		on := nodeName
+		if e%2 == 1 {
+			on = "node-2"
+		}
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{fmt.Sprintf("10.244.%d.%d", n%250, 1+e)}, NodeName: ptr.To(on), Zone: ptr.To("zone-a"),
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true)},
+		})
+	}
+	s.api.Set(apitest.EndpointSlices, slice)
+}
+
+const kubeconfig = `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://%s"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+current-context: c
+`
+
+// startProxy starts the program that make test-ui has built.
+func (s *stand) startProxy() {
+	s.Helper()
+	dir := s.TempDir()
+	config := filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(config, fmt.Appendf(nil, kubeconfig, s.api.Address()), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	binary := os.Getenv("SLUICE")
+	if binary == "" {
+		binary = filepath.Join(s.TempDir(), "sluice")
+		build := exec.Command("go", "build", "-o", binary, "./cmd/sluice")
+		build.Dir = "../.."
+		if out, err := build.CombinedOutput(); err != nil {
+			s.Fatalf("%v: %s", err, out)
+		}
+	}
+	output, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer output.Close()
+	cmd := exec.Command(binary, "proxy", "--kubeconfig="+config, "--hostname-override="+nodeName, "--proxy-mode=nftables",
+		"--cluster-cidr=10.244.0.0/16", "--conntrack-max-per-core=0", "--sluice-state-dir="+filepath.Join(dir, "state"),
+		"--metrics-bind-address="+address, "--sluice-ui", "--sluice-nftables-localhost-nodeports=true")
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Start(); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		if text, _ := os.ReadFile(output.Name()); s.Failed() {
+			s.Logf("the proxy said:\n%s", text[max(0, len(text)-4000):])
+		}
+	})
+	s.until("the metrics address answers", func() error {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	})
+}
+
+// until repeats an attempt until it succeeds, for at most a minute.
+func (s *stand) until(what string, try func() error) {
+	s.Helper()
+	var err error
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if err = try(); err == nil {
+			return
+		}
+	}
+	s.Fatalf("%s: %v", what, err)
+}
+
+func (s *stand) startBrowser() {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath("/usr/bin/chromium"),
+		chromedp.WindowSize(1280, 800), chromedp.Flag("disable-dev-shm-usage", true), chromedp.UserDataDir(s.TempDir()),
+		chromedp.WSURLReadTimeout(2*time.Minute))
+	allocated, end := chromedp.NewExecAllocator(context.Background(), options...)
+	s.Cleanup(end)
+	browser, end := chromedp.NewContext(allocated)
+	s.Cleanup(end)
+	s.browser = browser
+}
