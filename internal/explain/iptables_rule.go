@@ -101,7 +101,7 @@ func (p *iptParser) when(holds func(*iptRules, *iptBranch) bool) {
 }
 
 // iptModules are the matches that need no word but their name.
-var iptModules = []string{"comment", "tcp", "udp", "sctp", "addrtype", "conntrack", "mark", "statistic"}
+var iptModules = []string{"comment", "tcp", "udp", "sctp", "addrtype", "conntrack", "mark", "nfacct", "statistic"}
 
 // option reads one option with its arguments.
 func (p *iptParser) option(word string) error {
@@ -113,7 +113,7 @@ func (p *iptParser) option(word string) error {
 		} else if !slices.Contains(iptModules, module) {
 			return fmt.Errorf("unknown match %q", module)
 		}
-	case "--comment", "--mode", "--mask", "--reject-with":
+	case "--comment", "--mode", "--mask", "--reject-with", "--nfacct-name":
 		p.next()
 	case "--random-fully", "--rsource", "--reap":
 	case "-s", "-d", "-i", "-p", "--dport", "--src-type", "--dst-type", "--ctstate":
