@@ -16,8 +16,10 @@ type iptRule struct {
 	// conditions return the probability with which they hold.
 	conditions []iptCondition
 	// target is a chain or one of the targets that our rules use, and "" for none.
-	target              string
-	isGoto              bool
+	target string
+	isGoto bool
+	// recalls is set for a rule that looks for remembered clients.
+	recalls             bool
 	to                  netip.AddrPort
 	markValue, markMask uint32
 }
@@ -236,6 +238,7 @@ func (p *iptParser) recentOption(option string) error {
 		match := *p.recent
 		match.list = p.next()
 		if match.check { // the other, --set, always holds
+			p.rule.recalls = true
 			p.when(func(r *iptRules, b *iptBranch) bool {
 				age, known := r.seen(match.list, b.src.Addr())
 				return known && age <= match.within
