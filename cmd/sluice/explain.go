@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -61,11 +60,7 @@ Rules of other programs are not considered.`,
 // answerTo asks the running proxy, or reads manifests.
 func answerTo(ctx context.Context, a *asking, o *daemon.Options, dir string, q explain.Question) (*explain.Answer, error) {
 	if dir == "" {
-		answer, err := a.client().Explain(ctx, q)
-		if err != nil {
-			return nil, fmt.Errorf("%w\nwithout a proxy: --manifests DIR", err)
-		}
-		return answer, nil
+		return a.client().Explain(ctx, q)
 	}
 	if err := checkManifests(dir); err != nil {
 		return nil, err

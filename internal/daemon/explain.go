@@ -52,19 +52,14 @@ func (p *picture) explainState(mode config.Mode) (*explain.State, error) {
 			return nil, err
 		}
 	}
-	return ExplainState(p.Options, mode, p.cache, p.cache.Node(), p.facts, addresses)
-}
-
-// ExplainState returns what questions about a node are answered from.
-func ExplainState(o *Options, mode config.Mode, services explain.Services, node *service.NodeObject, facts *service.NodeFacts, addresses []netip.Addr) (*explain.State, error) {
 	liberal, err := iptables.TCPBeLiberal(sysctl.Files{})
 	if err != nil {
 		return nil, err
 	}
 	return &explain.State{
-		Mode: string(mode), Services: services, Node: node, Facts: facts, Addresses: addresses,
-		Domain:            explainDomain(mode, o.MasqueradeBit(), liberal),
-		ForwardsLocalhost: mode == config.ModeNFTables && o.ForwardsLocalhost(),
+		Mode: string(mode), Services: p.cache, Node: p.cache.Node(), Facts: p.facts, Addresses: addresses,
+		Domain:            explainDomain(mode, p.MasqueradeBit(), liberal),
+		ForwardsLocalhost: mode == config.ModeNFTables && p.ForwardsLocalhost(),
 	}, nil
 }
 

@@ -90,8 +90,8 @@ func run(ctx context.Context) (failed int, err error) {
 	}
 	if *output == "table" {
 		fmt.Println(sum)
-		if c := s.compared; c != nil {
-			fmt.Printf("explain: %d scenarios, %d packets, %d disagreements\n", c.Scenarios.Load(), c.Packets.Load(), c.Disagreements.Load())
+		if s.compared != nil {
+			fmt.Println(s.compared)
 		}
 	}
 	return sum.failed, nil

@@ -124,10 +124,12 @@ func (s suite) inWorld(ctx context.Context, plan *play.Plan) (err error) {
 	if s.compared == nil {
 		return plan.Play(ctx, world, world.API)
 	}
-	twin := explained.New(world, s.mode, plan.PodPort, s.compared)
-	plan.Compare = twin.Compare
-	err = plan.Play(ctx, world, twin)
-	s.compared.Count(err)
+	compare := &explained.Comparison{
+		World: world, PodPort: plan.PodPort, OthersDrop: plan.Says("policy"), Counts: s.compared,
+	}
+	plan.Compare = compare.Compare
+	err = plan.Play(ctx, world, world.API)
+	s.compared.Note(err)
 	return err
 }
 

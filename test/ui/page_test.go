@@ -329,7 +329,7 @@ func scrolling(s *stand) {
 	  return performance.now() - before;
 	})()`)
 	s.Logf("sorting took %.0f ms", sorted)
-	if sorted > 1000 {
+	if sorted > 5000 { // with room for a busy machine
 		s.Errorf("sorting took %.0f ms", sorted)
 	}
 	s.do(chromedp.Click(chromedp.CSS(`#columns button[data-by=key]`)))

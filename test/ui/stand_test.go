@@ -60,8 +60,8 @@ const (
 // stand is a cluster, the proxy on its node, and a browser.
 type stand struct {
 	*testing.T
-	api     *apitest.Server
-	browser context.Context
+	api        *apitest.Server
+	browser    context.Context
 	complaints *complaints
 }
 

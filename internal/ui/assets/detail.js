@@ -72,8 +72,9 @@ function frontends(s) {
 
 // steps shows where the time of a change went.
 function steps(c) {
-  const ends = [c.seenMicros, c.renderedMicros, c.batchedMicros, c.doneMicros];
-  const bar = el("div", {class: "steps", title: `seen ${micros(ends[0])} · rendered ${micros(ends[1])} · in a batch ${micros(ends[2])} · done ${micros(ends[3])}`});
+  const ends = [c.seenMicros, c.renderedMicros, c.batch ? c.batchedMicros : c.doneMicros, c.doneMicros];
+  const written = c.batch ? `in batch ${c.batch} after ${micros(ends[2])}` : "nothing to write";
+  const bar = el("div", {class: "steps", title: `seen after ${micros(ends[0])}, rendered after ${micros(ends[1])}, ${written}, done after ${micros(ends[3])}`});
   let before = 0;
   for (const end of ends) {
     const part = el("i");

@@ -25,7 +25,11 @@ export function prepare() {
   $("state").append(el("option", {value: ""}, "any state"),
     ...["in force", "waiting", "shadowed", "quarantined", "restarting", "parked", "refused"].map((s) => el("option", {value: s}, s)));
   $("list").addEventListener("scroll", () => requestAnimationFrame(draw), {passive: true});
-  new ResizeObserver(draw).observe($("list"));
+  new ResizeObserver(() => {
+    // The headings are as wide as the rows, beside which there may be a scroll bar.
+    $("columns").style.setProperty("--bar", `${$("list").offsetWidth - $("list").clientWidth}px`);
+    draw();
+  }).observe($("list"));
   $("search").addEventListener("input", () => refresh(true));
   $("state").addEventListener("change", () => refresh(true));
   $("rows").addEventListener("click", (e) => {

@@ -90,7 +90,7 @@ const keys = {
 
 function escape() {
   if (document.activeElement?.closest("input, select")) { document.activeElement.blur(); $("list").focus(); return; }
-  if (current()) { location.hash = ""; return; }
+  if (current()) { location.hash = ""; show(""); return; }
   $("search").value = "";
   $("state").value = "";
   refresh();

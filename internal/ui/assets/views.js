@@ -20,6 +20,8 @@ function spark(sizes) {
   const space = "http://www.w3.org/2000/svg";
   const svg = document.createElementNS(space, "svg"), line = document.createElementNS(space, "polyline");
   svg.setAttribute("class", "spark");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", `what waited in the last ${sizes.length} updates, at most ${Math.max(0, ...sizes)}`);
   svg.setAttribute("viewBox", `0 0 ${samplesMax} 28`);
   svg.setAttribute("preserveAspectRatio", "none");
   const most = Math.max(1, ...sizes), from = samplesMax - sizes.length;
@@ -42,7 +44,7 @@ function domain(d, now) {
       fact(d.queue, "in the queue", d.queue ? "wait" : null), fact(d.dirty, "objects to write", d.dirty ? "wait" : null),
       fact(d.waiting, "Services waiting", d.waiting ? "wait" : null), fact(d.inForce, "in force"),
       fact(d.quarantined, "in quarantine", d.quarantined ? "bad" : null), fact(d.objects, "objects"),
-      fact(d.batches, "batches"), fact(d.lastWrite ? `${age(d.lastWrite, now)} ago` : "never", "last write")),
+      fact(d.batches, "batches"), el("span", {}, "last write ", el("b", {}, d.lastWrite ? `${age(d.lastWrite, now)} ago` : "never"))),
     d.oldestPending ? el("div", {class: "wait"}, `The oldest change has waited for ${age(d.oldestPending, now)}.`) : null,
     d.lastError ? el("div", {class: "note"}, d.lastError) : null);
 }
@@ -78,5 +80,5 @@ export function drawTrouble() {
 }
 
 // troubles counts what the tab announces.
-export const troubles = () => (model.status.findings ?? []).length +
+export const troubles = () => (model.status.findings ?? []).filter((f) => f.kind !== "quarantined").length +
   (model.status.domains ?? []).reduce((n, d) => n + d.quarantined, 0);

@@ -39,9 +39,7 @@ type World struct {
 	proxy   *netns.Daemon
 	// starts and mounts number logs and configuration files.
 	starts, mounts int
-	// words are those that the proxy was started with last, without its command.
-	words   []string
-	setting setting
+	setting        setting
 }
 
 // NewWorld builds a world without a running proxy.
@@ -92,7 +90,7 @@ func (w *World) flags() (map[string]string, error) {
 		"nodeport-addresses": fixture.Both("everything"),
 		// The conntrack table's size can be set in the machine's first network namespace only.
 		"conntrack-max-per-core": "0",
-		"sluice-state-dir":       w.stateDir(),
+		"sluice-state-dir":       w.StateDir(),
 		"log-format":             "json",
 		"log-level":              "debug",
 	}
@@ -115,7 +113,6 @@ func (w *World) Start() error {
 			words = append(words, "--"+name+"="+w.expand(flags[name]))
 		}
 	}
-	w.words = words[1:]
 	w.starts++
 	log := filepath.Join(w.options.Dir, fmt.Sprintf("sluice-%d.log", w.starts))
 	w.proxy, err = netns.StartDaemon(w.Node(), log, w.command(words))
@@ -124,9 +121,6 @@ func (w *World) Start() error {
 
 // Proxy returns the process that was started last, or nil.
 func (w *World) Proxy() *netns.Daemon { return w.proxy }
-
-// Words returns the flags that the proxy was started with last, or nil.
-func (w *World) Words() []string { return w.words }
 
 // SetFlag sets a flag of the proxies that start from now on.
 func (w *World) SetFlag(name, value string) {
@@ -170,12 +164,13 @@ func (w *World) expand(text string) string {
 		variant = "nft"
 	}
 	return strings.NewReplacer(
-		"$sluice", w.options.Binary, "$dir", w.options.Dir, "$state", w.stateDir(),
+		"$sluice", w.options.Binary, "$dir", w.options.Dir, "$state", w.StateDir(),
 		"$iptables", "iptables-"+variant, "$ip6tables", "ip6tables-"+variant,
 	).Replace(text)
 }
 
-func (w *World) stateDir() string { return filepath.Join(w.options.Dir, "state") }
+// StateDir is the state directory of the proxy.
+func (w *World) StateDir() string { return filepath.Join(w.options.Dir, "state") }
 
 func (w *World) expandAll(words []string) []string {
 	var all []string

@@ -66,6 +66,11 @@ func NewPlan(s script.Scenario, mode string) (*Plan, error) {
 	return p, nil
 }
 
+// Says reports whether a verb is among the lines.
+func (p *Plan) Says(verb string) bool {
+	return slices.ContainsFunc(p.steps, func(s step) bool { return s.line.Words[0] == verb })
+}
+
 func (p *Plan) add(line script.Line) error {
 	words := line.Words[1:]
 	switch line.Words[0] {
