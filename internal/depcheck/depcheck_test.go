@@ -66,6 +66,8 @@ var layers = []layer{
 	{pkg: "internal/inspect", may: []string{"internal/explain", "service"}, why: "answers as JSON; the daemon makes them"},
 	{pkg: "internal/explain", may: []string{"dataplane", "dataplane/iptables", "dataplane/localport", "dataplane/nftables", "internal/nftmodel", "internal/render", "service"}, why: "renders and evaluates; the kernel is asked by whoever calls it"},
 	{pkg: "internal/nftmodel", may: []string{"dataplane", "dataplane/nftables", "dataplane/nftables/wire", "internal/netlink", "service"}, why: "a model of nf_tables behind the nftables socket contract"},
+	{pkg: "internal/ui", may: []string{"internal/inspect", "service"}, why: "the embedded page; its data comes from the handlers of inspect"},
+	{pkg: "internal/doctest", why: "runs the commands of a page; it knows no proxy", test: true},
 	{pkg: "internal/daemon/lab", may: []string{"internal/host/netns", "service", "source", "source/manifest"}, why: "a network for a sandbox, by the manifests; it knows no proxy"},
 	{pkg: "internal/daemon/plan", may: []string{"dataplane", "service"}, why: "pure: changes in, a report out"},
 	{pkg: "internal/render", may: []string{"dataplane", "dataplane/ledger", "service", "source"}, why: "pure: a full picture in, objects out"},

@@ -103,7 +103,7 @@ func (p *iptParser) when(holds func(*iptRules, *iptBranch) bool) {
 }
 
 // iptModules are the matches that need no word but their name.
-var iptModules = []string{"comment", "tcp", "udp", "sctp", "addrtype", "conntrack", "mark", "statistic", "nfacct"}
+var iptModules = []string{"comment", "tcp", "udp", "sctp", "addrtype", "conntrack", "mark", "nfacct", "statistic"}
 
 // option reads one option with its arguments.
 func (p *iptParser) option(word string) error {

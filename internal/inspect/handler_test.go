@@ -63,7 +63,7 @@ func (s *stand) Endpoints(_ context.Context, key service.Key) *EndpointList {
 }
 
 func (s *stand) Explain(context.Context, explain.Question) (*explain.Answer, error) {
-	return &explain.Answer{}, nil
+	return nil, errors.New("not asked here")
 }
 
 func (s *stand) Dump(_ context.Context, to io.Writer) error {
