@@ -37,10 +37,6 @@ release-check: ## build bin/release a second time, elsewhere and from nothing, a
 	hack/release/check
 
 
-
-deploy: ## deploy/install.yaml from deploy/base: make deploy IMAGE=REGISTRY/sluice:v1.2.3 OUT=install.yaml
-	hack/deploy '$(IMAGE)' '$(or $(OUT),deploy/install.yaml)'
-
 run: packages build ## tell the demo: a story in a minute, in a sandbox, with real connections
 	bin/sluice demo
 

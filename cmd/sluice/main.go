@@ -85,7 +85,12 @@ in atomic batches.
 Without a cluster, start here:
 
   sluice demo                                  a story in a minute, in a sandbox
-  sluice run --manifests DIR --sandbox         serve the manifests in DIR`,
+  sluice run --manifests DIR --sandbox         serve the manifests in DIR, with real endpoints
+
+On a node, ask the proxy that runs there:
+
+  sluice status                                its state, and what is wrong
+  sluice get services                          the Services that it serves`,
 		Version:       versionText(),
 		Args:          noOtherCommand,
 		SilenceErrors: true,
@@ -102,23 +107,25 @@ Without a cluster, start here:
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
-	root.AddCommand(
-		runCommand(),
-		proxyCommand(),
-		demoCommand(),
-		renderCommand(),
-		planCommand(),
-		cleanupCommand(),
-		preflightCommand(),
-		versionCommand(),
-		explainCommand(),
-		planCommand(),
-	)
-	for _, c := range root.Commands() {
-		c.Args = noArguments
-	}
-	root.AddCommand(statusCommand(), getCommand(), describeCommand(), dumpCommand())
+	addGroup(root, "Serve:", runCommand(), proxyCommand(), demoCommand())
+	addGroup(root, "Ask the running proxy:", statusCommand(), getCommand(), describeCommand(), explainCommand(), dumpCommand())
+	addGroup(root, "Prepare and clean up this node:", preflightCommand(), planCommand(), renderCommand(), cleanupCommand())
+	addGroup(root, "Other:", versionCommand())
+	root.SetHelpCommandGroupID("Other:")
+	root.SetCompletionCommandGroupID("Other:")
 	return root
+}
+
+// addGroup adds commands under a title of the root's help. Those that do not say how many
+// words they take after the flags take none.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, c := range commands {
+		if c.GroupID = title; c.Args == nil && !c.HasSubCommands() {
+			c.Args = noArguments
+		}
+	}
+	root.AddCommand(commands...)
 }
 
 // helpCommand is cobra's, except that help about an unknown command is an error.

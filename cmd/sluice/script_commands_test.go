@@ -143,7 +143,7 @@ func cmdEnter(b *bench, args []string) {
 
 // unstable matches what differs between two listings of the same rules: comments with the
 // time, and counters.
-var unstable = regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]$`)
+var unstable = regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]$|^-A \S+( -d 127\.0\.0\.0/8)? -m nfacct .*\n| -m nfacct --nfacct-name +\S+`)
 
 // listing returns the rules of both families in all tables, in the variant of the script,
 // and in nftables mode also the tables of the proxy.

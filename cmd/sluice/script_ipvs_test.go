@@ -22,3 +22,8 @@ func TestIPVSScripts(t *testing.T) {
 		})
 	}
 }
+
+// TestIPVSPlan runs the script about plans in IPVS mode.
+func TestIPVSPlan(t *testing.T) {
+	runScripts(t, filepath.Join("testdata", "script", "ipvs", "plan"), map[string]string{"MODE": "ipvs", "VARIANT": "nft"})
+}

@@ -165,7 +165,7 @@ func TestDeadClientsHoldNothing(t *testing.T) {
 func TestArchiveHasNoPasswords(t *testing.T) {
 	for text, want := range map[string]string{
 		"API server https://me:secret@10.0.0.1:6443/x?token=abc": "API server https://10.0.0.1:6443/x",
-		"https://10.0.0.1:6443": "https://10.0.0.1:6443", "/var/lib/kubeconfig": "/var/lib/kubeconfig", "manifests in m": "manifests in m",
+		"https://10.0.0.1:6443":                                  "https://10.0.0.1:6443", "/var/lib/kubeconfig": "/var/lib/kubeconfig", "manifests in m": "manifests in m",
 	} {
 		if got := withoutPassword(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

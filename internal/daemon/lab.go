@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -114,6 +115,9 @@ func (l *Lab) tell(target netip.AddrPort) {
 		outside := fmt.Sprintf("  nsenter --target %d --user --net=%s --preserve-credentials ", pid, l.network.Client())
 		text.WriteString(outside + curl + url + "   # from outside of the node\n")
 	}
+	if !l.told {
+		text.WriteString(inside + program() + " get services -A\n")
+	}
 	if l.options.WithoutCluster && !l.told {
 		for _, page := range []string{l.options.KubeProxy.HealthzBindAddress + "/healthz", l.options.KubeProxy.MetricsBindAddress + "/metrics"} {
 			text.WriteString(inside + curl + "http://" + page + "\n")
@@ -123,6 +127,18 @@ func (l *Lab) tell(target netip.AddrPort) {
 		text.WriteString("Without a command after it, nsenter starts a shell there. To see rules follow, edit the files in " + l.Dir + ".\n")
 	}
 	fmt.Fprint(l.Out, text.String())
+}
+
+// program is how to call this program from anywhere, as far as it was called so.
+func program() string {
+	if name := os.Args[0]; !strings.Contains(name, "/") || filepath.IsAbs(name) {
+		return name
+	}
+	path, err := filepath.Abs(os.Args[0])
+	if err != nil {
+		return os.Args[0]
+	}
+	return path
 }
 
 func (l *Lab) title() string {

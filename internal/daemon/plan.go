@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/render"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/kube"
 	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
@@ -60,6 +61,9 @@ func newPlanner(ctx context.Context, o *Options, dir string, log *zap.Logger) (*
 	o.dry = func(c sysctl.Change) { p.settled = append(p.settled, plan.Setting(c)) }
 	files := o.recorded(log)
 	if dir == "" {
+		if _, err := kube.RESTConfig(o.api()); err != nil {
+			return nil, err
+		}
 		// With an API server, a start sets up connection tracking first.
 		if err := o.prepareConntrack(files, zap.NewNop()); err != nil {
 			return nil, err

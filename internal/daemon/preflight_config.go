@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/internal/host/holder"
 )
 
@@ -76,6 +77,7 @@ func (p *preflight) cluster() {
 
 // addresses checks who has the addresses on which the proxy listens.
 func (p *preflight) addresses() {
+	owner := rival.Peek()
 	for _, a := range []struct{ field, address string }{
 		{"healthzBindAddress", p.KubeProxy.HealthzBindAddress}, {"metricsBindAddress", p.KubeProxy.MetricsBindAddress},
 	} {
@@ -87,8 +89,12 @@ func (p *preflight) addresses() {
 		switch {
 		case !taken:
 			p.add("address", OK, "", "%s %s is free", a.field, a.address)
+		case owner != nil && !owner.Stranger:
+			p.add("address", OK, "", "%s %s is held by %s; the proxy that serves hands it over",
+				a.field, a.address, who)
 		case p.KubeProxy.BindAddressHardFail:
-			p.add("address", Fail, "stop it, or choose another "+a.field, "%s %s is held by %s", a.field, a.address, who)
+			p.add("address", Fail, "stop it, or choose another "+a.field, "%s %s is held by %s",
+				a.field, a.address, who)
 		default:
 			p.add("address", Warn, "nothing if that proxy ends; otherwise stop it, or choose another "+a.field,
 				"%s %s is held by %s", a.field, a.address, who)

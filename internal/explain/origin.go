@@ -53,6 +53,10 @@ func (e *explanation) assume(format string, args ...any) {
 
 // guessOrigin returns where a client other than the node is, and why.
 func (e *explanation) guessOrigin(from netip.Addr) (Origin, string) {
+	detect := e.Facts.Detect[e.family]
+	if matchesInterface(detect, e.Interface) {
+		return FromPod, "the interface is one of local pods"
+	}
 	for i := range e.concerned {
 		for _, s := range e.concerned[i].snapshot.Slices {
 			for _, p := range s.Endpoints {
@@ -72,15 +76,10 @@ func (e *explanation) guessOrigin(from netip.Addr) (Origin, string) {
 		}
 		return FromOutside, "neither an address of this node nor in its pod range"
 	}
-	detect := e.Facts.Detect[e.family]
-	switch {
-	case detect.CIDR.IsValid() && detect.CIDR.Contains(from):
+	if detect.CIDR.IsValid() && detect.CIDR.Contains(from) {
 		return FromPod, fmt.Sprintf("in the range of pods, %s", detect.CIDR)
-	case detect.Interface != "" && e.Interface != "" && matchesInterface(detect, e.Interface):
-		return FromPod, "the interface is one of local pods"
-	default:
-		return FromOutside, "neither an address of this node nor known as a pod's"
 	}
+	return FromOutside, "neither an address of this node nor known as a pod's"
 }
 
 // guessInterface returns a name that rules about local pods match, or do not.
@@ -105,7 +104,7 @@ func (e *explanation) guessInterface() string {
 // matchesInterface reports whether local pods are known by an interface.
 func matchesInterface(detect service.LocalDetector, name string) bool {
 	prefix, open := strings.CutSuffix(detect.Interface, "+")
-	return detect.Interface != "" && (name == detect.Interface || open && strings.HasPrefix(name, prefix))
+	return detect.Interface != "" && name != "" && (name == detect.Interface || open && strings.HasPrefix(name, prefix))
 }
 
 // detected reports whether the rules take the client for a local pod.

@@ -23,7 +23,9 @@ func (e *explanation) reasons(ways []way) []string {
 			w.say("%s wants this frontend as well; %s is older and has it", other.view.Key, f.view.Key)
 		}
 	}
-	w.sourceRanges(f, ways)
+	if w.keptOut(f, ways) {
+		return w.said
+	}
 	w.endpoints(f)
 	w.affinity(f, ways)
 	w.masquerade(f, ways)
@@ -82,20 +84,26 @@ func portList(spec *service.Spec) string {
 	return strings.Join(texts, ", ")
 }
 
-// sourceRanges explains what loadBalancerSourceRanges decide.
-func (w *why) sourceRanges(f *frontend, ways []way) {
+// keptOut explains what loadBalancerSourceRanges decide, and reports whether they drop the client.
+func (w *why) keptOut(f *frontend, ways []way) bool {
 	if f.kind != LoadBalancerIP || len(f.port.SourceRanges) == 0 || !f.port.HasAny && w.Mode == IPTables {
-		return
+		return false
 	}
 	from := w.From.Addr()
 	at := slices.IndexFunc(f.port.SourceRanges, func(r netip.Prefix) bool { return r.Contains(from) })
 	if at >= 0 {
 		w.say("%s is inside of loadBalancerSourceRanges (%s)", from, f.port.SourceRanges[at])
-		return
+		return false
 	}
-	if len(ways) > 0 && ways[0].Verdict == Dropped {
-		w.say("%s is outside of loadBalancerSourceRanges %v, which drop it", from, f.port.SourceRanges)
+	if len(ways) == 0 || ways[0].Verdict != Dropped {
+		return false
 	}
+	var ranges []string
+	for _, r := range f.port.SourceRanges {
+		ranges = append(ranges, r.String())
+	}
+	w.say("%s is outside of loadBalancerSourceRanges (%s)", from, strings.Join(ranges, ", "))
+	return true
 }
 
 // endpoints explains which endpoints can be chosen.

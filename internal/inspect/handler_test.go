@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/internal/explain"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -59,6 +60,10 @@ func (s *stand) Endpoints(_ context.Context, key service.Key) *EndpointList {
 		return nil
 	}
 	return &EndpointList{Namespace: key.Namespace, Name: key.Name}
+}
+
+func (s *stand) Explain(context.Context, explain.Question) (*explain.Answer, error) {
+	return nil, errors.New("not asked here")
 }
 
 func (s *stand) Dump(_ context.Context, to io.Writer) error {

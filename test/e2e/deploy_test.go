@@ -119,6 +119,12 @@ func testInstalledPod(t *testing.T, v variant) {
 	c.SetEndpoints("dns", c.B)
 	flows.await(t, "stale UDP flows are removed", c.B)
 	awaitEvent(t, c, "Starting")
+	// What `kubectl exec POD -- sluice status` starts.
+	status := spec.Containers[0]
+	status.Name, status.Args = "status", []string{"status"}
+	if err := pod.Run(status); err != nil {
+		t.Error(err)
+	}
 
 	// A pod that is replaced finds its rules, and what it has recorded on the host.
 	traffic := startTraffic(t, c, targets)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,9 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	kubeadmapi "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm"
-	kubeproxyaddon "k8s.io/kubernetes/cmd/kubeadm/app/phases/addons/proxy"
-	kubeadmconfig "k8s.io/kubernetes/cmd/kubeadm/app/util/config"
 
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
@@ -108,15 +104,7 @@ func acceptPod(t *testing.T, c *harness.Cluster, daemonSet *appsv1.DaemonSet) {
 // one proxy: the one that its label sluice.dev/proxy names.
 func TestEachNodeHasOneProxy(t *testing.T) {
 	c := harness.NewCluster(t)
-	config, err := kubeadmconfig.DefaultedStaticInitConfiguration()
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.ClusterConfiguration.ControlPlaneEndpoint = c.Server.Address().String()
-	endpoint := &kubeadmapi.APIEndpoint{AdvertiseAddress: c.Server.Address().Addr().String(), BindPort: 6443}
-	if err := kubeproxyaddon.EnsureProxyAddon(&config.ClusterConfiguration, endpoint, c.Client, io.Discard, false); err != nil {
-		t.Fatal(err)
-	}
+	installKubeadmsProxy(t, c)
 	installed := kubeProxy(t, c)
 	const kubeProxyName, sluice, canary = "kube-proxy", "sluice", "sluice-canary"
 	for _, stage := range []struct {

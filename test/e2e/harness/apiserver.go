@@ -150,6 +150,9 @@ func (s *APIServer) config() (*rest.Config, error) {
 	return config, nil
 }
 
+// AdminKubeconfig names a file for a client that may do everything.
+func (s *APIServer) AdminKubeconfig() string { return s.credential("admin.kubeconfig") }
+
 // Environment variables that replace what the harness would build.
 const (
 	// envSluice names a sluice binary to test.
@@ -176,6 +179,11 @@ var kubeProxyBinary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	return build(envKubeProxy, "e2e-kubeproxy", "test/e2e", "./kubeproxy", flags...)
+})
+
+// KubectlBinary builds kubectl once per test process.
+var KubectlBinary = sync.OnceValues(func() (string, error) {
+	return build("", "e2e-kubectl", "test/e2e", "k8s.io/kubernetes/cmd/kubectl")
 })
 
 // sluiceBinary builds Sluice once per test process.

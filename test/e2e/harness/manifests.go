@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -135,21 +134,4 @@ func (s *APIServer) Apply(ctx context.Context, all Manifests) (Manifests, error)
 		stored = append(stored, got)
 	}
 	return stored, nil
-}
-
-// replaceAll replaces a text in every string of the objects.
-func (all Manifests) replaceAll(from, to string) (Manifests, error) {
-	var text strings.Builder
-	for _, object := range all {
-		one, err := json.Marshal(object)
-		if err != nil {
-			return nil, err
-		}
-		text.Write(one)
-		text.WriteByte('\n')
-	}
-	if !strings.Contains(text.String(), from) {
-		return nil, fmt.Errorf("the manifests do not contain %q", from)
-	}
-	return ParseManifests([]byte(strings.ReplaceAll(text.String(), from, to)))
 }

@@ -14,57 +14,111 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hierarchies are where the machine has its control groups, version 1.
+// hierarchies are where the machine has its control groups: one hierarchy of version 2, or one per
+// controller of version 1.
 const hierarchies = "/sys/fs/cgroup"
 
-// controlGroup is the node's own group in each hierarchy, by the names of its controllers.
-type controlGroup map[string]string
+// controlGroups are the node's own groups, one in each hierarchy.
+type controlGroups []ownGroup
+
+type ownGroup struct {
+	dir  string
+	home string // the group that this process came from
+}
 
 // groupPrefix and the process id are the name of a node's group.
 const groupPrefix = "sluice-node-"
 
-// joinControlGroup makes a group in each hierarchy, below that of this process, and moves this
-// process there. On an error, what it has made is in the result.
-func joinControlGroup() (controlGroup, error) {
-	group := controlGroup{}
-	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return group, err
+// unified reports whether the machine has version 2.
+func unified() (bool, error) {
+	var kind unix.Statfs_t
+	if err := unix.Statfs(hierarchies, &kind); err != nil {
+		return false, fmt.Errorf("control groups at %s: %w", hierarchies, err)
 	}
-	for line := range strings.Lines(string(own)) {
-		fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // number:controllers:path
-		if len(fields) != 3 || fields[1] == "" {
-			continue // version 2, whose hierarchy has no controllers here
-		}
-		controllers := strings.TrimPrefix(fields[1], "name=")
-		mount := filepath.Join(hierarchies, controllers)
-		parent := filepath.Join(mount, fields[2])
-		if _, err := os.Stat(parent); err != nil {
-			parent = mount // inside a container, whose own group is mounted there
-		}
-		sweep(parent)
-		dir := filepath.Join(parent, groupPrefix+strconv.Itoa(os.Getpid()))
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return group, fmt.Errorf("control group: %w", err)
-		}
-		group[fields[1]] = dir
-		if err := joinOne(parent, dir); err != nil {
-			return group, fmt.Errorf("control group: %w", err)
-		}
-	}
-	if len(group) == 0 {
-		return group, errors.New("this machine has no control groups of version 1, and a node here knows no others")
-	}
-	return group, nil
+	return kind.Type == unix.CGROUP2_SUPER_MAGIC, nil
 }
 
-func joinOne(parent, dir string) error {
-	// A new group of the controller cpuset is empty, and takes no process before it is filled.
-	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
-		value, err := os.ReadFile(filepath.Join(parent, name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+// hierarchy is a line of /proc/self/cgroup.
+type hierarchy struct {
+	option string // that mounts it; empty for version 2
+	dir    string // where it is below hierarchies
+	own    string // the group of this process
+}
+
+// listHierarchies returns those with controllers.
+func listHierarchies() ([]hierarchy, error) {
+	version2, err := unified()
+	if err != nil {
+		return nil, err
+	}
+	lines, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	var all []hierarchy
+	for line := range strings.Lines(string(lines)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // number:controllers:path
+		if len(fields) != 3 || (fields[1] == "") != version2 {
+			continue // beside version 1, the hierarchy of version 2 has no controllers
 		}
+		all = append(all, hierarchy{fields[1], strings.TrimPrefix(fields[1], "name="), fields[2]})
+	}
+	return all, nil
+}
+
+// joinControlGroups makes a group in each hierarchy and moves this process there. On an error, what
+// it has made is in the result.
+func joinControlGroups() (controlGroups, error) {
+	var groups controlGroups
+	all, err := listHierarchies()
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range all {
+		mount := filepath.Join(hierarchies, h.dir)
+		home := filepath.Join(mount, h.own)
+		if _, err := os.Stat(home); err != nil {
+			home = mount // inside a container, whose own group is mounted there
+		}
+		parent := home
+		if h.option == "" {
+			// Only the root group may hold processes and have groups with controllers.
+			parent = mount
+			if err := enableControllers(parent); err != nil {
+				return groups, err
+			}
+		}
+		sweep(parent)
+		group := ownGroup{filepath.Join(parent, groupPrefix+strconv.Itoa(os.Getpid())), home}
+		if err := os.Mkdir(group.dir, 0o755); err != nil {
+			return groups, fmt.Errorf("control group: %w", err)
+		}
+		groups = append(groups, group)
+		if err := fillCPUSet(parent, group.dir); err != nil {
+			return groups, err
+		}
+		if err := moveHere(group.dir); err != nil {
+			return groups, err
+		}
+	}
+	return groups, nil
+}
+
+// moveHere moves this process to a group.
+func moveHere(dir string) error {
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {
+		return fmt.Errorf("control group: %w", err)
+	}
+	return nil
+}
+
+// fillCPUSet fills a new group of version 1's controller cpuset, which takes no process before that.
+func fillCPUSet(parent, dir string) error {
+	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+		if _, err := os.Stat(filepath.Join(parent, "cpuset.sched_load_balance")); err != nil {
+			return nil // another controller, or version 2
+		}
+		value, err := os.ReadFile(filepath.Join(parent, name))
 		if err != nil {
 			return err
 		}
@@ -72,7 +126,40 @@ func joinOne(parent, dir string) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0)
+	return nil
+}
+
+// enableMax bounds the wait for the processes of a group to leave it.
+const enableMax = 10 * time.Second
+
+// enableControllers gives the groups below one of version 2 each controller that it has. The kernel
+// refuses that while the group itself holds processes, unless it is the root.
+func enableControllers(dir string) error {
+	names, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return fmt.Errorf("control group: %w", err)
+	}
+	for _, name := range strings.Fields(string(names)) {
+		for deadline := time.Now().Add(enableMax); ; time.Sleep(10 * time.Millisecond) {
+			err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+name), 0)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+				return fmt.Errorf("control group: enable %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// leave takes this process back to where it came from. Its children stay.
+func (g controlGroups) leave() error {
+	var errs []error
+	for _, group := range g {
+		errs = append(errs, moveHere(group.home))
+	}
+	return errors.Join(errs...)
 }
 
 // sweep removes the groups of nodes that were killed: their processes are gone, the groups stay.
@@ -86,13 +173,11 @@ func sweep(parent string) {
 	}
 }
 
-// remove takes this process back to the parents and removes the groups with all below them.
-func (g controlGroup) remove() error {
-	var errs []error
-	for _, dir := range g {
-		errs = append(errs,
-			os.WriteFile(filepath.Join(filepath.Dir(dir), "cgroup.procs"), []byte("0"), 0),
-			removeTree(dir, removeMax))
+// remove removes the groups with all below them.
+func (g controlGroups) remove() error {
+	errs := []error{g.leave()}
+	for _, group := range g {
+		errs = append(errs, removeTree(group.dir, removeMax))
 	}
 	return errors.Join(errs...)
 }

@@ -103,7 +103,7 @@ func start(c config) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	groups, err := joinControlGroup()
+	groups, err := joinControlGroups()
 	if err != nil {
 		return errors.Join(err, groups.remove())
 	}
@@ -122,6 +122,9 @@ func start(c config) error {
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
 	if err := child.Start(); err != nil {
 		return errors.Join(fmt.Errorf("new namespaces: %w; be root", err), groups.remove())
+	}
+	if err := groups.leave(); err != nil {
+		return errors.Join(err, child.Process.Kill(), child.Wait(), groups.remove())
 	}
 	fmt.Println("pid", child.Process.Pid)
 	ended := make(chan error, 1)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,24 +19,22 @@ var tunables = map[string]string{
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
 }
 
+// safe are the options of file systems without programs.
+const safe = unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV
+
 // mountAll gives this process, the first of its namespaces, the node's view of the file system.
 func mountAll() error {
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
-	groups, err := controllers()
+	groups, err := listHierarchies()
 	if err != nil {
 		return err
 	}
-	const safe = unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV
 	errs := []error{
 		mount("proc", "/proc", "proc", safe, ""),
 		mount("sysfs", "/sys", "sysfs", safe, ""),
-		mount("tmpfs", hierarchies, "tmpfs", safe, "mode=755"),
-	}
-	for _, group := range groups {
-		dir := filepath.Join(hierarchies, strings.TrimPrefix(group, "name="))
-		errs = append(errs, os.Mkdir(dir, 0o755), mount("cgroup", dir, "cgroup", safe, group))
+		mountControlGroups(groups),
 	}
 	for _, dir := range ownFolders {
 		errs = append(errs, mount("tmpfs", dir, "tmpfs", 0, "mode=755"))
@@ -53,19 +50,27 @@ func mount(source, target, kind string, flags uintptr, data string) error {
 	return nil
 }
 
-// controllers returns the hierarchies as options of mount.
-func controllers() ([]string, error) {
-	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return nil, err
-	}
-	var all []string
-	for line := range strings.Lines(string(own)) {
-		if fields := strings.SplitN(line, ":", 3); len(fields) == 3 && fields[1] != "" {
-			all = append(all, fields[1])
+// mountControlGroups mounts the hierarchies, of which this namespace sees its own group only.
+func mountControlGroups(all []hierarchy) error {
+	if len(all) == 1 && all[0].option == "" {
+		if err := mount("cgroup2", hierarchies, "cgroup2", safe, ""); err != nil {
+			return err
 		}
+		first := filepath.Join(hierarchies, "init")
+		if err := os.Mkdir(first, 0o755); err != nil {
+			return err
+		}
+		if err := moveHere(first); err != nil {
+			return err
+		}
+		return enableControllers(hierarchies)
 	}
-	return all, nil
+	errs := []error{mount("tmpfs", hierarchies, "tmpfs", safe, "mode=755")}
+	for _, h := range all {
+		dir := filepath.Join(hierarchies, h.dir)
+		errs = append(errs, os.Mkdir(dir, 0o755), mount("cgroup", dir, "cgroup", safe, h.option))
+	}
+	return errors.Join(errs...)
 }
 
 func hideTunables() error {

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/doctest"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/netnstest"
+)
+
+// pageBench returns a directory with the examples, in a network namespace of its own.
+func pageBench(t *testing.T) (doctest.Bench, *netns.Namespace) {
+	t.Helper()
+	namespace := netnstest.New(t, "page")
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS(filepath.Join("..", "..", "examples"))); err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(dir, "bin")
+	program(t, bin)
+	return doctest.Bench{
+		Dir: dir, Start: namespace.Start,
+		Env: []string{"PATH=" + bin + ":" + os.Getenv("PATH"),
+			"XTABLES_LOCKFILE=" + filepath.Join(dir, "xtables.lock"), "GORACE=atexit_sleep_ms=0"},
+	}, namespace
+}
+
+// program puts the program, which is this test's, into a directory that everybody can read.
+func program(t *testing.T, dir string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err == nil {
+		err = os.Mkdir(dir, 0o755) //nolint:gosec // a test's own directory
+	}
+	var binary []byte
+	if err == nil {
+		binary, err = os.ReadFile(self)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "sluice"), binary, 0o755) //nolint:gosec // a program
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func page(name string) string { return filepath.Join("..", "..", "docs", name) }
+
+// TestLabPage follows the tutorial, as root and without privileges.
+func TestLabPage(t *testing.T) {
+	for name, prefix := range map[string][]string{
+		"root":    nil,
+		"no root": {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bench, _ := pageBench(t)
+			bench.Prefix = prefix
+			open(t, bench.Dir)
+			doctest.Run(t, page("lab.md"), bench)
+		})
+	}
+}
+
+// open lets everybody write to a directory and reach it.
+func open(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // a test's own directory
+		t.Fatal(err)
+	}
+	for parent := filepath.Dir(dir); parent != os.TempDir(); parent = filepath.Dir(parent) {
+		if err := os.Chmod(parent, 0o755); err != nil { //nolint:gosec // a test's own directory
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLookingPage runs its commands on a node that serves both examples, in both modes.
+func TestLookingPage(t *testing.T) {
+	bench, namespace := pageBench(t)
+	both := filepath.Join(bench.Dir, "both")
+	for _, name := range []string{"demo", "web"} {
+		if err := os.CopyFS(both, os.DirFS(filepath.Join("..", "..", "examples", name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Rules that sluice render prints, and the tools load, are those that a node has.
+	load := `sluice render --manifests both --hostname-override demo | nft -f -
+sluice render --manifests both --hostname-override demo --proxy-mode iptables | iptables-restore --noflush`
+	cmd := exec.Command("bash", "-ec", load)
+	cmd.Dir, cmd.Env = bench.Dir, append(os.Environ(), bench.Env...)
+	timer := time.AfterFunc(waitMax, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	if output, err := namespace.Output(cmd); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	doctest.Run(t, page("looking.md"), bench)
+}
+
+// TestPlanPage runs its commands on a node without rules.
+func TestPlanPage(t *testing.T) {
+	bench, _ := pageBench(t)
+	doctest.Run(t, page("plan.md"), bench)
+}
