@@ -147,7 +147,7 @@ func (s *stand) endpoints(n int, namespace, name string, count int) {
 // holdPort starts the program that holds a node port on localhost.
 func (s *stand) holdPort() {
 	s.Helper()
-	cmd := exec.Command("python3", "-m", "http.server", "--bind", "127.0.0.1", fmt.Sprint(heldPort))
+	cmd := exec.Command("/usr/bin/python3", "-m", "http.server", "--bind", "127.0.0.1", fmt.Sprint(heldPort))
 	cmd.Dir = s.TempDir()
 	if err := cmd.Start(); err != nil {
 		s.Fatal(err)
