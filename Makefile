@@ -66,6 +66,11 @@ test-ipvs: test-packages ## the tests that need IPVS alone, in a virtual machine
 test-e2e: test-packages ## the real kube-apiserver, the real binary, real packets
 	hack/test-e2e
 
+test-ui: packages ## the page of --sluice-ui in Chromium, with 10,000 Services; screenshots by IMAGES=docs/images
+	$(call install,chromium python3 util-linux)
+	CGO_ENABLED=0 go build -o bin/sluice-ui ./cmd/sluice
+	cd test/ui && SLUICE=$(CURDIR)/bin/sluice-ui SLUICE_UI_IMAGES=$(if $(IMAGES),$(abspath $(IMAGES))) go test -count=1 -timeout 10m -v ./...
+
 test-e2e-ipvs: test-packages ## the life of a Service with the real kube-apiserver in mode ipvs; others by ONLY=
 	hack/test-e2e-ipvs $(if $(ONLY),'$(ONLY)')
 
@@ -100,7 +105,7 @@ lint: ## vet, gofmt and staticcheck
 	bin/staticcheck ./...
 
 tidy: ## bring the go.mod of every module up to date
-	for m in . bench test/e2e hack/tools; do (cd $$m && $(GO) mod tidy) || exit 1; done
+	for m in . bench test/e2e test/ui hack/tools; do (cd $$m && $(GO) mod tidy) || exit 1; done
 
 check: lint test ## everything a change must pass before it is pushed
 

@@ -274,5 +274,8 @@ func ElementID(set, key string) dataplane.ID {
 // ClientsSet returns the name of a set that remembers the clients of an endpoint; false for
 // another object.
 func ClientsSet(id dataplane.ID) (string, bool) {
-	return id.Name, id.Container == containerSet && strings.HasPrefix(id.Name, prefixClientsSet)
+	return id.Name, id.Container == containerSet && IsClientsSet(id.Name)
 }
+
+// IsClientsSet reports whether a set of this name remembers clients.
+func IsClientsSet(set string) bool { return strings.HasPrefix(set, prefixClientsSet) }

@@ -206,7 +206,10 @@ func (i inspection) serviceDomain(ctx context.Context, n int, status *aggregator
 		made.Objects = append(made.Objects, o)
 	}
 	if account.Known {
-		made.Revision, made.Applied = account.Latest.String(), account.Applied.String()
+		made.Revision = account.Latest.String()
+	}
+	if account.Applied != (service.Revision{}) {
+		made.Applied = account.Applied.String()
 	}
 	made.Omitted = account.Omitted
 	for _, q := range status.Quarantined {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync"
+	"time"
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -18,8 +20,8 @@ func (p *planner) list(ctx context.Context, options source.Options) (*source.Cac
 		return nil, err
 	}
 	api.NodeName = p.settings.Name
-	primed := make(listed)
-	cache := source.NewCache(primed, options)
+	complete := &listed{primed: make(chan struct{}), node: make(chan struct{})}
+	cache := source.NewCache(complete, options)
 	from, err := kube.NewForREST(api, client, cache, p.log)
 	if err != nil {
 		return nil, err
@@ -29,7 +31,13 @@ func (p *planner) list(ctx context.Context, options source.Options) (*source.Cac
 	done := make(chan error, 1)
 	go func() { done <- from.Run(ctx) }()
 	select {
-	case <-primed:
+	case <-complete.primed:
+		// Like a start, wait for the Node for a while.
+		select {
+		case <-complete.node:
+		case <-time.After(p.Sluice.Start.NodeWait.Duration):
+		case <-ctx.Done():
+		}
 		cancel()
 		return cache, <-done
 	case <-ctx.Done():
@@ -48,11 +56,15 @@ func unlisted(resources []kube.Status) error {
 	return fmt.Errorf("the API server did not answer within %v", listMax)
 }
 
-// listed is the sink of a cache that is only read; it is closed once the cache is complete.
-type listed chan struct{}
+// listed is the sink of a cache that is only read. Primed is closed once the cache is complete,
+// node once it has the Node.
+type listed struct {
+	primed, node chan struct{}
+	once         sync.Once
+}
 
-func (listed) PostSpec(service.Key, *service.Spec)           {}
-func (listed) PostSlice(service.Key, string, *service.Slice) {}
-func (listed) PostNode(*service.NodeObject)                  {}
-func (listed) PostServiceCIDRs([]netip.Prefix)               {}
-func (l listed) Primed()                                     { close(l) }
+func (*listed) PostSpec(service.Key, *service.Spec)           {}
+func (*listed) PostSlice(service.Key, string, *service.Slice) {}
+func (*listed) PostServiceCIDRs([]netip.Prefix)               {}
+func (l *listed) PostNode(*service.NodeObject)                { l.once.Do(func() { close(l.node) }) }
+func (l *listed) Primed()                                     { close(l.primed) }

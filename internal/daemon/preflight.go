@@ -135,7 +135,8 @@ func (p *preflight) mode(err error, warnings []string) {
 		p.add("mode", Fail, do, "%s: %s", cannotServe(asked), found)
 		return
 	case !p.valid:
-		p.add("mode", OK, "", "%s without a configuration; yours decides once its mistakes are corrected", p.kernel.mode)
+		p.add("mode", OK, "", "%s without a configuration; yours decides once its mistakes are corrected",
+			p.kernel.mode)
 		return
 	case p.kernel.choice == nil:
 		p.report.Reason = fmt.Sprintf("mode is set to %s", asked)

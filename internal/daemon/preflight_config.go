@@ -90,9 +90,11 @@ func (p *preflight) addresses() {
 		case !taken:
 			p.add("address", OK, "", "%s %s is free", a.field, a.address)
 		case owner != nil && !owner.Stranger:
-			p.add("address", OK, "", "%s %s is held by %s; the proxy that serves hands it over", a.field, a.address, who)
+			p.add("address", OK, "", "%s %s is held by %s; the proxy that serves hands it over",
+				a.field, a.address, who)
 		case p.KubeProxy.BindAddressHardFail:
-			p.add("address", Fail, "stop it, or choose another "+a.field, "%s %s is held by %s", a.field, a.address, who)
+			p.add("address", Fail, "stop it, or choose another "+a.field, "%s %s is held by %s",
+				a.field, a.address, who)
 		default:
 			p.add("address", Warn, "nothing if that proxy ends; otherwise stop it, or choose another "+a.field,
 				"%s %s is held by %s", a.field, a.address, who)

@@ -39,8 +39,12 @@ func (p *preflight) features(ctx context.Context) {
 			case err != nil:
 				p.add(name, OK, "", "%s", oneLine(err))
 			case !asked:
-				module := map[service.Family]string{service.IPv4: "iptable_nat", service.IPv6: "ip6table_nat"}[family]
-				p.add(name, OK, "", "the programs are there; not tried, because that would create tables; %s", states(module))
+				module := "iptable_nat"
+				if family == service.IPv6 {
+					module = "ip6table_nat"
+				}
+				p.add(name, OK, "", "the programs are there; not tried, because that would create tables; %s",
+					states(module))
 			default:
 				p.add(name, OK, "", "programs and tables work")
 			}
@@ -135,8 +139,12 @@ func moduleState(name, loaded, installed string) string {
 	if _, err := os.Stat(filepath.Join(loaded, name)); err == nil {
 		return "present"
 	}
-	for _, list := range []struct{ file, state string }{{"modules.builtin", "built in"}, {"modules.dep", "can be loaded"}} {
-		if text, err := os.ReadFile(filepath.Join(installed, list.file)); err == nil && bytes.Contains(text, []byte("/"+name+".ko")) {
+	lists := []struct{ file, state string }{
+		{"modules.builtin", "built in"}, {"modules.dep", "can be loaded"},
+	}
+	for _, list := range lists {
+		text, err := os.ReadFile(filepath.Join(installed, list.file))
+		if err == nil && bytes.Contains(text, []byte("/"+name+".ko")) {
 			return list.state
 		}
 	}
@@ -159,8 +167,9 @@ func loadedModules() []string {
 
 // modules says which modules the kernel has loaded because it was asked, as at any start.
 func (p *preflight) modules(before []string) {
-	loaded := slices.DeleteFunc(loadedModules(), func(name string) bool { return slices.Contains(before, name) })
-	if len(loaded) > 0 {
-		p.add("kernel modules", OK, "", "the kernel has loaded %s to answer these questions", strings.Join(loaded, ", "))
+	known := func(name string) bool { return slices.Contains(before, name) }
+	if loaded := slices.DeleteFunc(loadedModules(), known); len(loaded) > 0 {
+		p.add("kernel modules", OK, "", "the kernel has loaded %s to answer these questions",
+			strings.Join(loaded, ", "))
 	}
 }

@@ -61,7 +61,8 @@ func (p *preflight) needRaw() (Result, string) {
 func (p *preflight) needResource() (Result, string) {
 	now, err := os.ReadFile("/proc/self/oom_score_adj")
 	score, parseErr := strconv.Atoi(strings.TrimSpace(string(now)))
-	if want := p.KubeProxy.OOMScoreAdj; errors.Join(err, parseErr) == nil && (want == nil || int(*want) >= score) {
+	want := p.KubeProxy.OOMScoreAdj
+	if errors.Join(err, parseErr) == nil && (want == nil || int(*want) >= score) {
 		return OK, "the OOM score adjustment need not be lowered"
 	}
 	return OK, "the OOM score adjustment stays as it is, " + strings.TrimSpace(string(now))
@@ -84,10 +85,12 @@ func (p *preflight) others() {
 	if holder != nil {
 		found = true
 		if holder.Stranger {
-			p.add("other proxies", Warn, "find out what it is: it cannot be a proxy, and two proxies would not notice each other",
+			p.add("other proxies", Warn,
+				"find out what it is: it cannot be a proxy, and two proxies would not notice each other",
 				"the lock %s is held by %s", rival.LockName, holder)
 		} else {
-			p.add("other proxies", OK, "", "%s serves this node; a second one waits for its end, and takes over", holder)
+			p.add("other proxies", OK, "",
+				"%s serves this node; a second one waits for its end, and takes over", holder)
 		}
 	}
 	looker := rival.Looker{}

@@ -79,9 +79,8 @@ type explanation struct {
 	origin    Origin
 	in        string
 	assumed   []string
-	// remembered is set if the kernel remembers the client; forgot is why that is unknown.
-	remembered bool
-	forgot     error
+	// forgot is why it is unknown what the kernel remembers of the client.
+	forgot error
 }
 
 // concerned is a Service on which the outcome can depend.

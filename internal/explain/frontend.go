@@ -25,7 +25,7 @@ type frontend struct {
 	kind Kind
 }
 
-// local reports whether the frontend's traffic policy is Local.
+// policyLocal reports whether the traffic policy that counts at the frontend is Local.
 func (f *frontend) policyLocal() bool {
 	if f.kind == ClusterIP {
 		return f.port.InternalLocal

@@ -192,7 +192,7 @@ func (w *iptWalk) enter(call iptCall, c *iptChain, b iptBranch, depth int) (back
 			}
 			b.probability *= chance
 			b.steps = append(slices.Clip(b.steps), Step{
-				Hook: call.hook, Table: c.table, Chain: c.name, Base: c.name == call.chain, Text: c.texts[i],
+				Hook: call.hook, Table: c.table, Chain: c.name, Base: c.name == call.chain, Text: c.texts[i], recalls: rule.recalls,
 			})
 			on, up, end := w.apply(call, rule, b, depth)
 			next, back, done = append(next, on...), append(back, up...), append(done, end...)

@@ -16,8 +16,10 @@ type iptRule struct {
 	// conditions return the probability with which they hold.
 	conditions []iptCondition
 	// target is a chain or one of the targets that our rules use, and "" for none.
-	target              string
-	isGoto              bool
+	target string
+	isGoto bool
+	// recalls is set for a rule that looks for remembered clients.
+	recalls             bool
 	to                  netip.AddrPort
 	markValue, markMask uint32
 }
@@ -101,7 +103,7 @@ func (p *iptParser) when(holds func(*iptRules, *iptBranch) bool) {
 }
 
 // iptModules are the matches that need no word but their name.
-var iptModules = []string{"comment", "tcp", "udp", "sctp", "addrtype", "conntrack", "mark", "statistic"}
+var iptModules = []string{"comment", "tcp", "udp", "sctp", "addrtype", "conntrack", "mark", "nfacct", "statistic"}
 
 // option reads one option with its arguments.
 func (p *iptParser) option(word string) error {
@@ -113,7 +115,7 @@ func (p *iptParser) option(word string) error {
 		} else if !slices.Contains(iptModules, module) {
 			return fmt.Errorf("unknown match %q", module)
 		}
-	case "--comment", "--mode", "--mask", "--reject-with":
+	case "--comment", "--mode", "--mask", "--reject-with", "--nfacct-name":
 		p.next()
 	case "--random-fully", "--rsource", "--reap":
 	case "-s", "-d", "-i", "-p", "--dport", "--src-type", "--dst-type", "--ctstate":
@@ -236,6 +238,7 @@ func (p *iptParser) recentOption(option string) error {
 		match := *p.recent
 		match.list = p.next()
 		if match.check { // the other, --set, always holds
+			p.rule.recalls = true
 			p.when(func(r *iptRules, b *iptBranch) bool {
 				age, known := r.seen(match.list, b.src.Addr())
 				return known && age <= match.within

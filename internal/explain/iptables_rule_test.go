@@ -2,12 +2,40 @@ package explain
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
+
+// TestRenderedRules: every rule in the golden files of the renderer is understood.
+func TestRenderedRules(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "dataplane", "iptables", "testdata", "render", "*.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if rule, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "  "); ok && rule != "(empty)" {
+				rules++
+				if _, err := parseIPTRule(rule); err != nil {
+					t.Errorf("%s: %s: %v", filepath.Base(file), rule, err)
+				}
+			}
+		}
+	}
+	if rules < 200 {
+		t.Errorf("%d rules in %d files, want 200 or more", rules, len(files))
+	}
+}
 
 // TestUnknownRules: a rule that is not understood is an error, never a guess.
 func TestUnknownRules(t *testing.T) {

@@ -24,7 +24,6 @@ func (e *explanation) recallSets(rules *nftRules) error {
 		}
 		if known {
 			rules.remember(set, e.From.Addr(), left)
-			e.remembered = true
 		}
 	}
 	return nil
@@ -36,6 +35,5 @@ func (e *explanation) recallList(list string, client netip.Addr) (time.Duration,
 	if err != nil {
 		e.forgot = err
 	}
-	e.remembered = e.remembered || known
 	return age, known
 }

@@ -83,6 +83,7 @@ func (r *nftRules) step(s nftmodel.Step) (Step, error) {
 		return step, err
 	}
 	step.Set = s.Element.Set
+	step.recalls = nftables.IsClientsSet(step.Set)
 	if element := r.objects[nftables.ElementID(s.Element.Set, s.Element.Key)]; element != nil {
 		step.Element, err = nftables.ElementText(r.family, element)
 	} else if client, ok := netip.AddrFromSlice([]byte(s.Element.Key)); ok {

@@ -60,6 +60,8 @@ type Step struct {
 	// element as nft prints it.
 	Set     string `json:"set,omitempty"`
 	Element string `json:"element,omitempty"`
+	// recalls is set if the rule found the client among those that the kernel remembers.
+	recalls bool
 }
 
 // ruleset follows packets through rules. A rule that it does not understand is an error.

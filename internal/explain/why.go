@@ -169,7 +169,7 @@ func (w *why) affinity(f *frontend, ways []way) {
 	}
 	span := time.Duration(f.port.AffinitySeconds) * time.Second
 	switch {
-	case w.remembered:
+	case slices.ContainsFunc(ways[0].Steps, func(s Step) bool { return s.recalls }):
 		w.say("session affinity: the kernel remembers this client and sends it to the same endpoint, for %v after its last connection", span)
 	case w.Memory != nil && w.forgot == nil:
 		w.say("session affinity: the kernel remembers nothing of this client; it will stay with the endpoint that it gets now for %v after its last connection", span)

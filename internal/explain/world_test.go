@@ -38,7 +38,7 @@ func newState(mode string, services ...*serviceMade) *State {
 		},
 		Domain: func(family service.Family) (dataplane.Renderer, dataplane.Layout) {
 			if mode == IPTables {
-				return iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14}), iptables.NewLayout(family)
+				return iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14, Accounting: true}), iptables.NewLayout(family)
 			}
 			return nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14}), nil
 		},

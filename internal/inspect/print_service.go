@@ -177,7 +177,7 @@ const objectsShown = 40
 func (d *ServiceDetail) printDomains(to io.Writer) (err error) {
 	for _, domain := range d.Domains {
 		_, err = fmt.Fprintf(to, "\n%s: %s, revision %s, in the kernel %s\n", domain.Name, domain.State,
-			cmp.Or(domain.Revision, "-"), cmp.Or(domain.Applied, "-"))
+			cmp.Or(domain.Revision, "-"), cmp.Or(domain.Applied, "none"))
 		if domain.Error != "" {
 			_, err = fmt.Fprintf(to, "  %s\n", domain.Error)
 		}

@@ -2,10 +2,10 @@ package inspect
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,7 +13,7 @@ import (
 const WatchEvery = time.Second
 
 // Watch prints a list and then each Service that changes, appears or goes, until the context ends.
-// A question that fails is repeated with the next one.
+// A question that fails ends it.
 func Watch(ctx context.Context, to io.Writer, o ListOptions, ask func(context.Context) (*ServiceList, error)) error {
 	list, err := ask(ctx)
 	if err != nil {
@@ -53,21 +53,29 @@ func byName(list *ServiceList) map[string]Service {
 	return all
 }
 
-// printNews prints what differs between two lists.
+// printNews prints what differs between two lists, in the columns of the whole list.
 func printNews(to io.Writer, o ListOptions, list *ServiceList, before, now map[string]Service) error {
-	wide := ListOptions{Namespaces: true, Wide: true}
-	t := newTable(to)
+	var whole strings.Builder
+	if err := list.Print(&whole, o); err != nil {
+		return err
+	}
+	_, rows, _ := strings.Cut(whole.String(), "\n") // without the heads
+	all := ListOptions{Namespaces: true, Wide: true}
+	var news strings.Builder
 	for i := range list.Items {
+		var row string
+		row, rows, _ = strings.Cut(rows, "\n")
 		s := &list.Items[i]
 		former, known := before[s.Namespace+"/"+s.Name]
-		if !known || !slices.Equal(wide.cells(&former, former.LastChange), wide.cells(s, s.LastChange)) {
-			t.row(o.cells(s, list.Now)...)
+		if !known || !slices.Equal(all.cells(&former, former.LastChange), all.cells(s, s.LastChange)) {
+			news.WriteString(row + "\n")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if _, known := now[name]; !known {
-			t.row(fmt.Sprintf("%s is gone", name))
+			news.WriteString(name + " is gone\n")
 		}
 	}
-	return t.end()
+	_, err := io.WriteString(to, news.String())
+	return err
 }

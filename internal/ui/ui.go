@@ -38,7 +38,7 @@ func Handler(api http.Handler, source inspect.Source) http.Handler {
 	mux.Handle("GET "+prefix+pathChanges, newFeed(source))
 	questions := http.StripPrefix(prefix, api)
 	// What the page asks, and nothing more: an archive, for one, is for the local socket only.
-	for _, question := range []string{inspect.PathService, inspect.PathEndpoints, pathExplain} {
+	for _, question := range []string{inspect.PathService, inspect.PathEndpoints, inspect.PathExplain} {
 		mux.Handle("GET "+prefix+question, questions)
 	}
 	mux.Handle("GET "+prefix+"/", http.NotFoundHandler())
@@ -46,12 +46,14 @@ func Handler(api http.Handler, source inspect.Source) http.Handler {
 	return guarded(mux)
 }
 
-// pathExplain explains what happens to a packet.
-const pathExplain = "/" + inspect.Version + "/explain"
-
-// guarded sets the headers of every answer.
+// guarded sets the headers of every answer, and refuses what another site's page asks for: it could
+// not read the answer, but it could keep this server busy.
 func guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+			http.Error(w, "this page answers its own questions only", http.StatusForbidden)
+			return
+		}
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")

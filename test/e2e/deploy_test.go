@@ -72,7 +72,8 @@ func configure(t *testing.T, c *harness.Cluster, v variant, data map[string]any)
 		t.Fatal(err)
 	}
 	if v.programs != "" {
-		config += fmt.Sprintf("---\napiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\niptables:\n  variant: %s\n", v.programs)
+		config += "---\napiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\n" +
+			fmt.Sprintf("iptables: {variant: %s}\n", v.programs)
 	}
 	data["config.conf"] = config
 }
@@ -119,6 +120,12 @@ func testInstalledPod(t *testing.T, v variant) {
 	c.SetEndpoints("dns", c.B)
 	flows.await(t, "stale UDP flows are removed", c.B)
 	awaitEvent(t, c, "Starting")
+	// What `kubectl exec POD -- sluice status` starts.
+	status := spec.Containers[0]
+	status.Name, status.Args = "status", []string{"status"}
+	if err := pod.Run(status); err != nil {
+		t.Error(err)
+	}
 
 	// A pod that is replaced finds its rules, and what it has recorded on the host.
 	traffic := startTraffic(t, c, targets)
@@ -213,7 +220,9 @@ func TestInstalledPodNeedsEachCapability(t *testing.T) {
 func without(daemonSet *appsv1.DaemonSet, capability corev1.Capability) corev1.PodSpec {
 	spec := daemonSet.Spec.Template.Spec
 	capabilities := spec.Containers[0].SecurityContext.Capabilities
-	capabilities.Add = slices.DeleteFunc(capabilities.Add, func(other corev1.Capability) bool { return other == capability })
+	capabilities.Add = slices.DeleteFunc(capabilities.Add, func(other corev1.Capability) bool {
+		return other == capability
+	})
 	return spec
 }
 
@@ -259,7 +268,8 @@ func TestInstalledPodAppliesChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectSysctl(t, c, sysctl, before)
-	if tables, err := c.N1.Output(exec.Command("nft", "list", "tables")); err != nil || strings.Contains(string(tables), "kube-proxy") {
+	tables, err := c.N1.Output(exec.Command("nft", "list", "tables"))
+	if err != nil || strings.Contains(string(tables), "kube-proxy") {
 		t.Errorf("after the clean-up: %v, tables %s", err, tables)
 	}
 }

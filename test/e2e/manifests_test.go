@@ -93,7 +93,8 @@ func acceptPod(t *testing.T, c *harness.Cluster, daemonSet *appsv1.DaemonSet) {
 	pod := &corev1.Pod{Spec: daemonSet.Spec.Template.Spec}
 	pod.Name, pod.Labels = daemonSet.Name+"-1", daemonSet.Spec.Template.Labels
 	pod.Spec.NodeName = harness.NodeName
-	harness.Eventually(t, changeMax, "a pod is accepted", func(ctx context.Context) error { // the server makes priority classes
+	// The server makes its priority classes a moment after it is ready.
+	harness.Eventually(t, changeMax, "a pod is accepted", func(ctx context.Context) error {
 		_, err := c.Client.CoreV1().Pods(daemonSet.Namespace).Create(ctx, pod, metav1.CreateOptions{
 			DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 		return err
@@ -145,8 +146,9 @@ func TestEachNodeHasOneProxy(t *testing.T) {
 			}
 		})
 	}
-	if restored := kubeProxy(t, c); restored.Spec.Template.Spec.Affinity != nil || installed.Spec.Template.Spec.Affinity != nil {
-		t.Errorf("kube-proxy's affinity: %v, before that %v", restored.Spec.Template.Spec.Affinity, installed.Spec.Template.Spec.Affinity)
+	before, after := installed.Spec.Template.Spec.Affinity, kubeProxy(t, c).Spec.Template.Spec.Affinity
+	if before != nil || after != nil {
+		t.Errorf("kube-proxy's affinity: %v, before that %v", after, before)
 	}
 }
 
@@ -173,8 +175,9 @@ func patchKubeProxy(t *testing.T, c *harness.Cluster, file string) *appsv1.Daemo
 	if err != nil {
 		t.Fatal(err)
 	}
-	daemonSet, err := c.Client.AppsV1().DaemonSets(deployedIn).Patch(t.Context(), "kube-proxy", types.StrategicMergePatchType, patch,
-		metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict})
+	options := metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict}
+	daemonSet, err := c.Client.AppsV1().DaemonSets(deployedIn).
+		Patch(t.Context(), "kube-proxy", types.StrategicMergePatchType, patch, options)
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}

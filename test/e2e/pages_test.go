@@ -44,7 +44,9 @@ func sections(t *testing.T, page string) []section {
 		t.Fatal(err)
 	}
 	// A line of a command may begin like a heading, so blocks are hidden while headings are found.
-	hidden := commands.ReplaceAllStringFunc(string(text), func(block string) string { return strings.ReplaceAll(block, "#", "_") })
+	hidden := commands.ReplaceAllStringFunc(string(text), func(block string) string {
+		return strings.ReplaceAll(block, "#", "_")
+	})
 	var all []section
 	at := headings.FindAllStringSubmatchIndex(hidden, -1)
 	for i, match := range at {
@@ -86,8 +88,8 @@ func newReader(t *testing.T, c *harness.Cluster) *reader {
 			t.Fatal(err)
 		}
 	}
-	r.env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "EDITOR=true", "NODE=worker-1", "VERSION=v0.1.0",
-		"KUBECTL="+kubectl, "ADMIN="+c.Server.AdminKubeconfig())
+	r.env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "EDITOR=true",
+		"NODE=worker-1", "VERSION=v0.1.0", "KUBECTL="+kubectl, "ADMIN="+c.Server.AdminKubeconfig())
 	return r
 }
 
@@ -123,7 +125,8 @@ func TestPagesCanBeFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"worker-1", "worker-7"} {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/os": "linux"}}}
+		node := &corev1.Node{}
+		node.Name, node.Labels = name, map[string]string{"kubernetes.io/os": "linux"}
 		if _, err := c.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +190,8 @@ func installKubeadmsProxy(t *testing.T, c *harness.Cluster) {
 	if err := kubeproxyaddon.EnsureProxyAddon(&config.ClusterConfiguration, endpoint, c.Client, io.Discard, false); err != nil {
 		t.Fatal(err)
 	}
-	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kubeadm-config", Namespace: deployedIn}, Data: map[string]string{"ClusterConfiguration": "{}"}}
+	settings := &corev1.ConfigMap{Data: map[string]string{"ClusterConfiguration": "{}"}}
+	settings.Name, settings.Namespace = "kubeadm-config", deployedIn
 	if _, err := c.Client.CoreV1().ConfigMaps(deployedIn).Create(t.Context(), settings, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

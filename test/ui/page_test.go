@@ -211,7 +211,8 @@ func opening(s *stand) {
 		s.holds(part, fmt.Sprintf("%s.includes(%q)", detail, part))
 	}
 	s.holds("a change in the timeline", "document.querySelectorAll('#detail .steps').length >= 1")
-	s.picture("service")
+	s.do(chromedp.SendKeys(chromedp.CSS("#detail input[name=from]"), "10.244.9.9"), chromedp.Click(chromedp.CSS("#detail form.explain button")))
+	s.holds("a connection is explained", text("#explained")+".includes('10.244.44.1:8080') && "+text("#explained")+".includes('100.0 %')")
 	s.press(kb.Escape)
 	s.holds("the Service closes", "document.querySelector('#detail').hidden")
 	s.press(kb.Escape)

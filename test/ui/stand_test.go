@@ -74,11 +74,7 @@ func newStand(t *testing.T, services int) *stand {
 	t.Cleanup(func() { _ = api.Stop() })
 	s := &stand{T: t, api: api, complaints: &complaints{}}
 	s.fill(services)
-	holder, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", heldPort))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { holder.Close() })
+	s.holdPort()
 	s.startProxy()
 	s.startBrowser()
 	return s
@@ -148,6 +144,35 @@ func (s *stand) endpoints(n int, namespace, name string, count int) {
 	s.api.Set(apitest.EndpointSlices, slice)
 }
 
+// holdPort starts the program that holds a node port on localhost.
+func (s *stand) holdPort() {
+	s.Helper()
+	cmd := exec.Command("/usr/bin/python3", "-m", "http.server", "--bind", "127.0.0.1", fmt.Sprint(heldPort))
+	cmd.Dir = s.TempDir()
+	if err := cmd.Start(); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	s.answers(fmt.Sprintf("127.0.0.1:%d", heldPort))
+}
+
+// answers waits until somebody listens at an address.
+func (s *stand) answers(at string) {
+	s.Helper()
+	var err error
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		var conn net.Conn
+		if conn, err = net.Dial("tcp", at); err == nil {
+			conn.Close()
+			return
+		}
+	}
+	s.Fatal(err)
+}
+
 const kubeconfig = `apiVersion: v1
 kind: Config
 clusters: [{name: c, cluster: {server: "http://%s"}}]
@@ -192,25 +217,7 @@ func (s *stand) startProxy() {
 			s.Logf("the proxy said:\n%s", text[max(0, len(text)-4000):])
 		}
 	})
-	s.until("the metrics address answers", func() error {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			conn.Close()
-		}
-		return err
-	})
-}
-
-// until repeats an attempt until it succeeds, for at most a minute.
-func (s *stand) until(what string, try func() error) {
-	s.Helper()
-	var err error
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if err = try(); err == nil {
-			return
-		}
-	}
-	s.Fatalf("%s: %v", what, err)
+	s.answers(address)
 }
 
 func (s *stand) startBrowser() {

@@ -46,7 +46,7 @@ func rules(t *testing.T) ([]rule, []byte) {
 	return all, file
 }
 
-// Prometheus accepts the rules, and they alert when deploy/monitoring/rules_test.yaml says.
+// Prometheus accepts the rules, and they alert when the tests beside them say.
 func TestRulesAlert(t *testing.T) {
 	_, file := rules(t)
 	dir := t.TempDir()
@@ -58,8 +58,10 @@ func TestRulesAlert(t *testing.T) {
 		return path
 	}
 	t.Log(run(t, "promtool", "check", "rules", write("rules.yaml", file)))
-	tests := read(t, "deploy/monitoring/rules_test.yaml")
-	t.Log(run(t, "promtool", "test", "rules", write("rules_test.yaml", []byte(tests))))
+	for _, name := range []string{"rules_test.yaml", "pools_test.yaml"} {
+		tests := read(t, "deploy/monitoring/"+name)
+		t.Log(run(t, "promtool", "test", "rules", write(name, []byte(tests))))
+	}
 }
 
 var (

@@ -2,7 +2,7 @@
 import {$, el, table, state, micros, age, ports} from "./dom.js";
 import {question, model} from "./model.js";
 
-let shown = "", asked = 0, explainable = true;
+let shown = "", asked = 0;
 const explained = {key: "", answer: null, from: "", to: ""};
 
 export const current = () => shown;
@@ -23,8 +23,15 @@ export async function load() {
   const [service, endpoints] = await Promise.all([`services/${namespace}/${name}`, `services/${namespace}/${name}/endpoints`]
     .map((path) => question(path).catch((error) => ({error: error.message, status: error.status}))));
   if (turn !== asked || key !== shown) return;
-  if ($("detail").contains(document.activeElement) && document.activeElement.tagName === "INPUT") return; // somebody types
+  if (busy()) return;
   draw(key, service, endpoints);
+}
+
+// busy reports whether somebody types into the panel, or marks a text of it to copy.
+function busy() {
+  const marked = getSelection();
+  return Boolean(document.activeElement?.closest("#detail form")) ||
+    Boolean(marked && !marked.isCollapsed && $("detail").contains(marked.anchorNode));
 }
 
 function draw(key, s, endpoints) {
@@ -112,30 +119,46 @@ function choice(list) {
   return made;
 }
 
-// explain asks what happens to a packet, where the proxy can say.
+// explain asks what becomes of a connection.
 function explain(key, s) {
-  if (!explainable) return [];
   if (explained.key !== key) Object.assign(explained, {key, answer: null, from: "", to: ""});
   const first = (s.frontends ?? []).find((f) => f.address);
   const to = explained.to || (first ? `${first.address.includes(":") ? `[${first.address}]` : first.address}:${first.port}/${first.protocol.toLowerCase()}` : "");
-  const from = el("input", {"aria-label": "from", placeholder: "from: 10.244.1.7", value: explained.from, required: true});
-  const goal = el("input", {"aria-label": "to", placeholder: "to: 10.96.0.10:53/udp", value: to, required: true});
+  const from = el("input", {name: "from", "aria-label": "from", placeholder: "from: 10.244.1.7", value: explained.from, required: true});
+  const goal = el("input", {name: "to", "aria-label": "to", placeholder: "to: 10.96.0.10:53/udp", value: to, required: true});
   const form = el("form", {class: "explain"}, from, goal, el("button", {}, "Explain"));
-  const said = el("pre", {id: "explained", hidden: !explained.answer}, explained.answer ?? "");
+  const said = el("div", {id: "explained"}, ...(explained.answer ? becomes(explained.answer) : []));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     Object.assign(explained, {from: from.value.trim(), to: goal.value.trim()});
-    try {
-      const answer = await question(`explain?${new URLSearchParams({from: explained.from, to: explained.to})}`);
-      explained.answer = answer.text ?? JSON.stringify(answer, null, 2);
-    } catch (error) {
-      if (error.status === 404 || error.status === 405) { explainable = false; form.replaceWith(el("p", {class: "dim"}, "This proxy cannot explain packets.")); }
-      explained.answer = error.message;
-    }
-    said.textContent = explained.answer;
-    said.hidden = false;
+    explained.answer = await question(`explain?${new URLSearchParams({from: explained.from, to: explained.to})}`)
+      .catch((error) => ({error: error.message}));
+    said.replaceChildren(...becomes(explained.answer));
   });
-  return [el("h3", {}, "Explain a packet"), form, said];
+  return [el("h3", {}, "Explain a connection"), form, said];
+}
+
+// becomes shows what becomes of a connection: the verdict, why, every outcome, and the rules.
+function becomes(a) {
+  if (a.error) return [el("p", {class: "note"}, a.error)];
+  const made = [el("p", {}, el("b", {}, a.verdict), a.source ? `, and the receiver sees the address of ${a.source}` : "",
+    ...(a.frontends ?? []).slice(0, 1).map((f) => ` · ${f.service} ${f.port ?? ""} (${f.kind}, ${f.policy})`))];
+  for (const p of a.pending ?? []) made.push(el("p", {class: "note"}, `${p.service} is ${p.state}: ${p.reason ?? ""}`));
+  made.push(el("ul", {}, ...[...(a.reasons ?? []), ...(a.assumed ?? []).map((t) => `Assumed: ${t}`)].map((t) => el("li", {}, t))));
+  made.push(table(["To", "Chance", "Node", "Masquerade"], (a.outcomes ?? []).slice(0, 50).map((o) => [el("td", {class: "mono"}, o.to),
+    `${(100 * o.probability).toFixed(1)} %`, o.node ?? "–", o.masqueraded ? "yes" : "no"])));
+  const held = a.connections?.items ?? [];
+  if (held.length) {
+    made.push(el("p", {class: "dim"}, "These connections exist already, and rules do not decide about them:"),
+      table(["From", "To", "State"], held.slice(0, 20).map((c) => [c.from, c.to, c.state ?? ""])));
+  }
+  const steps = (a.outcomes?.[0]?.steps ?? []).filter((step) => !step.base);
+  if (steps.length) {
+    made.push(el("details", {"data-name": "steps"}, el("summary", {}, `${steps.length} rules on the way to ${a.outcomes[0].to}`),
+      table(["Hook", "Chain", "Rule"], steps.map((step) => [`${step.hook} ${step.table}`, step.rule ? `${step.chain} #${step.rule}` : step.chain,
+        el("td", {class: "mono wide"}, step.text, step.element ? ` @${step.set} ${step.element}` : "")]))));
+  }
+  return made;
 }
 
 function objects(s) {

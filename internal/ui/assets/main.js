@@ -6,7 +6,7 @@ import {sample, drawPipeline, drawTrouble, troubles} from "./views.js";
 import {show, load, current} from "./detail.js";
 
 const pause = 1000, pauseMax = 10000;
-let failures = 0, timer = 0;
+let failures = 0, timer = 0, ticks = 0;
 
 function view(name) {
   for (const tab of document.querySelectorAll("[role=tab]")) {
@@ -46,7 +46,8 @@ async function tick() {
     drawStatus();
     refresh(false, full && !before ? new Set() : changed);
     drawViews();
-    if (current()) await load();
+    // What the row does not show may change as well.
+    if (current() && (changed.has(current()) || ++ticks % 5 === 0)) await load();
   } catch (error) {
     failures++;
     $("fresh").textContent = `no answer from the proxy (${error.message}); trying again`;

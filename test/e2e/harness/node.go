@@ -59,8 +59,8 @@ func NewNodeCluster(t testing.TB, pauseImage, pauseArchive string) *NodeCluster 
 	})
 	c.startControlPlane()
 	c.startNode(pauseImage)
-	c.Import(t, pauseArchive)
 	c.awaitNode()
+	c.Import(t, pauseArchive)
 	return c
 }
 
@@ -195,7 +195,8 @@ func (c *NodeCluster) OnNode(t testing.TB, words ...string) string {
 	return must(t)(run(t, nil, "nsenter", append([]string{"--target", strconv.Itoa(c.pid), "--mount", "--pid", "--net", "--"}, words...)))
 }
 
-// Import loads an image from an OCI archive.
+// Import loads an image from an OCI archive. The part of containerd that serves the kubelet hears of
+// it only once it is ready, and so is the node.
 func (c *NodeCluster) Import(t testing.TB, archive string) {
 	t.Helper()
 	c.OnNode(t, "ctr", "--namespace", "k8s.io", "images", "import", archive)

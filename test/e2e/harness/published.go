@@ -134,5 +134,5 @@ func makeOtherImage(binary, version, out, image string) error {
 	if err := os.Symlink(binary, filepath.Join(built, "sluice-"+runtime.GOARCH)); err != nil {
 		return err
 	}
-	return MakeImage(version, out, "IMAGE="+image, "BUILT="+built)
+	return MakeImage(version, out, "NAME="+image, "BUILT="+built)
 }
