@@ -48,11 +48,13 @@ func program(t *testing.T, dir string) {
 	}
 }
 
-// pages are the pages with commands, and what they expect to find.
-var pages = []struct {
+// followedPage is a page with commands, and what they expect to find.
+type followedPage struct {
 	page, as string
 	bench    func(*testing.T) doctest.Bench
-}{
+}
+
+var pages = []followedPage{
 	{page: "README.md", bench: nodeBench},
 	{page: "docs/configuration.md", bench: nodeBench},
 	{page: "docs/explain.md", bench: nodeBench},
