@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/sluice-proxy/sluice/internal/doctest"
 )
 
@@ -77,6 +80,8 @@ var (
 	fences = regexp.MustCompile("(?ms)^```.*?^```")
 	// inline is a command of this program between backticks; a line may end inside.
 	inline = regexp.MustCompile("`(sluice\\s[^`]*)`")
+	// flagAlone is a flag at the beginning of what is between backticks.
+	flagAlone = regexp.MustCompile("`--([a-z0-9-]*[a-z0-9])[ =`]")
 	// started is one at the beginning of a command line, or after what enters a pod.
 	started = regexp.MustCompile(`(?:^|\n|-- )(sluice [^|;&#<>\n]*)`)
 )
@@ -146,4 +151,28 @@ func readPage(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// TestFlagsInTextExist checks each flag that stands alone between backticks.
+func TestFlagsInTextExist(t *testing.T) {
+	known := map[string]bool{"target": true, "enable-feature": true} // of docker build and of Prometheus
+	var collect func(cmd *cobra.Command)
+	collect = func(cmd *cobra.Command) {
+		cmd.InitDefaultHelpFlag()
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
+		for _, sub := range cmd.Commands() {
+			collect(sub)
+		}
+	}
+	collect(rootCommand())
+	for _, page := range markdown(t) {
+		if strings.HasPrefix(page, "CHANGELOG") {
+			continue
+		}
+		for _, m := range flagAlone.FindAllStringSubmatch(fences.ReplaceAllString(readPage(t, page), ""), -1) {
+			if !known[m[1]] {
+				t.Errorf("%s: `--%s`: no command has this flag", page, m[1])
+			}
+		}
+	}
 }
