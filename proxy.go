@@ -78,6 +78,7 @@ func (p *Proxy) addAggregator(domain Domain) error {
 		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout,
 		Naming: domain.Renderer.Naming(), Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
 		Verdicts: func(v dataplane.Verdict) { p.directory.PostVerdict(v) },
+		Created:  p.created,
 		Listen: func(e aggregator.Event) {
 			noteFirst(e)
 			p.repaired(domain, e)
@@ -88,6 +89,14 @@ func (p *Proxy) addAggregator(domain Domain) error {
 	})
 	p.aggregators = append(p.aggregators, a)
 	return err
+}
+
+// created returns when a Service was created; zero if the cache does not have it.
+func (p *Proxy) created(key service.Key) time.Time {
+	if spec := p.cache.Snapshot(key).Spec; spec != nil {
+		return spec.Created
+	}
+	return time.Time{}
 }
 
 // firstWrite returns a listener that notes the first write of a domain. The node's

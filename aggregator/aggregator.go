@@ -37,6 +37,9 @@ type Config struct {
 	// MayWrite, if set, is closed once this process may read and write the kernel's
 	// rules. Until then another process owns them.
 	MayWrite <-chan struct{}
+	// Created returns when a Service was created, by the API; zero if it is not known. It is
+	// for Services that have not submitted at the start, and must not block. Optional.
+	Created func(service.Key) time.Time
 	// Verdicts receives the answers; it must not block.
 	Verdicts func(dataplane.Verdict)
 	// Listen receives the events, on the aggregator's goroutine; it must not block.
@@ -48,6 +51,9 @@ func (c Config) withDefaults() Config {
 	defaulted(&c.GateWait, 10*time.Second)
 	if c.Listen == nil {
 		c.Listen = func(Event) {}
+	}
+	if c.Created == nil {
+		c.Created = func(service.Key) time.Time { return time.Time{} }
 	}
 	if c.Verdicts == nil {
 		c.Verdicts = func(dataplane.Verdict) {}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
 )
 
 // jobTimeout bounds one write and one read.
@@ -229,7 +230,7 @@ func (a *Aggregator) audited(now time.Time, r result) {
 	case r.err != nil:
 	case !a.adopted:
 		a.adopted = true
-		a.settled(now, a.ledger.Adopt(a.gate.absent(), a.origin))
+		a.settled(now, a.ledger.Adopt(a.absent(), a.origin))
 	case a.drifted.IsZero() && done.Drift.Undone != nil:
 		a.drifted = now
 	}
@@ -241,6 +242,14 @@ func (a *Aggregator) audited(now time.Time, r result) {
 		return
 	}
 	a.cut(now)
+}
+
+// absent returns the Services that exist and have not submitted.
+func (a *Aggregator) absent() (all []ledger.Absent) {
+	for _, key := range a.gate.absent() {
+		all = append(all, ledger.Absent{Key: key, Created: a.config.Created(key)})
+	}
+	return all
 }
 
 // settled sends the verdicts for what is fully in the kernel.

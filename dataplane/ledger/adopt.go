@@ -7,8 +7,15 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
+// Absent is a Service that exists and has not submitted. It outranks younger ones in what
+// the kernel has of it, as if it had. Created is zero if its age is not known.
+type Absent struct {
+	Key     service.Key
+	Created time.Time
+}
+
 // Adopt takes over what a former process left in the kernel. It is called once, after
-// the first Observe, with the keys of Services that exist and have not submitted. What
+// the first Observe, with the Services that exist and have not submitted. What
 // already matches is applied, and returned as settled. For every other Service, what the
 // kernel has counts as its last applied fragment: Hold falls back to it, and it stays for
 // a Service that has not submitted. So after a restart no Service is served worse because
@@ -16,7 +23,7 @@ import (
 //
 // Origin names the owners of objects that no Service wants any more; it may be nil.
 // Adopt walks all objects: it is called once at the start.
-func (l *Ledger) Adopt(absent []service.Key, origin dataplane.Origin) []dataplane.Contribution {
+func (l *Ledger) Adopt(absent []Absent, origin dataplane.Origin) []dataplane.Contribution {
 	contributions := make([]dataplane.Contribution, 0, len(l.pending))
 	for a := range l.pending {
 		contributions = append(contributions, a.contribution())
@@ -36,13 +43,16 @@ func (l *Ledger) Adopt(absent []service.Key, origin dataplane.Origin) []dataplan
 			l.leftovers.await(a)
 		}
 	}
-	for _, key := range absent {
-		if l.accounts[key] != nil {
+	for _, s := range absent {
+		if l.accounts[s.Key] != nil {
 			continue
 		}
-		a := &account{key: key}
+		a := &account{key: s.Key}
 		if left := found.present(a); left != nil {
-			l.accounts[key], a.applied = a, left
+			if !s.Created.IsZero() {
+				left.Created = s.Created
+			}
+			l.accounts[s.Key], a.applied = a, left
 			l.fold(a, left)
 			l.leftovers.await(a)
 		}
@@ -82,6 +92,7 @@ func (l *Ledger) settleLeftovers(a *account) {
 	if delete(r.awaited, a); len(r.awaited) == 0 {
 		l.fold(r.account, nil)
 		l.leftovers = leftovers{}
+		l.compose() // so that Stats counts what is to go
 	}
 }
 
@@ -216,8 +227,7 @@ func (e *inventory) attributed(o *dataplane.Object) bool {
 	return in != nil && in.claims.len() == 1 && in.claims.winner().by.key != service.Node
 }
 
-// youngest is the age of a Service that only the kernel knows. Every existing Service
-// outranks it.
+// youngest is the age of a Service that only the kernel knows: every other one outranks it.
 var youngest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // present returns what the kernel has of an account as a fragment: the objects that it

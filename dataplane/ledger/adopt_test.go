@@ -93,7 +93,7 @@ func TestWhoHasNotSubmittedKeepsWhatItHas(t *testing.T) {
 	l.Want(fragment("a", 5, 1, element("frontends", "contested", "a")))
 	l.Observe([]dataplane.Object{element("frontends", "vip", "late"), element("frontends", "contested", "late"),
 		element("frontends", "gone", "gone")})
-	l.Adopt([]service.Key{key("late"), key("never heard of")}, labels{})
+	l.Adopt([]Absent{{Key: key("late")}, {Key: key("never heard of")}}, labels{})
 	b := l.Plan()
 	if got := changes(b); got != "contested:late>a gone:gone>- " {
 		t.Errorf("planned %q", got)

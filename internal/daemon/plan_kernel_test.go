@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -173,7 +172,6 @@ func (p *planned) apply(objects map[dataplane.ID]*dataplane.Object, changes []da
 // go a moment after the first rules.
 func (p *planned) start() {
 	o := p.options(config.BindServing)
-	o.Sluice.Pace.AuditInterval = &metav1.Duration{Duration: time.Second} // what nobody wants may wait for one
 	ctx, cancel := context.WithCancel(p.Context())
 	defer cancel()
 	inForce := make(chan struct{})

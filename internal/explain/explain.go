@@ -31,7 +31,8 @@ type State struct {
 	Facts *service.NodeFacts
 	// Addresses are the node's own, besides the loopback ones.
 	Addresses []netip.Addr
-	// Domain returns the renderer of a family, and a new layout or nil.
+	// Domain returns the renderer of a family, and a new layout or nil. The renderer is nil for
+	// a family that is not served.
 	Domain func(service.Family) (dataplane.Renderer, dataplane.Layout)
 	// ForwardsLocalhost is set if the proxy itself answers at node ports on localhost.
 	ForwardsLocalhost bool
@@ -148,6 +149,9 @@ func (e *explanation) evaluate() ([]way, error) {
 		}
 	}
 	renderer, layout := e.Domain(e.family)
+	if renderer == nil {
+		return nil, fmt.Errorf("the proxy does not serve %s on this node", e.family)
+	}
 	objects := render.Objects(renderer, layout, views, e.Facts)
 	rules, err := e.rules(objects)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -158,6 +159,11 @@ func TestBadQuestions(t *testing.T) {
 		if a, err := Explain(newState(NFTables), q); err == nil {
 			t.Errorf("%v: %v, want an error", q, a)
 		}
+	}
+	unserved := newState(NFTables)
+	unserved.Domain = func(service.Family) (dataplane.Renderer, dataplane.Layout) { return nil, nil }
+	if _, err := Explain(unserved, Question{From: four, To: netip.MustParseAddrPort("10.0.0.2:80")}); err == nil {
+		t.Error("a family that is not served: want an error")
 	}
 	if _, err := Explain(newState("ipvs"), Question{From: four, To: netip.MustParseAddrPort("10.0.0.2:80")}); err == nil {
 		t.Error("mode ipvs: want an error")

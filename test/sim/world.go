@@ -202,8 +202,13 @@ func (w *world) prime() {
 func (w *world) happen(e event) error {
 	w.log(e.String())
 	w.monitor.count("event " + string(e.do))
-	if e.do == breakService {
+	switch {
+	case e.do == breakService:
 		w.actorDisturbed(e.n)
+	case e.do == rejectService && !w.primed: // held back from the first write on
+		for _, s := range w.stacks {
+			s.remains = true
+		}
 	}
 	if tell := w.cluster.apply(e); tell != nil {
 		tell(w.cache)
@@ -235,7 +240,8 @@ func (w *world) happen(e event) error {
 	case restart:
 		return w.restart()
 	default:
-		if !w.primed { // what is damaged before the kernel has been read is lost
+		// What is damaged before the kernel has been read is lost.
+		for !w.primed || slices.ContainsFunc(w.proxy.Status(), func(s aggregator.Status) bool { return !s.Open }) {
 			w.prime()
 			time.Sleep(interval)
 		}

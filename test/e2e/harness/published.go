@@ -101,17 +101,27 @@ func MakeImage(version, out string, variables ...string) error {
 }
 
 // MakePodImage writes an archive with the program of test/e2e/pod and nothing else, and returns its
-// file and the name of the image.
+// file and the name of the image. In it, the program is at /usr/local/bin/sluice.
 func MakePodImage(out string) (archive, image string, err error) {
 	binary, err := podBinary()
 	if err != nil {
 		return "", "", err
 	}
-	return filepath.Join(out, "sluice-pod-static.tar"), "sluice.test/pod:pod-static", makeOtherImage(binary, "pod", out, "sluice.test/pod")
+	built, err := os.MkdirTemp("", "e2e-image-")
+	if err != nil {
+		return "", "", err
+	}
+	defer os.RemoveAll(built) //nolint:errcheck // a symlink in the folder for temporary files
+	if err := os.Symlink(binary, filepath.Join(built, "sluice-"+runtime.GOARCH)); err != nil {
+		return "", "", err
+	}
+	const name = "sluice.test/pod"
+	return filepath.Join(out, "sluice-pod-static.tar"), name + ":pod-static", MakeImage("pod", out, "NAME="+name, "BUILT="+built)
 }
 
 // MakeKubeProxyImage writes an archive with the real kube-proxy, under the name that kubeadm gives
-// it, and returns its file.
+// it, and returns its file. Like the published image, it has iptables and nft: kube-proxy removes
+// with them what the proxy before it has left in another mode.
 func MakeKubeProxyImage(out string) (archive string, err error) {
 	binary, err := kubeProxyBinary()
 	if err != nil {
@@ -121,18 +131,23 @@ func MakeKubeProxyImage(out string) (archive string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(out, "sluice-"+version+".tar"), makeOtherImage(binary, version, out, "registry.k8s.io/kube-proxy")
-}
-
-// makeOtherImage makes an image of another program, which is at /usr/local/bin/sluice in it.
-func makeOtherImage(binary, version, out, image string) error {
-	built, err := os.MkdirTemp("", "e2e-image-")
+	top, err := repository()
 	if err != nil {
-		return err
+		return "", err
 	}
-	defer os.RemoveAll(built) //nolint:errcheck // a symlink in the folder for temporary files
-	if err := os.Symlink(binary, filepath.Join(built, "sluice-"+runtime.GOARCH)); err != nil {
-		return err
+	root := filepath.Join("bin", "image", "root-kube-proxy-"+runtime.GOARCH)
+	archive = filepath.Join(out, "kube-proxy.tar")
+	for _, words := range [][]string{
+		{"hack/image/debian-root", runtime.GOARCH, root, "iptables", "kmod", "nftables"},
+		{"bin/oci-image", "-out", archive, "-static", filepath.Join(out, "kube-proxy-static.tar"),
+			"-name", "registry.k8s.io/kube-proxy:" + version,
+			"-binary", runtime.GOARCH + "=" + binary, "-root", runtime.GOARCH + "=" + root},
+	} {
+		cmd := exec.Command(words[0], words[1:]...)
+		cmd.Dir = top
+		if printed, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%s: %w\n%s", cmd, err, printed)
+		}
 	}
-	return MakeImage(version, out, "NAME="+image, "BUILT="+built)
+	return archive, nil
 }

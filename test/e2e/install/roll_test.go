@@ -89,7 +89,7 @@ func (s *site) mustRun(t *testing.T, daemonSet, version, mode string) {
 		}
 		return err
 	})
-	s.report.count("%s, mode %s:", version, mode)
+	s.report.count("%s, mode %s", version, mode)
 }
 
 // container waits until the DaemonSet has one pod, which is ready, and returns its container.
