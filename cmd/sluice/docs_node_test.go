@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,6 +52,11 @@ conntrack: # not of this test's host
   min: 0
   tcpEstablishedTimeout: 0s
   tcpCloseWaitTimeout: 0s
+---
+apiVersion: sluice.dev/v1alpha1
+kind: SluiceConfiguration
+ui:
+  enabled: true
 `)
 	n := &node{Bench: bench, T: t, namespace: namespace, log: filepath.Join(bench.Dir, "proxy.log")}
 	n.await(`mv config.conf kubeconfig.conf /var/lib/kube-proxy 2>/dev/null`)
@@ -206,4 +212,30 @@ func writeFile(t *testing.T, path, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestPathsAreServed asks for each path in the tables of the pages about the metrics address
+// and the socket.
+func TestPathsAreServed(t *testing.T) {
+	var commands strings.Builder
+	row, values := regexp.MustCompile("(?m)^\\| (`/[^|]*`) \\|"), strings.NewReplacer("NAMESPACE", "web", "NAME", "shop", "=N", "=1")
+	for page, at := range map[string]string{
+		"docs/metrics.md": "http://127.0.0.1:10249",
+		"docs/inspect.md": "--unix-socket /run/sluice/sluice.sock http://sluice",
+	} {
+		rows := row.FindAllStringSubmatch(readPage(t, page), -1)
+		if len(rows) < 5 {
+			t.Errorf("%s: %d rows with paths", page, len(rows))
+		}
+		for _, cell := range rows {
+			for path := range strings.SplitSeq(cell[1], ", ") {
+				if path = strings.Trim(path, "`"); path != "/debug/flags/v" { // which is for PUT
+					fmt.Fprintf(&commands, "curl -fsS -o answer %s'%s'\n", at, values.Replace(path))
+				}
+			}
+		}
+	}
+	list := filepath.Join(t.TempDir(), "paths.md")
+	writeFile(t, list, "```sh\n"+commands.String()+"```\n")
+	doctest.Run(t, list, nodeBench(t))
 }

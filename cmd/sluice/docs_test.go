@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,13 +65,14 @@ var pages = []followedPage{
 	{page: "docs/lab.md", as: "without root", bench: unprivilegedBench},
 	{page: "docs/logs.md", bench: nodeBench},
 	{page: "docs/looking.md", bench: loadedBench},
+	{page: "docs/metrics.md", bench: nodeBench},
 	{page: "docs/plan.md", bench: emptyBench},
 }
 
 // TestPages follows each page as a reader does, from the first command to the last.
 func TestPages(t *testing.T) {
 	for _, p := range pages {
-		t.Run(p.page+" "+p.as, func(t *testing.T) { doctest.Run(t, filepath.Join("..", "..", p.page), p.bench(t)) })
+		t.Run(strings.TrimSpace(p.page+" "+p.as), func(t *testing.T) { doctest.Run(t, filepath.Join("..", "..", p.page), p.bench(t)) })
 	}
 }
 
