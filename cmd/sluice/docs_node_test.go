@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"os"
@@ -31,8 +32,16 @@ func nodeBench(t *testing.T) doctest.Bench {
 	bench, namespace := pageBench(t)
 	// The directories of the host that the pages name are private to the node.
 	holder := exec.Command("unshare", "--mount", "bash", "-ec",
-		"mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var/lib; mkdir /var/lib/kube-proxy; exec cat")
+		"mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var/lib; mkdir /var/lib/kube-proxy; echo ready; exec cat")
+	ready, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	hold(t, namespace, holder)
+	// Before, its process is in the mount namespace of the host.
+	if line, err := bufio.NewReader(ready).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("cannot make a mount namespace: %q, %v", line, err)
+	}
 	bench.Prefix = []string{"nsenter", "--target", strconv.Itoa(holder.Process.Pid), "--mount", "--wd=" + bench.Dir}
 	server, whole := startAPI(t, namespace), shopSlice(t)
 	half := whole.DeepCopy()
@@ -59,7 +68,9 @@ ui:
   enabled: true
 `)
 	n := &node{Bench: bench, T: t, namespace: namespace, log: filepath.Join(bench.Dir, "proxy.log")}
-	n.await(`mv config.conf kubeconfig.conf /var/lib/kube-proxy 2>/dev/null`)
+	if output, err := namespace.Output(n.command("mv", "config.conf", "kubeconfig.conf", "/var/lib/kube-proxy")); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
 	proxy := n.command("sluice", "proxy", "--config=/var/lib/kube-proxy/config.conf", "--hostname-override=demo")
 	proxy.Stderr = create(t, n.log)
 	hold(t, namespace, proxy)
