@@ -202,10 +202,10 @@ func (w *world) prime() {
 func (w *world) happen(e event) error {
 	w.log(e.String())
 	w.monitor.count("event " + string(e.do))
-	switch {
-	case e.do == breakService:
+	if e.do == breakService {
 		w.actorDisturbed(e.n)
-	case e.do == rejectService && !w.primed: // held back from the first write on
+	}
+	if e.do == breakService || e.do == rejectService { // perhaps before its first write
 		for _, s := range w.stacks {
 			s.remains = true
 		}
