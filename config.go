@@ -84,6 +84,14 @@ type Follower interface {
 	Programmed(family service.Family, view service.View)
 }
 
+// Expecter is a follower that must not take what a view brings for a mistake: packets
+// follow the kernel's new rules a moment before Programmed says so.
+type Expecter interface {
+	// Submitted reports that the kernel may serve a Service as the view says from now
+	// on, in one family. The Service's actor calls it; it must not block.
+	Submitted(family service.Family, view service.View)
+}
+
 // Mender is a follower that has something to correct after rules of a family were
 // missing or wrong.
 type Mender interface {

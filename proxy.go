@@ -148,6 +148,7 @@ func (p *Proxy) addDirectory() (err error) {
 	for i, domain := range p.config.Domains {
 		config.Outputs = append(config.Outputs, actors.Output{
 			Name: domain.Name, Renderer: domain.Renderer, Submit: p.aggregators[i].Submit,
+			Submitted:  p.submitted(domain),
 			Programmed: p.programmed(domain),
 			Drain:      domain.Drain, Family: domain.Family, DrainDeadline: domain.DrainDeadline,
 		})
@@ -178,6 +179,25 @@ func (p *Proxy) programmed(domain Domain) func(service.View) {
 	return func(view service.View) {
 		for _, f := range p.config.Followers {
 			f.Programmed(domain.Family, view)
+		}
+	}
+}
+
+// submitted returns a function that tells the followers which views may be in force in
+// a domain from now on; nil if there is nobody to tell.
+func (p *Proxy) submitted(domain Domain) func(service.View) {
+	var expecting []Expecter
+	for _, f := range p.config.Followers {
+		if e, ok := f.(Expecter); ok {
+			expecting = append(expecting, e)
+		}
+	}
+	if domain.Auxiliary || len(expecting) == 0 {
+		return nil
+	}
+	return func(view service.View) {
+		for _, e := range expecting {
+			e.Submitted(domain.Family, view)
 		}
 	}
 }

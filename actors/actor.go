@@ -150,6 +150,9 @@ func (a *actor) submit(i int) bool {
 	if a.lease.Fenced() {
 		return false
 	}
+	if output.Submitted != nil && view != nil {
+		output.Submitted(a.machine.Present())
+	}
 	fragment.Trail.Rendered = dataplane.MomentOf(time.Now())
 	output.Submit(fragment)
 	return true

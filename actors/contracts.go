@@ -16,6 +16,9 @@ type Output struct {
 	Renderer dataplane.Renderer
 	// Submit hands a fragment over; it does not block.
 	Submit func(*dataplane.Fragment)
+	// Submitted, if set, receives a Service's view before Submit receives the fragment
+	// for it, so before any packet can follow the view. It does not block.
+	Submitted func(service.View)
 	// Programmed, if set, receives each view of a Service once it is fully in force
 	// in this domain. Views that were overtaken by newer ones are left out, and a
 	// view may come again after a restart of the actor. A view without ports means

@@ -41,6 +41,19 @@ func TestAnEndpointDrainsUntilItHasNoConnections(t *testing.T) {
 	})
 }
 
+// TestViewsAreExpectedBeforeTheyAreWritten: what drains is not expected.
+func TestViewsAreExpectedBeforeTheyAreWritten(t *testing.T) {
+	drainTest(t, func(t *testing.T, b *drainTown) {
+		b.connect("b")
+		b.serve("a")
+		pass(10 * time.Second)
+		want := []string{"expect a b c", "a b c/", "expect a", "a/b c", "expect a", "a/b"}
+		if !slices.Equal(b.order, want) {
+			t.Errorf("the domain was told %q, want %q", b.order, want)
+		}
+	})
+}
+
 // TestOtherDomainsDoNotNotice: they render once per change of the Service, see
 // nothing of what drains, and followers are not told twice.
 func TestOtherDomainsDoNotNotice(t *testing.T) {

@@ -29,6 +29,8 @@ type drainTown struct {
 	bodies   map[string][]string
 	events   []Event
 	seen     []service.View
+	// order has what the domain "drains" was told: "expect" for a view, then its fragment.
+	order []string
 	// before is called at the begin of Busy and Held, without the lock.
 	before func(ctx context.Context)
 }
@@ -115,6 +117,9 @@ func (b *drainTown) submit(name string) func(*dataplane.Fragment) {
 			body = f.Objects[0].Body
 		}
 		b.bodies[name] = append(b.bodies[name], body)
+		if name == "drains" {
+			b.order = append(b.order, body)
+		}
 		if !b.withheld {
 			b.PostVerdict(dataplane.Verdict{Key: f.Key, Domain: name, Revision: f.Revision})
 		}
@@ -129,7 +134,7 @@ func newDrainTown(t *testing.T) *drainTown {
 		Keeper: b, Truth: b.town,
 		Outputs: []Output{
 			{Name: "plain", Renderer: drainRenderer{b, "plain"}, Submit: b.submit("plain"), Programmed: b.saw},
-			{Name: "drains", Renderer: drainRenderer{b, "drains"}, Submit: b.submit("drains"), Programmed: b.saw, Drain: b, Family: service.IPv4},
+			{Name: "drains", Renderer: drainRenderer{b, "drains"}, Submit: b.submit("drains"), Submitted: b.expected, Programmed: b.saw, Drain: b, Family: service.IPv4},
 		},
 		Listen: func(e Event) { b.mu.Lock(); defer b.mu.Unlock(); b.events = append(b.events, e) },
 	})
@@ -138,6 +143,16 @@ func newDrainTown(t *testing.T) *drainTown {
 	}
 	b.Directory = d
 	return b
+}
+
+func (b *drainTown) expected(v service.View) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var all []string
+	for i := range v.Ports[service.IPv4] {
+		all = append(all, letters(v.Ports[service.IPv4][i].Reachable()))
+	}
+	b.order = append(b.order, "expect "+strings.Join(all, ","))
 }
 
 func (b *drainTown) saw(v service.View) { b.mu.Lock(); defer b.mu.Unlock(); b.seen = append(b.seen, v) }

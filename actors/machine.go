@@ -253,6 +253,9 @@ func (m *Machine) View(output int) (*service.View, *service.NodeFacts) {
 	return &m.view, m.facts
 }
 
+// Present returns the view that the present fragments are about, without what drains.
+func (m *Machine) Present() service.View { return m.view }
+
 // Fragment makes a fragment from the objects rendered for an output. It returns nil
 // if the domain already has this fragment.
 func (m *Machine) Fragment(output int, objects []dataplane.Object) *dataplane.Fragment {

@@ -5,7 +5,9 @@
 // an endpoint that is gone, or without any translation. TCP ends by itself.
 //
 // The root package passes each view of a Service to a [Cleaner] once the kernel's rules
-// follow it, never before: a flow deleted too early would come back by the old rules. The
+// follow it, never before: a flow deleted too early would come back by the old rules. It
+// passes the view a first time before the rules are written, as the flows that begin by
+// them are not stale although the cleaner may not know yet that they are in force. The
 // cleaner then sweeps: it reads the flows of the frontends concerned from the kernel,
 // judges each as it arrives, and deletes the stale ones. It forgets a view only when a
 // sweep has dealt with it.
@@ -67,7 +69,7 @@ func (c Config) withDefaults() Config {
 }
 
 // Cleaner deletes stale UDP flows of both families. The families do not wait for each
-// other. It implements proxy.Follower and proxy.Mender.
+// other. It implements proxy.Follower, proxy.Expecter and proxy.Mender.
 type Cleaner struct {
 	keepers service.PerFamily[*keeper]
 }
@@ -83,6 +85,12 @@ func New(config Config) (*Cleaner, error) {
 		c.keepers[family] = newKeeper(family, config)
 	}
 	return c, nil
+}
+
+// Submitted records that the kernel may serve a Service of one family as the view says
+// from now on. It does not block.
+func (c *Cleaner) Submitted(family service.Family, view service.View) {
+	c.keepers[family].expected.put(view.Key, newPicture(family, &view).ports)
 }
 
 // Programmed records that the kernel serves a Service of one family as the view says. It

@@ -61,6 +61,7 @@ func (f *fake) flows(ctx context.Context, only filter, each func(*flow) error) (
 		if err := fails(n); err != nil {
 			return false, err
 		}
+		names = f.names() // what began meanwhile is listed, too
 	}
 	honoured := true
 	for _, name := range names {

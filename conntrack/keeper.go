@@ -12,25 +12,27 @@ import (
 )
 
 // keeper keeps the flows of one family clean. Its goroutine owns the table and the pace.
-// Only the inbox is shared.
+// Only the inbox and what is expected are shared.
 type keeper struct {
 	family service.Family
 	config Config
 	open   func() kernel
 	// inbox holds at most one picture per Service. It needs no capacity of its own: the
 	// number of actors bounds the number of Services.
-	inbox *mailbox.Mailbox[service.Key, picture]
-	table *table
-	pace  pace
+	inbox    *mailbox.Mailbox[service.Key, picture]
+	expected *expectations
+	table    *table
+	pace     pace
 }
 
 func newKeeper(family service.Family, config Config) *keeper {
 	return &keeper{
 		family: family, config: config,
-		open:  func() kernel { return &netfilter{family: family, inside: config.Inside} },
-		inbox: mailbox.New[service.Key](math.MaxInt, newer),
-		table: newTable(config.Grace),
-		pace:  pace{gather: config.Gather},
+		open:     func() kernel { return &netfilter{family: family, inside: config.Inside} },
+		inbox:    mailbox.New[service.Key](math.MaxInt, newer),
+		expected: newExpectations(),
+		table:    newTable(config.Grace),
+		pace:     pace{gather: config.Gather},
 	}
 }
 
@@ -104,7 +106,7 @@ func (k *keeper) sweep(ctx context.Context) {
 func (k *keeper) attempt(ctx context.Context) (result Swept, err error) {
 	kernel := k.open()
 	defer func() { err = errors.Join(err, kernel.close()) }()
-	s, err := newSweep(k.table, kernel, k.family, k.config.NodePorts(k.family))
+	s, err := newSweep(k.table, k.expected, kernel, k.family, k.config.NodePorts(k.family))
 	if err != nil {
 		return Swept{Family: k.family, Frontends: len(k.table.pending)}, err
 	}

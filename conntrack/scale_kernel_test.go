@@ -126,7 +126,7 @@ func (c *crowded) sweep(serving []netip.AddrPort, deleted int) {
 	before := count(c, c.node)
 	c.table.put(service.Key{Namespace: "ns1", Name: "dns"}, picture{ports: []port{{frontends: []frontend{c.frontend}, serving: serving}}}, time.Time{})
 	k := &netfilter{family: c.family, inside: c.node.Do, filterless: c.filterless}
-	s, err := newSweep(c.table, k, c.family, service.NodePortAddresses{})
+	s, err := newSweep(c.table, newExpectations(), k, c.family, service.NodePortAddresses{})
 	if err != nil {
 		c.Fatal(err)
 	}

@@ -26,9 +26,10 @@ const (
 // sweep cleans the pending frontends of a table once. It holds at most removeBatch flows,
 // however many there are.
 type sweep struct {
-	table  *table
-	kernel kernel
-	onNode func(netip.Addr) bool
+	table    *table
+	expected *expectations
+	kernel   kernel
+	onNode   func(netip.Addr) bool
 	// stale are identities of flows to delete, and blame says whose change made each stale.
 	stale [][]byte
 	blame []service.Key
@@ -43,8 +44,8 @@ type sweep struct {
 }
 
 // newSweep prepares a sweep. answering says where node ports answer.
-func newSweep(t *table, k kernel, family service.Family, answering service.NodePortAddresses) (*sweep, error) {
-	s := &sweep{table: t, kernel: k, result: Swept{Family: family, Frontends: len(t.pending)}}
+func newSweep(t *table, e *expectations, k kernel, family service.Family, answering service.NodePortAddresses) (*sweep, error) {
+	s := &sweep{table: t, expected: e, kernel: k, result: Swept{Family: family, Frontends: len(t.pending)}}
 	on := map[netip.Addr]bool{}
 	addresses := answering.Addresses
 	if answering.All {
@@ -113,7 +114,7 @@ func (s *sweep) list(ctx context.Context, only filter) (honoured bool, err error
 func (s *sweep) examine(f *flow) error {
 	s.result.Flows++
 	by, stale := s.table.judge(f, s.onNode)
-	if !stale {
+	if !stale || s.expected.lead(f) {
 		return nil
 	}
 	at := len(s.space)

@@ -18,7 +18,7 @@ import (
 // swept runs one sweep.
 func swept(t *testing.T, table *table, f *fake) (Swept, error) {
 	t.Helper()
-	s, err := newSweep(table, f, service.IPv4, service.NodePortAddresses{All: true})
+	s, err := newSweep(table, newExpectations(), f, service.IPv4, service.NodePortAddresses{All: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestSweepKnowsWhereNodePortsAnswer(t *testing.T) {
 		f.host = []netip.Addr{node, second}
 		f.add("second", "192.0.2.9:30053", endpointA)
 		f.add("loopback", "127.0.0.2:30053", endpointA)
-		s, err := newSweep(table, f, service.IPv4, tt.answering)
+		s, err := newSweep(table, newExpectations(), f, service.IPv4, tt.answering)
 		if err == nil {
 			err = s.run(t.Context())
 		}

@@ -1,0 +1,65 @@
+package conntrack
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// expectations say where the views lead that were submitted last. The kernel may follow
+// such a view before the keeper knows it: a write takes effect before its writer returns,
+// and the verdict passes through the Service's actor. A flow that begins in between is not
+// stale, though the picture that the keeper has says so. Without this, its answer would be
+// lost with it.
+//
+// A sweep asks after it has seen the flow, and a view is submitted before the kernel can
+// follow it, so each flow that began by a submitted view finds the view here or a later
+// one. Flows that are kept for a view are judged again when that view is programmed.
+type expectations struct {
+	mu        sync.Mutex
+	services  map[service.Key][]port
+	frontends map[frontend][]claim
+}
+
+func newExpectations() *expectations {
+	return &expectations{services: map[service.Key][]port{}, frontends: map[frontend][]claim{}}
+}
+
+// put stores the ports of a Service's last submitted view.
+func (e *expectations) put(key service.Key, ports []port) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, old := range e.services[key] {
+		for _, f := range old.frontends {
+			left := slices.DeleteFunc(e.frontends[f], func(c claim) bool { return c.by == key })
+			if e.frontends[f] = left; len(left) == 0 {
+				delete(e.frontends, f)
+			}
+		}
+	}
+	delete(e.services, key)
+	if len(ports) == 0 {
+		return
+	}
+	e.services[key] = ports
+	for _, p := range ports {
+		for _, f := range p.frontends {
+			e.frontends[f] = append(e.frontends[f], claim{by: key, serving: p.serving})
+		}
+	}
+}
+
+// lead reports whether a submitted view leads a flow to where it goes.
+func (e *expectations) lead(f *flow) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, to := range []frontend{f.destination, nodePort(f.destination.Port())} {
+		for i := range e.frontends[to] {
+			if holds(e.frontends[to][i].serving, f.answerer) {
+				return true
+			}
+		}
+	}
+	return false
+}
