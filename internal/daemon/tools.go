@@ -103,6 +103,9 @@ func readPicture(o *Options, dir string, mode config.Mode) (*picture, error) {
 			return nil, err
 		}
 	}
+	if node := cache.Node(); settings.HostAddresses && node != nil {
+		hosts = append(hosts, node.Addresses...)
+	}
 	return &picture{o, cache, settings.Facts(cache.Node(), hosts, cache.ServiceCIDRs())}, nil
 }
 

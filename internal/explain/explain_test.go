@@ -165,7 +165,7 @@ func TestBadQuestions(t *testing.T) {
 	if _, err := Explain(unserved, Question{From: four, To: netip.MustParseAddrPort("10.0.0.2:80")}); err == nil {
 		t.Error("a family that is not served: want an error")
 	}
-	if _, err := Explain(newState("ipvs"), Question{From: four, To: netip.MustParseAddrPort("10.0.0.2:80")}); err == nil {
-		t.Error("mode ipvs: want an error")
+	if _, err := Explain(newState("ebpf"), Question{From: four, To: netip.MustParseAddrPort("10.0.0.2:80")}); err == nil {
+		t.Error("an unknown mode: want an error")
 	}
 }

@@ -175,7 +175,11 @@ func (a *Answer) printOutcomes(out io.Writer) {
 		if o.Masqueraded || a.Origin == FromNode {
 			sees = "node"
 		}
-		fmt.Fprintf(out, "%s\t%.2f %%\t%s\t%s\t%s\n", o.To, 100*o.Probability, orDash(o.Node), o.state(), sees)
+		probability := "-"
+		if o.Probability > 0 {
+			probability = fmt.Sprintf("%.2f %%", 100*o.Probability)
+		}
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", o.To, probability, orDash(o.Node), o.state(), sees)
 	}
 }
 

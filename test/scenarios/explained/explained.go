@@ -67,7 +67,7 @@ func (c *Comparison) Compare(ctx context.Context, q fixture.Question, got map[fi
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	answer, err := inspect.NewClient(filepath.Join(c.World.StateDir(), inspect.SocketName)).Explain(ctx, explain.Question{
-		From: netip.AddrPortFrom(packet.From, 0), Interface: packet.In, To: q.To, Protocol: q.Protocol,
+		From: netip.AddrPortFrom(packet.From, q.Source.Port()), Interface: packet.In, To: q.To, Protocol: q.Protocol,
 	})
 	if err != nil {
 		return fmt.Errorf("%v: explain: %w", q, err)

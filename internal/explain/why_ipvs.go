@@ -1,0 +1,62 @@
+package explain
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// sourceAt returns the source of the first packet. A process of the node that binds to no address
+// gets the destination as its source, if that is an address of the node, such as those of Services
+// on the device.
+func (e *explanation) sourceAt(rules ruleset) netip.Addr {
+	from, to := e.From.Addr(), e.To.Addr()
+	if r, ok := rules.(*ipvsRules); !ok || e.origin != FromNode || from == to || !r.local(to) {
+		return from
+	}
+	e.unbound = true
+	e.assume("the process does not bind to %s, so that the kernel gives it %s as its source, an address of the node in IPVS mode "+
+		"(name a port in --from for one that does)", from, to)
+	return to
+}
+
+// balancing explains which real servers can be chosen, and how.
+func (w *why) balancing(f *frontend, ways []way) {
+	p := f.port
+	switch {
+	case !p.HasAny:
+		w.say("%s has no usable endpoint: %s", f.view.Key.PortString(p.Name), w.census(f))
+		return
+	case !f.policyLocal():
+		w.topology(p)
+	case f.kind == ClusterIP && !f.served():
+		w.say("internalTrafficPolicy is Local, and no usable endpoint runs on this node (%s)", w.census(f))
+		return
+	case f.kind == ClusterIP:
+		w.say("internalTrafficPolicy is Local: only endpoints on this node are used")
+	case f.served():
+		w.say("externalTrafficPolicy is Local: only endpoints on this node are used, also for local pods and the node itself, " +
+			"because a virtual server does not distinguish its clients")
+	default:
+		w.say("externalTrafficPolicy is Local, and no usable endpoint runs on this node (%s)", w.census(f))
+		if len(ways) > 0 && ways[0].Verdict == Delivered {
+			w.say("the virtual server keeps endpoints elsewhere for local pods and the node itself; %s",
+				"only clients that are recognised as coming from outside are dropped")
+		}
+	}
+	w.scheduler(ways)
+}
+
+// scheduler explains how the virtual server chooses, unless all endpoints get the same.
+func (w *why) scheduler(ways []way) {
+	at := slices.IndexFunc(ways, func(one way) bool { return one.Unsure })
+	if at < 0 {
+		return
+	}
+	name := ways[at].Scheduler
+	w.say("the scheduler %s chooses %s, so that there are no probabilities", name, schedulings[name].by)
+	if schedulings[name].hashes {
+		if slices.ContainsFunc(ways, func(one way) bool { return one.Verdict == Refused }) {
+			w.say("endpoints that drain keep their part of the hash table until they are gone: clients whose hash leads there are refused")
+		}
+	}
+}
