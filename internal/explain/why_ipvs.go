@@ -38,9 +38,13 @@ func (w *why) balancing(f *frontend, ways []way) {
 			"because a virtual server does not distinguish its clients")
 	default:
 		w.say("externalTrafficPolicy is Local, and no usable endpoint runs on this node (%s)", w.census(f))
-		if len(ways) > 0 && ways[0].Verdict == Delivered {
-			w.say("the virtual server keeps endpoints elsewhere for local pods and the node itself; %s",
-				"only clients that are recognised as coming from outside are dropped")
+		switch {
+		case len(ways) == 0 || ways[0].Verdict != Delivered:
+		case w.origin == FromNode || w.detected():
+			w.say("but clients on this node and local pods may use all endpoints")
+		default:
+			w.say("but it gets endpoints elsewhere: nothing tells it from local pods, which may use all " +
+				"(see --detect-local-mode and --cluster-cidr)")
 		}
 	}
 	w.scheduler(ways)
@@ -54,9 +58,7 @@ func (w *why) scheduler(ways []way) {
 	}
 	name := ways[at].Scheduler
 	w.say("the scheduler %s chooses %s, so that there are no probabilities", name, schedulings[name].by)
-	if schedulings[name].hashes {
-		if slices.ContainsFunc(ways, func(one way) bool { return one.Verdict == Refused }) {
-			w.say("endpoints that drain keep their part of the hash table until they are gone: clients whose hash leads there are refused")
-		}
+	if schedulings[name].hashes && slices.ContainsFunc(ways, func(one way) bool { return one.Verdict == Refused }) {
+		w.say("endpoints that drain keep their part of the hash table until they are gone: clients whose hash leads there are refused")
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-var modes = []string{NFTables, IPTables}
+var modes = []string{NFTables, IPTables, IPVS}
 
 // The world of the tests: node n1 with the addresses 192.168.0.2 and 192.168.1.2, pods of the
 // cluster in 10.244.0.0/16, those of the node in 10.244.1.0/24.
