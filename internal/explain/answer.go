@@ -101,7 +101,7 @@ func (e *explanation) answer(ways []way) *Answer {
 	}
 	for i := range ways {
 		a.Outcomes = append(a.Outcomes, e.outcome(&ways[i]))
-		if ways[i].Unsure {
+		if ways[i].How != "" {
 			a.Scheduler, a.Outcomes[i].Probability = ways[i].Scheduler, 0
 		}
 	}

@@ -79,10 +79,9 @@ type iptBranch struct {
 	// translated is set once the destination is another one than before.
 	translated  bool
 	probability float64
-	// scheduler and unsure are those of way.
-	scheduler string
-	unsure    bool
-	steps     []Step
+	// scheduler and how are those of way.
+	scheduler, how string
+	steps          []Step
 }
 
 func (b *iptBranch) ended() bool { return b.verdict == Refused || b.verdict == Dropped }
@@ -132,7 +131,7 @@ func merged(all []iptBranch) []way {
 	for _, b := range all {
 		w := way{
 			Verdict: b.verdict, To: b.dst, Masqueraded: b.masqueraded, Probability: b.probability,
-			Scheduler: b.scheduler, Unsure: b.unsure, Steps: b.steps,
+			Scheduler: b.scheduler, How: b.how, Steps: b.steps,
 		}
 		at := slices.IndexFunc(ways, func(o way) bool {
 			return o.Verdict == w.Verdict && o.To == w.To && o.Masqueraded == w.Masqueraded

@@ -141,7 +141,7 @@ func (r *ipvsRules) balanced(w *iptWalk, hook string, all []iptBranch) (taken, p
 			w.err = err
 		}
 		b.steps = append(slices.Clip(b.steps), Step{Hook: hook, Table: tableIPVS, Chain: "virtual server", Text: serverText(server)})
-		b.scheduler, b.unsure = server.Scheduler, choice.unsure
+		b.scheduler, b.how = server.Scheduler, choice.how
 		for _, one := range choice.reals {
 			got := b
 			got.dst, got.verdict, got.translated = one.Addr, Delivered, true

@@ -14,9 +14,9 @@ type choice struct {
 	weights, sum uint32
 	// refuses is set if the connection can be refused, with what is left of sum.
 	refuses bool
-	// unsure is set if the shares mean nothing, because the choice follows what the scheduler
-	// has seen before or a hash.
-	unsure bool
+	// how says in words how the scheduler chooses if the shares mean nothing, because the choice
+	// follows a hash or what the scheduler has seen before. Otherwise it is empty.
+	how string
 }
 
 // scheduling says how a scheduler of IPVS chooses.
@@ -74,13 +74,17 @@ func choiceOf(s *ipvs.Server) (choice, error) {
 	}
 	fallback := s.Flags&kernel.SchedulerFlag1 != 0
 	c.sum = c.weights
+	lost := how.hashes && !fallback
 	switch {
 	case len(c.reals) == 0:
 		c.refuses, c.sum = true, 1
-	case how.limits, how.hashes && drain && !fallback:
-		c.refuses, c.unsure, c.sum = true, true, c.weights+1
-	default:
-		c.unsure = how.by != "" && len(c.reals) > 1
+	case how.limits, lost && drain:
+		c.refuses, c.how, c.sum = true, how.by, c.weights+1
+	case len(c.reals) > 1 || lost: // endpoints that drain may be unknown here
+		c.how = how.by
+	}
+	if lost && c.how != "" {
+		c.how += "; while an endpoint drains, connections whose hash leads to it are refused"
 	}
 	return c, nil
 }

@@ -129,7 +129,7 @@ func endsOf(t *testing.T, objects []dataplane.Object) string {
 		if w.Verdict != Delivered {
 			end = string(w.Verdict)
 		}
-		if w.Unsure {
+		if w.How != "" {
 			share = "?"
 		}
 		ends = append(ends, end+" "+share)

@@ -38,10 +38,9 @@ type way struct {
 	// Probability is above 0. Those of all ways sum to 1.
 	Probability float64
 	// Scheduler is that of the virtual server of IPVS that chose the receiver, if any.
-	// Unsure is set if its choice follows its own state, so that Probability means nothing.
-	Scheduler string
-	Unsure    bool
-	Steps     []Step
+	// How says how it chooses if that follows its own state, so that Probability means nothing.
+	Scheduler, How string
+	Steps          []Step
 }
 
 // Step is a rule that matched.

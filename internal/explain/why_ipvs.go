@@ -52,13 +52,7 @@ func (w *why) balancing(f *frontend, ways []way) {
 
 // scheduler explains how the virtual server chooses, unless all endpoints get the same.
 func (w *why) scheduler(ways []way) {
-	at := slices.IndexFunc(ways, func(one way) bool { return one.Unsure })
-	if at < 0 {
-		return
-	}
-	name := ways[at].Scheduler
-	w.say("the scheduler %s chooses %s, so that there are no probabilities", name, schedulings[name].by)
-	if schedulings[name].hashes && slices.ContainsFunc(ways, func(one way) bool { return one.Verdict == Refused }) {
-		w.say("endpoints that drain keep their part of the hash table until they are gone: clients whose hash leads there are refused")
+	if at := slices.IndexFunc(ways, func(one way) bool { return one.How != "" }); at >= 0 {
+		w.say("there are no probabilities: the scheduler %s chooses %s", ways[at].Scheduler, ways[at].How)
 	}
 }
