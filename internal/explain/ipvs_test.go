@@ -60,6 +60,9 @@ func TestBoundProcess(t *testing.T) {
 		if err != nil || len(a.Outcomes) != 1 || a.Outcomes[0].Masqueraded != want || (len(a.Assumed) == 1) != want {
 			t.Errorf("%s: %+v, %v; want masqueraded %v", from, a, err, want)
 		}
+		if want && !mentions(a, "masqueraded: the source is this node, whose packets") {
+			t.Errorf("%s because %q", from, a.Reasons)
+		}
 	}
 }
 
@@ -136,6 +139,26 @@ func endsOf(t *testing.T, objects []dataplane.Object) string {
 	}
 	slices.Sort(ends)
 	return strings.Join(ends, ", ")
+}
+
+// TestPerhapsRefused: the scheduler ovf may refuse although there is an endpoint.
+func TestPerhapsRefused(t *testing.T) {
+	s := newState(IPVS, made("web", elsewhere))
+	s.Domain = func(f service.Family) (dataplane.Renderer, dataplane.Layout) {
+		return ipvs.NewRenderer(f, ipvs.Options{MasqueradeBit: 14, Scheduler: "ovf"}), nil
+	}
+	var text strings.Builder
+	if err := explained(t, s, "10.244.1.5 -> 172.30.0.41:80").Print(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"delivered to 10.244.2.20:8080, which sees the client's address; or refused\n", "there are no probabilities: the scheduler ovf chooses",
+		"10.244.2.20:8080  -            n2    ready    client\n", "172.30.0.41:80    -            -     refused  -\n",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%s\nwant %q in it", text.String(), want)
+		}
+	}
 }
 
 // TestUnsure: an answer has no probabilities where the scheduler's state decides.

@@ -229,6 +229,8 @@ func (w *why) masqueradeReason(f *frontend, changed []way) string {
 		return "the source is this node, and the policy is Local"
 	case itself:
 		return "the endpoint reaches itself"
+	case w.unbound:
+		return "the source is this node, whose packets to the Service have the Service's own address"
 	default:
 		return "a rule asks for it"
 	}

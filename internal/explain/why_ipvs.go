@@ -10,10 +10,13 @@ import (
 // on the device.
 func (e *explanation) sourceAt(rules ruleset) netip.Addr {
 	from, to := e.From.Addr(), e.To.Addr()
-	if r, ok := rules.(*ipvsRules); !ok || e.origin != FromNode || from == to || !r.local(to) {
+	if r, ok := rules.(*ipvsRules); !ok || e.origin != FromNode || !r.local(to) {
 		return from
 	}
 	e.unbound = true
+	if from == to {
+		return from
+	}
 	e.assume("the process does not bind to %s, so that the kernel gives it %s as its source, an address of the node in IPVS mode "+
 		"(name a port in --from for one that does)", from, to)
 	return to
