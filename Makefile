@@ -40,6 +40,9 @@ release-check: ## build bin/release a second time, elsewhere and from nothing, a
 run: packages build ## tell the demo: a story in a minute, in a sandbox, with real connections
 	bin/sluice demo
 
+cast: build ## draw the demo as docs/images/demo.svg, line by line at a third of its speed
+	cd hack/tools && $(GO) run ./cast -o ../../docs/images/demo.svg -slower 3 -- ../../bin/sluice demo
+
 define install
 	@missing=(); for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || missing+=($$p); done; \
 	if [ $${#missing[@]} -gt 0 ]; then echo "installing: $${missing[*]}"; \

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,21 +49,47 @@ func program(t *testing.T, dir string) {
 	}
 }
 
-func page(name string) string { return filepath.Join("..", "..", "docs", name) }
+// followedPage is a page with commands, and what they expect to find.
+type followedPage struct {
+	page, as string
+	bench    func(*testing.T) doctest.Bench
+}
 
-// TestLabPage follows the tutorial, as root and without privileges.
-func TestLabPage(t *testing.T) {
-	for name, prefix := range map[string][]string{
-		"root":    nil,
-		"no root": {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bench, _ := pageBench(t)
-			bench.Prefix = prefix
-			open(t, bench.Dir)
-			doctest.Run(t, page("lab.md"), bench)
-		})
+var pages = []followedPage{
+	{page: "README.md", bench: nodeBench},
+	{page: "docs/configuration.md", bench: nodeBench},
+	{page: "docs/explain.md", bench: nodeBench},
+	{page: "docs/health.md", bench: nodeBench},
+	{page: "docs/inspect.md", bench: nodeBench},
+	{page: "docs/lab.md", bench: emptyBench},
+	{page: "docs/lab.md", as: "without root", bench: unprivilegedBench},
+	{page: "docs/logs.md", bench: nodeBench},
+	{page: "docs/looking.md", bench: loadedBench},
+	{page: "docs/metrics.md", bench: nodeBench},
+	{page: "docs/plan.md", bench: emptyBench},
+}
+
+// TestPages follows each page as a reader does, from the first command to the last.
+func TestPages(t *testing.T) {
+	for _, p := range pages {
+		t.Run(strings.TrimSpace(p.page+" "+p.as), func(t *testing.T) { doctest.Run(t, filepath.Join("..", "..", p.page), p.bench(t)) })
 	}
+}
+
+// emptyBench is a node without rules.
+func emptyBench(t *testing.T) doctest.Bench {
+	t.Helper()
+	bench, _ := pageBench(t)
+	return bench
+}
+
+// unprivilegedBench is the same for a user who is not root.
+func unprivilegedBench(t *testing.T) doctest.Bench {
+	t.Helper()
+	bench, _ := pageBench(t)
+	bench.Prefix = []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"}
+	open(t, bench.Dir)
+	return bench
 }
 
 // open lets everybody write to a directory and reach it.
@@ -78,8 +105,9 @@ func open(t *testing.T, dir string) {
 	}
 }
 
-// TestLookingPage runs its commands on a node that serves both examples, in both modes.
-func TestLookingPage(t *testing.T) {
+// loadedBench is a node that serves both examples, in both modes.
+func loadedBench(t *testing.T) doctest.Bench {
+	t.Helper()
 	bench, namespace := pageBench(t)
 	both := filepath.Join(bench.Dir, "both")
 	for _, name := range []string{"demo", "web"} {
@@ -97,11 +125,5 @@ sluice render --manifests both --hostname-override demo --proxy-mode iptables | 
 	if output, err := namespace.Output(cmd); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
-	doctest.Run(t, page("looking.md"), bench)
-}
-
-// TestPlanPage runs its commands on a node without rules.
-func TestPlanPage(t *testing.T) {
-	bench, _ := pageBench(t)
-	doctest.Run(t, page("plan.md"), bench)
+	return bench
 }

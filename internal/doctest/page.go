@@ -12,9 +12,12 @@
 //	exit=2       the status of each command of the fence
 //	background   the command keeps running; its lines are awaited, and numbers in them may differ
 //	await        the command is repeated until it prints the lines
+//	figures      numbers, durations and times in the lines may differ
 //	paste        the command begins like one that a background command has printed, apart from
 //	             numbers; what was printed is taken instead
 //	skip         nothing is run; for what cannot run in a test, with the reason in the text
+//
+// Every fence has a language, and only these two have commands.
 package doctest
 
 import (
@@ -33,11 +36,14 @@ type Command struct {
 	// Want are the lines that it prints, among others.
 	Want []string
 	// Status is the exit status.
-	Status                   int
-	Background, Await, Paste bool
+	Status                                  int
+	Background, Await, Paste, Figures, Skip bool
 }
 
-// Parse returns the commands of a page.
+// data are the languages of fences without commands.
+var data = []string{"iptables", "json", "nft", "promql", "text", "yaml"}
+
+// Parse returns the commands of a page, those to be skipped included.
 func Parse(page string) ([]Command, error) {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -55,8 +61,8 @@ func Parse(page string) ([]Command, error) {
 		case isFence:
 			commands = append(commands, f.commands...)
 			f = nil
-		case f != nil:
-			f.add(i+1, line)
+		case f != nil && !f.add(i+1, line):
+			return nil, fmt.Errorf("%s:%d: %q in a fence for %s: commands need ```console", page, i+1, line, f.language)
 		}
 	}
 	if f != nil {
@@ -68,6 +74,8 @@ func Parse(page string) ([]Command, error) {
 // fence is the inside of a fence.
 type fence struct {
 	language string
+	// runs is set in a fence of commands.
+	runs     bool
 	like     Command
 	commands []Command
 	// open is set while the last line goes on.
@@ -76,11 +84,13 @@ type fence struct {
 
 func newFence(info string) (*fence, error) {
 	words := strings.Fields(info)
-	f := &fence{}
-	if len(words) == 0 || !slices.Contains([]string{"sh", "console"}, words[0]) {
-		return f, nil
+	if len(words) == 0 {
+		return nil, fmt.Errorf("a fence without a language: want sh or console for commands, %s", strings.Join(data, ", "))
 	}
-	f.language = words[0]
+	f := &fence{language: words[0], runs: words[0] == "sh" || words[0] == "console"}
+	if !f.runs && (len(words) > 1 || !slices.Contains(data, words[0])) {
+		return nil, fmt.Errorf("```%s: want sh or console for commands, %s", info, strings.Join(data, ", "))
+	}
 	for _, word := range words[1:] {
 		status, isStatus := strings.CutPrefix(word, "exit=")
 		var err error
@@ -93,10 +103,12 @@ func newFence(info string) (*fence, error) {
 			f.like.Await = true
 		case word == "paste":
 			f.like.Paste = true
+		case word == "figures":
+			f.like.Figures = true
 		case word == "skip":
-			f.language = ""
+			f.like.Skip = true
 		default:
-			err = fmt.Errorf("%q after ```%s: want exit=N, background, await, paste or skip", word, words[0])
+			err = fmt.Errorf("%q after ```%s: want exit=N, background, await, paste, figures or skip", word, words[0])
 		}
 		if err != nil {
 			return nil, err
@@ -105,11 +117,14 @@ func newFence(info string) (*fence, error) {
 	return f, nil
 }
 
-func (f *fence) add(number int, line string) {
+// add takes a line. It reports false for a command where none may be.
+func (f *fence) add(number int, line string) bool {
 	text, prompt := strings.CutPrefix(line, "$ ")
 	switch {
-	case f.language == "" || f.language == "sh" && strings.TrimSpace(line) == "":
-		return
+	case !f.runs:
+		return !prompt
+	case f.language == "sh" && (strings.TrimSpace(line) == "" || !f.open && strings.HasPrefix(line, "#")):
+		return true
 	case f.open:
 		f.commands[len(f.commands)-1].Text += "\n" + line
 	case f.language == "sh" || prompt:
@@ -119,9 +134,10 @@ func (f *fence) add(number int, line string) {
 	case len(f.commands) > 0 && strings.TrimSpace(line) != "":
 		last := &f.commands[len(f.commands)-1]
 		last.Want = append(last.Want, line)
-		return
+		return true
 	default:
-		return
+		return true
 	}
 	f.open = strings.HasSuffix(line, "\\")
+	return true
 }

@@ -46,6 +46,10 @@ x
 ~~~sh exit=3
 exit 3
 ~~~
+~~~console figures
+$ echo "up 1m2.5s since 2026-01-01T10:00:00.5Z, 17 batches"
+up 3ms since 2025-12-31T09:00:00Z, 4 batches
+~~~
 ~~~nft
 exit 4
 ~~~
@@ -96,15 +100,16 @@ func TestMissing(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	got, err := Parse(page(t, "text\n~~~console exit=1 paste\n$ a \\\n  b\nout\n$ c\n~~~\n"))
+	got, err := Parse(page(t, "text\n~~~console exit=1 paste\n$ a \\\n  b\nout\n$ c\n~~~\n~~~sh skip\n# why\nd\n~~~\n"))
 	want := []Command{
 		{Line: 3, Text: "a \\\n  b", Want: []string{"out"}, Status: 1, Paste: true},
 		{Line: 6, Text: "c", Status: 1, Paste: true},
+		{Line: 10, Text: "d", Skip: true},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	for _, bad := range []string{"~~~sh wrong\n~~~\n", "~~~sh exit=x\n~~~\n", "~~~sh\n"} {
+	for _, bad := range []string{"~~~sh wrong\n~~~\n", "~~~sh exit=x\n~~~\n", "~~~sh\n", "~~~\n~~~\n", "~~~bash\n~~~\n", "~~~text\n$ a\n~~~\n"} {
 		if got, err := Parse(page(t, bad)); err == nil {
 			t.Errorf("%q: %+v", bad, got)
 		}

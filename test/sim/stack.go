@@ -27,7 +27,7 @@ type stack struct {
 	announced bool
 	// foreign is the content of other programs' tables.
 	foreign map[nftmodel.Name]string
-	// remains is set if some Service was held back when the process started.
+	// remains is set if some Service may have been held back since the process started.
 	remains bool
 
 	mu       sync.Mutex

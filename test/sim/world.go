@@ -205,6 +205,11 @@ func (w *world) happen(e event) error {
 	if e.do == breakService {
 		w.actorDisturbed(e.n)
 	}
+	if e.do == breakService || e.do == rejectService { // perhaps before its first write
+		for _, s := range w.stacks {
+			s.remains = true
+		}
+	}
 	if tell := w.cluster.apply(e); tell != nil {
 		tell(w.cache)
 		return nil
@@ -235,7 +240,8 @@ func (w *world) happen(e event) error {
 	case restart:
 		return w.restart()
 	default:
-		if !w.primed { // what is damaged before the kernel has been read is lost
+		// What is damaged before the kernel has been read is lost.
+		for !w.primed || slices.ContainsFunc(w.proxy.Status(), func(s aggregator.Status) bool { return !s.Open }) {
 			w.prime()
 			time.Sleep(interval)
 		}

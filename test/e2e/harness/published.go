@@ -116,7 +116,7 @@ func MakePodImage(out string) (archive, image string, err error) {
 		return "", "", err
 	}
 	const name = "sluice.test/pod"
-	return filepath.Join(out, "sluice-pod-static.tar"), name + ":pod-static", MakeImage("pod", out, "NAME="+name, "BUILT="+built)
+	return filepath.Join(out, "sluice-pod-static.tar"), name + ":pod-static", MakeImage("pod", out, "IMAGE="+name, "BUILT="+built)
 }
 
 // MakeKubeProxyImage writes an archive with the real kube-proxy, under the name that kubeadm gives
