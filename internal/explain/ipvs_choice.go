@@ -35,8 +35,8 @@ var schedulings = map[string]scheduling{
 	"rr":    {},
 	"wrr":   {},
 	"dh":    {by: "by a hash of the destination, so that all clients get the same endpoint", hashes: true},
-	"sh":    {by: "by a hash of the client, which gets the same endpoint each time", hashes: true},
-	"mh":    {by: "by a hash of the client, which gets the same endpoint each time"},
+	"sh":    {by: "by a hash of the client's address", hashes: true},
+	"mh":    {by: "by a hash of the client's address"},
 	"fo":    {by: "the first endpoint of the highest weight"},
 	"lblc":  {by: "the endpoint that the destination had before, unless it is overloaded"},
 	"lblcr": {by: "among the endpoints that the destination had before, by their connections"},
@@ -82,6 +82,9 @@ func choiceOf(s *ipvs.Server) (choice, error) {
 		c.refuses, c.how, c.sum = true, how.by, c.weights+1
 	case len(c.reals) > 1 || lost: // endpoints that drain may be unknown here
 		c.how = how.by
+	}
+	if c.how != "" && s.Flags&kernel.SchedulerFlag2 != 0 {
+		c.how += " and port"
 	}
 	if lost && c.how != "" {
 		c.how += "; while an endpoint drains, connections whose hash leads to it are refused"

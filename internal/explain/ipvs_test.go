@@ -163,14 +163,19 @@ func TestPerhapsRefused(t *testing.T) {
 
 // TestUnsure: an answer has no probabilities where the scheduler's state decides.
 func TestUnsure(t *testing.T) {
-	for scheduler, want := range map[string]float64{"": 0.5, "lc": 0} {
+	for scheduler, c := range map[string]struct {
+		want float64
+		why  string
+	}{
+		"": {0.5, "the client's address is kept"}, "lc": {0, "the scheduler lc chooses the endpoint with the fewest connections"},
+		"sh": {0, "a hash of the client's address; while an endpoint drains"}, "mh": {0, "a hash of the client's address and port"},
+	} {
 		s := newState(IPVS, made("web", here, elsewhere))
 		s.Domain = func(f service.Family) (dataplane.Renderer, dataplane.Layout) {
 			return ipvs.NewRenderer(f, ipvs.Options{MasqueradeBit: 14, Scheduler: scheduler}), nil
 		}
 		a := explained(t, s, "10.244.1.5 -> 172.30.0.41:80")
-		if a.Outcomes[0].Probability != want || a.Scheduler != scheduler ||
-			mentions(a, "the scheduler lc chooses the endpoint with the fewest connections") != (scheduler != "") {
+		if a.Outcomes[0].Probability != c.want || a.Scheduler != scheduler || !mentions(a, c.why) {
 			t.Errorf("scheduler %q: %+v", scheduler, a)
 		}
 	}
