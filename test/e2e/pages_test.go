@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	kubeproxyaddon "k8s.io/kubernetes/cmd/kubeadm/app/phases/addons/proxy"
 	kubeadmconfig "k8s.io/kubernetes/cmd/kubeadm/app/util/config"
 
+	"github.com/sluice-proxy/sluice/internal/doctest"
 	"github.com/sluice-proxy/sluice/test/e2e/harness"
 )
 
@@ -26,43 +26,6 @@ var standIns = map[string]string{
 	"make": "exit 0", "scp": "exit 0", "ssh": "exit 0", "kubeadm": "exit 0", "sleep": "exit 0",
 	"kubectl": `case " $* " in *" rollout status "*|*" rollout undo "*|*" logs "*|*" exec "*|*" debug "*) exit 0;; esac
 exec "$KUBECTL" --kubeconfig "$ADMIN" "$@"`,
-}
-
-// section is one heading of a page with the commands below it.
-type section struct{ heading, commands string }
-
-var (
-	headings = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	commands = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
-)
-
-// sections returns the parts of a page that have commands, in order.
-func sections(t *testing.T, page string) []section {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("../..", page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A line of a command may begin like a heading, so blocks are hidden while headings are found.
-	hidden := commands.ReplaceAllStringFunc(string(text), func(block string) string {
-		return strings.ReplaceAll(block, "#", "_")
-	})
-	var all []section
-	at := headings.FindAllStringSubmatchIndex(hidden, -1)
-	for i, match := range at {
-		end := len(text)
-		if i+1 < len(at) {
-			end = at[i+1][0]
-		}
-		var lines strings.Builder
-		for _, block := range commands.FindAllStringSubmatch(string(text[match[1]:end]), -1) {
-			lines.WriteString(block[1])
-		}
-		if lines.Len() > 0 {
-			all = append(all, section{string(text[match[2]:match[3]]), lines.String()})
-		}
-	}
-	return all
 }
 
 // reader follows pages: one shell per section, at the top of a copy of what the pages change.
@@ -96,12 +59,13 @@ func newReader(t *testing.T, c *harness.Cluster) *reader {
 // follow runs all sections of a page, and calls after with the heading of each.
 func (r *reader) follow(t *testing.T, page string, after func(heading string)) {
 	t.Helper()
-	all := sections(t, page)
-	if len(all) == 0 {
-		t.Fatalf("%s has no commands", page)
+	all, err := doctest.Sections(filepath.Join("../..", page))
+	if err != nil || len(all) == 0 {
+		t.Fatalf("%s has %d commands: %v", page, len(all), err)
 	}
 	for _, s := range all {
-		cmd := exec.Command("bash", "-euo", "pipefail", "-c", s.commands)
+		commands := strings.Join(s.Blocks, "")
+		cmd := exec.Command("bash", "-euo", "pipefail", "-c", commands)
 		cmd.Dir, cmd.Env = r.dir, r.env
 		var printed []byte
 		err := r.c.N1.Do(func() (err error) {
@@ -109,10 +73,10 @@ func (r *reader) follow(t *testing.T, page string, after func(heading string)) {
 			return err
 		})
 		if err != nil {
-			t.Fatalf("%s, %q: %v\n%s\n%s", page, s.heading, err, s.commands, printed)
+			t.Fatalf("%s, %q: %v\n%s\n%s", page, s.Heading, err, commands, printed)
 		}
-		t.Logf("%s, %q:\n%s", page, s.heading, printed)
-		after(s.heading)
+		t.Logf("%s, %q:\n%s", page, s.Heading, printed)
+		after(s.Heading)
 	}
 }
 

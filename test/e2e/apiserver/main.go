@@ -151,7 +151,11 @@ func arguments(c config, files credentials.Files, etcd string) []string {
 		"--v=" + strconv.Itoa(c.verbosity),
 	}
 	if c.node != "" {
-		return append(args, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction")
+		return append(args, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+			// For kubectl logs and exec. Nobody here resolves the names of nodes.
+			"--kubelet-client-certificate="+files.ServingCert,
+			"--kubelet-client-key="+files.ServingKey,
+			"--kubelet-preferred-address-types=InternalIP")
 	}
 	return append(args, "--authorization-mode=RBAC",
 		// Pods would need a service account, and no controller makes those here.

@@ -113,6 +113,7 @@ func (c *NodeCluster) startNode(pauseImage string) {
 		"--pod-cidr", nodePodCIDR4+","+nodePodCIDR6,
 		"--kubelet", filepath.Join(c.programs, "kubelet"),
 		"--kubeconfig", c.Server.credential("node.kubeconfig"),
+		"--client-ca", c.Server.credential("ca.crt"),
 		"--pause-image", pauseImage,
 		"--logs", c.logs))
 	if err != nil {

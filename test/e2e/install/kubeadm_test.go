@@ -21,8 +21,7 @@ networking: {podSubnet: "10.244.0.0/16,fd00:244:1::/48"}
 ---
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
-# As docs/install.md says: in the same mode, nothing is lost in either direction.
-mode: iptables
+mode: MODE
 # Its size can be set in the machine's first network namespace only.
 conntrack: {maxPerCore: 0}
 `
@@ -31,20 +30,27 @@ conntrack: {maxPerCore: 0}
 // changes with it, and kube-proxy removes the rules of the other mode before it writes its own, so
 // nobody counts here.
 func (s *site) kubeadm(t *testing.T) {
+	s.Kubectl(t, "delete", "-f", s.manifest)
+	// As docs/install.md says: in the same mode, nothing is lost in either direction.
+	s.addKubeProxy(t, "iptables")
+	s.grow(t)
+}
+
+// addKubeProxy adds the DaemonSet of kubeadm, with the configured mode, and waits for the proxy.
+func (s *site) addKubeProxy(t *testing.T, mode string) {
+	t.Helper()
 	version, err := harness.KubernetesVersion()
 	if err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "kubeadm.yaml")
-	text := strings.NewReplacer("VERSION", version, "SERVER", s.APIServer().String()).Replace(kubeadmConfig)
+	text := strings.NewReplacer("VERSION", version, "SERVER", s.APIServer().String(), "MODE", mode).Replace(kubeadmConfig)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s.Kubectl(t, "delete", "-f", s.manifest)
 	t.Log(s.Kubeadm(t, "init", "phase", "addon", "kube-proxy", "--config", file, "--kubeconfig", s.AdminKubeconfig()))
 	s.awaitRollout(t, "kube-proxy")
 	s.mustRunKubeProxy(t)
-	s.grow(t)
 }
 
 // mustRunKubeProxy fails the test unless the real one runs.

@@ -3,6 +3,7 @@
 package install
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -20,17 +21,27 @@ type report struct {
 }
 
 func newReport(t *testing.T) *report {
-	r := &report{t: t}
+	r := &report{t: t, lines: []string{t.Name()}}
 	t.Cleanup(func() {
 		text := strings.Join(r.lines, "\n") + "\n"
 		t.Logf("\n%s", text)
 		if file := os.Getenv(envReport); file != "" {
-			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			if err := appendTo(file, text); err != nil {
 				t.Error(err)
 			}
 		}
 	})
 	return r
+}
+
+// appendTo adds to a file, which the tests of this package share.
+func appendTo(name, text string) error {
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	return errors.Join(err, file.Close())
 }
 
 // step runs one part of the test and ends the test if it fails.

@@ -54,7 +54,7 @@ type images struct {
 // makeImages makes the images of both versions, of the real kube-proxy and of the pods.
 func makeImages(t *testing.T, dir string) images {
 	t.Helper()
-	var all images
+	all := makeKubernetesImages(t, dir)
 	for _, version := range []string{oneVersion, otherVersion} {
 		if err := harness.MakeImage(version, dir); err != nil {
 			t.Fatal(err)
@@ -62,11 +62,17 @@ func makeImages(t *testing.T, dir string) images {
 		archive := filepath.Join(dir, "sluice-"+version)
 		all.archives = append(all.archives, archive+".tar", archive+"-static.tar")
 	}
+	return all
+}
+
+// makeKubernetesImages makes the images of the real kube-proxy and of the pods.
+func makeKubernetesImages(t *testing.T, dir string) images {
+	t.Helper()
 	kubeProxy, err := harness.MakeKubeProxyImage(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all.archives = append(all.archives, kubeProxy)
+	all := images{archives: []string{kubeProxy}}
 	if all.pod, all.podImage, err = harness.MakePodImage(dir); err != nil {
 		t.Fatal(err)
 	}

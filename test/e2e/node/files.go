@@ -25,15 +25,15 @@ const containerdConfig = `version = 2
     conf_dir = "` + networkDir + `"
 `
 
-// kubeletConfig evicts nothing and asks nobody: the machine's disk and memory are not the test's,
-// and the API server does not come to this kubelet.
+// kubeletConfig evicts nothing and asks nobody: the machine's disk and memory are not the test's.
+// Whoever has a certificate of the cluster's authority, as the API server has, may do everything.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: unix://` + containerdSocket + `
 cgroupDriver: cgroupfs
 failCgroupV1: false
 failSwapOn: false
-authentication: {anonymous: {enabled: false}, webhook: {enabled: false}}
+authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {clientCAFile: CLIENT_CA}}
 authorization: {mode: AlwaysAllow}
 resolvConf: ""
 evictionHard: {memory.available: "0%", nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%"}
@@ -49,7 +49,7 @@ func (c config) writeFiles() error {
 	}
 	for path, content := range map[string]string{
 		containerdFile:                   strings.Replace(containerdConfig, "PAUSE_IMAGE", c.pauseImage, 1),
-		kubeletFile:                      kubeletConfig,
+		kubeletFile:                      strings.Replace(kubeletConfig, "CLIENT_CA", c.clientCA, 1),
 		networkDir + "/10-pods.conflist": string(network),
 	} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -3,7 +3,7 @@
 // mounts, control groups and the host name. Nothing on the machine itself changes.
 //
 //	node --name n1 --address 10.10.0.1,fd00:10:10::1 --pod-cidr 10.244.1.128/25,fd00:244:1::1:0/112 \
-//	     --kubelet bin/e2e-kubelet --kubeconfig FILE --pause-image IMAGE --logs DIR
+//	     --kubelet bin/e2e-kubelet --kubeconfig FILE --client-ca FILE --pause-image IMAGE --logs DIR
 //
 // It prints "pid N", with the process id of the node's first process, and runs until SIGTERM or
 // SIGINT. All that the node wrote is in memory, and gone with it.
@@ -30,6 +30,7 @@ type config struct {
 	podCIDRs   []netip.Prefix // for its pods, one per family
 	kubelet    string         // the binary
 	kubeconfig string         // the kubelet's
+	clientCA   string         // of who may ask the kubelet
 	pauseImage string
 	logs       string // folder for the logs of containerd and the kubelet
 }
@@ -79,6 +80,7 @@ func parse(args []string) (config, error) {
 	})
 	flags.StringVar(&c.kubelet, "kubelet", "", "the kubelet's binary")
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "the kubelet's kubeconfig")
+	flags.StringVar(&c.clientCA, "client-ca", "", "the authority whose certificates the kubelet trusts")
 	flags.StringVar(&c.pauseImage, "pause-image", "", "image of a pod's first process, which must be imported")
 	flags.StringVar(&c.logs, "logs", "", "folder for the logs of containerd and the kubelet")
 	if err := flags.Parse(args); err != nil {

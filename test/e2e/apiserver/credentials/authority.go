@@ -53,7 +53,8 @@ func openAuthority(certFile, keyFile string) (*authority, error) {
 	return &authority{cert: cert, key: key}, nil
 }
 
-// issue writes a new serving certificate for the addresses, and for this machine's own.
+// issue writes a new serving certificate for the addresses, and for this machine's own. The server
+// also shows it to kubelets, as their client.
 func (a *authority) issue(certFile, keyFile string, addrs []netip.Addr) error {
 	key, err := openKey(keyFile)
 	if err != nil {
@@ -64,7 +65,7 @@ func (a *authority) issue(certFile, keyFile string, addrs []netip.Addr) error {
 		return err
 	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	template.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
 	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	for _, addr := range addrs {

@@ -1,0 +1,172 @@
+//go:build install
+
+package install
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sluice-proxy/sluice/internal/doctest"
+	"github.com/sluice-proxy/sluice/test/e2e/harness"
+)
+
+// page is what the test follows, and pageVersion the version that it names.
+const (
+	page        = top + "/docs/install.md"
+	pageVersion = "v0.1.0"
+	// blockMax bounds one block of commands. The first builds the image.
+	blockMax = 5 * time.Minute
+)
+
+// The page's commands take a node of kubeadm's over and give it back, as they are printed, and no
+// client notices. The only word that a reader replaces is the node's name.
+func TestInstallPage(t *testing.T) {
+	report := newReport(t)
+	dir := t.TempDir()
+	var all images
+	report.prepare("images of kube-proxy and of the pods", func(t *testing.T) { all = makeKubernetesImages(t, dir) })
+	var s *site
+	report.prepare("a cluster with a node", func(t *testing.T) { s = newSite(t, report, all) })
+	report.step("kubeadm init phase addon kube-proxy", func(t *testing.T) { s.addKubeProxy(t, `""`) })
+	report.step("services answer", func(t *testing.T) { s.services(t) })
+	r := newReader(t, s)
+	began := time.Now()
+	for _, p := range []struct {
+		heading string
+		after   []func(t *testing.T, printed string) // per block
+	}{
+		{"1. The image", []func(*testing.T, string){nothing}},
+		{"2. Keep the mode while you try", []func(*testing.T, string){nothing}},
+		{"3. Prepare", []func(*testing.T, string){s.kubeProxyServes}},
+		{"4. Take a node over", []func(*testing.T, string){s.sluiceServes("sluice"), looksGood}},
+		{"Back", []func(*testing.T, string){s.kubeProxyServes, s.sluiceIsGone}},
+		{"The image alone", []func(*testing.T, string){s.sluiceServes("kube-proxy"), s.kubeProxyServes}},
+	} {
+		blocks := r.blocks(t, p.heading)
+		if len(blocks) != len(p.after) {
+			t.Fatalf("%s: %q has %d blocks, want %d", page, p.heading, len(blocks), len(p.after))
+		}
+		for i, block := range blocks {
+			report.step(fmt.Sprintf("%s (block %d of %d)", p.heading, i+1, len(blocks)), func(t *testing.T) {
+				s.undisturbed(t, func() {
+					began := time.Now()
+					printed := r.follow(t, block)
+					report.count("%.1f s for its commands", time.Since(began).Seconds())
+					p.after[i](t, printed)
+				})
+			})
+		}
+	}
+	report.count("%.1f s for the page", time.Since(began).Seconds())
+}
+
+// reader follows the page in a shell at the top of a checkout.
+type reader struct {
+	sections []doctest.Section
+	checkout string
+	env      []string
+	exported string // file with what the former blocks have exported
+}
+
+func newReader(t *testing.T, s *site) *reader {
+	t.Helper()
+	sections, err := doctest.Sections(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	r := &reader{sections: sections, checkout: filepath.Join(dir, "sluice"), exported: filepath.Join(dir, "exported")}
+	whole, err := filepath.Abs(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.env = append(os.Environ(), "PATH="+s.OperatorPrograms(t)+":"+os.Getenv("PATH"),
+		"CACHE="+filepath.Join(whole, ".cache")) // Debian packages that were downloaded before
+	// A checkout of the present commit with what has been changed since.
+	const copied = `git clone --quiet --shared --no-checkout . "$0"
+git ls-files -z --cached --others --exclude-standard | tar --null --ignore-failed-read -T - -cf - | tar -C "$0" -xf -`
+	cmd := exec.Command("bash", "-euo", "pipefail", "-c", copied, r.checkout)
+	cmd.Dir = top
+	if printed, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("copy the repository: %v\n%s", err, printed)
+	}
+	return r
+}
+
+// blocks returns the commands below a heading of the page.
+func (r *reader) blocks(t *testing.T, heading string) []string {
+	t.Helper()
+	for _, s := range r.sections {
+		if s.Heading == heading {
+			return s.Blocks
+		}
+	}
+	t.Fatalf("%s has no section %q with commands", page, heading)
+	return nil
+}
+
+// follow runs a block, with what the blocks before it have exported, and returns what it printed.
+func (r *reader) follow(t *testing.T, block string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), blockMax)
+	defer cancel()
+	block = strings.ReplaceAll(block, "NODE=worker-1", "NODE="+harness.NodeName)
+	const around = "[ ! -e %[1]s ] || . %[1]s\n%[2]s\nexport -p >%[1]s"
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", fmt.Sprintf(around, r.exported, block))
+	cmd.Dir, cmd.Env, cmd.WaitDelay = r.checkout, r.env, time.Second
+	printed, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, block, printed)
+	}
+	t.Logf("%s\n%s", block, printed)
+	return string(printed)
+}
+
+func nothing(*testing.T, string) {}
+
+func (s *site) kubeProxyServes(t *testing.T, _ string) {
+	s.mustRunKubeProxy(t)
+	s.grow(t)
+}
+
+// sluiceServes returns a check that the pod of a DaemonSet runs the page's version and serves.
+func (s *site) sluiceServes(daemonSet string) func(*testing.T, string) {
+	return func(t *testing.T, _ string) {
+		s.mustRun(t, daemonSet, "sluice "+pageVersion, "iptables")
+		s.grow(t)
+	}
+}
+
+// looksGood checks what the page promises of the node's answers.
+func looksGood(t *testing.T, printed string) {
+	for _, want := range []string{"The proxy would start in mode iptables", "\nhealthy (200)", "no problems found"} {
+		if !strings.Contains(printed, want) {
+			t.Errorf("the commands do not print %q", want)
+		}
+	}
+}
+
+func (s *site) sluiceIsGone(t *testing.T, printed string) {
+	_, err := s.Client.AppsV1().DaemonSets("kube-system").Get(t.Context(), "sluice", metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the DaemonSet sluice is there: %v", err)
+	}
+	set, err := s.Client.AppsV1().DaemonSets("kube-system").Get(t.Context(), "kube-proxy", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set.Spec.Template.Spec.Affinity != nil {
+		t.Errorf("kube-proxy still leaves nodes out: %v", set.Spec.Template.Spec.Affinity)
+	}
+	s.awaitRollout(t, "kube-proxy")
+	s.kubeProxyServes(t, printed)
+}
