@@ -1,12 +1,12 @@
 package daemon
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/explain"
@@ -21,9 +21,6 @@ func Explain(o *Options, dir string, q explain.Question) (*explain.Answer, error
 	mode := o.KubeProxy.Mode
 	if mode == config.ModeBest {
 		mode = config.ModeNFTables
-	}
-	if mode == config.ModeIPVS {
-		return nil, UsageError{fmt.Errorf("--proxy-mode %q: cannot be explained yet; want nftables or iptables", mode)}
 	}
 	p, err := readPicture(o, dir, mode)
 	if err != nil {
@@ -58,18 +55,23 @@ func (p *picture) explainState(mode config.Mode) (*explain.State, error) {
 	}
 	return &explain.State{
 		Mode: string(mode), Services: p.cache, Node: p.cache.Node(), Facts: p.facts, Addresses: addresses,
-		Domain:            explainDomain(mode, p.MasqueradeBit(), liberal),
+		Domain:            explainDomain(mode, p.Options, liberal),
 		ForwardsLocalhost: mode == config.ModeNFTables && p.ForwardsLocalhost(),
 	}, nil
 }
 
 // explainDomain returns how a mode renders a family.
-func explainDomain(mode config.Mode, bit uint, liberal bool) func(service.Family) (dataplane.Renderer, dataplane.Layout) {
+func explainDomain(mode config.Mode, o *Options, liberal bool) func(service.Family) (dataplane.Renderer, dataplane.Layout) {
+	bit := o.MasqueradeBit()
 	return func(family service.Family) (dataplane.Renderer, dataplane.Layout) {
-		if mode == config.ModeIPTables {
+		switch mode {
+		case config.ModeIPVS:
+			return ipvs.NewRenderer(family, ipvs.Options{Scheduler: o.Scheduler(), MasqueradeBit: bit, RandomFully: true}), nil
+		case config.ModeIPTables:
 			options := iptables.Options{MasqueradeBit: bit, RandomFully: true, InvalidDropOmitted: liberal}
 			return iptables.NewRenderer(family, options), iptables.NewLayout(family)
+		default:
+			return nftables.NewRenderer(family, nftables.Options{MasqueradeBit: bit}), nil
 		}
-		return nftables.NewRenderer(family, nftables.Options{MasqueradeBit: bit}), nil
 	}
 }

@@ -2,13 +2,13 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/sluice-proxy/sluice/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -30,20 +30,21 @@ const (
 // renderers of the running domains, and asks the kernel for what packets have left in it.
 func (i inspection) Explain(ctx context.Context, q explain.Question) (*explain.Answer, error) {
 	s := i.s
-	if s.mode == config.ModeIPVS {
-		return nil, fmt.Errorf("the proxy runs in mode %s, which cannot be explained yet", s.mode)
-	}
 	addresses, err := hostaddress.List()
 	if err != nil {
 		return nil, err
 	}
 	memory := &kernelMemory{ctx: ctx}
 	defer memory.close()
-	answer, err := explain.Explain(&explain.State{
+	state := &explain.State{
 		Mode: string(s.mode), Services: s.proxy, Node: s.proxy.Node(), Facts: s.proxy.Facts(), Addresses: addresses,
 		Domain: s.domainOf, ForwardsLocalhost: s.mode == config.ModeNFTables && s.ForwardsLocalhost(),
-		Towards: hostaddress.Towards, Memory: memory,
-	}, q)
+		Towards: hostaddress.Towards,
+	}
+	if s.mode != config.ModeIPVS { // what IPVS remembers is not read
+		state.Memory = memory
+	}
+	answer, err := explain.Explain(state, q)
 	if err != nil {
 		return nil, err
 	}
@@ -58,6 +59,9 @@ func (s *server) domainOf(family service.Family) (dataplane.Renderer, dataplane.
 		if d := &s.domains[n]; d.Family == family && !d.Auxiliary {
 			if d.Layout != nil {
 				return d.Renderer, iptables.NewLayout(family)
+			}
+			if drainer, ok := d.Renderer.(*ipvs.Drainer); ok {
+				return drainer.Renderer, nil // without what it learns of rendering
 			}
 			return d.Renderer, nil
 		}

@@ -8,7 +8,9 @@ import (
 
 	"go.uber.org/zap"
 
+	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
@@ -97,13 +99,26 @@ func readPicture(o *Options, dir string, mode config.Mode) (*picture, error) {
 		log.Warn("no manifest describes this node, so its zone and addresses are unknown; is --hostname-override right?",
 			zap.String("node", settings.Name))
 	}
-	var hosts []netip.Addr
-	if len(settings.NodePortRanges) > 0 {
-		if hosts, err = hostaddress.List(); err != nil {
-			return nil, err
-		}
+	hosts, err := hostsOf(settings, cache.Node())
+	if err != nil {
+		return nil, err
 	}
 	return &picture{o, cache, settings.Facts(cache.Node(), hosts, cache.ServiceCIDRs())}, nil
+}
+
+// hostsOf returns this host's addresses if rules depend on them. In IPVS mode, which has the
+// addresses of Services on a device, those of the node's manifest take their place.
+func hostsOf(settings proxy.NodeSettings, node *service.NodeObject) ([]netip.Addr, error) {
+	switch {
+	case settings.HostAddresses && node != nil && len(settings.NodePortRanges) == 0:
+		return node.Addresses, nil
+	case settings.HostAddresses:
+		return hostaddress.ListWithout(ipvs.Device)
+	case len(settings.NodePortRanges) > 0:
+		return hostaddress.List()
+	default:
+		return nil, nil
+	}
 }
 
 // nftables returns one table for nft, after two lines that delete a table of that name. It

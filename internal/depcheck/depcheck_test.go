@@ -64,7 +64,7 @@ var layers = []layer{
 	{pkg: "internal/daemon/plan", may: []string{"*"}, why: "the report of a plan"},
 	{pkg: "internal/daemon/demo", may: []string{"*"}, why: "a command's story; uses everything"},
 	{pkg: "internal/inspect", may: []string{"internal/explain", "service"}, why: "answers as JSON; the daemon makes them"},
-	{pkg: "internal/explain", may: []string{"dataplane", "dataplane/iptables", "dataplane/localport", "dataplane/nftables", "internal/nftmodel", "internal/render", "service"}, why: "renders and evaluates; the kernel is asked by whoever calls it"},
+	{pkg: "internal/explain", may: []string{"dataplane", "dataplane/iptables", "dataplane/ipvs", "dataplane/ipvs/kernel", "dataplane/localport", "dataplane/nftables", "internal/nftmodel", "internal/render", "service"}, why: "renders and evaluates; the kernel is asked by whoever calls it"},
 	{pkg: "internal/nftmodel", may: []string{"dataplane", "dataplane/nftables", "dataplane/nftables/wire", "internal/netlink", "service"}, why: "a model of nf_tables behind the nftables socket contract"},
 	{pkg: "internal/ui", may: []string{"internal/inspect", "service"}, why: "the embedded page; its data comes from the handlers of inspect"},
 	{pkg: "internal/doctest", why: "runs the commands of a page; it knows no proxy", test: true},

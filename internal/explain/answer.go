@@ -27,6 +27,9 @@ type Answer struct {
 	// Source says whose address the receiver sees: the client's, the node's, or either,
 	// depending on the endpoint. It is empty if nobody receives anything.
 	Source Source `json:"source,omitempty"`
+	// Scheduler is the scheduler of IPVS that chooses among the outcomes by a hash or by what it
+	// has seen before, so that nobody can tell their probability. It is empty if all is told.
+	Scheduler string `json:"scheduler,omitempty"`
 	// Reasons say why, one sentence each.
 	Reasons []string `json:"reasons,omitempty"`
 	// Outcomes are all ways in which the connection can end, the most probable first.
@@ -67,7 +70,8 @@ type Outcome struct {
 	Verdict Verdict `json:"verdict"`
 	// To is the receiver's address and port.
 	To string `json:"to"`
-	// Probability is above 0. Those of all outcomes sum to 1.
+	// Probability is above 0, and those of all outcomes sum to 1. It is 0 if it cannot be told
+	// (Answer.Scheduler).
 	Probability float64 `json:"probability"`
 	Masqueraded bool    `json:"masqueraded"`
 	// Node, Ready and Terminating are the endpoint's.
@@ -97,6 +101,9 @@ func (e *explanation) answer(ways []way) *Answer {
 	}
 	for i := range ways {
 		a.Outcomes = append(a.Outcomes, e.outcome(&ways[i]))
+		if ways[i].How != "" {
+			a.Scheduler, a.Outcomes[i].Probability = ways[i].Scheduler, 0
+		}
 	}
 	if len(ways) > 0 {
 		a.Verdict = ways[0].Verdict

@@ -20,6 +20,7 @@ import (
 const (
 	NFTables = "nftables"
 	IPTables = "iptables"
+	IPVS     = "ipvs"
 )
 
 // State is what the rules of a node follow from.
@@ -82,6 +83,9 @@ type explanation struct {
 	assumed   []string
 	// forgot is why it is unknown what the kernel remembers of the client.
 	forgot error
+	// unbound is set if the client is a process of the node that binds to no address, so that
+	// the kernel gives it the destination as its source.
+	unbound bool
 }
 
 // concerned is a Service on which the outcome can depend.
@@ -160,11 +164,12 @@ func (e *explanation) evaluate() ([]way, error) {
 	const anyPort = 40000
 	from := e.From
 	if from.Port() == 0 {
-		from = netip.AddrPortFrom(from.Addr(), anyPort)
+		from = netip.AddrPortFrom(e.sourceAt(rules), anyPort)
 	}
 	ways, err := rules.ways(packet{Src: from, Dst: e.To, Protocol: e.Protocol, In: e.in})
 	slices.SortFunc(ways, func(a, b way) int {
-		return cmp.Or(cmp.Compare(b.Probability, a.Probability), a.To.Compare(b.To), cmp.Compare(a.Verdict, b.Verdict))
+		return cmp.Or(cmp.Compare(b.Probability, a.Probability),
+			cmp.Compare(b2i(b.Verdict == Delivered), b2i(a.Verdict == Delivered)), a.To.Compare(b.To), cmp.Compare(a.Verdict, b.Verdict))
 	})
 	return ways, err
 }
@@ -215,7 +220,9 @@ func (e *explanation) rules(objects []dataplane.Object) (ruleset, error) {
 			rules.seen = e.recallList
 		}
 		return rules, nil
+	case IPVS:
+		return newIPVSRules(objects, e.Addresses)
 	default:
-		return nil, fmt.Errorf("the rules of mode %s cannot be explained yet: want nftables or iptables", e.Mode)
+		return nil, fmt.Errorf("the rules of mode %q cannot be explained: want nftables, iptables or ipvs", e.Mode)
 	}
 }

@@ -14,13 +14,11 @@ import (
 
 const here, elsewhere, elsewhere2 = "10.244.1.10", "10.244.2.20", "10.244.2.30"
 
-// TestAnswers asks the same in both modes. Want is the summary, and a part of one of the
+// TestAnswers asks the same in all modes. Want is the summary, and a part of one of the
 // reasons. The rules of the modes differ in what they do with a port that a ClusterIP lacks.
 func TestAnswers(t *testing.T) {
 	ranges := made("web", here).external(false)
 	ranges.spec.SourceRanges[service.IPv4] = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/25")}
-	internal := made("web", elsewhere)
-	internal.spec.InternalLocal = true
 	young := made("young", here)
 	young.spec.Created = time.Unix(2000, 0)
 	zone := made("web", here, elsewhere)
@@ -43,8 +41,6 @@ func TestAnswers(t *testing.T) {
 		{"no endpoints", "10.244.1.5 -> 172.30.0.41:80", "refused", "no EndpointSlice has one", []*serviceMade{made("web")}},
 		{"none ready", "10.244.1.5 -> 172.30.0.41:80", "refused", "1 known, 0 ready, 1 on this node",
 			[]*serviceMade{made("web", here+" unready")}},
-		{"internal policy Local", "10.244.1.5 -> 172.30.0.41:80", "dropped", "internalTrafficPolicy is Local, and no usable endpoint",
-			[]*serviceMade{internal}},
 		{"hinted for another zone", "10.244.1.5 -> 172.30.0.41:80", "delivered the client 10.244.2.20:8080 1.00",
 			"hinted for zone za", []*serviceMade{zone}},
 		{"a node port", "203.0.113.9 -> 192.168.0.2:30080", "delivered the node 10.244.2.20:8080 1.00",
@@ -80,13 +76,21 @@ func TestAnswers(t *testing.T) {
 }
 
 // TestModesDiffer: nftables refuses and drops what no rule translates; iptables has no rule there.
+// IPVS refuses what is for an address of its device. It cannot drop what has no endpoint.
 func TestModesDiffer(t *testing.T) {
-	for _, c := range []struct{ question, nftables, iptables, why string }{
-		{"10.244.1.5 -> 172.30.0.41:81", "refused", "untouched the client", "which has no port 81/tcp but 80/tcp"},
-		{"10.244.1.5 -> 172.30.9.9:80", "dropped", "untouched the client", "in the range of ClusterIPs 172.30.0.0/16, and no Service has it"},
+	web, internal := made("web", here), made("web", elsewhere)
+	internal.spec.InternalLocal = true
+	for _, c := range []struct {
+		of                                      *serviceMade
+		question, nftables, iptables, ipvs, why string
+	}{
+		{web, "10.244.1.5 -> 172.30.0.41:81", "refused", "untouched the client", "refused", "which has no port 81/tcp but 80/tcp"},
+		{web, "10.244.1.5 -> 172.30.9.9:80", "dropped", "untouched the client", "untouched the client",
+			"in the range of ClusterIPs 172.30.0.0/16, and no Service has it"},
+		{internal, "10.244.1.5 -> 172.30.0.41:80", "dropped", "dropped", "refused", "internalTrafficPolicy is Local, and no usable endpoint"},
 	} {
-		for mode, want := range map[string]string{NFTables: c.nftables, IPTables: c.iptables} {
-			a := explained(t, newState(mode, made("web", here)), c.question)
+		for mode, want := range map[string]string{NFTables: c.nftables, IPTables: c.iptables, IPVS: c.ipvs} {
+			a := explained(t, newState(mode, c.of), c.question)
 			if got := a.summary(); got != want || !strings.Contains(strings.Join(a.Reasons, "\n"), c.why) {
 				t.Errorf("%s, %s: %s because %q, want %s because %q", mode, c.question, got, a.Reasons, want, c.why)
 			}
@@ -99,7 +103,7 @@ func TestAffinity(t *testing.T) {
 	sticky := made("web", here, elsewhere, elsewhere2)
 	sticky.spec.AffinitySeconds = 600
 	const question = "10.244.1.5 -> 172.30.0.41:80"
-	for _, mode := range modes {
+	for _, mode := range []string{NFTables, IPTables} {
 		s := newState(mode, sticky)
 		if a := explained(t, s, question); len(a.Outcomes) != 3 || !mentions(a, "a client that the kernel remembers") {
 			t.Errorf("%s, nothing known: %s because %q", mode, a.summary(), a.Reasons)
@@ -165,7 +169,7 @@ func TestBadQuestions(t *testing.T) {
 	if _, err := Explain(unserved, Question{From: four, To: netip.MustParseAddrPort("10.0.0.2:80")}); err == nil {
 		t.Error("a family that is not served: want an error")
 	}
-	if _, err := Explain(newState("ipvs"), Question{From: four, To: netip.MustParseAddrPort("10.0.0.2:80")}); err == nil {
-		t.Error("mode ipvs: want an error")
+	if _, err := Explain(newState("ebpf"), Question{From: four, To: netip.MustParseAddrPort("10.0.0.2:80")}); err == nil {
+		t.Error("an unknown mode: want an error")
 	}
 }

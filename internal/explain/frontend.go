@@ -74,6 +74,10 @@ func (e *explanation) frontendsOf(c *concerned) (found []frontend) {
 func (e *explanation) nodePortsAnswer() bool {
 	on, to := e.Facts.NodePorts[e.family], e.To.Addr()
 	switch {
+	case e.Mode == IPVS && on.All:
+		return slices.Contains(on.Host, to)
+	case e.Mode == IPVS:
+		return slices.Contains(on.Addresses, to) && !to.IsLoopback() && (to.Is4() || !to.IsLinkLocalUnicast())
 	case to.IsLoopback() && e.ForwardsLocalhost:
 		return true
 	case to.IsLoopback() && (e.Mode != IPTables || !to.Is4() || !e.Facts.LocalhostNodePorts):

@@ -16,6 +16,8 @@ import (
 type iptRules struct {
 	chains map[dataplane.ID]*iptChain
 	locals map[netip.Addr]bool
+	// sets are those that the match "set" can name.
+	sets map[string]ipSet
 	// seen returns how long ago a list of the match "recent" has last seen a client.
 	seen func(list string, client netip.Addr) (time.Duration, bool)
 }
@@ -77,7 +79,9 @@ type iptBranch struct {
 	// translated is set once the destination is another one than before.
 	translated  bool
 	probability float64
-	steps       []Step
+	// scheduler and how are those of way.
+	scheduler, how string
+	steps          []Step
 }
 
 func (b *iptBranch) ended() bool { return b.verdict == Refused || b.verdict == Dropped }
@@ -125,7 +129,10 @@ func (r *iptRules) route(all []iptBranch) (here, others []iptBranch) {
 func merged(all []iptBranch) []way {
 	var ways []way
 	for _, b := range all {
-		w := way{Verdict: b.verdict, To: b.dst, Masqueraded: b.masqueraded, Probability: b.probability, Steps: b.steps}
+		w := way{
+			Verdict: b.verdict, To: b.dst, Masqueraded: b.masqueraded, Probability: b.probability,
+			Scheduler: b.scheduler, How: b.how, Steps: b.steps,
+		}
 		at := slices.IndexFunc(ways, func(o way) bool {
 			return o.Verdict == w.Verdict && o.To == w.To && o.Masqueraded == w.Masqueraded
 		})
@@ -171,7 +178,7 @@ func (w *iptWalk) enter(call iptCall, c *iptChain, b iptBranch, depth int) (back
 		w.err = fmt.Errorf("chain %s of table %s: more than %d jumps", c.name, c.table, depthMax)
 	}
 	if w.err == nil {
-		w.err = c.parse()
+		w.err = c.parse(w.rules.sets)
 	}
 	if w.err != nil {
 		return nil, nil
@@ -191,9 +198,12 @@ func (w *iptWalk) enter(call iptCall, c *iptChain, b iptBranch, depth int) (back
 				continue
 			}
 			b.probability *= chance
-			b.steps = append(slices.Clip(b.steps), Step{
-				Hook: call.hook, Table: c.table, Chain: c.name, Base: c.name == call.chain, Text: c.texts[i], recalls: rule.recalls,
-			})
+			step := Step{Hook: call.hook, Table: c.table, Chain: c.name, Base: c.name == call.chain, Text: c.texts[i], recalls: rule.recalls}
+			if rule.lookup != nil {
+				step.Set = rule.lookup.set
+				step.Element, _ = rule.lookup.find(w.rules, &b)
+			}
+			b.steps = append(slices.Clip(b.steps), step)
 			on, up, end := w.apply(call, rule, b, depth)
 			next, back, done = append(next, on...), append(back, up...), append(done, end...)
 		}

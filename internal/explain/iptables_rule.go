@@ -22,6 +22,8 @@ type iptRule struct {
 	recalls             bool
 	to                  netip.AddrPort
 	markValue, markMask uint32
+	// lookup is the set that the rule looks up, or nil.
+	lookup *setLookup
 }
 
 type iptCondition func(*iptRules, *iptBranch) float64
@@ -37,10 +39,11 @@ func (rule *iptRule) matches(r *iptRules, b *iptBranch) float64 {
 	return chance
 }
 
-func (c *iptChain) parse() error {
+// parse reads the rules once. They may look up these sets.
+func (c *iptChain) parse(sets map[string]ipSet) error {
 	for len(c.rules) < len(c.texts) {
 		text := c.texts[len(c.rules)]
-		rule, err := parseIPTRule(text)
+		rule, err := parseIPTRule(text, sets)
 		if err != nil {
 			return fmt.Errorf("table %s, chain %s: rule %q: %w", c.table, c.name, text, err)
 		}
@@ -56,6 +59,7 @@ type iptParser struct {
 	rule  iptRule
 	// recent is the match "recent" that is being read.
 	recent *recent
+	sets   map[string]ipSet
 }
 
 // recent is a match on a list of clients.
@@ -65,8 +69,8 @@ type recent struct {
 	list   string
 }
 
-func parseIPTRule(text string) (iptRule, error) {
-	p := iptParser{words: iptables.SplitRule(text)}
+func parseIPTRule(text string, sets map[string]ipSet) (iptRule, error) {
+	p := iptParser{words: iptables.SplitRule(text), sets: sets}
 	for len(p.words) > 0 {
 		word := p.next()
 		if word == "!" {
@@ -103,7 +107,7 @@ func (p *iptParser) when(holds func(*iptRules, *iptBranch) bool) {
 }
 
 // iptModules are the matches that need no word but their name.
-var iptModules = []string{"comment", "tcp", "udp", "sctp", "addrtype", "conntrack", "mark", "nfacct", "statistic"}
+var iptModules = []string{"comment", "tcp", "udp", "sctp", "addrtype", "conntrack", "mark", "nfacct", "statistic", "set", "physdev"}
 
 // option reads one option with its arguments.
 func (p *iptParser) option(word string) error {
@@ -120,6 +124,11 @@ func (p *iptParser) option(word string) error {
 	case "--random-fully", "--rsource", "--reap":
 	case "-s", "-d", "-i", "-p", "--dport", "--src-type", "--dst-type", "--ctstate":
 		return p.packetMatch(word, p.next())
+	case "--match-set":
+		return p.setMatch(p.next(), p.next())
+	case "--physdev-is-in":
+		// Whether a packet has come over a bridge is not asked. Our rules end alike either way.
+		p.when(func(*iptRules, *iptBranch) bool { return false })
 	case "--mark", "--set-xmark":
 		return p.markOption(word, p.next())
 	case "--probability":

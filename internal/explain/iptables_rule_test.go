@@ -26,7 +26,7 @@ func TestRenderedRules(t *testing.T) {
 		for line := range strings.Lines(string(text)) {
 			if rule, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "  "); ok && rule != "(empty)" {
 				rules++
-				if _, err := parseIPTRule(rule); err != nil {
+				if _, err := parseIPTRule(rule, nil); err != nil {
 					t.Errorf("%s: %s: %v", filepath.Base(file), rule, err)
 				}
 			}

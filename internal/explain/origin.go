@@ -24,7 +24,7 @@ func (e *explanation) guess() {
 	from := e.From.Addr()
 	reason := ""
 	switch {
-	case e.local(from) && e.Interface == "":
+	case e.Interface == "" && (e.local(from) || e.Mode == IPVS && from == e.To.Addr() && len(e.frontends) > 0):
 		e.origin = FromNode
 		return
 	default:

@@ -37,7 +37,10 @@ type way struct {
 	Masqueraded bool
 	// Probability is above 0. Those of all ways sum to 1.
 	Probability float64
-	Steps       []Step
+	// Scheduler is that of the virtual server of IPVS that chose the receiver, if any.
+	// How says how it chooses if that follows its own state, so that Probability means nothing.
+	Scheduler, How string
+	Steps          []Step
 }
 
 // Step is a rule that matched.
@@ -45,8 +48,8 @@ type Step struct {
 	// Hook is where the kernel called the rules: prerouting, input, forward, output or
 	// postrouting.
 	Hook string `json:"hook"`
-	// Table is "nat" or "filter": the table in iptables mode, the type of the base chain in
-	// nftables mode.
+	// Table is "nat", "filter" or "mangle": the table in iptables and IPVS mode, the type of the
+	// base chain in nftables mode. "ipvs" stands for virtual servers.
 	Table string `json:"table"`
 	Chain string `json:"chain"`
 	// Base is set for a chain that the kernel calls itself.
@@ -54,10 +57,10 @@ type Step struct {
 	// Rule is the number of the rule in the chain, from 1. It is 0 in iptables mode, where the
 	// rules of other Services are in the same chains.
 	Rule int `json:"rule,omitempty"`
-	// Text is the rule as nft or iptables-save prints it.
+	// Text is the rule as nft or iptables-save prints it, or what ipvsadm --save prints.
 	Text string `json:"text"`
 	// Set is the set or map with the element that the rule found, if any, and Element the
-	// element as nft prints it.
+	// element as nft or ipset prints it.
 	Set     string `json:"set,omitempty"`
 	Element string `json:"element,omitempty"`
 	// recalls is set if the rule found the client among those that the kernel remembers.

@@ -56,10 +56,15 @@ func (a *Answer) serviceText() string {
 func (a *Answer) verdictText() string {
 	switch a.Verdict {
 	case Delivered:
-		if len(a.Outcomes) == 1 {
-			return fmt.Sprintf("delivered to %s, which sees %s", a.Outcomes[0].To, a.sourceText())
+		others := slices.DeleteFunc(slices.Clone(a.Outcomes), func(o Outcome) bool { return o.Verdict == Delivered })
+		refused := ""
+		if len(others) > 0 {
+			refused = "; or refused"
 		}
-		return fmt.Sprintf("delivered to one of %d endpoints, which sees %s", len(a.Outcomes), a.sourceText())
+		if len(a.Outcomes) == 1+len(others) {
+			return fmt.Sprintf("delivered to %s, which sees %s%s", a.Outcomes[0].To, a.sourceText(), refused)
+		}
+		return fmt.Sprintf("delivered to one of %d endpoints, which sees %s%s", len(a.Outcomes)-len(others), a.sourceText(), refused)
 	case Refused:
 		return "refused: the client is told at once that the port is unreachable"
 	case Dropped:
@@ -172,10 +177,16 @@ func (a *Answer) printOutcomes(out io.Writer) {
 	fmt.Fprintf(out, "\nENDPOINT\tPROBABILITY\tNODE\tSTATE\tSEES\n")
 	for _, o := range a.Outcomes {
 		sees := "client"
-		if o.Masqueraded || a.Origin == FromNode {
+		if o.Verdict != Delivered {
+			sees = "-"
+		} else if o.Masqueraded || a.Origin == FromNode {
 			sees = "node"
 		}
-		fmt.Fprintf(out, "%s\t%.2f %%\t%s\t%s\t%s\n", o.To, 100*o.Probability, orDash(o.Node), o.state(), sees)
+		probability := "-"
+		if o.Probability > 0 {
+			probability = fmt.Sprintf("%.2f %%", 100*o.Probability)
+		}
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", o.To, probability, orDash(o.Node), o.state(), sees)
 	}
 }
 

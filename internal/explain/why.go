@@ -26,7 +26,11 @@ func (e *explanation) reasons(ways []way) []string {
 	if w.keptOut(f, ways) {
 		return w.said
 	}
-	w.endpoints(f)
+	if w.Mode == IPVS {
+		w.balancing(f, ways)
+	} else {
+		w.endpoints(f)
+	}
 	w.affinity(f, ways)
 	w.masquerade(f, ways)
 	return w.said
@@ -51,6 +55,8 @@ func (w *why) nobody(ways []way) {
 			w.say("%s is the ClusterIP of %s, which has no port %d/%s but %s", to, c.view.Key, w.To.Port(), w.Protocol, portList(spec))
 		case slices.Contains(spec.ExternalIPs[w.family], to), slices.Contains(spec.LoadBalancerVIPs[w.family], to):
 			w.say("%s is an address of %s, which has no port %d/%s but %s", to, c.view.Key, w.To.Port(), w.Protocol, portList(spec))
+		case hasNodePort(spec, w.Protocol, w.To.Port()) && to.IsLoopback() && w.Mode == IPVS:
+			w.say("%d/%s is a node port of %s; IPVS cannot serve node ports at loopback addresses", w.To.Port(), w.Protocol, c.view.Key)
 		case hasNodePort(spec, w.Protocol, w.To.Port()) && w.local(to):
 			w.say("node port %d/%s of %s does not answer at %s (see --nodeport-addresses)", w.To.Port(), w.Protocol, c.view.Key, to)
 		case hasNodePort(spec, w.Protocol, w.To.Port()):
@@ -90,6 +96,9 @@ func (w *why) keptOut(f *frontend, ways []way) bool {
 		return false
 	}
 	from := w.From.Addr()
+	if own := w.Facts.NodeIPs[w.family]; w.unbound && own.IsValid() {
+		from = own // it stands for the node's processes
+	}
 	at := slices.IndexFunc(f.port.SourceRanges, func(r netip.Prefix) bool { return r.Contains(from) })
 	if at >= 0 {
 		w.say("%s is inside of loadBalancerSourceRanges (%s)", from, f.port.SourceRanges[at])
@@ -127,6 +136,11 @@ func (w *why) endpoints(f *frontend) {
 		w.say("%s is Local: only endpoints on this node are used", policy)
 		return
 	}
+	w.topology(p)
+}
+
+// topology explains what else limits the endpoints.
+func (w *why) topology(p *service.PortView) {
 	switch p.Topology {
 	case service.TopologySameNode:
 		w.say("endpoints are those hinted for this node (topology-aware routing)")
@@ -215,6 +229,8 @@ func (w *why) masqueradeReason(f *frontend, changed []way) string {
 		return "the source is this node, and the policy is Local"
 	case itself:
 		return "the endpoint reaches itself"
+	case w.unbound:
+		return "the source is this node, whose packets to the Service have the Service's own address"
 	default:
 		return "a rule asks for it"
 	}

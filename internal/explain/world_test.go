@@ -10,12 +10,13 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 )
 
-var modes = []string{NFTables, IPTables}
+var modes = []string{NFTables, IPTables, IPVS}
 
 // The world of the tests: node n1 with the addresses 192.168.0.2 and 192.168.1.2, pods of the
 // cluster in 10.244.0.0/16, those of the node in 10.244.1.0/24.
@@ -25,19 +26,22 @@ func newState(mode string, services ...*serviceMade) *State {
 		cache.SetSpec(&s.spec)
 		cache.SetSlice(&s.slice)
 	}
-	node := netip.MustParseAddr("192.168.0.2")
+	node, second := netip.MustParseAddr("192.168.0.2"), netip.MustParseAddr("192.168.1.2")
 	return &State{
 		Mode: mode, Services: cache,
 		Node:      &service.NodeObject{Name: "n1", PodCIDRs: service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.1.0/24")}},
-		Addresses: []netip.Addr{node, netip.MustParseAddr("192.168.1.2")},
+		Addresses: []netip.Addr{node, second},
 		Facts: &service.NodeFacts{
 			Name: "n1", Zone: "za", NodeIPs: service.PerFamily[netip.Addr]{node},
 			Detect:       service.PerFamily[service.LocalDetector]{{CIDR: netip.MustParsePrefix("10.244.0.0/16")}},
-			NodePorts:    service.PerFamily[service.NodePortAddresses]{{Addresses: []netip.Addr{node}}},
+			NodePorts:    service.PerFamily[service.NodePortAddresses]{{Addresses: []netip.Addr{node}, Host: []netip.Addr{node, second}}},
 			ServiceCIDRs: service.PerFamily[[]netip.Prefix]{{netip.MustParsePrefix("172.30.0.0/16")}},
 		},
 		Domain: func(family service.Family) (dataplane.Renderer, dataplane.Layout) {
-			if mode == IPTables {
+			switch mode {
+			case IPVS:
+				return ipvs.NewRenderer(family, ipvs.Options{MasqueradeBit: 14}), nil
+			case IPTables:
 				return iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14, Accounting: true}), iptables.NewLayout(family)
 			}
 			return nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14}), nil

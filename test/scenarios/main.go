@@ -71,7 +71,7 @@ func run(ctx context.Context) (failed int, err error) {
 		return 0, err
 	}
 	s := suite{mode: *mode, variant: *variant, binary: *binary, dir: *dir, workers: *workers, timeout: time.Duration(*slow) * *timeout}
-	if *explains && *mode != "ipvs" {
+	if *explains {
 		s.compared = &explained.Counts{}
 	}
 	print := printTable(*mode)

@@ -46,6 +46,9 @@ func WatchWithout(ifname string) func(ctx context.Context, changed func([]netip.
 // without an error.
 func List() ([]netip.Addr, error) { return (&lister{}).list() }
 
+// ListWithout returns them without those of one interface, which need not exist.
+func ListWithout(ifname string) ([]netip.Addr, error) { return (&lister{without: ifname}).list() }
+
 // Towards returns the interface through which the node would reach an address, or "" if it has no
 // route there.
 func Towards(addr netip.Addr) string {

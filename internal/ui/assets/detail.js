@@ -146,7 +146,7 @@ function becomes(a) {
   for (const p of a.pending ?? []) made.push(el("p", {class: "note"}, `${p.service} is ${p.state}: ${p.reason ?? ""}`));
   made.push(el("ul", {}, ...[...(a.reasons ?? []), ...(a.assumed ?? []).map((t) => `Assumed: ${t}`)].map((t) => el("li", {}, t))));
   made.push(table(["To", "Chance", "Node", "Masquerade"], (a.outcomes ?? []).slice(0, 50).map((o) => [el("td", {class: "mono"}, o.to),
-    `${(100 * o.probability).toFixed(1)} %`, o.node ?? "–", o.masqueraded ? "yes" : "no"])));
+    o.probability ? `${(100 * o.probability).toFixed(1)} %` : "–", o.node ?? "–", o.masqueraded ? "yes" : "no"])));
   const held = a.connections?.items ?? [];
   if (held.length) {
     made.push(el("p", {class: "dim"}, "These connections exist already, and rules do not decide about them:"),

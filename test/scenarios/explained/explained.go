@@ -66,8 +66,13 @@ func (c *Comparison) Compare(ctx context.Context, q fixture.Question, got map[fi
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
+	from := netip.AddrPortFrom(packet.From, 0)
+	if q.Source.IsValid() {
+		// The client binds to its address. In IPVS mode that matters for processes of the node.
+		from = netip.AddrPortFrom(packet.From, max(q.Source.Port(), 1024))
+	}
 	answer, err := inspect.NewClient(filepath.Join(c.World.StateDir(), inspect.SocketName)).Explain(ctx, explain.Question{
-		From: netip.AddrPortFrom(packet.From, 0), Interface: packet.In, To: q.To, Protocol: q.Protocol,
+		From: from, Interface: packet.In, To: q.To, Protocol: q.Protocol,
 	})
 	if err != nil {
 		return fmt.Errorf("%v: explain: %w", q, err)
