@@ -97,7 +97,9 @@ func (c *Cleaner) Submitted(family service.Family, view service.View) {
 // does not block. A later view of the Service replaces one that waits. A view without
 // ports of the family means that the Service is no longer served.
 func (c *Cleaner) Programmed(family service.Family, view service.View) {
-	c.keepers[family].inbox.Post(view.Key, newPicture(family, &view))
+	p := newPicture(family, &view)
+	c.keepers[family].expected.put(view.Key, p.ports) // a view that changes no rule was not submitted
+	c.keepers[family].inbox.Post(view.Key, p)
 }
 
 // Repaired records that rules of a family were missing or wrong and are in force again. It

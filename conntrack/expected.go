@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// expectations say where the views lead that were submitted last. The kernel may follow
+// expectations say where each Service's last view leads, in force or not. The kernel may follow
 // such a view before the keeper knows it: a write takes effect before its writer returns,
 // and the verdict passes through the Service's actor. A flow that begins in between is not
 // stale, though the picture that the keeper has says so. Without this, its answer would be
@@ -15,7 +15,9 @@ import (
 //
 // A sweep asks after it has seen the flow, and a view is submitted before the kernel can
 // follow it, so each flow that began by a submitted view finds the view here or a later
-// one. Flows that are kept for a view are judged again when that view is programmed.
+// one. Flows that are kept for a view are judged again when that view is programmed. An
+// actor reports no view as programmed after it has submitted another, so the last one of
+// both kinds counts.
 type expectations struct {
 	mu        sync.Mutex
 	services  map[service.Key][]port
@@ -26,7 +28,7 @@ func newExpectations() *expectations {
 	return &expectations{services: map[service.Key][]port{}, frontends: map[frontend][]claim{}}
 }
 
-// put stores the ports of a Service's last submitted view.
+// put stores the ports of a Service's last view.
 func (e *expectations) put(key service.Key, ports []port) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -50,7 +52,7 @@ func (e *expectations) put(key service.Key, ports []port) {
 	}
 }
 
-// lead reports whether a submitted view leads a flow to where it goes.
+// lead reports whether a last view leads a flow to where it goes.
 func (e *expectations) lead(f *flow) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

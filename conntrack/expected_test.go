@@ -32,6 +32,20 @@ func TestFlowsOfTheNextViewStay(t *testing.T) {
 	})
 }
 
+// An endpoint that terminates is in no rule, so that its end is submitted to nobody.
+func TestFlowsOfTheLastSubmissionDoNotStayForIt(t *testing.T) {
+	inHouse(t, func(h *house) {
+		h.kernels[service.IPv4].add("terminating", clusterIP, endpointB)
+		h.Submitted(service.IPv4, viewOf("dns", clusterIP, endpointA, endpointB))
+		h.tell(endpointA, endpointB)
+		h.settle()
+		h.expectFlows("while it terminates", "terminating")
+		h.tell(endpointA)
+		h.settle()
+		h.expectFlows("after its end")
+	})
+}
+
 func TestExpectations(t *testing.T) {
 	e := newExpectations()
 	leads := func(destination string) bool {

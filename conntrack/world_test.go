@@ -39,8 +39,8 @@ type world struct {
 	sequence           uint64
 	cleaner            *conntrack.Cleaner
 	stop               func()
-	// grace is that of the next cleaner.
-	grace time.Duration
+	// grace and gather are those of the next cleaner.
+	grace, gather time.Duration
 
 	mu    sync.Mutex
 	swept []conntrack.Swept
@@ -145,6 +145,7 @@ func (w *world) start() {
 		NodePorts: func(f service.Family) service.NodePortAddresses { return w.facts.NodePorts[f] },
 		Inside:    w.node.Do,
 		Grace:     w.grace,
+		Gather:    w.gather,
 		Listen: func(e conntrack.Event) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
