@@ -166,7 +166,7 @@ func TestKernelPacketsFindTheirWayThroughTrees(t *testing.T) {
 		k.run("ip", "link", "add", "net", "type", "veth", "peer", "name", "far")
 		k.run("ip", "link", "set", "far", "up")
 		k.run("ip", "link", "set", "net", "up")
-		k.run("ip", version, "address", "add", own.String(), "dev", "net")
+		k.run("ip", version, "address", "add", own.String(), "dev", "net", "nodad") // usable at once
 		k.run("ip", version, "route", "add", everywhere, "dev", "net", "src", w.node.String())
 		objects := renderTrees(k.family)
 		text, err := Text(wholeNode(k.family, objects))
