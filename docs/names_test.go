@@ -58,7 +58,7 @@ func TestNamesInCommandsExist(t *testing.T) {
 			for _, m := range label.FindAllStringSubmatch(c.Text, -1) {
 				if seen++; !strings.Contains(manifests, m[1]) {
 					complain("deploy/ has no label %s", m[1])
-				} else if m[3] != "" && !regexp.MustCompile(`[ \[]` + m[3] + `[\n\],}]`).MatchString(manifests) {
+				} else if m[3] != "" && !regexp.MustCompile(`[ \[]`+m[3]+`[\n\],}]`).MatchString(manifests) {
 					complain("deploy/ has no value %s of the label %s", m[3], m[1])
 				}
 			}

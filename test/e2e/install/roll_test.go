@@ -35,13 +35,25 @@ func (s *site) roll(t *testing.T) {
 // undisturbed fails the test if a client notices what f does.
 func (s *site) undisturbed(t *testing.T, f func()) {
 	t.Helper()
+	s.counted(t, t.Errorf, f)
+}
+
+// observed is undisturbed for what kube-proxy does alone: a loss is reported, and is not ours.
+func (s *site) observed(t *testing.T, f func()) {
+	t.Helper()
+	s.counted(t, t.Logf, f)
+}
+
+// counted counts what clients notice of f, and calls lose for each client that lost something.
+func (s *site) counted(t *testing.T, lose func(format string, args ...any), f func()) {
+	t.Helper()
 	var all []*harness.Traffic
 	defer func() {
 		total, lost := 0, "0 lost"
 		for i, traffic := range all {
 			answered, err := traffic.Stop()
 			if err != nil {
-				t.Errorf("client %s: %v", s.routes[i].client.Name(), err)
+				lose("client %s: %v", s.routes[i].client.Name(), err)
 				lost = "and others failed"
 			}
 			if answered == 0 {
