@@ -139,6 +139,7 @@ func MakeKubeProxyImage(out string) (archive string, err error) {
 	archive = filepath.Join(out, "kube-proxy.tar")
 	for _, words := range [][]string{
 		{"hack/image/debian-root", runtime.GOARCH, root, "iptables", "kmod", "nftables"},
+		{"go", "-C", "hack/tools", "build", "-o", "../../bin/oci-image", "./image"},
 		{"bin/oci-image", "-out", archive, "-static", filepath.Join(out, "kube-proxy-static.tar"),
 			"-name", "registry.k8s.io/kube-proxy:" + version,
 			"-binary", runtime.GOARCH + "=" + binary, "-root", runtime.GOARCH + "=" + root},
