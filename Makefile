@@ -11,7 +11,7 @@ LDFLAGS += $(if $(STRIP),-s -w)
 # Debian packages that running needs, and those that testing needs besides (the
 # race detector needs a C compiler).
 PACKAGES := iptables iproute2 procps
-TEST_PACKAGES := gcc ipset libc6-dev nftables python3
+TEST_PACKAGES := curl gcc ipset libc6-dev nftables python3
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
