@@ -57,7 +57,7 @@ var defects = []defect{
 	},
 	{
 		name: "stale flows kept", file: "conntrack/sweep.go",
-		old:   "if !stale {",
+		old:   "if !stale || s.expected.lead(f) {",
 		new:   "if !stale || f != nil {",
 		modes: both, caught: []string{"S-CT-01"}, unharmed: "S-CIP-08",
 	},
