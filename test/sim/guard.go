@@ -47,8 +47,11 @@ type guard struct {
 	// tampered is set from another program's change until the next check. What is missing
 	// then may be missing because of that change.
 	tampered bool
-	hosts    []netip.Addr
-	fronts   map[nftmodel.Packet]*front
+	// altered has what other programs have changed since the last check. A write that leads a
+	// packet there before the proxy knows does not do the damage.
+	altered map[nftmodel.Name]bool
+	hosts   []netip.Addr
+	fronts  map[nftmodel.Packet]*front
 	// open is since when the aggregator writes, in this process.
 	open time.Time
 }
@@ -71,7 +74,7 @@ func newGuard(family service.Family, kernel *nftmodel.Kernel, faults *requestFau
 	return &guard{
 		family: family, kernel: kernel, faults: faults, blame: blame,
 		object: func(error) {}, disturb: func() error { return nil },
-		states: map[int][]state{}, since: map[int]time.Time{}, disturbed: map[int]bool{},
+		altered: map[nftmodel.Name]bool{}, states: map[int][]state{}, since: map[int]time.Time{}, disturbed: map[int]bool{},
 		fronts: map[nftmodel.Packet]*front{},
 	}
 }
@@ -134,6 +137,7 @@ func (g *guard) settled(n int, there, now state) {
 	delete(g.disturbed, n)
 	delete(g.disturbed, nodeActor)
 	g.tampered = false
+	clear(g.altered)
 }
 
 // restarted notes that another process takes over.
@@ -148,13 +152,29 @@ func (g *guard) tamper(change func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.tampered = true
+	items := g.items()
 	err := change()
+	after := g.items()
+	for name, body := range items {
+		if now, there := after[name]; !there || now != body {
+			g.altered[name] = true
+		}
+	}
 	for p, f := range g.fronts {
 		before := f.share
 		g.look(f, p)
 		f.damaged = f.damaged || f.share < before || f.share == 0
 	}
 	return err
+}
+
+// items returns the parts of the family's tables with their content.
+func (g *guard) items() map[nftmodel.Name]string {
+	items := map[nftmodel.Name]string{}
+	for _, item := range g.kernel.Items(g.family) {
+		items[item.Name] = item.Body
+	}
+	return items
 }
 
 // setHosts lets the host change its addresses.
@@ -247,7 +267,7 @@ func (g *guard) judge(touched map[nftmodel.Name]bool) {
 		before := f.share
 		steps := g.look(f, p)
 		const rounding = 1e-6
-		if f.share < before-rounding && !g.asked(p, f) {
+		if f.share < before-rounding && !f.dependsOn(g.altered) && !g.asked(p, f) {
 			g.object(fmt.Errorf("%v: a write left Services %v served worse: packet %v to %v/%v "+
 				"reached an endpoint with probability %.3f, now %.3f%s", g.family, f.numbers(), p.Src, p.Dst, p.Protocol, before, f.share, steps))
 		}
