@@ -227,6 +227,7 @@ func TestTheGuardMissesWhatAWriteTakesAway(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			clear(s.guard.altered) // it has all been put back
 			served := s.guard.reached()
 			s.write(t, remove...)
 			if lost := s.guard.reached() < served-1e-6; lost != (objections > 0) {
