@@ -11,7 +11,7 @@ import (
 
 // healMax bounds the time from a deletion to its repair. It is generous, for busy machines; an idle
 // one needs a fraction of the target of 100 ms.
-const healMax = 5 * time.Second
+var healMax = slowly(2 * time.Second)
 
 // TestForeignDeletionsAreHealed: what another program deletes is repaired within a moment.
 // Connections that do not need it are not affected, established ones least of all, and the tables

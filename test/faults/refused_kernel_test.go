@@ -15,8 +15,8 @@ import (
 )
 
 // neighbourMax bounds the time in which a change of another Service lands while one is refused. It
-// is generous for a machine under load; a few milliseconds are usual.
-const neighbourMax = 5 * time.Second
+// is generous; a few milliseconds are usual.
+const neighbourMax = time.Second
 
 // TestARefusedServiceIsQuarantined: a Service that the kernel refuses is quarantined with the
 // kernel's reason, in the family of the refusal. Its last rules stay, its neighbours go on
