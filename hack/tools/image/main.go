@@ -226,7 +226,7 @@ func layerOf(dir string, created time.Time) (v1.Layer, error) {
 		tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 }
 
-// usual returns the mode of an entry without what the umask of whoever made it decides.
+// usual returns the mode of an entry as the usual umask makes it.
 func usual(mode fs.FileMode) int64 {
 	if mode.IsDir() || mode&0o100 != 0 {
 		return 0o755
