@@ -68,8 +68,8 @@ func (l *Lab) begin(ctx context.Context, o *Options, log *zap.Logger) (end func(
 	}, nil
 }
 
-// nodeAddresses returns the addresses of the Node in the manifests. Mistakes in them are for
-// whoever follows them.
+// nodeAddresses returns the addresses of the Node in the manifests. The follower of the
+// manifests reports mistakes in them.
 func nodeAddresses(dir, name string) []netip.Addr {
 	cache, err := manifest.Load(dir, name, source.Options{})
 	if err != nil || cache.Node() == nil {

@@ -47,9 +47,9 @@ type guard struct {
 	// tampered is set from another program's change until the next check. What is missing
 	// then may be missing because of that change.
 	tampered bool
-	// altered has what other programs have changed since the last check. A write that leads a
-	// packet there before the proxy knows does not do the damage.
-	altered map[nftmodel.Name]bool
+	// altered has what other programs have changed since the last check, as they left it. A
+	// write that leads a packet there before it is repaired does not do the damage.
+	altered map[nftmodel.Name]part
 	hosts   []netip.Addr
 	fronts  map[nftmodel.Packet]*front
 	// open is since when the aggregator writes, in this process.
@@ -74,7 +74,7 @@ func newGuard(family service.Family, kernel *nftmodel.Kernel, faults *requestFau
 	return &guard{
 		family: family, kernel: kernel, faults: faults, blame: blame,
 		object: func(error) {}, disturb: func() error { return nil },
-		altered: map[nftmodel.Name]bool{}, states: map[int][]state{}, since: map[int]time.Time{}, disturbed: map[int]bool{},
+		altered: map[nftmodel.Name]part{}, states: map[int][]state{}, since: map[int]time.Time{}, disturbed: map[int]bool{},
 		fronts: map[nftmodel.Packet]*front{},
 	}
 }
@@ -155,9 +155,9 @@ func (g *guard) tamper(change func() error) error {
 	items := g.items()
 	err := change()
 	after := g.items()
-	for name, body := range items {
-		if now, there := after[name]; !there || now != body {
-			g.altered[name] = true
+	for name, was := range items {
+		if after[name] != was {
+			g.altered[name] = after[name]
 		}
 	}
 	for p, f := range g.fronts {
@@ -168,13 +168,33 @@ func (g *guard) tamper(change func() error) error {
 	return err
 }
 
-// items returns the parts of the family's tables with their content.
-func (g *guard) items() map[nftmodel.Name]string {
-	items := map[nftmodel.Name]string{}
+// part is the content of a part of a table; zero if there is no such part.
+type part struct {
+	there bool
+	body  string
+}
+
+// items returns the parts of the family's tables.
+func (g *guard) items() map[nftmodel.Name]part {
+	items := map[nftmodel.Name]part{}
 	for _, item := range g.kernel.Items(g.family) {
-		items[item.Name] = item.Body
+		items[item.Name] = part{true, item.Body}
 	}
 	return items
+}
+
+// unrepaired returns what is still as another program has left it.
+func (g *guard) unrepaired() map[nftmodel.Name]bool {
+	if len(g.altered) == 0 {
+		return nil
+	}
+	names, items := map[nftmodel.Name]bool{}, g.items()
+	for name, left := range g.altered {
+		if items[name] == left {
+			names[name] = true
+		}
+	}
+	return names
 }
 
 // setHosts lets the host change its addresses.
@@ -213,10 +233,10 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	case fault.err != nil && !fault.taken:
 		return nil, fault.err
 	}
-	touched := g.kernel.Touched(t)
+	touched, damaged := g.kernel.Touched(t), g.unrepaired()
 	refusals, err := s.Socket.Commit(t)
 	if err == nil && len(refusals) == 0 {
-		g.judge(touched)
+		g.judge(touched, damaged)
 	}
 	if fault.err != nil {
 		return nil, fault.err
@@ -258,8 +278,9 @@ func (s *socket) Ask(ctx context.Context, kind uint16, family uint8, all bool, a
 	return fault.err
 }
 
-// judge looks at the frontends that depend on what a transaction has touched.
-func (g *guard) judge(touched map[nftmodel.Name]bool) {
+// judge looks at the frontends that depend on what a transaction has touched. What was
+// damaged before it is not its fault.
+func (g *guard) judge(touched, damaged map[nftmodel.Name]bool) {
 	for p, f := range g.fronts {
 		if !f.dependsOn(touched) {
 			continue
@@ -267,7 +288,7 @@ func (g *guard) judge(touched map[nftmodel.Name]bool) {
 		before := f.share
 		steps := g.look(f, p)
 		const rounding = 1e-6
-		if f.share < before-rounding && !f.dependsOn(g.altered) && !g.asked(p, f) {
+		if f.share < before-rounding && !f.dependsOn(damaged) && !g.asked(p, f) {
 			g.object(fmt.Errorf("%v: a write left Services %v served worse: packet %v to %v/%v "+
 				"reached an endpoint with probability %.3f, now %.3f%s", g.family, f.numbers(), p.Src, p.Dst, p.Protocol, before, f.share, steps))
 		}

@@ -23,7 +23,7 @@ func likely(name, path string, fields []field, document reflect.Type) string {
 	return "; did you mean " + best + "?"
 }
 
-// elsewhere returns the path of the only field of a document with this name; empty if there is none.
+// elsewhere returns the path of the only field of a document with this name; empty without one.
 func elsewhere(name, path string, document reflect.Type) string {
 	found := ""
 	for _, leaf := range leavesOf(document) {
