@@ -126,6 +126,7 @@ func (a *actor) turn(ctx context.Context) error {
 		a.render(ctx)
 	}
 	a.report()
+	a.machine.Forget()
 	return ctx.Err()
 }
 
