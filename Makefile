@@ -98,7 +98,7 @@ fuzz: ## fuzz the endpoint selection and the reduction for FUZZTIME (30s) each
 	$(GO) test -run '^$$' -fuzz FuzzService -fuzztime $(or $(FUZZTIME),30s) ./source/reduce
 	$(GO) test -run '^$$' -fuzz FuzzEndpointSlice -fuzztime $(or $(FUZZTIME),30s) ./source/reduce
 
-bench: ## watch event to commit, cold start and memory at up to 50,000 Services (as root, two minutes): make bench MODE=nftables|iptables ONLY=react-1000,cold
+bench: ## watch event to commit, cold start, memory and their growth (as root, minutes): make bench MODE=nftables|iptables ONLY=react-1000,cold
 	cd bench && $(GO) run ./reaction -mode $(or $(MODE),nftables) -only '$(ONLY)'
 
 lint: ## vet, gofmt and staticcheck

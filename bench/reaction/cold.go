@@ -85,6 +85,8 @@ type memory struct {
 	Peak, Resident float64
 	// Heap and Stacks are in use at that time, as Go counts.
 	Heap, Stacks float64
+	// HeapObjects is the number of objects on the heap after a forced collection.
+	HeapObjects uint64
 	// Least is the resident size after a forced collection that returns memory to the system, with
 	// LeastHeap and LeastStacks in use.
 	Least, LeastHeap, LeastStacks float64
@@ -109,6 +111,7 @@ func takeMemory(services int) memory {
 	}
 	debug.FreeOSMemory()
 	runtime.ReadMemStats(&at)
+	m.HeapObjects = at.HeapObjects
 	m.Least, m.LeastHeap, m.LeastStacks = statusMiB("VmRSS:"), mib(at.HeapAlloc), mib(at.StackInuse)
 	m.PerServiceKiB = (m.LeastHeap + m.LeastStacks) * 1024 / float64(services)
 	return m

@@ -26,7 +26,7 @@ const nftables, iptables = "nftables", "iptables"
 var all = map[string][]string{
 	nftables: {
 		"react-1000", "react-10000", "react-50000",
-		"audit-10000", "audit-50000",
+		"audit-10000", "audit-50000", "rate-1000", "rate-10000",
 		"hot-100", "hot-1000", "hot-5000",
 		"resync-1000",
 		"cold-10000x1", "cold-10000x10", "cold-44000x1", "cold-5000x50",
@@ -64,7 +64,7 @@ func parseMeasurement(name string) (m measurement, err error) {
 	m.kind = kind
 	// The result must print as the name, so nothing may follow it.
 	switch kind {
-	case "react", "audit", "hot", "resync":
+	case "react", "audit", "rate", "hot", "resync":
 		_, err = fmt.Sscanf(size, "%d", &m.size)
 		m.endpoints = 1
 	case "cold":
@@ -73,7 +73,7 @@ func parseMeasurement(name string) (m measurement, err error) {
 		err = fmt.Errorf("unknown kind")
 	}
 	if err != nil || m.size < 1 || m.endpoints < 1 || m.String() != name {
-		return m, fmt.Errorf("measurement %q: want react-N, audit-N, hot-N, resync-N or cold-NxN", name)
+		return m, fmt.Errorf("measurement %q: want react-N, audit-N, rate-N, hot-N, resync-N or cold-NxN", name)
 	}
 	return m, nil
 }
@@ -93,6 +93,8 @@ func (m measurement) run(ctx context.Context, o options, r *result) error {
 		return measureReactions(ctx, o, m, r)
 	case "audit":
 		return measureAudit(ctx, o, m, r)
+	case "rate":
+		return measureRate(ctx, o, m, r)
 	case "hot":
 		return measureHot(ctx, o, m, r)
 	case "resync":
