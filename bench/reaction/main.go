@@ -9,6 +9,7 @@
 //	hot-E      one Service with E endpoints, one of them replaced
 //	resync-N   events that change nothing, of N Services
 //	cold-NxE   start of the process to everything programmed, and memory
+//	restart-NxE   the same, and again over the rules that it left
 //
 //	go run ./reaction
 //	go run ./reaction -only react-1000,cold -output json
