@@ -7,6 +7,8 @@
 //	audit-N    one change at a time for long enough to see an audit
 //	hot-E      one Service with E endpoints, one of them replaced
 //	resync-N   events that change nothing, of N Services
+//	churn-N    endpoints of N Services replaced at a rate for a while, and the processor time
+//	           of the process and its children; -share sets how much of the time writes may take
 //	cold-NxE   start of the process to everything programmed, and memory
 //
 //	go run ./reaction
@@ -42,6 +44,8 @@ type options struct {
 	endpoints  int
 	events     int
 	rate       float64
+	share      float64
+	duration   time.Duration
 	cpuProfile string
 	memProfile string
 }
@@ -53,6 +57,8 @@ func main() {
 	flag.IntVar(&o.endpoints, "endpoints", 10, "endpoints per Service in react and resync")
 	flag.IntVar(&o.events, "events", 300, "changes of each kind to measure")
 	flag.Float64Var(&o.rate, "rate", 100, "changes per second where the rate is fixed")
+	flag.Float64Var(&o.share, "share", -1, "largest share of time that writes may take; 0 means no limit, -1 what the backend prefers")
+	flag.DurationVar(&o.duration, "duration", time.Minute, "how long churn lasts")
 	flag.StringVar(&o.cpuProfile, "cpuprofile", "", "write a processor profile of the measured phase to this file and the measurement's name")
 	flag.StringVar(&o.memProfile, "memprofile", "", "write a heap profile at the end of the measured phase to this file and the measurement's name")
 	only := flag.String("only", "", "measurements, or beginnings of their names, separated by commas; empty means all")
@@ -84,6 +90,8 @@ func (o options) validate(output string) error {
 		return fmt.Errorf("output %q: want table or json", output)
 	case o.mode != nftables && o.mode != iptables:
 		return fmt.Errorf("mode %q: want nftables or iptables", o.mode)
+	case o.share > 1 || o.duration < time.Second:
+		return fmt.Errorf("share %v, duration %v: want at most 1, at least 1s", o.share, o.duration)
 	case o.endpoints < 2 || o.events < 1 || o.rate <= 0:
 		return fmt.Errorf("endpoints %d, events %d, rate %v: want at least 2, at least 1, more than 0", o.endpoints, o.events, o.rate)
 	}

@@ -64,7 +64,7 @@ func parseMeasurement(name string) (m measurement, err error) {
 	m.kind = kind
 	// The result must print as the name, so nothing may follow it.
 	switch kind {
-	case "react", "audit", "hot", "resync":
+	case "react", "audit", "hot", "resync", "churn":
 		_, err = fmt.Sscanf(size, "%d", &m.size)
 		m.endpoints = 1
 	case "cold":
@@ -73,7 +73,7 @@ func parseMeasurement(name string) (m measurement, err error) {
 		err = fmt.Errorf("unknown kind")
 	}
 	if err != nil || m.size < 1 || m.endpoints < 1 || m.String() != name {
-		return m, fmt.Errorf("measurement %q: want react-N, audit-N, hot-N, resync-N or cold-NxN", name)
+		return m, fmt.Errorf("measurement %q: want react-N, audit-N, hot-N, resync-N, churn-N or cold-NxN", name)
 	}
 	return m, nil
 }
@@ -97,6 +97,8 @@ func (m measurement) run(ctx context.Context, o options, r *result) error {
 		return measureHot(ctx, o, m, r)
 	case "resync":
 		return measureResync(ctx, o, m, r)
+	case "churn":
+		return measureChurn(ctx, o, m, r)
 	default:
 		return measureColdStart(ctx, o, m, r)
 	}
