@@ -25,8 +25,8 @@ type churn struct {
 
 // A lone change has nothing else going on around it: no write waits for another.
 const (
-	lones    = 5
-	loneRest = 4 * time.Second
+	lones    = 3
+	loneRest = 3 * time.Second
 )
 
 // measureChurn replaces endpoints at a rate for a while.
