@@ -37,12 +37,12 @@ const (
 	auditStretch = 20
 )
 
-// shareAhead is how much writing may go ahead of the share, half of it only for fragments
-// that remove endpoints. So after a rest a few changes in a row are each written at once,
-// and a dead endpoint seldom waits.
-const shareAhead = time.Second
+// shareAhead is how much writing may go ahead of the share: after a rest, a few changes in
+// a row are each written at once.
+const shareAhead = time.Second / 2
 
-// urgentShare divides the spacing for a fragment that removes endpoints.
+// urgentShare divides the spacing for a fragment that removes endpoints. It does not divide
+// the share: under sustained load most fragments remove some.
 const urgentShare = 4
 
 func (p Pace) withDefaults() Pace {
@@ -152,9 +152,9 @@ func (p *Pacer) Ended(end time.Time, took time.Duration) {
 		return
 	}
 	p.sharedAt = laterOf(p.sharedAt, end.Add(-took)).Add(p.shared(took))
-	// The deadline may have brought forward any number of writes. They are not made up
-	// for: no more is owed than what makes the next write wait for the share of this one.
-	if most := end.Add(p.shared(took) - took + p.shared(shareAhead)); most.Before(p.sharedAt) {
+	// What the deadline brings forward, or one long write at the start, is not made up for:
+	// a change that comes a deadline after the last write never waits.
+	if most := end.Add(p.pace.Deadline + p.shared(shareAhead)); most.Before(p.sharedAt) {
 		p.sharedAt = most
 	}
 }
@@ -258,13 +258,13 @@ func (p *Pacer) writeAt() (time.Time, bool) {
 	}
 	at := p.waitingSince
 	if !p.lastEnd.IsZero() {
-		pause, ahead := p.pace.Spacing, shareAhead/2
+		pause := p.pace.Spacing
 		if p.urgent {
-			pause, ahead = pause/urgentShare, shareAhead
+			pause /= urgentShare
 		}
 		at = laterOf(at, p.lastEnd.Add(pause))
 		if p.pace.WriteShare > 0 {
-			at = laterOf(at, p.sharedAt.Add(-p.shared(ahead)))
+			at = laterOf(at, p.sharedAt.Add(-p.shared(shareAhead)))
 		}
 	}
 	if deadline := p.waitingSince.Add(p.pace.Deadline); deadline.Before(at) {

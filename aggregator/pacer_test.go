@@ -92,45 +92,38 @@ func TestSustainedWritesTakeTheirShare(t *testing.T) {
 }
 
 // After a rest, changes in a row are written at once until writing is half a second ahead of its
-// share, and those that remove endpoints until it is a second ahead.
+// share.
 func TestAFewWritesGoAheadOfTheShare(t *testing.T) {
-	for _, one := range []struct {
-		urgent bool
-		most   int
-	}{{false, 7}, {true, 14}} {
-		p, now, writes := audited(Pace{WriteShare: 0.25}), at(0), 0
-		for ; writes < 100; writes++ {
-			p.Waiting(now, one.urgent)
-			if action, _ := p.Next(now); action != Write {
-				break
-			}
-			p.Taken()
-			now = now.Add(100 * ms)
-			p.Wrote(now, 100*ms, true, 0)
+	p, now, writes := audited(Pace{WriteShare: 0.25}), at(0), 0
+	for ; writes < 100; writes++ {
+		p.Waiting(now, false)
+		if action, _ := p.Next(now); action != Write {
+			break
 		}
-		if writes != one.most {
-			t.Errorf("urgent %v: %d writes of 100 ms at once, want %d", one.urgent, writes, one.most)
-		}
+		p.Taken()
+		now = now.Add(100 * ms)
+		p.Wrote(now, 100*ms, true, 0)
 	}
-	// Where others have used up their half, a removal still goes at once.
-	p := audited(Pace{WriteShare: 0.25})
-	_, now := churn(p, at(0), 100*ms, time.Second, false)
-	p.Waiting(now, false)
-	expect(t, p, now, Sleep, now.Add(300*ms))
-	p.Waiting(now, true)
-	expect(t, p, now, Write, now)
+	if writes != 7 { // 0.7 s, of which 0.175 s are the share
+		t.Errorf("%d writes of 100 ms at once, want 7", writes)
+	}
 }
 
-// Writes that the deadline brings forward, for any length of time, are not made up for later.
-func TestWritesForTheDeadlineAreNotOwed(t *testing.T) {
-	p := audited(Pace{WriteShare: 0.1, Deadline: 500 * ms})
-	share, now := churn(p, at(0), 500*ms, 10*time.Minute, true)
+// Neither a long write at the start nor writes that the deadline brings forward are made up for: a
+// change that comes a deadline later is written at once.
+func TestLongAgoWritesAreNotOwed(t *testing.T) {
+	long := audited(Pace{WriteShare: 0.1, Deadline: 500 * ms})
+	long.Wrote(at(10_000), 10*time.Second, true, 0)
+	brought := audited(Pace{WriteShare: 0.1, Deadline: 500 * ms})
+	share, end := churn(brought, at(0), 500*ms, 10*time.Minute, true)
 	if share < 0.45 {
-		t.Fatalf("took %.2f of the time, want half: a write as long as the deadline between them", share)
+		t.Fatalf("took %.2f of the time, want half: the deadline passes during a write", share)
 	}
-	rested := now.Add(10 * 500 * ms)
-	p.Waiting(rested, true)
-	expect(t, p, rested, Write, rested)
+	for p, end := range map[*Pacer]time.Time{long: at(10_000), brought: end} {
+		rested := end.Add(500 * ms)
+		p.Waiting(rested, false)
+		expect(t, p, rested, Write, rested)
+	}
 }
 
 func TestTheDeadlineOverrulesSpacing(t *testing.T) {
