@@ -101,6 +101,13 @@ fuzz: ## fuzz the endpoint selection and the reduction for FUZZTIME (30s) each
 bench: ## watch event to commit, cold start and memory at up to 50,000 Services (as root, two minutes): make bench MODE=nftables|iptables ONLY=react-1000,cold
 	cd bench && $(GO) run ./reaction -mode $(or $(MODE),nftables) -only '$(ONLY)'
 
+bench-packets: build bin/e2e-kubeproxy ## what a packet pays under our rules, kube-proxy's and none, side by side: make bench-packets ARGS='-services 100,10000 -backends iptables-legacy'
+	$(call install,nftables iptables)
+	cd bench && $(GO) run ./packets $(ARGS)
+
+bin/e2e-kubeproxy: test/e2e/go.mod
+	cd test/e2e && $(GO) build -o ../../bin/e2e-kubeproxy ./kubeproxy
+
 lint: ## vet, gofmt and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt: the files above'; exit 1; }
 	$(GO) vet ./...
