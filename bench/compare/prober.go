@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,47 +53,52 @@ func pause(ctx context.Context, began time.Time) {
 }
 
 // untilAll asks all, a few at a time, until each has answered right once. It returns how long each
-// took; those that did not in time are missing.
-func (n *network) untilAll(ctx context.Context, questions []question, began time.Time) []time.Duration {
+// took; those that did not in time are missing. Late is how many were asked more than once.
+func (n *network) untilAll(ctx context.Context, questions []question, began time.Time) (took []time.Duration, late int) {
 	const clients = 4
-	pending := make(chan question, len(questions))
-	for _, i := range rand.Perm(len(questions)) {
-		pending <- questions[i]
+	type attempt struct {
+		question
+		again bool
 	}
-	var left atomic.Int64
-	left.Store(int64(len(questions)))
+	pending := make(chan attempt, len(questions))
+	for _, i := range rand.Perm(len(questions)) {
+		pending <- attempt{questions[i], false}
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if len(questions) == 0 {
-		return nil
-	}
 	var mu sync.Mutex
-	var took []time.Duration
+	record := func(a attempt) {
+		mu.Lock()
+		defer mu.Unlock()
+		took = append(took, time.Since(began))
+		if a.again {
+			late++
+		}
+		if len(took) == len(questions) {
+			cancel()
+		}
+	}
 	var group sync.WaitGroup
-	for range clients {
+	for range min(clients, len(questions)) {
 		group.Go(func() {
 			for {
 				select {
 				case <-ctx.Done():
 					return
-				case q := <-pending:
-					if !n.ask(ctx, q) {
-						pending <- q
-						pause(ctx, began)
+				case a := <-pending:
+					if n.ask(ctx, a.question) {
+						record(a)
 						continue
 					}
-					mu.Lock()
-					took = append(took, time.Since(began))
-					mu.Unlock()
-					if left.Add(-1) == 0 {
-						cancel()
-					}
+					a.again = true
+					pending <- a
+					pause(ctx, began)
 				}
 			}
 		})
 	}
 	group.Wait()
-	return took
+	return took, late
 }
 
 func (it *item) network() string {

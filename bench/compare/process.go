@@ -62,6 +62,8 @@ func residentKiB(pid int) int {
 	return 0
 }
 
+func residentMiB(pid int) float64 { return float64(residentKiB(pid)) / 1024 }
+
 // withChildrenKiB is residentKiB of a process and everything it has started.
 func withChildrenKiB(pid int) int {
 	sum := residentKiB(pid)

@@ -46,6 +46,9 @@ type step struct {
 var steps = []step{
 	{"restart", (*run).restart},
 	{"churn", (*run).churn},
+	{"bulk", (*run).bulk},
+	{"zone", (*run).zone},
+	{"rolling", (*run).rolling},
 }
 
 func stepNames() (names []string) {
@@ -114,7 +117,7 @@ func (r *run) all(ctx context.Context) (err error) {
 		if !slices.Contains(r.Steps, s.name) {
 			continue
 		}
-		if err := r.settle(ctx); err != nil {
+		if err := r.idle(ctx); err != nil {
 			return err
 		}
 		if err := s.do(r, ctx); err != nil {
@@ -139,7 +142,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	began := time.Now()
-	r.items, r.fresh = plan(r.N), r.N*addressesEach
+	r.items, r.fresh = plan(r.N), (r.N+bulkMax)*addressesEach
 	if err := errors.Join(r.api.createNode(ctx), r.api.createNamespaces(ctx, r.items)); err != nil {
 		return err
 	}
@@ -186,49 +189,6 @@ func (r *run) close() error {
 		errs = append(errs, r.network.close())
 	}
 	return errors.Join(errs...)
-}
-
-// figure notes a figure of this run and prints it.
-func (r *run) figure(step, what, unit string, value float64) {
-	f := result.Figure{Program: r.program, Round: r.round, Step: step, What: what, Unit: unit, Value: value}
-	r.out.Figures = append(r.out.Figures, f)
-	progress("  %s: %s: %s", step, what, f.Text())
-}
-
-// beyond notes that something did not happen in time.
-func (r *run) beyond(step, what string) {
-	f := result.Figure{Program: r.program, Round: r.round, Step: step, What: what, Unit: "s", Value: r.Limit.Seconds(), Beyond: true}
-	r.out.Figures = append(r.out.Figures, f)
-	progress("  %s: %s: %s", step, what, f.Text())
-}
-
-// settle waits until the program has nothing more to do.
-func (r *run) settle(ctx context.Context) error {
-	const window, idle = time.Second, 0.03
-	limit := time.Now().Add(r.Limit)
-	for quiet := 0; quiet < 2; {
-		before, err := usedBy(r.proxy.process.PID())
-		if err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(window):
-		}
-		after, err := usedBy(r.proxy.process.PID())
-		if err != nil {
-			return err
-		}
-		if quiet++; after.minus(before).sum() > idle*window.Seconds() {
-			quiet = 0
-		}
-		if time.Now().After(limit) {
-			progress("  %s is still busy after %s", r.program, short(r.Limit))
-			return nil
-		}
-	}
-	return nil
 }
 
 // short is a duration for people.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/sluice-proxy/sluice/bench/result"
 )
 
 const (
@@ -29,26 +27,19 @@ func (r *run) cold(ctx context.Context) error {
 	sample := spread(r.items, sampleMax)
 	limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
 	defer cancel()
-	took := r.network.untilAll(limit, asked(sample), began)
+	took, _ := r.network.untilAll(limit, asked(sample), began)
 	if err := r.proxy.alive(); err != nil {
 		return err
 	}
-	r.waited(step, "all Services answer", took, len(sample))
-	// Those that were not in the sample may be late.
-	seen := time.Since(began)
-	if all := r.network.untilAll(limit, asked(r.items), began); len(all) < len(r.items) {
+	r.waited(step, "start of the process to Services answer", took, len(sample))
+	all, late := r.network.untilAll(limit, asked(r.items), began)
+	if len(all) < len(r.items) {
 		return fmt.Errorf("%d of %d Services do not answer %s after the start", len(r.items)-len(all), len(r.items), short(time.Since(began)))
 	}
-	r.figure(step, "all Services asked once more, answered after", "s", (time.Since(began) - seen).Seconds())
-	if err := r.settle(ctx); err != nil {
+	r.figure(step, "Services that answered later than that", "", float64(late))
+	if err := r.finish(ctx, window{step: step}); err != nil {
 		return err
 	}
-	used, err := usedBy(r.proxy.process.PID())
-	if err != nil {
-		return err
-	}
-	r.processor(step, used, 1)
-	r.residents(step)
 	r.traffic, err = startTraffic(ctx, r.network, r.steady)
 	return err
 }
@@ -92,38 +83,6 @@ func asked(items []*item) (all []question) {
 	return all
 }
 
-// waited notes how long it took until the last of so many.
-func (r *run) waited(step, what string, took []time.Duration, of int) {
-	if len(took) < of {
-		r.beyond(step, what)
-		return
-	}
-	last := time.Duration(0)
-	for _, t := range took {
-		last = max(last, t)
-	}
-	r.figure(step, what, "s", last.Seconds())
-}
-
-// processor notes what was used, per so many minutes if not 0.
-func (r *run) processor(step string, used processorTime, minutes float64) {
-	r.figure(step, "processor time, user", "s", used.user/minutes)
-	r.figure(step, "processor time, system", "s", used.system/minutes)
-}
-
-// residents notes the memory now, and the most since the last call.
-func (r *run) residents(step string) {
-	r.figure(step, "resident", "MiB", float64(withChildrenKiB(r.proxy.process.PID()))/1024)
-	r.figure(step, "resident, peak with children", "MiB", r.memory.take())
-}
-
-// lost notes what became of the traffic during a step.
-func (r *run) lost(step string) {
-	c := r.traffic.of(step)
-	r.figure(step, "connections attempted", "", float64(c.attempted))
-	r.figure(step, "connections lost", "", float64(c.lost))
-}
-
 // restart stops the program, changes a part of the cluster, and starts it over its own rules. It is
 // done when what changed meanwhile is in force.
 func (r *run) restart(ctx context.Context) error {
@@ -147,40 +106,13 @@ func (r *run) restart(ctx context.Context) error {
 	r.memory = watchMemory(r.proxy.process.PID())
 	limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
 	defer cancel()
-	r.waited(step, "changes of the time without a process in force", r.network.untilAll(limit, asked(changed), began), len(changed))
-	if err := r.settle(ctx); err != nil {
-		return err
-	}
-	used, err := usedBy(r.proxy.process.PID())
-	if err != nil {
-		return err
-	}
-	r.processor(step, used, 1)
-	r.residents(step)
-	r.lost(step)
-	return nil
+	took, _ := r.network.untilAll(limit, asked(changed), began)
+	r.waited(step, "start of the process to changes in force", took, len(changed))
+	return r.finish(ctx, window{step: step})
 }
 
 // replace exchanges one endpoint of a Service, another one each time.
 func (r *run) replace(it *item) {
 	it.endpoints[r.fresh%len(it.endpoints)] = r.fresh
 	r.fresh++
-}
-
-// distribution notes how long something took each time.
-func (r *run) distribution(step string, took []time.Duration, beyond int) {
-	d := result.Distribute(took, beyond)
-	d.Program, d.Round, d.Step = r.program, r.round, step
-	r.out.Distributions = append(r.out.Distributions, d)
-	for _, percent := range []int{50, 90, 99, 100} {
-		what := fmt.Sprintf("write to answer, p%d", percent)
-		if percent == 100 {
-			what = "write to answer, longest"
-		}
-		if percent < len(d.Percentiles) {
-			r.figure(step, what, "s", d.Percentiles[percent]/1000)
-		} else {
-			r.beyond(step, what)
-		}
-	}
 }

@@ -84,6 +84,7 @@ type Distribution struct {
 	Program string
 	Round   int
 	Step    string
+	What    string
 	// Count is how many were measured, Beyond how many of these were not seen to end.
 	Count, Beyond int
 	// Percentiles are in milliseconds, from 0 to 100. Those that fall on a measurement that did not
