@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -69,16 +70,16 @@ func chooseSteps(list string) (chosen []string, err error) {
 	return chosen, nil
 }
 
-// compare makes all runs and prints the result.
+// compare makes all runs, prints the result and stores it.
 func compare(ctx context.Context, o options) error {
-	out, err := describe(ctx, o)
+	machine, out, err := describe(ctx, o)
 	if err != nil {
 		return err
 	}
 	programs := []string{result.Sluice, result.KubeProxy}
 	for round := range o.Rounds {
 		for i, program := range programs {
-			progress("round %d of %d, %s (%d of %d), load average %s", round+1, o.Rounds, program, i+1, len(programs), loadAverage())
+			progress("round %d of %d, %s (%d of %d), load average %s", round+1, o.Rounds, program, i+1, len(programs), result.LoadAverage())
 			r := &run{options: o, program: program, round: round + 1, out: out}
 			if err := r.all(ctx); err != nil {
 				return fmt.Errorf("%s: %w", program, err)
@@ -86,9 +87,14 @@ func compare(ctx context.Context, o options) error {
 		}
 		slices.Reverse(programs)
 	}
-	out.Machine.LoadAfter = loadAverage()
 	if o.json != "" {
-		if err := out.Write(o.json); err != nil {
+		machine.LoadAfter = result.LoadAverage()
+		data, err := json.Marshal(out)
+		if err != nil {
+			return err
+		}
+		record := &result.Record{Kind: "compare", Command: o.command(), Machine: machine, Data: data}
+		if err := record.Write(o.json); err != nil {
 			return err
 		}
 	}

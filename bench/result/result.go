@@ -3,15 +3,12 @@
 package result
 
 import (
-	"encoding/json"
-	"os"
 	"strconv"
 	"time"
 )
 
 // Comparison is a run of bench/compare.
 type Comparison struct {
-	Machine Machine
 	// Services and Endpoints are the size of the cluster, Mix the Services of each class.
 	Services, Endpoints int
 	Mix                 map[string]int
@@ -23,16 +20,6 @@ type Comparison struct {
 
 	Figures       []Figure
 	Distributions []Distribution
-}
-
-// Machine is where and when, and with what.
-type Machine struct {
-	Date, Kernel, Processor string
-	Processors, MemoryMiB   int
-	LoadBefore, LoadAfter   string
-	Commit                  string
-	// Versions are what the programs say of themselves.
-	Versions map[string]string
 }
 
 // Figure is one value of one program in one round.
@@ -90,15 +77,6 @@ type Distribution struct {
 	// Percentiles are in milliseconds, from 0 to 100. Those that fall on a measurement that did not
 	// end are missing.
 	Percentiles []float64
-}
-
-// Write stores a comparison.
-func (c *Comparison) Write(file string) error {
-	text, err := json.MarshalIndent(c, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
 // Distribute returns the distribution of durations, beside which some did not end.
