@@ -70,7 +70,7 @@ func (c class) render(r *Renderer) []dataplane.Object {
 	cluster, local := c.picks()
 	out := newChain(c.name())
 	var others []dataplane.Object
-	targets := externalTargets{policyLocal: c.kind == classExternalLocal, guarded: !c.nodePort}
+	targets := externalTargets{policyLocal: c.kind == classExternalLocal, guarded: !c.nodePort, nodePort: c.nodePort}
 	if c.cluster > 0 {
 		targets.cluster = cluster.name()
 		others = append(others, r.class(cluster)...)
@@ -119,8 +119,8 @@ func moduli(size int) []int {
 // externalTargets are the chains that external traffic goes on to.
 type externalTargets struct {
 	policyLocal bool
-	// guarded is set if the frontend may have source ranges.
-	guarded bool
+	// guarded is set if a frontend may have source ranges, nodePort if one is a node port.
+	guarded, nodePort bool
 	// cluster and local are empty if there is no endpoint.
 	cluster, local string
 }
@@ -146,8 +146,12 @@ func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetec
 		out.add(newRule(d).local(fieldSaddr, false).mark(r.mark).says("masquerade local traffic"))
 		out.add(newRule(d).local(fieldSaddr, false).goTo(t.cluster).says("short-circuit local traffic"))
 	}
-	if t.local != "" {
+	switch {
+	case t.local != "":
 		out.add(newRule(d).goTo(t.local)).needs(chainID(t.local))
+	case t.nodePort:
+		// The check of other frontends is the next that every packet meets.
+		out.add(newRule(d).goTo(chainNodePortCheck)).needs(chainID(chainNodePortCheck))
 	}
 }
 
