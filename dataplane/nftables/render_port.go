@@ -310,7 +310,9 @@ func (p *portDraft) renderAffinity() {
 	for _, e := range p.port.Reachable() {
 		p.renderEndpointChain(e)
 	}
-	targets := externalTargets{policyLocal: p.port.ExternalLocal}
+	targets := externalTargets{
+		policyLocal: p.port.ExternalLocal, guarded: len(p.port.SourceRanges) > 0, nodePort: p.port.NodePort != 0,
+	}
 	if len(p.port.Cluster) > 0 {
 		targets.cluster = prefixServiceChain + p.base
 		p.renderStickyChain(targets.cluster, p.port.Cluster)
