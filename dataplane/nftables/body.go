@@ -194,7 +194,8 @@ var granted = map[string][]uint16{
 	"bitwise": {bitwiseOp},
 	"numgen":  {unix.NFTA_NG_OFFSET},
 	"nat":     {unix.NFTA_NAT_FLAGS},
-	"dynset":  {dynsetFlags},
+	"dynset":  {dynsetFlags, unix.NFTA_DYNSET_TIMEOUT},
+	"payload": {unix.NFTA_PAYLOAD_CSUM_TYPE, unix.NFTA_PAYLOAD_CSUM_OFFSET},
 }
 
 // Attributes that package unix does not name.
