@@ -24,10 +24,10 @@ type reaction struct {
 	// Objects, Lines and Bytes are per change, over all domains.
 	Objects, Lines, Bytes float64
 	Batches               int
-	// Processor is the processor time of this process per change, making the API objects included.
-	// Resident is its resident size at the end, in MiB.
-	Processor time.Duration
-	Resident  float64
+	// Processor is the processor time of this process per change, making the API objects included,
+	// and System the kernel's part. Resident is its resident size at the end, in MiB.
+	Processor, System time.Duration
+	Resident          float64
 	// Audits is how many ran meanwhile. The longest took AuditTook.
 	Audits    int           `json:",omitempty"`
 	AuditTook time.Duration `json:",omitempty"`
@@ -184,7 +184,7 @@ func (r *rig) react(ctx context.Context, changes int, p pace, k kind) (reaction,
 // drive makes changes and returns how long each took, and the processor time of this process. It
 // makes the objects of a change before that is due, so that after each event the delivering
 // goroutine only waits, as a reflector does.
-func (r *rig) drive(ctx context.Context, changes int, p pace, pick func(event int) kind) ([]time.Duration, time.Duration, error) {
+func (r *rig) drive(ctx context.Context, changes int, p pace, pick func(event int) kind) ([]time.Duration, usage, error) {
 	took := make([]time.Duration, changes)
 	began, done := make([]time.Time, changes), make([]<-chan time.Time, changes)
 	wait := func(i int) error {
@@ -193,7 +193,7 @@ func (r *rig) drive(ctx context.Context, changes int, p pace, pick func(event in
 		return err
 	}
 	r.take()
-	used, start := processorTime(), time.Now()
+	before, start := usedNow(), time.Now()
 	for i := range changes {
 		k := pick(i)
 		c := k.change(r.cluster, k.service(r.cluster, i))
@@ -204,27 +204,27 @@ func (r *rig) drive(ctx context.Context, changes int, p pace, pick func(event in
 		began[i] = time.Now()
 		for _, event := range c.events {
 			if err := r.deliver(event); err != nil {
-				return nil, 0, err
+				return nil, usage{}, err
 			}
 		}
 		if p.rate == 0 {
 			if err := wait(i); err != nil {
-				return nil, 0, err
+				return nil, usage{}, err
 			}
 		}
 	}
 	for i := range changes {
 		if done[i] != nil {
 			if err := wait(i); err != nil {
-				return nil, 0, err
+				return nil, usage{}, err
 			}
 		}
 	}
-	return took, processorTime() - used, nil
+	return took, usedNow().since(before), nil
 }
 
 // summarize describes changes of one kind, and the work of all that were made meanwhile.
-func (r *rig) summarize(took []time.Duration, p pace, kind string, used time.Duration, done counts) reaction {
+func (r *rig) summarize(took []time.Duration, p pace, kind string, used usage, done counts) reaction {
 	slices.Sort(took)
 	slices.Sort(done.Took)
 	n := float64(len(took))
@@ -234,7 +234,7 @@ func (r *rig) summarize(took []time.Duration, p pace, kind string, used time.Dur
 		Write:   quantile(done.Took, 0.5),
 		Objects: float64(done.Written.Objects) / n, Lines: float64(done.Written.Lines) / n, Bytes: float64(done.Written.Bytes) / n,
 		Batches: len(done.Took), Audits: done.Audits, AuditTook: done.AuditTook,
-		Processor: used / time.Duration(len(took)), Resident: statusMiB("VmRSS:"),
+		Processor: used.all / time.Duration(len(took)), System: used.system / time.Duration(len(took)), Resident: statusMiB("VmRSS:"),
 	}
 }
 

@@ -17,6 +17,8 @@ type result struct {
 	Reactions []reaction `json:",omitempty"`
 	Resync    *idleWork  `json:",omitempty"`
 	Cold      *coldStart `json:",omitempty"`
+	Restart   *restarted `json:",omitempty"`
+	Churn     *churn     `json:",omitempty"`
 }
 
 // verdict compares a figure with a target.
@@ -205,7 +207,7 @@ func (t *table) end(out io.Writer) error {
 
 // show prints tables for people.
 func show(out io.Writer, results []result) error {
-	for _, part := range []func(io.Writer, []result) error{showReactions, showColdStarts, showMemory, showResyncs, showGrowth, showVerdicts, showLoad} {
+	for _, part := range []func(io.Writer, []result) error{showReactions, showChurn, showColdStarts, showRestarts, showMemory, showResyncs, showGrowth, showVerdicts, showLoad} {
 		if err := part(out, results); err != nil {
 			return err
 		}
