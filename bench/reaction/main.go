@@ -45,13 +45,15 @@ import (
 
 // options are the flags that affect a measurement.
 type options struct {
-	mode       string
-	variant    string
-	endpoints  int
-	events     int
-	rate       float64
-	high       float64
-	lasting    time.Duration
+	mode      string
+	variant   string
+	endpoints int
+	events    int
+	rate      float64
+	high      float64
+	lasting   time.Duration
+	// audit is the pause between audits, 0 for that of the mode.
+	audit      time.Duration
 	share      float64
 	cpuProfile string
 	memProfile string

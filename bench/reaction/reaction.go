@@ -105,6 +105,9 @@ func measureHot(ctx context.Context, o options, m measurement, r *result) (err e
 // measureAudit replaces endpoints at a rate until the kernel was read back once. Nothing can be
 // written meanwhile.
 func measureAudit(ctx context.Context, o options, m measurement, r *result) (err error) {
+	// Mode nftables audits less often than a measurement lasts.
+	const pause, period = 20, 35
+	o.audit = pause * time.Second
 	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
@@ -113,8 +116,6 @@ func measureAudit(ctx context.Context, o options, m measurement, r *result) (err
 	if _, err := rig.fill(ctx); err != nil {
 		return err
 	}
-	// The pacer's default pause between two audits is 30 s.
-	const period = 35
 	return profiled(o, m, func() error {
 		k := kind{"replaced for 35 s", spread, (*cluster).replaceEndpoint}
 		found, err := rig.react(ctx, int(o.rate*period), pace{fmt.Sprintf("%g/s", o.rate), o.rate}, k)

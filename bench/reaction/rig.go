@@ -52,6 +52,9 @@ func startRig(ctx context.Context, o options, c *cluster) (*rig, error) {
 	var names []string
 	for i := range domains {
 		names = append(names, domains[i].Name)
+		if o.audit > 0 {
+			domains[i].Pace.Audit = o.audit
+		}
 		domains[i].Renderer = &counting{domains[i].Renderer, &r.rendered}
 		if o.share >= 0 {
 			domains[i].Pace.WriteShare = o.share
