@@ -55,9 +55,15 @@ var features = []feature{
 		sets: []set{{name: setAllowed, key: sourceKey, ranges: true}},
 	},
 	{
-		name: "sets that packets fill, with timeouts", need: "Linux 4.3",
-		sets:  []set{clientsSet("probe")},
-		rules: func(d *dialect) []*rule { return []*rule{newRule(d).remember(prefixClientsSet+"probe", 1000)} },
+		name: "maps that packets fill, with timeouts", need: "Linux 5.4",
+		sets: []set{clientsMap("probe")},
+		rules: func(d *dialect) []*rule {
+			const clients = prefixClientsMap + "probe"
+			return []*rule{
+				newRule(d).fields([]field{fieldSaddr}).readdress(clients), newRule(d).forget(clients),
+				newRule(d).remember(clients, 1000),
+			}
+		},
 	},
 	{
 		name: "translation of addresses (nat, masquerade)", need: "Linux 3.18 with CONFIG_NFT_NAT and CONFIG_NFT_MASQ",

@@ -14,6 +14,7 @@
 package nftables
 
 import (
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -109,6 +110,9 @@ type elementDraft struct {
 
 func newDraft() *draft { return &draft{} }
 
+// reset empties the draft and keeps its buffers.
+func (d *draft) reset() { d.bytes, d.elements, d.owned = d.bytes[:0], d.elements[:0], nil }
+
 // put adds bytes to the buffer.
 func (d *draft) put(fill func([]byte) []byte) span {
 	from := len(d.bytes)
@@ -126,8 +130,17 @@ func (d *draft) own(objects ...dataplane.Object) { d.owned = append(d.owned, obj
 
 // objects returns all objects.
 func (d *draft) objects() []dataplane.Object {
-	text := string(d.bytes)
 	objects := make([]dataplane.Object, 0, len(d.elements)+len(d.owned))
+	return append(d.appendElements(objects), d.owned...)
+}
+
+// appendElements appends the elements.
+func (d *draft) appendElements(objects []dataplane.Object) []dataplane.Object {
+	text := string(d.bytes)
+	if len(d.elements) > cap(objects)-len(objects) {
+		// Double: append alone grows in small steps, and leaves several times as much garbage.
+		objects = slices.Grow(objects, max(len(d.elements), len(objects)))
+	}
 	for _, e := range d.elements {
 		objects = append(objects, dataplane.Object{
 			ID:   dataplane.ID{Container: e.container, Name: text[e.name.from:e.name.to]},
@@ -136,7 +149,7 @@ func (d *draft) objects() []dataplane.Object {
 			Refs: e.refs,
 		})
 	}
-	return append(objects, d.owned...)
+	return objects
 }
 
 // Priorities of the base chains, as kube-proxy has them.
