@@ -44,7 +44,9 @@ func (p *portDraft) renderAffinity() {
 	if !p.sticky() {
 		return
 	}
-	targets := externalTargets{policyLocal: p.port.ExternalLocal}
+	targets := externalTargets{
+		policyLocal: p.port.ExternalLocal, guarded: len(p.port.SourceRanges) > 0, nodePort: p.port.NodePort != 0,
+	}
 	if endpoints := p.port.Reachable(); len(endpoints) > 0 {
 		a := &affinityDraft{p, endpointIDs(endpoints)}
 		a.renderMemory(endpoints)

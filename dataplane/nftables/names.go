@@ -20,25 +20,22 @@ const TableName = "kube-proxy"
 
 // The base chains have kube-proxy's names, so that either proxy takes over from the other.
 const (
-	chainFilterPreroutingPreDNAT = "filter-prerouting-pre-dnat"
-	chainFilterOutputPreDNAT     = "filter-output-pre-dnat"
-	chainFilterInput             = "filter-input"
-	chainFilterForward           = "filter-forward"
-	chainFilterOutput            = "filter-output"
-	chainNATPrerouting           = "nat-prerouting"
-	chainNATOutput               = "nat-output"
-	chainNATPostrouting          = "nat-postrouting"
+	chainNATPrerouting  = "nat-prerouting"
+	chainNATOutput      = "nat-output"
+	chainNATPostrouting = "nat-postrouting"
 )
 
-// The fixed regular chains have kube-proxy's names.
+// The fixed regular chains have kube-proxy's names, except for the two that it does not have.
 const (
-	chainServices        = "services"
-	chainServiceCheck    = "service-endpoints-check"
-	chainNodePortCheck   = "nodeport-endpoints-check"
-	chainClusterIPsCheck = "cluster-ips-check"
-	chainFirewallCheck   = "firewall-check"
-	chainMasquerading    = "masquerading"
-	chainReject          = "reject-chain"
+	chainServices         = "services"
+	chainNodePorts        = "node-ports"
+	chainServiceCheck     = "service-endpoints-check"
+	chainNodePortCheck    = "nodeport-endpoints-check"
+	chainClusterIPsCheck  = "cluster-ips-check"
+	chainClusterIPsOutput = "cluster-ips-check-output"
+	chainFirewallCheck    = "firewall-check"
+	chainMasquerading     = "masquerading"
+	chainReject           = "reject-chain"
 )
 
 // Services with affinity have chains of their own, and sets and maps with names that

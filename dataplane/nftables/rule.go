@@ -204,28 +204,24 @@ func cutPlus(name string) (prefix string, any bool) {
 	return name, false
 }
 
-// local goes on if an address of the packet belongs to this node.
-func (r *rule) local(f field) *rule {
+// local goes on if an address of the packet belongs to this node, or, negated, if it does not.
+func (r *rule) local(f field, negated bool) *rule {
 	which := uint32(unix.NFTA_FIB_F_DADDR)
 	if f == fieldSaddr {
 		which = unix.NFTA_FIB_F_SADDR
 	}
 	return r.numbers("fib", unix.NFTA_FIB_DREG, register(0), unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE,
-		unix.NFTA_FIB_FLAGS, which).cmp(hostUint32(unix.RTN_LOCAL), false)
+		unix.NFTA_FIB_FLAGS, which).cmp(hostUint32(unix.RTN_LOCAL), negated)
 }
 
 func hostUint32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
-// Bits of conntrack's state and status (linux/netfilter/nf_conntrack_common.h), which nft
-// calls "new" and "dnat".
-const (
-	stateNew   = 1 << 3
-	statusDNAT = 1 << 5
-)
+// statusDNAT is IPS_DST_NAT (linux/netfilter/nf_conntrack_common.h).
+const statusDNAT = 1 << 5
 
-// ct goes on if one of the bits is set in a property of the connection.
-func (r *rule) ct(key, bits uint32) *rule {
-	return r.numbers("ct", unix.NFTA_CT_DREG, register(0), unix.NFTA_CT_KEY, key).has(bits)
+// translated goes on if the connection has another destination than its sender asked for.
+func (r *rule) translated() *rule {
+	return r.numbers("ct", unix.NFTA_CT_DREG, register(0), unix.NFTA_CT_KEY, unix.NFT_CT_STATUS).has(statusDNAT)
 }
 
 // marked goes on if a bit of the packet's mark is set.

@@ -56,7 +56,6 @@ const (
 	operandInterface
 	operandMark
 	operandLocal
-	operandState
 	operandStatus
 	operandRandom
 )
@@ -88,7 +87,7 @@ func (p *rulePrinter) expr(name string, b []byte) error {
 	case "meta":
 		return p.meta(b)
 	case "ct":
-		return p.ct(b)
+		return p.push(operand{kind: operandStatus})
 	case "fib":
 		return p.fib(b)
 	case "numgen":
@@ -182,13 +181,6 @@ func (p *rulePrinter) setMark() error {
 	return nil
 }
 
-func (p *rulePrinter) ct(b []byte) error {
-	if netlink.Find(b, unix.NFTA_CT_KEY).Uint32() == unix.NFT_CT_STATE {
-		return p.push(operand{kind: operandState})
-	}
-	return p.push(operand{kind: operandStatus})
-}
-
 func (p *rulePrinter) fib(b []byte) error {
 	side := "daddr"
 	if netlink.Find(b, unix.NFTA_FIB_FLAGS).Uint32() == unix.NFTA_FIB_F_SADDR {
@@ -232,9 +224,7 @@ func (p *rulePrinter) cmp(b []byte) error {
 	case operandMark:
 		p.say("meta mark & %#x != 0", binary.NativeEndian.Uint32(o.mask))
 	case operandLocal:
-		p.say("%s local", o.text)
-	case operandState:
-		p.say("ct state new")
+		p.say("%s %slocal", o.text, not)
 	case operandStatus:
 		p.say("ct status dnat")
 	default:
