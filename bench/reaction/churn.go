@@ -53,26 +53,16 @@ func measureChurn(ctx context.Context, o options, m measurement, r *result) (err
 	found.Lone = quantile(alone, 0.5)
 	time.Sleep(loneRest)
 	return profiled(o, m, func() error {
-		start, own, children := time.Now(), processorTime(), childrenTime()
-		if found.reaction, err = rig.react(ctx, int(o.rate*o.duration.Seconds()), o.paces()[0], kinds[0]); err != nil {
+		start, own, children := time.Now(), usedNow(), usedBy(unix.RUSAGE_CHILDREN)
+		if found.reaction, err = rig.react(ctx, int(o.rate*o.lasting.Seconds()), o.paces()[0], kinds[0]); err != nil {
 			return err
 		}
 		minutes := time.Since(start).Minutes()
 		perMinute := func(d time.Duration) time.Duration { return time.Duration(float64(d) / minutes) }
-		found.Own, found.Children = perMinute(processorTime()-own), perMinute(childrenTime()-children)
+		found.Own, found.Children = perMinute(usedNow().since(own).all), perMinute(usedBy(unix.RUSAGE_CHILDREN).since(children).all)
 		r.Churn = &found
 		return nil
 	})
-}
-
-// childrenTime is what the ended children of this process have used, by user and kernel
-// (getrusage(2)).
-func childrenTime() time.Duration {
-	var used unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_CHILDREN, &used) != nil {
-		return 0
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 func showChurn(out io.Writer, results []result) error {
