@@ -105,7 +105,7 @@ type elementDraft struct {
 	container string
 	name      span
 	body      span
-	refs      []dataplane.ID
+	links     *dataplane.Links
 }
 
 func newDraft() *draft { return &draft{} }
@@ -121,8 +121,8 @@ func (d *draft) put(fill func([]byte) []byte) span {
 }
 
 // element adds an element of a set.
-func (d *draft) element(container string, name, body span, refs []dataplane.ID) {
-	d.elements = append(d.elements, elementDraft{container, name, body, refs})
+func (d *draft) element(container string, name, body span, links *dataplane.Links) {
+	d.elements = append(d.elements, elementDraft{container, name, body, links})
 }
 
 // own adds complete objects.
@@ -143,10 +143,10 @@ func (d *draft) appendElements(objects []dataplane.Object) []dataplane.Object {
 	}
 	for _, e := range d.elements {
 		objects = append(objects, dataplane.Object{
-			ID:   dataplane.ID{Container: e.container, Name: text[e.name.from:e.name.to]},
-			Kind: dataplane.Element,
-			Body: text[e.body.from:e.body.to],
-			Refs: e.refs,
+			ID:    dataplane.ID{Container: e.container, Name: text[e.name.from:e.name.to]},
+			Kind:  dataplane.Element,
+			Body:  text[e.body.from:e.body.to],
+			Links: e.links,
 		})
 	}
 	return objects
@@ -249,7 +249,7 @@ func (r *Renderer) nodePortAddresses(facts *service.NodeFacts) []dataplane.Objec
 		}
 		objects = append(objects, dataplane.Object{
 			ID:   dataplane.ID{Container: elementsOf + setNodePortAddresses, Name: string(appendAddr(nil, addr))},
-			Kind: dataplane.Element, Refs: []dataplane.ID{setID(setNodePortAddresses)},
+			Kind: dataplane.Element, Links: setLinks[setNodePortAddresses],
 		})
 	}
 	return objects
