@@ -44,8 +44,7 @@ type Options struct {
 //	cluster-12 …          the class chains that its verdicts lead to
 //	@hairpins             one element per endpoint of this node
 //
-// With ClientIP affinity, verdicts lead to the Service's own chains instead, and slots lead
-// to chains that remember the client.
+// With ClientIP affinity, verdicts lead to chains of the port's own instead; see affinity.go.
 type Renderer struct {
 	d    *dialect
 	mark uint32
