@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -43,7 +41,10 @@ func startAPIServer(ctx context.Context, binary string, host *netns.Namespace, d
 		return nil, err
 	}
 	s := &apiServer{process: process, dir: dir}
-	if err := s.awaitReady(ctx); err != nil {
+	limit, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	// The line that test/e2e/apiserver promises.
+	if err := process.AwaitLine(limit, "ready https://"); err != nil {
 		return nil, errors.Join(fmt.Errorf("API server: %w\n%s", err, process.Tail(20)), process.Kill())
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", s.credential("admin"))
@@ -62,25 +63,6 @@ func startAPIServer(ctx context.Context, binary string, host *netns.Namespace, d
 // credential names a file of test/e2e/apiserver/credentials.
 func (s *apiServer) credential(user string) string {
 	return filepath.Join(s.dir, "credentials", user+".kubeconfig")
-}
-
-// awaitReady waits for the line that test/e2e/apiserver promises.
-func (s *apiServer) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	for {
-		log, err := os.ReadFile(s.process.LogFile())
-		if err != nil || bytes.Contains(log, []byte("\nready https://")) || bytes.HasPrefix(log, []byte("ready https://")) {
-			return err
-		}
-		select {
-		case <-s.process.Ended():
-			return fmt.Errorf("ended before it was ready: %s", s.process.End())
-		case <-ctx.Done():
-			return fmt.Errorf("not ready: %w", ctx.Err())
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }
 
 // createNode registers the node in the first zone.

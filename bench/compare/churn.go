@@ -12,6 +12,8 @@ import (
 // rates are the changes per second.
 var rates = []int{20, 100}
 
+func churnStep(rate int) string { return fmt.Sprintf("%d changes/s", rate) }
+
 // measuredPerSecond is how many of the changes are followed to the first answer.
 const measuredPerSecond = 4
 
@@ -19,10 +21,10 @@ const measuredPerSecond = 4
 func (r *run) churn(ctx context.Context) error {
 	minutes := r.Minutes / float64(2*len(rates)*r.Rounds)
 	for _, rate := range rates {
-		if err := r.idle(ctx); err != nil {
+		if err := r.churnAt(ctx, rate, time.Duration(minutes*float64(time.Minute))); err != nil {
 			return err
 		}
-		if err := r.churnAt(ctx, rate, time.Duration(minutes*float64(time.Minute))); err != nil {
+		if err := r.idle(ctx); err != nil {
 			return err
 		}
 	}
@@ -57,12 +59,12 @@ func (f *followed) follow(ctx context.Context, r *run, q question, done func(tim
 }
 
 func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) error {
-	step := fmt.Sprintf("%d changes/s", rate)
-	w, err := r.begin(fmt.Sprintf("%s for %s", step, short(duration)))
+	step := churnStep(rate)
+	progress("  %s, for %s", step, short(duration))
+	w, err := r.begin(step)
 	if err != nil {
 		return err
 	}
-	r.traffic.during(step)
 	f, c := &followed{}, changes{busy: map[*item]bool{}}
 	made := 0
 	for ; time.Since(w.began) < duration; made++ {

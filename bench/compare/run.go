@@ -123,9 +123,6 @@ func (r *run) all(ctx context.Context) (err error) {
 		if !slices.Contains(r.Steps, s.name) {
 			continue
 		}
-		if err := r.idle(ctx); err != nil {
-			return err
-		}
 		if err := s.do(r, ctx); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
