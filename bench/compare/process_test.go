@@ -57,11 +57,11 @@ func TestChurnStepsHaveTheirNames(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	o, err := parse([]string{"-n", "200", "-minutes", "1", "-steps", "churn", "-mode", "iptables", "-variant", "legacy"})
+	o, err := parse([]string{"-n", "200", "-minutes", "1", "-steps", "churn,cold,restart", "-mode", "iptables", "-variant", "legacy"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "make bench-compare N=200 MODE=iptables VARIANT=legacy MINUTES=1 STEPS=churn"; o.command() != want {
+	if want := "make bench-compare N=200 MODE=iptables VARIANT=legacy MINUTES=1 STEPS=restart,churn"; o.command() != want {
 		t.Errorf("command %q, want %q", o.command(), want)
 	}
 	for _, words := range [][]string{

@@ -17,6 +17,8 @@ type Comparison struct {
 	Minutes             float64
 	Rounds              int
 	Steps               []string
+	// Incomplete says why something is missing.
+	Incomplete string `json:",omitempty"`
 
 	Figures       []Figure
 	Distributions []Distribution
