@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
@@ -109,10 +110,14 @@ func (s *apiServer) create(ctx context.Context, it *item) error {
 	return nil
 }
 
-// update writes a slice that exists.
+// update writes a slice that exists. It tries again when the API server is too busy: the change is
+// then late for both programs.
 func (s *apiServer) update(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
-	_, err := s.client.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
-	return err
+	busy := func(error) bool { return ctx.Err() == nil }
+	return retry.OnError(retry.DefaultBackoff, busy, func() error {
+		_, err := s.client.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
+		return err
+	})
 }
 
 // remove deletes a Service and its slices.
