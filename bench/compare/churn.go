@@ -33,8 +33,10 @@ func (r *run) churn(ctx context.Context) error {
 
 // followed are the writes whose way to the first answer is measured.
 type followed struct {
-	mu       sync.Mutex
-	took     []time.Duration
+	mu   sync.Mutex
+	took []time.Duration
+	// writes is how long the API server took for those of the writes that are changes.
+	writes   []time.Duration
 	beyond   int
 	failed   error
 	underway sync.WaitGroup
@@ -88,6 +90,7 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 		return f.failed
 	}
 	r.distribution(step, "write to answer", f.took, f.beyond)
+	r.figure(step, "the API server's writes alone, p50", "s", result.Distribute(f.writes, 0).Percentiles[50]/1000)
 	r.figure(step, "changes made", "/s", float64(made)/took.Seconds())
 	used = used.minus(w.before)
 	r.figure(step, result.PerMinute, "s", used.sum()/took.Minutes())
@@ -135,11 +138,14 @@ func (r *run) changeOne(ctx context.Context, f *followed, c *changes, follow boo
 	if follow {
 		f.follow(ctx, r, it.answered(it.endpoints...), func(time.Time) { c.give(it) })
 	}
+	began := time.Now()
 	f.underway.Go(func() {
-		if err := r.api.update(ctx, slice); err != nil {
-			f.mu.Lock()
+		err := r.api.update(ctx, slice)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if err != nil {
 			f.failed = err
-			f.mu.Unlock()
 		}
+		f.writes = append(f.writes, time.Since(began))
 	})
 }
