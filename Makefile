@@ -106,12 +106,12 @@ bench-packets: build bin/e2e-kubeproxy ## what a packet pays under our rules, ku
 	$(call install,nftables iptables)
 	cd bench && $(GO) run ./packets $(ARGS)
 
-bin/e2e-kubeproxy: test/e2e/go.mod
-	cd test/e2e && $(GO) build -o ../../bin/e2e-kubeproxy ./kubeproxy
-
 bench-compare: test-packages build bin/e2e-apiserver bin/e2e-kubeproxy ## kube-proxy and sluice in turns on one node, with real API server and connections: make bench-compare N=5000 MODE=nftables|iptables VARIANT=nft|legacy MINUTES=8 STEPS=restart,churn JSON=FILE
 	cd bench && $(GO) run ./compare -n $(or $(N),5000) -mode $(or $(MODE),nftables) -minutes $(or $(MINUTES),8) -rounds $(or $(ROUNDS),1) \
 	  $(if $(VARIANT),-variant $(VARIANT)) $(if $(STEPS),-steps $(STEPS)) $(if $(JSON),-json $(abspath $(JSON)))
+
+performance-page: ## docs/performance.md and its pictures, from the files in bench/results
+	cd bench && $(GO) run ./page
 
 # The real programs of the Kubernetes release that is followed; some minutes the first time.
 bin/e2e-apiserver: test/e2e/go.mod $(wildcard test/e2e/apiserver/*.go test/e2e/apiserver/*/*.go)
