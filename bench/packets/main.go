@@ -69,6 +69,7 @@ type options struct {
 	rounds     int
 	sampling   sampling
 	patience   time.Duration
+	rules      string
 }
 
 func main() {
@@ -117,6 +118,7 @@ func optionFlags(flags *flag.FlagSet) func() (options, error) {
 	flags.DurationVar(&o.sampling.duration, "sample", 30*time.Millisecond, "time of one sample")
 	flags.IntVar(&o.sampling.processor, "processor", lastProcessor(), "processor that sends and receives")
 	flags.DurationVar(&o.patience, "patience", 3*time.Minute, "leave a proxy out whose rules are not in force after this long")
+	flags.StringVar(&o.rules, "rules", "", "write the rules of each variant into this folder")
 	return func() (options, error) {
 		var errs [6]error
 		o.variants, errs[0] = parseVariants(*proxy, *sluice, *bare)
