@@ -16,14 +16,14 @@
 //
 // A round takes one sample of each variant in each case, the variants in random order. Client and
 // pods are one thread on one processor: the kernel carries a packet from the client through the node
-// to a pod before the call that sends it returns, so no wake-up is part of a figure. A sample repeats
-// turns of 16 to 64 exchanges for some time, and is the median of the turns. It begins with an
-// empty connection tracking table. Each target is checked before (the right pod answers, has
-// affinity, or the connection is refused), and each exchange has to arrive where it should, or the
-// sample fails.
+// to a pod before the call that sends it returns, so no wake-up is part of a figure. A sample
+// repeats turns of 16 to 64 exchanges, and is their first quartile: an interruption can only make a
+// turn longer. It begins with an empty connection tracking table. Each target is checked before (the
+// right pod answers, affinity holds, or the connection is refused), and each exchange has to arrive,
+// or the sample fails.
 //
 // The ratio of a round is the quotient of two samples of that round. The table has the median of the
-// ratios and their quartiles.
+// ratios and their quartiles. Next to a goal, "even" means above 1 by no more than the spread.
 //
 // # Cases
 //

@@ -29,9 +29,14 @@ func TestCompareIsByRound(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	r = result{}
-	r.compare([]float64{9, 9}, []float64{10})
+	r.compare([]float64{9, 9}, nil)
 	if r.Ratio != 0 || r.Microseconds != 9 {
 		t.Errorf("without a baseline: %+v", r)
+	}
+	r = result{}
+	r.compare([]float64{9, 8, 1000}, []float64{10, 10})
+	if r.Ratio < 0.849 || r.Ratio > 0.851 {
+		t.Errorf("interrupted before the baseline's sample: %+v", r)
 	}
 }
 

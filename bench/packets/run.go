@@ -62,21 +62,27 @@ func (s setting) run(ctx context.Context) (results []result, err error) {
 			return nil, err
 		}
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	series := s.series()
+	err = s.measure(ctx, series)
+	for _, one := range series {
+		results = append(results, s.results(one)...)
+	}
+	return results, err
+}
+
+// measure takes the samples of all rounds. When it is interrupted, those so far are kept.
+func (s setting) measure(ctx context.Context, all []*series) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for round := range s.rounds {
 		progress("%s, %d × %d: round %d of %d", s.backend, s.cluster.services, s.cluster.endpoints, round+1, s.rounds)
-		for _, one := range series {
-			if err := ctx.Err(); err != nil {
-				return nil, err
+		for _, one := range all {
+			if ctx.Err() != nil {
+				return fmt.Errorf("interrupted in round %d of %d", round+1, s.rounds)
 			}
 			s.sampleEach(one)
 		}
 	}
-	for _, one := range series {
-		results = append(results, s.results(one)...)
-	}
-	return results, nil
+	return nil
 }
 
 // furnish makes the room of a variant. One whose proxy needs too long is left out.
