@@ -14,6 +14,7 @@
 package nftables
 
 import (
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -109,6 +110,9 @@ type elementDraft struct {
 
 func newDraft() *draft { return &draft{} }
 
+// reset empties the draft and keeps its buffers.
+func (d *draft) reset() { d.bytes, d.elements, d.owned = d.bytes[:0], d.elements[:0], nil }
+
 // put adds bytes to the buffer.
 func (d *draft) put(fill func([]byte) []byte) span {
 	from := len(d.bytes)
@@ -126,8 +130,17 @@ func (d *draft) own(objects ...dataplane.Object) { d.owned = append(d.owned, obj
 
 // objects returns all objects.
 func (d *draft) objects() []dataplane.Object {
-	text := string(d.bytes)
 	objects := make([]dataplane.Object, 0, len(d.elements)+len(d.owned))
+	return append(d.appendElements(objects), d.owned...)
+}
+
+// appendElements appends the elements.
+func (d *draft) appendElements(objects []dataplane.Object) []dataplane.Object {
+	text := string(d.bytes)
+	if len(d.elements) > cap(objects)-len(objects) {
+		// Double: append alone grows in small steps, and leaves several times as much garbage.
+		objects = slices.Grow(objects, max(len(d.elements), len(objects)))
+	}
 	for _, e := range d.elements {
 		objects = append(objects, dataplane.Object{
 			ID:   dataplane.ID{Container: e.container, Name: text[e.name.from:e.name.to]},
@@ -136,15 +149,13 @@ func (d *draft) objects() []dataplane.Object {
 			Refs: e.refs,
 		})
 	}
-	return append(objects, d.owned...)
+	return objects
 }
 
 // Priorities of the base chains, as kube-proxy has them.
 const (
-	priorityDNAT    = -100
-	priorityPreDNAT = priorityDNAT - 10
-	priorityFilter  = 0
-	prioritySNAT    = 100
+	priorityDNAT = -100
+	prioritySNAT = 100
 )
 
 // Node renders the scaffold: the table, the shared sets, the base chains, the fixed chains,
@@ -158,9 +169,9 @@ func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 		objects = append(objects, c.object())
 	}
 	for _, c := range []*chain{
-		r.servicesChain(facts), r.serviceCheck(), r.nodePortCheck(facts),
-		r.clusterIPsCheck(facts), r.firewallCheck(), r.masquerading(),
-		newChain(chainReject).add(newRule(r.d).reject()),
+		r.servicesChain(facts), r.nodePorts(), r.serviceCheck(), r.nodePortCheck(),
+		r.clusterIPsCheck(chainClusterIPsCheck, facts), r.clusterIPsCheck(chainClusterIPsOutput, facts),
+		r.firewallCheck(), r.masquerading(), r.reject(),
 	} {
 		objects = append(objects, c.object())
 	}
@@ -172,61 +183,57 @@ func tableObject() dataplane.Object {
 	return ownedObject(tableID, netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0))
 }
 
-// baseChains returns the chains that the kernel calls.
+// baseChains returns the chains that the kernel calls. They are all of type nat, which sees
+// the first packet of a connection only: what is refused there is never a connection, and
+// what is served costs no look-up afterwards (docs/adr/0032-refusals-in-nat.md).
 func (r *Renderer) baseChains() []*chain {
-	onNew := func(name string, hookNumber uint32, priority int32, targets ...string) *chain {
-		c := newBaseChain(name, hook{"filter", hookNumber, priority})
+	base := func(name string, hookNumber uint32, priority int32, targets ...string) *chain {
+		c := newBaseChain(name, hook{"nat", hookNumber, priority})
 		for _, to := range targets {
-			c.add(newRule(r.d).ct(unix.NFT_CT_STATE, stateNew).jump(to)).needs(chainID(to))
+			c.add(newRule(r.d).jump(to)).needs(chainID(to))
 		}
 		return c
 	}
-	always := func(name string, hookNumber uint32, priority int32, to string) *chain {
-		return newBaseChain(name, hook{"nat", hookNumber, priority}).add(newRule(r.d).jump(to)).needs(chainID(to))
-	}
 	return []*chain{
-		onNew(chainFilterPreroutingPreDNAT, unix.NF_INET_PRE_ROUTING, priorityPreDNAT, chainFirewallCheck),
-		onNew(chainFilterOutputPreDNAT, unix.NF_INET_LOCAL_OUT, priorityPreDNAT, chainFirewallCheck),
-		onNew(chainFilterInput, unix.NF_INET_LOCAL_IN, priorityFilter, chainNodePortCheck, chainServiceCheck),
-		onNew(chainFilterForward, unix.NF_INET_FORWARD, priorityFilter, chainServiceCheck, chainClusterIPsCheck),
-		onNew(chainFilterOutput, unix.NF_INET_LOCAL_OUT, priorityFilter, chainServiceCheck, chainClusterIPsCheck),
-		always(chainNATPrerouting, unix.NF_INET_PRE_ROUTING, priorityDNAT, chainServices),
-		always(chainNATOutput, unix.NF_INET_LOCAL_OUT, priorityDNAT, chainServices),
-		always(chainNATPostrouting, unix.NF_INET_POST_ROUTING, prioritySNAT, chainMasquerading),
+		base(chainNATPrerouting, unix.NF_INET_PRE_ROUTING, priorityDNAT, chainServices, chainServiceCheck, chainClusterIPsCheck),
+		base(chainNATOutput, unix.NF_INET_LOCAL_OUT, priorityDNAT, chainServices, chainServiceCheck, chainClusterIPsOutput),
+		base(chainNATPostrouting, unix.NF_INET_POST_ROUTING, prioritySNAT, chainMasquerading),
 	}
 }
 
-// servicesChain dispatches by frontend.
+// servicesChain dispatches by frontend. What it comes back from is not served.
 func (r *Renderer) servicesChain(facts *service.NodeFacts) *chain {
 	d := r.d
 	c := newChain(chainServices).
-		needs(setID(mapFrontends), setID(mapNodePorts), setID(setNodePortAddresses), setID(setClusterIPs))
-	toClusterIP := newRule(d).fields([]field{fieldDaddr}).in(setClusterIPs, false)
+		needs(setID(mapFrontends), setID(setNodePortAddresses), setID(setClusterIPs), chainID(chainNodePorts))
+	toClusterIP := newRule(d)
 	if !facts.MasqueradeAll {
+		toClusterIP = nil
 		if detect := facts.Detect[d.family]; detect.Configured() {
-			toClusterIP = matchLocal(toClusterIP, detect, true)
-		} else {
-			toClusterIP = nil
+			// First the sender: a comparison costs less than a look-up.
+			toClusterIP = localPods(d, detect, true)
 		}
 	}
 	if toClusterIP != nil {
-		c.add(toClusterIP.mark(r.mark).says("masquerade traffic to ClusterIPs"))
+		c.add(toClusterIP.fields([]field{fieldDaddr}).in(setClusterIPs, false).mark(r.mark).
+			says("masquerade traffic to ClusterIPs"))
 	}
 	c.add(newRule(d).fields(frontendKey).vmap(mapFrontends))
 	toNode := newRule(d)
 	if facts.NodePorts[d.family].All {
-		toNode.local(fieldDaddr)
+		toNode.within(fieldDaddr, d.loopback, true).local(fieldDaddr, false)
+	} else {
+		toNode.fields([]field{fieldDaddr}).in(setNodePortAddresses, false)
 	}
-	return c.add(r.onNodePortAddress(toNode, facts).fields(nodePortKey).vmap(mapNodePorts))
+	return c.add(toNode.goTo(chainNodePorts))
 }
 
-// onNodePortAddress narrows a rule to packets to addresses on which node ports answer. They
-// never answer on loopback addresses.
-func (r *Renderer) onNodePortAddress(to *rule, facts *service.NodeFacts) *rule {
-	if facts.NodePorts[r.d.family].All {
-		return to.within(fieldDaddr, r.d.loopback, true)
-	}
-	return to.fields([]field{fieldDaddr}).in(setNodePortAddresses, false)
+// nodePorts dispatches by node port, for packets to addresses on which node ports answer.
+// They never answer on loopback addresses.
+func (r *Renderer) nodePorts() *chain {
+	return newChain(chainNodePorts).needs(setID(mapNodePorts), chainID(chainNodePortCheck)).
+		add(newRule(r.d).fields(nodePortKey).vmap(mapNodePorts)).
+		add(newRule(r.d).goTo(chainNodePortCheck))
 }
 
 // nodePortAddresses returns the elements of the set of these addresses.
@@ -258,30 +265,47 @@ func (r *Renderer) serviceCheck() *chain {
 }
 
 // nodePortCheck does the same for node ports.
-func (r *Renderer) nodePortCheck(facts *service.NodeFacts) *chain {
-	on := func() *rule { return r.onNodePortAddress(newRule(r.d), facts).fields(nodePortKey) }
+func (r *Renderer) nodePortCheck() *chain {
+	d := r.d
 	return newChain(chainNodePortCheck).
-		needs(setID(setNodePortNone), setID(setNodePortNoLocal), setID(setNodePortAddresses), chainID(chainReject)).
-		add(on().in(setNodePortNone, false).goTo(chainReject)).
-		add(on().in(setNodePortNoLocal, false).drop())
+		needs(setID(setNodePortNone), setID(setNodePortNoLocal), chainID(chainReject)).
+		add(newRule(d).fields(nodePortKey).in(setNodePortNone, false).goTo(chainReject)).
+		add(newRule(d).fields(nodePortKey).in(setNodePortNoLocal, false).drop())
 }
 
-// clusterIPsCheck ends connections to ClusterIPs that no rule translated.
-func (r *Renderer) clusterIPsCheck(facts *service.NodeFacts) *chain {
-	c := newChain(chainClusterIPsCheck).needs(setID(setClusterIPs)).
-		add(newRule(r.d).fields([]field{fieldDaddr}).in(setClusterIPs, false).reject().
+// clusterIPsCheck ends connections to ClusterIPs that no rule translated. What arrives for an
+// address of this node is delivered: a cache of DNS may have a ClusterIP. What the node sends
+// there is not.
+func (r *Renderer) clusterIPsCheck(name string, facts *service.NodeFacts) *chain {
+	unlessHere := func(to *rule) *rule {
+		if name == chainClusterIPsOutput {
+			return to
+		}
+		return to.local(fieldDaddr, true)
+	}
+	c := newChain(name).needs(setID(setClusterIPs)).
+		add(unlessHere(newRule(r.d).fields([]field{fieldDaddr}).in(setClusterIPs, false)).reject().
 			says("Reject traffic to invalid ports of ClusterIPs"))
 	for _, cidr := range facts.ServiceCIDRs[r.d.family] {
 		to := newRule(r.d)
 		if cidr.Bits() > 0 {
 			to.within(fieldDaddr, cidr, false)
 		}
-		c.add(to.drop().says("Drop traffic to unallocated ClusterIPs"))
+		c.add(unlessHere(to).drop().says("Drop traffic to unallocated ClusterIPs"))
 	}
 	return c
 }
 
-// firewallCheck drops what the source ranges do not allow.
+// reject answers that the port is unreachable, but only to clients that the source ranges
+// allow.
+func (r *Renderer) reject() *chain {
+	return newChain(chainReject).needs(chainID(chainFirewallCheck)).
+		add(newRule(r.d).jump(chainFirewallCheck)).
+		add(newRule(r.d).reject())
+}
+
+// firewallCheck drops what the source ranges do not allow. Only what is on its way to a load
+// balancer VIP passes it.
 func (r *Renderer) firewallCheck() *chain {
 	return newChain(chainFirewallCheck).needs(setID(setFirewalled), setID(setAllowed)).
 		add(newRule(r.d).fields(frontendKey).in(setFirewalled, false).
@@ -292,6 +316,6 @@ func (r *Renderer) firewallCheck() *chain {
 func (r *Renderer) masquerading() *chain {
 	return newChain(chainMasquerading).needs(setID(setHairpins)).
 		add(newRule(r.d).marked(r.mark).unmark(r.mark).masquerade()).
-		add(newRule(r.d).ct(unix.NFT_CT_STATUS, statusDNAT).
+		add(newRule(r.d).translated().
 			fields(hairpinKey).in(setHairpins, false).masquerade())
 }

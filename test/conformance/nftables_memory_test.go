@@ -251,6 +251,41 @@ func TestNftablesAffinityEndsWithItsTimeout(t *testing.T) {
 	}
 }
 
+// TestNftablesAffinityIsFlat: the rules that a packet passes do not grow with the endpoints,
+// whether its client is known, new, or knows an endpoint that has gone.
+func TestNftablesAffinityIsFlat(t *testing.T) {
+	visited := map[string]int{}
+	for _, count := range []int{10, 1000} {
+		s, kernel, tracer := nftablesMemoryScene(t, service.IPv4)
+		spec := s.Spec()
+		spec.AffinitySeconds = 10
+		var endpoints []netip.Addr
+		for addr := s.B; len(endpoints) < count; addr = addr.Next() {
+			endpoints = append(endpoints, addr)
+		}
+		s.apply(spec, s.Slice(endpoints...))
+		packet := tracer.Packet(Question{From: FromPod, To: s.clusterIP()})
+		smallest := func(float64) bool { return true } // slot 0, which is never empty
+		at := func(what string) netip.Addr {
+			trace := kernel.Trace(packet, smallest)
+			if was, known := visited[what]; trace.Verdict != nftmodel.Delivered || known && was != trace.RulesVisited {
+				t.Errorf("%s, %d endpoints: %v after %d rules, want as many as with 10: %d", what, count, trace.Verdict, trace.RulesVisited, was)
+			}
+			visited[what] = trace.RulesVisited
+			return trace.To.Addr()
+		}
+		chosen := at("new")
+		if again := at("known"); again != chosen {
+			t.Errorf("to %v, then to %v", chosen, again)
+		}
+		s.apply(spec, s.Slice(slices.DeleteFunc(endpoints, func(a netip.Addr) bool { return a == chosen })...))
+		if again := at("gone"); again == chosen || at("known") != again {
+			t.Errorf("to %v, which has gone, or not twice to %v", chosen, again)
+		}
+	}
+	t.Log(visited)
+}
+
 // TestNftablesHairpinIsMasqueraded: an endpoint that is sent to itself sees an
 // address of the node, and any other endpoint its own client.
 func TestNftablesHairpinIsMasqueraded(t *testing.T) {

@@ -83,7 +83,7 @@ var (
 		"as it was": nil,
 		"sets of another size": {
 			{`(\t(?:map|set) (?:frontends|nodeports|[a-z-]*endpoints[a-z-]*|hairpins|active-cluster-ips|firewalled) \{\n\t\ttype[^\n]*\n)`, "$1\t\tsize 100000\n"},
-			{`size 262144`, "size 1000"},
+			{`size (?:262144|4194304)`, "size 1000"},
 		},
 		"clients with a timeout of all": {{`flags dynamic,timeout`, "flags dynamic,timeout\n\t\ttimeout 2h"}},
 		"another key": {
@@ -96,7 +96,7 @@ var (
 			{`\bmasquerading\b`, "old-masquerading"},
 		},
 		"maps of other names": {
-			{`\bfrontends\b`, "fronts"}, {`\bcluster-endpoints-`, "slots-"}, {`\bno-endpoints\b`, "none"}, {`\bpicks-`, "choices-"},
+			{`\bfrontends\b`, "fronts"}, {`\bcluster-endpoints-`, "slots-"}, {`\bno-endpoints\b`, "none"}, {`\b(?:picks|targets)-`, "choices-"},
 		},
 		"other rules, and more of them": {
 			{`\tchain cluster-(\S+) \{`, "$0\n\t\tcounter comment \"old\""},

@@ -83,6 +83,16 @@ func TestWhatIsComposedIsRecoveredQuick(t *testing.T) {
 	}
 }
 
+// A rule for a port may match a kind of destination as well.
+func TestRecoverOfPortsForLocalAddresses(t *testing.T) {
+	layout := New(service.IPv4, []Container{nodePorts})
+	body := `! -d 127.0.0.0/8 -p tcp -m tcp --dport 30080 -m addrtype --dst-type LOCAL -m comment --comment "a/b" -j DROP`
+	elements, _ := layout.Recover([]*dataplane.Object{{ID: nodePorts.ID(), Body: body}})
+	if want := PortKey(service.TCP, 30080); len(elements) != 1 || elements[0].ID.Name != want || elements[0].Body != body {
+		t.Errorf("got %+v", elements)
+	}
+}
+
 // Recover leaves out what is no element of a tree. A comment in quotes may hold anything.
 func TestRecoverLeavesOutWhatIsNoElement(t *testing.T) {
 	layout := New(service.IPv4, []Container{services})
