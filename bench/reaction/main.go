@@ -8,6 +8,8 @@
 //	rate-N     endpoints replaced at a high rate for a minute, then with Services added in between
 //	hot-E      one Service with E endpoints, one of them replaced
 //	resync-N   events that change nothing, of N Services
+//	churn-N    endpoints of N Services replaced at a rate for a while, and the processor time
+//	           of the process and its children; -share sets how much of the time writes may take
 //	cold-NxE   start of the process to everything programmed, and memory
 //	restart-NxE   the same, and again over the rules that it left
 //
@@ -49,6 +51,7 @@ type options struct {
 	rate       float64
 	high       float64
 	lasting    time.Duration
+	share      float64
 	cpuProfile string
 	memProfile string
 }
@@ -61,7 +64,8 @@ func main() {
 	flag.IntVar(&o.events, "events", 300, "changes of each kind to measure")
 	flag.Float64Var(&o.rate, "rate", 100, "changes per second where the rate is fixed")
 	flag.Float64Var(&o.high, "high", 1000, "changes per second in rate")
-	flag.DurationVar(&o.lasting, "for", time.Minute, "how long rate lasts")
+	flag.DurationVar(&o.lasting, "for", time.Minute, "how long rate and churn last")
+	flag.Float64Var(&o.share, "share", -1, "largest share of time that writes may take; 0 means no limit, -1 what the backend prefers")
 	flag.StringVar(&o.cpuProfile, "cpuprofile", "", "write a processor profile of the measured phase to this file and the measurement's name")
 	flag.StringVar(&o.memProfile, "memprofile", "", "write a heap profile at the end of the measured phase to this file and the measurement's name")
 	only := flag.String("only", "", "measurements, or beginnings of their names, separated by commas; empty means all")
@@ -93,6 +97,8 @@ func (o options) validate(output string) error {
 		return fmt.Errorf("output %q: want table or json", output)
 	case o.mode != nftables && o.mode != iptables:
 		return fmt.Errorf("mode %q: want nftables or iptables", o.mode)
+	case o.share > 1:
+		return fmt.Errorf("share %v: want at most 1", o.share)
 	case o.endpoints < 2 || o.events < 1 || o.rate <= 0 || o.high < 1 || o.lasting < time.Second:
 		return fmt.Errorf("endpoints %d, events %d, rate %v, high %v, for %v: want at least 2, 1, more than 0, 1 and 1s",
 			o.endpoints, o.events, o.rate, o.high, o.lasting)

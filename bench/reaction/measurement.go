@@ -65,7 +65,7 @@ func parseMeasurement(name string) (m measurement, err error) {
 	m.kind = kind
 	// The result must print as the name, so nothing may follow it.
 	switch kind {
-	case "react", "audit", "rate", "hot", "resync":
+	case "react", "audit", "rate", "hot", "resync", "churn":
 		_, err = fmt.Sscanf(size, "%d", &m.size)
 		m.endpoints = 1
 	case "cold", "restart":
@@ -74,7 +74,7 @@ func parseMeasurement(name string) (m measurement, err error) {
 		err = fmt.Errorf("unknown kind")
 	}
 	if err != nil || m.size < 1 || m.endpoints < 1 || m.String() != name {
-		return m, fmt.Errorf("measurement %q: want react-N, audit-N, rate-N, hot-N, resync-N, cold-NxN or restart-NxN", name)
+		return m, fmt.Errorf("measurement %q: want react-N, audit-N, rate-N, hot-N, resync-N, churn-N, cold-NxN or restart-NxN", name)
 	}
 	return m, nil
 }
@@ -102,6 +102,8 @@ func (m measurement) run(ctx context.Context, o options, r *result) error {
 		return measureResync(ctx, o, m, r)
 	case "restart":
 		return measureRestart(ctx, m, r)
+	case "churn":
+		return measureChurn(ctx, o, m, r)
 	default:
 		return measureColdStart(ctx, o, m, r)
 	}

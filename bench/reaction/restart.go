@@ -71,10 +71,13 @@ func startInside(ctx context.Context, name string) (*coldStart, error) {
 // usage is what this process has used of the processors; system is the kernel's part.
 type usage struct{ all, system time.Duration }
 
-// usedNow returns what this process has used so far (getrusage(2)).
-func usedNow() usage {
+// usedNow returns what this process has used so far.
+func usedNow() usage { return usedBy(unix.RUSAGE_SELF) }
+
+// usedBy returns what this process, or its children that have ended, have used (getrusage(2)).
+func usedBy(who int) usage {
 	var used unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &used) != nil {
+	if unix.Getrusage(who, &used) != nil {
 		return usage{}
 	}
 	system := time.Duration(used.Stime.Nano())

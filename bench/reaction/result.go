@@ -18,6 +18,7 @@ type result struct {
 	Resync    *idleWork  `json:",omitempty"`
 	Cold      *coldStart `json:",omitempty"`
 	Restart   *restarted `json:",omitempty"`
+	Churn     *churn     `json:",omitempty"`
 }
 
 // verdict compares a figure with a target.
@@ -206,7 +207,7 @@ func (t *table) end(out io.Writer) error {
 
 // show prints tables for people.
 func show(out io.Writer, results []result) error {
-	for _, part := range []func(io.Writer, []result) error{showReactions, showColdStarts, showRestarts, showMemory, showResyncs, showGrowth, showVerdicts, showLoad} {
+	for _, part := range []func(io.Writer, []result) error{showReactions, showChurn, showColdStarts, showRestarts, showMemory, showResyncs, showGrowth, showVerdicts, showLoad} {
 		if err := part(out, results); err != nil {
 			return err
 		}

@@ -153,7 +153,7 @@ func (c *chain) needs(ids ...dataplane.ID) *chain {
 }
 
 func (c *chain) object() dataplane.Object {
-	return dataplane.Object{ID: chainID(c.name), Kind: dataplane.Owned, Body: string(c.body), Refs: c.refs}
+	return dataplane.Object{ID: chainID(c.name), Kind: dataplane.Owned, Body: string(c.body), Links: dataplane.LinkTo(c.refs...)}
 }
 
 // normalChain returns the attributes of a base chain that the kernel describes, or nil for
@@ -194,7 +194,8 @@ var granted = map[string][]uint16{
 	"bitwise": {bitwiseOp},
 	"numgen":  {unix.NFTA_NG_OFFSET},
 	"nat":     {unix.NFTA_NAT_FLAGS},
-	"dynset":  {dynsetFlags},
+	"dynset":  {dynsetFlags, unix.NFTA_DYNSET_TIMEOUT},
+	"payload": {unix.NFTA_PAYLOAD_CSUM_TYPE, unix.NFTA_PAYLOAD_CSUM_OFFSET},
 }
 
 // Attributes that package unix does not name.

@@ -70,7 +70,7 @@ func (c class) render(r *Renderer) []dataplane.Object {
 	cluster, local := c.picks()
 	out := newChain(c.name())
 	var others []dataplane.Object
-	targets := externalTargets{policyLocal: c.kind == classExternalLocal}
+	targets := externalTargets{policyLocal: c.kind == classExternalLocal, guarded: !c.nodePort, nodePort: c.nodePort}
 	if c.cluster > 0 {
 		targets.cluster = cluster.name()
 		others = append(others, r.class(cluster)...)
@@ -119,6 +119,8 @@ func moduli(size int) []int {
 // externalTargets are the chains that external traffic goes on to.
 type externalTargets struct {
 	policyLocal bool
+	// guarded is set if a frontend may have source ranges, nodePort if one is a node port.
+	guarded, nodePort bool
 	// cluster and local are empty if there is no endpoint.
 	cluster, local string
 }
@@ -126,34 +128,36 @@ type externalTargets struct {
 // fill adds the rules for external traffic to a chain.
 func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetector) {
 	d := r.d
-	if !t.policyLocal {
-		out.add(newRule(d).mark(r.mark).says("masquerade"))
-		if t.cluster != "" {
-			out.add(newRule(d).goTo(t.cluster)).needs(chainID(t.cluster))
-		}
-		return
+	if t.guarded {
+		out.add(newRule(d).jump(chainFirewallCheck)).needs(chainID(chainFirewallCheck))
 	}
-	if t.cluster != "" {
+	next := t.local
+	switch {
+	case !t.policyLocal:
+		out.add(newRule(d).mark(r.mark).says("masquerade"))
+		next = t.cluster
+	case t.cluster != "":
 		out.needs(chainID(t.cluster))
 		if pods := localPods(d, detect, false); pods != nil {
 			out.add(pods.goTo(t.cluster).says("short-circuit pod traffic"))
 		}
-		out.add(newRule(d).local(fieldSaddr).mark(r.mark).says("masquerade local traffic"))
-		out.add(newRule(d).local(fieldSaddr).goTo(t.cluster).says("short-circuit local traffic"))
+		out.add(newRule(d).local(fieldSaddr, false).mark(r.mark).says("masquerade local traffic"))
+		out.add(newRule(d).local(fieldSaddr, false).goTo(t.cluster).says("short-circuit local traffic"))
 	}
-	if t.local != "" {
-		out.add(newRule(d).goTo(t.local)).needs(chainID(t.local))
+	if next != "" {
+		out.add(newRule(d).goTo(next)).needs(chainID(next))
+		return
 	}
+	if t.nodePort {
+		out.add(newRule(d).jump(chainNodePortCheck)).needs(chainID(chainNodePortCheck))
+	}
+	out.add(newRule(d).goTo(chainServiceCheck)).needs(chainID(chainServiceCheck))
 }
 
 // localPods begins a rule for packets of local pods, or of all others if negated. It
 // returns nil if there are none.
 func localPods(d *dialect, detect service.LocalDetector, negated bool) *rule {
-	return matchLocal(newRule(d), detect, negated)
-}
-
-// matchLocal narrows a rule likewise.
-func matchLocal(r *rule, detect service.LocalDetector, negated bool) *rule {
+	r := newRule(d)
 	prefix, any := cutPlus(detect.Interface)
 	switch {
 	case detect.CIDR.IsValid() && detect.CIDR.Bits() > 0:

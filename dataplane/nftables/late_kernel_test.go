@@ -17,7 +17,7 @@ import (
 )
 
 // changing is the n-th Service in one of its states. Each removes some of what the others
-// need: chains and sets of clients, slots, ranges, node ports, class chains.
+// need: chains and maps of clients, slots, ranges, node ports, class chains.
 func changing(n, state int) *service.View {
 	view := plain(n, 3, 0)
 	port := &view.Ports[service.IPv4][0]

@@ -47,15 +47,24 @@ func releases(t *testing.T) map[string]string {
 	return found
 }
 
-// quietly runs a version of nft, which must not report anything.
+// oddity is what nft 1.0.6 says when it prints JSON, of each rule that fills a map; it prints such
+// a rule as text.
+const oddity = "warning: stmt ops map have no json callback\n"
+
+// quietly runs a version of nft, which must not report anything else.
 func (w *world) quietly(program, input string, args ...string) string {
 	w.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Stdin = strings.NewReader(input)
 	var printed, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &printed, &complaints
-	if err := w.node.Run(cmd); err != nil || complaints.Len() > 0 {
-		w.Errorf("%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, shortened(complaints.String()))
+	err := w.node.Run(cmd)
+	said := complaints.String()
+	if slices.Contains(args, "-j") {
+		said = strings.ReplaceAll(said, oddity, "")
+	}
+	if err != nil || said != "" {
+		w.Errorf("%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, shortened(said))
 	}
 	return printed.String()
 }

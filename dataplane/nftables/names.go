@@ -20,36 +20,36 @@ const TableName = "kube-proxy"
 
 // The base chains have kube-proxy's names, so that either proxy takes over from the other.
 const (
-	chainFilterPreroutingPreDNAT = "filter-prerouting-pre-dnat"
-	chainFilterOutputPreDNAT     = "filter-output-pre-dnat"
-	chainFilterInput             = "filter-input"
-	chainFilterForward           = "filter-forward"
-	chainFilterOutput            = "filter-output"
-	chainNATPrerouting           = "nat-prerouting"
-	chainNATOutput               = "nat-output"
-	chainNATPostrouting          = "nat-postrouting"
+	chainNATPrerouting  = "nat-prerouting"
+	chainNATOutput      = "nat-output"
+	chainNATPostrouting = "nat-postrouting"
 )
 
-// The fixed regular chains have kube-proxy's names.
+// The fixed regular chains have kube-proxy's names, except for the two that it does not have.
 const (
-	chainServices        = "services"
-	chainServiceCheck    = "service-endpoints-check"
-	chainNodePortCheck   = "nodeport-endpoints-check"
-	chainClusterIPsCheck = "cluster-ips-check"
-	chainFirewallCheck   = "firewall-check"
-	chainMasquerading    = "masquerading"
-	chainReject          = "reject-chain"
+	chainServices         = "services"
+	chainNodePorts        = "node-ports"
+	chainServiceCheck     = "service-endpoints-check"
+	chainNodePortCheck    = "nodeport-endpoints-check"
+	chainClusterIPsCheck  = "cluster-ips-check"
+	chainClusterIPsOutput = "cluster-ips-check-output"
+	chainFirewallCheck    = "firewall-check"
+	chainMasquerading     = "masquerading"
+	chainReject           = "reject-chain"
 )
 
-// Services with affinity have chains with kube-proxy's names, and sets and maps with names
-// that it does not use.
+// Services with affinity have chains of their own, and sets and maps with names that
+// kube-proxy does not use.
 const (
 	prefixServiceChain  = "service-"
 	prefixLocalChain    = "local-"
 	prefixExternalChain = "external-"
-	prefixEndpointChain = "endpoint-"
-	prefixClientsSet    = "clients-"
-	prefixPicksMap      = "picks-"
+	prefixKnownChain    = "known-"
+	prefixRememberChain = "remember-"
+	prefixClientsMap    = "clients-"
+	prefixSlotsMap      = "slots-"
+	prefixLiveSet       = "live-"
+	prefixTargetsMap    = "targets-"
 )
 
 // The sets and maps have names that kube-proxy does not use: a set of the same name with
@@ -125,11 +125,15 @@ func portBase(key service.Key, port *service.PortView) string {
 	return hashedName(key.String() + "/" + port.Protocol.String() + "/" + port.Name)
 }
 
-// endpointBase names an endpoint of a service port, as kube-proxy does.
-func endpointBase(key service.Key, port *service.PortView, e service.Endpoint) string {
-	addr := strings.ReplaceAll(e.AddrPort.Addr().String(), ":", ".")
-	number := strconv.Itoa(int(e.AddrPort.Port()))
-	return hashedName(key.String() + "/" + port.Protocol.String() + "/" + port.Name + "__" + addr + "/" + number)
+// endpointBaseOf names an endpoint of a service port with this name, as kube-proxy does. It is
+// unknown, and "", if the name of the port was cut.
+func endpointBaseOf(portBase string, e netip.AddrPort) string {
+	_, text, hashed := strings.Cut(portBase, "-")
+	if !hashed || hashedName(text) != portBase {
+		return ""
+	}
+	addr := strings.ReplaceAll(e.Addr().String(), ":", ".")
+	return hashedName(text + "__" + addr + "/" + strconv.Itoa(int(e.Port())))
 }
 
 func hashedName(text string) string {
@@ -152,8 +156,8 @@ type dialect struct {
 	addrBytes, saddr, daddr int
 	// addrType is nft's number of the type of an address.
 	addrType uint32
-	// header, daddrField and so on are nft's numbers for "typeof ip daddr".
-	header, daddrField uint32
+	// header, saddrField and daddrField are nft's numbers for "typeof ip daddr".
+	header, saddrField, daddrField uint32
 	// rejectCode is the ICMP code for "port unreachable".
 	rejectCode byte
 	loopback   netip.Prefix
@@ -162,12 +166,12 @@ type dialect struct {
 var dialects = service.PerFamily[*dialect]{
 	service.IPv4: {
 		family: service.IPv4, protocol: unix.NFPROTO_IPV4, name: "ip",
-		addrBytes: 4, saddr: 12, daddr: 16, addrType: 7, header: 12, daddrField: 12,
+		addrBytes: 4, saddr: 12, daddr: 16, addrType: 7, header: 12, saddrField: 11, daddrField: 12,
 		rejectCode: 3, loopback: netip.MustParsePrefix("127.0.0.0/8"),
 	},
 	service.IPv6: {
 		family: service.IPv6, protocol: unix.NFPROTO_IPV6, name: "ip6",
-		addrBytes: 16, saddr: 8, daddr: 24, addrType: 8, header: 13, daddrField: 9,
+		addrBytes: 16, saddr: 8, daddr: 24, addrType: 8, header: 13, saddrField: 8, daddrField: 9,
 		rejectCode: 4, loopback: netip.MustParsePrefix("::1/128"),
 	},
 }

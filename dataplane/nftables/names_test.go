@@ -27,7 +27,7 @@ func TestNamesAreKubeProxys(t *testing.T) {
 		key, port := service.Key{Namespace: c.namespace, Name: c.name}, &service.PortView{Name: c.port, Protocol: c.protocol}
 		got := portBase(key, port)
 		if c.endpoint != "" {
-			got = endpointBase(key, port, service.Endpoint{AddrPort: netip.MustParseAddrPort(c.endpoint)})
+			got = endpointBaseOf(got, netip.MustParseAddrPort(c.endpoint))
 		}
 		if got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)
@@ -38,11 +38,13 @@ func TestNamesAreKubeProxys(t *testing.T) {
 func TestLongNamesAreCut(t *testing.T) {
 	long := strings.Repeat("x", 63)
 	key := service.Key{Namespace: long, Name: long}
-	e := service.Endpoint{AddrPort: netip.MustParseAddrPort("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535")}
-	one := endpointBase(key, &service.PortView{Name: long + long}, e)
-	other := endpointBase(key, &service.PortView{Name: long + long + "y"}, e)
+	one := portBase(key, &service.PortView{Name: long + long})
+	other := portBase(key, &service.PortView{Name: long + long + "y"})
 	if len(one) != 240 || !strings.HasSuffix(one, "...") || one == other {
 		t.Errorf("cut to %d characters: %s, %s", len(one), one, other)
+	}
+	if endpoint := endpointBaseOf(one, netip.MustParseAddrPort("10.0.0.1:80")); endpoint != "" {
+		t.Errorf("endpoint %s of a port whose name was cut", endpoint)
 	}
 }
 
@@ -113,7 +115,7 @@ func TestEverySetThatIsRenderedIsKnown(t *testing.T) {
 			if o.Kind != dataplane.Element || seen[o.ID.Container] {
 				continue
 			}
-			if strings.HasPrefix(o.ID.Container, elementsOf+prefixPicksMap) {
+			if strings.Contains(o.ID.Container, "/") {
 				continue // named after one Service port
 			}
 			seen[o.ID.Container] = true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -19,7 +20,7 @@ type Features struct {
 }
 
 // probeTable is where features are tried. The same transaction removes what it adds, except
-// for lateRelease, which removes it in the next but one. The first try of the next probe, or
+// for rejectEarly and lateRelease, which remove it in a later one. The first try of the next probe, or
 // Cleanup, removes what a killed probe left.
 const probeTable = "sluice-probe"
 
@@ -38,7 +39,7 @@ var features = []feature{
 	{
 		name: "matching of the packet's mark, connection and interface", need: "CONFIG_NFT_CT",
 		rules: func(d *dialect) []*rule {
-			return []*rule{newRule(d).ct(unix.NFT_CT_STATE, stateNew).marked(1).from("lo", true).drop()}
+			return []*rule{newRule(d).translated().marked(1).from("lo", true).drop()}
 		},
 	},
 	{
@@ -47,16 +48,22 @@ var features = []feature{
 	},
 	{
 		name: "matching of local addresses (fib)", need: "Linux 4.10 with CONFIG_NFT_FIB_IPV4 or _IPV6",
-		rules: func(d *dialect) []*rule { return []*rule{newRule(d).local(fieldDaddr).drop()} },
+		rules: func(d *dialect) []*rule { return []*rule{newRule(d).local(fieldDaddr, false).drop()} },
 	},
 	{
 		name: "ranges in concatenations", need: "Linux 5.6",
 		sets: []set{{name: setAllowed, key: sourceKey, ranges: true}},
 	},
 	{
-		name: "sets that packets fill, with timeouts", need: "Linux 4.3",
-		sets:  []set{clientsSet("probe")},
-		rules: func(d *dialect) []*rule { return []*rule{newRule(d).remember(prefixClientsSet+"probe", 1000)} },
+		name: "maps that packets fill, with timeouts", need: "Linux 5.4",
+		sets: []set{clientsMap("probe")},
+		rules: func(d *dialect) []*rule {
+			const clients = prefixClientsMap + "probe"
+			return []*rule{
+				newRule(d).fields([]field{fieldSaddr}).readdress(clients), newRule(d).forget(clients),
+				newRule(d).remember(clients, 1000),
+			}
+		},
 	},
 	{
 		name: "translation of addresses (nat, masquerade)", need: "Linux 3.18 with CONFIG_NFT_NAT and CONFIG_NFT_MASQ",
@@ -116,6 +123,9 @@ func (p *prober) probe() (Features, error) {
 	if err := p.check(); err != nil {
 		return Features{}, err
 	}
+	if err := p.rejectEarly(); err != nil {
+		return Features{}, err
+	}
 	late, err := p.lateRelease()
 	return Features{LateRelease: late}, err
 }
@@ -168,6 +178,27 @@ func (p *prober) commit(e *emitter) error {
 	if err == nil && len(refusals) > 0 {
 		err = refusals[0]
 	}
+	return err
+}
+
+// rejectEarly tries to reject before routing. The kernel examines only what a transaction
+// leaves. The table is dormant: no packet passes it.
+func (p *prober) rejectEarly() error {
+	make := newEmitter(p.d)
+	make.table = probeTable
+	make.addTable(string(netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, unix.NFT_TABLE_F_DORMANT)))
+	body := newBaseChain("probe", hook{"nat", unix.NF_INET_PRE_ROUTING, priorityDNAT}).
+		add(newRule(p.d).reject()).object().Body
+	make.addChain("probe", body)
+	make.addRules("probe", body)
+	err := p.commit(make)
+	if isBusy(err) || errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("probe the kernel: %w", err)
+	}
+	if err != nil {
+		return &MissingError{Family: p.d.family, Feature: "reject before routing", Need: "Linux 5.9", Err: err}
+	}
+	_, err = deleteTable(p.socket, p.d, probeTable)
 	return err
 }
 

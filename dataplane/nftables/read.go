@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -159,7 +158,8 @@ func (r *reader) setObject(name string, attrs []byte) dataplane.Object {
 // hasOurElements reports whether a set's elements are objects of ours.
 func hasOurElements(set string) bool {
 	_, shared := containers[set]
-	return shared || strings.HasPrefix(set, prefixPicksMap)
+	_, err := definition(set)
+	return shared || err == nil && !IsClientsMap(set)
 }
 
 // elements calls each with the attributes of each element that matches a request.

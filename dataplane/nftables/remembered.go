@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,26 +13,33 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Remembered returns for how much longer one of the sets that remember clients holds a client. It
-// asks the kernel for this element alone.
-func Remembered(ctx context.Context, socket Socket, family service.Family, set string, client netip.Addr) (left time.Duration, known bool, err error) {
-	r := reader{d: dialects[family], socket: socket}
-	request, list := netlink.Nest(inTable(unix.NFTA_SET_ELEM_LIST_SET, set), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+// Recollection is what a map of clients holds of a client.
+type Recollection struct {
+	// Endpoint stands for the endpoint; it is the element's data.
+	Endpoint netip.Addr
+	// Left is for how much longer.
+	Left time.Duration
+}
+
+// Remembered returns what one of the maps that remember clients holds of a client. It asks the
+// kernel for this element alone.
+func Remembered(ctx context.Context, socket Socket, family service.Family, name string, client netip.Addr) (r Recollection, known bool, err error) {
+	read := reader{d: dialects[family], socket: socket}
+	request, list := netlink.Nest(inTable(unix.NFTA_SET_ELEM_LIST_SET, name), unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	request, element := netlink.Nest(request, unix.NFTA_LIST_ELEM)
 	request, key := netlink.Nest(request, unix.NFTA_SET_ELEM_KEY)
 	request = netlink.AppendBytes(request, unix.NFTA_DATA_VALUE, client.AsSlice())
 	request = netlink.End(netlink.End(netlink.End(request, key), element), list)
-	err = r.elements(ctx, false, request, func(element []byte) {
-		// In milliseconds, big-endian.
-		if left64 := netlink.Find(element, unix.NFTA_SET_ELEM_EXPIRATION).Data; len(left64) == 8 {
-			left, known = time.Duration(binary.BigEndian.Uint64(left64))*time.Millisecond, true
-		}
+	err = read.elements(ctx, false, request, func(element []byte) {
+		data := netlink.Find(netlink.Find(element, unix.NFTA_SET_ELEM_DATA).Data, unix.NFTA_DATA_VALUE).Data
+		r.Endpoint, known = netip.AddrFromSlice(data)
+		r.Left = expiration(element)
 	})
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return 0, false, nil // the client is not in the set, or there is no such set
+		return Recollection{}, false, nil // the client is not in the map, or there is no such map
 	case err != nil:
-		return 0, false, fmt.Errorf("ask for a client in set %s: %w", set, err)
+		return Recollection{}, false, fmt.Errorf("ask for a client in map %s: %w", name, err)
 	}
-	return left, known && left > 0, nil
+	return r, known && r.Left > 0, nil
 }

@@ -95,11 +95,11 @@ func (p *portDraft) appendFrontend(b []byte, f frontend) []byte {
 // named adds an element whose key is a frontend.
 func (p *portDraft) named(set string, f frontend, body span, target ...dataplane.ID) {
 	name := p.put(func(b []byte) []byte { return p.appendFrontend(b, f) })
-	refs := setRefs[set]
+	links := setLinks[set]
 	if len(target) > 0 {
-		refs = append(target, refs...)
+		links = dataplane.LinkTo(append(target, links.Refs...)...)
 	}
-	p.element(containers[set], name, body, refs)
+	p.element(containers[set], name, body, links)
 }
 
 // dispatch leads a frontend to a chain.
@@ -116,7 +116,7 @@ func (p *portDraft) dispatch(f frontend, chain string) {
 func (p *portDraft) fill(set string, f frontend, t slotTable) {
 	for i, slot := range t.slots {
 		name := p.put(func(b []byte) []byte { return appendSlot(p.appendFrontend(b, f), slot) })
-		p.element(containers[set], name, t.data[i], setRefs[set])
+		p.element(containers[set], name, t.data[i], setLinks[set])
 	}
 }
 
@@ -143,7 +143,7 @@ func (p *portDraft) renderInternal() {
 	name := p.put(func(b []byte) []byte { return appendAddr(b, f.addr) })
 	// All ports of the Service share this element, so it names none of them.
 	owner := p.put(func(b []byte) []byte { return appendComment(b, unix.NFTA_SET_ELEM_USERDATA, p.key.String()) })
-	p.element(containers[setClusterIPs], name, owner, setRefs[setClusterIPs])
+	p.element(containers[setClusterIPs], name, owner, setLinks[setClusterIPs])
 	switch {
 	case !p.port.ServesInternal():
 		p.refuse(f)
@@ -231,7 +231,7 @@ func (p *portDraft) renderHairpins() {
 			b = appendAddr(appendAddr(b, e.AddrPort.Addr()), e.AddrPort.Addr())
 			return appendPort(appendProtocol(b, p.port.Protocol.Number()), e.AddrPort.Port())
 		})
-		p.element(containers[setHairpins], name, span{}, setRefs[setHairpins])
+		p.element(containers[setHairpins], name, span{}, setLinks[setHairpins])
 	}
 }
 
@@ -240,15 +240,7 @@ func (p *portDraft) renderFirewall() {
 	if len(p.port.SourceRanges) == 0 {
 		return
 	}
-	allowed := p.port.SourceRanges
-	if p.port.NodeInSourceRanges {
-		// The node may use a VIP as its source.
-		allowed = slices.Clone(allowed)
-		for _, vip := range p.port.LoadBalancerVIPs {
-			allowed = append(allowed, netip.PrefixFrom(vip, vip.BitLen()))
-		}
-	}
-	allowed = outermost(allowed)
+	allowed := outermost(p.port.AllowedSources())
 	for _, vip := range p.port.LoadBalancerVIPs {
 		f := frontend{vip, p.port.Port}
 		p.named(setFirewalled, f, p.comment)
@@ -257,7 +249,7 @@ func (p *portDraft) renderFirewall() {
 				b = appendAddr(p.appendFrontend(b, f), prefix.Addr())
 				return appendAddr(p.appendFrontend(b, f), lastOf(prefix))
 			})
-			p.element(containers[setAllowed], name, p.comment, setRefs[setAllowed])
+			p.element(containers[setAllowed], name, p.comment, setLinks[setAllowed])
 		}
 	}
 }
@@ -294,70 +286,4 @@ func lastOf(p netip.Prefix) netip.Addr {
 	}
 	last, _ := netip.AddrFromSlice(b)
 	return last
-}
-
-// renderAffinity renders the chains of a port with ClientIP affinity:
-//
-//	external-… ─► service-…, local-… ─► endpoint-…
-//
-// A chain of endpoints first looks for the client in the set clients-… of each endpoint, and
-// otherwise picks one by the map picks-…. The choice is the same for every frontend, and
-// stays whatever happens to other endpoints.
-func (p *portDraft) renderAffinity() {
-	if !p.sticky() {
-		return
-	}
-	for _, e := range p.port.Reachable() {
-		p.renderEndpointChain(e)
-	}
-	targets := externalTargets{policyLocal: p.port.ExternalLocal}
-	if len(p.port.Cluster) > 0 {
-		targets.cluster = prefixServiceChain + p.base
-		p.renderStickyChain(targets.cluster, p.port.Cluster)
-	}
-	if p.port.UsesLocal() && len(p.port.Local) > 0 {
-		name := prefixLocalChain + p.base
-		p.renderStickyChain(name, p.port.Local)
-		if p.port.ExternalLocal {
-			targets.local = name
-		}
-	}
-	if p.port.ExternallyAccessible() && p.port.HasAny {
-		external := newChain(prefixExternalChain + p.base)
-		targets.fill(external, p.r, p.facts.Detect[p.r.d.family])
-		p.own(external.object())
-	}
-}
-
-// renderEndpointChain renders the chain that remembers a client and sends it to an endpoint.
-func (p *portDraft) renderEndpointChain(e service.Endpoint) {
-	d := p.r.d
-	base := endpointBase(p.key, p.port, e)
-	clients := clientsSet(base)
-	out := newChain(prefixEndpointChain + base).needs(setID(clients.name)).
-		add(newRule(d).remember(clients.name, uint64(p.port.AffinitySeconds)*1000)).
-		add(newRule(d).meta(unix.NFT_META_L4PROTO).cmp([]byte{p.port.Protocol.Number()}, false).dnatTo(e.AddrPort))
-	p.own(clients.object(d), out.object())
-}
-
-// renderStickyChain renders the choice among some endpoints of the port.
-func (p *portDraft) renderStickyChain(name string, endpoints []service.Endpoint) {
-	d := p.r.d
-	picks := picksMap(name)
-	out := newChain(name).needs(setID(picks.name))
-	container, refs := elementsOf+picks.name, []dataplane.ID{setID(picks.name)}
-	table := p.table(endpoints)
-	for i, e := range endpoints {
-		base := endpointBase(p.key, p.port, e)
-		target := prefixEndpointChain + base
-		out.needs(chainID(target), setID(prefixClientsSet+base)).
-			add(newRule(d).fields([]field{fieldSaddr}).in(prefixClientsSet+base, false).goTo(target))
-		key := p.put(func(b []byte) []byte { return appendSlot(b, table.slots[i]) })
-		body := p.put(func(b []byte) []byte { return appendGoto(b, target) })
-		p.element(container, key, body, append([]dataplane.ID{chainID(target)}, refs...))
-	}
-	for _, modulus := range moduli(table.size) {
-		out.add(newRule(d).numgen(modulus).vmap(picks.name))
-	}
-	p.own(picks.object(d), out.object())
 }

@@ -44,8 +44,7 @@ type Options struct {
 //	cluster-12 …          the class chains that its verdicts lead to
 //	@hairpins             one element per endpoint of this node
 //
-// With ClientIP affinity, verdicts lead to the Service's own chains instead, and slots lead
-// to chains that remember the client.
+// With ClientIP affinity, verdicts lead to chains of the port's own instead; see affinity.go.
 type Renderer struct {
 	d    *dialect
 	mark uint32
@@ -105,7 +104,7 @@ type elementDraft struct {
 	container string
 	name      span
 	body      span
-	refs      []dataplane.ID
+	links     *dataplane.Links
 }
 
 func newDraft() *draft { return &draft{} }
@@ -121,8 +120,8 @@ func (d *draft) put(fill func([]byte) []byte) span {
 }
 
 // element adds an element of a set.
-func (d *draft) element(container string, name, body span, refs []dataplane.ID) {
-	d.elements = append(d.elements, elementDraft{container, name, body, refs})
+func (d *draft) element(container string, name, body span, links *dataplane.Links) {
+	d.elements = append(d.elements, elementDraft{container, name, body, links})
 }
 
 // own adds complete objects.
@@ -143,10 +142,10 @@ func (d *draft) appendElements(objects []dataplane.Object) []dataplane.Object {
 	}
 	for _, e := range d.elements {
 		objects = append(objects, dataplane.Object{
-			ID:   dataplane.ID{Container: e.container, Name: text[e.name.from:e.name.to]},
-			Kind: dataplane.Element,
-			Body: text[e.body.from:e.body.to],
-			Refs: e.refs,
+			ID:    dataplane.ID{Container: e.container, Name: text[e.name.from:e.name.to]},
+			Kind:  dataplane.Element,
+			Body:  text[e.body.from:e.body.to],
+			Links: e.links,
 		})
 	}
 	return objects
@@ -154,10 +153,8 @@ func (d *draft) appendElements(objects []dataplane.Object) []dataplane.Object {
 
 // Priorities of the base chains, as kube-proxy has them.
 const (
-	priorityDNAT    = -100
-	priorityPreDNAT = priorityDNAT - 10
-	priorityFilter  = 0
-	prioritySNAT    = 100
+	priorityDNAT = -100
+	prioritySNAT = 100
 )
 
 // Node renders the scaffold: the table, the shared sets, the base chains, the fixed chains,
@@ -167,13 +164,13 @@ func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 	for _, s := range sharedSets {
 		objects = append(objects, s.object(r.d))
 	}
-	for _, c := range r.baseChains() {
+	for _, c := range r.baseChains(facts) {
 		objects = append(objects, c.object())
 	}
 	for _, c := range []*chain{
-		r.servicesChain(facts), r.serviceCheck(), r.nodePortCheck(facts),
-		r.clusterIPsCheck(facts), r.firewallCheck(), r.masquerading(),
-		newChain(chainReject).add(newRule(r.d).reject()),
+		r.servicesChain(facts), r.nodePorts(), r.serviceCheck(), r.nodePortCheck(),
+		r.clusterIPsCheck(chainClusterIPsCheck), r.clusterIPsCheck(chainClusterIPsOutput),
+		r.firewallCheck(), r.masquerading(), r.reject(),
 	} {
 		objects = append(objects, c.object())
 	}
@@ -185,61 +182,81 @@ func tableObject() dataplane.Object {
 	return ownedObject(tableID, netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0))
 }
 
-// baseChains returns the chains that the kernel calls.
-func (r *Renderer) baseChains() []*chain {
-	onNew := func(name string, hookNumber uint32, priority int32, targets ...string) *chain {
-		c := newBaseChain(name, hook{"filter", hookNumber, priority})
-		for _, to := range targets {
-			c.add(newRule(r.d).ct(unix.NFT_CT_STATE, stateNew).jump(to)).needs(chainID(to))
-		}
-		return c
-	}
-	always := func(name string, hookNumber uint32, priority int32, to string) *chain {
-		return newBaseChain(name, hook{"nat", hookNumber, priority}).add(newRule(r.d).jump(to)).needs(chainID(to))
-	}
+// baseChains returns the chains that the kernel calls. They are all of type nat, which sees
+// the first packet of a connection only: what is refused there never becomes a connection, and
+// what is served costs no look-up afterwards (docs/adr/0032-refusals-in-nat.md).
+func (r *Renderer) baseChains(facts *service.NodeFacts) []*chain {
 	return []*chain{
-		onNew(chainFilterPreroutingPreDNAT, unix.NF_INET_PRE_ROUTING, priorityPreDNAT, chainFirewallCheck),
-		onNew(chainFilterOutputPreDNAT, unix.NF_INET_LOCAL_OUT, priorityPreDNAT, chainFirewallCheck),
-		onNew(chainFilterInput, unix.NF_INET_LOCAL_IN, priorityFilter, chainNodePortCheck, chainServiceCheck),
-		onNew(chainFilterForward, unix.NF_INET_FORWARD, priorityFilter, chainServiceCheck, chainClusterIPsCheck),
-		onNew(chainFilterOutput, unix.NF_INET_LOCAL_OUT, priorityFilter, chainServiceCheck, chainClusterIPsCheck),
-		always(chainNATPrerouting, unix.NF_INET_PRE_ROUTING, priorityDNAT, chainServices),
-		always(chainNATOutput, unix.NF_INET_LOCAL_OUT, priorityDNAT, chainServices),
-		always(chainNATPostrouting, unix.NF_INET_POST_ROUTING, prioritySNAT, chainMasquerading),
+		r.dispatch(chainNATPrerouting, unix.NF_INET_PRE_ROUTING, chainClusterIPsCheck, facts),
+		r.dispatch(chainNATOutput, unix.NF_INET_LOCAL_OUT, chainClusterIPsOutput, facts),
+		newBaseChain(chainNATPostrouting, hook{"nat", unix.NF_INET_POST_ROUTING, prioritySNAT}).
+			add(newRule(r.d).jump(chainMasquerading)).needs(chainID(chainMasquerading)),
 	}
 }
 
-// servicesChain dispatches by frontend.
+// dispatch returns a base chain that serves or refuses. What is not served comes back from the
+// first rule. The checks are rules of the base chain, and not of a chain to jump to, because
+// every connection that no Service is about pays for them.
+func (r *Renderer) dispatch(name string, hookNumber uint32, check string, facts *service.NodeFacts) *chain {
+	d := r.d
+	c := newBaseChain(name, hook{"nat", hookNumber, priorityDNAT}).
+		needs(chainID(chainServices), setID(setNoEndpoints), chainID(chainReject), setID(setClusterIPs), chainID(check)).
+		add(newRule(d).jump(chainServices)).
+		add(newRule(d).fields(frontendKey).in(setNoEndpoints, false).goTo(chainReject)).
+		add(newRule(d).fields([]field{fieldDaddr}).in(setClusterIPs, false).goTo(check))
+	for _, cidr := range facts.ServiceCIDRs[d.family] {
+		to := newRule(d)
+		if cidr.Bits() > 0 {
+			to.within(fieldDaddr, cidr, false)
+		}
+		c.add(unlessHere(to, check).drop().says("Drop traffic to unallocated ClusterIPs"))
+	}
+	return c
+}
+
+// unlessHere excepts what arrives for an address of this node from a check of ClusterIPs: it
+// is delivered, for example to a cache of DNS that has a ClusterIP. What the node sends there
+// is not.
+func unlessHere(to *rule, check string) *rule {
+	if check == chainClusterIPsOutput {
+		return to
+	}
+	return to.local(fieldDaddr, true)
+}
+
+// servicesChain dispatches by frontend. What it comes back from is not served.
 func (r *Renderer) servicesChain(facts *service.NodeFacts) *chain {
 	d := r.d
 	c := newChain(chainServices).
-		needs(setID(mapFrontends), setID(mapNodePorts), setID(setNodePortAddresses), setID(setClusterIPs))
-	toClusterIP := newRule(d).fields([]field{fieldDaddr}).in(setClusterIPs, false)
+		needs(setID(mapFrontends), setID(setNodePortAddresses), setID(setClusterIPs), chainID(chainNodePorts))
+	toClusterIP := newRule(d)
 	if !facts.MasqueradeAll {
+		toClusterIP = nil
 		if detect := facts.Detect[d.family]; detect.Configured() {
-			toClusterIP = matchLocal(toClusterIP, detect, true)
-		} else {
-			toClusterIP = nil
+			// First the sender: a comparison costs less than a look-up.
+			toClusterIP = localPods(d, detect, true)
 		}
 	}
 	if toClusterIP != nil {
-		c.add(toClusterIP.mark(r.mark).says("masquerade traffic to ClusterIPs"))
+		c.add(toClusterIP.fields([]field{fieldDaddr}).in(setClusterIPs, false).mark(r.mark).
+			says("masquerade traffic to ClusterIPs"))
 	}
 	c.add(newRule(d).fields(frontendKey).vmap(mapFrontends))
 	toNode := newRule(d)
 	if facts.NodePorts[d.family].All {
-		toNode.local(fieldDaddr)
+		toNode.within(fieldDaddr, d.loopback, true).local(fieldDaddr, false)
+	} else {
+		toNode.fields([]field{fieldDaddr}).in(setNodePortAddresses, false)
 	}
-	return c.add(r.onNodePortAddress(toNode, facts).fields(nodePortKey).vmap(mapNodePorts))
+	return c.add(toNode.goTo(chainNodePorts))
 }
 
-// onNodePortAddress narrows a rule to packets to addresses on which node ports answer. They
-// never answer on loopback addresses.
-func (r *Renderer) onNodePortAddress(to *rule, facts *service.NodeFacts) *rule {
-	if facts.NodePorts[r.d.family].All {
-		return to.within(fieldDaddr, r.d.loopback, true)
-	}
-	return to.fields([]field{fieldDaddr}).in(setNodePortAddresses, false)
+// nodePorts dispatches by node port, for packets to addresses on which node ports answer.
+// They never answer on loopback addresses.
+func (r *Renderer) nodePorts() *chain {
+	return newChain(chainNodePorts).needs(setID(mapNodePorts), chainID(chainNodePortCheck)).
+		add(newRule(r.d).fields(nodePortKey).vmap(mapNodePorts)).
+		add(newRule(r.d).goTo(chainNodePortCheck))
 }
 
 // nodePortAddresses returns the elements of the set of these addresses.
@@ -255,46 +272,44 @@ func (r *Renderer) nodePortAddresses(facts *service.NodeFacts) []dataplane.Objec
 		}
 		objects = append(objects, dataplane.Object{
 			ID:   dataplane.ID{Container: elementsOf + setNodePortAddresses, Name: string(appendAddr(nil, addr))},
-			Kind: dataplane.Element, Refs: []dataplane.ID{setID(setNodePortAddresses)},
+			Kind: dataplane.Element, Links: setLinks[setNodePortAddresses],
 		})
 	}
 	return objects
 }
 
-// serviceCheck ends connections to frontends without endpoints.
+// serviceCheck drops connections to frontends with endpoints that the policy rules out.
 func (r *Renderer) serviceCheck() *chain {
+	return newChain(chainServiceCheck).needs(setID(setNoLocal)).
+		add(newRule(r.d).fields(frontendKey).in(setNoLocal, false).drop())
+}
+
+// nodePortCheck ends connections to node ports that are not served.
+func (r *Renderer) nodePortCheck() *chain {
 	d := r.d
-	return newChain(chainServiceCheck).
-		needs(setID(setNoEndpoints), setID(setNoLocal), chainID(chainReject)).
-		add(newRule(d).fields(frontendKey).in(setNoEndpoints, false).goTo(chainReject)).
-		add(newRule(d).fields(frontendKey).in(setNoLocal, false).drop())
-}
-
-// nodePortCheck does the same for node ports.
-func (r *Renderer) nodePortCheck(facts *service.NodeFacts) *chain {
-	on := func() *rule { return r.onNodePortAddress(newRule(r.d), facts).fields(nodePortKey) }
 	return newChain(chainNodePortCheck).
-		needs(setID(setNodePortNone), setID(setNodePortNoLocal), setID(setNodePortAddresses), chainID(chainReject)).
-		add(on().in(setNodePortNone, false).goTo(chainReject)).
-		add(on().in(setNodePortNoLocal, false).drop())
+		needs(setID(setNodePortNone), setID(setNodePortNoLocal), chainID(chainReject)).
+		add(newRule(d).fields(nodePortKey).in(setNodePortNone, false).goTo(chainReject)).
+		add(newRule(d).fields(nodePortKey).in(setNodePortNoLocal, false).drop())
 }
 
-// clusterIPsCheck ends connections to ClusterIPs that no rule translated.
-func (r *Renderer) clusterIPsCheck(facts *service.NodeFacts) *chain {
-	c := newChain(chainClusterIPsCheck).needs(setID(setClusterIPs)).
-		add(newRule(r.d).fields([]field{fieldDaddr}).in(setClusterIPs, false).reject().
-			says("Reject traffic to invalid ports of ClusterIPs"))
-	for _, cidr := range facts.ServiceCIDRs[r.d.family] {
-		to := newRule(r.d)
-		if cidr.Bits() > 0 {
-			to.within(fieldDaddr, cidr, false)
-		}
-		c.add(to.drop().says("Drop traffic to unallocated ClusterIPs"))
-	}
-	return c
+// clusterIPsCheck ends connections to ClusterIPs that no rule has served or refused yet.
+func (r *Renderer) clusterIPsCheck(name string) *chain {
+	return newChain(name).needs(chainID(chainServiceCheck)).
+		add(newRule(r.d).jump(chainServiceCheck)).
+		add(unlessHere(newRule(r.d), name).reject().says("Reject traffic to invalid ports of ClusterIPs"))
 }
 
-// firewallCheck drops what the source ranges do not allow.
+// reject answers that the port is unreachable, but only to clients that the source ranges
+// allow.
+func (r *Renderer) reject() *chain {
+	return newChain(chainReject).needs(chainID(chainFirewallCheck)).
+		add(newRule(r.d).jump(chainFirewallCheck)).
+		add(newRule(r.d).reject())
+}
+
+// firewallCheck drops what the source ranges do not allow. Only what is on its way to a load
+// balancer VIP passes it.
 func (r *Renderer) firewallCheck() *chain {
 	return newChain(chainFirewallCheck).needs(setID(setFirewalled), setID(setAllowed)).
 		add(newRule(r.d).fields(frontendKey).in(setFirewalled, false).
@@ -305,6 +320,6 @@ func (r *Renderer) firewallCheck() *chain {
 func (r *Renderer) masquerading() *chain {
 	return newChain(chainMasquerading).needs(setID(setHairpins)).
 		add(newRule(r.d).marked(r.mark).unmark(r.mark).masquerade()).
-		add(newRule(r.d).ct(unix.NFT_CT_STATUS, statusDNAT).
+		add(newRule(r.d).translated().
 			fields(hairpinKey).in(setHairpins, false).masquerade())
 }

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // rule builds one rule from the kernel's expressions. The result is in normal form (see
@@ -203,28 +204,24 @@ func cutPlus(name string) (prefix string, any bool) {
 	return name, false
 }
 
-// local goes on if an address of the packet belongs to this node.
-func (r *rule) local(f field) *rule {
+// local goes on if an address of the packet belongs to this node, or, negated, if it does not.
+func (r *rule) local(f field, negated bool) *rule {
 	which := uint32(unix.NFTA_FIB_F_DADDR)
 	if f == fieldSaddr {
 		which = unix.NFTA_FIB_F_SADDR
 	}
 	return r.numbers("fib", unix.NFTA_FIB_DREG, register(0), unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE,
-		unix.NFTA_FIB_FLAGS, which).cmp(hostUint32(unix.RTN_LOCAL), false)
+		unix.NFTA_FIB_FLAGS, which).cmp(hostUint32(unix.RTN_LOCAL), negated)
 }
 
 func hostUint32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
-// Bits of conntrack's state and status (linux/netfilter/nf_conntrack_common.h), which nft
-// calls "new" and "dnat".
-const (
-	stateNew   = 1 << 3
-	statusDNAT = 1 << 5
-)
+// statusDNAT is IPS_DST_NAT (linux/netfilter/nf_conntrack_common.h).
+const statusDNAT = 1 << 5
 
-// ct goes on if one of the bits is set in a property of the connection.
-func (r *rule) ct(key, bits uint32) *rule {
-	return r.numbers("ct", unix.NFTA_CT_DREG, register(0), unix.NFTA_CT_KEY, key).has(bits)
+// translated goes on if the connection has another destination than its sender asked for.
+func (r *rule) translated() *rule {
+	return r.numbers("ct", unix.NFTA_CT_DREG, register(0), unix.NFTA_CT_KEY, unix.NFT_CT_STATUS).has(statusDNAT)
 }
 
 // marked goes on if a bit of the packet's mark is set.
@@ -276,35 +273,56 @@ func (r *rule) dnatBy(name string) *rule {
 	return r.dnat(r.d.addrBytes / registerBytes)
 }
 
-// dnatTo sends the packet to one endpoint. The port has a whole register, as with nft.
-func (r *rule) dnatTo(to netip.AddrPort) *rule {
-	const portWord, addrOnly = 4, 0
-	word := portWord
-	r.immediate(addrOnly, appendAddr(nil, to.Addr()))
-	r.immediate(word, binary.BigEndian.AppendUint16(nil, to.Port()))
-	return r.dnat(word)
-}
-
-func (r *rule) immediate(word int, value []byte) *rule {
-	return r.expr("immediate", func(b []byte) []byte {
-		b = netlink.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, register(word))
-		return appendValue(b, unix.NFTA_IMMEDIATE_DATA, value)
-	})
-}
-
 // dnat sends the packet to the address in the first register and the port in another one.
 func (r *rule) dnat(portWord int) *rule {
 	return r.numbers("nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY, uint32(r.d.protocol),
 		unix.NFTA_NAT_REG_ADDR_MIN, register(0), unix.NFTA_NAT_REG_PROTO_MIN, register(portWord)).done()
 }
 
-// remember puts the packet's source into a set for a time, which starts anew with each packet.
-func (r *rule) remember(set string, milliseconds uint64) *rule {
+// readdress replaces the packet's destination address by the data of a map for the loaded
+// value. It corrects the checksums that cover the address.
+func (r *rule) readdress(name string) *rule {
+	const checksumOffset = 10 // of IPv4's header; that of IPv6 has none
+	d := r.d
+	r.mapped(name, register(0))
+	return r.expr("payload", func(b []byte) []byte {
+		b = appendNumbers(b, unix.NFTA_PAYLOAD_BASE, unix.NFT_PAYLOAD_NETWORK_HEADER,
+			unix.NFTA_PAYLOAD_OFFSET, uint32(d.daddr), unix.NFTA_PAYLOAD_LEN, uint32(d.addrBytes),
+			unix.NFTA_PAYLOAD_SREG, register(0))
+		if d.family == service.IPv4 {
+			b = appendNumbers(b, unix.NFTA_PAYLOAD_CSUM_TYPE, unix.NFT_PAYLOAD_CSUM_INET,
+				unix.NFTA_PAYLOAD_CSUM_OFFSET, checksumOffset)
+		}
+		return netlink.AppendUint32(b, unix.NFTA_PAYLOAD_CSUM_FLAGS, unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR)
+	}).done()
+}
+
+// remember maps the packet's source to its destination for a time, which starts anew with
+// each packet. The data of an element that exists stays.
+func (r *rule) remember(clients string, milliseconds uint64) *rule {
+	return r.dynset(unix.NFT_DYNSET_OP_UPDATE, clients, milliseconds)
+}
+
+// forget removes the packet's source from a map.
+func (r *rule) forget(clients string) *rule {
+	const dynsetDelete = 2 // NFT_DYNSET_OP_DELETE, Linux 5.4
+	return r.dynset(dynsetDelete, clients, 0)
+}
+
+// dynset changes a map of the packet's source to its destination. The data has a whole
+// register, as with nft.
+func (r *rule) dynset(operation uint32, name string, milliseconds uint64) *rule {
+	const dataWord = 4
 	r.fields([]field{fieldSaddr})
-	return r.expr("dynset", func(b []byte) []byte {
-		b = netlink.AppendText(b, unix.NFTA_DYNSET_SET_NAME, set)
-		b = appendNumbers(b, unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE, unix.NFTA_DYNSET_SREG_KEY, register(0))
-		return netlink.AppendUint64(b, unix.NFTA_DYNSET_TIMEOUT, milliseconds)
+	r.word = dataWord
+	return r.load(fieldDaddr).expr("dynset", func(b []byte) []byte {
+		b = netlink.AppendText(b, unix.NFTA_DYNSET_SET_NAME, name)
+		b = appendNumbers(b, unix.NFTA_DYNSET_OP, operation, unix.NFTA_DYNSET_SREG_KEY, register(0),
+			unix.NFTA_DYNSET_SREG_DATA, register(dataWord))
+		if milliseconds > 0 {
+			b = netlink.AppendUint64(b, unix.NFTA_DYNSET_TIMEOUT, milliseconds)
+		}
+		return b
 	}).done()
 }
 

@@ -21,7 +21,7 @@ type set struct {
 	verdict bool
 	// ranges lets the last field of a key be a range.
 	ranges bool
-	// remembers makes it a set to which rules add clients, for a time.
+	// remembers makes it a map to which rules add clients, for a time.
 	remembers bool
 	// role is what the elements of a shared set are to a frontend. lead is, for elements
 	// that follow, the container of their leads.
@@ -29,9 +29,9 @@ type set struct {
 	lead string
 }
 
-// clientsMax is how many clients of one endpoint are remembered. Further ones have no
-// affinity.
-const clientsMax = 1 << 18
+// clientsMax is how many clients of a list of endpoints are remembered. Further ones have no
+// affinity. The kernel takes the lower 16 bits as a hint of what to allocate at once.
+const clientsMax = 1 << 22
 
 // flagConcat is NFT_SET_CONCAT: fields are ranges of their own (Linux 5.6).
 const flagConcat = 0x80
@@ -79,31 +79,43 @@ func init() {
 	for i, s := range sharedSets {
 		containers[s.name] = elementsOf + s.name
 		setIn[containers[s.name]] = &sharedSets[i]
-		setRefs[s.name] = []dataplane.ID{setID(s.name)}
+		setLinks[s.name] = dataplane.LinkTo(setID(s.name))
 	}
 }
 
 // The containers of elements and what their elements refer to, allocated once.
 var (
 	containers = map[string]string{}
-	setRefs    = map[string][]dataplane.ID{}
+	setLinks   = map[string]*dataplane.Links{}
 )
 
-// clientsSet remembers the clients of one endpoint of a Service with affinity. Its elements
-// have timeouts of their own, so that a new timeout does not redefine the set.
-func clientsSet(base string) set {
-	return set{name: prefixClientsSet + base, key: []field{fieldSaddr}, remembers: true}
+// The sets of a service port with affinity; see affinity.go. The elements of clients-… have
+// timeouts of their own, so that a new timeout does not redefine the map.
+func clientsMap(chain string) set {
+	return set{name: prefixClientsMap + chain, key: []field{fieldSaddr}, data: []field{fieldDaddr}, remembers: true}
 }
 
-// picksMap maps the slots of a Service with affinity to chains.
-func picksMap(base string) set {
-	return set{name: prefixPicksMap + base, key: []field{fieldSlot}, verdict: true}
+func targetsMap(base string) set {
+	return set{name: prefixTargetsMap + base, key: []field{fieldDaddr}, data: endpointOf}
+}
+
+func slotsMap(chain string) set {
+	return set{name: prefixSlotsMap + chain, key: []field{fieldSlot}, data: []field{fieldDaddr}}
+}
+
+func liveSet(chain string) set {
+	return set{name: prefixLiveSet + chain, key: []field{fieldDaddr}}
+}
+
+// affinitySets make the sets with these prefixes from the rest of a name.
+var affinitySets = map[string]func(string) set{
+	prefixClientsMap: clientsMap, prefixTargetsMap: targetsMap, prefixSlotsMap: slotsMap, prefixLiveSet: liveSet,
 }
 
 // object returns the set's object.
 func (s set) object(d *dialect) dataplane.Object {
 	o := ownedObject(setID(s.name), s.body(d))
-	o.Refs = []dataplane.ID{tableID}
+	o.Links = dataplane.LinkTo(tableID)
 	return o
 }
 
@@ -182,21 +194,24 @@ func (s set) userData(d *dialect) []byte {
 		hostOrder, networkOrder     = 1, 2
 		verdictNode, concatenation  = 1, 13
 	)
-	order := uint32(0) // none for a concatenation
-	if len(s.key) == 1 {
-		order = networkOrder
-		if s.key[0] == fieldSlot {
-			order = hostOrder
+	orderOf := func(fields []field) uint32 {
+		switch {
+		case len(fields) != 1:
+			return 0 // none for a concatenation, nor for a verdict
+		case fields[0] == fieldSlot:
+			return hostOrder
+		default:
+			return networkOrder
 		}
 	}
-	b := udataUint32(nil, keyByteOrder, order)
+	b := udataUint32(nil, keyByteOrder, orderOf(s.key))
 	if !s.verdict && s.data == nil {
 		if len(s.key) > 1 {
 			b = udata(b, keyTypeof, typeofNode(concatenation, nil))
 		}
 		return b
 	}
-	b = udataUint32(b, dataByteOrder, 0)
+	b = udataUint32(b, dataByteOrder, orderOf(s.data))
 	b = udata(b, keyTypeof, typeofFields(d, s.key))
 	if s.verdict {
 		b = udata(b, dataTypeof, typeofNode(verdictNode, nil))
@@ -213,11 +228,10 @@ func definition(name string) (set, error) {
 			return s, nil
 		}
 	}
-	if base, ok := strings.CutPrefix(name, prefixClientsSet); ok {
-		return clientsSet(base), nil
-	}
-	if base, ok := strings.CutPrefix(name, prefixPicksMap); ok {
-		return picksMap(base), nil
+	for prefix, of := range affinitySets {
+		if base, ok := strings.CutPrefix(name, prefix); ok {
+			return of(base), nil
+		}
 	}
 	return set{}, fmt.Errorf("no set of ours has the name %q", name)
 }
@@ -329,6 +343,8 @@ func (f field) typeofExpr(d *dialect) []byte {
 		return typeofNode(payload, udataUint32(udataUint32(nil, 0, transportHeader), 1, transportPort))
 	case fieldSlot:
 		return typeofNode(numgen, udataUint32(udataUint32(udataUint32(nil, 0, random), 1, anyModulus), 2, 0))
+	case fieldSaddr:
+		return typeofNode(payload, udataUint32(udataUint32(nil, 0, d.header), 1, d.saddrField))
 	default:
 		return typeofNode(payload, udataUint32(udataUint32(nil, 0, d.header), 1, d.daddrField))
 	}

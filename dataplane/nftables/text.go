@@ -271,11 +271,15 @@ func ElementID(set, key string) dataplane.ID {
 	return dataplane.ID{Container: elementsOf + set, Name: key}
 }
 
-// ClientsSet returns the name of a set that remembers the clients of an endpoint; false for
-// another object.
-func ClientsSet(id dataplane.ID) (string, bool) {
-	return id.Name, id.Container == containerSet && IsClientsSet(id.Name)
+// ClientsMap returns the name of a map that remembers the clients of a service port; false
+// for another object.
+func ClientsMap(id dataplane.ID) (string, bool) {
+	return id.Name, id.Container == containerSet && IsClientsMap(id.Name)
 }
 
-// IsClientsSet reports whether a set of this name remembers clients.
-func IsClientsSet(set string) bool { return strings.HasPrefix(set, prefixClientsSet) }
+// IsClientsMap reports whether a map of this name remembers clients.
+func IsClientsMap(name string) bool { return strings.HasPrefix(name, prefixClientsMap) }
+
+// IsLiveSet reports whether a set of this name has the endpoints of a Service with affinity.
+// A client that is known goes on to the one of them that is remembered.
+func IsLiveSet(name string) bool { return strings.HasPrefix(name, prefixLiveSet) }

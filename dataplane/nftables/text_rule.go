@@ -36,8 +36,6 @@ type rulePrinter struct {
 	loaded []operand
 	// mapped is the map whose data is in a register, or "".
 	mapped string
-	// values are constants in registers.
-	values [][]byte
 }
 
 // operand is something in a register.
@@ -58,7 +56,6 @@ const (
 	operandInterface
 	operandMark
 	operandLocal
-	operandState
 	operandStatus
 	operandRandom
 )
@@ -90,7 +87,7 @@ func (p *rulePrinter) expr(name string, b []byte) error {
 	case "meta":
 		return p.meta(b)
 	case "ct":
-		return p.ct(b)
+		return p.push(operand{kind: operandStatus})
 	case "fib":
 		return p.fib(b)
 	case "numgen":
@@ -111,15 +108,34 @@ func (p *rulePrinter) expr(name string, b []byte) error {
 	case "reject":
 		p.say("reject")
 	case "dynset":
-		seconds := binary.BigEndian.Uint64(netlink.Find(b, unix.NFTA_DYNSET_TIMEOUT).Data) / 1000
-		p.say("update @%s { %s timeout %ds }", netlink.Find(b, unix.NFTA_DYNSET_SET_NAME).Text(), p.take(), seconds)
+		return p.dynset(b)
 	default:
 		return fmt.Errorf("no rule of ours has this expression")
 	}
 	return nil
 }
 
+// dynset prints a change of a map.
+func (p *rulePrinter) dynset(b []byte) error {
+	if len(p.loaded) != 2 {
+		return fmt.Errorf("%d operands", len(p.loaded))
+	}
+	name, key, data := netlink.Find(b, unix.NFTA_DYNSET_SET_NAME).Text(), p.loaded[0].text, p.loaded[1].text
+	p.loaded = nil
+	if timeout := netlink.Find(b, unix.NFTA_DYNSET_TIMEOUT).Data; timeout != nil {
+		p.say("update @%s { %s timeout %ds : %s }", name, key, binary.BigEndian.Uint64(timeout)/1000, data)
+	} else {
+		p.say("delete @%s { %s : %s }", name, key, data)
+	}
+	return nil
+}
+
 func (p *rulePrinter) payload(b []byte) error {
+	if netlink.Find(b, unix.NFTA_PAYLOAD_SREG).Data != nil {
+		p.say("%s daddr set %s", p.d.name, p.mapped)
+		p.mapped = ""
+		return nil
+	}
 	offset := int(netlink.Find(b, unix.NFTA_PAYLOAD_OFFSET).Uint32())
 	size := int(netlink.Find(b, unix.NFTA_PAYLOAD_LEN).Uint32())
 	switch base := netlink.Find(b, unix.NFTA_PAYLOAD_BASE).Uint32(); {
@@ -165,13 +181,6 @@ func (p *rulePrinter) setMark() error {
 	return nil
 }
 
-func (p *rulePrinter) ct(b []byte) error {
-	if netlink.Find(b, unix.NFTA_CT_KEY).Uint32() == unix.NFT_CT_STATE {
-		return p.push(operand{kind: operandState})
-	}
-	return p.push(operand{kind: operandStatus})
-}
-
 func (p *rulePrinter) fib(b []byte) error {
 	side := "daddr"
 	if netlink.Find(b, unix.NFTA_FIB_FLAGS).Uint32() == unix.NFTA_FIB_F_SADDR {
@@ -215,9 +224,7 @@ func (p *rulePrinter) cmp(b []byte) error {
 	case operandMark:
 		p.say("meta mark & %#x != 0", binary.NativeEndian.Uint32(o.mask))
 	case operandLocal:
-		p.say("%s local", o.text)
-	case operandState:
-		p.say("ct state new")
+		p.say("%s %slocal", o.text, not)
 	case operandStatus:
 		p.say("ct status dnat")
 	default:
@@ -276,22 +283,15 @@ func (p *rulePrinter) immediate(b []byte) error {
 		p.say("%s", verdictText(verdict))
 		return nil
 	}
-	p.values = append(p.values, netlink.Find(data, unix.NFTA_DATA_VALUE).Data)
-	return nil
+	return fmt.Errorf("no rule of ours has a constant")
 }
 
 // nat prints a translation of the destination.
 func (p *rulePrinter) nat() error {
-	if p.mapped != "" {
-		p.say("dnat %s to %s", p.d.name, p.mapped)
-		return nil
+	if p.mapped == "" {
+		return fmt.Errorf("no rule of ours has a translation to a constant")
 	}
-	if len(p.values) != 2 || len(p.values[1]) < 2 {
-		return fmt.Errorf("%d values", len(p.values))
-	}
-	addr, _ := netip.AddrFromSlice(p.values[0])
-	port := binary.BigEndian.Uint16(p.values[1])
-	p.say("dnat to %s", netip.AddrPortFrom(addr, port))
+	p.say("dnat %s to %s", p.d.name, p.mapped)
 	return nil
 }
 

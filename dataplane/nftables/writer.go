@@ -162,6 +162,9 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 		a.account(ctx, batch.Changes, err)
 	}
 	a.receipt.Notes = a.exchanges.notes(w.d.family)
+	if a.inherited != "" {
+		a.receipt.Notes = append(a.receipt.Notes, a.inherited)
+	}
 	return a.receipt
 }
 
@@ -190,6 +193,8 @@ type attempt struct {
 	exchanged      bool
 	within, beside []*exchange
 	exchanges      exchanges
+	// inherited says what became of the memory of clients in sets that go.
+	inherited string
 	// generation is that of the kernel's tables before the first of several transactions.
 	generation uint32
 }
@@ -258,6 +263,7 @@ func (a *attempt) carryOut(ctx context.Context, changes []dataplane.Change) erro
 	if err != nil {
 		return err
 	}
+	changes = a.inherit(ctx, changes)
 	var p *plan
 	if together {
 		p = a.planTogether(changes)

@@ -128,16 +128,16 @@ func (m *kernelMemory) close() {
 	}
 }
 
-// InSet implements explain.Memory.
-func (m *kernelMemory) InSet(family service.Family, set string, client netip.Addr) (time.Duration, bool, error) {
+// InMap implements explain.Memory.
+func (m *kernelMemory) InMap(family service.Family, name string, client netip.Addr) (nftables.Recollection, bool, error) {
 	if m.socket == nil {
 		opened, err := wire.Open()
 		if err != nil {
-			return 0, false, err
+			return nftables.Recollection{}, false, err
 		}
 		m.socket = opened
 	}
-	return nftables.Remembered(m.ctx, m.socket, family, set, client)
+	return nftables.Remembered(m.ctx, m.socket, family, name, client)
 }
 
 // InList implements explain.Memory.

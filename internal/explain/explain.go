@@ -211,7 +211,7 @@ func (e *explanation) rules(objects []dataplane.Object) (ruleset, error) {
 	case NFTables:
 		rules, err := newNFTRules(e.family, objects, e.Addresses)
 		if err == nil && e.Memory != nil {
-			err = e.recallSets(rules)
+			err = e.recallMaps(rules)
 		}
 		return rules, err
 	case IPTables:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -23,7 +24,7 @@ func TestAnswers(t *testing.T) {
 	young.spec.Created = time.Unix(2000, 0)
 	zone := made("web", here, elsewhere)
 	for i := range zone.slice.Endpoints {
-		zone.slice.Endpoints[i].ForZones = []string{[]string{"zb", "za"}[i]}
+		zone.slice.Endpoints[i].Place = &service.Place{ForZones: []string{[]string{"zb", "za"}[i]}}
 	}
 	for _, c := range []struct {
 		name, question, want, why string
@@ -112,12 +113,16 @@ func TestAffinity(t *testing.T) {
 		if a := explained(t, s, question); len(a.Outcomes) != 3 || !mentions(a, "remembers nothing of this client") {
 			t.Errorf("%s, nothing remembered: %s because %q", mode, a.summary(), a.Reasons)
 		}
-		chosen := lastAsked(t, mode, sticky)
-		s.Memory = memory{only: chosen}
+		s.Memory = memory{only: firstAsked(t, mode, sticky), endpoint: netip.MustParseAddr(elsewhere)}
 		a := explained(t, s, question)
 		if len(a.Outcomes) != 1 || !mentions(a, "the kernel remembers this client") || math.Abs(a.Outcomes[0].Probability-1) > 1e-9 {
 			t.Errorf("%s, remembered: %s because %q", mode, a.summary(), a.Reasons)
 		}
+	}
+	s := newState(NFTables, sticky)
+	s.Memory = memory{only: firstAsked(t, NFTables, sticky), endpoint: netip.MustParseAddr("10.244.9.9")}
+	if a := explained(t, s, question); len(a.Outcomes) != 3 || !mentions(a, "remembers nothing of this client") {
+		t.Errorf("an endpoint that has gone: %s because %q", a.summary(), a.Reasons)
 	}
 }
 
@@ -125,35 +130,37 @@ func mentions(a *Answer, text string) bool {
 	return strings.Contains(strings.Join(a.Reasons, "\n"), text)
 }
 
-// lastAsked returns the set or list of one endpoint.
-func lastAsked(t *testing.T, mode string, s *serviceMade) string {
+// firstAsked returns the map of the Service, or the list of one endpoint.
+func firstAsked(t *testing.T, mode string, s *serviceMade) string {
 	t.Helper()
 	var names []string
 	state := newState(mode, s)
 	state.Memory = memory{asked: &names}
 	explained(t, state, "10.244.1.5 -> 172.30.0.41:80")
-	if len(names) < 3 {
-		t.Fatalf("%s: asked for %v, want 3 names", mode, names)
+	if want := map[string]int{NFTables: 1, IPTables: 3}[mode]; len(names) != want {
+		t.Fatalf("%s: asked for %v, want %d names", mode, names, want)
 	}
 	slices.Sort(names)
 	return names[0]
 }
 
-// memory is a kernel that remembers clients in one set or list.
+// memory is a kernel that remembers clients in one map or list.
 type memory struct {
-	only  string
-	asked *[]string
+	only     string
+	endpoint netip.Addr
+	asked    *[]string
 }
 
-func (m memory) InSet(_ service.Family, set string, _ netip.Addr) (time.Duration, bool, error) {
+func (m memory) InMap(_ service.Family, name string, _ netip.Addr) (nftables.Recollection, bool, error) {
 	if m.asked != nil {
-		*m.asked = append(*m.asked, set)
+		*m.asked = append(*m.asked, name)
 	}
-	return time.Minute, set == m.only, nil
+	return nftables.Recollection{Endpoint: m.endpoint, Left: time.Minute}, name == m.only, nil
 }
 
 func (m memory) InList(f service.Family, list string, client netip.Addr) (time.Duration, bool, error) {
-	return m.InSet(f, list, client)
+	what, known, err := m.InMap(f, list, client)
+	return what.Left, known, err
 }
 
 // TestBadQuestions: a question that makes no sense is an error.

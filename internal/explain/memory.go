@@ -4,26 +4,27 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // Memory is what the kernel remembers of clients of Services with affinity.
 type Memory interface {
-	// InSet returns for how much longer a set of nf_tables remembers a client.
-	InSet(family service.Family, set string, client netip.Addr) (left time.Duration, known bool, err error)
+	// InMap returns what a map of nf_tables remembers of a client.
+	InMap(family service.Family, name string, client netip.Addr) (what nftables.Recollection, known bool, err error)
 	// InList returns how long ago a list of xt_recent has last seen a client.
 	InList(family service.Family, list string, client netip.Addr) (age time.Duration, known bool, err error)
 }
 
-// recallSets asks the kernel for the client in each set of the Services concerned.
-func (e *explanation) recallSets(rules *nftRules) error {
-	for _, set := range rules.clientSets() {
-		left, known, err := e.Memory.InSet(e.family, set, e.From.Addr())
+// recallMaps asks the kernel for the client in each map of the Services concerned.
+func (e *explanation) recallMaps(rules *nftRules) error {
+	for _, name := range rules.clientMaps() {
+		what, known, err := e.Memory.InMap(e.family, name, e.From.Addr())
 		if err != nil {
 			return err
 		}
 		if known {
-			rules.remember(set, e.From.Addr(), left)
+			rules.remember(name, e.From.Addr(), what)
 		}
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
@@ -36,16 +35,17 @@ func newNFTRules(family service.Family, objects []dataplane.Object, locals []net
 	return r, nil
 }
 
-// remember makes an endpoint's set remember a client for a time.
-func (r *nftRules) remember(set string, client netip.Addr, left time.Duration) {
-	r.kernel.Remember(nftmodel.Name{Family: r.family, Table: nftables.TableName, Set: set, Key: string(client.AsSlice())}, left)
+// remember makes a map of clients hold one.
+func (r *nftRules) remember(name string, client netip.Addr, what nftables.Recollection) {
+	element := nftmodel.Name{Family: r.family, Table: nftables.TableName, Set: name, Key: string(client.AsSlice())}
+	r.kernel.Remember(element, string(what.Endpoint.AsSlice()), what.Left)
 }
 
-// clientSets returns the sets that remember clients.
-func (r *nftRules) clientSets() []string {
+// clientMaps returns the maps that remember clients.
+func (r *nftRules) clientMaps() []string {
 	var names []string
 	for id := range r.objects {
-		if name, ok := nftables.ClientsSet(id); ok {
+		if name, ok := nftables.ClientsMap(id); ok {
 			names = append(names, name)
 		}
 	}
@@ -83,7 +83,7 @@ func (r *nftRules) step(s nftmodel.Step) (Step, error) {
 		return step, err
 	}
 	step.Set = s.Element.Set
-	step.recalls = nftables.IsClientsSet(step.Set)
+	step.recalls = nftables.IsLiveSet(step.Set)
 	if element := r.objects[nftables.ElementID(s.Element.Set, s.Element.Key)]; element != nil {
 		step.Element, err = nftables.ElementText(r.family, element)
 	} else if client, ok := netip.AddrFromSlice([]byte(s.Element.Key)); ok {

@@ -54,14 +54,14 @@ func onlyAt(from *base, hooks ...uint32) error {
 }
 
 func (e *nat) eval(_ *walker, s *state, r *registers) bool {
-	port := s.dst.Port()
+	port := s.known.Port()
 	if e.port >= 0 {
 		port = binary.BigEndian.Uint16(r.load(e.port, 2))
 	}
 	to := netip.AddrPortFrom(e.header.addr(r, e.addr), port)
 	s.delivered = true
-	s.translated = s.translated || to != s.dst
-	s.dst = to
+	s.translated = s.translated || to != s.known
+	s.dst, s.known = to, to
 	r.verdict.code = verdictAccept
 	return true
 }

@@ -59,6 +59,11 @@ type payload struct {
 }
 
 func parsePayload(p *exprParser, data field) (expr, error) {
+	if all, err := parseFields("payload", data.data, data.at+attrHeader, payloadAttrs...); err != nil {
+		return nil, err
+	} else if all.has(unix.NFTA_PAYLOAD_SREG) {
+		return parseReaddress(p, data)
+	}
 	f, err := p.attrs("payload", data, []uint16{unix.NFTA_PAYLOAD_DREG, unix.NFTA_PAYLOAD_BASE, unix.NFTA_PAYLOAD_OFFSET, unix.NFTA_PAYLOAD_LEN}, nil, nil)
 	if err != nil {
 		return nil, err
@@ -93,6 +98,54 @@ func (e *payload) eval(_ *walker, s *state, r *registers) bool {
 		b = e.header.bytes(s)
 	}
 	r.store(e.to, b[e.offset:e.offset+e.size])
+	return true
+}
+
+// payloadAttrs are the attributes of loading and of writing.
+var payloadAttrs = []uint16{
+	unix.NFTA_PAYLOAD_DREG, unix.NFTA_PAYLOAD_BASE, unix.NFTA_PAYLOAD_OFFSET, unix.NFTA_PAYLOAD_LEN,
+	unix.NFTA_PAYLOAD_SREG, unix.NFTA_PAYLOAD_CSUM_TYPE, unix.NFTA_PAYLOAD_CSUM_OFFSET, unix.NFTA_PAYLOAD_CSUM_FLAGS,
+}
+
+// readdress writes the destination address in the header. The connection does not learn of it.
+type readdress struct {
+	header *header
+	from   int
+}
+
+// checksumOffset is where the header of IPv4 has its checksum.
+const checksumOffset = 10
+
+func parseReaddress(p *exprParser, data field) (expr, error) {
+	f, err := p.attrs("payload", data, []uint16{
+		unix.NFTA_PAYLOAD_SREG, unix.NFTA_PAYLOAD_BASE, unix.NFTA_PAYLOAD_OFFSET, unix.NFTA_PAYLOAD_LEN,
+	}, payloadAttrs, nil)
+	if err != nil {
+		return nil, err
+	}
+	e := &readdress{header: p.family()}
+	sums := [...]uint32{
+		f.uint32(unix.NFTA_PAYLOAD_CSUM_TYPE), f.uint32(unix.NFTA_PAYLOAD_CSUM_OFFSET), f.uint32(unix.NFTA_PAYLOAD_CSUM_FLAGS),
+	}
+	want := [...]uint32{0, 0, unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR}
+	if p.table.family == unix.NFPROTO_IPV4 {
+		want[0], want[1] = unix.NFT_PAYLOAD_CSUM_INET, checksumOffset
+	}
+	switch {
+	case f.has(unix.NFTA_PAYLOAD_DREG):
+		return nil, refusef(unix.EINVAL, "payload with two registers")
+	case f.uint32(unix.NFTA_PAYLOAD_BASE) != unix.NFT_PAYLOAD_NETWORK_HEADER,
+		f.uint32(unix.NFTA_PAYLOAD_OFFSET) != uint32(e.header.daddr), f.uint32(unix.NFTA_PAYLOAD_LEN) != uint32(e.header.addrBytes):
+		return nil, unknownf("writing anything but the destination address")
+	case sums != want:
+		return nil, unknownf("writing the destination address with checksums %v", sums)
+	}
+	e.from, err = p.source(f.uint32(unix.NFTA_PAYLOAD_SREG), e.header.addrBytes)
+	return e, err
+}
+
+func (e *readdress) eval(_ *walker, s *state, r *registers) bool {
+	s.dst = netip.AddrPortFrom(e.header.addr(r, e.from), s.dst.Port())
 	return true
 }
 

@@ -181,16 +181,20 @@ func (e *lookup) eval(w *walker, s *state, r *registers) bool {
 	return true
 }
 
-// dynset puts a key into a set for a time, from now on.
+// dynset puts a key into a set for a time, from now on, or removes it.
 type dynset struct {
-	set     *set
-	from    int
-	timeout time.Duration
+	set *set
+	// from and data are offsets of the key and of a map's data.
+	from, data int
+	deletes    bool
+	timeout    time.Duration
 }
 
+const dynsetDelete = 2 // NFT_DYNSET_OP_DELETE, Linux 5.4
+
 func parseDynset(p *exprParser, data field) (expr, error) {
-	f, err := p.attrs("dynset", data, []uint16{unix.NFTA_DYNSET_OP, unix.NFTA_DYNSET_SREG_KEY}, nil,
-		[]uint16{unix.NFTA_DYNSET_SET_NAME, unix.NFTA_DYNSET_TIMEOUT})
+	f, err := p.attrs("dynset", data, []uint16{unix.NFTA_DYNSET_OP, unix.NFTA_DYNSET_SREG_KEY},
+		[]uint16{unix.NFTA_DYNSET_SREG_DATA}, []uint16{unix.NFTA_DYNSET_SET_NAME, unix.NFTA_DYNSET_TIMEOUT})
 	if err == nil {
 		err = f.need("dynset", unix.NFTA_DYNSET_SET_NAME)
 	}
@@ -200,26 +204,40 @@ func parseDynset(p *exprParser, data field) (expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &dynset{timeout: time.Duration(f.uint64(unix.NFTA_DYNSET_TIMEOUT)) * time.Millisecond}
+	operation := f.uint32(unix.NFTA_DYNSET_OP)
+	e := &dynset{
+		timeout: time.Duration(f.uint64(unix.NFTA_DYNSET_TIMEOUT)) * time.Millisecond, deletes: operation == dynsetDelete,
+	}
 	if e.set, err = p.table.set(f.text(unix.NFTA_DYNSET_SET_NAME)); err != nil {
 		return nil, err
 	}
 	switch {
-	case f.uint32(unix.NFTA_DYNSET_OP) != unix.NFT_DYNSET_OP_UPDATE:
-		return nil, unknownf("dynset operation %d", f.uint32(unix.NFTA_DYNSET_OP))
-	case e.set.flags&unix.NFT_SET_EVAL == 0 || !e.set.isTimed():
-		return nil, refusef(unix.EOPNOTSUPP, "set %s is not filled by packets for a time", e.set.name)
-	case e.set.isMap():
+	case operation != unix.NFT_DYNSET_OP_UPDATE && !e.deletes:
+		return nil, unknownf("dynset operation %d", operation)
+	case e.deletes && !e.set.isTimed():
+		return nil, unknownf("a deletion from a set without timeouts")
+	case !e.set.isTimed():
+		return nil, refusef(unix.EOPNOTSUPP, "set %s is not filled for a time", e.set.name)
+	case e.set.isMap() && !f.has(unix.NFTA_DYNSET_SREG_DATA):
 		return nil, refusef(unix.EINVAL, "a map is filled without data")
-	case e.timeout == 0:
-		return nil, unknownf("an update without a timeout")
+	case f.has(unix.NFTA_DYNSET_SREG_DATA) && (!e.set.isMap() || e.set.isVerdict()):
+		return nil, refusef(unix.EOPNOTSUPP, "data for a set, or verdicts from registers")
+	case e.timeout == 0 != e.deletes:
+		return nil, unknownf("an update without a timeout, or a deletion with one")
 	}
-	e.from, err = p.source(f.uint32(unix.NFTA_DYNSET_SREG_KEY), int(e.set.keyLen))
+	if e.from, err = p.source(f.uint32(unix.NFTA_DYNSET_SREG_KEY), int(e.set.keyLen)); err == nil && e.set.isMap() {
+		e.data, err = p.source(f.uint32(unix.NFTA_DYNSET_SREG_DATA), int(e.set.dataLen))
+	}
 	return e, err
 }
 
 func (e *dynset) uses() []*int { return []*int{&e.set.use} }
 
 func (e *dynset) eval(w *walker, s *state, r *registers) bool {
-	return w.remember(s, e.set, string(r.load(e.from, int(e.set.keyLen))), e.timeout)
+	key := string(r.load(e.from, int(e.set.keyLen)))
+	if e.deletes {
+		w.forget(s, e.set, key)
+		return true
+	}
+	return w.remember(s, e.set, key, string(r.load(e.data, int(e.set.dataLen))), e.timeout)
 }

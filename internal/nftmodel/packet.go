@@ -120,11 +120,14 @@ func pick(modulus uint32, choose Choice) uint32 {
 	return uint32(low)
 }
 
-// keep puts the elements into the sets, the oldest first.
+// keep changes the sets, the oldest change first.
 func (a *addition) keep() {
 	if a != nil {
 		a.before.keep()
-		a.set.elements[a.element.id()] = a.element
+		delete(a.set.elements, a.key)
+		if a.element != nil {
+			a.set.elements[a.element.id()] = a.element
+		}
 	}
 }
 
@@ -189,7 +192,7 @@ func (k *Kernel) walk(p Packet, draw draw, reads map[Name]bool) []branch {
 	if family == service.IPv6 {
 		w.family = unix.NFPROTO_IPV6
 	}
-	start := branch{state: state{src: p.Src, dst: p.Dst, protocol: p.Protocol.Number()}, probability: 1}
+	start := branch{state: state{src: p.Src, dst: p.Dst, known: p.Dst, protocol: p.Protocol.Number()}, probability: 1}
 	return w.follow(start, p.In, p.Out)
 }
 
@@ -227,15 +230,15 @@ func (s *step) describe() Step {
 	return d
 }
 
-// Remember adds an element to a set for a time, as packets do, and reports whether the set
-// exists.
-func (k *Kernel) Remember(name Name, left time.Duration) bool {
+// Remember adds an element to a set or a map for a time, as packets do, and reports whether the
+// set exists.
+func (k *Kernel) Remember(name Name, data string, left time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, t := range k.tables {
 		if s := t.sets[name.Set]; s != nil && familyOf(t.family) == name.Family && t.name == name.Table {
-			e := &element{key: name.Key, timeout: left, expires: expiryOf(k.now().Add(left))}
-			(&addition{set: s, element: e}).keep()
+			e := &element{key: name.Key, data: data, timeout: left, expires: expiryOf(k.now().Add(left))}
+			(&addition{set: s, key: e.key, element: e}).keep()
 			return true
 		}
 	}

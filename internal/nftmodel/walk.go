@@ -22,6 +22,9 @@ const (
 // are one from there on.
 type state struct {
 	src, dst netip.AddrPort
+	// known is the destination as the connection has it. A rule that writes the header
+	// changes dst alone.
+	known    netip.AddrPort
 	protocol uint8
 	mark     uint32
 	fate     fate
@@ -33,7 +36,7 @@ type state struct {
 	// at is the next rule, and caller is where to go on after the chain.
 	at     place
 	caller *call
-	// added are the elements that the packet has put into sets, the newest first.
+	// added is what the packet has put into sets and removed, the newest first.
 	added *addition
 }
 
@@ -50,9 +53,11 @@ type call struct {
 	before *call
 }
 
-// addition is one element that the packet has put into a set.
+// addition is one element that the packet has put into a set, or removed; then the element is
+// nil.
 type addition struct {
 	set     *set
+	key     string
 	element *element
 	before  *addition
 }
@@ -311,24 +316,36 @@ func (w *walker) find(s *state, in *set, key []byte) *element {
 		}
 	}
 	for m := s.added; m != nil; m = m.before {
-		if m.set == in && m.element.key == string(key) {
+		if m.set == in && m.key == string(key) {
 			return m.element
 		}
 	}
 	return in.find(key, expiryOf(w.now))
 }
 
-// remember puts a key into a set, and reports false when the set is full.
-func (w *walker) remember(s *state, in *set, key string, timeout time.Duration) bool {
-	if w.find(s, in, []byte(key)) == nil && in.size > 0 && len(in.elements) >= int(in.size) {
+// remember puts a key into a set, and reports false when the set is full. An element that is
+// there keeps its data.
+func (w *walker) remember(s *state, in *set, key, data string, timeout time.Duration) bool {
+	old := w.find(s, in, []byte(key))
+	if old == nil && in.size > 0 && len(in.elements) >= int(in.size) {
 		in.expel(expiryOf(w.now))
 		if len(in.elements) >= int(in.size) {
 			return false
 		}
 	}
-	e := &element{key: key, timeout: timeout, expires: expiryOf(w.now.Add(timeout))}
-	s.added = &addition{in, e, s.added}
+	if old != nil {
+		data = old.data
+	}
+	e := &element{key: key, data: data, timeout: timeout, expires: expiryOf(w.now.Add(timeout))}
+	s.added = &addition{in, key, e, s.added}
 	return true
+}
+
+// forget removes a key from a set.
+func (w *walker) forget(s *state, in *set, key string) {
+	if w.find(s, in, []byte(key)) != nil {
+		s.added = &addition{in, key, nil, s.added}
+	}
 }
 
 // expel drops what has expired, as the kernel does now and then.

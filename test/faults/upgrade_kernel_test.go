@@ -83,7 +83,7 @@ var (
 		"as it was": nil,
 		"sets of another size": {
 			{`(\t(?:map|set) (?:frontends|nodeports|[a-z-]*endpoints[a-z-]*|hairpins|active-cluster-ips|firewalled) \{\n\t\ttype[^\n]*\n)`, "$1\t\tsize 100000\n"},
-			{`size 262144`, "size 1000"},
+			{`size (?:262144|4194304)`, "size 1000"},
 		},
 		"clients with a timeout of all": {{`flags dynamic,timeout`, "flags dynamic,timeout\n\t\ttimeout 2h"}},
 		"another key": {
@@ -96,7 +96,7 @@ var (
 			{`\bmasquerading\b`, "old-masquerading"},
 		},
 		"maps of other names": {
-			{`\bfrontends\b`, "fronts"}, {`\bcluster-endpoints-`, "slots-"}, {`\bno-endpoints\b`, "none"}, {`\bpicks-`, "choices-"},
+			{`\bfrontends\b`, "fronts"}, {`\bcluster-endpoints-`, "slots-"}, {`\bno-endpoints\b`, "none"}, {`\b(?:picks|targets)-`, "choices-"},
 		},
 		"other rules, and more of them": {
 			{`\tchain cluster-(\S+) \{`, "$0\n\t\tcounter comment \"old\""},
@@ -241,14 +241,14 @@ func toOtherRelease(objects []dataplane.Object) []dataplane.Object {
 		case "@frontends", "@nodeports":
 			o.Body = rename(o.Body)
 		}
-		refs := make([]dataplane.ID, 0, len(o.Refs))
-		for _, ref := range o.Refs {
+		refs := make([]dataplane.ID, 0, len(o.Refs()))
+		for _, ref := range o.Refs() {
 			if ref.Container == "chain" {
 				ref.Name = strings.TrimSuffix(rename(ref.Name+"\x00"), "\x00")
 			}
 			refs = append(refs, ref)
 		}
-		o.Refs = refs
+		o.Links = dataplane.LinkTo(refs...)
 		out = append(out, o)
 	}
 	return out
