@@ -50,6 +50,7 @@ var steps = []step{
 	{"bulk", (*run).bulk},
 	{"zone", (*run).zone},
 	{"rolling", (*run).rolling},
+	{"fleet", (*run).fleet},
 }
 
 func stepNames() (names []string) {
