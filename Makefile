@@ -4,7 +4,8 @@ GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 # What kubernetes_build_info tells: the release that is followed, and this commit.
 K8S := k8s.io/component-base/version
-LDFLAGS := -X main.version=$(VERSION) -X $(K8S).gitVersion=v1.36.3 -X $(K8S).gitMajor=1 -X $(K8S).gitMinor=36 \
+KUBE_LDFLAGS := -X $(K8S).gitVersion=v1.36.3 -X $(K8S).gitMajor=1 -X $(K8S).gitMinor=36
+LDFLAGS := -X main.version=$(VERSION) $(KUBE_LDFLAGS) \
   -X $(K8S).gitCommit=$(shell git rev-parse HEAD 2>/dev/null)
 # Images and releases have no symbol table; stack traces and profiles do not need it.
 LDFLAGS += $(if $(STRIP),-s -w)
@@ -98,8 +99,25 @@ fuzz: ## fuzz the endpoint selection and the reduction for FUZZTIME (30s) each
 	$(GO) test -run '^$$' -fuzz FuzzService -fuzztime $(or $(FUZZTIME),30s) ./source/reduce
 	$(GO) test -run '^$$' -fuzz FuzzEndpointSlice -fuzztime $(or $(FUZZTIME),30s) ./source/reduce
 
-bench: ## watch event to commit, cold start and memory at up to 50,000 Services (as root, two minutes): make bench MODE=nftables|iptables ONLY=react-1000,cold
+bench: ## watch event to commit, cold start, memory and their growth (as root, minutes): make bench MODE=nftables|iptables ONLY=react-1000,cold
 	cd bench && $(GO) run ./reaction -mode $(or $(MODE),nftables) -only '$(ONLY)'
+
+bench-packets: build bin/e2e-kubeproxy ## what a packet pays under our rules, kube-proxy's and none, side by side: make bench-packets ARGS='-services 100,10000 -backends iptables-legacy'
+	$(call install,nftables iptables)
+	cd bench && $(GO) run ./packets $(ARGS)
+
+bin/e2e-kubeproxy: test/e2e/go.mod
+	cd test/e2e && $(GO) build -o ../../bin/e2e-kubeproxy ./kubeproxy
+
+bench-compare: test-packages build bin/e2e-apiserver bin/e2e-kubeproxy ## kube-proxy and sluice in turns on one node, with real API server and connections: make bench-compare N=5000 MODE=nftables|iptables VARIANT=nft|legacy MINUTES=8 STEPS=restart,churn JSON=FILE
+	cd bench && $(GO) run ./compare -n $(or $(N),5000) -mode $(or $(MODE),nftables) -minutes $(or $(MINUTES),8) -rounds $(or $(ROUNDS),1) \
+	  $(if $(VARIANT),-variant $(VARIANT)) $(if $(STEPS),-steps $(STEPS)) $(if $(JSON),-json $(abspath $(JSON)))
+
+# The real programs of the Kubernetes release that is followed; some minutes the first time.
+bin/e2e-apiserver: test/e2e/go.mod $(wildcard test/e2e/apiserver/*.go test/e2e/apiserver/*/*.go)
+	cd test/e2e && $(GO) build -o ../../$@ ./apiserver
+bin/e2e-kubeproxy: test/e2e/go.mod $(wildcard test/e2e/kubeproxy/*.go)
+	cd test/e2e && $(GO) build -ldflags '$(KUBE_LDFLAGS)' -o ../../$@ ./kubeproxy
 
 lint: ## vet, gofmt and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt: the files above'; exit 1; }

@@ -221,7 +221,7 @@ type keeper struct {
 
 // Want implements actors.Keeper.
 func (k keeper) Want(key service.Key, body actors.Body) {
-	k.supervisor.Want(key, func(ctx context.Context, lease *supervisor.Lease) error {
+	k.supervisor.Want(key, func(ctx context.Context, lease *supervisor.Lease) (bool, error) {
 		return body(ctx, lease)
 	})
 }

@@ -14,17 +14,19 @@ import (
 type address struct {
 	key     service.Key
 	mailbox *mailbox.Mailbox[slot, Message]
-	// lease belongs to the incarnation that takes from the mailbox; nil without
-	// one. The lease of an abandoned incarnation stays until it returns or a
-	// successor replaces it.
-	lease atomic.Pointer[Lease]
+	// resident is the actor that takes from the mailbox; nil without one. An abandoned
+	// one stays until it returns or a successor replaces it.
+	resident atomic.Pointer[actor]
 }
 
-// attended reports whether an actor takes from the mailbox. If none does, a post
-// nudges the keeper.
-func (h *address) attended() bool {
-	lease := h.lease.Load()
-	return lease != nil && !(*lease).Fenced()
+// call wakes the actor that takes from the mailbox. It reports false if there is none.
+func (h *address) call() bool {
+	resident := h.resident.Load()
+	if resident == nil || resident.lease.Fenced() {
+		return false
+	}
+	resident.lease.Wake()
+	return true
 }
 
 const (
@@ -36,51 +38,65 @@ const (
 	askMax = 2 * time.Second
 )
 
-// actor is the loop around one machine: one incarnation at one address. It carries
-// out what the machine decides.
+// actor carries out what one machine decides: one incarnation at one address. Between
+// two turns it rests and has no goroutine.
 type actor struct {
 	*address
 	directory *Directory
 	lease     Lease
 	machine   *Machine
-	// alarm fires when the machine wants to Look; nil while nothing drains.
+	// alarm wakes the actor when the machine wants to Look; nil while nothing drains.
 	alarm *time.Timer
 }
 
-// run is the body of one incarnation.
-func (d *Directory) run(ctx context.Context, home *address, lease Lease) error {
-	home.lease.Store(&lease)
-	defer home.lease.CompareAndSwap(&lease, nil)
+// run is the body of every incarnation at an address.
+func (d *Directory) run(ctx context.Context, home *address, lease Lease) (rests bool, err error) {
+	a := home.resident.Load()
+	if a == nil || a.lease != lease {
+		a = d.moveIn(home, lease)
+	}
+	defer func() {
+		if !rests {
+			a.moveOut()
+		}
+	}()
+	return a.step(ctx)
+}
+
+// moveIn makes the actor of a new incarnation, which has to read everything.
+func (d *Directory) moveIn(home *address, lease Lease) *actor {
 	a := &actor{address: home, directory: d, lease: lease,
 		machine: NewMachine(home.key, lease.Incarnation(), d.config.Outputs)}
+	home.resident.Store(a)
 	home.mailbox.MarkStale()
-	for {
-		looking := false
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-home.mailbox.Wake():
-		case <-a.alarmed():
-			looking = !a.news() // messages go first
-		}
-		if ctx.Err() != nil {
-			return ctx.Err() // the next incarnation handles what waits
-		}
-		if err := a.step(ctx, looking); err != nil {
-			return err
-		}
-		if a.machine.State() == Retired && d.leave(home) {
-			return nil
-		}
-		a.setAlarm()
+	return a
+}
+
+func (a *actor) moveOut() {
+	a.resident.CompareAndSwap(a, nil)
+	if a.alarm != nil {
+		a.alarm.Stop()
 	}
 }
 
-func (a *actor) step(ctx context.Context, looking bool) error {
-	if looking {
-		return a.look(ctx)
+// step does what is due. What comes meanwhile calls the actor again.
+func (a *actor) step(ctx context.Context) (rests bool, err error) {
+	switch {
+	case ctx.Err() != nil:
+		return false, ctx.Err() // the next incarnation handles what waits
+	case a.news(): // messages go first
+		err = a.turn(ctx)
+	case a.late(time.Now()):
+		err = a.look(ctx)
 	}
-	return a.turn(ctx)
+	if err != nil {
+		return false, err
+	}
+	if a.machine.State() == Retired && a.directory.leave(a.address) {
+		return false, nil
+	}
+	a.setAlarm()
+	return true, nil
 }
 
 // turn takes everything that waits, steps the machine once per message, and submits
@@ -110,6 +126,7 @@ func (a *actor) turn(ctx context.Context) error {
 		a.render(ctx)
 	}
 	a.report()
+	a.machine.Forget()
 	return ctx.Err()
 }
 
@@ -228,14 +245,12 @@ func (a *actor) tell() {
 }
 
 // news reports whether messages wait.
-func (a *actor) news() bool { return a.mailbox.Len() > 0 }
+func (a *actor) news() bool { return a.mailbox.Waits() }
 
-// alarmed fires when the machine wants to Look.
-func (a *actor) alarmed() <-chan time.Time {
-	if a.alarm == nil {
-		return nil
-	}
-	return a.alarm.C
+// late reports whether the machine wants to Look by now.
+func (a *actor) late(now time.Time) bool {
+	at := a.machine.Due()
+	return !at.IsZero() && !at.After(now)
 }
 
 // setAlarm sets the alarm to the time when the machine wants to Look.
@@ -243,7 +258,7 @@ func (a *actor) setAlarm() {
 	at := a.machine.Due()
 	switch {
 	case !at.IsZero() && a.alarm == nil:
-		a.alarm = time.NewTimer(time.Until(at))
+		a.alarm = time.AfterFunc(time.Until(at), a.lease.Wake)
 	case !at.IsZero():
 		a.alarm.Reset(time.Until(at))
 	case a.alarm != nil:

@@ -44,21 +44,23 @@ func TestAStuckActorDoesNotLiveAtItsAddress(t *testing.T) {
 			}
 		}
 		moveIn := func(ctx context.Context, l Lease) {
-			d.wanted.Go(func() { _ = d.run(ctx, home, l) })
+			d.wanted.Go(func() {
+				_ = keep(ctx, l, l.(*fencible).woken, func(ctx context.Context, l Lease) (bool, error) { return d.run(ctx, home, l) })
+			})
 			synctest.Wait()
 		}
 		d.specs[web] = spec()
 
 		nudgesOf("nobody has moved in", 1)
 		ctx, abandon := context.WithCancel(d.ctx)
-		stuck := &fencible{}
+		stuck := &fencible{lease: newLease(1)}
 		moveIn(ctx, stuck)
 		hang.Store(true)
 		nudgesOf("this gets it stuck", 0)
 		stuck.fenced.Store(true)
 		abandon()
 		nudgesOf("it was given up", 1)
-		moveIn(d.ctx, &fencible{})
+		moveIn(d.ctx, &fencible{lease: newLease(2)})
 		nudgesOf("its successor lives there", 0)
 		close(release)
 		synctest.Wait()
@@ -93,20 +95,20 @@ func TestANegativeDeadlineIsRefused(t *testing.T) {
 
 // TestNoTimerWhereNothingDrains: an idle actor has none, in any mode.
 func TestNoTimerWhereNothingDrains(t *testing.T) {
-	a := &actor{machine: live(slice("s", "10.0.0.1"))}
-	if n := testing.AllocsPerRun(100, a.setAlarm); n != 0 || a.alarm != nil || a.alarmed() != nil {
+	a := &actor{machine: live(slice("s", "10.0.0.1")), lease: newLease(1)}
+	if n := testing.AllocsPerRun(100, a.setAlarm); n != 0 || a.alarm != nil {
 		t.Errorf("%v allocations, alarm %v", n, a.alarm)
 	}
 	d := newDrain()
 	a.machine.drains = []*drain{d}
 	d.take(viewOf(tcp("a b")), noon)
 	a.setAlarm()
-	if a.alarm != nil || a.alarmed() != nil {
+	if a.alarm != nil {
 		t.Error("nothing drains: want no alarm")
 	}
 	d.take(viewOf(tcp("a")), noon)
 	a.setAlarm()
-	if a.alarm == nil || a.alarmed() == nil {
+	if a.alarm == nil {
 		t.Fatal("b drains: want an alarm")
 	}
 	d.take(viewOf(tcp("a b")), noon)

@@ -64,11 +64,14 @@ type Lease interface {
 	End()
 	// Fenced reports whether the actor was given up: its output no longer counts.
 	Fenced() bool
+	// Wake has the body called again, at once if it rests. It does not block.
+	Wake()
 }
 
-// Body is the work of one incarnation. Nil ends the actor; after an error or a panic
-// the keeper starts another incarnation.
-type Body func(ctx context.Context, lease Lease) error
+// Body is the work of one incarnation. It rests when it has nothing to do until the
+// lease's Wake. Otherwise nil ends the actor, and after an error or a panic the keeper
+// starts another incarnation.
+type Body func(ctx context.Context, lease Lease) (rests bool, err error)
 
 // Keeper keeps actors running. Neither method blocks.
 type Keeper interface {

@@ -1,13 +1,12 @@
-// Package actors gives each Service one goroutine, its actor, which owns the state of
-// that Service and submits what it needs in each domain. The proxy posts to actors
-// through the Directory.
+// Package actors gives each Service an actor, which owns the state of that Service and
+// submits what it needs in each domain. The proxy posts to actors through the Directory.
 //
+// An actor has a goroutine only while it works: each turn takes everything that waits
+// in its mailbox, steps the machine, puts the machine's questions to the kernel,
+// renders one fragment per domain and submits each. Then it rests until it is called.
 // Machine is the actor without its goroutine: it takes messages and answers, and
-// decides what to render. The loop around it (actor) only carries this out: it takes
-// everything that waits in its mailbox, steps the machine, puts the machine's
-// questions to the kernel, renders one fragment per domain and submits each.
-// Directory maps keys to mailboxes and asks a keeper to keep an actor running for
-// each.
+// decides what to render. Directory maps keys to mailboxes and asks a keeper to keep an
+// actor for each.
 //
 // A message carries the state, never the change, so an older message about the same
 // thing may always be dropped. A mailbox that dropped more than that turns stale, and
@@ -167,7 +166,8 @@ func (d *Directory) deliver(home *address, to slot, message Message) bool {
 	}
 	// A verdict is no new input. If it nudged, an actor that fails at verdicts would
 	// never stay parked, since each incarnation earns another one.
-	if _, answer := message.(VerdictGiven); !answer && !home.attended() {
+	called := home.call()
+	if _, answer := message.(VerdictGiven); !answer && !called {
 		d.config.Keeper.Nudge(home.key)
 	}
 	return true
@@ -194,7 +194,7 @@ func (d *Directory) ensure(key service.Key) bool {
 	home = &address{key: key, mailbox: mailbox.New[slot](actorSlots, merge)}
 	d.addresses[key] = home
 	d.mu.Unlock()
-	d.config.Keeper.Want(key, func(ctx context.Context, lease Lease) error {
+	d.config.Keeper.Want(key, func(ctx context.Context, lease Lease) (bool, error) {
 		return d.run(ctx, home, lease)
 	})
 	return true

@@ -29,19 +29,45 @@ type town struct {
 	now       *service.NodeFacts // nil for facts
 }
 
-type lease struct{ incarnation uint64 }
+type lease struct {
+	incarnation uint64
+	woken       chan struct{}
+}
+
+func newLease(incarnation uint64) lease { return lease{incarnation, make(chan struct{}, 1)} }
 
 func (l lease) Incarnation() uint64 { return l.incarnation }
-func (lease) Begin()                {}
-func (lease) End()                  {}
-func (lease) Fenced() bool          { return false }
+
+func (l lease) Wake() {
+	select {
+	case l.woken <- struct{}{}:
+	default:
+	}
+}
+
+// keep calls a body until it rests no more.
+func keep(ctx context.Context, l Lease, woken <-chan struct{}, body Body) error {
+	for {
+		if rests, err := body(ctx, l); !rests || err != nil {
+			return err
+		}
+		select {
+		case <-woken:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+func (lease) Begin()       {}
+func (lease) End()         {}
+func (lease) Fenced() bool { return false }
 
 func (t *town) Want(key service.Key, body Body) {
 	t.mu.Lock()
 	t.inc++
-	l := lease{t.inc}
+	l := newLease(t.inc)
 	t.mu.Unlock()
-	t.wanted.Go(func() { _ = body(t.ctx, l) })
+	t.wanted.Go(func() { _ = keep(t.ctx, l, l.woken, body) })
 }
 
 func (t *town) Nudge(service.Key) { t.mu.Lock(); defer t.mu.Unlock(); t.nudges++ }

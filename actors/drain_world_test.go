@@ -102,9 +102,9 @@ func (b *drainTown) live(body Body) (ended bool) {
 	defer func() { _ = recover() }()
 	b.town.mu.Lock()
 	b.inc++
-	l := lease{b.inc}
+	l := newLease(b.inc)
 	b.town.mu.Unlock()
-	return body(b.ctx, l) == nil
+	return keep(b.ctx, l, l.woken, body) == nil
 }
 
 // submit is what a domain does with a fragment.

@@ -40,8 +40,10 @@ type Machine struct {
 	slices []*service.Slice // sorted by name
 	facts  *service.NodeFacts
 
-	view service.View
-	// viewed is set once view is valid; refacted if the facts have changed since
+	// view is the last one that was resolved: the empty one at first, and nil while it is
+	// forgotten. See Forget.
+	view *service.View
+	// viewed is set once a view was resolved; refacted if the facts have changed since
 	// the last rendering; dirty if anything has changed.
 	viewed, refacted, dirty bool
 	// stale is set if the machine has missed something and must be hydrated before
@@ -71,9 +73,12 @@ type sent struct {
 	reported bool
 }
 
+// unseen is the view of a machine that has resolved none.
+var unseen service.View
+
 // NewMachine makes the machine of one incarnation.
 func NewMachine(key service.Key, incarnation uint64, outputs []Output) *Machine {
-	m := &Machine{key: key, revision: service.Revision{Incarnation: incarnation},
+	m := &Machine{key: key, revision: service.Revision{Incarnation: incarnation}, view: &unseen,
 		outputs: outputs, sent: make([]sent, len(outputs))}
 	for i := range outputs {
 		if outputs[i].Drain == nil || key == service.Node {
@@ -93,6 +98,7 @@ func (m *Machine) State() State { return m.state }
 // Hydrate replaces everything by a state that was just read. Every fragment is
 // submitted again, since verdicts may have been lost.
 func (m *Machine) Hydrate(s service.Snapshot, facts *service.NodeFacts) {
+	m.remember()
 	m.spec, m.facts = s.Spec, facts
 	m.slices = slices.Clone(s.Slices)
 	slices.SortFunc(m.slices, func(a, b *service.Slice) int { return strings.Compare(a.Name, b.Name) })
@@ -111,6 +117,7 @@ func (m *Machine) SetFacts(facts *service.NodeFacts) {
 	if m.state == Hydrating || facts == m.facts {
 		return
 	}
+	m.remember()
 	m.facts, m.refacted, m.dirty = facts, true, true
 	m.trail.Causes |= dataplane.CauseNode
 }
@@ -133,11 +140,13 @@ func (m *Machine) Step(message Message) {
 	}
 	switch msg := message.(type) {
 	case SpecChanged:
+		m.remember()
 		// Slices are not posted while there is no spec.
 		m.stale = m.stale || (msg.Spec != nil && (m.spec == nil || msg.Anew))
 		m.spec = msg.Spec
 		m.changed(msg.Cause, dataplane.CauseService)
 	case SliceChanged:
+		m.remember()
 		m.stepSlice(msg)
 		m.changed(msg.Cause, dataplane.CauseEndpoints)
 	case VerdictGiven:
@@ -213,16 +222,16 @@ func (m *Machine) Conclude(now time.Time) bool {
 		return refacted
 	}
 	view := service.Resolve(m.key, m.spec, m.slices, m.facts)
-	if m.viewed && !refacted && view.Equal(&m.view) && !m.outstanding() {
+	if m.viewed && !refacted && view.Equal(m.view) && !m.outstanding() {
 		m.cause, m.trail = Cause{}, dataplane.Trail{}
 		return false
 	}
-	m.urgent = m.urgent || (m.viewed && view.Removes(&m.view))
-	m.view, m.viewed = view, true
+	m.urgent = m.urgent || (m.viewed && view.Removes(m.view))
+	m.view, m.viewed = &view, true
 	for i := range m.sent {
 		m.sent[i].reported = false
 		if d := m.drain(i); d != nil {
-			d.take(&m.view, now)
+			d.take(m.view, now)
 		}
 	}
 	return true
@@ -250,11 +259,11 @@ func (m *Machine) View(output int) (*service.View, *service.NodeFacts) {
 	if d := m.drain(output); d != nil {
 		return d.show(), m.facts
 	}
-	return &m.view, m.facts
+	return m.view, m.facts
 }
 
 // Present returns the view that the present fragments are about, without what drains.
-func (m *Machine) Present() service.View { return m.view }
+func (m *Machine) Present() service.View { return *m.view }
 
 // Fragment makes a fragment from the objects rendered for an output. It returns nil
 // if the domain already has this fragment.
@@ -294,7 +303,7 @@ func (m *Machine) Programmed(output int) (service.View, bool) {
 		return service.View{}, false
 	}
 	line.reported = true
-	return m.view, true
+	return *m.view, true
 }
 
 // Submitted ends the rendering. The fragments carry the cause, the urgency and the trail.

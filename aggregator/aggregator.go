@@ -127,6 +127,8 @@ type Aggregator struct {
 	// announced is set once GateOpened was emitted; adopted once the kernel has been
 	// read. Nothing is written before.
 	announced, adopted bool
+	// aheadBegun is set once readAhead has begun.
+	aheadBegun bool
 
 	// waits has the keys that are not in force. arrived is when the oldest fragment
 	// in the mailbox came, drifted is when an audit found that something in force

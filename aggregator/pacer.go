@@ -11,12 +11,13 @@ type Pace struct {
 	// the next. Default 0: a batch starts when the last one ended, and gathers
 	// while one is in flight (group commit).
 	Spacing time.Duration
-	// WriteShare adapts the spacing: writing takes at most this share of the time,
-	// so the pause grows with the cost of the last write. 0 switches it off;
-	// otherwise 0 < WriteShare ≤ 1.
+	// WriteShare bounds sustained work: writing takes at most this share of the time,
+	// except that shareAhead may go ahead of it. 0 switches it off; otherwise
+	// 0 < WriteShare ≤ 1.
 	WriteShare float64
 	// Deadline is the longest time from the oldest waiting fragment to the start of
-	// its write. It overrides spacing, but neither a write in progress nor a backoff.
+	// its write. It overrides spacing and share, but neither a write in progress nor a
+	// backoff.
 	// Default 1 s.
 	Deadline time.Duration
 	// Audit is the pause from the end of one audit to the start of the next.
@@ -36,7 +37,12 @@ const (
 	auditStretch = 20
 )
 
-// urgentShare divides the spacing for a fragment that removes endpoints.
+// shareAhead is how much writing may go ahead of the share: after a rest, a few changes in
+// a row are each written at once.
+const shareAhead = time.Second / 2
+
+// urgentShare divides the spacing for a fragment that removes endpoints. It does not divide
+// the share: under sustained load most fragments remove some.
 const urgentShare = 4
 
 func (p Pace) withDefaults() Pace {
@@ -81,9 +87,10 @@ type Pacer struct {
 	// waitingSince is the arrival of the oldest waiting fragment; zero: none.
 	waitingSince time.Time
 	urgent       bool
-	// lastEnd and lastTook describe the last write.
-	lastEnd  time.Time
-	lastTook time.Duration
+	// lastEnd is the end of the last write.
+	lastEnd time.Time
+	// sharedAt is when all writes so far will have taken just their share of the time.
+	sharedAt time.Time
 	// failures counts the failed writes since the last success; retryAt is when the
 	// next write may start.
 	failures int
@@ -139,7 +146,23 @@ func (p *Pacer) Wrote(end time.Time, took time.Duration, landed bool, jitter flo
 
 // Ended notes the end of a write whose outcome does not count: spacing starts, and an
 // earlier failure still has to be retried.
-func (p *Pacer) Ended(end time.Time, took time.Duration) { p.lastEnd, p.lastTook = end, took }
+func (p *Pacer) Ended(end time.Time, took time.Duration) {
+	p.lastEnd = end
+	if p.pace.WriteShare == 0 {
+		return
+	}
+	p.sharedAt = laterOf(p.sharedAt, end.Add(-took)).Add(p.shared(took))
+	// What the deadline brings forward, or one long write at the start, is not made up for:
+	// a change that comes a deadline after the last write never waits.
+	if most := end.Add(p.pace.Deadline + p.shared(shareAhead)); most.Before(p.sharedAt) {
+		p.sharedAt = most
+	}
+}
+
+// shared returns the time of which writing may take so much.
+func (p *Pacer) shared(writing time.Duration) time.Duration {
+	return time.Duration(float64(writing) / p.pace.WriteShare)
+}
 
 // Recovered notes that nothing is left to retry: what failed is in the kernel after
 // all, or no longer wanted.
@@ -233,13 +256,16 @@ func (p *Pacer) writeAt() (time.Time, bool) {
 	if p.waitingSince.IsZero() {
 		return time.Time{}, false
 	}
-	pause := p.Pause(p.lastTook)
-	if p.urgent {
-		pause /= urgentShare
-	}
 	at := p.waitingSince
-	if spaced := p.lastEnd.Add(pause); !p.lastEnd.IsZero() && spaced.After(at) {
-		at = spaced
+	if !p.lastEnd.IsZero() {
+		pause := p.pace.Spacing
+		if p.urgent {
+			pause /= urgentShare
+		}
+		at = laterOf(at, p.lastEnd.Add(pause))
+		if p.pace.WriteShare > 0 {
+			at = laterOf(at, p.sharedAt.Add(-p.shared(shareAhead)))
+		}
 	}
 	if deadline := p.waitingSince.Add(p.pace.Deadline); deadline.Before(at) {
 		at = deadline
@@ -247,12 +273,10 @@ func (p *Pacer) writeAt() (time.Time, bool) {
 	return at, true
 }
 
-// Pause returns the spacing after a write that took so long.
+// Pause returns the spacing after a write that took so long, if writes go on.
 func (p *Pacer) Pause(took time.Duration) time.Duration {
-	pause := p.pace.Spacing
-	if p.pace.WriteShare > 0 {
-		// took / (took + pause) = share
-		pause = max(pause, time.Duration(float64(took)*(1/p.pace.WriteShare-1)))
+	if p.pace.WriteShare == 0 {
+		return p.pace.Spacing
 	}
-	return pause
+	return max(p.pace.Spacing, p.shared(took)-took)
 }

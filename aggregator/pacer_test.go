@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -53,11 +54,76 @@ func TestUrgentFragmentsWaitAQuarterOfTheSpacing(t *testing.T) {
 	expect(t, p, at(62), Sleep, at(150))
 }
 
-func TestTheWriteShareStretchesTheSpacing(t *testing.T) {
-	p := audited(Pace{WriteShare: 0.5})
-	p.Wrote(at(100), 40*ms, true, 0)
-	p.Waiting(at(100), false)
-	expect(t, p, at(100), Sleep, at(140))
+// churn writes as early as the pacer allows while something always waits, and returns the
+// share of the time that writing took, after the first writes.
+func churn(p *Pacer, now time.Time, took, lasts time.Duration, urgent bool) (share float64, end time.Time) {
+	const settling = 20 * time.Second
+	start, writing := now.Add(settling), time.Duration(0)
+	for {
+		p.Waiting(now, urgent)
+		action, until := p.Next(now)
+		if action != Write {
+			now = until
+			continue
+		}
+		p.Taken()
+		now = now.Add(took)
+		p.Wrote(now, took, true, 0)
+		if now.After(start) {
+			writing += took
+		}
+		if passed := now.Sub(start); passed > lasts {
+			return float64(writing) / float64(passed), now
+		}
+	}
+}
+
+func TestSustainedWritesTakeTheirShare(t *testing.T) {
+	for _, share := range []float64{0.1, 0.25, 0.5, 1} {
+		for _, urgent := range []bool{false, true} {
+			for _, took := range []time.Duration{ms, 40 * ms, 400 * ms} {
+				p := audited(Pace{WriteShare: share, Deadline: time.Hour})
+				if got, _ := churn(p, at(0), took, 100*time.Second, urgent); math.Abs(got-share) > 0.05*share {
+					t.Errorf("share %v, urgent %v, writes of %v: took %.3f of the time", share, urgent, took, got)
+				}
+			}
+		}
+	}
+}
+
+// After a rest, changes in a row are written at once until writing is half a second ahead of its
+// share.
+func TestAFewWritesGoAheadOfTheShare(t *testing.T) {
+	p, now, writes := audited(Pace{WriteShare: 0.25}), at(0), 0
+	for ; writes < 100; writes++ {
+		p.Waiting(now, false)
+		if action, _ := p.Next(now); action != Write {
+			break
+		}
+		p.Taken()
+		now = now.Add(100 * ms)
+		p.Wrote(now, 100*ms, true, 0)
+	}
+	if writes != 7 { // 0.7 s, of which 0.175 s are the share
+		t.Errorf("%d writes of 100 ms at once, want 7", writes)
+	}
+}
+
+// Neither a long write at the start nor writes that the deadline brings forward are made up for: a
+// change that comes a deadline later is written at once.
+func TestLongAgoWritesAreNotOwed(t *testing.T) {
+	long := audited(Pace{WriteShare: 0.1, Deadline: 500 * ms})
+	long.Wrote(at(10_000), 10*time.Second, true, 0)
+	brought := audited(Pace{WriteShare: 0.1, Deadline: 500 * ms})
+	share, end := churn(brought, at(0), 500*ms, 10*time.Minute, true)
+	if share < 0.45 {
+		t.Fatalf("took %.2f of the time, want half: the deadline passes during a write", share)
+	}
+	for p, end := range map[*Pacer]time.Time{long: at(10_000), brought: end} {
+		rested := end.Add(500 * ms)
+		p.Waiting(rested, false)
+		expect(t, p, rested, Write, rested)
+	}
 }
 
 func TestTheDeadlineOverrulesSpacing(t *testing.T) {

@@ -17,11 +17,13 @@ const jobTimeout = 2 * time.Minute
 // batch, a read.
 type job struct {
 	batch *dataplane.Batch
+	// ahead makes it a read ahead of the first one.
+	ahead bool
 }
 
 // result is the result of a job.
 type result struct {
-	batch   *dataplane.Batch
+	job
 	receipt dataplane.Receipt
 	// objects, err and took describe a read.
 	objects []dataplane.Object
@@ -41,7 +43,11 @@ func carryOut(ctx context.Context, writer dataplane.Writer, j job) result {
 	ctx, cancel := context.WithTimeoutCause(ctx, jobTimeout, fmt.Errorf("not done within %v", jobTimeout))
 	defer cancel()
 	began := time.Now()
-	r := result{batch: j.batch}
+	r := result{job: j}
+	if j.ahead {
+		writer.(dataplane.ReaderAhead).ReadAhead(ctx)
+		return r
+	}
 	if j.batch == nil {
 		r.objects, r.err = writer.Read(ctx)
 		r.took = time.Since(began)
@@ -59,7 +65,7 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 		return never
 	}
 	if open, again := a.gate.open(now); !open {
-		if again.IsZero() {
+		if a.readAhead() || again.IsZero() {
 			return never
 		}
 		return again.Sub(now)
@@ -108,6 +114,19 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 	return max(0, again.Sub(now))
 }
 
+// readAhead reads the kernel once while the gate is closed, if the writer can. It reports
+// whether it began. So after a restart, reading does not add to the time that it takes to
+// list the API and to render.
+func (a *Aggregator) readAhead() bool {
+	_, can := a.config.Writer.(dataplane.ReaderAhead)
+	if !can || a.aheadBegun || a.gate.held {
+		return false
+	}
+	a.aheadBegun = true
+	a.dispatch(job{ahead: true})
+	return true
+}
+
 // cut folds what waits and writes.
 func (a *Aggregator) cut(now time.Time) {
 	a.pacer.Taken()
@@ -152,6 +171,9 @@ func (a *Aggregator) dispatch(j job) {
 
 // receive handles the result of a job.
 func (a *Aggregator) receive(now time.Time, r result) {
+	if r.ahead {
+		return
+	}
 	if r.batch == nil {
 		a.audited(now, r)
 		return

@@ -54,6 +54,13 @@ type Writer interface {
 	Read(ctx context.Context) ([]Object, error)
 }
 
+// ReaderAhead is implemented by writers that can read before it is known what is wanted.
+type ReaderAhead interface {
+	// ReadAhead reads what the next Read returns if nothing has changed by then. It keeps
+	// errors to itself: Read tries again.
+	ReadAhead(ctx context.Context)
+}
+
 // Layout folds elements into objects that the kernel replaces whole, for backends that
 // cannot change single elements. It is pure: the result depends on the set of elements,
 // never on their order of arrival, so a restart composes what its predecessor did. One

@@ -18,9 +18,11 @@ import "sync"
 type Mailbox[K comparable, M any] struct {
 	merge    func(older, newer M) M
 	capacity int
-	wake     chan struct{}
 
 	mu sync.Mutex
+	// wake is nil until the first call of Wake: a reader that is woken otherwise needs
+	// no channel.
+	wake chan struct{}
 	// waiting is in arrival order of the keys.
 	waiting []Entry[K, M]
 	// index has the positions of the keys once there are many; nil before. Positions
@@ -48,7 +50,7 @@ func New[K comparable, M any](capacity int, merge func(older, newer M) M) *Mailb
 	if capacity < 1 {
 		panic("mailbox: capacity must be at least 1: it bounds the distinct keys that may wait")
 	}
-	return &Mailbox[K, M]{merge: merge, capacity: capacity, wake: make(chan struct{}, 1)}
+	return &Mailbox[K, M]{merge: merge, capacity: capacity}
 }
 
 // Post adds a message under a key. It reports false if the mailbox is closed.
@@ -99,7 +101,17 @@ func (b *Mailbox[K, M]) Take(limit int) (entries []Entry[K, M], stale bool) {
 }
 
 // Wake fires when messages wait. It may fire once too often.
-func (b *Mailbox[K, M]) Wake() <-chan struct{} { return b.wake }
+func (b *Mailbox[K, M]) Wake() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.wake == nil {
+		b.wake = make(chan struct{}, 1)
+		if len(b.waiting) > 0 || b.stale {
+			b.signal()
+		}
+	}
+	return b.wake
+}
 
 // MarkStale drops the waiting messages and turns the mailbox stale, for a reader that
 // starts without any state.
@@ -109,6 +121,14 @@ func (b *Mailbox[K, M]) MarkStale() {
 	b.drop()
 	b.stale = true
 	b.signal()
+}
+
+// Waits reports whether the reader has something to take: messages, or the news that the
+// mailbox is stale.
+func (b *Mailbox[K, M]) Waits() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting) > 0 || b.stale
 }
 
 // Len returns the number of waiting keys.
@@ -186,7 +206,7 @@ func (b *Mailbox[K, M]) drop() {
 }
 
 func (b *Mailbox[K, M]) signal() {
-	select {
+	select { // never ready without a channel
 	case b.wake <- struct{}{}:
 	default: // already signalled
 	}

@@ -12,16 +12,34 @@ import (
 )
 
 // Lease belongs to one incarnation of a child. It carries the incarnation's
-// number and brackets each message, so that the supervisor sees a child that
-// hangs.
+// number, wakes a child that rests, and brackets each message, so that the
+// supervisor sees a child that hangs.
 type Lease struct {
 	incarnation uint64
-	fenced      atomic.Bool
-	// settled is set once, by the goroutine that returns or by the supervisor
-	// that abandons it. The one that sets it ends the wait for the goroutine.
-	settled atomic.Bool
-	watch   *watch
+	watch       *watch
+	// resume starts a goroutine that calls the child's body again.
+	resume func()
+	fenced atomic.Bool
+
+	mu    sync.Mutex
+	phase phase
+	// cancel ends the context of the goroutine; nil without one.
+	cancel context.CancelFunc
 }
+
+// phase says what an incarnation does.
+type phase uint8
+
+const (
+	// working: a goroutine is in the body.
+	working phase = iota
+	// called: the same, and the body has to be called again.
+	called
+	// resting: there is no goroutine until Wake.
+	resting
+	// over: it has returned, or the supervisor has given it up.
+	over
+)
 
 // Incarnation is unique over all children and restarts of this process. A later
 // incarnation of the same child has a larger number.
@@ -30,6 +48,70 @@ func (l *Lease) Incarnation() uint64 { return l.incarnation }
 // Fenced reports whether the child has been given up. Its output no longer
 // counts, and it should return.
 func (l *Lease) Fenced() bool { return l.fenced.Load() }
+
+// Wake has the body called once more: now if it rests, and else when it has returned.
+// It may be called from anywhere and does not block.
+func (l *Lease) Wake() {
+	l.mu.Lock()
+	rested := l.phase == resting
+	switch l.phase {
+	case resting:
+		l.phase = working
+	case working:
+		l.phase = called
+	}
+	l.mu.Unlock()
+	if rested {
+		l.resume()
+	}
+}
+
+// rest reports whether the goroutine of a child that has nothing to do may end. If not,
+// again reports whether the body has to be called once more.
+func (l *Lease) rest() (rests, again bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch l.phase {
+	case working:
+		l.phase, l.cancel = resting, nil
+		return true, false
+	case called:
+		l.phase = working
+		return false, true
+	default:
+		return false, false
+	}
+}
+
+// settle ends the incarnation, and reports whether this was the first call. The
+// goroutine that returns and the supervisor that gives it up both call it.
+func (l *Lease) settle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := l.phase != over
+	l.phase = over
+	return first
+}
+
+// abandon fences the incarnation and returns what cancels its context. It returns nil if
+// the child has finished at the last moment.
+func (l *Lease) abandon() context.CancelFunc {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phase != working && l.phase != called {
+		return nil
+	}
+	l.phase = over
+	l.fenced.Store(true)
+	return l.cancel
+}
+
+// employ notes what ends the context of a goroutine that begins.
+func (l *Lease) employ(cancel context.CancelFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancel = cancel
+}
 
 // Begin starts the message deadline. The child must call End before it passes.
 func (l *Lease) Begin() {

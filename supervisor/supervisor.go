@@ -1,6 +1,9 @@
-// Package supervisor keeps a wanted set of goroutines, the children, running. It
-// is generic over their key and knows nothing about Services; the proxy uses it
-// for the actors.
+// Package supervisor keeps a wanted set of children running. It is generic over
+// their key and knows nothing about Services; the proxy uses it for the actors.
+//
+// A child has a goroutine while it works. One that has nothing to do rests: it keeps
+// its state and its lease, and the next Lease.Wake gives it a goroutine again. So an
+// idle child costs no stack.
 //
 // Each child has its own failure score, which decays with time, its own backoff,
 // and its own limit at which it is parked, so a child that fails does not delay
@@ -16,18 +19,19 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/sluice-proxy/sluice/mailbox"
 )
 
-// Run is the body of a child. It returns nil when it has nothing more to do,
-// which ends the child, and an error (or panics) when it has failed. It must
-// bracket the handling of each message with lease.Begin and lease.End, and
-// return soon after its context ends.
-type Run func(ctx context.Context, lease *Lease) error
+// Run is the body of a child. It rests when it has nothing to do for now, and is
+// called again, with the same lease and another context, after lease.Wake. Otherwise
+// it returns nil when it has nothing more to do, which ends the child, and an error
+// (or panics) when it has failed. It must bracket the handling of each message with
+// lease.Begin and lease.End, and return soon after its context ends.
+type Run func(ctx context.Context, lease *Lease) (rests bool, err error)
 
 // Name identifies a child; its String appears in profiles.
 type Name interface {
@@ -44,7 +48,7 @@ type Supervisor[K Name] struct {
 	listen  func(Event[K])
 	control *mailbox.Mailbox[request[K], order]
 	watch   *watch
-	running sync.WaitGroup
+	crew    crew
 
 	// Owned by Run.
 	incarnation uint64
@@ -83,7 +87,6 @@ type child struct {
 	// wanted anew while it retires.
 	next    Run
 	lease   *Lease
-	cancel  context.CancelFunc
 	score   score
 	started bool
 	parked  bool
@@ -118,10 +121,10 @@ func (s *Supervisor[K]) Nudge(key K) {
 }
 
 // Run keeps the children alive until the context ends, then cancels them all and
-// waits for those that are not abandoned.
+// waits for those that work and are not abandoned.
 func (s *Supervisor[K]) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer s.running.Wait()
+	defer s.crew.dismiss()
 	defer cancel()
 	patrol := time.NewTicker(s.limits.messageDeadline / 4)
 	defer patrol.Stop()
@@ -195,8 +198,7 @@ func (s *Supervisor[K]) report(key K, incarnation uint64, err error) {
 		s.tell(key, incarnation, Returned{Abandoned: s.abandoned})
 		return
 	}
-	c.cancel()
-	c.lease, c.cancel = nil, nil
+	c.lease = nil
 	if err == nil {
 		s.tell(key, incarnation, Ended{})
 		if c.next == nil {
@@ -237,15 +239,15 @@ func (s *Supervisor[K]) patrol() {
 			continue
 		}
 		lease := c.lease
-		if !lease.settled.CompareAndSwap(false, true) {
-			continue // it returned at the last moment; its report is on the way
+		cancel := lease.abandon()
+		if cancel == nil {
+			continue // if it has returned, its report is on the way
 		}
-		lease.fenced.Store(true)
 		stack := stackOf(lease.incarnation)
-		c.cancel()
-		c.lease, c.cancel = nil, nil
+		cancel()
+		c.lease = nil
 		s.abandoned++
-		s.running.Done()
+		s.crew.leave()
 		err := fmt.Errorf("stuck with one message for %v", spent.Round(time.Millisecond))
 		pause, points := s.fail(key, c, err)
 		s.tell(key, lease.incarnation, Stuck{For: spent,
@@ -285,25 +287,51 @@ func (s *Supervisor[K]) start(ctx context.Context, key K, c *child) {
 	}
 	s.incarnation++
 	lease := &Lease{incarnation: s.incarnation, watch: s.watch}
-	childCtx, cancel := context.WithCancel(ctx)
-	c.lease, c.cancel = lease, cancel
+	run := c.run
+	lease.resume = func() { s.employ(ctx, key, lease, run) }
+	c.lease = lease
 	s.tell(key, lease.incarnation, Started{Again: c.started})
 	c.started = true
-	s.running.Add(1)
-	run := c.run
-	go s.live(childCtx, key, lease, run)
+	lease.resume()
 }
 
-// live is the goroutine of one incarnation. It keeps its frames small: an idle
-// child's stack holds little more than the frames from here to where it waits, and
-// the runtime halves a stack only if less than a quarter is in use.
-func (s *Supervisor[K]) live(ctx context.Context, key K, lease *Lease, run Run) {
+// employ starts a goroutine for a child that works.
+func (s *Supervisor[K]) employ(ctx context.Context, key K, lease *Lease, run Run) {
+	crowded, ok := s.crew.join()
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	lease.employ(cancel)
+	go s.live(ctx, cancel, key, lease, run)
+	if crowded {
+		runtime.Gosched()
+	}
+}
+
+// live is the goroutine of a child that works.
+func (s *Supervisor[K]) live(ctx context.Context, cancel context.CancelFunc, key K, lease *Lease, run Run) {
+	defer cancel()
 	mark(ctx, key.String(), lease.incarnation)
-	s.leave(ctx, key, lease, guarded(ctx, lease, run))
+	for {
+		rests, err := guarded(ctx, lease, run)
+		if rests && err == nil {
+			rested, again := lease.rest()
+			if rested {
+				s.crew.leave()
+				return
+			}
+			if again {
+				continue
+			}
+		}
+		s.leave(ctx, key, lease, err)
+		return
+	}
 }
 
 // guarded turns a panic into an error.
-func guarded(ctx context.Context, lease *Lease, run Run) (err error) {
+func guarded(ctx context.Context, lease *Lease, run Run) (rests bool, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = &PanicError{Value: value, Stack: debug.Stack()}
@@ -318,8 +346,8 @@ func (s *Supervisor[K]) leave(ctx context.Context, key K, lease *Lease, err erro
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = nil // it was told to stop
 	}
-	if lease.settled.CompareAndSwap(false, true) {
-		defer s.running.Done()
+	if lease.settle() {
+		defer s.crew.leave()
 	}
 	to := request[K]{key: key, verb: verbReport, incarnation: lease.incarnation}
 	s.control.Post(to, order{err: err})

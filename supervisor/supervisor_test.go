@@ -54,9 +54,9 @@ func count[E Change](f *fixture) (n int, last E, child name) {
 }
 
 // forever is a child that works until it is stopped.
-func forever(ctx context.Context, _ *Lease) error {
+func forever(ctx context.Context, _ *Lease) (bool, error) {
 	<-ctx.Done()
-	return ctx.Err()
+	return false, ctx.Err()
 }
 
 func TestAFailingChildIsRestartedWithItsOwnBackoffAndParked(t *testing.T) {
@@ -66,7 +66,7 @@ func TestAFailingChildIsRestartedWithItsOwnBackoffAndParked(t *testing.T) {
 		})
 		began := time.Now()
 		var starts []time.Duration
-		f.Want("bad", func(context.Context, *Lease) error {
+		f.Want("bad", func(context.Context, *Lease) (bool, error) {
 			starts = append(starts, time.Since(began))
 			panic("poison")
 		})
@@ -104,7 +104,7 @@ func TestANudgeTriesAParkedChildAgainAtMostOncePerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(l *limits) { l.parkScore, l.scoreHalfLife = 1, time.Hour })
 		starts := 0
-		f.Want("bad", func(context.Context, *Lease) error { starts++; return errors.New("no") })
+		f.Want("bad", func(context.Context, *Lease) (bool, error) { starts++; return false, errors.New("no") })
 		synctest.Wait()
 		for range 100 {
 			f.Nudge("bad")
@@ -123,7 +123,7 @@ func TestScoresDecay(t *testing.T) {
 		f := start(t, func(l *limits) {
 			l.parkScore, l.scoreHalfLife, l.backoffMin, l.backoffMax = 2, time.Minute, 20*time.Minute, time.Hour
 		})
-		f.Want("seldom", func(context.Context, *Lease) error { return errors.New("now and then") })
+		f.Want("seldom", func(context.Context, *Lease) (bool, error) { return false, errors.New("now and then") })
 		time.Sleep(5 * time.Hour)
 		synctest.Wait()
 		if n, _, _ := count[Parked](f); n != 0 {
@@ -138,13 +138,13 @@ func TestAStuckChildIsFencedAndReplaced(t *testing.T) {
 		f := start(t, func(l *limits) { l.messageDeadline = time.Second })
 		release := make(chan struct{})
 		var leases []*Lease
-		f.Want("slow", func(ctx context.Context, lease *Lease) error {
+		f.Want("slow", func(ctx context.Context, lease *Lease) (bool, error) {
 			leases = append(leases, lease)
 			if len(leases) == 1 {
 				lease.Begin()
 				hangHere(release)
 				lease.End()
-				return nil
+				return false, nil
 			}
 			return forever(ctx, lease)
 		})
@@ -183,10 +183,10 @@ func TestStoppingDoesNotWaitForTheAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(l *limits) { l.messageDeadline, l.parkScore = time.Second, 1 })
 		release := make(chan struct{})
-		f.Want("dead", func(_ context.Context, lease *Lease) error {
+		f.Want("dead", func(_ context.Context, lease *Lease) (bool, error) {
 			lease.Begin()
 			<-release
-			return nil
+			return false, nil
 		})
 		time.Sleep(2 * time.Second)
 		f.stop()
@@ -198,10 +198,10 @@ func TestAChildWantedAnewWhileItRetiresStartsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(*limits) {})
 		leave := make(chan struct{})
-		f.Want("key", func(context.Context, *Lease) error { <-leave; return nil })
+		f.Want("key", func(context.Context, *Lease) (bool, error) { <-leave; return false, nil })
 		synctest.Wait()
 		second := false
-		f.Want("key", func(context.Context, *Lease) error { second = true; return nil })
+		f.Want("key", func(context.Context, *Lease) (bool, error) { second = true; return false, nil })
 		synctest.Wait()
 		if second {
 			t.Fatal("two incarnations at once")
@@ -222,7 +222,7 @@ func TestRestartsAreBoundedOverAllChildren(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(l *limits) { l.backoffMin, l.parkScore, l.restartsPerSecond = time.Millisecond, 3, 10 })
 		for i := range 100 {
-			f.Want(name(fmt.Sprint(i)), func(context.Context, *Lease) error { return errors.New("all at once") })
+			f.Want(name(fmt.Sprint(i)), func(context.Context, *Lease) (bool, error) { return false, errors.New("all at once") })
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // coldStart is what a start took. Times count from the start of the process, without the time to
@@ -27,9 +25,12 @@ type coldStart struct {
 	// Generating is the time left out.
 	Generating time.Duration
 	// Processor is the process's user and kernel time, including generating. On a busy machine, it
-	// says more than the other times.
-	Processor time.Duration
-	Memory    memory
+	// says more than the other times. System is the kernel's part.
+	Processor, System time.Duration
+	// Objects were written. Reading is how long the first audit took.
+	Objects int
+	Reading time.Duration
+	Memory  memory
 }
 
 // measureColdStart starts a proxy in this process, which has done nothing yet.
@@ -63,7 +64,8 @@ func measureColdStart(ctx context.Context, o options, m measurement, r *result) 
 		at, err := rig.await(ctx, "the cold start", rig.complete)
 		rig.mu.Lock()
 		defer rig.mu.Unlock()
-		c.Programmed, c.Rendered, c.Writing, c.Processor = since(at), since(rig.gate), rig.firstWrite, processorTime()
+		c.Programmed, c.Rendered, c.Writing, c.Processor = since(at), since(rig.gate), rig.firstWrite, usedNow().all
+		c.System, c.Objects, c.Reading = usedNow().system, rig.counts.Written.Objects, rig.counts.AuditTook
 		return err
 	})
 	if rig != nil {
@@ -85,6 +87,8 @@ type memory struct {
 	Peak, Resident float64
 	// Heap and Stacks are in use at that time, as Go counts.
 	Heap, Stacks float64
+	// HeapObjects is the number of objects on the heap after a forced collection.
+	HeapObjects uint64
 	// Least is the resident size after a forced collection that returns memory to the system, with
 	// LeastHeap and LeastStacks in use.
 	Least, LeastHeap, LeastStacks float64
@@ -109,6 +113,7 @@ func takeMemory(services int) memory {
 	}
 	debug.FreeOSMemory()
 	runtime.ReadMemStats(&at)
+	m.HeapObjects = at.HeapObjects
 	m.Least, m.LeastHeap, m.LeastStacks = statusMiB("VmRSS:"), mib(at.HeapAlloc), mib(at.StackInuse)
 	m.PerServiceKiB = (m.LeastHeap + m.LeastStacks) * 1024 / float64(services)
 	return m
@@ -129,13 +134,4 @@ func statusMiB(name string) float64 {
 		}
 	}
 	return 0
-}
-
-// processorTime is what this process has used, by user and kernel (getrusage(2)).
-func processorTime() time.Duration {
-	var used unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &used) != nil {
-		return 0
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

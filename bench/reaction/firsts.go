@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
@@ -53,7 +55,7 @@ func (c *cluster) first(f first) (*corev1.Service, *discoveryv1.EndpointSlice) {
 }
 
 // answering starts the servers behind firsts, and adds the routes to reach them to this process's
-// namespace.
+// namespace, unless a former process has.
 func answering() (*netns.Namespace, error) {
 	here, err := netns.Current("reaction")
 	if err != nil {
@@ -63,7 +65,7 @@ func answering() (*netns.Namespace, error) {
 		return nil, err
 	}
 	for _, f := range firsts {
-		if err := here.AddAddress("lo", netip.PrefixFrom(f.endpoint.Addr(), 32)); err != nil {
+		if err := here.AddAddress("lo", netip.PrefixFrom(f.endpoint.Addr(), 32)); err != nil && !errors.Is(err, unix.EEXIST) {
 			return nil, err
 		}
 		if _, err := netns.StartBackend(here, f.key.Name, f.endpoint); err != nil {

@@ -5,15 +5,22 @@
 //
 //	react-N    one change at a time among N Services: see kinds
 //	audit-N    one change at a time for long enough to see an audit
+//	rate-N     endpoints replaced at a high rate for a minute, then with Services added in between
 //	hot-E      one Service with E endpoints, one of them replaced
 //	resync-N   events that change nothing, of N Services
+//	churn-N    endpoints of N Services replaced at a rate for a while, and the processor time
+//	           of the process and its children; -share sets how much of the time writes may take
 //	cold-NxE   start of the process to everything programmed, and memory
+//	restart-NxE   the same, and again over the rules that it left
 //
 //	go run ./reaction
 //	go run ./reaction -only react-1000,cold -output json
 //	go run ./reaction -mode iptables -variant legacy
 //	go run ./reaction -only react-50000 -cpuprofile cpu.pprof
+//	go run ./reaction -only cold-1000x10,cold-10000x10,cold-100000x10,rate-1000,rate-10000,rate-100000
 //	go run ./reaction -show monday.json,tuesday.json
+//
+// Of what is measured at several sizes, it prints how it grows: the exponent e of size^e.
 //
 // To compare two builds, run the program of each checkout with -output json and print both with
 // -show.
@@ -42,6 +49,9 @@ type options struct {
 	endpoints  int
 	events     int
 	rate       float64
+	high       float64
+	lasting    time.Duration
+	share      float64
 	cpuProfile string
 	memProfile string
 }
@@ -53,6 +63,9 @@ func main() {
 	flag.IntVar(&o.endpoints, "endpoints", 10, "endpoints per Service in react and resync")
 	flag.IntVar(&o.events, "events", 300, "changes of each kind to measure")
 	flag.Float64Var(&o.rate, "rate", 100, "changes per second where the rate is fixed")
+	flag.Float64Var(&o.high, "high", 1000, "changes per second in rate")
+	flag.DurationVar(&o.lasting, "for", time.Minute, "how long rate and churn last")
+	flag.Float64Var(&o.share, "share", -1, "largest share of time that writes may take; 0 means no limit, -1 what the backend prefers")
 	flag.StringVar(&o.cpuProfile, "cpuprofile", "", "write a processor profile of the measured phase to this file and the measurement's name")
 	flag.StringVar(&o.memProfile, "memprofile", "", "write a heap profile at the end of the measured phase to this file and the measurement's name")
 	only := flag.String("only", "", "measurements, or beginnings of their names, separated by commas; empty means all")
@@ -84,8 +97,11 @@ func (o options) validate(output string) error {
 		return fmt.Errorf("output %q: want table or json", output)
 	case o.mode != nftables && o.mode != iptables:
 		return fmt.Errorf("mode %q: want nftables or iptables", o.mode)
-	case o.endpoints < 2 || o.events < 1 || o.rate <= 0:
-		return fmt.Errorf("endpoints %d, events %d, rate %v: want at least 2, at least 1, more than 0", o.endpoints, o.events, o.rate)
+	case o.share > 1:
+		return fmt.Errorf("share %v: want at most 1", o.share)
+	case o.endpoints < 2 || o.events < 1 || o.rate <= 0 || o.high < 1 || o.lasting < time.Second:
+		return fmt.Errorf("endpoints %d, events %d, rate %v, high %v, for %v: want at least 2, 1, more than 0, 1 and 1s",
+			o.endpoints, o.events, o.rate, o.high, o.lasting)
 	}
 	return nil
 }
@@ -116,20 +132,26 @@ func showStored(files, output string) error {
 		if err != nil {
 			return err
 		}
-		var some []result
+		var some stored
 		if err := json.Unmarshal(text, &some); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		results = append(results, some...)
+		results = append(results, some.Results...)
 	}
 	return report(results, output)
+}
+
+// stored is what -output json prints and -show reads.
+type stored struct {
+	Results []result
+	Growth  []growth
 }
 
 func report(results []result, output string) error {
 	if output == "json" {
 		out := json.NewEncoder(os.Stdout)
 		out.SetIndent("", "  ")
-		return out.Encode(results)
+		return out.Encode(stored{results, growths(results)})
 	}
 	return show(os.Stdout, results)
 }

@@ -15,7 +15,7 @@ type measurement struct {
 	kind string
 	// size is the number of Services, or in hot the number of endpoints.
 	size int
-	// endpoints is the number of endpoints per Service in cold.
+	// endpoints is the number of endpoints per Service in cold and restart.
 	endpoints int
 }
 
@@ -26,10 +26,11 @@ const nftables, iptables = "nftables", "iptables"
 var all = map[string][]string{
 	nftables: {
 		"react-1000", "react-10000", "react-50000",
-		"audit-10000", "audit-50000",
+		"audit-10000", "audit-50000", "rate-1000", "rate-10000",
 		"hot-100", "hot-1000", "hot-5000",
 		"resync-1000",
 		"cold-10000x1", "cold-10000x10", "cold-44000x1", "cold-5000x50",
+		"restart-1000x10", "restart-10000x10",
 	},
 	iptables: {"react-1000", "react-5000", "resync-1000", "cold-5000x10"},
 }
@@ -64,24 +65,24 @@ func parseMeasurement(name string) (m measurement, err error) {
 	m.kind = kind
 	// The result must print as the name, so nothing may follow it.
 	switch kind {
-	case "react", "audit", "hot", "resync":
+	case "react", "audit", "rate", "hot", "resync", "churn":
 		_, err = fmt.Sscanf(size, "%d", &m.size)
 		m.endpoints = 1
-	case "cold":
+	case "cold", "restart":
 		_, err = fmt.Sscanf(size, "%dx%d", &m.size, &m.endpoints)
 	default:
 		err = fmt.Errorf("unknown kind")
 	}
 	if err != nil || m.size < 1 || m.endpoints < 1 || m.String() != name {
-		return m, fmt.Errorf("measurement %q: want react-N, audit-N, hot-N, resync-N or cold-NxN", name)
+		return m, fmt.Errorf("measurement %q: want react-N, audit-N, rate-N, hot-N, resync-N, churn-N, cold-NxN or restart-NxN", name)
 	}
 	return m, nil
 }
 
 // String returns the name.
 func (m measurement) String() string {
-	if m.kind == "cold" {
-		return fmt.Sprintf("cold-%dx%d", m.size, m.endpoints)
+	if m.kind == "cold" || m.kind == "restart" {
+		return fmt.Sprintf("%s-%dx%d", m.kind, m.size, m.endpoints)
 	}
 	return fmt.Sprintf("%s-%d", m.kind, m.size)
 }
@@ -93,10 +94,16 @@ func (m measurement) run(ctx context.Context, o options, r *result) error {
 		return measureReactions(ctx, o, m, r)
 	case "audit":
 		return measureAudit(ctx, o, m, r)
+	case "rate":
+		return measureRate(ctx, o, m, r)
 	case "hot":
 		return measureHot(ctx, o, m, r)
 	case "resync":
 		return measureResync(ctx, o, m, r)
+	case "restart":
+		return measureRestart(ctx, m, r)
+	case "churn":
+		return measureChurn(ctx, o, m, r)
 	default:
 		return measureColdStart(ctx, o, m, r)
 	}

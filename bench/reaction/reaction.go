@@ -24,6 +24,10 @@ type reaction struct {
 	// Objects, Lines and Bytes are per change, over all domains.
 	Objects, Lines, Bytes float64
 	Batches               int
+	// Processor is the processor time of this process per change, making the API objects included,
+	// and System the kernel's part. Resident is its resident size at the end, in MiB.
+	Processor, System time.Duration
+	Resident          float64
 	// Audits is how many ran meanwhile. The longest took AuditTook.
 	Audits    int           `json:",omitempty"`
 	AuditTook time.Duration `json:",omitempty"`
@@ -119,23 +123,80 @@ func measureAudit(ctx context.Context, o options, m measurement, r *result) (err
 	})
 }
 
-// react makes changes and measures their times. It makes the objects before, so that after each
-// event the delivering goroutine only waits, as a reflector does.
-func (r *rig) react(ctx context.Context, changes int, p pace, k kind) (reaction, error) {
-	coming := make([]change, changes)
-	for i := range coming {
-		coming[i] = k.change(r.cluster, k.service(r.cluster, i))
+// addedShare is the share of Services added in the second part of rate: one in so many changes.
+const addedShare = 100
+
+// measureRate replaces endpoints at a high rate, first nothing else, and then with Services added in
+// between: one transaction carries both, and the kernel checks the rules at each addition.
+func measureRate(ctx context.Context, o options, m measurement, r *result) (err error) {
+	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
+	if err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, rig.stop()) }()
+	if _, err := rig.fill(ctx); err != nil {
+		return err
+	}
+	replaced := kind{"replaced, sustained", spread, (*cluster).replaceEndpoint}
+	added := kind{"Service added meanwhile", behind, (*cluster).addService}
+	p, changes := pace{fmt.Sprintf("%g/s", o.high), o.high}, int(o.high*o.lasting.Seconds())
+	return profiled(o, m, func() error {
+		alone, err := rig.react(ctx, changes, p, replaced)
+		if err != nil {
+			return err
+		}
+		r.Reactions = append(r.Reactions, alone)
+		progress("measured %s alone", replaced.name)
+		isAdded := func(event int) bool { return event%addedShare == addedShare-1 }
+		took, used, err := rig.drive(ctx, changes/3, p, func(event int) kind {
+			if isAdded(event) {
+				return added
+			}
+			return replaced
+		})
+		if err != nil {
+			return err
+		}
+		var ofReplaced, ofAdded []time.Duration
+		for event, t := range took {
+			if isAdded(event) {
+				ofAdded = append(ofAdded, t)
+			} else {
+				ofReplaced = append(ofReplaced, t)
+			}
+		}
+		done := rig.take()
+		r.Reactions = append(r.Reactions, rig.summarize(ofReplaced, p, replaced.name+", Services added", used, done),
+			rig.summarize(ofAdded, p, added.name, used, done))
+		return nil
+	})
+}
+
+// react makes changes of one kind and measures their times.
+func (r *rig) react(ctx context.Context, changes int, p pace, k kind) (reaction, error) {
+	took, used, err := r.drive(ctx, changes, p, func(int) kind { return k })
+	if err != nil {
+		return reaction{}, err
+	}
+	return r.summarize(took, p, k.name, used, r.take()), nil
+}
+
+// drive makes changes and returns how long each took, and the processor time of this process. It
+// makes the objects of a change before that is due, so that after each event the delivering
+// goroutine only waits, as a reflector does.
+func (r *rig) drive(ctx context.Context, changes int, p pace, pick func(event int) kind) ([]time.Duration, usage, error) {
 	took := make([]time.Duration, changes)
 	began, done := make([]time.Time, changes), make([]<-chan time.Time, changes)
 	wait := func(i int) error {
 		at, err := r.await(ctx, fmt.Sprintf("change %d", i), done[i])
-		took[i] = at.Sub(began[i])
+		took[i], done[i] = at.Sub(began[i]), nil
 		return err
 	}
 	r.take()
-	start := time.Now()
-	for i, c := range coming {
+	before, start := usedNow(), time.Now()
+	for i := range changes {
+		k := pick(i)
+		c := k.change(r.cluster, k.service(r.cluster, i))
 		done[i] = r.expect(c)
 		if p.rate > 0 {
 			time.Sleep(time.Until(start.Add(time.Duration(float64(i) / p.rate * float64(time.Second)))))
@@ -143,35 +204,37 @@ func (r *rig) react(ctx context.Context, changes int, p pace, k kind) (reaction,
 		began[i] = time.Now()
 		for _, event := range c.events {
 			if err := r.deliver(event); err != nil {
-				return reaction{}, err
+				return nil, usage{}, err
 			}
 		}
 		if p.rate == 0 {
 			if err := wait(i); err != nil {
-				return reaction{}, err
+				return nil, usage{}, err
 			}
 		}
 	}
-	if p.rate > 0 {
-		for i := range changes {
+	for i := range changes {
+		if done[i] != nil {
 			if err := wait(i); err != nil {
-				return reaction{}, err
+				return nil, usage{}, err
 			}
 		}
 	}
-	return r.summarize(took, p, k), nil
+	return took, usedNow().since(before), nil
 }
 
-func (r *rig) summarize(took []time.Duration, p pace, k kind) reaction {
+// summarize describes changes of one kind, and the work of all that were made meanwhile.
+func (r *rig) summarize(took []time.Duration, p pace, kind string, used usage, done counts) reaction {
 	slices.Sort(took)
-	n, done := float64(len(took)), r.take()
 	slices.Sort(done.Took)
+	n := float64(len(took))
 	return reaction{
-		Services: r.cluster.services, Endpoints: r.cluster.endpoints, Kind: k.name, Pace: p.name, Changes: len(took),
+		Services: r.cluster.services, Endpoints: r.cluster.endpoints, Kind: kind, Pace: p.name, Changes: len(took),
 		P50: quantile(took, 0.5), P99: quantile(took, 0.99), Max: took[len(took)-1],
 		Write:   quantile(done.Took, 0.5),
 		Objects: float64(done.Written.Objects) / n, Lines: float64(done.Written.Lines) / n, Bytes: float64(done.Written.Bytes) / n,
 		Batches: len(done.Took), Audits: done.Audits, AuditTook: done.AuditTook,
+		Processor: used.all / time.Duration(len(took)), System: used.system / time.Duration(len(took)), Resident: statusMiB("VmRSS:"),
 	}
 }
 

@@ -17,6 +17,8 @@ type result struct {
 	Reactions []reaction `json:",omitempty"`
 	Resync    *idleWork  `json:",omitempty"`
 	Cold      *coldStart `json:",omitempty"`
+	Restart   *restarted `json:",omitempty"`
+	Churn     *churn     `json:",omitempty"`
 }
 
 // verdict compares a figure with a target.
@@ -205,7 +207,7 @@ func (t *table) end(out io.Writer) error {
 
 // show prints tables for people.
 func show(out io.Writer, results []result) error {
-	for _, part := range []func(io.Writer, []result) error{showReactions, showColdStarts, showMemory, showResyncs, showVerdicts, showLoad} {
+	for _, part := range []func(io.Writer, []result) error{showReactions, showChurn, showColdStarts, showRestarts, showMemory, showResyncs, showGrowth, showVerdicts, showLoad} {
 		if err := part(out, results); err != nil {
 			return err
 		}
@@ -216,15 +218,15 @@ func show(out io.Writer, results []result) error {
 func showReactions(out io.Writer, results []result) error {
 	t := newTable(out)
 	count := 0
-	t.row("Services\tendpoints\tchange\tpace\tp50\tp99\tmax\twrite p50\tobjects\tlines\tbytes\tbatches\taudits")
+	t.row("Services\tendpoints\tchange\tpace\tp50\tp99\tmax\twrite p50\tobjects\tlines\tbytes\tbatches\tprocessor\tresident\taudits")
 	for _, r := range results {
 		for _, f := range r.Reactions {
 			audits := "-"
 			if f.Audits > 0 {
 				audits = fmt.Sprintf("%d ≤ %s", f.Audits, round(f.AuditTook))
 			}
-			t.row("%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t%.0f\t%d\t%s", f.Services, f.Endpoints, f.Kind, f.Pace,
-				round(f.P50), round(f.P99), round(f.Max), round(f.Write), f.Objects, f.Lines, f.Bytes, f.Batches, audits)
+			t.row("%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t%.0f\t%d\t%s\t%.0f MiB\t%s", f.Services, f.Endpoints, f.Kind, f.Pace,
+				round(f.P50), round(f.P99), round(f.Max), round(f.Write), f.Objects, f.Lines, f.Bytes, f.Batches, round(f.Processor), f.Resident, audits)
 			count++
 		}
 	}
@@ -266,11 +268,11 @@ func showMemory(out io.Writer, results []result) error {
 		return nil
 	}
 	t := newTable(out)
-	t.row("memory in MiB\tpeak\tresident\theap\tstacks\tresident, all given back\theap\tstacks\tKiB per Service")
+	t.row("memory in MiB\tpeak\tresident\theap\tstacks\tresident, all given back\theap\tstacks\tKiB per Service\tobjects")
 	for _, c := range starts {
 		m := c.Memory
-		t.row("%d × %d\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f", c.Services, c.Endpoints,
-			m.Peak, m.Resident, m.Heap, m.Stacks, m.Least, m.LeastHeap, m.LeastStacks, m.PerServiceKiB)
+		t.row("%d × %d\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%d", c.Services, c.Endpoints,
+			m.Peak, m.Resident, m.Heap, m.Stacks, m.Least, m.LeastHeap, m.LeastStacks, m.PerServiceKiB, m.HeapObjects)
 	}
 	return t.end(out)
 }

@@ -32,8 +32,10 @@ type rig struct {
 	cluster              *cluster
 	ofServices, ofSlices clientcache.TransformingStore
 	rendered             atomic.Int64
-	stopped              chan error
-	cancel               context.CancelFunc
+	// share is the largest share of the time that writes of a domain may take, 0 for no limit.
+	share   float64
+	stopped chan error
+	cancel  context.CancelFunc
 	// generating is how long it took to generate API objects for the first list.
 	generating time.Duration
 }
@@ -51,6 +53,10 @@ func startRig(ctx context.Context, o options, c *cluster) (*rig, error) {
 	for i := range domains {
 		names = append(names, domains[i].Name)
 		domains[i].Renderer = &counting{domains[i].Renderer, &r.rendered}
+		if o.share >= 0 {
+			domains[i].Pace.WriteShare = o.share
+		}
+		r.share = domains[i].Pace.WriteShare
 	}
 	if len(names) != len(service.Families) {
 		return nil, fmt.Errorf("domains %v: this kernel cannot serve both families", names)

@@ -309,8 +309,8 @@ func (p *portDraft) refuseExternal() {
 		p.element(filterExternal, p.key(addr), p.refuse(p.frontend(addr, "")))
 	}
 	if p.NodePort != 0 {
-		// The jump to this container already matches the addresses.
-		p.element(filterNodePorts, p.nodePortKey(), p.refuse(rule{protocol: p.protocol, port: p.NodePort}))
+		match := p.renderer.refusedNodePort(p.facts, p.protocol, p.NodePort)
+		p.element(filterNodePorts, p.nodePortKey(), p.refuse(match))
 	}
 }
 

@@ -9,19 +9,20 @@ import (
 )
 
 // rule is one iptables rule of a Service, in parts. Zero parts are left out. The fields are in
-// the order in which iptables-save prints them: the tools sort everything before the comment,
-// and keep the order of the rest.
+// the order in which iptables-save prints them: the tools sort addresses, interface and protocol,
+// and keep the order of the rest. The comment is last, because to the kernel it is a match that
+// costs a call, and so only packets that match the rest pay for it.
 type rule struct {
 	source      addrMatch
 	destination addrMatch
 	input       inputMatch
 	// protocol is "tcp", "udp" or "sctp".
 	protocol string
-	comment  comment
-	// match is any further match, in canonical text.
-	match string
 	// port is the destination port. It needs a protocol.
 	port uint16
+	// match is any further match, in canonical text.
+	match   string
+	comment comment
 	// target is a chain, or a target with its options.
 	target string
 }
@@ -63,17 +64,17 @@ func (r *rule) appendTo(b []byte) []byte {
 		b = append(append(b, "-p "...), r.protocol...)
 		b = append(b, ' ')
 	}
-	if r.comment != (comment{}) {
-		b = append(b, "-m comment --comment "...)
-		b = append(r.comment.appendTo(b), ' ')
-	}
-	if r.match != "" {
-		b = append(append(b, r.match...), ' ')
-	}
 	if r.port != 0 {
 		b = append(append(b, "-m "...), r.protocol...)
 		b = append(b, " --dport "...)
 		b = append(strconv.AppendUint(b, uint64(r.port), 10), ' ')
+	}
+	if r.match != "" {
+		b = append(append(b, r.match...), ' ')
+	}
+	if r.comment != (comment{}) {
+		b = append(b, "-m comment --comment "...)
+		b = append(r.comment.appendTo(b), ' ')
 	}
 	if r.target != "" {
 		return append(append(b, "-j "...), r.target...)

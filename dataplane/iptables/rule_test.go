@@ -28,8 +28,8 @@ func TestRuleText(t *testing.T) {
 				input: inputMatch{"cali+", true}, protocol: "udp", comment: comment{subject: "c"},
 				match: "-m addrtype --src-type LOCAL", port: 53, target: "X",
 			},
-			"-s fd00::1/128 -d fd00::2/128 ! -i cali+ -p udp -m comment --comment c" +
-				" -m addrtype --src-type LOCAL -m udp --dport 53 -j X",
+			"-s fd00::1/128 -d fd00::2/128 ! -i cali+ -p udp -m udp --dport 53" +
+				" -m addrtype --src-type LOCAL -m comment --comment c -j X",
 		},
 	} {
 		if got := string(test.rule.appendTo(nil)); got != test.want {

@@ -25,7 +25,7 @@ func (r *Renderer) fixedChains(facts *service.NodeFacts) []dataplane.Object {
 
 func fixed(table Table, name string, refs []dataplane.ID, rules ...string) dataplane.Object {
 	return dataplane.Object{
-		ID: chainID(table, name), Kind: dataplane.Owned, Body: strings.Join(rules, "\n"), Refs: refs,
+		ID: chainID(table, name), Kind: dataplane.Owned, Body: strings.Join(rules, "\n"), Links: dataplane.LinkTo(refs...),
 	}
 }
 
@@ -47,24 +47,22 @@ func (r *Renderer) postrouting() []string {
 	}
 }
 
-// forward accepts Service traffic where the policy of FORWARD is DROP. The first rule exists
+// forward accepts Service traffic where the policy of FORWARD is DROP. The rule for INVALID exists
 // because the kernel resets a connection when a packet that conntrack could not place reaches
-// a pod untranslated.
+// a pod untranslated. Most packets belong to a connection, so their rule comes first; a packet has
+// one state, so the order decides about none.
 func (r *Renderer) forward() []string {
+	established := `-m conntrack --ctstate RELATED,ESTABLISHED` +
+		` -m comment --comment "kubernetes forwarding conntrack rule" -j ACCEPT`
+	marked := "-m mark --mark " + r.mark + ` -m comment --comment "kubernetes forwarding rules" -j ACCEPT`
+	if r.options.InvalidDropOmitted {
+		return []string{established, marked}
+	}
 	invalid := "-m conntrack --ctstate INVALID "
 	if r.options.Accounting {
 		invalid += accountMatch(AccountInvalid) + " "
 	}
-	rules := []string{
-		invalid + "-j DROP",
-		`-m comment --comment "kubernetes forwarding rules" -m mark --mark ` + r.mark + " -j ACCEPT",
-		`-m comment --comment "kubernetes forwarding conntrack rule"` +
-			` -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
-	}
-	if r.options.InvalidDropOmitted {
-		return rules[1:]
-	}
-	return rules
+	return []string{established, invalid + "-j DROP", marked}
 }
 
 // firewall protects 127.0.0.0/8 from neighbours, which route_localnet would let in. The kubelet
@@ -110,15 +108,31 @@ func (r *Renderer) nodePortTails(facts *service.NodeFacts) []dataplane.Object {
 		match.target = target
 		objects = append(objects, tailElement(container, name, match))
 	}
+	all := facts.NodePorts[r.family].All
 	for _, m := range r.nodePortMatches(facts) {
 		name := "node ports"
-		if !facts.NodePorts[r.family].All {
+		if !all {
 			name += " " + m.destination.prefix.Addr().String()
+			tail(filterExternal, name, m, commentRefusedNodePorts, chainExternalNodePorts)
 		}
 		tail(natServices, name, m, commentNodePorts, chainNodePorts)
-		tail(filterExternal, name, m, commentRefusedNodePorts, chainExternalNodePorts)
+	}
+	if all {
+		tail(filterExternal, "node ports", rule{}, commentRefusedNodePorts, chainExternalNodePorts)
 	}
 	return objects
+}
+
+// refusedNodePort returns what a rule that refuses a node port matches. To find whether an address
+// is local, the kernel looks up a route. So each of these rules does it for its own port, and not
+// the rule that leads to them, which every new connection of the node passes.
+func (r *Renderer) refusedNodePort(facts *service.NodeFacts, protocol string, port uint16) rule {
+	var match rule
+	if facts.NodePorts[r.family].All {
+		match = r.nodePortMatches(facts)[0]
+	}
+	match.protocol, match.port = protocol, port
+	return match
 }
 
 // nodePortMatches returns the rules, without comment and target, that together match the
@@ -159,9 +173,9 @@ func externalTail() dataplane.Object {
 
 func tailElement(container dispatch.Container, name string, r rule) dataplane.Object {
 	return dataplane.Object{
-		ID:   dataplane.ID{Container: container.Name(), Name: dispatch.TailKey(name)},
-		Kind: dataplane.Element,
-		Body: string(r.appendTo(nil)),
-		Refs: []dataplane.ID{{Container: container.Table, Name: r.target}},
+		ID:    dataplane.ID{Container: container.Name(), Name: dispatch.TailKey(name)},
+		Kind:  dataplane.Element,
+		Body:  string(r.appendTo(nil)),
+		Links: dataplane.LinkTo(dataplane.ID{Container: container.Table, Name: r.target}),
 	}
 }

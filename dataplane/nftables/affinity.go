@@ -138,7 +138,7 @@ func (a *affinityDraft) rememberChain(list string) *chain {
 
 // elementOf adds an element of a set of the port's own.
 func (a *affinityDraft) elementOf(s set, key, body span) {
-	a.element(containerOf(s.name), key, body, []dataplane.ID{setID(s.name)})
+	a.element(containerOf(s.name), key, body, dataplane.LinkTo(setID(s.name)))
 }
 
 // endpointIDs returns what stands for each endpoint of a service port, in the kernel's memory

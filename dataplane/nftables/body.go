@@ -96,47 +96,6 @@ func appendKey(b []byte, kind uint16, key string) []byte {
 	return netlink.End(netlink.AppendString(b, unix.NFTA_DATA_VALUE, key), mark)
 }
 
-// parseElement returns the object of an element that the kernel describes.
-func parseElement(container string, attrs []byte) dataplane.Object {
-	var key, end string
-	var data, userData, more []byte
-	for attr := range netlink.Attrs(attrs) {
-		switch attr.Type {
-		case unix.NFTA_SET_ELEM_KEY:
-			key = string(netlink.Find(attr.Data, unix.NFTA_DATA_VALUE).Data)
-		case elementKeyEnd:
-			end = string(netlink.Find(attr.Data, unix.NFTA_DATA_VALUE).Data)
-		case unix.NFTA_SET_ELEM_DATA:
-			data = normalElementData(attr.Data)
-		case unix.NFTA_SET_ELEM_USERDATA:
-			userData = netlink.AppendBytes(nil, unix.NFTA_SET_ELEM_USERDATA, attr.Data)
-		case unix.NFTA_SET_ELEM_PAD:
-		default:
-			// We write none of these. They stay, so that the element does not look
-			// like one of ours.
-			more = netlink.AppendBytes(more, attr.Type, attr.Data)
-		}
-	}
-	return dataplane.Object{
-		ID: dataplane.ID{Container: container, Name: key + end}, Kind: dataplane.Element,
-		Body: string(data) + string(userData) + string(more),
-	}
-}
-
-// normalElementData returns data in the order in which we write it.
-func normalElementData(attrs []byte) []byte {
-	b, mark := netlink.Nest(nil, unix.NFTA_SET_ELEM_DATA)
-	for attr := range netlink.Attrs(attrs) {
-		if attr.Type == unix.NFTA_DATA_VERDICT {
-			code := netlink.Find(attr.Data, unix.NFTA_VERDICT_CODE).Uint32()
-			b = appendVerdict(b, code, netlink.Find(attr.Data, unix.NFTA_VERDICT_CHAIN).Text())
-		} else {
-			b = netlink.AppendBytes(b, attr.Type, attr.Data)
-		}
-	}
-	return netlink.End(b, mark)
-}
-
 // The body of a chain is a list of attributes of our own: the attributes of the chain
 // itself, for a base chain, and then those of each rule.
 const (
@@ -194,7 +153,7 @@ func (c *chain) needs(ids ...dataplane.ID) *chain {
 }
 
 func (c *chain) object() dataplane.Object {
-	return dataplane.Object{ID: chainID(c.name), Kind: dataplane.Owned, Body: string(c.body), Refs: c.refs}
+	return dataplane.Object{ID: chainID(c.name), Kind: dataplane.Owned, Body: string(c.body), Links: dataplane.LinkTo(c.refs...)}
 }
 
 // normalChain returns the attributes of a base chain that the kernel describes, or nil for

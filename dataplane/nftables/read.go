@@ -126,13 +126,18 @@ func (r *reader) sets(ctx context.Context, objects []dataplane.Object) ([]datapl
 	if err != nil {
 		return nil, fmt.Errorf("list sets: %w", err)
 	}
+	found := newDraft()
 	for _, name := range names {
 		if !hasOurElements(name) {
 			continue
 		}
 		container := containerOf(name)
-		err := r.elements(ctx, true, inTable(unix.NFTA_SET_ELEM_LIST_SET, name), func(element []byte) {
-			objects = append(objects, parseElement(container, element))
+		err := r.elementLists(ctx, true, inTable(unix.NFTA_SET_ELEM_LIST_SET, name), func(list []byte) {
+			found.reset()
+			for element := range netlink.Attrs(list) {
+				found.parse(container, element.Data)
+			}
+			objects = found.appendElements(objects)
 		})
 		if err != nil {
 			return nil, fmt.Errorf("list the elements of %s: %w", name, goneMeanwhile(err))
@@ -159,10 +164,17 @@ func hasOurElements(set string) bool {
 
 // elements calls each with the attributes of each element that matches a request.
 func (r *reader) elements(ctx context.Context, all bool, request []byte, each func(attrs []byte)) error {
-	return r.ask(ctx, unix.NFT_MSG_GETSETELEM, all, request, func(b []byte) {
-		for element := range netlink.Attrs(netlink.Find(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data) {
+	return r.elementLists(ctx, all, request, func(list []byte) {
+		for element := range netlink.Attrs(list) {
 			each(element.Data)
 		}
+	})
+}
+
+// elementLists calls each with the elements of each message of the reply.
+func (r *reader) elementLists(ctx context.Context, all bool, request []byte, each func(list []byte)) error {
+	return r.ask(ctx, unix.NFT_MSG_GETSETELEM, all, request, func(b []byte) {
+		each(netlink.Find(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data)
 	})
 }
 

@@ -79,14 +79,14 @@ func init() {
 	for i, s := range sharedSets {
 		containers[s.name] = elementsOf + s.name
 		setIn[containers[s.name]] = &sharedSets[i]
-		setRefs[s.name] = []dataplane.ID{setID(s.name)}
+		setLinks[s.name] = dataplane.LinkTo(setID(s.name))
 	}
 }
 
 // The containers of elements and what their elements refer to, allocated once.
 var (
 	containers = map[string]string{}
-	setRefs    = map[string][]dataplane.ID{}
+	setLinks   = map[string]*dataplane.Links{}
 )
 
 // The sets of a service port with affinity; see affinity.go. The elements of clients-… have
@@ -115,7 +115,7 @@ var affinitySets = map[string]func(string) set{
 // object returns the set's object.
 func (s set) object(d *dialect) dataplane.Object {
 	o := ownedObject(setID(s.name), s.body(d))
-	o.Refs = []dataplane.ID{tableID}
+	o.Links = dataplane.LinkTo(tableID)
 	return o
 }
 

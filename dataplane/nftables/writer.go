@@ -35,6 +35,8 @@ type Writer struct {
 	// held is set once the kernel refused to delete a chain together with what led there.
 	// From then on chains go in transactions of their own, and no change waits for them.
 	held bool
+	// ahead is what ReadAhead has read, until the next Read.
+	ahead *ahead
 }
 
 // Socket is what a Writer needs of its connection to nf_tables. *wire.Socket is the real one
@@ -175,20 +177,6 @@ func untouched(changes []dataplane.Change) map[dataplane.ID]*dataplane.Object {
 		}
 	}
 	return certain
-}
-
-// Read returns all objects in the table, sorted by ID, and none if there is no table.
-func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
-	socket, err := w.open()
-	if err == nil {
-		var objects []dataplane.Object
-		objects, err = w.reader(socket).all(ctx)
-		if err == nil {
-			slices.SortFunc(objects, func(a, b dataplane.Object) int { return a.ID.Compare(b.ID) })
-			return objects, nil
-		}
-	}
-	return nil, fmt.Errorf("read the %s table %s: %w", w.d.family, TableName, err)
 }
 
 // attempt is one Write.

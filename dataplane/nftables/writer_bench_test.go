@@ -49,6 +49,26 @@ func BenchmarkColdStart(b *testing.B) {
 	}
 }
 
+// BenchmarkRead reads back what a former process wrote, and compares.
+func BenchmarkRead(b *testing.B) {
+	for _, size := range sizes[:2] {
+		b.Run(fmt.Sprintf("%dx%d", size.services, size.endpoints), func(b *testing.B) {
+			w := newWorld(b, service.IPv4, nftables.WriterConfig{})
+			w.fill(size.services, size.endpoints)
+			w.commit()
+			var observing time.Duration
+			b.ReportAllocs()
+			for b.Loop() {
+				objects := w.read()
+				began := time.Now()
+				w.ledger.Observe(objects)
+				observing += time.Since(began)
+			}
+			b.ReportMetric(float64(observing.Nanoseconds())/float64(b.N), "ns/compare")
+		})
+	}
+}
+
 // fill serves Services. The next commit writes them.
 func (w *world) fill(services, endpoints int) {
 	for n := range services {

@@ -306,6 +306,14 @@ func (w *checkedWriter) Read(ctx context.Context) ([]dataplane.Object, error) {
 	return w.Writer.Read(ctx)
 }
 
+// ReadAhead implements dataplane.ReaderAhead.
+func (w *checkedWriter) ReadAhead(ctx context.Context) {
+	defer w.enter()()
+	if ahead, ok := w.Writer.(dataplane.ReaderAhead); ok {
+		ahead.ReadAhead(ctx)
+	}
+}
+
 // Watch implements dataplane.Watcher.
 func (w *checkedWriter) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
 	return w.stack.watch(ctx, changed)

@@ -117,9 +117,10 @@ func (s state) selection(family service.Family, port *service.Port) reference.Se
 				continue
 			}
 			for _, e := range slice.Endpoints {
+				where := e.Where()
 				listed = append(listed, reference.Endpoint{
 					At: netip.AddrPortFrom(e.Addr, p.Port), Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
-					Local: e.NodeName == s.facts.Name, ForNodes: e.ForNodes, ForZones: e.ForZones,
+					Local: where.NodeName == s.facts.Name, ForNodes: where.ForNodes, ForZones: where.ForZones,
 				})
 			}
 		}

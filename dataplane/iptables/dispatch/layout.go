@@ -31,7 +31,6 @@ package dispatch
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -53,6 +52,8 @@ type Layout struct {
 	// order is that of New, so that equal calls flush in equal order.
 	order []*tree
 	trees map[string]*tree
+	// roots are the trees by their root chain, which tail rules lead to.
+	roots map[dataplane.ID]*tree
 }
 
 var _ dataplane.Layout = (*Layout)(nil)
@@ -60,7 +61,9 @@ var _ dataplane.Layout = (*Layout)(nil)
 // New returns a layout of empty containers. The first Flush composes the root chain of each of
 // them. Names and, within a table, letters are unique.
 func New(family service.Family, containers []Container) *Layout {
-	l := &Layout{family: family, trees: make(map[string]*tree, len(containers))}
+	l := &Layout{
+		family: family, trees: make(map[string]*tree, len(containers)), roots: make(map[dataplane.ID]*tree, len(containers)),
+	}
 	letters := map[string]string{}
 	for _, c := range containers {
 		letter := c.Table + "/" + string(c.Letter)
@@ -69,8 +72,10 @@ func New(family service.Family, containers []Container) *Layout {
 		}
 		letters[letter] = c.Name()
 		t := &tree{
-			container: c, family: family, dirty: true, root: &chain{id: c.ID()}, chains: map[string]*chain{},
+			container: c, family: family, roots: l.roots, dirty: true, vacant: true,
+			root: &chain{id: c.ID()}, chains: map[string]*chain{},
 		}
+		l.roots[c.ID()] = t
 		l.order = append(l.order, t)
 		l.trees[c.Name()] = t
 	}
@@ -99,6 +104,7 @@ func (l *Layout) Remove(id dataplane.ID) {
 // Flush returns the chains that changed since the last call. A nil Object means that the chain is
 // gone.
 func (l *Layout) Flush() []dataplane.Composed {
+	l.settleTails()
 	var out []dataplane.Composed
 	for _, t := range l.order {
 		out = t.flush(out)
@@ -111,8 +117,12 @@ type tree struct {
 	container Container
 	family    service.Family
 	trie      trie
+	// roots are those of the layout.
+	roots map[dataplane.ID]*tree
 	// tail is sorted by name.
 	tail []*element
+	// vacant means that no rule stood in the root after the last call of settleTails.
+	vacant bool
 	// dirty means that a flush has something to look at.
 	dirty bool
 	root  *chain
@@ -152,12 +162,6 @@ func (t *tree) remove(name string) {
 		t.tail = slices.Delete(t.tail, i, i+1)
 		t.dirty = true
 	}
-}
-
-func (t *tree) searchTail(name string) (int, bool) {
-	return slices.BinarySearchFunc(t.tail, name, func(e *element, name string) int {
-		return strings.Compare(e.object.ID.Name, name)
-	})
 }
 
 // chain is one composed chain as of the last flush.
@@ -205,7 +209,9 @@ func (t *tree) compose(c *chain, top *node) {
 	}
 	if c == t.root {
 		for _, e := range t.tail {
-			t.draft.addElement(e)
+			if !t.idle(e) {
+				t.draft.addElement(e)
+			}
 		}
 	}
 	t.settle(c)
@@ -326,7 +332,7 @@ func (d *draft) reset() {
 
 func (d *draft) addElement(e *element) {
 	d.addLine(e.object.Body, e.owner)
-	for _, ref := range e.object.Refs {
+	for _, ref := range e.object.Refs() {
 		d.addRef(ref)
 	}
 }
@@ -349,14 +355,16 @@ func (d *draft) addRef(id dataplane.ID) {
 // object returns the draft as an object, or the old object if they are equal.
 func (d *draft) object(id dataplane.ID, old *dataplane.Object) *dataplane.Object {
 	if old != nil && old.Body == string(d.body) &&
-		slices.Equal(old.Parts, d.parts) && slices.Equal(old.Refs, d.refs) {
+		slices.Equal(old.Parts(), d.parts) && slices.Equal(old.Refs(), d.refs) {
 		return old
 	}
 	return &dataplane.Object{
-		ID:    id,
-		Kind:  dataplane.Owned,
-		Body:  string(d.body),
-		Refs:  append([]dataplane.ID(nil), d.refs...),
-		Parts: append([]dataplane.Part(nil), d.parts...),
+		ID:   id,
+		Kind: dataplane.Owned,
+		Body: string(d.body),
+		Links: &dataplane.Links{
+			Refs:  append([]dataplane.ID(nil), d.refs...),
+			Parts: append([]dataplane.Part(nil), d.parts...),
+		},
 	}
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Path returns the chains that packets pass on their way to an element, the root first.
+// Path returns the chains that packets pass on their way to an element, in their order. Roots from
+// which tail rules lead there are among them: such a rule may come with the element.
 func (l *Layout) Path(id dataplane.ID) []dataplane.ID {
 	t := l.trees[id.Container]
 	if t == nil || !t.holds(id.Name) {
 		return nil
 	}
-	path := []dataplane.ID{t.root.id}
+	path := append(l.above(t), t.root.id)
 	if isTail(id.Name) || t.trie.root == nil {
 		return path
 	}
@@ -65,7 +66,7 @@ func (t *tree) recover(elements []*dataplane.Object, o *dataplane.Object) []*dat
 			ID: dataplane.ID{Container: t.container.Name(), Name: name}, Kind: dataplane.Element, Body: line,
 		}
 		if strings.HasPrefix(target, "KUBE-") {
-			element.Refs = []dataplane.ID{t.container.chainID(target)}
+			element.Links = dataplane.LinkTo(t.container.chainID(target))
 		}
 		elements = append(elements, element)
 	}
@@ -74,7 +75,7 @@ func (t *tree) recover(elements []*dataplane.Object, o *dataplane.Object) []*dat
 
 // parse returns the name of the element that a rule is, and the rule's target. An element's rule
 // matches one address, one protocol and port, or both, and nothing else. In BySource containers,
-// further matches do not count.
+// further matches do not count, nor do those of the destination in ByPort containers.
 func (t *tree) parse(line string) (name, target string, ok bool) {
 	match, target, found := strings.Cut(line, " -j ")
 	if !found {
@@ -89,8 +90,17 @@ func (t *tree) parse(line string) (name, target string, ok bool) {
 	for ; len(words) >= 2; words = words[2:] {
 		flag, value := words[0], words[1]
 		switch flag {
+		case "!":
+			if t.container.Shape != ByPort || len(words) < 3 || words[1] != "-d" {
+				return "", "", false
+			}
+			words = words[1:]
+		case "--dst-type":
+			if t.container.Shape != ByPort {
+				return "", "", false
+			}
 		case "-d", "-s":
-			if (flag == "-s") != (t.container.Shape == BySource) {
+			if (flag == "-s") != (t.container.Shape == BySource) || t.container.Shape == ByPort {
 				continue
 			}
 			p, err := netip.ParsePrefix(value)

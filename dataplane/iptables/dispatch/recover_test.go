@@ -14,7 +14,7 @@ import (
 
 // rule writes an element as a renderer does.
 func rule(c Container, addr netip.Addr, protocol service.Protocol, port uint16, target string) *dataplane.Object {
-	o := &dataplane.Object{Kind: dataplane.Element, Refs: []dataplane.ID{{Container: c.Table, Name: target}}}
+	o := &dataplane.Object{Kind: dataplane.Element, Links: dataplane.LinkTo(dataplane.ID{Container: c.Table, Name: target})}
 	transport := fmt.Sprintf(`-p %s -m comment --comment "ns/svc:p cluster IP" -m %[1]s --dport %d -j %s`, protocol, port, target)
 	switch name := ""; c.Shape {
 	case ByDestination:
@@ -61,8 +61,8 @@ func TestWhatIsComposedIsRecoveredQuick(t *testing.T) {
 		got := map[dataplane.ID]string{}
 		for _, e := range elements {
 			got[e.ID] = e.Body
-			if len(e.Refs) != 1 || e.Refs[0] != stranger.ID {
-				t.Fatalf("seed %d: %q refers to %v", seed, e.Body, e.Refs)
+			if len(e.Refs()) != 1 || e.Refs()[0] != stranger.ID {
+				t.Fatalf("seed %d: %q refers to %v", seed, e.Body, e.Refs())
 			}
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -83,6 +83,16 @@ func TestWhatIsComposedIsRecoveredQuick(t *testing.T) {
 	}
 }
 
+// A rule for a port may match a kind of destination as well.
+func TestRecoverOfPortsForLocalAddresses(t *testing.T) {
+	layout := New(service.IPv4, []Container{nodePorts})
+	body := `! -d 127.0.0.0/8 -p tcp -m tcp --dport 30080 -m addrtype --dst-type LOCAL -m comment --comment "a/b" -j DROP`
+	elements, _ := layout.Recover([]*dataplane.Object{{ID: nodePorts.ID(), Body: body}})
+	if want := PortKey(service.TCP, 30080); len(elements) != 1 || elements[0].ID.Name != want || elements[0].Body != body {
+		t.Errorf("got %+v", elements)
+	}
+}
+
 // Recover leaves out what is no element of a tree. A comment in quotes may hold anything.
 func TestRecoverLeavesOutWhatIsNoElement(t *testing.T) {
 	layout := New(service.IPv4, []Container{services})
@@ -96,7 +106,7 @@ func TestRecoverLeavesOutWhatIsNoElement(t *testing.T) {
 	}, "\n")}
 	elements, _ := layout.Recover([]*dataplane.Object{root})
 	want := DestinationKey(netip.MustParseAddr("10.0.0.1"), service.TCP, 80)
-	if len(elements) != 1 || elements[0].ID.Name != want || elements[0].Refs != nil {
+	if len(elements) != 1 || elements[0].ID.Name != want || elements[0].Refs() != nil {
 		t.Errorf("got %+v", elements)
 	}
 }

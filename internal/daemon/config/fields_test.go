@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
@@ -16,7 +17,7 @@ import (
 )
 
 // own is the pace of a backend with preferences.
-var own = aggregator.Pace{WriteShare: 0.5}
+var own = aggregator.Pace{WriteShare: 0.25, Deadline: 3 * time.Second}
 
 // fieldCase is one field of a document.
 type fieldCase struct {

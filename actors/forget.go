@@ -1,0 +1,39 @@
+package actors
+
+import "github.com/sluice-proxy/sluice/service"
+
+// Forget drops the view of a machine that is going to rest, if nobody asks for it before
+// the next change: it is in force everywhere, and nothing can drain. The change resolves
+// it once more from what it was resolved from, which is kept anyway. A large one stays,
+// because that would take longer than the change.
+func (m *Machine) Forget() {
+	if m.drains != nil || !m.viewed || m.dirty || m.size() > forgetMax {
+		return
+	}
+	for i := range m.sent {
+		line := &m.sent[i]
+		if !line.submitted || !line.settled || !line.reported && m.outputs[i].Programmed != nil {
+			return
+		}
+	}
+	m.view = nil
+}
+
+// forgetMax is the number of endpoints up to which a view is forgotten. Ten take 5 µs.
+const forgetMax = 64
+
+// size is the number of endpoints from which the view was resolved.
+func (m *Machine) size() (n int) {
+	for _, s := range m.slices {
+		n += len(s.Endpoints)
+	}
+	return n
+}
+
+// remember resolves a forgotten view, before what it was resolved from changes.
+func (m *Machine) remember() {
+	if m.view == nil {
+		view := service.Resolve(m.key, m.spec, m.slices, m.facts)
+		m.view = &view
+	}
+}

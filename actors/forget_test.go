@@ -1,0 +1,96 @@
+package actors
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestAMachineThatForgetsDoesTheSame compares one that forgets its view after each turn
+// with one that never does, over random messages and verdicts.
+func TestAMachineThatForgetsDoesTheSame(t *testing.T) {
+	told := []Output{{Name: "one", Programmed: func(service.View) {}}, {Name: "two"}}
+	forgotten := 0
+	for seed := range uint64(200) {
+		dice := rand.New(rand.NewPCG(seed, 1))
+		forgets, keeps := NewMachine(web, 1, told), NewMachine(web, 1, told)
+		var last [2]*dataplane.Fragment
+		for step := range 60 {
+			var message Message
+			switch dice.IntN(16) {
+			case 0:
+				message = SpecChanged{Spec: spec()}
+			case 1:
+				message = SpecChanged{}
+			case 2, 3:
+				message = SliceChanged{Name: "s", Slice: slice("s", fmt.Sprintf("10.0.0.%d", dice.IntN(3)), "10.0.1.1")}
+			case 4:
+				message = SliceChanged{Name: "s"}
+			default:
+				if i := dice.IntN(2); last[i] != nil {
+					message = applied(told[i].Name, last[i])
+				}
+			}
+			fresh := &service.NodeFacts{Name: fmt.Sprint("n", step)}
+			hydrated, refacted := dice.IntN(10) == 0 || step == 0, dice.IntN(10) == 0
+			var outcome [2]string
+			for n, m := range []*Machine{keeps, forgets} {
+				if hydrated {
+					m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{slice("s", "10.0.0.9")}}, facts)
+				}
+				if refacted {
+					m.SetFacts(fresh)
+				}
+				if message != nil {
+					m.Step(message)
+				}
+				fragments := turn(m)
+				for i, f := range fragments {
+					last[i%2] = f
+					outcome[n] += fmt.Sprint(f.Objects, f.Revision, f.Urgent, f.Gone, f.Trail.Causes, f.Trail.Endpoints)
+				}
+				view, news := m.Programmed(0)
+				outcome[n] += fmt.Sprint(view, news, m.State())
+			}
+			if outcome[0] != outcome[1] {
+				t.Fatalf("seed %d, step %d:\n%s\nwith a view that was forgotten:\n%s", seed, step, outcome[0], outcome[1])
+			}
+			if forgets.Forget(); forgets.view == nil {
+				forgotten++
+			}
+		}
+	}
+	if forgotten < 1000 {
+		t.Errorf("forgotten %d times in 12,000 turns", forgotten)
+	}
+}
+
+func TestWhatIsForgotten(t *testing.T) {
+	m := live(slice("s", "10.0.0.1"))
+	if m.Forget(); m.view == nil {
+		t.Error("forgotten before it was resolved")
+	}
+	fragments := turn(m)
+	m.Step(applied("one", fragments[0]))
+	if m.Forget(); m.view == nil {
+		t.Error("forgotten before it is in force everywhere")
+	}
+	m.Step(applied("two", fragments[1]))
+	if m.Forget(); m.view != nil {
+		t.Error("kept although nobody will ask for it")
+	}
+	large := make([]string, forgetMax+1)
+	for i := range large {
+		large[i] = fmt.Sprintf("10.0.1.%d", i)
+	}
+	m.Step(SliceChanged{Name: "s", Slice: slice("s", large...)})
+	for i, f := range turn(m) {
+		m.Step(applied(outputs[i].Name, f))
+	}
+	if m.Forget(); m.view == nil {
+		t.Error("a large view was forgotten")
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sluice-proxy/sluice/bench/result"
+)
+
+// window is a step whose costs are counted.
+type window struct {
+	step   string
+	began  time.Time
+	before processorTime
+}
+
+// begin begins to count for a step.
+func (r *run) begin(step string) (window, error) {
+	progress("  %s …", step)
+	r.traffic.during(step)
+	r.memory.take()
+	before, err := usedBy(r.proxy.process.PID())
+	return window{step, time.Now(), before}, err
+}
+
+// finish notes what a step has cost once the program has nothing more to do.
+func (r *run) finish(ctx context.Context, w window) error {
+	if err := r.idle(ctx); err != nil {
+		return err
+	}
+	used, err := usedBy(r.proxy.process.PID())
+	if err != nil {
+		return err
+	}
+	r.costs(w.step, used.minus(w.before), r.memory.take())
+	return nil
+}
+
+// costs notes what a step has used, and what became of the traffic meanwhile.
+func (r *run) costs(step string, used processorTime, peakMiB float64) {
+	r.figure(step, result.User, "s", used.user)
+	r.figure(step, result.System, "s", used.system)
+	r.remains(step, peakMiB)
+}
+
+// remains notes the memory and the traffic of a step.
+func (r *run) remains(step string, peakMiB float64) {
+	r.figure(step, result.Resident, "MiB", residentMiB(r.proxy.process.PID()))
+	r.figure(step, "resident with children, peak", "MiB", peakMiB)
+	if r.traffic == nil {
+		return
+	}
+	c := r.traffic.of(step)
+	r.figure(step, result.Attempted, "", float64(c.attempted))
+	r.figure(step, result.Lost, "", float64(c.lost))
+}
+
+// figure notes a figure of this run and prints it.
+func (r *run) figure(step, what, unit string, value float64) {
+	r.note(result.Figure{Step: step, What: what, Unit: unit, Value: value})
+}
+
+// beyond notes that something did not happen in time.
+func (r *run) beyond(step, what string) {
+	r.note(result.Figure{Step: step, What: what, Unit: "s", Value: r.Limit.Seconds(), Beyond: true})
+}
+
+func (r *run) note(f result.Figure) {
+	f.Program, f.Round = r.program, r.round
+	r.out.Figures = append(r.out.Figures, f)
+	progress("  %s: %s: %s", f.Step, f.What, f.Text())
+}
+
+// waited notes how long it took until the last of so many.
+func (r *run) waited(step, what string, took []time.Duration, of int) {
+	if len(took) < of {
+		r.beyond(step, what)
+		return
+	}
+	last := time.Duration(0)
+	for _, t := range took {
+		last = max(last, t)
+	}
+	r.figure(step, what, "s", last.Seconds())
+}
+
+// distribution notes how long something took each time.
+func (r *run) distribution(step, what string, took []time.Duration, beyond int) {
+	d := result.Distribute(took, beyond)
+	d.Program, d.Round, d.Step, d.What = r.program, r.round, step, what
+	r.out.Distributions = append(r.out.Distributions, d)
+	for _, percent := range []int{50, 90, 99, 100} {
+		which := fmt.Sprintf("%s, p%d", what, percent)
+		if percent == 100 {
+			which = what + ", longest"
+		}
+		if percent < len(d.Percentiles) {
+			r.figure(step, which, "s", d.Percentiles[percent]/1000)
+		} else {
+			r.beyond(step, which)
+		}
+	}
+}
+
+// idle waits until the program has nothing more to do.
+func (r *run) idle(ctx context.Context) error {
+	const window, share = time.Second, 0.03
+	limit := time.Now().Add(r.Limit)
+	for quiet := 0; quiet < 2; {
+		before, err := usedBy(r.proxy.process.PID())
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(window):
+		}
+		after, err := usedBy(r.proxy.process.PID())
+		if err != nil {
+			return err
+		}
+		if quiet++; after.minus(before).sum() > share*window.Seconds() {
+			quiet = 0
+		}
+		if time.Now().After(limit) {
+			progress("  %s is still busy after %s", r.program, short(r.Limit))
+			return nil
+		}
+	}
+	return nil
+}

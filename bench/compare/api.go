@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+)
+
+// writers is how many requests are under way at once when many objects are written.
+const writers = 16
+
+// apiServer is a real kube-apiserver with etcd (test/e2e/apiserver), and a client of it that may do
+// everything.
+type apiServer struct {
+	process *netns.Daemon
+	dir     string
+	client  kubernetes.Interface
+}
+
+func startAPIServer(ctx context.Context, binary string, host *netns.Namespace, dir string) (*apiServer, error) {
+	process, err := netns.StartDaemon(host, filepath.Join(dir, "apiserver.log"), exec.Command(binary,
+		"--data-dir", dir, "--bind-address", apiAddress.Addr().String(), "--secure-port", strconv.Itoa(int(apiAddress.Port()))))
+	if err != nil {
+		return nil, err
+	}
+	s := &apiServer{process: process, dir: dir}
+	if err := s.awaitReady(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("API server: %w\n%s", err, process.Tail(20)), process.Kill())
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", s.credential("admin"))
+	if err == nil {
+		config.Dial = host.DialContext
+		config.QPS, config.Timeout, config.WarningHandler = -1, time.Minute, rest.NoWarnings{}
+		config.ContentType = runtime.ContentTypeProtobuf
+		s.client, err = kubernetes.NewForConfig(config)
+	}
+	if err != nil {
+		return nil, errors.Join(err, process.Kill())
+	}
+	return s, nil
+}
+
+// credential names a file of test/e2e/apiserver/credentials.
+func (s *apiServer) credential(user string) string {
+	return filepath.Join(s.dir, "credentials", user+".kubeconfig")
+}
+
+// awaitReady waits for the line that test/e2e/apiserver promises.
+func (s *apiServer) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for {
+		log, err := os.ReadFile(s.process.LogFile())
+		if err != nil || bytes.Contains(log, []byte("\nready https://")) || bytes.HasPrefix(log, []byte("ready https://")) {
+			return err
+		}
+		select {
+		case <-s.process.Ended():
+			return fmt.Errorf("ended before it was ready: %s", s.process.End())
+		case <-ctx.Done():
+			return fmt.Errorf("not ready: %w", ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// createNode registers the node in the first zone.
+func (s *apiServer) createNode(ctx context.Context) error {
+	_, err := s.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelHostname: nodeName, corev1.LabelTopologyZone: zones[0]}},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeAddress.String()}}},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// setZone changes the label of the node.
+func (s *apiServer) setZone(ctx context.Context, zone string) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, corev1.LabelTopologyZone, zone)
+	_, err := s.client.CoreV1().Nodes().Patch(ctx, nodeName, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+func (s *apiServer) createNamespaces(ctx context.Context, items []*item) error {
+	seen := map[string]bool{}
+	for _, it := range items {
+		if seen[it.namespace] {
+			continue
+		}
+		seen[it.namespace] = true
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: it.namespace}}
+		if _, err := s.client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create writes a Service and its slices.
+func (s *apiServer) create(ctx context.Context, it *item) error {
+	if _, err := s.client.CoreV1().Services(it.namespace).Create(ctx, it.service(), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for at := range it.sliceCount() {
+		if _, err := s.client.DiscoveryV1().EndpointSlices(it.namespace).Create(ctx, it.slice(at), metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// update writes a slice that exists.
+func (s *apiServer) update(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
+	_, err := s.client.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
+	return err
+}
+
+// remove deletes a Service and its slices.
+func (s *apiServer) remove(ctx context.Context, it *item) error {
+	if err := s.client.CoreV1().Services(it.namespace).Delete(ctx, it.name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	for at := range it.sliceCount() {
+		if err := s.client.DiscoveryV1().EndpointSlices(it.namespace).Delete(ctx, it.slice(at).Name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forEach calls do for each item, several at a time and in order. It returns the first error.
+func forEach(ctx context.Context, items []*item, do func(context.Context, *item) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range writers {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(items) {
+					return
+				}
+				if err := do(ctx, items[i]); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	return context.Cause(ctx)
+}

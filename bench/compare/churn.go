@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sluice-proxy/sluice/bench/result"
+)
+
+// rates are the changes per second.
+var rates = []int{20, 100}
+
+// measuredPerSecond is how many of the changes are followed to the first answer.
+const measuredPerSecond = 4
+
+// churn replaces endpoints at given rates.
+func (r *run) churn(ctx context.Context) error {
+	minutes := r.Minutes / float64(2*len(rates)*r.Rounds)
+	for _, rate := range rates {
+		if err := r.idle(ctx); err != nil {
+			return err
+		}
+		if err := r.churnAt(ctx, rate, time.Duration(minutes*float64(time.Minute))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// followed are the writes whose way to the first answer is measured.
+type followed struct {
+	mu       sync.Mutex
+	took     []time.Duration
+	beyond   int
+	failed   error
+	underway sync.WaitGroup
+}
+
+// follow measures how long it takes from now until the answer is right, and then calls done.
+func (f *followed) follow(ctx context.Context, r *run, q question, done func(time.Time)) {
+	began := time.Now()
+	f.underway.Go(func() {
+		limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
+		defer cancel()
+		at, ok := r.network.until(limit, q, began)
+		f.mu.Lock()
+		if ok {
+			f.took = append(f.took, at.Sub(began))
+		} else {
+			f.beyond++
+		}
+		f.mu.Unlock()
+		done(at)
+	})
+}
+
+func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) error {
+	step := fmt.Sprintf("%d changes/s", rate)
+	w, err := r.begin(fmt.Sprintf("%s for %s", step, short(duration)))
+	if err != nil {
+		return err
+	}
+	r.traffic.during(step)
+	f, c := &followed{}, changes{busy: map[*item]bool{}}
+	made := 0
+	for ; time.Since(w.began) < duration; made++ {
+		// What is late is made up for, so that the rate is kept.
+		due := w.began.Add(time.Duration(made) * time.Second / time.Duration(rate))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Until(due)):
+		}
+		r.changeOne(ctx, f, &c, made%(rate/measuredPerSecond) == 0)
+	}
+	// The costs are those of the time with changes, whatever is left to do after it.
+	used, err := usedBy(r.proxy.process.PID())
+	if err != nil {
+		return err
+	}
+	took, peak := time.Since(w.began), r.memory.take()
+	f.underway.Wait()
+	if f.failed != nil {
+		return f.failed
+	}
+	r.distribution(step, "write to answer", f.took, f.beyond)
+	r.figure(step, "changes made", "/s", float64(made)/took.Seconds())
+	used = used.minus(w.before)
+	r.figure(step, result.PerMinute, "s", used.sum()/took.Minutes())
+	r.figure(step, result.UserPerMinute, "s", used.user/took.Minutes())
+	r.figure(step, result.SystemPerMinute, "s", used.system/took.Minutes())
+	r.remains(step, peak)
+	return nil
+}
+
+// changes are the Services with one endpoint whose change is not in force yet.
+type changes struct {
+	mu   sync.Mutex
+	busy map[*item]bool
+}
+
+// take reports whether a Service may change again.
+func (c *changes) take(it *item) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy[it] {
+		return false
+	}
+	c.busy[it] = true
+	return true
+}
+
+func (c *changes) give(it *item) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.busy, it)
+}
+
+// changeOne replaces an endpoint: of a Service with one endpoint, followed to its answer, or of
+// another.
+func (r *run) changeOne(ctx context.Context, f *followed, c *changes, follow bool) {
+	// A prime, so that all have their turn.
+	const stride = 7919
+	r.change++
+	it, single := r.changing[r.change*stride%len(r.changing)], r.singles[r.change*stride%len(r.singles)]
+	if follow = follow && c.take(single); follow {
+		it = single
+	}
+	r.replace(it)
+	slice := it.slice(0)
+	if follow {
+		f.follow(ctx, r, it.answered(it.endpoints...), func(time.Time) { c.give(it) })
+	}
+	f.underway.Go(func() {
+		if err := r.api.update(ctx, slice); err != nil {
+			f.mu.Lock()
+			f.failed = err
+			f.mu.Unlock()
+		}
+	})
+}

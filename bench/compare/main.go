@@ -1,0 +1,89 @@
+// Command compare runs kube-proxy and sluice in turns on one node of a real cluster, under the same
+// load, and judges both from outside: by new connections to Services, and by what the kernel says
+// about their processes. It needs root. Everything happens in network namespaces of its own.
+//
+//	go run ./compare -n 1000 -minutes 4
+//	go run ./compare -n 200 -minutes 1 -steps churn -json quick.json
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// options are the flags.
+type options struct {
+	N             int
+	Mode, Variant string
+	Minutes       float64
+	Rounds        int
+	Steps         []string
+	Limit         time.Duration
+
+	sluice, kubeProxy, apiServer string
+	// json is where the result goes besides the terminal, or empty.
+	json string
+}
+
+func main() {
+	o, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+		err = compare(ctx, o)
+		stop()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(arguments []string) (o options, err error) {
+	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
+	flags.IntVar(&o.N, "n", 5000, "Services in the cluster")
+	flags.StringVar(&o.Mode, "mode", "nftables", "mode of both programs: nftables or iptables")
+	flags.StringVar(&o.Variant, "variant", "", "iptables programs for both: nft or legacy; empty means the machine's default")
+	flags.Float64Var(&o.Minutes, "minutes", 8, "minutes of churn, divided among the programs, rates and rounds")
+	flags.IntVar(&o.Rounds, "rounds", 1, "how often each program has its turn; the first of a round is the last of the one before")
+	steps := flags.String("steps", strings.Join(stepNames(), ","), "what to do after the cold start")
+	flags.DurationVar(&o.Limit, "limit", 3*time.Minute, "how long to wait for anything; what takes longer is reported as such")
+	flags.StringVar(&o.sluice, "sluice", "../bin/sluice", "the program, as make build builds it")
+	flags.StringVar(&o.kubeProxy, "kube-proxy", "../bin/e2e-kubeproxy", "the program, built from test/e2e/kubeproxy")
+	flags.StringVar(&o.apiServer, "apiserver", "../bin/e2e-apiserver", "kube-apiserver, built from test/e2e/apiserver")
+	flags.StringVar(&o.json, "json", "", "also write the result to this file, for the performance page")
+	if err := flags.Parse(arguments); err != nil {
+		return o, err
+	}
+	if o.Steps, err = chooseSteps(*steps); err != nil {
+		return o, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q; see -help", flags.Arg(0))
+	case o.N < 20 || o.N > 30000:
+		return o, fmt.Errorf("-n %d: want 20 to 30000, for which the range of ClusterIPs has room", o.N)
+	case o.Mode != "nftables" && o.Mode != "iptables":
+		return o, fmt.Errorf("-mode %q: want nftables or iptables", o.Mode)
+	case o.Variant != "" && (o.Mode != "iptables" || o.Variant != "nft" && o.Variant != "legacy"):
+		return o, fmt.Errorf("-variant %q: want nft or legacy, with -mode iptables", o.Variant)
+	case o.Minutes <= 0 || o.Rounds < 1 || o.Limit < time.Second:
+		return o, errors.New("-minutes, -rounds and -limit: want more than nothing")
+	}
+	return o, nil
+}
+
+// progress reports what is going on.
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+)
+
+// network is one node between a client, the API server and all endpoints. Nothing on the machine
+// itself changes.
+//
+//	client 203.0.113.10 ──┐
+//	api    10.30.0.2    ──┼── node
+//	all endpoints       ──┘
+//	10.128.0.0/9          └── and what no rule has translated
+type network struct {
+	*netns.Network
+	client, node, api *netns.Namespace
+	endpoints         []*endpoints
+}
+
+// nodeName is the node that the proxy serves.
+const nodeName = "node"
+
+var (
+	nodeAddress = netip.MustParseAddr("203.0.113.1")
+	apiAddress  = netip.MustParseAddrPort("10.30.0.2:6443")
+)
+
+// podRange holds all endpoints, and is what the proxies are told to be the pods' addresses.
+// serviceRange holds all ClusterIPs, and is the default of test/e2e/apiserver.
+var (
+	podRange     = netip.MustParsePrefix("10.128.0.0/9")
+	serviceRange = netip.MustParsePrefix("172.30.0.0/16")
+)
+
+func newNetwork() (*network, error) {
+	const client, api, pods = "client", "api", "endpoints"
+	p := netns.Prefixes
+	plan := netns.Plan{Cables: []netns.Cable{
+		{Router: nodeName, Leaf: client, Port: client, AtRouter: p("203.0.113.1/24"), AtLeaf: p("203.0.113.10/24")},
+		{Router: nodeName, Leaf: api, Port: api, AtRouter: p("10.30.0.1/24"), AtLeaf: p("10.30.0.2/24")},
+		{Router: nodeName, Leaf: pods, Port: pods, AtRouter: p("10.40.0.1/24"), AtLeaf: p("10.40.0.2/24")},
+	}}
+	// What no rule translates ends there as well, and gets an answer that says so: a client that waits
+	// for a rule then learns at once that there is none yet.
+	for _, to := range []netip.Prefix{podRange, serviceRange} {
+		plan.Routes = append(plan.Routes, netns.Route{Host: nodeName, To: to, Via: netip.MustParseAddr("10.40.0.2")})
+	}
+	built, err := netns.Build(plan)
+	if err != nil {
+		return nil, err
+	}
+	n := &network{Network: built, client: built.Hosts[client], node: built.Hosts[nodeName], api: built.Hosts[api]}
+	if err := n.serve(built.Hosts[pods]); err != nil {
+		return nil, errors.Join(err, n.close())
+	}
+	return n, nil
+}
+
+// serve starts the endpoints, and who answers for ClusterIPs.
+func (n *network) serve(host *netns.Namespace) error {
+	for _, all := range []netip.Prefix{podRange, serviceRange} {
+		// On the loopback interface, a prefix makes each of its addresses one of the host's own.
+		if err := host.AddAddress("lo", netip.PrefixFrom(all.Addr().Next(), all.Bits())); err != nil {
+			return err
+		}
+	}
+	for _, port := range []int{endpointPort, servicePort} {
+		e, err := startEndpoints(host, port)
+		if err != nil {
+			return err
+		}
+		n.endpoints = append(n.endpoints, e)
+	}
+	return nil
+}
+
+// close ends the endpoints and lets go of the namespaces.
+func (n *network) close() error {
+	var errs []error
+	for _, e := range n.endpoints {
+		errs = append(errs, e.close())
+	}
+	return errors.Join(append(errs, n.Close())...)
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// Every address of the range answers with itself, over TCP and UDP.
+func TestEndpointsAnswerAtEveryAddress(t *testing.T) {
+	n, err := newNetwork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := n.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, number := range []int{0, 1, 255, 70_000, 4_000_000} {
+		at := netip.AddrPortFrom(endpointAddress(number), endpointPort)
+		for _, network := range []string{"tcp", "udp"} {
+			answer, err := n.client.Ask(t.Context(), network, at)
+			if err != nil || answer.Backend != at.Addr().String() {
+				t.Errorf("%s %s: %+v, %v", network, at, answer, err)
+			}
+		}
+	}
+	for _, network := range []string{"tcp", "udp"} {
+		answer, err := n.client.Ask(t.Context(), network, netip.MustParseAddrPort("172.30.7.8:80"))
+		if err != nil || !strayed(answer) {
+			t.Errorf("%s to a ClusterIP without a rule: %+v, %v; want an answer that says so", network, answer, err)
+		}
+	}
+}

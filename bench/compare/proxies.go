@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+)
+
+// proxy is one of the programs on the node, with its defaults.
+type proxy struct {
+	program   string
+	binary    string
+	flags     []string
+	path      string // PATH of the process
+	node      *netns.Namespace
+	dir       string
+	processes int
+	process   *netns.Daemon
+}
+
+// newProxy prepares a program. Both get the same flags.
+func newProxy(o options, program string, n *network, api *apiServer, dir string) (*proxy, error) {
+	p := &proxy{program: program, node: n.node, dir: dir, path: os.Getenv("PATH"), flags: []string{
+		"--kubeconfig", api.credential("proxy"), "--hostname-override", nodeName, "--cluster-cidr", podRange.String(), "--proxy-mode", o.Mode,
+		// The conntrack table's size can be set in the machine's first network namespace only.
+		"--conntrack-max-per-core", "0",
+	}}
+	if o.Variant != "" {
+		if err := p.chooseVariant(o.Variant); err != nil {
+			return nil, err
+		}
+	}
+	if program == result.Sluice {
+		p.binary = o.sluice
+		p.flags = append([]string{"proxy"}, append(p.flags, "--sluice-state-dir", filepath.Join(dir, "state"))...)
+		return p, nil
+	}
+	binary, err := filepath.Abs(o.kubeProxy)
+	if err != nil {
+		return nil, err
+	}
+	p.binary = filepath.Join(dir, result.KubeProxy) // the name by which it is known
+	return p, os.Symlink(binary, p.binary)
+}
+
+// chooseVariant makes the names without a variant those of one, for both programs alike.
+func (p *proxy) chooseVariant(variant string) error {
+	dir := filepath.Join(p.dir, "path")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	for _, family := range []string{"iptables", "ip6tables"} {
+		for _, kind := range []string{"", "-save", "-restore"} {
+			real, err := exec.LookPath(family + "-" + variant + kind)
+			if err == nil {
+				err = os.Symlink(real, filepath.Join(dir, family+kind))
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	p.path = dir + ":" + p.path
+	return nil
+}
+
+func (p *proxy) command(more ...string) *exec.Cmd {
+	cmd := exec.Command(p.binary, append(p.flags[:len(p.flags):len(p.flags)], more...)...)
+	cmd.Env = append(os.Environ(), "PATH="+p.path)
+	return cmd
+}
+
+// start starts a process and returns when that was.
+func (p *proxy) start() (time.Time, error) {
+	p.processes++
+	began := time.Now()
+	var err error
+	p.process, err = netns.StartDaemon(p.node, filepath.Join(p.dir, fmt.Sprintf("%s-%d.log", p.program, p.processes)), p.command())
+	return began, err
+}
+
+// stop ends the process. kube-proxy does not handle the signal.
+func (p *proxy) stop() error {
+	const limit = 30 * time.Second
+	if err := p.alive(); err != nil {
+		return err
+	}
+	if err := p.process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.process.Ended():
+		return nil
+	case <-time.After(limit):
+		return fmt.Errorf("%s has not ended %v after SIGTERM", p.program, limit)
+	}
+}
+
+// alive returns an error when the process has ended by itself.
+func (p *proxy) alive() error {
+	if p.process.Running() {
+		return nil
+	}
+	return fmt.Errorf("%s has ended by itself (%s):\n%s", p.program, p.process.End(), p.process.Tail(10))
+}
+
+// cleanUp removes the program's rules by its own command.
+func (p *proxy) cleanUp(ctx context.Context) error {
+	const limit = 2 * time.Minute
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	cmd := p.command("--cleanup")
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	defer stop()
+	_, err := p.node.Output(cmd)
+	return err
+}

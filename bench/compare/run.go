@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-proxy/sluice/bench/result"
+)
+
+// run is one turn of one program: a cluster, a node and its proxy, all of them new.
+type run struct {
+	options
+	program string
+	round   int
+	dir     string
+
+	network *network
+	api     *apiServer
+	proxy   *proxy
+	traffic *traffic
+	memory  *memoryWatch
+
+	items []*item
+	// changing are the Services that churn changes, singles those with one endpoint.
+	changing, singles []*item
+	// steady are Services that nothing changes, which traffic asks all the time.
+	steady []*item
+	// fresh is the number of an endpoint that was never used.
+	fresh  int
+	change int
+
+	out *result.Comparison
+}
+
+// step is what a run does after the cold start.
+type step struct {
+	name string
+	do   func(*run, context.Context) error
+}
+
+var steps = []step{
+	{"restart", (*run).restart},
+	{"churn", (*run).churn},
+	{"bulk", (*run).bulk},
+	{"zone", (*run).zone},
+	{"rolling", (*run).rolling},
+}
+
+func stepNames() (names []string) {
+	for _, s := range steps {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// chooseSteps reads a list of names. The cold start always happens.
+func chooseSteps(list string) (chosen []string, err error) {
+	for name := range strings.SplitSeq(list, ",") {
+		if name != "" && name != "cold" && !slices.Contains(stepNames(), name) {
+			return nil, fmt.Errorf("-steps %q: there is no such step; want some of cold,%s", name, strings.Join(stepNames(), ","))
+		}
+		chosen = append(chosen, name)
+	}
+	return chosen, nil
+}
+
+// compare makes all runs, prints the result and stores it.
+func compare(ctx context.Context, o options) error {
+	machine, out, err := describe(ctx, o)
+	if err != nil {
+		return err
+	}
+	programs := []string{result.Sluice, result.KubeProxy}
+	for round := range o.Rounds {
+		for i, program := range programs {
+			progress("round %d of %d, %s (%d of %d), load average %s", round+1, o.Rounds, program, i+1, len(programs), result.LoadAverage())
+			r := &run{options: o, program: program, round: round + 1, out: out}
+			if err := r.all(ctx); err != nil {
+				return fmt.Errorf("%s: %w", program, err)
+			}
+		}
+		slices.Reverse(programs)
+	}
+	if o.json != "" {
+		machine.LoadAfter = result.LoadAverage()
+		data, err := json.Marshal(out)
+		if err != nil {
+			return err
+		}
+		record := &result.Record{Kind: "compare", Command: o.command(), Machine: machine, Data: data}
+		if err := record.Write(o.json); err != nil {
+			return err
+		}
+	}
+	return out.Print(os.Stdout)
+}
+
+// all makes a run.
+func (r *run) all(ctx context.Context) (err error) {
+	if r.dir, err = os.MkdirTemp("", "compare-"); err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, r.close()); err != nil {
+			progress("  the logs are in %s", r.dir)
+		} else {
+			err = os.RemoveAll(r.dir)
+		}
+	}()
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	if err := r.cold(ctx); err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if !slices.Contains(r.Steps, s.name) {
+			continue
+		}
+		if err := r.idle(ctx); err != nil {
+			return err
+		}
+		if err := s.do(r, ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		if err := r.proxy.alive(); err != nil {
+			return err
+		}
+	}
+	return r.end(ctx)
+}
+
+// prepare makes the network, the API server and the objects.
+func (r *run) prepare(ctx context.Context) (err error) {
+	if r.network, err = newNetwork(); err != nil {
+		return err
+	}
+	if r.api, err = startAPIServer(ctx, r.apiServer, r.network.api, r.dir); err != nil {
+		return err
+	}
+	if r.proxy, err = newProxy(r.options, r.program, r.network, r.api, r.dir); err != nil {
+		return err
+	}
+	began := time.Now()
+	r.items, r.fresh = plan(r.N), (r.N+bulkMax)*addressesEach
+	if err := errors.Join(r.api.createNode(ctx), r.api.createNamespaces(ctx, r.items)); err != nil {
+		return err
+	}
+	if err := forEach(ctx, r.items, r.api.create); err != nil {
+		return err
+	}
+	progress("  %d Services written to the API server in %s", r.N, short(time.Since(began)))
+	return nil
+}
+
+// end stops the program and removes its rules.
+func (r *run) end(ctx context.Context) error {
+	if r.traffic != nil {
+		r.traffic.load.Stop()
+		r.traffic = nil
+	}
+	if err := r.proxy.stop(); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := r.proxy.cleanUp(ctx); err != nil {
+		return fmt.Errorf("%s --cleanup: %w", r.program, err)
+	}
+	r.figure("clean-up", "rules removed by --cleanup", "s", time.Since(began).Seconds())
+	return nil
+}
+
+// close ends everything that still runs.
+func (r *run) close() error {
+	var errs []error
+	if r.traffic != nil {
+		r.traffic.load.Stop()
+	}
+	if r.memory != nil {
+		r.memory.close()
+	}
+	if r.proxy != nil && r.proxy.process != nil {
+		errs = append(errs, r.proxy.process.Kill())
+	}
+	if r.api != nil {
+		errs = append(errs, r.api.process.Kill())
+	}
+	if r.network != nil {
+		errs = append(errs, r.network.close())
+	}
+	return errors.Join(errs...)
+}
+
+// short is a duration for people.
+func short(d time.Duration) string {
+	if d < time.Second {
+		return d.Round(100 * time.Microsecond).String()
+	}
+	return d.Round(10 * time.Millisecond).String()
+}

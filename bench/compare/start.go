@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sluice-proxy/sluice/bench/result"
+)
+
+const (
+	// sampleMax is how many Services are asked all the time until they answer. All are asked after
+	// that.
+	sampleMax = 200
+	// steadyMax is how many Services nothing changes, for the traffic beside everything.
+	steadyMax = 20
+)
+
+// cold starts the program on a node without rules.
+func (r *run) cold(ctx context.Context) error {
+	const step = result.ColdStart
+	r.deal()
+	began, err := r.proxy.start()
+	if err != nil {
+		return err
+	}
+	r.memory = watchMemory(r.proxy.process.PID())
+	sample := spread(r.items, sampleMax)
+	limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
+	defer cancel()
+	took, _ := r.network.untilAll(limit, asked(sample), began)
+	if err := r.proxy.alive(); err != nil {
+		return err
+	}
+	r.waited(step, result.ToAnswers, took, len(sample))
+	all, late := r.network.untilAll(limit, asked(r.items), began)
+	if len(all) < len(r.items) {
+		return fmt.Errorf("%d of %d Services do not answer %s after the start", len(r.items)-len(all), len(r.items), short(time.Since(began)))
+	}
+	r.figure(step, "Services that answered later than that", "", float64(late))
+	if err := r.finish(ctx, window{step: step}); err != nil {
+		return err
+	}
+	r.traffic, err = startTraffic(ctx, r.network, r.steady)
+	return err
+}
+
+// deal divides the Services into those that traffic asks all the time and those that change.
+func (r *run) deal() {
+	for _, it := range r.items {
+		switch it.class {
+		case single, singleUDP:
+			r.singles = append(r.singles, it)
+		case plain, udp, nodePorts, affinity:
+			r.changing = append(r.changing, it)
+		}
+	}
+	r.steady = spread(r.changing, min(steadyMax, len(r.changing)/2))
+	r.changing = slices.DeleteFunc(slices.Clone(r.changing), func(it *item) bool { return slices.Contains(r.steady, it) })
+}
+
+// spread returns at most so many items, at equal distances, the first and the last among them.
+func spread(items []*item, most int) []*item {
+	if len(items) <= most {
+		return items
+	}
+	if most == 1 {
+		return items[:1]
+	}
+	chosen := make([]*item, most)
+	for i := range chosen {
+		chosen[i] = items[i*(len(items)-1)/(most-1)]
+	}
+	return chosen
+}
+
+// asked returns a question for each item: whether it is served as it is now.
+func asked(items []*item) (all []question) {
+	for _, it := range items {
+		if it.class != empty || it.protocol() == "TCP" {
+			all = append(all, it.answered(it.endpoints...))
+		}
+	}
+	return all
+}
+
+// restart stops the program, changes a part of the cluster, and starts it over its own rules. It is
+// done when what changed meanwhile is in force.
+func (r *run) restart(ctx context.Context) error {
+	const step = result.Restart
+	r.traffic.during(step)
+	if err := r.proxy.stop(); err != nil {
+		return err
+	}
+	r.memory.close()
+	changed := spread(r.singles, sampleMax)
+	for _, it := range changed {
+		r.replace(it)
+	}
+	if err := forEach(ctx, changed, func(ctx context.Context, it *item) error { return r.api.update(ctx, it.slice(0)) }); err != nil {
+		return err
+	}
+	began, err := r.proxy.start()
+	if err != nil {
+		return err
+	}
+	r.memory = watchMemory(r.proxy.process.PID())
+	limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
+	defer cancel()
+	took, _ := r.network.untilAll(limit, asked(changed), began)
+	r.waited(step, result.ToChanges, took, len(changed))
+	return r.finish(ctx, window{step: step})
+}
+
+// replace exchanges one endpoint of a Service, another one each time.
+func (r *run) replace(it *item) {
+	it.endpoints[r.fresh%len(it.endpoints)] = r.fresh
+	r.fresh++
+}

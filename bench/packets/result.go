@@ -1,0 +1,78 @@
+package main
+
+import (
+	"math"
+	"slices"
+)
+
+// result is the figure of one variant in one case: an object of the output in JSON.
+type result struct {
+	// Backend is "nftables", "iptables-nft" or "iptables-legacy".
+	Backend string `json:"backend"`
+	// Family is "IPv4" or "IPv6".
+	Family string `json:"family"`
+	// Direction is "forwarded" (the client is a pod of the node) or "local" (it is on the node).
+	Direction string `json:"direction"`
+	// Services is their number, Endpoints how many most of them have.
+	Services  int `json:"services"`
+	Endpoints int `json:"endpoints"`
+	// Case is the kind of traffic, Variant who made the rules: "kube-proxy", the name of a build of
+	// Sluice, "floor" (one masquerade rule that never applies) or "none" (no rules).
+	Case    string `json:"case"`
+	Variant string `json:"variant"`
+	// Rounds is how many samples there are.
+	Rounds int `json:"rounds"`
+	// Microseconds is the median of the samples, for one exchange.
+	Microseconds float64 `json:"us"`
+	// Ratio is the median of the rounds' ratios to Baseline, Low and High are their quartiles. They
+	// are 0 if Baseline has no figure.
+	Baseline string  `json:"baseline"`
+	Ratio    float64 `json:"ratio"`
+	Low      float64 `json:"low"`
+	High     float64 `json:"high"`
+	// Goal is the largest ratio that is wanted, 0 for variants that are not Sluice. Verdict is "ok",
+	// "even" (above a goal of 1, by no more than the spread) or "MISSED".
+	Goal    float64 `json:"goal,omitempty"`
+	Verdict string  `json:"verdict,omitempty"`
+	// Error says why there is no figure.
+	Error string `json:"error,omitempty"`
+}
+
+// quantile returns a quantile of sorted figures.
+func quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	at := q * float64(len(sorted)-1)
+	below := int(math.Floor(at))
+	above := min(below+1, len(sorted)-1)
+	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
+}
+
+// compare fills in the figures of a variant from its samples and the baseline's, round by round.
+func (r *result) compare(samples, baseline []float64) {
+	r.Rounds = len(samples)
+	r.Microseconds = quantile(slices.Sorted(slices.Values(samples)), 0.5)
+	if len(baseline) != len(samples) {
+		return
+	}
+	ratios := make([]float64, len(samples))
+	for i := range samples {
+		ratios[i] = samples[i] / baseline[i]
+	}
+	slices.Sort(ratios)
+	r.Ratio, r.Low, r.High = quantile(ratios, 0.5), quantile(ratios, 0.25), quantile(ratios, 0.75)
+}
+
+// judge compares the ratio with the goal.
+func (r *result) judge() {
+	switch {
+	case r.Goal == 0 || r.Ratio == 0:
+	case r.Ratio <= r.Goal:
+		r.Verdict = "ok"
+	case r.Goal == unslower && r.Low <= r.Goal:
+		r.Verdict = "even"
+	default:
+		r.Verdict = "MISSED"
+	}
+}

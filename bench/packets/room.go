@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// room is the network of one variant. All rooms are alike:
+//
+//	client ── veth ── node ── veth ── pods
+//
+// The client is a pod of the node. Every address of a range is one of the pods, who listen at each.
+type room struct {
+	*netns.Network
+	client, node, pods *netns.Namespace
+	servers            service.PerFamily[server]
+}
+
+// server holds the descriptors of the sockets at which all pods of a family answer.
+type server struct{ listener, datagrams int }
+
+var (
+	clientAddress = service.PerFamily[netip.Addr]{
+		service.IPv4: netip.MustParseAddr("10.255.1.10"), service.IPv6: netip.MustParseAddr("fd00:10:255::10"),
+	}
+	nodeAddress = service.PerFamily[netip.Addr]{
+		service.IPv4: netip.MustParseAddr("198.18.0.1"), service.IPv6: netip.MustParseAddr("fd00:18::1"),
+	}
+	podsRange = service.PerFamily[netip.Prefix]{
+		service.IPv4: netip.MustParsePrefix("10.128.0.0/10"), service.IPv6: netip.MustParsePrefix("fd00:10:128::/48"),
+	}
+	nextHop = service.PerFamily[netip.Addr]{
+		service.IPv4: netip.MustParseAddr("198.18.0.2"), service.IPv6: netip.MustParseAddr("fd00:18::2"),
+	}
+)
+
+// clusterCIDR holds the client and all pods.
+const clusterCIDR = "10.128.0.0/9,fd00:10::/32"
+
+func newRoom() (*room, error) {
+	plan := netns.Plan{Cables: []netns.Cable{
+		{Router: "node", Leaf: "client", Port: "to-client",
+			AtRouter: netns.Prefixes("10.255.1.1/24", "fd00:10:255::1/64"), AtLeaf: netns.Prefixes("10.255.1.10/24", "fd00:10:255::10/64")},
+		{Router: "node", Leaf: "pods", Port: "to-pods",
+			AtRouter: netns.Prefixes("198.18.0.1/30", "fd00:18::1/64"), AtLeaf: netns.Prefixes("198.18.0.2/30", "fd00:18::2/64")},
+	}}
+	for _, f := range service.Families {
+		plan.Routes = append(plan.Routes, netns.Route{Host: "node", To: netns.Everything(nextHop[f]), Via: nextHop[f]})
+	}
+	built, err := netns.Build(plan)
+	if err != nil {
+		return nil, err
+	}
+	r := &room{Network: built, client: built.Hosts["client"], node: built.Hosts["node"], pods: built.Hosts["pods"]}
+	for f := range r.servers {
+		r.servers[f] = server{-1, -1}
+	}
+	if err := r.furnish(); err != nil {
+		return nil, errors.Join(err, r.close())
+	}
+	return r, nil
+}
+
+// furnish makes the whole range of pods local to their host, and opens their sockets.
+func (r *room) furnish() error {
+	// A pod of IPv6 answers from an address that no interface has.
+	if err := r.pods.Sysctl("net.ipv6.ip_nonlocal_bind", "1"); err != nil {
+		return err
+	}
+	return r.pods.Do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		for _, f := range service.Families {
+			_, network := podsRange[f], ipNet(podsRange[f])
+			route := &netlink.Route{Dst: network, LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST}
+			if err := netlink.RouteAdd(route); err != nil {
+				return fmt.Errorf("make %s local: %w", podsRange[f], err)
+			}
+			if r.servers[f], err = listen(f); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (r *room) close() error {
+	for _, s := range r.servers {
+		closeAll(s.listener, s.datagrams)
+	}
+	return r.Network.Close()
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// setting is one cluster in one backend: the rooms in it are compared with each other.
+type setting struct {
+	options
+	backend string
+	cluster cluster
+	dir     string
+	rooms   map[string]*room
+}
+
+// runAll measures every setting.
+func runAll(ctx context.Context, o options) (results []result, err error) {
+	dir, err := os.MkdirTemp("", "packets-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err == nil {
+			err = os.RemoveAll(dir)
+		} else {
+			progress("the logs of the proxies are in %s", dir)
+		}
+	}()
+	for _, services := range o.services {
+		for _, backend := range o.backends {
+			s := setting{o, backend, cluster{services, o.endpoints, o.families}, filepath.Join(dir, fmt.Sprintf("%s-%d", backend, services)), map[string]*room{}}
+			some, err := s.run(ctx)
+			results = append(results, some...)
+			if err != nil {
+				return results, err
+			}
+		}
+	}
+	return results, nil
+}
+
+func (s setting) run(ctx context.Context) (results []result, err error) {
+	if err := os.Mkdir(s.dir, 0o755); err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, r := range s.rooms {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	for _, v := range s.variants {
+		if err := s.furnish(ctx, v); err != nil {
+			return nil, err
+		}
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	series := s.series()
+	for round := range s.rounds {
+		progress("%s, %d × %d: round %d of %d", s.backend, s.cluster.services, s.cluster.endpoints, round+1, s.rounds)
+		for _, one := range series {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			s.sampleEach(one)
+		}
+	}
+	for _, one := range series {
+		results = append(results, s.results(one)...)
+	}
+	return results, nil
+}
+
+// furnish makes the room of a variant. One whose proxy needs too long is left out.
+func (s setting) furnish(ctx context.Context, v variant) error {
+	r, err := newRoom()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	limited, cancel := context.WithTimeout(ctx, s.patience)
+	defer cancel()
+	err = v.install(limited, r, s.backend, s.cluster, s.dir)
+	if errors.Is(limited.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
+		progress("%s, %d × %d: left out: %v", s.backend, s.cluster.services, s.cluster.endpoints, err)
+		return r.close()
+	}
+	if err != nil {
+		return errors.Join(err, r.close())
+	}
+	s.rooms[v.name] = r
+	progress("%s, %d × %d: %s in force after %v", s.backend, s.cluster.services, s.cluster.endpoints, v.name, time.Since(began).Round(10*time.Millisecond))
+	return nil
+}
+
+// series is one case with its samples by variant. A variant that failed once has no more samples.
+type series struct {
+	benchCase
+	direction string
+	family    service.Family
+	targets   []target
+	samples   map[string][]float64
+	failed    map[string]error
+}
+
+func (s setting) series() (all []*series) {
+	for _, f := range s.families {
+		for _, direction := range s.directions {
+			for _, b := range s.cases {
+				all = append(all, &series{b, direction, f, b.to(s.cluster, f), map[string][]float64{}, map[string]error{}})
+			}
+		}
+	}
+	return all
+}
+
+// takes reports whether a variant can do a case.
+func (one *series) takes(v variant) bool { return v.isProxy() || one.bare }
+
+// sampleEach takes one sample of each variant, in random order.
+func (s setting) sampleEach(one *series) {
+	for _, i := range rand.Perm(len(s.variants)) {
+		v := s.variants[i]
+		r := s.rooms[v.name]
+		if r == nil || !one.takes(v) || one.failed[v.name] != nil {
+			continue
+		}
+		took, err := s.sampling.take(r, one.direction, one.family, one.benchCase, one.targets)
+		if err != nil {
+			progress("%s, %s, %s, %s: %v", v.name, one.name, one.direction, one.family, err)
+			one.failed[v.name] = err
+			continue
+		}
+		one.samples[v.name] = append(one.samples[v.name], took)
+	}
+}
+
+// results returns the figures of every variant that can do the case.
+func (s setting) results(one *series) (all []result) {
+	baseline := s.variants[0].name
+	for _, v := range s.variants {
+		if !one.takes(v) {
+			continue
+		}
+		r := result{
+			Backend: s.backend, Family: one.family.String(), Direction: one.direction,
+			Services: s.cluster.services, Endpoints: s.cluster.endpoints, Case: one.name, Variant: v.name, Baseline: baseline,
+		}
+		switch {
+		case s.rooms[v.name] == nil:
+			r.Error = "not in force in time"
+		case one.failed[v.name] != nil:
+			r.Error = one.failed[v.name].Error()
+		default:
+			r.compare(one.samples[v.name], one.samples[baseline])
+		}
+		if v.isProxy() && v.name != kubeProxy && baseline == kubeProxy {
+			r.Goal = unslower
+			if s.backend == nftables {
+				r.Goal = one.goal
+			}
+			r.judge()
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// progress reports on standard error how far the program is.
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+}

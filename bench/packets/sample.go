@@ -1,0 +1,119 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// The directions.
+const (
+	forwarded = "forwarded" // the client is behind the node
+	local     = "local"     // the client is on the node
+)
+
+// sampling says how a sample is taken.
+type sampling struct {
+	duration  time.Duration
+	processor int
+}
+
+// take measures how long one exchange of a case takes in a room, in microseconds: the median over
+// the turns, which ignores those that something else interrupted.
+func (s sampling) take(r *room, direction string, f service.Family, b benchCase, targets []target) (float64, error) {
+	// Connections of earlier samples would make look-ups slower, for whoever comes next.
+	if err := r.node.Forget(); err != nil {
+		return 0, err
+	}
+	client := map[string]*netns.Namespace{forwarded: r.client, local: r.node}[direction]
+	var took float64
+	err := client.Do(func() error {
+		unpin, err := pin(s.processor)
+		if err != nil {
+			return err
+		}
+		defer unpin()
+		took, err = s.measure(&scene{server: r.servers[f], targets: targets, body: make([]byte, payload)}, b)
+		return err
+	})
+	return took, err
+}
+
+func (s sampling) measure(on *scene, b benchCase) (float64, error) {
+	if err := on.server.drain(); err != nil {
+		return 0, err
+	}
+	if err := on.check(); err != nil {
+		return 0, err
+	}
+	t, err := b.begin(on)
+	if t != nil {
+		defer t.end()
+	}
+	if err != nil {
+		return 0, err
+	}
+	if _, err := t.turn(); err != nil { // not measured: caches, connection tracking, neighbours
+		return 0, err
+	}
+	runtime.GC() // none during the sample
+	turns := make([]float64, 0, 4096)
+	for began := time.Now(); time.Since(began) < s.duration || len(turns) < 3; {
+		start := time.Now()
+		count, err := t.turn()
+		took := time.Since(start)
+		if err != nil {
+			return 0, err
+		}
+		turns = append(turns, float64(took.Nanoseconds())/1e3/float64(count))
+	}
+	slices.Sort(turns)
+	return quantile(turns, 0.5), nil
+}
+
+// pin binds the calling thread to a processor and keeps signals away from it, and returns what undoes
+// both. The runtime sends signals to threads that compute for long, and one of them would make the
+// kernel break off a connect that has just succeeded.
+func pin(processor int) (func(), error) {
+	var before, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return nil, err
+	}
+	one.Set(processor)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return nil, fmt.Errorf("processor %d: %w", processor, err)
+	}
+	var all, unblocked unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &all, &unblocked); err != nil {
+		return nil, errors.Join(err, unix.SchedSetaffinity(0, &before))
+	}
+	return func() {
+		_ = unix.PthreadSigmask(unix.SIG_SETMASK, &unblocked, nil)
+		_ = unix.SchedSetaffinity(0, &before)
+	}, nil
+}
+
+// lastProcessor returns the highest number among the processors that this process may use.
+func lastProcessor() int {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return 0
+	}
+	last := 0
+	for i := range len(set) * 64 {
+		if set.IsSet(i) {
+			last = i
+		}
+	}
+	return last
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/test/apitest"
+)
+
+// The backends: a mode of both proxies, and for iptables the variant of its programs.
+const (
+	nftables       = "nftables"
+	iptablesNFT    = "iptables-nft"
+	iptablesLegacy = "iptables-legacy"
+)
+
+// The variants that are not builds of Sluice.
+const (
+	kubeProxy = "kube-proxy"
+	floor     = "floor" // connection tracking and NAT: one masquerade rule that never applies
+	none      = "none"  // no rules
+)
+
+// variant is who makes the rules.
+type variant struct {
+	name string
+	// program is the proxy, or empty.
+	program string
+}
+
+func (v variant) isProxy() bool { return v.program != "" }
+
+// flags are those of both proxies. Neither may change a kernel setting that the other leaves.
+func (v variant) flags(backend, api, dir string) []string {
+	mode, programs, _ := strings.Cut(backend, "-")
+	all := []string{
+		"--master", "http://" + api, "--hostname-override", nodeName, "--proxy-mode", mode, "--cluster-cidr", clusterCIDR,
+		"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
+		"--iptables-localhost-nodeports=false",
+	}
+	if v.name == kubeProxy {
+		return all
+	}
+	all = append([]string{"proxy"}, append(all, "--sluice-state-dir", filepath.Join(dir, "state-"+v.name))...)
+	if programs != "" {
+		all = append(all, "--sluice-iptables-variant", programs)
+	}
+	return all
+}
+
+// install puts the rules of a variant into a room, for good: a proxy has ended afterwards.
+func (v variant) install(ctx context.Context, r *room, backend string, c cluster, dir string) error {
+	switch {
+	case v.isProxy():
+		return v.runProxy(ctx, r, backend, c, dir)
+	case v.name == floor:
+		return r.masquerade(backend)
+	default:
+		return nil
+	}
+}
+
+// masquerade adds a rule that never applies, since no packet has that source.
+func (r *room) masquerade(backend string) error {
+	commands := []string{
+		"iptables -t nat -A POSTROUTING -s 192.0.2.77 -j MASQUERADE", "ip6tables -t nat -A POSTROUTING -s 2001:db8::77 -j MASQUERADE",
+	}
+	if backend == nftables {
+		commands = nil
+		for _, rule := range []string{"ip saddr 192.0.2.77", "ip6 saddr 2001:db8::77"} {
+			family, _, _ := strings.Cut(rule, " ")
+			commands = append(commands, "nft add table "+family+" floor",
+				"nft add chain "+family+" floor postrouting { type nat hook postrouting priority srcnat; }",
+				"nft add rule "+family+" floor postrouting "+rule+" masquerade")
+		}
+	}
+	for _, command := range commands {
+		words := strings.Fields(command)
+		if backend != nftables {
+			words[0] = strings.Replace(words[0], "tables", "tables-"+strings.TrimPrefix(backend, "iptables-"), 1)
+		}
+		if printed, err := r.node.Output(exec.Command(words[0], words[1:]...)); err != nil {
+			return fmt.Errorf("%s: %w: %s", command, err, printed)
+		}
+	}
+	return nil
+}
+
+// runProxy runs a proxy until everything is in force, and ends it.
+func (v variant) runProxy(ctx context.Context, r *room, backend string, c cluster, dir string) (err error) {
+	api, err := apitest.New(r.node.Listen)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, api.Stop()) }()
+	c.fill(api)
+	cmd := exec.Command(v.program, v.flags(backend, api.Address(), dir)...)
+	if cmd.Env, err = programsFor(backend, dir); err != nil {
+		return err
+	}
+	process, err := netns.StartDaemon(r.node, filepath.Join(dir, v.name+".log"), cmd)
+	if err != nil {
+		return err
+	}
+	err = v.awaitInForce(ctx, r, c, process)
+	// kube-proxy leaves its rules however it ends, and does not handle SIGTERM.
+	return errors.Join(err, process.Kill())
+}
+
+// programsFor returns an environment in which iptables means the variant's programs.
+func programsFor(backend, dir string) ([]string, error) {
+	if backend == nftables {
+		return os.Environ(), nil
+	}
+	programs := filepath.Join(dir, "programs")
+	if err := os.MkdirAll(programs, 0o755); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
+		first, rest, _ := strings.Cut(name, "-")
+		actual := first + "-" + strings.TrimPrefix(backend, "iptables-")
+		if rest != "" {
+			actual += "-" + rest
+		}
+		file, err := exec.LookPath(actual)
+		if err != nil {
+			return nil, err
+		}
+		// What these programs do depends on the name by which they are called.
+		if file, err = filepath.EvalSymlinks(file); err != nil {
+			return nil, err
+		}
+		if err := os.Symlink(file, filepath.Join(programs, name)); err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, err
+		}
+	}
+	return append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH")), nil
+}
+
+// awaitInForce returns when every address of the cluster has answered, or refused, to the client,
+// the proxy says that it is healthy, and a while has passed in which it could tidy up.
+func (v variant) awaitInForce(ctx context.Context, r *room, c cluster, process *netns.Daemon) error {
+	const tidy = 2 * time.Second
+	retry := func(try func() error) error {
+		for {
+			err := try()
+			if err == nil {
+				return nil
+			}
+			select {
+			case <-process.Ended():
+				return fmt.Errorf("%s has ended: %s\n%s", v.name, process.End(), process.Tail(10))
+			case <-ctx.Done():
+				return fmt.Errorf("%s is not in force in time: %w\n%s", v.name, err, process.Tail(3))
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}
+	for _, f := range c.families {
+		for _, t := range c.everything(f) {
+			err := retry(func() error {
+				return r.client.Do(func() error { return r.servers[f].ready(t) })
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: r.node.DialContext, DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	err := retry(func() error {
+		answer, err := client.Get("http://127.0.0.1:10256/healthz")
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close() //nolint:errcheck // nothing was written
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("health: %s", answer.Status)
+		}
+		return nil
+	})
+	time.Sleep(tidy)
+	return errors.Join(err, r.node.Forget())
+}
+
+// ready reports why a target is not ready yet.
+func (s server) ready(t target) error {
+	if err := s.drain(); err != nil {
+		return err
+	}
+	_, err := t.visit(s)
+	return err
+}

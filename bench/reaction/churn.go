@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// churn is what endpoints replaced at a fixed rate cost, and how long each took from the watch event
+// to the kernel.
+type churn struct {
+	// Share is the largest share of the time that writes may take, 0 for no limit.
+	Share float64
+	reaction
+	// Lone is the median of changes while nothing else is going on.
+	Lone time.Duration
+	// Own and Children are processor time per minute: of this process, and of the programs that it
+	// starts, by user and kernel.
+	Own, Children time.Duration
+}
+
+// A lone change has nothing else going on around it: no write waits for another.
+const (
+	lones    = 3
+	loneRest = 3 * time.Second
+)
+
+// measureChurn replaces endpoints at a rate for a while.
+func measureChurn(ctx context.Context, o options, m measurement, r *result) (err error) {
+	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rig.stop()) }()
+	if _, err := rig.fill(ctx); err != nil {
+		return err
+	}
+	found := churn{Share: rig.share}
+	var alone []time.Duration
+	for range lones {
+		time.Sleep(loneRest)
+		one, err := rig.react(ctx, 1, pace{}, kinds[0])
+		if err != nil {
+			return err
+		}
+		alone = append(alone, one.Max)
+	}
+	slices.Sort(alone)
+	found.Lone = quantile(alone, 0.5)
+	time.Sleep(loneRest)
+	return profiled(o, m, func() error {
+		start, own, children := time.Now(), usedNow(), usedBy(unix.RUSAGE_CHILDREN)
+		if found.reaction, err = rig.react(ctx, int(o.rate*o.lasting.Seconds()), o.paces()[0], kinds[0]); err != nil {
+			return err
+		}
+		minutes := time.Since(start).Minutes()
+		perMinute := func(d time.Duration) time.Duration { return time.Duration(float64(d) / minutes) }
+		found.Own, found.Children = perMinute(usedNow().since(own).all), perMinute(usedBy(unix.RUSAGE_CHILDREN).since(children).all)
+		r.Churn = &found
+		return nil
+	})
+}
+
+func showChurn(out io.Writer, results []result) error {
+	t := newTable(out)
+	count := 0
+	t.row("churn, Services\tendpoints\tpace\tshare\tp50\tp99\tmax\talone\twrites\twrite p50\tprocess, per minute\tits children")
+	for _, r := range results {
+		if c := r.Churn; c != nil {
+			t.row("%d\t%d\t%s\t%g\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", c.Services, c.Endpoints, c.Pace, c.Share, round(c.P50), round(c.P99),
+				round(c.Max), round(c.Lone), c.Batches, round(c.Write), round(c.Own), round(c.Children))
+			count++
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	return t.end(out)
+}

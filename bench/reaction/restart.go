@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// restarted compares starts over the own rules with the cold start that wrote them.
+type restarted struct {
+	Cold     *coldStart
+	Restarts []*coldStart
+	// Ratio is the median time of the restarts to everything verified, over that of the cold start.
+	Ratio float64
+}
+
+// restartRounds is the number of restarts. Each is a process of its own, and so is the cold start.
+const restartRounds = 3
+
+// measureRestart starts a proxy several times in this namespace, which is empty at first.
+func measureRestart(ctx context.Context, m measurement, r *result) error {
+	start := measurement{kind: "cold", size: m.size, endpoints: m.endpoints}
+	cold, err := startInside(ctx, start.String())
+	if err != nil {
+		return err
+	}
+	all := &restarted{Cold: cold}
+	var took []time.Duration
+	for range restartRounds {
+		again, err := startInside(ctx, start.String())
+		if err != nil {
+			return err
+		}
+		if again.Objects > 0 {
+			return fmt.Errorf("a restart with nothing changed wrote %d objects", again.Objects)
+		}
+		all.Restarts = append(all.Restarts, again)
+		took = append(took, again.Programmed)
+	}
+	slices.Sort(took)
+	all.Ratio = float64(quantile(took, 0.5)) / float64(cold.Programmed)
+	r.Restart = all
+	return nil
+}
+
+// startInside starts this program again in this namespace, with the same flags, for one cold start.
+func startInside(ctx context.Context, name string) (*coldStart, error) {
+	// The last one of a flag counts.
+	cmd := exec.CommandContext(ctx, self, append(slices.Clone(os.Args[1:]), "-inside", name)...)
+	var printed bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &printed, os.Stderr
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", startedVar, time.Now().UnixNano()))
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	var r result
+	if err := json.Unmarshal(printed.Bytes(), &r); err != nil {
+		return nil, err
+	}
+	return r.Cold, nil
+}
+
+// usage is what this process has used of the processors; system is the kernel's part.
+type usage struct{ all, system time.Duration }
+
+// usedNow returns what this process has used so far.
+func usedNow() usage { return usedBy(unix.RUSAGE_SELF) }
+
+// usedBy returns what this process, or its children that have ended, have used (getrusage(2)).
+func usedBy(who int) usage {
+	var used unix.Rusage
+	if unix.Getrusage(who, &used) != nil {
+		return usage{}
+	}
+	system := time.Duration(used.Stime.Nano())
+	return usage{time.Duration(used.Utime.Nano()) + system, system}
+}
+
+// since returns what was used after an earlier moment.
+func (u usage) since(before usage) usage { return usage{u.all - before.all, u.system - before.system} }
+
+func showRestarts(out io.Writer, results []result) error {
+	t := newTable(out)
+	count := 0
+	t.row("start\treduced\trendered\tin force\treading\tobjects written\tprocessor time\tof that system\tratio")
+	for _, r := range results {
+		if r.Restart == nil {
+			continue
+		}
+		for i, c := range append([]*coldStart{r.Restart.Cold}, r.Restart.Restarts...) {
+			name, ratio := "cold", ""
+			if i > 0 {
+				name = "over the own rules"
+				ratio = fmt.Sprintf("%.2f", float64(c.Programmed)/float64(r.Restart.Cold.Programmed))
+			}
+			t.row("%d × %d, %s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", c.Services, c.Endpoints, name, round(c.Listed),
+				round(c.Rendered), round(c.Programmed), round(c.Reading), c.Objects, round(c.Processor), round(c.System), ratio)
+			count++
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	return t.end(out)
+}

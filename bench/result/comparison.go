@@ -1,0 +1,120 @@
+package result
+
+import (
+	"io"
+	"slices"
+)
+
+// The programs that are compared.
+const (
+	Sluice    = "sluice"
+	KubeProxy = "kube-proxy"
+)
+
+// row is one thing that was measured, with the figures of each program in all rounds.
+type row struct {
+	step, what string
+	figures    map[string][]Figure
+}
+
+// rows returns what was measured, in the order of the first round.
+func (c *Comparison) rows() []row {
+	var all []row
+	for _, f := range c.Figures {
+		i := slices.IndexFunc(all, func(r row) bool { return r.step == f.Step && r.what == f.What })
+		if i < 0 {
+			i = len(all)
+			all = append(all, row{f.Step, f.What, map[string][]Figure{}})
+		}
+		all[i].figures[f.Program] = append(all[i].figures[f.Program], f)
+	}
+	return all
+}
+
+// of returns the median of a program's rounds. It reports false when there is none.
+func (r row) of(program string) (Figure, bool) {
+	figures := r.figures[program]
+	if len(figures) == 0 {
+		return Figure{}, false
+	}
+	var values []float64
+	for _, f := range figures {
+		values = append(values, f.Value)
+	}
+	middle := figures[0]
+	middle.Value = median(values)
+	middle.Beyond = slices.ContainsFunc(figures, func(f Figure) bool { return f.Beyond })
+	return middle, true
+}
+
+// ratio returns kube-proxy's figure over sluice's, in words. The load has none: it is the same for
+// both.
+func (r row) ratio() string {
+	ours, ok := r.of(Sluice)
+	theirs, both := r.of(KubeProxy)
+	if !ok || !both || ours.Value == 0 || ours.Beyond || ours.Unit == "" || ours.Unit == "/s" {
+		return ""
+	}
+	text := digits(theirs.Value / ours.Value)
+	if theirs.Beyond {
+		text = "> " + text
+	}
+	return text
+}
+
+// Tables returns the comparison, one table for each step.
+func (c *Comparison) Tables() []Table {
+	var all []Table
+	step := ""
+	for _, r := range c.rows() {
+		if r.step != step {
+			step = r.step
+			all = append(all, Table{Head: []string{step, Sluice, KubeProxy, "ratio"}})
+		}
+		cells := []string{r.what}
+		for _, program := range []string{Sluice, KubeProxy} {
+			text := ""
+			if f, ok := r.of(program); ok {
+				text = f.Text()
+			}
+			cells = append(cells, text)
+		}
+		last := &all[len(all)-1]
+		last.Rows = append(last.Rows, append(cells, r.ratio()))
+	}
+	return all
+}
+
+// Print prints a comparison for people.
+func (c *Comparison) Print(out io.Writer) error {
+	for _, t := range c.Tables() {
+		if err := t.Print(out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Median returns the median of a program's rounds. It reports false when nothing was measured.
+func (c *Comparison) Median(program, step, what string) (Figure, bool) {
+	for _, r := range c.rows() {
+		if r.step == step && r.what == what {
+			return r.of(program)
+		}
+	}
+	return Figure{}, false
+}
+
+// Lost returns how many connections to unchanged Services a program's client has attempted and lost.
+func (c *Comparison) Lost(program string) (attempted, lost int) {
+	for _, f := range c.Figures {
+		switch {
+		case f.Program != program:
+		case f.What == Attempted:
+			attempted += int(f.Value)
+		case f.What == Lost:
+			lost += int(f.Value)
+		}
+	}
+	return attempted, lost
+}
