@@ -86,24 +86,44 @@ func (p SlicePort) serves(port *Port) bool {
 type SliceEndpoint struct {
 	// Addr is the canonical form of addresses[0].
 	Addr netip.Addr
-	// NodeName is empty when the API gave none; such an endpoint is not local.
-	NodeName string
-	// Zone is where the endpoint runs; no rule depends on it.
-	Zone        string
+	// Place is shared by many endpoints, and immutable; nil when the API gave nothing of
+	// it. Read it with Where.
+	Place       *Place
 	Ready       bool
 	Serving     bool
 	Terminating bool
+}
+
+// Place says where an endpoint runs and whose traffic it is meant for.
+type Place struct {
+	// NodeName is empty when the API gave none; such an endpoint is not local.
+	NodeName string
+	// Zone is where the endpoint runs; no rule depends on it.
+	Zone string
 	// ForZones and ForNodes are the hints; empty means no hint.
 	ForZones []string
 	ForNodes []string
 }
 
+var nowhere Place
+
+// Where returns the place of the endpoint, never nil.
+func (e *SliceEndpoint) Where() *Place {
+	if e.Place == nil {
+		return &nowhere
+	}
+	return e.Place
+}
+
+// Equal reports whether two places are the same.
+func (p *Place) Equal(other *Place) bool {
+	return p == other || p.NodeName == other.NodeName && p.Zone == other.Zone &&
+		slices.Equal(p.ForZones, other.ForZones) && slices.Equal(p.ForNodes, other.ForNodes)
+}
+
 func (e SliceEndpoint) equal(other SliceEndpoint) bool {
-	return e.Addr == other.Addr && e.NodeName == other.NodeName && e.Zone == other.Zone &&
-		e.Ready == other.Ready && e.Serving == other.Serving &&
-		e.Terminating == other.Terminating &&
-		slices.Equal(e.ForZones, other.ForZones) &&
-		slices.Equal(e.ForNodes, other.ForNodes)
+	return e.Addr == other.Addr && e.Ready == other.Ready && e.Serving == other.Serving &&
+		e.Terminating == other.Terminating && e.Where().Equal(other.Where())
 }
 
 // candidate is one occurrence of an endpoint behind a service port. It refers to

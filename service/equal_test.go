@@ -121,6 +121,11 @@ func walk(v reflect.Value, path string, visit func(path string, leaf reflect.Val
 		for i := range v.Len() {
 			walk(v.Index(i), fmt.Sprintf("%s[%d]", path, i), visit)
 		}
+	case reflect.Pointer:
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		walk(v.Elem(), path, visit)
 	default:
 		visit(path, v)
 	}

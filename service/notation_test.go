@@ -51,9 +51,9 @@ func endpoints(t testing.TB, family Family, notation string) []SliceEndpoint {
 			continue
 		}
 		words := strings.Fields(text)
-		e := SliceEndpoint{Addr: address(family, words[0][0]), NodeName: "n2"}
+		e := SliceEndpoint{Addr: address(family, words[0][0]), Place: &Place{NodeName: "n2"}}
 		if words[0] == "n" {
-			e.NodeName = thisNode
+			e.Place.NodeName = thisNode
 		}
 		switch words[1] {
 		case "R":
@@ -72,7 +72,7 @@ func endpoints(t testing.TB, family Family, notation string) []SliceEndpoint {
 		}
 		if len(words) > 2 {
 			nodes, zones, _ := strings.Cut(words[2], "/")
-			e.ForNodes, e.ForZones = hints(nodes), hints(zones)
+			e.Place.ForNodes, e.Place.ForZones = hints(nodes), hints(zones)
 		}
 		list = append(list, e)
 	}

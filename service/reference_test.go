@@ -24,9 +24,10 @@ func refer(port *PortView, family Family, from []*Slice, node *NodeFacts) expect
 				continue
 			}
 			for _, e := range s.Endpoints {
+				where := e.Where()
 				listed = append(listed, reference.Endpoint{
 					At: netip.AddrPortFrom(e.Addr, p.Port), Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
-					Local: e.NodeName == node.Name, ForNodes: e.ForNodes, ForZones: e.ForZones,
+					Local: where.NodeName == node.Name, ForNodes: where.ForNodes, ForZones: where.ForZones,
 				})
 			}
 		}

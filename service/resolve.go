@@ -143,7 +143,7 @@ func (g *gathering) addAll(slice int32, port uint16, nodeName string) {
 
 // isLocal reports whether an endpoint runs on this node.
 func isLocal(e *SliceEndpoint, nodeName string) bool {
-	return nodeName != "" && e.NodeName == nodeName
+	return nodeName != "" && e.Where().NodeName == nodeName
 }
 
 // compare orders by text form, then the better standing first, then place.
@@ -204,7 +204,7 @@ func (s *selection) choose(port *PortView, facts *NodeFacts) {
 	if port.UsesCluster() {
 		rule := chooseTopology(&s.gathering, facts)
 		port.Topology = rule
-		s.collect(func(c *candidate) bool { return s.decided(c, false, rule.judge(c, s.endpoint(c), facts)) })
+		s.collect(func(c *candidate) bool { return s.decided(c, false, rule.judge(c, s.endpoint(c).Where(), facts)) })
 		port.Cluster = s.keep()
 	}
 	if port.UsesLocal() {
@@ -323,7 +323,7 @@ func chooseTopology(g *gathering, facts *NodeFacts) Topology {
 			continue
 		}
 		ready = true
-		e := g.endpoint(c)
+		e := g.endpoint(c).Where()
 		allNodes = allNodes && len(e.ForNodes) > 0
 		allZones = allZones && len(e.ForZones) > 0
 		forNode = forNode || hinted(e.ForNodes, facts.Name)
@@ -343,7 +343,7 @@ func chooseTopology(g *gathering, facts *NodeFacts) Topology {
 
 // judge decides whether an endpoint is in the Cluster set. The fallback admits every
 // serving endpoint, whatever its hints.
-func (t Topology) judge(c *candidate, e *SliceEndpoint, facts *NodeFacts) Reason {
+func (t Topology) judge(c *candidate, e *Place, facts *NodeFacts) Reason {
 	switch {
 	case t == TopologyTerminating && c.usable():
 		return ChosenTerminating

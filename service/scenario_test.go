@@ -87,12 +87,14 @@ func newScenarioSlice(c *choices, name string) *Slice {
 	for range c.upTo(9) {
 		s.Endpoints = append(s.Endpoints, SliceEndpoint{
 			Addr:        address(family, 'a'+byte(c.upTo(12))),
-			NodeName:    oneOf(c, thisNode, "n2", ""),
 			Ready:       c.yes(),
 			Serving:     c.yes(),
 			Terminating: c.yes(),
-			ForZones:    some(c, "za", "zb"),
-			ForNodes:    some(c, thisNode, "n2"),
+			Place: &Place{
+				NodeName: oneOf(c, thisNode, "n2", ""),
+				ForZones: some(c, "za", "zb"),
+				ForNodes: some(c, thisNode, "n2"),
+			},
 		})
 	}
 	return s

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/sluice-proxy/sluice/bench/result"
 )
 
 // rates are the changes per second.
@@ -84,11 +86,12 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 		return f.failed
 	}
 	r.distribution(step, "write to answer", f.took, f.beyond)
-	r.figure(step, "changes made per second", "", float64(made)/took.Seconds())
-	perMinute := 1 / took.Minutes()
+	r.figure(step, "changes made", "/s", float64(made)/took.Seconds())
 	used = used.minus(w.before)
-	r.figure(step, "processor time per minute", "s", used.sum()*perMinute)
-	r.costs(step, processorTime{used.user * perMinute, used.system * perMinute}, peak)
+	r.figure(step, result.PerMinute, "s", used.sum()/took.Minutes())
+	r.figure(step, result.UserPerMinute, "s", used.user/took.Minutes())
+	r.figure(step, result.SystemPerMinute, "s", used.system/took.Minutes())
+	r.remains(step, peak)
 	return nil
 }
 

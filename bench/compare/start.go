@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/sluice-proxy/sluice/bench/result"
 )
 
 const (
@@ -17,7 +19,7 @@ const (
 
 // cold starts the program on a node without rules.
 func (r *run) cold(ctx context.Context) error {
-	const step = "cold start"
+	const step = result.ColdStart
 	r.deal()
 	began, err := r.proxy.start()
 	if err != nil {
@@ -31,7 +33,7 @@ func (r *run) cold(ctx context.Context) error {
 	if err := r.proxy.alive(); err != nil {
 		return err
 	}
-	r.waited(step, "start of the process to Services answer", took, len(sample))
+	r.waited(step, result.ToAnswers, took, len(sample))
 	all, late := r.network.untilAll(limit, asked(r.items), began)
 	if len(all) < len(r.items) {
 		return fmt.Errorf("%d of %d Services do not answer %s after the start", len(r.items)-len(all), len(r.items), short(time.Since(began)))
@@ -86,7 +88,7 @@ func asked(items []*item) (all []question) {
 // restart stops the program, changes a part of the cluster, and starts it over its own rules. It is
 // done when what changed meanwhile is in force.
 func (r *run) restart(ctx context.Context) error {
-	const step = "restart"
+	const step = result.Restart
 	r.traffic.during(step)
 	if err := r.proxy.stop(); err != nil {
 		return err
@@ -107,7 +109,7 @@ func (r *run) restart(ctx context.Context) error {
 	limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
 	defer cancel()
 	took, _ := r.network.untilAll(limit, asked(changed), began)
-	r.waited(step, "start of the process to changes in force", took, len(changed))
+	r.waited(step, result.ToChanges, took, len(changed))
 	return r.finish(ctx, window{step: step})
 }
 

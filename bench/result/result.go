@@ -28,7 +28,7 @@ type Figure struct {
 	Round   int
 	Step    string
 	What    string
-	// Unit is that of Value: s, MiB, or empty for a count.
+	// Unit is that of Value: s, MiB, /s, or empty for a count.
 	Unit  string `json:",omitempty"`
 	Value float64
 	// Beyond says that it took longer than Value.
@@ -48,7 +48,7 @@ func (f Figure) scaled() string {
 	case f.Unit == "s" && f.Value < 1:
 		return digits(f.Value*1000) + " ms"
 	case f.Unit == "":
-		return digits(f.Value)
+		return strconv.FormatFloat(f.Value, 'f', 0, 64)
 	default:
 		return digits(f.Value) + " " + f.Unit
 	}

@@ -1,9 +1,7 @@
 package ledger
 
 import (
-	"iter"
 	"slices"
-	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -25,6 +23,23 @@ type entry struct {
 	unsure bool
 	// dirty and listed belong to dirtyList, seen to Observe, which resets it.
 	dirty, listed, seen bool
+	// hash belongs to index.
+	hash uint32
+}
+
+// object returns an object with the identity of the entry; nil if nothing is wanted or
+// known of it.
+func (e *entry) object() *dataplane.Object {
+	if e.wanted != nil {
+		return e.wanted
+	}
+	if e.known != nil {
+		return e.known
+	}
+	if winner := e.claims.winner(); winner != nil {
+		return winner.object
+	}
+	return nil
 }
 
 // owner returns the Service of the object: the winner, or the account that wanted it
@@ -47,66 +62,6 @@ func (e *entry) differs() bool {
 // idle reports whether the entry can be removed.
 func (e *entry) idle() bool {
 	return e.claims.len() == 0 && e.wanted == nil && e.known == nil && !e.unsure
-}
-
-// index finds the entry of an identity. There are few containers and many names, so
-// each container has its own map: a name takes half the memory of an identity, and the
-// maps do not all double at once.
-//
-// The texts of identities are copied. A renderer may have cut them from one text of a
-// fragment, which an entry that outlives the fragment would keep in memory.
-//
-// Invariant: every container has entries; count is the number of entries.
-type index struct {
-	containers map[string]map[string]*entry
-	count      int
-}
-
-func newIndex() index { return index{containers: map[string]map[string]*entry{}} }
-
-// get returns nil if there is no entry.
-func (x *index) get(id dataplane.ID) *entry { return x.containers[id.Container][id.Name] }
-
-// demand returns the entry of an identity. It adds one if there is none.
-func (x *index) demand(id dataplane.ID) *entry {
-	names := x.containers[id.Container]
-	if e := names[id.Name]; e != nil {
-		return e
-	}
-	if names == nil {
-		names = map[string]*entry{}
-		x.containers[strings.Clone(id.Container)] = names
-	}
-	e := &entry{}
-	names[strings.Clone(id.Name)] = e
-	x.count++
-	return e
-}
-
-// remove removes an entry, if there is one.
-func (x *index) remove(id dataplane.ID) {
-	names := x.containers[id.Container]
-	if names[id.Name] == nil {
-		return
-	}
-	delete(names, id.Name)
-	x.count--
-	if len(names) == 0 {
-		delete(x.containers, id.Container)
-	}
-}
-
-// all walks over the entries in no order. The present entry may be removed.
-func (x *index) all() iter.Seq2[dataplane.ID, *entry] {
-	return func(yield func(dataplane.ID, *entry) bool) {
-		for container, names := range x.containers {
-			for name, e := range names {
-				if !yield(dataplane.ID{Container: container, Name: name}, e) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // dirtyList finds the entries that differ without walking over all of them and without

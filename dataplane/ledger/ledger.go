@@ -54,7 +54,6 @@ func New(layout dataplane.Layout, naming dataplane.Naming) *Ledger {
 	return &Ledger{
 		layout:   layout,
 		naming:   naming,
-		entries:  newIndex(),
 		accounts: map[service.Key]*account{},
 		pending:  map[*account]struct{}{},
 	}
@@ -316,7 +315,7 @@ func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
 	if l.layout != nil && example.Kind == dataplane.Element {
 		if winner == nil {
 			l.layout.Remove(example.ID)
-			l.entries.remove(example.ID)
+			l.entries.remove(example.ID, e)
 		} else {
 			l.layout.Put(winner.object, winner.by.key)
 		}
@@ -333,6 +332,8 @@ func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
 func (l *Ledger) touch(id dataplane.ID, e *entry) {
 	l.dirty.note(id, e)
 	if e.idle() {
-		l.entries.remove(id)
+		l.entries.remove(id, e)
+	} else {
+		l.entries.name(id, e)
 	}
 }

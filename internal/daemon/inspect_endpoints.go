@@ -68,10 +68,10 @@ func ruleOf(view *service.PortView, local bool) *inspect.Rule {
 }
 
 func endpointOf(d *service.Decision, view *service.PortView) inspect.Endpoint {
-	e := d.Endpoint
+	e, where := d.Endpoint, d.Endpoint.Where()
 	made := inspect.Endpoint{
-		Address: d.AddrPort.String(), Slice: d.Slice.Name, Node: e.NodeName, Zone: e.Zone, Local: d.Local,
-		Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating, ForZones: e.ForZones, ForNodes: e.ForNodes,
+		Address: d.AddrPort.String(), Slice: d.Slice.Name, Node: where.NodeName, Zone: where.Zone, Local: d.Local,
+		Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating, ForZones: where.ForZones, ForNodes: where.ForNodes,
 		Internal: decisionOf(d, view.InternalLocal),
 	}
 	if d.AddrPort.Port() == 0 {

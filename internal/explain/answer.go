@@ -121,7 +121,7 @@ func (e *explanation) outcome(w *way) Outcome {
 		return o
 	}
 	if p, ok := e.endpoint(w.To); ok {
-		o.Node, o.Ready, o.Terminating = p.NodeName, p.Ready, p.Terminating
+		o.Node, o.Ready, o.Terminating = p.Where().NodeName, p.Ready, p.Terminating
 	}
 	return o
 }

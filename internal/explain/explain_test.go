@@ -24,7 +24,7 @@ func TestAnswers(t *testing.T) {
 	young.spec.Created = time.Unix(2000, 0)
 	zone := made("web", here, elsewhere)
 	for i := range zone.slice.Endpoints {
-		zone.slice.Endpoints[i].ForZones = []string{[]string{"zb", "za"}[i]}
+		zone.slice.Endpoints[i].Place = &service.Place{ForZones: []string{[]string{"zb", "za"}[i]}}
 	}
 	for _, c := range []struct {
 		name, question, want, why string

@@ -63,10 +63,10 @@ func (e *explanation) guessOrigin(from netip.Addr) (Origin, string) {
 				if p.Addr != from {
 					continue
 				}
-				if p.NodeName == e.Facts.Name {
+				if p.Where().NodeName == e.Facts.Name {
 					return FromPod, fmt.Sprintf("an endpoint of %s that runs here", e.concerned[i].view.Key)
 				}
-				return FromOutside, fmt.Sprintf("an endpoint of %s that runs on node %s", e.concerned[i].view.Key, p.NodeName)
+				return FromOutside, fmt.Sprintf("an endpoint of %s that runs on node %s", e.concerned[i].view.Key, p.Where().NodeName)
 			}
 		}
 	}

@@ -165,7 +165,7 @@ func (w *why) census(f *frontend) string {
 			if p.Ready {
 				ready++
 			}
-			if p.NodeName == w.Facts.Name {
+			if p.Where().NodeName == w.Facts.Name {
 				here++
 			}
 		}

@@ -71,9 +71,9 @@ func made(name string, endpoints ...string) *serviceMade {
 	}
 	for _, text := range endpoints {
 		addr, unready := strings.CutSuffix(text, " unready")
-		e := service.SliceEndpoint{Addr: netip.MustParseAddr(addr), NodeName: "n2", Ready: !unready, Serving: !unready}
+		e := service.SliceEndpoint{Addr: netip.MustParseAddr(addr), Place: &service.Place{NodeName: "n2"}, Ready: !unready, Serving: !unready}
 		if strings.HasPrefix(text, "10.244.1.") {
-			e.NodeName = "n1"
+			e.Place = &service.Place{NodeName: "n1"}
 		}
 		s.slice.Endpoints = append(s.slice.Endpoints, e)
 	}

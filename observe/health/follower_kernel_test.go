@@ -123,7 +123,7 @@ func local(count byte) *service.Slice {
 	s := &service.Slice{Service: balanced(0).Key, Name: "svc1-1", Ports: []service.SlicePort{{Name: "http", Port: 8080}}}
 	for i := range count {
 		s.Endpoints = append(s.Endpoints, service.SliceEndpoint{
-			Addr: netip.AddrFrom4([4]byte{10, 0, 0, i + 1}), NodeName: "n1", Ready: true, Serving: true,
+			Addr: netip.AddrFrom4([4]byte{10, 0, 0, i + 1}), Place: &service.Place{NodeName: "n1"}, Ready: true, Serving: true,
 		})
 	}
 	return s

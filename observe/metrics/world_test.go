@@ -182,7 +182,7 @@ func slice4(n, local int, hosts ...byte) *service.Slice {
 			node = "n1"
 		}
 		s.Endpoints = append(s.Endpoints, service.SliceEndpoint{
-			Addr: netip.AddrFrom4([4]byte{10, byte(n >> 8), byte(n), host}), NodeName: node, Ready: true, Serving: true,
+			Addr: netip.AddrFrom4([4]byte{10, byte(n >> 8), byte(n), host}), Place: &service.Place{NodeName: node}, Ready: true, Serving: true,
 		})
 	}
 	return s

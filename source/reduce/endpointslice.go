@@ -97,23 +97,18 @@ func slicePort(n *notes, where path, port *discoveryv1.EndpointPort) (service.Sl
 // are left out and the others keep their order.
 func sliceEndpoints(n *notes, family service.Family, endpoints []discoveryv1.Endpoint) []service.SliceEndpoint {
 	reduced := make([]service.SliceEndpoint, 0, len(endpoints))
-	hints := newHintNames(endpoints)
 	for i := range endpoints {
 		e := &endpoints[i]
 		addr, ok := endpointAddr(n, at("endpoints", i), family, e.Addresses)
 		if !ok {
 			continue
 		}
-		zones, nodes := hints.of(e)
 		reduced = append(reduced, service.SliceEndpoint{
 			Addr:        addr,
-			NodeName:    intern(valueOr(e.NodeName, "")),
-			Zone:        intern(valueOr(e.Zone, "")),
+			Place:       placeOf(e),
 			Ready:       valueOr(e.Conditions.Ready, true),
 			Serving:     valueOr(e.Conditions.Serving, true),
 			Terminating: valueOr(e.Conditions.Terminating, false),
-			ForZones:    zones,
-			ForNodes:    nodes,
 		})
 	}
 	return reduced
@@ -137,47 +132,6 @@ func endpointAddr(n *notes, where path, family service.Family, addresses []strin
 		return netip.Addr{}, false
 	}
 	return addr, true
-}
-
-// hintNames is one array for all hint lists of a slice, since most endpoints
-// have one hint and a list of its own would cost as much again.
-type hintNames []string
-
-func newHintNames(endpoints []discoveryv1.Endpoint) hintNames {
-	count := 0
-	for i := range endpoints {
-		if hints := endpoints[i].Hints; hints != nil {
-			count += len(hints.ForZones) + len(hints.ForNodes)
-		}
-	}
-	return make(hintNames, 0, count)
-}
-
-// of returns the zone and node hints of an endpoint; nil means none.
-func (h *hintNames) of(e *discoveryv1.Endpoint) (zones, nodes []string) {
-	if e.Hints == nil {
-		return nil, nil
-	}
-	start := len(*h)
-	for i := range e.Hints.ForZones {
-		*h = append(*h, intern(e.Hints.ForZones[i].Name))
-	}
-	zones = h.since(start)
-	start = len(*h)
-	for i := range e.Hints.ForNodes {
-		*h = append(*h, intern(e.Hints.ForNodes[i].Name))
-	}
-	return zones, h.since(start)
-}
-
-// since is the list that was appended last. Its capacity is cut, so that an
-// append cannot write into the next one.
-func (h *hintNames) since(start int) []string {
-	end := len(*h)
-	if start == end {
-		return nil
-	}
-	return (*h)[start:end:end]
 }
 
 func valueOr[T any](value *T, missing T) T {

@@ -210,7 +210,7 @@ func internalLocalRemoteCase(s *scene) {
 		s.expect(from, s.nodePort(), reaches(NodeSource, s.B))
 	}
 	homeless := s.Slice(s.A)
-	homeless.Endpoints[0].NodeName = ""
+	homeless.Endpoints[0].Place = nil
 	s.apply(spec, homeless)
 	s.expect(FromPod, s.clusterIP(), silence)
 }

@@ -132,7 +132,7 @@ func (f Fixture) Slice(addrs ...netip.Addr) *service.Slice {
 	}
 	for _, addr := range addrs {
 		slice.Endpoints = append(slice.Endpoints, service.SliceEndpoint{
-			Addr: addr, NodeName: f.nodeOf(addr), Ready: true, Serving: true,
+			Addr: addr, Place: &service.Place{NodeName: f.nodeOf(addr)}, Ready: true, Serving: true,
 		})
 	}
 	return slice

@@ -241,14 +241,14 @@ func toOtherRelease(objects []dataplane.Object) []dataplane.Object {
 		case "@frontends", "@nodeports":
 			o.Body = rename(o.Body)
 		}
-		refs := make([]dataplane.ID, 0, len(o.Refs))
-		for _, ref := range o.Refs {
+		refs := make([]dataplane.ID, 0, len(o.Refs()))
+		for _, ref := range o.Refs() {
 			if ref.Container == "chain" {
 				ref.Name = strings.TrimSuffix(rename(ref.Name+"\x00"), "\x00")
 			}
 			refs = append(refs, ref)
 		}
-		o.Refs = refs
+		o.Links = dataplane.LinkTo(refs...)
 		out = append(out, o)
 	}
 	return out

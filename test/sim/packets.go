@@ -117,9 +117,10 @@ func (s state) selection(family service.Family, port *service.Port) reference.Se
 				continue
 			}
 			for _, e := range slice.Endpoints {
+				where := e.Where()
 				listed = append(listed, reference.Endpoint{
 					At: netip.AddrPortFrom(e.Addr, p.Port), Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
-					Local: e.NodeName == s.facts.Name, ForNodes: e.ForNodes, ForZones: e.ForZones,
+					Local: where.NodeName == s.facts.Name, ForNodes: where.ForNodes, ForZones: where.ForZones,
 				})
 			}
 		}
@@ -334,7 +335,7 @@ func (w *world) packetFrom(family service.Family, port *service.PortView) nftmod
 	}
 }
 
-// checkAffinity sends two packets of a new client: both have to end at the same endpoint.
+// checkAffinity sends a packet of a new client: every other one has to end at the same endpoint.
 func (w *world) checkAffinity(family service.Family, port *service.PortView) error {
 	w.clients++
 	p := nftmodel.Packet{
@@ -342,9 +343,11 @@ func (w *world) checkAffinity(family service.Family, port *service.PortView) err
 		Dst: netip.AddrPortFrom(port.ClusterIP, port.Port), Protocol: port.Protocol, In: "eth0", Out: "eth0",
 	}
 	choose := func(probability float64) bool { return w.random.Float64() < probability }
-	first, second := w.kernel.Trace(p, choose), w.kernel.Trace(p, choose)
-	if first.Verdict != second.Verdict || first.To != second.To {
-		return fmt.Errorf("client %v of %v was sent to %v, then to %v", p.Src, p.Dst, first.To, second.To)
+	first := w.kernel.Trace(p, choose)
+	for _, then := range w.kernel.Outcomes(p) {
+		if first.Verdict != then.Verdict || first.To != then.To {
+			return fmt.Errorf("client %v of %v was sent to %v, then to %v", p.Src, p.Dst, first.To, then.To)
+		}
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func crowdSlice(n, endpoints int) *service.Slice {
 		Ports: []service.SlicePort{{Name: "p0", Port: 8080}}}
 	for e := range endpoints {
 		slice.Endpoints = append(slice.Endpoints, service.SliceEndpoint{
-			Addr: remotePod(service.IPv4, 1+n+e), NodeName: otherNode, Ready: true, Serving: true,
+			Addr: remotePod(service.IPv4, 1+n+e), Place: &service.Place{NodeName: otherNode}, Ready: true, Serving: true,
 		})
 	}
 	return slice

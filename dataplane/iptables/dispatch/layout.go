@@ -353,7 +353,7 @@ func (d *draft) reset() {
 
 func (d *draft) addElement(e *element) {
 	d.addLine(e.object.Body, e.owner)
-	for _, ref := range e.object.Refs {
+	for _, ref := range e.object.Refs() {
 		d.addRef(ref)
 	}
 }
@@ -376,14 +376,16 @@ func (d *draft) addRef(id dataplane.ID) {
 // object returns the draft as an object, or the old object if they are equal.
 func (d *draft) object(id dataplane.ID, old *dataplane.Object) *dataplane.Object {
 	if old != nil && old.Body == string(d.body) &&
-		slices.Equal(old.Parts, d.parts) && slices.Equal(old.Refs, d.refs) {
+		slices.Equal(old.Parts(), d.parts) && slices.Equal(old.Refs(), d.refs) {
 		return old
 	}
 	return &dataplane.Object{
-		ID:    id,
-		Kind:  dataplane.Owned,
-		Body:  string(d.body),
-		Refs:  append([]dataplane.ID(nil), d.refs...),
-		Parts: append([]dataplane.Part(nil), d.parts...),
+		ID:   id,
+		Kind: dataplane.Owned,
+		Body: string(d.body),
+		Links: &dataplane.Links{
+			Refs:  append([]dataplane.ID(nil), d.refs...),
+			Parts: append([]dataplane.Part(nil), d.parts...),
+		},
 	}
 }

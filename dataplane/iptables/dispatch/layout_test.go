@@ -46,7 +46,7 @@ func TestRootHoldsFewElements(t *testing.T) {
 	layout := New(service.IPv4, []Container{services})
 	put := func(name, body string, key service.Key, refs ...dataplane.ID) {
 		id := dataplane.ID{Container: services.Name(), Name: name}
-		layout.Put(&dataplane.Object{ID: id, Kind: dataplane.Element, Body: body, Refs: refs}, key)
+		layout.Put(&dataplane.Object{ID: id, Kind: dataplane.Element, Body: body, Links: dataplane.LinkTo(refs...)}, key)
 	}
 	a, b := dataplane.ID{Container: "nat", Name: "A"}, dataplane.ID{Container: "nat", Name: "B"}
 	put(TailKey("2"), "-j T2", service.Node, b)
@@ -58,11 +58,11 @@ func TestRootHoldsFewElements(t *testing.T) {
 		t.Errorf("body %q, want %q", object.Body, want)
 	}
 	node := dataplane.Part{Owner: service.Node}
-	if want := []dataplane.Part{{Owner: owner}, {Owner: owner}, node, node}; !slices.Equal(object.Parts, want) {
-		t.Errorf("parts %v, want %v", object.Parts, want)
+	if want := []dataplane.Part{{Owner: owner}, {Owner: owner}, node, node}; !slices.Equal(object.Parts(), want) {
+		t.Errorf("parts %v, want %v", object.Parts(), want)
 	}
-	if want := []dataplane.ID{b, a}; !slices.Equal(object.Refs, want) {
-		t.Errorf("refs %v, want %v", object.Refs, want)
+	if want := []dataplane.ID{b, a}; !slices.Equal(object.Refs(), want) {
+		t.Errorf("refs %v, want %v", object.Refs(), want)
 	}
 	layout.Remove(dataplane.ID{Container: services.Name(), Name: TailKey("1")})
 	layout.Remove(dataplane.ID{Container: services.Name(), Name: TailKey("none")})
@@ -243,7 +243,7 @@ func TestOwnerFollows(t *testing.T) {
 	other := service.Key{Namespace: "ns", Name: "other"}
 	layout.Put(makeItem(services, sequential(0)).object, other)
 	out := layout.Flush()
-	if len(out) != 1 || out[0].Object.Parts[0].Owner != other {
+	if len(out) != 1 || out[0].Object.Parts()[0].Owner != other {
 		t.Errorf("got %+v, want the root with its line owned by %s", out, other)
 	}
 }

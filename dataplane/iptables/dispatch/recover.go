@@ -69,7 +69,7 @@ func (t *tree) recover(elements []*dataplane.Object, o *dataplane.Object) []*dat
 			ID: dataplane.ID{Container: t.container.Name(), Name: name}, Kind: dataplane.Element, Body: line,
 		}
 		if strings.HasPrefix(target, "KUBE-") {
-			element.Refs = []dataplane.ID{t.container.chainID(target)}
+			element.Links = dataplane.LinkTo(t.container.chainID(target))
 		}
 		elements = append(elements, element)
 	}
