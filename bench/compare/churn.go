@@ -12,6 +12,8 @@ import (
 // rates are the changes per second.
 var rates = []int{20, 100}
 
+func churnStep(rate int) string { return fmt.Sprintf("%d changes/s", rate) }
+
 // measuredPerSecond is how many of the changes are followed to the first answer.
 const measuredPerSecond = 4
 
@@ -19,10 +21,10 @@ const measuredPerSecond = 4
 func (r *run) churn(ctx context.Context) error {
 	minutes := r.Minutes / float64(2*len(rates)*r.Rounds)
 	for _, rate := range rates {
-		if err := r.idle(ctx); err != nil {
+		if err := r.churnAt(ctx, rate, time.Duration(minutes*float64(time.Minute))); err != nil {
 			return err
 		}
-		if err := r.churnAt(ctx, rate, time.Duration(minutes*float64(time.Minute))); err != nil {
+		if err := r.idle(ctx); err != nil {
 			return err
 		}
 	}
@@ -31,8 +33,10 @@ func (r *run) churn(ctx context.Context) error {
 
 // followed are the writes whose way to the first answer is measured.
 type followed struct {
-	mu       sync.Mutex
-	took     []time.Duration
+	mu   sync.Mutex
+	took []time.Duration
+	// writes is how long the API server took for those of the writes that are changes.
+	writes   []time.Duration
 	beyond   int
 	failed   error
 	underway sync.WaitGroup
@@ -57,12 +61,12 @@ func (f *followed) follow(ctx context.Context, r *run, q question, done func(tim
 }
 
 func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) error {
-	step := fmt.Sprintf("%d changes/s", rate)
-	w, err := r.begin(fmt.Sprintf("%s for %s", step, short(duration)))
+	step := churnStep(rate)
+	progress("  %s, for %s", step, short(duration))
+	w, err := r.begin(step)
 	if err != nil {
 		return err
 	}
-	r.traffic.during(step)
 	f, c := &followed{}, changes{busy: map[*item]bool{}}
 	made := 0
 	for ; time.Since(w.began) < duration; made++ {
@@ -86,6 +90,7 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 		return f.failed
 	}
 	r.distribution(step, "write to answer", f.took, f.beyond)
+	r.figure(step, "the API server's writes alone, p50", "s", result.Distribute(f.writes, 0).Percentiles[50]/1000)
 	r.figure(step, "changes made", "/s", float64(made)/took.Seconds())
 	used = used.minus(w.before)
 	r.figure(step, result.PerMinute, "s", used.sum()/took.Minutes())
@@ -133,11 +138,14 @@ func (r *run) changeOne(ctx context.Context, f *followed, c *changes, follow boo
 	if follow {
 		f.follow(ctx, r, it.answered(it.endpoints...), func(time.Time) { c.give(it) })
 	}
+	began := time.Now()
 	f.underway.Go(func() {
-		if err := r.api.update(ctx, slice); err != nil {
-			f.mu.Lock()
+		err := r.api.update(ctx, slice)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if err != nil {
 			f.failed = err
-			f.mu.Unlock()
 		}
+		f.writes = append(f.writes, time.Since(began))
 	})
 }

@@ -62,21 +62,27 @@ func (s setting) run(ctx context.Context) (results []result, err error) {
 			return nil, err
 		}
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	series := s.series()
+	err = s.measure(ctx, series)
+	for _, one := range series {
+		results = append(results, s.results(one)...)
+	}
+	return results, err
+}
+
+// measure takes the samples of all rounds. When it is interrupted, those so far are kept.
+func (s setting) measure(ctx context.Context, all []*series) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for round := range s.rounds {
 		progress("%s, %d × %d: round %d of %d", s.backend, s.cluster.services, s.cluster.endpoints, round+1, s.rounds)
-		for _, one := range series {
-			if err := ctx.Err(); err != nil {
-				return nil, err
+		for _, one := range all {
+			if ctx.Err() != nil {
+				return fmt.Errorf("interrupted in round %d of %d", round+1, s.rounds)
 			}
 			s.sampleEach(one)
 		}
 	}
-	for _, one := range series {
-		results = append(results, s.results(one)...)
-	}
-	return results, nil
+	return nil
 }
 
 // furnish makes the room of a variant. One whose proxy needs too long is left out.
@@ -97,6 +103,12 @@ func (s setting) furnish(ctx context.Context, v variant) error {
 		return errors.Join(err, r.close())
 	}
 	s.rooms[v.name] = r
+	if s.rules != "" {
+		name := fmt.Sprintf("%s-%d-%s.rules", s.backend, s.cluster.services, v.name)
+		if err := r.writeRules(s.backend, filepath.Join(s.rules, name)); err != nil {
+			return err
+		}
+	}
 	progress("%s, %d × %d: %s in force after %v", s.backend, s.cluster.services, s.cluster.endpoints, v.name, time.Since(began).Round(10*time.Millisecond))
 	return nil
 }
@@ -133,9 +145,15 @@ func (s setting) sampleEach(one *series) {
 		if r == nil || !one.takes(v) || one.failed[v.name] != nil {
 			continue
 		}
-		took, err := s.sampling.take(r, one.direction, one.family, one.benchCase, one.targets)
+		take := func() (float64, error) {
+			return s.sampling.take(r, one.direction, one.family, one.benchCase, one.targets)
+		}
+		took, err := take()
+		if err != nil { // a busy machine may lose a packet; rules that are wrong are so again
+			progress("%s, %s, %s, %s: taken again: %v", v.name, one.name, one.direction, one.family, err)
+			took, err = take()
+		}
 		if err != nil {
-			progress("%s, %s, %s, %s: %v", v.name, one.name, one.direction, one.family, err)
 			one.failed[v.name] = err
 			continue
 		}

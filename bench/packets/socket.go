@@ -19,7 +19,7 @@ import (
 // through all three namespaces before it leaves the sending call.)
 
 // socketPatience bounds how long a socket waits for a packet that was lost.
-const socketPatience = 200 * time.Millisecond
+const socketPatience = 500 * time.Millisecond
 
 // address is a socket address as the kernel takes it.
 type address struct {

@@ -198,3 +198,21 @@ func (s server) ready(t target) error {
 	_, err := t.visit(s)
 	return err
 }
+
+// writeRules writes the rules of a room to a file, as the backend's own program prints them.
+func (r *room) writeRules(backend, file string) error {
+	commands := []string{"nft list ruleset"}
+	if programs, is := strings.CutPrefix(backend, "iptables-"); is {
+		commands = []string{"iptables-" + programs + "-save", "ip6tables-" + programs + "-save"}
+	}
+	var text []byte
+	for _, command := range commands {
+		words := strings.Fields(command)
+		printed, err := r.node.Output(exec.Command(words[0], words[1:]...))
+		if err != nil {
+			return fmt.Errorf("%s: %w", command, err)
+		}
+		text = append(text, printed...)
+	}
+	return os.WriteFile(file, text, 0o644)
+}

@@ -61,6 +61,9 @@ func (p *page) comparison(c comparison) section {
 			grouped(c.Services), grouped(c.Endpoints), mix(c.Mix), turns(c.Rounds), c.Minutes/2),
 		Tables: c.Tables(),
 	}
+	if c.Incomplete != "" {
+		s.Intro += " The comparison was cut short: " + c.Incomplete + "."
+	}
 	if lines := latencies(c); len(lines) > 0 {
 		s.Pictures = append(s.Pictures, p.draw(slug("latency", c.mode(), c.Services), "From the API write to the first answered connection",
 			plot{

@@ -31,11 +31,11 @@ const (
 	plotWidth, plotHeight           = 760, 400
 	marginLeft, marginRight         = 70, 20
 	marginTop, marginBottom         = 40, 90
-	legendColumn, legendLine        = 240, 18
+	legendColumn, legendLine        = 335, 18
 	insideWidth                     = plotWidth - marginLeft - marginRight
 	insideHeight                    = plotHeight - marginTop - marginBottom
 	legendTop                       = plotHeight - marginBottom + 58
-	legendPerRow, legendLineLength  = 3, 26
+	legendPerRow, legendLineLength  = 2, 26
 	axisLabelBelow, tickLabelBelow  = 38, 17
 	tickLabelLeft, titleAbove       = 8, 16
 	barShare, barGap, barValueAbove = 0.62, 4, 5

@@ -20,7 +20,7 @@ const (
 	imagePrefix = "images/performance-"
 )
 
-//go:embed page.md
+//go:embed page.md.tmpl
 var text string
 
 // page is what the template shows.

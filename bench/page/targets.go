@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/sluice-proxy/sluice/bench/result"
 )
@@ -75,7 +76,7 @@ func judge(all []comparison) result.Table {
 			theirs, both := c.Median(result.KubeProxy, w.step, w.what)
 			if w.ratio > 0 && c.Services == w.services && both {
 				ratio := theirs.Value / f.Value
-				text := fmt.Sprintf("%.3g × less than kube-proxy", ratio)
+				text := tickText(math.Round(ratio*10)/10) + " × less than kube-proxy"
 				if theirs.Beyond {
 					text = "more than " + text
 				}

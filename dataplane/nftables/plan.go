@@ -17,6 +17,10 @@ type step uint8
 
 const (
 	stepTable step = iota
+	// stepNewSharedSet comes before stepNewSet: the kernel finds a set by walking a list in
+	// the order of creation, once for each message about an element, and Services with
+	// affinity have a set for each endpoint.
+	stepNewSharedSet
 	stepNewSet
 	stepDeleteBaseChain
 	stepNewChain
@@ -56,6 +60,8 @@ func steps(list []step, c *dataplane.Change, ending map[string]bool) []step {
 		return append(list, stepDeleteSet)
 	case c.ID.Container == containerSet && c.Before != nil:
 		return append(list, stepDropSet, stepRedefineSet)
+	case c.ID.Container == containerSet && containers[c.ID.Name] != "":
+		return append(list, stepNewSharedSet)
 	case c.ID.Container == containerSet:
 		return append(list, stepNewSet)
 	case c.ID.Container == containerChain:
