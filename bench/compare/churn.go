@@ -128,10 +128,14 @@ func (c *changes) give(it *item) {
 func (r *run) changeOne(ctx context.Context, f *followed, c *changes, follow bool) {
 	// A prime, so that all have their turn.
 	const stride = 7919
-	r.change++
-	it, single := r.changing[r.change*stride%len(r.changing)], r.singles[r.change*stride%len(r.singles)]
-	if follow = follow && c.take(single); follow {
-		it = single
+	r.made++
+	it := r.changing[r.made*stride%len(r.changing)]
+	if follow {
+		r.followed++
+		single := r.singles[r.followed*stride%len(r.singles)]
+		if follow = c.take(single); follow {
+			it = single
+		}
 	}
 	r.replace(it)
 	slice := it.slice(0)
