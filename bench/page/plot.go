@@ -26,23 +26,25 @@ type line struct {
 
 type point struct{ x, y float64 }
 
-// Measures of a picture, in pixels.
+// Measures of a picture, in pixels. Its height depends on the legend.
 const (
-	plotWidth, plotHeight           = 760, 400
+	plotWidth                       = 760
 	marginLeft, marginRight         = 70, 20
-	marginTop, marginBottom         = 40, 90
-	legendColumn, legendLine        = 335, 18
+	marginTop                       = 40
 	insideWidth                     = plotWidth - marginLeft - marginRight
-	insideHeight                    = plotHeight - marginTop - marginBottom
-	legendTop                       = plotHeight - marginBottom + 58
+	insideHeight                    = 270
+	legendTop                       = marginTop + insideHeight + 58
+	legendColumn, legendLine        = 335, 18
 	legendPerRow, legendLineLength  = 2, 26
 	axisLabelBelow, tickLabelBelow  = 38, 17
 	tickLabelLeft, titleAbove       = 8, 16
 	barShare, barGap, barValueAbove = 0.62, 4, 5
 )
 
-// head begins a picture. Its colors are readable on light and on dark ground, as the reader has it.
-func head(title string) string {
+// head begins a picture with so many entries in its legend. Its colors are readable on light and on
+// dark ground, as the reader has it.
+func head(title string, entries int) string {
+	height := legendTop + (entries+legendPerRow-1)/legendPerRow*legendLine
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d" role="img">
 <title>%[3]s</title>
 <style>
@@ -71,7 +73,7 @@ text { fill: #d7dee8 }
 </style>
 <rect class="ground" width="%[1]d" height="%[2]d"/>
 <text class="title" x="%[4]d" y="%[5]d">%[3]s</text>
-`, plotWidth, plotHeight, escaped(title), marginLeft, marginTop-titleAbove)
+`, plotWidth, height, escaped(title), marginLeft, marginTop-titleAbove)
 }
 
 func escaped(text string) string {
@@ -174,7 +176,7 @@ func (p plot) svg() string {
 	}
 	x, y := newAxis(xs, p.xLog, insideWidth), newAxis(ys, p.yLog, insideHeight)
 	var b strings.Builder
-	b.WriteString(head(p.title))
+	b.WriteString(head(p.title, len(p.lines)))
 	drawAxes(&b, x, y, p.xLabel, p.yLabel)
 	for i, l := range p.lines {
 		p.draw(&b, l, x, y)
