@@ -148,7 +148,7 @@ func (in inside) lines() (lines []line) {
 		i := slices.IndexFunc(lines, func(l line) bool { return l.name == name })
 		if i < 0 {
 			i = len(lines)
-			lines = append(lines, line{name: name, style: result.Sluice, dashed: dashed})
+			lines = append(lines, line{name: name, dashed: dashed})
 		}
 		lines[i].points = append(lines[i].points, point{float64(services), took.Seconds() * 1000})
 	}
@@ -166,7 +166,11 @@ func (in inside) lines() (lines []line) {
 	for _, l := range lines {
 		slices.SortStableFunc(l.points, func(a, b point) int { return cmp.Compare(a.x, b.x) })
 	}
-	return slices.DeleteFunc(lines, func(l line) bool { return l.points[0].x == l.points[len(l.points)-1].x })
+	lines = slices.DeleteFunc(lines, func(l line) bool { return l.points[0].x == l.points[len(l.points)-1].x })
+	for i := range lines {
+		lines[i].style = styles[i%len(styles)].name
+	}
+	return lines
 }
 
 func took(d time.Duration) string { return result.Figure{Unit: "s", Value: d.Seconds()}.Text() }
