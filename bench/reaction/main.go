@@ -144,15 +144,16 @@ func showStored(files, output string) error {
 
 // stored is what -output json prints and -show reads.
 type stored struct {
-	Results []result
-	Growth  []growth
+	Results  []result
+	Growth   []growth
+	Verdicts []verdict
 }
 
 func report(results []result, output string) error {
 	if output == "json" {
 		out := json.NewEncoder(os.Stdout)
 		out.SetIndent("", "  ")
-		return out.Encode(stored{results, growths(results)})
+		return out.Encode(stored{results, growths(results), judge(results)})
 	}
 	return show(os.Stdout, results)
 }
