@@ -74,12 +74,12 @@ func TestShow(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `nftables, IPv4, forwarded, 100 × 10: µs, and the ratio to kube-proxy (quartiles) of 3 rounds
-           kube-proxy                               new                      floor    goal
-  tcp-pod       10.00  9.50  0.950 (0.940–0.960) MISSED  9.00  0.900 (0.890–0.910)  ≤ 0.93
+         kube-proxy                               new                      floor    goal
+tcp-pod       10.00  9.50  0.950 (0.940–0.960) MISSED  9.00  0.900 (0.890–0.910)  ≤ 0.93
 
 nftables, IPv4, local, 100 × 10: µs, and the ratio to kube-proxy (quartiles) of 0 rounds
-              new  goal
-  tcp-pod  failed      
+            new  goal
+tcp-pod  failed
 
 `
 	if out.String() != want {
