@@ -117,6 +117,7 @@ func optionFlags(flags *flag.FlagSet) func() (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 15, "samples of each variant in each case")
 	flags.DurationVar(&o.sampling.duration, "sample", 30*time.Millisecond, "time of one sample")
 	flags.IntVar(&o.sampling.processor, "processor", lastProcessor(), "processor that sends and receives")
+	flags.BoolVar(&o.sampling.realtime, "realtime", false, "let nothing else run on that processor during a sample, for a busy machine")
 	flags.DurationVar(&o.patience, "patience", 3*time.Minute, "leave a proxy out whose rules are not in force after this long")
 	flags.StringVar(&o.rules, "rules", "", "write the rules of each variant into this folder")
 	return func() (options, error) {

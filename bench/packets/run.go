@@ -95,7 +95,7 @@ func (s setting) furnish(ctx context.Context, v variant) error {
 	limited, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
 	err = v.install(limited, r, s.backend, s.cluster, s.dir)
-	if errors.Is(limited.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
+	if err != nil && errors.Is(limited.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
 		progress("%s, %d × %d: left out: %v", s.backend, s.cluster.services, s.cluster.endpoints, err)
 		return r.close()
 	}

@@ -17,7 +17,7 @@ import (
 func small() options {
 	return options{
 		backends: []string{nftables}, families: service.Families[:], directions: []string{forwarded, local}, cases: cases,
-		services: []int{servicesMin}, endpoints: 10, rounds: 1, sampling: sampling{time.Millisecond, lastProcessor()}, patience: time.Minute,
+		services: []int{servicesMin}, endpoints: 10, rounds: 1, sampling: sampling{duration: time.Millisecond, processor: lastProcessor()}, patience: time.Minute,
 	}
 }
 
