@@ -98,11 +98,13 @@ func TestFailuresAreErrors(t *testing.T) {
 
 // A series drops a variant that has failed, and says why.
 func TestResultsOfASeries(t *testing.T) {
-	s := setting{backend: nftables, cluster: cluster{services: 100, endpoints: 10}, rooms: map[string]*room{kubeProxy: {}, "a": {}, "b": {}, floor: {}}}
+	s := setting{backend: nftables, cluster: cluster{services: 100, endpoints: 10}}
+	s.rooms = map[string]*room{kubeProxy: {}, "a": {}, "b": {}, floor: {}}
 	s.variants = []variant{{kubeProxy, "/k"}, {"a", "/a"}, {"b", "/b"}, {"late", "/l"}, {name: floor}}
 	one := &series{
 		benchCase: benchCase{name: "refused", goal: 0.95}, direction: local,
-		samples: map[string][]float64{kubeProxy: {2, 2}, "a": {1.8, 2}, "b": {1}}, failed: map[string]error{"b": errors.New("lost")},
+		samples: map[string][]float64{kubeProxy: {2, 2}, "a": {1.8, 2}, "b": {1}},
+		failed:  map[string]error{"b": errors.New("lost")},
 	}
 	got := s.results(one)
 	if len(got) != 4 {

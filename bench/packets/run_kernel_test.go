@@ -16,8 +16,9 @@ import (
 // small is a run of seconds.
 func small() options {
 	return options{
-		backends: []string{nftables}, families: service.Families[:], directions: []string{forwarded, local}, cases: cases,
-		services: []int{servicesMin}, endpoints: 10, rounds: 1, sampling: sampling{duration: time.Millisecond, processor: lastProcessor()}, patience: time.Minute,
+		backends: []string{nftables}, families: service.Families[:], directions: []string{forwarded, local},
+		cases: cases, services: []int{servicesMin}, endpoints: 10, rounds: 1, patience: time.Minute,
+		sampling: sampling{duration: time.Millisecond, processor: lastProcessor()},
 	}
 }
 

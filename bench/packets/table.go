@@ -43,7 +43,8 @@ func showTable(out io.Writer, title string, results []result) error {
 		rounds = max(rounds, r.Rounds)
 		cell[[2]string{r.Case, r.Variant}] = r
 	}
-	if _, err := fmt.Fprintf(out, "%s: µs, and the ratio to %s (quartiles) of %d rounds\n", title, results[0].Baseline, rounds); err != nil {
+	_, err := fmt.Fprintf(out, "%s: µs, and the ratio to %s (quartiles) of %d rounds\n", title, results[0].Baseline, rounds)
+	if err != nil {
 		return err
 	}
 	t := outcome.Table{Head: slices.Concat([]string{""}, variants, []string{"goal"})}
