@@ -19,8 +19,8 @@ type step uint8
 const (
 	stepTable step = iota
 	// stepNewSharedSet comes before stepNewSet: the kernel finds a set by walking a list in
-	// the order of creation, once for each message about an element, and Services with
-	// affinity have a set for each endpoint.
+	// the order of creation, once for each message about its elements, and each Service with
+	// affinity has sets of its own.
 	stepNewSharedSet
 	stepNewSet
 	stepDeleteBaseChain
