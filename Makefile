@@ -102,9 +102,8 @@ fuzz: ## fuzz the endpoint selection and the reduction for FUZZTIME (30s) each
 bench: ## watch event to commit, cold start, memory and their growth (as root, minutes): make bench MODE=nftables|iptables ONLY=react-1000,cold
 	cd bench && $(GO) run ./reaction -mode $(or $(MODE),nftables) -only '$(ONLY)'
 
-bench-packets: build bin/e2e-kubeproxy ## what a packet pays under our rules, kube-proxy's and none, side by side: make bench-packets ARGS='-services 100,10000 -backends iptables-legacy'
-	$(call install,nftables iptables)
-	cd bench && $(GO) run ./packets $(ARGS)
+bench-packets: test-packages build bin/e2e-kubeproxy ## what a packet pays for our rules, kube-proxy's and none, side by side: make bench-packets ARGS='-services 100,10000 -backends iptables-legacy'
+	cd bench && $(GO) run ./packets -realtime $(ARGS)
 
 bench-compare: build bin/e2e-apiserver bin/e2e-kubeproxy ## kube-proxy and sluice in turns on one node, with real API server and connections: make bench-compare N=5000 MODE=nftables|iptables VARIANT=nft|legacy MINUTES=8 ROUNDS=1 STEPS=restart,churn JSON=FILE
 	$(call install,$(PACKAGES) nftables)

@@ -20,6 +20,7 @@ type proxy struct {
 	binary    string
 	flags     []string
 	path      string // PATH of the process
+	env       []string
 	node      *netns.Namespace
 	dir       string
 	processes int
@@ -74,7 +75,7 @@ func (p *proxy) chooseVariant(variant string) error {
 
 func (p *proxy) command(more ...string) *exec.Cmd {
 	cmd := exec.Command(p.binary, append(p.flags[:len(p.flags):len(p.flags)], more...)...)
-	cmd.Env = append(os.Environ(), "PATH="+p.path)
+	cmd.Env = append(append(os.Environ(), "PATH="+p.path), p.env...)
 	return cmd
 }
 

@@ -51,6 +51,7 @@ var steps = []step{
 	{"bulk", (*run).bulk},
 	{"zone", (*run).zone},
 	{"rolling", (*run).rolling},
+	{"fleet", (*run).fleet},
 }
 
 func stepNames() (names []string) {

@@ -35,6 +35,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -157,10 +158,16 @@ func report(results []result, output string) error {
 	return show(os.Stdout, results)
 }
 
+// garbagePercent is what the daemon sets (internal/daemon/memory.go).
+const garbagePercent = 50
+
 // measureInside runs one measurement in this process and prints its result for the parent.
 func measureInside(o options, name string, timeout time.Duration) error {
 	if err := checkInside(); err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbagePercent)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
