@@ -54,9 +54,6 @@ type established struct {
 	clients, peers []int
 }
 
-// repeat is how many requests, or datagrams, each flow gets in a turn.
-const repeat = 4
-
 func beginEstablished(s *scene) (traffic, error) {
 	e := &established{scene: s}
 	for _, t := range s.targets {
@@ -81,23 +78,21 @@ func beginEstablished(s *scene) (traffic, error) {
 }
 
 func (e *established) turn() (int, error) {
-	for range repeat {
-		for i, client := range e.clients {
-			if err := send(client, e.body); err != nil {
-				return 0, err
-			}
-			if err := receive(e.peers[i], e.body); err != nil {
-				return 0, err
-			}
-			if err := send(e.peers[i], e.body); err != nil {
-				return 0, err
-			}
-			if err := receive(client, e.body); err != nil {
-				return 0, err
-			}
+	for i, client := range e.clients {
+		if err := send(client, e.body); err != nil {
+			return 0, err
+		}
+		if err := receive(e.peers[i], e.body); err != nil {
+			return 0, err
+		}
+		if err := send(e.peers[i], e.body); err != nil {
+			return 0, err
+		}
+		if err := receive(client, e.body); err != nil {
+			return 0, err
 		}
 	}
-	return repeat * len(e.clients), nil
+	return len(e.clients), nil
 }
 
 func (e *established) end() {
@@ -127,19 +122,17 @@ func beginOneWay(s *scene) (traffic, error) {
 }
 
 func (o *oneWay) turn() (int, error) {
-	for range repeat {
-		for _, client := range o.clients {
-			if err := send(client, o.body); err != nil {
-				return 0, err
-			}
-		}
-		for range o.clients {
-			if err := receive(o.server.datagrams, o.body); err != nil {
-				return 0, err
-			}
+	for _, client := range o.clients {
+		if err := send(client, o.body); err != nil {
+			return 0, err
 		}
 	}
-	return repeat * len(o.clients), nil
+	for range o.clients {
+		if err := receive(o.server.datagrams, o.body); err != nil {
+			return 0, err
+		}
+	}
+	return len(o.clients), nil
 }
 
 func (o *oneWay) end() { closeAll(o.clients...) }
