@@ -2,13 +2,13 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"runtime"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -38,7 +38,17 @@ func (s sampling) take(r *room, direction string, f service.Family, b benchCase,
 	if err := r.node.Forget(); err != nil {
 		return 0, err
 	}
-	client := map[string]*netns.Namespace{forwarded: r.client, local: r.node}[direction]
+	client, others := r.client, otherClients[f]
+	if direction == local {
+		client, others = r.node, otherNodes[f]
+	}
+	targets = slices.Clone(targets)
+	for i, t := range targets {
+		if t.client > 0 {
+			targets[i].raw = newAddress(t.at)
+			targets[i].raw.from = newAddress(netip.AddrPortFrom(others[t.client-1], 0))
+		}
+	}
 	var took float64
 	err := client.Do(func() error {
 		undo, err := s.secure()
