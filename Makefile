@@ -109,6 +109,12 @@ bench-compare: test-packages build bin/e2e-apiserver bin/e2e-kubeproxy ## kube-p
 	cd bench && $(GO) run ./compare -n $(or $(N),5000) -mode $(or $(MODE),nftables) -minutes $(or $(MINUTES),8) -rounds $(or $(ROUNDS),1) \
 	  $(if $(VARIANT),-variant $(VARIANT)) $(if $(STEPS),-steps $(STEPS)) $(if $(JSON),-json $(abspath $(JSON)))
 
+performance-page: ## docs/performance.md and its pictures, from the files in bench/results
+	cd bench && $(GO) run ./page
+
+performance-record: ## keep what a measurement printed in JSON for that page: make performance-record KIND=packets|reaction FROM=out.json NAME=packets-nftables COMMAND='make bench-packets'
+	cd bench && $(GO) run ./page -record '$(KIND)' -command '$(COMMAND)' -o 'results/$(NAME).json' <'$(abspath $(FROM))'
+
 # The real programs of the Kubernetes release that is followed; some minutes the first time.
 bin/e2e-apiserver: test/e2e/go.mod $(wildcard test/e2e/apiserver/*.go test/e2e/apiserver/*/*.go)
 	cd test/e2e && $(GO) build -o ../../$@ ./apiserver

@@ -102,11 +102,19 @@ func (p *Proxy) start() {
 	p.directory.Start(keys)
 }
 
+// firstVerdicts is longer than all actors need to take the verdicts on the first write.
+const firstVerdicts = 3 * time.Second
+
 // freeMemory returns the memory to the system that only the first write needed. With
 // many Services that is more than a third of the process.
 func (p *Proxy) freeMemory(ctx context.Context) {
 	select {
 	case <-p.inForce:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-time.After(firstVerdicts):
 		debug.FreeOSMemory()
 	case <-ctx.Done():
 	}

@@ -109,7 +109,7 @@ type namingModel struct{ *model }
 func (namingModel) Owner(o *dataplane.Object) (service.Key, bool) {
 	return service.Key{Namespace: "ns", Name: strings.TrimRight(o.ID.Name, "0123456789")}, o.ID.Name != "base"
 }
-func (namingModel) Refs(o *dataplane.Object) []dataplane.ID { return o.Refs }
+func (namingModel) Refs(o *dataplane.Object) []dataplane.ID { return o.Refs() }
 
 // A Service whose actor is stuck when the process starts keeps what it has, until it
 // speaks. It used to be swept with the first write.

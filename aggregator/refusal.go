@@ -102,7 +102,7 @@ func (a *Aggregator) suspects(batch *dataplane.Batch) (free, held []service.Key)
 		}
 		add(c.Owner)
 		if c.After != nil {
-			for _, part := range c.After.Parts {
+			for _, part := range c.After.Parts() {
 				if len(batch.Contributions) == 0 { // else contributions name who changed it
 					add(part.Owner)
 				}

@@ -46,11 +46,42 @@ type Object struct {
 	// Body is the object's content in the backend's canonical form: two bodies
 	// are equal exactly when the kernel would hold the same thing.
 	Body string
+	// Links is nil for an object without references and parts.
+	Links *Links
+}
+
+// Links are what an object has besides its content. There are a million elements on a large
+// node, and those of one set share theirs.
+type Links struct {
 	// Refs are the objects of the domain that must exist before this one.
 	Refs []ID
 	// Parts has the Service of each line of Body for an object composed by a Layout,
 	// so that a refusal can be attributed. Nil otherwise.
 	Parts []Part
+}
+
+// LinkTo returns links that are references alone.
+func LinkTo(refs ...ID) *Links {
+	if len(refs) == 0 {
+		return nil
+	}
+	return &Links{Refs: refs}
+}
+
+// Refs returns the objects of the domain that must exist before this one.
+func (o *Object) Refs() []ID {
+	if o.Links == nil {
+		return nil
+	}
+	return o.Links.Refs
+}
+
+// Parts returns the parts of an object composed by a Layout.
+func (o *Object) Parts() []Part {
+	if o.Links == nil {
+		return nil
+	}
+	return o.Links.Parts
 }
 
 // Part is one line of a composed object.

@@ -66,7 +66,7 @@ func TestKernelCleanupNamesAForeignRuleThatHoldsAChain(t *testing.T) {
 func (k *kernelTest) shared() []*dataplane.Object {
 	objects := []*dataplane.Object{chainObject(Filter, "KUBE-FIREWALL", k.dst("8")+" -j DROP")}
 	for _, hook := range k.hooks(Filter) {
-		if hook.Refs[0] == objects[0].ID {
+		if hook.Refs()[0] == objects[0].ID {
 			objects = append(objects, hook)
 		}
 	}

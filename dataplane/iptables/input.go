@@ -252,10 +252,10 @@ func ruleCount(o *dataplane.Object) int {
 
 // partsOf returns the owners of an object's lines, nil if it does not know them.
 func partsOf(o *dataplane.Object, lines []string) []dataplane.Part {
-	if len(o.Parts) != len(lines) {
+	if len(o.Parts()) != len(lines) {
 		return nil
 	}
-	return o.Parts
+	return o.Parts()
 }
 
 // Text prints objects as one input for iptables-restore; a layout must have composed elements.

@@ -28,8 +28,9 @@ func changeOf(owner service.Key, before, after *dataplane.Object) dataplane.Chan
 
 // composed sets the owners of an object's lines.
 func composed(o *dataplane.Object, owners ...service.Key) *dataplane.Object {
+	o.Links = &dataplane.Links{Refs: o.Refs()}
 	for _, owner := range owners {
-		o.Parts = append(o.Parts, dataplane.Part{Owner: owner})
+		o.Links.Parts = append(o.Links.Parts, dataplane.Part{Owner: owner})
 	}
 	return o
 }

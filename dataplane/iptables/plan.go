@@ -342,7 +342,7 @@ func freshChains(changes []dataplane.Change) (fresh []*dataplane.Change, rest []
 		rest = append(rest, *c)
 	}
 	for _, c := range byReference(candidates) {
-		if slices.ContainsFunc(c.After.Refs, func(id dataplane.ID) bool { return late[id] }) {
+		if slices.ContainsFunc(c.After.Refs(), func(id dataplane.ID) bool { return late[id] }) {
 			late[c.ID] = true
 			rest = append(rest, *c)
 		} else {
@@ -363,7 +363,7 @@ func byReference(chains []*dataplane.Change) []*dataplane.Change {
 	var visit func(c *dataplane.Change)
 	visit = func(c *dataplane.Change) {
 		delete(waiting, c.ID)
-		for _, ref := range c.After.Refs {
+		for _, ref := range c.After.Refs() {
 			if to := waiting[ref]; to != nil {
 				visit(to)
 			}

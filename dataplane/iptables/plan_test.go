@@ -15,7 +15,7 @@ import (
 func freshChain(name string, rules int, refs ...string) dataplane.Change {
 	o := &dataplane.Object{ID: dataplane.ID{Container: "nat", Name: name}, Body: strings.TrimSuffix(strings.Repeat("-j RETURN\n", rules), "\n")}
 	for _, ref := range refs {
-		o.Refs = append(o.Refs, dataplane.ID{Container: "nat", Name: ref})
+		o.Links = dataplane.LinkTo(append(o.Refs(), dataplane.ID{Container: "nat", Name: ref})...)
 	}
 	return dataplane.Change{ID: o.ID, After: o}
 }

@@ -136,7 +136,7 @@ func (d *draft) rule(r rule) {
 // endChain makes the text a chain of table nat.
 func (d *draft) endChain(name string, refs ...dataplane.ID) {
 	d.objects = append(d.objects, dataplane.Object{
-		ID: natChain(name), Kind: dataplane.Owned, Body: string(d.text), Refs: refs,
+		ID: natChain(name), Kind: dataplane.Owned, Body: string(d.text), Links: dataplane.LinkTo(refs...),
 	})
 }
 
@@ -145,10 +145,10 @@ func (d *draft) element(container dispatch.Container, key string, r rule, refs .
 	d.begin()
 	d.rule(r)
 	d.objects = append(d.objects, dataplane.Object{
-		ID:   dataplane.ID{Container: container.Name(), Name: key},
-		Kind: dataplane.Element,
-		Body: string(d.text),
-		Refs: refs,
+		ID:    dataplane.ID{Container: container.Name(), Name: key},
+		Kind:  dataplane.Element,
+		Body:  string(d.text),
+		Links: dataplane.LinkTo(refs...),
 	})
 }
 

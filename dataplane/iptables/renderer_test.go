@@ -158,11 +158,11 @@ func TestRefsAreTheJumps(t *testing.T) {
 				}
 			}
 			slices.SortFunc(jumps, dataplane.ID.Compare)
-			refs := slices.SortedFunc(slices.Values(o.Refs), dataplane.ID.Compare)
+			refs := slices.SortedFunc(slices.Values(o.Refs()), dataplane.ID.Compare)
 			if !slices.Equal(refs, jumps) {
 				t.Errorf("%v refers to %v, but jumps to %v", o.ID, refs, jumps)
 			}
-			for _, ref := range o.Refs {
+			for _, ref := range o.Refs() {
 				if !exists[ref] {
 					t.Errorf("%v refers to %v, which does not exist", o.ID, ref)
 				}

@@ -100,10 +100,10 @@ func (s *saved) object(chain string) *dataplane.Object {
 		return nil
 	}
 	return &dataplane.Object{
-		ID:   chainID(s.table, chain),
-		Kind: dataplane.Owned,
-		Body: strings.Join(s.rules[chain], "\n"),
-		Refs: s.refs(chain),
+		ID:    chainID(s.table, chain),
+		Kind:  dataplane.Owned,
+		Body:  strings.Join(s.rules[chain], "\n"),
+		Links: dataplane.LinkTo(s.refs(chain)...),
 	}
 }
 

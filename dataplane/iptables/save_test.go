@@ -35,8 +35,8 @@ func TestParseSave(t *testing.T) {
 		t.Errorf("body:\n%s\nwant:\n%s", got.Body, wantBody)
 	}
 	// Each chain once. Extensions are no chains, and a comment is no jump.
-	if want := []dataplane.ID{{Container: "nat", Name: "KUBE-SVC-B"}}; !slices.Equal(got.Refs, want) {
-		t.Errorf("refs = %v, want %v", got.Refs, want)
+	if want := []dataplane.ID{{Container: "nat", Name: "KUBE-SVC-B"}}; !slices.Equal(got.Refs(), want) {
+		t.Errorf("refs = %v, want %v", got.Refs(), want)
 	}
 	if o := s.object("KUBE-SVC-B"); o == nil || o.Body != "" {
 		t.Errorf("a chain without rules reads as %+v", o)

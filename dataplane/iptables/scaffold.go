@@ -25,7 +25,7 @@ func (r *Renderer) fixedChains(facts *service.NodeFacts) []dataplane.Object {
 
 func fixed(table Table, name string, refs []dataplane.ID, rules ...string) dataplane.Object {
 	return dataplane.Object{
-		ID: chainID(table, name), Kind: dataplane.Owned, Body: strings.Join(rules, "\n"), Refs: refs,
+		ID: chainID(table, name), Kind: dataplane.Owned, Body: strings.Join(rules, "\n"), Links: dataplane.LinkTo(refs...),
 	}
 }
 
@@ -173,9 +173,9 @@ func externalTail() dataplane.Object {
 
 func tailElement(container dispatch.Container, name string, r rule) dataplane.Object {
 	return dataplane.Object{
-		ID:   dataplane.ID{Container: container.Name(), Name: dispatch.TailKey(name)},
-		Kind: dataplane.Element,
-		Body: string(r.appendTo(nil)),
-		Refs: []dataplane.ID{{Container: container.Table, Name: r.target}},
+		ID:    dataplane.ID{Container: container.Name(), Name: dispatch.TailKey(name)},
+		Kind:  dataplane.Element,
+		Body:  string(r.appendTo(nil)),
+		Links: dataplane.LinkTo(dataplane.ID{Container: container.Table, Name: r.target}),
 	}
 }

@@ -222,10 +222,10 @@ func (h Hook) ID() dataplane.ID {
 // Object returns the hook as part of the scaffold.
 func (h Hook) Object() dataplane.Object {
 	return dataplane.Object{
-		ID:   h.ID(),
-		Kind: dataplane.Owned,
-		Body: h.Text(),
-		Refs: []dataplane.ID{chainID(h.Table, h.Target)},
+		ID:    h.ID(),
+		Kind:  dataplane.Owned,
+		Body:  h.Text(),
+		Links: dataplane.LinkTo(chainID(h.Table, h.Target)),
 	}
 }
 

@@ -184,7 +184,7 @@ func TestHookRows(t *testing.T) {
 	for _, h := range HookRows() {
 		row, text, _ := strings.Cut(h.ID().Name, " ")
 		got = append(got, row+" "+h.ID().Container+" "+text)
-		if o := h.Object(); o.Body != text || o.Refs[0].Container != string(h.Table) || o.Refs[0].Name != h.Target {
+		if o := h.Object(); o.Body != text || o.Refs()[0].Container != string(h.Table) || o.Refs()[0].Name != h.Target {
 			t.Errorf("row %d: object %+v", h.Row, o)
 		}
 		if !slices.Equal(h.Rule[len(h.Rule)-2:], []string{"-j", h.Target}) {

@@ -237,7 +237,7 @@ func (w *Writer) Owner(o *dataplane.Object) (service.Key, bool) {
 }
 
 // Refs returns the chains that an object leads to, which reading has found.
-func (w *Writer) Refs(o *dataplane.Object) []dataplane.ID { return o.Refs }
+func (w *Writer) Refs(o *dataplane.Object) []dataplane.ID { return o.Refs() }
 
 // acquire waits for the turn with the tool.
 func (w *Writer) acquire(ctx context.Context) error {

@@ -37,7 +37,7 @@ func (k *kernelTest) scaffold() []*dataplane.Object {
 	}
 	for _, table := range [...]Table{Filter, NAT} {
 		for _, hook := range k.hooks(table) {
-			if target := hook.Refs[0]; !names[target] {
+			if target := hook.Refs()[0]; !names[target] {
 				names[target] = true
 				objects = append(objects, chainObject(table, target.Name))
 			}
@@ -187,7 +187,7 @@ func TestKernelLockHeldIsBusyAndNamesTheHolder(t *testing.T) {
 			inNamespace(t, func() {
 				k := newKernelTest(t, Legacy, family)
 				hook := k.hooks(NAT)[0]
-				k.write(creations([]*dataplane.Object{chainObject(NAT, hook.Refs[0].Name), hook})...)
+				k.write(creations([]*dataplane.Object{chainObject(NAT, hook.Refs()[0].Name), hook})...)
 				holdLock(t)
 				for name, c := range map[string]dataplane.Change{
 					"chain": changeOf(blue, nil, chainObject(NAT, "KUBE-SVC-BLUEAAAAAAAAAAAA")),
@@ -292,14 +292,14 @@ func TestKernelHookCopiesAllGo(t *testing.T) {
 		if err != nil {
 			k.Fatal(err)
 		}
-		k.write(creations([]*dataplane.Object{chainObject(NAT, hook.Refs[0].Name), hook})...)
+		k.write(creations([]*dataplane.Object{chainObject(NAT, hook.Refs()[0].Name), hook})...)
 		args := append([]string{"-t", "nat", "-A", place.Chain}, place.Rule...)
 		for range 3 {
 			if out, err := exec.Command(k.tool.programs.iptables, args...).CombinedOutput(); err != nil {
 				k.Fatalf("%v: %s", err, out)
 			}
 		}
-		k.write(changeOf(service.Node, hook, nil), changeOf(service.Node, chainObject(NAT, hook.Refs[0].Name), nil))
+		k.write(changeOf(service.Node, hook, nil), changeOf(service.Node, chainObject(NAT, hook.Refs()[0].Name), nil))
 		k.expect()
 	})
 }

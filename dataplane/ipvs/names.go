@@ -100,12 +100,12 @@ func setName(family service.Family, name string) string {
 type setPlace struct {
 	// name is the kernel's, container that of the entries' identities.
 	name, container string
-	// refs is the set itself.
-	refs []dataplane.ID
+	// links lead to the set itself.
+	links *dataplane.Links
 }
 
 func placeOf(name string) setPlace {
-	return setPlace{name: name, container: entriesPrefix + name, refs: []dataplane.ID{SetID(name)}}
+	return setPlace{name: name, container: entriesPrefix + name, links: dataplane.LinkTo(SetID(name))}
 }
 
 // placesOf returns the places of one family's sets by their names in IPv4.
@@ -192,10 +192,10 @@ func (h Hook) Text() string { return rule(comment(h.Comment), "-j "+h.Target) }
 // Name: "05 RULE"}, with the row in front, so that hooks sort by row.
 func (h Hook) Object() dataplane.Object {
 	return dataplane.Object{
-		ID:   dataplane.ID{Container: h.Table + "/" + h.Chain, Name: fmt.Sprintf("%02d %s", h.Row, h.Text())},
-		Kind: dataplane.Owned,
-		Body: h.Text(),
-		Refs: []dataplane.ID{{Container: h.Table, Name: h.Target}},
+		ID:    dataplane.ID{Container: h.Table + "/" + h.Chain, Name: fmt.Sprintf("%02d %s", h.Row, h.Text())},
+		Kind:  dataplane.Owned,
+		Body:  h.Text(),
+		Links: dataplane.LinkTo(dataplane.ID{Container: h.Table, Name: h.Target}),
 	}
 }
 

@@ -39,11 +39,11 @@ func AddressID(addr netip.Addr) dataplane.ID {
 	return dataplane.ID{Container: ContainerAddress, Name: addr.String()}
 }
 
-// addressRefs is what an address needs.
-var addressRefs = []dataplane.ID{DeviceID}
+// addressLinks lead to what an address needs.
+var addressLinks = dataplane.LinkTo(DeviceID)
 
 func addressObject(addr netip.Addr) dataplane.Object {
-	return dataplane.Object{ID: AddressID(addr), Kind: dataplane.Element, Refs: addressRefs}
+	return dataplane.Object{ID: AddressID(addr), Kind: dataplane.Element, Links: addressLinks}
 }
 
 // ParseAddress returns the address that an identity stands for.
@@ -136,9 +136,9 @@ func EntryObject(set string, e kernel.Entry) dataplane.Object {
 // object is an entry of the set.
 func (p setPlace) object(e kernel.Entry) dataplane.Object {
 	return dataplane.Object{
-		ID:   dataplane.ID{Container: p.container, Name: e.String()},
-		Kind: dataplane.Element,
-		Refs: p.refs,
+		ID:    dataplane.ID{Container: p.container, Name: e.String()},
+		Kind:  dataplane.Element,
+		Links: p.links,
 	}
 }
 

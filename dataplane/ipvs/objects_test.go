@@ -79,7 +79,7 @@ func TestSetObjects(t *testing.T) {
 func TestEntryObjects(t *testing.T) {
 	o := EntryObject("KUBE-CLUSTER-IP", kernel.Entry{Addr: netip.MustParseAddr("10.0.0.1"), Protocol: kernel.TCP, Port: 80})
 	if o.ID != (dataplane.ID{Container: "set/KUBE-CLUSTER-IP", Name: "10.0.0.1,tcp:80"}) || o.Kind != dataplane.Element ||
-		len(o.Refs) != 1 || o.Refs[0] != SetID("KUBE-CLUSTER-IP") {
+		len(o.Refs()) != 1 || o.Refs()[0] != SetID("KUBE-CLUSTER-IP") {
 		t.Errorf("got %+v", o)
 	}
 	if set, ok := EntrySet(o.ID); !ok || set != "KUBE-CLUSTER-IP" {

@@ -28,7 +28,7 @@ func chain(table, name string, rules ...string) dataplane.Object {
 		Body: strings.Join(rules, "\n"),
 	}
 	for _, text := range rules {
-		o.Refs = appendRefs(o.Refs, table, text)
+		o.Links = dataplane.LinkTo(appendRefs(o.Refs(), table, text)...)
 	}
 	return o
 }

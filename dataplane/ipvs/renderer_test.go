@@ -76,7 +76,7 @@ func checkRefs(t *testing.T, name string, scaffold, objects []dataplane.Object) 
 		exists[o.ID] = true
 	}
 	for _, o := range objects {
-		for _, ref := range o.Refs {
+		for _, ref := range o.Refs() {
 			if !exists[ref] {
 				t.Errorf("%s: %v refers to %v, which does not exist", name, o.ID, ref)
 			}
@@ -93,7 +93,7 @@ func checkRefs(t *testing.T, name string, scaffold, objects []dataplane.Object) 
 			default:
 				continue
 			}
-			if !slices.Contains(o.Refs, ref) {
+			if !slices.Contains(o.Refs(), ref) {
 				t.Errorf("%s: %v needs %v, and does not refer to it", name, o.ID, ref)
 			}
 		}

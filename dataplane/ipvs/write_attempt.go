@@ -101,7 +101,7 @@ func (a *attempt) possible(changes []*dataplane.Change) []*dataplane.Change {
 	for {
 		// What came before may refer to what was left out.
 		left := slices.DeleteFunc(slices.Clone(changes), func(c *dataplane.Change) bool {
-			if c.After == nil || !slices.ContainsFunc(c.After.Refs, failed) {
+			if c.After == nil || !slices.ContainsFunc(c.After.Refs(), failed) {
 				return false
 			}
 			a.failed[c.ID] = failure{found: c.Before, known: !c.Unsure}

@@ -166,7 +166,7 @@ func (a *attempt) ledAside(ctx context.Context, changes []*dataplane.Change) []*
 // it looks up no misfit. Its other references stay.
 func (a *attempt) aside(o *dataplane.Object) *dataplane.Object {
 	words := strings.Split(o.Body, " ")
-	refs, changed := slices.Clone(o.Refs), false
+	refs, changed := slices.Clone(o.Refs()), false
 	for i := 1; i < len(words); i++ {
 		m := a.misfits[words[i]]
 		if m == nil || words[i-1] != "--match-set" {
@@ -183,7 +183,7 @@ func (a *attempt) aside(o *dataplane.Object) *dataplane.Object {
 		return o
 	}
 	led := *o
-	led.Body, led.Refs = strings.Join(words, " "), refs
+	led.Body, led.Links = strings.Join(words, " "), dataplane.LinkTo(refs...)
 	return &led
 }
 

@@ -196,7 +196,7 @@ func (k fakeSets) Create(_ context.Context, specs []kernel.SetSpec) []error {
 // inUse reports whether a rule looks up a set.
 func (k fakeSets) inUse(name string) bool {
 	for _, o := range k.rules {
-		if slices.Contains(o.Refs, SetID(name)) {
+		if slices.Contains(o.Refs(), SetID(name)) {
 			return true
 		}
 	}
@@ -353,7 +353,7 @@ func (k fakeRules) Write(_ context.Context, batch *dataplane.Batch) dataplane.Re
 		}
 		err := k.asked(verb + c.ID.Container + " " + c.ID.Name)
 		for _, o := range []*dataplane.Object{c.After} {
-			if err == nil && o != nil && slices.ContainsFunc(o.Refs, k.missing) {
+			if err == nil && o != nil && slices.ContainsFunc(o.Refs(), k.missing) {
 				err = unix.ENOENT
 			}
 		}

@@ -262,7 +262,7 @@ func TestRulesAlwaysAskWhatIsWhole(t *testing.T) {
 		k.fault = func(string) error {
 			for _, o := range k.rules {
 				for _, set := range []string{name, besideName(s.family, name)} {
-					if !slices.Contains(o.Refs, SetID(set)) {
+					if !slices.Contains(o.Refs(), SetID(set)) {
 						continue
 					}
 					asked++

@@ -323,7 +323,7 @@ func (e *inventory) wanted(a *account) (objects []dataplane.Object) {
 	targets := map[dataplane.ID]bool{}
 	for _, f := range fragments {
 		for _, object := range objectsOf(f) {
-			for _, ref := range object.Refs {
+			for _, ref := range object.Refs() {
 				targets[ref] = true
 			}
 		}
@@ -359,8 +359,8 @@ func (e *inventory) known(object *dataplane.Object) *dataplane.Object {
 }
 
 func (e *inventory) refs(o *dataplane.Object) []dataplane.ID {
-	if len(o.Refs) == 0 && e.origin != nil {
+	if len(o.Refs()) == 0 && e.origin != nil {
 		return e.origin.Refs(o)
 	}
-	return o.Refs
+	return o.Refs()
 }

@@ -205,7 +205,7 @@ func TestARefusedServiceSharesAChain(t *testing.T) {
 	for _, served := range []bool{true, false} {
 		l := New(nil, names{})
 		leading := dataplane.Object{ID: dataplane.ID{Container: "frontends", Name: "vip"}, Kind: dataplane.Element,
-			Body: "bad→nat/shared; new", Refs: []dataplane.ID{{Container: "nat", Name: "shared"}}}
+			Body: "bad→nat/shared; new", Links: dataplane.LinkTo(dataplane.ID{Container: "nat", Name: "shared"})}
 		l.Want(fragment("bad", 0, 1, chain("shared", " pool"), leading))
 		l.Want(fragment("other", 0, 1, chain("shared", " pool"), element("frontends", "vip2", "other→nat/shared")))
 		kernel := []dataplane.Object{chain("shared", " emptied"), element("frontends", "vip2", "other→nat/shared")}

@@ -131,7 +131,7 @@ func (u *undoing) note(id dataplane.ID, e *entry) {
 		return
 	}
 	u.services[object.Owner] = struct{}{}
-	for _, part := range e.wanted.Parts {
+	for _, part := range e.wanted.Parts() {
 		u.services[part.Owner] = struct{}{}
 	}
 }

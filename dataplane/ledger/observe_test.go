@@ -100,7 +100,7 @@ func TestUndoneIsBounded(t *testing.T) {
 func TestUndonePartsNameTheirServices(t *testing.T) {
 	l := New(nil, names{})
 	composed := chain("leaf", "x")
-	composed.Parts = []dataplane.Part{{Owner: key("a")}, {Owner: key("b")}, {Owner: service.Node}, {Owner: key("b")}}
+	composed.Links = &dataplane.Links{Parts: []dataplane.Part{{Owner: key("a")}, {Owner: key("b")}, {Owner: service.Node}, {Owner: key("b")}}}
 	l.Want(fragment("a", 0, 1, chain("a.1", "x")))
 	l.Settle(l.Plan(), landed())
 	e := l.entries.demand(composed.ID)

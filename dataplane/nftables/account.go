@@ -169,7 +169,7 @@ func (b *belief) shaken(ctx context.Context, c *dataplane.Change) bool {
 	if b.gone(ctx, c.ID) {
 		return true
 	}
-	return c.After != nil && slices.ContainsFunc(c.After.Refs, func(ref dataplane.ID) bool { return b.gone(ctx, ref) })
+	return c.After != nil && slices.ContainsFunc(c.After.Refs(), func(ref dataplane.ID) bool { return b.gone(ctx, ref) })
 }
 
 // gone reports whether an object is missing that should exist, at least half done. An

@@ -153,7 +153,7 @@ func (c *chain) needs(ids ...dataplane.ID) *chain {
 }
 
 func (c *chain) object() dataplane.Object {
-	return dataplane.Object{ID: chainID(c.name), Kind: dataplane.Owned, Body: string(c.body), Refs: c.refs}
+	return dataplane.Object{ID: chainID(c.name), Kind: dataplane.Owned, Body: string(c.body), Links: dataplane.LinkTo(c.refs...)}
 }
 
 // normalChain returns the attributes of a base chain that the kernel describes, or nil for

@@ -68,7 +68,7 @@ func TestRenderingIsPure(t *testing.T) {
 				fresh := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
 				a, b := used.Service(&view, &facts), fresh.Service(&view, &facts)
 				if !slices.EqualFunc(a, b, func(a, b dataplane.Object) bool {
-					return dataplane.Same(&a, &b) && slices.Equal(a.Refs, b.Refs) && a.Kind == b.Kind
+					return dataplane.Same(&a, &b) && slices.Equal(a.Refs(), b.Refs()) && a.Kind == b.Kind
 				}) {
 					t.Errorf("%s, %s: two renderers disagree on %s", family, name, spec.Key)
 				}
@@ -95,7 +95,7 @@ func TestRefsAreRendered(t *testing.T) {
 					there[o.ID] = true
 				}
 				for _, o := range all {
-					for _, ref := range o.Refs {
+					for _, ref := range o.Refs() {
 						if !there[ref] {
 							t.Errorf("%s, %s, Service %d: %v refers to %v, which is not rendered", family, name, i, o.ID, ref)
 						}

@@ -55,7 +55,7 @@ func TestMemoryIsInherited(t *testing.T) {
 				if len(receipt.Notes) != 1 || !strings.Contains(receipt.Notes[0], "3 clients with affinity") {
 					t.Errorf("noted: %q", receipt.Notes)
 				}
-				listed := w.nft("", "list", "map", w.table(), "clients-"+hashed(port))
+				listed := w.nft("", "list", "map", w.table(), "clients-service-"+hashed(port))
 				for client, endpoint := range map[string]string{"192.0.2.1": "10.0.1.64", "192.0.2.2": "10.0.1.65", "192.0.2.3": "10.0.1.65"} {
 					left := regexp.MustCompile(client + ` timeout \S+ expires (1h(39m|40m)\S*) : ` + endpoint + `\b`)
 					if !left.MatchString(listed) {

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -17,6 +18,10 @@ type step uint8
 
 const (
 	stepTable step = iota
+	// stepNewSharedSet comes before stepNewSet: the kernel finds a set by walking a list in
+	// the order of creation, once for each message about its elements, and each Service with
+	// affinity has sets of its own.
+	stepNewSharedSet
 	stepNewSet
 	stepDeleteBaseChain
 	stepNewChain
@@ -56,6 +61,8 @@ func steps(list []step, c *dataplane.Change, ending map[string]bool) []step {
 		return append(list, stepDeleteSet)
 	case c.ID.Container == containerSet && c.Before != nil:
 		return append(list, stepDropSet, stepRedefineSet)
+	case c.ID.Container == containerSet && containers[c.ID.Name] != "":
+		return append(list, stepNewSharedSet)
 	case c.ID.Container == containerSet:
 		return append(list, stepNewSet)
 	case c.ID.Container == containerChain:
@@ -106,6 +113,8 @@ type plan struct {
 	changes []dataplane.Change
 	// parts are the operations of each transaction.
 	parts [][]operation
+	// encoded is the last transaction.
+	encoded *wire.Transaction
 	// ordered is set if the changes are in the order of their identities, so that their
 	// numbers compare likewise.
 	ordered bool

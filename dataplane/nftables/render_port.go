@@ -95,11 +95,11 @@ func (p *portDraft) appendFrontend(b []byte, f frontend) []byte {
 // named adds an element whose key is a frontend.
 func (p *portDraft) named(set string, f frontend, body span, target ...dataplane.ID) {
 	name := p.put(func(b []byte) []byte { return p.appendFrontend(b, f) })
-	refs := setRefs[set]
+	links := setLinks[set]
 	if len(target) > 0 {
-		refs = append(target, refs...)
+		links = dataplane.LinkTo(append(target, links.Refs...)...)
 	}
-	p.element(containers[set], name, body, refs)
+	p.element(containers[set], name, body, links)
 }
 
 // dispatch leads a frontend to a chain.
@@ -116,7 +116,7 @@ func (p *portDraft) dispatch(f frontend, chain string) {
 func (p *portDraft) fill(set string, f frontend, t slotTable) {
 	for i, slot := range t.slots {
 		name := p.put(func(b []byte) []byte { return appendSlot(p.appendFrontend(b, f), slot) })
-		p.element(containers[set], name, t.data[i], setRefs[set])
+		p.element(containers[set], name, t.data[i], setLinks[set])
 	}
 }
 
@@ -143,7 +143,7 @@ func (p *portDraft) renderInternal() {
 	name := p.put(func(b []byte) []byte { return appendAddr(b, f.addr) })
 	// All ports of the Service share this element, so it names none of them.
 	owner := p.put(func(b []byte) []byte { return appendComment(b, unix.NFTA_SET_ELEM_USERDATA, p.key.String()) })
-	p.element(containers[setClusterIPs], name, owner, setRefs[setClusterIPs])
+	p.element(containers[setClusterIPs], name, owner, setLinks[setClusterIPs])
 	switch {
 	case !p.port.ServesInternal():
 		p.refuse(f)
@@ -231,7 +231,7 @@ func (p *portDraft) renderHairpins() {
 			b = appendAddr(appendAddr(b, e.AddrPort.Addr()), e.AddrPort.Addr())
 			return appendPort(appendProtocol(b, p.port.Protocol.Number()), e.AddrPort.Port())
 		})
-		p.element(containers[setHairpins], name, span{}, setRefs[setHairpins])
+		p.element(containers[setHairpins], name, span{}, setLinks[setHairpins])
 	}
 }
 
@@ -249,7 +249,7 @@ func (p *portDraft) renderFirewall() {
 				b = appendAddr(p.appendFrontend(b, f), prefix.Addr())
 				return appendAddr(p.appendFrontend(b, f), lastOf(prefix))
 			})
-			p.element(containers[setAllowed], name, p.comment, setRefs[setAllowed])
+			p.element(containers[setAllowed], name, p.comment, setLinks[setAllowed])
 		}
 	}
 }

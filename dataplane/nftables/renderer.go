@@ -44,8 +44,7 @@ type Options struct {
 //	cluster-12 …          the class chains that its verdicts lead to
 //	@hairpins             one element per endpoint of this node
 //
-// With ClientIP affinity, verdicts lead to the Service's own chains instead, and slots lead
-// to chains that remember the client.
+// With ClientIP affinity, verdicts lead to chains of the port's own instead; see affinity.go.
 type Renderer struct {
 	d    *dialect
 	mark uint32
@@ -67,7 +66,9 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 	if len(ports) == 0 {
 		return nil
 	}
-	draft := newDraft()
+	draft := drafts.Get().(*draft)
+	defer drafts.Put(draft)
+	draft.reset()
 	for i := range ports {
 		p := newPortDraft(draft, r, facts, view.Key, &ports[i])
 		p.renderInternal()
@@ -105,10 +106,13 @@ type elementDraft struct {
 	container string
 	name      span
 	body      span
-	refs      []dataplane.ID
+	links     *dataplane.Links
 }
 
 func newDraft() *draft { return &draft{} }
+
+// drafts are used again: their buffers are half of what rendering allocates.
+var drafts = sync.Pool{New: func() any { return newDraft() }}
 
 // reset empties the draft and keeps its buffers.
 func (d *draft) reset() { d.bytes, d.elements, d.owned = d.bytes[:0], d.elements[:0], nil }
@@ -121,8 +125,8 @@ func (d *draft) put(fill func([]byte) []byte) span {
 }
 
 // element adds an element of a set.
-func (d *draft) element(container string, name, body span, refs []dataplane.ID) {
-	d.elements = append(d.elements, elementDraft{container, name, body, refs})
+func (d *draft) element(container string, name, body span, links *dataplane.Links) {
+	d.elements = append(d.elements, elementDraft{container, name, body, links})
 }
 
 // own adds complete objects.
@@ -143,10 +147,10 @@ func (d *draft) appendElements(objects []dataplane.Object) []dataplane.Object {
 	}
 	for _, e := range d.elements {
 		objects = append(objects, dataplane.Object{
-			ID:   dataplane.ID{Container: e.container, Name: text[e.name.from:e.name.to]},
-			Kind: dataplane.Element,
-			Body: text[e.body.from:e.body.to],
-			Refs: e.refs,
+			ID:    dataplane.ID{Container: e.container, Name: text[e.name.from:e.name.to]},
+			Kind:  dataplane.Element,
+			Body:  text[e.body.from:e.body.to],
+			Links: e.links,
 		})
 	}
 	return objects
@@ -165,12 +169,12 @@ func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 	for _, s := range sharedSets {
 		objects = append(objects, s.object(r.d))
 	}
-	for _, c := range r.baseChains() {
+	for _, c := range r.baseChains(facts) {
 		objects = append(objects, c.object())
 	}
 	for _, c := range []*chain{
 		r.servicesChain(facts), r.nodePorts(), r.serviceCheck(), r.nodePortCheck(),
-		r.clusterIPsCheck(chainClusterIPsCheck, facts), r.clusterIPsCheck(chainClusterIPsOutput, facts),
+		r.clusterIPsCheck(chainClusterIPsCheck), r.clusterIPsCheck(chainClusterIPsOutput),
 		r.firewallCheck(), r.masquerading(), r.reject(),
 	} {
 		objects = append(objects, c.object())
@@ -184,21 +188,45 @@ func tableObject() dataplane.Object {
 }
 
 // baseChains returns the chains that the kernel calls. They are all of type nat, which sees
-// the first packet of a connection only: what is refused there is never a connection, and
+// the first packet of a connection only: what is refused there never becomes a connection, and
 // what is served costs no look-up afterwards (docs/adr/0032-refusals-in-nat.md).
-func (r *Renderer) baseChains() []*chain {
-	base := func(name string, hookNumber uint32, priority int32, targets ...string) *chain {
-		c := newBaseChain(name, hook{"nat", hookNumber, priority})
-		for _, to := range targets {
-			c.add(newRule(r.d).jump(to)).needs(chainID(to))
-		}
-		return c
-	}
+func (r *Renderer) baseChains(facts *service.NodeFacts) []*chain {
 	return []*chain{
-		base(chainNATPrerouting, unix.NF_INET_PRE_ROUTING, priorityDNAT, chainServices, chainServiceCheck, chainClusterIPsCheck),
-		base(chainNATOutput, unix.NF_INET_LOCAL_OUT, priorityDNAT, chainServices, chainServiceCheck, chainClusterIPsOutput),
-		base(chainNATPostrouting, unix.NF_INET_POST_ROUTING, prioritySNAT, chainMasquerading),
+		r.dispatch(chainNATPrerouting, unix.NF_INET_PRE_ROUTING, chainClusterIPsCheck, facts),
+		r.dispatch(chainNATOutput, unix.NF_INET_LOCAL_OUT, chainClusterIPsOutput, facts),
+		newBaseChain(chainNATPostrouting, hook{"nat", unix.NF_INET_POST_ROUTING, prioritySNAT}).
+			add(newRule(r.d).jump(chainMasquerading)).needs(chainID(chainMasquerading)),
 	}
+}
+
+// dispatch returns a base chain that serves or refuses. What is not served comes back from the
+// first rule. The checks are rules of the base chain, and not of a chain to jump to, because
+// every connection that no Service is about pays for them.
+func (r *Renderer) dispatch(name string, hookNumber uint32, check string, facts *service.NodeFacts) *chain {
+	d := r.d
+	c := newBaseChain(name, hook{"nat", hookNumber, priorityDNAT}).
+		needs(chainID(chainServices), setID(setNoEndpoints), chainID(chainReject), setID(setClusterIPs), chainID(check)).
+		add(newRule(d).jump(chainServices)).
+		add(newRule(d).fields(frontendKey).in(setNoEndpoints, false).goTo(chainReject)).
+		add(newRule(d).fields([]field{fieldDaddr}).in(setClusterIPs, false).goTo(check))
+	for _, cidr := range facts.ServiceCIDRs[d.family] {
+		to := newRule(d)
+		if cidr.Bits() > 0 {
+			to.within(fieldDaddr, cidr, false)
+		}
+		c.add(unlessHere(to, check).drop().says("Drop traffic to unallocated ClusterIPs"))
+	}
+	return c
+}
+
+// unlessHere excepts what arrives for an address of this node from a check of ClusterIPs: it
+// is delivered, for example to a cache of DNS that has a ClusterIP. What the node sends there
+// is not.
+func unlessHere(to *rule, check string) *rule {
+	if check == chainClusterIPsOutput {
+		return to
+	}
+	return to.local(fieldDaddr, true)
 }
 
 // servicesChain dispatches by frontend. What it comes back from is not served.
@@ -249,22 +277,19 @@ func (r *Renderer) nodePortAddresses(facts *service.NodeFacts) []dataplane.Objec
 		}
 		objects = append(objects, dataplane.Object{
 			ID:   dataplane.ID{Container: elementsOf + setNodePortAddresses, Name: string(appendAddr(nil, addr))},
-			Kind: dataplane.Element, Refs: []dataplane.ID{setID(setNodePortAddresses)},
+			Kind: dataplane.Element, Links: setLinks[setNodePortAddresses],
 		})
 	}
 	return objects
 }
 
-// serviceCheck ends connections to frontends without endpoints.
+// serviceCheck drops connections to frontends with endpoints that the policy rules out.
 func (r *Renderer) serviceCheck() *chain {
-	d := r.d
-	return newChain(chainServiceCheck).
-		needs(setID(setNoEndpoints), setID(setNoLocal), chainID(chainReject)).
-		add(newRule(d).fields(frontendKey).in(setNoEndpoints, false).goTo(chainReject)).
-		add(newRule(d).fields(frontendKey).in(setNoLocal, false).drop())
+	return newChain(chainServiceCheck).needs(setID(setNoLocal)).
+		add(newRule(r.d).fields(frontendKey).in(setNoLocal, false).drop())
 }
 
-// nodePortCheck does the same for node ports.
+// nodePortCheck ends connections to node ports that are not served.
 func (r *Renderer) nodePortCheck() *chain {
 	d := r.d
 	return newChain(chainNodePortCheck).
@@ -273,27 +298,11 @@ func (r *Renderer) nodePortCheck() *chain {
 		add(newRule(d).fields(nodePortKey).in(setNodePortNoLocal, false).drop())
 }
 
-// clusterIPsCheck ends connections to ClusterIPs that no rule translated. What arrives for an
-// address of this node is delivered: a cache of DNS may have a ClusterIP. What the node sends
-// there is not.
-func (r *Renderer) clusterIPsCheck(name string, facts *service.NodeFacts) *chain {
-	unlessHere := func(to *rule) *rule {
-		if name == chainClusterIPsOutput {
-			return to
-		}
-		return to.local(fieldDaddr, true)
-	}
-	c := newChain(name).needs(setID(setClusterIPs)).
-		add(unlessHere(newRule(r.d).fields([]field{fieldDaddr}).in(setClusterIPs, false)).reject().
-			says("Reject traffic to invalid ports of ClusterIPs"))
-	for _, cidr := range facts.ServiceCIDRs[r.d.family] {
-		to := newRule(r.d)
-		if cidr.Bits() > 0 {
-			to.within(fieldDaddr, cidr, false)
-		}
-		c.add(unlessHere(to).drop().says("Drop traffic to unallocated ClusterIPs"))
-	}
-	return c
+// clusterIPsCheck ends connections to ClusterIPs that no rule has served or refused yet.
+func (r *Renderer) clusterIPsCheck(name string) *chain {
+	return newChain(name).needs(chainID(chainServiceCheck)).
+		add(newRule(r.d).jump(chainServiceCheck)).
+		add(unlessHere(newRule(r.d), name).reject().says("Reject traffic to invalid ports of ClusterIPs"))
 }
 
 // reject answers that the port is unreachable, but only to clients that the source ranges

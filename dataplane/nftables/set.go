@@ -29,7 +29,7 @@ type set struct {
 	lead string
 }
 
-// clientsMax is how many clients of a service port are remembered. Further ones have no
+// clientsMax is how many clients of a list of endpoints are remembered. Further ones have no
 // affinity. The kernel takes the lower 16 bits as a hint of what to allocate at once.
 const clientsMax = 1 << 22
 
@@ -79,20 +79,20 @@ func init() {
 	for i, s := range sharedSets {
 		containers[s.name] = elementsOf + s.name
 		setIn[containers[s.name]] = &sharedSets[i]
-		setRefs[s.name] = []dataplane.ID{setID(s.name)}
+		setLinks[s.name] = dataplane.LinkTo(setID(s.name))
 	}
 }
 
 // The containers of elements and what their elements refer to, allocated once.
 var (
 	containers = map[string]string{}
-	setRefs    = map[string][]dataplane.ID{}
+	setLinks   = map[string]*dataplane.Links{}
 )
 
 // The sets of a service port with affinity; see affinity.go. The elements of clients-… have
 // timeouts of their own, so that a new timeout does not redefine the map.
-func clientsMap(base string) set {
-	return set{name: prefixClientsMap + base, key: []field{fieldSaddr}, data: []field{fieldDaddr}, remembers: true}
+func clientsMap(chain string) set {
+	return set{name: prefixClientsMap + chain, key: []field{fieldSaddr}, data: []field{fieldDaddr}, remembers: true}
 }
 
 func targetsMap(base string) set {
@@ -115,7 +115,7 @@ var affinitySets = map[string]func(string) set{
 // object returns the set's object.
 func (s set) object(d *dialect) dataplane.Object {
 	o := ownedObject(setID(s.name), s.body(d))
-	o.Refs = []dataplane.ID{tableID}
+	o.Links = dataplane.LinkTo(tableID)
 	return o
 }
 

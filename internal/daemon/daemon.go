@@ -68,6 +68,7 @@ type process struct {
 // when its configuration changes so much that a successor has to take over. The options
 // are loaded.
 func Run(ctx context.Context, o *Options, from Upstream) error {
+	limitGarbage()
 	log, err := newLogger(o.Log())
 	if err != nil {
 		return err

@@ -286,6 +286,40 @@ func TestNftablesAffinityIsFlat(t *testing.T) {
 	t.Log(visited)
 }
 
+// TestNftablesAffinityOfTwoLists: a client of frontends with different policies stays with one
+// endpoint at each of them, and with one at both if it can.
+func TestNftablesAffinityOfTwoLists(t *testing.T) {
+	s, kernel, tracer := nftablesMemoryScene(t, service.IPv4)
+	spec := s.Exposed()
+	spec.AffinitySeconds, spec.InternalLocal = 10, true
+	s.apply(spec, s.Slice(s.A, s.B, s.C)) // A is on the node
+	packet := tracer.Packet(Question{From: FromPod, To: s.clusterIP()})
+	from := func(client netip.AddrPort, to netip.AddrPort) netip.Addr {
+		packet.Src, packet.Dst = client, to
+		return kernel.Trace(packet, tracer.choose).To.Addr()
+	}
+	client, apart := packet.Src, 0
+	for range 20 {
+		client = netip.AddrPortFrom(client.Addr().Next(), client.Port())
+		first := from(client, s.vip())
+		if first != s.A {
+			apart++
+		}
+		for range 3 {
+			if local, again := from(client, s.clusterIP()), from(client, s.vip()); local != s.A || again != first {
+				t.Fatalf("%v: to %v and %v, want %v and %v", client, local, again, s.A, first)
+			}
+		}
+		client = netip.AddrPortFrom(client.Addr().Next(), client.Port())
+		if local, all := from(client, s.clusterIP()), from(client, s.vip()); local != s.A || all != s.A {
+			t.Fatalf("%v: to %v and %v, want %v at both", client, local, all, s.A)
+		}
+	}
+	if apart == 0 {
+		t.Error("no client was at different endpoints: this proves nothing")
+	}
+}
+
 // TestNftablesHairpinIsMasqueraded: an endpoint that is sent to itself sees an
 // address of the node, and any other endpoint its own client.
 func TestNftablesHairpinIsMasqueraded(t *testing.T) {

@@ -46,7 +46,7 @@ func TestRootHoldsFewElements(t *testing.T) {
 	layout := New(service.IPv4, []Container{services})
 	put := func(name, body string, key service.Key, refs ...dataplane.ID) {
 		id := dataplane.ID{Container: services.Name(), Name: name}
-		layout.Put(&dataplane.Object{ID: id, Kind: dataplane.Element, Body: body, Refs: refs}, key)
+		layout.Put(&dataplane.Object{ID: id, Kind: dataplane.Element, Body: body, Links: dataplane.LinkTo(refs...)}, key)
 	}
 	a, b := dataplane.ID{Container: "nat", Name: "A"}, dataplane.ID{Container: "nat", Name: "B"}
 	put(TailKey("2"), "-j T2", service.Node, b)
@@ -58,11 +58,11 @@ func TestRootHoldsFewElements(t *testing.T) {
 		t.Errorf("body %q, want %q", object.Body, want)
 	}
 	node := dataplane.Part{Owner: service.Node}
-	if want := []dataplane.Part{{Owner: owner}, {Owner: owner}, node, node}; !slices.Equal(object.Parts, want) {
-		t.Errorf("parts %v, want %v", object.Parts, want)
+	if want := []dataplane.Part{{Owner: owner}, {Owner: owner}, node, node}; !slices.Equal(object.Parts(), want) {
+		t.Errorf("parts %v, want %v", object.Parts(), want)
 	}
-	if want := []dataplane.ID{b, a}; !slices.Equal(object.Refs, want) {
-		t.Errorf("refs %v, want %v", object.Refs, want)
+	if want := []dataplane.ID{b, a}; !slices.Equal(object.Refs(), want) {
+		t.Errorf("refs %v, want %v", object.Refs(), want)
 	}
 	layout.Remove(dataplane.ID{Container: services.Name(), Name: TailKey("1")})
 	layout.Remove(dataplane.ID{Container: services.Name(), Name: TailKey("none")})
@@ -144,6 +144,27 @@ func TestRulesPassedHardlyGrow(t *testing.T) {
 	}
 }
 
+// A packet that is for no element of a guarded container passes one rule, whatever their number.
+func TestAGuardTurnsOthersAway(t *testing.T) {
+	for _, size := range []int{1, guardMin, LeafMax, 10_000} {
+		layout, k := New(service.IPv4, []Container{refused}), kernel{}
+		for i := range size {
+			layout.Put(makeItem(refused, sequential(i)).object, owner)
+		}
+		k.apply(layout.Flush())
+		var w walk
+		k.send(t, &w, packet{destination: netip.MustParseAddr("10.244.1.5"), protocol: "udp", port: 8125}, refused.ID(), 1)
+		if w.rules != 1 || len(w.hits) > 0 {
+			t.Errorf("%d elements: a packet for none of them passes %d rules and meets %q, want 1 and none", size, w.rules, w.hits)
+		}
+		last := makeItem(refused, sequential(size-1))
+		w = walk{}
+		if k.send(t, &w, last.packet, refused.ID(), 1); !slices.Equal(w.hits, []string{last.target}) {
+			t.Errorf("%d elements: a packet for the last one meets %q", size, w.hits)
+		}
+	}
+}
+
 // chainsDeepMax is the depth that the nft variant leaves for a tree: 15 jumps from a built-in chain
 // (NFT_JUMP_STACK_SIZE, Linux 6.18), without the at most five chains around a tree: KUBE-SERVICES,
 // KUBE-FW-, KUBE-EXT-, KUBE-SVC- and KUBE-SEP-.
@@ -222,7 +243,7 @@ func TestOwnerFollows(t *testing.T) {
 	other := service.Key{Namespace: "ns", Name: "other"}
 	layout.Put(makeItem(services, sequential(0)).object, other)
 	out := layout.Flush()
-	if len(out) != 1 || out[0].Object.Parts[0].Owner != other {
+	if len(out) != 1 || out[0].Object.Parts()[0].Owner != other {
 		t.Errorf("got %+v, want the root with its line owned by %s", out, other)
 	}
 }

@@ -141,10 +141,10 @@ func makeItem(c Container, name string) item {
 	target := fmt.Sprintf("X%x", name)
 	return item{
 		object: &dataplane.Object{
-			ID:   dataplane.ID{Container: c.Name(), Name: name},
-			Kind: dataplane.Element,
-			Body: strings.Join(match, " ") + " -j " + target,
-			Refs: []dataplane.ID{{Container: c.Table, Name: target}},
+			ID:    dataplane.ID{Container: c.Name(), Name: name},
+			Kind:  dataplane.Element,
+			Body:  strings.Join(match, " ") + " -j " + target,
+			Links: dataplane.LinkTo(dataplane.ID{Container: c.Table, Name: target}),
 		},
 		packet: p,
 		target: target,
@@ -203,13 +203,13 @@ func checkInvariants(t *testing.T, c Container, k kernel, items map[string]item)
 			t.Errorf("%s holds %d elements, want at most %d", id.Name, elements, LeafMax)
 		}
 		total += elements
-		if len(object.Parts) != len(lines(object)) {
-			t.Errorf("%s: %d parts for %d lines", id.Name, len(object.Parts), len(lines(object)))
+		if len(object.Parts()) != len(lines(object)) {
+			t.Errorf("%s: %d parts for %d lines", id.Name, len(object.Parts()), len(lines(object)))
 		}
 		if len(id.Name) > 28 {
 			t.Errorf("%s is longer than iptables allows", id.Name)
 		}
-		for _, ref := range object.Refs {
+		for _, ref := range object.Refs() {
 			reachable[ref] = true
 		}
 	}

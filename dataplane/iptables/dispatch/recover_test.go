@@ -14,7 +14,7 @@ import (
 
 // rule writes an element as a renderer does.
 func rule(c Container, addr netip.Addr, protocol service.Protocol, port uint16, target string) *dataplane.Object {
-	o := &dataplane.Object{Kind: dataplane.Element, Refs: []dataplane.ID{{Container: c.Table, Name: target}}}
+	o := &dataplane.Object{Kind: dataplane.Element, Links: dataplane.LinkTo(dataplane.ID{Container: c.Table, Name: target})}
 	transport := fmt.Sprintf(`-p %s -m comment --comment "ns/svc:p cluster IP" -m %[1]s --dport %d -j %s`, protocol, port, target)
 	switch name := ""; c.Shape {
 	case ByDestination:
@@ -34,7 +34,7 @@ func rule(c Container, addr netip.Addr, protocol service.Protocol, port uint16, 
 func TestWhatIsComposedIsRecoveredQuick(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 3))
-		containers := []Container{services, nodePorts, hairpin}
+		containers := []Container{services, nodePorts, hairpin, refused, refusedPorts}
 		layout := New(service.IPv4, containers)
 		want := map[dataplane.ID]string{}
 		kernel := map[dataplane.ID]*dataplane.Object{}
@@ -61,8 +61,8 @@ func TestWhatIsComposedIsRecoveredQuick(t *testing.T) {
 		got := map[dataplane.ID]string{}
 		for _, e := range elements {
 			got[e.ID] = e.Body
-			if len(e.Refs) != 1 || e.Refs[0] != stranger.ID {
-				t.Fatalf("seed %d: %q refers to %v", seed, e.Body, e.Refs)
+			if len(e.Refs()) != 1 || e.Refs()[0].Name != stranger.ID.Name {
+				t.Fatalf("seed %d: %q refers to %v", seed, e.Body, e.Refs())
 			}
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -106,7 +106,7 @@ func TestRecoverLeavesOutWhatIsNoElement(t *testing.T) {
 	}, "\n")}
 	elements, _ := layout.Recover([]*dataplane.Object{root})
 	want := DestinationKey(netip.MustParseAddr("10.0.0.1"), service.TCP, 80)
-	if len(elements) != 1 || elements[0].ID.Name != want || elements[0].Refs != nil {
+	if len(elements) != 1 || elements[0].ID.Name != want || elements[0].Refs() != nil {
 		t.Errorf("got %+v", elements)
 	}
 }

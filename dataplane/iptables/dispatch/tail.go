@@ -13,7 +13,7 @@ import (
 
 // idle reports whether a tail rule leads to nothing but empty roots.
 func (t *tree) idle(e *element) bool {
-	return len(e.object.Refs) > 0 && !slices.ContainsFunc(e.object.Refs, func(id dataplane.ID) bool {
+	return len(e.object.Refs()) > 0 && !slices.ContainsFunc(e.object.Refs(), func(id dataplane.ID) bool {
 		target := t.roots[id]
 		return target == nil || !target.vacant
 	})
@@ -41,7 +41,7 @@ func (l *Layout) settleTails() {
 func (l *Layout) leadingTo(t *tree) []*tree {
 	var from []*tree
 	for _, other := range l.order {
-		if slices.ContainsFunc(other.tail, func(e *element) bool { return slices.Contains(e.object.Refs, t.root.id) }) {
+		if slices.ContainsFunc(other.tail, func(e *element) bool { return slices.Contains(e.object.Refs(), t.root.id) }) {
 			from = append(from, other)
 		}
 	}

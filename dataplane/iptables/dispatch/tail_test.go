@@ -15,7 +15,7 @@ import (
 func lead(from, to Container) *dataplane.Object {
 	return &dataplane.Object{
 		ID:   dataplane.ID{Container: from.Name(), Name: TailKey(to.Chain)},
-		Kind: dataplane.Element, Body: "-j " + to.Chain, Refs: []dataplane.ID{to.ID()},
+		Kind: dataplane.Element, Body: "-j " + to.Chain, Links: dataplane.LinkTo(to.ID()),
 	}
 }
 
@@ -80,7 +80,7 @@ func TestTailRulesQuick(t *testing.T) {
 			}
 			k.apply(layout.Flush())
 			for _, tail := range objects[:3] {
-				from, to := dataplane.ID{Container: "nat", Name: strings.TrimPrefix(tail.ID.Container, "nat/")}, tail.Refs[0]
+				from, to := dataplane.ID{Container: "nat", Name: strings.TrimPrefix(tail.ID.Container, "nat/")}, tail.Refs()[0]
 				stands := slices.Contains(strings.Split(k[from].Body, "\n"), tail.Body)
 				if want := there[tail] && k[to].Body != ""; stands != want {
 					t.Fatalf("seed %d: %q stands: %v, want %v", seed, tail.Body, stands, want)

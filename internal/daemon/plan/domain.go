@@ -103,7 +103,7 @@ func (s *sorter) attributeLines(before *dataplane.Object, claim func(dataplane.I
 			continue
 		}
 		s.lines[line{before.ID, e.Body}] = key
-		for _, ref := range e.Refs {
+		for _, ref := range e.Refs() {
 			claim(ref, key)
 		}
 	}
@@ -125,7 +125,7 @@ func (s *sorter) composed(c *dataplane.Change) bool {
 		return false
 	}
 	if c.After != nil {
-		return c.After.Parts != nil
+		return c.After.Parts() != nil
 	}
 	_, others := s.Layout.Recover([]*dataplane.Object{c.Before})
 	return len(others) == 0
@@ -181,8 +181,8 @@ func (s *sorter) addComposed(c *dataplane.Change) {
 	if c.After != nil {
 		where, after = s.Lines(c.After)
 		for i, text := range after {
-			if i < len(c.After.Parts) {
-				owners[text] = c.After.Parts[i].Owner
+			if i < len(c.After.Parts()) {
+				owners[text] = c.After.Parts()[i].Owner
 			}
 		}
 	}

@@ -138,7 +138,7 @@ func (layout) Recover(read []*dataplane.Object) (elements, others []*dataplane.O
 		}
 		for line := range strings.SplitSeq(o.Body, "\n") {
 			element := dataplane.Object{Kind: dataplane.Element, Body: line}
-			element.Refs = origin{}.Refs(&element)
+			element.Links = dataplane.LinkTo(origin{}.Refs(&element)...)
 			elements = append(elements, &element)
 		}
 	}
@@ -148,7 +148,7 @@ func (layout) Recover(read []*dataplane.Object) (elements, others []*dataplane.O
 // TestLinesOfComposedObjects are sorted by Service.
 func TestLinesOfComposedObjects(t *testing.T) {
 	composed := chain("KUBE", "a/web 1\na/api 1\nlast")
-	composed.Parts = []dataplane.Part{{Owner: web}, {Owner: api}, {Owner: service.Node}}
+	composed.Links = &dataplane.Links{Parts: []dataplane.Part{{Owner: web}, {Owner: api}, {Owner: service.Node}}}
 	r := &Report{}
 	r.Add(Domain{Name: "some/IPv4", Layout: layout{}, Origin: origin{}, Lines: TextLines}, []dataplane.Change{
 		change(chain("KUBE", "a/web 0\nb/gone →left\nlast"), composed, service.Node),
