@@ -50,14 +50,17 @@ func chooseCases(words string) ([]benchCase, error) {
 	}
 	var chosen []benchCase
 	for word := range strings.SplitSeq(words, ",") {
-		before := len(chosen)
+		found := false
 		for _, c := range cases {
-			taken := slices.ContainsFunc(chosen, func(o benchCase) bool { return o.name == c.name })
-			if word != "" && strings.HasPrefix(c.name, word) && !taken {
+			if word == "" || !strings.HasPrefix(c.name, word) {
+				continue
+			}
+			found = true
+			if !slices.ContainsFunc(chosen, func(o benchCase) bool { return o.name == c.name }) {
 				chosen = append(chosen, c)
 			}
 		}
-		if len(chosen) == before {
+		if !found {
 			var names []string
 			for _, c := range cases {
 				names = append(names, c.name)

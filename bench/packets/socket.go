@@ -19,7 +19,7 @@ import (
 // through all three namespaces before it leaves the sending call.)
 
 // socketPatience bounds how long a socket waits for a packet that was lost.
-const socketPatience = 200 * time.Millisecond
+const socketPatience = 500 * time.Millisecond
 
 // address is a socket address as the kernel takes it.
 type address struct {
@@ -105,14 +105,16 @@ func closeAll(fds ...int) {
 }
 
 func sendRaw(fd int, b []byte) unix.Errno {
-	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd),
+		uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
 	return errno
 }
 
 func send(fd int, b []byte) error { return failed("send", sendRaw(fd, b)) }
 
 func receiveRaw(fd int, b []byte) (int, unix.Errno) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd),
+		uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, 0, 0)
 	return int(n), errno
 }
 

@@ -46,6 +46,12 @@ func (p *page) comparisons(sources []source) error {
 	})
 	for _, c := range all {
 		p.Comparisons = append(p.Comparisons, p.comparison(c))
+		if t, ok := fleet(c); ok {
+			p.Fleet = append(p.Fleet, section{
+				Title: fmt.Sprintf("%s, %s Services", c.mode(), grouped(c.Services)), Command: c.Command, Machine: c.Machine,
+				Tables: []result.Table{t},
+			})
+		}
 	}
 	p.grow(all)
 	if judged := judge(all); len(judged.Rows) > 0 {
@@ -60,6 +66,9 @@ func (p *page) comparison(c comparison) section {
 		Intro: fmt.Sprintf("%s Services with %s endpoints: %s. Each program had %s and %g minutes of churn.",
 			grouped(c.Services), grouped(c.Endpoints), mix(c.Mix), turns(c.Rounds), c.Minutes/2),
 		Tables: c.Tables(),
+	}
+	if c.Incomplete != "" {
+		s.Intro += " The comparison was cut short: " + c.Incomplete + "."
 	}
 	if lines := latencies(c); len(lines) > 0 {
 		s.Pictures = append(s.Pictures, p.draw(slug("latency", c.mode(), c.Services), "From the API write to the first answered connection",

@@ -20,7 +20,7 @@ const (
 	imagePrefix = "images/performance-"
 )
 
-//go:embed page.md
+//go:embed page.md.tmpl
 var text string
 
 // page is what the template shows.
@@ -30,6 +30,7 @@ type page struct {
 	Growth      []picture
 	Reactions   []section
 	Packets     []section
+	Fleet       []section
 
 	files map[string]string
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/sluice-proxy/sluice/bench/result"
 )
@@ -53,11 +54,7 @@ func judge(all []comparison) result.Table {
 	t := result.Table{Head: []string{"target", "Services", "measured", "wanted", ""}}
 	for _, c := range all {
 		add := func(name, measured, wanted string, met bool) {
-			word := "ok"
-			if !met {
-				word = "**missed**"
-			}
-			t.Rows = append(t.Rows, []string{c.mode() + ": " + name, grouped(c.Services), measured, wanted, word})
+			t.Rows = append(t.Rows, []string{c.mode() + ": " + name, grouped(c.Services), measured, wanted, word(met)})
 		}
 		for _, w := range targets[c.mode()] {
 			f, ok := c.Median(result.Sluice, w.step, w.what)
@@ -75,7 +72,7 @@ func judge(all []comparison) result.Table {
 			theirs, both := c.Median(result.KubeProxy, w.step, w.what)
 			if w.ratio > 0 && c.Services == w.services && both {
 				ratio := theirs.Value / f.Value
-				text := fmt.Sprintf("%.3g × less than kube-proxy", ratio)
+				text := tickText(math.Round(ratio*10)/10) + " × less than kube-proxy"
 				if theirs.Beyond {
 					text = "more than " + text
 				}

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -112,6 +113,8 @@ type plan struct {
 	changes []dataplane.Change
 	// parts are the operations of each transaction.
 	parts [][]operation
+	// encoded is the last transaction.
+	encoded *wire.Transaction
 	// ordered is set if the changes are in the order of their identities, so that their
 	// numbers compare likewise.
 	ordered bool

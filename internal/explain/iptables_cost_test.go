@@ -12,7 +12,7 @@ import (
 
 // A packet of state NEW passes table filter every time it comes, also where a flow has no answers
 // (statsd, syslog). While no frontend is refused it meets the hooks, which are kube-proxy's, and
-// KUBE-FORWARD, whatever the number of Services; if some are, those of one leaf more.
+// KUBE-FORWARD, whatever the number of Services; if some are, few more.
 func TestRulesOfFilterPassed(t *testing.T) {
 	forward, output, input := iptCall{"forward", "filter", "FORWARD"}, iptCall{"output", "filter", "OUTPUT"}, iptCall{"input", "filter", "INPUT"}
 	for _, one := range []struct {
@@ -22,10 +22,10 @@ func TestRulesOfFilterPassed(t *testing.T) {
 		// FORWARD has four hooks, OUTPUT three, INPUT four; KUBE-FORWARD has three rules.
 		{100, 0, 7, 3, 4},
 		{1000, 0, 7, 3, 4},
-		// Three rules for each refused Service, and those that lead to them. A forwarded packet meets
-		// the external ones twice.
-		{100, 5, 7 + 3 + 5*5, 3 + 2 + 3*5, 4 + 1 + 2*5},
-		{1000, 5, 7 + 3 + 5*5, 3 + 2 + 3*5, 4 + 1 + 2*5},
+		// Some are refused: one rule before each tree, and one that leads to the next tree. A forwarded
+		// packet meets the trees of external frontends twice.
+		{100, 5, 7 + 2 + 2*3, 3 + 2 + 3, 4 + 3},
+		{1000, 50, 7 + 2 + 2*3, 3 + 2 + 3, 4 + 3},
 	} {
 		var all []*serviceMade
 		for i := range one.services {
