@@ -35,8 +35,10 @@ func (r *run) churn(ctx context.Context) error {
 type followed struct {
 	mu   sync.Mutex
 	took []time.Duration
-	// writes is how long the API server took for those of the writes that are changes.
+	// writes is how long the API server took for each write, late how much later than planned the
+	// client began it, which tells how busy the machine was.
 	writes   []time.Duration
+	late     []time.Duration
 	beyond   int
 	failed   error
 	underway sync.WaitGroup
@@ -77,6 +79,7 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 			return ctx.Err()
 		case <-time.After(time.Until(due)):
 		}
+		f.late = append(f.late, time.Since(due))
 		r.changeOne(ctx, f, &c, made%(rate/measuredPerSecond) == 0)
 	}
 	// The costs are those of the time with changes, whatever is left to do after it.
@@ -90,7 +93,8 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 		return f.failed
 	}
 	r.distribution(step, "write to answer", f.took, f.beyond)
-	r.figure(step, "the API server's writes alone, p50", "s", result.Distribute(f.writes, 0).Percentiles[50]/1000)
+	r.figure(step, "of that, the API server's write, p50", "s", result.Distribute(f.writes, 0).Percentiles[50]/1000)
+	r.figure(step, "the client was late by, p99", "s", result.Distribute(f.late, 0).Percentiles[99]/1000)
 	r.figure(step, "changes made", "/s", float64(made)/took.Seconds())
 	used = used.minus(w.before)
 	r.figure(step, result.PerMinute, "s", used.sum()/took.Minutes())
@@ -128,10 +132,14 @@ func (c *changes) give(it *item) {
 func (r *run) changeOne(ctx context.Context, f *followed, c *changes, follow bool) {
 	// A prime, so that all have their turn.
 	const stride = 7919
-	r.change++
-	it, single := r.changing[r.change*stride%len(r.changing)], r.singles[r.change*stride%len(r.singles)]
-	if follow = follow && c.take(single); follow {
-		it = single
+	r.made++
+	it := r.changing[r.made*stride%len(r.changing)]
+	if follow {
+		r.followed++
+		single := r.singles[r.followed*stride%len(r.singles)]
+		if follow = c.take(single); follow {
+			it = single
+		}
 	}
 	r.replace(it)
 	slice := it.slice(0)

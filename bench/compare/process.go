@@ -64,17 +64,24 @@ func residentKiB(pid int) int {
 
 func residentMiB(pid int) float64 { return float64(residentKiB(pid)) / 1024 }
 
-// withChildrenKiB is residentKiB of a process and everything it has started.
-func withChildrenKiB(pid int) int {
-	sum := residentKiB(pid)
+// withChildren returns a process and everything it has started.
+func withChildren(pid int) []int {
+	all := []int{pid}
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, file := range files {
 		text, _ := os.ReadFile(file)
 		for _, child := range strings.Fields(string(text)) {
 			if n, err := strconv.Atoi(child); err == nil {
-				sum += withChildrenKiB(n)
+				all = append(all, withChildren(n)...)
 			}
 		}
+	}
+	return all
+}
+
+func withChildrenKiB(pid int) (sum int) {
+	for _, p := range withChildren(pid) {
+		sum += residentKiB(p)
 	}
 	return sum
 }

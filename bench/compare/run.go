@@ -32,8 +32,9 @@ type run struct {
 	// steady are Services that nothing changes, which traffic asks all the time.
 	steady []*item
 	// fresh is the number of an endpoint that was never used.
-	fresh  int
-	change int
+	fresh int
+	// made and followed count the changes under churn.
+	made, followed int
 
 	out *result.Comparison
 }
@@ -50,6 +51,7 @@ var steps = []step{
 	{"bulk", (*run).bulk},
 	{"zone", (*run).zone},
 	{"rolling", (*run).rolling},
+	{"fleet", (*run).fleet},
 }
 
 func stepNames() (names []string) {
@@ -130,7 +132,10 @@ func (r *run) all(ctx context.Context) (err error) {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
-	if err := r.cold(ctx); err != nil {
+	if err := r.cold(ctx); errors.Is(err, errNotServing) {
+		progress("  %v: nothing more to measure", err)
+		return r.proxy.kill()
+	} else if err != nil {
 		return err
 	}
 	for i, name := range r.Steps {
@@ -178,11 +183,18 @@ func (r *run) end(ctx context.Context) error {
 	if err := r.proxy.stop(); err != nil {
 		return err
 	}
+	const step, what = "clean-up", "rules removed by --cleanup"
+	limit, cancel := context.WithTimeout(ctx, r.Limit)
+	defer cancel()
 	began := time.Now()
-	if err := r.proxy.cleanUp(ctx); err != nil {
+	switch err := r.proxy.cleanUp(limit); {
+	case limit.Err() != nil && ctx.Err() == nil:
+		r.beyond(step, what)
+	case err != nil:
 		return fmt.Errorf("%s --cleanup: %w", r.program, err)
+	default:
+		r.figure(step, what, "s", time.Since(began).Seconds())
 	}
-	r.figure("clean-up", "rules removed by --cleanup", "s", time.Since(began).Seconds())
 	return nil
 }
 
@@ -196,7 +208,7 @@ func (r *run) close() error {
 		r.memory.close()
 	}
 	if r.proxy != nil && r.proxy.process != nil {
-		errs = append(errs, r.proxy.process.Kill())
+		errs = append(errs, r.proxy.kill())
 	}
 	if r.api != nil {
 		errs = append(errs, r.api.process.Kill())

@@ -2,9 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
-	"time"
 
 	"github.com/sluice-proxy/sluice/bench/result"
 )
@@ -16,6 +15,9 @@ const (
 	// steadyMax is how many Services nothing changes, for the traffic beside everything.
 	steadyMax = 20
 )
+
+// errNotServing says that a program did not serve the cluster in time, and no step makes sense.
+var errNotServing = errors.New("not all Services answer in time")
 
 // cold starts the program on a node without rules.
 func (r *run) cold(ctx context.Context) error {
@@ -30,13 +32,16 @@ func (r *run) cold(ctx context.Context) error {
 	limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
 	defer cancel()
 	took, _ := r.network.untilAll(limit, asked(sample), began)
-	if err := r.proxy.alive(); err != nil {
+	if err := errors.Join(ctx.Err(), r.proxy.alive()); err != nil {
 		return err
 	}
-	r.waited(step, result.ToAnswers, took, len(sample))
 	all, late := r.network.untilAll(limit, asked(r.items), began)
 	if len(all) < len(r.items) {
-		return fmt.Errorf("%d of %d Services do not answer %s after the start", len(r.items)-len(all), len(r.items), short(time.Since(began)))
+		took = nil
+	}
+	r.waited(step, result.ToAnswers, took, len(sample))
+	if took == nil {
+		return errNotServing
 	}
 	r.figure(step, "Services that answered later than that", "", float64(late))
 	if err := r.finish(ctx, window{step: step}); err != nil {
@@ -78,9 +83,7 @@ func spread(items []*item, most int) []*item {
 // asked returns a question for each item: whether it is served as it is now.
 func asked(items []*item) (all []question) {
 	for _, it := range items {
-		if it.class != empty || it.protocol() == "TCP" {
-			all = append(all, it.answered(it.endpoints...))
-		}
+		all = append(all, it.answered(it.endpoints...))
 	}
 	return all
 }

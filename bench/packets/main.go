@@ -74,7 +74,8 @@ type options struct {
 
 func main() {
 	output := flag.String("output", "table", "table or json")
-	stored := flag.String("show", "", "measure nothing, print the results in these files, which were made with -output json")
+	stored := flag.String("show", "",
+		"measure nothing, print the results in these files, which were made with -output json")
 	parse := optionFlags(flag.CommandLine)
 	flag.Parse()
 	if err := run(parse, *output, *stored); err != nil {
@@ -106,7 +107,8 @@ func run(parse func() (options, error), output, stored string) error {
 func optionFlags(flags *flag.FlagSet) func() (options, error) {
 	var o options
 	sluice := flags.String("sluice", "../bin/sluice", "builds of Sluice, as PATH or NAME=PATH, separated by commas")
-	proxy := flags.String("kube-proxy", "../bin/e2e-kubeproxy", "a build of test/e2e/kubeproxy; empty compares with the first build of Sluice")
+	proxy := flags.String("kube-proxy", "../bin/e2e-kubeproxy",
+		"a build of test/e2e/kubeproxy; empty compares with the first build of Sluice")
 	bare := flags.Bool("bare", true, "measure floor and none")
 	backends := flags.String("backends", nftables, "of nftables, iptables-nft and iptables-legacy")
 	families := flags.String("families", "ipv4,ipv6", "of ipv4 and ipv6; Services have these")
@@ -117,7 +119,10 @@ func optionFlags(flags *flag.FlagSet) func() (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 15, "samples of each variant in each case")
 	flags.DurationVar(&o.sampling.duration, "sample", 30*time.Millisecond, "time of one sample")
 	flags.IntVar(&o.sampling.processor, "processor", lastProcessor(), "processor that sends and receives")
-	flags.DurationVar(&o.patience, "patience", 3*time.Minute, "leave a proxy out whose rules are not in force after this long")
+	flags.BoolVar(&o.sampling.realtime, "realtime", false,
+		"let nothing else run on that processor during a sample, for a busy machine")
+	flags.DurationVar(&o.patience, "patience", 3*time.Minute,
+		"leave a proxy out whose rules are not in force after this long")
 	flags.StringVar(&o.rules, "rules", "", "write the rules of each variant into this folder")
 	return func() (options, error) {
 		var errs [6]error
@@ -128,7 +133,8 @@ func optionFlags(flags *flag.FlagSet) func() (options, error) {
 		o.cases, errs[4] = chooseCases(*only)
 		o.services, errs[5] = parseSizes(*services)
 		if o.endpoints < 2 || o.rounds < 1 || o.sampling.duration <= 0 {
-			return o, fmt.Errorf("endpoints %d, rounds %d, sample %v: want at least 2, at least 1, more than 0", o.endpoints, o.rounds, o.sampling.duration)
+			return o, fmt.Errorf("endpoints %d, rounds %d, sample %v: want at least 2, at least 1, more than 0",
+				o.endpoints, o.rounds, o.sampling.duration)
 		}
 		return o, errors.Join(errs[:]...)
 	}

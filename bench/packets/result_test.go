@@ -74,12 +74,12 @@ func TestShow(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `nftables, IPv4, forwarded, 100 × 10: µs, and the ratio to kube-proxy (quartiles) of 3 rounds
-           kube-proxy                               new                      floor    goal
-  tcp-pod       10.00  9.50  0.950 (0.940–0.960) MISSED  9.00  0.900 (0.890–0.910)  ≤ 0.93
+         kube-proxy                               new                      floor    goal
+tcp-pod       10.00  9.50  0.950 (0.940–0.960) MISSED  9.00  0.900 (0.890–0.910)  ≤ 0.93
 
 nftables, IPv4, local, 100 × 10: µs, and the ratio to kube-proxy (quartiles) of 0 rounds
-              new  goal
-  tcp-pod  failed      
+            new  goal
+tcp-pod  failed
 
 `
 	if out.String() != want {
@@ -98,11 +98,13 @@ func TestFailuresAreErrors(t *testing.T) {
 
 // A series drops a variant that has failed, and says why.
 func TestResultsOfASeries(t *testing.T) {
-	s := setting{backend: nftables, cluster: cluster{services: 100, endpoints: 10}, rooms: map[string]*room{kubeProxy: {}, "a": {}, "b": {}, floor: {}}}
+	s := setting{backend: nftables, cluster: cluster{services: 100, endpoints: 10}}
+	s.rooms = map[string]*room{kubeProxy: {}, "a": {}, "b": {}, floor: {}}
 	s.variants = []variant{{kubeProxy, "/k"}, {"a", "/a"}, {"b", "/b"}, {"late", "/l"}, {name: floor}}
 	one := &series{
 		benchCase: benchCase{name: "refused", goal: 0.95}, direction: local,
-		samples: map[string][]float64{kubeProxy: {2, 2}, "a": {1.8, 2}, "b": {1}}, failed: map[string]error{"b": errors.New("lost")},
+		samples: map[string][]float64{kubeProxy: {2, 2}, "a": {1.8, 2}, "b": {1}},
+		failed:  map[string]error{"b": errors.New("lost")},
 	}
 	got := s.results(one)
 	if len(got) != 4 {

@@ -37,7 +37,10 @@ func runAll(ctx context.Context, o options) (results []result, err error) {
 	}()
 	for _, services := range o.services {
 		for _, backend := range o.backends {
-			s := setting{o, backend, cluster{services, o.endpoints, o.families}, filepath.Join(dir, fmt.Sprintf("%s-%d", backend, services)), map[string]*room{}}
+			s := setting{
+				options: o, backend: backend, cluster: cluster{services, o.endpoints, o.families},
+				dir: filepath.Join(dir, fmt.Sprintf("%s-%d", backend, services)), rooms: map[string]*room{},
+			}
 			some, err := s.run(ctx)
 			results = append(results, some...)
 			if err != nil {
@@ -74,7 +77,7 @@ func (s setting) run(ctx context.Context) (results []result, err error) {
 func (s setting) measure(ctx context.Context, all []*series) error {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for round := range s.rounds {
-		progress("%s, %d × %d: round %d of %d", s.backend, s.cluster.services, s.cluster.endpoints, round+1, s.rounds)
+		s.progress("round %d of %d", round+1, s.rounds)
 		for _, one := range all {
 			if ctx.Err() != nil {
 				return fmt.Errorf("interrupted in round %d of %d", round+1, s.rounds)
@@ -95,8 +98,8 @@ func (s setting) furnish(ctx context.Context, v variant) error {
 	limited, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
 	err = v.install(limited, r, s.backend, s.cluster, s.dir)
-	if errors.Is(limited.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
-		progress("%s, %d × %d: left out: %v", s.backend, s.cluster.services, s.cluster.endpoints, err)
+	if err != nil && errors.Is(limited.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
+		s.progress("left out: %v", err)
 		return r.close()
 	}
 	if err != nil {
@@ -109,7 +112,7 @@ func (s setting) furnish(ctx context.Context, v variant) error {
 			return err
 		}
 	}
-	progress("%s, %d × %d: %s in force after %v", s.backend, s.cluster.services, s.cluster.endpoints, v.name, time.Since(began).Round(10*time.Millisecond))
+	s.progress("%s in force after %v", v.name, time.Since(began).Round(10*time.Millisecond))
 	return nil
 }
 
@@ -127,7 +130,10 @@ func (s setting) series() (all []*series) {
 	for _, f := range s.families {
 		for _, direction := range s.directions {
 			for _, b := range s.cases {
-				all = append(all, &series{b, direction, f, b.to(s.cluster, f), map[string][]float64{}, map[string]error{}})
+				all = append(all, &series{
+					benchCase: b, direction: direction, family: f, targets: b.to(s.cluster, f),
+					samples: map[string][]float64{}, failed: map[string]error{},
+				})
 			}
 		}
 	}
@@ -170,7 +176,8 @@ func (s setting) results(one *series) (all []result) {
 		}
 		r := result{
 			Backend: s.backend, Family: one.family.String(), Direction: one.direction,
-			Services: s.cluster.services, Endpoints: s.cluster.endpoints, Case: one.name, Variant: v.name, Baseline: baseline,
+			Services: s.cluster.services, Endpoints: s.cluster.endpoints,
+			Case: one.name, Variant: v.name, Baseline: baseline,
 		}
 		switch {
 		case s.rooms[v.name] == nil:
@@ -190,6 +197,10 @@ func (s setting) results(one *series) (all []result) {
 		all = append(all, r)
 	}
 	return all
+}
+
+func (s setting) progress(format string, args ...any) {
+	progress("%s, %d × %d: "+format, append([]any{s.backend, s.cluster.services, s.cluster.endpoints}, args...)...)
 }
 
 // progress reports on standard error how far the program is.

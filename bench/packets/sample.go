@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -23,6 +22,7 @@ const (
 type sampling struct {
 	duration  time.Duration
 	processor int
+	realtime  bool
 }
 
 // take measures how long one exchange of a case takes in a room, in microseconds: the first quartile
@@ -35,11 +35,11 @@ func (s sampling) take(r *room, direction string, f service.Family, b benchCase,
 	client := map[string]*netns.Namespace{forwarded: r.client, local: r.node}[direction]
 	var took float64
 	err := client.Do(func() error {
-		unpin, err := pin(s.processor)
+		undo, err := s.secure()
 		if err != nil {
 			return err
 		}
-		defer unpin()
+		defer undo()
 		took, err = s.measure(&scene{server: r.servers[f], targets: targets, body: make([]byte, payload)}, b)
 		return err
 	})
@@ -78,29 +78,40 @@ func (s sampling) measure(on *scene, b benchCase) (float64, error) {
 	return quantile(turns, 0.25), nil
 }
 
-// pin binds the calling thread to a processor and keeps signals away from it, and returns what undoes
-// both. The runtime sends signals to threads that compute for long, and one of them would make the
-// kernel break off a connect that has just succeeded.
-func pin(processor int) (func(), error) {
-	var before, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
+// secure binds the calling thread to the processor and keeps signals away from it, and returns what
+// undoes both. The runtime sends signals to threads that compute for long, and one of them would make
+// the kernel break off a connect that has just succeeded. With realtime, nothing else but interrupts
+// runs on the processor during the sample.
+func (s sampling) secure() (undo func(), err error) {
+	var processors, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &processors); err != nil {
 		return nil, err
 	}
-	one.Set(processor)
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return nil, fmt.Errorf("processor %d: %w", processor, err)
+	priority, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		return nil, err
 	}
-	var all, unblocked unix.Sigset_t
+	var all, signals unix.Sigset_t
 	for i := range all.Val {
 		all.Val[i] = ^all.Val[i]
 	}
-	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &all, &unblocked); err != nil {
-		return nil, errors.Join(err, unix.SchedSetaffinity(0, &before))
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &all, &signals); err != nil {
+		return nil, err
 	}
-	return func() {
-		_ = unix.PthreadSigmask(unix.SIG_SETMASK, &unblocked, nil)
-		_ = unix.SchedSetaffinity(0, &before)
-	}, nil
+	undo = func() {
+		_ = unix.PthreadSigmask(unix.SIG_SETMASK, &signals, nil)
+		_ = unix.SchedSetAttr(0, priority, 0)
+		_ = unix.SchedSetaffinity(0, &processors)
+	}
+	one.Set(s.processor)
+	if err = unix.SchedSetaffinity(0, &one); err == nil && s.realtime {
+		err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+	}
+	if err != nil {
+		undo()
+		return nil, fmt.Errorf("have processor %d: %w", s.processor, err)
+	}
+	return undo, nil
 }
 
 // lastProcessor returns the highest number among the processors that this process may use.

@@ -71,8 +71,8 @@ func beginEstablished(s *scene) (traffic, error) {
 		}
 		e.peers = append(e.peers, peer)
 		for _, fd := range []int{client, peer} {
-			err := errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1), failed("set timeout", setTimeout(fd, unix.SO_RCVTIMEO)))
-			if err != nil {
+			err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+			if err = errors.Join(err, failed("set timeout", setTimeout(fd, unix.SO_RCVTIMEO))); err != nil {
 				return e, err
 			}
 		}

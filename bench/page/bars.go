@@ -33,7 +33,7 @@ func (p bars) svg() string {
 	}
 	y := newAxis(heights, false, insideHeight)
 	var out strings.Builder
-	out.WriteString(head(p.title))
+	out.WriteString(head(p.title, len(p.parts)*len(p.groups[0].bars)))
 	drawScale(&out, y, p.yLabel)
 	width := float64(insideWidth) / float64(len(p.groups))
 	for i, g := range p.groups {
@@ -68,7 +68,7 @@ func (p bars) drawKey(out *strings.Builder) {
 	}
 	for i, style := range styles {
 		for j, part := range p.parts {
-			x, y := marginLeft+j*legendColumn, legendTop-10+i*legendLine
+			x, y := marginLeft+j*legendColumn, legendTop+i*legendLine
 			shade := [2]string{"", " light"}[j]
 			fmt.Fprintf(out, `<rect class="%s-fill%s" x="%d" y="%d" width="14" height="12"/>`+"\n", style, shade, x, y-10)
 			fmt.Fprintf(out, `<text x="%d" y="%d">%s, %s</text>`+"\n", x+20, y, escaped(style), escaped(part))

@@ -46,6 +46,12 @@ func (p *page) comparisons(sources []source) error {
 	})
 	for _, c := range all {
 		p.Comparisons = append(p.Comparisons, p.comparison(c))
+		if t, ok := fleet(c); ok {
+			p.Fleet = append(p.Fleet, section{
+				Title: fmt.Sprintf("%s, %s Services", c.mode(), grouped(c.Services)), Command: c.Command, Machine: c.Machine,
+				Tables: []result.Table{t},
+			})
+		}
 	}
 	p.grow(all)
 	if judged := judge(all); len(judged.Rows) > 0 {

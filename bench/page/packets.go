@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sluice-proxy/sluice/bench/result"
 )
@@ -29,8 +30,15 @@ func (p *page) packets(sources []source) error {
 		if err != nil {
 			return err
 		}
-		out := section{Title: s.file, Command: s.Command, Machine: s.Machine}
+		if len(all) == 0 {
+			return fmt.Errorf("%s: no results", s.file)
+		}
+		out := section{Command: s.Command, Machine: s.Machine}
+		var about []string
 		for _, group := range groupsOf(all) {
+			if what := fmt.Sprintf("%s, %s Services", group[0].Backend, grouped(group[0].Services)); !slices.Contains(about, what) {
+				about = append(about, what)
+			}
 			out.Tables = append(out.Tables, packetTable(group))
 			count := map[string]int{}
 			for _, k := range group {
@@ -42,6 +50,7 @@ func (p *page) packets(sources []source) error {
 			judged := ok + even + count["MISSED"] + count[""]
 			verdicts.Rows = append(verdicts.Rows, []string{group[0].group(), fmt.Sprint(judged), fmt.Sprint(ok), fmt.Sprint(even), fmt.Sprint(judged - ok - even)})
 		}
+		out.Title = strings.Join(about, "; ")
 		p.Packets = append(p.Packets, out)
 	}
 	if len(verdicts.Rows) > 0 {

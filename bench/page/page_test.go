@@ -42,10 +42,13 @@ func examples(t *testing.T) string {
 	for name, r := range map[string]result.Record{
 		"compare-1000": {Kind: "compare", Command: "make bench-compare N=1000", Data: []byte(comparisonExample(1000, 0.5, 0.005))},
 		"compare-5000": {Kind: "compare", Command: "make bench-compare N=5000", Data: []byte(comparisonExample(5000, 3.5, 0.020))},
-		"reaction": {Kind: "reaction", Command: "make bench", Data: []byte(`[
-			{"Name":"react-1000","Mode":"nftables","Reactions":[{"Services":1000,"Endpoints":10,"Kind":"replaced","Pace":"100/s","P50":100000,"P99":200000,"Max":300000}]},
-			{"Name":"react-10000","Mode":"nftables","Reactions":[{"Services":10000,"Endpoints":10,"Kind":"replaced","Pace":"100/s","P50":110000,"P99":200000,"Max":300000}]},
-			{"Name":"cold-10000x10","Mode":"nftables","Cold":{"Services":10000,"Endpoints":10,"Programmed":900000000,"Processor":1000000000,"Memory":{"Peak":200,"Resident":150}}}]`)},
+		"reaction": {Kind: "reaction", Command: "make bench", Data: []byte(`{"Results":[
+			{"Name":"react-1000","Mode":"nftables","Reactions":[{"Services":1000,"Endpoints":10,"Kind":"endpoint replaced","Pace":"100/s","P50":100000,"P99":200000,"Max":300000}]},
+			{"Name":"react-10000","Mode":"nftables","Reactions":[{"Services":10000,"Endpoints":10,"Kind":"endpoint replaced","Pace":"100/s","P50":110000,"P99":200000,"Max":300000}]},
+			{"Name":"churn","Mode":"nftables","Churn":{"Share":0.25,"Services":700,"Endpoints":10,"Pace":"100/s","P50":190000000,"Own":2000000000,"Children":40000000000}},
+			{"Name":"cold-10000x10","Mode":"nftables","Cold":{"Services":10000,"Endpoints":10,"Programmed":900000000,"Processor":1000000000,"Memory":{"Peak":200,"Resident":150}}}],
+			"Growth":[{"What":"replaced, p50","From":1000,"To":10000,"Exponent":0.041,"Expected":0}],
+			"Verdicts":[{"Target":"V6","What":"resident","Figure":"150 MiB","Want":"≤ 100 MiB","Met":false}]}`)},
 		"packets": {Kind: "packets", Command: "make bench-packets", Data: []byte(`[
 			{"backend":"nftables","family":"IPv4","direction":"forwarded","services":1000,"endpoints":10,"case":"new TCP","variant":"kube-proxy","baseline":"kube-proxy","rounds":15,"us":30.5},
 			{"backend":"nftables","family":"IPv4","direction":"forwarded","services":1000,"endpoints":10,"case":"new TCP","variant":"sluice","baseline":"kube-proxy","rounds":15,"us":29,"ratio":0.951,"low":0.94,"high":0.96,"goal":0.94,"verdict":"MISSED"}]`)},
@@ -73,10 +76,12 @@ func TestRender(t *testing.T) {
 		"| nftables: connections lost, all steps | 1,000 | 2 of 1,234 | 0 | **missed** |",
 		"| new TCP | 30.50 µs | 0.951 (0.940–0.960) **missed** | ≤ 0.94 |",
 		"| nftables, IPv4, forwarded, 1,000 × 10 | 1 | 0 | 0 | 1 |",
-		"| 10,000 | 10 | 900 ms | 1.00 s | 150 MiB | 200 MiB |",
-		"`make bench-packets`, 2026-01-02, commit abc",
+		"| cold | 10,000 | 10 | 900 ms | 1.00 s | 150 MiB | 200 MiB |",
+		"| 700 | 10 | 100/s | 0.25 | 190 ms | 0 ms | 0 ms | 2.00 s | 40.0 s |",
+		"| replaced, p50 | 1,000 | 10,000 | 0.04 | 0 |", "| resident | V6 | 150 MiB | ≤ 100 MiB | **missed** |",
+		"### nftables, 1,000 Services\n\n`make bench-packets`, 2026-01-02, commit abc",
 		"(images/performance-growth-nftables.svg)", "(images/performance-latency-nftables-5000.svg)",
-		"(images/performance-processor-nftables-1000.svg)", "(images/performance-reaction-nftables.svg)",
+		"(images/performance-processor-nftables-1000.svg)", "(images/performance-reaction-nftables-1.svg)",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/sluice-proxy/sluice/bench/result"
 )
 
 // plot is a picture with lines, on axes that may be logarithmic.
@@ -16,8 +18,8 @@ type plot struct {
 	lines          []line
 }
 
-// line is a series of points. Style is the name of a program, which has a color; those of one style
-// differ by their dashes.
+// line is a series of points. Style is the name of a program, which has a color, or another one of
+// styles; those of one style differ by their dashes.
 type line struct {
 	name, style string
 	dashed      bool
@@ -26,23 +28,44 @@ type line struct {
 
 type point struct{ x, y float64 }
 
-// Measures of a picture, in pixels.
+// Measures of a picture, in pixels. Its height depends on the legend.
 const (
-	plotWidth, plotHeight           = 760, 400
+	plotWidth                       = 760
 	marginLeft, marginRight         = 70, 20
-	marginTop, marginBottom         = 40, 90
-	legendColumn, legendLine        = 335, 18
+	marginTop                       = 40
 	insideWidth                     = plotWidth - marginLeft - marginRight
-	insideHeight                    = plotHeight - marginTop - marginBottom
-	legendTop                       = plotHeight - marginBottom + 58
+	insideHeight                    = 270
+	legendTop                       = marginTop + insideHeight + 58
+	legendColumn, legendLine        = 335, 18
 	legendPerRow, legendLineLength  = 2, 26
 	axisLabelBelow, tickLabelBelow  = 38, 17
 	tickLabelLeft, titleAbove       = 8, 16
 	barShare, barGap, barValueAbove = 0.62, 4, 5
 )
 
-// head begins a picture. Its colors are readable on light and on dark ground, as the reader has it.
-func head(title string) string {
+// styles are all colors, on light and on dark ground.
+var styles = []struct{ name, light, dark string }{
+	{result.Sluice, "#0b7a5c", "#7fd1a6"}, {result.KubeProxy, "#c2541a", "#f0a36b"},
+	{"blue", "#2563b0", "#7db3f0"}, {"purple", "#7b3fa0", "#c79be8"}, {"gray", "#5c6b7a", "#a9b4c0"},
+}
+
+// colors returns the rules for one ground.
+func colors(dark bool) string {
+	var b strings.Builder
+	for _, s := range styles {
+		color := s.light
+		if dark {
+			color = s.dark
+		}
+		fmt.Fprintf(&b, ".%[1]s { stroke: %[2]s }\n.%[1]s-fill { fill: %[2]s }\n", s.name, color)
+	}
+	return b.String()
+}
+
+// head begins a picture with so many entries in its legend. Its colors are readable on light and on
+// dark ground, as the reader has it.
+func head(title string, entries int) string {
+	height := legendTop + (entries+legendPerRow-1)/legendPerRow*legendLine
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d" role="img">
 <title>%[3]s</title>
 <style>
@@ -52,26 +75,18 @@ text { font: 12px system-ui, sans-serif; fill: #1c2530 }
 .axis { stroke: #5c6b7a; fill: none }
 .grid { stroke: #dfe4ea; fill: none }
 .line { fill: none; stroke-width: 2 }
-.sluice { stroke: #0b7a5c }
-.kube-proxy { stroke: #c2541a }
-.sluice-fill { fill: #0b7a5c }
-.kube-proxy-fill { fill: #c2541a }
-.light { opacity: 0.55 }
+%[6]s.light { opacity: 0.55 }
 .dashed { stroke-dasharray: 6 4 }
 @media (prefers-color-scheme: dark) {
 .ground { fill: #10151c }
 text { fill: #d7dee8 }
 .axis { stroke: #8a97a6 }
 .grid { stroke: #27303b }
-.sluice { stroke: #7fd1a6 }
-.kube-proxy { stroke: #f0a36b }
-.sluice-fill { fill: #7fd1a6 }
-.kube-proxy-fill { fill: #f0a36b }
-}
+%[7]s}
 </style>
 <rect class="ground" width="%[1]d" height="%[2]d"/>
 <text class="title" x="%[4]d" y="%[5]d">%[3]s</text>
-`, plotWidth, plotHeight, escaped(title), marginLeft, marginTop-titleAbove)
+`, plotWidth, height, escaped(title), marginLeft, marginTop-titleAbove, colors(false), colors(true))
 }
 
 func escaped(text string) string {
@@ -174,7 +189,7 @@ func (p plot) svg() string {
 	}
 	x, y := newAxis(xs, p.xLog, insideWidth), newAxis(ys, p.yLog, insideHeight)
 	var b strings.Builder
-	b.WriteString(head(p.title))
+	b.WriteString(head(p.title, len(p.lines)))
 	drawAxes(&b, x, y, p.xLabel, p.yLabel)
 	for i, l := range p.lines {
 		p.draw(&b, l, x, y)

@@ -30,6 +30,7 @@ type page struct {
 	Growth      []picture
 	Reactions   []section
 	Packets     []section
+	Fleet       []section
 
 	files map[string]string
 }

@@ -54,11 +54,7 @@ func judge(all []comparison) result.Table {
 	t := result.Table{Head: []string{"target", "Services", "measured", "wanted", ""}}
 	for _, c := range all {
 		add := func(name, measured, wanted string, met bool) {
-			word := "ok"
-			if !met {
-				word = "**missed**"
-			}
-			t.Rows = append(t.Rows, []string{c.mode() + ": " + name, grouped(c.Services), measured, wanted, word})
+			t.Rows = append(t.Rows, []string{c.mode() + ": " + name, grouped(c.Services), measured, wanted, word(met)})
 		}
 		for _, w := range targets[c.mode()] {
 			f, ok := c.Median(result.Sluice, w.step, w.what)

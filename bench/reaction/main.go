@@ -35,6 +35,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -143,23 +144,30 @@ func showStored(files, output string) error {
 
 // stored is what -output json prints and -show reads.
 type stored struct {
-	Results []result
-	Growth  []growth
+	Results  []result
+	Growth   []growth
+	Verdicts []verdict
 }
 
 func report(results []result, output string) error {
 	if output == "json" {
 		out := json.NewEncoder(os.Stdout)
 		out.SetIndent("", "  ")
-		return out.Encode(stored{results, growths(results)})
+		return out.Encode(stored{results, growths(results), judge(results)})
 	}
 	return show(os.Stdout, results)
 }
+
+// garbagePercent is what the daemon sets (internal/daemon/memory.go).
+const garbagePercent = 50
 
 // measureInside runs one measurement in this process and prints its result for the parent.
 func measureInside(o options, name string, timeout time.Duration) error {
 	if err := checkInside(); err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbagePercent)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

@@ -17,6 +17,15 @@ const (
 	Resident        = "resident at the end"
 	Attempted       = "connections attempted"
 	Lost            = "connections lost"
+
+	FleetPlain        = "start with plain lists"
+	FleetStreamed     = "start with streamed lists"
+	FleetChange       = "one endpoint replaced"
+	FleetIdle         = "nothing changes"
+	Received          = "received from the API server"
+	ReceivedEach      = "received for each"
+	ReceivedPerMinute = "to and from the API server, per minute"
+	ServerTime        = "processor time of the API server"
 )
 
 // ChurnSteps are the steps with steady changes, the slowest first.

@@ -65,24 +65,17 @@ func (e *entry) idle() bool {
 }
 
 // dirtyList finds the entries that differ without walking over all of them and without
-// a look-up for each. An entry that no longer differs stays listed until sorted.
+// a look-up for each. An entry that no longer differs stays listed until dirty or reset.
 //
 // Invariant: every dirty entry is listed, no entry twice; count is the number of
 // dirty entries.
 type dirtyList struct {
-	listed []listing
+	listed []*entry
 	count  int
 }
 
-// listing is an entry with its identity, which an entry does not have if nothing is
-// wanted or known of it.
-type listing struct {
-	id    dataplane.ID
-	entry *entry
-}
-
 // note updates the list after a change of an entry.
-func (d *dirtyList) note(id dataplane.ID, e *entry) {
+func (d *dirtyList) note(e *entry) {
 	differs := e.differs()
 	switch {
 	case differs && !e.dirty:
@@ -98,18 +91,16 @@ func (d *dirtyList) note(id dataplane.ID, e *entry) {
 			// several times as much garbage when a node starts.
 			d.listed = slices.Grow(d.listed, max(len(d.listed), 16))
 		}
-		d.listed = append(d.listed, listing{id, e})
+		d.listed = append(d.listed, e)
 	}
 }
 
-// sorted returns what is dirty, in the order of identities. The result is valid until
-// the next call of another method.
-func (d *dirtyList) sorted() []listing {
-	d.listed = slices.DeleteFunc(d.listed, func(l listing) bool {
-		l.entry.listed = l.entry.dirty
-		return !l.entry.dirty
+// dirty returns what is dirty. The result is valid until the next call of another method.
+func (d *dirtyList) dirty() []*entry {
+	d.listed = slices.DeleteFunc(d.listed, func(e *entry) bool {
+		e.listed = e.dirty
+		return !e.dirty
 	})
-	slices.SortFunc(d.listed, func(a, b listing) int { return a.id.Compare(b.id) })
 	return d.listed
 }
 
@@ -119,8 +110,8 @@ func (d *dirtyList) reset() {
 	if d.count > 0 {
 		return
 	}
-	for _, l := range d.listed {
-		l.entry.listed = false
+	for _, e := range d.listed {
+		e.listed = false
 	}
 	clear(d.listed)
 	d.listed = d.listed[:0]

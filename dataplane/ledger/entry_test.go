@@ -1,28 +1,25 @@
 package ledger
 
 import (
+	"maps"
 	"math/rand/v2"
-	"slices"
-	"strconv"
 	"testing"
-
-	"github.com/sluice-proxy/sluice/dataplane"
 )
 
 // TestDirtyListAgainstAWalk plays random changes of entries against a walk over
 // all of them.
 func TestDirtyListAgainstAWalk(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	entries := map[dataplane.ID]*entry{}
-	for i := range 20 {
-		entries[dataplane.ID{Container: "c", Name: strconv.Itoa(i)}] = &entry{}
+	var entries []*entry
+	for range 20 {
+		entries = append(entries, &entry{})
 	}
 	var list dirtyList
 	for step := range 5000 {
-		for id, e := range entries {
+		for _, e := range entries {
 			if random.IntN(8) == 0 {
 				e.unsure = random.IntN(2) == 0
-				list.note(id, e)
+				list.note(e)
 			}
 		}
 		if random.IntN(4) == 0 {
@@ -31,18 +28,17 @@ func TestDirtyListAgainstAWalk(t *testing.T) {
 		if random.IntN(3) > 0 {
 			continue
 		}
-		var want []dataplane.ID
-		for id, e := range entries {
+		want := map[*entry]bool{}
+		for _, e := range entries {
 			if e.differs() {
-				want = append(want, id)
+				want[e] = true
 			}
 		}
-		slices.SortFunc(want, dataplane.ID.Compare)
-		var got []dataplane.ID
-		for _, l := range list.sorted() {
-			got = append(got, l.id)
+		got := map[*entry]bool{}
+		for _, e := range list.dirty() {
+			got[e] = true
 		}
-		if !slices.Equal(got, want) || list.count != len(want) {
+		if !maps.Equal(got, want) || len(list.dirty()) != len(want) || list.count != len(want) {
 			t.Fatalf("step %d: %v dirty, counted as %d; want %v", step, got, list.count, want)
 		}
 	}
@@ -52,20 +48,20 @@ func TestDirtyListAgainstAWalk(t *testing.T) {
 // walked over again, and an entry can be listed anew.
 func TestDirtyListForgetsWhenNothingDiffers(t *testing.T) {
 	var list dirtyList
-	id, e := dataplane.ID{Name: "x"}, &entry{unsure: true}
-	list.note(id, e)
+	e := &entry{unsure: true}
+	list.note(e)
 	list.reset()
 	if len(list.listed) != 1 {
 		t.Fatal("forgot what is dirty")
 	}
 	e.unsure = false
-	list.note(id, e)
+	list.note(e)
 	if list.reset(); len(list.listed) != 0 || list.count != 0 {
 		t.Fatalf("%d listed, %d counted", len(list.listed), list.count)
 	}
 	e.unsure = true
-	list.note(id, e)
-	if got := list.sorted(); len(got) != 1 || got[0].entry != e {
+	list.note(e)
+	if got := list.dirty(); len(got) != 1 || got[0] != e {
 		t.Fatalf("listed anew: %v", got)
 	}
 }

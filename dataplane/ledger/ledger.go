@@ -88,11 +88,8 @@ type account struct {
 	// shrunk is set if an element has left a composed object since the last
 	// settlement.
 	shrunk bool
-	// pending is set while folded is not settled; trigger and received are the
-	// earliest of the fragments since then, and trail covers all of them.
-	pending           bool
-	trigger, received time.Time
-	trail             dataplane.Trail
+	// pending is set while folded is not settled.
+	pending *pending
 	// yields is set if another account outranks this one at a lead, so that this one
 	// makes no claims for what goes with it. waits has those of the leads that it does
 	// not claim itself.
@@ -100,15 +97,22 @@ type account struct {
 	waits  []dataplane.ID
 }
 
+// pending describes the fragments of an account since the last settlement: their earliest
+// times, and a trail that covers all of them.
+type pending struct {
+	trigger, received time.Time
+	trail             dataplane.Trail
+}
+
 // owe marks the account as pending and keeps the earliest times.
 func (a *account) owe() {
-	if !a.pending {
-		a.trigger, a.received, a.trail = time.Time{}, time.Time{}, dataplane.Trail{}
+	if a.pending == nil {
+		a.pending = &pending{}
 	}
-	a.pending = true
-	a.trigger = dataplane.Earliest(a.trigger, a.latest.Trigger)
-	a.received = dataplane.Earliest(a.received, a.latest.Received)
-	a.trail = a.latest.Trail.Since(a.trail)
+	p := a.pending
+	p.trigger = dataplane.Earliest(p.trigger, a.latest.Trigger)
+	p.received = dataplane.Earliest(p.received, a.latest.Received)
+	p.trail = a.latest.Trail.Since(p.trail)
 }
 
 // fallback returns what a held account wants.
@@ -130,7 +134,7 @@ func objectsOf(f *dataplane.Fragment) []dataplane.Object {
 // contribution returns the contribution of a pending account to a batch.
 func (a *account) contribution() dataplane.Contribution {
 	return dataplane.Contribution{Key: a.key, Revision: a.folded.Revision,
-		Trigger: a.trigger, Received: a.received, Trail: a.trail}
+		Trigger: a.pending.trigger, Received: a.pending.received, Trail: a.pending.trail}
 }
 
 // Want takes a fragment. It reports false and changes nothing if the fragment is older
@@ -162,7 +166,7 @@ func (l *Ledger) Hold(key service.Key) {
 	}
 	a.held = true
 	l.fold(a, a.fallback())
-	a.pending = false
+	a.pending = nil
 	delete(l.pending, a)
 }
 
@@ -187,7 +191,7 @@ func (l *Ledger) Held(key service.Key) bool {
 // the kernel.
 func (l *Ledger) Pending(key service.Key) bool {
 	a := l.accounts[key]
-	return a != nil && a.pending
+	return a != nil && a.pending != nil
 }
 
 // Differs reports whether an object is not, or not certainly, in the kernel as wanted.
@@ -330,7 +334,7 @@ func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
 
 // touch updates the dirty list after a change of an entry, and removes an idle entry.
 func (l *Ledger) touch(id dataplane.ID, e *entry) {
-	l.dirty.note(id, e)
+	l.dirty.note(e)
 	if e.idle() {
 		l.entries.remove(id, e)
 	} else {

@@ -33,12 +33,12 @@ func (l *Ledger) Plan() *dataplane.Batch {
 	}
 	l.batches++
 	batch := &dataplane.Batch{Number: l.batches, Changes: make([]dataplane.Change, 0, l.dirty.count)}
-	for _, d := range l.dirty.sorted() {
+	for _, e := range l.dirty.dirty() {
 		l.steps++
-		e := d.entry
 		batch.Changes = append(batch.Changes, dataplane.Change{
-			ID: d.id, Before: e.known, After: e.wanted, Owner: e.owner(), Unsure: e.unsure})
+			ID: l.entries.id(e), Before: e.known, After: e.wanted, Owner: e.owner(), Unsure: e.unsure})
 	}
+	slices.SortFunc(batch.Changes, func(a, b dataplane.Change) int { return a.ID.Compare(b.ID) })
 	batch.Contributions = make([]dataplane.Contribution, 0, len(l.pending))
 	for a := range l.pending {
 		batch.Contributions = append(batch.Contributions, a.contribution())
@@ -109,7 +109,7 @@ func (l *Ledger) settle(contributions []dataplane.Contribution) []dataplane.Cont
 	}
 	for i := range whole {
 		a := l.accounts[whole[i].Key]
-		a.applied, a.pending, a.shrunk = a.folded, false, false
+		a.applied, a.pending, a.shrunk = a.folded, nil, false
 		a.frozen, a.present = false, nil
 		l.settleLeftovers(a)
 		if a.folded.Gone {
@@ -129,10 +129,10 @@ func (l *Ledger) settle(contributions []dataplane.Contribution) []dataplane.Cont
 // something differs.
 func (l *Ledger) inForce(contributions []dataplane.Contribution) []dataplane.Contribution {
 	leaving, composing := map[*account]bool{}, false
-	for _, d := range l.dirty.listed {
+	for _, e := range l.dirty.listed {
 		l.steps++
-		switch last := d.entry.claims.last(); {
-		case !d.entry.dirty, d.entry.claims.len() > 0:
+		switch last := e.claims.last(); {
+		case !e.dirty, e.claims.len() > 0:
 		case last != nil:
 			leaving[last] = true
 		default:

@@ -137,13 +137,19 @@ func (e *emitter) elements(kind uint16, container string, note int) {
 	e.t.Note(note)
 }
 
-// transaction encodes one part.
+// transaction encodes one part. The result is valid until the next call: a start has many
+// parts.
 func (p *plan) transaction(part []operation) *wire.Transaction {
 	size := 0
 	for _, o := range part {
 		size += cost(&p.changes[o.number])
 	}
 	e := newEmitter(p.d)
+	if p.encoded != nil {
+		e.t = p.encoded
+		e.t.Reset()
+	}
+	p.encoded = e.t
 	e.t.Grow(size, len(part))
 	for _, o := range part {
 		c := &p.changes[o.number]

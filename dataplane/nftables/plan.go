@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -18,8 +19,8 @@ type step uint8
 const (
 	stepTable step = iota
 	// stepNewSharedSet comes before stepNewSet: the kernel finds a set by walking a list in
-	// the order of creation, once for each message about an element, and Services with
-	// affinity have a set for each endpoint.
+	// the order of creation, once for each message about its elements, and each Service with
+	// affinity has sets of its own.
 	stepNewSharedSet
 	stepNewSet
 	stepDeleteBaseChain
@@ -112,6 +113,8 @@ type plan struct {
 	changes []dataplane.Change
 	// parts are the operations of each transaction.
 	parts [][]operation
+	// encoded is the last transaction.
+	encoded *wire.Transaction
 	// ordered is set if the changes are in the order of their identities, so that their
 	// numbers compare likewise.
 	ordered bool

@@ -66,7 +66,9 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 	if len(ports) == 0 {
 		return nil
 	}
-	draft := newDraft()
+	draft := drafts.Get().(*draft)
+	defer drafts.Put(draft)
+	draft.reset()
 	for i := range ports {
 		p := newPortDraft(draft, r, facts, view.Key, &ports[i])
 		p.renderInternal()
@@ -108,6 +110,9 @@ type elementDraft struct {
 }
 
 func newDraft() *draft { return &draft{} }
+
+// drafts are used again: their buffers are half of what rendering allocates.
+var drafts = sync.Pool{New: func() any { return newDraft() }}
 
 // reset empties the draft and keeps its buffers.
 func (d *draft) reset() { d.bytes, d.elements, d.owned = d.bytes[:0], d.elements[:0], nil }

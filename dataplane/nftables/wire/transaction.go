@@ -43,6 +43,12 @@ func NewTransaction(family uint8) *Transaction {
 	return t
 }
 
+// Reset empties the transaction and keeps its memory, for another one of the same family.
+func (t *Transaction) Reset() {
+	*t = Transaction{family: t.family, buf: t.buf[:0], starts: t.starts[:0], notes: t.notes[:0]}
+	t.buf = appendFrame(t.buf, unix.NFNL_MSG_BATCH_BEGIN, beginSeq)
+}
+
 // appendFrame adds the message that begins or ends a batch.
 func appendFrame(b []byte, kind uint16, seq uint32) []byte {
 	b, mark := netlink.Begin(b, kind, 0)

@@ -92,3 +92,20 @@ func TestRefusalsSpeak(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestATransactionUsedAgainIsLikeANewOne: nothing of the first use is left, in the bytes or
+// in what is to blame.
+func TestATransactionUsedAgainIsLikeANewOne(t *testing.T) {
+	again, fresh := example(), NewTransaction(unix.NFPROTO_IPV4)
+	again.seal()
+	again.Reset()
+	for _, tx := range []*Transaction{again, fresh} {
+		tx.Note(7)
+		tx.Begin(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
+		tx.Text(1, "other")
+		tx.seal()
+	}
+	if !slices.Equal(again.buf, fresh.buf) || again.Messages() != 1 || !slices.Equal(again.Blame(firstSeq, 0), []int{7}) {
+		t.Errorf("%d messages, %v to blame; %d bytes, want %d", again.Messages(), again.Blame(firstSeq, 0), len(again.buf), len(fresh.buf))
+	}
+}
