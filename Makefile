@@ -102,16 +102,19 @@ fuzz: ## fuzz the endpoint selection and the reduction for FUZZTIME (30s) each
 bench: ## watch event to commit, cold start, memory and their growth (as root, minutes): make bench MODE=nftables|iptables ONLY=react-1000,cold
 	cd bench && $(GO) run ./reaction -mode $(or $(MODE),nftables) -only '$(ONLY)'
 
-bench-packets: build bin/e2e-kubeproxy ## what a packet pays under our rules, kube-proxy's and none, side by side: make bench-packets ARGS='-services 100,10000 -backends iptables-legacy'
-	$(call install,nftables iptables)
-	cd bench && $(GO) run ./packets $(ARGS)
+bench-packets: test-packages build bin/e2e-kubeproxy ## what a packet pays for our rules, kube-proxy's and none, side by side: make bench-packets ARGS='-services 100,10000 -backends iptables-legacy'
+	cd bench && $(GO) run ./packets -realtime $(ARGS)
 
-bin/e2e-kubeproxy: test/e2e/go.mod
-	cd test/e2e && $(GO) build -o ../../bin/e2e-kubeproxy ./kubeproxy
-
-bench-compare: test-packages build bin/e2e-apiserver bin/e2e-kubeproxy ## kube-proxy and sluice in turns on one node, with real API server and connections: make bench-compare N=5000 MODE=nftables|iptables VARIANT=nft|legacy MINUTES=8 STEPS=restart,churn JSON=FILE
+bench-compare: build bin/e2e-apiserver bin/e2e-kubeproxy ## kube-proxy and sluice in turns on one node, with real API server and connections: make bench-compare N=5000 MODE=nftables|iptables VARIANT=nft|legacy MINUTES=8 ROUNDS=1 STEPS=restart,churn JSON=FILE
+	$(call install,$(PACKAGES) nftables)
 	cd bench && $(GO) run ./compare -n $(or $(N),5000) -mode $(or $(MODE),nftables) -minutes $(or $(MINUTES),8) -rounds $(or $(ROUNDS),1) \
 	  $(if $(VARIANT),-variant $(VARIANT)) $(if $(STEPS),-steps $(STEPS)) $(if $(JSON),-json $(abspath $(JSON)))
+
+performance-page: ## docs/performance.md and its pictures, from the files in bench/results
+	cd bench && $(GO) run ./page
+
+performance-record: ## keep what a measurement printed in JSON for that page: make performance-record KIND=packets|reaction FROM=out.json NAME=packets-nftables COMMAND='make bench-packets'
+	cd bench && $(GO) run ./page -record '$(KIND)' -command '$(COMMAND)' -o 'results/$(NAME).json' <'$(abspath $(FROM))'
 
 # The real programs of the Kubernetes release that is followed; some minutes the first time.
 bin/e2e-apiserver: test/e2e/go.mod $(wildcard test/e2e/apiserver/*.go test/e2e/apiserver/*/*.go)

@@ -17,8 +17,7 @@ type Pace struct {
 	WriteShare float64
 	// Deadline is the longest time from the oldest waiting fragment to the start of
 	// its write. It overrides spacing and share, but neither a write in progress nor a
-	// backoff.
-	// Default 1 s.
+	// backoff. Default 1 s.
 	Deadline time.Duration
 	// Audit is the pause from the end of one audit to the start of the next.
 	// Default 30 s. It stretches up to twentyfold, so that audits take at most 2 % of
@@ -89,7 +88,8 @@ type Pacer struct {
 	urgent       bool
 	// lastEnd is the end of the last write.
 	lastEnd time.Time
-	// sharedAt is when all writes so far will have taken just their share of the time.
+	// sharedAt is when the writes so far, without the first, will have taken just their
+	// share of the time.
 	sharedAt time.Time
 	// failures counts the failed writes since the last success; retryAt is when the
 	// next write may start.
@@ -147,13 +147,14 @@ func (p *Pacer) Wrote(end time.Time, took time.Duration, landed bool, jitter flo
 // Ended notes the end of a write whose outcome does not count: spacing starts, and an
 // earlier failure still has to be retried.
 func (p *Pacer) Ended(end time.Time, took time.Duration) {
+	first := p.lastEnd.IsZero()
 	p.lastEnd = end
-	if p.pace.WriteShare == 0 {
-		return
+	if first || p.pace.WriteShare == 0 {
+		return // the first write is the start's
 	}
 	p.sharedAt = laterOf(p.sharedAt, end.Add(-took)).Add(p.shared(took))
-	// What the deadline brings forward, or one long write at the start, is not made up for:
-	// a change that comes a deadline after the last write never waits.
+	// What the deadline brings forward, or one long write, is not made up for: a change that
+	// comes a deadline after the last write never waits.
 	if most := end.Add(p.pace.Deadline + p.shared(shareAhead)); most.Before(p.sharedAt) {
 		p.sharedAt = most
 	}

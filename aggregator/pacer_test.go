@@ -91,10 +91,17 @@ func TestSustainedWritesTakeTheirShare(t *testing.T) {
 	}
 }
 
+// started returns a pacer after the first write, which took long and does not count.
+func started(pace Pace) *Pacer {
+	p := audited(pace)
+	p.Wrote(at(0), time.Minute, true, 0)
+	return p
+}
+
 // After a rest, changes in a row are written at once until writing is half a second ahead of its
 // share.
 func TestAFewWritesGoAheadOfTheShare(t *testing.T) {
-	p, now, writes := audited(Pace{WriteShare: 0.25}), at(0), 0
+	p, now, writes := started(Pace{WriteShare: 0.25}), at(0), 0
 	for ; writes < 100; writes++ {
 		p.Waiting(now, false)
 		if action, _ := p.Next(now); action != Write {
@@ -112,7 +119,7 @@ func TestAFewWritesGoAheadOfTheShare(t *testing.T) {
 // Neither a long write at the start nor writes that the deadline brings forward are made up for: a
 // change that comes a deadline later is written at once.
 func TestLongAgoWritesAreNotOwed(t *testing.T) {
-	long := audited(Pace{WriteShare: 0.1, Deadline: 500 * ms})
+	long := started(Pace{WriteShare: 0.1, Deadline: 500 * ms})
 	long.Wrote(at(10_000), 10*time.Second, true, 0)
 	brought := audited(Pace{WriteShare: 0.1, Deadline: 500 * ms})
 	share, end := churn(brought, at(0), 500*ms, 10*time.Minute, true)

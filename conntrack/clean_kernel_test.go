@@ -93,8 +93,6 @@ func TestKernelFirstEndpoint(t *testing.T) {
 	eachFamily(t, func(w *world) {
 		p := w.dial(w.external, servicePort)
 		p.expect(silence, "before the Service is there")
-		w.expectDeleted(w.serve(w.view()), 0, "a Service without endpoints")
-		p.expect(refused, "without endpoints")
 		w.write(w.view(w.a))
 		p.expect(silence, "before the clean-up")
 		w.expectDeleted(w.tell(w.view(w.a)), 1, "first endpoint")
@@ -254,8 +252,9 @@ func TestKernelManyServicesAtOnce(t *testing.T) {
 			w.cleaner.Programmed(w.family, view)
 		}
 		s := w.tell(views[0])
-		if s.Frontends != count || s.Deleted != count-1 || len(s.Services) != count-1 {
-			t.Errorf("%+v, want %d frontends and %d flows deleted, one for each Service that has changed", s, count, count-1)
+		// Each Service has a frontend and an address that are new.
+		if s.Frontends != 2*count || s.Deleted != count-1 || len(s.Services) != count-1 {
+			t.Errorf("%+v, want twice %d frontends and %d flows deleted, one for each Service that has changed", s, count, count-1)
 		}
 		for i, p := range peers {
 			want := "b"

@@ -32,7 +32,9 @@ func newFake() *fake { return &fake{held: map[string]flow{}} }
 func (f *fake) add(name, destination, answerer string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.held[name] = flow{destination: at(destination), answerer: at(answerer), identity: []byte(name)}
+	f.held[name] = flow{
+		protocol: protocolUDP, destination: at(destination), answerer: at(answerer), identity: []byte(name),
+	}
 }
 
 // names returns the names of the flows in the table, sorted.
@@ -68,7 +70,7 @@ func (f *fake) flows(ctx context.Context, only filter, each func(*flow) error) (
 		f.mu.Lock()
 		shown := f.held[name]
 		f.mu.Unlock()
-		if !only.matches(shown.destination) {
+		if !only.covers(shown.to()) {
 			if !f.old {
 				continue
 			}

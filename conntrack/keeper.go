@@ -68,7 +68,7 @@ func (k *keeper) note(now time.Time) {
 func (k *keeper) act(ctx context.Context) time.Duration {
 	now := time.Now()
 	ends, runs := k.table.expire(now)
-	if len(k.table.pending) > 0 {
+	if k.table.waiting() > 0 {
 		k.pace.waiting(now)
 	}
 	at, due := k.pace.next()
@@ -108,7 +108,7 @@ func (k *keeper) attempt(ctx context.Context) (result Swept, err error) {
 	defer func() { err = errors.Join(err, kernel.close()) }()
 	s, err := newSweep(k.table, k.expected, kernel, k.family, k.config.NodePorts(k.family))
 	if err != nil {
-		return Swept{Family: k.family, Frontends: len(k.table.pending)}, err
+		return Swept{Family: k.family, Frontends: k.table.waiting()}, err
 	}
 	err = s.run(ctx)
 	return s.result, err

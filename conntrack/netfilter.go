@@ -21,6 +21,7 @@ const (
 
 	attrOriginal = 1  // CTA_TUPLE_ORIG
 	attrReply    = 2  // CTA_TUPLE_REPLY
+	attrStatus   = 3  // CTA_STATUS
 	attrID       = 12 // CTA_ID
 	attrZone     = 18 // CTA_ZONE
 	attrFilter   = 25 // CTA_FILTER
@@ -45,8 +46,10 @@ const (
 	filterDestinationPort = 1 << 5 // CTA_PROTO_DST_PORT
 )
 
-// protocolUDP is the only protocol whose flows are examined.
 const protocolUDP = unix.IPPROTO_UDP
+
+// statusReplied is IPS_SEEN_REPLY.
+const statusReplied = 1 << 1
 
 // layout is what differs between the families.
 type layout struct {
@@ -131,10 +134,9 @@ func (n *netfilter) list(
 			return nil
 		}
 		if f, ok = parseFlow(entry.Attrs); !ok {
-			honoured = false
 			return nil
 		}
-		honoured = honoured && only.matches(f.destination)
+		honoured = honoured && only.covers(f.to())
 		return each(&f)
 	})
 	if err != nil {
@@ -182,22 +184,30 @@ func (n *netfilter) remove(identities [][]byte) ([]error, error) {
 // appendFilter makes the kernel omit what the filter excludes (Linux 5.8). Older
 // kernels ignore it and list every flow of the family.
 func appendFilter(b []byte, family service.Family, only filter) []byte {
-	flags := uint32(filterProtocol)
+	if (only == filter{}) {
+		return b
+	}
+	var flags uint32
 	b, tuple := netlink.Nest(b, attrOriginal|nested)
-	if address := only.to.Addr(); address.IsValid() {
+	if only.addr.IsValid() {
 		flags |= filterDestination
 		var ip int
 		b, ip = netlink.Nest(b, attrTupleIP|nested)
-		b = netlink.AppendBytes(b, layouts[family].destination, address.AsSlice())
+		b = netlink.AppendBytes(b, layouts[family].destination, only.addr.AsSlice())
 		b = netlink.End(b, ip)
 	}
-	b, protocol := netlink.Nest(b, attrTupleProtocol|nested)
-	b = netlink.AppendUint8(b, attrProtocol, protocolUDP)
-	if only.to.Port() != 0 {
-		flags |= filterDestinationPort
-		b = netlink.AppendUint16(b, attrDestinationPort, only.to.Port())
+	if only.protocol != 0 {
+		flags |= filterProtocol
+		var protocol int
+		b, protocol = netlink.Nest(b, attrTupleProtocol|nested)
+		b = netlink.AppendUint8(b, attrProtocol, only.protocol)
+		if only.port != 0 {
+			flags |= filterDestinationPort
+			b = netlink.AppendUint16(b, attrDestinationPort, only.port)
+		}
+		b = netlink.End(b, protocol)
 	}
-	b = netlink.End(netlink.End(b, protocol), tuple)
+	b = netlink.End(b, tuple)
 	b, parts := netlink.Nest(b, attrFilter|nested)
 	return netlink.End(netlink.AppendHostUint32(b, attrFilterOriginal, flags), parts)
 }
@@ -217,18 +227,16 @@ func appendIdentity(b, attrs []byte) []byte {
 	return b
 }
 
-// parseFlow reads the kernel's description of an entry. It returns false if the entry
-// is not UDP.
+// parseFlow reads the kernel's description of an entry. It returns false if it lacks something.
 func parseFlow(attrs []byte) (flow, bool) {
 	f := flow{identity: attrs}
 	for attr := range netlink.Attrs(attrs) {
 		switch attr.Type {
 		case attrOriginal:
 			t := parseTuple(attr.Data)
-			if t.protocol != protocolUDP {
-				return flow{}, false
-			}
-			f.destination = t.destination
+			f.protocol, f.source, f.destination = t.protocol, t.source.Addr(), t.destination
+		case attrStatus:
+			f.replied = attr.Uint32()&statusReplied != 0
 		case attrReply:
 			f.answerer = parseTuple(attr.Data).source
 		}

@@ -76,29 +76,29 @@ func TestKernelFilters(t *testing.T) {
 	for _, family := range service.Families {
 		flows := small[family]
 		for name, tt := range map[string]struct {
-			to                frontend
-			shown, filterless int
+			to    destination
+			shown int
 		}{
-			"everything":      {frontend{}, 4, 4},
-			"ClusterIP":       {flows[0].destination, service.PerFamily[int]{2, 3}[family], 4},
-			"external IP":     {flows[2].destination, service.PerFamily[int]{1, 3}[family], 4},
-			"node port":       {nodePort(30053), 1, 4},
-			"nobody's":        {nodePort(30054), 0, 4},
-			"nobody's either": {netip.AddrPortFrom(flows[0].destination.Addr(), 99), 0, 4},
+			"everything":            {destination{}, 5},
+			"all of UDP":            {destination{protocol: protocolUDP}, 4},
+			"ClusterIP":             {udpTo(flows[0].destination), service.PerFamily[int]{2, 3}[family]},
+			"ClusterIP, every port": {destination{addr: flows[0].destination.Addr()}, service.PerFamily[int]{3, 5}[family]},
+			"external IP":           {udpTo(flows[2].destination), service.PerFamily[int]{1, 3}[family]},
+			"node port":             {udpTo(nodePort(30053)), 1},
+			"TCP":                   {destination{port: 53, protocol: unix.IPPROTO_TCP}, 1},
+			"nobody's":              {udpTo(nodePort(30054)), 0},
+			"nobody's either":       {udpTo(netip.AddrPortFrom(flows[0].destination.Addr(), 99)), 0},
 		} {
 			t.Run(family.String()+" "+name, func(t *testing.T) {
 				n := newSmall(t, family)
-				only := filter{}
-				if tt.to != (frontend{}) {
-					only = filterFor(tt.to)
-				}
+				only := filterFor(tt.to)
 				s, honoured := n.all(t, only)
 				if len(s.destinations) != tt.shown || !honoured {
 					t.Errorf("shown are %v (honoured: %v), want %d flows", s.destinations, honoured, tt.shown)
 				}
 				n.filterless = true
-				if s, honoured = n.all(t, only); len(s.destinations) != tt.filterless || honoured {
-					t.Errorf("without filters, shown are %v (honoured: %v), want %d flows", s.destinations, honoured, tt.filterless)
+				if s, honoured = n.all(t, only); len(s.destinations) != len(flows) || honoured != (only == filter{}) {
+					t.Errorf("without filters, shown are %v (honoured: %v), want %d flows", s.destinations, honoured, len(flows))
 				}
 			})
 		}
@@ -108,7 +108,7 @@ func TestKernelFilters(t *testing.T) {
 func TestKernelRemove(t *testing.T) {
 	for _, family := range service.Families {
 		n := newSmall(t, family)
-		s, _ := n.all(t, filter{})
+		s, _ := n.all(t, filter{protocol: protocolUDP})
 		outcomes, err := n.remove(s.identities[:1])
 		if err != nil || outcomes[0] != nil {
 			t.Errorf("%v: %v, %v", family, outcomes, err)
@@ -118,7 +118,7 @@ func TestKernelRemove(t *testing.T) {
 		if err != nil || !errors.Is(outcomes[0], errGone) || outcomes[1] != nil || outcomes[2] != nil {
 			t.Errorf("%v: %v, %v", family, outcomes, err)
 		}
-		left, _ := n.all(t, filter{})
+		left, _ := n.all(t, filter{protocol: protocolUDP})
 		if len(left.destinations) != 1 || left.destinations[0] != s.destinations[3] {
 			t.Errorf("%v: left are %v", family, left.destinations)
 		}
@@ -129,7 +129,7 @@ func TestKernelRemove(t *testing.T) {
 // another flow.
 func TestKernelRemovesNothingElse(t *testing.T) {
 	n := newSmall(t, service.IPv4)
-	s, _ := n.all(t, filter{})
+	s, _ := n.all(t, filter{protocol: protocolUDP})
 	other := netlink.AppendBytes(nil, attrOriginal, netlink.Find(s.identities[0], attrOriginal).Data)
 	number := slices.Clone(netlink.Find(s.identities[0], attrID).Data)
 	number[0] ^= 1
@@ -139,7 +139,7 @@ func TestKernelRemovesNothingElse(t *testing.T) {
 	if err != nil || !errors.Is(outcomes[0], errGone) || !errors.Is(outcomes[1], errGone) {
 		t.Errorf("%v, %v", outcomes, err)
 	}
-	if left, _ := n.all(t, filter{}); len(left.destinations) != 4 {
+	if left, _ := n.all(t, filter{protocol: protocolUDP}); len(left.destinations) != 4 {
 		t.Errorf("left are %v", left.destinations)
 	}
 }

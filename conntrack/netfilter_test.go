@@ -1,7 +1,6 @@
 package conntrack
 
 import (
-	"net/netip"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -31,8 +30,12 @@ func TestParseFlow(t *testing.T) {
 		if !ok || f.destination != at(tt.destination) || f.answerer != at(tt.answerer) || !f.translated() {
 			t.Errorf("%v: got %+v, %v", tt.family, f, ok)
 		}
-		if _, ok := parseFlow(described(tt.family, unix.IPPROTO_TCP, tt.client, tt.destination, tt.answerer)); ok {
-			t.Errorf("%v: a TCP flow was accepted", tt.family)
+		if f.protocol != protocolUDP || f.source != at(tt.client).Addr() || f.replied {
+			t.Errorf("%v: got %+v, want UDP from %s, unanswered", tt.family, f, tt.client)
+		}
+		answered := netlink.AppendUint32(described(tt.family, unix.IPPROTO_TCP, tt.client, tt.destination, tt.answerer), attrStatus, statusReplied|1)
+		if f, ok := parseFlow(answered); !ok || f.protocol != unix.IPPROTO_TCP || !f.replied {
+			t.Errorf("%v: got %+v, %v, want an answered flow of TCP", tt.family, f, ok)
 		}
 		for cut := range len(attrs) {
 			if f, ok := parseFlow(attrs[:cut]); ok && (f.destination != at(tt.destination) || f.answerer != at(tt.answerer)) {
@@ -60,24 +63,35 @@ func TestIdentity(t *testing.T) {
 }
 
 func TestFilter(t *testing.T) {
+	tcp, every := func(text string) destination {
+		return destination{at(text).Addr(), at(text).Port(), unix.IPPROTO_TCP}
+	}, func(text string) destination { return destination{addr: at(text).Addr()} }
+	udp := func(text string) destination { return udpTo(at(text)) }
 	for _, tt := range []struct {
-		frontend, destination string
-		want                  bool
+		of, to destination
+		want   bool
 	}{
-		{clusterIP, clusterIP, true},
-		{clusterIP, "10.96.0.10:54", false},
-		{clusterIP, "10.96.0.11:53", false},
-		{":30053", onNode, true},
-		{":30053", ":30053", true},
-		{":30053", "192.0.2.1:30054", false},
-		{"[fd96::10]:53", "[fd96::10]:53", true},
-		{"[fd96::10]:53", "[fd96::10]:54", false},
+		{udp(clusterIP), udp(clusterIP), true},
+		{udp(clusterIP), tcp(clusterIP), false},
+		{udp(clusterIP), udp("10.96.0.10:54"), false},
+		{udp(clusterIP), udp("10.96.0.11:53"), false},
+		{udp(clusterIP), every(clusterIP), false},
+		{every(clusterIP), udp(clusterIP), true},
+		{every(clusterIP), tcp("10.96.0.10:54"), true},
+		{every(clusterIP), udp("10.96.0.11:53"), false},
+		{udp(":30053"), udp(onNode), true},
+		{udp(":30053"), udp(":30053"), true},
+		{udp(":30053"), udp("192.0.2.1:30054"), false},
+		{udp(clusterIP), udp(":53"), false},
+		{udp("[fd96::10]:53"), udp("[fd96::10]:53"), true},
+		{udp("[fd96::10]:53"), udp("[fd96::10]:54"), false},
+		{every("[fd96::10]:53"), udp("[fd96::10]:54"), true},
 	} {
-		if got := filterFor(at(tt.frontend)).matches(at(tt.destination)); got != tt.want {
-			t.Errorf("the filter for %s matches %s: %v", tt.frontend, tt.destination, got)
+		if got := filterFor(tt.of).covers(tt.to); got != tt.want {
+			t.Errorf("the filter for %v covers %v: %v", tt.of, tt.to, got)
 		}
 	}
-	if !(filter{}).matches(netip.AddrPort{}) {
+	if !(filter{}).covers(destination{}) {
 		t.Error("the filter of all flows leaves something out")
 	}
 }

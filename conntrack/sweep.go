@@ -45,7 +45,7 @@ type sweep struct {
 
 // newSweep prepares a sweep. answering says where node ports answer.
 func newSweep(t *table, e *expectations, k kernel, family service.Family, answering service.NodePortAddresses) (*sweep, error) {
-	s := &sweep{table: t, expected: e, kernel: k, result: Swept{Family: family, Frontends: len(t.pending)}}
+	s := &sweep{table: t, expected: e, kernel: k, result: Swept{Family: family, Frontends: t.waiting()}}
 	on := map[netip.Addr]bool{}
 	addresses := answering.Addresses
 	if answering.All {
@@ -72,24 +72,38 @@ func (s *sweep) run(ctx context.Context) error {
 			return fmt.Errorf("cannot delete %d stale flows: %w", s.refused, s.refusal)
 		}
 		if !honoured { // the kernel listed every flow
-			clear(s.table.pending)
+			only = filter{}
+		}
+		maps.DeleteFunc(s.table.pending, func(f frontend, _ service.Key) bool { return only.covers(udpTo(f)) })
+		maps.DeleteFunc(s.table.checks, func(d destination, _ check) bool { return only.covers(d) })
+		if !honoured {
 			return nil
 		}
-		maps.DeleteFunc(s.table.pending, func(f frontend, _ service.Key) bool { return only.matches(f) })
 	}
 	return nil
 }
 
-// questions returns filters that together let all flows of the pending frontends through.
+// questions returns filters that together let all flows through that are to be judged.
 func (s *sweep) questions() []filter {
 	var all []filter
-	for f := range s.table.pending {
-		if only := filterFor(f); !slices.Contains(all, only) {
-			all = append(all, only)
+	add := func(d destination) {
+		if !slices.ContainsFunc(all, func(f filter) bool { return f.covers(d) }) {
+			all = append(all, filterFor(d))
 		}
-		if len(all) > filtersMax {
+	}
+	for d := range s.table.checks {
+		if add(d); len(all) > filtersMax {
 			return []filter{{}}
 		}
+	}
+	for f := range s.table.pending {
+		add(udpTo(f))
+	}
+	if len(all) > filtersMax && len(s.table.checks) > 0 {
+		return []filter{{}}
+	}
+	if len(all) > filtersMax {
+		return []filter{{protocol: protocolUDP}}
 	}
 	return all
 }
@@ -113,8 +127,8 @@ func (s *sweep) list(ctx context.Context, only filter) (honoured bool, err error
 // examine judges one flow.
 func (s *sweep) examine(f *flow) error {
 	s.result.Flows++
-	by, stale := s.table.judge(f, s.onNode)
-	if !stale || s.expected.lead(f) {
+	by, stale := s.judge(f)
+	if !stale {
 		return nil
 	}
 	at := len(s.space)
@@ -125,6 +139,21 @@ func (s *sweep) examine(f *flow) error {
 		return nil
 	}
 	return s.flush()
+}
+
+// judge reports whether a flow is stale, and because of which Service.
+func (s *sweep) judge(f *flow) (by service.Key, stale bool) {
+	c, subject := s.table.subject(f, s.onNode)
+	if subject && !c.admits(f.source) {
+		return c.by, true
+	}
+	if f.protocol == protocolUDP {
+		by, stale = s.table.judge(f, s.onNode)
+	}
+	if !stale && subject && !f.translated() {
+		by, stale = c.by, true
+	}
+	return by, stale && !s.expected.lead(f)
 }
 
 // flush deletes the stale flows.
@@ -152,7 +181,7 @@ func (s *sweep) flush() error {
 // kernel is what a sweep needs of the kernel's table of one family. netfilter is the real
 // one.
 type kernel interface {
-	// flows calls each with every UDP flow that the filter lets through, as it arrives, and
+	// flows calls each with every flow that the filter lets through, as it arrives, and
 	// reports whether the filter was honoured: an old kernel lists every flow. An error may
 	// come after some flows. Errors that match netlink.ErrInterrupted or ErrUnanswered mean
 	// that the list may lack flows, and go away by themselves.
@@ -169,44 +198,50 @@ type kernel interface {
 // errGone means that a flow ended by itself.
 var errGone = errors.New("conntrack: the flow is gone")
 
-// filter selects flows: all of UDP if it is zero, otherwise those to an address and port,
-// or to a port of any address.
-type filter struct{ to frontend }
+// filter selects flows by protocol, address and port of their destination. What is zero
+// selects all.
+type filter destination
 
-// filterFor returns the narrowest filter for the flows of a frontend. It omits IPv6
+// filterFor returns the narrowest filter for the flows to a destination. It omits IPv6
 // addresses: the kernel lists the flows to every address except that one
 // (ctnetlink_filter_match_tuple, Linux 5.8 to 6.18 at least).
-func filterFor(f frontend) filter {
-	if f.Addr().Is6() {
-		return filter{to: nodePort(f.Port())}
+func filterFor(d destination) filter {
+	if d.addr.Is6() {
+		d.addr = netip.Addr{}
 	}
-	return filter{to: f}
+	return filter(d)
 }
 
-// matches reports whether the filter lets flows to a destination, or those of a frontend,
-// through.
-func (f filter) matches(destination netip.AddrPort) bool {
-	switch {
-	case f == filter{}:
-		return true
-	case f.to.Addr().IsValid():
-		return f.to == destination
-	default:
-		return f.to.Port() == destination.Port()
-	}
+// covers reports whether the filter lets all flows to a destination through.
+func (f filter) covers(d destination) bool {
+	return (f.protocol == 0 || f.protocol == d.protocol) && (f.port == 0 || f.port == d.port) &&
+		(!f.addr.IsValid() || f.addr == d.addr)
 }
 
-// flow is what matters of one entry of the kernel's table. Source addresses do not: a
-// masqueraded flow is judged like any other.
+// udpTo returns a frontend of UDP as a destination.
+func udpTo(f frontend) destination { return destination{f.Addr(), f.Port(), protocolUDP} }
+
+// flow is what matters of one entry of the kernel's table. Where a masqueraded flow seems to
+// come from does not matter.
 type flow struct {
+	protocol uint8
+	// source is the client's address.
+	source netip.Addr
 	// destination is where the client sends to.
 	destination netip.AddrPort
 	// answerer is where answers come from: the endpoint if the destination was translated,
 	// otherwise the destination itself.
 	answerer netip.AddrPort
+	// replied is set if there has been an answer.
+	replied bool
 	// identity is what makes the kernel delete exactly this entry. It is valid during the
 	// call that passes the flow.
 	identity []byte
+}
+
+// to returns where the client sends to.
+func (f *flow) to() destination {
+	return destination{f.destination.Addr(), f.destination.Port(), f.protocol}
 }
 
 // translated reports whether the flow leads elsewhere than its client sends to.

@@ -105,8 +105,8 @@ func TestIPv6AddressesAreNotAskedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, only := range f.asked {
-		if only.to.Addr().IsValid() {
-			t.Errorf("asked for %v", only.to)
+		if only.addr.IsValid() {
+			t.Errorf("asked for %v", only)
 		}
 	}
 	if f.listings != 2 || len(f.names()) != 0 || len(table.pending) != 0 {

@@ -19,6 +19,10 @@ type table struct {
 	// pending are the frontends that changed since they were last cleaned, each with the
 	// last Service that changed it.
 	pending map[frontend]service.Key
+	// openings has the destinations of each Service, of all protocols, and checks those that
+	// are new or open to others since they were last looked at.
+	openings map[service.Key]openings
+	checks   map[destination]check
 	// grace is how long flows stay after the last endpoint is gone. graces are the claims
 	// in their grace, in the order in which it ends.
 	grace  time.Duration
@@ -46,13 +50,19 @@ func newTable(grace time.Duration) *table {
 		services:  map[service.Key][]port{},
 		frontends: map[frontend][]claim{},
 		pending:   map[frontend]service.Key{},
+		openings:  map[service.Key]openings{},
+		checks:    map[destination]check{},
 	}
 }
+
+// waiting counts what a sweep has to look at.
+func (t *table) waiting() int { return len(t.pending) + len(t.checks) }
 
 // put stores what a Service is now. All frontends that it had and has become pending, even
 // if nothing differs: between two equal pictures, another one may have been in force
 // briefly.
 func (t *table) put(key service.Key, p picture, now time.Time) {
+	t.putOpenings(key, &p)
 	for _, f := range p.overtaken {
 		t.pending[f] = key
 	}
@@ -122,17 +132,22 @@ func (t *table) expire(now time.Time) (next time.Time, runs bool) {
 	return time.Time{}, false
 }
 
-// doubt makes every frontend in force pending: rules were missing, so that any may have
-// stale flows.
+// doubt makes every frontend and destination in force pending: rules were missing, so that
+// any may have stale flows.
 func (t *table) doubt() {
 	for f, claims := range t.frontends {
 		if _, pending := t.pending[f]; !pending {
 			t.pending[f] = claims[0].by
 		}
 	}
+	for key, of := range t.openings {
+		for _, o := range of.openings {
+			t.check(key, o, of.allowed)
+		}
+	}
 }
 
-// judge reports whether a flow of a pending frontend is stale, and whose change made it
+// judge reports whether a UDP flow of a pending frontend is stale, and whose change made it
 // so. Node ports answer on the addresses for which onNode is true.
 //
 // A frontend with an address of its own takes precedence over a node port with the same
@@ -211,6 +226,12 @@ type picture struct {
 	// overtaken are frontends of earlier pictures that the keeper has not seen. They were
 	// in force briefly and may have flows.
 	overtaken []frontend
+	// openings are the destinations of all protocols. The guarded ones are open to the
+	// allowed sources. reopened is set if an earlier picture that the keeper has not seen
+	// had others.
+	openings []opening
+	allowed  []netip.Prefix
+	reopened bool
 	// repaired asks for a sweep of all frontends; see Cleaner.Repaired.
 	repaired bool
 }
@@ -219,11 +240,16 @@ type picture struct {
 func newPicture(family service.Family, view *service.View) picture {
 	var p picture
 	for i := range view.Ports[family] {
-		if from := &view.Ports[family][i]; from.Protocol == service.UDP {
+		from := &view.Ports[family][i]
+		p.openings = openingsOf(p.openings, from)
+		if from.Protocol == service.UDP {
 			p.ports = append(p.ports, port{
 				frontends: frontendsOf(from), serving: sorted(from.Serving), resting: sorted(from.Resting),
 			})
 		}
+	}
+	if len(view.Ports[family]) > 0 {
+		p.allowed = view.Ports[family][0].AllowedSources()
 	}
 	return p
 }
@@ -260,6 +286,7 @@ func newer(older, newer picture) picture {
 	merged := newer
 	merged.overtaken = slices.Clone(older.overtaken)
 	merged.repaired = older.repaired || newer.repaired
+	merged.reopened = older.reopened || !slices.Equal(older.openings, newer.openings)
 	for _, p := range older.ports {
 		for _, f := range p.frontends {
 			if !slices.Contains(merged.overtaken, f) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -275,13 +277,15 @@ func TestNewPicture(t *testing.T) {
 		}
 		return all
 	}
+	ranges := []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
 	view := service.View{Key: named("dns")}
 	view.Ports[service.IPv4] = []service.PortView{
-		{Name: "tcp", Protocol: service.TCP, Port: 53, ClusterIP: at(clusterIP).Addr(), NodePort: 30001},
+		{Name: "tcp", Protocol: service.TCP, Port: 53, ClusterIP: at(clusterIP).Addr(), NodePort: 30001, SourceRanges: ranges},
 		{
 			Name: "udp", Protocol: service.UDP, Port: 53, ClusterIP: at(clusterIP).Addr(), NodePort: 30053,
 			LoadBalancerVIPs: addrs("198.51.100.7", "198.51.100.8"), ExternalIPs: addrs("198.51.100.8", "192.0.2.1"),
-			Serving: serving, Cluster: serving[:1],
+			SourceRanges: ranges,
+			Serving:      serving, Cluster: serving[:1],
 		},
 		{Name: "more", Protocol: service.UDP, Port: 54, ClusterIP: at(clusterIP).Addr()},
 	}
@@ -291,7 +295,12 @@ func TestNewPicture(t *testing.T) {
 			serving:   ats("10.0.2.9:5353", "10.0.2.10:5353"), // by number, not by text
 		},
 		{frontends: ats("10.96.0.10:54")},
-	}}
+	}, openings: []opening{
+		{destination{addr: at(clusterIP).Addr()}, false},
+		{destination{port: 30001, protocol: unix.IPPROTO_TCP}, false},
+		{udpTo(at("198.51.100.7:53")), true}, {udpTo(at("198.51.100.8:53")), true},
+		{udpTo(at("192.0.2.1:53")), false}, {udpTo(at(":30053")), false},
+	}, allowed: ranges}
 	if got := newPicture(service.IPv4, &view); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}

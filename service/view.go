@@ -139,6 +139,19 @@ type PortView struct {
 	Draining []Endpoint
 }
 
+// AllowedSources returns the sources that may reach the LoadBalancerVIPs; nil for all.
+func (p *PortView) AllowedSources() []netip.Prefix {
+	if !p.NodeInSourceRanges {
+		return p.SourceRanges
+	}
+	allowed := slices.Clone(p.SourceRanges)
+	for _, vip := range p.LoadBalancerVIPs {
+		// The node may use a VIP as its source.
+		allowed = append(allowed, netip.PrefixFrom(vip, vip.BitLen()))
+	}
+	return allowed
+}
+
 // ExternallyAccessible reports whether the port answers on anything but its
 // ClusterIP.
 func (p *PortView) ExternallyAccessible() bool {

@@ -39,16 +39,21 @@ func (r *run) finish(ctx context.Context, w window) error {
 
 // costs notes what a step has used, and what became of the traffic meanwhile.
 func (r *run) costs(step string, used processorTime, peakMiB float64) {
-	r.figure(step, "processor time, user", "s", used.user)
-	r.figure(step, "processor time, system", "s", used.system)
-	r.figure(step, "resident at the end", "MiB", residentMiB(r.proxy.process.PID()))
+	r.figure(step, result.User, "s", used.user)
+	r.figure(step, result.System, "s", used.system)
+	r.remains(step, peakMiB)
+}
+
+// remains notes the memory and the traffic of a step.
+func (r *run) remains(step string, peakMiB float64) {
+	r.figure(step, result.Resident, "MiB", residentMiB(r.proxy.process.PID()))
 	r.figure(step, "resident with children, peak", "MiB", peakMiB)
 	if r.traffic == nil {
 		return
 	}
 	c := r.traffic.of(step)
-	r.figure(step, "connections attempted", "", float64(c.attempted))
-	r.figure(step, "connections lost", "", float64(c.lost))
+	r.figure(step, result.Attempted, "", float64(c.attempted))
+	r.figure(step, result.Lost, "", float64(c.lost))
 }
 
 // figure notes a figure of this run and prints it.

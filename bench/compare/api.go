@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -21,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
@@ -43,7 +42,10 @@ func startAPIServer(ctx context.Context, binary string, host *netns.Namespace, d
 		return nil, err
 	}
 	s := &apiServer{process: process, dir: dir}
-	if err := s.awaitReady(ctx); err != nil {
+	limit, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	// The line that test/e2e/apiserver promises.
+	if err := process.AwaitLine(limit, "ready https://"); err != nil {
 		return nil, errors.Join(fmt.Errorf("API server: %w\n%s", err, process.Tail(20)), process.Kill())
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", s.credential("admin"))
@@ -62,25 +64,6 @@ func startAPIServer(ctx context.Context, binary string, host *netns.Namespace, d
 // credential names a file of test/e2e/apiserver/credentials.
 func (s *apiServer) credential(user string) string {
 	return filepath.Join(s.dir, "credentials", user+".kubeconfig")
-}
-
-// awaitReady waits for the line that test/e2e/apiserver promises.
-func (s *apiServer) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	for {
-		log, err := os.ReadFile(s.process.LogFile())
-		if err != nil || bytes.Contains(log, []byte("\nready https://")) || bytes.HasPrefix(log, []byte("ready https://")) {
-			return err
-		}
-		select {
-		case <-s.process.Ended():
-			return fmt.Errorf("ended before it was ready: %s", s.process.End())
-		case <-ctx.Done():
-			return fmt.Errorf("not ready: %w", ctx.Err())
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }
 
 // createNode registers the node in the first zone.
@@ -127,10 +110,14 @@ func (s *apiServer) create(ctx context.Context, it *item) error {
 	return nil
 }
 
-// update writes a slice that exists.
+// update writes a slice that exists. It tries again when the API server is too busy: the change is
+// then late for both programs.
 func (s *apiServer) update(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
-	_, err := s.client.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
-	return err
+	busy := func(error) bool { return ctx.Err() == nil }
+	return retry.OnError(retry.DefaultBackoff, busy, func() error {
+		_, err := s.client.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
+		return err
+	})
 }
 
 // remove deletes a Service and its slices.

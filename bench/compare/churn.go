@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/sluice-proxy/sluice/bench/result"
 )
 
 // rates are the changes per second.
 var rates = []int{20, 100}
+
+func churnStep(rate int) string { return fmt.Sprintf("%d changes/s", rate) }
 
 // measuredPerSecond is how many of the changes are followed to the first answer.
 const measuredPerSecond = 4
@@ -17,10 +21,10 @@ const measuredPerSecond = 4
 func (r *run) churn(ctx context.Context) error {
 	minutes := r.Minutes / float64(2*len(rates)*r.Rounds)
 	for _, rate := range rates {
-		if err := r.idle(ctx); err != nil {
+		if err := r.churnAt(ctx, rate, time.Duration(minutes*float64(time.Minute))); err != nil {
 			return err
 		}
-		if err := r.churnAt(ctx, rate, time.Duration(minutes*float64(time.Minute))); err != nil {
+		if err := r.idle(ctx); err != nil {
 			return err
 		}
 	}
@@ -29,8 +33,12 @@ func (r *run) churn(ctx context.Context) error {
 
 // followed are the writes whose way to the first answer is measured.
 type followed struct {
-	mu       sync.Mutex
-	took     []time.Duration
+	mu   sync.Mutex
+	took []time.Duration
+	// writes is how long the API server took for each write, late how much later than planned the
+	// client began it, which tells how busy the machine was.
+	writes   []time.Duration
+	late     []time.Duration
 	beyond   int
 	failed   error
 	underway sync.WaitGroup
@@ -55,12 +63,12 @@ func (f *followed) follow(ctx context.Context, r *run, q question, done func(tim
 }
 
 func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) error {
-	step := fmt.Sprintf("%d changes/s", rate)
-	w, err := r.begin(fmt.Sprintf("%s for %s", step, short(duration)))
+	step := churnStep(rate)
+	progress("  %s, for %s", step, short(duration))
+	w, err := r.begin(step)
 	if err != nil {
 		return err
 	}
-	r.traffic.during(step)
 	f, c := &followed{}, changes{busy: map[*item]bool{}}
 	made := 0
 	for ; time.Since(w.began) < duration; made++ {
@@ -71,6 +79,7 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 			return ctx.Err()
 		case <-time.After(time.Until(due)):
 		}
+		f.late = append(f.late, time.Since(due))
 		r.changeOne(ctx, f, &c, made%(rate/measuredPerSecond) == 0)
 	}
 	// The costs are those of the time with changes, whatever is left to do after it.
@@ -84,11 +93,14 @@ func (r *run) churnAt(ctx context.Context, rate int, duration time.Duration) err
 		return f.failed
 	}
 	r.distribution(step, "write to answer", f.took, f.beyond)
-	r.figure(step, "changes made per second", "", float64(made)/took.Seconds())
-	perMinute := 1 / took.Minutes()
+	r.figure(step, "of that, the API server's write, p50", "s", result.Distribute(f.writes, 0).Percentiles[50]/1000)
+	r.figure(step, "the client was late by, p99", "s", result.Distribute(f.late, 0).Percentiles[99]/1000)
+	r.figure(step, "changes made", "/s", float64(made)/took.Seconds())
 	used = used.minus(w.before)
-	r.figure(step, "processor time per minute", "s", used.sum()*perMinute)
-	r.costs(step, processorTime{used.user * perMinute, used.system * perMinute}, peak)
+	r.figure(step, result.PerMinute, "s", used.sum()/took.Minutes())
+	r.figure(step, result.UserPerMinute, "s", used.user/took.Minutes())
+	r.figure(step, result.SystemPerMinute, "s", used.system/took.Minutes())
+	r.remains(step, peak)
 	return nil
 }
 
@@ -120,21 +132,28 @@ func (c *changes) give(it *item) {
 func (r *run) changeOne(ctx context.Context, f *followed, c *changes, follow bool) {
 	// A prime, so that all have their turn.
 	const stride = 7919
-	r.change++
-	it, single := r.changing[r.change*stride%len(r.changing)], r.singles[r.change*stride%len(r.singles)]
-	if follow = follow && c.take(single); follow {
-		it = single
+	r.made++
+	it := r.changing[r.made*stride%len(r.changing)]
+	if follow {
+		r.followed++
+		single := r.singles[r.followed*stride%len(r.singles)]
+		if follow = c.take(single); follow {
+			it = single
+		}
 	}
 	r.replace(it)
 	slice := it.slice(0)
 	if follow {
 		f.follow(ctx, r, it.answered(it.endpoints...), func(time.Time) { c.give(it) })
 	}
+	began := time.Now()
 	f.underway.Go(func() {
-		if err := r.api.update(ctx, slice); err != nil {
-			f.mu.Lock()
+		err := r.api.update(ctx, slice)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if err != nil {
 			f.failed = err
-			f.mu.Unlock()
 		}
+		f.writes = append(f.writes, time.Since(began))
 	})
 }

@@ -22,19 +22,33 @@ type question struct {
 	network string
 	at      netip.AddrPort
 	right   func(netns.Answer, error) bool
+	// silent says that the node drops connections until the answer is right, so that waiting for one
+	// of them must not take long.
+	silent bool
+	// refusal says that no answer is right. It is so from the moment of the question.
+	refusal bool
 }
 
-// ask returns how the target answers now. It begins a connection of its own.
-func (n *network) ask(ctx context.Context, q question) bool {
-	ctx, cancel := context.WithTimeout(ctx, askMax)
+// ask returns whether the answer is right now. It begins a connection of its own.
+func (n *network) ask(ctx context.Context, q question, patience time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return q.right(n.client.Ask(ctx, q.network, q.at))
 }
 
-// until asks until the answer is right, and returns when it came.
+// until asks until the answer is right, and returns since when it is.
 func (n *network) until(ctx context.Context, q question, began time.Time) (time.Time, bool) {
 	for ctx.Err() == nil {
-		if n.ask(ctx, q) {
+		asked, patience := time.Now(), askMax
+		if q.silent {
+			const least, share = 5 * time.Millisecond, 10
+			patience = min(askMax, max(least, asked.Sub(began)/share))
+		}
+		right := n.ask(ctx, q, patience)
+		switch {
+		case right && q.refusal:
+			return asked, true
+		case right:
 			return time.Now(), true
 		}
 		pause(ctx, began)
@@ -86,7 +100,7 @@ func (n *network) untilAll(ctx context.Context, questions []question, began time
 				case <-ctx.Done():
 					return
 				case a := <-pending:
-					if n.ask(ctx, a.question) {
+					if n.ask(ctx, a.question, askMax) {
 						record(a)
 						continue
 					}
@@ -134,7 +148,8 @@ func (it *item) answered(endpoints ...int) question {
 
 // gone asks whether no endpoint answers any more.
 func (it *item) gone() question {
-	return question{it.network(), it.frontend(), func(a netns.Answer, err error) bool { return err != nil || strayed(a) }}
+	right := func(a netns.Answer, err error) bool { return err != nil || strayed(a) }
+	return question{network: it.network(), at: it.frontend(), right: right, refusal: true}
 }
 
 // strayed reports whether no rule of a proxy has applied to a connection.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,6 +20,7 @@ type proxy struct {
 	binary    string
 	flags     []string
 	path      string // PATH of the process
+	env       []string
 	node      *netns.Namespace
 	dir       string
 	processes int
@@ -73,7 +75,7 @@ func (p *proxy) chooseVariant(variant string) error {
 
 func (p *proxy) command(more ...string) *exec.Cmd {
 	cmd := exec.Command(p.binary, append(p.flags[:len(p.flags):len(p.flags)], more...)...)
-	cmd.Env = append(os.Environ(), "PATH="+p.path)
+	cmd.Env = append(append(os.Environ(), "PATH="+p.path), p.env...)
 	return cmd
 }
 
@@ -99,8 +101,18 @@ func (p *proxy) stop() error {
 	case <-p.process.Ended():
 		return nil
 	case <-time.After(limit):
-		return fmt.Errorf("%s has not ended %v after SIGTERM", p.program, limit)
+		return errors.Join(fmt.Errorf("%s has not ended %v after SIGTERM", p.program, limit), p.kill())
 	}
+}
+
+// kill ends the process and the programs that it runs.
+func (p *proxy) kill() error {
+	children := withChildren(p.process.PID())[1:]
+	err := p.process.Kill()
+	for _, child := range children {
+		_ = syscall.Kill(child, syscall.SIGKILL) // it may have ended
+	}
+	return err
 }
 
 // alive returns an error when the process has ended by itself.
@@ -113,12 +125,11 @@ func (p *proxy) alive() error {
 
 // cleanUp removes the program's rules by its own command.
 func (p *proxy) cleanUp(ctx context.Context) error {
-	const limit = 2 * time.Minute
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	cmd := p.command("--cleanup")
+	if err := p.node.Start(cmd); err != nil {
+		return err
+	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	defer stop()
-	_, err := p.node.Output(cmd)
-	return err
+	return cmd.Wait()
 }

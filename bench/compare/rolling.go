@@ -90,7 +90,7 @@ func (n *network) untilOnly(ctx context.Context, q question, began time.Time) (t
 		return true
 	}
 	for ctx.Err() == nil {
-		if !n.ask(ctx, q) {
+		if !n.ask(ctx, q, askMax) {
 			pause(ctx, began)
 		}
 		if count == enough {

@@ -32,8 +32,9 @@ type run struct {
 	// steady are Services that nothing changes, which traffic asks all the time.
 	steady []*item
 	// fresh is the number of an endpoint that was never used.
-	fresh  int
-	change int
+	fresh int
+	// made and followed count the changes under churn.
+	made, followed int
 
 	out *result.Comparison
 }
@@ -50,6 +51,7 @@ var steps = []step{
 	{"bulk", (*run).bulk},
 	{"zone", (*run).zone},
 	{"rolling", (*run).rolling},
+	{"fleet", (*run).fleet},
 }
 
 func stepNames() (names []string) {
@@ -59,46 +61,60 @@ func stepNames() (names []string) {
 	return names
 }
 
-// chooseSteps reads a list of names. The cold start always happens.
-func chooseSteps(list string) (chosen []string, err error) {
-	for name := range strings.SplitSeq(list, ",") {
-		if name != "" && name != "cold" && !slices.Contains(stepNames(), name) {
-			return nil, fmt.Errorf("-steps %q: there is no such step; want some of cold,%s", name, strings.Join(stepNames(), ","))
+// chooseSteps reads a list of names and returns them in our order. The cold start always happens.
+func chooseSteps(list string) ([]string, error) {
+	given, names := strings.Split(list, ","), stepNames()
+	for _, name := range given {
+		if name != "cold" && !slices.Contains(names, name) {
+			return nil, fmt.Errorf("-steps: there is no step %q; want some of cold,%s", name, strings.Join(names, ","))
 		}
-		chosen = append(chosen, name)
 	}
-	return chosen, nil
+	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(given, name) }), nil
 }
 
-// compare makes all runs, prints the result and stores it.
+// compare makes all runs, prints the result and stores it. A comparison that was cut short has what
+// was measured until then.
 func compare(ctx context.Context, o options) error {
 	machine, out, err := describe(ctx, o)
 	if err != nil {
 		return err
 	}
-	programs := []string{result.Sluice, result.KubeProxy}
-	for round := range o.Rounds {
-		for i, program := range programs {
-			progress("round %d of %d, %s (%d of %d), load average %s", round+1, o.Rounds, program, i+1, len(programs), result.LoadAverage())
-			r := &run{options: o, program: program, round: round + 1, out: out}
-			if err := r.all(ctx); err != nil {
-				return fmt.Errorf("%s: %w", program, err)
-			}
-		}
-		slices.Reverse(programs)
+	failed := takeTurns(ctx, o, out)
+	if failed != nil {
+		out.Incomplete = failed.Error()
 	}
 	if o.json != "" {
 		machine.LoadAfter = result.LoadAverage()
 		data, err := json.Marshal(out)
 		if err != nil {
-			return err
+			return errors.Join(failed, err)
 		}
 		record := &result.Record{Kind: "compare", Command: o.command(), Machine: machine, Data: data}
 		if err := record.Write(o.json); err != nil {
-			return err
+			return errors.Join(failed, err)
 		}
 	}
-	return out.Print(os.Stdout)
+	return errors.Join(failed, out.Print(os.Stdout))
+}
+
+// takeTurns makes the runs of all rounds.
+func takeTurns(ctx context.Context, o options, out *result.Comparison) error {
+	programs := []string{result.Sluice, result.KubeProxy}
+	progress("%s Services, mode %s: cold start, %s; about %s of churn in all", fmt.Sprint(o.N), o.Mode, strings.Join(o.Steps, ", "),
+		short(time.Duration(o.Minutes*float64(time.Minute))))
+	for round := range o.Rounds {
+		for i, program := range programs {
+			progress("round %d of %d, %s (%d of %d), load average %s", round+1, o.Rounds, program, i+1, len(programs), result.LoadAverage())
+			began := time.Now()
+			r := &run{options: o, program: program, round: round + 1, out: out}
+			if err := r.all(ctx); err != nil {
+				return fmt.Errorf("round %d, %s: %w", round+1, program, err)
+			}
+			progress("that took %s", short(time.Since(began)))
+		}
+		slices.Reverse(programs)
+	}
+	return nil
 }
 
 // all makes a run.
@@ -116,16 +132,15 @@ func (r *run) all(ctx context.Context) (err error) {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
-	if err := r.cold(ctx); err != nil {
+	if err := r.cold(ctx); errors.Is(err, errNotServing) {
+		progress("  %v: nothing more to measure", err)
+		return r.proxy.kill()
+	} else if err != nil {
 		return err
 	}
-	for _, s := range steps {
-		if !slices.Contains(r.Steps, s.name) {
-			continue
-		}
-		if err := r.idle(ctx); err != nil {
-			return err
-		}
+	for i, name := range r.Steps {
+		s := steps[slices.IndexFunc(steps, func(s step) bool { return s.name == name })]
+		progress("  step %d of %d: %s", i+1, len(r.Steps), name)
 		if err := s.do(r, ctx); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -168,11 +183,18 @@ func (r *run) end(ctx context.Context) error {
 	if err := r.proxy.stop(); err != nil {
 		return err
 	}
+	const step, what = "clean-up", "rules removed by --cleanup"
+	limit, cancel := context.WithTimeout(ctx, r.Limit)
+	defer cancel()
 	began := time.Now()
-	if err := r.proxy.cleanUp(ctx); err != nil {
+	switch err := r.proxy.cleanUp(limit); {
+	case limit.Err() != nil && ctx.Err() == nil:
+		r.beyond(step, what)
+	case err != nil:
 		return fmt.Errorf("%s --cleanup: %w", r.program, err)
+	default:
+		r.figure(step, what, "s", time.Since(began).Seconds())
 	}
-	r.figure("clean-up", "rules removed by --cleanup", "s", time.Since(began).Seconds())
 	return nil
 }
 
@@ -186,7 +208,7 @@ func (r *run) close() error {
 		r.memory.close()
 	}
 	if r.proxy != nil && r.proxy.process != nil {
-		errs = append(errs, r.proxy.process.Kill())
+		errs = append(errs, r.proxy.kill())
 	}
 	if r.api != nil {
 		errs = append(errs, r.api.process.Kill())

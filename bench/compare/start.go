@@ -2,9 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
-	"time"
+
+	"github.com/sluice-proxy/sluice/bench/result"
 )
 
 const (
@@ -15,9 +16,12 @@ const (
 	steadyMax = 20
 )
 
+// errNotServing says that a program did not serve the cluster in time, and no step makes sense.
+var errNotServing = errors.New("not all Services answer in time")
+
 // cold starts the program on a node without rules.
 func (r *run) cold(ctx context.Context) error {
-	const step = "cold start"
+	const step = result.ColdStart
 	r.deal()
 	began, err := r.proxy.start()
 	if err != nil {
@@ -28,13 +32,16 @@ func (r *run) cold(ctx context.Context) error {
 	limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
 	defer cancel()
 	took, _ := r.network.untilAll(limit, asked(sample), began)
-	if err := r.proxy.alive(); err != nil {
+	if err := errors.Join(ctx.Err(), r.proxy.alive()); err != nil {
 		return err
 	}
-	r.waited(step, "start of the process to Services answer", took, len(sample))
 	all, late := r.network.untilAll(limit, asked(r.items), began)
 	if len(all) < len(r.items) {
-		return fmt.Errorf("%d of %d Services do not answer %s after the start", len(r.items)-len(all), len(r.items), short(time.Since(began)))
+		took = nil
+	}
+	r.waited(step, result.ToAnswers, took, len(sample))
+	if took == nil {
+		return errNotServing
 	}
 	r.figure(step, "Services that answered later than that", "", float64(late))
 	if err := r.finish(ctx, window{step: step}); err != nil {
@@ -76,9 +83,7 @@ func spread(items []*item, most int) []*item {
 // asked returns a question for each item: whether it is served as it is now.
 func asked(items []*item) (all []question) {
 	for _, it := range items {
-		if it.class != empty || it.protocol() == "TCP" {
-			all = append(all, it.answered(it.endpoints...))
-		}
+		all = append(all, it.answered(it.endpoints...))
 	}
 	return all
 }
@@ -86,7 +91,7 @@ func asked(items []*item) (all []question) {
 // restart stops the program, changes a part of the cluster, and starts it over its own rules. It is
 // done when what changed meanwhile is in force.
 func (r *run) restart(ctx context.Context) error {
-	const step = "restart"
+	const step = result.Restart
 	r.traffic.during(step)
 	if err := r.proxy.stop(); err != nil {
 		return err
@@ -107,7 +112,7 @@ func (r *run) restart(ctx context.Context) error {
 	limit, cancel := context.WithDeadline(ctx, began.Add(r.Limit))
 	defer cancel()
 	took, _ := r.network.untilAll(limit, asked(changed), began)
-	r.waited(step, "start of the process to changes in force", took, len(changed))
+	r.waited(step, result.ToChanges, took, len(changed))
 	return r.finish(ctx, window{step: step})
 }
 

@@ -140,7 +140,8 @@ func (c cluster) fill(api *apitest.Server) {
 
 func meta(name string, labels map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Namespace: namespace, Name: name, UID: types.UID("uid-of-" + name), Labels: labels, CreationTimestamp: metav1.Now(),
+		Namespace: namespace, Name: name, Labels: labels,
+		UID: types.UID("uid-of-" + name), CreationTimestamp: metav1.Now(),
 	}
 }
 
@@ -158,15 +159,17 @@ func serviceName(i int) string { return fmt.Sprintf("service-%05d", i) }
 
 func (c cluster) service(i int) *corev1.Service {
 	policy := corev1.ServiceInternalTrafficPolicyCluster
-	port := corev1.ServicePort{Name: "main", Protocol: corev1.ProtocolTCP, Port: portTCP, TargetPort: intstr.FromInt32(targetTCP)}
+	port := corev1.ServicePort{Name: "main", Protocol: corev1.ProtocolTCP, Port: portTCP}
+	port.TargetPort = intstr.FromInt32(targetTCP)
 	if c.isUDP(i) {
-		port = corev1.ServicePort{Name: "main", Protocol: corev1.ProtocolUDP, Port: portUDP, TargetPort: intstr.FromInt32(targetUDP)}
+		port.Protocol, port.Port, port.TargetPort = corev1.ProtocolUDP, portUDP, intstr.FromInt32(targetUDP)
 	}
 	svc := &corev1.Service{
 		ObjectMeta: meta(serviceName(i), map[string]string{"app": serviceName(i)}),
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeClusterIP, Selector: map[string]string{"app": serviceName(i)},
-			SessionAffinity: corev1.ServiceAffinityNone, InternalTrafficPolicy: &policy, IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack),
+			SessionAffinity: corev1.ServiceAffinityNone, InternalTrafficPolicy: &policy,
+			IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack),
 		},
 	}
 	for _, f := range c.families {
@@ -182,7 +185,8 @@ func (c cluster) service(i int) *corev1.Service {
 		c.restrict(svc, i)
 	case affinity, affinityBig:
 		svc.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		svc.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(10800))}}
+		clientIP := &corev1.ClientIPConfig{TimeoutSeconds: new(int32(10800))}
+		svc.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: clientIP}
 	}
 	svc.Spec.Ports = []corev1.ServicePort{port}
 	return svc

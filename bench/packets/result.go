@@ -53,12 +53,9 @@ func quantile(sorted []float64, q float64) float64 {
 func (r *result) compare(samples, baseline []float64) {
 	r.Rounds = len(samples)
 	r.Microseconds = quantile(slices.Sorted(slices.Values(samples)), 0.5)
-	if len(baseline) != len(samples) {
-		return
-	}
-	ratios := make([]float64, len(samples))
-	for i := range samples {
-		ratios[i] = samples[i] / baseline[i]
+	var ratios []float64
+	for i := range min(len(samples), len(baseline)) {
+		ratios = append(ratios, samples[i]/baseline[i])
 	}
 	slices.Sort(ratios)
 	r.Ratio, r.Low, r.High = quantile(ratios, 0.5), quantile(ratios, 0.25), quantile(ratios, 0.75)

@@ -37,7 +37,10 @@ func runAll(ctx context.Context, o options) (results []result, err error) {
 	}()
 	for _, services := range o.services {
 		for _, backend := range o.backends {
-			s := setting{o, backend, cluster{services, o.endpoints, o.families}, filepath.Join(dir, fmt.Sprintf("%s-%d", backend, services)), map[string]*room{}}
+			s := setting{
+				options: o, backend: backend, cluster: cluster{services, o.endpoints, o.families},
+				dir: filepath.Join(dir, fmt.Sprintf("%s-%d", backend, services)), rooms: map[string]*room{},
+			}
 			some, err := s.run(ctx)
 			results = append(results, some...)
 			if err != nil {
@@ -62,21 +65,27 @@ func (s setting) run(ctx context.Context) (results []result, err error) {
 			return nil, err
 		}
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	series := s.series()
+	err = s.measure(ctx, series)
+	for _, one := range series {
+		results = append(results, s.results(one)...)
+	}
+	return results, err
+}
+
+// measure takes the samples of all rounds. When it is interrupted, those so far are kept.
+func (s setting) measure(ctx context.Context, all []*series) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for round := range s.rounds {
-		progress("%s, %d × %d: round %d of %d", s.backend, s.cluster.services, s.cluster.endpoints, round+1, s.rounds)
-		for _, one := range series {
-			if err := ctx.Err(); err != nil {
-				return nil, err
+		s.progress("round %d of %d", round+1, s.rounds)
+		for _, one := range all {
+			if ctx.Err() != nil {
+				return fmt.Errorf("interrupted in round %d of %d", round+1, s.rounds)
 			}
 			s.sampleEach(one)
 		}
 	}
-	for _, one := range series {
-		results = append(results, s.results(one)...)
-	}
-	return results, nil
+	return nil
 }
 
 // furnish makes the room of a variant. One whose proxy needs too long is left out.
@@ -89,15 +98,21 @@ func (s setting) furnish(ctx context.Context, v variant) error {
 	limited, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
 	err = v.install(limited, r, s.backend, s.cluster, s.dir)
-	if errors.Is(limited.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
-		progress("%s, %d × %d: left out: %v", s.backend, s.cluster.services, s.cluster.endpoints, err)
+	if err != nil && errors.Is(limited.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
+		s.progress("left out: %v", err)
 		return r.close()
 	}
 	if err != nil {
 		return errors.Join(err, r.close())
 	}
 	s.rooms[v.name] = r
-	progress("%s, %d × %d: %s in force after %v", s.backend, s.cluster.services, s.cluster.endpoints, v.name, time.Since(began).Round(10*time.Millisecond))
+	if s.rules != "" {
+		name := fmt.Sprintf("%s-%d-%s.rules", s.backend, s.cluster.services, v.name)
+		if err := r.writeRules(s.backend, filepath.Join(s.rules, name)); err != nil {
+			return err
+		}
+	}
+	s.progress("%s in force after %v", v.name, time.Since(began).Round(10*time.Millisecond))
 	return nil
 }
 
@@ -115,7 +130,10 @@ func (s setting) series() (all []*series) {
 	for _, f := range s.families {
 		for _, direction := range s.directions {
 			for _, b := range s.cases {
-				all = append(all, &series{b, direction, f, b.to(s.cluster, f), map[string][]float64{}, map[string]error{}})
+				all = append(all, &series{
+					benchCase: b, direction: direction, family: f, targets: b.to(s.cluster, f),
+					samples: map[string][]float64{}, failed: map[string]error{},
+				})
 			}
 		}
 	}
@@ -133,9 +151,15 @@ func (s setting) sampleEach(one *series) {
 		if r == nil || !one.takes(v) || one.failed[v.name] != nil {
 			continue
 		}
-		took, err := s.sampling.take(r, one.direction, one.family, one.benchCase, one.targets)
+		take := func() (float64, error) {
+			return s.sampling.take(r, one.direction, one.family, one.benchCase, one.targets)
+		}
+		took, err := take()
+		if err != nil { // a busy machine may lose a packet; rules that are wrong are so again
+			progress("%s, %s, %s, %s: taken again: %v", v.name, one.name, one.direction, one.family, err)
+			took, err = take()
+		}
 		if err != nil {
-			progress("%s, %s, %s, %s: %v", v.name, one.name, one.direction, one.family, err)
 			one.failed[v.name] = err
 			continue
 		}
@@ -152,7 +176,8 @@ func (s setting) results(one *series) (all []result) {
 		}
 		r := result{
 			Backend: s.backend, Family: one.family.String(), Direction: one.direction,
-			Services: s.cluster.services, Endpoints: s.cluster.endpoints, Case: one.name, Variant: v.name, Baseline: baseline,
+			Services: s.cluster.services, Endpoints: s.cluster.endpoints,
+			Case: one.name, Variant: v.name, Baseline: baseline,
 		}
 		switch {
 		case s.rooms[v.name] == nil:
@@ -172,6 +197,10 @@ func (s setting) results(one *series) (all []result) {
 		all = append(all, r)
 	}
 	return all
+}
+
+func (s setting) progress(format string, args ...any) {
+	progress("%s, %d × %d: "+format, append([]any{s.backend, s.cluster.services, s.cluster.endpoints}, args...)...)
 }
 
 // progress reports on standard error how far the program is.

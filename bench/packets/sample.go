@@ -1,15 +1,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -23,23 +22,40 @@ const (
 type sampling struct {
 	duration  time.Duration
 	processor int
+	realtime  bool
+	// evict is memory that is touched before each turn, so that the processor's caches hold little of
+	// what the turn needs. A node has other work between packets, and rules that only this program
+	// uses would stay in the fastest cache.
+	evict []byte
 }
 
-// take measures how long one exchange of a case takes in a room, in microseconds: the median over
-// the turns, which ignores those that something else interrupted.
+const cacheLine = 64
+
+// take measures how long one exchange of a case takes in a room, in microseconds: the first quartile
+// of the turns. Whatever else runs on the machine can only make a turn longer.
 func (s sampling) take(r *room, direction string, f service.Family, b benchCase, targets []target) (float64, error) {
 	// Connections of earlier samples would make look-ups slower, for whoever comes next.
 	if err := r.node.Forget(); err != nil {
 		return 0, err
 	}
-	client := map[string]*netns.Namespace{forwarded: r.client, local: r.node}[direction]
+	client, others := r.client, otherClients[f]
+	if direction == local {
+		client, others = r.node, otherNodes[f]
+	}
+	targets = slices.Clone(targets)
+	for i, t := range targets {
+		if t.client > 0 {
+			targets[i].raw = newAddress(t.at)
+			targets[i].raw.from = newAddress(netip.AddrPortFrom(others[t.client-1], 0))
+		}
+	}
 	var took float64
 	err := client.Do(func() error {
-		unpin, err := pin(s.processor)
+		undo, err := s.secure()
 		if err != nil {
 			return err
 		}
-		defer unpin()
+		defer undo()
 		took, err = s.measure(&scene{server: r.servers[f], targets: targets, body: make([]byte, payload)}, b)
 		return err
 	})
@@ -66,6 +82,9 @@ func (s sampling) measure(on *scene, b benchCase) (float64, error) {
 	runtime.GC() // none during the sample
 	turns := make([]float64, 0, 4096)
 	for began := time.Now(); time.Since(began) < s.duration || len(turns) < 3; {
+		for i := 0; i < len(s.evict); i += cacheLine {
+			s.evict[i]++
+		}
 		start := time.Now()
 		count, err := t.turn()
 		took := time.Since(start)
@@ -75,32 +94,43 @@ func (s sampling) measure(on *scene, b benchCase) (float64, error) {
 		turns = append(turns, float64(took.Nanoseconds())/1e3/float64(count))
 	}
 	slices.Sort(turns)
-	return quantile(turns, 0.5), nil
+	return quantile(turns, 0.25), nil
 }
 
-// pin binds the calling thread to a processor and keeps signals away from it, and returns what undoes
-// both. The runtime sends signals to threads that compute for long, and one of them would make the
-// kernel break off a connect that has just succeeded.
-func pin(processor int) (func(), error) {
-	var before, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
+// secure binds the calling thread to the processor and keeps signals away from it, and returns what
+// undoes both. The runtime sends signals to threads that compute for long, and one of them would make
+// the kernel break off a connect that has just succeeded. With realtime, nothing else but interrupts
+// runs on the processor during the sample.
+func (s sampling) secure() (undo func(), err error) {
+	var processors, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &processors); err != nil {
 		return nil, err
 	}
-	one.Set(processor)
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return nil, fmt.Errorf("processor %d: %w", processor, err)
+	priority, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		return nil, err
 	}
-	var all, unblocked unix.Sigset_t
+	var all, signals unix.Sigset_t
 	for i := range all.Val {
 		all.Val[i] = ^all.Val[i]
 	}
-	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &all, &unblocked); err != nil {
-		return nil, errors.Join(err, unix.SchedSetaffinity(0, &before))
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &all, &signals); err != nil {
+		return nil, err
 	}
-	return func() {
-		_ = unix.PthreadSigmask(unix.SIG_SETMASK, &unblocked, nil)
-		_ = unix.SchedSetaffinity(0, &before)
-	}, nil
+	undo = func() {
+		_ = unix.PthreadSigmask(unix.SIG_SETMASK, &signals, nil)
+		_ = unix.SchedSetAttr(0, priority, 0)
+		_ = unix.SchedSetaffinity(0, &processors)
+	}
+	one.Set(s.processor)
+	if err = unix.SchedSetaffinity(0, &one); err == nil && s.realtime {
+		err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+	}
+	if err != nil {
+		undo()
+		return nil, fmt.Errorf("have processor %d: %w", s.processor, err)
+	}
+	return undo, nil
 }
 
 // lastProcessor returns the highest number among the processors that this process may use.

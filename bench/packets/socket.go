@@ -19,13 +19,15 @@ import (
 // through all three namespaces before it leaves the sending call.)
 
 // socketPatience bounds how long a socket waits for a packet that was lost.
-const socketPatience = 200 * time.Millisecond
+const socketPatience = 500 * time.Millisecond
 
 // address is a socket address as the kernel takes it.
 type address struct {
 	storage unix.RawSockaddrAny
 	size    uintptr
 	family  int
+	// from is the address that connects here, or nil.
+	from *address
 }
 
 func newAddress(to netip.AddrPort) *address {
@@ -73,7 +75,11 @@ func connect(to *address, kind int) (int, unix.Errno) {
 	if kind == unix.SOCK_STREAM {
 		wait = unix.SO_SNDTIMEO
 	}
-	if errno = setTimeout(int(socket), wait); errno == 0 {
+	errno = setTimeout(int(socket), wait)
+	if from := to.from; errno == 0 && from != nil {
+		_, _, errno = unix.RawSyscall(unix.SYS_BIND, socket, uintptr(unsafe.Pointer(&from.storage)), from.size)
+	}
+	if errno == 0 {
 		_, _, errno = unix.RawSyscall(unix.SYS_CONNECT, socket, uintptr(unsafe.Pointer(&to.storage)), to.size)
 	}
 	if errno != 0 {
@@ -105,14 +111,16 @@ func closeAll(fds ...int) {
 }
 
 func sendRaw(fd int, b []byte) unix.Errno {
-	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd),
+		uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
 	return errno
 }
 
 func send(fd int, b []byte) error { return failed("send", sendRaw(fd, b)) }
 
 func receiveRaw(fd int, b []byte) (int, unix.Errno) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd),
+		uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, 0, 0)
 	return int(n), errno
 }
 

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
-	"text/tabwriter"
+
+	outcome "github.com/sluice-proxy/sluice/bench/result"
 )
 
 // show prints a table for each backend, size, family and direction: a line per case and a column per
@@ -43,30 +43,24 @@ func showTable(out io.Writer, title string, results []result) error {
 		rounds = max(rounds, r.Rounds)
 		cell[[2]string{r.Case, r.Variant}] = r
 	}
-	if _, err := fmt.Fprintf(out, "%s: µs, and the ratio to %s (quartiles) of %d rounds\n", title, results[0].Baseline, rounds); err != nil {
+	_, err := fmt.Fprintf(out, "%s: µs, and the ratio to %s (quartiles) of %d rounds\n", title, results[0].Baseline, rounds)
+	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	lines := []string{"\t" + strings.Join(variants, "\t") + "\tgoal\t"}
+	t := outcome.Table{Head: slices.Concat([]string{""}, variants, []string{"goal"})}
 	for _, c := range cases {
-		line, goal := c, ""
+		row := []string{c}
+		goal := ""
 		for _, v := range variants {
 			r := cell[[2]string{c, v}]
-			line += "\t" + figure(r)
+			row = append(row, figure(r))
 			if r.Goal > 0 {
 				goal = fmt.Sprintf("≤ %.3g", r.Goal)
 			}
 		}
-		lines = append(lines, line+"\t"+goal+"\t")
+		t.Rows = append(t.Rows, append(row, goal))
 	}
-	if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil {
-		return err
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(out)
-	return err
+	return t.Print(out)
 }
 
 // figure is the text of one cell.

@@ -71,7 +71,8 @@ func (v variant) install(ctx context.Context, r *room, backend string, c cluster
 // masquerade adds a rule that never applies, since no packet has that source.
 func (r *room) masquerade(backend string) error {
 	commands := []string{
-		"iptables -t nat -A POSTROUTING -s 192.0.2.77 -j MASQUERADE", "ip6tables -t nat -A POSTROUTING -s 2001:db8::77 -j MASQUERADE",
+		"iptables -t nat -A POSTROUTING -s 192.0.2.77 -j MASQUERADE",
+		"ip6tables -t nat -A POSTROUTING -s 2001:db8::77 -j MASQUERADE",
 	}
 	if backend == nftables {
 		commands = nil
@@ -124,7 +125,9 @@ func programsFor(backend, dir string) ([]string, error) {
 	if err := os.MkdirAll(programs, 0o755); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
+	for _, name := range []string{
+		"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore",
+	} {
 		first, rest, _ := strings.Cut(name, "-")
 		actual := first + "-" + strings.TrimPrefix(backend, "iptables-")
 		if rest != "" {
@@ -174,7 +177,8 @@ func (v variant) awaitInForce(ctx context.Context, r *room, c cluster, process *
 			}
 		}
 	}
-	client := http.Client{Transport: &http.Transport{DialContext: r.node.DialContext, DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	transport := &http.Transport{DialContext: r.node.DialContext, DisableKeepAlives: true}
+	client := http.Client{Transport: transport, Timeout: 5 * time.Second}
 	err := retry(func() error {
 		answer, err := client.Get("http://127.0.0.1:10256/healthz")
 		if err != nil {
@@ -197,4 +201,22 @@ func (s server) ready(t target) error {
 	}
 	_, err := t.visit(s)
 	return err
+}
+
+// writeRules writes the rules of a room to a file, as the backend's own program prints them.
+func (r *room) writeRules(backend, file string) error {
+	commands := []string{"nft list ruleset"}
+	if programs, is := strings.CutPrefix(backend, "iptables-"); is {
+		commands = []string{"iptables-" + programs + "-save", "ip6tables-" + programs + "-save"}
+	}
+	var text []byte
+	for _, command := range commands {
+		words := strings.Fields(command)
+		printed, err := r.node.Output(exec.Command(words[0], words[1:]...))
+		if err != nil {
+			return fmt.Errorf("%s: %w", command, err)
+		}
+		text = append(text, printed...)
+	}
+	return os.WriteFile(file, text, 0o644)
 }

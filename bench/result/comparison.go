@@ -47,11 +47,12 @@ func (r row) of(program string) (Figure, bool) {
 	return middle, true
 }
 
-// ratio returns kube-proxy's figure over sluice's, in words.
+// ratio returns kube-proxy's figure over sluice's, in words. The load has none: it is the same for
+// both.
 func (r row) ratio() string {
 	ours, ok := r.of(Sluice)
 	theirs, both := r.of(KubeProxy)
-	if !ok || !both || ours.Value == 0 || ours.Beyond {
+	if !ok || !both || ours.Value == 0 || ours.Beyond || ours.Unit == "" || ours.Unit == "/s" {
 		return ""
 	}
 	text := digits(theirs.Value / ours.Value)
@@ -92,4 +93,28 @@ func (c *Comparison) Print(out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// Median returns the median of a program's rounds. It reports false when nothing was measured.
+func (c *Comparison) Median(program, step, what string) (Figure, bool) {
+	for _, r := range c.rows() {
+		if r.step == step && r.what == what {
+			return r.of(program)
+		}
+	}
+	return Figure{}, false
+}
+
+// Lost returns how many connections to unchanged Services a program's client has attempted and lost.
+func (c *Comparison) Lost(program string) (attempted, lost int) {
+	for _, f := range c.Figures {
+		switch {
+		case f.Program != program:
+		case f.What == Attempted:
+			attempted += int(f.Value)
+		case f.What == Lost:
+			lost += int(f.Value)
+		}
+	}
+	return attempted, lost
 }

@@ -17,6 +17,8 @@ type Comparison struct {
 	Minutes             float64
 	Rounds              int
 	Steps               []string
+	// Incomplete says why something is missing.
+	Incomplete string `json:",omitempty"`
 
 	Figures       []Figure
 	Distributions []Distribution
@@ -28,7 +30,7 @@ type Figure struct {
 	Round   int
 	Step    string
 	What    string
-	// Unit is that of Value: s, MiB, or empty for a count.
+	// Unit is that of Value: s, MiB, /s, or empty for a count.
 	Unit  string `json:",omitempty"`
 	Value float64
 	// Beyond says that it took longer than Value.
@@ -48,22 +50,20 @@ func (f Figure) scaled() string {
 	case f.Unit == "s" && f.Value < 1:
 		return digits(f.Value*1000) + " ms"
 	case f.Unit == "":
-		return digits(f.Value)
+		return strconv.FormatFloat(f.Value, 'f', 0, 64)
 	default:
 		return digits(f.Value) + " " + f.Unit
 	}
 }
 
-// digits is a number with three digits or all before the point.
+// digits is a number with three digits, or with all before the point.
 func digits(v float64) string {
-	switch {
-	case v == 0 || v >= 100:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	case v >= 10:
-		return strconv.FormatFloat(v, 'f', 1, 64)
-	default:
-		return strconv.FormatFloat(v, 'f', 2, 64)
+	for decimals, below := range []float64{999.5, 99.95, 9.995} {
+		if v >= below || v == 0 {
+			return strconv.FormatFloat(v, 'f', max(0, decimals-1), 64)
+		}
 	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
 // Distribution is how long something took each time.

@@ -85,16 +85,24 @@ var (
 	// natHairpin marks endpoints that reach themselves.
 	natHairpin = newContainer(NAT, chainHairpin, 'H', dispatch.BySource)
 	// filterServices refuses at ClusterIPs without endpoints.
-	filterServices = newContainer(Filter, chainServices, 'R', dispatch.ByDestination)
+	filterServices = newGuarded(chainServices, 'R', dispatch.ByDestination)
 	// filterExternal refuses at external IPs and load balancer VIPs.
-	filterExternal = newContainer(Filter, chainExternal, 'X', dispatch.ByDestination)
+	filterExternal = newGuarded(chainExternal, 'X', dispatch.ByDestination)
 	// filterNodePorts refuses at node ports.
-	filterNodePorts = newContainer(Filter, chainExternalNodePorts, 'P', dispatch.ByPort)
+	filterNodePorts = newGuarded(chainExternalNodePorts, 'P', dispatch.ByPort)
 	// filterFirewall drops what the source ranges did not admit.
-	filterFirewall = newContainer(Filter, chainProxyFirewall, 'F', dispatch.ByDestination)
+	filterFirewall = newGuarded(chainProxyFirewall, 'F', dispatch.ByDestination)
 	// filterHealth accepts health checks.
-	filterHealth = newContainer(Filter, chainNodePorts, 'C', dispatch.ByPort)
+	filterHealth = newGuarded(chainNodePorts, 'C', dispatch.ByPort)
 )
+
+// newGuarded returns a container of filter: every packet of state NEW passes it, and few are for
+// one of its elements.
+func newGuarded(chain string, letter byte, shape dispatch.Shape) dispatch.Container {
+	c := newContainer(Filter, chain, letter, shape)
+	c.Guarded = true
+	return c
+}
 
 func newContainer(table Table, chain string, letter byte, shape dispatch.Shape) dispatch.Container {
 	return dispatch.Container{Table: string(table), Chain: chain, Letter: letter, Shape: shape}

@@ -12,24 +12,25 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// A service port with ClientIP affinity has chains and sets of its own:
+// A service port with ClientIP affinity has chains and sets of its own, for each list of endpoints
+// (Cluster and Local):
 //
 //	external-… ─► service-…, local-… ─► remember-…
-//	                 └─ known-… ──────────┘
+//	                └─ known-… ────────────┘
 //
 //	clients-…   client ─► endpoint; packets write it, and the kernel forgets
-//	slots-…     slot ─► endpoint, for each list of endpoints (Cluster, Local)
+//	slots-…     slot ─► endpoint
 //	live-…      the endpoints of the list
-//	targets-…   endpoint ─► address and port
+//	targets-…   endpoint ─► address and port, for both lists
 //
-// The chain of a list looks the client up. If it is known and its endpoint is live, it goes
-// there; otherwise a random slot decides. The remember chain notes the choice and translates.
-// What a packet passes and what a change writes does not grow with the endpoints, and a
-// choice is the same for every frontend. An endpoint that goes leaves its clients behind:
+// The chain of a list looks the client up, in its own map and in that of the other list. If it is
+// known and its endpoint is live in this list, it goes there; otherwise a random slot decides.
+// The remember chain notes the choice and translates. What a packet passes and what a change
+// writes does not grow with the endpoints. An endpoint that goes leaves its clients behind:
 // nothing follows them, and they choose anew.
 //
-// Rules hand the endpoint on in the packet's destination address, which is about to be
-// replaced anyway, because nft 1.0.6 aborts at a rule in which one look-up feeds another
+// Rules hand the endpoint on in the packet's destination address, which is about to be replaced
+// anyway, because nft 1.0.6 aborts at a rule in which one look-up feeds another
 // (docs/adr/0033-affinity.md). So a packet that has entered such a chain never leaves it
 // untranslated.
 
@@ -40,6 +41,12 @@ type affinityDraft struct {
 	ids map[netip.AddrPort]netip.Addr
 }
 
+// endpointList is one list of endpoints, with the name of its chain.
+type endpointList struct {
+	chain     string
+	endpoints []service.Endpoint
+}
+
 func (p *portDraft) renderAffinity() {
 	if !p.sticky() {
 		return
@@ -47,15 +54,24 @@ func (p *portDraft) renderAffinity() {
 	targets := externalTargets{
 		policyLocal: p.port.ExternalLocal, guarded: len(p.port.SourceRanges) > 0, nodePort: p.port.NodePort != 0,
 	}
-	if endpoints := p.port.Reachable(); len(endpoints) > 0 {
+	var lists []endpointList
+	if len(p.port.Cluster) > 0 {
+		targets.cluster = prefixServiceChain + p.base
+		lists = append(lists, endpointList{targets.cluster, p.port.Cluster})
+	}
+	if p.port.UsesLocal() && len(p.port.Local) > 0 {
+		local := endpointList{prefixLocalChain + p.base, p.port.Local}
+		lists = append(lists, local)
+		if p.port.ExternalLocal {
+			targets.local = local.chain
+		}
+	}
+	if len(lists) > 0 {
+		endpoints := p.port.Reachable()
 		a := &affinityDraft{p, endpointIDs(endpoints)}
-		a.renderMemory(endpoints)
-		targets.cluster = a.renderList(prefixServiceChain+p.base, p.port.Cluster)
-		if p.port.UsesLocal() {
-			local := a.renderList(prefixLocalChain+p.base, p.port.Local)
-			if p.port.ExternalLocal {
-				targets.local = local
-			}
+		a.renderTargets(endpoints)
+		for _, list := range lists {
+			a.renderList(list, lists)
 		}
 	}
 	if p.port.ExternallyAccessible() && p.port.HasAny {
@@ -65,17 +81,10 @@ func (p *portDraft) renderAffinity() {
 	}
 }
 
-// renderMemory renders what all lists of the port share: the memory, and the chain that
-// writes it and sends the packet to the endpoint in its destination address.
-func (a *affinityDraft) renderMemory(endpoints []service.Endpoint) {
-	d := a.r.d
-	clients, targets := clientsMap(a.base), targetsMap(a.base)
-	translate := newRule(d).meta(unix.NFT_META_L4PROTO).cmp([]byte{a.port.Protocol.Number()}, false)
-	out := newChain(prefixRememberChain+a.base).needs(setID(clients.name), setID(targets.name)).
-		add(newRule(d).remember(clients.name, uint64(a.port.AffinitySeconds)*1000)).
-		add(translate.fields([]field{fieldDaddr}).dnatBy(targets.name)). // nft -f wants a protocol
-		add(newRule(d).drop())
-	a.own(clients.object(d), targets.object(d), out.object())
+// renderTargets renders what the lists of the port share.
+func (a *affinityDraft) renderTargets(endpoints []service.Endpoint) {
+	targets := targetsMap(a.base)
+	a.own(targets.object(a.r.d))
 	for _, e := range endpoints {
 		key := a.put(func(b []byte) []byte { return appendAddr(b, a.ids[e.AddrPort]) })
 		body := a.put(func(b []byte) []byte {
@@ -85,31 +94,46 @@ func (a *affinityDraft) renderMemory(endpoints []service.Endpoint) {
 	}
 }
 
-// renderList renders the choice among some endpoints of the port and returns its chain, or ""
-// if there are none.
-func (a *affinityDraft) renderList(name string, endpoints []service.Endpoint) string {
-	if len(endpoints) == 0 {
-		return ""
-	}
+// renderList renders the choice among the endpoints of one list.
+func (a *affinityDraft) renderList(list endpointList, all []endpointList) {
 	d := a.r.d
-	clients, remember := clientsMap(a.base).name, prefixRememberChain+a.base
-	live, slotted := liveSet(name), slotsMap(name)
-	known := newChain(prefixKnownChain+name).needs(setID(clients), setID(live.name), chainID(remember)).
-		add(newRule(d).fields([]field{fieldDaddr}).in(live.name, false).goTo(remember)).
-		add(newRule(d).forget(clients)) // an update would keep the endpoint that has gone
-	out := newChain(name).needs(setID(clients), setID(slotted.name), chainID(known.name), chainID(remember)).
-		add(newRule(d).fields([]field{fieldSaddr}).readdress(clients).jump(known.name))
-	for _, modulus := range moduli(slots.Size(len(endpoints))) {
-		out.add(newRule(d).numgen(modulus).readdress(slotted.name).goTo(remember))
+	clients, live, slotted := clientsMap(list.chain), liveSet(list.chain), slotsMap(list.chain)
+	remember := a.rememberChain(list.chain)
+	known := newChain(prefixKnownChain+list.chain).needs(setID(clients.name), setID(live.name), chainID(remember.name)).
+		add(newRule(d).fields([]field{fieldDaddr}).in(live.name, false).goTo(remember.name)).
+		add(newRule(d).forget(clients.name)) // to remember would keep the endpoint that has gone
+	out := newChain(list.chain).needs(setID(slotted.name), chainID(known.name), chainID(remember.name))
+	recall := func(from endpointList) {
+		name := clientsMap(from.chain).name
+		out.needs(setID(name)).add(newRule(d).fields([]field{fieldSaddr}).readdress(name).jump(known.name))
 	}
-	a.own(live.object(d), slotted.object(d), known.object(), out.object())
-	for i, slot := range slots.Assign(endpoints) {
-		id := appendAddr(nil, a.ids[endpoints[i].AddrPort])
+	recall(list)
+	for _, other := range all {
+		if other.chain != list.chain {
+			recall(other)
+		}
+	}
+	for _, modulus := range moduli(slots.Size(len(list.endpoints))) {
+		out.add(newRule(d).numgen(modulus).readdress(slotted.name).goTo(remember.name))
+	}
+	a.own(clients.object(d), live.object(d), slotted.object(d), remember.object(), known.object(), out.object())
+	for i, slot := range slots.Assign(list.endpoints) {
+		id := appendAddr(nil, a.ids[list.endpoints[i].AddrPort])
 		a.elementOf(live, a.put(func(b []byte) []byte { return append(b, id...) }), span{})
 		a.elementOf(slotted, a.put(func(b []byte) []byte { return appendSlot(b, slot) }),
 			a.put(func(b []byte) []byte { return appendData(b, id) }))
 	}
-	return name
+}
+
+// rememberChain notes the endpoint in the packet's destination address and sends the packet there.
+func (a *affinityDraft) rememberChain(list string) *chain {
+	d := a.r.d
+	clients, targets := clientsMap(list).name, targetsMap(a.base).name
+	translate := newRule(d).meta(unix.NFT_META_L4PROTO).cmp([]byte{a.port.Protocol.Number()}, false) // nft -f wants it
+	return newChain(prefixRememberChain+list).needs(setID(clients), setID(targets)).
+		add(newRule(d).remember(clients, uint64(a.port.AffinitySeconds)*1000)).
+		add(translate.fields([]field{fieldDaddr}).dnatBy(targets)).
+		add(newRule(d).drop())
 }
 
 // elementOf adds an element of a set of the port's own.

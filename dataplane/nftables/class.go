@@ -131,14 +131,12 @@ func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetec
 	if t.guarded {
 		out.add(newRule(d).jump(chainFirewallCheck)).needs(chainID(chainFirewallCheck))
 	}
-	if !t.policyLocal {
+	next := t.local
+	switch {
+	case !t.policyLocal:
 		out.add(newRule(d).mark(r.mark).says("masquerade"))
-		if t.cluster != "" {
-			out.add(newRule(d).goTo(t.cluster)).needs(chainID(t.cluster))
-		}
-		return
-	}
-	if t.cluster != "" {
+		next = t.cluster
+	case t.cluster != "":
 		out.needs(chainID(t.cluster))
 		if pods := localPods(d, detect, false); pods != nil {
 			out.add(pods.goTo(t.cluster).says("short-circuit pod traffic"))
@@ -146,13 +144,14 @@ func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetec
 		out.add(newRule(d).local(fieldSaddr, false).mark(r.mark).says("masquerade local traffic"))
 		out.add(newRule(d).local(fieldSaddr, false).goTo(t.cluster).says("short-circuit local traffic"))
 	}
-	switch {
-	case t.local != "":
-		out.add(newRule(d).goTo(t.local)).needs(chainID(t.local))
-	case t.nodePort:
-		// The check of other frontends is the next that every packet meets.
-		out.add(newRule(d).goTo(chainNodePortCheck)).needs(chainID(chainNodePortCheck))
+	if next != "" {
+		out.add(newRule(d).goTo(next)).needs(chainID(next))
+		return
 	}
+	if t.nodePort {
+		out.add(newRule(d).jump(chainNodePortCheck)).needs(chainID(chainNodePortCheck))
+	}
+	out.add(newRule(d).goTo(chainServiceCheck)).needs(chainID(chainServiceCheck))
 }
 
 // localPods begins a rule for packets of local pods, or of all others if negated. It

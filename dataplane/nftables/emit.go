@@ -159,7 +159,7 @@ func (p *plan) transaction(part []operation) *wire.Transaction {
 		switch o.step {
 		case stepTable:
 			e.addTable(c.After.Body)
-		case stepNewSet, stepRedefineSet:
+		case stepNewSharedSet, stepNewSet, stepRedefineSet:
 			e.addSet(c.ID.Name, c.After.Body)
 		case stepNewChain:
 			e.addChain(c.ID.Name, c.After.Body)

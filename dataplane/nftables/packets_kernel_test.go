@@ -3,6 +3,7 @@ package nftables_test
 import (
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -195,6 +196,30 @@ func TestAffinityLastsForItsTimeout(t *testing.T) {
 	}
 	if moved < len(from)/2 {
 		t.Errorf("%d of %d clients moved after the timeout, want about seven eighths", moved, len(from))
+	}
+}
+
+// TestMoreClientsThanAreRemembered: they are served, without affinity.
+func TestMoreClientsThanAreRemembered(t *testing.T) {
+	b := newBackends(t, 8)
+	b.sticky(600)
+	table := b.nft("", "list", "table", b.table())
+	small := regexp.MustCompile(`size 4194304\b`).ReplaceAllString(table, "size 2")
+	if small == table {
+		t.Fatalf("no map has its size in %s", table)
+	}
+	b.nft("delete table "+b.table()+"\n"+small, "-f", "-")
+	from := clients(24)
+	first, moved := b.choices(from), 0
+	for range 5 {
+		for i, at := range b.choices(from) {
+			if at != first[i] {
+				moved++
+			}
+		}
+	}
+	if moved == 0 {
+		t.Error("all clients are remembered")
 	}
 }
 

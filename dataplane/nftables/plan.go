@@ -18,6 +18,10 @@ type step uint8
 
 const (
 	stepTable step = iota
+	// stepNewSharedSet comes before stepNewSet: the kernel finds a set by walking a list in
+	// the order of creation, once for each message about its elements, and each Service with
+	// affinity has sets of its own.
+	stepNewSharedSet
 	stepNewSet
 	stepDeleteBaseChain
 	stepNewChain
@@ -57,6 +61,8 @@ func steps(list []step, c *dataplane.Change, ending map[string]bool) []step {
 		return append(list, stepDeleteSet)
 	case c.ID.Container == containerSet && c.Before != nil:
 		return append(list, stepDropSet, stepRedefineSet)
+	case c.ID.Container == containerSet && containers[c.ID.Name] != "":
+		return append(list, stepNewSharedSet)
 	case c.ID.Container == containerSet:
 		return append(list, stepNewSet)
 	case c.ID.Container == containerChain:

@@ -25,7 +25,7 @@ func change(container, name string, owner service.Key, before, after string) dat
 // order returns the steps of all parts.
 func order(p *plan) []string {
 	names := [...]string{
-		"table", "new set", "delete base", "new chain", "flush", "drop set", "redefine set", "delete element", "new element", "rules",
+		"table", "new shared set", "new set", "delete base", "new chain", "flush", "drop set", "redefine set", "delete element", "new element", "rules",
 		"new verdict", "delete set", "gone with its set:", "delete chain", "delete table",
 	}
 	var listed []string
@@ -65,10 +65,11 @@ func TestOrderOfATransaction(t *testing.T) {
 		change("chain", "same", someone, rulesBody(""), rulesBody("")),
 		change("set", "gone", service.Node, "x", ""),
 		change("set", "new", service.Node, "", "x"),
+		change("set", setNoLocal, service.Node, "", "x"),
 		change("table", "table", service.Node, "", "x"),
 	}
 	want := []string{
-		"table table", "new set new", "delete base base", "new chain base", "new chain new",
+		"table table", "new shared set no-local-endpoints", "new set new", "delete base base", "new chain base", "new chain new",
 		"flush gone", "flush rewritten", "delete element gone", "delete element replaced",
 		"new element new", "new element replaced", "rules base", "rules new", "rules rewritten",
 		"new verdict verdict", "delete set gone", "delete chain gone",

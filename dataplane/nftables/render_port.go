@@ -240,15 +240,7 @@ func (p *portDraft) renderFirewall() {
 	if len(p.port.SourceRanges) == 0 {
 		return
 	}
-	allowed := p.port.SourceRanges
-	if p.port.NodeInSourceRanges {
-		// The node may use a VIP as its source.
-		allowed = slices.Clone(allowed)
-		for _, vip := range p.port.LoadBalancerVIPs {
-			allowed = append(allowed, netip.PrefixFrom(vip, vip.BitLen()))
-		}
-	}
-	allowed = outermost(allowed)
+	allowed := outermost(p.port.AllowedSources())
 	for _, vip := range p.port.LoadBalancerVIPs {
 		f := frontend{vip, p.port.Port}
 		p.named(setFirewalled, f, p.comment)

@@ -44,8 +44,7 @@ type Options struct {
 //	cluster-12 …          the class chains that its verdicts lead to
 //	@hairpins             one element per endpoint of this node
 //
-// With ClientIP affinity, verdicts lead to the Service's own chains instead, and slots lead
-// to chains that remember the client.
+// With ClientIP affinity, verdicts lead to chains of the port's own instead; see affinity.go.
 type Renderer struct {
 	d    *dialect
 	mark uint32
@@ -170,12 +169,12 @@ func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 	for _, s := range sharedSets {
 		objects = append(objects, s.object(r.d))
 	}
-	for _, c := range r.baseChains() {
+	for _, c := range r.baseChains(facts) {
 		objects = append(objects, c.object())
 	}
 	for _, c := range []*chain{
 		r.servicesChain(facts), r.nodePorts(), r.serviceCheck(), r.nodePortCheck(),
-		r.clusterIPsCheck(chainClusterIPsCheck, facts), r.clusterIPsCheck(chainClusterIPsOutput, facts),
+		r.clusterIPsCheck(chainClusterIPsCheck), r.clusterIPsCheck(chainClusterIPsOutput),
 		r.firewallCheck(), r.masquerading(), r.reject(),
 	} {
 		objects = append(objects, c.object())
@@ -189,21 +188,45 @@ func tableObject() dataplane.Object {
 }
 
 // baseChains returns the chains that the kernel calls. They are all of type nat, which sees
-// the first packet of a connection only: what is refused there is never a connection, and
+// the first packet of a connection only: what is refused there never becomes a connection, and
 // what is served costs no look-up afterwards (docs/adr/0032-refusals-in-nat.md).
-func (r *Renderer) baseChains() []*chain {
-	base := func(name string, hookNumber uint32, priority int32, targets ...string) *chain {
-		c := newBaseChain(name, hook{"nat", hookNumber, priority})
-		for _, to := range targets {
-			c.add(newRule(r.d).jump(to)).needs(chainID(to))
-		}
-		return c
-	}
+func (r *Renderer) baseChains(facts *service.NodeFacts) []*chain {
 	return []*chain{
-		base(chainNATPrerouting, unix.NF_INET_PRE_ROUTING, priorityDNAT, chainServices, chainServiceCheck, chainClusterIPsCheck),
-		base(chainNATOutput, unix.NF_INET_LOCAL_OUT, priorityDNAT, chainServices, chainServiceCheck, chainClusterIPsOutput),
-		base(chainNATPostrouting, unix.NF_INET_POST_ROUTING, prioritySNAT, chainMasquerading),
+		r.dispatch(chainNATPrerouting, unix.NF_INET_PRE_ROUTING, chainClusterIPsCheck, facts),
+		r.dispatch(chainNATOutput, unix.NF_INET_LOCAL_OUT, chainClusterIPsOutput, facts),
+		newBaseChain(chainNATPostrouting, hook{"nat", unix.NF_INET_POST_ROUTING, prioritySNAT}).
+			add(newRule(r.d).jump(chainMasquerading)).needs(chainID(chainMasquerading)),
 	}
+}
+
+// dispatch returns a base chain that serves or refuses. What is not served comes back from the
+// first rule. The checks are rules of the base chain, and not of a chain to jump to, because
+// every connection that no Service is about pays for them.
+func (r *Renderer) dispatch(name string, hookNumber uint32, check string, facts *service.NodeFacts) *chain {
+	d := r.d
+	c := newBaseChain(name, hook{"nat", hookNumber, priorityDNAT}).
+		needs(chainID(chainServices), setID(setNoEndpoints), chainID(chainReject), setID(setClusterIPs), chainID(check)).
+		add(newRule(d).jump(chainServices)).
+		add(newRule(d).fields(frontendKey).in(setNoEndpoints, false).goTo(chainReject)).
+		add(newRule(d).fields([]field{fieldDaddr}).in(setClusterIPs, false).goTo(check))
+	for _, cidr := range facts.ServiceCIDRs[d.family] {
+		to := newRule(d)
+		if cidr.Bits() > 0 {
+			to.within(fieldDaddr, cidr, false)
+		}
+		c.add(unlessHere(to, check).drop().says("Drop traffic to unallocated ClusterIPs"))
+	}
+	return c
+}
+
+// unlessHere excepts what arrives for an address of this node from a check of ClusterIPs: it
+// is delivered, for example to a cache of DNS that has a ClusterIP. What the node sends there
+// is not.
+func unlessHere(to *rule, check string) *rule {
+	if check == chainClusterIPsOutput {
+		return to
+	}
+	return to.local(fieldDaddr, true)
 }
 
 // servicesChain dispatches by frontend. What it comes back from is not served.
@@ -260,16 +283,13 @@ func (r *Renderer) nodePortAddresses(facts *service.NodeFacts) []dataplane.Objec
 	return objects
 }
 
-// serviceCheck ends connections to frontends without endpoints.
+// serviceCheck drops connections to frontends with endpoints that the policy rules out.
 func (r *Renderer) serviceCheck() *chain {
-	d := r.d
-	return newChain(chainServiceCheck).
-		needs(setID(setNoEndpoints), setID(setNoLocal), chainID(chainReject)).
-		add(newRule(d).fields(frontendKey).in(setNoEndpoints, false).goTo(chainReject)).
-		add(newRule(d).fields(frontendKey).in(setNoLocal, false).drop())
+	return newChain(chainServiceCheck).needs(setID(setNoLocal)).
+		add(newRule(r.d).fields(frontendKey).in(setNoLocal, false).drop())
 }
 
-// nodePortCheck does the same for node ports.
+// nodePortCheck ends connections to node ports that are not served.
 func (r *Renderer) nodePortCheck() *chain {
 	d := r.d
 	return newChain(chainNodePortCheck).
@@ -278,27 +298,11 @@ func (r *Renderer) nodePortCheck() *chain {
 		add(newRule(d).fields(nodePortKey).in(setNodePortNoLocal, false).drop())
 }
 
-// clusterIPsCheck ends connections to ClusterIPs that no rule translated. What arrives for an
-// address of this node is delivered: a cache of DNS may have a ClusterIP. What the node sends
-// there is not.
-func (r *Renderer) clusterIPsCheck(name string, facts *service.NodeFacts) *chain {
-	unlessHere := func(to *rule) *rule {
-		if name == chainClusterIPsOutput {
-			return to
-		}
-		return to.local(fieldDaddr, true)
-	}
-	c := newChain(name).needs(setID(setClusterIPs)).
-		add(unlessHere(newRule(r.d).fields([]field{fieldDaddr}).in(setClusterIPs, false)).reject().
-			says("Reject traffic to invalid ports of ClusterIPs"))
-	for _, cidr := range facts.ServiceCIDRs[r.d.family] {
-		to := newRule(r.d)
-		if cidr.Bits() > 0 {
-			to.within(fieldDaddr, cidr, false)
-		}
-		c.add(unlessHere(to).drop().says("Drop traffic to unallocated ClusterIPs"))
-	}
-	return c
+// clusterIPsCheck ends connections to ClusterIPs that no rule has served or refused yet.
+func (r *Renderer) clusterIPsCheck(name string) *chain {
+	return newChain(name).needs(chainID(chainServiceCheck)).
+		add(newRule(r.d).jump(chainServiceCheck)).
+		add(unlessHere(newRule(r.d), name).reject().says("Reject traffic to invalid ports of ClusterIPs"))
 }
 
 // reject answers that the port is unreachable, but only to clients that the source ranges

@@ -29,7 +29,7 @@ type set struct {
 	lead string
 }
 
-// clientsMax is how many clients of a service port are remembered. Further ones have no
+// clientsMax is how many clients of a list of endpoints are remembered. Further ones have no
 // affinity. The kernel takes the lower 16 bits as a hint of what to allocate at once.
 const clientsMax = 1 << 22
 
@@ -91,8 +91,8 @@ var (
 
 // The sets of a service port with affinity; see affinity.go. The elements of clients-… have
 // timeouts of their own, so that a new timeout does not redefine the map.
-func clientsMap(base string) set {
-	return set{name: prefixClientsMap + base, key: []field{fieldSaddr}, data: []field{fieldDaddr}, remembers: true}
+func clientsMap(chain string) set {
+	return set{name: prefixClientsMap + chain, key: []field{fieldSaddr}, data: []field{fieldDaddr}, remembers: true}
 }
 
 func targetsMap(base string) set {

@@ -149,6 +149,8 @@ func merged(all []iptBranch) []way {
 type iptWalk struct {
 	rules *iptRules
 	err   error
+	// passed counts the rules that branches were compared with; tests bound it.
+	passed int
 }
 
 // depthMax bounds jumps; the kernel refuses loops.
@@ -188,6 +190,7 @@ func (w *iptWalk) enter(call iptCall, c *iptChain, b iptBranch, depth int) (back
 		rule := &c.rules[i]
 		var next []iptBranch
 		for _, b := range left {
+			w.passed++
 			chance := rule.matches(w.rules, &b)
 			if chance < 1 {
 				miss := b

@@ -145,7 +145,13 @@ func some(words []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(words[:most], ", "), len(words)-most)
 }
 
-// printSteps prints the rules by hook. It leaves out those of base chains, which lead everywhere.
+// leadsEverywhere reports whether the rule only leads from a base chain to another chain. In
+// iptables mode, all rules of base chains do.
+func (s *Step) leadsEverywhere() bool {
+	return s.Base && (s.Rule == 0 || strings.HasPrefix(s.Text, "jump "))
+}
+
+// printSteps prints the rules by hook. It leaves out those that lead everywhere.
 func printSteps(out io.Writer, steps []Step) {
 	for len(steps) > 0 {
 		end := slices.IndexFunc(steps, func(s Step) bool { return s.Hook != steps[0].Hook || s.Table != steps[0].Table })
@@ -154,7 +160,7 @@ func printSteps(out io.Writer, steps []Step) {
 		}
 		hook, table, none := steps[0].Hook, steps[0].Table, true
 		for _, s := range steps[:end] {
-			if s.Base {
+			if s.leadsEverywhere() {
 				continue
 			}
 			fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", hook, table, s.place(), s.Text)

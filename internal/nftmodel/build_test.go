@@ -146,6 +146,19 @@ func remembers(set string, from uint32, ms uint64) []byte {
 		u32(unix.NFTA_DYNSET_SREG_KEY, from), u64(unix.NFTA_DYNSET_TIMEOUT, ms))
 }
 
+// changesMap puts a key and data into a map, or removes the key.
+func changesMap(operation uint32, name string, from, data uint32, in ...[]byte) []byte {
+	return ex("dynset", text(unix.NFTA_DYNSET_SET_NAME, name), u32(unix.NFTA_DYNSET_OP, operation),
+		u32(unix.NFTA_DYNSET_SREG_KEY, from), u32(unix.NFTA_DYNSET_SREG_DATA, data), slices.Concat(in...))
+}
+
+// writesDestination replaces IPv4's destination address by a register.
+func writesDestination(from uint32, in ...[]byte) []byte {
+	return ex("payload", u32(unix.NFTA_PAYLOAD_SREG, from), u32(unix.NFTA_PAYLOAD_BASE, unix.NFT_PAYLOAD_NETWORK_HEADER),
+		u32(unix.NFTA_PAYLOAD_OFFSET, 16), u32(unix.NFTA_PAYLOAD_LEN, 4), u32(unix.NFTA_PAYLOAD_CSUM_TYPE, 1),
+		u32(unix.NFTA_PAYLOAD_CSUM_OFFSET, 10), u32(unix.NFTA_PAYLOAD_CSUM_FLAGS, 1), slices.Concat(in...))
+}
+
 // transaction puts messages together, each with notes: a message is noted with its
 // number, and an element in the first list of a message with that number times
 // 100 and its own behind it.

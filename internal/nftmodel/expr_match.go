@@ -214,8 +214,10 @@ func parseDynset(p *exprParser, data field) (expr, error) {
 	switch {
 	case operation != unix.NFT_DYNSET_OP_UPDATE && !e.deletes:
 		return nil, unknownf("dynset operation %d", operation)
-	case e.set.flags&unix.NFT_SET_EVAL == 0 || !e.set.isTimed():
-		return nil, refusef(unix.EOPNOTSUPP, "set %s is not filled by packets for a time", e.set.name)
+	case e.deletes && !e.set.isTimed():
+		return nil, unknownf("a deletion from a set without timeouts")
+	case !e.set.isTimed():
+		return nil, refusef(unix.EOPNOTSUPP, "set %s is not filled for a time", e.set.name)
 	case e.set.isMap() && !f.has(unix.NFTA_DYNSET_SREG_DATA):
 		return nil, refusef(unix.EINVAL, "a map is filled without data")
 	case f.has(unix.NFTA_DYNSET_SREG_DATA) && (!e.set.isMap() || e.set.isVerdict()):

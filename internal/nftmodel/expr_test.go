@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -222,6 +223,41 @@ func TestMemoryOfPackets(t *testing.T) {
 	now = now.Add(time.Millisecond)
 	expect("10.0.0.2", Rejected)
 	expect("10.0.0.3", Rejected) // room again
+}
+
+// TestMemoryBetweenRules: a map remembers what it was told first, until that is removed. A rule that
+// writes the header changes what later rules see, and not what the connection is translated from.
+func TestMemoryBetweenRules(t *testing.T) {
+	const clients, addr = "clients-x", "\x0a\x00\x00"
+	source, destination := reads(1, unix.NFT_PAYLOAD_NETWORK_HEADER, 12, 4), reads(2, unix.NFT_PAYLOAD_NETWORK_HEADER, 16, 4)
+	update := changesMap(unix.NFT_DYNSET_OP_UPDATE, clients, 1, 2, u64(unix.NFTA_DYNSET_TIMEOUT, 1000))
+	k := withRules(t, unix.NFPROTO_IPV4, hooked("nat", unix.NF_INET_PRE_ROUTING, -100),
+		addSet(clients, unix.NFT_SET_MAP|unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL, 4, u32(unix.NFTA_SET_DATA_TYPE, 7),
+			u32(unix.NFTA_SET_DATA_LEN, 4), nest(unix.NFTA_SET_DESC, u32(unix.NFTA_SET_DESC_SIZE, 9))),
+		addChain("new"), addChain("translates"),
+		addRule("base", source, looksUp(clients, 1, u32(unix.NFTA_LOOKUP_DREG, 1)), writesDestination(1)),
+		addRule("base", reads(1, unix.NFT_PAYLOAD_NETWORK_HEADER, 16, 4), compares(1, unix.NFT_CMP_EQ, addr+"\x09"), ends(unix.NFT_JUMP, "translates")),
+		addRule("base", source, destination, changesMap(dynsetDelete, clients, 1, 2)),
+		addRule("base", loads(1, addr+"\x08"), writesDestination(1)),
+		addRule("base", source, destination, update),
+		addRule("base", loads(1, addr+"\x09"), writesDestination(1)),
+		addRule("base", source, destination, update),
+		addRule("translates", reads(1, unix.NFT_PAYLOAD_NETWORK_HEADER, 16, 4), loads(2, "\x00\x50"), translates(unix.NFPROTO_IPV4, 1, 2)))
+	p := packet("10.1.0.1:1", "10.0.0.9:80")
+	p.Dst = netip.MustParseAddrPort("172.30.0.41:80")
+	if got := k.Trace(p, never); got.Verdict != Untouched || got.To.String() != "10.0.0.9:80" {
+		t.Errorf("a new client: %v to %v", got.Verdict, got.To)
+	}
+	name := Name{Family: service.IPv4, Table: nftables.TableName, Set: clients, Key: "\x0a\x01\x00\x01"}
+	for _, table := range k.tables {
+		if data := table.sets[clients].elements[name.Key].data; data != addr+"\x08" {
+			t.Errorf("remembered %x, want what was there first", data)
+		}
+	}
+	k.Remember(name, addr+"\x09", time.Second)
+	if got := k.Trace(p, never); got.Verdict != Delivered || got.To.String() != "10.0.0.9:80" {
+		t.Errorf("a known client: %v to %v", got.Verdict, got.To)
+	}
 }
 
 // TestUnknownIsRefused: what the model does not understand does not land, and the

@@ -79,7 +79,8 @@ const (
 	dataMap    = "cluster-endpoints-a"
 	verdictMap = "frontends"
 	rangeSet   = "allowed-sources"
-	clientSet  = "clients-x"
+	clientSet  = "known"
+	clientMap  = "clients-x"
 )
 
 // ranges describes keys of an address and a port.
@@ -95,6 +96,8 @@ var standing = []message{
 	addSet(verdictMap, unix.NFT_SET_MAP, 4, u32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)),
 	addSet(rangeSet, unix.NFT_SET_INTERVAL|flagConcat, 8, ranges),
 	addSet(clientSet, unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL, 4, nest(unix.NFTA_SET_DESC, u32(unix.NFTA_SET_DESC_SIZE, 3))),
+	addSet(clientMap, unix.NFT_SET_MAP|unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL, 4, u32(unix.NFTA_SET_DATA_TYPE, 1),
+		u32(unix.NFTA_SET_DATA_LEN, 4), nest(unix.NFTA_SET_DESC, u32(unix.NFTA_SET_DESC_SIZE, 3))),
 	addChain("in", hooked("filter", unix.NF_INET_LOCAL_IN, 0)),
 	addChain("pre", hooked("nat", unix.NF_INET_PRE_ROUTING, -100)),
 	addChain("post", hooked("nat", unix.NF_INET_POST_ROUTING, 100)),
@@ -239,6 +242,26 @@ var transactions = []struct {
 		addRule("free", properties(1, unix.NFT_META_MARK), looksUp(plainSet, 1, u32(unix.NFTA_LOOKUP_FLAGS, 1)), looksUp(dataMap, 1, u32(unix.NFTA_LOOKUP_DREG, 2))),
 	}},
 	{name: "packets fill a set", messages: []message{addRule("free", properties(1, unix.NFT_META_MARK), remembers(clientSet, 1, 1000))}},
+	{name: "packets fill a map", messages: []message{
+		addRule("free", loads(1, "aaaabbbb"), changesMap(unix.NFT_DYNSET_OP_UPDATE, clientMap, 1, unix.NFT_REG32_01, u64(unix.NFTA_DYNSET_TIMEOUT, 1000))),
+	}},
+	{name: "packets empty a map", messages: []message{
+		addRule("free", loads(1, "aaaabbbb"), changesMap(dynsetDelete, clientMap, 1, unix.NFT_REG32_01)),
+	}},
+	{name: "packets fill a map without data", messages: []message{
+		addRule("free", properties(1, unix.NFT_META_MARK), remembers(clientMap, 1, 1000)),
+	}, refused: true},
+	{name: "packets fill a map with what is in no register", messages: []message{
+		addRule("free", properties(1, unix.NFT_META_MARK), changesMap(unix.NFT_DYNSET_OP_UPDATE, clientMap, 1, 2, u64(unix.NFTA_DYNSET_TIMEOUT, 1000))),
+	}, refused: true},
+	{name: "packets fill a set with data", messages: []message{
+		addRule("free", loads(1, "aaaabbbb"), changesMap(unix.NFT_DYNSET_OP_UPDATE, clientSet, 1, unix.NFT_REG32_01, u64(unix.NFTA_DYNSET_TIMEOUT, 1000))),
+	}, refused: true},
+	{name: "another destination in the header", messages: []message{addRule("free", loads(1, "aaaa"), writesDestination(1))}},
+	{name: "another destination of no register", messages: []message{addRule("free", writesDestination(1))}, refused: true},
+	{name: "another destination with two registers", messages: []message{
+		addRule("free", loads(1, "aaaa"), writesDestination(1, u32(unix.NFTA_PAYLOAD_DREG, 2))),
+	}, refused: true},
 	{name: "packets fill a set that is not for it", messages: []message{
 		addRule("free", properties(1, unix.NFT_META_MARK), remembers(plainSet, 1, 1000)),
 	}, refused: true},

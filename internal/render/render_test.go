@@ -75,12 +75,12 @@ func TestTheOlderServiceHasWhatBothClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]int{
-		`-d 192.0.2.1/32 -p tcp -m comment --comment "ns/old:http external IP"`: 1,
-		`"ns/a:http external IP"`:            0,
-		`"ns/old:http" -m tcp --dport 30080`: 1,
-		`"ns/a:http" -m tcp --dport 30080`:   0,
-		`"ns/a:http cluster IP"`:             1,
-		`"ns/old:http cluster IP"`:           1,
+		`-d 192.0.2.1/32 -p tcp -m tcp --dport 80 -m comment --comment "ns/old:http external IP"`: 1,
+		`"ns/a:http external IP"`:                                 0,
+		`-m tcp --dport 30080 -m comment --comment "ns/old:http"`: 1,
+		`-m tcp --dport 30080 -m comment --comment "ns/a:http"`:   0,
+		`"ns/a:http cluster IP"`:                                  1,
+		`"ns/old:http cluster IP"`:                                1,
 	} {
 		if got := strings.Count(text, line); got != want {
 			t.Errorf("%q occurs %d times, want %d:\n%s", line, got, want, text)

@@ -251,6 +251,75 @@ func TestNftablesAffinityEndsWithItsTimeout(t *testing.T) {
 	}
 }
 
+// TestNftablesAffinityIsFlat: the rules that a packet passes do not grow with the endpoints,
+// whether its client is known, new, or knows an endpoint that has gone.
+func TestNftablesAffinityIsFlat(t *testing.T) {
+	visited := map[string]int{}
+	for _, count := range []int{10, 1000} {
+		s, kernel, tracer := nftablesMemoryScene(t, service.IPv4)
+		spec := s.Spec()
+		spec.AffinitySeconds = 10
+		var endpoints []netip.Addr
+		for addr := s.B; len(endpoints) < count; addr = addr.Next() {
+			endpoints = append(endpoints, addr)
+		}
+		s.apply(spec, s.Slice(endpoints...))
+		packet := tracer.Packet(Question{From: FromPod, To: s.clusterIP()})
+		smallest := func(float64) bool { return true } // slot 0, which is never empty
+		at := func(what string) netip.Addr {
+			trace := kernel.Trace(packet, smallest)
+			if was, known := visited[what]; trace.Verdict != nftmodel.Delivered || known && was != trace.RulesVisited {
+				t.Errorf("%s, %d endpoints: %v after %d rules, want as many as with 10: %d", what, count, trace.Verdict, trace.RulesVisited, was)
+			}
+			visited[what] = trace.RulesVisited
+			return trace.To.Addr()
+		}
+		chosen := at("new")
+		if again := at("known"); again != chosen {
+			t.Errorf("to %v, then to %v", chosen, again)
+		}
+		s.apply(spec, s.Slice(slices.DeleteFunc(endpoints, func(a netip.Addr) bool { return a == chosen })...))
+		if again := at("gone"); again == chosen || at("known") != again {
+			t.Errorf("to %v, which has gone, or not twice to %v", chosen, again)
+		}
+	}
+	t.Log(visited)
+}
+
+// TestNftablesAffinityOfTwoLists: a client of frontends with different policies stays with one
+// endpoint at each of them, and with one at both if it can.
+func TestNftablesAffinityOfTwoLists(t *testing.T) {
+	s, kernel, tracer := nftablesMemoryScene(t, service.IPv4)
+	spec := s.Exposed()
+	spec.AffinitySeconds, spec.InternalLocal = 10, true
+	s.apply(spec, s.Slice(s.A, s.B, s.C)) // A is on the node
+	packet := tracer.Packet(Question{From: FromPod, To: s.clusterIP()})
+	from := func(client netip.AddrPort, to netip.AddrPort) netip.Addr {
+		packet.Src, packet.Dst = client, to
+		return kernel.Trace(packet, tracer.choose).To.Addr()
+	}
+	client, apart := packet.Src, 0
+	for range 20 {
+		client = netip.AddrPortFrom(client.Addr().Next(), client.Port())
+		first := from(client, s.vip())
+		if first != s.A {
+			apart++
+		}
+		for range 3 {
+			if local, again := from(client, s.clusterIP()), from(client, s.vip()); local != s.A || again != first {
+				t.Fatalf("%v: to %v and %v, want %v and %v", client, local, again, s.A, first)
+			}
+		}
+		client = netip.AddrPortFrom(client.Addr().Next(), client.Port())
+		if local, all := from(client, s.clusterIP()), from(client, s.vip()); local != s.A || all != s.A {
+			t.Fatalf("%v: to %v and %v, want %v at both", client, local, all, s.A)
+		}
+	}
+	if apart == 0 {
+		t.Error("no client was at different endpoints: this proves nothing")
+	}
+}
+
 // TestNftablesHairpinIsMasqueraded: an endpoint that is sent to itself sees an
 // address of the node, and any other endpoint its own client.
 func TestNftablesHairpinIsMasqueraded(t *testing.T) {

@@ -124,8 +124,8 @@ var (
 )
 
 // TestTakingOverAnotherRelease starts the present proxy over the rules of recorded releases and of
-// releases derived from them, while clients make and hold connections: none is lost, and affinity
-// holds.
+// releases derived from them, while clients make and hold connections: none is lost, affinity
+// holds, and a Service without endpoints refuses its clients all the time.
 func TestTakingOverAnotherRelease(t *testing.T) {
 	for _, release := range recordings(t) {
 		for _, mode := range upgradeModes {
@@ -156,11 +156,22 @@ func others(mode string) map[string][]edit {
 // takeOver starts the present proxy over the loaded rules.
 func (u *upgrade) takeOver() {
 	u.Helper()
+	for i, everything := range prefixes("0.0.0.0/0", "::/0") {
+		// What no rule refuses goes on to a host that is silent, and the kernel tracks it.
+		check(u, u.network.node.AddRoute(everything, pair.pod(service.Families[i], 0)))
+	}
 	tr := startTraffic(u.T, u.network.client)
 	tr.awaitAll(u.T, 3)
+	var refused *refusals
+	if u.mode == modeNFTables { // not every tree of iptables that is loaded here refuses at first
+		refused = startRefusals(u.T, u.network)
+	}
 	l := u.start()
 	tr.awaitAll(u.T, 15)
 	tr.end(u.T)
+	if refused != nil {
+		refused.end(u.T)
+	}
 	tr.checkAffinity(u.T)
 	u.stop(l)
 }

@@ -33,6 +33,9 @@ type Container struct {
 	// Letter distinguishes the container's chains from those of other containers in their names.
 	Letter byte
 	Shape  Shape
+	// Guarded puts one rule before the tree, for the prefix that all elements share. It is for
+	// containers whose elements most packets are not for.
+	Guarded bool
 }
 
 // Name returns the Container part of the identity of this container's elements, for example

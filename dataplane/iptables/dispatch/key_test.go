@@ -65,6 +65,9 @@ var (
 	services  = Container{Table: "nat", Chain: "KUBE-SERVICES", Letter: 'S'}
 	nodePorts = Container{Table: "nat", Chain: "KUBE-NODEPORTS", Letter: 'N', Shape: ByPort}
 	hairpin   = Container{Table: "nat", Chain: "KUBE-SVC-HAIRPIN", Letter: 'H', Shape: BySource}
+	// refused and refusedPorts are guarded.
+	refused      = Container{Table: "filter", Chain: "KUBE-SERVICES", Letter: 'R', Guarded: true}
+	refusedPorts = Container{Table: "filter", Chain: "KUBE-EXT-NODEPORTS", Letter: 'P', Shape: ByPort, Guarded: true}
 )
 
 func TestPrefixMatchesAndNames(t *testing.T) {

@@ -25,7 +25,7 @@
 //     38 of them for IPv6.
 //  3. A change touches the chains on one path from the root, and mostly changes the text of the
 //     leaf alone: a jump matches the prefix just below the bit at which its subtree separates from
-//     its sibling, not the longest prefix that its elements share.
+//     its sibling, not the longest prefix that its elements share. (A guard does match that one.)
 package dispatch
 
 import (
@@ -202,6 +202,8 @@ func (t *tree) compose(c *chain, top *node) {
 	var below []subtree
 	switch {
 	case top == nil:
+	case c == t.root && t.guarded():
+		below = t.addGuard()
 	case top.rank() == 0:
 		t.addElements(top)
 	default:
@@ -220,6 +222,25 @@ func (t *tree) compose(c *chain, top *node) {
 			t.compose(s.chain, s.node)
 		}
 	}
+}
+
+// guardMin is the number of elements from which on a guard pays.
+const guardMin = 4
+
+// guarded reports whether the root holds nothing of the tree but a guard.
+func (t *tree) guarded() bool {
+	top := t.trie.root
+	return t.container.Guarded && top != nil && top.size >= guardMin && top.bit > 0
+}
+
+// guard is the longest prefix that all elements share.
+func (t *tree) guard() prefix { return prefix{key: t.trie.root.key, bits: t.trie.root.bit} }
+
+// addGuard writes the jump to the tree.
+func (t *tree) addGuard() []subtree {
+	c := t.chainFor(t.guard())
+	t.addJump(t.guard(), c)
+	return []subtree{{chain: c, node: t.trie.root}}
 }
 
 // addElements writes all elements beneath a node, in key order.

@@ -16,7 +16,7 @@ import (
 // once from the remaining elements.
 func TestConfluence(t *testing.T) {
 	for _, family := range service.Families {
-		for _, c := range []Container{services, nodePorts, hairpin} {
+		for _, c := range []Container{services, nodePorts, hairpin, refused, refusedPorts} {
 			for seed := range uint64(2) {
 				t.Run(fmt.Sprintf("%s/%s/%d", family, c.Chain, seed), func(t *testing.T) {
 					testConfluence(t, c, family, rand.New(rand.NewPCG(seed, 1)))

@@ -144,6 +144,27 @@ func TestRulesPassedHardlyGrow(t *testing.T) {
 	}
 }
 
+// A packet that is for no element of a guarded container passes one rule, whatever their number.
+func TestAGuardTurnsOthersAway(t *testing.T) {
+	for _, size := range []int{1, guardMin, LeafMax, 10_000} {
+		layout, k := New(service.IPv4, []Container{refused}), kernel{}
+		for i := range size {
+			layout.Put(makeItem(refused, sequential(i)).object, owner)
+		}
+		k.apply(layout.Flush())
+		var w walk
+		k.send(t, &w, packet{destination: netip.MustParseAddr("10.244.1.5"), protocol: "udp", port: 8125}, refused.ID(), 1)
+		if w.rules != 1 || len(w.hits) > 0 {
+			t.Errorf("%d elements: a packet for none of them passes %d rules and meets %q, want 1 and none", size, w.rules, w.hits)
+		}
+		last := makeItem(refused, sequential(size-1))
+		w = walk{}
+		if k.send(t, &w, last.packet, refused.ID(), 1); !slices.Equal(w.hits, []string{last.target}) {
+			t.Errorf("%d elements: a packet for the last one meets %q", size, w.hits)
+		}
+	}
+}
+
 // chainsDeepMax is the depth that the nft variant leaves for a tree: 15 jumps from a built-in chain
 // (NFT_JUMP_STACK_SIZE, Linux 6.18), without the at most five chains around a tree: KUBE-SERVICES,
 // KUBE-FW-, KUBE-EXT-, KUBE-SVC- and KUBE-SEP-.

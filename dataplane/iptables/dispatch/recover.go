@@ -21,6 +21,9 @@ func (l *Layout) Path(id dataplane.ID) []dataplane.ID {
 	if isTail(id.Name) || t.trie.root == nil {
 		return path
 	}
+	if t.guarded() {
+		path = append(path, t.container.chainID(string(t.container.appendChain(nil, t.guard()))))
+	}
 	key := id.Name[1:]
 	for n := t.trie.root; n.rank() > 0; {
 		child, rank := n, n.rank()

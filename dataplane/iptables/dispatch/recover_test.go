@@ -34,7 +34,7 @@ func rule(c Container, addr netip.Addr, protocol service.Protocol, port uint16, 
 func TestWhatIsComposedIsRecoveredQuick(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 3))
-		containers := []Container{services, nodePorts, hairpin}
+		containers := []Container{services, nodePorts, hairpin, refused, refusedPorts}
 		layout := New(service.IPv4, containers)
 		want := map[dataplane.ID]string{}
 		kernel := map[dataplane.ID]*dataplane.Object{}
@@ -61,7 +61,7 @@ func TestWhatIsComposedIsRecoveredQuick(t *testing.T) {
 		got := map[dataplane.ID]string{}
 		for _, e := range elements {
 			got[e.ID] = e.Body
-			if len(e.Refs()) != 1 || e.Refs()[0] != stranger.ID {
+			if len(e.Refs()) != 1 || e.Refs()[0].Name != stranger.ID.Name {
 				t.Fatalf("seed %d: %q refers to %v", seed, e.Body, e.Refs())
 			}
 		}

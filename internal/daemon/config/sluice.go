@@ -56,9 +56,9 @@ type PaceConfiguration struct {
 	// Deadline is the longest time from a change to the start of its write; it
 	// overrides a pause. Unset: 1 s, or the spacing if that is longer.
 	Deadline *metav1.Duration `json:"deadline,omitempty"`
-	// WriteShare is the largest share of time spent writing, from 0 to 1. It stretches
-	// the pause after a long write; 0 means no limit. Unset: 0.5 in iptables mode
-	// unless a spacing is named, otherwise 0.
+	// WriteShare is the largest share of time spent writing while changes go on, from 0
+	// to 1; 0 means no limit. Unset: 0.25 in iptables mode unless a spacing is named,
+	// otherwise 0.
 	WriteShare *float64 `json:"writeShare,omitempty"`
 	// AuditInterval is the interval between audits of the kernel. Unset: the
 	// syncPeriod of the mode; if that is kube-proxy's default of 30 s, 5 min in

@@ -1,6 +1,8 @@
 package netns
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -61,6 +63,30 @@ func (p *Daemon) PID() int { return p.cmd.Process.Pid }
 
 // LogFile returns the file with everything the process printed.
 func (p *Daemon) LogFile() string { return p.log }
+
+// AwaitLine waits until the process has printed a whole line that begins with the text. It returns an
+// error when the process ends before, or the context does.
+func (p *Daemon) AwaitLine(ctx context.Context, beginning string) error {
+	const interval = 20 * time.Millisecond
+	for {
+		log, err := os.ReadFile(p.log)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		for line := range bytes.Lines(log) {
+			if bytes.HasPrefix(line, []byte(beginning)) && line[len(line)-1] == '\n' {
+				return nil
+			}
+		}
+		select {
+		case <-p.ended:
+			return fmt.Errorf("%s ended before it printed %q: %s", p.name, beginning, p.End())
+		case <-ctx.Done():
+			return fmt.Errorf("%s has not printed %q: %w", p.name, beginning, ctx.Err())
+		case <-time.After(interval):
+		}
+	}
+}
 
 // Running reports whether the process has not ended yet.
 func (p *Daemon) Running() bool {

@@ -1,6 +1,8 @@
 package netns
 
 import (
+	"context"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -70,5 +72,25 @@ func within(t *testing.T, limit time.Duration, done func() bool) {
 		if time.Since(start) > limit {
 			t.Fatalf("not done within %v", limit)
 		}
+	}
+}
+
+func TestDaemonAwaitLine(t *testing.T) {
+	p := startShell(t, `printf 'not read'; echo y; sleep 0.05; printf 'rea'; sleep 0.05; echo 'dy now'; while :; do sleep 0.01; done`)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := p.AwaitLine(ctx, "ready n"); err != nil || !strings.Contains(p.Tail(1), "ready now") {
+		t.Errorf("%v, the log ends with %q", err, p.Tail(1))
+	}
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := p.AwaitLine(soon, "never"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a line that does not come: %v", err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Error(err)
+	}
+	if err := p.AwaitLine(ctx, "never"); err == nil || !strings.Contains(err.Error(), "ended before") {
+		t.Errorf("after the end: %v", err)
 	}
 }

@@ -1,7 +1,7 @@
 package harness
 
 import (
-	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -77,34 +77,9 @@ func (s *APIServer) Took() time.Duration { return s.took }
 
 // awaitReady waits for the line that test/e2e/apiserver promises.
 func (s *APIServer) awaitReady() error {
-	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		ready, err := hasLine(s.process.LogFile(), "ready https://")
-		if ready || err != nil {
-			return err
-		}
-		if !s.process.Running() {
-			return fmt.Errorf("ended before it was ready: %s", s.process.End())
-		}
-		if limit := slow(apiServerStartMax); time.Since(start) > limit {
-			return fmt.Errorf("not ready after %v", limit)
-		}
-	}
-}
-
-func hasLine(path, prefix string) (bool, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer file.Close() //nolint:errcheck // opened for reading
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20) // the server prints one flag per line, some with long values
-	for lines.Scan() {
-		if strings.HasPrefix(lines.Text(), prefix) {
-			return true, nil
-		}
-	}
-	return false, lines.Err()
+	ctx, cancel := context.WithTimeout(context.Background(), slow(apiServerStartMax))
+	defer cancel()
+	return s.process.AwaitLine(ctx, "ready https://")
 }
 
 // Stop ends the server in an orderly way: it closes every connection and leaves.

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/sluice-proxy/sluice/bench/result"
+)
+
+const (
+	// fleetChanges are written one after the other, fleetRate a second, to count their bytes.
+	fleetChanges, fleetRate = 1000, 100
+	// fleetIdle is how long nothing changes.
+	fleetIdle = 20 * time.Second
+)
+
+// plainLists turns streamed lists off (k8s.io/client-go/features, WatchListClient). kube-proxy
+// overrides it with a feature gate of its own.
+const plainLists = "KUBE_FEATURE_WatchListClient=false"
+
+// fleet measures what one node asks of the API server: at a start, for a change, and for nothing.
+func (r *run) fleet(ctx context.Context) error {
+	if r.program == result.Sluice {
+		r.proxy.env = []string{plainLists}
+		err := r.fleetStart(ctx, result.FleetPlain)
+		if r.proxy.env = nil; err != nil {
+			return err
+		}
+	}
+	if err := r.fleetStart(ctx, result.FleetStreamed); err != nil {
+		return err
+	}
+	if err := r.fleetChanges(ctx); err != nil {
+		return err
+	}
+	before, err := r.wire()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(fleetIdle):
+	}
+	after, err := r.wire()
+	if err != nil {
+		return err
+	}
+	idle := after.minus(before)
+	r.figure(result.FleetIdle, result.ReceivedPerMinute, "KiB", (idle.received+idle.sent)/1024/fleetIdle.Minutes())
+	return nil
+}
+
+// counted is what has been counted on both sides so far.
+type counted struct {
+	wire   wireBytes
+	server processorTime
+	asked  askedOf
+}
+
+func (r *run) count(ctx context.Context) (c counted, err error) {
+	if c.wire, err = r.wire(); err != nil {
+		return c, err
+	}
+	if c.server, err = usedBy(r.api.process.PID()); err != nil {
+		return c, err
+	}
+	c.asked, err = r.api.asked(ctx)
+	return c, err
+}
+
+// fleetStart starts the program again and counts until it has nothing more to do.
+func (r *run) fleetStart(ctx context.Context, step string) error {
+	r.traffic.during(step)
+	if err := r.proxy.stop(); err != nil {
+		return err
+	}
+	r.memory.close()
+	before, err := r.count(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := r.proxy.start(); err != nil {
+		return err
+	}
+	r.memory = watchMemory(r.proxy.process.PID())
+	if err := r.idle(ctx); err != nil {
+		return err
+	}
+	after, err := r.count(ctx)
+	if err != nil {
+		return err
+	}
+	r.figure(step, result.Received, "MiB", after.wire.minus(before.wire).received/(1<<20))
+	r.figure(step, result.ServerTime, "s", after.server.minus(before.server).sum())
+	r.figure(step, "lists of EndpointSlices, by the server's metrics", "", after.asked.lists-before.asked.lists)
+	r.figure(step, "streamed lists of EndpointSlices, by the server's metrics", "", after.asked.streams-before.asked.streams)
+	return nil
+}
+
+// fleetChanges replaces endpoints and counts what the node is told.
+func (r *run) fleetChanges(ctx context.Context) error {
+	const step = result.FleetChange
+	r.traffic.during(step)
+	before, err := r.count(ctx)
+	if err != nil {
+		return err
+	}
+	objects := 0
+	ticker := time.NewTicker(time.Second / fleetRate)
+	defer ticker.Stop()
+	for i := range fleetChanges {
+		it := r.changing[i%len(r.changing)]
+		r.replace(it)
+		slice := it.slice(0)
+		if err := r.api.update(ctx, slice); err != nil {
+			return err
+		}
+		objects += slice.Size()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+	if err := r.idle(ctx); err != nil {
+		return err
+	}
+	after, err := r.count(ctx)
+	if err != nil {
+		return err
+	}
+	wire := after.wire.minus(before.wire)
+	r.figure(step, result.ReceivedEach, "bytes", wire.received/fleetChanges)
+	r.figure(step, "sent for each", "bytes", wire.sent/fleetChanges)
+	events := after.asked.events - before.asked.events
+	if events == 0 {
+		return fmt.Errorf("%d changes, and the API server has counted no event", fleetChanges)
+	}
+	r.figure(step, "encoded event, by the server's metrics", "bytes", (after.asked.eventBytes-before.asked.eventBytes)/events)
+	r.figure(step, "the written object as protobuf, without what the server adds", "bytes", float64(objects)/fleetChanges)
+	return nil
+}
+
+// wireBytes are what has passed between a node and its API server, with all headers.
+type wireBytes struct{ received, sent float64 }
+
+func (w wireBytes) minus(other wireBytes) wireBytes {
+	return wireBytes{w.received - other.received, w.sent - other.sent}
+}
+
+// wire reads the counters of the node's interface to the API server, which nobody else uses.
+func (r *run) wire() (wireBytes, error) {
+	var text []byte
+	err := r.network.node.Do(func() (err error) {
+		text, err = os.ReadFile("/proc/thread-self/net/dev")
+		return err
+	})
+	if err != nil {
+		return wireBytes{}, err
+	}
+	return parseDev(text, apiPort)
+}
+
+// parseDev reads the bytes of one interface (proc_pid_net(5), dev).
+func parseDev(text []byte, name string) (wireBytes, error) {
+	const received, sent = 0, 8
+	for line := range strings.Lines(string(text)) {
+		device, counters, found := strings.Cut(line, ":")
+		fields := strings.Fields(counters)
+		if !found || strings.TrimSpace(device) != name || len(fields) <= sent {
+			continue
+		}
+		in, err := strconv.ParseFloat(fields[received], 64)
+		if err != nil {
+			return wireBytes{}, err
+		}
+		out, err := strconv.ParseFloat(fields[sent], 64)
+		return wireBytes{in, out}, err
+	}
+	return wireBytes{}, fmt.Errorf("/proc/net/dev has no interface %q", name)
+}
+
+// askedOf is what the API server says it was asked for, about EndpointSlices.
+type askedOf struct{ lists, streams, events, eventBytes float64 }
+
+// asked reads the API server's metrics.
+func (s *apiServer) asked(ctx context.Context) (askedOf, error) {
+	text, err := s.client.Discovery().RESTClient().Get().AbsPath("/metrics").SetHeader("Accept", "text/plain").DoRaw(ctx)
+	if err != nil {
+		return askedOf{}, err
+	}
+	return parseAsked(text)
+}
+
+func parseAsked(text []byte) (a askedOf, err error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return a, fmt.Errorf("metrics of the API server: %w", err)
+	}
+	for name, family := range families {
+		for _, m := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if labels["resource"] != "endpointslices" {
+				continue
+			}
+			switch {
+			case name == "apiserver_request_total" && labels["verb"] == "LIST":
+				a.lists += m.GetCounter().GetValue()
+			case name == "apiserver_watch_list_duration_seconds":
+				a.streams += float64(m.GetHistogram().GetSampleCount())
+			case name == "apiserver_watch_events_sizes":
+				a.events += float64(m.GetHistogram().GetSampleCount())
+				a.eventBytes += m.GetHistogram().GetSampleSum()
+			}
+		}
+	}
+	return a, nil
+}

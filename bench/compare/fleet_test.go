@@ -1,0 +1,44 @@
+package main
+
+import "testing"
+
+func TestParseDev(t *testing.T) {
+	const text = `Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:     100       1    0    0    0     0          0         0      200       1    0    0    0     0       0          0
+   api: 5000000    4321    0    0    0     0          0         0    70000     999    0    0    0     0       0          0
+`
+	got, err := parseDev([]byte(text), "api")
+	if want := (wireBytes{5000000, 70000}); err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+	for _, bad := range []string{"client", "ap"} {
+		if _, err := parseDev([]byte(text), bad); err == nil {
+			t.Errorf("no error for the interface %q, which is not there", bad)
+		}
+	}
+}
+
+func TestParseAsked(t *testing.T) {
+	const text = `# TYPE apiserver_request_total counter
+apiserver_request_total{code="200",resource="endpointslices",verb="LIST"} 2
+apiserver_request_total{code="410",resource="endpointslices",verb="LIST"} 1
+apiserver_request_total{code="200",resource="endpointslices",verb="WATCH"} 7
+apiserver_request_total{code="200",resource="services",verb="LIST"} 50
+# TYPE apiserver_watch_list_duration_seconds histogram
+apiserver_watch_list_duration_seconds_bucket{resource="endpointslices",le="+Inf"} 4
+apiserver_watch_list_duration_seconds_sum{resource="endpointslices"} 0.5
+apiserver_watch_list_duration_seconds_count{resource="endpointslices"} 4
+# TYPE apiserver_watch_events_sizes histogram
+apiserver_watch_events_sizes_bucket{resource="endpointslices",le="+Inf"} 10
+apiserver_watch_events_sizes_sum{resource="endpointslices"} 17000
+apiserver_watch_events_sizes_count{resource="endpointslices"} 10
+apiserver_watch_events_sizes_bucket{resource="services",le="+Inf"} 3
+apiserver_watch_events_sizes_sum{resource="services"} 900
+apiserver_watch_events_sizes_count{resource="services"} 3
+`
+	got, err := parseAsked([]byte(text))
+	if want := (askedOf{lists: 3, streams: 4, events: 10, eventBytes: 17000}); err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}

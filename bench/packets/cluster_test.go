@@ -1,0 +1,107 @@
+package main
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source/reduce"
+)
+
+func TestOffset(t *testing.T) {
+	for _, c := range []struct {
+		first string
+		n     int
+		want  string
+	}{
+		{"10.0.0.250", 10, "10.0.1.4"}, {"10.128.0.0", 0, "10.128.0.0"}, {"10.128.0.0", 200256, "10.131.14.64"},
+		{"fd00:96::", 256, "fd00:96::100"}, {"fd00:96::fff0", 16, "fd00:96::1:0"},
+	} {
+		if got := offset(c.first, c.n); got != netip.MustParseAddr(c.want) {
+			t.Errorf("%s + %d = %s, want %s", c.first, c.n, got, c.want)
+		}
+	}
+}
+
+// Every size has Services of every kind, and at every size all addresses differ and lie where the
+// network expects them.
+func TestClusterIsWhole(t *testing.T) {
+	for _, services := range []int{servicesMin, 100, 1000, 20000} {
+		c := cluster{services, 10, service.Families[:]}
+		for _, k := range []kind{plain, datagrams, nodePort, empty, sourceRanges, affinity, affinityBig} {
+			if len(c.numbers(k)) == 0 || len(c.spread(k)) > targetsMax {
+				t.Errorf("%d Services: %d of kind %s, %d chosen", services, len(c.numbers(k)), k, len(c.spread(k)))
+			}
+		}
+		seen := map[netip.Addr]bool{}
+		for i := range services + 1 {
+			for _, f := range service.Families {
+				if seen[c.clusterIP(f, i)] {
+					t.Fatalf("%d Services: two have %s", services, c.clusterIP(f, i))
+				}
+				seen[c.clusterIP(f, i)] = true
+				for _, a := range c.endpointsOf(f, i) {
+					if seen[a] || !podsRange[f].Contains(a) {
+						t.Fatalf("%d Services: pod %s of two Services, or outside %s", services, a, podsRange[f])
+					}
+					seen[a] = true
+				}
+			}
+			if port := c.nodePort(i); c.kindOf(i) == nodePort && (port < 30000 || port > 32767) {
+				t.Fatalf("%d Services: node port %d", services, port)
+			}
+		}
+	}
+}
+
+func TestObjectsAreWhatAProxyExpects(t *testing.T) {
+	c := cluster{100, 10, service.Families[:]}
+	for i := range c.services + 1 {
+		spec, warnings := reduce.Service(c.service(i))
+		if len(warnings) > 0 || spec.ClusterIPs[service.IPv6] != c.clusterIP(service.IPv6, i) {
+			t.Fatalf("%+v, %v", spec, warnings)
+		}
+		endpoints := 0
+		for _, slice := range c.slices(i) {
+			reduced, warnings := reduce.EndpointSlice(slice)
+			if len(warnings) > 0 || reduced.Service != spec.Key {
+				t.Fatalf("%+v, %v", reduced, warnings)
+			}
+			endpoints += len(reduced.Endpoints)
+		}
+		if want := 2 * len(c.endpointsOf(service.IPv4, i)); endpoints != want {
+			t.Fatalf("Service %d has %d endpoints, want %d", i, endpoints, want)
+		}
+	}
+}
+
+// Every case has targets at every size, and those that a pod answers know the pod.
+func TestCasesHaveTargets(t *testing.T) {
+	c := cluster{servicesMin, 10, service.Families[:]}
+	for _, b := range cases {
+		for _, f := range service.Families {
+			targets := b.to(c, f)
+			if len(targets) == 0 {
+				t.Errorf("%s has no targets", b.name)
+			}
+			for _, to := range targets {
+				if (len(to.pods) == 0) != (b.name == "refused") || service.FamilyOf(to.at.Addr()) != f {
+					t.Errorf("%s: %+v", b.name, to)
+				}
+			}
+		}
+	}
+}
+
+func TestChooseCases(t *testing.T) {
+	for words, want := range map[string]int{"": len(cases), "tcp": 3, "udp-pod,tcp-node": 2, "tcp,tcp-pod,refused": 4} {
+		if got, err := chooseCases(words); err != nil || len(got) != want {
+			t.Errorf("%q: %d cases, %v, want %d", words, len(got), err, want)
+		}
+	}
+	for _, words := range []string{"nothing", "tcp,", ","} {
+		if got, err := chooseCases(words); err == nil {
+			t.Errorf("%q: %d cases, want an error", words, len(got))
+		}
+	}
+}

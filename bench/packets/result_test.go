@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestQuantile(t *testing.T) {
+	for _, c := range []struct {
+		figures []float64
+		q, want float64
+	}{
+		{nil, 0.5, 0}, {[]float64{3}, 0.25, 3}, {[]float64{1, 2, 4}, 0.5, 2}, {[]float64{1, 2, 4, 8}, 0.5, 3},
+		{[]float64{1, 2, 3, 4, 5}, 0.25, 2}, {[]float64{1, 2, 3, 4}, 0.75, 3.25}, {[]float64{1, 2}, 1, 2},
+	} {
+		if got := quantile(c.figures, c.q); got != c.want {
+			t.Errorf("quantile %v of %v is %v, want %v", c.q, c.figures, got, c.want)
+		}
+	}
+}
+
+// The ratios are those of rounds: a machine that becomes slower in the middle does not change them.
+func TestCompareIsByRound(t *testing.T) {
+	var r result
+	r.compare([]float64{9, 90, 9, 90, 18}, []float64{10, 100, 10, 100, 10})
+	if r.Rounds != 5 || r.Microseconds != 18 || r.Ratio != 0.9 || r.Low != 0.9 || r.High != 0.9 {
+		t.Errorf("got %+v", r)
+	}
+	r = result{}
+	r.compare([]float64{9, 9}, nil)
+	if r.Ratio != 0 || r.Microseconds != 9 {
+		t.Errorf("without a baseline: %+v", r)
+	}
+	r = result{}
+	r.compare([]float64{9, 8, 1000}, []float64{10, 10})
+	if r.Ratio < 0.849 || r.Ratio > 0.851 {
+		t.Errorf("interrupted before the baseline's sample: %+v", r)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for _, c := range []struct {
+		ratio, low, goal float64
+		want             string
+	}{
+		{0.94, 0.93, 0.95, "ok"}, {0.951, 0.93, 0.95, "MISSED"}, {1.01, 0.99, 1, "even"}, {1.02, 1.01, 1, "MISSED"},
+		{0.99, 0.98, 1, "ok"}, {1.2, 1.1, 0, ""}, {0, 0, 1, ""},
+	} {
+		r := result{Ratio: c.ratio, Low: c.low, Goal: c.goal}
+		if r.judge(); r.Verdict != c.want {
+			t.Errorf("%v from %v, goal %v: %q, want %q", c.ratio, c.low, c.goal, r.Verdict, c.want)
+		}
+	}
+}
+
+// made returns the results of two tables.
+func made() []result {
+	base := result{Backend: nftables, Family: "IPv4", Direction: forwarded, Services: 100, Endpoints: 10, Case: "tcp-pod",
+		Rounds: 3, Baseline: kubeProxy}
+	first, ours, bare, lost := base, base, base, base
+	first.Variant, first.Microseconds, first.Ratio = kubeProxy, 10, 1
+	ours.Variant, ours.Microseconds, ours.Ratio, ours.Low, ours.High, ours.Goal = "new", 9.5, 0.95, 0.94, 0.96, 0.93
+	ours.judge()
+	bare.Variant, bare.Microseconds, bare.Ratio, bare.Low, bare.High = floor, 9, 0.9, 0.89, 0.91
+	lost.Direction, lost.Variant, lost.Rounds, lost.Error = local, "new", 0, "receive: lost"
+	return []result{first, ours, bare, lost}
+}
+
+func TestShow(t *testing.T) {
+	var out bytes.Buffer
+	if err := show(&out, made()); err != nil {
+		t.Fatal(err)
+	}
+	want := `nftables, IPv4, forwarded, 100 × 10: µs, and the ratio to kube-proxy (quartiles) of 3 rounds
+         kube-proxy                               new                      floor    goal
+tcp-pod       10.00  9.50  0.950 (0.940–0.960) MISSED  9.00  0.900 (0.890–0.910)  ≤ 0.93
+
+nftables, IPv4, local, 100 × 10: µs, and the ratio to kube-proxy (quartiles) of 0 rounds
+            new  goal
+tcp-pod  failed
+
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}
+
+func TestFailuresAreErrors(t *testing.T) {
+	if err := failures(made()); err == nil || !strings.Contains(err.Error(), "tcp-pod: new: receive: lost") {
+		t.Errorf("got %v", err)
+	}
+	if err := failures(made()[:3]); err != nil {
+		t.Errorf("got %v, want nothing", err)
+	}
+}
+
+// A series drops a variant that has failed, and says why.
+func TestResultsOfASeries(t *testing.T) {
+	s := setting{backend: nftables, cluster: cluster{services: 100, endpoints: 10}}
+	s.rooms = map[string]*room{kubeProxy: {}, "a": {}, "b": {}, floor: {}}
+	s.variants = []variant{{kubeProxy, "/k"}, {"a", "/a"}, {"b", "/b"}, {"late", "/l"}, {name: floor}}
+	one := &series{
+		benchCase: benchCase{name: "refused", goal: 0.95}, direction: local,
+		samples: map[string][]float64{kubeProxy: {2, 2}, "a": {1.8, 2}, "b": {1}},
+		failed:  map[string]error{"b": errors.New("lost")},
+	}
+	got := s.results(one)
+	if len(got) != 4 {
+		t.Fatalf("%+v, want all but floor, which cannot refuse", got)
+	}
+	if a := got[1]; a.Variant != "a" || a.Ratio != 0.95 || a.Goal != 0.95 || a.Verdict != "ok" {
+		t.Errorf("got %+v", a)
+	}
+	if got[2].Error != "lost" || got[2].Rounds != 0 || got[3].Error != "not in force in time" {
+		t.Errorf("got %+v", got[2:])
+	}
+	s.backend = iptablesLegacy
+	if a := s.results(one)[1]; a.Goal != unslower {
+		t.Errorf("goal of %s is %v", s.backend, a.Goal)
+	}
+}

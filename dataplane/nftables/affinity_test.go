@@ -1,0 +1,94 @@
+package nftables
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestEndpointIDs: what stands for an endpoint is its address if it can be, is no other's, and
+// does not depend on order.
+func TestEndpointIDs(t *testing.T) {
+	of := func(texts ...string) (list []service.Endpoint) {
+		for _, text := range texts {
+			list = append(list, service.Endpoint{AddrPort: netip.MustParseAddrPort(text)})
+		}
+		return list
+	}
+	shared := endpointIDs(of("10.0.0.1:80", "10.0.0.1:81"))
+	taken := shared[netip.MustParseAddrPort("10.0.0.1:80")]
+	for _, c := range []struct {
+		endpoints []service.Endpoint
+		plain     int
+	}{
+		{of("10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:81"), 3},
+		{of("10.0.0.1:80", "10.0.0.2:80", "10.0.0.1:81"), 1},
+		{of("10.0.0.1:80", "10.0.0.1:81", taken.String()+":80"), 1}, // an endpoint in the reserved range
+		{of("[fd00::1]:80", "[fd00::1]:81", "[fd00::2]:80"), 1},
+	} {
+		ids := endpointIDs(c.endpoints)
+		plain, seen := 0, map[netip.Addr]bool{}
+		for e, id := range ids {
+			if id == e.Addr() {
+				plain++
+			}
+			if seen[id] || id.Is4() != e.Addr().Is4() {
+				t.Errorf("%v: %v for %v", c.endpoints, id, e)
+			}
+			seen[id] = true
+		}
+		slices.Reverse(c.endpoints)
+		if plain != c.plain || len(ids) != len(c.endpoints) || !maps.Equal(ids, endpointIDs(c.endpoints)) {
+			t.Errorf("%v: %v, want %d addresses", c.endpoints, ids, c.plain)
+		}
+	}
+}
+
+// TestAReplacedEndpointWithAffinity: the objects that a replaced endpoint changes do not grow
+// with the Service, and are elements alone.
+func TestAReplacedEndpointWithAffinity(t *testing.T) {
+	const most, rounds = 16, 20
+	render := func(endpoints, without int) map[dataplane.ID]dataplane.Object {
+		view := &service.View{Key: service.Key{Namespace: "ns", Name: "svc"}}
+		port := service.PortView{
+			Name: "http", Port: 80, NodePort: 30080, HasAny: true, ClusterIP: netip.MustParseAddr("172.30.0.1"), AffinitySeconds: 60,
+		}
+		for i := range endpoints {
+			addr := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+			if i == without {
+				addr = netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
+			}
+			port.Cluster = append(port.Cluster, service.Endpoint{AddrPort: netip.AddrPortFrom(addr, 8080)})
+		}
+		view.Ports[service.IPv4] = []service.PortView{port}
+		objects := make(map[dataplane.ID]dataplane.Object)
+		for _, o := range NewRenderer(service.IPv4, Options{}).Service(view, &service.NodeFacts{}) {
+			objects[o.ID] = o
+		}
+		return objects
+	}
+	for _, endpoints := range []int{10, 100, 1000} {
+		before, sum := render(endpoints, -1), 0
+		for round := range rounds {
+			after, changed := render(endpoints, round*endpoints/rounds), map[dataplane.ID]bool{}
+			for _, pair := range [][2]map[dataplane.ID]dataplane.Object{{before, after}, {after, before}} {
+				for id, o := range pair[0] {
+					if other, ok := pair[1][id]; !ok || other.Body != o.Body {
+						changed[id] = true
+						if o.Kind != dataplane.Element {
+							t.Errorf("%d endpoints: %v changes", endpoints, id)
+						}
+					}
+				}
+			}
+			if sum += len(changed); len(changed) > most {
+				t.Errorf("%d endpoints: %d objects change, want %d at most", endpoints, len(changed), most)
+			}
+		}
+		t.Logf("%d endpoints: %.1f objects", endpoints, float64(sum)/rounds)
+	}
+}
