@@ -2,6 +2,8 @@ package aggregator
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,17 +17,30 @@ type aheadModel struct {
 	*model
 	// lasts is how long reading ahead takes; calls has what was called, in order.
 	lasts time.Duration
+	mu    sync.Mutex
 	calls []string
 }
 
+func (m *aheadModel) note(call string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls = append(m.calls, call)
+}
+
+func (m *aheadModel) called() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.calls)
+}
+
 func (m *aheadModel) ReadAhead(context.Context) {
-	m.calls = append(m.calls, "ahead")
+	m.note("ahead")
 	time.Sleep(m.lasts)
-	m.calls = append(m.calls, "ahead ended")
+	m.note("ahead ended")
 }
 
 func (m *aheadModel) Read(ctx context.Context) ([]dataplane.Object, error) {
-	m.calls = append(m.calls, "read")
+	m.note("read")
 	return m.model.Read(ctx)
 }
 
@@ -35,23 +50,23 @@ func TestTheKernelIsReadWhileTheGateIsClosed(t *testing.T) {
 		mayWrite := make(chan struct{})
 		h := openWriter(t, m.model, m, Config{MayWrite: mayWrite})
 		synctest.Wait()
-		is(t, "calls while another process owns the rules", m.calls, []string(nil))
+		is(t, "calls while another process owns the rules", m.called(), []string(nil))
 
 		close(mayWrite)
 		synctest.Wait()
-		is(t, "calls before the keys are known", m.calls, []string{"ahead"})
+		is(t, "calls before the keys are known", m.called(), []string{"ahead"})
 
 		h.submit("a", 1, 1, "1")
 		h.Prime([]service.Key{{Namespace: "ns", Name: "a"}})
 		synctest.Wait()
-		is(t, "calls while reading ahead", m.calls, []string{"ahead"})
+		is(t, "calls while reading ahead", m.called(), []string{"ahead"})
 		is(t, "verdicts while reading ahead", h.verdictsFor("a"), []string(nil))
 
 		time.Sleep(2 * time.Minute)
-		is(t, "calls at the start", m.calls[:3], []string{"ahead", "ahead ended", "read"})
+		is(t, "calls at the start", m.called()[:3], []string{"ahead", "ahead ended", "read"})
 		is(t, "verdicts", h.verdictsFor("a"), []string{"applied 1.1"})
 		time.Sleep(time.Hour)
-		for _, later := range m.calls[3:] {
+		for _, later := range m.called()[3:] {
 			is(t, "later call", later, "read")
 		}
 	})
@@ -66,6 +81,6 @@ func TestAnOpenGateIsNotReadAheadOf(t *testing.T) {
 		synctest.Wait()
 		close(mayWrite)
 		synctest.Wait()
-		is(t, "calls", m.calls, []string{"read"})
+		is(t, "calls", m.called(), []string{"read"})
 	})
 }

@@ -269,7 +269,7 @@ func (a *attempt) send(build func(*emitter)) ([]*wire.Refusal, error) {
 	build(e)
 	e.finish()
 	a.receipt.Written = a.receipt.Written.Add(dataplane.Written{Lines: e.t.Messages(), Bytes: e.t.Bytes(), Calls: 1})
-	refusals, err := a.socket.Commit(e.t)
+	refusals, err := a.w.config.Starts.commit(a.socket, e.t)
 	if errors.Is(err, unix.EMSGSIZE) {
 		return []*wire.Refusal{{Errno: unix.EMSGSIZE}}, nil
 	}

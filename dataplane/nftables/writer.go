@@ -37,6 +37,8 @@ type Writer struct {
 	held bool
 	// ahead is what ReadAhead has read, until the next Read.
 	ahead *ahead
+	// start ends with the first Write.
+	start *start
 }
 
 // Socket is what a Writer needs of its connection to nf_tables. *wire.Socket is the real one
@@ -59,6 +61,8 @@ type WriterConfig struct {
 	// deletes the last element leading to it; see Probe. The writer sets it by itself when
 	// the kernel refuses such a deletion.
 	LateRelease bool
+	// Starts is shared by the writers of one process. Default: one of its own.
+	Starts *Starts
 	// Progress is called after each transaction of a batch that needs several, with the
 	// number of changes that have landed and of all.
 	Progress func(landed, all int)
@@ -88,13 +92,18 @@ func NewWriter(family service.Family, config WriterConfig) *Writer {
 	if config.Progress == nil {
 		config.Progress = func(int, int) {}
 	}
+	if config.Starts == nil {
+		config.Starts = NewStarts()
+	}
 	if config.Inside == nil {
 		config.Inside = here
 	}
 	if config.Open == nil {
 		config.Open = func() (Socket, error) { return wire.Open() }
 	}
-	return &Writer{d: dialects[family], config: config, equal: make(map[string]sameSet)}
+	return &Writer{
+		d: dialects[family], config: config, equal: make(map[string]sameSet), start: config.Starts.add(),
+	}
 }
 
 // Close closes the socket. The rules stay. The next call opens a new socket.
@@ -146,6 +155,7 @@ func (w *Writer) reader(socket Socket) *reader {
 // Write makes one attempt. A transaction cannot be interrupted; the context counts between
 // transactions.
 func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Receipt {
+	defer w.start.end()
 	if ctx.Err() != nil {
 		return dataplane.Receipt{Outcome: dataplane.Unknown, Certain: untouched(batch.Changes), Err: context.Cause(ctx)}
 	}
@@ -300,7 +310,7 @@ func (a *attempt) commit(p *plan, part []operation) error {
 	a.receipt.Written = a.receipt.Written.Add(dataplane.Written{
 		Lines: len(part), Bytes: t.Bytes(), Calls: 1,
 	})
-	refusals, err := a.socket.Commit(t)
+	refusals, err := a.w.config.Starts.commit(a.socket, t)
 	if errors.Is(err, unix.EMSGSIZE) {
 		refusals, err = []*wire.Refusal{tooLarge(p, part)}, nil
 	}
@@ -343,37 +353,4 @@ func isBusy(err error) bool {
 		}
 	}
 	return false
-}
-
-// Watch calls changed when somebody else has changed our table, with the process that the
-// kernel names, and when the kernel lost announcements. It returns the context's error when
-// that ends. What packets do to the sets of clients is not a change.
-//
-// The kernel names the process at the end of a transaction, so Watch calls changed once for
-// each transaction, however much that changes.
-func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
-	socket, err := w.open()
-	if err != nil {
-		return err
-	}
-	var listener *netlink.TableListener
-	err = w.config.Inside(func() error {
-		var err error
-		listener, err = netlink.ListenTables(w.d.protocol, socket.Port())
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	touched := false
-	each := func(m netlink.Netfilter) {
-		if pid, command, ends := netlink.Generation(m); !ends {
-			touched = touched || w.d.concerns(m)
-		} else if touched {
-			touched = false
-			changed(dataplane.Stranger{PID: pid, Command: command})
-		}
-	}
-	err = listener.Run(ctx, each, func() { changed(dataplane.Stranger{}) })
-	return errors.Join(err, listener.Close())
 }

@@ -32,7 +32,7 @@ type socketGate struct {
 	// decide is called before each transaction. If it returns an error, the kernel does not take
 	// the transaction. Nil lets all pass.
 	decide func() error
-	// sockets are the opened ones.
+	// sockets are the open ones, the writer's own first.
 	sockets []*wire.Socket
 }
 
@@ -46,6 +46,14 @@ func (b *socketGate) open() (nftables.Socket, error) {
 	defer b.mu.Unlock()
 	b.sockets = append(b.sockets, s)
 	return &socket{s, b}, nil
+}
+
+// Close implements nftables.Socket.
+func (s *socket) Close() error {
+	s.gate.mu.Lock()
+	s.gate.sockets = slices.DeleteFunc(s.gate.sockets, func(open *wire.Socket) bool { return open == s.Socket })
+	s.gate.mu.Unlock()
+	return s.Socket.Close()
 }
 
 // set changes the decision.
@@ -72,7 +80,7 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 // a few answers to a transaction.
 func (b *socketGate) narrow(node *netns.Namespace) error {
 	b.mu.Lock()
-	port := b.sockets[len(b.sockets)-1].Port()
+	port := b.sockets[0].Port()
 	b.mu.Unlock()
 	return node.Do(func() error {
 		// Each namespace numbers its ports anew. The cookie identifies the namespace.

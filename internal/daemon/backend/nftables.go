@@ -31,6 +31,7 @@ type NFTablesOptions struct {
 // A node without one family is served in the other. If neither works, the error names each
 // missing feature and the kernel that has it.
 func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
+	starts := nftables.NewStarts()
 	domains, err := eachFamily[*nftables.MissingError](o.Log, func(family service.Family) (proxy.Domain, error) {
 		probe := HasNFTables
 		if o.DryRun {
@@ -40,7 +41,7 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 		if err != nil {
 			return proxy.Domain{}, err
 		}
-		return nftablesDomain(family, features, o), nil
+		return nftablesDomain(family, features, starts, o), nil
 	})
 	if err == nil && o.LocalPorts && !o.DryRun { // these hold listeners, and nothing in the kernel
 		domains = append(domains, localPorts(domains, o.Log)...)
@@ -82,7 +83,7 @@ func hasFamily(family service.Family, files sysctl.Files) error {
 // unforeseen. During an audit nothing is written: 0.3 s for 100,000 elements.
 const auditPause = 5 * time.Minute
 
-func nftablesDomain(family service.Family, features nftables.Features, o NFTablesOptions) proxy.Domain {
+func nftablesDomain(family service.Family, features nftables.Features, starts *nftables.Starts, o NFTablesOptions) proxy.Domain {
 	name := fmt.Sprintf("nftables/%s", family)
 	return proxy.Domain{
 		Name:     name,
@@ -91,6 +92,7 @@ func nftablesDomain(family service.Family, features nftables.Features, o NFTable
 		Renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: o.MasqueradeBit}),
 		Writer: nftables.NewWriter(family, nftables.WriterConfig{
 			LateRelease: features.LateRelease,
+			Starts:      starts,
 			Progress: func(landed, all int) {
 				o.Log.Info("large batch under way", zap.String("domain", name), zap.Int("landed", landed), zap.Int("all", all))
 			},
