@@ -46,6 +46,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -165,10 +166,10 @@ func parseVariants(proxy, builds string, bare bool) ([]variant, error) {
 	for i, v := range all {
 		path, err := filepath.Abs(v.program)
 		if err == nil {
-			_, err = os.Stat(path)
+			path, err = exec.LookPath(path)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", v.name, err)
+			return nil, fmt.Errorf("the program of %s: %w", v.name, err)
 		}
 		all[i].program = path
 	}
