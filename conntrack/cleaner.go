@@ -1,8 +1,9 @@
-// Package conntrack deletes UDP flows that no longer lead where their Service leads.
+// Package conntrack deletes flows that no longer lead where their Service leads.
 //
 // The kernel translates the first packet of a flow and remembers the result (conntrack)
 // as long as packets arrive. A UDP client that keeps its socket would therefore stay with
-// an endpoint that is gone, or without any translation. TCP ends by itself.
+// an endpoint that is gone, or without any translation. TCP ends by itself, except for
+// connections that nobody has answered: these are sent past the rules again and again.
 //
 // The root package passes each view of a Service to a [Cleaner] once the kernel's rules
 // follow it, never before: a flow deleted too early would come back by the old rules. It
@@ -68,7 +69,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Cleaner deletes stale UDP flows of both families. The families do not wait for each
+// Cleaner deletes stale flows of both families. The families do not wait for each
 // other. It implements proxy.Follower, proxy.Expecter and proxy.Mender.
 type Cleaner struct {
 	keepers service.PerFamily[*keeper]
@@ -129,8 +130,8 @@ type Event interface{ event() }
 // Swept is the result of one pass over the kernel's flows.
 type Swept struct {
 	Family service.Family
-	// Frontends counts the frontends to clean, and Flows the UDP flows that the kernel
-	// listed.
+	// Frontends counts the frontends to clean, UDP for stale flows and all for unanswered
+	// ones, and Flows the flows that the kernel listed.
 	Frontends, Flows int
 	// Deleted counts the deleted flows, and Services those that each Service's change
 	// made stale. Services is nil if nothing was deleted.

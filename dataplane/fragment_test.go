@@ -3,6 +3,7 @@ package dataplane
 import (
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -55,5 +56,22 @@ func TestEarliestIgnoresZeroTimes(t *testing.T) {
 		if got := Earliest(c.a, c.b); !got.Equal(c.want) {
 			t.Errorf("Earliest(%v, %v) = %v, want %v", c.a, c.b, got, c.want)
 		}
+	}
+}
+
+// TestAnObjectIsSmall: actors keep one per element, a million on a large node.
+func TestAnObjectIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(Object{}); size > 64 {
+		t.Errorf("%d bytes, want at most 64", size)
+	}
+}
+
+func TestAnObjectWithoutLinksHasNone(t *testing.T) {
+	var o Object
+	if o.Refs() != nil || o.Parts() != nil || LinkTo() != nil {
+		t.Error("an object without links has references or parts")
+	}
+	if o.Links = LinkTo(ID{Name: "x"}); len(o.Refs()) != 1 || o.Parts() != nil {
+		t.Errorf("links to x: %v, %v", o.Refs(), o.Parts())
 	}
 }

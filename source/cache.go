@@ -318,6 +318,27 @@ func (c *Cache) ReplaceSlices(all []*service.Slice) {
 	c.postSlices(posts)
 }
 
+// KnownSpec returns the stored value instead of an equal one, so that a list that is read
+// again does not take the memory of all Services once more while it arrives.
+func (c *Cache) KnownSpec(spec *service.Spec) *service.Spec {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if known := c.specs[spec.Key]; known.Equal(spec) {
+		return known
+	}
+	return spec
+}
+
+// KnownSlice does what KnownSpec does.
+func (c *Cache) KnownSlice(slice *service.Slice) *service.Slice {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if known := c.slices[slice.Service].get(slice.Name); known.Equal(slice) {
+		return known
+	}
+	return slice
+}
+
 // Snapshot returns the newest values of one Service. It may be newer than the
 // last post that the caller has seen, never older.
 func (c *Cache) Snapshot(key service.Key) service.Snapshot {

@@ -98,7 +98,7 @@ func (l *Lease) settle() bool {
 func (l *Lease) abandon() context.CancelFunc {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.phase != working && l.phase != called {
+	if l.cancel == nil || l.phase == over {
 		return nil
 	}
 	l.phase = over

@@ -104,6 +104,8 @@ func (a *agenda[K]) Push(x any) { *a = append(*a, x.(appointment[K])) }
 func (a *agenda[K]) Pop() any {
 	last := len(*a) - 1
 	x := (*a)[last]
-	*a = (*a)[:last]
+	if *a = (*a)[:last]; last == 0 {
+		*a = nil // it was as long as the number of children
+	}
 	return x
 }

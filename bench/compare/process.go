@@ -24,16 +24,27 @@ func (t processorTime) sum() float64 { return t.user + t.system }
 // ticks are the kernel's units in /proc/PID/stat, USER_HZ, the same on every machine.
 const ticks = 100
 
-// usedBy reads what a process has used, with those of its children that have ended.
-func usedBy(pid int) (t processorTime, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return t, err
+// usedBy reads what a process has used, with its children: those that have ended and those that run.
+func usedBy(pid int) (sum processorTime, err error) {
+	for i, p := range withChildren(pid) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p))
+		if err != nil && i > 0 {
+			continue // it has ended meanwhile
+		}
+		if err != nil {
+			return sum, err
+		}
+		t, err := parseStat(text)
+		if err != nil {
+			return sum, err
+		}
+		sum.user, sum.system = sum.user+t.user, sum.system+t.system
 	}
-	return parseStat(text)
+	return sum, nil
 }
 
-// parseStat reads the fields utime, stime, cutime and cstime of proc_pid_stat(5).
+// parseStat reads the fields utime, stime, cutime and cstime of proc_pid_stat(5): the process, and its
+// children that have ended.
 func parseStat(text []byte) (t processorTime, err error) {
 	// The name, in parentheses, may hold anything.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))

@@ -19,29 +19,38 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// Children count once they have been waited for, and their memory while they run.
+// Children count while they run and when they have ended.
 func TestUsedBy(t *testing.T) {
 	before, err := usedBy(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; read x")
+	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done; read x")
 	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	alone, both := residentKiB(os.Getpid()), withChildrenKiB(os.Getpid())
+	if _, err := out.Read(make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	running, err := usedBy(os.Getpid())
+	if err != nil || running.minus(before).sum() < 0.02 {
+		t.Errorf("used %+v, then %+v, %v; want the child's time in it", before, running, err)
+	}
+	if alone, both := residentKiB(os.Getpid()), withChildrenKiB(os.Getpid()); alone < 1000 || both <= alone {
+		t.Errorf("%d KiB alone, %d KiB with a child", alone, both)
+	}
 	_ = in.Close()
 	_ = cmd.Wait() // read fails at the end of the input
-	after, err := usedBy(os.Getpid())
-	if err != nil || after.minus(before).sum() < 0.02 {
-		t.Errorf("used %+v, then %+v, %v; want the child's time in it", before, after, err)
-	}
-	if alone < 1000 || both <= alone {
-		t.Errorf("%d KiB alone, %d KiB with a child", alone, both)
+	if ended, err := usedBy(os.Getpid()); err != nil || ended.minus(running).sum() < -0.02 {
+		t.Errorf("used %+v, and %+v after the child had ended, %v; want no less", running, ended, err)
 	}
 }
 

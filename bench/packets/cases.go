@@ -40,7 +40,7 @@ var cases = []benchCase{
 	{"refused", toClusterIPs(empty), beginRefusals, false, 0.95},
 	{"source-ranges", toLoadBalancers, beginConnections, false, unslower},
 	{"affinity-10", toClusterIPs(affinity), beginConnections, false, unslower},
-	{"affinity-1000", toClusterIPs(affinityBig), beginConnections, false, unslower},
+	{"affinity-1000", toBigAffinity, beginConnections, false, unslower},
 }
 
 // chooseCases returns the cases whose names begin with one of the words.
@@ -77,8 +77,10 @@ type target struct {
 	udp  bool
 	raw  *address
 	pods []netip.Addr // who may answer; none if the target refuses
-	// sticky says that the same pod answers each time.
+	// sticky says that the same pod answers a client each time. client is the number of one of
+	// several clients, 0 being the usual one.
 	sticky bool
+	client int
 }
 
 func newTarget(addr netip.Addr, port uint16, udp bool, pods ...netip.Addr) target {
@@ -133,6 +135,16 @@ func (c cluster) byClusterIP(f service.Family, i int) target {
 	k := c.kindOf(i)
 	t.sticky = k == affinity || k == affinityBig
 	return t
+}
+
+// toBigAffinity has several clients: what a client pays may depend on which pod it got.
+func toBigAffinity(c cluster, f service.Family) (all []target) {
+	for client := range clientsMax {
+		t := c.byClusterIP(f, c.services)
+		t.client = client + 1
+		all = append(all, t)
+	}
+	return all
 }
 
 func toNodePorts(c cluster, f service.Family) (all []target) {

@@ -17,10 +17,11 @@
 // A round takes one sample of each variant in each case, the variants in random order. Client and
 // pods are one thread on one processor: the kernel carries a packet from the client through the node
 // to a pod before the call that sends it returns, so no wake-up is part of a figure. A sample
-// repeats turns of 16 to 64 exchanges, and is their first quartile: an interruption can only make a
-// turn longer. It begins with an empty connection tracking table. Each target is checked before (the
-// right pod answers, affinity holds, or the connection is refused), and each exchange has to arrive,
-// or the sample fails.
+// repeats turns of an exchange with each of up to 16 targets, and is their first quartile: an
+// interruption can only make a turn longer. Before each turn, other memory goes through the
+// processor's caches (-evict), as on a node that has something to do. A sample begins with an empty
+// connection tracking table. Each target is checked before (the right pod answers, affinity holds, or
+// the connection is refused), and each exchange has to arrive, or the sample fails.
 //
 // The ratio of a round is the quotient of two samples of that round. The table has the median of the
 // ratios and their quartiles. Next to a goal, "even" means above 1 by no more than the spread.
@@ -117,8 +118,9 @@ func optionFlags(flags *flag.FlagSet) func() (options, error) {
 	services := flags.String("services", "1000", "numbers of Services")
 	flags.IntVar(&o.endpoints, "endpoints", 10, "endpoints per Service")
 	flags.IntVar(&o.rounds, "rounds", 15, "samples of each variant in each case")
-	flags.DurationVar(&o.sampling.duration, "sample", 30*time.Millisecond, "time of one sample")
+	flags.DurationVar(&o.sampling.duration, "sample", 40*time.Millisecond, "time of one sample")
 	flags.IntVar(&o.sampling.processor, "processor", lastProcessor(), "processor that sends and receives")
+	evict := flags.Int("evict", 8, "MiB of other memory touched before each turn; 0 measures with hot caches")
 	flags.BoolVar(&o.sampling.realtime, "realtime", false,
 		"let nothing else run on that processor during a sample, for a busy machine")
 	flags.DurationVar(&o.patience, "patience", 3*time.Minute,
@@ -132,6 +134,7 @@ func optionFlags(flags *flag.FlagSet) func() (options, error) {
 		o.families, errs[3] = parseFamilies(*families)
 		o.cases, errs[4] = chooseCases(*only)
 		o.services, errs[5] = parseSizes(*services)
+		o.sampling.evict = make([]byte, max(0, *evict)<<20)
 		if o.endpoints < 2 || o.rounds < 1 || o.sampling.duration <= 0 {
 			return o, fmt.Errorf("endpoints %d, rounds %d, sample %v: want at least 2, at least 1, more than 0",
 				o.endpoints, o.rounds, o.sampling.duration)

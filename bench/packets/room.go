@@ -41,6 +41,23 @@ var (
 	}
 )
 
+// clientsMax is how many other addresses the client has, and the node.
+const clientsMax = 8
+
+var (
+	otherClients = several("10.255.2.1", "fd00:10:256::1")
+	otherNodes   = several("198.18.1.1", "fd00:18:1::1")
+)
+
+func several(v4, v6 string) (all service.PerFamily[[]netip.Addr]) {
+	for f, first := range []string{v4, v6} {
+		for n := range clientsMax {
+			all[f] = append(all[f], offset(first, n))
+		}
+	}
+	return all
+}
+
 // clusterCIDR holds the client and all pods.
 const clusterCIDR = "10.128.0.0/9,fd00:10::/32"
 
@@ -53,8 +70,14 @@ func newRoom() (*room, error) {
 			AtRouter: netns.Prefixes("198.18.0.1/30", "fd00:18::1/64"),
 			AtLeaf:   netns.Prefixes("198.18.0.2/30", "fd00:18::2/64")},
 	}}
+	plan.Loopback = map[string][]netip.Addr{}
 	for _, f := range service.Families {
 		plan.Routes = append(plan.Routes, netns.Route{Host: "node", To: netns.Everything(nextHop[f]), Via: nextHop[f]})
+		plan.Loopback["node"] = append(plan.Loopback["node"], otherNodes[f]...)
+		plan.Loopback["client"] = append(plan.Loopback["client"], otherClients[f]...)
+		for _, a := range otherClients[f] {
+			plan.Routes = append(plan.Routes, netns.Route{Host: "node", To: netns.Single(a), Via: clientAddress[f]})
+		}
 	}
 	built, err := netns.Build(plan)
 	if err != nil {

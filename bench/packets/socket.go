@@ -26,6 +26,8 @@ type address struct {
 	storage unix.RawSockaddrAny
 	size    uintptr
 	family  int
+	// from is the address that connects here, or nil.
+	from *address
 }
 
 func newAddress(to netip.AddrPort) *address {
@@ -73,7 +75,11 @@ func connect(to *address, kind int) (int, unix.Errno) {
 	if kind == unix.SOCK_STREAM {
 		wait = unix.SO_SNDTIMEO
 	}
-	if errno = setTimeout(int(socket), wait); errno == 0 {
+	errno = setTimeout(int(socket), wait)
+	if from := to.from; errno == 0 && from != nil {
+		_, _, errno = unix.RawSyscall(unix.SYS_BIND, socket, uintptr(unsafe.Pointer(&from.storage)), from.size)
+	}
+	if errno == 0 {
 		_, _, errno = unix.RawSyscall(unix.SYS_CONNECT, socket, uintptr(unsafe.Pointer(&to.storage)), to.size)
 	}
 	if errno != 0 {

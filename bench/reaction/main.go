@@ -53,6 +53,7 @@ type options struct {
 	high       float64
 	lasting    time.Duration
 	share      float64
+	deadline   time.Duration
 	cpuProfile string
 	memProfile string
 }
@@ -67,6 +68,7 @@ func main() {
 	flag.Float64Var(&o.high, "high", 1000, "changes per second in rate")
 	flag.DurationVar(&o.lasting, "for", time.Minute, "how long rate and churn last")
 	flag.Float64Var(&o.share, "share", -1, "largest share of time that writes may take; 0 means no limit, -1 what the backend prefers")
+	flag.DurationVar(&o.deadline, "deadline", 0, "longest wait of a change for its write; 0 means what the backend prefers")
 	flag.StringVar(&o.cpuProfile, "cpuprofile", "", "write a processor profile of the measured phase to this file and the measurement's name")
 	flag.StringVar(&o.memProfile, "memprofile", "", "write a heap profile at the end of the measured phase to this file and the measurement's name")
 	only := flag.String("only", "", "measurements, or beginnings of their names, separated by commas; empty means all")
@@ -98,8 +100,8 @@ func (o options) validate(output string) error {
 		return fmt.Errorf("output %q: want table or json", output)
 	case o.mode != nftables && o.mode != iptables:
 		return fmt.Errorf("mode %q: want nftables or iptables", o.mode)
-	case o.share > 1:
-		return fmt.Errorf("share %v: want at most 1", o.share)
+	case o.share > 1 || o.deadline < 0:
+		return fmt.Errorf("share %v, deadline %v: want at most 1, at least 0", o.share, o.deadline)
 	case o.endpoints < 2 || o.events < 1 || o.rate <= 0 || o.high < 1 || o.lasting < time.Second:
 		return fmt.Errorf("endpoints %d, events %d, rate %v, high %v, for %v: want at least 2, 1, more than 0, 1 and 1s",
 			o.endpoints, o.events, o.rate, o.high, o.lasting)

@@ -56,6 +56,9 @@ func startRig(ctx context.Context, o options, c *cluster) (*rig, error) {
 		if o.share >= 0 {
 			domains[i].Pace.WriteShare = o.share
 		}
+		if o.deadline > 0 {
+			domains[i].Pace.Deadline = o.deadline
+		}
 		r.share = domains[i].Pace.WriteShare
 	}
 	if len(names) != len(service.Families) {

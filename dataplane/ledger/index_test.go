@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
+	"unsafe"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 )
@@ -82,20 +83,40 @@ func checkWalk(t *testing.T, x *index, model map[dataplane.ID]*entry, random *ra
 	}
 }
 
-// TestAPartGrowsByItself: no entry added moves more than the entries of its part, however
-// many there are in all.
-func TestAPartGrowsByItself(t *testing.T) {
-	var x index
-	most := 0
-	const entries = 200000
-	for i := range entries {
-		indexed(&x, dataplane.ID{Container: "c", Name: strconv.Itoa(i)})
+// TestTheIndexGrowsByParts: no entry added moves more than the entries of its part, and
+// none is farther from its place among many than among few.
+func TestTheIndexGrowsByParts(t *testing.T) {
+	for _, entries := range []int{2000, 200000} {
+		var x index
+		for i := range entries {
+			indexed(&x, dataplane.ID{Container: "c", Name: strconv.Itoa(i)})
+		}
+		most, away := 0, 0
+		for i := range x.parts {
+			p := &x.parts[i]
+			most = max(most, p.taken)
+			for at, e := range p.places {
+				if e != nil {
+					away += (at - p.home(e.hash)) & (len(p.places) - 1)
+				}
+			}
+		}
+		if fair := entries / len(x.parts); most > 2*fair+16 {
+			t.Errorf("the fullest part has %d of %d entries, want about %d", most, entries, fair)
+		}
+		if mean := float64(away) / float64(entries); mean > 1.5 {
+			t.Errorf("among %d, an entry is %.1f places from its own, want at most 1.5", entries, mean)
+		}
 	}
-	for i := range x.parts {
-		most = max(most, x.parts[i].taken)
+}
+
+// TestAnEntryIsSmall: there is one per object in the kernel, a million on a large node.
+func TestAnEntryIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(entry{}); size > 48 {
+		t.Errorf("%d bytes, want at most 48", size)
 	}
-	if fair := entries / len(x.parts); most > 2*fair {
-		t.Errorf("the fullest part has %d of %d entries, want about %d", most, entries, fair)
+	if size := unsafe.Sizeof(account{}); size > 144 {
+		t.Errorf("an account: %d bytes, want at most 144", size)
 	}
 }
 

@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -90,6 +89,6 @@ func TestAReplacedEndpointWithAffinity(t *testing.T) {
 				t.Errorf("%d endpoints: %d objects change, want %d at most", endpoints, len(changed), most)
 			}
 		}
-		t.Log(fmt.Sprintf("%d endpoints: %.1f objects", endpoints, float64(sum)/rounds))
+		t.Logf("%d endpoints: %.1f objects", endpoints, float64(sum)/rounds)
 	}
 }

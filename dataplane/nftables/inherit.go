@@ -19,8 +19,11 @@ import (
 )
 
 // formerClients begin the names of sets that remember the clients of one endpoint: those of our
-// releases before the map of clients, and kube-proxy's.
+// releases before the map of clients, and kube-proxy's. In the rest, ofEndpoint stands between the
+// service port and the endpoint.
 var formerClients = [...]string{"clients-", "affinity-"}
+
+const ofEndpoint = "__"
 
 // inheritance is the memory of a list of endpoints, which begins in a batch.
 type inheritance struct {
@@ -64,6 +67,9 @@ func (a *attempt) inherit(ctx context.Context, changes []dataplane.Change) []dat
 			count++
 		}
 	}
+	if count == 0 && failed == nil {
+		return changes
+	}
 	a.inherited = fmt.Sprintf("kept the endpoints of %d clients with affinity, of %d former sets", count, len(going))
 	if failed != nil {
 		a.inherited += fmt.Sprintf("; others choose once more: %v", failed)
@@ -74,19 +80,24 @@ func (a *attempt) inherit(ctx context.Context, changes []dataplane.Change) []dat
 // beginAndEnd returns the lists of endpoints whose memory begins in a batch, by their chains, and
 // the former sets that go.
 func beginAndEnd(changes []dataplane.Change) (begin map[string]*inheritance, going map[string]bool) {
-	begin, going = make(map[string]*inheritance), make(map[string]bool)
 	for i := range changes {
 		c := &changes[i]
 		if c.ID.Container != containerSet {
 			continue
 		}
 		if list, ours := strings.CutPrefix(c.ID.Name, prefixClientsMap); ours && c.Before == nil && c.After != nil {
+			if begin == nil {
+				begin = make(map[string]*inheritance)
+			}
 			begin[list] = &inheritance{
 				clientsMap(list), c.Owner, make(map[string]dataplane.Change), make(map[string]time.Duration),
 			}
 		}
 		isFormer := func(prefix string) bool { return strings.HasPrefix(c.ID.Name, prefix) }
-		if c.After == nil && slices.ContainsFunc(formerClients[:], isFormer) {
+		if c.After == nil && strings.Contains(c.ID.Name, ofEndpoint) && slices.ContainsFunc(formerClients[:], isFormer) {
+			if going == nil {
+				going = make(map[string]bool)
+			}
 			going[c.ID.Name] = true
 		}
 	}

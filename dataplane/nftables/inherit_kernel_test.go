@@ -72,3 +72,15 @@ func TestMemoryIsInherited(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingToInherit: Services with affinity that come and go have nothing to do with each other.
+func TestNothingToInherit(t *testing.T) {
+	w := newWorld(t, service.IPv4, nftables.WriterConfig{})
+	w.serve(stickyView(5, 3))
+	w.commit()
+	w.want(stickyView(5, 3).Key, nil)
+	w.serve(stickyView(6, 3))
+	if receipt := w.commit(); len(receipt.Notes) > 0 {
+		t.Errorf("noted: %q", receipt.Notes)
+	}
+}

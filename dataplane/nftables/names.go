@@ -133,7 +133,7 @@ func endpointBaseOf(portBase string, e netip.AddrPort) string {
 		return ""
 	}
 	addr := strings.ReplaceAll(e.Addr().String(), ":", ".")
-	return hashedName(text + "__" + addr + "/" + strconv.Itoa(int(e.Port())))
+	return hashedName(text + ofEndpoint + addr + "/" + strconv.Itoa(int(e.Port())))
 }
 
 func hashedName(text string) string {

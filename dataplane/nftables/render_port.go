@@ -61,10 +61,10 @@ func (p *portDraft) table(endpoints []service.Endpoint) slotTable {
 	t := slotTable{
 		size: slots.Size(len(endpoints)), slots: slots.Assign(endpoints), data: make([]span, len(endpoints)),
 	}
+	var data []byte
 	for i, e := range endpoints {
-		t.data[i] = p.commented(func(b []byte) []byte {
-			return appendData(b, appendPort(appendAddr(nil, e.AddrPort.Addr()), e.AddrPort.Port()))
-		})
+		data = appendPort(appendAddr(data[:0], e.AddrPort.Addr()), e.AddrPort.Port())
+		t.data[i] = p.commented(func(b []byte) []byte { return appendData(b, data) })
 	}
 	return t
 }

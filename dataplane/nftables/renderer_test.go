@@ -61,3 +61,23 @@ func TestLoopbackAddressesAreNotTranslated(t *testing.T) {
 		}
 	}
 }
+
+// TestRenderingAllocatesAsOftenForManyEndpoints: what a change leaves for the garbage
+// collector is a few blocks, however large the Service.
+func TestRenderingAllocatesAsOftenForManyEndpoints(t *testing.T) {
+	r := NewRenderer(service.IPv4, Options{MasqueradeBit: 14})
+	count := func(endpoints int) float64 {
+		port := service.PortView{Protocol: service.TCP, Port: 80, ClusterIP: netip.MustParseAddr("10.96.0.1"), HasAny: true}
+		for i := range endpoints {
+			addr := netip.AddrFrom4([4]byte{10, 128, byte(i >> 8), byte(i)})
+			port.Cluster = append(port.Cluster, service.Endpoint{AddrPort: netip.AddrPortFrom(addr, 8080)})
+		}
+		view := &service.View{Key: service.Key{Namespace: "ns", Name: "web"}}
+		view.Ports[service.IPv4] = []service.PortView{port}
+		return testing.AllocsPerRun(20, func() { r.Service(view, &service.NodeFacts{}) })
+	}
+	few, many := count(10), count(1000)
+	if t.Logf("%v and %v allocations", few, many); many > few+8 {
+		t.Errorf("%v allocations for 1,000 endpoints, %v for 10", many, few)
+	}
+}

@@ -151,7 +151,7 @@ func (w *Writer) aside(ask func(*reader) error) error {
 
 // Watch calls changed when somebody else has changed our table, with the process that the
 // kernel names, and when the kernel lost announcements. It returns the context's error when
-// that ends. What packets do to the sets of clients is not a change.
+// that ends. What packets do to the maps of clients is not a change.
 //
 // The kernel names the process at the end of a transaction, so Watch calls changed once for
 // each transaction, however much that changes.

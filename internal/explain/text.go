@@ -145,10 +145,10 @@ func some(words []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(words[:most], ", "), len(words)-most)
 }
 
-// leadsEverywhere reports whether every packet meets the rule: it leads from a base chain to
-// another chain.
+// leadsEverywhere reports whether the rule only leads from a base chain to another chain. In
+// iptables mode, all rules of base chains do.
 func (s *Step) leadsEverywhere() bool {
-	return s.Base && (strings.HasPrefix(s.Text, "jump ") || strings.HasPrefix(s.Text, "-A "))
+	return s.Base && (s.Rule == 0 || strings.HasPrefix(s.Text, "jump "))
 }
 
 // printSteps prints the rules by hook. It leaves out those that lead everywhere.

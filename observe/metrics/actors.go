@@ -39,7 +39,7 @@ func newActorMetrics(registry prometheus.Registerer) *actorMetrics {
 		refused:  of.counter("sluice_services_refused_total", "Services that were refused because there are too many."),
 		failures: of.counters("sluice_actor_failures_total", "Failures of actors by kind: panic, error, or stuck with one message.", "kind", failPanic, failError, failStuck),
 
-		flowsSeen:         of.counters("sluice_conntrack_flows_seen_total", "UDP flows that the kernel has shown to the conntrack clean-up.", labelFamily, families...),
+		flowsSeen:         of.counters("sluice_conntrack_flows_seen_total", "Flows that the kernel has shown to the conntrack clean-up.", labelFamily, families...),
 		conntrackFailures: of.counters("sluice_conntrack_failures_total", "Conntrack clean-ups that failed and were repeated.", labelFamily, families...),
 	}
 }

@@ -67,6 +67,12 @@ func (s *Source) serviceStore() *store[reducedService] {
 			s.cache.ReplaceSpecs(specs)
 			s.cache.Listed(services)
 		},
+		known: func(item reducedService) reducedService {
+			if item.spec != nil {
+				item.spec = s.cache.KnownSpec(item.spec)
+			}
+			return item
+		},
 		heard: s.heard(services),
 	}
 }
@@ -122,6 +128,12 @@ func (s *Source) endpointSliceStore() *store[reducedSlice] {
 			s.cache.WarnAll("EndpointSlice", warnings)
 			s.cache.ReplaceSlices(slices)
 			s.cache.Listed(endpointSlices)
+		},
+		known: func(item reducedSlice) reducedSlice {
+			if item.slice != nil {
+				item.slice = s.cache.KnownSlice(item.slice)
+			}
+			return item
 		},
 		heard: s.heard(endpointSlices),
 	}

@@ -20,6 +20,8 @@ type store[T any] struct {
 	remove func(T)
 	// replace gets every object that exists.
 	replace func([]T)
+	// known exchanges a value of a list for an equal one that is there already; optional.
+	known func(T) T
 	// heard is called for everything that arrives from the server.
 	heard func()
 }
@@ -60,7 +62,7 @@ func (s *store[T]) Replace(objects []any, _ string) error {
 	s.heard()
 	items := make([]T, 0, len(objects))
 	for _, object := range objects {
-		item, err := s.item(object)
+		item, err := s.listed(object)
 		if err != nil {
 			return err
 		}
@@ -82,7 +84,7 @@ func (s *store[T]) Bookmark(string) error {
 
 // Transformer implements cache.TransformingStore.
 func (s *store[T]) Transformer() cache.TransformFunc {
-	return func(object any) (any, error) { return s.item(object) }
+	return func(object any) (any, error) { return s.listed(object) }
 }
 
 func (s *store[T]) item(object any) (T, error) {
@@ -90,6 +92,18 @@ func (s *store[T]) item(object any) (T, error) {
 		return item, nil
 	}
 	return s.reduce(object)
+}
+
+// listed is item for an object of a list.
+func (s *store[T]) listed(object any) (T, error) {
+	if item, ok := object.(T); ok {
+		return item, nil // Transformer has seen it
+	}
+	item, err := s.reduce(object)
+	if err == nil && s.known != nil {
+		item = s.known(item)
+	}
+	return item, err
 }
 
 // reduceAs checks the type of an API object before reducing it.

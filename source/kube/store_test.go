@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/sourcetest"
 )
@@ -132,5 +134,34 @@ func TestTheFirstPictureHasTheRanges(t *testing.T) {
 				t.Fatal("not primed with everything known")
 			}
 		})
+	}
+}
+
+// TestAListOfWhatIsKnownTakesNoMemory: a list that is read again, as after a restart of
+// the API server, is held until it is complete. What is in the cache is not held twice.
+func TestAListOfWhatIsKnownTakesNoMemory(t *testing.T) {
+	cache := source.NewCache(sourcetest.NewRecorder(), source.Options{})
+	s, err := NewForREST(Config{NodeName: "n"}, &rest.Config{Host: "192.0.2.1"}, cache, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofServices, ofSlices := s.serviceStore(), s.endpointSliceStore()
+	if err := errors.Join(
+		ofServices.Replace([]any{apiService("a", 80)}, "1"), ofSlices.Replace([]any{apiSlice("a", "a-1", "10.0.0.1")}, "1"),
+	); err != nil {
+		t.Fatal(err)
+	}
+	known := cache.Snapshot(service.Key{Namespace: "ns", Name: "a"})
+	for port, want := range map[int32]bool{80: true, 81: false} {
+		item, err := ofServices.Transformer()(apiService("a", port))
+		if err != nil || (item.(reducedService).spec == known.Spec) != want {
+			t.Errorf("port %d: %+v, %v; the known value: want %v", port, item, err, want)
+		}
+	}
+	for address, want := range map[string]bool{"10.0.0.1": true, "10.0.0.2": false} {
+		item, err := ofSlices.Transformer()(apiSlice("a", "a-1", address))
+		if err != nil || (item.(reducedSlice).slice == known.Slices[0]) != want {
+			t.Errorf("endpoint %s: %+v, %v; the known value: want %v", address, item, err, want)
+		}
 	}
 }

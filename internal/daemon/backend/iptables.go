@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -16,9 +15,9 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// pace bounds the time that writing may take in iptables mode, where the legacy variant copies the
-// whole table for each write. The deadline leaves a write of 0.75 s its share. Figures: ADR 37.
-var pace = aggregator.Pace{WriteShare: 0.25, Deadline: 3 * time.Second}
+// writeShare is the largest share of time that writing may take in iptables mode, where the legacy
+// variant copies the whole table for each write. Figures: ADR 37.
+const writeShare = 0.25
 
 // IPTablesOptions are the settings of the iptables backend.
 type IPTablesOptions struct {
@@ -114,7 +113,7 @@ func iptablesDomain(
 		}),
 		Layout: iptables.NewLayout(family),
 		Writer: iptables.NewWriter(family, tool, iptables.WriterConfig{Stages: stages(variant), Accounting: accounting}),
-		Pace:   pace,
+		Pace:   aggregator.Pace{WriteShare: writeShare},
 	}, nil
 }
 

@@ -136,19 +136,16 @@ func (c *Config) spacing() (spacing time.Duration, named bool) {
 }
 
 // Pace returns the numbers for an aggregator's pacer, given those that a backend
-// prefers. A configured spacing replaces the backend's share and deadline, and raises the
-// default deadline.
+// prefers. A configured spacing replaces the backend's, and raises the default deadline.
 func (c *Config) Pace(backend aggregator.Pace) aggregator.Pace {
 	own := &c.Sluice.Pace
 	if spacing, named := c.spacing(); named {
-		backend.Spacing, backend.WriteShare, backend.Deadline = spacing, 0, 0
+		backend.Spacing, backend.WriteShare = spacing, 0
 	}
 	if own.WriteShare != nil {
 		backend.WriteShare = *own.WriteShare
 	}
-	if backend.Deadline == 0 {
-		backend.Deadline = max(time.Second, backend.Spacing)
-	}
+	backend.Deadline = max(time.Second, backend.Spacing)
 	if own.Deadline != nil {
 		backend.Deadline = own.Deadline.Duration
 	}

@@ -157,11 +157,11 @@ func TestPace(t *testing.T) {
 		file  string
 		want  aggregator.Pace
 	}{
-		"defaults":                {want: aggregator.Pace{WriteShare: 0.25, Deadline: 3 * time.Second, Audit: 30 * time.Second}},
-		"empty file":              {file: kubeProxyHead, want: aggregator.Pace{WriteShare: 0.25, Deadline: 3 * time.Second, Audit: 30 * time.Second}},
-		"zero in a file":          {file: kubeProxyHead + "iptables: {minSyncPeriod: 0s, syncPeriod: 0s}\n", want: aggregator.Pace{WriteShare: 0.25, Deadline: 3 * time.Second, Audit: 30 * time.Second}},
+		"defaults":                {want: aggregator.Pace{WriteShare: 0.25, Deadline: time.Second, Audit: 30 * time.Second}},
+		"empty file":              {file: kubeProxyHead, want: aggregator.Pace{WriteShare: 0.25, Deadline: time.Second, Audit: 30 * time.Second}},
+		"zero in a file":          {file: kubeProxyHead + "iptables: {minSyncPeriod: 0s, syncPeriod: 0s}\n", want: aggregator.Pace{WriteShare: 0.25, Deadline: time.Second, Audit: 30 * time.Second}},
 		"the default, named":      {file: kubeProxyHead + "iptables: {minSyncPeriod: 1s}\n", want: aggregator.Pace{Spacing: time.Second, Deadline: time.Second, Audit: 30 * time.Second}},
-		"of another mode":         {file: kubeProxyHead + "nftables: {minSyncPeriod: 7s}\n", want: aggregator.Pace{WriteShare: 0.25, Deadline: 3 * time.Second, Audit: 30 * time.Second}},
+		"of another mode":         {file: kubeProxyHead + "nftables: {minSyncPeriod: 7s}\n", want: aggregator.Pace{WriteShare: 0.25, Deadline: time.Second, Audit: 30 * time.Second}},
 		"longer than a deadline":  {file: kubeProxyHead + "iptables: {minSyncPeriod: 10s, syncPeriod: 1h}\n", want: aggregator.Pace{Spacing: 10 * time.Second, Deadline: 10 * time.Second, Audit: time.Hour}},
 		"zero by flag":            {words: []string{"--iptables-min-sync-period=0s"}, want: aggregator.Pace{Deadline: time.Second, Audit: 30 * time.Second}},
 		"own spacing counts more": {words: []string{"--iptables-min-sync-period=7s", "--sluice-spacing=5ms"}, want: aggregator.Pace{Spacing: 5 * time.Millisecond, Deadline: time.Second, Audit: 30 * time.Second}},

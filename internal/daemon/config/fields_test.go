@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
@@ -17,7 +16,7 @@ import (
 )
 
 // own is the pace of a backend with preferences.
-var own = aggregator.Pace{WriteShare: 0.25, Deadline: 3 * time.Second}
+var own = aggregator.Pace{WriteShare: 0.25}
 
 // fieldCase is one field of a document.
 type fieldCase struct {

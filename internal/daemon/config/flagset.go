@@ -209,7 +209,7 @@ func (f *Flags) bindSluice() {
 	f.flag(&s.UI.Enabled, "sluice-ui", p+"ui.enabled", "serve a page about Services and the pipeline at /ui/ of the metrics address, to everybody who can reach it")
 	f.bindState()
 	f.without("sluice-spacing", "0s in mode nftables, by --sluice-write-share in mode iptables")
-	f.without("sluice-deadline", "3s in mode iptables without a spacing, otherwise 1s, or the spacing if that is longer")
+	f.without("sluice-deadline", "1s, or the spacing if that is longer")
 	f.without("sluice-write-share", "0.25 in mode iptables without a spacing, otherwise 0")
 	f.without("sluice-audit-interval", "the sync period of the mode if that is not 30s, otherwise 5m in mode nftables and 30s in mode iptables")
 }

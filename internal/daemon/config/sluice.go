@@ -54,8 +54,7 @@ type PaceConfiguration struct {
 	// otherwise 0 in nftables mode, and by writeShare in iptables mode.
 	Spacing *metav1.Duration `json:"spacing,omitempty"`
 	// Deadline is the longest time from a change to the start of its write; it
-	// overrides a pause. Unset: 3 s in iptables mode unless a spacing is named,
-	// otherwise 1 s, or the spacing if that is longer.
+	// overrides a pause. Unset: 1 s, or the spacing if that is longer.
 	Deadline *metav1.Duration `json:"deadline,omitempty"`
 	// WriteShare is the largest share of time spent writing while changes go on, from 0
 	// to 1; 0 means no limit. Unset: 0.25 in iptables mode unless a spacing is named,

@@ -135,10 +135,8 @@ func (r *Rules) readNFTObject(kind string, attributes map[string]any) error {
 func (r *Rules) addNFTElements(holder string, elements []any) error {
 	begin := len(r.lines)
 	for _, element := range elements {
-		if outer, ok := element.(map[string]any); ok {
-			if inner, ok := outer["elem"].(map[string]any); ok && inner["expires"] != nil {
-				continue
-			}
+		if passes(element) {
+			continue
 		}
 		if err := r.addNFTLine(holder, map[string]any{"element": element}); err != nil {
 			return err
@@ -146,6 +144,16 @@ func (r *Rules) addNFTElements(holder string, elements []any) error {
 	}
 	slices.Sort(r.lines[begin:])
 	return nil
+}
+
+// passes reports whether an element of a set or a map has a timeout.
+func passes(element any) bool {
+	if pair, ok := element.([]any); ok && len(pair) > 0 {
+		element = pair[0] // a map's: the key and the data
+	}
+	outer, _ := element.(map[string]any)
+	inner, _ := outer["elem"].(map[string]any)
+	return inner["expires"] != nil
 }
 
 func (r *Rules) addNFTLine(holder string, object map[string]any) error {

@@ -9,15 +9,16 @@ import (
 )
 
 // wares is a table with one of each kind: a set, a map, elements, rules with and without counters,
-// and a set that packets fill.
+// and a set and a map that packets fill.
 const wares = `table inet wares {
 	set ports { type inet_service; elements = { 9, 99 } }
 	map verdicts { type inet_service : verdict; elements = { 7 : drop } }
 	set seen { type ipv4_addr; size 100; flags dynamic,timeout; timeout 1h; }
+	map asked { type ipv4_addr : inet_service; size 100; flags dynamic,timeout; timeout 1h; }
 	chain output {
 		type filter hook output priority 5;
 		tcp dport @ports counter drop
-		meta l4proto tcp counter update @seen { ip saddr } accept comment "all the rest"
+		meta l4proto tcp counter update @seen { ip saddr } update @asked { ip saddr : tcp dport } accept comment "all the rest"
 	}
 }
 `
@@ -44,7 +45,7 @@ func TestNFTablesRulesTellAWriteFromTraffic(t *testing.T) {
 		{"add element inet wares verdicts { 8 : accept }", `+ nft inet wares map verdicts {"element":[8,{"accept":null}]}`},
 		{"delete element inet wares verdicts { 8 }", ""},
 		{"flush chain inet wares output; add rule inet wares output tcp dport @ports counter drop; " +
-			`add rule inet wares output meta l4proto tcp counter update @seen { ip saddr } accept comment "all the rest"`, "1 rules were written again"},
+			`add rule inet wares output meta l4proto tcp counter update @seen { ip saddr } update @asked { ip saddr : tcp dport } accept comment "all the rest"`, "1 rules were written again"},
 		{"delete table inet wares", `- nft inet wares {"table":{}}`},
 	} {
 		feed(t, host, c.write, "nft", "-f", "-")
