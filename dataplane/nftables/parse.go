@@ -84,7 +84,8 @@ func normalElementData(b, attrs []byte) []byte {
 // normalVerdict adds what appendVerdict adds for the same verdict.
 func normalVerdict(b, attrs []byte) []byte {
 	b, mark := netlink.Nest(b, unix.NFTA_DATA_VERDICT)
-	b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, netlink.Find(attrs, unix.NFTA_VERDICT_CODE).Uint32())
+	code := netlink.Find(attrs, unix.NFTA_VERDICT_CODE).Uint32()
+	b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, code)
 	if chain := netlink.Find(attrs, unix.NFTA_VERDICT_CHAIN).Data; len(chain) > 0 {
 		b = netlink.AppendBytes(b, unix.NFTA_VERDICT_CHAIN, chain)
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/sluice-proxy/sluice/internal/netlink"
 )
 
-// Starts is what the writers of one process share. As long as anybody in the namespace
-// listens, the kernel describes each element of each transaction, whoever wants to hear of it.
-// That is a third of what the first write of a node costs the kernel. So no writer listens before all have written
-// for the first time. What other programs have changed until then shows in the number of
-// transactions.
+// Starts is what the writers of one process share. As long as anybody listens, in any network
+// namespace (netlink_has_listeners), the kernel describes each element of each transaction.
+// That is a third of what the first write of a node costs it. So no writer listens before all
+// have written for the first time. What other programs have changed until then shows in the
+// number of transactions.
 type Starts struct {
 	// begun and ended count the transactions of all writers, landed those that landed. One
 	// with an unknown outcome never ends.
