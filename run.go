@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"runtime/metrics"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -105,19 +106,36 @@ func (p *Proxy) start() {
 // firstVerdicts is longer than all actors need to take the verdicts on the first write.
 const firstVerdicts = 3 * time.Second
 
-// freeMemory returns the memory to the system that only the first write needed. With
-// many Services that is more than a third of the process.
+// spareEvery is how often it is checked whether an audit or a list has left memory that
+// nothing needs. The runtime keeps what it has needed once for long.
+const spareEvery = time.Minute
+
+// freeMemory returns the memory to the system that only the first write needed, with
+// many Services more than a third of the process, and later what is left of peaks.
 func (p *Proxy) freeMemory(ctx context.Context) {
 	select {
 	case <-p.inForce:
 	case <-ctx.Done():
 		return
 	}
-	select {
-	case <-time.After(firstVerdicts):
-		debug.FreeOSMemory()
-	case <-ctx.Done():
+	for pause := firstVerdicts; ; pause = spareEvery {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		if pause == firstVerdicts || spareMemory() {
+			debug.FreeOSMemory()
+		}
 	}
+}
+
+// spareMemory reports whether more than 4 MiB, and a sixteenth of what is in use, is
+// neither needed nor returned. Returning it costs a collection.
+func spareMemory() bool {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64() > max(4<<20, sample[1].Value.Uint64()/16)
 }
 
 // Bounds of the pause before a failed watch is retried; it doubles.
