@@ -148,7 +148,7 @@ func provenance(s section) string {
 		return cmp.Compare(strings.ToLower(a), strings.ToLower(b))
 	})
 	for i, name := range names {
-		names[i] = name + " `" + m.Versions[name] + "`"
+		names[i] = name + " `" + strings.TrimPrefix(m.Versions[name], name+" ") + "`"
 	}
 	return text + ". Versions: " + strings.Join(names, ", ") + "."
 }

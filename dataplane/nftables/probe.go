@@ -286,7 +286,7 @@ func Cleanup(family service.Family, inside func(func() error) error) (removed bo
 		if err != nil {
 			return err
 		}
-		removed, err = deleteTable(socket, dialects[family], TableName)
+		removed, err = retireTable(socket, dialects[family])
 		_, probeErr := deleteTable(socket, dialects[family], probeTable)
 		return errors.Join(err, probeErr, socket.Close())
 	})
@@ -296,12 +296,33 @@ func Cleanup(family service.Family, inside func(func() error) error) (removed bo
 	return removed, nil
 }
 
+// retireTable deletes our table and reports whether there was one. First it empties the chains
+// that refuse what no rule has served. A packet that is between two rules when the table goes
+// no longer finds its frontend, because the elements of a map go at once, but still finds its
+// ClusterIP in a set, whose elements stay until the set does (nft_map_deactivate, Linux 6.18).
+// Another backend may be about to serve it.
+func retireTable(socket Socket, d *dialect) (bool, error) {
+	e := newEmitter(d)
+	for _, name := range []string{chainClusterIPsCheck, chainClusterIPsOutput} {
+		e.addChain(name, "") // the table may be of another release, and lack it
+		e.flushChain(name)
+	}
+	if found, err := found(socket.Commit(e.t)); !found || err != nil {
+		return found, err
+	}
+	return deleteTable(socket, d, TableName)
+}
+
 // deleteTable deletes a table and reports whether there was one.
 func deleteTable(socket Socket, d *dialect, name string) (bool, error) {
 	e := newEmitter(d)
 	e.table = name
 	e.deleteTable()
-	refusals, err := socket.Commit(e.t)
+	return found(socket.Commit(e.t))
+}
+
+// found reports whether there was a table for a transaction that does not add one.
+func found(refusals []*wire.Refusal, err error) (bool, error) {
 	if err != nil || len(refusals) == 0 {
 		return err == nil, err
 	}

@@ -57,8 +57,8 @@ var defects = []defect{
 	},
 	{
 		name: "stale flows kept", file: "conntrack/sweep.go",
-		old:   "if !stale || s.expected.lead(f) {",
-		new:   "if !stale || f != nil {",
+		old:   "return by, stale && !s.expected.lead(f)",
+		new:   "return by, stale && !s.expected.lead(f) && f == nil",
 		modes: both, caught: []string{"S-CT-01"}, unharmed: "S-CIP-08",
 	},
 }

@@ -31,7 +31,7 @@ func TestParseCrowd(t *testing.T) {
 	if c, err = parseCrowd(strings.Fields("one x cluster a")); err != nil || c.count != 0 || c.times != stickyTimes {
 		t.Errorf("%+v, %v", c, err)
 	}
-	for _, text := range []string{"one p1 cluster", "one p1*0 cluster a", "one p1 cluster refused", "one p1 nobody a"} {
+	for _, text := range []string{"one p1 cluster", "one p1*0 cluster a", "one p1 cluster refused", "one p1 nowhere a"} {
 		if _, err := parseCrowd(strings.Fields(text)); err == nil {
 			t.Errorf("%s: no error", text)
 		}
