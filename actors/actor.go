@@ -19,7 +19,7 @@ type address struct {
 	resident atomic.Pointer[actor]
 }
 
-// call wakes the actor that takes from the mailbox. It reports false if there is none.
+// call wakes the actor that takes from the mailbox, and reports whether there is one.
 func (h *address) call() bool {
 	resident := h.resident.Load()
 	if resident == nil || resident.lease.Fenced() {

@@ -54,8 +54,7 @@ func judged(t *testing.T, table *table, flows ...flow) []string {
 	return slices.DeleteFunc(before, func(name string) bool { return slices.Contains(after, name) })
 }
 
-// TestUnansweredClientsOfANewService: whoever began before there was a rule is judged by the
-// rules.
+// TestUnansweredClientsOfANewService: the rules judge a client that began before them.
 func TestUnansweredClientsOfANewService(t *testing.T) {
 	const tcp, udp = unix.IPPROTO_TCP, protocolUDP
 	answered := func(f flow) flow {

@@ -46,8 +46,8 @@ func newNetwork() (*network, error) {
 		{Router: nodeName, Leaf: api, Port: api, AtRouter: p("10.30.0.1/24"), AtLeaf: p("10.30.0.2/24")},
 		{Router: nodeName, Leaf: pods, Port: pods, AtRouter: p("10.40.0.1/24"), AtLeaf: p("10.40.0.2/24")},
 	}}
-	// What no rule translates ends there as well, and gets an answer that says so: a client that waits
-	// for a rule then learns at once that there is none yet.
+	// What no rule translates ends there as well, and gets an answer that says so. A client that waits
+	// for a rule learns at once that no rule applies yet.
 	for _, to := range []netip.Prefix{podRange, serviceRange} {
 		plan.Routes = append(plan.Routes, netns.Route{Host: nodeName, To: to, Via: netip.MustParseAddr("10.40.0.2")})
 	}

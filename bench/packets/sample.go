@@ -34,7 +34,7 @@ const cacheLine = 64
 // take measures how long one exchange of a case takes in a room, in microseconds: the first quartile
 // of the turns. Whatever else runs on the machine can only make a turn longer.
 func (s sampling) take(r *room, direction string, f service.Family, b benchCase, targets []target) (float64, error) {
-	// Connections of earlier samples would make look-ups slower, for whoever comes next.
+	// Connections of earlier samples would make the look-ups of later ones slower.
 	if err := r.node.Forget(); err != nil {
 		return 0, err
 	}

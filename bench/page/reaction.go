@@ -124,7 +124,7 @@ func (in inside) starts() result.Table {
 		if r.Restart != nil {
 			add("cold", r.Restart.Cold)
 			for _, s := range r.Restart.Restarts {
-				add("over the own rules", s)
+				add("restart", s)
 			}
 		}
 	}

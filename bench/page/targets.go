@@ -11,11 +11,11 @@ import (
 type target struct {
 	name       string
 	step, what string
-	// most is the largest figure allowed, in clusters of at most so many Services; 0 if there is none.
+	// most is the largest figure allowed, in clusters of at most that many Services; 0 means no limit.
 	most     float64
 	services int
 	// ratio is the least that kube-proxy's figure must be a multiple of Sluice's, in clusters of
-	// exactly so many Services; 0 if there is none.
+	// exactly that many Services; 0 means no target.
 	ratio float64
 }
 

@@ -31,14 +31,11 @@ const (
 
 // measureChurn replaces endpoints at a rate for a while.
 func measureChurn(ctx context.Context, o options, m measurement, r *result) (err error) {
-	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
+	rig, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rig.stop()) }()
-	if _, err := rig.fill(ctx); err != nil {
-		return err
-	}
 	found := churn{Share: rig.share}
 	var alone []time.Duration
 	for range lones {

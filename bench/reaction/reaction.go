@@ -51,14 +51,11 @@ func measureReactions(ctx context.Context, o options, m measurement, r *result) 
 	if m.size < o.events {
 		return fmt.Errorf("%d Services are too few for %d changes of different ones", m.size, o.events)
 	}
-	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
+	rig, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rig.stop()) }()
-	if _, err := rig.fill(ctx); err != nil {
-		return err
-	}
 	return profiled(o, m, func() error {
 		for _, p := range o.paces() {
 			for _, k := range kinds {
@@ -108,14 +105,11 @@ func measureAudit(ctx context.Context, o options, m measurement, r *result) (err
 	// Mode nftables audits less often than a measurement lasts.
 	const pause, period = 20, 35
 	o.audit = pause * time.Second
-	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
+	rig, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rig.stop()) }()
-	if _, err := rig.fill(ctx); err != nil {
-		return err
-	}
 	return profiled(o, m, func() error {
 		k := kind{"replaced for 35 s", spread, (*cluster).replaceEndpoint}
 		found, err := rig.react(ctx, int(o.rate*period), pace{fmt.Sprintf("%g/s", o.rate), o.rate}, k)
@@ -130,14 +124,11 @@ const addedShare = 100
 // measureRate replaces endpoints at a high rate, first nothing else, and then with Services added in
 // between: one transaction carries both, and the kernel checks the rules at each addition.
 func measureRate(ctx context.Context, o options, m measurement, r *result) (err error) {
-	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
+	rig, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rig.stop()) }()
-	if _, err := rig.fill(ctx); err != nil {
-		return err
-	}
 	replaced := kind{"replaced, sustained", spread, (*cluster).replaceEndpoint}
 	added := kind{"Service added meanwhile", behind, (*cluster).addService}
 	p, changes := pace{fmt.Sprintf("%g/s", o.high), o.high}, int(o.high*o.lasting.Seconds())
@@ -262,14 +253,11 @@ type idleWork struct {
 // measureResync delivers every object again as it is, then with other metadata, then all of them as
 // a list, as after an outage of the API server.
 func measureResync(ctx context.Context, o options, m measurement, r *result) (err error) {
-	rig, err := startRig(ctx, o, newCluster(m.size, o.endpoints))
+	rig, err := startFilled(ctx, o, newCluster(m.size, o.endpoints))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rig.stop()) }()
-	if _, err := rig.fill(ctx); err != nil {
-		return err
-	}
 	rig.take()
 	rig.rendered.Store(0)
 	return profiled(o, m, func() error {

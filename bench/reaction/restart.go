@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// restarted compares starts over the own rules with the cold start that wrote them.
+// restarted compares restarts, which find their own rules, with the cold start that wrote them.
 type restarted struct {
 	Cold     *coldStart
 	Restarts []*coldStart
@@ -98,7 +98,7 @@ func showRestarts(out io.Writer, results []result) error {
 		for i, c := range append([]*coldStart{r.Restart.Cold}, r.Restart.Restarts...) {
 			name, ratio := "cold", ""
 			if i > 0 {
-				name = "over the own rules"
+				name = "restart"
 				ratio = fmt.Sprintf("%.2f", float64(c.Programmed)/float64(r.Restart.Cold.Programmed))
 			}
 			t.row("%d × %d, %s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", c.Services, c.Endpoints, name, round(c.Listed),

@@ -40,6 +40,18 @@ type rig struct {
 	generating time.Duration
 }
 
+// startFilled starts a proxy and waits until the whole cluster is programmed.
+func startFilled(ctx context.Context, o options, c *cluster) (*rig, error) {
+	rig, err := startRig(ctx, o, c)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := rig.fill(ctx); err != nil {
+		return nil, errors.Join(err, rig.stop())
+	}
+	return rig, nil
+}
+
 // startRig starts a proxy that has not seen any object yet.
 func startRig(ctx context.Context, o options, c *cluster) (*rig, error) {
 	log := silentLog()

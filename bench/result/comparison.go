@@ -31,7 +31,7 @@ func (c *Comparison) rows() []row {
 	return all
 }
 
-// of returns the median of a program's rounds. It reports false when there is none.
+// of returns the median of a program's rounds, and reports whether there is one.
 func (r row) of(program string) (Figure, bool) {
 	figures := r.figures[program]
 	if len(figures) == 0 {

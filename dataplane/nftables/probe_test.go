@@ -87,7 +87,7 @@ func (s *stepwise) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 }
 
 // TestATableGoesInTwoSteps: it no longer refuses when its frontends go, and serves until then. In
-// one step, 15 of 3.5 million first packets were refused while a table went 958 times and another
+// one step, 15 of 3.5 million first packets failed while a table went 958 times and another
 // backend served.
 func TestATableGoesInTwoSteps(t *testing.T) {
 	node, err := netns.New("node")
