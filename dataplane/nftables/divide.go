@@ -107,6 +107,8 @@ func (p *plan) stageOf(o operation, serving bool) stage {
 	switch {
 	case o.step == stepDeleteTable, o.step == stepDeleteSet, o.step == stepGoWithSet, o.step == stepDeleteChain:
 		return stageRemoval
+	case chain && c.After == nil && isBase(c.Before):
+		return stageTakeover // what it leads to changes there
 	case chain && c.After == nil:
 		return stageRemoval
 	case chain && !fixed && c.Before != nil && isEmptied(c.Before):

@@ -56,11 +56,7 @@ func (a *attempt) withExchanges(changes []dataplane.Change, sets []*exchange, th
 func (a *attempt) planTogether(changes []dataplane.Change) *plan {
 	room := a.socket.Room() / 2
 	p := newPlan(a.w.d, changes, room, a.w.lateRelease())
-	late := 0
-	if a.w.lateRelease() {
-		late = 1
-	}
-	if len(p.parts) <= 1+late {
+	if len(p.parts) <= 1+p.late {
 		return p
 	}
 	a.beside = a.within

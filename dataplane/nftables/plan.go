@@ -25,6 +25,10 @@ const (
 	stepNewSet
 	stepDeleteBaseChain
 	stepNewChain
+	// stepFlushChain also goes before the deletion of a base chain, by a transaction. nf_tables_commit
+	// (Linux 6.18) makes the new rules of all chains that stay visible, but leaves those of deleted
+	// ones. Until their hooks are unregistered, a millisecond later, they jump into chains that
+	// already have their new rules.
 	stepFlushChain
 	// stepDropSet and stepRedefineSet replace a definition, between the rules that go and
 	// those that come.
@@ -101,6 +105,9 @@ func baseOf(o *dataplane.Object) string {
 	return string(base)
 }
 
+// isBase reports whether a chain is a base chain.
+func isBase(o *dataplane.Object) bool { return baseOf(o) != "" }
+
 // isVerdict reports whether an element maps to a chain.
 func isVerdict(o *dataplane.Object) bool {
 	data := netlink.Find([]byte(o.Body), unix.NFTA_SET_ELEM_DATA).Data
@@ -113,6 +120,8 @@ type plan struct {
 	changes []dataplane.Change
 	// parts are the operations of each transaction.
 	parts [][]operation
+	// late counts those at the end that only delete chains.
+	late int
 	// encoded is the last transaction.
 	encoded *wire.Transaction
 	// ordered is set if the changes are in the order of their identities, so that their
@@ -134,7 +143,8 @@ const noPart = -1
 // Changes of one Service stay together, so that each transaction leaves every Service as it
 // was or as it is wanted.
 //
-// With lateRelease, the last transactions delete chains and do nothing else.
+// With lateRelease, the last transactions delete chains and do nothing else. Base chains are always
+// deleted there.
 func newPlan(d *dialect, changes []dataplane.Change, bytesMax int, lateRelease bool) *plan {
 	p := &plan{d: d, changes: changes, ordered: slices.IsSortedFunc(changes, func(a, b dataplane.Change) int {
 		return a.ID.Compare(b.ID)
@@ -146,7 +156,7 @@ func newPlan(d *dialect, changes []dataplane.Change, bytesMax int, lateRelease b
 	ending := endingSets(changes)
 	for i := range changes {
 		for _, s := range steps(buf[:0], &changes[i], ending) {
-			if lateRelease && s == stepDeleteChain {
+			if s == stepDeleteChain && (lateRelease || isBase(changes[i].Before)) {
 				late = append(late, operation{s, i})
 			} else {
 				all = append(all, operation{s, i})
@@ -161,8 +171,9 @@ func newPlan(d *dialect, changes []dataplane.Change, bytesMax int, lateRelease b
 	default:
 		p.divide(all, bytesMax)
 	}
-	if len(late) > 0 {
+	if now := len(p.parts); len(late) > 0 {
 		p.divide(late, bytesMax)
+		p.late = len(p.parts) - now
 	}
 	for _, part := range p.parts {
 		slices.SortFunc(part, p.compare)

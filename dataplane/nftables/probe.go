@@ -296,17 +296,13 @@ func Cleanup(family service.Family, inside func(func() error) error) (removed bo
 	return removed, nil
 }
 
-// retireTable deletes our table and reports whether there was one. First it empties the chains
-// that refuse what no rule has served. A packet that is between two rules when the table goes
-// no longer finds its frontend, because the elements of a map go at once, but still finds its
-// ClusterIP in a set, whose elements stay until the set does (nft_map_deactivate, Linux 6.18).
-// Another backend may be about to serve it.
+// retireTable deletes our table and reports whether there was one. It deletes the rules first:
+// the kernel runs those of a deleted base chain until it has unregistered the hook, when the
+// elements of maps have already gone (see stepFlushChain). Packets would no longer find their
+// frontend, but still their ClusterIP, and be refused while another backend already serves them.
 func retireTable(socket Socket, d *dialect) (bool, error) {
 	e := newEmitter(d)
-	for _, name := range []string{chainClusterIPsCheck, chainClusterIPsOutput} {
-		e.addChain(name, "") // the table may be of another release, and lack it
-		e.flushChain(name)
-	}
+	e.begin(unix.NFT_MSG_DELRULE, 0)
 	if found, err := found(socket.Commit(e.t)); !found || err != nil {
 		return found, err
 	}

@@ -49,7 +49,8 @@ func TestTakingOverFromKubeProxy(t *testing.T) {
 				t.Errorf("kube-proxy's objects are not seen: %+v", drift)
 			}
 			receipt := w.commit()
-			if several := receipt.Written.Calls > 1; several != (bytesMax > 0) {
+			// kube-proxy's base chains are deleted when they no longer have rules.
+			if several := receipt.Written.Calls > 2; several != (bytesMax > 0) || receipt.Written.Calls < 2 {
 				t.Errorf("%d transactions", receipt.Written.Calls)
 			}
 			fresh.commit()
