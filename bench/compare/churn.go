@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -142,13 +143,16 @@ func (r *run) changeOne(ctx context.Context, f *followed, c *changes, follow boo
 		}
 	}
 	r.replace(it)
-	slice := it.slice(0)
+	all := it.slices()
 	if follow {
 		f.follow(ctx, r, it.answered(it.endpoints...), func(time.Time) { c.give(it) })
 	}
 	began := time.Now()
 	f.underway.Go(func() {
-		err := r.api.update(ctx, slice)
+		var err error
+		for _, slice := range all {
+			err = errors.Join(err, r.api.update(ctx, slice))
+		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if err != nil {
