@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -65,7 +66,7 @@ func (s *apiServer) launch(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	limit, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	limit, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
 	// The line that test/e2e/apiserver promises.
 	if err := s.process.AwaitLine(limit, "ready https://"); err != nil {
@@ -79,7 +80,7 @@ func (s *apiServer) restart(ctx context.Context, end func(*netns.Daemon) error) 
 	s.up.Lock()
 	defer s.up.Unlock()
 	if err := end(s.process); err != nil {
-		return err
+		progress("  %v", err) // a busy machine may not end it in time, and then it is killed
 	}
 	return s.launch(ctx)
 }
@@ -130,17 +131,39 @@ func (s *apiServer) createNamespaces(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// create writes a Service and its slices.
+// create writes a Service and its slices. A server that is too busy is asked again.
 func (s *apiServer) create(ctx context.Context, it *item) error {
-	if _, err := s.client.CoreV1().Services(it.namespace).Create(ctx, it.service(), metav1.CreateOptions{}); err != nil {
+	err := untilWritten(ctx, func() error {
+		_, err := s.client.CoreV1().Services(it.namespace).Create(ctx, it.service(), metav1.CreateOptions{})
 		return err
-	}
+	})
 	for _, slice := range it.slices() {
-		if _, err := s.client.DiscoveryV1().EndpointSlices(it.namespace).Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+		if err != nil {
 			return err
 		}
+		err = untilWritten(ctx, func() error {
+			_, err := s.client.DiscoveryV1().EndpointSlices(it.namespace).Create(ctx, slice, metav1.CreateOptions{})
+			return err
+		})
 	}
-	return nil
+	return err
+}
+
+// untilWritten creates an object, again where the server says that it had no time: it may have
+// written it.
+func untilWritten(ctx context.Context, create func() error) error {
+	busy := func(err error) bool {
+		return ctx.Err() == nil && (apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err))
+	}
+	repeated := false
+	return retry.OnError(retry.DefaultBackoff, busy, func() error {
+		err := create()
+		if repeated && apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		repeated = true
+		return err
+	})
 }
 
 // update writes a slice that exists. It tries again when the API server is too busy: the change is

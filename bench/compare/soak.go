@@ -19,6 +19,9 @@ import (
 const (
 	// soakRate is how many endpoints are replaced per second, beside everything else.
 	soakRate = 100
+	// soakUnderway is how many changes wait for the API server's answer at most. A machine that is
+	// too slow for the rate then gets fewer.
+	soakUnderway = 200
 	// restartEvery and configureEvery are how often the API server starts again, and how often the
 	// configuration changes. Shorter runs have one of each.
 	restartEvery, configureEvery = 5 * time.Minute, time.Minute
@@ -158,9 +161,13 @@ func (s *soak) load(ctx context.Context, from, to time.Duration) error {
 	made, began := s.change(ctx, zero.Add(to)), zero.Add(from)
 	group.Wait()
 	s.followed.underway.Wait()
-	if err := errors.Join(context.Cause(ctx), s.followed.failed); err != nil {
+	if err := context.Cause(ctx); err != nil {
 		return err
 	}
+	if s.followed.failures > 0 {
+		progress("  the API server did not take %d changes; the last: %v", s.followed.failures, s.followed.failed)
+	}
+	s.out.Refused += s.followed.failures
 	took := time.Since(began)
 	s.out.ChangesPerSecond = (s.out.ChangesPerSecond*s.out.Seconds + float64(made)) / (s.out.Seconds + took.Seconds())
 	s.out.Seconds += took.Seconds()
@@ -195,6 +202,9 @@ func (s *soak) change(ctx context.Context, until time.Time) (made int) {
 			return made
 		}
 		s.api.await()
+		if !s.followed.await(ctx, soakUnderway) {
+			return made
+		}
 		last, due = time.Now(), due.Add(interval)
 		s.changeOne(ctx, &s.followed, c, made%(soakRate/measuredPerSecond) == 0)
 	}

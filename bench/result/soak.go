@@ -11,6 +11,8 @@ type Soak struct {
 	Mix                 map[string]int
 	// Seconds is how long changes were made, ChangesPerSecond how many.
 	Seconds, ChangesPerSecond float64
+	// Refused counts the changes that the API server did not take.
+	Refused int `json:",omitempty"`
 	// Restarts are those of the API server, HandOvers the changes of the configuration.
 	Restarts, HandOvers int
 	// Attempted and Lost count the exchanges of the clients.
