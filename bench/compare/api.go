@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -149,14 +150,16 @@ func (s *apiServer) create(ctx context.Context, it *item) error {
 	return err
 }
 
-// untilWritten creates an object, again where the server says that it had no time: it may have
-// written it.
+// patience is how an object is written to a server that is too busy: again and again, for minutes.
+var patience = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 20, Cap: 10 * time.Second}
+
+// untilWritten creates an object. A server that had no time to answer may have written it.
 func untilWritten(ctx context.Context, create func() error) error {
 	busy := func(err error) bool {
-		return ctx.Err() == nil && (apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err))
+		return ctx.Err() == nil && !apierrors.IsInvalid(err) && !apierrors.IsAlreadyExists(err)
 	}
 	repeated := false
-	return retry.OnError(retry.DefaultBackoff, busy, func() error {
+	return retry.OnError(patience, busy, func() error {
 		err := create()
 		if repeated && apierrors.IsAlreadyExists(err) {
 			return nil
@@ -172,7 +175,7 @@ func (s *apiServer) update(ctx context.Context, slice *discoveryv1.EndpointSlice
 	s.up.RLock()
 	defer s.up.RUnlock()
 	busy := func(error) bool { return ctx.Err() == nil }
-	return retry.OnError(retry.DefaultBackoff, busy, func() error {
+	return retry.OnError(patience, busy, func() error {
 		_, err := s.client.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
 		return err
 	})
