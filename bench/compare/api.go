@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -132,18 +131,26 @@ func (s *apiServer) createNamespaces(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// create writes a Service and its slices. A server that is too busy is asked again.
+// create writes a Service and its slices.
 func (s *apiServer) create(ctx context.Context, it *item) error {
+	services := s.client.CoreV1().Services(it.namespace)
 	err := untilWritten(ctx, func() error {
-		_, err := s.client.CoreV1().Services(it.namespace).Create(ctx, it.service(), metav1.CreateOptions{})
+		_, err := services.Create(ctx, it.service(), metav1.CreateOptions{})
+		return err
+	}, func() error {
+		_, err := services.Get(ctx, it.name, metav1.GetOptions{})
 		return err
 	})
+	written := s.client.DiscoveryV1().EndpointSlices(it.namespace)
 	for _, slice := range it.slices() {
 		if err != nil {
 			return err
 		}
 		err = untilWritten(ctx, func() error {
-			_, err := s.client.DiscoveryV1().EndpointSlices(it.namespace).Create(ctx, slice, metav1.CreateOptions{})
+			_, err := written.Create(ctx, slice, metav1.CreateOptions{})
+			return err
+		}, func() error {
+			_, err := written.Get(ctx, slice.Name, metav1.GetOptions{})
 			return err
 		})
 	}
@@ -154,18 +161,14 @@ func (s *apiServer) create(ctx context.Context, it *item) error {
 var patience = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 20, Cap: 10 * time.Second}
 
 // untilWritten creates an object. A server that had no time to answer may have written it.
-func untilWritten(ctx context.Context, create func() error) error {
-	busy := func(err error) bool {
-		return ctx.Err() == nil && !apierrors.IsInvalid(err) && !apierrors.IsAlreadyExists(err)
-	}
+func untilWritten(ctx context.Context, create, get func() error) error {
 	repeated := false
-	return retry.OnError(patience, busy, func() error {
-		err := create()
-		if repeated && apierrors.IsAlreadyExists(err) {
+	return retry.OnError(patience, func(error) bool { return ctx.Err() == nil }, func() error {
+		if repeated && get() == nil {
 			return nil
 		}
 		repeated = true
-		return err
+		return create()
 	})
 }
 

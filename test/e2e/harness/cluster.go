@@ -78,9 +78,6 @@ func (c *Cluster) startServer() {
 	if err := server.Start(); err != nil {
 		c.t.Fatal(err)
 	}
-	if err := lend(server.ProxyKubeconfig()); err != nil {
-		c.t.Fatal(err)
-	}
 	c.t.Logf("API server ready after %v", server.Took().Round(time.Millisecond))
 	if c.Client, err = server.Client(); err != nil {
 		c.t.Fatal(err)
