@@ -56,7 +56,12 @@ func soakAll(ctx context.Context, o options) (err error) {
 	if s.dir, err = os.MkdirTemp("", "soak-"); err != nil {
 		return err
 	}
-	failed := errors.Join(s.all(ctx), s.close())
+	failed := s.all(ctx)
+	if s.traffic != nil {
+		c := s.traffic.of(soakStep)
+		s.out.Attempted, s.out.Lost = c.attempted, c.lost
+	}
+	failed = errors.Join(failed, s.close())
 	if failed != nil {
 		s.out.Incomplete = failed.Error()
 		progress("  the logs are in %s", s.dir)
@@ -94,7 +99,9 @@ func (s *soak) lost(e netns.Exchange) {
 }
 
 // soakCommand is what to type to repeat this.
-func (o options) soakCommand() string { return fmt.Sprintf("make soak DURATION=%s N=%d", o.soak, o.N) }
+func (o options) soakCommand() string {
+	return fmt.Sprintf("make soak DURATION=%s N=%d", short(o.soak), o.N)
+}
 
 // all goes from the cold start to the last quiet moment.
 func (s *soak) all(ctx context.Context) error {
@@ -314,8 +321,6 @@ func (s *soak) quiet(ctx context.Context) error {
 	sample, err := s.sample(ctx, true)
 	s.out.Quiet = append(s.out.Quiet, sample)
 	progress("  at rest: %+v", sample)
-	c := s.traffic.of(soakStep)
-	s.out.Attempted, s.out.Lost = c.attempted, c.lost
 	return err
 }
 
@@ -344,6 +349,7 @@ func (s *soak) progressOne(_ context.Context, n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, last := s.traffic.of(soakStep), s.out.Samples[len(s.out.Samples)-1]
+	s.out.Attempted, s.out.Lost = c.attempted, c.lost
 	progress("  %s of %s: %d restarts, %d hand-overs, %d exchanges, %d lost; %.0f MiB resident, heap %.0f MiB, %d goroutines, %d descriptors",
 		short(time.Since(s.began)), short(s.duration), s.out.Restarts, s.out.HandOvers, c.attempted, c.lost,
 		last.ResidentMiB, last.HeapMiB, last.Goroutines, last.Descriptors)
