@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -188,10 +186,7 @@ func (k *Kernel) walk(p Packet, draw draw, reads map[Name]bool) []branch {
 	if !p.Src.Addr().IsValid() || service.FamilyOf(p.Src.Addr()) != family {
 		panic(fmt.Sprintf("nftmodel: a packet from %v to %v", p.Src, p.Dst))
 	}
-	w := &walker{kernel: k, family: unix.NFPROTO_IPV4, draw: draw, now: k.now(), calls: make(map[call]*call), reads: reads}
-	if family == service.IPv6 {
-		w.family = unix.NFPROTO_IPV6
-	}
+	w := &walker{kernel: k, family: protocolOf(family), draw: draw, now: k.now(), calls: make(map[call]*call), reads: reads}
 	start := branch{state: state{src: p.Src, dst: p.Dst, known: p.Dst, protocol: p.Protocol.Number()}, probability: 1}
 	return w.follow(start, p.In, p.Out)
 }
