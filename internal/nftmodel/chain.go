@@ -99,12 +99,14 @@ func (b *batch) deleteTable(r request) error {
 	if f.has(unix.NFTA_TABLE_NAME) {
 		t, err := b.table(r, f)
 		if err == nil {
+			b.leaving.table(t)
 			b.do(func() { delete(tables, t.tableKey) }, func() { tables[t.tableKey] = t })
 		}
 		return err
 	}
 	for key, t := range tables {
 		if r.family == unix.NFPROTO_UNSPEC || r.family == key.family {
+			b.leaving.table(t)
 			b.do(func() { delete(tables, key) }, func() { tables[key] = t })
 		}
 	}
@@ -342,6 +344,8 @@ func (b *batch) deleteChain(r request) error {
 		return err
 	}
 	use := c.use
+	b.leaving.chains = append(b.leaving.chains, c)
+	b.leaving.changes(c)
 	b.flush(c)
 	if use > 0 {
 		return refusef(unix.EBUSY, "%d rules and elements lead to chain %s", use, c.name)

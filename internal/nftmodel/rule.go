@@ -42,6 +42,7 @@ func (b *batch) newRule(r request) error {
 	}
 	made.handle = c.table.nextHandle()
 	before := c.rules
+	b.leaving.changes(c)
 	b.do(func() {
 		if r.flags&unix.NLM_F_APPEND != 0 {
 			c.setRules(append(before, made))
@@ -84,6 +85,7 @@ func (b *batch) flush(c *chain) {
 		return
 	}
 	before := c.rules
+	b.leaving.changes(c)
 	b.do(func() { c.setRules(nil) }, func() { c.setRules(before) })
 	for _, r := range before {
 		b.refer(r, -1)

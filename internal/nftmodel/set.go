@@ -199,6 +199,7 @@ func (b *batch) deleteSet(r request) error {
 	if s.use > 0 {
 		return refusef(unix.EBUSY, "%d rules name set %s", s.use, s.name)
 	}
+	b.leaving.set(s)
 	b.flushSet(s)
 	b.do(func() { delete(t.sets, s.name) }, func() { t.sets[s.name] = s })
 	return nil

@@ -99,6 +99,8 @@ type walker struct {
 	// reads, when set, collects the parts of the tables that decide what becomes of the
 	// packet.
 	reads map[Name]bool
+	// leaving are deleted base chains that are still called.
+	leaving []*chain
 	// branch and registers are those of the rule at hand.
 	branch    branch
 	registers registers
@@ -173,13 +175,17 @@ const (
 // called.
 func (w *walker) baseChains(number uint32) []*chain {
 	var list []*chain
-	for _, t := range w.kernel.tables {
-		for _, c := range t.order {
-			if t.family == w.family && c.base != nil && c.base.hook == number && (c.base.kind != "nat" || !w.connected) {
+	add := func(chains []*chain) {
+		for _, c := range chains {
+			if c.table.family == w.family && c.base != nil && c.base.hook == number && (c.base.kind != "nat" || !w.connected) {
 				list = append(list, c)
 			}
 		}
 	}
+	for _, t := range w.kernel.tables {
+		add(t.order)
+	}
+	add(w.leaving)
 	slices.SortFunc(list, func(a, b *chain) int {
 		return cmp.Or(cmp.Compare(a.base.called(), b.base.called()), cmp.Compare(a.base.kind, b.base.kind),
 			cmp.Compare(a.base.priority, b.base.priority),

@@ -23,7 +23,7 @@ import (
 //	served is not.
 //
 // After each transaction it sends a packet to every frontend whose outcome depends on what
-// the transaction touched. The API has asked for a loss if, under any state that it has
+// the transaction touched, and one while deleted base chains are still called. The API has asked for a loss if, under any state that it has
 // announced since the last check, the Service that has the frontend does not serve it.
 type guard struct {
 	family service.Family
@@ -235,20 +235,39 @@ func (s *socket) Ask(ctx context.Context, kind uint16, family uint8, all bool, a
 }
 
 // judge looks at the frontends that depend on what a transaction has touched. What was
-// damaged before it is not its fault.
+// damaged before it is not its fault. Being served worse for a moment is being served worse.
 func (g *guard) judge(touched, damaged map[nftmodel.Name]bool) {
+	leaving := g.kernel.Leaving(g.family)
 	for p, f := range g.fronts {
 		if !f.dependsOn(touched) {
 			continue
 		}
-		before := f.share
+		before, meanwhile, way := f.share, f.share, ""
+		if leaving {
+			var outcomes []nftmodel.Outcome
+			outcomes, _ = g.kernel.ExploreLeaving(p)
+			meanwhile, way = delivered(outcomes), " while the hooks of deleted chains are unregistered"+stepsOf(outcomes)
+		}
 		steps := g.look(f, p)
 		const rounding = 1e-6
-		if f.share < before-rounding && !f.dependsOn(damaged) && !g.asked(p, f) {
+		if worst := min(meanwhile, f.share); worst < before-rounding && !f.dependsOn(damaged) && !g.asked(p, f) {
+			if worst == f.share {
+				way = steps
+			}
 			g.object(fmt.Errorf("%v: a write left Services %v served worse: packet %v to %v/%v "+
-				"reached an endpoint with probability %.3f, now %.3f%s", g.family, f.numbers(), p.Src, p.Dst, p.Protocol, before, f.share, steps))
+				"reached an endpoint with probability %.3f, now %.3f%s", g.family, f.numbers(), p.Src, p.Dst, p.Protocol, before, worst, way))
 		}
 	}
+}
+
+// delivered is how probable it is that a packet reaches an endpoint.
+func delivered(outcomes []nftmodel.Outcome) (share float64) {
+	for _, o := range outcomes {
+		if o.Verdict == nftmodel.Delivered {
+			share += o.Probability
+		}
+	}
+	return share
 }
 
 func (f *front) dependsOn(touched map[nftmodel.Name]bool) bool {
@@ -265,12 +284,7 @@ func (g *guard) look(f *front, p nftmodel.Packet) string {
 	var outcomes []nftmodel.Outcome
 	was := f.share
 	outcomes, f.reads = g.kernel.Explore(p)
-	f.share = 0
-	for _, o := range outcomes {
-		if o.Verdict == nftmodel.Delivered {
-			f.share += o.Probability
-		}
-	}
+	f.share = delivered(outcomes)
 	switch {
 	case f.share > 0:
 		f.lost, f.damaged, f.reported = time.Time{}, false, false
