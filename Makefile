@@ -94,10 +94,8 @@ record-release: test-packages ## write down the rules of the present commit, for
 sim: ## one seed of the simulation, verbosely: make sim SEED=42
 	SLUICE_SIM_SEED=$(or $(SEED),1) $(GO) test -race -count=1 -v -run TestSimulation ./test/sim
 
-fuzz: ## fuzz the endpoint selection and the reduction for FUZZTIME (30s) each
-	$(GO) test -run '^$$' -fuzz FuzzResolve -fuzztime $(or $(FUZZTIME),30s) ./service
-	$(GO) test -run '^$$' -fuzz FuzzService -fuzztime $(or $(FUZZTIME),30s) ./source/reduce
-	$(GO) test -run '^$$' -fuzz FuzzEndpointSlice -fuzztime $(or $(FUZZTIME),30s) ./source/reduce
+fuzz: ## every fuzz target in turn: make fuzz FUZZTIME=30s, or EXECUTIONS=10000000 in all; some by TARGETS='Parse'
+	FUZZTIME='$(FUZZTIME)' EXECUTIONS='$(EXECUTIONS)' TARGETS='$(TARGETS)' hack/fuzz
 
 bench: ## watch event to commit, cold start, memory and their growth (as root, minutes): make bench MODE=nftables|iptables ONLY=react-1000,cold
 	cd bench && $(GO) run ./reaction -mode $(or $(MODE),nftables) -only '$(ONLY)'
