@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +44,8 @@ type proxies struct {
 	mode, variant string
 	api           string
 	builds        []build
+	// wrapper is a command that becomes the proxy, and environment is added to its own.
+	wrapper, environment []string
 
 	// next numbers the processes. current is the build that runs, as process.
 	next    int
@@ -85,7 +88,10 @@ func (p *proxies) start() error {
 	b := p.builds[p.current]
 	log := p.file(fmt.Sprintf("proxy-%05d-%s.log", p.next, b.version))
 	var err error
-	p.process, err = netns.StartDaemon(p.node, log, exec.Command(b.binary, "proxy", "--config", p.file("config.yaml")))
+	words := append(slices.Clone(p.wrapper), b.binary, "proxy", "--config", p.file("config.yaml"))
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Env = append(os.Environ(), p.environment...)
+	p.process, err = netns.StartDaemon(p.node, log, cmd)
 	return err
 }
 
