@@ -179,8 +179,10 @@ func (p *proxies) writes() bool {
 	threads, _ := os.ReadDir(tasks) // none when it has ended
 	for _, thread := range threads {
 		stack, _ := os.ReadFile(filepath.Join(tasks, thread.Name(), "stack"))
-		if bytes.Contains(stack, []byte("nfnetlink_rcv")) || bytes.Contains(stack, []byte("genl_rcv")) {
-			return true
+		for _, function := range []string{"nfnetlink_rcv_batch", "nf_tables_", "ip_vs_genl_set_cmd"} {
+			if bytes.Contains(stack, []byte(function)) {
+				return true
+			}
 		}
 		children, _ := os.ReadFile(filepath.Join(tasks, thread.Name(), "children"))
 		for child := range bytes.FieldsSeq(children) {

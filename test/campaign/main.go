@@ -139,6 +139,12 @@ func (o *options) run(ctx context.Context) (err error) {
 	if o.prepare {
 		return nil
 	}
+	if o.trouble != "" {
+		if err := o.mountState(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, o.unmountState()) }()
+	}
 	net, err := newNetwork(o.live)
 	if err != nil {
 		return err
@@ -174,7 +180,7 @@ func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traff
 	if err := t.awaitAll(ctx, 2*time.Minute); err != nil {
 		return errors.Join(err, p.alive())
 	}
-	fmt.Printf("%d Services, %d frontends answer; %v to go\n", o.services, len(t.targets), o.duration)
+	fmt.Printf("%d Services, %d frontends answer\n", o.services, len(t.targets))
 	t.after("started, nothing else yet")
 	load, err := t.start(ctx, o.rate)
 	if err != nil {
@@ -204,7 +210,7 @@ func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traff
 	p.process = nil
 	_, judged := t.snapshot()
 	switch {
-	case p.quarantined == 0 && !o.control:
+	case o.trouble == "" && p.quarantined == 0 && !o.control:
 		return errors.New("the kernel has refused nothing: that proves nothing")
 	case judged.lost > 0:
 		return errLost

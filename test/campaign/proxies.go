@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -179,4 +180,21 @@ func (p *proxies) alive() error {
 	}
 	return fmt.Errorf("the proxy has ended by itself (%s); the end of %s:\n%s",
 		p.process.End(), p.process.LogFile(), strings.TrimSpace(p.process.Tail(5)))
+}
+
+// said waits until the log of the process has a text.
+func (p *proxies) said(ctx context.Context, text string, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		log, err := os.ReadFile(p.process.LogFile())
+		if err != nil || bytes.Contains(log, []byte(text)) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not say %q; its end:\n%s", p.process.LogFile(), text, p.process.Tail(10))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }

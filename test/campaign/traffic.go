@@ -222,7 +222,7 @@ func (t *traffic) note(e netns.Exchange) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if c.lost > 0 && k != toTheRefused && t.isDestroyed(to, e) {
+	if c.lost+c.late > 0 && k != toTheRefused && t.isDestroyed(to, e) {
 		k = destroyed
 	}
 	t.counts[k].add(c)

@@ -31,6 +31,9 @@ type trouble struct {
 var troubles = []trouble{
 	{name: "kill", instant: kill, end: (*trial).revive},
 	{name: "stop", fits: notIPVS, instant: stop},
+	{name: "disk", fits: notIPVS, instant: disk},
+	{name: "descriptors", fits: notIPVS, instant: descriptors},
+	{name: "memory", fits: notIPVS, begin: limitMemory, instant: memory, end: (*trial).freeMemory},
 	{name: "lock", fits: notIPVS, instant: lock},
 }
 
@@ -59,9 +62,10 @@ func troublesNamed(list, mode string) (found []trouble, err error) {
 // trial is what the troubles share. One goroutine uses it.
 type trial struct {
 	*options
-	c *cluster
-	p *proxies
-	t *traffic
+	c     *cluster
+	p     *proxies
+	t     *traffic
+	group *memoryGroup
 	// rows are the results by kind; row is the one of the kind under way.
 	rows []*row
 	row  *row
@@ -94,6 +98,10 @@ func (r *trial) play(ctx context.Context, kinds []trouble) (err error) {
 			return err
 		}
 		if err := r.recovered(ctx, time.Now(), r.c.mark(), false); err != nil {
+			return err
+		}
+		// Processes that live for a second may not get that far.
+		if err := r.p.said(ctx, "Service quarantined", r.recovery); err != nil {
 			return err
 		}
 	}
