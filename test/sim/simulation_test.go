@@ -84,7 +84,7 @@ func run(t *testing.T, s scenario, log func(string)) (seen tally, err error) {
 	return seen, err
 }
 
-// shrinkTries bounds what a failure may cost.
+// shrinkTries bounds what a failure may cost; SLUICE_SIM_SHRINK overrides it.
 const shrinkTries = 100
 
 // simulate plays a scenario; when that fails, it looks for a shorter one.
@@ -94,6 +94,10 @@ func simulate(t *testing.T, s scenario, log func(string)) tally {
 	if err == nil {
 		return seen
 	}
+	tries, ok := number(t, "SLUICE_SIM_SHRINK")
+	if !ok {
+		tries = shrinkTries
+	}
 	shortest := s
 	shortest.events = shrink(s.events, func(events []event) bool {
 		if _, e := run(t, scenario{s.seed, events}, nil); e != nil {
@@ -101,7 +105,7 @@ func simulate(t *testing.T, s scenario, log func(string)) tally {
 			return true
 		}
 		return false
-	}, shrinkTries)
+	}, int(tries))
 	t.Errorf("seed %d: %v\n\nReplay with SLUICE_SIM_SEED=%d, or add this to the regressions:\n\nscenario{%d, %s}",
 		s.seed, beginning(err), s.seed, s.seed, literal(shortest.events))
 	return seen
