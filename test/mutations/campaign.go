@@ -65,11 +65,12 @@ func (r *runner) run(ctx context.Context, c campaign, binary string, env ...stri
 		return "", "", err
 	}
 	where, what = firstFailure(printed)
-	late := ctx.Err() != nil
-	cancel() // it may have much more to say
+	if what != "" {
+		cancel() // it may have much more to say
+	}
 	err = cmd.Wait()
 	switch {
-	case what != "" || late:
+	case what != "" || ctx.Err() != nil:
 		return where, what, nil
 	case err != nil:
 		return "", "", fmt.Errorf("%s ends with %w and names no test", c.name, err)

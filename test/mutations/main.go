@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -33,7 +34,7 @@ func main() {
 	flag.BoolVar(&short, "short", false, "only mistakes that are found within seconds")
 	flag.BoolVar(&list, "list", false, "list the mistakes, and check that the code still has their texts")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	r.limit = time.Duration(*minutes * float64(time.Minute))
 	chosen, err := choose(only, short)
