@@ -52,10 +52,9 @@ func (w *world) takeOverFormer() error {
 		}
 		s.guard.setHosts(w.cluster.hosts) // looks at everything anew
 	}
-	if err := w.start(); err != nil {
+	if err := w.start(0, 0); err != nil {
 		return err
 	}
-	w.cluster.repeat()(w.cache)
 	return w.settle()
 }
 
