@@ -97,6 +97,7 @@ var layers = []layer{
 	{pkg: "test/scenarios/generate", may: []string{"service", "test/scenarios/play", "test/scenarios/expect", "test/scenarios/script"}, why: "makes scenarios up; the answers are the reference's", test: true},
 	{pkg: "test/scenarios/play", may: []string{"test/apitest", "internal/host/netns", "service", "test/scenarios/cluster", "test/scenarios/fixture", "test/scenarios/network", "test/scenarios/script"}, why: "gives statements their meaning", test: true},
 	{pkg: "test/reference", why: "endpoint selection by a plain reading of the rules; it shares nothing with the product, not even types", test: true},
+	{pkg: "test/hostile", may: []string{"*"}, why: "the reduction and every renderer, with input that means harm", test: true},
 	{pkg: "test/sim", may: []string{"*"}, why: "the whole proxy in one process", test: true},
 	{pkg: "test/defects", why: "texts of the tree in, texts for the compiler out", test: true},
 	{pkg: "test/mutations", may: []string{"test/defects"}, why: "builds and runs tests; it knows the proxy as text only", test: true},
