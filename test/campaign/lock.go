@@ -20,12 +20,14 @@ func (o *options) lockFile() string { return filepath.Join(o.dir, "xtables.lock"
 // wait for it, and health says so; elsewhere nothing takes the lock.
 func lock(ctx context.Context, r *trial, _ int) error {
 	holder, err := netns.StartDaemon(r.p.node, filepath.Join(r.dir, "flock.log"),
-		exec.Command("flock", "-x", r.lockFile(), "sh", "-c", "echo held; exec sleep 600"))
+		exec.Command("flock", "--no-fork", "--exclusive", r.lockFile(), "sh", "-c", "echo held; exec sleep 600"))
 	if err != nil {
 		return err
 	}
-	defer holder.Kill() //nolint:errcheck // the child has it when this fails, and ends with this process
-	if err := holder.AwaitLine(ctx, "held"); err != nil {
+	defer holder.Kill() //nolint:errcheck // it ends with this process
+	waiting, enough := context.WithTimeout(ctx, r.recovery)
+	defer enough()
+	if err := holder.AwaitLine(waiting, "held"); err != nil {
 		return err
 	}
 	began, want := time.Now(), r.c.mark()

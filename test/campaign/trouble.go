@@ -215,11 +215,14 @@ func (r *trial) shown(ctx context.Context, want string) error {
 	for _, family := range service.Families {
 		to := target{r.c.roles().marker, "tcp", clusterAddr(family, r.c.roles().marker, webPort)}
 		for {
-			asking, stop := context.WithTimeout(ctx, r.patience)
+			asking, stop := context.WithTimeout(ctx, time.Second) // a lost SYN is not waited for
 			answer, err := r.t.client.Ask(asking, to.protocol, to.addr)
 			stop()
 			if err == nil && answer.Backend == want {
 				break
+			}
+			if dead := r.p.alive(); dead != nil {
+				return dead
 			}
 			select {
 			case <-ctx.Done():
