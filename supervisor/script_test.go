@@ -34,8 +34,10 @@ type script struct {
 	f        *fixture
 	began    time.Time
 	children map[name]*subject
-	mu       sync.Mutex
+	mu       sync.Mutex // guards what follows
 	lines    []string
+	// stands has what each child waits for; nothing if it has a lease.
+	stands map[name]string
 }
 
 // subject is a child that does as it is told.
@@ -108,6 +110,7 @@ func (s *script) open(t *testing.T, d *datadriven.TestData) {
 		s.f.stop()
 	}
 	s.began, s.children, s.lines = time.Now(), map[name]*subject{}, nil
+	s.stands = map[name]string{}
 	s.f = start(t, func(l *limits) {
 		for _, a := range d.CmdArgs {
 			field := map[string]*time.Duration{"deadline": &l.messageDeadline, "backoff": &l.backoffMin,
@@ -125,7 +128,10 @@ func (s *script) open(t *testing.T, d *datadriven.TestData) {
 func (c *subject) runAs(how string) Run {
 	first := true
 	return func(ctx context.Context, lease *Lease) (bool, error) {
-		if c.lease = lease; first {
+		c.script.mu.Lock()
+		c.lease = lease
+		c.script.mu.Unlock()
+		if first {
 			first, c.how = false, how
 		}
 		c.script.note("%s %d is called, and %s", c.name, lease.Incarnation(), c.how)
@@ -159,6 +165,24 @@ func (c *subject) runAs(how string) Run {
 //go:noinline
 func hangHere(release chan struct{}) { <-release }
 
+// stand notes how a child stands.
+func (s *script) stand(child name, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text == "gone" {
+		delete(s.stands, child)
+	} else {
+		s.stands[child] = text
+	}
+}
+
+// retry is when a child that has failed is tried again. Parked comes before what it is about.
+func (s *script) retry(child name, pause time.Duration) {
+	if at := "parked until " + s.since(time.Now().Add(pause)); s.stands[child] != at {
+		s.stand(child, "waits until "+s.since(time.Now().Add(pause)))
+	}
+}
+
 // event notes an event, with a word on a stack that must name the culprit.
 func (s *script) event(e Event[name]) {
 	who := fmt.Sprintf("%s %d", e.Child, e.Incarnation)
@@ -170,21 +194,27 @@ func (s *script) event(e Event[name]) {
 	}
 	switch w := e.What.(type) {
 	case Started:
+		s.stand(e.Child, "")
 		s.note("%s starts%s", who, map[bool]string{true: " again"}[w.Again])
 	case Failed:
+		s.retry(e.Child, w.Backoff)
 		text, panicked := w.Err.Error(), (*PanicError)(nil)
 		if errors.As(w.Err, &panicked) {
 			text += ", " + stack(string(panicked.Stack), "runAs")
 		}
 		s.note("%s failed: %s; score %.2f, backoff %v", who, text, w.Score, w.Backoff.Round(time.Millisecond))
 	case Stuck:
+		s.retry(e.Child, w.Backoff)
 		s.note("%s is stuck for %v, %s; score %.2f, backoff %v, %d abandoned", who, w.For.Round(time.Millisecond), stack(w.Stack, "hangHere"),
 			w.Score, w.Backoff.Round(time.Millisecond), w.Abandoned)
 	case Parked:
+		s.stand(e.Child, "parked until "+s.since(w.Until))
 		s.note("%s is parked until %s: %v; score %.2f", e.Child, s.since(w.Until), w.Err, w.Score)
 	case Unparked:
+		s.stand(e.Child, "waits for a second after its failure")
 		s.note("%s is unparked, %s", e.Child, map[bool]string{true: "nudged", false: "the time is up"}[w.Nudged])
 	case Ended:
+		s.stand(e.Child, "gone")
 		s.note("%s ended", who)
 	case Returned:
 		s.note("%s returned after all, %d abandoned", who, w.Abandoned)
@@ -197,18 +227,14 @@ func (s *script) shown() string {
 	defer s.mu.Unlock()
 	lines := s.lines
 	s.lines = nil
-	for _, key := range slices.Sorted(maps.Keys(s.f.Supervisor.children)) {
-		c := s.f.Supervisor.children[key]
-		text := fmt.Sprintf("%s waits until %s", key, s.since(c.wakeAt))
-		switch {
-		case c.lease != nil:
-			c.lease.mu.Lock()
-			text = fmt.Sprintf("%s %d is %s", key, c.lease.incarnation, [...]string{"working", "working, and called again", "resting", "over"}[c.lease.phase])
-			c.lease.mu.Unlock()
-		case c.parked:
-			text = fmt.Sprintf("%s is parked until %s", key, s.since(c.wakeAt))
+	for _, key := range slices.Sorted(maps.Keys(s.stands)) {
+		text := s.stands[key]
+		if l := s.children[key].lease; text == "" {
+			l.mu.Lock()
+			text = fmt.Sprintf("%d is %s", l.incarnation, [...]string{"working", "working, and called again", "resting", "over"}[l.phase])
+			l.mu.Unlock()
 		}
-		lines = append(lines, "now: "+text)
+		lines = append(lines, fmt.Sprintf("now: %s %s", key, text))
 	}
 	return strings.Join(lines, "\n")
 }

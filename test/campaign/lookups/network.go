@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"strings"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/service"
@@ -30,6 +31,14 @@ const (
 type network struct {
 	client, node, pods, beyond *netns.Namespace
 }
+
+// foreign are the rules of another program. With them the kernel tracks connections even while our
+// tables are missing, and what begins then stays as it began.
+const foreign = `table inet others {
+	chain tracking { type filter hook prerouting priority 0; ct state new counter; }
+	chain leaving { type nat hook postrouting priority 100; }
+}
+`
 
 // newNetwork lays three cables. Neighbours are entered by hand, since nobody answers.
 func newNetwork(reuse bool) (n *network, err error) {
@@ -61,6 +70,11 @@ func newNetwork(reuse bool) (n *network, err error) {
 		if err := n.node.Run(exec.Command("ip", arguments...)); err != nil {
 			return nil, err
 		}
+	}
+	nft := exec.Command("nft", "-f", "-")
+	nft.Stdin = strings.NewReader(foreign)
+	if err := n.node.Run(nft); err != nil {
+		return nil, err
 	}
 	if err := n.node.Sysctls(map[string]string{
 		"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1",

@@ -20,6 +20,8 @@ var epoch = time.Now()
 // prober sends first packets and sees those that leave the node untranslated.
 type prober struct {
 	windows *windows
+	// next is the number of the next client's port.
+	next uint32
 	// reuse is set after await.
 	reuse     bool
 	out       int
@@ -88,7 +90,8 @@ func packetSocket(n *netns.Namespace, index int, protocol uint16) (fd int, err e
 
 // send sends until the context ends, ten times slower while a table is missing.
 func (p *prober) send(ctx context.Context) error {
-	for n := uint32(0); ctx.Err() == nil; n++ {
+	for ; ctx.Err() == nil; p.next++ {
+		n := p.next
 		span := uint32(lastPort - firstPort)
 		client, port := n/span, firstPort+n%span
 		if p.reuse {
