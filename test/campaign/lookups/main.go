@@ -12,8 +12,8 @@
 // the kernel's hash tables grow and shrink; another program deletes the tables now and then; and
 // the proxy is stopped and continued. What is sent between a deletion and its repair is not judged.
 //
-// With -reuse a few clients take the same ports again and again, with the kernel's usual timeouts,
-// so that a connection may find what an earlier one from the same port has left in conntrack.
+// With -reuse one client takes ports at random, as a host does, so that a connection may find what an
+// earlier one from the same port has left in conntrack: one that began while a table was missing.
 //
 // It runs as root, in network namespaces of its own:
 //
@@ -52,7 +52,7 @@ func main() {
 	flag.DurationVar(&o.halt, "halt", 10*time.Second, "mean pause between two stops of the proxy; 0 for none")
 	flag.IntVar(&o.services, "services", 500, "most other Services at a time")
 	flag.IntVar(&o.churn, "churn", 300, "changes of other Services per second")
-	flag.BoolVar(&o.reuse, "reuse", false, "take few ports again and again")
+	flag.BoolVar(&o.reuse, "reuse", false, "take ports at random, as one client does")
 	flag.StringVar(&o.sluice, "sluice", "", "the program; empty builds it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

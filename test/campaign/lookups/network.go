@@ -80,11 +80,15 @@ func newNetwork(reuse bool) (n *network, err error) {
 		"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1",
 		"net.ipv4.conf.all.rp_filter": "0", "net.ipv4.conf.to-client.rp_filter": "0",
 		"net.netfilter.nf_conntrack_checksum": "0", // packets carry none
-	}); err != nil || reuse {
-		return n, err
+	}); err != nil {
+		return nil, err
 	}
-	return n, n.node.Sysctls(map[string]string{ // the table has room for some seconds only
-		"net.netfilter.nf_conntrack_tcp_timeout_syn_sent": "1", "net.netfilter.nf_conntrack_udp_timeout": "1",
+	timeout := "1" // the table has room for some seconds only
+	if reuse {
+		timeout = "30"
+	}
+	return n, n.node.Sysctls(map[string]string{
+		"net.netfilter.nf_conntrack_tcp_timeout_syn_sent": timeout, "net.netfilter.nf_conntrack_udp_timeout": timeout,
 	})
 }
 

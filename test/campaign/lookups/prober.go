@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,12 +36,12 @@ type prober struct {
 	samples        []string
 }
 
-// The ports of clients. With -reuse, reusedClients take reusedPorts over and over.
+// The ports of clients. With -reuse, one client takes ports at random, as a host does. Half of its
+// connections then begin while conntrack still has the last one from the same port.
 const (
 	firstPort     = 1024
-	lastPort      = 65000
-	reusedPorts   = 4000
-	reusedClients = 2
+	ephemeralPort = 32768
+	lastPort      = 61000
 	reusedClient  = 0xf000 // no packet of await is from there
 	samplesMax    = 50
 )
@@ -95,7 +96,7 @@ func (p *prober) send(ctx context.Context) error {
 		span := uint32(lastPort - firstPort)
 		client, port := n/span, firstPort+n%span
 		if p.reuse {
-			client, port = reusedClient+n%reusedClients, firstPort+n/reusedClients%reusedPorts
+			client, port = reusedClient, ephemeralPort+rand.Uint32N(lastPort-ephemeralPort)
 		}
 		for _, t := range p.templates {
 			if _, err := unix.Write(p.out, t.fill(client, uint16(port), time.Since(epoch))); err != nil {
