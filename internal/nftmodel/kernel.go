@@ -14,6 +14,9 @@
 // probability, and [Kernel.Explore] also what that depends on. [Kernel.Items] lists
 // everything in the tables.
 //
+// A base chain that a transaction deletes is called for a moment longer, as by the kernel;
+// [Kernel.ExploreLeaving] follows packets in that moment.
+//
 // # What it leaves out
 //
 // There is no connection tracking: every packet is the first of its connection. There are no
@@ -60,6 +63,9 @@ type Kernel struct {
 	now    func() time.Time
 	// refused, when set, picks elements that may not be added.
 	refused func(element Name) bool
+	// leaving are the base chains that the last transaction deleted, with the rules that the
+	// kernel runs until it has unregistered their hooks.
+	leaving []*chain
 	// vague is set if refusals do not say which attribute of a message they are about.
 	vague bool
 }
@@ -187,6 +193,8 @@ type batch struct {
 	undo   []func()
 	// changed is set if the kernel counts a generation.
 	changed bool
+	// leaving is what is deleted.
+	leaving leaving
 	// suspicious are the tables to validate.
 	suspicious map[*table]bool
 	// careful validates after each message, to find the one to blame.
@@ -212,11 +220,12 @@ func (k *Kernel) commit(t *wire.Transaction) []*wire.Refusal {
 	if b.changed {
 		k.generation++
 	}
+	k.leaving = b.leaving.end()
 	return nil
 }
 
 func (k *Kernel) begin(careful bool) *batch {
-	return &batch{kernel: k, now: k.now(), suspicious: make(map[*table]bool), careful: careful}
+	return &batch{kernel: k, now: k.now(), leaving: newLeaving(), suspicious: make(map[*table]bool), careful: careful}
 }
 
 // run applies all messages. It continues after a refusal, as the kernel does, so that
