@@ -90,6 +90,9 @@ campaign: test-packages ## an hour beside a refused Service, 0 connections lost:
 mutations: ## put mended mistakes back, one at a time, until a campaign finds each: make mutations ONLY='restart' SEEDS=2000 MINUTES=10 SHORT=1
 	$(GO) run ./test/mutations -only '$(ONLY)' -seeds $(or $(SEEDS),2000) -minutes $(or $(MINUTES),10) $(if $(SHORT),-short)
 
+lookups: ## first packets beside churn, deletions of the tables and stops, 0 untranslated: make lookups DURATION=15m REUSE=1
+	$(GO) run ./test/campaign/lookups -duration $(or $(DURATION),15m) $(if $(REUSE),-reuse)
+
 record-release: test-packages ## write down the rules of the present commit, for its successors to take over: make record-release RELEASE=v1.2.3
 	@test -n '$(RELEASE)' || { echo 'make record-release RELEASE=NAME'; exit 1; }
 	$(GO) test -count=1 ./test/faults -run TestRecordRelease -record-release '$(RELEASE)'
