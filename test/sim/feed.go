@@ -50,6 +50,7 @@ func (c *cluster) learn(p *picture, n news) {
 	changed := n.learn(p)
 	if changed == nil {
 		c.recordAll(p)
+		c.noteFacts(p.facts())
 		return
 	}
 	for _, i := range changed {
