@@ -74,7 +74,7 @@ type cluster struct {
 }
 
 // formerMax is how many facts are remembered.
-const formerMax = 12
+const formerMax = 20
 
 // noteFacts remembers the node's facts.
 func (c *cluster) noteFacts(f *service.NodeFacts) {

@@ -179,6 +179,7 @@ func (f *feed) primed() {
 	defer f.mu.Unlock()
 	f.to.primed = true
 	f.cluster.recordAll(&f.cluster.told)
+	f.cluster.noteFacts(f.cluster.told.facts())
 	f.to.cache.Prime()
 }
 
