@@ -97,11 +97,12 @@ record-release: test-packages ## write down the rules of the present commit, for
 	@test -n '$(RELEASE)' || { echo 'make record-release RELEASE=NAME'; exit 1; }
 	$(GO) test -count=1 ./test/faults -run TestRecordRelease -record-release '$(RELEASE)'
 
-sim: ## the simulation: make sim SEED=42 plays one seed verbosely, make sim SEEDS=20000 FROM=1 many
-ifdef SEEDS
-	SLUICE_SIM_SEEDS=$(SEEDS) SLUICE_SIM_FROM=$(or $(FROM),1) $(GO) test -count=1 -timeout 0 -v -run 'TestSimulation$$' ./test/sim
+sim: ## the simulation: SEED=42 plays one seed verbosely; SEEDS=20000 FROM=1 FOR=600 (seconds) many, FRESH=20 those of today
+ifneq ($(SEEDS)$(FRESH),)
+	SLUICE_SIM_SEEDS=$(SEEDS) SLUICE_SIM_FROM=$(FROM) SLUICE_SIM_SECONDS=$(FOR) SLUICE_SIM_FRESH=$(FRESH) \
+		$(GO) test -count=1 -timeout 0 -v -run '^TestSimulation(OfToday)?$$' ./test/sim
 else
-	SLUICE_SIM_SEED=$(or $(SEED),1) $(GO) test -race -count=1 -v -run 'TestSimulation$$' ./test/sim
+	SLUICE_SIM_SEED=$(or $(SEED),1) $(GO) test -race -count=1 -v -run '^TestSimulation$$' ./test/sim
 endif
 
 fuzz: ## every fuzz target in turn: make fuzz FUZZTIME=30s, or EXECUTIONS=10000000 in all; some by TARGETS='Parse'
