@@ -94,8 +94,12 @@ record-release: test-packages ## write down the rules of the present commit, for
 	@test -n '$(RELEASE)' || { echo 'make record-release RELEASE=NAME'; exit 1; }
 	$(GO) test -count=1 ./test/faults -run TestRecordRelease -record-release '$(RELEASE)'
 
-sim: ## one seed of the simulation, verbosely: make sim SEED=42
-	SLUICE_SIM_SEED=$(or $(SEED),1) $(GO) test -race -count=1 -v -run TestSimulation ./test/sim
+sim: ## the simulation: make sim SEED=42 plays one seed verbosely, make sim SEEDS=20000 FROM=1 many
+ifdef SEEDS
+	SLUICE_SIM_SEEDS=$(SEEDS) SLUICE_SIM_FROM=$(or $(FROM),1) $(GO) test -count=1 -timeout 0 -v -run 'TestSimulation$$' ./test/sim
+else
+	SLUICE_SIM_SEED=$(or $(SEED),1) $(GO) test -race -count=1 -v -run 'TestSimulation$$' ./test/sim
+endif
 
 fuzz: ## fuzz the endpoint selection and the reduction for FUZZTIME (30s) each
 	$(GO) test -run '^$$' -fuzz FuzzResolve -fuzztime $(or $(FUZZTIME),30s) ./service

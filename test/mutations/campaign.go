@@ -37,7 +37,7 @@ type runner struct {
 }
 
 var (
-	failedSeed = regexp.MustCompile(`seed (\d+): (.*)`)
+	failedSeed = regexp.MustCompile(`seed (\d+)(?: fails; [^:]*)?: (.*)`)
 	failedTest = regexp.MustCompile(`^\s*--- FAIL: (\S+)`)
 	runTest    = regexp.MustCompile(`^=== (?:RUN|CONT|NAME) +(\S+)`)
 	atLine     = regexp.MustCompile(`^\s+\S+_test\.go:\d+: (.*)`)
@@ -55,7 +55,7 @@ func (r *runner) run(ctx context.Context, c campaign, binary string, env ...stri
 	}
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = c.pkg
-	cmd.Env = append(append(os.Environ(), fmt.Sprintf("SLUICE_SIM_SEEDS=%d", r.seeds), "SLUICE_SIM_SHRINK=0"), env...)
+	cmd.Env = append(append(os.Environ(), fmt.Sprintf("SLUICE_SIM_SEEDS=%d", r.seeds)), env...)
 	printed, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", "", err
