@@ -203,7 +203,7 @@ func (r *runner) unharmed(ctx context.Context, c campaign, f finding) error {
 }
 
 func build(ctx context.Context, overlay, pkg, binary string) error {
-	printed, err := exec.CommandContext(ctx, "go", "test", "-c", "-overlay="+overlay, "-o", binary, pkg).CombinedOutput()
+	printed, err := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-overlay="+overlay, "-o", binary, pkg).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build: %w\n%s", err, printed)
 	}

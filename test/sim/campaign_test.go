@@ -193,7 +193,7 @@ func run(t *testing.T, s scenario, log func(string)) (seen tally, err error) {
 	return seen, err
 }
 
-// Bounds of what a failure may cost.
+// Bounds of what a failure may cost; SLUICE_SIM_SHRINK overrides the tries.
 const (
 	shrinkTries = 300
 	shrinkTime  = 2 * time.Minute
@@ -207,6 +207,10 @@ func simulate(t *testing.T, s scenario, log func(string)) (seen tally, ok bool) 
 		return seen, true
 	}
 	fmt.Printf("seed %d fails; looking for a shorter list of events: %.1500v\n", s.seed, err)
+	tries, ok := number(t, "SLUICE_SIM_SHRINK")
+	if !ok {
+		tries = shrinkTries
+	}
 	shortest, began := s, time.Now()
 	shortest.events = shrink(s.events, func(events []event) bool {
 		if time.Since(began) > shrinkTime {
@@ -217,7 +221,7 @@ func simulate(t *testing.T, s scenario, log func(string)) (seen tally, ok bool) 
 			return true
 		}
 		return false
-	}, shrinkTries)
+	}, int(tries))
 	t.Errorf("seed %d: %v\n\nReplay with SLUICE_SIM_SEED=%d, or add this to the regressions:\n\nscenario{%d, %s}",
 		s.seed, beginning(err), s.seed, s.seed, literal(shortest.events))
 	return seen, false
