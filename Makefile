@@ -87,8 +87,8 @@ scenarios: test-packages ## the acceptance scenarios with real packets: make sce
 campaign: test-packages ## an hour beside a refused Service, 0 connections lost: make campaign DURATION=1h MODE=nftables|iptables VARIANT=nft|legacy
 	$(GO) run ./test/campaign -duration $(or $(DURATION),1h) -mode $(or $(MODE),nftables) $(if $(VARIANT),-variant $(VARIANT))
 
-mutations: ## put mended mistakes back, one at a time, until a campaign finds each: make mutations ONLY='restart' SEEDS=2000 MINUTES=10 SHORT=1
-	$(GO) run ./test/mutations -only '$(ONLY)' -seeds $(or $(SEEDS),2000) -minutes $(or $(MINUTES),10) $(if $(SHORT),-short)
+mutations: ## put mended mistakes back, one at a time, until a campaign finds each: make mutations ONLY='restart' SEEDS=2000 MINUTES=10 CAMPAIGN=simulation SHORT=1
+	$(GO) run ./test/mutations -only '$(ONLY)' -seeds $(or $(SEEDS),2000) -minutes $(or $(MINUTES),10) $(if $(SHORT),-short) $(if $(CAMPAIGN),-campaign '$(CAMPAIGN)')
 
 record-release: test-packages ## write down the rules of the present commit, for its successors to take over: make record-release RELEASE=v1.2.3
 	@test -n '$(RELEASE)' || { echo 'make record-release RELEASE=NAME'; exit 1; }

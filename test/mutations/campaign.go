@@ -25,6 +25,7 @@ const simulation = "simulation"
 // are known.
 var inMemory = []campaign{
 	{simulation, "./test/sim", "^TestSimulation$"},
+	{"scenarios that failed once", "./test/sim", "^(TestRegressions|TestAFormerReleaseIsTakenOver|TestNoServiceLosesAnythingBesideRejectedOnes)$"},
 	{"stories of the simulation", "./test/sim", "^Test"},
 }
 
@@ -32,6 +33,8 @@ var inMemory = []campaign{
 type runner struct {
 	seeds int
 	limit time.Duration
+	// campaigns chooses by name; nil chooses all.
+	campaigns *regexp.Regexp
 	// clean is a directory for builds without a mistake.
 	clean string
 }
