@@ -87,8 +87,8 @@ scenarios: test-packages ## the acceptance scenarios with real packets: make sce
 campaign: test-packages ## an hour beside a refused Service, 0 connections lost: make campaign DURATION=1h MODE=nftables|iptables VARIANT=nft|legacy
 	$(GO) run ./test/campaign -duration $(or $(DURATION),1h) -mode $(or $(MODE),nftables) $(if $(VARIANT),-variant $(VARIANT))
 
-mutations: ## put mended mistakes back, one at a time, until a campaign finds each: make mutations ONLY='restart' SEEDS=2000 MINUTES=10 SHORT=1
-	$(GO) run ./test/mutations -only '$(ONLY)' -seeds $(or $(SEEDS),2000) -minutes $(or $(MINUTES),10) $(if $(SHORT),-short)
+mutations: ## put mended mistakes back, one at a time, until a campaign finds each: make mutations ONLY='restart' SEEDS=2000 MINUTES=10 CAMPAIGN=simulation SHORT=1
+	$(GO) run ./test/mutations -only '$(ONLY)' -seeds $(or $(SEEDS),2000) -minutes $(or $(MINUTES),10) $(if $(SHORT),-short) $(if $(CAMPAIGN),-campaign '$(CAMPAIGN)')
 
 lookups: ## first packets beside churn, deletions of the tables and stops, 0 untranslated: make lookups DURATION=15m REUSE=1
 	$(GO) run ./test/campaign/lookups -duration $(or $(DURATION),15m) $(if $(REUSE),-reuse)
