@@ -39,6 +39,7 @@ func lock(ctx context.Context, r *trial, _ int) error {
 		time.Sleep(time.Until(began.Add(r.hold)))
 		return nil
 	}
+	const sure = 20 * time.Second
 	said := false
 	for time.Since(began) < r.hold {
 		text, err := r.health(ctx)
@@ -48,11 +49,14 @@ func lock(ctx context.Context, r *trial, _ int) error {
 		said = said || strings.Contains(text, r.lockFile())
 		time.Sleep(200 * time.Millisecond)
 	}
-	// The proxy notices a lock that has been held for longer than one of its tries waits.
-	if said {
+	// Health names a lock that has been held for longer than one of the proxy's tries waits.
+	switch {
+	case said:
 		r.row.count("health names the lock")
-	} else {
-		r.row.count("health does not name the lock")
+	case r.hold < sure:
+		r.row.count("too short for health to name the lock")
+	default:
+		return fmt.Errorf("the lock was held for %v, and health does not say so", r.hold)
 	}
 	if err := holder.Kill(); err != nil {
 		return err

@@ -107,12 +107,6 @@ func limitMemory(ctx context.Context, r *trial) error {
 	}
 	limit := group.working * 6 / 5
 	r.row.note("working set %.1f MiB under churn, limit %.1f MiB", mib(group.working), mib(limit))
-	if os.Getenv("SHOW") != "" {
-		all, _ := os.ReadFile(group.dir + "/memory.stat")
-		km, _ := os.ReadFile(group.dir + "/memory.kmem.usage_in_bytes")
-		mx, _ := os.ReadFile(group.dir + "/memory.max_usage_in_bytes")
-		fmt.Printf("%s kmem %s max %s", all, km, mx)
-	}
 	if err := r.p.end((*netns.Daemon).Kill); err != nil {
 		return err
 	}
