@@ -123,6 +123,10 @@ bench-compare: build bin/e2e-apiserver bin/e2e-kubeproxy ## kube-proxy and sluic
 	cd bench && $(GO) run ./compare -n $(or $(N),5000) -mode $(or $(MODE),nftables) -minutes $(or $(MINUTES),8) -rounds $(or $(ROUNDS),1) \
 	  $(if $(VARIANT),-variant $(VARIANT)) $(if $(STEPS),-steps $(STEPS)) $(if $(JSON),-json $(abspath $(JSON)))
 
+soak: build bin/e2e-apiserver ## one process of sluice at N Services for DURATION, 100 changes/s, API server restarts, hand-overs: nothing may grow: make soak DURATION=1h N=10000 JSON=FILE
+	$(call install,$(PACKAGES))
+	cd bench && $(GO) run ./compare -soak $(or $(DURATION),1h) -n $(or $(N),10000) $(if $(JSON),-json $(abspath $(JSON)))
+
 performance-page: ## docs/performance.md and its pictures, from the files in bench/results
 	cd bench && $(GO) run ./page
 
