@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -268,6 +269,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("apiVersion: v1\nkind: List\nitems: [&a {apiVersion: v1, kind: Node, metadata: {name: n}}, *a]\n")
 	f.Add("{\"apiVersion\": \"v1\", \"kind\": \"Service\", \"metadata\": {}}")
 	f.Add("a: &a [*a]\nkind: *a\n? [x]\n: y\n")
+	f.Add("{\"apiVersion\": \"v1\", \"kind\": \"Service\", \"metadata\": {\"name\": \"a\\n\\u001b[2J\"}, \"\\r\": 1}")
 	f.Fuzz(func(t *testing.T, text string) {
 		objects, problems := parse("f.yaml", []byte(text))
 		if len(objects) > 0 && len(problems) > 0 {
@@ -276,6 +278,9 @@ func FuzzParse(f *testing.F) {
 		for _, problem := range problems {
 			if problem.File != "f.yaml" || problem.Message == "" || problem.Line < 0 {
 				t.Fatalf("unusable problem %+v", problem)
+			}
+			if text := problem.String(); len(text) > 3*partMax+100 || strings.ContainsFunc(text, unicode.IsControl) {
+				t.Fatalf("a problem for one line: %+q", text)
 			}
 		}
 		again, same := parse("f.yaml", []byte(text))

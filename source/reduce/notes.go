@@ -3,6 +3,8 @@ package reduce
 import (
 	"fmt"
 	"strconv"
+	"strings"
+	"unicode"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -26,10 +28,14 @@ func (n *notes) add(field path, effect, problem string, args ...any) {
 
 // object names the object for people: "Service ns1/svc1", "Node n1".
 func (n *notes) object() string {
-	if n.namespace == "" {
-		return n.kind + " " + n.name
+	name := n.name
+	if n.namespace != "" {
+		name = n.namespace + "/" + n.name
 	}
-	return n.kind + " " + n.namespace + "/" + n.name
+	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		name = strconv.Quote(name)
+	}
+	return n.kind + " " + name
 }
 
 // path names a field of an object. It is put into words only for a warning.

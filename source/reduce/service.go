@@ -23,6 +23,14 @@ func Service(object *corev1.Service) (*service.Spec, []service.Warning) {
 		n.add(field("metadata"), "the Service is ignored", "namespace and name are required")
 		return nil, n.warnings
 	}
+	if !isName(object.Namespace) {
+		n.add(field("metadata.namespace"), "the Service is ignored", notAName, object.Namespace)
+		return nil, n.warnings
+	}
+	if !isName(object.Name) {
+		n.add(field("metadata.name"), "the Service is ignored", notAName, object.Name)
+		return nil, n.warnings
+	}
 	return &service.Spec{
 		Key: service.Key{
 			Namespace: intern(object.Namespace),
@@ -116,6 +124,10 @@ func servicePorts(n *notes, ports []corev1.ServicePort) []service.Port {
 // servicePort reduces one element of spec.ports. A node port that is not a port
 // number costs the port its node port only.
 func servicePort(n *notes, where path, port *corev1.ServicePort) (service.Port, bool) {
+	if port.Name != "" && !isName(port.Name) {
+		n.add(where.dot("name"), "the port is left out", notAName, port.Name)
+		return service.Port{}, false
+	}
 	number, ok := portNumber(port.Port)
 	if !ok {
 		n.add(where.dot("port"), "the port is left out", "%d is not a port number (1 to 65535)", port.Port)

@@ -64,6 +64,24 @@ func withoutOctetZeros(text string) string {
 	return text[:start] + strings.Join(octets, ".")
 }
 
+// nameMax is the longest name that the API accepts for a namespace, a Service or a port.
+const nameMax = 63
+
+// isName reports whether a name can be part of a rule. API servers admit less. Behind this
+// check nobody needs to quote: a name has no blank, quote or control character.
+func isName(text string) bool {
+	for i := range len(text) {
+		c := text[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '.' && c != '_' {
+			return false
+		}
+	}
+	return text != "" && len(text) <= nameMax
+}
+
+// notAName is the problem of a name for which isName is false.
+const notAName = "%.80q is not a name: 1 to 63 letters, digits, \"-\", \".\" or \"_\""
+
 const portMax = 1<<16 - 1
 
 // portNumber reads a port number that must not be 0.

@@ -1,0 +1,116 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/nftmodel"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// A process that ends without a check leaves a Service between two states. The next one
+// finishes that, unless the Service is held back: then what the kernel has of it stays, and
+// only its parts are known. Each must be one that some announced state wants. What others
+// have does not depend on that, and must be exact.
+
+// isVague reports whether only the parts of a Service are known.
+func (w *world) isVague(n int, family service.Family) bool {
+	return w.vague[n] && w.cluster.heldBack(n, family)
+}
+
+// vagueNumbers returns those of which only the parts are known.
+func (w *world) vagueNumbers(family service.Family) []int {
+	return slices.DeleteFunc(w.cluster.numbers(), func(n int) bool { return !w.isVague(n, family) })
+}
+
+// anyOf are contents of the proxy's table of which each part may come from another one.
+type anyOf []map[nftmodel.Name]string
+
+// allows reports whether a part may be there with this content.
+func (a anyOf) allows(name nftmodel.Name, body string) bool {
+	return slices.ContainsFunc(a, func(want map[nftmodel.Name]string) bool { is, ok := want[name]; return ok && is == body })
+}
+
+// needs reports whether a part has to be there.
+func (a anyOf) needs(name nftmodel.Name) bool {
+	return !slices.ContainsFunc(a, func(want map[nftmodel.Name]string) bool { _, ok := want[name]; return !ok })
+}
+
+// allowed returns what the proxy's table may be with all of these and, of the vague ones,
+// nothing or parts of what was announced, in the form of this release or of the other.
+func (w *world) allowed(family service.Family, certain []served) (anyOf, error) {
+	first, err := w.expectedItems(family, certain, nil)
+	if err != nil {
+		return nil, err
+	}
+	all := anyOf{first}
+	for _, n := range w.vagueNumbers(family) {
+		for _, s := range w.cluster.histories[family][n] {
+			if s.spec == nil {
+				continue
+			}
+			for _, translate := range []func([]dataplane.Object) []dataplane.Object{nil, translated} {
+				with, err := w.expectedItems(family, append(slices.Clip(certain), serve(n, s)), translate)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, with)
+			}
+		}
+	}
+	return all, nil
+}
+
+// concernsVague reports whether a packet goes to where a vague Service answers, or did.
+func (w *world) concernsVague(family service.Family, p nftmodel.Packet) bool {
+	for _, n := range w.vagueNumbers(family) {
+		for _, s := range append(slices.Clip(w.cluster.histories[family][n]), w.cluster.state(n)) {
+			j := newJudge(family, s.facts, w.cluster.hosts, []served{serve(n, s)})
+			if len(j.claimants(p)) > 0 || j.isClusterIP(p.Dst.Addr()) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// compare returns an error that names every part of the tables in which the kernel is not
+// what is expected, and everything of other programs that was changed.
+func (s *stack) compare(want anyOf) error {
+	var errs []error
+	wrong := func(name nftmodel.Name, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%v: %s", name, fmt.Sprintf(format, args...)))
+	}
+	seen := map[nftmodel.Name]bool{}
+	for _, item := range s.kernel.Items(s.family) {
+		seen[item.Name] = true
+		body, wanted := want[0][item.Name]
+		foreign, theirs := s.foreign[item.Name]
+		switch {
+		case item.Table != nftables.TableName && !theirs:
+			wrong(item.Name, "the proxy has put this into another program's table")
+		case theirs && item.Body != foreign:
+			wrong(item.Name, "another program's is\n\t%q, was\n\t%q", item.Body, foreign)
+		case theirs, want.allows(item.Name, item.Body):
+		case !wanted && s.remains && item.Set == hairpins:
+		case !wanted:
+			wrong(item.Name, "is not wanted")
+		default:
+			wrong(item.Name, "is\n\t%q, want\n\t%q", item.Body, body)
+		}
+	}
+	for name := range want[0] {
+		if !seen[name] && want.needs(name) && !(s.remains && name.Set == hairpins) {
+			wrong(name, "is missing")
+		}
+	}
+	for name := range s.foreign {
+		if !seen[name] {
+			wrong(name, "another program's is gone")
+		}
+	}
+	return errors.Join(errs...)
+}
