@@ -180,7 +180,7 @@ func (q *question) askElements() error {
 		}
 		return nil
 	}
-	list, err := parseList("elements", q.fields[unix.NFTA_SET_ELEM_LIST_ELEMENTS])
+	list, err := parseList("elements", q.fields.get(unix.NFTA_SET_ELEM_LIST_ELEMENTS))
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func (b *batch) newTable(r request) error {
 	}
 	k.handles++
 	t := &table{
-		tableKey: key, handle: k.handles, userData: string(f[tableUserData].data),
+		tableKey: key, handle: k.handles, userData: string(f.get(tableUserData).data),
 		chains: make(map[string]*chain), sets: make(map[string]*set),
 	}
 	b.do(func() { k.tables[key] = t }, func() { delete(k.tables, key) })
@@ -99,12 +99,14 @@ func (b *batch) deleteTable(r request) error {
 	if f.has(unix.NFTA_TABLE_NAME) {
 		t, err := b.table(r, f)
 		if err == nil {
+			b.leaving.table(t)
 			b.do(func() { delete(tables, t.tableKey) }, func() { tables[t.tableKey] = t })
 		}
 		return err
 	}
 	for key, t := range tables {
 		if r.family == unix.NFPROTO_UNSPEC || r.family == key.family {
+			b.leaving.table(t)
 			b.do(func() { delete(tables, key) }, func() { tables[key] = t })
 		}
 	}
@@ -143,9 +145,13 @@ type chain struct {
 	// base is nil for a chain that packets do not come to by themselves.
 	base  *base
 	rules []*rule
+	// text is what body has returned, empty after a change.
+	text string
 	// use counts the rules and elements that lead here.
 	use int
 }
+
+func (c *chain) setRules(rules []*rule) { c.rules, c.text = rules, "" }
 
 // base says where a base chain is called.
 type base struct {
@@ -231,7 +237,8 @@ func (b *batch) updateChain(r request, f fields, c *chain) error {
 	b.changed = true
 	if f.has(unix.NFTA_CHAIN_POLICY) {
 		before := c.base.drops
-		b.do(func() { c.base.drops = f.uint32(unix.NFTA_CHAIN_POLICY) == policyDrop }, func() { c.base.drops = before })
+		set := func(drops bool) { c.base.drops, c.text = drops, "" }
+		b.do(func() { set(f.uint32(unix.NFTA_CHAIN_POLICY) == policyDrop) }, func() { set(before) })
 	}
 	return nil
 }
@@ -263,7 +270,7 @@ func (c *chain) checkHook(f fields) error {
 func isKind(kind string) bool { return kind == "filter" || kind == "nat" }
 
 func parseHook(f fields) (fields, error) {
-	at, err := parseFields("a hook", f[unix.NFTA_CHAIN_HOOK].data, f[unix.NFTA_CHAIN_HOOK].at+attrHeader,
+	at, err := parseFields("a hook", f.get(unix.NFTA_CHAIN_HOOK).data, f.get(unix.NFTA_CHAIN_HOOK).at+attrHeader,
 		unix.NFTA_HOOK_HOOKNUM, unix.NFTA_HOOK_PRIORITY)
 	if err == nil {
 		err = at.numbers(4, unix.NFTA_HOOK_HOOKNUM, unix.NFTA_HOOK_PRIORITY)
@@ -337,6 +344,11 @@ func (b *batch) deleteChain(r request) error {
 		return err
 	}
 	use := c.use
+	if b.kernel.late && b.released[&c.use] {
+		return refusef(unix.EBUSY, "what led to chain %s is not released yet", c.name)
+	}
+	b.leaving.chains = append(b.leaving.chains, c)
+	b.leaving.changes(c)
 	b.flush(c)
 	if use > 0 {
 		return refusef(unix.EBUSY, "%d rules and elements lead to chain %s", use, c.name)

@@ -64,7 +64,7 @@ func (b *batch) elementsOf(r request, flags uint16) (*set, []field, bool, error)
 	if err != nil {
 		return nil, nil, false, err
 	}
-	list, err := parseList("elements", f[unix.NFTA_SET_ELEM_LIST_ELEMENTS])
+	list, err := parseList("elements", f.get(unix.NFTA_SET_ELEM_LIST_ELEMENTS))
 	return s, list, f.has(unix.NFTA_SET_ELEM_LIST_ELEMENTS), err
 }
 
@@ -115,7 +115,7 @@ func (b *batch) parseElement(s *set, item field) (*element, error) {
 		// In a set of ranges of one field this would be the end of one.
 		return nil, refusef(unix.EINVAL, "element flags %#x", f.uint32(unix.NFTA_SET_ELEM_FLAGS))
 	}
-	e := &element{userData: string(f[unix.NFTA_SET_ELEM_USERDATA].data)}
+	e := &element{userData: string(f.get(unix.NFTA_SET_ELEM_USERDATA).data)}
 	if e.key, e.end, err = s.parseKey(f); err != nil {
 		return nil, err
 	}
@@ -137,14 +137,14 @@ func (s *set) parseKey(f fields) (key, end string, err error) {
 	if f.has(elementKeyEnd) && !s.isRanges() {
 		return "", "", refusef(unix.EINVAL, "a range in a set without")
 	}
-	first, err := parseValue(f[unix.NFTA_SET_ELEM_KEY])
+	first, err := parseValue(f.get(unix.NFTA_SET_ELEM_KEY))
 	if err == nil && len(first) != int(s.keyLen) {
 		err = refusef(unix.EINVAL, "a key of %d bytes", len(first))
 	}
 	if err != nil || !f.has(elementKeyEnd) {
 		return string(first), "", err
 	}
-	last, err := parseValue(f[elementKeyEnd])
+	last, err := parseValue(f.get(elementKeyEnd))
 	if err == nil && len(last) != int(s.keyLen) {
 		err = refusef(unix.EINVAL, "a key of %d bytes", len(last))
 	}
@@ -159,7 +159,7 @@ func (s *set) parseData(f fields, e *element) error {
 	if !s.isMap() {
 		return nil
 	}
-	data := f[unix.NFTA_SET_ELEM_DATA]
+	data := f.get(unix.NFTA_SET_ELEM_DATA)
 	if s.isVerdict() {
 		v, err := parseVerdict(s.table, data)
 		e.verdict = v
@@ -179,8 +179,8 @@ func parseValue(nest field) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	value := f[unix.NFTA_DATA_VALUE].data
-	if len(f) != 1 || len(value) == 0 {
+	value := f.get(unix.NFTA_DATA_VALUE).data
+	if len(f.list) != 1 || len(value) == 0 {
 		return nil, refusef(unix.EINVAL, "a verdict or nothing where a value should be")
 	}
 	return value, nil

@@ -347,13 +347,13 @@ func parseImmediate(p *exprParser, data field) (expr, error) {
 	}
 	number := f.uint32(unix.NFTA_IMMEDIATE_DREG)
 	if number == unix.NFT_REG_VERDICT {
-		v, err := parseVerdict(p.table, f[unix.NFTA_IMMEDIATE_DATA])
+		v, err := parseVerdict(p.table, f.get(unix.NFTA_IMMEDIATE_DATA))
 		if err != nil {
 			return nil, err
 		}
 		return &immediateVerdict{*v}, nil
 	}
-	value, err := parseValue(f[unix.NFTA_IMMEDIATE_DATA])
+	value, err := parseValue(f.get(unix.NFTA_IMMEDIATE_DATA))
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func parseBitwise(p *exprParser, data field) (expr, error) {
 		return nil, err
 	}
 	for kind, operand := range map[uint16]*[]byte{unix.NFTA_BITWISE_MASK: &e.mask, unix.NFTA_BITWISE_XOR: &e.flip} {
-		value, err := parseValue(f[kind])
+		value, err := parseValue(f.get(kind))
 		if err == nil && len(value) != size {
 			err = refusef(unix.EINVAL, "bitwise on %d bytes with %d", size, len(value))
 		}
@@ -78,7 +78,7 @@ func parseCompare(p *exprParser, data field) (expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, err := parseValue(f[unix.NFTA_CMP_DATA])
+	value, err := parseValue(f.get(unix.NFTA_CMP_DATA))
 	if err != nil {
 		return nil, err
 	}

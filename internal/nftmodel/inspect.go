@@ -68,12 +68,59 @@ func (k *Kernel) Items(family service.Family) []Item {
 				continue
 			}
 			for _, e := range s.elements {
-				items = append(items, Item{s.element(e.id()), string(e.appendUserData(e.appendContent(nil)))})
+				items = append(items, Item{s.element(e.id()), e.body()})
 			}
 		}
 	}
 	slices.SortFunc(items, func(a, b Item) int { return compareNames(a.Name, b.Name) })
 	return items
+}
+
+// Item returns the content of one part of the tables as Items lists it, and reports whether it
+// is there.
+func (k *Kernel) Item(name Name) (body string, there bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t := k.tables[tableKey{protocolOf(name.Family), name.Table}]
+	if t == nil {
+		return "", false
+	}
+	if name.Chain != "" {
+		if c := t.chains[name.Chain]; c != nil {
+			return c.body(), true
+		}
+		return "", false
+	}
+	s := t.sets[name.Set]
+	switch {
+	case name.Set == "":
+		return t.userData, true
+	case s == nil:
+		return "", false
+	case name.Key == "":
+		return s.body(), true
+	}
+	if e := s.elements[name.Key]; e != nil && s.flags&unix.NFT_SET_EVAL == 0 {
+		return e.body(), true
+	}
+	return "", false
+}
+
+// HoldsRanges reports whether a set is one of ranges; false if there is no such set.
+func (k *Kernel) HoldsRanges(name Name) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t := k.tables[tableKey{protocolOf(name.Family), name.Table}]
+	return t != nil && t.sets[name.Set] != nil && t.sets[name.Set].isRanges()
+}
+
+func (e *element) body() string { return string(e.appendUserData(e.appendContent(nil))) }
+
+func protocolOf(family service.Family) uint8 {
+	if family == service.IPv6 {
+		return unix.NFPROTO_IPV6
+	}
+	return unix.NFPROTO_IPV4
 }
 
 func familyOf(protocol uint8) service.Family {
@@ -102,6 +149,9 @@ const ItemRule = 100
 
 // body describes where the chain is called, and its rules.
 func (c *chain) body() string {
+	if c.text != "" {
+		return c.text
+	}
 	b := c.appendBase(nil)
 	for _, r := range c.rules {
 		rule := netlink.AppendString(nil, unix.NFTA_RULE_EXPRESSIONS, r.text)
@@ -110,7 +160,8 @@ func (c *chain) body() string {
 		}
 		b = netlink.AppendBytes(b, ItemRule, rule)
 	}
-	return string(b)
+	c.text = string(b)
+	return c.text
 }
 
 // body describes the definition of the set.
@@ -157,11 +208,7 @@ func (k *Kernel) touchedBy(r request) []Name {
 // or the set holds ranges.
 func (k *Kernel) touchedElements(name Name, attrs []byte) (names []Name) {
 	name.Set = netlink.Find(attrs, unix.NFTA_SET_ELEM_LIST_SET).Text()
-	protocol := uint8(unix.NFPROTO_IPV4)
-	if name.Family == service.IPv6 {
-		protocol = unix.NFPROTO_IPV6
-	}
-	t := k.tables[tableKey{protocol, name.Table}]
+	t := k.tables[tableKey{protocolOf(name.Family), name.Table}]
 	list := netlink.Find(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS).Data
 	if list == nil || t == nil || t.sets[name.Set] == nil || t.sets[name.Set].isRanges() {
 		return []Name{name}

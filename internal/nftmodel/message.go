@@ -51,7 +51,7 @@ func requestsOf(t *wire.Transaction) []request {
 // refused, but for those that every message may have.
 func (r request) parse(what string, flags uint16, known ...uint16) (fields, error) {
 	if more := r.flags &^ (flags | unix.NLM_F_REQUEST | unix.NLM_F_ACK); more != 0 {
-		return nil, unknownf("flags %#x of %s", more, what)
+		return fields{}, unknownf("flags %#x of %s", more, what)
 	}
 	return parseFields(what, r.attrs, headerBytes, known...)
 }
@@ -61,27 +61,38 @@ func (r request) parse(what string, flags uint16, known ...uint16) (fields, erro
 const attrHeader = 4
 
 // fields are the attributes of one nest, each at most once.
-type fields map[uint16]field
+type fields struct{ list []field }
 
 // field is one attribute.
 type field struct {
+	kind uint16
 	data []byte
 	// at is the offset of the attribute in the message.
 	at int
 }
 
+// get returns an attribute, the zero field when it is absent.
+func (f fields) get(kind uint16) field {
+	for i := range f.list {
+		if f.list[i].kind == kind {
+			return f.list[i]
+		}
+	}
+	return field{}
+}
+
 // parseFields reads the attributes in b, which begins at an offset of the message.
 // One that is not listed is refused.
 func parseFields(what string, b []byte, at int, known ...uint16) (fields, error) {
-	found := make(fields, len(known))
+	found := fields{make([]field, 0, len(known))}
 	err := eachAttr(b, at, func(attr netlink.Attr, at int) error {
 		if !slices.Contains(known, attr.Type) {
 			return unknownf("attribute %d of %s", attr.Type, what)
 		}
-		if _, twice := found[attr.Type]; twice {
+		if found.has(attr.Type) {
 			return unknownf("attribute %d of %s, given twice", attr.Type, what)
 		}
-		found[attr.Type] = field{attr.Data, at}
+		found.list = append(found.list, field{attr.Type, attr.Data, at})
 		return nil
 	})
 	return found, err
@@ -94,7 +105,7 @@ func parseList(what string, list field) ([]field, error) {
 		if attr.Type != unix.NFTA_LIST_ELEM {
 			return unknownf("attribute %d in the list of %s", attr.Type, what)
 		}
-		found = append(found, field{attr.Data, at})
+		found = append(found, field{attr.Type, attr.Data, at})
 		return nil
 	})
 	return found, err
@@ -117,8 +128,7 @@ func eachAttr(b []byte, at int, each func(netlink.Attr, int) error) error {
 }
 
 func (f fields) has(kind uint16) bool {
-	_, ok := f[kind]
-	return ok
+	return slices.ContainsFunc(f.list, func(one field) bool { return one.kind == kind })
 }
 
 // need refuses a message without the attributes.
@@ -133,7 +143,7 @@ func (f fields) need(what string, kinds ...uint16) error {
 
 // uint32 returns a number, 0 when it is absent.
 func (f fields) uint32(kind uint16) uint32 {
-	if data := f[kind].data; len(data) == 4 {
+	if data := f.get(kind).data; len(data) == 4 {
 		return binary.BigEndian.Uint32(data)
 	}
 	return 0
@@ -141,7 +151,7 @@ func (f fields) uint32(kind uint16) uint32 {
 
 // uint64 returns a number, 0 when it is absent.
 func (f fields) uint64(kind uint16) uint64 {
-	if data := f[kind].data; len(data) == 8 {
+	if data := f.get(kind).data; len(data) == 8 {
 		return binary.BigEndian.Uint64(data)
 	}
 	return 0
@@ -150,14 +160,14 @@ func (f fields) uint64(kind uint16) uint64 {
 // numbers refuses what should be numbers of so many bytes and are not.
 func (f fields) numbers(bytes int, kinds ...uint16) error {
 	for _, kind := range kinds {
-		if f.has(kind) && len(f[kind].data) != bytes {
-			return refusef(unix.ERANGE, "attribute %d has %d bytes", kind, len(f[kind].data))
+		if f.has(kind) && len(f.get(kind).data) != bytes {
+			return refusef(unix.ERANGE, "attribute %d has %d bytes", kind, len(f.get(kind).data))
 		}
 	}
 	return nil
 }
 
-func (f fields) text(kind uint16) string { return netlink.Attr{Data: f[kind].data}.Text() }
+func (f fields) text(kind uint16) string { return netlink.Attr{Data: f.get(kind).data}.Text() }
 
 // refusal is the no to one message.
 type refusal struct {

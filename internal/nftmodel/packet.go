@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -101,7 +99,7 @@ type Outcome struct {
 func (k *Kernel) Trace(p Packet, choose Choice) Trace {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	b := k.walk(p, func(modulus uint32) []uint32 { return []uint32{pick(modulus, choose)} }, nil)[0]
+	b := k.walk(p, func(modulus uint32) []uint32 { return []uint32{pick(modulus, choose)} }, nil, nil)[0]
 	b.added.keep()
 	return b.trace()
 }
@@ -136,7 +134,7 @@ func (a *addition) keep() {
 func (k *Kernel) Outcomes(p Packet) []Outcome {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return outcomes(k.walk(p, every, nil))
+	return outcomes(k.walk(p, every, nil, nil))
 }
 
 // Explore is Outcomes, and lists the parts of the tables that decided: as long as none of
@@ -145,7 +143,7 @@ func (k *Kernel) Explore(p Packet) ([]Outcome, map[Name]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	reads := map[Name]bool{{Family: service.FamilyOf(p.Dst.Addr())}: true}
-	return outcomes(k.walk(p, every, reads)), reads
+	return outcomes(k.walk(p, every, reads, nil)), reads
 }
 
 func outcomes(branches []branch) []Outcome {
@@ -182,16 +180,14 @@ func every(modulus uint32) []uint32 {
 	return all
 }
 
-// walk returns the ways of a packet to its end. It needs the lock.
-func (k *Kernel) walk(p Packet, draw draw, reads map[Name]bool) []branch {
+// walk returns the ways of a packet to its end, also through deleted base chains that are
+// leaving. It needs the lock.
+func (k *Kernel) walk(p Packet, draw draw, reads map[Name]bool, leaving []*chain) []branch {
 	family := service.FamilyOf(p.Dst.Addr())
 	if !p.Src.Addr().IsValid() || service.FamilyOf(p.Src.Addr()) != family {
 		panic(fmt.Sprintf("nftmodel: a packet from %v to %v", p.Src, p.Dst))
 	}
-	w := &walker{kernel: k, family: unix.NFPROTO_IPV4, draw: draw, now: k.now(), calls: make(map[call]*call), reads: reads}
-	if family == service.IPv6 {
-		w.family = unix.NFPROTO_IPV6
-	}
+	w := &walker{kernel: k, family: protocolOf(family), draw: draw, now: k.now(), calls: make(map[call]*call), reads: reads, leaving: leaving}
 	start := branch{state: state{src: p.Src, dst: p.Dst, known: p.Dst, protocol: p.Protocol.Number()}, probability: 1}
 	return w.follow(start, p.In, p.Out)
 }

@@ -17,6 +17,8 @@ type rule struct {
 	// text are the expressions as they were given, userData the comment and the
 	// like.
 	text, userData string
+	// described is what describe has returned.
+	described []byte
 }
 
 // newRule adds a rule at the end of a chain, or at its start.
@@ -33,20 +35,21 @@ func (b *batch) newRule(r request) error {
 	if r.flags&unix.NLM_F_CREATE == 0 {
 		return refusef(unix.EINVAL, "a rule that is not to be created")
 	}
-	made := &rule{chain: c, text: string(f[unix.NFTA_RULE_EXPRESSIONS].data), userData: string(f[unix.NFTA_RULE_USERDATA].data)}
+	made := &rule{chain: c, text: string(f.get(unix.NFTA_RULE_EXPRESSIONS).data), userData: string(f.get(unix.NFTA_RULE_USERDATA).data)}
 	p := &exprParser{table: c.table}
-	if made.exprs, err = p.exprs(f[unix.NFTA_RULE_EXPRESSIONS]); err != nil {
+	if made.exprs, err = p.exprs(f.get(unix.NFTA_RULE_EXPRESSIONS)); err != nil {
 		return err
 	}
 	made.handle = c.table.nextHandle()
 	before := c.rules
+	b.leaving.changes(c)
 	b.do(func() {
 		if r.flags&unix.NLM_F_APPEND != 0 {
-			c.rules = append(before, made)
+			c.setRules(append(before, made))
 		} else {
-			c.rules = slices.Insert(slices.Clone(before), 0, made)
+			c.setRules(slices.Insert(slices.Clone(before), 0, made))
 		}
-	}, func() { c.rules = before })
+	}, func() { c.setRules(before) })
 	b.refer(made, 1)
 	b.suspicious[c.table] = true
 	return nil
@@ -82,7 +85,8 @@ func (b *batch) flush(c *chain) {
 		return
 	}
 	before := c.rules
-	b.do(func() { c.rules = nil }, func() { c.rules = before })
+	b.leaving.changes(c)
+	b.do(func() { c.setRules(nil) }, func() { c.setRules(before) })
 	for _, r := range before {
 		b.refer(r, -1)
 	}
@@ -99,8 +103,11 @@ func (b *batch) refer(r *rule, n int) {
 	}
 }
 
-// describe returns the attributes of the rule.
+// describe returns the attributes of the rule. They are not to be changed.
 func (r *rule) describe() []byte {
+	if r.described != nil {
+		return r.described
+	}
 	b := netlink.AppendText(nil, unix.NFTA_RULE_TABLE, r.chain.table.name)
 	b = netlink.AppendText(b, unix.NFTA_RULE_CHAIN, r.chain.name)
 	b = netlink.AppendUint64(b, unix.NFTA_RULE_HANDLE, r.handle)
@@ -108,6 +115,7 @@ func (r *rule) describe() []byte {
 	if r.userData != "" {
 		b = netlink.AppendString(b, unix.NFTA_RULE_USERDATA, r.userData)
 	}
+	r.described = b
 	return b
 }
 
@@ -130,10 +138,10 @@ func parseVerdict(t *table, nest field) (*verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(f) != 1 || !f.has(unix.NFTA_DATA_VERDICT) {
+	if len(f.list) != 1 || !f.has(unix.NFTA_DATA_VERDICT) {
 		return nil, refusef(unix.EINVAL, "a value or nothing where a verdict should be")
 	}
-	inner := f[unix.NFTA_DATA_VERDICT]
+	inner := f.get(unix.NFTA_DATA_VERDICT)
 	if f, err = parseFields("a verdict", inner.data, inner.at+attrHeader, unix.NFTA_VERDICT_CODE, unix.NFTA_VERDICT_CHAIN); err == nil {
 		err = f.need("a verdict", unix.NFTA_VERDICT_CODE)
 	}
@@ -243,7 +251,7 @@ func (p *exprParser) exprs(list field) ([]expr, error) {
 		if parse == nil {
 			return nil, unknownf("expression %q", f.text(unix.NFTA_EXPR_NAME))
 		}
-		e, err := parse(p, f[unix.NFTA_EXPR_DATA])
+		e, err := parse(p, f.get(unix.NFTA_EXPR_DATA))
 		if err != nil {
 			return nil, err
 		}

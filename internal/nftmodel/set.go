@@ -90,7 +90,7 @@ func (b *batch) newSet(r request) error {
 	}
 	s := &set{
 		definition: *d, table: t, name: name, handle: t.nextHandle(),
-		userData: string(f[unix.NFTA_SET_USERDATA].data), elements: make(map[string]*element),
+		userData: string(f.get(unix.NFTA_SET_USERDATA).data), elements: make(map[string]*element),
 	}
 	b.do(func() { t.sets[name] = s }, func() { delete(t.sets, name) })
 	return nil
@@ -132,7 +132,7 @@ func parseDefinition(f fields) (*definition, error) {
 
 // parseDescription reads the size of a set and the fields of its keys.
 func (d *definition) parseDescription(f fields) error {
-	desc, err := parseFields("a set's description", f[unix.NFTA_SET_DESC].data, f[unix.NFTA_SET_DESC].at+attrHeader,
+	desc, err := parseFields("a set's description", f.get(unix.NFTA_SET_DESC).data, f.get(unix.NFTA_SET_DESC).at+attrHeader,
 		unix.NFTA_SET_DESC_SIZE, descConcat)
 	if err == nil {
 		err = desc.numbers(4, unix.NFTA_SET_DESC_SIZE)
@@ -141,7 +141,7 @@ func (d *definition) parseDescription(f fields) error {
 		return err
 	}
 	d.size = desc.uint32(unix.NFTA_SET_DESC_SIZE)
-	list, err := parseList("a key's fields", desc[descConcat])
+	list, err := parseList("a key's fields", desc.get(descConcat))
 	if err != nil {
 		return err
 	}
@@ -199,6 +199,7 @@ func (b *batch) deleteSet(r request) error {
 	if s.use > 0 {
 		return refusef(unix.EBUSY, "%d rules name set %s", s.use, s.name)
 	}
+	b.leaving.set(s)
 	b.flushSet(s)
 	b.do(func() { delete(t.sets, s.name) }, func() { t.sets[s.name] = s })
 	return nil

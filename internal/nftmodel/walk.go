@@ -99,6 +99,11 @@ type walker struct {
 	// reads, when set, collects the parts of the tables that decide what becomes of the
 	// packet.
 	reads map[Name]bool
+	// leaving are deleted base chains that are still called.
+	leaving []*chain
+	// branch and registers are those of the rule at hand.
+	branch    branch
+	registers registers
 }
 
 // enter puts a packet at the start of a chain.
@@ -170,13 +175,17 @@ const (
 // called.
 func (w *walker) baseChains(number uint32) []*chain {
 	var list []*chain
-	for _, t := range w.kernel.tables {
-		for _, c := range t.order {
-			if t.family == w.family && c.base != nil && c.base.hook == number && (c.base.kind != "nat" || !w.connected) {
+	add := func(chains []*chain) {
+		for _, c := range chains {
+			if c.table.family == w.family && c.base != nil && c.base.hook == number && (c.base.kind != "nat" || !w.connected) {
 				list = append(list, c)
 			}
 		}
 	}
+	for _, t := range w.kernel.tables {
+		add(t.order)
+	}
+	add(w.leaving)
 	slices.SortFunc(list, func(a, b *chain) int {
 		return cmp.Or(cmp.Compare(a.base.called(), b.base.called()), cmp.Compare(a.base.kind, b.base.kind),
 			cmp.Compare(a.base.priority, b.base.priority),
@@ -199,8 +208,7 @@ func (b *base) called() int32 {
 
 // base runs one base chain over all packets that are still on their way.
 func (w *walker) base(c *chain, branches []branch) []branch {
-	done := newFront()
-	at := newFront()
+	done, at := &front{}, &front{}
 	for _, b := range branches {
 		if b.fate != onward || c.base.kind == "nat" && c.base.settled(&b.state) {
 			done.add(b)
@@ -229,7 +237,8 @@ func (w *walker) rule(b branch, from *base, at, done *front) {
 		r := b.at.chain.rules[b.at.rule]
 		b.at.rule++
 		b.visited++
-		w.exprs(b, r, r.exprs, registers{verdict: verdict{code: unix.NFT_CONTINUE}}, from, at, done)
+		w.branch, w.registers = b, registers{verdict: verdict{code: unix.NFT_CONTINUE}}
+		w.exprs(&w.branch, r, r.exprs, &w.registers, from, at, done)
 		return
 	}
 	w.back(b, from, at, done)
@@ -253,19 +262,20 @@ func (w *walker) back(b branch, from *base, at, done *front) {
 func (b *branch) end() { b.at, b.caller = place{}, nil }
 
 // exprs runs the expressions of a rule that are left.
-func (w *walker) exprs(b branch, r *rule, left []expr, regs registers, from *base, at, done *front) {
+func (w *walker) exprs(b *branch, r *rule, left []expr, regs *registers, from *base, at, done *front) {
 	for i, e := range left {
 		if n, ok := e.(*numgen); ok {
 			drawn := w.draw(n.modulus)
 			b.probability /= float64(len(drawn))
 			for _, number := range drawn {
-				n.draw(&regs, number)
-				w.exprs(b, r, left[i+1:], regs, from, at, done)
+				one, with := *b, *regs
+				n.draw(&with, number)
+				w.exprs(&one, r, left[i+1:], &with, from, at, done)
 			}
 			return
 		}
-		if !e.eval(w, &b.state, &regs) || regs.verdict.code == unix.NFT_BREAK {
-			at.add(b)
+		if !e.eval(w, &b.state, regs) || regs.verdict.code == unix.NFT_BREAK {
+			at.add(*b)
 			return
 		}
 		if regs.verdict.code != unix.NFT_CONTINUE {
@@ -273,7 +283,7 @@ func (w *walker) exprs(b branch, r *rule, left []expr, regs registers, from *bas
 		}
 	}
 	b.steps = &step{rule: r, from: from, found: regs.found, in: regs.in, before: b.steps}
-	w.decide(b, regs.verdict, from, at, done)
+	w.decide(*b, regs.verdict, from, at, done)
 }
 
 // decide does what a rule has ended with.
@@ -361,30 +371,61 @@ func (s *set) expel(now expiry) {
 // Those that have come to the same state are one.
 type front struct {
 	list []branch
-	at   map[state]int
+	// at says where in the list a state is, once there are many.
+	at map[state]int
 	// taken counts those at the start of the list that are gone.
 	taken int
 }
 
-func newFront() *front { return &front{at: make(map[state]int)} }
+// indexedFrom is the number of ways from which an index is faster than a search.
+const indexedFrom = 16
 
 func (f *front) len() int { return len(f.list) - f.taken }
 
 // add puts a way in line.
 func (f *front) add(b branch) {
-	if i, ok := f.at[b.state]; ok {
+	if i := f.find(&b.state); i >= 0 {
 		f.list[i].probability += b.probability
 		return
 	}
-	f.at[b.state] = len(f.list)
+	if f.at != nil {
+		f.at[b.state] = len(f.list)
+	}
 	f.list = append(f.list, b)
+}
+
+// find returns where a state is in line, or -1.
+func (f *front) find(s *state) int {
+	if f.at == nil && f.len() < indexedFrom {
+		for i := f.taken; i < len(f.list); i++ {
+			if f.list[i].state == *s {
+				return i
+			}
+		}
+		return -1
+	}
+	if f.at == nil {
+		f.at = make(map[state]int)
+		for i := f.taken; i < len(f.list); i++ {
+			f.at[f.list[i].state] = i
+		}
+	}
+	if i, ok := f.at[*s]; ok {
+		return i
+	}
+	return -1
 }
 
 // take returns the first in line.
 func (f *front) take() branch {
 	b := f.list[f.taken]
-	delete(f.at, b.state)
+	if f.at != nil {
+		delete(f.at, b.state)
+	}
 	f.taken++
+	if f.len() == 0 {
+		f.list, f.taken = f.list[:0], 0
+	}
 	return b
 }
 

@@ -21,7 +21,10 @@ const (
 
 // settle waits until all is settled and checks everything.
 func (w *world) settle() error {
+	w.stopRivals()
+	w.feed.flush()
 	w.prime()
+	w.feed.flush()
 	var err error
 	for range patience / interval {
 		time.Sleep(interval)
@@ -33,6 +36,7 @@ func (w *world) settle() error {
 		if there, err = w.match(); err == nil {
 			w.log("settled")
 			w.damaged = false
+			w.feed.checked()
 			return w.examine(there)
 		}
 	}
@@ -89,7 +93,7 @@ func (w *world) match() (service.PerFamily[[]served], error) {
 	for _, family := range service.Families {
 		err, closest := fmt.Errorf("%v: no Service ever existed", family), -1
 		for _, choice := range w.choices(family) {
-			want, wrong := w.expectedItems(family, choice)
+			want, wrong := w.allowed(family, choice)
 			if wrong == nil {
 				wrong = w.stacks[family].compare(want)
 			}
@@ -109,6 +113,11 @@ func (w *world) match() (service.PerFamily[[]served], error) {
 		for _, s := range there[family] {
 			w.cluster.settled(family, s)
 			w.stacks[family].guard.settled(s.n, s.state, w.cluster.state(s.n))
+		}
+	}
+	for n := range w.vague {
+		if !w.cluster.heldBack(n, service.IPv4) && !w.cluster.heldBack(n, service.IPv6) {
+			delete(w.vague, n)
 		}
 	}
 	for n, spec := range w.cluster.specs {
@@ -155,7 +164,7 @@ func (w *world) changeNothing() error {
 		}
 	}
 	before, rendered, started := w.commits(), w.rendered.Load(), w.starts()
-	w.cluster.repeat()(w.cache)
+	w.feed.again()
 	time.Sleep(5 * time.Second)
 	synctest.Wait()
 	if after := w.commits(); after != before {
@@ -184,7 +193,7 @@ func (w *world) commits() (count int) {
 // end removes every Service: only the scaffold stays.
 func (w *world) end() error {
 	w.actorFaults.resume()
-	w.cluster.clear()(w.cache)
+	w.say([]news{listed(ofSpecs, newPicture(w.cluster.settings, nil), w.random), listed(ofSlices, newPicture(w.cluster.settings, nil), w.random)})
 	if err := w.settle(); err != nil {
 		return fmt.Errorf("after every Service has gone: %w", err)
 	}

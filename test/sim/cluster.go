@@ -7,7 +7,6 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/source"
 )
 
 // state is one Service at one moment, with the node facts of that moment.
@@ -25,52 +24,82 @@ func (s state) equal(other state) bool {
 	return s.spec == other.spec && slices.Equal(s.slices, other.slices) && s.facts.Equal(other.facts)
 }
 
-// cluster is what the API and the host say now. Everything expected is computed from it.
-// It is for one goroutine at a time.
-type cluster struct {
+// picture is what somebody knows of the cluster and of the host.
+type picture struct {
 	settings proxy.NodeSettings
-	defects  *defects
 	specs    map[int]*service.Spec
 	slices   map[string]*service.Slice
 	// owners holds the number of the last owner of each slice, by the slice's name.
 	owners map[string]int
 	node   *service.NodeObject
+	cidrs  []netip.Prefix
 	hosts  []netip.Addr
+}
+
+func newPicture(settings proxy.NodeSettings, hosts []netip.Addr) picture {
+	return picture{settings: settings, hosts: hosts,
+		specs: map[int]*service.Spec{}, slices: map[string]*service.Slice{}, owners: map[string]int{}}
+}
+
+func (p *picture) clone() picture {
+	c := *p
+	c.specs, c.slices, c.owners = maps.Clone(p.specs), maps.Clone(p.slices), maps.Clone(p.owners)
+	return c
+}
+
+func (p *picture) state(n int) state {
+	s := state{spec: p.specs[n], facts: p.facts()}
+	for _, name := range slices.Sorted(maps.Keys(p.slices)) {
+		if p.owners[name] == n {
+			s.slices = append(s.slices, p.slices[name])
+		}
+	}
+	return s
+}
+
+// cluster is what the API and the host say now. Everything expected is computed from it.
+// It is for one goroutine at a time: the feed's lock guards it while news are under way.
+type cluster struct {
+	picture
+	// told is what the process has been told of it.
+	told    picture
+	defects *defects
 	// changed, when set, is told each state of a Service.
 	changed func(n int, s state)
 	// histories holds, by family and Service, the states that may be in the kernel while
 	// the present one is held back, newest last. The first is that of the last check.
 	histories service.PerFamily[map[int][]state]
+	// former has the node's facts of each time, newest last.
+	former []*service.NodeFacts
+}
+
+// formerMax is how many facts are remembered.
+const formerMax = 20
+
+// noteFacts remembers the node's facts.
+func (c *cluster) noteFacts(f *service.NodeFacts) {
+	c.former = slices.DeleteFunc(c.former, f.Equal)
+	if c.former = append(c.former, f); len(c.former) > formerMax {
+		c.former = c.former[1:]
+	}
 }
 
 func newCluster(settings proxy.NodeSettings) *cluster {
 	c := &cluster{
-		settings: settings, defects: &defects{},
-		specs: map[int]*service.Spec{}, slices: map[string]*service.Slice{}, owners: map[string]int{},
-		hosts: hostsOf(0),
+		picture: newPicture(settings, hostsOf(0)), told: newPicture(settings, hostsOf(0)), defects: &defects{},
 	}
 	for _, family := range service.Families {
 		c.histories[family] = map[int][]state{}
 	}
+	c.noteFacts(c.facts())
 	return c
 }
 
 // numbers returns every Service that ever existed, in order.
 func (c *cluster) numbers() []int { return slices.Sorted(maps.Keys(c.histories[service.IPv4])) }
 
-func (c *cluster) state(n int) state {
-	s := state{spec: c.specs[n], facts: c.facts()}
-	for _, name := range slices.Sorted(maps.Keys(c.slices)) {
-		if c.owners[name] == n {
-			s.slices = append(s.slices, c.slices[name])
-		}
-	}
-	return s
-}
-
-// record notes that Service n has changed.
-func (c *cluster) record(n int) {
-	now := c.state(n)
+// record notes that Service n is something else now, for the API or for the process.
+func (c *cluster) record(n int, now state) {
 	if c.changed != nil {
 		c.changed(n, now)
 	}
@@ -85,9 +114,10 @@ func (c *cluster) record(n int) {
 	}
 }
 
-func (c *cluster) recordAll() {
+// recordAll notes what all Services are for somebody.
+func (c *cluster) recordAll(p *picture) {
 	for _, n := range c.numbers() {
-		c.record(n)
+		c.record(n, p.state(n))
 	}
 }
 
@@ -109,9 +139,13 @@ func (c *cluster) candidates(n int, family service.Family) []state {
 }
 
 // facts derives the node facts as the documentation of NodeSettings says.
-func (c *cluster) facts() *service.NodeFacts {
-	s := c.settings
+func (p *picture) facts() *service.NodeFacts {
+	s := p.settings
 	f := &service.NodeFacts{Name: s.Name, MasqueradeAll: s.MasqueradeAll}
+	for _, cidr := range slices.SortedFunc(slices.Values(p.cidrs), netip.Prefix.Compare) {
+		family := service.FamilyOf(cidr.Addr())
+		f.ServiceCIDRs[family] = append(f.ServiceCIDRs[family], cidr)
+	}
 	for _, family := range service.Families {
 		limited := false
 		for _, r := range s.NodePortRanges {
@@ -119,7 +153,7 @@ func (c *cluster) facts() *service.NodeFacts {
 				continue
 			}
 			limited = true
-			for _, a := range c.hosts {
+			for _, a := range p.hosts {
 				if r.Contains(a) && !a.IsLoopback() {
 					f.NodePorts[family].Addresses = append(f.NodePorts[family].Addresses, a)
 				}
@@ -133,120 +167,20 @@ func (c *cluster) facts() *service.NodeFacts {
 		case proxy.DetectInterfaceNamePrefix:
 			f.Detect[family].Interface = s.Interface + "+"
 		case proxy.DetectNodeCIDR:
-			if c.node != nil {
-				f.Detect[family].CIDR = c.node.PodCIDRs[family]
+			if p.node != nil {
+				f.Detect[family].CIDR = p.node.PodCIDRs[family]
 			}
 		default:
 			f.Detect[family].CIDR = s.ClusterCIDRs[family]
 		}
 	}
-	if c.node != nil {
-		f.Zone = c.node.Zone
-		for _, a := range slices.Backward(c.node.Addresses) {
+	if p.node != nil {
+		f.Zone = p.node.Zone
+		for _, a := range slices.Backward(p.node.Addresses) {
 			f.NodeIPs[service.FamilyOf(a)] = a
 		}
 	}
 	return f
-}
-
-// apply makes the cluster follow an event and returns what the source has to tell the
-// cache; nil for events that are not the API's.
-func (c *cluster) apply(e event) func(*source.Cache) {
-	switch e.do {
-	case setService, rejectService, breakService:
-		return c.setSpec(e)
-	case removeService:
-		delete(c.specs, e.n)
-		c.record(e.n)
-		return func(cache *source.Cache) { cache.RemoveSpec(keyOf(e.n)) }
-	case setSlice:
-		return c.setSlice(e, e.n)
-	case moveSlice:
-		// Owners are of the same namespace: every third Service.
-		return c.setSlice(e, (e.n+3*(1+int(e.variant%3)))%services)
-	case removeSlice:
-		return c.removeSlice(e)
-	case setNode:
-		c.node = nodeOf(e.variant)
-		c.recordAll()
-		node := *c.node
-		return func(cache *source.Cache) { cache.SetNode(&node) }
-	default:
-		return nil
-	}
-}
-
-func (c *cluster) setSpec(e event) func(*source.Cache) {
-	spec := specOf(e.n, e.variant)
-	switch e.do {
-	case rejectService:
-		spec.Ports[0].Port = rejectedPorts + uint16(e.m)
-	case breakService:
-		spec.Ports[0].Port = brokenPorts + uint16(e.m)
-	}
-	c.specs[e.n] = spec
-	c.record(e.n)
-	return func(cache *source.Cache) { cache.SetSpec(spec) }
-}
-
-// setSlice changes the slice's owner, and its owner before.
-func (c *cluster) setSlice(e event, owner int) func(*source.Cache) {
-	slice := sliceOf(e.n, e.m, owner, e.variant)
-	before, known := c.owners[slice.Name]
-	c.slices[slice.Name], c.owners[slice.Name] = slice, owner
-	c.record(owner)
-	if known {
-		c.record(before)
-	}
-	return func(cache *source.Cache) { cache.SetSlice(slice) }
-}
-
-func (c *cluster) removeSlice(e event) func(*source.Cache) {
-	name := sliceName(e.n, e.m)
-	delete(c.slices, name)
-	if owner, known := c.owners[name]; known {
-		c.record(owner)
-	}
-	return func(cache *source.Cache) { cache.RemoveSlice(keyOf(e.n).Namespace, name) }
-}
-
-// clear removes everything that the API knows, except the node.
-func (c *cluster) clear() func(*source.Cache) {
-	clear(c.specs)
-	clear(c.slices)
-	c.recordAll()
-	return func(cache *source.Cache) {
-		cache.ReplaceSpecs(nil)
-		cache.ReplaceSlices(nil)
-	}
-}
-
-// repeat announces everything again, in new values that equal the old ones, and a slice
-// that belongs to no Service.
-func (c *cluster) repeat() func(*source.Cache) {
-	var calls []func(*source.Cache)
-	for _, spec := range c.specs {
-		again := *spec
-		calls = append(calls, func(cache *source.Cache) { cache.SetSpec(&again) })
-	}
-	for _, slice := range c.slices {
-		again := *slice
-		again.Trigger = epoch
-		calls = append(calls, func(cache *source.Cache) { cache.SetSlice(&again) })
-	}
-	if c.node != nil {
-		again := *c.node
-		calls = append(calls, func(cache *source.Cache) { cache.SetNode(&again) })
-	}
-	return func(cache *source.Cache) {
-		for _, call := range calls {
-			call(cache)
-		}
-		orphan := sliceOf(0, 99, 0, 1)
-		orphan.Service.Name, orphan.Name = "nobody", "nobody-1"
-		cache.SetSlice(orphan)
-		cache.RemoveSlice(orphan.Service.Namespace, orphan.Name)
-	}
 }
 
 // repairAll ends all defects that exist now.
@@ -254,5 +188,5 @@ func (c *cluster) repairAll() {
 	for _, spec := range c.specs {
 		c.defects.repair(spec.Ports[0].Port)
 	}
-	c.recordAll()
+	c.recordAll(&c.picture)
 }

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,8 +31,11 @@ func older(a, b served) int {
 }
 
 // expectedItems computes the proxy's table from scratch: everything is rendered, the older
-// claim wins, and a kernel without a past takes what is left in one transaction.
-func (w *world) expectedItems(family service.Family, all []served) (map[nftmodel.Name]string, error) {
+// claim wins, and a kernel without a past takes what is left in one transaction. Translate,
+// when set, gives the objects another form.
+func (w *world) expectedItems(
+	family service.Family, all []served, translate func([]dataplane.Object) []dataplane.Object,
+) (map[nftmodel.Name]string, error) {
 	render := nftables.NewRenderer(family, w.settings.options)
 	var objects []dataplane.Object
 	owners := map[dataplane.ID]service.Key{}
@@ -49,6 +51,9 @@ func (w *world) expectedItems(family service.Family, all []served) (map[nftmodel
 	for _, s := range slices.SortedFunc(slices.Values(all), older) {
 		// Leads first, so that a Service's own do not depend on the order of rendering.
 		claim(s.view.Key, render.Service(&s.view, s.state.facts))
+	}
+	if translate != nil {
+		objects = translate(objects)
 	}
 	kernel := nftmodel.NewKernel()
 	batch := &dataplane.Batch{}
@@ -76,44 +81,6 @@ func outranked(naming dataplane.Naming, owners map[dataplane.ID]service.Key, own
 	return false
 }
 
-// compare returns an error that names every part of the tables in which the kernel is not
-// what is expected, and everything of other programs that was changed.
-func (s *stack) compare(want map[nftmodel.Name]string) error {
-	var errs []error
-	wrong := func(name nftmodel.Name, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%v: %s", name, fmt.Sprintf(format, args...)))
-	}
-	seen := map[nftmodel.Name]bool{}
-	for _, item := range s.kernel.Items(s.family) {
-		seen[item.Name] = true
-		body, wanted := want[item.Name]
-		foreign, theirs := s.foreign[item.Name]
-		switch {
-		case item.Table != nftables.TableName && !theirs:
-			wrong(item.Name, "the proxy has put this into another program's table")
-		case theirs && item.Body != foreign:
-			wrong(item.Name, "another program's is\n\t%q, was\n\t%q", item.Body, foreign)
-		case theirs:
-		case !wanted && s.remains && item.Set == hairpins:
-		case !wanted:
-			wrong(item.Name, "is not wanted")
-		case item.Body != body:
-			wrong(item.Name, "is\n\t%q, want\n\t%q", item.Body, body)
-		}
-	}
-	for name := range want {
-		if !seen[name] && !(s.remains && name.Set == hairpins) {
-			wrong(name, "is missing")
-		}
-	}
-	for name := range s.foreign {
-		if !seen[name] {
-			wrong(name, "another program's is gone")
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // hairpins is the set of endpoints that reach themselves. Its elements bear no Service's
 // name: those of a former process stay while a Service is held back that they may belong
 // to, unless a Service that has them as well gives them up.
@@ -126,6 +93,9 @@ func (w *world) choices(family service.Family) [][]served {
 	kernel := newReading(w, family)
 	combinations := [][]served{nil}
 	for _, n := range w.cluster.numbers() {
+		if w.isVague(n, family) {
+			continue
+		}
 		candidates := kernel.distinct(n, w.cluster.candidates(n, family))
 		var next [][]served
 		for _, c := range combinations {

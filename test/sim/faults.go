@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -101,6 +102,8 @@ type requestFault struct {
 	// transactions of a divided batch.
 	skip, times int
 	delay       time.Duration
+	// until, when set, is when the fault ends.
+	until time.Time
 	// taken is set if a transaction is carried out although err is returned.
 	taken bool
 	err   error
@@ -129,7 +132,7 @@ func (f *requestFaults) next(ask bool) requestFault {
 	for i := range f.queued {
 		q := &f.queued[i]
 		switch {
-		case q.ask != ask || q.times == 0:
+		case q.ask != ask || q.times == 0 || !q.until.IsZero() && time.Now().After(q.until):
 			continue
 		case q.skip > 0:
 			q.skip--
@@ -312,6 +315,12 @@ func (w *checkedWriter) ReadAhead(ctx context.Context) {
 	if ahead, ok := w.Writer.(dataplane.ReaderAhead); ok {
 		ahead.ReadAhead(ctx)
 	}
+}
+
+// Close implements io.Closer.
+func (w *checkedWriter) Close() error {
+	defer w.enter()()
+	return w.Writer.(io.Closer).Close()
 }
 
 // Watch implements dataplane.Watcher.

@@ -23,7 +23,7 @@ import (
 //	served is not.
 //
 // After each transaction it sends a packet to every frontend whose outcome depends on what
-// the transaction touched. The API has asked for a loss if, under any state that it has
+// the transaction touched, and one while deleted base chains are still called. The API has asked for a loss if, under any state that it has
 // announced since the last check, the Service that has the frontend does not serve it.
 type guard struct {
 	family service.Family
@@ -40,9 +40,10 @@ type guard struct {
 	// commits counts the transactions that the writer has sent.
 	commits int
 	// states holds the states of each Service since the last check, newest last, and since
-	// the time of the newest. Disturbed are Services whose actor is kept from its work.
+	// the time of the newest. Noted counts what the API has said. Disturbed are Services whose actor is kept from its work.
 	states    map[int][]state
 	since     map[int]time.Time
+	noted     int
 	disturbed map[int]bool
 	// tampered is set from another program's change until the next check. What is missing
 	// then may be missing because of that change.
@@ -68,6 +69,9 @@ type front struct {
 	// may have done that. Reported ends the objections about health.
 	lost              time.Time
 	damaged, reported bool
+	// wanted is the verdict that the API wants, as of so many notes.
+	wanted nftmodel.Verdict
+	asOf   int
 }
 
 func newGuard(family service.Family, kernel *nftmodel.Kernel, faults *requestFaults, blame blame) *guard {
@@ -87,6 +91,7 @@ func (g *guard) note(n int, s state, hosts []netip.Addr) {
 		g.states[n] = append(all, s)
 	}
 	g.since[n], g.hosts = time.Now(), slices.Clone(hosts)
+	g.noted++
 	for _, p := range g.packets(s) {
 		if g.fronts[p] == nil {
 			g.fronts[p] = &front{owners: map[int]bool{}}
@@ -134,6 +139,7 @@ func (g *guard) settled(n int, there, now state) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.states[n] = []state{there, now}
+	g.noted++
 	delete(g.disturbed, n)
 	delete(g.disturbed, nodeActor)
 	g.tampered = false
@@ -145,56 +151,6 @@ func (g *guard) restarted() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.open = time.Time{}
-}
-
-// tamper lets another program change the kernel.
-func (g *guard) tamper(change func() error) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.tampered = true
-	items := g.items()
-	err := change()
-	after := g.items()
-	for name, was := range items {
-		if after[name] != was {
-			g.altered[name] = after[name]
-		}
-	}
-	for p, f := range g.fronts {
-		before := f.share
-		g.look(f, p)
-		f.damaged = f.damaged || f.share < before || f.share == 0
-	}
-	return err
-}
-
-// part is the content of a part of a table; zero if there is no such part.
-type part struct {
-	there bool
-	body  string
-}
-
-// items returns the parts of the family's tables.
-func (g *guard) items() map[nftmodel.Name]part {
-	items := map[nftmodel.Name]part{}
-	for _, item := range g.kernel.Items(g.family) {
-		items[item.Name] = part{true, item.Body}
-	}
-	return items
-}
-
-// unrepaired returns what is still as another program has left it.
-func (g *guard) unrepaired() map[nftmodel.Name]bool {
-	if len(g.altered) == 0 {
-		return nil
-	}
-	names, items := map[nftmodel.Name]bool{}, g.items()
-	for name, left := range g.altered {
-		if items[name] == left {
-			names[name] = true
-		}
-	}
-	return names
 }
 
 // setHosts lets the host change its addresses.
@@ -279,20 +235,39 @@ func (s *socket) Ask(ctx context.Context, kind uint16, family uint8, all bool, a
 }
 
 // judge looks at the frontends that depend on what a transaction has touched. What was
-// damaged before it is not its fault.
+// damaged before it is not its fault. Being served worse for a moment is being served worse.
 func (g *guard) judge(touched, damaged map[nftmodel.Name]bool) {
+	leaving := g.kernel.Leaving(g.family)
 	for p, f := range g.fronts {
 		if !f.dependsOn(touched) {
 			continue
 		}
-		before := f.share
+		before, meanwhile, way := f.share, f.share, ""
+		if leaving {
+			var outcomes []nftmodel.Outcome
+			outcomes, _ = g.kernel.ExploreLeaving(p)
+			meanwhile, way = delivered(outcomes), " while the hooks of deleted chains are unregistered"+stepsOf(outcomes)
+		}
 		steps := g.look(f, p)
 		const rounding = 1e-6
-		if f.share < before-rounding && !f.dependsOn(damaged) && !g.asked(p, f) {
+		if worst := min(meanwhile, f.share); worst < before-rounding && !f.dependsOn(damaged) && !g.asked(p, f) {
+			if worst == f.share {
+				way = steps
+			}
 			g.object(fmt.Errorf("%v: a write left Services %v served worse: packet %v to %v/%v "+
-				"reached an endpoint with probability %.3f, now %.3f%s", g.family, f.numbers(), p.Src, p.Dst, p.Protocol, before, f.share, steps))
+				"reached an endpoint with probability %.3f, now %.3f%s", g.family, f.numbers(), p.Src, p.Dst, p.Protocol, before, worst, way))
 		}
 	}
+}
+
+// delivered is how probable it is that a packet reaches an endpoint.
+func delivered(outcomes []nftmodel.Outcome) (share float64) {
+	for _, o := range outcomes {
+		if o.Verdict == nftmodel.Delivered {
+			share += o.Probability
+		}
+	}
+	return share
 }
 
 func (f *front) dependsOn(touched map[nftmodel.Name]bool) bool {
@@ -309,12 +284,7 @@ func (g *guard) look(f *front, p nftmodel.Packet) string {
 	var outcomes []nftmodel.Outcome
 	was := f.share
 	outcomes, f.reads = g.kernel.Explore(p)
-	f.share = 0
-	for _, o := range outcomes {
-		if o.Verdict == nftmodel.Delivered {
-			f.share += o.Probability
-		}
-	}
+	f.share = delivered(outcomes)
 	switch {
 	case f.share > 0:
 		f.lost, f.damaged, f.reported = time.Time{}, false, false
@@ -351,6 +321,14 @@ func (g *guard) asked(p nftmodel.Packet, f *front) bool {
 // expected returns the verdict on a packet if Service n is alone.
 func (g *guard) expected(p nftmodel.Packet, n int, s state) nftmodel.Verdict {
 	return newJudge(g.family, s.facts, g.hosts, []served{serve(n, s)}).expect(p).verdict
+}
+
+// wanted returns what is expected now of a frontend that Service n alone has.
+func (g *guard) wanted(f *front, p nftmodel.Packet, n int, now state) nftmodel.Verdict {
+	if f.asOf != g.noted {
+		f.asOf, f.wanted = g.noted, g.expected(p, n, now)
+	}
+	return f.wanted
 }
 
 func (f *front) numbers() (all []int) {
@@ -390,7 +368,7 @@ func (g *guard) checkHealth(s aggregator.Status, heldBack func(*service.Spec) bo
 		last := g.states[n][len(g.states[n])-1]
 		if g.disturbed[n] || now.Sub(g.since[n]) < silenceMax || last.spec == nil || heldBack(last.spec) ||
 			slices.ContainsFunc(s.Quarantined, func(q aggregator.QuarantinedKey) bool { return q.Key == keyOf(n) }) ||
-			g.expected(p, n, last) != nftmodel.Delivered {
+			g.wanted(f, p, n, last) != nftmodel.Delivered {
 			continue
 		}
 		f.reported = true

@@ -56,6 +56,10 @@ func (j *judge) expect(p nftmodel.Packet) expectation {
 		if j.isClusterIP(p.Dst.Addr()) {
 			return expectation{verdict: nftmodel.Rejected} // a port that no Service has
 		}
+		unallocated := func(r netip.Prefix) bool { return r.Contains(p.Dst.Addr()) }
+		if slices.ContainsFunc(j.facts.ServiceCIDRs[j.family], unallocated) {
+			return expectation{verdict: nftmodel.Dropped}
+		}
 		return expectation{verdict: nftmodel.Untouched}
 	}
 	for _, c := range claimants {
@@ -259,6 +263,10 @@ func (w *world) sendPackets(family service.Family, there []served) error {
 		}
 	}
 	send := func(p nftmodel.Packet) {
+		if w.concernsVague(family, p) {
+			w.monitor.count("packet to what is vague")
+			return
+		}
 		want := j.expect(p)
 		w.monitor.count("packet " + want.verdict.String())
 		note(want.check(p, kernel.Outcomes(p)))

@@ -28,7 +28,8 @@ func TestARestartWritesWhatHasChangedAndNothingElse(t *testing.T) {
 			t.Errorf("%d transactions were sent although nothing has changed", got)
 		}
 		for n := range w.cluster.specs {
-			w.cluster.apply(event{do: removeService, n: n}) // the source learns of it later
+			w.feed.stall(ofSpecs, time.Hour, true) // the source never learns of it
+			w.say(newsOf(event{do: removeService, n: n}, &w.cluster.picture))
 			break
 		}
 		if err := restarted(); err != nil {

@@ -107,11 +107,50 @@ const (
 	restart verb = "restart"
 )
 
+// What happens to the process, and to what it hears.
+const (
+	// kill ends the process at a request to the kernel of family N, or at any time, and
+	// starts another; the variant says how. handOver replaces it by one of other settings,
+	// upgrade by one that finds rules as another release writes them.
+	kill     verb = "kill"
+	handOver verb = "handOver"
+	upgrade  verb = "upgrade"
+	// suspend freezes the process at all seams for a while: its timers fire late, and
+	// everything comes at once.
+	suspend verb = "suspend"
+	// delayEvents lets nothing of stream N through for a while; watchGap loses it, so that
+	// a list follows; relist lists the stream again, and repeatEvents all of them.
+	delayEvents  verb = "delayEvents"
+	watchGap     verb = "watchGap"
+	relist       verb = "relist"
+	repeatEvents verb = "repeatEvents"
+)
+
+// More of what the API says, and more faults.
+const (
+	// setCIDRs changes the ranges of ClusterIPs, reconfigure the node's settings in place.
+	setCIDRs    verb = "setCIDRs"
+	reconfigure verb = "reconfigure"
+	// upheaval changes all facts of the node at one instant, and slices of Services.
+	upheaval verb = "upheaval"
+	// rejectMany lets the kernel refuse one in N Services. M is the number of the first
+	// defect; it takes as many as there are Services.
+	rejectMany verb = "rejectMany"
+	// refuseAll lets nothing land in family N for some minutes.
+	refuseAll verb = "refuseAll"
+	// rival lets another program delete, add and rewrite for some seconds, in family N.
+	rival verb = "rival"
+)
+
 // nodeActor is the N of the node's own actor.
 const nodeActor = -1
 
-// services is the largest number of Services in a scenario.
-const services = 30
+// services is the largest number of Services in a scenario; stories of tests have
+// extraServices more at most.
+const (
+	services      = 30
+	extraServices = 130
+)
 
 // rhythm is how a scenario mixes events and pauses.
 type rhythm uint8
@@ -135,7 +174,7 @@ type weight struct {
 var (
 	apiEvents = []weight{
 		{setService, 14}, {removeService, 5}, {setSlice, 30}, {removeSlice, 5}, {moveSlice, 2},
-		{setNode, 2}, {setHosts, 2},
+		{setNode, 2}, {setHosts, 2}, {setCIDRs, 1}, {reconfigure, 1},
 	}
 	faultEvents = []weight{
 		{rejectService, 3}, {breakService, 2}, {repairServices, 1},
@@ -144,6 +183,9 @@ var (
 		{deleteTable, 1}, {deleteChain, 2}, {deleteElement, 3}, {addForeignChain, 2}, {addForeignSet, 1},
 		{alterRules, 2}, {resizeSet, 1}, {addStray, 1},
 		{restart, 1}, {settle, 2},
+		{kill, 3}, {handOver, 1}, {upgrade, 1}, {suspend, 1},
+		{delayEvents, 2}, {watchGap, 2}, {relist, 1}, {repeatEvents, 1},
+		{upheaval, 2}, {rejectMany, 1}, {refuseAll, 1}, {rival, 1},
 	}
 )
 
@@ -219,6 +261,11 @@ func (g *generator) add(do verb) {
 	case rejectService, breakService:
 		g.defects++
 		g.emit(do, g.IntN(g.services), g.defects)
+	case rejectMany:
+		g.emit(do, []int{1, 3, 3, 10}[g.IntN(4)], g.defects+1)
+		g.defects += services
+	case delayEvents, watchGap, relist:
+		g.emit(do, g.IntN(int(ofHosts)), 0)
 	case panicActor, hangActor:
 		g.emit(do, g.IntN(g.services+1)-1, 1+g.IntN(2))
 	case failRequests, slowRequests, disturbReads:
@@ -247,6 +294,8 @@ type settings struct {
 	// announced is set if the kernel announces what other programs change. Otherwise only
 	// audits find it.
 	announced bool
+	// late is set if the kernel does not delete a chain together with what leads there.
+	late bool
 }
 
 // blame is how exactly the kernel names what it refuses.
@@ -264,24 +313,33 @@ const (
 func settingsOf(seed uint64) settings {
 	d := newRandom(seed, 77)
 	s := settings{
-		node: proxy.NodeSettings{Name: thisNode, MasqueradeAll: d.percent(15)},
-		pace: aggregator.Pace{
-			Spacing:    []time.Duration{0, 100 * time.Millisecond, 5 * time.Second}[d.IntN(3)],
-			WriteShare: []float64{0, 0.5}[d.IntN(2)],
-		},
+		node:      proxy.NodeSettings{Name: thisNode, MasqueradeAll: d.percent(15)},
+		pace:      paceOf(d),
 		options:   nftables.Options{MasqueradeBit: uint(14 * d.IntN(2))},
 		writer:    nftables.WriterConfig{LateRelease: d.percent(30)},
 		blame:     blame(d.IntN(int(blames))),
 		announced: d.percent(70),
 	}
-	if d.percent(40) { // divide batches
-		s.writer.TransactionBytes = 500 + d.IntN(8000)
-	}
+	s.divide(d)
 	if d.percent(30) {
 		s.node.NodePortRanges = nodePortRanges()
 	}
 	s.detectLocal(d)
+	s.late = d.percent(15)
 	return s
+}
+
+func paceOf(d random) aggregator.Pace {
+	return aggregator.Pace{
+		Spacing:    []time.Duration{0, 100 * time.Millisecond, 5 * time.Second}[d.IntN(3)],
+		WriteShare: []float64{0, 0.5}[d.IntN(2)],
+	}
+}
+
+func (s *settings) divide(d random) {
+	if d.percent(40) { // divide batches
+		s.writer.TransactionBytes = 500 + d.IntN(8000)
+	}
 }
 
 func nodePortRanges() []netip.Prefix {

@@ -1,121 +1,9 @@
 package sim
 
 import (
-	"fmt"
-	"os"
 	"slices"
-	"strconv"
-	"sync"
 	"testing"
-	"testing/synctest"
 )
-
-// seeds is how many scenarios are played; SLUICE_SIM_SEEDS overrides it.
-const seeds = 40
-
-// TestSimulation plays scenarios that seeds have chosen. SLUICE_SIM_SEED=n plays that one
-// alone and prints everything that happens.
-func TestSimulation(t *testing.T) {
-	if seed, ok := number(t, "SLUICE_SIM_SEED"); ok {
-		simulate(t, generate(seed), func(line string) { fmt.Println(line) })
-		return
-	}
-	count, ok := number(t, "SLUICE_SIM_SEEDS")
-	if !ok {
-		count = seeds
-	}
-	var mu sync.Mutex
-	seen := tally{}
-	t.Run("seeds", func(t *testing.T) {
-		for seed := uint64(1); seed <= count; seed++ {
-			t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-				t.Parallel()
-				for what, times := range simulate(t, generate(seed), nil) {
-					mu.Lock()
-					seen[what] += times
-					mu.Unlock()
-				}
-			})
-		}
-	})
-	if count >= seeds {
-		checkVariety(t, seen)
-	}
-}
-
-// checkVariety checks that everything a simulation is for has happened: one in which
-// nothing goes wrong would prove little.
-func checkVariety(t *testing.T, seen tally) {
-	for _, what := range []string{
-		"supervisor.Failed", "supervisor.Stuck", "supervisor.Returned", "supervisor.Parked", "supervisor.Unparked",
-		"aggregator.Quarantined", "aggregator.Freed", "aggregator.NodeAtFault", "aggregator.AuditDone",
-		"write landed", "write busy", "write unknown", "write rejected", "write unsupported", "write divided", "write exchanged",
-		"packet untouched", "packet delivered", "packet rejected", "packet dropped",
-	} {
-		if seen[what] == 0 {
-			t.Errorf("never seen: %s", what)
-		}
-	}
-	for _, w := range slices.Concat(apiEvents, faultEvents) {
-		if seen["event "+string(w.do)] == 0 {
-			t.Errorf("never happened: %s", w.do)
-		}
-	}
-	t.Logf("seen: %v", seen)
-}
-
-func number(t *testing.T, name string) (uint64, bool) {
-	text := os.Getenv(name)
-	if text == "" {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n, true
-}
-
-// run plays a scenario in a bubble of its own. The bubble itself ends the test when a
-// goroutine is left. Log may be nil.
-func run(t *testing.T, s scenario, log func(string)) (seen tally, err error) {
-	t.Helper()
-	synctest.Test(t, func(*testing.T) { seen, err = play(s, log) })
-	return seen, err
-}
-
-// shrinkTries bounds what a failure may cost.
-const shrinkTries = 100
-
-// simulate plays a scenario; when that fails, it looks for a shorter one.
-func simulate(t *testing.T, s scenario, log func(string)) tally {
-	t.Helper()
-	seen, err := run(t, s, log)
-	if err == nil {
-		return seen
-	}
-	shortest := s
-	shortest.events = shrink(s.events, func(events []event) bool {
-		if _, e := run(t, scenario{s.seed, events}, nil); e != nil {
-			err = e
-			return true
-		}
-		return false
-	}, shrinkTries)
-	t.Errorf("seed %d: %v\n\nReplay with SLUICE_SIM_SEED=%d, or add this to the regressions:\n\nscenario{%d, %s}",
-		s.seed, beginning(err), s.seed, s.seed, literal(shortest.events))
-	return seen
-}
-
-// beginning returns the first lines of an error that has very many.
-func beginning(err error) string {
-	const most = 6000
-	text := err.Error()
-	if len(text) > most {
-		return text[:most] + " …"
-	}
-	return text
-}
 
 // regressions are scenarios that have failed once, as they were printed, with what went
 // wrong then.
@@ -261,6 +149,19 @@ var regressions = []struct {
 			{restart, 1, 0, 0x938e},
 			{setSlice, 2, 0, 0xaaf},
 			{breakService, 7, 2, 0xdae5},
+		}},
+	},
+	{
+		// What a Service had was wanted with a chain as the refused one wants it, and without
+		// the new chain which that leads to: the kernel refused everything, for ever.
+		"an upgrade changes a chain that a refused Service shares",
+		scenario{24, []event{
+			{setService, 12, 0, 0x3b63},
+			{setSlice, 12, 0, 0xf34d},
+			{rejectService, 3, 1, 0x613d},
+			{settle, 0, 0, 0},
+			{setSlice, 3, 2, 0x9b36},
+			{upgrade, 1, 0, 0xb630},
 		}},
 	},
 }

@@ -19,21 +19,14 @@
 package sim
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	proxy "github.com/sluice-proxy/sluice"
-	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/nftmodel"
-	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
-	"github.com/sluice-proxy/sluice/source"
 )
 
 // world is one simulation while it runs: the cluster, the node's kernel, and the proxy
@@ -53,16 +46,18 @@ type world struct {
 	log    func(string)
 	// clients counts those that were made up to look at affinity.
 	clients int
-	// primed is set once this process knows the first full picture.
-	primed bool
 	// damaged is set from another program's change until the next check.
 	damaged bool
 
-	proxy *proxy.Proxy
-	cache *source.Cache
-	hosts chan []netip.Addr
-	stop  context.CancelFunc
-	done  chan error
+	// vague are the Services of which a former process may have left anything between two
+	// states: it ended without a check.
+	vague map[int]bool
+	// rivals are other programs that keep changing the rules; they end with quit.
+	rivals sync.WaitGroup
+	quit   chan struct{}
+
+	feed *feed
+	*process
 }
 
 // newWorld makes a world and starts the proxy. Log may be nil.
@@ -70,7 +65,7 @@ func newWorld(seed uint64, log func(string)) (*world, error) {
 	start := time.Now()
 	w := &world{
 		settings: settingsOf(seed), random: newRandom(seed, 78), actorFaults: newActorFaults(),
-		kernel: nftmodel.NewKernel(), log: func(string) {},
+		kernel: nftmodel.NewKernel(), log: func(string) {}, vague: map[int]bool{}, quit: make(chan struct{}),
 	}
 	w.monitor = newMonitor(nil)
 	if log != nil {
@@ -79,6 +74,7 @@ func newWorld(seed uint64, log func(string)) (*world, error) {
 	}
 	w.cluster = newCluster(w.settings.node)
 	w.kernel.SetVague(w.settings.blame == blameMessage)
+	w.kernel.SetLate(w.settings.late)
 	w.kernel.SetRefused(w.cluster.defects.refuses)
 	for _, family := range service.Families {
 		s := newStack(family, w.kernel, w.settings)
@@ -90,97 +86,11 @@ func newWorld(seed uint64, log func(string)) (*world, error) {
 			s.guard.note(n, now, w.cluster.hosts)
 		}
 	}
-	return w, w.start()
-}
-
-// start runs a new process, which finds the kernel as it is.
-func (w *world) start() error {
-	feed := make(chan *source.Cache)
-	w.hosts = make(chan []netip.Addr)
-	config := proxy.Config{
-		Node:      w.settings.node,
-		Intercept: w.actorFaults.intercept,
-		Listeners: []observe.Listener{w.monitor},
-		Source: func(ctx context.Context, cache *source.Cache) error {
-			feed <- cache
-			<-ctx.Done()
-			return nil
-		},
-		HostAddresses: func(ctx context.Context, changed func([]netip.Addr)) error {
-			for {
-				select {
-				case <-ctx.Done():
-					return nil
-				case all := <-w.hosts:
-					changed(all)
-				}
-			}
-		},
-	}
-	for _, family := range service.Families {
-		config.Domains = append(config.Domains, w.domain(family))
-	}
-	var err error
-	if w.proxy, err = proxy.New(config); err != nil {
-		return err
-	}
-	w.monitor.restarted()
-	for _, s := range w.stacks {
-		s.guard.restarted()
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	w.stop, w.done, w.primed = stop, make(chan error, 1), false
-	go func() { w.done <- w.proxy.Run(ctx) }()
-	go w.checkHealth(ctx, w.proxy)
-	w.cache = <-feed
-	w.hostsChanged()
-	return nil
-}
-
-func (w *world) domain(family service.Family) proxy.Domain {
-	config := w.settings.writer
-	config.Open = w.stacks[family].guard.openSocket
-	return proxy.Domain{
-		Name: family.String(),
-		Renderer: renderer{
-			Renderer: nftables.NewRenderer(family, w.settings.options),
-			defects:  w.cluster.defects, rendered: &w.rendered,
-			before: func(view *service.View) {
-				if w.before != nil {
-					w.before(view)
-				}
-			},
-		},
-		Writer: &checkedWriter{
-			Writer: nftables.NewWriter(family, config), stack: w.stacks[family], report: w.monitor.object,
-		},
-		Pace: w.settings.pace,
-	}
-}
-
-// hostsChanged tells kernel and proxy the host's addresses.
-func (w *world) hostsChanged() {
-	w.hosts <- w.cluster.hosts
+	w.feed = newFeed(w.cluster, newRandom(seed, 84))
 	for _, s := range w.stacks {
 		s.guard.setHosts(w.cluster.hosts)
 	}
-}
-
-// checkHealth looks every second whether health says what is missing.
-func (w *world) checkHealth(ctx context.Context, p *proxy.Proxy) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(time.Second):
-		}
-		for i, status := range p.Status() {
-			family := service.Families[i]
-			w.stacks[family].guard.checkHealth(status, func(spec *service.Spec) bool {
-				return w.cluster.defects.holdBack(spec, family)
-			})
-		}
-	}
+	return w, w.start(0, 0)
 }
 
 // actorDisturbed notes that an actor is kept from its work.
@@ -190,11 +100,18 @@ func (w *world) actorDisturbed(n int) {
 	}
 }
 
-// prime says once per process that the source knows everything.
+// prime says once per process that the source knows everything, when it does.
 func (w *world) prime() {
-	if !w.primed {
-		w.primed = true
-		w.cache.Prime()
+	for !w.feed.complete() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.primeSoon()
+}
+
+// primeSoon primes if everything has been listed.
+func (w *world) primeSoon() {
+	if !w.primed && w.feed.complete() {
+		w.feed.primed()
 	}
 }
 
@@ -205,20 +122,14 @@ func (w *world) happen(e event) error {
 	if e.do == breakService {
 		w.actorDisturbed(e.n)
 	}
-	if e.do == breakService || e.do == rejectService { // perhaps before its first write
-		for _, s := range w.stacks {
-			s.remains = true
-		}
+	if e.do == breakService || e.do == rejectService || e.do == rejectMany { // perhaps before its first write
+		w.leaveRemains()
 	}
-	if tell := w.cluster.apply(e); tell != nil {
-		tell(w.cache)
+	if said := newsOf(e, &w.cluster.picture); said != nil {
+		w.say(said)
 		return nil
 	}
 	switch e.do {
-	case setHosts:
-		w.cluster.hosts = hostsOf(e.variant)
-		w.cluster.recordAll()
-		w.hostsChanged()
 	case repairServices:
 		w.cluster.repairAll()
 	case failRequests:
@@ -239,82 +150,24 @@ func (w *world) happen(e event) error {
 		return w.settle()
 	case restart:
 		return w.restart()
+	case kill:
+		return w.kill(e)
 	default:
-		// What is damaged before the kernel has been read is lost.
-		for !w.primed || slices.ContainsFunc(w.proxy.Status(), func(s aggregator.Status) bool { return !s.Open }) {
-			w.prime()
-			time.Sleep(interval)
-		}
-		w.damaged = true
-		return w.stacks[e.n].tamper(e)
+		return w.disturb(e)
 	}
 	return nil
 }
 
-// close ends the process; the rules stay.
-func (w *world) close() error {
-	w.actorFaults.resume()
-	w.stop()
-	err := <-w.done
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
-}
-
-// repairTime is longer than any pause between two audits, and ends between two: a process
-// that is killed right after a refused attempt leaves what has landed in part.
-const repairTime = 15*time.Minute + 13*time.Second
-
-// restart ends the process and starts another, which knows nothing. It does not know what
-// another program or a refused write has taken from a Service that is held back, so the old
-// process gets the time to put that back first.
-func (w *world) restart() error {
-	held := w.heldBack()
-	if w.damaged || held {
-		w.prime()
-		time.Sleep(repairTime)
-		w.damaged = false
-	}
-	if held && w.shadowed() {
-		return nil // the kernel does not show which claims a held Service had lost
-	}
-	for _, s := range w.stacks {
-		s.remains = held
-	}
-	if err := w.close(); err != nil {
-		return fmt.Errorf("stop: %w", err)
-	}
-	if err := w.start(); err != nil {
-		return err
-	}
-	if w.cluster.node != nil {
-		w.cache.SetNode(w.cluster.node)
-	}
-	for _, slice := range w.cluster.slices {
-		w.cache.SetSlice(slice)
-	}
-	for _, spec := range w.cluster.specs {
-		w.cache.SetSpec(spec)
-	}
-	return nil
-}
-
-// shadowed reports whether a Service has lost a frontend to another one.
-func (w *world) shadowed() bool {
-	return slices.ContainsFunc(w.proxy.Status(), func(s aggregator.Status) bool { return s.Ledger.Shadowed > 0 })
-}
-
-// heldBack reports whether a Service is kept from the kernel of some family.
-func (w *world) heldBack() bool {
-	for n := range w.cluster.specs {
-		for _, family := range service.Families {
-			if w.cluster.heldBack(n, family) {
-				return true
+// say makes news happen, and the kernel know the host's addresses.
+func (w *world) say(all []news) {
+	for _, n := range all {
+		w.feed.say(n)
+		if n.of == ofHosts {
+			for _, s := range w.stacks {
+				s.guard.setHosts(w.cluster.hosts)
 			}
 		}
 	}
-	return false
 }
 
 // play makes everything happen and ends with a check, an empty cluster, and a process that

@@ -1,0 +1,78 @@
+package sim
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/internal/nftmodel"
+)
+
+// tamper lets another program change the kernel.
+func (g *guard) tamper(change func() error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.tampered = true
+	items := g.items()
+	err := change()
+	after, touched := g.items(), map[nftmodel.Name]bool{}
+	for name, was := range items {
+		if after[name] != was {
+			g.altered[name] = after[name]
+			touched[g.concerns(name, was)] = true
+		}
+	}
+	for name, now := range after {
+		if items[name] != now {
+			touched[g.concerns(name, now)] = true
+		}
+	}
+	for p, f := range g.fronts {
+		before := f.share
+		if f.dependsOn(touched) {
+			g.look(f, p)
+		}
+		f.damaged = f.damaged || f.share < before || f.share == 0
+	}
+	return err
+}
+
+// part is the content of a part of a table; zero if there is no such part.
+type part struct {
+	there bool
+	body  string
+}
+
+// concerns returns what packets have read that depend on a part: a base chain concerns all of
+// them, and a range all that looked into its set.
+func (g *guard) concerns(name nftmodel.Name, is part) nftmodel.Name {
+	switch {
+	case name.Chain != "" && netlink.Find([]byte(is.body), unix.NFTA_CHAIN_HOOK).Data != nil:
+		return nftmodel.Name{Family: name.Family}
+	case name.Key != "" && g.kernel.HoldsRanges(name):
+		name.Key = ""
+	}
+	return name
+}
+
+// items returns the parts of the family's tables.
+func (g *guard) items() map[nftmodel.Name]part {
+	items := map[nftmodel.Name]part{}
+	for _, item := range g.kernel.Items(g.family) {
+		items[item.Name] = part{true, item.Body}
+	}
+	return items
+}
+
+// unrepaired returns what is still as another program has left it.
+func (g *guard) unrepaired() map[nftmodel.Name]bool {
+	if len(g.altered) == 0 {
+		return nil
+	}
+	names := map[nftmodel.Name]bool{}
+	for name, left := range g.altered {
+		if body, there := g.kernel.Item(name); left == (part{there, body}) {
+			names[name] = true
+		}
+	}
+	return names
+}

@@ -1,0 +1,19 @@
+package sim
+
+import (
+	"fmt"
+	"testing"
+)
+
+// A base chain of a former release goes without a refusal, also while its hook is still
+// registered. The guard objects otherwise.
+func TestAFormerReleaseIsTakenOver(t *testing.T) {
+	for seed := uint64(1); seed <= 6; seed++ {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			events := append(story(seed), event{settle, 0, 0, 0}, event{upgrade, 0, 0, 0}, event{settle, 0, 0, 0})
+			if _, err := run(t, scenario{seed, events}, nil); err != nil {
+				t.Error(beginning(err))
+			}
+		})
+	}
+}

@@ -1,0 +1,121 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/nftmodel"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// A process that ends without a check leaves a Service between two states. The next one
+// finishes that, unless the Service is held back: then what the kernel has of it stays, and
+// only its parts are known. Each must be one that some announced state wants. What others
+// have does not depend on that, and must be exact.
+
+// isVague reports whether only the parts of a Service are known.
+func (w *world) isVague(n int, family service.Family) bool {
+	return w.vague[n] && w.cluster.heldBack(n, family)
+}
+
+// vagueNumbers returns those of which only the parts are known.
+func (w *world) vagueNumbers(family service.Family) []int {
+	return slices.DeleteFunc(w.cluster.numbers(), func(n int) bool { return !w.isVague(n, family) })
+}
+
+// contents is what the proxy's table may be. Of present, the first is without what is vague;
+// what all of them have has to be there. Each part has to be in one of them, or in one of
+// past: what a vague Service had, with the facts of its time, in the form of another release.
+type contents struct{ present, past []map[nftmodel.Name]string }
+
+// allows reports whether a part may be there with this content.
+func (c contents) allows(name nftmodel.Name, body string) bool {
+	return slices.ContainsFunc(slices.Concat(c.present, c.past), func(want map[nftmodel.Name]string) bool {
+		is, ok := want[name]
+		return ok && is == body
+	})
+}
+
+// needs reports whether a part has to be there.
+func (c contents) needs(name nftmodel.Name) bool {
+	return !slices.ContainsFunc(c.present, func(want map[nftmodel.Name]string) bool { _, ok := want[name]; return !ok })
+}
+
+// allowed returns what the proxy's table may be with all of these and, of the vague ones,
+// nothing or parts of what was announced.
+func (w *world) allowed(family service.Family, certain []served) (c contents, err error) {
+	add := func(to *[]map[nftmodel.Name]string, all []served, translate func([]dataplane.Object) []dataplane.Object) {
+		items, wrong := w.expectedItems(family, all, translate)
+		*to, err = append(*to, items), errors.Join(err, wrong)
+	}
+	add(&c.present, certain, nil)
+	for _, n := range w.vagueNumbers(family) {
+		for _, s := range w.cluster.histories[family][n] {
+			if s.spec == nil {
+				continue
+			}
+			alone := []served{serve(n, s)}
+			add(&c.present, append(slices.Clip(certain), alone...), nil)
+			for _, f := range w.cluster.former { // shared chains have had those of any time
+				alone[0].state.facts = f
+				add(&c.past, alone, nil)
+				add(&c.past, alone, translated)
+			}
+		}
+	}
+	return c, err
+}
+
+// concernsVague reports whether a packet goes to where a vague Service answers, or did.
+func (w *world) concernsVague(family service.Family, p nftmodel.Packet) bool {
+	for _, n := range w.vagueNumbers(family) {
+		for _, s := range append(slices.Clip(w.cluster.histories[family][n]), w.cluster.state(n)) {
+			j := newJudge(family, s.facts, w.cluster.hosts, []served{serve(n, s)})
+			if len(j.claimants(p)) > 0 || j.isClusterIP(p.Dst.Addr()) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// compare returns an error that names every part of the tables in which the kernel is not
+// what is expected, and everything of other programs that was changed.
+func (s *stack) compare(want contents) error {
+	var errs []error
+	wrong := func(name nftmodel.Name, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%v: %s", name, fmt.Sprintf(format, args...)))
+	}
+	seen := map[nftmodel.Name]bool{}
+	for _, item := range s.kernel.Items(s.family) {
+		seen[item.Name] = true
+		body, wanted := want.present[0][item.Name]
+		foreign, theirs := s.foreign[item.Name]
+		switch {
+		case item.Table != nftables.TableName && !theirs:
+			wrong(item.Name, "the proxy has put this into another program's table")
+		case theirs && item.Body != foreign:
+			wrong(item.Name, "another program's is\n\t%q, was\n\t%q", item.Body, foreign)
+		case theirs, want.allows(item.Name, item.Body):
+		case !wanted && s.remains && item.Set == hairpins:
+		case !wanted:
+			wrong(item.Name, "is not wanted")
+		default:
+			wrong(item.Name, "is\n\t%q, want\n\t%q", item.Body, body)
+		}
+	}
+	for name := range want.present[0] {
+		if !seen[name] && want.needs(name) && !(s.remains && name.Set == hairpins) {
+			wrong(name, "is missing")
+		}
+	}
+	for name := range s.foreign {
+		if !seen[name] {
+			wrong(name, "another program's is gone")
+		}
+	}
+	return errors.Join(errs...)
+}
