@@ -17,6 +17,8 @@ const restMax = 130 * time.Second
 // rest is how long the node rests before its samples at rest.
 func (s *soak) rest() time.Duration { return min(restMax, s.duration/20) }
 
+func (s *soak) restsLong() bool { return s.rest() == restMax }
+
 // quiet takes a sample at rest.
 func (s *soak) quiet(ctx context.Context) error {
 	if !sleepUntil(ctx, time.Now().Add(s.rest())) {
