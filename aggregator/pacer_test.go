@@ -153,3 +153,21 @@ func TestPaceErrorsNameTheNumbers(t *testing.T) {
 		}
 	}
 }
+
+// However long another program holds a lock, what waits for it is tried every second. After a
+// refusal the pause grows.
+func TestALockIsTriedAgainSoon(t *testing.T) {
+	for _, busy := range []bool{true, false} {
+		p, now := started(Pace{}), at(0)
+		for range 20 {
+			now = now.Add(5 * time.Second) // what the program waits for the lock
+			p.Wrote(now, 5*time.Second, false, 0.5)
+			if busy {
+				p.Busy()
+			}
+		}
+		if _, next := p.Next(now); next.Sub(now) > busyMax == busy {
+			t.Errorf("after 20 writes, busy %t: the next one after %v", busy, next.Sub(now))
+		}
+	}
+}

@@ -144,7 +144,7 @@ func (a *Aggregator) controlDone(now time.Time, receipt dataplane.Receipt) {
 		a.ledger.Restore(key) // not a state to fall back to later
 		a.ledger.Release(key)
 	}
-	a.pacer.Wrote(now, receipt.Took, false, a.jitter())
+	a.wrote(now, receipt, false)
 	if refused {
 		a.blameNode(now)
 	}
@@ -211,7 +211,7 @@ func (a *Aggregator) tryDone(now time.Time, receipt dataplane.Receipt) {
 	}
 	if !isRefusal(receipt.Outcome) {
 		a.search.putBack()
-		a.pacer.Wrote(now, receipt.Took, false, a.jitter())
+		a.wrote(now, receipt, false)
 		return
 	}
 	reason := fmt.Sprint(receipt.Err)
@@ -246,7 +246,7 @@ func (a *Aggregator) restoreDone(now time.Time, receipt dataplane.Receipt) {
 		a.search.landed() // it stays as it is in the kernel
 	default:
 		a.search.putBack()
-		a.pacer.Wrote(now, receipt.Took, false, a.jitter())
+		a.wrote(now, receipt, false)
 	}
 }
 

@@ -215,9 +215,17 @@ func (a *Aggregator) ordinary(now time.Time, r result) {
 	if refused && a.refused(now, r.batch, r.receipt) {
 		return
 	}
-	a.pacer.Wrote(now, r.receipt.Took, landed, a.jitter())
+	a.wrote(now, r.receipt, landed)
 	if refused {
 		a.blameNode(now)
+	}
+}
+
+// wrote tells the pacer of the end of a write.
+func (a *Aggregator) wrote(now time.Time, receipt dataplane.Receipt, landed bool) {
+	a.pacer.Wrote(now, receipt.Took, landed, a.jitter())
+	if !landed && receipt.Outcome == dataplane.Busy {
+		a.pacer.Busy()
 	}
 }
 

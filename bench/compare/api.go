@@ -13,10 +13,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -131,38 +131,44 @@ func (s *apiServer) createNamespaces(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// create writes a Service and its slices. A server that is too busy is asked again.
+// create writes a Service and its slices.
 func (s *apiServer) create(ctx context.Context, it *item) error {
+	services := s.client.CoreV1().Services(it.namespace)
 	err := untilWritten(ctx, func() error {
-		_, err := s.client.CoreV1().Services(it.namespace).Create(ctx, it.service(), metav1.CreateOptions{})
+		_, err := services.Create(ctx, it.service(), metav1.CreateOptions{})
+		return err
+	}, func() error {
+		_, err := services.Get(ctx, it.name, metav1.GetOptions{})
 		return err
 	})
+	written := s.client.DiscoveryV1().EndpointSlices(it.namespace)
 	for _, slice := range it.slices() {
 		if err != nil {
 			return err
 		}
 		err = untilWritten(ctx, func() error {
-			_, err := s.client.DiscoveryV1().EndpointSlices(it.namespace).Create(ctx, slice, metav1.CreateOptions{})
+			_, err := written.Create(ctx, slice, metav1.CreateOptions{})
+			return err
+		}, func() error {
+			_, err := written.Get(ctx, slice.Name, metav1.GetOptions{})
 			return err
 		})
 	}
 	return err
 }
 
-// untilWritten creates an object, again where the server says that it had no time: it may have
-// written it.
-func untilWritten(ctx context.Context, create func() error) error {
-	busy := func(err error) bool {
-		return ctx.Err() == nil && (apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err))
-	}
+// patience is how an object is written to a server that is too busy: again and again, for minutes.
+var patience = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 20, Cap: 10 * time.Second}
+
+// untilWritten creates an object. A server that had no time to answer may have written it.
+func untilWritten(ctx context.Context, create, get func() error) error {
 	repeated := false
-	return retry.OnError(retry.DefaultBackoff, busy, func() error {
-		err := create()
-		if repeated && apierrors.IsAlreadyExists(err) {
+	return retry.OnError(patience, func(error) bool { return ctx.Err() == nil }, func() error {
+		if repeated && get() == nil {
 			return nil
 		}
 		repeated = true
-		return err
+		return create()
 	})
 }
 
@@ -172,7 +178,7 @@ func (s *apiServer) update(ctx context.Context, slice *discoveryv1.EndpointSlice
 	s.up.RLock()
 	defer s.up.RUnlock()
 	busy := func(error) bool { return ctx.Err() == nil }
-	return retry.OnError(retry.DefaultBackoff, busy, func() error {
+	return retry.OnError(patience, busy, func() error {
 		_, err := s.client.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
 		return err
 	})

@@ -281,17 +281,24 @@ func (e *inventory) close(objects []dataplane.Object, a *account) []dataplane.Ob
 	return objects
 }
 
-// shared returns an object in the kernel that an account refers to: as others want it, or
-// as it is there if they do not. Nil if it is an element, or not there.
+// shared returns an object that an account refers to: as others want it, or as it is in the
+// kernel if they do not. Nil if it is an element, or neither. What only others want may not
+// be there yet: it is referred to by what is taken as they want it, and goes with that.
 func (e *inventory) shared(id dataplane.ID, a *account) *dataplane.Object {
 	entry := e.l.entries.get(id)
-	if entry == nil || entry.known == nil || entry.unsure || entry.known.Kind == dataplane.Element {
+	if entry == nil {
 		return nil
 	}
+	o := entry.known
 	if other := entry.claims.other(a); other != nil {
-		return other.object
+		o = other.object
+	} else if entry.unsure {
+		return nil
 	}
-	return entry.known
+	if o == nil || o.Kind == dataplane.Element {
+		return nil
+	}
+	return o
 }
 
 // bears reports whether an object in the kernel names an account as its owner.

@@ -98,7 +98,10 @@ var layers = []layer{
 	{pkg: "test/scenarios/generate", may: []string{"service", "test/scenarios/play", "test/scenarios/expect", "test/scenarios/script"}, why: "makes scenarios up; the answers are the reference's", test: true},
 	{pkg: "test/scenarios/play", may: []string{"test/apitest", "internal/host/netns", "service", "test/scenarios/cluster", "test/scenarios/fixture", "test/scenarios/network", "test/scenarios/script"}, why: "gives statements their meaning", test: true},
 	{pkg: "test/reference", why: "endpoint selection by a plain reading of the rules; it shares nothing with the product, not even types", test: true},
+	{pkg: "test/hostile", may: []string{"*"}, why: "the reduction and every renderer, with input that means harm", test: true},
 	{pkg: "test/sim", may: []string{"*"}, why: "the whole proxy in one process", test: true},
+	{pkg: "test/defects", why: "texts of the tree in, texts for the compiler out", test: true},
+	{pkg: "test/mutations", may: []string{"test/defects"}, why: "builds and runs tests; it knows the proxy as text only", test: true},
 }
 
 // outside says which packages may import a foreign module, with the reason.
@@ -116,7 +119,7 @@ var outside = []struct {
 	{"github.com/sirupsen/logrus", []string{"dataplane/ipvs/kernel"}, "to silence moby/ipvs; the process has one logger"},
 	{"github.com/coreos/go-iptables", []string{"dataplane/iptables"}, "only the backend runs its tools"},
 	{"go.uber.org/zap", []string{"observe", "source", "internal/daemon"}, "the core announces events and formats nothing"},
-	{"os/exec", []string{"dataplane/iptables", "internal", "cmd", "test/campaign", "test/scenarios/network"}, "only backends run commands"},
+	{"os/exec", []string{"dataplane/iptables", "internal", "cmd", "test/campaign", "test/mutations", "test/scenarios/network"}, "only backends run commands"},
 }
 
 type pkg struct {

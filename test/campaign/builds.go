@@ -81,16 +81,18 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 `},
 }
 
-// compile builds the program into a folder, unless it is there.
-func (b *build) compile(ctx context.Context, source, dir string) error {
-	began := time.Now()
+// place says in which folder the program is.
+func (b *build) place(dir string) {
 	b.binary = filepath.Join(dir, "sluice-"+b.version)
 	if b.refuses {
 		b.binary += "-refusing"
 	}
-	if _, err := os.Stat(b.binary); err == nil {
-		return nil
-	}
+}
+
+// compile builds the program into a folder.
+func (b *build) compile(ctx context.Context, source, dir string) error {
+	began := time.Now()
+	b.place(dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

@@ -49,10 +49,16 @@ func (p *proxies) atMost(within time.Duration) (most int, err error) {
 	return most, nil
 }
 
-// allow sets the limit of the running process, and returns the one before.
-func (p *proxies) allow(limit unix.Rlimit) (before unix.Rlimit, err error) {
-	err = unix.Prlimit(p.process.PID(), unix.RLIMIT_NOFILE, &limit, &before)
-	return before, os.NewSyscallError("prlimit", err)
+// allow limits the descriptors of the running process, and returns what takes that back.
+func (p *proxies) allow(most int) (undo func() error, err error) {
+	var before unix.Rlimit
+	set := func(limit, old *unix.Rlimit) error {
+		return os.NewSyscallError("prlimit", unix.Prlimit(p.process.PID(), unix.RLIMIT_NOFILE, limit, old))
+	}
+	if err := set(nil, &before); err != nil {
+		return nil, err
+	}
+	return func() error { return set(&before, nil) }, set(&unix.Rlimit{Cur: uint64(most), Max: before.Max}, nil)
 }
 
 // fewDescriptors allows as many as the proxy was seen to use and a few for what was not seen, such
@@ -63,11 +69,11 @@ func (r *trial) fewDescriptors(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	before, err := r.p.allow(unix.Rlimit{Cur: uint64(most + unseen), Max: 1 << 16})
+	undo, err := r.p.allow(most + unseen)
 	if err != nil {
 		return err
 	}
-	defer func() { _, undone := r.p.allow(before); err = errors.Join(err, undone) }()
+	defer func() { err = errors.Join(err, undo()) }()
 	for range 3 {
 		if err := r.recovered(ctx, time.Now(), r.c.mark(), false); err != nil {
 			return fmt.Errorf("with %d descriptors: %w", most+unseen, err)
@@ -117,7 +123,7 @@ func (r *trial) noDescriptors(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	before, err := r.p.allow(unix.Rlimit{Cur: uint64(now), Max: 1 << 16})
+	undo, err := r.p.allow(now)
 	if err != nil {
 		return err
 	}
@@ -129,8 +135,7 @@ func (r *trial) noDescriptors(ctx context.Context) (err error) {
 	} else {
 		time.Sleep(3 * time.Second)
 	}
-	_, undone := r.p.allow(before)
-	if err := errors.Join(err, undone); err != nil {
+	if err := errors.Join(err, undo()); err != nil {
 		return err
 	}
 	if err := r.p.said(ctx, unix.EMFILE.Error(), r.recovery); err != nil {

@@ -20,12 +20,14 @@ func (o *options) lockFile() string { return filepath.Join(o.dir, "xtables.lock"
 // wait for it, and health says so; elsewhere nothing takes the lock.
 func lock(ctx context.Context, r *trial, _ int) error {
 	holder, err := netns.StartDaemon(r.p.node, filepath.Join(r.dir, "flock.log"),
-		exec.Command("flock", "-x", r.lockFile(), "sh", "-c", "echo held; exec sleep 600"))
+		exec.Command("flock", "--no-fork", "--exclusive", r.lockFile(), "sh", "-c", "echo held; exec sleep 600"))
 	if err != nil {
 		return err
 	}
-	defer holder.Kill() //nolint:errcheck // the child has it when this fails, and ends with this process
-	if err := holder.AwaitLine(ctx, "held"); err != nil {
+	defer holder.Kill() //nolint:errcheck // it ends with this process
+	waiting, enough := context.WithTimeout(ctx, r.recovery)
+	defer enough()
+	if err := holder.AwaitLine(waiting, "held"); err != nil {
 		return err
 	}
 	began, want := time.Now(), r.c.mark()
@@ -37,6 +39,7 @@ func lock(ctx context.Context, r *trial, _ int) error {
 		time.Sleep(time.Until(began.Add(r.hold)))
 		return nil
 	}
+	const sure = 20 * time.Second
 	said := false
 	for time.Since(began) < r.hold {
 		text, err := r.health(ctx)
@@ -46,11 +49,14 @@ func lock(ctx context.Context, r *trial, _ int) error {
 		said = said || strings.Contains(text, r.lockFile())
 		time.Sleep(200 * time.Millisecond)
 	}
-	// The proxy notices a lock that has been held for longer than one of its tries waits.
-	if said {
+	// Health names a lock that has been held for longer than one of the proxy's tries waits.
+	switch {
+	case said:
 		r.row.count("health names the lock")
-	} else {
-		r.row.count("health does not name the lock")
+	case r.hold < sure:
+		r.row.count("too short for health to name the lock")
+	default:
+		return fmt.Errorf("the lock was held for %v, and health does not say so", r.hold)
 	}
 	if err := holder.Kill(); err != nil {
 		return err

@@ -72,12 +72,12 @@ func main() {
 	flag.BoolVar(&o.control, "control", false, "refuse nothing: what is lost then is not the refused Service's doing")
 	flag.StringVar(&o.trouble, "trouble", "", "what goes wrong instead: all, or some of kill, stop, disk, descriptors, memory and lock, with commas")
 	flag.IntVar(&o.instants, "instants", 300, "how many times each trouble happens")
-	flag.DurationVar(&o.longest, "longest", 0, "longest time for each trouble, however many instants are left; 0 is none")
-	flag.DurationVar(&o.hold, "hold", 20*time.Second, "how long a lock is held, and the longest time a proxy is stopped")
+	flag.DurationVar(&o.longest, "longest", 30*time.Minute, "longest time for each trouble, however many instants are left")
+	flag.DurationVar(&o.hold, "hold", time.Minute, "how long a lock is held, and at most 20 s of it the longest time a proxy is stopped")
 	flag.DurationVar(&o.patience, "patience", 5*time.Second, "how long an exchange may take")
 	flag.DurationVar(&o.recovery, "recovery", time.Minute, "how long the recovery from a trouble may take")
-	flag.StringVar(&o.builds, "builds", "", "folder with the builds of a former run, which are made there unless present; empty makes them")
-	flag.BoolVar(&o.prepare, "prepare", false, "make the builds and end")
+	flag.StringVar(&o.builds, "builds", "", "folder with builds that -prepare has made; empty makes them anew")
+	flag.BoolVar(&o.prepare, "prepare", false, "make the builds in the folder of -builds, and end")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -96,6 +96,8 @@ func (o *options) check() error {
 		return fmt.Errorf("-mode %q: want nftables or iptables; ipvs with -trouble only", o.mode)
 	case o.trouble != "" && o.live < 2*special+2:
 		return fmt.Errorf("-live %d: want %d or more beside troubles", o.live, 2*special+2)
+	case o.prepare && o.builds == "":
+		return errors.New("-prepare: want -builds")
 	case o.trouble != "" && o.services == o.live:
 		return errors.New("want -services above -live beside troubles")
 	case o.variant != "" && o.variant != "nft" && o.variant != "legacy":
@@ -132,6 +134,9 @@ func (o *options) run(ctx context.Context) (err error) {
 	}
 	all := builds(!o.control)
 	for i := range all {
+		if all[i].place(o.builds); o.builds != "" && !o.prepare {
+			continue
+		}
 		if err := all[i].compile(ctx, source, cmp.Or(o.builds, o.dir)); err != nil {
 			return err
 		}
@@ -177,7 +182,7 @@ func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traff
 			err = errors.Join(err, p.process.Kill())
 		}
 	}()
-	if err := t.awaitAll(ctx, 2*time.Minute); err != nil {
+	if err := t.awaitAll(ctx, time.Minute+o.recovery); err != nil {
 		return errors.Join(err, p.alive())
 	}
 	fmt.Printf("%d Services, %d frontends answer\n", o.services, len(t.targets))

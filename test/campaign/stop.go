@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stop stops the proxy for 0.1 s up to the longest time, while endpoints change; in two of three
+// stop stops the proxy for 0.1 to 20 s while endpoints change; in two of three
 // instants another program edits or wipes the rules meanwhile. What that destroys is not judged
 // until the proxy has had the time to restore it: all targets answer again then.
 func stop(ctx context.Context, r *trial, number int) (err error) {
-	const shortest = 100 * time.Millisecond
-	lasts := time.Duration(float64(shortest) * math.Pow(float64(r.hold)/float64(shortest), rand.Float64()))
+	const shortest, longest = 100 * time.Millisecond, 20 * time.Second
+	lasts := time.Duration(float64(shortest) * math.Pow(float64(min(longest, r.hold))/float64(shortest), rand.Float64()))
 	before := rand.N(lasts)
 	if err := r.signal(unix.SIGSTOP); err != nil {
 		return err

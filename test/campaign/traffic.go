@@ -255,13 +255,17 @@ func (t *traffic) snapshot() (all [kinds]count, judged count) {
 	return t.counts, judged
 }
 
+// question is how long one question of many waits for its answer. A SYN that was lost is not waited
+// for.
+func (t *traffic) question() time.Duration { return max(time.Second, t.patience/5) }
+
 // awaitAll asks every target until all have answered.
 func (t *traffic) awaitAll(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for _, to := range t.targets {
 		for {
-			asking, stop := context.WithTimeout(ctx, time.Second)
+			asking, stop := context.WithTimeout(ctx, t.question())
 			answer, err := t.client.Ask(asking, to.protocol, to.addr)
 			stop()
 			if err == nil {

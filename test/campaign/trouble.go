@@ -138,7 +138,7 @@ func (r *trial) perform(ctx context.Context, kind trouble) (err error) {
 	}
 	began, said := time.Now(), time.Now()
 	for i := range r.instants {
-		if r.longest > 0 && time.Since(began) > r.longest {
+		if time.Since(began) > r.longest {
 			r.row.note("ended after %v", r.longest)
 			break
 		}
@@ -215,11 +215,14 @@ func (r *trial) shown(ctx context.Context, want string) error {
 	for _, family := range service.Families {
 		to := target{r.c.roles().marker, "tcp", clusterAddr(family, r.c.roles().marker, webPort)}
 		for {
-			asking, stop := context.WithTimeout(ctx, r.patience)
+			asking, stop := context.WithTimeout(ctx, r.t.question())
 			answer, err := r.t.client.Ask(asking, to.protocol, to.addr)
 			stop()
 			if err == nil && answer.Backend == want {
 				break
+			}
+			if dead := r.p.alive(); dead != nil {
+				return dead
 			}
 			select {
 			case <-ctx.Done():

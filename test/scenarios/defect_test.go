@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -13,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-proxy/sluice/test/defects"
 	"github.com/sluice-proxy/sluice/test/scenarios/list"
 )
 
@@ -30,7 +29,7 @@ type defect struct {
 
 var both = []string{"nftables", "iptables"}
 
-var defects = []defect{
+var planted = []defect{
 	{
 		name: "masquerade dropped", file: "dataplane/nftables/renderer.go",
 		old:   "add(newRule(r.d).marked(r.mark).unmark(r.mark).masquerade())",
@@ -66,7 +65,7 @@ var defects = []defect{
 // TestDefectsAreCaught builds the proxy with each defect and plays the scenarios that must notice.
 // It proves that the suite can fail.
 func TestDefectsAreCaught(t *testing.T) {
-	for _, d := range defects {
+	for _, d := range planted {
 		t.Run(strings.ReplaceAll(d.name+" in "+d.file, " ", "-"), func(t *testing.T) {
 			binary := build(t, d)
 			for _, mode := range d.modes {
@@ -91,25 +90,12 @@ func build(t *testing.T, d defect) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(top, d.file)
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(text), d.old); n != 1 {
-		t.Fatalf("%s has %q %d times, want once: the defect has to follow the code", d.file, d.old, n)
-	}
 	dir := t.TempDir()
-	changed, overlay, binary := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "sluice")
-	replaced, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
+	overlay, err := defects.Overlay(top, dir, defects.Edit{File: d.file, Old: d.old, New: d.new})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{changed: strings.Replace(string(text), d.old, d.new, 1), overlay: string(replaced)} {
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	binary := filepath.Join(dir, "sluice")
 	cmd := exec.Command("go", "build", "-overlay", overlay, "-o", binary, "./cmd/sluice")
 	cmd.Dir = top
 	if printed, err := cmd.CombinedOutput(); err != nil {

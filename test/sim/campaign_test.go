@@ -36,9 +36,9 @@ func TestSimulation(t *testing.T) {
 	if !ok {
 		from = 1
 	}
-	c := campaign{from: from, count: count, began: time.Now(), seen: tally{}}
+	c := newCampaign(t, from, count)
 	c.run(t)
-	if count >= seeds {
+	if c.done.Load() == count && count >= seeds {
 		checkVariety(t, c.seen)
 	}
 }
@@ -52,14 +52,14 @@ func TestSimulationOfToday(t *testing.T) {
 		t.Fatal(err)
 	}
 	const perDay = 1_000_000
-	c := campaign{from: day * perDay, count: count, began: time.Now(), seen: tally{}}
-	c.run(t)
+	newCampaign(t, day*perDay, count).run(t)
 }
 
 // campaign is many scenarios.
 type campaign struct {
 	from, count uint64
-	began       time.Time
+	// began is when it did; no seed is begun after end, unless that is zero.
+	began, end time.Time
 	// next counts the seeds that were begun, done those that have ended.
 	next, done, failed atomic.Uint64
 
@@ -68,6 +68,15 @@ type campaign struct {
 	// slowest is the seed that took longest, and how long.
 	slowest uint64
 	longest time.Duration
+}
+
+// newCampaign makes a campaign. SLUICE_SIM_SECONDS bounds its time.
+func newCampaign(t *testing.T, from, count uint64) *campaign {
+	c := &campaign{from: from, count: count, began: time.Now(), seen: tally{}}
+	if seconds, ok := number(t, "SLUICE_SIM_SECONDS"); ok {
+		c.end = c.began.Add(time.Duration(seconds) * time.Second)
+	}
+	return c
 }
 
 // run spreads the seeds over the processors.
@@ -83,7 +92,7 @@ func (c *campaign) run(t *testing.T) {
 		for worker := range runtime.GOMAXPROCS(0) {
 			t.Run(fmt.Sprintf("worker=%d", worker), func(t *testing.T) {
 				t.Parallel()
-				for n := c.next.Add(1); n <= c.count; n = c.next.Add(1) {
+				for n := c.next.Add(1); n <= c.count && (c.end.IsZero() || time.Now().Before(c.end)); n = c.next.Add(1) {
 					c.play(t, c.from+n-1)
 				}
 			})
@@ -193,7 +202,7 @@ func run(t *testing.T, s scenario, log func(string)) (seen tally, err error) {
 	return seen, err
 }
 
-// Bounds of what a failure may cost.
+// Bounds of what a failure may cost; SLUICE_SIM_SHRINK overrides the tries.
 const (
 	shrinkTries = 300
 	shrinkTime  = 2 * time.Minute
@@ -207,6 +216,10 @@ func simulate(t *testing.T, s scenario, log func(string)) (seen tally, ok bool) 
 		return seen, true
 	}
 	fmt.Printf("seed %d fails; looking for a shorter list of events: %.1500v\n", s.seed, err)
+	tries, ok := number(t, "SLUICE_SIM_SHRINK")
+	if !ok {
+		tries = shrinkTries
+	}
 	shortest, began := s, time.Now()
 	shortest.events = shrink(s.events, func(events []event) bool {
 		if time.Since(began) > shrinkTime {
@@ -217,7 +230,7 @@ func simulate(t *testing.T, s scenario, log func(string)) (seen tally, ok bool) 
 			return true
 		}
 		return false
-	}, shrinkTries)
+	}, int(tries))
 	t.Errorf("seed %d: %v\n\nReplay with SLUICE_SIM_SEED=%d, or add this to the regressions:\n\nscenario{%d, %s}",
 		s.seed, beginning(err), s.seed, s.seed, literal(shortest.events))
 	return seen, false

@@ -294,6 +294,8 @@ type settings struct {
 	// announced is set if the kernel announces what other programs change. Otherwise only
 	// audits find it.
 	announced bool
+	// late is set if the kernel does not delete a chain together with what leads there.
+	late bool
 }
 
 // blame is how exactly the kernel names what it refuses.
@@ -323,6 +325,7 @@ func settingsOf(seed uint64) settings {
 		s.node.NodePortRanges = nodePortRanges()
 	}
 	s.detectLocal(d)
+	s.late = d.percent(15)
 	return s
 }
 

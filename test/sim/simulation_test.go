@@ -151,6 +151,19 @@ var regressions = []struct {
 			{breakService, 7, 2, 0xdae5},
 		}},
 	},
+	{
+		// What a Service had was wanted with a chain as the refused one wants it, and without
+		// the new chain which that leads to: the kernel refused everything, for ever.
+		"an upgrade changes a chain that a refused Service shares",
+		scenario{24, []event{
+			{setService, 12, 0, 0x3b63},
+			{setSlice, 12, 0, 0xf34d},
+			{rejectService, 3, 1, 0x613d},
+			{settle, 0, 0, 0},
+			{setSlice, 3, 2, 0x9b36},
+			{upgrade, 1, 0, 0xb630},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their

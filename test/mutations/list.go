@@ -1,0 +1,161 @@
+package main
+
+import "github.com/sluice-proxy/sluice/test/defects"
+
+// mutation is a mistake that the changelog says was mended, put back.
+type mutation struct {
+	name string
+	// sentence is the changelog's, or the decision's.
+	sentence string
+	edits    []defects.Edit
+	// campaigns are those that may find it, in the order in which they are run.
+	campaigns []campaign
+	// short is set for one that is found within seconds.
+	short bool
+}
+
+// edit is a mutation in one place.
+func edit(file, old, new string) []defects.Edit {
+	return []defects.Edit{{File: file, Old: old, New: new}}
+}
+
+var mutations = []mutation{
+	{
+		name:     "restart forgets what rejected Services had",
+		sentence: "A rejected Service keeps the rules that a former process has left.",
+		edits: edit("aggregator/write.go", "a.settled(now, a.ledger.Adopt(a.absent(), a.origin))",
+			"a.settled(now, nil)"),
+		campaigns: inMemory,
+	},
+	{
+		name:     "restart forgets whose actor is stuck",
+		sentence: "So does one whose actor is stuck at the start.",
+		edits:    edit("aggregator/write.go", "range a.gate.absent() {", "range a.gate.absent()[:0] {"), campaigns: inMemory,
+	},
+	{
+		name:      "restart writes what is there",
+		sentence:  "Objects that are already correct are in force without a write.",
+		edits:     edit("dataplane/ledger/adopt.go", "settled := l.settle(contributions)", "settled := contributions[:0]"),
+		campaigns: inMemory,
+	},
+	{
+		name:      "a search removes what it holds",
+		sentence:  "A search removes nothing.",
+		edits:     edit("dataplane/ledger/ledger.go", "l.fold(a, a.fallback())", "l.fold(a, nil)"),
+		campaigns: inMemory, short: true,
+	},
+	{
+		name:     "quarantine of whole groups",
+		sentence: "A search quarantines only Services that were rejected alone.",
+		edits: edit("aggregator/refusal.go", "if culprit, found := a.search.refused(rest, receipt.Suspects); found {",
+			"for _, key := range rest {\n\t\ta.quarantineKey(now, key, reason)\n\t}\n\tif culprit, found := a.search.refused(rest, receipt.Suspects); found {"),
+		campaigns: inMemory,
+	},
+	{
+		name:     "others wait for a search",
+		sentence: "A search lets the changes of others through in between.",
+		edits: edit("aggregator/write.go", "case action == Write:\n\t\ta.cut(now)",
+			"case action == Write && a.search.idle():\n\t\ta.cut(now)"),
+		campaigns: inMemory,
+	},
+	{
+		name:     "no control write",
+		sentence: "A node that begins to reject every write is unhealthy, and no Service is quarantined for it.",
+		edits: edit("aggregator/refusal.go", "if receipt.Proven && len(free) <= provenMax {",
+			"if r != nil {"),
+		campaigns: inMemory,
+	},
+	{
+		name:      "shared chains go with their last claimant",
+		sentence:  "After a restart, what a rejected Service's rules lead to stays, also when the Services that share it go.",
+		edits:     edit("dataplane/ledger/adopt.go", "o = e.shared(id, a)", "o = nil"),
+		campaigns: inMemory,
+	},
+	{
+		name:     "elements outlive their set",
+		sentence: "Elements of a set that has gone are no longer restored.",
+		edits: edit("dataplane/ledger/adopt.go",
+			"return in != nil && in.claims.len() == 1 && in.claims.winner().by.key != service.Node", "return in == nil && e == nil"),
+		campaigns: inMemory,
+	},
+	{
+		name:      "a stuck Service loses its rank",
+		sentence:  "A Service whose actor is stuck keeps its rank: younger ones do not take its addresses.",
+		edits:     edit("dataplane/ledger/adopt.go", "left.Created = s.Created", "left.Created = youngest"),
+		campaigns: inMemory,
+	},
+	{
+		name:      "silent health",
+		sentence:  "Health knows since when anything wanted is not in force, whatever holds it back.",
+		edits:     edit("aggregator/refusal.go", "a.waits.begin(key, now)", "a.waits.end(key)"),
+		campaigns: inMemory,
+	},
+	{
+		name:      "verdicts wait for everybody",
+		sentence:  "Verdicts no longer wait for others.",
+		edits:     edit("dataplane/ledger/write.go", "whole = l.inForce(contributions)", "whole = nil"),
+		campaigns: inMemory,
+	},
+	{
+		name:      "two Services mix at one frontend",
+		sentence:  "Two Services that want one frontend no longer mix.",
+		edits:     edit("dataplane/ledger/follow.go", "at, yields = lead, true", "at, yields = lead, false"),
+		campaigns: inMemory, short: true,
+	},
+	{
+		name: "announcements carry node facts",
+		sentence: "Changes of settings, Node, host addresses and ServiceCIDRs at the same time no longer leave Services " +
+			"on old facts.",
+		edits: []defects.Edit{
+			{File: "actors/message.go", Old: "type FactsChanged struct{}", New: "type FactsChanged struct{ Facts *service.NodeFacts }"},
+			{File: "actors/directory.go", Old: "func (d *Directory) PostFacts() {\n",
+				New: "func (d *Directory) PostFacts() {\n\tfacts := d.config.Truth.Facts()\n"},
+			{File: "actors/directory.go", Old: "FactsChanged{})", New: "FactsChanged{Facts: facts})"},
+			{File: "actors/actor.go", Old: "if _, changed := e.Message.(FactsChanged); changed {",
+				New: "if changed, ok := e.Message.(FactsChanged); ok {"},
+			{File: "actors/actor.go", Old: "a.machine.SetFacts(a.directory.config.Truth.Facts())", New: "a.machine.SetFacts(changed.Facts)"},
+		},
+		campaigns: inMemory,
+	},
+	{
+		name:     "a set is exchanged without its elements",
+		sentence: "A set that another release has defined differently is exchanged while everything is served.",
+		edits: edit("dataplane/nftables/exchange.go", "for _, element := range x.elements {",
+			"for _, element := range x.elements[:0] {"),
+		campaigns: inMemory, short: true,
+	},
+	{
+		name:      "audits act on torn listings",
+		sentence:  "Audits in nftables mode never act on a torn listing of elements.",
+		edits:     edit("dataplane/nftables/read.go", "err == nil && after != before {", "err == nil && after < before {"),
+		campaigns: inMemory,
+	},
+	{
+		name: "frontends lead to emptied chains",
+		sentence: "When the removal of a Service's chains was interrupted and taken back, its connections could fail " +
+			"for one transaction.",
+		edits:     edit("dataplane/nftables/divide.go", "c.Before != nil && isEmptied(c.Before):", "c.Before == nil && isEmptied(c.Before):"),
+		campaigns: inMemory,
+	},
+	{
+		name:     "base chains go with their rules",
+		sentence: "The transaction that changes the nat chains empties base chains that go, and a later one deletes them (ADR 32).",
+		edits: edit("dataplane/nftables/plan.go", "(lateRelease || isBase(changes[i].Before))",
+			"lateRelease"),
+		campaigns: inMemory,
+	},
+	{
+		name:      "a chain that is held stops all writes",
+		sentence:  "When a kernel holds on to a chain, only that chain's deletion waits.",
+		edits:     edit("dataplane/nftables/account.go", "a.w.held = true", "a.w.held = false"),
+		campaigns: append(inMemory, campaign{"real kernel", "./dataplane/nftables", "^TestAKernelThatHoldsOn$"}),
+	},
+	{
+		name:     "the listener's filter is too large",
+		sentence: "Nftables mode on Linux before 6.7: changes by other programs are noticed again.",
+		edits:    edit("internal/netlink/tables.go", "const messagesMax = 70", "const messagesMax = 170"),
+		campaigns: []campaign{
+			{"listener on the real kernel", "./internal/netlink", "^TestTheWholeFilterFits$"},
+		},
+	},
+}
