@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -102,6 +103,9 @@ type Aggregator struct {
 	// stranger is the last known process that changed our objects.
 	stranger atomic.Pointer[dataplane.Stranger]
 
+	// jitter returns a number in [0, 1); see Pacer.Wrote.
+	jitter func() float64
+
 	// Owned by Run.
 	ledger     *ledger.Ledger
 	pacer      *Pacer
@@ -167,6 +171,7 @@ func New(config Config) (*Aggregator, error) {
 		config:     config,
 		inbox:      mailbox.New[service.Key](math.MaxInt, newerFragment),
 		calls:      mailbox.New[call, []service.Key](math.MaxInt, nil),
+		jitter:     rand.Float64,
 		ledger:     ledger.New(config.Layout, config.Naming),
 		pacer:      NewPacer(config.Pace),
 		gate:       newGate(config.GateWait),

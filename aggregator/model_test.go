@@ -15,23 +15,32 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// model is a kernel of plain objects whose writer refuses bodies that contain
-// "poison" and whose next outcomes can be set.
+// model is a kernel of plain objects. Its writer refuses bodies that contain "poison", and other
+// outcomes can be set.
 type model struct {
 	mu      sync.Mutex
 	objects map[dataplane.ID]string
 	writes  int
 	reads   int
 	took    time.Duration
-	// next, when set, decides the outcome of the next write.
-	next func() dataplane.Outcome
-	// refuse, when set, replaces the test for poison.
-	refuse func(*dataplane.Batch) bool
+	// fail has the outcomes of the next writes.
+	fail []failure
+	// refuses, when set, replaces the test for poison; until the next read if untilRead is set.
+	refuses   func(*dataplane.Change) bool
+	untilRead bool
 	// receipts says how a refusal is told; refused counts them.
 	receipts receipts
 	refused  int
 	// after, when set, looks at the objects after each write.
 	after func(map[dataplane.ID]string)
+	// note, when set, adds to a transcript.
+	note func(word string, items ...string)
+}
+
+// failure is an outcome other than landed. Everything may have landed all the same.
+type failure struct {
+	outcome dataplane.Outcome
+	lands   bool
 }
 
 // receipts are those of a kind of writer.
@@ -47,11 +56,19 @@ const (
 	byObject
 )
 
-// poisoned returns the owners of what a batch has that is refused for itself.
-func poisoned(b *dataplane.Batch) (keys []service.Key) {
-	for _, c := range b.Changes {
-		if c.After != nil && strings.Contains(c.After.Body, "poison") {
-			keys = append(keys, c.Owner)
+// refusesChange reports whether a change is refused for itself.
+func (m *model) refusesChange(c *dataplane.Change) bool {
+	if m.refuses != nil {
+		return m.refuses(c)
+	}
+	return c.After != nil && strings.Contains(c.After.Body, "poison")
+}
+
+// culprits returns the owners of what a batch has that is refused for itself.
+func (m *model) culprits(b *dataplane.Batch) (keys []service.Key) {
+	for i := range b.Changes {
+		if m.refusesChange(&b.Changes[i]) && !slices.Contains(keys, b.Changes[i].Owner) {
+			keys = append(keys, b.Changes[i].Owner)
 		}
 	}
 	return keys
@@ -65,62 +82,62 @@ func (m *model) Write(_ context.Context, b *dataplane.Batch) dataplane.Receipt {
 	if m.after != nil {
 		defer func() { m.after(m.objects) }()
 	}
-	fail := func(o dataplane.Outcome, words string) dataplane.Receipt {
-		r := dataplane.Receipt{Outcome: o, Err: errors.New(words)}
-		if o != dataplane.Unknown {
-			r.Certain = map[dataplane.ID]*dataplane.Object{}
-			for _, c := range b.Changes {
-				r.Certain[c.ID] = nil
-				if body, ok := m.objects[c.ID]; ok {
-					r.Certain[c.ID] = &dataplane.Object{ID: c.ID, Body: body}
-				}
-			}
+	all := func(*dataplane.Change) bool { return true }
+	if len(m.fail) > 0 {
+		next := m.fail[0]
+		m.fail = m.fail[1:]
+		if next.lands {
+			m.land(b, all)
 		}
-		return r
+		return m.failed(b, next.outcome, next.outcome.String())
 	}
-	if m.next != nil {
-		o := m.next()
-		if o != dataplane.Landed {
-			return fail(o, o.String())
-		}
+	culprits := m.culprits(b)
+	if len(culprits) == 0 {
+		m.land(b, all)
+		return dataplane.Receipt{Written: dataplane.Written{Objects: len(b.Changes)}}
 	}
-	culprits := poisoned(b)
-	if (m.refuse == nil && len(culprits) > 0) || (m.refuse != nil && m.refuse(b)) {
-		m.refused++
-		if m.receipts == byObject {
-			return m.writeObjects(b, fail)
-		}
-		r := fail(dataplane.Rejected, "Invalid argument")
-		switch m.receipts {
-		case wholeBlamed:
-			r.Suspects = culprits
-		case wholeOneBlamed:
-			r.Suspects = culprits[:1]
-		}
-		return r
+	m.refused++
+	if m.receipts == byObject {
+		m.land(b, func(c *dataplane.Change) bool { return !m.refusesChange(c) })
 	}
-	for _, c := range b.Changes {
-		if c.After == nil {
-			delete(m.objects, c.ID)
-		} else {
-			m.objects[c.ID] = c.After.Body
-		}
+	r := m.failed(b, dataplane.Rejected, "Invalid argument")
+	switch m.receipts {
+	case wholeBlamed:
+		r.Suspects = culprits
+	case wholeOneBlamed:
+		r.Suspects = culprits[:1]
+	case byObject:
+		r.Suspects, r.Proven = culprits, true
 	}
-	return dataplane.Receipt{Written: dataplane.Written{Objects: len(b.Changes)}}
+	return r
 }
 
-// writeObjects takes what is not refused for itself.
-func (m *model) writeObjects(b *dataplane.Batch, fail func(dataplane.Outcome, string) dataplane.Receipt) dataplane.Receipt {
-	for _, c := range b.Changes {
-		switch {
+// land carries out some changes of a batch.
+func (m *model) land(b *dataplane.Batch, which func(*dataplane.Change) bool) {
+	for i := range b.Changes {
+		switch c := &b.Changes[i]; {
+		case !which(c):
 		case c.After == nil:
 			delete(m.objects, c.ID)
-		case !strings.Contains(c.After.Body, "poison"):
+		default:
 			m.objects[c.ID] = c.After.Body
 		}
 	}
-	r := fail(dataplane.Rejected, "Invalid argument")
-	r.Suspects, r.Proven = poisoned(b), true
+}
+
+// failed returns the receipt of a write that did not land, with what is certain.
+func (m *model) failed(b *dataplane.Batch, outcome dataplane.Outcome, words string) dataplane.Receipt {
+	r := dataplane.Receipt{Outcome: outcome, Err: errors.New(words)}
+	if outcome == dataplane.Unknown {
+		return r
+	}
+	r.Certain = map[dataplane.ID]*dataplane.Object{}
+	for _, c := range b.Changes {
+		r.Certain[c.ID] = nil
+		if body, ok := m.objects[c.ID]; ok {
+			r.Certain[c.ID] = &dataplane.Object{ID: c.ID, Body: body}
+		}
+	}
 	return r
 }
 
@@ -128,6 +145,9 @@ func (m *model) Read(context.Context) ([]dataplane.Object, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reads++
+	if m.untilRead {
+		m.refuses, m.untilRead = nil, false
+	}
 	var objects []dataplane.Object
 	for id, body := range m.objects {
 		objects = append(objects, dataplane.Object{ID: id, Body: body})
@@ -135,20 +155,21 @@ func (m *model) Read(context.Context) ([]dataplane.Object, error) {
 	return objects, nil
 }
 
-func (m *model) counts() (writes, reads int) {
+func (m *model) written() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.writes, m.reads
+	return m.writes
 }
-
-func (m *model) written() int { writes, _ := m.counts(); return writes }
 
 func (m *model) text() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var lines []string
 	for id, body := range m.objects {
-		lines = append(lines, id.Name+"="+body)
+		if body != "" {
+			body = "=" + body
+		}
+		lines = append(lines, id.Name+body)
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, " ")
@@ -157,9 +178,9 @@ func (m *model) text() string {
 type fixture struct {
 	*Aggregator
 	*model
-	mu       sync.Mutex // guards what the listeners collect
-	verdicts []dataplane.Verdict
-	events   []Event
+	stop  func()
+	mu    sync.Mutex // guards the lines
+	lines []line
 }
 
 func open(t *testing.T, m *model, config Config) *fixture {
@@ -174,53 +195,33 @@ func openWriter(t *testing.T, m *model, w dataplane.Writer, config Config) *fixt
 		m.objects = map[dataplane.ID]string{}
 	}
 	h := &fixture{model: m}
+	m.note = h.note
 	config.Domain, config.Writer = "model", w
-	config.Verdicts = func(v dataplane.Verdict) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.verdicts = append(h.verdicts, v)
-	}
-	config.Listen = func(e Event) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.events = append(h.events, e)
-	}
+	config.Verdicts, config.Listen = h.verdict, h.event
 	a, err := New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.jitter = func() float64 { return 0 }
 	h.Aggregator = a
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); a.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	h.stop = func() { cancel(); <-done }
+	t.Cleanup(h.stop)
 	return h
 }
 
 func (h *fixture) submit(name string, incarnation, sequence uint64, bodies ...string) {
-	var objects []dataplane.Object
-	for i, body := range bodies {
-		objects = append(objects, dataplane.Object{ID: dataplane.ID{Name: fmt.Sprintf("%s%d", name, i)}, Body: body})
-	}
-	f := dataplane.NewFragment(service.Key{Namespace: "ns", Name: name}, epoch, objects)
+	f := fragment(name, epoch, bodies)
 	f.Revision = service.Revision{Incarnation: incarnation, Sequence: sequence}
-	f.Gone = len(bodies) == 0
 	h.Submit(f)
 }
 
-func (h *fixture) verdictsFor(name string) (text []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, v := range h.verdicts {
-		if v.Key.Name == name {
-			word := "applied"
-			if v.Quarantined {
-				word = "quarantined"
-			}
-			text = append(text, word+" "+v.Revision.String())
-		}
-	}
-	return text
+func scaffold() *dataplane.Fragment {
+	f := fragment("node", time.Time{}, []string{"base"})
+	f.Revision = service.Revision{Incarnation: 1, Sequence: 1}
+	return f
 }
 
 func is(t *testing.T, what string, got, want any) {

@@ -24,7 +24,8 @@ type Pace struct {
 	// the time.
 	Audit time.Duration
 	// BackoffMin and BackoffMax bound the pause after failed writes, which
-	// doubles with each failure. Defaults 100 ms and 30 s.
+	// doubles with each failure. Defaults 100 ms and 30 s. After a write that met a lock
+	// or a full buffer it is at most a second.
 	BackoffMin, BackoffMax time.Duration
 }
 
@@ -142,6 +143,17 @@ func (p *Pacer) Wrote(end time.Time, took time.Duration, landed bool, jitter flo
 	p.failures++
 	p.retryAt = end.Add(pause + time.Duration(jitter*float64(pause)/2))
 	p.Waiting(end, false) // what failed waits again
+}
+
+// busyMax bounds the pause after a write that met a lock or a full buffer. The write has waited
+// for them itself, and after that a longer pause only delays what can land.
+const busyMax = time.Second
+
+// Busy notes, after Wrote, that only a lock or a full buffer was in the way.
+func (p *Pacer) Busy() {
+	if latest := p.lastEnd.Add(busyMax); p.retryAt.After(latest) {
+		p.retryAt = latest
+	}
 }
 
 // Ended notes the end of a write whose outcome does not count: spacing starts, and an

@@ -29,31 +29,6 @@ func expect(t *testing.T, p *Pacer, now time.Time, action Action, until time.Tim
 	}
 }
 
-func TestASingleChangeIsWrittenAtOnce(t *testing.T) {
-	p := audited(Pace{Spacing: 100 * ms})
-	p.Waiting(at(5), false)
-	expect(t, p, at(5), Write, at(5))
-}
-
-func TestSpacingCountsFromTheEndOfTheLastWrite(t *testing.T) {
-	p := audited(Pace{Spacing: 100 * ms})
-	p.Wrote(at(50), 40*ms, true, 0)
-	p.Waiting(at(60), false)
-	expect(t, p, at(60), Sleep, at(150))
-	expect(t, p, at(150), Write, at(150))
-}
-
-func TestUrgentFragmentsWaitAQuarterOfTheSpacing(t *testing.T) {
-	p := audited(Pace{Spacing: 100 * ms})
-	p.Wrote(at(50), 40*ms, true, 0)
-	p.Waiting(at(60), false)
-	p.Waiting(at(61), true)
-	expect(t, p, at(60), Sleep, at(75))
-	p.Taken()
-	p.Waiting(at(62), false)
-	expect(t, p, at(62), Sleep, at(150))
-}
-
 // churn writes as early as the pacer allows while something always waits, and returns the
 // share of the time that writing took, after the first writes.
 func churn(p *Pacer, now time.Time, took, lasts time.Duration, urgent bool) (share float64, end time.Time) {
@@ -133,78 +108,6 @@ func TestLongAgoWritesAreNotOwed(t *testing.T) {
 	}
 }
 
-func TestTheDeadlineOverrulesSpacing(t *testing.T) {
-	p := audited(Pace{Spacing: 10 * time.Second, Deadline: time.Second})
-	p.Wrote(at(0), ms, true, 0)
-	p.Waiting(at(100), false)
-	expect(t, p, at(100), Sleep, at(1100))
-}
-
-func TestFailuresBackOffAndTheDeadlineDoesNotOverruleThat(t *testing.T) {
-	p := audited(Pace{Deadline: 50 * ms, BackoffMin: 100 * ms, BackoffMax: 300 * ms})
-	p.Waiting(at(0), false)
-	p.Wrote(at(0), ms, false, 0)
-	expect(t, p, at(60), Sleep, at(100))
-	expect(t, p, at(100), Write, at(100))
-	p.Wrote(at(100), ms, false, 0)
-	expect(t, p, at(100), Sleep, at(300))
-	p.Wrote(at(300), ms, false, 0)
-	expect(t, p, at(300), Sleep, at(600)) // bounded
-	p.Wrote(at(600), ms, true, 0)
-	p.Taken()
-	p.Waiting(at(601), false)
-	expect(t, p, at(601), Write, at(601))
-}
-
-func TestAuditsRunInQuietAndUnderConstantLoad(t *testing.T) {
-	p := NewPacer(Pace{Audit: time.Second})
-	expect(t, p, at(0), Audit, at(0)) // the first thing
-	p.Audited(at(10), 10*ms, true)
-	expect(t, p, at(10), Sleep, at(1010))
-	p.Waiting(at(1010), false)
-	expect(t, p, at(1010), Write, at(1010)) // a write goes first
-	p.Waiting(at(2010), false)
-	expect(t, p, at(2010), Audit, at(2010)) // but not for ever
-	p.Audited(at(3000), 100*ms, true)       // a dear audit runs less often
-	p.Taken()
-	expect(t, p, at(3000), Sleep, at(3000+5000))
-	p.Audited(at(3000), 900*ms, true) // within limits
-	expect(t, p, at(3000), Sleep, at(3000+20000))
-	p.Audited(at(3000), 900*ms, false) // and one that told nothing does not count
-	expect(t, p, at(3000), Sleep, at(3000+1000))
-	p.AuditSoon(at(3500))
-	expect(t, p, at(3500), Audit, at(3500))
-}
-
-func TestAnAuditCanBeAskedForBeforeAnythingIsWritten(t *testing.T) {
-	p := audited(Pace{})
-	p.Waiting(at(10), false)
-	p.AuditSoon(at(10))
-	expect(t, p, at(10), Write, at(10))
-	p.AuditFirst(at(10))
-	expect(t, p, at(10), Audit, at(10))
-	p.Wrote(at(10), 0, false, 0)
-	expect(t, p, at(10), Sleep, at(110)) // but not before the backoff is over
-	p.Recovered()
-	p.Audited(at(20), 0, true)
-	expect(t, p, at(20), Write, at(20))
-}
-
-// What is changed while an audit reads may have escaped it: the request used to be
-// forgotten when the audit ended, and the damage stayed until the next regular one.
-func TestAnAuditThatIsAskedForDuringAnAuditFollowsIt(t *testing.T) {
-	p := audited(Pace{})
-	p.AuditSoon(at(10))
-	expect(t, p, at(10), Audit, at(10))
-	p.Auditing()
-	p.AuditSoon(at(12))
-	p.Audited(at(20), 10*ms, true)
-	expect(t, p, at(20), Audit, at(20))
-	p.Auditing()
-	p.Audited(at(30), 10*ms, true)
-	expect(t, p, at(30), Sleep, at(30).Add(time.Hour))
-}
-
 // No two writes closer than the spacing, no fragment older than the deadline
 // unless a write is in progress or backing off.
 func TestPacerBoundsQuick(t *testing.T) {
@@ -251,32 +154,20 @@ func TestPaceErrorsNameTheNumbers(t *testing.T) {
 	}
 }
 
-// TestAuditsForNothingRest: after one, the next that is asked for waits; one before
-// which nothing may be written does not, nor does a write.
-func TestAuditsForNothingRest(t *testing.T) {
-	p := NewPacer(Pace{Audit: 30 * time.Second})
-	p.Auditing()
-	p.AuditSoon(at(5)) // while it runs
-	p.Audited(at(10), 10*time.Millisecond, true)
-	p.Rest(at(40))
-	expect(t, p, at(10), Sleep, at(40)) // asked for while the last one ran
-	p.AuditSoon(at(20))
-	expect(t, p, at(20), Sleep, at(40)) // asked for after it
-	p.Waiting(at(25), false)
-	expect(t, p, at(25), Write, at(25)) // a write
-	p.Taken()
-	expect(t, p, at(40), Audit, at(40)) // rested
-	p.Auditing()
-	p.Audited(at(50), 10*time.Millisecond, true)
-	p.AuditSoon(at(60))
-	expect(t, p, at(60), Audit, at(60)) // the next one
-	p.Auditing()
-	p.Audited(at(70), 10*time.Millisecond, true)
-	p.AuditBy(at(1000))
-	expect(t, p, at(70), Sleep, at(1000)) // asked for at a time
-	p.AuditBy(at(2000))
-	expect(t, p, at(80), Sleep, at(1000)) // and at a later one
-	p.Rest(at(500))
-	p.AuditFirst(at(90))
-	expect(t, p, at(90), Audit, at(90)) // before anything is written
+// However long another program holds a lock, what waits for it is tried every second. After a
+// refusal the pause grows.
+func TestALockIsTriedAgainSoon(t *testing.T) {
+	for _, busy := range []bool{true, false} {
+		p, now := started(Pace{}), at(0)
+		for range 20 {
+			now = now.Add(5 * time.Second) // what the program waits for the lock
+			p.Wrote(now, 5*time.Second, false, 0.5)
+			if busy {
+				p.Busy()
+			}
+		}
+		if _, next := p.Next(now); next.Sub(now) > busyMax == busy {
+			t.Errorf("after 20 writes, busy %t: the next one after %v", busy, next.Sub(now))
+		}
+	}
 }

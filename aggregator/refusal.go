@@ -2,7 +2,6 @@ package aggregator
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -42,7 +41,7 @@ func (a *Aggregator) refused(now time.Time, batch *dataplane.Batch,
 	case len(free) == 0 && len(held) > 0 && a.nodeAtFault:
 		// Even after an audit the kernel refuses what is restored for held Services.
 		a.ledger.Freeze(held, a.origin)
-		a.pacer.Wrote(now, receipt.Took, false, rand.Float64())
+		a.pacer.Wrote(now, receipt.Took, false, a.jitter())
 		return true
 	case len(free) == 0:
 		return false
@@ -145,7 +144,7 @@ func (a *Aggregator) controlDone(now time.Time, receipt dataplane.Receipt) {
 		a.ledger.Restore(key) // not a state to fall back to later
 		a.ledger.Release(key)
 	}
-	a.pacer.Wrote(now, receipt.Took, false, rand.Float64())
+	a.wrote(now, receipt, false)
 	if refused {
 		a.blameNode(now)
 	}
@@ -212,7 +211,7 @@ func (a *Aggregator) tryDone(now time.Time, receipt dataplane.Receipt) {
 	}
 	if !isRefusal(receipt.Outcome) {
 		a.search.putBack()
-		a.pacer.Wrote(now, receipt.Took, false, rand.Float64())
+		a.wrote(now, receipt, false)
 		return
 	}
 	reason := fmt.Sprint(receipt.Err)
@@ -247,7 +246,7 @@ func (a *Aggregator) restoreDone(now time.Time, receipt dataplane.Receipt) {
 		a.search.landed() // it stays as it is in the kernel
 	default:
 		a.search.putBack()
-		a.pacer.Wrote(now, receipt.Took, false, rand.Float64())
+		a.wrote(now, receipt, false)
 	}
 }
 

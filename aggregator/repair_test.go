@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -197,48 +196,6 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// collected returns the events of repairs so far, in words.
-func (h *fixture) collected() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var all []string
-	for _, event := range h.events {
-		switch e := event.(type) {
-		case RepairBegan:
-			all = append(all, fmt.Sprintf("%s: %d undone of %d Services by %q, waits %v", e.Domain, e.Undone.Count(), e.Undone.Services, e.By, e.Pause))
-		case Repaired:
-			all = append(all, fmt.Sprintf("%s: repaired %d after %v", e.Domain, e.Objects, e.Took))
-		}
-	}
-	return all
-}
-
-// TestARepairIsTold: with what was undone, by whom, and when it was mended; what the
-// start finds, and what is wanted anew, is no repair.
-func TestARepairIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &model{objects: map[dataplane.ID]string{{Name: "left"}: "by the former run"}, took: time.Second}
-		h := ready(t, m, Config{})
-		h.submit("a", 1, 1, "1", "2")
-		h.submit("b", 1, 1, "1")
-		time.Sleep(10 * time.Second)
-		if got := h.collected(); got != nil {
-			t.Errorf("after the start: %q", got)
-		}
-		m.mu.Lock()
-		delete(m.objects, dataplane.ID{Name: "a0"})
-		delete(m.objects, dataplane.ID{Name: "b0"})
-		m.mu.Unlock()
-		h.AuditSoon(dataplane.Stranger{PID: 7, Command: "nft"})
-		h.submit("c", 1, 1, "1")
-		time.Sleep(10 * time.Second)
-		want := []string{`model: 2 undone of 2 Services by "nft (process 7)", waits 0s`, "model: repaired 2 after 1s"}
-		if got := h.collected(); !slices.Equal(got, want) {
-			t.Errorf("got  %q\nwant %q", got, want)
-		}
-	})
-}
-
 // rival is one of two proxies with different opinions on one kernel that announces
 // what either does to the other.
 type rival struct {
@@ -311,40 +268,5 @@ func TestTwoWithDifferentOpinionsSlowDown(t *testing.T) {
 				t.Errorf("%d writes in five minutes, want at most 30", r.writes.Load())
 			}
 		}
-	})
-}
-
-// TestAFightKeepsNobodyWaiting: while the repair of one object waits, another object
-// that is undone is written again at once, and so is a change.
-func TestAFightKeepsNobodyWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &model{}
-		h := ready(t, m, Config{})
-		h.submit("a", 1, 1, "1")
-		h.submit("b", 1, 1, "1")
-		synctest.Wait()
-		undo := func(name string) {
-			m.mu.Lock()
-			delete(m.objects, dataplane.ID{Name: name})
-			m.mu.Unlock()
-			h.AuditSoon(dataplane.Stranger{})
-			synctest.Wait()
-		}
-		undo("a0")
-		is(t, "undone once", h.text(), "a0=1 b0=1")
-		undo("a0")
-		is(t, "undone again", h.text(), "b0=1")
-		time.Sleep(999 * ms)
-		is(t, "before the pause is over", h.text(), "b0=1")
-		time.Sleep(ms)
-		synctest.Wait()
-		is(t, "after the pause", h.text(), "a0=1 b0=1")
-		undo("a0")
-		undo("b0")
-		is(t, "another object is undone", h.text(), "a0=1 b0=1")
-		undo("a0")
-		h.submit("c", 1, 1, "1")
-		synctest.Wait()
-		is(t, "while a change comes", h.text(), "a0=1 b0=1 c0=1")
 	})
 }

@@ -107,31 +107,3 @@ func TestTheSearchQuarantinesTheGuiltyAndNobodyElseQuick(t *testing.T) {
 		}
 	}
 }
-
-// Whom the tool names is no culprit for that.
-func TestAnInnocentWhoIsNamedIsNotConvicted(t *testing.T) {
-	ks := keys(1000)
-	s := &search{}
-	s.suspect(ks, ks[500:501])
-	got := carry(t, s, map[service.Key]bool{ks[7]: true}, nobody)
-	if len(got.quarantined) != 1 || !got.quarantined[ks[7]] || !got.inForce[ks[500]] {
-		t.Fatalf("quarantined %v", got.quarantined)
-	}
-}
-
-// A try without a result is repeated.
-func TestATryThatWasNotJudgedIsMadeAgain(t *testing.T) {
-	ks := keys(4)
-	s := &search{}
-	s.suspect(ks, nil)
-	first := s.next()
-	s.putBack()
-	if again := s.next(); fmt.Sprint(again) != fmt.Sprint(first) {
-		t.Fatalf("tried %v, then %v", first, again)
-	}
-	s.putBack()
-	got := carry(t, s, map[service.Key]bool{}, nobody)
-	if len(got.inForce) != 4 || !s.idle() {
-		t.Fatalf("in force %v", got.inForce)
-	}
-}

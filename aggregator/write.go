@@ -3,7 +3,6 @@ package aggregator
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -216,9 +215,17 @@ func (a *Aggregator) ordinary(now time.Time, r result) {
 	if refused && a.refused(now, r.batch, r.receipt) {
 		return
 	}
-	a.pacer.Wrote(now, r.receipt.Took, landed, rand.Float64())
+	a.wrote(now, r.receipt, landed)
 	if refused {
 		a.blameNode(now)
+	}
+}
+
+// wrote tells the pacer of the end of a write.
+func (a *Aggregator) wrote(now time.Time, receipt dataplane.Receipt, landed bool) {
+	a.pacer.Wrote(now, receipt.Took, landed, a.jitter())
+	if !landed && receipt.Outcome == dataplane.Busy {
+		a.pacer.Busy()
 	}
 }
 
@@ -244,7 +251,7 @@ func (a *Aggregator) audited(now time.Time, r result) {
 	a.config.Listen(done)
 	a.beginRepair(now, &done)
 	if r.err != nil && !a.adopted {
-		a.pacer.Wrote(now, r.took, false, rand.Float64())
+		a.pacer.Wrote(now, r.took, false, a.jitter())
 		a.pacer.AuditSoon(now)
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -30,23 +31,20 @@ const writers = 16
 // apiServer is a real kube-apiserver with etcd (test/e2e/apiserver), and a client of it that may do
 // everything.
 type apiServer struct {
+	binary string
+	host   *netns.Namespace
+	dir    string
+	client kubernetes.Interface
+
+	// up is held for writing while the server starts again.
+	up      sync.RWMutex
 	process *netns.Daemon
-	dir     string
-	client  kubernetes.Interface
 }
 
 func startAPIServer(ctx context.Context, binary string, host *netns.Namespace, dir string) (*apiServer, error) {
-	process, err := netns.StartDaemon(host, filepath.Join(dir, "apiserver.log"), exec.Command(binary,
-		"--data-dir", dir, "--bind-address", apiAddress.Addr().String(), "--secure-port", strconv.Itoa(int(apiAddress.Port()))))
-	if err != nil {
+	s := &apiServer{binary: binary, host: host, dir: dir}
+	if err := s.launch(ctx); err != nil {
 		return nil, err
-	}
-	s := &apiServer{process: process, dir: dir}
-	limit, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	// The line that test/e2e/apiserver promises.
-	if err := process.AwaitLine(limit, "ready https://"); err != nil {
-		return nil, errors.Join(fmt.Errorf("API server: %w\n%s", err, process.Tail(20)), process.Kill())
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", s.credential("admin"))
 	if err == nil {
@@ -56,9 +54,41 @@ func startAPIServer(ctx context.Context, binary string, host *netns.Namespace, d
 		s.client, err = kubernetes.NewForConfig(config)
 	}
 	if err != nil {
-		return nil, errors.Join(err, process.Kill())
+		return nil, errors.Join(err, s.process.Kill())
 	}
 	return s, nil
+}
+
+// launch starts the process and waits until it serves.
+func (s *apiServer) launch(ctx context.Context) (err error) {
+	s.process, err = netns.StartDaemon(s.host, filepath.Join(s.dir, "apiserver.log"), exec.Command(s.binary,
+		"--data-dir", s.dir, "--bind-address", apiAddress.Addr().String(), "--secure-port", strconv.Itoa(int(apiAddress.Port()))))
+	if err != nil {
+		return err
+	}
+	limit, cancel := context.WithTimeout(ctx, 4*time.Minute)
+	defer cancel()
+	// The line that test/e2e/apiserver promises.
+	if err := s.process.AwaitLine(limit, "ready https://"); err != nil {
+		return errors.Join(fmt.Errorf("API server: %w\n%s", err, s.process.Tail(20)), s.process.Kill())
+	}
+	return nil
+}
+
+// restart ends the server once no change is under way, and starts it again over what it had.
+func (s *apiServer) restart(ctx context.Context, end func(*netns.Daemon) error) error {
+	s.up.Lock()
+	defer s.up.Unlock()
+	if err := end(s.process); err != nil {
+		progress("  %v", err) // a busy machine may not end it in time, and then it is killed
+	}
+	return s.launch(ctx)
+}
+
+// await waits until the server is not just starting again.
+func (s *apiServer) await() {
+	s.up.RLock()
+	defer s.up.RUnlock()
 }
 
 // credential names a file of test/e2e/apiserver/credentials.
@@ -67,10 +97,14 @@ func (s *apiServer) credential(user string) string {
 }
 
 // createNode registers the node in the first zone.
-func (s *apiServer) createNode(ctx context.Context) error {
+func (s *apiServer) createNode(ctx context.Context, both bool) error {
+	addresses := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeAddress.String()}}
+	if both {
+		addresses = append(addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: nodeAddress6.String()})
+	}
 	_, err := s.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: map[string]string{corev1.LabelHostname: nodeName, corev1.LabelTopologyZone: zones[0]}},
-		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeAddress.String()}}},
+		Status:     corev1.NodeStatus{Addresses: addresses},
 	}, metav1.CreateOptions{})
 	return err
 }
@@ -99,22 +133,52 @@ func (s *apiServer) createNamespaces(ctx context.Context, items []*item) error {
 
 // create writes a Service and its slices.
 func (s *apiServer) create(ctx context.Context, it *item) error {
-	if _, err := s.client.CoreV1().Services(it.namespace).Create(ctx, it.service(), metav1.CreateOptions{}); err != nil {
+	services := s.client.CoreV1().Services(it.namespace)
+	err := untilWritten(ctx, func() error {
+		_, err := services.Create(ctx, it.service(), metav1.CreateOptions{})
 		return err
-	}
-	for at := range it.sliceCount() {
-		if _, err := s.client.DiscoveryV1().EndpointSlices(it.namespace).Create(ctx, it.slice(at), metav1.CreateOptions{}); err != nil {
+	}, func() error {
+		_, err := services.Get(ctx, it.name, metav1.GetOptions{})
+		return err
+	})
+	written := s.client.DiscoveryV1().EndpointSlices(it.namespace)
+	for _, slice := range it.slices() {
+		if err != nil {
 			return err
 		}
+		err = untilWritten(ctx, func() error {
+			_, err := written.Create(ctx, slice, metav1.CreateOptions{})
+			return err
+		}, func() error {
+			_, err := written.Get(ctx, slice.Name, metav1.GetOptions{})
+			return err
+		})
 	}
-	return nil
+	return err
+}
+
+// patience is how an object is written to a server that is too busy: again and again, for minutes.
+var patience = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 20, Cap: 10 * time.Second}
+
+// untilWritten creates an object. A server that had no time to answer may have written it.
+func untilWritten(ctx context.Context, create, get func() error) error {
+	repeated := false
+	return retry.OnError(patience, func(error) bool { return ctx.Err() == nil }, func() error {
+		if repeated && get() == nil {
+			return nil
+		}
+		repeated = true
+		return create()
+	})
 }
 
 // update writes a slice that exists. It tries again when the API server is too busy: the change is
 // then late for both programs.
 func (s *apiServer) update(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
+	s.up.RLock()
+	defer s.up.RUnlock()
 	busy := func(error) bool { return ctx.Err() == nil }
-	return retry.OnError(retry.DefaultBackoff, busy, func() error {
+	return retry.OnError(patience, busy, func() error {
 		_, err := s.client.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
 		return err
 	})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -37,11 +38,30 @@ type followed struct {
 	took []time.Duration
 	// writes is how long the API server took for each write, late how much later than planned the
 	// client began it, which tells how busy the machine was.
-	writes   []time.Duration
-	late     []time.Duration
-	beyond   int
+	writes []time.Duration
+	late   []time.Duration
+	beyond int
+	// failures counts the writes that the API server did not take, of which failed is the last.
+	failures int
 	failed   error
 	underway sync.WaitGroup
+	// writing is how many writes have not been answered.
+	writing int
+}
+
+// await waits until fewer than so many writes are under way.
+func (f *followed) await(ctx context.Context, most int) bool {
+	for {
+		f.mu.Lock()
+		writing := f.writing
+		f.mu.Unlock()
+		if writing < most {
+			return ctx.Err() == nil
+		}
+		if !sleepUntil(ctx, time.Now().Add(time.Millisecond)) {
+			return false
+		}
+	}
 }
 
 // follow measures how long it takes from now until the answer is right, and then calls done.
@@ -142,17 +162,25 @@ func (r *run) changeOne(ctx context.Context, f *followed, c *changes, follow boo
 		}
 	}
 	r.replace(it)
-	slice := it.slice(0)
+	all := it.slices()
 	if follow {
 		f.follow(ctx, r, it.answered(it.endpoints...), func(time.Time) { c.give(it) })
 	}
+	f.mu.Lock()
+	f.writing++
+	f.mu.Unlock()
 	began := time.Now()
 	f.underway.Go(func() {
-		err := r.api.update(ctx, slice)
+		var err error
+		for _, slice := range all {
+			err = errors.Join(err, r.api.update(ctx, slice))
+		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		f.writing--
 		if err != nil {
 			f.failed = err
+			f.failures++
 		}
 		f.writes = append(f.writes, time.Since(began))
 	})

@@ -23,6 +23,9 @@ func describe(ctx context.Context, o options) (result.Machine, *result.Compariso
 	for name, command := range map[string][]string{
 		result.Sluice: {o.sluice, "version"}, result.KubeProxy: {o.kubeProxy, "--version"},
 	} {
+		if o.soak > 0 && name != result.Sluice {
+			continue
+		}
 		printed, err := exec.CommandContext(ctx, command[0], command[1:]...).Output()
 		if err != nil {
 			return machine, nil, fmt.Errorf("%s: %w", strings.Join(command, " "), err)

@@ -21,6 +21,7 @@ const endpointPort = 8080
 // endpoints answers at every address of its namespace, at one port, in the form of a [netns.Backend]: the
 // address that the client reached, the client's address, and then the client's own lines.
 type endpoints struct {
+	v6  bool
 	tcp net.Listener
 	udp *net.UDPConn
 
@@ -29,18 +30,21 @@ type endpoints struct {
 	conns   map[net.Conn]struct{}
 }
 
-func startEndpoints(host *netns.Namespace, port int) (*endpoints, error) {
+func startEndpoints(host *netns.Namespace, family string, port int) (*endpoints, error) {
 	at := fmt.Sprintf("0.0.0.0:%d", port)
-	tcp, err := host.Listen("tcp4", at)
+	if family == "6" {
+		at = fmt.Sprintf("[::]:%d", port)
+	}
+	tcp, err := host.Listen("tcp"+family, at)
 	if err != nil {
 		return nil, err
 	}
-	udp, err := host.ListenPacket("udp4", at)
+	udp, err := host.ListenPacket("udp"+family, at)
 	if err != nil {
 		return nil, errors.Join(err, tcp.Close())
 	}
-	e := &endpoints{tcp: tcp, udp: udp.(*net.UDPConn), conns: map[net.Conn]struct{}{}}
-	if err := wantDestination(e.udp); err != nil {
+	e := &endpoints{v6: family == "6", tcp: tcp, udp: udp.(*net.UDPConn), conns: map[net.Conn]struct{}{}}
+	if err := wantDestination(e.udp, e.v6); err != nil {
 		return nil, errors.Join(err, tcp.Close(), udp.Close())
 	}
 	e.running.Go(e.serveTCP)
@@ -49,13 +53,17 @@ func startEndpoints(host *netns.Namespace, port int) (*endpoints, error) {
 }
 
 // wantDestination makes the kernel say which address each datagram was sent to.
-func wantDestination(udp *net.UDPConn) error {
+func wantDestination(udp *net.UDPConn, v6 bool) error {
+	level, option := unix.IPPROTO_IP, unix.IP_PKTINFO
+	if v6 {
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
+	}
 	raw, err := udp.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var set error
-	err = raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1) })
+	err = raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), level, option, 1) })
 	return errors.Join(err, set)
 }
 
@@ -120,7 +128,12 @@ func (e *endpoints) serveUDP() {
 		if err != nil || !ok {
 			continue // an earlier answer was refused
 		}
-		from := unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: reached.As4()})
+		var from []byte
+		if e.v6 {
+			from = unix.PktInfo6(&unix.Inet6Pktinfo{Addr: reached.As16()})
+		} else {
+			from = unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: reached.As4()})
+		}
 		// A client that has left is no reason to stop.
 		_, _, _ = e.udp.WriteMsgUDPAddrPort(fmt.Appendf(nil, "%s %s", reached, client), from, client)
 	}
@@ -136,6 +149,10 @@ func destination(control []byte) (netip.Addr, bool) {
 		// struct in_pktinfo: the interface, the local address, the destination; four bytes each.
 		if m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= 12 {
 			return netip.AddrFrom4([4]byte(m.Data[8:12])), true
+		}
+		// struct in6_pktinfo: the destination, the interface.
+		if m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= 16 {
+			return netip.AddrFrom16([16]byte(m.Data[:16])), true
 		}
 	}
 	return netip.Addr{}, false

@@ -4,6 +4,10 @@
 //
 //	go run ./compare -n 1000 -minutes 4
 //	go run ./compare -n 200 -minutes 1 -steps churn -json quick.json
+//	go run ./compare -n 1000 -soak 60s
+//
+// The last form runs sluice alone for that long, and compares what the process and the kernel hold
+// at the end with what they held after the first minute.
 package main
 
 import (
@@ -27,6 +31,8 @@ type options struct {
 	Rounds        int
 	Steps         []string
 	Limit         time.Duration
+	// soak is how long Sluice runs alone, instead of the comparison.
+	soak time.Duration
 
 	sluice, kubeProxy, apiServer string
 	// json is where the result goes besides the terminal, or empty.
@@ -40,7 +46,11 @@ func main() {
 	}
 	if err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
-		err = compare(ctx, o)
+		if o.soak > 0 {
+			err = soakAll(ctx, o)
+		} else {
+			err = compare(ctx, o)
+		}
 		stop()
 	}
 	if err != nil {
@@ -58,6 +68,7 @@ func parse(arguments []string) (o options, err error) {
 	flags.IntVar(&o.Rounds, "rounds", 1, "how often each program has its turn; the first of a round is the last of the one before")
 	steps := flags.String("steps", strings.Join(stepNames(), ","), "what to do after the cold start")
 	flags.DurationVar(&o.Limit, "limit", 3*time.Minute, "how long to wait for anything; what takes longer is reported as such")
+	flags.DurationVar(&o.soak, "soak", 0, "instead of comparing, run sluice this long under changes and faults, and see that nothing grows")
 	flags.StringVar(&o.sluice, "sluice", "../bin/sluice", "the program, as make build builds it")
 	flags.StringVar(&o.kubeProxy, "kube-proxy", "../bin/e2e-kubeproxy", "the program, built from test/e2e/kubeproxy")
 	flags.StringVar(&o.apiServer, "apiserver", "../bin/e2e-apiserver", "kube-apiserver, built from test/e2e/apiserver")

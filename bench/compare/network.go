@@ -2,7 +2,11 @@ package main
 
 import (
 	"errors"
+	"net"
 	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 )
@@ -38,7 +42,16 @@ var (
 	serviceRange = netip.MustParsePrefix("172.30.0.0/16")
 )
 
-func newNetwork() (*network, error) {
+// The same in IPv6, for a cluster of both families.
+var (
+	nodeAddress6   = netip.MustParseAddr("fd00:203::1")
+	endpointsHost6 = netip.MustParseAddr("fd00:40::2")
+	podRange6      = netip.MustParsePrefix("fd00:10:128::/64")
+	serviceRange6  = netip.MustParsePrefix("fd00:172:30::/112")
+)
+
+// newNetwork makes the network, in IPv4 or in both families.
+func newNetwork(both bool) (*network, error) {
 	const client, api, pods = "client", apiPort, "endpoints"
 	p := netns.Prefixes
 	plan := netns.Plan{Cables: []netns.Cable{
@@ -46,6 +59,14 @@ func newNetwork() (*network, error) {
 		{Router: nodeName, Leaf: api, Port: api, AtRouter: p("10.30.0.1/24"), AtLeaf: p("10.30.0.2/24")},
 		{Router: nodeName, Leaf: pods, Port: pods, AtRouter: p("10.40.0.1/24"), AtLeaf: p("10.40.0.2/24")},
 	}}
+	if both {
+		client, pods := &plan.Cables[0], &plan.Cables[2]
+		client.AtRouter, client.AtLeaf = append(client.AtRouter, p("fd00:203::1/64")...), append(client.AtLeaf, p("fd00:203::10/64")...)
+		pods.AtRouter, pods.AtLeaf = append(pods.AtRouter, p("fd00:40::1/64")...), append(pods.AtLeaf, p("fd00:40::2/64")...)
+		for _, to := range []netip.Prefix{podRange6, serviceRange6} {
+			plan.Routes = append(plan.Routes, netns.Route{Host: nodeName, To: to, Via: endpointsHost6})
+		}
+	}
 	// What no rule translates ends there as well, and gets an answer that says so. A client that waits
 	// for a rule learns at once that no rule applies yet.
 	for _, to := range []netip.Prefix{podRange, serviceRange} {
@@ -56,7 +77,11 @@ func newNetwork() (*network, error) {
 		return nil, err
 	}
 	n := &network{Network: built, client: built.Hosts[client], node: built.Hosts[nodeName], api: built.Hosts[api]}
-	if err := n.serve(built.Hosts[pods]); err != nil {
+	err = n.serve(built.Hosts[pods])
+	if err == nil && both {
+		err = n.serve6(built.Hosts[pods])
+	}
+	if err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	return n, nil
@@ -70,8 +95,35 @@ func (n *network) serve(host *netns.Namespace) error {
 			return err
 		}
 	}
+	return n.listen(host, "4")
+}
+
+// serve6 does so in IPv6, where a route makes a prefix the host's own.
+func (n *network) serve6(host *netns.Namespace) error {
+	// Answers come from addresses that no interface has.
+	if err := host.Sysctl("net.ipv6.ip_nonlocal_bind", "1"); err != nil {
+		return err
+	}
+	for _, all := range []netip.Prefix{podRange6, serviceRange6} {
+		err := host.Do(func() error {
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			to := &net.IPNet{IP: all.Addr().AsSlice(), Mask: net.CIDRMask(all.Bits(), 128)}
+			return netlink.RouteAdd(&netlink.Route{Dst: to, LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return n.listen(host, "6")
+}
+
+// listen starts the endpoints of a family.
+func (n *network) listen(host *netns.Namespace, family string) error {
 	for _, port := range []int{endpointPort, servicePort} {
-		e, err := startEndpoints(host, port)
+		e, err := startEndpoints(host, family, port)
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,7 @@ import (
 
 // Every address of the range answers with itself, over TCP and UDP.
 func TestEndpointsAnswerAtEveryAddress(t *testing.T) {
-	n, err := newNetwork()
+	n, err := newNetwork(true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -17,18 +17,22 @@ func TestEndpointsAnswerAtEveryAddress(t *testing.T) {
 		}
 	}()
 	for _, number := range []int{0, 1, 255, 70_000, 4_000_000} {
-		at := netip.AddrPortFrom(endpointAddress(number), endpointPort)
-		for _, network := range []string{"tcp", "udp"} {
-			answer, err := n.client.Ask(t.Context(), network, at)
-			if err != nil || answer.Backend != at.Addr().String() {
-				t.Errorf("%s %s: %+v, %v", network, at, answer, err)
+		for _, addr := range []netip.Addr{endpointAddress(number), within(podRange6, number)} {
+			at := netip.AddrPortFrom(addr, endpointPort)
+			for _, network := range []string{"tcp", "udp"} {
+				answer, err := n.client.Ask(t.Context(), network, at)
+				if err != nil || answer.Backend != at.Addr().String() {
+					t.Errorf("%s %s: %+v, %v", network, at, answer, err)
+				}
 			}
 		}
 	}
 	for _, network := range []string{"tcp", "udp"} {
-		answer, err := n.client.Ask(t.Context(), network, netip.MustParseAddrPort("172.30.7.8:80"))
-		if err != nil || !strayed(answer) {
-			t.Errorf("%s to a ClusterIP without a rule: %+v, %v; want an answer that says so", network, answer, err)
+		for _, at := range []string{"172.30.7.8:80", "[fd00:172:30::7]:80"} {
+			answer, err := n.client.Ask(t.Context(), network, netip.MustParseAddrPort(at))
+			if err != nil || !strayed(answer) {
+				t.Errorf("%s to a ClusterIP without a rule: %+v, %v; want an answer that says so", network, answer, err)
+			}
 		}
 	}
 }

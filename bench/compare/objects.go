@@ -73,6 +73,18 @@ type item struct {
 	// endpoints are the numbers of its endpoints.
 	endpoints []int
 	nodePort  int
+	// dual says that the Service has both families. Its endpoints do, too.
+	dual bool
+}
+
+// makeDual gives both families to a share of the Services of every large class.
+func makeDual(items []*item) {
+	for _, it := range items {
+		switch it.class {
+		case plain, udp, nodePorts, affinity:
+			it.dual = it.number%5 == 3
+		}
+	}
 }
 
 // plan makes the Services of the cluster.
@@ -111,6 +123,16 @@ func (it *item) clusterIP() netip.Addr {
 	return netip.AddrFrom4([4]byte{172, 30, byte(n >> 8), byte(n)})
 }
 
+// clusterIP6 is in serviceRange6, with the same number.
+func (it *item) clusterIP6() netip.Addr { return within(serviceRange6, 256+it.number) }
+
+// within returns an address of a range by its number.
+func within(all netip.Prefix, n int) netip.Addr {
+	a := all.Addr().As16()
+	a[13], a[14], a[15] = a[13]|byte(n>>16), a[14]|byte(n>>8), a[15]|byte(n)
+	return netip.AddrFrom16(a)
+}
+
 // endpointAddress is in podRange.
 func endpointAddress(n int) netip.Addr {
 	a := uint32(10<<24|128<<16) + 256 + uint32(n)
@@ -137,6 +159,10 @@ func (it *item) service() *corev1.Service {
 	}
 	if it.nodePort != 0 {
 		s.Spec.Type = corev1.ServiceTypeNodePort
+	}
+	if it.dual {
+		s.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
+		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP, it.clusterIP6().String()}
 	}
 	if it.class == affinity {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
@@ -172,6 +198,25 @@ func (it *item) slice(at int) *discoveryv1.EndpointSlice {
 		s.Endpoints = append(s.Endpoints, it.endpoint(i, n))
 	}
 	return s
+}
+
+// slices returns all API objects with endpoints.
+func (it *item) slices() (all []*discoveryv1.EndpointSlice) {
+	for at := range it.sliceCount() {
+		all = append(all, it.slice(at))
+	}
+	if !it.dual {
+		return all
+	}
+	for _, s := range all[:len(all):len(all)] {
+		s6 := s.DeepCopy()
+		s6.Name, s6.AddressType = s.Name+"-v6", discoveryv1.AddressTypeIPv6
+		for i := range s6.Endpoints {
+			s6.Endpoints[i].Addresses[0] = within(podRange6, 256+it.endpoints[i]).String()
+		}
+		all = append(all, s6)
+	}
+	return all
 }
 
 func (it *item) endpoint(i, n int) discoveryv1.Endpoint {

@@ -130,6 +130,14 @@ func (it *item) frontend() netip.AddrPort {
 	return netip.AddrPortFrom(it.clusterIP(), servicePort)
 }
 
+// frontend6 is the same in IPv6.
+func (it *item) frontend6() netip.AddrPort {
+	if it.nodePort != 0 {
+		return netip.AddrPortFrom(nodeAddress6, uint16(it.nodePort))
+	}
+	return netip.AddrPortFrom(it.clusterIP6(), servicePort)
+}
+
 // answered asks whether one of these endpoints of the Service answers. A Service without endpoints
 // has to refuse.
 func (it *item) answered(endpoints ...int) question {
@@ -155,18 +163,21 @@ func (it *item) gone() question {
 // strayed reports whether no rule of a proxy has applied to a connection.
 func strayed(a netns.Answer) bool {
 	addr, err := netip.ParseAddr(a.Backend)
-	return err != nil || serviceRange.Contains(addr)
+	return err != nil || serviceRange.Contains(addr) || serviceRange6.Contains(addr)
 }
 
 // traffic is a client that keeps connecting to Services that nothing changes, and holds sessions to
 // them. What fails is lost.
 type traffic struct {
-	load *netns.Load
+	load    *netns.Load
+	targets []netns.Target
 
 	mu     sync.Mutex
 	counts map[string]connections
 	// step is what the proxies are going through.
 	step string
+	// tell, when set, is called for what is lost.
+	tell func(netns.Exchange)
 }
 
 // connections counts exchanges: new connections, UDP questions, lines on established sessions.
@@ -181,8 +192,12 @@ func startTraffic(ctx context.Context, n *network, targets []*item) (*traffic, e
 	}
 	for _, it := range targets {
 		config.Targets = append(config.Targets, netns.Target{Network: it.network(), Addr: it.frontend()})
+		if it.dual {
+			config.Targets = append(config.Targets, netns.Target{Network: it.network(), Addr: it.frontend6()})
+		}
 	}
 	var err error
+	t.targets = config.Targets
 	t.load, err = netns.StartLoad(ctx, config)
 	return t, err
 }
@@ -193,7 +208,9 @@ func (t *traffic) note(e netns.Exchange) {
 	c := t.counts[t.step]
 	c.attempted++
 	if e.Err != nil || strayed(e.Answer) {
-		c.lost++
+		if c.lost++; t.tell != nil {
+			t.tell(e)
+		}
 	}
 	t.counts[t.step] = c
 }

@@ -153,7 +153,7 @@ func (r *run) all(ctx context.Context) (err error) {
 
 // prepare makes the network, the API server and the objects.
 func (r *run) prepare(ctx context.Context) (err error) {
-	if r.network, err = newNetwork(); err != nil {
+	if r.network, err = newNetwork(r.soak > 0); err != nil {
 		return err
 	}
 	if r.api, err = startAPIServer(ctx, r.apiServer, r.network.api, r.dir); err != nil {
@@ -164,7 +164,10 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	}
 	began := time.Now()
 	r.items, r.fresh = plan(r.N), (r.N+bulkMax)*addressesEach
-	if err := errors.Join(r.api.createNode(ctx), r.api.createNamespaces(ctx, r.items)); err != nil {
+	if r.soak > 0 {
+		makeDual(r.items)
+	}
+	if err := errors.Join(r.api.createNode(ctx, r.soak > 0), r.api.createNamespaces(ctx, r.items)); err != nil {
 		return err
 	}
 	if err := forEach(ctx, r.items, r.api.create); err != nil {

@@ -100,8 +100,9 @@ func appendNot(b []byte, not bool) []byte {
 	return b
 }
 
-// appendTo quotes the comment as the tools do, unless it is plain. Names of Services and ports
-// are DNS labels and the words around them are ours, so nothing needs an escape.
+// appendTo quotes the comment as the tools do, unless it is plain. The source refuses names of
+// Services and ports with other characters than those of DNS names, and the words around them are
+// ours, so nothing needs an escape.
 func (c comment) appendTo(b []byte) []byte {
 	if plain(c.before) && plain(c.subject) && plain(c.after) {
 		return append(append(append(b, c.before...), c.subject...), c.after...)

@@ -3,6 +3,7 @@ package nftables
 import (
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -12,7 +13,24 @@ import (
 // "chain services", and its lines. Other programs and releases may have made the object; what
 // has no words here is counted in bytes.
 func Lines(family service.Family, o *dataplane.Object) (where string, lines []string) {
-	d := dialects[family]
+	where, lines = describe(dialects[family], o)
+	for i := range lines {
+		lines[i] = printable(lines[i])
+	}
+	return printable(where), lines
+}
+
+// printable replaces what could move a terminal's cursor: the kernel accepts any bytes in a name.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, text)
+}
+
+func describe(d *dialect, o *dataplane.Object) (where string, lines []string) {
 	if name, ok := setOf(o.ID.Container); ok {
 		text, err := elementText(d, name, o)
 		if err != nil {

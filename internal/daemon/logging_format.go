@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/buffer"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 
@@ -46,7 +47,7 @@ func newOutput(l config.Log, to streams) (*output, error) {
 	case config.FormatJSON:
 		encoder, o.numbered = zapcore.NewJSONEncoder(jsonKeys), true
 	case config.FormatConsole:
-		encoder = zapcore.NewConsoleEncoder(consoleKeys())
+		encoder = newConsoleEncoder()
 	default:
 		return nil, fmt.Errorf("cannot open the log: unknown format %q", l.Format)
 	}
@@ -66,6 +67,23 @@ var jsonKeys = zapcore.EncoderConfig{
 	LevelKey: "level", TimeKey: "ts", NameKey: "logger", CallerKey: "caller", MessageKey: "msg",
 	EncodeLevel: zapcore.LowercaseLevelEncoder, EncodeTime: zapcore.EpochMillisTimeEncoder,
 	EncodeDuration: zapcore.StringDurationEncoder, EncodeCaller: zapcore.ShortCallerEncoder,
+}
+
+// consoleEncoder is zap's for people, which quotes values but not messages. Those of libraries may
+// hold what a server has answered.
+type consoleEncoder struct{ zapcore.Encoder }
+
+func newConsoleEncoder() consoleEncoder {
+	return consoleEncoder{zapcore.NewConsoleEncoder(consoleKeys())}
+}
+
+// Clone returns an encoder with the same fields.
+func (e consoleEncoder) Clone() zapcore.Encoder { return consoleEncoder{e.Encoder.Clone()} }
+
+// EncodeEntry returns a line.
+func (e consoleEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Field) (*buffer.Buffer, error) {
+	entry.Message = printable(entry.Message)
+	return e.Encoder.EncodeEntry(entry, fields)
 }
 
 // consoleKeys returns the columns of the format for people.

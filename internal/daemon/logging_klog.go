@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.uber.org/zap/buffer"
 	"go.uber.org/zap/zapcore"
@@ -88,6 +89,15 @@ func writeKlogValue(line *buffer.Buffer, key string, value any) {
 	}
 }
 
+// printable escapes what could move a terminal's cursor. Text without such characters is as it was.
+func printable(text string) string {
+	if !strings.ContainsFunc(text, func(r rune) bool { return r != '\t' && !unicode.IsPrint(r) }) {
+		return text
+	}
+	quoted := strconv.Quote(text)
+	return quoted[1 : len(quoted)-1]
+}
+
 // writeKlogText writes a pair whose value is text. Text of several lines is indented between =<
 // and >.
 func writeKlogText(line *buffer.Buffer, key, text string) {
@@ -98,7 +108,7 @@ func writeKlogText(line *buffer.Buffer, key, text string) {
 	fmt.Fprintf(line, " %s=<\n", key)
 	for part := range strings.Lines(text) {
 		line.AppendByte('\t')
-		line.AppendString(strings.TrimSuffix(part, "\n"))
+		line.AppendString(printable(strings.TrimSuffix(part, "\n")))
 		line.AppendByte('\n')
 	}
 	line.AppendString(" >")

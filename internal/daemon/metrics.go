@@ -79,7 +79,7 @@ func (s *server) metricsServer() *web.Server {
 	address := s.KubeProxy.MetricsBindAddress
 	return web.NewServer(web.ServerConfig{
 		Name: "metrics address " + address, Address: address, Handler: s.pages().Handler(),
-		HardFail: s.KubeProxy.BindAddressHardFail,
+		HardFail: s.KubeProxy.BindAddressHardFail, Log: s.log.Logger,
 		Failed: func(err error) {
 			if tell, _ := s.repeated.Failed("metrics server"); tell {
 				s.log.Error("metrics are not served; trying again", zap.String("address", address), zap.Error(err),

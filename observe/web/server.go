@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/host/holder"
@@ -71,7 +72,21 @@ const (
 	RetryPause = 5 * time.Second
 	// handingPause is the pause while another process hands the address over.
 	handingPause = 100 * time.Millisecond
+	// idleMax is how long a connection stays open between two requests.
+	idleMax = 2 * time.Minute
 )
+
+// connectionsMax returns how many connections a server accepts at a time; further ones wait in the
+// kernel. Two servers take a quarter of the descriptors at most, so that clients cannot keep the
+// process from running programs and opening sockets, which changes of rules may need.
+func connectionsMax() int {
+	const least, most = 16, 2000
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return least
+	}
+	return int(min(max(limit.Cur/8, least), most))
+}
 
 // Server serves one handler at one address.
 type Server struct {
@@ -118,7 +133,8 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: s.config.Handler, ReadHeaderTimeout: 30 * time.Second}
+	listener = netutil.LimitListener(listener, connectionsMax())
+	server := &http.Server{Handler: s.config.Handler, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: idleMax}
 	farewell := 2 * time.Second
 	if s.config.ForProbes {
 		server, farewell = ProbeServer(s.config.Handler), time.Second
@@ -210,7 +226,7 @@ func ProbeServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
-		IdleTimeout:    2 * time.Minute,
+		IdleTimeout:    idleMax,
 		MaxHeaderBytes: 16 << 10,
 		// A probe may use any method, OPTIONS * included.
 		DisableGeneralOptionsHandler: true,

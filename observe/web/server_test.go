@@ -266,3 +266,57 @@ func TestAnAddressIsTakenOver(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestClientsLeaveDescriptors: a server has only so many connections at a time, whatever clients
+// open. The others wait, and are served when there is room.
+func TestClientsLeaveDescriptors(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 256, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	most := connectionsMax()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if most != 32 {
+		t.Errorf("of 256 descriptors, clients of one server may take %d, want 32", most)
+	}
+	if huge := connectionsMax(); huge > 2000 || huge < 16 {
+		t.Errorf("with %d descriptors: %d connections", before.Cur, huge)
+	}
+
+	most = connectionsMax()
+	if before.Cur < uint64(3*most) {
+		t.Skipf("%d descriptors are too few for both ends of more connections than a server takes", before.Cur)
+	}
+	s := newServer(on(anyPort))
+	stop := started(t, s)
+	address := addressOf(t, s)
+	var idle []net.Conn
+	for range most {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		idle = append(idle, conn)
+	}
+	client := http.Client{Timeout: 500 * time.Millisecond}
+	if answer, err := client.Get("http://" + address + "/proxyMode"); err == nil {
+		answer.Body.Close()
+		t.Errorf("connection number %d was served", most+1)
+	}
+	for _, conn := range idle {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := get(t, address, "/proxyMode"); got != "nftables" {
+		t.Errorf("afterwards: %q", got)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}

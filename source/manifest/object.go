@@ -3,7 +3,9 @@ package manifest
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -35,10 +37,25 @@ func (p Problem) String() string {
 	}
 	for _, part := range []string{p.Object, p.Field, p.Message} {
 		if part != "" {
-			line.WriteString(": " + part)
+			line.WriteString(": " + oneLine(part))
 		}
 	}
 	return line.String()
+}
+
+// partMax bounds what a line repeats of a file, in bytes.
+const partMax = 400
+
+// oneLine makes text from a file fit for a line: without control characters, and not too long.
+func oneLine(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		text = strconv.Quote(text)
+		text = text[1 : len(text)-1]
+	}
+	if len(text) > partMax {
+		text = strings.ToValidUTF8(text[:partMax], "") + "…"
+	}
+	return text
 }
 
 // finding is a problem inside one object, before its line is known.

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -268,6 +271,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("apiVersion: v1\nkind: List\nitems: [&a {apiVersion: v1, kind: Node, metadata: {name: n}}, *a]\n")
 	f.Add("{\"apiVersion\": \"v1\", \"kind\": \"Service\", \"metadata\": {}}")
 	f.Add("a: &a [*a]\nkind: *a\n? [x]\n: y\n")
+	f.Add("{\"apiVersion\": \"v1\", \"kind\": \"Service\", \"metadata\": {\"name\": \"a\\n\\u001b[2J\"}, \"\\r\": 1}")
 	f.Fuzz(func(t *testing.T, text string) {
 		objects, problems := parse("f.yaml", []byte(text))
 		if len(objects) > 0 && len(problems) > 0 {
@@ -276,6 +280,9 @@ func FuzzParse(f *testing.F) {
 		for _, problem := range problems {
 			if problem.File != "f.yaml" || problem.Message == "" || problem.Line < 0 {
 				t.Fatalf("unusable problem %+v", problem)
+			}
+			if text := problem.String(); len(text) > 3*partMax+100 || strings.ContainsFunc(text, unicode.IsControl) {
+				t.Fatalf("a problem for one line: %+q", text)
 			}
 		}
 		again, same := parse("f.yaml", []byte(text))
@@ -342,5 +349,16 @@ func TestLoadNamesEveryMistake(t *testing.T) {
 func TestLoadNeedsTheDirectory(t *testing.T) {
 	if _, err := Load(filepath.Join(t.TempDir(), "nowhere"), "n", source.Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestDocumentsComeOneByOne: the tree of a document is let go before the next one is parsed.
+func TestDocumentsComeOneByOne(t *testing.T) {
+	for name, text := range map[string]string{"YAML": "a: 1\n---\nb: 2\n---\nc: [\n", "JSON": `{"a": 1} {"b": 2} {"c": `} {
+		seen := 0
+		err := documents([]byte(text), func(*yaml.Node) { seen++ })
+		if seen != 2 || err == nil {
+			t.Errorf("%s: %d documents before the mistake, %v", name, seen, err)
+		}
 	}
 }

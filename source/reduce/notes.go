@@ -3,6 +3,8 @@ package reduce
 import (
 	"fmt"
 	"strconv"
+	"strings"
+	"unicode"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -14,8 +16,18 @@ type notes struct {
 	warnings              []service.Warning
 }
 
-// add records that a field cannot be used. The effect says what happens instead.
+// warningsMax bounds the warnings about one object, which may have a hundred thousand mistakes.
+const warningsMax = 100
+
+// add records that a field cannot be used. The effect says what happens instead. The last
+// warning says that there may be more.
 func (n *notes) add(field path, effect, problem string, args ...any) {
+	if len(n.warnings) == warningsMax {
+		if last := &n.warnings[warningsMax-1]; !strings.HasSuffix(last.Problem, andMore) {
+			last.Problem += andMore
+		}
+		return
+	}
 	n.warnings = append(n.warnings, service.Warning{
 		Object:  n.object(),
 		Field:   field.String(),
@@ -24,12 +36,19 @@ func (n *notes) add(field path, effect, problem string, args ...any) {
 	})
 }
 
+// andMore ends the last warning that is kept.
+const andMore = " (and more mistakes that are not listed)"
+
 // object names the object for people: "Service ns1/svc1", "Node n1".
 func (n *notes) object() string {
-	if n.namespace == "" {
-		return n.kind + " " + n.name
+	name := n.name
+	if n.namespace != "" {
+		name = n.namespace + "/" + n.name
 	}
-	return n.kind + " " + n.namespace + "/" + n.name
+	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		name = strconv.Quote(name)
+	}
+	return n.kind + " " + name
 }
 
 // path names a field of an object. It is put into words only for a warning.

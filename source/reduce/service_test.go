@@ -44,6 +44,31 @@ func TestIgnoredServices(t *testing.T) {
 	}
 }
 
+// TestNamesThatWouldEndARule: API servers admit no such names; whoever stands in for one might.
+func TestNamesThatWouldEndARule(t *testing.T) {
+	const rule = "svc1\"\n-A INPUT -j DROP"
+	for _, name := range []string{rule, "a b", "a/b", "a:b", "ä", "\x00", strings.Repeat("a", 64)} {
+		for field, change := range map[string]func(*corev1.Service){
+			"metadata.name":      func(o *corev1.Service) { o.Name = name },
+			"metadata.namespace": func(o *corev1.Service) { o.Namespace = name },
+			"spec.ports[0].name": func(o *corev1.Service) { o.Spec.Ports[0].Name = name },
+		} {
+			spec, warnings := Service(newService(change))
+			if len(warnings) != 1 || warnings[0].Field != field || strings.Contains(warnings[0].String(), "\n") ||
+				strings.Contains(warnings[0].Object, "\n") {
+				t.Errorf("%s %q: warnings %+q", field, name, warnings)
+			}
+			if spec != nil && (field != "spec.ports[0].name" || len(spec.Ports) != 0) {
+				t.Errorf("%s %q: %+v", field, name, spec)
+			}
+		}
+	}
+	_, warnings := Service(newService(func(o *corev1.Service) { o.Name = rule }))
+	if want := `Service "ns1/svc1\"\n-A INPUT -j DROP"`; warnings[0].Object != want {
+		t.Errorf("the warning is about %s, want %s", warnings[0].Object, want)
+	}
+}
+
 // TestServiceIsReducedWhole: one Service with everything in it.
 func TestServiceIsReducedWhole(t *testing.T) {
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

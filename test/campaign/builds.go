@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 )
 
 // build is one build of the program.
@@ -80,9 +81,21 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 `},
 }
 
+// place says in which folder the program is.
+func (b *build) place(dir string) {
+	b.binary = filepath.Join(dir, "sluice-"+b.version)
+	if b.refuses {
+		b.binary += "-refusing"
+	}
+}
+
 // compile builds the program into a folder.
 func (b *build) compile(ctx context.Context, source, dir string) error {
-	b.binary = filepath.Join(dir, "sluice-"+b.version)
+	began := time.Now()
+	b.place(dir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
 	words := []string{"build", "-trimpath", "-ldflags", "-X main.version=" + b.version, "-o", b.binary}
 	if b.refuses {
 		overlay, err := overlay(source, dir)
@@ -96,6 +109,7 @@ func (b *build) compile(ctx context.Context, source, dir string) error {
 	if printed, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w: %s", b.version, err, printed)
 	}
+	fmt.Printf("built %s in %v\n", b.version, time.Since(began).Round(time.Second))
 	return nil
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -23,6 +24,8 @@ const (
 )
 
 func serviceName(n int) string { return fmt.Sprintf("s%d", n) }
+
+func podName(n, pod int) string { return fmt.Sprintf("%s-%d", serviceName(n), pod) }
 
 // podPort is the port on which pods serve Service n.
 func podPort(n int) uint16 { return uint16(8000 + n) }
@@ -47,8 +50,28 @@ type cluster struct {
 	api            *apitest.Server
 	services, live int
 	// turn counts the changes of endpoints.
-	turn int
+	turn atomic.Int64
+	// troubled gives some live Services a part of their own; see roles.
+	troubled bool
+	// shown is the one endpoint of the marker.
+	shown int
 }
+
+// roles are the live Services with a part of their own beside troubles. The first half of the
+// others never changes.
+type roles struct{ marker, flows, victim int }
+
+// roles returns the Service whose endpoints show which change is in force, the one whose UDP flows
+// are cleaned up again and again, and the one that a rival edits; -1 without troubles.
+func (c *cluster) roles() roles {
+	if !c.troubled {
+		return roles{-1, -1, -1}
+	}
+	return roles{c.live - 1, c.live - 2, c.live - 3}
+}
+
+// special is how many Services have a part of their own.
+const special = 3
 
 func (c *cluster) fill() {
 	c.api.Set(apitest.Nodes, &corev1.Node{
@@ -93,13 +116,40 @@ func (c *cluster) setService(n int) {
 // setEndpoints makes all pods of Service n but one its endpoints for TCP, and all of them for UDP,
 // where the clean-up of a flow may overtake an answer.
 func (c *cluster) setEndpoints(n, but int) {
+	of := c.roles()
+	asked := allPods
+	if c.troubled && (n >= c.live || n == of.flows) {
+		asked = allBut(but)
+	}
 	for _, family := range service.Families {
-		c.setSlice(family, n, "web", corev1.ProtocolTCP, but%podsPerService)
-		c.setSlice(family, n, "ask", corev1.ProtocolUDP, -1)
+		c.setSlice(family, n, "web", corev1.ProtocolTCP, allBut(but))
+		c.setSlice(family, n, "ask", corev1.ProtocolUDP, asked)
 	}
 }
 
-func (c *cluster) setSlice(family service.Family, n int, port string, protocol corev1.Protocol, but int) {
+// mark makes another pod the only endpoint of the marker, and returns its name.
+func (c *cluster) mark() string {
+	n := c.roles().marker
+	c.shown = (c.shown + 1) % podsPerService
+	for _, family := range service.Families {
+		c.setSlice(family, n, "web", corev1.ProtocolTCP, []int{c.shown})
+	}
+	return podName(n, c.shown)
+}
+
+var allPods = allBut(-1)
+
+// allBut returns the numbers of all pods of a Service but one.
+func allBut(but int) (pods []int) {
+	for pod := range podsPerService {
+		if but < 0 || pod != but%podsPerService {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+func (c *cluster) setSlice(family service.Family, n int, port string, protocol corev1.Protocol, pods []int) {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: fmt.Sprintf("%s-%s-%d", serviceName(n), port, family),
@@ -112,10 +162,7 @@ func (c *cluster) setSlice(family service.Family, n int, port string, protocol c
 			{Name: &port, Protocol: &protocol, Port: ptr.To(int32(podPort(n)))},
 		},
 	}
-	for pod := range podsPerService {
-		if pod == but {
-			continue
-		}
+	for _, pod := range pods {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 			Addresses: []string{podAddress(family, pod).String()}, NodeName: ptr.To(nodeName),
 			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true)},
@@ -127,9 +174,22 @@ func (c *cluster) setSlice(family service.Family, n int, port string, protocol c
 // change changes the endpoints of the next Service. The refused one stays as it was when the kernel
 // last took it.
 func (c *cluster) change() {
-	c.turn++
-	n := 1 + c.turn%(c.services-1)
-	c.setEndpoints(n, 1+c.turn/(c.services-1))
+	turn := int(c.turn.Add(1))
+	n := 1 + turn%(c.services-1)
+	if c.troubled && c.still(n) {
+		n = c.live + n%(c.services-c.live)
+	}
+	c.setEndpoints(n, 1+turn/(c.services-1))
+}
+
+// still reports whether a live Service never changes beside troubles, or only on purpose.
+func (c *cluster) still(n int) bool {
+	return n < c.live && (n < c.live/2 || n >= c.live-special)
+}
+
+// clusterAddr is a port at the ClusterIP of Service n.
+func clusterAddr(family service.Family, n int, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(clusterIP(family, 256+n), port)
 }
 
 // target is one frontend of a live Service.
@@ -149,8 +209,8 @@ func (c *cluster) targets() (all []target) {
 	for _, family := range service.Families {
 		for n := range c.live {
 			all = append(all,
-				target{n, "tcp", netip.AddrPortFrom(clusterIP(family, 256+n), webPort)},
-				target{n, "udp", netip.AddrPortFrom(clusterIP(family, 256+n), askPort)})
+				target{n, "tcp", clusterAddr(family, n, webPort)},
+				target{n, "udp", clusterAddr(family, n, askPort)})
 			if nodePort(n) != 0 {
 				all = append(all, target{n, "tcp", netip.AddrPortFrom(nodeAddress[family], nodePort(n))})
 			}

@@ -23,6 +23,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -46,6 +47,12 @@ type options struct {
 	services, live, rate    int
 	dir                     string
 	control                 bool
+	trouble                 string
+	instants                int
+	longest, hold, patience time.Duration
+	recovery                time.Duration
+	builds                  string
+	prepare                 bool
 }
 
 // errLost is the finding of a campaign. Any other error is a failure of the campaign itself.
@@ -63,9 +70,20 @@ func main() {
 	flag.IntVar(&o.rate, "rate", 200, "new connections and questions per second")
 	flag.StringVar(&o.dir, "dir", "", "folder for builds and logs; empty makes one and leaves it when something is lost")
 	flag.BoolVar(&o.control, "control", false, "refuse nothing: what is lost then is not the refused Service's doing")
+	flag.StringVar(&o.trouble, "trouble", "", "what goes wrong instead: all, or some of kill, stop, disk, descriptors, memory and lock, with commas")
+	flag.IntVar(&o.instants, "instants", 300, "how many times each trouble happens")
+	flag.DurationVar(&o.longest, "longest", 30*time.Minute, "longest time for each trouble, however many instants are left")
+	flag.DurationVar(&o.hold, "hold", time.Minute, "how long a lock is held, and at most 20 s of it the longest time a proxy is stopped")
+	flag.DurationVar(&o.patience, "patience", 5*time.Second, "how long an exchange may take")
+	flag.DurationVar(&o.recovery, "recovery", time.Minute, "how long the recovery from a trouble may take")
+	flag.StringVar(&o.builds, "builds", "", "folder with builds that -prepare has made; empty makes them anew")
+	flag.BoolVar(&o.prepare, "prepare", false, "make the builds in the folder of -builds, and end")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if o.trouble != "" && !isPrivate() {
+		os.Exit(inPrivate(ctx))
+	}
 	if err := o.run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "campaign:", err)
 		os.Exit(1)
@@ -74,8 +92,14 @@ func main() {
 
 func (o *options) check() error {
 	switch {
-	case o.mode != "nftables" && o.mode != "iptables":
-		return fmt.Errorf("-mode %q: want nftables or iptables", o.mode)
+	case o.mode != "nftables" && o.mode != "iptables" && (o.mode != "ipvs" || o.trouble == ""):
+		return fmt.Errorf("-mode %q: want nftables or iptables; ipvs with -trouble only", o.mode)
+	case o.trouble != "" && o.live < 2*special+2:
+		return fmt.Errorf("-live %d: want %d or more beside troubles", o.live, 2*special+2)
+	case o.prepare && o.builds == "":
+		return errors.New("-prepare: want -builds")
+	case o.trouble != "" && o.services == o.live:
+		return errors.New("want -services above -live beside troubles")
 	case o.variant != "" && o.variant != "nft" && o.variant != "legacy":
 		return fmt.Errorf("-variant %q: want nft or legacy", o.variant)
 	case o.live < 2 || o.services < o.live || o.rate < 1 || o.every <= 0 || o.change <= 0:
@@ -110,11 +134,21 @@ func (o *options) run(ctx context.Context) (err error) {
 	}
 	all := builds(!o.control)
 	for i := range all {
-		began := time.Now()
-		if err := all[i].compile(ctx, source, o.dir); err != nil {
+		if all[i].place(o.builds); o.builds != "" && !o.prepare {
+			continue
+		}
+		if err := all[i].compile(ctx, source, cmp.Or(o.builds, o.dir)); err != nil {
 			return err
 		}
-		fmt.Printf("built %s in %v\n", all[i].version, time.Since(began).Round(time.Second))
+	}
+	if o.prepare {
+		return nil
+	}
+	if o.trouble != "" {
+		if err := o.mountState(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, o.unmountState()) }()
 	}
 	net, err := newNetwork(o.live)
 	if err != nil {
@@ -126,10 +160,16 @@ func (o *options) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, api.Stop()) }()
-	c := &cluster{api: api, services: o.services, live: o.live}
+	c := &cluster{api: api, services: o.services, live: o.live, troubled: o.trouble != ""}
 	c.fill()
 	p := &proxies{node: net.node, dir: o.dir, mode: o.mode, variant: o.variant, api: api.Address(), builds: all}
-	return o.campaign(ctx, c, p, newTraffic(net.client, c.targets()))
+	t := newTraffic(net.client, c.targets(), o.patience)
+	if c.troubled {
+		p.environment = []string{"XTABLES_LOCKFILE=" + o.lockFile()}
+		flows := c.roles().flows
+		t.spares = func(t target) bool { return t.service == refusedNumber || t.service == flows && t.protocol == "udp" }
+	}
+	return o.campaign(ctx, c, p, t)
 }
 
 // campaign begins with the build that serves every Service, and then lets the others take turns.
@@ -142,17 +182,30 @@ func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traff
 			err = errors.Join(err, p.process.Kill())
 		}
 	}()
-	if err := t.awaitAll(ctx, 2*time.Minute); err != nil {
+	if err := t.awaitAll(ctx, time.Minute+o.recovery); err != nil {
 		return errors.Join(err, p.alive())
 	}
-	fmt.Printf("%d Services, %d frontends answer; %v to go\n", o.services, len(t.targets), o.duration)
+	fmt.Printf("%d Services, %d frontends answer\n", o.services, len(t.targets))
 	t.after("started, nothing else yet")
 	load, err := t.start(ctx, o.rate)
 	if err != nil {
 		return err
 	}
-	times, err := o.play(ctx, c, p, t)
+	var tables func()
+	if o.trouble == "" {
+		var times map[string]int
+		times, err = o.play(ctx, c, p, t)
+		tables = func() { report(p, t, times) }
+	} else {
+		r := &trial{options: o, c: c, p: p, t: t}
+		tables = r.table
+		var kinds []trouble
+		if kinds, err = troublesNamed(o.trouble, o.mode); err == nil {
+			err = r.play(ctx, kinds)
+		}
+	}
 	load.Stop()
+	tables()
 	if err != nil {
 		return err
 	}
@@ -161,9 +214,8 @@ func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traff
 	}
 	p.process = nil
 	_, judged := t.snapshot()
-	report(p, t, times)
 	switch {
-	case p.quarantined == 0 && !o.control:
+	case o.trouble == "" && p.quarantined == 0 && !o.control:
 		return errors.New("the kernel has refused nothing: that proves nothing")
 	case judged.lost > 0:
 		return errLost
@@ -222,6 +274,9 @@ func report(p *proxies, t *traffic, times map[string]int) {
 	all, judged := t.snapshot()
 	fmt.Printf("\n"+row, "what", "attempted", "lost", "late", "")
 	for k, c := range all {
+		if kind(k) == destroyed {
+			continue // no rival here
+		}
 		fmt.Printf(row, kindNames[k], c.attempted, c.lost, c.late, "")
 	}
 	fmt.Printf(row, "all but the refused Service", judged.attempted, judged.lost, judged.late, "")
@@ -229,7 +284,12 @@ func report(p *proxies, t *traffic, times map[string]int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, act := range slices.Sorted(maps.Keys(t.byAct)) {
-		c := t.byAct[act]
+		c := count{}
+		for k, of := range t.byAct[act] {
+			if kind(k).judged() {
+				c.add(of)
+			}
+		}
 		fmt.Printf(row, act, c.attempted, c.lost, c.late, times[act])
 	}
 	fmt.Printf("\n%d processes, of which %d of %d had the Service refused before they ended; %d hand-overs\n",

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +45,8 @@ type proxies struct {
 	mode, variant string
 	api           string
 	builds        []build
+	// wrapper is a command that becomes the proxy, and environment is added to its own.
+	wrapper, environment []string
 
 	// next numbers the processes. current is the build that runs, as process.
 	next    int
@@ -85,7 +89,10 @@ func (p *proxies) start() error {
 	b := p.builds[p.current]
 	log := p.file(fmt.Sprintf("proxy-%05d-%s.log", p.next, b.version))
 	var err error
-	p.process, err = netns.StartDaemon(p.node, log, exec.Command(b.binary, "proxy", "--config", p.file("config.yaml")))
+	words := append(slices.Clone(p.wrapper), b.binary, "proxy", "--config", p.file("config.yaml"))
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Env = append(os.Environ(), p.environment...)
+	p.process, err = netns.StartDaemon(p.node, log, cmd)
 	return err
 }
 
@@ -173,4 +180,21 @@ func (p *proxies) alive() error {
 	}
 	return fmt.Errorf("the proxy has ended by itself (%s); the end of %s:\n%s",
 		p.process.End(), p.process.LogFile(), strings.TrimSpace(p.process.Tail(5)))
+}
+
+// said waits until the log of the process has a text.
+func (p *proxies) said(ctx context.Context, text string, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		log, err := os.ReadFile(p.process.LogFile())
+		if err != nil || bytes.Contains(log, []byte(text)) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not say %q; its end:\n%s", p.process.LogFile(), text, p.process.Tail(10))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }

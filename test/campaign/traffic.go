@@ -54,7 +54,7 @@ func newNetwork(live int) (*network, error) {
 			addr := podAddress(family, pod)
 			toPods.AtLeaf = append(toPods.AtLeaf, netip.PrefixFrom(addr, bits))
 			for s := range live {
-				name, at := fmt.Sprintf("%s-%d", serviceName(s), pod), netip.AddrPortFrom(addr, podPort(s))
+				name, at := podName(s, pod), netip.AddrPortFrom(addr, podPort(s))
 				plan.Servers = append(plan.Servers, netns.Server{Name: name, Host: pods, At: at})
 			}
 		}
@@ -70,11 +70,10 @@ func newNetwork(live int) (*network, error) {
 	return &network{built, built.Hosts[client], built.Hosts[node]}, nil
 }
 
-// patience bounds one exchange. TCP has sent a packet again for a connection that needs longer than
-// lateMin: it is not lost, but worth a look.
+// TCP has sent a packet again for a connection that needs longer than lateMin: it is not lost, but
+// worth a look.
 const (
-	patience = 5 * time.Second
-	lateMin  = 900 * time.Millisecond
+	lateMin = 900 * time.Millisecond
 	// talkPause is between two lines of a long-lived session.
 	talkPause = 2500 * time.Millisecond
 	// samplesMax bounds the losses that are printed one by one.
@@ -89,13 +88,17 @@ const (
 	questionUDP
 	lineOfSession
 	toTheRefused
+	destroyed
 	kinds
 )
 
 var kindNames = [kinds]string{
 	newTCP: "new TCP connections", questionUDP: "UDP questions", lineOfSession: "lines on long-lived sessions",
-	toTheRefused: "to the refused Service (not judged)",
+	toTheRefused: "to the refused Service (not judged)", destroyed: "destroyed by a rival (not judged)",
 }
+
+// judged reports whether nothing of the kind may be lost.
+func (k kind) judged() bool { return k < toTheRefused }
 
 // count counts exchanges.
 type count struct{ attempted, lost, late int }
@@ -116,8 +119,26 @@ type traffic struct {
 	// acts are what has been done to the proxy, oldest first. byAct holds the exchanges that are
 	// judged, by the act after which they began.
 	acts    []done
-	byAct   map[string]*count
+	byAct   map[string]*[kinds]count
 	samples []string
+	// spares reports whether a target is not judged, as the refused Service's are not.
+	spares func(target) bool
+	// patience bounds one exchange.
+	patience time.Duration
+	// outages are the times in which a rival's work stands.
+	outages []outage
+}
+
+// outage is a time in which exchanges with some targets may fail, because another program has
+// removed their rules. It is open until it has an end.
+type outage struct {
+	hits     func(target) bool
+	from, to time.Time
+}
+
+// covers reports whether an exchange that has ended overlaps with the outage.
+func (o *outage) covers(to target, e netns.Exchange) bool {
+	return o.hits(to) && e.Ended.After(o.from) && (o.to.IsZero() || e.Began.Before(o.to))
 }
 
 type done struct {
@@ -125,8 +146,29 @@ type done struct {
 	act string
 }
 
-func newTraffic(client *netns.Namespace, targets []target) *traffic {
-	return &traffic{client: client, targets: targets, byAct: map[string]*count{}}
+func newTraffic(client *netns.Namespace, targets []target, patience time.Duration) *traffic {
+	return &traffic{
+		client: client, targets: targets, byAct: map[string]*[kinds]count{}, patience: patience,
+		spares: func(t target) bool { return t.service == refusedNumber },
+	}
+}
+
+// breaks begins an outage, and returns what ends it.
+func (t *traffic) breaks(hits func(target) bool) (ends func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := len(t.outages)
+	t.outages = append(t.outages, outage{hits: hits, from: time.Now()})
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.outages[i].to = time.Now()
+	}
+}
+
+// isDestroyed reports whether an outage covers an exchange that has failed. The lock is held.
+func (t *traffic) isDestroyed(to target, e netns.Exchange) bool {
+	return slices.ContainsFunc(t.outages, func(o outage) bool { return o.covers(to, e) })
 }
 
 // after notes what has been done to the proxy.
@@ -141,7 +183,7 @@ func (t *traffic) after(act string) {
 func (t *traffic) start(ctx context.Context, rate int) (*netns.Load, error) {
 	config := netns.LoadConfig{
 		Client: t.client, Pause: time.Duration(len(t.targets)) * time.Second / time.Duration(rate),
-		TalkPause: talkPause, Patience: patience, Note: t.note,
+		TalkPause: talkPause, Patience: t.patience, Note: t.note,
 	}
 	for _, to := range t.targets {
 		config.Targets = append(config.Targets, netns.Target{Network: to.protocol, Addr: to.addr})
@@ -161,7 +203,7 @@ func (t target) rightPod(answer netns.Answer) error {
 func (t *traffic) note(e netns.Exchange) {
 	to, k := t.targets[e.Target], newTCP
 	switch {
-	case to.service == refusedNumber:
+	case t.spares(to):
 		k = toTheRefused
 	case e.Session:
 		k = lineOfSession
@@ -180,10 +222,10 @@ func (t *traffic) note(e netns.Exchange) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.counts[k].add(c)
-	if k == toTheRefused {
-		return
+	if c.lost+c.late > 0 && k != toTheRefused && t.isDestroyed(to, e) {
+		k = destroyed
 	}
+	t.counts[k].add(c)
 	act := t.acts[0].act
 	for _, a := range slices.Backward(t.acts) {
 		if a.at.Before(e.Began) {
@@ -192,10 +234,10 @@ func (t *traffic) note(e netns.Exchange) {
 		}
 	}
 	if t.byAct[act] == nil {
-		t.byAct[act] = &count{}
+		t.byAct[act] = &[kinds]count{}
 	}
-	t.byAct[act].add(c)
-	if (e.Err != nil || c.late > 0) && len(t.samples) < samplesMax {
+	t.byAct[act][k].add(c)
+	if k.judged() && (e.Err != nil || c.late > 0) && len(t.samples) < samplesMax {
 		t.samples = append(t.samples, fmt.Sprintf("%s after %q: %s, %s: %v after %v",
 			e.Began.Format("15:04:05.000"), act, kindNames[k], to, e.Err, took.Round(time.Millisecond)))
 	}
@@ -206,12 +248,16 @@ func (t *traffic) snapshot() (all [kinds]count, judged count) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for k, c := range t.counts {
-		if kind(k) != toTheRefused {
+		if kind(k).judged() {
 			judged.add(c)
 		}
 	}
 	return t.counts, judged
 }
+
+// question is how long one question of many waits for its answer. A SYN that was lost is not waited
+// for.
+func (t *traffic) question() time.Duration { return max(time.Second, t.patience/5) }
 
 // awaitAll asks every target until all have answered.
 func (t *traffic) awaitAll(ctx context.Context, limit time.Duration) error {
@@ -219,7 +265,7 @@ func (t *traffic) awaitAll(ctx context.Context, limit time.Duration) error {
 	defer cancel()
 	for _, to := range t.targets {
 		for {
-			asking, stop := context.WithTimeout(ctx, time.Second)
+			asking, stop := context.WithTimeout(ctx, t.question())
 			answer, err := t.client.Ask(asking, to.protocol, to.addr)
 			stop()
 			if err == nil {

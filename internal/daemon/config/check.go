@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
@@ -166,13 +167,29 @@ func checkLocal(k *v1alpha1.KubeProxyConfiguration, found *findings) {
 		if k.DetectLocal.BridgeInterface == "" {
 			found.wrong("detectLocal.bridgeInterface", "", "the bridge of the pods, which detectLocalMode %s needs", k.DetectLocalMode)
 		}
+		checkInterface("detectLocal.bridgeInterface", k.DetectLocal.BridgeInterface, found)
 	case proxy.DetectInterfaceNamePrefix:
 		if k.DetectLocal.InterfaceNamePrefix == "" {
 			found.wrong("detectLocal.interfaceNamePrefix", "",
 				"the name prefix of the pods' interfaces, which detectLocalMode %s needs", k.DetectLocalMode)
 		}
+		checkInterface("detectLocal.interfaceNamePrefix", k.DetectLocal.InterfaceNamePrefix, found)
 	default:
 		found.wrong("detectLocalMode", string(k.DetectLocalMode), "ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+	}
+}
+
+// interfaceMax is the length of the longest name of an interface (IFNAMSIZ less its end).
+const interfaceMax = 15
+
+// checkInterface refuses what the kernel accepts in no name of an interface (dev_valid_name), and
+// what would end a quotation in a rule.
+func checkInterface(field, name string, found *findings) {
+	odd := func(r rune) bool {
+		return !unicode.IsGraphic(r) || unicode.IsSpace(r) || strings.ContainsRune(`/:"'\\`, r)
+	}
+	if len(name) > interfaceMax || strings.ContainsFunc(name, odd) {
+		found.wrong(field, name, "at most %d bytes without blanks, control characters, quotes, backslashes, / and :", interfaceMax)
 	}
 }
 

@@ -116,7 +116,10 @@ var fieldCases = []fieldCase{
 	{field: "detectLocalMode", def: "ClusterCIDR", set: "NodeCIDR", wrong: map[string]string{
 		"clustercidr": `: "clustercidr": want ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix`}},
 	{field: "detectLocal.bridgeInterface", set: "cni0", with: map[string]string{"detectLocalMode": "BridgeInterface"}, wrong: map[string]string{
-		`""`: `: "": want the bridge of the pods, which detectLocalMode BridgeInterface needs`}},
+		`""`:               `: "": want the bridge of the pods, which detectLocalMode BridgeInterface needs`,
+		`"eth0 -j DROP"`:   `: "eth0 -j DROP": want at most 15 bytes without blanks, control characters, quotes, backslashes, / and :`,
+		`"e\"\n"`:          `: "e\"\n": want at most 15 bytes without blanks, control characters, quotes, backslashes, / and :`,
+		`sixteen-letters0`: `: "sixteen-letters0": want at most 15 bytes without blanks, control characters, quotes, backslashes, / and :`}},
 	{field: "detectLocal.interfaceNamePrefix", set: "cali", with: map[string]string{"detectLocalMode": "InterfaceNamePrefix"}, wrong: map[string]string{
 		`""`: `: "": want the name prefix of the pods' interfaces, which detectLocalMode InterfaceNamePrefix needs`}},
 	{field: "clusterCIDR", set: "10.0.0.0/8,fd00::/8", wrong: map[string]string{

@@ -1,8 +1,10 @@
 // Command container runs a program the way a container runtime runs it for a pod with hostNetwork:
 //
 //	container SPEC.json
+//	container --become SPEC.json
 //
-// It stays as the parent, passes SIGTERM and SIGINT on, and ends with the program's status. The
+// The second form becomes the program in a mount namespace of its own, as a service manager does.
+// The first has further namespaces. It stays as the parent, passes SIGTERM and SIGINT on, and ends with the program's status. The
 // specification is a [sandbox.Spec]. There is no image: the programs of this machine stand in for
 // those of the image. What an image and a real runtime do is the subject of `make test-install`.
 package main
@@ -22,6 +24,8 @@ import (
 // inside marks the second start of this program, in the new namespaces.
 const inside = "--inside"
 
+const become = "--become"
+
 // Capabilities belong to threads, so everything is done on the main one.
 func init() { runtime.LockOSThread() }
 
@@ -36,7 +40,12 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) == 2 && args[0] == inside {
+	if len(args) == 2 && (args[0] == inside || args[0] == become) {
+		if args[0] == become {
+			if err := syscall.Unshare(syscall.CLONE_NEWNS); err != nil {
+				return err
+			}
+		}
 		spec, err := sandbox.Read(args[1])
 		if err != nil {
 			return err
@@ -44,7 +53,7 @@ func run(args []string) error {
 		return spec.Exec()
 	}
 	if len(args) != 1 {
-		return errors.New("usage: container SPEC.json")
+		return errors.New("usage: container [--become] SPEC.json")
 	}
 	cmd := exec.Command("/proc/self/exe", inside, args[0])
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr

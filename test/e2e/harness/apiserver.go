@@ -66,7 +66,7 @@ func (s *APIServer) Start() error {
 		return errors.Join(fmt.Errorf("API server at %s: %w\n%s", s.address, err, process.Tail(20)), process.Kill())
 	}
 	s.took = time.Since(begin)
-	return nil
+	return lend(s.ProxyKubeconfig()) // which is new
 }
 
 // Address returns where clients reach the server.

@@ -60,6 +60,8 @@ func fateOf(err error) (fixture.Fate, error) {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fixture.Refused, nil
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EACCES): // ICMP and ICMPv6, administratively prohibited
+		return fixture.Prohibited, nil
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return fixture.Silent, nil
 	default:

@@ -40,6 +40,9 @@ type World struct {
 	// starts and mounts number logs and configuration files.
 	starts, mounts int
 	setting        setting
+	// others are the programs whose rules were loaded, loaded is all their rules after that.
+	others []string
+	loaded string
 }
 
 // NewWorld builds a world without a running proxy.

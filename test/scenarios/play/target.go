@@ -77,10 +77,11 @@ func (t target) resolve(s *Stage, family service.Family) (netip.AddrPort, error)
 }
 
 // outcome is how questions have to end: with answers of every named server and of no other,
-// refused, or in silence.
+// refused, in silence, or denied, which is without an answer, as a firewall likes.
 type outcome struct {
-	fate  fixture.Fate
-	names []string
+	fate   fixture.Fate
+	denied bool
+	names  []string
 	// as is whose address the servers have to see, "" for any.
 	as fixture.Source
 }
@@ -106,6 +107,8 @@ func parseOutcome(words []string) (outcome, error) {
 		return outcome{fate: fixture.Refused}, nil
 	case len(words) == 1 && words[0] == "silence":
 		return outcome{fate: fixture.Silent}, nil
+	case len(words) == 1 && words[0] == "denied":
+		return outcome{fate: fixture.Silent, denied: true}, nil
 	}
 	for _, name := range words {
 		base, _, _ := strings.Cut(name, ":")
@@ -113,7 +116,7 @@ func parseOutcome(words []string) (outcome, error) {
 			continue
 		}
 		if _, err := netip.ParseAddr(base); err == nil || !known(base) {
-			return outcome{}, fmt.Errorf("%q: want names of endpoints, beyond, host, refused or silence", name)
+			return outcome{}, fmt.Errorf("%q: want names of endpoints, beyond, host, refused, silence or denied", name)
 		}
 	}
 	return outcome{names: words}, nil
@@ -126,6 +129,9 @@ func (o outcome) silent() bool { return o.fate == fixture.Silent }
 // allows reports whether an answer is a wanted one. A client on the node has the node's addresses
 // only, unless it has bound one.
 func (o outcome) allows(q fixture.Question, got fixture.Answer) bool {
+	if o.denied {
+		return got.Fate != fixture.Answered
+	}
 	if got.Fate != o.fate {
 		return false
 	}
@@ -155,6 +161,9 @@ func (o outcome) complete(seen map[fixture.Answer]int) bool {
 
 // String writes an outcome as a scenario has it.
 func (o outcome) String() string {
+	if o.denied {
+		return "denied"
+	}
 	if o.fate != fixture.Answered {
 		return fixture.Answer{Fate: o.fate}.String()
 	}

@@ -179,6 +179,30 @@ func parsePolicy(words []string) (statement, error) {
 	}), nil
 }
 
+// The rules of other programs on the node. They are loaded before the proxy starts, or beside it.
+var _ = define("others", verb{usage: "others docker (load its rules, again if they are loaded), then others kept", kernel: true, parse: parseOthers})
+
+func parseOthers(words []string) (statement, error) {
+	if len(words) != 1 {
+		return nil, errors.New("want the name of a program, or kept")
+	}
+	return act(func(ctx context.Context, s *Stage) error {
+		w, err := s.kernel()
+		if err != nil {
+			return err
+		}
+		if s.running {
+			if err := s.ready(ctx); err != nil {
+				return err
+			}
+		}
+		if words[0] == "kept" {
+			return w.OthersKept(ctx)
+		}
+		return w.LoadOthers(ctx, words[0])
+	}), nil
+}
+
 // The server in a pod ends, so that the pod refuses connections, and begins again.
 var _ = define("backend", verb{usage: "backend a ends, or backend a begins", kernel: true, parse: parseBackend})
 

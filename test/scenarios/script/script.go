@@ -5,6 +5,9 @@
 //	    endpoints a b
 //	    p1 -> cluster => a b as client
 //
+// A scenario whose first statement is "for NAME NAME" is one for each name, which its number then
+// ends with, and which replaces $it everywhere.
+//
 // Package play defines what the statements mean.
 package script
 
@@ -72,7 +75,33 @@ func Parse(file, text string) ([]Scenario, error) {
 		last := &all[len(all)-1]
 		last.Lines = append(last.Lines, Line{Words: words, Text: content, Number: number})
 	}
-	return all, nil
+	var each []Scenario
+	for _, s := range all {
+		each = append(each, s.forEach()...)
+	}
+	return each, nil
+}
+
+// forEach returns the scenarios that one with "for" stands for.
+func (s Scenario) forEach() []Scenario {
+	if len(s.Lines) == 0 || s.Lines[0].Words[0] != "for" {
+		return []Scenario{s}
+	}
+	var all []Scenario
+	for _, name := range s.Lines[0].Words[1:] {
+		one := Scenario{ID: s.ID + "-" + name, File: s.File, Number: s.Number}
+		with := strings.NewReplacer("$it", name)
+		one.Title = with.Replace(s.Title)
+		for _, line := range s.Lines[1:] {
+			var words []string
+			for _, word := range line.Words {
+				words = append(words, with.Replace(word))
+			}
+			one.Lines = append(one.Lines, Line{Words: words, Text: with.Replace(line.Text), Number: line.Number})
+		}
+		all = append(all, one)
+	}
+	return all
 }
 
 // split cuts a statement into words. Quotes may appear anywhere in a word. Inside them, # begins no

@@ -18,7 +18,11 @@ var system = []string{"/usr", "/usr/lib", "/etc"}
 // Exec turns this process, the first one of a PID namespace and the only one of a mount namespace,
 // into the program. It returns only an error. The calling thread must be locked.
 func (s Spec) Exec() error {
-	if err := s.build(); err != nil {
+	prepare := s.build
+	if s.Root == "/" {
+		prepare = s.keep
+	}
+	if err := prepare(); err != nil {
 		return fmt.Errorf("root file system in %s: %w", s.Root, err)
 	}
 	if err := s.confine(); err != nil {
@@ -59,6 +63,37 @@ func (s Spec) build() error {
 		}
 	}
 	return s.pivot()
+}
+
+// keep leaves this machine's root as it is, but for the mounts, and read-only if asked for. /proc/sys
+// stays writable where the kernel lets the capabilities write.
+func (s Spec) keep() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if s.ReadOnlyRoot {
+		readOnly := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+		if err := unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, readOnly); err != nil {
+			return fmt.Errorf("read-only: %w", err)
+		}
+		writable := &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}
+		if err := unix.MountSetattr(unix.AT_FDCWD, "/proc", unix.AT_RECURSIVE, writable); err != nil {
+			return fmt.Errorf("/proc: %w", err)
+		}
+	}
+	for _, m := range s.Mounts {
+		if err := unix.Mount(m.Source, m.Target, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("%s at %s: %w", m.Source, m.Target, err)
+		}
+		attr := &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}
+		if m.ReadOnly {
+			attr = &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+		}
+		if err := unix.MountSetattr(unix.AT_FDCWD, m.Target, 0, attr); err != nil {
+			return fmt.Errorf("%s: %w", m.Target, err)
+		}
+	}
+	return nil
 }
 
 // show makes what a folder of this machine contains visible, read-only.
@@ -149,8 +184,8 @@ func (s Spec) pivot() error {
 	return unix.Mount("", "/", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
-// confine leaves this thread with the capabilities of the program, as the kernel gives them to the
-// user root when it starts it: those of the bounding set.
+// confine leaves this thread with the user and the capabilities of the program. The kernel gives
+// root those of the bounding set when it starts a program, and another user the ambient ones.
 func (s Spec) confine() error {
 	if s.NoNewPrivileges {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -181,10 +216,55 @@ func (s Spec) confine() error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return err
 	}
+	if s.User != 0 {
+		if err := s.become(kept); err != nil {
+			return err
+		}
+	} else if err := capabilities(kept, 0); err != nil {
+		return err
+	}
+	if s.Seccomp {
+		return refuse(refused)
+	}
+	return nil
+}
+
+// become makes the thread one of another user, who has no groups but his own. Only this thread
+// matters: it is the one that executes the program.
+func (s Spec) become(kept uint64) error {
+	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	for _, call := range [][4]uintptr{
+		{unix.SYS_SETGROUPS, 0, 0, 0},
+		{unix.SYS_SETRESGID, uintptr(s.User), uintptr(s.User), uintptr(s.User)},
+		{unix.SYS_SETRESUID, uintptr(s.User), uintptr(s.User), uintptr(s.User)},
+	} {
+		if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
+			return errno
+		}
+	}
+	if err := capabilities(kept, kept); err != nil {
+		return err
+	}
+	for bit := range uint(64) {
+		if kept&(1<<bit) == 0 {
+			continue
+		}
+		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(bit), 0, 0); err != nil {
+			return err
+		}
+	}
+	// Another user's process does not die with its parent any more.
+	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
+}
+
+// capabilities sets those of the thread.
+func capabilities(kept, inheritable uint64) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	data := [2]unix.CapUserData{
-		{Effective: uint32(kept), Permitted: uint32(kept)},
-		{Effective: uint32(kept >> 32), Permitted: uint32(kept >> 32)},
+		{Effective: uint32(kept), Permitted: uint32(kept), Inheritable: uint32(inheritable)},
+		{Effective: uint32(kept >> 32), Permitted: uint32(kept >> 32), Inheritable: uint32(inheritable >> 32)},
 	}
 	return unix.Capset(&header, &data[0])
 }

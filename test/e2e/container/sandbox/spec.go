@@ -11,7 +11,8 @@ import (
 
 // Spec says what to run, and how.
 type Spec struct {
-	// Root is an empty folder that becomes the root file system.
+	// Root is an empty folder that becomes the root file system. "/" stands for this machine's own,
+	// which then keeps its content.
 	Root string `json:"root"`
 	// Args is the program, found below Root, and its arguments.
 	Args []string `json:"args"`
@@ -21,10 +22,14 @@ type Spec struct {
 	// Privileged gives every capability and a writable /proc/sys and /sys.
 	Privileged bool `json:"privileged"`
 	// Capabilities are those of a process that is not privileged, such as NET_ADMIN.
-	Capabilities     []string `json:"capabilities"`
-	NoNewPrivileges  bool     `json:"noNewPrivileges"`
-	ReadOnlyRoot     bool     `json:"readOnlyRoot"`
-	WorkingDirectory string   `json:"workingDirectory"`
+	Capabilities []string `json:"capabilities"`
+	// User is who runs the program, with the capabilities as ambient ones unless it is root.
+	User            int  `json:"user"`
+	NoNewPrivileges bool `json:"noNewPrivileges"`
+	// Seccomp refuses the system calls that the default profile of a container runtime refuses.
+	Seccomp          bool   `json:"seccomp"`
+	ReadOnlyRoot     bool   `json:"readOnlyRoot"`
+	WorkingDirectory string `json:"workingDirectory"`
 }
 
 // Mount makes a file or folder of the machine visible.

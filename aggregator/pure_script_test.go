@@ -1,0 +1,133 @@
+package aggregator
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestPacerScripts runs the stories in testdata/pacer; testdata/README.md has their notation.
+func TestPacerScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/pacer", func(t *testing.T, path string) {
+		p := &Pacer{}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "pacer" {
+				p = NewPacer((&script{T: t}).paceOf(d))
+				return ""
+			}
+			return stepPacer(t, p, d)
+		})
+	})
+}
+
+func stepPacer(t *testing.T, p *Pacer, d *datadriven.TestData) string {
+	given := func(name string) (took time.Duration) {
+		if d.HasArg(name) {
+			var text string
+			d.ScanArgs(t, name, &text)
+			took = duration(t, d, text)
+		}
+		return took
+	}
+	now := epoch.Add(given("at"))
+	switch d.Cmd {
+	case "waiting":
+		p.Waiting(now, d.HasArg("urgent"))
+	case "taken":
+		p.Taken()
+	case "wrote":
+		p.Wrote(now, given("took"), !d.HasArg("failed"), 0)
+	case "recovered":
+		p.Recovered()
+	case "auditing":
+		p.Auditing()
+	case "audited":
+		p.Audited(now, given("took"), !d.HasArg("failed"))
+	case "soon":
+		p.AuditSoon(now)
+	case "first":
+		p.AuditFirst(now)
+	case "by":
+		p.AuditBy(now)
+	case "rest":
+		p.Rest(now)
+	case "next":
+		action, until := p.Next(now)
+		if action == Sleep {
+			return "sleep until " + until.Sub(epoch).String()
+		}
+		return map[Action]string{Write: "write", Audit: "audit"}[action]
+	default:
+		d.Fatalf(t, "no such command; see testdata/README.md")
+	}
+	return ""
+}
+
+// TestSearchScripts runs the stories in testdata/search.
+func TestSearchScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/search", func(t *testing.T, path string) {
+		s := &search{}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "search" {
+				*s = search{}
+				return ""
+			}
+			return stepSearch(t, s, d)
+		})
+	})
+}
+
+func stepSearch(t *testing.T, s *search, d *datadriven.TestData) (text string) {
+	var all, named []service.Key
+	for _, a := range d.CmdArgs {
+		for _, value := range a.Vals {
+			named = append(named, keyOf(value))
+		}
+		if len(a.Vals) == 0 {
+			for _, name := range names(a.Key) {
+				all = append(all, keyOf(name))
+			}
+		}
+	}
+	switch d.Cmd {
+	case "suspect":
+		s.suspect(all, named)
+	case "alone":
+		s.alone(all[0])
+	case "restore":
+		s.restore(all[0])
+	case "next":
+		text = "try " + keysText(s.next()) + "\n"
+	case "landed":
+		s.landed()
+	case "refused":
+		if len(all) == 0 {
+			all = s.current.keys
+		}
+		if culprit, found := s.refused(all, named); found {
+			text = "culprit " + nameOf(culprit) + "\n"
+		}
+	case "put-back":
+		s.putBack()
+	default:
+		d.Fatalf(t, "no such command; see testdata/README.md")
+	}
+	var groups []string
+	for _, g := range s.groups {
+		groups = append(groups, keysText(g.keys)+when(g.tainted, " (has a culprit)")+when(g.restore, " (to restore)"))
+	}
+	return text + fmt.Sprintf("%d tries; left: %s", s.spent, strings.Join(groups, " | "))
+}
+
+func keysText(keys []service.Key) string {
+	var all []string
+	for _, key := range keys {
+		all = append(all, nameOf(key))
+	}
+	return compress(all)
+}

@@ -1,0 +1,301 @@
+package aggregator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestScripts runs the stories in testdata/aggregator; testdata/README.md has their notation.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/aggregator", func(t *testing.T, path string) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &script{T: t}
+			datadriven.RunTest(t, path, s.step)
+		})
+	})
+}
+
+// script is one aggregator and its model kernel, under the commands of a file.
+type script struct {
+	*testing.T
+	h         *fixture
+	began     time.Time
+	mayWrite  chan struct{}
+	revisions map[string]service.Revision
+	// kernel and status are what was printed last.
+	kernel, status string
+}
+
+func (s *script) step(t *testing.T, d *datadriven.TestData) string {
+	s.T = t
+	commands := map[string]func(*datadriven.TestData){
+		"new": s.open, "prime": s.prime, "skip": s.skip, "submit": s.submit, "kernel": s.change,
+		"wait": s.wait, "audit": s.audit, "pace": s.pace, "may-write": func(*datadriven.TestData) { close(s.mayWrite) },
+	}
+	command := commands[d.Cmd]
+	if command == nil {
+		d.Fatalf(t, "commands are %v", slices.Sorted(maps.Keys(commands)))
+	}
+	command(d)
+	synctest.Wait()
+	return s.shown()
+}
+
+// duration returns an argument; without it, or without a unit, the test ends.
+func duration(t *testing.T, d *datadriven.TestData, text string) time.Duration {
+	t.Helper()
+	took, err := time.ParseDuration(text)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	return took
+}
+
+// paceOf reads the arguments of new and pace that are about pace.
+func (s *script) paceOf(d *datadriven.TestData) (p Pace) {
+	for _, a := range d.CmdArgs {
+		field := map[string]*time.Duration{"spacing": &p.Spacing, "deadline": &p.Deadline, "audit": &p.Audit,
+			"backoff": &p.BackoffMin, "backoff-max": &p.BackoffMax}[a.Key]
+		switch {
+		case field != nil:
+			*field = duration(s.T, d, a.Vals[0])
+		case a.Key == "share":
+			p.WriteShare, _ = strconv.ParseFloat(a.Vals[0], 64)
+		}
+	}
+	return p
+}
+
+// open begins a new story. The input is what the kernel has.
+func (s *script) open(d *datadriven.TestData) {
+	if s.h != nil {
+		s.h.stop()
+	}
+	m := &model{objects: map[dataplane.ID]string{}}
+	for _, object := range strings.Fields(d.Input) {
+		name, body, _ := strings.Cut(object, "=")
+		m.objects[dataplane.ID{Name: name}] = body
+	}
+	config := Config{Pace: s.paceOf(d), Naming: addresses{}}
+	var writer dataplane.Writer = ownersModel{m}
+	for _, a := range d.CmdArgs {
+		switch a.Key {
+		case "gate":
+			config.GateWait = duration(s.T, d, a.Vals[0])
+		case "held":
+			s.mayWrite = make(chan struct{})
+			config.MayWrite = s.mayWrite
+		case "ahead":
+			writer = &aheadModel{m, duration(s.T, d, a.Vals[0])}
+		}
+	}
+	s.began, s.revisions, s.kernel, s.status = time.Now(), map[string]service.Revision{}, m.text(), ""
+	s.h = openWriter(s.T, m, writer, config)
+}
+
+// keyOf returns the key of a name; node is the node's own.
+func keyOf(name string) service.Key {
+	if name == "node" {
+		return service.Node
+	}
+	return service.Key{Namespace: "ns", Name: name}
+}
+
+// nameOf is the reverse of keyOf.
+func nameOf(key service.Key) string { return cmp.Or(key.Name, "node") }
+
+// names expands n00..n29.
+func names(text string) (all []string) {
+	from, to, isRange := strings.Cut(text, "..")
+	if !isRange {
+		return []string{text}
+	}
+	stem := strings.TrimRight(from, "0123456789")
+	first, _ := strconv.Atoi(from[len(stem):])
+	last, _ := strconv.Atoi(strings.TrimPrefix(to, stem))
+	for n := first; n <= last; n++ {
+		all = append(all, fmt.Sprintf("%s%0*d", stem, len(from)-len(stem), n))
+	}
+	return all
+}
+
+func (s *script) prime(d *datadriven.TestData) {
+	var all []service.Key
+	for _, a := range d.CmdArgs {
+		for _, name := range names(a.Key) {
+			all = append(all, keyOf(name))
+		}
+	}
+	s.h.Prime(all)
+}
+
+func (s *script) skip(d *datadriven.TestData) {
+	for _, a := range d.CmdArgs {
+		s.h.Skip(keyOf(a.Key))
+	}
+}
+
+var submission = regexp.MustCompile(`^(\S+?)(?: (\d+)\.(\d+))?( urgent)?(?: age (\d+))?:(.*)$`)
+
+// submit takes one line per Service: "NAME [INCARNATION.SEQUENCE] [urgent] [age MINUTES]: BODY…". No
+// body is a tombstone. A body "@ADDRESS" claims port 80 of it, any other is that of NAME/0 and so
+// on; those of the node are names.
+func (s *script) submit(d *datadriven.TestData) {
+	var all []*dataplane.Fragment
+	for line := range strings.Lines(d.Input) {
+		parts := submission.FindStringSubmatch(strings.TrimSpace(line))
+		if parts == nil {
+			d.Fatalf(s.T, "%q: want NAME: BODY…", line)
+		}
+		for _, name := range names(parts[1]) {
+			revision := s.revisions[name].Next()
+			revision.Incarnation = max(revision.Incarnation, 1)
+			if parts[2] != "" {
+				revision.Incarnation, _ = strconv.ParseUint(parts[2], 10, 64)
+				revision.Sequence, _ = strconv.ParseUint(parts[3], 10, 64)
+			}
+			s.revisions[name] = revision
+			age, _ := strconv.Atoi(parts[5])
+			f := fragment(name, epoch.Add(-time.Duration(age)*time.Minute), strings.Fields(parts[6]))
+			f.Revision, f.Urgent = revision, parts[4] != ""
+			all = append(all, f)
+		}
+	}
+	// On the aggregator's goroutine, so that it finds all of them or none.
+	s.h.questions <- func() {
+		for _, f := range all {
+			s.h.Submit(f)
+		}
+	}
+}
+
+func fragment(name string, created time.Time, bodies []string) *dataplane.Fragment {
+	var objects []dataplane.Object
+	for i, body := range bodies {
+		o := dataplane.Object{ID: dataplane.ID{Name: fmt.Sprintf("%s/%d", name, i)}, Body: body}
+		if address, claims := strings.CutPrefix(body, "@"); claims {
+			address, body, _ = strings.Cut(address, "=")
+			o = dataplane.Object{ID: dataplane.ID{Container: "port 80", Name: address}, Kind: dataplane.Element, Body: name + body}
+		}
+		if name == "node" {
+			o = dataplane.Object{ID: dataplane.ID{Name: body}}
+		}
+		objects = append(objects, o)
+	}
+	f := dataplane.NewFragment(keyOf(name), created, objects)
+	f.Gone = len(bodies) == 0
+	return f
+}
+
+// change changes the kernel, or how it takes writes, one line each.
+func (s *script) change(d *datadriven.TestData) {
+	m := s.h.model
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for line := range strings.Lines(d.Input) {
+		words := append(strings.Fields(line), "", "")
+		switch words[0] {
+		case "took":
+			m.took = duration(s.T, d, words[1])
+		case "blame":
+			m.receipts = map[string]receipts{"nobody": whole, "all": wholeBlamed, "first": wholeOneBlamed, "proven": byObject}[words[1]]
+		case "refuse":
+			m.refuses = refusing(words[1])
+			m.untilRead = words[2] == "until-read"
+		case "fail":
+			f := failure{outcome: outcomes[words[1]], lands: words[3] == "landed"}
+			times, err := strconv.Atoi(words[2])
+			if err != nil {
+				d.Fatalf(s.T, "fail OUTCOME TIMES [landed]: %v", err)
+			}
+			m.fail = slices.Repeat([]failure{f}, times)
+		case "lose":
+			delete(m.objects, dataplane.ID{Name: words[1]})
+		case "set":
+			name, body, _ := strings.Cut(words[1], "=")
+			m.objects[dataplane.ID{Name: name}] = body
+		default:
+			d.Fatalf(s.T, "%q: want took, blame, refuse, fail, lose or set", words[0])
+		}
+	}
+}
+
+var outcomes = map[string]dataplane.Outcome{"busy": dataplane.Busy, "unknown": dataplane.Unknown,
+	"rejected": dataplane.Rejected, "unsupported": dataplane.Unsupported}
+
+// refusing refuses what contains a word, everything, or nothing.
+func refusing(word string) func(*dataplane.Change) bool {
+	return func(c *dataplane.Change) bool {
+		return word == "all" || word != "nothing" && c.After != nil && strings.Contains(c.ID.Name+"="+c.After.Body, word)
+	}
+}
+
+func (s *script) wait(d *datadriven.TestData) { time.Sleep(duration(s.T, d, d.CmdArgs[0].Key)) }
+
+func (s *script) audit(d *datadriven.TestData) {
+	by := dataplane.Stranger{}
+	if d.HasArg("by") {
+		d.ScanArgs(s.T, "by", &by.Command)
+		by.PID = 7
+	}
+	s.h.AuditSoon(by)
+}
+
+func (s *script) pace(d *datadriven.TestData) { s.check(d, s.h.Repace(s.paceOf(d))) }
+
+func (s *script) check(d *datadriven.TestData, err error) {
+	if err != nil {
+		d.Fatalf(s.T, "%v", err)
+	}
+}
+
+// addresses is the naming of port 80.
+type addresses struct{}
+
+func (addresses) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
+	addr, err := netip.ParseAddr(id.Name)
+	if id.Container != "port 80" || err != nil {
+		return dataplane.Frontend{}, false
+	}
+	return dataplane.Frontend{Addr: addr, Port: 80}, true
+}
+
+func (addresses) Lead(dataplane.ID) (lead dataplane.ID, ok bool)    { return lead, false }
+func (addresses) Leads(dataplane.ID) bool                           { return false }
+func (addresses) LedLead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }
+
+// ownersModel says whose an object is: what is before the slash.
+type ownersModel struct{ *model }
+
+func (ownersModel) Owner(o *dataplane.Object) (service.Key, bool) {
+	name, _, owned := strings.Cut(o.ID.Name, "/")
+	return keyOf(name), owned
+}
+func (ownersModel) Refs(o *dataplane.Object) []dataplane.ID { return o.Refs() }
+
+// aheadModel is a model that can read ahead.
+type aheadModel struct {
+	*model
+	lasts time.Duration
+}
+
+func (m *aheadModel) ReadAhead(context.Context) {
+	m.note("reading ahead")
+	time.Sleep(m.lasts)
+	m.note("read ahead")
+}

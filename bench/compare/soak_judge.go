@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/sluice-proxy/sluice/bench/result"
+)
+
+// warmSeconds is when the kernel's tables of connections are as full as they get: two minutes, the
+// kernel's longest memory of a connection that has ended, and some more.
+const warmSeconds = 300
+
+// judge compares the quiet moment after the first minute with the one at the end, and looks for a
+// trend in between.
+func (s *soak) judge() {
+	o := s.out
+	add := func(c result.Check) { o.Checks = append(o.Checks, c) }
+	add(result.Check{What: "lost", First: "0", Last: fmt.Sprintf("%d of %d", o.Lost, o.Attempted), Allowed: "none",
+		OK: o.Lost == 0 && o.Attempted > 0})
+	if len(o.Quiet) < 2 {
+		return
+	}
+	first, last := o.Quiet[0], o.Quiet[len(o.Quiet)-1]
+	for _, f := range []struct {
+		what string
+		of   func(result.Sample) float64
+		// allowed is the growth from rest to rest, trend that of the line through the samples.
+		allowed, trend float64
+	}{
+		{"goroutines", func(v result.Sample) float64 { return float64(v.Goroutines) }, 0, -1},
+		{"descriptors", func(v result.Sample) float64 { return float64(v.Descriptors) }, 0, -1},
+		{"chains", func(v result.Sample) float64 { return float64(v.Chains) }, 0, -1},
+		{"rules", func(v result.Sample) float64 { return float64(v.Rules) }, 0, -1},
+		{"sets", func(v result.Sample) float64 { return float64(v.Sets) }, 0, -1},
+		{"elements", func(v result.Sample) float64 { return float64(v.Elements) }, 0, -1},
+		{"heap, MiB", func(v result.Sample) float64 { return v.HeapMiB }, 0.05, -1},
+		{"resident, MiB", func(v result.Sample) float64 { return v.ResidentMiB }, -1, 0.05},
+		{"proportional, MiB", func(v result.Sample) float64 { return v.ProportionMiB }, -1, 0.05},
+		{"conntrack entries", func(v result.Sample) float64 { return float64(v.Conntrack) }, -1, 0.05},
+	} {
+		if f.allowed >= 0 {
+			a, b := f.of(first), f.of(last)
+			allowed := fmt.Sprintf("%+.0f %% at rest", 100*f.allowed)
+			ok := b <= a*(1+f.allowed)
+			if f.allowed == 0 && s.rest() == restMax {
+				allowed, ok = "equal at rest", a == b
+			}
+			add(result.Check{What: f.what, First: number(a), Last: number(b), Allowed: allowed, OK: ok})
+			continue
+		}
+		if c, enough := trend(o.Samples, f.what, f.of, f.trend); enough {
+			add(c)
+		}
+	}
+}
+
+// trend fits a line through the samples after the first minutes, and compares its two ends.
+func trend(samples []result.Sample, what string, of func(result.Sample) float64, allowed float64) (result.Check, bool) {
+	const enough = 30
+	var n, sx, sy, sxx, sxy, from, to float64
+	for _, v := range samples {
+		if v.Seconds < warmSeconds {
+			continue
+		}
+		if n == 0 {
+			from = v.Seconds
+		}
+		x, y := v.Seconds, of(v)
+		n, sx, sy, sxx, sxy, to = n+1, sx+x, sy+y, sxx+x*x, sxy+x*y, x
+	}
+	if n < enough {
+		return result.Check{}, false
+	}
+	slope := (n*sxy - sx*sy) / (n*sxx - sx*sx)
+	at := func(x float64) float64 { return sy/n + slope*(x-sx/n) }
+	return result.Check{What: what, First: number(at(from)), Last: number(at(to)),
+		Allowed: fmt.Sprintf("%+.0f %% along the line of regression", 100*allowed), OK: at(to)-at(from) <= allowed*at(from)}, true
+}
+
+func number(v float64) string {
+	if v == float64(int(v)) {
+		return fmt.Sprint(int(v))
+	}
+	return fmt.Sprintf("%.1f", v)
+}
+
+// errGrown says that a check has failed.
+var errGrown = errors.New("not everything is as it was after the first minute")

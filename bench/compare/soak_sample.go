@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/sluice-proxy/sluice/bench/result"
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+)
+
+// metrics asks the proxy's server for metrics, on a new connection each time: one that stays would
+// count among what the process has open.
+type metrics struct{ client *http.Client }
+
+func newMetrics(node *netns.Namespace) *metrics {
+	return &metrics{&http.Client{
+		Timeout: time.Minute, Transport: &http.Transport{DialContext: node.DialContext, DisableKeepAlives: true},
+	}}
+}
+
+func (m *metrics) get(ctx context.Context, path string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:10249"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := m.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close() //nolint:errcheck // it was read
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", path, response.Status)
+	}
+	return text, err
+}
+
+// burst returns the number of requests at once that the effective configuration allows.
+func (m *metrics) burst(ctx context.Context) (int, error) {
+	text, err := m.get(ctx, "/configz")
+	if err != nil {
+		return 0, err
+	}
+	var configz map[string]struct{ ClientConnection struct{ Burst int } }
+	err = json.Unmarshal(text, &configz)
+	for _, document := range configz {
+		if b := document.ClientConnection.Burst; b != 0 {
+			return b, nil
+		}
+	}
+	return 0, err
+}
+
+// collect makes the process collect garbage.
+func (m *metrics) collect(ctx context.Context) error {
+	_, err := m.get(ctx, "/debug/pprof/heap?gc=1")
+	return err
+}
+
+// read returns metrics without labels. While a hand-over goes on, the server may be between two
+// proxies; then it is asked again.
+func (m *metrics) read(ctx context.Context) (map[string]float64, error) {
+	const tries, pause = 50, 200 * time.Millisecond
+	text, err := m.get(ctx, "/metrics")
+	for range tries {
+		if err == nil || !sleepUntil(ctx, time.Now().Add(pause)) {
+			break
+		}
+		text, err = m.get(ctx, "/metrics")
+	}
+	if err != nil {
+		return nil, err
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]float64{}
+	for name, family := range families {
+		for _, one := range family.GetMetric() {
+			if len(one.GetLabel()) == 0 {
+				values[name] = one.GetGauge().GetValue() + one.GetCounter().GetValue()
+			}
+		}
+	}
+	return values, nil
+}
+
+// soakStep is what the clients' exchanges count for.
+const soakStep = "soak"
+
+// sample describes the process now, and the kernel objects as well if asked.
+func (s *soak) sample(ctx context.Context, objects bool) (v result.Sample, err error) {
+	pid := s.proxy.process.PID()
+	v.Seconds = time.Since(s.began).Seconds()
+	values, err := s.metrics.read(ctx)
+	if err != nil {
+		return v, err
+	}
+	const mib = 1 << 20
+	v.HeapMiB, v.HeapSysMiB = values["go_memstats_heap_alloc_bytes"]/mib, values["go_memstats_heap_sys_bytes"]/mib
+	v.Goroutines = int(values["go_goroutines"])
+	if v.ResidentMiB, v.ProportionMiB, err = rollup(pid); err != nil {
+		return v, err
+	}
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		return v, err
+	}
+	v.Descriptors = len(open)
+	used, err := usedBy(pid)
+	if err != nil {
+		return v, err
+	}
+	v.Processor = used.sum()
+	err = s.network.node.Do(func() error {
+		text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
+		if err != nil {
+			return err
+		}
+		if v.Conntrack, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil || !objects {
+			return err
+		}
+		return countObjects(&v)
+	})
+	return v, err
+}
+
+// rollup reads the resident and the proportional size of a process, in MiB.
+func rollup(pid int) (resident, proportion float64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) != 3 {
+			continue
+		}
+		kib, _ := strconv.ParseFloat(fields[1], 64)
+		switch fields[0] {
+		case "Rss:":
+			resident = kib / 1024
+		case "Pss:":
+			proportion = kib / 1024
+		}
+	}
+	if resident == 0 || proportion == 0 {
+		return 0, 0, errors.New("smaps_rollup names no size")
+	}
+	return resident, proportion, nil
+}
+
+// countObjects counts everything in nf_tables of this thread's network namespace, with a client of
+// its own rather than the one that is under test.
+func countObjects(v *result.Sample) error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	chains, err := c.ListChains()
+	if err != nil {
+		return err
+	}
+	v.Chains = len(chains)
+	for _, chain := range chains {
+		rules, err := c.GetRules(chain.Table, chain)
+		if err != nil {
+			return err
+		}
+		v.Rules += len(rules)
+	}
+	tables, err := c.ListTables()
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		sets, err := c.GetSets(table)
+		if err != nil {
+			return err
+		}
+		v.Sets += len(sets)
+		for _, set := range sets {
+			elements, err := c.GetSetElements(set)
+			if err != nil {
+				return fmt.Errorf("set %s: %w", set.Name, err)
+			}
+			v.Elements += len(elements)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package config
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// FuzzLoad: a file with both documents and a command line are refused with mistakes that each
+// have a place and words, on one line; or accepted, and the text that --write-config-to prints
+// is accepted as well and means the same.
+func FuzzLoad(f *testing.F) {
+	second := "---\n" + sluiceHead
+	f.Add(kubeProxyHead+"mode: nftables\n"+second+"pace: {spacing: 5ms}\n", "")
+	f.Add(kubeProxyHead+"detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: \"eth0\\n-j DROP\"}\n", "--hostname-override= N1")
+	f.Add(kubeProxyHead+"clusterCIDR: \" 010.0.0.0/8,fd00::/8\"\nnodePortAddresses: [::ffff:1.2.3.4/120]\n", "--sluice-spacing=1h --vmodule=a=1")
+	f.Add(kubeProxyHead+"iptables: {syncPeriod: 2562047h47m16.854775807s, masqueradeBit: 2147483648}\nbogus: \"\\e[2J\"\n", "-v=99999999999")
+	f.Add("", "--proxy-mode=ipvs --ipvs-exclude-cidrs=10.0.0.0/8 --ipvs-scheduler=rr")
+	f.Fuzz(func(t *testing.T, text, line string) {
+		flags, err := parse(strings.Fields(line)...)
+		if err != nil || flags.File != "" {
+			return
+		}
+		c, warnings, err := loadText(flags, text)
+		for _, w := range warnings {
+			checkProblem(t, Problem(w))
+		}
+		if err != nil {
+			var invalid *InvalidError
+			if !errors.As(err, &invalid) || len(invalid.Problems) == 0 || c != nil {
+				t.Fatalf("%v, %v", c, err)
+			}
+			for _, p := range invalid.Problems {
+				checkProblem(t, p)
+			}
+			return
+		}
+		checkWritten(t, c)
+	})
+}
+
+// loadText is Load with the text of the file.
+func loadText(f *Flags, text string) (*Config, []Warning, error) {
+	if text == "" {
+		return f.Load()
+	}
+	read, warnings, err := parseFile("config.conf", []byte(text))
+	if err != nil {
+		return nil, warnings, err
+	}
+	return f.finish(f.fromFile(read), read, warnings)
+}
+
+func checkProblem(t *testing.T, p Problem) {
+	t.Helper()
+	if p.Place == (Place{}) || p.Message == "" || strings.ContainsFunc(p.String(), unicode.IsControl) {
+		t.Errorf("problem %+q", p)
+	}
+}
+
+// checkWritten loads what a configuration is written as.
+func checkWritten(t *testing.T, c *Config) {
+	t.Helper()
+	text, err := c.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags, _ := parse()
+	back, warnings, err := loadText(flags, string(text))
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("the written file is refused: %v %v\n%s", err, warnings, text)
+	}
+	for _, change := range Compare(c, back) {
+		if !zeroMinSync(c, change.Field) {
+			t.Errorf("written and loaded again: %+v\n%s", change, text)
+		}
+	}
+}

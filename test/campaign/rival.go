@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// rival is another program that changes the proxy's rules.
+type rival struct {
+	node          *netns.Namespace
+	mode, variant string
+	// victim is the Service whose rules it removes.
+	victim int
+}
+
+func (r *trial) rival() *rival {
+	return &rival{node: r.p.node, mode: r.mode, variant: r.variant, victim: r.c.roles().victim}
+}
+
+func (r *rival) run(input string, words ...string) ([]byte, error) {
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Stdin = strings.NewReader(input)
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	printed, err := r.node.Output(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("rival: %s: %w: %s", strings.Join(words, " "), err, complaint.Bytes())
+	}
+	return printed, nil
+}
+
+// tool returns the name of an iptables program, for example "iptables-save".
+func (r *rival) tool(family service.Family, suffix string) string {
+	variant := r.variant
+	if variant == "" {
+		variant = "nft"
+	}
+	return service.PerFamily[string]{service.IPv4: "iptables-", service.IPv6: "ip6tables-"}[family] + variant + suffix
+}
+
+func nftFamily(family service.Family) string {
+	return service.PerFamily[string]{service.IPv4: "ip", service.IPv6: "ip6"}[family]
+}
+
+// touch adds something that no packet notices.
+func (r *rival) touch() error {
+	for _, family := range service.Families {
+		var err error
+		if r.mode == "nftables" {
+			_, err = r.run("", "nft", "add", "chain", nftFamily(family), "kube-proxy", "campaign")
+		} else {
+			_, err = r.run("", r.tool(family, ""), "-w", "-t", "nat", "-A", "KUBE-SERVICES", "-m", "comment", "--comment", "campaign")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// edit removes what leads to the victim's ClusterIPs over TCP.
+func (r *rival) edit() error {
+	for _, family := range service.Families {
+		addr := clusterAddr(family, r.victim, webPort).Addr().String()
+		if r.mode == "nftables" {
+			_, err := r.run(fmt.Sprintf("delete element %s kube-proxy frontends { %s . tcp . %d }\n",
+				nftFamily(family), addr, webPort), "nft", "-f", "-")
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		saved, err := r.run("", r.tool(family, "-save"), "-t", "nat")
+		if err != nil {
+			return err
+		}
+		var input strings.Builder
+		for line := range strings.Lines(string(saved)) {
+			if strings.HasPrefix(line, "-A ") && strings.Contains(line, " -d "+addr+"/") && strings.Contains(line, "-p tcp") {
+				input.WriteString("-D" + strings.TrimPrefix(line, "-A"))
+			}
+		}
+		if input.Len() == 0 {
+			return fmt.Errorf("rival: no rule for %s in\n%s", addr, saved)
+		}
+		if _, err := r.run("*nat\n"+input.String()+"COMMIT\n", r.tool(family, "-restore"), "-w", "--noflush"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wipe removes all rules.
+func (r *rival) wipe() error {
+	for _, family := range service.Families {
+		var err error
+		if r.mode == "nftables" {
+			_, err = r.run("", "nft", "delete", "table", nftFamily(family), "kube-proxy")
+		} else {
+			_, err = r.run("", r.tool(family, ""), "-w", "-t", "nat", "-F")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

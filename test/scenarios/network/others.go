@@ -1,0 +1,214 @@
+package network
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/scenarios/fixture"
+)
+
+// Rules of the form that other programs give theirs, one program per name: NAME.ipset for ipset,
+// then NAME.iptables for iptables-restore, or NAME.nft for nft. Each begins with where the form is
+// from.
+//
+// {p1} and the like are the fixture's addresses and ranges, others are in othersWords. A text is
+// loaded once per family. In one for both, which has a table inet, the lines with such names appear
+// once per family.
+//
+//go:embed others
+var others embed.FS
+
+// LoadOthers loads the rules of another program, or loads them again, as that program does: nft
+// replaces its table, iptables the content of its chains and the jumps to them, which are the first
+// rules again if they are inserted.
+func (w *World) LoadOthers(ctx context.Context, name string) error {
+	variant := w.iptables()
+	loaders := []struct {
+		ending  string
+		command func(family service.Family, file string) []string
+	}{
+		{"ipset", func(_ service.Family, file string) []string {
+			return []string{"ipset", "restore", "-exist", "-file", file}
+		}},
+		{"iptables", func(family service.Family, file string) []string {
+			return []string{[]string{"iptables-", "ip6tables-"}[family] + variant + "-restore", "-w", "--noflush", file}
+		}},
+		{"nft", func(_ service.Family, file string) []string { return []string{"nft", "-f", file} }},
+	}
+	again := slices.Contains(w.others, name)
+	found := false
+	for _, l := range loaders {
+		text, err := others.ReadFile("others/" + name + "." + l.ending)
+		if err != nil {
+			continue // a program has rules in one or two of them
+		}
+		found = true
+		for i, one := range expandOthers(string(text)) {
+			if again && l.ending == "iptables" {
+				one = rejump(one)
+			}
+			file := filepath.Join(w.options.Dir, fmt.Sprintf("%s-%d.%s", name, i, l.ending))
+			if err := os.WriteFile(file, []byte(one), 0o600); err != nil {
+				return err
+			}
+			words := l.command(service.Families[i], file)
+			if _, err := w.Run(ctx, words[0], words[1:]...); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	if !found {
+		return fmt.Errorf("there are no rules of %q", name)
+	}
+	if !again {
+		w.others = append(w.others, name)
+	}
+	var err error
+	w.loaded, err = w.otherRules(ctx)
+	return err
+}
+
+// OthersKept returns an error unless the rules of all other programs are as they were when the last
+// of them was loaded.
+func (w *World) OthersKept(ctx context.Context) error {
+	now, err := w.otherRules(ctx)
+	if err != nil {
+		return err
+	}
+	if w.loaded == "" {
+		return errors.New("no rules of others were loaded")
+	}
+	if now != w.loaded {
+		return fmt.Errorf("the rules of others have changed: gone is\n%snew is\n%s(or the order of lines)",
+			onlyIn(w.loaded, now), onlyIn(now, w.loaded))
+	}
+	return nil
+}
+
+// onlyIn returns the lines of a text that another one does not have.
+func onlyIn(text, other string) string {
+	var all strings.Builder
+	known := strings.Split(other, "\n")
+	for line := range strings.Lines(text) {
+		if !slices.Contains(known, strings.TrimSuffix(line, "\n")) {
+			all.WriteString(line)
+		}
+	}
+	return all.String()
+}
+
+// iptables is the variant of iptables that other programs use: the proxy's, if it has one.
+func (w *World) iptables() string {
+	if w.options.Variant == "" {
+		return "nft"
+	}
+	return w.options.Variant
+}
+
+var placeholder = regexp.MustCompile(`\{([a-z0-9:-]+)\}`)
+
+// othersWords are what a name in braces means in each family, if it is not the fixture's.
+var othersWords = map[string][2]string{
+	"ip": {"ip", "ip6"}, "4": {"4", "6"}, "6": {"", "6"}, "6:": {"", "inet6:"},
+	"type": {"ipv4_addr", "ipv6_addr"}, "icmp": {"icmp", "ipv6-icmp"}, "loopback-range": {"127.0.0.0/8", "::1/128"},
+	"docker": {"172.17.0.0/16", "fd17::/64"}, "container": {"172.17.0.2:80", "[fd17::2]:80"},
+}
+
+// expandOthers returns the texts for each family, or one for both.
+func expandOthers(text string) []string {
+	if !strings.Contains(text, "table inet ") {
+		return []string{expandFamily(text, service.IPv4), expandFamily(text, service.IPv6)}
+	}
+	var all strings.Builder
+	for line := range strings.Lines(text) {
+		four, six := expandFamily(line, service.IPv4), expandFamily(line, service.IPv6)
+		all.WriteString(four)
+		if six != four {
+			all.WriteString(six)
+		}
+	}
+	return []string{all.String()}
+}
+
+func expandFamily(text string, family service.Family) string {
+	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
+		name := found[1 : len(found)-1]
+		both, ok := othersWords[name]
+		if !ok {
+			return fixture.Texts(name)[family]
+		}
+		return both[family]
+	})
+}
+
+// rejump adds, to a text for iptables-restore, the deletion of the rules that it adds to built-in
+// chains.
+func rejump(text string) string {
+	var all strings.Builder
+	for line := range strings.Lines(text) {
+		if added := addition.FindStringSubmatch(line); added != nil {
+			all.WriteString("-D " + added[1] + "\n")
+		}
+		all.WriteString(line)
+	}
+	return all.String()
+}
+
+var addition = regexp.MustCompile(`^-[AI] ((?:PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING) .*)`)
+
+var (
+	// proxysChain matches a line of iptables-save that belongs to a proxy.
+	proxysChain = regexp.MustCompile(`(^:|-A |-j |-g )KUBE-(SERVICES|EXTERNAL-SERVICES|NODEPORTS|POSTROUTING|MARK-(MASQ|DROP)|FORWARD|FIREWALL|PROXY-(FIREWALL|CANARY)|KUBELET-CANARY|(SVC|SVL|EXT|FW|SEP)-[A-Z0-9-]+)\b`)
+	// untouchedChain matches a built-in chain that a listing shows once anybody has asked for its table.
+	untouchedChain = regexp.MustCompile(`^:[A-Z]+ ACCEPT `)
+	counters       = regexp.MustCompile(` \[\d+:\d+\]$`)
+	// proxysTable matches the tables of a proxy, and those which iptables-save lists.
+	proxysTable = regexp.MustCompile(`^table ip6? (kube-proxy|sluice\S*|raw|mangle|nat|filter|security) \{`)
+)
+
+// otherRules lists everything that is not a proxy's: what iptables-save prints, without counters and
+// each line behind its table, what nft lists, and the sets of ipset.
+func (w *World) otherRules(ctx context.Context) (string, error) {
+	var all strings.Builder
+	for _, program := range []string{"iptables-", "ip6tables-"} {
+		text, err := w.Run(ctx, program+w.iptables()+"-save")
+		if err != nil {
+			return "", err
+		}
+		table := ""
+		for line := range strings.Lines(text) {
+			line = counters.ReplaceAllString(strings.TrimSpace(line), "")
+			switch {
+			case strings.HasPrefix(line, "*"):
+				table = program + line
+			case line == "COMMIT", strings.HasPrefix(line, "#"), proxysChain.MatchString(line), untouchedChain.MatchString(line + " "):
+			default:
+				all.WriteString(table + " " + line + "\n")
+			}
+		}
+	}
+	text, err := w.Run(ctx, "nft", "--stateless", "list", "ruleset")
+	if err != nil {
+		return "", err
+	}
+	skip := false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "table ") {
+			skip = proxysTable.MatchString(line)
+		}
+		if !skip && !strings.HasPrefix(line, "#") {
+			all.WriteString(line)
+		}
+	}
+	sets, err := w.Run(ctx, "ipset", "-sorted", "save")
+	all.WriteString(sets)
+	return all.String(), err
+}
