@@ -67,6 +67,9 @@ test-deploy: ## the manifests: install.yaml is up to date, alerts fire as they s
 test-ipvs: test-packages ## the tests that need IPVS alone, in a virtual machine where this kernel has none: make test-ipvs ONLY='Drain'
 	hack/test-ipvs '$(ONLY)'
 
+test-kernels: test-packages ## nftables and both iptables on kernels of other Debian releases, with their programs: make test-kernels KERNELS='bullseye trixie' ONLY='S-CIP' (or . for all)
+	hack/test-kernels '$(KERNELS)' '$(ONLY)'
+
 test-e2e: test-packages ## the real kube-apiserver, the real binary, real packets
 	hack/test-e2e
 
@@ -81,7 +84,7 @@ test-e2e-ipvs: test-packages ## the life of a Service with the real kube-apiserv
 test-install: test-packages ## kubectl apply on a node with containerd and a real kubelet, other versions and kubeadm's DaemonSet, 0 connections lost
 	hack/test-install
 
-scenarios: test-packages ## the acceptance scenarios with real packets: make scenarios MODE=nftables|iptables|ipvs|ipvs-core|all ONLY='S-CIP-0.'
+scenarios: test-packages ## the acceptance scenarios with real packets: make scenarios MODE=nftables|iptables|ipvs|ipvs-core|kube-proxy|all ONLY='S-CIP-0.'
 	hack/scenarios $(or $(MODE),all) '$(ONLY)'
 
 campaign: test-packages ## an hour beside a refused Service, or so many kills and other TROUBLEs, 0 connections lost: make campaign DURATION=1h MODE=nftables|iptables VARIANT=nft|legacy; make campaign TROUBLE=kill|stop|disk|descriptors|memory|lock|all|short INSTANTS=300 MODE=nftables|iptables|ipvs
@@ -91,8 +94,8 @@ define campaign
 $(GO) run ./test/campaign -duration $(or $(DURATION),1h) -mode $(or $(MODE),nftables) $(if $(VARIANT),-variant $(VARIANT))
 endef
 
-mutations: ## put mended mistakes back, one at a time, until a campaign finds each: make mutations ONLY='restart' SEEDS=2000 MINUTES=10 SHORT=1
-	$(GO) run ./test/mutations -only '$(ONLY)' -seeds $(or $(SEEDS),2000) -minutes $(or $(MINUTES),10) $(if $(SHORT),-short)
+mutations: ## put mended mistakes back, one at a time, until a campaign finds each: make mutations ONLY='restart' SEEDS=2000 MINUTES=10 CAMPAIGN=simulation SHORT=1
+	$(GO) run ./test/mutations -only '$(ONLY)' -seeds $(or $(SEEDS),2000) -minutes $(or $(MINUTES),10) $(if $(SHORT),-short) $(if $(CAMPAIGN),-campaign '$(CAMPAIGN)')
 
 lookups: ## first packets beside churn, deletions of the tables and stops, 0 untranslated: make lookups DURATION=15m REUSE=1
 	$(GO) run ./test/campaign/lookups -duration $(or $(DURATION),15m) $(if $(REUSE),-reuse)
@@ -101,11 +104,12 @@ record-release: test-packages ## write down the rules of the present commit, for
 	@test -n '$(RELEASE)' || { echo 'make record-release RELEASE=NAME'; exit 1; }
 	$(GO) test -count=1 ./test/faults -run TestRecordRelease -record-release '$(RELEASE)'
 
-sim: ## the simulation: make sim SEED=42 plays one seed verbosely, make sim SEEDS=20000 FROM=1 many
-ifdef SEEDS
-	SLUICE_SIM_SEEDS=$(SEEDS) SLUICE_SIM_FROM=$(or $(FROM),1) $(GO) test -count=1 -timeout 0 -v -run 'TestSimulation$$' ./test/sim
+sim: ## the simulation: SEED=42 plays one seed verbosely; SEEDS=20000 FROM=1 FOR=600 (seconds) many, FRESH=20 those of today
+ifneq ($(SEEDS)$(FRESH),)
+	SLUICE_SIM_SEEDS=$(SEEDS) SLUICE_SIM_FROM=$(FROM) SLUICE_SIM_SECONDS=$(FOR) SLUICE_SIM_FRESH=$(FRESH) \
+		$(GO) test -count=1 -timeout 0 -v -run '^TestSimulation(OfToday)?$$' ./test/sim
 else
-	SLUICE_SIM_SEED=$(or $(SEED),1) $(GO) test -race -count=1 -v -run 'TestSimulation$$' ./test/sim
+	SLUICE_SIM_SEED=$(or $(SEED),1) $(GO) test -race -count=1 -v -run '^TestSimulation$$' ./test/sim
 endif
 
 fuzz: ## every fuzz target in turn: make fuzz FUZZTIME=30s, or EXECUTIONS=10000000 in all; some by TARGETS='Parse'
@@ -121,6 +125,10 @@ bench-compare: build bin/e2e-apiserver bin/e2e-kubeproxy ## kube-proxy and sluic
 	$(call install,$(PACKAGES) nftables)
 	cd bench && $(GO) run ./compare -n $(or $(N),5000) -mode $(or $(MODE),nftables) -minutes $(or $(MINUTES),8) -rounds $(or $(ROUNDS),1) \
 	  $(if $(VARIANT),-variant $(VARIANT)) $(if $(STEPS),-steps $(STEPS)) $(if $(JSON),-json $(abspath $(JSON)))
+
+soak: build bin/e2e-apiserver ## one process of sluice at N Services for DURATION, 100 changes/s, API server restarts, hand-overs: nothing may grow: make soak DURATION=1h N=10000 JSON=FILE
+	$(call install,$(PACKAGES))
+	cd bench && $(GO) run ./compare -soak $(or $(DURATION),1h) -n $(or $(N),10000) $(if $(JSON),-json $(abspath $(JSON)))
 
 performance-page: ## docs/performance.md and its pictures, from the files in bench/results
 	cd bench && $(GO) run ./page

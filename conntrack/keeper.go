@@ -59,6 +59,7 @@ func (k *keeper) note(now time.Time) {
 	for _, e := range entries {
 		if e.Message.repaired {
 			k.table.doubt()
+			k.pace.hurry()
 		}
 		k.table.put(e.Key, e.Message, now)
 	}
@@ -142,6 +143,14 @@ const (
 func (p *pace) waiting(now time.Time) {
 	if p.waitingSince.IsZero() {
 		p.waitingSince = now
+	}
+}
+
+// hurry lets the next sweep start without the pause after the last one. After a repair the clients
+// of every Service may be astray.
+func (p *pace) hurry() {
+	if p.failures == 0 {
+		p.notBefore = time.Time{}
 	}
 }
 

@@ -23,6 +23,11 @@ func TestPace(t *testing.T) {
 	expect("done", time.Time{}, false)
 	p.waiting(ms(60))
 	expect("a sweep of 30 ms is followed by a rest of 90 ms", ms(140), true)
+	hurried := p
+	hurried.hurry()
+	if at, due := hurried.next(); !due || !at.Equal(ms(80)) {
+		t.Errorf("after a repair: at %v, %v; want no rest", at.Sub(start), due)
+	}
 	p.swept(ms(141), time.Millisecond)
 	p.waiting(ms(200))
 	expect("after a short one, gathering counts", ms(220), true)
@@ -52,6 +57,9 @@ func TestPaceBacksOff(t *testing.T) {
 	p.waiting(end)
 	if got := pause(0, time.Second); got != 3*time.Second {
 		t.Errorf("after a long sweep that failed: %v", got)
+	}
+	if p.hurry(); p.notBefore.IsZero() {
+		t.Error("a repair ended the backoff")
 	}
 	if p.failures != 1 {
 		t.Errorf("%d failures since the last success, want 1", p.failures)

@@ -25,6 +25,9 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 	view.HealthCheckNodePort = spec.HealthCheckNodePort
 	view.Scheduling = spec.Scheduling
 	var s selection
+	if len(spec.Ports) > portsUnindexed {
+		s.index(from)
+	}
 	for _, family := range Families {
 		if !spec.ClusterIPs[family].IsValid() || len(spec.Ports) == 0 {
 			continue
@@ -78,21 +81,63 @@ type gathering struct {
 	candidates []candidate
 	// texts holds the text forms, back to back.
 	texts []byte
+	// indexed says where each port stands in the slices, for a Service with many; nil otherwise.
+	indexed map[portID][]slicePort
 }
 
-// gather replaces the candidates by those of a service port.
-func (g *gathering) gather(family Family, port *Port, from []*Slice, nodeName string) {
-	g.reset(family, port, from)
+// portsUnindexed is the largest number of service ports that are compared with each port of each
+// slice. A Service of the API may have thousands.
+const portsUnindexed = 16
+
+// portID is what a slice calls a service port.
+type portID struct {
+	name     string
+	protocol Protocol
+}
+
+// slicePort is a port of a slice, by the slice's place in a list.
+type slicePort struct {
+	slice int32
+	port  uint16
+}
+
+// index notes the ports of all slices.
+func (g *gathering) index(from []*Slice) {
+	g.indexed = make(map[portID][]slicePort)
+	for n, s := range from {
+		for i := range s.Ports {
+			id := portID{s.Ports[i].Name, s.Ports[i].Protocol}
+			g.indexed[id] = append(g.indexed[id], slicePort{int32(n), s.Ports[i].Port})
+		}
+	}
+}
+
+// each calls found with each port of the family's slices that stands behind a service port.
+func (g *gathering) each(family Family, port *Port, from []*Slice, found func(slice int32, port uint16)) {
+	if g.indexed != nil {
+		for _, p := range g.indexed[portID{port.Name, port.Protocol}] {
+			if from[p.slice].Family == family {
+				found(p.slice, p.port)
+			}
+		}
+		return
+	}
 	for n, s := range from {
 		if s.Family != family {
 			continue
 		}
 		for i := range s.Ports {
 			if s.Ports[i].serves(port) {
-				g.addAll(int32(n), s.Ports[i].Port, nodeName)
+				found(int32(n), s.Ports[i].Port)
 			}
 		}
 	}
+}
+
+// gather replaces the candidates by those of a service port.
+func (g *gathering) gather(family Family, port *Port, from []*Slice, nodeName string) {
+	g.reset(family, port, from)
+	g.each(family, port, from, func(slice int32, port uint16) { g.addAll(slice, port, nodeName) })
 	slices.SortFunc(g.candidates, func(a, b candidate) int { return g.compare(&a, &b) })
 	// The best occurrence of each endpoint comes first and stays.
 	g.candidates = slices.CompactFunc(g.candidates, func(a, b candidate) bool {
@@ -104,16 +149,7 @@ func (g *gathering) gather(family Family, port *Port, from []*Slice, nodeName st
 func (g *gathering) reset(family Family, port *Port, from []*Slice) {
 	g.from = from
 	count := 0
-	for _, s := range from {
-		if s.Family != family {
-			continue
-		}
-		for i := range s.Ports {
-			if s.Ports[i].serves(port) {
-				count += len(s.Endpoints)
-			}
-		}
-	}
+	g.each(family, port, from, func(slice int32, _ uint16) { count += len(from[slice].Endpoints) })
 	// Usual lengths, for example "10.244.100.100:8080" and
 	// "[fd00:10:244:1::1234]:8080"; longer ones make the buffer grow.
 	textBytes := PerFamily[int]{20, 28}[family]

@@ -4,6 +4,10 @@
 //
 //	go run ./compare -n 1000 -minutes 4
 //	go run ./compare -n 200 -minutes 1 -steps churn -json quick.json
+//	go run ./compare -n 1000 -soak 60s
+//
+// The last form runs sluice alone for that long, and compares what the process and the kernel hold
+// at the end with what they held after the first minute.
 package main
 
 import (

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,7 +55,12 @@ func soakAll(ctx context.Context, o options) (err error) {
 	if s.dir, err = os.MkdirTemp("", "soak-"); err != nil {
 		return err
 	}
-	failed := errors.Join(s.all(ctx), s.close())
+	failed := s.all(ctx)
+	if s.traffic != nil {
+		c := s.traffic.of(soakStep)
+		s.out.Attempted, s.out.Lost = c.attempted, c.lost
+	}
+	failed = errors.Join(failed, s.close())
 	if failed != nil {
 		s.out.Incomplete = failed.Error()
 		progress("  the logs are in %s", s.dir)
@@ -94,7 +98,9 @@ func (s *soak) lost(e netns.Exchange) {
 }
 
 // soakCommand is what to type to repeat this.
-func (o options) soakCommand() string { return fmt.Sprintf("make soak DURATION=%s N=%d", o.soak, o.N) }
+func (o options) soakCommand() string {
+	return fmt.Sprintf("make soak DURATION=%s N=%d", short(o.soak), o.N)
+}
 
 // all goes from the cold start to the last quiet moment.
 func (s *soak) all(ctx context.Context) error {
@@ -211,69 +217,6 @@ func (s *soak) change(ctx context.Context, until time.Time) (made int) {
 	return made
 }
 
-// restartAPI ends the API server, in turns by SIGKILL and SIGTERM, and starts it again.
-func (s *soak) restartAPI(ctx context.Context, n int) error {
-	began := time.Now()
-	end := (*netns.Daemon).Kill
-	if n%2 == 0 {
-		end = (*netns.Daemon).Stop
-	}
-	if err := s.api.restart(ctx, end); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.out.Restarts++
-	progress("  API server: restart %d took %s", n, short(time.Since(began)))
-	return nil
-}
-
-// configure writes the file of the n-th configuration. The number of requests at once is all that
-// differs: it takes a hand-over, and has no effect that a client could see.
-func (s *soak) configure(n int) error {
-	text := fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
-kind: KubeProxyConfiguration
-mode: %s
-clusterCIDR: %s
-enableProfiling: true
-clientConnection: {kubeconfig: %q, burst: %d}
-conntrack: {maxPerCore: 0}
----
-apiVersion: sluice.dev/v1alpha1
-kind: SluiceConfiguration
-state: {dir: %q}
-`, s.Mode, podRange.String()+","+podRange6.String(), s.api.credential("proxy"), burst(n), filepath.Join(s.dir, "state"))
-	// As a ConfigMap does: the new file takes the place of the old one.
-	if err := os.WriteFile(s.config+".new", []byte(text), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(s.config+".new", s.config)
-}
-
-func burst(n int) int { return 100 + n }
-
-// reconfigure changes the configuration and waits until the process says that it is in force.
-func (s *soak) reconfigure(ctx context.Context, n int) error {
-	began := time.Now()
-	if err := s.configure(n); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.Limit)
-	defer cancel()
-	for {
-		got, err := s.metrics.burst(ctx)
-		if err == nil && got == burst(n) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.out.HandOvers++
-			return nil
-		}
-		if !sleepUntil(ctx, time.Now().Add(200*time.Millisecond)) {
-			return fmt.Errorf("the configuration is not in force %s after it was written (burst %d, %v)", short(time.Since(began)), got, err)
-		}
-	}
-}
-
 // sampleOne takes a sample under load.
 func (s *soak) sampleOne(ctx context.Context, n int) error {
 	sample, err := s.sample(ctx, n%int(countEvery/sampleEvery) == 0)
@@ -285,65 +228,15 @@ func (s *soak) sampleOne(ctx context.Context, n int) error {
 	return err
 }
 
-// restMax is how long a connection that nobody uses stays open (90 s in net/http), and how long an
-// optional resource that the API server refused is left alone (a minute).
-const restMax = 100 * time.Second
-
-// rest is how long the node rests before its samples at rest.
-func (s *soak) rest() time.Duration { return min(restMax, s.duration/20) }
-
-// quiet takes a sample at rest.
-func (s *soak) quiet(ctx context.Context) error {
-	if !sleepUntil(ctx, time.Now().Add(s.rest())) {
-		return ctx.Err()
-	}
-	if err := s.idle(ctx); err != nil {
-		return err
-	}
-	// Two collections: what a pool held survives the first.
-	for range 2 {
-		if err := s.metrics.collect(ctx); err != nil {
-			return err
-		}
-	}
-	if s.json != "" {
-		if err := s.keepProfiles(ctx, fmt.Sprintf("%s.rest-%d", s.json, len(s.out.Quiet)+1)); err != nil {
-			return err
-		}
-	}
-	sample, err := s.sample(ctx, true)
-	s.out.Quiet = append(s.out.Quiet, sample)
-	progress("  at rest: %+v", sample)
-	c := s.traffic.of(soakStep)
-	s.out.Attempted, s.out.Lost = c.attempted, c.lost
-	return err
-}
-
-// keepProfiles writes down what a difference between two moments at rest may be due to.
-func (s *soak) keepProfiles(ctx context.Context, prefix string) error {
-	for _, name := range []string{"heap", "goroutine?debug=1"} {
-		text, err := s.metrics.get(ctx, "/debug/pprof/"+name)
-		if err == nil {
-			err = os.WriteFile(prefix+"-"+strings.TrimSuffix(name, "?debug=1"), text, 0o644)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	var open strings.Builder
-	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.proxy.process.PID()))
-	for _, link := range links {
-		to, _ := os.Readlink(link)
-		fmt.Fprintln(&open, filepath.Base(link), to)
-	}
-	return os.WriteFile(prefix+"-descriptors", []byte(open.String()), 0o644)
-}
-
 // progressOne says how far the run is.
-func (s *soak) progressOne(_ context.Context, n int) error {
+func (s *soak) progressOne(context.Context, int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c, last := s.traffic.of(soakStep), s.out.Samples[len(s.out.Samples)-1]
+	c, last := s.traffic.of(soakStep), result.Sample{}
+	if len(s.out.Samples) > 0 {
+		last = s.out.Samples[len(s.out.Samples)-1]
+	}
+	s.out.Attempted, s.out.Lost = c.attempted, c.lost
 	progress("  %s of %s: %d restarts, %d hand-overs, %d exchanges, %d lost; %.0f MiB resident, heap %.0f MiB, %d goroutines, %d descriptors",
 		short(time.Since(s.began)), short(s.duration), s.out.Restarts, s.out.HandOvers, c.attempted, c.lost,
 		last.ResidentMiB, last.HeapMiB, last.Goroutines, last.Descriptors)

@@ -49,6 +49,9 @@ func examples(t *testing.T) string {
 			{"Name":"cold-10000x10","Mode":"nftables","Cold":{"Services":10000,"Endpoints":10,"Programmed":900000000,"Processor":1000000000,"Memory":{"Peak":200,"Resident":150}}}],
 			"Growth":[{"What":"replaced, p50","From":1000,"To":10000,"Exponent":0.041,"Expected":0}],
 			"Verdicts":[{"Target":"V6","What":"resident","Figure":"150 MiB","Want":"≤ 100 MiB","Met":false}]}`)},
+		"soak": {Kind: "soak", Command: "make soak", Data: []byte(`{"Services":10000,"Endpoints":81000,"Seconds":3600,"ChangesPerSecond":100,"Restarts":11,"HandOvers":60,"Attempted":250000,
+			"Samples":[{"Seconds":10,"ResidentMiB":150,"Goroutines":57},{"Seconds":20,"ResidentMiB":151,"Goroutines":57,"Elements":9000}],
+			"Checks":[{"What":"goroutines","First":"57","Last":"58","Allowed":"equal at rest"}]}`)},
 		"packets": {Kind: "packets", Command: "make bench-packets", Data: []byte(`[
 			{"backend":"nftables","family":"IPv4","direction":"forwarded","services":1000,"endpoints":10,"case":"new TCP","variant":"kube-proxy","baseline":"kube-proxy","rounds":15,"us":30.5},
 			{"backend":"nftables","family":"IPv4","direction":"forwarded","services":1000,"endpoints":10,"case":"new TCP","variant":"sluice","baseline":"kube-proxy","rounds":15,"us":29,"ratio":0.951,"low":0.94,"high":0.96,"goal":0.94,"verdict":"MISSED"}]`)},
@@ -80,6 +83,7 @@ func TestRender(t *testing.T) {
 		"| 700 | 10 | 100/s | 0.25 | 190 ms | 0 ms | 0 ms | 2.00 s | 40.0 s |",
 		"| replaced, p50 | 1,000 | 10,000 | 0.04 | 0 |", "| resident | V6 | 150 MiB | ≤ 100 MiB | **missed** |",
 		"### nftables, 1,000 Services\n\n`make bench-packets`, 2026-01-02, commit abc",
+		"### 10,000 Services, 60 minutes", "| goroutines | 57 | 58 | equal at rest | MISSED |", "(images/performance-soak-10000-0-memory.svg)",
 		"(images/performance-growth-nftables.svg)", "(images/performance-latency-nftables-5000.svg)",
 		"(images/performance-processor-nftables-1000.svg)", "(images/performance-reaction-nftables-1.svg)",
 	} {

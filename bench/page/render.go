@@ -31,6 +31,7 @@ type page struct {
 	Reactions   []section
 	Packets     []section
 	Fleet       []section
+	Soaks       []section
 
 	files map[string]string
 }
@@ -60,6 +61,7 @@ var kinds = map[string]func(*page, []source) error{
 	"compare":  (*page).comparisons,
 	"reaction": (*page).reactions,
 	"packets":  (*page).packets,
+	"soak":     (*page).soaks,
 }
 
 func known(kind string) bool { return kinds[kind] != nil }
@@ -85,7 +87,7 @@ func render(results string) (map[string]string, error) {
 		byKind[r.Kind] = append(byKind[r.Kind], source{r, filepath.Base(path)})
 	}
 	p := &page{files: map[string]string{}}
-	for _, kind := range []string{"compare", "reaction", "packets"} {
+	for _, kind := range []string{"compare", "reaction", "packets", "soak"} {
 		if err := kinds[kind](p, byKind[kind]); err != nil {
 			return nil, err
 		}

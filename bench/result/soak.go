@@ -65,5 +65,12 @@ func (s *Soak) Print(out io.Writer) error {
 		s.Services, s.Seconds, s.ChangesPerSecond, s.Restarts, s.HandOvers, s.Attempted, s.Lost); err != nil {
 		return err
 	}
+	for _, d := range s.Latency {
+		if len(d.Percentiles) > 99 {
+			if _, err := fmt.Fprintf(out, "%s, %s: p50 %.0f ms, p99 %.0f ms\n", d.What, d.Step, d.Percentiles[50], d.Percentiles[99]); err != nil {
+				return err
+			}
+		}
+	}
 	return s.Table().Print(out)
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-proxy/sluice/service"
@@ -82,6 +85,8 @@ type holding struct {
 	all int
 	// drops names the built-in chains with the policy DROP, as "FORWARD of filter".
 	drops []string
+	// marks are the bits that rules of other programs set in packet marks, by their chains.
+	marks map[string]uint32
 }
 
 // survey lists everything that one variant holds. It runs iptables-save without a table's name,
@@ -114,6 +119,7 @@ func (h *holding) count(printed string) {
 	for line := range strings.Lines(printed) {
 		if strings.HasPrefix(line, "-A ") {
 			h.all++
+			h.countMark(line)
 		}
 		switch {
 		case strings.HasPrefix(line, "*"):
@@ -132,6 +138,27 @@ func (h *holding) count(printed string) {
 			h.drops = append(h.drops, chain+" of "+table)
 		}
 	}
+}
+
+// setMark matches a rule that changes packet marks. Its first group is the chain, its second the
+// bits that are set afterwards, whatever they were.
+var setMark = regexp.MustCompile(`^-A (\S+) .*-j MARK --set-x?mark (0x[0-9a-f]+)`)
+
+// countMark notes which bits a rule sets. The chain that both proxies mark packets in is no other
+// program's.
+func (h *holding) countMark(line string) {
+	found := setMark.FindStringSubmatch(line)
+	if found == nil || found[1] == chainMarkMasq {
+		return
+	}
+	bits, err := strconv.ParseUint(found[2], 0, 32)
+	if err != nil || bits == 0 {
+		return
+	}
+	if h.marks == nil {
+		h.marks = make(map[string]uint32)
+	}
+	h.marks[found[1]] |= uint32(bits)
 }
 
 // portChars is the length of the hash in the name of a Service port's chain.
@@ -163,6 +190,19 @@ type Former struct {
 	ServicePorts int
 	// ForwardDropped is set if the policy of FORWARD is DROP.
 	ForwardDropped bool
+	// marks are the bits that rules of other programs set in packet marks, by their chains.
+	marks map[string]uint32
+}
+
+// Marking returns the chains of other programs with rules that set a bit of the packet mark.
+func (f Former) Marking(bit uint) []string {
+	var chains []string
+	for _, chain := range slices.Sorted(maps.Keys(f.marks)) {
+		if f.marks[chain]&(1<<bit) != 0 {
+			chains = append(chains, chain)
+		}
+	}
+	return chains
 }
 
 // String describes the rules in a few words.
@@ -181,7 +221,7 @@ func FindFormer(ctx context.Context) []Former {
 				continue
 			}
 			all = append(all, Former{Variant: variant, Family: family, ServicePorts: h.ports,
-				ForwardDropped: slices.Contains(h.drops, "FORWARD of filter")})
+				ForwardDropped: slices.Contains(h.drops, "FORWARD of filter"), marks: h.marks})
 		}
 	}
 	return all

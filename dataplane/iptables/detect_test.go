@@ -65,6 +65,20 @@ func TestHoldingCounts(t *testing.T) {
 	}
 }
 
+// TestFormerMarking: only what a rule sets counts, not what it clears, and not the mark of proxies.
+func TestFormerMarking(t *testing.T) {
+	var h holding
+	h.count("*mangle\n-A PREROUTING -i eth9 -j MARK --set-xmark 0x5000/0xffffffff\n" +
+		"-A cali-PREROUTING -j MARK --set-xmark 0x0/0xf0000\n-A cali-PREROUTING -i cali+ -j MARK --set-xmark 0x40000/0x40000\nCOMMIT\n" +
+		"*nat\n-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000\n-A OTHER -m mark --mark 0x4000/0x4000 -j MASQUERADE\nCOMMIT\n")
+	f := Former{marks: h.marks}
+	for bit, want := range map[uint]string{12: "PREROUTING", 14: "PREROUTING", 16: "", 18: "cali-PREROUTING"} {
+		if got := strings.Join(f.Marking(bit), " "); got != want {
+			t.Errorf("bit %d is set in %q, want %q", bit, got, want)
+		}
+	}
+}
+
 // TestBesideSaysWhatTheOtherVariantDoes: packets pass both.
 func TestBesideSaysWhatTheOtherVariantDoes(t *testing.T) {
 	for printed, want := range map[string]string{

@@ -93,33 +93,46 @@ func (e *Exec) Restore(ctx context.Context, input []byte) error {
 	return err
 }
 
-// WouldCreate reports whether listing a table would create it, as it does in the legacy variant.
+// WouldCreate reports whether listing a table would create it, as it does in the legacy variant; a
+// process that may not know counts on it.
 func (e *Exec) WouldCreate(table Table) bool {
-	return e.programs.variant == Legacy && !legacyTableExists(e.family, table)
+	if e.programs.variant != Legacy {
+		return false
+	}
+	exists, err := legacyTableExists(e.family, table)
+	return err != nil || !exists
 }
 
 // Save runs iptables-save, which takes no lock. It does not create a table: one that does not
 // exist yet saves as nothing in both variants.
 func (e *Exec) Save(ctx context.Context, table Table) ([]byte, error) {
-	if e.WouldCreate(table) {
-		return nil, nil
+	if e.programs.variant == Legacy {
+		if exists, err := legacyTableExists(e.family, table); err != nil || !exists {
+			return nil, err
+		}
 	}
 	return e.run(ctx, nil, e.programs.save, "-t", string(table))
 }
 
 // legacyTableExists reads the list of legacy tables in this network namespace. Listing a table
 // with iptables-legacy would load the kernel's modules and create the table on a node that does
-// not want it. The list itself appears with the first table. In doubt the table exists.
-func legacyTableExists(family service.Family, table Table) bool {
+// not want it. The list itself appears with the first table. The error says that this process may
+// not read it (it wraps fs.ErrPermission); in doubt for another reason the table exists.
+func legacyTableExists(family service.Family, table Table) (bool, error) {
 	list := "/proc/thread-self/net/ip_tables_names"
 	if family == service.IPv6 {
 		list = "/proc/thread-self/net/ip6_tables_names"
 	}
 	names, err := os.ReadFile(list)
-	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist)
+	switch {
+	case err == nil:
+		return slices.Contains(strings.Fields(string(names)), string(table)), nil
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case errors.Is(err, fs.ErrPermission):
+		return false, fmt.Errorf("cannot tell whether iptables-legacy has rules: %w (only root and CAP_DAC_READ_SEARCH may)", err)
 	}
-	return slices.Contains(strings.Fields(string(names)), string(table))
+	return true, nil
 }
 
 // copiesMax bounds how many copies of one hook are removed. Two proxies in turn leave two;

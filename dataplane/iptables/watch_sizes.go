@@ -174,7 +174,7 @@ func (e *Exec) TableSize(table Table) (size, bool) {
 	if e.Variant() != Legacy {
 		return size{}, false
 	}
-	if !legacyTableExists(e.family, table) {
+	if exists, err := legacyTableExists(e.family, table); err == nil && !exists {
 		return size{}, true
 	}
 	domain, level := unix.AF_INET, unix.IPPROTO_IP

@@ -293,6 +293,9 @@ func (w *Writer) Owner(o *dataplane.Object) (service.Key, bool) {
 	if o.Kind != dataplane.Element {
 		return service.Key{}, false
 	}
+	if o.ID.Container == elementsOf+setNodePortAddresses {
+		return service.Node, true
+	}
 	comment := commentIn(netlink.Find([]byte(o.Body), unix.NFTA_SET_ELEM_USERDATA).Data)
 	namespace, rest, found := strings.Cut(comment, "/")
 	name, _, _ := strings.Cut(rest, ":")

@@ -90,6 +90,7 @@ func (p *preflight) leftovers(ctx context.Context) {
 		}
 	}
 	for _, f := range backend.FindFormer(ctx) {
+		p.marks(f)
 		if f.ServicePorts == 0 {
 			continue
 		}
@@ -106,6 +107,16 @@ func (p *preflight) leftovers(ctx context.Context) {
 	}
 	if !found {
 		p.add("rules", OK, "", "no rules of kube-proxy or Sluice are on this node")
+	}
+}
+
+// marks warns of rules that set the bit of the packet mark that asks for source NAT.
+func (p *preflight) marks(f iptables.Former) {
+	bit := p.MasqueradeBit()
+	if chains := f.Marking(bit); len(chains) > 0 {
+		p.add("packet mark", Warn, "choose a bit that no other program sets (masqueradeBit of the mode)",
+			"%s %s: rules in %s set bit %d (0x%x): the packets that they mark are masqueraded",
+			f.Variant, f.Family, strings.Join(chains, ", "), bit, 1<<bit)
 	}
 }
 

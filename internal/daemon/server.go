@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"strings"
 	"sync/atomic"
 
@@ -268,7 +270,11 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	if err := s.kernel.cleanUpOthers(ctx, s.log.Logger); err != nil && ctx.Err() == nil {
+	switch err := s.kernel.cleanUpOthers(ctx, s.log.Logger); {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(err, fs.ErrPermission):
+		s.log.Info("cannot tell whether rules of another mode remain; sluice cleanup --dry-run tells root", zap.Error(err))
+	default:
 		s.log.Warn("rules of another mode remain and still affect packets; remove them with sluice cleanup", zap.Error(err))
 	}
 }

@@ -23,18 +23,14 @@ import (
 // parse returns either all objects of a file or its problems. It is pure; file is for
 // messages only.
 func parse(file string, data []byte) ([]object, []Problem) {
-	roots, err := documents(data)
-	if err != nil {
-		return nil, []Problem{problemOf(file, err)}
-	}
 	var objects []object
 	var problems []Problem
 	lines := make(map[objectID]int)
-	for _, root := range roots {
+	err := documents(data, func(root *yaml.Node) {
 		members, err := split(root)
 		if err != nil {
 			problems = append(problems, problemOf(file, err))
-			continue
+			return
 		}
 		for _, member := range members {
 			parsed, found := parseObject(file, member)
@@ -48,8 +44,11 @@ func parse(file string, data []byte) ([]object, []Problem) {
 			objects = append(objects, parsed)
 			problems = append(problems, found...)
 		}
-	}
-	if len(problems) > 0 {
+	})
+	switch {
+	case err != nil: // what is not YAML is not half understood
+		return nil, []Problem{problemOf(file, err)}
+	case len(problems) > 0:
 		return nil, problems
 	}
 	return objects, nil

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"unicode"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 )
@@ -347,5 +349,16 @@ func TestLoadNamesEveryMistake(t *testing.T) {
 func TestLoadNeedsTheDirectory(t *testing.T) {
 	if _, err := Load(filepath.Join(t.TempDir(), "nowhere"), "n", source.Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestDocumentsComeOneByOne: the tree of a document is let go before the next one is parsed.
+func TestDocumentsComeOneByOne(t *testing.T) {
+	for name, text := range map[string]string{"YAML": "a: 1\n---\nb: 2\n---\nc: [\n", "JSON": `{"a": 1} {"b": 2} {"c": `} {
+		seen := 0
+		err := documents([]byte(text), func(*yaml.Node) { seen++ })
+		if seen != 2 || err == nil {
+			t.Errorf("%s: %d documents before the mistake, %v", name, seen, err)
+		}
 	}
 }

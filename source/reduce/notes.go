@@ -16,8 +16,18 @@ type notes struct {
 	warnings              []service.Warning
 }
 
-// add records that a field cannot be used. The effect says what happens instead.
+// warningsMax bounds the warnings about one object, which may have a hundred thousand mistakes.
+const warningsMax = 100
+
+// add records that a field cannot be used. The effect says what happens instead. The last
+// warning says that there may be more.
 func (n *notes) add(field path, effect, problem string, args ...any) {
+	if len(n.warnings) == warningsMax {
+		if last := &n.warnings[warningsMax-1]; !strings.HasSuffix(last.Problem, andMore) {
+			last.Problem += andMore
+		}
+		return
+	}
 	n.warnings = append(n.warnings, service.Warning{
 		Object:  n.object(),
 		Field:   field.String(),
@@ -25,6 +35,9 @@ func (n *notes) add(field path, effect, problem string, args ...any) {
 		Effect:  effect,
 	})
 }
+
+// andMore ends the last warning that is kept.
+const andMore = " (and more mistakes that are not listed)"
 
 // object names the object for people: "Service ns1/svc1", "Node n1".
 func (n *notes) object() string {

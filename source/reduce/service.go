@@ -153,24 +153,24 @@ func servicePort(n *notes, where path, port *corev1.ServicePort) (service.Port, 
 // externalIPs reduces spec.externalIPs. API servers have accepted anything, so blank
 // entries are skipped without a warning.
 func externalIPs(n *notes, texts []string) service.PerFamily[[]netip.Addr] {
-	var found service.PerFamily[[]netip.Addr]
+	var found each[netip.Addr]
 	for i, text := range texts {
 		addr, ok := parseAddr(text)
 		switch {
 		case ok:
-			addAddr(&found, addr)
+			found.add(service.FamilyOf(addr), addr)
 		case strings.TrimSpace(text) != "":
 			n.add(at("spec.externalIPs", i), "the entry is skipped", "%q is not an IP address", text)
 		}
 	}
-	return found
+	return found.once
 }
 
 // loadBalancerVIPs reduces status.loadBalancer.ingress. Entries in mode Proxy are
 // left to the balancer: traffic from inside the cluster must reach it.
 func loadBalancerVIPs(n *notes, ingress []corev1.LoadBalancerIngress) service.PerFamily[[]netip.Addr] {
 	const list = "status.loadBalancer.ingress"
-	var found service.PerFamily[[]netip.Addr]
+	var found each[netip.Addr]
 	for i := range ingress {
 		entry := &ingress[i]
 		if entry.IP == "" {
@@ -183,19 +183,19 @@ func loadBalancerVIPs(n *notes, ingress []corev1.LoadBalancerIngress) service.Pe
 			continue
 		}
 		if addr, ok := parseAddr(entry.IP); ok {
-			addAddr(&found, addr)
+			found.add(service.FamilyOf(addr), addr)
 		} else {
 			n.add(at(list, i).dot("ip"), "the entry is skipped", "%q is not an IP address", entry.IP)
 		}
 	}
-	return found
+	return found.once
 }
 
 // sourceRanges reduces spec.loadBalancerSourceRanges. A family without a usable
 // range is open to everyone, and so is one in which a range covers everyone.
 func sourceRanges(n *notes, texts []string) service.PerFamily[[]netip.Prefix] {
 	const list = "spec.loadBalancerSourceRanges"
-	var found service.PerFamily[[]netip.Prefix]
+	var found each[netip.Prefix]
 	var everyone service.PerFamily[bool]
 	usable, refused := 0, 0
 	for i, text := range texts {
@@ -212,27 +212,17 @@ func sourceRanges(n *notes, texts []string) service.PerFamily[[]netip.Prefix] {
 		usable++
 		family := service.FamilyOf(prefix.Addr())
 		everyone[family] = everyone[family] || prefix.Bits() == 0
-		if !slices.Contains(found[family], prefix) {
-			found[family] = append(found[family], prefix)
-		}
+		found.add(family, prefix)
 	}
 	if usable == 0 && refused > 0 {
 		n.add(field(list), "every source is allowed", "no entry can be used")
 	}
 	for _, family := range service.Families {
 		if everyone[family] {
-			found[family] = nil
+			found.once[family] = nil
 		}
 	}
-	return found
-}
-
-// addAddr appends an address to those of its family unless it is there.
-func addAddr(to *service.PerFamily[[]netip.Addr], addr netip.Addr) {
-	family := service.FamilyOf(addr)
-	if !slices.Contains(to[family], addr) {
-		to[family] = append(to[family], addr)
-	}
+	return found.once
 }
 
 // The bounds of spec.sessionAffinityConfig.clientIP.timeoutSeconds.

@@ -3,6 +3,7 @@ package reduce
 import (
 	"hash/maphash"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -81,6 +82,34 @@ func isName(text string) bool {
 
 // notAName is the problem of a name for which isName is false.
 const notAName = "%.80q is not a name: 1 to 63 letters, digits, \"-\", \".\" or \"_\""
+
+// each keeps values by their family, each once, in the order of their arrival.
+type each[T comparable] struct {
+	once service.PerFamily[[]T]
+	// seen has what is in once, as soon as there are many: an object has room for a hundred
+	// thousand addresses.
+	seen map[T]bool
+}
+
+// searched is the length up to which a list is searched for a value.
+const searched = 32
+
+func (e *each[T]) add(family service.Family, value T) {
+	list := e.once[family]
+	if e.seen == nil && len(list) == searched {
+		e.seen = make(map[T]bool)
+		for _, known := range slices.Concat(e.once[:]...) {
+			e.seen[known] = true
+		}
+	}
+	if e.seen[value] || e.seen == nil && slices.Contains(list, value) {
+		return
+	}
+	if e.seen != nil {
+		e.seen[value] = true
+	}
+	e.once[family] = append(list, value)
+}
 
 const portMax = 1<<16 - 1
 

@@ -169,3 +169,19 @@ func TestInternEmpty(t *testing.T) {
 		t.Error("empty is not empty")
 	}
 }
+
+// TestLongListsAreNotSearched: a list is searched for a value only while it is short.
+func TestLongListsAreNotSearched(t *testing.T) {
+	var found each[int]
+	for round := range 2 {
+		for i := range 10 * searched {
+			found.add(service.Families[i%2], i)
+			if length := max(len(found.once[0]), len(found.once[1])); length > searched && len(found.seen) == 0 {
+				t.Fatalf("round %d: a list of %d is searched", round, length)
+			}
+		}
+	}
+	if len(found.once[0])+len(found.once[1]) != 10*searched || found.once[0][1] != 2 {
+		t.Errorf("%d and %d values", len(found.once[0]), len(found.once[1]))
+	}
+}

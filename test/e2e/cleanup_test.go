@@ -77,7 +77,7 @@ func testCleanUp(t *testing.T, mode harness.Mode) {
 	load(t, c.N1, foreignNFTables, "nft", "-f", "-")
 	before, parameters := printedRules(t, c.N1), readSettings(t, c.N1)
 	config := filepath.Join(t.TempDir(), "config.conf")
-	if err := os.WriteFile(config, []byte(c.Configuration(mode, cleanUpLines...)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(c.Configuration(mode, cleanUpLines...)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	web := c.CreateService("web", corev1.ServiceTypeNodePort, func(spec *corev1.ServiceSpec) {

@@ -25,6 +25,7 @@ const simulation = "simulation"
 // are known.
 var inMemory = []campaign{
 	{simulation, "./test/sim", "^TestSimulation$"},
+	{"scenarios that failed once", "./test/sim", "^(TestRegressions|TestAFormerReleaseIsTakenOver|TestNoServiceLosesAnythingBesideRejectedOnes)$"},
 	{"stories of the simulation", "./test/sim", "^Test"},
 }
 
@@ -32,12 +33,14 @@ var inMemory = []campaign{
 type runner struct {
 	seeds int
 	limit time.Duration
+	// campaigns chooses by name; nil chooses all.
+	campaigns *regexp.Regexp
 	// clean is a directory for builds without a mistake.
 	clean string
 }
 
 var (
-	failedSeed = regexp.MustCompile(`seed (\d+): (.*)`)
+	failedSeed = regexp.MustCompile(`seed (\d+)(?: fails; [^:]*)?: (.*)`)
 	failedTest = regexp.MustCompile(`^\s*--- FAIL: (\S+)`)
 	runTest    = regexp.MustCompile(`^=== (?:RUN|CONT|NAME) +(\S+)`)
 	atLine     = regexp.MustCompile(`^\s+\S+_test\.go:\d+: (.*)`)
@@ -55,7 +58,7 @@ func (r *runner) run(ctx context.Context, c campaign, binary string, env ...stri
 	}
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = c.pkg
-	cmd.Env = append(append(os.Environ(), fmt.Sprintf("SLUICE_SIM_SEEDS=%d", r.seeds), "SLUICE_SIM_SHRINK=0"), env...)
+	cmd.Env = append(append(os.Environ(), fmt.Sprintf("SLUICE_SIM_SEEDS=%d", r.seeds)), env...)
 	printed, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", "", err

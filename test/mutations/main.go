@@ -29,6 +29,10 @@ func main() {
 	var only string
 	var short, list bool
 	flag.StringVar(&only, "only", "", "regular expression of names of mistakes")
+	flag.Func("campaign", "regular expression of names of campaigns", func(text string) (err error) {
+		r.campaigns, err = regexp.Compile(text)
+		return err
+	})
 	flag.IntVar(&r.seeds, "seeds", 2000, "seeds of the simulation for each mistake")
 	minutes := flag.Float64("minutes", 10, "time for each campaign and mistake")
 	flag.BoolVar(&short, "short", false, "only mistakes that are found within seconds")
@@ -164,6 +168,9 @@ func (r *runner) hunt(ctx context.Context, m mutation) (finding, error) {
 		if err != nil || f.what != "" {
 			break
 		}
+		if r.campaigns != nil && !r.campaigns.MatchString(c.name) {
+			continue
+		}
 		binary := filepath.Join(dir, strings.ReplaceAll(strings.Trim(c.pkg, "./"), "/", "-")+".test")
 		if _, missing := os.Stat(binary); missing != nil {
 			err = build(ctx, overlay, c.pkg, binary)
@@ -203,7 +210,7 @@ func (r *runner) unharmed(ctx context.Context, c campaign, f finding) error {
 }
 
 func build(ctx context.Context, overlay, pkg, binary string) error {
-	printed, err := exec.CommandContext(ctx, "go", "test", "-c", "-overlay="+overlay, "-o", binary, pkg).CombinedOutput()
+	printed, err := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-overlay="+overlay, "-o", binary, pkg).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build: %w\n%s", err, printed)
 	}

@@ -24,6 +24,7 @@ func TestTheCodeHasTheTexts(t *testing.T) {
 func TestFirstFailure(t *testing.T) {
 	for _, c := range []struct{ name, printed, where, what string }{
 		{"a seed", "=== RUN   TestSimulation\n    simulation_test.go:33: seed 58: event 135: served worse\n\t\tmore\n", "seed 58", "event 135: served worse"},
+		{"a seed at once", "=== RUN   TestSimulation\nseed 7 fails; looking for a shorter list of events: worse\n", "seed 7", "worse"},
 		{"a test", "=== RUN   TestA\n=== RUN   TestA/one\n    a_test.go:3: want 1\n        more\n--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/one (0.00s)\n", "TestA", "want 1"},
 		{"a panic", "=== RUN   TestB\npanic: index out of range\n\ngoroutine 1\n", "TestB", "panic: index out of range"},
 		{"nothing", "=== RUN   TestC\n--- PASS: TestC (0.00s)\nPASS\n", "", ""},

@@ -36,9 +36,9 @@ func TestSimulation(t *testing.T) {
 	if !ok {
 		from = 1
 	}
-	c := campaign{from: from, count: count, began: time.Now(), seen: tally{}}
+	c := newCampaign(t, from, count)
 	c.run(t)
-	if count >= seeds {
+	if c.done.Load() == count && count >= seeds {
 		checkVariety(t, c.seen)
 	}
 }
@@ -52,14 +52,14 @@ func TestSimulationOfToday(t *testing.T) {
 		t.Fatal(err)
 	}
 	const perDay = 1_000_000
-	c := campaign{from: day * perDay, count: count, began: time.Now(), seen: tally{}}
-	c.run(t)
+	newCampaign(t, day*perDay, count).run(t)
 }
 
 // campaign is many scenarios.
 type campaign struct {
 	from, count uint64
-	began       time.Time
+	// began is when it did; no seed is begun after end, unless that is zero.
+	began, end time.Time
 	// next counts the seeds that were begun, done those that have ended.
 	next, done, failed atomic.Uint64
 
@@ -68,6 +68,15 @@ type campaign struct {
 	// slowest is the seed that took longest, and how long.
 	slowest uint64
 	longest time.Duration
+}
+
+// newCampaign makes a campaign. SLUICE_SIM_SECONDS bounds its time.
+func newCampaign(t *testing.T, from, count uint64) *campaign {
+	c := &campaign{from: from, count: count, began: time.Now(), seen: tally{}}
+	if seconds, ok := number(t, "SLUICE_SIM_SECONDS"); ok {
+		c.end = c.began.Add(time.Duration(seconds) * time.Second)
+	}
+	return c
 }
 
 // run spreads the seeds over the processors.
@@ -83,7 +92,7 @@ func (c *campaign) run(t *testing.T) {
 		for worker := range runtime.GOMAXPROCS(0) {
 			t.Run(fmt.Sprintf("worker=%d", worker), func(t *testing.T) {
 				t.Parallel()
-				for n := c.next.Add(1); n <= c.count; n = c.next.Add(1) {
+				for n := c.next.Add(1); n <= c.count && (c.end.IsZero() || time.Now().Before(c.end)); n = c.next.Add(1) {
 					c.play(t, c.from+n-1)
 				}
 			})

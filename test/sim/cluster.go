@@ -69,6 +69,19 @@ type cluster struct {
 	// histories holds, by family and Service, the states that may be in the kernel while
 	// the present one is held back, newest last. The first is that of the last check.
 	histories service.PerFamily[map[int][]state]
+	// former has the node's facts of each time, newest last.
+	former []*service.NodeFacts
+}
+
+// formerMax is how many facts are remembered.
+const formerMax = 20
+
+// noteFacts remembers the node's facts.
+func (c *cluster) noteFacts(f *service.NodeFacts) {
+	c.former = slices.DeleteFunc(c.former, f.Equal)
+	if c.former = append(c.former, f); len(c.former) > formerMax {
+		c.former = c.former[1:]
+	}
 }
 
 func newCluster(settings proxy.NodeSettings) *cluster {
@@ -78,6 +91,7 @@ func newCluster(settings proxy.NodeSettings) *cluster {
 	for _, family := range service.Families {
 		c.histories[family] = map[int][]state{}
 	}
+	c.noteFacts(c.facts())
 	return c
 }
 

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/aggregator"
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -151,8 +150,7 @@ func (w *world) handOver(e event) error {
 	d := newRandom(e.variant, 9)
 	w.feed.stall(ofSettings, time.Hour, true) // the successor has them
 	w.say(newsOf(event{do: reconfigure, variant: e.variant}, nil))
-	w.settings.pace = paceOf(d)
-	w.settings.writer = nftables.WriterConfig{LateRelease: d.percent(30)}
+	w.settings.pace, w.settings.writer.TransactionBytes = paceOf(d), 0
 	w.settings.divide(d)
 	return w.succeed(e, func() {})
 }

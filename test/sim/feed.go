@@ -50,6 +50,7 @@ func (c *cluster) learn(p *picture, n news) {
 	changed := n.learn(p)
 	if changed == nil {
 		c.recordAll(p)
+		c.noteFacts(p.facts())
 		return
 	}
 	for _, i := range changed {
@@ -178,6 +179,7 @@ func (f *feed) primed() {
 	defer f.mu.Unlock()
 	f.to.primed = true
 	f.cluster.recordAll(&f.cluster.told)
+	f.cluster.noteFacts(f.cluster.told.facts())
 	f.to.cache.Prime()
 }
 

@@ -38,6 +38,9 @@ func (s *stack) toOtherRelease() error {
 	if receipt := writer.Write(context.Background(), batch); receipt.Outcome != dataplane.Landed {
 		return fmt.Errorf("%v: %v", receipt, receipt.Err)
 	}
+	if err := s.formerScaffold(); err != nil {
+		return err
+	}
 	for p, f := range g.fronts {
 		before := f.share
 		if steps := g.look(f, p); f.share < before-1e-6 {

@@ -1,82 +1,19 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/sluice-proxy/sluice/dataplane/nftables"
-	"github.com/sluice-proxy/sluice/internal/netlink"
 )
-
-// formerScaffold makes the table look as releases before ADR 32 have left it, which refuse in a
-// chain of their own at the forward hook. The chain that this calls refuses nothing yet.
-func (s *stack) formerScaffold() error {
-	const called = "cluster-ips-check"
-	chain := netlink.AppendText(nil, unix.NFTA_RULE_CHAIN, called)
-	messages := append([]message{{kind: unix.NFT_MSG_DELRULE, attrs: chain}},
-		chainMessages("filter-forward", unix.NF_INET_FORWARD, 0, 0)...)
-	return s.commit(nftables.TableName, append(messages, jumpMessage("filter-forward", called))...)
-}
-
-// jumpMessage adds a rule that jumps to another chain.
-func jumpMessage(chain, to string) message {
-	b := netlink.AppendText(nil, unix.NFTA_RULE_CHAIN, chain)
-	b, list := netlink.Nest(b, unix.NFTA_RULE_EXPRESSIONS)
-	b, element := netlink.Nest(b, unix.NFTA_LIST_ELEM)
-	b = netlink.AppendText(b, unix.NFTA_EXPR_NAME, "immediate")
-	b, data := netlink.Nest(b, unix.NFTA_EXPR_DATA)
-	b = netlink.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
-	b, value := netlink.Nest(b, unix.NFTA_IMMEDIATE_DATA)
-	b, verdict := netlink.Nest(b, unix.NFTA_DATA_VERDICT)
-	jump := int32(unix.NFT_JUMP)
-	b = netlink.AppendUint32(b, unix.NFTA_VERDICT_CODE, uint32(jump))
-	b = netlink.AppendText(b, unix.NFTA_VERDICT_CHAIN, to)
-	for _, mark := range []int{verdict, value, data, element, list} {
-		b = netlink.End(b, mark)
-	}
-	return message{unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE | unix.NLM_F_APPEND, b}
-}
-
-// takeOverFormer starts a proxy where a former release has left its rules.
-func (w *world) takeOverFormer() error {
-	if err := w.close(); err != nil {
-		return err
-	}
-	for _, s := range w.stacks {
-		if err := s.formerScaffold(); err != nil {
-			return err
-		}
-		s.guard.setHosts(w.cluster.hosts) // looks at everything anew
-	}
-	if err := w.start(0, 0); err != nil {
-		return err
-	}
-	return w.settle()
-}
 
 // A base chain of a former release goes without a refusal, also while its hook is still
 // registered. The guard objects otherwise.
 func TestAFormerReleaseIsTakenOver(t *testing.T) {
 	for seed := uint64(1); seed <= 6; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w, err := newWorld(seed, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, e := range append(story(seed), event{settle, 0, 0, 0}) {
-					if err := w.happen(e); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if err := errors.Join(w.takeOverFormer(), w.close()); err != nil {
-					t.Error(beginning(err))
-				}
-			})
+			events := append(story(seed), event{settle, 0, 0, 0}, event{upgrade, 0, 0, 0}, event{settle, 0, 0, 0})
+			if _, err := run(t, scenario{seed, events}, nil); err != nil {
+				t.Error(beginning(err))
+			}
 		})
 	}
 }

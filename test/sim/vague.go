@@ -26,42 +26,47 @@ func (w *world) vagueNumbers(family service.Family) []int {
 	return slices.DeleteFunc(w.cluster.numbers(), func(n int) bool { return !w.isVague(n, family) })
 }
 
-// anyOf are contents of the proxy's table of which each part may come from another one.
-type anyOf []map[nftmodel.Name]string
+// contents is what the proxy's table may be. Of present, the first is without what is vague;
+// what all of them have has to be there. Each part has to be in one of them, or in one of
+// past: what a vague Service had, with the facts of its time, in the form of another release.
+type contents struct{ present, past []map[nftmodel.Name]string }
 
 // allows reports whether a part may be there with this content.
-func (a anyOf) allows(name nftmodel.Name, body string) bool {
-	return slices.ContainsFunc(a, func(want map[nftmodel.Name]string) bool { is, ok := want[name]; return ok && is == body })
+func (c contents) allows(name nftmodel.Name, body string) bool {
+	return slices.ContainsFunc(slices.Concat(c.present, c.past), func(want map[nftmodel.Name]string) bool {
+		is, ok := want[name]
+		return ok && is == body
+	})
 }
 
 // needs reports whether a part has to be there.
-func (a anyOf) needs(name nftmodel.Name) bool {
-	return !slices.ContainsFunc(a, func(want map[nftmodel.Name]string) bool { _, ok := want[name]; return !ok })
+func (c contents) needs(name nftmodel.Name) bool {
+	return !slices.ContainsFunc(c.present, func(want map[nftmodel.Name]string) bool { _, ok := want[name]; return !ok })
 }
 
 // allowed returns what the proxy's table may be with all of these and, of the vague ones,
-// nothing or parts of what was announced, in the form of this release or of the other.
-func (w *world) allowed(family service.Family, certain []served) (anyOf, error) {
-	first, err := w.expectedItems(family, certain, nil)
-	if err != nil {
-		return nil, err
+// nothing or parts of what was announced.
+func (w *world) allowed(family service.Family, certain []served) (c contents, err error) {
+	add := func(to *[]map[nftmodel.Name]string, all []served, translate func([]dataplane.Object) []dataplane.Object) {
+		items, wrong := w.expectedItems(family, all, translate)
+		*to, err = append(*to, items), errors.Join(err, wrong)
 	}
-	all := anyOf{first}
+	add(&c.present, certain, nil)
 	for _, n := range w.vagueNumbers(family) {
 		for _, s := range w.cluster.histories[family][n] {
 			if s.spec == nil {
 				continue
 			}
-			for _, translate := range []func([]dataplane.Object) []dataplane.Object{nil, translated} {
-				with, err := w.expectedItems(family, append(slices.Clip(certain), serve(n, s)), translate)
-				if err != nil {
-					return nil, err
-				}
-				all = append(all, with)
+			alone := []served{serve(n, s)}
+			add(&c.present, append(slices.Clip(certain), alone...), nil)
+			for _, f := range w.cluster.former { // shared chains have had those of any time
+				alone[0].state.facts = f
+				add(&c.past, alone, nil)
+				add(&c.past, alone, translated)
 			}
 		}
 	}
-	return all, nil
+	return c, err
 }
 
 // concernsVague reports whether a packet goes to where a vague Service answers, or did.
@@ -79,7 +84,7 @@ func (w *world) concernsVague(family service.Family, p nftmodel.Packet) bool {
 
 // compare returns an error that names every part of the tables in which the kernel is not
 // what is expected, and everything of other programs that was changed.
-func (s *stack) compare(want anyOf) error {
+func (s *stack) compare(want contents) error {
 	var errs []error
 	wrong := func(name nftmodel.Name, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%v: %s", name, fmt.Sprintf(format, args...)))
@@ -87,7 +92,7 @@ func (s *stack) compare(want anyOf) error {
 	seen := map[nftmodel.Name]bool{}
 	for _, item := range s.kernel.Items(s.family) {
 		seen[item.Name] = true
-		body, wanted := want[0][item.Name]
+		body, wanted := want.present[0][item.Name]
 		foreign, theirs := s.foreign[item.Name]
 		switch {
 		case item.Table != nftables.TableName && !theirs:
@@ -102,7 +107,7 @@ func (s *stack) compare(want anyOf) error {
 			wrong(item.Name, "is\n\t%q, want\n\t%q", item.Body, body)
 		}
 	}
-	for name := range want[0] {
+	for name := range want.present[0] {
 		if !seen[name] && want.needs(name) && !(s.remains && name.Set == hairpins) {
 			wrong(name, "is missing")
 		}

@@ -238,6 +238,9 @@ func addressOf(a netlink.Attr) netip.Addr {
 // is reports whether the entry has exactly the parts that a type has.
 func (e Entry) is(t SetType) bool {
 	has := [3]bool{e.Addr.IsValid(), e.Protocol != 0, e.Second.IsValid()}
+	if e.Second.IsValid() && (e.Second.Bits() == 0 || e.Second.Addr().BitLen() != e.Addr.BitLen()) {
+		return false // no set can keep it
+	}
 	switch t {
 	case BitmapPort:
 		return has == [3]bool{}

@@ -1,6 +1,7 @@
 package rival
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,8 +51,9 @@ type answer struct {
 type Holder struct {
 	holder.Process
 	// Stranger says that it cannot be a proxy: it runs neither as root nor as the user
-	// of this process. Any process can bind the name, and one without privilege must
-	// not keep a node from being served.
+	// of this process, and without CAP_NET_ADMIN as far as this process can see. Any
+	// process can bind the name, and one without privilege must not keep a node from
+	// being served.
 	Stranger bool
 }
 
@@ -191,7 +195,8 @@ func (l *Lock) ask() (Holder, error) {
 	if err != nil {
 		return Holder{}, errors.Join(err, conn.Close())
 	}
-	l.holder = Holder{Process: holder.ProcessOf(int(peer.Pid)), Stranger: peer.Uid != 0 && int(peer.Uid) != os.Geteuid()}
+	trusted := peer.Uid == 0 || int(peer.Uid) == os.Geteuid() || administers(int(peer.Pid))
+	l.holder = Holder{Process: holder.ProcessOf(int(peer.Pid)), Stranger: !trusted}
 	// The kernel is more reliable than what a process says about itself.
 	if said := read(conn); l.holder.Command == "" && !l.holder.Stranger {
 		l.holder.Command = holder.Plain(said.Command)
@@ -206,6 +211,28 @@ func read(conn *net.UnixConn) (said answer) {
 	defer conn.SetReadDeadline(time.Time{}) //nolint:errcheck // it fails on a closed connection only
 	_ = json.NewDecoder(io.LimitReader(conn, answerMax)).Decode(&said)
 	return said
+}
+
+// administers reports whether a process has CAP_NET_ADMIN in the user namespace of this one, and so
+// could change the rules without the lock as well. A user namespace that anybody can make maps
+// other users than ours.
+func administers(pid int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false // of another PID namespace, for example
+	}
+	theirs, err := os.ReadFile(fmt.Sprintf("/proc/%d/uid_map", pid))
+	ours, ourErr := os.ReadFile("/proc/self/uid_map")
+	if err != nil || ourErr != nil || !bytes.Equal(theirs, ours) {
+		return false
+	}
+	for line := range strings.Lines(string(status)) {
+		if effective, found := strings.CutPrefix(line, "CapEff:"); found {
+			bits, err := strconv.ParseUint(strings.TrimSpace(effective), 16, 64)
+			return err == nil && bits&(1<<unix.CAP_NET_ADMIN) != 0
+		}
+	}
+	return false
 }
 
 // awaitEnd waits until the holder or the context ends, or until a time.

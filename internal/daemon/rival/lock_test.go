@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-proxy/sluice/internal/host/netns"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
@@ -72,6 +74,11 @@ func start(t *testing.T, inside *netns.Namespace, part string, commandLine ...st
 	if len(commandLine) > 0 {
 		cmd.Args = commandLine
 	}
+	return startCommand(t, inside, cmd, part)
+}
+
+func startCommand(t *testing.T, inside *netns.Namespace, cmd *exec.Cmd, part string) *exec.Cmd {
+	t.Helper()
 	cmd.Env = append(os.Environ(), role+"="+part)
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -168,6 +175,38 @@ func TestAStrangerIsToldApart(t *testing.T) {
 	start(t, nil, "squat "+name)
 	if holder, err := newLock(name).Try(); err != nil || holder == nil || !holder.Stranger {
 		t.Fatalf("%+v, %v", holder, err)
+	}
+}
+
+// TestAProxyThatIsNotRootIsNoStranger: what it may do counts, not who it is.
+func TestAProxyThatIsNotRootIsNoStranger(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root")
+	}
+	nobody := func(capability uintptr) *syscall.SysProcAttr {
+		return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, AmbientCaps: []uintptr{capability}}
+	}
+	toNobody := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 65534, Size: 1}}
+	for as, c := range map[string]struct {
+		attr     *syscall.SysProcAttr
+		stranger bool
+	}{
+		"NET_ADMIN": {nobody(unix.CAP_NET_ADMIN), false},
+		"NET_RAW":   {nobody(unix.CAP_NET_RAW), true},
+		"every capability in a user namespace": {&syscall.SysProcAttr{
+			Cloneflags: syscall.CLONE_NEWUSER, UidMappings: toNobody, GidMappings: toNobody,
+			Credential: &syscall.Credential{NoSetGroups: true},
+		}, true},
+	} {
+		name := unique(t) + strings.ReplaceAll(as, " ", "-")
+		// The folder of the test binary is closed to others.
+		cmd := exec.Command("/proc/self/exe")
+		cmd.SysProcAttr = c.attr
+		startCommand(t, nil, cmd, "hold "+name)
+		holder, err := newLock(name).Try()
+		if err != nil || holder == nil || holder.Stranger != c.stranger {
+			t.Errorf("with %s: %+v, %v; want stranger %t", as, holder, err, c.stranger)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 // recordFile is the name of a record in its directory.
@@ -118,6 +119,10 @@ func (r *Record) replace(all formers) error {
 		return err
 	}
 	_, err = next.Write(append(text, '\n'))
+	// The directory may belong to a proxy that is not root, for which root sets what it cannot.
+	if owner, ok := ownerOf(r.dir); ok && os.Geteuid() == 0 {
+		_ = next.Chown(int(owner.Uid), int(owner.Gid)) // it takes CAP_CHOWN; the record counts more
+	}
 	if err = errors.Join(err, next.Close()); err == nil {
 		err = os.Rename(next.Name(), r.file())
 	}
@@ -125,6 +130,15 @@ func (r *Record) replace(all formers) error {
 		return errors.Join(err, os.Remove(next.Name()))
 	}
 	return nil
+}
+
+func ownerOf(dir string) (*syscall.Stat_t, bool) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, false
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return owner, ok
 }
 
 // Restored is the outcome for one setting of a record.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -285,5 +286,25 @@ func TestRestoreWithoutARecord(t *testing.T) {
 	}
 	if _, err := f.Restore(); err == nil || !strings.Contains(err.Error(), "delete it") {
 		t.Errorf("one that is none: %v", err)
+	}
+}
+
+// A proxy that is not root can go on with what root has recorded in its directory.
+func TestARecordBelongsToTheOwnerOfItsDirectory(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root")
+	}
+	const user = 65532
+	r := newRecord(t)
+	if err := errors.Join(os.Mkdir(r.dir, 0o700), os.Chown(r.dir, user, user)); err != nil {
+		t.Fatal(err)
+	}
+	r.remember(established, "1", "2")
+	info, err := os.Stat(r.file())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner := info.Sys().(*syscall.Stat_t); owner.Uid != user || owner.Gid != user || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file belongs to %d:%d with mode %v", owner.Uid, owner.Gid, info.Mode())
 	}
 }

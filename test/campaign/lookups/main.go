@@ -67,7 +67,13 @@ func (o *options) run(ctx context.Context) (err error) {
 	if o.dir, err = os.MkdirTemp("", "lookups-"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(o.dir)) }()
+	defer func() {
+		if err != nil {
+			fmt.Println("the log is in", o.dir)
+			return
+		}
+		err = os.RemoveAll(o.dir)
+	}()
 	if o.sluice == "" {
 		o.sluice = o.dir + "/sluice"
 		if out, err := exec.CommandContext(ctx, "go", "build", "-o", o.sluice, "./cmd/sluice").CombinedOutput(); err != nil {
@@ -211,6 +217,10 @@ func (o *options) report(net *network, before uint64, w *windows, p *prober, wip
 	fmt.Printf(row, "first packets in all", p.total())
 	fmt.Printf(row, "arrived at the pod (and some of its link)", arrived-before)
 	fmt.Printf(row, "untranslated while tables were missing", p.excused)
+	if o.reuse {
+		fmt.Printf(row, fmt.Sprintf("untranslated within %v after a repair", cleaned), p.late)
+		fmt.Printf(row, "longest after a repair", p.longest.Round(time.Millisecond))
+	}
 	fmt.Printf(row, "untranslated otherwise", p.found)
 	fmt.Printf(row, "changes of other Services", changes)
 	fmt.Printf(row, "deletions of both tables", wipes)

@@ -31,9 +31,11 @@ type prober struct {
 
 	mu      sync.Mutex
 	strayed []seen // not judged yet
-	// found and excused count the others; samples describe some of those found.
-	found, excused int
-	samples        []string
+	// excused, late and found count the others: sent while a table was missing, up to cleaned
+	// after, of which longest is the last, and otherwise. Samples describe some of those found.
+	excused, late, found int
+	longest              time.Duration
+	samples              []string
 }
 
 // The ports of clients. With -reuse, one client takes ports at random, as a host does. Half of its
@@ -44,6 +46,9 @@ const (
 	lastPort      = 61000
 	reusedClient  = 0xf000 // no packet of await is from there
 	samplesMax    = 50
+	// cleaned is how long after a repair the flows that lead astray are deleted at the latest, on a
+	// machine with too much to do.
+	cleaned = 10 * time.Second
 )
 
 func newProber(n *network, w *windows) (*prober, error) {
@@ -173,22 +178,21 @@ func (p *prober) await(ctx context.Context, patience time.Duration) error {
 func (p *prober) judge(w *windows) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	grace := time.Duration(0)
-	if p.reuse {
-		grace = time.Second // the flows of a repaired family are judged, and those deleted that lead astray
-	}
 	var wait []seen
 	for _, s := range p.strayed {
-		excused, known := w.excuse(s, grace)
+		missing, age, known := w.state(s)
 		switch {
 		case !known:
 			wait = append(wait, s)
-		case excused:
+		case missing:
 			p.excused++
+		case p.reuse && age < cleaned:
+			p.late++
+			p.longest = max(p.longest, age)
 		default:
 			if p.found++; len(p.samples) < samplesMax {
-				p.samples = append(p.samples, fmt.Sprintf("%8v  %v, %s, from %v: %s",
-					s.sent.Round(time.Microsecond), s.family, protocols[s.protocol].name, s.client, w.before(s)))
+				p.samples = append(p.samples, fmt.Sprintf("%8v  %v, %s, from %v: %v after a repair, %s",
+					s.sent.Round(time.Microsecond), s.family, protocols[s.protocol].name, s.client, age, w.before(s)))
 			}
 		}
 	}

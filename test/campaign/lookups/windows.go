@@ -19,7 +19,7 @@ import (
 type windows struct {
 	mu   sync.Mutex
 	all  service.PerFamily[[]window]
-	went time.Duration // when the proxy was continued last
+	went []time.Duration // when the proxy was continued
 }
 
 // window is one of them. Until is zero while the table is missing.
@@ -68,7 +68,7 @@ func (w *windows) close(family service.Family) {
 func (w *windows) continued() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.went = time.Since(epoch)
+	w.went = append(w.went, time.Since(epoch))
 }
 
 // wipe deletes both tables, as another program would, unless one is missing anyway.
@@ -98,32 +98,35 @@ func (w *windows) open() bool {
 	return false
 }
 
-// excuse reports whether a packet was sent while its table was missing or within grace after. It is
-// not known yet if the packet is too young.
-func (w *windows) excuse(s seen, grace time.Duration) (excused, known bool) {
+// state reports whether a packet was sent while its table was missing, and else its age since the
+// last repair. It is not known yet if the packet is too young.
+func (w *windows) state(s seen) (missing bool, age time.Duration, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if time.Since(epoch)-s.sent < settled {
-		return false, false
+		return false, 0, false
 	}
+	age = s.sent
 	for _, one := range w.all[s.family] {
-		if s.sent >= one.from && (one.until == 0 || s.sent <= one.until+grace) {
-			return true, true
+		switch {
+		case s.sent < one.from:
+		case one.until == 0 || s.sent <= one.until:
+			return true, 0, true
+		default:
+			age = s.sent - one.until
 		}
 	}
-	return false, true
+	return false, age, true
 }
 
-// before describes what happened before a packet.
+// before tells when the proxy was continued before a packet.
 func (w *windows) before(s seen) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	text := fmt.Sprintf("%v after the proxy was continued", (s.sent - w.went).Round(time.Millisecond))
-	for _, one := range w.all[s.family] {
-		if one.until != 0 && one.until < s.sent {
-			text = fmt.Sprintf("%v after a repair that took %v, ",
-				(s.sent-one.until).Round(time.Millisecond), (one.until-one.from).Round(time.Millisecond)) + text
-			break
+	text := "the proxy was never stopped"
+	for _, at := range w.went {
+		if at < s.sent {
+			text = fmt.Sprintf("%v after the proxy was continued", (s.sent - at).Round(time.Millisecond))
 		}
 	}
 	return text

@@ -25,7 +25,11 @@ type Proxy struct {
 // test, which fails if the log holds a race, a panic or a batch that the kernel refused.
 func (c *Cluster) StartProxy(mode Mode, flags ...string) *Proxy {
 	c.t.Helper()
-	return c.startProxy(append(flags,
+	return c.startProxy(c.usualFlags(mode, flags)...)
+}
+
+func (c *Cluster) usualFlags(mode Mode, more []string) []string {
+	return append(more,
 		"--kubeconfig", c.Server.ProxyKubeconfig(),
 		"--cluster-cidr", PodCIDRs,
 		"--proxy-mode", string(mode),
@@ -33,7 +37,7 @@ func (c *Cluster) StartProxy(mode Mode, flags ...string) *Proxy {
 		"--conntrack-max-per-core", "0",
 		"--log-format", "json",
 		"--log-level", "debug", // batches are announced at this level
-	)...)
+	)
 }
 
 // StartProxyWithConfig starts Sluice as StartProxy does, the way kube-proxy's DaemonSet has it:
@@ -44,7 +48,18 @@ func (c *Cluster) StartProxyWithConfig(file string) *Proxy {
 	return c.startProxy("--config", file)
 }
 
+// StartProxyWithCapabilities starts Sluice as StartProxy does, with other capabilities than NET_ADMIN.
+func (c *Cluster) StartProxyWithCapabilities(capabilities []string, mode Mode, flags ...string) *Proxy {
+	c.t.Helper()
+	return c.startProxyWith(capabilities, c.usualFlags(mode, flags)...)
+}
+
 func (c *Cluster) startProxy(flags ...string) *Proxy {
+	c.t.Helper()
+	return c.startProxyWith([]string{"NET_ADMIN"}, flags...)
+}
+
+func (c *Cluster) startProxyWith(capabilities []string, flags ...string) *Proxy {
 	c.t.Helper()
 	binary, err := sluiceBinary()
 	if err != nil {
@@ -53,7 +68,7 @@ func (c *Cluster) startProxy(flags ...string) *Proxy {
 	c.proxies++
 	log := filepath.Join(c.logs, fmt.Sprintf("sluice-%d.log", c.proxies))
 	words := append([]string{"proxy", "--hostname-override", NodeName, "--sluice-state-dir", c.state}, flags...)
-	command, err := c.confined(binary, words)
+	command, err := c.confined(binary, words, capabilities)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -75,10 +90,10 @@ func (c *Cluster) startProxy(flags ...string) *Proxy {
 const proxyUser = 65532
 
 // confined returns the command of a proxy with the least privileges: a user of its own with
-// CAP_NET_ADMIN, no way to more, the system calls of a container, and a file system that is
+// these capabilities, no way to more, the system calls of a container, and a file system that is
 // read-only but for the directory of its state. Mode ipvs and a user who is not root on the machine
 // get the plain command.
-func (c *Cluster) confined(binary string, words []string) (*exec.Cmd, error) {
+func (c *Cluster) confined(binary string, words, capabilities []string) (*exec.Cmd, error) {
 	dir := c.t.TempDir()
 	// The folders of a test are closed to others.
 	err := errors.Join(os.Chmod(filepath.Dir(dir), 0o711), os.Mkdir(c.state, 0o700))
@@ -96,7 +111,7 @@ func (c *Cluster) confined(binary string, words []string) (*exec.Cmd, error) {
 	spec := sandbox.Spec{
 		Root: "/", Args: append([]string{program}, words...), Env: os.Environ(),
 		Mounts: []sandbox.Mount{{Source: binary, Target: program, ReadOnly: true}, {Source: c.state, Target: c.state}},
-		User:   proxyUser, Capabilities: []string{"NET_ADMIN"}, NoNewPrivileges: true, Seccomp: true, ReadOnlyRoot: true,
+		User:   proxyUser, Capabilities: capabilities, NoNewPrivileges: true, Seccomp: true, ReadOnlyRoot: true,
 	}
 	err = errors.Join(os.WriteFile(program, nil, 0o755), spec.Write(file))
 	return exec.Command(runtime, "--become", file), err

@@ -35,7 +35,9 @@ func (w *World) LoadOthers(ctx context.Context, name string) error {
 		ending  string
 		command func(family service.Family, file string) []string
 	}{
-		{"ipset", func(_ service.Family, file string) []string { return []string{"ipset", "restore", "-exist", "-file", file} }},
+		{"ipset", func(_ service.Family, file string) []string {
+			return []string{"ipset", "restore", "-exist", "-file", file}
+		}},
 		{"iptables", func(family service.Family, file string) []string {
 			return []string{[]string{"iptables-", "ip6tables-"}[family] + variant + "-restore", "-w", "--noflush", file}
 		}},

@@ -81,7 +81,7 @@ func (t target) resolve(s *Stage, family service.Family) (netip.AddrPort, error)
 type outcome struct {
 	fate   fixture.Fate
 	denied bool
-	names []string
+	names  []string
 	// as is whose address the servers have to see, "" for any.
 	as fixture.Source
 }

@@ -44,3 +44,18 @@ func TestParseRefusesWithThePlace(t *testing.T) {
 		}
 	}
 }
+
+// TestFor: one scenario becomes one per name.
+func TestFor(t *testing.T) {
+	got, err := Parse("f", "S-BES-01 $it: obeyed\n  for docker ufw\n  others $it\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Scenario{
+		{ID: "S-BES-01-docker", Title: "docker: obeyed", File: "f", Number: 1, Lines: []Line{{[]string{"others", "docker"}, "others docker", 3}}},
+		{ID: "S-BES-01-ufw", Title: "ufw: obeyed", File: "f", Number: 1, Lines: []Line{{[]string{"others", "ufw"}, "others ufw", 3}}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+)
+
+// restartAPI ends the API server, in turns by SIGKILL and SIGTERM, and starts it again.
+func (s *soak) restartAPI(ctx context.Context, n int) error {
+	began := time.Now()
+	end := (*netns.Daemon).Kill
+	if n%2 == 0 {
+		end = (*netns.Daemon).Stop
+	}
+	if err := s.api.restart(ctx, end); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out.Restarts++
+	progress("  API server: restart %d took %s", n, short(time.Since(began)))
+	return nil
+}
+
+// configure writes the file of the n-th configuration. The number of requests at once is all that
+// differs: it takes a hand-over, and has no effect that a client could see.
+func (s *soak) configure(n int) error {
+	text := fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: %s
+clusterCIDR: %s
+enableProfiling: true
+clientConnection: {kubeconfig: %q, burst: %d}
+conntrack: {maxPerCore: 0}
+---
+apiVersion: sluice.dev/v1alpha1
+kind: SluiceConfiguration
+state: {dir: %q}
+`, s.Mode, podRange.String()+","+podRange6.String(), s.api.credential("proxy"), burst(n), filepath.Join(s.dir, "state"))
+	// As a ConfigMap does: the new file takes the place of the old one.
+	if err := os.WriteFile(s.config+".new", []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(s.config+".new", s.config)
+}
+
+func burst(n int) int { return 100 + n }
+
+// reconfigure changes the configuration and waits until the process says that it is in force.
+func (s *soak) reconfigure(ctx context.Context, n int) error {
+	began := time.Now()
+	if err := s.configure(n); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Limit)
+	defer cancel()
+	for {
+		got, err := s.metrics.burst(ctx)
+		if err == nil && got == burst(n) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.out.HandOvers++
+			return nil
+		}
+		if !sleepUntil(ctx, time.Now().Add(200*time.Millisecond)) {
+			return fmt.Errorf("the configuration is not in force %s after it was written (burst %d, %v)", short(time.Since(began)), got, err)
+		}
+	}
+}

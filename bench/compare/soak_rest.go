@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// restMax is how long a connection that nobody uses stays open (90 s in net/http), and how long an
+// optional resource that the API server refused is left alone (a minute).
+const restMax = 100 * time.Second
+
+// rest is how long the node rests before its samples at rest.
+func (s *soak) rest() time.Duration { return min(restMax, s.duration/20) }
+
+// quiet takes a sample at rest.
+func (s *soak) quiet(ctx context.Context) error {
+	if !sleepUntil(ctx, time.Now().Add(s.rest())) {
+		return ctx.Err()
+	}
+	if err := s.idle(ctx); err != nil {
+		return err
+	}
+	// Two collections: what a pool held survives the first.
+	for range 2 {
+		if err := s.metrics.collect(ctx); err != nil {
+			return err
+		}
+	}
+	if s.json != "" {
+		if err := s.keepProfiles(ctx, fmt.Sprintf("%s.rest-%d", s.json, len(s.out.Quiet)+1)); err != nil {
+			return err
+		}
+	}
+	sample, err := s.sample(ctx, true)
+	s.out.Quiet = append(s.out.Quiet, sample)
+	progress("  at rest: %+v", sample)
+	return err
+}
+
+// keepProfiles writes down what a difference between two moments at rest may be due to.
+func (s *soak) keepProfiles(ctx context.Context, prefix string) error {
+	for _, name := range []string{"heap", "goroutine?debug=1"} {
+		text, err := s.metrics.get(ctx, "/debug/pprof/"+name)
+		if err == nil {
+			err = os.WriteFile(prefix+"-"+strings.TrimSuffix(name, "?debug=1"), text, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var open strings.Builder
+	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.proxy.process.PID()))
+	for _, link := range links {
+		to, _ := os.Readlink(link)
+		fmt.Fprintln(&open, filepath.Base(link), to)
+	}
+	return os.WriteFile(prefix+"-descriptors", []byte(open.String()), 0o644)
+}

@@ -1,0 +1,43 @@
+package network
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestOthersExpand: a text is written once per family, or its lines are if its table is for both.
+func TestOthersExpand(t *testing.T) {
+	apart := expandOthers("-A INPUT -s {p1} -p {icmp} -j ACCEPT\n")
+	if len(apart) != 2 || !strings.Contains(apart[0], "10.244.1.14 -p icmp ") || !strings.Contains(apart[1], "fd00:10:244:1::14 -p ipv6-icmp ") {
+		t.Errorf("%q", apart)
+	}
+	both := expandOthers("table inet t {\n{ip} saddr {p1} accept\n}\n")
+	const want = "table inet t {\nip saddr 10.244.1.14 accept\nip6 saddr fd00:10:244:1::14 accept\n}\n"
+	if len(both) != 1 || both[0] != want {
+		t.Errorf("%q", both)
+	}
+}
+
+// TestOthersJumpAgain: a second load deletes what the first has added to built-in chains.
+func TestOthersJumpAgain(t *testing.T) {
+	got := rejump(":X - [0:0]\n-I FORWARD -j X\n-A X -j DROP\n")
+	if want := ":X - [0:0]\n-D FORWARD -j X\n-I FORWARD -j X\n-A X -j DROP\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestProxysChains: others have names that begin with KUBE-, too.
+func TestProxysChains(t *testing.T) {
+	for line, want := range map[string]bool{
+		":KUBE-SERVICES - [0:0]":                                 true,
+		"-A PREROUTING -j KUBE-SERVICES":                         true,
+		"-A KUBE-SVC-HAIRPIN -j RETURN":                          true,
+		":KUBE-ROUTER-FORWARD - [0:0]":                           false,
+		"-A FORWARD -j KUBE-ROUTER-FORWARD":                      false,
+		"-A KUBE-POD-FW-A4Z3CSI6HFHCO5RM -j KUBE-NWPLCY-DEFAULT": false,
+	} {
+		if got := proxysChain.MatchString(line); got != want {
+			t.Errorf("%s: %v, want %v", line, got, want)
+		}
+	}
+}
