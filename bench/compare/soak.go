@@ -22,7 +22,7 @@ const (
 	// too slow for the rate then gets fewer.
 	soakUnderway = 200
 	// restartEvery and configureEvery are how often the API server starts again, and how often the
-	// configuration changes. Shorter runs have one of each.
+	// configuration changes. Short runs have one restart and six changes.
 	restartEvery, configureEvery = 5 * time.Minute, time.Minute
 	sampleEvery, countEvery      = 10 * time.Second, time.Minute
 )
@@ -145,7 +145,7 @@ func (s *soak) load(ctx context.Context, from, to time.Duration) error {
 		do           func(context.Context, int) error
 	}{
 		{min(restartEvery, s.duration*2/3), 0, s.restartAPI},
-		{min(configureEvery, s.duration), min(configureEvery, s.duration) / 2, s.reconfigure},
+		{min(configureEvery, s.duration/6), min(configureEvery, s.duration/6) / 2, s.reconfigure},
 		{sampleEvery, 0, s.sampleOne},
 		{countEvery, countEvery / 2, s.progressOne},
 	} {

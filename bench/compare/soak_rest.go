@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// restMax is how long a connection that nobody uses stays open (90 s in net/http), and how long an
-// optional resource that the API server refused is left alone (a minute).
-const restMax = 100 * time.Second
+// restMax is longer than anything lasts by itself that is no work: a connection of net/http that
+// nobody uses (90 s), the time that an optional resource is left alone which the API server refused
+// (a minute), and the kernel's memory of a connection that has ended (two minutes).
+const restMax = 130 * time.Second
 
 // rest is how long the node rests before its samples at rest.
 func (s *soak) rest() time.Duration { return min(restMax, s.duration/20) }
