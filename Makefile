@@ -67,6 +67,9 @@ test-deploy: ## the manifests: install.yaml is up to date, alerts fire as they s
 test-ipvs: test-packages ## the tests that need IPVS alone, in a virtual machine where this kernel has none: make test-ipvs ONLY='Drain'
 	hack/test-ipvs '$(ONLY)'
 
+test-kernels: test-packages ## nftables and both iptables on kernels of other Debian releases, with their programs: make test-kernels KERNELS='bullseye trixie' ONLY='S-CIP' (or . for all)
+	hack/test-kernels '$(KERNELS)' '$(ONLY)'
+
 test-e2e: test-packages ## the real kube-apiserver, the real binary, real packets
 	hack/test-e2e
 

@@ -288,7 +288,8 @@ func idleByteorder(attrs []netlink.Attr) bool {
 
 var _ dataplane.Origin = (*Writer)(nil)
 
-// Owner reads the comment of an element: "namespace/name", sometimes with ":port".
+// Owner reads the comment of an element: "namespace/name", sometimes with ":port". The
+// addresses of node ports have none: they are the node's.
 func (w *Writer) Owner(o *dataplane.Object) (service.Key, bool) {
 	if o.Kind != dataplane.Element {
 		return service.Key{}, false

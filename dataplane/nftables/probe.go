@@ -130,16 +130,19 @@ func (p *prober) probe() (Features, error) {
 	return Features{LateRelease: late}, err
 }
 
-// check tries all features.
+// check tries all features. Without the first there is no other, and one error says it.
 func (p *prober) check() error {
 	var missing []error
-	for _, f := range features {
+	for i, f := range features {
 		err := p.try(f)
 		if isBusy(err) || errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("probe the kernel: %w", err)
 		}
 		if err != nil {
 			missing = append(missing, &MissingError{Family: p.d.family, Feature: f.name, Need: f.need, Err: err})
+			if i == 0 {
+				break
+			}
 		}
 	}
 	return errors.Join(missing...)

@@ -185,14 +185,15 @@ func unpadded(d *dialect, f field) int {
 	}
 }
 
-// userData returns what nft 1.0.6 stores with such a set and needs to list it.
+// userData returns what nft 1.0.6 stores with such a set and needs to list it. For a map of
+// verdicts there are no expressions: nft 0.9.8 crashes on those, whatever it was asked for.
 func (s set) userData(d *dialect) []byte {
 	const (
 		keyByteOrder, dataByteOrder = 0, 1
 		keyTypeof, dataTypeof       = 3, 4
 		dataInterval                = 6
 		hostOrder, networkOrder     = 1, 2
-		verdictNode, concatenation  = 1, 13
+		concatenation               = 13
 	)
 	orderOf := func(fields []field) uint32 {
 		switch {
@@ -205,7 +206,12 @@ func (s set) userData(d *dialect) []byte {
 		}
 	}
 	b := udataUint32(nil, keyByteOrder, orderOf(s.key))
-	if !s.verdict && s.data == nil {
+	if s.verdict {
+		b = udataUint32(b, dataByteOrder, 0)
+		b = udata(b, keyTypeof, typeofNode(concatenation, nil))
+		return udataUint32(b, dataInterval, 0)
+	}
+	if s.data == nil {
 		if len(s.key) > 1 {
 			b = udata(b, keyTypeof, typeofNode(concatenation, nil))
 		}
@@ -213,11 +219,7 @@ func (s set) userData(d *dialect) []byte {
 	}
 	b = udataUint32(b, dataByteOrder, orderOf(s.data))
 	b = udata(b, keyTypeof, typeofFields(d, s.key))
-	if s.verdict {
-		b = udata(b, dataTypeof, typeofNode(verdictNode, nil))
-	} else {
-		b = udata(b, dataTypeof, typeofFields(d, s.data))
-	}
+	b = udata(b, dataTypeof, typeofFields(d, s.data))
 	return udataUint32(b, dataInterval, 0)
 }
 

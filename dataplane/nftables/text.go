@@ -68,13 +68,11 @@ func blockText(d *dialect, o *dataplane.Object, elements []string) (string, erro
 func (s set) text(d *dialect, elements []string) string {
 	var out strings.Builder
 	kind, key := "set", "type "+s.types(d, s.key)
-	if s.verdict || s.data != nil {
-		kind, key = "map", "typeof "+s.typeofs(d, s.key)
-		if s.verdict {
-			key += " : verdict"
-		} else {
-			key += " : " + s.typeofs(d, s.data)
-		}
+	switch {
+	case s.verdict:
+		kind, key = "map", key+" : verdict"
+	case s.data != nil:
+		kind, key = "map", "typeof "+s.typeofs(d, s.key)+" : "+s.typeofs(d, s.data)
 	}
 	fmt.Fprintf(&out, "\t%s %s {\n\t\t%s\n", kind, s.name, key)
 	if s.remembers {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
@@ -43,6 +45,11 @@ func (n *node) prepare(o *Options, log *zap.Logger) error {
 // prepareConntrack sets sizes and timeouts, and logs what it changes.
 func (o *Options) prepareConntrack(files sysctl.Files, log *zap.Logger) error {
 	c := &o.KubeProxy.Conntrack
+	if _, err := files.Read("net/netfilter/nf_conntrack_max"); errors.Is(err, fs.ErrNotExist) {
+		if err := conntrack.Load(context.Background()); err != nil {
+			log.Warn("the kernel does not load connection tracking", zap.Error(err))
+		}
+	}
 	changes, err := files.ApplyConntrack(sysctl.Conntrack{
 		MaxPerCore: int(*c.MaxPerCore), Min: int(*c.Min), TCPBeLiberal: c.TCPBeLiberal,
 		TCPEstablished: c.TCPEstablishedTimeout.Duration, TCPCloseWait: c.TCPCloseWaitTimeout.Duration,

@@ -98,7 +98,12 @@ func (b *build) compile(ctx context.Context, source, dir string) error {
 	}
 	words := []string{"build", "-trimpath", "-ldflags", "-X main.version=" + b.version, "-o", b.binary}
 	if b.refuses {
-		overlay, err := overlay(source, dir)
+		// The go command does not look for packages in a folder of such a name.
+		files := filepath.Join(dir, "_overlay")
+		if err := os.MkdirAll(files, 0o700); err != nil {
+			return err
+		}
+		overlay, err := overlay(source, files)
 		if err != nil {
 			return err
 		}

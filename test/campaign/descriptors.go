@@ -108,7 +108,9 @@ func (r *trial) manyClients(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.row.note("%d of %d descriptors in use under %d connections", used, descriptorsMax, len(clients))
+	if used >= descriptorsMax {
+		return fmt.Errorf("%d connections have taken all of %d descriptors", len(clients), descriptorsMax)
+	}
 	if err := clients.Close(); err != nil {
 		return err
 	}

@@ -17,9 +17,16 @@
 // is lost; the exit status is 1 if any is. Exchanges with the refused Service itself are counted
 // apart.
 //
-// It runs as root in network namespaces of its own, outside of CI:
+// With -trouble, something goes wrong around the proxy instead, so many times: it is killed at
+// instants that fall into all that it does, stopped while a rival removes its rules, and short of
+// disk, descriptors, memory or the lock of the iptables programs (see troubles). Half of the live
+// Services stay as they are, endpoints of the others change 50 times a second. The table says what
+// was lost and how long a change took at most to be in force afterwards.
+//
+// It runs as root in network namespaces and with mounts of its own:
 //
 //	make campaign DURATION=1h MODE=iptables VARIANT=legacy
+//	make campaign TROUBLE=kill INSTANTS=300 MODE=iptables VARIANT=legacy
 package main
 
 import (

@@ -86,7 +86,7 @@ func (g *memoryGroup) kills() (int, error) { return g.number(g.events, "oom_kill
 // limitMemory measures the working set of a proxy under churn, and limits those that follow to
 // 1.2 times as much.
 func limitMemory(ctx context.Context, r *trial) error {
-	const bursts = 10
+	const bursts = 6
 	group, err := newMemoryGroup()
 	if err != nil {
 		return err

@@ -76,7 +76,7 @@ const (
 	lateMin = 900 * time.Millisecond
 	// talkPause is between two lines of a long-lived session.
 	talkPause = 2500 * time.Millisecond
-	// samplesMax bounds the losses that are printed one by one.
+	// samplesMax bounds what is printed one by one.
 	samplesMax = 20
 )
 
@@ -237,7 +237,11 @@ func (t *traffic) note(e netns.Exchange) {
 		t.byAct[act] = &[kinds]count{}
 	}
 	t.byAct[act][k].add(c)
-	if k.judged() && (e.Err != nil || c.late > 0) && len(t.samples) < samplesMax {
+	room := samplesMax
+	if c.lost > 0 {
+		room *= 2 // what is late leaves room for it
+	}
+	if k.judged() && c.lost+c.late > 0 && len(t.samples) < room {
 		t.samples = append(t.samples, fmt.Sprintf("%s after %q: %s, %s: %v after %v",
 			e.Began.Format("15:04:05.000"), act, kindNames[k], to, e.Err, took.Round(time.Millisecond)))
 	}

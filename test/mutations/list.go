@@ -134,7 +134,7 @@ var mutations = []mutation{
 		name: "frontends lead to emptied chains",
 		sentence: "When the removal of a Service's chains was interrupted and taken back, its connections could fail " +
 			"for one transaction.",
-		edits:     edit("dataplane/nftables/divide.go", "c.Before != nil && isEmptied(c.Before):", "c.Before == nil && isEmptied(c.Before):"),
+		edits:     edit("dataplane/nftables/divide.go", "c.Before != nil && isEmptied(c.Before):", "c.Before != nil && isEmptied(c.Before) && noPart == 0:"),
 		campaigns: inMemory,
 	},
 	{

@@ -181,6 +181,9 @@ func (r *runner) hunt(ctx context.Context, m mutation) (finding, error) {
 			f.where, f.what, err = r.run(ctx, c, binary)
 			f.took += time.Since(began)
 		}
+		if err == nil {
+			err = ctx.Err() // stopped, and not passed
+		}
 		if err == nil && f.what != "" {
 			err = r.unharmed(ctx, c, f)
 		}

@@ -164,6 +164,21 @@ var regressions = []struct {
 			{upgrade, 1, 0, 0xb630},
 		}},
 	},
+	{
+		// Node ports went on answering at an address that the new settings leave out, for as
+		// long as a Service was refused that may have had the element.
+		"a hand-over takes an address from node ports beside a refused Service",
+		scenario{24, []event{
+			{setService, 3, 0, 0x9d},
+			{setSlice, 3, 0, 0xf34d},
+			{setNode, 0, 0, 0x1},
+			{reconfigure, 0, 0, 0x1},
+			{settle, 0, 0, 0},
+			{rejectService, 3, 1, 0x613d},
+			{settle, 0, 0, 0},
+			{handOver, 0, 0, 0x2},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their

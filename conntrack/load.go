@@ -1,0 +1,24 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/netlink"
+)
+
+const messageStatistics = 4 // IPCTNL_MSG_CT_GET_STATS_CPU
+
+// Load asks for statistics, for which the kernel loads connection tracking if it is a module. A
+// node that has just booted may not have it, and so not its settings.
+func Load(ctx context.Context) error {
+	socket, err := netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER})
+	if err != nil {
+		return err
+	}
+	request, mark := netlink.BeginNetfilter(nil, unix.NFNL_SUBSYS_CTNETLINK, messageStatistics, unix.NLM_F_DUMP, unix.AF_UNSPEC)
+	err = socket.Ask(ctx, netlink.Finish(request, mark), func(netlink.Message) error { return nil })
+	return errors.Join(err, socket.Close())
+}
