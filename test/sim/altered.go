@@ -76,3 +76,22 @@ func (g *guard) unrepaired() map[nftmodel.Name]bool {
 	}
 	return names
 }
+
+// damaged returns the same.
+func (g *guard) damaged() map[nftmodel.Name]bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.unrepaired()
+}
+
+// leave notes what is left damaged, under the names of whatever release has written it last.
+func (s *stack) leave(damaged map[nftmodel.Name]bool) {
+	for name := range damaged {
+		for _, chain := range []string{name.Chain, renamed(name.Chain)} {
+			name.Chain = chain
+			if body, there := s.kernel.Item(name); there {
+				s.left[name] = body
+			}
+		}
+	}
+}

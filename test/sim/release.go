@@ -52,14 +52,22 @@ func (s *stack) toOtherRelease() error {
 
 var classChain = regexp.MustCompile(`cluster-(\d)`)
 
-// translated gives chains other names of the same length, and bounds sets.
+// rename gives the chains that a body names other names.
+func rename(body string) string {
+	return strings.ReplaceAll(classChain.ReplaceAllString(body, "klaster-$1"), "services\x00", "dispatch\x00")
+}
+
+// renamed returns a chain's other name.
+func renamed(name string) string { return strings.TrimSuffix(rename(name+"\x00"), "\x00") }
+
+// translated gives chains other names of the same length, and bounds sets. A chain that an
+// earlier translation has left beside its like of this release is the same one then: the
+// newer stays, since a release writes no chain twice.
 func translated(objects []dataplane.Object) []dataplane.Object {
-	rename := func(text string) string {
-		return strings.ReplaceAll(classChain.ReplaceAllString(text, "klaster-$1"), "services\x00", "dispatch\x00")
-	}
-	renamed := func(name string) string { return strings.TrimSuffix(rename(name+"\x00"), "\x00") }
 	out := make([]dataplane.Object, 0, len(objects))
+	at := map[dataplane.ID]int{}
 	for _, o := range objects {
+		was := o.ID
 		switch o.ID.Container {
 		case "chain":
 			o.ID.Name, o.Body = renamed(o.ID.Name), rename(o.Body)
@@ -78,7 +86,12 @@ func translated(objects []dataplane.Object) []dataplane.Object {
 			refs = append(refs, ref)
 		}
 		o.Links = dataplane.LinkTo(refs...)
-		out = append(out, o)
+		if i, twice := at[o.ID]; !twice {
+			at[o.ID] = len(out)
+			out = append(out, o)
+		} else if was != o.ID {
+			out[i] = o
+		}
 	}
 	return out
 }
