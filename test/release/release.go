@@ -14,17 +14,25 @@ import (
 
 var classChain = regexp.MustCompile(`cluster-(\d)`)
 
-// Translated gives chains other names of the same length, and bounds sets.
+// rename gives the chains that a body names other names.
+func rename(body string) string {
+	return strings.ReplaceAll(classChain.ReplaceAllString(body, "klaster-$1"), "services\x00", "dispatch\x00")
+}
+
+// Renamed returns a chain's other name.
+func Renamed(name string) string { return strings.TrimSuffix(rename(name+"\x00"), "\x00") }
+
+// Translated gives chains other names of the same length, and bounds sets. A chain that an
+// earlier translation has left beside its like of this release is the same one then: the
+// newer stays, since a release writes no chain twice.
 func Translated(objects []dataplane.Object) []dataplane.Object {
-	rename := func(text string) string {
-		return strings.ReplaceAll(classChain.ReplaceAllString(text, "klaster-$1"), "services\x00", "dispatch\x00")
-	}
-	renamed := func(name string) string { return strings.TrimSuffix(rename(name+"\x00"), "\x00") }
 	out := make([]dataplane.Object, 0, len(objects))
+	at := map[dataplane.ID]int{}
 	for _, o := range objects {
+		was := o.ID
 		switch o.ID.Container {
 		case "chain":
-			o.ID.Name, o.Body = renamed(o.ID.Name), rename(o.Body)
+			o.ID.Name, o.Body = Renamed(o.ID.Name), rename(o.Body)
 		case "set":
 			if o.ID.Name != "allowed-sources" {
 				o.Body = bounded(o.Body)
@@ -35,12 +43,17 @@ func Translated(objects []dataplane.Object) []dataplane.Object {
 		var refs []dataplane.ID
 		for _, ref := range o.Refs() {
 			if ref.Container == "chain" {
-				ref.Name = renamed(ref.Name)
+				ref.Name = Renamed(ref.Name)
 			}
 			refs = append(refs, ref)
 		}
 		o.Links = dataplane.LinkTo(refs...)
-		out = append(out, o)
+		if i, twice := at[o.ID]; !twice {
+			at[o.ID] = len(out)
+			out = append(out, o)
+		} else if was != o.ID {
+			out[i] = o
+		}
 	}
 	return out
 }

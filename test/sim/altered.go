@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/internal/nftmodel"
+	"github.com/sluice-proxy/sluice/test/release"
 )
 
 // tamper lets another program change the kernel.
@@ -75,4 +76,23 @@ func (g *guard) unrepaired() map[nftmodel.Name]bool {
 		}
 	}
 	return names
+}
+
+// damaged returns the same.
+func (g *guard) damaged() map[nftmodel.Name]bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.unrepaired()
+}
+
+// leave notes what is left damaged, under the names of whatever release has written it last.
+func (s *stack) leave(damaged map[nftmodel.Name]bool) {
+	for name := range damaged {
+		for _, chain := range []string{name.Chain, release.Renamed(name.Chain)} {
+			name.Chain = chain
+			if body, there := s.kernel.Item(name); there {
+				s.left[name] = body
+			}
+		}
+	}
 }

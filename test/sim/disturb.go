@@ -157,7 +157,6 @@ func (w *world) handOver(e event) error {
 
 // upgrade replaces the process by one that finds the rules as another release writes them.
 func (w *world) upgrade(e event) error {
-	w.stopRivals()
 	return w.succeed(e, func() {
 		w.life.end()
 		w.stop()

@@ -12,8 +12,10 @@ import (
 func (s *stack) formerScaffold() error {
 	const called = "cluster-ips-check"
 	chain := netlink.AppendText(nil, unix.NFTA_RULE_CHAIN, called)
-	messages := append([]message{{kind: unix.NFT_MSG_DELRULE, attrs: chain}},
-		chainMessages("filter-forward", unix.NF_INET_FORWARD, 0, 0)...)
+	messages := append([]message{ // another program may have deleted the chain
+		{unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, netlink.AppendText(nil, unix.NFTA_CHAIN_NAME, called)},
+		{kind: unix.NFT_MSG_DELRULE, attrs: chain},
+	}, chainMessages("filter-forward", unix.NF_INET_FORWARD, 0, 0)...)
 	return s.commit(nftables.TableName, append(messages, jumpMessage("filter-forward", called))...)
 }
 

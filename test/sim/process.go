@@ -11,6 +11,7 @@ import (
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
@@ -256,12 +257,18 @@ func (w *world) succeed(e event, end func()) error {
 	if slices.ContainsFunc(w.proxy.Status(), func(s aggregator.Status) bool { return !s.Open }) {
 		w.monitor.count("end before the first write")
 	}
+	w.stopRivals()
+	var damaged service.PerFamily[map[nftmodel.Name]bool]
+	for _, s := range w.stacks {
+		damaged[s.family] = s.guard.damaged()
+	}
 	end()
 	if err := w.close(); err != nil {
 		return fmt.Errorf("the end of a process: %w", err)
 	}
 	for _, s := range w.stacks {
 		s.remains = held || s.remains
+		s.leave(damaged[s.family])
 	}
 	for _, n := range w.cluster.numbers() {
 		w.vague[n] = true

@@ -179,6 +179,19 @@ var regressions = []struct {
 			{handOver, 0, 0, 0x2},
 		}},
 	},
+	{
+		// The simulation was wrong: nobody knows what was in a chain that another program has
+		// emptied before the process that knew it ended.
+		"a chain is emptied, and its Service breaks as its process is killed",
+		scenario{24, []event{
+			{setService, 3, 0, 0x9d},
+			{setSlice, 3, 0, 0xf34d},
+			{settle, 0, 0, 0},
+			{breakService, 3, 1, 0x613d},
+			{deleteChain, 0, 0, 0},
+			{kill, 0, 0, 0},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their

@@ -29,6 +29,8 @@ type stack struct {
 	foreign map[nftmodel.Name]string
 	// remains is set if some Service may have been held back since the process started.
 	remains bool
+	// left is what other programs had damaged when a process ended without a check.
+	left map[nftmodel.Name]string
 
 	mu       sync.Mutex
 	watchers []func(dataplane.Stranger)
@@ -38,7 +40,7 @@ func newStack(family service.Family, kernel *nftmodel.Kernel, s settings) *stack
 	faults := &requestFaults{}
 	return &stack{
 		family: family, kernel: kernel, faults: faults, announced: s.announced,
-		guard: newGuard(family, kernel, faults, s.blame), foreign: map[nftmodel.Name]string{},
+		guard: newGuard(family, kernel, faults, s.blame), foreign: map[nftmodel.Name]string{}, left: map[nftmodel.Name]string{},
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/service"
@@ -30,13 +29,21 @@ func (w *world) vagueNumbers(family service.Family) []int {
 // contents is what the proxy's table may be. Of present, the first is without what is vague;
 // what all of them have has to be there. Each part has to be in one of them, or in one of
 // past: what a vague Service had, with the facts of its time, in the form of another release.
-type contents struct{ present, past []map[nftmodel.Name]string }
+// A part of a vague Service that was damaged when a process ended may also be in left, as
+// another program has left it: the next process has not known what was there before.
+type contents struct {
+	present, past []map[nftmodel.Name]string
+	left          map[nftmodel.Name]string
+}
 
 // allows reports whether a part may be there with this content.
 func (c contents) allows(name nftmodel.Name, body string) bool {
+	left, damaged := c.left[name]
+	damaged = damaged && left == body
+	_, certain := c.present[0][name]
 	return slices.ContainsFunc(slices.Concat(c.present, c.past), func(want map[nftmodel.Name]string) bool {
 		is, ok := want[name]
-		return ok && is == body
+		return ok && (is == body || damaged && !certain)
 	})
 }
 
@@ -48,26 +55,64 @@ func (c contents) needs(name nftmodel.Name) bool {
 // allowed returns what the proxy's table may be with all of these and, of the vague ones,
 // nothing or parts of what was announced.
 func (w *world) allowed(family service.Family, certain []served) (c contents, err error) {
-	add := func(to *[]map[nftmodel.Name]string, all []served, translate func([]dataplane.Object) []dataplane.Object) {
-		items, wrong := w.expectedItems(family, all, translate)
-		*to, err = append(*to, items), errors.Join(err, wrong)
+	add := func(all []served) {
+		items, wrong := w.expectedItems(family, all, nil)
+		c.present, err = append(c.present, items), errors.Join(err, wrong)
 	}
-	add(&c.present, certain, nil)
+	add(certain)
+	c.left = w.stacks[family].left
 	for _, n := range w.vagueNumbers(family) {
 		for _, s := range w.cluster.histories[family][n] {
 			if s.spec == nil {
 				continue
 			}
 			alone := []served{serve(n, s)}
-			add(&c.present, append(slices.Clip(certain), alone...), nil)
-			for _, f := range w.cluster.former { // shared chains have had those of any time
-				alone[0].state.facts = f
-				add(&c.past, alone, nil)
-				add(&c.past, alone, release.Translated)
-			}
+			add(append(slices.Clip(certain), alone...))
+			items, wrong := w.pastItems(family, alone[0])
+			c.past, err = append(c.past, items...), errors.Join(err, wrong)
 		}
 	}
 	return c, err
+}
+
+// pastKey is what the items of a past state are computed from, besides the facts of today.
+type pastKey struct {
+	family  service.Family
+	n       int
+	spec    *service.Spec
+	slices  **service.Slice // the first
+	was, as *service.NodeFacts
+}
+
+// pastMemory has the items of past states. A check asks for the same ones each time until
+// all is settled.
+type pastMemory struct {
+	facts *service.NodeFacts
+	items map[pastKey][]map[nftmodel.Name]string
+}
+
+// pastItems returns what a kernel has that only this state was written to, with the facts of
+// any time, which shared chains have had, and in either release's form.
+func (w *world) pastItems(family service.Family, s served) (all []map[nftmodel.Name]string, err error) {
+	m := &w.past
+	if now := w.cluster.facts(); m.facts == nil || !m.facts.Equal(now) {
+		*m = pastMemory{now, map[pastKey][]map[nftmodel.Name]string{}}
+	}
+	key := pastKey{family: family, n: s.n, spec: s.state.spec, was: s.state.facts}
+	if len(s.state.slices) > 0 {
+		key.slices = &s.state.slices[0]
+	}
+	for _, key.as = range w.cluster.former {
+		if m.items[key] == nil {
+			s.state.facts = key.as
+			is, wrong := w.expectedItems(family, []served{s}, nil)
+			was, alsoWrong := w.expectedItems(family, []served{s}, release.Translated)
+			m.items[key] = []map[nftmodel.Name]string{is, was}
+			err = errors.Join(err, wrong, alsoWrong)
+		}
+		all = append(all, m.items[key]...)
+	}
+	return all, err
 }
 
 // concernsVague reports whether a packet goes to where a vague Service answers, or did.
