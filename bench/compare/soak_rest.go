@@ -17,6 +17,8 @@ const restMax = 130 * time.Second
 // rest is how long the node rests before its samples at rest.
 func (s *soak) rest() time.Duration { return min(restMax, s.duration/20) }
 
+func (s *soak) restsLong() bool { return s.rest() == restMax }
+
 // quiet takes a sample at rest.
 func (s *soak) quiet(ctx context.Context) error {
 	if !sleepUntil(ctx, time.Now().Add(s.rest())) {
@@ -31,15 +33,14 @@ func (s *soak) quiet(ctx context.Context) error {
 			return err
 		}
 	}
-	if s.json != "" {
-		if err := s.keepProfiles(ctx, fmt.Sprintf("%s.rest-%d", s.json, len(s.out.Quiet)+1)); err != nil {
-			return err
-		}
-	}
 	sample, err := s.sample(ctx, true)
 	s.out.Quiet = append(s.out.Quiet, sample)
 	progress("  at rest: %+v", sample)
-	return err
+	if err != nil || s.json == "" {
+		return err
+	}
+	// Writing a profile makes garbage, so it comes last.
+	return s.keepProfiles(ctx, fmt.Sprintf("%s.rest-%d", s.json, len(s.out.Quiet)))
 }
 
 // keepProfiles writes down what a difference between two moments at rest may be due to.

@@ -77,12 +77,11 @@ type trial struct {
 
 // row is a row of the table.
 type row struct {
-	kind            string
-	instants        int
-	ready, inForce  time.Duration
-	details         map[string]int
-	readied, forced int
-	notes           []string
+	kind           string
+	instants       int
+	ready, inForce time.Duration
+	details        map[string]int
+	notes          []string
 }
 
 func (r *row) count(detail string) { r.details[detail]++ }

@@ -95,7 +95,8 @@ func TestKubeProxyBesideSluice(t *testing.T) {
 	c.SetEndpoints("web", c.A, c.B)
 	rival := c.StartKubeProxy(harness.NFTables)
 	reachAll(t, startMax, "kube-proxy serves", []*harness.Host{c.P1}, clusterIPs(t, web), c.A, c.B)
-	proxy := c.StartProxy(harness.NFTables)
+	// Looking into the processes of another user takes more than serving.
+	proxy := c.StartProxyWithCapabilities([]string{"NET_ADMIN", "SYS_PTRACE", "DAC_READ_SEARCH"}, harness.NFTables)
 	pid := fmt.Sprint(rival.PID())
 	for _, reason := range []string{"RivalProxy", "AddressTaken"} {
 		if event := awaitEvent(t, c, reason); !strings.Contains(event.Note, "kube-proxy") || !strings.Contains(event.Note, pid) {

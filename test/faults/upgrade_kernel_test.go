@@ -5,18 +5,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/internal/netlink"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/release"
 )
 
 var recordRelease = flag.String("record-release", "", "write the present rules to testdata/releases/NAME instead of testing")
@@ -212,7 +209,7 @@ func TestThereAndBack(t *testing.T) {
 	l := u.start()
 	tr := startTraffic(t, u.network.client)
 	for range 2 {
-		for _, translate := range []func([]dataplane.Object) []dataplane.Object{toOtherRelease, nil} {
+		for _, translate := range []func([]dataplane.Object) []dataplane.Object{release.Translated, nil} {
 			tr.awaitAll(t, 5)
 			u.stop(l)
 			u.translate = translate
@@ -231,55 +228,6 @@ func TestThereAndBack(t *testing.T) {
 	tr.checkAffinity(t)
 	u.stop(l)
 	u.checkSettled()
-}
-
-// toOtherRelease gives chains other names of the same length, and bounds sets.
-func toOtherRelease(objects []dataplane.Object) []dataplane.Object {
-	class := regexp.MustCompile(`cluster-(\d)`)
-	rename := func(text string) string {
-		return strings.ReplaceAll(class.ReplaceAllString(text, "klaster-$1"), "services\x00", "dispatch\x00")
-	}
-	out := make([]dataplane.Object, 0, len(objects))
-	for _, o := range objects {
-		switch o.ID.Container {
-		case "chain":
-			o.ID.Name = strings.TrimSuffix(rename(o.ID.Name+"\x00"), "\x00")
-			o.Body = rename(o.Body)
-		case "set":
-			if o.ID.Name != "allowed-sources" {
-				o.Body = bounded(o.Body)
-			}
-		case "@frontends", "@nodeports":
-			o.Body = rename(o.Body)
-		}
-		refs := make([]dataplane.ID, 0, len(o.Refs()))
-		for _, ref := range o.Refs() {
-			if ref.Container == "chain" {
-				ref.Name = strings.TrimSuffix(rename(ref.Name+"\x00"), "\x00")
-			}
-			refs = append(refs, ref)
-		}
-		o.Links = dataplane.LinkTo(refs...)
-		out = append(out, o)
-	}
-	return out
-}
-
-// bounded returns the definition of a set with a maximum size.
-func bounded(body string) string {
-	const size = 100000
-	var out []byte
-	for attr := range netlink.Attrs([]byte(body)) {
-		switch attr.Type {
-		case unix.NFTA_SET_DESC:
-			continue
-		case unix.NFTA_SET_USERDATA:
-			b, mark := netlink.Nest(out, unix.NFTA_SET_DESC)
-			out = netlink.End(netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, size), mark)
-		}
-		out = netlink.AppendBytes(out, attr.Type, attr.Data)
-	}
-	return string(out)
 }
 
 // checkAffinity fails unless one pod has answered every connection to the Service with affinity.

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/release"
 )
 
 // A process that ends without a check leaves a Service between two states. The next one
@@ -62,7 +63,7 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 			for _, f := range w.cluster.former { // shared chains have had those of any time
 				alone[0].state.facts = f
 				add(&c.past, alone, nil)
-				add(&c.past, alone, translated)
+				add(&c.past, alone, release.Translated)
 			}
 		}
 	}
