@@ -20,8 +20,9 @@ const (
 	// drainingMax bounds the endpoints of one Service that drain in one domain.
 	drainingMax = 1000
 	// heldMax is how long Held is asked again after its first failure. Meanwhile a Service
-	// stays as a former process left it, and its changes wait.
-	heldMax   = 30 * time.Second
+	// stays as its former actor left it, and its changes wait. The kernel answers
+	// one question after the other: 10,000 take 10 s on a machine that has nothing else to do.
+	heldMax   = time.Minute
 	heldPause = 100 * time.Millisecond
 )
 

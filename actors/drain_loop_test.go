@@ -255,7 +255,7 @@ func TestHeldIsAskedAgainWhileTheKernelIsBusy(t *testing.T) {
 					b.connect("c")
 					b.serve("a b")
 					pass(min(lasts, heldMax) - time.Second)
-					if bodies, asked := b.told("drains"); bodies != "" || len(asked) < len("held")*9 || len(asked) > len("held ")*300 {
+					if bodies, asked := b.told("drains"); bodies != "" || len(asked) < len("held")*9 || len(asked) > len("held ")*600 {
 						t.Errorf("while it is busy: told %q and asked %q", bodies, asked)
 					}
 					pass(2*askMax + heldPause + time.Second)
