@@ -225,6 +225,13 @@ func (a *actor) ask(ctx context.Context, i int) {
 }
 
 func (q Question) put(ctx context.Context, drainer Drainer) (answer Answer) {
+	if q.pause > 0 {
+		select {
+		case <-time.After(q.pause):
+		case <-ctx.Done():
+			return answer
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, askMax)
 	defer cancel()
 	if q.held {

@@ -50,8 +50,9 @@ type Drainer interface {
 		e service.Endpoint) (bool, error)
 	// Held returns the endpoints that the kernel still has at frontends of a service
 	// port that do not want them, in any order. Each incarnation asks once per port
-	// before its first fragment, because only the kernel remembers what drains.
-	// Endpoint.Local is ignored.
+	// before its first fragment, because only the kernel remembers what drains, and for
+	// a while again after an error that matches context.DeadlineExceeded or
+	// dataplane.ErrBusy. Endpoint.Local is ignored.
 	Held(ctx context.Context, view *service.View, port *service.PortView) ([]service.Endpoint, error)
 }
 

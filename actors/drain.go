@@ -1,9 +1,12 @@
 package actors
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -16,6 +19,11 @@ const (
 	lookMax = 10 * time.Second
 	// drainingMax bounds the endpoints of one Service that drain in one domain.
 	drainingMax = 1000
+	// heldMax is how long Held is asked again after its first failure. Meanwhile a Service
+	// stays as its former actor left it, and its changes wait. The kernel answers
+	// one question after the other: 10,000 take 10 s on a machine that has nothing else to do.
+	heldMax   = time.Minute
+	heldPause = 100 * time.Millisecond
 )
 
 // drain holds the endpoints of one Service that have left in one domain, as long as
@@ -37,10 +45,13 @@ type drain struct {
 	// changed is set if shown does not match leavers.
 	changed bool
 	// asking says which questions are open; port is the position of the next port
-	// to ask Held about. asked is set once Held has been asked.
+	// to ask Held about. asked is set once Held has been asked. failed is the time of its
+	// first failure, and again is set while it is asked again.
 	asking asking
 	port   int
 	asked  bool
+	failed time.Time
+	again  bool
 	// doubted is set if the last question had no answer.
 	doubted bool
 	// cut collects the endpoints dropped by bound since the last event about it.
@@ -65,7 +76,9 @@ type Question struct {
 	Port     *service.PortView
 	Endpoint service.Endpoint
 	held     bool
-	leaver   int
+	// pause is the time to wait before the question is put.
+	pause  time.Duration
+	leaver int
 }
 
 // Answer is what a Drainer returned.
@@ -214,7 +227,11 @@ func (d *drain) question(now time.Time, news bool) (Question, bool) {
 	case d.asking == asksHeld:
 		for ; d.port < len(d.ports); d.port++ {
 			if port := &d.ports[d.port]; inside.drains(port) {
-				return Question{View: d.view, Port: port, held: true}, true
+				q := Question{View: d.view, Port: port, held: true}
+				if d.again {
+					q.pause = heldPause
+				}
+				return q, true
 			}
 		}
 	case d.asking == asksBusy && !news:
@@ -229,11 +246,17 @@ func (d *drain) question(now time.Time, news bool) (Question, bool) {
 	return Question{}, false
 }
 
-// answer takes the answer to the last question. Without one about Held, the other
-// ports are not asked about: they would fare no better, and the fragment waits. An
-// endpoint without an answer about Busy counts as busy.
+// answer takes the answer to the last question. Held is asked again while there may be an
+// answer later, for heldMax in all. Then, and after any other error, the other ports are
+// not asked about: they would fare no better, and the fragment waits. An endpoint without
+// an answer about Busy counts as busy.
 func (d *drain) answer(q Question, a Answer, now time.Time) {
+	if q.held && a.Err != nil && d.failed.IsZero() {
+		d.failed = now
+	}
+	d.again = q.held && mayPass(a.Err) && now.Before(d.failed.Add(heldMax))
 	switch {
+	case d.again:
 	case q.held && a.Err != nil:
 		d.asking = asksNothing
 		d.tell(HeldUnknown{Key: d.key, Domain: d.output.Name, Err: a.Err})
@@ -253,6 +276,11 @@ func (d *drain) answer(q Question, a Answer, now time.Time) {
 		l.pause = min(2*l.pause, lookMax)
 		l.next = now.Add(l.pause)
 	}
+}
+
+// mayPass reports whether the same question may have an answer later.
+func mayPass(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, dataplane.ErrBusy)
 }
 
 func (d *drain) tell(e Event) { d.events = append(d.events, e) }

@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -226,6 +227,55 @@ func TestAServiceIsServedThoughNobodyKnowsWhatIsHeld(t *testing.T) {
 		b.serve("a")
 		b.expect(t, "asked once", "a/b", "")
 	})
+}
+
+// TestHeldIsAskedAgainWhileTheKernelIsBusy: nothing is cut until it answers, and the
+// actor does not look stuck meanwhile.
+func TestHeldIsAskedAgainWhileTheKernelIsBusy(t *testing.T) {
+	for name, busy := range map[string]func(context.Context) error{
+		"no answer in time": func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) },
+		"busy at once":      func(context.Context) error { return fmt.Errorf("here: %w", dataplane.ErrBusy) },
+	} {
+		for _, lasts := range []time.Duration{20 * time.Second, time.Hour} {
+			t.Run(fmt.Sprint(name, " for ", lasts), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := newDrainTown(t)
+					began, longest, last := time.Now(), time.Duration(0), time.Now()
+					b.let(func() {
+						b.kernel = set("a c")
+						b.before = func(ctx context.Context) {
+							longest, last = max(longest, time.Since(last)), time.Now()
+							var err error
+							if time.Since(began) < lasts {
+								err = busy(ctx)
+							}
+							b.let(func() { b.failing = err })
+						}
+					})
+					b.connect("c")
+					b.serve("a b")
+					pass(min(lasts, heldMax) - time.Second)
+					if bodies, asked := b.told("drains"); bodies != "" || len(asked) < len("held")*9 || len(asked) > len("held ")*600 {
+						t.Errorf("while it is busy: told %q and asked %q", bodies, asked)
+					}
+					pass(2*askMax + heldPause + time.Second)
+					want, unknown := "a b/c", 0
+					if lasts > heldMax { // new connections matter more by then
+						want, unknown = "a b/", 1
+					}
+					if bodies, _ := b.told("drains"); bodies != want {
+						t.Errorf("then: told %q, want %q", bodies, want)
+					}
+					if got := announced[HeldUnknown](b); len(got) != unknown {
+						t.Errorf("announced %+v, want %d", got, unknown)
+					}
+					if longest > askMax+heldPause {
+						t.Errorf("%v between two questions", longest)
+					}
+				})
+			})
+		}
+	}
 }
 
 // TestNewsGoFirst: a kernel that answers slowly does not hold up a change.

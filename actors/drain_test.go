@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -337,17 +338,19 @@ func TestADrainThatIsEmptyKeepsNothing(t *testing.T) {
 }
 
 // TestHeldIsAskedOncePerPort: before the first fragment, and not after a port without
-// an answer.
+// an answer. While the kernel is too busy to answer, it is asked again, for a while.
 func TestHeldIsAskedOncePerPort(t *testing.T) {
 	d := newDrain()
 	d.asked = false
 	port := func(number uint16, protocol service.Protocol) service.PortView {
 		return service.PortView{Port: number, Protocol: protocol, Cluster: set("a")}
 	}
+	now := noon
 	ask := func(a Answer) (ports []uint16) {
-		for q, ok := d.question(noon, true); ok; q, ok = d.question(noon, true) {
+		for q, ok := d.question(now, true); ok; q, ok = d.question(now, true) {
 			ports = append(ports, q.Port.Port)
-			d.answer(q, a, noon)
+			now = now.Add(heldMax / 3)
+			d.answer(q, a, now)
 		}
 		return ports
 	}
@@ -366,8 +369,16 @@ func TestHeldIsAskedOncePerPort(t *testing.T) {
 	}
 	d.asked = false
 	d.take(viewOf(ports...), noon)
-	if got := ask(Answer{Err: context.DeadlineExceeded}); !slices.Equal(got, []uint16{80}) {
+	if got := ask(Answer{Err: errors.New("no such thing")}); !slices.Equal(got, []uint16{80}) {
 		t.Errorf("asked about %v after an error", got)
+	}
+	d.asked, d.failed = false, time.Time{}
+	d.take(viewOf(ports...), noon)
+	if got := ask(Answer{Err: context.DeadlineExceeded}); !slices.Equal(got, []uint16{80, 80, 80, 80}) {
+		t.Errorf("asked about %v without an answer in time", got)
+	}
+	if len(d.events) != 3 { // Drains, and one of each error
+		t.Errorf("events %+v", d.events)
 	}
 	if e, ok := d.events[len(d.events)-1].(HeldUnknown); !ok || e.Key != web || e.Domain != "drains" {
 		t.Errorf("events %+v", d.events)

@@ -64,7 +64,8 @@ type RepairBegan struct {
 	Pause time.Duration
 }
 
-// Repaired reports that what was undone is in the kernel again.
+// Repaired reports that what was undone is in the kernel again, except for what belongs to
+// Services that were quarantined meanwhile.
 type Repaired struct {
 	Domain string
 	// Repairs counts the repairs since the last Repaired, nearly always one; Objects

@@ -103,10 +103,11 @@ func (a *Aggregator) beginRepair(now time.Time, done *AuditDone) {
 	}
 }
 
-// repairDone reports that nothing is left to repair. A search removes objects and
-// restores them before it ends, so it is not over until then.
+// repairDone reports that nothing is left to repair. A control write leaves out what its
+// suspects miss, and a search removes objects and restores them before it ends, so it is
+// not over until then.
 func (a *Aggregator) repairDone(now time.Time) {
-	if !a.search.idle() {
+	if a.refusal != nil || !a.search.idle() {
 		return
 	}
 	if told := a.repairs.repairDone(now); told != nil {

@@ -101,6 +101,9 @@ func (a *Aggregator) act(now time.Time) time.Duration {
 	}
 	switch {
 	case a.search.idle() && !a.recheck:
+		if a.restored() { // since the search ended
+			a.repairDone(now)
+		}
 	case now.Before(a.nextTry):
 		if a.nextTry.Before(again) {
 			again = a.nextTry
@@ -295,16 +298,24 @@ func (a *Aggregator) settled(now time.Time, contributions []dataplane.Contributi
 		a.config.Verdicts(dataplane.Verdict{Key: c.Key, Domain: a.config.Domain, Revision: c.Revision})
 	}
 	a.tellShadows()
-	switch left := a.ledger.Stats(); {
-	case left.Dirty > 0 && len(contributions) > 0:
+	if a.ledger.Stats().Dirty > 0 && len(contributions) > 0 {
 		a.pacer.Waiting(now, false) // leftovers of a former process may go now
-	case left.Dirty > 0:
-	default:
-		a.drifted = time.Time{}
-		if left.Pending == 0 && a.refusal == nil && a.search.idle() {
-			a.waits.clear() // of suspects whose objects were only repaired
-		}
 	}
+	a.restored()
+}
+
+// restored reports whether the kernel is as wanted, and notes it. What a search and its
+// control write leave out for a while is still missing.
+func (a *Aggregator) restored() bool {
+	left := a.ledger.Stats()
+	if left.Dirty > 0 || a.refusal != nil || !a.search.idle() {
+		return false
+	}
+	a.drifted = time.Time{}
+	if left.Pending == 0 {
+		a.waits.clear() // of suspects whose objects were only repaired
+	}
+	return true
 }
 
 // tellShadows reports the frontends that Services lost to each other. Changes that a

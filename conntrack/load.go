@@ -13,8 +13,10 @@ const messageStatistics = 4 // IPCTNL_MSG_CT_GET_STATS_CPU
 
 // Load asks for statistics, for which the kernel loads connection tracking if it is a module. A
 // node that has just booted may not have it, and so not its settings.
-func Load(ctx context.Context) error {
-	socket, err := netlink.Open(netlink.Config{Protocol: unix.NETLINK_NETFILTER})
+func Load(ctx context.Context) error { return load(ctx, unix.NETLINK_NETFILTER) }
+
+func load(ctx context.Context, protocol int) error {
+	socket, err := netlink.Open(netlink.Config{Protocol: protocol})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -44,6 +45,9 @@ type Contribution struct {
 	// replaced.
 	Trail Trail
 }
+
+// ErrBusy means that the kernel did not answer a question. It may answer when asked again.
+var ErrBusy = errors.New("the kernel is busy")
 
 // Outcome is the result of a write.
 type Outcome uint8

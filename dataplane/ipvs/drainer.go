@@ -2,6 +2,7 @@ package ipvs
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -154,7 +155,8 @@ func (d *Drainer) servers(view *service.View, port *service.PortView) []Server {
 	return servers
 }
 
-// ask asks about one frontend, unless it cannot exist, when it is this question's turn.
+// ask asks about one frontend, unless it cannot exist, when it is this question's turn. The
+// error matches dataplane.ErrBusy if there may be an answer later.
 func (d *Drainer) ask(ctx context.Context, f dataplane.Frontend) (found []kernel.Destination, err error) {
 	select {
 	case d.turn <- struct{}{}:
@@ -162,6 +164,11 @@ func (d *Drainer) ask(ctx context.Context, f dataplane.Frontend) (found []kernel
 		return nil, context.Cause(ctx)
 	}
 	defer func() { <-d.turn }()
+	defer func() {
+		if kernel.Unknown(err) || isBusy(err) {
+			err = fmt.Errorf("%w: %w", dataplane.ErrBusy, err)
+		}
+	}()
 	if d.reader == nil {
 		reader, err := d.open()
 		if err != nil {

@@ -116,7 +116,7 @@ func probing(family service.Family, inside func(func() error) error, probe func(
 
 type prober struct {
 	d      *dialect
-	socket *wire.Socket
+	socket Socket
 }
 
 func (p *prober) probe() (Features, error) {

@@ -72,6 +72,47 @@ func TestKernelWithoutNetfilter(t *testing.T) {
 	}
 }
 
+// without is a socket of a kernel that refuses each transaction from the given one on.
+type without struct {
+	Socket
+	from    int
+	errno   unix.Errno
+	commits int
+}
+
+func (s *without) Commit(*wire.Transaction) ([]*wire.Refusal, error) {
+	if s.commits++; s.commits <= s.from {
+		return nil, nil
+	}
+	return []*wire.Refusal{{Errno: s.errno}}, nil
+}
+
+// TestWithoutTablesOneLineSaysIt: the other features would be missing too. Without one of these,
+// each is named.
+func TestWithoutTablesOneLineSaysIt(t *testing.T) {
+	for _, family := range service.Families {
+		for landed, lines := range map[int]int{0: 1, 1: len(features) - 1, len(features): 0} {
+			socket := &without{from: landed, errno: unix.EOPNOTSUPP}
+			err := (&prober{d: dialects[family], socket: socket}).check()
+			text := ""
+			if err != nil {
+				text = err.Error()
+			}
+			if got := strings.Count(text, "cannot be used"); got != lines {
+				t.Errorf("%s, %d features: %d lines, want %d: %s", family, landed, got, lines, text)
+			}
+			if landed == 0 && (socket.commits != 1 || !strings.Contains(text, "nf_tables for the family") || !errors.Is(err, unix.EOPNOTSUPP)) {
+				t.Errorf("%s: after %d tries: %s", family, socket.commits, text)
+			}
+		}
+		denied := &without{errno: unix.EPERM}
+		err := (&prober{d: dialects[family], socket: denied}).check()
+		if _, lacks := errors.AsType[*MissingError](err); lacks || !errors.Is(err, unix.EPERM) {
+			t.Errorf("%s: %v is taken for a kernel that lacks something", family, err)
+		}
+	}
+}
+
 // stepwise is a socket that calls between before each transaction but the first.
 type stepwise struct {
 	Socket

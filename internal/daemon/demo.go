@@ -31,8 +31,8 @@ func Demo(ctx context.Context, o *Options, out io.Writer, verbose bool) error {
 	return demo.Tell(ctx, out, log, func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
 		choice := &backend.Choice{Reach: "node ports answer on all addresses", Log: log}
 		_, domains, err := backend.Build(o.KubeProxy.Mode, choice, backend.Builders{
-			NFTables: func() ([]proxy.Domain, error) {
-				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
+			NFTables: func(whole bool) ([]proxy.Domain, error) {
+				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Whole: whole, Log: log})
 			},
 			IPTables: func() ([]proxy.Domain, error) {
 				return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})

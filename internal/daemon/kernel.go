@@ -44,7 +44,12 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Log
 		k.choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
 	}
 	k.mode, k.domains, err = backend.Build(o.KubeProxy.Mode, k.choice, backend.Builders{
-		NFTables: func() ([]proxy.Domain, error) { return backend.NFTables(ctx, o.nftables(log)) },
+		NFTables: func(whole bool) ([]proxy.Domain, error) {
+			k.variant = "" // iptables may have been tried
+			options := o.nftables(log)
+			options.Whole = whole
+			return backend.NFTables(ctx, options)
+		},
 		IPTables: func() ([]proxy.Domain, error) {
 			options, err := o.iptables(files, log)
 			if err != nil {

@@ -91,8 +91,8 @@ func Initialise(ctx context.Context, o *Options) error {
 	// The backend is chosen as it will be when it serves: for nftables mode, the loopback
 	// addresses must not be opened in vain.
 	_, _, err = backend.Build(o.KubeProxy.Mode, nil, backend.Builders{
-		NFTables: func() ([]proxy.Domain, error) {
-			return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: o.MasqueradeBit(), Log: zap.NewNop()})
+		NFTables: func(whole bool) ([]proxy.Domain, error) {
+			return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: o.MasqueradeBit(), Whole: whole, Log: zap.NewNop()})
 		},
 		IPTables: func() ([]proxy.Domain, error) {
 			options, err := o.iptables(files, log.Logger)

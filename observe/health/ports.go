@@ -66,6 +66,7 @@ type Ports struct {
 	// lost receives the outlets that have ended by themselves, with the reason.
 	lost    *mailbox.Mailbox[*outlet, error]
 	serving sync.WaitGroup
+	limit   *web.Limit
 
 	// Run owns the following. waiting holds the checks that are not complete.
 	checks  map[checkKey]*check
@@ -78,6 +79,7 @@ func NewPorts(config PortsConfig) *Ports {
 		config:  config.withDefaults(),
 		inbox:   mailbox.New[checkKey, wish](math.MaxInt, nil),
 		lost:    mailbox.New[*outlet, error](math.MaxInt, nil),
+		limit:   web.NewLimit(),
 		checks:  map[checkKey]*check{},
 		waiting: map[*check]struct{}{},
 	}
@@ -216,7 +218,7 @@ func (p *Ports) openOutlet(c *check, at netip.AddrPort) (*outlet, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &outlet{check: c, listener: listener, server: web.ProbeServer(c.handler(p.config.Healthy))}
+	o := &outlet{check: c, listener: p.limit.Bound(listener), server: web.ProbeServer(c.handler(p.config.Healthy))}
 	web.LogErrors(o.server, p.config.Log)
 	p.serving.Go(func() {
 		if err := o.serve(); err != nil {

@@ -481,3 +481,37 @@ func TestKernelManyPorts(t *testing.T) {
 		t.Errorf("reported %v", reported)
 	}
 }
+
+// TestKernelIdleClientsLeaveRoom: idle connections to the port of one Service are limited, and do
+// not keep balancers from asking about another.
+func TestKernelIdleClientsLeaveRoom(t *testing.T) {
+	var before unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 256, Max: before.Max}))
+	w := newPortsWorld(t)
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
+	w.program("busy", 32000, 1, 1)
+	w.program("other", 32001, 1, 1)
+	w.answers("http://"+own4+":32000", 200)
+	w.answers("http://"+own4+":32001", 200)
+	var idle []io.Closer
+	for range 16 {
+		c, err := w.node.DialContext(t.Context(), "tcp", own4+":32000")
+		must(t, err)
+		idle = append(idle, c)
+	}
+	c, err := w.node.DialContext(t.Context(), "tcp", own4+":32000")
+	must(t, err)
+	must(t, c.SetDeadline(time.Now().Add(500*time.Millisecond)))
+	_, err = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+	must(t, err)
+	if n, err := c.Read(make([]byte, 1)); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("connection number 17: %d, %v", n, err)
+	}
+	must(t, c.Close())
+	w.answers("http://"+own4+":32001", 200)
+	for _, c := range idle {
+		must(t, c.Close())
+	}
+	w.answers("http://"+own4+":32000", 200)
+}

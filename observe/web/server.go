@@ -76,18 +76,6 @@ const (
 	idleMax = 2 * time.Minute
 )
 
-// connectionsMax returns how many connections a server accepts at a time; further ones wait in the
-// kernel. Two servers take a quarter of the descriptors at most, so that clients cannot keep the
-// process from running programs and opening sockets, which changes of rules may need.
-func connectionsMax() int {
-	const least, most = 16, 2000
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return least
-	}
-	return int(min(max(limit.Cur/8, least), most))
-}
-
 // Server serves one handler at one address.
 type Server struct {
 	config ServerConfig

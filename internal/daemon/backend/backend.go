@@ -16,19 +16,24 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // Builder builds the domains of one backend.
 type Builder func() ([]proxy.Domain, error)
 
-// Builders has one for each backend.
-type Builders struct{ NFTables, IPTables, IPVS Builder }
+// Builders has one for each backend. NFTables receives NFTablesOptions.Whole.
+type Builders struct {
+	NFTables       func(whole bool) ([]proxy.Domain, error)
+	IPTables, IPVS Builder
+}
 
 // Build builds the domains of the requested backend and returns which one that is.
-// ModeBest falls back to iptables if the kernel lacks something that nftables mode needs;
-// choice keeps and logs the decision. Any other error is final, because iptables mode would meet it
-// too. IPVS serves only on request and falls back to nothing.
+// ModeBest falls back to iptables if the kernel lacks something that nftables mode needs, even
+// for one family, if iptables mode serves all; choice keeps and logs the decision. Any other error
+// is final, because iptables mode would meet it too. IPVS serves only on request and falls back to
+// nothing.
 func Build(asked config.Mode, choice *Choice, by Builders) (config.Mode, []proxy.Domain, error) {
 	switch asked {
 	case config.ModeIPTables:
@@ -38,13 +43,19 @@ func Build(asked config.Mode, choice *Choice, by Builders) (config.Mode, []proxy
 		domains, err := by.IPVS()
 		return asked, domains, err
 	}
-	domains, err := by.NFTables()
+	domains, err := by.NFTables(asked == config.ModeBest)
 	_, lacks := errors.AsType[*nftables.MissingError](err)
 	switch {
 	case lacks && asked == config.ModeBest:
+		instead, insteadErr := by.IPTables()
+		if insteadErr != nil || len(instead) < len(service.Families) {
+			if part, partErr := by.NFTables(false); partErr == nil {
+				choice.explain(config.ModeNFTables, nil)
+				return config.ModeNFTables, part, nil
+			}
+		}
 		choice.explain(config.ModeIPTables, err)
-		domains, err = by.IPTables()
-		return config.ModeIPTables, domains, err
+		return config.ModeIPTables, instead, insteadErr
 	case lacks:
 		err = &AdvisedError{err, "use a kernel that has it, or --proxy-mode iptables"}
 	case err == nil && asked == config.ModeBest:
@@ -66,15 +77,22 @@ func (e *AdvisedError) Error() string { return e.Err.Error() + "\n" + e.Do }
 func (e *AdvisedError) Unwrap() error { return e.Err }
 
 // eachFamily builds one domain per family. It logs and leaves out a family whose build
-// fails with a Missing error. If no family is left, the error says what each lacks.
-func eachFamily[Missing error](log *zap.Logger, build func(service.Family) (proxy.Domain, error)) ([]proxy.Domain, error) {
+// fails with a Missing error. If no family is left, the error says what each lacks. With whole it
+// leaves out only IPv6, where the node has none.
+func eachFamily[Missing error](
+	log *zap.Logger, whole bool, build func(service.Family) (proxy.Domain, error),
+) ([]proxy.Domain, error) {
 	var domains []proxy.Domain
-	var missing []error
+	var missing, without []error
 	for _, family := range service.Families {
 		domain, err := build(family)
 		if _, lacks := errors.AsType[Missing](err); lacks {
-			log.Info("family not served", zap.Stringer("family", family), zap.Error(err))
 			missing = append(missing, err)
+			if _, none := errors.AsType[*sysctl.NoIPv6Error](err); !none && whole {
+				without = append(without, err)
+			} else {
+				log.Info("family not served", zap.Stringer("family", family), zap.Error(err))
+			}
 			continue
 		}
 		if err != nil {
@@ -84,6 +102,9 @@ func eachFamily[Missing error](log *zap.Logger, build func(service.Family) (prox
 	}
 	if len(domains) == 0 {
 		return nil, errors.Join(missing...)
+	}
+	if without != nil {
+		return nil, errors.Join(without...)
 	}
 	return domains, nil
 }

@@ -21,35 +21,63 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// builders are what Build may call; each domain has the name of its builder.
+// builders are what Build may call; each domain has the name of its builder. nftPart is what the
+// kernel lacks for one family of nftables mode. iptPart leaves iptables mode with one family.
 type builders struct {
-	nftErr, iptErr, ipvsErr error
-	called                  []string
+	nftErr, nftPart, iptErr, ipvsErr error
+	iptPart                          bool
+	called                           []string
 }
 
-func (b *builders) builder(name string, err *error) Builder {
-	return func() ([]proxy.Domain, error) {
-		b.called = append(b.called, name)
-		if *err != nil {
-			return nil, *err
-		}
-		return []proxy.Domain{{Name: name}}, nil
+func (b *builders) nftables(whole bool) ([]proxy.Domain, error) {
+	if b.called = append(b.called, "nft"); b.nftPart == nil {
+		return b.families("nft", 2, b.nftErr)
 	}
+	if whole {
+		return nil, b.nftPart
+	}
+	return b.families("nft", 1, nil)
+}
+
+func (b *builders) iptables() ([]proxy.Domain, error) {
+	b.called = append(b.called, "ipt")
+	if b.iptPart {
+		return b.families("ipt", 1, b.iptErr)
+	}
+	return b.families("ipt", 2, b.iptErr)
+}
+
+func (b *builders) ipvs() ([]proxy.Domain, error) {
+	b.called = append(b.called, "ipvs")
+	return b.families("ipvs", 2, b.ipvsErr)
+}
+
+func (b *builders) families(name string, count int, err error) ([]proxy.Domain, error) {
+	if err != nil {
+		return nil, err
+	}
+	return slices.Repeat([]proxy.Domain{{Name: name}}, count), nil
 }
 
 func TestBuild(t *testing.T) {
 	old := &nftables.MissingError{Family: service.IPv4, Feature: "ranges in concatenations", Need: "Linux 5.6", Err: unix.EOPNOTSUPP}
+	old6 := &nftables.MissingError{Family: service.IPv6, Feature: "fib", Need: "CONFIG_NFT_FIB_IPV6", Err: unix.ENOENT}
 	none := errors.New("no iptables")
 	for name, c := range map[string]struct {
-		asked                   config.Mode
-		nftErr, iptErr, ipvsErr error
-		want                    config.Mode
-		called                  []string
-		problem, log            string
+		asked                            config.Mode
+		nftErr, nftPart, iptErr, ipvsErr error
+		iptPart                          bool
+		want                             config.Mode
+		called                           []string
+		problem, log                     string
 	}{
 		"best, modern kernel":           {asked: config.ModeBest, want: config.ModeNFTables, called: []string{"nft"}, log: "mode is not set: nftables, because the kernel has what it needs and it is faster; node ports answer here"},
 		"best, old kernel":              {asked: config.ModeBest, nftErr: old, want: config.ModeIPTables, called: []string{"nft", "ipt"}, log: "Linux 5.6"},
-		"best, neither":                 {asked: config.ModeBest, nftErr: old, iptErr: none, want: config.ModeIPTables, called: []string{"nft", "ipt"}, problem: "no iptables", log: "mode is not set: iptables, because"},
+		"best, one family lacks":        {asked: config.ModeBest, nftPart: old6, want: config.ModeIPTables, called: []string{"nft", "ipt"}, log: "needed: CONFIG_NFT_FIB_IPV6"},
+		"best, one lacks in both":       {asked: config.ModeBest, nftPart: old6, iptPart: true, want: config.ModeNFTables, called: []string{"nft", "ipt", "nft"}, log: "mode is not set: nftables"},
+		"best, one lacks, no iptables":  {asked: config.ModeBest, nftPart: old6, iptErr: none, want: config.ModeNFTables, called: []string{"nft", "ipt", "nft"}, log: "mode is not set: nftables"},
+		"nftables, one family lacks":    {asked: config.ModeNFTables, nftPart: old6, want: config.ModeNFTables, called: []string{"nft"}},
+		"best, neither":                 {asked: config.ModeBest, nftErr: old, iptErr: none, want: config.ModeIPTables, called: []string{"nft", "ipt", "nft"}, problem: "no iptables", log: "mode is not set: iptables, because"},
 		"best, trouble of another kind": {asked: config.ModeBest, nftErr: unix.EPERM, want: config.ModeNFTables, called: []string{"nft"}, problem: "operation not permitted"},
 		"nftables":                      {asked: config.ModeNFTables, want: config.ModeNFTables, called: []string{"nft"}},
 		"nftables, old kernel":          {asked: config.ModeNFTables, nftErr: old, want: config.ModeNFTables, called: []string{"nft"}, problem: "Linux 5.6: operation not supported\nuse a kernel that has it, or --proxy-mode iptables"},
@@ -58,17 +86,17 @@ func TestBuild(t *testing.T) {
 		"ipvs, no fall-back":            {asked: config.ModeIPVS, ipvsErr: none, want: config.ModeIPVS, called: []string{"ipvs"}, problem: "no iptables"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &builders{nftErr: c.nftErr, iptErr: c.iptErr, ipvsErr: c.ipvsErr}
+			b := &builders{nftErr: c.nftErr, nftPart: c.nftPart, iptErr: c.iptErr, iptPart: c.iptPart, ipvsErr: c.ipvsErr}
 			core, lines := observer.New(zap.InfoLevel)
 			mode, domains, err := Build(c.asked, &Choice{Log: zap.New(core), Reach: "node ports answer here"}, Builders{
-				NFTables: b.builder("nft", &b.nftErr), IPTables: b.builder("ipt", &b.iptErr), IPVS: b.builder("ipvs", &b.ipvsErr)})
+				NFTables: b.nftables, IPTables: b.iptables, IPVS: b.ipvs})
 			if mode != c.want || !slices.Equal(b.called, c.called) {
 				t.Errorf("mode %q after calls %v, want %q after %v", mode, b.called, c.want, c.called)
 			}
 			if (err == nil) != (c.problem == "") || (err != nil && !strings.Contains(err.Error(), c.problem)) {
 				t.Errorf("error %v, want %q", err, c.problem)
 			}
-			if err == nil && (len(domains) != 1 || domains[0].Name != c.called[len(c.called)-1]) {
+			if err == nil && (len(domains) == 0 || domains[0].Name != c.called[len(c.called)-1]) {
 				t.Errorf("domains %+v", domains)
 			}
 			said := ""
@@ -79,6 +107,38 @@ func TestBuild(t *testing.T) {
 				t.Errorf("log %q, want %q", said, c.log)
 			}
 		})
+	}
+}
+
+// TestEachFamily: whole makes a lack of one family an error, unless the node has no IPv6.
+func TestEachFamily(t *testing.T) {
+	lacks := func(family service.Family, err error) error { return &nftables.MissingError{Family: family, Err: err} }
+	off := &sysctl.NoIPv6Error{What: "off", Need: "on"}
+	for name, c := range map[string]struct {
+		errs  service.PerFamily[error]
+		whole bool
+		want  int
+		lines int
+	}{
+		"both":                 {whole: true, want: 2},
+		"a part":               {errs: service.PerFamily[error]{service.IPv6: lacks(service.IPv6, unix.ENOENT)}, want: 1, lines: 1},
+		"no part":              {errs: service.PerFamily[error]{service.IPv6: lacks(service.IPv6, unix.ENOENT)}, whole: true},
+		"no part, of IPv6":     {errs: service.PerFamily[error]{service.IPv4: lacks(service.IPv4, unix.ENOENT)}, whole: true},
+		"a node without IPv6":  {errs: service.PerFamily[error]{service.IPv6: lacks(service.IPv6, off)}, whole: true, want: 1, lines: 1},
+		"of which IPv4 is bad": {errs: service.PerFamily[error]{lacks(service.IPv4, unix.ENOENT), lacks(service.IPv6, off)}, whole: true, lines: 1},
+	} {
+		core, lines := observer.New(zap.InfoLevel)
+		domains, err := eachFamily[*nftables.MissingError](zap.New(core), c.whole, func(family service.Family) (proxy.Domain, error) {
+			return proxy.Domain{Family: family}, c.errs[family]
+		})
+		if len(domains) != c.want || (err == nil) != (c.want > 0) || lines.Len() != c.lines {
+			t.Errorf("%s: %d domains and %d lines, %v; want %d and %d", name, len(domains), lines.Len(), err, c.want, c.lines)
+		}
+		for family, missing := range c.errs {
+			if c.want == 0 && missing != nil && !errors.Is(err, missing) {
+				t.Errorf("%s: %v does not say what family %d lacks", name, err, family)
+			}
+		}
 	}
 }
 

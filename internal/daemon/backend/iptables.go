@@ -48,7 +48,7 @@ func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
 			return nil, err
 		}
 	}
-	return eachFamily[*iptables.MissingError](o.Log, func(family service.Family) (proxy.Domain, error) {
+	return eachFamily[*iptables.MissingError](o.Log, false, func(family service.Family) (proxy.Domain, error) {
 		return iptablesDomain(ctx, family, variant, o)
 	})
 }

@@ -61,7 +61,7 @@ func IPVS(ctx context.Context, o IPVSOptions) ([]proxy.Domain, iptables.Variant,
 	if err := PrepareIPVS(ctx, o); err != nil {
 		return nil, "", err
 	}
-	domains, err := eachFamily[*iptables.MissingError](o.Log, func(family service.Family) (proxy.Domain, error) {
+	domains, err := eachFamily[*iptables.MissingError](o.Log, false, func(family service.Family) (proxy.Domain, error) {
 		return ipvsDomain(ctx, family, variant, o)
 	})
 	return domains, variant, err

@@ -24,15 +24,18 @@ type NFTablesOptions struct {
 	LocalPorts bool
 	// DryRun changes nothing on the node: the domains are for reading.
 	DryRun bool
-	Log    *zap.Logger
+	// Whole makes it an error if the kernel lacks a feature of one family only. Otherwise the other
+	// family is served.
+	Whole bool
+	Log   *zap.Logger
 }
 
 // NFTables probes the kernel for what each family needs, and builds one domain per family.
-// A node without one family is served in the other. If neither works, the error names each
+// A node without one family is served in the other; see Whole. If neither works, the error names each
 // missing feature and the kernel that has it.
 func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 	starts := nftables.NewStarts()
-	domains, err := eachFamily[*nftables.MissingError](o.Log, func(family service.Family) (proxy.Domain, error) {
+	domains, err := eachFamily[*nftables.MissingError](o.Log, o.Whole, func(family service.Family) (proxy.Domain, error) {
 		probe := HasNFTables
 		if o.DryRun {
 			probe = checkNFTables

@@ -135,8 +135,8 @@ func tell(mode config.Mode) (status int, err error) {
 	}
 	return 0, Tell(context.Background(), os.Stdout, zap.NewNop(), func(ctx context.Context, log *zap.Logger) ([]proxy.Domain, error) {
 		_, domains, err := backend.Build(mode, nil, backend.Builders{
-			NFTables: func() ([]proxy.Domain, error) {
-				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Log: log})
+			NFTables: func(whole bool) ([]proxy.Domain, error) {
+				return backend.NFTables(ctx, backend.NFTablesOptions{MasqueradeBit: 14, Whole: whole, Log: log})
 			},
 			IPTables: func() ([]proxy.Domain, error) {
 				return backend.IPTables(ctx, backend.IPTablesOptions{Variant: "auto", MasqueradeBit: 14, Log: log})

@@ -1,0 +1,45 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/netlink"
+	"github.com/sluice-proxy/sluice/test/netnstest"
+)
+
+// TestKernelLoad: afterwards there are the settings. On a node that has just booted they were not
+// there before.
+func TestKernelLoad(t *testing.T) {
+	const setting = "/proc/sys/net/netfilter/nf_conntrack_max"
+	_, err := os.Stat(setting)
+	t.Logf("before: %v", err)
+	if err := netnstest.New(t, "fresh").Do(func() error { return Load(t.Context()) }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(setting); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKernelLoadSaysWhatIsMissing: a kernel without netfilter has no such socket.
+func TestKernelLoadSaysWhatIsMissing(t *testing.T) {
+	const nobodys = 31 // the last number of a protocol, which no kernel uses
+	err := load(t.Context(), nobodys)
+	if want := "open a netlink socket: protocol not supported"; !errors.Is(err, unix.EPROTONOSUPPORT) || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
+	}
+	// The kernel answers others with a refusal, which is no success.
+	if refusal, ok := errors.AsType[*netlink.Refusal](load(t.Context(), unix.NETLINK_ROUTE)); !ok || refusal.Errno == 0 {
+		t.Error("a kernel that refuses the request is taken for one that has loaded")
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := load(ended, unix.NETLINK_NETFILTER); !errors.Is(err, context.Canceled) {
+		t.Errorf("after its context has ended: %v", err)
+	}
+}
