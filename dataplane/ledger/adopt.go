@@ -116,10 +116,10 @@ func (l *Ledger) Frozen(key service.Key) bool {
 	return a != nil && a.frozen
 }
 
-// Restore makes what was last applied of a frozen key wanted; the key stays held.
+// Restore makes what was last applied of a frozen key wanted; a held key stays held.
 func (l *Ledger) Restore(key service.Key) {
 	a := l.accounts[key]
-	if a == nil || !a.held || !a.frozen {
+	if a == nil || !a.frozen || !a.held && a.latest != nil {
 		return
 	}
 	a.frozen, a.present = false, nil

@@ -199,6 +199,26 @@ func TestAFrozenServiceRemembersWhatWasApplied(t *testing.T) {
 	}
 }
 
+// A Service that has not submitted is never held. It is frozen in a search like any other, and
+// what another program has changed meanwhile must not stay for ever.
+func TestWhoHasNotSubmittedThaws(t *testing.T) {
+	for name, thaw := range map[string]func(*Ledger, service.Key){"restored": (*Ledger).Restore, "released": (*Ledger).Release} {
+		l := New(nil, names{})
+		l.Observe([]dataplane.Object{element("frontends", "vip", "late")})
+		l.Adopt([]Absent{{Key: key("late")}}, labels{})
+		l.Observe([]dataplane.Object{element("frontends", "vip", "late→nat/elsewhere")})
+		l.Hold(key("late"))
+		l.Freeze([]service.Key{key("late")}, labels{})
+		if b := l.Plan(); b != nil {
+			t.Fatalf("frozen: %q", changes(b))
+		}
+		thaw(l, key("late"))
+		if got := changes(l.Plan()); got != "vip:late→nat/elsewhere>late " {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
 // A chain that several Services share stays while the elements of a refused one lead to
 // it, as the others want it. A refused Service whose elements are not there keeps none.
 func TestARefusedServiceSharesAChain(t *testing.T) {

@@ -174,6 +174,7 @@ func (l *Ledger) Hold(key service.Key) {
 func (l *Ledger) Release(key service.Key) {
 	a := l.accounts[key]
 	if a == nil || !a.held {
+		l.Restore(key) // one that has not submitted may be frozen, and is never held
 		return
 	}
 	a.held = false

@@ -52,7 +52,7 @@ func (p *portDraft) renderAffinity() {
 		return
 	}
 	targets := externalTargets{
-		policyLocal: p.port.ExternalLocal, guarded: len(p.port.SourceRanges) > 0, nodePort: p.port.NodePort != 0,
+		policyLocal: p.port.ExternalLocal, guarded: len(p.port.LoadBalancerVIPs) > 0, nodePort: p.port.NodePort != 0,
 	}
 	var lists []endpointList
 	if len(p.port.Cluster) > 0 {

@@ -92,3 +92,24 @@ func TestAReplacedEndpointWithAffinity(t *testing.T) {
 		t.Logf("%d endpoints: %.1f objects", endpoints, float64(sum)/rounds)
 	}
 }
+
+// TestAStickyServiceHonoursTheRangesOfOthers: an older Service without endpoints may limit who
+// reaches a VIP that a younger one serves.
+func TestAStickyServiceHonoursTheRangesOfOthers(t *testing.T) {
+	vip := netip.MustParseAddr("192.0.2.1")
+	for _, vips := range [][]netip.Addr{nil, {vip}} {
+		view := &service.View{Key: service.Key{Namespace: "ns", Name: "svc"}}
+		view.Ports[service.IPv4] = []service.PortView{{
+			Name: "http", Port: 80, HasAny: true, ClusterIP: netip.MustParseAddr("172.30.0.1"), AffinitySeconds: 60,
+			ExternalIPs: []netip.Addr{netip.MustParseAddr("192.0.2.2")}, LoadBalancerVIPs: vips,
+			Cluster: []service.Endpoint{{AddrPort: netip.MustParseAddrPort("10.0.0.1:8080")}},
+		}}
+		asks := false
+		for _, o := range NewRenderer(service.IPv4, Options{}).Service(view, &service.NodeFacts{}) {
+			asks = asks || slices.Contains(o.Refs(), chainID(chainFirewallCheck))
+		}
+		if asks != (len(vips) > 0) {
+			t.Errorf("VIPs %v: asks for the source ranges: %v", vips, asks)
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"strings"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/netlink"
@@ -85,14 +87,44 @@ func (g *guard) damaged() map[nftmodel.Name]bool {
 	return g.unrepaired()
 }
 
-// leave notes what is left damaged, under the names of whatever release has written it last.
+// leave notes what is left damaged, under the names of whatever release has written it last:
+// also the chains that it leads to, since what leads nowhere cannot be.
 func (s *stack) leave(damaged map[nftmodel.Name]bool) {
-	for name := range damaged {
-		for _, chain := range []string{name.Chain, release.Renamed(name.Chain)} {
-			name.Chain = chain
-			if body, there := s.kernel.Item(name); there {
-				s.left[name] = body
+	items := s.ours(func(nftmodel.Item) bool { return true })
+	var lead func(from nftmodel.Item)
+	lead = func(from nftmodel.Item) {
+		if body, noted := s.left[from.Name]; noted && body == from.Body {
+			return
+		}
+		s.left[from.Name] = from.Body
+		for _, to := range items {
+			if leadsTo(from, to) {
+				lead(to)
 			}
 		}
 	}
+	for _, item := range items {
+		was := item.Name
+		for name := range damaged {
+			if name == was || name.Chain != "" && release.Renamed(name.Chain) == was.Chain {
+				lead(item)
+			}
+		}
+	}
+}
+
+// leadsTo reports whether a part names a chain.
+func leadsTo(from, to nftmodel.Item) bool {
+	return isChain(to) && to.Chain != from.Chain && strings.Contains(from.Body, to.Chain+"\x00")
+}
+
+// ledTo reports whether any part of the proxy's table names a chain.
+func (s *stack) ledTo(chain nftmodel.Item) bool {
+	return len(s.ours(func(from nftmodel.Item) bool { return leadsTo(from, chain) })) > 0
+}
+
+// nameless reports whether a part bears no Service's name: an element whose comment another
+// program has taken, or a chain, which has none.
+func nameless(item nftmodel.Item) bool {
+	return isChain(item) || isElement(item) && netlink.Find([]byte(item.Body), unix.NFTA_SET_ELEM_USERDATA).Data == nil
 }

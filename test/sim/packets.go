@@ -153,8 +153,8 @@ func (j *judge) local(a netip.Addr) bool { return a.IsLoopback() || slices.Conta
 // route decides about a packet for a port that has endpoints.
 func (j *judge) route(p nftmodel.Packet, c claimant) expectation {
 	spec, facts := c.served.state.spec, c.served.state.facts
-	t := reference.Traffic{
-		Internal: c.clusterIP, PolicyLocal: spec.ExternalLocal, MasqueradeAll: facts.MasqueradeAll,
+	t := reference.Traffic{ // what the node's own rules decide, they do by the facts of today
+		Internal: c.clusterIP, PolicyLocal: spec.ExternalLocal, MasqueradeAll: j.facts.MasqueradeAll,
 		Node: j.local(p.Src.Addr()),
 	}
 	if c.clusterIP {
@@ -269,7 +269,13 @@ func (w *world) sendPackets(family service.Family, there []served) error {
 		}
 		want := j.expect(p)
 		w.monitor.count("packet " + want.verdict.String())
-		note(want.check(p, kernel.Outcomes(p)))
+		outcomes := kernel.Outcomes(p)
+		err := want.check(p, outcomes)
+		if err != nil && slices.ContainsFunc(w.elders(family, there, p), func(e expectation) bool { return e.check(p, outcomes) == nil }) {
+			w.monitor.count("packet as an elder says")
+			return
+		}
+		note(err)
 	}
 	for i := range j.served {
 		for k := range j.served[i].view.Ports[family] {

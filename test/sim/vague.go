@@ -38,13 +38,19 @@ type contents struct {
 
 // allows reports whether a part may be there with this content.
 func (c contents) allows(name nftmodel.Name, body string) bool {
-	left, damaged := c.left[name]
-	damaged = damaged && left == body
+	damaged := c.leaves(nftmodel.Item{Name: name, Body: body})
 	_, certain := c.present[0][name]
 	return slices.ContainsFunc(slices.Concat(c.present, c.past), func(want map[nftmodel.Name]string) bool {
 		is, ok := want[name]
 		return ok && (is == body || damaged && !certain)
 	})
+}
+
+// leaves reports whether a part is as it was left when a process ended. What bears no name
+// may then be of any vague Service.
+func (c contents) leaves(item nftmodel.Item) bool {
+	body, ok := c.left[item.Name]
+	return ok && body == item.Body
 }
 
 // needs reports whether a part has to be there.
@@ -60,7 +66,9 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 		c.present, err = append(c.present, items), errors.Join(err, wrong)
 	}
 	add(certain)
-	c.left = w.stacks[family].left
+	if len(w.vagueNumbers(family)) > 0 {
+		c.left = w.stacks[family].left
+	}
 	for _, n := range w.vagueNumbers(family) {
 		for _, s := range w.cluster.histories[family][n] {
 			if s.spec == nil {
@@ -147,6 +155,7 @@ func (s *stack) compare(want contents) error {
 			wrong(item.Name, "another program's is\n\t%q, was\n\t%q", item.Body, foreign)
 		case theirs, want.allows(item.Name, item.Body):
 		case !wanted && s.remains && item.Set == hairpins:
+		case !wanted && nameless(item) && want.leaves(item) && (isElement(item) || s.ledTo(item)):
 		case !wanted:
 			wrong(item.Name, "is not wanted")
 		default:

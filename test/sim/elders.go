@@ -1,0 +1,66 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/internal/nftmodel"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// elders returns what may become of a packet besides what its Service wants. One chain decides
+// for all external frontends with tables of the same sizes, and the oldest of their Services
+// says which packets it takes for those of local pods. If that Service is held back, it goes
+// on saying what was right at its time. The chain's content has been compared; this only
+// says what it does to the younger Services that share it, and to no others.
+func (w *world) elders(family service.Family, there []served, p nftmodel.Packet) (all []expectation) {
+	for _, n := range w.cluster.numbers() {
+		if !w.cluster.heldBack(n, family) {
+			continue
+		}
+		times := []*service.NodeFacts{nil}
+		if w.isVague(n, family) {
+			times = append(times, w.cluster.former...)
+		}
+		for _, s := range w.cluster.histories[family][n] {
+			for _, f := range times {
+				if f == nil {
+					f = s.facts
+				}
+				if s.spec != nil {
+					elder := serve(n, s)
+					all = append(all, newJudge(family, w.cluster.facts(), w.cluster.hosts, w.taught(family, there, elder, f)).expect(p))
+				}
+			}
+		}
+	}
+	return all
+}
+
+// taught returns Services with an elder's detection of local pods where they share its chain.
+func (w *world) taught(family service.Family, there []served, elder served, at *service.NodeFacts) []served {
+	chains := w.externalChains(family, elder)
+	now := serve(elder.n, w.cluster.state(elder.n)) // what has gone and come back has this age
+	there = slices.Clone(there)
+	for i := range there {
+		s := &there[i]
+		shared := func(chain string) bool { return slices.Contains(chains, chain) }
+		if min(older(elder, *s), older(now, *s)) < 0 && slices.ContainsFunc(w.externalChains(family, *s), shared) {
+			facts := *s.state.facts
+			facts.Detect = at.Detect
+			s.state.facts = &facts
+		}
+	}
+	return there
+}
+
+// externalChains names the chains for external frontends that a Service uses.
+func (w *world) externalChains(family service.Family, s served) (names []string) {
+	for _, o := range nftables.NewRenderer(family, w.settings.options).Service(&s.view, s.state.facts) {
+		if o.ID.Container == "chain" && strings.Contains(o.ID.Name, "external-") {
+			names = append(names, o.ID.Name)
+		}
+	}
+	return names
+}
