@@ -80,15 +80,15 @@ func (g *guard) unrepaired() map[nftmodel.Name]bool {
 	return names
 }
 
-// damaged returns the same.
+// damaged is unrepaired for those who do not hold the lock.
 func (g *guard) damaged() map[nftmodel.Name]bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.unrepaired()
 }
 
-// leave notes what is left damaged, under the names of whatever release has written it last:
-// also the chains that it leads to, since what leads nowhere cannot be.
+// leave notes what is left damaged, under the names of whatever release has written it last,
+// and the chains that it leads to: they stay as long as it does.
 func (s *stack) leave(damaged map[nftmodel.Name]bool) {
 	items := s.ours(func(nftmodel.Item) bool { return true })
 	var lead func(from nftmodel.Item)

@@ -120,6 +120,11 @@ func (w *world) match() (service.PerFamily[[]served], error) {
 			delete(w.vague, n)
 		}
 	}
+	if len(w.vague) == 0 {
+		for _, s := range w.stacks {
+			clear(s.left)
+		}
+	}
 	for n, spec := range w.cluster.specs {
 		// After a repair, a broken one's actor waits for its supervisor.
 		if w.cluster.defects.broken(spec.Ports[0].Port) {

@@ -29,8 +29,8 @@ func (w *world) elders(family service.Family, there []served, p nftmodel.Packet)
 					f = s.facts
 				}
 				if s.spec != nil {
-					elder := serve(n, s)
-					all = append(all, newJudge(family, w.cluster.facts(), w.cluster.hosts, w.taught(family, there, elder, f)).expect(p))
+					j := newJudge(family, w.cluster.facts(), w.cluster.hosts, w.taught(family, there, serve(n, s), f))
+					all = append(all, j.expect(p))
 				}
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/nftmodel"
@@ -32,18 +33,20 @@ func (w *world) vagueNumbers(family service.Family) []int {
 // A part of a vague Service that was damaged when a process ended may also be in left, as
 // another program has left it: the next process has not known what was there before.
 type contents struct {
-	present, past []map[nftmodel.Name]string
-	left          map[nftmodel.Name]string
+	present []map[nftmodel.Name]string
+	past    func() []map[nftmodel.Name]string // computed when it is needed: that takes long
+	left    map[nftmodel.Name]string
 }
 
 // allows reports whether a part may be there with this content.
 func (c contents) allows(name nftmodel.Name, body string) bool {
 	damaged := c.leaves(nftmodel.Item{Name: name, Body: body})
 	_, certain := c.present[0][name]
-	return slices.ContainsFunc(slices.Concat(c.present, c.past), func(want map[nftmodel.Name]string) bool {
+	fits := func(want map[nftmodel.Name]string) bool {
 		is, ok := want[name]
 		return ok && (is == body || damaged && !certain)
-	})
+	}
+	return slices.ContainsFunc(c.present, fits) || slices.ContainsFunc(c.past(), fits)
 }
 
 // leaves reports whether a part is as it was left when a process ended. What bears no name
@@ -69,17 +72,24 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 	if len(w.vagueNumbers(family)) > 0 {
 		c.left = w.stacks[family].left
 	}
+	var all []served
 	for _, n := range w.vagueNumbers(family) {
 		for _, s := range w.cluster.histories[family][n] {
-			if s.spec == nil {
-				continue
+			if s.spec != nil {
+				all = append(all, serve(n, s))
+				add(append(slices.Clip(certain), serve(n, s)))
 			}
-			alone := []served{serve(n, s)}
-			add(append(slices.Clip(certain), alone...))
-			items, wrong := w.pastItems(family, alone[0])
-			c.past, err = append(c.past, items...), errors.Join(err, wrong)
 		}
 	}
+	c.past = sync.OnceValue(func() (items []map[nftmodel.Name]string) {
+		for _, s := range all {
+			of, wrong := w.pastItems(family, s)
+			if items = append(items, of...); wrong != nil {
+				w.monitor.object(wrong)
+			}
+		}
+		return items
+	})
 	return c, err
 }
 

@@ -1,0 +1,32 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/sluice-proxy/sluice/internal/nftmodel"
+)
+
+// What another program has left damaged is allowed where a vague Service may have it, exactly
+// as it was left, and nowhere else.
+func TestWhatIsLeftIsAllowedForTheVagueAlone(t *testing.T) {
+	type items = map[nftmodel.Name]string
+	certain, vague := nftmodel.Name{Chain: "certain"}, nftmodel.Name{Chain: "vague"}
+	former, foreign := nftmodel.Name{Chain: "former"}, nftmodel.Name{Chain: "foreign"}
+	c := contents{
+		present: []items{{certain: "1"}, {certain: "1", vague: "2"}},
+		past:    func() []items { return []items{{former: "3"}} },
+		left:    items{certain: "left", vague: "left", former: "left", foreign: "left"},
+	}
+	for _, one := range []struct {
+		name nftmodel.Name
+		body string
+		want bool
+	}{
+		{certain, "1", true}, {certain, "left", false}, {vague, "2", true}, {vague, "left", true}, {vague, "other", false},
+		{former, "3", true}, {former, "left", true}, {former, "2", false}, {foreign, "left", false},
+	} {
+		if got := c.allows(one.name, one.body); got != one.want {
+			t.Errorf("%v as %q: allowed is %v", one.name, one.body, got)
+		}
+	}
+}
