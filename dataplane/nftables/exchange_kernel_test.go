@@ -81,7 +81,7 @@ func (r redefinition) apply(t testing.TB, table string) string {
 // The definitions of another release, with which the elements fit or do not.
 var redefinitions = map[string][]redefinition{
 	"another size": {
-		{set: "frontends", from: `\t\ttypeof [^\n]*\n`, to: "$0\t\tsize 100000\n"},
+		{set: "frontends", from: `\t\ttype [^\n]*\n`, to: "$0\t\tsize 100000\n"},
 		{set: "cluster-endpoints-.", from: `\t\ttypeof [^\n]*\n`, to: "$0\t\tsize 100000\n"},
 	},
 	"clients with a smaller size":   {{set: "clients-.*", from: `size \d+`, to: "size 1000"}},
@@ -268,7 +268,7 @@ func exchangeAll(t *testing.T, name string, all []redefinition, narrow bool) *wo
 // Definitions that some of our elements or rules do not fit.
 var misfits = map[string][]redefinition{
 	"another key": {
-		{set: "frontends", from: ` \. meta l4proto|(172\.[0-9.]+) \. tcp`, to: "$1"},
+		{set: "frontends", from: ` \. inet_proto|(172\.[0-9.]+) \. tcp`, to: "$1"},
 		{from: `ip daddr \. meta l4proto \. th dport vmap @frontends`, to: "ip daddr . th dport vmap @frontends"},
 	},
 	"a key and elements of another size": {

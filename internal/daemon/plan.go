@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
 	"time"
@@ -222,6 +223,9 @@ func (p *planner) others(ctx context.Context) ([]plan.Other, error) {
 	all := make([]plan.Other, 0, len(found))
 	for _, f := range found {
 		all = append(all, plan.Other(f))
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return all, nil // a start without more rights leaves alone what it cannot see
 	}
 	return all, err
 }

@@ -84,7 +84,7 @@ var (
 		},
 		"clients with a timeout of all": {{`flags dynamic,timeout`, "flags dynamic,timeout\n\t\ttimeout 2h"}},
 		"another key": {
-			{`(\tmap frontends \{\n\t\ttypeof \S+ daddr) \. meta l4proto`, "$1"},
+			{`(\tmap frontends \{\n\t\ttype(?:of \S+ daddr| ipv._addr)) \. (?:meta l4proto|inet_proto)`, "$1"},
 			{`(\S+) \. (?:tcp|udp) \. (\d+)( comment "[^"]*")? : goto`, "$1 . $2$3 : goto"},
 			{` \. meta l4proto \. th dport vmap @frontends`, " . th dport vmap @frontends"},
 		},
