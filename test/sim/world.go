@@ -1,7 +1,7 @@
 // Package sim runs the whole proxy in one process, on virtual time, against a kernel in
 // memory, while things happen to it that a seed has chosen: Services and endpoints come
 // and go, actors panic and hang, transactions are refused, slow, interrupted or of unknown
-// outcome, and other programs change the rules.
+// outcome, other programs change the rules, and processes are killed and succeed each other.
 //
 //	scenario ──► world ──► proxy ──► guard ──► nftmodel.Kernel
 //	   (events)    │                               │
