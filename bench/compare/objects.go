@@ -73,7 +73,7 @@ type item struct {
 	// endpoints are the numbers of its endpoints.
 	endpoints []int
 	nodePort  int
-	// dual says that the Service has both families. Its endpoints do, too.
+	// dual says that the Service and its endpoints have both families.
 	dual bool
 }
 

@@ -44,7 +44,7 @@ func TestIgnoredServices(t *testing.T) {
 	}
 }
 
-// TestNamesThatWouldEndARule: API servers admit no such names; whoever stands in for one might.
+// TestNamesThatWouldEndARule: API servers admit no such names, but manifests may have them.
 func TestNamesThatWouldEndARule(t *testing.T) {
 	const rule = "svc1\"\n-A INPUT -j DROP"
 	for _, name := range []string{rule, "a b", "a/b", "a:b", "ä", "\x00", strings.Repeat("a", 64)} {

@@ -86,7 +86,7 @@ func (c *Cluster) startProxyWith(capabilities []string, flags ...string) *Proxy 
 	return p
 }
 
-// proxyUser is who runs the proxy in these tests: nobody who owns anything.
+// proxyUser is the user that runs the proxy in these tests. It owns no files.
 const proxyUser = 65532
 
 // confined returns the command of a proxy with the least privileges: a user of its own with
@@ -120,7 +120,7 @@ func (c *Cluster) confined(binary string, words, capabilities []string) (*exec.C
 // lend gives a file to the proxy's user, and lets him into the folders of the test that lead to it.
 func lend(file string) error {
 	if os.Chown(file, proxyUser, proxyUser) != nil {
-		return nil // the proxy runs as whoever runs the test
+		return nil // the proxy runs as the user of the test
 	}
 	for dir := filepath.Dir(file); dir != filepath.Clean(os.TempDir()) && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o711); err != nil {

@@ -26,7 +26,7 @@ func TestOthersJumpAgain(t *testing.T) {
 	}
 }
 
-// TestProxysChains: others have names that begin with KUBE-, too.
+// TestProxysChains: chains of other programs may also have names that begin with KUBE-.
 func TestProxysChains(t *testing.T) {
 	for line, want := range map[string]bool{
 		":KUBE-SERVICES - [0:0]":                                 true,

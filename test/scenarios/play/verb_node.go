@@ -33,6 +33,15 @@ func (s *Stage) kernel() (*network.World, error) {
 	return w, nil
 }
 
+// readyKernel is kernel, once every change so far has taken effect in a proxy that runs.
+func (s *Stage) readyKernel(ctx context.Context) (*network.World, error) {
+	w, err := s.kernel()
+	if err == nil && s.running {
+		err = s.ready(ctx)
+	}
+	return w, err
+}
+
 // parseRun runs one program on the node, which has to end with status 0: before the proxy starts,
 // or once every change before it has taken effect.
 func parseRun(words []string) (statement, error) {
@@ -40,14 +49,9 @@ func parseRun(words []string) (statement, error) {
 		return nil, errors.New("want a program")
 	}
 	return act(func(ctx context.Context, s *Stage) error {
-		w, err := s.kernel()
+		w, err := s.readyKernel(ctx)
 		if err != nil {
 			return err
-		}
-		if s.running {
-			if err := s.ready(ctx); err != nil {
-				return err
-			}
 		}
 		_, err = w.Run(ctx, words[0], words[1:]...)
 		return err
@@ -187,14 +191,9 @@ func parseOthers(words []string) (statement, error) {
 		return nil, errors.New("want the name of a program, or kept")
 	}
 	return act(func(ctx context.Context, s *Stage) error {
-		w, err := s.kernel()
+		w, err := s.readyKernel(ctx)
 		if err != nil {
 			return err
-		}
-		if s.running {
-			if err := s.ready(ctx); err != nil {
-				return err
-			}
 		}
 		if words[0] == "kept" {
 			return w.OthersKept(ctx)
