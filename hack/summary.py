@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reads the output of `go test -json` and prints a table of packages, whatever
-failed in full, and the counts. Fails when a test failed, was skipped, or when
-none ran."""
+failed in full, and the counts. Fails when a test failed, was skipped or never
+ended (its process died), or when none ran."""
 import collections
 import json
 import sys
@@ -10,6 +10,7 @@ counts = collections.defaultdict(collections.Counter)
 took = {}
 output = collections.defaultdict(list)
 bad = []
+running = {}
 for line in sys.stdin:
     try:
         event = json.loads(line)
@@ -30,6 +31,13 @@ for line in sys.stdin:
                 bad.append((action, pkg, None))
     elif action == "build-fail":
         bad.append(("build failed", pkg, None))
+    if action == "run":
+        running[pkg, test] = True
+    elif test and action in ("pass", "fail", "skip"):
+        running.pop((pkg, test), None)
+for pkg, test in running:
+    counts[pkg]["fail"] += 1
+    bad.append(("never ended", pkg, test))
 
 width = max([len(pkg) for pkg in took] + [7])
 print(f"{'package':<{width}}  {'pass':>5} {'fail':>5} {'skip':>5} {'seconds':>8}")

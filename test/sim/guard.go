@@ -205,13 +205,25 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	return refusals, err
 }
 
+// wait returns after d, or when ctx ends. It asks no timer for no wait: two goroutines of one
+// bubble that do so at once break the race detector (golang/go#78156).
+func wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Ask implements nftables.Socket. A fault that is an error strikes after the first message.
 func (s *socket) Ask(ctx context.Context, kind uint16, family uint8, all bool, attrs []byte, each func(wire.Message)) error {
 	fault := s.guard.faults.next(true)
-	select {
-	case <-time.After(fault.delay):
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := wait(ctx, fault.delay); err != nil {
+		return err
 	}
 	if fault.disturb {
 		if err := s.guard.disturb(); err != nil {
