@@ -40,6 +40,7 @@ func (l *Ledger) Adopt(absent []Absent, origin dataplane.Origin) []dataplane.Con
 	for a := range l.pending {
 		if a.key != service.Node && !a.latest.Gone {
 			a.applied = found.present(a)
+			a.adopted = a.applied != nil
 			l.leftovers.await(a)
 		}
 	}
@@ -47,7 +48,7 @@ func (l *Ledger) Adopt(absent []Absent, origin dataplane.Origin) []dataplane.Con
 		if l.accounts[s.Key] != nil {
 			continue
 		}
-		a := &account{key: s.Key}
+		a := &account{key: s.Key, adopted: true}
 		if left := found.present(a); left != nil {
 			if !s.Created.IsZero() {
 				left.Created = s.Created
@@ -62,6 +63,64 @@ func (l *Ledger) Adopt(absent []Absent, origin dataplane.Origin) []dataplane.Con
 		l.fold(l.leftovers.account, found.unattributed())
 	}
 	return settled
+}
+
+// followWhatLanded adds to what a former process left of an account what has landed of its
+// newest fragment since: frontends, what goes with them, and what these refer to. What was
+// left may have been damaged by another program, or may be gone, and what serves again must
+// not be taken back. It does nothing once a fragment was fully in force.
+func (l *Ledger) followWhatLanded(a *account) {
+	if a.whole() || l.layout != nil {
+		return // where a layout composes objects, a write lands whole
+	}
+	m := &mended{l: l, a: a, objects: map[dataplane.ID]*dataplane.Object{}, newest: map[dataplane.ID]*dataplane.Object{}}
+	for _, o := range objectsOf(a.applied) {
+		m.objects[o.ID] = &o
+	}
+	for _, o := range objectsOf(a.latest) {
+		m.newest[o.ID] = &o
+	}
+	for _, leads := range []bool{true, false} {
+		for id := range m.newest {
+			_, frontend := l.naming.Frontend(id)
+			lead, led := l.naming.Lead(id)
+			if leads && (frontend || m.objects[id] != nil) || !leads && led && m.objects[lead] != nil {
+				m.take(id)
+			}
+		}
+	}
+	if len(m.objects) == 0 {
+		return
+	}
+	objects := make([]dataplane.Object, 0, len(m.objects))
+	for _, o := range m.objects {
+		objects = append(objects, *o)
+	}
+	a.applied = dataplane.NewFragment(a.key, a.latest.Created, objects)
+}
+
+// mended is what a former process left of an account, while it is brought up to date.
+type mended struct {
+	l               *Ledger
+	a               *account
+	objects, newest map[dataplane.ID]*dataplane.Object
+}
+
+// take takes an object of the newest fragment if it has landed with all that it refers to. It
+// reports whether the object is there to be referred to.
+func (m *mended) take(id dataplane.ID) bool {
+	m.l.steps++
+	e, o := m.l.entries.get(id), m.newest[id]
+	if o == nil || e == nil || e.unsure || !dataplane.Same(e.known, o) {
+		return m.objects[id] != nil || e != nil && e.claims.other(m.a) != nil
+	}
+	for _, ref := range o.Refs() {
+		if !m.take(ref) {
+			return m.objects[id] != nil
+		}
+	}
+	m.objects[id] = o
+	return true
 }
 
 // leftovers are elements in the kernel that no Service wants any more and that may belong
