@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -85,6 +86,18 @@ func (g *guard) damaged() map[nftmodel.Name]bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.unrepaired()
+}
+
+// damaged returns what is as another program has left it, in this process's time or before.
+func (s *stack) damaged() map[nftmodel.Name]bool {
+	names := map[nftmodel.Name]bool{}
+	maps.Copy(names, s.guard.damaged())
+	for name, left := range s.left {
+		if body, there := s.kernel.Item(name); there && body == left {
+			names[name] = true
+		}
+	}
+	return names
 }
 
 // leave notes what is left damaged, under the names of whatever release has written it last,

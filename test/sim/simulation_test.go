@@ -223,6 +223,42 @@ var regressions = []struct {
 			{handOver, 1, 0, 0x3fbc},
 		}},
 	},
+	{
+		// The simulation was wrong: an upgrade renamed a chain that another program had altered
+		// in the time of the last process but one.
+		"a chain of a refused Service is altered two processes before it is renamed",
+		scenario{690, []event{
+			{setService, 7, 0, 0xcf0},
+			{setSlice, 7, 0, 0xd6a6},
+			{alterRules, 0, 0, 0x9586},
+			{handOver, 0, 0, 0x3f1b},
+			{rejectMany, 1, 33, 0xfc4c},
+			{removeService, 0, 0, 0x807f},
+			{settle, 1, 0, 0xf2eb},
+			{upgrade, 0, 0, 0x5a1d},
+		}},
+	},
+	{
+		// The simulation was wrong: an audit repaired a broken Service while nothing was to
+		// change.
+		"an element of a broken Service is deleted after a hand-over",
+		scenario{609, []event{
+			{setSlice, 0, 1, 0xd241},
+			{setSlice, 2, 1, 0x2bcf},
+			{setService, 3, 0, 0xa574},
+			{setService, 2, 0, 0xaab3},
+			{setService, 4, 0, 0x4e58},
+			{setSlice, 3, 1, 0x223e},
+			{setService, 0, 0, 0xb1de},
+			{handOver, 0, 0, 0xdcc5},
+			{failRequests, 1, 2, 0x65bb},
+			{addForeignSet, 1, 0, 0x891c},
+			{breakService, 3, 1, 0x270d},
+			{settle, 1, 0, 0x486d},
+			{settle, 0, 0, 0xcc57},
+			{deleteElement, 1, 0, 0x158d},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their

@@ -27,6 +27,19 @@ func (w *world) vagueNumbers(family service.Family) []int {
 	return slices.DeleteFunc(w.cluster.numbers(), func(n int) bool { return !w.isVague(n, family) })
 }
 
+// vagueIsDamaged reports whether another program's change may await its repair although all
+// seems settled: a part of a vague Service may be missing, or be as any release has written it.
+func (w *world) vagueIsDamaged() bool {
+	for family, s := range w.stacks {
+		for name := range s.guard.damaged() {
+			if name.Table == nftables.TableName && len(w.vagueNumbers(service.Family(family))) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // contents is what the proxy's table may be. Of present, the first is without what is vague;
 // what all of them have has to be there. Each part has to be in one of them, or in one of
 // past: what a vague Service had, with the facts of its time, in the form of another release.
