@@ -8,14 +8,15 @@ import re
 import sys
 
 out, kernels = pathlib.Path(sys.argv[1]), sys.argv[2:]
-BACKENDS = ("nftables", "iptables-nft", "iptables-legacy")
+BACKENDS = ("nftables", "iptables-nft", "iptables-legacy", "ipvs")
 rows, bad = [], []
 
 
 def backends(package, test):
     """The backends that a test is about. Those of iptables name a variant, or are about both."""
-    if "(nftables)" in package:
-        return ["nftables"]
+    for backend in ("nftables", "ipvs"):
+        if f"({backend})" in package:
+            return [backend]
     named = re.findall(r"\b(nft|legacy)\b", test)
     return ["iptables-" + named[0]] if named else ["iptables-nft", "iptables-legacy"]
 
@@ -65,11 +66,12 @@ for kernel in kernels:
             if action != "pass":
                 bad.append((kernel, backend, f'{action}: {r["id"]} {r["title"]}', [r.get("reason", "")]))
     versions = (folder / "versions").read_text().splitlines() if (folder / "versions").exists() else []
-    release, nft, *iptables = versions + ["missing"] * (4 - len(versions))
+    release, nft, iptables, _, ipset = (versions + ["missing"] * 5)[:5]
+    programs = {"nftables": f"nft {version(nft)}", "ipvs": f"ipset {version(ipset)}"}
     for backend in BACKENDS:
         c = counts[backend]
-        rows.append((release, f"nft {version(nft)}" if backend == "nftables" else f"iptables {version(iptables[0])}",
-                     backend, c["pass"], c["fail"], c["skip"], f"{took[backend]:.0f}"))
+        rows.append((release, programs.get(backend, f"iptables {version(iptables)}"), backend,
+                     c["pass"], c["fail"], c["skip"], f"{took[backend]:.0f}"))
         if not c["pass"]:
             bad.append((kernel, backend, "nothing has passed", []))
 

@@ -193,6 +193,37 @@ var regressions = []struct {
 		}},
 	},
 	{
+		// What had landed of the first, divided write was taken back from all that were
+		// suspected of its refusal: here a chain went back to what was left of it.
+		"a chain is emptied before a hand-over beside a refused Service",
+		scenario{1072, []event{
+			{setService, 21, 0, 0x8e3c},
+			{setSlice, 21, 0, 0x78de},
+			{rejectService, 7, 2, 0xb4fb},
+			{settle, 1, 0, 0x6590},
+			{deleteChain, 0, 0, 0x4b42},
+			{setService, 1, 0, 0x9085},
+			{handOver, 0, 0, 0x1026},
+		}},
+	},
+	{
+		// Here the whole table was gone.
+		"a rival deletes the table before a hand-over beside a refused Service",
+		scenario{1365, []event{
+			{setService, 0, 0, 0x96c2},
+			{setSlice, 0, 0, 0x88bc},
+			{setService, 8, 0, 0x1d26},
+			{setSlice, 8, 0, 0x4da6},
+			{rejectService, 2, 1, 0x203e},
+			{setService, 17, 0, 0xa352},
+			{settle, 0, 0, 0x22b6},
+			{slowRequests, 1, 2, 0x8f3a},
+			{rival, 1, 0, 0x50f6},
+			{pause, 0, 0, 0x10000},
+			{handOver, 1, 0, 0x3fbc},
+		}},
+	},
+	{
 		// The simulation was wrong: an upgrade renamed a chain that another program had altered
 		// in the time of the last process but one.
 		"a chain of a refused Service is altered two processes before it is renamed",
