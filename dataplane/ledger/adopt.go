@@ -24,6 +24,7 @@ type Absent struct {
 // Origin names the owners of objects that no Service wants any more; it may be nil.
 // Adopt walks all objects: it is called once at the start.
 func (l *Ledger) Adopt(absent []Absent, origin dataplane.Origin) []dataplane.Contribution {
+	l.origin = origin
 	contributions := make([]dataplane.Contribution, 0, len(l.pending))
 	for a := range l.pending {
 		contributions = append(contributions, a.contribution())
@@ -106,15 +107,22 @@ type mended struct {
 	objects, newest map[dataplane.ID]*dataplane.Object
 }
 
-// take takes an object of the newest fragment if it has landed with all that it refers to. It
-// reports whether the object is there to be referred to.
+// take takes an object of the newest fragment if it has landed with all that it refers to. What
+// has not landed and is referred to may be there as a former process has left it: it is taken as
+// it is. It reports whether the object is there to be referred to.
 func (m *mended) take(id dataplane.ID) bool {
 	m.l.steps++
 	e, o := m.l.entries.get(id), m.newest[id]
 	if o == nil || e == nil || e.unsure || !dataplane.Same(e.known, o) {
-		return m.objects[id] != nil || e != nil && e.claims.other(m.a) != nil
+		if m.objects[id] != nil || e != nil && e.claims.other(m.a) != nil {
+			return true
+		}
+		if e == nil || e.unsure || e.known == nil || e.known.Kind == dataplane.Element {
+			return false
+		}
+		o = e.known
 	}
-	for _, ref := range o.Refs() {
+	for _, ref := range refsOf(o, m.l.origin) {
 		if !m.take(ref) {
 			return m.objects[id] != nil
 		}
