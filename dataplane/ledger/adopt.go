@@ -70,7 +70,7 @@ func (l *Ledger) Adopt(absent []Absent, origin dataplane.Origin) []dataplane.Con
 // left may have been damaged by another program, or may be gone, and what serves again must
 // not be taken back. It does nothing once a fragment was fully in force.
 func (l *Ledger) followWhatLanded(a *account) {
-	if a.whole() || l.layout != nil {
+	if a.whole() || a.latest.Gone || l.layout != nil {
 		return // where a layout composes objects, a write lands whole
 	}
 	m := &mended{l: l, a: a, objects: map[dataplane.ID]*dataplane.Object{}, newest: map[dataplane.ID]*dataplane.Object{}}
