@@ -80,13 +80,9 @@ func (l *Ledger) followWhatLanded(a *account) {
 	for _, o := range objectsOf(a.latest) {
 		m.newest[o.ID] = &o
 	}
-	for _, leads := range []bool{true, false} {
-		for id := range m.newest {
-			_, frontend := l.naming.Frontend(id)
-			lead, led := l.naming.Lead(id)
-			if leads && (frontend || m.objects[id] != nil) || !leads && led && m.objects[lead] != nil {
-				m.take(id)
-			}
+	for id := range m.newest {
+		if m.serves(id) {
+			m.take(id)
 		}
 	}
 	if len(m.objects) == 0 {
@@ -104,6 +100,13 @@ type mended struct {
 	l               *Ledger
 	a               *account
 	objects, newest map[dataplane.ID]*dataplane.Object
+}
+
+// serves reports whether an object is a frontend, goes with one that has landed, or was left.
+func (m *mended) serves(id dataplane.ID) bool {
+	_, frontend := m.l.naming.Frontend(id)
+	lead, led := m.l.naming.Lead(id)
+	return m.objects[id] != nil || frontend || led && m.newest[lead] != nil && m.serves(lead) && m.take(lead)
 }
 
 // take takes an object of the newest fragment if it has landed with all that it refers to. It
