@@ -239,6 +239,29 @@ var regressions = []struct {
 		}},
 	},
 	{
+		// The simulation was wrong: it took the missing hairpin of a healthy Service for one that a
+		// refused Service had lost.
+		"a hairpin is deleted beside a refused Service",
+		scenario{1418, []event{
+			{setService, 7, 0, 0xe7d7},
+			{setService, 9, 0, 0x3eb8},
+			{setService, 10, 0, 0xe65e},
+			{settle, 0, 0, 0xacd5},
+			{removeService, 10, 0, 0xe708},
+			{setSlice, 8, 2, 0xa0dc},
+			{settle, 1, 0, 0x2b51},
+			{setSlice, 7, 0, 0x7ae4},
+			{setSlice, 8, 0, 0x8963},
+			{rejectService, 6, 3, 0x36a5},
+			{setService, 8, 0, 0x8522},
+			{setService, 9, 0, 0xfd95},
+			{upheaval, 0, 0, 0xb505},
+			{restart, 1, 0, 0xbfc0},
+			{pause, 0, 0, 0x40},
+			{deleteElement, 0, 0, 0x51b},
+		}},
+	},
+	{
 		// The simulation was wrong: an audit repaired a broken Service while nothing was to
 		// change.
 		"an element of a broken Service is deleted after a hand-over",
