@@ -65,67 +65,6 @@ func (l *Ledger) Adopt(absent []Absent, origin dataplane.Origin) []dataplane.Con
 	return settled
 }
 
-// followWhatLanded adds to what a former process left of an account what has landed of its
-// newest fragment since: frontends, what goes with them, and what these refer to. What was
-// left may have been damaged by another program, or may be gone, and what serves again must
-// not be taken back. It does nothing once a fragment was fully in force.
-func (l *Ledger) followWhatLanded(a *account) {
-	if a.whole() || a.latest.Gone || l.layout != nil {
-		return // where a layout composes objects, a write lands whole
-	}
-	m := &mended{l: l, a: a, objects: map[dataplane.ID]*dataplane.Object{}, newest: map[dataplane.ID]*dataplane.Object{}}
-	for _, o := range objectsOf(a.applied) {
-		m.objects[o.ID] = &o
-	}
-	for _, o := range objectsOf(a.latest) {
-		m.newest[o.ID] = &o
-	}
-	for id := range m.newest {
-		if m.serves(id) {
-			m.take(id)
-		}
-	}
-	if len(m.objects) == 0 {
-		return
-	}
-	objects := make([]dataplane.Object, 0, len(m.objects))
-	for _, o := range m.objects {
-		objects = append(objects, *o)
-	}
-	a.applied = dataplane.NewFragment(a.key, a.latest.Created, objects)
-}
-
-// mended is what a former process left of an account, while it is brought up to date.
-type mended struct {
-	l               *Ledger
-	a               *account
-	objects, newest map[dataplane.ID]*dataplane.Object
-}
-
-// serves reports whether an object is a frontend, goes with one that has landed, or was left.
-func (m *mended) serves(id dataplane.ID) bool {
-	_, frontend := m.l.naming.Frontend(id)
-	lead, led := m.l.naming.Lead(id)
-	return m.objects[id] != nil || frontend || led && m.newest[lead] != nil && m.serves(lead) && m.take(lead)
-}
-
-// take takes an object of the newest fragment if it has landed with all that it refers to. It
-// reports whether the object is there to be referred to.
-func (m *mended) take(id dataplane.ID) bool {
-	m.l.steps++
-	e, o := m.l.entries.get(id), m.newest[id]
-	if o == nil || e == nil || e.unsure || !dataplane.Same(e.known, o) {
-		return m.objects[id] != nil || e != nil && e.claims.other(m.a) != nil
-	}
-	for _, ref := range o.Refs() {
-		if !m.take(ref) {
-			return m.objects[id] != nil
-		}
-	}
-	m.objects[id] = o
-	return true
-}
-
 // leftovers are elements in the kernel that no Service wants any more and that may belong
 // to any Service that a former process served. They stay until each of those is settled
 // or gone.
