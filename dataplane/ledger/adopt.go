@@ -24,6 +24,7 @@ type Absent struct {
 // Origin names the owners of objects that no Service wants any more; it may be nil.
 // Adopt walks all objects: it is called once at the start.
 func (l *Ledger) Adopt(absent []Absent, origin dataplane.Origin) []dataplane.Contribution {
+	l.origin = origin
 	contributions := make([]dataplane.Contribution, 0, len(l.pending))
 	for a := range l.pending {
 		contributions = append(contributions, a.contribution())

@@ -152,7 +152,7 @@ func (e *inventory) close(objects []dataplane.Object, a *account) []dataplane.Ob
 	}
 	for i := 0; i < len(objects); i++ { // it grows
 		e.l.steps++
-		for _, ref := range e.refs(&objects[i]) {
+		for _, ref := range refsOf(&objects[i], e.origin) {
 			take(ref)
 		}
 		for _, part := range e.parts[objects[i].ID] {
@@ -246,9 +246,10 @@ func (e *inventory) known(object *dataplane.Object) *dataplane.Object {
 	}
 }
 
-func (e *inventory) refs(o *dataplane.Object) []dataplane.ID {
-	if len(o.Refs()) == 0 && e.origin != nil {
-		return e.origin.Refs(o)
+// refsOf returns what an object refers to. An object that was read may not say so itself.
+func refsOf(o *dataplane.Object, origin dataplane.Origin) []dataplane.ID {
+	if len(o.Refs()) == 0 && origin != nil {
+		return origin.Refs(o)
 	}
 	return o.Refs()
 }

@@ -59,15 +59,22 @@ func (m *mended) serves(id dataplane.ID) bool {
 	return frontend || m.has(id) || led && m.newest[lead] != nil && m.serves(lead) && m.take(lead)
 }
 
-// take takes an object of the newest fragment if it has landed with all that it refers to. It
-// reports whether an object is there to be referred to.
+// take takes an object of the newest fragment if it has landed with all that it refers to. What
+// has not landed and is referred to may be there as a former process has left it: it is taken as
+// it is. It reports whether the object is there to be referred to.
 func (m *mended) take(id dataplane.ID) bool {
 	m.l.steps++
 	e, o := m.l.entries.get(id), m.newest[id]
 	if o == nil || e == nil || e.unsure || !dataplane.Same(e.known, o) {
-		return m.has(id) || e != nil && e.claims.other(m.a) != nil
+		if m.has(id) || e != nil && e.claims.other(m.a) != nil {
+			return true
+		}
+		if e == nil || e.unsure || e.known == nil || e.known.Kind == dataplane.Element {
+			return false
+		}
+		o = e.known
 	}
-	for _, ref := range o.Refs() {
+	for _, ref := range refsOf(o, m.l.origin) {
 		if !m.take(ref) {
 			return m.has(id)
 		}

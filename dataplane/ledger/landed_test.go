@@ -51,3 +51,27 @@ func TestHoldKeepsWhatHasLanded(t *testing.T) {
 		t.Errorf("released: %q", got)
 	}
 }
+
+// What a former release left is kept with what it refers to, if a frontend that has been restored
+// since leads there.
+func TestHoldKeepsWhatAFormerReleaseLeftBehindAFrontend(t *testing.T) {
+	l := New(nil, names{})
+	frontend := frontendIn("@frontends", 1, "damaged→nat/external")
+	frontend.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: "external"})
+	l.Want(fragment("damaged", 0, 1, frontend, chain("external", "a rule→nat/new"), chain("new", "rules")))
+	l.Observe([]dataplane.Object{chain("external", "a rule→nat/old"), chain("old", "rules")})
+	l.Adopt(nil, labels{})
+	b := l.Plan()
+	receipt := dataplane.Receipt{Outcome: dataplane.Rejected, Certain: map[dataplane.ID]*dataplane.Object{}}
+	for _, c := range b.Changes {
+		receipt.Certain[c.ID] = c.Before
+		if c.ID == frontend.ID { // the rest is refused
+			receipt.Certain[c.ID] = c.After
+		}
+	}
+	l.Settle(b, receipt)
+	l.Hold(key("damaged"))
+	if got := changes(l.Plan()); got != "" {
+		t.Errorf("held: %q, want nothing to change", got)
+	}
+}

@@ -39,7 +39,9 @@ type Ledger struct {
 	following following
 	// leftovers are objects of a former process that cannot be attributed.
 	leftovers leftovers
-	batches   uint64
+	// origin knows what read objects refer to; nil if nobody does, and before Adopt.
+	origin  dataplane.Origin
+	batches uint64
 	// steps counts the objects that were visited. With it, tests prove that the cost
 	// of a change does not grow with the number of Services.
 	steps int
