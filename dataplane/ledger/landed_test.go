@@ -75,15 +75,3 @@ func TestHoldKeepsWhatAFormerReleaseLeftBehindAFrontend(t *testing.T) {
 		t.Errorf("held: %q, want nothing to change", got)
 	}
 }
-
-// A Service that exists and has not submitted, since its actor is stuck, keeps what it has from
-// younger ones that want it, too.
-func TestWhoHasNotSubmittedKeepsItsRank(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("young", 5, 1, element("frontends", "contested", "young")))
-	l.Observe([]dataplane.Object{element("frontends", "contested", "stuck")})
-	l.Adopt([]Absent{{Key: key("stuck"), Created: epoch}}, labels{})
-	if got := changes(l.Plan()); got != "" {
-		t.Errorf("planned %q, want nothing to change", got)
-	}
-}
