@@ -17,7 +17,7 @@ import (
 type witness struct {
 	node *netns.Namespace
 	dir  string
-	// losses are what was lost, for whoever watches; one too many at a time goes unwitnessed.
+	// losses are what was lost, for whoever watches. One too many at a time goes unwitnessed.
 	losses chan string
 }
 
@@ -46,14 +46,14 @@ func (w *witness) instant(what string) error {
 	return err
 }
 
-// watch looks at the kernel again and again, and writes a file for each loss with the last looks,
-// until the context ends.
+// watch looks at the kernel again and again, and writes a file for each of the first losses with the
+// last looks, until the context ends.
 func (w *witness) watch(ctx context.Context) error {
 	const interval, looks = 5 * time.Second, 24
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	var past []string
-	for number := 1; ; {
+	for number := 0; ; {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -61,12 +61,14 @@ func (w *witness) watch(ctx context.Context) error {
 			past = append(past, w.shown("ipvsadm", "-Ln"))
 			past = past[max(0, len(past)-looks):]
 		case what := <-w.losses:
+			if number++; number > samplesMax {
+				continue
+			}
 			now := []string{what, w.shown("ipvsadm", "-Lnc"), w.shown("ip", "-br", "addr"), w.shown("conntrack", "-L")}
 			file := filepath.Join(w.dir, fmt.Sprintf("loss-%d.txt", number))
 			if err := os.WriteFile(file, []byte(strings.Join(append(now, past...), "\n")), 0o600); err != nil {
 				return err
 			}
-			number++
 		}
 	}
 }

@@ -282,6 +282,24 @@ var regressions = []struct {
 			{deleteElement, 1, 0, 0x158d},
 		}},
 	},
+	{
+		// Here a chain stayed as the new one, and its set without the elements.
+		"a Service gets affinity as its process is replaced beside refused ones",
+		scenario{511, []event{
+			{setService, 1, 0, 0x9820},
+			{setSlice, 1, 1, 0xcdc3},
+			{setService, 2, 0, 0x4d53},
+			{setSlice, 2, 1, 0x70fb},
+			{setService, 20, 0, 0xae59},
+			{setSlice, 20, 0, 0x609d},
+			{setSlice, 20, 1, 0x6eba},
+			{settle, 0, 0, 0x75c2},
+			{rejectMany, 3, 32, 0x5633},
+			{setService, 2, 0, 0x6f40},
+			{handOver, 0, 0, 0x3ec5},
+			{reconfigure, 1, 0, 0x29a4},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their
