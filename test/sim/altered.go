@@ -167,7 +167,8 @@ func (g *guard) innocent(key service.Key) error {
 	}
 	for n, states := range g.states {
 		refused := func(s state) bool {
-			return s.spec != nil && s.spec.Ports[0].Port >= rejectedPorts && s.spec.Ports[0].Port < brokenPorts
+			// What was refused of a broken one before it broke is still the newest of it.
+			return s.spec != nil && s.spec.Ports[0].Port >= rejectedPorts && s.spec.Ports[0].Port < defectsEnd
 		}
 		if keyOf(n) == key && !slices.ContainsFunc(states, refused) {
 			return fmt.Errorf("%v: Service %d was quarantined, and the kernel refuses nothing of it", g.family, n)
