@@ -29,7 +29,8 @@ func TestHoldKeepsWhatHasLanded(t *testing.T) {
 	l := New(nil, names{})
 	l.Want(fragment("emptied", 0, 1, chain("e", "rules"), chain("e2", "rules")))
 	l.Want(fragment("new", 0, 1, chain("n", "rules"), leadsTo(frontendIn("@frontends", 1, "new→nat/n"), "n"),
-		slot(1, 0, "new"), firewall(1, "new", 7)[0], firewall(1, "new", 7)[1], chain("aside", "rules"), chain("late", "rules"), leadsTo(frontendIn("@frontends", 2, "new→nat/late"), "late")))
+		slot(1, 0, "new"), firewall(1, "new", 7)[0], firewall(1, "new", 7)[1], chain("aside", "rules"),
+		chain("late", "rules"), leadsTo(frontendIn("@frontends", 2, "new→nat/late"), "late")))
 	l.Observe([]dataplane.Object{chain("e", ""), chain("e2", "")})
 	l.Adopt(nil, labels{})
 	b := l.Plan()
@@ -47,7 +48,8 @@ func TestHoldKeepsWhatHasLanded(t *testing.T) {
 	}
 	b = l.Plan()
 	ranges := firewall(1, "", 7)
-	if got, want := changes(b), ranges[1].ID.Name+":new>- "+slot(1, 0, "").ID.Name+":new>- "+vip(1)+":new>- "+vip(1)+":new→nat/n>- n:rules>- "; got != want {
+	want := ranges[1].ID.Name + ":new>- " + slot(1, 0, "").ID.Name + ":new>- " + vip(1) + ":new>- " + vip(1) + ":new→nat/n>- n:rules>- "
+	if got := changes(b); got != want {
 		t.Errorf("withheld: %q, want %q", got, want)
 	}
 	l.Settle(b, landed())
