@@ -46,6 +46,11 @@ func (p *plan) divide(all []operation, bytesMax int) {
 				return c
 			}
 		}
+		if x == stageRemoval && a.step == stepDeleteElement && b.step == stepDeleteElement {
+			if c := cmp.Compare(p.leadsTo(a), p.leadsTo(b)); c != 0 {
+				return c
+			}
+		}
 		return p.compare(a, b)
 	})
 	size, start := 0, 0
@@ -57,6 +62,20 @@ func (p *plan) divide(all []operation, bytesMax int) {
 		size += cost(&p.changes[o.number])
 	}
 	p.parts = append(p.parts, all[start:])
+}
+
+// leadsTo orders elements that go, of which a former process has left some without an owner: a
+// frontend before the mark that its sources are limited, and that before the allowed ones.
+// Otherwise everybody, or nobody, could reach it in between.
+func (p *plan) leadsTo(o operation) int {
+	switch p.changes[o.number].ID.Container {
+	case inFrontends, inNodePorts:
+		return 0
+	case inFirewalled:
+		return 1
+	default:
+		return 2
+	}
 }
 
 // separable reports whether a transaction may end between two consecutive operations.

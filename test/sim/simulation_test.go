@@ -300,6 +300,18 @@ var regressions = []struct {
 			{reconfigure, 1, 0, 0x29a4},
 		}},
 	},
+	{
+		// The ranges of allowed sources that a former process had left went before the mark that
+		// the sources are limited.
+		"a Service loses its source ranges as its process is replaced",
+		scenario{2939, []event{
+			{setService, 18, 0, 0xe38e},
+			{setSlice, 18, 0, 0x51bc},
+			{settle, 0, 0, 0x9e84},
+			{setService, 18, 0, 0x2251},
+			{handOver, 0, 0, 0x876e},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their
