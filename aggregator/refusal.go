@@ -11,7 +11,8 @@ import (
 // This file handles a write that the kernel refuses. One invariant holds: no Service
 // that was served right before a write is served worse after it, unless the API asked
 // for it. So a Service that is held keeps what was last in force, even from a former
-// process, and the control write removes nothing.
+// process, and the control write removes nothing. Only a culprit that has never been in force
+// gives up what has landed of it.
 //
 //	refused ─► hold the suspects ─► control ─► try them in groups ─► quarantine, or settle
 //	                                   └─ refused: the node is at fault, nobody is held

@@ -66,7 +66,7 @@ func (m *metrics) burst(ctx context.Context) (int, error) {
 }
 
 // collect makes the process collect garbage, and returns the bytes of its heap right after. The
-// metric of the same name counts the garbage that an answer of the metrics server makes, too.
+// metric go_memstats_heap_alloc_bytes also counts the garbage of the metrics server's answer.
 func (m *metrics) collect(ctx context.Context) (heap float64, err error) {
 	text, err := m.get(ctx, "/debug/pprof/heap?gc=1&debug=1")
 	if err != nil {

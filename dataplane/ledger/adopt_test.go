@@ -267,8 +267,8 @@ func TestElementsOfAServicesOwnSetAreItsOwn(t *testing.T) {
 	}
 }
 
-// A Service that exists and has not submitted, since its actor is stuck, keeps what it has from
-// younger ones that want it, too.
+// A Service whose actor is stuck has not submitted. It keeps what it has, although a younger
+// Service wants the same.
 func TestWhoHasNotSubmittedKeepsItsRank(t *testing.T) {
 	l := New(nil, names{})
 	l.Want(fragment("young", 5, 1, element("frontends", "contested", "young")))

@@ -47,7 +47,7 @@ func (p *plan) divide(all []operation, bytesMax int) {
 			}
 		}
 		if x == stageRemoval && a.step == stepDeleteElement && b.step == stepDeleteElement {
-			if c := cmp.Compare(p.leadsTo(a), p.leadsTo(b)); c != 0 {
+			if c := cmp.Compare(p.removalRank(a), p.removalRank(b)); c != 0 {
 				return c
 			}
 		}
@@ -64,10 +64,10 @@ func (p *plan) divide(all []operation, bytesMax int) {
 	p.parts = append(p.parts, all[start:])
 }
 
-// leadsTo orders elements that go, of which a former process has left some without an owner: a
-// frontend before the mark that its sources are limited, and that before the allowed ones.
-// Otherwise everybody, or nobody, could reach it in between.
-func (p *plan) leadsTo(o operation) int {
+// removalRank orders the removal of elements that a former process has left and no Service wants:
+// a frontend goes first, then the mark that its sources are limited, then the allowed sources.
+// In another order, everybody or nobody could reach it between two transactions.
+func (p *plan) removalRank(o operation) int {
 	switch p.changes[o.number].ID.Container {
 	case inFrontends, inNodePorts:
 		return 0
