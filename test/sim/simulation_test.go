@@ -56,6 +56,19 @@ var regressions = []struct {
 		}},
 	},
 	{
+		// A group was held before a read showed that it had landed, and so reverted.
+		"the answer to a try is lost at a start",
+		scenario{5162, []event{
+			{setService, 11, 0, 0x9b98},
+			{setSlice, 11, 1, 0x98c1},
+			{settle, 1, 0, 0x9fb5},
+			{failRequests, 0, 3, 0xa739},
+			{rejectService, 1, 2, 0x4ced},
+			{deleteTable, 0, 0, 0x1577},
+			{upgrade, 1, 0, 0xe8a0},
+		}},
+	},
+	{
 		// A tombstone that landed, and was reported as refused, left a Service in
 		// quarantine that was not there, whose trials never ended.
 		"a quarantined Service goes, and transactions fail",
