@@ -325,6 +325,23 @@ var regressions = []struct {
 			{handOver, 0, 0, 0x876e},
 		}},
 	},
+	{
+		// The simulation was wrong: a node port of a broken Service, left by a former process,
+		// answers on addresses that the node has only now.
+		"the host gets an address as the process of a broken Service is replaced",
+		scenario{4777, []event{
+			{setService, 16, 0, 0xa0bb},
+			{alterRules, 1, 0, 0x24cf},
+			{rejectMany, 1, 1, 0xda8},
+			{setService, 4, 0, 0xd051},
+			{setHosts, 0, 0, 0x5614},
+			{setService, 19, 0, 0xf1b9},
+			{setService, 22, 0, 0x1ec3},
+			{breakService, 16, 64, 0xc4e3},
+			{upgrade, 1, 0, 0x55f2},
+			{setService, 18, 0, 0x8619},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their

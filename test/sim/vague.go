@@ -166,11 +166,13 @@ func (w *world) pastItems(family service.Family, s served) (all []map[nftmodel.N
 	return all, err
 }
 
-// concernsVague reports whether a packet goes to where a vague Service answers, or did.
+// concernsVague reports whether a packet goes to where a vague Service answers, or did. On which
+// addresses its node ports answer is decided by the node's own rules, which are those of today.
 func (w *world) concernsVague(family service.Family, p nftmodel.Packet) bool {
+	facts := w.cluster.facts()
 	for _, n := range w.vagueNumbers(family) {
 		for _, s := range append(slices.Clip(w.cluster.histories[family][n]), w.cluster.state(n)) {
-			j := newJudge(family, s.facts, w.cluster.hosts, []served{serve(n, s)})
+			j := newJudge(family, facts, w.cluster.hosts, []served{serve(n, s)})
 			if len(j.claimants(p)) > 0 || j.isClusterIP(p.Dst.Addr()) {
 				return true
 			}
