@@ -342,6 +342,21 @@ var regressions = []struct {
 			{setService, 18, 0, 0x8619},
 		}},
 	},
+	{
+		// The simulation was wrong: a new process takes the chain that a refused Service shares as
+		// the others want it, and does not know what the refused one wanted before.
+		"pods are detected otherwise after a restart beside a refused Service",
+		scenario{5158, []event{
+			{setService, 5, 0, 0x5b44},
+			{setSlice, 5, 2, 0x336f},
+			{setService, 19, 0, 0x3aaa},
+			{setSlice, 19, 0, 0x5ffd},
+			{deleteElement, 0, 0, 0xdcec},
+			{rejectMany, 3, 1, 0xb13},
+			{restart, 1, 0, 0xa2da},
+			{upheaval, 0, 0, 0xda94},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their

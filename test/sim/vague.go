@@ -40,8 +40,8 @@ func (w *world) vagueIsDamaged() bool {
 	return false
 }
 
-// contents is what the proxy's table may be. Of present, the first is without what is vague;
-// what all of them have has to be there. Each part has to be in one of them, or in one of
+// contents is what the proxy's table may be. Of present, the first is without what is vague or
+// inherited; what all of them have has to be there. Each part has to be in one of them, or in one of
 // past: what a vague Service had, with the facts of its time, in the form of another release.
 // A part of a vague Service that was damaged when a process ended may also be in left, as
 // another program has left it: the next process has not known what was there before.
@@ -84,6 +84,13 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 		c.present, err = append(c.present, items), errors.Join(err, wrong)
 	}
 	add(certain)
+	for i, s := range certain {
+		for _, as := range w.inherited(family, s) {
+			all := slices.Clone(certain)
+			all[i] = as
+			add(all)
+		}
+	}
 	c.healthy = sync.OnceValue(func() map[nftmodel.Name]string {
 		items, wrong := w.expectedItems(family, w.notHeldBack(family, certain), nil)
 		if wrong != nil {
