@@ -343,6 +343,18 @@ var regressions = []struct {
 		}},
 	},
 	{
+		// The simulation was wrong: a new process ranks what is left of a broken Service by the
+		// age that the API says now.
+		"a broken Service is older after a restart",
+		scenario{6363, []event{
+			{setService, 4, 0, 0x48e1},
+			{alterRules, 0, 0, 0x46b3},
+			{breakService, 4, 2, 0x2b82},
+			{kill, 0, 0, 0x5b38},
+			{setService, 5, 0, 0xc759},
+		}},
+	},
+	{
 		// The simulation was wrong: a new process takes the chain that a refused Service shares as
 		// the others want it, and does not know what the refused one wanted before.
 		"pods are detected otherwise after a restart beside a refused Service",
