@@ -369,6 +369,21 @@ var regressions = []struct {
 			{upheaval, 0, 0, 0xda94},
 		}},
 	},
+	{
+		// The simulation was wrong: it let another program empty a chain before the new process had
+		// read the kernel, which nobody can undo in what a refused Service keeps.
+		"a chain is emptied while a new process reads the kernel slowly",
+		scenario{9226, []event{
+			{setService, 3, 0, 0x9e},
+			{setSlice, 3, 0, 0xf34d},
+			{settle, 0, 0, 0},
+			{kill, 0, 0, 0},
+			{slowRequests, 0, 1, 0x4e},
+			{slowRequests, 0, 1, 0x4e},
+			{rejectService, 3, 1, 0x6146},
+			{deleteChain, 0, 0, 0x23},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their
