@@ -384,6 +384,21 @@ var regressions = []struct {
 			{deleteChain, 0, 0, 0x23},
 		}},
 	},
+	{
+		// A process ended after it had emptied chains that nobody wants, and before it removed the
+		// frontends that led there. The next one kept both for a refused Service.
+		"a removal ends between two transactions, and its Service is refused",
+		scenario{10062, []event{
+			{setService, 3, 0, 0xad},
+			{setSlice, 3, 0, 0xf34f},
+			{handOver, 0, 0, 0},
+			{settle, 0, 0, 0},
+			{setService, 3, 0, 0x1012},
+			{handOver, 0, 0, 0},
+			{kill, 0, 0, 0x142},
+			{rejectService, 3, 1, 0x6147},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their
