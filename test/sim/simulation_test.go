@@ -369,6 +369,26 @@ var regressions = []struct {
 			{upheaval, 0, 0, 0xda94},
 		}},
 	},
+	{
+		// The simulation was wrong: the chain that a refused Service shares with an older one
+		// detects local pods as is right for the older one, which is today's way.
+		"pods are detected otherwise beside a refused Service that shares an older one's chain",
+		scenario{8460, []event{
+			{setService, 3, 0, 0xf4f0},
+			{setService, 4, 0, 0x2487},
+			{setSlice, 4, 0, 0x5662},
+			{setSlice, 4, 1, 0x3336},
+			{setService, 19, 0, 0x1c55},
+			{setService, 22, 0, 0x3fcd},
+			{setSlice, 22, 0, 0x7b30},
+			{setSlice, 22, 1, 0x2d91},
+			{alterRules, 0, 0, 0x82ba},
+			{reconfigure, 1, 0, 0x5c94},
+			{setNode, 0, 0, 0x7bab},
+			{rejectService, 4, 3, 0xde6c},
+			{setService, 18, 0, 0x36f},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their
