@@ -389,6 +389,25 @@ var regressions = []struct {
 			{setService, 18, 0, 0x36f},
 		}},
 	},
+	{
+		// An endpoint whose name another program had taken stayed in a Service's table while
+		// some other Service was broken, since it might have been of that one.
+		"an endpoint without a name beside a broken Service",
+		scenario{8612, []event{
+			{setService, 12, 0, 0x5ef4},
+			{setSlice, 12, 0, 0x36ca},
+			{setService, 23, 0, 0x3333},
+			{setSlice, 23, 0, 0x98f0},
+			{setSlice, 23, 1, 0xcafe},
+			{setSlice, 23, 2, 0x9a3d},
+			{settle, 0, 0, 0x3426},
+			{delayEvents, 3, 0, 0x4da7},
+			{setSlice, 23, 2, 0xb58e},
+			{alterRules, 0, 0, 0x34},
+			{breakService, 12, 64, 0x6b1c},
+			{upgrade, 1, 0, 0x70f5},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their
