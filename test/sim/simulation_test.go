@@ -408,6 +408,36 @@ var regressions = []struct {
 			{upgrade, 1, 0, 0x70f5},
 		}},
 	},
+	{
+		// The simulation was wrong: it let another program empty a chain before the new process had
+		// read the kernel, which nobody can undo in what a refused Service keeps.
+		"a chain is emptied while a new process reads the kernel slowly",
+		scenario{9226, []event{
+			{setService, 3, 0, 0x9e},
+			{setSlice, 3, 0, 0xf34d},
+			{settle, 0, 0, 0},
+			{kill, 0, 0, 0},
+			{slowRequests, 0, 1, 0x4e},
+			{slowRequests, 0, 1, 0x4e},
+			{rejectService, 3, 1, 0x6146},
+			{deleteChain, 0, 0, 0x23},
+		}},
+	},
+	{
+		// A process ended after it had emptied chains that nobody wants, and before it removed the
+		// frontends that led there. The next one kept both for a refused Service.
+		"a removal ends between two transactions, and its Service is refused",
+		scenario{10062, []event{
+			{setService, 3, 0, 0xad},
+			{setSlice, 3, 0, 0xf34f},
+			{handOver, 0, 0, 0},
+			{settle, 0, 0, 0},
+			{setService, 3, 0, 0x1012},
+			{handOver, 0, 0, 0},
+			{kill, 0, 0, 0x142},
+			{rejectService, 3, 1, 0x6147},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their
