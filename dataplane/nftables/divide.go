@@ -64,10 +64,11 @@ func (p *plan) divide(all []operation, bytesMax int) {
 	p.parts = append(p.parts, all[start:])
 }
 
-// removalRank orders the removal of what a former process has left and no Service wants: a frontend
-// goes first, then the rules of the chains that it led to, then the mark that its sources are limited,
-// then everything else. In another order, everybody or nobody could reach it between two
-// transactions, and a process that ends there would leave a frontend that leads to an emptied chain.
+// removalRank orders the removal of what a former process has left and no Service wants: a
+// frontend goes first, then the rules of the chains that it led to, then the mark that its
+// sources are limited, then everything else. In another order, everybody or nobody could reach
+// it between two transactions, and a process that ends there would leave a frontend that leads
+// to an emptied chain.
 func (p *plan) removalRank(o operation) int {
 	in := p.changes[o.number].ID.Container
 	switch {
