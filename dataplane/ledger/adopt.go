@@ -98,6 +98,48 @@ func (l *Ledger) settleLeftovers(a *account) {
 	}
 }
 
+// inheritance is a shared object that has passed to an account which wants what a former process
+// has left, while the kernel has it as others wanted it.
+type inheritance struct {
+	heir   *account
+	object *dataplane.Object
+}
+
+// bequeath notes an inheritance if the new winner of an entry would take back what serves it.
+func (l *Ledger) bequeath(e *entry, winner *claim) {
+	if winner.by.left && e.wanted != nil && dataplane.Same(e.known, e.wanted) && !dataplane.Same(e.wanted, winner.object) {
+		l.inheritances = append(l.inheritances, inheritance{winner.by, e.wanted})
+	}
+}
+
+// inherit makes each heir want its object as it is, with all that this refers to.
+func (l *Ledger) inherit() {
+	due := l.inheritances
+	l.inheritances = nil
+	for _, i := range due {
+		objects := byID(i.heir.folded)
+		objects[i.object.ID] = i.object
+		for next := []*dataplane.Object{i.object}; len(next) > 0; next = next[1:] {
+			for _, ref := range refsOf(next[0], l.origin) {
+				l.steps++
+				e := l.entries.get(ref)
+				if objects[ref] != nil || e == nil || e.object() == nil {
+					continue
+				}
+				objects[ref] = e.object()
+				next = append(next, e.object())
+			}
+		}
+		kept := dataplane.NewFragment(i.heir.key, i.heir.created, valuesOf(objects))
+		if i.heir.frozen {
+			i.heir.present = kept
+		} else {
+			i.heir.applied = kept
+		}
+		l.fold(i.heir, kept)
+	}
+}
+
 // Freeze holds the keys, and makes what the kernel has of them wanted. It is for Services
 // of which the kernel refuses even what was applied before: nothing of theirs is written
 // until Release or Restore. It walks all objects: it is the last resort after failures.

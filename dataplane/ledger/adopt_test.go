@@ -313,3 +313,41 @@ func TestNamelessElementsGoWithTheirLead(t *testing.T) {
 		t.Errorf("left: %q", changes(b))
 	}
 }
+
+// Another program has emptied a chain that Services share, while no process ran. A refused
+// Service that led there does not keep others from it, and is served again with them. When the
+// last of them goes, the chain stays as it is.
+func TestWhatIsSharedIsAsOthersWantIt(t *testing.T) {
+	linked := func(o dataplane.Object, to string) dataplane.Object {
+		o.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: to})
+		return o
+	}
+	l := New(nil, names{})
+	l.Want(fragment("bad", 0, 1, element("frontends", "vip", "bad new")))
+	l.Observe([]dataplane.Object{element("frontends", "vip", "bad→nat/shared"), chain("shared", " emptied")})
+	l.Adopt([]Absent{{Key: key("late")}}, labels{})
+	l.Hold(key("bad"))
+	if b := l.Plan(); b != nil {
+		t.Fatalf("held: %q", changes(b))
+	}
+	plan := func(when, want string) {
+		t.Helper()
+		b := l.Plan()
+		if got := changes(b); got != want {
+			t.Errorf("%s: planned %q, want %q", when, got, want)
+		}
+		if b != nil {
+			l.Settle(b, landed())
+		}
+	}
+	young := fragment("young", 5, 1, linked(chain("shared", " →nat/pool"), "pool"), chain("pool", " pool"),
+		linked(element("frontends", "vip2", "young"), "shared"))
+	l.Want(young)
+	plan("shared", "vip2:->young pool:-> pool shared: emptied> →nat/pool ")
+	gone := fragment("young", 0, 2)
+	gone.Gone = true
+	l.Want(gone)
+	plan("when the other goes", "vip2:young>- ")
+	l.Release(key("bad"))
+	plan("released", "vip:bad→nat/shared>bad new pool: pool>- shared: →nat/pool>- ")
+}

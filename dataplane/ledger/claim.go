@@ -15,11 +15,16 @@ type claim struct {
 }
 
 // outranks reports whether c wins against other: the scaffold first, then the
-// older Service, then the smaller key.
+// older Service, then the smaller key. At an object that Services share, such as a chain
+// of node facts, fragments of this process win against what a former one has left, which
+// another program may have damaged.
 func (c claim) outranks(other claim) bool {
 	a, b := c.by, other.by
 	if node := a.key == service.Node; node != (b.key == service.Node) {
 		return node
+	}
+	if a.left != b.left && c.object.Kind == dataplane.Owned {
+		return b.left
 	}
 	if by := a.created.Compare(b.created); by != 0 {
 		return by < 0

@@ -27,11 +27,15 @@ func (l *Ledger) followWhatLanded(a *account) {
 	if len(m.objects) == 0 {
 		return
 	}
-	objects := make([]dataplane.Object, 0, len(m.objects))
-	for _, o := range m.objects {
+	a.applied = dataplane.NewFragment(a.key, a.latest.Created, valuesOf(m.objects))
+}
+
+func valuesOf(byID map[dataplane.ID]*dataplane.Object) []dataplane.Object {
+	objects := make([]dataplane.Object, 0, len(byID))
+	for _, o := range byID {
 		objects = append(objects, *o)
 	}
-	a.applied = dataplane.NewFragment(a.key, a.latest.Created, objects)
+	return objects
 }
 
 func byID(f *dataplane.Fragment) map[dataplane.ID]*dataplane.Object {

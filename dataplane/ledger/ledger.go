@@ -34,6 +34,8 @@ type Ledger struct {
 	pending map[*account]struct{}
 	// shadows has the frontends that Services lost to each other.
 	shadows shadows
+	// inheritances are due at the end of a fold.
+	inheritances []inheritance
 	// following has the Services that make no claims for some objects because they
 	// lost what these go with.
 	following following
@@ -85,7 +87,9 @@ type account struct {
 	applied *dataplane.Fragment
 	// adopted is set if a former process has left something of the key (Adopt).
 	adopted bool
-	held    bool
+	// left is set if folded is what a former process has left, and no fragment of this one.
+	left bool
+	held bool
 	// frozen is set if the kernel refuses applied as well. Then the fallback is
 	// present: what the kernel had of the key at that time.
 	frozen  bool
@@ -261,11 +265,12 @@ func (l *Ledger) owe(a *account) {
 // The walk is as long as the Service, not the cluster.
 func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
 	was, will := objectsOf(a.folded), objectsOf(next)
-	same := a.folded != nil && next != nil && a.folded.Digest == next.Digest
-	aged := a.folded != nil && next != nil && !a.folded.Created.Equal(next.Created)
+	left := next != nil && next.Revision == service.Revision{} && a.key != service.Node
+	same := a.folded != nil && next != nil && a.folded.Digest == next.Digest && a.left == left
+	moved := a.folded != nil && next != nil && (!a.folded.Created.Equal(next.Created) || a.left != left)
 	a.folded = next
 	if next != nil {
-		a.created = next.Created
+		a.created, a.left = next.Created, left
 	}
 	if same {
 		return
@@ -292,7 +297,7 @@ func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
 			l.claim(a, &will[0])
 			will = will[1:]
 		default:
-			if aged || !dataplane.Same(&was[0], &will[0]) {
+			if moved || !dataplane.Same(&was[0], &will[0]) {
 				l.claim(a, &will[0])
 			} else {
 				l.repoint(a, &will[0])
@@ -301,6 +306,7 @@ func (l *Ledger) fold(a *account, next *dataplane.Fragment) {
 		}
 	}
 	l.reconsider()
+	l.inherit()
 }
 
 // repoint makes an unchanged claim refer to the new fragment's object, so that the old
@@ -325,8 +331,8 @@ func (l *Ledger) repoint(a *account, object *dataplane.Object) {
 
 func (l *Ledger) claim(a *account, object *dataplane.Object) {
 	e := l.entries.demand(object.ID)
-	l.exchange(a, object.ID, &e.claims, object)
-	l.settleClaims(object, e)
+	former := l.exchange(a, object.ID, &e.claims, object)
+	l.settleClaims(object, e, former)
 }
 
 func (l *Ledger) withdraw(a *account, object *dataplane.Object) {
@@ -335,12 +341,12 @@ func (l *Ledger) withdraw(a *account, object *dataplane.Object) {
 		return
 	}
 	a.shrunk = a.shrunk || (l.layout != nil && object.Kind == dataplane.Element)
-	l.exchange(a, object.ID, &e.claims, nil)
-	l.settleClaims(object, e)
+	former := l.exchange(a, object.ID, &e.claims, nil)
+	l.settleClaims(object, e, former)
 }
 
-// settleClaims makes the winner's object the wanted one.
-func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
+// settleClaims makes the winner's object the wanted one. Former is who had it.
+func (l *Ledger) settleClaims(example *dataplane.Object, e *entry, former *account) {
 	winner := e.claims.winner()
 	if l.layout != nil && example.Kind == dataplane.Element {
 		if winner == nil {
@@ -350,6 +356,9 @@ func (l *Ledger) settleClaims(example *dataplane.Object, e *entry) {
 			l.layout.Put(winner.object, winner.by.key)
 		}
 		return
+	}
+	if winner != nil && winner.by != former {
+		l.bequeath(e, winner)
 	}
 	e.wanted = nil
 	if winner != nil {

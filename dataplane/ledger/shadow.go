@@ -124,8 +124,9 @@ func (l *Ledger) Shadows() []Shadow {
 	return l.shadows.take()
 }
 
-// exchange changes one account's claim; a nil object withdraws it.
-func (l *Ledger) exchange(a *account, id dataplane.ID, cs *claims, object *dataplane.Object) {
+// exchange changes one account's claim; a nil object withdraws it. It returns the former
+// winner, nil if there was none.
+func (l *Ledger) exchange(a *account, id dataplane.ID, cs *claims, object *dataplane.Object) *account {
 	before := positionOf(cs, a)
 	if object != nil {
 		cs.set(claim{a, object})
@@ -137,11 +138,12 @@ func (l *Ledger) exchange(a *account, id dataplane.ID, cs *claims, object *datap
 		l.affects(a, id, before, after)
 	}
 	if !before.contested && !after.contested {
-		return
+		return before.winner
 	}
 	if f, ok := l.naming.Frontend(id); ok {
 		l.shade(a, f, cs, before, after)
 	}
+	return before.winner
 }
 
 // position is the position of an account among the claims for an object.
