@@ -351,3 +351,18 @@ func TestWhatIsSharedIsAsOthersWantIt(t *testing.T) {
 	l.Release(key("bad"))
 	plan("released", "vip:bad→nat/shared>bad new pool: pool>- shared: →nat/pool>- ")
 }
+
+// Of two Services that share a frontend, one had the frontend and the other its source ranges.
+// Their ages have changed, and neither submits: both keep what they have until one speaks.
+func TestWhoHasNotSubmittedYieldsToNoOtherSuch(t *testing.T) {
+	l := New(nil, names{})
+	l.Observe(append(firewall(1, "s17", 1), served(1, "s10")))
+	l.Adopt([]Absent{{Key: key("s10"), Created: epoch}, {Key: key("s17"), Created: epoch}}, labels{})
+	if b := l.Plan(); b != nil {
+		t.Fatalf("planned %q", changes(b))
+	}
+	ranges := append(firewall(1, "s10", 2), served(1, "s10"))
+	l.Want(fragment("s10", 0, 1, ranges...))
+	l.Settle(l.Plan(), landed())
+	expectInForce(t, l, "when the elder submits", "allowed-sources s10 1, firewalled s10 1, frontends s10 1")
+}

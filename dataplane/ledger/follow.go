@@ -138,12 +138,13 @@ func (l *Ledger) yields(a *account, id dataplane.ID) (at dataplane.ID, yields bo
 }
 
 // outranked reports whether an object belongs to another account that outranks this
-// one, whether or not this one claims it.
+// one, whether or not this one claims it. Two that have not submitted do not outrank each
+// other: what the kernel has of both stays together, though their ages have changed since.
 func (l *Ledger) outranked(a *account, id dataplane.ID) bool {
 	e := l.entries.get(id)
 	if e == nil {
 		return false
 	}
 	winner := e.claims.winner()
-	return winner != nil && winner.by != a && winner.outranks(claim{by: a})
+	return winner != nil && winner.by != a && !(a.absent() && winner.by.absent()) && winner.outranks(claim{by: a})
 }
