@@ -105,9 +105,13 @@ type inheritance struct {
 	object *dataplane.Object
 }
 
-// bequeath notes an inheritance if the new winner of an entry would take back what serves it.
+// bequeath notes an inheritance if the new winner of a shared object would take back what
+// serves it.
 func (l *Ledger) bequeath(e *entry, winner *claim) {
-	if winner.by.left && e.wanted != nil && dataplane.Same(e.known, e.wanted) && !dataplane.Same(e.wanted, winner.object) {
+	if !winner.by.left || winner.object.Kind != dataplane.Owned || e.wanted == nil {
+		return
+	}
+	if dataplane.Same(e.known, e.wanted) && !dataplane.Same(e.wanted, winner.object) {
 		l.inheritances = append(l.inheritances, inheritance{winner.by, e.wanted})
 	}
 }

@@ -323,7 +323,7 @@ func TestWhatIsSharedIsAsOthersWantIt(t *testing.T) {
 		return o
 	}
 	l := New(nil, names{})
-	l.Want(fragment("bad", 0, 1, element("frontends", "vip", "bad new")))
+	l.Want(fragment("bad", 3, 1, element("frontends", "vip", "bad new")))
 	l.Observe([]dataplane.Object{element("frontends", "vip", "bad→nat/shared"), chain("shared", " emptied")})
 	l.Adopt([]Absent{{Key: key("late")}}, labels{})
 	l.Hold(key("bad"))
@@ -344,10 +344,17 @@ func TestWhatIsSharedIsAsOthersWantIt(t *testing.T) {
 		linked(element("frontends", "vip2", "young"), "shared"))
 	l.Want(young)
 	plan("shared", "vip2:->young pool:-> pool shared: emptied> →nat/pool ")
-	gone := fragment("young", 0, 2)
-	gone.Gone = true
-	l.Want(gone)
+	leave := func(name string) {
+		gone := fragment(name, 0, 2)
+		gone.Gone = true
+		l.Want(gone)
+	}
+	leave("young")
 	plan("when the other goes", "vip2:young>- ")
+	l.Want(fragment("old", 0, 1, element("frontends", "vip", "old")))
+	plan("the frontend, which is not shared", "vip:bad→nat/shared>old ")
+	leave("old")
+	plan("when the elder goes", "vip:old>bad→nat/shared ")
 	l.Release(key("bad"))
 	plan("released", "vip:bad→nat/shared>bad new pool: pool>- shared: →nat/pool>- ")
 }
