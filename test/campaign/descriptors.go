@@ -118,14 +118,11 @@ func (r *trial) manyClients(ctx context.Context) (err error) {
 	return r.healthy(ctx)
 }
 
-// noDescriptors allows no new descriptor at all while clients knock. In nftables mode, a change
-// needs none. Elsewhere it is in force as soon as there are some again.
+// noDescriptors allows no new descriptor at all, until the log says so, while clients knock. (A
+// limit above zero would allow some, as soon as connections of the instant before are closed.) In
+// nftables mode, a change needs none. Elsewhere it is in force as soon as there are some again.
 func (r *trial) noDescriptors(ctx context.Context) (err error) {
-	now, err := r.p.inUse()
-	if err != nil {
-		return err
-	}
-	undo, err := r.p.allow(now)
+	undo, err := r.p.allow(0)
 	if err != nil {
 		return err
 	}
@@ -134,13 +131,11 @@ func (r *trial) noDescriptors(ctx context.Context) (err error) {
 	from, want := time.Now(), r.c.mark()
 	if err == nil && r.mode == "nftables" {
 		err = r.recovered(ctx, from, want, false)
-	} else {
-		time.Sleep(3 * time.Second)
+	}
+	if err == nil {
+		err = r.p.said(ctx, unix.EMFILE.Error(), r.recovery)
 	}
 	if err := errors.Join(err, undo()); err != nil {
-		return err
-	}
-	if err := r.p.said(ctx, unix.EMFILE.Error(), r.recovery); err != nil {
 		return err
 	}
 	if err := clients.Close(); err != nil {

@@ -93,8 +93,14 @@ func (g *guard) damaged() map[nftmodel.Name]bool {
 
 // damaged returns what is as another program has left it, in this process's time or before.
 func (s *stack) damaged() map[nftmodel.Name]bool {
-	names := map[nftmodel.Name]bool{}
+	names := s.stillLeft()
 	maps.Copy(names, s.guard.damaged())
+	return names
+}
+
+// stillLeft returns what is as it was left when a process ended.
+func (s *stack) stillLeft() map[nftmodel.Name]bool {
+	names := map[nftmodel.Name]bool{}
 	for name, left := range s.left {
 		if body, there := s.kernel.Item(name); there && body == left {
 			names[name] = true
@@ -104,15 +110,16 @@ func (s *stack) damaged() map[nftmodel.Name]bool {
 }
 
 // leave notes what is left damaged, under the names of whatever release has written it last,
-// and the chains that it leads to, with their own sets: they stay as long as it does.
+// and the chains that it leads to, with their own sets: they stay as long as it does, as the
+// last Service that wanted them had them.
 func (s *stack) leave(damaged map[nftmodel.Name]bool) {
-	items := s.ours(func(nftmodel.Item) bool { return true })
+	items, noted := s.ours(func(nftmodel.Item) bool { return true }), map[nftmodel.Name]bool{}
 	var lead func(from nftmodel.Item)
 	lead = func(from nftmodel.Item) {
-		if body, noted := s.left[from.Name]; noted && body == from.Body {
+		if noted[from.Name] {
 			return
 		}
-		s.left[from.Name] = from.Body
+		noted[from.Name], s.left[from.Name] = true, from.Body
 		for _, to := range items {
 			if leadsTo(from, to) {
 				lead(to)

@@ -125,10 +125,11 @@ func (w *world) match() (service.PerFamily[[]served], error) {
 			delete(w.cluster.heirs, n)
 		}
 	}
-	if len(w.vague) == 0 {
-		for _, s := range w.stacks {
+	for _, s := range w.stacks {
+		if len(w.vague) == 0 {
 			clear(s.left)
 		}
+		s.leave(s.stillLeft())
 	}
 	for n, spec := range w.cluster.specs {
 		// After a repair, a broken one's actor waits for its supervisor.

@@ -69,6 +69,9 @@ type cluster struct {
 	// histories holds, by family and Service, the states that may be in the kernel while
 	// the present one is held back, newest last. The first is that of the last check.
 	histories service.PerFamily[map[int][]state]
+	// refused holds, likewise, the states that were announced while they were held back. The
+	// proxy may still try any of them when their defects end.
+	refused service.PerFamily[map[int][]state]
 	// former has the node's facts of each time, newest last.
 	former []*service.NodeFacts
 	// heirs has, by Service that was held back at a restart, the node's facts since then.
@@ -97,7 +100,7 @@ func newCluster(settings proxy.NodeSettings) *cluster {
 		heirs: map[int][]*service.NodeFacts{},
 	}
 	for _, family := range service.Families {
-		c.histories[family] = map[int][]state{}
+		c.histories[family], c.refused[family] = map[int][]state{}, map[int][]state{}
 	}
 	c.noteFacts(c.facts())
 	return c
@@ -116,7 +119,10 @@ func (c *cluster) record(n int, now state) {
 		if len(all[n]) == 0 {
 			all[n] = []state{{facts: now.facts}} // it did not exist
 		}
-		if last := all[n][len(all[n])-1]; !c.defects.holdBack(now.spec, family) && !last.equal(now) {
+		if c.defects.holdBack(now.spec, family) {
+			all = c.refused[family]
+		}
+		if len(all[n]) == 0 || !all[n][len(all[n])-1].equal(now) {
 			all[n] = append(all[n], now)
 		}
 	}
@@ -132,6 +138,11 @@ func (c *cluster) recordAll(p *picture) {
 // settled records which state of a Service is in a family's kernel.
 func (c *cluster) settled(family service.Family, s served) {
 	c.histories[family][s.n] = []state{s.state}
+	if all := c.refused[family][s.n]; c.heldBack(s.n, family) && len(all) > 0 {
+		c.refused[family][s.n] = all[len(all)-1:]
+	} else {
+		delete(c.refused[family], s.n)
+	}
 }
 
 func (c *cluster) heldBack(n int, family service.Family) bool {
@@ -195,6 +206,15 @@ func (p *picture) facts() *service.NodeFacts {
 func (c *cluster) repairAll() {
 	for _, spec := range c.specs {
 		c.defects.repair(spec.Ports[0].Port)
+	}
+	for _, family := range service.Families {
+		for n, all := range c.refused[family] {
+			for _, s := range all {
+				if !c.defects.holdBack(s.spec, family) {
+					c.histories[family][n] = append(c.histories[family][n], s)
+				}
+			}
+		}
 	}
 	c.recordAll(&c.picture)
 }

@@ -115,14 +115,26 @@ type reading struct {
 	family  service.Family
 	render  *nftables.Renderer
 	objects []dataplane.Object
+	// named has the elements that bear a Service's name.
+	named map[service.Key][]*dataplane.Object
 }
 
 func newReading(w *world, family service.Family) *reading {
-	objects, err := nftables.NewWriter(family, nftables.WriterConfig{Open: w.kernel.Open}).Read(context.Background())
+	writer := nftables.NewWriter(family, nftables.WriterConfig{Open: w.kernel.Open})
+	objects, err := writer.Read(context.Background())
 	if err != nil {
 		w.monitor.object(err)
 	}
-	return &reading{family: family, render: nftables.NewRenderer(family, w.settings.options), objects: objects}
+	r := &reading{
+		family: family, render: nftables.NewRenderer(family, w.settings.options), objects: objects,
+		named: map[service.Key][]*dataplane.Object{},
+	}
+	for i := range objects {
+		if owner, named := writer.Owner(&objects[i]); named {
+			r.named[owner] = append(r.named[owner], &objects[i])
+		}
+	}
+	return r
 }
 
 // distinct returns the candidates of a Service that differ in their rules, newest first.
@@ -147,7 +159,7 @@ func (r *reading) distinct(n int, candidates []state) []served {
 }
 
 // plausible reports whether the kernel holds at a Service's ClusterIP, which no other
-// Service has, what a fragment wants there.
+// Service has, what a fragment wants there, and whether it wants all that bears its name.
 func (r *reading) plausible(n int, f *dataplane.Fragment) bool {
 	address := string(clusterIP(r.family, n).AsSlice())
 	at := func(objects []dataplane.Object) map[dataplane.ID]string {
@@ -165,5 +177,12 @@ func (r *reading) plausible(n int, f *dataplane.Fragment) bool {
 			return false
 		}
 	}
-	return len(wanted) == len(there)
+	wants := map[dataplane.ID]string{}
+	for _, o := range f.Objects {
+		wants[o.ID] = o.Body
+	}
+	return len(wanted) == len(there) && !slices.ContainsFunc(r.named[keyOf(n)], func(o *dataplane.Object) bool {
+		body, is := wants[o.ID]
+		return !is || body != o.Body
+	})
 }

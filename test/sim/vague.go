@@ -114,6 +114,12 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 			}
 		}
 	}
+	// Of a refused state, the transactions of a divided write have landed that were not refused.
+	for _, n := range w.vagueNumbers(family) {
+		for _, s := range w.cluster.refused[family][n] {
+			all = append(all, serve(n, s))
+		}
+	}
 	c.past = sync.OnceValue(func() (items []map[nftmodel.Name]string) {
 		for _, s := range all {
 			of, wrong := w.pastItems(family, s)

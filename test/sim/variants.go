@@ -68,7 +68,7 @@ func keyOf(n int) service.Key {
 func sliceName(n, m int) string { return fmt.Sprintf("s%d-%d", n, m) }
 
 // random decides details by a variant. What a variant means must not change: the
-// regressions in simulation_test.go are written in variants.
+// regressions are written in variants.
 type random struct{ *rand.Rand }
 
 func newRandom(variant uint64, n int) random {

@@ -11,7 +11,7 @@
 // cluster's state alone, and packets must end where the reference sends them. After each
 // transaction the guard checks that no Service is served worse. A scenario is a list of
 // plain events: a failing one is shortened and printed, in a form that can be pasted into
-// simulation_test.go.
+// regressions_test.go.
 //
 // What is not simulated: established connections, processes and sockets. The order in
 // which goroutines run is the scheduler's, so a seed repeats the events and not every
