@@ -289,6 +289,40 @@ var regressions = []regression{
 			{rejectService, 3, 1, 0x6147},
 		}},
 	},
+	{
+		// Another program emptied a chain while no process ran. A refused Service that led to
+		// it kept it from a new one that shares it.
+		"a shared chain is emptied before a restart beside a refused Service",
+		scenario{12616, []event{
+			{setService, 23, 0, 0x4851},
+			{setSlice, 23, 0, 0xad1f},
+			{setSlice, 24, 2, 0xf82e},
+			{pause, 0, 0, 0x80},
+			{rejectService, 23, 1, 0x521e},
+			{setService, 24, 0, 0x8c7},
+			{setService, 1, 0, 0x2995},
+			{upgrade, 0, 0, 0xa660},
+			{deleteChain, 0, 0, 0xb9e6},
+			{kill, 1, 0, 0x338f},
+			{resizeSet, 0, 0, 0x6f58},
+			{setSlice, 1, 0, 0xb680},
+		}},
+	},
+	{
+		// A broken Service kept a node port as an elder one had served it for a while.
+		"a node port passes to an elder Service and back to a broken one",
+		scenario{69, []event{
+			{setService, 7, 0, 0xdede},
+			{setSlice, 7, 1, 0x7a95},
+			{setService, 21, 0, 0xb4f0},
+			{setSlice, 21, 1, 0x2098},
+			{deleteChain, 1, 0, 0x102e},
+			{breakService, 21, 2, 0x92d2},
+			{handOver, 0, 0, 0xe9fe},
+			{settle, 0, 0, 0xa0c0},
+			{setService, 7, 0, 0x875},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their
