@@ -158,6 +158,13 @@ func (s *stack) ledTo(to nftmodel.Item) bool {
 	return len(s.ours(func(from nftmodel.Item) bool { return leadsTo(from, to) })) > 0
 }
 
+// ledByNameless reports whether an element that was left without a name leads to a part.
+func (s *stack) ledByNameless(to nftmodel.Item, want contents) bool {
+	return len(s.ours(func(from nftmodel.Item) bool {
+		return isElement(from) && nameless(from) && want.leaves(from) && leadsTo(from, to)
+	})) > 0
+}
+
 // nameless reports whether a part bears no Service's name: an element whose comment another
 // program has taken, or what such an element may lead to.
 func nameless(item nftmodel.Item) bool {

@@ -153,4 +153,23 @@ var mistaken = []regression{
 			{deleteChain, 0, 0, 0x23},
 		}},
 	},
+	{
+		// A chain to which another program led a nameless element was written anew before its
+		// Service gave it up.
+		"a nameless element leads to a chain that changes",
+		scenario{13905, []event{
+			{setService, 11, 0, 0xca08},
+			{setSlice, 11, 0, 0x96f3},
+			{setService, 12, 0, 0xbc37},
+			{setSlice, 12, 1, 0x2672},
+			{setService, 16, 0, 0xb86e},
+			{setSlice, 16, 0, 0xe235},
+			{alterRules, 0, 0, 0xff1f},
+			{rejectMany, 1, 31, 0x4fbe},
+			{reconfigure, 1, 0, 0xe067},
+			{kill, 1, 0, 0xc40b},
+			{settle, 1, 0, 0xa2a2},
+			{rejectService, 11, 66, 0xe826},
+		}},
+	},
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,6 +53,8 @@ type contents struct {
 	// healthy has what is wanted without what is held back.
 	healthy func() map[nftmodel.Name]string
 	left    map[nftmodel.Name]string
+	// announced reports whether the Service in a part's name has wanted it so since the last check.
+	announced func(nftmodel.Item) bool
 }
 
 // allows reports whether a part may be there with this content.
@@ -129,7 +132,30 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 		}
 		return items
 	})
+	c.announced = func(item nftmodel.Item) bool { return len(c.left) > 0 && w.announced(family, item) }
 	return c, err
+}
+
+// announced reports whether the Service in a part's name has wanted it so since the last check.
+func (w *world) announced(family service.Family, item nftmodel.Item) bool {
+	for _, n := range w.cluster.numbers() {
+		if !strings.Contains(item.Chain+item.Set, "-"+keyOf(n).String()+"/") {
+			continue
+		}
+		for _, s := range slices.Concat(w.cluster.histories[family][n], w.cluster.refused[family][n]) {
+			if s.spec == nil {
+				continue
+			}
+			past, err := w.pastItems(family, serve(n, s))
+			if err != nil {
+				w.monitor.object(err)
+			}
+			if slices.ContainsFunc(past, func(of map[nftmodel.Name]string) bool { return of[item.Name] == item.Body }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // created returns the state with the age of another one of the same name. A process that finds what
@@ -227,6 +253,7 @@ func (s *stack) compare(want contents) error {
 		case theirs, want.allows(item.Name, item.Body):
 		case !wanted && s.remains && item.Set == hairpins:
 		case !wanted && nameless(item) && want.leaves(item) && (isElement(item) && !ofOnePort(item) || s.ledTo(item)):
+		case !wanted && !isElement(item) && s.ledByNameless(item, want) && want.announced(item):
 		case !wanted:
 			wrong(item.Name, "is not wanted")
 		default:
