@@ -98,8 +98,8 @@ func (l *Ledger) settleLeftovers(a *account) {
 	}
 }
 
-// inheritance is a shared object that has passed to an account which wants what a former process
-// has left, while the kernel has it as others wanted it.
+// inheritance is a shared object that has passed to an account which wants it as it was found,
+// while the kernel has it as others wanted it since.
 type inheritance struct {
 	heir   *account
 	object *dataplane.Object

@@ -16,8 +16,8 @@ type claim struct {
 
 // outranks reports whether c wins against other: the scaffold first, then the
 // older Service, then the smaller key. At an object that Services share, such as a chain
-// of node facts, fragments of this process win against what a former one has left, which
-// another program may have damaged.
+// of node facts, a fragment wins against what was found in the kernel: another program may
+// have damaged that.
 func (c claim) outranks(other claim) bool {
 	a, b := c.by, other.by
 	if node := a.key == service.Node; node != (b.key == service.Node) {

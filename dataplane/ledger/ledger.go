@@ -87,7 +87,7 @@ type account struct {
 	applied *dataplane.Fragment
 	// adopted is set if a former process has left something of the key (Adopt).
 	adopted bool
-	// left is set if folded is what a former process has left, and no fragment of this one.
+	// left is set if folded was found in the kernel, and is no fragment that was submitted.
 	left bool
 	held bool
 	// frozen is set if the kernel refuses applied as well. Then the fallback is
