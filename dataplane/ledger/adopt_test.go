@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -359,17 +360,25 @@ func TestWhatIsSharedIsAsOthersWantIt(t *testing.T) {
 	plan("released", "vip:bad→nat/shared>bad new pool: pool>- shared: →nat/pool>- ")
 }
 
-// Of two Services that share a frontend, one had the frontend and the other its source ranges.
-// Their ages have changed, and neither submits: both keep what they have until one speaks.
-func TestWhoHasNotSubmittedYieldsToNoOtherSuch(t *testing.T) {
-	l := New(nil, names{})
-	l.Observe(append(firewall(1, "s17", 1), served(1, "s10")))
-	l.Adopt([]Absent{{Key: key("s10"), Created: epoch}, {Key: key("s17"), Created: epoch}}, labels{})
-	if b := l.Plan(); b != nil {
-		t.Fatalf("planned %q", changes(b))
+// Of two Services that share a frontend, one was found with the frontend and the other with what
+// goes with it. The first is the elder now. Nothing goes until it submits, whether the other one
+// does or not.
+func TestWhatWasFoundTogetherStaysTogether(t *testing.T) {
+	for _, test := range []struct {
+		found   []dataplane.Object
+		submits bool
+	}{{firewall(1, "s17", 1), false}, {firewall(1, "s17", 1), true}, {[]dataplane.Object{slot(1, 0, "s17")}, true}} {
+		l := New(nil, names{})
+		if test.submits {
+			l.Want(fragment("s17", 5, 1, append(slices.Clone(test.found), served(1, "s17"))...))
+		}
+		l.Observe(append(slices.Clone(test.found), served(1, "s10")))
+		l.Adopt([]Absent{{Key: key("s10"), Created: epoch}, {Key: key("s17"), Created: epoch}}, labels{})
+		if b := l.Plan(); b != nil && len(b.Changes) > 0 {
+			t.Errorf("%+v: planned %q", test, changes(b))
+		}
+		l.Want(fragment("s10", 0, 1, append(firewall(1, "s10", 2), served(1, "s10"))...))
+		l.Settle(l.Plan(), landed())
+		expectInForce(t, l, "when the elder submits", "allowed-sources s10 1, firewalled s10 1, frontends s10 1")
 	}
-	ranges := append(firewall(1, "s10", 2), served(1, "s10"))
-	l.Want(fragment("s10", 0, 1, ranges...))
-	l.Settle(l.Plan(), landed())
-	expectInForce(t, l, "when the elder submits", "allowed-sources s10 1, firewalled s10 1, frontends s10 1")
 }

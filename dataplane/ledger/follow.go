@@ -10,8 +10,9 @@ import (
 // to the Service that has the lead: a Service that is outranked at the lead makes no
 // claim for what goes with it. While no two Services want the same lead, it is empty.
 type following struct {
-	// waiting has the accounts that yield at a lead without claiming it. An account
-	// that claims the lead is not listed: it is noticed when it wins.
+	// waiting has the accounts that are outranked at a lead. One that claims the lead is not
+	// listed: it is noticed when it wins. It is listed as long as the winner has not
+	// submitted, because what goes with the lead may stay until then (together).
 	waiting map[dataplane.ID]map[*account]struct{}
 	// affected has the accounts whose claims must be reconsidered, in order.
 	affected []*account
@@ -88,10 +89,8 @@ func (l *Ledger) follow(a *account) {
 	for i := range objects {
 		l.steps++
 		object := &objects[i]
-		lead, yields := l.yields(a, object.ID)
-		if yields {
-			l.wait(a, lead)
-		} else if l.naming.Leads(object.ID) && l.outranked(a, object.ID) {
+		yields := l.yields(a, object)
+		if !yields && l.naming.Leads(object.ID) && l.outranked(a, object.ID) {
 			a.yields = true // objects that go with it may come later
 		}
 		e := l.entries.get(object.ID)
@@ -105,10 +104,10 @@ func (l *Ledger) follow(a *account) {
 	}
 }
 
-// wait notes a lead at which an account yields.
+// wait notes a lead at which an account is outranked.
 func (l *Ledger) wait(a *account, lead dataplane.ID) {
 	a.yields = true
-	if l.entries.get(lead).claims.of(a) != nil {
+	if cs := &l.entries.get(lead).claims; cs.of(a) != nil && !cs.winner().by.left {
 		return
 	}
 	f := &l.following
@@ -126,25 +125,33 @@ func (l *Ledger) wait(a *account, lead dataplane.ID) {
 	a.waits = append(a.waits, lead)
 }
 
-// yields reports whether an account is outranked at the lead of an object or at that
-// lead's own lead, and returns the last such lead.
-func (l *Ledger) yields(a *account, id dataplane.ID) (at dataplane.ID, yields bool) {
-	for lead, ok := l.naming.Lead(id); ok; lead, ok = l.naming.Lead(lead) {
+// yields reports whether an account is outranked at the lead of an object or at that lead's
+// own lead, and notes where it waits.
+func (l *Ledger) yields(a *account, object *dataplane.Object) (yields bool) {
+	for lead, ok := l.naming.Lead(object.ID); ok; lead, ok = l.naming.Lead(lead) {
 		if l.outranked(a, lead) {
-			at, yields = lead, true
+			l.wait(a, lead)
+			yields = yields || !l.together(object, lead)
 		}
 	}
-	return at, yields
+	return yields
+}
+
+// together reports whether the kernel was found with a lead of one account and with an object
+// of another that goes with it. They stay together until the one with the lead submits: the
+// ages, which decide otherwise, may have changed since.
+func (l *Ledger) together(object *dataplane.Object, lead dataplane.ID) bool {
+	e := l.entries.get(object.ID)
+	return e != nil && !e.unsure && dataplane.Same(e.known, object) && l.entries.get(lead).claims.winner().by.left
 }
 
 // outranked reports whether an object belongs to another account that outranks this
-// one, whether or not this one claims it. Two that have not submitted do not outrank each
-// other: what the kernel has of both stays together, though their ages have changed since.
+// one, whether or not this one claims it.
 func (l *Ledger) outranked(a *account, id dataplane.ID) bool {
 	e := l.entries.get(id)
 	if e == nil {
 		return false
 	}
 	winner := e.claims.winner()
-	return winner != nil && winner.by != a && !(a.absent() && winner.by.absent()) && winner.outranks(claim{by: a})
+	return winner != nil && winner.by != a && winner.outranks(claim{by: a})
 }

@@ -137,9 +137,6 @@ func (a *account) whole() bool {
 	return a.applied != nil && a.applied.Revision != service.Revision{}
 }
 
-// absent reports whether an account has not submitted, and wants what it was found to have.
-func (a *account) absent() bool { return a.adopted && a.latest == nil }
-
 // objectsOf returns a fragment's objects; a nil fragment has none.
 func objectsOf(f *dataplane.Fragment) []dataplane.Object {
 	if f == nil {
