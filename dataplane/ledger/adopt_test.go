@@ -382,3 +382,27 @@ func TestWhatWasFoundTogetherStaysTogether(t *testing.T) {
 		expectInForce(t, l, "when the elder submits", "allowed-sources s10 1, firewalled s10 1, frontends s10 1")
 	}
 }
+
+// A frontend without a name is of the one Service that wants something there, and goes with it.
+// If several do, it may be anybody's.
+func TestANamelessFrontendIsOfWhoWantsIt(t *testing.T) {
+	for _, several := range []bool{false, true} {
+		l := New(nil, names{})
+		l.Want(fragment("good", 0, 1, refused(1, "good")))
+		if several {
+			l.Want(fragment("other", 5, 1, refused(1, "other")))
+		}
+		l.Want(fragment("bad", 0, 1, served(2, "bad new")))
+		l.Observe([]dataplane.Object{served(1, " "), served(2, "bad")})
+		l.Adopt(nil, labels{})
+		l.Hold(key("bad"))
+		l.Settle(l.Plan(), landed())
+		want := "frontends bad 1, no-local-endpoints good 1"
+		if several {
+			want = "frontends   1, " + want
+		}
+		if got := inForce(l); got != want {
+			t.Errorf("several %t: got %q, want %q", several, got, want)
+		}
+	}
+}

@@ -22,6 +22,9 @@ type inventory struct {
 	parts     map[dataplane.ID][]dataplane.ID
 	// elements are the elements of composed objects.
 	elements map[dataplane.ID]*dataplane.Object
+	// frontends has who wants something at a frontend, service.Key{} for several Services. It is
+	// nil until somebody asks.
+	frontends map[dataplane.Frontend]service.Key
 }
 
 func (l *Ledger) newInventory(origin dataplane.Origin) *inventory {
@@ -79,8 +82,8 @@ func (e *inventory) name(o *dataplane.Object, entry *entry) {
 }
 
 // owner returns the Service that an unclaimed object belongs to: the one that it names, or else
-// the one that has its lead. Another program may have taken the name; but a lead is one
-// Service's, so nothing that goes with it can be of another.
+// the one that has its lead, or that alone wants its frontend. Another program may have taken
+// the name; but a lead is one Service's, so nothing that goes with it can be of another.
 func (e *inventory) owner(o *dataplane.Object) (service.Key, bool) {
 	if e.origin == nil {
 		return service.Key{}, false
@@ -102,7 +105,34 @@ func (e *inventory) owner(o *dataplane.Object) (service.Key, bool) {
 			return winner.by.key, true
 		}
 	}
+	if f, ok := e.l.naming.Frontend(o.ID); ok {
+		return e.at(f)
+	}
 	return service.Key{}, false
+}
+
+// at returns the Service that wants something at a frontend, if there is exactly one.
+func (e *inventory) at(f dataplane.Frontend) (owner service.Key, ok bool) {
+	if e.frontends == nil {
+		e.frontends = map[dataplane.Frontend]service.Key{}
+		for id, entry := range e.l.entries.all() {
+			e.l.steps++
+			winner := entry.claims.winner()
+			if winner == nil {
+				continue
+			}
+			if f, ok := e.l.naming.Frontend(id); ok {
+				owner, known := e.frontends[f]
+				if entry.claims.len() > 1 || known && owner != winner.by.key {
+					e.frontends[f] = service.Key{}
+				} else {
+					e.frontends[f] = winner.by.key
+				}
+			}
+		}
+	}
+	owner = e.frontends[f]
+	return owner, owner != service.Key{}
 }
 
 // unattributed returns the unclaimed elements that may belong to any Service.

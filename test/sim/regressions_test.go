@@ -309,6 +309,34 @@ var regressions = []regression{
 		}},
 	},
 	{
+		// Of two Services with one VIP, the refused one had the frontend, and became the elder.
+		"a refused Service shares a VIP, and is older after a hand-over",
+		scenario{17696, []event{
+			{setService, 21, 0, 0x3237},
+			{setSlice, 21, 0, 0x4bb0},
+			{setService, 25, 0, 0xb44},
+			{settle, 0, 0, 0xb1f7},
+			{rejectService, 21, 33, 0xd93},
+			{handOver, 0, 0, 0xb804},
+		}},
+	},
+	{
+		// A node port without a name outlived the endpoints of its Service.
+		"a node port is rewritten, and its Service loses its endpoints at a restart",
+		scenario{18581, []event{
+			{setService, 15, 0, 0x73d1},
+			{setService, 22, 0, 0x2463},
+			{setSlice, 22, 0, 0x2bdf},
+			{alterRules, 1, 0, 0x429},
+			{setService, 10, 0, 0xbb4a},
+			{upheaval, 0, 0, 0xec81},
+			{removeSlice, 22, 0, 0x8a43},
+			{setService, 2, 0, 0x7cd7},
+			{kill, 0, 0, 0x38f8},
+			{rejectService, 15, 63, 0x5a53},
+		}},
+	},
+	{
 		// A broken Service kept a node port as an elder one had served it for a while.
 		"a node port passes to an elder Service and back to a broken one",
 		scenario{69, []event{
