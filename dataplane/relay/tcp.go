@@ -1,4 +1,4 @@
-package localport
+package relay
 
 import (
 	"context"
@@ -6,37 +6,51 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
+	"syscall"
+	"time"
 )
 
 // acceptor is the part of *net.TCPListener that a TCP server needs.
 type acceptor interface {
 	AcceptTCP() (*net.TCPConn, error)
+	SyscallConn() (syscall.RawConn, error)
 	Close() error
 }
 
 // tcpServer accepts TCP connections from one socket. Goroutines of their own forward them and
 // outlive it.
 type tcpServer struct {
-	*shared
+	*Relay
 	name   string
 	socket acceptor
-	target *atomic.Pointer[netip.AddrPort]
+	choice Balancer
 	slots  *budget
 }
 
-func newTCPServer(s *shared, p place, target *atomic.Pointer[netip.AddrPort]) (*tcpServer, error) {
-	socket, err := s.listenTCP(p.at)
+func newTCPServer(s *Relay, p Place, o Options) (*tcpServer, error) {
+	socket, err := s.listenTCP(p.At, o)
 	if err != nil {
 		return nil, err
 	}
 	return &tcpServer{
-		shared: s, name: p.String(), socket: socket, target: target,
+		Relay: s, name: p.String(), socket: socket, choice: o.Balancer,
 		slots: newBudget(s.connectionsPerListener, s.connections),
 	}, nil
 }
 
 // Close closes the socket; connections go on.
 func (s *tcpServer) Close() error { return s.socket.Close() }
+
+func (s *tcpServer) control(f func(fd uintptr)) error { return controlled(s.socket, f) }
+
+// controlled calls a function with the descriptor of a socket.
+func controlled(socket syscall.Conn, f func(fd uintptr)) error {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(f)
+}
 
 // serve accepts until the socket is closed.
 func (s *tcpServer) serve(ctx context.Context) error {
@@ -71,23 +85,52 @@ func (s *tcpServer) admit(client *net.TCPConn) {
 		s.stats.Connections.Add(-1)
 		s.slots.give()
 	}
-	target := *s.target.Load()
-	if !s.tasks.run(s.name, func() error { s.forward(client, target); return nil }, leave) {
-		leave(errClosed)
+	if !s.tasks.run(s.name, func() error { s.forward(client); return nil }, leave) {
+		leave(ErrClosed)
 	}
 }
 
-// forward connects to the target and copies until both directions have ended. If the target does
-// not answer, it resets the client: the end of the stream would look like an empty answer.
-func (s *tcpServer) forward(client *net.TCPConn, target netip.AddrPort) {
-	upstream, err := s.dialTCP(s.tasks.ctx, target)
-	if err != nil {
+// forward connects to a target and copies until both directions have ended. If none answers, it
+// resets the client: the end of the stream would look like an empty answer.
+func (s *tcpServer) forward(client *net.TCPConn) {
+	from := addrOf(client)
+	upstream, target := s.connect(from)
+	if upstream == nil {
 		s.stats.ConnectionsUnreachable.Add(1)
 		reset(client)
 		return
 	}
 	c := &connection{client: client, upstream: upstream}
-	c.pump(s.shared, s.name)
+	ended := s.choice.Connected(from, target, c.abort)
+	defer ended()
+	c.pump(s.Relay, s.name)
+}
+
+// addrOf returns the address of a client.
+func addrOf(client *net.TCPConn) netip.Addr {
+	at, _ := client.RemoteAddr().(*net.TCPAddr) // an address of a TCP connection always is one
+	return at.AddrPort().Addr().Unmap()
+}
+
+// connect tries the targets of a client in turn; the connection is nil if none accepts. Each gets
+// its share of the time.
+func (s *tcpServer) connect(client netip.Addr) (*net.TCPConn, netip.AddrPort) {
+	targets := s.choice.Targets(client)
+	for i, target := range targets {
+		upstream, err := s.dialTCP(s.tasks.ctx, target, s.dialTimeout/time.Duration(len(targets)))
+		switch {
+		case err == nil:
+			return upstream, target
+		case s.tasks.ctx.Err() != nil:
+			return nil, target
+		case i < len(targets)-1:
+			s.stats.ConnectionsRetried.Add(1)
+		}
+		if !Exhausted(err) {
+			s.choice.Failed(target)
+		}
+	}
+	return nil, netip.AddrPort{}
 }
 
 // connection is a client's TCP connection and the one to the target.
@@ -97,7 +140,7 @@ type connection struct {
 
 // pump copies in both directions until both have ended, one of them has failed, or the tasks end.
 // It blocks.
-func (c *connection) pump(s *shared, name string) {
+func (c *connection) pump(s *Relay, name string) {
 	defer c.close()
 	release := atEnd(s.tasks.ctx, c.abort)
 	defer release()

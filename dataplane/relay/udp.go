@@ -1,4 +1,4 @@
-package localport
+package relay
 
 import (
 	"context"
@@ -25,29 +25,31 @@ var datagrams = sync.Pool{New: func() any { return new([datagramBytesMax]byte) }
 // udpServer receives datagrams from one socket and passes those of each client on in a session of
 // its own. The goroutine in serve opens sessions.
 type udpServer struct {
-	*shared
+	*Relay
 	name     string
 	socket   *net.UDPConn
-	target   *atomic.Pointer[netip.AddrPort]
+	choice   Balancer
 	slots    *budget
 	sessions sessionTable
 	// began is when the server was made. Sessions count time from there.
 	began time.Time
 }
 
-func newUDPServer(s *shared, p place, target *atomic.Pointer[netip.AddrPort]) (*udpServer, error) {
-	socket, err := s.listenUDP(p.at)
+func newUDPServer(s *Relay, p Place, o Options) (*udpServer, error) {
+	socket, err := s.listenUDP(p.At, o)
 	if err != nil {
 		return nil, err
 	}
 	return &udpServer{
-		shared: s, name: p.String(), socket: socket, target: target,
+		Relay: s, name: p.String(), socket: socket, choice: o.Balancer,
 		slots: newBudget(s.sessionsPerListener, s.sessions), began: time.Now(),
 	}, nil
 }
 
 // Close closes the socket.
 func (s *udpServer) Close() error { return s.socket.Close() }
+
+func (s *udpServer) control(f func(fd uintptr)) error { return controlled(s.socket, f) }
 
 // serve passes datagrams on until the socket is closed, and then ends every session.
 func (s *udpServer) serve(ctx context.Context) error {
@@ -81,7 +83,9 @@ func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 			s.stats.BytesToTargets.Add(uint64(len(datagram)))
 			return
 		}
-		if !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, net.ErrClosed) {
+		if errors.Is(err, unix.ECONNREFUSED) {
+			s.choice.Failed(session.target)
+		} else if !errors.Is(err, net.ErrClosed) {
 			break // for example a full buffer: the datagram is lost, as on any network
 		}
 		session.close()
@@ -89,25 +93,28 @@ func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 	s.stats.DatagramsDropped.Add(1)
 }
 
-// session returns the client's session to the present target, nil if none can be opened.
+// session returns the client's session to one of the present targets, nil if none can be opened.
 func (s *udpServer) session(client netip.AddrPort) *session {
-	target := *s.target.Load()
+	from := client.Addr().Unmap()
 	known := s.sessions.get(client)
-	if known != nil && known.target == target {
+	if known != nil && s.choice.Keeps(from, known.target) {
 		return known
 	}
 	if known != nil {
 		known.close()
 	}
-	if !s.makeRoom() {
+	targets := s.choice.Targets(from)
+	if len(targets) == 0 || !s.makeRoom() {
 		return nil
 	}
+	target := targets[0]
 	conn, err := s.dialUDP(target)
 	if err != nil {
 		s.slots.give()
 		return nil
 	}
 	opened := newSession(s, client, target, conn)
+	opened.ended = s.choice.Connected(from, target, opened.close)
 	s.sessions.put(opened)
 	s.stats.SessionsOpened.Add(1)
 	relay := func() error { opened.relay(); return nil }
@@ -149,10 +156,12 @@ type session struct {
 	// replied is set by the first answer.
 	replied atomic.Bool
 	ending  sync.Once
+	// ended tells the balancer, once.
+	ended func()
 }
 
 func newSession(server *udpServer, client, target netip.AddrPort, conn *net.UDPConn) *session {
-	s := &session{server: server, client: client, target: target, conn: conn}
+	s := &session{server: server, client: client, target: target, conn: conn, ended: func() {}}
 	s.raw, _ = conn.SyscallConn() // fails only for a nil connection
 	s.touch()
 	server.stats.Sessions.Add(1)
@@ -166,6 +175,7 @@ func (s *session) close() {
 		_ = s.conn.Close() // a datagram socket has nothing left to lose
 		s.server.stats.Sessions.Add(-1)
 		s.server.slots.give()
+		s.ended()
 	})
 }
 
@@ -204,6 +214,7 @@ func (s *session) relay() {
 			return
 		default: // an ICMP error on a connected socket (udp(7))
 			s.server.stats.SessionsRefused.Add(1)
+			s.server.choice.Failed(s.target)
 			return
 		}
 	}

@@ -1,4 +1,4 @@
-package localport
+package relay
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ func TestTasksReportsPanicsAndGoesOn(t *testing.T) {
 	f := <-reports
 	panicked, ok := errors.AsType[*PanicError](f.Err)
 	if !ok || f.Listener != "tcp/127.0.0.1:1" || !errors.Is(f.Err, io.ErrUnexpectedEOF) ||
-		!strings.Contains(string(panicked.Stack), "shared_test.go") {
+		!strings.Contains(string(panicked.Stack), "relay_test.go") {
 		t.Errorf("reported %+v", f)
 	}
 	if err := <-ended; !errors.Is(err, f.Err) {

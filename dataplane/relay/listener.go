@@ -1,14 +1,14 @@
-package localport
+package relay
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,11 +16,11 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// listener is one open socket on the loopback address and, once started, the goroutine that serves
-// it. The writer owns it; the server reads target and clears alive.
-type listener struct {
-	place  place
-	target atomic.Pointer[netip.AddrPort]
+// Listener is one open socket and, once started, the goroutine that serves it. Its owner opens,
+// starts and closes it; any goroutine may ask Alive.
+type Listener struct {
+	place  Place
+	relay  *Relay
 	server server
 	// alive is set until the server has ended for any reason.
 	alive   atomic.Bool
@@ -35,18 +35,26 @@ type server interface {
 	serve(ctx context.Context) error
 	// Close closes the socket. It is called once.
 	io.Closer
+	// control calls a function with the socket.
+	control(func(fd uintptr)) error
 }
 
-// openListener opens a socket. Clients can connect to it from then on, but nothing serves them
-// before start.
-func openListener(s *shared, p place, target netip.AddrPort) (*listener, error) {
-	l := &listener{place: p, stop: func() {}}
-	l.target.Store(&target)
+// Options are those of one listener.
+type Options struct {
+	Balancer Balancer
+	// Control, if set, prepares the socket before it is bound.
+	Control func(fd uintptr) error
+}
+
+// Open opens a socket. Clients can connect to it from then on, but nothing serves them before
+// Start.
+func (r *Relay) Open(p Place, o Options) (*Listener, error) {
+	l := &Listener{place: p, relay: r, stop: func() {}}
 	var err error
-	if p.protocol == service.UDP {
-		l.server, err = newUDPServer(s, p, &l.target)
+	if p.Protocol == service.UDP {
+		l.server, err = newUDPServer(r, p, o)
 	} else {
-		l.server, err = newTCPServer(s, p, &l.target)
+		l.server, err = newTCPServer(r, p, o)
 	}
 	if err != nil {
 		return nil, err
@@ -55,8 +63,18 @@ func openListener(s *shared, p place, target netip.AddrPort) (*listener, error) 
 	return l, nil
 }
 
-// start serves until close, the end of the tasks, or a failure. It calls died after a failure.
-func (l *listener) start(s *shared, died func()) {
+// Place returns where it listens.
+func (l *Listener) Place() Place { return l.place }
+
+// Alive reports whether it serves clients, or will once started.
+func (l *Listener) Alive() bool { return l.alive.Load() }
+
+// Control calls a function with the socket of a listener that is alive.
+func (l *Listener) Control(f func(fd uintptr)) error { return l.server.control(f) }
+
+// Start serves until Close, the end of the relay, or a failure. It calls died after a failure.
+func (l *Listener) Start(died func()) {
+	s := l.relay
 	ctx, stop := context.WithCancel(s.tasks.ctx)
 	l.stop = stop
 	s.stats.Listeners.Add(1)
@@ -66,7 +84,7 @@ func (l *listener) start(s *shared, died func()) {
 		return l.server.serve(ctx)
 	}
 	ended := func(failure error) {
-		l.close()
+		l.Close()
 		l.alive.Store(false) // from here on it may be opened again
 		s.stats.Listeners.Add(-1)
 		if failure != nil {
@@ -78,15 +96,15 @@ func (l *listener) start(s *shared, died func()) {
 	}
 }
 
-// close ends the listener. When it returns, the host refuses new clients. It does not wait for the
-// goroutine.
-func (l *listener) close() {
+// Close ends the listener. When it returns, the host refuses new clients. It does not wait for the
+// goroutine. Connections go on; sessions end.
+func (l *Listener) Close() {
 	l.stop()
 	l.closeSocket()
 }
 
 // closeSocket returns when the socket is closed, by this call or another.
-func (l *listener) closeSocket() {
+func (l *Listener) closeSocket() {
 	l.closing.Do(func() { _ = l.server.Close() }) // what was received has been passed on
 }
 
@@ -94,6 +112,22 @@ func (l *listener) closeSocket() {
 // (accept(2)).
 var passing = []error{
 	unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED, unix.EPERM, unix.EPROTO, unix.EINTR,
+}
+
+// exhausted errors mean that the host has no more descriptors or buffers.
+var exhausted = []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR}
+
+// Exhausted reports whether an error means that the host has no more descriptors or buffers,
+// whatever is opened.
+func Exhausted(err error) bool { return isOneOf(err, exhausted) }
+
+func isOneOf(err error, kinds []error) bool {
+	for _, kind := range kinds {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
 }
 
 // Bounds of the pause after a passing error, which doubles each time.
@@ -126,7 +160,7 @@ func (b *backoff) tolerate(ctx context.Context, err error) (goOn bool, failure e
 	}
 }
 
-// sockets opens sockets in the network namespace of the writer. A socket, and those accepted from
+// sockets opens sockets in the network namespace of the relay. A socket, and those accepted from
 // it, stay in the namespace that it was opened in, wherever they are used.
 type sockets struct {
 	inside      func(func() error) error
@@ -146,8 +180,8 @@ func network(protocol service.Protocol, addr netip.Addr) string {
 }
 
 // listenTCP opens a listener of plain TCP: Multipath TCP has no use on the loopback interface.
-func (s *sockets) listenTCP(at netip.AddrPort) (*net.TCPListener, error) {
-	config := net.ListenConfig{KeepAliveConfig: keepAlive}
+func (s *sockets) listenTCP(at netip.AddrPort, o Options) (*net.TCPListener, error) {
+	config := net.ListenConfig{KeepAliveConfig: keepAlive, Control: o.control()}
 	config.SetMultipathTCP(false)
 	return open(s, func() (*net.TCPListener, error) {
 		l, err := config.Listen(context.Background(), network(service.TCP, at.Addr()), at.String())
@@ -159,15 +193,32 @@ func (s *sockets) listenTCP(at netip.AddrPort) (*net.TCPListener, error) {
 }
 
 // listenUDP opens a socket that accepts datagrams from any client.
-func (s *sockets) listenUDP(at netip.AddrPort) (*net.UDPConn, error) {
+func (s *sockets) listenUDP(at netip.AddrPort, o Options) (*net.UDPConn, error) {
+	config := net.ListenConfig{Control: o.control()}
 	return open(s, func() (*net.UDPConn, error) {
-		return net.ListenUDP(network(service.UDP, at.Addr()), net.UDPAddrFromAddrPort(at))
+		c, err := config.ListenPacket(context.Background(), network(service.UDP, at.Addr()), at.String())
+		if err != nil {
+			return nil, err
+		}
+		return c.(*net.UDPConn), nil // a socket of a udp network always is one
 	})
 }
 
-// dialTCP connects. It blocks for dialTimeout at most.
-func (s *sockets) dialTCP(ctx context.Context, target netip.AddrPort) (*net.TCPConn, error) {
-	dialer := net.Dialer{Timeout: s.dialTimeout, KeepAliveConfig: keepAlive}
+// control returns the function that package net calls before it binds a socket.
+func (o Options) control() func(network, address string, c syscall.RawConn) error {
+	if o.Control == nil {
+		return nil
+	}
+	return func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) { failed = o.Control(fd) })
+		return errors.Join(err, failed)
+	}
+}
+
+// dialTCP connects. It blocks for the timeout at most.
+func (s *sockets) dialTCP(ctx context.Context, target netip.AddrPort, timeout time.Duration) (*net.TCPConn, error) {
+	dialer := net.Dialer{Timeout: timeout, KeepAliveConfig: keepAlive}
 	dialer.SetMultipathTCP(false)
 	return open(s, func() (*net.TCPConn, error) {
 		c, err := dialer.DialContext(ctx, network(service.TCP, target.Addr()), target.String())
@@ -195,24 +246,18 @@ func open[T any](s *sockets, f func() (T, error)) (socket T, err error) {
 	return socket, err
 }
 
-// Probe returns an error if listening on a family's loopback address fails; a host without IPv6 has
-// no ::1. The function inside is that of Config; nil means the process's own namespace.
-func Probe(family service.Family, inside func(func() error) error) error {
-	if inside == nil {
-		inside = here
-	}
-	s := &sockets{inside: inside}
-	at := netip.AddrPortFrom(loopback[family], 0)
-	tcp, err := s.listenTCP(at)
-	if err == nil {
-		var udp *net.UDPConn
-		if udp, err = s.listenUDP(at); err == nil {
-			err = udp.Close()
-		}
-		err = errors.Join(err, tcp.Close())
-	}
+// Probe returns an error if listening on an address, over TCP or UDP, fails. Inside is that of
+// Config.
+func Probe(addr netip.Addr, inside func(func() error) error) error {
+	s := &sockets{inside: Config{Inside: inside}.withDefaults().Inside}
+	at := netip.AddrPortFrom(addr, 0)
+	tcp, err := s.listenTCP(at, Options{})
 	if err != nil {
-		return fmt.Errorf("node ports on %s: %w", loopback[family], err)
+		return err
 	}
-	return nil
+	udp, err := s.listenUDP(at, Options{})
+	if err == nil {
+		err = udp.Close()
+	}
+	return errors.Join(err, tcp.Close())
 }

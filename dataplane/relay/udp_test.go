@@ -1,9 +1,8 @@
-package localport
+package relay
 
 import (
 	"net"
 	"net/netip"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,11 +17,9 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newShared(Config{Inside: node.Do}.withDefaults())
-	var target atomic.Pointer[netip.AddrPort]
+	h := New(Config{Inside: node.Do})
 	at := received.LocalAddr().(*net.UDPAddr).AddrPort()
-	target.Store(&at)
-	s, err := newUDPServer(h, place{service.UDP, netip.MustParseAddrPort("127.0.0.1:30080")}, &target)
+	s, err := newUDPServer(h, Place{service.UDP, netip.MustParseAddrPort("127.0.0.1:30080")}, Options{Balancer: fixed(at)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,3 +48,11 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 		}
 	}
 }
+
+// fixed has one target.
+type fixed netip.AddrPort
+
+func (f fixed) Targets(netip.Addr) []netip.AddrPort               { return []netip.AddrPort{netip.AddrPort(f)} }
+func (f fixed) Keeps(_ netip.Addr, target netip.AddrPort) bool    { return target == netip.AddrPort(f) }
+func (fixed) Connected(netip.Addr, netip.AddrPort, func()) func() { return func() {} }
+func (fixed) Failed(netip.AddrPort)                               {}
