@@ -39,6 +39,16 @@ type Config struct {
 	// Report is called, from any goroutine, with failures that are in no receipt. It must not
 	// block. Default: none.
 	Report func(Failure)
+	// Full is called when a client meets a bound, once a minute at most. It must not block.
+	// Default: none.
+	Full func(Bound)
+}
+
+// Bound says where a client met a bound, and what there is together.
+type Bound struct {
+	// Listener names it, for example "tcp/127.0.0.1:30080".
+	Listener              string
+	Connections, Sessions int
 }
 
 func (c Config) withDefaults() Config {
@@ -54,6 +64,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Report == nil {
 		c.Report = func(Failure) {}
+	}
+	if c.Full == nil {
+		c.Full = func(Bound) {}
 	}
 	return c
 }
@@ -121,6 +134,9 @@ type Relay struct {
 	connections, sessions                       *budget
 	connectionsPerListener, sessionsPerListener int
 	unreplied, replied                          time.Duration
+	full                                        func(Bound)
+	// fullSaid is when full was called last, in nanoseconds of the system's clock.
+	fullSaid atomic.Int64
 }
 
 // New returns a relay. Close ends what it has started.
@@ -132,7 +148,7 @@ func New(c Config) *Relay {
 		sessions:               newBudget(c.Sessions, nil),
 		connectionsPerListener: c.ConnectionsPerListener,
 		sessionsPerListener:    c.SessionsPerListener,
-		unreplied:              c.Unreplied, replied: c.Replied,
+		unreplied:              c.Unreplied, replied: c.Replied, full: c.Full,
 	}
 	s.tasks = newTasks(func(f Failure) {
 		s.stats.Failures.Add(1)
@@ -150,6 +166,18 @@ func (r *Relay) Closed() bool { return r.tasks.ctx.Err() != nil }
 
 // Stats returns the relay's numbers.
 func (r *Relay) Stats() *Stats { return &r.stats }
+
+// fullPause is the shortest time between two calls of Full.
+const fullPause = time.Minute
+
+// atBound says that a client of a listener has met a bound, unless that was said lately.
+func (r *Relay) atBound(listener string) {
+	now, said := time.Now().UnixNano(), r.fullSaid.Load()
+	if said != 0 && now-said < int64(fullPause) || !r.fullSaid.CompareAndSwap(said, now) {
+		return
+	}
+	r.full(Bound{listener, int(r.stats.Connections.Load()), int(r.stats.Sessions.Load())})
+}
 
 // Inside runs a function on a thread in the relay's network namespace.
 func (r *Relay) Inside(f func() error) error { return r.inside(f) }

@@ -74,6 +74,7 @@ func (s *tcpServer) admit(client *net.TCPConn) {
 	s.stats.ConnectionsAccepted.Add(1)
 	if !s.slots.take() {
 		s.stats.ConnectionsRefused.Add(1)
+		s.atBound(s.name)
 		reset(client)
 		return
 	}

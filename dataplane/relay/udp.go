@@ -131,9 +131,11 @@ func (s *udpServer) makeRoom() bool {
 	for !s.slots.take() {
 		oldest := s.sessions.leastActive()
 		if oldest == nil {
+			s.atBound(s.name)
 			return false
 		}
 		s.stats.SessionsEvicted.Add(1)
+		s.atBound(s.name)
 		oldest.close()
 	}
 	return true

@@ -22,6 +22,8 @@ import (
 	"strings"
 
 	"k8s.io/component-base/version"
+
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 )
 
 // Compatible is the kube-proxy release whose behavior Sluice follows, and Release the
@@ -62,6 +64,8 @@ type process struct {
 	from  Upstream
 	// socket answers questions, whichever server is running.
 	socket *socket
+	// forwarders serve in userspace mode, whichever server is running.
+	forwarders *backend.Forwarders
 }
 
 // Run serves until the context ends. It runs one server after the other: a server ends
@@ -81,9 +85,10 @@ func Run(ctx context.Context, o *Options, from Upstream) error {
 		}
 		defer end()
 	}
-	p := &process{log: log, owner: claim(log.Logger), from: from, socket: newSocket(log.Logger)}
+	p := &process{log: log, owner: claim(log.Logger), from: from, socket: newSocket(log.Logger), forwarders: &backend.Forwarders{}}
 	defer p.owner.lock.Release()
 	defer p.socket.close()
+	defer p.forwarders.Close()
 	s, err := newServer(ctx, o, p)
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ type kernel struct {
 }
 
 // newKernel builds the requested backend, or chooses one if none is requested.
-func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Logger) (k kernel, err error) {
+func newKernel(ctx context.Context, o *Options, files sysctl.Files, forwarders *backend.Forwarders, log *zap.Logger) (k kernel, err error) {
 	if o.KubeProxy.Mode == config.ModeBest {
 		k.choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
 	}
@@ -66,6 +66,7 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Log
 			domains, k.variant, err = backend.IPVS(ctx, o.ipvs(files, log))
 			return domains, err
 		},
+		Userspace: func() ([]proxy.Domain, error) { return backend.Userspace(forwarders, log) },
 	})
 	k.preferred = make(map[string]aggregator.Pace)
 	for i := range k.domains {

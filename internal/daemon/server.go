@@ -31,7 +31,8 @@ type server struct {
 	node
 	kernel
 	reports
-	proxy   *proxy.Proxy
+	proxy *proxy.Proxy
+	// cleaner is nil in userspace mode.
 	cleaner *conntrack.Cleaner
 	// current is the configuration in force: some fields change in place.
 	current atomic.Pointer[config.Config]
@@ -84,7 +85,7 @@ func newServer(ctx context.Context, o *Options, p *process) (*server, error) {
 
 // assemble builds everything. Nothing of it runs yet.
 func (s *server) assemble(ctx context.Context) (err error) {
-	if s.kernel, err = newKernel(ctx, s.Options, s.sysctls, s.log.Logger); err != nil {
+	if s.kernel, err = newKernel(ctx, s.Options, s.sysctls, s.forwarders, s.log.Logger); err != nil {
 		return err
 	}
 	if s.settings, err = s.NodeSettings(s.mode); err != nil {
@@ -93,8 +94,10 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.recorder, err = events.New(ctx, s.client, s.settings.Name); err != nil {
 		return err
 	}
-	if s.cleaner, err = conntrack.New(s.conntrackConfig()); err != nil {
-		return err
+	if s.mode != config.ModeUserspace { // which translates nothing
+		if s.cleaner, err = conntrack.New(s.conntrackConfig()); err != nil {
+			return err
+		}
 	}
 	s.monitor = health.NewMonitor(s.healthConfig())
 	s.ports = health.NewPorts(s.portsConfig())
@@ -106,7 +109,11 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	listeners = append(listeners, s.metrics)
-	followers := []proxy.Follower{told, s.cleaner, s.ports, s.metrics}
+	followers := []proxy.Follower{told}
+	if s.cleaner != nil {
+		followers = append(followers, s.cleaner)
+	}
+	followers = append(followers, s.ports, s.metrics)
 	if s.proxy, err = proxy.New(s.proxyConfig(listeners, followers)); err != nil {
 		return UsageError{err}
 	}
@@ -237,7 +244,9 @@ func (s *server) work(ctx, process context.Context) error {
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.proxy.Run(ctx) })
-	group.Go(func() error { return s.cleaner.Run(ctx) })
+	if s.cleaner != nil {
+		group.Go(func() error { return s.cleaner.Run(ctx) })
+	}
 	group.Go(func() error { return s.ports.Run(ctx) })
 	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
 	group.Go(func() error { s.owner.wait(ctx); return nil })
@@ -276,6 +285,9 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 		s.log.Info("cannot tell whether rules of another mode remain; sluice cleanup --dry-run tells root", zap.Error(err))
 	default:
 		s.log.Warn("rules of another mode remain and still affect packets; remove them with sluice cleanup", zap.Error(err))
+	}
+	if s.mode != config.ModeUserspace {
+		s.forwarders.Close() // a former server of this process may have left them
 	}
 }
 

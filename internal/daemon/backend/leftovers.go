@@ -34,6 +34,11 @@ func CleanUpOthers(ctx context.Context, mode config.Mode, variant iptables.Varia
 			failed = append(failed, err)
 		}
 	}
+	if mode != config.ModeUserspace {
+		if err := leaveUserspace(ctx, log); err != nil {
+			failed = append(failed, err)
+		}
+	}
 	tables := func() error {
 		err := cleanUpTables(ctx, false, others(mode, variant), told)
 		if mode != config.ModeIPTables {
@@ -76,6 +81,19 @@ func leaveNFTables(log *zap.Logger) error {
 	})
 	if err != nil {
 		return fmt.Errorf("remove the rules of nftables mode: %w", err)
+	}
+	return nil
+}
+
+func leaveUserspace(ctx context.Context, log *zap.Logger) error {
+	err := CleanUpUserspace(ctx, false, func(family service.Family, addresses int) {
+		if addresses > 0 {
+			log.Info("local addresses of another mode removed", zap.String("of", "userspace"),
+				zap.Stringer("family", family), zap.Int("addresses", addresses))
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("remove the local addresses of userspace mode: %w", err)
 	}
 	return nil
 }

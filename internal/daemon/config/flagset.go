@@ -81,7 +81,7 @@ func (f *Flags) bindRules() {
 // bindMode adds the flag that selects the kernel backend.
 func (f *Flags) bindMode() {
 	f.text((*string)(&f.kubeProxy.Mode), "proxy-mode", "mode",
-		"kernel backend: nftables, iptables or ipvs; empty means nftables if the kernel supports it, otherwise iptables")
+		"kernel backend: nftables, iptables or ipvs, or userspace for none; empty means nftables if the kernel supports it, otherwise iptables")
 }
 
 // bindLog adds Sluice's own flags about logs.

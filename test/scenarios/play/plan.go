@@ -14,7 +14,7 @@ import (
 )
 
 // Modes are the proxy's modes.
-var Modes = []string{"iptables", "nftables", "ipvs"}
+var Modes = []string{"iptables", "nftables", "ipvs", "userspace"}
 
 // Plan is a scenario parsed for one mode. Besides the verbs, its lines may say
 //
@@ -111,6 +111,11 @@ func (p *Plan) add(line script.Line) error {
 		}
 		if kernel && p.Kernel == "" {
 			p.Kernel = line.Words[0]
+		}
+		// Endpoints see the process that forwards.
+		if q, ok := made.statement.(ask); ok && p.mode == "userspace" && q.want.as != "" {
+			q.want.as = fixture.AsNode
+			made.statement = q
 		}
 		// Sockets of the proxy serve node ports on localhost, not rules.
 		if q, ok := made.statement.(ask); ok && q.target.name == "loopback" && p.mode == "nftables" && p.Kernel == "" {

@@ -1,0 +1,159 @@
+// Package userspace is the backend that serves Services without netfilter: this process accepts
+// their connections and forwards them. It renders Services as local addresses and listeners, writes
+// and reads them, and cleans up. It owns the routes with its protocol number, the listeners and
+// their connections. internal/daemon/backend builds one domain per family from it.
+//
+//	client ──► 10.0.0.1:80 ──────────────────► this process ──► 10.244.1.10:8080
+//	           a local route     listener       Table, balancer    an endpoint
+//
+// The reasons and the drawbacks are in docs/adr/0038-userspace.md.
+//
+// When a listener changes:
+//
+//   - an endpoint leaves: it gets no new connections. Open TCP connections end at a deadline, UDP
+//     sessions move with the client's next datagram;
+//   - the listener goes: new clients are refused at once. Connections end at the same deadline;
+//   - the process ends: everything ends, and the routes stay, so that clients are refused.
+package userspace
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Config tunes a Forwarder. Zero values mean the defaults.
+type Config struct {
+	// Relay has the bounds of connections and sessions; BoundsFor suits the process.
+	Relay relay.Config
+	// DrainDeadline is how long connections to an endpoint that has left stay open. Default
+	// 15 min.
+	DrainDeadline time.Duration
+}
+
+// Forwarder has the listeners of one family with their connections and sessions. It outlives the
+// writers that change it, one after the other.
+type Forwarder struct {
+	family        service.Family
+	relay         *relay.Relay
+	drainDeadline time.Duration
+	// held are the listeners that were opened and not removed. One that has died stays here until
+	// it is written again.
+	held map[dataplane.ID]*listener
+	// died holds a token while no writer has reported that a listener has died.
+	died chan struct{}
+}
+
+// listener is one listener with what it does.
+type listener struct {
+	*relay.Listener
+	balancer *balancer
+	// body is what the table was parsed from.
+	body string
+}
+
+const drainDeadlineDefault = 15 * time.Minute
+
+// NewForwarder returns a forwarder of one family. Close ends what it has started.
+func NewForwarder(family service.Family, config Config) *Forwarder {
+	if config.DrainDeadline <= 0 {
+		config.DrainDeadline = drainDeadlineDefault
+	}
+	return &Forwarder{
+		family: family, relay: relay.New(config.Relay), drainDeadline: config.DrainDeadline,
+		held: make(map[dataplane.ID]*listener), died: make(chan struct{}, 1),
+	}
+}
+
+// Close ends all listeners, connections and sessions and waits for their end.
+func (f *Forwarder) Close() { f.relay.Close() }
+
+// Stats returns the forwarder's numbers.
+func (f *Forwarder) Stats() *relay.Stats { return f.relay.Stats() }
+
+// object returns the open listener of an identity as an object, nil if there is none.
+func (f *Forwarder) object(id dataplane.ID) *dataplane.Object {
+	l := f.held[id]
+	if l == nil || !l.Alive() {
+		return nil
+	}
+	return &dataplane.Object{ID: id, Kind: dataplane.Element, Body: l.body}
+}
+
+// open opens a listener that does not serve yet.
+func (f *Forwarder) open(p relay.Place, t *Table, body string) (*listener, error) {
+	b := newBalancer(p.Protocol, t, f.drainDeadline)
+	program := t.filter()
+	opened, err := f.relay.Open(p, relay.Options{Balancer: b, Control: func(fd uintptr) error {
+		if err := freebind(fd, p.At.Addr()); err != nil || program == nil {
+			return err
+		}
+		return attach(fd, program)
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return &listener{opened, b, body}, nil
+}
+
+// change gives a listener another table. The balancer goes first: it asks about the source, too.
+func (l *listener) change(t *Table, body string) error {
+	l.balancer.use(t)
+	var failed error
+	err := l.Control(func(fd uintptr) { failed = attach(fd, t.filter()) })
+	if err == nil {
+		err = failed
+	}
+	if err == nil {
+		l.body = body
+	}
+	return err
+}
+
+// retire ends a listener. Its connections drain.
+func (l *listener) retire() {
+	l.Close()
+	l.balancer.use(&Table{})
+}
+
+// start serves the clients of a listener.
+func (f *Forwarder) start(l *listener) {
+	l.Start(func() {
+		select {
+		case f.died <- struct{}{}:
+		default: // no writer has taken the former token yet
+		}
+	})
+}
+
+// Bounds of connections and sessions in one family, whatever the process may have.
+const (
+	connectionsMax = 16384
+	sessionsMax    = 16384
+	// perConnection is how many descriptors a connection takes: two sockets, and two pipes to
+	// splice through.
+	perConnection = 6
+)
+
+// BoundsFor sets the bounds of a family to what fits into half of the descriptors that the process
+// may have: listeners, the other family and the rest of the process need some, too.
+func BoundsFor(c relay.Config) (relay.Config, error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return c, fmt.Errorf("descriptors of this process: %w", err)
+	}
+	return boundsFor(c, limit.Cur), nil
+}
+
+func boundsFor(c relay.Config, descriptors uint64) relay.Config {
+	each := descriptors / 2 / uint64(len(service.Families)) // for connections and sessions of a family
+	c.Connections = int(max(min(each*3/4/perConnection, connectionsMax), 2))
+	c.Sessions = int(max(min(each/4, sessionsMax), 2))
+	c.ConnectionsPerListener, c.SessionsPerListener = c.Connections/2, c.Sessions/2
+	return c
+}

@@ -1,0 +1,182 @@
+package userspace
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// The containers of this backend's identities.
+//
+//	address   10.0.0.1          a local address, element without a body
+//	listener  tcp/10.0.0.1:80   a listening socket, element; its body is a Table
+const (
+	containerAddress  = "address"
+	containerListener = "listener"
+)
+
+// addressObject is a local address as an object.
+func addressObject(addr netip.Addr) dataplane.Object {
+	return dataplane.Object{ID: dataplane.ID{Container: containerAddress, Name: addr.String()}, Kind: dataplane.Element}
+}
+
+// parseAddress returns the address that an identity stands for.
+func parseAddress(id dataplane.ID) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(id.Name)
+	if err != nil {
+		return addr, fmt.Errorf("object %s %q: %w", id.Container, id.Name, err)
+	}
+	return addr, nil
+}
+
+func listenerID(p relay.Place) dataplane.ID {
+	return dataplane.ID{Container: containerListener, Name: p.String()}
+}
+
+// parseListener returns where the listener listens that an identity stands for.
+func parseListener(id dataplane.ID) (relay.Place, error) {
+	protocol, at, _ := strings.Cut(id.Name, "/")
+	p := relay.Place{Protocol: service.TCP}
+	switch protocol {
+	case service.TCP.String():
+	case service.UDP.String():
+		p.Protocol = service.UDP
+	default:
+		return p, fmt.Errorf("object %s %q: want tcp or udp, and an address", id.Container, id.Name)
+	}
+	var err error
+	if p.At, err = netip.ParseAddrPort(at); err != nil {
+		return p, fmt.Errorf("object %s %q: %w", id.Container, id.Name, err)
+	}
+	return p, nil
+}
+
+// Naming reads the identities of this backend's objects: a listener is a frontend, and an address
+// is shared by all Services that want it.
+type Naming struct{}
+
+// Naming implements dataplane.Renderer.
+func (*Renderer) Naming() dataplane.Naming { return Naming{} }
+
+// Frontend implements dataplane.Naming.
+func (Naming) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
+	if id.Container != containerListener {
+		return dataplane.Frontend{}, false
+	}
+	p, err := parseListener(id)
+	return dataplane.Frontend{Addr: p.At.Addr(), Port: p.At.Port(), Protocol: p.Protocol}, err == nil
+}
+
+// Lead implements dataplane.Naming.
+func (Naming) Lead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }
+
+// Leads implements dataplane.Naming.
+func (Naming) Leads(dataplane.ID) bool { return false }
+
+// LedLead implements dataplane.Naming.
+func (Naming) LedLead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }
+
+// Table is what a listener does with its clients. It is immutable.
+type Table struct {
+	// Affinity is how many seconds a client stays with its endpoint after its last connection;
+	// 0 for none.
+	Affinity int
+	// Allowed are the sources that may come; nil for all.
+	Allowed []netip.Prefix
+	// Near are sources whose endpoints are NearTo; everybody else's are To. Without endpoints,
+	// what they send is dropped.
+	Near       []netip.Prefix
+	NearTo, To []netip.AddrPort
+}
+
+// The words that begin the lines of a body.
+const (
+	wordAffinity = "affinity"
+	wordAllow    = "allow"
+	wordNear     = "near"
+	wordNearTo   = "near-to"
+	wordTo       = "to"
+)
+
+// body returns the table as the body of an object.
+func (t *Table) body() string {
+	var b strings.Builder
+	if t.Affinity > 0 {
+		fmt.Fprintf(&b, "%s %d\n", wordAffinity, t.Affinity)
+	}
+	for _, line := range []struct {
+		word   string
+		ranges []netip.Prefix
+	}{{wordAllow, t.Allowed}, {wordNear, t.Near}} {
+		for _, r := range line.ranges {
+			b.WriteString(line.word + " " + r.String() + "\n")
+		}
+	}
+	for _, line := range []struct {
+		word string
+		to   []netip.AddrPort
+	}{{wordNearTo, t.NearTo}, {wordTo, t.To}} {
+		for _, e := range line.to {
+			b.WriteString(line.word + " " + e.String() + "\n")
+		}
+	}
+	return b.String()
+}
+
+// parseTable is the reverse of body.
+func parseTable(body string) (*Table, error) {
+	t := &Table{}
+	for line := range strings.Lines(body) {
+		word, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		var err error
+		switch word {
+		case wordAffinity:
+			_, err = fmt.Sscanf(value, "%d", &t.Affinity)
+		case wordAllow:
+			t.Allowed, err = add(t.Allowed, value, netip.ParsePrefix)
+		case wordNear:
+			t.Near, err = add(t.Near, value, netip.ParsePrefix)
+		case wordNearTo:
+			t.NearTo, err = add(t.NearTo, value, netip.ParseAddrPort)
+		case wordTo:
+			t.To, err = add(t.To, value, netip.ParseAddrPort)
+		default:
+			err = fmt.Errorf("unknown word %q", word)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("content %q: %w", strings.TrimSpace(line), err)
+		}
+	}
+	return t, nil
+}
+
+func add[T any](all []T, text string, parse func(string) (T, error)) ([]T, error) {
+	one, err := parse(text)
+	return append(all, one), err
+}
+
+// targets returns the endpoints of a client; none if what it sends is dropped.
+func (t *Table) targets(client netip.Addr) []netip.AddrPort {
+	switch {
+	case t.Allowed != nil && !within(client, t.Allowed):
+		return nil
+	case within(client, t.Near):
+		return t.NearTo
+	default:
+		return t.To
+	}
+}
+
+func within(client netip.Addr, ranges []netip.Prefix) bool {
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(client) })
+}
+
+// has reports whether an endpoint gets new connections of any client.
+func (t *Table) has(endpoint netip.AddrPort) bool {
+	return slices.Contains(t.To, endpoint) || slices.Contains(t.NearTo, endpoint)
+}
