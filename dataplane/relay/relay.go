@@ -161,6 +161,11 @@ func New(c Config) *Relay {
 // be opened.
 func (r *Relay) Close() { r.tasks.close() }
 
+// Go does work in a goroutine that Close waits for. After Close it does nothing.
+func (r *Relay) Go(listener string, work func()) {
+	r.tasks.run(listener, func() error { work(); return nil }, func(error) {})
+}
+
 // Closed reports whether Close was called.
 func (r *Relay) Closed() bool { return r.tasks.ctx.Err() != nil }
 

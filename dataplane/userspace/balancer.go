@@ -25,6 +25,8 @@ const (
 type balancer struct {
 	protocol      service.Protocol
 	drainDeadline time.Duration
+	// run does work that may block in another goroutine, whose end the forwarder waits for.
+	run func(work func())
 
 	mu    sync.Mutex
 	table *Table
@@ -56,9 +58,9 @@ type failing struct {
 	until time.Time
 }
 
-func newBalancer(protocol service.Protocol, t *Table, drainDeadline time.Duration) *balancer {
+func newBalancer(protocol service.Protocol, t *Table, drainDeadline time.Duration, run func(func())) *balancer {
 	return &balancer{
-		protocol: protocol, drainDeadline: drainDeadline, table: t, next: rand.Uint(), clients: make(map[netip.Addr]sticky),
+		protocol: protocol, drainDeadline: drainDeadline, run: run, table: t, next: rand.Uint(), clients: make(map[netip.Addr]sticky),
 		open: make(map[netip.AddrPort]*users), failed: make(map[netip.AddrPort]failing),
 	}
 }
@@ -71,7 +73,7 @@ func (b *balancer) use(t *Table) {
 	for endpoint, u := range b.open {
 		switch gone := !t.has(endpoint); {
 		case gone && u.deadline == nil:
-			u.deadline = time.AfterFunc(b.drainDeadline, func() { b.cut(u) })
+			u.deadline = time.AfterFunc(b.drainDeadline, func() { b.run(func() { b.cut(u) }) })
 		case !gone && u.deadline != nil:
 			u.deadline.Stop()
 			u.deadline = nil
@@ -152,7 +154,7 @@ func (b *balancer) avoided(endpoint netip.AddrPort, now time.Time) bool {
 func (b *balancer) Keeps(client netip.Addr, target netip.AddrPort) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Contains(b.table.targets(client), target)
+	return b.table.keeps(client, target)
 }
 
 // Connected implements relay.Balancer.
@@ -170,7 +172,7 @@ func (b *balancer) Connected(client netip.Addr, target netip.AddrPort, cut func(
 		u = &users{cuts: make(map[*func()]struct{})}
 		b.open[target] = u
 		if !b.table.has(target) { // it has left meanwhile
-			u.deadline = time.AfterFunc(b.drainDeadline, func() { b.cut(u) })
+			u.deadline = time.AfterFunc(b.drainDeadline, func() { b.run(func() { b.cut(u) }) })
 		}
 	}
 	u.cuts[&cut] = struct{}{}

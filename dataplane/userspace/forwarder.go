@@ -87,7 +87,8 @@ func (f *Forwarder) object(id dataplane.ID) *dataplane.Object {
 
 // open opens a listener that does not serve yet.
 func (f *Forwarder) open(p relay.Place, t *Table, body string) (*listener, error) {
-	b := newBalancer(p.Protocol, t, f.drainDeadline)
+	run := func(work func()) { f.relay.Go(p.String(), work) }
+	b := newBalancer(p.Protocol, t, f.drainDeadline, run)
 	program := t.filter()
 	opened, err := f.relay.Open(p, relay.Options{Balancer: b, Control: func(fd uintptr) error {
 		if err := freebind(fd, p.At.Addr()); err != nil || program == nil {

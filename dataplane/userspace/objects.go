@@ -92,6 +92,8 @@ type Table struct {
 	// what they send is dropped.
 	Near       []netip.Prefix
 	NearTo, To []netip.AddrPort
+	// Kept are endpoints that keep their UDP sessions and get no new ones.
+	Kept []netip.AddrPort
 }
 
 // The words that begin the lines of a body.
@@ -101,6 +103,7 @@ const (
 	wordNear     = "near"
 	wordNearTo   = "near-to"
 	wordTo       = "to"
+	wordKept     = "keep"
 )
 
 // body returns the table as the body of an object.
@@ -120,7 +123,7 @@ func (t *Table) body() string {
 	for _, line := range []struct {
 		word string
 		to   []netip.AddrPort
-	}{{wordNearTo, t.NearTo}, {wordTo, t.To}} {
+	}{{wordNearTo, t.NearTo}, {wordTo, t.To}, {wordKept, t.Kept}} {
 		for _, e := range line.to {
 			b.WriteString(line.word + " " + e.String() + "\n")
 		}
@@ -143,6 +146,8 @@ func parseTable(body string) (*Table, error) {
 			t.Near, err = add(t.Near, value, netip.ParsePrefix)
 		case wordNearTo:
 			t.NearTo, err = add(t.NearTo, value, netip.ParseAddrPort)
+		case wordKept:
+			t.Kept, err = add(t.Kept, value, netip.ParseAddrPort)
 		case wordTo:
 			t.To, err = add(t.To, value, netip.ParseAddrPort)
 		default:
@@ -179,4 +184,10 @@ func within(client netip.Addr, ranges []netip.Prefix) bool {
 // has reports whether an endpoint gets new connections of any client.
 func (t *Table) has(endpoint netip.AddrPort) bool {
 	return slices.Contains(t.To, endpoint) || slices.Contains(t.NearTo, endpoint)
+}
+
+// keeps reports whether a client's UDP session stays with its endpoint.
+func (t *Table) keeps(client netip.Addr, endpoint netip.AddrPort) bool {
+	all := t.targets(client)
+	return slices.Contains(all, endpoint) || len(all) > 0 && slices.Contains(t.Kept, endpoint)
 }

@@ -75,6 +75,11 @@ func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
 		return
 	}
 	t.Affinity = p.AffinitySeconds
+	for _, e := range p.Serving { // of UDP alone
+		if !t.has(e.AddrPort) {
+			t.Kept = append(t.Kept, e.AddrPort)
+		}
+	}
 	d.objects = append(d.objects, dataplane.Object{
 		ID: listenerID(relay.Place{Protocol: p.Protocol, At: at}), Kind: dataplane.Element, Body: t.body(),
 	})
