@@ -45,6 +45,8 @@ type Forwarder struct {
 	// held are the listeners that were opened and not removed. One that has died stays here until
 	// it is written again.
 	held map[dataplane.ID]*listener
+	// ready is set once a batch with the node's own object was written.
+	ready bool
 	// died holds a token while no writer has reported that a listener has died.
 	died chan struct{}
 }
@@ -76,8 +78,13 @@ func (f *Forwarder) Close() { f.relay.Close() }
 // Stats returns the forwarder's numbers.
 func (f *Forwarder) Stats() *relay.Stats { return f.relay.Stats() }
 
-// object returns the open listener of an identity as an object, nil if there is none.
+// object returns the open listener of an identity as an object, or the node's own, nil if there is
+// none.
 func (f *Forwarder) object(id dataplane.ID) *dataplane.Object {
+	if id == readyID && f.ready {
+		o := readyObject()
+		return &o
+	}
 	l := f.held[id]
 	if l == nil || !l.Alive() {
 		return nil

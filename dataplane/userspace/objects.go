@@ -15,10 +15,18 @@ import (
 //
 //	address   10.0.0.1          a local address, element without a body
 //	listener  tcp/10.0.0.1:80   a listening socket, element; its body is a Table
+//	forwarder ready             the node's own object: written when everything of the first batch is
 const (
-	containerAddress  = "address"
-	containerListener = "listener"
+	containerForwarder = "forwarder"
+	containerAddress   = "address"
+	containerListener  = "listener"
 )
+
+// readyID is the identity of the node's own object. Without one, the node would count as served
+// before the first Service is.
+var readyID = dataplane.ID{Container: containerForwarder, Name: "ready"}
+
+func readyObject() dataplane.Object { return dataplane.Object{ID: readyID, Kind: dataplane.Owned} }
 
 // addressObject is a local address as an object.
 func addressObject(addr netip.Addr) dataplane.Object {

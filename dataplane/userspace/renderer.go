@@ -18,8 +18,10 @@ var _ dataplane.Renderer = (*Renderer)(nil)
 // NewRenderer returns a renderer of one family.
 func NewRenderer(family service.Family) *Renderer { return &Renderer{family: family} }
 
-// Node renders nothing: every object belongs to Services.
-func (*Renderer) Node(*service.NodeFacts) []dataplane.Object { return nil }
+// Node renders the node's own object: everything else belongs to Services.
+func (*Renderer) Node(*service.NodeFacts) []dataplane.Object {
+	return []dataplane.Object{readyObject()}
+}
 
 // Service renders one Service. Ports that share an address make equal objects;
 // dataplane.NewFragment keeps the first.

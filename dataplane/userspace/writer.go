@@ -68,6 +68,9 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	for _, addr := range found {
 		objects = append(objects, addressObject(addr))
 	}
+	if o := w.object(readyID); o != nil {
+		objects = append(objects, *o)
+	}
 	for id := range w.held {
 		if o := w.object(id); o != nil {
 			objects = append(objects, *o)
@@ -146,8 +149,10 @@ func (a *attempt) run(ctx context.Context) dataplane.Receipt {
 	err := errors.Join(failed...)
 	switch {
 	case err == nil && len(a.refused.failures) == 0:
+		a.finish()
 		return dataplane.Receipt{Outcome: dataplane.Landed}
 	case err == nil:
+		a.finish()
 		return dataplane.Receipt{Outcome: dataplane.Rejected, Suspects: a.refused.suspects(), Proven: true,
 			Err: &a.refused, Certain: a.certain()}
 	}
@@ -184,6 +189,9 @@ func (a *attempt) open(ctx context.Context) error {
 }
 
 func (a *attempt) openOne(c *dataplane.Change) *openError {
+	if c.ID == readyID {
+		return nil // the end of the attempt writes it
+	}
 	if c.ID.Container == containerAddress {
 		addr, err := parseAddress(c.ID)
 		if err == nil && service.FamilyOf(addr) != a.w.family {
@@ -268,6 +276,16 @@ func refusedAlone(err error) bool {
 	}, refusal.Errno)
 }
 
+// finish writes the node's own object.
+func (a *attempt) finish() {
+	for i := range a.changes {
+		if c := &a.changes[i]; c.ID == readyID {
+			a.w.ready = c.After != nil
+			a.written.Objects++
+		}
+	}
+}
+
 // modify gives listeners that were open before their new tables.
 func (a *attempt) modify() error {
 	var failed []error
@@ -299,7 +317,7 @@ func (a *attempt) certain() map[dataplane.ID]*dataplane.Object {
 	certain := make(map[dataplane.ID]*dataplane.Object, len(a.changes))
 	for i := range a.changes {
 		switch c := &a.changes[i]; {
-		case c.ID.Container == containerListener:
+		case c.ID.Container != containerAddress:
 			certain[c.ID] = a.w.object(c.ID)
 		case slices.Contains(a.refused.ids, c.ID):
 			certain[c.ID] = nil // it was to be added
