@@ -246,7 +246,7 @@ func TestLongFiltersAreLeftToTheBalancer(t *testing.T) {
 }
 
 func TestBoundsFollowTheDescriptors(t *testing.T) {
-	for descriptors, want := range map[uint64][2]int{16: {2, 2}, 1024: {32, 64}, 1 << 20: {16384, 16384}} {
+	for descriptors, want := range map[uint64][2]int{16: {2, 2}, 1024: {16, 32}, 1 << 20: {16384, 16384}} {
 		got := boundsFor(relay.Config{}, descriptors)
 		if got.Connections != want[0] || got.Sessions != want[1] || got.ConnectionsPerListener != want[0]/2 {
 			t.Errorf("%d descriptors: %+v, want %v", descriptors, got, want)

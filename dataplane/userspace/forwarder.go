@@ -1,7 +1,7 @@
 // Package userspace is the backend that serves Services without netfilter: this process accepts
 // their connections and forwards them. It renders Services as local addresses and listeners, writes
 // and reads them, and cleans up. It owns the routes with its protocol number, the listeners and
-// their connections. internal/daemon/backend builds one domain per family from it.
+// their connections. internal/daemon/backend builds two domains per family from it.
 //
 //	client ──► 10.0.0.1:80 ──────────────────► this process ──► 10.244.1.10:8080
 //	           a local route     listener       Table, balancer    an endpoint
@@ -36,9 +36,10 @@ type Config struct {
 	DrainDeadline time.Duration
 }
 
-// Forwarder has the listeners of one family with their connections and sessions. It outlives the
+// Forwarder has the listeners of one part of one family with their connections and sessions. It outlives the
 // writers that change it, one after the other.
 type Forwarder struct {
+	part          Part
 	family        service.Family
 	relay         *relay.Relay
 	drainDeadline time.Duration
@@ -61,13 +62,13 @@ type listener struct {
 
 const drainDeadlineDefault = 15 * time.Minute
 
-// NewForwarder returns a forwarder of one family. Close ends what it has started.
-func NewForwarder(family service.Family, config Config) *Forwarder {
+// NewForwarder returns a forwarder. Close ends what it has started.
+func NewForwarder(part Part, family service.Family, config Config) *Forwarder {
 	if config.DrainDeadline <= 0 {
 		config.DrainDeadline = drainDeadlineDefault
 	}
 	return &Forwarder{
-		family: family, relay: relay.New(config.Relay), drainDeadline: config.DrainDeadline,
+		part: part, family: family, relay: relay.New(config.Relay), drainDeadline: config.DrainDeadline,
 		held: make(map[dataplane.ID]*listener), died: make(chan struct{}, 1),
 	}
 }
@@ -139,7 +140,7 @@ func (f *Forwarder) start(l *listener) {
 	})
 }
 
-// Bounds of connections and sessions in one family, whatever the process may have.
+// Bounds of connections and sessions in one part of one family, whatever the process may have.
 const (
 	connectionsMax = 16384
 	sessionsMax    = 16384
@@ -148,8 +149,9 @@ const (
 	perConnection = 6
 )
 
-// BoundsFor sets the bounds of a family to what fits into half of the descriptors that the process
-// may have: listeners, the other family and the rest of the process need some, too.
+// BoundsFor sets the bounds of a part of a family to what fits into half of the descriptors that
+// the process may have: listeners and the rest of the process need some, too. The other parts get as
+// much.
 func BoundsFor(c relay.Config) (relay.Config, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -159,7 +161,8 @@ func BoundsFor(c relay.Config) (relay.Config, error) {
 }
 
 func boundsFor(c relay.Config, descriptors uint64) relay.Config {
-	each := descriptors / 2 / uint64(len(service.Families)) // for connections and sessions of a family
+	const parts = 2
+	each := descriptors / 2 / uint64(len(service.Families)) / parts
 	c.Connections = int(max(min(each*3/4/perConnection, connectionsMax), 2))
 	c.Sessions = int(max(min(each/4, sessionsMax), 2))
 	c.ConnectionsPerListener, c.SessionsPerListener = c.Connections/2, c.Sessions/2

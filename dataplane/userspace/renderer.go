@@ -9,14 +9,32 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Renderer implements dataplane.Renderer for one family. It is immutable. SCTP ports render to
-// their addresses alone, so clients are refused.
-type Renderer struct{ family service.Family }
+// Part is what a domain serves of the Services of a family. A port of the host that another program
+// has must not keep a Service from being served at its own addresses.
+type Part uint8
+
+// The parts.
+const (
+	// Addresses of Services: ClusterIPs, external IPs and those of load balancers.
+	Addresses Part = iota
+	// NodePorts at the host's addresses.
+	NodePorts
+)
+
+// String returns the name of the part's domains.
+func (p Part) String() string { return [...]string{"userspace", "nodeports"}[p] }
+
+// Renderer implements dataplane.Renderer for one part of one family. It is immutable. SCTP ports
+// render to their addresses alone, so clients are refused.
+type Renderer struct {
+	part   Part
+	family service.Family
+}
 
 var _ dataplane.Renderer = (*Renderer)(nil)
 
-// NewRenderer returns a renderer of one family.
-func NewRenderer(family service.Family) *Renderer { return &Renderer{family: family} }
+// NewRenderer returns a renderer.
+func NewRenderer(part Part, family service.Family) *Renderer { return &Renderer{part, family} }
 
 // Node renders the node's own object: everything else belongs to Services.
 func (*Renderer) Node(*service.NodeFacts) []dataplane.Object {
@@ -28,7 +46,11 @@ func (*Renderer) Node(*service.NodeFacts) []dataplane.Object {
 func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	d := &draft{facts: facts, family: r.family}
 	for i := range view.Ports[r.family] {
-		d.port(&view.Ports[r.family][i])
+		if r.part == Addresses {
+			d.addresses(&view.Ports[r.family][i])
+		} else {
+			d.nodePorts(&view.Ports[r.family][i])
+		}
 	}
 	return d.objects
 }
@@ -40,7 +62,7 @@ type draft struct {
 	objects []dataplane.Object
 }
 
-func (d *draft) port(p *service.PortView) {
+func (d *draft) addresses(p *service.PortView) {
 	d.address(p.ClusterIP)
 	d.listener(p, netip.AddrPortFrom(p.ClusterIP, p.Port), d.internal(p))
 	for _, addr := range p.ExternalIPs {
@@ -53,6 +75,9 @@ func (d *draft) port(p *service.PortView) {
 		t.Allowed = allowed(p)
 		d.listener(p, netip.AddrPortFrom(addr, p.Port), t)
 	}
+}
+
+func (d *draft) nodePorts(p *service.PortView) {
 	if p.NodePort == 0 {
 		return
 	}

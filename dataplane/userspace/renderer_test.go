@@ -81,9 +81,10 @@ func TestRenderer(t *testing.T) {
 				change(a, &port, facts)
 				view := &service.View{Key: service.Key{Namespace: "ns", Name: "web"}}
 				view.Ports[family] = []service.PortView{port}
-				objects := NewRenderer(family).Service(view, facts)
+				objects := NewRenderer(Addresses, family).Service(view, facts)
+				objects = append(objects, NewRenderer(NodePorts, family).Service(view, facts)...)
 				golden(t, fmt.Sprintf("%s-%s", name, family), text(t, objects))
-				if other := NewRenderer(1-family).Service(view, facts); other != nil {
+				if other := NewRenderer(Addresses, 1-family).Service(view, facts); other != nil {
 					t.Errorf("the other family has %v", other)
 				}
 			})

@@ -78,7 +78,7 @@ func newWorld(t testing.TB, family service.Family, config userspace.Config) *wor
 	}
 	config.Relay.Inside = w.node.Do
 	config.Relay.Report = func(f relay.Failure) { t.Errorf("reported %+v", f) }
-	w.forwarder = userspace.NewForwarder(family, config)
+	w.forwarder = userspace.NewForwarder(userspace.Addresses, family, config)
 	w.writer = w.newWriter()
 	t.Cleanup(func() {
 		w.forwarder.Close()

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Writer writes the local addresses and listeners of one family. It implements [dataplane.Writer]
+// Writer writes the listeners of a forwarder, and local addresses unless they are of node ports. It implements [dataplane.Writer]
 // and [dataplane.Watcher].
 //
 // A batch with an object that cannot be written for a reason of its own is rejected with proof, and
@@ -29,6 +29,7 @@ import (
 type Writer struct {
 	*Forwarder
 	inside func(func() error) error
+	// routes is nil for node ports, which are at the host's own addresses.
 	routes *routes
 	// healPause is the shortest time between two calls of Watch's changed.
 	healPause time.Duration
@@ -48,6 +49,9 @@ func NewWriter(f *Forwarder, inside func(func() error) error) (*Writer, error) {
 		inside = func(f func() error) error { return f() }
 	}
 	w := &Writer{Forwarder: f, inside: inside, healPause: healPauseDefault}
+	if f.part == NodePorts {
+		return w, nil
+	}
 	err := inside(func() (err error) {
 		w.routes, err = openRoutes(f.family)
 		return err
@@ -56,17 +60,27 @@ func NewWriter(f *Forwarder, inside func(func() error) error) (*Writer, error) {
 }
 
 // Close closes the writer's socket. The forwarder goes on.
-func (w *Writer) Close() error { return w.routes.close() }
+func (w *Writer) Close() error {
+	if w.routes == nil {
+		return nil
+	}
+	return w.routes.close()
+}
 
 // Read returns our local routes and the open listeners, sorted by ID.
 func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
-	found, err := w.routes.list(ctx)
-	if err != nil {
-		return nil, err
-	}
 	var objects []dataplane.Object
-	for _, addr := range found {
-		objects = append(objects, addressObject(addr))
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if w.routes != nil {
+		found, err := w.routes.list(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, addr := range found {
+			objects = append(objects, addressObject(addr))
+		}
 	}
 	if o := w.object(readyID); o != nil {
 		objects = append(objects, *o)
@@ -88,6 +102,9 @@ func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
+		if w.routes == nil {
+			return
+		}
 		stop(w.routes.watch(ctx, w.inside, func() {
 			select {
 			case gone <- struct{}{}:
@@ -194,8 +211,8 @@ func (a *attempt) openOne(c *dataplane.Change) *openError {
 	}
 	if c.ID.Container == containerAddress {
 		addr, err := parseAddress(c.ID)
-		if err == nil && service.FamilyOf(addr) != a.w.family {
-			err = fmt.Errorf("object %s %q is not of %s", c.ID.Container, c.ID.Name, a.w.family)
+		if err == nil && (a.w.routes == nil || service.FamilyOf(addr) != a.w.family) {
+			err = fmt.Errorf("object %s %q is not of %s/%s", c.ID.Container, c.ID.Name, a.w.part, a.w.family)
 		}
 		if err != nil {
 			a.refused.ids = append(a.refused.ids, c.ID)
@@ -248,6 +265,9 @@ func (a *attempt) addresses(ctx context.Context, adding bool) error {
 		if addr, err := parseAddress(c.ID); err == nil { // openOne has parsed it before
 			changed, addrs = append(changed, c), append(addrs, addr)
 		}
+	}
+	if len(addrs) == 0 {
+		return nil
 	}
 	a.written.Calls += len(addrs)
 	var failed error

@@ -19,57 +19,72 @@ import (
 // Forwarders are the forwarders of userspace mode, which outlive a hand-over inside the process.
 // The zero value has none. Any goroutine may use it.
 type Forwarders struct {
-	mu       sync.Mutex
-	byFamily service.PerFamily[*userspace.Forwarder]
+	mu     sync.Mutex
+	byName map[string]*userspace.Forwarder
 }
 
-// of returns the forwarder of a family, and makes it if there is none.
-func (f *Forwarders) of(family service.Family, log *zap.Logger) (*userspace.Forwarder, error) {
+// of returns the forwarder of a domain, and makes it if there is none.
+func (f *Forwarders) of(name string, part userspace.Part, family service.Family, log *zap.Logger) (*userspace.Forwarder, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.byFamily[family] != nil {
-		return f.byFamily[family], nil
+	if f.byName[name] != nil {
+		return f.byName[name], nil
 	}
 	config, err := userspace.BoundsFor(relay.Config{
 		Report: func(failed relay.Failure) {
-			log.Warn("a connection could not be forwarded", zap.String("listener", failed.Listener), zap.Error(failed.Err))
+			log.Warn("a connection could not be forwarded", zap.String("domain", name), zap.String("listener", failed.Listener), zap.Error(failed.Err))
 		},
 		Full: func(b relay.Bound) {
 			log.Warn("a bound is reached: further TCP clients are reset, and UDP clients replace others",
-				zap.String("listener", b.Listener), zap.Int("connections", b.Connections), zap.Int("sessions", b.Sessions),
+				zap.String("domain", name), zap.String("listener", b.Listener), zap.Int("connections", b.Connections), zap.Int("sessions", b.Sessions),
 				zap.Duration("said again after", time.Minute))
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	f.byFamily[family] = userspace.NewForwarder(family, userspace.Config{Relay: config})
-	return f.byFamily[family], nil
+	if f.byName == nil {
+		f.byName = make(map[string]*userspace.Forwarder)
+	}
+	f.byName[name] = userspace.NewForwarder(part, family, userspace.Config{Relay: config})
+	return f.byName[name], nil
 }
 
 // Close ends all forwarders with their connections.
 func (f *Forwarders) Close() {
 	f.mu.Lock()
-	all := f.byFamily
-	f.byFamily = service.PerFamily[*userspace.Forwarder]{}
+	all := f.byName
+	f.byName = nil
 	f.mu.Unlock()
 	for _, one := range all {
-		if one != nil {
-			one.Close()
-		}
+		one.Close()
 	}
 }
 
-// Userspace builds one domain per family whose listeners are those of the forwarders. It needs
+// Userspace builds two domains per family, whose listeners are those of the forwarders. It needs
 // nothing of the kernel but routes.
-func Userspace(forwarders *Forwarders, log *zap.Logger) ([]proxy.Domain, error) {
-	return eachFamily[*sysctl.NoIPv6Error](log, false, func(family service.Family) (proxy.Domain, error) {
+func Userspace(forwarders *Forwarders, log *zap.Logger) (all []proxy.Domain, err error) {
+	say := log
+	for _, part := range []userspace.Part{userspace.Addresses, userspace.NodePorts} {
+		domains, err := userspaceDomains(part, forwarders, log, say)
+		say = zap.NewNop() // of a family that is missing, once
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, domains...)
+	}
+	return all, nil
+}
+
+func userspaceDomains(part userspace.Part, forwarders *Forwarders, log, say *zap.Logger) ([]proxy.Domain, error) {
+	return eachFamily[*sysctl.NoIPv6Error](say, false, func(family service.Family) (proxy.Domain, error) {
 		if family == service.IPv6 {
 			if err := (sysctl.Files{}).IPv6(); err != nil {
 				return proxy.Domain{}, err
 			}
 		}
-		forwarder, err := forwarders.of(family, log)
+		name := fmt.Sprintf("%s/%s", part, family)
+		forwarder, err := forwarders.of(name, part, family, log)
 		if err != nil {
 			return proxy.Domain{}, err
 		}
@@ -78,8 +93,7 @@ func Userspace(forwarders *Forwarders, log *zap.Logger) ([]proxy.Domain, error) 
 			return proxy.Domain{}, fmt.Errorf("userspace mode in %s: %w", family, err)
 		}
 		return proxy.Domain{
-			Name: fmt.Sprintf("userspace/%s", family), Family: family,
-			Renderer: userspace.NewRenderer(family), Writer: writer,
+			Name: name, Family: family, Renderer: userspace.NewRenderer(part, family), Writer: writer,
 		}, nil
 	})
 }

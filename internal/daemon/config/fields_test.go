@@ -87,7 +87,7 @@ var fieldCases = []fieldCase{
 	{field: "showHiddenMetricsForVersion", set: "'1.35'", want: "1.35", wrong: map[string]string{"'1.36'": `: "1.36": want 1.35 (the previous release) or nothing`, "1.35": ": 1.35: " + wantText}},
 
 	{field: "mode", set: "nftables", with: map[string]string{"nodePortAddresses": "[10.0.0.0/8]"}, wrong: map[string]string{
-		"kernelspace": `: "kernelspace": want nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables`}},
+		"kernelspace": `: "kernelspace": want nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`}},
 	{field: "iptables.masqueradeBit", def: "14", set: "0", wrong: map[string]string{"32": ": 32: want 0 to 31", "-1": ": -1: want 0 to 31", "x": `: "x": ` + wantNumber}},
 	{field: "iptables.masqueradeAll", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "iptables.localhostNodePorts", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},

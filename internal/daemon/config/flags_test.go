@@ -106,7 +106,7 @@ var flagCases = []flagCase{
 	// kube-proxy: what is served, and how
 	{name: "proxy-mode", set: "ipvs", field: "mode", want: "ipvs", beside: loses, wrong: map[string]string{
 		"kernelspace": `--proxy-mode "kernelspace": want nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`,
-		"IPTables":  `--proxy-mode "IPTables": want nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables`}},
+		"IPTables":    `--proxy-mode "IPTables": want nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`}},
 	{name: "iptables-masquerade-bit", def: "14", set: "31", field: "iptables.masqueradeBit", want: "31", beside: loses, wrong: map[string]string{
 		"32": `--iptables-masquerade-bit 32: want 0 to 31`, "-1": `--iptables-masquerade-bit -1: want 0 to 31`, "x": notANumber}},
 	{name: "masquerade-all", def: "false", set: "true", field: "iptables.masqueradeAll", want: "true", beside: loses},
