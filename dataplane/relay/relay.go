@@ -300,6 +300,14 @@ func (b *budget) give() {
 	}
 }
 
+// Counts are what one listener has passed on since it was opened. Any goroutine may read them.
+type Counts struct {
+	// Connections were accepted by a target; UDP sessions count as well.
+	Connections atomic.Uint64
+	// BytesToTargets and BytesToClients are those of Stats.
+	BytesToTargets, BytesToClients atomic.Uint64
+}
+
 // Stats are the numbers of a relay. Any goroutine may read them.
 type Stats struct {
 	// Listeners, Connections (TCP) and Sessions (UDP) are open now.

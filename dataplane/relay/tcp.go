@@ -24,16 +24,17 @@ type tcpServer struct {
 	name   string
 	socket acceptor
 	choice Balancer
+	counts *Counts
 	slots  *budget
 }
 
-func newTCPServer(s *Relay, p Place, o Options) (*tcpServer, error) {
+func newTCPServer(s *Relay, p Place, o Options, counts *Counts) (*tcpServer, error) {
 	socket, err := s.listenTCP(p.At, o)
 	if err != nil {
 		return nil, err
 	}
 	return &tcpServer{
-		Relay: s, name: p.String(), socket: socket, choice: o.Balancer,
+		Relay: s, name: p.String(), socket: socket, choice: o.Balancer, counts: counts,
 		slots: newBudget(s.connectionsPerListener, s.connections),
 	}, nil
 }
@@ -104,7 +105,8 @@ func (s *tcpServer) forward(client *net.TCPConn) {
 	c := &connection{client: client, upstream: upstream}
 	ended := s.choice.Connected(from, target, c.abort)
 	defer ended()
-	c.pump(s.Relay, s.name)
+	s.counts.Connections.Add(1)
+	c.pump(s.Relay, s.name, s.counts)
 }
 
 // addrOf returns the address of a client.
@@ -141,23 +143,26 @@ type connection struct {
 
 // pump copies in both directions until both have ended, one of them has failed, or the tasks end.
 // It blocks.
-func (c *connection) pump(s *Relay, name string) {
+func (c *connection) pump(s *Relay, name string, counts *Counts) {
 	defer c.close()
 	release := atEnd(s.tasks.ctx, c.abort)
 	defer release()
 	other := make(chan struct{})
-	requests := func() error { c.half(c.upstream, c.client, &s.stats.BytesToTargets); return nil }
+	requests := func() error {
+		c.half(c.upstream, c.client, &s.stats.BytesToTargets, &counts.BytesToTargets)
+		return nil
+	}
 	if !s.tasks.run(name, requests, func(error) { close(other) }) {
 		c.abort()
 		return
 	}
 	defer func() { <-other }()
-	c.half(c.client, c.upstream, &s.stats.BytesToClients)
+	c.half(c.client, c.upstream, &s.stats.BytesToClients, &counts.BytesToClients)
 }
 
 // half copies one direction and passes its end on; the other direction may go on. If it fails or
 // panics, both end.
-func (c *connection) half(to, from *net.TCPConn, copied *atomic.Uint64) {
+func (c *connection) half(to, from *net.TCPConn, copied ...*atomic.Uint64) {
 	whole := false
 	defer func() {
 		if !whole {
@@ -165,7 +170,9 @@ func (c *connection) half(to, from *net.TCPConn, copied *atomic.Uint64) {
 		}
 	}()
 	n, err := io.Copy(to, from) // by splice(2), without copies in this process
-	copied.Add(uint64(n))
+	for _, count := range copied {
+		count.Add(uint64(n))
+	}
 	whole = err == nil && to.CloseWrite() == nil
 }
 

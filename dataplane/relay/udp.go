@@ -29,19 +29,20 @@ type udpServer struct {
 	name     string
 	socket   *net.UDPConn
 	choice   Balancer
+	counts   *Counts
 	slots    *budget
 	sessions sessionTable
 	// began is when the server was made. Sessions count time from there.
 	began time.Time
 }
 
-func newUDPServer(s *Relay, p Place, o Options) (*udpServer, error) {
+func newUDPServer(s *Relay, p Place, o Options, counts *Counts) (*udpServer, error) {
 	socket, err := s.listenUDP(p.At, o)
 	if err != nil {
 		return nil, err
 	}
 	return &udpServer{
-		Relay: s, name: p.String(), socket: socket, choice: o.Balancer,
+		Relay: s, name: p.String(), socket: socket, choice: o.Balancer, counts: counts,
 		slots: newBudget(s.sessionsPerListener, s.sessions), began: time.Now(),
 	}, nil
 }
@@ -81,6 +82,7 @@ func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 		err := session.send(datagram)
 		if err == nil {
 			s.stats.BytesToTargets.Add(uint64(len(datagram)))
+			s.counts.BytesToTargets.Add(uint64(len(datagram)))
 			return
 		}
 		if errors.Is(err, unix.ECONNREFUSED) {
@@ -117,6 +119,7 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 	opened.ended = s.choice.Connected(from, target, opened.close)
 	s.sessions.put(opened)
 	s.stats.SessionsOpened.Add(1)
+	s.counts.Connections.Add(1)
 	relay := func() error { opened.relay(); return nil }
 	if !s.tasks.run(s.name, relay, func(error) { opened.close() }) {
 		opened.close()
@@ -259,6 +262,7 @@ func (s *session) passOn(fd int) error {
 		return nil // only the client loses; if the listener has ended, the session ends by itself
 	}
 	s.server.stats.BytesToClients.Add(uint64(size))
+	s.server.counts.BytesToClients.Add(uint64(size))
 	return nil
 }
 

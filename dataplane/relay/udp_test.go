@@ -19,7 +19,7 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 	}
 	h := New(Config{Inside: node.Do})
 	at := received.LocalAddr().(*net.UDPAddr).AddrPort()
-	s, err := newUDPServer(h, Place{service.UDP, netip.MustParseAddrPort("127.0.0.1:30080")}, Options{Balancer: fixed(at)})
+	s, err := newUDPServer(h, Place{service.UDP, netip.MustParseAddrPort("127.0.0.1:30080")}, Options{Balancer: fixed(at)}, &Counts{})
 	if err != nil {
 		t.Fatal(err)
 	}

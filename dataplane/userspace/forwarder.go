@@ -18,6 +18,7 @@ package userspace
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,6 +47,8 @@ type Forwarder struct {
 	// held are the listeners that were opened and not removed. One that has died stays here until
 	// it is written again.
 	held map[dataplane.ID]*listener
+	// counts has the Counts of the listeners that are held, by Place. Any goroutine may read it.
+	counts sync.Map
 	// ready is set once a batch with the node's own object was written.
 	ready bool
 	// died holds a token while no writer has reported that a listener has died.
@@ -130,8 +133,17 @@ func (l *listener) retire() {
 	l.balancer.use(&Table{})
 }
 
+// Counts calls visit with what each listener has passed on since it was opened.
+func (f *Forwarder) Counts(visit func(relay.Place, *relay.Counts)) {
+	f.counts.Range(func(place, counts any) bool {
+		visit(place.(relay.Place), counts.(*relay.Counts))
+		return true
+	})
+}
+
 // start serves the clients of a listener.
 func (f *Forwarder) start(l *listener) {
+	f.counts.Store(l.Place(), l.Counts())
 	l.Start(func() {
 		select {
 		case f.died <- struct{}{}:

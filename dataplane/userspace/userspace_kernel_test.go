@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/netip"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -43,6 +42,13 @@ func TestKernelServicesComeChangeAndGo(t *testing.T) {
 			if got := w.names(w.client, network, at, 5); got["c"] != 5 {
 				w.Errorf("%s after the change: %v, want c", network, got)
 			}
+			w.eventually("all that was passed on is counted", func() bool {
+				counted := false
+				w.forwarder.Counts(func(p relay.Place, c *relay.Counts) {
+					counted = p == relay.Place{Protocol: protocol, At: at} && c.Connections.Load() == 25 && c.BytesToClients.Load() > 0
+				})
+				return counted
+			})
 			w.write(w.gone(listenerOf(protocol, at, w.to(2)...)))
 			w.expectRefused(network, at)
 		}
@@ -96,10 +102,7 @@ func TestKernelConnectsAreTriedElsewhere(t *testing.T) {
 			w.Error("endpoints that failed twice are still tried first")
 		}
 		w.write(w.want(listenerOf(service.TCP, w.cluster(80), w.to(1)...)))
-		conn := w.dial(w.cluster(80))
-		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
-			w.Errorf("no endpoint accepts: %v, want a reset", err)
-		}
+		w.expectReset(w.cluster(80)) // no endpoint accepts
 	})
 }
 
@@ -217,15 +220,7 @@ func TestKernelBoundsAreSaid(t *testing.T) {
 				defer session.Close() //nolint:errcheck // the test ends
 			}
 			for range 2 {
-				conn, err := w.client.DialContext(w.Context(), "tcp", w.cluster(80).String())
-				if err == nil {
-					check(w, conn.SetDeadline(time.Now().Add(patience)))
-					_, err = conn.Read(make([]byte, 1))
-					_ = conn.Close() // it was reset
-				}
-				if !errors.Is(err, syscall.ECONNRESET) {
-					w.Errorf("a third connection: %v, want a reset", err)
-				}
+				w.expectReset(w.cluster(80))
 			}
 			if b := <-said; b.Listener != "tcp/"+w.cluster(80).String() || b.Connections != 2 || len(said) != 0 {
 				w.Errorf("said %+v, and %d more", b, len(said))

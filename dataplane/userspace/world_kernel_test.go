@@ -266,7 +266,21 @@ func (w *world) dial(at netip.AddrPort) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// upper answers what a client has sent until the end of its stream, with the length of it.
+// expectReset wants a connection reset at once: while it is made, or when it is read from.
+func (w *world) expectReset(at netip.AddrPort) {
+	w.Helper()
+	conn, err := w.client.DialContext(w.Context(), "tcp", at.String())
+	if err == nil {
+		check(w, conn.SetDeadline(time.Now().Add(patience)))
+		_, err = conn.Read(make([]byte, 1))
+		_ = conn.Close() // it was reset
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		w.Errorf("%s: %v, want a reset", at, err)
+	}
+}
+
+// echoAtEnd answers what a client has sent until the end of its stream, with all of it.
 func (w *world) echoAtEnd(at netip.AddrPort) {
 	w.Helper()
 	l, err := w.node.Listen("tcp", at.String())

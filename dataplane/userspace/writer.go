@@ -326,6 +326,7 @@ func (a *attempt) remove() {
 		c := &a.changes[i]
 		if l := a.w.held[c.ID]; c.After == nil && l != nil {
 			l.retire()
+			a.w.counts.Delete(l.Place())
 			delete(a.w.held, c.ID)
 			a.written.Objects++
 		}

@@ -83,11 +83,11 @@ var serviceMetrics = []serviceMetric{
 	serviceCounter("sluice_service_conntrack_deleted_entries_total", "Stale conntrack entries that were removed.",
 		func(_ *answer, r *row, sample sampleFunc) { sample(float64(r.flowsDeleted)) }),
 
-	serviceCounter("sluice_service_connections_total", "Connections and flows that the kernel has given to an endpoint, since it has the Service's virtual servers (mode ipvs).",
+	serviceCounter("sluice_service_connections_total", "Connections and flows that were given to an endpoint, since the Service has its virtual servers (mode ipvs) or listeners (mode userspace).",
 		func(a *answer, r *row, sample sampleFunc) {
 			a.eachCounted(r.key, func(family string, c Counters) { sample(float64(c.Connections), family) })
 		}, labelFamily),
-	serviceCounter("sluice_service_bytes_total", "Bytes of packets to and from endpoints by way of the Service's virtual servers, since the kernel has them (mode ipvs).",
+	serviceCounter("sluice_service_bytes_total", "Bytes to and from endpoints by way of the Service's virtual servers (mode ipvs) or listeners (mode userspace), since they exist.",
 		func(a *answer, r *row, sample sampleFunc) {
 			a.eachCounted(r.key, func(family string, c Counters) {
 				sample(float64(c.BytesIn), family, "in")

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -48,6 +51,18 @@ func (f *Forwarders) of(name string, part userspace.Part, family service.Family,
 	}
 	f.byName[name] = userspace.NewForwarder(part, family, userspace.Config{Relay: config})
 	return f.byName[name], nil
+}
+
+// Counts calls visit with what each listener has passed on since it was opened.
+func (f *Forwarders) Counts(visit func(dataplane.Frontend, *relay.Counts)) {
+	f.mu.Lock()
+	all := slices.Collect(maps.Values(f.byName))
+	f.mu.Unlock()
+	for _, one := range all {
+		one.Counts(func(p relay.Place, c *relay.Counts) {
+			visit(dataplane.Frontend{Addr: p.At.Addr(), Port: p.At.Port(), Protocol: p.Protocol}, c)
+		})
+	}
 }
 
 // Close ends all forwarders with their connections.
