@@ -65,6 +65,9 @@ func (c *Cluster) startProxyWith(capabilities []string, flags ...string) *Proxy 
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	if slices.Contains(Modes, Userspace) { // to listen at the ports of Services
+		capabilities = append(slices.Clip(capabilities), "NET_BIND_SERVICE")
+	}
 	c.proxies++
 	log := filepath.Join(c.logs, fmt.Sprintf("sluice-%d.log", c.proxies))
 	words := append([]string{"proxy", "--hostname-override", NodeName, "--sluice-state-dir", c.state}, flags...)
