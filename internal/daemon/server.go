@@ -13,6 +13,7 @@ import (
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/conntrack"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/observe"
@@ -36,6 +37,9 @@ type server struct {
 	cleaner *conntrack.Cleaner
 	// current is the configuration in force: some fields change in place.
 	current atomic.Pointer[config.Config]
+	// former are the forwarders of a server that this one follows, which serve until its own rules
+	// are in force; empty in userspace mode.
+	former *backend.Forwarders
 	// handed are the changes that this server was made for; nil for the first one.
 	handed []config.Change
 	// successor takes over when this server has stopped. The goroutine that watches the
@@ -196,6 +200,11 @@ func (s *server) status(domain string) aggregator.Status {
 
 // run serves until the context ends, or there is a successor.
 func (s *server) run(ctx context.Context) error {
+	s.former = &backend.Forwarders{}
+	if s.mode != config.ModeUserspace {
+		s.former = s.forwarders.Take()
+	}
+	defer s.former.Close()
 	if s.Ready != nil {
 		s.Ready(s.mode)
 	}
@@ -286,9 +295,7 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	default:
 		s.log.Warn("rules of another mode remain and still affect packets; remove them with sluice cleanup", zap.Error(err))
 	}
-	if s.mode != config.ModeUserspace {
-		s.forwarders.Close() // a former server of this process may have left them
-	}
+	s.former.Close()
 }
 
 // watchRivals looks for other proxies once the rules belong to this process.

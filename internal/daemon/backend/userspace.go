@@ -65,6 +65,16 @@ func (f *Forwarders) Counts(visit func(dataplane.Frontend, *relay.Counts)) {
 	}
 }
 
+// Take moves the forwarders to another value, whose owner closes them. A server that forwards makes
+// new ones from then on.
+func (f *Forwarders) Take() *Forwarders {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	taken := &Forwarders{byName: f.byName}
+	f.byName = nil
+	return taken
+}
+
 // Close ends all forwarders with their connections.
 func (f *Forwarders) Close() {
 	f.mu.Lock()
@@ -108,7 +118,7 @@ func userspaceDomains(part userspace.Part, forwarders *Forwarders, log, say *zap
 			return proxy.Domain{}, fmt.Errorf("userspace mode in %s: %w", family, err)
 		}
 		return proxy.Domain{
-			Name: name, Family: family, Renderer: userspace.NewRenderer(part, family), Writer: writer,
+			Name: name, Family: family, Auxiliary: part == userspace.NodePorts, Awaited: true, Renderer: userspace.NewRenderer(part, family), Writer: writer,
 		}, nil
 	})
 }
