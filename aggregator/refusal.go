@@ -259,6 +259,9 @@ func (a *Aggregator) quarantineKey(now time.Time, key service.Key, reason string
 	a.recheck = a.recheck || a.quarantine.held[key] == nil
 	revision := a.ledger.Latest(key)
 	a.waits.end(key)
+	if a.ledger.Withhold(key) {
+		a.pacer.Waiting(now, false)
+	}
 	a.quarantine.put(now, key, revision, reason)
 	a.listed = nil
 	a.config.Listen(Quarantined{Domain: a.config.Domain, Key: key, Revision: revision, Reason: reason, At: now})

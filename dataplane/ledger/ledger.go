@@ -39,7 +39,9 @@ type Ledger struct {
 	following following
 	// leftovers are objects of a former process that cannot be attributed.
 	leftovers leftovers
-	batches   uint64
+	// origin knows what read objects refer to; nil if nobody does, and before Adopt.
+	origin  dataplane.Origin
+	batches uint64
 	// steps counts the objects that were visited. With it, tests prove that the cost
 	// of a change does not grow with the number of Services.
 	steps int
@@ -80,6 +82,8 @@ type account struct {
 	// applied is the last fragment that was fully in the kernel. Before the first it is
 	// what a former process left there (Adopt); nil for nothing.
 	applied *dataplane.Fragment
+	// adopted is set if a former process has left something.
+	adopted bool
 	held    bool
 	// frozen is set if the kernel refuses applied as well. Then the fallback is
 	// present: what the kernel had of the key at that time.
@@ -123,6 +127,11 @@ func (a *account) fallback() *dataplane.Fragment {
 	return a.applied
 }
 
+// whole reports whether a fragment of this process was fully in the kernel.
+func (a *account) whole() bool {
+	return a.applied != nil && a.applied.Revision != service.Revision{}
+}
+
 // objectsOf returns a fragment's objects; a nil fragment has none.
 func objectsOf(f *dataplane.Fragment) []dataplane.Object {
 	if f == nil {
@@ -158,16 +167,31 @@ func (l *Ledger) Want(f *dataplane.Fragment) bool {
 }
 
 // Hold makes what was last in force of a key wanted again, instead of its newest
-// fragment, until Release. So holding a Service never removes what serves it.
+// fragment, until Release. Before the first fragment that was fully in force, that is what a
+// former process left, and what has landed since. So holding a Service never removes what
+// serves it.
 func (l *Ledger) Hold(key service.Key) {
 	a := l.accounts[key]
 	if a == nil || a.held || a.latest == nil {
 		return
 	}
 	a.held = true
+	l.followWhatLanded(a)
 	l.fold(a, a.fallback())
 	a.pending = nil
 	delete(l.pending, a)
+}
+
+// Withhold no longer wants what has landed of a held key that was never fully in force, and of
+// which no former process has left anything. It reports whether there was anything.
+func (l *Ledger) Withhold(key service.Key) bool {
+	a := l.accounts[key]
+	if a == nil || !a.held || a.frozen || a.adopted || a.whole() || a.applied == nil {
+		return false
+	}
+	a.applied = nil
+	l.fold(a, nil)
+	return true
 }
 
 // Release makes a held key's newest fragment wanted again.

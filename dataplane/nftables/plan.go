@@ -55,6 +55,10 @@ type operation struct {
 // redefined.
 func steps(list []step, c *dataplane.Change, ending map[string]bool) []step {
 	switch {
+	case c.Unsure && c.ID.Container == containerTable && c.After != nil:
+		// Also if it is there: the scaffold as a whole is unsure when a control write has to show
+		// whether the kernel refuses everything.
+		return append(list, stepTable)
 	case dataplane.Same(c.Before, c.After) && (c.After == nil || !ending[c.ID.Container]):
 		return list
 	case c.ID.Container == containerTable && c.After == nil:

@@ -242,6 +242,8 @@ func definition(name string) (set, error) {
 // order, and nothing else. The user data tells nft how to print the set. Each release of nft
 // writes its own, and a set that another release loaded is as good as ours.
 func normalSet(d *dialect, attrs []byte) string {
+	s, err := definition(netlink.Find(attrs, unix.NFTA_SET_NAME).Text())
+	known := err == nil
 	var b []byte
 	for _, kind := range []uint16{
 		unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
@@ -252,11 +254,14 @@ func normalSet(d *dialect, attrs []byte) string {
 		case len(attr.Data) == 0:
 		case kind == unix.NFTA_SET_DATA_LEN && netlink.Find(attrs, unix.NFTA_SET_DATA_TYPE).Uint32() == unix.NFT_DATA_VERDICT:
 			// The size of a verdict inside this kernel.
+		case kind == unix.NFTA_SET_KEY_TYPE && known && attr.Uint32() == packTypes(d, s.key, typeInteger):
+			// As nft loads it, and as earlier releases wrote it.
+			b = netlink.AppendUint32(b, kind, nftType(d, s.key))
 		default:
 			b = netlink.AppendBytes(b, kind, attr.Data)
 		}
 	}
-	if s, err := definition(netlink.Find(attrs, unix.NFTA_SET_NAME).Text()); err == nil {
+	if known {
 		b = netlink.AppendBytes(b, unix.NFTA_SET_USERDATA, s.userData(d))
 	}
 	return string(b)
@@ -284,10 +289,13 @@ func (f field) bytes(d *dialect) int {
 	return registerBytes
 }
 
-// nftType returns nft's number of the field's type.
-func (f field) nftType(d *dialect) uint32 {
-	return [...]uint32{fieldDaddr: d.addrType, fieldSaddr: d.addrType, fieldProtocol: 12, fieldPort: 13, fieldSlot: 4}[f]
-}
+// nft's numbers of two types for a slot, which the kernel ignores. An integer has no size of its
+// own: nft 0.9.8 aborts when it sorts keys that end in one, so we write the type of packet marks.
+// Later releases of nft go by the user data.
+const (
+	typeInteger = 4
+	typeMark    = 19
+)
 
 // keyBytes returns the size of a key of several fields.
 func keyBytes(d *dialect, fields []field) int {
@@ -298,11 +306,15 @@ func keyBytes(d *dialect, fields []field) int {
 	return size
 }
 
-// nftType packs the types of several fields as nft does, 6 bits each.
-func nftType(d *dialect, fields []field) uint32 {
+// nftType returns nft's number for the type of several fields.
+func nftType(d *dialect, fields []field) uint32 { return packTypes(d, fields, typeMark) }
+
+// packTypes packs the types of several fields as nft does, 6 bits each.
+func packTypes(d *dialect, fields []field, slot uint32) uint32 {
+	types := [...]uint32{fieldDaddr: d.addrType, fieldSaddr: d.addrType, fieldProtocol: 12, fieldPort: 13, fieldSlot: slot}
 	packed := uint32(0)
 	for _, f := range fields {
-		packed = packed<<6 | f.nftType(d)
+		packed = packed<<6 | types[f]
 	}
 	return packed
 }

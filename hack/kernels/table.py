@@ -8,14 +8,17 @@ import re
 import sys
 
 out, kernels = pathlib.Path(sys.argv[1]), sys.argv[2:]
-BACKENDS = ("nftables", "iptables-nft", "iptables-legacy")
-rows, bad = [], []
+BACKENDS = ("nftables", "iptables-nft", "iptables-legacy", "ipvs")
+# What is chosen without a module, and said (hack/kernels/choices).
+CHOICE = "choice"
+rows, bad, chosen = [], [], []
 
 
 def backends(package, test):
     """The backends that a test is about. Those of iptables name a variant, or are about both."""
-    if "(nftables)" in package:
-        return ["nftables"]
+    for backend in ("nftables", "ipvs"):
+        if f"({backend})" in package:
+            return [backend]
     named = re.findall(r"\b(nft|legacy)\b", test)
     return ["iptables-" + named[0]] if named else ["iptables-nft", "iptables-legacy"]
 
@@ -49,7 +52,7 @@ for kernel in kernels:
         for backend in backends(package, test):
             counts[backend][action] += 1
             took[backend] += e.get("Elapsed", 0)
-    for backend in BACKENDS:
+    for backend in BACKENDS + (CHOICE,) * (folder / f"{CHOICE}.json").exists():
         played = folder / f"{backend}.json"
         for line in played.read_text().splitlines() if played.exists() else ["no scenario was played"]:
             try:
@@ -62,14 +65,17 @@ for kernel in kernels:
             action = {"passed": "pass", "FAILED": "fail"}.get(r["outcome"], "skip")
             counts[backend][action] += 1
             took[backend] += r["seconds"]
+            if "line" in r:
+                chosen.append(f'{kernel}, {r["id"]}, {r["title"]}: {r["line"]}')
             if action != "pass":
                 bad.append((kernel, backend, f'{action}: {r["id"]} {r["title"]}', [r.get("reason", "")]))
     versions = (folder / "versions").read_text().splitlines() if (folder / "versions").exists() else []
-    release, nft, *iptables = versions + ["missing"] * (4 - len(versions))
-    for backend in BACKENDS:
+    release, nft, iptables, _, ipset = (versions + ["missing"] * 5)[:5]
+    programs = {"nftables": f"nft {version(nft)}", "ipvs": f"ipset {version(ipset)}"}
+    for backend in BACKENDS + (CHOICE,) * (CHOICE in counts):
         c = counts[backend]
-        rows.append((release, f"nft {version(nft)}" if backend == "nftables" else f"iptables {version(iptables[0])}",
-                     backend, c["pass"], c["fail"], c["skip"], f"{took[backend]:.0f}"))
+        rows.append((release, programs.get(backend, f"iptables {version(iptables)}"), backend,
+                     c["pass"], c["fail"], c["skip"], f"{took[backend]:.0f}"))
         if not c["pass"]:
             bad.append((kernel, backend, "nothing has passed", []))
 
@@ -81,4 +87,5 @@ widths = [max(len(row[i]) for row in table) for i in range(len(head))]
 print()
 for row in table:
     print("  ".join(cell.ljust(w) if i < 3 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))))
+print(*chosen, sep="\n")
 sys.exit(1 if bad else 0)

@@ -85,7 +85,13 @@ func kill(ctx context.Context, r *trial, _ int) error {
 	if err := r.p.end((*netns.Daemon).Kill); err != nil {
 		return err
 	}
-	r.row.count(strings.TrimSuffix(a.name+": "+where, ": "))
+	where = strings.TrimSuffix(a.name+": "+where, ": ")
+	r.row.count(where)
+	if r.witness != nil {
+		if err := r.witness.instant(fmt.Sprintf("%d: killed %d %s", r.row.instants, r.p.next, where)); err != nil {
+			return err
+		}
+	}
 	r.killed.shown = r.c.mark()
 	if rand.IntN(2) == 0 {
 		time.Sleep(rand.N(time.Second))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -125,6 +126,8 @@ type traffic struct {
 	spares func(target) bool
 	// patience bounds one exchange.
 	patience time.Duration
+	// told, if any, is told of each loss that is judged. It does not block.
+	told func(sample string)
 	// outages are the times in which a rival's work stands.
 	outages []outage
 }
@@ -169,6 +172,13 @@ func (t *traffic) breaks(hits func(target) bool) (ends func()) {
 // isDestroyed reports whether an outage covers an exchange that has failed. The lock is held.
 func (t *traffic) isDestroyed(to target, e netns.Exchange) bool {
 	return slices.ContainsFunc(t.outages, func(o outage) bool { return o.covers(to, e) })
+}
+
+// tell sets whom losses are told to.
+func (t *traffic) tell(told func(sample string)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.told = told
 }
 
 // after notes what has been done to the proxy.
@@ -237,13 +247,20 @@ func (t *traffic) note(e netns.Exchange) {
 		t.byAct[act] = &[kinds]count{}
 	}
 	t.byAct[act][k].add(c)
+	if !k.judged() || c.lost+c.late == 0 {
+		return
+	}
 	room := samplesMax
+	sample := fmt.Sprintf("%s after %q: %s, %s, by %s: %v after %v", e.Began.Format("15:04:05.000"), act, kindNames[k], to,
+		cmp.Or(e.Answer.Backend, "nobody"), e.Err, took.Round(time.Millisecond))
 	if c.lost > 0 {
 		room *= 2 // what is late leaves room for it
+		if t.told != nil {
+			t.told(sample)
+		}
 	}
-	if k.judged() && c.lost+c.late > 0 && len(t.samples) < room {
-		t.samples = append(t.samples, fmt.Sprintf("%s after %q: %s, %s: %v after %v",
-			e.Began.Format("15:04:05.000"), act, kindNames[k], to, e.Err, took.Round(time.Millisecond)))
+	if len(t.samples) < room {
+		t.samples = append(t.samples, sample)
 	}
 }
 

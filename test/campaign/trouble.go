@@ -66,6 +66,8 @@ type trial struct {
 	p     *proxies
 	t     *traffic
 	group *memoryGroup
+	// witness exists in IPVS mode.
+	witness *witness
 	// rows are the results by kind; row is the one of the kind under way.
 	rows []*row
 	row  *row
@@ -92,6 +94,14 @@ func (r *row) note(format string, args ...any) {
 
 // play performs the kinds one after the other while endpoints change.
 func (r *trial) play(ctx context.Context, kinds []trouble) (err error) {
+	if r.mode == "ipvs" {
+		r.witness = newWitness(r.p.node, r.dir)
+		r.t.tell(r.witness.lost)
+		watching, enough := context.WithCancel(ctx)
+		watched := make(chan error, 1)
+		go func() { watched <- r.witness.watch(watching) }()
+		defer func() { enough(); err = errors.Join(err, <-watched) }()
+	}
 	if !r.control {
 		if err := r.p.again((*netns.Daemon).Stop, 1); err != nil {
 			return err

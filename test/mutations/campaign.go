@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -101,7 +102,7 @@ func firstFailure(printed io.Reader) (where, what string) {
 			line = m[1]
 		}
 		if m := failedTest.FindStringSubmatch(text); m != nil {
-			return m[1], line
+			return m[1], cmp.Or(line, "it fails")
 		}
 	}
 	return "", ""

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/sluice-proxy/sluice/test/defects"
+import (
+	"slices"
+
+	"github.com/sluice-proxy/sluice/test/defects"
+)
 
 // mutation is a mistake that the changelog says was mended, put back.
 type mutation struct {
@@ -13,6 +17,12 @@ type mutation struct {
 	// short is set for one that is found within seconds.
 	short bool
 }
+
+// unitTests are those of a package.
+func unitTests(folder string) campaign { return campaign{"tests of " + folder, "./" + folder, "^Test"} }
+
+// then adds campaigns to those in memory.
+func then(more ...campaign) []campaign { return append(slices.Clip(inMemory), more...) }
 
 // edit is a mutation in one place.
 func edit(file, old, new string) []defects.Edit {
@@ -30,13 +40,13 @@ var mutations = []mutation{
 	{
 		name:     "restart forgets whose actor is stuck",
 		sentence: "So does one whose actor is stuck at the start.",
-		edits:    edit("aggregator/write.go", "range a.gate.absent() {", "range a.gate.absent()[:0] {"), campaigns: inMemory,
+		edits:    edit("aggregator/write.go", "range a.gate.absent() {", "range a.gate.absent()[:0] {"), campaigns: then(unitTests("aggregator")),
 	},
 	{
 		name:      "restart writes what is there",
 		sentence:  "Objects that are already correct are in force without a write.",
 		edits:     edit("dataplane/ledger/adopt.go", "settled := l.settle(contributions)", "settled := contributions[:0]"),
-		campaigns: inMemory,
+		campaigns: then(unitTests("dataplane/ledger"), unitTests("aggregator")),
 	},
 	{
 		name:      "a search removes what it holds",
@@ -49,21 +59,21 @@ var mutations = []mutation{
 		sentence: "A search quarantines only Services that were rejected alone.",
 		edits: edit("aggregator/refusal.go", "if culprit, found := a.search.refused(rest, receipt.Suspects); found {",
 			"for _, key := range rest {\n\t\ta.quarantineKey(now, key, reason)\n\t}\n\tif culprit, found := a.search.refused(rest, receipt.Suspects); found {"),
-		campaigns: inMemory,
+		campaigns: then(unitTests("aggregator")),
 	},
 	{
 		name:     "others wait for a search",
 		sentence: "A search lets the changes of others through in between.",
 		edits: edit("aggregator/write.go", "case action == Write:\n\t\ta.cut(now)",
 			"case action == Write && a.search.idle():\n\t\ta.cut(now)"),
-		campaigns: inMemory,
+		campaigns: then(unitTests("aggregator")),
 	},
 	{
 		name:     "no control write",
 		sentence: "A node that begins to reject every write is unhealthy, and no Service is quarantined for it.",
 		edits: edit("aggregator/refusal.go", "if receipt.Proven && len(free) <= provenMax {",
 			"if r != nil {"),
-		campaigns: inMemory,
+		campaigns: then(unitTests("aggregator")),
 	},
 	{
 		name:      "shared chains go with their last claimant",
@@ -82,25 +92,25 @@ var mutations = []mutation{
 		name:      "a stuck Service loses its rank",
 		sentence:  "A Service whose actor is stuck keeps its rank: younger ones do not take its addresses.",
 		edits:     edit("dataplane/ledger/adopt.go", "left.Created = s.Created", "left.Created = youngest"),
-		campaigns: inMemory,
+		campaigns: then(unitTests("dataplane/ledger"), unitTests("aggregator")),
 	},
 	{
 		name:      "silent health",
 		sentence:  "Health knows since when anything wanted is not in force, whatever holds it back.",
 		edits:     edit("aggregator/refusal.go", "a.waits.begin(key, now)", "a.waits.end(key)"),
-		campaigns: inMemory,
+		campaigns: then(unitTests("aggregator")),
 	},
 	{
 		name:      "verdicts wait for everybody",
 		sentence:  "Verdicts no longer wait for others.",
 		edits:     edit("dataplane/ledger/write.go", "whole = l.inForce(contributions)", "whole = nil"),
-		campaigns: inMemory,
+		campaigns: then(unitTests("dataplane/ledger"), unitTests("aggregator")),
 	},
 	{
 		name:      "two Services mix at one frontend",
 		sentence:  "Two Services that want one frontend no longer mix.",
 		edits:     edit("dataplane/ledger/follow.go", "at, yields = lead, true", "at, yields = lead, false"),
-		campaigns: inMemory, short: true,
+		campaigns: then(unitTests("dataplane/ledger")), short: true,
 	},
 	{
 		name: "announcements carry node facts",
@@ -115,7 +125,7 @@ var mutations = []mutation{
 				New: "if changed, ok := e.Message.(FactsChanged); ok {"},
 			{File: "actors/actor.go", Old: "a.machine.SetFacts(a.directory.config.Truth.Facts())", New: "a.machine.SetFacts(changed.Facts)"},
 		},
-		campaigns: inMemory,
+		campaigns: then(unitTests("actors"), unitTests(".")),
 	},
 	{
 		name:     "a set is exchanged without its elements",
@@ -128,7 +138,7 @@ var mutations = []mutation{
 		name:      "audits act on torn listings",
 		sentence:  "Audits in nftables mode never act on a torn listing of elements.",
 		edits:     edit("dataplane/nftables/read.go", "err == nil && after != before {", "err == nil && after < before {"),
-		campaigns: inMemory,
+		campaigns: then(unitTests("dataplane/nftables")),
 	},
 	{
 		name: "frontends lead to emptied chains",

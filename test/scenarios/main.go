@@ -74,10 +74,10 @@ func run(ctx context.Context) (failed int, err error) {
 	if *explains && *mode != "userspace" { // which explain does not know
 		s.compared = &explained.Counts{}
 	}
-	print := printTable(*mode)
-	if *output == "json" {
-		encoder := json.NewEncoder(os.Stdout)
-		print = func(r result) { _ = encoder.Encode(r) } // whoever reads it may have gone
+	encoder := json.NewEncoder(os.Stdout)
+	print := func(r result) { _ = encoder.Encode(r) } // whoever reads it may have gone
+	if *output == "table" {
+		print = printTable(*mode)
 	}
 	var sum summary
 	if m.count > 0 {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -87,8 +88,20 @@ func (g *guard) damaged() map[nftmodel.Name]bool {
 	return g.unrepaired()
 }
 
+// damaged returns what is as another program has left it, in this process's time or before.
+func (s *stack) damaged() map[nftmodel.Name]bool {
+	names := map[nftmodel.Name]bool{}
+	maps.Copy(names, s.guard.damaged())
+	for name, left := range s.left {
+		if body, there := s.kernel.Item(name); there && body == left {
+			names[name] = true
+		}
+	}
+	return names
+}
+
 // leave notes what is left damaged, under the names of whatever release has written it last,
-// and the chains that it leads to: they stay as long as it does.
+// and the chains that it leads to, with their own sets: they stay as long as it does.
 func (s *stack) leave(damaged map[nftmodel.Name]bool) {
 	items := s.ours(func(nftmodel.Item) bool { return true })
 	var lead func(from nftmodel.Item)
@@ -113,18 +126,30 @@ func (s *stack) leave(damaged map[nftmodel.Name]bool) {
 	}
 }
 
-// leadsTo reports whether a part names a chain.
+// leadsTo reports whether a part names a chain or one port's own set, or is the set of an element.
 func leadsTo(from, to nftmodel.Item) bool {
-	return isChain(to) && to.Chain != from.Chain && strings.Contains(from.Body, to.Chain+"\x00")
+	switch {
+	case isChain(to):
+		return to.Chain != from.Chain && strings.Contains(from.Body, to.Chain+"\x00")
+	case !ofOnePort(to):
+		return false
+	case isElement(to):
+		return isSet(from) && from.Set == to.Set
+	default:
+		return isChain(from) && strings.Contains(from.Body, to.Set+"\x00")
+	}
 }
 
-// ledTo reports whether any part of the proxy's table names a chain.
-func (s *stack) ledTo(chain nftmodel.Item) bool {
-	return len(s.ours(func(from nftmodel.Item) bool { return leadsTo(from, chain) })) > 0
+// ofOnePort reports whether a set or an element belongs to one service port: its name has that.
+func ofOnePort(item nftmodel.Item) bool { return strings.Contains(item.Set, "/") }
+
+// ledTo reports whether any part of the proxy's table leads to another.
+func (s *stack) ledTo(to nftmodel.Item) bool {
+	return len(s.ours(func(from nftmodel.Item) bool { return leadsTo(from, to) })) > 0
 }
 
 // nameless reports whether a part bears no Service's name: an element whose comment another
-// program has taken, or a chain, which has none.
+// program has taken, or what such an element may lead to.
 func nameless(item nftmodel.Item) bool {
-	return isChain(item) || isElement(item) && netlink.Find([]byte(item.Body), unix.NFTA_SET_ELEM_USERDATA).Data == nil
+	return isChain(item) || ofOnePort(item) || isElement(item) && netlink.Find([]byte(item.Body), unix.NFTA_SET_ELEM_USERDATA).Data == nil
 }

@@ -33,11 +33,15 @@ func (w *world) settle() error {
 			continue
 		}
 		var there service.PerFamily[[]served]
+		damaged := w.vagueIsDamaged()
 		if there, err = w.match(); err == nil {
 			w.log("settled")
 			w.damaged = false
 			w.feed.checked()
-			return w.examine(there)
+			if err = w.examine(there); err == nil && !damaged {
+				err = w.changeNothing()
+			}
+			return err
 		}
 	}
 	return errors.Join(w.monitor.objections(), fmt.Errorf("not settled after %v: %w", patience, err))
@@ -145,7 +149,7 @@ func (w *world) examine(there service.PerFamily[[]served]) error {
 	for _, family := range service.Families {
 		errs = append(errs, w.sendPackets(family, there[family]))
 	}
-	return errors.Join(append(errs, w.changeNothing())...)
+	return errors.Join(errs...)
 }
 
 // bounded checks that nothing has grown past its bound.

@@ -22,7 +22,11 @@ type monitor struct {
 	// log, when set, is told every event.
 	log func(string)
 
+	// innocent, when set, returns what is wrong with the quarantine of a Service.
+	innocent func(aggregator.Quarantined) error
+
 	mu      sync.Mutex
+	ear     func(aggregator.Event)
 	errs    []error
 	settled map[string]map[service.Key]service.Revision
 	seen    tally
@@ -55,6 +59,13 @@ func (m *monitor) restarted() {
 	clear(m.settled)
 }
 
+// setEar lets aggregators be heard; nil ends that.
+func (m *monitor) setEar(hear func(aggregator.Event)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ear = hear
+}
+
 // count adds to what was seen.
 func (m *monitor) count(what string) {
 	m.mu.Lock()
@@ -81,8 +92,16 @@ func (m *monitor) Actors(e actors.Event) { m.print(e) }
 // Aggregator implements observe.Listener.
 func (m *monitor) Aggregator(e aggregator.Event) {
 	m.print(e)
+	if q, is := e.(aggregator.Quarantined); is && m.innocent != nil {
+		if err := m.innocent(q); err != nil {
+			m.object(err)
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.ear != nil {
+		m.ear(e)
+	}
 	m.seen[fmt.Sprintf("%T", e)]++
 	switch e := e.(type) {
 	case aggregator.BatchWritten:

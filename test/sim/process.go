@@ -260,7 +260,7 @@ func (w *world) succeed(e event, end func()) error {
 	w.stopRivals()
 	var damaged service.PerFamily[map[nftmodel.Name]bool]
 	for _, s := range w.stacks {
-		damaged[s.family] = s.guard.damaged()
+		damaged[s.family] = s.damaged()
 	}
 	end()
 	if err := w.close(); err != nil {

@@ -192,6 +192,114 @@ var regressions = []struct {
 			{kill, 0, 0, 0},
 		}},
 	},
+	{
+		// What had landed of the first, divided write was taken back from all that were
+		// suspected of its refusal: here a chain went back to what was left of it.
+		"a chain is emptied before a hand-over beside a refused Service",
+		scenario{1072, []event{
+			{setService, 21, 0, 0x8e3c},
+			{setSlice, 21, 0, 0x78de},
+			{rejectService, 7, 2, 0xb4fb},
+			{settle, 1, 0, 0x6590},
+			{deleteChain, 0, 0, 0x4b42},
+			{setService, 1, 0, 0x9085},
+			{handOver, 0, 0, 0x1026},
+		}},
+	},
+	{
+		// Here the whole table was gone.
+		"a rival deletes the table before a hand-over beside a refused Service",
+		scenario{1365, []event{
+			{setService, 0, 0, 0x96c2},
+			{setSlice, 0, 0, 0x88bc},
+			{setService, 8, 0, 0x1d26},
+			{setSlice, 8, 0, 0x4da6},
+			{rejectService, 2, 1, 0x203e},
+			{setService, 17, 0, 0xa352},
+			{settle, 0, 0, 0x22b6},
+			{slowRequests, 1, 2, 0x8f3a},
+			{rival, 1, 0, 0x50f6},
+			{pause, 0, 0, 0x10000},
+			{handOver, 1, 0, 0x3fbc},
+		}},
+	},
+	{
+		// The simulation was wrong: an upgrade renamed a chain that another program had altered
+		// in the time of the last process but one.
+		"a chain of a refused Service is altered two processes before it is renamed",
+		scenario{690, []event{
+			{setService, 7, 0, 0xcf0},
+			{setSlice, 7, 0, 0xd6a6},
+			{alterRules, 0, 0, 0x9586},
+			{handOver, 0, 0, 0x3f1b},
+			{rejectMany, 1, 33, 0xfc4c},
+			{removeService, 0, 0, 0x807f},
+			{settle, 1, 0, 0xf2eb},
+			{upgrade, 0, 0, 0x5a1d},
+		}},
+	},
+	{
+		// The simulation was wrong: it took the missing hairpin of a healthy Service for one that a
+		// refused Service had lost.
+		"a hairpin is deleted beside a refused Service",
+		scenario{1418, []event{
+			{setService, 7, 0, 0xe7d7},
+			{setService, 9, 0, 0x3eb8},
+			{setService, 10, 0, 0xe65e},
+			{settle, 0, 0, 0xacd5},
+			{removeService, 10, 0, 0xe708},
+			{setSlice, 8, 2, 0xa0dc},
+			{settle, 1, 0, 0x2b51},
+			{setSlice, 7, 0, 0x7ae4},
+			{setSlice, 8, 0, 0x8963},
+			{rejectService, 6, 3, 0x36a5},
+			{setService, 8, 0, 0x8522},
+			{setService, 9, 0, 0xfd95},
+			{upheaval, 0, 0, 0xb505},
+			{restart, 1, 0, 0xbfc0},
+			{pause, 0, 0, 0x40},
+			{deleteElement, 0, 0, 0x51b},
+		}},
+	},
+	{
+		// The simulation was wrong: an audit repaired a broken Service while nothing was to
+		// change.
+		"an element of a broken Service is deleted after a hand-over",
+		scenario{609, []event{
+			{setSlice, 0, 1, 0xd241},
+			{setSlice, 2, 1, 0x2bcf},
+			{setService, 3, 0, 0xa574},
+			{setService, 2, 0, 0xaab3},
+			{setService, 4, 0, 0x4e58},
+			{setSlice, 3, 1, 0x223e},
+			{setService, 0, 0, 0xb1de},
+			{handOver, 0, 0, 0xdcc5},
+			{failRequests, 1, 2, 0x65bb},
+			{addForeignSet, 1, 0, 0x891c},
+			{breakService, 3, 1, 0x270d},
+			{settle, 1, 0, 0x486d},
+			{settle, 0, 0, 0xcc57},
+			{deleteElement, 1, 0, 0x158d},
+		}},
+	},
+	{
+		// Here a chain stayed as the new one, and its set without the elements.
+		"a Service gets affinity as its process is replaced beside refused ones",
+		scenario{511, []event{
+			{setService, 1, 0, 0x9820},
+			{setSlice, 1, 1, 0xcdc3},
+			{setService, 2, 0, 0x4d53},
+			{setSlice, 2, 1, 0x70fb},
+			{setService, 20, 0, 0xae59},
+			{setSlice, 20, 0, 0x609d},
+			{setSlice, 20, 1, 0x6eba},
+			{settle, 0, 0, 0x75c2},
+			{rejectMany, 3, 32, 0x5633},
+			{setService, 2, 0, 0x6f40},
+			{handOver, 0, 0, 0x3ec5},
+			{reconfigure, 1, 0, 0x29a4},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their

@@ -207,12 +207,14 @@ func chainMessages(name string, hook uint32, priority int32, rules int) []messag
 	return messages
 }
 
-// ruleMessage adds a rule that only counts.
+// ruleMessage adds a rule that only counts, in the form in which the proxy writes what it has
+// read.
 func ruleMessage(chain string, flags uint16) message {
 	b := netlink.AppendText(nil, unix.NFTA_RULE_CHAIN, chain)
 	b, list := netlink.Nest(b, unix.NFTA_RULE_EXPRESSIONS)
 	b, element := netlink.Nest(b, unix.NFTA_LIST_ELEM)
 	b = netlink.AppendText(b, unix.NFTA_EXPR_NAME, "counter")
+	b = netlink.AppendBytes(b, unix.NFTA_EXPR_DATA, nil)
 	return message{unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE | flags, netlink.End(netlink.End(b, element), list)}
 }
 

@@ -27,6 +27,19 @@ func (w *world) vagueNumbers(family service.Family) []int {
 	return slices.DeleteFunc(w.cluster.numbers(), func(n int) bool { return !w.isVague(n, family) })
 }
 
+// vagueIsDamaged reports whether another program's change may await its repair although all
+// seems settled: a part of a vague Service may be missing, or be as any release has written it.
+func (w *world) vagueIsDamaged() bool {
+	for family, s := range w.stacks {
+		for name := range s.guard.damaged() {
+			if name.Table == nftables.TableName && len(w.vagueNumbers(service.Family(family))) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // contents is what the proxy's table may be. Of present, the first is without what is vague;
 // what all of them have has to be there. Each part has to be in one of them, or in one of
 // past: what a vague Service had, with the facts of its time, in the form of another release.
@@ -35,6 +48,8 @@ func (w *world) vagueNumbers(family service.Family) []int {
 type contents struct {
 	present []map[nftmodel.Name]string
 	past    func() []map[nftmodel.Name]string // computed when it is needed: that takes long
+	// healthy has what is wanted without what is held back.
+	healthy func() map[nftmodel.Name]string
 	left    map[nftmodel.Name]string
 }
 
@@ -69,6 +84,13 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 		c.present, err = append(c.present, items), errors.Join(err, wrong)
 	}
 	add(certain)
+	c.healthy = sync.OnceValue(func() map[nftmodel.Name]string {
+		items, wrong := w.expectedItems(family, w.notHeldBack(family, certain), nil)
+		if wrong != nil {
+			w.monitor.object(wrong)
+		}
+		return items
+	})
 	if len(w.vagueNumbers(family)) > 0 {
 		c.left = w.stacks[family].left
 	}
@@ -91,6 +113,17 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 		return items
 	})
 	return c, err
+}
+
+// ofHealthy reports whether a part is wanted also without what is held back.
+func (c contents) ofHealthy(name nftmodel.Name) bool {
+	_, ok := c.healthy()[name]
+	return ok
+}
+
+// notHeldBack returns those of which nothing is held back.
+func (w *world) notHeldBack(family service.Family, all []served) []served {
+	return slices.DeleteFunc(slices.Clone(all), func(s served) bool { return w.cluster.heldBack(s.n, family) })
 }
 
 // pastKey is what the items of a past state are computed from, besides the facts of today.
@@ -165,7 +198,7 @@ func (s *stack) compare(want contents) error {
 			wrong(item.Name, "another program's is\n\t%q, was\n\t%q", item.Body, foreign)
 		case theirs, want.allows(item.Name, item.Body):
 		case !wanted && s.remains && item.Set == hairpins:
-		case !wanted && nameless(item) && want.leaves(item) && (isElement(item) || s.ledTo(item)):
+		case !wanted && nameless(item) && want.leaves(item) && (isElement(item) && !ofOnePort(item) || s.ledTo(item)):
 		case !wanted:
 			wrong(item.Name, "is not wanted")
 		default:
@@ -173,7 +206,7 @@ func (s *stack) compare(want contents) error {
 		}
 	}
 	for name := range want.present[0] {
-		if !seen[name] && want.needs(name) && !(s.remains && name.Set == hairpins) {
+		if !seen[name] && want.needs(name) && !(s.remains && name.Set == hairpins && !want.ofHealthy(name)) {
 			wrong(name, "is missing")
 		}
 	}

@@ -1,0 +1,255 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// inventory is what the kernel has, by owner.
+type inventory struct {
+	l      *Ledger
+	origin dataplane.Origin
+	// any is set if the kernel has anything at all.
+	any bool
+	// named has the objects that carry the name of a Service that does not claim them.
+	// unclaimed has those that no Service claims; parts lists those of them that are in
+	// another one.
+	named     map[service.Key][]*dataplane.Object
+	unclaimed map[dataplane.ID]*dataplane.Object
+	parts     map[dataplane.ID][]dataplane.ID
+	// elements are the elements of composed objects.
+	elements map[dataplane.ID]*dataplane.Object
+}
+
+func (l *Ledger) newInventory(origin dataplane.Origin) *inventory {
+	e := &inventory{l: l, origin: origin, unclaimed: map[dataplane.ID]*dataplane.Object{},
+		named: map[service.Key][]*dataplane.Object{}, parts: map[dataplane.ID][]dataplane.ID{},
+		elements: map[dataplane.ID]*dataplane.Object{}}
+	var unclaimed, elements []*dataplane.Object
+	for _, entry := range l.entries.all() {
+		l.steps++
+		switch {
+		case entry.known == nil || entry.unsure:
+		case entry.claims.len() == 0:
+			unclaimed = append(unclaimed, entry.known)
+		default:
+			e.any = true
+			e.name(entry.known, entry)
+		}
+	}
+	e.any = e.any || len(unclaimed) > 0
+	if l.layout != nil {
+		elements, unclaimed = l.layout.Recover(unclaimed)
+	}
+	for _, element := range elements {
+		e.elements[element.ID] = element
+		if entry := l.entries.get(element.ID); entry == nil {
+			unclaimed = append(unclaimed, element)
+		} else {
+			e.name(element, entry)
+		}
+	}
+	for _, o := range unclaimed {
+		e.unclaimed[o.ID] = o
+		if e.name(o, nil) || origin == nil || o.Kind != dataplane.Element {
+			continue
+		}
+		if refs := origin.Refs(o); len(refs) > 0 {
+			e.parts[refs[0]] = append(e.parts[refs[0]], o.ID)
+		}
+	}
+	return e
+}
+
+// name lists an object under the Service that it names, unless that one claims it. It
+// reports whether the object names a Service.
+func (e *inventory) name(o *dataplane.Object, entry *entry) bool {
+	if e.origin == nil {
+		return false
+	}
+	owner, named := e.origin.Owner(o)
+	if named && (entry == nil || entry.claims.of(e.l.accounts[owner]) == nil) {
+		e.named[owner] = append(e.named[owner], o)
+	}
+	return named
+}
+
+// unattributed returns the unclaimed elements that may belong to any Service.
+func (e *inventory) unattributed() *dataplane.Fragment {
+	var objects []dataplane.Object
+	for _, o := range e.unclaimed {
+		if o.Kind == dataplane.Element && !e.attributed(o) {
+			objects = append(objects, *o)
+		}
+	}
+	objects = e.close(objects, nil)
+	return dataplane.NewFragment(service.Key{}, youngest, objects)
+}
+
+// attributed reports whether an unclaimed object names its Service, or is in one that a
+// single Service wants or that is unclaimed, too.
+func (e *inventory) attributed(o *dataplane.Object) bool {
+	if e.origin == nil {
+		return false
+	}
+	if _, named := e.origin.Owner(o); named {
+		return true
+	}
+	refs := e.origin.Refs(o)
+	if len(refs) == 0 {
+		return false
+	}
+	if e.unclaimed[refs[0]] != nil {
+		return true
+	}
+	in := e.l.entries.get(refs[0])
+	return in != nil && in.claims.len() == 1 && in.claims.winner().by.key != service.Node
+}
+
+// youngest is the age of a Service that only the kernel knows: every other one outranks it.
+var youngest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// present returns what the kernel has of an account as a fragment: the objects that it
+// wants, those that name it, and what those refer to, also if others want it. Nil if there
+// is nothing.
+func (e *inventory) present(a *account) *dataplane.Fragment {
+	objects := append(e.wanted(a), e.ofName(a.key)...)
+	if len(objects) == 0 {
+		return nil
+	}
+	created := youngest
+	if a.latest != nil {
+		created = a.latest.Created
+	}
+	return dataplane.NewFragment(a.key, created, e.close(objects, a))
+}
+
+// ofName returns the objects that name a Service that does not claim them.
+func (e *inventory) ofName(key service.Key) (objects []dataplane.Object) {
+	for _, o := range e.named[key] {
+		objects = append(objects, *o)
+	}
+	return objects
+}
+
+// close adds what the objects of an account refer to, and the unclaimed elements in them.
+func (e *inventory) close(objects []dataplane.Object, a *account) []dataplane.Object {
+	taken := map[dataplane.ID]bool{}
+	for i := range objects {
+		taken[objects[i].ID] = true
+	}
+	take := func(id dataplane.ID) {
+		o := e.unclaimed[id]
+		if o == nil {
+			o = e.shared(id, a)
+		}
+		if o != nil && !taken[id] {
+			taken[id] = true
+			objects = append(objects, *o)
+		}
+	}
+	for i := 0; i < len(objects); i++ { // it grows
+		e.l.steps++
+		for _, ref := range refsOf(&objects[i], e.origin) {
+			take(ref)
+		}
+		for _, part := range e.parts[objects[i].ID] {
+			take(part)
+		}
+	}
+	return objects
+}
+
+// shared returns an object that an account refers to: as others want it, or as it is in the
+// kernel if they do not. Nil if it is an element, or neither. What only others want may not
+// be there yet: it is referred to by what is taken as they want it, and goes with that.
+func (e *inventory) shared(id dataplane.ID, a *account) *dataplane.Object {
+	entry := e.l.entries.get(id)
+	if entry == nil {
+		return nil
+	}
+	o := entry.known
+	if other := entry.claims.other(a); other != nil {
+		o = other.object
+	} else if entry.unsure {
+		return nil
+	}
+	if o == nil || o.Kind == dataplane.Element {
+		return nil
+	}
+	return o
+}
+
+// bears reports whether an object in the kernel names an account as its owner.
+func (e *inventory) bears(there *dataplane.Object, a *account) bool {
+	if e.origin == nil {
+		return false
+	}
+	owner, named := e.origin.Owner(there)
+	return named && owner == a.key
+}
+
+// isOf reports whether an object in the kernel belongs to an account: it names the
+// account, or it names none and no other account wins it.
+func (e *inventory) isOf(there *dataplane.Object, a *account) bool {
+	if e.origin != nil {
+		if owner, named := e.origin.Owner(there); named {
+			return owner == a.key
+		}
+	}
+	winner := e.l.entries.get(there.ID).claims.winner()
+	return winner == nil || winner.by == a
+}
+
+// wanted returns the account's objects that the kernel has, as they are there. An object
+// of another Service is left out unless it is the same for both. So are shared objects
+// that others of the account refer to: those that are there bring them along.
+func (e *inventory) wanted(a *account) (objects []dataplane.Object) {
+	fragments := []*dataplane.Fragment{a.latest, a.applied}
+	targets := map[dataplane.ID]bool{}
+	for _, f := range fragments {
+		for _, object := range objectsOf(f) {
+			for _, ref := range object.Refs() {
+				targets[ref] = true
+			}
+		}
+	}
+	for _, f := range fragments {
+		wants := objectsOf(f)
+		for i := range wants {
+			e.l.steps++
+			object := &wants[i]
+			there := e.known(object)
+			if there == nil || targets[object.ID] && !e.bears(there, a) {
+				continue
+			}
+			if dataplane.Same(there, object) || e.isOf(there, a) {
+				objects = append(objects, *there)
+			}
+		}
+	}
+	return objects
+}
+
+// known returns what the kernel has of an object; nil if nothing, or if unknown.
+func (e *inventory) known(object *dataplane.Object) *dataplane.Object {
+	entry := e.l.entries.get(object.ID)
+	switch {
+	case entry == nil || entry.unsure:
+		return nil
+	case e.l.layout != nil && object.Kind == dataplane.Element:
+		return e.elements[object.ID]
+	default:
+		return entry.known
+	}
+}
+
+// refsOf returns what an object refers to. An object that was read may not say so itself.
+func refsOf(o *dataplane.Object, origin dataplane.Origin) []dataplane.ID {
+	if len(o.Refs()) == 0 && origin != nil {
+		return origin.Refs(o)
+	}
+	return o.Refs()
+}

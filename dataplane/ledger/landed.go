@@ -1,0 +1,84 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+)
+
+// followWhatLanded adds to what a former process left of an account what has landed of its
+// newest fragment since. What was left may have been damaged by another program, or be gone:
+// what serves again must not be taken back. It does nothing once a fragment was fully in force.
+func (l *Ledger) followWhatLanded(a *account) {
+	if a.whole() || a.latest.Gone || l.layout != nil {
+		return // where a layout composes objects, a write lands whole
+	}
+	m := &mended{l: l, a: a, objects: byID(a.applied), newest: byID(a.latest)}
+	for id := range m.newest {
+		if m.serves(id) {
+			m.take(id)
+		}
+	}
+	for id, o := range m.newest {
+		if o.Kind == dataplane.Element && slices.ContainsFunc(o.Refs(), m.has) {
+			m.take(id) // it is in a set that the Service has for itself
+		}
+	}
+	if len(m.objects) == 0 {
+		return
+	}
+	objects := make([]dataplane.Object, 0, len(m.objects))
+	for _, o := range m.objects {
+		objects = append(objects, *o)
+	}
+	a.applied = dataplane.NewFragment(a.key, a.latest.Created, objects)
+}
+
+func byID(f *dataplane.Fragment) map[dataplane.ID]*dataplane.Object {
+	objects := map[dataplane.ID]*dataplane.Object{}
+	for _, o := range objectsOf(f) {
+		objects[o.ID] = &o
+	}
+	return objects
+}
+
+// mended is what a former process left of an account, while it is brought up to date.
+type mended struct {
+	l               *Ledger
+	a               *account
+	objects, newest map[dataplane.ID]*dataplane.Object
+}
+
+func (m *mended) has(id dataplane.ID) bool { return m.objects[id] != nil }
+
+// serves reports whether an object was left, is a frontend, or goes with one that has landed.
+// Nothing leads to what has landed besides.
+func (m *mended) serves(id dataplane.ID) bool {
+	_, frontend := m.l.naming.Frontend(id)
+	lead, led := m.l.naming.Lead(id)
+	return frontend || m.has(id) || led && m.newest[lead] != nil && m.serves(lead) && m.take(lead)
+}
+
+// take takes an object of the newest fragment if it has landed with all that it refers to. What
+// has not landed and is referred to may be there as a former process has left it: it is taken as
+// it is. It reports whether the object is there to be referred to.
+func (m *mended) take(id dataplane.ID) bool {
+	m.l.steps++
+	e, o := m.l.entries.get(id), m.newest[id]
+	if o == nil || e == nil || e.unsure || !dataplane.Same(e.known, o) {
+		if m.has(id) || e != nil && e.claims.other(m.a) != nil {
+			return true
+		}
+		if e == nil || e.unsure || e.known == nil || e.known.Kind == dataplane.Element {
+			return false
+		}
+		o = e.known
+	}
+	for _, ref := range refsOf(o, m.l.origin) {
+		if !m.take(ref) {
+			return m.has(id)
+		}
+	}
+	m.objects[id] = o
+	return true
+}

@@ -1,0 +1,77 @@
+package ledger
+
+import (
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+)
+
+// What has landed of a write that was refused in the end serves at once, in place of what a
+// former process has left, or of nothing. A hold takes none of it back; but what nobody is
+// led to goes, and so does all of a new Service that turns out to be the one refused.
+func TestHoldKeepsWhatHasLanded(t *testing.T) {
+	leadsTo := func(o dataplane.Object, chain string) dataplane.Object {
+		o.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: chain})
+		return o
+	}
+	l := New(nil, names{})
+	l.Want(fragment("emptied", 0, 1, chain("e", "rules"), chain("e2", "rules")))
+	l.Want(fragment("new", 0, 1, chain("n", "rules"), leadsTo(frontendIn("@frontends", 1, "new→nat/n"), "n"),
+		slot(1, 0, "new"), firewall(1, "new", 7)[0], firewall(1, "new", 7)[1], chain("aside", "rules"), chain("late", "rules"), leadsTo(frontendIn("@frontends", 2, "new→nat/late"), "late")))
+	l.Observe([]dataplane.Object{chain("e", ""), chain("e2", "")})
+	l.Adopt(nil, labels{})
+	b := l.Plan()
+	receipt := dataplane.Receipt{Outcome: dataplane.Rejected, Certain: map[dataplane.ID]*dataplane.Object{}}
+	for _, c := range b.Changes {
+		receipt.Certain[c.ID] = c.After
+		if c.ID.Name == "late" || c.ID.Name == "e2" { // the second transaction is refused
+			receipt.Certain[c.ID] = c.Before
+		}
+	}
+	l.Settle(b, receipt)
+	l.Hold(key("emptied"))
+	l.Hold(key("new"))
+	b = l.Plan()
+	vip := func(x int) string { return frontendIn("", x, "").ID.Name }
+	if got, want := changes(b), vip(2)+":new→nat/late>- aside:rules>- "; got != want {
+		t.Errorf("held: %q, want %q", got, want)
+	}
+	l.Settle(b, landed())
+	if l.Withhold(key("emptied")) || !l.Withhold(key("new")) || l.Withhold(key("new")) {
+		t.Error("withheld what a former process has left, or not what is new")
+	}
+	b = l.Plan()
+	ranges := firewall(1, "", 7)
+	if got, want := changes(b), ranges[1].ID.Name+":new>- "+slot(1, 0, "").ID.Name+":new>- "+vip(1)+":new>- "+vip(1)+":new→nat/n>- n:rules>- "; got != want {
+		t.Errorf("withheld: %q, want %q", got, want)
+	}
+	l.Settle(b, landed())
+	l.Release(key("emptied"))
+	if got := changes(l.Plan()); got != "e2:>rules " {
+		t.Errorf("released: %q", got)
+	}
+}
+
+// What a former release left is kept with what it refers to, if a frontend that has been restored
+// since leads there.
+func TestHoldKeepsWhatAFormerReleaseLeftBehindAFrontend(t *testing.T) {
+	l := New(nil, names{})
+	frontend := frontendIn("@frontends", 1, "damaged→nat/external")
+	frontend.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: "external"})
+	l.Want(fragment("damaged", 0, 1, frontend, chain("external", "a rule→nat/new"), chain("new", "rules")))
+	l.Observe([]dataplane.Object{chain("external", "a rule→nat/old"), chain("old", "rules")})
+	l.Adopt(nil, labels{})
+	b := l.Plan()
+	receipt := dataplane.Receipt{Outcome: dataplane.Rejected, Certain: map[dataplane.ID]*dataplane.Object{}}
+	for _, c := range b.Changes {
+		receipt.Certain[c.ID] = c.Before
+		if c.ID == frontend.ID { // the rest is refused
+			receipt.Certain[c.ID] = c.After
+		}
+	}
+	l.Settle(b, receipt)
+	l.Hold(key("damaged"))
+	if got := changes(l.Plan()); got != "" {
+		t.Errorf("held: %q, want nothing to change", got)
+	}
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sluice-proxy/sluice/internal/host/netns"
+)
+
+// witness writes down what the kernel had around each loss in IPVS mode: an exchange is given up
+// long after whatever happened to it.
+type witness struct {
+	node *netns.Namespace
+	dir  string
+	// losses are what was lost, for whoever watches. One too many at a time goes unwitnessed.
+	losses chan string
+}
+
+func newWitness(node *netns.Namespace, dir string) *witness {
+	return &witness{node: node, dir: dir, losses: make(chan string, samplesMax)}
+}
+
+// lost reports a loss. It does not block.
+func (w *witness) lost(what string) {
+	select {
+	case w.losses <- what:
+	default:
+	}
+}
+
+// instant notes one occurrence, with its time.
+func (w *witness) instant(what string) error {
+	file, err := os.OpenFile(filepath.Join(w.dir, "instants.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(file, time.Now().Format("15:04:05.000"), what)
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// watch looks at the kernel again and again, and writes a file for each of the first losses with the
+// last looks, until the context ends.
+func (w *witness) watch(ctx context.Context) error {
+	const interval, looks = 5 * time.Second, 24
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	var past []string
+	for number := 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			past = append(past, w.shown("ipvsadm", "-Ln"))
+			past = past[max(0, len(past)-looks):]
+		case what := <-w.losses:
+			if number++; number > samplesMax {
+				continue
+			}
+			now := []string{what, w.shown("ipvsadm", "-Lnc"), w.shown("ip", "-br", "addr"), w.shown("conntrack", "-L")}
+			file := filepath.Join(w.dir, fmt.Sprintf("loss-%d.txt", number))
+			if err := os.WriteFile(file, []byte(strings.Join(append(now, past...), "\n")), 0o600); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// shown returns what a program prints about the node's kernel. What it cannot say is said in its
+// words.
+func (w *witness) shown(program string, args ...string) string {
+	var printed strings.Builder
+	fmt.Fprintf(&printed, "== %s %s %s\n", time.Now().Format("15:04:05.000"), program, strings.Join(args, " "))
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr = &printed, &printed
+	if err := w.node.Run(cmd); err != nil {
+		fmt.Fprintln(&printed, err)
+	}
+	return printed.String()
+}

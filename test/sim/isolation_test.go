@@ -1,0 +1,166 @@
+package sim
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane/nftables/wire"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// A Service that the kernel refuses is no concern of others, and health knows of it.
+
+// neighbours are Services that are well; the first refused one has the number firstChanged.
+const neighbours = 12
+
+// ear hears what aggregators do.
+type ear struct {
+	mu     sync.Mutex
+	events []aggregator.Event
+}
+
+func (e *ear) hear(event aggregator.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.events = append(e.events, event)
+}
+
+// count counts events.
+func (e *ear) count(is func(aggregator.Event) bool) (count int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, event := range e.events {
+		if is(event) {
+			count++
+		}
+	}
+	return count
+}
+
+func isQuarantined(e aggregator.Event) bool { _, is := e.(aggregator.Quarantined); return is }
+
+// besideNeighbours plays a story beside Services that are settled, on a kernel that blames
+// nobody. The ear hears what happens in the story.
+func besideNeighbours(t *testing.T, tell func(w *world, heard *ear, happen func(...event))) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w, err := newWorld(seedFor(t, blameNothing, false), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		happen := func(events ...event) {
+			t.Helper()
+			for _, e := range events {
+				if err := w.happen(e); err != nil {
+					t.Fatalf("%v: %v", e, err)
+				}
+			}
+		}
+		for n := range neighbours {
+			happen(event{setService, n, 0, storyVariant + uint64(n)}, event{setSlice, n, 0, storyVariant + uint64(n)})
+		}
+		happen(event{settle, 0, 0, 0})
+		heard := &ear{}
+		w.monitor.setEar(heard.hear)
+		tell(w, heard, happen)
+		w.monitor.setEar(nil)
+		happen(event{settle, 0, 0, 0})
+		if err := w.close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// While a slow kernel is searched for many culprits, the change of a neighbour takes as long as
+// the try in flight and its own write. Health says all the time that something waits.
+func TestNobodyWaitsForASearch(t *testing.T) {
+	besideNeighbours(t, func(w *world, heard *ear, happen func(...event)) {
+		const slow, culprits = time.Second, 8
+		s := w.stacks[service.IPv4]
+		s.faults.add(requestFault{times: 1 << 30, delay: slow, until: time.Now().Add(time.Minute)})
+		for i := range culprits {
+			happen(event{rejectService, firstChanged + i, 1 + i, storyVariant})
+		}
+		convicted := func() int {
+			return heard.count(func(e aggregator.Event) bool {
+				q, is := e.(aggregator.Quarantined)
+				return is && q.Domain == s.family.String()
+			})
+		}
+		for range 5 {
+			time.Sleep(slow)
+			synctest.Wait()
+			if status := w.proxy.Status()[s.family]; status.OldestPending.IsZero() {
+				t.Errorf("%d of %d culprits are found, and health says that nothing waits", convicted(), culprits)
+			}
+		}
+		const neighbour = 3
+		applied := func() int {
+			return heard.count(func(e aggregator.Event) bool {
+				a, is := e.(aggregator.Applied)
+				return is && a.Domain == s.family.String() && a.Key == keyOf(neighbour)
+			})
+		}
+		before := applied()
+		happen(event{setSlice, neighbour, 1, storyVariant})
+		time.Sleep(3 * slow)
+		synctest.Wait()
+		if convicted() == culprits {
+			t.Fatal("the search is over: that proves nothing")
+		}
+		if applied() == before {
+			t.Errorf("a neighbour waits for a search that has found %d of %d culprits", convicted(), culprits)
+		}
+		time.Sleep(2 * time.Minute)
+	})
+}
+
+// A new process writes nothing for those that are as they should be, also if it has to write for
+// one that the kernel refuses.
+func TestARestartBesideARefusedServiceConcernsNobodyElse(t *testing.T) {
+	besideNeighbours(t, func(w *world, heard *ear, happen func(...event)) {
+		happen(event{rejectService, firstChanged, 1, storyVariant}, event{settle, 0, 0, 0}, event{restart, 0, 0, 0},
+			event{settle, 0, 0, 0})
+		refused := 0
+		heard.count(func(e aggregator.Event) bool {
+			written, is := e.(aggregator.BatchWritten)
+			if !is {
+				return false
+			}
+			for _, c := range written.Batch.Contributions {
+				if refused++; c.Key != keyOf(firstChanged) {
+					t.Errorf("%s: %v, for which nothing has changed, was in a batch: %v", written.Domain, c.Key, written.Receipt)
+				}
+			}
+			return true
+		})
+		if refused == 0 {
+			t.Error("nothing was written: that proves nothing")
+		}
+	})
+}
+
+// A node whose kernel refuses everything is at fault, and none of its Services.
+func TestANodeThatRefusesEverythingConvictsNobody(t *testing.T) {
+	besideNeighbours(t, func(w *world, heard *ear, happen func(...event)) {
+		s := w.stacks[service.IPv4]
+		s.faults.add(requestFault{times: 1 << 30, refused: &wire.Refusal{Errno: unix.EINVAL}, until: time.Now().Add(time.Minute)})
+		for n := range 5 {
+			happen(event{setSlice, n, 1, storyVariant})
+		}
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if count := heard.count(isQuarantined); count > 0 {
+			t.Errorf("%d Services were quarantined", count)
+		}
+		if status := w.proxy.Status()[s.family]; !status.NodeAtFault {
+			t.Errorf("the node is not at fault: %+v", status)
+		}
+		time.Sleep(time.Minute)
+	})
+}
