@@ -95,9 +95,10 @@ func (k *kernel) succeed(former kernel) {
 }
 
 // hostAddresses follows the host's addresses. In IPVS mode, those of Services are on a
-// device of the host, and do not count.
+// device of the host, and do not count. Userspace mode may follow IPVS mode, which takes the device
+// away once listeners and routes are there.
 func (k *kernel) hostAddresses() func(ctx context.Context, changed func([]netip.Addr)) error {
-	if k.mode == config.ModeIPVS {
+	if k.mode == config.ModeIPVS || k.mode == config.ModeUserspace {
 		return hostaddress.WatchWithout(ipvs.Device)
 	}
 	return hostaddress.Watch
