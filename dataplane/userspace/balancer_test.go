@@ -240,8 +240,8 @@ func TestLongFiltersAreLeftToTheBalancer(t *testing.T) {
 	if (&Table{Allowed: many, To: []netip.AddrPort{a}}).filter() != nil {
 		t.Error("a filter is too long")
 	}
-	if len((&Table{Allowed: many[:1000], To: []netip.AddrPort{a}}).filter()) == 0 {
-		t.Error("a thousand ranges have no filter")
+	if len((&Table{Allowed: many[:250], To: []netip.AddrPort{a}}).filter()) == 0 {
+		t.Error("250 ranges have no filter")
 	}
 }
 

@@ -22,8 +22,9 @@ const (
 	drop = 0
 )
 
-// filterMax is the longest filter (BPF_MAXINSNS).
-const filterMax = 4096
+// filterMax bounds the length of a filter. The kernel accepts 4096 instructions (BPF_MAXINSNS) if they
+// fit into net.core.optmem_max, which was 20 KiB before Linux 6.7.
+const filterMax = 1024
 
 // filter returns a socket filter that drops what the table drops, nil if that is nothing. Of a
 // table with too many ranges for one it returns nil, too: then clients that may not come are
