@@ -11,7 +11,8 @@ import (
 // This file handles a write that the kernel refuses. One invariant holds: no Service
 // that was served right before a write is served worse after it, unless the API asked
 // for it. So a Service that is held keeps what was last in force, even from a former
-// process, and the control write removes nothing.
+// process, and the control write removes nothing. Only a culprit that has never been in force
+// gives up what has landed of it.
 //
 //	refused ─► hold the suspects ─► control ─► try them in groups ─► quarantine, or settle
 //	                                   └─ refused: the node is at fault, nobody is held
@@ -203,16 +204,15 @@ func (a *Aggregator) tryDone(now time.Time, receipt dataplane.Receipt) {
 		a.search.landed()
 		return
 	}
+	if !isRefusal(receipt.Outcome) {
+		a.wrote(now, receipt, false)
+		return // the next cut ends the try: if the answer was lost, after a read
+	}
 	for _, key := range rest {
 		a.ledger.Hold(key)
 	}
 	if a.ledger.Stats().Dirty > 0 {
 		a.pacer.Waiting(now, false) // some of it has landed, and is reverted
-	}
-	if !isRefusal(receipt.Outcome) {
-		a.search.putBack()
-		a.wrote(now, receipt, false)
-		return
 	}
 	reason := fmt.Sprint(receipt.Err)
 	if receipt.Proven {
@@ -233,6 +233,21 @@ func (a *Aggregator) tryDone(now time.Time, receipt dataplane.Receipt) {
 			a.search.restore(culprit)
 		}
 	}
+}
+
+// endTry puts back the group whose try had no result. It holds what has not landed, so that
+// nothing but a later try writes it. Holding earlier, before a read has shown what has landed,
+// would revert innocent Services.
+func (a *Aggregator) endTry() {
+	if a.search.current.restore {
+		return
+	}
+	for _, key := range a.search.current.keys {
+		if a.ledger.Pending(key) {
+			a.ledger.Hold(key)
+		}
+	}
+	a.search.putBack()
 }
 
 // restoreDone handles the receipt of a try to restore what was last in force of a

@@ -132,6 +132,7 @@ func (a *Aggregator) readAhead() bool {
 // cut folds what waits and writes.
 func (a *Aggregator) cut(now time.Time) {
 	a.pacer.Taken()
+	a.endTry()
 	a.fold(now)
 	a.write(now)
 }

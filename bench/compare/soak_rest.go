@@ -28,12 +28,15 @@ func (s *soak) quiet(ctx context.Context) error {
 		return err
 	}
 	// Two collections: what a pool held survives the first.
+	var heap float64
 	for range 2 {
-		if err := s.metrics.collect(ctx); err != nil {
+		var err error
+		if heap, err = s.metrics.collect(ctx); err != nil {
 			return err
 		}
 	}
 	sample, err := s.sample(ctx, true)
+	sample.HeapMiB = heap / (1 << 20)
 	s.out.Quiet = append(s.out.Quiet, sample)
 	progress("  at rest: %+v", sample)
 	if err != nil || s.json == "" {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -64,11 +65,21 @@ func (m *metrics) burst(ctx context.Context) (int, error) {
 	return 0, err
 }
 
-// collect makes the process collect garbage.
-func (m *metrics) collect(ctx context.Context) error {
-	_, err := m.get(ctx, "/debug/pprof/heap?gc=1")
-	return err
+// collect makes the process collect garbage, and returns the bytes of its heap right after. The
+// metric go_memstats_heap_alloc_bytes also counts the garbage of the metrics server's answer.
+func (m *metrics) collect(ctx context.Context) (heap float64, err error) {
+	text, err := m.get(ctx, "/debug/pprof/heap?gc=1&debug=1")
+	if err != nil {
+		return 0, err
+	}
+	found := heapAlloc.FindSubmatch(text)
+	if found == nil {
+		return 0, errors.New("a profile of the heap does not say HeapAlloc")
+	}
+	return strconv.ParseFloat(string(found[1]), 64)
 }
+
+var heapAlloc = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 
 // read returns metrics without labels. While a hand-over goes on, the server may be between two
 // proxies; then it is asked again.

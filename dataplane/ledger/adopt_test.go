@@ -266,3 +266,15 @@ func TestElementsOfAServicesOwnSetAreItsOwn(t *testing.T) {
 		t.Errorf("planned %q", got)
 	}
 }
+
+// A Service whose actor is stuck has not submitted. It keeps what it has, although a younger
+// Service wants the same.
+func TestWhoHasNotSubmittedKeepsItsRank(t *testing.T) {
+	l := New(nil, names{})
+	l.Want(fragment("young", 5, 1, element("frontends", "contested", "young")))
+	l.Observe([]dataplane.Object{element("frontends", "contested", "stuck")})
+	l.Adopt([]Absent{{Key: key("stuck"), Created: epoch}}, labels{})
+	if got := changes(l.Plan()); got != "" {
+		t.Errorf("planned %q, want nothing to change", got)
+	}
+}

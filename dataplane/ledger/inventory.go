@@ -88,8 +88,8 @@ func (e *inventory) unattributed() *dataplane.Fragment {
 	return dataplane.NewFragment(service.Key{}, youngest, objects)
 }
 
-// attributed reports whether an unclaimed object names its Service, or is in one that a
-// single Service wants or that is unclaimed, too.
+// attributed reports whether an unclaimed object names its Service, or is in an object that a
+// single Service wants or that is itself unclaimed.
 func (e *inventory) attributed(o *dataplane.Object) bool {
 	if e.origin == nil {
 		return false

@@ -6,6 +6,18 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane"
 )
 
+// refusedButFor is the receipt of a batch of several transactions, of which the first has landed.
+func refusedButFor(b *dataplane.Batch, landed func(dataplane.ID) bool) dataplane.Receipt {
+	r := dataplane.Receipt{Outcome: dataplane.Rejected, Certain: map[dataplane.ID]*dataplane.Object{}}
+	for _, c := range b.Changes {
+		r.Certain[c.ID] = c.Before
+		if landed(c.ID) {
+			r.Certain[c.ID] = c.After
+		}
+	}
+	return r
+}
+
 // What has landed of a write that was refused in the end serves at once, in place of what a
 // former process has left, or of nothing. A hold takes none of it back; but what nobody is
 // led to goes, and so does all of a new Service that turns out to be the one refused.
@@ -17,18 +29,12 @@ func TestHoldKeepsWhatHasLanded(t *testing.T) {
 	l := New(nil, names{})
 	l.Want(fragment("emptied", 0, 1, chain("e", "rules"), chain("e2", "rules")))
 	l.Want(fragment("new", 0, 1, chain("n", "rules"), leadsTo(frontendIn("@frontends", 1, "new→nat/n"), "n"),
-		slot(1, 0, "new"), firewall(1, "new", 7)[0], firewall(1, "new", 7)[1], chain("aside", "rules"), chain("late", "rules"), leadsTo(frontendIn("@frontends", 2, "new→nat/late"), "late")))
+		slot(1, 0, "new"), firewall(1, "new", 7)[0], firewall(1, "new", 7)[1], chain("aside", "rules"),
+		chain("late", "rules"), leadsTo(frontendIn("@frontends", 2, "new→nat/late"), "late")))
 	l.Observe([]dataplane.Object{chain("e", ""), chain("e2", "")})
 	l.Adopt(nil, labels{})
 	b := l.Plan()
-	receipt := dataplane.Receipt{Outcome: dataplane.Rejected, Certain: map[dataplane.ID]*dataplane.Object{}}
-	for _, c := range b.Changes {
-		receipt.Certain[c.ID] = c.After
-		if c.ID.Name == "late" || c.ID.Name == "e2" { // the second transaction is refused
-			receipt.Certain[c.ID] = c.Before
-		}
-	}
-	l.Settle(b, receipt)
+	l.Settle(b, refusedButFor(b, func(id dataplane.ID) bool { return id.Name != "late" && id.Name != "e2" }))
 	l.Hold(key("emptied"))
 	l.Hold(key("new"))
 	b = l.Plan()
@@ -42,7 +48,8 @@ func TestHoldKeepsWhatHasLanded(t *testing.T) {
 	}
 	b = l.Plan()
 	ranges := firewall(1, "", 7)
-	if got, want := changes(b), ranges[1].ID.Name+":new>- "+slot(1, 0, "").ID.Name+":new>- "+vip(1)+":new>- "+vip(1)+":new→nat/n>- n:rules>- "; got != want {
+	want := ranges[1].ID.Name + ":new>- " + slot(1, 0, "").ID.Name + ":new>- " + vip(1) + ":new>- " + vip(1) + ":new→nat/n>- n:rules>- "
+	if got := changes(b); got != want {
 		t.Errorf("withheld: %q, want %q", got, want)
 	}
 	l.Settle(b, landed())
@@ -62,14 +69,7 @@ func TestHoldKeepsWhatAFormerReleaseLeftBehindAFrontend(t *testing.T) {
 	l.Observe([]dataplane.Object{chain("external", "a rule→nat/old"), chain("old", "rules")})
 	l.Adopt(nil, labels{})
 	b := l.Plan()
-	receipt := dataplane.Receipt{Outcome: dataplane.Rejected, Certain: map[dataplane.ID]*dataplane.Object{}}
-	for _, c := range b.Changes {
-		receipt.Certain[c.ID] = c.Before
-		if c.ID == frontend.ID { // the rest is refused
-			receipt.Certain[c.ID] = c.After
-		}
-	}
-	l.Settle(b, receipt)
+	l.Settle(b, refusedButFor(b, func(id dataplane.ID) bool { return id == frontend.ID }))
 	l.Hold(key("damaged"))
 	if got := changes(l.Plan()); got != "" {
 		t.Errorf("held: %q, want nothing to change", got)

@@ -80,9 +80,10 @@ type account struct {
 	// while the key is held.
 	folded *dataplane.Fragment
 	// applied is the last fragment that was fully in the kernel. Before the first it is
-	// what a former process left there (Adopt); nil for nothing.
+	// what a former process left there (Adopt), and what has landed since (Hold); nil for
+	// nothing.
 	applied *dataplane.Fragment
-	// adopted is set if a former process has left something.
+	// adopted is set if a former process has left something of the key (Adopt).
 	adopted bool
 	held    bool
 	// frozen is set if the kernel refuses applied as well. Then the fallback is

@@ -46,6 +46,11 @@ func (p *plan) divide(all []operation, bytesMax int) {
 				return c
 			}
 		}
+		if x == stageRemoval && a.step == stepDeleteElement && b.step == stepDeleteElement {
+			if c := cmp.Compare(p.removalRank(a), p.removalRank(b)); c != 0 {
+				return c
+			}
+		}
 		return p.compare(a, b)
 	})
 	size, start := 0, 0
@@ -57,6 +62,20 @@ func (p *plan) divide(all []operation, bytesMax int) {
 		size += cost(&p.changes[o.number])
 	}
 	p.parts = append(p.parts, all[start:])
+}
+
+// removalRank orders the removal of elements that a former process has left and no Service wants:
+// a frontend goes first, then the mark that its sources are limited, then the allowed sources.
+// In another order, everybody or nobody could reach it between two transactions.
+func (p *plan) removalRank(o operation) int {
+	switch p.changes[o.number].ID.Container {
+	case inFrontends, inNodePorts:
+		return 0
+	case inFirewalled:
+		return 1
+	default:
+		return 2
+	}
 }
 
 // separable reports whether a transaction may end between two consecutive operations.

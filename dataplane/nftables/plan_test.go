@@ -259,6 +259,20 @@ func TestRemovalsOfADividedBatchGoWithTheirService(t *testing.T) {
 	}
 }
 
+// TestWhatLimitsSourcesGoesInOrder: nobody is cut off, and nobody let in, between the transactions
+// that remove what a former process has left.
+func TestWhatLimitsSourcesGoesInOrder(t *testing.T) {
+	changes := []dataplane.Change{
+		change(elementsOf+setAllowed, "range", service.Node, "x", ""),
+		change(inFirewalled, "limited", service.Node, "x", ""),
+		change(inFrontends, "frontend", service.Node, verdictBody(), ""),
+	}
+	want := []string{"delete element frontend", "|", "delete element limited", "|", "delete element range"}
+	if got := order(newPlan(dialects[service.IPv4], changes, 1, false)); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
 // TestElementsAreCertainToGoWithTheirSet: their own steps, which do nothing, may be in another
 // transaction than the deletion of the set.
 func TestElementsAreCertainToGoWithTheirSet(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 type witness struct {
 	node *netns.Namespace
 	dir  string
-	// losses are what was lost, for whoever watches. One too many at a time goes unwitnessed.
+	// losses has the losses that watch has not seen yet. Beyond its capacity they are dropped.
 	losses chan string
 }
 
@@ -73,8 +73,7 @@ func (w *witness) watch(ctx context.Context) error {
 	}
 }
 
-// shown returns what a program prints about the node's kernel. What it cannot say is said in its
-// words.
+// shown returns what a program prints about the node's kernel, its errors included.
 func (w *witness) shown(program string, args ...string) string {
 	var printed strings.Builder
 	fmt.Fprintf(&printed, "== %s %s %s\n", time.Now().Format("15:04:05.000"), program, strings.Join(args, " "))

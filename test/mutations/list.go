@@ -1,10 +1,6 @@
 package main
 
-import (
-	"slices"
-
-	"github.com/sluice-proxy/sluice/test/defects"
-)
+import "github.com/sluice-proxy/sluice/test/defects"
 
 // mutation is a mistake that the changelog says was mended, put back.
 type mutation struct {
@@ -21,8 +17,9 @@ type mutation struct {
 // unitTests are those of a package.
 func unitTests(folder string) campaign { return campaign{"tests of " + folder, "./" + folder, "^Test"} }
 
-// then adds campaigns to those in memory.
-func then(more ...campaign) []campaign { return append(slices.Clip(inMemory), more...) }
+// isolation are stories of Services beside refused ones.
+var isolation = campaign{"stories of isolation", "./test/sim",
+	"^(TestNobodyWaitsForASearch|TestARestartBesideARefusedServiceConcernsNobodyElse|TestANodeThatRefusesEverythingConvictsNobody)$"}
 
 // edit is a mutation in one place.
 func edit(file, old, new string) []defects.Edit {
@@ -40,13 +37,13 @@ var mutations = []mutation{
 	{
 		name:     "restart forgets whose actor is stuck",
 		sentence: "So does one whose actor is stuck at the start.",
-		edits:    edit("aggregator/write.go", "range a.gate.absent() {", "range a.gate.absent()[:0] {"), campaigns: then(unitTests("aggregator")),
+		edits:    edit("aggregator/write.go", "range a.gate.absent() {", "range a.gate.absent()[:0] {"), campaigns: []campaign{unitTests("aggregator")},
 	},
 	{
 		name:      "restart writes what is there",
 		sentence:  "Objects that are already correct are in force without a write.",
 		edits:     edit("dataplane/ledger/adopt.go", "settled := l.settle(contributions)", "settled := contributions[:0]"),
-		campaigns: then(unitTests("dataplane/ledger"), unitTests("aggregator")),
+		campaigns: []campaign{isolation}, short: true,
 	},
 	{
 		name:      "a search removes what it holds",
@@ -59,32 +56,32 @@ var mutations = []mutation{
 		sentence: "A search quarantines only Services that were rejected alone.",
 		edits: edit("aggregator/refusal.go", "if culprit, found := a.search.refused(rest, receipt.Suspects); found {",
 			"for _, key := range rest {\n\t\ta.quarantineKey(now, key, reason)\n\t}\n\tif culprit, found := a.search.refused(rest, receipt.Suspects); found {"),
-		campaigns: then(unitTests("aggregator")),
+		campaigns: inMemory,
 	},
 	{
 		name:     "others wait for a search",
 		sentence: "A search lets the changes of others through in between.",
 		edits: edit("aggregator/write.go", "case action == Write:\n\t\ta.cut(now)",
 			"case action == Write && a.search.idle():\n\t\ta.cut(now)"),
-		campaigns: then(unitTests("aggregator")),
+		campaigns: []campaign{isolation}, short: true,
 	},
 	{
 		name:     "no control write",
 		sentence: "A node that begins to reject every write is unhealthy, and no Service is quarantined for it.",
 		edits: edit("aggregator/refusal.go", "if receipt.Proven && len(free) <= provenMax {",
 			"if r != nil {"),
-		campaigns: then(unitTests("aggregator")),
+		campaigns: []campaign{isolation}, short: true,
 	},
 	{
 		name:      "shared chains go with their last claimant",
 		sentence:  "After a restart, what a rejected Service's rules lead to stays, also when the Services that share it go.",
-		edits:     edit("dataplane/ledger/adopt.go", "o = e.shared(id, a)", "o = nil"),
+		edits:     edit("dataplane/ledger/inventory.go", "o = e.shared(id, a)", "o = nil"),
 		campaigns: inMemory,
 	},
 	{
 		name:     "elements outlive their set",
 		sentence: "Elements of a set that has gone are no longer restored.",
-		edits: edit("dataplane/ledger/adopt.go",
+		edits: edit("dataplane/ledger/inventory.go",
 			"return in != nil && in.claims.len() == 1 && in.claims.winner().by.key != service.Node", "return in == nil && e == nil"),
 		campaigns: inMemory,
 	},
@@ -92,25 +89,25 @@ var mutations = []mutation{
 		name:      "a stuck Service loses its rank",
 		sentence:  "A Service whose actor is stuck keeps its rank: younger ones do not take its addresses.",
 		edits:     edit("dataplane/ledger/adopt.go", "left.Created = s.Created", "left.Created = youngest"),
-		campaigns: then(unitTests("dataplane/ledger"), unitTests("aggregator")),
+		campaigns: []campaign{unitTests("dataplane/ledger")},
 	},
 	{
 		name:      "silent health",
 		sentence:  "Health knows since when anything wanted is not in force, whatever holds it back.",
 		edits:     edit("aggregator/refusal.go", "a.waits.begin(key, now)", "a.waits.end(key)"),
-		campaigns: then(unitTests("aggregator")),
+		campaigns: []campaign{isolation}, short: true,
 	},
 	{
 		name:      "verdicts wait for everybody",
 		sentence:  "Verdicts no longer wait for others.",
 		edits:     edit("dataplane/ledger/write.go", "whole = l.inForce(contributions)", "whole = nil"),
-		campaigns: then(unitTests("dataplane/ledger"), unitTests("aggregator")),
+		campaigns: []campaign{unitTests("dataplane/ledger")},
 	},
 	{
 		name:      "two Services mix at one frontend",
 		sentence:  "Two Services that want one frontend no longer mix.",
 		edits:     edit("dataplane/ledger/follow.go", "at, yields = lead, true", "at, yields = lead, false"),
-		campaigns: then(unitTests("dataplane/ledger")), short: true,
+		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
 	},
 	{
 		name: "announcements carry node facts",
@@ -125,7 +122,7 @@ var mutations = []mutation{
 				New: "if changed, ok := e.Message.(FactsChanged); ok {"},
 			{File: "actors/actor.go", Old: "a.machine.SetFacts(a.directory.config.Truth.Facts())", New: "a.machine.SetFacts(changed.Facts)"},
 		},
-		campaigns: then(unitTests("actors"), unitTests(".")),
+		campaigns: []campaign{{"tests of the root", "./.", "^TestNobodyStaysOnOldFacts$"}},
 	},
 	{
 		name:     "a set is exchanged without its elements",
@@ -138,7 +135,7 @@ var mutations = []mutation{
 		name:      "audits act on torn listings",
 		sentence:  "Audits in nftables mode never act on a torn listing of elements.",
 		edits:     edit("dataplane/nftables/read.go", "err == nil && after != before {", "err == nil && after < before {"),
-		campaigns: then(unitTests("dataplane/nftables")),
+		campaigns: []campaign{{"real kernel", "./dataplane/nftables", "^TestAReadingIsOneMoment$"}},
 	},
 	{
 		name: "frontends lead to emptied chains",

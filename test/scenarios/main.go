@@ -75,7 +75,7 @@ func run(ctx context.Context) (failed int, err error) {
 		s.compared = &explained.Counts{}
 	}
 	encoder := json.NewEncoder(os.Stdout)
-	print := func(r result) { _ = encoder.Encode(r) } // whoever reads it may have gone
+	print := func(r result) { _ = encoder.Encode(r) } // the reader may have closed the pipe
 	if *output == "table" {
 		print = printTable(*mode)
 	}

@@ -117,6 +117,8 @@ type requestFault struct {
 type requestFaults struct {
 	mu     sync.Mutex
 	queued []requestFault
+	// struck is set once a request has failed since the last check.
+	struck bool
 }
 
 func (f *requestFaults) add(fault requestFault) {
@@ -139,10 +141,20 @@ func (f *requestFaults) next(ask bool) requestFault {
 			return requestFault{}
 		default:
 			q.times--
+			f.struck = f.struck || q.err != nil || q.refused != nil
 			return *q
 		}
 	}
 	return requestFault{}
+}
+
+// hasStruck reports whether a request has failed since it was last asked to forget that.
+func (f *requestFaults) hasStruck(forget bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	struck := f.struck
+	f.struck = struck && !forget
+	return struck
 }
 
 // errLost is the error of a transaction whose answer was lost.

@@ -56,6 +56,19 @@ var regressions = []struct {
 		}},
 	},
 	{
+		// A group was held before a read showed that it had landed, and so reverted.
+		"the answer to a try is lost at a start",
+		scenario{5162, []event{
+			{setService, 11, 0, 0x9b98},
+			{setSlice, 11, 1, 0x98c1},
+			{settle, 1, 0, 0x9fb5},
+			{failRequests, 0, 3, 0xa739},
+			{rejectService, 1, 2, 0x4ced},
+			{deleteTable, 0, 0, 0x1577},
+			{upgrade, 1, 0, 0xe8a0},
+		}},
+	},
+	{
 		// A tombstone that landed, and was reported as refused, left a Service in
 		// quarantine that was not there, whose trials never ended.
 		"a quarantined Service goes, and transactions fail",
@@ -298,6 +311,18 @@ var regressions = []struct {
 			{setService, 2, 0, 0x6f40},
 			{handOver, 0, 0, 0x3ec5},
 			{reconfigure, 1, 0, 0x29a4},
+		}},
+	},
+	{
+		// The ranges of allowed sources that a former process had left went before the mark that
+		// the sources are limited.
+		"a Service loses its source ranges as its process is replaced",
+		scenario{2939, []event{
+			{setService, 18, 0, 0xe38e},
+			{setSlice, 18, 0, 0x51bc},
+			{settle, 0, 0, 0x9e84},
+			{setService, 18, 0, 0x2251},
+			{handOver, 0, 0, 0x876e},
 		}},
 	},
 }

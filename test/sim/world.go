@@ -25,6 +25,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/internal/nftmodel"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -81,6 +82,14 @@ func newWorld(seed uint64, log func(string)) (*world, error) {
 		s := newStack(family, w.kernel, w.settings)
 		s.guard.object, s.guard.disturb = w.monitor.object, s.disturb
 		w.stacks[family] = s
+	}
+	w.monitor.innocent = func(q aggregator.Quarantined) error {
+		for _, s := range w.stacks {
+			if s.family.String() == q.Domain {
+				return s.guard.innocent(q.Key)
+			}
+		}
+		return nil
 	}
 	w.cluster.changed = func(n int, now state) {
 		for _, s := range w.stacks {
