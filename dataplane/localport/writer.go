@@ -50,6 +50,8 @@ type Config = relay.Config
 type Writer struct {
 	family service.Family
 	relay  *relay.Relay
+	// sockets is where Close leaves the listening ones for a successor; nil for nowhere.
+	sockets *relay.Sockets
 	// held are the listeners that were opened and not removed. A listener that has died stays
 	// here until it is written again.
 	held map[dataplane.ID]*listener
@@ -72,6 +74,7 @@ func NewWriter(family service.Family, config Config) *Writer {
 	return &Writer{
 		family:    family,
 		relay:     relay.New(config),
+		sockets:   config.Sockets,
 		held:      make(map[dataplane.ID]*listener),
 		died:      make(chan struct{}, 1),
 		healPause: healPauseDefault,
@@ -79,8 +82,11 @@ func NewWriter(family service.Family, config Config) *Writer {
 }
 
 // Close ends all listeners, connections and sessions and waits for their end. After it, nothing can
-// be opened.
+// be opened. Listening sockets go to Config.Sockets, if there are any.
 func (w *Writer) Close() error {
+	if w.sockets != nil {
+		w.relay.Each(func(l *relay.Listener) { _ = l.Share(w.sockets) }) // the successor opens others
+	}
 	w.relay.Close()
 	return nil
 }

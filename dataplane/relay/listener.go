@@ -61,6 +61,7 @@ func (r *Relay) Open(p Place, o Options) (*Listener, error) {
 		return nil, err
 	}
 	l.alive.Store(true)
+	r.listeners.Store(l, nil)
 	return l, nil
 }
 
@@ -109,7 +110,10 @@ func (l *Listener) Close() {
 
 // closeSocket returns when the socket is closed, by this call or another.
 func (l *Listener) closeSocket() {
-	l.closing.Do(func() { _ = l.server.Close() }) // what was received has been passed on
+	l.closing.Do(func() {
+		l.relay.listeners.Delete(l)
+		_ = l.server.Close() // what was received has been passed on
+	})
 }
 
 // passing errors of accepting a client may be over soon: nothing is wrong with the socket
@@ -169,6 +173,8 @@ func (b *backoff) tolerate(ctx context.Context, err error) (goOn bool, failure e
 type sockets struct {
 	inside      func(func() error) error
 	dialTimeout time.Duration
+	// waiting are the sockets of a former owner; nil for none.
+	waiting *Sockets
 }
 
 // keepAlive finds peers that have vanished, after about two minutes.
@@ -185,6 +191,9 @@ func network(protocol service.Protocol, addr netip.Addr) string {
 
 // listenTCP opens a listener of plain TCP: Multipath TCP has no use on the loopback interface.
 func (s *sockets) listenTCP(at netip.AddrPort, o Options) (*net.TCPListener, error) {
+	if l := s.inheritTCP(at, o); l != nil {
+		return l, nil
+	}
 	config := net.ListenConfig{KeepAliveConfig: keepAlive, Control: o.control()}
 	config.SetMultipathTCP(false)
 	return open(s, func() (*net.TCPListener, error) {
@@ -198,6 +207,9 @@ func (s *sockets) listenTCP(at netip.AddrPort, o Options) (*net.TCPListener, err
 
 // listenUDP opens a socket that accepts datagrams from any client.
 func (s *sockets) listenUDP(at netip.AddrPort, o Options) (*net.UDPConn, error) {
+	if c := s.inheritUDP(at, o); c != nil {
+		return c, nil
+	}
 	config := net.ListenConfig{Control: o.control()}
 	return open(s, func() (*net.UDPConn, error) {
 		c, err := config.ListenPacket(context.Background(), network(service.UDP, at.Addr()), at.String())

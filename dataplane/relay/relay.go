@@ -36,6 +36,8 @@ type Config struct {
 	// Inside runs a function on a thread in the network namespace to open sockets in. Default:
 	// the process's own namespace.
 	Inside func(func() error) error
+	// Sockets of a former owner are used before new ones are opened. Default: none.
+	Sockets *Sockets
 	// Report is called, from any goroutine, with failures that are in no receipt. It must not
 	// block. Default: none.
 	Report func(Failure)
@@ -134,7 +136,9 @@ type Relay struct {
 	connections, sessions                       *budget
 	connectionsPerListener, sessionsPerListener int
 	unreplied, replied                          time.Duration
-	full                                        func(Bound)
+	// listeners are the open ones, as keys.
+	listeners sync.Map
+	full      func(Bound)
 	// fullSaid is when full was called last, in nanoseconds of the system's clock.
 	fullSaid atomic.Int64
 }
@@ -143,7 +147,7 @@ type Relay struct {
 func New(c Config) *Relay {
 	c = c.withDefaults()
 	s := &Relay{
-		sockets:                &sockets{inside: c.Inside, dialTimeout: c.DialTimeout},
+		sockets:                &sockets{inside: c.Inside, dialTimeout: c.DialTimeout, waiting: c.Sockets},
 		connections:            newBudget(c.Connections, nil),
 		sessions:               newBudget(c.Sessions, nil),
 		connectionsPerListener: c.ConnectionsPerListener,

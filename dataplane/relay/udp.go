@@ -65,11 +65,17 @@ func (s *udpServer) serve(ctx context.Context) error {
 			s.pass(client, buffer[:size])
 			continue
 		}
+		if errors.Is(err, os.ErrDeadlineExceeded) { // drain
+			<-ctx.Done()
+		}
 		if goOn, failure := pace.tolerate(ctx, err); !goOn {
 			return failure
 		}
 	}
 }
+
+// drain reads no more datagrams. Sessions go on.
+func (s *udpServer) drain() { _ = s.socket.SetReadDeadline(time.Unix(1, 0)) } // it fails on a closed socket only
 
 // pass sends a datagram on. A session that has ended since the last datagram, or that learns only
 // now that the last one was refused, has not sent this one: a new session tries it once more.

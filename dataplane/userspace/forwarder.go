@@ -79,6 +79,9 @@ func NewForwarder(part Part, family service.Family, config Config) *Forwarder {
 // Close ends all listeners, connections and sessions and waits for their end.
 func (f *Forwarder) Close() { f.relay.Close() }
 
+// Each calls visit with each open listener. Any goroutine may call it.
+func (f *Forwarder) Each(visit func(*relay.Listener)) { f.relay.Each(visit) }
+
 // Stats returns the forwarder's numbers.
 func (f *Forwarder) Stats() *relay.Stats { return f.relay.Stats() }
 
@@ -102,7 +105,7 @@ func (f *Forwarder) open(p relay.Place, t *Table, body string) (*listener, error
 	b := newBalancer(p.Protocol, t, f.drainDeadline, run)
 	program := t.filter()
 	opened, err := f.relay.Open(p, relay.Options{Balancer: b, Control: func(fd uintptr) error {
-		if err := freebind(fd, p.At.Addr()); err != nil || program == nil {
+		if err := freebind(fd, p.At.Addr()); err != nil {
 			return err
 		}
 		return attach(fd, program)

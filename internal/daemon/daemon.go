@@ -23,7 +23,9 @@ import (
 
 	"k8s.io/component-base/version"
 
+	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 )
 
 // Compatible is the kube-proxy release whose behavior Sluice follows, and Release the
@@ -66,6 +68,10 @@ type process struct {
 	socket *socket
 	// forwarders serve in userspace mode, whichever server is running.
 	forwarders *backend.Forwarders
+	// offer is made when another process takes over from this one; nil before.
+	offer *rival.Offer
+	// sockets wait for the next server, in whatever mode.
+	sockets *relay.Sockets
 }
 
 // Run serves until the context ends. It runs one server after the other: a server ends
@@ -85,9 +91,11 @@ func Run(ctx context.Context, o *Options, from Upstream) error {
 		}
 		defer end()
 	}
-	p := &process{log: log, owner: claim(log.Logger), from: from, socket: newSocket(log.Logger), forwarders: &backend.Forwarders{}}
+	p := &process{log: log, owner: claim(log.Logger), from: from, socket: newSocket(log.Logger), sockets: &relay.Sockets{}}
+	p.forwarders = &backend.Forwarders{Sockets: p.sockets}
 	defer p.owner.lock.Release()
 	defer p.socket.close()
+	defer p.sockets.Close()
 	defer p.forwarders.Close()
 	s, err := newServer(ctx, o, p)
 	if err != nil {
@@ -105,6 +113,7 @@ func Run(ctx context.Context, o *Options, from Upstream) error {
 		}
 		s = s.successor
 	}
+	p.passOn()
 	if o.Sandboxed {
 		log.Info("stopped; the sandbox and its rules are gone")
 	} else {

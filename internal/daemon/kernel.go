@@ -36,6 +36,8 @@ type kernel struct {
 	// left are the variants that former servers of this process wrote and this one
 	// does not.
 	left []iptables.Variant
+	// replaced is set once another mode's rules have been removed.
+	replaced bool
 }
 
 // newKernel builds the requested backend, or chooses one if none is requested.
@@ -47,7 +49,7 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, forwarders *
 		NFTables: func(whole bool) ([]proxy.Domain, error) {
 			k.variant = "" // iptables may have been tried
 			options := o.nftables(log)
-			options.Whole = whole
+			options.Whole, options.Sockets = whole, forwarders.Sockets
 			return backend.NFTables(ctx, options)
 		},
 		IPTables: func() ([]proxy.Domain, error) {
@@ -107,7 +109,9 @@ func (k *kernel) hostAddresses() func(ctx context.Context, changed func([]netip.
 // cleanUpOthers removes what other modes left, and the rules of the variants of iptables
 // that this process has left. It only warns of those that other programs left.
 func (k *kernel) cleanUpOthers(ctx context.Context, log *zap.Logger) error {
-	failed := []error{backend.CleanUpOthers(ctx, k.mode, k.variant, log)}
+	replaced, err := backend.CleanUpOthers(ctx, k.mode, k.variant, log)
+	k.replaced = replaced
+	failed := []error{err}
 	for _, variant := range k.left {
 		for _, family := range service.Families {
 			summary, err := backend.CleanUpVariant(ctx, false, family, variant, backend.AllTerritories())

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"strings"
 	"sync/atomic"
@@ -40,6 +41,9 @@ type server struct {
 	// former are the forwarders of a server that this one follows, which serve until its own rules
 	// are in force; empty in userspace mode.
 	former *backend.Forwarders
+	// remote is the connection to a process that this one follows, which serves until it is closed;
+	// nil without one.
+	remote io.Closer
 	// handed are the changes that this server was made for; nil for the first one.
 	handed []config.Change
 	// successor takes over when this server has stopped. The goroutine that watches the
@@ -200,11 +204,8 @@ func (s *server) status(domain string) aggregator.Status {
 
 // run serves until the context ends, or there is a successor.
 func (s *server) run(ctx context.Context) error {
-	s.former = &backend.Forwarders{}
-	if s.mode != config.ModeUserspace {
-		s.former = s.forwarders.Take()
-	}
-	defer s.former.Close()
+	s.follow()
+	defer s.dismiss()
 	if s.Ready != nil {
 		s.Ready(s.mode)
 	}
@@ -242,6 +243,7 @@ func (s *server) run(ctx context.Context) error {
 func (s *server) yield() {
 	if s.successor == nil {
 		s.socket.close()
+		s.offerSockets()
 		s.owner.lock.Release()
 	}
 }
@@ -252,13 +254,18 @@ func (s *server) work(ctx, process context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.proxy.Run(ctx) })
+	group.Go(func() error {
+		if s.former.Any() {
+			s.track(ctx)
+		}
+		return s.proxy.Run(ctx)
+	})
 	if s.cleaner != nil {
 		group.Go(func() error { return s.cleaner.Run(ctx) })
 	}
 	group.Go(func() error { return s.ports.Run(ctx) })
 	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
-	group.Go(func() error { s.owner.wait(ctx); return nil })
+	group.Go(func() error { s.owner.wait(ctx, func() { s.receive(ctx) }); return nil })
 	group.Go(func() error { s.watchRivals(ctx); return nil })
 	group.Go(func() error { s.answerQuestions(ctx); return nil })
 	group.Go(func() error {
@@ -288,6 +295,8 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
+	s.settle(ctx)
+	s.sockets.Close()
 	switch err := s.kernel.cleanUpOthers(ctx, s.log.Logger); {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, fs.ErrPermission):
@@ -295,7 +304,8 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	default:
 		s.log.Warn("rules of another mode remain and still affect packets; remove them with sluice cleanup", zap.Error(err))
 	}
-	s.former.Close()
+	s.dismiss()
+	s.release(ctx)
 }
 
 // watchRivals looks for other proxies once the rules belong to this process.

@@ -68,6 +68,9 @@ func (o *Options) cleanUp(ctx context.Context, out io.Writer, dry bool) (found b
 		found = found || addresses > 0
 		fmt.Fprintf(table, "\t%s\t%d\n", family, addresses)
 	})
+	if !dry {
+		routesErr = errors.Join(routesErr, backend.ReleaseConnections())
+	}
 	restored, restoreErr := o.restore(table, dry)
 	return found || restored, errors.Join(err, nftErr, routesErr, restoreErr, table.Flush())
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
@@ -22,6 +24,9 @@ import (
 // Forwarders are the forwarders of userspace mode, which outlive a hand-over inside the process.
 // The zero value has none. Any goroutine may use it.
 type Forwarders struct {
+	// Sockets of a former process or mode are used before new ones are opened; nil for none.
+	Sockets *relay.Sockets
+
 	mu     sync.Mutex
 	byName map[string]*userspace.Forwarder
 }
@@ -34,6 +39,7 @@ func (f *Forwarders) of(name string, part userspace.Part, family service.Family,
 		return f.byName[name], nil
 	}
 	config, err := userspace.BoundsFor(relay.Config{
+		Sockets: f.Sockets,
 		Report: func(failed relay.Failure) {
 			log.Warn("a connection could not be forwarded", zap.String("domain", name), zap.String("listener", failed.Listener), zap.Error(failed.Err))
 		},
@@ -65,12 +71,53 @@ func (f *Forwarders) Counts(visit func(dataplane.Frontend, *relay.Counts)) {
 	}
 }
 
+// Any reports whether there are forwarders.
+func (f *Forwarders) Any() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.byName) > 0
+}
+
+// each calls visit with each open listener.
+func (f *Forwarders) each(visit func(*relay.Listener)) {
+	f.mu.Lock()
+	all := slices.Collect(maps.Values(f.byName))
+	f.mu.Unlock()
+	for _, one := range all {
+		one.Each(visit)
+	}
+}
+
+// Share puts copies of the listening sockets into a pool: those at addresses that are chosen. It
+// returns how many could not be copied.
+func (f *Forwarders) Share(pool *relay.Sockets, chosen func(netip.Addr) bool) (failed int) {
+	f.each(func(l *relay.Listener) {
+		if chosen(l.Place().At.Addr()) && l.Share(pool) != nil {
+			failed++
+		}
+	})
+	return failed
+}
+
+// Drain takes no more clients: another process has the listening sockets. Connections go on.
+func (f *Forwarders) Drain() { f.each((*relay.Listener).Drain) }
+
+// Connections returns how many TCP connections are open.
+func (f *Forwarders) Connections() (open int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, one := range f.byName {
+		open += one.Stats().Connections.Load()
+	}
+	return open
+}
+
 // Take moves the forwarders to another value, whose owner closes them. A server that forwards makes
 // new ones from then on.
 func (f *Forwarders) Take() *Forwarders {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	taken := &Forwarders{byName: f.byName}
+	taken := &Forwarders{Sockets: f.Sockets, byName: f.byName}
 	f.byName = nil
 	return taken
 }
@@ -121,6 +168,23 @@ func userspaceDomains(part userspace.Part, forwarders *Forwarders, log, say *zap
 			Name: name, Family: family, Auxiliary: part == userspace.NodePorts, Awaited: true, Renderer: userspace.NewRenderer(part, family), Writer: writer,
 		}, nil
 	})
+}
+
+// Untranslate cuts the UDP flows to the listeners of the forwarders that the rules of another mode
+// have translated: they would stay with an endpoint of then.
+func (f *Forwarders) Untranslate(ctx context.Context) error {
+	served := make(map[netip.AddrPort]bool)
+	f.each(func(l *relay.Listener) {
+		if p := l.Place(); p.Protocol == service.UDP {
+			served[p.At] = true
+		}
+	})
+	var failed []error
+	for _, family := range service.Families {
+		_, err := conntrack.Untranslate(ctx, family, func(at netip.AddrPort) bool { return served[at] }, nil)
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
 }
 
 // CleanUpUserspace removes the local addresses of userspace mode, and calls told for each family
