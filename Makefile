@@ -121,6 +121,10 @@ bench: ## watch event to commit, cold start, memory and their growth (as root, m
 bench-packets: test-packages build bin/e2e-kubeproxy ## what a packet pays for our rules, kube-proxy's and none, side by side: make bench-packets ARGS='-services 100,10000 -backends iptables-legacy'
 	cd bench && $(GO) run ./packets -realtime $(ARGS)
 
+bench-forward: build ## userspace mode beside nftables mode: connect, stream, processor time, connections lost when an endpoint dies: make bench-forward ARGS='-rounds 1 -stream 1s'
+	$(call install,$(PACKAGES))
+	cd bench && $(GO) run ./forward $(ARGS)
+
 bench-compare: build bin/e2e-apiserver bin/e2e-kubeproxy ## kube-proxy and sluice in turns on one node, with real API server and connections: make bench-compare N=5000 MODE=nftables|iptables VARIANT=nft|legacy MINUTES=8 ROUNDS=1 STEPS=restart,churn JSON=FILE
 	$(call install,$(PACKAGES) nftables)
 	cd bench && $(GO) run ./compare -n $(or $(N),5000) -mode $(or $(MODE),nftables) -minutes $(or $(MINUTES),8) -rounds $(or $(ROUNDS),1) \

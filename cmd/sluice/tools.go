@@ -32,7 +32,7 @@ backends that answer, and lines to paste into another terminal.`,
 				return err
 			}
 			if o.KubeProxy.Mode == config.ModeUserspace {
-				return daemon.UsageError{Err: errors.New("--proxy-mode userspace: the demo shows rules, and supports nftables and iptables; "+
+				return daemon.UsageError{Err: errors.New("--proxy-mode userspace: the demo shows rules, and supports nftables and iptables; " +
 					"sluice run --sandbox --backends --manifests DIR shows this mode without a cluster")}
 			}
 			if o.KubeProxy.Mode == config.ModeIPVS {

@@ -144,11 +144,17 @@ func (s *single) Targets(netip.Addr) []netip.AddrPort { return []netip.AddrPort{
 // Keeps implements relay.Balancer.
 func (s *single) Keeps(_ netip.Addr, target netip.AddrPort) bool { return target == *s.Load() }
 
+// Preface implements relay.Balancer.
+func (*single) Preface(_, _ netip.AddrPort) []byte { return nil }
+
 // Connected implements relay.Balancer: open connections keep a former target.
-func (*single) Connected(netip.Addr, netip.AddrPort, func()) func() { return func() {} }
+func (*single) Connected(*relay.Connection) func() { return func() {} }
 
 // Failed implements relay.Balancer: there is nothing else to try.
-func (*single) Failed(netip.AddrPort) {}
+func (*single) Failed(netip.AddrPort, bool) {}
+
+// Refused implements relay.Balancer.
+func (*single) Refused(relay.Refusal) {}
 
 // Probe returns an error if listening on a family's loopback address fails; a host without IPv6 has
 // no ::1. The function inside is that of Config; nil means the process's own namespace.

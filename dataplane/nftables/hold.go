@@ -42,6 +42,8 @@ func hold(socket Socket, d *dialect) error {
 	e := newEmitter(d)
 	e.table = holdTable
 	e.addTable("")
+	e.deleteTable() // one that was there; the kernel registers new hooks before it removes old ones
+	e.addTable("")
 	for _, at := range []struct {
 		name string
 		hook hook

@@ -22,7 +22,6 @@ type Listener struct {
 	place  Place
 	relay  *Relay
 	server server
-	counts *Counts
 	// alive is set until the server has ended for any reason.
 	alive   atomic.Bool
 	stop    context.CancelFunc
@@ -50,12 +49,12 @@ type Options struct {
 // Open opens a socket. Clients can connect to it from then on, but nothing serves them before
 // Start.
 func (r *Relay) Open(p Place, o Options) (*Listener, error) {
-	l := &Listener{place: p, relay: r, counts: &Counts{}, stop: func() {}}
+	l := &Listener{place: p, relay: r, stop: func() {}}
 	var err error
 	if p.Protocol == service.UDP {
-		l.server, err = newUDPServer(r, p, o, l.counts)
+		l.server, err = newUDPServer(r, p, o)
 	} else {
-		l.server, err = newTCPServer(r, p, o, l.counts)
+		l.server, err = newTCPServer(r, p, o)
 	}
 	if err != nil {
 		return nil, err
@@ -70,9 +69,6 @@ func (l *Listener) Place() Place { return l.place }
 
 // Alive reports whether it serves clients, or will once started.
 func (l *Listener) Alive() bool { return l.alive.Load() }
-
-// Counts returns what the listener has passed on.
-func (l *Listener) Counts() *Counts { return l.counts }
 
 // Control calls a function with the socket of a listener that is alive.
 func (l *Listener) Control(f func(fd uintptr)) error { return l.server.control(f) }

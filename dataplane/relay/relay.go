@@ -96,11 +96,74 @@ type Balancer interface {
 	Targets(client netip.Addr) []netip.AddrPort
 	// Keeps reports whether a client's UDP session stays with its target.
 	Keeps(client netip.Addr, target netip.AddrPort) bool
-	// Connected is told of a connection or session. Cut ends it, and does not block. Ended is
-	// called once it has ended.
-	Connected(client netip.Addr, target netip.AddrPort, cut func()) (ended func())
-	// Failed is told that a target has refused a client, or has not answered.
-	Failed(target netip.AddrPort)
+	// Preface returns what a target is sent before the client's first byte; nil for nothing. The
+	// client has connected to the address at. TCP only.
+	Preface(client, at netip.AddrPort) []byte
+	// Connected is told of a connection or session. Ended is called once it has ended.
+	Connected(c *Connection) (ended func())
+	// Failed is told that a target has refused a client, or has not answered. Again says that
+	// another one is tried.
+	Failed(target netip.AddrPort, again bool)
+	// Refused is told that a client was not served.
+	Refused(why Refusal)
+}
+
+// Refusal says why a client was not served.
+type Refusal uint8
+
+// The refusals.
+const (
+	// ListenerFull and RelayFull are the bounds of one listener and of all.
+	ListenerFull Refusal = iota
+	RelayFull
+	// Unreachable: no target has accepted.
+	Unreachable
+	// NoTarget: the balancer has none for this client.
+	NoTarget
+	// Replaced: a UDP session has ended to make room for another client's.
+	Replaced
+	// Refusals is the number of them.
+	Refusals
+)
+
+// String returns the name of a refusal in metrics.
+func (r Refusal) String() string {
+	return [...]string{"listener_bound", "total_bound", "unreachable", "no_endpoint", "replaced"}[r]
+}
+
+// Connection is an open TCP connection or UDP session.
+type Connection struct {
+	Place          Place
+	Client, Target netip.AddrPort
+	Began          time.Time
+	// Bytes counts the payload that was passed on.
+	Bytes
+	// Also counts it, too, if the balancer sets it in Connected.
+	Also *Bytes
+	// Cut ends the connection, and does not block.
+	Cut func()
+	// stats are those of the relay.
+	stats *Bytes
+}
+
+// Bytes are payload that was passed on. Any goroutine may use it.
+type Bytes struct{ ToTargets, ToClients atomic.Uint64 }
+
+// toTarget and toClient count what was passed on.
+func (c *Connection) toTarget(n int) {
+	for _, b := range [...]*Bytes{&c.Bytes, c.Also, c.stats} {
+		if b != nil {
+			b.ToTargets.Add(uint64(n))
+		}
+	}
+}
+
+func (c *Connection) toClient(n int) {
+	for _, b := range [...]*Bytes{&c.Bytes, c.Also, c.stats} {
+		if b != nil {
+			b.ToClients.Add(uint64(n))
+		}
+	}
 }
 
 // Failure is something that went wrong while forwarding.
@@ -296,20 +359,20 @@ func (b *budget) take() bool {
 	return false
 }
 
+// refusal names the bound that a client has met.
+func (b *budget) refusal() Refusal {
+	if b.used.Load() >= b.most {
+		return ListenerFull
+	}
+	return RelayFull
+}
+
 // give returns one to the pool.
 func (b *budget) give() {
 	b.used.Add(-1)
 	if b.above != nil {
 		b.above.give()
 	}
-}
-
-// Counts are what one listener has passed on since it was opened. Any goroutine may read them.
-type Counts struct {
-	// Connections were accepted by a target; UDP sessions count as well.
-	Connections atomic.Uint64
-	// BytesToTargets and BytesToClients are those of Stats.
-	BytesToTargets, BytesToClients atomic.Uint64
 }
 
 // Stats are the numbers of a relay. Any goroutine may read them.
@@ -329,9 +392,9 @@ type Stats struct {
 	SessionsOpened, SessionsEvicted, SessionsRefused atomic.Uint64
 	// DatagramsDropped could not be passed on.
 	DatagramsDropped atomic.Uint64
-	// BytesToTargets and BytesToClients are payload. A TCP connection counts when a direction
-	// ends.
-	BytesToTargets, BytesToClients atomic.Uint64
+	Bytes
+	// Connects are the times that targets took to accept a TCP connection.
+	Connects Latencies
 	// Failures were reported.
 	Failures atomic.Uint64
 }

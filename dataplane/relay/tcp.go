@@ -2,12 +2,14 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
-	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // acceptor is the part of *net.TCPListener that a TCP server needs.
@@ -21,20 +23,20 @@ type acceptor interface {
 // outlive it.
 type tcpServer struct {
 	*Relay
+	place  Place
 	name   string
 	socket acceptor
 	choice Balancer
-	counts *Counts
 	slots  *budget
 }
 
-func newTCPServer(s *Relay, p Place, o Options, counts *Counts) (*tcpServer, error) {
+func newTCPServer(s *Relay, p Place, o Options) (*tcpServer, error) {
 	socket, err := s.listenTCP(p.At, o)
 	if err != nil {
 		return nil, err
 	}
 	return &tcpServer{
-		Relay: s, name: p.String(), socket: socket, choice: o.Balancer, counts: counts,
+		Relay: s, place: p, name: p.String(), socket: socket, choice: o.Balancer,
 		slots: newBudget(s.connectionsPerListener, s.connections),
 	}, nil
 }
@@ -75,6 +77,7 @@ func (s *tcpServer) admit(client *net.TCPConn) {
 	s.stats.ConnectionsAccepted.Add(1)
 	if !s.slots.take() {
 		s.stats.ConnectionsRefused.Add(1)
+		s.choice.Refused(s.slots.refusal())
 		s.atBound(s.name)
 		reset(client)
 		return
@@ -95,61 +98,90 @@ func (s *tcpServer) admit(client *net.TCPConn) {
 // forward connects to a target and copies until both directions have ended. If none answers, it
 // resets the client: the end of the stream would look like an empty answer.
 func (s *tcpServer) forward(client *net.TCPConn) {
-	from := addrOf(client)
-	upstream, target := s.connect(from)
+	from, at := addrOf(client.RemoteAddr()), addrOf(client.LocalAddr())
+	upstream, target := s.connect(from, at)
 	if upstream == nil {
 		s.stats.ConnectionsUnreachable.Add(1)
 		reset(client)
 		return
 	}
-	c := &connection{client: client, upstream: upstream}
-	ended := s.choice.Connected(from, target, c.abort)
+	c := &connection{client: client, upstream: upstream, Connection: Connection{
+		Place: s.place, Client: from, Target: target, Began: time.Now(), stats: &s.stats.Bytes,
+	}}
+	c.Cut = c.abort
+	ended := s.choice.Connected(&c.Connection)
 	defer ended()
-	s.counts.Connections.Add(1)
-	c.pump(s.Relay, s.name, s.counts)
+	c.pump(s.Relay, s.name)
 }
 
-// addrOf returns the address of a client.
-func addrOf(client *net.TCPConn) netip.Addr {
-	at, _ := client.RemoteAddr().(*net.TCPAddr) // an address of a TCP connection always is one
-	return at.AddrPort().Addr().Unmap()
+// addrOf returns the address of one end of a TCP connection.
+func addrOf(end net.Addr) netip.AddrPort {
+	tcp, _ := end.(*net.TCPAddr) // it always is one
+	at := tcp.AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
 // connect tries the targets of a client in turn; the connection is nil if none accepts. Each gets
 // its share of the time.
-func (s *tcpServer) connect(client netip.Addr) (*net.TCPConn, netip.AddrPort) {
-	targets := s.choice.Targets(client)
+func (s *tcpServer) connect(client, at netip.AddrPort) (*net.TCPConn, netip.AddrPort) {
+	targets := s.choice.Targets(client.Addr())
+	if len(targets) == 0 {
+		s.choice.Refused(NoTarget)
+		return nil, netip.AddrPort{}
+	}
+	preface := s.choice.Preface(client, at)
 	for i, target := range targets {
+		began := time.Now()
 		upstream, err := s.dialTCP(s.tasks.ctx, target, s.dialTimeout/time.Duration(len(targets)))
-		switch {
-		case err == nil:
-			return upstream, target
-		case s.tasks.ctx.Err() != nil:
+		if err == nil {
+			s.stats.Connects.observe(time.Since(began))
+			if err = begin(upstream, preface); err == nil {
+				return upstream, target
+			}
+		}
+		if s.tasks.ctx.Err() != nil {
 			return nil, target
-		case i < len(targets)-1:
+		}
+		again := i < len(targets)-1
+		if again {
 			s.stats.ConnectionsRetried.Add(1)
 		}
 		if !Exhausted(err) {
-			s.choice.Failed(target)
+			s.choice.Failed(target, again)
 		}
 	}
+	s.choice.Refused(Unreachable)
 	return nil, netip.AddrPort{}
+}
+
+// begin sends a target what comes before the client's bytes. It fits into the buffer of a new
+// connection, and does not block.
+func begin(upstream *net.TCPConn, preface []byte) error {
+	if len(preface) == 0 {
+		return nil
+	}
+	_, err := upstream.Write(preface)
+	if err != nil {
+		reset(upstream)
+	}
+	return err
 }
 
 // connection is a client's TCP connection and the one to the target.
 type connection struct {
+	Connection
 	client, upstream *net.TCPConn
 }
 
 // pump copies in both directions until both have ended, one of them has failed, or the tasks end.
 // It blocks.
-func (c *connection) pump(s *Relay, name string, counts *Counts) {
+func (c *connection) pump(s *Relay, name string) {
 	defer c.close()
 	release := atEnd(s.tasks.ctx, c.abort)
 	defer release()
 	other := make(chan struct{})
 	requests := func() error {
-		c.half(c.upstream, c.client, &s.stats.BytesToTargets, &counts.BytesToTargets)
+		c.half(c.upstream, c.client, c.toTarget)
 		return nil
 	}
 	if !s.tasks.run(name, requests, func(error) { close(other) }) {
@@ -157,23 +189,64 @@ func (c *connection) pump(s *Relay, name string, counts *Counts) {
 		return
 	}
 	defer func() { <-other }()
-	c.half(c.client, c.upstream, &s.stats.BytesToClients, &counts.BytesToClients)
+	c.half(c.client, c.upstream, c.toClient)
 }
 
 // half copies one direction and passes its end on; the other direction may go on. If it fails or
 // panics, both end.
-func (c *connection) half(to, from *net.TCPConn, copied ...*atomic.Uint64) {
+func (c *connection) half(to, from *net.TCPConn, passed func(int)) {
 	whole := false
 	defer func() {
 		if !whole {
 			c.abort()
 		}
 	}()
-	n, err := io.Copy(to, from) // by splice(2), without copies in this process
-	for _, count := range copied {
-		count.Add(uint64(n))
+	whole = passOn(to, from, passed) == nil && to.CloseWrite() == nil
+}
+
+// passOn passes on what arrives until the end of the stream, by splice(2): without copies in this
+// process. It waits before it takes a pipe, so that an idle connection holds none and what has
+// arrived is counted at once.
+func passOn(to, from *net.TCPConn, passed func(int)) error {
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return err
 	}
-	whole = err == nil && to.CloseWrite() == nil
+	part := io.LimitedReader{R: from}
+	for {
+		arrived, err := await(raw)
+		if err != nil || arrived == 0 {
+			return err
+		}
+		part.N = int64(arrived)
+		n, err := to.ReadFrom(&part)
+		passed(int(n))
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			return io.ErrUnexpectedEOF
+		}
+	}
+}
+
+// await waits until something has arrived, and returns how many bytes; 0 at the end of the stream.
+func await(raw syscall.RawConn) (arrived int, err error) {
+	failed := raw.Read(func(fd uintptr) bool {
+		if arrived, err = unix.IoctlGetInt(int(fd), unix.SIOCINQ); err != nil || arrived > 0 {
+			return true
+		}
+		var one [1]byte // there is none: at the end, after a failure, or until one comes
+		_, _, err = unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		if err == nil {
+			arrived, err = unix.IoctlGetInt(int(fd), unix.SIOCINQ)
+		}
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	if failed != nil {
+		return 0, failed
+	}
+	return arrived, err
 }
 
 // abort resets both ends, so that neither mistakes half an answer for a whole one.

@@ -26,23 +26,23 @@ var datagrams = sync.Pool{New: func() any { return new([datagramBytesMax]byte) }
 // its own. The goroutine in serve opens sessions.
 type udpServer struct {
 	*Relay
+	place    Place
 	name     string
 	socket   *net.UDPConn
 	choice   Balancer
-	counts   *Counts
 	slots    *budget
 	sessions sessionTable
 	// began is when the server was made. Sessions count time from there.
 	began time.Time
 }
 
-func newUDPServer(s *Relay, p Place, o Options, counts *Counts) (*udpServer, error) {
+func newUDPServer(s *Relay, p Place, o Options) (*udpServer, error) {
 	socket, err := s.listenUDP(p.At, o)
 	if err != nil {
 		return nil, err
 	}
 	return &udpServer{
-		Relay: s, name: p.String(), socket: socket, choice: o.Balancer, counts: counts,
+		Relay: s, place: p, name: p.String(), socket: socket, choice: o.Balancer,
 		slots: newBudget(s.sessionsPerListener, s.sessions), began: time.Now(),
 	}, nil
 }
@@ -87,12 +87,11 @@ func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 		}
 		err := session.send(datagram)
 		if err == nil {
-			s.stats.BytesToTargets.Add(uint64(len(datagram)))
-			s.counts.BytesToTargets.Add(uint64(len(datagram)))
+			session.toTarget(len(datagram))
 			return
 		}
 		if errors.Is(err, unix.ECONNREFUSED) {
-			s.choice.Failed(session.target)
+			s.choice.Failed(session.Target, true)
 		} else if !errors.Is(err, net.ErrClosed) {
 			break // for example a full buffer: the datagram is lost, as on any network
 		}
@@ -105,14 +104,18 @@ func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 func (s *udpServer) session(client netip.AddrPort) *session {
 	from := client.Addr().Unmap()
 	known := s.sessions.get(client)
-	if known != nil && s.choice.Keeps(from, known.target) {
+	if known != nil && s.choice.Keeps(from, known.Target) {
 		return known
 	}
 	if known != nil {
 		known.close()
 	}
 	targets := s.choice.Targets(from)
-	if len(targets) == 0 || !s.makeRoom() {
+	if len(targets) == 0 {
+		s.choice.Refused(NoTarget)
+		return nil
+	}
+	if !s.makeRoom() {
 		return nil
 	}
 	target := targets[0]
@@ -122,10 +125,9 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 		return nil
 	}
 	opened := newSession(s, client, target, conn)
-	opened.ended = s.choice.Connected(from, target, opened.close)
+	opened.ended = s.choice.Connected(&opened.Connection)
 	s.sessions.put(opened)
 	s.stats.SessionsOpened.Add(1)
-	s.counts.Connections.Add(1)
 	relay := func() error { opened.relay(); return nil }
 	if !s.tasks.run(s.name, relay, func(error) { opened.close() }) {
 		opened.close()
@@ -141,9 +143,11 @@ func (s *udpServer) makeRoom() bool {
 		oldest := s.sessions.leastActive()
 		if oldest == nil {
 			s.atBound(s.name)
+			s.choice.Refused(RelayFull)
 			return false
 		}
 		s.stats.SessionsEvicted.Add(1)
+		s.choice.Refused(Replaced)
 		s.atBound(s.name)
 		oldest.close()
 	}
@@ -157,9 +161,10 @@ func (s *udpServer) makeRoom() bool {
 // It ends after a time without traffic, if the target refuses, if its slot is needed, and with its
 // listener.
 type session struct {
+	Connection
 	server *udpServer
+	// client is as the server's socket names it.
 	client netip.AddrPort
-	target netip.AddrPort
 	conn   *net.UDPConn
 	raw    syscall.RawConn
 	// active is the time of the last datagram, in nanoseconds from the server's beginning.
@@ -172,7 +177,11 @@ type session struct {
 }
 
 func newSession(server *udpServer, client, target netip.AddrPort, conn *net.UDPConn) *session {
-	s := &session{server: server, client: client, target: target, conn: conn, ended: func() {}}
+	s := &session{server: server, client: client, conn: conn, ended: func() {}, Connection: Connection{
+		Place: server.place, Client: netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), Target: target,
+		Began: time.Now(), stats: &server.stats.Bytes,
+	}}
+	s.Cut = s.close
 	s.raw, _ = conn.SyscallConn() // fails only for a nil connection
 	s.touch()
 	server.stats.Sessions.Add(1)
@@ -225,7 +234,7 @@ func (s *session) relay() {
 			return
 		default: // an ICMP error on a connected socket (udp(7))
 			s.server.stats.SessionsRefused.Add(1)
-			s.server.choice.Failed(s.target)
+			s.server.choice.Failed(s.Target, false)
 			return
 		}
 	}
@@ -267,8 +276,7 @@ func (s *session) passOn(fd int) error {
 		s.server.stats.DatagramsDropped.Add(1)
 		return nil // only the client loses; if the listener has ended, the session ends by itself
 	}
-	s.server.stats.BytesToClients.Add(uint64(size))
-	s.server.counts.BytesToClients.Add(uint64(size))
+	s.toClient(size)
 	return nil
 }
 

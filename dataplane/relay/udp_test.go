@@ -19,7 +19,7 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 	}
 	h := New(Config{Inside: node.Do})
 	at := received.LocalAddr().(*net.UDPAddr).AddrPort()
-	s, err := newUDPServer(h, Place{service.UDP, netip.MustParseAddrPort("127.0.0.1:30080")}, Options{Balancer: fixed(at)}, &Counts{})
+	s, err := newUDPServer(h, Place{service.UDP, netip.MustParseAddrPort("127.0.0.1:30080")}, Options{Balancer: fixed(at)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,9 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 // fixed has one target.
 type fixed netip.AddrPort
 
-func (f fixed) Targets(netip.Addr) []netip.AddrPort               { return []netip.AddrPort{netip.AddrPort(f)} }
-func (f fixed) Keeps(_ netip.Addr, target netip.AddrPort) bool    { return target == netip.AddrPort(f) }
-func (fixed) Connected(netip.Addr, netip.AddrPort, func()) func() { return func() {} }
-func (fixed) Failed(netip.AddrPort)                               {}
+func (f fixed) Targets(netip.Addr) []netip.AddrPort            { return []netip.AddrPort{netip.AddrPort(f)} }
+func (f fixed) Keeps(_ netip.Addr, target netip.AddrPort) bool { return target == netip.AddrPort(f) }
+func (fixed) Preface(_, _ netip.AddrPort) []byte               { return nil }
+func (fixed) Connected(*Connection) func()                     { return func() {} }
+func (fixed) Failed(netip.AddrPort, bool)                      {}
+func (fixed) Refused(Refusal)                                  {}

@@ -5,8 +5,10 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -16,13 +18,26 @@ const (
 	// failuresMax in a row make an endpoint the last to try, for avoidFor.
 	failuresMax = 2
 	avoidFor    = 10 * time.Second
-	// clientsMax bounds the clients that a listener remembers for affinity.
-	clientsMax = 1 << 16
 )
 
-// balancer chooses the endpoints of one listener's clients, and lets connections drain. It
-// implements relay.Balancer. The lock guards its fields, never a call.
+// choice has the balancer of a listener. Another Service port gets another one. It implements
+// relay.Balancer.
+type choice struct{ atomic.Pointer[balancer] }
+
+func (c *choice) Targets(client netip.Addr) []netip.AddrPort { return c.Load().targets(client) }
+func (c *choice) Keeps(client netip.Addr, target netip.AddrPort) bool {
+	return c.Load().keeps(client, target)
+}
+func (c *choice) Preface(client, at netip.AddrPort) []byte      { return c.Load().preface(client, at) }
+func (c *choice) Connected(conn *relay.Connection) (end func()) { return c.Load().connected(conn) }
+func (c *choice) Failed(target netip.AddrPort, again bool)      { c.Load().targetFailed(target, again) }
+func (c *choice) Refused(why relay.Refusal)                     { c.Load().port.refuse(why) }
+
+// balancer chooses the endpoints of the clients that a listener has for one Service port, and lets
+// connections drain. The lock guards its fields, never a call that can block.
 type balancer struct {
+	registry      *Registry
+	port          *port
 	protocol      service.Protocol
 	drainDeadline time.Duration
 	// run does work that may block in another goroutine, whose end the forwarder waits for.
@@ -30,25 +45,23 @@ type balancer struct {
 
 	mu    sync.Mutex
 	table *Table
-	// next counts the clients without affinity to anything.
+	// next is where the search for an endpoint begins, for clients without affinity to one.
 	next uint
-	// clients are those with affinity.
-	clients map[netip.Addr]sticky
-	// open and failed hold what is known of endpoints, as long as there is something to know.
-	open   map[netip.AddrPort]*users
-	failed map[netip.AddrPort]failing
+	// known are the endpoints that have had a client here, as long as they are in the table or
+	// have connections; failing are some of them.
+	known   map[netip.AddrPort]*served
+	failing map[netip.AddrPort]failing
+	// retired is set once the listener has gone, and released once the port was released.
+	retired, released bool
 }
 
-// sticky is where a client goes, and until when.
-type sticky struct {
-	to    netip.AddrPort
-	until time.Time
-}
-
-// users are the connections and sessions of an endpoint.
-type users struct {
-	cuts map[*func()]struct{}
-	// deadline cuts them; nil unless the endpoint drains.
+// served is an endpoint with its connections and sessions of this listener.
+type served struct {
+	*endpoint
+	cuts map[*relay.Connection]struct{}
+	// gone says that it is not in the table.
+	gone bool
+	// deadline cuts the connections; nil unless the endpoint drains.
 	deadline *time.Timer
 }
 
@@ -58,10 +71,10 @@ type failing struct {
 	until time.Time
 }
 
-func newBalancer(protocol service.Protocol, t *Table, drainDeadline time.Duration, run func(func())) *balancer {
+func newBalancer(registry *Registry, id PortID, t *Table, protocol service.Protocol, drainDeadline time.Duration, run func(func())) *balancer {
 	return &balancer{
-		protocol: protocol, drainDeadline: drainDeadline, run: run, table: t, next: rand.Uint(), clients: make(map[netip.Addr]sticky),
-		open: make(map[netip.AddrPort]*users), failed: make(map[netip.AddrPort]failing),
+		registry: registry, port: registry.hold(id), protocol: protocol, drainDeadline: drainDeadline, run: run,
+		table: t, next: rand.Uint(), known: make(map[netip.AddrPort]*served), failing: make(map[netip.AddrPort]failing),
 	}
 }
 
@@ -70,32 +83,68 @@ func (b *balancer) use(t *Table) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.table = t
-	for endpoint, u := range b.open {
-		switch gone := !t.has(endpoint); {
-		case gone && u.deadline == nil:
-			u.deadline = time.AfterFunc(b.drainDeadline, func() { b.run(func() { b.cut(u) }) })
-		case !gone && u.deadline != nil:
-			u.deadline.Stop()
-			u.deadline = nil
+	has := t.members()
+	for at, k := range b.known {
+		_, stays := has[at]
+		if k.gone = !stays; k.gone {
+			b.leave(k)
+		} else if k.deadline != nil {
+			k.deadline.Stop()
+			k.deadline = nil
 		}
 	}
-	for endpoint := range b.failed {
-		if !t.has(endpoint) {
-			delete(b.failed, endpoint)
+	for at := range b.failing {
+		if _, stays := has[at]; !stays {
+			delete(b.failing, at)
 		}
 	}
-	if t.Affinity == 0 {
-		clear(b.clients)
+	if t.Affinity == 0 && !b.retired {
+		b.port.forget()
+	}
+}
+
+// retire lets all connections drain: the listener has gone, or serves another Service port.
+func (b *balancer) retire() {
+	b.mu.Lock()
+	b.retired = true
+	b.mu.Unlock()
+	b.use(&Table{})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.settle()
+}
+
+// leave lets the connections of an endpoint drain that is not in the table, and forgets it when it
+// has none.
+func (b *balancer) leave(k *served) {
+	switch {
+	case len(k.cuts) == 0:
+		if k.deadline != nil {
+			k.deadline.Stop()
+		}
+		delete(b.known, k.at)
+		k.release()
+		b.settle()
+	case k.deadline == nil:
+		k.deadline = time.AfterFunc(b.drainDeadline, func() { b.run(func() { b.cut(k) }) })
+	}
+}
+
+// settle releases the port when nothing is left to count.
+func (b *balancer) settle() {
+	if b.retired && !b.released && len(b.known) == 0 {
+		b.released = true
+		b.registry.release(b.port)
 	}
 }
 
 // cut ends the connections of an endpoint that still drains.
-func (b *balancer) cut(u *users) {
+func (b *balancer) cut(k *served) {
 	b.mu.Lock()
 	var cuts []func()
-	if u.deadline != nil {
-		for c := range u.cuts {
-			cuts = append(cuts, *c)
+	if k.deadline != nil {
+		for c := range k.cuts {
+			cuts = append(cuts, c.Cut)
 		}
 	}
 	b.mu.Unlock()
@@ -104,8 +153,7 @@ func (b *balancer) cut(u *users) {
 	}
 }
 
-// Targets implements relay.Balancer.
-func (b *balancer) Targets(client netip.Addr) []netip.AddrPort {
+func (b *balancer) targets(client netip.Addr) []netip.AddrPort {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := b.table.targets(client)
@@ -114,116 +162,124 @@ func (b *balancer) Targets(client netip.Addr) []netip.AddrPort {
 	}
 	now := time.Now()
 	chosen := make([]netip.AddrPort, 0, triesMax)
-	if at, ok := b.affinity(client, now); ok && slices.Contains(all, at) && !b.avoided(at, now) {
-		chosen = append(chosen, at)
+	if b.table.Affinity > 0 {
+		if at, ok := b.port.affinity(client, now); ok && slices.Contains(all, at) && !b.avoided(at, now) {
+			chosen = append(chosen, at)
+		}
 	}
 	first := int(b.next % uint(len(all)))
-	if len(chosen) == 0 {
-		b.next++
+	var loads []uint64
+	if b.table.LeastConnections {
+		loads = b.port.loads(all)
 	}
 	// Endpoints to avoid are a second choice, but a choice.
 	for _, avoided := range [...]bool{false, true} {
-		for i := 0; i < len(all) && len(chosen) < triesMax; i++ {
-			endpoint := all[(first+i)%len(all)]
-			if b.avoided(endpoint, now) == avoided && !slices.Contains(chosen, endpoint) {
-				chosen = append(chosen, endpoint)
+		fits := func(at netip.AddrPort) bool { return b.avoided(at, now) == avoided && !slices.Contains(chosen, at) }
+		for len(chosen) < triesMax {
+			i := pick(all, loads, first, fits)
+			if i < 0 {
+				break
 			}
+			if len(chosen) == 0 {
+				b.next = uint(i) + 1
+			}
+			chosen = append(chosen, all[i])
 		}
 	}
 	return chosen
 }
 
-// affinity returns the endpoint that a client had last.
-func (b *balancer) affinity(client netip.Addr, now time.Time) (netip.AddrPort, bool) {
-	if b.table.Affinity == 0 {
-		return netip.AddrPort{}, false
+// pick returns which endpoint comes next: the first that fits, or of those that fit, the one with
+// the least load. It begins at first. Without one it returns a negative number.
+func pick(all []netip.AddrPort, loads []uint64, first int, fits func(netip.AddrPort) bool) int {
+	best := -1
+	for i := range all {
+		n := (first + i) % len(all)
+		if best >= 0 && loads[n] >= loads[best] || !fits(all[n]) {
+			continue
+		}
+		if best = n; loads == nil {
+			break
+		}
 	}
-	s, known := b.clients[client]
-	return s.to, known && now.Before(s.until)
+	return best
 }
 
-func (b *balancer) avoided(endpoint netip.AddrPort, now time.Time) bool {
-	if len(b.failed) == 0 {
+func (b *balancer) avoided(at netip.AddrPort, now time.Time) bool {
+	if len(b.failing) == 0 {
 		return false
 	}
-	f := b.failed[endpoint]
+	f := b.failing[at]
 	return f.times >= failuresMax && now.Before(f.until)
 }
 
-// Keeps implements relay.Balancer.
-func (b *balancer) Keeps(client netip.Addr, target netip.AddrPort) bool {
+func (b *balancer) preface(client, at netip.AddrPort) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.table.ProxyProtocol {
+		return nil
+	}
+	return proxyHeader(client, at)
+}
+
+func (b *balancer) keeps(client netip.Addr, target netip.AddrPort) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.table.keeps(client, target)
 }
 
-// Connected implements relay.Balancer.
-func (b *balancer) Connected(client netip.Addr, target netip.AddrPort, cut func()) (ended func()) {
+// know returns an endpoint that has had a client.
+func (b *balancer) know(at netip.AddrPort) *served {
+	k := b.known[at]
+	if k == nil {
+		k = &served{endpoint: b.port.hold(at), cuts: make(map[*relay.Connection]struct{}), gone: !b.table.has(at)}
+		b.known[at] = k
+	}
+	return k
+}
+
+func (b *balancer) connected(c *relay.Connection) (ended func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.protocol == service.TCP { // a UDP session has not been answered yet
-		delete(b.failed, target)
+		delete(b.failing, c.Target)
 	}
-	if b.table.Affinity > 0 {
-		b.remember(client, target)
+	k := b.know(c.Target)
+	k.opened(c.Client.Addr(), time.Duration(b.table.Affinity)*time.Second)
+	k.cuts[c] = struct{}{}
+	if k.gone { // it has left meanwhile
+		b.leave(k)
 	}
-	u := b.open[target]
-	if u == nil {
-		u = &users{cuts: make(map[*func()]struct{})}
-		b.open[target] = u
-		if !b.table.has(target) { // it has left meanwhile
-			u.deadline = time.AfterFunc(b.drainDeadline, func() { b.run(func() { b.cut(u) }) })
-		}
-	}
-	u.cuts[&cut] = struct{}{}
-	return func() { b.ended(target, &cut) }
+	c.Also = &k.bytes
+	o := b.registry.opened(c, b.port.id)
+	return func() { b.ended(k, o) }
 }
 
-func (b *balancer) ended(target netip.AddrPort, cut *func()) {
+func (b *balancer) ended(k *served, o *Open) {
+	b.registry.ended(o)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u := b.open[target]
-	delete(u.cuts, cut)
-	if len(u.cuts) > 0 {
-		return
+	if b.table.Log {
+		b.registry.log.put(o)
 	}
-	if u.deadline != nil {
-		u.deadline.Stop()
+	k.ended()
+	delete(k.cuts, o.Connection)
+	if k.gone {
+		b.leave(k)
 	}
-	delete(b.open, target)
 }
 
-// remember notes a client's endpoint. At the bound, those whose time is over go, and for want of
-// such, any one.
-func (b *balancer) remember(client netip.Addr, target netip.AddrPort) {
-	now := time.Now()
-	if _, known := b.clients[client]; !known && len(b.clients) >= clientsMax {
-		for c, s := range b.clients {
-			if !now.Before(s.until) {
-				delete(b.clients, c)
-			}
-		}
-		for c := range b.clients {
-			if len(b.clients) < clientsMax {
-				break
-			}
-			delete(b.clients, c)
-		}
-	}
-	b.clients[client] = sticky{target, now.Add(time.Duration(b.table.Affinity) * time.Second)}
-}
-
-// Failed implements relay.Balancer.
-func (b *balancer) Failed(target netip.AddrPort) {
+func (b *balancer) targetFailed(target netip.AddrPort, again bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.table.has(target) {
 		return
 	}
+	b.know(target).failed(again)
 	now := time.Now()
-	f := b.failed[target]
+	f := b.failing[target]
 	if now.After(f.until) {
 		f.times = 0
 	}
-	b.failed[target] = failing{f.times + 1, now.Add(avoidFor)}
+	b.failing[target] = failing{f.times + 1, now.Add(avoidFor)}
 }

@@ -25,12 +25,24 @@ const never = time.Hour
 
 func here(work func()) { work() }
 
-func balance(t *Table) *balancer { return newBalancer(service.TCP, t, never, here) }
+// balance returns a balancer of a Service port.
+func balance(t *Table) *balancer { return balanceFor(NewRegistry(nil), portID, t, never) }
+
+var portID = PortID{Service: service.Key{Namespace: "ns", Name: "web"}, Name: "http"}
+
+func balanceFor(r *Registry, id PortID, t *Table, drain time.Duration) *balancer {
+	return newBalancer(r, id, t, service.TCP, drain, here)
+}
+
+// connect opens a connection of a client.
+func (b *balancer) connect(client netip.Addr, to netip.AddrPort, cut func()) (ended func()) {
+	return b.connected(&relay.Connection{Client: netip.AddrPortFrom(client, 40000), Target: to, Began: time.Now(), Cut: cut})
+}
 
 func firsts(x *balancer, client netip.Addr, n int) map[netip.AddrPort]int {
 	got := map[netip.AddrPort]int{}
 	for range n {
-		got[x.Targets(client)[0]]++
+		got[x.targets(client)[0]]++
 	}
 	return got
 }
@@ -43,7 +55,7 @@ func TestClientsGoRound(t *testing.T) {
 		}
 	}
 	for range 4 {
-		got := x.Targets(client)
+		got := x.targets(client)
 		if len(slices.Compact(slices.SortedFunc(slices.Values(got), netip.AddrPort.Compare))) != triesMax {
 			t.Errorf("to try: %v, want %d", got, triesMax)
 		}
@@ -54,32 +66,32 @@ func TestClientsGoRound(t *testing.T) {
 func TestFailingEndpointsAreTheLastToTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := balance(&Table{To: []netip.AddrPort{a, b, c}})
-		x.Failed(a)
+		x.targetFailed(a, true)
 		if got := firsts(x, client, 30); got[a] != 10 {
 			t.Errorf("one failure: %v", got)
 		}
-		x.Failed(a)
-		if got := firsts(x, client, 30); got[a] != 0 || len(got) != 2 {
+		x.targetFailed(a, true)
+		if got := firsts(x, client, 30); got[b] != 15 || got[c] != 15 {
 			t.Errorf("two failures: %v", got)
 		}
-		if got := x.Targets(client); got[2] != a {
+		if got := x.targets(client); got[2] != a {
 			t.Errorf("to try: %v, want %v last", got, a)
 		}
-		x.Connected(client, a, func() {})()
+		x.connect(client, a, nil)()
 		if got := firsts(x, client, 30); got[a] != 10 {
 			t.Errorf("it has accepted: %v", got)
 		}
-		x.Failed(a)
-		x.Failed(a)
+		x.targetFailed(a, true)
+		x.targetFailed(a, true)
 		time.Sleep(avoidFor)
 		if got := firsts(x, client, 30); got[a] != 10 {
 			t.Errorf("after a while: %v", got)
 		}
 		for _, e := range []netip.AddrPort{a, b, c} {
-			x.Failed(e)
-			x.Failed(e)
+			x.targetFailed(e, true)
+			x.targetFailed(e, true)
 		}
-		if got := x.Targets(client); len(got) != 3 {
+		if got := x.targets(client); len(got) != 3 {
 			t.Errorf("all fail: %v", got)
 		}
 	})
@@ -89,8 +101,8 @@ func TestAffinity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &Table{Affinity: 10, To: []netip.AddrPort{a, b, c}}
 		x := balance(table)
-		had := x.Targets(client)[0]
-		defer x.Connected(client, had, func() {})()
+		had := x.targets(client)[0]
+		defer x.connect(client, had, nil)()
 		time.Sleep(9 * time.Second)
 		if got := firsts(x, client, 30); got[had] != 30 {
 			t.Errorf("within the time: %v, want %v", got, had)
@@ -99,7 +111,7 @@ func TestAffinity(t *testing.T) {
 		if got := firsts(x, client, 30); got[had] != 10 {
 			t.Errorf("after it: %v", got)
 		}
-		x.Connected(client, had, func() {})()
+		x.connect(client, had, nil)()
 		x.use(&Table{Affinity: 10, To: slices.DeleteFunc(slices.Clone(table.To), func(e netip.AddrPort) bool { return e == had })})
 		if got := firsts(x, client, 30); got[had] != 0 {
 			t.Errorf("it has left: %v", got)
@@ -108,9 +120,9 @@ func TestAffinity(t *testing.T) {
 		if got := firsts(x, client, 30); got[had] != 30 {
 			t.Errorf("it is back: %v, want %v", got, had)
 		}
-		x.Failed(had)
-		x.Failed(had)
-		if got := x.Targets(client); got[0] == had || got[2] != had {
+		x.targetFailed(had, true)
+		x.targetFailed(had, true)
+		if got := x.targets(client); got[0] == had || got[2] != had {
 			t.Errorf("it fails: %v", got)
 		}
 	})
@@ -120,22 +132,22 @@ func TestAffinityIsBounded(t *testing.T) {
 	x := balance(&Table{Affinity: 10800, To: []netip.AddrPort{a}})
 	from := ip("10.0.0.0")
 	for range clientsMax + 10 {
-		x.Connected(from, a, func() {})()
+		x.connect(from, a, nil)()
 		from = from.Next()
 	}
-	if len(x.clients) != clientsMax {
-		t.Errorf("%d clients are remembered, want %d", len(x.clients), clientsMax)
+	if len(x.port.clients.byClient) != clientsMax {
+		t.Errorf("%d clients are remembered, want %d", len(x.port.clients.byClient), clientsMax)
 	}
 }
 
 // TestConnectionsDrain until the deadline; an endpoint that is back keeps them.
 func TestConnectionsDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newBalancer(service.TCP, &Table{To: []netip.AddrPort{a, b}}, time.Minute, here)
+		x := balanceFor(NewRegistry(nil), portID, &Table{To: []netip.AddrPort{a, b}}, time.Minute)
 		cut := map[netip.AddrPort]*atomic.Int32{a: {}, b: {}}
 		var ended []func()
 		for _, e := range []netip.AddrPort{a, a, b} {
-			ended = append(ended, x.Connected(client, e, func() { cut[e].Add(1) }))
+			ended = append(ended, x.connect(client, e, func() { cut[e].Add(1) }))
 		}
 		x.use(&Table{To: []netip.AddrPort{b}})
 		time.Sleep(30 * time.Second)
@@ -156,8 +168,8 @@ func TestConnectionsDrain(t *testing.T) {
 		}
 		ended[1]()
 		ended[2]()
-		if len(x.open) != 0 {
-			t.Errorf("remembered: %v", x.open)
+		if len(x.known) != 0 {
+			t.Errorf("remembered: %v", x.known)
 		}
 	})
 }

@@ -18,7 +18,6 @@ package userspace
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,6 +31,8 @@ import (
 type Config struct {
 	// Relay has the bounds of connections and sessions; BoundsFor suits the process.
 	Relay relay.Config
+	// Registry is shared with the other forwarders of the process. Default: one of its own.
+	Registry *Registry
 	// DrainDeadline is how long connections to an endpoint that has left stay open. Default
 	// 15 min.
 	DrainDeadline time.Duration
@@ -43,12 +44,11 @@ type Forwarder struct {
 	part          Part
 	family        service.Family
 	relay         *relay.Relay
+	registry      *Registry
 	drainDeadline time.Duration
 	// held are the listeners that were opened and not removed. One that has died stays here until
 	// it is written again.
 	held map[dataplane.ID]*listener
-	// counts has the Counts of the listeners that are held, by Place. Any goroutine may read it.
-	counts sync.Map
 	// ready is set once a batch with the node's own object was written.
 	ready bool
 	// died holds a token while no writer has reported that a listener has died.
@@ -58,7 +58,7 @@ type Forwarder struct {
 // listener is one listener with what it does.
 type listener struct {
 	*relay.Listener
-	balancer *balancer
+	choice *choice
 	// body is what the table was parsed from.
 	body string
 }
@@ -70,8 +70,11 @@ func NewForwarder(part Part, family service.Family, config Config) *Forwarder {
 	if config.DrainDeadline <= 0 {
 		config.DrainDeadline = drainDeadlineDefault
 	}
+	if config.Registry == nil {
+		config.Registry = NewRegistry(nil)
+	}
 	return &Forwarder{
-		part: part, family: family, relay: relay.New(config.Relay), drainDeadline: config.DrainDeadline,
+		part: part, family: family, relay: relay.New(config.Relay), registry: config.Registry, drainDeadline: config.DrainDeadline,
 		held: make(map[dataplane.ID]*listener), died: make(chan struct{}, 1),
 	}
 }
@@ -99,26 +102,33 @@ func (f *Forwarder) object(id dataplane.ID) *dataplane.Object {
 	return &dataplane.Object{ID: id, Kind: dataplane.Element, Body: l.body}
 }
 
+// balancer returns a new one for a listener.
+func (f *Forwarder) balancer(p relay.Place, t *Table) *balancer {
+	run := func(work func()) { f.relay.Go(p.String(), work) }
+	return newBalancer(f.registry, t.id(p), t, p.Protocol, f.drainDeadline, run)
+}
+
 // open opens a listener that does not serve yet.
 func (f *Forwarder) open(p relay.Place, t *Table, body string) (*listener, error) {
-	run := func(work func()) { f.relay.Go(p.String(), work) }
-	b := newBalancer(p.Protocol, t, f.drainDeadline, run)
+	c := &choice{}
+	c.Store(f.balancer(p, t))
 	program := t.filter()
-	opened, err := f.relay.Open(p, relay.Options{Balancer: b, Control: func(fd uintptr) error {
+	opened, err := f.relay.Open(p, relay.Options{Balancer: c, Control: func(fd uintptr) error {
 		if err := freebind(fd, p.At.Addr()); err != nil {
 			return err
 		}
 		return attach(fd, program)
 	}})
 	if err != nil {
+		c.Load().retire()
 		return nil, err
 	}
-	return &listener{opened, b, body}, nil
+	return &listener{opened, c, body}, nil
 }
 
 // change gives a listener another table. The balancer goes first: it asks about the source, too.
-func (l *listener) change(t *Table, body string) error {
-	l.balancer.use(t)
+func (f *Forwarder) change(l *listener, t *Table, body string) error {
+	f.switchTable(l, l.Place(), t)
 	var failed error
 	err := l.Control(func(fd uintptr) { failed = attach(fd, t.filter()) })
 	if err == nil {
@@ -130,23 +140,25 @@ func (l *listener) change(t *Table, body string) error {
 	return err
 }
 
+// switchTable gives the balancer another table, or, for another Service port, the listener another
+// balancer.
+func (f *Forwarder) switchTable(l *listener, p relay.Place, t *Table) {
+	if now := l.choice.Load(); now.port.id == t.id(p) {
+		now.use(t)
+	} else {
+		l.choice.Store(f.balancer(p, t))
+		now.retire()
+	}
+}
+
 // retire ends a listener. Its connections drain.
 func (l *listener) retire() {
 	l.Close()
-	l.balancer.use(&Table{})
-}
-
-// Counts calls visit with what each listener has passed on since it was opened.
-func (f *Forwarder) Counts(visit func(relay.Place, *relay.Counts)) {
-	f.counts.Range(func(place, counts any) bool {
-		visit(place.(relay.Place), counts.(*relay.Counts))
-		return true
-	})
+	l.choice.Load().retire()
 }
 
 // start serves the clients of a listener.
 func (f *Forwarder) start(l *listener) {
-	f.counts.Store(l.Place(), l.Counts())
 	l.Start(func() {
 		select {
 		case f.died <- struct{}{}:

@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -91,6 +92,14 @@ func (Naming) LedLead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, 
 
 // Table is what a listener does with its clients. It is immutable.
 type Table struct {
+	// Service and Port are whose clients they are; the port may have no name.
+	Service service.Key
+	Port    string
+	// LeastConnections says to balance by the number of open connections.
+	LeastConnections bool
+	// ProxyProtocol says to tell endpoints of the client, over TCP, and Log to put connections that
+	// have ended into the access log.
+	ProxyProtocol, Log bool
 	// Affinity is how many seconds a client stays with its endpoint after its last connection;
 	// 0 for none.
 	Affinity int
@@ -106,6 +115,10 @@ type Table struct {
 
 // The words that begin the lines of a body.
 const (
+	wordOf       = "of"
+	wordBalance  = "balance"
+	wordProxy    = "proxy-protocol"
+	wordLog      = "log"
 	wordAffinity = "affinity"
 	wordAllow    = "allow"
 	wordNear     = "near"
@@ -114,9 +127,36 @@ const (
 	wordKept     = "keep"
 )
 
+// The only values of wordBalance, wordProxy and wordLog.
+const (
+	leastConnections = "leastConnections"
+	proxyVersion     = "v2"
+	logEnds          = "ends"
+)
+
+// switches are the lines that are there or not.
+func (t *Table) switches() []setting {
+	return []setting{
+		{wordBalance, leastConnections, &t.LeastConnections}, {wordProxy, proxyVersion, &t.ProxyProtocol}, {wordLog, logEnds, &t.Log},
+	}
+}
+
+type setting struct {
+	word, value string
+	on          *bool
+}
+
 // body returns the table as the body of an object.
 func (t *Table) body() string {
 	var b strings.Builder
+	if t.Service != (service.Key{}) {
+		b.WriteString(strings.TrimSuffix(wordOf+" "+t.Service.String()+" "+t.Port, " ") + "\n")
+	}
+	for _, s := range t.switches() {
+		if *s.on {
+			b.WriteString(s.word + " " + s.value + "\n")
+		}
+	}
 	if t.Affinity > 0 {
 		fmt.Fprintf(&b, "%s %d\n", wordAffinity, t.Affinity)
 	}
@@ -146,6 +186,8 @@ func parseTable(body string) (*Table, error) {
 		word, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		var err error
 		switch word {
+		case wordOf:
+			err = t.parseOf(value)
 		case wordAffinity:
 			_, err = fmt.Sscanf(value, "%d", &t.Affinity)
 		case wordAllow:
@@ -159,13 +201,43 @@ func parseTable(body string) (*Table, error) {
 		case wordTo:
 			t.To, err = add(t.To, value, netip.ParseAddrPort)
 		default:
-			err = fmt.Errorf("unknown word %q", word)
+			err = t.parseSwitch(word, value)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("content %q: %w", strings.TrimSpace(line), err)
 		}
 	}
 	return t, nil
+}
+
+// parseSwitch reads a line that is there or not.
+func (t *Table) parseSwitch(word, value string) error {
+	for _, s := range t.switches() {
+		if s.word == word && s.value == value {
+			*s.on = true
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown word %q or value %q", word, value)
+}
+
+// parseOf reads whose table it is.
+func (t *Table) parseOf(value string) error {
+	key, name, _ := strings.Cut(value, " ")
+	namespace, of, found := strings.Cut(key, "/")
+	if !found || namespace == "" || of == "" {
+		return errors.New("want a Service")
+	}
+	t.Service, t.Port = service.Key{Namespace: namespace, Name: of}, name
+	return nil
+}
+
+// id returns the Service port of a table at a place.
+func (t *Table) id(p relay.Place) PortID {
+	if t.Service == (service.Key{}) {
+		return PortID{}
+	}
+	return PortID{Service: t.Service, Name: t.Port, Protocol: p.Protocol, Family: service.FamilyOf(p.At.Addr())}
 }
 
 func add[T any](all []T, text string, parse func(string) (T, error)) ([]T, error) {
@@ -192,6 +264,17 @@ func within(client netip.Addr, ranges []netip.Prefix) bool {
 // has reports whether an endpoint gets new connections of any client.
 func (t *Table) has(endpoint netip.AddrPort) bool {
 	return slices.Contains(t.To, endpoint) || slices.Contains(t.NearTo, endpoint)
+}
+
+// members returns the endpoints that get new connections of any client.
+func (t *Table) members() map[netip.AddrPort]struct{} {
+	all := make(map[netip.AddrPort]struct{}, len(t.To)+len(t.NearTo))
+	for _, part := range [...][]netip.AddrPort{t.To, t.NearTo} {
+		for _, e := range part {
+			all[e] = struct{}{}
+		}
+	}
+	return all
 }
 
 // keeps reports whether a client's UDP session stays with its endpoint.

@@ -27,14 +27,25 @@ func (p Part) String() string { return [...]string{"userspace", "nodeports"}[p] 
 // Renderer implements dataplane.Renderer for one part of one family. It is immutable. SCTP ports
 // render to their addresses alone, so clients are refused.
 type Renderer struct {
-	part   Part
-	family service.Family
+	part     Part
+	family   service.Family
+	settings Settings
+}
+
+// Settings are the same for all Services.
+type Settings struct {
+	// LeastConnections says to balance by the number of open connections, not in turn.
+	LeastConnections bool
+	// AccessLog says to log connections that have ended.
+	AccessLog bool
 }
 
 var _ dataplane.Renderer = (*Renderer)(nil)
 
 // NewRenderer returns a renderer.
-func NewRenderer(part Part, family service.Family) *Renderer { return &Renderer{part, family} }
+func NewRenderer(part Part, family service.Family, settings Settings) *Renderer {
+	return &Renderer{part, family, settings}
+}
 
 // Node renders the node's own object: everything else belongs to Services.
 func (*Renderer) Node(*service.NodeFacts) []dataplane.Object {
@@ -44,7 +55,7 @@ func (*Renderer) Node(*service.NodeFacts) []dataplane.Object {
 // Service renders one Service. Ports that share an address make equal objects;
 // dataplane.NewFragment keeps the first.
 func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
-	d := &draft{facts: facts, family: r.family}
+	d := &draft{service: view.Key, proxyProtocol: view.ProxyProtocol, settings: r.settings, facts: facts, family: r.family}
 	for i := range view.Ports[r.family] {
 		if r.part == Addresses {
 			d.addresses(&view.Ports[r.family][i])
@@ -57,9 +68,12 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 
 // draft gathers the objects of one Service.
 type draft struct {
-	facts   *service.NodeFacts
-	family  service.Family
-	objects []dataplane.Object
+	service       service.Key
+	proxyProtocol bool
+	settings      Settings
+	facts         *service.NodeFacts
+	family        service.Family
+	objects       []dataplane.Object
 }
 
 func (d *draft) addresses(p *service.PortView) {
@@ -101,7 +115,9 @@ func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
 	if !p.HasAny || p.Protocol != service.TCP && p.Protocol != service.UDP {
 		return
 	}
-	t.Affinity = p.AffinitySeconds
+	t.Service, t.Port, t.Affinity = d.service, p.Name, p.AffinitySeconds
+	t.ProxyProtocol = d.proxyProtocol && p.Protocol == service.TCP
+	t.LeastConnections, t.Log = d.settings.LeastConnections, d.settings.AccessLog
 	for _, e := range p.Serving { // of UDP alone
 		if !t.has(e.AddrPort) {
 			t.Kept = append(t.Kept, e.AddrPort)

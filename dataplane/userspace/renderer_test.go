@@ -37,7 +37,10 @@ var known = service.PerFamily[addresses]{
 
 // renderCases change a port with every kind of frontend, and the facts.
 var renderCases = map[string]func(a addresses, p *service.PortView, f *service.NodeFacts){
-	"all": func(addresses, *service.PortView, *service.NodeFacts) {},
+	"all":                func(addresses, *service.PortView, *service.NodeFacts) {},
+	"settings":           func(addresses, *service.PortView, *service.NodeFacts) {},
+	"proxy-protocol":     func(addresses, *service.PortView, *service.NodeFacts) {},
+	"proxy-protocol-udp": func(_ addresses, p *service.PortView, _ *service.NodeFacts) { p.Protocol = service.UDP },
 	"udp-affinity": func(_ addresses, p *service.PortView, _ *service.NodeFacts) {
 		p.Protocol, p.AffinitySeconds = service.UDP, 10800
 	},
@@ -81,10 +84,12 @@ func TestRenderer(t *testing.T) {
 				change(a, &port, facts)
 				view := &service.View{Key: service.Key{Namespace: "ns", Name: "web"}}
 				view.Ports[family] = []service.PortView{port}
-				objects := NewRenderer(Addresses, family).Service(view, facts)
-				objects = append(objects, NewRenderer(NodePorts, family).Service(view, facts)...)
+				view.ProxyProtocol = strings.HasPrefix(name, "proxy-protocol")
+				settings := Settings{LeastConnections: name == "settings", AccessLog: name == "settings"}
+				objects := NewRenderer(Addresses, family, settings).Service(view, facts)
+				objects = append(objects, NewRenderer(NodePorts, family, settings).Service(view, facts)...)
 				golden(t, fmt.Sprintf("%s-%s", name, family), text(t, objects))
-				if other := NewRenderer(Addresses, 1-family).Service(view, facts); other != nil {
+				if other := NewRenderer(Addresses, 1-family, settings).Service(view, facts); other != nil {
 					t.Errorf("the other family has %v", other)
 				}
 			})
@@ -143,7 +148,8 @@ func TestWrongObjectsAreNotRead(t *testing.T) {
 			t.Errorf("%q is read as %v", name, p)
 		}
 	}
-	for _, body := range []string{"to\n", "to 10.0.0.1\n", "affinity x\n", "allow 10.0.0.1\n", "near-to 10.0.0.1\n", "via 10.0.0.1:80\n", "\n"} {
+	for _, body := range []string{"to\n", "to 10.0.0.1\n", "affinity x\n", "allow 10.0.0.1\n", "near-to 10.0.0.1\n", "via 10.0.0.1:80\n", "\n",
+		"of web\n", "of /web\n", "balance random\n", "proxy-protocol v1\n", "log\n"} {
 		if table, err := parseTable(body); err == nil {
 			t.Errorf("%q is read as %+v", body, table)
 		}

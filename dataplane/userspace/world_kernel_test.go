@@ -32,6 +32,7 @@ type world struct {
 	node, client *netns.Namespace
 	forwarder    *userspace.Forwarder
 	writer       *userspace.Writer
+	registry     *userspace.Registry
 	owner        service.Key
 }
 
@@ -75,6 +76,11 @@ func newWorld(t testing.TB, family service.Family, config userspace.Config) *wor
 	check(t, w.client.AddRoute(netns.Everything(a.node), a.node))
 	for _, e := range a.endpoints {
 		check(t, w.node.AddAddress("lo", netns.Single(e)))
+	}
+	w.registry = config.Registry
+	if w.registry == nil {
+		w.registry = userspace.NewRegistry(nil)
+		config.Registry = w.registry
 	}
 	config.Relay.Inside = w.node.Do
 	config.Relay.Report = func(f relay.Failure) { t.Errorf("reported %+v", f) }

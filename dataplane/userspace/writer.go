@@ -313,7 +313,7 @@ func (a *attempt) modify() error {
 		c := &a.changes[i]
 		l := a.w.held[c.ID]
 		if t := a.tables[c.ID]; t != nil && l != nil && a.opened[c.ID] == nil && l.Alive() {
-			failed = append(failed, l.change(t, c.After.Body))
+			failed = append(failed, a.w.change(l, t, c.After.Body))
 			a.written.Objects++
 		}
 	}
@@ -326,7 +326,6 @@ func (a *attempt) remove() {
 		c := &a.changes[i]
 		if l := a.w.held[c.ID]; c.After == nil && l != nil {
 			l.retire()
-			a.w.counts.Delete(l.Place())
 			delete(a.w.held, c.ID)
 			a.written.Objects++
 		}

@@ -68,7 +68,7 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, forwarders *
 			domains, k.variant, err = backend.IPVS(ctx, o.ipvs(files, log))
 			return domains, err
 		},
-		Userspace: func() ([]proxy.Domain, error) { return backend.Userspace(forwarders, log) },
+		Userspace: func() ([]proxy.Domain, error) { return backend.Userspace(forwarders, o.userspace(), log) },
 	})
 	k.preferred = make(map[string]aggregator.Pace)
 	for i := range k.domains {

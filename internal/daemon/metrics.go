@@ -12,7 +12,6 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
-	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/inspect"
@@ -52,7 +51,7 @@ func (s *server) metricsConfig() metrics.Config {
 	case config.ModeIPVS:
 		c.Counters = ipvsCounters
 	case config.ModeUserspace:
-		c.Counters = s.relayCounters
+		c.Relayed, c.Relay = s.relayed, s.relayTotals
 	case config.ModeIPTables:
 		if _, err := iptables.ReadAccounts(); err == nil {
 			c.Accounted = iptables.ReadAccounts
@@ -75,16 +74,6 @@ func ipvsCounters(ctx context.Context) (map[dataplane.Frontend]metrics.Counters,
 		all[f] = metrics.Counters{Connections: c.Connections, BytesIn: c.BytesIn, BytesOut: c.BytesOut}
 	}
 	return all, err
-}
-
-// relayCounters returns what this process has passed on.
-func (s *server) relayCounters(context.Context) (map[dataplane.Frontend]metrics.Counters, error) {
-	all := make(map[dataplane.Frontend]metrics.Counters)
-	s.forwarders.Counts(func(f dataplane.Frontend, c *relay.Counts) {
-		all[f] = metrics.Counters{Connections: c.Connections.Load(),
-			BytesIn: c.BytesToTargets.Load(), BytesOut: c.BytesToClients.Load()}
-	})
-	return all, nil
 }
 
 // metricsServer makes the server of the metrics address.

@@ -60,7 +60,7 @@ var layers = []layer{
 	{pkg: "examples", why: "data"},
 	{pkg: "test/apitest", why: "an API server without the rest of Kubernetes", test: true},
 	{pkg: "internal/daemon", may: []string{"*"}, why: "the assembly of the program puts everything together"},
-	{pkg: "internal/daemon/backend", may: []string{"", "aggregator", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "dataplane/ipvs", "dataplane/ipvs/kernel", "dataplane/localport", "dataplane/nftables", "dataplane/relay", "dataplane/userspace", "internal/daemon/config", "internal/host/sandbox", "internal/host/sysctl", "service"}, why: "builds domains from a backend for the commands"},
+	{pkg: "internal/daemon/backend", may: []string{"", "aggregator", "conntrack", "dataplane", "dataplane/iptables", "dataplane/iptables/dispatch", "dataplane/ipvs", "dataplane/ipvs/kernel", "dataplane/localport", "dataplane/nftables", "dataplane/relay", "dataplane/userspace", "internal/daemon/config", "internal/host/sandbox", "internal/host/sysctl", "service"}, why: "builds domains from a backend for the commands"},
 	{pkg: "internal/daemon/config", may: []string{"", "aggregator", "internal/host/watch", "internal/yamllines", "service"}, why: "flags and files in, settings out; commands build things from them"},
 	{pkg: "internal/daemon/lab", may: []string{"*"}, why: "what surrounds the proxy in a sandbox"},
 	{pkg: "internal/daemon/plan", may: []string{"*"}, why: "the report of a plan"},

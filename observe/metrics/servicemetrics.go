@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,8 +47,9 @@ const (
 
 var omittedDesc = prometheus.NewDesc(omittedName, omittedHelp, nil, nil)
 
-// serviceMetrics exist in all modes but the last two, which need a kernel that counts by frontend.
-var serviceMetrics = []serviceMetric{
+// serviceMetrics exist in all modes but the last two of the first list, which need somebody who
+// counts by frontend, and relayMetrics.
+var serviceMetrics = slices.Concat([]serviceMetric{
 	serviceGauge("sluice_service_last_commit_timestamp_seconds", "When the kernel last got a revision of the Service.",
 		func(_ *answer, r *row, sample sampleFunc) {
 			if r.committed != 0 {
@@ -94,7 +96,7 @@ var serviceMetrics = []serviceMetric{
 				sample(float64(c.BytesOut), family, "out")
 			})
 		}, labelFamily, "direction"),
-}
+}, relayMetrics)
 
 func sampleMeasured(l *latency, value float32, sample sampleFunc) {
 	if l.measured() {

@@ -51,6 +51,7 @@ func testOtherModeTakesOver(t *testing.T, mode harness.Mode) {
 func TestTakeOverFromKubeProxy(t *testing.T) { inEachMode(t, testTakeOverFromKubeProxy) }
 
 func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {
+	cannot(t, mode, "kube-proxy has no such mode")
 	c := harness.NewCluster(t)
 	former := c.StartKubeProxy(mode)
 	clients := []*harness.Host{c.X, c.P1, c.N1}

@@ -14,7 +14,6 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/conntrack"
-	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -29,6 +28,10 @@ type Forwarders struct {
 
 	mu     sync.Mutex
 	byName map[string]*userspace.Forwarder
+	// registry is that of all of them; nil if there are none.
+	registry *userspace.Registry
+	// endLog ends the access log.
+	endLog func()
 }
 
 // of returns the forwarder of a domain, and makes it if there is none.
@@ -54,20 +57,44 @@ func (f *Forwarders) of(name string, part userspace.Part, family service.Family,
 	}
 	if f.byName == nil {
 		f.byName = make(map[string]*userspace.Forwarder)
+		f.registry, f.endLog = logged(log)
 	}
-	f.byName[name] = userspace.NewForwarder(part, family, userspace.Config{Relay: config})
+	f.byName[name] = userspace.NewForwarder(part, family, userspace.Config{Relay: config, Registry: f.registry})
 	return f.byName[name], nil
 }
 
-// Counts calls visit with what each listener has passed on since it was opened.
-func (f *Forwarders) Counts(visit func(dataplane.Frontend, *relay.Counts)) {
+// logged returns a registry whose connections are logged when they have ended, where a listener asks
+// for it, and what ends the log.
+func logged(log *zap.Logger) (_ *userspace.Registry, end func()) {
+	access := userspace.NewAccessLog()
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		access.Run(ctx, func(e userspace.Ended) {
+			log.Info("connection ended", zap.Stringer("service", e.Port.Service), zap.String("port", e.Port.Name),
+				zap.Stringer("client", e.Client), zap.Stringer("frontend", e.Place), zap.Stringer("endpoint", e.Target),
+				zap.Uint64("toEndpoint", e.ToTargets.Load()), zap.Uint64("toClient", e.ToClients.Load()), zap.Duration("took", e.Took))
+		}, func(lines uint64) {
+			log.Warn("connections ended faster than they can be logged; the access log lacks some", zap.Uint64("lines", lines))
+		})
+	})
+	return userspace.NewRegistry(access), func() { stop(); running.Wait() }
+}
+
+// Registry returns what the forwarders share; nil if there are none.
+func (f *Forwarders) Registry() *userspace.Registry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.registry
+}
+
+// Stats calls visit with the numbers of each forwarder.
+func (f *Forwarders) Stats(visit func(*relay.Stats)) {
 	f.mu.Lock()
 	all := slices.Collect(maps.Values(f.byName))
 	f.mu.Unlock()
 	for _, one := range all {
-		one.Counts(func(p relay.Place, c *relay.Counts) {
-			visit(dataplane.Frontend{Addr: p.At.Addr(), Port: p.At.Port(), Protocol: p.Protocol}, c)
-		})
+		visit(one.Stats())
 	}
 }
 
@@ -117,28 +144,31 @@ func (f *Forwarders) Connections() (open int64) {
 func (f *Forwarders) Take() *Forwarders {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	taken := &Forwarders{Sockets: f.Sockets, byName: f.byName}
-	f.byName = nil
+	taken := &Forwarders{Sockets: f.Sockets, byName: f.byName, registry: f.registry, endLog: f.endLog}
+	f.byName, f.registry, f.endLog = nil, nil, nil
 	return taken
 }
 
 // Close ends all forwarders with their connections.
 func (f *Forwarders) Close() {
 	f.mu.Lock()
-	all := f.byName
-	f.byName = nil
+	all, endLog := f.byName, f.endLog
+	f.byName, f.registry, f.endLog = nil, nil, nil
 	f.mu.Unlock()
 	for _, one := range all {
 		one.Close()
+	}
+	if endLog != nil {
+		endLog()
 	}
 }
 
 // Userspace builds two domains per family, whose listeners are those of the forwarders. It needs
 // nothing of the kernel but routes.
-func Userspace(forwarders *Forwarders, log *zap.Logger) (all []proxy.Domain, err error) {
+func Userspace(forwarders *Forwarders, settings userspace.Settings, log *zap.Logger) (all []proxy.Domain, err error) {
 	say := log
 	for _, part := range []userspace.Part{userspace.Addresses, userspace.NodePorts} {
-		domains, err := userspaceDomains(part, forwarders, log, say)
+		domains, err := userspaceDomains(part, forwarders, settings, log, say)
 		say = zap.NewNop() // of a family that is missing, once
 		if err != nil {
 			return nil, err
@@ -148,7 +178,7 @@ func Userspace(forwarders *Forwarders, log *zap.Logger) (all []proxy.Domain, err
 	return all, nil
 }
 
-func userspaceDomains(part userspace.Part, forwarders *Forwarders, log, say *zap.Logger) ([]proxy.Domain, error) {
+func userspaceDomains(part userspace.Part, forwarders *Forwarders, settings userspace.Settings, log, say *zap.Logger) ([]proxy.Domain, error) {
 	return eachFamily[*sysctl.NoIPv6Error](say, false, func(family service.Family) (proxy.Domain, error) {
 		if family == service.IPv6 {
 			if err := (sysctl.Files{}).IPv6(); err != nil {
@@ -165,7 +195,7 @@ func userspaceDomains(part userspace.Part, forwarders *Forwarders, log, say *zap
 			return proxy.Domain{}, fmt.Errorf("userspace mode in %s: %w", family, err)
 		}
 		return proxy.Domain{
-			Name: name, Family: family, Auxiliary: part == userspace.NodePorts, Awaited: true, Renderer: userspace.NewRenderer(part, family), Writer: writer,
+			Name: name, Family: family, Auxiliary: part == userspace.NodePorts, Awaited: true, Renderer: userspace.NewRenderer(part, family, settings), Writer: writer,
 		}, nil
 	})
 }

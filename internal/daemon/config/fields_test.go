@@ -158,6 +158,9 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.iptables.variant", def: "auto", set: "legacy", wrong: map[string]string{"old": `: "old": want auto, legacy or nft`}},
 	{field: "SluiceConfiguration.nftables.localhostNodePorts", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.healthz.disabled", def: "false", set: "true", with: map[string]string{"healthzBindAddress": "0.0.0.0"}, wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "SluiceConfiguration.userspace.balancing", def: "roundRobin", set: "leastConnections", wrong: map[string]string{
+		"random": `: "random": want roundRobin or leastConnections`}},
+	{field: "SluiceConfiguration.userspace.accessLog", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.ipvs.drainDeadline", def: "15m0s", set: "1h", want: "1h0m0s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
 	{field: "SluiceConfiguration.conntrack.gather", def: "20ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
 	{field: "SluiceConfiguration.metrics.servicesMax", def: "0", set: "100", wrong: map[string]string{"-1": ": -1: want 0 or more"}},

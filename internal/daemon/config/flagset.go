@@ -150,6 +150,14 @@ func (f *Flags) bindIPVS() {
 		"longest time that a removed TCP endpoint keeps its connections (mode ipvs)")
 }
 
+// bindUserspace adds the flags of mode userspace.
+func (f *Flags) bindUserspace() {
+	u, p := &f.sluice.Userspace, sluicePrefix+"userspace."
+	f.text(&u.Balancing, "sluice-userspace-balancing", p+"balancing",
+		"which endpoint the next client gets: "+BalanceRoundRobin+" or "+BalanceLeastConnections+" (mode userspace)")
+	f.flag(&u.AccessLog, "sluice-userspace-access-log", p+"accessLog", "log a line for each connection that has ended (mode userspace)")
+}
+
 // bindPeriods adds the flags for the two periods of each mode.
 func (f *Flags) bindPeriods() {
 	m, k := &f.modal, &f.kubeProxy

@@ -110,9 +110,20 @@ type Traffic struct {
 	failures []error
 }
 
+// trafficPause is between two new connections, and between two lines.
+const trafficPause = 20 * time.Millisecond
+
 // StartTraffic opens the sessions and starts.
 func StartTraffic(ctx context.Context, client *Host, targets ...Target) (*Traffic, error) {
-	const pause = 20 * time.Millisecond
+	return startTraffic(ctx, client, trafficPause, targets)
+}
+
+// StartNewTraffic is StartTraffic without sessions.
+func StartNewTraffic(ctx context.Context, client *Host, targets ...Target) (*Traffic, error) {
+	return startTraffic(ctx, client, 0, targets)
+}
+
+func startTraffic(ctx context.Context, client *Host, talkPause time.Duration, targets []Target) (*Traffic, error) {
 	t := &Traffic{}
 	note := func(e netns.Exchange) {
 		t.mu.Lock()
@@ -125,7 +136,7 @@ func StartTraffic(ctx context.Context, client *Host, targets ...Target) (*Traffi
 	}
 	var err error
 	t.load, err = netns.StartLoad(ctx, netns.LoadConfig{
-		Client: client.Namespace, Targets: targets, Pause: pause, TalkPause: pause, Patience: patientMax, Note: note,
+		Client: client.Namespace, Targets: targets, Pause: trafficPause, TalkPause: talkPause, Patience: patientMax, Note: note,
 	})
 	return t, err
 }
