@@ -38,7 +38,9 @@ func CleanUpOthers(
 	if mode == config.ModeUserspace {
 		found, _ := Others(ctx, mode, variant) // what cannot be seen is not removed either
 		if replaced = len(found) > 0; replaced {
-			failed = append(failed, HoldConnections())
+			if err := HoldConnections(); err != nil {
+				log.Info("connections that another mode's rules have translated are cut", zap.Error(err))
+			}
 		}
 	}
 	if mode != config.ModeNFTables {
