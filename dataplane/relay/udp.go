@@ -181,8 +181,8 @@ func newSession(server *udpServer, client, target netip.AddrPort, conn *net.UDPC
 		Place: server.place, Client: netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), Target: target,
 		Began: time.Now(), stats: &server.stats.Bytes,
 	}}
-	s.Cut = s.close
-	s.raw, _ = conn.SyscallConn() // fails only for a nil connection
+	s.Cut = func() { _ = conn.Close() } // then relay ends the session
+	s.raw, _ = conn.SyscallConn()       // fails only for a nil connection
 	s.touch()
 	server.stats.Sessions.Add(1)
 	return s

@@ -84,11 +84,12 @@ func TestKernelEndpointsAreToldOfTheClient(t *testing.T) {
 	})
 }
 
-// TestKernelEndsAreLogged if the listener says so, and nobody waits for a log that does not move.
+// TestKernelEndsAreLogged if the listener says so.
 func TestKernelEndsAreLogged(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
-			log := userspace.NewAccessLog() // nobody reads it until the end
+			var lines []userspace.Ended
+			log := userspace.NewAccessLog(func(e userspace.Ended) { lines = append(lines, e) }, func(uint64) {})
 			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(log)})
 			w.backend(0)
 			w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.TCP, w.cluster(80), append([]string{ofWeb}, w.to(0)...)...)))
@@ -97,7 +98,7 @@ func TestKernelEndsAreLogged(t *testing.T) {
 			w.write(w.want(listenerOf(service.TCP, w.cluster(80), append([]string{ofWeb, "log ends"}, w.to(0)...)...)))
 			w.names(w.client, "tcp", w.cluster(80), 4)
 			w.eventually("they have ended", func() bool { return w.traffic().Open == 0 })
-			lines := logged(log)
+			log.Close()
 			if len(lines) != 4 {
 				w.Fatalf("%d lines, want 4", len(lines))
 			}

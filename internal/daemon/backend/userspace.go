@@ -28,10 +28,9 @@ type Forwarders struct {
 
 	mu     sync.Mutex
 	byName map[string]*userspace.Forwarder
-	// registry is that of all of them; nil if there are none.
+	// registry and access are those of all of them; nil if there are none.
 	registry *userspace.Registry
-	// endLog ends the access log.
-	endLog func()
+	access   *userspace.AccessLog
 }
 
 // of returns the forwarder of a domain, and makes it if there is none.
@@ -57,28 +56,22 @@ func (f *Forwarders) of(name string, part userspace.Part, family service.Family,
 	}
 	if f.byName == nil {
 		f.byName = make(map[string]*userspace.Forwarder)
-		f.registry, f.endLog = logged(log)
+		f.access = accessLog(log)
+		f.registry = userspace.NewRegistry(f.access)
 	}
 	f.byName[name] = userspace.NewForwarder(part, family, userspace.Config{Relay: config, Registry: f.registry})
 	return f.byName[name], nil
 }
 
-// logged returns a registry whose connections are logged when they have ended, where a listener asks
-// for it, and what ends the log.
-func logged(log *zap.Logger) (_ *userspace.Registry, end func()) {
-	access := userspace.NewAccessLog()
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		access.Run(ctx, func(e userspace.Ended) {
-			log.Info("connection ended", zap.Stringer("service", e.Port.Service), zap.String("port", e.Port.Name),
-				zap.Stringer("client", e.Client), zap.Stringer("frontend", e.Place), zap.Stringer("endpoint", e.Target),
-				zap.Uint64("toEndpoint", e.ToTargets.Load()), zap.Uint64("toClient", e.ToClients.Load()), zap.Duration("took", e.Took))
-		}, func(lines uint64) {
-			log.Warn("connections ended faster than they can be logged; the access log lacks some", zap.Uint64("lines", lines))
-		})
+// accessLog returns a log for connections that have ended. Listeners say whether theirs belong there.
+func accessLog(log *zap.Logger) *userspace.AccessLog {
+	return userspace.NewAccessLog(func(e userspace.Ended) {
+		log.Info("connection ended", zap.Stringer("service", e.Port.Service), zap.String("port", e.Port.Name),
+			zap.Stringer("client", e.Client), zap.Stringer("frontend", e.Place), zap.Stringer("endpoint", e.Target),
+			zap.Uint64("toEndpoint", e.ToTargets.Load()), zap.Uint64("toClient", e.ToClients.Load()), zap.Duration("took", e.Took))
+	}, func(connections uint64) {
+		log.Warn("connections ended faster than they can be logged; the access log lacks some", zap.Uint64("connections", connections))
 	})
-	return userspace.NewRegistry(access), func() { stop(); running.Wait() }
 }
 
 // Registry returns what the forwarders share; nil if there are none.
@@ -144,22 +137,22 @@ func (f *Forwarders) Connections() (open int64) {
 func (f *Forwarders) Take() *Forwarders {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	taken := &Forwarders{Sockets: f.Sockets, byName: f.byName, registry: f.registry, endLog: f.endLog}
-	f.byName, f.registry, f.endLog = nil, nil, nil
+	taken := &Forwarders{Sockets: f.Sockets, byName: f.byName, registry: f.registry, access: f.access}
+	f.byName, f.registry, f.access = nil, nil, nil
 	return taken
 }
 
 // Close ends all forwarders with their connections.
 func (f *Forwarders) Close() {
 	f.mu.Lock()
-	all, endLog := f.byName, f.endLog
-	f.byName, f.registry, f.endLog = nil, nil, nil
+	all, access := f.byName, f.access
+	f.byName, f.registry, f.access = nil, nil, nil
 	f.mu.Unlock()
 	for _, one := range all {
 		one.Close()
 	}
-	if endLog != nil {
-		endLog()
+	if access != nil {
+		access.Close()
 	}
 }
 
