@@ -28,6 +28,7 @@ func TestProxyNeedsTheseCapabilities(t *testing.T) {
 		capabilities []string
 	}{
 		{variant{"nftables", ""}, []string{"NET_ADMIN"}},
+		{variant{"userspace", ""}, []string{"NET_ADMIN"}}, // NET_BIND_SERVICE is for ports below 1024
 		{variant{"iptables", "nft"}, []string{"NET_ADMIN"}},
 		{variant{"iptables", "legacy"}, []string{"NET_ADMIN", "NET_RAW", "DAC_READ_SEARCH"}},
 	} {
