@@ -114,9 +114,14 @@ func Run(ctx context.Context, o *Options, from Upstream) error {
 		s = s.successor
 	}
 	p.passOn()
-	if o.Sandboxed {
+	switch {
+	case o.Sandboxed:
 		log.Info("stopped; the sandbox and its rules are gone")
-	} else {
+	case p.offer != nil:
+		log.Info("stopped; another process serves")
+	case p.forwarders.Any():
+		log.Info("stopped; Services are refused until a proxy runs again")
+	default:
 		log.Info("stopped; the rules stay in the kernel")
 	}
 	return nil
