@@ -94,6 +94,9 @@ define campaign
 $(GO) run ./test/campaign -duration $(or $(DURATION),1h) -mode $(or $(MODE),nftables) $(if $(VARIANT),-variant $(VARIANT))
 endef
 
+campaigns: test-packages ## the short form of every campaign of docs/reliability.md
+	hack/campaigns
+
 mutations: ## put mended mistakes back, one at a time, until a campaign finds each: make mutations ONLY='restart' SEEDS=2000 MINUTES=10 CAMPAIGN=simulation SHORT=1
 	$(GO) run ./test/mutations -only '$(ONLY)' -seeds $(or $(SEEDS),2000) -minutes $(or $(MINUTES),10) $(if $(SHORT),-short) $(if $(CAMPAIGN),-campaign '$(CAMPAIGN)')
 
@@ -106,7 +109,7 @@ record-release: test-packages ## write down the rules of the present commit, for
 
 sim: ## the simulation: SEED=42 plays one seed verbosely; SEEDS=20000 FROM=1 FOR=600 (seconds) many, FRESH=20 those of today
 ifneq ($(SEEDS)$(FRESH),)
-	SLUICE_SIM_SEEDS=$(SEEDS) SLUICE_SIM_FROM=$(FROM) SLUICE_SIM_SECONDS=$(FOR) SLUICE_SIM_FRESH=$(FRESH) \
+	GOGC=800 SLUICE_SIM_SEEDS=$(SEEDS) SLUICE_SIM_FROM=$(FROM) SLUICE_SIM_SECONDS=$(FOR) SLUICE_SIM_FRESH=$(FRESH) \
 		$(GO) test -count=1 -timeout 0 -v -run '^TestSimulation(OfToday)?$$' ./test/sim
 else
 	SLUICE_SIM_SEED=$(or $(SEED),1) $(GO) test -race -count=1 -v -run '^TestSimulation$$' ./test/sim

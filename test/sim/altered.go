@@ -162,7 +162,7 @@ func nameless(item nftmodel.Item) bool {
 func (g *guard) innocent(key service.Key) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.tampered || g.faults.hasStruck(false) {
+	if g.tampered || g.faults.hasStruck() {
 		return nil
 	}
 	for n, states := range g.states {

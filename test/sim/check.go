@@ -119,9 +119,10 @@ func (w *world) match() (service.PerFamily[[]served], error) {
 			w.stacks[family].guard.settled(s.n, s.state, w.cluster.state(s.n))
 		}
 	}
-	for n := range w.vague {
+	for _, n := range w.cluster.numbers() {
 		if !w.cluster.heldBack(n, service.IPv4) && !w.cluster.heldBack(n, service.IPv6) {
 			delete(w.vague, n)
+			delete(w.cluster.heirs, n)
 		}
 	}
 	if len(w.vague) == 0 {

@@ -71,6 +71,8 @@ type cluster struct {
 	histories service.PerFamily[map[int][]state]
 	// former has the node's facts of each time, newest last.
 	former []*service.NodeFacts
+	// heirs has, by Service that was held back at a restart, the node's facts since then.
+	heirs map[int][]*service.NodeFacts
 }
 
 // formerMax is how many facts are remembered.
@@ -82,11 +84,17 @@ func (c *cluster) noteFacts(f *service.NodeFacts) {
 	if c.former = append(c.former, f); len(c.former) > formerMax {
 		c.former = c.former[1:]
 	}
+	for n, all := range c.heirs {
+		if !slices.ContainsFunc(all, f.Equal) {
+			c.heirs[n] = append(all, f)
+		}
+	}
 }
 
 func newCluster(settings proxy.NodeSettings) *cluster {
 	c := &cluster{
 		picture: newPicture(settings, hostsOf(0)), told: newPicture(settings, hostsOf(0)), defects: &defects{},
+		heirs: map[int][]*service.NodeFacts{},
 	}
 	for _, family := range service.Families {
 		c.histories[family] = map[int][]state{}

@@ -148,13 +148,18 @@ func (f *requestFaults) next(ask bool) requestFault {
 	return requestFault{}
 }
 
-// hasStruck reports whether a request has failed since it was last asked to forget that.
-func (f *requestFaults) hasStruck(forget bool) bool {
+// hasStruck reports whether a request has failed since forget.
+func (f *requestFaults) hasStruck() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	struck := f.struck
-	f.struck = struck && !forget
-	return struck
+	return f.struck
+}
+
+// forget forgets that requests have failed.
+func (f *requestFaults) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.struck = false
 }
 
 // errLost is the error of a transaction whose answer was lost.

@@ -143,7 +143,7 @@ func (g *guard) settled(n int, there, now state) {
 	delete(g.disturbed, n)
 	delete(g.disturbed, nodeActor)
 	g.tampered = false
-	g.faults.hasStruck(true)
+	g.faults.forget()
 	clear(g.altered)
 }
 

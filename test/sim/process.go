@@ -199,6 +199,7 @@ func (w *world) restart() error {
 	for _, s := range w.stacks {
 		s.remains = held
 	}
+	w.inherit()
 	if err := w.close(); err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}

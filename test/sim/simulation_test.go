@@ -325,6 +325,50 @@ var regressions = []struct {
 			{handOver, 0, 0, 0x876e},
 		}},
 	},
+	{
+		// The simulation was wrong: a node port of a broken Service, left by a former process,
+		// answers on addresses that the node has only now.
+		"the host gets an address as the process of a broken Service is replaced",
+		scenario{4777, []event{
+			{setService, 16, 0, 0xa0bb},
+			{alterRules, 1, 0, 0x24cf},
+			{rejectMany, 1, 1, 0xda8},
+			{setService, 4, 0, 0xd051},
+			{setHosts, 0, 0, 0x5614},
+			{setService, 19, 0, 0xf1b9},
+			{setService, 22, 0, 0x1ec3},
+			{breakService, 16, 64, 0xc4e3},
+			{upgrade, 1, 0, 0x55f2},
+			{setService, 18, 0, 0x8619},
+		}},
+	},
+	{
+		// The simulation was wrong: a new process ranks what is left of a broken Service by the
+		// age that the API says now.
+		"a broken Service is older after a restart",
+		scenario{6363, []event{
+			{setService, 4, 0, 0x48e1},
+			{alterRules, 0, 0, 0x46b3},
+			{breakService, 4, 2, 0x2b82},
+			{kill, 0, 0, 0x5b38},
+			{setService, 5, 0, 0xc759},
+		}},
+	},
+	{
+		// The simulation was wrong: a new process takes the chain that a refused Service shares as
+		// the others want it, and does not know what the refused one wanted before.
+		"pods are detected otherwise after a restart beside a refused Service",
+		scenario{5158, []event{
+			{setService, 5, 0, 0x5b44},
+			{setSlice, 5, 2, 0x336f},
+			{setService, 19, 0, 0x3aaa},
+			{setSlice, 19, 0, 0x5ffd},
+			{deleteElement, 0, 0, 0xdcec},
+			{rejectMany, 3, 1, 0xb13},
+			{restart, 1, 0, 0xa2da},
+			{upheaval, 0, 0, 0xda94},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their

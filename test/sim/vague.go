@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/nftmodel"
@@ -40,8 +41,8 @@ func (w *world) vagueIsDamaged() bool {
 	return false
 }
 
-// contents is what the proxy's table may be. Of present, the first is without what is vague;
-// what all of them have has to be there. Each part has to be in one of them, or in one of
+// contents is what the proxy's table may be. Of present, the first is without what is vague or
+// inherited; what all of them have has to be there. Each part has to be in one of them, or in one of
 // past: what a vague Service had, with the facts of its time, in the form of another release.
 // A part of a vague Service that was damaged when a process ended may also be in left, as
 // another program has left it: the next process has not known what was there before.
@@ -84,6 +85,13 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 		c.present, err = append(c.present, items), errors.Join(err, wrong)
 	}
 	add(certain)
+	for i, s := range certain {
+		for _, as := range w.inherited(family, s) {
+			all := slices.Clone(certain)
+			all[i] = as
+			add(all)
+		}
+	}
 	c.healthy = sync.OnceValue(func() map[nftmodel.Name]string {
 		items, wrong := w.expectedItems(family, w.notHeldBack(family, certain), nil)
 		if wrong != nil {
@@ -100,6 +108,9 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 			if s.spec != nil {
 				all = append(all, serve(n, s))
 				add(append(slices.Clip(certain), serve(n, s)))
+				if now := w.cluster.specs[n]; now != nil && !now.Created.Equal(s.spec.Created) {
+					add(append(slices.Clip(certain), serve(n, s.created(now.Created))))
+				}
 			}
 		}
 	}
@@ -113,6 +124,15 @@ func (w *world) allowed(family service.Family, certain []served) (c contents, er
 		return items
 	})
 	return c, err
+}
+
+// created returns the state with the age of another one of the same name. A process that finds what
+// its predecessor left of a Service ranks that by the age of today.
+func (s state) created(at time.Time) state {
+	spec := *s.spec
+	spec.Created = at
+	s.spec = &spec
+	return s
 }
 
 // ofHealthy reports whether a part is wanted also without what is held back.
@@ -166,11 +186,13 @@ func (w *world) pastItems(family service.Family, s served) (all []map[nftmodel.N
 	return all, err
 }
 
-// concernsVague reports whether a packet goes to where a vague Service answers, or did.
+// concernsVague reports whether a packet goes to where a vague Service answers, or did. On which
+// addresses its node ports answer is decided by the node's own rules, which are those of today.
 func (w *world) concernsVague(family service.Family, p nftmodel.Packet) bool {
+	facts := w.cluster.facts()
 	for _, n := range w.vagueNumbers(family) {
 		for _, s := range append(slices.Clip(w.cluster.histories[family][n]), w.cluster.state(n)) {
-			j := newJudge(family, s.facts, w.cluster.hosts, []served{serve(n, s)})
+			j := newJudge(family, facts, w.cluster.hosts, []served{serve(n, s)})
 			if len(j.claimants(p)) > 0 || j.isClusterIP(p.Dst.Addr()) {
 				return true
 			}
