@@ -17,6 +17,7 @@ func FuzzSplitRule(f *testing.F) {
 	f.Add("ns/web:http", " cluster IP", "KUBE-SVC-A")
 	f.Add(`a"b\c'd`, `-j DROP`, "KUBE-SEP-B")
 	f.Add("", "\\", "")
+	f.Add("-", "j", "KUBE-SEP-B")
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, `'`, `\'`)
 	f.Fuzz(func(t *testing.T, subject, after, target string) {
 		if strings.ContainsAny(target, " \"\n") || target == "" {

@@ -150,14 +150,17 @@ func SplitRule(rule string) []string {
 	}
 }
 
-// ruleTarget returns the argument of -j or -g, or "" for a rule that only counts.
+// ruleTarget returns the argument of -j or -g, or "" for a rule that only counts. A comment may
+// read like either.
 func ruleTarget(rule string) string {
 	for {
 		arg, rest, ok := nextArg(rule)
-		if !ok {
+		switch {
+		case !ok:
 			return ""
-		}
-		if arg == "-j" || arg == "-g" {
+		case arg == "--comment":
+			_, rest, _ = nextArg(rest)
+		case arg == "-j", arg == "-g":
 			target, _, _ := nextArg(rest)
 			return target
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"syscall"
 	"time"
 
@@ -204,18 +205,63 @@ func (c *connection) half(to, from *net.TCPConn, passed func(int)) {
 	whole = passOn(to, from, passed) == nil && to.CloseWrite() == nil
 }
 
-// passOn passes on what arrives until the end of the stream, by splice(2): without copies in this
-// process. It waits before it takes a pipe, so that an idle connection holds none and what has
-// arrived is counted at once.
+// smallBytes is how much is passed on through a buffer, which is faster than a pipe for so little.
+const smallBytes = 16 << 10
+
+// smalls holds unused buffers. One is taken when there is something to read, so that idle
+// connections hold none.
+var smalls = sync.Pool{New: func() any { return new([smallBytes]byte) }}
+
+// passOn passes on what arrives until the end of the stream. What fills a buffer is followed by
+// splice(2), without copies in this process, for as long as much arrives. So an idle connection
+// holds neither a buffer nor a pipe, and what has arrived is counted at once.
 func passOn(to, from *net.TCPConn, passed func(int)) error {
 	raw, err := from.SyscallConn()
 	if err != nil {
 		return err
 	}
+	for {
+		n, err := passSmall(to, raw)
+		passed(n)
+		if err == nil && n == smallBytes {
+			err = passLarge(to, from, raw, passed)
+		}
+		if err != nil || n == 0 {
+			return err
+		}
+	}
+}
+
+// passSmall waits until something has arrived, and passes it on, smallBytes at most. At the end of
+// the stream it returns 0.
+func passSmall(to *net.TCPConn, raw syscall.RawConn) (n int, err error) {
+	var buffer *[smallBytes]byte
+	failed := raw.Read(func(fd uintptr) bool {
+		buffer = smalls.Get().(*[smallBytes]byte)
+		if n, err = unix.Read(int(fd), buffer[:]); !errors.Is(err, unix.EAGAIN) {
+			return true
+		}
+		smalls.Put(buffer)
+		return false
+	})
+	if failed != nil {
+		return 0, failed
+	}
+	defer smalls.Put(buffer)
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	return to.Write(buffer[:n])
+}
+
+// passLarge passes on what has arrived until that would fit into a buffer.
+func passLarge(to, from *net.TCPConn, raw syscall.RawConn, passed func(int)) error {
 	part := io.LimitedReader{R: from}
 	for {
-		arrived, err := await(raw)
-		if err != nil || arrived == 0 {
+		var arrived int
+		var err error
+		failed := raw.Control(func(fd uintptr) { arrived, err = unix.IoctlGetInt(int(fd), unix.SIOCINQ) })
+		if err = errors.Join(failed, err); err != nil || arrived < smallBytes {
 			return err
 		}
 		part.N = int64(arrived)
@@ -228,25 +274,6 @@ func passOn(to, from *net.TCPConn, passed func(int)) error {
 			return io.ErrUnexpectedEOF
 		}
 	}
-}
-
-// await waits until something has arrived, and returns how many bytes; 0 at the end of the stream.
-func await(raw syscall.RawConn) (arrived int, err error) {
-	failed := raw.Read(func(fd uintptr) bool {
-		if arrived, err = unix.IoctlGetInt(int(fd), unix.SIOCINQ); err != nil || arrived > 0 {
-			return true
-		}
-		var one [1]byte // there is none: at the end, after a failure, or until one comes
-		_, _, err = unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		if err == nil {
-			arrived, err = unix.IoctlGetInt(int(fd), unix.SIOCINQ)
-		}
-		return !errors.Is(err, unix.EAGAIN)
-	})
-	if failed != nil {
-		return 0, failed
-	}
-	return arrived, err
 }
 
 // abort resets both ends, so that neither mistakes half an answer for a whole one.

@@ -82,6 +82,10 @@ func newBalancer(registry *Registry, id PortID, t *Table, protocol service.Proto
 func (b *balancer) use(t *Table) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.turnTo(t)
+}
+
+func (b *balancer) turnTo(t *Table) {
 	b.table = t
 	has := t.members()
 	for at, k := range b.known {
@@ -106,11 +110,9 @@ func (b *balancer) use(t *Table) {
 // retire lets all connections drain: the listener has gone, or serves another Service port.
 func (b *balancer) retire() {
 	b.mu.Lock()
-	b.retired = true
-	b.mu.Unlock()
-	b.use(&Table{})
-	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.retired = true
+	b.turnTo(&Table{})
 	b.settle()
 }
 

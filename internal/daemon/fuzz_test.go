@@ -15,10 +15,11 @@ import (
 func FuzzLogLine(f *testing.F) {
 	f.Add("message", "ns/web", "plain")
 	f.Add("a\nb", "I1122 11:33:41.123456 1 x.go:1] \"forged\"", "two\nI1122 lines\r\x1b[2J\x00\xff\u202e")
+	f.Add("a\x7f", "\u009b2J", "\x7f\u0085")
 	f.Fuzz(func(t *testing.T, message, value, reason string) {
 		fields := []zapcore.Field{zap.String("service", value), named(zap.Error(errors.New(reason))), zap.Strings("all", []string{value, reason})}
 		for name, encoder := range map[string]zapcore.Encoder{
-			"text": newKlogEncoder(), "json": zapcore.NewJSONEncoder(jsonKeys), "console": newConsoleEncoder(),
+			"text": newKlogEncoder(), "json": newJSONEncoder(), "console": newConsoleEncoder(),
 		} {
 			line, err := encoder.EncodeEntry(zapcore.Entry{Message: message}, fields)
 			if err != nil {

@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/buffer"
@@ -45,7 +47,7 @@ func newOutput(l config.Log, to streams) (*output, error) {
 	case config.FormatText:
 		encoder = newKlogEncoder()
 	case config.FormatJSON:
-		encoder, o.numbered = zapcore.NewJSONEncoder(jsonKeys), true
+		encoder, o.numbered = newJSONEncoder(), true
 	case config.FormatConsole:
 		encoder = newConsoleEncoder()
 	default:
@@ -69,21 +71,58 @@ var jsonKeys = zapcore.EncoderConfig{
 	EncodeDuration: zapcore.StringDurationEncoder, EncodeCaller: zapcore.ShortCallerEncoder,
 }
 
+// jsonEncoder is zap's, with all control characters escaped.
+type jsonEncoder struct{ zapcore.Encoder }
+
+func newJSONEncoder() jsonEncoder { return jsonEncoder{zapcore.NewJSONEncoder(jsonKeys)} }
+
+// Clone returns an encoder with the same fields.
+func (e jsonEncoder) Clone() zapcore.Encoder { return jsonEncoder{e.Encoder.Clone()} }
+
+// EncodeEntry returns a line.
+func (e jsonEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Field) (*buffer.Buffer, error) {
+	line, err := e.Encoder.EncodeEntry(entry, fields)
+	if err == nil && bytes.ContainsFunc(line.Bytes(), leftByJSON) {
+		escaped := escapeControls(line.Bytes())
+		line.Reset()
+		line.AppendBytes(escaped)
+	}
+	return line, err
+}
+
+// leftByJSON reports whether a character is a control character that JSON need not escape
+// (RFC 8259, section 7).
+func leftByJSON(r rune) bool { return r >= 0x7f && r <= 0x9f }
+
+// escapeControls returns a copy of JSON text with escapes for these.
+func escapeControls(text []byte) (escaped []byte) {
+	for _, r := range string(text) {
+		if leftByJSON(r) {
+			escaped = fmt.Appendf(escaped, "\\u%04x", r)
+		} else {
+			escaped = utf8.AppendRune(escaped, r)
+		}
+	}
+	return escaped
+}
+
 // consoleEncoder is zap's for people, which quotes values but not messages. Those of libraries may
 // hold what a server has answered.
-type consoleEncoder struct{ zapcore.Encoder }
+type consoleEncoder struct{ jsonEncoder }
 
 func newConsoleEncoder() consoleEncoder {
-	return consoleEncoder{zapcore.NewConsoleEncoder(consoleKeys())}
+	return consoleEncoder{jsonEncoder{zapcore.NewConsoleEncoder(consoleKeys())}}
 }
 
 // Clone returns an encoder with the same fields.
-func (e consoleEncoder) Clone() zapcore.Encoder { return consoleEncoder{e.Encoder.Clone()} }
+func (e consoleEncoder) Clone() zapcore.Encoder {
+	return consoleEncoder{jsonEncoder{e.Encoder.Clone()}}
+}
 
 // EncodeEntry returns a line.
 func (e consoleEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Field) (*buffer.Buffer, error) {
 	entry.Message = printable(entry.Message)
-	return e.Encoder.EncodeEntry(entry, fields)
+	return e.jsonEncoder.EncodeEntry(entry, fields)
 }
 
 // consoleKeys returns the columns of the format for people.

@@ -85,7 +85,7 @@ func writeKlogValue(line *buffer.Buffer, key string, value any) {
 		if err != nil {
 			text = strconv.AppendQuote(nil, fmt.Sprint(v))
 		}
-		fmt.Fprintf(line, " %s=%s", key, text)
+		fmt.Fprintf(line, " %s=%s", key, escapeControls(text))
 	}
 }
 

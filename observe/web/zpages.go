@@ -162,7 +162,8 @@ func parseAccept(header string) []clause {
 		c := clause{parameters: parameters, quality: 1}
 		c.kind, c.subkind, _ = strings.Cut(mediaType, "/")
 		if q, given := parameters["q"]; given {
-			if c.quality, err = strconv.ParseFloat(q, 64); err != nil {
+			c.quality, err = strconv.ParseFloat(q, 64)
+			if err != nil || !(c.quality >= 0 && c.quality <= 1) {
 				continue
 			}
 		}

@@ -312,7 +312,9 @@ func (r *setReader) read(attrs []byte) {
 	for a := range netlink.Attrs(attrs) {
 		switch a.Type {
 		case setTypeName:
-			set.Type = SetType(a.Text())
+			if len(set.Entries) == 0 { // else they are of the type that came before
+				set.Type = SetType(a.Text())
+			}
 		case setFamily:
 			set.Family = Family(a.Uint8())
 		case setData:

@@ -16,6 +16,8 @@ func FuzzSets(f *testing.F) {
 	}
 	f.Add(describedSet(SetSpec{Name: "KUBE-X", Type: HashIPPortNet, Family: Inet6, MaxElem: 1},
 		Entry{Addr: netip.MustParseAddr("fd00::1"), Protocol: UDP, Port: 53, Second: netip.MustParsePrefix("fd01::/64")}))
+	f.Add(netlink.AppendText(describedSet(SetSpec{Name: "KUBE-X", Type: HashIP, Family: Inet, MaxElem: 4},
+		Entry{Addr: netip.MustParseAddr("10.0.0.1")}), setTypeName, "list:set"))
 	f.Fuzz(func(t *testing.T, attrs []byte) {
 		r := setReader{}
 		r.read(attrs)

@@ -216,6 +216,9 @@ func (f *Flags) without(name, what string) { f.set.Lookup(name).DefValue = what 
 func (f *Flags) place(field string, read *file) Place {
 	whole, _, _ := strings.Cut(field, "[")
 	place := Place{}
+	if strings.HasPrefix(field, "--") {
+		return Place{Flag: field}
+	}
 	if gate, ok := strings.CutPrefix(field, "featureGates."); ok {
 		whole, place.Field = "featureGates", gate
 	}

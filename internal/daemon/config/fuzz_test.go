@@ -17,6 +17,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add(kubeProxyHead+"clusterCIDR: \" 010.0.0.0/8,fd00::/8\"\nnodePortAddresses: [::ffff:1.2.3.4/120]\n", "--sluice-spacing=1h --vmodule=a=1")
 	f.Add(kubeProxyHead+"iptables: {syncPeriod: 2562047h47m16.854775807s, masqueradeBit: 2147483648}\nbogus: \"\\e[2J\"\n", "-v=99999999999")
 	f.Add("", "--proxy-mode=ipvs --ipvs-exclude-cidrs=10.0.0.0/8 --ipvs-scheduler=rr")
+	f.Add("", "--ipvs-exclude-cidrs=\xff --hostname-override=\xff")
 	f.Fuzz(func(t *testing.T, text, line string) {
 		flags, err := parse(strings.Fields(line)...)
 		if err != nil || flags.File != "" {

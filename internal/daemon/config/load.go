@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,6 +106,11 @@ func (f *Flags) finish(c *Config, read *file, warnings []Warning) (*Config, []Wa
 	if read == nil && f.metricsPort == 0 {
 		found.wrong("metrics-port", 0, "1 to 65535; the metrics server cannot be switched off")
 	}
+	f.set.Visit(func(flag *pflag.Flag) {
+		if text := flag.Value.String(); !utf8.ValidString(text) {
+			found.wrong("--"+flag.Name, text, "text in UTF-8")
+		}
+	})
 	if read != nil {
 		found = merge(read.found, found)
 		warnings = append(warnings, f.ignored()...)
