@@ -11,9 +11,9 @@ type Refusal uint8
 
 // The refusals.
 const (
-	// ListenerFull and RelayFull are the bounds of one listener and of all.
-	ListenerFull Refusal = iota
-	RelayFull
+	// PartFull and TotalFull: the listener's budget has nothing left, or the one above.
+	PartFull Refusal = iota
+	TotalFull
 	// Unreachable: no target has accepted.
 	Unreachable
 	// NoTarget: the balancer has none for this client.
@@ -26,7 +26,7 @@ const (
 
 // String returns the name of a refusal in metrics.
 func (r Refusal) String() string {
-	return [...]string{"listener_bound", "total_bound", "unreachable", "no_endpoint", "replaced"}[r]
+	return [...]string{"service_bound", "total_bound", "unreachable", "no_endpoint", "replaced"}[r]
 }
 
 // Connection is an open TCP connection or UDP session.

@@ -44,6 +44,17 @@ type Options struct {
 	Balancer Balancer
 	// Control, if set, prepares the socket before it is bound.
 	Control func(fd uintptr) error
+	// Budget, if set, returns what the next client counts against. Default: a part of the relay's.
+	Budget func() *Budget
+}
+
+// slots returns what says which budget a client counts against.
+func (o Options) slots(most int, above *Budget) func() *Budget {
+	if o.Budget != nil {
+		return o.Budget
+	}
+	own := NewBudget(most, above)
+	return func() *Budget { return own }
 }
 
 // Open opens a socket. Clients can connect to it from then on, but nothing serves them before

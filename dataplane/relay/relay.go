@@ -20,11 +20,12 @@ import (
 type Config struct {
 	// Connections bounds the TCP connections of all listeners together, and
 	// ConnectionsPerListener those of one; a further client is reset. Each takes up to six file
-	// descriptors: two sockets and two pipes to splice through. Defaults 1024 and 512.
+	// descriptors: two sockets and two pipes to splice through. Defaults 1024 and 512. Listeners
+	// with a budget of their own (Options) count there alone.
 	Connections, ConnectionsPerListener int
 	// Sessions bounds the UDP sessions of all listeners together, and SessionsPerListener those
-	// of one; a new one replaces the listener's least recently active. Each takes a file
-	// descriptor. Defaults 4096 and 1024.
+	// of one; a new one replaces the least recently active. Each takes a file descriptor.
+	// Defaults 4096 and 1024.
 	Sessions, SessionsPerListener int
 	// DialTimeout bounds the wait for a target to accept a TCP connection, over all targets that
 	// are tried; then the client is reset. Default 10 s: the fourth SYN goes out after 7 s.
@@ -41,16 +42,6 @@ type Config struct {
 	// Report is called, from any goroutine, with failures that are in no receipt. It must not
 	// block. Default: none.
 	Report func(Failure)
-	// Full is called when a client meets a bound, once a minute at most. It must not block.
-	// Default: none.
-	Full func(Bound)
-}
-
-// Bound says where a client met a bound, and what there is together.
-type Bound struct {
-	// Listener names it, for example "tcp/127.0.0.1:30080".
-	Listener              string
-	Connections, Sessions int
 }
 
 func (c Config) withDefaults() Config {
@@ -66,9 +57,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Report == nil {
 		c.Report = func(Failure) {}
-	}
-	if c.Full == nil {
-		c.Full = func(Bound) {}
 	}
 	return c
 }
@@ -138,14 +126,11 @@ type Relay struct {
 	stats Stats
 	// connections and sessions are the budgets of all listeners together, the others what each
 	// listener may have of them.
-	connections, sessions                       *budget
+	connections, sessions                       *Budget
 	connectionsPerListener, sessionsPerListener int
 	unreplied, replied                          time.Duration
 	// listeners are the open ones, as keys.
 	listeners sync.Map
-	full      func(Bound)
-	// fullSaid is when full was called last, in nanoseconds of the system's clock.
-	fullSaid atomic.Int64
 }
 
 // New returns a relay. Close ends what it has started.
@@ -153,11 +138,11 @@ func New(c Config) *Relay {
 	c = c.withDefaults()
 	s := &Relay{
 		sockets:                &sockets{inside: c.Inside, dialTimeout: c.DialTimeout, waiting: c.Sockets},
-		connections:            newBudget(c.Connections, nil),
-		sessions:               newBudget(c.Sessions, nil),
+		connections:            NewBudget(c.Connections, nil),
+		sessions:               NewBudget(c.Sessions, nil),
 		connectionsPerListener: c.ConnectionsPerListener,
 		sessionsPerListener:    c.SessionsPerListener,
-		unreplied:              c.Unreplied, replied: c.Replied, full: c.Full,
+		unreplied:              c.Unreplied, replied: c.Replied,
 	}
 	s.tasks = newTasks(func(f Failure) {
 		s.stats.Failures.Add(1)
@@ -180,18 +165,6 @@ func (r *Relay) Closed() bool { return r.tasks.ctx.Err() != nil }
 
 // Stats returns the relay's numbers.
 func (r *Relay) Stats() *Stats { return &r.stats }
-
-// fullPause is the shortest time between two calls of Full.
-const fullPause = time.Minute
-
-// atBound says that a client of a listener has met a bound, unless that was said lately.
-func (r *Relay) atBound(listener string) {
-	now, said := time.Now().UnixNano(), r.fullSaid.Load()
-	if said != 0 && now-said < int64(fullPause) || !r.fullSaid.CompareAndSwap(said, now) {
-		return
-	}
-	r.full(Bound{listener, int(r.stats.Connections.Load()), int(r.stats.Sessions.Load())})
-}
 
 // Inside runs a function on a thread in the relay's network namespace.
 func (r *Relay) Inside(f func() error) error { return r.inside(f) }
@@ -268,52 +241,6 @@ func atEnd(ctx context.Context, f func()) (release func()) {
 		if !stop() {
 			<-returned
 		}
-	}
-}
-
-// budget bounds a number. Any goroutine may use it.
-//
-// Invariant: 0 ≤ used ≤ most, and whatever is taken here is taken from the budget above, too.
-type budget struct {
-	most  int64
-	used  atomic.Int64
-	above *budget
-}
-
-// newBudget returns a budget that is part of the one above, which may be nil.
-func newBudget(most int, above *budget) *budget { return &budget{most: int64(most), above: above} }
-
-// take takes one, and reports false if that would be one too many here or above.
-func (b *budget) take() bool {
-	for {
-		used := b.used.Load()
-		if used >= b.most {
-			return false
-		}
-		if b.used.CompareAndSwap(used, used+1) {
-			break
-		}
-	}
-	if b.above == nil || b.above.take() {
-		return true
-	}
-	b.used.Add(-1)
-	return false
-}
-
-// refusal names the bound that a client has met.
-func (b *budget) refusal() Refusal {
-	if b.used.Load() >= b.most {
-		return ListenerFull
-	}
-	return RelayFull
-}
-
-// give returns one to the pool.
-func (b *budget) give() {
-	b.used.Add(-1)
-	if b.above != nil {
-		b.above.give()
 	}
 }
 

@@ -51,10 +51,10 @@ func TestTasksWaitsForItsOwn(t *testing.T) {
 }
 
 func TestBudgetBoundsHereAndAbove(t *testing.T) {
-	all := newBudget(3, nil)
-	a, b := newBudget(2, all), newBudget(2, all)
+	all := NewBudget(3, nil)
+	a, b := NewBudget(2, all), NewBudget(2, all)
 	for i, c := range []struct {
-		from *budget
+		from *Budget
 		want bool
 	}{{a, true}, {a, true}, {a, false}, {b, true}, {b, false}} {
 		if got := c.from.take(); got != c.want {
@@ -73,11 +73,11 @@ func TestBudgetBoundsHereAndAbove(t *testing.T) {
 // TestBudgetUnderPressure: the bound is never exceeded, and none is lost.
 func TestBudgetUnderPressure(t *testing.T) {
 	const bound = 3
-	all := newBudget(bound, nil)
+	all := NewBudget(bound, nil)
 	var held, most atomic.Int64
 	var running sync.WaitGroup
 	for range 8 {
-		part := newBudget(2, all)
+		part := NewBudget(2, all)
 		running.Go(func() {
 			for range 5000 {
 				if !part.take() {

@@ -28,7 +28,7 @@ type tcpServer struct {
 	name   string
 	socket acceptor
 	choice Balancer
-	slots  *budget
+	slots  func() *Budget
 }
 
 func newTCPServer(s *Relay, p Place, o Options) (*tcpServer, error) {
@@ -38,7 +38,7 @@ func newTCPServer(s *Relay, p Place, o Options) (*tcpServer, error) {
 	}
 	return &tcpServer{
 		Relay: s, place: p, name: p.String(), socket: socket, choice: o.Balancer,
-		slots: newBudget(s.connectionsPerListener, s.connections),
+		slots: o.slots(s.connectionsPerListener, s.connections),
 	}, nil
 }
 
@@ -76,10 +76,10 @@ func (s *tcpServer) serve(ctx context.Context) error {
 // and not wait.
 func (s *tcpServer) admit(client *net.TCPConn) {
 	s.stats.ConnectionsAccepted.Add(1)
-	if !s.slots.take() {
+	slots := s.slots()
+	if !slots.take() {
 		s.stats.ConnectionsRefused.Add(1)
-		s.choice.Refused(s.slots.refusal())
-		s.atBound(s.name)
+		s.choice.Refused(slots.refusal())
 		reset(client)
 		return
 	}
@@ -89,7 +89,7 @@ func (s *tcpServer) admit(client *net.TCPConn) {
 			reset(client)
 		}
 		s.stats.Connections.Add(-1)
-		s.slots.give()
+		slots.give()
 	}
 	if !s.tasks.run(s.name, func() error { s.forward(client); return nil }, leave) {
 		leave(ErrClosed)

@@ -30,7 +30,7 @@ type udpServer struct {
 	name     string
 	socket   *net.UDPConn
 	choice   Balancer
-	slots    *budget
+	slots    func() *Budget
 	sessions sessionTable
 	// began is when the server was made. Sessions count time from there.
 	began time.Time
@@ -43,7 +43,7 @@ func newUDPServer(s *Relay, p Place, o Options) (*udpServer, error) {
 	}
 	return &udpServer{
 		Relay: s, place: p, name: p.String(), socket: socket, choice: o.Balancer,
-		slots: newBudget(s.sessionsPerListener, s.sessions), began: time.Now(),
+		slots: o.slots(s.sessionsPerListener, s.sessions), began: time.Now(),
 	}, nil
 }
 
@@ -54,7 +54,7 @@ func (s *udpServer) control(f func(fd uintptr)) error { return controlled(s.sock
 
 // serve passes datagrams on until the socket is closed, and then ends every session.
 func (s *udpServer) serve(ctx context.Context) error {
-	defer s.sessions.closeAll()
+	defer s.end()
 	buffer := datagrams.Get().(*[datagramBytesMax]byte)
 	defer datagrams.Put(buffer)
 	var pace backoff
@@ -72,6 +72,12 @@ func (s *udpServer) serve(ctx context.Context) error {
 			return failure
 		}
 	}
+}
+
+// end closes the sessions. Budgets of a former Service keep the empty table until they go.
+func (s *udpServer) end() {
+	s.slots().tables.Delete(&s.sessions)
+	s.sessions.closeAll()
 }
 
 // drain reads no more datagrams. Sessions go on.
@@ -115,16 +121,17 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 		s.choice.Refused(NoTarget)
 		return nil
 	}
-	if !s.makeRoom() {
+	slots := s.slots()
+	if !s.makeRoom(slots) {
 		return nil
 	}
 	target := targets[0]
 	conn, err := s.dialUDP(target)
 	if err != nil {
-		s.slots.give()
+		slots.give()
 		return nil
 	}
-	opened := newSession(s, client, target, conn)
+	opened := newSession(s, slots, client, target, conn)
 	opened.ended = s.choice.Connected(&opened.Connection)
 	s.sessions.put(opened)
 	s.stats.SessionsOpened.Add(1)
@@ -136,19 +143,18 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 	return opened
 }
 
-// makeRoom takes a slot, if necessary that of the least recently active session of this listener.
-// It reports false if other listeners have all slots.
-func (s *udpServer) makeRoom() bool {
-	for !s.slots.take() {
-		oldest := s.sessions.leastActive()
+// makeRoom takes a slot, if necessary that of the least recently active session of the budget. It
+// reports false if others have all slots.
+func (s *udpServer) makeRoom(slots *Budget) bool {
+	slots.tables.LoadOrStore(&s.sessions, nil)
+	for !slots.take() {
+		oldest := slots.leastActive()
 		if oldest == nil {
-			s.atBound(s.name)
-			s.choice.Refused(RelayFull)
+			s.choice.Refused(slots.refusal())
 			return false
 		}
 		s.stats.SessionsEvicted.Add(1)
 		s.choice.Refused(Replaced)
-		s.atBound(s.name)
 		oldest.close()
 	}
 	return true
@@ -163,6 +169,7 @@ func (s *udpServer) makeRoom() bool {
 type session struct {
 	Connection
 	server *udpServer
+	slots  *Budget
 	// client is as the server's socket names it.
 	client netip.AddrPort
 	conn   *net.UDPConn
@@ -176,8 +183,8 @@ type session struct {
 	ended func()
 }
 
-func newSession(server *udpServer, client, target netip.AddrPort, conn *net.UDPConn) *session {
-	s := &session{server: server, client: client, conn: conn, ended: func() {}, Connection: Connection{
+func newSession(server *udpServer, slots *Budget, client, target netip.AddrPort, conn *net.UDPConn) *session {
+	s := &session{server: server, slots: slots, client: client, conn: conn, ended: func() {}, Connection: Connection{
 		Place: server.place, Client: netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), Target: target,
 		Began: time.Now(), stats: &server.stats.Bytes,
 	}}
@@ -194,10 +201,13 @@ func (s *session) close() {
 	s.ending.Do(func() {
 		_ = s.conn.Close() // a datagram socket has nothing left to lose
 		s.server.stats.Sessions.Add(-1)
-		s.server.slots.give()
+		s.slots.give()
 		s.ended()
 	})
 }
+
+// lastActive returns the time of the last datagram.
+func (s *session) lastActive() time.Time { return s.server.began.Add(time.Duration(s.active.Load())) }
 
 func (s *session) touch() { s.active.Store(int64(time.Since(s.server.began))) }
 
@@ -246,7 +256,7 @@ func (s *session) expiry() time.Time {
 	if s.replied.Load() {
 		patience = s.server.replied
 	}
-	return s.server.began.Add(time.Duration(s.active.Load()) + patience)
+	return s.lastActive().Add(patience)
 }
 
 // answer waits for a datagram and passes it on.
@@ -312,14 +322,13 @@ func (t *sessionTable) remove(s *session) {
 	}
 }
 
-// leastActive returns the session whose last datagram is the oldest, nil if there is none. It walks
-// over all sessions, whose number is bounded, and is called only at the bound.
-func (t *sessionTable) leastActive() *session {
+// leastActive returns the session of a budget whose last datagram is the oldest, or least if that is
+// older.
+func (t *sessionTable) leastActive(of *Budget, least *session) *session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var least *session
 	for _, s := range t.byClient {
-		if least == nil || s.active.Load() < least.active.Load() {
+		if s.slots == of && (least == nil || s.lastActive().Before(least.lastActive())) {
 			least = s
 		}
 	}

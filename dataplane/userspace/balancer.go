@@ -31,7 +31,10 @@ func (c *choice) Keeps(client netip.Addr, target netip.AddrPort) bool {
 func (c *choice) Preface(client, at netip.AddrPort) []byte      { return c.Load().preface(client, at) }
 func (c *choice) Connected(conn *relay.Connection) (end func()) { return c.Load().connected(conn) }
 func (c *choice) Failed(target netip.AddrPort, again bool)      { c.Load().targetFailed(target, again) }
-func (c *choice) Refused(why relay.Refusal)                     { c.Load().port.refuse(why) }
+func (c *choice) Refused(why relay.Refusal)                     { c.Load().refused(why) }
+
+// budget returns what the next client counts against.
+func (c *choice) budget() *relay.Budget { return c.Load().budget() }
 
 // balancer chooses the endpoints of the clients that a listener has for one Service port, and lets
 // connections drain. The lock guards its fields, never a call that can block.
@@ -284,4 +287,15 @@ func (b *balancer) targetFailed(target netip.AddrPort, again bool) {
 		f.times = 0
 	}
 	b.failing[target] = failing{f.times + 1, now.Add(avoidFor)}
+}
+
+func (b *balancer) budget() *relay.Budget { return b.port.share.budget(b.protocol) }
+
+func (b *balancer) refused(why relay.Refusal) {
+	b.port.refuse(why)
+	switch why {
+	case relay.PartFull, relay.TotalFull, relay.Replaced:
+		b.registry.atBound(b.port, b.protocol)
+	default: // no bound is met
+	}
 }

@@ -26,7 +26,7 @@ const never = time.Hour
 func here(work func()) { work() }
 
 // balance returns a balancer of a Service port.
-func balance(t *Table) *balancer { return balanceFor(NewRegistry(nil), portID, t, never) }
+func balance(t *Table) *balancer { return balanceFor(NewRegistry(Bounds{}, nil), portID, t, never) }
 
 var portID = PortID{Service: service.Key{Namespace: "ns", Name: "web"}, Name: "http"}
 
@@ -143,7 +143,7 @@ func TestAffinityIsBounded(t *testing.T) {
 // TestConnectionsDrain until the deadline; an endpoint that is back keeps them.
 func TestConnectionsDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := balanceFor(NewRegistry(nil), portID, &Table{To: []netip.AddrPort{a, b}}, time.Minute)
+		x := balanceFor(NewRegistry(Bounds{}, nil), portID, &Table{To: []netip.AddrPort{a, b}}, time.Minute)
 		cut := map[netip.AddrPort]*atomic.Int32{a: {}, b: {}}
 		var ended []func()
 		for _, e := range []netip.AddrPort{a, a, b} {
@@ -254,14 +254,5 @@ func TestLongFiltersAreLeftToTheBalancer(t *testing.T) {
 	}
 	if len((&Table{Allowed: many[:250], To: []netip.AddrPort{a}}).filter()) == 0 {
 		t.Error("250 ranges have no filter")
-	}
-}
-
-func TestBoundsFollowTheDescriptors(t *testing.T) {
-	for descriptors, want := range map[uint64][2]int{16: {2, 2}, 1024: {16, 32}, 1 << 20: {16384, 16384}} {
-		got := boundsFor(relay.Config{}, descriptors)
-		if got.Connections != want[0] || got.Sessions != want[1] || got.ConnectionsPerListener != want[0]/2 {
-			t.Errorf("%d descriptors: %+v, want %v", descriptors, got, want)
-		}
 	}
 }

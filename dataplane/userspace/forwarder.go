@@ -17,10 +17,7 @@
 package userspace
 
 import (
-	"fmt"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
@@ -29,7 +26,7 @@ import (
 
 // Config tunes a Forwarder. Zero values mean the defaults.
 type Config struct {
-	// Relay has the bounds of connections and sessions; BoundsFor suits the process.
+	// Relay is passed on. Its bounds are not used: those of the registry hold.
 	Relay relay.Config
 	// Registry is shared with the other forwarders of the process. Default: one of its own.
 	Registry *Registry
@@ -71,7 +68,7 @@ func NewForwarder(part Part, family service.Family, config Config) *Forwarder {
 		config.DrainDeadline = drainDeadlineDefault
 	}
 	if config.Registry == nil {
-		config.Registry = NewRegistry(nil)
+		config.Registry = NewRegistry(Bounds{}, nil)
 	}
 	return &Forwarder{
 		part: part, family: family, relay: relay.New(config.Relay), registry: config.Registry, drainDeadline: config.DrainDeadline,
@@ -113,7 +110,7 @@ func (f *Forwarder) open(p relay.Place, t *Table, body string) (*listener, error
 	c := &choice{}
 	c.Store(f.balancer(p, t))
 	program := t.filter()
-	opened, err := f.relay.Open(p, relay.Options{Balancer: c, Control: func(fd uintptr) error {
+	opened, err := f.relay.Open(p, relay.Options{Balancer: c, Budget: c.budget, Control: func(fd uintptr) error {
 		if err := freebind(fd, p.At.Addr()); err != nil {
 			return err
 		}
@@ -165,33 +162,4 @@ func (f *Forwarder) start(l *listener) {
 		default: // no writer has taken the former token yet
 		}
 	})
-}
-
-// Bounds of connections and sessions in one part of one family, whatever the process may have.
-const (
-	connectionsMax = 16384
-	sessionsMax    = 16384
-	// perConnection is how many descriptors a connection takes: two sockets, and two pipes to
-	// splice through.
-	perConnection = 6
-)
-
-// BoundsFor sets the bounds of a part of a family to what fits into half of the descriptors that
-// the process may have: listeners and the rest of the process need some, too. The other parts get as
-// much.
-func BoundsFor(c relay.Config) (relay.Config, error) {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return c, fmt.Errorf("descriptors of this process: %w", err)
-	}
-	return boundsFor(c, limit.Cur), nil
-}
-
-func boundsFor(c relay.Config, descriptors uint64) relay.Config {
-	const parts = 2
-	each := descriptors / 2 / uint64(len(service.Families)) / parts
-	c.Connections = int(max(min(each*3/4/perConnection, connectionsMax), 2))
-	c.Sessions = int(max(min(each/4, sessionsMax), 2))
-	c.ConnectionsPerListener, c.SessionsPerListener = c.Connections/2, c.Sessions/2
-	return c
 }

@@ -12,6 +12,8 @@ import (
 // its fields, never a call.
 type port struct {
 	id PortID
+	// share is that of the Service.
+	share *share
 	// holders belongs to the registry.
 	holders int
 
@@ -62,7 +64,9 @@ type Traffic struct {
 	Refused   [relay.Refusals]uint64
 }
 
-func newPort(id PortID) *port { return &port{id: id, endpoints: make(map[netip.AddrPort]*endpoint)} }
+func newPort(id PortID, of *share) *port {
+	return &port{id: id, share: of, endpoints: make(map[netip.AddrPort]*endpoint)}
+}
 
 // hold returns an endpoint, until as many calls of release.
 func (p *port) hold(at netip.AddrPort) *endpoint {

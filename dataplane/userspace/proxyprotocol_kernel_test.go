@@ -90,7 +90,7 @@ func TestKernelEndsAreLogged(t *testing.T) {
 		t.Run(family.String(), func(t *testing.T) {
 			var lines []userspace.Ended
 			log := userspace.NewAccessLog(func(e userspace.Ended) { lines = append(lines, e) }, func(uint64) {})
-			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(log)})
+			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{}, log)})
 			w.backend(0)
 			w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.TCP, w.cluster(80), append([]string{ofWeb}, w.to(0)...)...)))
 			w.names(w.client, "tcp", w.cluster(80), 3)

@@ -15,9 +15,10 @@ import (
 // frontend its clients use, and the open connections. Any goroutine may use it. The lock guards its
 // fields, never a call.
 type Registry struct {
-	mu    sync.Mutex
-	ports map[service.Key]map[PortID]*port
-	log   *AccessLog
+	mu       sync.Mutex
+	services map[service.Key]*share
+	log      *AccessLog
+	*total
 	// open has the connections and sessions, and last is the highest number of one. It is divided,
 	// so that a list holds up a connection for the length of one shard at most.
 	open [shards]struct {
@@ -47,8 +48,8 @@ type Open struct {
 }
 
 // NewRegistry returns a registry. The log, which may be nil, gets connections that have ended.
-func NewRegistry(log *AccessLog) *Registry {
-	r := &Registry{ports: make(map[service.Key]map[PortID]*port), log: log}
+func NewRegistry(bounds Bounds, log *AccessLog) *Registry {
+	r := &Registry{services: make(map[service.Key]*share), log: log, total: newTotal(bounds)}
 	for i := range r.open {
 		r.open[i].byNumber = make(map[uint64]*Open)
 	}
@@ -58,17 +59,19 @@ func NewRegistry(log *AccessLog) *Registry {
 // hold returns what is known of a Service port, until as many calls of release.
 func (r *Registry) hold(id PortID) *port {
 	if id == (PortID{}) {
-		return newPort(id)
+		return newPort(id, r.newShare())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.ports[id.Service][id]
+	of := r.services[id.Service]
+	if of == nil {
+		of = r.newShare()
+		r.services[id.Service] = of
+	}
+	p := of.ports[id]
 	if p == nil {
-		p = newPort(id)
-		if r.ports[id.Service] == nil {
-			r.ports[id.Service] = make(map[PortID]*port)
-		}
-		r.ports[id.Service][id] = p
+		p = newPort(id, of)
+		of.ports[id] = p
 	}
 	p.holders++
 	return p
@@ -83,10 +86,9 @@ func (r *Registry) release(p *port) {
 	if p.holders--; p.holders > 0 {
 		return
 	}
-	of := r.ports[p.id.Service]
-	delete(of, p.id)
-	if len(of) == 0 {
-		delete(r.ports, p.id.Service)
+	delete(p.share.ports, p.id)
+	if len(p.share.ports) == 0 {
+		delete(r.services, p.id.Service)
 	}
 }
 
@@ -135,8 +137,11 @@ func (r *Registry) Traffic(of service.Key) []Traffic {
 	if r == nil {
 		return nil
 	}
+	var ports []*port
 	r.mu.Lock()
-	ports := slices.Collect(maps.Values(r.ports[of]))
+	if s := r.services[of]; s != nil {
+		ports = slices.Collect(maps.Values(s.ports))
+	}
 	r.mu.Unlock()
 	all := make([]Traffic, len(ports))
 	for i, p := range ports {

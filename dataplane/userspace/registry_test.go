@@ -12,7 +12,7 @@ import (
 
 // TestLeastConnections: the next client goes where the fewest are, over all frontends of the port.
 func TestLeastConnections(t *testing.T) {
-	r := NewRegistry(nil)
+	r := NewRegistry(Bounds{}, nil)
 	table := &Table{LeastConnections: true, To: []netip.AddrPort{a, b, c}}
 	x, other := balanceFor(r, portID, table, never), balanceFor(r, portID, table, never)
 	ends := map[netip.AddrPort]func(){}
@@ -42,7 +42,7 @@ func TestLeastConnections(t *testing.T) {
 // TestAffinityIsThatOfTheServicePort: a client has the same endpoint at every frontend, and another
 // one at another port.
 func TestAffinityIsThatOfTheServicePort(t *testing.T) {
-	r := NewRegistry(nil)
+	r := NewRegistry(Bounds{}, nil)
 	table := &Table{Affinity: 10, To: []netip.AddrPort{a, b, c}}
 	id := portID
 	id.Name = "other"
@@ -69,7 +69,7 @@ func TestAffinityIsThatOfTheServicePort(t *testing.T) {
 // is forgotten with the last connection.
 func TestTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRegistry(nil)
+		r := NewRegistry(Bounds{}, nil)
 		x := balanceFor(r, portID, &Table{To: []netip.AddrPort{a, b}}, time.Minute)
 		expect := func(when string, want Tally, endpoints int) {
 			t.Helper()
@@ -97,7 +97,7 @@ func TestTraffic(t *testing.T) {
 		ended()
 		expect("the connection has ended", Tally{Connections: 1, Failures: 2, Retries: 1, ToTargets: 3, ToClients: 5}, 0)
 		again.retire()
-		if all := r.Traffic(portID.Service); len(all)+len(r.ports)+len(listed(r)) != 0 {
+		if all := r.Traffic(portID.Service); len(all)+len(r.services)+len(listed(r)) != 0 {
 			t.Errorf("left: %+v", all)
 		}
 	})
@@ -139,7 +139,7 @@ func TestAnotherServiceTakesOver(t *testing.T) {
 
 // TestPagesOfConnections are in order, whole and bounded.
 func TestPagesOfConnections(t *testing.T) {
-	r := NewRegistry(nil)
+	r := NewRegistry(Bounds{}, nil)
 	for range 10 {
 		r.opened(&relay.Connection{}, portID)
 	}

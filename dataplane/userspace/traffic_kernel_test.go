@@ -65,7 +65,7 @@ func TestKernelTrafficIsCountedAtOnce(t *testing.T) {
 func TestKernelRefusalsAreCounted(t *testing.T) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
-			w := newWorld(t, family, userspace.Config{Relay: relay.Config{Connections: 2, ConnectionsPerListener: 1}})
+			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Connections: 4}, nil)})
 			w.backend(0)
 			w.write(w.want(addressOf(addresses[w.family].cluster)))
 			w.write(w.want(listenerOf(service.TCP, w.cluster(80), append([]string{ofWeb}, w.to(1, 0)...)...)))
@@ -84,7 +84,7 @@ func TestKernelRefusalsAreCounted(t *testing.T) {
 			w.write(w.want(listenerOf(service.TCP, w.cluster(80), append([]string{ofWeb}, w.to(1)...)...)))
 			w.expectReset(w.cluster(80))
 			now := w.traffic()
-			if now.Refused[relay.ListenerFull] != 1 || now.Refused[relay.Unreachable] != 1 || now.Refused[relay.RelayFull] != 0 {
+			if now.Refused[relay.PartFull] != 1 || now.Refused[relay.Unreachable] != 1 || now.Refused[relay.TotalFull] != 0 {
 				w.Errorf("refused: %v", now.Refused)
 			}
 		})

@@ -197,31 +197,6 @@ func TestKernelSessionsMove(t *testing.T) {
 	})
 }
 
-// TestKernelBoundsAreSaid: a client beyond the bound is reset, and the log learns of it once.
-func TestKernelBoundsAreSaid(t *testing.T) {
-	for _, family := range service.Families {
-		t.Run(family.String(), func(t *testing.T) {
-			said := make(chan relay.Bound, 10)
-			w := newWorld(t, family, userspace.Config{
-				Relay: relay.Config{Connections: 2, ConnectionsPerListener: 2, Full: func(b relay.Bound) { said <- b }},
-			})
-			w.backend(0)
-			w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.TCP, w.cluster(80), w.to(0)...)))
-			for range 2 {
-				session, err := w.client.Connect(w.Context(), w.cluster(80))
-				check(w, err)
-				defer session.Close() //nolint:errcheck // the test ends
-			}
-			for range 2 {
-				w.expectReset(w.cluster(80))
-			}
-			if b := <-said; b.Listener != "tcp/"+w.cluster(80).String() || b.Connections != 2 || len(said) != 0 {
-				w.Errorf("said %+v, and %d more", b, len(said))
-			}
-		})
-	}
-}
-
 // TestKernelTakenPortsAreRefusedAlone: the suspect is proven, and all else lands.
 func TestKernelTakenPortsAreRefusedAlone(t *testing.T) {
 	eachFamily(t, userspace.Config{}, func(w *world) {

@@ -79,7 +79,7 @@ func newWorld(t testing.TB, family service.Family, config userspace.Config) *wor
 	}
 	w.registry = config.Registry
 	if w.registry == nil {
-		w.registry = userspace.NewRegistry(nil)
+		w.registry = userspace.NewRegistry(userspace.Bounds{}, nil)
 		config.Registry = w.registry
 	}
 	config.Relay.Inside = w.node.Do

@@ -40,27 +40,37 @@ func (f *Forwarders) of(name string, part userspace.Part, family service.Family,
 	if f.byName[name] != nil {
 		return f.byName[name], nil
 	}
-	config, err := userspace.BoundsFor(relay.Config{
+	if f.byName == nil {
+		bounds, err := userspace.BoundsFor(sayFull(log))
+		if err != nil {
+			return nil, err
+		}
+		f.byName = make(map[string]*userspace.Forwarder)
+		f.access = accessLog(log)
+		f.registry = userspace.NewRegistry(bounds, f.access)
+	}
+	f.byName[name] = userspace.NewForwarder(part, family, userspace.Config{Registry: f.registry, Relay: relay.Config{
 		Sockets: f.Sockets,
 		Report: func(failed relay.Failure) {
 			log.Warn("a connection could not be forwarded", zap.String("domain", name), zap.String("listener", failed.Listener), zap.Error(failed.Err))
 		},
-		Full: func(b relay.Bound) {
-			log.Warn("a bound is reached: further TCP clients are reset, and UDP clients replace others",
-				zap.String("domain", name), zap.String("listener", b.Listener), zap.Int("connections", b.Connections), zap.Int("sessions", b.Sessions),
-				zap.Duration("said again after", time.Minute))
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	if f.byName == nil {
-		f.byName = make(map[string]*userspace.Forwarder)
-		f.access = accessLog(log)
-		f.registry = userspace.NewRegistry(f.access)
-	}
-	f.byName[name] = userspace.NewForwarder(part, family, userspace.Config{Relay: config, Registry: f.registry})
+	}})
 	return f.byName[name], nil
+}
+
+// sayFull returns a function that logs a bound.
+func sayFull(log *zap.Logger) func(userspace.Full) {
+	return func(b userspace.Full) {
+		bound, effect := "Service", "further TCP clients are reset"
+		if b.Total {
+			bound = "process"
+		}
+		if b.Port.Protocol == service.UDP {
+			effect = "further UDP clients replace the least active ones"
+		}
+		log.Warn("a bound is reached: "+effect, zap.Stringer("service", b.Port.Service), zap.String("port", b.Port.Name),
+			zap.String("bound of the", bound), zap.Int("open", b.Open), zap.Int("most", b.Most), zap.Duration("said again after", time.Minute))
+	}
 }
 
 // accessLog returns a log for connections that have ended. Listeners say whether theirs belong there.
