@@ -16,7 +16,12 @@
 //	          programs and the kernel, the proxy's is its process alone
 //	killed    eight clients connect all the time; after a third of the time one endpoint's server is
 //	          gone, and after two thirds the manifests say so. Lost is each new connection that was
-//	          refused, reset or unanswered for 3 s
+//	          refused, reset or unanswered for 3 s; never accepted are those of them that no
+//	          endpoint had accepted when it died
+//
+// With -services, it prints instead what a process in userspace mode holds for so many Services:
+//
+//	go run ./forward -sluice ../bin/sluice -services 10000
 //
 // The table has the median of the rounds, for the losses their sum. Run it on a quiet machine.
 package main
@@ -42,6 +47,7 @@ type settings struct {
 	stream      time.Duration
 	load        time.Duration
 	rounds      int
+	services    int
 }
 
 var modes = []string{"nftables", "userspace"}
@@ -53,6 +59,7 @@ func main() {
 	flag.DurationVar(&s.stream, "stream", 10*time.Second, "duration of stream")
 	flag.DurationVar(&s.load, "load", 9*time.Second, "duration of killed")
 	flag.IntVar(&s.rounds, "rounds", 5, "rounds")
+	flag.IntVar(&s.services, "services", 0, "measure descriptors and memory at so many Services instead")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -69,6 +76,9 @@ func compare(ctx context.Context, s settings) error {
 	}
 	m := result.ThisMachine(ctx)
 	fmt.Printf("Linux %s, %d processors, load %s, commit %s\n", m.Kernel, m.Processors, m.LoadBefore, m.Commit)
+	if s.services > 0 {
+		return many(ctx, s.sluice, s.services)
+	}
 	found := make(map[string][]sample)
 	for round := range s.rounds {
 		for _, mode := range modes {
@@ -88,7 +98,8 @@ type sample struct {
 	connectMedian, connectWorst time.Duration // worst: 99 of 100 are faster
 	bytes                       float64       // per second
 	processor, proxy            time.Duration // per GB
-	attempted, lost             int
+	// unaccepted are those of the lost that no endpoint had accepted.
+	attempted, lost, unaccepted int
 }
 
 func table(found map[string][]sample) result.Table {
@@ -114,6 +125,9 @@ func table(found map[string][]sample) result.Table {
 		return strconv.Itoa(sum(all, func(s sample) int { return s.attempted }))
 	})
 	row("killed, lost", func(all []sample) string { return strconv.Itoa(sum(all, func(s sample) int { return s.lost })) })
+	row("killed, never accepted", func(all []sample) string {
+		return strconv.Itoa(sum(all, func(s sample) int { return s.unaccepted }))
+	})
 	return t
 }
 

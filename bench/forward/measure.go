@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -28,7 +30,7 @@ func measure(ctx context.Context, s settings, mode string) (one sample, err erro
 	if err := r.stream(ctx, s.stream, &one); err != nil {
 		return one, fmt.Errorf("stream: %w", err)
 	}
-	if err := r.killed(ctx, s.load, &one); err != nil {
+	if err := r.killed(ctx, mode, s.load, &one); err != nil {
 		return one, fmt.Errorf("killed: %w", err)
 	}
 	return one, nil
@@ -91,7 +93,7 @@ func (r *room) stream(ctx context.Context, d time.Duration, one *sample) (err er
 // clients is how many connect at the same time in killed.
 const clients = 8
 
-func (r *room) killed(ctx context.Context, d time.Duration, one *sample) error {
+func (r *room) killed(ctx context.Context, mode string, d time.Duration, one *sample) error {
 	var mu sync.Mutex
 	var targets []netns.Target
 	for range clients {
@@ -105,6 +107,9 @@ func (r *room) killed(ctx context.Context, d time.Duration, one *sample) error {
 			one.attempted++
 			if e.Err != nil {
 				one.lost++
+				if op, ok := errors.AsType[*net.OpError](e.Err); ok && op.Op == "dial" {
+					one.unaccepted++
+				}
 			}
 		},
 	})
@@ -126,19 +131,49 @@ func (r *room) killed(ctx context.Context, d time.Duration, one *sample) error {
 		case <-time.After(d / 3):
 		}
 	}
-	return nil
+	if mode != "userspace" {
+		return nil
+	}
+	// The proxy has accepted every client. It knows for whom no endpoint has.
+	one.unaccepted, err = r.unreachable(ctx)
+	return err
+}
+
+// unreachable returns the proxy's count of clients whose connection no endpoint has accepted.
+func (r *room) unreachable(ctx context.Context) (n int, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:10249/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: r.node.DialContext, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	text, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
+		return 0, err
+	}
+	const name = `sluice_relay_refused_connections_total{reason="unreachable"} `
+	_, rest, found := strings.Cut(string(text), "\n"+name)
+	if !found {
+		return 0, errors.New("the proxy does not count")
+	}
+	value, _, _ := strings.Cut(rest, "\n")
+	return strconv.Atoi(value)
 }
 
 // tick is the unit of processor time in /proc (USER_HZ).
 const tick = 10 * time.Millisecond
 
-// busyTime returns the processor time that was not idle since the machine started.
+// busyTime returns the processor time that was not idle since the machine started, without that of
+// programs with a nice value, which have nothing to do with this.
 func busyTime() time.Duration {
 	text, _ := os.ReadFile("/proc/stat") // a missing file shows as 0 in the table
 	line, _, _ := strings.Cut(string(text), "\n")
 	var busy int64
 	for i, field := range strings.Fields(line) {
-		if n, err := strconv.ParseInt(field, 10, 64); err == nil && i != 4 && i != 5 && i < 9 { // idle, iowait; guests count as user
+		if n, err := strconv.ParseInt(field, 10, 64); err == nil && i != 2 && i != 4 && i != 5 && i < 9 { // nice, idle, iowait; guests count as user
 			busy += n
 		}
 	}

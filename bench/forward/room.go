@@ -86,7 +86,7 @@ func newRoom(ctx context.Context, sluice, mode string) (r *room, err error) {
 	}
 	r.proxy, err = netns.StartDaemon(r.node, filepath.Join(r.dir, "log"), exec.Command(sluice, "run",
 		"--manifests", filepath.Join(r.dir, "manifests"), "--proxy-mode", mode, "--hostname-override", "demo",
-		"--sluice-state-dir", filepath.Join(r.dir, "state")))
+		"--metrics-bind-address", "127.0.0.1:10249", "--sluice-state-dir", filepath.Join(r.dir, "state")))
 	if err != nil {
 		return r, err
 	}

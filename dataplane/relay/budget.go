@@ -25,8 +25,8 @@ func (b *Budget) Most() int { return int(b.most) }
 // Used is the other half of Most.
 func (b *Budget) Used() int { return int(b.used.Load()) }
 
-// take takes one, and reports false if that would be one too many here or above.
-func (b *Budget) take() bool {
+// Take takes one, and reports false if that would be one too many here or above.
+func (b *Budget) Take() bool {
 	for {
 		used := b.used.Load()
 		if used >= b.most {
@@ -36,7 +36,7 @@ func (b *Budget) take() bool {
 			break
 		}
 	}
-	if b.above == nil || b.above.take() {
+	if b.above == nil || b.above.Take() {
 		return true
 	}
 	b.used.Add(-1)
@@ -62,10 +62,10 @@ func (b *Budget) leastActive() (least *session) {
 	return least
 }
 
-// give returns one to the pool.
-func (b *Budget) give() {
+// Give returns one to the pool.
+func (b *Budget) Give() {
 	b.used.Add(-1)
 	if b.above != nil {
-		b.above.give()
+		b.above.Give()
 	}
 }

@@ -57,15 +57,15 @@ func TestBudgetBoundsHereAndAbove(t *testing.T) {
 		from *Budget
 		want bool
 	}{{a, true}, {a, true}, {a, false}, {b, true}, {b, false}} {
-		if got := c.from.take(); got != c.want {
+		if got := c.from.Take(); got != c.want {
 			t.Errorf("take %d: got %v, want %v", i, got, c.want)
 		}
 	}
-	a.give()
-	if !b.take() {
+	a.Give()
+	if !b.Take() {
 		t.Error("another budget cannot take what one has given back")
 	}
-	if b.take() || a.used.Load() != 1 || b.used.Load() != 2 || all.used.Load() != 3 {
+	if b.Take() || a.used.Load() != 1 || b.used.Load() != 2 || all.used.Load() != 3 {
 		t.Errorf("in use: %d and %d, together %d; want 1 and 2, together 3", a.used.Load(), b.used.Load(), all.used.Load())
 	}
 }
@@ -80,14 +80,14 @@ func TestBudgetUnderPressure(t *testing.T) {
 		part := NewBudget(2, all)
 		running.Go(func() {
 			for range 5000 {
-				if !part.take() {
+				if !part.Take() {
 					continue
 				}
 				now := held.Add(1)
 				for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
 				}
 				held.Add(-1)
-				part.give()
+				part.Give()
 			}
 		})
 	}

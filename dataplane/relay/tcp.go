@@ -77,7 +77,7 @@ func (s *tcpServer) serve(ctx context.Context) error {
 func (s *tcpServer) admit(client *net.TCPConn) {
 	s.stats.ConnectionsAccepted.Add(1)
 	slots := s.slots()
-	if !slots.take() {
+	if !slots.Take() {
 		s.stats.ConnectionsRefused.Add(1)
 		s.choice.Refused(slots.refusal())
 		reset(client)
@@ -89,7 +89,7 @@ func (s *tcpServer) admit(client *net.TCPConn) {
 			reset(client)
 		}
 		s.stats.Connections.Add(-1)
-		slots.give()
+		slots.Give()
 	}
 	if !s.tasks.run(s.name, func() error { s.forward(client); return nil }, leave) {
 		leave(ErrClosed)

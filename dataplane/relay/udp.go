@@ -128,7 +128,7 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 	target := targets[0]
 	conn, err := s.dialUDP(target)
 	if err != nil {
-		slots.give()
+		slots.Give()
 		return nil
 	}
 	opened := newSession(s, slots, client, target, conn)
@@ -147,7 +147,7 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 // reports false if others have all slots.
 func (s *udpServer) makeRoom(slots *Budget) bool {
 	slots.tables.LoadOrStore(&s.sessions, nil)
-	for !slots.take() {
+	for !slots.Take() {
 		oldest := slots.leastActive()
 		if oldest == nil {
 			s.choice.Refused(slots.refusal())
@@ -201,7 +201,7 @@ func (s *session) close() {
 	s.ending.Do(func() {
 		_ = s.conn.Close() // a datagram socket has nothing left to lose
 		s.server.stats.Sessions.Add(-1)
-		s.slots.give()
+		s.slots.Give()
 		s.ended()
 	})
 }

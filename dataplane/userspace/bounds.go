@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,8 @@ type Bounds struct {
 	// Connections (TCP) and Sessions (UDP) are how many there may be together. One Service may have
 	// a part of each. Defaults: the most that a process with enough descriptors may have.
 	Connections, Sessions int
+	// Listeners are how many there may be; a further one is refused. Default: no bound.
+	Listeners int
 	// Full is called when a client meets a bound: once a minute for the bound of one Service, and
 	// once for those of the process. It must not block. Default: none.
 	Full func(Full)
@@ -43,8 +46,9 @@ const (
 	fullPause = time.Minute
 )
 
-// BoundsFor returns the bounds that fit into half of the descriptors that the process may have:
-// listeners and the rest of the process need some, too.
+// BoundsFor returns the bounds that suit the descriptors that the process may have: half of them for
+// connections and sessions, if each takes all it may, and three quarters for listeners, which leaves
+// enough for idle connections and the rest of the process.
 func BoundsFor(full func(Full)) (Bounds, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -58,15 +62,16 @@ func boundsFor(descriptors uint64, full func(Full)) Bounds {
 	return Bounds{
 		Connections: int(max(min(half*3/4/perConnection, boundMax), partOf)),
 		Sessions:    int(max(min(half/4, boundMax), partOf)),
+		Listeners:   int(max(min(descriptors, 1<<30)*3/4, 1)),
 		Full:        full,
 	}
 }
 
 // total has the bounds of a process. It is immutable but for the numbers.
 type total struct {
-	connections, sessions *relay.Budget
-	full                  func(Full)
-	said                  saying
+	connections, sessions, listeners *relay.Budget
+	full                             func(Full)
+	said                             saying
 }
 
 func newTotal(b Bounds) *total {
@@ -79,7 +84,13 @@ func newTotal(b Bounds) *total {
 	if b.Full == nil {
 		b.Full = func(Full) {}
 	}
-	return &total{connections: relay.NewBudget(b.Connections, nil), sessions: relay.NewBudget(b.Sessions, nil), full: b.Full}
+	if b.Listeners <= 0 {
+		b.Listeners = math.MaxInt
+	}
+	return &total{
+		connections: relay.NewBudget(b.Connections, nil), sessions: relay.NewBudget(b.Sessions, nil),
+		listeners: relay.NewBudget(b.Listeners, nil), full: b.Full,
+	}
 }
 
 // share is what one Service has of a process: the sum over its frontends, ports and families.

@@ -3,8 +3,10 @@ package userspace_test
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
@@ -48,6 +50,7 @@ func eachBounded(t *testing.T, protocol service.Protocol, test func(w *bounded))
 // expectSaid wants one message about a bound so far, and that the Service's refusals are counted.
 func (w *bounded) expectSaid(want userspace.Full, why relay.Refusal, refused uint64) {
 	w.Helper()
+	w.eventually("a bound is said", func() bool { return len(w.said) > 0 })
 	if got := <-w.said; got != want || len(w.said) != 0 {
 		w.Errorf("said %+v and %d more, want %+v", got, len(w.said), want)
 	}
@@ -129,4 +132,28 @@ func TestKernelSessionsAreBoundedByService(t *testing.T) {
 		ask(w.web[2])
 		expect(w.others[0], w.web[2], w.web[2])
 	})
+}
+
+// TestKernelListenersAreBounded: a Service beyond the bound is refused alone, and served once there
+// is room.
+func TestKernelListenersAreBounded(t *testing.T) {
+	for _, family := range service.Families {
+		t.Run(family.String(), func(t *testing.T) {
+			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Listeners: 1}, nil)})
+			w.backend(0)
+			first, second := listenerOf(service.TCP, w.cluster(80), w.to(0)...), w.want(listenerOf(service.TCP, w.cluster(81), w.to(0)...))
+			second.Owner = service.Key{Namespace: "ns1", Name: "beyond"}
+			for range 2 { // what is refused holds no place
+				receipt := w.attempt(w.want(addressOf(addresses[family].cluster)), w.want(first), second)
+				if receipt.Outcome != dataplane.Rejected || len(receipt.Suspects) != 1 || receipt.Suspects[0] != second.Owner ||
+					!strings.Contains(receipt.Err.Error(), "this process has 1 listeners, as many as its limit of descriptors allows") {
+					w.Errorf("got %+v", receipt)
+				}
+				w.names(w.client, "tcp", w.cluster(80), 1)
+			}
+			w.write(w.gone(first))
+			w.write(second)
+			w.names(w.client, "tcp", w.cluster(81), 1)
+		})
+	}
 }

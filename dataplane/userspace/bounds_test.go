@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,8 +10,10 @@ import (
 )
 
 func TestBoundsFollowTheDescriptors(t *testing.T) {
-	for descriptors, want := range map[uint64][2]int{16: {4, 4}, 1024: {64, 128}, 1 << 19: {32768, 65536}, 1 << 30: {65536, 65536}} {
-		if got := boundsFor(descriptors, nil); got.Connections != want[0] || got.Sessions != want[1] {
+	for descriptors, want := range map[uint64][3]int{
+		16: {4, 4, 12}, 1024: {64, 128, 768}, 1 << 19: {32768, 65536, 393216}, math.MaxUint64: {65536, 65536, 805306368},
+	} {
+		if got := boundsFor(descriptors, nil); [3]int{got.Connections, got.Sessions, got.Listeners} != want {
 			t.Errorf("%d descriptors: %+v, want %v", descriptors, got, want)
 		}
 	}

@@ -46,6 +46,14 @@ func (e *openError) Error() string {
 // Unwrap returns the system's error.
 func (e *openError) Unwrap() error { return e.err }
 
+// boundError says that the process has as many listeners as it may.
+type boundError struct{ most int }
+
+// Error says what to do.
+func (e *boundError) Error() string {
+	return fmt.Sprintf("this process has %d listeners, as many as its limit of descriptors allows: raise it (LimitNOFILE)", e.most)
+}
+
 // rejectedError says which objects cannot be written.
 type rejectedError struct {
 	failures []*openError

@@ -230,9 +230,17 @@ func (a *attempt) openOne(c *dataplane.Change) *openError {
 	if c.After == nil || a.w.object(c.ID) != nil {
 		return nil
 	}
+	// One that has died has its place already.
+	place := a.w.held[c.ID] == nil
+	if place && !a.w.registry.listeners.Take() {
+		return &openError{owner: c.Owner, place: p, err: &boundError{a.w.registry.listeners.Most()}}
+	}
 	a.written.Calls++
 	l, err := a.w.Forwarder.open(p, a.tables[c.ID], c.After.Body)
 	if err != nil {
+		if place {
+			a.w.registry.listeners.Give()
+		}
 		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err // without the address, which openError names
 		}
@@ -327,6 +335,7 @@ func (a *attempt) remove() {
 		if l := a.w.held[c.ID]; c.After == nil && l != nil {
 			l.retire()
 			delete(a.w.held, c.ID)
+			a.w.registry.listeners.Give()
 			a.written.Objects++
 		}
 	}

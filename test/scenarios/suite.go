@@ -100,7 +100,7 @@ func (s suite) notHere(plan *play.Plan) string {
 		return plan.Cannot
 	}
 	if !plan.Applies {
-		return "says nothing about mode " + s.mode
+		return "is about " + strings.Join(plan.Modes, " and ") + " alone"
 	}
 	for _, feature := range plan.Needs {
 		if err := network.Has(feature); err != nil {

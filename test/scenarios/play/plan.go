@@ -30,9 +30,10 @@ var Modes = []string{"iptables", "nftables", "ipvs", "userspace"}
 type Plan struct {
 	script.Scenario
 	// Applies is false if the scenario says nothing about the mode. Cannot is the reason if it
-	// cannot hold there.
+	// cannot hold there. Modes are the only ones that it is about; none for all.
 	Applies bool
 	Cannot  string
+	Modes   []string
 	// Kernel is the first verb that needs a real kernel, or "".
 	Kernel string
 	// Needs lists features, Differs the intended deviations from kube-proxy.
@@ -83,7 +84,7 @@ func (p *Plan) add(line script.Line) error {
 				return fmt.Errorf("modes: %q: want %s", word, strings.Join(Modes, ", "))
 			}
 		}
-		p.Applies = slices.Contains(words, p.mode)
+		p.Modes, p.Applies = words, slices.Contains(words, p.mode)
 	case "families":
 		p.Families = nil
 		for _, word := range words {
