@@ -84,7 +84,7 @@ test-e2e-ipvs: test-packages ## the life of a Service with the real kube-apiserv
 test-install: test-packages ## kubectl apply on a node with containerd and a real kubelet, other versions and kubeadm's DaemonSet, 0 connections lost
 	hack/test-install
 
-scenarios: test-packages ## the acceptance scenarios with real packets: make scenarios MODE=nftables|iptables|ipvs|ipvs-core|kube-proxy|all ONLY='S-CIP-0.'
+scenarios: test-packages ## the acceptance scenarios with real packets: make scenarios MODE=nftables|iptables|ipvs|ipvs-core|userspace|kube-proxy|all ONLY='S-CIP-0.'
 	hack/scenarios $(or $(MODE),all) '$(ONLY)'
 
 campaign: test-packages ## an hour beside a refused Service, or so many kills and other TROUBLEs, 0 connections lost: make campaign DURATION=1h MODE=nftables|iptables VARIANT=nft|legacy; make campaign TROUBLE=kill|stop|disk|descriptors|memory|lock|all|short INSTANTS=300 MODE=nftables|iptables|ipvs

@@ -22,7 +22,7 @@ const (
 )
 
 // many prints what a process in userspace mode holds for so many Services: it waits until each
-// service port has its listener, and then until the memory is at rest.
+// service port has its listener, and 30 s more.
 func many(ctx context.Context, sluice string, services int) (err error) {
 	network, err := netns.Build(netns.Plan{Cables: []netns.Cable{
 		{Router: "node", Leaf: "client", Port: "client", AtRouter: netns.Prefixes("192.0.2.1/24"), AtLeaf: netns.Prefixes("192.0.2.2/24")},
@@ -61,7 +61,7 @@ func many(ctx context.Context, sluice string, services int) (err error) {
 		}
 	}
 	took := time.Since(began)
-	time.Sleep(30 * time.Second) // garbage of the start is given back
+	time.Sleep(30 * time.Second)
 	descriptors, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", proxy.PID()))
 	if err != nil {
 		return err
