@@ -163,6 +163,9 @@ func (t *Traffic) Stop() (int, error) {
 		len(t.failures), len(t.failures)+t.answered, first.String())
 }
 
+// Lost returns how many exchanges did not go well. Call it after Stop.
+func (t *Traffic) Lost() int { return len(t.failures) }
+
 // Where a proxy answers HTTP when nothing else is configured.
 const (
 	// HealthPort is open on every address of the node.
