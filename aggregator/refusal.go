@@ -239,9 +239,6 @@ func (a *Aggregator) tryDone(now time.Time, receipt dataplane.Receipt) {
 // nothing but a later try writes it. Holding earlier, before a read has shown what has landed,
 // would revert innocent Services.
 func (a *Aggregator) endTry() {
-	if a.search.current.restore {
-		return
-	}
 	for _, key := range a.search.current.keys {
 		if a.ledger.Pending(key) {
 			a.ledger.Hold(key)

@@ -278,3 +278,38 @@ func TestWhoHasNotSubmittedKeepsItsRank(t *testing.T) {
 		t.Errorf("planned %q, want nothing to change", got)
 	}
 }
+
+// What goes with a lead is of the Service that has the lead, also if another program has taken
+// its name: it goes with that Service, and no refused one keeps it.
+func TestNamelessElementsGoWithTheirLead(t *testing.T) {
+	l := New(nil, names{})
+	l.Want(fragment("good", 0, 1, served(1, "good"), slot(1, 0, "good")))
+	l.Want(fragment("late", 0, 1, served(2, "late"), slot(2, 0, "late")))
+	l.Want(fragment("bad", 0, 1, served(3, "bad new"), served(4, "bad new")))
+	l.Observe([]dataplane.Object{
+		served(1, "good"), slot(1, 0, "good"), slot(1, 1, " good's"),
+		served(2, "late"), slot(2, 0, "old"), slot(2, 1, " late's"),
+		served(3, "bad"), slot(3, 0, " bad's"), served(4, " "), slot(4, 0, " bad's"),
+		slot(5, 0, " anybody's"),
+	})
+	if got := settledKeys(l.Adopt(nil, labels{})); got != "good" {
+		t.Fatalf("settled %q", got)
+	}
+	l.Hold(key("bad"))
+	l.Settle(l.Plan(), landed())
+	want := "cluster-endpoints-a  anybody's 1, cluster-endpoints-a  bad's 2, cluster-endpoints-a good 1, " +
+		"cluster-endpoints-a late 1, frontends   1, frontends bad 1, frontends good 1, frontends late 1"
+	if got := inForce(l); got != want {
+		t.Errorf("with the bad one held:\n%s, want\n%s", got, want)
+	}
+	l.Release(key("bad"))
+	l.Settle(l.Plan(), landed())
+	l.Settle(l.Plan(), landed())
+	want = "cluster-endpoints-a good 1, cluster-endpoints-a late 1, frontends bad new 2, frontends good 1, frontends late 1"
+	if got := inForce(l); got != want {
+		t.Errorf("released:\n%s, want\n%s", got, want)
+	}
+	if b := l.Plan(); b != nil {
+		t.Errorf("left: %q", changes(b))
+	}
+}

@@ -13,7 +13,8 @@ type inventory struct {
 	origin dataplane.Origin
 	// any is set if the kernel has anything at all.
 	any bool
-	// named has the objects that carry the name of a Service that does not claim them.
+	// named has the objects that carry the name of a Service that does not claim them, and the
+	// unclaimed ones without a name that go with what a Service has.
 	// unclaimed has those that no Service claims; parts lists those of them that are in
 	// another one.
 	named     map[service.Key][]*dataplane.Object
@@ -53,7 +54,11 @@ func (l *Ledger) newInventory(origin dataplane.Origin) *inventory {
 	}
 	for _, o := range unclaimed {
 		e.unclaimed[o.ID] = o
-		if e.name(o, nil) || origin == nil || o.Kind != dataplane.Element {
+		if owner, ok := e.owner(o); ok {
+			e.named[owner] = append(e.named[owner], o)
+			continue
+		}
+		if origin == nil || o.Kind != dataplane.Element {
 			continue
 		}
 		if refs := origin.Refs(o); len(refs) > 0 {
@@ -63,17 +68,41 @@ func (l *Ledger) newInventory(origin dataplane.Origin) *inventory {
 	return e
 }
 
-// name lists an object under the Service that it names, unless that one claims it. It
-// reports whether the object names a Service.
-func (e *inventory) name(o *dataplane.Object, entry *entry) bool {
+// name lists a claimed object under the Service that it names, unless that one claims it.
+func (e *inventory) name(o *dataplane.Object, entry *entry) {
 	if e.origin == nil {
-		return false
+		return
 	}
-	owner, named := e.origin.Owner(o)
-	if named && (entry == nil || entry.claims.of(e.l.accounts[owner]) == nil) {
+	if owner, named := e.origin.Owner(o); named && entry.claims.of(e.l.accounts[owner]) == nil {
 		e.named[owner] = append(e.named[owner], o)
 	}
-	return named
+}
+
+// owner returns the Service that an unclaimed object belongs to: the one that it names, or else
+// the one that has its lead. Another program may have taken the name; but a lead is one
+// Service's, so nothing that goes with it can be of another.
+func (e *inventory) owner(o *dataplane.Object) (service.Key, bool) {
+	if e.origin == nil {
+		return service.Key{}, false
+	}
+	if owner, named := e.origin.Owner(o); named {
+		return owner, true
+	}
+	for lead, ok := e.l.naming.Lead(o.ID); ok; lead, ok = e.l.naming.Lead(lead) {
+		entry := e.l.entries.get(lead)
+		if entry == nil {
+			continue
+		}
+		if entry.known != nil && !entry.unsure {
+			if owner, named := e.origin.Owner(entry.known); named {
+				return owner, true
+			}
+		}
+		if winner := entry.claims.winner(); winner != nil {
+			return winner.by.key, true
+		}
+	}
+	return service.Key{}, false
 }
 
 // unattributed returns the unclaimed elements that may belong to any Service.
@@ -88,13 +117,13 @@ func (e *inventory) unattributed() *dataplane.Fragment {
 	return dataplane.NewFragment(service.Key{}, youngest, objects)
 }
 
-// attributed reports whether an unclaimed object names its Service, or is in an object that a
+// attributed reports whether an unclaimed object belongs to a Service, or is in an object that a
 // single Service wants or that is itself unclaimed.
 func (e *inventory) attributed(o *dataplane.Object) bool {
 	if e.origin == nil {
 		return false
 	}
-	if _, named := e.origin.Owner(o); named {
+	if _, ok := e.owner(o); ok {
 		return true
 	}
 	refs := e.origin.Refs(o)

@@ -66,13 +66,22 @@ func (m *mended) take(id dataplane.ID) bool {
 	m.l.steps++
 	e, o := m.l.entries.get(id), m.newest[id]
 	if o == nil || e == nil || e.unsure || !dataplane.Same(e.known, o) {
-		if m.has(id) || e != nil && e.claims.other(m.a) != nil {
+		if m.has(id) {
 			return true
 		}
-		if e == nil || e.unsure || e.known == nil || e.known.Kind == dataplane.Element {
+		if e == nil {
 			return false
 		}
-		o = e.known
+		switch other := e.claims.other(m.a); {
+		case other != nil && other.object.Kind == dataplane.Element:
+			return true
+		case other != nil:
+			o = other.object // it stays as long as this account leads there
+		case e.unsure || e.known == nil || e.known.Kind == dataplane.Element:
+			return false
+		default:
+			o = e.known
+		}
 	}
 	for _, ref := range refsOf(o, m.l.origin) {
 		if !m.take(ref) {

@@ -75,3 +75,32 @@ func TestHoldKeepsWhatAFormerReleaseLeftBehindAFrontend(t *testing.T) {
 		t.Errorf("held: %q, want nothing to change", got)
 	}
 }
+
+// Two such Services keep a chain that both lead to, each for itself: it stays when one of them is
+// tried again. (Once only the first to be held claimed it, and the kernel refused to delete it.)
+func TestHoldsKeepWhatTheyShareOfAFormerRelease(t *testing.T) {
+	l := New(nil, names{})
+	left := []dataplane.Object{chain("old", "rules")}
+	for i, name := range []string{"one", "two"} {
+		frontend := frontendIn("@frontends", i, name+"→nat/"+name)
+		frontend.Links = dataplane.LinkTo(dataplane.ID{Container: "nat", Name: name})
+		l.Want(fragment(name, i, 1, frontend, chain(name, "a rule→nat/new"), chain("new", "rules")))
+		left = append(left, chain(name, "a rule→nat/old"))
+	}
+	l.Observe(left)
+	l.Adopt(nil, labels{})
+	b := l.Plan()
+	l.Settle(b, refusedButFor(b, func(id dataplane.ID) bool { _, is := (names{}).Frontend(id); return is }))
+	l.Hold(key("one"))
+	l.Hold(key("two"))
+	if got := changes(l.Plan()); got != "" {
+		t.Errorf("held: %q, want nothing to change", got)
+	}
+	for _, name := range []string{"one", "two"} {
+		l.Release(key(name))
+		if got, want := changes(l.Plan()), "new:->rules "+name+":a rule→nat/old>a rule→nat/new "; got != want {
+			t.Errorf("%s is tried again: %q, want %q", name, got, want)
+		}
+		l.Hold(key(name))
+	}
+}

@@ -46,7 +46,7 @@ func (p *plan) divide(all []operation, bytesMax int) {
 				return c
 			}
 		}
-		if x == stageRemoval && a.step == stepDeleteElement && b.step == stepDeleteElement {
+		if x == stageRemoval {
 			if c := cmp.Compare(p.removalRank(a), p.removalRank(b)); c != 0 {
 				return c
 			}
@@ -64,17 +64,22 @@ func (p *plan) divide(all []operation, bytesMax int) {
 	p.parts = append(p.parts, all[start:])
 }
 
-// removalRank orders the removal of elements that a former process has left and no Service wants:
-// a frontend goes first, then the mark that its sources are limited, then the allowed sources.
-// In another order, everybody or nobody could reach it between two transactions.
+// removalRank orders the removal of what a former process has left and no Service wants: a
+// frontend goes first, then the rules of the chains that it led to, then the mark that its
+// sources are limited, then everything else. In another order, everybody or nobody could reach
+// it between two transactions, and a process that ends there would leave a frontend that leads
+// to an emptied chain.
 func (p *plan) removalRank(o operation) int {
-	switch p.changes[o.number].ID.Container {
-	case inFrontends, inNodePorts:
+	in := p.changes[o.number].ID.Container
+	switch {
+	case o.step == stepDeleteElement && (in == inFrontends || in == inNodePorts):
 		return 0
-	case inFirewalled:
+	case o.step == stepFlushChain:
 		return 1
-	default:
+	case o.step == stepDeleteElement && in == inFirewalled:
 		return 2
+	default:
+		return 3
 	}
 }
 

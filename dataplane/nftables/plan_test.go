@@ -259,15 +259,17 @@ func TestRemovalsOfADividedBatchGoWithTheirService(t *testing.T) {
 	}
 }
 
-// TestWhatLimitsSourcesGoesInOrder: nobody is cut off, and nobody let in, between the transactions
-// that remove what a former process has left.
-func TestWhatLimitsSourcesGoesInOrder(t *testing.T) {
+// TestWhatIsLeftGoesInOrder: nobody is cut off, and nobody let in, between the transactions that
+// remove what a former process has left, and no frontend leads to an emptied chain.
+func TestWhatIsLeftGoesInOrder(t *testing.T) {
 	changes := []dataplane.Change{
 		change(elementsOf+setAllowed, "range", service.Node, "x", ""),
 		change(inFirewalled, "limited", service.Node, "x", ""),
 		change(inFrontends, "frontend", service.Node, verdictBody(), ""),
+		change("chain", "led to", service.Node, rulesBody(""), ""),
 	}
-	want := []string{"delete element frontend", "|", "delete element limited", "|", "delete element range"}
+	want := []string{"delete element frontend", "|", "flush led to", "|", "delete element limited", "|",
+		"delete element range", "|", "delete chain led to"}
 	if got := order(newPlan(dialects[service.IPv4], changes, 1, false)); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"testing"
 
@@ -74,7 +75,11 @@ func TestRenderingAllocatesAsOftenForManyEndpoints(t *testing.T) {
 		}
 		view := &service.View{Key: service.Key{Namespace: "ns", Name: "web"}}
 		view.Ports[service.IPv4] = []service.PortView{port}
-		return testing.AllocsPerRun(20, func() { r.Service(view, &service.NodeFacts{}) })
+		least := math.Inf(1)
+		for range 20 { // with the race detector, a sync.Pool drops one buffer in four
+			least = min(least, testing.AllocsPerRun(1, func() { r.Service(view, &service.NodeFacts{}) }))
+		}
+		return least
 	}
 	few, many := count(10), count(1000)
 	if t.Logf("%v and %v allocations", few, many); many > few+8 {

@@ -110,9 +110,7 @@ func (s *server) dismiss() {
 func (s *server) release(ctx context.Context) {
 	if s.mode == config.ModeUserspace {
 		if s.kernel.replaced {
-			if err := s.forwarders.Untranslate(ctx); err != nil {
-				s.log.Info("cannot look for UDP flows that rules of another mode have translated", zap.Error(err))
-			}
+			s.untranslate(ctx)
 		}
 		wait(ctx, heldFor)
 	}
@@ -121,6 +119,15 @@ func (s *server) release(ctx context.Context) {
 	}
 	if err := backend.ReleaseConnections(); err != nil {
 		s.log.Info("cannot remove what has kept open connections", zap.Error(err))
+	}
+}
+
+// untranslate lets UDP clients that keep their socket come here, once questions that the rules have
+// translated are answered. The end of this server does not prevent it, since no later one would.
+func (s *server) untranslate(ctx context.Context) {
+	wait(ctx, settleMax)
+	if err := s.forwarders.Untranslate(context.WithoutCancel(ctx)); err != nil {
+		s.log.Info("cannot look for UDP flows that rules of another mode have translated", zap.Error(err))
 	}
 }
 

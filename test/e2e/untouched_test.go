@@ -149,5 +149,5 @@ func stopTraffic(t *testing.T, traffic *harness.Traffic) {
 	if exchanges == 0 {
 		t.Error("the traffic exchanged nothing")
 	}
-	t.Logf("%d exchanges went well", exchanges)
+	t.Logf("%d exchanges went well, %d were lost", exchanges, traffic.Lost())
 }

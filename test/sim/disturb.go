@@ -47,9 +47,9 @@ func (w *world) disturb(e event) error {
 	return nil
 }
 
-// awaitOpen waits until the process may write.
+// awaitOpen waits until the process may write, and knows what the kernel has.
 func (w *world) awaitOpen() {
-	for !w.primed || slices.ContainsFunc(w.proxy.Status(), func(s aggregator.Status) bool { return !s.Open }) {
+	for !w.primed || slices.ContainsFunc(w.proxy.Status(), func(s aggregator.Status) bool { return !s.Open || !w.knows(s.Domain) }) {
 		w.prime()
 		time.Sleep(interval)
 	}

@@ -49,20 +49,20 @@ func (s state) detecting(at *service.NodeFacts) state {
 // elders returns what may become of a packet besides what its Service wants. One chain decides
 // for all external frontends with tables of the same sizes, and the oldest of their Services
 // says which packets it takes for those of local pods. If that Service is held back, it goes
-// on saying what was right at its time, or what others wanted at a restart. The chain's content
-// has been compared; this only says what it does to that Service and to the younger ones that
-// share it, and to no others.
+// on saying what was right at its time, or what others wanted at a restart. If it is not, it says
+// what is right today, also to a younger one that is held back. The chain's content has been
+// compared; this only says what it does to that Service and to the younger ones that share it,
+// and to no others.
 func (w *world) elders(family service.Family, there []served, p nftmodel.Packet) (all []expectation) {
 	for _, n := range w.cluster.numbers() {
-		if !w.cluster.heldBack(n, family) {
-			continue
-		}
 		times := []*service.NodeFacts{nil}
 		if w.isVague(n, family) {
 			times = append(times, w.cluster.former...)
 		}
-		times = append(times, w.cluster.heirs[n]...)
-		for _, s := range w.cluster.histories[family][n] {
+		if w.cluster.heldBack(n, family) {
+			times = append(times, w.cluster.heirs[n]...)
+		}
+		for _, s := range w.cluster.candidates(n, family) {
 			for _, f := range times {
 				if f == nil {
 					f = s.facts

@@ -23,6 +23,8 @@ type life struct {
 	thawed chan struct{}
 	// sockets counts those that are open.
 	sockets int
+	// known are the domains in which the process has read the kernel.
+	known map[string]bool
 }
 
 // fuse ends a process at one of its requests, before or after the kernel serves it.
@@ -32,7 +34,7 @@ type fuse struct {
 	skip       int
 }
 
-func newLife() *life { return &life{ended: make(chan struct{})} }
+func newLife() *life { return &life{ended: make(chan struct{}), known: map[string]bool{}} }
 
 // end ends the process for the kernel.
 func (l *life) end() {
@@ -103,6 +105,20 @@ func (l *life) isDead() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.dead
+}
+
+// audited notes that the process has read the kernel.
+func (l *life) audited(domain string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known[domain] = true
+}
+
+// knows reports whether the process has read the kernel in a domain.
+func (l *life) knows(domain string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.known[domain]
 }
 
 func (l *life) count(by int) {

@@ -286,6 +286,9 @@ type mortalListener struct {
 
 // Aggregator implements observe.Listener.
 func (l mortalListener) Aggregator(e aggregator.Event) {
+	if done, is := e.(aggregator.AuditDone); is && done.Err == nil {
+		l.life.audited(done.Domain)
+	}
 	if !l.life.isDead() {
 		l.monitor.Aggregator(e)
 	}

@@ -369,6 +369,75 @@ var regressions = []struct {
 			{upheaval, 0, 0, 0xda94},
 		}},
 	},
+	{
+		// The simulation was wrong: the chain that a refused Service shares with an older one
+		// detects local pods as is right for the older one, which is today's way.
+		"pods are detected otherwise beside a refused Service that shares an older one's chain",
+		scenario{8460, []event{
+			{setService, 3, 0, 0xf4f0},
+			{setService, 4, 0, 0x2487},
+			{setSlice, 4, 0, 0x5662},
+			{setSlice, 4, 1, 0x3336},
+			{setService, 19, 0, 0x1c55},
+			{setService, 22, 0, 0x3fcd},
+			{setSlice, 22, 0, 0x7b30},
+			{setSlice, 22, 1, 0x2d91},
+			{alterRules, 0, 0, 0x82ba},
+			{reconfigure, 1, 0, 0x5c94},
+			{setNode, 0, 0, 0x7bab},
+			{rejectService, 4, 3, 0xde6c},
+			{setService, 18, 0, 0x36f},
+		}},
+	},
+	{
+		// An endpoint whose name another program had taken stayed in a Service's table while
+		// some other Service was broken, since it might have been of that one.
+		"an endpoint without a name beside a broken Service",
+		scenario{8612, []event{
+			{setService, 12, 0, 0x5ef4},
+			{setSlice, 12, 0, 0x36ca},
+			{setService, 23, 0, 0x3333},
+			{setSlice, 23, 0, 0x98f0},
+			{setSlice, 23, 1, 0xcafe},
+			{setSlice, 23, 2, 0x9a3d},
+			{settle, 0, 0, 0x3426},
+			{delayEvents, 3, 0, 0x4da7},
+			{setSlice, 23, 2, 0xb58e},
+			{alterRules, 0, 0, 0x34},
+			{breakService, 12, 64, 0x6b1c},
+			{upgrade, 1, 0, 0x70f5},
+		}},
+	},
+	{
+		// The simulation was wrong: it let another program empty a chain before the new process had
+		// read the kernel, which nobody can undo in what a refused Service keeps.
+		"a chain is emptied while a new process reads the kernel slowly",
+		scenario{9226, []event{
+			{setService, 3, 0, 0x9e},
+			{setSlice, 3, 0, 0xf34d},
+			{settle, 0, 0, 0},
+			{kill, 0, 0, 0},
+			{slowRequests, 0, 1, 0x4e},
+			{slowRequests, 0, 1, 0x4e},
+			{rejectService, 3, 1, 0x6146},
+			{deleteChain, 0, 0, 0x23},
+		}},
+	},
+	{
+		// A process ended after it had emptied chains that nobody wants, and before it removed the
+		// frontends that led there. The next one kept both for a refused Service.
+		"a removal ends between two transactions, and its Service is refused",
+		scenario{10062, []event{
+			{setService, 3, 0, 0xad},
+			{setSlice, 3, 0, 0xf34f},
+			{handOver, 0, 0, 0},
+			{settle, 0, 0, 0},
+			{setService, 3, 0, 0x1012},
+			{handOver, 0, 0, 0},
+			{kill, 0, 0, 0x142},
+			{rejectService, 3, 1, 0x6147},
+		}},
+	},
 }
 
 // lostAfterwards is a variant of failRequests: transactions are carried out, and their

@@ -42,10 +42,10 @@ func (c *Cluster) usualFlags(mode Mode, more []string) []string {
 
 // StartProxyWithConfig starts Sluice as StartProxy does, the way kube-proxy's DaemonSet has it:
 // everything but the name of the node comes from a configuration file, for example one with a
-// [Cluster.Configuration].
-func (c *Cluster) StartProxyWithConfig(file string) *Proxy {
+// [Cluster.Configuration]. It may have more capabilities than NET_ADMIN.
+func (c *Cluster) StartProxyWithConfig(file string, capabilities ...string) *Proxy {
 	c.t.Helper()
-	return c.startProxy("--config", file)
+	return c.startProxyWith(append(capabilities, "NET_ADMIN"), "--config", file)
 }
 
 // StartProxyWithCapabilities starts Sluice as StartProxy does, with other capabilities than NET_ADMIN.
