@@ -142,7 +142,7 @@ func (d *draft) external(p *service.PortView, at netip.Addr) Table {
 	if !p.ExternalLocal {
 		return Table{To: addrPorts(p.Cluster)}
 	}
-	// What this node sends to a local address has that address as its source.
+	// Over IPv4, what this node sends to a local address has that address as its source.
 	near := []netip.Prefix{single(at)}
 	if cidr := d.facts.Detect[d.family].CIDR; cidr.IsValid() {
 		near = append(near, cidr)

@@ -117,3 +117,27 @@ func TestKernelAffinityIsThatOfTheServicePort(t *testing.T) {
 		}
 	})
 }
+
+// TestKernelSourceOfTheNode: a process of the node that connects to a Service comes from the address
+// of the Service over IPv4, as the kernel has it for any local route without a preferred source, and
+// from an address of the node over IPv6. Neither is what an endpoint sees.
+func TestKernelSourceOfTheNode(t *testing.T) {
+	eachFamily(t, userspace.Config{}, func(w *world) {
+		w.backend(0)
+		w.write(w.want(addressOf(addresses[w.family].cluster)), w.want(listenerOf(service.TCP, w.cluster(80), w.to(0)...)))
+		session, err := w.node.Connect(w.Context(), w.cluster(80))
+		check(w, err)
+		defer session.Close() //nolint:errcheck // the test ends
+		found, _ := w.registry.Connections(0, 10, func(*userspace.Open) bool { return true })
+		if len(found) != 1 {
+			w.Fatalf("%d connections are open, want one", len(found))
+		}
+		from := found[0].Client.Addr()
+		if own := from == addresses[w.family].cluster; own != (w.family == service.IPv4) {
+			w.Errorf("the node comes from %v", from)
+		}
+		if seen := session.Answer().Client.Addr(); seen == addresses[w.family].cluster {
+			w.Errorf("the endpoint sees the node as %v", seen)
+		}
+	})
+}
