@@ -252,7 +252,8 @@ type Stats struct {
 	// The others count from the relay's start.
 
 	// ConnectionsAccepted counts all, ConnectionsRefused those that were reset because of a
-	// bound, ConnectionsUnreachable those that were reset because the target did not accept.
+	// bound, and datagrams that no session could be opened for, ConnectionsUnreachable
+	// connections that were reset because the target did not accept.
 	ConnectionsAccepted, ConnectionsRefused, ConnectionsUnreachable atomic.Uint64
 	// ConnectionsRetried counts targets that did not accept while there was another one to try.
 	ConnectionsRetried atomic.Uint64

@@ -150,6 +150,7 @@ func (s *udpServer) makeRoom(slots *Budget) bool {
 	for !slots.Take() {
 		oldest := slots.leastActive()
 		if oldest == nil {
+			s.stats.ConnectionsRefused.Add(1)
 			s.choice.Refused(slots.refusal())
 			return false
 		}

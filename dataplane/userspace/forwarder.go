@@ -35,8 +35,8 @@ type Config struct {
 	DrainDeadline time.Duration
 }
 
-// Forwarder has the listeners of one part of one family with their connections and sessions. It outlives the
-// writers that change it, one after the other.
+// Forwarder has the listeners of one part of one family with their connections and sessions. It
+// outlives the writers that change it, one after the other.
 type Forwarder struct {
 	part          Part
 	family        service.Family

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Writer writes the listeners of a forwarder, and local addresses unless they are of node ports. It implements [dataplane.Writer]
-// and [dataplane.Watcher].
+// Writer writes the listeners of a forwarder, and local addresses unless they are of node ports. It
+// implements [dataplane.Writer] and [dataplane.Watcher].
 //
 // A batch with an object that cannot be written for a reason of its own is rejected with proof, and
 // everything else in it lands; the suspects are the owners of such objects. If the host is at fault
