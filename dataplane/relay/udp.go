@@ -185,6 +185,7 @@ func newSession(server *udpServer, client, target netip.AddrPort, conn *net.UDPC
 	s.raw, _ = conn.SyscallConn()       // fails only for a nil connection
 	s.touch()
 	server.stats.Sessions.Add(1)
+	server.stats.Unanswered.Add(1)
 	return s
 }
 
@@ -194,12 +195,20 @@ func (s *session) close() {
 	s.ending.Do(func() {
 		_ = s.conn.Close() // a datagram socket has nothing left to lose
 		s.server.stats.Sessions.Add(-1)
+		s.answered()
 		s.server.slots.give()
 		s.ended()
 	})
 }
 
 func (s *session) touch() { s.active.Store(int64(time.Since(s.server.began))) }
+
+// answered notes that the session waits for its first answer no longer.
+func (s *session) answered() {
+	if !s.replied.Swap(true) {
+		s.server.stats.Unanswered.Add(-1)
+	}
+}
 
 // send passes a datagram to the target. It does not block: if it cannot send at once, it returns an
 // error and does not hold up the listener's other clients.
@@ -270,7 +279,7 @@ func (s *session) passOn(fd int) error {
 	if err != nil {
 		return err
 	}
-	s.replied.Store(true)
+	s.answered()
 	s.touch()
 	if _, err := s.server.socket.WriteToUDPAddrPort(buffer[:size], s.client); err != nil {
 		s.server.stats.DatagramsDropped.Add(1)
