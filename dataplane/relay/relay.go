@@ -248,6 +248,8 @@ func atEnd(ctx context.Context, f func()) (release func()) {
 type Stats struct {
 	// Listeners, Connections (TCP) and Sessions (UDP) are open now.
 	Listeners, Connections, Sessions atomic.Int64
+	// Unanswered are the sessions that wait for their first answer.
+	Unanswered atomic.Int64
 
 	// The others count from the relay's start.
 

@@ -193,6 +193,7 @@ func newSession(server *udpServer, slots *Budget, client, target netip.AddrPort,
 	s.raw, _ = conn.SyscallConn()       // fails only for a nil connection
 	s.touch()
 	server.stats.Sessions.Add(1)
+	server.stats.Unanswered.Add(1)
 	return s
 }
 
@@ -202,6 +203,7 @@ func (s *session) close() {
 	s.ending.Do(func() {
 		_ = s.conn.Close() // a datagram socket has nothing left to lose
 		s.server.stats.Sessions.Add(-1)
+		s.answered()
 		s.slots.Give()
 		s.ended()
 	})
@@ -211,6 +213,13 @@ func (s *session) close() {
 func (s *session) lastActive() time.Time { return s.server.began.Add(time.Duration(s.active.Load())) }
 
 func (s *session) touch() { s.active.Store(int64(time.Since(s.server.began))) }
+
+// answered notes that the session waits for its first answer no longer.
+func (s *session) answered() {
+	if !s.replied.Swap(true) {
+		s.server.stats.Unanswered.Add(-1)
+	}
+}
 
 // send passes a datagram to the target. It does not block: if it cannot send at once, it returns an
 // error and does not hold up the listener's other clients.
@@ -281,7 +290,7 @@ func (s *session) passOn(fd int) error {
 	if err != nil {
 		return err
 	}
-	s.replied.Store(true)
+	s.answered()
 	s.touch()
 	if _, err := s.server.socket.WriteToUDPAddrPort(buffer[:size], s.client); err != nil {
 		s.server.stats.DatagramsDropped.Add(1)

@@ -37,10 +37,13 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 	if size, _, err := received.ReadFrom(buffer); err != nil || string(buffer[:size]) != "hello" {
 		t.Errorf("received %q, %v", buffer[:size], err)
 	}
-	if c := &h.stats; c.DatagramsDropped.Load() != 0 || c.SessionsOpened.Load() != 2 || c.Sessions.Load() != 1 {
+	if c := &h.stats; c.DatagramsDropped.Load() != 0 || c.SessionsOpened.Load() != 2 || c.Sessions.Load() != 1 || c.Unanswered.Load() != 1 {
 		t.Errorf("counted %+v", c)
 	}
 	s.sessions.closeAll()
+	if left := h.stats.Unanswered.Load(); left != 0 {
+		t.Errorf("%d sessions that have ended wait for an answer", left)
+	}
 	h.tasks.close()
 	for _, socket := range []net.PacketConn{s.socket, received} {
 		if err := socket.Close(); err != nil {

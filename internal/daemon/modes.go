@@ -24,7 +24,7 @@ const (
 	// which no packet passes meanwhile is cut by them.
 	trackedAfter = time.Second
 	// settleMin and settleMax are how long former forwarders serve once others do: until their TCP
-	// connections have ended, and UDP clients have their answers.
+	// connections have ended, and new UDP clients have an answer.
 	settleMin, settleMax = time.Second, 5 * time.Second
 	// heldFor is how long translated connections go on in userspace mode.
 	heldFor = 15 * time.Minute
@@ -91,7 +91,7 @@ func (s *server) settle(ctx context.Context) {
 func settle(ctx context.Context, former *backend.Forwarders) {
 	began := time.Now()
 	for ctx.Err() == nil {
-		if took := time.Since(began); took > settleMax || took > settleMin && former.Connections() == 0 {
+		if took := time.Since(began); took > settleMax || took > settleMin && former.Busy() == 0 {
 			return
 		}
 		wait(ctx, settleMin/10)

@@ -17,8 +17,8 @@ import (
 )
 
 // thinks is how long pods think about a question over UDP while the mode changes, so that many
-// questions are under way at each moment.
-const thinks = 150 * time.Millisecond
+// questions are under way at each moment: longer than a former forwarder serves in any case.
+const thinks = 1200 * time.Millisecond
 
 // A process changes from each mode to userspace mode and back. No new connection is lost and no
 // datagram of a new client, and on the way there no open connection. Clients that keep their UDP
@@ -72,14 +72,14 @@ func testUserspaceAndBack(t *testing.T, other variant) {
 		set(to)
 		awaitMode(t, c, harness.MetricsAddress, to)
 		awaitOneMode(t, c.N1, to)
-		time.Sleep(4 * thinks)
+		time.Sleep(thinks)
 		c.Think(0)
 		pod = next
 		c.SetEndpoints("dns", pod)
 		flows.await(t, "UDP sockets that are kept have the next endpoint", pod)
+		stopTraffic(t, traffic)
 		c.SetEndpoints("web", others...)
 		reachAll(t, changeMax, "the endpoints changed", clients, targets, others...)
-		stopTraffic(t, traffic)
 	}
 	change(harness.Userspace, startTraffic(t, c, targets), c.B, c.A, c.B, c.C)
 	change(mode, startTrafficBy(t, c, targets, harness.StartNewTraffic), c.C, c.A, c.B)

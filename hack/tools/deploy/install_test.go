@@ -47,7 +47,9 @@ func TestInstallIsUpToDate(t *testing.T) {
 // and lets pods overlap.
 func TestUserspaceOverlay(t *testing.T) {
 	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
-	build := func(folder string) string { return run(t, filepath.Join(top, "bin/kustomize"), "build", filepath.Join(top, "deploy", folder)) }
+	build := func(folder string) string {
+		return run(t, filepath.Join(top, "bin/kustomize"), "build", filepath.Join(top, "deploy", folder))
+	}
 	base, overlay := build("base"), build("userspace")
 	if n := strings.Count(overlay, "- NET_BIND_SERVICE\n"); n != 2 || strings.Contains(base, "NET_BIND_SERVICE") {
 		t.Errorf("NET_BIND_SERVICE is given to %d containers, want 2, and none of the base", n)

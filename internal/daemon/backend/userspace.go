@@ -132,14 +132,14 @@ func (f *Forwarders) Share(pool *relay.Sockets, chosen func(netip.Addr) bool) (f
 // Drain takes no more clients: another process has the listening sockets. Connections go on.
 func (f *Forwarders) Drain() { f.each((*relay.Listener).Drain) }
 
-// Connections returns how many TCP connections are open.
-func (f *Forwarders) Connections() (open int64) {
+// Busy returns how many clients have an open TCP connection, or wait for a first answer over UDP.
+func (f *Forwarders) Busy() (clients int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, one := range f.byName {
-		open += one.Stats().Connections.Load()
+		clients += one.Stats().Connections.Load() + one.Stats().Unanswered.Load()
 	}
-	return open
+	return clients
 }
 
 // Take moves the forwarders to another value, whose owner closes them. A server that forwards makes

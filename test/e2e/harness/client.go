@@ -144,7 +144,7 @@ func startTraffic(ctx context.Context, client *Host, talkPause time.Duration, ta
 	}
 	var err error
 	t.load, err = netns.StartLoad(ctx, netns.LoadConfig{
-		Client: client.Namespace, Targets: targets, Pause: trafficPause, TalkPause: talkPause, Patience: patientMax, Note: note,
+		Client: client.Namespace, Targets: targets, Pause: slow(trafficPause), TalkPause: slow(talkPause), Patience: slow(patientMax), Note: note,
 	})
 	return t, err
 }
