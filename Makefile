@@ -84,7 +84,7 @@ test-e2e-ipvs: test-packages ## the life of a Service with the real kube-apiserv
 test-install: test-packages ## kubectl apply on a node with containerd and a real kubelet, other versions and kubeadm's DaemonSet, 0 connections lost
 	hack/test-install
 
-scenarios: test-packages ## the acceptance scenarios with real packets: make scenarios MODE=nftables|iptables|ipvs|ipvs-core|kube-proxy|all ONLY='S-CIP-0.'
+scenarios: test-packages ## the acceptance scenarios with real packets: make scenarios MODE=nftables|iptables|ipvs|ipvs-core|userspace|kube-proxy|all ONLY='S-CIP-0.'
 	hack/scenarios $(or $(MODE),all) '$(ONLY)'
 
 campaign: test-packages ## an hour beside a refused Service, or so many kills and other TROUBLEs, 0 connections lost: make campaign DURATION=1h MODE=nftables|iptables VARIANT=nft|legacy; make campaign TROUBLE=kill|stop|disk|descriptors|memory|lock|all|short INSTANTS=300 MODE=nftables|iptables|ipvs
@@ -123,6 +123,10 @@ bench: ## watch event to commit, cold start, memory and their growth (as root, m
 
 bench-packets: test-packages build bin/e2e-kubeproxy ## what a packet pays for our rules, kube-proxy's and none, side by side: make bench-packets ARGS='-services 100,10000 -backends iptables-legacy'
 	cd bench && $(GO) run ./packets -realtime $(ARGS)
+
+bench-forward: build ## userspace mode beside nftables mode: connect, stream, processor time, connections lost when an endpoint dies: make bench-forward ARGS='-rounds 1 -stream 1s'
+	$(call install,$(PACKAGES))
+	cd bench && $(GO) run ./forward $(ARGS)
 
 bench-compare: build bin/e2e-apiserver bin/e2e-kubeproxy ## kube-proxy and sluice in turns on one node, with real API server and connections: make bench-compare N=5000 MODE=nftables|iptables VARIANT=nft|legacy MINUTES=8 ROUNDS=1 STEPS=restart,churn JSON=FILE
 	$(call install,$(PACKAGES) nftables)

@@ -26,8 +26,11 @@ type Domain struct {
 	// Auxiliary domains hold something beside the kernel's rules. Followers are
 	// not told about them.
 	Auxiliary bool
-	Renderer  dataplane.Renderer
-	Writer    dataplane.Writer
+	// Awaited is set for an auxiliary domain without which the rules are not in force: other
+	// proxies' rules serve until its first write.
+	Awaited  bool
+	Renderer dataplane.Renderer
+	Writer   dataplane.Writer
 	// Layout is nil if the writer can change single elements.
 	Layout dataplane.Layout
 	Pace   aggregator.Pace

@@ -69,6 +69,12 @@ func (s NodeSettings) validate() error {
 	return nil
 }
 
+// MasqueradesNode reports whether connections of the node itself to ClusterIPs are masqueraded,
+// whatever address they come from.
+func (s NodeSettings) MasqueradesNode() bool {
+	return s.MasqueradeAll || s.DetectLocal != "" && s.DetectLocal != DetectClusterCIDR || s.ClusterCIDRs != service.PerFamily[netip.Prefix]{}
+}
+
 // detector returns the local detector of one family.
 func (s NodeSettings) detector(family service.Family,
 	node *service.NodeObject) service.LocalDetector {

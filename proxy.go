@@ -37,7 +37,7 @@ type Proxy struct {
 	// of a Service would submit only part of it.
 	open atomic.Bool
 	// behind counts the domains whose first write has not landed. inForce is closed
-	// when there is none. Auxiliary domains do not count.
+	// when there is none. Auxiliary domains do not count unless they are awaited.
 	behind  atomic.Int32
 	inForce chan struct{}
 }
@@ -57,7 +57,7 @@ func New(config Config) (*Proxy, error) {
 	p.cache = source.NewCache(p, source.Options{Warn: config.Warn,
 		IgnoreExternalIPs: config.IgnoreExternalIPs})
 	for _, domain := range config.Domains {
-		if !domain.Auxiliary {
+		if !domain.Auxiliary || domain.Awaited {
 			p.behind.Add(1)
 		}
 		if err := p.addAggregator(domain); err != nil {
@@ -102,7 +102,7 @@ func (p *Proxy) created(key service.Key) time.Time {
 // firstWrite returns a listener that notes the first write of a domain. The node's
 // own fragment stands for it: nothing of a batch is settled before all of it is.
 func (p *Proxy) firstWrite(domain Domain) func(aggregator.Event) {
-	first := !domain.Auxiliary
+	first := !domain.Auxiliary || domain.Awaited
 	return func(e aggregator.Event) {
 		if applied, ok := e.(aggregator.Applied); ok && first && applied.Key == service.Node {
 			first = false

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -71,9 +72,12 @@ func TestWhatIsNoFrontendIsNotTold(t *testing.T) {
 		{Container: "nat/KUBE-NODEPORTS", Name: "\x01\x0a\x00\x00\x01\x06\x00\x50"},
 		{Container: "@frontends", Name: "\x06\x00\x00\x00\x00\x50\x00\x00"},
 		{Container: "@hairpins", Name: "\x0a\x00\x00\x01\x0a\x00\x00\x01\x06\x00\x00\x00\x1f\x90\x00\x00"},
+		{Container: "address", Name: "192.0.2.1"},
+		{Container: "listener", Name: "tcp/192.0.2.1"},
+		{Container: "forwarder", Name: "ready"},
 		{},
 	} {
-		for _, naming := range []dataplane.Naming{iptables.Naming{}, nftables.Naming{}, ipvs.Naming{}} {
+		for _, naming := range []dataplane.Naming{iptables.Naming{}, nftables.Naming{}, ipvs.Naming{}, userspace.Naming{}} {
 			if f, ok := naming.Frontend(id); ok {
 				t.Errorf("%T: %q is told as %v", naming, id, f)
 			}
@@ -91,6 +95,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 		want      string
 	}{
 		{iptables.Naming{}, "nat/KUBE-SERVICES", "\x01" + address + "\x06\x00\x50", "192.0.2.1:80/tcp"},
+		{userspace.Naming{}, "listener", "tcp/192.0.2.1:80", "192.0.2.1:80/tcp"},
 		{nftables.Naming{}, "@frontends", address + transport, "192.0.2.1:80/tcp"},
 		{nftables.Naming{}, "@local-endpoints", address + transport + "\x01\x00\x00\x00", "@frontends"},
 	} {

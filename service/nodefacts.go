@@ -22,8 +22,8 @@ type NodeFacts struct {
 	NodePorts PerFamily[NodePortAddresses]
 	// MasqueradeAll asks for source NAT of all ClusterIP traffic.
 	MasqueradeAll bool
-	// LocalhostNodePorts lets IPv4 node ports answer on 127.0.0.0/8 (iptables
-	// only; needs net.ipv4.conf.all.route_localnet).
+	// LocalhostNodePorts lets IPv4 node ports answer on 127.0.0.0/8 (iptables; needs
+	// net.ipv4.conf.all.route_localnet), or node ports on 127.0.0.1 and ::1 (userspace).
 	LocalhostNodePorts bool
 	// ServiceCIDRs are the ranges that ClusterIPs are allocated from.
 	ServiceCIDRs PerFamily[[]netip.Prefix]

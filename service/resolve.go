@@ -23,7 +23,7 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 	}
 	view.Created = spec.Created
 	view.HealthCheckNodePort = spec.HealthCheckNodePort
-	view.Scheduling = spec.Scheduling
+	view.Scheduling, view.ProxyProtocol = spec.Scheduling, spec.ProxyProtocol
 	var s selection
 	if len(spec.Ports) > portsUnindexed {
 		s.index(from)

@@ -39,6 +39,8 @@ type Spec struct {
 	AffinitySeconds int
 	// Scheduling is the IPVS scheduling that the Service asks for.
 	Scheduling Scheduling
+	// ProxyProtocol says that endpoints want to be told of the client, in userspace mode.
+	ProxyProtocol bool
 }
 
 // Equal reports whether two specs say the same. Order counts, since it is the
@@ -61,7 +63,8 @@ func (s *Spec) Equal(other *Spec) bool {
 		s.ExternalLocal == other.ExternalLocal &&
 		s.HealthCheckNodePort == other.HealthCheckNodePort &&
 		s.AffinitySeconds == other.AffinitySeconds &&
-		s.Scheduling == other.Scheduling
+		s.Scheduling == other.Scheduling &&
+		s.ProxyProtocol == other.ProxyProtocol
 }
 
 // Port is one element of spec.ports, the unit of programming. Within a Service

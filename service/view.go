@@ -24,6 +24,8 @@ type View struct {
 	HealthCheckNodePort uint16
 	// Scheduling is the IPVS scheduling that the Service asks for.
 	Scheduling Scheduling
+	// ProxyProtocol says that endpoints want to be told of the client, in userspace mode.
+	ProxyProtocol bool
 	// ReadyLocal is the number of distinct endpoint addresses of each family
 	// that are local and ready, over all ports: what the health-check node
 	// port reports. It is not counted, and 0, without a HealthCheckNodePort.
@@ -44,6 +46,7 @@ func (v *View) Equal(other *View) bool {
 	return v.Key == other.Key && v.Created.Equal(other.Created) &&
 		v.HealthCheckNodePort == other.HealthCheckNodePort &&
 		v.Scheduling == other.Scheduling &&
+		v.ProxyProtocol == other.ProxyProtocol &&
 		v.ReadyLocal == other.ReadyLocal
 }
 

@@ -17,11 +17,11 @@ import (
 func getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "List the Services or endpoints that the running proxy serves",
+		Short: "List the Services, endpoints or connections of the running proxy",
 		Args:  noOtherCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(getServicesCommand(), getEndpointsCommand())
+	cmd.AddCommand(getServicesCommand(), getEndpointsCommand(), getConnectionsCommand())
 	return cmd
 }
 
@@ -106,6 +106,46 @@ External IPs and load balancers).`,
 	}
 	a.bind(cmd)
 	cmd.ValidArgsFunction = a.completeService
+	return cmd
+}
+
+func getConnectionsCommand() *cobra.Command {
+	var a asking
+	var q inspect.ConnectionQuery
+	cmd := &cobra.Command{
+		Use:     "connections [NAMESPACE/NAME]",
+		Aliases: []string{"connection", "conn"},
+		Short:   "List the connections that the running proxy forwards (mode userspace)",
+		Long: `List the open TCP connections and UDP sessions that the proxy on this node forwards
+itself, the oldest first: client, Service, the address that the client uses, the
+endpoint that it was given to, bytes each way, and age. In other modes the kernel
+has the connections, and the proxy cannot list them.`,
+		Example: "  sluice get connections shop/web\n  sluice get connections --client 192.0.2.7 -o json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := a.check()
+			if err == nil && len(args) > 0 {
+				q.Namespace, q.Name, err = a.serviceNamed(cmd, args)
+			}
+			if err != nil {
+				return err
+			}
+			if err := q.Check(); err != nil {
+				return daemon.UsageError{Err: fmt.Errorf("--%w", err)}
+			}
+			found, err := a.client().Connections(cmd.Context(), &q)
+			if err != nil {
+				return err
+			}
+			return a.print(cmd.OutOrStdout(), found, found.Print)
+		},
+	}
+	a.bind(cmd)
+	cmd.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "list those of one namespace (default: all)")
+	cmd.Flags().StringVar(&q.Client, "client", "", "list those of one client: an address, with a port or without one")
+	cmd.Flags().StringVar(&q.Endpoint, "endpoint", "", "list those to one endpoint, as --client")
+	cmd.Flags().StringVar(&q.Protocol, "protocol", "", "list tcp or udp (default: both)")
+	cmd.ValidArgsFunction = a.completeService
+	a.completeFlag(cmd, "namespace", completeNamespaces)
 	return cmd
 }
 

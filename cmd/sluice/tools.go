@@ -31,6 +31,10 @@ backends that answer, and lines to paste into another terminal.`,
 			if err := o.Load(); err != nil {
 				return err
 			}
+			if o.KubeProxy.Mode == config.ModeUserspace {
+				return daemon.UsageError{Err: errors.New("--proxy-mode userspace: the demo shows rules, and supports nftables and iptables; " +
+					"sluice run --sandbox --backends --manifests DIR shows this mode without a cluster")}
+			}
 			if o.KubeProxy.Mode == config.ModeIPVS {
 				return daemon.UsageError{Err: errors.New("--proxy-mode ipvs: the demo supports nftables and iptables; " +
 					"IPVS mode needs root and a module of the host's kernel")}
@@ -117,7 +121,8 @@ func cleanupCommand() *cobra.Command {
 		Short: "Remove the rules that Sluice or kube-proxy left on this node, and nothing else",
 		Long: `Remove the rules that Sluice or kube-proxy left on this node: both variants of
 iptables, and nftables, in both families; and IPVS virtual servers, sets and the
-device kube-ipvs0, except for virtual servers of other programs. KUBE-FIREWALL,
+device kube-ipvs0, except for virtual servers of other programs; and the local
+addresses of userspace mode, by their protocol number. KUBE-FIREWALL,
 which the kubelet also uses, stays, and so does everything with another name.
 Kernel settings that Sluice changed are restored, unless another program has
 changed them since. A running proxy would write its rules again, so the command

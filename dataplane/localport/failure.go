@@ -7,37 +7,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/internal/host/holder"
 	"github.com/sluice-proxy/sluice/service"
 )
 
 // Failure is something that went wrong while forwarding.
-type Failure struct {
-	// Listener names it, for example "tcp/127.0.0.1:30080".
-	Listener string
-	// Err is a *PanicError if forwarding panicked.
-	Err error
-}
-
-// PanicError is the error of a goroutine that panicked.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-// Error returns the panic's value.
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
-// Unwrap returns the panic's value if it was an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
-}
+type Failure = relay.Failure
 
 // openError says which listener of which Service cannot be opened.
 type openError struct {
 	owner service.Key
-	place place
+	place relay.Place
 	err   error
 	// holder says who holds the port, empty if that is not known.
 	holder string
@@ -45,11 +26,11 @@ type openError struct {
 
 // Error says what to do, where that is known.
 func (e *openError) Error() string {
-	if !e.place.at.IsValid() {
+	if !e.place.At.IsValid() {
 		return fmt.Sprintf("Service %s: %v", e.owner, e.err)
 	}
 	text := fmt.Sprintf("Service %s: node port %d/%s cannot answer on %s: %v",
-		e.owner, e.place.at.Port(), e.place.protocol, e.place.at.Addr(), e.err)
+		e.owner, e.place.At.Port(), e.place.Protocol, e.place.At.Addr(), e.err)
 	switch {
 	case e.holder != "":
 		return text + fmt.Sprintf(": %s; stop it, or give one of the two another port. "+
@@ -57,7 +38,7 @@ func (e *openError) Error() string {
 	case errors.Is(e.err, unix.EADDRINUSE):
 		return text + fmt.Sprintf("; another program of this host listens there or on all addresses "+
 			"(find it with: ss --listening --processes --numeric --%s 'sport = :%d'): "+
-			"stop it, or give one of the two another port", e.place.protocol, e.place.at.Port())
+			"stop it, or give one of the two another port", e.place.Protocol, e.place.At.Port())
 	case errors.Is(e.err, unix.EACCES):
 		return text + "; ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE: " +
 			"grant it, or give the Service another node port"
@@ -74,20 +55,8 @@ func (e *openError) Unwrap() error { return e.err }
 
 // nodesFault reports whether the reason has nothing to do with the Service: the host has no more
 // descriptors or buffers, or no loopback address.
-func (e *openError) nodesFault() bool { return isOneOf(e.err, exhausted) || isOneOf(e.err, noLoopback) }
-
-var (
-	exhausted  = []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR}
-	noLoopback = []error{unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT}
-)
-
-func isOneOf(err error, kinds []error) bool {
-	for _, kind := range kinds {
-		if errors.Is(err, kind) {
-			return true
-		}
-	}
-	return false
+func (e *openError) nodesFault() bool {
+	return relay.Exhausted(e.err) || errors.Is(e.err, unix.EADDRNOTAVAIL) || errors.Is(e.err, unix.EAFNOSUPPORT)
 }
 
 // rejectedError says that listeners cannot be opened, and that nothing was changed for that reason.
@@ -126,10 +95,10 @@ const holderMax = 3
 
 // describeHolder names the holder of a place's port, as far as this process can see it; empty if
 // the port is free again. It looks at the network namespace of the calling thread.
-func describeHolder(p place) string {
-	who, found := holder.Of(p.protocol.String(), p.at)
+func describeHolder(p relay.Place) string {
+	who, found := holder.Of(p.Protocol.String(), p.At)
 	if !found {
 		return ""
 	}
-	return fmt.Sprintf("port %d on %s is held by %s", p.at.Port(), p.at.Addr(), who)
+	return fmt.Sprintf("port %d on %s is held by %s", p.At.Port(), p.At.Addr(), who)
 }

@@ -18,7 +18,7 @@ import (
 func refusal(name string, err error) *openError {
 	return &openError{
 		owner: service.Key{Namespace: "ns1", Name: name},
-		place: place{service.UDP, netip.MustParseAddrPort("127.0.0.1:30053")}, err: err,
+		place: place{Protocol: service.UDP, At: netip.MustParseAddrPort("127.0.0.1:30053")}, err: err,
 	}
 }
 
@@ -87,7 +87,7 @@ time.sleep(600)`
 		{service.UDP, "AF_INET6", "::", "::1"},
 		{service.UDP, "AF_INET", "127.0.0.1", "127.0.0.1"},
 	} {
-		p := place{c.protocol, netip.AddrPortFrom(netip.MustParseAddr(c.wanted), 30080)}
+		p := place{Protocol: c.protocol, At: netip.AddrPortFrom(netip.MustParseAddr(c.wanted), 30080)}
 		look := func() (text string) {
 			if err := node.Do(func() error { text = describeHolder(p); return nil }); err != nil {
 				t.Fatal(err)

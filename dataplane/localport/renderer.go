@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -53,7 +54,7 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 		}
 		if target, ok := targetOf(port, through); ok {
 			listen := netip.AddrPortFrom(r.listen, port.NodePort)
-			objects = append(objects, object(place{port.Protocol, listen}, target))
+			objects = append(objects, object(place{Protocol: port.Protocol, At: listen}, target))
 		}
 	}
 	return objects
@@ -93,31 +94,24 @@ func targetOf(port *service.PortView, through netip.Addr) (netip.AddrPort, bool)
 // container is the container of all objects of this domain.
 const container = "listener"
 
-// place is where a listener listens: the identity of an object.
-type place struct {
-	// protocol is TCP or UDP.
-	protocol service.Protocol
-	at       netip.AddrPort
-}
+// place is where a listener listens, the identity of an object: "tcp/127.0.0.1:30080".
+type place = relay.Place
 
-// String returns the object's name, for example "tcp/127.0.0.1:30080".
-func (p place) String() string { return p.protocol.String() + "/" + p.at.String() }
+func idOf(p place) dataplane.ID { return dataplane.ID{Container: container, Name: p.String()} }
 
-func (p place) id() dataplane.ID { return dataplane.ID{Container: container, Name: p.String()} }
-
-// parsePlace is the reverse of id.
+// parsePlace is the reverse of idOf.
 func parsePlace(id dataplane.ID) (place, error) {
 	protocol, at, _ := strings.Cut(id.Name, "/")
-	p := place{protocol: service.TCP}
+	p := place{Protocol: service.TCP}
 	switch protocol {
 	case service.TCP.String():
 	case service.UDP.String():
-		p.protocol = service.UDP
+		p.Protocol = service.UDP
 	default:
 		return p, fmt.Errorf("object %s %q: want tcp or udp, and an address", id.Container, id.Name)
 	}
 	var err error
-	if p.at, err = netip.ParseAddrPort(at); err != nil {
+	if p.At, err = netip.ParseAddrPort(at); err != nil {
 		return p, fmt.Errorf("object %s %q: %w", id.Container, id.Name, err)
 	}
 	return p, nil
@@ -128,7 +122,7 @@ const bodyPrefix = "to "
 
 // object returns a listener as an object.
 func object(p place, target netip.AddrPort) dataplane.Object {
-	return dataplane.Object{ID: p.id(), Kind: dataplane.Element, Body: bodyPrefix + target.String()}
+	return dataplane.Object{ID: idOf(p), Kind: dataplane.Element, Body: bodyPrefix + target.String()}
 }
 
 // parseBody returns the target in an object's body. It rejects a target on the loopback interface:
@@ -146,7 +140,7 @@ func parseBody(text string) (netip.AddrPort, error) {
 // Target returns where the listener at an address forwards to, and false if there is none.
 func Target(objects []dataplane.Object, protocol service.Protocol, at netip.AddrPort) (netip.AddrPort, bool) {
 	for i := range objects {
-		if objects[i].ID == (place{protocol, at}).id() {
+		if objects[i].ID == idOf(place{Protocol: protocol, At: at}) {
 			target, err := parseBody(objects[i].Body)
 			return target, err == nil
 		}

@@ -135,10 +135,10 @@ func TestRendererKeepsToItsFamily(t *testing.T) {
 
 func TestObjectsAreReadBack(t *testing.T) {
 	for _, p := range []place{
-		{service.TCP, netip.MustParseAddrPort("127.0.0.1:30080")},
-		{service.UDP, netip.MustParseAddrPort("[::1]:30053")},
+		{Protocol: service.TCP, At: netip.MustParseAddrPort("127.0.0.1:30080")},
+		{Protocol: service.UDP, At: netip.MustParseAddrPort("[::1]:30053")},
 	} {
-		target := netip.AddrPortFrom(netip.MustParseAddr("2001:db8::10"), p.at.Port())
+		target := netip.AddrPortFrom(netip.MustParseAddr("2001:db8::10"), p.At.Port())
 		o := object(p, target)
 		if got, err := parsePlace(o.ID); err != nil || got != p {
 			t.Errorf("%v is read back as %v, %v", o.ID, got, err)

@@ -75,7 +75,7 @@ func TestKernelTCPPassesTheEndOfEachDirectionOn(t *testing.T) {
 			w.Errorf("after the server's end came %q", got)
 		}
 		w.await("connections end", func() bool { return w.writer.Stats().Connections.Load() == 0 })
-		if s := w.writer.Stats(); s.BytesToTargets.Load() != 8+5 || s.BytesToClients.Load() != 8+3 || s.ConnectionsAccepted.Load() != 2 {
+		if s := w.writer.Stats(); s.Bytes.ToTargets.Load() != 8+5 || s.Bytes.ToClients.Load() != 8+3 || s.ConnectionsAccepted.Load() != 2 {
 			w.Errorf("counted %+v", s)
 		}
 	})

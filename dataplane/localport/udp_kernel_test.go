@@ -129,7 +129,7 @@ func TestKernelUDPCarriesEverySize(t *testing.T) {
 		}
 		w.await("all is counted", func() bool {
 			s := w.writer.Stats()
-			return s.BytesToTargets.Load() == total && s.BytesToClients.Load() == total
+			return s.Bytes.ToTargets.Load() == total && s.Bytes.ToClients.Load() == total
 		})
 	})
 }
@@ -147,9 +147,9 @@ func TestKernelUDPSessionsExpire(t *testing.T) {
 	w.forward(service.UDP)
 	expires := func(least time.Duration, last func()) {
 		t.Helper()
-		before, began := w.writer.Stats().BytesToTargets.Load(), time.Now()
+		before, began := w.writer.Stats().Bytes.ToTargets.Load(), time.Now()
 		last()
-		w.await("a datagram passes", func() bool { return w.writer.Stats().BytesToTargets.Load() > before })
+		w.await("a datagram passes", func() bool { return w.writer.Stats().Bytes.ToTargets.Load() > before })
 		w.await("the session expires", func() bool { return w.writer.Stats().Sessions.Load() == 0 })
 		if took := time.Since(began); took < least {
 			t.Errorf("expired after %v, want %v at least", took, least)

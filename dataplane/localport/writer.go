@@ -26,65 +26,18 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Config tunes a Writer. Zero values mean the defaults, which hold for each writer, that is for
-// each family.
-type Config struct {
-	// Connections bounds the TCP connections of all listeners together, and
-	// ConnectionsPerListener those of one; a further client is reset. Each takes up to six file
-	// descriptors: two sockets and two pipes to splice through. Defaults 1024 and 512.
-	Connections, ConnectionsPerListener int
-	// Sessions bounds the UDP sessions of all listeners together, and SessionsPerListener those
-	// of one; a new one replaces the listener's least recently active. Each takes a file
-	// descriptor. Defaults 4096 and 1024.
-	Sessions, SessionsPerListener int
-	// DialTimeout bounds the wait for a target to accept a TCP connection; then the client is
-	// reset. Default 10 s: the fourth SYN goes out after 7 s.
-	DialTimeout time.Duration
-	// Unreplied is how long a UDP session lives without traffic before the first answer, Replied
-	// how long after it. Defaults 30 s and 120 s, conntrack's nf_conntrack_udp_timeout and
-	// …_udp_timeout_stream.
-	Unreplied, Replied time.Duration
-	// Inside runs a function on a thread in the network namespace to open sockets in. Default:
-	// the process's own namespace.
-	Inside func(func() error) error
-	// Report is called, from any goroutine, with failures that are in no receipt. It must not
-	// block. Default: none.
-	Report func(Failure)
-}
-
-func (c Config) withDefaults() Config {
-	defaulted(&c.Connections, 1024)
-	defaulted(&c.ConnectionsPerListener, 512)
-	defaulted(&c.Sessions, 4096)
-	defaulted(&c.SessionsPerListener, 1024)
-	defaulted(&c.DialTimeout, 10*time.Second)
-	defaulted(&c.Unreplied, 30*time.Second)
-	defaulted(&c.Replied, 120*time.Second)
-	if c.Inside == nil {
-		c.Inside = here
-	}
-	if c.Report == nil {
-		c.Report = func(Failure) {}
-	}
-	return c
-}
-
-// here runs a function where the caller is.
-func here(f func() error) error { return f() }
-
-func defaulted[T int | time.Duration](field *T, value T) {
-	if *field <= 0 {
-		*field = value
-	}
-}
+// Config tunes a Writer. The defaults hold for each writer, that is for each family.
+type Config = relay.Config
 
 // Writer opens, retargets and closes the listeners of one family. It implements [dataplane.Writer]
 // and [dataplane.Watcher].
@@ -96,7 +49,9 @@ func defaulted[T int | time.Duration](field *T, value T) {
 // Write and Read belong to one goroutine at a time. Watch, Stats and Close may run concurrently.
 type Writer struct {
 	family service.Family
-	shared *shared
+	relay  *relay.Relay
+	// sockets is where Close leaves the listening ones for a successor; nil for nowhere.
+	sockets *relay.Sockets
 	// held are the listeners that were opened and not removed. A listener that has died stays
 	// here until it is written again.
 	held map[dataplane.ID]*listener
@@ -118,7 +73,8 @@ const healPauseDefault = time.Second
 func NewWriter(family service.Family, config Config) *Writer {
 	return &Writer{
 		family:    family,
-		shared:    newShared(config.withDefaults()),
+		relay:     relay.New(config),
+		sockets:   config.Sockets,
 		held:      make(map[dataplane.ID]*listener),
 		died:      make(chan struct{}, 1),
 		healPause: healPauseDefault,
@@ -126,14 +82,17 @@ func NewWriter(family service.Family, config Config) *Writer {
 }
 
 // Close ends all listeners, connections and sessions and waits for their end. After it, nothing can
-// be opened.
+// be opened. Listening sockets go to Config.Sockets, if there are any.
 func (w *Writer) Close() error {
-	w.shared.tasks.close()
+	if w.sockets != nil {
+		w.relay.Each(func(l *relay.Listener) { _ = l.Share(w.sockets) }) // the successor opens others
+	}
+	w.relay.Close()
 	return nil
 }
 
 // Stats returns the writer's numbers.
-func (w *Writer) Stats() *Stats { return &w.shared.stats }
+func (w *Writer) Stats() *relay.Stats { return w.relay.Stats() }
 
 // Read returns the open listeners, sorted by ID.
 func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
@@ -153,11 +112,57 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 // object returns the open listener of an identity as an object, nil if there is none.
 func (w *Writer) object(id dataplane.ID) *dataplane.Object {
 	l := w.held[id]
-	if l == nil || !l.alive.Load() {
+	if l == nil || !l.Alive() {
 		return nil
 	}
-	o := object(l.place, *l.target.Load())
+	o := object(l.Place(), *l.target.Load())
 	return &o
+}
+
+// listener forwards to one target.
+type listener struct {
+	*relay.Listener
+	target *single
+}
+
+func (w *Writer) openListener(p place, target netip.AddrPort) (*listener, error) {
+	to := &single{}
+	to.Store(&target)
+	l, err := w.relay.Open(p, relay.Options{Balancer: to})
+	if err != nil {
+		return nil, err
+	}
+	return &listener{l, to}, nil
+}
+
+// single is a balancer with one target, which may change.
+type single struct{ atomic.Pointer[netip.AddrPort] }
+
+// Targets implements relay.Balancer.
+func (s *single) Targets(netip.Addr) []netip.AddrPort { return []netip.AddrPort{*s.Load()} }
+
+// Keeps implements relay.Balancer.
+func (s *single) Keeps(_ netip.Addr, target netip.AddrPort) bool { return target == *s.Load() }
+
+// Preface implements relay.Balancer.
+func (*single) Preface(_, _ netip.AddrPort) []byte { return nil }
+
+// Connected implements relay.Balancer: open connections keep a former target.
+func (*single) Connected(*relay.Connection) func() { return func() {} }
+
+// Failed implements relay.Balancer: there is nothing else to try.
+func (*single) Failed(netip.AddrPort, bool) {}
+
+// Refused implements relay.Balancer.
+func (*single) Refused(relay.Refusal) {}
+
+// Probe returns an error if listening on a family's loopback address fails; a host without IPv6 has
+// no ::1. The function inside is that of Config; nil means the process's own namespace.
+func Probe(family service.Family, inside func(func() error) error) error {
+	if err := relay.Probe(loopback[family], inside); err != nil {
+		return fmt.Errorf("node ports on %s: %w", loopback[family], err)
+	}
+	return nil
 }
 
 // parse reads an object.
@@ -166,7 +171,7 @@ func (w *Writer) parse(o *dataplane.Object) (place, netip.AddrPort, error) {
 	if err != nil {
 		return p, netip.AddrPort{}, err
 	}
-	if p.at.Addr() != loopback[w.family] {
+	if p.At.Addr() != loopback[w.family] {
 		return p, netip.AddrPort{}, fmt.Errorf("object %s %q: want the address %s",
 			o.ID.Container, o.ID.Name, loopback[w.family])
 	}
@@ -219,7 +224,7 @@ func (a *attempt) run(ctx context.Context) dataplane.Receipt {
 	failure := a.open(ctx)
 	if rejected, ok := errors.AsType[*rejectedError](failure); ok {
 		for _, l := range a.opened {
-			l.close()
+			l.Close()
 		}
 		return dataplane.Receipt{Outcome: dataplane.Rejected, Suspects: rejected.suspects(), Err: failure,
 			Certain: a.certain(), Written: a.written}
@@ -244,8 +249,8 @@ func (a *attempt) open(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case a.w.shared.tasks.ctx.Err() != nil:
-			return errClosed
+		case a.w.relay.Closed():
+			return relay.ErrClosed
 		}
 		err := a.openOne(&a.changes[i])
 		switch {
@@ -277,7 +282,7 @@ func (a *attempt) openOne(c *dataplane.Change) *openError {
 		return nil
 	}
 	a.written.Calls++
-	l, err := openListener(a.w.shared, p, target)
+	l, err := a.w.openListener(p, target)
 	if err != nil {
 		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err // without the address, which openError names
@@ -293,7 +298,7 @@ func (a *attempt) nameHolder(e *openError) {
 	if !errors.Is(e.err, unix.EADDRINUSE) {
 		return
 	}
-	_ = a.w.shared.inside(func() error { // on failure, the error tells the user how to find the holder
+	_ = a.w.relay.Inside(func() error { // on failure, the error tells the user how to find the holder
 		e.holder = describeHolder(e.place)
 		return nil
 	})
@@ -307,11 +312,11 @@ func (a *attempt) carryOut() {
 		held, fresh := a.w.held[c.ID], a.opened[c.ID]
 		switch {
 		case c.After == nil && held != nil:
-			held.close()
+			held.Close()
 			delete(a.w.held, c.ID)
 			a.written.Calls++
 		case fresh != nil:
-			fresh.start(a.w.shared, a.w.reportDeath)
+			fresh.Start(a.w.reportDeath)
 			a.w.held[c.ID] = fresh
 		case c.After != nil && a.w.object(c.ID) != nil:
 			if target, err := parseBody(c.After.Body); err == nil { // openOne has parsed it before

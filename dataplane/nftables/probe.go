@@ -278,20 +278,11 @@ func Exists(ctx context.Context, family service.Family) (bool, error) {
 // Cleanup removes a family's table, ours or kube-proxy's, and reports whether there was one.
 // It also removes what a killed probe left. inside is that of WriterConfig.
 func Cleanup(family service.Family, inside func(func() error) error) (removed bool, err error) {
-	if inside == nil {
-		inside = here
-	}
-	err = inside(func() error {
-		socket, err := wire.Open()
-		if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
-			return nil // a kernel without nf_tables has no tables
-		}
-		if err != nil {
-			return err
-		}
-		removed, err = retireTable(socket, dialects[family])
-		_, probeErr := deleteTable(socket, dialects[family], probeTable)
-		return errors.Join(err, probeErr, socket.Close())
+	err = commanding(inside, func(socket Socket) error {
+		d := dialects[family]
+		removed, err = retireTable(socket, d)
+		_, probeErr := deleteTable(socket, d, probeTable)
+		return errors.Join(err, probeErr)
 	})
 	if err != nil {
 		return removed, fmt.Errorf("remove the %s table %s: %w", family, TableName, err)

@@ -22,6 +22,10 @@ import (
 	"strings"
 
 	"k8s.io/component-base/version"
+
+	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 )
 
 // Compatible is the kube-proxy release whose behavior Sluice follows, and Release the
@@ -62,6 +66,12 @@ type process struct {
 	from  Upstream
 	// socket answers questions, whichever server is running.
 	socket *socket
+	// forwarders serve in userspace mode, whichever server is running.
+	forwarders *backend.Forwarders
+	// offer is made when another process takes over from this one; nil before.
+	offer *rival.Offer
+	// sockets wait for the next server, in whatever mode.
+	sockets *relay.Sockets
 }
 
 // Run serves until the context ends. It runs one server after the other: a server ends
@@ -81,9 +91,12 @@ func Run(ctx context.Context, o *Options, from Upstream) error {
 		}
 		defer end()
 	}
-	p := &process{log: log, owner: claim(log.Logger), from: from, socket: newSocket(log.Logger)}
+	p := &process{log: log, owner: claim(log.Logger), from: from, socket: newSocket(log.Logger), sockets: &relay.Sockets{}}
+	p.forwarders = &backend.Forwarders{Sockets: p.sockets}
 	defer p.owner.lock.Release()
 	defer p.socket.close()
+	defer p.sockets.Close()
+	defer p.forwarders.Close()
 	s, err := newServer(ctx, o, p)
 	if err != nil {
 		return err
@@ -100,9 +113,15 @@ func Run(ctx context.Context, o *Options, from Upstream) error {
 		}
 		s = s.successor
 	}
-	if o.Sandboxed {
+	p.passOn()
+	switch {
+	case o.Sandboxed:
 		log.Info("stopped; the sandbox and its rules are gone")
-	} else {
+	case p.offer != nil:
+		log.Info("stopped; another process serves")
+	case p.forwarders.Any():
+		log.Info("stopped; Services are refused until a proxy runs again")
+	default:
 		log.Info("stopped; the rules stay in the kernel")
 	}
 	return nil

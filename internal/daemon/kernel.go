@@ -36,10 +36,12 @@ type kernel struct {
 	// left are the variants that former servers of this process wrote and this one
 	// does not.
 	left []iptables.Variant
+	// replaced is set once another mode's rules have been removed.
+	replaced bool
 }
 
 // newKernel builds the requested backend, or chooses one if none is requested.
-func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Logger) (k kernel, err error) {
+func newKernel(ctx context.Context, o *Options, files sysctl.Files, forwarders *backend.Forwarders, log *zap.Logger) (k kernel, err error) {
 	if o.KubeProxy.Mode == config.ModeBest {
 		k.choice = &backend.Choice{Reach: o.reach(), Former: backend.FindFormer(ctx), Log: log}
 	}
@@ -47,7 +49,7 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Log
 		NFTables: func(whole bool) ([]proxy.Domain, error) {
 			k.variant = "" // iptables may have been tried
 			options := o.nftables(log)
-			options.Whole = whole
+			options.Whole, options.Sockets = whole, forwarders.Sockets
 			return backend.NFTables(ctx, options)
 		},
 		IPTables: func() ([]proxy.Domain, error) {
@@ -66,6 +68,7 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, log *zap.Log
 			domains, k.variant, err = backend.IPVS(ctx, o.ipvs(files, log))
 			return domains, err
 		},
+		Userspace: func() ([]proxy.Domain, error) { return backend.Userspace(forwarders, o.userspace(), log) },
 	})
 	k.preferred = make(map[string]aggregator.Pace)
 	for i := range k.domains {
@@ -94,9 +97,10 @@ func (k *kernel) succeed(former kernel) {
 }
 
 // hostAddresses follows the host's addresses. In IPVS mode, those of Services are on a
-// device of the host, and do not count.
+// device of the host, and do not count. Userspace mode may follow IPVS mode, which takes the device
+// away once listeners and routes are there.
 func (k *kernel) hostAddresses() func(ctx context.Context, changed func([]netip.Addr)) error {
-	if k.mode == config.ModeIPVS {
+	if k.mode == config.ModeIPVS || k.mode == config.ModeUserspace {
 		return hostaddress.WatchWithout(ipvs.Device)
 	}
 	return hostaddress.Watch
@@ -105,7 +109,9 @@ func (k *kernel) hostAddresses() func(ctx context.Context, changed func([]netip.
 // cleanUpOthers removes what other modes left, and the rules of the variants of iptables
 // that this process has left. It only warns of those that other programs left.
 func (k *kernel) cleanUpOthers(ctx context.Context, log *zap.Logger) error {
-	failed := []error{backend.CleanUpOthers(ctx, k.mode, k.variant, log)}
+	replaced, err := backend.CleanUpOthers(ctx, k.mode, k.variant, log)
+	k.replaced = replaced
+	failed := []error{err}
 	for _, variant := range k.left {
 		for _, family := range service.Families {
 			summary, err := backend.CleanUpVariant(ctx, false, family, variant, backend.AllTerritories())

@@ -156,6 +156,8 @@ func (l *Lab) listing() string {
 		return "nft list ruleset"
 	case l.mode == config.ModeIPVS:
 		return "ipvsadm -ln"
+	case l.mode == config.ModeUserspace:
+		return "ss -lntup"
 	case variant != "auto":
 		return "iptables-" + variant + "-save"
 	default:

@@ -50,6 +50,8 @@ func (s *server) metricsConfig() metrics.Config {
 	switch s.mode {
 	case config.ModeIPVS:
 		c.Counters = ipvsCounters
+	case config.ModeUserspace:
+		c.Relayed, c.Relay = s.relayed, s.relayTotals
 	case config.ModeIPTables:
 		if _, err := iptables.ReadAccounts(); err == nil {
 			c.Accounted = iptables.ReadAccounts

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-proxy/sluice/conntrack"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 )
@@ -44,6 +45,9 @@ func (n *node) prepare(o *Options, log *zap.Logger) error {
 
 // prepareConntrack sets sizes and timeouts, and logs what it changes.
 func (o *Options) prepareConntrack(files sysctl.Files, log *zap.Logger) error {
+	if o.KubeProxy.Mode == config.ModeUserspace {
+		return nil // nothing is translated
+	}
 	c := &o.KubeProxy.Conntrack
 	if _, err := files.Read("net/netfilter/nf_conntrack_max"); errors.Is(err, fs.ErrNotExist) {
 		if err := conntrack.Load(context.Background()); err != nil {
@@ -101,7 +105,8 @@ func Initialise(ctx context.Context, o *Options) error {
 			}
 			return nil, err
 		},
-		IPVS: func() ([]proxy.Domain, error) { return nil, backend.PrepareIPVS(ctx, o.ipvs(files, log.Logger)) },
+		IPVS:      func() ([]proxy.Domain, error) { return nil, backend.PrepareIPVS(ctx, o.ipvs(files, log.Logger)) },
+		Userspace: func() ([]proxy.Domain, error) { return nil, nil }, // it needs CAP_NET_ADMIN for as long as it serves
 	})
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	ipvskernel "github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -104,4 +105,9 @@ func (o *Options) ipvs(files sysctl.Files, log *zap.Logger) backend.IPVSOptions 
 		Timeouts:    ipvskernel.Timeouts{TCP: c.TCPTimeout.Duration, TCPFin: c.TCPFinTimeout.Duration, UDP: c.UDPTimeout.Duration},
 		PrivateLock: o.Sandboxed, Sysctls: files, DryRun: o.dry != nil, Log: log,
 	}
+}
+
+func (o *Options) userspace() userspace.Settings {
+	u := &o.Sluice.Userspace
+	return userspace.Settings{LeastConnections: u.Balancing == config.BalanceLeastConnections, AccessLog: u.AccessLog}
 }

@@ -64,8 +64,9 @@ func (o *owner) owns() bool {
 	}
 }
 
-// wait waits until the rules belong to this process, or the context ends.
-func (o *owner) wait(ctx context.Context) {
+// wait waits until the rules belong to this process, or the context ends. It calls before right before
+// this process may write.
+func (o *owner) wait(ctx context.Context, before func()) {
 	if o.began.IsZero() {
 		return
 	}
@@ -82,6 +83,7 @@ func (o *owner) wait(ctx context.Context) {
 		o.serveWithout(err.Error())
 	case !o.owns():
 		waited := time.Since(o.began)
+		before()
 		o.mu.Lock()
 		o.standby = health.Standby{Since: time.Now()}
 		o.mu.Unlock()

@@ -73,7 +73,7 @@ func newPlanner(ctx context.Context, o *Options, dir string, log *zap.Logger) (*
 	// A start that probes the kernel at this moment would not be read as it is.
 	release := rival.Turn(ctx, assembling)
 	var err error
-	p.kernel, err = newKernel(ctx, o, files, log)
+	p.kernel, err = newKernel(ctx, o, files, &backend.Forwarders{}, log)
 	release()
 	if err == nil {
 		err = p.learn(ctx, dir)

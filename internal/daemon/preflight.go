@@ -102,7 +102,7 @@ func (p *preflight) node(ctx context.Context) {
 	conntrackErr := p.prepareConntrack(files, zap.NewNop())
 	modeErr := errors.New("not tried without CAP_NET_ADMIN")
 	if p.privileged {
-		if p.kernel, modeErr = newKernel(ctx, p.Options, files, log); modeErr == nil {
+		if p.kernel, modeErr = newKernel(ctx, p.Options, files, &backend.Forwarders{}, log); modeErr == nil {
 			modeErr = p.kernel.close()
 		}
 	}

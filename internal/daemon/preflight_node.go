@@ -31,6 +31,7 @@ func (p *preflight) capabilities() {
 	}{
 		{unix.CAP_NET_ADMIN, "NET_ADMIN", func() (Result, string) { return Fail, "no rule can be written without it" }},
 		{unix.CAP_NET_RAW, "NET_RAW", p.needRaw},
+		{unix.CAP_NET_BIND_SERVICE, "NET_BIND_SERVICE", p.needBind},
 		{unix.CAP_SYS_RESOURCE, "SYS_RESOURCE", p.needResource},
 	} {
 		if held&(1<<c.number) != 0 {
@@ -51,10 +52,18 @@ func (p *preflight) capabilities() {
 
 // needRaw says what becomes of a proxy without CAP_NET_RAW.
 func (p *preflight) needRaw() (Result, string) {
-	if p.KubeProxy.Mode == config.ModeNFTables {
-		return OK, "mode nftables does not need it"
+	if mode := p.KubeProxy.Mode; mode == config.ModeNFTables || mode == config.ModeUserspace {
+		return OK, "mode " + string(mode) + " does not need it"
 	}
 	return Warn, "the legacy variant of iptables works through a raw socket"
+}
+
+// needBind says what becomes of a proxy without CAP_NET_BIND_SERVICE.
+func (p *preflight) needBind() (Result, string) {
+	if p.KubeProxy.Mode == config.ModeUserspace {
+		return Warn, "Services with ports below 1024 are quarantined (net.ipv4.ip_unprivileged_port_start)"
+	}
+	return OK, "only mode userspace listens at ports of Services"
 }
 
 // needResource says what becomes of a proxy without CAP_SYS_RESOURCE.

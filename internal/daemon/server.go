@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/conntrack"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/observe"
@@ -31,10 +33,17 @@ type server struct {
 	node
 	kernel
 	reports
-	proxy   *proxy.Proxy
+	proxy *proxy.Proxy
+	// cleaner is nil in userspace mode.
 	cleaner *conntrack.Cleaner
 	// current is the configuration in force: some fields change in place.
 	current atomic.Pointer[config.Config]
+	// former are the forwarders of a server that this one follows, which serve until its own rules
+	// are in force; empty in userspace mode.
+	former *backend.Forwarders
+	// remote is the connection to a process that this one follows, which serves until it is closed;
+	// nil without one.
+	remote io.Closer
 	// handed are the changes that this server was made for; nil for the first one.
 	handed []config.Change
 	// successor takes over when this server has stopped. The goroutine that watches the
@@ -84,7 +93,7 @@ func newServer(ctx context.Context, o *Options, p *process) (*server, error) {
 
 // assemble builds everything. Nothing of it runs yet.
 func (s *server) assemble(ctx context.Context) (err error) {
-	if s.kernel, err = newKernel(ctx, s.Options, s.sysctls, s.log.Logger); err != nil {
+	if s.kernel, err = newKernel(ctx, s.Options, s.sysctls, s.forwarders, s.log.Logger); err != nil {
 		return err
 	}
 	if s.settings, err = s.NodeSettings(s.mode); err != nil {
@@ -93,8 +102,10 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.recorder, err = events.New(ctx, s.client, s.settings.Name); err != nil {
 		return err
 	}
-	if s.cleaner, err = conntrack.New(s.conntrackConfig()); err != nil {
-		return err
+	if s.mode != config.ModeUserspace { // which translates nothing
+		if s.cleaner, err = conntrack.New(s.conntrackConfig()); err != nil {
+			return err
+		}
 	}
 	s.monitor = health.NewMonitor(s.healthConfig())
 	s.ports = health.NewPorts(s.portsConfig())
@@ -106,7 +117,11 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	listeners = append(listeners, s.metrics)
-	followers := []proxy.Follower{told, s.cleaner, s.ports, s.metrics}
+	followers := []proxy.Follower{told}
+	if s.cleaner != nil {
+		followers = append(followers, s.cleaner)
+	}
+	followers = append(followers, s.ports, s.metrics)
 	if s.proxy, err = proxy.New(s.proxyConfig(listeners, followers)); err != nil {
 		return UsageError{err}
 	}
@@ -189,6 +204,8 @@ func (s *server) status(domain string) aggregator.Status {
 
 // run serves until the context ends, or there is a successor.
 func (s *server) run(ctx context.Context) error {
+	s.follow()
+	defer s.dismiss()
 	if s.Ready != nil {
 		s.Ready(s.mode)
 	}
@@ -226,6 +243,7 @@ func (s *server) run(ctx context.Context) error {
 func (s *server) yield() {
 	if s.successor == nil {
 		s.socket.close()
+		s.offerSockets()
 		s.owner.lock.Release()
 	}
 }
@@ -236,11 +254,18 @@ func (s *server) work(ctx, process context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.proxy.Run(ctx) })
-	group.Go(func() error { return s.cleaner.Run(ctx) })
+	group.Go(func() error {
+		if s.former.Any() {
+			s.track(ctx)
+		}
+		return s.proxy.Run(ctx)
+	})
+	if s.cleaner != nil {
+		group.Go(func() error { return s.cleaner.Run(ctx) })
+	}
 	group.Go(func() error { return s.ports.Run(ctx) })
 	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
-	group.Go(func() error { s.owner.wait(ctx); return nil })
+	group.Go(func() error { s.owner.wait(ctx, func() { s.receive(ctx) }); return nil })
 	group.Go(func() error { s.watchRivals(ctx); return nil })
 	group.Go(func() error { s.answerQuestions(ctx); return nil })
 	group.Go(func() error {
@@ -270,6 +295,8 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
+	s.settle(ctx)
+	s.sockets.Close()
 	switch err := s.kernel.cleanUpOthers(ctx, s.log.Logger); {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, fs.ErrPermission):
@@ -277,6 +304,8 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	default:
 		s.log.Warn("rules of another mode remain and still affect packets; remove them with sluice cleanup", zap.Error(err))
 	}
+	s.dismiss()
+	s.release(ctx)
 }
 
 // watchRivals looks for other proxies once the rules belong to this process.

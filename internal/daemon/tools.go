@@ -33,6 +33,10 @@ func Render(o *Options, dir, family string) (string, error) {
 		return "", UsageError{errors.New(`--proxy-mode "ipvs": cannot be printed, because virtual servers, sets, ` +
 			"addresses and rules have no common text format; want nftables or iptables")}
 	}
+	if mode == config.ModeUserspace {
+		return "", UsageError{errors.New(`--proxy-mode "userspace": cannot be printed, because there are no rules; ` +
+			"want nftables or iptables")}
+	}
 	families, err := familiesOf(family, mode)
 	if err != nil {
 		return "", err

@@ -63,8 +63,16 @@ func (o *Options) cleanUp(ctx context.Context, out io.Writer, dry bool) (found b
 	})
 	fmt.Fprintln(table, "\nIPVS\tVIRTUAL SERVERS\tSETS\tDEVICE")
 	fmt.Fprintf(table, "\t%d\t%d\t%s\n", ofIPVS.Servers, ofIPVS.Sets, word(ofIPVS.Device))
+	fmt.Fprintln(table, "\nUSERSPACE\tFAMILY\tLOCAL ADDRESSES")
+	routesErr := backend.CleanUpUserspace(ctx, dry, func(family service.Family, addresses int) {
+		found = found || addresses > 0
+		fmt.Fprintf(table, "\t%s\t%d\n", family, addresses)
+	})
+	if !dry {
+		routesErr = errors.Join(routesErr, backend.ReleaseConnections())
+	}
 	restored, restoreErr := o.restore(table, dry)
-	return found || restored, errors.Join(err, nftErr, restoreErr, table.Flush())
+	return found || restored, errors.Join(err, nftErr, routesErr, restoreErr, table.Flush())
 }
 
 // restore restores kernel settings, and prints those that differed. It reports whether there

@@ -6,6 +6,7 @@ package explain
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -222,6 +223,9 @@ func (e *explanation) rules(objects []dataplane.Object) (ruleset, error) {
 		return rules, nil
 	case IPVS:
 		return newIPVSRules(objects, e.Addresses)
+	case "userspace":
+		return nil, errors.New("mode userspace has no rules to explain: the proxy accepts connections and chooses endpoints; " +
+			"sluice describe service NAMESPACE/NAME shows the endpoints, and ss -tnp the connections")
 	default:
 		return nil, fmt.Errorf("the rules of mode %q cannot be explained: want nftables, iptables or ipvs", e.Mode)
 	}

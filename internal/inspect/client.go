@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -58,6 +59,20 @@ func (c *Client) Service(ctx context.Context, namespace, name string) (*ServiceD
 // Endpoints asks for the endpoints of a Service.
 func (c *Client) Endpoints(ctx context.Context, namespace, name string) (*EndpointList, error) {
 	return get[EndpointList](ctx, c, place(PathEndpoints, namespace, name), nil)
+}
+
+// Connections asks for all open connections that a query selects, page by page.
+func (c *Client) Connections(ctx context.Context, q *ConnectionQuery) (*ConnectionList, error) {
+	values := q.Values()
+	all, err := get[ConnectionList](ctx, c, PathConnections, values)
+	for err == nil && all.Continue > 0 {
+		values.Set("continue", strconv.FormatUint(all.Continue, 10))
+		var page *ConnectionList
+		if page, err = get[ConnectionList](ctx, c, PathConnections, values); err == nil {
+			all.Items, all.Continue, all.Now = append(all.Items, page.Items...), page.Continue, page.Now
+		}
+	}
+	return all, err
 }
 
 // Names asks for names, for completion.

@@ -58,7 +58,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(`{"domains":[{}],"service":{"endpoints":[{}]},"changes":[{}],"quarantine":{"reason":"x"}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		var out strings.Builder
-		for _, made := range []any{new(Status), new(ServiceList), new(ServiceDetail), new(EndpointList), new(explain.Answer)} {
+		for _, made := range []any{new(Status), new(ServiceList), new(ServiceDetail), new(EndpointList), new(ConnectionList), new(explain.Answer)} {
 			if json.Unmarshal([]byte(text), made) != nil {
 				continue
 			}
@@ -68,6 +68,8 @@ func FuzzAnswer(f *testing.F) {
 			case *ServiceList:
 				_ = made.Print(&out, ListOptions{Wide: true})
 			case *ServiceDetail:
+				_ = made.Print(&out)
+			case *ConnectionList:
 				_ = made.Print(&out)
 			case *EndpointList:
 				_ = made.Print(&out)

@@ -27,6 +27,9 @@ type Source interface {
 	Service(ctx context.Context, key service.Key) *ServiceDetail
 	// Endpoints returns nil for an unknown Service.
 	Endpoints(ctx context.Context, key service.Key) *EndpointList
+	// Connections returns those with numbers above one that are wanted, in order, most at most, and
+	// whether there are more. It returns an error in a mode in which the kernel has them.
+	Connections(above uint64, most int, wanted func(*Connection) bool) (found []Connection, more bool, err error)
 	// Explain says what becomes of a connection.
 	Explain(ctx context.Context, q explain.Question) (*explain.Answer, error)
 	// Keys returns the keys of all Services, sorted.
@@ -57,6 +60,7 @@ func Handler(version string, source Source) http.Handler {
 	h.handle(PathServices, h.ready(h.services))
 	h.handle(PathService, h.ready(h.service))
 	h.handle(PathEndpoints, h.ready(h.endpoints))
+	h.handle(PathConnections, h.connections)
 	h.handle(PathNames, h.ready(h.names))
 	h.handle(PathExplain, h.explain)
 	h.handle(PathDump, h.dump)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,8 +20,9 @@ import (
 
 // stand is a source with a number of Services in two namespaces.
 type stand struct {
-	services int
-	unready  error
+	services    int
+	connections int
+	unready     error
 	// hold, if set, keeps every status waiting.
 	hold chan struct{}
 	fail error
@@ -60,6 +62,25 @@ func (s *stand) Endpoints(_ context.Context, key service.Key) *EndpointList {
 		return nil
 	}
 	return &EndpointList{Namespace: key.Namespace, Name: key.Name}
+}
+
+func (s *stand) Connections(above uint64, most int, wanted func(*Connection) bool) (found []Connection, more bool, err error) {
+	if s.fail != nil {
+		return nil, false, s.fail
+	}
+	for n := above + 1; n <= uint64(s.connections); n++ {
+		c := Connection{Number: n, Namespace: "shop", Name: "web", PortName: "http", Protocol: "tcp",
+			Client:   netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n % 2)}), uint16(n)),
+			Frontend: netip.MustParseAddrPort("10.96.0.1:80"), Endpoint: netip.MustParseAddrPort("[fd00::1]:8080")}
+		if !wanted(&c) {
+			continue
+		}
+		if len(found) == most {
+			return found, true, nil
+		}
+		found = append(found, c)
+	}
+	return found, false, nil
 }
 
 func (s *stand) Explain(context.Context, explain.Question) (*explain.Answer, error) {

@@ -12,15 +12,17 @@ import "time"
 const Version = "v1alpha1"
 
 // The paths. All take GET only. Services and Names take the parameter namespace; Services also
-// takes name. Explain takes those of explain.Question.
+// takes name. Explain takes those of explain.Question, and Connections those of ConnectionQuery, limit and
+// continue.
 const (
-	PathStatus    = "/" + Version + "/status"                                // Status
-	PathServices  = "/" + Version + "/services"                              // ServiceList
-	PathService   = "/" + Version + "/services/{namespace}/{name}"           // ServiceDetail
-	PathEndpoints = "/" + Version + "/services/{namespace}/{name}/endpoints" // EndpointList
-	PathNames     = "/" + Version + "/names"                                 // Names
-	PathExplain   = "/" + Version + "/explain"                               // explain.Answer
-	PathDump      = "/" + Version + "/dump"                                  // a .tar.gz
+	PathStatus      = "/" + Version + "/status"                                // Status
+	PathServices    = "/" + Version + "/services"                              // ServiceList
+	PathService     = "/" + Version + "/services/{namespace}/{name}"           // ServiceDetail
+	PathEndpoints   = "/" + Version + "/services/{namespace}/{name}/endpoints" // EndpointList
+	PathConnections = "/" + Version + "/connections"                           // ConnectionList
+	PathNames       = "/" + Version + "/names"                                 // Names
+	PathExplain     = "/" + Version + "/explain"                               // explain.Answer
+	PathDump        = "/" + Version + "/dump"                                  // a .tar.gz
 )
 
 // Failure is the body of every answer that is not 200.

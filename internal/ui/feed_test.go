@@ -39,12 +39,15 @@ func (f *fake) Services(ctx context.Context, wanted func(service.Key) bool, yiel
 	}
 }
 
-func (f *fake) Status() inspect.Status                                             { return inspect.Status{Node: "n1"} }
-func (f *fake) Ready(context.Context) error                                        { return nil }
-func (f *fake) Keys() []service.Key                                                { return nil }
-func (f *fake) Service(context.Context, service.Key) *inspect.ServiceDetail        { return nil }
-func (f *fake) Endpoints(context.Context, service.Key) *inspect.EndpointList       { return nil }
-func (f *fake) Dump(context.Context, io.Writer) error                              { return nil }
+func (f *fake) Status() inspect.Status                                       { return inspect.Status{Node: "n1"} }
+func (f *fake) Ready(context.Context) error                                  { return nil }
+func (f *fake) Keys() []service.Key                                          { return nil }
+func (f *fake) Service(context.Context, service.Key) *inspect.ServiceDetail  { return nil }
+func (f *fake) Endpoints(context.Context, service.Key) *inspect.EndpointList { return nil }
+func (f *fake) Dump(context.Context, io.Writer) error                        { return nil }
+func (f *fake) Connections(uint64, int, func(*inspect.Connection) bool) ([]inspect.Connection, bool, error) {
+	return nil, false, nil
+}
 func (f *fake) Explain(context.Context, explain.Question) (*explain.Answer, error) { return nil, nil }
 
 func (f *fake) fill(count int) {

@@ -81,8 +81,14 @@ func everything(t *testing.T, mode string) *Metrics {
 			return map[string]uint64{"ct_state_invalid_dropped_pkts": 1, "localhost_nps_accepted_pkts": 2}, nil
 		}
 	}
+	var relayed func() Relay
+	if mode == modeUserspace {
+		relayed = func() Relay {
+			return Relay{Connects: cumulative(), Open: map[string]uint64{"tcp": 1}, Refused: map[string]uint64{"bound": 2}}
+		}
+	}
 	m, err := New(Config{
-		Mode: mode, Accounted: accounted, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
+		Mode: mode, Accounted: accounted, Relay: relayed, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
 		Findings: func() []health.Tally {
 			return []health.Tally{{Kind: "drift", Domain: "main", Count: 1}, {Kind: "parked", Domain: "", Count: 0}}
 		},
@@ -127,8 +133,17 @@ func everything(t *testing.T, mode string) *Metrics {
 	return m
 }
 
+// cumulative is a histogram without observations.
+func cumulative() map[float64]uint64 {
+	all := map[float64]uint64{}
+	for _, bound := range finely {
+		all[bound] = 0
+	}
+	return all
+}
+
 func TestMetricsAreThoseOfTheCatalogues(t *testing.T) {
-	for letter, mode := range map[string]string{"I": modeIPTables, "V": modeIPVS, "N": modeNFTables} {
+	for letter, mode := range map[string]string{"I": modeIPTables, "V": modeIPVS, "N": modeNFTables, "U": modeUserspace} {
 		t.Run(mode, func(t *testing.T) {
 			want := map[string]described{}
 			for _, d := range slices.Concat(catalogue(t, "kubeproxy.txt"), catalogue(t, "sluice.txt")) {

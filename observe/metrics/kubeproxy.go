@@ -21,6 +21,8 @@ const (
 	modeIPTables = "iptables"
 	modeNFTables = "nftables"
 	modeIPVS     = "ipvs"
+	// modeUserspace is Sluice's own.
+	modeUserspace = "userspace"
 )
 
 // The buckets of kube-proxy v1.36, in seconds.

@@ -46,7 +46,7 @@ import (
 
 // Config configures a Metrics.
 type Config struct {
-	// Mode is kube-proxy's name of the backend: "iptables", "nftables" or "ipvs".
+	// Mode is kube-proxy's name of the backend: "iptables", "nftables", "ipvs" or "userspace".
 	Mode string
 	// Domains are those of the proxy, at most one per family that is not auxiliary. Events of other
 	// domains are ignored.
@@ -61,6 +61,11 @@ type Config struct {
 	// address of the node. It is called for each answer about Services, several at once. Nil if the
 	// kernel does not count.
 	Counters func(ctx context.Context) (map[dataplane.Frontend]Counters, error)
+	// Relayed returns what this process has passed on for a Service; nil in a family without
+	// listeners. It is called for each Service of an answer. Relay returns it for all Services, and
+	// is called at each scrape. Both are nil in other modes than userspace.
+	Relayed func(service.Key) service.PerFamily[*Relayed]
+	Relay   func() Relay
 	// Accounted returns the packets that the kernel has counted in the accounting objects of
 	// iptables mode, by the name of the object. It is called at each scrape. Nil if the kernel does
 	// not count.
@@ -160,6 +165,9 @@ func New(config Config) (*Metrics, error) {
 		collector{serviceDescs(), m.collectServices},
 	)
 	registry.MustRegister(collector{[]*prometheus.Desc{buildDesc}, m.collectBuild})
+	if config.Relay != nil {
+		registry.MustRegister(collector{relayDescs(), m.collectRelay})
+	}
 	if config.Findings != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{findingDesc}, m.collectFindings})
 	}

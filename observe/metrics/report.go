@@ -157,6 +157,8 @@ type serviceJSON struct {
 	FlowsDeleted       uint32                  `json:"conntrackEntriesDeleted"`
 	// Traffic is by family, in modes in which the kernel counts it.
 	Traffic map[string]Counters `json:"traffic,omitempty"`
+	// Relayed is by family, in userspace mode.
+	Relayed map[string]*Relayed `json:"relayed,omitempty"`
 }
 
 // actorState is the state of one actor.
@@ -210,6 +212,12 @@ func (a *answer) toJSON(r *row) serviceJSON {
 		}
 		made.Traffic[family] = c
 	})
+	relayedOf(func(of *Relayed, family string, _ sampleFunc) {
+		if made.Relayed == nil {
+			made.Relayed = map[string]*Relayed{}
+		}
+		made.Relayed[family] = of
+	})(a, r, nil)
 	return made
 }
 

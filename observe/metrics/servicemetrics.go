@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,8 +47,9 @@ const (
 
 var omittedDesc = prometheus.NewDesc(omittedName, omittedHelp, nil, nil)
 
-// serviceMetrics exist in all modes but the last two, which need a kernel that counts by frontend.
-var serviceMetrics = []serviceMetric{
+// serviceMetrics exist in all modes but the last two of the first list, which need somebody who
+// counts by frontend, and relayMetrics.
+var serviceMetrics = slices.Concat([]serviceMetric{
 	serviceGauge("sluice_service_last_commit_timestamp_seconds", "When the kernel last got a revision of the Service.",
 		func(_ *answer, r *row, sample sampleFunc) {
 			if r.committed != 0 {
@@ -83,18 +85,18 @@ var serviceMetrics = []serviceMetric{
 	serviceCounter("sluice_service_conntrack_deleted_entries_total", "Stale conntrack entries that were removed.",
 		func(_ *answer, r *row, sample sampleFunc) { sample(float64(r.flowsDeleted)) }),
 
-	serviceCounter("sluice_service_connections_total", "Connections and flows that the kernel has given to an endpoint, since it has the Service's virtual servers (mode ipvs).",
+	serviceCounter("sluice_service_connections_total", "Connections and flows that were given to an endpoint, since the Service has its virtual servers (mode ipvs) or listeners (mode userspace).",
 		func(a *answer, r *row, sample sampleFunc) {
 			a.eachCounted(r.key, func(family string, c Counters) { sample(float64(c.Connections), family) })
 		}, labelFamily),
-	serviceCounter("sluice_service_bytes_total", "Bytes of packets to and from endpoints by way of the Service's virtual servers, since the kernel has them (mode ipvs).",
+	serviceCounter("sluice_service_bytes_total", "Bytes to and from endpoints by way of the Service's virtual servers (mode ipvs) or listeners (mode userspace), since they exist.",
 		func(a *answer, r *row, sample sampleFunc) {
 			a.eachCounted(r.key, func(family string, c Counters) {
 				sample(float64(c.BytesIn), family, "in")
 				sample(float64(c.BytesOut), family, "out")
 			})
 		}, labelFamily, "direction"),
-}
+}, relayMetrics)
 
 func sampleMeasured(l *latency, value float32, sample sampleFunc) {
 	if l.measured() {

@@ -33,6 +33,7 @@ func TestMetricsOfServicesAreClean(t *testing.T) {
 		w.cache.SetSlice(slice4(1, 1, 9))
 		w.settle()
 		w.count(map[dataplane.Frontend]Counters{at("10.9.0.1", 80): {1, 2, 3}}, nil)
+		w.relay()
 		families := parse(t, ask(t, w.Metrics, ""))
 		for _, metric := range serviceMetrics {
 			if families[metric.name] == nil {

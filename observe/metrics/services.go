@@ -130,6 +130,7 @@ type answer struct {
 	omitted     int
 	quarantined map[service.Key][]quarantine
 	counted     service.PerFamily[map[service.Key]Counters]
+	relayed     map[service.Key]service.PerFamily[*Relayed]
 }
 
 // quarantine is one domain's quarantine of a Service.
@@ -141,6 +142,7 @@ type quarantine struct {
 func (m *Metrics) answer(ctx context.Context, q *query) *answer {
 	a := &answer{quarantined: map[service.Key][]quarantine{}, counted: m.counted(ctx)}
 	a.rows, a.omitted = q.cut(m.records.copy(q.wants))
+	a.relayed = m.relayedFor(a.rows)
 	for _, s := range m.status() {
 		for _, q := range s.Quarantined {
 			a.quarantined[q.Key] = append(a.quarantined[q.Key], quarantine{s.Domain, rejectionOf(&q)})

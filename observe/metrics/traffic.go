@@ -130,7 +130,11 @@ func (m *Metrics) counted(ctx context.Context) (sums service.PerFamily[map[servi
 // eachCounted visits the counters of a Service in each family in which it has any.
 func (a *answer) eachCounted(key service.Key, visit func(family string, c Counters)) {
 	for _, family := range service.Families {
-		if c, known := a.counted[family][key]; known {
+		c, known := a.counted[family][key]
+		if of := a.relayed[key][family]; of != nil {
+			c, known = of.Counters, true
+		}
+		if known {
 			visit(family.String(), c)
 		}
 	}

@@ -47,6 +47,7 @@ func Service(object *corev1.Service) (*service.Spec, []service.Warning) {
 		HealthCheckNodePort: healthCheckNodePort(n, spec),
 		AffinitySeconds:     affinitySeconds(n, spec),
 		Scheduling:          scheduling(n, object.Annotations),
+		ProxyProtocol:       proxyProtocol(n, object.Annotations),
 	}, n.warnings
 }
 
@@ -357,6 +358,26 @@ func schedulingFlags(n *notes, wanted service.Scheduling, flags string) service.
 		}
 	}
 	return wanted
+}
+
+// annotationProxyProtocol is the annotation by which a Service asks that its endpoints be told of the
+// client, and proxyProtocolVersion its only value; see docs/adr/0038-userspace.md.
+const (
+	annotationProxyProtocol = "sluice.dev/proxy-protocol"
+	proxyProtocolVersion    = "v2"
+)
+
+func proxyProtocol(n *notes, annotations map[string]string) bool {
+	version, asked := annotations[annotationProxyProtocol]
+	if !asked {
+		return false
+	}
+	if strings.TrimSpace(version) != proxyProtocolVersion {
+		n.add(annotation(annotationProxyProtocol), "endpoints are not told of the client", "%q is no version that can be sent; use %s",
+			version, proxyProtocolVersion)
+		return false
+	}
+	return true
 }
 
 // annotation is the path of an annotation:

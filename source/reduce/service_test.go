@@ -516,3 +516,25 @@ func TestScheduling(t *testing.T) {
 		})
 	}
 }
+
+func TestProxyProtocol(t *testing.T) {
+	for value, want := range map[string]bool{"v2": true, " v2 ": true, "": false, "v1": false, "true": false} {
+		spec, warnings := Service(newService(func(o *corev1.Service) {
+			o.Annotations = map[string]string{annotationProxyProtocol: value}
+		}))
+		if spec.ProxyProtocol != want {
+			t.Errorf("%q: got %t, want %t", value, spec.ProxyProtocol, want)
+		}
+		if want {
+			checkWarnings(t, warnings, "Service ns1/svc1")
+			continue
+		}
+		checkWarnings(t, warnings, "Service ns1/svc1", "metadata.annotations[sluice.dev/proxy-protocol]")
+		if !strings.Contains(warnings[0].Message(), "use v2") {
+			t.Errorf("%q does not say what to use", warnings[0].Message())
+		}
+	}
+	if spec, _ := Service(newService(func(*corev1.Service) {})); spec.ProxyProtocol {
+		t.Error("nobody has asked for it")
+	}
+}

@@ -46,7 +46,7 @@ COMMIT
 `
 
 // settings are the kernel parameters of a network namespace that a proxy with cleanUpLines sets:
-// those that start with net.ipv4 in iptables mode only.
+// those that start with net.ipv4 in iptables mode only, and none in userspace mode.
 var settings = []string{
 	"net.ipv4.conf.all.route_localnet",
 	"net.netfilter.nf_conntrack_tcp_timeout_established",
@@ -93,7 +93,11 @@ func testCleanUp(t *testing.T, mode harness.Mode) {
 		if err := proxy.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		reachAll(t, changeMax, "and goes on without a proxy", clients, targets, c.A)
+		if mode == harness.Userspace {
+			unreachableAll(t, changeMax, "and nobody serves it without a proxy", clients, targets)
+		} else {
+			reachAll(t, changeMax, "and goes on without a proxy", clients, targets, c.A)
+		}
 		c.Cleanup(command...)
 		after := printedRules(t, c.N1)
 		for program := range before {
@@ -130,7 +134,7 @@ func readSettings(t *testing.T, h *harness.Host) map[string]string {
 func mustBeSet(t *testing.T, mode harness.Mode, before, now map[string]string) {
 	t.Helper()
 	for _, name := range settings {
-		want := mode != harness.NFTables || !strings.HasPrefix(name, "net.ipv4.")
+		want := mode != harness.Userspace && (mode != harness.NFTables || !strings.HasPrefix(name, "net.ipv4."))
 		if set := now[name] != before[name]; set != want {
 			t.Errorf("%s: the proxy has set it: %v, want %v; it was %s and is %s", name, set, want, before[name], now[name])
 		}

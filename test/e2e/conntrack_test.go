@@ -19,6 +19,7 @@ import (
 func TestUDPFlowsFollowTheEndpoints(t *testing.T) { inEachMode(t, testUDPFlows) }
 
 func testUDPFlows(t *testing.T, mode harness.Mode) {
+	cannot(t, mode, withoutProcess)
 	c := harness.NewCluster(t)
 	proxy := c.StartProxy(mode)
 	dns := c.CreateService("dns", corev1.ServiceTypeNodePort)

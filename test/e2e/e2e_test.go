@@ -25,6 +25,17 @@ func inEachMode(t *testing.T, test func(*testing.T, harness.Mode)) {
 	}
 }
 
+// cannot skips a test of what userspace mode does not do.
+func cannot(t *testing.T, mode harness.Mode, why string) {
+	t.Helper()
+	if mode == harness.Userspace {
+		t.Skip("mode userspace cannot: " + why)
+	}
+}
+
+// withoutProcess is what most tests that userspace mode cannot pass have in common.
+const withoutProcess = "nothing serves without the process"
+
 const (
 	// startMax bounds the time from the start of a proxy to a Service that works.
 	startMax = 30 * time.Second

@@ -25,7 +25,9 @@ const (
 func TestHandOver(t *testing.T) { inEachMode(t, testHandOver) }
 
 func testHandOver(t *testing.T, mode harness.Mode) {
-	other := map[harness.Mode]harness.Mode{harness.IPTables: harness.NFTables, harness.NFTables: harness.IPTables}[mode]
+	other := map[harness.Mode]harness.Mode{
+		harness.IPTables: harness.NFTables, harness.NFTables: harness.IPTables, harness.Userspace: harness.NFTables,
+	}[mode]
 	c := harness.NewCluster(t)
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	set := func(text string) {
@@ -42,7 +44,11 @@ func testHandOver(t *testing.T, mode harness.Mode) {
 	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
 	reachAll(t, startMax, "the service works", clients, targets, c.A, c.B)
 
-	traffic := startTraffic(t, c, targets)
+	start := harness.StartTraffic
+	if mode == harness.Userspace { // which ends open connections
+		start = harness.StartNewTraffic
+	}
+	traffic := startTrafficBy(t, c, targets, start)
 	set(c.Configuration(other, clusterCIDR))
 	awaitMode(t, c, harness.MetricsAddress, other)
 	settled(t, c, proxy)

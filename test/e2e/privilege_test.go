@@ -16,18 +16,14 @@ import (
 // that this user needs in each variant, and that SECURITY.md names: with them the proxy becomes
 // healthy, without any one of them it does not start.
 func TestProxyNeedsTheseCapabilities(t *testing.T) {
-	// The lock of a node that iptables has made, for root alone.
-	lock := filepath.Join(t.TempDir(), "xtables.lock")
-	if err := os.WriteFile(lock, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("XTABLES_LOCKFILE", lock)
+	lockOfNode(t)
 	c := harness.NewCluster(t)
 	for _, need := range []struct {
 		variant
 		capabilities []string
 	}{
 		{variant{"nftables", ""}, []string{"NET_ADMIN"}},
+		{variant{"userspace", ""}, []string{"NET_ADMIN"}}, // NET_BIND_SERVICE is for ports below 1024
 		{variant{"iptables", "nft"}, []string{"NET_ADMIN"}},
 		{variant{"iptables", "legacy"}, []string{"NET_ADMIN", "NET_RAW", "DAC_READ_SEARCH"}},
 	} {
@@ -58,6 +54,16 @@ func TestProxyNeedsTheseCapabilities(t *testing.T) {
 			}
 		})
 	}
+}
+
+// lockOfNode makes a lock as iptables has made it on a node: for root alone.
+func lockOfNode(t *testing.T) {
+	t.Helper()
+	lock := filepath.Join(t.TempDir(), "xtables.lock")
+	if err := os.WriteFile(lock, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XTABLES_LOCKFILE", lock)
 }
 
 // mustBeConfined looks at a process from outside.

@@ -30,6 +30,7 @@ func TestRestartAdoptsTheRules(t *testing.T) {
 }
 
 func testRestart(t *testing.T, mode harness.Mode, end func(*harness.Proxy) error) {
+	cannot(t, mode, withoutProcess)
 	c := harness.NewCluster(t)
 	first := c.StartProxy(mode)
 	clients := []*harness.Host{c.X, c.P1}
@@ -65,6 +66,7 @@ func TestRestartWithoutEndpointsTouchesNothing(t *testing.T) {
 }
 
 func testRestartWithoutEndpoints(t *testing.T, mode harness.Mode) {
+	cannot(t, mode, withoutProcess)
 	c := harness.NewCluster(t)
 	first := c.StartProxy(mode)
 	clients := []*harness.Host{c.X, c.P1}
@@ -143,6 +145,7 @@ func mustHaveAdopted(t *testing.T, mode harness.Mode, log harness.ProxyLog) {
 func TestRestartKeepsAffinity(t *testing.T) { inEachMode(t, testRestartKeepsAffinity) }
 
 func testRestartKeepsAffinity(t *testing.T, mode harness.Mode) {
+	cannot(t, mode, withoutProcess)
 	c := harness.NewCluster(t)
 	first := c.StartProxy(mode)
 	clients := []*harness.Host{c.X, c.P1, c.N1}

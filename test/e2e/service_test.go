@@ -16,6 +16,7 @@ func TestServiceLifecycle(t *testing.T) { inEachMode(t, testServiceLifecycle) }
 
 func testServiceLifecycle(t *testing.T, mode harness.Mode) {
 	c := harness.NewCluster(t)
+	since := generation(t, c.N1)
 	c.StartProxy(mode)
 	everyone := []*harness.Host{c.X, c.P1, c.N1}
 
@@ -41,6 +42,9 @@ func testServiceLifecycle(t *testing.T, mode harness.Mode) {
 
 	c.DeleteService("web")
 	unreachableAll(t, changeMax, "deleted", everyone, targets)
+	if now := generation(t, c.N1); mode == harness.Userspace && now != since {
+		t.Errorf("userspace mode has written rules: %v", c.Commits(since))
+	}
 }
 
 // A pod that calls its own Service may be sent to itself, and must get the answer.
@@ -59,6 +63,8 @@ func TestPodReachesItselfThroughItsService(t *testing.T) {
 var loopback = map[harness.Mode][]netip.Addr{
 	harness.IPTables: {netip.AddrFrom4([4]byte{127, 0, 0, 1})},
 	harness.NFTables: {netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()},
+	// As in nftables mode, without a setting.
+	harness.Userspace: {netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()},
 }
 
 // A node port answers the node itself on localhost, and again after the proxy was killed and

@@ -15,7 +15,7 @@ import (
 func TestOtherModeTakesOver(t *testing.T) { inEachMode(t, testOtherModeTakesOver) }
 
 func testOtherModeTakesOver(t *testing.T, mode harness.Mode) {
-	former := map[harness.Mode]harness.Mode{harness.IPTables: harness.NFTables, harness.NFTables: harness.IPTables, harness.IPVS: harness.NFTables}
+	former := map[harness.Mode]harness.Mode{harness.IPTables: harness.NFTables, harness.NFTables: harness.IPTables, harness.IPVS: harness.NFTables, harness.Userspace: harness.NFTables}
 	c := harness.NewCluster(t)
 	first := c.StartProxy(former[mode])
 	clients := []*harness.Host{c.X, c.P1, c.N1}
@@ -51,6 +51,7 @@ func testOtherModeTakesOver(t *testing.T, mode harness.Mode) {
 func TestTakeOverFromKubeProxy(t *testing.T) { inEachMode(t, testTakeOverFromKubeProxy) }
 
 func testTakeOverFromKubeProxy(t *testing.T, mode harness.Mode) {
+	cannot(t, mode, "kube-proxy has no such mode")
 	c := harness.NewCluster(t)
 	former := c.StartKubeProxy(mode)
 	clients := []*harness.Host{c.X, c.P1, c.N1}

@@ -122,10 +122,18 @@ func generation(t *testing.T, h *harness.Host) uint32 {
 // startTraffic starts traffic of the client X through node N1.
 func startTraffic(t *testing.T, c *harness.Cluster, targets []harness.Target) *harness.Traffic {
 	t.Helper()
+	return startTrafficBy(t, c, targets, harness.StartTraffic)
+}
+
+func startTrafficBy(
+	t *testing.T, c *harness.Cluster, targets []harness.Target,
+	start func(context.Context, *harness.Host, ...harness.Target) (*harness.Traffic, error),
+) *harness.Traffic {
+	t.Helper()
 	if err := c.N1.Forget(); err != nil {
 		t.Fatal(err)
 	}
-	traffic, err := harness.StartTraffic(t.Context(), c.X, targets...)
+	traffic, err := start(t.Context(), c.X, targets...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,5 +149,5 @@ func stopTraffic(t *testing.T, traffic *harness.Traffic) {
 	if exchanges == 0 {
 		t.Error("the traffic exchanged nothing")
 	}
-	t.Logf("%d exchanges went well", exchanges)
+	t.Logf("%d exchanges went well, %d were lost", exchanges, traffic.Lost())
 }

@@ -41,7 +41,7 @@ func main() {
 }
 
 func run(ctx context.Context) (failed int, err error) {
-	mode := flag.String("mode", "nftables", "mode of the proxy: iptables, nftables or ipvs")
+	mode := flag.String("mode", "nftables", "mode of the proxy: iptables, nftables, ipvs or userspace")
 	variant := flag.String("variant", "", "programs of mode iptables: legacy or nft; default: as the proxy chooses")
 	only := flag.String("only", "", "regular expression for the numbers of scenarios to play")
 	binary := flag.String("binary", "bin/sluice", "the program to test")
@@ -71,7 +71,7 @@ func run(ctx context.Context) (failed int, err error) {
 		return 0, err
 	}
 	s := suite{mode: *mode, variant: *variant, binary: *binary, dir: *dir, workers: *workers, timeout: time.Duration(*slow) * *timeout}
-	if *explains {
+	if *explains && *mode != "userspace" { // which explain does not know
 		s.compared = &explained.Counts{}
 	}
 	encoder := json.NewEncoder(os.Stdout)

@@ -3,6 +3,7 @@ package main
 import (
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/test/scenarios/list"
@@ -12,7 +13,8 @@ import (
 var record = regexp.MustCompile(`\bADR ([0-9]+)\b`)
 
 // TestScenariosAreUnderstood: every scenario can be parsed in every mode, applies to at least one,
-// and names the decision record of each deviation.
+// and names the decision record of each deviation. One that mode userspace does not play is about
+// another mode alone, or says why.
 func TestScenariosAreUnderstood(t *testing.T) {
 	all, err := list.All()
 	if err != nil {
@@ -28,6 +30,8 @@ func TestScenariosAreUnderstood(t *testing.T) {
 			}
 			if plan.Applies {
 				applies++
+			} else if mode == "userspace" && plan.Cannot == "" && len(plan.Modes) != 1 && !strings.HasPrefix(s.ID, "S-US-") {
+				t.Errorf("%v is not played in mode userspace, without a reason", s)
 			}
 			for _, text := range plan.Differs {
 				records := record.FindAllStringSubmatch(text, -1)

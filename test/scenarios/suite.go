@@ -96,8 +96,11 @@ func (s suite) one(ctx context.Context, plan *play.Plan) result {
 
 // notHere returns why a scenario is not played here, or "".
 func (s suite) notHere(plan *play.Plan) string {
+	if plan.Cannot != "" {
+		return plan.Cannot
+	}
 	if !plan.Applies {
-		return "says nothing about mode " + s.mode
+		return "is about " + strings.Join(plan.Modes, " and ") + " alone"
 	}
 	for _, feature := range plan.Needs {
 		if err := network.Has(feature); err != nil {

@@ -43,6 +43,27 @@ func TestInstallIsUpToDate(t *testing.T) {
 	}
 }
 
+// The overlay for userspace mode gives the proxy, and the check before it, what mode needs besides,
+// and lets pods overlap.
+func TestUserspaceOverlay(t *testing.T) {
+	run(t, filepath.Join(top, "hack/deploy"), "", filepath.Join(t.TempDir(), "install.yaml")) // builds kustomize
+	build := func(folder string) string {
+		return run(t, filepath.Join(top, "bin/kustomize"), "build", filepath.Join(top, "deploy", folder))
+	}
+	base, overlay := build("base"), build("userspace")
+	if n := strings.Count(overlay, "- NET_BIND_SERVICE\n"); n != 2 || strings.Contains(base, "NET_BIND_SERVICE") {
+		t.Errorf("NET_BIND_SERVICE is given to %d containers, want 2, and none of the base", n)
+	}
+	for _, line := range []string{"maxSurge: 10%", "maxUnavailable: 0", "terminationGracePeriodSeconds: 60"} {
+		if !strings.Contains(overlay, line+"\n") {
+			t.Errorf("the overlay lacks %s", line)
+		}
+	}
+	if strings.Count(overlay, "\n")-strings.Count(base, "\n") != 4 {
+		t.Error("the overlay changes more than that and minReadySeconds")
+	}
+}
+
 func TestInstallTakesAnImage(t *testing.T) {
 	const image = "registry.example/team/sluice:v1.2.3"
 	fresh := filepath.Join(t.TempDir(), "install.yaml")

@@ -25,15 +25,15 @@ type Builder func() ([]proxy.Domain, error)
 
 // Builders has one for each backend. NFTables receives NFTablesOptions.Whole.
 type Builders struct {
-	NFTables       func(whole bool) ([]proxy.Domain, error)
-	IPTables, IPVS Builder
+	NFTables                  func(whole bool) ([]proxy.Domain, error)
+	IPTables, IPVS, Userspace Builder
 }
 
 // Build builds the domains of the requested backend and returns which one that is.
 // ModeBest falls back to iptables if the kernel lacks something that nftables mode needs, even
 // for one family, if iptables mode serves all; choice keeps and logs the decision. Any other error
-// is final, because iptables mode would meet it too. IPVS serves only on request and falls back to
-// nothing.
+// is final, because iptables mode would meet it too. IPVS and userspace serve only on request
+// and fall back to nothing.
 func Build(asked config.Mode, choice *Choice, by Builders) (config.Mode, []proxy.Domain, error) {
 	switch asked {
 	case config.ModeIPTables:
@@ -41,6 +41,9 @@ func Build(asked config.Mode, choice *Choice, by Builders) (config.Mode, []proxy
 		return asked, domains, err
 	case config.ModeIPVS:
 		domains, err := by.IPVS()
+		return asked, domains, err
+	case config.ModeUserspace:
+		domains, err := by.Userspace()
 		return asked, domains, err
 	}
 	domains, err := by.NFTables(asked == config.ModeBest)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -21,7 +22,12 @@ import (
 // Unlike kube-proxy, iptables mode removes what IPVS mode left: its virtual servers would
 // still catch what the rules do not, because their addresses are local to the node. Rules of
 // iptables mode in the other variant stay; the start warns about them.
-func CleanUpOthers(ctx context.Context, mode config.Mode, variant iptables.Variant, log *zap.Logger) error {
+//
+// In userspace mode, open connections that the rules have translated go on until
+// ReleaseConnections, and replaced reports whether there were rules.
+func CleanUpOthers(
+	ctx context.Context, mode config.Mode, variant iptables.Variant, log *zap.Logger,
+) (replaced bool, err error) {
 	told := func(variant string, family service.Family, s iptables.CleanupSummary) {
 		if s.Any() {
 			log.Info("rules of another mode removed", zap.String("of", "iptables-"+variant), zap.Stringer("family", family),
@@ -29,8 +35,21 @@ func CleanUpOthers(ctx context.Context, mode config.Mode, variant iptables.Varia
 		}
 	}
 	var failed []error
+	if mode == config.ModeUserspace {
+		found, _ := Others(ctx, mode, variant) // what cannot be seen is not removed either
+		if replaced = len(found) > 0; replaced {
+			if err := HoldConnections(); err != nil {
+				log.Info("connections that another mode's rules have translated are cut", zap.Error(err))
+			}
+		}
+	}
 	if mode != config.ModeNFTables {
 		if err := leaveNFTables(log); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	if mode != config.ModeUserspace {
+		if err := leaveUserspace(ctx, log); err != nil {
 			failed = append(failed, err)
 		}
 	}
@@ -41,7 +60,6 @@ func CleanUpOthers(ctx context.Context, mode config.Mode, variant iptables.Varia
 		}
 		return err
 	}
-	var err error
 	if mode == config.ModeIPVS {
 		err = tables()
 	} else {
@@ -50,7 +68,7 @@ func CleanUpOthers(ctx context.Context, mode config.Mode, variant iptables.Varia
 	if err != nil {
 		failed = append(failed, fmt.Errorf("remove the rules of other modes: %w", err))
 	}
-	return errors.Join(failed...)
+	return replaced, errors.Join(failed...)
 }
 
 // others returns, for each variant, the territory of the modes that are not in use.
@@ -80,6 +98,19 @@ func leaveNFTables(log *zap.Logger) error {
 	return nil
 }
 
+func leaveUserspace(ctx context.Context, log *zap.Logger) error {
+	err := CleanUpUserspace(ctx, false, func(family service.Family, addresses int) {
+		if addresses > 0 {
+			log.Info("local addresses of another mode removed", zap.String("of", "userspace"),
+				zap.Stringer("family", family), zap.Int("addresses", addresses))
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("remove the local addresses of userspace mode: %w", err)
+	}
+	return nil
+}
+
 func leaveIPVS(ctx context.Context, tables func() error, log *zap.Logger) error {
 	s, err := ipvs.Cleanup(ctx, false, tables)
 	if s.Any() {
@@ -87,4 +118,24 @@ func leaveIPVS(ctx context.Context, tables func() error, log *zap.Logger) error 
 			zap.Int("servers", s.Servers), zap.Bool("device", s.Device), zap.Int("sets", s.Sets))
 	}
 	return err
+}
+
+// HoldConnections keeps open connections as they are while rules come or go: those that rules have
+// translated, and those that none has.
+func HoldConnections() error { return eachTable(nftables.Hold) }
+
+// ReleaseConnections ends what HoldConnections began.
+func ReleaseConnections() error {
+	return eachTable(func(family service.Family, inside func(func() error) error) error {
+		_, err := nftables.Release(family, inside)
+		return err
+	})
+}
+
+func eachTable(change func(service.Family, func(func() error) error) error) error {
+	var failed []error
+	for _, family := range service.Families {
+		failed = append(failed, change(family, nil))
+	}
+	return errors.Join(failed...)
 }

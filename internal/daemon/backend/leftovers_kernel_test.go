@@ -39,7 +39,10 @@ END`
 
 func (n *node) leave(mode config.Mode) string {
 	n.Helper()
-	err := n.namespace.Do(func() error { return CleanUpOthers(n.Context(), mode, iptables.NFT, n.log) })
+	err := n.namespace.Do(func() error {
+		_, err := CleanUpOthers(n.Context(), mode, iptables.NFT, n.log)
+		return err
+	})
 	if err != nil {
 		n.Fatal(err)
 	}

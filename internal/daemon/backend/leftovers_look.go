@@ -34,6 +34,13 @@ func Others(ctx context.Context, mode config.Mode, variant iptables.Variant) (fo
 			}
 		}))
 	}
+	if mode != config.ModeUserspace {
+		failed = append(failed, CleanUpUserspace(ctx, true, func(family service.Family, addresses int) {
+			if addresses > 0 {
+				found = append(found, Leftover{fmt.Sprintf("userspace/%s", family), fmt.Sprintf("%d local addresses", addresses)})
+			}
+		}))
+	}
 	tables := func() error { return cleanUpTables(ctx, true, others(mode, variant), told) }
 	if mode == config.ModeIPVS {
 		failed = append(failed, tables())

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/dataplane/localport"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -22,6 +23,8 @@ type NFTablesOptions struct {
 	MasqueradeBit uint
 	// LocalPorts lets node ports answer on 127.0.0.1 and ::1 too.
 	LocalPorts bool
+	// Sockets of a former mode are used before new ones are opened on localhost; nil for none.
+	Sockets *relay.Sockets
 	// DryRun changes nothing on the node: the domains are for reading.
 	DryRun bool
 	// Whole makes it an error if the kernel lacks a feature of one family only. Otherwise the other
@@ -47,7 +50,7 @@ func NFTables(_ context.Context, o NFTablesOptions) ([]proxy.Domain, error) {
 		return nftablesDomain(family, features, starts, o), nil
 	})
 	if err == nil && o.LocalPorts && !o.DryRun { // these hold listeners, and nothing in the kernel
-		domains = append(domains, localPorts(domains, o.Log)...)
+		domains = append(domains, localPorts(domains, o.Sockets, o.Log)...)
 	}
 	return domains, err
 }
@@ -123,7 +126,7 @@ func CleanUpNFTables(dry bool, told func(family service.Family, removed bool)) e
 
 // localPorts builds the domains that let node ports answer on localhost, for the families that are
 // served.
-func localPorts(served []proxy.Domain, log *zap.Logger) []proxy.Domain {
+func localPorts(served []proxy.Domain, sockets *relay.Sockets, log *zap.Logger) []proxy.Domain {
 	var domains []proxy.Domain
 	for _, d := range served {
 		if err := localport.Probe(d.Family, nil); err != nil {
@@ -136,7 +139,7 @@ func localPorts(served []proxy.Domain, log *zap.Logger) []proxy.Domain {
 		domains = append(domains, proxy.Domain{
 			Name: fmt.Sprintf("localport/%s", d.Family), Family: d.Family, Auxiliary: true,
 			Renderer: localport.NewRenderer(d.Family),
-			Writer:   localport.NewWriter(d.Family, localport.Config{Report: report}),
+			Writer:   localport.NewWriter(d.Family, localport.Config{Sockets: sockets, Report: report}),
 		})
 	}
 	return domains

@@ -142,6 +142,8 @@ var effects = map[string]effect{
 	sluicePrefix + "iptables.variant":            newBackend,
 	sluicePrefix + "nftables.localhostNodePorts": newBackend,
 	sluicePrefix + "ipvs.drainDeadline":          newBackend,
+	sluicePrefix + "userspace.balancing":         newBackend,
+	sluicePrefix + "userspace.accessLog":         newBackend,
 	sluicePrefix + "healthz.disabled":            newServers,
 	sluicePrefix + "conntrack.gather":            newCleaner,
 	sluicePrefix + "metrics.servicesMax":         newServers,

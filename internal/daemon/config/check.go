@@ -56,7 +56,7 @@ func (c *Config) check() (found findings, warnings []finding) {
 // checkMode checks the mode, and the settings of the mode.
 func checkMode(k *v1alpha1.KubeProxyConfiguration, found *findings) {
 	switch k.Mode {
-	case ModeBest, ModeIPTables:
+	case ModeBest, ModeIPTables, ModeUserspace:
 	case ModeIPVS:
 		found.notNegative("ipvs.tcpTimeout", k.IPVS.TCPTimeout.Duration)
 		found.notNegative("ipvs.tcpFinTimeout", k.IPVS.TCPFinTimeout.Duration)
@@ -71,7 +71,7 @@ func checkMode(k *v1alpha1.KubeProxyConfiguration, found *findings) {
 		checkBit("nftables.masqueradeBit", *k.NFTables.MasqueradeBit, found)
 	default:
 		found.wrong("mode", string(k.Mode),
-			"nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables")
+			"nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables")
 	}
 	checkBit("iptables.masqueradeBit", *k.IPTables.MasqueradeBit, found)
 }

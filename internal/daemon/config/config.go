@@ -48,6 +48,8 @@ const (
 	ModeIPTables Mode = "iptables"
 	ModeIPVS     Mode = "ipvs"
 	ModeNFTables Mode = "nftables"
+	// ModeUserspace is Sluice's own: kube-proxy has had none since v1.26.
+	ModeUserspace Mode = "userspace"
 )
 
 const (

@@ -87,7 +87,7 @@ var fieldCases = []fieldCase{
 	{field: "showHiddenMetricsForVersion", set: "'1.35'", want: "1.35", wrong: map[string]string{"'1.36'": `: "1.36": want 1.35 (the previous release) or nothing`, "1.35": ": 1.35: " + wantText}},
 
 	{field: "mode", set: "nftables", with: map[string]string{"nodePortAddresses": "[10.0.0.0/8]"}, wrong: map[string]string{
-		"kernelspace": `: "kernelspace": want nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables`}},
+		"kernelspace": `: "kernelspace": want nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`}},
 	{field: "iptables.masqueradeBit", def: "14", set: "0", wrong: map[string]string{"32": ": 32: want 0 to 31", "-1": ": -1: want 0 to 31", "x": `: "x": ` + wantNumber}},
 	{field: "iptables.masqueradeAll", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "iptables.localhostNodePorts", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
@@ -158,6 +158,9 @@ var fieldCases = []fieldCase{
 	{field: "SluiceConfiguration.iptables.variant", def: "auto", set: "legacy", wrong: map[string]string{"old": `: "old": want auto, legacy or nft`}},
 	{field: "SluiceConfiguration.nftables.localhostNodePorts", def: "true", set: "false", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.healthz.disabled", def: "false", set: "true", with: map[string]string{"healthzBindAddress": "0.0.0.0"}, wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "SluiceConfiguration.userspace.balancing", def: "roundRobin", set: "leastConnections", wrong: map[string]string{
+		"random": `: "random": want roundRobin or leastConnections`}},
+	{field: "SluiceConfiguration.userspace.accessLog", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.ipvs.drainDeadline", def: "15m0s", set: "1h", want: "1h0m0s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
 	{field: "SluiceConfiguration.conntrack.gather", def: "20ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
 	{field: "SluiceConfiguration.metrics.servicesMax", def: "0", set: "100", wrong: map[string]string{"-1": ": -1: want 0 or more"}},

@@ -19,7 +19,7 @@ func TestFileRefused(t *testing.T) {
 		"values": {
 			kubeProxyHead + "mode: fast\niptables:\n  masqueradeBit: 40\n  # a comment\n  syncPeriod: -5s\nnodePortAddresses:\n- 10.0.0.0/8\n- here\noomScoreAdj: 5000\n",
 			[]string{
-				`:3: mode: "fast": want nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables`,
+				`:3: mode: "fast": want nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`,
 				`:5: iptables.masqueradeBit: 40: want 0 to 31`,
 				`:7: iptables.syncPeriod: -5s: want more than 0`,
 				`:10: nodePortAddresses[1]: "here": want a range like 192.168.0.0/24`,
@@ -40,7 +40,7 @@ func TestFileRefused(t *testing.T) {
 			kubeProxyHead + "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: 5}\nmode: fast\niptables: {syncPeriod: 5, minSyncPeriod: 1h}\n",
 			[]string{
 				`:4: detectLocal.bridgeInterface: 5: want text; quote it if it looks like a number`,
-				`:5: mode: "fast": want nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables`,
+				`:5: mode: "fast": want nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`,
 				`:6: iptables.syncPeriod: 5: want a duration like 30s, 5m or 1h30m`,
 				`:6: iptables.minSyncPeriod: 1h0m0s: want at most the syncPeriod, which is 30s`,
 			},

@@ -46,6 +46,7 @@ func BindProxy(set *pflag.FlagSet) *Flags {
 	f.bindControl()
 	f.bindNode()
 	f.bindIPVS()
+	f.bindUserspace()
 	f.bindLog()
 	f.bindVerbosity()
 	f.bindServers()
@@ -81,6 +82,7 @@ func BindServing(set *pflag.FlagSet) *Flags {
 	f.sluice.Log.Format = FormatAuto
 	f.bindNode()
 	f.bindIPVS()
+	f.bindUserspace()
 	f.bindLog()
 	f.bindVerbosity()
 	f.bindState()
@@ -115,6 +117,7 @@ func BindPlan(set *pflag.FlagSet) *Flags {
 	f.sluice.Log.Format, f.sluice.Log.Level = FormatAuto, "warn"
 	f.bindNode()
 	f.bindIPVS()
+	f.bindUserspace()
 	f.bindLog()
 	f.without("log-level", "warn")
 	f.bindState()

@@ -105,8 +105,8 @@ var flagCases = []flagCase{
 
 	// kube-proxy: what is served, and how
 	{name: "proxy-mode", set: "ipvs", field: "mode", want: "ipvs", beside: loses, wrong: map[string]string{
-		"userspace": `--proxy-mode "userspace": want nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables`,
-		"IPTables":  `--proxy-mode "IPTables": want nftables, iptables or ipvs, or nothing for nftables if the kernel supports it, otherwise iptables`}},
+		"kernelspace": `--proxy-mode "kernelspace": want nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`,
+		"IPTables":    `--proxy-mode "IPTables": want nftables, iptables, ipvs or userspace, or nothing for nftables if the kernel supports it, otherwise iptables`}},
 	{name: "iptables-masquerade-bit", def: "14", set: "31", field: "iptables.masqueradeBit", want: "31", beside: loses, wrong: map[string]string{
 		"32": `--iptables-masquerade-bit 32: want 0 to 31`, "-1": `--iptables-masquerade-bit -1: want 0 to 31`, "x": notANumber}},
 	{name: "masquerade-all", def: "false", set: "true", field: "iptables.masqueradeAll", want: "true", beside: loses},
@@ -195,6 +195,9 @@ var flagCases = []flagCase{
 	{name: "sluice-metrics-services-max", def: "0", set: "7", field: "SluiceConfiguration.metrics.servicesMax", want: "7", beside: wins, wrong: map[string]string{
 		"-1": `--sluice-metrics-services-max -1: want 0 or more`}},
 	{name: "sluice-ui", def: "false", set: "true", field: "SluiceConfiguration.ui.enabled", want: "true", beside: wins},
+	{name: "sluice-userspace-balancing", def: "roundRobin", set: "leastConnections", field: "SluiceConfiguration.userspace.balancing", want: "leastConnections", beside: wins,
+		wrong: map[string]string{"random": `--sluice-userspace-balancing "random": want roundRobin or leastConnections`}},
+	{name: "sluice-userspace-access-log", def: "false", set: "true", field: "SluiceConfiguration.userspace.accessLog", want: "true", beside: wins},
 	{name: "sluice-state-dir", def: "/run/sluice", set: "/run/other", field: "SluiceConfiguration.state.dir", want: "/run/other", beside: wins, wrong: map[string]string{
 		"run": `--sluice-state-dir "run": want an absolute path of a directory`}},
 }
@@ -315,7 +318,7 @@ func TestServingFlags(t *testing.T) {
 		flags int
 		words []string
 	}{
-		"serving": {BindServing, 23, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"serving": {BindServing, 25, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"render":  {BindRender, 12, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
 	} {

@@ -81,7 +81,7 @@ func (f *Flags) bindRules() {
 // bindMode adds the flag that selects the kernel backend.
 func (f *Flags) bindMode() {
 	f.text((*string)(&f.kubeProxy.Mode), "proxy-mode", "mode",
-		"kernel backend: nftables, iptables or ipvs; empty means nftables if the kernel supports it, otherwise iptables")
+		"kernel backend: nftables, iptables or ipvs, or userspace for none; empty means nftables if the kernel supports it, otherwise iptables")
 }
 
 // bindLog adds Sluice's own flags about logs.
@@ -148,6 +148,14 @@ func (f *Flags) bindIPVS() {
 	f.duration(&v.UDPTimeout.Duration, "ipvs-udp-timeout", "ipvs.udpTimeout", "timeout of UDP flows; 0 keeps the kernel's")
 	f.duration(&f.sluice.IPVS.DrainDeadline.Duration, "sluice-ipvs-drain-deadline", sluicePrefix+"ipvs.drainDeadline",
 		"longest time that a removed TCP endpoint keeps its connections (mode ipvs)")
+}
+
+// bindUserspace adds the flags of mode userspace.
+func (f *Flags) bindUserspace() {
+	u, p := &f.sluice.Userspace, sluicePrefix+"userspace."
+	f.text(&u.Balancing, "sluice-userspace-balancing", p+"balancing",
+		"which endpoint the next client gets: "+BalanceRoundRobin+" or "+BalanceLeastConnections+" (mode userspace)")
+	f.flag(&u.AccessLog, "sluice-userspace-access-log", p+"accessLog", "log a line for each connection that has ended (mode userspace)")
 }
 
 // bindPeriods adds the flags for the two periods of each mode.

@@ -30,6 +30,7 @@ var headings = []heading{
 		"iptables-masquerade-bit", "sluice-iptables-variant"}},
 	{"Mode ipvs", []string{"ipvs-scheduler", "ipvs-exclude-cidrs", "ipvs-strict-arp", "ipvs-tcp-timeout", "ipvs-tcpfin-timeout",
 		"ipvs-udp-timeout", "sluice-ipvs-drain-deadline"}},
+	{"Mode userspace", []string{"sluice-userspace-balancing", "sluice-userspace-access-log"}},
 	{"Pace of writes and audits", []string{"iptables-sync-period", "iptables-min-sync-period", "ipvs-sync-period",
 		"ipvs-min-sync-period", "sluice-spacing", "sluice-deadline", "sluice-write-share", "sluice-audit-interval",
 		"sluice-backoff-min", "sluice-backoff-max", "sluice-message-deadline"}},

@@ -49,7 +49,7 @@ func (c *Config) NodeSettings(backend Mode) (proxy.NodeSettings, error) {
 	k := &c.KubeProxy
 	s := proxy.NodeSettings{
 		Name: name, DetectLocal: proxy.DetectLocal(k.DetectLocalMode), MasqueradeAll: c.MasqueradeAll(),
-		HostAddresses: backend == ModeIPVS,
+		HostAddresses: backend == ModeIPVS || backend == ModeUserspace,
 	}
 	switch s.DetectLocal {
 	case proxy.DetectClusterCIDR:
@@ -63,7 +63,7 @@ func (c *Config) NodeSettings(backend Mode) (proxy.NodeSettings, error) {
 		s.Address = address
 	}
 	s.NodePortPrimary, s.NodePortRanges = c.nodePorts()
-	s.LocalhostNodePorts = backend == ModeIPTables && *k.IPTables.LocalhostNodePorts &&
+	s.LocalhostNodePorts = (backend == ModeIPTables || backend == ModeUserspace) && *k.IPTables.LocalhostNodePorts &&
 		!s.NodePortPrimary && servesLoopback(s.NodePortRanges)
 	return s, nil
 }

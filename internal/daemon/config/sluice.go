@@ -31,6 +31,7 @@ type SluiceConfiguration struct {
 	IPTables  IPTablesConfiguration  `json:"iptables"`
 	NFTables  NFTablesConfiguration  `json:"nftables"`
 	IPVS      IPVSConfiguration      `json:"ipvs"`
+	Userspace UserspaceConfiguration `json:"userspace"`
 	Healthz   HealthzConfiguration   `json:"healthz"`
 	Conntrack ConntrackConfiguration `json:"conntrack"`
 	Metrics   MetricsConfiguration   `json:"metrics"`
@@ -111,6 +112,21 @@ type IPVSConfiguration struct {
 	DrainDeadline metav1.Duration `json:"drainDeadline"`
 }
 
+// UserspaceConfiguration is for mode userspace.
+type UserspaceConfiguration struct {
+	// Balancing says which endpoint the next client gets: roundRobin, or leastConnections
+	// for the one with the fewest open connections. Default: roundRobin.
+	Balancing string `json:"balancing"`
+	// AccessLog logs a line for each connection that has ended. Default: false.
+	AccessLog bool `json:"accessLog"`
+}
+
+// The values of UserspaceConfiguration.Balancing.
+const (
+	BalanceRoundRobin       = "roundRobin"
+	BalanceLeastConnections = "leastConnections"
+)
+
 // HealthzConfiguration is about the health server.
 type HealthzConfiguration struct {
 	// Disabled disables the server at healthzBindAddress, as --healthz-port=0 does;
@@ -167,6 +183,7 @@ func (s *SluiceConfiguration) setDefaults() {
 		s.Actors.ServicesMax = 200_000
 	}
 	setText(&s.IPTables.Variant, "auto")
+	setText(&s.Userspace.Balancing, BalanceRoundRobin)
 	setText(&s.State.Dir, "/run/sluice")
 }
 
@@ -200,6 +217,7 @@ func (c *Config) checkSluice(found *findings) {
 	oneOf(found, "log.level", s.Log.Level, "debug, info, warn or error", "", "debug", "info", "warn", "error")
 	oneOf(found, "log.format", s.Log.Format, "text, json, console or auto", "", FormatText, FormatJSON, FormatConsole, FormatAuto)
 	oneOf(found, "iptables.variant", s.IPTables.Variant, "auto, legacy or nft", "auto", "legacy", "nft")
+	oneOf(found, "userspace.balancing", s.Userspace.Balancing, BalanceRoundRobin+" or "+BalanceLeastConnections, BalanceRoundRobin, BalanceLeastConnections)
 	c.checkPace(found)
 	found.notNegative(sluicePrefix+"start.nodeWait", s.Start.NodeWait.Duration)
 	found.positive(sluicePrefix+"start.gateWait", s.Start.GateWait.Duration)

@@ -195,8 +195,7 @@ func (l *Lock) ask() (Holder, error) {
 	if err != nil {
 		return Holder{}, errors.Join(err, conn.Close())
 	}
-	trusted := peer.Uid == 0 || int(peer.Uid) == os.Geteuid() || administers(int(peer.Pid))
-	l.holder = Holder{Process: holder.ProcessOf(int(peer.Pid)), Stranger: !trusted}
+	l.holder = Holder{Process: holder.ProcessOf(int(peer.Pid)), Stranger: !trusted(peer)}
 	// The kernel is more reliable than what a process says about itself.
 	if said := read(conn); l.holder.Command == "" && !l.holder.Stranger {
 		l.holder.Command = holder.Plain(said.Command)
@@ -320,6 +319,13 @@ func (l *Lock) Waits(pid int) bool {
 		}
 	}
 	return false
+}
+
+// Waited reports whether any process waits for the end of this one.
+func (l *Lock) Waited() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.asking) > 0
 }
 
 // Release releases the lock; one of the waiting processes takes it.

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // Backend stands behind a Service in tests and in the demo. It answers each client with its own
@@ -25,6 +27,7 @@ type Backend struct {
 	udp  net.PacketConn
 
 	running sync.WaitGroup // the two serving loops and one goroutine per connection
+	thinks  atomic.Int64   // how long, before it answers a datagram
 
 	mu     sync.Mutex
 	closed bool
@@ -72,6 +75,9 @@ func listenBoth(n *Namespace, addr netip.AddrPort) (net.Listener, net.PacketConn
 	}
 	return nil, nil, lastErr
 }
+
+// Think delays the answers to later datagrams.
+func (b *Backend) Think(d time.Duration) { b.thinks.Store(int64(d)) }
 
 // Name returns the name the backend answers with.
 func (b *Backend) Name() string { return b.name }
@@ -157,7 +163,12 @@ func (b *Backend) serveUDP() {
 			continue // an earlier answer was refused by its client; others still ask
 		}
 		// A client that has left is no reason to stop; the loop ends on the next read after Close.
-		_, _ = b.udp.WriteTo([]byte(b.greeting(client)), client)
+		answer := func() { _, _ = b.udp.WriteTo([]byte(b.greeting(client)), client) }
+		if thinks := time.Duration(b.thinks.Load()); thinks > 0 {
+			time.AfterFunc(thinks, answer)
+		} else {
+			answer()
+		}
 	}
 }
 

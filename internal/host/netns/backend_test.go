@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 )
 
 func startBackend(t *testing.T, n *Namespace, name string, addr netip.AddrPort) *Backend {
@@ -34,6 +35,12 @@ func TestBackendAnswersAndEchoes(t *testing.T) {
 			if answer.Backend != b.Name() || answer.Client.Addr() != b.Addr().Addr() || answer.Client.Port() == 0 {
 				t.Errorf("%s answered %+v", network, answer)
 			}
+		}
+		const thinks = 50 * time.Millisecond
+		b.Think(thinks)
+		asked := time.Now()
+		if _, err := n.Ask(t.Context(), "udp", b.Addr()); err != nil || time.Since(asked) < thinks {
+			t.Errorf("a backend that thinks for %v answered after %v, %v", thinks, time.Since(asked), err)
 		}
 		s, err := n.Connect(t.Context(), b.Addr())
 		if err != nil {

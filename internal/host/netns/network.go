@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"time"
 )
 
 // Plan describes a network: hosts joined by cables, and who answers where.
@@ -224,6 +225,13 @@ func (n *Network) Leave(at netip.AddrPort) error {
 	}
 	delete(n.servers, at)
 	return s.backend.Close()
+}
+
+// Think delays the answers of all servers to later datagrams.
+func (n *Network) Think(d time.Duration) {
+	for _, s := range n.servers {
+		s.backend.Think(d)
+	}
 }
 
 // HostAt returns the host with a server at an address, at any port, or nil.

@@ -2,8 +2,10 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -40,8 +42,9 @@ func (h *Host) Backends() []Target {
 }
 
 const (
-	// quickMax bounds a question of a test that asks again until the answer is right. Any answer
-	// takes a millisecond; waiting longer would only wait for the retransmission of a lost packet.
+	// quickMax bounds the first question of a test that asks again until the answer is right. Any
+	// answer takes a millisecond; waiting longer would only wait for the retransmission of a lost
+	// packet.
 	quickMax = 300 * time.Millisecond
 	// patientMax bounds a question of a client that counts losses.
 	patientMax = 3 * time.Second
@@ -49,7 +52,8 @@ const (
 
 // Reach asks the target from a host, each time on a new connection, until every wanted pod has
 // answered, and at least ten times. Another answer is an error, and so is a pod that stays silent:
-// each pod gets twenty questions on average, which a fair choice misses once in millions of tests.
+// each pod gets twenty questions on average, which a fair choice misses once in millions of tests. A
+// silent target is asked again, each time with twice the patience, for the machine may be slow.
 func (h *Host) Reach(ctx context.Context, target Target, want ...*Host) error {
 	names := make([]string, len(want))
 	for i, pod := range want {
@@ -60,12 +64,16 @@ func (h *Host) Reach(ctx context.Context, target Target, want ...*Host) error {
 
 // ReachNames is Reach for pods that are known by their names.
 func (h *Host) ReachNames(ctx context.Context, target Target, names ...string) error {
-	missing := slices.Clone(names)
+	missing, patience := slices.Clone(names), quickMax
 	for asked := 0; asked < 10 || len(missing) > 0; asked++ {
 		if asked == 20*max(len(names), 1) {
 			return fmt.Errorf("%s to %s: %v never answered in %d questions", h.Name(), target, missing, asked)
 		}
-		got, err := h.ask(ctx, target, quickMax)
+		got, err := h.ask(ctx, target, patience)
+		if silent, ok := errors.AsType[net.Error](err); ok && silent.Timeout() && patience < patientMax {
+			patience *= 2
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -110,9 +118,20 @@ type Traffic struct {
 	failures []error
 }
 
+// trafficPause is between two new connections, and between two lines.
+const trafficPause = 20 * time.Millisecond
+
 // StartTraffic opens the sessions and starts.
 func StartTraffic(ctx context.Context, client *Host, targets ...Target) (*Traffic, error) {
-	const pause = 20 * time.Millisecond
+	return startTraffic(ctx, client, trafficPause, targets)
+}
+
+// StartNewTraffic is StartTraffic without sessions.
+func StartNewTraffic(ctx context.Context, client *Host, targets ...Target) (*Traffic, error) {
+	return startTraffic(ctx, client, 0, targets)
+}
+
+func startTraffic(ctx context.Context, client *Host, talkPause time.Duration, targets []Target) (*Traffic, error) {
 	t := &Traffic{}
 	note := func(e netns.Exchange) {
 		t.mu.Lock()
@@ -125,7 +144,7 @@ func StartTraffic(ctx context.Context, client *Host, targets ...Target) (*Traffi
 	}
 	var err error
 	t.load, err = netns.StartLoad(ctx, netns.LoadConfig{
-		Client: client.Namespace, Targets: targets, Pause: pause, TalkPause: pause, Patience: patientMax, Note: note,
+		Client: client.Namespace, Targets: targets, Pause: slow(trafficPause), TalkPause: slow(talkPause), Patience: slow(patientMax), Note: note,
 	})
 	return t, err
 }
@@ -143,6 +162,9 @@ func (t *Traffic) Stop() (int, error) {
 	return t.answered, fmt.Errorf("%d of %d exchanges failed, the first being:%s",
 		len(t.failures), len(t.failures)+t.answered, first.String())
 }
+
+// Lost returns how many exchanges did not go well. Call it after Stop.
+func (t *Traffic) Lost() int { return len(t.failures) }
 
 // Where a proxy answers HTTP when nothing else is configured.
 const (

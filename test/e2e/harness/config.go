@@ -14,12 +14,14 @@ import (
 // it.
 type Mode string
 
-// The modes. Every test of what clients see runs in each. A kernel may lack IPVS, so that mode runs
-// only on request.
+// The modes. Every test of what clients see runs in each. A kernel may lack IPVS, and userspace mode
+// does not do all that the tests ask for, so these run only on request.
 const (
 	IPTables Mode = "iptables"
 	NFTables Mode = "nftables"
 	IPVS     Mode = "ipvs"
+	// Userspace needs no kernel interface but routes.
+	Userspace Mode = "userspace"
 )
 
 // Modes are those to test: iptables and nftables, or what the environment lists.

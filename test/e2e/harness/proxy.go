@@ -42,10 +42,10 @@ func (c *Cluster) usualFlags(mode Mode, more []string) []string {
 
 // StartProxyWithConfig starts Sluice as StartProxy does, the way kube-proxy's DaemonSet has it:
 // everything but the name of the node comes from a configuration file, for example one with a
-// [Cluster.Configuration].
-func (c *Cluster) StartProxyWithConfig(file string) *Proxy {
+// [Cluster.Configuration]. It may have more capabilities than NET_ADMIN.
+func (c *Cluster) StartProxyWithConfig(file string, capabilities ...string) *Proxy {
 	c.t.Helper()
-	return c.startProxy("--config", file)
+	return c.startProxyWith(append(capabilities, "NET_ADMIN"), "--config", file)
 }
 
 // StartProxyWithCapabilities starts Sluice as StartProxy does, with other capabilities than NET_ADMIN.
@@ -64,6 +64,9 @@ func (c *Cluster) startProxyWith(capabilities []string, flags ...string) *Proxy 
 	binary, err := sluiceBinary()
 	if err != nil {
 		c.t.Fatal(err)
+	}
+	if slices.Contains(Modes, Userspace) { // to listen at the ports of Services
+		capabilities = append(slices.Clip(capabilities), "NET_BIND_SERVICE")
 	}
 	c.proxies++
 	log := filepath.Join(c.logs, fmt.Sprintf("sluice-%d.log", c.proxies))

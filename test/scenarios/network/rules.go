@@ -14,8 +14,8 @@ import (
 )
 
 // Rules lists the rules of the node: in mode iptables, those of both families by the programs of
-// its variant; otherwise everything in nf_tables, and in mode ipvs virtual servers, sets and
-// addresses as well.
+// its variant; otherwise everything in nf_tables, in mode ipvs virtual servers, sets and
+// addresses as well, and in mode userspace local addresses and listeners.
 func (w *World) Rules(ctx context.Context) (string, error) {
 	var all strings.Builder
 	for _, words := range w.listings() {
@@ -33,6 +33,9 @@ func (w *World) listings() [][]string {
 	switch w.options.Mode {
 	case "nftables":
 		return [][]string{nft}
+	case "userspace":
+		local := []string{"route", "show", "table", "local", "proto", "219"}
+		return [][]string{nft, append([]string{"ip"}, local...), append([]string{"ip", "-6"}, local...), {"ss", "-lntu"}}
 	case "ipvs":
 		return [][]string{nft, {"ipvsadm", "-Ln"}, {"ipset", "list"}, {"ip", "-o", "address", "show"}}
 	}

@@ -14,11 +14,12 @@ import (
 )
 
 // Modes are the proxy's modes.
-var Modes = []string{"iptables", "nftables", "ipvs"}
+var Modes = []string{"iptables", "nftables", "ipvs", "userspace"}
 
 // Plan is a scenario parsed for one mode. Besides the verbs, its lines may say
 //
 //	modes iptables nftables   it applies to these modes only
+//	cannot MODE REASON        it does not apply to this mode, and why
 //	families ipv4             it is played in these families only; default: both
 //	flag --NAME=VALUE         a flag of the proxy; unset takes one away
 //	podport NAME              the name of the node's interface to p1
@@ -28,8 +29,11 @@ var Modes = []string{"iptables", "nftables", "ipvs"}
 // A line that begins with a mode and a colon counts in that mode only.
 type Plan struct {
 	script.Scenario
-	// Applies is false if the scenario says nothing about the mode.
+	// Applies is false if the scenario says nothing about the mode. Cannot is the reason if it
+	// cannot hold there. Modes are the only ones that it is about; none for all.
 	Applies bool
+	Cannot  string
+	Modes   []string
 	// Kernel is the first verb that needs a real kernel, or "".
 	Kernel string
 	// Needs lists features, Differs the intended deviations from kube-proxy.
@@ -80,7 +84,7 @@ func (p *Plan) add(line script.Line) error {
 				return fmt.Errorf("modes: %q: want %s", word, strings.Join(Modes, ", "))
 			}
 		}
-		p.Applies = slices.Contains(words, p.mode)
+		p.Modes, p.Applies = words, slices.Contains(words, p.mode)
 	case "families":
 		p.Families = nil
 		for _, word := range words {
@@ -102,10 +106,17 @@ func (p *Plan) add(line script.Line) error {
 		p.PodPort = strings.Join(words, " ")
 	case "needs":
 		p.Needs = append(p.Needs, words...)
+	case "cannot":
+		if len(words) < 2 || !slices.Contains(Modes, words[0]) {
+			return fmt.Errorf("cannot: want one of %s, and a reason", strings.Join(Modes, ", "))
+		}
+		if words[0] == p.mode {
+			p.Applies, p.Cannot = false, strings.Join(words[1:], " ")
+		}
 	case "differs":
 		p.Differs = append(p.Differs, strings.Join(words, " "))
 	default:
-		made, kernel, err := understand(line)
+		made, kernel, err := understand(p.seen(line))
 		if err != nil {
 			return err
 		}
@@ -119,6 +130,19 @@ func (p *Plan) add(line script.Line) error {
 		p.steps = append(p.steps, made)
 	}
 	return nil
+}
+
+// seen returns a line with the source that endpoints see: in mode userspace that is the process that
+// forwards. Hosts that are reached without it still see their clients.
+func (p *Plan) seen(line script.Line) script.Line {
+	hosts := []string{"beyond", "host"}
+	at := slices.Index(line.Words, "as")
+	if p.mode != "userspace" || at < 0 || at+1 == len(line.Words) || slices.Contains(hosts, line.Words[at-1]) {
+		return line
+	}
+	line.Words = slices.Clone(line.Words)
+	line.Words[at+1] = string(fixture.AsNode)
+	return line
 }
 
 // statement is a parsed line.

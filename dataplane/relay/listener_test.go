@@ -1,4 +1,4 @@
-package localport
+package relay
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,25 +41,27 @@ func (s *script) AcceptTCP() (*net.TCPConn, error) {
 	return nil, failure
 }
 
+func (s *script) SyscallConn() (syscall.RawConn, error) { return nil, net.ErrClosed }
+
 func (s *script) Close() error {
 	s.closing.Do(func() { close(s.closed) })
 	return nil
 }
 
 // scripted is a listener over a scripted socket.
-func scripted(h *shared, failures ...error) *listener {
-	l := &listener{place: place{service.TCP, netip.MustParseAddrPort("127.0.0.1:30080")}, stop: func() {}}
+func scripted(h *Relay, failures ...error) *Listener {
+	l := &Listener{relay: h, place: Place{service.TCP, netip.MustParseAddrPort("127.0.0.1:30080")}, stop: func() {}}
 	socket := &script{failures: failures, closed: make(chan struct{})}
-	l.server = &tcpServer{shared: h, name: l.place.String(), socket: socket, target: &l.target, slots: newBudget(1, nil)}
+	l.server = &tcpServer{Relay: h, name: l.place.String(), socket: socket, slots: Options{}.slots(1, nil)}
 	l.alive.Store(true)
 	return l
 }
 
 func TestListenersOutliveWhatPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newShared(Config{Report: func(f Failure) { t.Errorf("reported %+v", f) }}.withDefaults())
+		h := New(Config{Report: func(f Failure) { t.Errorf("reported %+v", f) }})
 		l := scripted(h, unix.EMFILE, unix.ENFILE, unix.ECONNABORTED)
-		l.start(h, func() { t.Error("died") })
+		l.Start(func() { t.Error("died") })
 		for i, pause := range []time.Duration{pauseMin, 2 * pauseMin, 4 * pauseMin} {
 			synctest.Wait()
 			if calls := l.server.(*tcpServer).socket.(*script).calls.Load(); int(calls) != i+1 {
@@ -66,12 +69,12 @@ func TestListenersOutliveWhatPasses(t *testing.T) {
 			}
 			time.Sleep(pause)
 		}
-		if !l.alive.Load() || h.stats.Listeners.Load() != 1 {
+		if !l.Alive() || h.stats.Listeners.Load() != 1 {
 			t.Error("the listener has ended")
 		}
-		l.close()
+		l.Close()
 		synctest.Wait()
-		if l.alive.Load() || h.stats.Listeners.Load() != 0 {
+		if l.Alive() || h.stats.Listeners.Load() != 0 {
 			t.Error("the listener has not ended")
 		}
 		h.tasks.close()
@@ -83,12 +86,12 @@ func TestListenersReportTheirDeath(t *testing.T) {
 	for name, failure := range map[string]error{"error": unix.EINVAL, "closed by somebody else": net.ErrClosed, "panic": nil} {
 		t.Run(name, func(t *testing.T) {
 			var reported Failure
-			h := newShared(Config{Report: func(f Failure) { reported = f }}.withDefaults())
+			h := New(Config{Report: func(f Failure) { reported = f }})
 			l := scripted(h, failure)
 			died := make(chan struct{})
-			l.start(h, func() { close(died) })
+			l.Start(func() { close(died) })
 			<-died
-			if l.alive.Load() || h.stats.Listeners.Load() != 0 || h.stats.Failures.Load() != 1 {
+			if l.Alive() || h.stats.Listeners.Load() != 0 || h.stats.Failures.Load() != 1 {
 				t.Error("the dead listener counts")
 			}
 			select {

@@ -1,9 +1,8 @@
-package localport
+package relay
 
 import (
 	"net"
 	"net/netip"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,11 +17,9 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newShared(Config{Inside: node.Do}.withDefaults())
-	var target atomic.Pointer[netip.AddrPort]
+	h := New(Config{Inside: node.Do})
 	at := received.LocalAddr().(*net.UDPAddr).AddrPort()
-	target.Store(&at)
-	s, err := newUDPServer(h, place{service.UDP, netip.MustParseAddrPort("127.0.0.1:30080")}, &target)
+	s, err := newUDPServer(h, Place{service.UDP, netip.MustParseAddrPort("127.0.0.1:30080")}, Options{Balancer: fixed(at)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,10 +37,13 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 	if size, _, err := received.ReadFrom(buffer); err != nil || string(buffer[:size]) != "hello" {
 		t.Errorf("received %q, %v", buffer[:size], err)
 	}
-	if c := &h.stats; c.DatagramsDropped.Load() != 0 || c.SessionsOpened.Load() != 2 || c.Sessions.Load() != 1 {
+	if c := &h.stats; c.DatagramsDropped.Load() != 0 || c.SessionsOpened.Load() != 2 || c.Sessions.Load() != 1 || c.Unanswered.Load() != 1 {
 		t.Errorf("counted %+v", c)
 	}
 	s.sessions.closeAll()
+	if left := h.stats.Unanswered.Load(); left != 0 {
+		t.Errorf("%d sessions that have ended wait for an answer", left)
+	}
 	h.tasks.close()
 	for _, socket := range []net.PacketConn{s.socket, received} {
 		if err := socket.Close(); err != nil {
@@ -51,3 +51,13 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 		}
 	}
 }
+
+// fixed has one target.
+type fixed netip.AddrPort
+
+func (f fixed) Targets(netip.Addr) []netip.AddrPort            { return []netip.AddrPort{netip.AddrPort(f)} }
+func (f fixed) Keeps(_ netip.Addr, target netip.AddrPort) bool { return target == netip.AddrPort(f) }
+func (fixed) Preface(_, _ netip.AddrPort) []byte               { return nil }
+func (fixed) Connected(*Connection) func()                     { return func() {} }
+func (fixed) Failed(netip.AddrPort, bool)                      {}
+func (fixed) Refused(Refusal)                                  {}

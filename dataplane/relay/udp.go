@@ -1,4 +1,4 @@
-package localport
+package relay
 
 import (
 	"context"
@@ -25,33 +25,36 @@ var datagrams = sync.Pool{New: func() any { return new([datagramBytesMax]byte) }
 // udpServer receives datagrams from one socket and passes those of each client on in a session of
 // its own. The goroutine in serve opens sessions.
 type udpServer struct {
-	*shared
+	*Relay
+	place    Place
 	name     string
 	socket   *net.UDPConn
-	target   *atomic.Pointer[netip.AddrPort]
-	slots    *budget
+	choice   Balancer
+	slots    func() *Budget
 	sessions sessionTable
 	// began is when the server was made. Sessions count time from there.
 	began time.Time
 }
 
-func newUDPServer(s *shared, p place, target *atomic.Pointer[netip.AddrPort]) (*udpServer, error) {
-	socket, err := s.listenUDP(p.at)
+func newUDPServer(s *Relay, p Place, o Options) (*udpServer, error) {
+	socket, err := s.listenUDP(p.At, o)
 	if err != nil {
 		return nil, err
 	}
 	return &udpServer{
-		shared: s, name: p.String(), socket: socket, target: target,
-		slots: newBudget(s.sessionsPerListener, s.sessions), began: time.Now(),
+		Relay: s, place: p, name: p.String(), socket: socket, choice: o.Balancer,
+		slots: o.slots(s.sessionsPerListener, s.sessions), began: time.Now(),
 	}, nil
 }
 
 // Close closes the socket.
 func (s *udpServer) Close() error { return s.socket.Close() }
 
+func (s *udpServer) control(f func(fd uintptr)) error { return controlled(s.socket, f) }
+
 // serve passes datagrams on until the socket is closed, and then ends every session.
 func (s *udpServer) serve(ctx context.Context) error {
-	defer s.sessions.closeAll()
+	defer s.end()
 	buffer := datagrams.Get().(*[datagramBytesMax]byte)
 	defer datagrams.Put(buffer)
 	var pace backoff
@@ -62,11 +65,23 @@ func (s *udpServer) serve(ctx context.Context) error {
 			s.pass(client, buffer[:size])
 			continue
 		}
+		if errors.Is(err, os.ErrDeadlineExceeded) { // drain
+			<-ctx.Done()
+		}
 		if goOn, failure := pace.tolerate(ctx, err); !goOn {
 			return failure
 		}
 	}
 }
+
+// end closes the sessions. Budgets of a former Service keep the empty table until they go.
+func (s *udpServer) end() {
+	s.slots().tables.Delete(&s.sessions)
+	s.sessions.closeAll()
+}
+
+// drain reads no more datagrams. Sessions go on.
+func (s *udpServer) drain() { _ = s.socket.SetReadDeadline(time.Unix(1, 0)) } // it fails on a closed socket only
 
 // pass sends a datagram on. A session that has ended since the last datagram, or that learns only
 // now that the last one was refused, has not sent this one: a new session tries it once more.
@@ -78,10 +93,12 @@ func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 		}
 		err := session.send(datagram)
 		if err == nil {
-			s.stats.BytesToTargets.Add(uint64(len(datagram)))
+			session.toTarget(len(datagram))
 			return
 		}
-		if !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, net.ErrClosed) {
+		if errors.Is(err, unix.ECONNREFUSED) {
+			s.choice.Failed(session.Target, true)
+		} else if !errors.Is(err, net.ErrClosed) {
 			break // for example a full buffer: the datagram is lost, as on any network
 		}
 		session.close()
@@ -89,25 +106,33 @@ func (s *udpServer) pass(client netip.AddrPort, datagram []byte) {
 	s.stats.DatagramsDropped.Add(1)
 }
 
-// session returns the client's session to the present target, nil if none can be opened.
+// session returns the client's session to one of the present targets, nil if none can be opened.
 func (s *udpServer) session(client netip.AddrPort) *session {
-	target := *s.target.Load()
+	from := client.Addr().Unmap()
 	known := s.sessions.get(client)
-	if known != nil && known.target == target {
+	if known != nil && s.choice.Keeps(from, known.Target) {
 		return known
 	}
 	if known != nil {
 		known.close()
 	}
-	if !s.makeRoom() {
+	targets := s.choice.Targets(from)
+	if len(targets) == 0 {
+		s.choice.Refused(NoTarget)
 		return nil
 	}
+	slots := s.slots()
+	if !s.makeRoom(slots) {
+		return nil
+	}
+	target := targets[0]
 	conn, err := s.dialUDP(target)
 	if err != nil {
-		s.slots.give()
+		slots.Give()
 		return nil
 	}
-	opened := newSession(s, client, target, conn)
+	opened := newSession(s, slots, client, target, conn)
+	opened.ended = s.choice.Connected(&opened.Connection)
 	s.sessions.put(opened)
 	s.stats.SessionsOpened.Add(1)
 	relay := func() error { opened.relay(); return nil }
@@ -118,15 +143,19 @@ func (s *udpServer) session(client netip.AddrPort) *session {
 	return opened
 }
 
-// makeRoom takes a slot, if necessary that of the least recently active session of this listener.
-// It reports false if other listeners have all slots.
-func (s *udpServer) makeRoom() bool {
-	for !s.slots.take() {
-		oldest := s.sessions.leastActive()
+// makeRoom takes a slot, if necessary that of the least recently active session of the budget. It
+// reports false if others have all slots.
+func (s *udpServer) makeRoom(slots *Budget) bool {
+	slots.tables.LoadOrStore(&s.sessions, nil)
+	for !slots.Take() {
+		oldest := slots.leastActive()
 		if oldest == nil {
+			s.stats.ConnectionsRefused.Add(1)
+			s.choice.Refused(slots.refusal())
 			return false
 		}
 		s.stats.SessionsEvicted.Add(1)
+		s.choice.Refused(Replaced)
 		oldest.close()
 	}
 	return true
@@ -139,9 +168,11 @@ func (s *udpServer) makeRoom() bool {
 // It ends after a time without traffic, if the target refuses, if its slot is needed, and with its
 // listener.
 type session struct {
+	Connection
 	server *udpServer
+	slots  *Budget
+	// client is as the server's socket names it.
 	client netip.AddrPort
-	target netip.AddrPort
 	conn   *net.UDPConn
 	raw    syscall.RawConn
 	// active is the time of the last datagram, in nanoseconds from the server's beginning.
@@ -149,13 +180,20 @@ type session struct {
 	// replied is set by the first answer.
 	replied atomic.Bool
 	ending  sync.Once
+	// ended tells the balancer, once.
+	ended func()
 }
 
-func newSession(server *udpServer, client, target netip.AddrPort, conn *net.UDPConn) *session {
-	s := &session{server: server, client: client, target: target, conn: conn}
-	s.raw, _ = conn.SyscallConn() // fails only for a nil connection
+func newSession(server *udpServer, slots *Budget, client, target netip.AddrPort, conn *net.UDPConn) *session {
+	s := &session{server: server, slots: slots, client: client, conn: conn, ended: func() {}, Connection: Connection{
+		Place: server.place, Client: netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), Target: target,
+		Began: time.Now(), stats: &server.stats.Bytes,
+	}}
+	s.Cut = func() { _ = conn.Close() } // then relay ends the session
+	s.raw, _ = conn.SyscallConn()       // fails only for a nil connection
 	s.touch()
 	server.stats.Sessions.Add(1)
+	server.stats.Unanswered.Add(1)
 	return s
 }
 
@@ -165,11 +203,23 @@ func (s *session) close() {
 	s.ending.Do(func() {
 		_ = s.conn.Close() // a datagram socket has nothing left to lose
 		s.server.stats.Sessions.Add(-1)
-		s.server.slots.give()
+		s.answered()
+		s.slots.Give()
+		s.ended()
 	})
 }
 
+// lastActive returns the time of the last datagram.
+func (s *session) lastActive() time.Time { return s.server.began.Add(time.Duration(s.active.Load())) }
+
 func (s *session) touch() { s.active.Store(int64(time.Since(s.server.began))) }
+
+// answered notes that the session waits for its first answer no longer.
+func (s *session) answered() {
+	if !s.replied.Swap(true) {
+		s.server.stats.Unanswered.Add(-1)
+	}
+}
 
 // send passes a datagram to the target. It does not block: if it cannot send at once, it returns an
 // error and does not hold up the listener's other clients.
@@ -204,6 +254,7 @@ func (s *session) relay() {
 			return
 		default: // an ICMP error on a connected socket (udp(7))
 			s.server.stats.SessionsRefused.Add(1)
+			s.server.choice.Failed(s.Target, false)
 			return
 		}
 	}
@@ -215,7 +266,7 @@ func (s *session) expiry() time.Time {
 	if s.replied.Load() {
 		patience = s.server.replied
 	}
-	return s.server.began.Add(time.Duration(s.active.Load()) + patience)
+	return s.lastActive().Add(patience)
 }
 
 // answer waits for a datagram and passes it on.
@@ -239,13 +290,13 @@ func (s *session) passOn(fd int) error {
 	if err != nil {
 		return err
 	}
-	s.replied.Store(true)
+	s.answered()
 	s.touch()
 	if _, err := s.server.socket.WriteToUDPAddrPort(buffer[:size], s.client); err != nil {
 		s.server.stats.DatagramsDropped.Add(1)
 		return nil // only the client loses; if the listener has ended, the session ends by itself
 	}
-	s.server.stats.BytesToClients.Add(uint64(size))
+	s.toClient(size)
 	return nil
 }
 
@@ -281,14 +332,13 @@ func (t *sessionTable) remove(s *session) {
 	}
 }
 
-// leastActive returns the session whose last datagram is the oldest, nil if there is none. It walks
-// over all sessions, whose number is bounded, and is called only at the bound.
-func (t *sessionTable) leastActive() *session {
+// leastActive returns the session of a budget whose last datagram is the oldest, or least if that is
+// older.
+func (t *sessionTable) leastActive(of *Budget, least *session) *session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var least *session
 	for _, s := range t.byClient {
-		if least == nil || s.active.Load() < least.active.Load() {
+		if s.slots == of && (least == nil || s.lastActive().Before(least.lastActive())) {
 			least = s
 		}
 	}

@@ -1,4 +1,4 @@
-package localport
+package relay
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ func TestTasksReportsPanicsAndGoesOn(t *testing.T) {
 	f := <-reports
 	panicked, ok := errors.AsType[*PanicError](f.Err)
 	if !ok || f.Listener != "tcp/127.0.0.1:1" || !errors.Is(f.Err, io.ErrUnexpectedEOF) ||
-		!strings.Contains(string(panicked.Stack), "shared_test.go") {
+		!strings.Contains(string(panicked.Stack), "relay_test.go") {
 		t.Errorf("reported %+v", f)
 	}
 	if err := <-ended; !errors.Is(err, f.Err) {
@@ -51,21 +51,21 @@ func TestTasksWaitsForItsOwn(t *testing.T) {
 }
 
 func TestBudgetBoundsHereAndAbove(t *testing.T) {
-	all := newBudget(3, nil)
-	a, b := newBudget(2, all), newBudget(2, all)
+	all := NewBudget(3, nil)
+	a, b := NewBudget(2, all), NewBudget(2, all)
 	for i, c := range []struct {
-		from *budget
+		from *Budget
 		want bool
 	}{{a, true}, {a, true}, {a, false}, {b, true}, {b, false}} {
-		if got := c.from.take(); got != c.want {
+		if got := c.from.Take(); got != c.want {
 			t.Errorf("take %d: got %v, want %v", i, got, c.want)
 		}
 	}
-	a.give()
-	if !b.take() {
+	a.Give()
+	if !b.Take() {
 		t.Error("another budget cannot take what one has given back")
 	}
-	if b.take() || a.used.Load() != 1 || b.used.Load() != 2 || all.used.Load() != 3 {
+	if b.Take() || a.used.Load() != 1 || b.used.Load() != 2 || all.used.Load() != 3 {
 		t.Errorf("in use: %d and %d, together %d; want 1 and 2, together 3", a.used.Load(), b.used.Load(), all.used.Load())
 	}
 }
@@ -73,21 +73,21 @@ func TestBudgetBoundsHereAndAbove(t *testing.T) {
 // TestBudgetUnderPressure: the bound is never exceeded, and none is lost.
 func TestBudgetUnderPressure(t *testing.T) {
 	const bound = 3
-	all := newBudget(bound, nil)
+	all := NewBudget(bound, nil)
 	var held, most atomic.Int64
 	var running sync.WaitGroup
 	for range 8 {
-		part := newBudget(2, all)
+		part := NewBudget(2, all)
 		running.Go(func() {
 			for range 5000 {
-				if !part.take() {
+				if !part.Take() {
 					continue
 				}
 				now := held.Add(1)
 				for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
 				}
 				held.Add(-1)
-				part.give()
+				part.Give()
 			}
 		})
 	}

@@ -1,0 +1,148 @@
+// Command forward compares userspace mode, which copies, with nftables mode, which translates: what
+// a new connection and a stream pay, and what becomes of clients when an endpoint dies before the
+// API says so. It needs root.
+//
+//	go run ./forward -sluice ../bin/sluice
+//	go run ./forward -sluice ../bin/sluice -connections 200 -stream 1s -load 2s -rounds 1   # the smallest
+//
+// # Method
+//
+// Client, node and pods are three network namespaces; the node runs the real program on a folder of
+// manifests with one Service of two endpoints. A round measures each mode, in turns, in a network of
+// its own:
+//
+//	connect   one connection after the other, from the call to the answer of the endpoint
+//	stream    one connection that the client fills for a time; processor time is that of all
+//	          programs and the kernel, the proxy's is its process alone
+//	killed    eight clients connect all the time; after a third of the time one endpoint's server is
+//	          gone, and after two thirds the manifests say so. Lost is each new connection that was
+//	          refused, reset or unanswered for 3 s; never accepted are those of them that no
+//	          endpoint had accepted when it died
+//
+// With -services, it prints instead what a process in userspace mode holds for so many Services:
+//
+//	go run ./forward -sluice ../bin/sluice -services 10000
+//
+// The table has the median of the rounds, for the losses their sum. Run it on a quiet machine.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sluice-proxy/sluice/bench/result"
+)
+
+// settings are the flags.
+type settings struct {
+	sluice      string
+	connections int
+	stream      time.Duration
+	load        time.Duration
+	rounds      int
+	services    int
+}
+
+var modes = []string{"nftables", "userspace"}
+
+func main() {
+	var s settings
+	flag.StringVar(&s.sluice, "sluice", "../bin/sluice", "the program")
+	flag.IntVar(&s.connections, "connections", 5000, "connections of connect")
+	flag.DurationVar(&s.stream, "stream", 10*time.Second, "duration of stream")
+	flag.DurationVar(&s.load, "load", 9*time.Second, "duration of killed")
+	flag.IntVar(&s.rounds, "rounds", 5, "rounds")
+	flag.IntVar(&s.services, "services", 0, "measure descriptors and memory at so many Services instead")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := compare(ctx, s); err != nil {
+		fmt.Fprintln(os.Stderr, "forward:", err)
+		os.Exit(1)
+	}
+}
+
+func compare(ctx context.Context, s settings) error {
+	var err error
+	if s.sluice, err = filepath.Abs(s.sluice); err != nil {
+		return err
+	}
+	m := result.ThisMachine(ctx)
+	fmt.Printf("Linux %s, %d processors, load %s, commit %s\n", m.Kernel, m.Processors, m.LoadBefore, m.Commit)
+	if s.services > 0 {
+		return many(ctx, s.sluice, s.services)
+	}
+	found := make(map[string][]sample)
+	for round := range s.rounds {
+		for _, mode := range modes {
+			one, err := measure(ctx, s, mode)
+			if err != nil {
+				return fmt.Errorf("%s: %w", mode, err)
+			}
+			found[mode] = append(found[mode], one)
+			fmt.Fprintf(os.Stderr, "round %d of %d: %s\n", round+1, s.rounds, mode)
+		}
+	}
+	return table(found).Print(os.Stdout)
+}
+
+// sample is what one round has measured of one mode.
+type sample struct {
+	connectMedian, connectWorst time.Duration // worst: 99 of 100 are faster
+	bytes                       float64       // per second
+	processor, proxy            time.Duration // per GB
+	// unaccepted are those of the lost that no endpoint had accepted.
+	attempted, lost, unaccepted int
+}
+
+func table(found map[string][]sample) result.Table {
+	t := result.Table{Head: append([]string{""}, modes...)}
+	row := func(name string, cell func([]sample) string) {
+		cells := []string{name}
+		for _, mode := range modes {
+			cells = append(cells, cell(found[mode]))
+		}
+		t.Rows = append(t.Rows, cells)
+	}
+	took := func(of func(sample) time.Duration) func([]sample) string {
+		return func(all []sample) string { return median(all, of).Round(time.Microsecond).String() }
+	}
+	row("connect, median", took(func(s sample) time.Duration { return s.connectMedian }))
+	row("connect, 99 of 100", took(func(s sample) time.Duration { return s.connectWorst }))
+	row("stream, GB/s", func(all []sample) string {
+		return strconv.FormatFloat(median(all, func(s sample) float64 { return s.bytes })/1e9, 'f', 2, 64)
+	})
+	row("stream, processor time per GB", took(func(s sample) time.Duration { return s.processor }))
+	row("stream, the proxy's", took(func(s sample) time.Duration { return s.proxy }))
+	row("killed, new connections", func(all []sample) string {
+		return strconv.Itoa(sum(all, func(s sample) int { return s.attempted }))
+	})
+	row("killed, lost", func(all []sample) string { return strconv.Itoa(sum(all, func(s sample) int { return s.lost })) })
+	row("killed, never accepted", func(all []sample) string {
+		return strconv.Itoa(sum(all, func(s sample) int { return s.unaccepted }))
+	})
+	return t
+}
+
+func median[T int | float64 | time.Duration](all []sample, of func(sample) T) T {
+	var values []T
+	for _, s := range all {
+		values = append(values, of(s))
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+func sum(all []sample, of func(sample) int) (total int) {
+	for _, s := range all {
+		total += of(s)
+	}
+	return total
+}

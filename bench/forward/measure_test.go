@@ -1,0 +1,32 @@
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+// The clocks count what this process does.
+func TestProcessorTime(t *testing.T) {
+	busy, own := busyTime(), processTime(os.Getpid())
+	for began := time.Now(); processTime(os.Getpid())-own < 100*time.Millisecond; {
+		if time.Since(began) > time.Minute {
+			t.Fatal("a minute of work is less than 0.1 s of processor time")
+		}
+	}
+	if busyTime()-busy < 90*time.Millisecond {
+		t.Errorf("all programs were busy for %v, this one for 0.1 s", busyTime()-busy)
+	}
+}
+
+func TestTable(t *testing.T) {
+	one := sample{connectMedian: time.Millisecond, bytes: 2e9, attempted: 10, lost: 1}
+	two := sample{connectMedian: 3 * time.Millisecond, bytes: 4e9, attempted: 10, lost: 2}
+	rows := table(map[string][]sample{"nftables": {one, two, two}, "userspace": {one}}).Rows
+	if got := rows[0]; got[1] != "3ms" || got[2] != "1ms" {
+		t.Errorf("median %v", got)
+	}
+	if got := rows[len(rows)-1]; got[1] != "5" || got[2] != "1" {
+		t.Errorf("sum %v", got)
+	}
+}

@@ -1,0 +1,65 @@
+package relay
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"time"
+)
+
+// Refusal says why a client was not served.
+type Refusal uint8
+
+// The refusals.
+const (
+	// PartFull and TotalFull: the listener's budget has nothing left, or the one above.
+	PartFull Refusal = iota
+	TotalFull
+	// Unreachable: no target has accepted.
+	Unreachable
+	// NoTarget: the balancer has none for this client.
+	NoTarget
+	// Replaced: a UDP session has ended to make room for another client's.
+	Replaced
+	// Refusals is the number of them.
+	Refusals
+)
+
+// String returns the name of a refusal in metrics.
+func (r Refusal) String() string {
+	return [...]string{"service_bound", "total_bound", "unreachable", "no_endpoint", "replaced"}[r]
+}
+
+// Connection is an open TCP connection or UDP session.
+type Connection struct {
+	Place          Place
+	Client, Target netip.AddrPort
+	Began          time.Time
+	// Bytes counts the payload that was passed on.
+	Bytes
+	// Also counts it, too, if the balancer sets it in Connected.
+	Also *Bytes
+	// Cut ends the connection, and does not block.
+	Cut func()
+	// stats are those of the relay.
+	stats *Bytes
+}
+
+// Bytes are payload that was passed on. Any goroutine may use it.
+type Bytes struct{ ToTargets, ToClients atomic.Uint64 }
+
+// toTarget and toClient count what was passed on.
+func (c *Connection) toTarget(n int) {
+	for _, b := range [...]*Bytes{&c.Bytes, c.Also, c.stats} {
+		if b != nil {
+			b.ToTargets.Add(uint64(n))
+		}
+	}
+}
+
+func (c *Connection) toClient(n int) {
+	for _, b := range [...]*Bytes{&c.Bytes, c.Also, c.stats} {
+		if b != nil {
+			b.ToClients.Add(uint64(n))
+		}
+	}
+}

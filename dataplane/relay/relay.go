@@ -1,0 +1,272 @@
+// Package relay forwards TCP connections and UDP sessions from listening sockets to targets that a
+// [Balancer] chooses. It owns the sockets and the goroutines of a [Relay], and knows no objects:
+// packages localport and userspace decide what is listened on.
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Config tunes a Relay. Zero values mean the defaults.
+type Config struct {
+	// Connections bounds the TCP connections of all listeners together, and
+	// ConnectionsPerListener those of one; a further client is reset. Each takes up to six file
+	// descriptors: two sockets and two pipes to splice through. Defaults 1024 and 512. Listeners
+	// with a budget of their own (Options) count there alone.
+	Connections, ConnectionsPerListener int
+	// Sessions bounds the UDP sessions of all listeners together, and SessionsPerListener those
+	// of one; a new one replaces the least recently active. Each takes a file descriptor.
+	// Defaults 4096 and 1024.
+	Sessions, SessionsPerListener int
+	// DialTimeout bounds the wait for a target to accept a TCP connection, over all targets that
+	// are tried; then the client is reset. Default 10 s: the fourth SYN goes out after 7 s.
+	DialTimeout time.Duration
+	// Unreplied is how long a UDP session lives without traffic before the first answer, Replied
+	// how long after it. Defaults 30 s and 120 s, conntrack's nf_conntrack_udp_timeout and
+	// …_udp_timeout_stream.
+	Unreplied, Replied time.Duration
+	// Inside runs a function on a thread in the network namespace to open sockets in. Default:
+	// the process's own namespace.
+	Inside func(func() error) error
+	// Sockets of a former owner are used before new ones are opened. Default: none.
+	Sockets *Sockets
+	// Report is called, from any goroutine, with failures that are in no receipt. It must not
+	// block. Default: none.
+	Report func(Failure)
+}
+
+func (c Config) withDefaults() Config {
+	defaulted(&c.Connections, 1024)
+	defaulted(&c.ConnectionsPerListener, 512)
+	defaulted(&c.Sessions, 4096)
+	defaulted(&c.SessionsPerListener, 1024)
+	defaulted(&c.DialTimeout, 10*time.Second)
+	defaulted(&c.Unreplied, 30*time.Second)
+	defaulted(&c.Replied, 120*time.Second)
+	if c.Inside == nil {
+		c.Inside = func(f func() error) error { return f() }
+	}
+	if c.Report == nil {
+		c.Report = func(Failure) {}
+	}
+	return c
+}
+
+func defaulted[T int | time.Duration](field *T, value T) {
+	if *field <= 0 {
+		*field = value
+	}
+}
+
+// Place is where a listener listens.
+type Place struct {
+	// Protocol is TCP or UDP.
+	Protocol service.Protocol
+	At       netip.AddrPort
+}
+
+// String returns, for example, "tcp/127.0.0.1:30080".
+func (p Place) String() string { return p.Protocol.String() + "/" + p.At.String() }
+
+// Balancer chooses the targets of one listener. Any goroutine calls it; no method blocks.
+type Balancer interface {
+	// Targets returns where to connect a client, in the order to try. Without any, a connection
+	// is reset and a datagram dropped.
+	Targets(client netip.Addr) []netip.AddrPort
+	// Keeps reports whether a client's UDP session stays with its target.
+	Keeps(client netip.Addr, target netip.AddrPort) bool
+	// Preface returns what a target is sent before the client's first byte; nil for nothing. The
+	// client has connected to the address at. TCP only.
+	Preface(client, at netip.AddrPort) []byte
+	// Connected is told of a connection or session. Ended is called once it has ended.
+	Connected(c *Connection) (ended func())
+	// Failed is told that a target has refused a client, or has not answered. Again says that
+	// another one is tried.
+	Failed(target netip.AddrPort, again bool)
+	// Refused is told that a client was not served.
+	Refused(why Refusal)
+}
+
+// Failure is something that went wrong while forwarding.
+type Failure struct {
+	// Listener names it, for example "tcp/127.0.0.1:30080".
+	Listener string
+	// Err is a *PanicError if forwarding panicked.
+	Err error
+}
+
+// PanicError is the error of a goroutine that panicked.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+// Error returns the panic's value.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the panic's value if it was an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// Relay is what all listeners of one owner share. Any goroutine may use it.
+type Relay struct {
+	*sockets
+	tasks *tasks
+	stats Stats
+	// connections and sessions are the budgets of all listeners together, the others what each
+	// listener may have of them.
+	connections, sessions                       *Budget
+	connectionsPerListener, sessionsPerListener int
+	unreplied, replied                          time.Duration
+	// listeners are the open ones, as keys.
+	listeners sync.Map
+}
+
+// New returns a relay. Close ends what it has started.
+func New(c Config) *Relay {
+	c = c.withDefaults()
+	s := &Relay{
+		sockets:                &sockets{inside: c.Inside, dialTimeout: c.DialTimeout, waiting: c.Sockets},
+		connections:            NewBudget(c.Connections, nil),
+		sessions:               NewBudget(c.Sessions, nil),
+		connectionsPerListener: c.ConnectionsPerListener,
+		sessionsPerListener:    c.SessionsPerListener,
+		unreplied:              c.Unreplied, replied: c.Replied,
+	}
+	s.tasks = newTasks(func(f Failure) {
+		s.stats.Failures.Add(1)
+		c.Report(f)
+	})
+	return s
+}
+
+// Close ends all listeners, connections and sessions and waits for their end. After it, nothing can
+// be opened.
+func (r *Relay) Close() { r.tasks.close() }
+
+// Go does work in a goroutine that Close waits for. After Close it does nothing.
+func (r *Relay) Go(listener string, work func()) {
+	r.tasks.run(listener, func() error { work(); return nil }, func(error) {})
+}
+
+// Closed reports whether Close was called.
+func (r *Relay) Closed() bool { return r.tasks.ctx.Err() != nil }
+
+// Stats returns the relay's numbers.
+func (r *Relay) Stats() *Stats { return &r.stats }
+
+// Inside runs a function on a thread in the relay's network namespace.
+func (r *Relay) Inside(f func() error) error { return r.inside(f) }
+
+// tasks are the goroutines of a relay. close waits for each of them, and a panic ends only the one
+// in which it happened.
+//
+// The lock guards ending and the start of a wait, never a call.
+type tasks struct {
+	// ctx ends with close.
+	ctx     context.Context
+	cancel  context.CancelFunc
+	report  func(Failure)
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	ending bool
+}
+
+func newTasks(report func(Failure)) *tasks {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &tasks{ctx: ctx, cancel: cancel, report: report}
+}
+
+// run does work for a listener in a goroutine, reports its error if it has one, and calls ended
+// with it. After close it does nothing and reports false.
+func (t *tasks) run(listener string, work func() error, ended func(error)) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ending {
+		return false
+	}
+	t.running.Go(func() {
+		err := guarded(work)
+		if err != nil {
+			t.report(Failure{Listener: listener, Err: err})
+		}
+		ended(err)
+	})
+	return true
+}
+
+// guarded turns a panic into an error.
+func guarded(work func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{Value: value, Stack: debug.Stack()}
+		}
+	}()
+	return work()
+}
+
+// ErrClosed means that the relay is closed.
+var ErrClosed = errors.New("the relay is closed")
+
+// close ends all goroutines and waits for their end.
+func (t *tasks) close() {
+	t.mu.Lock()
+	t.ending = true
+	t.mu.Unlock()
+	t.cancel()
+	t.running.Wait()
+}
+
+// atEnd calls f in a goroutine of its own when the context ends. release, which is called once,
+// prevents that or waits until f has returned.
+func atEnd(ctx context.Context, f func()) (release func()) {
+	returned := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(returned)
+		f()
+	})
+	return func() {
+		if !stop() {
+			<-returned
+		}
+	}
+}
+
+// Stats are the numbers of a relay. Any goroutine may read them.
+type Stats struct {
+	// Listeners, Connections (TCP) and Sessions (UDP) are open now.
+	Listeners, Connections, Sessions atomic.Int64
+	// Unanswered are the sessions that wait for their first answer.
+	Unanswered atomic.Int64
+
+	// The others count from the relay's start.
+
+	// ConnectionsAccepted counts all, ConnectionsRefused those that were reset because of a
+	// bound, and datagrams that no session could be opened for, ConnectionsUnreachable
+	// connections that were reset because the target did not accept.
+	ConnectionsAccepted, ConnectionsRefused, ConnectionsUnreachable atomic.Uint64
+	// ConnectionsRetried counts targets that did not accept while there was another one to try.
+	ConnectionsRetried atomic.Uint64
+	// SessionsOpened counts all, SessionsEvicted those that were replaced at a bound,
+	// SessionsRefused those that the target or the network refused (ICMP).
+	SessionsOpened, SessionsEvicted, SessionsRefused atomic.Uint64
+	// DatagramsDropped could not be passed on.
+	DatagramsDropped atomic.Uint64
+	Bytes
+	// Connects are the times that targets took to accept a TCP connection.
+	Connects Latencies
+	// Failures were reported.
+	Failures atomic.Uint64
+}

@@ -1,0 +1,179 @@
+package relay
+
+import (
+	"errors"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Sockets are listening sockets of a former owner that wait for a listener at their place, so that
+// clients are not refused in between. Both owners may serve clients for a while. The zero value has
+// none. Any goroutine may use it.
+type Sockets struct {
+	mu      sync.Mutex
+	waiting map[Place]*os.File
+}
+
+// Put adds a socket, which belongs to the Sockets from then on.
+func (s *Sockets) Put(p Place, socket *os.File) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if former := s.waiting[p]; former != nil {
+		_ = former.Close() // another copy of a socket that goes on
+	}
+	if s.waiting == nil {
+		s.waiting = make(map[Place]*os.File)
+	}
+	s.waiting[p] = socket
+}
+
+// take returns the socket of a place, nil if there is none.
+func (s *Sockets) take(p Place) *os.File {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	socket := s.waiting[p]
+	delete(s.waiting, p)
+	return socket
+}
+
+// Files returns the sockets, in no order. They stay here, and open until Close.
+func (s *Sockets) Files() []*os.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.waiting))
+}
+
+// Close closes the sockets that nobody has taken, and returns how many there were.
+func (s *Sockets) Close() (closed int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, socket := range s.waiting {
+		_ = socket.Close() // nothing was written
+	}
+	closed, s.waiting = len(s.waiting), nil
+	return closed
+}
+
+// Each calls visit with each open listener. Any goroutine may call it.
+func (r *Relay) Each(visit func(*Listener)) {
+	r.listeners.Range(func(l, _ any) bool {
+		visit(l.(*Listener))
+		return true
+	})
+}
+
+// Share puts a copy of the listener's socket into a pool.
+func (l *Listener) Share(pool *Sockets) error {
+	var copied int
+	var failed error
+	err := l.Control(func(fd uintptr) { copied, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(err, failed); err != nil {
+		return err
+	}
+	pool.Put(l.place, os.NewFile(uintptr(copied), l.place.String()))
+	return nil
+}
+
+// Drain takes no more clients, which another owner of the socket serves. Connections and sessions go
+// on.
+func (l *Listener) Drain() {
+	if udp, ok := l.server.(*udpServer); ok {
+		udp.drain()
+	} else {
+		l.Close()
+	}
+}
+
+// PlaceOf returns where a socket listens, and an error if it does not.
+func PlaceOf(socket *os.File) (p Place, err error) {
+	fd := int(socket.Fd())
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil {
+		return p, os.NewSyscallError("getsockopt SO_TYPE", err)
+	}
+	switch listening, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); {
+	case err != nil:
+		return p, os.NewSyscallError("getsockopt SO_ACCEPTCONN", err)
+	case kind == unix.SOCK_STREAM && listening == 1:
+		p.Protocol = service.TCP
+	case kind == unix.SOCK_DGRAM:
+		p.Protocol = service.UDP
+	default:
+		return p, errors.New("the socket does not listen")
+	}
+	name, err := unix.Getsockname(fd)
+	switch at := name.(type) {
+	case *unix.SockaddrInet4:
+		p.At = netip.AddrPortFrom(netip.AddrFrom4(at.Addr), uint16(at.Port))
+	case *unix.SockaddrInet6:
+		p.At = netip.AddrPortFrom(netip.AddrFrom16(at.Addr), uint16(at.Port))
+	default:
+		err = errors.Join(err, errors.New("the socket is not of IPv4 or IPv6"))
+	}
+	return p, err
+}
+
+// inheritTCP returns the waiting socket of a place as a listener, nil if there is none that can be
+// used.
+func (s *sockets) inheritTCP(at netip.AddrPort, o Options) *net.TCPListener {
+	file := s.waiting.take(Place{service.TCP, at})
+	if file == nil {
+		return nil
+	}
+	defer file.Close() //nolint:errcheck // the listener has a copy
+	l, err := net.FileListener(file)
+	if err != nil {
+		return nil
+	}
+	if tcp, ok := l.(*net.TCPListener); ok && o.prepare(tcp) == nil {
+		return tcp
+	}
+	_ = l.Close() // another one is opened
+	return nil
+}
+
+// inheritUDP is inheritTCP for datagrams.
+func (s *sockets) inheritUDP(at netip.AddrPort, o Options) *net.UDPConn {
+	file := s.waiting.take(Place{service.UDP, at})
+	if file == nil {
+		return nil
+	}
+	defer file.Close() //nolint:errcheck // the socket has a copy
+	c, err := net.FilePacketConn(file)
+	if err != nil {
+		return nil
+	}
+	if udp, ok := c.(*net.UDPConn); ok && o.prepare(udp) == nil {
+		return udp
+	}
+	_ = c.Close() // another one is opened
+	return nil
+}
+
+// prepare does with a socket of a former owner what Control does with a new one. The former owner's
+// filter goes.
+func (o Options) prepare(socket syscall.Conn) error {
+	var failed error
+	err := controlled(socket, func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+		if errors.Is(failed, unix.ENOENT) {
+			failed = nil // it has none
+		}
+		if failed == nil && o.Control != nil {
+			failed = o.Control(fd)
+		}
+	})
+	return errors.Join(err, failed)
+}

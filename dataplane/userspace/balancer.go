@@ -1,0 +1,301 @@
+package userspace
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+const (
+	// triesMax is how many endpoints a client's connection is tried at.
+	triesMax = 3
+	// failuresMax in a row make an endpoint the last to try, for avoidFor.
+	failuresMax = 2
+	avoidFor    = 10 * time.Second
+)
+
+// choice has the balancer of a listener. Another Service port gets another one. It implements
+// relay.Balancer.
+type choice struct{ atomic.Pointer[balancer] }
+
+func (c *choice) Targets(client netip.Addr) []netip.AddrPort { return c.Load().targets(client) }
+func (c *choice) Keeps(client netip.Addr, target netip.AddrPort) bool {
+	return c.Load().keeps(client, target)
+}
+func (c *choice) Preface(client, at netip.AddrPort) []byte      { return c.Load().preface(client, at) }
+func (c *choice) Connected(conn *relay.Connection) (end func()) { return c.Load().connected(conn) }
+func (c *choice) Failed(target netip.AddrPort, again bool)      { c.Load().targetFailed(target, again) }
+func (c *choice) Refused(why relay.Refusal)                     { c.Load().refused(why) }
+
+// budget returns what the next client counts against.
+func (c *choice) budget() *relay.Budget { return c.Load().budget() }
+
+// balancer chooses the endpoints of the clients that a listener has for one Service port, and lets
+// connections drain. The lock guards its fields, never a call that can block.
+type balancer struct {
+	registry      *Registry
+	port          *port
+	protocol      service.Protocol
+	drainDeadline time.Duration
+	// run does work that may block in another goroutine, whose end the forwarder waits for.
+	run func(work func())
+
+	mu    sync.Mutex
+	table *Table
+	// next is where the search for an endpoint begins, for clients without affinity to one.
+	next uint
+	// known are the endpoints that have had a client here, as long as they are in the table or
+	// have connections; failing are some of them.
+	known   map[netip.AddrPort]*served
+	failing map[netip.AddrPort]failing
+	// retired is set once the listener has gone, and released once the port was released.
+	retired, released bool
+}
+
+// served is an endpoint with its connections and sessions of this listener.
+type served struct {
+	*endpoint
+	cuts map[*relay.Connection]struct{}
+	// gone says that it is not in the table.
+	gone bool
+	// deadline cuts the connections; nil unless the endpoint drains.
+	deadline *time.Timer
+}
+
+// failing is an endpoint that has not accepted connections.
+type failing struct {
+	times int
+	until time.Time
+}
+
+func newBalancer(registry *Registry, id PortID, t *Table, protocol service.Protocol, drainDeadline time.Duration, run func(func())) *balancer {
+	return &balancer{
+		registry: registry, port: registry.hold(id), protocol: protocol, drainDeadline: drainDeadline, run: run,
+		table: t, next: rand.Uint(), known: make(map[netip.AddrPort]*served), failing: make(map[netip.AddrPort]failing),
+	}
+}
+
+// use replaces the table. Endpoints that have left drain; those that are back do not.
+func (b *balancer) use(t *Table) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.turnTo(t)
+}
+
+func (b *balancer) turnTo(t *Table) {
+	b.table = t
+	has := t.members()
+	for at, k := range b.known {
+		_, stays := has[at]
+		if k.gone = !stays; k.gone {
+			b.leave(k)
+		} else if k.deadline != nil {
+			k.deadline.Stop()
+			k.deadline = nil
+		}
+	}
+	for at := range b.failing {
+		if _, stays := has[at]; !stays {
+			delete(b.failing, at)
+		}
+	}
+	if t.Affinity == 0 && !b.retired {
+		b.port.forget()
+	}
+}
+
+// retire lets all connections drain: the listener has gone, or serves another Service port.
+func (b *balancer) retire() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.retired = true
+	b.turnTo(&Table{})
+	b.settle()
+}
+
+// leave lets the connections of an endpoint drain that is not in the table, and forgets it when it
+// has none.
+func (b *balancer) leave(k *served) {
+	switch {
+	case len(k.cuts) == 0:
+		if k.deadline != nil {
+			k.deadline.Stop()
+		}
+		delete(b.known, k.at)
+		k.release()
+		b.settle()
+	case k.deadline == nil:
+		k.deadline = time.AfterFunc(b.drainDeadline, func() { b.run(func() { b.cut(k) }) })
+	}
+}
+
+// settle releases the port when nothing is left to count.
+func (b *balancer) settle() {
+	if b.retired && !b.released && len(b.known) == 0 {
+		b.released = true
+		b.registry.release(b.port)
+	}
+}
+
+// cut ends the connections of an endpoint that still drains.
+func (b *balancer) cut(k *served) {
+	b.mu.Lock()
+	var cuts []func()
+	if k.deadline != nil {
+		for c := range k.cuts {
+			cuts = append(cuts, c.Cut)
+		}
+	}
+	b.mu.Unlock()
+	for _, cut := range cuts {
+		cut()
+	}
+}
+
+func (b *balancer) targets(client netip.Addr) []netip.AddrPort {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := b.table.targets(client)
+	if len(all) == 0 {
+		return nil
+	}
+	now := time.Now()
+	chosen := make([]netip.AddrPort, 0, triesMax)
+	if b.table.Affinity > 0 {
+		if at, ok := b.port.affinity(client, now); ok && slices.Contains(all, at) && !b.avoided(at, now) {
+			chosen = append(chosen, at)
+		}
+	}
+	first := int(b.next % uint(len(all)))
+	var loads []uint64
+	if b.table.LeastConnections {
+		loads = b.port.loads(all)
+	}
+	// Endpoints to avoid are a second choice, but a choice.
+	for _, avoided := range [...]bool{false, true} {
+		fits := func(at netip.AddrPort) bool { return b.avoided(at, now) == avoided && !slices.Contains(chosen, at) }
+		for len(chosen) < triesMax {
+			i := pick(all, loads, first, fits)
+			if i < 0 {
+				break
+			}
+			if len(chosen) == 0 {
+				b.next = uint(i) + 1
+			}
+			chosen = append(chosen, all[i])
+		}
+	}
+	return chosen
+}
+
+// pick returns which endpoint comes next: the first that fits, or of those that fit, the one with
+// the least load. It begins at first. Without one it returns a negative number.
+func pick(all []netip.AddrPort, loads []uint64, first int, fits func(netip.AddrPort) bool) int {
+	best := -1
+	for i := range all {
+		n := (first + i) % len(all)
+		if best >= 0 && loads[n] >= loads[best] || !fits(all[n]) {
+			continue
+		}
+		if best = n; loads == nil {
+			break
+		}
+	}
+	return best
+}
+
+func (b *balancer) avoided(at netip.AddrPort, now time.Time) bool {
+	if len(b.failing) == 0 {
+		return false
+	}
+	f := b.failing[at]
+	return f.times >= failuresMax && now.Before(f.until)
+}
+
+func (b *balancer) preface(client, at netip.AddrPort) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.table.ProxyProtocol {
+		return nil
+	}
+	return proxyHeader(client, at)
+}
+
+func (b *balancer) keeps(client netip.Addr, target netip.AddrPort) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.table.keeps(client, target)
+}
+
+// know returns an endpoint that has had a client.
+func (b *balancer) know(at netip.AddrPort) *served {
+	k := b.known[at]
+	if k == nil {
+		k = &served{endpoint: b.port.hold(at), cuts: make(map[*relay.Connection]struct{}), gone: !b.table.has(at)}
+		b.known[at] = k
+	}
+	return k
+}
+
+func (b *balancer) connected(c *relay.Connection) (ended func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.protocol == service.TCP { // a UDP session has not been answered yet
+		delete(b.failing, c.Target)
+	}
+	k := b.know(c.Target)
+	k.opened(c.Client.Addr(), time.Duration(b.table.Affinity)*time.Second)
+	k.cuts[c] = struct{}{}
+	if k.gone { // it has left meanwhile
+		b.leave(k)
+	}
+	c.Also = &k.bytes
+	o := b.registry.opened(c, b.port.id)
+	return func() { b.ended(k, o) }
+}
+
+func (b *balancer) ended(k *served, o *Open) {
+	b.registry.ended(o)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.table.Log {
+		b.registry.log.put(o)
+	}
+	k.ended()
+	delete(k.cuts, o.Connection)
+	if k.gone {
+		b.leave(k)
+	}
+}
+
+func (b *balancer) targetFailed(target netip.AddrPort, again bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.table.has(target) {
+		return
+	}
+	b.know(target).failed(again)
+	now := time.Now()
+	f := b.failing[target]
+	if now.After(f.until) {
+		f.times = 0
+	}
+	b.failing[target] = failing{f.times + 1, now.Add(avoidFor)}
+}
+
+func (b *balancer) budget() *relay.Budget { return b.port.share.budget(b.protocol) }
+
+func (b *balancer) refused(why relay.Refusal) {
+	b.port.refuse(why)
+	switch why {
+	case relay.PartFull, relay.TotalFull, relay.Replaced:
+		b.registry.atBound(b.port, b.protocol)
+	default: // no bound is met
+	}
+}

@@ -1,0 +1,103 @@
+package userspace
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/internal/host/holder"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// openError says which object of which Service cannot be written.
+type openError struct {
+	owner service.Key
+	// place is zero if the object could not be parsed.
+	place relay.Place
+	err   error
+	// holder says who holds the port, empty if that is not known.
+	holder string
+}
+
+// Error says what to do, where that is known.
+func (e *openError) Error() string {
+	if !e.place.At.IsValid() {
+		return fmt.Sprintf("Service %s: %v", e.owner, e.err)
+	}
+	text := fmt.Sprintf("Service %s: cannot listen on %s: %v", e.owner, e.place, e.err)
+	switch {
+	case e.holder != "":
+		return text + fmt.Sprintf(": %s; stop it, or give one of the two another port", e.holder)
+	case errors.Is(e.err, unix.EADDRINUSE):
+		return text + fmt.Sprintf("; another program of this host listens there or on all addresses "+
+			"(find it with: ss --listening --processes --numeric --%s 'sport = :%d'): "+
+			"stop it, or give one of the two another port", e.place.Protocol, e.place.At.Port())
+	case errors.Is(e.err, unix.EACCES):
+		return text + "; ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE"
+	default:
+		return text
+	}
+}
+
+// Unwrap returns the system's error.
+func (e *openError) Unwrap() error { return e.err }
+
+// boundError says that the process has as many listeners as it may.
+type boundError struct{ most int }
+
+// Error says what to do.
+func (e *boundError) Error() string {
+	return fmt.Sprintf("this process has %d listeners, as many as its limit of descriptors allows: raise it (LimitNOFILE)", e.most)
+}
+
+// rejectedError says which objects cannot be written.
+type rejectedError struct {
+	failures []*openError
+	// ids are those of the addresses among them.
+	ids []dataplane.ID
+}
+
+// failuresShown bounds the message.
+const failuresShown = 3
+
+// Error returns the first reasons.
+func (e *rejectedError) Error() string {
+	var texts []string
+	for _, f := range e.failures[:min(len(e.failures), failuresShown)] {
+		texts = append(texts, f.Error())
+	}
+	if more := len(e.failures) - failuresShown; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap returns the first reason.
+func (e *rejectedError) Unwrap() error { return e.failures[0] }
+
+// suspects returns the owners of the objects.
+func (e *rejectedError) suspects() []service.Key {
+	keys := make([]service.Key, len(e.failures))
+	for i, f := range e.failures {
+		keys[i] = f.owner
+	}
+	return keys
+}
+
+// holderMax bounds the searches for the holder of a port in one batch: the writer does nothing else
+// meanwhile.
+const holderMax = 3
+
+// describeHolder names the holder of a place's port, as far as this process can see it. It looks at
+// the network namespace of the calling thread.
+func describeHolder(p relay.Place) string {
+	who, found := holder.Of(p.Protocol.String(), p.At)
+	if !found {
+		return ""
+	}
+	return fmt.Sprintf("port %d on %s is held by %s", p.At.Port(), p.At.Addr(), who)
+}

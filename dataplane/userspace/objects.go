@@ -1,0 +1,284 @@
+package userspace
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// The containers of this backend's identities.
+//
+//	address   10.0.0.1          a local address, element without a body
+//	listener  tcp/10.0.0.1:80   a listening socket, element; its body is a Table
+//	forwarder ready             the node's own object: written when everything of the first batch is
+const (
+	containerForwarder = "forwarder"
+	containerAddress   = "address"
+	containerListener  = "listener"
+)
+
+// readyID is the identity of the node's own object. Without one, the node would count as served
+// before the first Service is.
+var readyID = dataplane.ID{Container: containerForwarder, Name: "ready"}
+
+func readyObject() dataplane.Object { return dataplane.Object{ID: readyID, Kind: dataplane.Owned} }
+
+// addressObject is a local address as an object.
+func addressObject(addr netip.Addr) dataplane.Object {
+	return dataplane.Object{ID: dataplane.ID{Container: containerAddress, Name: addr.String()}, Kind: dataplane.Element}
+}
+
+// parseAddress returns the address that an identity stands for.
+func parseAddress(id dataplane.ID) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(id.Name)
+	if err != nil {
+		return addr, fmt.Errorf("object %s %q: %w", id.Container, id.Name, err)
+	}
+	return addr, nil
+}
+
+func listenerID(p relay.Place) dataplane.ID {
+	return dataplane.ID{Container: containerListener, Name: p.String()}
+}
+
+// parseListener returns where the listener listens that an identity stands for.
+func parseListener(id dataplane.ID) (relay.Place, error) {
+	protocol, at, _ := strings.Cut(id.Name, "/")
+	p := relay.Place{Protocol: service.TCP}
+	switch protocol {
+	case service.TCP.String():
+	case service.UDP.String():
+		p.Protocol = service.UDP
+	default:
+		return p, fmt.Errorf("object %s %q: want tcp or udp, and an address", id.Container, id.Name)
+	}
+	var err error
+	if p.At, err = netip.ParseAddrPort(at); err != nil {
+		return p, fmt.Errorf("object %s %q: %w", id.Container, id.Name, err)
+	}
+	return p, nil
+}
+
+// Naming reads the identities of this backend's objects: a listener is a frontend, and an address
+// is shared by all Services that want it.
+type Naming struct{}
+
+// Naming implements dataplane.Renderer.
+func (*Renderer) Naming() dataplane.Naming { return Naming{} }
+
+// Frontend implements dataplane.Naming.
+func (Naming) Frontend(id dataplane.ID) (dataplane.Frontend, bool) {
+	if id.Container != containerListener {
+		return dataplane.Frontend{}, false
+	}
+	p, err := parseListener(id)
+	return dataplane.Frontend{Addr: p.At.Addr(), Port: p.At.Port(), Protocol: p.Protocol}, err == nil
+}
+
+// Lead implements dataplane.Naming.
+func (Naming) Lead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }
+
+// Leads implements dataplane.Naming.
+func (Naming) Leads(dataplane.ID) bool { return false }
+
+// LedLead implements dataplane.Naming.
+func (Naming) LedLead(dataplane.ID) (lead dataplane.ID, ok bool) { return lead, false }
+
+// Table is what a listener does with its clients. It is immutable.
+type Table struct {
+	// Service and Port are whose clients they are; the port may have no name.
+	Service service.Key
+	Port    string
+	// LeastConnections says to balance by the number of open connections.
+	LeastConnections bool
+	// ProxyProtocol says to tell endpoints of the client, over TCP, and Log to put connections that
+	// have ended into the access log.
+	ProxyProtocol, Log bool
+	// Affinity is how many seconds a client stays with its endpoint after its last connection;
+	// 0 for none.
+	Affinity int
+	// Allowed are the sources that may come; nil for all.
+	Allowed []netip.Prefix
+	// Near are sources whose endpoints are NearTo; everybody else's are To. Without endpoints,
+	// what they send is dropped.
+	Near       []netip.Prefix
+	NearTo, To []netip.AddrPort
+	// Kept are endpoints that keep their UDP sessions and get no new ones.
+	Kept []netip.AddrPort
+}
+
+// The words that begin the lines of a body.
+const (
+	wordOf       = "of"
+	wordBalance  = "balance"
+	wordProxy    = "proxy-protocol"
+	wordLog      = "log"
+	wordAffinity = "affinity"
+	wordAllow    = "allow"
+	wordNear     = "near"
+	wordNearTo   = "near-to"
+	wordTo       = "to"
+	wordKept     = "keep"
+)
+
+// The only values of wordBalance, wordProxy and wordLog.
+const (
+	leastConnections = "leastConnections"
+	proxyVersion     = "v2"
+	logEnds          = "ends"
+)
+
+// switches are the lines that are there or not.
+func (t *Table) switches() []setting {
+	return []setting{
+		{wordBalance, leastConnections, &t.LeastConnections}, {wordProxy, proxyVersion, &t.ProxyProtocol}, {wordLog, logEnds, &t.Log},
+	}
+}
+
+type setting struct {
+	word, value string
+	on          *bool
+}
+
+// body returns the table as the body of an object.
+func (t *Table) body() string {
+	var b strings.Builder
+	if t.Service != (service.Key{}) {
+		b.WriteString(strings.TrimSuffix(wordOf+" "+t.Service.String()+" "+t.Port, " ") + "\n")
+	}
+	for _, s := range t.switches() {
+		if *s.on {
+			b.WriteString(s.word + " " + s.value + "\n")
+		}
+	}
+	if t.Affinity > 0 {
+		fmt.Fprintf(&b, "%s %d\n", wordAffinity, t.Affinity)
+	}
+	for _, line := range []struct {
+		word   string
+		ranges []netip.Prefix
+	}{{wordAllow, t.Allowed}, {wordNear, t.Near}} {
+		for _, r := range line.ranges {
+			b.WriteString(line.word + " " + r.String() + "\n")
+		}
+	}
+	for _, line := range []struct {
+		word string
+		to   []netip.AddrPort
+	}{{wordNearTo, t.NearTo}, {wordTo, t.To}, {wordKept, t.Kept}} {
+		for _, e := range line.to {
+			b.WriteString(line.word + " " + e.String() + "\n")
+		}
+	}
+	return b.String()
+}
+
+// parseTable is the reverse of body.
+func parseTable(body string) (*Table, error) {
+	t := &Table{}
+	for line := range strings.Lines(body) {
+		word, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		var err error
+		switch word {
+		case wordOf:
+			err = t.parseOf(value)
+		case wordAffinity:
+			_, err = fmt.Sscanf(value, "%d", &t.Affinity)
+		case wordAllow:
+			t.Allowed, err = add(t.Allowed, value, netip.ParsePrefix)
+		case wordNear:
+			t.Near, err = add(t.Near, value, netip.ParsePrefix)
+		case wordNearTo:
+			t.NearTo, err = add(t.NearTo, value, netip.ParseAddrPort)
+		case wordKept:
+			t.Kept, err = add(t.Kept, value, netip.ParseAddrPort)
+		case wordTo:
+			t.To, err = add(t.To, value, netip.ParseAddrPort)
+		default:
+			err = t.parseSwitch(word, value)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("content %q: %w", strings.TrimSpace(line), err)
+		}
+	}
+	return t, nil
+}
+
+// parseSwitch reads a line that is there or not.
+func (t *Table) parseSwitch(word, value string) error {
+	for _, s := range t.switches() {
+		if s.word == word && s.value == value {
+			*s.on = true
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown word %q or value %q", word, value)
+}
+
+// parseOf reads whose table it is.
+func (t *Table) parseOf(value string) error {
+	key, name, _ := strings.Cut(value, " ")
+	namespace, of, found := strings.Cut(key, "/")
+	if !found || namespace == "" || of == "" {
+		return errors.New("want a Service")
+	}
+	t.Service, t.Port = service.Key{Namespace: namespace, Name: of}, name
+	return nil
+}
+
+// id returns the Service port of a table at a place.
+func (t *Table) id(p relay.Place) PortID {
+	if t.Service == (service.Key{}) {
+		return PortID{}
+	}
+	return PortID{Service: t.Service, Name: t.Port, Protocol: p.Protocol, Family: service.FamilyOf(p.At.Addr())}
+}
+
+func add[T any](all []T, text string, parse func(string) (T, error)) ([]T, error) {
+	one, err := parse(text)
+	return append(all, one), err
+}
+
+// targets returns the endpoints of a client; none if what it sends is dropped.
+func (t *Table) targets(client netip.Addr) []netip.AddrPort {
+	switch {
+	case t.Allowed != nil && !within(client, t.Allowed):
+		return nil
+	case within(client, t.Near):
+		return t.NearTo
+	default:
+		return t.To
+	}
+}
+
+func within(client netip.Addr, ranges []netip.Prefix) bool {
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(client) })
+}
+
+// has reports whether an endpoint gets new connections of any client.
+func (t *Table) has(endpoint netip.AddrPort) bool {
+	return slices.Contains(t.To, endpoint) || slices.Contains(t.NearTo, endpoint)
+}
+
+// members returns the endpoints that get new connections of any client.
+func (t *Table) members() map[netip.AddrPort]struct{} {
+	all := make(map[netip.AddrPort]struct{}, len(t.To)+len(t.NearTo))
+	for _, part := range [...][]netip.AddrPort{t.To, t.NearTo} {
+		for _, e := range part {
+			all[e] = struct{}{}
+		}
+	}
+	return all
+}
+
+// keeps reports whether a client's UDP session stays with its endpoint.
+func (t *Table) keeps(client netip.Addr, endpoint netip.AddrPort) bool {
+	all := t.targets(client)
+	return slices.Contains(all, endpoint) || len(all) > 0 && slices.Contains(t.Kept, endpoint)
+}

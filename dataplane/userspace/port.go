@@ -1,0 +1,169 @@
+package userspace
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/relay"
+)
+
+// port is what the listeners of one Service port share. Any goroutine may use it. The lock guards
+// its fields, never a call.
+type port struct {
+	id PortID
+	// share is that of the Service.
+	share *share
+	// holders belongs to the registry.
+	holders int
+
+	mu sync.Mutex
+	// clients are those with affinity.
+	clients affinity
+	// endpoints are those that a listener holds: they have had a client.
+	endpoints map[netip.AddrPort]*endpoint
+	// former is what endpoints have passed on that nobody holds any more.
+	former  Tally
+	refused [relay.Refusals]uint64
+}
+
+// endpoint is one endpoint of a Service port. The lock of the port guards its fields.
+type endpoint struct {
+	port    *port
+	at      netip.AddrPort
+	holders int
+	tally   Tally
+	bytes   relay.Bytes
+}
+
+// Tally is what was counted at an endpoint, or at all of a Service port.
+type Tally struct {
+	// Open are now open; the others count.
+	Open, Connections uint64
+	// Failures are refused or unanswered connects, Retries those after which another endpoint was
+	// tried.
+	Failures, Retries    uint64
+	ToTargets, ToClients uint64
+}
+
+func (t *Tally) add(other Tally) {
+	t.Open += other.Open
+	t.Connections += other.Connections
+	t.Failures += other.Failures
+	t.Retries += other.Retries
+	t.ToTargets += other.ToTargets
+	t.ToClients += other.ToClients
+}
+
+// Traffic is what a Service port has passed on.
+type Traffic struct {
+	Port PortID
+	// Tally is the sum, endpoints that have gone included.
+	Tally
+	Endpoints map[netip.AddrPort]Tally
+	Refused   [relay.Refusals]uint64
+}
+
+func newPort(id PortID, of *share) *port {
+	return &port{id: id, share: of, endpoints: make(map[netip.AddrPort]*endpoint)}
+}
+
+// hold returns an endpoint, until as many calls of release.
+func (p *port) hold(at netip.AddrPort) *endpoint {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.endpoints[at]
+	if e == nil {
+		e = &endpoint{port: p, at: at}
+		p.endpoints[at] = e
+	}
+	e.holders++
+	return e
+}
+
+func (e *endpoint) release() {
+	e.port.mu.Lock()
+	defer e.port.mu.Unlock()
+	if e.holders--; e.holders == 0 {
+		e.port.former.add(e.now())
+		delete(e.port.endpoints, e.at)
+	}
+}
+
+// now returns the tally with the bytes. The caller has the lock.
+func (e *endpoint) now() Tally {
+	t := e.tally
+	t.ToTargets, t.ToClients = e.bytes.ToTargets.Load(), e.bytes.ToClients.Load()
+	return t
+}
+
+// opened counts a connection of a client, which the port remembers for a while.
+func (e *endpoint) opened(client netip.Addr, remember time.Duration) {
+	e.port.mu.Lock()
+	defer e.port.mu.Unlock()
+	e.tally.Open++
+	e.tally.Connections++
+	if remember > 0 {
+		e.port.clients.remember(client, e.at, time.Now().Add(remember))
+	}
+}
+
+func (e *endpoint) ended() {
+	e.port.mu.Lock()
+	defer e.port.mu.Unlock()
+	e.tally.Open--
+}
+
+func (e *endpoint) failed(again bool) {
+	e.port.mu.Lock()
+	defer e.port.mu.Unlock()
+	e.tally.Failures++
+	if again {
+		e.tally.Retries++
+	}
+}
+
+func (p *port) refuse(why relay.Refusal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused[why]++
+}
+
+// affinity returns the endpoint that a client had last.
+func (p *port) affinity(client netip.Addr, now time.Time) (netip.AddrPort, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.clients.of(client, now)
+}
+
+// forget ends the affinity of all clients.
+func (p *port) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clients.clear()
+}
+
+// loads returns the numbers of open connections of endpoints.
+func (p *port) loads(endpoints []netip.AddrPort) []uint64 {
+	loads := make([]uint64, len(endpoints))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, at := range endpoints {
+		if e := p.endpoints[at]; e != nil {
+			loads[i] = e.tally.Open
+		}
+	}
+	return loads
+}
+
+func (p *port) traffic() Traffic {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := Traffic{Port: p.id, Tally: p.former, Endpoints: make(map[netip.AddrPort]Tally, len(p.endpoints)), Refused: p.refused}
+	for at, e := range p.endpoints {
+		now := e.now()
+		t.Endpoints[at] = now
+		t.add(now)
+	}
+	return t
+}

@@ -1,0 +1,151 @@
+package userspace
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Registry is what the forwarders of a process share: what is known of each Service port, whatever
+// frontend its clients use, and the open connections. Any goroutine may use it. The lock guards its
+// fields, never a call.
+type Registry struct {
+	mu       sync.Mutex
+	services map[service.Key]*share
+	log      *AccessLog
+	*total
+	// open has the connections and sessions, and last is the highest number of one. It is divided,
+	// so that a list holds up a connection for the length of one shard at most.
+	open [shards]struct {
+		mu       sync.Mutex
+		byNumber map[uint64]*Open
+	}
+	last atomic.Uint64
+}
+
+// shards keeps one below 2,100 connections, whatever the process may have.
+const shards = 64
+
+// PortID is a Service port in one family. Its zero value stands for a listener of no Service.
+type PortID struct {
+	Service  service.Key
+	Name     string
+	Protocol service.Protocol
+	Family   service.Family
+}
+
+// Open is a connection or session that is open.
+type Open struct {
+	*relay.Connection
+	// Number grows with each connection of the process.
+	Number uint64
+	Port   PortID
+}
+
+// NewRegistry returns a registry. The log, which may be nil, gets connections that have ended.
+func NewRegistry(bounds Bounds, log *AccessLog) *Registry {
+	r := &Registry{services: make(map[service.Key]*share), log: log, total: newTotal(bounds)}
+	for i := range r.open {
+		r.open[i].byNumber = make(map[uint64]*Open)
+	}
+	return r
+}
+
+// hold returns what is known of a Service port, until as many calls of release.
+func (r *Registry) hold(id PortID) *port {
+	if id == (PortID{}) {
+		return newPort(id, r.newShare())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of := r.services[id.Service]
+	if of == nil {
+		of = r.newShare()
+		r.services[id.Service] = of
+	}
+	p := of.ports[id]
+	if p == nil {
+		p = newPort(id, of)
+		of.ports[id] = p
+	}
+	p.holders++
+	return p
+}
+
+func (r *Registry) release(p *port) {
+	if p.id == (PortID{}) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.holders--; p.holders > 0 {
+		return
+	}
+	delete(p.share.ports, p.id)
+	if len(p.share.ports) == 0 {
+		delete(r.services, p.id.Service)
+	}
+}
+
+// opened notes a connection.
+func (r *Registry) opened(c *relay.Connection, port PortID) *Open {
+	o := &Open{c, r.last.Add(1), port}
+	s := &r.open[o.Number%shards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byNumber[o.Number] = o
+	return o
+}
+
+func (r *Registry) ended(o *Open) {
+	s := &r.open[o.Number%shards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.byNumber, o.Number)
+}
+
+// Connections returns the open connections and sessions with numbers above one, in order, most at
+// most. More reports whether there are others. A nil registry has none.
+func (r *Registry) Connections(above uint64, most int, wanted func(*Open) bool) (found []*Open, more bool) {
+	if r == nil {
+		return nil, false
+	}
+	var all []*Open
+	for i := range r.open {
+		s := &r.open[i]
+		s.mu.Lock()
+		for number, o := range s.byNumber {
+			if number > above {
+				all = append(all, o)
+			}
+		}
+		s.mu.Unlock()
+	}
+	all = slices.DeleteFunc(all, func(o *Open) bool { return !wanted(o) })
+	slices.SortFunc(all, func(a, b *Open) int { return cmp.Compare(a.Number, b.Number) })
+	return all[:min(len(all), most)], len(all) > most
+}
+
+// Traffic returns what the ports of a Service have passed on since it has listeners. A nil registry
+// has none.
+func (r *Registry) Traffic(of service.Key) []Traffic {
+	if r == nil {
+		return nil
+	}
+	var ports []*port
+	r.mu.Lock()
+	if s := r.services[of]; s != nil {
+		ports = slices.Collect(maps.Values(s.ports))
+	}
+	r.mu.Unlock()
+	all := make([]Traffic, len(ports))
+	for i, p := range ports {
+		all[i] = p.traffic()
+	}
+	return all
+}

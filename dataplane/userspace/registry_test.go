@@ -1,0 +1,159 @@
+package userspace
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestLeastConnections: the next client goes where the fewest are, over all frontends of the port.
+func TestLeastConnections(t *testing.T) {
+	r := NewRegistry(Bounds{}, nil)
+	table := &Table{LeastConnections: true, To: []netip.AddrPort{a, b, c}}
+	x, other := balanceFor(r, portID, table, never), balanceFor(r, portID, table, never)
+	ends := map[netip.AddrPort]func(){}
+	for range 3 { // with equal loads, they go round
+		to := x.targets(client)[0]
+		if ends[to] != nil {
+			t.Fatalf("%v has two connections, and another one none", to)
+		}
+		ends[to] = x.connect(client, to, nil)
+	}
+	defer other.connect(client, a, nil)()
+	ends[b]()
+	if got := firsts(x, client, 6); got[b] != 6 {
+		t.Errorf("%v is idle, got %v", b, got)
+	}
+	defer x.connect(client, b, nil)()
+	if got := firsts(other, client, 10); got[a] != 0 || got[b] != 5 || got[c] != 5 {
+		t.Errorf("%v has two connections, the others one, got %v", a, got)
+	}
+	if got := x.targets(client); got[2] != a {
+		t.Errorf("to try: %v, want %v last", got, a)
+	}
+	ends[a]()
+	ends[c]()
+}
+
+// TestAffinityIsThatOfTheServicePort: a client has the same endpoint at every frontend, and another
+// one at another port.
+func TestAffinityIsThatOfTheServicePort(t *testing.T) {
+	r := NewRegistry(Bounds{}, nil)
+	table := &Table{Affinity: 10, To: []netip.AddrPort{a, b, c}}
+	id := portID
+	id.Name = "other"
+	x, same, other := balanceFor(r, portID, table, never), balanceFor(r, portID, table, never), balanceFor(r, id, table, never)
+	x.connect(client, b, nil)()
+	if got := firsts(same, client, 30); got[b] != 30 {
+		t.Errorf("another frontend: %v, want %v", got, b)
+	}
+	if got := firsts(other, client, 30); got[b] != 10 {
+		t.Errorf("another port: %v", got)
+	}
+	x.retire()
+	if got := firsts(same, client, 30); got[b] != 30 {
+		t.Errorf("a frontend has gone: %v, want %v", got, b)
+	}
+	same.use(&Table{To: table.To})
+	same.use(table)
+	if got := firsts(same, client, 30); got[b] != 10 {
+		t.Errorf("affinity was off: %v", got)
+	}
+}
+
+// TestTraffic: a Service counts on when endpoints go, and what is known of them and of the Service
+// is forgotten with the last connection.
+func TestTraffic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRegistry(Bounds{}, nil)
+		x := balanceFor(r, portID, &Table{To: []netip.AddrPort{a, b}}, time.Minute)
+		expect := func(when string, want Tally, endpoints int) {
+			t.Helper()
+			all := r.Traffic(portID.Service)
+			if len(all) != 1 || all[0].Tally != want || len(all[0].Endpoints) != endpoints {
+				t.Errorf("%s: %+v, want %+v at %d endpoints", when, all, want, endpoints)
+			}
+		}
+		expect("no client", Tally{}, 0)
+		first := &relay.Connection{Client: netip.AddrPortFrom(client, 1), Target: a, Began: time.Now()}
+		ended := x.connected(first)
+		first.Also.ToTargets.Add(3)
+		first.Also.ToClients.Add(5)
+		x.targetFailed(b, true)
+		x.targetFailed(b, false)
+		expect("one connection", Tally{Open: 1, Connections: 1, Failures: 2, Retries: 1, ToTargets: 3, ToClients: 5}, 2)
+		x.use(&Table{To: []netip.AddrPort{c}})
+		expect("both have left", Tally{Open: 1, Connections: 1, Failures: 2, Retries: 1, ToTargets: 3, ToClients: 5}, 1)
+		if found := listed(r); len(found) != 1 || found[0].Connection != first || found[0].Port != portID {
+			t.Errorf("open: %+v", found)
+		}
+		x.retire()
+		expect("the listener has gone", Tally{Open: 1, Connections: 1, Failures: 2, Retries: 1, ToTargets: 3, ToClients: 5}, 1)
+		again := balanceFor(r, portID, &Table{}, time.Minute)
+		ended()
+		expect("the connection has ended", Tally{Connections: 1, Failures: 2, Retries: 1, ToTargets: 3, ToClients: 5}, 0)
+		again.retire()
+		if all := r.Traffic(portID.Service); len(all)+len(r.services)+len(listed(r)) != 0 {
+			t.Errorf("left: %+v", all)
+		}
+	})
+}
+
+// listed returns the open connections.
+func listed(r *Registry) []*Open {
+	found, _ := r.Connections(0, 10, func(*Open) bool { return true })
+	return found
+}
+
+// TestAnotherServiceTakesOver: the connections of the former one drain and stay its own.
+func TestAnotherServiceTakesOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := NewForwarder(Addresses, service.IPv4, Config{DrainDeadline: time.Minute})
+		p := relay.Place{Protocol: service.TCP, At: at("10.0.0.1:80")}
+		one, two := service.Key{Namespace: "ns", Name: "one"}, service.Key{Namespace: "ns", Name: "two"}
+		table := &Table{Service: one, To: []netip.AddrPort{a}}
+		l := &listener{choice: &choice{}}
+		l.choice.Store(f.balancer(p, table))
+		cut := make(chan struct{}, 1)
+		ended := l.choice.Connected(&relay.Connection{Target: a, Began: time.Now(), Cut: func() { cut <- struct{}{} }})
+		f.switchTable(l, p, &Table{Service: two, To: []netip.AddrPort{a}})
+		if got := f.registry.Traffic(two); len(got) != 1 || got[0].Connections != 0 {
+			t.Errorf("the new one: %+v", got)
+		}
+		if got := f.registry.Traffic(one); len(got) != 1 || got[0].Open != 1 {
+			t.Errorf("the former one: %+v", got)
+		}
+		time.Sleep(time.Minute)
+		<-cut
+		ended()
+		if got := f.registry.Traffic(one); len(got) != 0 {
+			t.Errorf("the former one is left: %+v", got)
+		}
+		f.Close()
+	})
+}
+
+// TestPagesOfConnections are in order, whole and bounded.
+func TestPagesOfConnections(t *testing.T) {
+	r := NewRegistry(Bounds{}, nil)
+	for range 10 {
+		r.opened(&relay.Connection{}, portID)
+	}
+	var seen []uint64
+	for more, above := true, uint64(0); more; above = seen[len(seen)-1] {
+		var page []*Open
+		if page, more = r.Connections(above, 4, func(o *Open) bool { return o.Number != 5 }); len(page) > 4 {
+			t.Fatalf("a page of %d", len(page))
+		}
+		for _, o := range page {
+			seen = append(seen, o.Number)
+		}
+	}
+	if len(seen) != 9 || seen[0] != 1 || seen[4] != 6 || seen[8] != 10 {
+		t.Errorf("seen %v", seen)
+	}
+}

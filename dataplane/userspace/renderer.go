@@ -1,0 +1,194 @@
+package userspace
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Part is what a domain serves of the Services of a family. A port of the host that another program
+// has must not keep a Service from being served at its own addresses.
+type Part uint8
+
+// The parts.
+const (
+	// Addresses of Services: ClusterIPs, external IPs and those of load balancers.
+	Addresses Part = iota
+	// NodePorts at the host's addresses.
+	NodePorts
+)
+
+// String returns the name of the part's domains.
+func (p Part) String() string { return [...]string{"userspace", "nodeports"}[p] }
+
+// Renderer implements dataplane.Renderer for one part of one family. It is immutable. SCTP ports
+// render to their addresses alone, so clients are refused.
+type Renderer struct {
+	part     Part
+	family   service.Family
+	settings Settings
+}
+
+// Settings are the same for all Services.
+type Settings struct {
+	// LeastConnections says to balance by the number of open connections, not in turn.
+	LeastConnections bool
+	// AccessLog says to log connections that have ended.
+	AccessLog bool
+}
+
+var _ dataplane.Renderer = (*Renderer)(nil)
+
+// NewRenderer returns a renderer.
+func NewRenderer(part Part, family service.Family, settings Settings) *Renderer {
+	return &Renderer{part, family, settings}
+}
+
+// Node renders the node's own object: everything else belongs to Services.
+func (*Renderer) Node(*service.NodeFacts) []dataplane.Object {
+	return []dataplane.Object{readyObject()}
+}
+
+// Service renders one Service. Ports that share an address make equal objects;
+// dataplane.NewFragment keeps the first.
+func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	d := &draft{service: view.Key, proxyProtocol: view.ProxyProtocol, settings: r.settings, facts: facts, family: r.family}
+	for i := range view.Ports[r.family] {
+		if r.part == Addresses {
+			d.addresses(&view.Ports[r.family][i])
+		} else {
+			d.nodePorts(&view.Ports[r.family][i])
+		}
+	}
+	return d.objects
+}
+
+// draft gathers the objects of one Service.
+type draft struct {
+	service       service.Key
+	proxyProtocol bool
+	settings      Settings
+	facts         *service.NodeFacts
+	family        service.Family
+	objects       []dataplane.Object
+}
+
+func (d *draft) addresses(p *service.PortView) {
+	d.address(p.ClusterIP)
+	d.listener(p, netip.AddrPortFrom(p.ClusterIP, p.Port), d.internal(p))
+	for _, addr := range p.ExternalIPs {
+		d.address(addr)
+		d.listener(p, netip.AddrPortFrom(addr, p.Port), d.external(p, addr))
+	}
+	for _, addr := range p.LoadBalancerVIPs {
+		d.address(addr)
+		t := d.external(p, addr)
+		t.Allowed = allowed(p)
+		d.listener(p, netip.AddrPortFrom(addr, p.Port), t)
+	}
+}
+
+func (d *draft) nodePorts(p *service.PortView) {
+	if p.NodePort == 0 {
+		return
+	}
+	for _, addr := range d.nodePortAddrs() {
+		d.listener(p, netip.AddrPortFrom(addr, p.NodePort), d.external(p, addr))
+	}
+}
+
+// address makes an address local, unless it is the host's already.
+func (d *draft) address(addr netip.Addr) {
+	if !slices.Contains(d.host(), addr) {
+		d.objects = append(d.objects, addressObject(addr))
+	}
+}
+
+// host returns the host's addresses.
+func (d *draft) host() []netip.Addr { return d.facts.NodePorts[d.family].Host }
+
+// listener adds a listener if there is an endpoint anywhere; without one, the kernel refuses.
+func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
+	if !p.HasAny || p.Protocol != service.TCP && p.Protocol != service.UDP {
+		return
+	}
+	t.Service, t.Port, t.Affinity = d.service, p.Name, p.AffinitySeconds
+	t.ProxyProtocol = d.proxyProtocol && p.Protocol == service.TCP
+	t.LeastConnections, t.Log = d.settings.LeastConnections, d.settings.AccessLog
+	for _, e := range p.Serving { // of UDP alone
+		if !t.has(e.AddrPort) {
+			t.Kept = append(t.Kept, e.AddrPort)
+		}
+	}
+	d.objects = append(d.objects, dataplane.Object{
+		ID: listenerID(relay.Place{Protocol: p.Protocol, At: at}), Kind: dataplane.Element, Body: t.body(),
+	})
+}
+
+// internal returns the table of the ClusterIP.
+func (d *draft) internal(p *service.PortView) Table {
+	if p.InternalLocal {
+		return Table{To: addrPorts(p.Local)}
+	}
+	return Table{To: addrPorts(p.Cluster)}
+}
+
+// external returns the table of another frontend. With the Local policy, pods and this node reach
+// all endpoints, because their connections have not come from outside.
+func (d *draft) external(p *service.PortView, at netip.Addr) Table {
+	if !p.ExternalLocal {
+		return Table{To: addrPorts(p.Cluster)}
+	}
+	// Over IPv4, what this node sends to a local address has that address as its source.
+	near := []netip.Prefix{single(at)}
+	if cidr := d.facts.Detect[d.family].CIDR; cidr.IsValid() {
+		near = append(near, cidr)
+	}
+	for _, addr := range d.host() {
+		if addr != at {
+			near = append(near, single(addr))
+		}
+	}
+	return Table{Near: near, NearTo: addrPorts(p.Cluster), To: addrPorts(p.Local)}
+}
+
+// allowed returns the sources that may come; nil for all.
+func allowed(p *service.PortView) []netip.Prefix {
+	ranges := p.AllowedSources()
+	if slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Bits() == 0 }) {
+		return nil
+	}
+	return ranges
+}
+
+// nodePortAddrs returns the addresses on which node ports answer.
+func (d *draft) nodePortAddrs() []netip.Addr {
+	on := d.facts.NodePorts[d.family]
+	if !on.All {
+		return slices.DeleteFunc(slices.Clone(on.Addresses), func(a netip.Addr) bool {
+			return a.Is6() && a.IsLinkLocalUnicast() // means nothing without an interface
+		})
+	}
+	if !d.facts.LocalhostNodePorts {
+		return on.Host
+	}
+	return append(slices.Clone(on.Host), loopback[d.family])
+}
+
+var loopback = service.PerFamily[netip.Addr]{
+	service.IPv4: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
+	service.IPv6: netip.IPv6Loopback(),
+}
+
+func single(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
+
+func addrPorts(endpoints []service.Endpoint) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, e := range endpoints {
+		all = append(all, e.AddrPort)
+	}
+	return all
+}

@@ -1,0 +1,162 @@
+package inspect
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ConnectionList is a page of the connections that the proxy forwards itself (mode userspace), the
+// oldest first.
+type ConnectionList struct {
+	APIVersion string       `json:"apiVersion"`
+	Now        time.Time    `json:"now"`
+	Items      []Connection `json:"items"`
+	// Continue is the parameter for the next page; 0 after the last one.
+	Continue uint64 `json:"continue,omitempty"`
+}
+
+// Connection is an open TCP connection or UDP session.
+type Connection struct {
+	// Number grows with each connection of the process.
+	Number    uint64 `json:"number"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	PortName  string `json:"portName,omitempty"`
+	// Protocol is tcp or udp.
+	Protocol string `json:"protocol"`
+	// Client has connected to Frontend, and was given to Endpoint.
+	Client   netip.AddrPort `json:"client"`
+	Frontend netip.AddrPort `json:"frontend"`
+	Endpoint netip.AddrPort `json:"endpoint"`
+	// ToEndpoint and ToClient are bytes of payload.
+	ToEndpoint uint64    `json:"toEndpoint"`
+	ToClient   uint64    `json:"toClient"`
+	Began      time.Time `json:"began"`
+}
+
+// ConnectionsMax bounds a page.
+const ConnectionsMax = 1000
+
+// ConnectionQuery selects connections. What is zero selects all.
+type ConnectionQuery struct {
+	Namespace, Name string
+	Protocol        string
+	// Client and Endpoint are an address, with a port or without one, as their text.
+	Client, Endpoint string
+}
+
+// Values returns the parameters of a question.
+func (q *ConnectionQuery) Values() url.Values {
+	values := url.Values{}
+	for name, field := range q.fields() {
+		if *field != "" {
+			values.Set(name, *field)
+		}
+	}
+	return values
+}
+
+func (q *ConnectionQuery) fields() map[string]*string {
+	return map[string]*string{"namespace": &q.Namespace, "name": &q.Name, "protocol": &q.Protocol, "client": &q.Client, "endpoint": &q.Endpoint}
+}
+
+// Check returns an error if nothing can be selected.
+func (q *ConnectionQuery) Check() error {
+	if q.Protocol != "" && q.Protocol != "tcp" && q.Protocol != "udp" {
+		return fmt.Errorf("protocol %q: want tcp or udp", q.Protocol)
+	}
+	for _, one := range []struct{ name, text string }{{"client", q.Client}, {"endpoint", q.Endpoint}} {
+		if _, err := addressIn(one.text); err != nil {
+			return fmt.Errorf("%s %q: want an address like 10.0.0.1, 10.0.0.1:80 or [fd00::1]:80", one.name, one.text)
+		}
+	}
+	return nil
+}
+
+// addressIn reads an address with a port or without one, which is 0 then.
+func addressIn(text string) (netip.AddrPort, error) {
+	if text == "" {
+		return netip.AddrPort{}, nil
+	}
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return netip.AddrPortFrom(addr, 0), nil
+	}
+	return netip.ParseAddrPort(text)
+}
+
+// Wants returns a function that reports whether a connection is selected. The query is checked.
+func (q *ConnectionQuery) Wants() func(*Connection) bool {
+	client, _ := addressIn(q.Client) // Check has returned the error
+	endpoint, _ := addressIn(q.Endpoint)
+	is := func(at, wanted netip.AddrPort) bool {
+		return !wanted.IsValid() || at.Addr() == wanted.Addr() && (wanted.Port() == 0 || at.Port() == wanted.Port())
+	}
+	return func(c *Connection) bool {
+		return (q.Namespace == "" || c.Namespace == q.Namespace) && (q.Name == "" || c.Name == q.Name) &&
+			(q.Protocol == "" || c.Protocol == q.Protocol) && is(c.Client, client) && is(c.Endpoint, endpoint)
+	}
+}
+
+// connections answers with one page.
+func (h *handler) connections(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var q ConnectionQuery
+	values := r.URL.Query()
+	for name, field := range q.fields() {
+		*field = values.Get(name)
+	}
+	if err := q.Check(); err != nil {
+		return nil, failure{http.StatusBadRequest, err.Error()}
+	}
+	above, most := uint64(0), uint64(ConnectionsMax)
+	for name, field := range map[string]*uint64{"continue": &above, "limit": &most} {
+		text := values.Get(name)
+		if text == "" {
+			continue
+		}
+		var err error
+		if *field, err = strconv.ParseUint(text, 10, 63); err != nil {
+			return nil, failure{http.StatusBadRequest, fmt.Sprintf("%s %q: want a number", name, text)}
+		}
+	}
+	found, more, err := h.source.Connections(above, int(max(1, min(most, ConnectionsMax))), q.Wants())
+	if err != nil {
+		return nil, failure{http.StatusNotFound, err.Error()}
+	}
+	list := &ConnectionList{APIVersion: Version, Now: time.Now().UTC(), Items: found}
+	if list.Items == nil {
+		list.Items = []Connection{}
+	}
+	if more {
+		list.Continue = found[len(found)-1].Number
+	}
+	return list, nil
+}
+
+// Print prints a table.
+func (l *ConnectionList) Print(to io.Writer) error {
+	t := newTable(to, "PROTOCOL", "CLIENT", "SERVICE", "FRONTEND", "ENDPOINT", "TO ENDPOINT", "TO CLIENT", "AGE")
+	for i := range l.Items {
+		c := &l.Items[i]
+		of := strings.TrimSuffix(c.Namespace+"/"+c.Name+":"+c.PortName, ":")
+		t.row(c.Protocol, c.Client.String(), of, c.Frontend.String(), c.Endpoint.String(), size(c.ToEndpoint), size(c.ToClient), age(l.Now, c.Began))
+	}
+	return t.end()
+}
+
+// size returns a number of bytes with a unit that suits it.
+func size(n uint64) string {
+	if n < 10_000 {
+		return strconv.FormatUint(n, 10)
+	}
+	value, unit := float64(n), 0
+	for value >= 1000 && unit < 4 {
+		value, unit = value/1000, unit+1
+	}
+	return fmt.Sprintf("%.1f%s", value, [...]string{"", "k", "M", "G", "T"}[unit])
+}

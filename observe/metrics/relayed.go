@@ -1,0 +1,137 @@
+package metrics
+
+import (
+	"net/netip"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Relayed is what a process in userspace mode has passed on for one Service in one family.
+type Relayed struct {
+	Counters
+	Open     uint64 `json:"open"`
+	Failures uint64 `json:"connectFailures"`
+	Retries  uint64 `json:"connectRetries"`
+	// Refused counts clients that were not served, by reason.
+	Refused map[string]uint64 `json:"refused"`
+	// Endpoints are those that have had a client and are not gone, RelayedEndpointsMax at most, in
+	// the order of their addresses.
+	Endpoints []RelayedEndpoint `json:"endpoints"`
+}
+
+// RelayedEndpoint is what was passed on to one endpoint.
+type RelayedEndpoint struct {
+	Endpoint netip.AddrPort `json:"endpoint"`
+	Counters
+	Open     uint64 `json:"open"`
+	Failures uint64 `json:"connectFailures"`
+}
+
+// RelayedEndpointsMax bounds the endpoints of one Service in one family that have metrics.
+const RelayedEndpointsMax = 1000
+
+// Relay is what a process in userspace mode has passed on in all.
+type Relay struct {
+	// Connects are the times that endpoints took to accept a connection: what is at most a bound,
+	// by the bound in seconds; all of them; and their sum in seconds.
+	Connects map[float64]uint64
+	Accepted uint64
+	Seconds  float64
+	Retries  uint64
+	// Open are connections by protocol, and Refused clients that were not served by reason.
+	Open, Refused map[string]uint64
+}
+
+// labelEndpoint is the address and port of an endpoint.
+const labelEndpoint = "endpoint"
+
+// relayMetrics exist in userspace mode.
+var relayMetrics = []serviceMetric{
+	serviceGauge("sluice_service_open_connections", "Connections and UDP sessions that are open.",
+		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Open), family) }), labelFamily),
+	serviceCounter("sluice_service_connect_failures_total", "Connects that an endpoint refused or did not answer.",
+		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Failures), family) }), labelFamily),
+	serviceCounter("sluice_service_connect_retries_total", "Failed connects after which another endpoint was tried.",
+		relayedOf(func(of *Relayed, family string, sample sampleFunc) { sample(float64(of.Retries), family) }), labelFamily),
+	serviceCounter("sluice_service_refused_connections_total", "Clients that were not served, by reason.",
+		relayedOf(func(of *Relayed, family string, sample sampleFunc) {
+			for reason, n := range of.Refused {
+				sample(float64(n), family, reason)
+			}
+		}), labelFamily, "reason"),
+	serviceGauge("sluice_service_endpoint_open_connections", "Connections and UDP sessions to one endpoint that are open.",
+		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) { sample(float64(e.Open)) }), labelFamily, labelEndpoint),
+	serviceCounter("sluice_service_endpoint_connections_total", "Connections and UDP sessions to one endpoint.",
+		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) { sample(float64(e.Connections)) }), labelFamily, labelEndpoint),
+	serviceCounter("sluice_service_endpoint_bytes_total", "Bytes to and from one endpoint.",
+		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) {
+			sample(float64(e.BytesIn), "in")
+			sample(float64(e.BytesOut), "out")
+		}), labelFamily, labelEndpoint, "direction"),
+	serviceCounter("sluice_service_endpoint_connect_failures_total", "Connects that one endpoint refused or did not answer.",
+		endpointsOf(func(e *RelayedEndpoint, sample sampleFunc) { sample(float64(e.Failures)) }), labelFamily, labelEndpoint),
+}
+
+// relayedOf visits what was passed on for a Service, in each family in which that is known.
+func relayedOf(visit func(of *Relayed, family string, sample sampleFunc)) func(*answer, *row, sampleFunc) {
+	return func(a *answer, r *row, sample sampleFunc) {
+		for _, family := range service.Families {
+			if of := a.relayed[r.key][family]; of != nil {
+				visit(of, family.String(), sample)
+			}
+		}
+	}
+}
+
+// endpointsOf visits the endpoints of a Service. What visit samples has the labels of the family and
+// the endpoint first.
+func endpointsOf(visit func(e *RelayedEndpoint, sample sampleFunc)) func(*answer, *row, sampleFunc) {
+	return relayedOf(func(of *Relayed, family string, sample sampleFunc) {
+		for i := range of.Endpoints {
+			e := &of.Endpoints[i]
+			at := e.Endpoint.String()
+			visit(e, func(value float64, labels ...string) { sample(value, append([]string{family, at}, labels...)...) })
+		}
+	})
+}
+
+// relayedFor asks what was passed on for the rows of an answer.
+func (m *Metrics) relayedFor(rows []row) map[service.Key]service.PerFamily[*Relayed] {
+	if m.config.Relayed == nil {
+		return nil
+	}
+	all := make(map[service.Key]service.PerFamily[*Relayed], len(rows))
+	for i := range rows {
+		all[rows[i].key] = m.config.Relayed(rows[i].key)
+	}
+	return all
+}
+
+var (
+	relaySecondsDesc = prometheus.NewDesc("sluice_relay_connect_duration_seconds",
+		"Time that endpoints took to accept a TCP connection in userspace mode.", nil, nil)
+	relayOpenDesc = prometheus.NewDesc("sluice_relay_open_connections",
+		"TCP connections and UDP sessions that are open in userspace mode.", []string{"protocol"}, nil)
+	relayRefusedDesc = prometheus.NewDesc("sluice_relay_refused_connections_total",
+		"Clients that were not served in userspace mode, by reason.", []string{"reason"}, nil)
+	relayRetriesDesc = prometheus.NewDesc("sluice_relay_connect_retries_total",
+		"Failed connects in userspace mode after which another endpoint was tried.", nil, nil)
+)
+
+func relayDescs() []*prometheus.Desc {
+	return []*prometheus.Desc{relaySecondsDesc, relayOpenDesc, relayRefusedDesc, relayRetriesDesc}
+}
+
+func (m *Metrics) collectRelay(to chan<- prometheus.Metric) {
+	r := m.config.Relay()
+	to <- prometheus.MustNewConstHistogram(relaySecondsDesc, r.Accepted, r.Seconds, r.Connects)
+	for protocol, n := range r.Open {
+		send(to, relayOpenDesc, prometheus.GaugeValue, float64(n), protocol)
+	}
+	for reason, n := range r.Refused {
+		send(to, relayRefusedDesc, prometheus.CounterValue, float64(n), reason)
+	}
+	send(to, relayRetriesDesc, prometheus.CounterValue, float64(r.Retries))
+}

@@ -1,0 +1,49 @@
+package metrics
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// relay makes the process of the world forward the connections of Service 1.
+func (w *world) relay() {
+	w.config.Relayed = func(key service.Key) (all service.PerFamily[*Relayed]) {
+		if key == serviceKey(1) {
+			all[service.IPv6] = &Relayed{
+				Counters: Counters{7, 70, 700}, Open: 3, Failures: 2, Retries: 1, Refused: map[string]uint64{"unreachable": 4},
+				Endpoints: []RelayedEndpoint{{netip.MustParseAddrPort("[fd00::1]:80"), Counters{5, 50, 500}, 2, 1}},
+			}
+		}
+		return all
+	}
+}
+
+// TestRelayedIsShown in both forms, for a Service and its endpoints.
+func TestRelayedIsShown(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.cache.SetSpec(spec(1))
+		w.cache.SetSpec(spec(2))
+		w.prime()
+		w.relay()
+		const family, endpoint = `ip_family="IPv6"`, `endpoint="[fd00::1]:80"`
+		askText(t, w.Metrics, "").expect(t, samples{
+			sampleOf(1, "sluice_service_connections_total", family):                                 7,
+			sampleOf(1, "sluice_service_bytes_total", `direction="out"`, family):                    700,
+			sampleOf(1, "sluice_service_open_connections", family):                                  3,
+			sampleOf(1, "sluice_service_connect_failures_total", family):                            2,
+			sampleOf(1, "sluice_service_connect_retries_total", family):                             1,
+			sampleOf(1, "sluice_service_refused_connections_total", family, `reason="unreachable"`): 4,
+			sampleOf(1, "sluice_service_endpoint_open_connections", endpoint, family):               2,
+			sampleOf(1, "sluice_service_endpoint_connections_total", endpoint, family):              5,
+			sampleOf(1, "sluice_service_endpoint_bytes_total", `direction="in"`, endpoint, family):  50,
+			sampleOf(1, "sluice_service_endpoint_connect_failures_total", endpoint, family):         1,
+			sampleOf(2, "sluice_service_open_connections", family):                                  absent,
+		})
+		services := askJSON(t, w.Metrics, "").Services
+		if got := services[0].Relayed["IPv6"]; got == nil || got.Open != 3 || got.Endpoints[0].BytesOut != 500 || services[1].Relayed != nil {
+			t.Errorf("the JSON says %+v", services)
+		}
+	})
+}

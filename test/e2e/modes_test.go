@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sluice-proxy/sluice/test/e2e/harness"
+)
+
+// thinks is how long pods think about a question over UDP while the mode changes, so that many
+// questions are under way at each moment: longer than a former forwarder serves in any case.
+const thinks = 1200 * time.Millisecond
+
+// A process changes from each mode to userspace mode and back. No new connection is lost and no
+// datagram of a new client, and on the way there no open connection. Clients that keep their UDP
+// socket have the present endpoint afterwards.
+func TestUserspaceAndBack(t *testing.T) {
+	for _, v := range append(slices.Clone(variants), variant{string(harness.IPVS), ""}) {
+		if !slices.Contains(harness.Modes, harness.Mode(v.mode)) {
+			continue
+		}
+		t.Run(v.String(), func(t *testing.T) {
+			if v.programs == "legacy" {
+				lockOfNode(t)
+			} else {
+				t.Parallel()
+			}
+			testUserspaceAndBack(t, v)
+		})
+	}
+}
+
+func testUserspaceAndBack(t *testing.T, other variant) {
+	c := harness.NewCluster(t)
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	set := func(mode harness.Mode) {
+		t.Helper()
+		text := c.Configuration(mode, clusterCIDR)
+		if other.programs != "" {
+			text += "iptables: {variant: " + other.programs + "}\n"
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mode := harness.Mode(other.mode)
+	set(mode)
+	c.StartProxyWithConfig(path, "NET_RAW", "DAC_READ_SEARCH", "NET_BIND_SERVICE")
+	clients := []*harness.Host{c.X, c.P1, c.N1}
+	web := c.CreateService("web", corev1.ServiceTypeNodePort)
+	dns := c.CreateService("dns", corev1.ServiceTypeNodePort)
+	c.SetEndpoints("web", c.A, c.B)
+	c.SetEndpoints("dns", c.A)
+	targets := append(clusterIPs(t, web), nodePorts(t, web, c.N1)...)
+	reachAll(t, startMax, "the service works", clients, targets, c.A, c.B)
+	// A process of the node keeps its route over IPv6, as docs/adr/0038-userspace.md says.
+	flows := openFlows(t, []*harness.Host{c.X, c.P1}, append(clusterIPs(t, dns), nodePorts(t, dns, c.N1)...))
+	pod := c.A // the endpoint of dns
+	change := func(to harness.Mode, traffic *harness.Traffic, next *harness.Host, others ...*harness.Host) {
+		t.Helper()
+		flows.await(t, "clients keep UDP sockets", pod)
+		c.Think(thinks)
+		set(to)
+		awaitMode(t, c, harness.MetricsAddress, to)
+		awaitOneMode(t, c.N1, to)
+		time.Sleep(thinks)
+		c.Think(0)
+		pod = next
+		c.SetEndpoints("dns", pod)
+		flows.await(t, "UDP sockets that are kept have the next endpoint", pod)
+		stopTraffic(t, traffic)
+		c.SetEndpoints("web", others...)
+		reachAll(t, changeMax, "the endpoints changed", clients, targets, others...)
+	}
+	change(harness.Userspace, startTraffic(t, c, targets), c.B, c.A, c.B, c.C)
+	change(mode, startTrafficBy(t, c, targets, harness.StartNewTraffic), c.C, c.A, c.B)
+}
+
+// traces are commands that print something on a node that a mode has served, and what that is.
+var traces = map[harness.Mode][][]string{
+	harness.NFTables:  {{"nft", "list", "tables"}, {"kube-proxy"}},
+	harness.IPTables:  {{"sh", "-c", "iptables-nft-save; ip6tables-nft-save; iptables-legacy-save; ip6tables-legacy-save"}, {"KUBE-SERVICES"}},
+	harness.IPVS:      {{"ip", "link"}, {"kube-ipvs0"}},
+	harness.Userspace: {{"sh", "-c", "ip route show table local proto 219; ip -6 route show table local proto 219"}, {"local"}},
+}
+
+// awaitOneMode waits until nothing is left of any mode but one.
+func awaitOneMode(t *testing.T, node *harness.Host, only harness.Mode) {
+	t.Helper()
+	harness.Eventually(t, startMax, "nothing is left of another mode", func(context.Context) error {
+		for mode, trace := range traces {
+			if mode == harness.IPTables && only == harness.IPVS {
+				continue // which has rules of these names, too
+			}
+			out, err := node.Output(exec.Command(trace[0][0], trace[0][1:]...))
+			if err != nil {
+				return err
+			}
+			if found := strings.Contains(string(out), trace[1][0]); found != (mode == only) {
+				return errors.New("of mode " + string(mode) + " there is:\n" + string(out))
+			}
+		}
+		return nil
+	})
+}
