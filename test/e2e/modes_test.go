@@ -21,8 +21,8 @@ import (
 const thinks = 1200 * time.Millisecond
 
 // A process changes from each mode to userspace mode and back. No new connection is lost and no
-// datagram of a new client, and on the way there no open connection, unless the mode was ipvs. Clients that keep their UDP
-// socket have the present endpoint afterwards.
+// datagram of a new client, and on the way there no open connection, unless the mode was ipvs.
+// Clients that keep their UDP socket have the present endpoint afterwards.
 func TestUserspaceAndBack(t *testing.T) {
 	for _, v := range append(slices.Clone(variants), variant{string(harness.IPVS), ""}) {
 		if !slices.Contains(harness.Modes, harness.Mode(v.mode)) {
