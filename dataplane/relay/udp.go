@@ -290,7 +290,7 @@ func (s *session) passOn(fd int) error {
 	if err != nil {
 		return err
 	}
-	s.answered()
+	defer s.answered() // afterwards: it may be what the end of this process waits for
 	s.touch()
 	if _, err := s.server.socket.WriteToUDPAddrPort(buffer[:size], s.client); err != nil {
 		s.server.stats.DatagramsDropped.Add(1)

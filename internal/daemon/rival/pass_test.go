@@ -40,6 +40,17 @@ func TestSocketsArePassedOn(t *testing.T) {
 	if err != nil || len(sockets) != many {
 		t.Fatalf("%d sockets, want %d: %v", len(sockets), many, err)
 	}
+	select {
+	case err := <-gave:
+		t.Fatalf("the former owner ends before its successor has finished: %v", err)
+	default:
+	}
+	if err := done.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-gave; err != nil {
+		t.Error(err)
+	}
 	for i, socket := range sockets {
 		if err := files[i].Close(); err != nil {
 			t.Error(err)
@@ -60,17 +71,6 @@ func TestSocketsArePassedOn(t *testing.T) {
 				t.Error(err)
 			}
 		}
-	}
-	select {
-	case err := <-gave:
-		t.Fatalf("the former owner ends before its successor has finished: %v", err)
-	default:
-	}
-	if err := done.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-gave; err != nil {
-		t.Error(err)
 	}
 }
 
