@@ -26,7 +26,7 @@ func TestTable(t *testing.T) {
 	if got := rows[0]; got[1] != "3ms" || got[2] != "1ms" {
 		t.Errorf("median %v", got)
 	}
-	if got := rows[len(rows)-1]; got[1] != "5" || got[2] != "1" {
+	if got := rows[len(rows)-2]; got[1] != "5" || got[2] != "1" {
 		t.Errorf("sum %v", got)
 	}
 }

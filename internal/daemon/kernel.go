@@ -36,8 +36,6 @@ type kernel struct {
 	// left are the variants that former servers of this process wrote and this one
 	// does not.
 	left []iptables.Variant
-	// replaced is set once another mode's rules have been removed.
-	replaced bool
 }
 
 // newKernel builds the requested backend, or chooses one if none is requested.
@@ -107,10 +105,10 @@ func (k *kernel) hostAddresses() func(ctx context.Context, changed func([]netip.
 }
 
 // cleanUpOthers removes what other modes left, and the rules of the variants of iptables
-// that this process has left. It only warns of those that other programs left.
-func (k *kernel) cleanUpOthers(ctx context.Context, log *zap.Logger) error {
-	replaced, err := backend.CleanUpOthers(ctx, k.mode, k.variant, log)
-	k.replaced = replaced
+// that this process has left. It only warns of those that other programs left. It reports whether
+// another mode had left anything.
+func (k *kernel) cleanUpOthers(ctx context.Context, log *zap.Logger) (replaced bool, err error) {
+	replaced, err = backend.CleanUpOthers(ctx, k.mode, k.variant, log)
 	failed := []error{err}
 	for _, variant := range k.left {
 		for _, family := range service.Families {
@@ -126,5 +124,5 @@ func (k *kernel) cleanUpOthers(ctx context.Context, log *zap.Logger) error {
 			}
 		}
 	}
-	return errors.Join(failed...)
+	return replaced, errors.Join(failed...)
 }

@@ -107,9 +107,10 @@ func (s *server) dismiss() {
 }
 
 // release ends what holds connections: at once, or in userspace mode when they had time to end.
-func (s *server) release(ctx context.Context) {
+// Replaced says that another mode's rules have been removed.
+func (s *server) release(ctx context.Context, replaced bool) {
 	if s.mode == config.ModeUserspace {
-		if s.kernel.replaced {
+		if replaced {
 			s.untranslate(ctx)
 		}
 		wait(ctx, heldFor)

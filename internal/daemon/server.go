@@ -297,7 +297,8 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	}
 	s.settle(ctx)
 	s.sockets.Close()
-	switch err := s.kernel.cleanUpOthers(ctx, s.log.Logger); {
+	replaced, err := s.kernel.cleanUpOthers(ctx, s.log.Logger)
+	switch {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, fs.ErrPermission):
 		s.log.Info("cannot tell whether rules of another mode remain; sluice cleanup --dry-run tells root", zap.Error(err))
@@ -305,7 +306,7 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 		s.log.Warn("rules of another mode remain and still affect packets; remove them with sluice cleanup", zap.Error(err))
 	}
 	s.dismiss()
-	s.release(ctx)
+	s.release(ctx, replaced)
 }
 
 // watchRivals looks for other proxies once the rules belong to this process.

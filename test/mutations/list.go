@@ -106,7 +106,7 @@ var mutations = []mutation{
 	{
 		name:      "two Services mix at one frontend",
 		sentence:  "Two Services that want one frontend no longer mix.",
-		edits:     edit("dataplane/ledger/follow.go", "at, yields = lead, true", "at, yields = lead, false"),
+		edits:     edit("dataplane/ledger/follow.go", "yields = yields || !l.together(object, lead)", "yields = false"),
 		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
 	},
 	{

@@ -61,15 +61,17 @@ func (f *Forwarders) of(name string, part userspace.Part, family service.Family,
 // sayFull returns a function that logs a bound.
 func sayFull(log *zap.Logger) func(userspace.Full) {
 	return func(b userspace.Full) {
-		bound, effect := "Service", "further TCP clients are reset"
+		bound := "Service"
 		if b.Total {
 			bound = "process"
 		}
+		log := log.With(zap.Stringer("service", b.Port.Service), zap.String("port", b.Port.Name), zap.String("bound of the", bound),
+			zap.Int("open", b.Open), zap.Int("most", b.Most), zap.Duration("said again after", time.Minute))
 		if b.Port.Protocol == service.UDP {
-			effect = "further UDP clients replace the least active ones"
+			log.Warn("a bound is reached: further UDP clients replace the least active ones")
+		} else {
+			log.Warn("a bound is reached: further TCP clients are reset")
 		}
-		log.Warn("a bound is reached: "+effect, zap.Stringer("service", b.Port.Service), zap.String("port", b.Port.Name),
-			zap.String("bound of the", bound), zap.Int("open", b.Open), zap.Int("most", b.Most), zap.Duration("said again after", time.Minute))
 	}
 }
 

@@ -134,7 +134,7 @@ func (l *Lock) Acquire(ctx context.Context, told func(Holder)) error {
 	var last Holder
 	var next time.Time
 	tell := func(h Holder) {
-		if now := time.Now(); h != last || now.After(next) {
+		if now := time.Now(); h.PID != last.PID || now.After(next) {
 			last, next = h, now.Add(toldAgain)
 			told(h)
 		}
