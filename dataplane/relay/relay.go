@@ -248,7 +248,7 @@ func atEnd(ctx context.Context, f func()) (release func()) {
 type Stats struct {
 	// Listeners, Connections (TCP) and Sessions (UDP) are open now.
 	Listeners, Connections, Sessions atomic.Int64
-	// Unanswered are the sessions that wait for their first answer.
+	// Unanswered are the sessions in which fewer datagrams came from the target than went to it.
 	Unanswered atomic.Int64
 
 	// The others count from the relay's start.

@@ -179,6 +179,8 @@ type session struct {
 	active atomic.Int64
 	// replied is set by the first answer.
 	replied atomic.Bool
+	// pending counts datagrams to the target that none from it has followed yet.
+	pending atomic.Int64
 	ending  sync.Once
 	// ended tells the balancer, once.
 	ended func()
@@ -193,7 +195,6 @@ func newSession(server *udpServer, slots *Budget, client, target netip.AddrPort,
 	s.raw, _ = conn.SyscallConn()       // fails only for a nil connection
 	s.touch()
 	server.stats.Sessions.Add(1)
-	server.stats.Unanswered.Add(1)
 	return s
 }
 
@@ -203,7 +204,9 @@ func (s *session) close() {
 	s.ending.Do(func() {
 		_ = s.conn.Close() // a datagram socket has nothing left to lose
 		s.server.stats.Sessions.Add(-1)
-		s.answered()
+		if s.pending.Swap(0) > 0 {
+			s.server.stats.Unanswered.Add(-1)
+		}
 		s.slots.Give()
 		s.ended()
 	})
@@ -214,10 +217,23 @@ func (s *session) lastActive() time.Time { return s.server.began.Add(time.Durati
 
 func (s *session) touch() { s.active.Store(int64(time.Since(s.server.began))) }
 
-// answered notes that the session waits for its first answer no longer.
+// asked notes a datagram to the target.
+func (s *session) asked() {
+	if s.pending.Add(1) == 1 {
+		s.server.stats.Unanswered.Add(1)
+	}
+}
+
+// answered notes a datagram from the target, or that one to it was not sent.
 func (s *session) answered() {
-	if !s.replied.Swap(true) {
-		s.server.stats.Unanswered.Add(-1)
+	for n := s.pending.Load(); n > 0; n = s.pending.Load() {
+		if !s.pending.CompareAndSwap(n, n-1) {
+			continue
+		}
+		if n == 1 {
+			s.server.stats.Unanswered.Add(-1)
+		}
+		return
 	}
 }
 
@@ -225,14 +241,18 @@ func (s *session) answered() {
 // error and does not hold up the listener's other clients.
 func (s *session) send(datagram []byte) error {
 	var sent error
+	s.asked() // before an answer can come
 	err := s.raw.Write(func(fd uintptr) bool {
 		_, sent = unix.Write(int(fd), datagram)
 		return true
 	})
-	if err != nil {
+	switch {
+	case err != nil:
+		s.answered()
 		return net.ErrClosed // a Write that never waits fails for no other reason
-	}
-	if sent == nil {
+	case sent != nil:
+		s.answered()
+	default:
 		s.touch()
 	}
 	return sent
@@ -291,6 +311,7 @@ func (s *session) passOn(fd int) error {
 		return err
 	}
 	defer s.answered() // afterwards: it may be what the end of this process waits for
+	s.replied.Store(true)
 	s.touch()
 	if _, err := s.server.socket.WriteToUDPAddrPort(buffer[:size], s.client); err != nil {
 		s.server.stats.DatagramsDropped.Add(1)

@@ -40,6 +40,12 @@ func TestDatagramsAreNotLostToASessionThatEnds(t *testing.T) {
 	if c := &h.stats; c.DatagramsDropped.Load() != 0 || c.SessionsOpened.Load() != 2 || c.Sessions.Load() != 1 || c.Unanswered.Load() != 1 {
 		t.Errorf("counted %+v", c)
 	}
+	asking := s.sessions.get(client)
+	asking.asked()
+	asking.answered()
+	if left := h.stats.Unanswered.Load(); left != 1 {
+		t.Errorf("with one of two questions answered, %d sessions wait for an answer", left)
+	}
 	s.sessions.closeAll()
 	if left := h.stats.Unanswered.Load(); left != 0 {
 		t.Errorf("%d sessions that have ended wait for an answer", left)

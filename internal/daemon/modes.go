@@ -106,6 +106,14 @@ func (s *server) dismiss() {
 	}
 }
 
+// leave ends former forwarders once nothing leads to them.
+func (s *server) leave(ctx context.Context) {
+	if err := s.former.Leave(ctx); err != nil {
+		s.log.Info("cannot look for UDP flows of userspace mode; a client that uses a port again may wait", zap.Error(err))
+	}
+	s.dismiss()
+}
+
 // release ends what holds connections: at once, or in userspace mode when they had time to end.
 // Replaced says that another mode's rules have been removed.
 func (s *server) release(ctx context.Context, replaced bool) {
@@ -160,6 +168,9 @@ func (p *process) passOn() {
 	}
 	p.forwarders.Drain()
 	settle(context.Background(), p.forwarders)
+	if err := p.forwarders.Leave(context.Background()); err != nil {
+		p.log.Info("cannot look for UDP flows of userspace mode; a client that uses a port again may wait", zap.Error(err))
+	}
 }
 
 func wait(ctx context.Context, d time.Duration) {

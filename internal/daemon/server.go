@@ -305,7 +305,7 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	default:
 		s.log.Warn("rules of another mode remain and still affect packets; remove them with sluice cleanup", zap.Error(err))
 	}
-	s.dismiss()
+	s.leave(ctx)
 	s.release(ctx, replaced)
 }
 

@@ -134,7 +134,7 @@ func (f *Forwarders) Share(pool *relay.Sockets, chosen func(netip.Addr) bool) (f
 // Drain takes no more clients: another process has the listening sockets. Connections go on.
 func (f *Forwarders) Drain() { f.each((*relay.Listener).Drain) }
 
-// Busy returns how many clients have an open TCP connection, or wait for a first answer over UDP.
+// Busy returns how many clients have an open TCP connection, or wait for an answer over UDP.
 func (f *Forwarders) Busy() (clients int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -208,15 +208,37 @@ func userspaceDomains(part userspace.Part, forwarders *Forwarders, settings user
 // Untranslate cuts the UDP flows to the listeners of the forwarders that the rules of another mode
 // have translated: they would stay with an endpoint of then.
 func (f *Forwarders) Untranslate(ctx context.Context) error {
+	served := f.servedUDP()
+	return deleteUDP(ctx, func(d conntrack.Direction) bool { return d.Translated && served[d.To] })
+}
+
+// Leave closes the forwarders, and makes the kernel forget the UDP flows that they have served. It
+// takes a late answer for the first datagram of a flow, and would lead a client that asks from the
+// same port again to a forwarder that is not there.
+func (f *Forwarders) Leave(ctx context.Context) error {
+	served := f.servedUDP()
+	f.Close()
+	if len(served) == 0 {
+		return nil
+	}
+	return deleteUDP(ctx, func(d conntrack.Direction) bool { return !d.Translated && (served[d.From] || served[d.To]) })
+}
+
+// servedUDP returns where the forwarders listen for datagrams.
+func (f *Forwarders) servedUDP() map[netip.AddrPort]bool {
 	served := make(map[netip.AddrPort]bool)
 	f.each(func(l *relay.Listener) {
 		if p := l.Place(); p.Protocol == service.UDP {
 			served[p.At] = true
 		}
 	})
+	return served
+}
+
+func deleteUDP(ctx context.Context, stale func(conntrack.Direction) bool) error {
 	var failed []error
 	for _, family := range service.Families {
-		_, err := conntrack.Untranslate(ctx, family, func(at netip.AddrPort) bool { return served[at] }, nil)
+		_, err := conntrack.DeleteUDP(ctx, family, stale, nil)
 		failed = append(failed, err)
 	}
 	return errors.Join(failed...)

@@ -10,28 +10,34 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// Untranslate deletes the UDP flows to destinations that nothing translates any more, and returns
-// how many there were: their clients would stay with endpoints that a former proxy has chosen.
-// inside is that of Config.
-func Untranslate(
-	ctx context.Context, family service.Family, destination func(netip.AddrPort) bool, inside func(func() error) error,
+// Direction is who began a flow, whom it led to, and whether that was translated.
+type Direction struct {
+	From, To   netip.AddrPort
+	Translated bool
+}
+
+// DeleteUDP deletes the UDP flows that are stale, and returns how many there were. inside is that of
+// Config.
+func DeleteUDP(
+	ctx context.Context, family service.Family, stale func(Direction) bool, inside func(func() error) error,
 ) (deleted int, err error) {
 	n := &netfilter{family: family, inside: Config{Inside: inside}.withDefaults().Inside}
 	defer func() { err = errors.Join(err, n.close()) }()
 	for range listings {
-		var stale [][]byte
+		var found [][]byte
 		_, err = n.flows(ctx, filter{protocol: protocolUDP}, func(f *flow) error {
-			if f.protocol == protocolUDP && f.translated() && destination(f.destination) {
-				stale = append(stale, append([]byte(nil), f.identity...))
+			from := parseTuple(netlink.Find(f.identity, attrOriginal).Data).source
+			if f.protocol == protocolUDP && stale(Direction{from, f.destination, f.translated()}) {
+				found = append(found, append([]byte(nil), f.identity...))
 			}
 			return nil
 		})
-		for len(stale) > 0 {
-			part := stale[:min(len(stale), removeBatch)]
-			stale = stale[len(part):]
+		for len(found) > 0 {
+			part := found[:min(len(found), removeBatch)]
+			found = found[len(part):]
 			outcomes, removeErr := n.remove(part)
 			if removeErr != nil {
-				return deleted, fmt.Errorf("delete translated flows of %s: %w", family, removeErr)
+				return deleted, fmt.Errorf("delete UDP flows of %s: %w", family, removeErr)
 			}
 			for _, outcome := range outcomes {
 				if outcome == nil {
