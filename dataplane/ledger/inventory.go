@@ -114,25 +114,27 @@ func (e *inventory) owner(o *dataplane.Object) (service.Key, bool) {
 // at returns the Service that wants something at a frontend, if there is exactly one.
 func (e *inventory) at(f dataplane.Frontend) (owner service.Key, ok bool) {
 	if e.frontends == nil {
-		e.frontends = map[dataplane.Frontend]service.Key{}
-		for id, entry := range e.l.entries.all() {
-			e.l.steps++
-			winner := entry.claims.winner()
-			if winner == nil {
-				continue
-			}
-			if f, ok := e.l.naming.Frontend(id); ok {
-				owner, known := e.frontends[f]
-				if entry.claims.len() > 1 || known && owner != winner.by.key {
-					e.frontends[f] = service.Key{}
-				} else {
-					e.frontends[f] = winner.by.key
-				}
-			}
-		}
+		e.findFrontends()
 	}
 	owner = e.frontends[f]
 	return owner, owner != service.Key{}
+}
+
+func (e *inventory) findFrontends() {
+	e.frontends = map[dataplane.Frontend]service.Key{}
+	for id, entry := range e.l.entries.all() {
+		e.l.steps++
+		f, ok := e.l.naming.Frontend(id)
+		winner := entry.claims.winner()
+		if !ok || winner == nil {
+			continue
+		}
+		owner := winner.by.key
+		if other, known := e.frontends[f]; entry.claims.len() > 1 || known && other != owner {
+			owner = service.Key{}
+		}
+		e.frontends[f] = owner
+	}
 }
 
 // unattributed returns the unclaimed elements that may belong to any Service.

@@ -11,7 +11,8 @@
 // then the smaller key, whatever the order of arrival. The loser's object is shadowed
 // and appears when the winner leaves. If a Service loses a frontend, Shadows reports
 // it. A Service that loses an object makes no claims for what goes with it
-// (dataplane.Naming.Lead), so endpoints and source ranges of two Services never mix.
+// (dataplane.Naming.Lead), so endpoints and source ranges of two Services never mix, unless
+// the kernel was found so.
 package ledger
 
 import (
