@@ -3,12 +3,10 @@ package localport
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane/relay"
-	"github.com/sluice-proxy/sluice/internal/host/holder"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -50,6 +48,9 @@ func (e *openError) Error() string {
 	}
 }
 
+// Owner implements relay.OwnedError.
+func (e *openError) Owner() service.Key { return e.owner }
+
 // Unwrap returns the system's error.
 func (e *openError) Unwrap() error { return e.err }
 
@@ -60,45 +61,4 @@ func (e *openError) nodesFault() bool {
 }
 
 // rejectedError says that listeners cannot be opened, and that nothing was changed for that reason.
-type rejectedError struct{ failures []*openError }
-
-// failuresShown bounds the message.
-const failuresShown = 3
-
-// Error returns the first reasons.
-func (e *rejectedError) Error() string {
-	var texts []string
-	for _, f := range e.failures[:min(len(e.failures), failuresShown)] {
-		texts = append(texts, f.Error())
-	}
-	if more := len(e.failures) - failuresShown; more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(texts, "; ")
-}
-
-// Unwrap returns the first reason.
-func (e *rejectedError) Unwrap() error { return e.failures[0] }
-
-// suspects returns the owners of the listeners.
-func (e *rejectedError) suspects() []service.Key {
-	keys := make([]service.Key, len(e.failures))
-	for i, f := range e.failures {
-		keys[i] = f.owner
-	}
-	return keys
-}
-
-// holderMax bounds the searches for the holder of a port in one batch: the writer does nothing else
-// meanwhile.
-const holderMax = 3
-
-// describeHolder names the holder of a place's port, as far as this process can see it; empty if
-// the port is free again. It looks at the network namespace of the calling thread.
-func describeHolder(p relay.Place) string {
-	who, found := holder.Of(p.Protocol.String(), p.At)
-	if !found {
-		return ""
-	}
-	return fmt.Sprintf("port %d on %s is held by %s", p.At.Port(), p.At.Addr(), who)
-}
+type rejectedError = relay.RejectedError[*openError]

@@ -101,18 +101,9 @@ func idOf(p place) dataplane.ID { return dataplane.ID{Container: container, Name
 
 // parsePlace is the reverse of idOf.
 func parsePlace(id dataplane.ID) (place, error) {
-	protocol, at, _ := strings.Cut(id.Name, "/")
-	p := place{Protocol: service.TCP}
-	switch protocol {
-	case service.TCP.String():
-	case service.UDP.String():
-		p.Protocol = service.UDP
-	default:
-		return p, fmt.Errorf("object %s %q: want tcp or udp, and an address", id.Container, id.Name)
-	}
-	var err error
-	if p.At, err = netip.ParseAddrPort(at); err != nil {
-		return p, fmt.Errorf("object %s %q: %w", id.Container, id.Name, err)
+	p, err := relay.ParsePlace(id.Name)
+	if err != nil {
+		return p, fmt.Errorf("object %s %w", id.Container, err)
 	}
 	return p, nil
 }

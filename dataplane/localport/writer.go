@@ -226,7 +226,7 @@ func (a *attempt) run(ctx context.Context) dataplane.Receipt {
 		for _, l := range a.opened {
 			l.Close()
 		}
-		return dataplane.Receipt{Outcome: dataplane.Rejected, Suspects: rejected.suspects(), Err: failure,
+		return dataplane.Receipt{Outcome: dataplane.Rejected, Suspects: rejected.Suspects(), Err: failure,
 			Certain: a.certain(), Written: a.written}
 	}
 	a.carryOut()
@@ -258,13 +258,13 @@ func (a *attempt) open(ctx context.Context) error {
 		case err.nodesFault():
 			return err
 		default:
-			if len(rejected.failures) < holderMax {
+			if len(rejected.Failures) < relay.HolderMax {
 				a.nameHolder(err)
 			}
-			rejected.failures = append(rejected.failures, err)
+			rejected.Failures = append(rejected.Failures, err)
 		}
 	}
-	if len(rejected.failures) > 0 {
+	if len(rejected.Failures) > 0 {
 		return rejected
 	}
 	return nil
@@ -299,7 +299,7 @@ func (a *attempt) nameHolder(e *openError) {
 		return
 	}
 	_ = a.w.relay.Inside(func() error { // on failure, the error tells the user how to find the holder
-		e.holder = describeHolder(e.place)
+		e.holder = relay.DescribeHolder(e.place)
 		return nil
 	})
 }

@@ -3,13 +3,11 @@ package userspace
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
-	"github.com/sluice-proxy/sluice/internal/host/holder"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -43,6 +41,9 @@ func (e *openError) Error() string {
 	}
 }
 
+// Owner implements relay.OwnedError.
+func (e *openError) Owner() service.Key { return e.owner }
+
 // Unwrap returns the system's error.
 func (e *openError) Unwrap() error { return e.err }
 
@@ -56,48 +57,7 @@ func (e *boundError) Error() string {
 
 // rejectedError says which objects cannot be written.
 type rejectedError struct {
-	failures []*openError
+	relay.RejectedError[*openError]
 	// ids are those of the addresses among them.
 	ids []dataplane.ID
-}
-
-// failuresShown bounds the message.
-const failuresShown = 3
-
-// Error returns the first reasons.
-func (e *rejectedError) Error() string {
-	var texts []string
-	for _, f := range e.failures[:min(len(e.failures), failuresShown)] {
-		texts = append(texts, f.Error())
-	}
-	if more := len(e.failures) - failuresShown; more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(texts, "; ")
-}
-
-// Unwrap returns the first reason.
-func (e *rejectedError) Unwrap() error { return e.failures[0] }
-
-// suspects returns the owners of the objects.
-func (e *rejectedError) suspects() []service.Key {
-	keys := make([]service.Key, len(e.failures))
-	for i, f := range e.failures {
-		keys[i] = f.owner
-	}
-	return keys
-}
-
-// holderMax bounds the searches for the holder of a port in one batch: the writer does nothing else
-// meanwhile.
-const holderMax = 3
-
-// describeHolder names the holder of a place's port, as far as this process can see it. It looks at
-// the network namespace of the calling thread.
-func describeHolder(p relay.Place) string {
-	who, found := holder.Of(p.Protocol.String(), p.At)
-	if !found {
-		return ""
-	}
-	return fmt.Sprintf("port %d on %s is held by %s", p.At.Port(), p.At.Addr(), who)
 }

@@ -49,18 +49,9 @@ func listenerID(p relay.Place) dataplane.ID {
 
 // parseListener returns where the listener listens that an identity stands for.
 func parseListener(id dataplane.ID) (relay.Place, error) {
-	protocol, at, _ := strings.Cut(id.Name, "/")
-	p := relay.Place{Protocol: service.TCP}
-	switch protocol {
-	case service.TCP.String():
-	case service.UDP.String():
-		p.Protocol = service.UDP
-	default:
-		return p, fmt.Errorf("object %s %q: want tcp or udp, and an address", id.Container, id.Name)
-	}
-	var err error
-	if p.At, err = netip.ParseAddrPort(at); err != nil {
-		return p, fmt.Errorf("object %s %q: %w", id.Container, id.Name, err)
+	p, err := relay.ParsePlace(id.Name)
+	if err != nil {
+		return p, fmt.Errorf("object %s %w", id.Container, err)
 	}
 	return p, nil
 }

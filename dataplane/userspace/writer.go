@@ -165,12 +165,12 @@ func (a *attempt) run(ctx context.Context) dataplane.Receipt {
 	a.remove()
 	err := errors.Join(failed...)
 	switch {
-	case err == nil && len(a.refused.failures) == 0:
+	case err == nil && len(a.refused.Failures) == 0:
 		a.finish()
 		return dataplane.Receipt{Outcome: dataplane.Landed}
 	case err == nil:
 		a.finish()
-		return dataplane.Receipt{Outcome: dataplane.Rejected, Suspects: a.refused.suspects(), Proven: true,
+		return dataplane.Receipt{Outcome: dataplane.Rejected, Suspects: a.refused.Suspects(), Proven: true,
 			Err: &a.refused, Certain: a.certain()}
 	}
 	receipt := dataplane.Receipt{Outcome: dataplane.Busy, Err: err, Certain: a.certain()}
@@ -196,10 +196,10 @@ func (a *attempt) open(ctx context.Context) error {
 		case relay.Exhausted(err.err):
 			return err
 		default:
-			if len(a.refused.failures) < holderMax {
+			if len(a.refused.Failures) < relay.HolderMax {
 				a.nameHolder(err)
 			}
-			a.refused.failures = append(a.refused.failures, err)
+			a.refused.Failures = append(a.refused.Failures, err)
 		}
 	}
 	return nil
@@ -255,7 +255,7 @@ func (a *attempt) openOne(c *dataplane.Change) *openError {
 func (a *attempt) nameHolder(e *openError) {
 	if errors.Is(e.err, unix.EADDRINUSE) {
 		_ = a.w.inside(func() error { // on failure, the error tells the user how to find the holder
-			e.holder = describeHolder(e.place)
+			e.holder = relay.DescribeHolder(e.place)
 			return nil
 		})
 	}
@@ -285,7 +285,7 @@ func (a *attempt) addresses(ctx context.Context, adding bool) error {
 		case err == nil:
 			a.written.Objects++
 		case adding && refusedAlone(err):
-			a.refused.failures = append(a.refused.failures, &openError{owner: c.Owner, err: err})
+			a.refused.Failures = append(a.refused.Failures, &openError{owner: c.Owner, err: err})
 			a.refused.ids = append(a.refused.ids, c.ID)
 		default:
 			a.unsure[c.ID] = true
