@@ -7,7 +7,7 @@ import (
 
 // Budget bounds a number. Any goroutine may use it.
 //
-// Invariant: 0 ≤ used ≤ most, and whatever is taken here is taken from the budget above, too.
+// Invariant: 0 ≤ used ≤ most, and what is taken here is also taken from the budget above.
 type Budget struct {
 	most  int64
 	used  atomic.Int64

@@ -36,7 +36,7 @@ type Connection struct {
 	Began          time.Time
 	// Bytes counts the payload that was passed on.
 	Bytes
-	// Also counts it, too, if the balancer sets it in Connected.
+	// Also counts the same payload; the balancer may set it in Connected.
 	Also *Bytes
 	// Cut ends the connection, and does not block.
 	Cut func()

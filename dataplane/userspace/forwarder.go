@@ -123,7 +123,7 @@ func (f *Forwarder) open(p relay.Place, t *Table, body string) (*listener, error
 	return &listener{opened, c, body}, nil
 }
 
-// change gives a listener another table. The balancer goes first: it asks about the source, too.
+// change replaces the table of a listener, first in the balancer, which also checks the source.
 func (f *Forwarder) change(l *listener, t *Table, body string) error {
 	f.switchTable(l, l.Place(), t)
 	var failed error
