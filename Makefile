@@ -87,7 +87,7 @@ test-install: test-packages ## kubectl apply on a node with containerd and a rea
 scenarios: test-packages ## the acceptance scenarios with real packets: make scenarios MODE=nftables|iptables|ipvs|ipvs-core|userspace|kube-proxy|all ONLY='S-CIP-0.'
 	hack/scenarios $(or $(MODE),all) '$(ONLY)'
 
-campaign: test-packages ## an hour beside a refused Service, or so many kills and other TROUBLEs, 0 connections lost: make campaign DURATION=1h MODE=nftables|iptables VARIANT=nft|legacy; make campaign TROUBLE=kill|stop|disk|descriptors|memory|lock|all|short INSTANTS=300 MODE=nftables|iptables|ipvs
+campaign: test-packages ## an hour beside a refused Service, or so many kills and other TROUBLEs, 0 connections lost: make campaign DURATION=1h MODE=nftables|iptables VARIANT=nft|legacy; make campaign TROUBLE=kill|stop|disk|descriptors|memory|lock|takeover|tenant|all|short INSTANTS=300 MODE=nftables|iptables|ipvs
 	$(if $(TROUBLE),hack/campaign $(TROUBLE) $(or $(INSTANTS),300) $(MODE) $(VARIANT),$(campaign))
 
 define campaign
@@ -100,8 +100,8 @@ campaigns: test-packages ## the short form of every campaign of docs/reliability
 mutations: ## put mended mistakes back, one at a time, until a campaign finds each: make mutations ONLY='restart' SEEDS=2000 MINUTES=10 CAMPAIGN=simulation SHORT=1
 	$(GO) run ./test/mutations -only '$(ONLY)' -seeds $(or $(SEEDS),2000) -minutes $(or $(MINUTES),10) $(if $(SHORT),-short) $(if $(CAMPAIGN),-campaign '$(CAMPAIGN)')
 
-lookups: ## first packets beside churn, deletions of the tables and stops, 0 untranslated: make lookups DURATION=15m REUSE=1
-	$(GO) run ./test/campaign/lookups -duration $(or $(DURATION),15m) $(if $(REUSE),-reuse)
+lookups: ## first packets beside churn, deletions of the tables and stops, 0 untranslated: make lookups DURATION=15m REUSE=1; flush or delete the rules 100 times while sockets keep sending, 0 untranslated 0.5 s after each repair: make lookups DAMAGE=100 MODE=nftables|iptables
+	$(GO) run ./test/campaign/lookups $(if $(DAMAGE),-damage $(DAMAGE) -mode $(or $(MODE),nftables) -services 100,-duration $(or $(DURATION),15m) $(if $(REUSE),-reuse))
 
 record-release: test-packages ## write down the rules of the present commit, for its successors to take over: make record-release RELEASE=v1.2.3
 	@test -n '$(RELEASE)' || { echo 'make record-release RELEASE=NAME'; exit 1; }
@@ -154,6 +154,9 @@ lint: ## vet, gofmt and staticcheck
 	$(GO) vet ./...
 	cd hack/tools && $(GO) build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck ./...
+
+vulncheck: ## known vulnerabilities that the code of each module can reach; VULNDB names a copy of the database
+	hack/vulncheck
 
 tidy: ## bring the go.mod of every module up to date
 	for m in . bench test/e2e test/ui hack/tools; do (cd $$m && $(GO) mod tidy) || exit 1; done

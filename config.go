@@ -45,21 +45,22 @@ type Config struct {
 	Node    NodeSettings
 	Domains []Domain
 	Source  Source
-	// Warn receives what is wrong with an API object. Optional.
-	Warn func(service.Warning)
-	// IgnoreExternalIPs ignores the External IPs of all Services.
-	IgnoreExternalIPs bool
+	// Objects says what API objects may ask for, and who receives what is wrong with them. Optional.
+	Objects source.Options
 	// WatchFailed receives the reason why a domain's watch for changes by other
 	// programs failed. The watch is retried. Optional.
 	WatchFailed func(domain string, err error)
 	// HostAddresses, if set, follows the host's addresses. It calls changed with
 	// all of them at the start and after each change.
 	HostAddresses func(ctx context.Context, changed func([]netip.Addr)) error
+	// ServerAddresses, if set, follows the addresses at which the source reaches the API server. It
+	// calls changed at the start and after each change.
+	ServerAddresses func(ctx context.Context, changed func([]netip.Addr)) error
 	// MessageDeadline is how long an actor may take over one message before it counts
 	// as stuck. Default 10 s.
 	MessageDeadline time.Duration
-	// MaxServices bounds the number of actors; see actors.Config.
-	MaxServices int
+	// ObjectsMax bounds what one Service may ask for; see actors.Config.
+	ObjectsMax int
 	// GateWait is how long the first write waits for Services that have not
 	// submitted; see aggregator.Config.
 	GateWait time.Duration

@@ -29,9 +29,11 @@ type weights struct {
 
 func (*weights) Node(*service.NodeFacts) []dataplane.Object { return nil }
 
+func (*weights) Size(service.PortSize, *service.NodeFacts) int { return 1 }
+
 func (*weights) Naming() dataplane.Naming { return nil }
 
-func (*weights) Service(view *service.View, _ *service.NodeFacts) []dataplane.Object {
+func (*weights) Service(ctx context.Context, view *service.View, _ *service.NodeFacts) []dataplane.Object {
 	var all []dataplane.Object
 	for _, p := range view.Ports[service.IPv4] {
 		var lines []string

@@ -39,14 +39,17 @@ type NodeSettings struct {
 	// ranges; a family without a range has no limit.
 	NodePortRanges []netip.Prefix
 	// NodePortPrimary limits node ports to the node's own addresses; a family
-	// without one has no limit. It replaces NodePortRanges.
+	// without one has no limit. While they are unknown, node ports answer nowhere. It
+	// replaces NodePortRanges.
 	NodePortPrimary bool
 	// MasqueradeAll asks for source NAT of all ClusterIP traffic.
 	MasqueradeAll bool
 	// LocalhostNodePorts lets IPv4 node ports answer on 127.0.0.0/8.
 	LocalhostNodePorts bool
-	// HostAddresses puts the host's addresses into the facts, for domains that serve
-	// each of them separately. Other domains would render again whenever one changes.
+	// ExternalIPsInServiceCIDR serves external IPs inside the ranges of ClusterIPs.
+	ExternalIPsInServiceCIDR bool
+	// HostAddresses puts the host's addresses and the API server's into the facts, for domains
+	// that serve each of them separately and make others local. Other domains would render again whenever one changes.
 	HostAddresses bool
 	// Address, when valid, overrides the node IP of its family.
 	Address netip.Addr
@@ -104,6 +107,7 @@ type facts struct {
 	node     *service.NodeObject
 	hosts    []netip.Addr
 	cidrs    []netip.Prefix
+	servers  []netip.Addr
 }
 
 func newFacts(settings NodeSettings) *facts {
@@ -134,14 +138,16 @@ func (f *facts) nodeObject() *service.NodeObject {
 	return f.node
 }
 
-func (f *facts) combine() *service.NodeFacts { return f.settings.Facts(f.node, f.hosts, f.cidrs) }
+func (f *facts) combine() *service.NodeFacts {
+	return f.settings.Facts(f.node, f.hosts, f.cidrs, f.servers)
+}
 
 // Facts combines the settings with the Node object (nil until it is known), the
-// addresses of the host's interfaces and the ranges of ClusterIPs.
+// addresses of the host's interfaces, the ranges of ClusterIPs and the addresses of the API server.
 func (s NodeSettings) Facts(node *service.NodeObject, hosts []netip.Addr,
-	cidrs []netip.Prefix) *service.NodeFacts {
+	cidrs []netip.Prefix, servers []netip.Addr) *service.NodeFacts {
 	n := &service.NodeFacts{Name: s.Name, MasqueradeAll: s.MasqueradeAll,
-		LocalhostNodePorts: s.LocalhostNodePorts}
+		LocalhostNodePorts: s.LocalhostNodePorts, ExternalIPsInServiceCIDR: s.ExternalIPsInServiceCIDR}
 	if node != nil {
 		n.Zone = node.Zone
 		for _, a := range node.Addresses {
@@ -160,8 +166,12 @@ func (s NodeSettings) Facts(node *service.NodeObject, hosts []netip.Addr,
 	for _, family := range service.Families {
 		n.Detect[family] = s.detector(family, node)
 		n.NodePorts[family] = nodePorts(family, s, n.NodeIPs[family], hosts)
+		if s.NodePortPrimary && n.NodeIPs == (service.PerFamily[netip.Addr]{}) {
+			n.NodePorts[family] = service.NodePortAddresses{}
+		}
 		if s.HostAddresses {
 			n.NodePorts[family].Host = outward(family, hosts)
+			n.Servers[family] = outward(family, servers)
 		}
 	}
 	return n

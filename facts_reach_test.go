@@ -28,11 +28,13 @@ func (c *clerk) note(key service.Key, facts *service.NodeFacts) []dataplane.Obje
 	return nil
 }
 
-func (c *clerk) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+func (c *clerk) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	return c.note(view.Key, facts)
 }
 
 func (c *clerk) Node(facts *service.NodeFacts) []dataplane.Object { return c.note(service.Node, facts) }
+
+func (*clerk) Size(service.PortSize, *service.NodeFacts) int { return 1 }
 
 func (c *clerk) Naming() dataplane.Naming { return nil }
 

@@ -37,6 +37,11 @@ func TestFactsComeFromNodeSettingsAndHost(t *testing.T) {
 
 func TestPrimaryNodePortAddresses(t *testing.T) {
 	f := newFacts(NodeSettings{Name: "n1", NodePortPrimary: true})
+	for _, family := range service.Families {
+		if got := f.current.Load().NodePorts[family]; got.All || len(got.Addresses) > 0 {
+			t.Errorf("%v: the Node is unknown, and node ports answer: %+v", family, got)
+		}
+	}
 	f.update(func(f *facts) {
 		f.node = &service.NodeObject{Name: "n1", Addresses: addrs("192.168.0.2", "192.168.1.2")}
 	})
@@ -55,7 +60,7 @@ func TestHostAddressesOnlyWhenAskedFor(t *testing.T) {
 		asked bool
 		want  string
 	}{{false, "[] []"}, {true, "[169.254.20.10 192.168.0.2] [2001:db8::2]"}} {
-		got := NodeSettings{Name: "n1", HostAddresses: c.asked}.Facts(nil, hosts, nil).NodePorts
+		got := NodeSettings{Name: "n1", HostAddresses: c.asked}.Facts(nil, hosts, nil, nil).NodePorts
 		if text := fmt.Sprint(got[service.IPv4].Host, got[service.IPv6].Host); text != c.want {
 			t.Errorf("asked %t: got %s, want %s", c.asked, text, c.want)
 		}
@@ -63,6 +68,32 @@ func TestHostAddressesOnlyWhenAskedFor(t *testing.T) {
 	f := newFacts(NodeSettings{Name: "n1"})
 	if f.update(func(f *facts) { f.hosts = hosts }) {
 		t.Error("an address that nobody asked for was announced")
+	}
+}
+
+// TestServerAddressesAreNeverBound: the facts have those of the API server where the backend makes addresses
+// local, and an external IP that equals one, or is the node's, stays where it is.
+func TestServerAddressesAreNeverBound(t *testing.T) {
+	f := newFacts(NodeSettings{Name: "n1", HostAddresses: true})
+	server := addrs("203.0.113.6", "2001:db8::6")
+	if !f.update(func(f *facts) { f.servers, f.hosts = server, addrs("192.168.0.2") }) || f.update(func(f *facts) { f.servers = server }) {
+		t.Error("the API server's addresses are not announced, or twice")
+	}
+	f.update(func(f *facts) {
+		f.node = &service.NodeObject{Name: "n1", Addresses: addrs("192.168.0.3", "2001:db8::3")}
+	})
+	now := f.current.Load()
+	for text, want := range map[string]bool{
+		"203.0.113.6": false, "2001:db8::6": false, "192.168.0.2": false, "192.168.0.3": false, "2001:db8::3": false,
+		"203.0.113.7": true, "2001:db8::7": true,
+	} {
+		if got := now.MayBind(addrs(text)[0]); got != want {
+			t.Errorf("%s may be bound: %t, want %t", text, got, want)
+		}
+	}
+	f = newFacts(NodeSettings{Name: "n1"})
+	if f.update(func(f *facts) { f.servers = server }) {
+		t.Error("an address that no rule depends on was announced")
 	}
 }
 

@@ -36,7 +36,7 @@ type Proxy struct {
 	// open is set by start. Nothing is posted before: an actor that knew only part
 	// of a Service would submit only part of it.
 	open atomic.Bool
-	// behind counts the domains whose first write has not landed. inForce is closed
+	// behind counts the domains whose first sync is not complete. inForce is closed
 	// when there is none. Auxiliary domains do not count unless they are awaited.
 	behind  atomic.Int32
 	inForce chan struct{}
@@ -54,8 +54,7 @@ func New(config Config) (*Proxy, error) {
 	if config.HostAddresses == nil {
 		close(p.hostsKnown)
 	}
-	p.cache = source.NewCache(p, source.Options{Warn: config.Warn,
-		IgnoreExternalIPs: config.IgnoreExternalIPs})
+	p.cache = source.NewCache(p, config.Objects)
 	for _, domain := range config.Domains {
 		if !domain.Auxiliary || domain.Awaited {
 			p.behind.Add(1)
@@ -73,14 +72,14 @@ func New(config Config) (*Proxy, error) {
 //	│
 //	└─ verdicts ──► directory
 func (p *Proxy) addAggregator(domain Domain) error {
-	noteFirst := p.firstWrite(domain)
+	noteSync := p.firstSync(domain)
 	a, err := aggregator.New(aggregator.Config{
 		Domain: domain.Name, Writer: domain.Writer, Layout: domain.Layout,
 		Naming: domain.Renderer.Naming(), Pace: domain.Pace, GateWait: p.config.GateWait, MayWrite: p.config.MayWrite,
 		Verdicts: func(v dataplane.Verdict) { p.directory.PostVerdict(v) },
 		Created:  p.created,
 		Listen: func(e aggregator.Event) {
-			noteFirst(e)
+			noteSync(e)
 			p.repaired(domain, e)
 			for _, l := range p.config.Listeners {
 				l.Aggregator(e)
@@ -99,22 +98,19 @@ func (p *Proxy) created(key service.Key) time.Time {
 	return time.Time{}
 }
 
-// firstWrite returns a listener that notes the first write of a domain. The node's
-// own fragment stands for it: nothing of a batch is settled before all of it is.
-func (p *Proxy) firstWrite(domain Domain) func(aggregator.Event) {
-	first := !domain.Auxiliary || domain.Awaited
+// firstSync returns a listener that notes the first sync of a domain.
+func (p *Proxy) firstSync(domain Domain) func(aggregator.Event) {
+	counts := !domain.Auxiliary || domain.Awaited
 	return func(e aggregator.Event) {
-		if applied, ok := e.(aggregator.Applied); ok && first && applied.Key == service.Node {
-			first = false
-			if p.behind.Add(-1) == 0 {
-				close(p.inForce)
-			}
+		if _, synced := e.(aggregator.Synced); synced && counts && p.behind.Add(-1) == 0 {
+			close(p.inForce)
 		}
 	}
 }
 
-// InForce is closed once the first rules of every domain are in force. From then on
-// nothing depends on the rules that other proxies left.
+// InForce is closed once the first sync of every domain is complete: every Service is
+// applied or quarantined, or its actor has failed for a minute. From then on nothing
+// depends on the rules that other proxies left.
 func (p *Proxy) InForce() <-chan struct{} { return p.inForce }
 
 // addSupervisor adds the supervisor of the actors. The first write does not wait for
@@ -137,9 +133,9 @@ func (p *Proxy) addSupervisor() {
 func (p *Proxy) addDirectory() (err error) {
 	config := actors.Config{
 		Keeper: keeper{p.supervisor}, Truth: truth{p.cache, p.facts},
-		MaxServices: p.config.MaxServices, Intercept: p.config.Intercept,
+		ObjectsMax: p.config.ObjectsMax, Intercept: p.config.Intercept,
 		Listen: func(e actors.Event) {
-			p.noRoom(e)
+			p.skipTooLarge(e)
 			for _, l := range p.config.Listeners {
 				l.Actors(e)
 			}
@@ -157,15 +153,12 @@ func (p *Proxy) addDirectory() (err error) {
 	return err
 }
 
-// noRoom handles a Service without an actor. The first write does not wait for it,
-// and the rules that a former process left of it stay as long as it exists.
-func (p *Proxy) noRoom(e actors.Event) {
-	for _, a := range p.aggregators {
-		switch e := e.(type) {
-		case actors.Refused:
-			a.Skip(e.Key)
-		case actors.RefusedGone:
-			a.Submit(&dataplane.Fragment{Key: e.Key, Gone: true})
+// skipTooLarge lets the first write go ahead without a Service that is not rendered. The
+// rules that a former process left of it stay.
+func (p *Proxy) skipTooLarge(e actors.Event) {
+	if large, ok := e.(actors.TooLarge); ok {
+		for _, a := range p.aggregators {
+			a.Skip(large.Key)
 		}
 	}
 }
@@ -284,6 +277,8 @@ func (p *Proxy) hostAddresses(all []netip.Addr) {
 		p.hostsOnce.Do(func() { close(p.hostsKnown) })
 	}
 }
+
+func (p *Proxy) serverAddresses(all []netip.Addr) { p.changeFacts(func(f *facts) { f.servers = all }) }
 
 // changeFacts may be called by several goroutines at once, so the announcement
 // carries no facts: the actors read those that are in force then.

@@ -27,9 +27,6 @@ func (p *Proxy) Keys() []service.Key { return p.cache.Keys() }
 // Snapshot returns what the source has said about a Service.
 func (p *Proxy) Snapshot(key service.Key) service.Snapshot { return p.cache.Snapshot(key) }
 
-// Refused reports whether there is no room for a Service.
-func (p *Proxy) Refused(key service.Key) bool { return p.directory.Refused(key) }
-
 // Account returns what a domain's ledger records of a key; see aggregator.Aggregator.Account.
 func (p *Proxy) Account(ctx context.Context, domain string, key service.Key, limit int) (ledger.Account, error) {
 	a, err := p.aggregator(domain)

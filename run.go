@@ -30,7 +30,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 
 func (p *Proxy) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { p.supervisor.Run(ctx); return nil })
+	group.Go(func() error { return p.supervisor.Run(ctx) })
 	for i, a := range p.aggregators {
 		group.Go(func() error { return a.Run(ctx) })
 		if w, ok := p.config.Domains[i].Writer.(dataplane.Watcher); ok {
@@ -39,6 +39,9 @@ func (p *Proxy) serve(ctx context.Context) error {
 	}
 	if follow := p.config.HostAddresses; follow != nil {
 		group.Go(func() error { return stopped(ctx, follow(ctx, p.hostAddresses)) })
+	}
+	if follow := p.config.ServerAddresses; follow != nil {
+		group.Go(func() error { return stopped(ctx, follow(ctx, p.serverAddresses)) })
 	}
 	group.Go(func() error {
 		if p.awaitInputs(ctx) {

@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 	"sync"
@@ -34,8 +35,8 @@ type meter struct {
 	done work
 }
 
-func (m *meter) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
-	objects := m.Renderer.Service(view, facts)
+func (m *meter) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	objects := m.Renderer.Service(ctx, view, facts)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.done.Services++
@@ -137,52 +138,6 @@ func TestWorkForOneChangeDoesNotGrowWithTheNumberOfServices(t *testing.T) {
 	if manyResync != (work{}) {
 		t.Errorf("a resync cost %+v, want nothing", manyResync)
 	}
-}
-
-// TestServicesForWhichThereIsNoRoom: the first write does not wait for them, and the
-// rules that a former process left of them stay as long as they exist.
-func TestServicesForWhichThereIsNoRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const services, room = 12, 5
-		kernel := nftmodel.NewKernel()
-		served := func() (count int) {
-			return len(frontends(t, memoryDomain(kernel).Writer))
-		}
-		lives := func(most int, meanwhile func(*source.Cache)) {
-			var cache *source.Cache
-			_, stop := run(t, proxy.Config{
-				MaxServices: most, GateWait: time.Hour, Domains: []proxy.Domain{memoryDomain(kernel)},
-				Source: filled(&cache, func(c *source.Cache) {
-					for i := range services {
-						c.SetSpec(workSpec(i))
-						c.SetSlice(workSlice(i, 1))
-					}
-					c.Prime()
-				}),
-			})
-			time.Sleep(time.Second)
-			synctest.Wait()
-			meanwhile(cache)
-			stop()
-		}
-		lives(services, func(*source.Cache) {
-			if got := served(); got != services {
-				t.Fatalf("%d of %d Services are served", got, services)
-			}
-		})
-		lives(room, func(cache *source.Cache) {
-			if got := served(); got != services {
-				t.Fatalf("with room for %d, %d of %d Services are served", room, got, services)
-			}
-			for i := range services {
-				cache.RemoveSpec(workSpec(i).Key)
-			}
-			time.Sleep(time.Minute)
-			if got := served(); got != 0 {
-				t.Errorf("%d Services that are gone are served", got)
-			}
-		})
-	})
 }
 
 // frontends returns the addresses and ports that a kernel serves.

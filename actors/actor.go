@@ -17,6 +17,8 @@ type address struct {
 	// resident is the actor that takes from the mailbox; nil without one. An abandoned
 	// one stays until it returns or a successor replaces it.
 	resident atomic.Pointer[actor]
+	// news is set from the post of new input until a turn takes it.
+	news atomic.Bool
 }
 
 // call wakes the actor that takes from the mailbox, and reports whether there is one.
@@ -56,8 +58,13 @@ func (d *Directory) run(ctx context.Context, home *address, lease Lease) (rests 
 		a = d.moveIn(home, lease)
 	}
 	defer func() {
-		if !rests {
-			a.moveOut()
+		if rests {
+			return
+		}
+		a.moveOut()
+		if home.news.Load() {
+			// It arrived while this incarnation failed, and only called the actor.
+			d.config.Keeper.Nudge(home.key)
 		}
 	}()
 	return a.step(ctx)
@@ -66,7 +73,7 @@ func (d *Directory) run(ctx context.Context, home *address, lease Lease) (rests 
 // moveIn makes the actor of a new incarnation, which has to read everything.
 func (d *Directory) moveIn(home *address, lease Lease) *actor {
 	a := &actor{address: home, directory: d, lease: lease,
-		machine: NewMachine(home.key, lease.Incarnation(), d.config.Outputs)}
+		machine: NewMachine(home.key, lease.Incarnation(), d.config.Outputs, d.config.ObjectsMax)}
 	home.resident.Store(a)
 	home.mailbox.MarkStale()
 	return a
@@ -84,7 +91,7 @@ func (a *actor) step(ctx context.Context) (rests bool, err error) {
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err() // the next incarnation handles what waits
-	case a.news(): // messages go first
+	case a.mailbox.Waits(): // messages go first
 		err = a.turn(ctx)
 	case a.late(time.Now()):
 		err = a.look(ctx)
@@ -102,6 +109,7 @@ func (a *actor) step(ctx context.Context) (rests bool, err error) {
 // turn takes everything that waits, steps the machine once per message, and submits
 // at most one fragment per domain.
 func (a *actor) turn(ctx context.Context) error {
+	a.address.news.Store(false)
 	entries, stale := a.mailbox.Take(0)
 	a.lease.Begin()
 	defer a.lease.End()
@@ -125,6 +133,7 @@ func (a *actor) turn(ctx context.Context) error {
 	if a.machine.Conclude(time.Now()) {
 		a.render(ctx)
 	}
+	a.tell()
 	a.report()
 	a.machine.Forget()
 	return ctx.Err()
@@ -133,15 +142,27 @@ func (a *actor) turn(ctx context.Context) error {
 // hydrate reads the current state.
 func (a *actor) hydrate() {
 	truth := a.directory.config.Truth
-	a.machine.Hydrate(truth.Snapshot(a.key), truth.Facts())
+	a.machine.Hydrate(truth.Snapshot(a.key), truth.Facts(), time.Now())
 }
 
-// render submits one fragment per domain. An actor that is told to stop submits
-// nothing more: it may not know yet which endpoints the kernel holds.
+// render submits one fragment per domain. A domain whose kernel is too busy to answer waits,
+// and no other domain waits for it. An actor that is told to stop submits nothing more: it
+// may not know yet which endpoints the kernel holds.
 func (a *actor) render(ctx context.Context) {
+	// First all domains, then again and again those that wait.
+	waiting := make([]int, 0, len(a.directory.config.Outputs))
 	for i := range a.directory.config.Outputs {
-		a.ask(ctx, i)
-		if ctx.Err() != nil || !a.submit(i) {
+		waiting = append(waiting, i)
+	}
+	for ; len(waiting) > 0; waiting = waiting[1:] {
+		i := waiting[0]
+		open := a.ask(ctx, i)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case open:
+			waiting = append(waiting, i)
+		case !a.submit(ctx, i):
 			return
 		}
 	}
@@ -149,8 +170,8 @@ func (a *actor) render(ctx context.Context) {
 }
 
 // submit renders for one domain and submits the fragment unless it repeats the last
-// one. A fenced actor keeps its fragment; submit reports false then.
-func (a *actor) submit(i int) bool {
+// one. An actor that is fenced or told to stop keeps its fragment; submit reports false then.
+func (a *actor) submit(ctx context.Context, i int) bool {
 	output := &a.directory.config.Outputs[i]
 	view, facts := a.machine.View(i)
 	a.tell()
@@ -158,7 +179,10 @@ func (a *actor) submit(i int) bool {
 	if view == nil {
 		objects = output.Renderer.Node(facts)
 	} else {
-		objects = output.Renderer.Service(view, facts)
+		objects = output.Renderer.Service(ctx, view, facts)
+	}
+	if ctx.Err() != nil {
+		return false // and it may be a part
 	}
 	fragment := a.machine.Fragment(i, objects)
 	if fragment == nil {
@@ -196,32 +220,33 @@ func (a *actor) look(ctx context.Context) error {
 	for i := range a.directory.config.Outputs {
 		a.machine.Look(i, time.Now())
 		a.ask(ctx, i)
-		if ctx.Err() != nil || a.machine.Changed(i) && !a.submit(i) {
+		if ctx.Err() != nil || a.machine.Changed(i) && !a.submit(ctx, i) {
 			break
 		}
 	}
 	return ctx.Err()
 }
 
-// ask puts the machine's questions about one domain to its Drainer.
-func (a *actor) ask(ctx context.Context, i int) {
+// ask puts the machine's questions about one domain to its Drainer. It returns true if one
+// has to be put again after a pause: the next call begins with that.
+func (a *actor) ask(ctx context.Context, i int) (open bool) {
 	drainer := a.directory.config.Outputs[i].Drain
 	if drainer == nil {
-		return
+		return false
 	}
-	for {
-		q, ok := a.machine.Question(i, time.Now(), a.news())
-		if !ok {
-			break
+	defer a.tell()
+	for asked := false; ; asked = true {
+		q, ok := a.machine.Question(i, time.Now(), a.mailbox.Waits())
+		if !ok || asked && q.pause > 0 {
+			return ok
 		}
 		a.lease.Begin() // each question has a message's time
 		answer := q.put(ctx, drainer)
 		if ctx.Err() != nil {
-			return
+			return false
 		}
 		a.machine.Answer(i, q, answer, time.Now())
 	}
-	a.tell()
 }
 
 func (q Question) put(ctx context.Context, drainer Drainer) (answer Answer) {
@@ -250,9 +275,6 @@ func (a *actor) tell() {
 		}
 	}
 }
-
-// news reports whether messages wait.
-func (a *actor) news() bool { return a.mailbox.Waits() }
 
 // late reports whether the machine wants to Look by now.
 func (a *actor) late(now time.Time) bool {

@@ -129,7 +129,7 @@ func (p *pulse) Begin() { p.begun++ }
 // watched is an actor with what drains, outside its loop.
 func watched(b *drainTown, l Lease) (*actor, *drain) {
 	home := &address{key: web, mailbox: mailbox.New[slot](actorSlots, merge)}
-	a := &actor{address: home, directory: b.Directory, lease: l, machine: NewMachine(web, 1, b.config.Outputs)}
+	a := &actor{address: home, directory: b.Directory, lease: l, machine: NewMachine(web, 1, b.config.Outputs, 0)}
 	a.machine.sent[1] = sent{submitted: true, settled: true}
 	d := a.machine.drain(1)
 	d.asked = true
@@ -181,7 +181,7 @@ func TestAnActorStoppedBeforeItsAnswersSendsNothing(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	b.before = func(context.Context) { stop() }
 	a.machine.drain(1).asked = false
-	a.machine.Hydrate(service.Snapshot{Spec: spec()}, facts)
+	a.machine.Hydrate(service.Snapshot{Spec: spec()}, facts, time.Now())
 	a.machine.Conclude(time.Now())
 	a.render(ctx)
 	if bodies := b.bodies["drains"]; len(bodies) != 0 || len(announced[HeldUnknown](b)) != 0 {

@@ -78,7 +78,7 @@ type Body func(ctx context.Context, lease Lease) (rests bool, err error)
 type Keeper interface {
 	// Want starts an actor for a key and keeps it running.
 	Want(key service.Key, body Body)
-	// Nudge reports new input for an actor that may be parked.
+	// Nudge reports new input for an actor that may be parked, or is about to be.
 	Nudge(key service.Key)
 }
 
@@ -92,15 +92,17 @@ type Truth interface {
 // types in this file.
 type Event interface{ event() }
 
-// Refused reports that there is no room for another actor, so a Service is not
-// served.
-type Refused struct {
-	Key         service.Key
-	MaxServices int
+// TooLarge reports that a Service asks for more objects in a domain than one may have.
+// What it had before stays, in all domains, until it asks for less. An incarnation reports
+// it once.
+type TooLarge struct {
+	Key          service.Key
+	Domain       string
+	Objects, Max int
 }
 
-// RefusedGone reports that a refused Service no longer exists.
-type RefusedGone struct{ Key service.Key }
+// Fits reports that a Service that was too large no longer is, or is gone.
+type Fits struct{ Key service.Key }
 
 // Drains reports how many endpoints of a Service drain in a domain now. An
 // incarnation reports each change of the number, starting from none.
@@ -141,8 +143,8 @@ type HeldUnknown struct {
 	Err    error
 }
 
-func (Refused) event()      {}
-func (RefusedGone) event()  {}
+func (TooLarge) event()     {}
+func (Fits) event()         {}
 func (Drains) event()       {}
 func (DrainCut) event()     {}
 func (DrainUnknown) event() {}

@@ -29,9 +29,9 @@ type Config struct {
 	Outputs []Output
 	Keeper  Keeper
 	Truth   Truth
-	// MaxServices bounds the number of actors. Further Services are refused, and
-	// retried when an actor retires. Default 200,000.
-	MaxServices int
+	// ObjectsMax bounds what one Service may ask for in one domain, as
+	// dataplane.Renderer.Size counts it. Default 50,000.
+	ObjectsMax int
 	// Listen receives the events; it must not block. Optional.
 	Listen func(Event)
 	// Intercept, if set, is called by an actor before each message, within its
@@ -50,8 +50,6 @@ type Directory struct {
 
 	mu        sync.Mutex
 	addresses map[service.Key]*address
-	// refused holds the keys for which there is no room.
-	refused map[service.Key]struct{}
 }
 
 // NewDirectory makes a directory without actors.
@@ -59,12 +57,11 @@ func NewDirectory(config Config) (*Directory, error) {
 	if config.Keeper == nil || config.Truth == nil || len(config.Outputs) == 0 {
 		return nil, fmt.Errorf("directory: a keeper, a truth and at least one domain are needed")
 	}
-	if config.MaxServices == 0 {
-		config.MaxServices = 200_000
+	if config.ObjectsMax == 0 {
+		config.ObjectsMax = objectsMax
 	}
-	if config.MaxServices < 0 {
-		return nil, fmt.Errorf("directory: %d services at most: want a positive number",
-			config.MaxServices)
+	if config.ObjectsMax < 0 {
+		return nil, fmt.Errorf("directory: objects of one Service: %d: must be 1 or more", config.ObjectsMax)
 	}
 	if config.Listen == nil {
 		config.Listen = func(Event) {}
@@ -80,12 +77,10 @@ func NewDirectory(config Config) (*Directory, error) {
 			o.DrainDeadline = drainDeadline
 		}
 	}
-	return &Directory{config: config, addresses: map[service.Key]*address{},
-		refused: map[service.Key]struct{}{}}, nil
+	return &Directory{config: config, addresses: map[service.Key]*address{}}, nil
 }
 
-// Start starts an actor for each key. The first should be service.Node: that actor
-// renders the scaffold, and has room in any case.
+// Start starts an actor for each key.
 func (d *Directory) Start(keys []service.Key) {
 	for _, key := range keys {
 		d.ensure(key)
@@ -97,12 +92,9 @@ func (d *Directory) PostSpec(key service.Key, spec *service.Spec, cause Cause) {
 	message := SpecChanged{Spec: spec, Cause: cause}
 	for !d.post(key, slot{kind: slotSpec}, message) {
 		if spec == nil {
-			d.forgetRefused(key)
 			return // no actor, and none needed
 		}
-		if !d.ensure(key) {
-			return // no room
-		}
+		d.ensure(key)
 	}
 }
 
@@ -134,14 +126,6 @@ func (d *Directory) Len() int {
 	return len(d.addresses)
 }
 
-// Refused reports whether there is no room for a Service.
-func (d *Directory) Refused(key service.Key) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, refused := d.refused[key]
-	return refused
-}
-
 func (d *Directory) list() []*address {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -166,30 +150,24 @@ func (d *Directory) deliver(home *address, to slot, message Message) bool {
 	}
 	// A verdict is no new input. If it nudged, an actor that fails at verdicts would
 	// never stay parked, since each incarnation earns another one.
-	called := home.call()
-	if _, answer := message.(VerdictGiven); !answer && !called {
+	_, answer := message.(VerdictGiven)
+	if !answer {
+		home.news.Store(true) // before the call: an actor that moves out then sees it
+	}
+	if called := home.call(); !answer && !called {
 		d.config.Keeper.Nudge(home.key)
 	}
 	return true
 }
 
 // ensure makes sure that there is an open mailbox for a key and that an actor is
-// wanted for it. It reports false if there is no room.
-func (d *Directory) ensure(key service.Key) bool {
+// wanted for it.
+func (d *Directory) ensure(key service.Key) {
 	d.mu.Lock()
 	home := d.addresses[key]
 	if home != nil && !home.mailbox.Closed() {
 		d.mu.Unlock()
-		return true
-	}
-	if home == nil && len(d.addresses) > d.config.MaxServices {
-		_, known := d.refused[key]
-		d.refused[key] = struct{}{}
-		d.mu.Unlock()
-		if !known {
-			d.config.Listen(Refused{Key: key, MaxServices: d.config.MaxServices})
-		}
-		return false
+		return
 	}
 	home = &address{key: key, mailbox: mailbox.New[slot](actorSlots, merge)}
 	d.addresses[key] = home
@@ -197,7 +175,6 @@ func (d *Directory) ensure(key service.Key) bool {
 	d.config.Keeper.Want(key, func(ctx context.Context, lease Lease) (bool, error) {
 		return d.run(ctx, home, lease)
 	})
-	return true
 }
 
 // leave removes an address unless a message has arrived meanwhile.
@@ -206,31 +183,10 @@ func (d *Directory) leave(home *address) bool {
 		return false
 	}
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	// A sender that found the mailbox closed may have put a new address here.
 	if d.addresses[home.key] == home {
 		delete(d.addresses, home.key)
 	}
-	var next service.Key
-	waiting := false
-	for next = range d.refused {
-		delete(d.refused, next)
-		waiting = true
-		break
-	}
-	d.mu.Unlock()
-	if waiting {
-		d.ensure(next)
-	}
 	return true
-}
-
-// forgetRefused forgets a Service that is gone and may have been refused.
-func (d *Directory) forgetRefused(key service.Key) {
-	d.mu.Lock()
-	_, known := d.refused[key]
-	delete(d.refused, key)
-	d.mu.Unlock()
-	if known {
-		d.config.Listen(RefusedGone{Key: key})
-	}
 }

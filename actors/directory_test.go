@@ -24,7 +24,7 @@ type town struct {
 	nudges    int
 	wanted    sync.WaitGroup
 	ctx       context.Context
-	refused   []Event
+	told      []Event
 	inc       uint64
 	now       *service.NodeFacts // nil for facts
 }
@@ -86,8 +86,12 @@ func (t *town) Facts() *service.NodeFacts {
 
 type renderer struct{}
 
-func (renderer) Service(v *service.View, _ *service.NodeFacts) []dataplane.Object {
+func (renderer) Service(ctx context.Context, v *service.View, _ *service.NodeFacts) []dataplane.Object {
 	return objects(v)
+}
+
+func (renderer) Size(port service.PortSize, _ *service.NodeFacts) int {
+	return port.Addresses * port.Endpoints
 }
 
 func (renderer) Naming() dataplane.Naming { return nil }
@@ -96,20 +100,20 @@ func (renderer) Node(*service.NodeFacts) []dataplane.Object {
 	return []dataplane.Object{{ID: dataplane.ID{Name: "scaffold"}}}
 }
 
-func build(t *testing.T, most int) *town {
+func build(t *testing.T, objectsMax int) *town {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	v := &town{specs: map[service.Key]*service.Spec{}, slices: map[service.Key][]*service.Slice{},
 		fragments: map[service.Key]*dataplane.Fragment{}, ctx: ctx}
 	d, err := NewDirectory(Config{
-		Keeper: v, Truth: v, MaxServices: most,
+		Keeper: v, Truth: v, ObjectsMax: objectsMax,
 		Outputs: []Output{{Name: "one", Renderer: renderer{}, Submit: func(f *dataplane.Fragment) {
 			v.mu.Lock()
 			v.fragments[f.Key] = f
 			v.count++
 			v.mu.Unlock()
 		}}},
-		Listen: func(e Event) { v.mu.Lock(); defer v.mu.Unlock(); v.refused = append(v.refused, e) },
+		Listen: func(e Event) { v.mu.Lock(); defer v.mu.Unlock(); v.told = append(v.told, e) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +146,7 @@ func specNamed(i int) *service.Spec {
 
 func TestAnActorLivesFromFirstMentionToTheLastVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := build(t, 10)
+		v := build(t, 0)
 		v.Start([]service.Key{service.Node})
 		v.PostSlice(web, "s", slice("s", "10.0.0.1"), Cause{}) // nobody to tell
 		v.mu.Lock()
@@ -178,7 +182,7 @@ func TestAnActorLivesFromFirstMentionToTheLastVerdict(t *testing.T) {
 
 func TestFactsReachEverybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := build(t, 10)
+		v := build(t, 0)
 		v.Start([]service.Key{service.Node})
 		for i := range 3 {
 			v.set(named(i), specNamed(i))
@@ -198,37 +202,10 @@ func TestFactsReachEverybody(t *testing.T) {
 	})
 }
 
-func TestServicesPastTheBoundAreRefusedAndServedWhenThereIsRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := build(t, 2)
-		v.Start([]service.Key{service.Node})
-		for i := range 4 {
-			v.set(named(i), specNamed(i))
-		}
-		v.set(named(3), specNamed(3)) // refused once, told once
-		synctest.Wait()
-		if len(v.refused) != 2 || v.Len() != 3 {
-			t.Fatalf("refused %v, %d addresses", v.refused, v.Len())
-		}
-		v.set(named(2), nil) // one of the refused is deleted: not served later
-		v.set(named(2), nil) // gone once, told once
-		v.set(named(0), nil)
-		synctest.Wait()
-		if len(v.refused) != 3 || v.refused[2] != (RefusedGone{Key: named(2)}) {
-			t.Fatalf("told %v, want that the deleted one is gone", v.refused)
-		}
-		v.PostVerdict(dataplane.Verdict{Key: named(0), Domain: "one", Revision: v.fragment(named(0)).Revision})
-		synctest.Wait()
-		if v.fragment(named(3)) == nil || v.fragment(named(2)) != nil {
-			t.Fatal("the wrong Service got the room")
-		}
-	})
-}
-
 // Posting and leaving race all the time; nothing posted may get lost.
 func TestAPostNeverFallsBetweenTwoLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := build(t, 10)
+		v := build(t, 0)
 		for range 200 {
 			v.set(web, spec())
 			synctest.Wait()

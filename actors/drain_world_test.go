@@ -42,9 +42,11 @@ type drainRenderer struct {
 
 func (r drainRenderer) Node(*service.NodeFacts) []dataplane.Object { return nil }
 
+func (r drainRenderer) Size(service.PortSize, *service.NodeFacts) int { return 1 }
+
 func (r drainRenderer) Naming() dataplane.Naming { return nil }
 
-func (r drainRenderer) Service(v *service.View, _ *service.NodeFacts) []dataplane.Object {
+func (r drainRenderer) Service(ctx context.Context, v *service.View, _ *service.NodeFacts) []dataplane.Object {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rendered[r.name]++
@@ -128,7 +130,7 @@ func (b *drainTown) submit(name string) func(*dataplane.Fragment) {
 
 func newDrainTown(t *testing.T) *drainTown {
 	t.Helper()
-	b := &drainTown{town: build(t, 10), busy: map[netip.AddrPort]bool{}, rendered: map[string]int{}, bodies: map[string][]string{},
+	b := &drainTown{town: build(t, 0), busy: map[netip.AddrPort]bool{}, rendered: map[string]int{}, bodies: map[string][]string{},
 		before: func(context.Context) {}}
 	d, err := NewDirectory(Config{
 		Keeper: b, Truth: b.town,

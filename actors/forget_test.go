@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -16,7 +17,7 @@ func TestAMachineThatForgetsDoesTheSame(t *testing.T) {
 	forgotten := 0
 	for seed := range uint64(50) {
 		dice := rand.New(rand.NewPCG(seed, 1))
-		forgets, keeps := NewMachine(web, 1, told), NewMachine(web, 1, told)
+		forgets, keeps := NewMachine(web, 1, told, 0), NewMachine(web, 1, told, 0)
 		var last [2]*dataplane.Fragment
 		for step := range 60 {
 			var message Message
@@ -39,7 +40,7 @@ func TestAMachineThatForgetsDoesTheSame(t *testing.T) {
 			var outcome [2]string
 			for n, m := range []*Machine{keeps, forgets} {
 				if hydrated {
-					m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{slice("s", "10.0.0.9")}}, facts)
+					m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{slice("s", "10.0.0.9")}}, facts, time.Now())
 				}
 				if refacted {
 					m.SetFacts(fresh)

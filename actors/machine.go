@@ -46,6 +46,11 @@ type Machine struct {
 	// viewed is set once a view was resolved; refacted if the facts have changed since
 	// the last rendering; dirty if anything has changed.
 	viewed, refacted, dirty bool
+	// excess is set while the Service asks for more than objectsMax. Its view and its
+	// fragments stay those from before.
+	excess     bool
+	objectsMax int
+	events     []Event
 	// stale is set if the machine has missed something and must be hydrated before
 	// it concludes.
 	stale bool
@@ -76,10 +81,11 @@ type sent struct {
 // unseen is the view of a machine that has resolved none.
 var unseen service.View
 
-// NewMachine makes the machine of one incarnation.
-func NewMachine(key service.Key, incarnation uint64, outputs []Output) *Machine {
+// NewMachine makes the machine of one incarnation. A Service that asks for more than
+// objectsMax objects in a domain is not rendered.
+func NewMachine(key service.Key, incarnation uint64, outputs []Output, objectsMax int) *Machine {
 	m := &Machine{key: key, revision: service.Revision{Incarnation: incarnation}, view: &unseen,
-		outputs: outputs, sent: make([]sent, len(outputs))}
+		objectsMax: objectsMax, outputs: outputs, sent: make([]sent, len(outputs))}
 	for i := range outputs {
 		if outputs[i].Drain == nil || key == service.Node {
 			continue
@@ -95,10 +101,22 @@ func NewMachine(key service.Key, incarnation uint64, outputs []Output) *Machine 
 // State returns the state.
 func (m *Machine) State() State { return m.state }
 
-// Hydrate replaces everything by a state that was just read. Every fragment is
+// triggerMax is how long after it was received a slice that no message has delivered counts as
+// the cause of what follows. It is younger than that if its Service came soon after it, or if its
+// message was dropped. Otherwise, the Service or this incarnation is what came late.
+const triggerMax = time.Minute
+
+// Hydrate replaces everything by a state that was read at a time. Every fragment is
 // submitted again, since verdicts may have been lost.
-func (m *Machine) Hydrate(s service.Snapshot, facts *service.NodeFacts) {
+func (m *Machine) Hydrate(s service.Snapshot, facts *service.NodeFacts, now time.Time) {
 	m.remember()
+	for _, slice := range s.Slices {
+		// The slice's message does not come: it was dropped, or never posted. Or it comes when the
+		// slice is in force, and changes nothing then.
+		if !m.has(slice) && now.Sub(slice.Received) < triggerMax {
+			m.cause = m.cause.or(Cause{Trigger: slice.Trigger})
+		}
+	}
 	m.spec, m.facts = s.Spec, facts
 	m.slices = slices.Clone(s.Slices)
 	slices.SortFunc(m.slices, func(a, b *service.Slice) int { return strings.Compare(a.Name, b.Name) })
@@ -146,6 +164,9 @@ func (m *Machine) Step(message Message) {
 		m.spec = msg.Spec
 		m.changed(msg.Cause, dataplane.CauseService)
 	case SliceChanged:
+		if m.has(msg.Slice) {
+			return // Hydrate has read it
+		}
 		m.remember()
 		m.stepSlice(msg)
 		m.changed(msg.Cause, dataplane.CauseEndpoints)
@@ -161,10 +182,24 @@ func (m *Machine) changed(c Cause, what dataplane.Causes) {
 	m.dirty = true
 }
 
-func (m *Machine) stepSlice(msg SliceChanged) {
-	at, found := slices.BinarySearchFunc(m.slices, msg.Name, func(s *service.Slice, name string) int {
+// find returns the position of a slice, or where it belongs.
+func (m *Machine) find(name string) (at int, found bool) {
+	return slices.BinarySearchFunc(m.slices, name, func(s *service.Slice, name string) int {
 		return strings.Compare(s.Name, name)
 	})
+}
+
+// has reports whether the machine has this version of a slice.
+func (m *Machine) has(slice *service.Slice) bool {
+	if slice == nil {
+		return false
+	}
+	at, found := m.find(slice.Name)
+	return found && m.slices[at] == slice
+}
+
+func (m *Machine) stepSlice(msg SliceChanged) {
+	at, found := m.find(msg.Name)
 	switch {
 	case found && msg.Slice == nil:
 		m.slices = slices.Delete(m.slices, at, at+1)
@@ -216,6 +251,10 @@ func (m *Machine) Conclude(now time.Time) bool {
 		return false
 	}
 	m.dirty = false
+	if m.measure(); m.excess {
+		m.cause, m.trail = Cause{}, dataplane.Trail{}
+		return false
+	}
 	refacted := m.refacted
 	m.refacted = false
 	if m.key == service.Node {
@@ -358,8 +397,9 @@ func (m *Machine) Changed(output int) bool {
 	return d != nil && d.changed
 }
 
-// Events returns and forgets what happened to draining endpoints.
+// Events returns and forgets what happened to draining endpoints, and to the size.
 func (m *Machine) Events() (all []Event) {
+	all, m.events = m.events, nil
 	for _, d := range m.drains {
 		if d != nil {
 			all = append(all, d.events...)

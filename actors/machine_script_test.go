@@ -51,7 +51,7 @@ func (s *machineScript) step(t *testing.T, d *datadriven.TestData) string {
 		if has("node") {
 			key = service.Node
 		}
-		s.m, s.last = NewMachine(key, 3, outputs), map[string]service.Revision{}
+		s.m, s.last = NewMachine(key, 3, outputs, 0), map[string]service.Revision{}
 	case "hydrate":
 		snapshot := service.Snapshot{}
 		if !has("gone") {
@@ -61,7 +61,7 @@ func (s *machineScript) step(t *testing.T, d *datadriven.TestData) string {
 			words := strings.Fields(line)
 			snapshot.Slices = append(snapshot.Slices, slice(words[0], words[1:]...))
 		}
-		s.m.Hydrate(snapshot, facts)
+		s.m.Hydrate(snapshot, facts, time.Now())
 	case "spec":
 		msg := SpecChanged{Spec: spec(), Anew: has("anew"), Cause: cause}
 		if has("local") {

@@ -118,6 +118,10 @@ type Aggregator struct {
 	search  search
 	refusal *refusal
 	nextTry time.Time
+	// failing has the last ordinary writes, if they failed without a refusal. tryTurn is
+	// set if a try may go before the next ordinary write.
+	failing failing
+	tryTurn bool
 	// recheck is set once the search has found a new culprit, until an audit is
 	// requested.
 	recheck  bool
@@ -128,9 +132,9 @@ type Aggregator struct {
 	// batched is when the write in flight began, and batch its number.
 	batched time.Time
 	batch   uint64
-	// announced is set once GateOpened was emitted; adopted once the kernel has been
-	// read. Nothing is written before.
-	announced, adopted bool
+	// announced is set once GateOpened was emitted, and synced once Synced was; adopted
+	// once the kernel has been read. Nothing is written before.
+	announced, adopted, synced bool
 	// aheadBegun is set once readAhead has begun.
 	aheadBegun bool
 
@@ -322,10 +326,11 @@ func (a *Aggregator) gather(now time.Time) {
 // fold moves the waiting fragments into the ledger.
 func (a *Aggregator) fold(now time.Time) {
 	entries, _ := a.inbox.Take(0)
+	since := dataplane.Earliest(a.arrived, now)
+	a.arrived = time.Time{} // what arrives from now on wakes the aggregator again
 	for _, e := range entries {
 		f := e.Message
 		a.gate.pass(now, f.Key)
-		since := dataplane.Earliest(a.arrived, now)
 		if !a.ledger.Want(f) {
 			a.config.Listen(LateRefused{Domain: a.config.Domain, Key: f.Key, Revision: f.Revision})
 			continue
@@ -334,9 +339,6 @@ func (a *Aggregator) fold(now time.Time) {
 		if !a.quarantine.ask(f.Key) {
 			a.waits.begin(f.Key, since)
 		}
-	}
-	if a.inbox.Len() == 0 {
-		a.arrived = time.Time{}
 	}
 }
 

@@ -20,6 +20,14 @@ type GateOpened struct {
 	Node    bool
 }
 
+// Synced reports, once, that the first sync is complete: every Service that existed at the
+// start is applied or quarantined, except for those whose actors have not submitted.
+type Synced struct {
+	Domain string
+	// Absent counts the Services that have not submitted.
+	Absent int
+}
+
 // BatchWritten reports the end of a write.
 type BatchWritten struct {
 	Domain  string
@@ -76,11 +84,13 @@ type Repaired struct {
 	Took time.Duration
 }
 
-// Quarantined reports that a key's fragment is held because the kernel refuses it.
+// Quarantined reports that a key's fragment is held because the kernel refuses it, or because
+// it does not land.
 type Quarantined struct {
 	Domain   string
 	Key      service.Key
 	Revision service.Revision
+	Cause    Cause
 	Reason   string
 	At       time.Time
 }
@@ -124,6 +134,7 @@ type Unshadowed struct {
 }
 
 func (GateOpened) event()   {}
+func (Synced) event()       {}
 func (BatchWritten) event() {}
 func (Applied) event()      {}
 func (AuditDone) event()    {}

@@ -27,8 +27,8 @@ type gate struct {
 	seen   map[service.Key]struct{}
 	// skipped has the keys that were skipped and have not submitted since.
 	skipped map[service.Key]struct{}
-	// heard is when the last key of expect submitted or was skipped, or when prime was
-	// called.
+	// heard is when the last key of expect submitted or was skipped, when prime was
+	// called, or when the gate was opened.
 	heard time.Time
 	wait  time.Duration
 }
@@ -92,7 +92,7 @@ func (g *gate) open(now time.Time) (bool, time.Time) {
 	if len(g.expect) > 0 && now.Before(until) {
 		return false, until
 	}
-	g.opened = true
+	g.opened, g.heard = true, now // the wait of the first sync begins
 	if len(g.expect) == 0 {
 		g.expect = nil // an emptied map keeps its memory
 	}
@@ -102,6 +102,25 @@ func (g *gate) open(now time.Time) (bool, time.Time) {
 // absent returns the keys that have not submitted.
 func (g *gate) absent() []service.Key {
 	return slices.Concat(slices.Collect(maps.Keys(g.expect)), slices.Collect(maps.Keys(g.skipped)))
+}
+
+// absentMax is how long the first sync waits for Services that have not submitted, counted
+// from the opening of the gate, or from the last key that submitted since. A stuck actor is replaced, and a slow one has rendered,
+// within that time. The wait is bounded, also for a parked actor: the rules that another
+// proxy left serve the absent Services, but become stale for all others.
+const absentMax = time.Minute
+
+// awaits reports whether the first sync waits for a key that has not submitted, and until
+// when; zero means until an event. Without the node's own rules no Service is served, so
+// its wait has no bound.
+func (g *gate) awaits(now time.Time) (bool, time.Time) {
+	_, expected := g.expect[service.Node]
+	_, skipped := g.skipped[service.Node]
+	if expected || skipped {
+		return true, time.Time{}
+	}
+	until := g.heard.Add(absentMax)
+	return len(g.expect)+len(g.skipped) > 0 && now.Before(until), until
 }
 
 // missing returns the number of keys that have not submitted.

@@ -149,6 +149,16 @@ func (p *Pacer) Wrote(end time.Time, took time.Duration, landed bool, jitter flo
 // for them itself, and after that a longer pause only delays what can land.
 const busyMax = time.Second
 
+// quickRetries is how many tries of a search may fail in a row before the pause doubles: as
+// many as it takes to find one Service among some hundreds.
+const quickRetries = 8
+
+// Retry returns the pause after so many tries of a search that failed in a row.
+func (p *Pacer) Retry(failed int) time.Duration {
+	doubled := p.pace.BackoffMin << min(max(0, failed-quickRetries), 10)
+	return max(p.pace.BackoffMin, min(doubled, busyMax))
+}
+
 // Busy notes, after Wrote, that only a lock or a full buffer was in the way.
 func (p *Pacer) Busy() {
 	if latest := p.lastEnd.Add(busyMax); p.retryAt.After(latest) {

@@ -22,7 +22,7 @@ func TestATrialWaitsForTheBackoffWithoutSpinning(t *testing.T) {
 	a.adopted = true
 	a.pacer.Audited(at(5000), 0, true)
 	bad := service.Key{Namespace: "ns", Name: "bad"}
-	a.quarantine.put(epoch, bad, service.Revision{}, "refused")
+	a.quarantine.put(epoch, QuarantinedKey{Key: bad}, 0)
 	a.quarantine.ask(bad)
 	a.pacer.Wrote(at(5000), 0, false, 0)
 	is(t, "next look", a.act(at(5000)), 100*ms)

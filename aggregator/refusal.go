@@ -1,7 +1,6 @@
 package aggregator
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -15,13 +14,23 @@ import (
 // gives up what has landed of it.
 //
 //	refused ─► hold the suspects ─► control ─► try them in groups ─► quarantine, or settle
-//	                                   └─ refused: the node is at fault, nobody is held
+//	                                   └─ refused: control with the node's last fragment ─► quarantine the node's newest one
+//	                                         └─ refused: the node is at fault, nobody is held
 
-// refusal is a refused write, until its control write is done.
+// refusal is a write that was refused or did not land, until its control write is done.
 type refusal struct {
 	suspects, named []service.Key
 	// frozen is set once the suspects are left as they are in the kernel.
 	frozen bool
+	// unlanded is the batch, if it was not refused.
+	unlanded *dataplane.Batch
+	// culprit is the receipt of the last try of the only suspect, if the control write is
+	// to show that nothing else keeps it from landing.
+	culprit *dataplane.Receipt
+	// node is the receipt with which the node's newest fragment failed, if the control write
+	// leaves that out; nodeHeld is set from then on.
+	node     *dataplane.Receipt
+	nodeHeld bool
 }
 
 // provenMax is how many proven suspects are searched without a control write. If the
@@ -45,7 +54,11 @@ func (a *Aggregator) refused(now time.Time, batch *dataplane.Batch,
 		a.pacer.Wrote(now, receipt.Took, false, a.jitter())
 		return true
 	case len(free) == 0:
-		return false
+		if !a.withoutNode(now, &refusal{}, receipt) {
+			return false
+		}
+		a.pacer.Ended(now, receipt.Took)
+		return true
 	case receipt.Proven:
 		if named, _ := partition(free, receipt.Suspects); len(named) > 0 {
 			free = named
@@ -68,11 +81,35 @@ func (a *Aggregator) refused(now time.Time, batch *dataplane.Batch,
 func (a *Aggregator) control(now time.Time, r *refusal) {
 	control := a.ledger.PlanControl()
 	if control == nil || len(control.Changes) == 0 {
-		a.startSearch(now, r)
+		a.controlLanded(now, r)
 		return
 	}
 	a.refusal = r
 	a.dispatch(job{batch: control})
+}
+
+// controlLanded handles the end of a control write that landed.
+func (a *Aggregator) controlLanded(now time.Time, r *refusal) {
+	if r.culprit != nil {
+		a.convict(now, r.suspects[0], r.culprit)
+		return
+	}
+	a.startSearch(now, r)
+	if r.node != nil {
+		a.convict(now, service.Node, r.node)
+	}
+}
+
+// withoutNode writes the control with what was last in force of the node itself. It reports false
+// if the node has nothing newer, nothing to fall back to, or if that has been tried.
+func (a *Aggregator) withoutNode(now time.Time, r *refusal, receipt dataplane.Receipt) bool {
+	if r.nodeHeld || !a.ledger.Replaces(service.Node) {
+		return false
+	}
+	a.ledger.Hold(service.Node)
+	r.node, r.nodeHeld = &receipt, true
+	a.control(now, r)
+	return true
 }
 
 // suspects returns the Services of a refused batch that are not in force with it: those
@@ -118,6 +155,10 @@ func (a *Aggregator) startSearch(now time.Time, r *refusal) {
 	for _, key := range r.suspects {
 		a.waits.begin(key, now)
 	}
+	if r.unlanded != nil || r.node != nil {
+		a.search.doubt(r.suspects)
+		return
+	}
 	a.search.suspect(r.suspects, r.named)
 }
 
@@ -129,10 +170,24 @@ func (a *Aggregator) controlDone(now time.Time, receipt dataplane.Receipt) {
 	r := a.refusal
 	a.refusal = nil
 	refused := isRefusal(receipt.Outcome)
+	if receipt.Outcome != dataplane.Landed && r.node != nil {
+		a.ledger.Release(service.Node) // it is not the reason
+		r.node = nil
+	}
 	switch {
 	case receipt.Outcome == dataplane.Landed:
 		a.pacer.Ended(now, receipt.Took)
-		a.startSearch(now, r)
+		a.controlLanded(now, r)
+		return
+	case r.culprit != nil:
+		a.search.doubt(r.suspects) // the host fails
+		a.wrote(now, receipt, false)
+		if refused {
+			a.blameNode(now)
+		}
+		return
+	case refused && a.withoutNode(now, r, receipt):
+		a.pacer.Ended(now, receipt.Took)
 		return
 	case refused && a.nodeAtFault && !r.frozen:
 		r.frozen = true
@@ -148,137 +203,9 @@ func (a *Aggregator) controlDone(now time.Time, receipt dataplane.Receipt) {
 	a.wrote(now, receipt, false)
 	if refused {
 		a.blameNode(now)
-	}
-}
-
-// tryNext writes the next group of suspects. It reports false if none is left. Other
-// differences are written first, so that a refusal can only be due to the group.
-func (a *Aggregator) tryNext(now time.Time) bool {
-	defer func() {
-		if a.recheck && a.search.idle() {
-			// The new culprits may only refer to something that another program removed.
-			// A read soon shows that, and the tries after it release them.
-			a.recheck = false
-			a.pacer.AuditSoon(now)
-		}
-	}()
-	for !a.search.idle() {
-		if a.write(now) {
-			return true
-		}
-		keys := a.search.next()
-		if keys == nil {
-			return false
-		}
-		for _, key := range keys {
-			if a.search.current.restore {
-				a.ledger.Restore(key)
-			} else {
-				a.ledger.Release(key)
-			}
-		}
-		if a.write(now) {
-			return true
-		}
-		a.search.landed() // the kernel has it already
-	}
-	return false
-}
-
-// tryDone handles the receipt of a try.
-func (a *Aggregator) tryDone(now time.Time, receipt dataplane.Receipt) {
-	if a.search.spent > tryBurst {
-		a.nextTry = now.Add(a.pacer.Pause(receipt.Took))
-	}
-	if a.search.current.restore {
-		a.restoreDone(now, receipt)
 		return
 	}
-	var rest []service.Key
-	for _, key := range a.search.current.keys {
-		if a.ledger.Pending(key) {
-			rest = append(rest, key)
-		}
-	}
-	if len(rest) == 0 {
-		a.search.landed()
-		return
-	}
-	if !isRefusal(receipt.Outcome) {
-		a.wrote(now, receipt, false)
-		return // the next cut ends the try: if the answer was lost, after a read
-	}
-	for _, key := range rest {
-		a.ledger.Hold(key)
-	}
-	if a.ledger.Stats().Dirty > 0 {
-		a.pacer.Waiting(now, false) // some of it has landed, and is reverted
-	}
-	reason := fmt.Sprint(receipt.Err)
-	if receipt.Proven {
-		var culprits []service.Key
-		culprits, rest = partition(rest, receipt.Suspects)
-		for _, key := range culprits {
-			a.quarantineKey(now, key, reason)
-		}
-		if len(culprits) > 0 {
-			a.search.current = group{}
-			a.search.suspect(rest, nil)
-			return
-		}
-	}
-	if culprit, found := a.search.refused(rest, receipt.Suspects); found {
-		a.quarantineKey(now, culprit, reason)
-		if a.ledger.Frozen(culprit) {
-			a.search.restore(culprit)
-		}
-	}
-}
-
-// endTry puts back the group whose try had no result. It holds what has not landed, so that
-// nothing but a later try writes it. Holding earlier, before a read has shown what has landed,
-// would revert innocent Services.
-func (a *Aggregator) endTry() {
-	for _, key := range a.search.current.keys {
-		if a.ledger.Pending(key) {
-			a.ledger.Hold(key)
-		}
-	}
-	a.search.putBack()
-}
-
-// restoreDone handles the receipt of a try to restore what was last in force of a
-// culprit.
-func (a *Aggregator) restoreDone(now time.Time, receipt dataplane.Receipt) {
-	switch {
-	case receipt.Outcome == dataplane.Landed || a.ledger.Stats().Dirty == 0:
-		a.search.landed()
-	case isRefusal(receipt.Outcome):
-		a.ledger.Freeze(a.search.current.keys, a.origin)
-		a.search.landed() // it stays as it is in the kernel
-	default:
-		a.search.putBack()
-		a.wrote(now, receipt, false)
-	}
-}
-
-// tryBurst is how many tries of a search follow each other without a pause. Later ones
-// keep the spacing of ordinary writes.
-const tryBurst = 64
-
-// quarantineKey quarantines a key that was refused alone, or proven.
-func (a *Aggregator) quarantineKey(now time.Time, key service.Key, reason string) {
-	a.recheck = a.recheck || a.quarantine.held[key] == nil
-	revision := a.ledger.Latest(key)
-	a.waits.end(key)
-	if a.ledger.Withhold(key) {
-		a.pacer.Waiting(now, false)
-	}
-	a.quarantine.put(now, key, revision, reason)
-	a.listed = nil
-	a.config.Listen(Quarantined{Domain: a.config.Domain, Key: key, Revision: revision, Reason: reason, At: now})
-	a.config.Verdicts(dataplane.Verdict{Key: key, Domain: a.config.Domain, Revision: revision,
-		Quarantined: true, Reason: reason})
+	a.controlFailed(r, receipt)
 }
 
 // blameNode reports that the kernel refuses the scaffold itself. A rule may refer to

@@ -33,7 +33,6 @@ type repairs struct {
 	open struct {
 		repairs, count int
 		since          time.Time
-		marks          []uint64
 	}
 	// fruitless is set if an announcement requested the last audit, which found nothing
 	// to write at once.
@@ -226,7 +225,6 @@ func (r *repairs) mark(now time.Time, marks []uint64) {
 	for _, object := range marks {
 		r.marks[object] = mark{times: r.marks[object].times + 1}
 	}
-	r.open.marks = append(r.open.marks, marks...)
 }
 
 // held reports whether a repair waits, and until when.
@@ -241,14 +239,14 @@ func (r *repairs) repairDone(now time.Time) *Repaired {
 	if r.open.count == 0 {
 		return nil
 	}
-	for _, object := range r.open.marks {
-		if m, known := r.marks[object]; known {
+	for object, m := range r.marks {
+		if m.mended.IsZero() {
 			m.mended = now
 			r.marks[object] = m
 		}
 	}
 	told := &Repaired{Repairs: r.open.repairs, Objects: r.open.count, Took: now.Sub(r.open.since)}
-	r.open.repairs, r.open.count, r.open.marks = 0, 0, nil
+	r.open.repairs, r.open.count = 0, 0
 	return told
 }
 

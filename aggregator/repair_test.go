@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -269,4 +270,35 @@ func TestTwoWithDifferentOpinionsSlowDown(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A long search keeps a repair open, and audits find the same objects undone all the time.
+func TestARepairThatDoesNotEndTakesBoundedMemory(t *testing.T) {
+	var names []string
+	for i := range ledger.UndoneMax {
+		names = append(names, fmt.Sprint(i))
+	}
+	r, now, found := newRepairs(), time.Unix(1000, 0), undone(names...)
+	audit := func(times int) (bytes uint64) {
+		for range times {
+			now = now.Add(30 * time.Second)
+			r.announced(now, dataplane.Stranger{})
+			r.auditing()
+			r.found(now, time.Millisecond, found)
+		}
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := audit(100)
+	if after := audit(3000); after > before+4<<20 {
+		t.Errorf("3,000 audits during one repair take %d KiB", (after-before)>>10)
+	}
+	if done := r.repairDone(now); done == nil || done.Repairs != 3100 || len(r.marks) == 0 {
+		t.Errorf("%+v, %d marks, want the end of 3,100 repairs, and marks", done, len(r.marks))
+	}
+	for _, m := range r.marks {
+		is(t, "end of a repair", m.mended, now)
+	}
 }

@@ -2,21 +2,21 @@ package aggregator
 
 import (
 	"slices"
-	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// search finds the culprits among suspects: the Services that the kernel refuses. It is
-// pure. Its owner holds the suspects, releases the group that next returns, writes it,
+// search finds the culprits among suspects: the Services that the kernel refuses, or that do not
+// land. It is pure. Its owner holds the suspects, releases the group that next returns, writes it,
 // and reports the outcome.
 //
-// Goals: (1) a culprit was refused alone; (2) each culprit costs about log₂ of the group
+// Goals: (1) a culprit failed alone; (2) each culprit costs about log₂ of the group
 // in refused tries, however many there are; (3) only suspects wait: between two tries
 // the owner writes what others have changed; (4) the innocent are in force early.
 // Halving serves 2 and 4. If the first half of a refused group lands, the other half has
 // a culprit, and is halved without a try. A name in an error message is no proof: a
-// named key is tried alone, and last.
+// named key is tried alone, or with others if many are named, and last.
 //
 // Invariant: a key is in at most one group.
 type search struct {
@@ -24,8 +24,9 @@ type search struct {
 	groups []group
 	// current is being tried; without keys if none is.
 	current group
-	// spent counts the tries since the search was idle.
-	spent int
+	// spent counts the tries since the search was idle, and missed those in a row that
+	// neither landed nor were refused.
+	spent, missed int
 }
 
 // group is a set of keys that are tried together.
@@ -40,6 +41,10 @@ type group struct {
 	// restore is set if the group is one culprit for which what was last in force is
 	// tried, not its newest fragment.
 	restore bool
+	// misses counts the tries that neither landed nor were refused; unanswered is the receipt
+	// of the last one.
+	misses     int
+	unanswered *dataplane.Receipt
 }
 
 // groupMax bounds a group, so that others do not wait long for a try to end.
@@ -48,15 +53,34 @@ const groupMax = 1024
 // idle reports whether nothing is left to try.
 func (s *search) idle() bool { return len(s.groups) == 0 && len(s.current.keys) == 0 }
 
+// trying reports whether a try has no result yet.
+func (s *search) trying() bool { return len(s.current.keys) > 0 }
+
+// doubt adds keys that did not land together, which may be the host's fault. They are tried
+// last.
+func (s *search) doubt(keys []service.Key) {
+	s.begin()
+	s.groups = slices.Insert(s.groups, 0, group{keys: keys})
+}
+
 // suspect adds keys that were refused together. Those that the error named are tried
 // separately.
 func (s *search) suspect(keys, named []service.Key) {
 	s.begin()
-	singles, others := partition(keys, named)
-	s.later(singles)
+	s.divide(keys, named, false)
+}
+
+// divide adds keys that were refused together. Hinted is set if an earlier refusal of them
+// named keys: the kernel may name one at a time, and the second time, halving is faster.
+func (s *search) divide(keys, named []service.Key, hinted bool) {
+	hints, others := partition(keys, named)
+	if len(hints) > hintsMax && len(others) == 0 {
+		hints, others = nil, keys // all are named, which says nothing
+	}
+	s.later(hints)
 	if len(others) > 0 {
 		s.groups = append(s.groups,
-			group{keys: others, tainted: len(singles) == 0, hinted: len(singles) > 0})
+			group{keys: others, tainted: len(hints) == 0 || hinted, hinted: len(hints) > 0})
 	}
 }
 
@@ -71,8 +95,16 @@ func (s *search) restore(key service.Key) {
 	s.groups = append(s.groups, group{keys: []service.Key{key}, restore: true})
 }
 
-// later adds keys to be tried last, each alone.
+// hintsMax is how many named keys are tried alone. A writer that names more may name all that
+// a refused message contains.
+const hintsMax = 8
+
+// later adds named keys to be tried last: each alone, or many as a group.
 func (s *search) later(keys []service.Key) {
+	if len(keys) > hintsMax {
+		s.groups = slices.Insert(s.groups, 0, group{keys: keys, tainted: true})
+		return
+	}
 	singles := make([]group, len(keys))
 	for i, key := range keys {
 		singles[i].keys = []service.Key{key}
@@ -100,7 +132,7 @@ func (s *search) next() []service.Key {
 // begin resets the count if the search is idle.
 func (s *search) begin() {
 	if s.idle() {
-		s.spent = 0
+		s.spent, s.missed = 0, 0
 	}
 }
 
@@ -116,30 +148,43 @@ func (s *search) landed() {
 	if s.current.first && len(s.groups) > 0 {
 		s.groups[len(s.groups)-1].tainted = true
 	}
-	s.current = group{}
+	s.current, s.missed = group{}, 0
 }
 
 // refused reports that the kernel refused the current group, and that the rest of it is
 // not in force. If the group was one key, it is the culprit.
 func (s *search) refused(rest, named []service.Key) (culprit service.Key, found bool) {
 	g := s.current
-	s.current = group{}
+	s.current, s.missed = group{}, 0
 	if len(rest) == 1 && len(g.keys) == 1 {
 		return rest[0], true
 	}
-	singles, others := partition(rest, named)
-	s.later(singles)
-	if len(others) > 0 {
-		// The kernel may name one at a time: the second time, halving is faster.
-		s.groups = append(s.groups,
-			group{keys: others, tainted: len(singles) == 0 || g.hinted, hinted: len(singles) > 0})
+	s.divide(rest, named, g.hinted)
+	return service.Key{}, false
+}
+
+// unlanded reports that the current group neither landed nor was refused, and that the rest of
+// it is not in force. Several keys are halved: that proves nothing about any of them. A key
+// alone is tried again, last, unless it failed often enough or is known to do so.
+func (s *search) unlanded(rest []service.Key, known bool) (culprit service.Key, found bool) {
+	g := s.current
+	s.current = group{}
+	switch {
+	case len(g.keys) > 1:
+		s.groups = append(s.groups, group{keys: rest, tainted: true})
+	case known || g.misses+1 >= failuresMax:
+		return rest[0], true
+	default:
+		g.misses++
+		s.groups = slices.Insert(s.groups, 0, g)
 	}
 	return service.Key{}, false
 }
 
 // putBack reports that the try had no result.
 func (s *search) putBack() {
-	if len(s.current.keys) > 0 {
+	if s.trying() {
+		s.current.misses++
 		s.groups = append(s.groups, s.current)
 	}
 	s.current = group{}
@@ -162,106 +207,4 @@ func partition(keys, named []service.Key) (in, out []service.Key) {
 		}
 	}
 	return in, out
-}
-
-// quarantine holds the culprits, and when each is tried again. It is pure.
-type quarantine struct {
-	held map[service.Key]*heldKey
-	// first is the key that is tried next, at firstAt (zero for none). Both are out
-	// of date if changed is set.
-	first   service.Key
-	firstAt time.Time
-	changed bool
-}
-
-// heldKey is one quarantined key.
-type heldKey struct {
-	revision service.Revision
-	reason   string
-	since    time.Time
-	// triedAt is when the key was last refused; tryAt, if set, is when it is tried
-	// again.
-	triedAt, tryAt time.Time
-	// trying is set during a try.
-	trying bool
-}
-
-// tryPause is the shortest pause between two tries of one key. So a bad Service that
-// changes all the time costs one refused write per second.
-const tryPause = time.Second
-
-// triesPerAudit is how many keys are tried again after each audit.
-const triesPerAudit = 4
-
-// put adds a key, or notes that it was refused again.
-func (q *quarantine) put(now time.Time, key service.Key, revision service.Revision, reason string) {
-	c := q.held[key]
-	if c == nil {
-		c = &heldKey{since: now}
-		q.held[key] = c
-	}
-	q.changed = true
-	c.revision, c.reason, c.triedAt, c.tryAt, c.trying = revision, reason, now, time.Time{}, false
-}
-
-// ask schedules another try of a key. It reports whether the key is quarantined.
-func (q *quarantine) ask(key service.Key) bool {
-	c := q.held[key]
-	if c != nil && c.tryAt.IsZero() && !c.trying {
-		c.tryAt = c.triedAt.Add(tryPause)
-		q.changed = true
-	}
-	return c != nil
-}
-
-// tried notes that a try of a key begins.
-func (q *quarantine) tried(key service.Key) {
-	q.held[key].tryAt, q.held[key].trying, q.changed = time.Time{}, true, true
-}
-
-// askOldest schedules tries of the keys that have waited longest.
-func (q *quarantine) askOldest() {
-	keys := q.keys()
-	slices.SortFunc(keys, func(a, b service.Key) int {
-		return q.held[a].triedAt.Compare(q.held[b].triedAt)
-	})
-	for _, key := range keys[:min(len(keys), triesPerAudit)] {
-		q.ask(key)
-	}
-}
-
-// due returns the key whose try is due, or the time of the next try, zero for none. It
-// walks the keys only after a change.
-func (q *quarantine) due(now time.Time) (key service.Key, ok bool, next time.Time) {
-	if q.changed {
-		q.changed, q.first, q.firstAt = false, service.Key{}, time.Time{}
-		for k, c := range q.held {
-			by := c.tryAt.Compare(q.firstAt)
-			if !c.tryAt.IsZero() && (q.firstAt.IsZero() || by < 0 || by == 0 && k.Compare(q.first) < 0) {
-				q.first, q.firstAt = k, c.tryAt
-			}
-		}
-	}
-	if q.firstAt.IsZero() || q.firstAt.After(now) {
-		return service.Key{}, false, q.firstAt
-	}
-	return q.first, true, now
-}
-
-// release removes a key. It reports whether the key was quarantined.
-func (q *quarantine) release(key service.Key) bool {
-	_, was := q.held[key]
-	delete(q.held, key)
-	q.changed = q.changed || was
-	return was
-}
-
-// keys returns the keys in order.
-func (q *quarantine) keys() []service.Key {
-	keys := make([]service.Key, 0, len(q.held))
-	for key := range q.held {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, service.Key.Compare)
-	return keys
 }

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -105,5 +108,64 @@ func TestTheSearchQuarantinesTheGuiltyAndNobodyElseQuick(t *testing.T) {
 					seed, name, got.refused, len(bad), len(ks), most)
 			}
 		}
+	}
+}
+
+// A writer may name everything that a refused message contains. That is no reason to try each
+// Service alone.
+func TestASearchAmongManyNamedStaysLogarithmic(t *testing.T) {
+	ks := keys(2000)
+	for named := range 1000 {
+		s, bad := &search{}, map[service.Key]bool{ks[named/2]: true}
+		blame := func(group []service.Key) []service.Key { return ks[:named] }
+		s.suspect(ks, blame(nil))
+		got := carry(t, s, bad, blame)
+		if tries, most := got.refused+got.landed, 40; tries > most || !got.quarantined[ks[named/2]] || len(got.inForce) != len(ks)-1 {
+			t.Fatalf("%d named: %d tries, want at most %d; quarantined %v, %d in force", named, tries, most, got.quarantined, len(got.inForce))
+		}
+	}
+}
+
+// A write takes longer than the deadline, and other Services change all the time, so that there is
+// always a write due. The innocent suspects are served nevertheless, and the culprit is found.
+func TestASearchIsNotStarvedByOtherChanges(t *testing.T) {
+	for _, blame := range []receipts{whole, wholeOneBlamed} {
+		synctest.Test(t, func(t *testing.T) {
+			m := &model{receipts: blame, took: 1500 * ms}
+			h := ready(t, m, Config{Pace: Pace{WriteShare: 0.25}})
+			h.Submit(scaffold())
+			for i := range 50 {
+				h.submit(fmt.Sprintf("suspect%02d", i), 1, 1, "old")
+			}
+			time.Sleep(time.Minute)
+			stop := make(chan struct{})
+			go func() {
+				for sequence := uint64(1); ; sequence++ {
+					select {
+					case <-stop:
+						return
+					case <-time.After(300 * ms):
+						h.submit(fmt.Sprint("other", sequence%10), 1, sequence, fmt.Sprint(sequence))
+					}
+				}
+			}()
+			time.Sleep(10 * time.Second)
+			h.questions <- func() {
+				for i := range 50 {
+					h.submit(fmt.Sprintf("suspect%02d", i), 1, 2, map[bool]string{true: "poison", false: "new"}[i == 17])
+				}
+			}
+			took := h.await(time.Hour, func(kernel string) bool { return strings.Count(kernel, "=new") == 49 })
+			time.Sleep(time.Minute)
+			if took > time.Minute || len(quarantined(h)) != 1 {
+				t.Errorf("49 innocent Services are served after %v; quarantined %v", took, quarantined(h))
+			}
+			if pending := time.Since(h.Status().OldestPending); pending > 10*time.Second {
+				t.Errorf("the oldest pending change is %v old", pending)
+			}
+			t.Logf("49 innocent Services are served after %v", took)
+			close(stop)
+			synctest.Wait()
+		})
 	}
 }

@@ -42,8 +42,10 @@ type Status struct {
 type QuarantinedKey struct {
 	Key      service.Key
 	Revision service.Revision
-	Reason   string
-	Since    time.Time
+	// Reason is the message of the kernel or its tool; it says so if the Service does not land.
+	Cause  Cause
+	Reason string
+	Since  time.Time
 }
 
 // publish replaces the status.
@@ -56,9 +58,7 @@ func (a *Aggregator) publish() {
 	}
 	if a.listed == nil {
 		for _, key := range a.quarantine.keys() {
-			c := a.quarantine.held[key]
-			a.listed = append(a.listed, QuarantinedKey{Key: key,
-				Revision: c.revision, Reason: c.reason, Since: c.since})
+			a.listed = append(a.listed, a.quarantine.held[key].QuarantinedKey)
 		}
 	}
 	s.Quarantined = a.listed

@@ -57,82 +57,16 @@ func carryOut(ctx context.Context, writer dataplane.Writer, j job) result {
 	return r
 }
 
-// act starts what is due and returns the time until it should be called again.
-func (a *Aggregator) act(now time.Time) time.Duration {
-	const never = time.Hour
-	if a.inFlight {
-		return never
-	}
-	if open, again := a.gate.open(now); !open {
-		if a.readAhead() || again.IsZero() {
-			return never
-		}
-		return again.Sub(now)
-	}
-	if !a.announced {
-		a.announced = true
-		services, node := a.gate.absentees()
-		a.config.Listen(GateOpened{Domain: a.config.Domain, Missing: services, Node: node})
-	}
-	action, again := a.pacer.Next(now)
-	switch {
-	case action == Audit, action == Write && !a.adopted:
-		a.pacer.Auditing()
-		a.repairs.auditing()
-		a.dispatch(job{})
-		return never
-	case action == Write:
-		a.cut(now)
-		if a.inFlight {
-			return never
-		}
-		return 0
-	}
-	if a.pacer.Failures() > 0 {
-		return max(0, again.Sub(now)) // after what has failed has been written
-	}
-	key, due, next := a.quarantine.due(now)
-	switch {
-	case due:
-		a.quarantine.tried(key)
-		a.search.alone(key)
-	case !next.IsZero() && next.Before(again):
-		again = next
-	}
-	switch {
-	case a.search.idle() && !a.recheck:
-		if a.restored() { // since the search ended
-			a.repairDone(now)
-		}
-	case now.Before(a.nextTry):
-		if a.nextTry.Before(again) {
-			again = a.nextTry
-		}
-	case a.tryNext(now):
-		return never
-	default:
-		return 0 // the search is over
-	}
-	return max(0, again.Sub(now))
-}
-
-// readAhead reads the kernel once while the gate is closed, if the writer can. It reports
-// whether it began. So after a restart, reading does not add to the time that it takes to
-// list the API and to render.
-func (a *Aggregator) readAhead() bool {
-	_, can := a.config.Writer.(dataplane.ReaderAhead)
-	if !can || a.aheadBegun || a.gate.held {
-		return false
-	}
-	a.aheadBegun = true
-	a.dispatch(job{ahead: true})
-	return true
-}
-
-// cut folds what waits and writes.
+// cut folds what waits and writes, unless a control write comes first.
 func (a *Aggregator) cut(now time.Time) {
+	a.endTry(now)
+	if !a.inFlight {
+		a.isolate(now)
+	}
+	if a.inFlight {
+		return
+	}
 	a.pacer.Taken()
-	a.endTry()
 	a.fold(now)
 	a.write(now)
 }
@@ -153,6 +87,7 @@ func (a *Aggregator) write(now time.Time) bool {
 // write that failed before has landed in part, or its objects are no longer wanted.
 func (a *Aggregator) settleUnwritten(now time.Time, batch *dataplane.Batch) {
 	a.pacer.Recovered()
+	a.failing = failing{}
 	a.lastError, a.nodeAtFault = "", false
 	var settled []dataplane.Contribution
 	if batch != nil {
@@ -208,21 +143,29 @@ func (a *Aggregator) receive(now time.Time, r result) {
 
 // ordinary handles the receipt of an ordinary write.
 func (a *Aggregator) ordinary(now time.Time, r result) {
+	a.tryTurn = true
 	// A command may fail with everything in place; then there is no culprit.
 	landed := r.receipt.Outcome == dataplane.Landed || a.ledger.Stats().Dirty == 0
 	if landed {
-		a.lastError, a.nodeAtFault = "", false
-	} else {
-		a.noteError(r.receipt)
-	}
-	refused := !landed && isRefusal(r.receipt.Outcome)
-	if refused && a.refused(now, r.batch, r.receipt) {
+		a.lastError, a.nodeAtFault, a.failing = "", false, failing{}
+		a.wrote(now, r.receipt, true)
 		return
 	}
-	a.wrote(now, r.receipt, landed)
-	if refused {
-		a.blameNode(now)
+	a.noteError(r.receipt)
+	if isRefusal(r.receipt.Outcome) {
+		a.failing = failing{}
+		if !a.refused(now, r.batch, r.receipt) {
+			a.wrote(now, r.receipt, false)
+			a.blameNode(now)
+		}
+		return
 	}
+	a.failing = failing{batch: r.batch, receipt: r.receipt, times: a.failing.times + 1}
+	if r.receipt.Outcome == dataplane.Busy && a.isolateFew(now) {
+		a.pacer.Ended(now, r.receipt.Took)
+		return
+	}
+	a.wrote(now, r.receipt, false)
 }
 
 // wrote tells the pacer of the end of a write.

@@ -104,8 +104,8 @@ func (c *Cleaner) Programmed(family service.Family, view service.View) {
 }
 
 // Repaired records that rules of a family were missing or wrong and are in force again. It
-// makes the next sweep judge the flows of all frontends: a client that sent meanwhile is
-// not translated, and would stay so as long as it goes on sending. It does not block.
+// makes the next sweep and some after it judge the flows of all frontends: a client that sent
+// meanwhile is not translated, and would stay so as long as it goes on sending. It does not block.
 func (c *Cleaner) Repaired(family service.Family) {
 	c.keepers[family].inbox.Post(service.Node, picture{repaired: true})
 }

@@ -3,6 +3,7 @@ package conntrack
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -285,8 +286,25 @@ func TestRepaired(t *testing.T) {
 		h.Programmed(service.IPv4, service.View{Key: service.Node})
 		events := h.settle()
 		h.expectFlows("after the repair", "current", "foreign")
-		if len(events) != 1 || events[0].Deleted != 1 {
-			t.Errorf("%+v, want one sweep", events)
+		if len(events) != 1+len(doubtPauses) || events[0].Deleted != 1 {
+			t.Errorf("%+v, want a sweep that deletes a flow, and %d more", events, len(doubtPauses))
+		}
+	})
+}
+
+// TestFlowsThatComeAfterARepair: a flow that the first sweep after a repair cannot see is deleted by a
+// later one.
+func TestFlowsThatComeAfterARepair(t *testing.T) {
+	inHouse(t, func(h *house) {
+		h.tell(endpointA)
+		h.settle()
+		for _, late := range []time.Duration{30 * time.Millisecond, 150 * time.Millisecond, 900 * time.Millisecond} {
+			h.Repaired(service.IPv4)
+			time.Sleep(late)
+			synctest.Wait()
+			h.kernels[service.IPv4].add("astray", clusterIP, clusterIP)
+			h.settle()
+			h.expectFlows(fmt.Sprintf("%v after a repair", late))
 		}
 	})
 }

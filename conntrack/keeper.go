@@ -23,6 +23,7 @@ type keeper struct {
 	expected *expectations
 	table    *table
 	pace     pace
+	doubts   doubts
 }
 
 func newKeeper(family service.Family, config Config) *keeper {
@@ -58,32 +59,39 @@ func (k *keeper) note(now time.Time) {
 	entries, _ := k.inbox.Take(0)
 	for _, e := range entries {
 		if e.Message.repaired {
-			k.table.doubt()
-			k.pace.hurry()
+			k.doubt()
+			k.doubts.repaired(now)
 		}
 		k.table.put(e.Key, e.Message, now)
 	}
 }
 
+// doubt makes the next sweep judge the flows of all frontends, without a pause before it.
+func (k *keeper) doubt() {
+	k.table.doubt()
+	k.pace.hurry()
+}
+
 // act sweeps if it is time, and returns the time until the next call.
 func (k *keeper) act(ctx context.Context) time.Duration {
 	now := time.Now()
-	ends, runs := k.table.expire(now)
+	if k.doubts.due(now) {
+		k.doubt()
+	}
+	ends := k.table.expire(now)
 	if k.table.waiting() > 0 {
 		k.pace.waiting(now)
 	}
-	at, due := k.pace.next()
-	if due && !now.Before(at) {
+	if at := k.pace.next(); !at.IsZero() && !now.Before(at) {
 		k.sweep(ctx)
-		at, due = k.pace.next()
 	}
-	if !due || runs && ends.Before(at) {
-		at, due = ends, runs
+	wait := time.Duration(math.MaxInt64)
+	for _, at := range [...]time.Time{k.pace.next(), ends, k.doubts.at} {
+		if !at.IsZero() {
+			wait = min(wait, max(0, time.Until(at)))
+		}
 	}
-	if !due {
-		return math.MaxInt64
-	}
-	return max(0, time.Until(at))
+	return wait
 }
 
 // sweep makes one attempt to clean what is pending, and reports it.
@@ -97,6 +105,7 @@ func (k *keeper) sweep(ctx context.Context) {
 	result.Took = end.Sub(begin)
 	if err == nil {
 		k.pace.swept(end, result.Took)
+		k.doubts.swept(end, result.Deleted)
 	} else {
 		k.pace.failed(end, result.Took, rand.Float64())
 	}
@@ -168,14 +177,14 @@ func (p *pace) failed(end time.Time, took time.Duration, jitter float64) {
 	p.notBefore = end.Add(max(pause+time.Duration(jitter*float64(pause)/2), restShare*took))
 }
 
-// next returns when to sweep, or false while nothing waits.
-func (p *pace) next() (at time.Time, due bool) {
+// next returns when to sweep; zero while nothing waits.
+func (p *pace) next() time.Time {
 	if p.waitingSince.IsZero() {
-		return time.Time{}, false
+		return time.Time{}
 	}
-	at = p.waitingSince.Add(p.gather)
+	at := p.waitingSince.Add(p.gather)
 	if p.notBefore.After(at) {
 		at = p.notBefore
 	}
-	return at, true
+	return at
 }

@@ -9,28 +9,28 @@ func TestPace(t *testing.T) {
 	start := time.Unix(1000, 0)
 	ms := func(n int) time.Time { return start.Add(time.Duration(n) * time.Millisecond) }
 	p := pace{gather: 20 * time.Millisecond}
-	expect := func(when string, want time.Time, wanted bool) {
+	expect := func(when string, want time.Time) {
 		t.Helper()
-		if at, due := p.next(); due != wanted || !at.Equal(want) {
-			t.Errorf("%s: at %v, %v; want %v, %v", when, at.Sub(start), due, want.Sub(start), wanted)
+		if at := p.next(); !at.Equal(want) {
+			t.Errorf("%s: at %v, want %v", when, at.Sub(start), want.Sub(start))
 		}
 	}
-	expect("nothing waits", time.Time{}, false)
+	expect("nothing waits", time.Time{})
 	p.waiting(ms(0))
 	p.waiting(ms(15))
-	expect("gathering counts from the oldest", ms(20), true)
+	expect("gathering counts from the oldest", ms(20))
 	p.swept(ms(50), 30*time.Millisecond)
-	expect("done", time.Time{}, false)
+	expect("done", time.Time{})
 	p.waiting(ms(60))
-	expect("a sweep of 30 ms is followed by a rest of 90 ms", ms(140), true)
+	expect("a sweep of 30 ms is followed by a rest of 90 ms", ms(140))
 	hurried := p
 	hurried.hurry()
-	if at, due := hurried.next(); !due || !at.Equal(ms(80)) {
-		t.Errorf("after a repair: at %v, %v; want no rest", at.Sub(start), due)
+	if at := hurried.next(); !at.Equal(ms(80)) {
+		t.Errorf("after a repair: at %v, want no rest", at.Sub(start))
 	}
 	p.swept(ms(141), time.Millisecond)
 	p.waiting(ms(200))
-	expect("after a short one, gathering counts", ms(220), true)
+	expect("after a short one, gathering counts", ms(220))
 }
 
 func TestPaceBacksOff(t *testing.T) {
@@ -39,8 +39,8 @@ func TestPaceBacksOff(t *testing.T) {
 	p.waiting(end)
 	pause := func(jitter float64, took time.Duration) time.Duration {
 		p.failed(end, took, jitter)
-		at, due := p.next()
-		if !due {
+		at := p.next()
+		if at.IsZero() {
 			t.Fatal("what failed does not wait any more")
 		}
 		return at.Sub(end)

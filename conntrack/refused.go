@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -25,13 +26,6 @@ type destination struct {
 	protocol uint8
 }
 
-// opening is a destination of a Service.
-type opening struct {
-	destination
-	// guarded is set if the Service's source ranges are about it.
-	guarded bool
-}
-
 // check is a destination to look at, with the clients that it is open to.
 type check struct {
 	by service.Key
@@ -39,30 +33,51 @@ type check struct {
 	allowed []netip.Prefix
 }
 
-// openingsOf returns the destinations of a port. A load balancer VIP that is an external IP as
-// well is guarded.
-func openingsOf(all []opening, view *service.PortView) []opening {
-	add := func(d destination, guarded bool) {
-		for i := range all {
-			if all[i].destination == d {
-				all[i].guarded = all[i].guarded || guarded
-				return
-			}
+// opening is a destination of a Service.
+type opening struct {
+	destination
+	// guarded is set if the Service's source ranges are about it.
+	guarded bool
+}
+
+// openingsOf returns the destinations of ports, sorted, each once. A load balancer VIP that is an
+// external IP as well is guarded. A Service may have very many.
+func (p *picture) openingsOf(ports []service.PortView) (all []opening) {
+	for i := range ports {
+		view := &ports[i]
+		number := view.Protocol.Number()
+		all = append(all, opening{destination{addr: view.ClusterIP}, false})
+		for _, a := range view.LoadBalancerVIPs {
+			all = append(all, opening{destination{a, view.Port, number}, len(view.SourceRanges) > 0})
 		}
-		all = append(all, opening{d, guarded})
+		for _, a := range view.ExternalIPs {
+			all = append(all, opening{destination{a, view.Port, number}, false})
+		}
+		if view.NodePort != 0 {
+			all = append(all, opening{destination{port: view.NodePort, protocol: number}, false})
+		}
 	}
-	number := view.Protocol.Number()
-	add(destination{addr: view.ClusterIP}, false)
-	for _, a := range view.LoadBalancerVIPs {
-		add(destination{a, view.Port, number}, len(view.SourceRanges) > 0)
+	slices.SortFunc(all, func(a, b opening) int {
+		p.steps++
+		return cmp.Or(a.compare(b.destination), guardedFirst(a, b))
+	})
+	return slices.Clip(slices.CompactFunc(all, func(a, b opening) bool { return a.destination == b.destination }))
+}
+
+func guardedFirst(a, b opening) int {
+	switch {
+	case a.guarded == b.guarded:
+		return 0
+	case a.guarded:
+		return -1
+	default:
+		return 1
 	}
-	for _, a := range view.ExternalIPs {
-		add(destination{a, view.Port, number}, false)
-	}
-	if view.NodePort != 0 {
-		add(destination{port: view.NodePort, protocol: number}, false)
-	}
-	return all
+}
+
+// compare orders destinations in any way.
+func (d destination) compare(other destination) int {
+	return cmp.Or(d.addr.Compare(other.addr), cmp.Compare(d.port, other.port), cmp.Compare(d.protocol, other.protocol))
 }
 
 // putOpenings makes the destinations that a Service did not have before, or that are open to
@@ -74,8 +89,15 @@ func (t *table) putOpenings(key service.Key, p *picture) {
 		return
 	}
 	ranges := !slices.Equal(old.allowed, p.allowed)
+	left := old.openings // both are sorted
 	for _, o := range p.openings {
-		if p.reopened || !had || !slices.Contains(old.openings, o) || o.guarded && ranges {
+		for len(left) > 0 && left[0].compare(o.destination) < 0 {
+			t.steps++
+			left = left[1:]
+		}
+		t.steps++
+		known := len(left) > 0 && left[0] == o
+		if p.reopened || !had || !known || o.guarded && ranges {
 			t.check(key, o, p.allowed)
 		}
 	}

@@ -148,6 +148,28 @@ func TestKernelFlowsBegunWhileRulesWereMissing(t *testing.T) {
 	})
 }
 
+// TestKernelFlowThatBeginsAfterTheSweep: a packet that met no rule may enter the kernel's table after
+// the first sweep that follows a repair, because it was held on its way. Here the sweep comes first,
+// and then the packet and the rules. Nothing else makes the cleaner sweep.
+func TestKernelFlowThatBeginsAfterTheSweep(t *testing.T) {
+	eachFamily(t, func(w *world) {
+		w.nft(others)
+		w.serve(w.view(w.a))
+		w.flush()
+		w.repaired()
+		clients := []*peer{w.dial(w.clusterIP, servicePort), w.dial(w.plan.node.Addr(), nodePort)}
+		for _, p := range clients {
+			w.check(p.Send())
+		}
+		w.repair()
+		began := time.Now()
+		for _, p := range clients {
+			p.goesOn("a", "a client that began after the sweep")
+		}
+		t.Logf("%d clients answered %v after the rules were back", len(clients), time.Since(began).Round(time.Millisecond))
+	})
+}
+
 // TestKernelStartThatFoundRulesMissing: another program flushed them while no process ran, and
 // a client goes on sending. The first view of each Service is enough.
 func TestKernelStartThatFoundRulesMissing(t *testing.T) {

@@ -83,27 +83,30 @@ func (s *sweep) run(ctx context.Context) error {
 	return nil
 }
 
-// questions returns filters that together let all flows through that are to be judged.
+// questions returns filters that together let all flows through that are to be judged. It stops as soon
+// as there are too many.
 func (s *sweep) questions() []filter {
 	var all []filter
-	add := func(d destination) {
+	add := func(d destination) (few bool) {
+		s.table.steps++
 		if !slices.ContainsFunc(all, func(f filter) bool { return f.covers(d) }) {
 			all = append(all, filterFor(d))
 		}
+		return len(all) <= filtersMax
 	}
 	for d := range s.table.checks {
-		if add(d); len(all) > filtersMax {
+		if !add(d) {
 			return []filter{{}}
 		}
 	}
 	for f := range s.table.pending {
-		add(udpTo(f))
-	}
-	if len(all) > filtersMax && len(s.table.checks) > 0 {
-		return []filter{{}}
-	}
-	if len(all) > filtersMax {
-		return []filter{{protocol: protocolUDP}}
+		switch {
+		case add(udpTo(f)):
+		case len(s.table.checks) > 0:
+			return []filter{{}}
+		default:
+			return []filter{{protocol: protocolUDP}}
+		}
 	}
 	return all
 }

@@ -27,6 +27,8 @@ type table struct {
 	// in their grace, in the order in which it ends.
 	grace  time.Duration
 	graces []grace
+	// steps counts what was visited. With it, tests prove that the cost of a picture is linear.
+	steps int
 }
 
 // claim is a Service's claim on a frontend. There is nearly always exactly one.
@@ -111,12 +113,12 @@ func (t *table) withdraw(f frontend, key service.Key) {
 }
 
 // expire ends the graces whose time is over, which makes their frontends pending. It
-// returns when the next one ends, or false if there is none.
-func (t *table) expire(now time.Time) (next time.Time, runs bool) {
+// returns when the next one ends; zero if there is none.
+func (t *table) expire(now time.Time) (next time.Time) {
 	for len(t.graces) > 0 {
 		g := t.graces[0]
 		if end := g.since.Add(t.grace); end.After(now) {
-			return end, true
+			return end
 		}
 		t.graces = t.graces[1:]
 		claims := t.frontends[g.of]
@@ -129,7 +131,7 @@ func (t *table) expire(now time.Time) (next time.Time, runs bool) {
 		}
 	}
 	t.graces = nil
-	return time.Time{}, false
+	return time.Time{}
 }
 
 // doubt makes every frontend and destination in force pending: rules were missing, so that
@@ -229,22 +231,25 @@ type picture struct {
 	// openings are the destinations of all protocols. The guarded ones are open to the
 	// allowed sources. reopened is set if an earlier picture that the keeper has not seen
 	// had others.
+	// openings are sorted.
 	openings []opening
 	allowed  []netip.Prefix
 	reopened bool
 	// repaired asks for a sweep of all frontends; see Cleaner.Repaired.
 	repaired bool
+	// steps counts what was visited to make the picture; see table.
+	steps int
 }
 
 // newPicture reduces a view to a picture.
 func newPicture(family service.Family, view *service.View) picture {
 	var p picture
+	p.openings = p.openingsOf(view.Ports[family])
 	for i := range view.Ports[family] {
 		from := &view.Ports[family][i]
-		p.openings = openingsOf(p.openings, from)
 		if from.Protocol == service.UDP {
 			p.ports = append(p.ports, port{
-				frontends: frontendsOf(from), serving: sorted(from.Serving), resting: sorted(from.Resting),
+				frontends: p.frontendsOf(from), serving: sorted(from.Serving), resting: sorted(from.Resting),
 			})
 		}
 	}
@@ -254,19 +259,27 @@ func newPicture(family service.Family, view *service.View) picture {
 	return p
 }
 
-func frontendsOf(view *service.PortView) []frontend {
+// frontendsOf returns the frontends of a port, sorted, each once.
+func (p *picture) frontendsOf(view *service.PortView) []frontend {
 	all := []frontend{netip.AddrPortFrom(view.ClusterIP, view.Port)}
 	for _, addresses := range [][]netip.Addr{view.LoadBalancerVIPs, view.ExternalIPs} {
 		for _, a := range addresses {
-			if f := netip.AddrPortFrom(a, view.Port); !slices.Contains(all, f) {
-				all = append(all, f)
-			}
+			all = append(all, netip.AddrPortFrom(a, view.Port))
 		}
 	}
 	if view.NodePort != 0 {
 		all = append(all, nodePort(view.NodePort))
 	}
-	return all
+	return p.unique(all)
+}
+
+// unique sorts frontends and leaves each once.
+func (p *picture) unique(all []frontend) []frontend {
+	slices.SortFunc(all, func(a, b frontend) int {
+		p.steps++
+		return a.Compare(b)
+	})
+	return slices.Compact(all)
 }
 
 func sorted(endpoints []service.Endpoint) []netip.AddrPort {
@@ -284,15 +297,12 @@ func sorted(endpoints []service.Endpoint) []netip.AddrPort {
 // newer lets a picture replace one that the keeper has not seen yet.
 func newer(older, newer picture) picture {
 	merged := newer
-	merged.overtaken = slices.Clone(older.overtaken)
 	merged.repaired = older.repaired || newer.repaired
 	merged.reopened = older.reopened || !slices.Equal(older.openings, newer.openings)
+	merged.overtaken = slices.Clone(older.overtaken)
 	for _, p := range older.ports {
-		for _, f := range p.frontends {
-			if !slices.Contains(merged.overtaken, f) {
-				merged.overtaken = append(merged.overtaken, f)
-			}
-		}
+		merged.overtaken = append(merged.overtaken, p.frontends...)
 	}
+	merged.overtaken = merged.unique(merged.overtaken)
 	return merged
 }

@@ -185,7 +185,7 @@ func gone() service.View { return service.View{Key: dns} }
 // write writes the rules of a view.
 func (w *world) write(view service.View) {
 	w.Helper()
-	w.want(view.Key, w.renderer.Service(&view, &w.facts))
+	w.want(view.Key, w.renderer.Service(context.Background(), &view, &w.facts))
 	w.commit()
 }
 

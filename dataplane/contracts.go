@@ -16,8 +16,13 @@ import (
 // objects in equal order. Actors call it concurrently.
 type Renderer interface {
 	// Service renders one Service. A view without ports of the domain's family
-	// renders to nothing.
-	Service(view *service.View, facts *service.NodeFacts) []Object
+	// renders to nothing. It polls the context in every loop over frontends, and may return
+	// anything once that has ended: nothing more of that actor counts.
+	Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []Object
+	// Size counts what Service would render for one service port: objects, and what is listed
+	// in their bodies. It must cost no more than a multiplication, and may be up to twice too
+	// high or too low. The actor asks before it renders.
+	Size(port service.PortSize, facts *service.NodeFacts) int
 	// Node renders the scaffold: everything that belongs to no Service.
 	Node(facts *service.NodeFacts) []Object
 	// Naming reads the identities of what is rendered. It returns nil if no object has a

@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"context"
 	"maps"
 	"net/netip"
 	"slices"
@@ -49,7 +50,7 @@ func TestEveryFrontendOfEveryBackendIsTold(t *testing.T) {
 				view := &service.View{Key: service.Key{Namespace: "ns", Name: "a"}}
 				view.Ports[family] = []service.PortView{port}
 				told := map[string]bool{}
-				for _, o := range renderer.Service(view, &service.NodeFacts{}) {
+				for _, o := range renderer.Service(context.Background(), view, &service.NodeFacts{}) {
 					if f, ok := renderer.Naming().Frontend(o.ID); ok {
 						told[f.String()] = true
 					}
@@ -134,7 +135,7 @@ func TestWhatFollowsAFrontendLeadsToIt(t *testing.T) {
 		view := &service.View{Key: service.Key{Namespace: "ns", Name: "a"}}
 		view.Ports[family] = []service.PortView{port}
 		renderer := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
-		found := followersOf(t, renderer.Naming(), renderer.Service(view, &service.NodeFacts{}))
+		found := followersOf(t, renderer.Naming(), renderer.Service(context.Background(), view, &service.NodeFacts{}))
 		cluster := 0
 		for _, shard := range "abcdefgh" {
 			cluster += found["@cluster-endpoints-"+string(shard)]
@@ -152,7 +153,7 @@ func TestWhatFollowsAFrontendLeadsToIt(t *testing.T) {
 			t.Errorf("%v: %d slots of addresses follow, want 3", family, cluster)
 		}
 		other := iptables.NewRenderer(family, iptables.Options{MasqueradeBit: 14})
-		if found := followersOf(t, other.Naming(), other.Service(view, &service.NodeFacts{})); len(found) > 0 {
+		if found := followersOf(t, other.Naming(), other.Service(context.Background(), view, &service.NodeFacts{})); len(found) > 0 {
 			t.Errorf("%v: in iptables mode %v follow", family, found)
 		}
 	}
@@ -204,7 +205,7 @@ func TestEntriesOfSetsLeadToTheirServer(t *testing.T) {
 		view.Ports[family] = []service.PortView{port}
 		facts := &service.NodeFacts{}
 		facts.NodePorts[family] = service.NodePortAddresses{All: true, Host: []netip.Addr{endpoint.AddrPort.Addr().Next()}}
-		objects := ipvs.NewRenderer(family, ipvs.Options{MasqueradeBit: 14}).Service(view, facts)
+		objects := ipvs.NewRenderer(family, ipvs.Options{MasqueradeBit: 14}).Service(context.Background(), view, facts)
 		found := followersOf(t, ipvs.Naming{}, objects)
 		want := []string{"CLUSTER-IP", "LOAD-BALANCER", "LOAD-BALANCER-FW", "EXTERNAL-IP-LOCAL"}
 		prefix := []string{"set/KUBE-", "set/KUBE-6-"}[family]

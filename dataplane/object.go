@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -130,10 +131,16 @@ func (f Frontend) Compare(other Frontend) int {
 // Frontends are frontends of one Service.
 type Frontends []Frontend
 
-// String returns them separated by commas.
+// frontendsMax is how many Frontends.String lists: a tenant can cause thousands.
+const frontendsMax = 10
+
+// String returns the first ten separated by commas, and the number of others.
 func (fs Frontends) String() string {
 	var text []byte
 	for i, f := range fs {
+		if i == frontendsMax {
+			return string(fmt.Appendf(text, " and %d more", len(fs)-i))
+		}
 		if i > 0 {
 			text = append(text, ", "...)
 		}

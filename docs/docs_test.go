@@ -39,6 +39,25 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
+// TestLinkedTestsExist checks every link whose text is the name of a test: the linked file has that test.
+func TestLinkedTestsExist(t *testing.T) {
+	named := regexp.MustCompile(`\[(Test\w+)\]\(([^)\s]+)\)`)
+	found := 0
+	for _, page := range markdown(t) {
+		for _, match := range named.FindAllStringSubmatch(read(t, page), -1) {
+			found++
+			file := filepath.Join(filepath.Dir(page), match[2])
+			text, err := os.ReadFile(file)
+			if err != nil || !strings.Contains(string(text), "func "+match[1]+"(") {
+				t.Errorf("%s: %s has no %s (%v)", page, file, match[1], err)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("%d links to tests: the search for them is broken", found)
+	}
+}
+
 // TestEveryPageIsReachable checks that a reader who starts at the README finds every page.
 func TestEveryPageIsReachable(t *testing.T) {
 	start := filepath.Join("..", "README.md")

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -16,9 +17,11 @@ import (
 const ChangeLevel zapcore.Level = -2
 
 // changes knows how the newest fragment of each Service got into the kernel, until the view that it
-// was made of is known to be in force.
+// was made of is known to be in force. While changes are logged, it also knows what was logged last.
 type changes struct {
 	mu sync.Mutex
+	// told are the ports in the newest line about a Service, which has at least one.
+	told map[changeOf][]service.PortView
 	// batch is the newest one by domain; 0 after an audit.
 	batch map[string]uint64
 	of    map[changeOf]change
@@ -71,23 +74,46 @@ func (c *changes) take(key service.Key, family service.Family) change {
 func (c *changes) forget(key service.Key) {
 	for _, family := range service.Families {
 		c.take(key, family)
+		c.tell(changeOf{key, family}, nil)
 	}
 }
 
-// Programmed logs that a Service is served as a view says, in one family. It implements
-// proxy.Follower.
+// tell records the ports of the next line and returns those of the line before it; nil if there was
+// none.
+func (c *changes) tell(at changeOf, ports []service.PortView) (before []service.PortView) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before = c.told[at]
+	if len(ports) == 0 {
+		delete(c.told, at)
+		return before
+	}
+	if c.told == nil {
+		c.told = map[changeOf][]service.PortView{}
+	}
+	c.told[at] = ports
+	return before
+}
+
+// Programmed logs that a Service is served as a view says, in one family, and which endpoints that
+// adds and removes. It implements proxy.Follower.
 func (l *Log) Programmed(family service.Family, view service.View) {
 	made := l.changes.take(view.Key, family)
-	entry := l.log.Check(ChangeLevel, "Service change in force")
-	if entry == nil {
+	if !l.log.Core().Enabled(ChangeLevel) {
+		l.changes.tell(changeOf{view.Key, family}, nil) // or a later line would compare with it
 		return
 	}
-	endpoints := 0
-	for i := range view.Ports[family] {
-		endpoints += len(view.Ports[family][i].Reachable())
+	ports := view.Ports[family]
+	before := l.changes.tell(changeOf{view.Key, family}, ports)
+	if len(ports) == 0 && len(before) == 0 {
+		return // it does not have this family
 	}
-	fields := []zap.Field{zap.Stringer("service", view.Key), zap.Stringer("family", family),
-		zap.Int("ports", len(view.Ports[family])), zap.Int("endpoints", endpoints)}
+	fields := []zap.Field{zap.Stringer("service", view.Key), zap.Stringer("family", family)}
+	message := "Service deleted"
+	if slices.ContainsFunc(service.Families[:], func(f service.Family) bool { return len(view.Ports[f]) > 0 }) {
+		message = "Service change in force"
+		fields = append(fields, endpointFields(before, ports)...)
+	}
 	if made.took > 0 {
 		fields = append(fields, zap.Duration("took", made.took.Round(time.Microsecond)))
 	}
@@ -97,5 +123,57 @@ func (l *Log) Programmed(family service.Family, view service.View) {
 	if made.batch > 0 {
 		fields = append(fields, zap.Uint64("batch", made.batch))
 	}
-	entry.Write(fields...)
+	l.log.Log(ChangeLevel, message, fields...)
+}
+
+// examplesMax is how many endpoints a line names as added, and as removed.
+const examplesMax = 5
+
+// endpointFields says how many ports and endpoints there are, and how the endpoints differ from those
+// before. A first line names none: all of them are new to the log, not to the Service.
+func endpointFields(before, after []service.PortView) []zap.Field {
+	old, count := endpointsOf(before), 0
+	for i := range after {
+		count += len(after[i].Reachable())
+	}
+	fields := []zap.Field{zap.Int("ports", len(after)), zap.Int("endpoints", count)}
+	if before == nil {
+		return fields
+	}
+	now := endpointsOf(after)
+	fields = append(fields, examples("added", without(now, old))...)
+	return append(fields, examples("removed", without(old, now))...)
+}
+
+// endpointsOf lists the endpoints of all ports, sorted, each once.
+func endpointsOf(ports []service.PortView) (all []string) {
+	for i := range ports {
+		for _, e := range ports[i].Reachable() {
+			all = append(all, e.String())
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// without lists what is in one sorted list and not in another.
+func without(list, other []string) (rest []string) {
+	for _, e := range list {
+		if _, found := slices.BinarySearch(other, e); !found {
+			rest = append(rest, e)
+		}
+	}
+	return rest
+}
+
+// examples names the first of the endpoints, and counts the others.
+func examples(name string, all []string) []zap.Field {
+	if len(all) == 0 {
+		return nil
+	}
+	fields := []zap.Field{zap.Strings(name, all[:min(len(all), examplesMax)])}
+	if more := len(all) - examplesMax; more > 0 {
+		fields = append(fields, zap.Int(name+"More", more))
+	}
+	return fields
 }

@@ -2,6 +2,7 @@ package observe
 
 import (
 	"errors"
+	"net/netip"
 	"reflect"
 	"testing"
 	"time"
@@ -17,7 +18,11 @@ import (
 
 func served(key service.Key, endpoints int) service.View {
 	view := service.View{Key: key}
-	view.Ports[service.IPv4] = []service.PortView{{Cluster: make([]service.Endpoint, endpoints)}, {}}
+	var all []service.Endpoint
+	for n := range endpoints {
+		all = append(all, service.Endpoint{AddrPort: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(n + 1)}), 80)})
+	}
+	view.Ports[service.IPv4] = []service.PortView{{Cluster: all}, {}}
 	return view
 }
 
@@ -32,10 +37,11 @@ func TestLogChanges(t *testing.T) {
 		line := all[len(all)-1]
 		return line.Level, line.Message, line.ContextMap()
 	}
+	text := "Service change in force"
 	expect := func(want fields) {
 		t.Helper()
 		level, message, got := last()
-		if level != ChangeLevel || message != "Service change in force" || !reflect.DeepEqual(got, map[string]any(want)) {
+		if level != ChangeLevel || message != text || !reflect.DeepEqual(got, map[string]any(want)) {
 			t.Errorf("got %v %q\n%v, want\n%v", level, message, got, want)
 		}
 	}
@@ -56,13 +62,27 @@ func TestLogChanges(t *testing.T) {
 	l.Aggregator(aggregator.AuditDone{Domain: "d/IPv4"})
 	apply(time.Second)
 	l.Programmed(service.IPv4, served(key, 1))
-	expect(fields{"service": "a/b", "family": "IPv4", "ports": int64(2), "endpoints": int64(1), "took": time.Second, "domain": "d/IPv4"})
+	expect(fields{"service": "a/b", "family": "IPv4", "ports": int64(2), "endpoints": int64(1), "took": time.Second, "domain": "d/IPv4",
+		"removed": []any{"10.0.0.2:80", "10.0.0.3:80"}})
 
-	// a view that comes again, and a Service that is gone
+	// many endpoints: examples and a number
+	l.Programmed(service.IPv4, served(key, 9))
+	expect(fields{"service": "a/b", "family": "IPv4", "ports": int64(2), "endpoints": int64(9),
+		"added": []any{"10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80", "10.0.0.5:80", "10.0.0.6:80"}, "addedMore": int64(3)})
+
+	// no line for a family that the Service does not have, neither while it is served nor at its end
+	before := lines.Len()
+	l.Programmed(service.IPv6, served(key, 9))
+	l.Programmed(service.IPv6, service.View{Key: key})
+	if lines.Len() != before {
+		t.Errorf("lines about a family that the Service does not have: %v", lines.All()[before:])
+	}
+
+	text = "Service deleted"
 	l.Programmed(service.IPv4, service.View{Key: key})
-	expect(fields{"service": "a/b", "family": "IPv4", "ports": int64(0), "endpoints": int64(0)})
-	if len(l.changes.of) > 0 {
-		t.Errorf("%d changes are kept", len(l.changes.of))
+	expect(fields{"service": "a/b", "family": "IPv4"})
+	if len(l.changes.of)+len(l.changes.told) > 0 {
+		t.Errorf("%d changes and the ports of %d Services are kept", len(l.changes.of), len(l.changes.told))
 	}
 }
 
@@ -72,8 +92,8 @@ func TestLogTellsNoChangesByDefault(t *testing.T) {
 	l := NewLog(zap.New(core), map[string]service.Family{"d": service.IPv4})
 	l.Aggregator(aggregator.Applied{Domain: "d", Contribution: dataplane.Contribution{Key: service.Key{Name: "b"}}})
 	l.Programmed(service.IPv4, served(service.Key{Name: "c"}, 1))
-	if len(l.changes.of) > 0 || lines.Len() > 0 {
-		t.Errorf("%d changes, %d lines", len(l.changes.of), lines.Len())
+	if len(l.changes.of)+len(l.changes.told) > 0 || lines.Len() > 0 {
+		t.Errorf("%d changes, the ports of %d Services, %d lines", len(l.changes.of), len(l.changes.told), lines.Len())
 	}
 }
 

@@ -5,6 +5,7 @@ package observe
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -34,7 +35,12 @@ type Log struct {
 	incidents   Incidents
 	quarantines quarantines
 	changes     changes
+	// written counts the objects of batches that landed.
+	written atomic.Int64
 }
+
+// Written returns how many objects were written since the start, in all domains.
+func (l *Log) Written() int64 { return l.written.Load() }
 
 // NewLog makes a listener on a logger. families has the family of each domain whose rules serve
 // Services; nil means that their changes are not logged one by one.
@@ -80,6 +86,9 @@ func (l *Log) Supervisor(event supervisor.Event[service.Key]) {
 			zap.Time("until", e.Until), zap.Error(e.Err))
 	case supervisor.Unparked:
 		l.log.Info("trying a Service again that failed too often", child, zap.Bool("changed", e.Nudged))
+	case supervisor.Unstopped:
+		l.log.Warn("processing a Service did not stop; stopping goes on without it", child,
+			zap.Duration("after", e.After), zap.String("stack", e.Stack))
 	case supervisor.Returned:
 		l.log.Info("what hung while processing a Service has ended", child, zap.Int("abandoned", e.Abandoned))
 	case supervisor.Ended:
@@ -129,8 +138,12 @@ func (l *Log) Aggregator(event aggregator.Event) {
 		if !l.quarantines.began(e) {
 			errorIfNew = zap.DebugLevel // tried again, with the same result
 		}
-		l.log.Log(errorIfNew, "Service quarantined: its rules were rejected; its previous rules stay",
-			in(e.Domain, e.Key, zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))...)
+		fields := in(e.Domain, e.Key, zap.Stringer("revision", e.Revision), zap.String("reason", e.Reason))
+		if e.Cause == aggregator.DoesNotLand {
+			l.log.Log(errorIfNew, "Service quarantined: every write of its rules fails; its previous rules stay", fields...)
+			return
+		}
+		l.log.Log(errorIfNew, "Service quarantined: its rules were rejected; its previous rules stay", fields...)
 	case aggregator.Freed:
 		l.quarantines.ended(e)
 		l.log.Info("Service accepted again", in(e.Domain, e.Key)...)
@@ -167,6 +180,7 @@ func (l *Log) batch(e aggregator.BatchWritten) {
 			append(fields, zap.Stringer("outcome", r.Outcome), zap.Error(r.Err)))
 		return
 	}
+	l.written.Add(int64(r.Written.Objects))
 	l.over("batches are written again", "batch failed; nothing is lost", e.Domain)
 	switch {
 	case e.Batch.Number == 1: // an operator who starts a proxy waits for this
@@ -249,11 +263,11 @@ func (l *Log) repair(e aggregator.RepairBegan) {
 // Actors logs what happens in the directory and to actors.
 func (l *Log) Actors(event actors.Event) {
 	switch e := event.(type) {
-	case actors.Refused:
-		l.log.Error("Service refused: too many Services; raise the limit",
-			zap.Stringer("service", e.Key), zap.Int("bound", e.MaxServices))
-	case actors.RefusedGone:
-		l.log.Info("refused Service is gone", zap.Stringer("service", e.Key))
+	case actors.TooLarge:
+		l.log.Error("Service asks for too many objects; its previous rules stay",
+			in(e.Domain, e.Key, zap.Int("objects", e.Objects), zap.Int("max", e.Max))...)
+	case actors.Fits:
+		l.log.Info("Service no longer asks for too many objects", zap.Stringer("service", e.Key))
 	case actors.Drains:
 		l.log.Debug("endpoints drain", in(e.Domain, e.Key, zap.Int("endpoints", e.Endpoints))...)
 	case actors.DrainCut:

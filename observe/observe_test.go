@@ -104,6 +104,11 @@ func TestLogSupervisor(t *testing.T) {
 			fields: fields{"service": "a/b", "changed": true},
 		},
 		{
+			name: "unstopped", tell: tell(1, supervisor.Unstopped{After: time.Second, Stack: "here"}),
+			level: zap.WarnLevel, message: "processing a Service did not stop; stopping goes on without it",
+			fields: fields{"service": "a/b", "after": time.Second, "stack": "here"},
+		},
+		{
 			name: "returned", tell: tell(1, supervisor.Returned{Abandoned: 2}),
 			level: zap.InfoLevel, message: "what hung while processing a Service has ended",
 			fields: fields{"service": "a/b", "abandoned": int64(2)},
@@ -117,16 +122,16 @@ func TestLogSupervisor(t *testing.T) {
 
 func TestLogActors(t *testing.T) {
 	testLog(t, []logCase{{
-		name: "refused",
+		name: "too large",
 		tell: func(l *Log) {
-			l.Actors(actors.Refused{Key: service.Key{Namespace: "a", Name: "b"}, MaxServices: 10})
+			l.Actors(actors.TooLarge{Key: service.Key{Namespace: "a", Name: "b"}, Domain: "d", Objects: 20, Max: 10})
 		},
-		level: zap.ErrorLevel, message: "Service refused: too many Services; raise the limit",
-		fields: fields{"service": "a/b", "bound": int64(10)},
+		level: zap.ErrorLevel, message: "Service asks for too many objects; its previous rules stay",
+		fields: fields{"service": "a/b", "domain": "d", "objects": int64(20), "max": int64(10)},
 	}, {
-		name:  "refused, and gone",
-		tell:  func(l *Log) { l.Actors(actors.RefusedGone{Key: service.Key{Namespace: "a", Name: "b"}}) },
-		level: zap.InfoLevel, message: "refused Service is gone", fields: fields{"service": "a/b"},
+		name:  "no longer too large",
+		tell:  func(l *Log) { l.Actors(actors.Fits{Key: service.Key{Namespace: "a", Name: "b"}}) },
+		level: zap.InfoLevel, message: "Service no longer asks for too many objects", fields: fields{"service": "a/b"},
 	}})
 }
 
@@ -224,6 +229,12 @@ func TestLogAggregator(t *testing.T) {
 			name: "quarantined", tell: tell(aggregator.Quarantined{Domain: "d", Key: key, Revision: revision, Reason: "line 7"}),
 			level: zap.ErrorLevel, message: "Service quarantined: its rules were rejected; its previous rules stay",
 			fields: fields{"domain": "d", "service": "a/b", "revision": "2.3", "reason": "line 7"},
+		},
+		{
+			name: "quarantined because it does not land", tell: tell(aggregator.Quarantined{Domain: "e", Key: key, Revision: revision,
+				Cause: aggregator.DoesNotLand, Reason: "does not land: busy: no memory"}),
+			level: zap.ErrorLevel, message: "Service quarantined: every write of its rules fails; its previous rules stay",
+			fields: fields{"domain": "e", "service": "a/b", "revision": "2.3", "reason": "does not land: busy: no memory"},
 		},
 		{
 			name: "freed", tell: tell(aggregator.Freed{Domain: "d", Key: key}),

@@ -44,10 +44,12 @@ type Slice struct {
 	// the earliest moment at which the change that this slice carries was
 	// caused. Zero when absent or unparsable.
 	Trigger time.Time
+	// Received is when the source stored the slice; zero before that.
+	Received time.Time
 }
 
-// Equal reports whether two slices contribute the same endpoints. Trigger is left
-// out: it says when a change was caused, not what is. Two nil slices are equal.
+// Equal reports whether two slices contribute the same endpoints. The times are left
+// out: they say when a change was caused, not what is. Two nil slices are equal.
 func (s *Slice) Equal(other *Slice) bool {
 	if s == nil || other == nil {
 		return s == other

@@ -17,8 +17,8 @@ func TestSpecEqual(t *testing.T) {
 }
 
 func TestSliceEqual(t *testing.T) {
-	// The trigger says when, not what.
-	checkEqual(t, filled[Slice], (*Slice).Equal, []string{".Trigger"})
+	// The times say when, not what.
+	checkEqual(t, filled[Slice], (*Slice).Equal, []string{".Trigger", ".Received"})
 }
 
 func TestViewEqual(t *testing.T) {

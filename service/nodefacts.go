@@ -27,6 +27,39 @@ type NodeFacts struct {
 	LocalhostNodePorts bool
 	// ServiceCIDRs are the ranges that ClusterIPs are allocated from.
 	ServiceCIDRs PerFamily[[]netip.Prefix]
+	// Servers are the addresses at which this process reaches the API server, sorted. Nil unless
+	// the backend makes addresses of Services local.
+	Servers PerFamily[[]netip.Addr]
+	// ExternalIPsInServiceCIDR serves external IPs inside ServiceCIDRs, which are ignored otherwise.
+	ExternalIPsInServiceCIDR bool
+}
+
+// MayBind reports whether an external IP or a load balancer's may become a local address of this node: not
+// one that the node has, and not the API server's. This process would connect to itself there, and could not
+// learn that the Service was deleted.
+func (f *NodeFacts) MayBind(addr netip.Addr) bool {
+	family := FamilyOf(addr)
+	return addr != f.NodeIPs[family] && !slices.Contains(f.NodePorts[family].Host, addr) && !slices.Contains(f.Servers[family], addr)
+}
+
+// externalIPs returns the external IPs of a Service that are served. Any tenant can write one inside
+// ServiceCIDRs, and would get the ClusterIP of a Service that is created later, or has no endpoints.
+func (f *NodeFacts) externalIPs(spec *Spec, family Family) []netip.Addr {
+	all, ranges := spec.ExternalIPs[family], f.ServiceCIDRs[family]
+	if f.ExternalIPsInServiceCIDR || !slices.ContainsFunc(all, func(a netip.Addr) bool { return Within(ranges, a).IsValid() }) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return Within(ranges, a).IsValid() })
+}
+
+// Within returns the first range that contains an address; the zero Prefix if none does.
+func Within(ranges []netip.Prefix, addr netip.Addr) netip.Prefix {
+	for _, r := range ranges {
+		if r.Contains(addr) {
+			return r
+		}
+	}
+	return netip.Prefix{}
 }
 
 // LocalDetector recognises packets that were sent by a local pod. The zero
@@ -66,14 +99,16 @@ func (f *NodeFacts) Equal(other *NodeFacts) bool {
 	for _, family := range Families {
 		a, b := f.NodePorts[family], other.NodePorts[family]
 		if a.All != b.All || !slices.Equal(a.Addresses, b.Addresses) || !slices.Equal(a.Host, b.Host) ||
-			!slices.Equal(f.ServiceCIDRs[family], other.ServiceCIDRs[family]) {
+			!slices.Equal(f.ServiceCIDRs[family], other.ServiceCIDRs[family]) ||
+			!slices.Equal(f.Servers[family], other.Servers[family]) {
 			return false
 		}
 	}
 	return f.Name == other.Name && f.Zone == other.Zone &&
 		f.NodeIPs == other.NodeIPs && f.Detect == other.Detect &&
 		f.MasqueradeAll == other.MasqueradeAll &&
-		f.LocalhostNodePorts == other.LocalhostNodePorts
+		f.LocalhostNodePorts == other.LocalhostNodePorts &&
+		f.ExternalIPsInServiceCIDR == other.ExternalIPsInServiceCIDR
 }
 
 // NodeObject is what the API said about this node, reduced to what a proxy

@@ -34,8 +34,9 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 		}
 		ports := make([]PortView, len(spec.Ports))
 		s.readyLocal = s.readyLocal[:0]
+		externalIPs := facts.externalIPs(spec, family)
 		for i := range ports {
-			ports[i] = frontends(spec, family, i, facts)
+			ports[i] = frontends(spec, family, i, facts, externalIPs)
 			s.gather(family, &spec.Ports[i], from, facts.Name)
 			s.choose(&ports[i], facts)
 			if spec.HealthCheckNodePort != 0 {
@@ -48,8 +49,9 @@ func Resolve(key Key, spec *Spec, from []*Slice, facts *NodeFacts) View {
 	return view
 }
 
-// frontends returns the part of a port's view that does not depend on endpoints.
-func frontends(spec *Spec, family Family, i int, facts *NodeFacts) PortView {
+// frontends returns the part of a port's view that does not depend on endpoints. The external IPs are
+// those of NodeFacts.externalIPs, which all ports share.
+func frontends(spec *Spec, family Family, i int, facts *NodeFacts, externalIPs []netip.Addr) PortView {
 	port := &spec.Ports[i]
 	ranges := spec.SourceRanges[family]
 	nodeIP := facts.NodeIPs[family]
@@ -59,7 +61,7 @@ func frontends(spec *Spec, family Family, i int, facts *NodeFacts) PortView {
 		Port:             port.Port,
 		NodePort:         port.NodePort,
 		ClusterIP:        spec.ClusterIPs[family],
-		ExternalIPs:      spec.ExternalIPs[family],
+		ExternalIPs:      externalIPs,
 		LoadBalancerVIPs: spec.LoadBalancerVIPs[family],
 		SourceRanges:     ranges,
 		NodeInSourceRanges: slices.ContainsFunc(ranges, func(r netip.Prefix) bool {

@@ -180,3 +180,42 @@ func FuzzResolve(f *testing.F) {
 		newScenario(&c).check(t, rand.New(rand.NewPCG(uint64(len(data)), 0)))
 	})
 }
+
+// TestExternalIPsInServiceCIDRsAreIgnored: the API server allocates ClusterIPs, and a tenant writes
+// external IPs. One among the ClusterIPs would be served in place of the Service that gets it.
+func TestExternalIPsInServiceCIDRsAreIgnored(t *testing.T) {
+	addr := netip.MustParseAddr
+	spec := &Spec{Key: Key{Namespace: "ns", Name: "a"}, Ports: []Port{{Port: 80}, {Name: "b", Port: 81}},
+		ClusterIPs: PerFamily[netip.Addr]{addr("10.96.0.1"), addr("fd00:96::1")},
+		ExternalIPs: PerFamily[[]netip.Addr]{{addr("10.96.0.50"), addr("192.0.2.1"), addr("10.97.0.50")},
+			{addr("fd00:96::50")}}}
+	facts := &NodeFacts{Name: "n1", ServiceCIDRs: PerFamily[[]netip.Prefix]{
+		{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.97.0.0/16")}, {netip.MustParsePrefix("fd00:96::/112")}}}
+	served := func() PerFamily[int] {
+		view := Resolve(spec.Key, spec, nil, facts)
+		var counts PerFamily[int]
+		for _, family := range Families {
+			for _, port := range view.Ports[family] {
+				counts[family] += len(port.ExternalIPs)
+			}
+		}
+		return counts
+	}
+	if got, want := served(), (PerFamily[int]{2, 0}); got != want {
+		t.Errorf("external IPs of both ports: %v, want %v", got, want)
+	}
+	if len(spec.ExternalIPs[IPv4]) != 3 {
+		t.Error("the spec has been changed")
+	}
+	facts.ServiceCIDRs[IPv4] = facts.ServiceCIDRs[IPv4][:1]
+	if got, want := served(), (PerFamily[int]{4, 0}); got != want {
+		t.Errorf("without the second range: %v, want %v", got, want)
+	}
+	facts.ExternalIPsInServiceCIDR = true
+	if got, want := served(), (PerFamily[int]{6, 2}); got != want {
+		t.Errorf("allowed: %v, want %v", got, want)
+	}
+	if (&NodeFacts{}).Equal(&NodeFacts{ExternalIPsInServiceCIDR: true}) {
+		t.Error("facts that lead to other rules are equal")
+	}
+}

@@ -4,8 +4,10 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
 // Options are the optional parts of a Cache.
@@ -15,6 +17,11 @@ type Options struct {
 	Warn func(service.Warning)
 	// IgnoreExternalIPs ignores spec.externalIPs.
 	IgnoreExternalIPs bool
+	// ExternalIPsInServiceCIDR makes external IPs inside ServiceCIDRs no reason for a warning: they are
+	// served; see service.NodeFacts.
+	ExternalIPsInServiceCIDR bool
+	// Policy says what objects may ask for. It is for the feeders, which reduce them.
+	Policy reduce.Policy
 }
 
 // Cache owns the newest value of every API object that a proxy needs. Feeders
@@ -30,8 +37,9 @@ type Options struct {
 type Cache struct {
 	sink Sink
 	warn func(service.Warning)
-	// ignoreExternalIPs is Options.IgnoreExternalIPs.
-	ignoreExternalIPs bool
+	// The fields of Options with these names.
+	ignoreExternalIPs, externalIPsInServiceCIDR bool
+	policy                                      reduce.Policy
 
 	mu       sync.RWMutex
 	specs    map[service.Key]*service.Spec
@@ -64,23 +72,29 @@ func NewCache(sink Sink, options Options) *Cache {
 	return &Cache{
 		sink:              sink,
 		warn:              options.Warn,
-		ignoreExternalIPs: options.IgnoreExternalIPs,
-		specs:             make(map[service.Key]*service.Spec),
-		slices:            make(map[service.Key]sliceList),
-		owners:            make(map[sliceID]service.Key),
-		cidrs:             make(map[string][]netip.Prefix),
+		ignoreExternalIPs: options.IgnoreExternalIPs, externalIPsInServiceCIDR: options.ExternalIPsInServiceCIDR,
+		policy: options.Policy,
+		specs:  make(map[service.Key]*service.Spec),
+		slices: make(map[service.Key]sliceList),
+		owners: make(map[sliceID]service.Key),
+		cidrs:  make(map[string][]netip.Prefix),
 	}
 }
+
+// Policy returns Options.Policy.
+func (c *Cache) Policy() reduce.Policy { return c.policy }
 
 // SetSpec files what a Service is now, and posts it if that is a difference.
 func (c *Cache) SetSpec(spec *service.Spec) {
 	spec = c.admitted(spec)
 	c.mu.Lock()
 	changed := c.storeSpec(spec)
+	fresh := c.warnOfRanges(spec)
 	c.mu.Unlock()
 	if changed {
 		c.sink.PostSpec(spec.Key, spec)
 	}
+	c.tell(fresh)
 }
 
 // RemoveSpec says that a Service is gone, or no longer one that is proxied. Its
@@ -194,6 +208,7 @@ func (c *Cache) dropSpec(key service.Key) bool {
 		return false
 	}
 	delete(c.specs, key)
+	c.warnOfRanges(&service.Spec{Key: key})
 	c.stats.Posts++
 	return true
 }
@@ -212,9 +227,11 @@ func (c *Cache) storeSlice(posts []slicePost, slice *service.Slice) []slicePost 
 		c.stats.Moves++
 		posts = c.dropSlice(posts, id)
 	}
-	c.slices[slice.Service] = c.slices[slice.Service].with(slice)
+	stored := *slice
+	stored.Received = time.Now()
+	c.slices[slice.Service] = c.slices[slice.Service].with(&stored)
 	c.owners[id] = slice.Service
-	return c.appendSlicePost(posts, slicePost{slice.Service, slice.Name, slice})
+	return c.appendSlicePost(posts, slicePost{slice.Service, slice.Name, &stored})
 }
 
 // dropSlice removes a slice and appends the post that follows from it.
@@ -274,6 +291,7 @@ func nodeEqual(a, b *service.NodeObject) bool {
 func (c *Cache) ReplaceSpecs(all []*service.Spec) {
 	c.mu.Lock()
 	var changed []*service.Spec
+	var fresh []service.Warning
 	wanted := make(map[service.Key]bool, len(all))
 	for _, spec := range all {
 		spec = c.admitted(spec)
@@ -281,6 +299,7 @@ func (c *Cache) ReplaceSpecs(all []*service.Spec) {
 		if c.storeSpec(spec) {
 			changed = append(changed, spec)
 		}
+		fresh = append(fresh, c.warnOfRanges(spec)...)
 	}
 	var gone []service.Key
 	for key := range c.specs {
@@ -297,6 +316,7 @@ func (c *Cache) ReplaceSpecs(all []*service.Spec) {
 	for _, key := range gone {
 		c.sink.PostSpec(key, nil)
 	}
+	c.tell(fresh)
 }
 
 // ReplaceSlices takes the complete list of slices and posts the differences. It walks

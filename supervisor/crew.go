@@ -4,11 +4,14 @@ import "sync"
 
 // crew counts the goroutines of children that work and are not abandoned.
 type crew struct {
-	mu      sync.Mutex
-	count   int
-	closed  bool
-	running sync.WaitGroup
+	mu     sync.Mutex
+	count  int
+	closed bool
+	// empty is closed once nobody can join any more and all have left.
+	empty chan struct{}
 }
+
+func newCrew() *crew { return &crew{empty: make(chan struct{})} }
 
 // crowd is the number of goroutines from which whoever starts one more lets them run
 // first. When all children are woken at once, few of them have a stack at a time.
@@ -22,21 +25,26 @@ func (c *crew) join() (crowded, ok bool) {
 		return false, false
 	}
 	c.count++
-	c.running.Add(1)
 	return c.count > crowd, true
 }
 
 func (c *crew) leave() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.count--
-	c.mu.Unlock()
-	c.running.Done()
+	if c.closed && c.count == 0 {
+		close(c.empty)
+	}
 }
 
-// dismiss lets no goroutine join any more, and waits until all have left.
-func (c *crew) dismiss() {
+// dismiss lets no goroutine join any more. The channel is closed once all have left. It
+// must be called once.
+func (c *crew) dismiss() <-chan struct{} {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.closed = true
-	c.mu.Unlock()
-	c.running.Wait()
+	if c.count == 0 {
+		close(c.empty)
+	}
+	return c.empty
 }

@@ -60,18 +60,27 @@ type Unparked struct {
 // Ended reports that a child returned because it had nothing more to do.
 type Ended struct{}
 
+// Unstopped reports that a child still worked when the supervisor stopped, After its
+// context had ended. It has been fenced; the supervisor did not wait any longer.
+type Unstopped struct {
+	After time.Duration
+	// Stack is the child's stack; empty after the first ten children.
+	Stack string
+}
+
 // Returned reports that an abandoned goroutine returned after all.
 type Returned struct {
 	Abandoned int
 }
 
-func (Started) change()  {}
-func (Failed) change()   {}
-func (Stuck) change()    {}
-func (Parked) change()   {}
-func (Unparked) change() {}
-func (Ended) change()    {}
-func (Returned) change() {}
+func (Started) change()   {}
+func (Failed) change()    {}
+func (Stuck) change()     {}
+func (Parked) change()    {}
+func (Unparked) change()  {}
+func (Ended) change()     {}
+func (Returned) change()  {}
+func (Unstopped) change() {}
 
 // PanicError is the error of a child that panicked.
 type PanicError struct {

@@ -93,17 +93,18 @@ func (l *Lease) settle() bool {
 	return first
 }
 
-// abandon fences the incarnation and returns what cancels its context. It returns nil if
-// the child has finished at the last moment.
-func (l *Lease) abandon() context.CancelFunc {
+// abandon fences the incarnation and returns what cancels its context. again reports
+// whether the body would have been called once more. It returns nil if no goroutine works for it.
+func (l *Lease) abandon() (cancel context.CancelFunc, again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cancel == nil || l.phase == over {
-		return nil
+		return nil, false
 	}
+	again = l.phase == called
 	l.phase = over
 	l.fenced.Store(true)
-	return l.cancel
+	return l.cancel, again
 }
 
 // employ notes what ends the context of a goroutine that begins.

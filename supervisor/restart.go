@@ -19,18 +19,40 @@ type limits struct {
 	parkRetry time.Duration
 	// messageDeadline is how long a child may take over one message.
 	messageDeadline time.Duration
+	// nudgeWait is the pause after which a parked child whose input has changed is tried
+	// again. hungWait replaces it while more than one of its incarnations hang.
+	nudgeWait, hungWait time.Duration
+	// abandonedMax bounds the incarnations, of all children together, that hang.
+	abandonedMax int
+	// stopWait is how long stopping waits for children that work. Those that honor their
+	// context need no more, and the others do not count.
+	stopWait time.Duration
 	// restartsPerSecond bounds the restarts of all children together; more wait.
 	restartsPerSecond int
 }
 
 var defaults = limits{
 	backoffMin: 10 * time.Millisecond, backoffMax: 30 * time.Second, scoreHalfLife: time.Minute,
-	parkScore: 6, parkRetry: 5 * time.Minute, messageDeadline: 10 * time.Second, restartsPerSecond: 200,
+	parkScore: 6, parkRetry: 5 * time.Minute, messageDeadline: 10 * time.Second,
+	nudgeWait: time.Second, hungWait: time.Minute, abandonedMax: 8, stopWait: time.Second,
+	restartsPerSecond: 200,
 }
 
 func (l limits) with(messageDeadline time.Duration) limits {
 	l.messageDeadline = cmp.Or(messageDeadline, l.messageDeadline)
 	return l
+}
+
+// parkedFor and nudgedAfter return the pause of a parked child, without and with a change
+// of its input. From the second incarnation that hangs, the pauses double with each one:
+// until it returns, it may keep a CPU.
+func (l limits) parkedFor(hung int) time.Duration { return l.parkRetry << max(0, hung-2) }
+
+func (l limits) nudgedAfter(hung int) time.Duration {
+	if hung < 2 {
+		return l.nudgeWait
+	}
+	return l.hungWait << (hung - 2)
 }
 
 // score counts a child's failures and forgets them over time. It is pure: the

@@ -211,7 +211,7 @@ func (s *script) event(e Event[name]) {
 		s.stand(e.Child, "parked until "+s.since(w.Until))
 		s.note("%s is parked until %s: %v; score %.2f", e.Child, s.since(w.Until), w.Err, w.Score)
 	case Unparked:
-		s.stand(e.Child, "waits for a second after its failure")
+		s.stand(e.Child, "waits for its next try")
 		s.note("%s is unparked, %s", e.Child, map[bool]string{true: "nudged", false: "the time is up"}[w.Nudged])
 	case Ended:
 		s.stand(e.Child, "gone")

@@ -9,8 +9,9 @@
 // and its own limit at which it is parked, so a child that fails does not delay
 // the others. A child that spends longer than the deadline on one message is
 // stuck: the supervisor fences it (its lease says so, and its output is refused),
-// captures its stack and starts a replacement. Go cannot end a goroutine from
-// outside, so the abandoned one is counted until it returns.
+// ends its context, captures its stack and starts a replacement. Go cannot end a
+// goroutine from outside, so the abandoned one is counted until it returns. Run
+// fails when there are too many: only the end of the process ends them.
 package supervisor
 
 import (
@@ -48,14 +49,18 @@ type Supervisor[K Name] struct {
 	listen  func(Event[K])
 	control *mailbox.Mailbox[request[K], order]
 	watch   *watch
-	crew    crew
+	crew    *crew
 
 	// Owned by Run.
 	incarnation uint64
 	children    map[K]*child
-	due         agenda[K]
-	abandoned   int
-	restarts    bucket
+	// fresh has the children that never started, due those that start again. Only the
+	// latter are bounded in number per second.
+	fresh, due agenda[K]
+	// abandoned maps the incarnations that were given up, and have not returned, to
+	// their children.
+	abandoned map[uint64]K
+	restarts  bucket
 }
 
 // request is the key of a control message. Reports carry the incarnation, so
@@ -90,6 +95,10 @@ type child struct {
 	score   score
 	started bool
 	parked  bool
+	// nudged is set if the child's input has changed since it started.
+	nudged bool
+	// hung counts its abandoned incarnations.
+	hung int
 	// wakeAt is the time of the child's one valid entry in the agenda; entries
 	// with other times are skipped.
 	wakeAt time.Time
@@ -104,7 +113,8 @@ func New[K Name](messageDeadline time.Duration, listen func(Event[K])) *Supervis
 		listen:   listen,
 		control:  mailbox.New[request[K], order](math.MaxInt, nil),
 		watch:    &watch{busy: map[*Lease]time.Time{}},
-		children: map[K]*child{},
+		crew:     newCrew(),
+		children: map[K]*child{}, abandoned: map[uint64]K{},
 	}
 }
 
@@ -114,17 +124,20 @@ func (s *Supervisor[K]) Want(key K, run Run) {
 	s.control.Post(request[K]{key: key, verb: verbWant}, order{run: run})
 }
 
-// Nudge reports that a child's input has changed. A parked child is tried again,
-// at most once per second.
+// Nudge reports that a child's input has changed. A parked child is tried again, at most
+// once per second, and less often while incarnations of it hang. A child that works is
+// tried again in the same way if it fails and is parked.
 func (s *Supervisor[K]) Nudge(key K) {
 	s.control.Post(request[K]{key: key, verb: verbNudge}, order{})
 }
 
-// Run keeps the children alive until the context ends, then cancels them all and
-// waits for those that work and are not abandoned.
-func (s *Supervisor[K]) Run(ctx context.Context) {
+// Run keeps the children alive until the context ends. Then it ends their contexts, and
+// returns when all of them have stopped, but no later than a second after that: it fences
+// the others and reports each as Unstopped. An error means that too many incarnations
+// hang; the process should end.
+func (s *Supervisor[K]) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer s.crew.dismiss()
+	defer s.dismiss()
 	defer cancel()
 	patrol := time.NewTicker(s.limits.messageDeadline / 4)
 	defer patrol.Stop()
@@ -134,13 +147,18 @@ func (s *Supervisor[K]) Run(ctx context.Context) {
 		alarm.Reset(s.startDue(ctx, time.Now()))
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-s.control.Wake():
 			entries, _ := s.control.Take(0)
 			for _, e := range entries {
 				s.obey(e.Key, e.Message)
 			}
 		case <-patrol.C:
+			// What the last patrol abandoned has had a while to return: after a pause of the
+			// whole process, every message at work looks as if it hung.
+			if err := s.crowded(); err != nil {
+				return err
+			}
 			s.patrol()
 		case <-alarm.C:
 		}
@@ -172,14 +190,18 @@ func (s *Supervisor[K]) want(key K, run Run) {
 	}
 }
 
-// nudge brings a parked child's next try forward. The pause of a second bounds
-// the cost of a child whose input changes often and that fails each time.
+// nudge brings a parked child's next try forward. The pause bounds the cost of a child
+// whose input changes often and that fails each time.
 func (s *Supervisor[K]) nudge(key K) {
 	c := s.children[key]
-	if c == nil || !c.parked {
+	if c == nil {
 		return
 	}
-	at := c.score.at.Add(time.Second)
+	if !c.parked {
+		c.nudged = true
+		return
+	}
+	at := c.score.at.Add(s.limits.nudgedAfter(c.hung))
 	if now := time.Now(); at.Before(now) {
 		at = now
 	}
@@ -193,9 +215,12 @@ func (s *Supervisor[K]) nudge(key K) {
 // report handles the return of an incarnation.
 func (s *Supervisor[K]) report(key K, incarnation uint64, err error) {
 	c := s.children[key]
-	if c == nil || c.lease == nil || c.lease.incarnation != incarnation {
-		s.abandoned--
-		s.tell(key, incarnation, Returned{Abandoned: s.abandoned})
+	if _, given := s.abandoned[incarnation]; given {
+		delete(s.abandoned, incarnation)
+		if c != nil {
+			c.hung--
+		}
+		s.tell(key, incarnation, Returned{Abandoned: len(s.abandoned)})
 		return
 	}
 	c.lease = nil
@@ -216,65 +241,60 @@ func (s *Supervisor[K]) report(key K, incarnation uint64, err error) {
 func (s *Supervisor[K]) fail(key K, c *child, err error) (time.Duration, float64) {
 	now := time.Now()
 	points := c.score.fail(now, s.limits.scoreHalfLife)
-	if points >= s.limits.parkScore {
+	// The first one that hangs is replaced at once. Its replacement does no better.
+	if points >= s.limits.parkScore || c.hung > 1 {
+		pause := s.limits.parkedFor(c.hung)
 		c.parked = true
-		s.schedule(key, c, now.Add(s.limits.parkRetry))
+		s.schedule(key, c, now.Add(pause))
 		s.tell(key, 0, Parked{Score: points, Err: err, Until: c.wakeAt})
-		return s.limits.parkRetry, points
+		if c.nudged {
+			s.nudge(key)
+		}
+		return pause, points
 	}
 	pause := backoff(points, s.limits.backoffMin, s.limits.backoffMax)
 	s.schedule(key, c, now.Add(pause))
 	return pause, points
 }
 
-// patrol abandons the children that are past their message deadline.
-func (s *Supervisor[K]) patrol() {
-	late := s.watch.overdue(s.limits.messageDeadline)
-	if len(late) == 0 {
-		return
-	}
-	for key, c := range s.children {
-		spent, stuck := late[c.lease]
-		if c.lease == nil || !stuck {
-			continue
-		}
-		lease := c.lease
-		cancel := lease.abandon()
-		if cancel == nil {
-			continue // if it has returned, its report is on the way
-		}
-		stack := stackOf(lease.incarnation)
-		cancel()
-		c.lease = nil
-		s.abandoned++
-		s.crew.leave()
-		err := fmt.Errorf("stuck with one message for %v", spent.Round(time.Millisecond))
-		pause, points := s.fail(key, c, err)
-		s.tell(key, lease.incarnation, Stuck{For: spent,
-			Stack: stack, Score: points, Backoff: pause, Abandoned: s.abandoned})
-	}
-}
-
 // startDue starts the children that are due and returns the time until the next
 // one is.
 func (s *Supervisor[K]) startDue(ctx context.Context, now time.Time) time.Duration {
-	for len(s.due) > 0 {
-		next := s.due[0]
-		c := s.children[next.key]
-		if c == nil || c.lease != nil || !c.wakeAt.Equal(next.at) {
-			heap.Pop(&s.due) // overtaken
-			continue
+	for {
+		next, due := s.first(&s.fresh)
+		if !due || next.at.After(now) {
+			break // a nudge cannot be early for a child that never started
+		}
+		heap.Pop(&s.fresh)
+		s.start(ctx, next.key, s.children[next.key])
+	}
+	for {
+		next, due := s.first(&s.due)
+		if !due {
+			return time.Hour
 		}
 		if wait := next.at.Sub(now); wait > 0 {
 			return wait
 		}
-		if c.started && !s.restarts.take(now, s.limits.restartsPerSecond) {
+		if !s.restarts.take(now, s.limits.restartsPerSecond) {
 			return time.Second / time.Duration(s.limits.restartsPerSecond)
 		}
 		heap.Pop(&s.due)
-		s.start(ctx, next.key, c)
+		s.start(ctx, next.key, s.children[next.key])
 	}
-	return time.Hour
+}
+
+// first returns the earliest valid entry of an agenda, and removes those before it that
+// were overtaken.
+func (s *Supervisor[K]) first(of *agenda[K]) (next appointment[K], found bool) {
+	for len(*of) > 0 {
+		next = (*of)[0]
+		if c := s.children[next.key]; c != nil && c.lease == nil && c.wakeAt.Equal(next.at) {
+			return next, true
+		}
+		heap.Pop(of)
+	}
+	return next, false
 }
 
 func (s *Supervisor[K]) start(ctx context.Context, key K, c *child) {
@@ -291,7 +311,7 @@ func (s *Supervisor[K]) start(ctx context.Context, key K, c *child) {
 	lease.resume = func() { s.employ(ctx, key, lease, run) }
 	c.lease = lease
 	s.tell(key, lease.incarnation, Started{Again: c.started})
-	c.started = true
+	c.started, c.nudged = true, false
 	lease.resume()
 }
 
@@ -356,7 +376,11 @@ func (s *Supervisor[K]) leave(ctx context.Context, key K, lease *Lease, err erro
 // schedule sets the child's one valid entry in the agenda.
 func (s *Supervisor[K]) schedule(key K, c *child, at time.Time) {
 	c.wakeAt = at
-	heap.Push(&s.due, appointment[K]{key: key, at: at})
+	to := &s.due
+	if !c.started {
+		to = &s.fresh
+	}
+	heap.Push(to, appointment[K]{key: key, at: at})
 }
 
 func (s *Supervisor[K]) tell(key K, incarnation uint64, what Change) {

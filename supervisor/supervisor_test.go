@@ -40,7 +40,7 @@ func start(t *testing.T, change func(*limits), listen func(Event[name])) *fixtur
 	f.Supervisor = s
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); s.Run(ctx) }()
+	go func() { defer close(done); _ = s.Run(ctx) }()
 	f.stop = func() { cancel(); <-done }
 	t.Cleanup(f.stop)
 	return f

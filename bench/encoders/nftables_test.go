@@ -1,6 +1,7 @@
 package encoders
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -76,7 +77,7 @@ func (t *tables) service(n, endpoints int) []dataplane.Object {
 		port.Cluster = append(port.Cluster, service.Endpoint{AddrPort: netip.AddrPortFrom(addr, 8080)})
 	}
 	view.Ports[service.IPv4] = []service.PortView{port}
-	return t.renderer.Service(view, &t.facts)
+	return t.renderer.Service(context.Background(), view, &t.facts)
 }
 
 // elements renders Services and returns their elements of maps and sets. It writes what

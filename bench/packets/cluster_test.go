@@ -57,13 +57,13 @@ func TestClusterIsWhole(t *testing.T) {
 func TestObjectsAreWhatAProxyExpects(t *testing.T) {
 	c := cluster{100, 10, service.Families[:]}
 	for i := range c.services + 1 {
-		spec, warnings := reduce.Service(c.service(i))
+		spec, warnings := reduce.Policy{}.Service(c.service(i))
 		if len(warnings) > 0 || spec.ClusterIPs[service.IPv6] != c.clusterIP(service.IPv6, i) {
 			t.Fatalf("%+v, %v", spec, warnings)
 		}
 		endpoints := 0
 		for _, slice := range c.slices(i) {
-			reduced, warnings := reduce.EndpointSlice(slice)
+			reduced, warnings := reduce.Policy{}.EndpointSlice(slice)
 			if len(warnings) > 0 || reduced.Service != spec.Key {
 				t.Fatalf("%+v, %v", reduced, warnings)
 			}

@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +35,48 @@ func TestThePageIsUpToDate(t *testing.T) {
 	}
 	if len(pictures) != len(files)-1 {
 		t.Errorf("%d pictures in docs, %d from the results: run make performance-page", len(pictures), len(files)-1)
+	}
+}
+
+// Pages that quote resident memory quote one measurement: 10,000 Services at 100 changes/s, in the same run as
+// kube-proxy.
+func TestMemoryIsQuotedFromOneMeasurement(t *testing.T) {
+	file, err := os.ReadFile("../results/compare-nftables-10000.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var record struct{ Data comparison }
+	if err := json.Unmarshal(file, &record); err != nil {
+		t.Fatal(err)
+	}
+	own := ""
+	var measured []string
+	for _, f := range record.Data.Figures {
+		if f.Step == "100 changes/s" && f.What == result.Resident {
+			measured = append(measured, fmt.Sprintf("%.0f MiB", f.Value))
+			if f.Program == "sluice" {
+				own = measured[len(measured)-1]
+			}
+		}
+	}
+	if len(measured) != 2 || own == "" {
+		t.Fatalf("resident memory at 100 changes/s: %v, want a figure for each program", measured)
+	}
+	figure := regexp.MustCompile(`[0-9.,]+ MiB`)
+	for _, page := range []string{"README.md", "docs/comparison.md", "docs/troubleshooting.md"} {
+		text, err := os.ReadFile(filepath.Join("../..", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		quoted := figure.FindAllString(string(text), -1)
+		if !slices.Contains(quoted, own) {
+			t.Errorf("%s does not quote %s", page, own)
+		}
+		for _, q := range quoted {
+			if !slices.Contains(measured, q) {
+				t.Errorf("%s quotes %s; measured were %v", page, q, measured)
+			}
+		}
 	}
 }
 

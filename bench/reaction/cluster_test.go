@@ -20,7 +20,7 @@ func addresses(t *testing.T, c change) (found []netip.Addr) {
 		if !ok {
 			continue
 		}
-		reduced, warnings := reduce.EndpointSlice(slice)
+		reduced, warnings := reduce.Policy{}.EndpointSlice(slice)
 		if len(warnings) > 0 || reduced.Service != c.key {
 			t.Fatalf("slice of %v: belongs to %v, %v", c.key, reduced.Service, warnings)
 		}
@@ -37,17 +37,17 @@ func TestObjectsAreWhatAProxyExpects(t *testing.T) {
 	if got := addresses(t, added); len(got) != 250 || added.objects != 250 || len(added.events) != 1+3 {
 		t.Errorf("%d endpoints in %d events, %d objects awaited; want 250 in 1 Service and 3 slices", len(got), len(added.events), added.objects)
 	}
-	spec, warnings := reduce.Service(added.events[0].Object.(*corev1.Service))
+	spec, warnings := reduce.Policy{}.Service(added.events[0].Object.(*corev1.Service))
 	if len(warnings) > 0 || spec.Key != added.key || spec.ClusterIPs[service.IPv4].String() != "10.96.1.2" {
 		t.Errorf("Service %+v, %v", spec, warnings)
 	}
 	for _, f := range firsts {
 		svc, slice := c.first(f)
-		spec, warnings := reduce.Service(svc)
+		spec, warnings := reduce.Policy{}.Service(svc)
 		if len(warnings) > 0 || spec.Key != f.key {
 			t.Errorf("%v: %+v, %v", f.key, spec, warnings)
 		}
-		if reduced, warnings := reduce.EndpointSlice(slice); len(warnings) > 0 || reduced.Endpoints[0].Addr != f.endpoint.Addr() {
+		if reduced, warnings := (reduce.Policy{}).EndpointSlice(slice); len(warnings) > 0 || reduced.Endpoints[0].Addr != f.endpoint.Addr() {
 			t.Errorf("%v: %+v, %v", f.key, reduced, warnings)
 		}
 	}

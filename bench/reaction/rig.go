@@ -137,9 +137,9 @@ type counting struct {
 }
 
 // Service implements dataplane.Renderer.
-func (c *counting) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+func (c *counting) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	c.count.Add(1)
-	return c.Renderer.Service(view, facts)
+	return c.Renderer.Service(ctx, view, facts)
 }
 
 // stop ends the proxy.

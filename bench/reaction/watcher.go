@@ -136,8 +136,8 @@ func (w *watcher) Supervisor(event supervisor.Event[service.Key]) {
 
 // Actors implements observe.Listener.
 func (w *watcher) Actors(event actors.Event) {
-	if e, ok := event.(actors.Refused); ok {
-		w.fail(fmt.Errorf("%s: no room", e.Key))
+	if e, ok := event.(actors.TooLarge); ok {
+		w.fail(fmt.Errorf("%s: too large", e.Key))
 	}
 }
 

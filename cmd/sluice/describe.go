@@ -6,7 +6,7 @@ func describeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "describe",
 		Short: "Print everything that the running proxy knows about a Service",
-		Args:  noOtherCommand,
+		Args:  noOtherResource,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(describeServiceCommand())

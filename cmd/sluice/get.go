@@ -18,7 +18,7 @@ func getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
 		Short: "List the Services, endpoints or connections of the running proxy",
-		Args:  noOtherCommand,
+		Args:  noOtherResource,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(getServicesCommand(), getEndpointsCommand(), getConnectionsCommand())

@@ -46,12 +46,13 @@ func run(args []string) int {
 	// A second signal ends the program without an orderly stop. The pause is for signals
 	// that arrive twice: from the terminal, and through a sandbox.
 	context.AfterFunc(ctx, func() { time.AfterFunc(patience, stop) })
-	root := rootCommand()
 	words := args[1:]
 	if filepath.Base(args[0]) == "kube-proxy" {
 		words = append([]string{proxyName}, words...)
 	}
+	root := rootCommand()
 	root.SetArgs(words)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, words, err) })
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitDone
@@ -59,13 +60,45 @@ func run(args []string) int {
 	if status, ok := errors.AsType[exitError](err); ok {
 		return int(status)
 	}
-	fmt.Fprintf(os.Stderr, "Error: %v\n", err)
+	printError(cmd, err)
 	_, usage := errors.AsType[daemon.UsageError](err)
 	_, invalid := errors.AsType[*config.InvalidError](err)
 	if (usage || invalid) && !oneFailure(cmd) {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// loggingError is an error of a command that logs, with its options.
+type loggingError struct {
+	error
+	options *daemon.Options
+}
+
+func (e loggingError) Unwrap() error { return e.error }
+
+// logging returns the error of a command that logs.
+func logging(o *daemon.Options, err error) error {
+	if err == nil {
+		return nil
+	}
+	return loggingError{err, o}
+}
+
+// printError prints the error with which a command ends. One about the flags comes before the
+// options know the format.
+func printError(cmd *cobra.Command, err error) {
+	options := &daemon.Options{}
+	if of, ok := errors.AsType[loggingError](err); ok {
+		options = of.options
+	}
+	asked := false
+	for _, name := range []string{"logging-format", "log-format"} {
+		if f := cmd.Flags().Lookup(name); f != nil {
+			asked = asked || f.Changed && f.Value.String() == "json"
+		}
+	}
+	options.PrintError(os.Stderr, asked, err)
 }
 
 // oneFailure reports whether a command has one status for all errors: kube-proxy does, and so
@@ -100,9 +133,7 @@ On a node, ask the proxy that runs there:
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version")
 	root.SetHelpCommand(helpCommand())
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return daemon.UsageError{Err: fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
-	})
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, nil, err) })
 	// Like kube-proxy, accept underscores for hyphens.
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
@@ -114,6 +145,19 @@ On a node, ask the proxy that runs there:
 	root.SetHelpCommandGroupID("Other:")
 	root.SetCompletionCommandGroupID("Other:")
 	return root
+}
+
+// flagError is the error about a flag of a command. A command that only has others does not know
+// their flags: with a word that is none of these, that word is the mistake. Words are those of the
+// command line.
+func flagError(cmd *cobra.Command, words []string, err error) error {
+	if cmd.HasSubCommands() {
+		_, rest, findErr := cmd.Root().Find(words)
+		if findErr == nil && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+			return cmd.Args(cmd, rest)
+		}
+	}
+	return daemon.UsageError{Err: fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 }
 
 // addGroup adds commands under a title of the root's help. Those that do not say how many
@@ -157,6 +201,18 @@ func noOtherCommand(root *cobra.Command, words []string) error {
 		hint = fmt.Sprintf(", did you mean %s?", strings.Join(like, " or "))
 	}
 	return daemon.UsageError{Err: fmt.Errorf("unknown command %q%s (see %s --help)", words[0], hint, root.CommandPath())}
+}
+
+// noOtherResource rejects an unknown resource of a command that has one command for each.
+func noOtherResource(cmd *cobra.Command, words []string) error {
+	if len(words) == 0 {
+		return nil
+	}
+	var known []string
+	for _, c := range cmd.Commands() {
+		known = append(known, c.Name())
+	}
+	return daemon.UsageError{Err: fmt.Errorf("unknown resource %q: must be %s (see %s --help)", words[0], list(known), cmd.CommandPath())}
 }
 
 // noArguments rejects words after the flags.

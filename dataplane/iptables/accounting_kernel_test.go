@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -18,7 +19,7 @@ func accountingNode(family service.Family) []dataplane.Object {
 	w, renderer := worldOf(family), NewRenderer(family, Options{MasqueradeBit: 14, Accounting: true})
 	facts := w.facts()
 	facts.LocalhostNodePorts = true
-	objects := append(renderer.Node(facts), renderer.Service(w.view(w.openPort()), facts)...)
+	objects := append(renderer.Node(facts), renderer.Service(context.Background(), w.view(w.openPort()), facts)...)
 	layout := NewLayout(family)
 	var owned []dataplane.Object
 	for _, o := range objects {

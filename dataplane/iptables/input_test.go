@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -313,7 +314,7 @@ COMMIT
 
 func TestTextRefusesWhatIsNeitherChainNorHook(t *testing.T) {
 	world := worldOf(service.IPv4)
-	element := NewRenderer(service.IPv4, Options{}).Service(world.view(world.port()), world.facts())
+	element := NewRenderer(service.IPv4, Options{}).Service(context.Background(), world.view(world.port()), world.facts())
 	for problem, objects := range map[string][]dataplane.Object{
 		"no layout has composed it":              element,
 		"neither a chain nor a hook":             {{ID: dataplane.ID{Container: "raw", Name: "KUBE-SVC-A"}}},

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 
@@ -70,13 +71,16 @@ func NewRenderer(family service.Family, options Options) *Renderer {
 
 // Service renders one Service. If two ports claim the same element, both appear;
 // dataplane.NewFragment keeps the first.
-func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+func (r *Renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	ports := view.Ports[r.family]
 	if len(ports) == 0 {
 		return nil
 	}
 	d := newDraft(ports)
-	for i := range ports {
+	for i := range ports { // which add up: no port multiplies
+		if ctx.Err() != nil {
+			return nil
+		}
 		p := newPortDraft(d, r, facts, view.Key, &ports[i])
 		p.renderDispatch()
 		p.renderExternal()
@@ -86,6 +90,12 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 	}
 	d.renderHealth(view.Key, view.HealthPort(r.family))
 	return d.objects
+}
+
+// Size implements dataplane.Renderer: all frontends lead to one chain, with a rule per
+// endpoint.
+func (r *Renderer) Size(port service.PortSize, _ *service.NodeFacts) int {
+	return port.Frontends(1) + port.Endpoints + port.VIPs + port.Ranges
 }
 
 // Node renders the scaffold: the fixed chains, the hooks, and the tail rules of the dispatch

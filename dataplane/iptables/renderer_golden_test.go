@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -239,7 +240,7 @@ func (c renderCase) render(family service.Family) []dataplane.Object {
 	if view == nil {
 		return renderer.Node(facts)
 	}
-	return renderer.Service(view, facts)
+	return renderer.Service(context.Background(), view, facts)
 }
 
 // TestRenderGolden covers every feature in both families. TestKernelPrintsWhatWasRendered compares

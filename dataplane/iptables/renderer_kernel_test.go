@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net"
@@ -115,7 +116,7 @@ func renderTrees(family service.Family) []dataplane.Object {
 		}
 		view := w.view(p)
 		view.HealthCheckNodePort = uint16(20000 + i)
-		objects = append(objects, renderer.Service(view, facts)...)
+		objects = append(objects, renderer.Service(context.Background(), view, facts)...)
 	}
 	return objects
 }

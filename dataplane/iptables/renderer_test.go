@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net/netip"
@@ -25,7 +26,7 @@ func TestRenderNothing(t *testing.T) {
 	view := w.view(w.openPort())
 	view.HealthCheckNodePort = 32000
 	facts := worldOf(service.IPv6).facts()
-	if got := newTestRenderer(service.IPv6).Service(view, facts); len(got) != 0 {
+	if got := newTestRenderer(service.IPv6).Service(context.Background(), view, facts); len(got) != 0 {
 		t.Errorf("IPv6 of an IPv4 Service renders %d objects, want none", len(got))
 	}
 }
@@ -37,7 +38,7 @@ func TestRenderIsPure(t *testing.T) {
 			first := c.render(family)
 			renderer := newTestRenderer(family)
 			w := worldOf(family)
-			renderer.Service(w.view(w.port()), w.facts())
+			renderer.Service(context.Background(), w.view(w.port()), w.facts())
 			if again := c.render(family); !reflect.DeepEqual(first, again) {
 				t.Errorf("%s %s: differs the second time", c.name, family)
 			}
@@ -51,7 +52,7 @@ func TestRulesPerEndpoint(t *testing.T) {
 	const constant, frontends = 8, 4
 	for _, n := range []int{1, 10, 1000} {
 		view, facts := manyEndpoints(n)
-		objects := newTestRenderer(service.IPv4).Service(view, facts)
+		objects := newTestRenderer(service.IPv4).Service(context.Background(), view, facts)
 		rules := 0
 		for _, o := range objects {
 			rules += len(ruleLines(&o))
@@ -67,7 +68,7 @@ func TestBalancingIsFair(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 7, 100} {
 		view, facts := manyEndpoints(n)
 		rest, rules := 1.0, 0
-		for _, o := range newTestRenderer(service.IPv4).Service(view, facts) {
+		for _, o := range newTestRenderer(service.IPv4).Service(context.Background(), view, facts) {
 			if !strings.HasPrefix(o.ID.Name, prefixCluster) {
 				continue
 			}
@@ -110,7 +111,7 @@ func TestFirstPortKeepsElement(t *testing.T) {
 	w := worldOf(service.IPv4)
 	first, second := w.openPort(), w.openPort()
 	second.Name = "other"
-	objects := newTestRenderer(service.IPv4).Service(w.view(first, second), w.facts())
+	objects := newTestRenderer(service.IPv4).Service(context.Background(), w.view(first, second), w.facts())
 	fragment := dataplane.NewFragment(service.Key{}, w.view().Created, objects)
 	id := dataplane.ID{Container: "nat/KUBE-SERVICES", Name: dispatch.DestinationKey(w.clusterIP, service.TCP, 80)}
 	i := slices.IndexFunc(fragment.Objects, func(o dataplane.Object) bool { return o.ID == id })
@@ -127,7 +128,7 @@ func TestHairpinsNameNobody(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		view := w.view(w.port())
 		view.Key.Name = name
-		for _, o := range renderer.Service(view, w.facts()) {
+		for _, o := range renderer.Service(context.Background(), view, w.facts()) {
 			if o.ID.Container == natHairpin.Name() {
 				bodies = append(bodies, o.Body)
 			}
@@ -199,7 +200,7 @@ func BenchmarkRenderService10(b *testing.B) {
 	renderer := newTestRenderer(service.IPv4)
 	b.ReportAllocs()
 	for b.Loop() {
-		renderer.Service(view, facts)
+		renderer.Service(context.Background(), view, facts)
 	}
 }
 
@@ -211,6 +212,6 @@ func BenchmarkRenderClusterIP10(b *testing.B) {
 	renderer := newTestRenderer(service.IPv4)
 	b.ReportAllocs()
 	for b.Loop() {
-		renderer.Service(view, facts)
+		renderer.Service(context.Background(), view, facts)
 	}
 }

@@ -144,7 +144,7 @@ func (d *Drainer) servers(view *service.View, port *service.PortView) []Server {
 	alone := &service.View{Key: view.Key, Scheduling: view.Scheduling}
 	alone.Ports[d.family] = []service.PortView{*port}
 	var servers []Server
-	for _, o := range d.Service(alone, d.facts.Load()) {
+	for _, o := range d.Service(context.Background(), alone, d.facts.Load()) {
 		if o.ID.Container != ContainerServer {
 			continue
 		}

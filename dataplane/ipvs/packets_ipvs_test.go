@@ -83,7 +83,7 @@ func (c *cluster) must(err error) {
 func (c *cluster) serve(p service.PortView) {
 	c.Helper()
 	renderer := NewRenderer(c.world.family, Options{MasqueradeBit: 14})
-	objects := append(renderer.Node(c.facts), renderer.Service(c.view(p), c.facts)...)
+	objects := append(renderer.Node(c.facts), renderer.Service(context.Background(), c.view(p), c.facts)...)
 	c.load(dataplane.NewFragment(service.Node, time.Time{}, objects).Objects)
 }
 

@@ -54,6 +54,9 @@ func (p *portDraft) renderClusterIP() {
 // renderExternal renders the external IPs and the load balancer's.
 func (p *portDraft) renderExternal() {
 	for _, addr := range p.ExternalIPs {
+		if p.ctx.Err() != nil {
+			return
+		}
 		if p.ExternalLocal {
 			p.entry(setExternalIPLocal, p.served(addr, p.Port))
 		} else {
@@ -71,10 +74,10 @@ func (p *portDraft) renderExternal() {
 	}
 }
 
-// renderExternalServer binds the address unless it is the node's already: it would be gone
-// with the Service.
+// renderExternalServer binds the address unless it is the node's already, which would be gone
+// with the Service, or the API server's.
 func (p *portDraft) renderExternalServer(addr netip.Addr) {
-	if !p.hosts(addr) {
+	if p.facts.MayBind(addr) {
 		p.bind(addr)
 	}
 	p.objects = append(p.objects, serverObject(p.frontend(addr), p.external))

@@ -9,9 +9,9 @@
 package ipvs
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
@@ -63,13 +63,16 @@ func NewRenderer(family service.Family, options Options) *Renderer {
 
 // Service renders one Service. Two ports that claim the same object both appear;
 // dataplane.NewFragment keeps the first.
-func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+func (r *Renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	ports := view.Ports[r.family]
 	if len(ports) == 0 {
 		return nil
 	}
-	d := &draft{renderer: r, facts: facts}
+	d := &draft{renderer: r, facts: facts, ctx: ctx}
 	for i := range ports {
+		if ctx.Err() != nil {
+			return nil
+		}
 		p := newPortDraft(d, view.Scheduling, &ports[i])
 		p.renderClusterIP()
 		p.renderExternal()
@@ -80,6 +83,12 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 		d.entry(setHealthCheckPort, portEntry(port))
 	}
 	return d.objects
+}
+
+// Size implements dataplane.Renderer: each frontend is a virtual server with all endpoints.
+func (r *Renderer) Size(port service.PortSize, facts *service.NodeFacts) int {
+	d := draft{renderer: r, facts: facts}
+	return port.Frontends(len(d.nodePortAddrs()))*(2+port.Endpoints) + port.VIPs*port.Ranges
 }
 
 // Node renders the scaffold: the device, the sets, the chains and the hooks.
@@ -98,6 +107,8 @@ func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 
 // draft gathers the objects of one Service.
 type draft struct {
+	// ctx ends the rendering early; the loops over frontends poll it.
+	ctx      context.Context
 	renderer *Renderer
 	facts    *service.NodeFacts
 	objects  []dataplane.Object
@@ -116,12 +127,6 @@ func (d *draft) entry(set string, e kernel.Entry) {
 }
 
 func portEntry(port uint16) kernel.Entry { return kernel.Entry{Port: port} }
-
-// hosts reports whether an address is one of the node's, apart from those of the device.
-func (d *draft) hosts(addr netip.Addr) bool {
-	_, found := slices.BinarySearchFunc(d.facts.NodePorts[d.renderer.family].Host, addr, netip.Addr.Compare)
-	return found
-}
 
 // nodePortAddrs returns the addresses on which node ports answer. Loopback addresses cannot
 // be among them, because answers cannot leave loopback, nor can link-local ones in IPv6,

@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -167,7 +168,7 @@ func (c renderCase) render(family service.Family) []dataplane.Object {
 	if view == nil {
 		return renderer.Node(facts)
 	}
-	return renderer.Service(view, facts)
+	return renderer.Service(context.Background(), view, facts)
 }
 
 // Every feature in both families. The kernel test holds the same texts against

@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -32,7 +33,7 @@ func TestRenderQuick(t *testing.T) {
 		}
 		view := w.view(ports...)
 		renderer := NewRenderer(family, Options{MasqueradeBit: 14})
-		objects := renderer.Service(view, facts)
+		objects := renderer.Service(context.Background(), view, facts)
 		name := fmt.Sprintf("seed %d", seed)
 		checkRefs(t, name, scaffoldOf(family), objects)
 		for _, o := range objects {
@@ -44,7 +45,7 @@ func TestRenderQuick(t *testing.T) {
 
 		first := dataplane.NewFragment(view.Key, time.Time{}, objects)
 		slices.Reverse(view.Ports[family])
-		second := dataplane.NewFragment(view.Key, time.Time{}, renderer.Service(view, facts))
+		second := dataplane.NewFragment(view.Key, time.Time{}, renderer.Service(context.Background(), view, facts))
 		if !reflect.DeepEqual(first.Objects, second.Objects) {
 			t.Errorf("%s: the order of ports counts:\n%s\n%s", name, listing(first.Objects), listing(second.Objects))
 		}

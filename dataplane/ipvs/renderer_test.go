@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -19,8 +20,35 @@ func TestRenderNothing(t *testing.T) {
 	w := worldOf(service.IPv4)
 	view := w.view(w.openPort())
 	view.HealthCheckNodePort = 32000
-	if got := NewRenderer(service.IPv6, Options{}).Service(view, worldOf(service.IPv6).facts()); len(got) != 0 {
+	if got := NewRenderer(service.IPv6, Options{}).Service(context.Background(), view, worldOf(service.IPv6).facts()); len(got) != 0 {
 		t.Errorf("IPv6 of an IPv4 Service renders %d objects, want none", len(got))
+	}
+}
+
+// TestServerAddressesAreNotBound: an external IP or a load balancer's that is the API server's stays where it is.
+// ClusterIPs are bound in any case, and all frontends have their virtual servers.
+func TestServerAddressesAreNotBound(t *testing.T) {
+	for _, family := range service.Families {
+		w := worldOf(family)
+		port := w.openPort()
+		count := func(facts *service.NodeFacts) (bound []string, servers int) {
+			for _, o := range NewRenderer(family, Options{}).Service(context.Background(), w.view(port), facts) {
+				switch o.ID.Container {
+				case ContainerAddress:
+					bound = append(bound, o.ID.Name)
+				case ContainerServer:
+					servers++
+				}
+			}
+			return bound, servers
+		}
+		facts := w.facts()
+		all, before := count(facts)
+		facts.Servers[family] = slices.Concat([]netip.Addr{port.ClusterIP}, port.ExternalIPs, port.LoadBalancerVIPs)
+		bound, after := count(facts)
+		if len(all) < 2 || len(bound) != 1 || bound[0] != port.ClusterIP.String() || after != before {
+			t.Errorf("%s: bound %v of %v, %d servers of %d", family, bound, all, after, before)
+		}
 	}
 }
 
@@ -31,7 +59,7 @@ func TestRenderIsPure(t *testing.T) {
 		for _, family := range service.Families {
 			first := c.render(family)
 			w := worldOf(family)
-			NewRenderer(family, Options{}).Service(w.view(w.openPort()), w.facts())
+			NewRenderer(family, Options{}).Service(context.Background(), w.view(w.openPort()), w.facts())
 			if again := c.render(family); !reflect.DeepEqual(first, again) {
 				t.Errorf("%s %s: differs the second time", c.name, family)
 			}
@@ -106,7 +134,7 @@ func TestFirstPortKeepsFrontend(t *testing.T) {
 	w := worldOf(service.IPv4)
 	first, second := w.port(), w.port()
 	second.Name, first.Cluster, second.Cluster = "other", w.endpoints(1), w.endpoints(2)
-	objects := NewRenderer(service.IPv4, Options{}).Service(w.view(first, second), w.facts())
+	objects := NewRenderer(service.IPv4, Options{}).Service(context.Background(), w.view(first, second), w.facts())
 	fragment := dataplane.NewFragment(service.Key{}, time.Time{}, objects)
 	id := ServerID(dataplane.Frontend{Addr: w.clusterIP, Port: 80})
 	i := slices.IndexFunc(fragment.Objects, func(o dataplane.Object) bool { return o.ID == id })
@@ -121,9 +149,9 @@ func TestWantedEndpointsDoNotDrain(t *testing.T) {
 	p := w.port()
 	p.Draining = w.endpoints(3)
 	renderer := NewRenderer(service.IPv4, Options{})
-	drained := renderer.Service(w.view(p), w.facts())
+	drained := renderer.Service(context.Background(), w.view(p), w.facts())
 	p.Draining = nil
-	if plain := renderer.Service(w.view(p), w.facts()); !reflect.DeepEqual(drained, plain) {
+	if plain := renderer.Service(context.Background(), w.view(p), w.facts()); !reflect.DeepEqual(drained, plain) {
 		t.Errorf("got %s, want %s", listing(drained), listing(plain))
 	}
 }
@@ -134,9 +162,9 @@ func TestDrainingChangesOneLine(t *testing.T) {
 	w := worldOf(service.IPv4)
 	p := w.port()
 	renderer := NewRenderer(service.IPv4, Options{})
-	serving := listing(renderer.Service(w.view(p), w.facts()))
+	serving := listing(renderer.Service(context.Background(), w.view(p), w.facts()))
 	p.Cluster, p.Draining = w.endpoints(3)[1:], w.endpoints(1)
-	draining := listing(renderer.Service(w.view(p), w.facts()))
+	draining := listing(renderer.Service(context.Background(), w.view(p), w.facts()))
 	want := strings.Replace(serving, "10.180.0.1:8080 1", "10.180.0.1:8080 0", 1)
 	// It gets no new connections, so that none can be its own.
 	want = strings.Replace(want, "set/KUBE-LOOP-BACK | 10.180.0.1,tcp:8080,10.180.0.1\n", "", 1)
@@ -165,7 +193,7 @@ func TestObjectsPerEndpoint(t *testing.T) {
 	counts := map[int]int{}
 	for _, n := range []int{1, 10, 1000} {
 		view, facts := manyEndpoints(n)
-		counts[n] = len(NewRenderer(service.IPv4, Options{}).Service(view, facts))
+		counts[n] = len(NewRenderer(service.IPv4, Options{}).Service(context.Background(), view, facts))
 	}
 	if counts[1] != counts[10] || counts[1] != counts[1000] {
 		t.Errorf("objects by endpoints: %v, want equal numbers", counts)
@@ -179,7 +207,7 @@ func BenchmarkRenderService(b *testing.B) {
 			renderer := NewRenderer(service.IPv4, Options{})
 			b.ReportAllocs()
 			for b.Loop() {
-				renderer.Service(view, facts)
+				renderer.Service(context.Background(), view, facts)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net/netip"
@@ -75,7 +76,7 @@ func (s *stand) serviceOf(name string, ports ...service.PortView) owned {
 	}
 	view := s.view(ports...)
 	view.Key.Name = name
-	return owned{view.Key, NewRenderer(s.family, Options{MasqueradeBit: 14}).Service(view, s.facts())}
+	return owned{view.Key, NewRenderer(s.family, Options{MasqueradeBit: 14}).Service(context.Background(), view, s.facts())}
 }
 
 // clusterIP is a port of its own for each number. The last byte of the address differs

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"slices"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -15,7 +16,8 @@ type claim struct {
 }
 
 // outranks reports whether c wins against other: the scaffold first, then the
-// older Service, then the smaller key. At an object that Services share, such as a chain
+// older Service, then the smaller key. What a held Service has given up has the rank of the youngest:
+// the API may have given it to another. At an object that Services share, such as a chain
 // of node facts, a fragment wins against what was found in the kernel: another program may
 // have damaged that.
 func (c claim) outranks(other claim) bool {
@@ -26,10 +28,18 @@ func (c claim) outranks(other claim) bool {
 	if a.left != b.left && c.object.Kind == dataplane.Owned {
 		return b.left
 	}
-	if by := a.created.Compare(b.created); by != 0 {
+	if by := c.created().Compare(other.created()); by != 0 {
 		return by < 0
 	}
 	return a.key.Compare(b.key) < 0
+}
+
+// created is the age that ranks the claim.
+func (c claim) created() time.Time {
+	if c.by.gaveUp(c.object) {
+		return youngest
+	}
+	return c.by.created
 }
 
 // claims are the claims for one object. Nearly always there is exactly one, sole; two or

@@ -153,5 +153,5 @@ func (l *Ledger) outranked(a *account, id dataplane.ID) bool {
 		return false
 	}
 	winner := e.claims.winner()
-	return winner != nil && winner.by != a && winner.outranks(claim{by: a})
+	return winner != nil && winner.by != a && winner.outranks(claim{by: a, object: &dataplane.Object{ID: id}})
 }

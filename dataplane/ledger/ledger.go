@@ -16,6 +16,7 @@
 package ledger
 
 import (
+	"slices"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -138,6 +139,18 @@ func (a *account) whole() bool {
 	return a.applied != nil && a.applied.Revision != service.Revision{}
 }
 
+// gaveUp reports whether an account that is held wants an object only because it is: its newest
+// fragment does not have it.
+func (a *account) gaveUp(object *dataplane.Object) bool {
+	return a.held && a.latest != nil && !holds(a.latest, object.ID)
+}
+
+// holds reports whether a fragment has an object of this identity.
+func holds(f *dataplane.Fragment, id dataplane.ID) bool {
+	_, found := slices.BinarySearchFunc(objectsOf(f), id, func(o dataplane.Object, id dataplane.ID) int { return o.ID.Compare(id) })
+	return found
+}
+
 // objectsOf returns a fragment's objects; a nil fragment has none.
 func objectsOf(f *dataplane.Fragment) []dataplane.Object {
 	if f == nil {
@@ -164,12 +177,34 @@ func (l *Ledger) Want(f *dataplane.Fragment) bool {
 	if a.latest != nil && f.Revision.Compare(a.latest.Revision) < 0 {
 		return false
 	}
-	a.latest = f
-	if !a.held {
-		l.fold(a, f)
-		l.owe(a)
+	if a.held {
+		l.rank(a, f)
+		return true
 	}
+	a.latest = f
+	l.fold(a, f)
+	l.owe(a)
 	return true
+}
+
+// rank makes a fragment the newest one of a held account, which changes the rank of what the account
+// gives up by it, or wants again.
+func (l *Ledger) rank(a *account, next *dataplane.Fragment) {
+	former := a.latest
+	a.latest = next
+	objects := objectsOf(a.folded)
+	for i := range objects {
+		l.steps++
+		object := &objects[i]
+		if holds(former, object.ID) == holds(next, object.ID) {
+			continue
+		}
+		if e := l.entries.get(object.ID); e != nil && e.claims.of(a) != nil {
+			l.claim(a, object)
+		}
+	}
+	l.reconsider()
+	l.inherit()
 }
 
 // Hold makes what was last in force of a key wanted again, instead of its newest
@@ -223,6 +258,13 @@ func (l *Ledger) Held(key service.Key) bool {
 func (l *Ledger) Pending(key service.Key) bool {
 	a := l.accounts[key]
 	return a != nil && a.pending != nil
+}
+
+// Replaces reports whether a key's newest fragment is to replace one that was fully in force, so
+// that Hold falls back to that one.
+func (l *Ledger) Replaces(key service.Key) bool {
+	a := l.accounts[key]
+	return a != nil && a.pending != nil && a.whole()
 }
 
 // Differs reports whether an object is not, or not certainly, in the kernel as wanted.

@@ -1,6 +1,7 @@
 package localport
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -40,8 +41,13 @@ func (r *Renderer) Naming() dataplane.Naming { return nil }
 // Node renders nothing: every listener belongs to a Service.
 func (*Renderer) Node(*service.NodeFacts) []dataplane.Object { return nil }
 
+// Size implements dataplane.Renderer: there is at most one listener.
+func (r *Renderer) Size(port service.PortSize, _ *service.NodeFacts) int {
+	return port.Frontends(1) - port.Addresses
+}
+
 // Service renders one Service.
-func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+func (r *Renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	through, served := r.nodePortAddress(facts)
 	if !served {
 		return nil

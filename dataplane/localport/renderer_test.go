@@ -1,6 +1,7 @@
 package localport
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -34,7 +35,7 @@ func exposed(family service.Family, change func(*service.PortView)) *service.Vie
 // rendered returns what is rendered, as text.
 func rendered(family service.Family, view *service.View, facts *service.NodeFacts) []string {
 	var texts []string
-	for _, o := range NewRenderer(family).Service(view, facts) {
+	for _, o := range NewRenderer(family).Service(context.Background(), view, facts) {
 		texts = append(texts, fmt.Sprintf("%s %s %s", o.ID.Container, o.ID.Name, o.Body))
 	}
 	return texts

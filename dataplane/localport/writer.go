@@ -151,10 +151,10 @@ func (*single) Preface(_, _ netip.AddrPort) []byte { return nil }
 func (*single) Connected(*relay.Connection) func() { return func() {} }
 
 // Failed implements relay.Balancer: there is nothing else to try.
-func (*single) Failed(netip.AddrPort, bool) {}
+func (*single) Failed(netip.AddrPort, error, bool) {}
 
 // Refused implements relay.Balancer.
-func (*single) Refused(relay.Refusal) {}
+func (*single) Refused(netip.Addr, relay.Refusal) {}
 
 // Probe returns an error if listening on a family's loopback address fails; a host without IPv6 has
 // no ::1. The function inside is that of Config; nil means the process's own namespace.

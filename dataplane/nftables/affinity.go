@@ -23,6 +23,8 @@ import (
 //	live-…      the endpoints of the list
 //	targets-…   endpoint ─► address and port, for both lists
 //
+//	remembered-… the clients of all lists that share it, to bound their number
+//
 // The chain of a list looks the client up, in its own map and in that of the other list. If it is
 // known and its endpoint is live in this list, it goes there; otherwise a random slot decides.
 // The remember chain notes the choice and translates. What a packet passes and what a change
@@ -31,8 +33,8 @@ import (
 //
 // Rules hand the endpoint on in the packet's destination address, which is about to be replaced
 // anyway, because nft 1.0.6 aborts at a rule in which one look-up feeds another
-// (docs/adr/0033-affinity.md). So a packet that has entered such a chain never leaves it
-// untranslated.
+// (docs/adr/0033-affinity.md). So a packet whose destination was replaced never leaves such a chain
+// untranslated. Packets of connections that the kernel does not translate turn back at once.
 
 // affinityDraft renders the affinity of one service port.
 type affinityDraft struct {
@@ -51,9 +53,7 @@ func (p *portDraft) renderAffinity() {
 	if !p.sticky() {
 		return
 	}
-	targets := externalTargets{
-		policyLocal: p.port.ExternalLocal, guarded: len(p.port.LoadBalancerVIPs) > 0, nodePort: p.port.NodePort != 0,
-	}
+	targets := externalTargets{policyLocal: p.port.ExternalLocal, guarded: len(p.port.LoadBalancerVIPs) > 0}
 	var lists []endpointList
 	if len(p.port.Cluster) > 0 {
 		targets.cluster = prefixServiceChain + p.base
@@ -68,7 +68,7 @@ func (p *portDraft) renderAffinity() {
 	}
 	if len(lists) > 0 {
 		endpoints := p.port.Reachable()
-		a := &affinityDraft{p, endpointIDs(endpoints)}
+		a := &affinityDraft{p, endpointIDs(endpoints, p.port)}
 		a.renderTargets(endpoints)
 		for _, list := range lists {
 			a.renderList(list, lists)
@@ -102,7 +102,8 @@ func (a *affinityDraft) renderList(list endpointList, all []endpointList) {
 	known := newChain(prefixKnownChain+list.chain).needs(setID(clients.name), setID(live.name), chainID(remember.name)).
 		add(newRule(d).fields([]field{fieldDaddr}).in(live.name, false).goTo(remember.name)).
 		add(newRule(d).forget(clients.name)) // to remember would keep the endpoint that has gone
-	out := newChain(list.chain).needs(setID(slotted.name), chainID(known.name), chainID(remember.name))
+	out := newChain(list.chain).needs(setID(slotted.name), chainID(known.name), chainID(remember.name)).
+		add(newRule(d).confirmed().leave()) // nobody would translate it
 	recall := func(from endpointList) {
 		name := clientsMap(from.chain).name
 		out.needs(setID(name)).add(newRule(d).fields([]field{fieldSaddr}).readdress(name).jump(known.name))
@@ -128,10 +129,11 @@ func (a *affinityDraft) renderList(list endpointList, all []endpointList) {
 // rememberChain notes the endpoint in the packet's destination address and sends the packet there.
 func (a *affinityDraft) rememberChain(list string) *chain {
 	d := a.r.d
-	clients, targets := clientsMap(list).name, targetsMap(a.base).name
+	clients, targets, memory := clientsMap(list).name, targetsMap(a.base).name, memoryOf(a.base)
+	milliseconds := uint64(a.port.AffinitySeconds) * 1000
 	translate := newRule(d).meta(unix.NFT_META_L4PROTO).cmp([]byte{a.port.Protocol.Number()}, false) // nft -f wants it
-	return newChain(prefixRememberChain+list).needs(setID(clients), setID(targets)).
-		add(newRule(d).remember(clients, uint64(a.port.AffinitySeconds)*1000)).
+	return newChain(prefixRememberChain+list).needs(setID(clients), setID(targets), setID(memory)).
+		add(newRule(d).account(memory, milliseconds).remember(clients, milliseconds)).
 		add(translate.fields([]field{fieldDaddr}).dnatBy(targets)).
 		add(newRule(d).drop())
 }
@@ -144,18 +146,27 @@ func (a *affinityDraft) elementOf(s set, key, body span) {
 // endpointIDs returns what stands for each endpoint of a service port, in the kernel's memory
 // and in packets between two rules: its address, unless another endpoint has the same one.
 // Then it is an address made of the endpoint's hash, in a range that no packet is sent to.
-func endpointIDs(endpoints []service.Endpoint) map[netip.AddrPort]netip.Addr {
+//
+// Of endpoints with one address, one that is a frontend of the port itself keeps the address. A
+// connection to that frontend may be sent where it goes anyway. The kernel leaves the header of its
+// packets alone, so the destination that the rules have written must be the right one.
+func endpointIDs(endpoints []service.Endpoint, port *service.PortView) map[netip.AddrPort]netip.Addr {
 	ids := make(map[netip.AddrPort]netip.Addr, len(endpoints))
 	uses := make(map[netip.Addr]int, len(endpoints))
+	keeps := make(map[netip.Addr]netip.AddrPort)
 	for _, e := range endpoints {
-		uses[e.AddrPort.Addr()]++
+		at := e.AddrPort
+		uses[at.Addr()]++
+		if isFrontend(port, at) || at.Port() == port.NodePort && !keeps[at.Addr()].IsValid() {
+			keeps[at.Addr()] = at
+		}
 	}
 	var shared []netip.AddrPort
 	for _, e := range endpoints {
-		if uses[e.AddrPort.Addr()] == 1 {
-			ids[e.AddrPort] = e.AddrPort.Addr()
+		if at := e.AddrPort; uses[at.Addr()] == 1 || keeps[at.Addr()] == at {
+			ids[at] = at.Addr()
 		} else {
-			shared = append(shared, e.AddrPort)
+			shared = append(shared, at)
 		}
 	}
 	slices.SortFunc(shared, netip.AddrPort.Compare)
@@ -168,6 +179,12 @@ func endpointIDs(endpoints []service.Endpoint) map[netip.AddrPort]netip.Addr {
 		ids[e] = id
 	}
 	return ids
+}
+
+// isFrontend reports whether a service port answers at an address and port, node ports aside.
+func isFrontend(port *service.PortView, at netip.AddrPort) bool {
+	return at.Port() == port.Port && (at.Addr() == port.ClusterIP ||
+		slices.Contains(port.ExternalIPs, at.Addr()) || slices.Contains(port.LoadBalancerVIPs, at.Addr()))
 }
 
 // hashedID returns an address of 240.0.0.0/4 (reserved, RFC 1112) or 100::/64 (discard only,

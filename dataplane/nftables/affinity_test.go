@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"context"
 	"maps"
 	"net/netip"
 	"slices"
@@ -19,7 +20,7 @@ func TestEndpointIDs(t *testing.T) {
 		}
 		return list
 	}
-	shared := endpointIDs(of("10.0.0.1:80", "10.0.0.1:81"))
+	shared := endpointIDs(of("10.0.0.1:80", "10.0.0.1:81"), &service.PortView{})
 	taken := shared[netip.MustParseAddrPort("10.0.0.1:80")]
 	for _, c := range []struct {
 		endpoints []service.Endpoint
@@ -30,7 +31,7 @@ func TestEndpointIDs(t *testing.T) {
 		{of("10.0.0.1:80", "10.0.0.1:81", taken.String()+":80"), 1}, // an endpoint in the reserved range
 		{of("[fd00::1]:80", "[fd00::1]:81", "[fd00::2]:80"), 1},
 	} {
-		ids := endpointIDs(c.endpoints)
+		ids := endpointIDs(c.endpoints, &service.PortView{})
 		plain, seen := 0, map[netip.Addr]bool{}
 		for e, id := range ids {
 			if id == e.Addr() {
@@ -42,8 +43,34 @@ func TestEndpointIDs(t *testing.T) {
 			seen[id] = true
 		}
 		slices.Reverse(c.endpoints)
-		if plain != c.plain || len(ids) != len(c.endpoints) || !maps.Equal(ids, endpointIDs(c.endpoints)) {
+		if plain != c.plain || len(ids) != len(c.endpoints) || !maps.Equal(ids, endpointIDs(c.endpoints, &service.PortView{})) {
 			t.Errorf("%v: %v, want %d addresses", c.endpoints, ids, c.plain)
+		}
+	}
+}
+
+// TestAnEndpointThatIsAFrontendKeepsItsAddress: also if other endpoints have the same address, and
+// whichever comes first.
+func TestAnEndpointThatIsAFrontendKeepsItsAddress(t *testing.T) {
+	node := netip.MustParseAddr("192.0.2.1")
+	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(node, port) }
+	endpoints := []service.Endpoint{{AddrPort: at(8080)}, {AddrPort: at(80)}, {AddrPort: at(30080)}}
+	for name, c := range map[string]struct {
+		port service.PortView
+		want netip.AddrPort
+	}{
+		"an external IP":   {service.PortView{Port: 80, ExternalIPs: []netip.Addr{node}}, at(80)},
+		"a load balancer":  {service.PortView{Port: 80, LoadBalancerVIPs: []netip.Addr{node}, NodePort: 30080}, at(80)},
+		"a node port":      {service.PortView{Port: 80, NodePort: 30080}, at(30080)},
+		"no frontend here": {service.PortView{Port: 80, NodePort: 30081}, netip.AddrPort{}},
+	} {
+		for range 2 {
+			slices.Reverse(endpoints)
+			for e, id := range endpointIDs(endpoints, &c.port) {
+				if (id == node) != (e == c.want) {
+					t.Errorf("%s: %v for %v, want the address for %v alone", name, id, e, c.want)
+				}
+			}
 		}
 	}
 }
@@ -66,7 +93,7 @@ func TestAReplacedEndpointWithAffinity(t *testing.T) {
 		}
 		view.Ports[service.IPv4] = []service.PortView{port}
 		objects := make(map[dataplane.ID]dataplane.Object)
-		for _, o := range NewRenderer(service.IPv4, Options{}).Service(view, &service.NodeFacts{}) {
+		for _, o := range NewRenderer(service.IPv4, Options{}).Service(context.Background(), view, &service.NodeFacts{}) {
 			objects[o.ID] = o
 		}
 		return objects
@@ -105,7 +132,7 @@ func TestAStickyServiceHonoursTheRangesOfOthers(t *testing.T) {
 			Cluster: []service.Endpoint{{AddrPort: netip.MustParseAddrPort("10.0.0.1:8080")}},
 		}}
 		asks := false
-		for _, o := range NewRenderer(service.IPv4, Options{}).Service(view, &service.NodeFacts{}) {
+		for _, o := range NewRenderer(service.IPv4, Options{}).Service(context.Background(), view, &service.NodeFacts{}) {
 			asks = asks || slices.Contains(o.Refs(), chainID(chainFirewallCheck))
 		}
 		if asks != (len(vips) > 0) {

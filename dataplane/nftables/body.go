@@ -33,9 +33,11 @@ func appendGoto(b []byte, chain string) []byte {
 
 // Verdict codes (linux/netfilter/nf_tables.h), as the kernel sends them.
 const (
-	verdictDrop = uint32(0)      // NF_DROP
-	verdictJump = ^uint32(0) - 2 // NFT_JUMP, -3
-	verdictGoto = ^uint32(0) - 3 // NFT_GOTO, -4
+	verdictDrop   = uint32(0)      // NF_DROP
+	verdictAccept = uint32(1)      // NF_ACCEPT
+	verdictJump   = ^uint32(0) - 2 // NFT_JUMP, -3
+	verdictGoto   = ^uint32(0) - 3 // NFT_GOTO, -4
+	verdictReturn = ^uint32(0) - 4 // NFT_RETURN, -5
 )
 
 func appendVerdict(b []byte, code uint32, chain string) []byte {

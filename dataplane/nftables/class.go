@@ -70,7 +70,7 @@ func (c class) render(r *Renderer) []dataplane.Object {
 	cluster, local := c.picks()
 	out := newChain(c.name())
 	var others []dataplane.Object
-	targets := externalTargets{policyLocal: c.kind == classExternalLocal, guarded: !c.nodePort, nodePort: c.nodePort}
+	targets := externalTargets{policyLocal: c.kind == classExternalLocal, guarded: !c.nodePort}
 	if c.cluster > 0 {
 		targets.cluster = cluster.name()
 		others = append(others, r.class(cluster)...)
@@ -119,13 +119,14 @@ func moduli(size int) []int {
 // externalTargets are the chains that external traffic goes on to.
 type externalTargets struct {
 	policyLocal bool
-	// guarded is set if a frontend may have source ranges, nodePort if one is a node port.
-	guarded, nodePort bool
+	// guarded is set if a frontend may have source ranges.
+	guarded bool
 	// cluster and local are empty if there is no endpoint.
 	cluster, local string
 }
 
-// fill adds the rules for external traffic to a chain.
+// fill adds the rules for external traffic to a chain. What they do not serve is refused later; see
+// Renderer.refusing.
 func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetector) {
 	d := r.d
 	if t.guarded {
@@ -146,12 +147,7 @@ func (t externalTargets) fill(out *chain, r *Renderer, detect service.LocalDetec
 	}
 	if next != "" {
 		out.add(newRule(d).goTo(next)).needs(chainID(next))
-		return
 	}
-	if t.nodePort {
-		out.add(newRule(d).jump(chainNodePortCheck)).needs(chainID(chainNodePortCheck))
-	}
-	out.add(newRule(d).goTo(chainServiceCheck)).needs(chainID(chainServiceCheck))
 }
 
 // localPods begins a rule for packets of local pods, or of all others if negated. It

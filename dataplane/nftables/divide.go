@@ -140,7 +140,7 @@ func (p *plan) stageOf(o operation, serving bool) stage {
 		return stageShared
 	case chain && c.Before != nil && !ofOneService(c):
 		return stageTakeover
-	case fixed && serving && o.step == stepRules:
+	case fixed && serving && o.step == stepRules && !refuses(c):
 		return stageTakeover
 	case chain && c.Before != nil:
 		return p.stageOfService(c.Owner)
@@ -155,6 +155,12 @@ func (p *plan) stageOf(o operation, serving bool) stage {
 	default:
 		return p.stageOfService(c.Owner)
 	}
+}
+
+// refuses reports whether a chain that does not exist yet will refuse what nobody serves. Its rules
+// come early, because the release before it refused in chains that may change early.
+func refuses(c *dataplane.Change) bool {
+	return c.Before == nil && (c.ID.Name == chainRefusePrerouting || c.ID.Name == chainRefuseOutput)
 }
 
 // stageOfService returns the stage of what belongs to one Service alone.

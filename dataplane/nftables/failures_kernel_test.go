@@ -85,7 +85,7 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 	w.commit()
 	for n := range 20 {
 		view := plain(n, 3, 0)
-		w.want(view.Key, append(w.renderer.Service(view, &w.facts), unheardOf(n)))
+		w.want(view.Key, append(w.renderer.Service(context.Background(), view, &w.facts), unheardOf(n)))
 	}
 	batch := w.ledger.Plan()
 	receipt := w.writer.Write(t.Context(), batch)

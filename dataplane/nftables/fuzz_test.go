@@ -68,7 +68,7 @@ func heardOf(f *testing.F, view *service.View, facts *service.NodeFacts) answers
 	renderer := nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14})
 	book := ledger.New(nil, renderer.Naming())
 	book.Want(dataplane.NewFragment(service.Node, time.Time{}, renderer.Node(facts)))
-	book.Want(dataplane.NewFragment(view.Key, time.Time{}, renderer.Service(view, facts)))
+	book.Want(dataplane.NewFragment(view.Key, time.Time{}, renderer.Service(context.Background(), view, facts)))
 	if got := writer.Write(f.Context(), book.Plan()); got.Outcome != dataplane.Landed {
 		f.Fatal(got)
 	}

@@ -1,6 +1,7 @@
 package nftables_test
 
 import (
+	"context"
 	"flag"
 	"os"
 	"slices"
@@ -31,7 +32,7 @@ func TestRulesetForReading(t *testing.T) {
 				from = append(from, slice)
 			}
 			view := service.Resolve(spec.Key, &spec, from, &facts)
-			objects = append(objects, r.Service(&view, &facts)...)
+			objects = append(objects, r.Service(context.Background(), &view, &facts)...)
 		}
 		objects = dataplane.NewFragment(service.Node, time.Time{}, objects).Objects
 		got, err := nftables.Text(family, objects)
@@ -66,7 +67,7 @@ func TestRenderingIsPure(t *testing.T) {
 				slice.Service = spec.Key
 				view := service.Resolve(spec.Key, &spec, []*service.Slice{slice}, &facts)
 				fresh := nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})
-				a, b := used.Service(&view, &facts), fresh.Service(&view, &facts)
+				a, b := used.Service(context.Background(), &view, &facts), fresh.Service(context.Background(), &view, &facts)
 				if !slices.EqualFunc(a, b, func(a, b dataplane.Object) bool {
 					return dataplane.Same(&a, &b) && slices.Equal(a.Refs(), b.Refs()) && a.Kind == b.Kind
 				}) {
@@ -89,7 +90,7 @@ func TestRefsAreRendered(t *testing.T) {
 				slice := f.Slice(f.A, f.B)
 				slice.Service = spec.Key
 				view := service.Resolve(spec.Key, &spec, []*service.Slice{slice}, &facts)
-				all := append(slices.Clone(scaffold), r.Service(&view, &facts)...)
+				all := append(slices.Clone(scaffold), r.Service(context.Background(), &view, &facts)...)
 				there := map[dataplane.ID]bool{}
 				for _, o := range all {
 					there[o.ID] = true

@@ -2,6 +2,7 @@ package nftables_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -149,7 +150,7 @@ func everything(t *testing.T, family service.Family) (*world, []dataplane.Object
 	for _, s := range multitude(f) {
 		s.slice.Service = s.spec.Key
 		view := service.Resolve(s.spec.Key, &s.spec, []*service.Slice{s.slice}, &w.facts)
-		rendered := w.renderer.Service(&view, &w.facts)
+		rendered := w.renderer.Service(context.Background(), &view, &w.facts)
 		objects = append(objects, rendered...)
 		w.want(s.spec.Key, slices.Clone(rendered))
 	}

@@ -18,18 +18,21 @@ import (
 // names. So a switch back to kube-proxy leaves nothing of ours in effect.
 const TableName = "kube-proxy"
 
-// The base chains have kube-proxy's names, so that either proxy takes over from the other.
+// The base chains have kube-proxy's names, so that either proxy takes over from the other:
+// kube-proxy makes all base chains with its names again when it starts, and no others. Ours that
+// refuse have the names of its chains that filter by the destination before translation.
 const (
-	chainNATPrerouting  = "nat-prerouting"
-	chainNATOutput      = "nat-output"
-	chainNATPostrouting = "nat-postrouting"
+	chainNATPrerouting    = "nat-prerouting"
+	chainNATOutput        = "nat-output"
+	chainNATPostrouting   = "nat-postrouting"
+	chainRefusePrerouting = "filter-prerouting-pre-dnat"
+	chainRefuseOutput     = "filter-output-pre-dnat"
 )
 
 // The fixed regular chains have kube-proxy's names, except for the two that it does not have.
 const (
 	chainServices         = "services"
 	chainNodePorts        = "node-ports"
-	chainServiceCheck     = "service-endpoints-check"
 	chainNodePortCheck    = "nodeport-endpoints-check"
 	chainClusterIPsCheck  = "cluster-ips-check"
 	chainClusterIPsOutput = "cluster-ips-check-output"
@@ -50,6 +53,7 @@ const (
 	prefixSlotsMap      = "slots-"
 	prefixLiveSet       = "live-"
 	prefixTargetsMap    = "targets-"
+	prefixMemorySet     = "remembered-"
 )
 
 // The sets and maps have names that kube-proxy does not use: a set of the same name with
@@ -85,6 +89,20 @@ func shardOf(f frontend) string {
 	}
 	at := sum % uint32(len(shards))
 	return shards[at : at+1]
+}
+
+// memories divide the set that bounds what a node remembers of clients. A Service with too many
+// clients fills one of them. Listing costs the square of the size here, too.
+const memories = "abcd"
+
+// memoryOf returns the name of the set that bounds the clients of a service port with affinity.
+func memoryOf(portBase string) string {
+	sum := 0
+	for _, b := range []byte(portBase) {
+		sum += int(b)
+	}
+	at := sum % len(memories)
+	return prefixMemorySet + memories[at:at+1]
 }
 
 // clusterMap returns the name of a shard's map. Node ports have one map without shards.
@@ -161,18 +179,20 @@ type dialect struct {
 	// rejectCode is the ICMP code for "port unreachable".
 	rejectCode byte
 	loopback   netip.Prefix
+	// originalDaddr is NFT_CT_DST_IP or NFT_CT_DST_IP6 (Linux 4.17).
+	originalDaddr uint32
 }
 
 var dialects = service.PerFamily[*dialect]{
 	service.IPv4: {
 		family: service.IPv4, protocol: unix.NFPROTO_IPV4, name: "ip",
 		addrBytes: 4, saddr: 12, daddr: 16, addrType: 7, header: 12, saddrField: 11, daddrField: 12,
-		rejectCode: 3, loopback: netip.MustParsePrefix("127.0.0.0/8"),
+		rejectCode: 3, loopback: netip.MustParsePrefix("127.0.0.0/8"), originalDaddr: 20,
 	},
 	service.IPv6: {
 		family: service.IPv6, protocol: unix.NFPROTO_IPV6, name: "ip6",
 		addrBytes: 16, saddr: 8, daddr: 24, addrType: 8, header: 13, saddrField: 8, daddrField: 9,
-		rejectCode: 4, loopback: netip.MustParsePrefix("::1/128"),
+		rejectCode: 4, loopback: netip.MustParsePrefix("::1/128"), originalDaddr: 22,
 	},
 }
 

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
@@ -163,7 +164,7 @@ func everything(r *Renderer, family service.Family) []dataplane.Object {
 		change(&port)
 		view := &service.View{Key: service.Key{Namespace: "ns", Name: string(rune('a' + i))}}
 		view.Ports[family] = []service.PortView{port}
-		objects = append(objects, r.Service(view, facts)...)
+		objects = append(objects, r.Service(context.Background(), view, facts)...)
 	}
 	return objects
 }

@@ -1,10 +1,12 @@
 package nftables_test
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -199,27 +201,59 @@ func TestAffinityLastsForItsTimeout(t *testing.T) {
 	}
 }
 
-// TestMoreClientsThanAreRemembered: they are served, without affinity.
+// TestMoreClientsThanAreRemembered, of one list or on the node: they are served, without affinity.
 func TestMoreClientsThanAreRemembered(t *testing.T) {
-	b := newBackends(t, 8)
-	b.sticky(600)
-	table := b.nft("", "list", "table", b.table())
-	small := regexp.MustCompile(`size 4194304\b`).ReplaceAllString(table, "size 2")
-	if small == table {
-		t.Fatalf("no map has its size in %s", table)
+	for name, kind := range map[string]string{"of a list": "map clients-", "on the node": "set remembered-"} {
+		t.Run(name, func(t *testing.T) {
+			b := newBackends(t, 8)
+			b.sticky(600)
+			table := b.nft("", "list", "table", b.table())
+			const few = 2
+			small := regexp.MustCompile(`(`+kind+`\S+ \{[^}]*\bsize )262144\b`).ReplaceAllString(table, fmt.Sprint("${1}", few))
+			if small == table {
+				t.Fatalf("nothing has its size in %s", table)
+			}
+			b.nft("delete table "+b.table()+"\n"+small, "-f", "-")
+			from := clients(24)
+			first := b.choices(from)
+			moved := make([]bool, len(from))
+			for range 12 {
+				for i, at := range b.choices(from) {
+					moved[i] = moved[i] || at != first[i]
+				}
+			}
+			stayed := 0
+			for _, m := range moved {
+				if !m {
+					stayed++
+				}
+			}
+			if stayed != few {
+				t.Errorf("%d of %d clients stayed with their endpoint, want %d", stayed, len(from), few)
+			}
+		})
 	}
-	b.nft("delete table "+b.table()+"\n"+small, "-f", "-")
-	from := clients(24)
-	first, moved := b.choices(from), 0
-	for range 5 {
-		for i, at := range b.choices(from) {
-			if at != first[i] {
-				moved++
+}
+
+// TestTheNodesMemoryCoversEveryList: what any map holds of a client, the node's memory holds of the
+// client and its frontend, for as long. So the size of the one bounds the sum of the others.
+func TestTheNodesMemoryCoversEveryList(t *testing.T) {
+	b := newBackends(t, 4)
+	b.sticky(600)
+	from := clients(9)
+	b.choices(from)
+	list := func(set string) string { return b.nft("", "list", "set", "ip", nftables.TableName, set) }
+	held := 0
+	for _, memory := range []string{"remembered-a", "remembered-b", "remembered-c", "remembered-d"} {
+		text := list(memory)
+		for _, client := range from {
+			if strings.Contains(text, client.String()+" . "+packetFrontend.Addr().String()+" . udp . 80 timeout 10m expires 9m") {
+				held++
 			}
 		}
 	}
-	if moved == 0 {
-		t.Error("all clients are remembered")
+	if held != len(from) {
+		t.Errorf("the node's memory holds %d of %d clients", held, len(from))
 	}
 }
 

@@ -56,12 +56,12 @@ var features = []feature{
 	},
 	{
 		name: "maps that packets fill, with timeouts", need: "Linux 5.4",
-		sets: []set{clientsMap("probe")},
+		sets: []set{clientsMap("probe"), memorySet("probe")},
 		rules: func(d *dialect) []*rule {
 			const clients = prefixClientsMap + "probe"
 			return []*rule{
 				newRule(d).fields([]field{fieldSaddr}).readdress(clients), newRule(d).forget(clients),
-				newRule(d).remember(clients, 1000),
+				newRule(d).account(prefixMemorySet+"probe", 1000).remember(clients, 1000),
 			}
 		},
 	},

@@ -157,9 +157,8 @@ func (r *reader) setObject(name string, attrs []byte) dataplane.Object {
 
 // hasOurElements reports whether a set's elements are objects of ours.
 func hasOurElements(set string) bool {
-	_, shared := containers[set]
-	_, err := definition(set)
-	return shared || err == nil && !IsClientsMap(set)
+	s, err := definition(set)
+	return err == nil && s.remembers == 0
 }
 
 // elements calls each with the attributes of each element that matches a request.
@@ -217,21 +216,29 @@ func (r *reader) one(ctx context.Context, id dataplane.ID) (*dataplane.Object, e
 }
 
 func (r *reader) chain(ctx context.Context, id dataplane.ID) (*dataplane.Object, error) {
-	var body []byte
-	err := r.ask(ctx, unix.NFT_MSG_GETCHAIN, false, inTable(unix.NFTA_CHAIN_NAME, id.Name), func(b []byte) {
+	body, err := r.chainOf(ctx, TableName, id.Name)
+	if err != nil {
+		return nil, err
+	}
+	o := ownedObject(id, body)
+	return &o, nil
+}
+
+// chainOf returns the body of a chain of any table.
+func (r *reader) chainOf(ctx context.Context, table, name string) (body []byte, err error) {
+	err = r.ask(ctx, unix.NFT_MSG_GETCHAIN, false, within(table, unix.NFTA_CHAIN_NAME, name), func(b []byte) {
 		body = chainHead(b)
 	})
 	if err != nil {
 		return nil, err
 	}
-	err = r.rules(ctx, inTable(unix.NFTA_RULE_CHAIN, id.Name), func(_ string, rule []byte) {
+	err = r.rules(ctx, within(table, unix.NFTA_RULE_CHAIN, name), func(_ string, rule []byte) {
 		body = netlink.AppendBytes(body, bodyRule, rule)
 	})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, err
 	}
-	o := ownedObject(id, body)
-	return &o, nil
+	return body, nil
 }
 
 func (r *reader) element(ctx context.Context, id dataplane.ID) (*dataplane.Object, error) {
@@ -258,8 +265,11 @@ const tableAttr = 1
 
 // inTable begins a request about our table, or about what an attribute names in it, unless
 // the kind is 0.
-func inTable(kind uint16, name string) []byte {
-	b := netlink.AppendText(nil, tableAttr, TableName)
+func inTable(kind uint16, name string) []byte { return within(TableName, kind, name) }
+
+// within is inTable for any table.
+func within(table string, kind uint16, name string) []byte {
+	b := netlink.AppendText(nil, tableAttr, table)
 	if kind != 0 {
 		b = netlink.AppendText(b, kind, name)
 	}
@@ -346,8 +356,11 @@ func (r *reader) unannounced(ctx context.Context, read func() error) error {
 }
 
 // concerns reports whether an announcement is about our table.
-func (d *dialect) concerns(m netlink.Netfilter) bool {
-	return m.Family == d.protocol && netlink.Find(m.Attrs, tableAttr).Text() == TableName
+func (d *dialect) concerns(m netlink.Netfilter) bool { return d.isAbout(m, TableName) }
+
+// isAbout is concerns for any table.
+func (d *dialect) isAbout(m netlink.Netfilter, table string) bool {
+	return m.Family == d.protocol && netlink.Find(m.Attrs, tableAttr).Text() == table
 }
 
 // passCommits waits until transactions in progress have been announced: the kernel holds a

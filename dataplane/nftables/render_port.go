@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"net/netip"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -188,6 +187,9 @@ func (p *portDraft) externalFrontends() []frontend {
 // it serves a frontend to the node's own clients and refuses others.
 func (p *portDraft) renderExternal() {
 	for _, f := range p.externalFrontends() {
+		if p.ctx.Err() != nil {
+			return
+		}
 		if p.port.HasAny {
 			p.serveExternal(f)
 		}
@@ -240,7 +242,7 @@ func (p *portDraft) renderFirewall() {
 	if len(p.port.SourceRanges) == 0 {
 		return
 	}
-	allowed := outermost(p.port.AllowedSources())
+	allowed := service.MergeRanges(p.port.AllowedSources()) // the kernel refuses ranges that overlap
 	for _, vip := range p.port.LoadBalancerVIPs {
 		f := frontend{vip, p.port.Port}
 		p.named(setFirewalled, f, p.comment)
@@ -252,30 +254,6 @@ func (p *portDraft) renderFirewall() {
 			p.element(containers[setAllowed], name, p.comment, setLinks[setAllowed])
 		}
 	}
-}
-
-// outermost omits the prefixes that are inside another one: the kernel refuses ranges that
-// overlap.
-func outermost(prefixes []netip.Prefix) []netip.Prefix {
-	sorted := make([]netip.Prefix, 0, len(prefixes))
-	for _, p := range prefixes {
-		sorted = append(sorted, p.Masked())
-	}
-	slices.SortFunc(sorted, func(a, b netip.Prefix) int {
-		if c := a.Addr().Compare(b.Addr()); c != 0 {
-			return c
-		}
-		return a.Bits() - b.Bits()
-	})
-	var kept []netip.Prefix
-	for _, p := range sorted {
-		// In this order a prefix follows the one that contains it, and no two kept ones
-		// overlap. So only the last kept one can contain it.
-		if n := len(kept); n == 0 || !kept[n-1].Overlaps(p) {
-			kept = append(kept, p)
-		}
-	}
-	return kept
 }
 
 // lastOf returns the last address of a prefix.

@@ -14,6 +14,7 @@
 package nftables
 
 import (
+	"context"
 	"slices"
 	"sync"
 
@@ -61,7 +62,7 @@ func NewRenderer(family service.Family, options Options) *Renderer {
 
 // Service renders one Service. If two ports claim the same element, both appear;
 // dataplane.NewFragment keeps the first.
-func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+func (r *Renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	ports := view.Ports[r.d.family]
 	if len(ports) == 0 {
 		return nil
@@ -69,7 +70,11 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 	draft := drafts.Get().(*draft)
 	defer drafts.Put(draft)
 	draft.reset()
+	draft.ctx = ctx
 	for i := range ports {
+		if ctx.Err() != nil {
+			return nil
+		}
 		p := newPortDraft(draft, r, facts, view.Key, &ports[i])
 		p.renderInternal()
 		p.renderExternal()
@@ -78,6 +83,11 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 		p.renderAffinity()
 	}
 	return draft.objects()
+}
+
+// Size implements dataplane.Renderer: each frontend has a slot per endpoint.
+func (r *Renderer) Size(port service.PortSize, _ *service.NodeFacts) int {
+	return port.Frontends(1)*(1+port.Endpoints) + port.VIPs*port.Ranges
 }
 
 // class returns a class chain and the chains that it leads to.
@@ -93,6 +103,8 @@ func (r *Renderer) class(c class) []dataplane.Object {
 // which becomes one string that they share: a Service costs a few allocations, not two per
 // endpoint and frontend.
 type draft struct {
+	// ctx ends the rendering early; the loops over frontends poll it.
+	ctx      context.Context
 	bytes    []byte
 	elements []elementDraft
 	owned    []dataplane.Object
@@ -156,10 +168,11 @@ func (d *draft) appendElements(objects []dataplane.Object) []dataplane.Object {
 	return objects
 }
 
-// Priorities of the base chains, as kube-proxy has them.
+// Priorities of the base chains: kube-proxy's, and the one after that of its translations.
 const (
-	priorityDNAT = -100
-	prioritySNAT = 100
+	priorityDNAT   = -100
+	priorityRefuse = priorityDNAT + 1
+	prioritySNAT   = 100
 )
 
 // Node renders the scaffold: the table, the shared sets, the base chains, the fixed chains,
@@ -173,7 +186,7 @@ func (r *Renderer) Node(facts *service.NodeFacts) []dataplane.Object {
 		objects = append(objects, c.object())
 	}
 	for _, c := range []*chain{
-		r.servicesChain(facts), r.nodePorts(), r.serviceCheck(), r.nodePortCheck(),
+		r.servicesChain(facts), r.nodePorts(), r.nodePortCheck(),
 		r.clusterIPsCheck(chainClusterIPsCheck), r.clusterIPsCheck(chainClusterIPsOutput),
 		r.firewallCheck(), r.masquerading(), r.reject(),
 	} {
@@ -192,22 +205,32 @@ func tableObject() dataplane.Object {
 // what is served costs no look-up afterwards (docs/adr/0032-refusals-in-nat.md).
 func (r *Renderer) baseChains(facts *service.NodeFacts) []*chain {
 	return []*chain{
-		r.dispatch(chainNATPrerouting, unix.NF_INET_PRE_ROUTING, chainClusterIPsCheck, facts),
-		r.dispatch(chainNATOutput, unix.NF_INET_LOCAL_OUT, chainClusterIPsOutput, facts),
+		r.dispatch(chainNATPrerouting, unix.NF_INET_PRE_ROUTING),
+		r.dispatch(chainNATOutput, unix.NF_INET_LOCAL_OUT),
+		r.refusing(chainRefusePrerouting, unix.NF_INET_PRE_ROUTING, chainClusterIPsCheck, facts),
+		r.refusing(chainRefuseOutput, unix.NF_INET_LOCAL_OUT, chainClusterIPsOutput, facts),
 		newBaseChain(chainNATPostrouting, hook{"nat", unix.NF_INET_POST_ROUTING, prioritySNAT}).
 			add(newRule(r.d).jump(chainMasquerading)).needs(chainID(chainMasquerading)),
 	}
 }
 
-// dispatch returns a base chain that serves or refuses. What is not served comes back from the
-// first rule. The checks are rules of the base chain, and not of a chain to jump to, because
-// every connection that no Service is about pays for them.
-func (r *Renderer) dispatch(name string, hookNumber uint32, check string, facts *service.NodeFacts) *chain {
+// dispatch returns a base chain that serves.
+func (r *Renderer) dispatch(name string, hookNumber uint32) *chain {
+	return newBaseChain(name, hook{"nat", hookNumber, priorityDNAT}).
+		needs(chainID(chainServices)).add(newRule(r.d).jump(chainServices))
+}
+
+// refusing returns a base chain that refuses what nobody serves. The kernel calls the chains of type
+// nat at a hook in the order of their priorities, until one translates. So neither what we serve nor
+// what another program serves comes here. The checks are rules of the base chain, and not of a chain
+// to jump to, because every connection that no Service is about pays for them.
+func (r *Renderer) refusing(name string, hookNumber uint32, check string, facts *service.NodeFacts) *chain {
 	d := r.d
-	c := newBaseChain(name, hook{"nat", hookNumber, priorityDNAT}).
-		needs(chainID(chainServices), setID(setNoEndpoints), chainID(chainReject), setID(setClusterIPs), chainID(check)).
-		add(newRule(d).jump(chainServices)).
+	c := newBaseChain(name, hook{"nat", hookNumber, priorityRefuse}).
+		needs(setID(setNoEndpoints), chainID(chainReject), setID(setNoLocal), setID(setClusterIPs), chainID(check),
+			setID(setNodePortAddresses), chainID(chainNodePortCheck)).
 		add(newRule(d).fields(frontendKey).in(setNoEndpoints, false).goTo(chainReject)).
+		add(newRule(d).fields(frontendKey).in(setNoLocal, false).drop()).
 		add(newRule(d).fields([]field{fieldDaddr}).in(setClusterIPs, false).goTo(check))
 	for _, cidr := range facts.ServiceCIDRs[d.family] {
 		to := newRule(d)
@@ -216,7 +239,7 @@ func (r *Renderer) dispatch(name string, hookNumber uint32, check string, facts 
 		}
 		c.add(unlessHere(to, check).drop().says("Drop traffic to unallocated ClusterIPs"))
 	}
-	return c
+	return c.add(r.toNode(facts).goTo(chainNodePortCheck))
 }
 
 // unlessHere excepts what arrives for an address of this node from a check of ClusterIPs: it
@@ -247,21 +270,23 @@ func (r *Renderer) servicesChain(facts *service.NodeFacts) *chain {
 			says("masquerade traffic to ClusterIPs"))
 	}
 	c.add(newRule(d).fields(frontendKey).vmap(mapFrontends))
-	toNode := newRule(d)
-	if facts.NodePorts[d.family].All {
-		toNode.within(fieldDaddr, d.loopback, true).local(fieldDaddr, false)
-	} else {
-		toNode.fields([]field{fieldDaddr}).in(setNodePortAddresses, false)
-	}
-	return c.add(toNode.goTo(chainNodePorts))
+	return c.add(r.toNode(facts).goTo(chainNodePorts))
 }
 
-// nodePorts dispatches by node port, for packets to addresses on which node ports answer.
-// They never answer on loopback addresses.
+// toNode begins a rule for packets to addresses on which node ports answer. They never answer on
+// loopback addresses.
+func (r *Renderer) toNode(facts *service.NodeFacts) *rule {
+	d := r.d
+	if facts.NodePorts[d.family].All {
+		return newRule(d).within(fieldDaddr, d.loopback, true).local(fieldDaddr, false)
+	}
+	return newRule(d).fields([]field{fieldDaddr}).in(setNodePortAddresses, false)
+}
+
+// nodePorts dispatches by node port.
 func (r *Renderer) nodePorts() *chain {
-	return newChain(chainNodePorts).needs(setID(mapNodePorts), chainID(chainNodePortCheck)).
-		add(newRule(r.d).fields(nodePortKey).vmap(mapNodePorts)).
-		add(newRule(r.d).goTo(chainNodePortCheck))
+	return newChain(chainNodePorts).needs(setID(mapNodePorts)).
+		add(newRule(r.d).fields(nodePortKey).vmap(mapNodePorts))
 }
 
 // nodePortAddresses returns the elements of the set of these addresses.
@@ -283,13 +308,7 @@ func (r *Renderer) nodePortAddresses(facts *service.NodeFacts) []dataplane.Objec
 	return objects
 }
 
-// serviceCheck drops connections to frontends with endpoints that the policy rules out.
-func (r *Renderer) serviceCheck() *chain {
-	return newChain(chainServiceCheck).needs(setID(setNoLocal)).
-		add(newRule(r.d).fields(frontendKey).in(setNoLocal, false).drop())
-}
-
-// nodePortCheck ends connections to node ports that are not served.
+// nodePortCheck ends connections to node ports that no rule has served.
 func (r *Renderer) nodePortCheck() *chain {
 	d := r.d
 	return newChain(chainNodePortCheck).
@@ -298,10 +317,12 @@ func (r *Renderer) nodePortCheck() *chain {
 		add(newRule(d).fields(nodePortKey).in(setNodePortNoLocal, false).drop())
 }
 
-// clusterIPsCheck ends connections to ClusterIPs that no rule has served or refused yet.
+// clusterIPsCheck ends connections to ClusterIPs that no rule has served or refused yet. The packet
+// of a connection that is older than the first chain of type nat comes here although a rule served
+// it: the kernel does not translate such a connection.
 func (r *Renderer) clusterIPsCheck(name string) *chain {
-	return newChain(name).needs(chainID(chainServiceCheck)).
-		add(newRule(r.d).jump(chainServiceCheck)).
+	return newChain(name).
+		add(newRule(r.d).confirmed().leave()).
 		add(unlessHere(newRule(r.d), name).reject().says("Reject traffic to invalid ports of ClusterIPs"))
 }
 

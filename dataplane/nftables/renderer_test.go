@@ -1,34 +1,13 @@
 package nftables
 
 import (
-	"fmt"
+	"context"
 	"math"
 	"net/netip"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/service"
 )
-
-func TestOutermostPrefixes(t *testing.T) {
-	parse := func(texts ...string) []netip.Prefix {
-		var list []netip.Prefix
-		for _, text := range texts {
-			list = append(list, netip.MustParsePrefix(text))
-		}
-		return list
-	}
-	for _, c := range []struct{ in, want []netip.Prefix }{
-		{parse("10.1.0.0/16", "10.0.0.0/8", "192.0.2.7/32", "10.255.255.255/32"), parse("10.0.0.0/8", "192.0.2.7/32")},
-		{parse("10.0.0.0/9", "10.128.0.0/9"), parse("10.0.0.0/9", "10.128.0.0/9")},
-		{parse("10.0.0.0/24", "10.0.0.0/24"), parse("10.0.0.0/24")},
-		{parse("fd00::/64", "fd00::1/128", "fd00:0:0:1::/64"), parse("fd00::/64", "fd00:0:0:1::/64")},
-		{nil, nil},
-	} {
-		if got := outermost(c.in); fmt.Sprint(got) != fmt.Sprint(c.want) {
-			t.Errorf("of %v: %v, want %v", c.in, got, c.want)
-		}
-	}
-}
 
 func TestLastOf(t *testing.T) {
 	for in, want := range map[string]string{
@@ -77,7 +56,7 @@ func TestRenderingAllocatesAsOftenForManyEndpoints(t *testing.T) {
 		view.Ports[service.IPv4] = []service.PortView{port}
 		least := math.Inf(1)
 		for range 20 { // with the race detector, a sync.Pool drops one buffer in four
-			least = min(least, testing.AllocsPerRun(1, func() { r.Service(view, &service.NodeFacts{}) }))
+			least = min(least, testing.AllocsPerRun(1, func() { r.Service(context.Background(), view, &service.NodeFacts{}) }))
 		}
 		return least
 	}

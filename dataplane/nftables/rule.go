@@ -216,12 +216,33 @@ func (r *rule) local(f field, negated bool) *rule {
 
 func hostUint32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
-// statusDNAT is IPS_DST_NAT (linux/netfilter/nf_conntrack_common.h).
-const statusDNAT = 1 << 5
+// IPS_CONFIRMED and IPS_DST_NAT (linux/netfilter/nf_conntrack_common.h).
+const (
+	statusConfirmed = 1 << 3
+	statusDNAT      = 1 << 5
+)
 
 // translated goes on if the connection has another destination than its sender asked for.
-func (r *rule) translated() *rule {
-	return r.numbers("ct", unix.NFTA_CT_DREG, register(0), unix.NFTA_CT_KEY, unix.NFT_CT_STATUS).has(statusDNAT)
+func (r *rule) translated() *rule { return r.status(statusDNAT) }
+
+// confirmed goes on if an earlier packet of the connection has passed all rules. The kernel asks
+// chains of type nat about such a connection only if there were none then, and does not translate it.
+func (r *rule) confirmed() *rule { return r.status(statusConfirmed) }
+
+// status goes on if the connection has one of the bits.
+func (r *rule) status(bits uint32) *rule {
+	return r.numbers("ct", unix.NFTA_CT_DREG, register(0), unix.NFTA_CT_KEY, unix.NFT_CT_STATUS).has(bits)
+}
+
+// asked loads the address that the sender of the connection asked for. The header may already have
+// another one.
+func (r *rule) asked() *rule {
+	to := register(r.word)
+	r.word += r.d.addrBytes / registerBytes
+	return r.expr("ct", func(b []byte) []byte {
+		b = appendNumbers(b, unix.NFTA_CT_DREG, to, unix.NFTA_CT_KEY, r.d.originalDaddr)
+		return netlink.AppendBytes(b, unix.NFTA_CT_DIRECTION, []byte{0}) // IP_CT_DIR_ORIGINAL
+	})
 }
 
 // marked goes on if a bit of the packet's mark is set.
@@ -241,7 +262,7 @@ func (r *rule) remark(mask, flip uint32) *rule {
 		numbers("meta", unix.NFTA_META_KEY, unix.NFT_META_MARK, unix.NFTA_META_SREG, register(0)).done()
 }
 
-// verdict ends the rule with a jump, a goto or a drop.
+// verdict ends the rule with a jump, a goto, a drop or a return.
 func (r *rule) verdict(code uint32, chain string) *rule {
 	return r.expr("immediate", func(b []byte) []byte {
 		b = netlink.AppendUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
@@ -253,6 +274,8 @@ func (r *rule) verdict(code uint32, chain string) *rule {
 func (r *rule) jump(chain string) *rule { return r.verdict(verdictJump, chain) }
 func (r *rule) goTo(chain string) *rule { return r.verdict(verdictGoto, chain) }
 func (r *rule) drop() *rule             { return r.verdict(verdictDrop, "") }
+func (r *rule) accept() *rule           { return r.verdict(verdictAccept, "") }
+func (r *rule) leave() *rule            { return r.verdict(verdictReturn, "") }
 
 // reject answers with the family's "port unreachable".
 func (r *rule) reject() *rule {
@@ -260,6 +283,12 @@ func (r *rule) reject() *rule {
 		b = netlink.AppendUint32(b, unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMP_UNREACH)
 		return netlink.AppendBytes(b, unix.NFTA_REJECT_ICMP_CODE, []byte{r.d.rejectCode})
 	})
+}
+
+// reset answers a TCP packet with a reset, which the kernel does as often as it is asked to. It limits how many ICMP
+// messages a peer gets.
+func (r *rule) reset() *rule {
+	return r.numbers("reject", unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_TCP_RST)
 }
 
 // masquerade gives the packet a source address of this node and a random port.
@@ -301,6 +330,17 @@ func (r *rule) readdress(name string) *rule {
 // each packet. The data of an element that exists stays.
 func (r *rule) remember(clients string, milliseconds uint64) *rule {
 	return r.dynset(unix.NFT_DYNSET_OP_UPDATE, clients, milliseconds)
+}
+
+// account notes the client and the frontend in a set for a time, which starts again with each packet. If
+// the set is full, the rule ends here.
+func (r *rule) account(memory string, milliseconds uint64) *rule {
+	return r.fields([]field{fieldSaddr}).asked().load(fieldProtocol).load(fieldPort).
+		expr("dynset", func(b []byte) []byte {
+			b = netlink.AppendText(b, unix.NFTA_DYNSET_SET_NAME, memory)
+			b = appendNumbers(b, unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE, unix.NFTA_DYNSET_SREG_KEY, register(0))
+			return netlink.AppendUint64(b, unix.NFTA_DYNSET_TIMEOUT, milliseconds)
+		}).done()
 }
 
 // forget removes the packet's source from a map.

@@ -21,17 +21,19 @@ type set struct {
 	verdict bool
 	// ranges lets the last field of a key be a range.
 	ranges bool
-	// remembers makes it a map to which rules add clients, for a time.
-	remembers bool
+	// remembers is how many elements it has at most if rules add clients to it, for a time. It is 0 for
+	// other sets.
+	remembers uint32
 	// role is what the elements of a shared set are to a frontend. lead is, for elements
 	// that follow, the container of their leads.
 	role role
 	lead string
 }
 
-// clientsMax is how many clients of a list of endpoints are remembered. Further ones have no
-// affinity. The kernel takes the lower 16 bits as a hint of what to allocate at once.
-const clientsMax = 1 << 22
+// clientsMax is how many clients of a list of endpoints are remembered, and how many of all lists that
+// share a ledger of clients (see memorySet). Further ones have no affinity. The kernel takes the lower
+// 16 bits as a hint of what to allocate at once.
+const clientsMax = 1 << 18
 
 // flagConcat is NFT_SET_CONCAT: fields are ranges of their own (Linux 5.6).
 const flagConcat = 0x80
@@ -76,6 +78,9 @@ func init() {
 			name: clusterMap(shards[i : i+1]), key: slotKey, data: endpointOf, role: follows, lead: inFrontends,
 		})
 	}
+	for i := range len(memories) {
+		sharedSets = append(sharedSets, memorySet(memories[i:i+1]))
+	}
 	for i, s := range sharedSets {
 		containers[s.name] = elementsOf + s.name
 		setIn[containers[s.name]] = &sharedSets[i]
@@ -92,7 +97,14 @@ var (
 // The sets of a service port with affinity; see affinity.go. The elements of clients-… have
 // timeouts of their own, so that a new timeout does not redefine the map.
 func clientsMap(chain string) set {
-	return set{name: prefixClientsMap + chain, key: []field{fieldSaddr}, data: []field{fieldDaddr}, remembers: true}
+	return set{name: prefixClientsMap + chain, key: []field{fieldSaddr}, data: []field{fieldDaddr}, remembers: clientsMax}
+}
+
+// memorySet bounds what a node remembers of clients. It has an element for each client of a frontend
+// whose affinity belongs to it, and a client that finds no place in it is not remembered. Its key is the
+// client and the frontend: what is in any map of clients is in it as well.
+func memorySet(memory string) set {
+	return set{name: prefixMemorySet + memory, key: hairpinKey, remembers: clientsMax, role: shared}
 }
 
 func targetsMap(base string) set {
@@ -134,7 +146,7 @@ func (s set) body(d *dialect) []byte {
 		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_TYPE, nftType(d, s.data))
 		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_LEN, uint32(keyBytes(d, s.data)))
 	}
-	if s.ranges || s.remembers {
+	if s.ranges || s.remembers > 0 {
 		mark := 0
 		b, mark = netlink.Nest(b, unix.NFTA_SET_DESC)
 		b = s.description(b, d)
@@ -151,7 +163,7 @@ func (s set) flags() uint32 {
 	if s.ranges {
 		flags |= unix.NFT_SET_INTERVAL | flagConcat
 	}
-	if s.remembers {
+	if s.remembers > 0 {
 		flags |= unix.NFT_SET_TIMEOUT | unix.NFT_SET_EVAL
 	}
 	return flags
@@ -159,8 +171,8 @@ func (s set) flags() uint32 {
 
 // description adds what the kernel chooses the set's algorithm by.
 func (s set) description(b []byte, d *dialect) []byte {
-	if s.remembers {
-		return netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, clientsMax)
+	if s.remembers > 0 {
+		return netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, s.remembers)
 	}
 	mark := 0
 	b, mark = netlink.Nest(b, descConcat)

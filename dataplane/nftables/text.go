@@ -75,8 +75,8 @@ func (s set) text(d *dialect, elements []string) string {
 		kind, key = "map", "typeof "+s.typeofs(d, s.key)+" : "+s.typeofs(d, s.data)
 	}
 	fmt.Fprintf(&out, "\t%s %s {\n\t\t%s\n", kind, s.name, key)
-	if s.remembers {
-		fmt.Fprintf(&out, "\t\tsize %d\n\t\tflags dynamic,timeout\n", clientsMax)
+	if s.remembers > 0 {
+		fmt.Fprintf(&out, "\t\tsize %d\n\t\tflags dynamic,timeout\n", s.remembers)
 	}
 	if s.ranges {
 		out.WriteString("\t\tflags interval\n")
@@ -183,6 +183,8 @@ func verdictText(attrs []byte) string {
 		return "jump " + chain
 	case verdictDrop:
 		return "drop"
+	case verdictReturn:
+		return "return"
 	default:
 		return "accept"
 	}

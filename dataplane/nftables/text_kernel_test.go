@@ -1,6 +1,7 @@
 package nftables_test
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
@@ -59,7 +60,7 @@ func (w *world) serveVariety(f conformance.Fixture) []dataplane.Object {
 		if i == 4 {
 			view = service.Resolve(spec.Key, &spec, nil, &w.facts)
 		}
-		rendered := w.renderer.Service(&view, &w.facts)
+		rendered := w.renderer.Service(context.Background(), &view, &w.facts)
 		objects = append(objects, rendered...)
 		w.want(spec.Key, slices.Clone(rendered))
 	}

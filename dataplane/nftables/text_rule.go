@@ -87,7 +87,7 @@ func (p *rulePrinter) expr(name string, b []byte) error {
 	case "meta":
 		return p.meta(b)
 	case "ct":
-		return p.push(operand{kind: operandStatus})
+		return p.ct(b)
 	case "fib":
 		return p.fib(b)
 	case "numgen":
@@ -115,19 +115,35 @@ func (p *rulePrinter) expr(name string, b []byte) error {
 	return nil
 }
 
-// dynset prints a change of a map.
+// dynset prints a change of a map, or of a set.
 func (p *rulePrinter) dynset(b []byte) error {
-	if len(p.loaded) != 2 {
-		return fmt.Errorf("%d operands", len(p.loaded))
+	name, data := netlink.Find(b, unix.NFTA_DYNSET_SET_NAME).Text(), ""
+	if netlink.Find(b, unix.NFTA_DYNSET_SREG_DATA).Data != nil {
+		if len(p.loaded) != 2 {
+			return fmt.Errorf("%d operands", len(p.loaded))
+		}
+		data = " : " + p.loaded[1].text
+		p.loaded = p.loaded[:1]
 	}
-	name, key, data := netlink.Find(b, unix.NFTA_DYNSET_SET_NAME).Text(), p.loaded[0].text, p.loaded[1].text
-	p.loaded = nil
+	key := p.take()
 	if timeout := netlink.Find(b, unix.NFTA_DYNSET_TIMEOUT).Data; timeout != nil {
-		p.say("update @%s { %s timeout %ds : %s }", name, key, binary.BigEndian.Uint64(timeout)/1000, data)
+		p.say("update @%s { %s timeout %ds%s }", name, key, binary.BigEndian.Uint64(timeout)/1000, data)
 	} else {
-		p.say("delete @%s { %s : %s }", name, key, data)
+		p.say("delete @%s { %s%s }", name, key, data)
 	}
 	return nil
+}
+
+// ct stores what is known of the connection.
+func (p *rulePrinter) ct(b []byte) error {
+	switch key := netlink.Find(b, unix.NFTA_CT_KEY).Uint32(); key {
+	case unix.NFT_CT_STATUS:
+		return p.push(operand{kind: operandStatus})
+	case p.d.originalDaddr:
+		return p.push(operand{text: "ct original " + p.d.name + " daddr", kind: operandAddr})
+	default:
+		return fmt.Errorf("key %d", key)
+	}
 }
 
 func (p *rulePrinter) payload(b []byte) error {
@@ -226,7 +242,7 @@ func (p *rulePrinter) cmp(b []byte) error {
 	case operandLocal:
 		p.say("%s %slocal", o.text, not)
 	case operandStatus:
-		p.say("ct status dnat")
+		p.say("ct status %s", map[uint32]string{statusDNAT: "dnat", statusConfirmed: "confirmed"}[binary.NativeEndian.Uint32(o.mask)])
 	default:
 		return fmt.Errorf("%s compared", o.text)
 	}

@@ -1,6 +1,7 @@
 package nftables_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -31,7 +32,12 @@ type world struct {
 
 func newWorld(t testing.TB, family service.Family, config nftables.WriterConfig) *world {
 	t.Helper()
-	node := netnstest.New(t, "node")
+	return newWorldOn(t, netnstest.New(t, "node"), family, config)
+}
+
+// newWorldOn is newWorld in a namespace of the test's own.
+func newWorldOn(t testing.TB, node *netns.Namespace, family service.Family, config nftables.WriterConfig) *world {
+	t.Helper()
 	w := &world{TB: t, family: family, node: node, renderer: nftables.NewRenderer(family, nftables.Options{MasqueradeBit: 14})}
 	w.facts.Name = "n1"
 	w.facts.Detect[service.IPv4].CIDR = netip.MustParsePrefix("10.0.0.0/8")
@@ -66,7 +72,7 @@ func (w *world) want(key service.Key, objects []dataplane.Object) {
 }
 
 func (w *world) serve(view *service.View) {
-	w.want(view.Key, w.renderer.Service(view, &w.facts))
+	w.want(view.Key, w.renderer.Service(context.Background(), view, &w.facts))
 }
 
 // commit writes what is wanted.

@@ -37,7 +37,7 @@ func TestOneBadElementAmongMany(t *testing.T) {
 	const bad = 617
 	for n := range 1000 {
 		view := plain(n, 3, 0)
-		objects := w.renderer.Service(view, &w.facts)
+		objects := w.renderer.Service(context.Background(), view, &w.facts)
 		if n == bad {
 			broken(objects, "@frontends")
 		}
@@ -136,7 +136,7 @@ func TestARefusalHalfWay(t *testing.T) {
 	w := newWorld(t, service.IPv4, nftables.WriterConfig{TransactionBytes: 16 << 10})
 	for n := range 400 {
 		view := plain(n, 4, 0)
-		objects := w.renderer.Service(view, &w.facts)
+		objects := w.renderer.Service(context.Background(), view, &w.facts)
 		if n == 300 {
 			broken(objects, "@frontends")
 		}

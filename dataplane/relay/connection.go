@@ -11,8 +11,10 @@ type Refusal uint8
 
 // The refusals.
 const (
-	// PartFull and TotalFull: the listener's budget has nothing left, or the one above.
-	PartFull Refusal = iota
+	// ClientFull, PartFull and TotalFull: the client, the listener's budget or the pool has no
+	// slots left.
+	ClientFull Refusal = iota
+	PartFull
 	TotalFull
 	// Unreachable: no target has accepted.
 	Unreachable
@@ -26,7 +28,7 @@ const (
 
 // String returns the name of a refusal in metrics.
 func (r Refusal) String() string {
-	return [...]string{"service_bound", "total_bound", "unreachable", "no_endpoint", "replaced"}[r]
+	return [...]string{"client_bound", "service_bound", "total_bound", "unreachable", "no_endpoint", "replaced"}[r]
 }
 
 // Connection is an open TCP connection or UDP session.

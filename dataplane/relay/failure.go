@@ -41,6 +41,26 @@ func DescribeHolder(p Place) string {
 	return fmt.Sprintf("port %d on %s is held by %s", p.At.Port(), p.At.Addr(), who)
 }
 
+// DeniedError says that there must be no connection to a target (Config.MayDial).
+type DeniedError struct {
+	Target netip.AddrPort
+	Err    error
+}
+
+// Error names the target.
+func (e *DeniedError) Error() string { return fmt.Sprintf("dial %s: %v", e.Target, e.Err) }
+
+// Unwrap returns the reason.
+func (e *DeniedError) Unwrap() error { return e.Err }
+
+// check returns an error if there must be no connection to a target.
+func (s *sockets) check(target netip.AddrPort) error {
+	if err := s.mayDial(target.Addr().Unmap()); err != nil {
+		return &DeniedError{target, err}
+	}
+	return nil
+}
+
 // OwnedError says why an object of a Service cannot be written.
 type OwnedError interface {
 	error

@@ -49,11 +49,11 @@ type Options struct {
 }
 
 // slots returns what says which budget a client counts against.
-func (o Options) slots(most int, above *Budget) func() *Budget {
+func (o Options) slots(of *Pool) func() *Budget {
 	if o.Budget != nil {
 		return o.Budget
 	}
-	own := NewBudget(most, above)
+	own := of.Budget()
 	return func() *Budget { return own }
 }
 
@@ -72,6 +72,7 @@ func (r *Relay) Open(p Place, o Options) (*Listener, error) {
 	}
 	l.alive.Store(true)
 	r.listeners.Store(l, nil)
+	r.places.add(l)
 	return l, nil
 }
 
@@ -119,6 +120,7 @@ func (l *Listener) Close() {
 func (l *Listener) closeSocket() {
 	l.closing.Do(func() {
 		l.relay.listeners.Delete(l)
+		l.relay.places.remove(l)
 		_ = l.server.Close() // what was received has been passed on
 	})
 }
@@ -180,6 +182,7 @@ func (b *backoff) tolerate(ctx context.Context, err error) (goOn bool, failure e
 type sockets struct {
 	inside      func(func() error) error
 	dialTimeout time.Duration
+	mayDial     func(netip.Addr) error
 	// waiting are the sockets of a former owner; nil for none.
 	waiting *Sockets
 }
@@ -241,6 +244,9 @@ func (o Options) control() func(network, address string, c syscall.RawConn) erro
 
 // dialTCP connects. It blocks for the timeout at most.
 func (s *sockets) dialTCP(ctx context.Context, target netip.AddrPort, timeout time.Duration) (*net.TCPConn, error) {
+	if err := s.check(target); err != nil {
+		return nil, err
+	}
 	dialer := net.Dialer{Timeout: timeout, KeepAliveConfig: keepAlive}
 	dialer.SetMultipathTCP(false)
 	return open(s, func() (*net.TCPConn, error) {
@@ -254,6 +260,9 @@ func (s *sockets) dialTCP(ctx context.Context, target netip.AddrPort, timeout ti
 
 // dialUDP opens a socket that talks to the target alone. It sends nothing.
 func (s *sockets) dialUDP(target netip.AddrPort) (*net.UDPConn, error) {
+	if err := s.check(target); err != nil {
+		return nil, err
+	}
 	return open(s, func() (*net.UDPConn, error) {
 		return net.DialUDP(network(service.UDP, target.Addr()), nil, net.UDPAddrFromAddrPort(target))
 	})

@@ -19,21 +19,29 @@ import (
 // Config tunes a Relay. Zero values mean the defaults.
 type Config struct {
 	// Connections bounds the TCP connections of all listeners together, and
-	// ConnectionsPerListener those of one; a further client is reset. Each takes up to six file
-	// descriptors: two sockets and two pipes to splice through. Defaults 1024 and 512. Listeners
-	// with a budget of their own (Options) count there alone.
+	// ConnectionsPerListener those of one; a further client is reset. The last tenth of them is for
+	// listeners with fewer than 16. Each takes up to six file descriptors: two sockets and two
+	// pipes to splice through. Defaults 1024 and 512. Listeners with Options.Budget count there
+	// alone.
 	Connections, ConnectionsPerListener int
 	// Sessions bounds the UDP sessions of all listeners together, and SessionsPerListener those
-	// of one; a new one replaces the least recently active. Each takes a file descriptor.
-	// Defaults 4096 and 1024.
+	// of one. At its listener's bound, a new one replaces the least recently active there, and at
+	// that of all listeners, the least recently active of the listener that has most. Each takes
+	// a file descriptor. Defaults 4096 and 1024.
 	Sessions, SessionsPerListener int
 	// DialTimeout bounds the wait for a target to accept a TCP connection, over all targets that
 	// are tried; then the client is reset. Default 10 s: the fourth SYN goes out after 7 s.
 	DialTimeout time.Duration
-	// Unreplied is how long a UDP session lives without traffic before the first answer, Replied
-	// how long after it. Defaults 30 s and 120 s, conntrack's nf_conntrack_udp_timeout and
-	// …_udp_timeout_stream.
+	// Replied is how long a UDP session lives without traffic if it has had an answer and was
+	// active for more than two seconds, Unreplied how long any other one does. Defaults 120 s and
+	// 30 s, conntrack's nf_conntrack_udp_timeout_stream and …_udp_timeout.
 	Unreplied, Replied time.Duration
+	// MayDial is asked before each connection to a target, and returns an error if there must be
+	// none; the target counts as failed, with a *DeniedError. It must not block. Default: all may
+	// be dialed.
+	MayDial func(target netip.Addr) error
+	// Places are shared with the other relays of the host. Default: its own.
+	Places *Places
 	// Inside runs a function on a thread in the network namespace to open sockets in. Default:
 	// the process's own namespace.
 	Inside func(func() error) error
@@ -54,6 +62,12 @@ func (c Config) withDefaults() Config {
 	defaulted(&c.Replied, 120*time.Second)
 	if c.Inside == nil {
 		c.Inside = func(f func() error) error { return f() }
+	}
+	if c.MayDial == nil {
+		c.MayDial = func(netip.Addr) error { return nil }
+	}
+	if c.Places == nil {
+		c.Places = &Places{}
 	}
 	if c.Report == nil {
 		c.Report = func(Failure) {}
@@ -89,11 +103,11 @@ type Balancer interface {
 	Preface(client, at netip.AddrPort) []byte
 	// Connected is told of a connection or session. Ended is called once it has ended.
 	Connected(c *Connection) (ended func())
-	// Failed is told that a target has refused a client, or has not answered. Again says that
-	// another one is tried.
-	Failed(target netip.AddrPort, again bool)
-	// Refused is told that a client was not served.
-	Refused(why Refusal)
+	// Failed is told that a target has refused a client, has not answered, or must not be dialed
+	// (*DeniedError). Again says that another one is tried.
+	Failed(target netip.AddrPort, err error, again bool)
+	// Refused is told that a client was not served, or that its session was replaced.
+	Refused(client netip.Addr, why Refusal)
 }
 
 // Failure is something that went wrong while forwarding.
@@ -124,11 +138,10 @@ type Relay struct {
 	*sockets
 	tasks *tasks
 	stats Stats
-	// connections and sessions are the budgets of all listeners together, the others what each
-	// listener may have of them.
-	connections, sessions                       *Budget
-	connectionsPerListener, sessionsPerListener int
-	unreplied, replied                          time.Duration
+	// connections and sessions are for listeners without Options.Budget.
+	connections, sessions *Pool
+	unreplied, replied    time.Duration
+	places                *Places
 	// listeners are the open ones, as keys.
 	listeners sync.Map
 }
@@ -137,12 +150,10 @@ type Relay struct {
 func New(c Config) *Relay {
 	c = c.withDefaults()
 	s := &Relay{
-		sockets:                &sockets{inside: c.Inside, dialTimeout: c.DialTimeout, waiting: c.Sockets},
-		connections:            NewBudget(c.Connections, nil),
-		sessions:               NewBudget(c.Sessions, nil),
-		connectionsPerListener: c.ConnectionsPerListener,
-		sessionsPerListener:    c.SessionsPerListener,
-		unreplied:              c.Unreplied, replied: c.Replied,
+		sockets:     &sockets{inside: c.Inside, dialTimeout: c.DialTimeout, waiting: c.Sockets, mayDial: c.MayDial},
+		connections: NewPool(Limits{Total: c.Connections, PerBudget: c.ConnectionsPerListener}),
+		sessions:    NewPool(Limits{Total: c.Sessions, PerBudget: c.SessionsPerListener}),
+		unreplied:   c.Unreplied, replied: c.Replied, places: c.Places,
 	}
 	s.tasks = newTasks(func(f Failure) {
 		s.stats.Failures.Add(1)

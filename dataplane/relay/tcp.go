@@ -38,7 +38,7 @@ func newTCPServer(s *Relay, p Place, o Options) (*tcpServer, error) {
 	}
 	return &tcpServer{
 		Relay: s, place: p, name: p.String(), socket: socket, choice: o.Balancer,
-		slots: o.slots(s.connectionsPerListener, s.connections),
+		slots: o.slots(s.connections),
 	}, nil
 }
 
@@ -76,10 +76,10 @@ func (s *tcpServer) serve(ctx context.Context) error {
 // and not wait.
 func (s *tcpServer) admit(client *net.TCPConn) {
 	s.stats.ConnectionsAccepted.Add(1)
-	slots := s.slots()
-	if !slots.Take() {
+	slot, from := &Slot{}, addrOf(client.RemoteAddr()).Addr()
+	if why, ok := s.slots().Take(slot, from); !ok {
 		s.stats.ConnectionsRefused.Add(1)
-		s.choice.Refused(slots.refusal())
+		s.choice.Refused(from, why)
 		reset(client)
 		return
 	}
@@ -89,7 +89,7 @@ func (s *tcpServer) admit(client *net.TCPConn) {
 			reset(client)
 		}
 		s.stats.Connections.Add(-1)
-		slots.Give()
+		slot.Give()
 	}
 	if !s.tasks.run(s.name, func() error { s.forward(client); return nil }, leave) {
 		leave(ErrClosed)
@@ -127,7 +127,7 @@ func addrOf(end net.Addr) netip.AddrPort {
 func (s *tcpServer) connect(client, at netip.AddrPort) (*net.TCPConn, netip.AddrPort) {
 	targets := s.choice.Targets(client.Addr())
 	if len(targets) == 0 {
-		s.choice.Refused(NoTarget)
+		s.choice.Refused(client.Addr(), NoTarget)
 		return nil, netip.AddrPort{}
 	}
 	preface := s.choice.Preface(client, at)
@@ -148,10 +148,10 @@ func (s *tcpServer) connect(client, at netip.AddrPort) (*net.TCPConn, netip.Addr
 			s.stats.ConnectionsRetried.Add(1)
 		}
 		if !Exhausted(err) {
-			s.choice.Failed(target, again)
+			s.choice.Failed(target, err, again)
 		}
 	}
-	s.choice.Refused(Unreachable)
+	s.choice.Refused(client.Addr(), Unreachable)
 	return nil, netip.AddrPort{}
 }
 

@@ -65,5 +65,5 @@ func (f fixed) Targets(netip.Addr) []netip.AddrPort            { return []netip.
 func (f fixed) Keeps(_ netip.Addr, target netip.AddrPort) bool { return target == netip.AddrPort(f) }
 func (fixed) Preface(_, _ netip.AddrPort) []byte               { return nil }
 func (fixed) Connected(*Connection) func()                     { return func() {} }
-func (fixed) Failed(netip.AddrPort, bool)                      {}
-func (fixed) Refused(Refusal)                                  {}
+func (fixed) Failed(netip.AddrPort, error, bool)               {}
+func (fixed) Refused(netip.Addr, Refusal)                      {}

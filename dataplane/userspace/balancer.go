@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane/relay"
@@ -20,22 +19,6 @@ const (
 	avoidFor    = 10 * time.Second
 )
 
-// choice has the balancer of a listener. Another Service port gets another one. It implements
-// relay.Balancer.
-type choice struct{ atomic.Pointer[balancer] }
-
-func (c *choice) Targets(client netip.Addr) []netip.AddrPort { return c.Load().targets(client) }
-func (c *choice) Keeps(client netip.Addr, target netip.AddrPort) bool {
-	return c.Load().keeps(client, target)
-}
-func (c *choice) Preface(client, at netip.AddrPort) []byte      { return c.Load().preface(client, at) }
-func (c *choice) Connected(conn *relay.Connection) (end func()) { return c.Load().connected(conn) }
-func (c *choice) Failed(target netip.AddrPort, again bool)      { c.Load().targetFailed(target, again) }
-func (c *choice) Refused(why relay.Refusal)                     { c.Load().refused(why) }
-
-// budget returns what the next client counts against.
-func (c *choice) budget() *relay.Budget { return c.Load().budget() }
-
 // balancer chooses the endpoints of the clients that a listener has for one Service port, and lets
 // connections drain. The lock guards its fields, never a call that can block.
 type balancer struct {
@@ -48,6 +31,8 @@ type balancer struct {
 
 	mu    sync.Mutex
 	table *Table
+	// roles are those of the table, for UDP alone: they are asked for with each datagram.
+	roles map[netip.AddrPort]roles
 	// next is where the search for an endpoint begins, for clients without affinity to one.
 	next uint
 	// known are the endpoints that have had a client here, as long as they are in the table or
@@ -75,10 +60,12 @@ type failing struct {
 }
 
 func newBalancer(registry *Registry, id PortID, t *Table, protocol service.Protocol, drainDeadline time.Duration, run func(func())) *balancer {
-	return &balancer{
+	b := &balancer{
 		registry: registry, port: registry.hold(id), protocol: protocol, drainDeadline: drainDeadline, run: run,
-		table: t, next: rand.Uint(), known: make(map[netip.AddrPort]*served), failing: make(map[netip.AddrPort]failing),
+		next: rand.Uint(), known: make(map[netip.AddrPort]*served), failing: make(map[netip.AddrPort]failing),
 	}
+	b.turnTo(t)
+	return b
 }
 
 // use replaces the table. Endpoints that have left drain; those that are back do not.
@@ -90,10 +77,12 @@ func (b *balancer) use(t *Table) {
 
 func (b *balancer) turnTo(t *Table) {
 	b.table = t
-	has := t.members()
+	has := t.roles()
+	if b.protocol == service.UDP {
+		b.roles = has
+	}
 	for at, k := range b.known {
-		_, stays := has[at]
-		if k.gone = !stays; k.gone {
+		if k.gone = has[at]&(inTo|inNearTo) == 0; k.gone {
 			b.leave(k)
 		} else if k.deadline != nil {
 			k.deadline.Stop()
@@ -101,7 +90,7 @@ func (b *balancer) turnTo(t *Table) {
 		}
 	}
 	for at := range b.failing {
-		if _, stays := has[at]; !stays {
+		if has[at]&(inTo|inNearTo) == 0 {
 			delete(b.failing, at)
 		}
 	}
@@ -230,7 +219,8 @@ func (b *balancer) preface(client, at netip.AddrPort) []byte {
 func (b *balancer) keeps(client netip.Addr, target netip.AddrPort) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.table.keeps(client, target)
+	all, role := b.table.side(client)
+	return len(all) > 0 && b.roles[target]&(role|inKept) != 0
 }
 
 // know returns an endpoint that has had a client.
@@ -291,11 +281,11 @@ func (b *balancer) targetFailed(target netip.AddrPort, again bool) {
 
 func (b *balancer) budget() *relay.Budget { return b.port.share.budget(b.protocol) }
 
-func (b *balancer) refused(why relay.Refusal) {
+func (b *balancer) refused(client netip.Addr, why relay.Refusal) {
 	b.port.refuse(why)
 	switch why {
-	case relay.PartFull, relay.TotalFull, relay.Replaced:
-		b.registry.atBound(b.port, b.protocol)
+	case relay.ClientFull, relay.PartFull, relay.TotalFull, relay.Replaced:
+		b.registry.atBound(b.port, b.protocol, client)
 	default: // no bound is met
 	}
 }

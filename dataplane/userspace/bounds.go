@@ -3,6 +3,7 @@ package userspace
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -17,33 +18,45 @@ type Bounds struct {
 	// Connections (TCP) and Sessions (UDP) are how many there may be together. One Service may have
 	// a part of each. Defaults: the most that a process with enough descriptors may have.
 	Connections, Sessions int
-	// Listeners are how many there may be; a further one is refused. Default: no bound.
+	// ConnectionsPerClient is how many connections, and how many sessions, one client address may
+	// have over all Services; see relay.Limits. Default: a 64th of those of the process, but at
+	// least 256, and at most as many as one Service may have.
+	ConnectionsPerClient int
+	// Listeners are how many there may be; a further one is refused. One Service may have a part of
+	// them. Default: no bound.
 	Listeners int
-	// Full is called when a client meets a bound: once a minute for the bound of one Service, and
-	// once for those of the process. It must not block. Default: none.
+	// Full is called when a client meets a bound: once a minute for the bound of one Service, once
+	// for those of the process, and once for those of clients. It must not block. Default: none.
 	Full func(Full)
+	// Denied is called when an endpoint of a Service must not be dialed (relay.Config.MayDial), once
+	// a minute for each Service. It must not block. Default: none.
+	Denied func(PortID, *relay.DeniedError)
 }
 
 // Full says which bound a client has met.
 type Full struct {
 	Port PortID
-	// Total says that it is the bound of the process and not of the Service. There are Open of
-	// Most connections or sessions under it.
-	Total      bool
+	// Client is the client's address.
+	Client netip.Addr
+	// Why is relay.ClientFull, PartFull for the bound of the Service, or TotalFull for that of the
+	// process. There are Open of Most connections or sessions under it.
+	Why        relay.Refusal
 	Open, Most int
 }
 
 const (
 	// boundMax is the most connections, and sessions, that a process may have.
 	boundMax = 1 << 16
-	// partOf is the part of them that one Service may have, so that others are served while it is
-	// at its bound.
+	// partOf is the part of them, and of the listeners, that one Service may have, so that others
+	// are served while it is at its bound.
 	partOf = 4
+	// clientPartOf is the part of them that one client may have, but at least clientMin.
+	clientPartOf, clientMin = 64, 256
 	// perConnection is how many descriptors a connection takes: two sockets, and two pipes to
 	// splice through.
 	perConnection = 6
-	// fullPause is the shortest time between two calls of Full about one bound.
-	fullPause = time.Minute
+	// sayPause is the shortest time between two calls of Full about one bound, or of Denied.
+	sayPause = time.Minute
 )
 
 // BoundsFor returns the bounds that suit the descriptors that the process may have: half of them for
@@ -69,9 +82,10 @@ func boundsFor(descriptors uint64, full func(Full)) Bounds {
 
 // total has the bounds of a process. It is immutable but for the numbers.
 type total struct {
-	connections, sessions, listeners *relay.Budget
-	full                             func(Full)
-	said                             saying
+	connections, sessions, listeners *relay.Pool
+	bounds                           Bounds
+	// said is about the bounds of the process, and saidClients about those of clients.
+	said, saidClients saying
 }
 
 func newTotal(b Bounds) *total {
@@ -84,26 +98,51 @@ func newTotal(b Bounds) *total {
 	if b.Full == nil {
 		b.Full = func(Full) {}
 	}
+	if b.Denied == nil {
+		b.Denied = func(PortID, *relay.DeniedError) {}
+	}
 	if b.Listeners <= 0 {
 		b.Listeners = math.MaxInt
 	}
-	return &total{
-		connections: relay.NewBudget(b.Connections, nil), sessions: relay.NewBudget(b.Sessions, nil),
-		listeners: relay.NewBudget(b.Listeners, nil), full: b.Full,
+	pool := func(most int) *relay.Pool {
+		return relay.NewPool(relay.Limits{Total: most, PerBudget: partFor(most)})
+	}
+	t := &total{connections: pool(b.Connections), sessions: pool(b.Sessions), listeners: pool(b.Listeners), bounds: b}
+	t.LimitClients(b.ConnectionsPerClient)
+	return t
+}
+
+// partFor returns how many of those of the process one Service may have.
+func partFor(most int) int { return max(most/partOf, 1) }
+
+// LimitClients changes how many connections, and sessions, one client may have; 0 means the
+// default. Those that are open stay.
+func (t *total) LimitClients(most int) {
+	for _, pool := range []*relay.Pool{t.connections, t.sessions} {
+		if most > 0 {
+			pool.LimitClients(most)
+		} else {
+			pool.LimitClients(min(max(pool.Most()/clientPartOf, clientMin), partFor(pool.Most())))
+		}
 	}
 }
 
+// ConnectionsPerClient returns how many connections one client may have.
+func (t *total) ConnectionsPerClient() int { return t.connections.PerClient() }
+
 // share is what one Service has of a process: the sum over its frontends, ports and families.
 type share struct {
-	connections, sessions *relay.Budget
-	said                  saying
+	connections, sessions, listeners *relay.Budget
+	said, saidDenied                 saying
 	// ports belong to the registry.
 	ports map[PortID]*port
 }
 
 func (t *total) newShare() *share {
-	part := func(of *relay.Budget) *relay.Budget { return relay.NewBudget(max(of.Most()/partOf, 1), of) }
-	return &share{connections: part(t.connections), sessions: part(t.sessions), ports: make(map[PortID]*port)}
+	return &share{
+		connections: t.connections.Budget(), sessions: t.sessions.Budget(), listeners: t.listeners.Budget(),
+		ports: make(map[PortID]*port),
+	}
 }
 
 func (s *share) budget(p service.Protocol) *relay.Budget {
@@ -114,17 +153,25 @@ func (s *share) budget(p service.Protocol) *relay.Budget {
 }
 
 // atBound says that a client of a port has met a bound, unless that was said lately.
-func (t *total) atBound(p *port, protocol service.Protocol) {
-	of, said := p.share.budget(protocol), &p.share.said
-	whole := of.Used() < of.Most()
-	if whole {
-		of, said = t.connections, &t.said
-		if protocol == service.UDP {
-			of = t.sessions
-		}
+func (t *total) atBound(p *port, protocol service.Protocol, client netip.Addr) {
+	met := p.share.budget(protocol).Met(client)
+	said := &t.said
+	switch met.Why {
+	case relay.PartFull:
+		said = &p.share.said
+	case relay.ClientFull:
+		said = &t.saidClients
+	default: // that of the process
 	}
 	if said.now() {
-		t.full(Full{Port: p.id, Total: whole, Open: of.Used(), Most: of.Most()})
+		t.bounds.Full(Full{Port: p.id, Client: client, Why: met.Why, Open: met.Open, Most: met.Most})
+	}
+}
+
+// denied says that an endpoint of a port must not be dialed, unless that was said lately.
+func (t *total) denied(p *port, err *relay.DeniedError) {
+	if p.share.saidDenied.now() {
+		t.bounds.Denied(p.id, err)
 	}
 }
 
@@ -135,5 +182,5 @@ type saying struct{ last atomic.Int64 }
 // now reports whether to say it again, and notes that it was said.
 func (s *saying) now() bool {
 	now, last := time.Now().UnixNano(), s.last.Load()
-	return (last == 0 || now-last >= int64(fullPause)) && s.last.CompareAndSwap(last, now)
+	return (last == 0 || now-last >= int64(sayPause)) && s.last.CompareAndSwap(last, now)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-// bounded is a world with bounds of 8 connections and 8 sessions, 2 of each for one Service. Each of
-// five Services has a frontend; the first has three, of two Service ports.
+// bounded is a world with bounds, as a rule of 8 connections and 8 sessions, 2 of each for one
+// Service. Each of five Services has a frontend; the first has three, of two Service ports.
 type bounded struct {
 	*world
 	said chan userspace.Full
@@ -22,13 +22,12 @@ type bounded struct {
 	others []netip.AddrPort
 }
 
-func eachBounded(t *testing.T, protocol service.Protocol, test func(w *bounded)) {
+func eachBounded(t *testing.T, protocol service.Protocol, bounds userspace.Bounds, test func(w *bounded)) {
 	for _, family := range service.Families {
 		t.Run(family.String(), func(t *testing.T) {
 			w := &bounded{said: make(chan userspace.Full, 100)}
-			w.world = newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{
-				Connections: 8, Sessions: 8, Full: func(f userspace.Full) { w.said <- f },
-			}, nil)})
+			bounds.Full = func(f userspace.Full) { w.said <- f }
+			w.world = newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(bounds, nil)})
 			w.backend(0)
 			a := addresses[family]
 			w.write(w.want(addressOf(a.cluster)), w.want(addressOf(a.other)))
@@ -50,6 +49,7 @@ func eachBounded(t *testing.T, protocol service.Protocol, test func(w *bounded))
 // expectSaid wants one message about a bound so far, and that the Service's refusals are counted.
 func (w *bounded) expectSaid(want userspace.Full, why relay.Refusal, refused uint64) {
 	w.Helper()
+	want.Client = addresses[w.family].client
 	w.eventually("a bound is said", func() bool { return len(w.said) > 0 })
 	if got := <-w.said; got != want || len(w.said) != 0 {
 		w.Errorf("said %+v and %d more, want %+v", got, len(w.said), want)
@@ -78,20 +78,20 @@ func (w *bounded) connect(at netip.AddrPort) {
 // TestKernelBoundsAreThoseOfTheService: the sum over its frontends and ports. Other Services are
 // served beside it, until the bound of all.
 func TestKernelBoundsAreThoseOfTheService(t *testing.T) {
-	eachBounded(t, service.TCP, func(w *bounded) {
+	eachBounded(t, service.TCP, userspace.Bounds{Connections: 8, ConnectionsPerClient: 100}, func(w *bounded) {
 		w.connect(w.web[0])
 		w.connect(w.web[1])
 		for _, at := range w.web {
 			w.expectReset(at)
 		}
-		w.expectSaid(userspace.Full{Port: w.port(service.TCP, "web", "http"), Open: 2, Most: 2}, relay.PartFull, 3)
+		w.expectSaid(userspace.Full{Port: w.port(service.TCP, "web", "http"), Why: relay.PartFull, Open: 2, Most: 2}, relay.PartFull, 3)
 		for _, at := range w.others[:3] {
 			w.connect(at)
 			w.connect(at)
 		}
 		w.expectReset(w.others[3])
 		w.expectReset(w.others[3])
-		w.expectSaid(userspace.Full{Port: w.port(service.TCP, "e", ""), Total: true, Open: 8, Most: 8}, relay.TotalFull, 2)
+		w.expectSaid(userspace.Full{Port: w.port(service.TCP, "e", ""), Why: relay.TotalFull, Open: 8, Most: 8}, relay.TotalFull, 2)
 		w.write(w.gone(listenerOf(service.TCP, w.others[0])))
 		w.expectReset(w.others[3]) // connections of a listener that has gone still count
 	})
@@ -100,37 +100,103 @@ func TestKernelBoundsAreThoseOfTheService(t *testing.T) {
 // TestKernelSessionsAreBoundedByService: a further client replaces the least active session of the
 // Service, at whichever frontend, and no other Service's.
 func TestKernelSessionsAreBoundedByService(t *testing.T) {
-	eachBounded(t, service.UDP, func(w *bounded) {
-		ask := func(at netip.AddrPort) {
-			w.Helper()
-			flow, err := w.client.OpenFlow(w.Context(), netip.AddrPort{}, at)
-			check(w, err)
-			w.Cleanup(func() { check(w, flow.Close()) })
-			_, err = flow.Ask(w.Context())
-			check(w, err)
+	eachBounded(t, service.UDP, userspace.Bounds{Sessions: 8, ConnectionsPerClient: 100}, func(w *bounded) {
+		w.ask(w.others[0])
+		w.ask(w.web[0])
+		w.ask(w.web[1])
+		w.expectSessions(w.others[0], w.web[0], w.web[1])
+		w.ask(w.web[2])
+		w.expectSessions(w.others[0], w.web[1], w.web[2])
+		w.expectSaid(userspace.Full{Port: w.port(service.UDP, "web", "http"), Why: relay.PartFull, Open: 2, Most: 2}, relay.Replaced, 1)
+		w.ask(w.web[2])
+		w.expectSessions(w.others[0], w.web[2], w.web[2])
+	})
+}
+
+// ask opens a session, which has its answer.
+func (w *bounded) ask(at netip.AddrPort) {
+	w.Helper()
+	flow, err := w.client.OpenFlow(w.Context(), netip.AddrPort{}, at)
+	check(w, err)
+	w.Cleanup(func() { check(w, flow.Close()) })
+	_, err = flow.Ask(w.Context())
+	check(w, err)
+}
+
+// expectSessions wants sessions at these frontends, in the order of their beginning.
+func (w *bounded) expectSessions(want ...netip.AddrPort) {
+	w.Helper()
+	var got []netip.AddrPort
+	found, _ := w.registry.Connections(0, 100, func(*userspace.Open) bool { return true })
+	for _, o := range found {
+		got = append(got, o.Place.At)
+	}
+	if !slices.Equal(got, want) {
+		w.Errorf("sessions at %v, want %v", got, want)
+	}
+}
+
+// TestKernelSessionsOfAllAreBoundedFairly: at the bound of the process, the Service that has most
+// loses a session. A Service that has none is served.
+func TestKernelSessionsOfAllAreBoundedFairly(t *testing.T) {
+	eachBounded(t, service.UDP, userspace.Bounds{Sessions: 8, ConnectionsPerClient: 100}, func(w *bounded) {
+		web, o := w.web[0], w.others
+		for _, at := range []netip.AddrPort{o[0], web, web, o[1], o[1], o[2], o[2], o[3]} {
+			w.ask(at)
 		}
-		open := func() (at []netip.AddrPort) {
-			found, _ := w.registry.Connections(0, 100, func(*userspace.Open) bool { return true })
-			for _, o := range found {
-				at = append(at, o.Place.At)
+		w.expectSessions(o[0], web, web, o[1], o[1], o[2], o[2], o[3])
+		w.write(w.want(listenerOf(service.UDP, w.cluster(99), append([]string{"of ns1/small"}, w.to(0)...)...)))
+		w.ask(w.cluster(99))
+		w.eventually("one of two makes room", func() bool { return len(w.said) > 0 })
+		if said := <-w.said; said.Why != relay.TotalFull || said.Port.Service.Name == "db" || said.Port.Service.Name == "e" {
+			w.Errorf("said %+v; db and e have one session each", said)
+		}
+		if s := w.forwarder.Stats(); s.Sessions.Load() != 8 || s.SessionsEvicted.Load() != 1 || s.ConnectionsRefused.Load() != 0 {
+			w.Errorf("counted %+v", s)
+		}
+	})
+}
+
+// TestKernelServicesWithFewHaveAReserve: four Services at their bound do not have all connections.
+func TestKernelServicesWithFewHaveAReserve(t *testing.T) {
+	eachBounded(t, service.TCP, userspace.Bounds{Connections: 40, ConnectionsPerClient: 100}, func(w *bounded) {
+		for _, at := range w.others[:3] {
+			for range 10 {
+				w.connect(at)
 			}
-			return at
 		}
-		expect := func(want ...netip.AddrPort) {
-			w.Helper()
-			if got := open(); !slices.Equal(got, want) {
-				w.Errorf("sessions at %v, want %v", got, want)
-			}
+		for range 6 {
+			w.connect(w.web[0])
 		}
-		ask(w.others[0])
-		ask(w.web[0])
-		ask(w.web[1])
-		expect(w.others[0], w.web[0], w.web[1])
-		ask(w.web[2])
-		expect(w.others[0], w.web[1], w.web[2])
-		w.expectSaid(userspace.Full{Port: w.port(service.UDP, "web", "admin"), Open: 2, Most: 2}, relay.Replaced, 1)
-		ask(w.web[2])
-		expect(w.others[0], w.web[2], w.web[2])
+		w.expectReset(w.web[0])
+		w.expectSaid(userspace.Full{Port: w.port(service.TCP, "web", "http"), Why: relay.TotalFull, Open: 36, Most: 36}, relay.TotalFull, 1)
+		w.connect(w.others[3])
+	})
+}
+
+// TestKernelClientsAreBounded over all Services, and others are served next to them.
+func TestKernelClientsAreBounded(t *testing.T) {
+	bounds := userspace.Bounds{Connections: 400, Sessions: 400, ConnectionsPerClient: 3}
+	eachBounded(t, service.TCP, bounds, func(w *bounded) {
+		w.connect(w.web[0])
+		w.connect(w.web[1])
+		w.connect(w.others[0])
+		w.expectReset(w.others[1])
+		w.expectReset(w.web[0])
+		w.expectSaid(userspace.Full{Port: w.port(service.TCP, "c", ""), Why: relay.ClientFull, Open: 3, Most: 3}, relay.ClientFull, 1)
+		w.names(w.node, "tcp", w.web[0], 5) // another client
+		w.registry.LimitClients(4)
+		w.connect(w.others[1])
+		w.expectReset(w.others[1])
+	})
+	eachBounded(t, service.UDP, bounds, func(w *bounded) {
+		w.names(w.node, "udp", w.others[3], 1) // the oldest session, but another client's
+		w.ask(w.web[0])
+		w.ask(w.others[0])
+		w.ask(w.others[1])
+		w.ask(w.others[2])
+		w.expectSessions(w.others[3], w.others[0], w.others[1], w.others[2])
+		w.expectSaid(userspace.Full{Port: w.port(service.UDP, "web", "http"), Why: relay.ClientFull, Open: 3, Most: 3}, relay.Replaced, 1)
 	})
 }
 
@@ -154,6 +220,37 @@ func TestKernelListenersAreBounded(t *testing.T) {
 			w.write(w.gone(first))
 			w.write(second)
 			w.names(w.client, "tcp", w.cluster(81), 1)
+		})
+	}
+}
+
+// TestKernelListenersOfAServiceAreBounded: one Service does not have all of them, and one that takes
+// a listener over has it from then on.
+func TestKernelListenersOfAServiceAreBounded(t *testing.T) {
+	for _, family := range service.Families {
+		t.Run(family.String(), func(t *testing.T) {
+			w := newWorld(t, family, userspace.Config{Registry: userspace.NewRegistry(userspace.Bounds{Listeners: 8}, nil)})
+			w.backend(0)
+			listener := func(of string, port uint16) *dataplane.Object {
+				return listenerOf(service.TCP, w.cluster(port), append([]string{"of ns1/" + of}, w.to(0)...)...)
+			}
+			w.write(w.want(addressOf(addresses[family].cluster)), w.want(listener("big", 80)), w.want(listener("big", 81)))
+			third := w.want(listener("big", 82))
+			third.Owner = service.Key{Namespace: "ns1", Name: "big"}
+			receipt := w.attempt(third, w.want(listener("other", 90)))
+			if receipt.Outcome != dataplane.Rejected || len(receipt.Suspects) != 1 || receipt.Suspects[0] != third.Owner ||
+				!strings.Contains(receipt.Err.Error(), "the Service has 2 listeners, as many as one Service may have") {
+				w.Errorf("got %+v", receipt)
+			}
+			w.names(w.client, "tcp", w.cluster(90), 1)
+			before, after := listener("big", 81), listener("other", 81)
+			w.write(dataplane.Change{ID: after.ID, Before: before, After: after, Owner: w.owner})
+			w.write(third)
+			if receipt := w.attempt(w.want(listener("other", 91))); receipt.Outcome != dataplane.Rejected {
+				w.Errorf("a listener that was taken over does not count: %+v", receipt)
+			}
+			w.write(w.gone(after), w.gone(listener("big", 80)))
+			w.write(w.want(listener("other", 91)), w.want(listener("big", 80)))
 		})
 	}
 }

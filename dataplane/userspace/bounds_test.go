@@ -2,10 +2,12 @@ package userspace
 
 import (
 	"math"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -19,23 +21,35 @@ func TestBoundsFollowTheDescriptors(t *testing.T) {
 	}
 }
 
+// TestClientsHaveAPart of what the process may have, if nothing else is configured.
+func TestClientsHaveAPart(t *testing.T) {
+	for _, c := range []struct{ connections, configured, want int }{
+		{1 << 16, 0, 1024}, {32768, 0, 512}, {1024, 0, 64}, {64, 0, 16}, {64, 50, 50}, {1, 0, 1},
+	} {
+		if got := newTotal(Bounds{Connections: c.connections, ConnectionsPerClient: c.configured}).ConnectionsPerClient(); got != c.want {
+			t.Errorf("%+v: got %d", c, got)
+		}
+	}
+}
+
 // TestBoundsAreSaidOnceAMinute for each Service, and once for the process.
 func TestBoundsAreSaidOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		client := netip.MustParseAddr("192.0.2.1")
 		var said []Full
 		r := NewRegistry(Bounds{Connections: 1, Full: func(f Full) { said = append(said, f) }}, nil)
 		web, db := r.hold(PortID{Service: service.Key{Namespace: "ns1", Name: "web"}}), r.hold(PortID{Service: service.Key{Namespace: "ns1", Name: "db"}})
 		meet := func(p *port, times int) {
 			for range times {
-				r.atBound(p, service.TCP)
+				r.atBound(p, service.TCP, client)
 			}
 		}
 		meet(web, 3)
-		if len(said) != 1 || said[0] != (Full{Port: web.id, Total: true, Most: 1}) {
+		if len(said) != 1 || said[0] != (Full{Port: web.id, Client: client, Why: relay.TotalFull, Most: 1}) {
 			t.Errorf("said %+v", said)
 		}
 		meet(db, 3)
-		time.Sleep(fullPause)
+		time.Sleep(sayPause)
 		meet(db, 3)
 		if len(said) != 2 || said[1].Port != db.id {
 			t.Errorf("said %+v", said)

@@ -47,17 +47,24 @@ func (e *openError) Owner() service.Key { return e.owner }
 // Unwrap returns the system's error.
 func (e *openError) Unwrap() error { return e.err }
 
-// boundError says that the process has as many listeners as it may.
-type boundError struct{ most int }
+// boundError says that the process, or one Service, has as many listeners as it may.
+type boundError struct {
+	why  relay.Refusal
+	most int
+}
 
 // Error says what to do.
 func (e *boundError) Error() string {
+	if e.why == relay.PartFull {
+		return fmt.Sprintf("the Service has %d listeners, as many as one Service may have: "+
+			"use fewer addresses or ports, or raise the limit of descriptors (LimitNOFILE), a quarter of whose listeners it may have", e.most)
+	}
 	return fmt.Sprintf("this process has %d listeners, as many as its limit of descriptors allows: raise it (LimitNOFILE)", e.most)
 }
 
 // rejectedError says which objects cannot be written.
 type rejectedError struct {
 	relay.RejectedError[*openError]
-	// ids are those of the addresses among them.
+	// ids are those of the addresses and health check ports among them.
 	ids []dataplane.ID
 }

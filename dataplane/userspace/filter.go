@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,13 +23,13 @@ const (
 	drop = 0
 )
 
-// filterMax bounds the length of a filter. The kernel accepts 4096 instructions (BPF_MAXINSNS) if they
-// fit into net.core.optmem_max, which was 20 KiB before Linux 6.7.
+// filterMax bounds the length of a filter, which each packet of a connection meets. The kernel accepts
+// 4096 instructions (BPF_MAXINSNS).
 const filterMax = 1024
 
 // filter returns a socket filter that drops what the table drops, nil if that is nothing. Of a
 // table with too many ranges for one it returns nil, too: then clients that may not come are
-// reset when they have connected.
+// reset when they have connected, and their datagrams are dropped unanswered.
 func (t *Table) filter() []unix.SockFilter {
 	var f []unix.SockFilter
 	switch {
@@ -37,6 +38,7 @@ func (t *Table) filter() []unix.SockFilter {
 	case t.Allowed == nil && len(t.To) > 0:
 		return nil
 	}
+	f = appendLoad(f, slices.Concat(t.Allowed, t.Near))
 	if t.Allowed != nil {
 		f = appendStage(f, t.Allowed)
 	}
@@ -46,6 +48,23 @@ func (t *Table) filter() []unix.SockFilter {
 	f = append(f, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: pass})
 	if len(f) > filterMax {
 		return nil
+	}
+	return f
+}
+
+// appendLoad puts the source address into the filter's memory, word by word. Ranges compare it there,
+// because the kernel makes one instruction of a load from memory, and eight of one from the packet.
+func appendLoad(f []unix.SockFilter, ranges []netip.Prefix) []unix.SockFilter {
+	if len(ranges) == 0 {
+		return f
+	}
+	first, words := uint32(source6), uint32(4)
+	if ranges[0].Addr().Is4() {
+		first, words = source4, 1
+	}
+	for word := range words {
+		f = append(f, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: first + 4*word},
+			unix.SockFilter{Code: unix.BPF_ST, K: word})
 	}
 	return f
 }
@@ -68,19 +87,16 @@ func appendStage(f []unix.SockFilter, ranges []netip.Prefix) []unix.SockFilter {
 // appendMatch goes on with the next instruction if the source is in a range, and with the one after
 // it otherwise.
 func appendMatch(f []unix.SockFilter, r netip.Prefix) []unix.SockFilter {
-	address, offset := r.Masked().Addr().AsSlice(), uint32(source6)
-	if r.Addr().Is4() {
-		offset = source4
-	}
+	address, word := r.Masked().Addr().AsSlice(), uint32(0)
 	var compared []int
 	for bits := r.Bits(); bits > 0; bits -= 32 {
-		f = append(f, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset})
+		f = append(f, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_MEM, K: word})
 		if bits < 32 {
 			f = append(f, unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: ^uint32(0) << (32 - bits)})
 		}
 		compared = append(compared, len(f))
 		f = append(f, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: binary.BigEndian.Uint32(address)})
-		address, offset = address[4:], offset+4
+		address, word = address[4:], word+1
 	}
 	for _, at := range compared {
 		f[at].Jf = uint8(len(f) - at) // over what is left, and the instruction behind
@@ -88,18 +104,37 @@ func appendMatch(f []unix.SockFilter, r netip.Prefix) []unix.SockFilter {
 	return f
 }
 
-// attach replaces the filter of a socket; nil removes it.
+// attach replaces the filter of a socket; nil removes it. The kernel limits what the filters of a
+// socket occupy (net.core.optmem_max, 20 KiB before Linux 6.7), and counts both while one replaces the
+// other. If the two do not fit, the old one goes first. A new one that does not fit alone is left out:
+// the balancer resets the clients that it would drop. So no error means that the host lacks memory.
 func attach(fd uintptr, f []unix.SockFilter) error {
 	if f == nil {
-		err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
-		if errors.Is(err, unix.ENOENT) {
-			return nil // it has none
-		}
-		return os.NewSyscallError("setsockopt SO_DETACH_FILTER", err)
+		return detach(fd)
 	}
 	program := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
-	err := unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program)
+	set := func() error {
+		return unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program)
+	}
+	err := set()
+	if errors.Is(err, unix.ENOMEM) {
+		if err := detach(fd); err != nil {
+			return err
+		}
+		err = set()
+	}
+	if errors.Is(err, unix.ENOMEM) {
+		return nil
+	}
 	return os.NewSyscallError("setsockopt SO_ATTACH_FILTER", err)
+}
+
+func detach(fd uintptr) error {
+	err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil // it has none
+	}
+	return os.NewSyscallError("setsockopt SO_DETACH_FILTER", err)
 }
 
 // freebind lets a socket listen at an address that the host does not have yet.

@@ -17,6 +17,7 @@
 package userspace
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -26,7 +27,7 @@ import (
 
 // Config tunes a Forwarder. Zero values mean the defaults.
 type Config struct {
-	// Relay is passed on. Its bounds are not used: those of the registry hold.
+	// Relay is passed on. Its bounds and places are not used: those of the registry hold.
 	Relay relay.Config
 	// Registry is shared with the other forwarders of the process. Default: one of its own.
 	Registry *Registry
@@ -56,6 +57,8 @@ type Forwarder struct {
 type listener struct {
 	*relay.Listener
 	choice *choice
+	// slot is that of the listener in its Service's part of all listeners.
+	slot relay.Slot
 	// body is what the table was parsed from.
 	body string
 }
@@ -70,6 +73,7 @@ func NewForwarder(part Part, family service.Family, config Config) *Forwarder {
 	if config.Registry == nil {
 		config.Registry = NewRegistry(Bounds{}, nil)
 	}
+	config.Relay.Places = &config.Registry.places
 	return &Forwarder{
 		part: part, family: family, relay: relay.New(config.Relay), registry: config.Registry, drainDeadline: config.DrainDeadline,
 		held: make(map[dataplane.ID]*listener), died: make(chan struct{}, 1),
@@ -109,6 +113,11 @@ func (f *Forwarder) balancer(p relay.Place, t *Table) *balancer {
 func (f *Forwarder) open(p relay.Place, t *Table, body string) (*listener, error) {
 	c := &choice{}
 	c.Store(f.balancer(p, t))
+	l := &listener{choice: c, body: body}
+	if err := f.takeSlot(l, p); err != nil {
+		c.Load().retire()
+		return nil, err
+	}
 	program := t.filter()
 	opened, err := f.relay.Open(p, relay.Options{Balancer: c, Budget: c.budget, Control: func(fd uintptr) error {
 		if err := freebind(fd, p.At.Addr()); err != nil {
@@ -117,10 +126,24 @@ func (f *Forwarder) open(p relay.Place, t *Table, body string) (*listener, error
 		return attach(fd, program)
 	}})
 	if err != nil {
+		l.slot.Give()
 		c.Load().retire()
 		return nil, err
 	}
-	return &listener{opened, c, body}, nil
+	l.Listener = opened
+	return l, nil
+}
+
+// takeSlot takes a slot for a listener. One that has died there leaves its own.
+func (f *Forwarder) takeSlot(l *listener, p relay.Place) error {
+	if dead := f.held[listenerID(p)]; dead != nil {
+		dead.slot.Give()
+	}
+	of := l.choice.Load().port.share.listeners
+	if why, ok := of.Take(&l.slot, netip.Addr{}); !ok {
+		return &boundError{why, of.Met(netip.Addr{}).Most}
+	}
+	return nil
 }
 
 // change replaces the table of a listener, first in the balancer, which also checks the source.
@@ -143,7 +166,9 @@ func (f *Forwarder) switchTable(l *listener, p relay.Place, t *Table) {
 	if now := l.choice.Load(); now.port.id == t.id(p) {
 		now.use(t)
 	} else {
-		l.choice.Store(f.balancer(p, t))
+		next := f.balancer(p, t)
+		l.slot.Move(next.port.share.listeners)
+		l.choice.Store(next)
 		now.retire()
 	}
 }
@@ -151,6 +176,7 @@ func (f *Forwarder) switchTable(l *listener, p relay.Place, t *Table) {
 // retire ends a listener. Its connections drain.
 func (l *listener) retire() {
 	l.Close()
+	l.slot.Give()
 	l.choice.Load().retire()
 }
 

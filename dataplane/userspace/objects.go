@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -16,11 +17,14 @@ import (
 //
 //	address   10.0.0.1          a local address, element without a body
 //	listener  tcp/10.0.0.1:80   a listening socket, element; its body is a Table
+//	health    31000             a health check node port, or the port of the node's health server, that
+//	                            answers at local addresses, too; element without a body, only with a guard
 //	forwarder ready             the node's own object: written when everything of the first batch is
 const (
 	containerForwarder = "forwarder"
 	containerAddress   = "address"
 	containerListener  = "listener"
+	containerHealth    = "health"
 )
 
 // readyID is the identity of the node's own object. Without one, the node would count as served
@@ -41,6 +45,20 @@ func parseAddress(id dataplane.ID) (netip.Addr, error) {
 		return addr, fmt.Errorf("object %s %q: %w", id.Container, id.Name, err)
 	}
 	return addr, nil
+}
+
+// healthObject is a health check port as an object.
+func healthObject(port uint16) dataplane.Object {
+	return dataplane.Object{ID: dataplane.ID{Container: containerHealth, Name: strconv.Itoa(int(port))}, Kind: dataplane.Element}
+}
+
+// parseHealth returns the port that an identity stands for.
+func parseHealth(id dataplane.ID) (uint16, error) {
+	port, err := strconv.ParseUint(id.Name, 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("object %s %q: %w", id.Container, id.Name, err)
+	}
+	return uint16(port), nil
 }
 
 func listenerID(p relay.Place) dataplane.ID {
@@ -238,13 +256,19 @@ func add[T any](all []T, text string, parse func(string) (T, error)) ([]T, error
 
 // targets returns the endpoints of a client; none if what it sends is dropped.
 func (t *Table) targets(client netip.Addr) []netip.AddrPort {
+	all, _ := t.side(client)
+	return all
+}
+
+// side returns the endpoints of a client with their role.
+func (t *Table) side(client netip.Addr) ([]netip.AddrPort, roles) {
 	switch {
 	case t.Allowed != nil && !within(client, t.Allowed):
-		return nil
+		return nil, 0
 	case within(client, t.Near):
-		return t.NearTo
+		return t.NearTo, inNearTo
 	default:
-		return t.To
+		return t.To, inTo
 	}
 }
 
@@ -257,19 +281,23 @@ func (t *Table) has(endpoint netip.AddrPort) bool {
 	return slices.Contains(t.To, endpoint) || slices.Contains(t.NearTo, endpoint)
 }
 
-// members returns the endpoints that get new connections of any client.
-func (t *Table) members() map[netip.AddrPort]struct{} {
-	all := make(map[netip.AddrPort]struct{}, len(t.To)+len(t.NearTo))
-	for _, part := range [...][]netip.AddrPort{t.To, t.NearTo} {
+// roles are those of an endpoint in a table.
+type roles uint8
+
+// The roles.
+const (
+	inTo roles = 1 << iota
+	inNearTo
+	inKept
+)
+
+// roles returns the endpoints with their roles.
+func (t *Table) roles() map[netip.AddrPort]roles {
+	all := make(map[netip.AddrPort]roles, len(t.To)+len(t.NearTo)+len(t.Kept))
+	for i, part := range [...][]netip.AddrPort{t.To, t.NearTo, t.Kept} {
 		for _, e := range part {
-			all[e] = struct{}{}
+			all[e] |= 1 << i
 		}
 	}
 	return all
-}
-
-// keeps reports whether a client's UDP session stays with its endpoint.
-func (t *Table) keeps(client netip.Addr, endpoint netip.AddrPort) bool {
-	all := t.targets(client)
-	return slices.Contains(all, endpoint) || len(all) > 0 && slices.Contains(t.Kept, endpoint)
 }

@@ -19,6 +19,8 @@ type Registry struct {
 	services map[service.Key]*share
 	log      *AccessLog
 	*total
+	// places are where the forwarders listen.
+	places relay.Places
 	// open has the connections and sessions, and last is the highest number of one. It is divided,
 	// so that a list holds up a connection for the length of one shard at most.
 	open [shards]struct {

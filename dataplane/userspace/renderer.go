@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 
@@ -38,6 +39,11 @@ type Settings struct {
 	LeastConnections bool
 	// AccessLog says to log connections that have ended.
 	AccessLog bool
+	// Guarded says that writers of addresses have a guard.
+	Guarded bool
+	// HealthPort is the TCP port of the node's health server, which load balancers ask at their own
+	// addresses; 0 if none answers there.
+	HealthPort uint16
 }
 
 var _ dataplane.Renderer = (*Renderer)(nil)
@@ -47,15 +53,31 @@ func NewRenderer(part Part, family service.Family, settings Settings) *Renderer 
 	return &Renderer{part, family, settings}
 }
 
-// Node renders the node's own object: everything else belongs to Services.
-func (*Renderer) Node(*service.NodeFacts) []dataplane.Object {
-	return []dataplane.Object{readyObject()}
+// Node renders the node's own objects: everything else belongs to Services.
+func (r *Renderer) Node(*service.NodeFacts) []dataplane.Object {
+	objects := []dataplane.Object{readyObject()}
+	if r.settings.HealthPort != 0 && r.opensPorts() {
+		objects = append(objects, healthObject(r.settings.HealthPort))
+	}
+	return objects
+}
+
+// opensPorts reports whether the part has a guard that lets health check ports answer.
+func (r *Renderer) opensPorts() bool { return r.part == Addresses && r.settings.Guarded }
+
+// Size implements dataplane.Renderer: each frontend is a listener, which lists all endpoints.
+func (r *Renderer) Size(port service.PortSize, facts *service.NodeFacts) int {
+	if r.part == Addresses {
+		return port.Addresses*(1+port.Endpoints) + port.VIPs*port.Ranges
+	}
+	d := draft{facts: facts, family: r.family}
+	return (port.Frontends(len(d.nodePortAddrs())) - port.Addresses) * (1 + port.Endpoints)
 }
 
 // Service renders one Service. Ports that share an address make equal objects;
 // dataplane.NewFragment keeps the first.
-func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
-	d := &draft{service: view.Key, proxyProtocol: view.ProxyProtocol, settings: r.settings, facts: facts, family: r.family}
+func (r *Renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	d := &draft{service: view.Key, proxyProtocol: view.ProxyProtocol, settings: r.settings, facts: facts, family: r.family, ctx: ctx}
 	for i := range view.Ports[r.family] {
 		if r.part == Addresses {
 			d.addresses(&view.Ports[r.family][i])
@@ -63,11 +85,16 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 			d.nodePorts(&view.Ports[r.family][i])
 		}
 	}
+	if port := view.HealthPort(r.family); port != 0 && r.opensPorts() {
+		d.objects = append(d.objects, healthObject(port))
+	}
 	return d.objects
 }
 
 // draft gathers the objects of one Service.
 type draft struct {
+	// ctx ends the rendering early; the loops over frontends poll it.
+	ctx           context.Context
 	service       service.Key
 	proxyProtocol bool
 	settings      Settings
@@ -80,11 +107,14 @@ func (d *draft) addresses(p *service.PortView) {
 	d.address(p.ClusterIP)
 	d.listener(p, netip.AddrPortFrom(p.ClusterIP, p.Port), d.internal(p))
 	for _, addr := range p.ExternalIPs {
-		d.address(addr)
+		if d.ctx.Err() != nil {
+			return
+		}
+		d.externalAddress(addr)
 		d.listener(p, netip.AddrPortFrom(addr, p.Port), d.external(p, addr))
 	}
 	for _, addr := range p.LoadBalancerVIPs {
-		d.address(addr)
+		d.externalAddress(addr)
 		t := d.external(p, addr)
 		t.Allowed = allowed(p)
 		d.listener(p, netip.AddrPortFrom(addr, p.Port), t)
@@ -107,6 +137,14 @@ func (d *draft) address(addr netip.Addr) {
 	}
 }
 
+// externalAddress makes an address local that is no ClusterIP, unless something else has to be reachable there.
+// Where that is a load balancer's in front of the API server, its announcer serves it.
+func (d *draft) externalAddress(addr netip.Addr) {
+	if d.facts.MayBind(addr) {
+		d.address(addr)
+	}
+}
+
 // host returns the host's addresses.
 func (d *draft) host() []netip.Addr { return d.facts.NodePorts[d.family].Host }
 
@@ -118,8 +156,9 @@ func (d *draft) listener(p *service.PortView, at netip.AddrPort, t Table) {
 	t.Service, t.Port, t.Affinity = d.service, p.Name, p.AffinitySeconds
 	t.ProxyProtocol = d.proxyProtocol && p.Protocol == service.TCP
 	t.LeastConnections, t.Log = d.settings.LeastConnections, d.settings.AccessLog
+	has := t.roles()
 	for _, e := range p.Serving { // of UDP alone
-		if !t.has(e.AddrPort) {
+		if has[e.AddrPort] == 0 {
 			t.Kept = append(t.Kept, e.AddrPort)
 		}
 	}
@@ -157,7 +196,7 @@ func (d *draft) external(p *service.PortView, at netip.Addr) Table {
 
 // allowed returns the sources that may come; nil for all.
 func allowed(p *service.PortView) []netip.Prefix {
-	ranges := p.AllowedSources()
+	ranges := service.MergeRanges(p.AllowedSources())
 	if slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Bits() == 0 }) {
 		return nil
 	}

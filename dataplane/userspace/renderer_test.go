@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -59,6 +60,10 @@ var renderCases = map[string]func(a addresses, p *service.PortView, f *service.N
 	"source-ranges-everyone": func(a addresses, p *service.PortView, _ *service.NodeFacts) {
 		p.SourceRanges = []netip.Prefix{a.allowed, netip.PrefixFrom(a.allowed.Addr(), 0).Masked()}
 	},
+	"api-server": func(a addresses, _ *service.PortView, f *service.NodeFacts) {
+		f.Servers[service.FamilyOf(a.vip)] = []netip.Addr{a.cluster, a.external, a.vip}
+	},
+	"health-port": func(addresses, *service.PortView, *service.NodeFacts) {},
 	"node-address-and-listed": func(a addresses, p *service.PortView, f *service.NodeFacts) {
 		family := service.FamilyOf(a.node)
 		p.ExternalIPs = []netip.Addr{a.second}
@@ -85,14 +90,41 @@ func TestRenderer(t *testing.T) {
 				view := &service.View{Key: service.Key{Namespace: "ns", Name: "web"}}
 				view.Ports[family] = []service.PortView{port}
 				view.ProxyProtocol = strings.HasPrefix(name, "proxy-protocol")
-				settings := Settings{LeastConnections: name == "settings", AccessLog: name == "settings"}
-				objects := NewRenderer(Addresses, family, settings).Service(view, facts)
-				objects = append(objects, NewRenderer(NodePorts, family, settings).Service(view, facts)...)
+				settings := Settings{LeastConnections: name == "settings", AccessLog: name == "settings", Guarded: name != "all"}
+				if name == "all" || name == "health-port" {
+					view.HealthCheckNodePort = 31000
+				}
+				objects := NewRenderer(Addresses, family, settings).Service(context.Background(), view, facts)
+				objects = append(objects, NewRenderer(NodePorts, family, settings).Service(context.Background(), view, facts)...)
 				golden(t, fmt.Sprintf("%s-%s", name, family), text(t, objects))
-				if other := NewRenderer(Addresses, 1-family, settings).Service(view, facts); other != nil {
+				if other := NewRenderer(Addresses, 1-family, settings).Service(context.Background(), view, facts); other != nil {
 					t.Errorf("the other family has %v", other)
 				}
 			})
+		}
+	}
+}
+
+// TestNodeOpensItsHealthPort: the node's health server answers at addresses of Services, where a guard
+// would reject it, and nothing else does in the other part or without a guard.
+func TestNodeOpensItsHealthPort(t *testing.T) {
+	const ready = "forwarder ready\n"
+	for _, c := range []struct {
+		part     Part
+		settings Settings
+		want     string
+	}{
+		{Addresses, Settings{Guarded: true, HealthPort: 10256}, ready + "health 10256\n"},
+		{Addresses, Settings{Guarded: true}, ready},
+		{Addresses, Settings{HealthPort: 10256}, ready},
+		{NodePorts, Settings{Guarded: true, HealthPort: 10256}, ready},
+	} {
+		var got string
+		for _, o := range NewRenderer(c.part, service.IPv4, c.settings).Node(&service.NodeFacts{}) {
+			got += o.ID.Container + " " + o.ID.Name + "\n"
+		}
+		if got != c.want {
+			t.Errorf("%s with %+v: got\n%s\nwant\n%s", c.part, c.settings, got, c.want)
 		}
 	}
 }
@@ -105,9 +137,9 @@ func text(t *testing.T, objects []dataplane.Object) string {
 		for line := range strings.Lines(o.Body) {
 			b.WriteString("\t" + line)
 		}
-		if o.ID.Container == containerAddress {
-			if _, err := parseAddress(o.ID); err != nil {
-				t.Error(err)
+		if o.ID.Container != containerListener {
+			if f, ok := elementOf(o.ID); !ok || guardedID(f) != o.ID {
+				t.Errorf("%v is read as %v", o.ID, f)
 			}
 			continue
 		}

@@ -175,6 +175,18 @@ func (r *routes) watch(ctx context.Context, inside func(func() error) error, gon
 	}, gone)
 }
 
+// Release removes the local addresses of a family among some, in the network namespace of the calling thread.
+func Release(ctx context.Context, family service.Family, addrs []netip.Addr) error {
+	if len(addrs) == 0 {
+		return nil
+	}
+	r, err := openRoutes(family)
+	if err != nil {
+		return err
+	}
+	return errors.Join(append(r.change(ctx, addrs, false), r.close())...)
+}
+
 // CleanUp removes all local addresses of a family in the network namespace of the calling thread,
 // and returns how many there were. With dry it only counts them.
 func CleanUp(ctx context.Context, family service.Family, dry bool) (int, error) {

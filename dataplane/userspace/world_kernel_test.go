@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/netns"
@@ -32,8 +33,10 @@ type world struct {
 	node, client *netns.Namespace
 	forwarder    *userspace.Forwarder
 	writer       *userspace.Writer
-	registry     *userspace.Registry
-	owner        service.Key
+	// guarded says that writers have a guard.
+	guarded  bool
+	registry *userspace.Registry
+	owner    service.Key
 }
 
 // addresses of a family. The endpoints are the node's, on its loopback interface.
@@ -95,7 +98,13 @@ func newWorld(t testing.TB, family service.Family, config userspace.Config) *wor
 }
 
 func (w *world) newWriter() *userspace.Writer {
-	writer, err := userspace.NewWriter(w.forwarder, w.node.Do)
+	var guard userspace.Guard
+	if w.guarded {
+		table, err := nftables.NewGuard(w.family, w.node.Do)
+		check(w, err)
+		guard = table
+	}
+	writer, err := userspace.NewWriter(w.forwarder, guard, w.node.Do)
 	check(w, err)
 	return writer
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,7 @@ type Writer struct {
 	inside func(func() error) error
 	// routes is nil for node ports, which are at the host's own addresses.
 	routes *routes
+	guard  guarded
 	// healPause is the shortest time between two calls of Watch's changed.
 	healPause time.Duration
 }
@@ -43,12 +45,12 @@ var (
 const healPauseDefault = time.Second
 
 // NewWriter returns a writer for a forwarder, in the same network namespace. Inside is that of
-// relay.Config.
-func NewWriter(f *Forwarder, inside func(func() error) error) (*Writer, error) {
+// relay.Config. The guard is that of addresses, nil for none; the writer closes it.
+func NewWriter(f *Forwarder, guard Guard, inside func(func() error) error) (*Writer, error) {
 	if inside == nil {
 		inside = func(f func() error) error { return f() }
 	}
-	w := &Writer{Forwarder: f, inside: inside, healPause: healPauseDefault}
+	w := &Writer{Forwarder: f, inside: inside, guard: guarded{guard, make(map[dataplane.Frontend]struct{})}, healPause: healPauseDefault}
 	if f.part == NodePorts {
 		return w, nil
 	}
@@ -59,33 +61,41 @@ func NewWriter(f *Forwarder, inside func(func() error) error) (*Writer, error) {
 	return w, err
 }
 
-// Close closes the writer's socket. The forwarder goes on.
+// Close closes the writer's sockets. The forwarder goes on.
 func (w *Writer) Close() error {
-	if w.routes == nil {
-		return nil
+	err := w.guard.close()
+	if w.routes != nil {
+		err = errors.Join(err, w.routes.close())
 	}
-	return w.routes.close()
+	return err
 }
 
-// Read returns our local routes and the open listeners, sorted by ID.
-func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
-	var objects []dataplane.Object
+// Read returns our local routes and the open listeners, sorted by ID. What the guard does not have, or has in
+// vain, equals no rendered object.
+func (w *Writer) Read(ctx context.Context) (objects []dataplane.Object, err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	if err := w.guard.read(ctx); err != nil {
+		return nil, err
+	}
+	ids := w.guard.ids()
 	if w.routes != nil {
 		found, err := w.routes.list(ctx)
 		if err != nil {
 			return nil, err
 		}
 		for _, addr := range found {
-			objects = append(objects, addressObject(addr))
+			id := addressObject(addr).ID
+			delete(ids, id)
+			objects = append(objects, *w.guard.seen(&dataplane.Object{ID: id, Kind: dataplane.Element}))
 		}
 	}
-	if o := w.object(readyID); o != nil {
-		objects = append(objects, *o)
-	}
+	ids[readyID] = struct{}{}
 	for id := range w.held {
+		ids[id] = struct{}{}
+	}
+	for id := range ids {
 		if o := w.object(id); o != nil {
 			objects = append(objects, *o)
 		}
@@ -94,25 +104,34 @@ func (w *Writer) Read(ctx context.Context) ([]dataplane.Object, error) {
 	return objects, nil
 }
 
-// Watch calls changed when a listener has died by itself and when another program has removed one
-// of our routes, until the context ends.
+// object returns an object as it is: nil if there is nothing of it.
+func (w *Writer) object(id dataplane.ID) *dataplane.Object {
+	o := w.Forwarder.object(id)
+	if o == nil && w.guard.has(id) {
+		return inVain(id)
+	}
+	return w.guard.seen(o)
+}
+
+// Watch calls changed when a listener has died by itself, and when another program has removed one
+// of our routes or changed the guard, until the context ends.
 func (w *Writer) Watch(ctx context.Context, changed func(by dataplane.Stranger)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	gone := make(chan struct{}, 1)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if w.routes == nil {
-			return
+	tell := func() {
+		select {
+		case gone <- struct{}{}:
+		default: // the former one is not reported yet
 		}
-		stop(w.routes.watch(ctx, w.inside, func() {
-			select {
-			case gone <- struct{}{}:
-			default: // the former one is not reported yet
-			}
-		}))
-	}()
-	defer func() { stop(nil); <-ended }()
+	}
+	var watching sync.WaitGroup
+	if w.routes != nil {
+		watching.Go(func() { stop(w.routes.watch(ctx, w.inside, tell)) })
+	}
+	if w.guard.Guard != nil {
+		watching.Go(func() { stop(w.guard.Watch(ctx, tell)) })
+	}
+	defer func() { stop(nil); watching.Wait() }()
 	for {
 		select {
 		case <-ctx.Done():
@@ -139,9 +158,10 @@ func (w *Writer) Write(ctx context.Context, batch *dataplane.Batch) dataplane.Re
 	return receipt
 }
 
-// attempt is one Write. The order makes every prefix a correct state: listeners are opened, then
-// addresses come, listeners change, addresses go, listeners go. It ignores the Before of a change
-// of a listener, because the writer knows what it holds.
+// attempt is one Write. The order makes every prefix a correct state: listeners are opened, the guard
+// lets their clients through and guards new addresses, then addresses come, listeners change, addresses go,
+// listeners go, and the guard forgets both. It ignores the Before of a change of a listener, because the
+// writer knows what it holds.
 type attempt struct {
 	w       *Writer
 	changes []dataplane.Change
@@ -161,8 +181,11 @@ func (a *attempt) run(ctx context.Context) dataplane.Receipt {
 		a.w.start(l)
 		a.w.held[id] = l
 	}
-	failed = append(failed, a.addresses(ctx, true), a.modify(), a.addresses(ctx, false))
+	failed = append(failed, a.protect(), a.addresses(ctx, true))
+	a.modify()
+	failed = append(failed, a.addresses(ctx, false))
 	a.remove()
+	failed = append(failed, a.unprotect())
 	err := errors.Join(failed...)
 	switch {
 	case err == nil && len(a.refused.Failures) == 0:
@@ -180,9 +203,10 @@ func (a *attempt) run(ctx context.Context) dataplane.Receipt {
 	return receipt
 }
 
-// open parses everything, and opens the wanted listeners that are missing. It stops when the
-// context ends or the host is at fault, and gathers what fails for a reason of its own.
-func (a *attempt) open(ctx context.Context) error {
+// open parses everything, and opens the wanted listeners that are missing. It gathers what fails for a
+// reason of its own. If the host is at fault, it tries the others all the same, because their order must not
+// decide which Services are served.
+func (a *attempt) open(ctx context.Context) (exhausted error) {
 	for i := range a.changes {
 		switch {
 		case ctx.Err() != nil:
@@ -194,7 +218,7 @@ func (a *attempt) open(ctx context.Context) error {
 		switch {
 		case err == nil:
 		case relay.Exhausted(err.err):
-			return err
+			exhausted = err // the last one stands for all
 		default:
 			if len(a.refused.Failures) < relay.HolderMax {
 				a.nameHolder(err)
@@ -202,18 +226,15 @@ func (a *attempt) open(ctx context.Context) error {
 			a.refused.Failures = append(a.refused.Failures, err)
 		}
 	}
-	return nil
+	return exhausted
 }
 
 func (a *attempt) openOne(c *dataplane.Change) *openError {
 	if c.ID == readyID {
 		return nil // the end of the attempt writes it
 	}
-	if c.ID.Container == containerAddress {
-		addr, err := parseAddress(c.ID)
-		if err == nil && (a.w.routes == nil || service.FamilyOf(addr) != a.w.family) {
-			err = fmt.Errorf("object %s %q is not of %s/%s", c.ID.Container, c.ID.Name, a.w.part, a.w.family)
-		}
+	if c.ID.Container != containerListener {
+		err := a.w.accepts(c.ID)
 		if err != nil {
 			a.refused.ids = append(a.refused.ids, c.ID)
 			return &openError{owner: c.Owner, err: err}
@@ -227,20 +248,12 @@ func (a *attempt) openOne(c *dataplane.Change) *openError {
 	if err != nil {
 		return &openError{owner: c.Owner, err: err}
 	}
-	if c.After == nil || a.w.object(c.ID) != nil {
+	if c.After == nil || a.w.Forwarder.object(c.ID) != nil {
 		return nil
-	}
-	// One that has died has its place already.
-	place := a.w.held[c.ID] == nil
-	if place && !a.w.registry.listeners.Take() {
-		return &openError{owner: c.Owner, place: p, err: &boundError{a.w.registry.listeners.Most()}}
 	}
 	a.written.Calls++
 	l, err := a.w.Forwarder.open(p, a.tables[c.ID], c.After.Body)
 	if err != nil {
-		if place {
-			a.w.registry.listeners.Give()
-		}
 		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err // without the address, which openError names
 		}
@@ -248,6 +261,20 @@ func (a *attempt) openOne(c *dataplane.Change) *openError {
 	}
 	a.opened[c.ID] = l
 	a.written.Objects++
+	return nil
+}
+
+// accepts returns an error for an address or a health check port that this writer cannot write.
+func (w *Writer) accepts(id dataplane.ID) error {
+	f, ok := elementOf(id)
+	switch {
+	case !ok:
+		return fmt.Errorf("object %s %q cannot be read", id.Container, id.Name)
+	case f.Addr.IsValid() && (w.routes == nil || service.FamilyOf(f.Addr) != w.family):
+		return fmt.Errorf("object %s %q is not of %s/%s", id.Container, id.Name, w.part, w.family)
+	case !f.Addr.IsValid() && w.guard.Guard == nil:
+		return fmt.Errorf("object %s %q: there is no guard", id.Container, id.Name)
+	}
 	return nil
 }
 
@@ -267,7 +294,7 @@ func (a *attempt) addresses(ctx context.Context, adding bool) error {
 	var addrs []netip.Addr
 	for i := range a.changes {
 		c := &a.changes[i]
-		if c.ID.Container != containerAddress || (c.After != nil) != adding || slices.Contains(a.refused.ids, c.ID) {
+		if c.ID.Container != containerAddress || (c.After != nil) != adding || a.unsure[c.ID] || slices.Contains(a.refused.ids, c.ID) {
 			continue
 		}
 		if addr, err := parseAddress(c.ID); err == nil { // openOne has parsed it before
@@ -315,17 +342,21 @@ func (a *attempt) finish() {
 }
 
 // modify gives listeners that were open before their new tables.
-func (a *attempt) modify() error {
-	var failed []error
+func (a *attempt) modify() {
 	for i := range a.changes {
 		c := &a.changes[i]
 		l := a.w.held[c.ID]
-		if t := a.tables[c.ID]; t != nil && l != nil && a.opened[c.ID] == nil && l.Alive() {
-			failed = append(failed, a.w.change(l, t, c.After.Body))
-			a.written.Objects++
+		t := a.tables[c.ID]
+		if t == nil || l == nil || a.opened[c.ID] != nil || !l.Alive() {
+			continue
 		}
+		if err := a.w.change(l, t, c.After.Body); err != nil {
+			err = fmt.Errorf("cannot change listener %s: %w", l.Place(), err)
+			a.refused.Failures = append(a.refused.Failures, &openError{owner: c.Owner, err: err})
+			continue
+		}
+		a.written.Objects++
 	}
-	return errors.Join(failed...)
 }
 
 // remove ends the listeners that are not wanted.
@@ -335,7 +366,6 @@ func (a *attempt) remove() {
 		if l := a.w.held[c.ID]; c.After == nil && l != nil {
 			l.retire()
 			delete(a.w.held, c.ID)
-			a.w.registry.listeners.Give()
 			a.written.Objects++
 		}
 	}
@@ -346,7 +376,7 @@ func (a *attempt) certain() map[dataplane.ID]*dataplane.Object {
 	certain := make(map[dataplane.ID]*dataplane.Object, len(a.changes))
 	for i := range a.changes {
 		switch c := &a.changes[i]; {
-		case c.ID.Container != containerAddress:
+		case c.ID.Container != containerAddress && !a.unsure[c.ID]:
 			certain[c.ID] = a.w.object(c.ID)
 		case slices.Contains(a.refused.ids, c.ID):
 			certain[c.ID] = nil // it was to be added

@@ -21,6 +21,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"go.uber.org/zap"
 	"k8s.io/component-base/version"
 
 	"github.com/sluice-proxy/sluice/dataplane/relay"
@@ -108,7 +109,9 @@ func Run(ctx context.Context, o *Options, from Upstream) error {
 			return err
 		}
 		if s.successor != nil && ctx.Err() != nil {
-			s.successor.end()
+			if err := s.successor.discard(); err != nil {
+				log.Debug("cannot release what a prepared server opened", zap.Error(err))
+			}
 			break
 		}
 		s = s.successor

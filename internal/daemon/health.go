@@ -1,20 +1,23 @@
 package daemon
 
 import (
+	"fmt"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/sluice-proxy/sluice/observe/health"
 	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source/manifest"
 )
 
 // healthConfig has what health is judged by.
 func (s *server) healthConfig() health.Config {
 	return health.Config{
 		Domains: s.healthDomains, Resources: s.resources, SyncPeriod: s.SyncPeriod(),
-		Standby: s.owner.waiting, Others: s.otherFindings,
+		Standby: s.owner.waiting, Others: s.otherFindings, Stopping: s.stoppingSince,
 		Node: func() *service.NodeObject {
 			if s.proxy == nil {
 				return nil
@@ -24,9 +27,34 @@ func (s *server) healthConfig() health.Config {
 	}
 }
 
-// otherFindings returns the findings about other programs on this node.
+// stoppingSince returns when this server was told to stop; zero if it was not.
+func (s *server) stoppingSince() time.Time {
+	if at := s.stopping.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
+// otherFindings returns the findings about other programs on this node, and about manifests.
 func (s *server) otherFindings() []health.Finding {
-	return slices.Concat(s.owner.findings(), s.rivals.findings(), s.taken.findings())
+	found := slices.Concat(s.owner.findings(), s.rivals.findings(), s.taken.findings())
+	if from := s.manifests.Load(); from != nil {
+		found = append(found, manifestFindings(from.Problems())...)
+	}
+	return found
+}
+
+// manifestFindings returns a finding about the manifests that are rejected, with the first problem.
+func manifestFindings(problems []manifest.Problem) []health.Finding {
+	if len(problems) == 0 {
+		return nil
+	}
+	files := map[string]bool{}
+	for i := range problems {
+		files[problems[i].File] = true
+	}
+	text := fmt.Sprintf("rejected: %d files with %d problems; the first: %s", len(files), len(problems), problems[0])
+	return []health.Finding{{Kind: health.ManifestRejected, Problem: text}}
 }
 
 func (s *server) healthDomains() (domains []health.DomainStatus) {

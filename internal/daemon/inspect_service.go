@@ -37,7 +37,7 @@ func (s standings) note(key service.Key, state inspect.State) {
 
 var ranks = map[inspect.State]int{
 	inspect.InForce: 0, inspect.Waiting: 1, inspect.Shadowed: 2, inspect.Quarantined: 3,
-	inspect.Restarting: 4, inspect.Parked: 5, inspect.Refused: 6,
+	inspect.Restarting: 4, inspect.Parked: 5, inspect.TooLarge: 6,
 }
 
 func rank(s inspect.State) int { return ranks[s] }
@@ -116,8 +116,8 @@ func (i inspection) service(spec *service.Spec) inspect.Service {
 		made.LastMicros, made.LongestMicros = &last, &longest
 	}
 	switch {
-	case i.s.proxy.Refused(spec.Key):
-		made.State = inspect.Refused
+	case r.TooLarge != "":
+		made.State = inspect.TooLarge
 	case r.State == metrics.StateParked:
 		made.State = inspect.Parked
 	case r.State == metrics.StateWaiting:
@@ -163,7 +163,7 @@ func (i inspection) Service(ctx context.Context, key service.Key) *inspect.Servi
 	if r, known := i.s.metrics.Record(key); known {
 		made.Actor = inspect.Actor{
 			State: r.State, Restarts: r.Restarts, Failures: r.Failures, LastFailure: r.LastFailure,
-			FailedAt: utc(r.FailedAt), ParkedUntil: utc(r.ParkedUntil),
+			FailedAt: utc(r.FailedAt), ParkedUntil: utc(r.ParkedUntil), TooLarge: r.TooLarge,
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, ledgerTime)

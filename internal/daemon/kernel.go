@@ -66,7 +66,12 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, forwarders *
 			domains, k.variant, err = backend.IPVS(ctx, o.ipvs(files, log))
 			return domains, err
 		},
-		Userspace: func() ([]proxy.Domain, error) { return backend.Userspace(forwarders, o.userspace(), log) },
+		Userspace: func() ([]proxy.Domain, error) {
+			forwarders.LimitClients(int(o.Sluice.Userspace.ConnectionsPerClient))
+			// The source drops such endpoints; this holds for any that reach a forwarder nevertheless.
+			forwarders.MayDial = o.addresses().Check
+			return backend.Userspace(forwarders, o.userspace(files, log))
+		},
 	})
 	k.preferred = make(map[string]aggregator.Pace)
 	for i := range k.domains {

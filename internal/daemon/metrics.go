@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -40,8 +42,9 @@ func (s *server) servers() (all []*web.Server) {
 // metricsConfig says what is counted.
 func (s *server) metricsConfig() metrics.Config {
 	c := metrics.Config{
-		Mode: string(s.mode), Findings: s.monitor.Tallies, ServicesMax: int(s.Sluice.Metrics.ServicesMax),
-		Build: metrics.Build{Version: s.Version, Revision: Revision()},
+		Mode: string(s.mode), Findings: s.monitor.Tallies, Shadowed: s.monitor.Shadowed, Dropped: s.dropped,
+		ServicesMax: int(s.Sluice.Metrics.ServicesMax),
+		Build:       metrics.Build{Version: s.Version, Revision: Revision()},
 		Process: metrics.Process{
 			ShowHidden:       s.KubeProxy.ShowHiddenMetricsForVersion != "",
 			NativeHistograms: s.GateEnabled(config.GateNativeHistograms),
@@ -66,6 +69,11 @@ func (s *server) metricsConfig() metrics.Config {
 	return c
 }
 
+// dropped counts the reports that this server has dropped.
+func (s *server) dropped() metrics.Dropped {
+	return metrics.Dropped{Events: s.recorder.Dropped(), Warnings: s.objectWarnings.Dropped()}
+}
+
 // ipvsCounters returns what IPVS has counted.
 func ipvsCounters(ctx context.Context) (map[dataplane.Frontend]metrics.Counters, error) {
 	counted, err := backend.IPVSTraffic(ctx)
@@ -81,7 +89,7 @@ func (s *server) metricsServer() *web.Server {
 	address := s.KubeProxy.MetricsBindAddress
 	return web.NewServer(web.ServerConfig{
 		Name: "metrics address " + address, Address: address, Handler: s.pages().Handler(),
-		HardFail: s.KubeProxy.BindAddressHardFail, Log: s.log.Logger,
+		Hosts: s.hostNames(), HardFail: s.KubeProxy.BindAddressHardFail, Log: s.log.Logger,
 		Failed: func(err error) {
 			if tell, _ := s.repeated.Failed("metrics server"); tell {
 				s.log.Error("metrics are not served; trying again", zap.String("address", address), zap.Error(err),
@@ -93,6 +101,19 @@ func (s *server) metricsServer() *web.Server {
 		},
 		Handing: s.owner.handing, Listening: s.taken.listening("metricsBindAddress", address),
 	})
+}
+
+// hostNames returns the names under which the metrics address answers: those of the node and of
+// the machine, and those in metrics.hosts; nil for all names.
+func (s *server) hostNames() []string {
+	if slices.Contains(s.Sluice.Metrics.Hosts, config.AllHosts) {
+		return nil
+	}
+	names := []string{s.settings.Name}
+	if machine, err := os.Hostname(); err == nil {
+		names = append(names, machine)
+	}
+	return append(names, s.Sluice.Metrics.Hosts...)
 }
 
 // pages returns what the metrics address shows.

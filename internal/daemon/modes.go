@@ -43,7 +43,7 @@ func (s *server) follow() {
 
 // receive takes over what another process that has served until now passes on.
 func (s *server) receive(ctx context.Context) {
-	passed, done, err := rival.Receive()
+	passed, done, err := s.owner.lock.Receive()
 	if err != nil {
 		s.log.Info("cannot take sockets over; new connections may be refused until they are open again", zap.Error(err))
 	}

@@ -105,8 +105,9 @@ func Initialise(ctx context.Context, o *Options) error {
 			}
 			return nil, err
 		},
-		IPVS:      func() ([]proxy.Domain, error) { return nil, backend.PrepareIPVS(ctx, o.ipvs(files, log.Logger)) },
-		Userspace: func() ([]proxy.Domain, error) { return nil, nil }, // it needs CAP_NET_ADMIN for as long as it serves
+		IPVS: func() ([]proxy.Domain, error) { return nil, backend.PrepareIPVS(ctx, o.ipvs(files, log.Logger)) },
+		// The rest needs CAP_NET_ADMIN for as long as it serves.
+		Userspace: func() ([]proxy.Domain, error) { return nil, backend.SetUserspace(o.userspace(files, log.Logger)) },
 	})
 	return err
 }

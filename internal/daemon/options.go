@@ -12,6 +12,9 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
 // Options are the flags of a command, and what they and the file that they name amount to.
@@ -82,6 +85,21 @@ func (o *Options) reach() string {
 	return "node ports answer on " + where + " but not on localhost"
 }
 
+// objects says what API objects may ask for.
+func (o *Options) objects(warn func(service.Warning)) source.Options {
+	return source.Options{
+		Warn:                     warn,
+		IgnoreExternalIPs:        !o.GateEnabled(config.GateAllowServiceExternalIPs),
+		ExternalIPsInServiceCIDR: o.Sluice.Addresses.ExternalIPsInServiceCIDR,
+		Policy:                   reduce.Policy{Addresses: o.addresses(), Schedulers: o.Sluice.IPVS.ServiceSchedulers},
+	}
+}
+
+// addresses says which addresses are denied to Services.
+func (o *Options) addresses() service.AddressPolicy {
+	return service.AddressPolicy{Denied: o.DeniedAddresses()}
+}
+
 func (o *Options) nftables(log *zap.Logger) backend.NFTablesOptions {
 	return backend.NFTablesOptions{
 		MasqueradeBit: o.MasqueradeBit(), LocalPorts: o.ForwardsLocalhost(),
@@ -107,7 +125,12 @@ func (o *Options) ipvs(files sysctl.Files, log *zap.Logger) backend.IPVSOptions 
 	}
 }
 
-func (o *Options) userspace() userspace.Settings {
+func (o *Options) userspace(files sysctl.Files, log *zap.Logger) backend.UserspaceOptions {
 	u := &o.Sluice.Userspace
-	return userspace.Settings{LeastConnections: u.Balancing == config.BalanceLeastConnections, AccessLog: u.AccessLog}
+	return backend.UserspaceOptions{
+		Settings: userspace.Settings{
+			LeastConnections: u.Balancing == config.BalanceLeastConnections, AccessLog: u.AccessLog, HealthPort: o.HealthPort(),
+		},
+		ExposeHostPorts: u.ExposeHostPorts, Sysctls: files, Log: log,
+	}
 }

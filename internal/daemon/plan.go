@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/render"
+	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/kube"
@@ -54,12 +55,16 @@ type planner struct {
 	// settled are the kernel settings that would change.
 	settled []plan.Setting
 	facts   *service.NodeFacts
+	// servers are the addresses of the API server.
+	servers []netip.Addr
 }
 
 // newPlanner finds out what a start would render, and for which backend.
 func newPlanner(ctx context.Context, o *Options, dir string, log *zap.Logger) (*planner, error) {
 	p := &planner{Options: o, log: log}
-	o.dry = func(c sysctl.Change) { p.settled = append(p.settled, plan.Setting(c)) }
+	o.dry = func(c sysctl.Change) {
+		p.settled = append(p.settled, plan.Setting{Name: c.Name, From: c.From, To: c.To, Problem: c.Problem})
+	}
 	files := o.recorded(log)
 	if dir == "" {
 		if _, err := kube.RESTConfig(o.api()); err != nil {
@@ -93,16 +98,13 @@ func (p *planner) learn(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	hosts, err := p.hosts(ctx)
-	p.facts = p.settings.Facts(p.cache.Node(), hosts, p.cache.ServiceCIDRs())
+	p.facts = p.settings.Facts(p.cache.Node(), hosts, p.cache.ServiceCIDRs(), p.servers)
 	return err
 }
 
 // fill returns a complete cache.
 func (p *planner) fill(ctx context.Context, dir string) (*source.Cache, error) {
-	options := source.Options{
-		IgnoreExternalIPs: !p.GateEnabled(config.GateAllowServiceExternalIPs),
-		Warn:              func(w service.Warning) { warnObject(p.log, w) },
-	}
+	options := p.objects(func(w service.Warning) { observe.LogWarning(p.log, w) })
 	if dir != "" {
 		return manifest.Load(dir, p.settings.Name, options)
 	}

@@ -19,6 +19,8 @@ func (p *planner) list(ctx context.Context, options source.Options) (*source.Cac
 	if err != nil {
 		return nil, err
 	}
+	addresses := watchServer(client)
+	defer func() { p.servers = addresses.known() }()
 	api.NodeName = p.settings.Name
 	complete := &listed{primed: make(chan struct{}), node: make(chan struct{})}
 	cache := source.NewCache(complete, options)

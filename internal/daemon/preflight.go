@@ -66,6 +66,7 @@ func RunPreflight(ctx context.Context, o *Options) (*Preflight, error) {
 	p.node(ctx)
 	p.features(ctx)
 	end()
+	p.bridges()
 	p.others()
 	p.leftovers(ctx)
 	p.mounts()
@@ -108,6 +109,14 @@ func (p *preflight) node(ctx context.Context) {
 	}
 	p.mode(modeErr, said.warnings)
 	for _, c := range changes {
+		if c.Problem != "" {
+			result := Fail
+			if strings.HasPrefix(c.Name, "net.ipv4.conf.all.arp_") {
+				result = Warn // userspace mode serves without
+			}
+			p.add("kernel setting", result, c.Advice, "cannot set %s to %s: %s", c.Name, c.To, c.Problem)
+			continue
+		}
 		p.add("kernel setting", OK, "", "%s would change from %s to %s", c.Name, c.From, c.To)
 	}
 	switch {

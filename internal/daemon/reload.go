@@ -94,7 +94,7 @@ func (s *server) prepareSuccessor(ctx context.Context, c *config.Config, changes
 	next, err := newServer(ctx, &o, s.process)
 	if err == nil {
 		if err = s.log.set(c.Log()); err != nil {
-			next.end()
+			err = errors.Join(err, next.discard())
 		}
 	}
 	if err != nil {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net/netip"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -23,6 +25,7 @@ import (
 	"github.com/sluice-proxy/sluice/observe/metrics"
 	"github.com/sluice-proxy/sluice/observe/web"
 	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source/kube"
 )
 
 // server is the proxy with everything around it, for one configuration.
@@ -49,20 +52,26 @@ type server struct {
 	// successor takes over when this server has stopped. The goroutine that watches the
 	// configuration file sets it.
 	successor *server
+	// stopping is when this server was told to stop; nil before.
+	stopping atomic.Pointer[time.Time]
 	// end releases what assembling has acquired.
 	end context.CancelFunc
 }
 
 // reports tell others about the proxy.
 type reports struct {
-	recorder *events.Recorder
-	monitor  *health.Monitor
-	ports    *health.Ports
-	metrics  *metrics.Metrics
-	rivals   *rivals
-	taken    *addresses
+	recorder       *events.Recorder
+	monitor        *health.Monitor
+	ports          *health.Ports
+	metrics        *metrics.Metrics
+	lines          *observe.Log
+	rivals         *rivals
+	taken          *addresses
+	objectWarnings *observe.Warnings
 	// repeated keeps failures that repeat from filling the log.
 	repeated observe.Incidents
+	// began is when the server began to run.
+	began time.Time
 	// http are the HTTP servers.
 	http []*web.Server
 }
@@ -85,10 +94,15 @@ func newServer(ctx context.Context, o *Options, p *process) (*server, error) {
 	}
 	ctx, s.end = context.WithCancel(ctx)
 	if err := s.assemble(ctx); err != nil {
-		s.end()
-		return nil, err
+		return nil, errors.Join(err, s.discard())
 	}
 	return s, nil
+}
+
+// discard releases what a server holds that never ran. One that runs closes its writers.
+func (s *server) discard() error {
+	s.end()
+	return s.kernel.close()
 }
 
 // assemble builds everything. Nothing of it runs yet.
@@ -99,7 +113,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	if s.settings, err = s.NodeSettings(s.mode); err != nil {
 		return err
 	}
-	if s.recorder, err = events.New(ctx, s.client, s.settings.Name); err != nil {
+	if s.recorder, err = events.New(ctx, s.eventsConfig(ctx)); err != nil {
 		return err
 	}
 	if s.mode != config.ModeUserspace { // which translates nothing
@@ -107,17 +121,18 @@ func (s *server) assemble(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	s.objectWarnings = observe.NewWarnings(s.log.Logger)
 	s.monitor = health.NewMonitor(s.healthConfig())
 	s.ports = health.NewPorts(s.portsConfig())
 	s.rivals = newRivals(s.log.Logger, s.owner.lock.Waits, s.recorder.RivalSeen, s.status)
 	s.taken = &addresses{log: s.log.Logger, handing: s.owner.handing, told: s.recorder.AddressTaken}
-	told := s.newLog()
-	listeners := []observe.Listener{told, s.recorder, s.monitor, s.rivals}
+	s.lines = s.newLog()
+	listeners := []observe.Listener{s.lines, s.recorder, s.monitor, s.rivals}
 	if s.metrics, err = metrics.New(s.metricsConfig()); err != nil {
 		return err
 	}
 	listeners = append(listeners, s.metrics)
-	followers := []proxy.Follower{told}
+	followers := []proxy.Follower{s.lines}
 	if s.cleaner != nil {
 		followers = append(followers, s.cleaner)
 	}
@@ -128,6 +143,19 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	s.metrics.Attach(s.proxy.Status, s.proxy.SourceEvents)
 	s.http = s.servers()
 	return nil
+}
+
+// eventsConfig says how events are sent, over connections that close when the context ends.
+func (s *server) eventsConfig(ctx context.Context) events.Config {
+	client := s.client
+	if client != nil {
+		own, closeAll := kube.OwnConnections(client)
+		context.AfterFunc(ctx, closeAll)
+		client = own
+	}
+	return events.Config{Client: client, Node: s.settings.Name, Reporter: func(key service.Key) string {
+		return service.Reporter(s.proxy.Snapshot(key).Slices)
+	}}
 }
 
 // newLog returns what logs the proxy's events.
@@ -144,27 +172,28 @@ func (s *server) newLog() *observe.Log {
 func (s *server) proxyConfig(listeners []observe.Listener, followers []proxy.Follower) proxy.Config {
 	return proxy.Config{
 		Node: s.settings, Domains: s.domains, Source: s.feed(s),
-		HostAddresses: s.hostAddresses(), MayWrite: s.owner.mayWrite,
+		HostAddresses: s.hostAddresses(), ServerAddresses: s.serverAddresses(), MayWrite: s.owner.mayWrite,
 		Listeners: listeners, Followers: followers,
 		NodeWait: s.Sluice.Start.NodeWait.Duration, GateWait: s.Sluice.Start.GateWait.Duration,
-		IgnoreExternalIPs: !s.GateEnabled(config.GateAllowServiceExternalIPs),
-		MessageDeadline:   s.Sluice.Actors.MessageDeadline.Duration,
-		MaxServices:       int(s.Sluice.Actors.ServicesMax),
+		MessageDeadline: s.Sluice.Actors.MessageDeadline.Duration,
+		ObjectsMax:      int(s.Sluice.Actors.ObjectsMax),
 		WatchFailed: func(domain string, err error) {
 			s.log.Warn("cannot watch for changes by other programs; audits find them until watching works again",
 				zap.String("domain", domain), zap.Error(err))
 		},
-		Warn: func(w service.Warning) {
+		Objects: s.objects(func(w service.Warning) {
 			s.recorder.Warn(w)
-			warnObject(s.log.Logger, w)
-		},
+			s.objectWarnings.Add(w)
+		}),
 	}
 }
 
-// warnObject logs what is wrong with an API object.
-func warnObject(log *zap.Logger, w service.Warning) {
-	log.Warn("part of an object cannot be used",
-		zap.String("object", w.Object), zap.String("field", w.Field), zap.String("problem", w.Message()))
+// serverAddresses follows the API server's addresses; nil without one.
+func (s *server) serverAddresses() func(context.Context, func([]netip.Addr)) error {
+	if s.apiServers == nil {
+		return nil
+	}
+	return s.apiServers.follow
 }
 
 // conntrackConfig is about the removal of stale flows.
@@ -204,12 +233,13 @@ func (s *server) status(domain string) aggregator.Status {
 
 // run serves until the context ends, or there is a successor.
 func (s *server) run(ctx context.Context) error {
+	s.began = time.Now()
 	s.follow()
 	defer s.dismiss()
 	if s.Ready != nil {
 		s.Ready(s.mode)
 	}
-	what := "serving"
+	what := "started"
 	if !s.owner.owns() {
 		what = "ready to serve"
 	}
@@ -254,6 +284,10 @@ func (s *server) work(ctx, process context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
+	defer context.AfterFunc(ctx, func() {
+		now := time.Now()
+		s.stopping.Store(&now)
+	})()
 	group.Go(func() error {
 		if s.former.Any() {
 			s.track(ctx)
@@ -263,6 +297,7 @@ func (s *server) work(ctx, process context.Context) error {
 	if s.cleaner != nil {
 		group.Go(func() error { return s.cleaner.Run(ctx) })
 	}
+	group.Go(func() error { s.objectWarnings.Run(ctx); return nil })
 	group.Go(func() error { return s.ports.Run(ctx) })
 	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
 	group.Go(func() error { s.owner.wait(ctx, func() { s.receive(ctx) }); return nil })
@@ -284,11 +319,23 @@ func (s *server) work(ctx, process context.Context) error {
 	return group.Wait()
 }
 
+// inStep logs that a start is complete, and what it took.
+func (s *server) inStep() {
+	objects := 0
+	for _, status := range s.proxy.Status() {
+		objects += status.Ledger.Objects
+	}
+	s.log.Info("start complete", zap.Int("services", len(s.proxy.Keys())),
+		zap.Int("objects", objects), zap.Int64("written", s.lines.Written()),
+		zap.Float64("seconds", time.Since(s.began).Round(time.Millisecond).Seconds()))
+}
+
 // cleanUpOthers removes what other backends left, once the rules of this one are in force.
 func (s *server) cleanUpOthers(ctx context.Context) {
 	select {
 	case <-s.proxy.InForce():
 		s.owner.inForce()
+		s.inStep()
 		if s.InForce != nil {
 			s.InForce(s.mode)
 		}

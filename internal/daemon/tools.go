@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-proxy/sluice/internal/host/hostaddress"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/render"
+	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/manifest"
@@ -92,10 +93,7 @@ func readPicture(o *Options, dir string, mode config.Mode) (*picture, error) {
 	if err != nil {
 		return nil, err
 	}
-	cache, err := manifest.Load(dir, settings.Name, source.Options{
-		IgnoreExternalIPs: !o.GateEnabled(config.GateAllowServiceExternalIPs),
-		Warn:              func(w service.Warning) { warnObject(log.Logger, w) },
-	})
+	cache, err := manifest.Load(dir, settings.Name, o.objects(func(w service.Warning) { observe.LogWarning(log.Logger, w) }))
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +105,7 @@ func readPicture(o *Options, dir string, mode config.Mode) (*picture, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &picture{o, cache, settings.Facts(cache.Node(), hosts, cache.ServiceCIDRs())}, nil
+	return &picture{o, cache, settings.Facts(cache.Node(), hosts, cache.ServiceCIDRs(), nil)}, nil
 }
 
 // hostsOf returns this host's addresses if rules depend on them. In IPVS mode, which has the

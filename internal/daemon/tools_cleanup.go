@@ -63,10 +63,10 @@ func (o *Options) cleanUp(ctx context.Context, out io.Writer, dry bool) (found b
 	})
 	fmt.Fprintln(table, "\nIPVS\tVIRTUAL SERVERS\tSETS\tDEVICE")
 	fmt.Fprintf(table, "\t%d\t%d\t%s\n", ofIPVS.Servers, ofIPVS.Sets, word(ofIPVS.Device))
-	fmt.Fprintln(table, "\nUSERSPACE\tFAMILY\tLOCAL ADDRESSES")
-	routesErr := backend.CleanUpUserspace(ctx, dry, func(family service.Family, addresses int) {
-		found = found || addresses > 0
-		fmt.Fprintf(table, "\t%s\t%d\n", family, addresses)
+	fmt.Fprintln(table, "\nUSERSPACE\tFAMILY\tLOCAL ADDRESSES\tGUARD")
+	routesErr := backend.CleanUpUserspace(ctx, dry, func(family service.Family, left backend.UserspaceLeft) {
+		found = found || left.Any()
+		fmt.Fprintf(table, "\t%s\t%d\t%s\n", family, left.Addresses, word(left.Guard))
 	})
 	if !dry {
 		routesErr = errors.Join(routesErr, backend.ReleaseConnections())

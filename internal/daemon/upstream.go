@@ -7,6 +7,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/kube"
 	"github.com/sluice-proxy/sluice/source/manifest"
@@ -24,6 +26,10 @@ type upstream struct {
 	client *rest.Config
 	// source is set once it runs; it knows the state of its connection.
 	source atomic.Pointer[kube.Source]
+	// manifests is set once it runs, with manifests; it knows which of them are rejected.
+	manifests atomic.Pointer[manifest.Follower]
+	// apiServers are the addresses of the API server; nil without one.
+	apiServers *serverAddresses
 	// feed returns the source of a server whose log and settings are known.
 	feed func(s *server) proxy.Source
 }
@@ -31,11 +37,15 @@ type upstream struct {
 // Manifests serves the manifests in a directory.
 func Manifests(dir string) Upstream {
 	return func(*Options) (*upstream, error) {
-		return &upstream{origin: "manifests in " + dir, feed: func(s *server) proxy.Source {
+		u := &upstream{origin: "manifests in " + dir}
+		u.feed = func(s *server) proxy.Source {
 			return func(ctx context.Context, cache *source.Cache) error {
-				return manifest.New(dir, cache, s.settings.Name, manifest.Options{Log: s.log.Logger}).Run(ctx)
+				from := manifest.New(dir, cache, s.settings.Name, manifest.Options{Log: s.log.Logger})
+				u.manifests.Store(from)
+				return from.Run(ctx)
 			}
-		}}, nil
+		}
+		return u, nil
 	}
 }
 
@@ -46,7 +56,10 @@ func Cluster(o *Options) (*upstream, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &upstream{origin: "API server " + client.Host, client: client}
+	u := &upstream{origin: "API server " + client.Host, client: client, apiServers: watchServer(client)}
+	if o.KubeProxy.Mode == config.ModeUserspace {
+		u.apiServers.failed = backend.ReleaseAddresses
+	}
 	u.feed = func(s *server) proxy.Source {
 		api.NodeName = s.settings.Name
 		return func(ctx context.Context, cache *source.Cache) error {

@@ -6,6 +6,7 @@ package explain
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -182,7 +183,7 @@ func (e *explanation) forwarded() (netip.AddrPort, bool) {
 	}
 	renderer := localport.NewRenderer(e.family)
 	for i := range e.concerned { // the oldest first
-		objects := renderer.Service(&e.concerned[i].view, e.Facts)
+		objects := renderer.Service(context.Background(), &e.concerned[i].view, e.Facts)
 		if target, ok := localport.Target(objects, e.Protocol, e.To); ok {
 			return target, true
 		}

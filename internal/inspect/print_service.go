@@ -147,6 +147,9 @@ func (a *Actor) text(now time.Time) string {
 	if a.LastFailure != "" {
 		text += fmt.Sprintf("; last failure %s ago: %s", age(now, a.FailedAt), oneLine(a.LastFailure))
 	}
+	if a.TooLarge != "" {
+		text += "; the Service " + oneLine(a.TooLarge) + ", and its previous rules stay"
+	}
 	if !a.ParkedUntil.IsZero() {
 		text += "; parked, tried again in " + span(a.ParkedUntil.Sub(now)) + " or when the Service changes"
 	}

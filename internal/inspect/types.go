@@ -123,12 +123,13 @@ type Domain struct {
 // QuarantinedMax bounds the Services that a domain lists.
 const QuarantinedMax = 100
 
-// Quarantine is a Service whose newest rules the kernel refuses.
+// Quarantine is a Service whose newest rules the kernel refuses, or which do not land.
 type Quarantine struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Revision  string `json:"revision"`
-	// Reason has the kernel's words.
+	// Reason has the kernel's words. It begins with "does not land" if writes fail without a
+	// refusal.
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
 }
@@ -196,7 +197,7 @@ const (
 	Quarantined State = "quarantined" // the kernel refuses the newest rules; the former ones stay
 	Restarting  State = "restarting"  // the actor has failed and will be started again
 	Parked      State = "parked"      // the actor keeps failing; the rules stay as they are
-	Refused     State = "refused"     // there was no room for the Service
+	TooLarge    State = "too large"   // the Service asks for too many objects; the former ones stay
 )
 
 // Port is one port of a Service.
@@ -254,6 +255,8 @@ type Actor struct {
 	LastFailure string    `json:"lastFailure,omitempty"`
 	FailedAt    time.Time `json:"failedAt,omitzero"`
 	ParkedUntil time.Time `json:"parkedUntil,omitzero"`
+	// TooLarge says what the Service asks for if that is more than it may have.
+	TooLarge string `json:"tooLarge,omitempty"`
 }
 
 // ServiceDomain is how one Service stands in one domain.

@@ -15,6 +15,7 @@ import (
 
 func text(kind uint16, s string) []byte { return netlink.AppendText(nil, kind, s) }
 func u32(kind uint16, n uint32) []byte  { return netlink.AppendUint32(nil, kind, n) }
+func u8(kind uint16, n byte) []byte     { return netlink.AppendBytes(nil, kind, []byte{n}) }
 func u64(kind uint16, n uint64) []byte  { return netlink.AppendUint64(nil, kind, n) }
 func blob(kind uint16, s string) []byte { return netlink.AppendString(nil, kind, s) }
 func nest(kind uint16, in ...[]byte) []byte {

@@ -216,11 +216,19 @@ func (e *setMark) eval(_ *walker, s *state, r *registers) bool {
 	return true
 }
 
-// conntrack loads the state or the status of the connection, which is a new one.
+// conntrack loads the state or the status of the connection, which is a new one, or the address that
+// its sender asked for.
 type conntrack struct {
 	key uint32
 	to  int
 }
+
+// Attributes and keys that package unix does not name, or not all of.
+const (
+	ctOriginal = 0  // IP_CT_DIR_ORIGINAL
+	ctDstIP    = 20 // NFT_CT_DST_IP, Linux 4.17
+	ctDstIP6   = 22 // NFT_CT_DST_IP6
+)
 
 // Bits of linux/netfilter/nf_conntrack_common.h.
 const (
@@ -229,19 +237,37 @@ const (
 )
 
 func parseConntrack(p *exprParser, data field) (expr, error) {
-	f, err := p.attrs("ct", data, []uint16{unix.NFTA_CT_DREG, unix.NFTA_CT_KEY}, nil, nil)
+	f, err := p.attrs("ct", data, []uint16{unix.NFTA_CT_DREG, unix.NFTA_CT_KEY}, nil, []uint16{unix.NFTA_CT_DIRECTION})
+	if err == nil {
+		err = f.numbers(1, unix.NFTA_CT_DIRECTION)
+	}
 	if err != nil {
 		return nil, err
 	}
-	key := f.uint32(unix.NFTA_CT_KEY)
-	if key != unix.NFT_CT_STATE && key != unix.NFT_CT_STATUS {
+	key, size, directed := f.uint32(unix.NFTA_CT_KEY), wordBytes, true
+	switch {
+	case key == unix.NFT_CT_STATE || key == unix.NFT_CT_STATUS:
+		directed = false
+	case key == ctDstIP && p.table.family == unix.NFPROTO_IPV4, key == ctDstIP6 && p.table.family == unix.NFPROTO_IPV6:
+		size = p.family().addrBytes
+	default:
 		return nil, unknownf("ct key %d", key)
 	}
-	to, err := p.target(f.uint32(unix.NFTA_CT_DREG), wordBytes)
+	switch {
+	case directed != f.has(unix.NFTA_CT_DIRECTION):
+		return nil, refusef(unix.EINVAL, "ct key %d with the wrong direction, or without", key)
+	case directed && f.get(unix.NFTA_CT_DIRECTION).data[0] != ctOriginal:
+		return nil, unknownf("what the answers of a connection have")
+	}
+	to, err := p.target(f.uint32(unix.NFTA_CT_DREG), size)
 	return &conntrack{key, to}, err
 }
 
 func (e *conntrack) eval(_ *walker, s *state, r *registers) bool {
+	if e.key == ctDstIP || e.key == ctDstIP6 {
+		r.store(e.to, s.asked.AsSlice())
+		return true
+	}
 	bits := uint32(stateNew)
 	if e.key == unix.NFT_CT_STATUS {
 		bits = 0

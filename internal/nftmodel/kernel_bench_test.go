@@ -1,6 +1,7 @@
 package nftmodel
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -26,7 +27,7 @@ func serving(tb testing.TB, endpoints int) (*Kernel, Packet) {
 	}
 	view := service.Resolve(spec.Key, &spec, []*service.Slice{world.Slice(addrs...)}, &facts)
 	k := NewKernel()
-	objects := append(renderer.Node(&facts), renderer.Service(&view, &facts)...)
+	objects := append(renderer.Node(&facts), renderer.Service(context.Background(), &view, &facts)...)
 	fragment := dataplane.NewFragment(service.Node, time.Time{}, objects)
 	batch := &dataplane.Batch{}
 	for i := range fragment.Objects {

@@ -268,6 +268,15 @@ var transactions = []struct {
 	{name: "fib of both addresses", messages: []message{
 		addRule("free", ex("fib", u32(unix.NFTA_FIB_DREG, 1), u32(unix.NFTA_FIB_RESULT, 3), u32(unix.NFTA_FIB_FLAGS, 3))),
 	}, refused: true},
+	{name: "the address that was asked for", messages: []message{
+		addRule("free", ex("ct", u32(unix.NFTA_CT_DREG, 1), u32(unix.NFTA_CT_KEY, ctDstIP), u8(unix.NFTA_CT_DIRECTION, 0)), remembers(clientSet, 1, 1000)),
+	}},
+	{name: "the address that was asked for, without a direction", messages: []message{
+		addRule("free", ex("ct", u32(unix.NFTA_CT_DREG, 1), u32(unix.NFTA_CT_KEY, ctDstIP))),
+	}, refused: true},
+	{name: "a status with a direction", messages: []message{
+		addRule("free", ex("ct", u32(unix.NFTA_CT_DREG, 1), u32(unix.NFTA_CT_KEY, unix.NFT_CT_STATUS), u8(unix.NFTA_CT_DIRECTION, 0))),
+	}, refused: true},
 	{name: "meta without a register", messages: []message{addRule("free", ex("meta", u32(unix.NFTA_META_KEY, 3)))}, refused: true},
 	{name: "expression without data", messages: []message{addRule("free", ex("payload"))}, refused: true},
 	{name: "expression that is not modelled", messages: []message{

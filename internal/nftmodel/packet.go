@@ -188,7 +188,7 @@ func (k *Kernel) walk(p Packet, draw draw, reads map[Name]bool, leaving []*chain
 		panic(fmt.Sprintf("nftmodel: a packet from %v to %v", p.Src, p.Dst))
 	}
 	w := &walker{kernel: k, family: protocolOf(family), draw: draw, now: k.now(), calls: make(map[call]*call), reads: reads, leaving: leaving}
-	start := branch{state: state{src: p.Src, dst: p.Dst, known: p.Dst, protocol: p.Protocol.Number()}, probability: 1}
+	start := branch{state: state{src: p.Src, dst: p.Dst, known: p.Dst, asked: p.Dst.Addr(), protocol: p.Protocol.Number()}, probability: 1}
 	return w.follow(start, p.In, p.Out)
 }
 

@@ -24,7 +24,9 @@ type state struct {
 	src, dst netip.AddrPort
 	// known is the destination as the connection has it. A rule that writes the header
 	// changes dst alone.
-	known    netip.AddrPort
+	known netip.AddrPort
+	// asked is the address that the sender asked for.
+	asked    netip.Addr
 	protocol uint8
 	mark     uint32
 	fate     fate

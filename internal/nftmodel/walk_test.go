@@ -62,6 +62,41 @@ func TestHooksAreCalledInOrder(t *testing.T) {
 	}
 }
 
+// TestChainsOfOneHookUntilOneTranslates: chains of type nat at one hook are called in the order of
+// their priorities, those of one priority in the reverse order of registration, and none after the
+// first that translates.
+func TestChainsOfOneHookUntilOneTranslates(t *testing.T) {
+	translates := [][]byte{
+		reads(1, unix.NFT_PAYLOAD_NETWORK_HEADER, 16, 4),
+		ex("nat", u32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT), u32(unix.NFTA_NAT_FAMILY, unix.NFPROTO_IPV4), u32(unix.NFTA_NAT_REG_ADDR_MIN, 1)),
+	}
+	for _, c := range []struct{ translator, want string }{
+		{"", "second first refuses"}, {"first", "second first"}, {"second", "second"},
+	} {
+		k := NewKernel()
+		messages := []message{addTable()}
+		for _, chain := range []struct {
+			name     string
+			priority int32
+		}{{"refuses", -99}, {"first", -100}, {"second", -100}} {
+			messages = append(messages, addChain(chain.name, hooked("nat", unix.NF_INET_PRE_ROUTING, chain.priority)))
+			if chain.name == c.translator {
+				messages = append(messages, addRule(chain.name, translates...))
+			} else {
+				messages = append(messages, addRule(chain.name, ex("counter")))
+			}
+		}
+		must(t, k, unix.NFPROTO_IPV4, messages...)
+		var chains []string
+		for _, step := range k.Trace(arrival, never).Steps {
+			chains = append(chains, step.Chain)
+		}
+		if got := strings.Join(chains, " "); got != c.want {
+			t.Errorf("if %q translates: %s, want %s", c.translator, got, c.want)
+		}
+	}
+}
+
 // TestJumps: a jump comes back behind itself, a goto does not, and a return ends
 // the chain that was jumped to.
 func TestJumps(t *testing.T) {

@@ -4,6 +4,7 @@
 package render
 
 import (
+	"context"
 	"iter"
 	"time"
 
@@ -45,7 +46,7 @@ func Ledger(renderer dataplane.Renderer, layout dataplane.Layout,
 	book := ledger.New(layout, renderer.Naming())
 	book.Want(dataplane.NewFragment(service.Node, time.Time{}, renderer.Node(facts)))
 	for view := range views {
-		book.Want(dataplane.NewFragment(view.Key, view.Created, renderer.Service(view, facts)))
+		book.Want(dataplane.NewFragment(view.Key, view.Created, renderer.Service(context.Background(), view, facts)))
 	}
 	return book
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/aggregator"
@@ -17,18 +17,39 @@ import (
 func (r *Recorder) Aggregator(event aggregator.Event) {
 	switch e := event.(type) {
 	case aggregator.Quarantined:
-		r.warn(about(e.Key), "ServiceQuarantined", actionProgram,
-			"%s rejects it; its previous rules stay in force: %s", e.Domain, e.Reason)
+		if e.Key == service.Node {
+			r.warn(service.Node, "RulesRefused", actionProgram, "%s: the node's own rules stay as they are: %s", e.Domain, e.Reason)
+			return
+		}
+		verb := "rejects it"
+		if e.Cause == aggregator.DoesNotLand {
+			verb = "cannot write it"
+		}
+		r.warn(e.Key, "ServiceQuarantined", actionProgram,
+			"%s %s; its previous rules stay in force: %s", e.Domain, verb, e.Reason)
 	case aggregator.Freed:
-		r.normal(about(e.Key), "ServiceAccepted", actionProgram, "%s has accepted it again", e.Domain)
+		if e.Key == service.Node {
+			return // events of the node report problems only
+		}
+		r.normal(e.Key, "ServiceAccepted", actionProgram, "%s has accepted it again", e.Domain)
 	case aggregator.Shadowed:
-		r.record(about(e.Key), about(e.By), corev1.EventTypeWarning, "ServiceShadowed", actionProgram,
-			"%s: Service %v, which is older, serves %v; change or delete one of them", e.Domain, e.By, e.Frontends)
+		r.shadowed(e)
 	case aggregator.RepairBegan:
-		r.warn(r.node, "RulesChanged", actionProgram, "%s: %s", e.Domain, undone(e))
+		r.warn(service.Node, "RulesChanged", actionProgram, "%s: %s", e.Domain, undone(e))
 	case aggregator.NodeAtFault:
-		r.warn(r.node, "RulesRefused", actionProgram, "%s rejects rules that belong to no Service: %s", e.Domain, e.Reason)
+		r.warn(service.Node, "RulesRefused", actionProgram, "%s rejects rules that belong to no Service: %s", e.Domain, e.Reason)
 	}
+}
+
+// shadowed names the older Service to its own namespace only. Whoever wants an address must not learn
+// who else has it; the log of the node names both.
+func (r *Recorder) shadowed(e aggregator.Shadowed) {
+	by, related := "another Service", runtime.Object(nil)
+	if e.By.Namespace == e.Key.Namespace {
+		by, related = "Service "+e.By.String(), r.about(e.By)
+	}
+	r.warnOnce(e.Key, related, "ServiceShadowed", actionProgram,
+		"%s: %s, which is older, serves %v; change or delete one of them", e.Domain, by, e.Frontends)
 }
 
 // undone describes what another program has changed.
@@ -44,19 +65,19 @@ func undone(e aggregator.RepairBegan) string {
 // Supervisor records Services whose actor is parked.
 func (r *Recorder) Supervisor(event supervisor.Event[service.Key]) {
 	if e, parked := event.What.(supervisor.Parked); parked {
-		key := event.Child
-		if key == service.Node {
-			r.warn(r.node, "ActorParked", actionProgram, "the node's own rules stay as they are until %v: %v", e.Until, e.Err)
-			return
+		what := "its rules"
+		if event.Child == service.Node {
+			what = "the node's own rules"
 		}
-		r.warn(about(key), "ActorParked", actionProgram, "its rules stay as they are until %v: %v", e.Until, e.Err)
+		r.warn(event.Child, "ActorParked", actionProgram, "%s stay as they are until %v: %v", what, e.Until, e.Err)
 	}
 }
 
-// Actors records Services that there was no room for. The log and health report when one of them is
-// deleted; events about it would have no reader.
+// Actors records Services that ask for too much. The log and health report when one no longer
+// does.
 func (r *Recorder) Actors(event actors.Event) {
-	if e, refused := event.(actors.Refused); refused {
-		r.warn(about(e.Key), "ServiceRefused", actionProgram, "there are more Services than this proxy may serve")
+	if e, large := event.(actors.TooLarge); large {
+		r.warnOnce(e.Key, nil, "ServiceTooLarge", actionProgram,
+			"it asks for %d objects in %s, and %d are allowed; its previous rules stay in force", e.Objects, e.Domain, e.Max)
 	}
 }

@@ -7,6 +7,7 @@ package events
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	typedv1 "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/sluice-proxy/sluice/service"
 )
@@ -34,25 +36,59 @@ const (
 	actionConfigure = "Configure"
 )
 
+// The rate of events, per second and at once. It is far below what a cluster's API server accepts
+// from all nodes together, and a tenant can cause any number of events.
+const (
+	rate  = 1
+	burst = 25
+)
+
+const (
+	// requestMax bounds a request, so that an API server that does not answer cannot collect requests.
+	requestMax = 10 * time.Second
+	// reporterRetry is how often to look for the node that reports an event, and reporterWait for how
+	// long: a new Service has no endpoints yet.
+	reporterRetry = 2 * time.Second
+	reporterWait  = 10 * time.Minute
+)
+
+// Config configures a Recorder.
+type Config struct {
+	// Client is how to reach the API server. Its rate limiter is not used: events never delay other
+	// requests. Nil drops all events.
+	Client *rest.Config
+	// Node is the name of this node.
+	Node string
+	// Reporter returns the node that reports what every node finds about a Service; empty if it cannot
+	// tell yet. It must not block. Nil means this node.
+	Reporter func(service.Key) (node string)
+}
+
 // Recorder records events. It implements observe.Listener. Without a client (with manifests instead
 // of an API server) it drops them.
 //
 // Concurrency: all methods are safe for concurrent use. They return at once, except for
-// HealthcheckFailed and MetricsFailed, and drop what the API server does not accept in time.
+// HealthcheckFailed and MetricsFailed. Events beyond the rate wait in a bounded queue, which drops
+// what it has no room for; see Dropped. So does the API client with what the server does not accept
+// in time.
 type Recorder struct {
-	node *corev1.ObjectReference
-	// recorder is nil without a client.
+	config Config
+	// recorder and queue are nil without a client.
 	recorder events.EventRecorder
+	queue    *queue
 	sink     *sink
 }
 
-// New makes a recorder for a node. It sends events until the context ends. With a nil client it
-// drops them.
-func New(ctx context.Context, client *rest.Config, node string) (*Recorder, error) {
-	r := &Recorder{node: &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node}}
-	if client == nil {
+// New makes a recorder for a node. It sends events until the context ends.
+func New(ctx context.Context, config Config) (*Recorder, error) {
+	r := &Recorder{config: config}
+	if config.Client == nil {
 		return r, nil
 	}
+	client := rest.CopyConfig(config.Client)
+	// The queue keeps the rate. This limit is for what client-go sends later: the ends of series.
+	client.RateLimiter, client.QPS, client.Burst = nil, 5*rate, burst
+	client.Timeout = requestMax
 	api, err := typedv1.NewForConfig(client)
 	if err != nil {
 		return nil, fmt.Errorf("client for events: %w", err)
@@ -66,16 +102,59 @@ func New(ctx context.Context, client *rest.Config, node string) (*Recorder, erro
 	}
 	context.AfterFunc(ctx, broadcaster.Shutdown)
 	r.recorder = broadcaster.NewRecorder(scheme.Scheme, controller)
+	r.queue = newQueue()
+	go r.run(ctx, flowcontrol.NewTokenBucketRateLimiter(rate, burst))
 	return r, nil
 }
 
+// Dropped returns the number of events that were not sent since New: the queue was full, or no node
+// was found that reports them.
+func (r *Recorder) Dropped() uint64 {
+	if r.queue == nil {
+		return 0
+	}
+	return r.queue.dropped.Load()
+}
+
+// run sends the events of the queue until the context ends.
+func (r *Recorder) run(ctx context.Context, limit flowcontrol.RateLimiter) {
+	for ctx.Err() == nil {
+		e, found, wait := r.queue.next(time.Now())
+		switch {
+		case !found:
+			select {
+			case <-ctx.Done():
+			case <-r.queue.added:
+			case <-time.After(wait):
+			}
+		case r.reports(e) && limit.Wait(ctx) == nil:
+			r.recorder.Eventf(r.about(e.key), e.related, e.kind, e.reason, e.action, "%s", e.note)
+		}
+	}
+}
+
+// reports reports whether this node sends an event. As long as that cannot be told, the event waits.
+func (r *Recorder) reports(e entry) bool {
+	if !e.shared || r.config.Reporter == nil {
+		return true
+	}
+	node := r.config.Reporter(e.key)
+	if now := time.Now(); node == "" && now.Before(e.expires) {
+		e.due = now.Add(reporterRetry)
+		r.queue.add(e)
+	} else if node == "" {
+		r.queue.dropped.Add(1)
+	}
+	return node == r.config.Node
+}
+
 // Starting records that the proxy starts on this node.
-func (r *Recorder) Starting() { r.normal(r.node, "Starting", actionStart, "") }
+func (r *Recorder) Starting() { r.normal(service.Node, "Starting", actionStart, "") }
 
 // Reloaded records that a changed configuration is in force that took a new server in the running
 // process. The argument names the fields.
 func (r *Recorder) Reloaded(fields string) {
-	r.normal(r.node, "Reloaded", actionConfigure, "configuration in force: %s", fields)
+	r.normal(service.Node, "Reloaded", actionConfigure, "configuration in force: %s", fields)
 }
 
 // HealthcheckFailed records that the process cannot listen on the healthz address, which ends it.
@@ -91,22 +170,22 @@ func (r *Recorder) MetricsFailed(err error) {
 
 // RivalSeen records that another proxy works on this node.
 func (r *Recorder) RivalSeen(who string) {
-	r.warn(r.node, "RivalProxy", actionProgram, "another proxy on this node writes rules as well; stop one of them: %s", who)
+	r.warn(service.Node, "RivalProxy", actionProgram, "another proxy on this node writes rules as well; stop one of them: %s", who)
 }
 
 // AddressTaken records that another program has an address; the server retries.
 func (r *Recorder) AddressTaken(problem string) {
-	r.warn(r.node, "AddressTaken", actionListen, "%s", problem)
+	r.warn(service.Node, "AddressTaken", actionListen, "%s", problem)
 }
 
 // HealthPortFailed records that the process cannot listen on a Service's health-check node port.
 func (r *Recorder) HealthPortFailed(key service.Key, err error) {
-	r.warn(about(key), "FailedToStartServiceHealthcheck", actionListen, "%v", err)
+	r.warn(key, "FailedToStartServiceHealthcheck", actionListen, "%v", err)
 }
 
 // ConfigurationRefused records that a change of the configuration file is rejected, and why.
 func (r *Recorder) ConfigurationRefused(err error) {
-	r.warn(r.node, "ConfigurationRefused", actionConfigure, "the previous configuration stays in force: %v", err)
+	r.warn(service.Node, "ConfigurationRefused", actionConfigure, "the previous configuration stays in force: %v", err)
 }
 
 // Warn records that an annotation of a Service has no effect. Other problems of objects are only
@@ -116,36 +195,54 @@ func (r *Recorder) Warn(w service.Warning) {
 	if !ok || !strings.HasPrefix(w.Field, "metadata.annotations") {
 		return
 	}
-	r.warn(about(service.ParseKey(key)), "AnnotationIgnored", actionProgram, "%s: %s", w.Field, w.Message())
+	r.warnOnce(service.ParseKey(key), nil, "AnnotationIgnored", actionProgram, "%s: %s", w.Field, w.Message())
 }
 
-func (r *Recorder) normal(regarding runtime.Object, reason, action, note string, args ...any) {
-	r.record(regarding, nil, corev1.EventTypeNormal, reason, action, note, args...)
+func (r *Recorder) normal(key service.Key, reason, action, note string, args ...any) {
+	r.record(entry{key: key, kind: corev1.EventTypeNormal, reason: reason, action: action, note: fmt.Sprintf(note, args...)})
 }
 
-func (r *Recorder) warn(regarding runtime.Object, reason, action, note string, args ...any) {
-	r.record(regarding, nil, corev1.EventTypeWarning, reason, action, note, args...)
+func (r *Recorder) warn(key service.Key, reason, action, note string, args ...any) {
+	r.record(entry{key: key, kind: corev1.EventTypeWarning, reason: reason, action: action, note: fmt.Sprintf(note, args...)})
+}
+
+// warnOnce is warn for what follows from API objects alone: every node finds it, and one reports it.
+// Related is a second object; it may be nil.
+func (r *Recorder) warnOnce(key service.Key, related runtime.Object, reason, action, note string, args ...any) {
+	r.record(entry{key: key, related: related, kind: corev1.EventTypeWarning, reason: reason, action: action,
+		note: fmt.Sprintf(note, args...), shared: true})
 }
 
 // noteMax is the longest note that the API accepts (events.k8s.io/v1, note), in bytes.
 const noteMax = 1024
 
-// record records an event. Related is a second object that it is about; it may be nil.
-func (r *Recorder) record(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
+// record queues an event.
+func (r *Recorder) record(e entry) {
 	if r.recorder == nil {
 		return
 	}
-	text := fmt.Sprintf(note, args...)
-	if len(text) > noteMax {
-		text = text[:noteMax-len(ellipsis)] + ellipsis
-	}
-	r.recorder.Eventf(regarding, related, kind, reason, action, "%s", text)
+	e.note = service.Cut(e.note, noteMax)
+	e.action = incident(e.action, e.note)
+	e.expires = time.Now().Add(reporterWait)
+	r.queue.add(e)
 }
 
-const ellipsis = "…"
+// incident returns the action of an incident: the action, and a hash of the note. client-go takes
+// events that differ in the note alone for one series, and shows the note of the first.
+func incident(action, note string) string {
+	if note == "" {
+		return action
+	}
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(note))
+	return fmt.Sprintf("%s-%08x", action, hash.Sum32())
+}
 
-// about refers to a Service by name. No part of the proxy keeps UIDs.
-func about(key service.Key) *corev1.ObjectReference {
+// about refers to a Service by name, or to the Node. No part of the proxy keeps UIDs.
+func (r *Recorder) about(key service.Key) runtime.Object {
+	if key == service.Node {
+		return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: r.config.Node}
+	}
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: key.Namespace, Name: key.Name}
 }
 
@@ -176,7 +273,7 @@ func (r *Recorder) recordLast(reason, action string, err error) {
 	}
 	sent := make(chan struct{})
 	r.sink.sent.Store(reason, sent)
-	r.warn(r.node, reason, action, "%v", err)
+	r.warn(service.Node, reason, action, "%v", err)
 	select {
 	case <-sent:
 	case <-time.After(lastEventWait):

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/client-go/rest"
@@ -54,7 +55,7 @@ func api(t *testing.T) (client *rest.Config, created chan eventsv1.Event) {
 // running returns a recorder that runs, and what it has sent.
 func running(t *testing.T) (*Recorder, chan eventsv1.Event) {
 	client, created := api(t)
-	r, err := New(t.Context(), client, "node-1")
+	r, err := New(t.Context(), Config{Client: client, Node: "node-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,12 +108,12 @@ func TestEvents(t *testing.T) {
 		{func() {
 			r.Supervisor(supervisor.Event[service.Key]{Child: service.Node, What: supervisor.Parked{Until: until, Err: failure}})
 		}, "Node /node-1", "Warning", "ActorParked", "Program", "node's own"},
-		{func() { r.Actors(actors.Refused{Key: web}) }, "Service ns/web", "Warning", "ServiceRefused", "Program", "more Services"},
+		{func() { r.Actors(actors.TooLarge{Key: web, Domain: "d", Objects: 7, Max: 5}) }, "Service ns/web", "Warning", "ServiceTooLarge", "Program", "7 objects in d, and 5 are allowed"},
 	} {
 		c.record()
 		e := await(t, created)
 		regarding := e.Regarding.Kind + " " + e.Regarding.Namespace + "/" + e.Regarding.Name
-		if regarding != c.regarding || e.Type != c.kind || e.Reason != c.reason || e.Action != c.do ||
+		if regarding != c.regarding || e.Type != c.kind || e.Reason != c.reason || e.Action != incident(c.do, e.Note) ||
 			!strings.Contains(e.Note, c.about) || e.ReportingController != "kube-proxy" {
 			t.Errorf("want %+v, got regarding %s: %+v", c, regarding, e)
 		}
@@ -122,13 +123,19 @@ func TestEvents(t *testing.T) {
 func TestLongNotesAreCut(t *testing.T) {
 	r, created := running(t)
 	r.ConfigurationRefused(errors.New(strings.Repeat("x", 5000)))
-	if e := await(t, created); len(e.Note) != noteMax || !strings.HasSuffix(e.Note, ellipsis) {
+	if e := await(t, created); len(e.Note) != noteMax || !strings.HasSuffix(e.Note, service.Ellipsis) {
 		t.Errorf("%d bytes", len(e.Note))
+	}
+	for shift := range 3 {
+		r.AddressTaken(strings.Repeat("x", shift) + strings.Repeat("日", 1000))
+		if e := await(t, created); len(e.Note) > noteMax || !utf8.ValidString(e.Note) || strings.ContainsRune(e.Note, utf8.RuneError) {
+			t.Errorf("a character of the note is cut: %d bytes, %q", len(e.Note), e.Note[noteMax-20:])
+		}
 	}
 }
 
 func TestWithoutAClientNothingHappens(t *testing.T) {
-	r, err := New(t.Context(), nil, "node-1")
+	r, err := New(t.Context(), Config{Node: "node-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +144,7 @@ func TestWithoutAClientNothingHappens(t *testing.T) {
 }
 
 // TestAShadowIsAboutBothServices: the event is on the Service that loses, and names the one that
-// serves. The end of a shadow makes no event.
+// serves if both are in one namespace. The end of a shadow makes no event.
 func TestAShadowIsAboutBothServices(t *testing.T) {
 	r, created := running(t)
 	older := service.Key{Namespace: "ns", Name: "older"}
@@ -147,9 +154,9 @@ func TestAShadowIsAboutBothServices(t *testing.T) {
 	}
 	r.Aggregator(shadowed)
 	e := await(t, created)
-	const want = "nftables/IPv4: Service ns/older, which is older, serves 192.0.2.1:80/tcp, node port 30080/udp; change or delete one of them"
-	if e.Reason != "ServiceShadowed" || e.Type != "Warning" || e.Action != "Program" || e.Note != want {
-		t.Errorf("%s %s %s: %s", e.Type, e.Reason, e.Action, e.Note)
+	const want = "which is older, serves 192.0.2.1:80/tcp, node port 30080/udp; change or delete one of them"
+	if e.Reason != "ServiceShadowed" || e.Type != "Warning" || e.Note != "nftables/IPv4: Service ns/older, "+want {
+		t.Errorf("%s %s: %s", e.Type, e.Reason, e.Note)
 	}
 	if e.Namespace != "ns" || e.Regarding.Kind != "Service" || e.Regarding.Name != "web" {
 		t.Errorf("in %s, about %v", e.Namespace, e.Regarding)
@@ -159,9 +166,29 @@ func TestAShadowIsAboutBothServices(t *testing.T) {
 	}
 	r.Aggregator(aggregator.Unshadowed{Domain: shadowed.Domain, Key: web, By: older, Frontends: shadowed.Frontends})
 	another := shadowed
-	another.By.Name = "another"
+	another.By = service.Key{Namespace: "victim", Name: "payments"}
 	r.Aggregator(another)
-	if e := await(t, created); e.Related.Name != "another" {
-		t.Errorf("the end of a shadow made an event, or another server's made none: %+v", e)
+	// Whoever claims an address of another tenant does not learn whose it is.
+	e = await(t, created)
+	if e.Note != "nftables/IPv4: another Service, "+want || e.Related != nil {
+		t.Errorf("the end of a shadow made an event, or this one tells who has the address: related to %v: %s", e.Related, e.Note)
+	}
+}
+
+// TestIncidentsAreNoSeries: a second incident has its own event. As a second one of a series it would
+// show the note of the first.
+func TestIncidentsAreNoSeries(t *testing.T) {
+	r, created := running(t)
+	flushed := aggregator.RepairBegan{Domain: "nftables/IPv6", Undone: ledger.Undone{Missing: 2}}
+	r.Aggregator(flushed)
+	first := await(t, created)
+	flushed.Domain, flushed.Undone.Services = "nftables/IPv4", 10002
+	r.Aggregator(flushed)
+	second := await(t, created)
+	if first.Note == second.Note || !strings.Contains(second.Note, "10002 Services") || second.Series != nil {
+		t.Errorf("after the event %q came %q of the series %v", first.Note, second.Note, second.Series)
+	}
+	if len(second.Action) > 128 {
+		t.Errorf("action %q has %d bytes; the API allows 128", second.Action, len(second.Action))
 	}
 }

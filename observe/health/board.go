@@ -15,14 +15,29 @@ import (
 type board struct {
 	domains map[string]history
 	parked  map[service.Key]Affected
-	// refused is bounded by refusedMax: there can be as many as the cluster has Services.
-	refused map[service.Key]Affected
+	// large has the Services that ask for too much.
+	large map[service.Key]Affected
+	// shadows has the Services that lost frontends to older ones. It is bounded by shadowsMax: one
+	// Service can want the addresses of all others.
+	shadows map[shadow]shaded
 	// stuck holds the abandoned incarnations whose goroutines have not returned.
 	stuck map[incarnation]Affected
 }
 
-// refusedMax bounds the refused Services that the board remembers; it does not count further ones.
-const refusedMax = 1000
+// shadowsMax bounds the shadowed Services that the board remembers; it does not count further ones.
+const shadowsMax = 1000
+
+// shadow is a Service of a domain and an older one that serves frontends which both want.
+type shadow struct {
+	domain  string
+	key, by service.Key
+}
+
+// shaded is how many frontends that concerns, and since when.
+type shaded struct {
+	frontends int
+	since     time.Time
+}
 
 // history is what the board remembers of one domain.
 type history struct {
@@ -53,7 +68,8 @@ func newBoard() board {
 	return board{
 		domains: map[string]history{},
 		parked:  map[service.Key]Affected{},
-		refused: map[service.Key]Affected{},
+		large:   map[service.Key]Affected{},
+		shadows: map[shadow]shaded{},
 		stuck:   map[incarnation]Affected{},
 	}
 }
@@ -62,7 +78,7 @@ func newBoard() board {
 func (b *board) clone() board {
 	return board{
 		domains: maps.Clone(b.domains), parked: maps.Clone(b.parked),
-		refused: maps.Clone(b.refused), stuck: maps.Clone(b.stuck),
+		large: maps.Clone(b.large), shadows: maps.Clone(b.shadows), stuck: maps.Clone(b.stuck),
 	}
 }
 
@@ -99,6 +115,29 @@ func (b *board) audited(now time.Time, e aggregator.AuditDone, before *aggregato
 	}
 	h.unread, h.readErr, h.adopted = time.Time{}, "", true
 	b.domains[e.Domain] = h
+}
+
+// shadowed records that a Service lost frontends to an older one.
+func (b *board) shadowed(now time.Time, at shadow, frontends int) {
+	known, found := b.shadows[at]
+	if !found {
+		if len(b.shadows) >= shadowsMax {
+			return
+		}
+		known.since = now
+	}
+	known.frontends += frontends
+	b.shadows[at] = known
+}
+
+// unshadowed records that a Service no longer lacks frontends of an older one.
+func (b *board) unshadowed(at shadow, frontends int) {
+	known, found := b.shadows[at]
+	if known.frontends -= frontends; found && known.frontends > 0 {
+		b.shadows[at] = known
+		return
+	}
+	delete(b.shadows, at)
 }
 
 // sampled records a snapshot, in case the owner has missed the event.

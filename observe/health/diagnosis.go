@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 const (
@@ -32,19 +36,19 @@ func (in *inputs) findings() []Finding {
 		all = append(all, Finding{Kind: Waiting, Since: s.Since, Unhealthy: true,
 			Problem: "another proxy serves this node; this one is ready and waits until it exits: " + oneLine(s.For)})
 	}
+	if in.tooOld(in.stopping) {
+		all = append(all, Finding{Kind: StopHangs, Since: in.stopping, Unhealthy: true,
+			Problem: "this proxy was told to stop, for the end of the process or for a changed configuration, and does not"})
+	}
 	all = append(all, in.others...)
 	for i := range in.domains {
 		all = append(all, in.domainFindings(&in.domains[i])...)
 	}
-	for i := range in.resources {
-		if f, found := in.resourceFinding(&in.resources[i]); found {
-			all = append(all, f)
-		}
-	}
+	all = append(all, in.apiFindings()...)
 	b := &in.board
 	all = append(all, serviceFindings(Parked, "actors that keep failing: %d", maps.Values(b.parked))...)
 	all = append(all, serviceFindings(Stuck, "actors that hung and have not returned: %d", maps.Values(b.stuck))...)
-	all = append(all, serviceFindings(Refused, "Services that there was no room for: %d", maps.Values(b.refused))...)
+	all = append(all, serviceFindings(TooLarge, "Services that ask for too many objects: %d", maps.Values(b.large))...)
 	slices.SortStableFunc(all, func(a, b Finding) int { return a.Kind.rank() - b.Kind.rank() })
 	for i := range all {
 		all[i].Advice = all[i].Kind.Advice()
@@ -76,11 +80,32 @@ func (in *inputs) domainFindings(d *DomainStatus) []Finding {
 	for _, q := range s.Quarantined {
 		held = append(held, Affected{Service: q.Key.String(), Since: q.Since, Reason: oneLine(q.Reason)})
 	}
-	for _, f := range serviceFindings(Quarantined, "Services with something that the kernel rejects: %d", slices.Values(held)) {
+	for _, f := range serviceFindings(Quarantined, "Services with something that the kernel rejects or that does not land: %d", slices.Values(held)) {
+		f.About = s.Domain
+		all = append(all, f)
+	}
+	for _, f := range serviceFindings(Shadowed, "Services that want addresses and ports which older Services serve: %d", slices.Values(in.board.shadowedIn(s.Domain))) {
 		f.About = s.Domain
 		all = append(all, f)
 	}
 	return all
+}
+
+// shadowedIn lists the Services of a domain that lost frontends to older ones, each once.
+func (b *board) shadowedIn(domain string) []Affected {
+	found := map[service.Key]Affected{}
+	for at, how := range b.shadows {
+		if at.domain != domain {
+			continue
+		}
+		a := Affected{Service: at.key.String(), Since: how.since, Reason: fmt.Sprintf("%s serves %d of them", at.by, how.frontends)}
+		if other, twice := found[at.key]; twice {
+			a.Since = dataplane.Earliest(a.Since, other.Since)
+			a.Reason = min(a.Reason, other.Reason) + ", and there are others"
+		}
+		found[at.key] = a
+	}
+	return slices.Collect(maps.Values(found))
 }
 
 // pendingFinding says why a domain owes something to the kernel. Nothing else makes its family
@@ -110,24 +135,54 @@ func (in *inputs) pendingFinding(d *DomainStatus) (f Finding, found bool) {
 	return f, found || f.Unhealthy
 }
 
-// resourceFinding says what is wrong with reading one resource from the API.
-func (in *inputs) resourceFinding(r *Resource) (f Finding, found bool) {
-	f = Finding{Kind: APIStale, About: r.Resource}
+// apiFindings returns one finding about all resources that cannot be read from the API, or none. An
+// outage of the API server affects all of them, usually for one reason.
+func (in *inputs) apiFindings() []Finding {
+	var stale []string
+	var problems []string
+	about := map[string][]string{} // by problem
+	f := Finding{Kind: APIStale}
+	for i := range in.resources {
+		r := &in.resources[i]
+		since, problem := in.staleness(r)
+		if problem == "" {
+			continue
+		}
+		f.Since = dataplane.Earliest(f.Since, since)
+		stale = append(stale, r.Resource)
+		if about[problem] == nil {
+			problems = append(problems, problem)
+		}
+		about[problem] = append(about[problem], r.Resource)
+	}
+	if len(stale) == 0 {
+		return nil
+	}
+	if len(problems) > 1 {
+		for i, problem := range problems {
+			problems[i] = strings.Join(about[problem], ", ") + ": " + problem
+		}
+	}
+	f.About, f.resources = strings.Join(stale, ", "), len(stale)
+	f.Problem = strings.Join(problems, "; ")
+	return []Finding{f}
+}
+
+// staleness says since when and why one resource is not known to be up to date; the problem is empty
+// if it is.
+func (in *inputs) staleness(r *Resource) (since time.Time, problem string) {
 	switch {
 	case r.Absent:
-		return f, false // optional, and logged
+		return since, "" // optional, and logged
+	case !r.FailingSince.IsZero() && r.Err != nil:
+		return r.FailingSince, "cannot read from the API server: " + oneLine(r.Err.Error())
 	case !r.FailingSince.IsZero():
-		f.Since = r.FailingSince
-		f.Problem = "cannot read from the API server"
-		if r.Err != nil {
-			f.Problem += ": " + oneLine(r.Err.Error())
-		}
+		return r.FailingSince, "cannot read from the API server"
 	case r.Heard.IsZero() && in.late(in.started):
-		f.Since, f.Problem = in.started, "the API server has not answered yet"
+		return in.started, "the API server has not answered yet"
 	case !r.Heard.IsZero() && in.now.Sub(r.Heard) >= silentAfter:
-		f.Since, f.Problem = r.Heard, "the API server is silent"
+		return r.Heard, "the API server is silent"
 	default:
-		return f, false
+		return since, ""
 	}
-	return f, true
 }

@@ -102,6 +102,11 @@ func TestDiagnosis(t *testing.T) {
 		{"API unreadable from the start", resource(Resource{FailingSince: ago(7)}), APIStale, false, ago(7), "cannot read"},
 		{"API silent", resource(Resource{Heard: ago(300)}), APIStale, false, ago(300), "silent"},
 		{"API quiet", resource(Resource{Heard: ago(299)}), "", false, time.Time{}, ""},
+		{"API down", func(p *inputs) {
+			for n, name := range []string{"services", "endpointslices", "nodes"} {
+				p.resources = append(p.resources, Resource{Resource: name, FailingSince: ago(7 + n), Err: errors.New("refused")})
+			}
+		}, APIStale, false, ago(9), "cannot read from the API server: refused"},
 		{"API never heard of", resource(Resource{}), APIStale, false, ago(1000), "not answered yet"},
 		{"resource absent", resource(Resource{Absent: true, Err: errors.New("no")}), "", false, time.Time{}, ""},
 	}
@@ -197,7 +202,7 @@ func randomPicture(r *rand.Rand, now time.Time) inputs {
 	for range r.IntN(3) {
 		p.resources = append(p.resources, Resource{Resource: "services", Heard: ago(), FailingSince: ago()})
 	}
-	for _, listed := range []map[service.Key]Affected{p.board.parked, p.board.refused} {
+	for _, listed := range []map[service.Key]Affected{p.board.parked, p.board.large} {
 		for i := range r.IntN(15) {
 			key := service.Key{Namespace: "ns1", Name: string(rune('a' + i))}
 			listed[key] = Affected{Service: key.String(), Since: ago()}

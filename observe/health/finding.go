@@ -15,8 +15,10 @@ import (
 // Finding is one thing that is wrong.
 type Finding struct {
 	Kind Kind `json:"kind"`
-	// About is the domain or the API resource; empty for the whole node.
+	// About is the domain, or the API resources separated by ", "; empty for the whole node.
 	About string `json:"about,omitempty"`
+	// resources is the number of API resources that About names.
+	resources int
 	// Since is when it began, zero if unknown.
 	Since time.Time `json:"since,omitzero"`
 	// Unhealthy means that this causes an answer of 503.
@@ -42,6 +44,20 @@ type Affected struct {
 // ServicesMax bounds the Services that one finding names, so that an answer does not grow with the
 // cluster.
 const ServicesMax = 10
+
+// public returns what a client of another host may know: neither command lines nor errors of the
+// kernel and of the API server, which may contain anything.
+func (f Finding) public() Finding {
+	f.Problem = "its details are shown to clients on the node only"
+	if i := f.Kind.rank(); i >= 0 {
+		f.Problem = guide[i].meaning + "; " + f.Problem
+	}
+	f.Services = slices.Clone(f.Services) // the report may be shared
+	for i := range f.Services {
+		f.Services[i].Reason = ""
+	}
+	return f
+}
 
 // bounded sorts the Services by name and drops those beyond the bound.
 func bounded(all []Affected) (named []Affected, more int) {
@@ -88,82 +104,94 @@ type Kind string
 const (
 	NodeNotEligible Kind = "node-not-eligible" // the Node is unknown, being deleted, or about to be
 	Waiting         Kind = "waiting"           // another proxy serves this node, until it exits
+	StopHangs       Kind = "stop-hangs"        // the proxy was told to stop long ago, and has not stopped
 	FirstWriteHeld  Kind = "first-write-held"  // nothing has been written since the start
 	NodeAtFault     Kind = "node-at-fault"     // the kernel rejects rules that belong to no Service
 	WriteFailing    Kind = "write-failing"     // writes fail, and no single Service is to blame
 	BatchStuck      Kind = "batch-stuck"       // a change waits although no write has failed
 	APIStale        Kind = "api-stale"         // the API server cannot be read, or is silent
-	Rival           Kind = "rival"             // another proxy writes rules on this node
-	AddressTaken    Kind = "address-taken"     // another program has an address of this one
-	AuditFailing    Kind = "audit-failing"     // the kernel's rules cannot be read back
-	Drift           Kind = "drift"             // another program has changed our rules
-	// Quarantined: the kernel rejects something that these Services want. That includes node ports
-	// on localhost.
+	// ManifestRejected: the newest content of some files is not served.
+	ManifestRejected Kind = "manifest-rejected"
+	Rival            Kind = "rival"         // another proxy writes rules on this node
+	AddressTaken     Kind = "address-taken" // another program has an address of this one
+	AuditFailing     Kind = "audit-failing" // the kernel's rules cannot be read back
+	Drift            Kind = "drift"         // another program has changed our rules
+	// Quarantined: the kernel rejects something that these Services want, or it does not land. That
+	// includes node ports on localhost.
 	Quarantined Kind = "quarantined"
-	Parked      Kind = "parked"  // the actors of these Services keep failing
-	Stuck       Kind = "stuck"   // the actors of these Services hung and have been replaced
-	Refused     Kind = "refused" // there was no room for these Services
+	TooLarge    Kind = "too-large" // these Services ask for too many objects
+	Shadowed    Kind = "shadowed"  // older Services serve addresses that these Services want
+	Parked      Kind = "parked"    // the actors of these Services keep failing
+	Stuck       Kind = "stuck"     // the actors of these Services hung and have been replaced
 )
 
-// guide lists the kinds in their order, whether their findings are about one domain each, and what
-// a person can do.
+// guide lists the kinds in their order, whether their findings are about one domain each, what they
+// mean and what a person can do.
 var guide = []struct {
-	kind     Kind
-	ofDomain bool
-	advice   string
+	kind            Kind
+	ofDomain        bool
+	meaning, advice string
 }{
-	{NodeNotEligible, false,
+	{NodeNotEligible, false, "the Node is unknown, is being deleted, or is about to be",
 		"Nothing, if the node is meant to go. Otherwise run kubectl get node NAME -o yaml, " +
 			"remove the taint ToBeDeletedByClusterAutoscaler, and check that the node name is " +
 			"right (--hostname-override)."},
-	{Waiting, false,
+	{Waiting, false, "another proxy serves this node, and this one waits until it exits",
 		"Nothing, while one proxy takes over from another: this one serves as soon as the " +
 			"other exits. If the other is meant to stay, this node has two proxies: stop one of " +
 			"them."},
-	{FirstWriteHeld, true,
+	{StopHangs, false, "stopping takes too long",
+		"Restart this process; the rules stay in force meanwhile. The log names what did not stop: " +
+			"report it."},
+	{FirstWriteHeld, true, "nothing was written since the start",
 		"The rules of the previous run stay in force. If the API is stale, fix that first; " +
 			"otherwise look in the log for actors that fail."},
-	{NodeAtFault, true,
+	{NodeAtFault, true, "the kernel rejects rules that belong to no Service",
 		"The kernel lacks something that every rule needs, or another program has removed " +
 			"what our rules refer to. Read the error, check the kernel's modules, or try the " +
 			"other --proxy-mode. Sluice retries."},
-	{WriteFailing, true,
+	{WriteFailing, true, "writes fail, and no single Service is to blame",
 		"Read the error: a lock that another program holds, no memory, a missing module or " +
 			"privilege. Sluice retries, and what is in the kernel stays."},
-	{BatchStuck, true,
+	{BatchStuck, true, "a change waits although no write failed",
 		"A write takes too long or has not begun. Look for a hung iptables or nft, a held " +
 			"/run/xtables.lock, and the load of the node. If it lasts, restart this process; the " +
 			"rules stay in force meanwhile."},
-	{APIStale, false,
+	{APIStale, false, "the API server cannot be read, or is silent",
 		"The last known state stays in force; changes do not arrive. Check that this node can " +
 			"reach the API server, and that the credentials may list and watch the resource."},
-	{Rival, false,
+	{ManifestRejected, false, "manifests are rejected, and their last good state is served",
+		"The log names every problem with its line. Correct the files; they are read again at once."},
+	{Rival, false, "another proxy writes rules on this node",
 		"Two proxies undo each other's work. Stop one of them: kubectl -n kube-system delete " +
 			"daemonset kube-proxy, or the static pod or unit that starts it; k3s has " +
 			"--disable-kube-proxy."},
-	{AddressTaken, false,
+	{AddressTaken, false, "another program has an address of this proxy",
 		"Probes and scrapes of this address reach the program that has it. Stop that program, " +
 			"or configure another address (healthzBindAddress, metricsBindAddress). Sluice " +
 			"retries."},
-	{AuditFailing, true,
+	{AuditFailing, true, "the kernel's rules cannot be read back",
 		"Changes are still written, but damage by other programs goes unnoticed. Read the " +
 			"error. Sluice retries."},
-	{Drift, true,
+	{Drift, true, "another program changed this proxy's rules",
 		"Another program edits our tables: a firewall manager that reloads, nft flush " +
 			"ruleset, a second proxy. Find it and configure it to leave them alone. Sluice has " +
 			"restored what differed."},
-	{Quarantined, true,
+	{Quarantined, true, "something that these Services want is rejected",
 		"What they had before stays, and other Services are served. Compare the reason with " +
 			"the Service. Sluice retries when the Service changes and after audits."},
-	{Parked, false,
+	{TooLarge, false, "these Services ask for too many objects",
+		"What they had before stays, and other Services are served. Reduce their external IPs, " +
+			"ports or endpoints, or raise actors.objectsMax."},
+	{Shadowed, true, "older Services serve addresses and ports that these Services want",
+		"Connections to these addresses reach the older Service. Give one of the two another " +
+			"cluster IP, external IP, load balancer IP or node port, or delete it."},
+	{Parked, false, "the actors of these Services keep failing",
 		"Their last rules stay. The log has the failure with its stack: report it. Sluice " +
 			"retries when the Service changes and every five minutes."},
-	{Stuck, false,
+	{Stuck, false, "the actors of these Services hung and were replaced",
 		"A replacement serves them. The goroutine that hung is lost until it returns or the " +
 			"process restarts. The log has its stack: report it."},
-	{Refused, false,
-		"They are not served. Raise the limit on the number of Services, or remove some. " +
-			"Sluice retries when one goes."},
 }
 
 // Kinds lists all kinds, the gravest first.
@@ -223,7 +251,7 @@ func (m *Monitor) Tallies() []Tally {
 		if f.Kind.ofDomain() {
 			at.domain = f.About
 		}
-		counts[at] += max(1, len(f.Services)+f.More)
+		counts[at] += max(1, len(f.Services)+f.More, f.resources)
 	}
 	var all []Tally
 	for _, kind := range Kinds() {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -32,8 +34,8 @@ func TestKindsAreDocumented(t *testing.T) {
 		t.Errorf("kinds: %v", kinds)
 	}
 	for _, k := range kinds {
-		if k.Advice() == "" {
-			t.Errorf("%s: no advice", k)
+		if k.Advice() == "" || guide[k.rank()].meaning == "" {
+			t.Errorf("%s: no advice or no meaning", k)
 		}
 		if n := strings.Count(string(page), "\n| `"+string(k)+"` |"); n != 1 {
 			t.Errorf("%s: %d rows in docs/health.md, want 1", k, n)
@@ -95,7 +97,7 @@ func everything(t *testing.T) *fixture {
 	time.Sleep(40 * time.Second)
 	m.Supervisor(event("parked", 1, supervisor.Parked{Err: errors.New("panic: nil map")}))
 	m.Supervisor(event("stuck", 7, supervisor.Stuck{For: 10*time.Second + 3*time.Microsecond}))
-	m.Actors(actors.Refused{Key: key("late"), MaxServices: 5})
+	m.Actors(actors.TooLarge{Key: key("large"), Domain: "d/IPv4", Objects: 7, Max: 5})
 	m.Aggregator(aggregator.AuditDone{Domain: "d/IPv6", Drift: ledger.Drift{Equal: 5, Missing: 3, Different: 2, Unwanted: 1}})
 	m.Aggregator(aggregator.AuditDone{Domain: "localport/IPv4", Err: errors.New("no answer")})
 	for i := range 12 {
@@ -136,12 +138,8 @@ node: not eligible
   failed writes in a row: 6; the last error: nft: No buffer space available
   advice: ADVICE
 
-[degraded] api-stale endpointslices, since 3s
-  cannot read from the API server: connection refused
-  advice: ADVICE
-
-[degraded] api-stale nodes, since 6m0s
-  the API server is silent
+[degraded] api-stale endpointslices, nodes, since 6m0s
+  endpointslices: cannot read from the API server: connection refused; nodes: the API server is silent
   advice: ADVICE
 
 [degraded] audit-failing localport/IPv4, since 32s
@@ -153,7 +151,7 @@ node: not eligible
   advice: ADVICE
 
 [degraded] quarantined d/IPv6, since 32s
-  Services with something that the kernel rejects: 12
+  Services with something that the kernel rejects or that does not land: 12
     ns1/bad00, since 32s: Invalid argument
     ns1/bad01, since 32s: Invalid argument
     ns1/bad02, since 32s: Invalid argument
@@ -167,6 +165,11 @@ node: not eligible
     and 2 more
   advice: ADVICE
 
+[degraded] too-large, since 32s
+  Services that ask for too many objects: 1
+    ns1/large, since 32s: asks for 7 objects in d/IPv4, the limit is 5
+  advice: ADVICE
+
 [degraded] parked, since 32s
   actors that keep failing: 1
     ns1/parked, since 32s: panic: nil map
@@ -176,13 +179,8 @@ node: not eligible
   actors that hung and have not returned: 1
     ns1/stuck, since 32s: incarnation 7 spent 10s on one message
   advice: ADVICE
-
-[degraded] refused, since 32s
-  Services that there was no room for: 1
-    ns1/late, since 32s: the limit is 5 Services
-  advice: ADVICE
 `
-		for _, k := range []Kind{NodeNotEligible, FirstWriteHeld, WriteFailing, APIStale, APIStale, AuditFailing, Drift, Quarantined, Parked, Stuck, Refused} {
+		for _, k := range []Kind{NodeNotEligible, FirstWriteHeld, WriteFailing, APIStale, AuditFailing, Drift, Quarantined, TooLarge, Parked, Stuck} {
 			want = strings.Replace(want, "ADVICE", k.Advice(), 1)
 		}
 		if got := w.Body.String(); w.Code != 503 || got != want {
@@ -279,7 +277,7 @@ func TestTalliesAgreeWithTheReport(t *testing.T) {
 			"quarantined d/IPv6":              12,
 			"parked ":                         1,
 			"stuck ":                          1,
-			"refused ":                        1,
+			"too-large ":                      1,
 		}
 		for name, count := range want {
 			if some[name] != count {
@@ -290,7 +288,7 @@ func TestTalliesAgreeWithTheReport(t *testing.T) {
 		if len(some) > 0 {
 			t.Errorf("unexpected: %v", some)
 		}
-		if want := 7*len(f.domains) + 8; all != want {
+		if want := 8*len(f.domains) + 10; all != want {
 			t.Errorf("%d tallies, want %d", all, want)
 		}
 	})
@@ -325,6 +323,90 @@ func TestTalliesReturnToZero(t *testing.T) {
 		f.status(service.IPv4).Failures = 0
 		if some, all := found(t, f.monitor); len(some) != 0 || all != quiet {
 			t.Errorf("found %v in %d, want nothing in %d", some, all, quiet)
+		}
+	})
+}
+
+// TestDetailsAreForClientsOnTheNode: others learn what is wrong and of which Services, but read no
+// text of another program: a secret may be in it.
+func TestDetailsAreForClientsOnTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const secret = "--token=hunter2"
+		f := newFixture(t)
+		f.monitor.config.Others = func() []Finding {
+			return []Finding{{Kind: Rival, Problem: "pid 7 (agent " + secret + ")"}, {Kind: AddressTaken, Problem: secret}, {Kind: "new", Problem: secret}}
+		}
+		f.monitor.config.Standby = func() Standby { return Standby{For: secret, Since: time.Now()} }
+		f.resources = []Resource{{Resource: "services", FailingSince: time.Now(), Err: errors.New(secret)}}
+		f.status(service.IPv4).Quarantined = []aggregator.QuarantinedKey{{Key: bad, Reason: "pid 8 (" + secret + ") has the port"}}
+		f.status(service.IPv6).Failures, f.status(service.IPv6).LastError = 1, secret
+		f.monitor.Aggregator(aggregator.AuditDone{Domain: "d/IPv4", Err: errors.New(secret)})
+		for _, accept := range []string{"", "application/json"} {
+			own := f.get(t, "/healthz?verbose", "Accept", accept)
+			r := httptest.NewRequest(http.MethodGet, "/healthz?verbose", nil)
+			r.RemoteAddr, r.Host = "192.0.2.66:40000", "localhost"
+			r.Header.Set("Accept", accept)
+			w := httptest.NewRecorder()
+			f.handler.ServeHTTP(w, r)
+			if n := strings.Count(own.Body.String(), secret); n != 8 {
+				t.Errorf("%q: a client on the node reads %d details, want 8: %s", accept, n, own.Body)
+			}
+			if text := w.Body.String(); strings.Contains(text, secret) || !strings.Contains(text, bad.String()) ||
+				!strings.Contains(text, string(WriteFailing)) || !strings.Contains(text, "writes fail, and no single Service is to blame; its details") {
+				t.Errorf("%q: another client reads %s", accept, text)
+			}
+			if w.Code != own.Code {
+				t.Errorf("%q: status %d, and %d for a client on the node", accept, w.Code, own.Code)
+			}
+		}
+	})
+}
+
+// TestShadowedServicesAreFindings of their domain, until no older Service serves what they want. They
+// make no node unhealthy.
+func TestShadowedServicesAreFindings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		older, other := service.Key{Namespace: "shop", Name: "older"}, service.Key{Namespace: "shop", Name: "other"}
+		loses := func(by service.Key, frontends int) aggregator.Shadowed {
+			return aggregator.Shadowed{Domain: "d/IPv4", Key: bad, By: by, Frontends: make(dataplane.Frontends, frontends)}
+		}
+		found := func(want string) {
+			t.Helper()
+			var text strings.Builder
+			report := f.monitor.Report()
+			for _, finding := range report.Findings {
+				fmt.Fprint(&text, finding.Kind, " ", finding.About, ": ", finding.Problem)
+				for _, s := range finding.Services {
+					fmt.Fprint(&text, "; ", s.Service, ": ", s.Reason)
+				}
+			}
+			if text.String() != want || !report.Healthy() {
+				t.Errorf("found %q, want %q", text.String(), want)
+			}
+			if got := f.monitor.Shadowed(); len(got) != strings.Count(want, bad.String()) {
+				t.Errorf("shadowed: %v", got)
+			}
+		}
+		found("")
+		f.monitor.Aggregator(loses(older, 2))
+		f.monitor.Aggregator(loses(older, 1))
+		const problem = "shadowed d/IPv4: Services that want addresses and ports which older Services serve: 1; "
+		found(problem + bad.String() + ": shop/older serves 3 of them")
+		f.monitor.Aggregator(loses(other, 1))
+		found(problem + bad.String() + ": shop/older serves 3 of them, and there are others")
+		f.monitor.Aggregator(aggregator.Unshadowed(loses(other, 1)))
+		f.monitor.Aggregator(aggregator.Unshadowed(loses(older, 2)))
+		found(problem + bad.String() + ": shop/older serves 1 of them")
+		f.monitor.Aggregator(aggregator.Unshadowed(loses(older, 1)))
+		found("")
+		for i := range 2 * shadowsMax {
+			e := loses(older, 1)
+			e.Key.Name = fmt.Sprint("many", i)
+			f.monitor.Aggregator(e)
+		}
+		if n := len(f.monitor.Shadowed()); n != shadowsMax {
+			t.Errorf("%d Services are remembered, want %d", n, shadowsMax)
 		}
 	})
 }

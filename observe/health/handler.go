@@ -41,14 +41,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.reply(w, &state, web.JSON, body.encode())
 }
 
-// explain adds what is wrong and what to do.
+// explain adds what is wrong and what to do. Only clients on this host are told the details.
 func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
 	report := h.monitor.Report()
-	if !h.considerNode {
-		for i := range report.Findings {
-			if f := &report.Findings[i]; f.Kind == NodeNotEligible {
-				f.Unhealthy = false
-			}
+	for i := range report.Findings {
+		f := &report.Findings[i]
+		if f.Kind == NodeNotEligible && !h.considerNode {
+			f.Unhealthy = false
+		}
+		if !web.OnHost(r) {
+			*f = f.public()
 		}
 	}
 	w.Header().Set("Vary", "Accept")

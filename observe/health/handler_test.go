@@ -49,10 +49,11 @@ func newFixture(t *testing.T) *fixture {
 // status returns the snapshot of a family, for the test to change.
 func (f *fixture) status(family service.Family) *aggregator.Status { return &f.domains[family].Status }
 
-// get asks for a path.
+// get asks for a path, from the host itself.
 func (f *fixture) get(t *testing.T, path string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r.RemoteAddr, r.Host = "127.0.0.1:40000", "localhost:10256"
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}

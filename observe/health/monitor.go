@@ -38,6 +38,8 @@ type Config struct {
 	Resources func() []Resource
 	// Standby reports whether this process waits for another to exit; nil means never.
 	Standby func() Standby
+	// Stopping returns when the proxy was told to stop; zero if it was not. Nil means never.
+	Stopping func() time.Time
 	// Others returns findings of other parts of the program; nil means none.
 	Others func() []Finding
 	// SyncPeriod is kube-proxy's setting: a family is healthy while its oldest pending change is
@@ -48,6 +50,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Standby == nil {
 		c.Standby = func() Standby { return Standby{} }
+	}
+	if c.Stopping == nil {
+		c.Stopping = func() time.Time { return time.Time{} }
 	}
 	if c.Others == nil {
 		c.Others = func() []Finding { return nil }
@@ -125,7 +130,7 @@ func (m *Monitor) read() inputs {
 	return inputs{
 		started: m.started,
 		domains: m.config.Domains(), node: m.config.Node(), resources: m.config.Resources(),
-		standby: m.config.Standby(), others: m.config.Others(),
+		standby: m.config.Standby(), others: m.config.Others(), stopping: m.config.Stopping(),
 	}
 }
 
@@ -162,13 +167,13 @@ func (m *Monitor) Supervisor(event supervisor.Event[service.Key]) {
 	case supervisor.Returned:
 		delete(b.stuck, stuck)
 	case supervisor.Started:
-		delete(b.refused, key)
+		delete(b.large, key) // this incarnation reports it again
 	case supervisor.Ended:
 		delete(b.parked, key)
 	}
 }
 
-// Aggregator records writes and audits.
+// Aggregator records writes, audits, and frontends that Services lose to each other.
 func (m *Monitor) Aggregator(event aggregator.Event) {
 	now := time.Now()
 	switch e := event.(type) {
@@ -185,22 +190,40 @@ func (m *Monitor) Aggregator(event aggregator.Event) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.board.audited(now, e, &before)
+	case aggregator.Shadowed:
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.board.shadowed(now, shadow{e.Domain, e.Key, e.By}, len(e.Frontends))
+	case aggregator.Unshadowed:
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.board.unshadowed(shadow{e.Domain, e.Key, e.By}, len(e.Frontends))
 	}
 }
 
-// Actors records Services that there was no room for.
+// Shadowed returns the Services that want addresses and ports which older ones serve; a bounded
+// number of them.
+func (m *Monitor) Shadowed() map[service.Key]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make(map[service.Key]bool, len(m.board.shadows))
+	for at := range m.board.shadows {
+		all[at.key] = true
+	}
+	return all
+}
+
+// Actors records Services that ask for too much.
 func (m *Monitor) Actors(event actors.Event) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch e := event.(type) {
-	case actors.Refused:
-		if len(m.board.refused) < refusedMax {
-			m.board.refused[e.Key] = Affected{Service: e.Key.String(), Since: now,
-				Reason: fmt.Sprintf("the limit is %d Services", e.MaxServices)}
-		}
-	case actors.RefusedGone:
-		delete(m.board.refused, e.Key)
+	case actors.TooLarge:
+		m.board.large[e.Key] = Affected{Service: e.Key.String(), Since: now,
+			Reason: fmt.Sprintf("asks for %d objects in %s, the limit is %d", e.Objects, e.Domain, e.Max)}
+	case actors.Fits:
+		delete(m.board.large, e.Key)
 	}
 }
 

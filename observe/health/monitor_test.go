@@ -50,6 +50,31 @@ func TestSyncPeriodMovesTheBound(t *testing.T) {
 	})
 }
 
+// TestAStopThatHangsMakesTheProcessUnhealthy, although nothing is pending: nothing takes
+// changes any more.
+func TestAStopThatHangsMakesTheProcessUnhealthy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stopping time.Time
+		m := NewMonitor(Config{
+			Domains: func() []DomainStatus {
+				return []DomainStatus{{Status: aggregator.Status{Domain: "d", Open: true}}}
+			},
+			Node: func() *service.NodeObject { return fine }, SyncPeriod: 30 * time.Second,
+			Stopping: func() time.Time { return stopping },
+		})
+		time.Sleep(time.Hour)
+		stopping = time.Now()
+		time.Sleep(time.Minute - 1)
+		if !m.Healthy() || kinds(m) != "" {
+			t.Errorf("unhealthy, %q, before twice the sync period", kinds(m))
+		}
+		time.Sleep(time.Nanosecond)
+		if m.Healthy() || kinds(m) != "stop-hangs" {
+			t.Errorf("healthy %t, findings %q, after twice the sync period", m.Healthy(), kinds(m))
+		}
+	})
+}
+
 // key names a Service of the tests.
 func key(name string) service.Key { return service.Key{Namespace: "ns1", Name: name} }
 
@@ -89,11 +114,11 @@ func TestActorsThatFailAreListedUntilTheyRecover(t *testing.T) {
 			{event("c", 5, supervisor.Started{Again: true}), "stuck"},
 			{event("c", 3, supervisor.Returned{}), "stuck"},
 			{event("c", 4, supervisor.Returned{}), ""},
-			{actors.Refused{Key: key("d"), MaxServices: 1}, "refused"},
+			{actors.TooLarge{Key: key("d")}, "too-large"},
 			{event("d", 1, supervisor.Started{}), ""},
-			{actors.Refused{Key: key("e"), MaxServices: 1}, "refused"},
-			{actors.RefusedGone{Key: key("d")}, "refused"},
-			{actors.RefusedGone{Key: key("e")}, ""},
+			{actors.TooLarge{Key: key("e")}, "too-large"},
+			{actors.Fits{Key: key("d")}, "too-large"},
+			{actors.Fits{Key: key("e")}, ""},
 		}
 		for i, step := range steps {
 			switch e := step.event.(type) {
@@ -110,18 +135,6 @@ func TestActorsThatFailAreListedUntilTheyRecover(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestRefusedServicesAreBounded: there may be as many as the cluster has Services.
-func TestRefusedServicesAreBounded(t *testing.T) {
-	f := newFixture(t)
-	for i := range 3 * refusedMax {
-		f.monitor.Actors(actors.Refused{Key: key(fmt.Sprint(i))})
-	}
-	report := f.monitor.Report()
-	if len(report.Findings) != 1 || report.Findings[0].More != refusedMax-ServicesMax {
-		t.Errorf("%+v", report.Findings)
-	}
 }
 
 // TestDriftIsWhatOthersHaveDone: what the previous run or a failed write has left is not drift.
@@ -448,7 +461,7 @@ func TestMonitorConcurrently(t *testing.T) {
 				f.monitor.Supervisor(event(name, uint64(i), supervisor.Stuck{}))
 				f.monitor.Aggregator(aggregator.AuditDone{Domain: "d/IPv4"})
 				f.monitor.Aggregator(aggregator.BatchWritten{Domain: "d/IPv6", Receipt: dataplane.Receipt{Outcome: dataplane.Busy}})
-				f.monitor.Actors(actors.Refused{Key: good})
+				f.monitor.Actors(actors.TooLarge{Key: good})
 				if r := f.monitor.Report(); len(r.Findings) == 0 || !f.monitor.Healthy() {
 					t.Errorf("%+v", r)
 				}

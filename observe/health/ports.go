@@ -218,7 +218,8 @@ func (p *Ports) openOutlet(c *check, at netip.AddrPort) (*outlet, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &outlet{check: c, listener: p.limit.Bound(listener), server: web.ProbeServer(c.handler(p.config.Healthy))}
+	o := &outlet{check: c, server: web.ProbeServer(c.handler(p.config.Healthy))}
+	o.listener = p.limit.Bound(o.server, listener)
 	web.LogErrors(o.server, p.config.Log)
 	p.serving.Go(func() {
 		if err := o.serve(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -482,8 +483,8 @@ func TestKernelManyPorts(t *testing.T) {
 	}
 }
 
-// TestKernelIdleClientsLeaveRoom: idle connections to the port of one Service are limited, and do
-// not keep balancers from asking about another.
+// TestKernelIdleClientsLeaveRoom: idle connections to the port of one Service keep balancers from
+// asking about neither that Service nor another one.
 func TestKernelIdleClientsLeaveRoom(t *testing.T) {
 	var before unix.Rlimit
 	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
@@ -494,24 +495,31 @@ func TestKernelIdleClientsLeaveRoom(t *testing.T) {
 	w.program("other", 32001, 1, 1)
 	w.answers("http://"+own4+":32000", 200)
 	w.answers("http://"+own4+":32001", 200)
-	var idle []io.Closer
-	for range 16 {
+	const idle = 100
+	var first net.Conn
+	for i := range idle {
 		c, err := w.node.DialContext(t.Context(), "tcp", own4+":32000")
 		must(t, err)
-		idle = append(idle, c)
+		t.Cleanup(func() { _ = c.Close() })
+		if i == 0 {
+			first = c
+		}
 	}
-	c, err := w.node.DialContext(t.Context(), "tcp", own4+":32000")
-	must(t, err)
-	must(t, c.SetDeadline(time.Now().Add(500*time.Millisecond)))
-	_, err = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
-	must(t, err)
-	if n, err := c.Read(make([]byte, 1)); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("connection number 17: %d, %v", n, err)
-	}
-	must(t, c.Close())
-	w.answers("http://"+own4+":32001", 200)
-	for _, c := range idle {
+	began := time.Now()
+	for _, port := range []string{"32000", "32001"} {
+		c, err := w.node.DialContext(t.Context(), "tcp", own4+":"+port)
+		must(t, err)
+		must(t, c.SetDeadline(time.Now().Add(5*time.Second)))
+		_, err = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+		must(t, err)
+		answer, err := io.ReadAll(c)
+		if !strings.HasPrefix(string(answer), "HTTP/1.0 200") || time.Since(began) > time.Second {
+			t.Errorf("port %s, with %d idle connections to port 32000: %q, %v after %v", port, idle, answer, err, time.Since(began))
+		}
 		must(t, c.Close())
 	}
-	w.answers("http://"+own4+":32000", 200)
+	must(t, first.SetDeadline(time.Now().Add(time.Second)))
+	if _, err := first.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the first idle connection is still open: %v", err)
+	}
 }

@@ -18,6 +18,9 @@ type State struct {
 	NodeEligible bool
 	// Standby means that another process serves this node, and this one waits until it exits.
 	Standby bool
+	// Hangs means that the proxy was told to stop and has not, for longer than a change may
+	// wait. Nothing processes changes meanwhile.
+	Hangs bool
 }
 
 // Instance is one family.
@@ -32,8 +35,11 @@ type Instance struct {
 	Healthy bool
 }
 
-// Healthy reports whether every family is healthy.
+// Healthy reports whether every family is healthy, and the proxy does not hang while it stops.
 func (s *State) Healthy() bool {
+	if s.Hangs {
+		return false
+	}
 	for i := range s.Instances {
 		if !s.Instances[i].Healthy {
 			return false
@@ -107,11 +113,14 @@ type inputs struct {
 	resources []Resource
 	standby   Standby
 	others    []Finding
-	board     board
+	// stopping is when the proxy was told to stop; zero if it was not.
+	stopping time.Time
+	board    board
 }
 
 func (in *inputs) state() State {
-	s := State{At: in.now, NodeEligible: ineligible(in.node) == "", Standby: in.standby.For != ""}
+	s := State{At: in.now, NodeEligible: ineligible(in.node) == "", Standby: in.standby.For != "",
+		Hangs: in.tooOld(in.stopping)}
 	for _, family := range service.Families {
 		if i, served := in.instance(family); served {
 			s.Instances = append(s.Instances, i)

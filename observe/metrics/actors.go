@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +20,7 @@ type actorMetrics struct {
 	// goroutines of stuck ones.
 	running, parked, abandoned atomic.Int64
 
-	restarts, parks, refused     prometheus.Counter
+	restarts, parks              prometheus.Counter
 	failures                     *prometheus.CounterVec
 	flowsSeen, conntrackFailures *prometheus.CounterVec
 }
@@ -36,7 +37,6 @@ func newActorMetrics(registry prometheus.Registerer) *actorMetrics {
 	return &actorMetrics{
 		restarts: of.counter("sluice_actor_restarts_total", "Actors that were started again after a failure."),
 		parks:    of.counter("sluice_actor_parks_total", "Actors that were parked because they failed too often."),
-		refused:  of.counter("sluice_services_refused_total", "Services that were refused because there are too many."),
 		failures: of.counters("sluice_actor_failures_total", "Failures of actors by kind: panic, error, or stuck with one message.", "kind", failPanic, failError, failStuck),
 
 		flowsSeen:         of.counters("sluice_conntrack_flows_seen_total", "Flows that the kernel has shown to the conntrack clean-up.", labelFamily, families...),
@@ -120,8 +120,11 @@ func (m *Metrics) ended(key service.Key) {
 // Actors counts what happens in the directory and to actors.
 func (m *Metrics) Actors(event actors.Event) {
 	switch e := event.(type) {
-	case actors.Refused:
-		m.actors.refused.Inc()
+	case actors.TooLarge:
+		text := fmt.Sprintf("asks for %d objects in %s, the limit is %d", e.Objects, e.Domain, e.Max)
+		m.records.update(e.Key, func(r *record) { r.ownFailures().large = text })
+	case actors.Fits:
+		m.records.update(e.Key, func(r *record) { r.ownFailures().large = "" })
 	case actors.Drains:
 		m.records.drains(e.Key, e.Family, e.Endpoints)
 	}

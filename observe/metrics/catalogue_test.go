@@ -89,6 +89,7 @@ func everything(t *testing.T, mode string) *Metrics {
 	}
 	m, err := New(Config{
 		Mode: mode, Accounted: accounted, Relay: relayed, Domains: []DomainInfo{{Name: "main", Family: service.IPv4}, {Name: "aux", Family: service.IPv4, Auxiliary: true}},
+		Dropped: func() Dropped { return Dropped{Events: 1} },
 		Findings: func() []health.Tally {
 			return []health.Tally{{Kind: "drift", Domain: "main", Count: 1}, {Kind: "parked", Domain: "", Count: 0}}
 		},
@@ -126,7 +127,7 @@ func everything(t *testing.T, mode string) *Metrics {
 	} {
 		m.Supervisor(event)
 	}
-	m.Actors(actors.Refused{Key: key})
+	m.Actors(actors.TooLarge{Key: key})
 	m.Conntrack(conntrack.Swept{Family: service.IPv4, Flows: 3, Deleted: 1})
 	m.Healthz(200)
 	m.Livez(503)

@@ -57,6 +57,12 @@ type Config struct {
 	// Findings returns what health finds, the same kinds each time. It is called at each scrape,
 	// several at once, and must not block. Nil finds nothing.
 	Findings func() []health.Tally
+	// Dropped returns how many reports were dropped. It is called at each scrape. Nil if nothing is
+	// reported.
+	Dropped func() Dropped
+	// Shadowed returns the Services that want addresses which older ones serve, usually
+	// Monitor.Shadowed. Nil means none.
+	Shadowed func() map[service.Key]bool
 	// Counters returns what the kernel has counted by frontend; the address of a node port is each
 	// address of the node. It is called for each answer about Services, several at once. Nil if the
 	// kernel does not count.
@@ -167,6 +173,9 @@ func New(config Config) (*Metrics, error) {
 	registry.MustRegister(collector{[]*prometheus.Desc{buildDesc}, m.collectBuild})
 	if config.Relay != nil {
 		registry.MustRegister(collector{relayDescs(), m.collectRelay})
+	}
+	if config.Dropped != nil {
+		registry.MustRegister(collector{[]*prometheus.Desc{eventsDroppedDesc, warningsDroppedDesc}, m.collectDropped})
 	}
 	if config.Findings != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{findingDesc}, m.collectFindings})

@@ -57,7 +57,11 @@ func (r *records) start(key service.Key) (again bool) {
 		s.records[key] = known
 	} else {
 		known.restarts++
-		delete(s.draining, key) // a new incarnation reports anew what drains
+		// A new incarnation reports again what drains, and whether the Service is too large.
+		delete(s.draining, key)
+		if known.failures != nil {
+			known.ownFailures().large = ""
+		}
 		again = true
 	}
 	known.running = true
@@ -161,7 +165,7 @@ type record struct {
 	// served says in which families the Service has ports.
 	served  service.PerFamily[bool]
 	running bool
-	// failures is nil for an actor that has never failed.
+	// failures is nil for an actor that has never failed, and whose Service was never too large.
 	failures *failures
 	// timeline is nil before the first change. Copies of the record share it: read it under the
 	// lock only.
@@ -177,6 +181,8 @@ type failures struct {
 	at         time.Time
 	// parkedUntil is zero unless the actor is parked.
 	parkedUntil time.Time
+	// large says what the Service asks for if that is too much.
+	large string
 }
 
 // latency has the last and the longest of some durations, in seconds. They are negative until

@@ -186,8 +186,9 @@ func TestReasonsHaveClasses(t *testing.T) {
 		"no buffer space available": "no_space",
 		"Operation not permitted":   "not_permitted",
 		"device or resource busy":   "busy",
-		"something else":            "other",
-		"":                          "other",
+		"node port 30080/TCP cannot answer on 127.0.0.1: address already in use: pid 7 (x) has it": "address_in_use",
+		"something else": "other",
+		"":               "other",
 	} {
 		if got := reasonClass(reason); got != want {
 			t.Errorf("%q is %s, want %s", reason, got, want)

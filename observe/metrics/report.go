@@ -71,7 +71,11 @@ type rejection struct {
 }
 
 func rejectionOf(q *aggregator.QuarantinedKey) rejection {
-	return rejection{reasonClass(q.Reason), q.Reason, q.Since.UTC()}
+	class := reasonClass(q.Reason)
+	if q.Cause == aggregator.DoesNotLand {
+		class = "does_not_land"
+	}
+	return rejection{class, q.Reason, q.Since.UTC()}
 }
 
 // Report returns the state of the domains and of up to limit actors; 0 means all.
@@ -260,6 +264,7 @@ var reasonClasses = []struct {
 	texts []string
 }{
 	{"unsupported", []string{"not supported", "missing kernel module", "no chain/target/match by that name", "unknown option", "couldn't load"}},
+	{"address_in_use", []string{"address already in use"}},
 	{"not_found", []string{"no such file", "does not exist"}},
 	{"exists", []string{"file exists", "already exists"}},
 	{"no_memory", []string{"cannot allocate memory", "out of memory"}},

@@ -80,6 +80,12 @@ var serviceMetrics = slices.Concat([]serviceMetric{
 				sample(1, q.Domain, q.Class)
 			}
 		}, labelDomain, "reason"),
+	serviceGauge("sluice_service_shadowed", "1 while older Services serve addresses and ports that the Service wants.",
+		func(a *answer, r *row, sample sampleFunc) {
+			if a.shadowed[r.key] {
+				sample(1)
+			}
+		}),
 	serviceGauge("sluice_service_endpoints", "Endpoints by kind: local and remote ones get new connections, established and draining ones keep the flows that they have.",
 		sampleEndpoints, labelFamily, "kind"),
 	serviceCounter("sluice_service_conntrack_deleted_entries_total", "Stale conntrack entries that were removed.",

@@ -34,6 +34,7 @@ func TestMetricsOfServicesAreClean(t *testing.T) {
 		w.settle()
 		w.count(map[dataplane.Frontend]Counters{at("10.9.0.1", 80): {1, 2, 3}}, nil)
 		w.relay()
+		w.config.Shadowed = func() map[service.Key]bool { return map[service.Key]bool{serviceKey(1): true} }
 		families := parse(t, ask(t, w.Metrics, ""))
 		for _, metric := range serviceMetrics {
 			if families[metric.name] == nil {

@@ -45,8 +45,8 @@ func (m *Metrics) ServicesHandler() http.Handler {
 type query struct {
 	// namespace and name select by equality; if empty they select all.
 	namespace, name string
-	// top selects that many Services, those with the longest time from receipt to kernel. With 0
-	// the answer is in the order of the keys.
+	// top selects that many Services: those in quarantine, then those that are shadowed, then those
+	// with the longest time from receipt to kernel. With 0 the answer is in the order of the keys.
 	top int
 	// limit bounds the answer; 0 does not.
 	limit int
@@ -107,21 +107,31 @@ func (q *query) wants(key service.Key) bool {
 		(q.namespace == "" || key.Namespace == q.namespace) && (q.name == "" || key.Name == q.name)
 }
 
-// cut sorts the rows, drops those beyond the bounds, and returns how many it has dropped.
-func (q *query) cut(rows []row) (kept []row, omitted int) {
+// cut sorts the rows, drops those beyond the bounds, and returns how many it dropped. Whatever the
+// bounds, it drops Services that are served before it drops those of a lower rank.
+func (q *query) cut(rows []row, rank func(service.Key) int) (kept []row, omitted int) {
 	most := len(rows)
 	if q.top > 0 {
-		slices.SortFunc(rows, func(a, b row) int {
-			return cmp.Or(cmp.Compare(b.received.Longest, a.received.Longest), a.key.Compare(b.key))
-		})
 		most = min(most, q.top)
-	} else {
-		slices.SortFunc(rows, func(a, b row) int { return a.key.Compare(b.key) })
 	}
 	if q.limit > 0 {
 		most = min(most, q.limit)
 	}
-	return rows[:most], len(rows) - most
+	byKey := func(a, b row) int { return a.key.Compare(b.key) }
+	if q.top > 0 || most < len(rows) {
+		slices.SortFunc(rows, func(a, b row) int {
+			slower := 0
+			if q.top > 0 {
+				slower = cmp.Compare(b.received.Longest, a.received.Longest)
+			}
+			return cmp.Or(cmp.Compare(rank(a.key), rank(b.key)), slower, byKey(a, b))
+		})
+	}
+	kept, omitted = rows[:most], len(rows)-most
+	if q.top == 0 {
+		slices.SortFunc(kept, byKey)
+	}
+	return kept, omitted
 }
 
 // answer has what a query asks for.
@@ -129,6 +139,7 @@ type answer struct {
 	rows        []row
 	omitted     int
 	quarantined map[service.Key][]quarantine
+	shadowed    map[service.Key]bool
 	counted     service.PerFamily[map[service.Key]Counters]
 	relayed     map[service.Key]service.PerFamily[*Relayed]
 }
@@ -141,12 +152,27 @@ type quarantine struct {
 
 func (m *Metrics) answer(ctx context.Context, q *query) *answer {
 	a := &answer{quarantined: map[service.Key][]quarantine{}, counted: m.counted(ctx)}
-	a.rows, a.omitted = q.cut(m.records.copy(q.wants))
-	a.relayed = m.relayedFor(a.rows)
 	for _, s := range m.status() {
 		for _, q := range s.Quarantined {
 			a.quarantined[q.Key] = append(a.quarantined[q.Key], quarantine{s.Domain, rejectionOf(&q)})
 		}
 	}
+	if m.config.Shadowed != nil {
+		a.shadowed = m.config.Shadowed()
+	}
+	a.rows, a.omitted = q.cut(m.records.copy(q.wants), a.rank)
+	a.relayed = m.relayedFor(a.rows)
 	return a
+}
+
+// rank orders Services by how much they lack, the gravest first.
+func (a *answer) rank(key service.Key) int {
+	switch {
+	case a.quarantined[key] != nil:
+		return 0
+	case a.shadowed[key]:
+		return 1
+	default:
+		return 2
+	}
 }

@@ -165,6 +165,11 @@ func TestServicesShowQuarantineAndFailures(t *testing.T) {
 		if got := listed.names(); !slices.Equal(got, []string{"ns0/s0", "ns1/s1", "ns2/s2"}) {
 			t.Fatalf("listed: %v", got)
 		}
+		for _, parameters := range []string{"top=1", "limit=1", "top=3&limit=1"} {
+			if got := askJSON(t, w.Metrics, parameters).names(); !slices.Equal(got, []string{"ns1/s1"}) {
+				t.Errorf("%s: %v, want the quarantined one", parameters, got)
+			}
+		}
 		if q := listed.Services[1].Quarantined; len(q) != 1 || q[0].Class != "invalid" || !strings.Contains(q[0].Reason, "Invalid argument") || q[0].Since.IsZero() {
 			t.Errorf("quarantine: %+v", q)
 		}
@@ -221,6 +226,25 @@ func TestServicesAreChosenByParameters(t *testing.T) {
 			t.Errorf("%q: %v omitted as text, %d as JSON", parameters, listed, got.Omitted)
 		}
 	}
+}
+
+// TestShadowedServicesAreInEveryBoundedAnswer: however fast they were written, and however small the
+// answer.
+func TestShadowedServicesAreInEveryBoundedAnswer(t *testing.T) {
+	m := listedMetrics(t, 7)
+	m.config.Shadowed = func() map[service.Key]bool { return map[service.Key]bool{serviceKey(1): true, serviceKey(2): true} }
+	for parameters, want := range map[string]string{
+		"top=1":   "ns2/s2",
+		"top=3":   "ns2/s2 ns1/s1 ns0/s6",
+		"limit=1": "ns1/s1",
+		"limit=3": "ns0/s0 ns1/s1 ns2/s2",
+		"":        "ns0/s0 ns0/s3 ns0/s6 ns1/s1 ns1/s4 ns2/s2 ns2/s5",
+	} {
+		if got := strings.Join(askJSON(t, m, parameters).names(), " "); got != want {
+			t.Errorf("%q returns %s, want %s", parameters, got, want)
+		}
+	}
+	askText(t, m, "top=1").expect(t, samples{sampleOf(2, "sluice_service_shadowed"): 1})
 }
 
 func TestServicesAreBoundedByDefault(t *testing.T) {

@@ -122,6 +122,8 @@ type Record struct {
 	// LastFailure is empty for an actor that has never failed.
 	LastFailure           string
 	FailedAt, ParkedUntil time.Time
+	// TooLarge says what the Service asks for if that is too much; else it is empty.
+	TooLarge string
 	// Commits counts the revisions that came into force, over all families.
 	Commits    int
 	LastCommit time.Time
@@ -148,7 +150,7 @@ func (m *Metrics) Record(key service.Key) (Record, bool) {
 		made.LastCommit = time.Unix(0, r.committed)
 	}
 	if f := r.failures; f != nil {
-		made.Failures, made.ParkedUntil = int(f.count), f.parkedUntil
+		made.Failures, made.ParkedUntil, made.TooLarge = int(f.count), f.parkedUntil, f.large
 		if f.count > 0 {
 			made.LastFailure, made.FailedAt = f.kind+": "+f.text, f.at
 		}

@@ -119,14 +119,14 @@ type breakable struct {
 	w *world
 }
 
-func (b breakable) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+func (b breakable) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	b.w.mu.Lock()
 	broken := b.w.broken[view.Key.Name]
 	b.w.mu.Unlock()
 	if broken {
 		panic("this Service is broken")
 	}
-	return b.Renderer.Service(view, facts)
+	return b.Renderer.Service(ctx, view, facts)
 }
 
 // settle waits for everything that is due.

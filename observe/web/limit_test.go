@@ -12,53 +12,161 @@ import (
 )
 
 // TestAListenerLeavesRoomForOthers: idle connections take what they may, at one listener and at all
-// of them; the next one is served once there is room.
+// of them. One more takes the place of the one that has been idle for longest, there.
 func TestAListenerLeavesRoomForOthers(t *testing.T) {
-	limit := newLimit(40)
+	limit := newLimit(40, 16) // loopback clients may take all of it
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { Answer(w, 200, JSON, nil) })
 	var addresses []string
 	for range 4 {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		server, ended := ProbeServer(handler), make(chan error, 1)
-		go func() { ended <- server.Serve(limit.Bound(listener)) }()
-		t.Cleanup(func() {
-			if err := errors.Join(server.Close(), closedError(<-ended)); err != nil {
-				t.Error(err)
-			}
-		})
-		addresses = append(addresses, listener.Addr().String())
+		addresses = append(addresses, serveBound(t, limit, handler))
 	}
 	hold := func(at, count int) (idle []net.Conn) {
 		for range count {
-			conn := dialServed(t, addresses[at])
-			idle = append(idle, conn)
+			idle = append(idle, dialServed(t, addresses[at]))
 		}
 		return idle
 	}
-	waits := func(at int) {
-		t.Helper()
-		client := http.Client{Timeout: 300 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
-		if answer, err := client.Get("http://" + addresses[at]); err == nil {
-			answer.Body.Close()
-			t.Errorf("listener %d served one more", at)
+	first, second, third := hold(0, 16), hold(1, 16), hold(2, 8) // 40 in all
+	hold(1, 1)
+	if open := stillOpen(t, second); open != 15 || !closed(t, second[0]) {
+		t.Errorf("one more at a listener with its share: %d of 16 are still open, want all but the first", open)
+	}
+	hold(3, 2)
+	if open := stillOpen(t, first); open != 14 || !closed(t, first[0]) || !closed(t, first[1]) {
+		t.Errorf("two more than there are places: %d of 16 of the first listener are still open, want all but two", open)
+	}
+	if open := stillOpen(t, third); open != 8 {
+		t.Errorf("%d of 8 of the third listener are still open", open)
+	}
+}
+
+// serveBound serves at a listener of a limit until the test ends.
+func serveBound(t *testing.T, limit *Limit, handler http.Handler) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, ended := &http.Server{Handler: handler}, make(chan error, 1)
+	bound := limit.Bound(server, listener)
+	go func() { ended <- server.Serve(bound) }()
+	t.Cleanup(func() {
+		if err := errors.Join(server.Close(), closedError(<-ended)); err != nil {
+			t.Error(err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+// closed reports whether the server has closed a connection.
+func closed(t *testing.T, conn net.Conn) bool {
+	t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	_, err := io.Copy(io.Discard, conn)
+	return !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+func stillOpen(t *testing.T, conns []net.Conn) (open int) {
+	t.Helper()
+	for _, conn := range conns {
+		if !closed(t, conn) {
+			open++
 		}
 	}
-	first := hold(0, 16)
-	waits(0)
-	second := hold(1, 16)
-	waits(1)
-	hold(2, 8) // 40 in all
-	waits(2)
-	waits(3)
-	for _, conn := range append(first, second...) {
-		conn.Close()
+	return open
+}
+
+// TestARequestInProgressKeepsItsPlace: a client whose request is being answered is not cut for
+// another one, which is refused if there is no idle connection.
+func TestARequestInProgressKeepsItsPlace(t *testing.T) {
+	begun, finish := make(chan struct{}, 2), make(chan struct{})
+	address := serveBound(t, newLimit(2, 2), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		begun <- struct{}{}
+		<-finish
+		Answer(w, 200, JSON, nil)
+	}))
+	send := func() net.Conn {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		return conn
 	}
-	for at := range addresses {
-		dialServed(t, addresses[at])
+	first, second := send(), send()
+	<-begun
+	<-begun
+	if third := send(); !closed(t, third) {
+		t.Error("a third connection has a place")
 	}
+	close(finish)
+	for i, conn := range []net.Conn{first, second} {
+		_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+		if _, err := io.ReadFull(conn, make([]byte, len("HTTP/1.1 200"))); err != nil {
+			t.Errorf("request %d was cut: %v", i+1, err)
+		}
+	}
+	fourth := dialServed(t, address)
+	if open := stillOpen(t, []net.Conn{first, second}); open != 1 || closed(t, fourth) {
+		t.Errorf("afterwards, a new connection does not take the place of an idle one: %d of 2 are open", open)
+	}
+}
+
+// TestLoopbackHasAReserve: clients of other hosts never take the last eighth of the places, and
+// loopback clients that have more than that give places back.
+func TestLoopbackHasAReserve(t *testing.T) {
+	limit := newLimit(16, 16)
+	own := &places{most: 16}
+	open := map[origin][]*held{}
+	one := func(from origin) bool {
+		server, client := net.Pipe()
+		t.Cleanup(func() { server.Close(); client.Close() })
+		h := &held{Conn: server, limit: limit, in: [2]*places{own, &limit.all}, from: from}
+		open[from] = append(open[from], h)
+		return limit.admit(h)
+	}
+	many := func(from origin, count int) {
+		for range count {
+			if !one(from) {
+				t.Fatal("refused although connections are idle")
+			}
+		}
+	}
+	want := func(farTaken, nearTaken int) {
+		t.Helper()
+		if got := limit.all.taken; got != [2]int{farTaken, nearTaken} || own.taken != got {
+			t.Errorf("taken: %v of all, %v of the listener, want %v", got, own.taken, [2]int{farTaken, nearTaken})
+		}
+	}
+	many(far, 40)
+	want(14, 0)
+	many(near, 2)
+	want(14, 2)
+	for _, h := range open[far] {
+		h.busy()
+	}
+	if one(far) {
+		t.Error("a far client has a place of the reserve")
+	}
+	many(near, 3) // each takes the place of another one
+	want(14, 2)
+	for _, h := range open[far] {
+		h.idle()
+	}
+	many(near, 100)
+	want(0, 16)
+	many(far, 1)
+	want(1, 15)
+	for _, from := range []origin{far, near} {
+		for _, h := range open[from] {
+			_ = h.Close()
+			_ = h.Close() // gives back nothing more
+		}
+	}
+	want(0, 0)
 }
 
 // dialServed opens a connection, sees it served, and leaves it idle until the test ends.
@@ -86,33 +194,4 @@ func closedError(err error) error {
 		return nil
 	}
 	return err
-}
-
-// TestClosingEndsTheWaitForASlot: the connection that waited is closed.
-func TestClosingEndsTheWaitForASlot(t *testing.T) {
-	limit := newLimit(0)
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, ended := limit.Bound(inner), make(chan error, 1)
-	go func() {
-		_, err := listener.Accept()
-		ended <- err
-	}()
-	conn, err := net.Dial("tcp", inner.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; !errors.Is(err, net.ErrClosed) {
-		t.Error(err)
-	}
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
-	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the connection is still open: %v", err)
-	}
 }

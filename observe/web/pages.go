@@ -60,10 +60,10 @@ func (p Pages) Handler() http.Handler {
 	site.Handle("/proxyMode", plain(p.Mode))
 	slis.SLIMetricsWithReset{}.Install(site) // /metrics/slis
 	if p.Metrics != nil {
-		site.Handle("/metrics", p.Metrics)
+		site.Handle("/metrics", few(p.Metrics))
 	}
 	if p.Services != nil {
-		site.Handle("/metrics/services", p.Services)
+		site.Handle("/metrics/services", few(p.Services))
 	}
 	if p.Configz != nil {
 		site.Handle("/configz", configz(p.Configz))
@@ -75,7 +75,7 @@ func (p Pages) Handler() http.Handler {
 		site.Handle("/statusz", statusz(*p.Statusz, site.folders()))
 	}
 	if p.UI != nil {
-		site.Handle(p.UIPath, p.UI)
+		site.Handle(p.UIPath, few(p.UI))
 	}
 	p.addDebugging(site.ServeMux)
 	return site
@@ -139,7 +139,7 @@ func configz(current func() map[string]any) http.Handler {
 // addDebugging adds the pages below /debug, which /statusz does not list.
 func (p Pages) addDebugging(mux *http.ServeMux) {
 	if p.Actors != nil {
-		mux.Handle("/debug/actors", actors(p.Actors))
+		mux.Handle("/debug/actors", few(actors(p.Actors)))
 	}
 	if !p.Profiling {
 		return
@@ -156,6 +156,31 @@ func (p Pages) addDebugging(mux *http.ServeMux) {
 	mux.Handle("/debug/flags", index)
 	mux.Handle("/debug/flags/{$}", index)
 	mux.Handle("/debug/flags/v", verbosity(p.SetVerbosity))
+}
+
+const (
+	// fewMax is how many answers of one big page are made or sent at a time.
+	fewMax = 4
+	// fewPatience bounds the wait for another one to end. A scrape waits for 10 s by default.
+	fewPatience = 5 * time.Second
+)
+
+// few bounds the answers of a page that grow with the cluster: each is whole in memory until its
+// client has read it. A client that waits for too long gets status 503.
+func few(page http.Handler) http.Handler {
+	places := make(chan struct{}, fewMax)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		patience := time.NewTimer(fewPatience)
+		defer patience.Stop()
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+			page.ServeHTTP(w, r)
+		case <-r.Context().Done():
+		case <-patience.C:
+			http.Error(w, fmt.Sprintf("busy: %d clients are reading this page; ask again later", fewMax), http.StatusServiceUnavailable)
+		}
+	})
 }
 
 // actorsDefault is the number of actors shown without the parameter limit. Those in trouble come

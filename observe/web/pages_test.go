@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -142,4 +144,49 @@ func TestSLIs(t *testing.T) {
 	if strings.Contains(answer.Body.String(), "kubernetes_healthcheck{") {
 		t.Errorf("not reset: %s", answer.Body)
 	}
+}
+
+// TestClientsThatDoNotReadHoldFewAnswers: a few clients that ask for a big page and do not read it
+// are all that has such an answer; others are told so, or served as soon as one has ended.
+func TestClientsThatDoNotReadHoldFewAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		read := make(chan struct{})
+		var making, most atomic.Int32
+		pages := Pages{Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			most.Store(max(most.Load(), making.Add(1)))
+			<-read
+			making.Add(-1)
+		})}
+		site := pages.Handler()
+		codes := make(chan int, 100)
+		ask := func() {
+			answer := httptest.NewRecorder()
+			site.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			codes <- answer.Code
+		}
+		for range 20 {
+			go ask()
+		}
+		time.Sleep(fewPatience + time.Second)
+		if n := making.Load(); n != fewMax || len(codes) != 20-fewMax {
+			t.Fatalf("%d answers at a time, want %d; %d clients were refused", n, fewMax, len(codes))
+		}
+		for range 20 - fewMax {
+			if code := <-codes; code != http.StatusServiceUnavailable {
+				t.Errorf("status %d", code)
+			}
+		}
+		go ask()
+		time.Sleep(fewPatience / 2)
+		close(read)
+		synctest.Wait()
+		for range fewMax + 1 {
+			if code := <-codes; code != http.StatusOK {
+				t.Errorf("status %d", code)
+			}
+		}
+		if n := most.Load(); n != fewMax {
+			t.Errorf("%d answers at a time", n)
+		}
+	})
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/internal/host/holder"
@@ -30,9 +29,13 @@ type ServerConfig struct {
 	// connections of both, where the kernel can.
 	Address string
 	Handler http.Handler
-	// ForProbes sets short limits: 10 s for a request, 10 s for its answer, 1 s to finish when the
-	// server stops. Otherwise an answer may take as long as it needs, as a profile does.
+	// ForProbes sets short limits: 2 s for the header of a request, 10 s for its answer, 1 s to
+	// finish when the server stops, and one request for each connection. Otherwise an answer may
+	// take 30 s, and a profile as long as it was asked for besides.
 	ForProbes bool
+	// Hosts are the names of this node. With them, the server answers only requests that name one of
+	// them, "localhost" or an address (RFC 9110, section 7.2). Nil answers for every name.
+	Hosts []string
 	// HardFail makes Run return the first failure instead of retrying every RetryPause.
 	HardFail bool
 	// Failed receives each failure to listen or to serve. It must not block.
@@ -74,19 +77,23 @@ const (
 	handingPause = 100 * time.Millisecond
 	// idleMax is how long a connection stays open between two requests.
 	idleMax = 2 * time.Minute
+	// answerMax bounds the header of a request and its answer.
+	answerMax = 30 * time.Second
 )
 
 // Server serves one handler at one address.
 type Server struct {
 	config ServerConfig
 	retry  time.Duration
+	// answer bounds the time from the end of a request's header to the end of its answer.
+	answer time.Duration
 	// listening is the address, nil while there is none.
 	listening atomic.Pointer[net.Addr]
 }
 
 // NewServer makes a server; Run starts it.
 func NewServer(config ServerConfig) *Server {
-	return &Server{config: config.withDefaults(), retry: RetryPause}
+	return &Server{config: config.withDefaults(), retry: RetryPause, answer: answerMax}
 }
 
 // Run serves until the context ends, lets requests in progress finish, and returns nil. With
@@ -121,12 +128,17 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listener = netutil.LimitListener(listener, connectionsMax())
-	server := &http.Server{Handler: s.config.Handler, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: idleMax}
+	handler := s.config.Handler
+	if s.config.Hosts != nil {
+		handler = forHosts(s.config.Hosts, handler)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: s.answer, WriteTimeout: s.answer, IdleTimeout: idleMax}
 	farewell := 2 * time.Second
 	if s.config.ForProbes {
-		server, farewell = ProbeServer(s.config.Handler), time.Second
+		server, farewell = ProbeServer(handler), time.Second
 	}
+	most := connectionsMax()
+	listener = newLimit(most, most).Bound(server, listener)
 	if s.config.Log != nil {
 		LogErrors(server, s.config.Log)
 		s.config.Log.Info(s.config.Name+" listens", zap.Stringer("address", listener.Addr()))
@@ -208,17 +220,20 @@ func (e *TakenError) Error() string {
 // Unwrap returns the system's error.
 func (e *TakenError) Unwrap() error { return unix.EADDRINUSE }
 
-// ProbeServer returns a server for short requests from anyone. A slow client loses its connection.
+// ProbeServer returns a server for short requests from anyone. A slow client loses its connection,
+// and so does every client after its answer: probes are seconds apart, and idle connections would
+// only take places.
 func ProbeServer(handler http.Handler) *http.Server {
 	const patience = 10 * time.Second
-	return &http.Server{
+	server := &http.Server{
 		Handler:           handler,
-		ReadHeaderTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
-		IdleTimeout:    idleMax,
+		ReadHeaderTimeout: 2 * time.Second, ReadTimeout: patience, WriteTimeout: patience,
 		MaxHeaderBytes: 16 << 10,
 		// A probe may use any method, OPTIONS * included.
 		DisableGeneralOptionsHandler: true,
 	}
+	server.SetKeepAlivesEnabled(false)
+	return server
 }
 
 // LogErrors sends a server's errors about single connections to a log, as warnings.

@@ -268,7 +268,7 @@ func TestAnAddressIsTakenOver(t *testing.T) {
 }
 
 // TestClientsLeaveDescriptors: a server has only so many connections at a time, whatever clients
-// open. The others wait, and are served when there is room.
+// open. One more is served, and takes the place of the first.
 func TestClientsLeaveDescriptors(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
@@ -290,33 +290,69 @@ func TestClientsLeaveDescriptors(t *testing.T) {
 
 	most = connectionsMax()
 	if before.Cur < uint64(3*most) {
-		t.Skipf("%d descriptors are too few for both ends of more connections than a server takes", before.Cur)
+		t.Fatalf("%d descriptors are too few for both ends of more connections than a server takes", before.Cur)
 	}
 	s := newServer(on(anyPort))
 	stop := started(t, s)
 	address := addressOf(t, s)
 	var idle []net.Conn
 	for range most {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		idle = append(idle, conn)
+		idle = append(idle, dialServed(t, address))
 	}
-	client := http.Client{Timeout: 500 * time.Millisecond}
-	if answer, err := client.Get("http://" + address + "/proxyMode"); err == nil {
-		answer.Body.Close()
-		t.Errorf("connection number %d was served", most+1)
+	if got := get(t, address, "/proxyMode"); got != "nftables" {
+		t.Errorf("connection number %d: %q", most+1, got)
+	}
+	if !closed(t, idle[0]) || closed(t, idle[1]) {
+		t.Errorf("connection number %d did not take the place of the first", most+1)
 	}
 	for _, conn := range idle {
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if got := get(t, address, "/proxyMode"); got != "nftables" {
-		t.Errorf("afterwards: %q", got)
-	}
 	if err := stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAnAnswerThatIsNotReadIsCut: its memory is free after the deadline. A profile may take longer
+// by the time that it was asked for.
+func TestAnAnswerThatIsNotReadIsCut(t *testing.T) {
+	c, cut := on(anyPort), make(chan error, 1)
+	profiles := c.Handler
+	c.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/debug/pprof") {
+			profiles.ServeHTTP(w, r)
+			return
+		}
+		for {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				cut <- err
+				return
+			}
+		}
+	})
+	s := newServer(c)
+	s.answer = 700 * time.Millisecond
+	started(t, s)
+	address := addressOf(t, s)
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: n1\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-cut:
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the answer is held for a client that does not read")
+	}
+	if trace := get(t, address, "/debug/pprof/trace?seconds=1"); !strings.HasPrefix(trace, "go 1.") {
+		t.Errorf("a profile that takes longer than other answers: %.80q", trace)
 	}
 }

@@ -40,7 +40,7 @@ type clients struct {
 }
 
 func newClients(config *rest.Config, line *line) (*clients, error) {
-	config, closeAll := withOwnConnections(config, dialMax)
+	config, closeAll := OwnConnections(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observed{line, next} })
 	shared, err := rest.HTTPClientFor(config)
 	if err != nil {

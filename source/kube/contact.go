@@ -10,19 +10,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// repeatEvery is how often a failure that lasts is logged again, per resource.
-const repeatEvery = time.Minute
-
-// contact records whether requests for one resource succeed, and logs when they start
-// to fail and when they succeed again. It is safe for concurrent use.
+// contact records whether requests for one resource succeed. It is safe for concurrent use.
 type contact struct {
 	resource string
 	log      *zap.Logger
+	outage   *outage // logs failures, for all resources
 
 	mu      sync.Mutex
 	heard   time.Time // last sign of life from the server; zero before the first
 	failing time.Time // since when requests fail; zero while they do not
-	logged  time.Time // when the failure was logged last
 	err     error
 	absent  bool // the server does not serve the resource, or not to us
 }
@@ -57,12 +53,8 @@ func (c *contact) answered(now time.Time) {
 	defer c.mu.Unlock()
 	c.heard = now
 	c.err, c.absent = nil, false
-	if c.failing.IsZero() {
-		return
-	}
-	c.log.Info("API server answers again",
-		zap.String("resource", c.resource), zap.Duration("after", now.Sub(c.failing)))
-	c.failing, c.logged = time.Time{}, time.Time{}
+	c.failing = time.Time{}
+	c.outage.succeeded(c.resource)
 }
 
 // failed records an error at now. An error that only asks for another kind of request
@@ -81,12 +73,7 @@ func (c *contact) failed(now time.Time, err error) {
 	if c.failing.IsZero() {
 		c.failing = now
 	}
-	if !c.logged.IsZero() && now.Sub(c.logged) < repeatEvery {
-		return
-	}
-	c.logged = now
-	c.log.Error("API server cannot be read; what is known stays in force",
-		zap.String("resource", c.resource), zap.Duration("for", now.Sub(c.failing)), zap.Error(err))
+	c.outage.failed(c.resource, err)
 }
 
 // missing records that an optional resource is not available, and warns once.
@@ -94,7 +81,8 @@ func (c *contact) missing(now time.Time, err error, retry time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.heard = now
-	c.failing, c.logged = time.Time{}, time.Time{}
+	c.failing = time.Time{}
+	c.outage.succeeded(c.resource)
 	c.err = err
 	if c.absent {
 		return

@@ -30,8 +30,8 @@ type reducedService struct {
 	warnings []service.Warning
 }
 
-func reduceService(object *corev1.Service) reducedService {
-	spec, warnings := reduce.Service(object)
+func reduceService(policy reduce.Policy, object *corev1.Service) reducedService {
+	spec, warnings := policy.Service(object)
 	key := service.Key{Namespace: object.Namespace, Name: object.Name}
 	return reducedService{key: key, spec: spec, warnings: warnings}
 }
@@ -39,7 +39,7 @@ func reduceService(object *corev1.Service) reducedService {
 // serviceStore feeds Services to the cache.
 func (s *Source) serviceStore() *store[reducedService] {
 	return &store[reducedService]{
-		reduce: reduceAs(reduceService),
+		reduce: reduceAs(func(o *corev1.Service) reducedService { return reduceService(s.cache.Policy(), o) }),
 		set: func(item reducedService) {
 			s.cache.Warn("Service", item.key.String(), item.warnings)
 			if item.spec == nil {
@@ -93,15 +93,15 @@ type reducedSlice struct {
 
 func (s reducedSlice) id() string { return s.namespace + "/" + s.name }
 
-func reduceSlice(object *discoveryv1.EndpointSlice) reducedSlice {
-	slice, warnings := reduce.EndpointSlice(object)
+func reduceSlice(policy reduce.Policy, object *discoveryv1.EndpointSlice) reducedSlice {
+	slice, warnings := policy.EndpointSlice(object)
 	return reducedSlice{namespace: object.Namespace, name: object.Name, slice: slice, warnings: warnings}
 }
 
 // endpointSliceStore feeds EndpointSlices to the cache.
 func (s *Source) endpointSliceStore() *store[reducedSlice] {
 	return &store[reducedSlice]{
-		reduce: reduceAs(reduceSlice),
+		reduce: reduceAs(func(o *discoveryv1.EndpointSlice) reducedSlice { return reduceSlice(s.cache.Policy(), o) }),
 		set: func(item reducedSlice) {
 			s.cache.Warn("EndpointSlice", item.id(), item.warnings)
 			if item.slice == nil {

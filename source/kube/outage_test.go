@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -137,6 +138,12 @@ func seeOutage(t *testing.T, r *rig, handle func(net.Conn)) {
 		t.Errorf("in force %v after the server was back", took)
 	}
 	sourcetest.Eventually(t, "no resource is failing", func() bool { return len(r.failing()) == 0 })
+	for _, message := range []string{"cannot be read", "answers again"} {
+		lines := r.logs.FilterMessageSnippet(message).All()
+		if len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["resources"]), "endpointslices") {
+			t.Errorf("one outage made %d lines that say %q, want one with the resources: %v", len(lines), message, lines)
+		}
+	}
 }
 
 // asking is a rig whose source asks at an address instead of the rig's server.

@@ -27,6 +27,7 @@ type Source struct {
 	log      *zap.Logger
 	clients  *clients
 	contacts map[string]*contact
+	outage   *outage
 	line     *line
 	// backoff is how long to wait between failed attempts.
 	backoff *wait.Backoff
@@ -49,9 +50,9 @@ func NewForREST(config Config, client *rest.Config, cache *source.Cache, log *za
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("API source: %w", err)
 	}
-	s := &Source{config: config, cache: cache, log: log, contacts: make(map[string]*contact), backoff: retry()}
+	s := &Source{config: config, cache: cache, log: log, contacts: make(map[string]*contact), outage: &outage{log: log}, backoff: retry()}
 	for _, resource := range watched {
-		s.contacts[resource] = &contact{resource: resource, log: log}
+		s.contacts[resource] = &contact{resource: resource, log: log, outage: s.outage}
 	}
 	probe, err := newProbe(client)
 	if err != nil {
@@ -117,6 +118,7 @@ func (s *Source) Run(ctx context.Context) error {
 		running.Go(reflector)
 	}
 	running.Wait()
+	s.outage.close()
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/reduce"
 	"github.com/sluice-proxy/sluice/source/sourcetest"
 )
 
@@ -21,7 +22,7 @@ func testStore(lines *[]string) *store[reducedService] {
 		return func(item reducedService) { *lines = append(*lines, verb+" "+item.key.String()) }
 	}
 	return &store[reducedService]{
-		reduce: reduceAs(reduceService),
+		reduce: reduceAs(func(o *corev1.Service) reducedService { return reduceService(reduce.Policy{}, o) }),
 		set:    note("set"), remove: note("remove"),
 		replace: func(items []reducedService) {
 			for _, item := range items {

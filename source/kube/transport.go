@@ -75,6 +75,15 @@ func (b endedBody) Close() error {
 // a SYN after 1, 3, 7 and 15 s, so a long timeout notices late that a server is back.
 const dialMax, probeDialMax = 5 * time.Second, time.Second
 
+// KeepAlive is the pause between probes of an idle connection.
+const KeepAlive = 30 * time.Second
+
+// OwnConnections returns a configuration for a client that shares no connection with others, and a
+// function that closes all of its connections, in use or not.
+func OwnConnections(config *rest.Config) (own *rest.Config, closeAll func()) {
+	return withOwnConnections(config, dialMax)
+}
+
 // withOwnConnections returns a configuration that shares no connection with others, and
 // a function that closes all of them, in use or not.
 func withOwnConnections(config *rest.Config, dialMax time.Duration) (own *rest.Config, closeAll func()) {
@@ -82,10 +91,15 @@ func withOwnConnections(config *rest.Config, dialMax time.Duration) (own *rest.C
 	if own.Transport != nil {
 		return own, func() {} // the caller owns them
 	}
-	if own.Dial == nil {
-		own.Dial = (&net.Dialer{Timeout: dialMax, KeepAlive: 30 * time.Second}).DialContext
+	dial := own.Dial
+	if dial == nil {
+		dial = (&net.Dialer{KeepAlive: KeepAlive}).DialContext
 	}
-	dialer := connrotation.NewDialer(own.Dial)
+	dialer := connrotation.NewDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialMax)
+		defer cancel()
+		return dial(ctx, network, address)
+	})
 	own.Dial = dialer.DialContext
 	return own, dialer.CloseAll
 }

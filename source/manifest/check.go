@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/sluice-proxy/sluice/internal/yamllines"
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // checkMeta checks name and namespace; format tells what is wrong with a name.
@@ -60,15 +61,10 @@ func checkAddress(found *findings, field, text string) {
 		problem = "have a zone"
 	case address.Is4In6():
 		problem = "be an IPv4 address in IPv6 notation: write " + address.Unmap().String()
-	case address.IsUnspecified():
-		problem = "be the unspecified address"
-	case address.IsLoopback():
-		problem = "be a loopback address"
-	case address.IsLinkLocalUnicast():
-		problem = "be a link-local address"
-	case address.IsMulticast():
-		problem = "be a multicast address"
 	default:
+		if err := (service.AddressPolicy{}).Check(address); err != nil {
+			found.add(field, "%v", err)
+		}
 		return
 	}
 	found.add(field, "%s must not %s", text, problem)

@@ -20,8 +20,8 @@ import (
 
 // Options are the optional parts of a Follower. Zero durations mean the default.
 type Options struct {
-	// Log gets one line when a file is rejected and one when it is accepted again; nil
-	// means no log.
+	// Log gets one line when a file is rejected and one when it is accepted again or
+	// removed; nil means no log.
 	Log *zap.Logger
 	// OnProblem, if set, is called with each logged problem, from the goroutine of Run.
 	OnProblem func(Problem)
@@ -77,7 +77,7 @@ func New(dir string, cache *source.Cache, nodeName string, options Options) *Fol
 	dir = filepath.Clean(dir)
 	return &Follower{
 		dir: dir, cache: cache, nodeName: nodeName, options: options.withDefaults(),
-		scanner: newScanner(dir), catalog: newCatalog(),
+		scanner: newScanner(dir, cache.Policy()), catalog: newCatalog(),
 	}
 }
 
@@ -150,7 +150,11 @@ func (f *Follower) report(perFile [][]Problem) {
 		}
 	}
 	for _, file := range slices.Sorted(maps.Keys(f.told)) {
-		if bad[file] == nil {
+		switch {
+		case bad[file] != nil:
+		case f.catalog.files[file] == nil && file != f.dir:
+			f.options.Log.Info("Rejected manifest was removed", zap.String("file", file))
+		default:
 			f.options.Log.Info("Manifest is accepted again", zap.String("file", file))
 		}
 	}
@@ -172,7 +176,7 @@ func linesOf(problems []Problem) string {
 // one of another type.
 func Load(dir, nodeName string, options source.Options) (*source.Cache, error) {
 	dir = filepath.Clean(dir)
-	readings, err := newScanner(dir).scan(nil)
+	readings, err := newScanner(dir, options.Policy).scan(nil)
 	if err != nil {
 		return nil, fmt.Errorf("manifests: %w", err)
 	}

@@ -147,6 +147,23 @@ func TestFollowerServesTheRestOfABadStart(t *testing.T) {
 	})
 }
 
+// TestFollowerDoesNotAcceptWhatIsRemoved: the log of a rejected file ends with its removal.
+func TestFollowerDoesNotAcceptWhatIsRemoved(t *testing.T) {
+	r := newRig(t, time.Hour)
+	r.write("a.yaml", manifest("a", 80))
+	r.write("bad.yaml", manifest("b", 0))
+	r.start()
+	r.awaitProblem("bad.yaml:6: Service default/b: spec.ports[0].port: 0 is not a port number")
+	r.must(os.Remove(r.path("bad.yaml")))
+	r.awaitNoProblem()
+	sourcetest.Eventually(t, "the removal is logged", func() bool {
+		return r.logs.FilterMessageSnippet("Rejected manifest was removed").Len() == 1
+	})
+	if n := r.logs.FilterMessageSnippet("accepted again").Len(); n > 0 {
+		t.Errorf("logged %d times as accepted", n)
+	}
+}
+
 // TestFollowerSeesEditors replaces a file in each of the ways in which people
 // and programs do it.
 func TestFollowerSeesEditors(t *testing.T) {

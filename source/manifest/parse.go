@@ -22,7 +22,7 @@ import (
 
 // parse returns either all objects of a file or its problems. It is pure; file is for
 // messages only.
-func parse(file string, data []byte) ([]object, []Problem) {
+func parse(file string, data []byte, policy reduce.Policy) ([]object, []Problem) {
 	var objects []object
 	var problems []Problem
 	lines := make(map[objectID]int)
@@ -33,7 +33,7 @@ func parse(file string, data []byte) ([]object, []Problem) {
 			return
 		}
 		for _, member := range members {
-			parsed, found := parseObject(file, member)
+			parsed, found := parseObject(file, member, policy)
 			if first, twice := lines[parsed.id]; twice && len(found) == 0 {
 				found = []Problem{{
 					File: file, Line: parsed.line, Object: parsed.id.String(), Field: "metadata.name",
@@ -80,7 +80,7 @@ func split(root *yaml.Node) ([]*yaml.Node, error) {
 }
 
 // parseObject decodes, completes, checks and reduces one object.
-func parseObject(file string, node *yaml.Node) (object, []Problem) {
+func parseObject(file string, node *yaml.Node, policy reduce.Policy) (object, []Problem) {
 	for node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
@@ -98,7 +98,7 @@ func parseObject(file string, node *yaml.Node) (object, []Problem) {
 		problem.Object = nameOf(node, kind.kind)
 		return object{}, []Problem{problem}
 	}
-	parsed, found := read(encoded)
+	parsed, found := read(encoded, policy)
 	parsed.line = node.Line
 	var problems []Problem
 	for _, finding := range found {
@@ -154,15 +154,19 @@ type typeMeta struct {
 }
 
 // readers hold the reader of each kind.
-var readers = map[typeMeta]func(*encoding) (object, findings){
+var readers = map[typeMeta]func(*encoding, reduce.Policy) (object, findings){
 	{"v1", kindService}: reader(kindService, defaultService, checkService,
-		func(o *object, read *corev1.Service) { o.spec, o.warnings = reduce.Service(read) }),
+		func(o *object, p reduce.Policy, read *corev1.Service) { o.spec, o.warnings = p.Service(read) }),
 	{"discovery.k8s.io/v1", kindEndpointSlice}: reader(kindEndpointSlice, defaultEndpointSlice, checkEndpointSlice,
-		func(o *object, read *discoveryv1.EndpointSlice) { o.slice, o.warnings = reduce.EndpointSlice(read) }),
+		func(o *object, p reduce.Policy, read *discoveryv1.EndpointSlice) {
+			o.slice, o.warnings = p.EndpointSlice(read)
+		}),
 	{"v1", kindNode}: reader(kindNode, defaultNode, checkNode,
-		func(o *object, read *corev1.Node) { o.node, o.warnings = reduce.Node(read) }),
+		func(o *object, _ reduce.Policy, read *corev1.Node) { o.node, o.warnings = reduce.Node(read) }),
 	{"networking.k8s.io/v1", kindServiceCIDR}: reader(kindServiceCIDR, func(*networkingv1.ServiceCIDR) {}, checkServiceCIDR,
-		func(o *object, read *networkingv1.ServiceCIDR) { o.ranges, o.warnings = reduce.ServiceCIDR(read) }),
+		func(o *object, _ reduce.Policy, read *networkingv1.ServiceCIDR) {
+			o.ranges, o.warnings = reduce.ServiceCIDR(read)
+		}),
 }
 
 // reader returns a function that decodes an object, completes it with the API's
@@ -170,21 +174,37 @@ var readers = map[typeMeta]func(*encoding) (object, findings){
 func reader[T any, P interface {
 	*T
 	metav1.Object
-}](kind string, complete func(*T), check func(*T) findings, reduce func(*object, *T)) func(*encoding) (object, findings) {
-	return func(encoded *encoding) (object, findings) {
-		read := new(T)
-		if found := decode(encoded, read); len(found) > 0 {
+}](kind string, complete func(*T), check func(*T) findings, into func(*object, reduce.Policy, *T)) func(*encoding, reduce.Policy) (object, findings) {
+	return func(encoded *encoding, policy reduce.Policy) (object, findings) {
+		read, found := decode[T](encoded)
+		if read == nil {
 			return object{}, found
 		}
 		complete(read)
 		meta := P(read)
 		o := object{id: objectID{kind, meta.GetNamespace(), meta.GetName()}}
-		reduce(&o, read)
-		if found := rejected(check(read), o.warnings); len(found) > 0 {
+		into(&o, policy, read)
+		for _, f := range rejected(check(read), o.warnings) {
+			// What could not be decoded has the zero value, which says nothing about the file.
+			if !slices.ContainsFunc(found, func(known finding) bool { return overlap(known.field, f.field) }) {
+				found = append(found, f)
+			}
+		}
+		if len(found) > 0 {
 			return object{}, found
 		}
 		return o, nil
 	}
+}
+
+// overlap reports whether one of two fields is the other one, in another case perhaps, or part of it.
+func overlap(a, b string) bool {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	rest, within := strings.CutPrefix(b, a)
+	return within && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // rejected adds to findings the warnings that reject an object in a manifest, apart
@@ -206,28 +226,43 @@ func rejected(found findings, warnings []service.Warning) findings {
 	return found
 }
 
-// decode rejects fields that the kind does not have, and values of the wrong
-// type.
-func decode(encoded *encoding, into any) findings {
-	var found findings
-	strict, err := strictjson.UnmarshalStrict(encoded.json, into)
-	var mistyped *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &mistyped):
-		// mistyped.Field has no indices; the offset tells the exact place.
-		found.add(encoded.pathAt(int(mistyped.Offset)), "must be a %s, is a %s", typeName(mistyped.Type.Kind()), mistyped.Value)
-	case err != nil:
-		found.add("", "cannot be decoded: %s", err)
-	}
-	for _, err := range strict {
-		field := ""
-		var at strictjson.FieldError
-		if errors.As(err, &at) {
-			field = at.FieldPath()
+// mistypedMax bounds the values of the wrong type that one round finds in an object: each takes a
+// further decoding.
+const mistypedMax = 20
+
+// decode decodes an object, and finds fields that the kind does not have and values of the wrong
+// type, which it leaves out. It returns nil if the rest could not be decoded.
+func decode[T any](encoded *encoding) (read *T, found findings) {
+	for len(found) < mistypedMax {
+		read = new(T)
+		strict, err := strictjson.UnmarshalStrict(encoded.json, read)
+		var mistyped *json.UnmarshalTypeError
+		if errors.As(err, &mistyped) {
+			// mistyped.Field has no indices; the offset tells the exact place.
+			path := encoded.pathAt(int(mistyped.Offset))
+			found.add(path, "must be a %s, is a %s", typeName(mistyped.Type.Kind()), mistyped.Value)
+			if encoded.omitted[path] {
+				return nil, found
+			}
+			if encoded, err = encoded.without(path); err == nil {
+				continue
+			}
 		}
-		found.add(field, "unknown field")
+		if err != nil {
+			found.add("", "cannot be decoded: %s", err)
+			return nil, found
+		}
+		for _, err := range strict {
+			field := ""
+			var at strictjson.FieldError
+			if errors.As(err, &at) {
+				field = at.FieldPath()
+			}
+			found.add(field, "unknown field")
+		}
+		return read, found
 	}
-	return found
+	return nil, found
 }
 
 // typeName returns the name of a Go type in the words of YAML.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
 const goodService = `apiVersion: v1
@@ -42,7 +44,7 @@ endpoints:
 // parsed fails the test unless text is accepted.
 func parsed(t *testing.T, text string) []object {
 	t.Helper()
-	objects, problems := parse("f.yaml", []byte(text))
+	objects, problems := parse("f.yaml", []byte(text), reduce.Policy{})
 	if len(problems) > 0 {
 		t.Fatalf("refused: %s", problems[0])
 	}
@@ -233,7 +235,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			objects, problems := parse("f.yaml", []byte(test.text))
+			objects, problems := parse("f.yaml", []byte(test.text), reduce.Policy{})
 			if len(problems) == 0 {
 				t.Fatalf("accepted: %s", ids(objects))
 			}
@@ -257,7 +259,7 @@ func TestParseBoundsAliases(t *testing.T) {
 		"expansion": bomb,
 		"cycle":     "apiVersion: v1\nkind: Service\nmetadata: &m\n  name: b\n  labels: *m\n",
 	} {
-		_, problems := parse("f.yaml", []byte(text))
+		_, problems := parse("f.yaml", []byte(text), reduce.Policy{})
 		if len(problems) != 1 || !strings.Contains(problems[0].Message, "larger than") {
 			t.Errorf("%s: problems are %v, want one about the size", name, problems)
 		}
@@ -273,7 +275,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("a: &a [*a]\nkind: *a\n? [x]\n: y\n")
 	f.Add("{\"apiVersion\": \"v1\", \"kind\": \"Service\", \"metadata\": {\"name\": \"a\\n\\u001b[2J\"}, \"\\r\": 1}")
 	f.Fuzz(func(t *testing.T, text string) {
-		objects, problems := parse("f.yaml", []byte(text))
+		objects, problems := parse("f.yaml", []byte(text), reduce.Policy{})
 		if len(objects) > 0 && len(problems) > 0 {
 			t.Fatalf("%d objects in spite of %s", len(objects), problems[0])
 		}
@@ -285,7 +287,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("a problem for one line: %+q", text)
 			}
 		}
-		again, same := parse("f.yaml", []byte(text))
+		again, same := parse("f.yaml", []byte(text), reduce.Policy{})
 		if ids(again) != ids(objects) || len(same) != len(problems) {
 			t.Fatal("reading twice gives two results")
 		}
@@ -360,5 +362,48 @@ func TestDocumentsComeOneByOne(t *testing.T) {
 		if seen != 2 || err == nil {
 			t.Errorf("%s: %d documents before the mistake, %v", name, seen, err)
 		}
+	}
+}
+
+// TestParseFindsEveryMistakeAtOnce: values of the wrong type hide neither fields that do not exist
+// nor values that are not valid, and cause no findings about the zero values in their place.
+func TestParseFindsEveryMistakeAtOnce(t *testing.T) {
+	_, problems := parse("f.yaml", []byte(`apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  clusterIP: 10.96.0.300
+  sesionAffinity: ClientIP
+  type: NodePrt
+  publishNotReadyAddresses: perhaps
+  ports:
+  - {name: a, port: http}
+  - {name: b, port: [80]}
+  - {name: c, port: 80, nodePort: 70000}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: two}
+spec: {clusterIP: 10.96.0.2, ports: many}
+`), reduce.Policy{})
+	var got []string
+	for _, p := range problems {
+		got = append(got, fmt.Sprint(p.Line, " ", p.Field))
+	}
+	want := []string{
+		"5 spec.clusterIP", "6 spec.sesionAffinity", "7 spec.type", "8 spec.publishNotReadyAddresses",
+		"10 spec.ports[0].port", "11 spec.ports[1].port", "12 spec.ports[2].nodePort", "17 spec.ports",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("found %q, want %q: %v", got, want, problems)
+	}
+}
+
+// TestParseIsBounded: an object in which everything is mistyped is decoded a few times only.
+func TestParseIsBounded(t *testing.T) {
+	_, problems := parse("f.yaml", []byte("apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  ports:\n"+
+		strings.Repeat("  - port: http\n", 1000)), reduce.Policy{})
+	if len(problems) != mistypedMax {
+		t.Errorf("%d problems, want %d", len(problems), mistypedMax)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
 // fileBytesMax bounds one manifest; 10,000 Services with their slices are about
@@ -24,8 +26,9 @@ const emptyGrace = time.Second
 // scanner finds out which files of a directory have changed. The follower's
 // goroutine owns it.
 type scanner struct {
-	dir  string
-	seen map[string]seenFile // by name
+	dir    string
+	policy reduce.Policy
+	seen   map[string]seenFile // by name
 	// unsettled reports that the last scan left out a file which someone seems
 	// to be writing, so that the next scan should be soon.
 	unsettled bool
@@ -48,8 +51,8 @@ type stamp struct {
 	modified, changed time.Time
 }
 
-func newScanner(dir string) *scanner {
-	return &scanner{dir: dir, seen: make(map[string]seenFile)}
+func newScanner(dir string, policy reduce.Policy) *scanner {
+	return &scanner{dir: dir, policy: policy, seen: make(map[string]seenFile)}
 }
 
 // scan reads the files that are new, differ in their stamp, or are named in
@@ -107,7 +110,7 @@ func (s *scanner) look(name, path string, info fs.FileInfo, err error, touched b
 	if before.readable && before.content == content {
 		return reading{}, false
 	}
-	objects, problems := parse(path, data)
+	objects, problems := parse(path, data, s.policy)
 	return reading{file: path, objects: objects, problems: problems}, true
 }
 

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/sluice-proxy/sluice/source/reduce"
 )
 
 // Overview is what is in a directory of manifests, for a reader who may have named the wrong
@@ -23,7 +25,7 @@ type Overview struct {
 // Survey looks at a directory once.
 func Survey(dir string) (Overview, error) {
 	var found Overview
-	readings, err := newScanner(dir).scan(nil)
+	readings, err := newScanner(dir, reduce.Policy{}).scan(nil)
 	if err != nil {
 		return found, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sort"
 	"strconv"
@@ -181,6 +182,10 @@ const (
 // encoding is one object as JSON, with the way back from a place in the JSON, or
 // from the path of a field, to a line of the file.
 type encoding struct {
+	root *yaml.Node
+	// omitted are the paths whose values are written as null.
+	omitted map[string]bool
+
 	json []byte
 	// marks are in the order of their offsets.
 	marks []mark
@@ -195,8 +200,18 @@ type mark struct {
 
 // encode writes a tree as JSON. Scalars get the types that YAML 1.2 gives them,
 // so that "no" and "on" are strings.
-func encode(root *yaml.Node) (*encoding, error) {
-	e := &encoding{lines: yamllines.Lines{}}
+func encode(root *yaml.Node) (*encoding, error) { return encodeWithout(root, nil) }
+
+// without returns the encoding of the same object with null for the value of one more field, which
+// decodes to the zero value of every type.
+func (e *encoding) without(path string) (*encoding, error) {
+	omitted := map[string]bool{path: true}
+	maps.Copy(omitted, e.omitted)
+	return encodeWithout(e.root, omitted)
+}
+
+func encodeWithout(root *yaml.Node, omitted map[string]bool) (*encoding, error) {
+	e := &encoding{root: root, omitted: omitted, lines: yamllines.Lines{}}
 	if err := e.value(root, "", root.Line, 0); err != nil {
 		return nil, err
 	}
@@ -223,6 +238,10 @@ func (e *encoding) value(node *yaml.Node, path string, line, depth int) error {
 	}
 	e.marks = append(e.marks, mark{len(e.json), path})
 	e.lines[path] = line
+	if e.omitted[path] {
+		e.json = append(e.json, "null"...)
+		return nil
+	}
 	switch node.Kind {
 	case yaml.MappingNode:
 		return e.mapping(node, path, depth)

@@ -21,7 +21,7 @@ func TestDocsNameTheKeys(t *testing.T) {
 			t.Errorf("%s is missing", key)
 		}
 	}
-	for _, value := range schedulers {
+	for _, value := range Schedulers {
 		if !strings.Contains(string(page), "`"+value+"`") {
 			t.Errorf("scheduler %s is missing", value)
 		}

@@ -13,7 +13,7 @@ import (
 
 // EndpointSlice reduces an EndpointSlice. The result is nil when it belongs to no
 // Service or holds no IP addresses. Who manages the slice does not matter.
-func EndpointSlice(object *discoveryv1.EndpointSlice) (*service.Slice, []service.Warning) {
+func (p Policy) EndpointSlice(object *discoveryv1.EndpointSlice) (*service.Slice, []service.Warning) {
 	n := &notes{kind: "EndpointSlice", namespace: object.Namespace, name: object.Name}
 	owner := object.Labels[discoveryv1.LabelServiceName]
 	family, ok := familyOf(object.AddressType)
@@ -34,7 +34,7 @@ func EndpointSlice(object *discoveryv1.EndpointSlice) (*service.Slice, []service
 		Name:      strings.Clone(object.Name),
 		Family:    family,
 		Ports:     slicePorts(n, object.Ports),
-		Endpoints: sliceEndpoints(n, family, object.Endpoints),
+		Endpoints: p.sliceEndpoints(n, family, object.Endpoints),
 		Trigger:   trigger(n, object.Annotations),
 	}, n.warnings
 }
@@ -95,11 +95,11 @@ func slicePort(n *notes, where path, port *discoveryv1.EndpointPort) (service.Sl
 
 // sliceEndpoints reduces the endpoints of a slice; those without a usable address
 // are left out and the others keep their order.
-func sliceEndpoints(n *notes, family service.Family, endpoints []discoveryv1.Endpoint) []service.SliceEndpoint {
+func (p *Policy) sliceEndpoints(n *notes, family service.Family, endpoints []discoveryv1.Endpoint) []service.SliceEndpoint {
 	reduced := make([]service.SliceEndpoint, 0, len(endpoints))
 	for i := range endpoints {
 		e := &endpoints[i]
-		addr, ok := endpointAddr(n, at("endpoints", i), family, e.Addresses)
+		addr, ok := p.endpointAddr(n, at("endpoints", i), family, e.Addresses)
 		if !ok {
 			continue
 		}
@@ -116,22 +116,24 @@ func sliceEndpoints(n *notes, family service.Family, endpoints []discoveryv1.End
 
 // endpointAddr reads the first address; by the API's rules the others are ways
 // to the same endpoint and not looked at.
-func endpointAddr(n *notes, where path, family service.Family, addresses []string) (netip.Addr, bool) {
+func (p *Policy) endpointAddr(n *notes, where path, family service.Family, addresses []string) (netip.Addr, bool) {
+	const skipped = "the endpoint is skipped"
 	if len(addresses) == 0 {
-		n.add(where.dot("addresses"), "the endpoint is skipped", "at least one address is required")
+		n.add(where.dot("addresses"), skipped, "at least one address is required")
 		return netip.Addr{}, false
 	}
+	where = where.dot("addresses[0]")
 	addr, ok := parseAddr(addresses[0])
-	if !ok {
-		n.add(where.dot("addresses[0]"), "the endpoint is skipped", "%q is not an IP address", addresses[0])
-		return netip.Addr{}, false
+	switch {
+	case !ok:
+		n.add(where, skipped, "%q is not an IP address", addresses[0])
+	case service.FamilyOf(addr) != family:
+		n.add(where, skipped, "%s is not an %s address, as addressType says", addr, family)
+		ok = false
+	default:
+		ok = p.admits(n, where, skipped, addr)
 	}
-	if service.FamilyOf(addr) != family {
-		n.add(where.dot("addresses[0]"),
-			"the endpoint is skipped", "%s is not an %s address, as addressType says", addr, family)
-		return netip.Addr{}, false
-	}
-	return addr, true
+	return addr, ok
 }
 
 func valueOr[T any](value *T, missing T) T {

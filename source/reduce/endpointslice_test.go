@@ -35,7 +35,7 @@ func TestIgnoredSlices(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			slice, warnings := EndpointSlice(newSlice(tt.change))
+			slice, warnings := lenient.EndpointSlice(newSlice(tt.change))
 			if slice != nil {
 				t.Errorf("got %+v, want nil", slice)
 			}
@@ -46,7 +46,7 @@ func TestIgnoredSlices(t *testing.T) {
 
 func TestSliceIsReducedWhole(t *testing.T) {
 	trigger := time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)
-	slice, warnings := EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
+	slice, warnings := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
 		o.AddressType = discoveryv1.AddressTypeIPv6
 		// Whoever manages the slice, it counts.
 		o.Labels[discoveryv1.LabelManagedBy] = "somebody"
@@ -85,7 +85,7 @@ func TestTrigger(t *testing.T) {
 		{"unparsable", map[string]string{corev1.EndpointsLastChangeTriggerTime: "yesterday"}, time.Time{}, []string{annotation}},
 	}
 	for _, tt := range tests {
-		slice, warnings := EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) { o.Annotations = tt.annotations }))
+		slice, warnings := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) { o.Annotations = tt.annotations }))
 		if !slice.Trigger.Equal(tt.want) {
 			t.Errorf("%s: got %v, want %v", tt.name, slice.Trigger, tt.want)
 		}
@@ -107,7 +107,7 @@ func BenchmarkEndpointSlice(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		EndpointSlice(object)
+		lenient.EndpointSlice(object)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestSlicePorts(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			good := discoveryv1.EndpointPort{Name: new("good"), Port: new(int32(1))}
-			slice, warnings := EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
+			slice, warnings := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
 				o.Ports = []discoveryv1.EndpointPort{tt.port, good}
 			}))
 			want := append(slices.Clone(tt.want), service.SlicePort{Name: "good", Port: 1})
@@ -147,7 +147,7 @@ func TestSlicePorts(t *testing.T) {
 }
 
 func TestSliceWithoutPorts(t *testing.T) {
-	slice, warnings := EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) { o.Ports = nil }))
+	slice, warnings := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) { o.Ports = nil }))
 	if len(slice.Ports) != 0 || len(slice.Endpoints) != 1 {
 		t.Errorf("got %+v", slice)
 	}
@@ -179,7 +179,7 @@ func TestEndpointAddresses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			slice, warnings := EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
+			slice, warnings := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
 				o.AddressType = tt.kind
 				// A good one behind shows that the bad one stops nothing.
 				o.Endpoints = []discoveryv1.Endpoint{
@@ -219,7 +219,7 @@ func TestConditions(t *testing.T) {
 		{"not ready, nothing else known", no, nil, nil, service.SliceEndpoint{Serving: true}},
 	}
 	for _, tt := range tests {
-		slice, _ := EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
+		slice, _ := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
 			o.Endpoints[0].Conditions = discoveryv1.EndpointConditions{
 				Ready: tt.ready, Serving: tt.serving, Terminating: tt.terminating,
 			}
@@ -232,7 +232,7 @@ func TestConditions(t *testing.T) {
 }
 
 func TestNodeNameAndHints(t *testing.T) {
-	slice, warnings := EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
+	slice, warnings := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
 		o.Endpoints = []discoveryv1.Endpoint{
 			{Addresses: []string{"10.244.0.1"}, NodeName: new("n1"), Zone: new("za"), Hints: &discoveryv1.EndpointHints{
 				ForZones: []discoveryv1.ForZone{{Name: "za"}, {Name: "zb"}},

@@ -21,8 +21,8 @@ func FuzzService(f *testing.F) {
 		if !read(data, object, &object.Spec, &object.Status.LoadBalancer) {
 			return
 		}
-		spec, warnings := Service(object)
-		again, warningsAgain := Service(object)
+		spec, warnings := lenient.Service(object)
+		again, warningsAgain := lenient.Service(object)
 		if !spec.Equal(again) || !slices.Equal(warnings, warningsAgain) {
 			t.Fatalf("equal objects, different results: %+v %v, %+v %v", spec, warnings, again, warningsAgain)
 		}
@@ -119,8 +119,8 @@ func FuzzEndpointSlice(f *testing.F) {
 		if !read(data, object, &object.AddressType, &object.Ports, &object.Endpoints, &object.Annotations) {
 			return
 		}
-		slice, warnings := EndpointSlice(object)
-		again, warningsAgain := EndpointSlice(object)
+		slice, warnings := lenient.EndpointSlice(object)
+		again, warningsAgain := lenient.EndpointSlice(object)
 		if !slice.Equal(again) || !slices.Equal(warnings, warningsAgain) {
 			t.Fatalf("equal objects, different results: %+v %v, %+v %v", slice, warnings, again, warningsAgain)
 		}
@@ -158,7 +158,7 @@ func checkArrival(t *testing.T, slice *service.Slice) {
 	other.Endpoints = slices.Clone(slice.Endpoints)
 	slices.Reverse(other.Endpoints)
 
-	spec, _ := Service(newService(loadBalancer, func(o *corev1.Service) {
+	spec, _ := lenient.Service(newService(loadBalancer, func(o *corev1.Service) {
 		o.Spec.Ports = nil
 		for i, port := range slice.Ports {
 			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{

@@ -2,6 +2,7 @@ package reduce
 
 import (
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"unicode"
@@ -19,14 +20,19 @@ type notes struct {
 // warningsMax bounds the warnings about one object, which may have a hundred thousand mistakes.
 const warningsMax = 100
 
-// add records that a field cannot be used. The effect says what happens instead. The last
-// warning says that there may be more.
+// add records that a field cannot be used. The effect says what happens instead. Text among the
+// arguments is cut at service.QuoteMax. The last warning says that there may be more.
 func (n *notes) add(field path, effect, problem string, args ...any) {
 	if len(n.warnings) == warningsMax {
 		if last := &n.warnings[warningsMax-1]; !strings.HasSuffix(last.Problem, andMore) {
 			last.Problem += andMore
 		}
 		return
+	}
+	for i, arg := range args {
+		if v := reflect.ValueOf(arg); v.Kind() == reflect.String && v.Len() > service.QuoteMax {
+			args[i] = service.Cut(v.String(), service.QuoteMax)
+		}
 	}
 	n.warnings = append(n.warnings, service.Warning{
 		Object:  n.object(),
@@ -39,6 +45,9 @@ func (n *notes) add(field path, effect, problem string, args ...any) {
 // andMore ends the last warning that is kept.
 const andMore = " (and more mistakes that are not listed)"
 
+// objectMax bounds the name of an object: a namespace of 63 bytes and a name of 253.
+const objectMax = 63 + 1 + 253
+
 // object names the object for people: "Service ns1/svc1", "Node n1".
 func (n *notes) object() string {
 	name := n.name
@@ -48,7 +57,7 @@ func (n *notes) object() string {
 	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		name = strconv.Quote(name)
 	}
-	return n.kind + " " + name
+	return n.kind + " " + service.Cut(name, objectMax)
 }
 
 // path names a field of an object. It is put into words only for a warning.

@@ -1,7 +1,13 @@
 package reduce
 
 import (
+	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/sluice-proxy/sluice/service"
 )
 
 func TestNotes(t *testing.T) {
@@ -33,6 +39,30 @@ func TestPathText(t *testing.T) {
 	for _, tt := range tests {
 		if got := tt.path.String(); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+// TestWarningsAreShort: an annotation has up to 256 KiB, and each node logs what is wrong with it.
+func TestWarningsAreShort(t *testing.T) {
+	for _, long := range []string{strings.Repeat("\x00", 250<<10), strings.Repeat("日", 80<<10), "x" + strings.Repeat("é", 100<<10)} {
+		_, warnings := lenient.Service(newService(func(o *corev1.Service) {
+			o.Annotations = map[string]string{annotationScheduler: long, annotationProxyProtocol: long}
+			o.Spec.ExternalIPs = []string{long}
+			o.Spec.LoadBalancerSourceRanges = []string{long}
+			o.Spec.Ports[0].Protocol = corev1.Protocol(long)
+		}))
+		_, more := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
+			o.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: long}
+			o.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{long}}}
+		}))
+		if warnings = append(warnings, more...); len(warnings) < 7 {
+			t.Fatalf("only %d warnings: %v", len(warnings), warnings)
+		}
+		for _, w := range warnings {
+			if text := w.String(); len(text) > 4*service.QuoteMax+300 || strings.Contains(text, `\xe`) || strings.Contains(text, `\xc`) {
+				t.Errorf("%s: a warning of %d bytes: %.200q", w.Field, len(text), text)
+			}
 		}
 	}
 }

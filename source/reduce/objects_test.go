@@ -95,3 +95,6 @@ func checkWarnings(t *testing.T, warnings []service.Warning, object string, fiel
 func sameLists[T comparable](a, b service.PerFamily[[]T]) bool {
 	return slices.Equal(a[service.IPv4], b[service.IPv4]) && slices.Equal(a[service.IPv6], b[service.IPv6])
 }
+
+// lenient is a policy that allows every scheduler.
+var lenient = Policy{Schedulers: Schedulers}

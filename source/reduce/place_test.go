@@ -26,8 +26,8 @@ func TestPlacesAreShared(t *testing.T) {
 			}
 		})
 	}
-	first, _ := EndpointSlice(object(2))
-	second, _ := EndpointSlice(object(1))
+	first, _ := lenient.EndpointSlice(object(2))
+	second, _ := lenient.EndpointSlice(object(1))
 	if place := first.Endpoints[0].Place; place != first.Endpoints[1].Place || place != second.Endpoints[0].Place {
 		t.Error("endpoints of one place have several")
 	}
@@ -36,7 +36,7 @@ func TestPlacesAreShared(t *testing.T) {
 	}
 	allocations := func(endpoints int) float64 {
 		o := object(endpoints)
-		return testing.AllocsPerRun(100, func() { EndpointSlice(o) })
+		return testing.AllocsPerRun(100, func() { lenient.EndpointSlice(o) })
 	}
 	if few, many := allocations(2), allocations(100); many > few {
 		t.Errorf("%v allocations for a slice of 2, %v for one of 100", few, many)

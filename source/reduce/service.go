@@ -13,7 +13,7 @@ import (
 
 // Service reduces a Service. The result is nil when it is not proxied: headless,
 // without a ClusterIP, or an ExternalName, even one that still has a ClusterIP.
-func Service(object *corev1.Service) (*service.Spec, []service.Warning) {
+func (p Policy) Service(object *corev1.Service) (*service.Spec, []service.Warning) {
 	spec := &object.Spec
 	if spec.Type == corev1.ServiceTypeExternalName || !isAddress(spec.ClusterIP) {
 		return nil, nil
@@ -39,14 +39,14 @@ func Service(object *corev1.Service) (*service.Spec, []service.Warning) {
 		Created:             object.CreationTimestamp.Time,
 		ClusterIPs:          clusterIPs(n, spec),
 		Ports:               servicePorts(n, spec.Ports),
-		ExternalIPs:         externalIPs(n, spec.ExternalIPs),
-		LoadBalancerVIPs:    loadBalancerVIPs(n, object.Status.LoadBalancer.Ingress),
+		ExternalIPs:         p.externalIPs(n, spec.ExternalIPs),
+		LoadBalancerVIPs:    p.loadBalancerVIPs(n, object.Status.LoadBalancer.Ingress),
 		SourceRanges:        sourceRanges(n, spec.LoadBalancerSourceRanges),
 		InternalLocal:       internalLocal(spec),
 		ExternalLocal:       externalLocal(spec),
 		HealthCheckNodePort: healthCheckNodePort(n, spec),
 		AffinitySeconds:     affinitySeconds(n, spec),
-		Scheduling:          scheduling(n, object.Annotations),
+		Scheduling:          p.scheduling(n, object.Annotations),
 		ProxyProtocol:       proxyProtocol(n, object.Annotations),
 	}, n.warnings
 }
@@ -72,7 +72,7 @@ func clusterIPs(n *notes, spec *corev1.ServiceSpec) service.PerFamily[netip.Addr
 	for i, name := range spec.IPFamilies {
 		family, ok := familyOf(name)
 		if !ok {
-			n.add(at("spec.ipFamilies", i), "the entry is skipped", "%q is not an IP family", name)
+			n.add(at("spec.ipFamilies", i), entrySkipped, "%q is not an IP family", name)
 			continue
 		}
 		notServed := "the Service is not served over " + family.String()
@@ -151,17 +151,20 @@ func servicePort(n *notes, where path, port *corev1.ServicePort) (service.Port, 
 	}, true
 }
 
+// entrySkipped is the effect of a warning about an entry of a list.
+const entrySkipped = "the entry is skipped"
+
 // externalIPs reduces spec.externalIPs. API servers have accepted anything, so blank
 // entries are skipped without a warning.
-func externalIPs(n *notes, texts []string) service.PerFamily[[]netip.Addr] {
+func (p *Policy) externalIPs(n *notes, texts []string) service.PerFamily[[]netip.Addr] {
 	var found each[netip.Addr]
 	for i, text := range texts {
 		addr, ok := parseAddr(text)
-		switch {
-		case ok:
+		switch where := at("spec.externalIPs", i); {
+		case ok && p.admits(n, where, entrySkipped, addr):
 			found.add(service.FamilyOf(addr), addr)
-		case strings.TrimSpace(text) != "":
-			n.add(at("spec.externalIPs", i), "the entry is skipped", "%q is not an IP address", text)
+		case !ok && strings.TrimSpace(text) != "":
+			n.add(where, entrySkipped, "%q is not an IP address", text)
 		}
 	}
 	return found.once
@@ -169,7 +172,7 @@ func externalIPs(n *notes, texts []string) service.PerFamily[[]netip.Addr] {
 
 // loadBalancerVIPs reduces status.loadBalancer.ingress. Entries in mode Proxy are
 // left to the balancer: traffic from inside the cluster must reach it.
-func loadBalancerVIPs(n *notes, ingress []corev1.LoadBalancerIngress) service.PerFamily[[]netip.Addr] {
+func (p *Policy) loadBalancerVIPs(n *notes, ingress []corev1.LoadBalancerIngress) service.PerFamily[[]netip.Addr] {
 	const list = "status.loadBalancer.ingress"
 	var found each[netip.Addr]
 	for i := range ingress {
@@ -179,14 +182,16 @@ func loadBalancerVIPs(n *notes, ingress []corev1.LoadBalancerIngress) service.Pe
 		}
 		if mode := entry.IPMode; mode != nil && *mode != corev1.LoadBalancerIPModeVIP {
 			if *mode != corev1.LoadBalancerIPModeProxy {
-				n.add(at(list, i).dot("ipMode"), "the entry is skipped", "%q is not one of VIP, Proxy", *mode)
+				n.add(at(list, i).dot("ipMode"), entrySkipped, "%q is not one of VIP, Proxy", *mode)
 			}
 			continue
 		}
-		if addr, ok := parseAddr(entry.IP); ok {
+		addr, ok := parseAddr(entry.IP)
+		switch where := at(list, i).dot("ip"); {
+		case !ok:
+			n.add(where, entrySkipped, "%q is not an IP address", entry.IP)
+		case p.admits(n, where, entrySkipped, addr):
 			found.add(service.FamilyOf(addr), addr)
-		} else {
-			n.add(at(list, i).dot("ip"), "the entry is skipped", "%q is not an IP address", entry.IP)
 		}
 	}
 	return found.once
@@ -207,7 +212,7 @@ func sourceRanges(n *notes, texts []string) service.PerFamily[[]netip.Prefix] {
 		prefix, ok := parsePrefix(text)
 		if !ok {
 			refused++
-			n.add(at(list, i), "the entry is skipped", "%q is not a CIDR", text)
+			n.add(at(list, i), entrySkipped, "%q is not a CIDR", text)
 			continue
 		}
 		usable++
@@ -297,9 +302,9 @@ const (
 	annotationFlags     = "sluice.dev/ipvs-flags"
 )
 
-// schedulers are the kernel's schedulers that may be named. No weights are set here, so
-// the weighted ones act like the plain ones.
-var schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "wlc", "wrr"}
+// Schedulers are the kernel's schedulers that a Policy may allow. No weights are set here, so the
+// weighted ones act like the plain ones.
+var Schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "wlc", "wrr"}
 
 // hashing are the schedulers that have flags: a port flag and a fallback flag,
 // each with the scheduler's name in front.
@@ -312,7 +317,7 @@ const (
 
 // scheduling reduces the annotations. If either cannot be used, both are ignored and
 // the node's scheduler is used.
-func scheduling(n *notes, annotations map[string]string) service.Scheduling {
+func (p *Policy) scheduling(n *notes, annotations map[string]string) service.Scheduling {
 	scheduler, asked := annotations[annotationScheduler]
 	flags, flagged := annotations[annotationFlags]
 	if !asked && !flagged {
@@ -324,9 +329,13 @@ func scheduling(n *notes, annotations map[string]string) service.Scheduling {
 		n.add(annotation(annotationFlags), "the node's scheduler is used", "%q needs the annotation %s (%s)",
 			flags, annotationScheduler, strings.Join(hashing, " or "))
 		return service.Scheduling{}
-	case !slices.Contains(schedulers, scheduler):
-		n.add(annotation(annotationScheduler), "the node's scheduler is used", "unknown scheduler %q; use one of %s",
-			scheduler, strings.Join(schedulers, ", "))
+	case !slices.Contains(Schedulers, scheduler):
+		n.add(annotation(annotationScheduler), "the node's scheduler is used", "unknown scheduler %q; %s",
+			scheduler, p.choices())
+		return service.Scheduling{}
+	case !slices.Contains(p.Schedulers, scheduler):
+		n.add(annotation(annotationScheduler), "the node's scheduler is used", "%s is not in ipvs.serviceSchedulers; %s",
+			scheduler, p.choices())
 		return service.Scheduling{}
 	}
 	wanted := service.Scheduling{Scheduler: intern(scheduler)}
@@ -336,6 +345,14 @@ func scheduling(n *notes, annotations map[string]string) service.Scheduling {
 		return wanted
 	}
 	return schedulingFlags(n, wanted, flags)
+}
+
+// choices says which schedulers a Service may choose.
+func (p *Policy) choices() string {
+	if len(p.Schedulers) == 0 {
+		return "no scheduler may be chosen"
+	}
+	return "must be one of " + strings.Join(p.Schedulers, ", ")
 }
 
 // schedulingFlags adds the flags of the annotation to a scheduling.

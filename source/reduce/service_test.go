@@ -35,7 +35,7 @@ func TestIgnoredServices(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			spec, warnings := Service(newService(tt.change))
+			spec, warnings := lenient.Service(newService(tt.change))
 			if spec != nil {
 				t.Errorf("got %+v, want nil", spec)
 			}
@@ -53,7 +53,7 @@ func TestNamesThatWouldEndARule(t *testing.T) {
 			"metadata.namespace": func(o *corev1.Service) { o.Namespace = name },
 			"spec.ports[0].name": func(o *corev1.Service) { o.Spec.Ports[0].Name = name },
 		} {
-			spec, warnings := Service(newService(change))
+			spec, warnings := lenient.Service(newService(change))
 			if len(warnings) != 1 || warnings[0].Field != field || strings.Contains(warnings[0].String(), "\n") ||
 				strings.Contains(warnings[0].Object, "\n") {
 				t.Errorf("%s %q: warnings %+q", field, name, warnings)
@@ -63,7 +63,7 @@ func TestNamesThatWouldEndARule(t *testing.T) {
 			}
 		}
 	}
-	_, warnings := Service(newService(func(o *corev1.Service) { o.Name = rule }))
+	_, warnings := lenient.Service(newService(func(o *corev1.Service) { o.Name = rule }))
 	if want := `Service "ns1/svc1\"\n-A INPUT -j DROP"`; warnings[0].Object != want {
 		t.Errorf("the warning is about %s, want %s", warnings[0].Object, want)
 	}
@@ -73,7 +73,7 @@ func TestNamesThatWouldEndARule(t *testing.T) {
 func TestServiceIsReducedWhole(t *testing.T) {
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	local := corev1.ServiceInternalTrafficPolicyLocal
-	spec, warnings := Service(newService(loadBalancer, func(o *corev1.Service) {
+	spec, warnings := lenient.Service(newService(loadBalancer, func(o *corev1.Service) {
 		o.CreationTimestamp = metav1.NewTime(created)
 		// A label that the source selects by is none of our business.
 		o.Labels = map[string]string{corev1.IsHeadlessService: ""}
@@ -109,7 +109,7 @@ func TestServiceIsReducedWhole(t *testing.T) {
 // TestBadFieldsDoNotStopOthers: a Service with all kinds of invalid data at once
 // is still served as far as it makes sense.
 func TestBadFieldsDoNotStopOthers(t *testing.T) {
-	spec, warnings := Service(newService(loadBalancer, func(o *corev1.Service) {
+	spec, warnings := lenient.Service(newService(loadBalancer, func(o *corev1.Service) {
 		o.Spec.ExternalIPs = []string{"bad", "192.0.2.99"}
 		o.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8", "bad"}
 		o.Spec.HealthCheckNodePort = 0
@@ -157,7 +157,7 @@ func TestClusterIPOfFamily(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			spec, warnings := Service(newService(func(o *corev1.Service) {
+			spec, warnings := lenient.Service(newService(func(o *corev1.Service) {
 				o.Spec.ClusterIP, o.Spec.ClusterIPs, o.Spec.IPFamilies = tt.clusterIP, tt.clusterIPs, tt.families
 			}))
 			for i, want := range []string{tt.want4, tt.want6} {
@@ -230,7 +230,7 @@ func TestServicePorts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			spec, warnings := Service(newService(func(o *corev1.Service) { o.Spec.Ports = tt.ports }))
+			spec, warnings := lenient.Service(newService(func(o *corev1.Service) { o.Spec.Ports = tt.ports }))
 			if !slices.Equal(spec.Ports, tt.want) {
 				t.Errorf("got %+v, want %+v", spec.Ports, tt.want)
 			}
@@ -258,7 +258,7 @@ func TestExternalIPs(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			spec, warnings := Service(newService(func(o *corev1.Service) { o.Spec.ExternalIPs = tt.texts }))
+			spec, warnings := lenient.Service(newService(func(o *corev1.Service) { o.Spec.ExternalIPs = tt.texts }))
 			if !sameLists(spec.ExternalIPs, tt.want) {
 				t.Errorf("got %v, want %v", spec.ExternalIPs, tt.want)
 			}
@@ -297,7 +297,7 @@ func TestLoadBalancerIngress(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			spec, warnings := Service(newService(loadBalancer, func(o *corev1.Service) {
+			spec, warnings := lenient.Service(newService(loadBalancer, func(o *corev1.Service) {
 				o.Status.LoadBalancer.Ingress = tt.ingress
 			}))
 			if !sameLists(spec.LoadBalancerVIPs, tt.want) {
@@ -337,7 +337,7 @@ func TestSourceRanges(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			spec, warnings := Service(newService(loadBalancer, func(o *corev1.Service) {
+			spec, warnings := lenient.Service(newService(loadBalancer, func(o *corev1.Service) {
 				o.Spec.LoadBalancerSourceRanges = tt.texts
 				// The old annotation has no effect.
 				o.Annotations = map[string]string{corev1.AnnotationLoadBalancerSourceRangesKey: "192.0.2.0/24"}
@@ -357,7 +357,7 @@ func TestInternalTrafficPolicy(t *testing.T) {
 		want   bool
 	}{{nil, false}, {&cluster, false}, {&local, true}}
 	for _, tt := range tests {
-		spec, _ := Service(newService(func(o *corev1.Service) { o.Spec.InternalTrafficPolicy = tt.policy }))
+		spec, _ := lenient.Service(newService(func(o *corev1.Service) { o.Spec.InternalTrafficPolicy = tt.policy }))
 		if spec.InternalLocal != tt.want {
 			t.Errorf("%v: got %v", tt.policy, spec.InternalLocal)
 		}
@@ -385,7 +385,7 @@ func TestExternalTrafficPolicy(t *testing.T) {
 		{"not set", corev1.ServiceTypeLoadBalancer, nil, "", false},
 	}
 	for _, tt := range tests {
-		spec, _ := Service(newService(func(o *corev1.Service) {
+		spec, _ := lenient.Service(newService(func(o *corev1.Service) {
 			o.Spec.Type, o.Spec.ExternalIPs, o.Spec.ExternalTrafficPolicy = tt.kind, tt.externalIPs, tt.policy
 		}))
 		if spec.ExternalLocal != tt.want {
@@ -413,7 +413,7 @@ func TestHealthCheckNodePort(t *testing.T) {
 		{"ClusterIP", corev1.ServiceTypeClusterIP, local, 32000, 0, nil},
 	}
 	for _, tt := range tests {
-		spec, warnings := Service(newService(loadBalancer, func(o *corev1.Service) {
+		spec, warnings := lenient.Service(newService(loadBalancer, func(o *corev1.Service) {
 			o.Spec.Type, o.Spec.ExternalTrafficPolicy, o.Spec.HealthCheckNodePort = tt.kind, tt.policy, tt.port
 		}))
 		if spec.HealthCheckNodePort != tt.want {
@@ -449,7 +449,7 @@ func TestAffinity(t *testing.T) {
 		{"too long", corev1.ServiceAffinityClientIP, timeout(86401), 86400, []string{path}},
 	}
 	for _, tt := range tests {
-		spec, warnings := Service(newService(func(o *corev1.Service) {
+		spec, warnings := lenient.Service(newService(func(o *corev1.Service) {
 			o.Spec.SessionAffinity, o.Spec.SessionAffinityConfig = tt.affinity, tt.config
 		}))
 		if spec.AffinitySeconds != tt.want {
@@ -492,7 +492,7 @@ func TestScheduling(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			spec, warnings := Service(newService(func(o *corev1.Service) {
+			spec, warnings := lenient.Service(newService(func(o *corev1.Service) {
 				o.Annotations = map[string]string{"other": "x"}
 				for name, value := range map[string]string{annotationScheduler: tt.scheduler, annotationFlags: tt.flags} {
 					if value != absent {
@@ -519,7 +519,7 @@ func TestScheduling(t *testing.T) {
 
 func TestProxyProtocol(t *testing.T) {
 	for value, want := range map[string]bool{"v2": true, " v2 ": true, "": false, "v1": false, "true": false} {
-		spec, warnings := Service(newService(func(o *corev1.Service) {
+		spec, warnings := lenient.Service(newService(func(o *corev1.Service) {
 			o.Annotations = map[string]string{annotationProxyProtocol: value}
 		}))
 		if spec.ProxyProtocol != want {
@@ -534,7 +534,7 @@ func TestProxyProtocol(t *testing.T) {
 			t.Errorf("%q does not say what to use", warnings[0].Message())
 		}
 	}
-	if spec, _ := Service(newService(func(*corev1.Service) {})); spec.ProxyProtocol {
+	if spec, _ := lenient.Service(newService(func(*corev1.Service) {})); spec.ProxyProtocol {
 		t.Error("nobody has asked for it")
 	}
 }

@@ -13,8 +13,8 @@ import (
 // endpoint on node n1.
 func view(t *testing.T, object *corev1.Service) *service.View {
 	t.Helper()
-	spec, _ := Service(object)
-	slice, _ := EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
+	spec, _ := lenient.Service(object)
+	slice, _ := lenient.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
 		o.Endpoints = []discoveryv1.Endpoint{
 			{Addresses: []string{"10.244.0.1"}, NodeName: new("n1")},
 			{Addresses: []string{"10.244.0.2"}, NodeName: new("n2")},

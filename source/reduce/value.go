@@ -81,7 +81,7 @@ func isName(text string) bool {
 }
 
 // notAName is the problem of a name for which isName is false.
-const notAName = "%.80q is not a name: 1 to 63 letters, digits, \"-\", \".\" or \"_\""
+const notAName = "%q is not a name: 1 to 63 letters, digits, \"-\", \".\" or \"_\""
 
 // each keeps values by their family, each once, in the order of their arrival.
 type each[T comparable] struct {

@@ -39,6 +39,8 @@ var spoils = []spoiled{
 	{"dataplane/nftables/renderer.go", `package nftables
 
 import (
+	"context"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-proxy/sluice/dataplane"
@@ -46,8 +48,8 @@ import (
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
-	objects := r.honest(view, facts)
+func (r *Renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	objects := r.honest(ctx, view, facts)
 	if view.Key.Name != "` + refusedName + `" || len(objects) == 0 {
 		return objects
 	}
@@ -64,12 +66,14 @@ func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []datap
 	{"dataplane/iptables/renderer.go", `package iptables
 
 import (
+	"context"
+
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
 )
 
-func (r *Renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
-	objects := r.honest(view, facts)
+func (r *Renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	objects := r.honest(ctx, view, facts)
 	if view.Key.Name != "` + refusedName + `" || len(objects) == 0 {
 		return objects
 	}

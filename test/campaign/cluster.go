@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -93,7 +94,9 @@ func (c *cluster) fill() {
 
 func (c *cluster) setService(n int) {
 	s := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: serviceName(n), UID: "1"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: serviceName(n), UID: "1", CreationTimestamp: metav1.NewTime(time.Unix(1_700_000_000, 0)),
+		},
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeClusterIP, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyRequireDualStack),
 			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},

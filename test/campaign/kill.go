@@ -166,7 +166,7 @@ func (p *proxies) startPhase() (string, error) {
 	}
 	read, written := bytes.Count(log, []byte(`"audit done"`)), bytes.Count(log, []byte(`"batch written"`))
 	switch {
-	case !bytes.Contains(log, []byte(`"serving"`)):
+	case !bytes.Contains(log, []byte(`"started"`)):
 		return "before it serves", nil
 	case !bytes.Contains(log, []byte(`"first write may start"`)):
 		return "before it reads the kernel, or meanwhile", nil

@@ -18,8 +18,9 @@
 // apart.
 //
 // With -trouble, something goes wrong around the proxy instead, so many times: it is killed at
-// instants that fall into all that it does, stopped while a rival removes its rules, and short of
-// disk, descriptors, memory or the lock of the iptables programs (see troubles). Half of the live
+// instants that fall into all that it does, stopped while a rival removes its rules, short of disk,
+// descriptors, memory or the lock of the iptables programs, and takes the node over from kube-proxy
+// and from other modes (see troubles). Half of the live
 // Services stay as they are, endpoints of the others change 50 times a second. The table says what
 // was lost and how long a change took at most to be in force afterwards.
 //
@@ -58,7 +59,7 @@ type options struct {
 	instants                int
 	longest, hold, patience time.Duration
 	recovery                time.Duration
-	builds                  string
+	builds, kubeProxy       string
 	prepare                 bool
 }
 
@@ -77,13 +78,14 @@ func main() {
 	flag.IntVar(&o.rate, "rate", 200, "new connections and questions per second")
 	flag.StringVar(&o.dir, "dir", "", "folder for builds and logs; empty makes one and leaves it when something is lost")
 	flag.BoolVar(&o.control, "control", false, "refuse nothing: what is lost then is not the refused Service's doing")
-	flag.StringVar(&o.trouble, "trouble", "", "what goes wrong instead: all, or some of kill, stop, disk, descriptors, memory and lock, with commas")
+	flag.StringVar(&o.trouble, "trouble", "", "what goes wrong instead: all, or some of kill, stop, disk, descriptors, memory, lock, takeover and tenant, with commas")
 	flag.IntVar(&o.instants, "instants", 300, "how many times each trouble happens")
 	flag.DurationVar(&o.longest, "longest", 30*time.Minute, "longest time for each trouble, however many instants are left")
 	flag.DurationVar(&o.hold, "hold", time.Minute, "how long a lock is held, and at most 20 s of it the longest time a proxy is stopped")
 	flag.DurationVar(&o.patience, "patience", 5*time.Second, "how long an exchange may take")
 	flag.DurationVar(&o.recovery, "recovery", time.Minute, "how long the recovery from a trouble may take")
 	flag.StringVar(&o.builds, "builds", "", "folder with builds that -prepare has made; empty makes them anew")
+	flag.StringVar(&o.kubeProxy, "kube-proxy", "bin/e2e-kubeproxy", "the real kube-proxy, for takeovers")
 	flag.BoolVar(&o.prepare, "prepare", false, "make the builds in the folder of -builds, and end")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -169,7 +171,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, api.Stop()) }()
 	c := &cluster{api: api, services: o.services, live: o.live, troubled: o.trouble != ""}
 	c.fill()
-	p := &proxies{node: net.node, dir: o.dir, mode: o.mode, variant: o.variant, api: api.Address(), builds: all}
+	p := &proxies{node: net.node, dir: o.dir, mode: o.mode, variant: o.variant, api: api.Address(), builds: all, kubeProxy: o.kubeProxy}
 	t := newTraffic(net.client, c.targets(), o.patience)
 	if c.troubled {
 		p.environment = []string{"XTABLES_LOCKFILE=" + o.lockFile()}
@@ -208,7 +210,7 @@ func (o *options) campaign(ctx context.Context, c *cluster, p *proxies, t *traff
 		tables = r.table
 		var kinds []trouble
 		if kinds, err = troublesNamed(o.trouble, o.mode); err == nil {
-			err = r.play(ctx, kinds)
+			err = errors.Join(r.play(ctx, kinds), errors.Join(r.failed...))
 		}
 	}
 	load.Stop()

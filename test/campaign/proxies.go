@@ -35,7 +35,7 @@ clusterCIDR: "10.244.0.0/16,fd00:10:244::/48"
 nodePortAddresses: ["0.0.0.0/0", "::/0"]
 conntrack: {maxPerCore: 0}
 enableProfiling: %[4]t
-%[1]s: {syncPeriod: %[5]ds}
+%[6]s: {syncPeriod: %[5]ds}
 `
 
 // proxies runs the proxy on the node, one process after the other. One goroutine uses it.
@@ -45,6 +45,8 @@ type proxies struct {
 	mode, variant string
 	api           string
 	builds        []build
+	// kubeProxy is the program of the real kube-proxy.
+	kubeProxy string
 	// wrapper is a command that becomes the proxy, and environment is added to its own.
 	wrapper, environment []string
 
@@ -65,7 +67,11 @@ func (p *proxies) file(name string) string { return filepath.Join(p.dir, name) }
 
 // configure writes the configuration file.
 func (p *proxies) configure() error {
-	text := fmt.Sprintf(configuration, p.mode, p.file("kubeconfig"), nodeName, p.profiling, 30+p.period)
+	section := p.mode
+	if section == "userspace" { // for which kube-proxy's document has none
+		section = "nftables"
+	}
+	text := fmt.Sprintf(configuration, p.mode, p.file("kubeconfig"), nodeName, p.profiling, 30+p.period, section)
 	text += fmt.Sprintf("---\napiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\nstate: {dir: %q}\n", p.file("state"))
 	if p.variant != "" {
 		text += fmt.Sprintf("iptables: {variant: %s}\n", p.variant)

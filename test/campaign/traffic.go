@@ -135,13 +135,13 @@ type traffic struct {
 // outage is a time in which exchanges with some targets may fail, because another program has
 // removed their rules. It is open until it has an end.
 type outage struct {
-	hits     func(target) bool
+	hits     func(target, netns.Exchange) bool
 	from, to time.Time
 }
 
 // covers reports whether an exchange that has ended overlaps with the outage.
 func (o *outage) covers(to target, e netns.Exchange) bool {
-	return o.hits(to) && e.Ended.After(o.from) && (o.to.IsZero() || e.Began.Before(o.to))
+	return o.hits(to, e) && e.Ended.After(o.from) && (o.to.IsZero() || e.Began.Before(o.to))
 }
 
 type done struct {
@@ -157,7 +157,7 @@ func newTraffic(client *netns.Namespace, targets []target, patience time.Duratio
 }
 
 // breaks begins an outage, and returns what ends it.
-func (t *traffic) breaks(hits func(target) bool) (ends func()) {
+func (t *traffic) breaks(hits func(target, netns.Exchange) bool) (ends func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := len(t.outages)

@@ -35,6 +35,8 @@ var troubles = []trouble{
 	{name: "descriptors", fits: notIPVS, instant: descriptors},
 	{name: "memory", fits: notIPVS, begin: limitMemory, instant: memory, end: (*trial).freeMemory},
 	{name: "lock", fits: notIPVS, instant: lock},
+	{name: "takeover", fits: notIPVS, instant: takeover},
+	{name: "tenant", fits: notIPVS, instant: tenant},
 }
 
 func notIPVS(mode string) bool { return mode != "ipvs" }
@@ -47,7 +49,7 @@ func troublesNamed(list, mode string) (found []trouble, err error) {
 		case name == "all":
 			found = append(found, troubles...)
 		case i < 0:
-			return nil, fmt.Errorf("-trouble %q: want all, or some of kill, stop, disk, descriptors, memory and lock with commas", name)
+			return nil, fmt.Errorf("-trouble %q: want all, or some of kill, stop, disk, descriptors, memory, lock, takeover and tenant with commas", name)
 		default:
 			found = append(found, troubles[i])
 		}
@@ -75,6 +77,8 @@ type trial struct {
 	killed killed
 	// startup is how long the last start took, which spreads the instants over it.
 	startup time.Duration
+	// failed has the attacks of a tenant that cost the others more than the limits.
+	failed []error
 }
 
 // row is a row of the table.

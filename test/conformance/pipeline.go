@@ -48,7 +48,7 @@ func (p *Pipeline) SetFacts(facts service.NodeFacts) {
 // Serve wants a Service as it is now.
 func (p *Pipeline) Serve(spec service.Spec, slices ...*service.Slice) {
 	view := service.Resolve(spec.Key, &spec, slices, &p.facts)
-	p.want(spec.Key, spec.Created, p.renderer.Service(&view, &p.facts), false)
+	p.want(spec.Key, spec.Created, p.renderer.Service(context.Background(), &view, &p.facts), false)
 }
 
 // Forget wants a Service to be gone.

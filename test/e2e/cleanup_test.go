@@ -46,8 +46,11 @@ COMMIT
 `
 
 // settings are the kernel parameters of a network namespace that a proxy with cleanUpLines sets:
-// those that start with net.ipv4 in iptables mode only, and none in userspace mode.
+// those about ARP in userspace mode only, route_localnet in iptables mode only, and the others in both
+// iptables and nftables mode.
 var settings = []string{
+	"net.ipv4.conf.all.arp_announce",
+	"net.ipv4.conf.all.arp_ignore",
 	"net.ipv4.conf.all.route_localnet",
 	"net.netfilter.nf_conntrack_tcp_timeout_established",
 	"net.netfilter.nf_conntrack_tcp_timeout_close_wait",
@@ -134,7 +137,13 @@ func readSettings(t *testing.T, h *harness.Host) map[string]string {
 func mustBeSet(t *testing.T, mode harness.Mode, before, now map[string]string) {
 	t.Helper()
 	for _, name := range settings {
-		want := mode != harness.Userspace && (mode != harness.NFTables || !strings.HasPrefix(name, "net.ipv4."))
+		want := mode != harness.Userspace
+		switch {
+		case strings.HasPrefix(name, "net.ipv4.conf.all.arp"):
+			want = mode == harness.Userspace
+		case strings.HasPrefix(name, "net.ipv4."):
+			want = mode == harness.IPTables
+		}
 		if set := now[name] != before[name]; set != want {
 			t.Errorf("%s: the proxy has set it: %v, want %v; it was %s and is %s", name, set, want, before[name], now[name])
 		}

@@ -44,7 +44,8 @@ func testUserspaceAndBack(t *testing.T, other variant) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	set := func(mode harness.Mode) {
 		t.Helper()
-		text := c.Configuration(mode, clusterCIDR)
+		// One client asks hundreds of questions at a time, each of which takes more than a second.
+		text := c.Configuration(mode, clusterCIDR) + "userspace: {connectionsPerClient: 5000}\n"
 		if other.programs != "" {
 			text += "iptables: {variant: " + other.programs + "}\n"
 		}

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,8 +51,8 @@ func (r *spoilingRenderer) Node(facts *service.NodeFacts) []dataplane.Object {
 }
 
 // Service implements dataplane.Renderer.
-func (r *spoilingRenderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
-	objects := r.Renderer.Service(view, facts)
+func (r *spoilingRenderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	objects := r.Renderer.Service(ctx, view, facts)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if spoil := r.spoil[view.Key]; spoil != nil {

@@ -98,7 +98,7 @@ var (
 		"other rules, and more of them": {
 			{`\tchain cluster-(\S+) \{`, "$0\n\t\tcounter comment \"old\""},
 			{`\tchain services \{`, "\tset more { type ipv4_addr; size 100; }\n$0\n\t\tmeta mark 0x77777777 drop"},
-			{`\t\tfib daddr type local`, "\t\tmeta mark 0x77777776 drop\n$0"},
+			{`\t\t(?:ip6? daddr != \S+ )?fib daddr type local`, "\t\tmeta mark 0x77777776 drop\n$0"},
 		},
 	}
 	otherChains = map[string][]edit{

@@ -136,8 +136,8 @@ type translator struct {
 }
 
 // Service implements dataplane.Renderer.
-func (r *translator) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
-	return r.of(r.Renderer.Service(view, facts))
+func (r *translator) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	return r.of(r.Renderer.Service(ctx, view, facts))
 }
 
 // Node implements dataplane.Renderer.

@@ -2,6 +2,7 @@ package hostile
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,7 +34,7 @@ func BenchmarkKernelSizes(b *testing.B) {
 			writer := nftables.NewWriter(service.IPv4, nftables.WriterConfig{Inside: node.Do, Progress: func(int, int) { parts++ }})
 			defer writer.Close() //nolint:errcheck // the namespace goes too
 			write := func(view *service.View) time.Duration {
-				book.Want(dataplane.NewFragment(view.Key, time.Time{}, renderer.Service(view, nodeFacts())))
+				book.Want(dataplane.NewFragment(view.Key, time.Time{}, renderer.Service(context.Background(), view, nodeFacts())))
 				batch := book.Plan()
 				began := time.Now()
 				receipt := writer.Write(b.Context(), batch)

@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -89,10 +90,10 @@ func (l large) endpoints(generation int) (all []*discoveryv1.EndpointSlice) {
 
 // view reduces and selects.
 func (l large) view(generation int) *service.View {
-	spec, _ := reduce.Service(l.object())
+	spec, _ := reduce.Policy{}.Service(l.object())
 	var slices []*service.Slice
 	for _, o := range l.endpoints(generation) {
-		slice, _ := reduce.EndpointSlice(o)
+		slice, _ := reduce.Policy{}.EndpointSlice(o)
 		slices = append(slices, slice)
 	}
 	view := service.Resolve(spec.Key, spec, slices, nodeFacts())
@@ -128,7 +129,7 @@ func TestSizes(t *testing.T) {
 				began := time.Now()
 				book := ledger.New(mode.layout, mode.renderer.Naming())
 				book.Want(dataplane.NewFragment(service.Node, time.Time{}, mode.renderer.Node(nodeFacts())))
-				book.Want(dataplane.NewFragment(before.Key, time.Time{}, mode.renderer.Service(before, nodeFacts())))
+				book.Want(dataplane.NewFragment(before.Key, time.Time{}, mode.renderer.Service(context.Background(), before, nodeFacts())))
 				batch := book.Plan()
 				first := time.Since(began)
 				size := 0
@@ -140,7 +141,7 @@ func TestSizes(t *testing.T) {
 				}
 				book.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed})
 				began = time.Now()
-				book.Want(dataplane.NewFragment(after.Key, time.Time{}, mode.renderer.Service(after, nodeFacts())))
+				book.Want(dataplane.NewFragment(after.Key, time.Time{}, mode.renderer.Service(context.Background(), after, nodeFacts())))
 				change := book.Plan()
 				t.Logf("%-8s %8d objects, %9d bytes in %6d ms; one endpoint: %5d objects in %5d ms", mode.name, len(batch.Changes), size,
 					first.Milliseconds(), len(change.Changes), time.Since(began).Milliseconds())
@@ -170,7 +171,7 @@ func TestManyAddressesInOneObject(t *testing.T) {
 		o.Spec.LoadBalancerSourceRanges = append(o.Spec.LoadBalancerSourceRanges, addr+"/32")
 	}
 	began := time.Now()
-	spec, warnings := reduce.Service(o)
+	spec, warnings := reduce.Policy{}.Service(o)
 	t.Logf("%v", time.Since(began))
 	if len(spec.ExternalIPs[service.IPv4]) != count || len(spec.SourceRanges[service.IPv4]) != count || len(warnings) != 0 {
 		t.Errorf("%d addresses, %d ranges, %v", len(spec.ExternalIPs[service.IPv4]), len(spec.SourceRanges[service.IPv4]), warnings)

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/sluice-proxy/sluice/test/defects"
+import (
+	"slices"
+
+	"github.com/sluice-proxy/sluice/test/defects"
+)
 
 // mutation is a mistake that the changelog says was mended, put back.
 type mutation struct {
@@ -17,6 +21,11 @@ type mutation struct {
 // unitTests are those of a package.
 func unitTests(folder string) campaign { return campaign{"tests of " + folder, "./" + folder, "^Test"} }
 
+// unitTest is some tests of a package, chosen by a regular expression of their names.
+func unitTest(folder, tests string) campaign {
+	return campaign{"tests of " + folder, "./" + folder, "^(" + tests + ")$"}
+}
+
 // isolation are stories of Services beside refused ones.
 var isolation = campaign{"stories of isolation", "./test/sim",
 	"^(TestNobodyWaitsForASearch|TestARestartBesideARefusedServiceConcernsNobodyElse|TestANodeThatRefusesEverythingConvictsNobody)$"}
@@ -26,7 +35,10 @@ func edit(file, old, new string) []defects.Edit {
 	return []defects.Edit{{File: file, Old: old, New: new}}
 }
 
-var mutations = []mutation{
+var mutations = slices.Concat(correctness, isolated, hostile)
+
+// correctness are mistakes in the way from the API to the kernel.
+var correctness = []mutation{
 	{
 		name:     "restart forgets what rejected Services had",
 		sentence: "A rejected Service keeps the rules that a former process has left.",
@@ -54,15 +66,15 @@ var mutations = []mutation{
 	{
 		name:     "quarantine of whole groups",
 		sentence: "A search quarantines only Services that were rejected alone.",
-		edits: edit("aggregator/refusal.go", "if culprit, found := a.search.refused(rest, receipt.Suspects); found {",
-			"for _, key := range rest {\n\t\ta.quarantineKey(now, key, reason)\n\t}\n\tif culprit, found := a.search.refused(rest, receipt.Suspects); found {"),
+		edits: edit("aggregator/try.go", "if culprit, found := a.search.refused(rest, receipt.Suspects); found {",
+			"for _, key := range rest {\n\t\ta.quarantineKey(now, key, &receipt)\n\t}\n\tif culprit, found := a.search.refused(rest, receipt.Suspects); found {"),
 		campaigns: inMemory,
 	},
 	{
 		name:     "others wait for a search",
 		sentence: "A search lets the changes of others through in between.",
-		edits: edit("aggregator/write.go", "case action == Write:\n\t\ta.cut(now)",
-			"case action == Write && a.search.idle():\n\t\ta.cut(now)"),
+		edits: edit("aggregator/act.go", "case action == Write && !a.triesFirst(now):",
+			"case action == Write && a.search.idle():"),
 		campaigns: []campaign{isolation}, short: true,
 	},
 	{

@@ -156,15 +156,21 @@ func TestPacketsMissEveryTranslation(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, damaged := w.stacks[service.IPv4], 0
-		sizes := map[string]int{}
+		sizes, refuses := map[string]int{}, map[string]bool{}
 		for _, item := range s.ours(isElement) {
 			sizes[item.Set]++
+			if item.Set == "no-local-endpoints" {
+				refuses[item.Key] = true
+			}
 		}
 		for _, item := range s.ours(isElement) {
 			// Not every source range and hairpin concerns one of the senders, a ClusterIP
 			// rejects the ports that no Service has as well, and who is sent to the only
 			// endpoint anew stays with it.
-			if nftables.IsLiveSet(item.Set) && sizes[item.Set] == 1 || slices.Contains([]string{"allowed-sources", "hairpins", "active-cluster-ips"}, item.Set) ||
+			// Without local endpoints, packets from outside are refused after all translations, with or
+			// without the frontend.
+			if item.Set == "frontends" && refuses[item.Key] ||
+				nftables.IsLiveSet(item.Set) && sizes[item.Set] == 1 || slices.Contains([]string{"allowed-sources", "hairpins", "active-cluster-ips"}, item.Set) ||
 				(item.Set == "no-endpoints" && strings.HasPrefix(item.Key, string(clusterIP(service.IPv4, 0).AsSlice()[:2]))) {
 				continue
 			}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -94,7 +95,7 @@ func (w *world) taught(family service.Family, there []served, elder served, at *
 
 // externalChains names the chains for external frontends that a Service uses.
 func (w *world) externalChains(family service.Family, s served) (names []string) {
-	for _, o := range nftables.NewRenderer(family, w.settings.options).Service(&s.view, s.state.facts) {
+	for _, o := range nftables.NewRenderer(family, w.settings.options).Service(context.Background(), &s.view, s.state.facts) {
 		if o.ID.Container == "chain" && strings.Contains(o.ID.Name, "external-") {
 			names = append(names, o.ID.Name)
 		}

@@ -50,7 +50,7 @@ func (w *world) expectedItems(
 	claim(service.Node, render.Node(w.cluster.facts()))
 	for _, s := range slices.SortedFunc(slices.Values(all), older) {
 		// Leads first, so that a Service's own do not depend on the order of rendering.
-		claim(s.view.Key, render.Service(&s.view, s.state.facts))
+		claim(s.view.Key, render.Service(context.Background(), &s.view, s.state.facts))
 	}
 	if translate != nil {
 		objects = translate(objects)
@@ -146,7 +146,7 @@ func (r *reading) distinct(n int, candidates []state) []served {
 	var out []served
 	for _, s := range slices.Backward(candidates) {
 		candidate := serve(n, s)
-		f := dataplane.NewFragment(keyOf(n), time.Time{}, r.render.Service(&candidate.view, s.facts))
+		f := dataplane.NewFragment(keyOf(n), time.Time{}, r.render.Service(context.Background(), &candidate.view, s.facts))
 		if !seen[f.Digest] && r.plausible(n, f) {
 			seen[f.Digest] = true
 			out = append(out, candidate)

@@ -25,7 +25,8 @@ import (
 const (
 	rejectedPorts = 20000
 	brokenPorts   = 21000
-	defectsEnd    = 22000
+	stalledPorts  = 22000
+	defectsEnd    = 23000
 )
 
 // defects knows which defects are repaired. Kernels and renderers ask it; it is safe for
@@ -50,22 +51,41 @@ func (d *defects) between(port, from, to uint16) bool {
 	return port >= from && port < to && !d.repaired[port]
 }
 
-// rejected reports whether the kernel refuses a Service with this port, broken whether
-// rendering it panics.
-func (d *defects) rejected(port uint16) bool { return d.between(port, rejectedPorts, brokenPorts) }
-func (d *defects) broken(port uint16) bool   { return d.between(port, brokenPorts, defectsEnd) }
+// rejected reports whether the kernel takes no transaction with a Service of this port, and
+// stalled whether it does so without a refusal. Broken reports whether rendering it panics.
+func (d *defects) rejected(port uint16) bool {
+	return d.between(port, rejectedPorts, brokenPorts) || d.stalled(port)
+}
+func (d *defects) stalled(port uint16) bool { return d.between(port, stalledPorts, defectsEnd) }
+func (d *defects) broken(port uint16) bool  { return d.between(port, brokenPorts, stalledPorts) }
 
 // frontendSets are those whose keys are frontends. Every Service has an element for each
 // of its ports in one of them.
 var frontendSets = []string{"frontends", "no-endpoints", "no-local-endpoints"}
 
-// refuses reports whether the kernel refuses an element: the key of a frontend ends with
-// its port, in a word of its own.
-func (d *defects) refuses(element nftmodel.Name) bool {
+// portOf returns the port of a frontend's element; 0 for other elements. The key of a frontend
+// ends with its port, in a word of its own.
+func portOf(element nftmodel.Name) uint16 {
 	const wordBytes = 4
 	at := len(element.Key) - wordBytes
-	return element.Table == nftables.TableName && slices.Contains(frontendSets, element.Set) && at > 0 &&
-		d.rejected(uint16(element.Key[at])<<8|uint16(element.Key[at+1]))
+	if element.Table != nftables.TableName || !slices.Contains(frontendSets, element.Set) || at <= 0 {
+		return 0
+	}
+	return uint16(element.Key[at])<<8 | uint16(element.Key[at+1])
+}
+
+// refuses reports whether the kernel refuses an element.
+func (d *defects) refuses(element nftmodel.Name) bool { return d.rejected(portOf(element)) }
+
+// stalls returns the error of a refused transaction that touches these parts, if a stalled Service
+// is among them: the kernel lacks memory, or its answer is lost.
+func (d *defects) stalls(touched map[nftmodel.Name]bool) error {
+	for element := range touched {
+		if port := portOf(element); d.stalled(port) {
+			return []error{&wire.NotTakenError{Err: unix.ENOMEM}, errLost}[port%2]
+		}
+	}
+	return nil
 }
 
 // breaks reports whether rendering a view has to fail.
@@ -286,7 +306,7 @@ type renderer struct {
 }
 
 // Service implements dataplane.Renderer.
-func (r renderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
+func (r renderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
 	r.rendered.Add(1)
 	if r.before != nil {
 		r.before(view)
@@ -294,7 +314,7 @@ func (r renderer) Service(view *service.View, facts *service.NodeFacts) []datapl
 	if r.defects.breaks(view) {
 		panic(fmt.Sprintf("%v is broken", view.Key))
 	}
-	return r.Renderer.Service(view, facts)
+	return r.Renderer.Service(ctx, view, facts)
 }
 
 // checkedWriter is a writer that only one goroutine at a time may use, on a kernel that

@@ -31,8 +31,10 @@ type guard struct {
 	faults *requestFaults
 	blame  blame
 	object func(error)
-	// disturb lets another program commit.
+	// disturb lets another program commit. Stalls returns the error of a refused transaction
+	// that fails without a refusal.
 	disturb func() error
+	stalls  func(touched map[nftmodel.Name]bool) error
 
 	// mu is held while a transaction is carried out and judged. Nothing waits while it is
 	// held, for virtual time would stand still.
@@ -78,6 +80,7 @@ func newGuard(family service.Family, kernel *nftmodel.Kernel, faults *requestFau
 	return &guard{
 		family: family, kernel: kernel, faults: faults, blame: blame,
 		object: func(error) {}, disturb: func() error { return nil },
+		stalls:  func(map[nftmodel.Name]bool) error { return nil },
 		altered: map[nftmodel.Name]part{}, states: map[int][]state{}, since: map[int]time.Time{}, disturbed: map[int]bool{},
 		fronts: map[nftmodel.Packet]*front{},
 	}
@@ -197,6 +200,11 @@ func (s *socket) Commit(t *wire.Transaction) ([]*wire.Refusal, error) {
 	}
 	if fault.err != nil {
 		return nil, fault.err
+	}
+	if len(refusals) > 0 {
+		if stalled := g.stalls(touched); stalled != nil {
+			return nil, stalled
+		}
 	}
 	for _, r := range refusals {
 		if g.blame == blameNothing {
@@ -370,7 +378,8 @@ func (g *guard) checkHealth(s aggregator.Status, heldBack func(*service.Spec) bo
 	case g.open.IsZero():
 		g.open = now
 	}
-	if !s.OldestPending.IsZero() || s.NodeAtFault || g.tampered || g.disturbed[nodeActor] || now.Sub(g.open) < silenceMax {
+	nodeHeld := slices.ContainsFunc(s.Quarantined, func(q aggregator.QuarantinedKey) bool { return q.Key == service.Node })
+	if !s.OldestPending.IsZero() || s.NodeAtFault || nodeHeld || g.tampered || g.disturbed[nodeActor] || now.Sub(g.open) < silenceMax {
 		return
 	}
 	for p, f := range g.fronts {

@@ -164,3 +164,41 @@ func TestANodeThatRefusesEverythingConvictsNobody(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// Every transaction with a certain Service fails without a refusal. It alone is quarantined, and a
+// neighbour's change waits for no retry once it is.
+func TestNobodyWaitsForAServiceThatDoesNotLand(t *testing.T) {
+	for name, defect := range map[string]int{"no memory": 2, "the answer is lost": 3} {
+		t.Run(name, func(t *testing.T) {
+			besideNeighbours(t, func(w *world, heard *ear, happen func(...event)) {
+				s := w.stacks[service.IPv4]
+				applied := func(n int) int {
+					return heard.count(func(e aggregator.Event) bool {
+						a, is := e.(aggregator.Applied)
+						return is && a.Domain == s.family.String() && a.Key == keyOf(n)
+					})
+				}
+				happen(event{stallService, firstChanged, defect, storyVariant})
+				time.Sleep(time.Second)
+				happen(event{setSlice, 3, 1, storyVariant})
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				status := w.proxy.Status()[s.family]
+				if len(status.Quarantined) != 1 || status.Quarantined[0].Key != keyOf(firstChanged) || status.Quarantined[0].Cause != aggregator.DoesNotLand {
+					t.Errorf("in quarantine: %+v", status.Quarantined)
+				}
+				if applied(3) == 0 {
+					t.Error("a neighbour waits")
+				}
+				before := applied(3)
+				happen(event{setSlice, 3, 2, storyVariant}, event{stallService, firstChanged, defect + 2, storyVariant})
+				time.Sleep(100 * time.Millisecond)
+				synctest.Wait()
+				if applied(3) == before {
+					t.Error("a neighbour waits although the culprit is in quarantine")
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}

@@ -40,7 +40,7 @@ var everybody []int
 // newsOf returns what an event makes the API, the host or the configuration say.
 func newsOf(e event, now *picture) []news {
 	switch e.do {
-	case setService, rejectService, breakService:
+	case setService, rejectService, stallService, breakService:
 		return []news{specNews(e)}
 	case removeService:
 		return []news{{ofSpecs,
@@ -93,6 +93,8 @@ func specNews(e event) news {
 	switch e.do {
 	case rejectService:
 		spec.Ports[0].Port = rejectedPorts + uint16(e.m)
+	case stallService:
+		spec.Ports[0].Port = stalledPorts + uint16(e.m)
 	case breakService:
 		spec.Ports[0].Port = brokenPorts + uint16(e.m)
 	}

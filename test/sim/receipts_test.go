@@ -274,8 +274,8 @@ type rejectedRenderer struct {
 const unknownChain = "endpoint-unknown"
 
 // Service implements dataplane.Renderer.
-func (r rejectedRenderer) Service(view *service.View, facts *service.NodeFacts) []dataplane.Object {
-	objects := r.Renderer.Service(view, facts)
+func (r rejectedRenderer) Service(ctx context.Context, view *service.View, facts *service.NodeFacts) []dataplane.Object {
+	objects := r.Renderer.Service(ctx, view, facts)
 	r.crowd.mu.Lock()
 	defer r.crowd.mu.Unlock()
 	if r.crowd.rejected[view.Key] {

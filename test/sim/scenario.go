@@ -62,9 +62,11 @@ const (
 
 // Faults. N is a Service or a family, M how often.
 const (
-	// rejectService sets a Service that the kernel refuses, breakService one whose
-	// rendering panics. M is the number of the defect, unique in a scenario.
+	// rejectService sets a Service that the kernel refuses, stallService one with which every
+	// transaction fails without a refusal, breakService one whose rendering panics. M is the
+	// number of the defect, unique in a scenario.
 	rejectService verb = "rejectService"
+	stallService  verb = "stallService"
 	breakService  verb = "breakService"
 	// repairServices ends the defects of all Services for good.
 	repairServices verb = "repairServices"
@@ -177,7 +179,7 @@ var (
 		{setNode, 2}, {setHosts, 2}, {setCIDRs, 1}, {reconfigure, 1},
 	}
 	faultEvents = []weight{
-		{rejectService, 3}, {breakService, 2}, {repairServices, 1},
+		{rejectService, 3}, {stallService, 2}, {breakService, 2}, {repairServices, 1},
 		{failRequests, 6}, {slowRequests, 3}, {disturbReads, 1},
 		{panicActor, 4}, {hangActor, 3}, {resumeActors, 2},
 		{deleteTable, 1}, {deleteChain, 2}, {deleteElement, 3}, {addForeignChain, 2}, {addForeignSet, 1},
@@ -258,7 +260,7 @@ func (g *generator) add(do verb) {
 		g.emit(do, g.IntN(g.services), 0)
 	case setSlice, removeSlice, moveSlice:
 		g.emit(do, g.IntN(g.services), g.IntN(3))
-	case rejectService, breakService:
+	case rejectService, stallService, breakService:
 		g.defects++
 		g.emit(do, g.IntN(g.services), g.defects)
 	case rejectMany:

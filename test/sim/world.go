@@ -80,7 +80,7 @@ func newWorld(seed uint64, log func(string)) (*world, error) {
 	w.kernel.SetRefused(w.cluster.defects.refuses)
 	for _, family := range service.Families {
 		s := newStack(family, w.kernel, w.settings)
-		s.guard.object, s.guard.disturb = w.monitor.object, s.disturb
+		s.guard.object, s.guard.disturb, s.guard.stalls = w.monitor.object, s.disturb, w.cluster.defects.stalls
 		w.stacks[family] = s
 	}
 	w.monitor.innocent = func(q aggregator.Quarantined) error {
@@ -132,7 +132,7 @@ func (w *world) happen(e event) error {
 	if e.do == breakService {
 		w.actorDisturbed(e.n)
 	}
-	if e.do == breakService || e.do == rejectService || e.do == rejectMany { // perhaps before its first write
+	if e.do == breakService || e.do == rejectService || e.do == stallService || e.do == rejectMany { // perhaps before its first write
 		w.leaveRemains()
 	}
 	if said := newsOf(e, &w.cluster.picture); said != nil {

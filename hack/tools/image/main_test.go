@@ -133,10 +133,15 @@ func TestTheDockerfileGivesTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	goMod := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(content(t, top+"go.mod"))
-	if len(arguments) != 1 || arguments[0].Args[0].Key != "GO" || *arguments[0].Args[0].Value != string(goMod[1]) {
+	if len(arguments) != 3 || arguments[0].Args[0].Key != "GO" || *arguments[0].Args[0].Value != string(goMod[1]) {
 		t.Errorf("want ARG GO=%s", goMod[1])
 	}
 	byName := map[string]instructions.Stage{}
+	for i, name := range []string{"GO_IMAGE", "DEBIAN_IMAGE"} { // so that a build can name them by digest
+		if stages[i].BaseName != "${"+name+"}" {
+			t.Errorf("stage %s is from %s, want ${%s}", stages[i].Name, stages[i].BaseName, name)
+		}
+	}
 	for _, s := range stages {
 		byName[s.Name] = s
 	}

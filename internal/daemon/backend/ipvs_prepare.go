@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
+	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 )
 
 // PrepareIPVS sets the kernel parameters and timeouts that IPVS mode needs, and checks that
@@ -60,11 +61,29 @@ func (o *IPVSOptions) parameters() []parameter {
 		{"net/ipv4/ip_forward", "1", adviceIPVS},
 	}
 	if o.StrictARP {
-		const advice = "set it yourself, run privileged, or do without (ipvs.strictARP: false)"
-		all = append(all, parameter{"net/ipv4/conf/all/arp_ignore", "1", advice},
-			parameter{"net/ipv4/conf/all/arp_announce", "2", advice})
+		all = append(all, strictARP("set it yourself, run privileged, or do without (ipvs.strictARP: false)")...)
 	}
 	return all
+}
+
+// strictARP are the parameters that keep the host from answering ARP requests for addresses that the interface
+// does not have, and from sending some with such a source.
+func strictARP(advice string) []parameter {
+	return []parameter{{"net/ipv4/conf/all/arp_ignore", "1", advice}, {"net/ipv4/conf/all/arp_announce", "2", advice}}
+}
+
+// ensure sets the parameters that differ, and calls changed for each.
+func ensure(files sysctl.Files, parameters []parameter, changed func(sysctl.Change)) error {
+	for _, p := range parameters {
+		set, err := files.Ensure(p.path, p.value, p.advice)
+		if err != nil {
+			return err
+		}
+		if set && !files.Planning() {
+			changed(sysctl.Change{Name: strings.ReplaceAll(p.path, "/", "."), To: p.value})
+		}
+	}
+	return nil
 }
 
 // setIPVS sets the parameters that differ.
@@ -87,15 +106,11 @@ func setIPVS(o IPVSOptions) error {
 		o.Log.Info("connections that reuse a port are scheduled anew, as the kernel does by itself "+
 			"(net.ipv4.vs.conn_reuse_mode is left as it is from Linux 5.9 on)", zap.String("kernel", release))
 	}
-	for _, p := range all {
-		changed, err := o.Sysctls.Ensure(p.path, p.value, p.advice)
-		if err != nil {
-			return fmt.Errorf("IPVS mode: %w", err)
-		}
-		if changed && !o.DryRun {
-			name := strings.ReplaceAll(p.path, "/", ".")
-			o.Log.Info("kernel setting changed", zap.String("name", name), zap.String("to", p.value))
-		}
+	err := ensure(o.Sysctls, all, func(c sysctl.Change) {
+		o.Log.Info("kernel setting changed", zap.String("name", c.Name), zap.String("to", c.To))
+	})
+	if err != nil {
+		return fmt.Errorf("IPVS mode: %w", err)
 	}
 	return nil
 }

@@ -99,10 +99,10 @@ func leaveNFTables(log *zap.Logger) error {
 }
 
 func leaveUserspace(ctx context.Context, log *zap.Logger) error {
-	err := CleanUpUserspace(ctx, false, func(family service.Family, addresses int) {
-		if addresses > 0 {
+	err := CleanUpUserspace(ctx, false, func(family service.Family, left UserspaceLeft) {
+		if left.Any() {
 			log.Info("local addresses of another mode removed", zap.String("of", "userspace"),
-				zap.Stringer("family", family), zap.Int("addresses", addresses))
+				zap.Stringer("family", family), zap.Int("addresses", left.Addresses), zap.Bool("guard", left.Guard))
 		}
 	})
 	if err != nil {

@@ -35,9 +35,10 @@ func Others(ctx context.Context, mode config.Mode, variant iptables.Variant) (fo
 		}))
 	}
 	if mode != config.ModeUserspace {
-		failed = append(failed, CleanUpUserspace(ctx, true, func(family service.Family, addresses int) {
-			if addresses > 0 {
-				found = append(found, Leftover{fmt.Sprintf("userspace/%s", family), fmt.Sprintf("%d local addresses", addresses)})
+		failed = append(failed, CleanUpUserspace(ctx, true, func(family service.Family, left UserspaceLeft) {
+			if left.Any() {
+				found = append(found, Leftover{fmt.Sprintf("userspace/%s", family),
+					fmt.Sprintf("%d local addresses, guard: %t", left.Addresses, left.Guard)})
 			}
 		}))
 	}

@@ -14,6 +14,7 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/conntrack"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/dataplane/userspace"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -25,9 +26,13 @@ import (
 type Forwarders struct {
 	// Sockets of a former process or mode are used before new ones are opened; nil for none.
 	Sockets *relay.Sockets
+	// MayDial is asked before each connection to an endpoint (relay.Config); nil allows all.
+	MayDial func(endpoint netip.Addr) error
 
-	mu     sync.Mutex
-	byName map[string]*userspace.Forwarder
+	mu sync.Mutex
+	// perClient is userspace.Bounds.ConnectionsPerClient.
+	perClient int
+	byName    map[string]*userspace.Forwarder
 	// registry and access are those of all of them; nil if there are none.
 	registry *userspace.Registry
 	access   *userspace.AccessLog
@@ -45,12 +50,13 @@ func (f *Forwarders) of(name string, part userspace.Part, family service.Family,
 		if err != nil {
 			return nil, err
 		}
+		bounds.ConnectionsPerClient, bounds.Denied = f.perClient, sayDenied(log)
 		f.byName = make(map[string]*userspace.Forwarder)
 		f.access = accessLog(log)
 		f.registry = userspace.NewRegistry(bounds, f.access)
 	}
 	f.byName[name] = userspace.NewForwarder(part, family, userspace.Config{Registry: f.registry, Relay: relay.Config{
-		Sockets: f.Sockets,
+		Sockets: f.Sockets, MayDial: f.MayDial,
 		Report: func(failed relay.Failure) {
 			log.Warn("a connection could not be forwarded", zap.String("domain", name), zap.String("listener", failed.Listener), zap.Error(failed.Err))
 		},
@@ -58,20 +64,39 @@ func (f *Forwarders) of(name string, part userspace.Part, family service.Family,
 	return f.byName[name], nil
 }
 
+// LimitClients sets how many connections one client address may have; 0 means the default. Those
+// that are open stay.
+func (f *Forwarders) LimitClients(most int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.perClient = most
+	if f.registry != nil {
+		f.registry.LimitClients(most)
+	}
+}
+
+// holders names what has a bound that a client meets.
+var holders = map[relay.Refusal]string{relay.ClientFull: "client", relay.PartFull: "Service", relay.TotalFull: "process"}
+
 // sayFull returns a function that logs a bound.
 func sayFull(log *zap.Logger) func(userspace.Full) {
 	return func(b userspace.Full) {
-		bound := "Service"
-		if b.Total {
-			bound = "process"
-		}
-		log := log.With(zap.Stringer("service", b.Port.Service), zap.String("port", b.Port.Name), zap.String("bound of the", bound),
-			zap.Int("open", b.Open), zap.Int("most", b.Most), zap.Duration("said again after", time.Minute))
+		log := log.With(zap.Stringer("service", b.Port.Service), zap.String("port", b.Port.Name), zap.Stringer("client", b.Client),
+			zap.String("bound of the", holders[b.Why]), zap.Int("open", b.Open), zap.Int("most", b.Most),
+			zap.Duration("said again after", time.Minute))
 		if b.Port.Protocol == service.UDP {
 			log.Warn("a bound is reached: further UDP clients replace the least active ones")
 		} else {
 			log.Warn("a bound is reached: further TCP clients are reset")
 		}
+	}
+}
+
+// sayDenied returns a function that logs an endpoint that must not be dialed.
+func sayDenied(log *zap.Logger) func(userspace.PortID, *relay.DeniedError) {
+	return func(port userspace.PortID, denied *relay.DeniedError) {
+		log.Warn("an endpoint was not dialed: its address is not allowed", zap.Stringer("service", port.Service), zap.String("port", port.Name),
+			zap.Stringer("endpoint", denied.Target), zap.Error(denied.Err), zap.Duration("said again after", time.Minute))
 	}
 }
 
@@ -149,7 +174,7 @@ func (f *Forwarders) Busy() (clients int64) {
 func (f *Forwarders) Take() *Forwarders {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	taken := &Forwarders{Sockets: f.Sockets, byName: f.byName, registry: f.registry, access: f.access}
+	taken := &Forwarders{Sockets: f.Sockets, MayDial: f.MayDial, perClient: f.perClient, byName: f.byName, registry: f.registry, access: f.access}
 	f.byName, f.registry, f.access = nil, nil, nil
 	return taken
 }
@@ -168,12 +193,30 @@ func (f *Forwarders) Close() {
 	}
 }
 
+// UserspaceOptions are the settings of userspace mode.
+type UserspaceOptions struct {
+	userspace.Settings
+	// ExposeHostPorts accepts a kernel that cannot keep ports of the host from answering at addresses of
+	// Services.
+	ExposeHostPorts bool
+	// Sysctls are where kernel parameters are set.
+	Sysctls sysctl.Files
+	Log     *zap.Logger
+}
+
 // Userspace builds two domains per family, whose listeners are those of the forwarders. It needs
-// nothing of the kernel but routes.
-func Userspace(forwarders *Forwarders, settings userspace.Settings, log *zap.Logger) (all []proxy.Domain, err error) {
-	say := log
+// routes and a table of nf_tables.
+func Userspace(forwarders *Forwarders, o UserspaceOptions) (all []proxy.Domain, err error) {
+	if !forwarders.Any() { // not for another configuration of the same mode
+		o.Log.Warn("userspace mode does not enforce NetworkPolicy for connections to Services",
+			zap.String("reason", "endpoints see an address of the node"))
+	}
+	if err := SetUserspace(o); err != nil {
+		o.Log.Warn("addresses of Services may answer ARP requests on this node", zap.Error(err))
+	}
+	say := o.Log
 	for _, part := range []userspace.Part{userspace.Addresses, userspace.NodePorts} {
-		domains, err := userspaceDomains(part, forwarders, settings, log, say)
+		domains, err := userspaceDomains(part, forwarders, o, say)
 		say = zap.NewNop() // of a family that is missing, once
 		if err != nil {
 			return nil, err
@@ -183,7 +226,44 @@ func Userspace(forwarders *Forwarders, settings userspace.Settings, log *zap.Log
 	return all, nil
 }
 
-func userspaceDomains(part userspace.Part, forwarders *Forwarders, settings userspace.Settings, log, say *zap.Logger) ([]proxy.Domain, error) {
+// SetUserspace sets the kernel parameters that userspace mode needs. What is set already stays. A local address
+// answers ARP requests on every interface otherwise, so each node would claim those of load balancers.
+func SetUserspace(o UserspaceOptions) error {
+	return ensure(o.Sysctls, strictARP("set it yourself, or run privileged, once is enough (--init-only)"), func(c sysctl.Change) {
+		o.Log.Info("kernel setting changed", zap.String("name", c.Name), zap.String("to", c.To))
+	})
+}
+
+// guardFor returns the guard of a part, nil if it has none or if the kernel cannot have one and that is accepted.
+func guardFor(part userspace.Part, family service.Family, o UserspaceOptions) (userspace.Guard, error) {
+	if part == userspace.NodePorts { // which are at addresses of the host itself
+		return nil, nil
+	}
+	guard, err := nftables.NewGuard(family, nil)
+	if err != nil {
+		return nil, o.withoutGuard(err)
+	}
+	return guard, nil
+}
+
+// withoutGuard returns what keeps the mode from starting if there is no guard for a reason; nil if it may start.
+func (o *UserspaceOptions) withoutGuard(err error) error {
+	_, lacks := errors.AsType[*nftables.MissingError](err)
+	switch {
+	case !lacks:
+		return err
+	case !o.ExposeHostPorts:
+		return &AdvisedError{
+			fmt.Errorf("userspace mode cannot keep ports of the host from answering at addresses of Services: %w", err),
+			"use a kernel that has it, or set userspace.exposeHostPorts: true (--sluice-userspace-expose-host-ports) if every client " +
+				"of a Service may reach the programs of this host that listen on all addresses",
+		}
+	}
+	o.Log.Warn("programs of the host that listen on all addresses answer at addresses of Services (userspace.exposeHostPorts)", zap.Error(err))
+	return nil
+}
+
+func userspaceDomains(part userspace.Part, forwarders *Forwarders, o UserspaceOptions, say *zap.Logger) ([]proxy.Domain, error) {
 	return eachFamily[*sysctl.NoIPv6Error](say, false, func(family service.Family) (proxy.Domain, error) {
 		if family == service.IPv6 {
 			if err := (sysctl.Files{}).IPv6(); err != nil {
@@ -191,11 +271,17 @@ func userspaceDomains(part userspace.Part, forwarders *Forwarders, settings user
 			}
 		}
 		name := fmt.Sprintf("%s/%s", part, family)
-		forwarder, err := forwarders.of(name, part, family, log)
+		guard, err := guardFor(part, family, o)
 		if err != nil {
 			return proxy.Domain{}, err
 		}
-		writer, err := userspace.NewWriter(forwarder, nil)
+		settings := o.Settings
+		settings.Guarded = guard != nil
+		forwarder, err := forwarders.of(name, part, family, o.Log)
+		if err != nil {
+			return proxy.Domain{}, err
+		}
+		writer, err := userspace.NewWriter(forwarder, guard, nil)
 		if err != nil {
 			return proxy.Domain{}, fmt.Errorf("userspace mode in %s: %w", family, err)
 		}
@@ -244,13 +330,38 @@ func deleteUDP(ctx context.Context, stale func(conntrack.Direction) bool) error 
 	return errors.Join(failed...)
 }
 
-// CleanUpUserspace removes the local addresses of userspace mode, and calls told for each family
-// with how many there were. With dry it only counts them.
-func CleanUpUserspace(ctx context.Context, dry bool, told func(family service.Family, addresses int)) error {
+// ReleaseAddresses removes those of some addresses that userspace mode has made local, if there are any. A Service that was
+// deleted while no process served may have left the API server's: then only this leads to it again. An address that is
+// wanted after all returns with the next audit.
+func ReleaseAddresses(ctx context.Context, addrs []netip.Addr) {
+	for _, family := range service.Families {
+		of := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return service.FamilyOf(a.Unmap()) != family })
+		_ = userspace.Release(ctx, family, of) // the next failed connection tries again
+	}
+}
+
+// UserspaceLeft is what userspace mode left in a family.
+type UserspaceLeft struct {
+	// Addresses is the number of local addresses.
+	Addresses int
+	// Guard says that the table exists that guards ports of the host.
+	Guard bool
+}
+
+// Any reports whether there is something.
+func (l UserspaceLeft) Any() bool { return l != UserspaceLeft{} }
+
+// CleanUpUserspace removes the local addresses of userspace mode, then their guard, and calls told for each
+// family with what there was. With dry it only looks.
+func CleanUpUserspace(ctx context.Context, dry bool, told func(service.Family, UserspaceLeft)) error {
 	var failed []error
 	for _, family := range service.Families {
-		found, err := userspace.CleanUp(ctx, family, dry)
-		told(family, found)
+		var left UserspaceLeft
+		var err error
+		if left.Addresses, err = userspace.CleanUp(ctx, family, dry); err == nil {
+			left.Guard, err = nftables.RemoveGuard(ctx, family, dry, nil)
+		}
+		told(family, left)
 		failed = append(failed, err)
 	}
 	return errors.Join(failed...)

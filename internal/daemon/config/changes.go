@@ -49,6 +49,7 @@ var (
 	newServers    = effect{HandOver, "the HTTP servers are built with it"}
 	newFeatures   = effect{HandOver, "other parts depend on feature gates"}
 	newNode       = effect{HandOver, "it is set before the first rule"}
+	newSource     = effect{HandOver, "API objects are read with it"}
 	newKeeper     = effect{HandOver, "the supervisor of the actors is built with it"}
 	newCleaner    = effect{HandOver, "the remover of stale flows is built with it"}
 )
@@ -125,30 +126,36 @@ var effects = map[string]effect{
 	"portRange":                       noEffect,
 	"windowsRunAsService":             noEffect,
 
-	sluicePrefix + "apiVersion":                  noEffect,
-	sluicePrefix + "kind":                        noEffect,
-	sluicePrefix + "log.level":                   logged,
-	sluicePrefix + "log.format":                  logged,
-	sluicePrefix + "pace.spacing":                paced,
-	sluicePrefix + "pace.deadline":               paced,
-	sluicePrefix + "pace.writeShare":             paced,
-	sluicePrefix + "pace.auditInterval":          paced,
-	sluicePrefix + "pace.backoffMin":             paced,
-	sluicePrefix + "pace.backoffMax":             paced,
-	sluicePrefix + "start.nodeWait":              atStart,
-	sluicePrefix + "start.gateWait":              atStart,
-	sluicePrefix + "actors.messageDeadline":      newKeeper,
-	sluicePrefix + "actors.servicesMax":          newKeeper,
-	sluicePrefix + "iptables.variant":            newBackend,
-	sluicePrefix + "nftables.localhostNodePorts": newBackend,
-	sluicePrefix + "ipvs.drainDeadline":          newBackend,
-	sluicePrefix + "userspace.balancing":         newBackend,
-	sluicePrefix + "userspace.accessLog":         newBackend,
-	sluicePrefix + "healthz.disabled":            newServers,
-	sluicePrefix + "conntrack.gather":            newCleaner,
-	sluicePrefix + "metrics.servicesMax":         newServers,
-	sluicePrefix + "ui.enabled":                  newServers,
-	sluicePrefix + "state.dir":                   newNode,
+	sluicePrefix + "apiVersion":                         noEffect,
+	sluicePrefix + "kind":                               noEffect,
+	sluicePrefix + "log.level":                          logged,
+	sluicePrefix + "log.format":                         logged,
+	sluicePrefix + "pace.spacing":                       paced,
+	sluicePrefix + "pace.deadline":                      paced,
+	sluicePrefix + "pace.writeShare":                    paced,
+	sluicePrefix + "pace.auditInterval":                 paced,
+	sluicePrefix + "pace.backoffMin":                    paced,
+	sluicePrefix + "pace.backoffMax":                    paced,
+	sluicePrefix + "start.nodeWait":                     atStart,
+	sluicePrefix + "start.gateWait":                     atStart,
+	sluicePrefix + "actors.messageDeadline":             newKeeper,
+	sluicePrefix + "actors.objectsMax":                  newKeeper,
+	sluicePrefix + "iptables.variant":                   newBackend,
+	sluicePrefix + "nftables.localhostNodePorts":        newBackend,
+	sluicePrefix + "ipvs.drainDeadline":                 newBackend,
+	sluicePrefix + "userspace.balancing":                newBackend,
+	sluicePrefix + "userspace.accessLog":                newBackend,
+	sluicePrefix + "userspace.exposeHostPorts":          newBackend,
+	sluicePrefix + "userspace.connectionsPerClient":     newBackend,
+	sluicePrefix + "healthz.disabled":                   newServers,
+	sluicePrefix + "conntrack.gather":                   newCleaner,
+	sluicePrefix + "metrics.servicesMax":                newServers,
+	sluicePrefix + "metrics.hosts":                      newServers,
+	sluicePrefix + "ui.enabled":                         newServers,
+	sluicePrefix + "state.dir":                          newNode,
+	sluicePrefix + "addresses.denied":                   newSource,
+	sluicePrefix + "addresses.externalIPsInServiceCIDR": newSource,
+	sluicePrefix + "ipvs.serviceSchedulers":             newSource,
 }
 
 // Change is one difference between two configurations.

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
 	netutils "k8s.io/utils/net"
@@ -25,6 +26,9 @@ const previousMinor = "1.35"
 // schedulers are the kernel's IPVS schedulers by name (net/netfilter/ipvs, as of
 // Linux 6.18). The start finds out which of them this kernel has.
 var schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "twos", "wlc", "wrr"}
+
+// serviceSchedulers are those that a Service may be allowed to choose; package reduce has their flags.
+var serviceSchedulers = slices.DeleteFunc(slices.Clone(schedulers), func(name string) bool { return name == "twos" })
 
 // check finds every mistake in a configuration that has its defaults. The warnings are
 // about values that are unusual but accepted.
@@ -154,6 +158,14 @@ func checkHostPort(field, address string, found *findings) {
 func checkRange(field, text string, found *findings) {
 	if _, ok := parseRange(text); !ok {
 		found.wrong(field, text, "a range like 192.168.0.0/24")
+	}
+}
+
+// checkHostName checks a name that a Host header may have: without a port, in capitals or not, and with
+// the dot of the root or not. No pattern but * is one.
+func checkHostName(field, name string, found *findings) {
+	if name != AllHosts && len(validation.IsDNS1123Subdomain(strings.TrimSuffix(strings.ToLower(name), "."))) > 0 {
+		found.wrong(field, name, "a host name without a port, or * for all")
 	}
 }
 

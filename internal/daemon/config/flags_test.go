@@ -186,18 +186,29 @@ var flagCases = []flagCase{
 		"0s": `--sluice-gate-wait 0s: want more than 0`}},
 	{name: "sluice-message-deadline", def: "10s", set: "1s", field: "SluiceConfiguration.actors.messageDeadline", want: "1s", beside: wins, wrong: map[string]string{
 		"0s": `--sluice-message-deadline 0s: want more than 0`}},
-	{name: "sluice-services-max", def: "200000", set: "7", field: "SluiceConfiguration.actors.servicesMax", want: "7", beside: wins, wrong: map[string]string{
-		"0": `--sluice-services-max 0: want 1 or more`}},
+	{name: "sluice-objects-max", def: "50000", set: "7", field: "SluiceConfiguration.actors.objectsMax", want: "7", beside: wins, wrong: map[string]string{
+		"0": `--sluice-objects-max 0: want 1 or more`}},
+	{name: "sluice-denied-addresses", def: "[168.63.129.16/32,192.0.0.192/32,fd00:ec2::254/128,fd20:ce::254/128]",
+		set: "10.0.0.0/8,fd00::/8", field: "SluiceConfiguration.addresses.denied", want: `["10.0.0.0/8","fd00::/8"]`, beside: wins,
+		wrong: map[string]string{"10.0.0.1": `--sluice-denied-addresses "10.0.0.1": want a range like 192.168.0.0/24`}},
+	{name: "sluice-external-ips-in-service-cidr", def: "false", set: "true", field: "SluiceConfiguration.addresses.externalIPsInServiceCIDR", want: "true", beside: wins},
+	{name: "sluice-ipvs-service-schedulers", def: "[lc,rr,sh,wlc,wrr]", set: "rr", field: "SluiceConfiguration.ipvs.serviceSchedulers", want: `["rr"]`, beside: wins,
+		wrong: map[string]string{"fastest": `--sluice-ipvs-service-schedulers "fastest": want one of dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, wlc, wrr`}},
 	{name: "sluice-ipvs-drain-deadline", def: "15m0s", set: "1h", field: "SluiceConfiguration.ipvs.drainDeadline", want: "1h0m0s", beside: wins, wrong: map[string]string{
 		"0s": `--sluice-ipvs-drain-deadline 0s: want more than 0`}},
 	{name: "sluice-conntrack-gather", def: "20ms", set: "1s", field: "SluiceConfiguration.conntrack.gather", want: "1s", beside: wins, wrong: map[string]string{
 		"0s": `--sluice-conntrack-gather 0s: want more than 0`}},
 	{name: "sluice-metrics-services-max", def: "0", set: "7", field: "SluiceConfiguration.metrics.servicesMax", want: "7", beside: wins, wrong: map[string]string{
 		"-1": `--sluice-metrics-services-max -1: want 0 or more`}},
+	{name: "sluice-metrics-hosts", def: "[]", set: "node-1.example.com,*", field: "SluiceConfiguration.metrics.hosts", want: `["node-1.example.com","*"]`, beside: wins,
+		wrong: map[string]string{"node-1:80": `--sluice-metrics-hosts "node-1:80": want a host name without a port, or * for all`}},
 	{name: "sluice-ui", def: "false", set: "true", field: "SluiceConfiguration.ui.enabled", want: "true", beside: wins},
 	{name: "sluice-userspace-balancing", def: "roundRobin", set: "leastConnections", field: "SluiceConfiguration.userspace.balancing", want: "leastConnections", beside: wins,
 		wrong: map[string]string{"random": `--sluice-userspace-balancing "random": want roundRobin or leastConnections`}},
+	{name: "sluice-userspace-expose-host-ports", def: "false", set: "true", field: "SluiceConfiguration.userspace.exposeHostPorts", want: "true", beside: wins},
 	{name: "sluice-userspace-access-log", def: "false", set: "true", field: "SluiceConfiguration.userspace.accessLog", want: "true", beside: wins},
+	{name: "sluice-userspace-connections-per-client", def: "0", set: "5000", field: "SluiceConfiguration.userspace.connectionsPerClient", want: "5000", beside: wins,
+		wrong: map[string]string{"-1": `--sluice-userspace-connections-per-client -1: want 0 or more`}},
 	{name: "sluice-state-dir", def: "/run/sluice", set: "/run/other", field: "SluiceConfiguration.state.dir", want: "/run/other", beside: wins, wrong: map[string]string{
 		"run": `--sluice-state-dir "run": want an absolute path of a directory`}},
 }
@@ -318,8 +329,8 @@ func TestServingFlags(t *testing.T) {
 		flags int
 		words []string
 	}{
-		"serving": {BindServing, 25, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
-		"render":  {BindRender, 12, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"serving": {BindServing, 30, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
+		"render":  {BindRender, 14, []string{"--proxy-mode=nftables", "--masquerade-all", "--hostname-override=N", "--log-level=debug"}},
 		"mode":    {BindMode, 3, []string{"--proxy-mode=nftables", "--log-level=debug"}},
 	} {
 		set := pflag.NewFlagSet(name, pflag.ContinueOnError)

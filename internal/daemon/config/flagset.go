@@ -76,6 +76,7 @@ func (f *Flags) bindRules() {
 	f.texts(&k.NodePortAddresses, "nodeport-addresses", "nodePortAddresses",
 		"ranges of host addresses on which node ports answer, or primary for the node's own; "+
 			"empty means all, or the node's own with --proxy-mode nftables")
+	f.bindAddressPolicy()
 }
 
 // bindMode adds the flag that selects the kernel backend.
@@ -148,6 +149,8 @@ func (f *Flags) bindIPVS() {
 	f.duration(&v.UDPTimeout.Duration, "ipvs-udp-timeout", "ipvs.udpTimeout", "timeout of UDP flows; 0 keeps the kernel's")
 	f.duration(&f.sluice.IPVS.DrainDeadline.Duration, "sluice-ipvs-drain-deadline", sluicePrefix+"ipvs.drainDeadline",
 		"longest time that a removed TCP endpoint keeps its connections (mode ipvs)")
+	f.texts(&f.sluice.IPVS.ServiceSchedulers, "sluice-ipvs-service-schedulers", sluicePrefix+"ipvs.serviceSchedulers",
+		"schedulers that a Service may choose by annotation (mode ipvs)")
 }
 
 // bindUserspace adds the flags of mode userspace.
@@ -156,6 +159,10 @@ func (f *Flags) bindUserspace() {
 	f.text(&u.Balancing, "sluice-userspace-balancing", p+"balancing",
 		"which endpoint the next client gets: "+BalanceRoundRobin+" or "+BalanceLeastConnections+" (mode userspace)")
 	f.flag(&u.AccessLog, "sluice-userspace-access-log", p+"accessLog", "log a line for each connection that has ended (mode userspace)")
+	f.flag(&u.ExposeHostPorts, "sluice-userspace-expose-host-ports", p+"exposeHostPorts",
+		"start without nf_tables, although programs that listen on all addresses answer at addresses of Services (mode userspace)")
+	f.number(&u.ConnectionsPerClient, "sluice-userspace-connections-per-client", p+"connectionsPerClient",
+		"maximum number of TCP connections, and of UDP sessions, of one client address; 0 means a 64th of all, at least 256 (mode userspace)")
 }
 
 // bindPeriods adds the flags for the two periods of each mode.
@@ -211,15 +218,25 @@ func (f *Flags) bindSluice() {
 	f.duration(&s.Start.NodeWait.Duration, "sluice-node-wait", p+"start.nodeWait", "how long the first rules wait for the Node object; 0 means not at all")
 	f.duration(&s.Start.GateWait.Duration, "sluice-gate-wait", p+"start.gateWait", "how long the first rules wait for Services that are not ready")
 	f.duration(&s.Actors.MessageDeadline.Duration, "sluice-message-deadline", p+"actors.messageDeadline", "longest time an actor may spend on one message before it is replaced")
-	f.number(&s.Actors.ServicesMax, "sluice-services-max", p+"actors.servicesMax", "maximum number of Services to serve")
+	f.number(&s.Actors.ObjectsMax, "sluice-objects-max", p+"actors.objectsMax", "maximum number of objects that one Service may ask for in one domain, about its frontends times its endpoints")
 	f.duration(&s.Conntrack.Gather.Duration, "sluice-conntrack-gather", p+"conntrack.gather", "how long the removal of stale flows waits for more changes")
 	f.number(&s.Metrics.ServicesMax, "sluice-metrics-services-max", p+"metrics.servicesMax", "maximum number of Services with their own metrics at /metrics; /metrics/services has all")
+	f.texts(&s.Metrics.Hosts, "sluice-metrics-hosts", p+"metrics.hosts", "further host names that requests to the metrics address may have, besides those of this node; * means all")
 	f.flag(&s.UI.Enabled, "sluice-ui", p+"ui.enabled", "serve a page about Services and the pipeline at /ui/ of the metrics address, to everybody who can reach it")
 	f.bindState()
 	f.without("sluice-spacing", "0s in mode nftables, by --sluice-write-share in mode iptables")
 	f.without("sluice-deadline", "1s, or the spacing if that is longer")
 	f.without("sluice-write-share", "0.25 in mode iptables without a spacing, otherwise 0")
 	f.without("sluice-audit-interval", "the sync period of the mode if that is not 30s, otherwise 5m in mode nftables and 30s in mode iptables")
+}
+
+// bindAddressPolicy adds the flags about the addresses of Services.
+func (f *Flags) bindAddressPolicy() {
+	a, p := &f.sluice.Addresses, sluicePrefix+"addresses."
+	f.texts(&a.Denied, "sluice-denied-addresses", p+"denied",
+		"ranges that no endpoint, external IP or load balancer IP may be in, besides loopback, link-local, multicast and unspecified addresses")
+	f.flag(&a.ExternalIPsInServiceCIDR, "sluice-external-ips-in-service-cidr", p+"externalIPsInServiceCIDR",
+		"serve external IPs inside the ranges of ClusterIPs")
 }
 
 // bindState adds the flag about what outlives the process.

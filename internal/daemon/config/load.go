@@ -204,13 +204,14 @@ func (c *Config) undecided() string {
 		".\n# A running proxy shows its values at /configz.\n"
 }
 
-// WriteFile writes the configuration to a file, for --write-config-to.
+// WriteFile writes the configuration to a file, for --write-config-to. Only the owner may read a new file:
+// it can name files with credentials.
 func (c *Config) WriteFile(path string) error {
 	text, err := c.Text()
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path, text, 0o644); err != nil {
+	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return fmt.Errorf("--write-config-to: %w", err)
 	}
 	return nil

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	logsapi "k8s.io/component-base/logs/api/v1"
+	netutils "k8s.io/utils/net"
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/service"
@@ -49,7 +52,8 @@ func (c *Config) NodeSettings(backend Mode) (proxy.NodeSettings, error) {
 	k := &c.KubeProxy
 	s := proxy.NodeSettings{
 		Name: name, DetectLocal: proxy.DetectLocal(k.DetectLocalMode), MasqueradeAll: c.MasqueradeAll(),
-		HostAddresses: backend == ModeIPVS || backend == ModeUserspace,
+		ExternalIPsInServiceCIDR: c.Sluice.Addresses.ExternalIPsInServiceCIDR,
+		HostAddresses:            backend == ModeIPVS || backend == ModeUserspace,
 	}
 	switch s.DetectLocal {
 	case proxy.DetectClusterCIDR:
@@ -133,6 +137,23 @@ func (c *Config) Scheduler() string {
 
 // ExcludedCIDRs returns the ranges of virtual servers that belong to other programs.
 func (c *Config) ExcludedCIDRs() []netip.Prefix { return parseRanges(c.KubeProxy.IPVS.ExcludeCIDRs) }
+
+// HealthPort returns the port at which the health server answers clients of other hosts; 0 if it is disabled or
+// listens on localhost.
+func (c *Config) HealthPort() uint16 {
+	host, port, err := net.SplitHostPort(c.KubeProxy.HealthzBindAddress)
+	if err != nil || netutils.ParseIPSloppy(host).IsLoopback() {
+		return 0
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return uint16(number)
+}
+
+// DeniedAddresses returns the configured ranges that Services may not use.
+func (c *Config) DeniedAddresses() []netip.Prefix { return parseRanges(c.Sluice.Addresses.Denied) }
 
 // parseRanges parses checked ranges.
 func parseRanges(texts []string) (ranges []netip.Prefix) {

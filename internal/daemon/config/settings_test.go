@@ -74,6 +74,25 @@ func TestUnsetModeIsThatOfIPTables(t *testing.T) {
 	}
 }
 
+// TestHealthPort: other hosts reach the health server unless it is disabled or on localhost.
+func TestHealthPort(t *testing.T) {
+	for _, c := range []struct {
+		words []string
+		want  uint16
+	}{
+		{nil, 10256},
+		{[]string{"--healthz-bind-address=[::]:10300"}, 10300},
+		{[]string{"--healthz-bind-address=192.0.2.1"}, 10256},
+		{[]string{"--healthz-bind-address=127.0.0.1:10256"}, 0},
+		{[]string{"--healthz-bind-address=[::1]:10256"}, 0},
+		{[]string{"--healthz-port=0"}, 0},
+	} {
+		if loaded, _ := load(t, c.words...); loaded.HealthPort() != c.want {
+			t.Errorf("%v: %d, want %d", c.words, loaded.HealthPort(), c.want)
+		}
+	}
+}
+
 func TestNodeNameIsTheHosts(t *testing.T) {
 	c, _ := load(t)
 	if name, err := c.NodeName(); err != nil || name == "" {

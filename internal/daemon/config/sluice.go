@@ -3,10 +3,13 @@ package config
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/sluice-proxy/sluice/internal/yamllines"
 )
 
 // The kind of the document that holds Sluice's own settings.
@@ -28,6 +31,7 @@ type SluiceConfiguration struct {
 	Pace      PaceConfiguration      `json:"pace"`
 	Start     StartConfiguration     `json:"start"`
 	Actors    ActorsConfiguration    `json:"actors"`
+	Addresses AddressesConfiguration `json:"addresses"`
 	IPTables  IPTablesConfiguration  `json:"iptables"`
 	NFTables  NFTablesConfiguration  `json:"nftables"`
 	IPVS      IPVSConfiguration      `json:"ipvs"`
@@ -86,8 +90,28 @@ type ActorsConfiguration struct {
 	// MessageDeadline is the longest time an actor may spend on one message before it
 	// is replaced. Default: 10 s.
 	MessageDeadline metav1.Duration `json:"messageDeadline"`
-	// ServicesMax is the maximum number of Services to serve. Default: 200,000.
-	ServicesMax int32 `json:"servicesMax"`
+	// ObjectsMax is the maximum number of objects that one Service may ask for in one
+	// domain: about its frontends times its endpoints. Default: 50,000.
+	ObjectsMax int32 `json:"objectsMax"`
+}
+
+// AddressesConfiguration says which addresses Services may have.
+type AddressesConfiguration struct {
+	// Denied are ranges that no endpoint, external IP or load balancer IP may be in, besides
+	// loopback, link-local, multicast and unspecified addresses, which never may. Default: the
+	// metadata and platform servers of cloud providers.
+	Denied []string `json:"denied"`
+	// ExternalIPsInServiceCIDR serves external IPs inside ServiceCIDRs, from which the API server
+	// allocates ClusterIPs. Default: false.
+	ExternalIPsInServiceCIDR bool `json:"externalIPsInServiceCIDR"`
+}
+
+// deniedAddresses is the default of AddressesConfiguration.Denied. Most metadata servers are at
+// 169.254.169.254, which is link-local.
+var deniedAddresses = []string{
+	"168.63.129.16/32",                      // Azure: WireServer
+	"192.0.0.192/32",                        // Oracle Cloud: metadata of older instances
+	"fd00:ec2::254/128", "fd20:ce::254/128", // AWS, Google Cloud: metadata
 }
 
 // IPTablesConfiguration is for mode iptables.
@@ -110,6 +134,10 @@ type IPVSConfiguration struct {
 	// DrainDeadline is the longest time that a removed TCP endpoint keeps its
 	// connections. kube-proxy has no limit. Default: 15 min.
 	DrainDeadline metav1.Duration `json:"drainDeadline"`
+	// ServiceSchedulers are the schedulers that a Service may choose by annotation. Each is a kernel
+	// module that is loaded on demand. Default: lc, rr, sh, wlc and wrr, which keep no table per
+	// virtual server, or a small one.
+	ServiceSchedulers []string `json:"serviceSchedulers"`
 }
 
 // UserspaceConfiguration is for mode userspace.
@@ -119,6 +147,13 @@ type UserspaceConfiguration struct {
 	Balancing string `json:"balancing"`
 	// AccessLog logs a line for each connection that has ended. Default: false.
 	AccessLog bool `json:"accessLog"`
+	// ExposeHostPorts starts the mode on a kernel without nf_tables, where programs of the host that listen
+	// on all addresses answer at addresses of Services. Default: false.
+	ExposeHostPorts bool `json:"exposeHostPorts"`
+	// ConnectionsPerClient is the maximum number of TCP connections, and of UDP sessions, of one
+	// client address over all Services; an IPv6 /64 may have eight times as many. Default: 0, a
+	// 64th of those of the process, at least 256.
+	ConnectionsPerClient int32 `json:"connectionsPerClient"`
 }
 
 // The values of UserspaceConfiguration.Balancing.
@@ -146,7 +181,13 @@ type MetricsConfiguration struct {
 	// ServicesMax is the maximum number of Services with their own metrics at
 	// /metrics; /metrics/services has all. Default: 0.
 	ServicesMax int32 `json:"servicesMax"`
+	// Hosts are further names that requests to metricsBindAddress may have in their Host header,
+	// besides those of the node; AllHosts stands for all. Default: none.
+	Hosts []string `json:"hosts"`
 }
+
+// AllHosts in MetricsConfiguration.Hosts stands for every name.
+const AllHosts = "*"
 
 // UIConfiguration is about the page for people.
 type UIConfiguration struct {
@@ -179,8 +220,17 @@ func (s *SluiceConfiguration) setDefaults() {
 		setDuration(d.field, d.value)
 	}
 	setPointer(&s.Start.NodeWait, metav1.Duration{Duration: 30 * time.Second})
-	if s.Actors.ServicesMax == 0 {
-		s.Actors.ServicesMax = 200_000
+	if s.Actors.ObjectsMax == 0 {
+		s.Actors.ObjectsMax = 50_000
+	}
+	if s.Addresses.Denied == nil {
+		s.Addresses.Denied = slices.Clone(deniedAddresses)
+	}
+	if s.IPVS.ServiceSchedulers == nil {
+		s.IPVS.ServiceSchedulers = []string{"lc", "rr", "sh", "wlc", "wrr"}
+	}
+	if s.Metrics.Hosts == nil {
+		s.Metrics.Hosts = []string{}
 	}
 	setText(&s.IPTables.Variant, "auto")
 	setText(&s.Userspace.Balancing, BalanceRoundRobin)
@@ -201,6 +251,9 @@ func (s *SluiceConfiguration) copy() SluiceConfiguration {
 	c.Pace.AuditInterval = clone(s.Pace.AuditInterval)
 	c.Start.NodeWait = clone(s.Start.NodeWait)
 	c.NFTables.LocalhostNodePorts = clone(s.NFTables.LocalhostNodePorts)
+	c.Addresses.Denied = slices.Clone(s.Addresses.Denied)
+	c.IPVS.ServiceSchedulers = slices.Clone(s.IPVS.ServiceSchedulers)
+	c.Metrics.Hosts = slices.Clone(s.Metrics.Hosts)
 	return c
 }
 
@@ -224,14 +277,26 @@ func (c *Config) checkSluice(found *findings) {
 	found.positive(sluicePrefix+"actors.messageDeadline", s.Actors.MessageDeadline.Duration)
 	found.positive(sluicePrefix+"conntrack.gather", s.Conntrack.Gather.Duration)
 	found.positive(sluicePrefix+"ipvs.drainDeadline", s.IPVS.DrainDeadline.Duration)
-	if s.Actors.ServicesMax < 1 {
-		found.wrong(sluicePrefix+"actors.servicesMax", s.Actors.ServicesMax, "1 or more")
+	for i, text := range s.Addresses.Denied {
+		checkRange(yamllines.Index(sluicePrefix+"addresses.denied", i), text, found)
+	}
+	for i, name := range s.IPVS.ServiceSchedulers {
+		oneOf(found, yamllines.Index("ipvs.serviceSchedulers", i), name, "one of "+strings.Join(serviceSchedulers, ", "), serviceSchedulers...)
+	}
+	if s.Actors.ObjectsMax < 1 {
+		found.wrong(sluicePrefix+"actors.objectsMax", s.Actors.ObjectsMax, "1 or more")
+	}
+	if s.Userspace.ConnectionsPerClient < 0 {
+		found.wrong(sluicePrefix+"userspace.connectionsPerClient", s.Userspace.ConnectionsPerClient, "0 or more")
 	}
 	if !filepath.IsAbs(s.State.Dir) {
 		found.wrong(sluicePrefix+"state.dir", s.State.Dir, "an absolute path of a directory")
 	}
 	if s.Metrics.ServicesMax < 0 {
 		found.wrong(sluicePrefix+"metrics.servicesMax", s.Metrics.ServicesMax, "0 or more")
+	}
+	for i, name := range s.Metrics.Hosts {
+		checkHostName(yamllines.Index(sluicePrefix+"metrics.hosts", i), name, found)
 	}
 }
 

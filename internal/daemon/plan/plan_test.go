@@ -119,10 +119,10 @@ func TestNothingDiffers(t *testing.T) {
 		t.Errorf("%v, %q", err, &text)
 	}
 	r.Others = []Other{{"ipvs", "3 sets"}}
-	r.Settings = []Setting{{"net.ipv4.ip_forward", "0", "1"}}
+	r.Settings = []Setting{{"net.ipv4.ip_forward", "0", "1", ""}, {"net.ipv4.other", "0", "1", "permission denied"}}
 	text.Reset()
 	if err := r.Print(&text, false); err != nil || !r.Differs() || !strings.Contains(text.String(), "\n  ipvs: 3 sets\n") ||
-		!strings.Contains(text.String(), "\n  net.ipv4.ip_forward: 0 -> 1\n") {
+		!strings.Contains(text.String(), "\n  net.ipv4.ip_forward: 0 -> 1\n  net.ipv4.other: 0 -> 1 (this process cannot: permission denied)\n") {
 		t.Errorf("%v, %q", err, &text)
 	}
 }

@@ -29,7 +29,11 @@ func (r *Report) Print(out io.Writer, lines bool) error {
 	if len(r.Settings) > 0 {
 		p.say("\nkernel settings, which a start changes:")
 		for _, s := range r.Settings {
-			p.say("  %s: %s -> %s", s.Name, s.From, s.To)
+			note := ""
+			if s.Problem != "" {
+				note = " (this process cannot: " + s.Problem + ")"
+			}
+			p.say("  %s: %s -> %s%s", s.Name, s.From, s.To, note)
 		}
 	}
 	p.summary(r)

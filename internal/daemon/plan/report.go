@@ -93,6 +93,8 @@ type Setting struct {
 	Name string `json:"name"`
 	From string `json:"from"`
 	To   string `json:"to"`
+	// Problem says why this process cannot change it; empty if it can.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Differs reports whether a start would change anything.

@@ -1,7 +1,6 @@
 package rival
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,8 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -28,12 +25,12 @@ const LockName = "@sluice/owner"
 const turnName = "@sluice/turn"
 
 const (
-	// answerPatience bounds the wait for the holder's answer; a stopped process
-	// (SIGSTOP) holds the lock and never answers.
-	answerPatience = time.Second
+	// answerPatience bounds the wait for the first message of the other process; a stopped
+	// process (SIGSTOP) holds the lock and never answers. A busy node may take seconds.
+	answerPatience = 5 * time.Second
 	// answerMax bounds the length of an answer.
 	answerMax = 4 << 10
-	// asksMax bounds the connections that a holder serves at a time.
+	// asksMax bounds the proxies that may wait at a time.
 	asksMax = 64
 	// A failed try is repeated after a pause, which doubles from againMin to againMax.
 	againMin, againMax = time.Millisecond, time.Second
@@ -50,10 +47,8 @@ type answer struct {
 // Holder is who has the lock.
 type Holder struct {
 	holder.Process
-	// Stranger says that it cannot be a proxy: it runs neither as root nor as the user
-	// of this process, and without CAP_NET_ADMIN as far as this process can see. Any
-	// process can bind the name, and one without privilege must not keep a node from
-	// being served.
+	// Stranger says that it cannot be a proxy; see standingOf. Any process can bind the name,
+	// and one without privilege must not keep a node from being served.
 	Stranger bool
 }
 
@@ -67,9 +62,11 @@ type Lock struct {
 
 	mu       sync.Mutex
 	listener *net.UnixListener
-	// asking are the connections of processes that asked for the holder, with their
-	// process IDs; most of them wait for its end.
+	// asking are the connections of proxies that asked for the holder, with their process
+	// IDs; most of them wait for its end. Strangers are answered, and not in it.
 	asking map[*net.UnixConn]int
+
+	entrance entrance // of those that ask
 
 	// ahead is the connection to holder; nil without one. Both belong to the goroutine
 	// in Try or Acquire.
@@ -111,10 +108,21 @@ func (l *Lock) Try() (*Holder, error) {
 		case err == nil:
 			return &holder, nil
 		case pause >= againMax:
-			return &Holder{}, nil // its holder does not answer
+			return unknown(err), nil
 		}
 		time.Sleep(pause) // it is ending, or has only begun
 	}
+}
+
+// unknown returns the holder that an error of ask, which lasts, leaves unknown.
+func unknown(err error) *Holder {
+	// A proxy listens as long as it lives, and accepts connections: other processes have the name.
+	for _, lasting := range []error{errGone, errCut, unix.ECONNREFUSED, unix.EAGAIN} {
+		if errors.Is(err, lasting) {
+			return &Holder{Stranger: true}
+		}
+	}
+	return &Holder{}
 }
 
 // Peek returns the holder without taking the lock; nil if it is free.
@@ -152,7 +160,7 @@ func (l *Lock) Acquire(ctx context.Context, told func(Holder)) error {
 				pause = againMin
 			}
 		case pause == againMax:
-			tell(Holder{})
+			tell(*unknown(err))
 		}
 		select {
 		case <-ctx.Done():
@@ -191,47 +199,35 @@ func (l *Lock) ask() (Holder, error) {
 	if err != nil {
 		return Holder{}, err
 	}
-	peer, err := credentials(conn)
+	peer, said, is, err := converse(conn)
 	if err != nil {
 		return Holder{}, errors.Join(err, conn.Close())
 	}
-	l.holder = Holder{Process: holder.ProcessOf(int(peer.Pid)), Stranger: !trusted(peer)}
+	l.holder = Holder{Process: holder.ProcessOf(int(peer.Pid)), Stranger: is != friend}
 	// The kernel is more reliable than what a process says about itself.
-	if said := read(conn); l.holder.Command == "" && !l.holder.Stranger {
+	if l.holder.Command == "" && !l.holder.Stranger {
 		l.holder.Command = holder.Plain(said.Command)
 	}
 	l.ahead = conn
 	return l.holder, nil
 }
 
-// read reads the answer of a holder; it is empty without a valid one.
-func read(conn *net.UnixConn) (said answer) {
-	_ = conn.SetReadDeadline(time.Now().Add(answerPatience))
-	defer conn.SetReadDeadline(time.Time{}) //nolint:errcheck // it fails on a closed connection only
-	_ = json.NewDecoder(io.LimitReader(conn, answerMax)).Decode(&said)
-	return said
-}
-
-// administers reports whether a process has CAP_NET_ADMIN in the user namespace of this one, and so
-// could change the rules without the lock as well. A user namespace that anybody can make maps
-// other users than ours.
-func administers(pid int) bool {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return false // of another PID namespace, for example
+// converse tells a holder about this process and returns its answer, which is empty without a valid
+// one. It fails if the holder has ended, or cut the connection before its standing was known.
+func converse(conn *net.UnixConn) (peer *unix.Ucred, said answer, is standing, err error) {
+	greeted := greet(conn, []byte{0})
+	text := make([]byte, answerMax)
+	peer, n, is, err := meet(conn, text)
+	switch {
+	case peer == nil:
+		return nil, said, is, err
+	case is == gone:
+		return nil, said, is, errGone
+	case is != friend && errors.Join(greeted, err) != nil && !errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, said, is, errors.Join(errCut, greeted, err)
 	}
-	theirs, err := os.ReadFile(fmt.Sprintf("/proc/%d/uid_map", pid))
-	ours, ourErr := os.ReadFile("/proc/self/uid_map")
-	if err != nil || ourErr != nil || !bytes.Equal(theirs, ours) {
-		return false
-	}
-	for line := range strings.Lines(string(status)) {
-		if effective, found := strings.CutPrefix(line, "CapEff:"); found {
-			bits, err := strconv.ParseUint(strings.TrimSpace(effective), 16, 64)
-			return err == nil && bits&(1<<unix.CAP_NET_ADMIN) != 0
-		}
-	}
-	return false
+	_ = json.Unmarshal(text[:n], &said)
+	return peer, said, is, nil
 }
 
 // awaitEnd waits until the holder or the context ends, or until a time.
@@ -254,18 +250,6 @@ func (l *Lock) leave() {
 	}
 }
 
-// credentials returns the process at the other end: the listener, or the one that connected.
-func credentials(conn *net.UnixConn) (peer *unix.Ucred, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	controlErr := raw.Control(func(fd uintptr) {
-		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	return peer, errors.Join(controlErr, err)
-}
-
 // serve answers connections until the lock is released.
 func (l *Lock) serve(listener *net.UnixListener) {
 	said, err := json.Marshal(answer{Command: holder.Self().Command})
@@ -286,21 +270,22 @@ func (l *Lock) serve(listener *net.UnixListener) {
 	}
 }
 
-// tell sends the answer, and keeps the connection open: its end says that the lock is free.
+// tell sends the answer, and keeps the connection of a proxy open: its end says that the lock is
+// free.
 func (l *Lock) tell(conn *net.UnixConn, said []byte) {
 	defer conn.Close() //nolint:errcheck // no data can be lost
-	pid := 0
-	if peer, err := credentials(conn); err == nil {
-		pid = int(peer.Pid)
-	}
+	peer, err := l.entrance.admit(conn)
 	l.mu.Lock()
-	full := len(l.asking) >= asksMax || l.listener == nil
+	full := err != nil || len(l.asking) >= asksMax || l.listener == nil
 	if !full {
-		l.asking[conn] = pid
+		l.asking[conn] = int(peer.Pid)
 	}
 	l.mu.Unlock()
-	_ = conn.SetWriteDeadline(time.Now().Add(answerPatience))
-	if _, err := conn.Write(said); err == nil && !full {
+	if err != nil {
+		// Strangers get no descriptor: the kernel bounds those that nobody has received yet.
+		_ = conn.SetWriteDeadline(time.Now().Add(answerPatience))
+		_, _ = conn.Write(said)
+	} else if err = greet(conn, said); err == nil && !full {
 		_, _ = io.Copy(io.Discard, conn)
 	}
 	l.mu.Lock()
@@ -308,7 +293,7 @@ func (l *Lock) tell(conn *net.UnixConn, said []byte) {
 	delete(l.asking, conn)
 }
 
-// Waits reports whether a process is connected, and therefore waits for the end of this one.
+// Waits reports whether a proxy is connected, and therefore waits for the end of this one.
 // 0 stands for any process that is not visible.
 func (l *Lock) Waits(pid int) bool {
 	l.mu.Lock()
@@ -321,7 +306,7 @@ func (l *Lock) Waits(pid int) bool {
 	return false
 }
 
-// Waited reports whether any process waits for the end of this one.
+// Waited reports whether any proxy waits for the end of this one.
 func (l *Lock) Waited() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

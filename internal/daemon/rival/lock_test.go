@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -36,16 +37,20 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// play takes a lock ("hold NAME", "squat NAME"), prints its holder ("ask NAME") or listens
-// ("listen ADDRESS...").
+// play takes a lock ("hold NAME", "squat NAME" as an unprivileged user), plays any role as root
+// without capabilities ("powerless ROLE"), prints the holder of a lock ("ask NAME"), listens
+// ("listen ADDRESS...") or plays a role of pass_test.go or proof_test.go.
 func play(words []string) error {
 	switch words[0] {
-	case "squat":
+	case "squat", "knock", "crowd":
 		if err := errors.Join(syscall.Setgroups(nil), syscall.Setresuid(65534, 65534, 65534)); err != nil {
 			return err
 		}
-		fallthrough
-	case "hold":
+	}
+	switch words[0] {
+	case "powerless":
+		return withoutCapabilities(words[1:]...)
+	case "hold", "squat":
 		holder, err := newLock(words[1]).Try()
 		if holder != nil {
 			return fmt.Errorf("held by %v", holder)
@@ -63,8 +68,23 @@ func play(words []string) error {
 				return err
 			}
 		}
+	default:
+		return playPassing(words)
 	}
 	return nil
+}
+
+// withoutCapabilities plays a role as root without any capability, as one in a container may be.
+func withoutCapabilities(words ...string) error {
+	runtime.LockOSThread() // capabilities are those of the thread
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	err := errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), unix.Capset(&header, &none[0]),
+		os.Setenv(role, strings.Join(words, " ")))
+	if err != nil {
+		return err
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 }
 
 // start starts another process, which plays a role.

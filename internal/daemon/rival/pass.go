@@ -6,9 +6,12 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-proxy/sluice/internal/host/holder"
 )
 
 // passName is the abstract socket at which a proxy that ends passes its listening sockets on.
@@ -19,11 +22,16 @@ const (
 	passMax = 200
 	// passPatience bounds the wait for one message, and for the successor's first one.
 	passPatience = 5 * time.Second
+	// strangersMax bounds the processes that an error names.
+	strangersMax = 3
 )
 
 // Offer passes listening sockets on to the proxy that takes the rules over, which nobody but the
 // holder of the [Lock] asks for. Make it before Release of the lock, and Give after it.
-type Offer struct{ listener *net.UnixListener }
+type Offer struct {
+	listener *net.UnixListener
+	entrance entrance
+}
 
 // NewOffer makes an offer.
 func NewOffer() (*Offer, error) {
@@ -31,20 +39,18 @@ func NewOffer() (*Offer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pass sockets on: %w", err)
 	}
-	return &Offer{listener}, nil
+	return &Offer{listener: listener}, nil
 }
 
 // Give passes sockets on. It waits until the successor has closed the connection, which says that
-// its own rules are in force, or until the patience ends. It fails if nobody asks.
+// its own rules are applied, or until the patience ends. It fails if no proxy asks within 5 s.
 func (o *Offer) Give(sockets []*os.File, patience time.Duration) error {
 	defer o.listener.Close() //nolint:errcheck // nobody else asks
-	_ = o.listener.SetDeadline(time.Now().Add(passPatience))
-	conn, err := o.listener.AcceptUnix()
-	if err != nil {
-		return fmt.Errorf("pass sockets on: %w", err)
+	conn, err := o.successor()
+	if conn != nil {
+		defer conn.Close() //nolint:errcheck // each message was answered
 	}
-	defer conn.Close() //nolint:errcheck // each message was answered
-	if err := trust(conn); err != nil {
+	if err != nil {
 		return fmt.Errorf("pass sockets on: %w", err)
 	}
 	for ; len(sockets) > 0; sockets = sockets[min(len(sockets), passMax):] {
@@ -58,6 +64,67 @@ func (o *Offer) Give(sockets []*os.File, patience time.Duration) error {
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	_, _ = conn.Read(make([]byte, 1)) // ends when the successor closes it, or ends
 	return nil
+}
+
+// judgedMax bounds the connections that are judged at a time, and with them descriptors.
+const judgedMax = 1000
+
+// successor waits for the proxy that asks, and greets it. Any process can connect: strangers are cut.
+func (o *Offer) successor() (*net.UnixConn, error) {
+	_ = o.listener.SetDeadline(time.Now().Add(passPatience))
+	var (
+		found     = make(chan *net.UnixConn, 1)
+		judged    sync.WaitGroup
+		mu        sync.Mutex // guards strangers
+		strangers []error
+		judging   = make(chan struct{}, judgedMax)
+	)
+	judge := func(conn *net.UnixConn) {
+		err := o.trusted(conn)
+		if err == nil {
+			select {
+			case found <- conn:
+				_ = o.listener.SetDeadline(time.Now())
+				return
+			default: // the successor was found before
+			}
+		}
+		_ = conn.Close() // no socket was sent
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil && len(strangers) < strangersMax {
+			strangers = append(strangers, err)
+		}
+	}
+	for {
+		conn, err := o.listener.AcceptUnix()
+		if err == nil {
+			judging <- struct{}{}
+			judged.Go(func() { judge(conn); <-judging })
+			continue
+		}
+		if errors.Is(err, unix.EMFILE) { // strangers connect faster than they are cut
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		o.entrance.close()
+		judged.Wait()
+		select {
+		case conn = <-found:
+			return conn, greet(conn, []byte{0})
+		default:
+			return nil, errors.Join(append(strangers, err)...)
+		}
+	}
+}
+
+// trusted returns an error unless the process at the other end may do what this one may.
+func (o *Offer) trusted(conn *net.UnixConn) error {
+	peer, err := o.entrance.admit(conn)
+	if peer != nil && err != nil {
+		err = fmt.Errorf("process %d of user %d %w", peer.Pid, peer.Uid, errNoProxy)
+	}
+	return err
 }
 
 // give sends one message, and waits for the answer: the kernel bounds what is under way.
@@ -78,15 +145,16 @@ func give(conn *net.UnixConn, sockets []*os.File) error {
 	return err
 }
 
-// Receive asks the proxy that has just released the lock for its listening sockets. That proxy
-// serves until done is closed. Without an offer, there are no sockets and done is nil.
-func Receive() (sockets []*os.File, done io.Closer, err error) {
-	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: passName, Net: "unixpacket"})
+// Receive asks the proxy that has just released the lock, for which this one waited in Acquire, for
+// its listening sockets. That proxy serves until done is closed. Without an offer, there are no
+// sockets and done is nil. Only the goroutine of Acquire may call it.
+func (l *Lock) Receive() (sockets []*os.File, done io.Closer, err error) {
+	conn, from, err := dialOffer()
 	if errors.Is(err, unix.ECONNREFUSED) {
 		return nil, nil, nil // it has none, or is of a release that passes none on
 	}
-	if err == nil {
-		err = trust(conn)
+	if err == nil && from != l.holder.PID {
+		err = fmt.Errorf("%s offers them, and %s had the lock", holder.ProcessOf(from), l.holder)
 	}
 	for err == nil {
 		var part []*os.File
@@ -102,6 +170,51 @@ func Receive() (sockets []*os.File, done io.Closer, err error) {
 		err = errors.Join(err, conn.Close())
 	}
 	return nil, nil, fmt.Errorf("take sockets over: %w", err)
+}
+
+// dialOffer connects to the offer of a proxy, and returns that one's process ID. Strangers may have
+// filled its queue, which empties quickly, or have made it cut the connection.
+func dialOffer() (conn *net.UnixConn, from int, err error) {
+	cut := error(nil)
+	for deadline := time.Now().Add(passPatience); ; time.Sleep(againMin) {
+		conn, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: passName, Net: "unixpacket"})
+		if err == nil {
+			from, err = offering(conn)
+			if err == nil {
+				return conn, from, nil
+			}
+			_ = conn.Close() // no socket has arrived
+		}
+		if errors.Is(err, errCut) {
+			cut = err
+		}
+		if errors.Is(err, unix.ECONNREFUSED) && cut != nil {
+			return nil, 0, cut // the offer has ended
+		}
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, errCut) || time.Now().After(deadline) {
+			return nil, 0, err
+		}
+	}
+}
+
+// offering greets the process that makes an offer, and returns its ID.
+func offering(conn *net.UnixConn) (pid int, err error) {
+	peer, is, err := peerOf(conn)
+	if err == nil && is != stranger && is != gone {
+		if err = greet(conn, []byte{0}); err == nil {
+			peer, _, is, err = meet(conn, make([]byte, 1))
+		}
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return 0, errors.Join(errCut, err)
+		}
+	}
+	if err == nil && is != friend {
+		err = fmt.Errorf("process %d of user %d %w", peer.Pid, peer.Uid, errNoProxy)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return int(peer.Pid), nil
 }
 
 // receive returns the sockets of one message; none from the last one.
@@ -133,20 +246,4 @@ func receive(conn *net.UnixConn) (sockets []*os.File, err error) {
 	}
 	_, err = conn.Write(said)
 	return sockets, err
-}
-
-// trust returns an error unless the process at the other end may do what this one may.
-func trust(conn *net.UnixConn) error {
-	peer, err := credentials(conn)
-	if err != nil {
-		return err
-	}
-	if !trusted(peer) {
-		return fmt.Errorf("process %d of user %d is no proxy", peer.Pid, peer.Uid)
-	}
-	return nil
-}
-
-func trusted(peer *unix.Ucred) bool {
-	return peer.Uid == 0 || int(peer.Uid) == os.Geteuid() || administers(int(peer.Pid))
 }

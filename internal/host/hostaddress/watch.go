@@ -17,6 +17,8 @@ import (
 const (
 	// settle is how long a burst of address changes is gathered.
 	settle = 50 * time.Millisecond
+	// settleMax bounds how long one that does not end puts off the reading.
+	settleMax = 250 * time.Millisecond
 	// rescan is how often the addresses are read without a notification, in case one was lost.
 	rescan = 5 * time.Minute
 	// again is the pause after a failure, once the addresses have been read.
@@ -73,6 +75,7 @@ func watch(ctx context.Context, subscribe subscribe, l *lister, changed func([]n
 	defer close(stop)
 	var updates chan netlink.AddrUpdate // nil without a subscription
 	var last []netip.Addr
+	var burst time.Time // when it began; zero without one
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -86,8 +89,12 @@ func watch(ctx context.Context, subscribe subscribe, l *lister, changed func([]n
 			if !ok {
 				updates = nil
 			}
-			timer.Reset(settle)
+			if burst.IsZero() {
+				burst = time.Now()
+			}
+			timer.Reset(min(settle, settleMax-time.Since(burst)))
 		case <-timer.C:
+			burst = time.Time{}
 			now, subscribed, err := look(&updates, subscribe, l, stop)
 			if err != nil && last == nil {
 				return err

@@ -204,6 +204,25 @@ func TestKernelWatchSubscribesAgain(t *testing.T) {
 	}
 }
 
+// TestABurstThatDoesNotEndPutsOffTheReadingForAMoment: an address that comes meanwhile counts.
+func TestABurstThatDoesNotEndPutsOffTheReadingForAMoment(t *testing.T) {
+	w := newWatched(t, func(updates chan<- netlink.AddrUpdate, stop <-chan struct{}) error {
+		go func() {
+			for tick := time.Tick(10 * time.Millisecond); ; <-tick {
+				select {
+				case updates <- netlink.AddrUpdate{LinkIndex: 99}:
+				case <-stop:
+					return
+				}
+			}
+		}()
+		return nil
+	})
+	w.expect()
+	w.add("192.0.2.1/32")
+	w.expect("192.0.2.1")
+}
+
 func TestWatchFailsWithoutASubscription(t *testing.T) {
 	refused := errors.New("refused")
 	err := watch(t.Context(), func(chan<- netlink.AddrUpdate, <-chan struct{}) error { return refused }, &lister{}, func([]netip.Addr) {

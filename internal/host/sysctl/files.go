@@ -16,6 +16,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Files are the kernel's files below a folder. The zero value is the machine's own, where
@@ -25,8 +27,8 @@ type Files struct {
 	Root string
 	// Record records former values; nil records nothing.
 	Record *Record
-	// Plan, if set, receives each change instead of the kernel. A file that could not be
-	// written is an error all the same.
+	// Plan, if set, receives each change instead of the kernel. A file that this process may
+	// not write is a problem of the change; a file that is missing is an error all the same.
 	Plan func(Change)
 }
 
@@ -38,6 +40,9 @@ type Change struct {
 	// Name is the name of a sysctl, with dots, or of a file.
 	Name     string
 	From, To string
+	// Problem says why a planned change would fail in this process, and Advice what to do then; empty if
+	// it would not.
+	Problem, Advice string
 }
 
 // entry is one file that holds one value.
@@ -101,16 +106,35 @@ func (f Files) ensure(e entry, value string) (Change, bool, error) {
 	return Change{Name: e.name(), From: now, To: value}, true, nil
 }
 
+// plan announces a change, and says whether this process may make it.
+func (f Files) plan(e entry, c Change) error {
+	file, err := os.OpenFile(f.at(e), os.O_WRONLY, 0)
+	switch {
+	case err == nil:
+		err = file.Close()
+	case errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS):
+		c.Problem, c.Advice = cause(err).Error(), e.advice
+		err = nil
+	}
+	if err == nil {
+		f.Plan(c)
+	}
+	return err
+}
+
+// cause returns the system's error without the path.
+func cause(err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return at.Err
+	}
+	return err
+}
+
 // write records a value, then changes it. A process that is killed in between leaves a
 // record that has no effect.
 func (f Files) write(e entry, from, to string) error {
 	if f.Planning() {
-		file, err := os.OpenFile(f.at(e), os.O_WRONLY, 0)
-		if err == nil {
-			f.Plan(Change{Name: e.name(), From: from, To: to})
-			err = file.Close()
-		}
-		return err
+		return f.plan(e, Change{Name: e.name(), From: from, To: to})
 	}
 	f.Record.remember(e.path, from, to)
 	err := os.WriteFile(f.at(e), []byte(to), 0)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // newRoot creates a folder with the kernel's files.
@@ -83,7 +85,36 @@ func TestEnsureSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestAPlanWritesNothing, but fails where writing would.
+// TestAPlanSaysWhatThisProcessMayNotChange, and is no failure: nothing is written.
+func TestAPlanSaysWhatThisProcessMayNotChange(t *testing.T) {
+	f := newRoot(t, map[string]string{procSys + routeLocalnet: "0"})
+	path := f.at(entry{path: procSys + routeLocalnet})
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readOnly := t.TempDir()
+	if err := os.WriteFile(filepath.Join(readOnly, "value"), text, 0o444); err != nil {
+		t.Fatal(err)
+	}
+	// Root may write any file but one of a read-only mount.
+	if err := errors.Join(unix.Mount(readOnly, readOnly, "", unix.MS_BIND, ""), unix.Mount("", readOnly, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(readOnly, unix.MNT_DETACH) })
+	if err := errors.Join(os.Remove(path), os.Symlink(filepath.Join(readOnly, "value"), path)); err != nil {
+		t.Fatal(err)
+	}
+	var planned []Change
+	f.Plan = func(c Change) { planned = append(planned, c) }
+	changed, err := f.Ensure(routeLocalnet, "1", "advice")
+	want := []Change{{Name: "net.ipv4.conf.all.route_localnet", From: "0", To: "1", Problem: "read-only file system", Advice: "advice"}}
+	if !changed || err != nil || !slices.Equal(planned, want) {
+		t.Errorf("%t, %v, planned %+v", changed, err, planned)
+	}
+}
+
+// TestAPlanWritesNothing, but fails where a file is missing.
 func TestAPlanWritesNothing(t *testing.T) {
 	f := newRoot(t, map[string]string{procSys + routeLocalnet: "0"})
 	var planned []Change

@@ -211,9 +211,9 @@ func TestRestoreLeavesOthersChanges(t *testing.T) {
 	}
 	done, err := f.Restore()
 	want := []Restored{
-		{Change{"net.netfilter.nf_conntrack_max", "262144", "65536"}, "524288"},
-		{Change{"net.netfilter.nf_conntrack_tcp_timeout_close_wait", "3600", "60"}, ""},
-		{Change{"/" + hashsize, "65536", "16384"}, ""},
+		{Change{"net.netfilter.nf_conntrack_max", "262144", "65536", "", ""}, "524288"},
+		{Change{"net.netfilter.nf_conntrack_tcp_timeout_close_wait", "3600", "60", "", ""}, ""},
+		{Change{"/" + hashsize, "65536", "16384", "", ""}, ""},
 	}
 	if err != nil || !slices.Equal(done, want) {
 		t.Errorf("got %+v, %v\nwant %+v", done, err, want)

@@ -23,7 +23,7 @@ export function prepare() {
     $("columns").append(el("span", {class: numeric(by)}, button));
   }
   $("state").append(el("option", {value: ""}, "any state"),
-    ...["in force", "waiting", "shadowed", "quarantined", "restarting", "parked", "refused"].map((s) => el("option", {value: s}, s)));
+    ...["in force", "waiting", "shadowed", "quarantined", "restarting", "parked", "too large"].map((s) => el("option", {value: s}, s)));
   $("list").addEventListener("scroll", () => requestAnimationFrame(draw), {passive: true});
   new ResizeObserver(() => {
     // The headings are as wide as the rows, beside which there may be a scroll bar.

@@ -23,11 +23,23 @@ function drawViews() {
   if (!$("trouble").hidden) drawTrouble();
 }
 
+// verdict returns the text of the badge, its color, and what is wrong.
+function verdict(s) {
+  const found = s.findings ?? [], worst = found.find((f) => f.unhealthy) ?? found[0];
+  const why = found.map((f) => `${f.kind}: ${f.problem}`).join("\n");
+  if (found.some((f) => f.kind === "api-stale")) return ["cannot read the API", "bad", why];
+  const more = found.length > 1 ? ` and ${found.length - 1} more` : "";
+  if (!s.healthy) return [`not healthy${worst ? `: ${worst.kind}${more}` : ""}`, "bad", why];
+  return worst ? [`degraded: ${worst.kind}${more}`, "wait", why] : ["healthy", "good", ""];
+}
+
 function drawStatus() {
   const s = model.status;
   $("where").textContent = `${s.node} · ${s.mode} · ${s.version} · up ${age(s.started, s.now)}`;
-  $("health").textContent = s.healthy ? "healthy" : "not healthy";
-  $("health").className = `badge ${s.healthy ? "good" : "bad"}`;
+  const [text, kind, why] = verdict(s);
+  $("health").textContent = text;
+  $("health").className = `badge ${kind}`;
+  $("health").title = why;
   const n = troubles();
   $("troubles").textContent = n || "";
   $("troubles").className = n ? "bad" : "";
@@ -42,6 +54,7 @@ async function tick() {
     failures = 0;
     $("fresh").textContent = "";
     $("fresh").className = "";
+    document.documentElement.classList.remove("old");
     sample();
     drawStatus();
     refresh(false, full && !before ? new Set() : changed);
@@ -52,6 +65,9 @@ async function tick() {
     failures++;
     $("fresh").textContent = `no answer from the proxy (${error.message}); trying again`;
     $("fresh").className = "stale";
+    $("health").textContent = "no answer";
+    $("health").className = "badge bad";
+    document.documentElement.classList.add("old");
   }
   document.documentElement.dataset.revision = model.revision;
   clearTimeout(timer);

@@ -15,9 +15,15 @@
 // With -reuse one client takes ports at random, as a host does, so that a connection may find what an
 // earlier one from the same port has left in conntrack: one that began while a table was missing.
 //
+// With -damage the program does something else. Another program flushes all rules or deletes a table, so
+// many times, while sockets of both families send to the Service every 5 ms. A policy engine holds
+// the first packets of connections in a queue. No packet may leave the node untranslated 0.5 s after a
+// repair, and each socket must be answered.
+//
 // It runs as root, in network namespaces of its own:
 //
 //	make lookups DURATION=15m
+//	make lookups DAMAGE=100 MODE=iptables
 package main
 
 import (
@@ -42,7 +48,8 @@ type options struct {
 	duration, wipe, halt time.Duration
 	services, churn      int
 	reuse                bool
-	sluice, dir          string
+	sluice, dir, mode    string
+	damage               int
 }
 
 func main() {
@@ -53,8 +60,14 @@ func main() {
 	flag.IntVar(&o.services, "services", 500, "most other Services at a time")
 	flag.IntVar(&o.churn, "churn", 300, "changes of other Services per second")
 	flag.BoolVar(&o.reuse, "reuse", false, "take ports at random, as one client does")
+	flag.IntVar(&o.damage, "damage", 0, "damage the rules so many times while sockets keep sending, and do nothing else")
+	flag.StringVar(&o.mode, "mode", "nftables", "with -damage: nftables or iptables")
 	flag.StringVar(&o.sluice, "sluice", "", "the program; empty builds it")
 	flag.Parse()
+	if o.mode != "nftables" && o.mode != "iptables" {
+		fmt.Fprintf(os.Stderr, "lookups: -mode %q: must be nftables or iptables\n", o.mode)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := o.run(ctx); err != nil {
@@ -96,6 +109,9 @@ func (o *options) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, proxy.Kill()) }()
 	w := newWindows(proxy.LogFile())
+	if o.damage > 0 {
+		return o.harm(ctx, net, proxy, w)
+	}
 	p, err := newProber(net, w)
 	if err != nil {
 		return err
@@ -109,7 +125,7 @@ func (o *options) run(ctx context.Context) (err error) {
 
 const configuration = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
-mode: nftables
+mode: %s
 clientConnection: {kubeconfig: %q}
 hostnameOverride: node
 clusterCIDR: "10.244.0.0/16,fd00:10:244::/48"
@@ -126,8 +142,11 @@ current-context: c
 
 func (o *options) startProxy(node *netns.Namespace, api string) (*netns.Daemon, error) {
 	config, access := o.dir+"/config.yaml", o.dir+"/kubeconfig"
-	text := fmt.Sprintf(configuration, access) +
+	text := fmt.Sprintf(configuration, o.mode, access) +
 		fmt.Sprintf("---\napiVersion: sluice.dev/v1alpha1\nkind: SluiceConfiguration\nstate: {dir: %q}\n", o.dir+"/state")
+	if o.mode == "iptables" {
+		text += "iptables: {variant: nft}\n"
+	}
 	err := errors.Join(os.WriteFile(config, []byte(text), 0o600),
 		os.WriteFile(access, fmt.Appendf(nil, kubeconfig, api), 0o600))
 	if err != nil {

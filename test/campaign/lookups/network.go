@@ -18,6 +18,9 @@ var (
 	vip = service.PerFamily[netip.Addr]{
 		service.IPv4: netip.MustParseAddr("192.0.2.10"), service.IPv6: netip.MustParseAddr("2001:db8:2::10"),
 	}
+	clusterIP = service.PerFamily[netip.Addr]{
+		service.IPv4: netip.MustParseAddr("10.96.1.1"), service.IPv6: netip.MustParseAddr("fd00:10:96::101"),
+	}
 	pod = service.PerFamily[netip.Addr]{
 		service.IPv4: netip.MustParseAddr("10.244.1.10"), service.IPv6: netip.MustParseAddr("fd00:10:244:1::10"),
 	}
@@ -26,6 +29,7 @@ var (
 const (
 	webPort = 80
 	askPort = 53
+	podPort = 8053
 )
 
 type network struct {

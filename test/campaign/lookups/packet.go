@@ -117,7 +117,7 @@ func parse(frame []byte, now time.Duration) (s seen, ok bool) {
 		source, _ = netip.AddrFromSlice(ip[8:24])
 		to, _ = netip.AddrFromSlice(ip[24:40])
 	}
-	if to != vip[s.family] {
+	if to != vip[s.family] && to != clusterIP[s.family] {
 		return s, false
 	}
 	at := header[4:]

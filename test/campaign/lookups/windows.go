@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -76,14 +78,44 @@ func (w *windows) wipe(node *netns.Namespace) error {
 	if w.open() {
 		return nil
 	}
+	return w.damage(node, damage{"", "delete table ip kube-proxy\ndelete table ip6 kube-proxy\n", service.Families[:]})
+}
+
+// damage does damage.
+func (w *windows) damage(node *netns.Namespace, d damage) error {
 	w.mu.Lock()
-	for _, family := range service.Families {
+	for _, family := range d.families {
 		w.all[family] = append(w.all[family], window{from: time.Since(epoch)})
 	}
 	w.mu.Unlock()
 	cmd := exec.Command("nft", "-f", "-")
-	cmd.Stdin = strings.NewReader("delete table ip kube-proxy\ndelete table ip6 kube-proxy\n")
+	cmd.Stdin = strings.NewReader(d.commands)
 	return node.Run(cmd)
+}
+
+// awaitRepair waits until no table is missing, and returns the time of the longest last repair of
+// these families.
+func (w *windows) awaitRepair(ctx context.Context, families []service.Family, most time.Duration) (took time.Duration, err error) {
+	for end := time.Now().Add(most); w.open(); {
+		if time.Now().After(end) || ctx.Err() != nil {
+			return 0, errors.Join(ctx.Err(), errors.New("the rules were not restored"))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, family := range families {
+		last := w.all[family][len(w.all[family])-1]
+		took = max(took, last.until-last.from)
+	}
+	return took, nil
+}
+
+// repaired returns when the last repair of a family ended. There must have been one.
+func (w *windows) repaired(family service.Family) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all[family][len(w.all[family])-1].until
 }
 
 // open reports whether a table is missing.

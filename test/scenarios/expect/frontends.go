@@ -66,7 +66,8 @@ func (s *State) kinds(of *corev1.Service, port corev1.ServicePort, q fixture.Que
 		if clusterAddress(of, q.Family) == q.To.Addr() {
 			all = append(all, clusterIP)
 		}
-		if slices.Contains(addresses(of.Spec.ExternalIPs), q.To.Addr()) {
+		if slices.Contains(addresses(of.Spec.ExternalIPs), q.To.Addr()) &&
+			(s.flag("sluice-external-ips-in-service-cidr", "false") == "true" || !s.isClusterAddress(q.Family, q.To.Addr())) {
 			all = append(all, externalIP)
 		}
 		if slices.Contains(balancers(of), q.To.Addr()) {

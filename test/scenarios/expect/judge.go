@@ -170,10 +170,8 @@ func (s *State) unserved(q fixture.Question, c client) (Wanted, error) {
 				return Wanted{Fate: fixture.Refused}, nil
 			}
 		}
-		for _, texts := range s.cidrs {
-			if contains(prefixes(texts, q.Family), to) {
-				return Wanted{Fate: fixture.Silent}, nil
-			}
+		if s.isClusterAddress(q.Family, to) {
+			return Wanted{Fate: fixture.Silent}, nil
 		}
 	}
 	if fixture.WhoIs(q.To) != fixture.Beyond {
@@ -183,6 +181,16 @@ func (s *State) unserved(q fixture.Question, c client) (Wanted, error) {
 		return Wanted{Sources: map[string]fixture.Source{fixture.Beyond: fixture.AsNode}}, nil
 	}
 	return Wanted{Sources: map[string]fixture.Source{fixture.Beyond: fixture.AsClient}}, nil
+}
+
+// isClusterAddress tells whether an address is inside a ServiceCIDR.
+func (s *State) isClusterAddress(family service.Family, a netip.Addr) bool {
+	for _, texts := range s.cidrs {
+		if contains(prefixes(texts, family), a) {
+			return true
+		}
+	}
+	return false
 }
 
 // client is who asks, as the node sees it.

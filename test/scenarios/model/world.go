@@ -98,7 +98,7 @@ func (w *World) Start() error {
 	}
 	p, err := proxy.New(proxy.Config{
 		Node: settings, Domains: domains, Source: w.feed,
-		IgnoreExternalIPs: !loaded.GateEnabled(config.GateAllowServiceExternalIPs),
+		Objects: source.Options{IgnoreExternalIPs: !loaded.GateEnabled(config.GateAllowServiceExternalIPs)},
 		HostAddresses: func(ctx context.Context, changed func([]netip.Addr)) error {
 			changed(hostAddresses())
 			<-ctx.Done()
@@ -180,7 +180,7 @@ func follow(server *apitest.Local, cache *source.Cache) error {
 		}),
 		server.Follow(apitest.Services, "!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None", func(kind watch.EventType, object runtime.Object) {
 			o := object.(*corev1.Service)
-			spec, _ := reduce.Service(o)
+			spec, _ := reduce.Policy{}.Service(o)
 			if kind == watch.Deleted || spec == nil {
 				cache.RemoveSpec(service.Key{Namespace: o.Namespace, Name: o.Name})
 				return
@@ -189,7 +189,7 @@ func follow(server *apitest.Local, cache *source.Cache) error {
 		}),
 		server.Follow(apitest.EndpointSlices, "!service.kubernetes.io/headless", "", func(kind watch.EventType, object runtime.Object) {
 			o := object.(*discoveryv1.EndpointSlice)
-			slice, _ := reduce.EndpointSlice(o)
+			slice, _ := reduce.Policy{}.EndpointSlice(o)
 			if kind == watch.Deleted || slice == nil {
 				cache.RemoveSlice(o.Namespace, o.Name)
 				return

@@ -169,7 +169,7 @@ func parseUnlisten(words []string) (statement, error) {
 }
 
 // The log of the proxy that was started last.
-var _ = define("log", verb{usage: `log has "msg":"serving" (a regular expression for a line), or log lacks REGEXP`, kernel: true, parse: parseLog})
+var _ = define("log", verb{usage: `log has "msg":"started" (a regular expression for a line), or log lacks REGEXP`, kernel: true, parse: parseLog})
 
 // search is for a line that must be there, or must not.
 type search struct {

@@ -1,0 +1,57 @@
+package actors
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// triggered is a slice that the source stored at noon, some time after its change was caused.
+func triggered(trigger time.Time, endpoint string) *service.Slice {
+	s := slice("s", endpoint)
+	s.Trigger, s.Received = trigger, noon
+	return s
+}
+
+// TestTheTriggerOfASliceWithoutAMessage: a snapshot has a slice whose message was dropped, was never
+// posted, or comes later. The fragment carries the slice's trigger all the same, and once.
+func TestTheTriggerOfASliceWithoutAMessage(t *testing.T) {
+	trigger := noon.Add(-time.Second)
+	one := triggered(trigger, "10.0.0.1")
+	m := NewMachine(web, 3, outputs, 0)
+	m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{one}}, facts, noon)
+	for _, f := range turn(m) {
+		if !f.Trigger.Equal(trigger) {
+			t.Errorf("the first fragment has the trigger %v, want %v", f.Trigger, trigger)
+		}
+	}
+	m.Step(SliceChanged{Name: one.Name, Slice: one, Cause: Cause{Trigger: trigger, Received: noon}})
+	if f := turn(m); f != nil {
+		t.Errorf("the slice's message made %+v", f)
+	}
+	for name, s := range map[string]service.Snapshot{
+		"the same":     {Spec: spec(), Slices: []*service.Slice{one}},
+		"no endpoints": {Spec: spec()},
+	} {
+		m.Hydrate(s, facts, noon)
+		for _, f := range turn(m) {
+			if !f.Trigger.IsZero() {
+				t.Errorf("a snapshot with %s has the trigger %v, want none", name, f.Trigger)
+			}
+		}
+	}
+}
+
+// TestTheTriggerOfAnOldSlice: the Service came long after its slice. The trigger says nothing about the
+// time that the Service's change took.
+func TestTheTriggerOfAnOldSlice(t *testing.T) {
+	m := NewMachine(web, 3, outputs, 0)
+	one := triggered(noon.Add(-time.Second), "10.0.0.1")
+	m.Hydrate(service.Snapshot{Spec: spec(), Slices: []*service.Slice{one}}, facts, noon.Add(triggerMax))
+	for _, f := range turn(m) {
+		if !f.Trigger.IsZero() {
+			t.Errorf("the fragment has the trigger %v, want none", f.Trigger)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package aggregator
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// This file handles writes that fail without a refusal: a lock was held, a buffer was full,
+// or the answer was lost. Nearly always the host is the reason, and a retry lands. But if it
+// is one Service, a retry of the same batch fails forever, and no other Service changes. So
+// after a few failures the same search as for a refusal finds the Services that do not land.
+//
+//	failed ─► retry … ─► hold the suspects ─► control ─► try them in groups ─► alone ─► control ─► quarantine
+//	                                             └─ failed: the host is the reason, nobody is held  ┘
+//
+// Two things differ from a refusal. One failure proves nothing, so a Service is quarantined
+// only if it failed alone several times, and a control write landed right after. And
+// what landed is known only after a read, if the answer was lost.
+
+// failing describes ordinary writes that failed one after the other without a refusal.
+type failing struct {
+	// batch is the last one; times counts them.
+	batch   *dataplane.Batch
+	receipt dataplane.Receipt
+	times   int
+	// freeze is set if the control write failed too. It restored what was missing of the
+	// suspects, and that may be what does not land.
+	freeze bool
+}
+
+// failuresMax is how many ordinary writes, and tries of one Service, fail in a row before the
+// host counts as the reason no longer.
+const failuresMax = 4
+
+// Cause is why a Service is quarantined.
+type Cause uint8
+
+const (
+	// Rejected: the kernel rejects what the Service wants.
+	Rejected Cause = iota
+	// DoesNotLand: every write of what the Service wants fails, with no answer from the
+	// kernel that says why: it meets a lock, a full buffer or a lack of memory, or it is not done in time.
+	DoesNotLand
+)
+
+// String returns the cause as it is shown to people.
+func (c Cause) String() string { return [...]string{"rejected", "does not land"}[c] }
+
+func causeOf(o dataplane.Outcome) Cause {
+	if isRefusal(o) {
+		return Rejected
+	}
+	return DoesNotLand
+}
+
+// reasonOf returns the message of a receipt, which says what does not land.
+func reasonOf(receipt *dataplane.Receipt) string {
+	if cause := causeOf(receipt.Outcome); cause != Rejected {
+		return fmt.Sprintf("%v: %v: %v", cause, receipt.Outcome, receipt.Err)
+	}
+	return fmt.Sprint(receipt.Err)
+}
+
+// isolate starts a search if ordinary writes fail again and again. The caller checks whether
+// a control write is in flight afterwards.
+func (a *Aggregator) isolate(now time.Time) {
+	f := a.failing
+	if f.batch == nil || a.isolateFew(now) || f.times < failuresMax {
+		return
+	}
+	a.failing = failing{}
+	free, held := a.suspects(f.batch)
+	if len(free) == 0 || f.freeze {
+		a.ledger.Freeze(held, a.origin) // their last rules may be what does not land
+	}
+	r := &refusal{suspects: free, frozen: f.freeze, unlanded: f.batch}
+	if f.freeze {
+		a.ledger.Freeze(free, a.origin)
+	}
+	for _, key := range free {
+		a.ledger.Hold(key)
+	}
+	if (len(free) == 0 || f.freeze) && a.withoutNode(now, r, f.receipt) || len(free) == 0 {
+		return
+	}
+	a.control(now, r)
+}
+
+// isolateFew starts a search for the rest of a write if all but a few Services of it are in
+// force. What landed shows that the host is not the reason, so only those few are retried with
+// a pause, and the others do not wait. It reports whether it did.
+func (a *Aggregator) isolateFew(now time.Time) bool {
+	batch := a.failing.batch
+	free, _ := a.suspects(batch)
+	if len(free) == 0 || len(free) > provenMax || len(free) >= len(batch.Contributions) || a.ledger.Pending(service.Node) {
+		return false
+	}
+	a.failing = failing{}
+	for _, key := range free {
+		a.ledger.Hold(key)
+	}
+	a.startSearch(now, &refusal{suspects: free, unlanded: batch})
+	if a.ledger.Stats().Dirty > 0 {
+		a.pacer.Waiting(now, false)
+	}
+	return true
+}
+
+// controlFailed notes that a control write failed without a refusal. The next one leaves the
+// suspects as they are in the kernel. If that fails as well, the host is the reason.
+func (a *Aggregator) controlFailed(r *refusal, receipt dataplane.Receipt) {
+	if r.unlanded != nil && !r.frozen {
+		a.failing = failing{batch: r.unlanded, receipt: receipt, times: failuresMax, freeze: true}
+	}
+}

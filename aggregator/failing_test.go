@@ -1,0 +1,304 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// stumbler is a writer that fails whenever a batch writes a body with "stumble": the lock is
+// taken, a buffer is full, or the answer is lost.
+type stumbler struct {
+	*model
+	outcome dataplane.Outcome
+	// byObject means that everything else lands.
+	byObject bool
+	// takes is how long such a write takes. Until host, every write fails.
+	takes time.Duration
+	host  atomic.Int64
+	// slow is how long other writes take.
+	slow time.Duration
+	// also is an object that cannot be written.
+	also dataplane.ID
+}
+
+func (s *stumbler) stumbles(c *dataplane.Change) bool {
+	return c.After != nil && (strings.Contains(c.After.Body, "stumble") || c.ID == s.also)
+}
+
+func (s *stumbler) Write(ctx context.Context, b *dataplane.Batch) dataplane.Receipt {
+	host := time.Now().UnixNano() < s.host.Load()
+	bad := host
+	for i := range b.Changes {
+		bad = bad || s.stumbles(&b.Changes[i])
+	}
+	if !bad {
+		return s.model.Write(ctx, b)
+	}
+	time.Sleep(s.takes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes++
+	if s.byObject && !host {
+		s.land(b, func(c *dataplane.Change) bool { return !s.stumbles(c) })
+	}
+	return s.failed(b, s.outcome, s.outcome.String())
+}
+
+func stumbling(t *testing.T, s *stumbler) *fixture {
+	s.model = &model{took: s.slow}
+	h := openWriter(t, s.model, s, Config{})
+	h.Prime(nil)
+	h.Submit(scaffold())
+	time.Sleep(time.Second)
+	return h
+}
+
+// await returns how long it takes until the kernel has what is wanted.
+func (h *fixture) await(most time.Duration, there func(kernel string) bool) time.Duration {
+	began := time.Now()
+	for time.Since(began) < most && !there(h.text()) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+func quarantined(h *fixture) (names []string) {
+	for _, q := range h.Status().Quarantined {
+		names = append(names, q.Key.Name)
+	}
+	return names
+}
+
+// One Service makes every batch that contains it fail, and no batch is refused. It is quarantined
+// alone, its last rules stay, and the others are served and go on changing.
+func TestAServiceWhoseWritesDoNotLandHarmsNoOther(t *testing.T) {
+	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
+		for _, byObject := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, by object %t", outcome, byObject), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					h := stumbling(t, &stumbler{outcome: outcome, byObject: byObject})
+					h.submit("bad", 1, 1, "served", "more")
+					time.Sleep(time.Second)
+					began := time.Now()
+					h.submit("bad", 1, 2, "stumble", "changed")
+					for i := range 99 {
+						h.submit(fmt.Sprintf("good%02d", i), 1, 1, "1")
+					}
+					took := h.await(time.Hour, func(kernel string) bool { return strings.Count(kernel, "good") == 99 })
+					time.Sleep(time.Minute)
+					since := began
+					if q := h.Status().Quarantined; len(q) == 1 {
+						since = q[0].Since
+					}
+					t.Logf("99 others served after %v, quarantined after %v, %d writes", took, since.Sub(began), h.written())
+					if took > 10*time.Second || since.Sub(began) > 20*time.Second {
+						t.Errorf("99 others served after %v, quarantined after %v", took, since.Sub(began))
+					}
+					is(t, "quarantined", quarantined(h), "[bad]")
+					is(t, "what is pending", h.Status().OldestPending.IsZero(), true)
+					if !strings.Contains(h.text(), "bad/0=served bad/1=more") {
+						t.Errorf("kernel %q, want the last rules of the quarantined Service", h.text())
+					}
+					longest := time.Duration(0)
+					for round := range 40 {
+						time.Sleep(1700 * time.Millisecond)
+						h.submit("good00", 1, uint64(10+round), fmt.Sprint("v", round))
+						if round%4 == 0 {
+							h.submit("bad", 1, uint64(10+round), fmt.Sprint("stumble", round))
+						}
+						longest = max(longest, h.await(time.Minute, func(kernel string) bool {
+							return strings.Contains(kernel, fmt.Sprintf("good00/0=v%d ", round))
+						}))
+					}
+					t.Logf("a change of another Service takes up to %v", longest)
+					if longest > 200*time.Millisecond {
+						t.Errorf("a change of another Service takes up to %v", longest)
+					}
+					h.submit("bad", 1, 100, "fine")
+					h.await(time.Minute, func(kernel string) bool { return strings.Contains(kernel, "bad/0=fine") })
+					time.Sleep(time.Second)
+					is(t, "quarantined once it lands", quarantined(h), "[]")
+				})
+			})
+		}
+	}
+}
+
+// The node fails every write for a while. No Service is the reason, and none is quarantined.
+func TestAHostThatFailsEveryWriteBlamesNoService(t *testing.T) {
+	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
+		for _, begin := range []string{"", "poison"} {
+			t.Run(fmt.Sprint(outcome, begin), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := &stumbler{outcome: outcome, slow: 10 * ms}
+					h := stumbling(t, s)
+					h.questions <- func() {
+						for i := range 99 {
+							h.submit(fmt.Sprintf("good%02d", i), 1, 1, "1")
+						}
+						if begin != "" {
+							h.submit("bad", 1, 1, begin) // the host fails in the middle of its search
+						} else {
+							s.host.Store(time.Now().Add(10 * time.Minute).UnixNano())
+						}
+					}
+					if begin != "" {
+						time.Sleep(35 * ms)
+						s.host.Store(time.Now().Add(10 * time.Minute).UnixNano())
+					}
+					writes := h.written()
+					for range 100 {
+						time.Sleep(6 * time.Second)
+						is(t, "quarantined", len(quarantined(h)), 0)
+					}
+					if got := h.written() - writes; got > 1000 {
+						t.Errorf("%d writes within 10 minutes", got)
+					}
+					took := h.await(time.Hour, func(kernel string) bool { return strings.Count(kernel, "good") == 99 })
+					if took > time.Minute {
+						t.Errorf("served %v after the end of the failure", took)
+					}
+					time.Sleep(time.Minute)
+					want := "[]"
+					if begin != "" {
+						want = "[bad]"
+					}
+					is(t, "quarantined in the end", quarantined(h), want)
+				})
+			})
+		}
+	}
+}
+
+// A search for a rejected Service meets one whose writes do not land, and reversed.
+func TestASearchEndsWhateverKeepsServicesFromLanding(t *testing.T) {
+	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
+		synctest.Test(t, func(t *testing.T) {
+			h := stumbling(t, &stumbler{outcome: outcome})
+			h.questions <- func() {
+				for i := range 100 {
+					body := "1"
+					switch i {
+					case 20, 51:
+						body = "stumble"
+					case 50, 99:
+						body = "poison"
+					}
+					h.submit(fmt.Sprintf("s%02d", i), 1, 1, body)
+				}
+			}
+			took := h.await(time.Hour, func(kernel string) bool { return strings.Count(kernel, "=1") == 96 })
+			t.Logf("%v: 96 others served after %v", outcome, took)
+			time.Sleep(time.Minute)
+			if took > 30*time.Second {
+				t.Errorf("%v: 96 others served after %v", outcome, took)
+			}
+			is(t, "quarantined", quarantined(h), "[s20 s50 s51 s99]")
+		})
+	}
+}
+
+// What does not land of a quarantined Service takes long. It is tried less often, so that the
+// others do not wait for it most of the time.
+func TestSlowTriesOfAQuarantinedServiceAreRare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := stumbling(t, &stumbler{outcome: dataplane.Unknown, takes: 20 * time.Second})
+		h.submit("bad", 1, 1, "stumble")
+		time.Sleep(10 * time.Minute)
+		is(t, "quarantined", quarantined(h), "[bad]")
+		waited, rounds := time.Duration(0), 1000
+		for round := range rounds {
+			time.Sleep(3500 * time.Millisecond)
+			h.submit("good", 1, uint64(round), fmt.Sprint("v", round))
+			waited += h.await(time.Minute, func(kernel string) bool { return strings.HasSuffix(kernel, fmt.Sprintf("good/0=v%d", round)) })
+		}
+		if mean := waited / time.Duration(rounds); mean > 2*time.Second {
+			t.Errorf("a change of another Service takes %v on average", mean)
+		}
+	})
+}
+
+// What another program removed of a Service does not land again, whether the Service changes or
+// not. Nobody else waits for it.
+func TestARepairThatDoesNotLandHarmsNoOther(t *testing.T) {
+	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &stumbler{outcome: outcome}
+			h := stumbling(t, s)
+			h.submit("bad", 1, 1, "first")
+			h.submit("good", 1, 1, "v0")
+			time.Sleep(time.Second)
+			gone := dataplane.ID{Name: "bad/0"}
+			h.questions <- func() {
+				s.model.mu.Lock()
+				defer s.model.mu.Unlock()
+				delete(s.objects, gone)
+				s.also = gone
+			}
+			h.AuditSoon(dataplane.Stranger{})
+			time.Sleep(time.Second)
+			h.submit("good", 1, 2, "v1")
+			took := h.await(time.Hour, func(kernel string) bool { return strings.Contains(kernel, "good/0=v1") })
+			if took > 10*time.Second {
+				t.Errorf("%v: a change of another Service takes %v", outcome, took)
+			}
+			time.Sleep(time.Minute)
+			is(t, "quarantined", quarantined(h), "[bad]")
+		})
+	}
+}
+
+// The kernel refuses a change of the node's own rules, or it does not land. The node keeps its last
+// rules, and Services go on changing. Later the kernel accepts it.
+func TestTheNodesOwnRulesAreHeldLikeThoseOfAService(t *testing.T) {
+	for _, together := range []bool{false, true} {
+		for _, body := range []string{"poison", "stumble"} {
+			t.Run(fmt.Sprintf("%s, together with Services %t", body, together), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := &stumbler{outcome: dataplane.Busy}
+					h := stumbling(t, s)
+					h.submit("a", 1, 1, "1")
+					h.submit("b", 1, 1, "1")
+					time.Sleep(time.Second)
+					node := func(sequence uint64, body string) {
+						f := dataplane.NewFragment(service.Node, time.Time{}, []dataplane.Object{
+							{ID: dataplane.ID{Name: "base"}}, {ID: dataplane.ID{Name: "changed"}, Body: body}})
+						f.Revision = service.Revision{Incarnation: 1, Sequence: sequence}
+						h.Submit(f)
+					}
+					h.questions <- func() {
+						node(2, body)
+						if together {
+							h.submit("b", 1, 2, "2")
+						}
+					}
+					time.Sleep(time.Second)
+					h.submit("a", 1, 2, "2")
+					if took := h.await(time.Hour, func(kernel string) bool { return strings.Contains(kernel, "a/0=2") }); took > 10*time.Second {
+						t.Errorf("a change of a Service takes %v", took)
+					}
+					if together {
+						h.await(10*time.Second, func(kernel string) bool { return strings.Contains(kernel, "b/0=2") })
+						is(t, "what changed with the node", strings.Contains(h.text(), "b/0=2"), true)
+					}
+					time.Sleep(time.Minute)
+					is(t, "quarantined", h.Status().Quarantined[0].Key, service.Node)
+					is(t, "node at fault", h.Status().NodeAtFault, false)
+					is(t, "what is pending", h.Status().OldestPending.IsZero(), true)
+					node(3, "fine")
+					time.Sleep(time.Minute)
+					is(t, "quarantined once it is accepted", quarantined(h), "[]")
+					is(t, "kernel", strings.Contains(h.text(), "changed=fine"), true)
+				})
+			})
+		}
+	}
+}

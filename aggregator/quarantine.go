@@ -1,0 +1,145 @@
+package aggregator
+
+import (
+	"slices"
+	"time"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// quarantine holds the culprits, and when each is tried again. It is pure.
+type quarantine struct {
+	held map[service.Key]*heldKey
+	// first is the key that is tried next, at firstAt (zero for none). Both are out
+	// of date if changed is set.
+	first   service.Key
+	firstAt time.Time
+	changed bool
+}
+
+// heldKey is one quarantined key.
+type heldKey struct {
+	QuarantinedKey
+	// triedAt is when the key last failed; tryAt, if set, is when it is tried again. At
+	// least pause lies between the two.
+	triedAt, tryAt time.Time
+	pause          time.Duration
+	// trying is set during a try.
+	trying bool
+}
+
+// tryPause is the shortest pause between two tries of one key. So a bad Service that
+// changes all the time costs one refused write per second.
+const tryPause = time.Second
+
+// tryRest limits the tries of a key that does not land to a tenth of the time: a try may last
+// until the write times out, and others wait meanwhile.
+const tryRest = 10
+
+// triesPerAudit is how many keys are tried again after each audit.
+const triesPerAudit = 4
+
+// put adds a key, or notes that it failed again, and how long the try took.
+func (q *quarantine) put(now time.Time, key QuarantinedKey, took time.Duration) {
+	key.Since = now
+	c := q.held[key.Key]
+	if c == nil {
+		c = &heldKey{}
+		q.held[key.Key] = c
+	} else {
+		key.Since = c.Since
+	}
+	q.changed = true
+	*c = heldKey{QuarantinedKey: key, triedAt: now, pause: tryPause}
+	if key.Cause == DoesNotLand {
+		c.pause = max(tryPause, tryRest*took)
+	}
+}
+
+// ask schedules another try of a key. It reports whether the key is quarantined.
+func (q *quarantine) ask(key service.Key) bool {
+	c := q.held[key]
+	if c != nil && c.tryAt.IsZero() && !c.trying {
+		c.tryAt = c.triedAt.Add(c.pause)
+		q.changed = true
+	}
+	return c != nil
+}
+
+// tried notes that a try of a key begins.
+func (q *quarantine) tried(key service.Key) {
+	q.held[key].tryAt, q.held[key].trying, q.changed = time.Time{}, true, true
+}
+
+// askOldest schedules tries of the keys that have waited longest.
+func (q *quarantine) askOldest() {
+	keys := q.keys()
+	slices.SortFunc(keys, func(a, b service.Key) int {
+		return q.held[a].triedAt.Compare(q.held[b].triedAt)
+	})
+	for _, key := range keys[:min(len(keys), triesPerAudit)] {
+		q.ask(key)
+	}
+}
+
+// due returns the key whose try is due, or the time of the next try, zero for none. It
+// walks the keys only after a change.
+func (q *quarantine) due(now time.Time) (key service.Key, ok bool, next time.Time) {
+	if q.changed {
+		q.changed, q.first, q.firstAt = false, service.Key{}, time.Time{}
+		for k, c := range q.held {
+			by := c.tryAt.Compare(q.firstAt)
+			if !c.tryAt.IsZero() && (q.firstAt.IsZero() || by < 0 || by == 0 && k.Compare(q.first) < 0) {
+				q.first, q.firstAt = k, c.tryAt
+			}
+		}
+	}
+	if q.firstAt.IsZero() || q.firstAt.After(now) {
+		return service.Key{}, false, q.firstAt
+	}
+	return q.first, true, now
+}
+
+// release removes a key. It reports whether the key was quarantined.
+func (q *quarantine) release(key service.Key) bool {
+	_, was := q.held[key]
+	delete(q.held, key)
+	q.changed = q.changed || was
+	return was
+}
+
+// keys returns the keys in order.
+func (q *quarantine) keys() []service.Key {
+	keys := make([]service.Key, 0, len(q.held))
+	for key := range q.held {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, service.Key.Compare)
+	return keys
+}
+
+// convict quarantines a key that failed alone. What was last in force of it is tried next if it
+// is missing.
+func (a *Aggregator) convict(now time.Time, key service.Key, receipt *dataplane.Receipt) {
+	a.quarantineKey(now, key, receipt)
+	if a.ledger.Frozen(key) {
+		a.search.restore(key)
+	}
+}
+
+// quarantineKey quarantines a key that failed alone, or is proven. The receipt is that of its
+// try.
+func (a *Aggregator) quarantineKey(now time.Time, key service.Key, receipt *dataplane.Receipt) {
+	a.recheck = a.recheck || a.quarantine.held[key] == nil
+	a.waits.end(key)
+	if a.ledger.Withhold(key) {
+		a.pacer.Waiting(now, false)
+	}
+	q := QuarantinedKey{Key: key, Revision: a.ledger.Latest(key), Cause: causeOf(receipt.Outcome), Reason: reasonOf(receipt)}
+	a.quarantine.put(now, q, receipt.Took)
+	a.listed = nil
+	a.config.Listen(Quarantined{Domain: a.config.Domain, Key: key, Revision: q.Revision, Cause: q.Cause, Reason: q.Reason, At: now})
+	a.config.Verdicts(dataplane.Verdict{Key: key, Domain: a.config.Domain, Revision: q.Revision,
+		Quarantined: true, Reason: q.Reason})
+}

@@ -1,0 +1,91 @@
+package ledger
+
+import (
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+)
+
+// TestWhatAHeldServiceGaveUp: an older Service gives up a frontend in a revision that the kernel refuses,
+// and a younger one gets it, in whatever order the ledger learns that. If the older one wants it again, it
+// wins again, and it keeps what nobody else wants.
+func TestWhatAHeldServiceGaveUp(t *testing.T) {
+	older := func(sequence uint64, objects ...dataplane.Object) *dataplane.Fragment {
+		return fragment("old", 0, sequence, append(objects, chain("o", "refused"))...)
+	}
+	young := fragment("young", 5, 1, vip("young"))
+	for name, tt := range map[string]struct {
+		steps func(l *Ledger)
+		want  string
+	}{
+		"given up, then held, then wanted by another": {func(l *Ledger) {
+			l.Want(older(2))
+			l.Hold(key("old"))
+			l.Want(young)
+		}, "young"},
+		"wanted by another, then given up, then held": {func(l *Ledger) {
+			l.Want(young)
+			l.Want(older(2))
+			l.Hold(key("old"))
+		}, "young"},
+		"held for another reason, then given up": {func(l *Ledger) {
+			l.Want(older(2, vip("new")))
+			l.Hold(key("old"))
+			l.Want(young)
+			l.Want(older(3))
+		}, "young"},
+		"given up, and wanted again": {func(l *Ledger) {
+			l.Want(older(2))
+			l.Hold(key("old"))
+			l.Want(young)
+			l.Want(older(3, vip("new")))
+		}, "old"},
+		"deleted": {func(l *Ledger) {
+			l.Want(older(2))
+			l.Hold(key("old"))
+			l.Want(young)
+			l.Want(fragment("old", 0, 3))
+		}, "young"},
+		"given up, and wanted by nobody": {func(l *Ledger) {
+			l.Want(older(2))
+			l.Hold(key("old"))
+		}, "old"},
+		"not given up": {func(l *Ledger) {
+			l.Want(older(2, vip("new")))
+			l.Hold(key("old"))
+			l.Want(young)
+		}, "old"},
+		"given up, and the other is held": {func(l *Ledger) {
+			l.Want(older(2))
+			l.Hold(key("old"))
+			l.Want(young)
+			l.Hold(key("young"))
+		}, "old"},
+		"given up, and released": {func(l *Ledger) {
+			l.Want(older(2))
+			l.Hold(key("old"))
+			l.Want(young)
+			l.Release(key("old"))
+		}, "young"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(nil, fronts{})
+			l.Want(fragment("old", 0, 1, vip("old")))
+			l.Settle(l.Plan(), landed())
+			tt.steps(l)
+			for b := l.Plan(); b != nil && len(b.Changes) > 0; b = l.Plan() {
+				l.Settle(b, landed())
+			}
+			if got := l.entries.get(vip("").ID).known.Body; got != tt.want {
+				t.Errorf("the frontend leads to %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// fronts has one frontend, that of vip.
+type fronts struct{ noNaming }
+
+func (fronts) Frontend(id dataplane.ID) (f dataplane.Frontend, ok bool) {
+	return dataplane.Frontend{Port: 80}, id == vip("").ID
+}

@@ -1,0 +1,247 @@
+package relay
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
+
+// take takes slots for things that stay, and returns what the last one was refused for, "" for
+// nothing.
+func take(b *Budget, client string, times int) string {
+	for range times {
+		if why, ok := b.Take(&Slot{}, addr(client)); !ok {
+			return why.String()
+		}
+	}
+	return ""
+}
+
+func TestPoolBoundsClientsFirst(t *testing.T) {
+	p := NewPool(Limits{Total: 40, PerBudget: 10, PerClient: 3})
+	web, db := p.Budget(), p.Budget()
+	for i, c := range []struct {
+		of     *Budget
+		client string
+		times  int
+		want   string
+	}{
+		{web, "192.0.2.1", 2, ""},
+		{db, "192.0.2.1", 1, ""},
+		{db, "192.0.2.1", 1, "client_bound"}, // over all budgets
+		{web, "192.0.2.2", 3, ""},
+		{web, "127.0.0.1", 2, ""},
+		{web, "127.1.2.3", 2, "client_bound"}, // any user of the host has all of 127/8
+		{web, "192.0.2.3", 3, "service_bound"},
+		{db, "192.0.2.1", 1, "client_bound"},
+	} {
+		if got := take(c.of, c.client, c.times); got != c.want {
+			t.Errorf("step %d: %q, want %q", i, got, c.want)
+		}
+	}
+	p.LimitClients(4)
+	if got := take(db, "192.0.2.1", 2); got != "client_bound" {
+		t.Errorf("with another limit: %q", got)
+	}
+	if met := db.Met(addr("192.0.2.1")); met.Why != ClientFull || met.Open != 4 || met.Most != 4 {
+		t.Errorf("met %+v", met)
+	}
+}
+
+// TestPoolBoundsPrefixes: a host may use all addresses of an IPv6 /64.
+func TestPoolBoundsPrefixes(t *testing.T) {
+	b := NewPool(Limits{Total: 1000, PerClient: 2}).Budget()
+	for i := range 2 * prefixFactor {
+		if got := take(b, fmt.Sprintf("2001:db8::%x", i+1), 1); got != "" {
+			t.Fatalf("address %d: %q", i, got)
+		}
+	}
+	for client, want := range map[string]string{"2001:db8::ffff": "client_bound", "2001:db8:0:1::1": ""} {
+		if got := take(b, client, 1); got != want {
+			t.Errorf("%s: %q, want %q", client, got, want)
+		}
+	}
+	if got := take(b, "2001:db8:0:1::2", 3); got != "client_bound" {
+		t.Errorf("one address: %q", got)
+	}
+}
+
+// TestPoolKeepsAReserve for budgets with few: four with many do not have all.
+func TestPoolKeepsAReserve(t *testing.T) {
+	p := NewPool(Limits{Total: 400, PerBudget: 100})
+	for range 4 {
+		b := p.Budget()
+		for i := range 100 {
+			take(b, fmt.Sprintf("10.0.0.%d", i), 1)
+		}
+	}
+	if p.used != 360 {
+		t.Errorf("four budgets have %d of 400, want 360", p.used)
+	}
+	small := p.Budget()
+	if got := take(small, "10.0.0.1", 6); got != "" {
+		t.Errorf("a budget with few: %q", got)
+	}
+	if got := take(small, "10.0.0.1", 1); got != "total_bound" {
+		t.Errorf("a budget that has its share of the reserve: %q", got)
+	}
+	for i := range 34 {
+		if got := take(p.Budget(), "10.0.0.1", 1); got != "" {
+			t.Errorf("budget %d without any: %q", i, got)
+		}
+	}
+	if got := take(p.Budget(), "10.0.0.1", 1); got != "total_bound" || p.used != 400 {
+		t.Errorf("with all taken: %q, %d", got, p.used)
+	}
+}
+
+// flow is an occupant. It counts how often it was looked at.
+type flow struct {
+	name   string
+	active time.Time
+	slot   Slot
+	looked *int
+}
+
+func (f *flow) lastActive() time.Time { *f.looked++; return f.active }
+func (f *flow) evict()                {}
+
+// flows makes occupants in one pool, each a second after the one before.
+type flows struct {
+	now    time.Time
+	looked int
+}
+
+// open takes a slot and returns who was replaced.
+func (f *flows) open(t *testing.T, b *Budget, client string) (opened *flow, replaced []string) {
+	t.Helper()
+	f.now = f.now.Add(time.Second)
+	opened = &flow{name: client, active: f.now, looked: &f.looked}
+	gone, ok := b.takeFor(&opened.slot, addr(client), opened)
+	if !ok {
+		t.Fatalf("no room for %s", client)
+	}
+	for _, o := range gone {
+		replaced = append(replaced, o.(*flow).name)
+		o.(*flow).slot.Give() // as a session does
+	}
+	return opened, replaced
+}
+
+func TestPoolReplacesFairly(t *testing.T) {
+	p := NewPool(Limits{Total: 6, PerBudget: 4, PerClient: 2})
+	web, db, dns := p.Budget(), p.Budget(), p.Budget()
+	f := &flows{}
+	expect := func(b *Budget, client string, want ...string) *flow {
+		t.Helper()
+		opened, replaced := f.open(t, b, client)
+		if !slices.Equal(replaced, want) {
+			t.Errorf("%s replaces %v, want %v", client, replaced, want)
+		}
+		return opened
+	}
+	a := expect(web, "192.0.2.1")
+	expect(web, "192.0.2.2")
+	expect(web, "192.0.2.3")
+	expect(web, "192.0.2.4")
+	a.active = f.now.Add(time.Millisecond)
+	a.slot.touch()
+	expect(web, "192.0.2.5", "192.0.2.2") // the least active of the same budget
+	expect(db, "192.0.2.5")
+	expect(dns, "192.0.2.5", "192.0.2.5") // of the client's
+	expect(dns, "192.0.2.6")
+	expect(dns, "192.0.2.7", "192.0.2.3") // of the budget that has most, with three
+	p.LimitClients(1)
+	expect(web, "192.0.2.8", "192.0.2.5")
+	p.LimitClients(2)
+	expect(web, "192.0.2.8", "192.0.2.4")
+	p.LimitClients(1)
+	expect(web, "192.0.2.8", "192.0.2.8") // one for one: the others stay
+	if web.used != 3 || db.used != 1 || dns.used != 2 || p.used != 6 {
+		t.Errorf("used %d, %d, %d, together %d", web.used, db.used, dns.used, p.used)
+	}
+}
+
+// TestPoolReplacesAtAConstantCost: the number of occupants and their activity do not count.
+func TestPoolReplacesAtAConstantCost(t *testing.T) {
+	for _, most := range []int{1 << 6, 1 << 10, 1 << 14} {
+		p := NewPool(Limits{Total: 4 * most, PerBudget: most})
+		b, f := p.Budget(), &flows{}
+		var all []*flow
+		for i := range most {
+			opened, _ := f.open(t, b, fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255))
+			all = append(all, opened)
+		}
+		for _, o := range all[:most/2] { // their slots do not know yet
+			o.active = f.now
+		}
+		f.looked = 0
+		const clients = 1000
+		for i := range clients {
+			f.open(t, b, fmt.Sprintf("11.%d.%d.%d", i>>16, i>>8&255, i&255))
+		}
+		if per := f.looked / clients; per > candidatesMax {
+			t.Errorf("of %d occupants, %d are looked at for each new one, want %d at most", most, per, candidatesMax)
+		}
+		if len(p.clients) != most || b.recent.Len() != most || len(p.ranking) != 1 {
+			t.Errorf("%d clients, %d in order, %d ranked", len(p.clients), b.recent.Len(), len(p.ranking))
+		}
+	}
+}
+
+// TestPoolUnderPressure: no limit is exceeded, and nothing is lost or left.
+func TestPoolUnderPressure(t *testing.T) {
+	const total = 3
+	p := NewPool(Limits{Total: total, PerBudget: 2, PerClient: 2})
+	var held, most atomic.Int64
+	var running sync.WaitGroup
+	for i := range 8 {
+		part, client := p.Budget(), fmt.Sprintf("2001:db8::%x", i%3)
+		running.Go(func() {
+			for range 3000 {
+				slot := &Slot{}
+				if _, ok := part.Take(slot, addr(client)); !ok {
+					continue
+				}
+				now := held.Add(1)
+				for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
+				}
+				held.Add(-1)
+				slot.Give()
+				slot.Give() // as one that was replaced is
+			}
+		})
+	}
+	running.Wait()
+	if most.Load() > total || most.Load() == 0 {
+		t.Errorf("up to %d were held of %d", most.Load(), total)
+	}
+	if p.used != 0 || len(p.clients) != 0 || len(p.ranking) != 0 {
+		t.Errorf("left: %d used, %d clients, %d ranked", p.used, len(p.clients), len(p.ranking))
+	}
+}
+
+// TestPoolMovesSlots to a budget that is full as well.
+func TestPoolMovesSlots(t *testing.T) {
+	p := NewPool(Limits{Total: 4, PerBudget: 1, PerClient: 4})
+	from, to := p.Budget(), p.Budget()
+	slot, other := &Slot{}, &Slot{}
+	from.Take(slot, addr("10.0.0.1"))
+	to.Take(other, addr("10.0.0.1"))
+	slot.Move(to)
+	if from.used != 0 || to.used != 2 || p.used != 2 || len(p.ranking) != 1 {
+		t.Errorf("used %d, %d, together %d, ranked %d", from.used, to.used, p.used, len(p.ranking))
+	}
+	slot.Give()
+	slot.Move(from) // it is free
+	other.Give()
+	if p.used != 0 || len(p.clients) != 0 || len(p.ranking) != 0 {
+		t.Errorf("left: %d used, %d clients, %d ranked", p.used, len(p.clients), len(p.ranking))
+	}
+}

@@ -1,0 +1,94 @@
+package relay
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/test/netnstest"
+)
+
+// TestActiveSessionsMakeNoRoom as long as there are idle ones, even if they are the oldest.
+func TestActiveSessionsMakeNoRoom(t *testing.T) {
+	const sessions, active = 64, 2 * candidatesMax
+	node := netnstest.New(t, "node")
+	r := New(Config{Inside: node.Do, SessionsPerListener: sessions})
+	l, err := r.Open(Place{service.UDP, benchAt}, Options{Balancer: fixed(startEcho(t, node))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Start(func() { t.Error("died") })
+	t.Cleanup(func() { l.Close(); r.Close() })
+	var clients []net.Conn
+	ask := func(c net.Conn) {
+		t.Helper()
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		if _, err := c.Write([]byte("?")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 16)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func(n int) {
+		t.Helper()
+		for range n {
+			c, err := node.DialContext(t.Context(), "udp", benchAt.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			ask(c)
+			clients = append(clients, c)
+		}
+	}
+	open(sessions)
+	time.Sleep(touchEvery + 100*time.Millisecond)
+	for _, c := range clients[:active] {
+		ask(c)
+	}
+	open(sessions - active)
+	table := &l.server.(*udpServer).sessions
+	for i, c := range clients {
+		has := table.get(c.LocalAddr().(*net.UDPAddr).AddrPort()) != nil
+		if idle := i >= active && i < sessions; has == idle {
+			t.Errorf("client %d of %d has a session: %v, want %v", i, len(clients), has, !idle)
+		}
+	}
+}
+
+// TestSessionsOfTargetsThatCannotBeDialed go to another one.
+func TestSessionsOfTargetsThatCannotBeDialed(t *testing.T) {
+	node := netnstest.New(t, "node")
+	echo := startEcho(t, node)
+	var failed []error
+	choice := two{fixed(echo), netip.MustParseAddrPort("192.0.2.1:53"), &failed} // there is no route to it
+	r := New(Config{Inside: node.Do})
+	s, err := newUDPServer(r, Place{service.UDP, benchAt}, Options{Balancer: choice})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := s.session(netip.MustParseAddrPort("127.0.0.1:40000"))
+	if session == nil || session.Target != echo || len(failed) != 1 {
+		t.Errorf("session %+v, failed %v", session, failed)
+	}
+	s.sessions.closeAll()
+	r.Close()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// two has two targets, and notes what fails.
+type two struct {
+	fixed
+	first  netip.AddrPort
+	failed *[]error
+}
+
+func (b two) Targets(netip.Addr) []netip.AddrPort {
+	return []netip.AddrPort{b.first, netip.AddrPort(b.fixed)}
+}
+func (b two) Failed(_ netip.AddrPort, err error, _ bool) { *b.failed = append(*b.failed, err) }

@@ -1,0 +1,131 @@
+package dataplane_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/sluice-proxy/sluice/dataplane"
+	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ipvs"
+	"github.com/sluice-proxy/sluice/dataplane/localport"
+	"github.com/sluice-proxy/sluice/dataplane/nftables"
+	"github.com/sluice-proxy/sluice/dataplane/userspace"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// wish is what a Service asks for, per port where it can.
+type wish struct{ ports, addresses, vips, ranges, endpoints int }
+
+func (w wish) spec() *service.Spec {
+	s := &service.Spec{Key: service.Key{Namespace: "ns", Name: "a"}}
+	s.ClusterIPs[service.IPv4] = netip.MustParseAddr("172.30.0.41")
+	next := func(from string, n int) (all []netip.Addr) {
+		a := netip.MustParseAddr(from)
+		for range n {
+			all = append(all, a)
+			a = a.Next()
+		}
+		return all
+	}
+	s.ExternalIPs[service.IPv4] = next("198.18.0.1", w.addresses)
+	s.LoadBalancerVIPs[service.IPv4] = next("198.19.0.1", w.vips)
+	for i, a := range next("203.0.113.1", 2*w.ranges) {
+		if i%2 == 0 { // neighbors would be merged
+			s.SourceRanges[service.IPv4] = append(s.SourceRanges[service.IPv4], netip.PrefixFrom(a, 32))
+		}
+	}
+	for i := range w.ports {
+		s.Ports = append(s.Ports, service.Port{Name: fmt.Sprint("p", i), Port: uint16(1 + i), NodePort: uint16(30000 + i)})
+	}
+	return s
+}
+
+func (w wish) slice() *service.Slice {
+	s := &service.Slice{Name: "s", Service: w.spec().Key}
+	for i := range w.ports {
+		s.Ports = append(s.Ports, service.SlicePort{Name: fmt.Sprint("p", i), Port: 8080})
+	}
+	a := netip.MustParseAddr("10.0.0.1")
+	for range w.endpoints {
+		s.Endpoints = append(s.Endpoints, service.SliceEndpoint{Addr: a, Ready: true, Serving: true})
+		a = a.Next()
+	}
+	return s
+}
+
+// TestSizeIsWhatIsRendered: within a factor of two, in every direction in which a Service
+// can grow. What a body lists counts like objects.
+func TestSizeIsWhatIsRendered(t *testing.T) {
+	facts := &service.NodeFacts{Name: "n"}
+	facts.NodePorts[service.IPv4] = service.NodePortAddresses{All: true, Host: []netip.Addr{
+		netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")}}
+	for name, b := range map[string]struct {
+		renderer dataplane.Renderer
+		// lists is what each entry of a list in a body contains.
+		lists string
+	}{
+		"nftables":  {nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}), ""},
+		"ipvs":      {ipvs.NewRenderer(service.IPv4, ipvs.Options{MasqueradeBit: 14}), "line"},
+		"iptables":  {iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}), "line"},
+		"userspace": {userspace.NewRenderer(userspace.Addresses, service.IPv4, userspace.Settings{}), ":8080 /32"},
+		"nodeports": {userspace.NewRenderer(userspace.NodePorts, service.IPv4, userspace.Settings{}), ":8080 /32"},
+		"localport": {localport.NewRenderer(service.IPv4), ""},
+	} {
+		for _, w := range []wish{
+			{ports: 1, endpoints: 1000}, {ports: 100, endpoints: 10}, {ports: 10, addresses: 100, endpoints: 10},
+			{ports: 100, addresses: 100, endpoints: 1}, {ports: 10, vips: 20, ranges: 50, endpoints: 1}, {ports: 20, addresses: 50},
+		} {
+			spec, slices := w.spec(), []*service.Slice{w.slice()}
+			counted := 0
+			service.Sizes(spec, slices, service.IPv4, func(p service.PortSize) { counted += b.renderer.Size(p, facts) })
+			view := service.Resolve(spec.Key, spec, slices, facts)
+			rendered := 0
+			for _, o := range dataplane.NewFragment(spec.Key, spec.Created, b.renderer.Service(context.Background(), &view, facts)).Objects {
+				rendered++
+				for separator := range strings.FieldsSeq(b.lists) {
+					rendered += strings.Count(o.Body, strings.ReplaceAll(separator, "line", "\n"))
+				}
+			}
+			t.Logf("%s %+v: counted %d, rendered %d", name, w, counted, rendered)
+			// Without endpoints less may be rendered, but that is one change away.
+			if rendered > 2*counted+100 || w.endpoints > 0 && counted > 2*rendered+100 {
+				t.Errorf("%s %+v: counted %d, rendered %d", name, w, counted, rendered)
+			}
+		}
+	}
+}
+
+// ending is a context that ends when it has been polled a few times.
+type ending struct {
+	context.Context
+	polls int
+}
+
+func (e *ending) Err() error {
+	if e.polls--; e.polls < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestRenderersPollTheirContext: an actor that was given up ends soon, and does not render the
+// rest next to its replacement.
+func TestRenderersPollTheirContext(t *testing.T) {
+	w := wish{ports: 100, addresses: 100, endpoints: 10}
+	spec, facts := w.spec(), &service.NodeFacts{Name: "n"}
+	view := service.Resolve(spec.Key, spec, []*service.Slice{w.slice()}, facts)
+	for name, renderer := range map[string]dataplane.Renderer{
+		"nftables":  nftables.NewRenderer(service.IPv4, nftables.Options{MasqueradeBit: 14}),
+		"ipvs":      ipvs.NewRenderer(service.IPv4, ipvs.Options{MasqueradeBit: 14}),
+		"iptables":  iptables.NewRenderer(service.IPv4, iptables.Options{MasqueradeBit: 14}),
+		"userspace": userspace.NewRenderer(userspace.Addresses, service.IPv4, userspace.Settings{}),
+	} {
+		whole := len(renderer.Service(t.Context(), &view, facts))
+		if part := len(renderer.Service(&ending{t.Context(), 3}, &view, facts)); part > whole/20 {
+			t.Errorf("%s: %d of %d objects after the context ended", name, part, whole)
+		}
+	}
+}

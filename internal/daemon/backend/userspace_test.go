@@ -1,0 +1,56 @@
+package backend
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-proxy/sluice/dataplane/relay"
+	"github.com/sluice-proxy/sluice/dataplane/userspace"
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestBoundsAreLoggedWithWhoHasThem: a client, a Service or the process.
+func TestBoundsAreLoggedWithWhoHasThem(t *testing.T) {
+	core, logged := observer.New(zap.InfoLevel)
+	log := zap.New(core)
+	port := userspace.PortID{Service: service.Key{Namespace: "ns1", Name: "web"}, Name: "http", Protocol: service.TCP}
+	for why, want := range map[relay.Refusal]string{relay.ClientFull: "client", relay.PartFull: "Service", relay.TotalFull: "process"} {
+		sayFull(log)(userspace.Full{Port: port, Client: netip.MustParseAddr("192.0.2.1"), Why: why, Open: 3, Most: 3})
+		lines := logged.TakeAll()
+		if len(lines) != 1 || lines[0].ContextMap()["bound of the"] != want || lines[0].ContextMap()["client"] != "192.0.2.1" ||
+			lines[0].ContextMap()["service"] != "ns1/web" || lines[0].Message != "a bound is reached: further TCP clients are reset" {
+			t.Errorf("%v: logged %+v", why, lines)
+		}
+	}
+	sayDenied(log)(port, &relay.DeniedError{Target: netip.MustParseAddrPort("169.254.169.254:80"), Err: errors.New("link-local")})
+	lines := logged.TakeAll()
+	if len(lines) != 1 || lines[0].ContextMap()["endpoint"] != "169.254.169.254:80" || lines[0].ContextMap()["service"] != "ns1/web" ||
+		lines[0].ContextMap()["error"] != "link-local" {
+		t.Errorf("logged %+v", lines)
+	}
+}
+
+// TestForwardersLimitClients before the first one is made, and after a changed configuration.
+func TestForwardersLimitClients(t *testing.T) {
+	f := &Forwarders{}
+	defer f.Close()
+	meets := func() int {
+		t.Helper()
+		if _, err := f.of("userspace/IPv4", userspace.Addresses, service.IPv4, zap.NewNop()); err != nil {
+			t.Fatal(err)
+		}
+		return f.Registry().ConnectionsPerClient()
+	}
+	f.LimitClients(7)
+	if got := meets(); got != 7 {
+		t.Errorf("one client may have %d connections, want 7", got)
+	}
+	f.LimitClients(0)
+	if got := meets(); got < 16 {
+		t.Errorf("one client may have %d connections by default", got)
+	}
+}

@@ -1,0 +1,45 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-proxy/sluice/observe/health"
+	"github.com/sluice-proxy/sluice/source"
+	"github.com/sluice-proxy/sluice/source/manifest"
+	"github.com/sluice-proxy/sluice/source/sourcetest"
+)
+
+// TestRejectedManifestsAreAFinding, until they are corrected.
+func TestRejectedManifestsAreAFinding(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, port string) {
+		t.Helper()
+		text := "apiVersion: v1\nkind: Service\nmetadata: {name: " + name + "}\nspec: {clusterIP: 10.96.0.1, ports: [{port: " + port + "}]}\n"
+		check(t, os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(text), 0o600))
+	}
+	write("a", "0")
+	write("b", "http")
+	from := manifest.New(dir, source.NewCache(sourcetest.NewRecorder(), source.Options{}), "n1", manifest.Options{})
+	go func() { _ = from.Run(t.Context()) }()
+	await := func(want int) {
+		t.Helper()
+		sourcetest.Eventually(t, "the files are read", func() bool { return len(from.Problems()) == want })
+	}
+	await(2)
+	found := manifestFindings(from.Problems())
+	if len(found) != 1 || found[0].Kind != health.ManifestRejected || found[0].Unhealthy ||
+		!strings.HasPrefix(found[0].Problem, "rejected: 2 files with 2 problems; the first: ") || !strings.Contains(found[0].Problem, "a.yaml:4: Service default/a: spec.ports[0].port") {
+		t.Errorf("found %+v", found)
+	}
+	time.Sleep(10 * time.Millisecond) // the stamps of the files differ
+	write("a", "80")
+	check(t, os.Remove(filepath.Join(dir, "b.yaml")))
+	await(0)
+	if found := manifestFindings(from.Problems()); found != nil {
+		t.Errorf("found %+v", found)
+	}
+}

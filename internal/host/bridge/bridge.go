@@ -1,0 +1,108 @@
+// Package bridge finds bridges that join containers without the rules of the node. The kernel takes
+// a frame from one port of a bridge to another one without netfilter, unless module br_netfilter is
+// loaded and a setting asks for it. Then a container that connects to a Service, and gets an endpoint
+// on its own bridge, receives the answer from an address that it never asked: what translated the
+// request does not see the answer. The command looks once, in its preflight.
+package bridge
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Bridge is a bridge with containers.
+type Bridge struct {
+	Name string
+	// Containers counts its ports that are veths.
+	Containers int
+	// Ranges are those of its own addresses, without link-local ones.
+	Ranges []netip.Prefix
+	// Unruled are the families of these addresses whose rules frames between its ports do not meet.
+	Unruled []service.Family
+}
+
+// settings are the sysctls of each family, and the options of a bridge that do the same for it.
+var settings = service.PerFamily[struct{ sysctl, option string }]{
+	service.IPv4: {"bridge-nf-call-iptables", "nf_call_iptables"},
+	service.IPv6: {"bridge-nf-call-ip6tables", "nf_call_ip6tables"},
+}
+
+// Setting returns the name of the sysctl that takes frames of a family through the rules.
+func Setting(family service.Family) string { return "net.bridge." + settings[family].sysctl }
+
+// Find returns the bridges of this network namespace that have addresses and containers, by name. It
+// reads rtnetlink and files, for milliseconds.
+func Find() ([]Bridge, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	containers := make(map[int]int)
+	for _, l := range links {
+		if l.Type() == "veth" && l.Attrs().MasterIndex != 0 {
+			containers[l.Attrs().MasterIndex]++
+		}
+	}
+	var found []Bridge
+	for _, l := range links {
+		count := containers[l.Attrs().Index]
+		if l.Type() != "bridge" || count == 0 {
+			continue
+		}
+		b := Bridge{Name: l.Attrs().Name, Containers: count}
+		if b.Ranges, err = ranges(l); err != nil {
+			return nil, err
+		}
+		if len(b.Ranges) == 0 {
+			continue
+		}
+		b.Unruled = b.unruled()
+		found = append(found, b)
+	}
+	slices.SortFunc(found, func(a, b Bridge) int { return strings.Compare(a.Name, b.Name) })
+	return found, nil
+}
+
+// ranges returns the ranges of an interface's addresses.
+func ranges(l netlink.Link) ([]netip.Prefix, error) {
+	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list the addresses of %s: %w", l.Attrs().Name, err)
+	}
+	var list []netip.Prefix
+	for _, a := range addrs {
+		addr, ok := netip.AddrFromSlice(a.IP)
+		bits, _ := a.Mask.Size()
+		if addr = addr.Unmap(); ok && !addr.IsLinkLocalUnicast() {
+			list = append(list, netip.PrefixFrom(addr, bits).Masked())
+		}
+	}
+	return list, nil
+}
+
+// unruled returns the families of the bridge's addresses that neither setting takes through the rules.
+func (b *Bridge) unruled() []service.Family {
+	var without []service.Family
+	for _, family := range service.Families {
+		has := slices.ContainsFunc(b.Ranges, func(r netip.Prefix) bool { return service.FamilyOf(r.Addr()) == family })
+		// Without the module there is neither file.
+		if has && !isSet("/proc/sys/net/bridge", settings[family].sysctl) &&
+			!isSet(filepath.Join("/sys/class/net", b.Name, "bridge"), settings[family].option) {
+			without = append(without, family)
+		}
+	}
+	return without
+}
+
+func isSet(folder, name string) bool {
+	text, err := os.ReadFile(filepath.Join(folder, name))
+	return err == nil && strings.TrimSpace(string(text)) == "1"
+}

@@ -1,0 +1,79 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// floodServices is the number of Services that cause an event at once.
+const floodServices = 150
+
+// TestEventsDoNotDelayWatches: a tenant who creates many Services with a bad annotation causes many
+// events. The next request for Services must not wait for them.
+func TestEventsDoNotDelayWatches(t *testing.T) {
+	var posted atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodPost {
+			posted.Add(1)
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.Copy(w, r.Body)
+			return
+		}
+		_, _ = fmt.Fprint(w, `{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`)
+	}))
+	t.Cleanup(server.Close)
+	config := &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json",
+		GroupVersion: &corev1.SchemeGroupVersion, NegotiatedSerializer: scheme.Codecs.WithoutConversion()},
+		APIPath: "/api", RateLimiter: flowcontrol.NewTokenBucketRateLimiter(5, 10)}
+	r, err := New(t.Context(), Config{Client: config, Node: "node-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watches, err := rest.RESTClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range floodServices {
+		r.Warn(service.Warning{Object: fmt.Sprintf("Service tenant/s%d", i), Field: "metadata.annotations[x]", Problem: "bad"})
+	}
+	for deadline := time.Now().Add(10 * time.Second); posted.Load() == 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond) // the rest of the burst
+	began := time.Now()
+	if err := watches.Get().Resource("services").Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	if waited := time.Since(began); waited > time.Second {
+		t.Errorf("a list of Services waited %v for the events of %d Services", waited.Round(time.Millisecond), floodServices)
+	}
+	if posted.Load() == 0 {
+		t.Error("no event was sent: the test shows nothing")
+	}
+	if most := int64(burst + 5); posted.Load() > most {
+		t.Errorf("%d events were sent at once, want at most %d", posted.Load(), most)
+	}
+	if least := uint64(floodServices - burst - shareMax - 5); r.Dropped() < least {
+		t.Errorf("%d events were dropped and counted, want at least %d", r.Dropped(), least)
+	}
+	// An event about the Node does not wait behind those of the tenant.
+	began = time.Now()
+	r.HealthcheckFailed(errors.New("address in use"))
+	if waited := time.Since(began); waited >= lastEventWait {
+		t.Errorf("the last event of the process was not accepted within %v", lastEventWait)
+	}
+}

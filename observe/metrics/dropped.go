@@ -1,0 +1,23 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Dropped counts reports that were not made, since the start of the proxy.
+type Dropped struct {
+	// Events are Kubernetes events.
+	Events uint64
+	// Warnings are lines of the log about API objects.
+	Warnings uint64
+}
+
+var eventsDroppedDesc = prometheus.NewDesc("sluice_events_dropped_total",
+	"Kubernetes events that were not sent: too many waited, or no node was found that reports them.", nil, nil)
+
+var warningsDroppedDesc = prometheus.NewDesc("sluice_warnings_dropped_total",
+	"Warnings about API objects that were not logged, because too many waited.", nil, nil)
+
+func (m *Metrics) collectDropped(to chan<- prometheus.Metric) {
+	dropped := m.config.Dropped()
+	sendTotal(to, eventsDroppedDesc, float64(dropped.Events), m.began)
+	sendTotal(to, warningsDroppedDesc, float64(dropped.Warnings), m.began)
+}

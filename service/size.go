@@ -1,0 +1,55 @@
+package service
+
+// PortSize is how much one service port asks for in one family. It is counted without
+// resolving anything, so that the count costs little however much is asked for.
+type PortSize struct {
+	// Addresses counts the ClusterIP, external IPs and load balancer VIPs. External counts the
+	// external IPs alone.
+	Addresses, External int
+	// VIPs counts the load balancer VIPs, Ranges the source ranges that limit them.
+	VIPs, Ranges int
+	// NodePort is set if the port has a node port.
+	NodePort bool
+	// Endpoints counts all of them, ready or not. One in two slices counts twice.
+	Endpoints int
+}
+
+// Sizes calls yield with the size of each service port in a family that the Service has.
+// The slices are those of this Service.
+func Sizes(spec *Spec, from []*Slice, family Family, yield func(PortSize)) {
+	if spec == nil || !spec.ClusterIPs[family].IsValid() {
+		return
+	}
+	var g gathering
+	if len(spec.Ports) > portsUnindexed {
+		g.index(from)
+	}
+	for i := range spec.Ports {
+		port := &spec.Ports[i]
+		size := PortSize{
+			Addresses: 1 + len(spec.ExternalIPs[family]) + len(spec.LoadBalancerVIPs[family]),
+			External:  len(spec.ExternalIPs[family]),
+			VIPs:      len(spec.LoadBalancerVIPs[family]), Ranges: len(spec.SourceRanges[family]),
+			NodePort: port.NodePort != 0,
+		}
+		g.each(family, port, from, func(slice int32, _ uint16) { size.Endpoints += len(from[slice].Endpoints) })
+		yield(size)
+	}
+}
+
+// Allocated returns the size without external IPs: with the frontends that the API server and load
+// balancer controllers allocate, which nobody multiplies at will.
+func (s PortSize) Allocated() PortSize {
+	s.Addresses -= s.External
+	s.External = 0
+	return s
+}
+
+// Frontends returns the number of frontends, with a node port answering on some addresses
+// of the host.
+func (s PortSize) Frontends(hostAddresses int) int {
+	if s.NodePort {
+		return s.Addresses + hostAddresses
+	}
+	return s.Addresses
+}

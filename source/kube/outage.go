@@ -1,0 +1,111 @@
+package kube
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// gatherFor is the time from the first failure to the line in the log, so that the
+	// line has every resource: they fail one after another within it.
+	gatherFor = time.Second
+	// repeatEvery is how often an outage that lasts is logged again. From the first
+	// repetition on, it is an error: most outages are restarts of the server.
+	repeatEvery = time.Minute
+)
+
+// outage logs the times during which requests fail, one for all resources of a Source. It
+// is safe for concurrent use.
+type outage struct {
+	log *zap.Logger
+
+	mu    sync.Mutex
+	began time.Time // zero while requests for all resources succeed
+	err   error     // the newest one
+	// failing are the resources that fail now, hit those that failed since it began.
+	failing, hit []string
+	told         bool
+	// next logs it, for the first time or again.
+	next *time.Timer
+}
+
+// failed records that requests for a resource fail.
+func (o *outage) failed(resource string, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = err
+	if o.began.IsZero() {
+		o.began = time.Now()
+		began := o.began
+		o.next = time.AfterFunc(gatherFor, func() { o.lasts(began) })
+	}
+	for _, list := range []*[]string{&o.failing, &o.hit} {
+		if at, found := slices.BinarySearch(*list, resource); !found {
+			*list = slices.Insert(*list, at, resource)
+		}
+	}
+}
+
+// lasts logs the outage that began then, if it has not ended, and sets the time of the next
+// line.
+func (o *outage) lasts(began time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.began.Equal(began) {
+		return
+	}
+	o.tell(o.failing)
+	age := time.Since(began)
+	o.next.Reset(repeatEvery - age%repeatEvery)
+}
+
+// tell logs that requests for these resources fail. The lock is held.
+func (o *outage) tell(resources []string) {
+	lasted := time.Since(o.began)
+	level := zap.WarnLevel
+	if lasted >= repeatEvery {
+		level = zap.ErrorLevel
+	}
+	o.told = true
+	o.log.Log(level, "API server cannot be read; what is known stays in force",
+		zap.Strings("resources", slices.Clone(resources)), zap.Duration("for", lasted.Round(time.Millisecond)), zap.Error(o.err))
+}
+
+// succeeded records that a request for a resource succeeded. With the last resource the
+// outage ends.
+func (o *outage) succeeded(resource string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at, found := slices.BinarySearch(o.failing, resource)
+	if !found {
+		return
+	}
+	if len(o.failing) == 1 && !o.told {
+		o.tell(o.hit) // too short for the timer, and still news
+	}
+	if o.failing = slices.Delete(o.failing, at, at+1); len(o.failing) > 0 {
+		return
+	}
+	o.log.Info("API server answers again",
+		zap.Strings("resources", o.hit), zap.Duration("after", time.Since(o.began).Round(time.Millisecond)))
+	o.stop()
+}
+
+// close stops logging.
+func (o *outage) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stop()
+}
+
+// stop forgets the outage. The lock is held.
+func (o *outage) stop() {
+	if o.next != nil {
+		o.next.Stop()
+	}
+	o.began, o.err, o.told, o.next = time.Time{}, nil, false, nil
+	o.failing, o.hit = nil, nil // the line of the end has hit
+}

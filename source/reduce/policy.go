@@ -1,0 +1,27 @@
+package reduce
+
+import (
+	"net/netip"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// Policy says what objects may ask for. The zero value allows no scheduler, and denies special addresses
+// only. It must not be changed while it is in use.
+type Policy struct {
+	// Addresses are checked for endpoints, external IPs and load balancer IPs. ClusterIPs are not: the
+	// API server allocates them.
+	Addresses service.AddressPolicy
+	// Schedulers are the IPVS schedulers that a Service may choose.
+	Schedulers []string
+}
+
+// admits reports whether an address may be used. It warns otherwise; the effect says what happens
+// instead.
+func (p *Policy) admits(n *notes, where path, effect string, addr netip.Addr) bool {
+	err := p.Addresses.Check(addr)
+	if err != nil {
+		n.add(where, effect, "%v", err)
+	}
+	return err == nil
+}

@@ -1,0 +1,68 @@
+package reduce
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/sluice-proxy/sluice/service"
+)
+
+// TestDeniedAddresses: an address that an API server should not have let through is dropped with a
+// warning, wherever an object has it. The rest of the object stays.
+func TestDeniedAddresses(t *testing.T) {
+	policy := Policy{Addresses: service.AddressPolicy{Denied: []netip.Prefix{
+		netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("fd00:ec2::254/128")}}}
+	for _, denied := range []string{"127.0.0.1", "127.1.2.3", "169.254.169.254", "0.0.0.0", "224.0.0.1", "::1", "::", "fe80::1", "ff02::1",
+		"::ffff:127.0.0.1", "168.63.129.16", "fd00:ec2::254"} {
+		family := service.FamilyOf(netip.MustParseAddr(denied).Unmap())
+		good := service.PerFamily[string]{"203.0.113.7", "2001:db8::7"}[family]
+
+		slice, warnings := policy.EndpointSlice(newSlice(func(o *discoveryv1.EndpointSlice) {
+			o.AddressType = discoveryv1.AddressType(family.String())
+			o.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{denied}}, {Addresses: []string{good}}}
+		}))
+		checkWarnings(t, warnings, "EndpointSlice "+slice.Service.Namespace+"/"+slice.Name, "endpoints[0].addresses[0]")
+		if len(slice.Endpoints) != 1 || slice.Endpoints[0].Addr.String() != good {
+			t.Errorf("%s: endpoints %v, want %s alone", denied, slice.Endpoints, good)
+		}
+
+		spec, warnings := policy.Service(newService(func(o *corev1.Service) {
+			o.Spec.ExternalIPs = []string{denied, good}
+			o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: good}, {IP: denied}}
+		}))
+		checkWarnings(t, warnings, "Service ns1/svc1", "spec.externalIPs[0]", "status.loadBalancer.ingress[1].ip")
+		for what, got := range map[string][]netip.Addr{"external IPs": spec.ExternalIPs[family], "load balancer IPs": spec.LoadBalancerVIPs[family]} {
+			if len(got) != 1 || got[0].String() != good {
+				t.Errorf("%s: %s %v, want %s alone", denied, what, got, good)
+			}
+		}
+	}
+}
+
+// TestOnlyAllowedSchedulers: each scheduler is a kernel module that is loaded on demand.
+func TestOnlyAllowedSchedulers(t *testing.T) {
+	for _, c := range []struct {
+		allowed     []string
+		asked, want string
+		says        string
+	}{
+		{[]string{"rr", "sh"}, "sh", "sh", ""},
+		{[]string{"rr", "sh"}, "mh", "", "mh is not in ipvs.serviceSchedulers; must be one of rr, sh"},
+		{[]string{"rr", "sh"}, "fastest", "", `unknown scheduler "fastest"; must be one of rr, sh`},
+		{nil, "rr", "", "rr is not in ipvs.serviceSchedulers; no scheduler may be chosen"},
+	} {
+		spec, warnings := Policy{Schedulers: c.allowed}.Service(newService(func(o *corev1.Service) {
+			o.Annotations = map[string]string{annotationScheduler: c.asked}
+		}))
+		if spec.Scheduling.Scheduler != c.want {
+			t.Errorf("%q with %q: got %q, want %q", c.asked, c.allowed, spec.Scheduling.Scheduler, c.want)
+		}
+		if said := len(warnings) == 1 && strings.HasPrefix(warnings[0].Message(), c.says+"; "); said != (c.says != "") {
+			t.Errorf("%q with %q: warnings %v, want %q", c.asked, c.allowed, warnings, c.says)
+		}
+	}
+}

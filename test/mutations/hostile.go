@@ -1,0 +1,80 @@
+package main
+
+import "github.com/sluice-proxy/sluice/test/defects"
+
+// hostile are mistakes that let a tenant, a client or a local user take what belongs to others.
+var hostile = []mutation{
+	{
+		name:      "no budget for objects",
+		sentence:  "One Service may ask for actors.objectsMax objects per domain, counted before anything is rendered.",
+		edits:     edit("actors/size.go", "if objects <= m.objectsMax {", "if objects >= 0 {"),
+		campaigns: []campaign{unitTests("actors")}, short: true,
+	},
+	{
+		name:      "the sweep compares all filters",
+		sentence:  "A Service with tens of thousands of destinations does not stall the cleaner of flows.",
+		edits:     edit("conntrack/sweep.go", "return len(all) <= filtersMax", "return true"),
+		campaigns: []campaign{unitTest("conntrack", "TestTheWorkForALargeServiceIsLinear")},
+	},
+	{
+		name:     "events share the limit of watches",
+		sentence: "Events have a rate limit and a bounded queue apart from watches.",
+		edits: edit("observe/events/recorder.go", "client.RateLimiter, client.QPS, client.Burst = nil, 5*rate, burst",
+			"client.QPS, client.Burst = 5*rate, burst"),
+		campaigns: []campaign{unitTest("observe/events", "TestEventsDoNotDelayWatches")},
+	},
+	{
+		name:      "external IPs inside ServiceCIDRs are served",
+		sentence:  "External IPs inside ServiceCIDRs are ignored, so a ClusterIP stays with its Service.",
+		edits:     edit("service/nodefacts.go", "if f.ExternalIPsInServiceCIDR || !slices", "if len(all) >= 0 || !slices"),
+		campaigns: []campaign{unitTests("service")}, short: true,
+	},
+	{
+		name:      "special addresses are served",
+		sentence:  "Loopback, link-local, multicast and metadata addresses are dropped as endpoints and as addresses of Services.",
+		edits:     edit("source/reduce/policy.go", "return err == nil", "return true"),
+		campaigns: []campaign{unitTests("source/reduce")},
+	},
+	{
+		name:     "idle clients keep their places",
+		sentence: "A new connection to the health port takes the place of the oldest idle one.",
+		edits: edit("observe/web/limit.go", "victim := p.oldest(c.from)\n\t\tif victim == nil {",
+			"victim := p.oldest(c.from)\n\t\tif victim == nil || victim != nil {"),
+		campaigns: []campaign{unitTest("observe/web", "TestKernelIdleClientsDoNotStopProbes")},
+	},
+	{
+		name:     "a stranger ends the hand-over",
+		sentence: "A local user who connects first does not keep the successor from the listening sockets.",
+		edits: edit("internal/daemon/rival/pass.go", "_ = conn.Close() // no socket was sent",
+			"_ = conn.Close()\n\t\t_ = o.listener.SetDeadline(time.Now())"),
+		campaigns: []campaign{unitTest("internal/daemon/rival", "TestKernelAStrangerThatConnectsFirst")},
+	},
+	{
+		name:     "a filter without room is the host's failure",
+		sentence: "Userspace mode: a Service with many source ranges does not stop other Services on kernels before 6.7.",
+		edits: []defects.Edit{
+			{File: "dataplane/userspace/filter.go", Old: "const filterMax = 1024", New: "const filterMax = 4096"},
+			{File: "dataplane/userspace/filter.go", Old: "\tif errors.Is(err, unix.ENOMEM) {\n\t\treturn nil\n\t}\n", New: ""},
+		},
+		campaigns: []campaign{{"real kernel", "./dataplane/userspace", "^TestKernelManySourceRanges$"}},
+	},
+	{
+		name:      "a new UDP client costs a walk",
+		sentence:  "At the limit of UDP sessions, a new client costs as much as below it.",
+		edits:     edit("dataplane/relay/pool.go", "e != nil && n < candidatesMax;", "e != nil;"),
+		campaigns: []campaign{unitTest("dataplane/relay", "TestPool.*")},
+	},
+	{
+		name:     "listeners answer each other",
+		sentence: "Userspace mode: a datagram from the address of a listener of this process is dropped.",
+		edits: edit("dataplane/relay/udp.go", "return client.Port() == 0 || s.places.has(",
+			"return client.Port() == 0 && s.places.has("),
+		campaigns: []campaign{{"real kernel", "./dataplane/userspace", "^TestKernelDatagramsFromListenersAreDropped$"}}, short: true,
+	},
+	{
+		name:      "other programs' ports are refused",
+		sentence:  "Nftables mode: connections are refused after all programs that translate at -100.",
+		edits:     edit("dataplane/nftables/renderer.go", "priorityRefuse = priorityDNAT + 1", "priorityRefuse = priorityDNAT"),
+		campaigns: []campaign{{"real kernel", "./dataplane/nftables", "^TestOtherTranslatorsAreNotRefused$"}},
+	},
+}

@@ -1,0 +1,80 @@
+package main
+
+// isolated are mistakes that make one Service, actor or fragment a problem of others, and those that
+// appear during takeovers, repairs and stops.
+var isolated = []mutation{
+	{
+		name:     "the first sync is complete too early",
+		sentence: "The first sync is complete once every Service is programmed or quarantined.",
+		edits: edit("aggregator/act.go", "left.Pending+left.Dirty > 0 || a.refusal != nil || !a.search.idle() {",
+			"left.Pending < 0 {"),
+		campaigns: []campaign{{"tests of the root", "./.", "^TestTheFirstSyncIsCompleteOnceEveryServiceIsServed$"}},
+	},
+	{
+		name:      "a Service that does not land stops its family",
+		sentence:  "A Service whose writes never land is quarantined alone.",
+		edits:     edit("aggregator/failing.go", "const failuresMax = 4", "const failuresMax = 1 << 30"),
+		campaigns: []campaign{unlanded}, short: true,
+	},
+	{
+		name:     "a failing host convicts a Service",
+		sentence: "A Service is quarantined only if a write without it lands right after its last try.",
+		edits: edit("aggregator/try.go", "a.control(now, &refusal{suspects: rest, culprit: try.unanswered})",
+			"a.convict(now, culprit, try.unanswered)"),
+		campaigns: []campaign{unitTest("aggregator", "TestAHostThatFailsEveryWriteBlamesNoService")},
+	},
+	{
+		name:      "a search starves under writes",
+		sentence:  "A search for rejected Services makes progress while changes arrive faster than they are written.",
+		edits:     edit("aggregator/act.go", "if !a.tryTurn || a.pacer.Failures() > 0 {", "if a.tryTurn || !a.tryTurn {"),
+		campaigns: []campaign{unitTest("aggregator", "TestASearchIsNotStarvedByOtherChanges")},
+	},
+	{
+		name:     "the oldest pending change only ages",
+		sentence: "The age of the oldest pending change does not grow while every change is programmed in time.",
+		edits: edit("aggregator/aggregator.go", "\ta.arrived = time.Time{} // what arrives from now on wakes the aggregator again\n",
+			"\tdefer func() {\n\t\tif a.inbox.Len() == 0 {\n\t\t\ta.arrived = time.Time{}\n\t\t}\n\t}()\n"),
+		campaigns: []campaign{unitTest("aggregator", "TestAFragmentThatArrivesWhileOthersAreFoldedIsNotOlderThanItIs")},
+	},
+	{
+		name:      "a stop waits for a hanging actor",
+		sentence:  "A stop and a hand-over wait at most one second for an actor that hangs.",
+		edits:     edit("supervisor/stuck.go", "select {\n\tcase <-s.crew.dismiss():\n\t\treturn\n\tcase <-limit.C:\n\t}", "<-s.crew.dismiss()"),
+		campaigns: []campaign{unitTests("supervisor")}, short: true,
+	},
+	{
+		name:      "abandoned goroutines have no bound",
+		sentence:  "A ninth goroutine that was abandoned and still runs ends the process.",
+		edits:     edit("supervisor/stuck.go", "if len(s.abandoned) <= s.limits.abandonedMax {", "if len(s.abandoned) >= 0 {"),
+		campaigns: []campaign{unitTests("supervisor")},
+	},
+	{
+		name:      "pauses of a hanging actor do not double",
+		sentence:  "The pauses of an actor that hangs double.",
+		edits:     edit("supervisor/restart.go", "return l.parkRetry << max(0, hung-2)", "return l.parkRetry"),
+		campaigns: []campaign{unitTest("supervisor", "TestAChildThatHangs.*"), unitTests("supervisor")},
+	},
+	{
+		name:      "a held Service keeps what it gave up",
+		sentence:  "An address that a quarantined Service gave up goes to the Service that the API gave it to.",
+		edits:     edit("dataplane/ledger/ledger.go", "return a.held && a.latest != nil && !holds(a.latest, object.ID)", "return false"),
+		campaigns: []campaign{unitTests("dataplane/ledger")}, short: true,
+	},
+	{
+		name:     "one sweep after a repair",
+		sentence: "After a repair, the cleaner of flows sweeps four more times within a second.",
+		edits: edit("conntrack/doubts.go", "{ *d = doubts{at: now.Add(doubtPauses[0])} }",
+			"{ *d = doubts{} }"),
+		campaigns: []campaign{unitTests("conntrack")},
+	},
+	{
+		name:     "a slice before its Service loses its trigger",
+		sentence: "The programming latency has a sample also if a slice comes before its Service or right after it.",
+		edits: edit("actors/machine.go", "m.cause = m.cause.or(Cause{Trigger: slice.Trigger})",
+			"m.cause = m.cause.or(Cause{})"),
+		campaigns: []campaign{unitTests("actors"), {"tests of the root", "./.", "^TestEachTriggerIsMeasured$"}},
+	},
+}
+
+// unlanded is the story of a Service whose writes fail without a refusal.
+var unlanded = campaign{"stories of isolation", "./test/sim", "^TestNobodyWaitsForAServiceThatDoesNotLand$"}
