@@ -1,11 +1,17 @@
 #!/usr/bin/env python3
-"""Reads the output of `go test -json` and prints a table of packages, whatever
-failed in full, and the counts. Fails when a test failed, was skipped or never
-ended (its process died), or when none ran."""
+"""Reads the output of `go test -json` and prints a table of packages, the output of
+tests that failed, the counts, and last the messages of each failure once more. Fails
+when a test failed, was skipped or never ended (its process died), or when none ran.
+
+Tests that failed and passed when hack/gotest ran them again are flaky: they are
+printed and counted, and do not fail the run. --failed prints what hack/gotest runs
+again: a line for each package, with the names of its tests that failed."""
 import collections
 import json
+import re
 import sys
 
+AGAIN = " (again)"
 counts = collections.defaultdict(collections.Counter)
 took = {}
 output = collections.defaultdict(list)
@@ -15,7 +21,8 @@ for line in sys.stdin:
     try:
         event = json.loads(line)
     except ValueError:
-        print(line, end="")  # a build error comes as plain text
+        if "--failed" not in sys.argv:
+            print(line, end="")  # a build error comes as plain text
         continue
     pkg, test, action = event.get("Package", event.get("ImportPath", "")), event.get("Test"), event["Action"]
     if action in ("output", "build-output"):
@@ -39,15 +46,44 @@ for pkg, test in running:
     counts[pkg]["fail"] += 1
     bad.append(("never ended", pkg, test))
 
+
+def failed(pkg):
+    """The names of the tests of a package that failed, or none if running them again is
+    not enough: after a panic or a timeout some did not run, and a data race is one in any case."""
+    of = [(action, test) for action, at, test in bad if at == pkg]
+    died = any(re.search(r"^(panic: |fatal error: |WARNING: DATA RACE)", text) for (at, _), lines in output.items() if at == pkg for text in lines)
+    if died or any(action in ("skip", "never ended", "build failed") for action, _ in of):
+        return set()
+    return {test.split("/")[0] for _, test in of if test}
+
+
+if "--failed" in sys.argv:
+    for pkg in sorted({pkg for _, pkg, _ in bad}):
+        if tests := failed(pkg):
+            print(pkg, "|".join(sorted(tests)))
+    sys.exit(0)
+
+flaky = [b for b in bad if not b[1].endswith(AGAIN) and failed(b[1]) and b[1] + AGAIN in took and not failed(b[1] + AGAIN)
+         and not any(pkg == b[1] + AGAIN for _, pkg, _ in bad) and counts[b[1] + AGAIN]["pass"]]
+bad = [b for b in bad if b not in flaky]
+
 width = max([len(pkg) for pkg in took] + [7])
 print(f"{'package':<{width}}  {'pass':>5} {'fail':>5} {'skip':>5} {'seconds':>8}")
 for pkg in sorted(took):
     c = counts[pkg]
     if c:
         print(f"{pkg:<{width}}  {c['pass']:>5} {c['fail']:>5} {c['skip']:>5} {took[pkg]:>8.1f}")
-for action, pkg, test in bad:
-    print(f"\n--- {action}: {pkg} {test or ''}")
+for action, pkg, test in flaky + bad:
+    print(f"\n--- {'flaky' if (action, pkg, test) in flaky else action}: {pkg} {test or ''}")
     print("".join(output[pkg, test])[-8000:])
 total = sum(counts.values(), collections.Counter())
-print(f"\n{total['pass']} passed, {total['fail'] + sum(1 for b in bad if b[2] is None and not counts[b[1]]['fail'])} failed, {total['skip']} skipped")
+fails = sum(1 for action, _, test in bad if test and action != "skip") + sum(1 for b in bad if b[2] is None and not counts[b[1]]["fail"])
+print(f"\n{total['pass']} passed, {fails} failed, {total['skip']} skipped" +
+      (f", {sum(1 for b in flaky if b[2])} flaky (failed once, passed twice alone)" if flaky else ""))
+for action, pkg, test in flaky + bad:
+    for i, line in enumerate(lines := output[pkg, test]):
+        if re.match(r"\s+\w+_test\.go:\d+: ", line):  # the message, and its further lines
+            message = [line for line in lines[i:i + 6] if "--- " not in line]
+            print(f"  {test}:", "".join(message).strip()[:600])
+            break
 sys.exit(1 if bad or not total["pass"] else 0)
