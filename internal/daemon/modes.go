@@ -85,16 +85,22 @@ func (s *server) settle(ctx context.Context) {
 	if s.mode == config.ModeUserspace || !s.follows() || !s.settings.MasqueradesNode() {
 		return
 	}
-	settle(ctx, s.former)
+	settle(ctx, s.former, settleMin, s.log.Logger)
 }
 
-func settle(ctx context.Context, former *backend.Forwarders) {
+// settle lets the clients of forwarders that nothing leads to have their answers. A UDP client that uses
+// a port again would still come here by the flow of its former question, so flows are forgotten first.
+func settle(ctx context.Context, former *backend.Forwarders, atLeast time.Duration, log *zap.Logger) {
 	began := time.Now()
-	for ctx.Err() == nil {
-		if took := time.Since(began); took > settleMax || took > settleMin && former.Busy() == 0 {
+	wait(ctx, atLeast)
+	if err := former.Forget(ctx); err != nil {
+		log.Info("cannot look for UDP flows of userspace mode; a client that uses a port again may wait", zap.Error(err))
+	}
+	for former.Any() && ctx.Err() == nil && time.Since(began) < settleMax {
+		wait(ctx, settleMin/10) // a datagram may not have been read yet
+		if former.Busy() == 0 {
 			return
 		}
-		wait(ctx, settleMin/10)
 	}
 }
 
@@ -106,8 +112,9 @@ func (s *server) dismiss() {
 	}
 }
 
-// leave ends former forwarders once nothing leads to them.
+// leave ends former forwarders once nothing leads to them. Node ports were open all the time.
 func (s *server) leave(ctx context.Context) {
+	settle(ctx, s.former, 0, s.log.Logger)
 	if err := s.former.Leave(ctx); err != nil {
 		s.log.Info("cannot look for UDP flows of userspace mode; a client that uses a port again may wait", zap.Error(err))
 	}
@@ -167,7 +174,7 @@ func (p *process) passOn() {
 		p.log.Info("not all listening sockets were passed on", zap.Int("missed", missed), zap.Error(err))
 	}
 	p.forwarders.Drain()
-	settle(context.Background(), p.forwarders)
+	settle(context.Background(), p.forwarders, settleMin, p.log.Logger)
 	if err := p.forwarders.Leave(context.Background()); err != nil {
 		p.log.Info("cannot look for UDP flows of userspace mode; a client that uses a port again may wait", zap.Error(err))
 	}

@@ -57,6 +57,11 @@ func testUserspaceAndBack(t *testing.T, other variant) {
 	set(mode)
 	c.StartProxyWithConfig(path, "NET_RAW", "DAC_READ_SEARCH", "NET_BIND_SERVICE")
 	clients := []*harness.Host{c.X, c.P1, c.N1}
+	for _, client := range []*harness.Host{c.X, c.P1} { // they use ports again after seconds
+		if err := client.Sysctl("net.ipv4.ip_local_port_range", "40000 42999"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	web := c.CreateService("web", corev1.ServiceTypeNodePort)
 	dns := c.CreateService("dns", corev1.ServiceTypeNodePort)
 	c.SetEndpoints("web", c.A, c.B)

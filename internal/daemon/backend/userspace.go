@@ -298,12 +298,19 @@ func (f *Forwarders) Untranslate(ctx context.Context) error {
 	return deleteUDP(ctx, func(d conntrack.Direction) bool { return d.Translated && served[d.To] })
 }
 
-// Leave closes the forwarders, and makes the kernel forget the UDP flows that they have served. It
-// takes a late answer for the first datagram of a flow, and would lead a client that asks from the
-// same port again to a forwarder that is not there.
+// Forget makes the kernel forget the UDP flows to and from the forwarders: the rules then decide about
+// the next datagram of each client, also of one that uses a port again. An answer that comes later begins
+// another such flow, since the kernel takes it for a first datagram.
+func (f *Forwarders) Forget(ctx context.Context) error { return forget(ctx, f.servedUDP()) }
+
+// Leave closes the forwarders, and makes the kernel forget their UDP flows.
 func (f *Forwarders) Leave(ctx context.Context) error {
 	served := f.servedUDP()
 	f.Close()
+	return forget(ctx, served)
+}
+
+func forget(ctx context.Context, served map[netip.AddrPort]bool) error {
 	if len(served) == 0 {
 		return nil
 	}
