@@ -24,7 +24,7 @@ func TestBoundsFollowTheDescriptors(t *testing.T) {
 // TestClientsHaveAPart of what the process may have, if nothing else is configured.
 func TestClientsHaveAPart(t *testing.T) {
 	for _, c := range []struct{ connections, configured, want int }{
-		{1 << 16, 0, 1024}, {32768, 0, 512}, {1024, 0, 64}, {64, 0, 16}, {64, 50, 50}, {1, 0, 1},
+		{1 << 16, 0, 1024}, {32768, 0, 512}, {1024, 0, 256}, {64, 0, 16}, {64, 50, 50}, {1, 0, 1},
 	} {
 		if got := newTotal(Bounds{Connections: c.connections, ConnectionsPerClient: c.configured}).ConnectionsPerClient(); got != c.want {
 			t.Errorf("%+v: got %d", c, got)
