@@ -234,8 +234,12 @@ func (a *Aggregator) audited(now time.Time, r result) {
 
 // absent returns the Services that exist and have not submitted.
 func (a *Aggregator) absent() (all []ledger.Absent) {
-	for _, key := range a.gate.absent() {
+	absent, large := a.gate.absent()
+	for _, key := range absent {
 		all = append(all, ledger.Absent{Key: key, Created: a.config.Created(key)})
+	}
+	for _, key := range large {
+		all = append(all, ledger.Absent{Key: key})
 	}
 	return all
 }
