@@ -76,7 +76,7 @@ func (f *Flags) bindRules() {
 	f.texts(&k.NodePortAddresses, "nodeport-addresses", "nodePortAddresses",
 		"ranges of host addresses on which node ports answer, or primary for the node's own; "+
 			"empty means all, or the node's own with --proxy-mode nftables")
-	f.bindAddressPolicy()
+	f.bindPolicy()
 }
 
 // bindMode adds the flag that selects the kernel backend.
@@ -218,7 +218,6 @@ func (f *Flags) bindSluice() {
 	f.duration(&s.Start.NodeWait.Duration, "sluice-node-wait", p+"start.nodeWait", "how long the first rules wait for the Node object; 0 means not at all")
 	f.duration(&s.Start.GateWait.Duration, "sluice-gate-wait", p+"start.gateWait", "how long the first rules wait for Services that are not ready")
 	f.duration(&s.Actors.MessageDeadline.Duration, "sluice-message-deadline", p+"actors.messageDeadline", "longest time an actor may spend on one message before it is replaced")
-	f.number(&s.Actors.ObjectsMax, "sluice-objects-max", p+"actors.objectsMax", "maximum number of objects that one Service may ask for in one domain, about its frontends times its endpoints")
 	f.duration(&s.Conntrack.Gather.Duration, "sluice-conntrack-gather", p+"conntrack.gather", "how long the removal of stale flows waits for more changes")
 	f.number(&s.Metrics.ServicesMax, "sluice-metrics-services-max", p+"metrics.servicesMax", "maximum number of Services with their own metrics at /metrics; /metrics/services has all")
 	f.texts(&s.Metrics.Hosts, "sluice-metrics-hosts", p+"metrics.hosts", "further host names that requests to the metrics address may have, besides those of this node; * means all")
@@ -230,8 +229,10 @@ func (f *Flags) bindSluice() {
 	f.without("sluice-audit-interval", "the sync period of the mode if that is not 30s, otherwise 5m in mode nftables and 30s in mode iptables")
 }
 
-// bindAddressPolicy adds the flags about the addresses of Services.
-func (f *Flags) bindAddressPolicy() {
+// bindPolicy adds the flags about what Services may ask for.
+func (f *Flags) bindPolicy() {
+	f.number(&f.sluice.Actors.ObjectsMax, "sluice-objects-max", sluicePrefix+"actors.objectsMax",
+		"maximum number of objects that one Service may ask for in one domain, about its frontends times its endpoints")
 	a, p := &f.sluice.Addresses, sluicePrefix+"addresses."
 	f.texts(&a.Denied, "sluice-denied-addresses", p+"denied",
 		"ranges that no endpoint, external IP or load balancer IP may be in, besides loopback, link-local, multicast and unspecified addresses")
