@@ -106,6 +106,7 @@ func TestAddressesThatATooLargeServiceGivesUp(t *testing.T) {
 					c.Prime()
 				})})
 			time.Sleep(time.Second)
+			synctest.Wait()
 			changes(cache)
 			stop()
 		}
