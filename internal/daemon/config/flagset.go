@@ -76,7 +76,7 @@ func (f *Flags) bindRules() {
 	f.texts(&k.NodePortAddresses, "nodeport-addresses", "nodePortAddresses",
 		"ranges of host addresses on which node ports answer, or primary for the node's own; "+
 			"empty means all, or the node's own with --proxy-mode nftables")
-	f.bindPolicy()
+	f.bindAddressPolicy()
 }
 
 // bindMode adds the flag that selects the kernel backend.
@@ -229,10 +229,14 @@ func (f *Flags) bindSluice() {
 	f.without("sluice-audit-interval", "the sync period of the mode if that is not 30s, otherwise 5m in mode nftables and 30s in mode iptables")
 }
 
-// bindPolicy adds the flags about what Services may ask for.
-func (f *Flags) bindPolicy() {
+// bindLimits adds the flag about how much a Service may ask for.
+func (f *Flags) bindLimits() {
 	f.number(&f.sluice.Actors.ObjectsMax, "sluice-objects-max", sluicePrefix+"actors.objectsMax",
 		"maximum number of objects that one Service may ask for in one domain, about its frontends times its endpoints")
+}
+
+// bindAddressPolicy adds the flags about the addresses of Services.
+func (f *Flags) bindAddressPolicy() {
 	a, p := &f.sluice.Addresses, sluicePrefix+"addresses."
 	f.texts(&a.Denied, "sluice-denied-addresses", p+"denied",
 		"ranges that no endpoint, external IP or load balancer IP may be in, besides loopback, link-local, multicast and unspecified addresses")
