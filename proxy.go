@@ -135,7 +135,7 @@ func (p *Proxy) addDirectory() (err error) {
 		Keeper: keeper{p.supervisor}, Truth: truth{p.cache, p.facts},
 		ObjectsMax: p.config.ObjectsMax, Intercept: p.config.Intercept,
 		Listen: func(e actors.Event) {
-			p.skipTooLarge(e)
+			p.forgoTooLarge(e)
 			for _, l := range p.config.Listeners {
 				l.Actors(e)
 			}
@@ -153,12 +153,12 @@ func (p *Proxy) addDirectory() (err error) {
 	return err
 }
 
-// skipTooLarge lets the first write go ahead without a Service that is not rendered. The
-// rules that a former process left of it stay.
-func (p *Proxy) skipTooLarge(e actors.Event) {
+// forgoTooLarge lets the first write and the first sync go ahead without a Service that is not
+// rendered.
+func (p *Proxy) forgoTooLarge(e actors.Event) {
 	if large, ok := e.(actors.TooLarge); ok {
 		for _, a := range p.aggregators {
-			a.Skip(large.Key)
+			a.Forgo(large.Key)
 		}
 	}
 }
