@@ -253,7 +253,7 @@ func (p *Proxy) PostSlice(key service.Key, name string, slice *service.Slice) {
 
 // PostNode implements source.Sink.
 func (p *Proxy) PostNode(node *service.NodeObject) {
-	p.changeFacts(func(f *facts) { f.node = node })
+	p.changeFacts(func(f *facts) { f.setNode(node) })
 	if node != nil {
 		p.nodeOnce.Do(func() { close(p.nodeKnown) })
 	}
