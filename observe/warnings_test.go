@@ -58,9 +58,9 @@ func TestWarningsPerObjectAndMinute(t *testing.T) {
 	})
 }
 
-// TestSlowLogDelaysNoReader: nor do warnings about many objects, those beyond the limit are dropped and
+// TestWarningsOfManyObjects: nor do warnings about many objects, those beyond the limit are dropped and
 // counted. The log itself never blocks (internal/daemon, TestAPipeThatNobodyReads).
-func TestSlowLogDelaysNoReader(t *testing.T) {
+func TestWarningsOfManyObjects(t *testing.T) {
 	w := NewWarnings(zap.NewNop())
 	for i := range warnedMax + 7 {
 		w.Add(bad(fmt.Sprint("Service ns/", i), 0))
