@@ -67,6 +67,9 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, forwarders *
 			return domains, err
 		},
 		Userspace: func() ([]proxy.Domain, error) {
+			if files.Planning() {
+				o.setARP(files, log) // a server does it when it begins to serve
+			}
 			return backend.Userspace(forwarders, o.userspace(files, log))
 		},
 	})

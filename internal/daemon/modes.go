@@ -37,6 +37,7 @@ const (
 func (s *server) follow() {
 	if s.mode == config.ModeUserspace {
 		s.former = &backend.Forwarders{}
+		s.setARP(s.sysctls, s.log.Logger)
 		// The source drops denied endpoints; this holds for any that reach a forwarder nevertheless.
 		s.forwarders.Configure(s.addresses(), int(s.Sluice.Userspace.ConnectionsPerClient))
 		return

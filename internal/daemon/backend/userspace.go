@@ -204,6 +204,8 @@ type UserspaceOptions struct {
 	// ExposeHostPorts accepts a kernel that cannot keep ports of the host from answering at addresses of
 	// Services.
 	ExposeHostPorts bool
+	// AnswerARP leaves the sysctls about ARP as they are.
+	AnswerARP bool
 	// Sysctls are where kernel parameters are set.
 	Sysctls sysctl.Files
 	Log     *zap.Logger
@@ -215,9 +217,6 @@ func Userspace(forwarders *Forwarders, o UserspaceOptions) (all []proxy.Domain, 
 	if !forwarders.Any() { // not for another configuration of the same mode
 		o.Log.Warn("userspace mode does not enforce NetworkPolicy for connections to Services",
 			zap.String("reason", "endpoints see an address of the node"))
-	}
-	if err := SetUserspace(o); err != nil {
-		o.Log.Warn("addresses of Services may answer ARP requests on this node", zap.Error(err))
 	}
 	say := o.Log
 	for _, part := range []userspace.Part{userspace.Addresses, userspace.NodePorts} {
@@ -234,7 +233,11 @@ func Userspace(forwarders *Forwarders, o UserspaceOptions) (all []proxy.Domain, 
 // SetUserspace sets the kernel parameters that userspace mode needs. What is set already stays. A local address
 // answers ARP requests on every interface otherwise, so each node would claim those of load balancers.
 func SetUserspace(o UserspaceOptions) error {
-	return ensure(o.Sysctls, strictARP("set it yourself, or run privileged, once is enough (--init-only)"), func(c sysctl.Change) {
+	if o.AnswerARP {
+		return nil
+	}
+	const advice = "set it yourself, run privileged, once is enough (--init-only), or do without (userspace.answerARP: true)"
+	return ensure(o.Sysctls.Optional(), strictARP(advice), func(c sysctl.Change) {
 		o.Log.Info("kernel setting changed", zap.String("name", c.Name), zap.String("to", c.To))
 	})
 }
