@@ -12,7 +12,6 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/conntrack"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
@@ -126,8 +125,8 @@ func Initialise(ctx context.Context, o *Options) error {
 		},
 		IPTables: func() ([]proxy.Domain, error) {
 			options, err := o.iptables(files, log.Logger)
-			if err == nil && options.LocalhostNodePorts {
-				_, err = iptables.EnsureRouteLocalnet(files)
+			if err == nil {
+				err = backend.PrepareIPTables(ctx, options)
 			}
 			return nil, err
 		},
