@@ -81,9 +81,8 @@ fails = sum(1 for action, _, test in bad if test and action != "skip") + sum(1 f
 print(f"\n{total['pass']} passed, {fails} failed, {total['skip']} skipped" +
       (f", {sum(1 for b in flaky if b[2])} flaky (failed once, passed twice alone)" if flaky else ""))
 for action, pkg, test in flaky + bad:
-    for i, line in enumerate(lines := output[pkg, test]):
-        if re.match(r"\s+\w+_test\.go:\d+: ", line):  # the message, and its further lines
-            message = [line for line in lines[i:i + 6] if "--- " not in line]
-            print(f"  {test}:", "".join(message).strip()[:600])
-            break
+    lines = output[pkg, test]
+    at = [i for i, line in enumerate(lines) if re.match(r"\s+\w+_test\.go:\d+: ", line)]
+    if at:  # the last message is what failed, and its further lines
+        print(f"  {test}:", "".join(line for line in lines[at[-1]:at[-1] + 12] if "--- " not in line).strip()[:1000])
 sys.exit(1 if bad or not total["pass"] else 0)
