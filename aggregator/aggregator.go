@@ -294,7 +294,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 
 // answer handles the control messages.
 func (a *Aggregator) answer(now time.Time) {
-	entries, _ := a.calls.Take(0)
+	entries, _ := a.calls.Take()
 	for _, e := range entries {
 		switch e.Key.verb {
 		case callPrime:
@@ -325,7 +325,7 @@ func (a *Aggregator) gather(now time.Time) {
 
 // fold moves the waiting fragments into the ledger.
 func (a *Aggregator) fold(now time.Time) {
-	entries, _ := a.inbox.Take(0)
+	entries, _ := a.inbox.Take()
 	since := dataplane.Earliest(a.arrived, now)
 	a.arrived = time.Time{} // what arrives from now on wakes the aggregator again
 	for _, e := range entries {

@@ -119,7 +119,7 @@ type PortView struct {
 	// HasAny reports that a usable endpoint exists anywhere in the cluster.
 	HasAny bool
 	// Cluster are the endpoints for the Cluster policy, nil when no frontend
-	// needs them. Sorted by their text form, without duplicates.
+	// needs them. Sorted by address and port, without duplicates.
 	Cluster []Endpoint
 	// Local are the endpoints for the Local policy, nil when no frontend needs
 	// them. Sorted and unique as Cluster.
