@@ -84,16 +84,17 @@ type Follower interface {
 	// Programmed reports that the kernel serves a Service as the view says, in one
 	// family. Views that were overtaken by newer ones are left out, and a view may
 	// come twice. A view without ports of the family means that the Service is no
-	// longer served. The Service's actor calls it; it must not block.
-	Programmed(family service.Family, view service.View)
+	// longer served. The Service's actor calls it; it must not block, and it must return
+	// soon when the context ends: the actor has been replaced then.
+	Programmed(ctx context.Context, family service.Family, view service.View)
 }
 
 // Expecter is a follower that must not take what a view brings for a mistake: packets
 // follow the kernel's new rules a moment before Programmed says so.
 type Expecter interface {
 	// Submitted reports that the kernel may serve a Service as the view says from now
-	// on, in one family. The Service's actor calls it; it must not block.
-	Submitted(family service.Family, view service.View)
+	// on, in one family. The Service's actor calls it, with the same conditions.
+	Submitted(ctx context.Context, family service.Family, view service.View)
 }
 
 // Mender is a follower that has something to correct after rules of a family were

@@ -131,6 +131,22 @@ func (f *facts) update(change func(*facts)) bool {
 	return true
 }
 
+// setNode stores the Node object. A re-created Node has no addresses and no pod CIDRs until
+// controllers set them, so the last known ones stay in force. The lock is held.
+func (f *facts) setNode(node *service.NodeObject) {
+	if f.node != nil && node != nil {
+		merged := *node
+		if len(merged.Addresses) == 0 {
+			merged.Addresses = f.node.Addresses
+		}
+		if merged.PodCIDRs == (service.PerFamily[netip.Prefix]{}) {
+			merged.PodCIDRs = f.node.PodCIDRs
+		}
+		node = &merged
+	}
+	f.node = node
+}
+
 // nodeObject returns the last Node object seen, nil before the first.
 func (f *facts) nodeObject() *service.NodeObject {
 	f.mu.Lock()

@@ -43,7 +43,7 @@ func TestPrimaryNodePortAddresses(t *testing.T) {
 		}
 	}
 	f.update(func(f *facts) {
-		f.node = &service.NodeObject{Name: "n1", Addresses: addrs("192.168.0.2", "192.168.1.2")}
+		f.setNode(&service.NodeObject{Name: "n1", Addresses: addrs("192.168.0.2", "192.168.1.2")})
 	})
 	next := f.current.Load()
 	if got := next.NodePorts[service.IPv4]; got.All || fmt.Sprint(got.Addresses) != "[192.168.0.2]" {
@@ -51,6 +51,23 @@ func TestPrimaryNodePortAddresses(t *testing.T) {
 	}
 	if got := next.NodePorts[service.IPv6]; !got.All {
 		t.Errorf("a family without a node IP has no limit: %+v", got)
+	}
+}
+
+// TestARecreatedNodeKeepsItsAddresses: its new object has no addresses and no pod CIDRs until controllers
+// set them, and node ports answer all the while.
+func TestARecreatedNodeKeepsItsAddresses(t *testing.T) {
+	f := newFacts(NodeSettings{Name: "n1", NodePortPrimary: true, DetectLocal: DetectNodeCIDR})
+	pods := service.PerFamily[netip.Prefix]{netip.MustParsePrefix("10.244.1.0/24"), {}}
+	f.update(func(f *facts) {
+		f.setNode(&service.NodeObject{Name: "n1", Addresses: addrs("192.168.0.2", "2001:db8::2"), PodCIDRs: pods})
+	})
+	if f.update(func(f *facts) { f.setNode(&service.NodeObject{Name: "n1"}) }) {
+		t.Errorf("rules change while the new object is empty: %+v", f.current.Load())
+	}
+	f.update(func(f *facts) { f.setNode(&service.NodeObject{Name: "n1", Addresses: addrs("192.168.0.3")}) })
+	if got := f.current.Load().NodePorts[service.IPv4].Addresses; fmt.Sprint(got) != "[192.168.0.3]" {
+		t.Errorf("node ports answer on %v, want the new address", got)
 	}
 }
 

@@ -2,6 +2,8 @@ package proxy_test
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,11 +47,19 @@ type firstSync struct {
 	// waits for them.
 	hung []int
 	gate time.Duration
+	// large are the numbers of the Services that ask for too much.
+	large []int
 }
 
 func (c firstSync) fill(cache *source.Cache) {
 	for i := range c.services {
-		cache.SetSpec(workSpec(i))
+		spec := workSpec(i)
+		for j := range 100 {
+			if slices.Contains(c.large, i) {
+				spec.ExternalIPs[service.IPv4] = append(spec.ExternalIPs[service.IPv4], netip.AddrFrom4([4]byte{198, 18, 0, byte(j)}))
+			}
+		}
+		cache.SetSpec(spec)
 		cache.SetSlice(workSlice(i, 1))
 	}
 	cache.Prime()
@@ -123,7 +133,7 @@ func (c firstSync) served(t *testing.T) (served int, took time.Duration) {
 		}
 		d.Renderer = hangingRenderer{d.Renderer, hung, quit}
 		began := time.Now()
-		p, stop := run(t, proxy.Config{Domains: []proxy.Domain{d}, GateWait: c.gate, Source: filled(new(*source.Cache), c.fill)})
+		p, stop := run(t, proxy.Config{Domains: []proxy.Domain{d}, GateWait: c.gate, ObjectsMax: 100, Source: filled(new(*source.Cache), c.fill)})
 		select {
 		case <-p.InForce():
 		case <-time.After(time.Hour):
@@ -138,7 +148,7 @@ func (c firstSync) served(t *testing.T) (served int, took time.Duration) {
 
 // When the first sync is complete, the daemon removes the rules that other proxies left. Nothing
 // may depend on these rules by then: every Service is served, except those that the kernel
-// rejects, and those whose actors do not submit for a minute.
+// rejects, those that ask for too much, and those whose actors do not submit for a minute.
 func TestTheFirstSyncIsCompleteOnceEveryServiceIsServed(t *testing.T) {
 	for name, c := range map[string]struct {
 		firstSync
@@ -152,7 +162,8 @@ func TestTheFirstSyncIsCompleteOnceEveryServiceIsServed(t *testing.T) {
 		"the second of several transactions meets a full buffer": {
 			firstSync{services: 200, transactionBytes: 16 << 10, skip: 1, times: 1}, 200, 10 * time.Second},
 		"the node's transaction meets a full buffer": {firstSync{services: 200, times: 3}, 200, 10 * time.Second},
-		"two actors hang": {firstSync{services: 200, hung: []int{3, 4}, gate: 5 * time.Second}, 198, 2 * time.Minute},
+		"two ask for too much":                       {firstSync{services: 200, large: []int{3, 4}}, 198, time.Second},
+		"two actors hang":                            {firstSync{services: 200, hung: []int{3, 4}, gate: 5 * time.Second}, 198, 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, took := c.served(t)

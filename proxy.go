@@ -135,7 +135,7 @@ func (p *Proxy) addDirectory() (err error) {
 		Keeper: keeper{p.supervisor}, Truth: truth{p.cache, p.facts},
 		ObjectsMax: p.config.ObjectsMax, Intercept: p.config.Intercept,
 		Listen: func(e actors.Event) {
-			p.skipTooLarge(e)
+			p.forgoTooLarge(e)
 			for _, l := range p.config.Listeners {
 				l.Actors(e)
 			}
@@ -153,32 +153,32 @@ func (p *Proxy) addDirectory() (err error) {
 	return err
 }
 
-// skipTooLarge lets the first write go ahead without a Service that is not rendered. The
-// rules that a former process left of it stay.
-func (p *Proxy) skipTooLarge(e actors.Event) {
+// forgoTooLarge lets the first write and the first sync go ahead without a Service that is not
+// rendered.
+func (p *Proxy) forgoTooLarge(e actors.Event) {
 	if large, ok := e.(actors.TooLarge); ok {
 		for _, a := range p.aggregators {
-			a.Skip(large.Key)
+			a.Forgo(large.Key)
 		}
 	}
 }
 
 // programmed returns a function that tells the followers which views are in force in
 // a domain; nil if there is nobody to tell.
-func (p *Proxy) programmed(domain Domain) func(service.View) {
+func (p *Proxy) programmed(domain Domain) func(context.Context, service.View) {
 	if domain.Auxiliary || len(p.config.Followers) == 0 {
 		return nil
 	}
-	return func(view service.View) {
+	return func(ctx context.Context, view service.View) {
 		for _, f := range p.config.Followers {
-			f.Programmed(domain.Family, view)
+			f.Programmed(ctx, domain.Family, view)
 		}
 	}
 }
 
 // submitted returns a function that tells the followers which views may be in force in
 // a domain from now on; nil if there is nobody to tell.
-func (p *Proxy) submitted(domain Domain) func(service.View) {
+func (p *Proxy) submitted(domain Domain) func(context.Context, service.View) {
 	var expecting []Expecter
 	for _, f := range p.config.Followers {
 		if e, ok := f.(Expecter); ok {
@@ -188,9 +188,9 @@ func (p *Proxy) submitted(domain Domain) func(service.View) {
 	if domain.Auxiliary || len(expecting) == 0 {
 		return nil
 	}
-	return func(view service.View) {
+	return func(ctx context.Context, view service.View) {
 		for _, e := range expecting {
-			e.Submitted(domain.Family, view)
+			e.Submitted(ctx, domain.Family, view)
 		}
 	}
 }
@@ -253,7 +253,7 @@ func (p *Proxy) PostSlice(key service.Key, name string, slice *service.Slice) {
 
 // PostNode implements source.Sink.
 func (p *Proxy) PostNode(node *service.NodeObject) {
-	p.changeFacts(func(f *facts) { f.node = node })
+	p.changeFacts(func(f *facts) { f.setNode(node) })
 	if node != nil {
 		p.nodeOnce.Do(func() { close(p.nodeKnown) })
 	}

@@ -107,7 +107,7 @@ func TestConfigErrorsSayWhatIsMissing(t *testing.T) {
 // follower keeps the views that it is told.
 type follower struct{ told chan service.View }
 
-func (f *follower) Programmed(_ service.Family, view service.View) { f.told <- view }
+func (f *follower) Programmed(_ context.Context, _ service.Family, view service.View) { f.told <- view }
 
 // Other settings are applied without a restart, and followers are told what is in
 // force. Settings that no rule depends on are neither written nor told again.

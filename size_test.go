@@ -75,3 +75,76 @@ func TestAServiceThatIsTooLargeAffectsNoOther(t *testing.T) {
 		})
 	})
 }
+
+// TestAddressesThatATooLargeServiceGivesUp: a tenant makes its Service too large and gives up an external
+// IP in the same change. The API gives the address to a younger Service, which is served at it. That also
+// holds for an address that the Service gives up after a restart. It keeps its other addresses, until a
+// restart also against younger Services.
+func TestAddressesThatATooLargeServiceGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kernel := nftmodel.NewKernel()
+		at := func(host byte) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, 113, host}) }
+		spec := func(i int, more int, external ...netip.Addr) *service.Spec {
+			s := workSpec(i)
+			s.Created = time.Unix(int64(i), 0)
+			s.ExternalIPs[service.IPv4] = external
+			for i := range more {
+				s.ExternalIPs[service.IPv4] = append(s.ExternalIPs[service.IPv4], netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}))
+			}
+			return s
+		}
+		life := func(changes func(cache *source.Cache), first ...*service.Spec) {
+			var cache *source.Cache
+			_, stop := run(t, proxy.Config{ObjectsMax: 100, Domains: []proxy.Domain{memoryDomain(kernel)},
+				Source: filled(&cache, func(c *source.Cache) {
+					for i := range 4 {
+						c.SetSlice(workSlice(i, 1))
+					}
+					for _, s := range first {
+						c.SetSpec(s)
+					}
+					c.Prime()
+				})})
+			time.Sleep(time.Second)
+			synctest.Wait()
+			changes(cache)
+			stop()
+		}
+		expect := func(when string, host byte, want int) {
+			t.Helper()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			to := netip.AddrPort{}
+			for _, o := range kernel.Outcomes(nftmodel.Packet{Src: netip.MustParseAddrPort("192.0.2.9:40000"),
+				Dst: netip.AddrPortFrom(at(host), 80), Protocol: service.TCP, In: "eth0", Out: "veth"}) {
+				to = o.To
+			}
+			wanted := netip.AddrPortFrom(at(host), 80)
+			if want >= 0 {
+				wanted = netip.AddrPortFrom(workSlice(want, 1).Endpoints[0].Addr, 8080)
+			}
+			if to != wanted {
+				t.Errorf("%s: a client of %v reaches %v, want %v", when, at(host), to, wanted)
+			}
+		}
+		life(func(cache *source.Cache) {
+			expect("at first", 1, 0)
+			cache.SetSpec(spec(0, 5000, at(2), at(3)))
+			expect("nobody wants what was given up", 1, -1)
+			cache.SetSpec(spec(1, 0, at(1), at(3)))
+			expect("given up", 1, 1)
+			expect("not given up", 2, 0)
+			expect("not given up, and wanted by a younger Service", 3, 0)
+			cache.SetSpec(spec(0, 5000, at(1), at(2), at(3)))
+			expect("wanted again while it is too large", 1, 1)
+		}, spec(0, 0, at(1), at(2), at(3)))
+		life(func(cache *source.Cache) {
+			expect("after a restart", 2, 0)
+			cache.SetSpec(spec(0, 5000, at(3)))
+			cache.SetSpec(spec(2, 0, at(2)))
+			expect("given up after a restart", 2, 2)
+			cache.SetSpec(spec(0, 0, at(2), at(3)))
+			expect("small again, older, and wanted again", 2, 0)
+		}, spec(0, 5000, at(2), at(3)), spec(1, 0, at(1)))
+	})
+}

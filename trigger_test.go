@@ -71,6 +71,7 @@ func TestEachTriggerIsMeasured(t *testing.T) {
 					Source: filled(&cache, (*source.Cache).Prime),
 				})
 				time.Sleep(pause)
+				synctest.Wait()
 				slice := workSlice(1, 1)
 				slice.Trigger = time.Now()
 				deliver(cache, workSpec(1), slice)

@@ -134,7 +134,7 @@ func (a *actor) turn(ctx context.Context) error {
 		a.render(ctx)
 	}
 	a.tell()
-	a.report()
+	a.report(ctx)
 	a.machine.Forget()
 	return ctx.Err()
 }
@@ -192,7 +192,9 @@ func (a *actor) submit(ctx context.Context, i int) bool {
 		return false
 	}
 	if output.Submitted != nil && view != nil {
-		output.Submitted(a.machine.Present())
+		if output.Submitted(ctx, a.machine.Present()); ctx.Err() != nil {
+			return false
+		}
 	}
 	fragment.Trail.Rendered = dataplane.MomentOf(time.Now())
 	output.Submit(fragment)
@@ -200,13 +202,13 @@ func (a *actor) submit(ctx context.Context, i int) bool {
 }
 
 // report passes on the views that have come into force.
-func (a *actor) report() {
+func (a *actor) report(ctx context.Context) {
 	for i, output := range a.directory.config.Outputs {
 		if output.Programmed == nil {
 			continue
 		}
 		if view, news := a.machine.Programmed(i); news && !a.lease.Fenced() {
-			output.Programmed(view)
+			output.Programmed(ctx, view)
 		}
 	}
 }

@@ -189,6 +189,20 @@ func TestAnActorStoppedBeforeItsAnswersSendsNothing(t *testing.T) {
 	}
 }
 
+// TestAnActorStoppedWhileItsViewIsRecordedSendsNothing: the record may be incomplete.
+func TestAnActorStoppedWhileItsViewIsRecordedSendsNothing(t *testing.T) {
+	b := newDrainTown(t)
+	a, _ := watched(b, &pulse{})
+	ctx, stop := context.WithCancel(t.Context())
+	b.Directory.config.Outputs[1].Submitted = func(context.Context, service.View) { stop() }
+	a.machine.Hydrate(service.Snapshot{Spec: spec()}, facts, time.Now())
+	a.machine.Conclude(time.Now())
+	a.render(ctx)
+	if bodies := b.bodies["drains"]; ctx.Err() == nil || len(bodies) != 0 {
+		t.Errorf("submitted %q", bodies)
+	}
+}
+
 // A Service that goes and comes back between two turns is one message. Changes of its
 // slices in between were not posted, so they must be read.
 func TestAServiceThatWasGoneBetweenTwoTurnsIsReadAnew(t *testing.T) {

@@ -18,13 +18,13 @@ type Output struct {
 	Submit func(*dataplane.Fragment)
 	// Submitted, if set, receives a Service's view before Submit receives the fragment
 	// for it, so before any packet can follow the view. It does not block.
-	Submitted func(service.View)
+	Submitted func(context.Context, service.View)
 	// Programmed, if set, receives each view of a Service once it is fully in force
 	// in this domain. Views that were overtaken by newer ones are left out, and a
 	// view may come again after a restart of the actor. A view without ports means
 	// that the Service is no longer served. The node's own actor does not call it.
 	// It does not block.
-	Programmed func(service.View)
+	Programmed func(context.Context, service.View)
 	// Drain, if set, lets endpoints of Family that leave a service port keep their
 	// connections until none is left, or until DrainDeadline (default 15 min). UDP
 	// flows last no longer than the endpoint serves; SCTP ends at once. Meanwhile

@@ -147,7 +147,7 @@ func newDrainTown(t *testing.T) *drainTown {
 	return b
 }
 
-func (b *drainTown) expected(v service.View) {
+func (b *drainTown) expected(_ context.Context, v service.View) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var all []string
@@ -157,7 +157,11 @@ func (b *drainTown) expected(v service.View) {
 	b.order = append(b.order, "expect "+strings.Join(all, ","))
 }
 
-func (b *drainTown) saw(v service.View) { b.mu.Lock(); defer b.mu.Unlock(); b.seen = append(b.seen, v) }
+func (b *drainTown) saw(_ context.Context, v service.View) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.seen = append(b.seen, v)
+}
 
 // serve says which endpoints the Service has.
 func (b *drainTown) serve(all string) {

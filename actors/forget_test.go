@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -13,7 +14,7 @@ import (
 // TestAMachineThatForgetsDoesTheSame compares one that forgets its view after each turn
 // with one that never does, over random messages and verdicts.
 func TestAMachineThatForgetsDoesTheSame(t *testing.T) {
-	told := []Output{{Name: "one", Programmed: func(service.View) {}}, {Name: "two"}}
+	told := []Output{{Name: "one", Programmed: func(context.Context, service.View) {}}, {Name: "two"}}
 	forgotten := 0
 	for seed := range uint64(50) {
 		dice := rand.New(rand.NewPCG(seed, 1))

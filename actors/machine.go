@@ -46,8 +46,8 @@ type Machine struct {
 	// viewed is set once a view was resolved; refacted if the facts have changed since
 	// the last rendering; dirty if anything has changed.
 	viewed, refacted, dirty bool
-	// excess is set while the Service asks for more than objectsMax. Its view and its
-	// fragments stay those from before.
+	// excess is set while the Service asks for more than objectsMax. Its view stays that from
+	// before, without the frontends that it gave up since: others may have them.
 	excess     bool
 	objectsMax int
 	events     []Event
@@ -82,7 +82,7 @@ type sent struct {
 var unseen service.View
 
 // NewMachine makes the machine of one incarnation. A Service that asks for more than
-// objectsMax objects in a domain is not rendered.
+// objectsMax objects in a domain is not rendered, except to remove frontends that it gave up.
 func NewMachine(key service.Key, incarnation uint64, outputs []Output, objectsMax int) *Machine {
 	m := &Machine{key: key, revision: service.Revision{Incarnation: incarnation}, view: &unseen,
 		objectsMax: objectsMax, outputs: outputs, sent: make([]sent, len(outputs))}
@@ -251,16 +251,16 @@ func (m *Machine) Conclude(now time.Time) bool {
 		return false
 	}
 	m.dirty = false
-	if m.measure(); m.excess {
+	if m.measure(); m.excess && !m.viewed {
 		m.cause, m.trail = Cause{}, dataplane.Trail{}
 		return false
 	}
-	refacted := m.refacted
-	m.refacted = false
+	refacted := m.refacted && !m.excess
+	m.refacted = m.refacted && m.excess // until it fits
 	if m.key == service.Node {
 		return refacted
 	}
-	view := service.Resolve(m.key, m.spec, m.slices, m.facts)
+	view := m.resolve()
 	if m.viewed && !refacted && view.Equal(m.view) && !m.outstanding() {
 		m.cause, m.trail = Cause{}, dataplane.Trail{}
 		return false
@@ -274,6 +274,14 @@ func (m *Machine) Conclude(now time.Time) bool {
 		}
 	}
 	return true
+}
+
+// resolve returns the view of the present state.
+func (m *Machine) resolve() service.View {
+	if m.excess {
+		return m.view.Within(m.spec, m.facts)
+	}
+	return service.Resolve(m.key, m.spec, m.slices, m.facts)
 }
 
 // outstanding reports whether a domain still has to learn that the Service is gone,

@@ -15,34 +15,36 @@ func weigh(output *Output, port service.PortSize, facts *service.NodeFacts) int 
 	return output.Renderer.Size(port, facts) - allocated + (allocated+allocatedShare-1)/allocatedShare
 }
 
-// measure sets excess: whether the Service asks for too much in some domain. That is
-// decided before anything is resolved or rendered, by counting.
-func (m *Machine) measure() {
-	before := m.excess
-	m.excess = false
-	if m.key == service.Node || m.spec == nil || m.objectsMax == 0 {
-		m.fits(before)
-		return
+// Measure reports whether a Service asks for more than most objects in some domain, and returns the
+// first one. It counts, and neither resolves nor renders.
+func Measure(outputs []Output, spec *service.Spec, from []*service.Slice, facts *service.NodeFacts, most int) (excess TooLarge, found bool) {
+	if spec == nil {
+		return excess, false
 	}
-	for i := range m.outputs {
-		output, objects := &m.outputs[i], 0
-		service.Sizes(m.spec, m.slices, output.Family, func(port service.PortSize) {
-			objects += weigh(output, port, m.facts)
+	for i := range outputs {
+		output, objects := &outputs[i], 0
+		service.Sizes(spec, from, output.Family, func(port service.PortSize) {
+			objects += weigh(output, port, facts)
 		})
-		if objects <= m.objectsMax {
-			continue
+		if objects > most {
+			return TooLarge{Key: spec.Key, Domain: output.Name, Objects: objects, Max: most}, true
 		}
-		if m.excess = true; !before {
-			m.events = append(m.events, TooLarge{Key: m.key, Domain: output.Name, Objects: objects, Max: m.objectsMax})
-		}
-		return
 	}
-	m.fits(before)
+	return excess, false
 }
 
-// fits reports that the Service is no longer too large.
-func (m *Machine) fits(before bool) {
-	if before {
+// measure sets excess: whether the Service asks for too much in some domain.
+func (m *Machine) measure() {
+	before := m.excess
+	var found TooLarge
+	m.excess = false
+	if m.objectsMax > 0 {
+		found, m.excess = Measure(m.outputs, m.spec, m.slices, m.facts, m.objectsMax)
+	}
+	switch {
+	case m.excess && !before:
+		m.events = append(m.events, found)
+	case before && !m.excess:
 		m.events = append(m.events, Fits{Key: m.key})
 	}
 }

@@ -94,7 +94,8 @@ func (a *Aggregator) announce(now time.Time) time.Time {
 		return until
 	}
 	a.synced = true
-	a.config.Listen(Synced{Domain: a.config.Domain, Absent: len(a.gate.absent())})
+	absent, _ := a.gate.absent()
+	a.config.Listen(Synced{Domain: a.config.Domain, Absent: len(absent)})
 	return time.Time{}
 }
 

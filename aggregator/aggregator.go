@@ -81,7 +81,7 @@ func (c Config) validate() error {
 // quarantine. At most one batch is in flight. Meanwhile newer fragments keep replacing
 // older ones in the mailbox.
 //
-// Concurrency: Submit, Prime, Skip, AuditSoon, Repace and Status may be called from
+// Concurrency: Submit, Prime, Skip, Forgo, AuditSoon, Repace and Status may be called from
 // anywhere and never block. Account and Standing may be called from anywhere too, and wait
 // for an answer. Everything else belongs to the goroutine in Run. A panic
 // in it ends the process: it is the only owner of the ledger, and recovery is the
@@ -118,6 +118,8 @@ type Aggregator struct {
 	search  search
 	refusal *refusal
 	nextTry time.Time
+	// usual is the duration of the longest of the last writes that landed.
+	usual time.Duration
 	// failing has the last ordinary writes, if they failed without a refusal. tryTurn is
 	// set if a try may go before the next ordinary write.
 	failing failing
@@ -161,6 +163,7 @@ type callVerb uint8
 const (
 	callPrime callVerb = iota
 	callSkip
+	callForgo
 	callAudit
 	callPace
 )
@@ -223,6 +226,11 @@ func (a *Aggregator) Prime(keys []service.Key) { a.calls.Post(call{verb: callPri
 // Skip lets the first write go ahead without a key, because its actor failed or it has
 // none.
 func (a *Aggregator) Skip(key service.Key) { a.calls.Post(call{callSkip, key}, nil) }
+
+// Forgo lets the first write and the first sync go ahead without a key that asks for too much to be
+// rendered. What a former process left of it stays, with the rank of the youngest: it may have given up
+// addresses since.
+func (a *Aggregator) Forgo(key service.Key) { a.calls.Post(call{callForgo, key}, nil) }
 
 // AuditSoon requests an audit because another program changed the kernel.
 func (a *Aggregator) AuditSoon(by dataplane.Stranger) {
@@ -301,6 +309,8 @@ func (a *Aggregator) answer(now time.Time) {
 			a.gate.prime(now, e.Message)
 		case callSkip:
 			a.gate.skip(now, e.Key.key)
+		case callForgo:
+			a.gate.forgo(now, e.Key.key)
 		case callAudit:
 			a.pacer.AuditSoon(now)
 			a.heard(now)

@@ -24,7 +24,7 @@ type GateOpened struct {
 // start is applied or quarantined, except for those whose actors have not submitted.
 type Synced struct {
 	Domain string
-	// Absent counts the Services that have not submitted.
+	// Absent counts the Services that have not submitted, without those that ask for too much.
 	Absent int
 }
 

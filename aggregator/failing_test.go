@@ -27,6 +27,8 @@ type stumbler struct {
 	slow time.Duration
 	// also is an object that cannot be written.
 	also dataplane.ID
+	// hangs means that such a write lasts until its context ends.
+	hangs bool
 }
 
 func (s *stumbler) stumbles(c *dataplane.Change) bool {
@@ -43,6 +45,9 @@ func (s *stumbler) Write(ctx context.Context, b *dataplane.Batch) dataplane.Rece
 		return s.model.Write(ctx, b)
 	}
 	time.Sleep(s.takes)
+	if s.hangs {
+		<-ctx.Done()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writes++
@@ -125,6 +130,53 @@ func TestAServiceWhoseWritesDoNotLandHarmsNoOther(t *testing.T) {
 					h.submit("bad", 1, 100, "fine")
 					h.await(time.Minute, func(kernel string) bool { return strings.Contains(kernel, "bad/0=fine") })
 					time.Sleep(time.Second)
+					is(t, "quarantined once it lands", quarantined(h), "[]")
+				})
+			})
+		}
+	}
+}
+
+// Each write that contains one Service hangs until it times out. The others land within minutes, and
+// later tries of the Service delay nobody for long. Once it can be written, it lands, however long other
+// writes took.
+func TestAServiceWhoseWritesHangHarmsNoOther(t *testing.T) {
+	for _, outcome := range []dataplane.Outcome{dataplane.Busy, dataplane.Unknown} {
+		for _, slow := range []time.Duration{0, 500 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%v, others take %v", outcome, slow), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					h := stumbling(t, &stumbler{outcome: outcome, hangs: true, slow: slow})
+					h.submit("bad", 1, 1, "served")
+					time.Sleep(2 * time.Second)
+					began := time.Now()
+					h.submit("bad", 1, 2, "stumble")
+					for i := range 99 {
+						h.submit(fmt.Sprintf("good%02d", i), 1, 1, "1")
+					}
+					took := h.await(time.Hour, func(kernel string) bool { return strings.Count(kernel, "good") == 99 })
+					time.Sleep(2 * time.Minute)
+					since := time.Duration(0)
+					if q := h.Status().Quarantined; len(q) == 1 {
+						since = q[0].Since.Sub(began)
+					}
+					t.Logf("99 others served after %v, quarantined after %v, %d writes", took, since, h.written())
+					if took > 3*time.Minute {
+						t.Errorf("99 others served after %v", took)
+					}
+					is(t, "quarantined", quarantined(h), "[bad]")
+					for round := range 10 {
+						time.Sleep(17 * time.Second)
+						h.submit("bad", 1, uint64(10+round), fmt.Sprint("stumble", round))
+						h.submit("good00", 1, uint64(10+round), fmt.Sprint("v", round))
+						if took := h.await(time.Hour, func(kernel string) bool {
+							return strings.Contains(kernel, fmt.Sprintf("good00/0=v%d ", round))
+						}); took > 15*time.Second {
+							t.Errorf("a change of another Service takes %v", took)
+						}
+					}
+					h.submit("bad", 1, 100, "fine")
+					h.await(10*time.Minute, func(kernel string) bool { return strings.Contains(kernel, "bad/0=fine") })
+					time.Sleep(2 * time.Second)
 					is(t, "quarantined once it lands", quarantined(h), "[]")
 				})
 			})

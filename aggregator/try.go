@@ -113,6 +113,22 @@ func (a *Aggregator) restoreDone(now time.Time, receipt dataplane.Receipt) {
 // keep the spacing of ordinary writes.
 const tryBurst = 64
 
+// tryMin is the shortest limit of a try, and usualShare how many times the duration of usual writes
+// a try may last. Without that, a write that hangs would make each try last as long as an ordinary
+// write may, and the search tens of minutes.
+const (
+	tryMin     = 5 * time.Second
+	usualShare = 4
+	// usualFade makes a long write count for about so many writes.
+	usualFade = 8
+)
+
+// tryLimit returns how long the current try may last. One that lasts longer did not land. Each
+// further try of the same Service may last twice as long: it may have very many objects.
+func (a *Aggregator) tryLimit() time.Duration {
+	return min(jobTimeout, max(tryMin, usualShare*a.usual)<<a.search.current.misses)
+}
+
 // unanswered handles the receipt of a try that failed without a refusal. If the answer was
 // lost, a read comes before the end of the try.
 func (a *Aggregator) unanswered(now time.Time, receipt dataplane.Receipt) {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-proxy/sluice/dataplane/ledger"
 )
 
-// jobTimeout bounds one write and one read.
+// jobTimeout bounds one write and one read. A try of a search has less time; see tryLimit.
 const jobTimeout = 2 * time.Minute
 
 // job is one piece of work for the writer's goroutine: a batch to write, or, without a
@@ -18,6 +18,8 @@ type job struct {
 	batch *dataplane.Batch
 	// ahead makes it a read ahead of the first one.
 	ahead bool
+	// limit bounds the job.
+	limit time.Duration
 }
 
 // result is the result of a job.
@@ -39,7 +41,7 @@ func work(ctx context.Context, writer dataplane.Writer, jobs <-chan job, results
 }
 
 func carryOut(ctx context.Context, writer dataplane.Writer, j job) result {
-	ctx, cancel := context.WithTimeoutCause(ctx, jobTimeout, fmt.Errorf("not done within %v", jobTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, j.limit, fmt.Errorf("not done within %v", j.limit))
 	defer cancel()
 	began := time.Now()
 	r := result{job: j}
@@ -101,7 +103,11 @@ func (a *Aggregator) settleUnwritten(now time.Time, batch *dataplane.Batch) {
 // there is never a second one in flight.
 func (a *Aggregator) dispatch(j job) {
 	a.inFlight = true
+	j.limit = jobTimeout
 	if j.batch != nil {
+		if a.search.trying() {
+			j.limit = a.tryLimit()
+		}
 		a.batched, a.batch = time.Now(), j.batch.Number
 	}
 	a.jobs <- j
@@ -127,8 +133,11 @@ func (a *Aggregator) receive(now time.Time, r result) {
 	if a.ledger.Stats().Dirty == 0 || r.receipt.Outcome == dataplane.Landed && a.refusal == nil {
 		a.repairDone(now)
 	}
-	if r.receipt.Outcome == dataplane.Landed && a.refusal == nil {
-		a.lastWrite, a.lastError, a.nodeAtFault = now, "", false
+	if r.receipt.Outcome == dataplane.Landed {
+		a.usual = max(r.receipt.Took, a.usual-a.usual/usualFade)
+		if a.refusal == nil {
+			a.lastWrite, a.lastError, a.nodeAtFault = now, "", false
+		}
 	}
 	switch {
 	case a.refusal != nil:
@@ -161,6 +170,9 @@ func (a *Aggregator) ordinary(now time.Time, r result) {
 		return
 	}
 	a.failing = failing{batch: r.batch, receipt: r.receipt, times: a.failing.times + 1}
+	if r.receipt.Took >= jobTimeout {
+		a.failing.times = failuresMax // nobody waits for three more
+	}
 	if r.receipt.Outcome == dataplane.Busy && a.isolateFew(now) {
 		a.pacer.Ended(now, r.receipt.Took)
 		return
@@ -222,8 +234,12 @@ func (a *Aggregator) audited(now time.Time, r result) {
 
 // absent returns the Services that exist and have not submitted.
 func (a *Aggregator) absent() (all []ledger.Absent) {
-	for _, key := range a.gate.absent() {
+	absent, large := a.gate.absent()
+	for _, key := range absent {
 		all = append(all, ledger.Absent{Key: key, Created: a.config.Created(key)})
+	}
+	for _, key := range large {
+		all = append(all, ledger.Absent{Key: key})
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package conntrack_test
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"sync"
@@ -249,7 +250,7 @@ func TestKernelManyServicesAtOnce(t *testing.T) {
 		for _, view := range views[1:] {
 			view.Ports[w.family][0].Cluster, view.Ports[w.family][0].Serving = b, b
 			w.write(view)
-			w.cleaner.Programmed(w.family, view)
+			w.cleaner.Programmed(context.Background(), w.family, view)
 		}
 		s := w.tell(views[0])
 		// Each Service has a frontend and an address that are new.
@@ -306,11 +307,11 @@ func TestKernelUnderTraffic(t *testing.T) {
 		views := []service.View{w.view(w.a), w.view(w.b), w.view(), w.view(w.b, w.c), w.view(w.a, w.b)}
 		for i := range 40 {
 			w.write(views[i%len(views)])
-			w.cleaner.Programmed(w.family, views[i%len(views)])
+			w.cleaner.Programmed(context.Background(), w.family, views[i%len(views)])
 			time.Sleep(time.Duration(i%7) * 3 * time.Millisecond)
 		}
 		w.write(w.view(w.c))
-		w.cleaner.Programmed(w.family, w.view(w.c))
+		w.cleaner.Programmed(context.Background(), w.family, w.view(w.c))
 		time.Sleep(100 * time.Millisecond)
 		close(sending)
 		senders.Wait()

@@ -90,15 +90,20 @@ func New(config Config) (*Cleaner, error) {
 
 // Submitted records that the kernel may serve a Service of one family as the view says
 // from now on. It does not block.
-func (c *Cleaner) Submitted(family service.Family, view service.View) {
-	c.keepers[family].expected.put(view.Key, newPicture(family, &view).ports)
+func (c *Cleaner) Submitted(ctx context.Context, family service.Family, view service.View) {
+	if p := newPicture(ctx, family, &view); ctx.Err() == nil {
+		c.keepers[family].expected.put(view.Key, p.ports)
+	}
 }
 
 // Programmed records that the kernel serves a Service of one family as the view says. It
 // does not block. A later view of the Service replaces one that waits. A view without
 // ports of the family means that the Service is no longer served.
-func (c *Cleaner) Programmed(family service.Family, view service.View) {
-	p := newPicture(family, &view)
+func (c *Cleaner) Programmed(ctx context.Context, family service.Family, view service.View) {
+	p := newPicture(ctx, family, &view)
+	if ctx.Err() != nil {
+		return // the actor's replacement reports the view
+	}
 	c.keepers[family].expected.put(view.Key, p.ports) // a view that changes no rule was not submitted
 	c.keepers[family].inbox.Post(view.Key, p)
 }

@@ -59,7 +59,7 @@ func inHouse(t *testing.T, test func(*house)) {
 
 // tell passes a view of the tests' Service to the cleaner.
 func (h *house) tell(endpoints ...string) {
-	h.Programmed(service.IPv4, viewOf("dns", clusterIP, endpoints...))
+	h.Programmed(context.Background(), service.IPv4, viewOf("dns", clusterIP, endpoints...))
 }
 
 func viewOf(name, frontend string, endpoints ...string) service.View {
@@ -138,7 +138,7 @@ func TestOvertakenFrontends(t *testing.T) {
 		h.kernels[service.IPv4].add("stale", external, endpointA)
 		view := viewOf("dns", clusterIP, endpointA)
 		view.Ports[service.IPv4][0].ExternalIPs = append(view.Ports[service.IPv4][0].ExternalIPs, at(external).Addr())
-		h.Programmed(service.IPv4, view)
+		h.Programmed(context.Background(), service.IPv4, view)
 		h.tell(endpointA)
 		h.settle()
 		h.expectFlows("after the sweep")
@@ -177,7 +177,7 @@ func TestNothingIsForgotten(t *testing.T) {
 				f.add("stale too", "10.96.0.11:53", endpointA)
 				h.tell(endpointB)
 				time.Sleep(200 * time.Millisecond) // two failures
-				h.Programmed(service.IPv4, viewOf("other", "10.96.0.11:53", endpointB))
+				h.Programmed(context.Background(), service.IPv4, viewOf("other", "10.96.0.11:53", endpointB))
 				began := time.Now()
 				events := h.settle()
 				h.expectFlows("after the recovery")
@@ -207,7 +207,7 @@ func TestTheOtherFamilyGoesOn(t *testing.T) {
 		h.kernels[service.IPv6].add("stale", "[fd96::10]:53", "[fd10::1]:53")
 		h.tell(endpointB)
 		time.Sleep(time.Second)
-		h.Programmed(service.IPv6, viewOf("dns", "[fd96::10]:53", "[fd10::2]:53"))
+		h.Programmed(context.Background(), service.IPv6, viewOf("dns", "[fd96::10]:53", "[fd10::2]:53"))
 		for range 1000 {
 			h.tell(endpointB)
 		}
@@ -225,9 +225,9 @@ func TestServicesWithoutUDPCostNoSweep(t *testing.T) {
 	inHouse(t, func(h *house) {
 		view := viewOf("web", clusterIP, endpointA)
 		view.Ports[service.IPv4][0].Protocol = service.TCP
-		h.Programmed(service.IPv4, view)
-		h.Programmed(service.IPv6, view)
-		h.Programmed(service.IPv4, service.View{Key: view.Key})
+		h.Programmed(context.Background(), service.IPv4, view)
+		h.Programmed(context.Background(), service.IPv6, view)
+		h.Programmed(context.Background(), service.IPv4, service.View{Key: view.Key})
 		if events := h.settle(); len(events) > 0 || h.kernels[service.IPv4].listings > 0 {
 			t.Errorf("swept: %+v", events)
 		}
@@ -283,7 +283,7 @@ func TestRepaired(t *testing.T) {
 		h.settle()
 		h.expectFlows("after a repair in the other family", "astray", "current", "foreign")
 		h.Repaired(service.IPv4)
-		h.Programmed(service.IPv4, service.View{Key: service.Node})
+		h.Programmed(context.Background(), service.IPv4, service.View{Key: service.Node})
 		events := h.settle()
 		h.expectFlows("after the repair", "current", "foreign")
 		if len(events) != 1+len(doubtPauses) || events[0].Deleted != 1 {

@@ -1,6 +1,7 @@
 package conntrack_test
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -13,9 +14,9 @@ func TestKernelFlowsOfAViewThatIsNotProgrammedYet(t *testing.T) {
 		w.gather = time.Second // for what follows to come before the sweep
 		w.start()
 		w.write(w.view(w.a))
-		w.cleaner.Programmed(w.family, w.view(w.a))
+		w.cleaner.Programmed(context.Background(), w.family, w.view(w.a))
 		both := w.view(w.a, w.b)
-		w.cleaner.Submitted(w.family, both)
+		w.cleaner.Submitted(context.Background(), w.family, both)
 		w.write(both)
 		var p *peer
 		for range 100 { // the kernel chooses
@@ -28,7 +29,7 @@ func TestKernelFlowsOfAViewThatIsNotProgrammedYet(t *testing.T) {
 		p.expect("b", "then")
 		p.expectPackets(2, "its flow")
 		w.expectDeleted(w.tell(both), 0, "once the view is programmed")
-		w.cleaner.Submitted(w.family, w.view(w.a))
+		w.cleaner.Submitted(context.Background(), w.family, w.view(w.a))
 		w.write(w.view(w.a))
 		w.expectDeleted(w.tell(w.view(w.a)), 1, "once the endpoint has left")
 		p.expect("a", "at last")

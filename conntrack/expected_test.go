@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"context"
 	"testing"
 
 	"github.com/sluice-proxy/sluice/service"
@@ -13,7 +14,7 @@ func TestFlowsOfTheNextViewStay(t *testing.T) {
 		next := viewOf("dns", clusterIP, endpointA, endpointB)
 		h.kernels[service.IPv4].listing = func(n int) error {
 			if n == 1 {
-				h.Submitted(service.IPv4, next)
+				h.Submitted(context.Background(), service.IPv4, next)
 				h.kernels[service.IPv4].add("new", clusterIP, endpointB)
 				h.kernels[service.IPv4].add("stale", clusterIP, "10.244.9.9:53")
 			}
@@ -25,7 +26,7 @@ func TestFlowsOfTheNextViewStay(t *testing.T) {
 		h.tell(endpointA, endpointB)
 		h.settle()
 		h.expectFlows("when it is in force", "new")
-		h.Submitted(service.IPv4, viewOf("dns", clusterIP, endpointA))
+		h.Submitted(context.Background(), service.IPv4, viewOf("dns", clusterIP, endpointA))
 		h.tell(endpointA)
 		h.settle()
 		h.expectFlows("after the endpoint has left")
@@ -36,7 +37,7 @@ func TestFlowsOfTheNextViewStay(t *testing.T) {
 func TestFlowsOfTheLastSubmissionDoNotStayForIt(t *testing.T) {
 	inHouse(t, func(h *house) {
 		h.kernels[service.IPv4].add("terminating", clusterIP, endpointB)
-		h.Submitted(service.IPv4, viewOf("dns", clusterIP, endpointA, endpointB))
+		h.Submitted(context.Background(), service.IPv4, viewOf("dns", clusterIP, endpointA, endpointB))
 		h.tell(endpointA, endpointB)
 		h.settle()
 		h.expectFlows("while it terminates", "terminating")

@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"context"
 	"math/bits"
 	"net/netip"
 	"testing"
@@ -39,7 +40,7 @@ func TestTheWorkForALargeServiceIsLinear(t *testing.T) {
 			t.Errorf("%s: %d steps for %d destinations, want 1 to %d", what, steps, destinations, most)
 		}
 	}
-	before, p := newPicture(service.IPv4, small), newPicture(service.IPv4, large)
+	before, p := newPicture(context.Background(), service.IPv4, small), newPicture(context.Background(), service.IPv4, large)
 	if len(p.openings) != destinations {
 		t.Fatalf("%d destinations, want %d", len(p.openings), destinations)
 	}
@@ -59,4 +60,37 @@ func TestTheWorkForALargeServiceIsLinear(t *testing.T) {
 	within("what to list", steps(func() { s.questions() }), filtersMax+1)
 	clear(table.checks)
 	within("what to list of UDP", steps(func() { s.questions() }), filtersMax+1)
+}
+
+// TestPicturesPollTheirContext: an actor that was given up ends soon, and records nothing that is incomplete.
+func TestPicturesPollTheirContext(t *testing.T) {
+	large := largeView(100, 100)
+	ends := func() context.Context { return &ending{t.Context(), 3} }
+	whole, part := newPicture(t.Context(), service.IPv4, large), newPicture(ends(), service.IPv4, large)
+	if part.steps > whole.steps/20 || len(part.ports) > len(whole.ports)/20 {
+		t.Errorf("%d of %d steps and %d of %d ports after the context ended",
+			part.steps, whole.steps, len(part.ports), len(whole.ports))
+	}
+	c, err := New(Config{NodePorts: func(service.Family) service.NodePortAddresses { return service.NodePortAddresses{} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Submitted(ends(), service.IPv4, *large)
+	c.Programmed(ends(), service.IPv4, *large)
+	if k := c.keepers[service.IPv4]; len(k.expected.services) > 0 || k.inbox.Waits() {
+		t.Error("an incomplete picture was recorded")
+	}
+}
+
+// ending is a context that ends when it has been polled a few times.
+type ending struct {
+	context.Context
+	polls int
+}
+
+func (e *ending) Err() error {
+	if e.polls--; e.polls < 0 {
+		return context.Canceled
+	}
+	return nil
 }

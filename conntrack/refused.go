@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"cmp"
+	"context"
 	"net/netip"
 	"slices"
 
@@ -42,8 +43,11 @@ type opening struct {
 
 // openingsOf returns the destinations of ports, sorted, each once. A load balancer VIP that is an
 // external IP as well is guarded. A Service may have very many.
-func (p *picture) openingsOf(ports []service.PortView) (all []opening) {
+func (p *picture) openingsOf(ctx context.Context, ports []service.PortView) (all []opening) {
 	for i := range ports {
+		if ctx.Err() != nil {
+			return all
+		}
 		view := &ports[i]
 		number := view.Protocol.Number()
 		all = append(all, opening{destination{addr: view.ClusterIP}, false})

@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"testing"
@@ -83,11 +84,11 @@ func TestUnansweredClientsOfANewService(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			table := newTable(0)
 			view := guardedView(service.TCP)
-			table.put(view.Key, newPicture(service.IPv4, &view), time.Time{})
+			table.put(view.Key, newPicture(context.Background(), service.IPv4, &view), time.Time{})
 			if got := judged(t, table, tt.flow); len(got) == 1 != tt.deleted {
 				t.Errorf("deleted: %v, want %t", got, tt.deleted)
 			}
-			table.put(view.Key, newPicture(service.IPv4, &view), time.Time{})
+			table.put(view.Key, newPicture(context.Background(), service.IPv4, &view), time.Time{})
 			if got := judged(t, table, tt.flow); len(got) > 0 {
 				t.Error("deleted, though nothing has changed")
 			}
@@ -104,7 +105,7 @@ func TestUnansweredClientsAndSourceRanges(t *testing.T) {
 			port := &view.Ports[service.IPv4][0]
 			port.Serving = []service.Endpoint{{AddrPort: at(endpointA)}}
 			port.Cluster = port.Serving
-			table.put(view.Key, newPicture(service.IPv4, &view), time.Time{})
+			table.put(view.Key, newPicture(context.Background(), service.IPv4, &view), time.Time{})
 		}
 		number := protocol.Number()
 		toVIP, others := unanswered(number, vip, endpointA), unanswered(number, external, endpointA)
@@ -138,11 +139,11 @@ func TestUnansweredClientsAndSourceRanges(t *testing.T) {
 func TestAServiceThatWasGoneForAMoment(t *testing.T) {
 	table := newTable(0)
 	view := guardedView(service.TCP)
-	picture := newPicture(service.IPv4, &view)
+	picture := newPicture(context.Background(), service.IPv4, &view)
 	table.put(view.Key, picture, time.Time{})
 	flow := unanswered(unix.IPPROTO_TCP, external, external)
 	judged(t, table)
-	gone := newPicture(service.IPv4, &service.View{Key: view.Key})
+	gone := newPicture(context.Background(), service.IPv4, &service.View{Key: view.Key})
 	table.put(view.Key, newer(gone, picture), time.Time{})
 	if got := judged(t, table, flow); len(got) != 1 {
 		t.Error("the keeper has not seen that it was gone: nothing deleted")
@@ -169,9 +170,9 @@ func TestWhatIsServedWithoutTranslationStays(t *testing.T) {
 	port := &view.Ports[service.IPv4][0]
 	port.Serving = []service.Endpoint{{AddrPort: at(external)}}
 	port.Cluster = port.Serving
-	table.put(view.Key, newPicture(service.IPv4, &view), time.Time{})
+	table.put(view.Key, newPicture(context.Background(), service.IPv4, &view), time.Time{})
 	expected := newExpectations()
-	expected.put(view.Key, newPicture(service.IPv4, &view).ports)
+	expected.put(view.Key, newPicture(context.Background(), service.IPv4, &view).ports)
 	f := newFake()
 	s, err := newSweep(table, expected, f, service.IPv4, service.NodePortAddresses{})
 	if err != nil {

@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"time"
@@ -241,11 +242,14 @@ type picture struct {
 	steps int
 }
 
-// newPicture reduces a view to a picture.
-func newPicture(family service.Family, view *service.View) picture {
+// newPicture reduces a view to a picture. If the context ends, the picture is incomplete.
+func newPicture(ctx context.Context, family service.Family, view *service.View) picture {
 	var p picture
-	p.openings = p.openingsOf(view.Ports[family])
+	p.openings = p.openingsOf(ctx, view.Ports[family])
 	for i := range view.Ports[family] {
+		if ctx.Err() != nil {
+			return p
+		}
 		from := &view.Ports[family][i]
 		if from.Protocol == service.UDP {
 			p.ports = append(p.ports, port{

@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"context"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -300,11 +301,11 @@ func TestNewPicture(t *testing.T) {
 		{destination{addr: at(clusterIP).Addr()}, false}, {udpTo(at("192.0.2.1:53")), false},
 		{udpTo(at("198.51.100.7:53")), true}, {udpTo(at("198.51.100.8:53")), true},
 	}, allowed: ranges}
-	got := newPicture(service.IPv4, &view)
+	got := newPicture(context.Background(), service.IPv4, &view)
 	if got.steps = 0; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
-	if got := newPicture(service.IPv6, &view); len(got.ports) != 0 {
+	if got := newPicture(context.Background(), service.IPv6, &view); len(got.ports) != 0 {
 		t.Errorf("in the other family: %+v", got)
 	}
 }

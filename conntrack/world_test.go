@@ -199,7 +199,7 @@ func (w *world) serve(view service.View) conntrack.Swept {
 // tell passes a view to the cleaner and waits for its sweep.
 func (w *world) tell(view service.View) conntrack.Swept {
 	w.Helper()
-	w.cleaner.Programmed(w.family, view)
+	w.cleaner.Programmed(context.Background(), w.family, view)
 	return w.awaitSwept()
 }
 

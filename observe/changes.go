@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -97,7 +98,7 @@ func (c *changes) tell(at changeOf, ports []service.PortView) (before []service.
 
 // Programmed logs that a Service is served as a view says, in one family, and which endpoints that
 // adds and removes. It implements proxy.Follower.
-func (l *Log) Programmed(family service.Family, view service.View) {
+func (l *Log) Programmed(_ context.Context, family service.Family, view service.View) {
 	made := l.changes.take(view.Key, family)
 	if !l.log.Core().Enabled(ChangeLevel) {
 		l.changes.tell(changeOf{view.Key, family}, nil) // or a later line would compare with it

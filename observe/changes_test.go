@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"reflect"
@@ -54,32 +55,32 @@ func TestLogChanges(t *testing.T) {
 	}
 	write(7)
 	apply(2 * time.Millisecond)
-	l.Programmed(service.IPv4, served(key, 3))
+	l.Programmed(context.Background(), service.IPv4, served(key, 3))
 	expect(fields{"service": "a/b", "family": "IPv4", "ports": int64(2), "endpoints": int64(3),
 		"took": 2 * time.Millisecond, "domain": "d/IPv4", "batch": uint64(7)})
 
 	// what an audit has found in the kernel was not written
 	l.Aggregator(aggregator.AuditDone{Domain: "d/IPv4"})
 	apply(time.Second)
-	l.Programmed(service.IPv4, served(key, 1))
+	l.Programmed(context.Background(), service.IPv4, served(key, 1))
 	expect(fields{"service": "a/b", "family": "IPv4", "ports": int64(2), "endpoints": int64(1), "took": time.Second, "domain": "d/IPv4",
 		"removed": []any{"10.0.0.2:80", "10.0.0.3:80"}})
 
 	// many endpoints: examples and a number
-	l.Programmed(service.IPv4, served(key, 9))
+	l.Programmed(context.Background(), service.IPv4, served(key, 9))
 	expect(fields{"service": "a/b", "family": "IPv4", "ports": int64(2), "endpoints": int64(9),
 		"added": []any{"10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80", "10.0.0.5:80", "10.0.0.6:80"}, "addedMore": int64(3)})
 
 	// no line for a family that the Service does not have, neither while it is served nor at its end
 	before := lines.Len()
-	l.Programmed(service.IPv6, served(key, 9))
-	l.Programmed(service.IPv6, service.View{Key: key})
+	l.Programmed(context.Background(), service.IPv6, served(key, 9))
+	l.Programmed(context.Background(), service.IPv6, service.View{Key: key})
 	if lines.Len() != before {
 		t.Errorf("lines about a family that the Service does not have: %v", lines.All()[before:])
 	}
 
 	text = "Service deleted"
-	l.Programmed(service.IPv4, service.View{Key: key})
+	l.Programmed(context.Background(), service.IPv4, service.View{Key: key})
 	expect(fields{"service": "a/b", "family": "IPv4"})
 	if len(l.changes.of)+len(l.changes.told) > 0 {
 		t.Errorf("%d changes and the ports of %d Services are kept", len(l.changes.of), len(l.changes.told))
@@ -91,7 +92,7 @@ func TestLogTellsNoChangesByDefault(t *testing.T) {
 	core, lines := observer.New(zap.InfoLevel)
 	l := NewLog(zap.New(core), map[string]service.Family{"d": service.IPv4})
 	l.Aggregator(aggregator.Applied{Domain: "d", Contribution: dataplane.Contribution{Key: service.Key{Name: "b"}}})
-	l.Programmed(service.IPv4, served(service.Key{Name: "c"}, 1))
+	l.Programmed(context.Background(), service.IPv4, served(service.Key{Name: "c"}, 1))
 	if len(l.changes.of)+len(l.changes.told) > 0 || lines.Len() > 0 {
 		t.Errorf("%d changes, the ports of %d Services, %d lines", len(l.changes.of), len(l.changes.told), lines.Len())
 	}

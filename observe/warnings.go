@@ -2,6 +2,7 @@ package observe
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -11,9 +12,8 @@ import (
 )
 
 const (
-	// warningsMax bounds the warnings that wait for the log, and warnedMax the objects that are
-	// remembered.
-	warningsMax, warnedMax = 1000, 10_000
+	// warnedMax bounds the objects that are remembered.
+	warnedMax = 10_000
 	// warningPause is the shortest time between two lines about one object.
 	warningPause = time.Minute
 	// othersMax bounds the warnings that one line has besides its first.
@@ -21,13 +21,12 @@ const (
 )
 
 // Warnings logs what is wrong with API objects, at most one line per object and minute: who may write
-// objects must not fill the log of every node. A slow log delays nothing but Run. Make one with
-// NewWarnings.
+// objects must not fill the log of every node. Make one with NewWarnings.
 type Warnings struct {
 	log     *zap.Logger
-	queue   chan service.Warning
 	dropped atomic.Uint64
-	// warned belongs to the goroutine of Run.
+
+	mu     sync.Mutex
 	warned map[string]*warned
 }
 
@@ -39,32 +38,20 @@ type warned struct {
 	more int
 }
 
-// NewWarnings makes a Warnings that logs once Run is called.
+// NewWarnings makes a Warnings. The log must not block.
 func NewWarnings(log *zap.Logger) *Warnings {
-	return &Warnings{log: log, queue: make(chan service.Warning, warningsMax), warned: map[string]*warned{}}
-}
-
-// Add queues a warning. It never blocks: it drops and counts what is beyond the bounds. Any goroutine
-// may call it.
-func (w *Warnings) Add(warning service.Warning) {
-	select {
-	case w.queue <- warning:
-	default:
-		w.dropped.Add(1)
-	}
+	return &Warnings{log: log, warned: map[string]*warned{}}
 }
 
 // Dropped returns the number of warnings that were not logged.
 func (w *Warnings) Dropped() uint64 { return w.dropped.Load() }
 
-// Run logs warnings until the context ends.
+// Run logs the warnings that were held back, until the context ends.
 func (w *Warnings) Run(ctx context.Context) {
 	tick := time.NewTicker(warningPause / 12)
 	defer tick.Stop()
 	for {
 		select {
-		case warning := <-w.queue:
-			w.tell(warning)
 		case <-tick.C:
 			w.tellHeld(time.Now())
 		case <-ctx.Done():
@@ -73,8 +60,11 @@ func (w *Warnings) Run(ctx context.Context) {
 	}
 }
 
-// tell logs a warning, or holds it back if its object had a line in the last minute.
-func (w *Warnings) tell(warning service.Warning) {
+// Add logs a warning, or holds it back if its object had a line in the last minute. It drops and counts
+// the warnings beyond the limits. Any goroutine may call it.
+func (w *Warnings) Add(warning service.Warning) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	one := w.warned[warning.Object]
 	switch {
 	case one == nil && len(w.warned) == warnedMax:
@@ -92,6 +82,8 @@ func (w *Warnings) tell(warning service.Warning) {
 
 // tellHeld logs what was held back for long enough, and forgets objects without news.
 func (w *Warnings) tellHeld(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for object, one := range w.warned {
 		switch {
 		case now.Before(one.until):

@@ -58,10 +58,11 @@ func TestWarningsPerObjectAndMinute(t *testing.T) {
 	})
 }
 
-// TestSlowLogDelaysNoReader: the reader of the API does not wait for the log.
-func TestSlowLogDelaysNoReader(t *testing.T) {
+// TestWarningsOfManyObjects: nor do warnings about many objects, those beyond the limit are dropped and
+// counted. The log itself never blocks (internal/daemon, TestAPipeThatNobodyReads).
+func TestWarningsOfManyObjects(t *testing.T) {
 	w := NewWarnings(zap.NewNop())
-	for i := range warningsMax + 7 { // Run does not run
+	for i := range warnedMax + 7 {
 		w.Add(bad(fmt.Sprint("Service ns/", i), 0))
 	}
 	if got := w.Dropped(); got != 7 {

@@ -41,6 +41,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e))
 func main() { os.Exit(run(os.Args)) }
 
 func run(args []string) int {
+	defer daemon.FlushLog()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	// A second signal ends the program without an orderly stop. The pause is for signals
@@ -98,7 +99,7 @@ func printError(cmd *cobra.Command, err error) {
 			asked = asked || f.Changed && f.Value.String() == "json"
 		}
 	}
-	options.PrintError(os.Stderr, asked, err)
+	options.PrintError(asked, err)
 }
 
 // oneFailure reports whether a command has one status for all errors: kube-proxy does, and so

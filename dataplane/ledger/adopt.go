@@ -8,7 +8,8 @@ import (
 )
 
 // Absent is a Service that exists and has not submitted. It outranks younger ones in what
-// the kernel has of it, as if it had. Created is zero if its age is not known.
+// the kernel has of it, as if it had. Created is zero if its age is not known, or does not count; then
+// all others outrank it.
 type Absent struct {
 	Key     service.Key
 	Created time.Time

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/service"
@@ -269,14 +270,16 @@ func TestElementsOfAServicesOwnSetAreItsOwn(t *testing.T) {
 }
 
 // A Service whose actor is stuck has not submitted. It keeps what it has, although a younger
-// Service wants the same.
+// Service wants the same. A Service without an age, which is too large, gives that up, and keeps the rest.
 func TestWhoHasNotSubmittedKeepsItsRank(t *testing.T) {
-	l := New(nil, names{})
-	l.Want(fragment("young", 5, 1, element("frontends", "contested", "young")))
-	l.Observe([]dataplane.Object{element("frontends", "contested", "stuck")})
-	l.Adopt([]Absent{{Key: key("stuck"), Created: epoch}}, labels{})
-	if got := changes(l.Plan()); got != "" {
-		t.Errorf("planned %q, want nothing to change", got)
+	for created, want := range map[time.Time]string{epoch: "", {}: "contested:stuck>young "} {
+		l := New(nil, names{})
+		l.Want(fragment("young", 5, 1, element("frontends", "contested", "young")))
+		l.Observe([]dataplane.Object{element("frontends", "contested", "stuck"), element("frontends", "own", "stuck")})
+		l.Adopt([]Absent{{Key: key("stuck"), Created: created}}, labels{})
+		if got := changes(l.Plan()); got != want {
+			t.Errorf("planned %q, want %q", got, want)
+		}
 	}
 }
 

@@ -39,6 +39,9 @@ type Pool struct {
 	used    int
 	clients map[netip.Prefix]*group
 	ranking ranking
+	// steps counts the visited slots, groups and budgets. With it, a test proves that the cost of a
+	// replacement is constant.
+	steps int
 }
 
 // Budget is the part of a pool of one holder: a Service, or a listener. Any goroutine may use it.
@@ -129,7 +132,7 @@ func (b *Budget) takeFor(s *Slot, client netip.Addr, by occupant) (replaced []oc
 	defer p.mu.Unlock()
 	var met *group
 	for l := p.full(b, prefixes, false); l.group != nil && l.group != met; l = p.full(b, prefixes, false) {
-		least := l.group.leastActive()
+		least := p.leastActive(l.group)
 		if least == nil {
 			return replaced, false
 		}
@@ -206,6 +209,7 @@ func (b *Budget) Met(client netip.Addr) Limit {
 func (p *Pool) full(b *Budget, client []netip.Prefix, reserve bool) Limit {
 	most := p.limits.PerClient
 	for _, prefix := range client {
+		p.steps++
 		if g := p.clients[prefix]; g != nil && most > 0 && g.used >= most {
 			return Limit{ClientFull, g.used, most, g}
 		}
@@ -253,6 +257,7 @@ func (p *Pool) put(s *Slot, b *Budget, client []netip.Prefix, by occupant) {
 		s.in = append(s.in, seat{prefix: prefix, group: g})
 	}
 	for i := range s.in {
+		p.steps++
 		g := s.in[i].group
 		g.used++
 		if by != nil {
@@ -269,6 +274,7 @@ func (p *Pool) remove(s *Slot) {
 		return
 	}
 	for _, seat := range s.in {
+		p.steps++
 		seat.group.used--
 		if seat.at != nil {
 			seat.group.recent.Remove(seat.at)
@@ -284,9 +290,10 @@ func (p *Pool) remove(s *Slot) {
 
 // leastActive returns the slot whose occupant was active last, of those at the end of the list;
 // nil if the group has none with an occupant.
-func (g *group) leastActive() (least *Slot) {
+func (p *Pool) leastActive(g *group) (least *Slot) {
 	var since time.Time
 	for e, n := g.recent.Back(), 0; e != nil && n < candidatesMax; e, n = e.Prev(), n+1 {
+		p.steps++
 		s := e.Value.(*Slot)
 		if at := s.by.lastActive(); least == nil || at.Before(since) {
 			least, since = s, at

@@ -168,29 +168,40 @@ func TestPoolReplacesFairly(t *testing.T) {
 	}
 }
 
-// TestPoolReplacesAtAConstantCost: the number of occupants and their activity do not count.
+// TestPoolReplacesAtAConstantCost: the number of occupants and their activity do not count. The test
+// counts the steps of the pool and its questions to occupants.
 func TestPoolReplacesAtAConstantCost(t *testing.T) {
-	for _, most := range []int{1 << 6, 1 << 10, 1 << 14} {
-		p := NewPool(Limits{Total: 4 * most, PerBudget: most})
+	const clients = 1000
+	cost := func(most int) (steps, looked int) {
+		p := NewPool(Limits{Total: most, PerBudget: most, PerClient: 1})
+		others := p.Budget()
+		take(others, "192.0.2.1", 1) // so that there is a ranking
 		b, f := p.Budget(), &flows{}
 		var all []*flow
-		for i := range most {
+		for i := range most - 1 {
 			opened, _ := f.open(t, b, fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255))
 			all = append(all, opened)
 		}
 		for _, o := range all[:most/2] { // their slots do not know yet
 			o.active = f.now
 		}
-		f.looked = 0
-		const clients = 1000
+		f.looked, p.steps = 0, 0
 		for i := range clients {
 			f.open(t, b, fmt.Sprintf("11.%d.%d.%d", i>>16, i>>8&255, i&255))
 		}
-		if per := f.looked / clients; per > candidatesMax {
-			t.Errorf("of %d occupants, %d are looked at for each new one, want %d at most", most, per, candidatesMax)
-		}
-		if len(p.clients) != most || b.recent.Len() != most || len(p.ranking) != 1 {
+		if len(p.clients) != most || b.recent.Len() != most-1 || len(p.ranking) != 2 {
 			t.Errorf("%d clients, %d in order, %d ranked", len(p.clients), b.recent.Len(), len(p.ranking))
+		}
+		return p.steps, f.looked
+	}
+	steps, looked := cost(1 << 10)
+	t.Logf("one of %d: %d steps, %d occupants looked at", 1<<10, steps/clients, looked/clients)
+	if looked == 0 || steps < looked {
+		t.Errorf("%d steps, %d occupants looked at: the pool does not count its steps", steps, looked)
+	}
+	for _, most := range []int{1 << 12, 1 << 14} {
+		if s, l := cost(most); s != steps || l != looked {
+			t.Errorf("%d replacements among %d take %d steps and %d looks, among %d %d and %d", clients, most, s, l, 1<<10, steps, looked)
 		}
 	}
 }

@@ -19,8 +19,11 @@ func (r *ranking) update(b *Budget) {
 }
 
 // Len implements heap.Interface, as do the others.
-func (r ranking) Len() int           { return len(r) }
-func (r ranking) Less(i, j int) bool { return r[i].used > r[j].used }
+func (r ranking) Len() int { return len(r) }
+func (r ranking) Less(i, j int) bool {
+	r[i].pool.steps++
+	return r[i].used > r[j].used
+}
 func (r ranking) Swap(i, j int) {
 	r[i], r[j] = r[j], r[i]
 	r[i].rank, r[j].rank = i, j

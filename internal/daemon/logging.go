@@ -30,7 +30,8 @@ func newLogger(l config.Log) (*logger, error) {
 	}
 	made.Logger = zap.New(&logCore{out: made.out}, zap.AddCaller())
 	libraries := zap.New(&logCore{out: made.out, numbered: true}, zap.AddCaller())
-	klog.SetLogger(zapr.NewLoggerWithOptions(libraries.Named("client-go"), zapr.LogInfoLevel(""), zapr.ErrorKey(errorKey)))
+	klog.SetLoggerWithOptions(zapr.NewLoggerWithOptions(libraries.Named("client-go"), zapr.LogInfoLevel(""), zapr.ErrorKey(errorKey)),
+		klog.FlushLogger(FlushLog)) // which it calls before it ends the process
 	return made, nil
 }
 

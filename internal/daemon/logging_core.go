@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -97,8 +98,11 @@ func (c *logCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	return o.errors.Write(entry, all)
 }
 
-// Sync does nothing: nothing is buffered.
-func (*logCore) Sync() error { return nil }
+// Sync waits until what was logged is written, but not for long.
+func (c *logCore) Sync() error {
+	o := c.out.now.Load()
+	return errors.Join(o.errors.Sync(), o.info.Sync())
+}
 
 // named gives an error the name and the form that it has in other components: its text, in one
 // field.

@@ -3,7 +3,6 @@ package daemon
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"time"
 	"unicode/utf8"
@@ -15,13 +14,6 @@ import (
 
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 )
-
-// streams are where a log may go.
-type streams struct {
-	standard, errors *os.File
-}
-
-var standardStreams = streams{os.Stdout, os.Stderr}
 
 // newOutput opens a log. As with kube-proxy, everything goes to standard error, unless a split is
 // asked for: then only errors do.
@@ -38,7 +30,7 @@ func newOutput(l config.Log, to streams) (*output, error) {
 	format := l.Format
 	if format == config.FormatAuto {
 		format = config.FormatJSON
-		if terminal(to.errors) {
+		if terminal(to.errors.file) {
 			format = config.FormatConsole
 		}
 	}
@@ -55,10 +47,10 @@ func newOutput(l config.Log, to streams) (*output, error) {
 	}
 	// The core in front of these has decided what is logged.
 	everything := zap.LevelEnablerFunc(func(zapcore.Level) bool { return true })
-	o.errors = zapcore.NewCore(encoder, unflushed(to.errors), everything)
+	o.errors = zapcore.NewCore(encoder, to.errors, everything)
 	o.info = o.errors
 	if l.SplitStream {
-		o.info = zapcore.NewCore(encoder.Clone(), unflushed(to.standard), everything)
+		o.info = zapcore.NewCore(encoder.Clone(), to.standard, everything)
 	}
 	return o, nil
 }
@@ -131,12 +123,6 @@ func consoleKeys() zapcore.EncoderConfig {
 	keys.EncodeTime = zapcore.TimeEncoderOfLayout(time.DateOnly + " 15:04:05.000")
 	keys.CallerKey = zapcore.OmitKey
 	return keys
-}
-
-// unflushed returns a stream for writers on several goroutines. It is never flushed to a disk, which
-// would cost time and gain nothing.
-func unflushed(f *os.File) zapcore.WriteSyncer {
-	return zapcore.Lock(zapcore.AddSync(struct{ io.Writer }{f}))
 }
 
 // terminal reports whether a file is a terminal (ioctl_tty(2)).

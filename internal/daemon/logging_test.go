@@ -26,11 +26,11 @@ type logFiles struct {
 
 func newLogFiles(t *testing.T) logFiles {
 	f := logFiles{t: t}
-	for name, to := range map[string]**os.File{"standard": &f.standard, "errors": &f.errors} {
+	for name, to := range map[string]**stream{"standard": &f.standard, "errors": &f.errors} {
 		file, err := os.Create(filepath.Join(t.TempDir(), name))
 		check(t, err)
 		t.Cleanup(func() { check(t, file.Close()) })
-		*to = file
+		*to = &stream{file: file}
 	}
 	return f
 }
@@ -42,8 +42,9 @@ func (f logFiles) open(l config.Log) *output {
 }
 
 // lines returns what a stream has got.
-func (f logFiles) lines(of *os.File) []string {
-	text, err := os.ReadFile(of.Name())
+func (f logFiles) lines(of *stream) []string {
+	check(f.t, of.Sync())
+	text, err := os.ReadFile(of.file.Name())
 	check(f.t, err)
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
@@ -152,7 +153,7 @@ func TestVerbosity(t *testing.T) {
 		if got := strings.Join(told(), " "); got != c.own {
 			t.Errorf("%s: own lines %q, want %q", name, got, c.own)
 		}
-		check(t, files.errors.Truncate(0))
+		check(t, files.errors.file.Truncate(0))
 		libraries := zapr.NewLogger(zap.New(&logCore{out: out, numbered: true}, zap.AddCaller()))
 		libraries.Info("info")
 		libraries.V(1).Info("1")

@@ -71,7 +71,7 @@ func (s *server) metricsConfig() metrics.Config {
 
 // dropped counts the reports that this server has dropped.
 func (s *server) dropped() metrics.Dropped {
-	return metrics.Dropped{Events: s.recorder.Dropped(), Warnings: s.objectWarnings.Dropped()}
+	return metrics.Dropped{Events: s.recorder.Dropped(), Warnings: s.objectWarnings.Dropped(), Lines: standardStreams.dropped()}
 }
 
 // ipvsCounters returns what IPVS has counted.

@@ -5,15 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/actors"
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
+	"github.com/sluice-proxy/sluice/dataplane/ledger"
 	"github.com/sluice-proxy/sluice/dataplane/nftables"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -21,7 +25,6 @@ import (
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
 	"github.com/sluice-proxy/sluice/internal/render"
-	"github.com/sluice-proxy/sluice/observe"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/source/kube"
@@ -55,6 +58,11 @@ type planner struct {
 	// settled are the kernel settings that would change.
 	settled []plan.Setting
 	facts   *service.NodeFacts
+	// large are the Services that a start does not render.
+	large map[service.Key]*plan.TooLarge
+	// warnings are about parts of objects that a start ignores.
+	warned   sync.Mutex
+	warnings []service.Warning
 	// servers are the addresses of the API server.
 	servers []netip.Addr
 }
@@ -99,12 +107,45 @@ func (p *planner) learn(ctx context.Context, dir string) (err error) {
 	}
 	hosts, err := p.hosts(ctx)
 	p.facts = p.settings.Facts(p.cache.Node(), hosts, p.cache.ServiceCIDRs(), p.servers)
+	p.measure()
 	return err
+}
+
+// measure finds the Services that a start does not render.
+func (p *planner) measure() {
+	outputs := make([]actors.Output, len(p.domains))
+	for i, d := range p.domains {
+		outputs[i] = actors.Output{Name: d.Name, Family: d.Family, Renderer: d.Renderer}
+	}
+	p.large = map[service.Key]*plan.TooLarge{}
+	for _, key := range p.cache.Keys() {
+		found := p.cache.Snapshot(key)
+		if large, is := actors.Measure(outputs, found.Spec, found.Slices, p.facts, int(p.Sluice.Actors.ObjectsMax)); is {
+			p.large[key] = &plan.TooLarge{Service: key.String(), Domain: large.Domain, Objects: large.Objects, Max: large.Max}
+		}
+	}
+}
+
+// views yields the views of the Services that a start renders.
+func (p *planner) views(yield func(*service.View) bool) {
+	for _, key := range p.cache.Keys() {
+		if p.large[key] != nil {
+			continue
+		}
+		found := p.cache.Snapshot(key)
+		if view := service.Resolve(key, found.Spec, found.Slices, p.facts); !yield(&view) {
+			return
+		}
+	}
 }
 
 // fill returns a complete cache.
 func (p *planner) fill(ctx context.Context, dir string) (*source.Cache, error) {
-	options := p.objects(func(w service.Warning) { observe.LogWarning(p.log, w) })
+	options := p.objects(func(w service.Warning) {
+		p.warned.Lock()
+		defer p.warned.Unlock()
+		p.warnings = append(p.warnings, w)
+	})
 	if dir != "" {
 		return manifest.Load(dir, p.settings.Name, options)
 	}
@@ -127,6 +168,12 @@ func (p *planner) report(ctx context.Context) (*plan.Report, error) {
 			Name: d.Name, Layout: d.Layout, Origin: origin, Lines: p.lines(d.Family), LeavesOut: p.leavesOut(),
 		}, changes)
 	}
+	for _, key := range slices.SortedFunc(maps.Keys(p.large), service.Key.Compare) {
+		r.TooLarge = append(r.TooLarge, *p.large[key])
+	}
+	for _, w := range p.warnings {
+		r.Warnings = append(r.Warnings, plan.Warning(w))
+	}
 	var err error
 	r.Others, err = p.others(ctx)
 	return r, err
@@ -145,13 +192,13 @@ func (p *planner) hosts(ctx context.Context) (hosts []netip.Addr, err error) {
 	return hosts, err
 }
 
-// compare returns what a start would change in one domain: the first plan of its ledger,
-// after the ledger has seen the kernel. Equal counts the objects that would stay.
+// compare returns what a start would change in one domain: what its ledger plans
+// after it has seen the kernel. Equal counts the objects that would stay.
 func (p *planner) compare(ctx context.Context, d *proxy.Domain) (changes []dataplane.Change, equal int, err error) {
-	views := render.Views(p.cache, p.facts)
+	views := p.views
 	if d.Drain != nil {
 		views = func(yield func(*service.View) bool) {
-			for view := range render.Views(p.cache, p.facts) {
+			for view := range p.views {
 				adjusted, failed := draining(ctx, d, *view)
 				if err = errors.Join(err, failed); !yield(&adjusted) {
 					return
@@ -168,10 +215,29 @@ func (p *planner) compare(ctx context.Context, d *proxy.Domain) (changes []datap
 		return nil, 0, fmt.Errorf("%s: %w", d.Name, err)
 	}
 	drift := book.Observe(read)
-	if batch := book.Plan(); batch != nil {
-		changes = batch.Changes
+	p.adopt(book, d)
+	// The first batch leaves objects of nobody that may be a Service's until that is in force.
+	for batch := book.Plan(); batch != nil && len(batch.Changes) > 0; batch = book.Plan() {
+		changes = append(changes, batch.Changes...)
+		book.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed})
 	}
 	return changes, drift.Equal, nil
+}
+
+// adopt makes the ledger keep what the kernel has of the Services that a start does not render.
+func (p *planner) adopt(book *ledger.Ledger, d *proxy.Domain) {
+	if len(p.large) == 0 {
+		return
+	}
+	absent := make([]ledger.Absent, 0, len(p.large))
+	for key := range p.large {
+		absent = append(absent, ledger.Absent{Key: key})
+	}
+	origin, _ := d.Writer.(dataplane.Origin)
+	book.Adopt(absent, origin)
+	for key, large := range p.large {
+		large.Kept = large.Kept || book.Account(key, 0, 0).Known
+	}
 }
 
 // lines returns what puts this mode's objects into words.

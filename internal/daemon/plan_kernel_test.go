@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +50,88 @@ func TestAPlanIsWhatAStartDoes(t *testing.T) {
 		})
 	}
 }
+
+// TestAPlanListsWhatAStartDoesNotServe: Services that ask for too much, and external IPs that are ignored. As
+// long as this mode has rules of such a Service, they stay.
+func TestAPlanListsWhatAStartDoesNotServe(t *testing.T) {
+	if os.Getenv(insideVariable) == "" {
+		runInside(t)
+		return
+	}
+	for _, mode := range []string{"nftables", "iptables"} {
+		t.Run(mode, func(t *testing.T) {
+			p := &planned{T: t, words: []string{"--proxy-mode=" + mode, "--sluice-iptables-variant=nft"}, dir: t.TempDir(), state: t.TempDir()}
+			p.copyExamples("demo")
+			check(t, os.WriteFile(filepath.Join(p.dir, "large.yaml"), []byte(largeManifest), 0o600))
+			expect := func(when string, kept ...bool) {
+				t.Helper()
+				report, err := p.planner().report(t.Context())
+				check(t, err)
+				var got []bool
+				for _, s := range report.TooLarge {
+					if got = append(got, s.Kept); s.Service != "ns/large" || s.Objects <= s.Max || s.Max != 50 {
+						t.Errorf("%s: %+v", when, s)
+					}
+				}
+				if !slices.Equal(got, kept) {
+					t.Errorf("%s: too large %+v, want %v", when, report.TooLarge, kept)
+				}
+				if len(report.Warnings) != 1 || report.Warnings[0].Object != "Service ns/large" {
+					t.Errorf("%s: warnings %+v, want one of the external IP", when, report.Warnings)
+				}
+			}
+			p.words = append(p.words, "--sluice-objects-max=50")
+			expect("too large for an empty kernel", false)
+			p.step("too large for an empty kernel")
+			expect("not served", false)
+			p.words[len(p.words)-1] = "--sluice-objects-max=500"
+			expect("with a higher limit")
+			p.step("with a higher limit")
+			p.words[len(p.words)-1] = "--sluice-objects-max=50"
+			expect("served, and too large", true)
+			if report, err := p.planner().report(t.Context()); err != nil || report.Differs() {
+				t.Errorf("%v: a Service that is too large would lose its rules: %+v", err, report)
+			}
+			p.edit("echo.yaml", "10.244.1.13", "10.244.1.77")
+			p.step("a change of another Service")
+			expect("after a change of another Service", true)
+			check(t, os.RemoveAll(p.dir))
+			check(t, os.Mkdir(p.dir, 0o700))
+			p.words[len(p.words)-1] = "--sluice-objects-max=500"
+			p.step("no manifests")
+		})
+	}
+}
+
+// largeManifest asks for sixty frontends, and for one inside the ServiceCIDR.
+var largeManifest = func() string {
+	external := make([]string, 60)
+	for i := range external {
+		external[i] = fmt.Sprintf("198.18.0.%d", i+1)
+	}
+	return `apiVersion: networking.k8s.io/v1
+kind: ServiceCIDR
+metadata: {name: kubernetes}
+spec: {cidrs: [172.30.0.0/16]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: large, namespace: ns}
+spec:
+  clusterIP: 172.30.77.1
+  clusterIPs: [172.30.77.1]
+  ipFamilies: [IPv4]
+  externalIPs: [172.30.77.77, ` + strings.Join(external, ", ") + `]
+  ports: [{name: http, port: 80}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: large-1, namespace: ns, labels: {kubernetes.io/service-name: large}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.244.1.33]}]
+`
+}()
 
 // runInside runs a test again in a network namespace of its own.
 func runInside(t *testing.T) {

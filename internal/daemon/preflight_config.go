@@ -72,7 +72,7 @@ func (p *preflight) cluster() {
 		p.add("API server", Fail, "correct clientConnection.kubeconfig (--kubeconfig)", "%v", err)
 		return
 	}
-	p.add("API server", OK, "", "%s (not asked)", u.client.Host)
+	p.add("API server", OK, "", "%s (not asked; sluice plan lists the Services that would not be served)", u.client.Host)
 }
 
 // addresses checks who has the addresses on which the proxy listens.

@@ -102,6 +102,9 @@ func (s *server) prepareSuccessor(ctx context.Context, c *config.Config, changes
 	}
 	next.handed = changes
 	next.succeed(s.kernel)
+	if node := s.proxy.Node(); node != nil && node.Name == next.settings.Name {
+		next.proxy.PostNode(node) // its object may be missing now
+	}
 	return next, nil
 }
 

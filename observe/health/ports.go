@@ -86,7 +86,7 @@ func NewPorts(config PortsConfig) *Ports {
 }
 
 // Programmed records how the kernel serves a Service in one family. It does not block.
-func (p *Ports) Programmed(family service.Family, view service.View) {
+func (p *Ports) Programmed(_ context.Context, family service.Family, view service.View) {
 	p.inbox.Post(checkKey{family, view.Key}, wish{port: view.HealthPort(family), ready: view.ReadyLocal[family]})
 }
 

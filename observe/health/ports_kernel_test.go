@@ -1,6 +1,7 @@
 package health
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -84,7 +85,7 @@ func (w *portsWorld) failed() []string {
 // health-check node port.
 func (w *portsWorld) program(name string, port uint16, ready4, ready6 int) {
 	for _, family := range service.Families {
-		w.ports.Programmed(family, viewOf(name, port, ready4, ready6))
+		w.ports.Programmed(context.Background(), family, viewOf(name, port, ready4, ready6))
 	}
 }
 
@@ -168,7 +169,7 @@ func (w *portsWorld) raw(address, text string) string {
 func TestKernelFamiliesHavePortsOfTheirOwn(t *testing.T) {
 	for _, family := range service.Families {
 		w := newPortsWorld(t)
-		w.ports.Programmed(family, viewOf("svc1", 32000, 1, 1))
+		w.ports.Programmed(context.Background(), family, viewOf("svc1", 32000, 1, 1))
 		w.answers("http://"+hosts[family]+":32000", 200)
 		if other := hosts[1-family] + ":32000"; !w.closed(other) {
 			t.Errorf("%s answers for %s", family, other)
@@ -176,7 +177,7 @@ func TestKernelFamiliesHavePortsOfTheirOwn(t *testing.T) {
 		// A family without ports of the Service has no port.
 		view := viewOf("svc1", 32000, 1, 1)
 		view.Ports[family] = nil
-		w.ports.Programmed(family, view)
+		w.ports.Programmed(context.Background(), family, view)
 		w.eventually("the port closes", func() bool { return w.closed(hosts[family] + ":32000") })
 		w.stop()
 	}
@@ -343,7 +344,7 @@ func TestKernelPortPassesFromOneServiceToAnother(t *testing.T) {
 	program := func(name string, port uint16) {
 		now = now.Add(100 * time.Millisecond)
 		for _, family := range service.Families {
-			p.Programmed(family, viewOf(name, port, 1, 1))
+			p.Programmed(context.Background(), family, viewOf(name, port, 1, 1))
 		}
 		p.take(now)
 	}
@@ -367,7 +368,7 @@ func TestKernelPortPassesFromOneServiceToAnother(t *testing.T) {
 	for _, name := range []string{"old", "new"} { // in one turn
 		port := map[string]uint16{"old": 32000, "new": 0}[name]
 		for _, family := range service.Families {
-			p.Programmed(family, viewOf(name, port, 1, 1))
+			p.Programmed(context.Background(), family, viewOf(name, port, 1, 1))
 		}
 	}
 	p.take(now)

@@ -61,22 +61,22 @@ func TestTriesGrowRarer(t *testing.T) {
 				t.Errorf("%s: %s, want %s", what, got, want)
 			}
 		}
-		p.Programmed(service.IPv4, viewOf("svc1", 32000, 1, 1))
+		p.Programmed(context.Background(), service.IPv4, viewOf("svc1", 32000, 1, 1))
 		time.Sleep(250 * time.Second)
 		expect("reported", reported, "[0s 1s 3s 7s 15s 31s 1m3s 2m3s 3m3s 4m3s]")
 		expect("tried", tried, "[0s 1s 3s 7s 15s 31s 1m3s 2m3s 3m3s 4m3s]")
 		for range 3 {
-			p.Programmed(service.IPv4, viewOf("svc1", 32000, 2, 1))
+			p.Programmed(context.Background(), service.IPv4, viewOf("svc1", 32000, 2, 1))
 			time.Sleep(time.Second)
 		}
 		expect("reported while the Service changes", reported, "[]")
 		expect("tried while the Service changes", tried, "[4m10s 4m11s 4m12s]")
 		time.Sleep(50 * time.Second)
 		expect("reported afterwards", reported, "[5m3s]")
-		p.Programmed(service.IPv4, viewOf("svc1", 32001, 2, 1))
+		p.Programmed(context.Background(), service.IPv4, viewOf("svc1", 32001, 2, 1))
 		time.Sleep(2 * time.Second)
 		expect("reported about a new port", reported, "[5m3s 5m4s]")
-		p.Programmed(service.IPv4, viewOf("svc1", 0, 0, 0))
+		p.Programmed(context.Background(), service.IPv4, viewOf("svc1", 0, 0, 0))
 		synctest.Wait()
 		tried.take()
 		time.Sleep(time.Hour)
@@ -85,6 +85,6 @@ func TestTriesGrowRarer(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		p.Programmed(service.IPv4, viewOf("svc1", 32000, 1, 1)) // Run has ended; it must not block
+		p.Programmed(context.Background(), service.IPv4, viewOf("svc1", 32000, 1, 1)) // Run has ended; it must not block
 	})
 }

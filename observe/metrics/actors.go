@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -131,7 +132,7 @@ func (m *Metrics) Actors(event actors.Event) {
 }
 
 // Programmed records how a Service is served in one family. It implements proxy.Follower.
-func (m *Metrics) Programmed(family service.Family, view service.View) {
+func (m *Metrics) Programmed(_ context.Context, family service.Family, view service.View) {
 	m.owners.put(family, view.Key, view.Ports[family])
 	endpoints, lacking := countEndpoints(view.Ports[family])
 	m.records.update(view.Key, func(r *record) {

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -80,7 +81,7 @@ func BenchmarkProgrammed(b *testing.B) {
 			view.Ports[service.IPv4] = []service.PortView{port}
 			b.ReportAllocs()
 			for b.Loop() {
-				m.Programmed(service.IPv4, view)
+				m.Programmed(context.Background(), service.IPv4, view)
 			}
 		})
 	}
@@ -93,7 +94,7 @@ func BenchmarkScrape(b *testing.B) {
 	for n := range 10_000 {
 		view := service.View{Key: serviceKey(n)}
 		view.Ports[service.IPv4] = []service.PortView{{HasAny: true}}
-		m.Programmed(service.IPv4, view)
+		m.Programmed(context.Background(), service.IPv4, view)
 	}
 	few := listedMetrics(b, 10_000)
 	few.config.ServicesMax = 100

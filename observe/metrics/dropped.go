@@ -8,16 +8,22 @@ type Dropped struct {
 	Events uint64
 	// Warnings are lines of the log about API objects.
 	Warnings uint64
+	// Lines are lines of the log.
+	Lines uint64
 }
 
 var eventsDroppedDesc = prometheus.NewDesc("sluice_events_dropped_total",
 	"Kubernetes events that were not sent: too many waited, or no node was found that reports them.", nil, nil)
 
 var warningsDroppedDesc = prometheus.NewDesc("sluice_warnings_dropped_total",
-	"Warnings about API objects that were not logged, because too many waited.", nil, nil)
+	"Warnings about API objects that were not logged, because there were too many.", nil, nil)
+
+var linesDroppedDesc = prometheus.NewDesc("sluice_log_lines_dropped_total",
+	"Lines of the log that were not written, because its reader did not keep up.", nil, nil)
 
 func (m *Metrics) collectDropped(to chan<- prometheus.Metric) {
 	dropped := m.config.Dropped()
 	sendTotal(to, eventsDroppedDesc, float64(dropped.Events), m.began)
 	sendTotal(to, warningsDroppedDesc, float64(dropped.Warnings), m.began)
+	sendTotal(to, linesDroppedDesc, float64(dropped.Lines), m.began)
 }

@@ -175,7 +175,7 @@ func New(config Config) (*Metrics, error) {
 		registry.MustRegister(collector{relayDescs(), m.collectRelay})
 	}
 	if config.Dropped != nil {
-		registry.MustRegister(collector{[]*prometheus.Desc{eventsDroppedDesc, warningsDroppedDesc}, m.collectDropped})
+		registry.MustRegister(collector{[]*prometheus.Desc{eventsDroppedDesc, warningsDroppedDesc, linesDroppedDesc}, m.collectDropped})
 	}
 	if config.Findings != nil {
 		registry.MustRegister(collector{[]*prometheus.Desc{findingDesc}, m.collectFindings})

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -42,7 +43,7 @@ func TestLateEventsDoNotBringAServiceBack(t *testing.T) {
 	m.Supervisor(supervisor.Event[service.Key]{Child: serviceKey(0), What: supervisor.Ended{}})
 	view := service.View{Key: serviceKey(0)}
 	view.Ports[service.IPv4] = []service.PortView{{HasAny: true, InternalLocal: true}}
-	m.Programmed(service.IPv4, view)
+	m.Programmed(context.Background(), service.IPv4, view)
 	m.Aggregator(aggregator.Applied{Domain: domain4, At: time.Now(), Contribution: dataplane.Contribution{Key: serviceKey(0)}})
 	m.Conntrack(conntrack.Swept{Services: map[service.Key]int{serviceKey(0): 3}})
 	if m.records.len() != 0 || m.unserved[service.IPv4].internal.Load() != 0 {
@@ -112,7 +113,7 @@ func TestEverythingAtOnce(t *testing.T) {
 				case 2:
 					view := service.View{Key: key}
 					view.Ports[service.IPv4] = []service.PortView{{HasAny: true, InternalLocal: n%2 == 0}}
-					m.Programmed(service.IPv4, view)
+					m.Programmed(context.Background(), service.IPv4, view)
 				case 3:
 					if n%20 == 0 {
 						gathered(t, m)

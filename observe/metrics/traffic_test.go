@@ -75,7 +75,7 @@ func (w *world) count(counted map[dataplane.Frontend]Counters, err error) {
 	w.owners = newOwners()
 	view := service.View{Key: serviceKey(1)}
 	view.Ports[service.IPv4] = served("10.9.0.1", "", 0)
-	w.Programmed(service.IPv4, view)
+	w.Programmed(context.Background(), service.IPv4, view)
 }
 
 // TestTrafficIsShown in both forms, and left out while the kernel does not answer.

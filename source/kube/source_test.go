@@ -338,6 +338,35 @@ func TestSourceStreamsLists(t *testing.T) {
 	}
 }
 
+// TestFirstListIsConsistent: a former process may have applied what the watch cache of this server does not
+// have yet. Its endpoints must not come back, not even for a moment.
+func TestFirstListIsConsistent(t *testing.T) {
+	for name, plain := range map[string]bool{"streamed": false, "plain": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.StreamLists(!plain)
+			r.populate()
+			r.Lag()
+			r.Set(services, apiService("a", 81))
+			r.run(t)
+			posts := r.posts.Await(t, "primed ns/a ns/b")
+			r.Set(services, apiService("c", 80))
+			posts = append(posts, r.posts.Await(t, "spec ns/c")...)
+			posts = slices.DeleteFunc(posts, func(post string) bool { return post != "spec ns/a" })
+			if len(posts) != 1 {
+				t.Errorf("%d states of the Service were posted, want the newest only", len(posts))
+			}
+			for _, resource := range watched {
+				for _, request := range r.Asked(resource) {
+					if request.Query.Get("watch") == "" && request.Query.Get("limit") != "" {
+						t.Errorf("%s: a page was asked for, which older servers read from etcd", resource)
+					}
+				}
+			}
+		})
+	}
+}
+
 func TestSourceSpeaksJSON(t *testing.T) {
 	r := newRig(t)
 	config := clientConfig(r.Server)

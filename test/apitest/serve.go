@@ -91,9 +91,13 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, name string, sel s
 	}
 	s.mu.Lock()
 	list := resources[name].list.DeepCopyObject()
-	err = meta.SetList(list, s.store.selected(name, sel))
+	from := s.store
+	if s.lagging != nil && r.URL.Query().Get("resourceVersion") == "0" {
+		from = s.lagging
+	}
+	err = meta.SetList(list, from.selected(name, sel))
 	if accessor, ok := list.(metav1.ListInterface); ok {
-		accessor.SetResourceVersion(strconv.Itoa(s.store.version))
+		accessor.SetResourceVersion(strconv.Itoa(from.version))
 	}
 	s.mu.Unlock()
 	if err != nil {

@@ -37,6 +37,8 @@ type Server struct {
 	// requests are those received so far, events the created ones.
 	requests []Request
 	events   []*eventsv1.Event
+	// lagging is the state of the watch cache, if that is behind the store; otherwise nil.
+	lagging *store
 	// streams is false when streamed lists are refused, as servers before Kubernetes 1.32 do.
 	streams bool
 	// refuse makes requests for a resource fail with a status.
@@ -100,6 +102,14 @@ func (s *Server) Remove(resource, namespace, name string) {
 	defer s.mu.Unlock()
 	s.store.remove(resource, namespace+"/"+name)
 	s.wake()
+}
+
+// Lag makes lists of any version (resourceVersion=0) return what there is now from then on, as the watch
+// cache of a server that is behind etcd does.
+func (s *Server) Lag() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lagging = s.store.clone()
 }
 
 // Compact forgets the history, so that watches from an old version expire.

@@ -44,6 +44,15 @@ func newStore() *store {
 	return s
 }
 
+// clone returns a copy without the history.
+func (s *store) clone() *store {
+	c := &store{version: s.version, objects: make(map[string]map[string]runtime.Object)}
+	for resource, objects := range s.objects {
+		c.objects[resource] = maps.Clone(objects)
+	}
+	return c
+}
+
 func (s *store) set(resource string, object runtime.Object) {
 	id := idOf(object)
 	s.record(change{resource: resource, before: s.objects[resource][id], after: object}, object)

@@ -7,8 +7,26 @@ var hostile = []mutation{
 	{
 		name:      "no budget for objects",
 		sentence:  "One Service may ask for actors.objectsMax objects per domain, counted before anything is rendered.",
-		edits:     edit("actors/size.go", "if objects <= m.objectsMax {", "if objects >= 0 {"),
+		edits:     edit("actors/size.go", "if objects > most {", "if objects > most && most == 0 {"),
 		campaigns: []campaign{unitTests("actors")}, short: true,
+	},
+	{
+		name:      "a large Service keeps what it gives up",
+		sentence:  "A Service above its budget loses the addresses that it gives up.",
+		edits:     edit("actors/machine.go", "if m.excess {", "if m.excess && m.view.HealthCheckNodePort > 1<<16-1 {"),
+		campaigns: []campaign{unitTest(".", "TestAddressesThatATooLargeServiceGivesUp")},
+	},
+	{
+		name:      "a large Service keeps its rank after a restart",
+		sentence:  "After a restart a Service above its budget keeps addresses only while no other Service asks for them.",
+		edits:     edit("proxy.go", "a.Forgo(large.Key)", "a.Skip(large.Key)"),
+		campaigns: []campaign{unitTest(".", "TestAddressesThatATooLargeServiceGivesUp")},
+	},
+	{
+		name:      "tries last as long as any write",
+		sentence:  "A Service whose writes hang delays others by less than three minutes.",
+		edits:     edit("aggregator/try.go", "return min(jobTimeout, max(tryMin, usualShare*a.usual)<<a.search.current.misses)", "return jobTimeout"),
+		campaigns: []campaign{unitTest("aggregator", "TestAServiceWhoseWritesHangHarmsNoOther")},
 	},
 	{
 		name:      "the sweep compares all filters",

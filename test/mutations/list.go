@@ -49,7 +49,7 @@ var correctness = []mutation{
 	{
 		name:     "restart forgets whose actor is stuck",
 		sentence: "So does one whose actor is stuck at the start.",
-		edits:    edit("aggregator/write.go", "range a.gate.absent() {", "range a.gate.absent()[:0] {"), campaigns: []campaign{unitTests("aggregator")},
+		edits:    edit("aggregator/write.go", "for _, key := range absent {", "for _, key := range absent[:0] {"), campaigns: []campaign{unitTests("aggregator")},
 	},
 	{
 		name:      "restart writes what is there",

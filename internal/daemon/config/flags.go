@@ -54,6 +54,7 @@ func BindProxy(set *pflag.FlagSet) *Flags {
 	f.bindPeriods()
 	f.bindConntrack()
 	f.bindKlog()
+	f.bindLimits()
 	f.bindSluice()
 	return f.based()
 }
@@ -81,6 +82,7 @@ func BindServing(set *pflag.FlagSet) *Flags {
 	f.sluice.Start.NodeWait = &metav1.Duration{}
 	f.sluice.Log.Format = FormatAuto
 	f.bindNode()
+	f.bindLimits()
 	f.bindIPVS()
 	f.bindUserspace()
 	f.bindLog()
@@ -116,6 +118,7 @@ func BindPlan(set *pflag.FlagSet) *Flags {
 	f := newFlags(set)
 	f.sluice.Log.Format, f.sluice.Log.Level = FormatAuto, "warn"
 	f.bindNode()
+	f.bindLimits()
 	f.bindIPVS()
 	f.bindUserspace()
 	f.bindLog()

@@ -218,7 +218,6 @@ func (f *Flags) bindSluice() {
 	f.duration(&s.Start.NodeWait.Duration, "sluice-node-wait", p+"start.nodeWait", "how long the first rules wait for the Node object; 0 means not at all")
 	f.duration(&s.Start.GateWait.Duration, "sluice-gate-wait", p+"start.gateWait", "how long the first rules wait for Services that are not ready")
 	f.duration(&s.Actors.MessageDeadline.Duration, "sluice-message-deadline", p+"actors.messageDeadline", "longest time an actor may spend on one message before it is replaced")
-	f.number(&s.Actors.ObjectsMax, "sluice-objects-max", p+"actors.objectsMax", "maximum number of objects that one Service may ask for in one domain, about its frontends times its endpoints")
 	f.duration(&s.Conntrack.Gather.Duration, "sluice-conntrack-gather", p+"conntrack.gather", "how long the removal of stale flows waits for more changes")
 	f.number(&s.Metrics.ServicesMax, "sluice-metrics-services-max", p+"metrics.servicesMax", "maximum number of Services with their own metrics at /metrics; /metrics/services has all")
 	f.texts(&s.Metrics.Hosts, "sluice-metrics-hosts", p+"metrics.hosts", "further host names that requests to the metrics address may have, besides those of this node; * means all")
@@ -228,6 +227,12 @@ func (f *Flags) bindSluice() {
 	f.without("sluice-deadline", "1s, or the spacing if that is longer")
 	f.without("sluice-write-share", "0.25 in mode iptables without a spacing, otherwise 0")
 	f.without("sluice-audit-interval", "the sync period of the mode if that is not 30s, otherwise 5m in mode nftables and 30s in mode iptables")
+}
+
+// bindLimits adds the flag about how much a Service may ask for.
+func (f *Flags) bindLimits() {
+	f.number(&f.sluice.Actors.ObjectsMax, "sluice-objects-max", sluicePrefix+"actors.objectsMax",
+		"maximum number of objects that one Service may ask for in one domain, about its frontends times its endpoints")
 }
 
 // bindAddressPolicy adds the flags about the addresses of Services.

@@ -118,6 +118,19 @@ func TestNothingDiffers(t *testing.T) {
 		!strings.HasSuffix(text.String(), "\nNothing would change: all 7 objects are in the kernel as wanted.\n") {
 		t.Errorf("%v, %q", err, &text)
 	}
+	r.TooLarge = []TooLarge{{"a/web", "some/IPv4", 7, 5, true}, {"a/api", "some/IPv4", 8, 5, false}}
+	r.Warnings = []Warning{{"Service a/web", "spec.externalIPs", "172.30.0.1 is in 172.30.0.0/16", "not served"}}
+	text.Reset()
+	if err := r.Print(&text, true); err != nil || r.Differs() || !strings.Contains(text.String(), `
+  a/web: 7 objects in some/IPv4, 5 are allowed; its present rules stay
+  a/api: 8 objects in some/IPv4, 5 are allowed; not served after a start
+
+parts of objects that a start ignores:
+  Service a/web: spec.externalIPs: 172.30.0.1 is in 172.30.0.0/16; not served
+
+Nothing would change`) {
+		t.Errorf("%v, %q", err, &text)
+	}
 	r.Others = []Other{{"ipvs", "3 sets"}}
 	r.Settings = []Setting{{"net.ipv4.ip_forward", "0", "1", ""}, {"net.ipv4.other", "0", "1", "permission denied"}}
 	text.Reset()

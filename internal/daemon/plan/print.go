@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/sluice-proxy/sluice/service"
 )
 
 // Print prints the report as tables. With lines, each group is followed by its differences.
@@ -36,6 +38,7 @@ func (r *Report) Print(out io.Writer, lines bool) error {
 			p.say("  %s: %s -> %s%s", s.Name, s.From, s.To, note)
 		}
 	}
+	p.unserved(r)
 	p.summary(r)
 	return p.err
 }
@@ -93,6 +96,26 @@ func (p *printer) lines(g *Group) {
 		if o.Change == Changed && len(o.Before)+len(o.After) == 0 {
 			p.say("    (the order of its lines)")
 		}
+	}
+}
+
+// unserved prints the Services, and the parts of objects, that a start does not serve.
+func (p *printer) unserved(r *Report) {
+	if len(r.TooLarge) > 0 {
+		p.say("\nServices that a start does not render (raise actors.objectsMax, or reduce their external IPs, ports or endpoints):")
+	}
+	for _, s := range r.TooLarge {
+		state := "not served after a start"
+		if s.Kept {
+			state = "its present rules stay"
+		}
+		p.say("  %s: %d objects in %s, %d are allowed; %s", s.Service, s.Objects, s.Domain, s.Max, state)
+	}
+	if len(r.Warnings) > 0 {
+		p.say("\nparts of objects that a start ignores:")
+	}
+	for _, w := range r.Warnings {
+		p.say("  %v", service.Warning(w))
 	}
 }
 

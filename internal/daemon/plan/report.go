@@ -21,6 +21,10 @@ type Report struct {
 	// the kernel as wanted.
 	Services  int `json:"services"`
 	Unchanged int `json:"unchanged"`
+	// TooLarge are the Services that a start does not render. Warnings are about parts of objects that a
+	// start ignores.
+	TooLarge []TooLarge `json:"tooLarge,omitempty"`
+	Warnings []Warning  `json:"warnings,omitempty"`
 	// Groups are sorted: Services by name, then the node's own objects, then those of nobody.
 	Groups []*Group `json:"groups"`
 	// Others are rules of other modes, and Settings kernel settings: a start changes them, too.
@@ -86,6 +90,26 @@ const (
 type Other struct {
 	Of   string `json:"of"`
 	What string `json:"what"`
+}
+
+// TooLarge is a Service that asks for more objects than actors.objectsMax allows.
+type TooLarge struct {
+	Service string `json:"service"`
+	// Domain is the first one in which it asks for too much.
+	Domain  string `json:"domain"`
+	Objects int    `json:"objects"`
+	Max     int    `json:"max"`
+	// Kept says that the domains have rules of the Service, which a start leaves as they are. Otherwise a
+	// start does not serve it, and removes what serves it in another mode.
+	Kept bool `json:"kept"`
+}
+
+// Warning is about a part of an API object that a start ignores.
+type Warning struct {
+	Object  string `json:"object"`
+	Field   string `json:"field"`
+	Problem string `json:"problem"`
+	Effect  string `json:"effect,omitempty"`
 }
 
 // Setting is a kernel setting that a start would change.

@@ -1,0 +1,52 @@
+package service
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Within returns the view without the frontends that the Service gave up. Everything else
+// stays. It is for a Service that asks for too much to be resolved. The cost is linear in the frontends.
+func (v *View) Within(spec *Spec, facts *NodeFacts) View {
+	kept := *v
+	if v.HealthCheckNodePort != spec.HealthCheckNodePort {
+		kept.HealthCheckNodePort = 0
+	}
+	wanted := make(map[portID]*Port, len(spec.Ports))
+	for i := range spec.Ports {
+		wanted[portID{spec.Ports[i].Name, spec.Ports[i].Protocol}] = &spec.Ports[i]
+	}
+	for _, family := range Families {
+		before := v.Ports[family]
+		if kept.Ports[family] = nil; len(before) == 0 || before[0].ClusterIP != spec.ClusterIPs[family] {
+			continue
+		}
+		// All ports share the lists.
+		externalIPs := common(before[0].ExternalIPs, facts.externalIPs(spec, family))
+		vips := common(before[0].LoadBalancerVIPs, spec.LoadBalancerVIPs[family])
+		for _, port := range before {
+			now := wanted[portID{port.Name, port.Protocol}]
+			if now == nil || now.Port != port.Port {
+				continue
+			}
+			if now.NodePort != port.NodePort {
+				port.NodePort = 0
+			}
+			port.ExternalIPs, port.LoadBalancerVIPs = externalIPs, vips
+			kept.Ports[family] = append(kept.Ports[family], port)
+		}
+	}
+	return kept
+}
+
+// common returns the addresses of the first list that are in the other one, too.
+func common(list, other []netip.Addr) []netip.Addr {
+	if slices.Equal(list, other) {
+		return list
+	}
+	in := make(map[netip.Addr]bool, len(other))
+	for _, addr := range other {
+		in[addr] = true
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(addr netip.Addr) bool { return !in[addr] })
+}
