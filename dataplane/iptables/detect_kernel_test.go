@@ -97,7 +97,7 @@ func TestKernelSysctls(t *testing.T) {
 	inNamespace(t, func() {
 		s := sysctl.Files{}
 		for i, want := range []bool{true, false} {
-			if changed, err := EnsureRouteLocalnet(s); err != nil || changed != want {
+			if changed, err := EnsureRouteLocalnet(s, func() error { return nil }); err != nil || changed != want {
 				t.Errorf("call %d: changed = %v, %v; want %v", i, changed, err, want)
 			}
 		}

@@ -240,8 +240,14 @@ type Sysctls interface {
 }
 
 // EnsureRouteLocalnet lets packets for 127.0.0.0/8 leave through other interfaces, which node ports
-// on localhost need (IPv4 only), and reports whether it changed the setting. It never resets it.
-func EnsureRouteLocalnet(s Sysctls) (changed bool, err error) {
+// on localhost need (IPv4 only), and reports whether it changed the setting. Before a change it calls
+// protect, which keeps neighbours from 127.0.0.0/8 (see Firewall). It never resets the setting.
+func EnsureRouteLocalnet(s Sysctls, protect func() error) (changed bool, err error) {
+	if value, err := s.Read(routeLocalnet); err != nil || value != "1" {
+		if err := protect(); err != nil {
+			return false, err
+		}
+	}
 	return s.Ensure(routeLocalnet, "1",
 		"set it yourself, run privileged, or do without node ports on localhost "+
 			"(iptables.localhostNodePorts: false, or nodePortAddresses without loopback addresses)")

@@ -130,14 +130,24 @@ func (f fakeSysctls) Ensure(path, value, advice string) (bool, error) {
 }
 
 func TestEnsureRouteLocalnet(t *testing.T) {
-	s := fakeSysctls{values: map[string]string{routeLocalnet: "0"}}
+	s, protected := fakeSysctls{values: map[string]string{routeLocalnet: "0"}}, 0
+	unprotected := errors.New("cannot protect")
+	if changed, err := EnsureRouteLocalnet(s, func() error { return unprotected }); changed || !errors.Is(err, unprotected) || s.values[routeLocalnet] != "0" {
+		t.Errorf("without protection: changed = %v, %v, value %s", changed, err, s.values[routeLocalnet])
+	}
+	protect := func() error {
+		if protected++; s.values[routeLocalnet] != "0" {
+			t.Error("protected too late")
+		}
+		return nil
+	}
 	for i, want := range []bool{true, false} {
-		if changed, err := EnsureRouteLocalnet(s); err != nil || changed != want || s.values[routeLocalnet] != "1" {
-			t.Errorf("call %d: changed = %v, %v, value %s; want %v", i, changed, err, s.values[routeLocalnet], want)
+		if changed, err := EnsureRouteLocalnet(s, protect); err != nil || changed != want || s.values[routeLocalnet] != "1" || protected != 1 {
+			t.Errorf("call %d: changed = %v, %v, value %s, protected %d times; want %v", i, changed, err, s.values[routeLocalnet], protected, want)
 		}
 	}
 	s.broken = fs.ErrPermission
-	if _, err := EnsureRouteLocalnet(s); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "iptables.localhostNodePorts: false") {
+	if _, err := EnsureRouteLocalnet(s, func() error { return nil }); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "iptables.localhostNodePorts: false") {
 		t.Errorf("error %v, want one that says what to do", err)
 	}
 }

@@ -65,17 +65,33 @@ func (r *Renderer) forward() []string {
 	return []string{established, invalid + "-j DROP", marked}
 }
 
-// firewall protects 127.0.0.0/8 from neighbours, which route_localnet would let in. The kubelet
-// writes the same rule into the same chain. Without node ports on localhost the chain only has
-// to exist (see Shared).
+// firewallRule protects 127.0.0.0/8 from neighbours, which route_localnet would let in. The kubelet
+// writes the same rule into the same chain.
+const firewallRule = `! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections"` +
+	` -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`
+
+// firewall returns the rules of the chain for it. Without node ports on localhost the chain only has to
+// exist (see Shared).
 func (r *Renderer) firewall(facts *service.NodeFacts) []string {
 	if !r.localhostNodePorts(facts) {
 		return nil
 	}
-	return []string{
-		`! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections"` +
-			` -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`,
+	return []string{firewallRule}
+}
+
+// Firewall returns a batch that protects 127.0.0.0/8 from neighbours, whatever the kernel has (IPv4 only).
+func Firewall() *dataplane.Batch {
+	objects := []dataplane.Object{fixed(Filter, chainFirewall, nil, firewallRule)}
+	for _, hook := range HookRows() {
+		if hook.Target == chainFirewall {
+			objects = append(objects, hook.Object())
+		}
 	}
+	batch := &dataplane.Batch{}
+	for i := range objects {
+		batch.Changes = append(batch.Changes, dataplane.Change{ID: objects[i].ID, After: &objects[i], Owner: service.Node, Unsure: true})
+	}
+	return batch
 }
 
 // localhostNodePorts reports whether node ports answer on 127.0.0.0/8.

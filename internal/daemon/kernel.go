@@ -67,9 +67,9 @@ func newKernel(ctx context.Context, o *Options, files sysctl.Files, forwarders *
 			return domains, err
 		},
 		Userspace: func() ([]proxy.Domain, error) {
-			forwarders.LimitClients(int(o.Sluice.Userspace.ConnectionsPerClient))
-			// The source drops such endpoints; this holds for any that reach a forwarder nevertheless.
-			forwarders.MayDial = o.addresses().Check
+			if files.Planning() {
+				o.setARP(files, log) // a server does it when it begins to serve
+			}
 			return backend.Userspace(forwarders, o.userspace(files, log))
 		},
 	})

@@ -32,13 +32,18 @@ const (
 	passingMax = 30 * time.Second
 )
 
-// follow takes the forwarders over that have served until now, unless this server forwards itself.
+// follow takes the forwarders over that have served until now. If this server forwards itself, they go on
+// under its configuration.
 func (s *server) follow() {
-	s.former = &backend.Forwarders{}
-	if s.mode != config.ModeUserspace {
-		s.former = s.forwarders.Take()
-		s.former.Share(s.sockets, netip.Addr.IsLoopback) // where nftables mode listens, too
+	if s.mode == config.ModeUserspace {
+		s.former = &backend.Forwarders{}
+		s.setARP(s.sysctls, s.log.Logger)
+		// The source drops denied endpoints; this holds for any that reach a forwarder nevertheless.
+		s.forwarders.Configure(s.addresses(), int(s.Sluice.Userspace.ConnectionsPerClient))
+		return
 	}
+	s.former = s.forwarders.Take()
+	s.former.Share(s.sockets, netip.Addr.IsLoopback) // where nftables mode listens, too
 }
 
 // receive takes over what another process that has served until now passes on.

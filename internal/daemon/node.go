@@ -12,7 +12,6 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/conntrack"
-	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
 	"github.com/sluice-proxy/sluice/internal/daemon/rival"
@@ -68,6 +67,32 @@ func (o *Options) prepareConntrack(files sysctl.Files, log *zap.Logger) error {
 	return nil
 }
 
+// setARP sets what userspace mode needs. It serves without, too.
+func (o *Options) setARP(files sysctl.Files, log *zap.Logger) {
+	if err := backend.SetUserspace(o.userspace(files, log)); err != nil {
+		log.Warn("addresses of Services may answer ARP requests on this node", zap.Error(err))
+	}
+}
+
+// restoreARP restores the settings about ARP that a former configuration needed and this one does not, once the
+// local addresses of another mode are removed.
+func (s *server) restoreARP() {
+	if s.mode == config.ModeUserspace && !s.Sluice.Userspace.AnswerARP || s.mode == config.ModeIPVS && s.KubeProxy.IPVS.StrictARP {
+		return
+	}
+	done, err := backend.RestoreARP(s.sysctls)
+	for _, d := range done {
+		if d.Kept != "" {
+			s.log.Info("kernel setting kept: another program has set it", zap.String("name", d.Name), zap.String("value", d.Kept))
+		} else {
+			s.log.Info("kernel setting restored", zap.String("name", d.Name), zap.String("from", d.From), zap.String("to", d.To))
+		}
+	}
+	if err != nil {
+		s.log.Info("cannot restore kernel settings of another mode; a clean-up restores them", zap.Error(err))
+	}
+}
+
 // recorded returns the kernel's settings with a record of their former values, for the
 // clean-up. The settings of a sandbox vanish with it, and need no record.
 func (o *Options) recorded(log *zap.Logger) sysctl.Files {
@@ -100,8 +125,8 @@ func Initialise(ctx context.Context, o *Options) error {
 		},
 		IPTables: func() ([]proxy.Domain, error) {
 			options, err := o.iptables(files, log.Logger)
-			if err == nil && options.LocalhostNodePorts {
-				_, err = iptables.EnsureRouteLocalnet(files)
+			if err == nil {
+				err = backend.PrepareIPTables(ctx, options)
 			}
 			return nil, err
 		},

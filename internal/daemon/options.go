@@ -131,6 +131,6 @@ func (o *Options) userspace(files sysctl.Files, log *zap.Logger) backend.Userspa
 		Settings: userspace.Settings{
 			LeastConnections: u.Balancing == config.BalanceLeastConnections, AccessLog: u.AccessLog, HealthPort: o.HealthPort(),
 		},
-		ExposeHostPorts: u.ExposeHostPorts, Sysctls: files, Log: log,
+		ExposeHostPorts: u.ExposeHostPorts, AnswerARP: u.AnswerARP, Sysctls: files, Log: log,
 	}
 }

@@ -109,15 +109,7 @@ func (p *preflight) node(ctx context.Context) {
 	}
 	p.mode(modeErr, said.warnings)
 	for _, c := range changes {
-		if c.Problem != "" {
-			result := Fail
-			if strings.HasPrefix(c.Name, "net.ipv4.conf.all.arp_") {
-				result = Warn // userspace mode serves without
-			}
-			p.add("kernel setting", result, c.Advice, "cannot set %s to %s: %s", c.Name, c.To, c.Problem)
-			continue
-		}
-		p.add("kernel setting", OK, "", "%s would change from %s to %s", c.Name, c.From, c.To)
+		p.setting(c)
 	}
 	switch {
 	case conntrackErr != nil:
@@ -125,6 +117,18 @@ func (p *preflight) node(ctx context.Context) {
 		p.add("kernel setting", Fail, do, "%s", found)
 	case len(changes) == 0:
 		p.add("kernel setting", OK, "", "none would change")
+	}
+}
+
+// setting reports a change of a kernel setting.
+func (p *preflight) setting(c sysctl.Change) {
+	switch {
+	case c.Problem == "":
+		p.add("kernel setting", OK, "", "%s would change from %s to %s", c.Name, c.From, c.To)
+	case c.Optional:
+		p.add("kernel setting", Warn, c.Advice, "cannot set %s to %s: %s", c.Name, c.To, c.Problem)
+	default:
+		p.add("kernel setting", Fail, c.Advice, "cannot set %s to %s: %s", c.Name, c.To, c.Problem)
 	}
 }
 

@@ -103,6 +103,21 @@ func TestModuleState(t *testing.T) {
 	}
 }
 
+// TestOnlyNeededSettingsFail: a start goes on without an optional one.
+func TestOnlyNeededSettingsFail(t *testing.T) {
+	for _, c := range []struct {
+		problem  string
+		optional bool
+		want     Result
+	}{{"", false, OK}, {"", true, OK}, {"read-only file system", true, Warn}, {"read-only file system", false, Fail}} {
+		p := &preflight{report: Preflight{Result: OK}}
+		p.setting(sysctl.Change{Name: "net.ipv4.conf.all.arp_ignore", From: "0", To: "1", Problem: c.problem, Optional: c.optional})
+		if p.report.Result != c.want || len(p.report.Checks) != 1 {
+			t.Errorf("%q, optional %t: %+v, want %s", c.problem, c.optional, p.report, c.want)
+		}
+	}
+}
+
 func TestWritable(t *testing.T) {
 	dir := t.TempDir()
 	for path, want := range map[string]bool{

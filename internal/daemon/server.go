@@ -352,6 +352,9 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	default:
 		s.log.Warn("rules of another mode remain and still affect packets; remove them with sluice cleanup", zap.Error(err))
 	}
+	if err == nil {
+		s.restoreARP()
+	}
 	s.leave(ctx)
 	s.release(ctx, replaced)
 }

@@ -1,15 +1,25 @@
 package daemon
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"os/exec"
+	"syscall"
 	"testing"
+	"time"
 
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	proxy "github.com/sluice-proxy/sluice"
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/relay"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
+	"github.com/sluice-proxy/sluice/service"
+	"github.com/sluice-proxy/sluice/source"
 	"github.com/sluice-proxy/sluice/test/netnstest"
 )
 
@@ -26,12 +36,7 @@ func TestAServerThatCannotBeMadeHoldsNothing(t *testing.T) {
 
 func failToMakeServers(t *testing.T, o *Options, log *logger) {
 	t.Helper()
-	p := &process{log: log, owner: claim(log.Logger), socket: newSocket(log.Logger), sockets: &relay.Sockets{},
-		from: func(*Options) (*upstream, error) {
-			return &upstream{feed: func(*server) proxy.Source { return nil }}, nil
-		}}
-	p.forwarders = &backend.Forwarders{Sockets: p.sockets}
-	defer p.owner.lock.Release()
+	p := newProcess(t, log)
 	descriptors := func() int {
 		found, err := os.ReadDir("/proc/self/fd")
 		check(t, err)
@@ -46,10 +51,133 @@ func failToMakeServers(t *testing.T, o *Options, log *logger) {
 			before = descriptors() // what stays for good is open now
 		}
 	}
-	if err := p.forwarders.MayDial(netip.MustParseAddr("168.63.129.16")); err == nil {
-		t.Error("a forwarder may connect to a platform address")
-	}
 	if after := descriptors(); after > before+2 {
 		t.Errorf("%d descriptors after one failure, %d after eleven", before, after)
 	}
+}
+
+// newProcess returns one whose servers have no Services.
+func newProcess(t *testing.T, log *logger) *process {
+	t.Helper()
+	p := &process{log: log, owner: claim(log.Logger), socket: newSocket(log.Logger), sockets: &relay.Sockets{},
+		from: func(*Options) (*upstream, error) {
+			return &upstream{feed: func(*server) proxy.Source {
+				return func(context.Context, *source.Cache) error { return nil }
+			}}, nil
+		}}
+	p.forwarders = &backend.Forwarders{Sockets: p.sockets}
+	t.Cleanup(p.forwarders.Close)
+	t.Cleanup(p.owner.lock.Release)
+	return p
+}
+
+// TestForwardersFollowTheConfiguration: a successor's denied addresses and bound for clients are in force at the
+// forwarders that exist, from when it serves. One that cannot be made changes nothing.
+func TestForwardersFollowTheConfiguration(t *testing.T) {
+	if os.Getenv(insideVariable) == "" {
+		runInside(t)
+		return
+	}
+	frontend, endpoint := netip.MustParseAddrPort("10.0.0.41:80"), netip.MustParseAddrPort("192.0.2.1:8080")
+	out, err := exec.Command("ip", "address", "add", "192.0.2.1/32", "dev", "lo").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	l, err := net.Listen("tcp", endpoint.String())
+	check(t, err)
+	defer l.Close() //nolint:errcheck // the test ends
+	go greet(l)
+
+	state := t.TempDir()
+	options := func(denied []string, perClient int32) *Options {
+		o := parsed(t, "--proxy-mode=userspace", "--hostname-override=n1", "--sluice-state-dir="+state, "--log-level=error")
+		o.Sluice.Addresses.Denied, o.Sluice.Userspace.ConnectionsPerClient = denied, perClient
+		return o
+	}
+	o, denied := options(nil, 0), []string{"192.0.2.0/24"}
+	log, err := newLogger(o.Log())
+	check(t, err)
+	p := newProcess(t, log)
+	served, err := newServer(t.Context(), o, p)
+	check(t, err)
+	defer served.discard() //nolint:errcheck // the test ends
+	served.follow()
+	view := &service.View{Key: service.Key{Namespace: "ns1", Name: "web"}}
+	view.Ports[service.IPv4] = []service.PortView{{
+		Name: "http", Protocol: service.TCP, Port: frontend.Port(), ClusterIP: frontend.Addr(), HasAny: true, Cluster: []service.Endpoint{{AddrPort: endpoint}},
+	}}
+	var changes []dataplane.Change
+	for _, object := range served.domains[0].Renderer.Service(t.Context(), view, &service.NodeFacts{}) {
+		changes = append(changes, dataplane.Change{ID: object.ID, After: &object, Owner: view.Key})
+	}
+	if r := served.domains[0].Writer.Write(t.Context(), &dataplane.Batch{Changes: changes}); r.Outcome != dataplane.Landed {
+		t.Fatalf("write: %v", r)
+	}
+
+	expect := func(when string, want int) {
+		t.Helper()
+		got := connect(t, frontend, 3)
+		for deadline := time.Now().Add(5 * time.Second); got != want && time.Now().Before(deadline); got = connect(t, frontend, 3) {
+			time.Sleep(50 * time.Millisecond) // the forwarder may not have noticed the end of earlier ones
+		}
+		if got != want {
+			t.Errorf("%s: %d of 3 connections at the same time are served, want %d", when, got, want)
+		}
+	}
+	expect("at first", 3)
+	succeed := func(o *Options) (*server, error) { return served.prepareSuccessor(t.Context(), o.Config, nil) }
+	rejected := options(denied, 2)
+	rejected.KubeProxy.DetectLocalMode = v1alpha1.LocalMode(proxy.DetectBridgeInterface) // and no bridge
+	if _, err := succeed(rejected); err == nil {
+		t.Fatal("a server without a bridge was made")
+	}
+	expect("after a change that cannot be applied", 3)
+	former := 3
+	for _, c := range []struct {
+		denied          []string
+		perClient, want int
+	}{{nil, 2, 2}, {denied, 0, 0}, {nil, 0, 3}} {
+		next, err := succeed(options(c.denied, int32(c.perClient)))
+		check(t, err)
+		defer next.discard() //nolint:errcheck // the test ends
+		expect("while the former server serves", former)
+		next.follow()
+		expect(fmt.Sprintf("with %v denied, and %d per client", c.denied, c.perClient), c.want)
+		former = c.want
+	}
+}
+
+// greet sends a byte to each client, and keeps the connection.
+func greet(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = c.Write([]byte{'a'}) // the client notices
+		go func() {
+			_, _ = c.Read(make([]byte, 1))
+			_ = c.Close()
+		}()
+	}
+}
+
+// connect opens connections, and returns how many are greeted while all are open.
+func connect(t *testing.T, to netip.AddrPort, n int) (greeted int) {
+	t.Helper()
+	for range n {
+		c, err := net.DialTimeout("tcp", to.String(), 10*time.Second)
+		if errors.Is(err, syscall.ECONNRESET) {
+			continue
+		}
+		check(t, err)
+		defer c.Close() //nolint:errcheck // it may be reset
+		check(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+		if read, err := c.Read(make([]byte, 1)); read == 1 {
+			greeted++
+		} else if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("neither greeted nor reset")
+		}
+	}
+	return greeted
 }

@@ -43,6 +43,29 @@ func TestInstallIsUpToDate(t *testing.T) {
 	}
 }
 
+// The privileged container gets no token: it does not connect to the API server. The others find theirs where the
+// kubeconfig names it.
+func TestTokenIsForTheProxy(t *testing.T) {
+	manifests := read(t, "deploy/install.yaml")
+	_, daemonSet, _ := strings.Cut(manifests, "kind: DaemonSet\n")
+	if !strings.Contains(daemonSet, "automountServiceAccountToken: false\n") {
+		t.Error("each container gets a token")
+	}
+	const mounted = "mountPath: /var/run/secrets/kubernetes.io/serviceaccount\n          name: token\n"
+	want := map[string]bool{"init": false, "preflight": true, "sluice": true}
+	for _, container := range strings.Split(daemonSet, "        image: ")[1:] {
+		_, rest, _ := strings.Cut(container, "        name: ")
+		name, _, _ := strings.Cut(rest, "\n")
+		if has := strings.Contains(container, mounted); has != want[name] {
+			t.Errorf("container %s has a token: %t, want %t", name, has, want[name])
+		}
+		delete(want, name)
+	}
+	if len(want) != 0 {
+		t.Errorf("no container %v", want)
+	}
+}
+
 // The overlay for userspace mode gives the proxy, and the check before it, what mode needs besides,
 // and lets pods overlap.
 func TestUserspaceOverlay(t *testing.T) {

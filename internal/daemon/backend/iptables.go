@@ -9,6 +9,7 @@ import (
 
 	proxy "github.com/sluice-proxy/sluice"
 	"github.com/sluice-proxy/sluice/aggregator"
+	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/iptables"
 	"github.com/sluice-proxy/sluice/internal/host/sandbox"
 	"github.com/sluice-proxy/sluice/internal/host/sysctl"
@@ -44,13 +45,48 @@ func IPTables(ctx context.Context, o IPTablesOptions) ([]proxy.Domain, error) {
 		return nil, err
 	}
 	if o.LocalhostNodePorts {
-		if _, err := iptables.EnsureRouteLocalnet(o.Sysctls); err != nil {
+		if err := openLocalhost(ctx, variant, o); err != nil {
 			return nil, err
 		}
 	}
 	return eachFamily[*iptables.MissingError](o.Log, false, func(family service.Family) (proxy.Domain, error) {
 		return iptablesDomain(ctx, family, variant, o)
 	})
+}
+
+// PrepareIPTables sets the kernel parameter that iptables mode needs, if any (--init-only).
+func PrepareIPTables(ctx context.Context, o IPTablesOptions) error {
+	if !o.LocalhostNodePorts {
+		return nil
+	}
+	found, err := iptables.Detect(ctx, o.Variant, []service.Family{service.IPv4})
+	if err != nil {
+		return err
+	}
+	return openLocalhost(ctx, found.Variant, o)
+}
+
+// openLocalhost lets node ports answer on 127.0.0.0/8, and keeps neighbours from the rest of it first: until the
+// first rules are written, an API server that does not answer may keep a proxy waiting.
+func openLocalhost(ctx context.Context, variant iptables.Variant, o IPTablesOptions) error {
+	_, err := iptables.EnsureRouteLocalnet(o.Sysctls, func() error {
+		if o.Sysctls.Planning() {
+			return nil
+		}
+		tool, _, err := iptablesTool(ctx, service.IPv4, variant, false)
+		if err != nil {
+			return err
+		}
+		receipt := iptables.NewWriter(service.IPv4, tool, iptables.WriterConfig{}).Write(ctx, iptables.Firewall())
+		if receipt.Outcome != dataplane.Landed {
+			return fmt.Errorf("protect 127.0.0.0/8: %w", receipt.Err)
+		}
+		return nil
+	})
+	if _, lacks := errors.AsType[*iptables.MissingError](err); lacks {
+		return nil // IPv4 is not served
+	}
+	return err
 }
 
 // chooseVariant chooses a variant of iptables, logs the reason, and warns of conflicts with other

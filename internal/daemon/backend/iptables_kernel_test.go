@@ -131,6 +131,51 @@ func TestKernelRouteLocalnetOnlyWhenAskedFor(t *testing.T) {
 	}
 }
 
+// TestKernelLocalhostIsProtectedFirst: neighbours are kept from 127.0.0.0/8 before route_localnet lets them in, by a
+// proxy and by --init-only. The rule is that of the kubelet, which may be there.
+func TestKernelLocalhostIsProtectedFirst(t *testing.T) {
+	const rule = `-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections"` +
+		" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP\n"
+	prepare := map[string]func(context.Context, IPTablesOptions) error{
+		"a proxy":     func(ctx context.Context, o IPTablesOptions) error { _, err := IPTables(ctx, o); return err },
+		"--init-only": PrepareIPTables,
+	}
+	for who, prepare := range prepare {
+		for _, variant := range []string{"nft", "legacy"} {
+			t.Run(who+"/"+variant, func(t *testing.T) {
+				n := newNode(t)
+				save := func() string { return n.sh("iptables-" + variant + "-save -t filter") }
+				protected := func(when string) {
+					t.Helper()
+					for _, want := range []string{rule, "-A INPUT -j KUBE-FIREWALL\n", "-A OUTPUT -j KUBE-FIREWALL\n"} {
+						if rules := save(); strings.Count(rules, want) != 1 {
+							t.Errorf("%s: want one %q:\n%s", when, want, rules)
+						}
+					}
+				}
+				set := func(o IPTablesOptions) (err error) {
+					o.Variant, o.Log, o.LocalhostNodePorts = variant, n.log, true
+					ok(t, n.namespace.Do(func() error { err = prepare(n.Context(), o); return nil }))
+					return err
+				}
+				// Without the sysctl, the last step fails.
+				if err := set(IPTablesOptions{Sysctls: sysctl.Files{Root: t.TempDir()}}); err == nil {
+					t.Error("a sysctl that is not there was set")
+				}
+				protected("before the setting changes")
+				for range 2 { // the second time, the rule is there, as it is with a kubelet
+					ok(t, n.namespace.Sysctl(routeLocalnet, "0"))
+					ok(t, set(IPTablesOptions{}))
+					protected("afterwards")
+					if got, err := n.namespace.ReadSysctl(routeLocalnet); err != nil || got != "1" {
+						t.Errorf("route_localnet is %s, %v", got, err)
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestKernelRecordsLoopbackAddresses, so that a clean-up can close them.
 func TestKernelRecordsLoopbackAddresses(t *testing.T) {
 	n := newNode(t)

@@ -41,6 +41,39 @@ func kernelFiles(t *testing.T) sysctl.Files {
 	return files
 }
 
+// TestARPSettingsThatCannotBeSet keep IPVS mode with strict ARP from starting, and userspace mode serves without.
+func TestARPSettingsThatCannotBeSet(t *testing.T) {
+	const prefix = "net.ipv4.conf.all.arp_"
+	for name, c := range map[string]struct {
+		set     func(sysctl.Files) error
+		want    int
+		without bool
+	}{
+		"ipvs": {func(f sysctl.Files) error {
+			return setIPVS(IPVSOptions{StrictARP: true, Sysctls: f, Log: zap.NewNop()})
+		}, 2, false},
+		"userspace": {func(f sysctl.Files) error { return SetUserspace(UserspaceOptions{Sysctls: f, Log: zap.NewNop()}) }, 2, true},
+		"userspace, answering": {func(f sysctl.Files) error {
+			return SetUserspace(UserspaceOptions{AnswerARP: true, Sysctls: f, Log: zap.NewNop()})
+		}, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files, planned := kernelFiles(t), 0
+			files.Plan = func(change sysctl.Change) {
+				if !strings.HasPrefix(change.Name, prefix) {
+					return
+				}
+				if planned++; change.Optional != c.without {
+					t.Errorf("planned %+v", change)
+				}
+			}
+			if err := c.set(files); err != nil || planned != c.want {
+				t.Errorf("%d changes are planned, want %d; %v", planned, c.want, err)
+			}
+		})
+	}
+}
+
 // TestIPVSParameters: they are set, recorded and logged, those of strict ARP only on demand.
 func TestIPVSParameters(t *testing.T) {
 	always := []string{"net.ipv4.ip_forward", "net.ipv4.vs.conntrack", "net.ipv4.vs.expire_nodest_conn", "net.ipv4.vs.expire_quiescent_template"}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -26,13 +27,11 @@ import (
 type Forwarders struct {
 	// Sockets of a former process or mode are used before new ones are opened; nil for none.
 	Sockets *relay.Sockets
-	// MayDial is asked before each connection to an endpoint (relay.Config); nil allows all.
-	MayDial func(endpoint netip.Addr) error
+	// policy is asked before each connection to an endpoint; nil allows all.
+	policy atomic.Pointer[service.AddressPolicy]
 
-	mu sync.Mutex
-	// perClient is userspace.Bounds.ConnectionsPerClient.
-	perClient int
-	byName    map[string]*userspace.Forwarder
+	mu     sync.Mutex
+	byName map[string]*userspace.Forwarder
 	// registry and access are those of all of them; nil if there are none.
 	registry *userspace.Registry
 	access   *userspace.AccessLog
@@ -50,7 +49,7 @@ func (f *Forwarders) of(name string, part userspace.Part, family service.Family,
 		if err != nil {
 			return nil, err
 		}
-		bounds.ConnectionsPerClient, bounds.Denied = f.perClient, sayDenied(log)
+		bounds.Denied = sayDenied(log)
 		f.byName = make(map[string]*userspace.Forwarder)
 		f.access = accessLog(log)
 		f.registry = userspace.NewRegistry(bounds, f.access)
@@ -64,15 +63,21 @@ func (f *Forwarders) of(name string, part userspace.Part, family service.Family,
 	return f.byName[name], nil
 }
 
-// LimitClients sets how many connections one client address may have; 0 means the default. Those
-// that are open stay.
-func (f *Forwarders) LimitClients(most int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.perClient = most
-	if f.registry != nil {
-		f.registry.LimitClients(most)
+// Configure changes which endpoints existing and later forwarders connect to, and how many connections one
+// client address may have; 0 means the default. Open connections stay.
+func (f *Forwarders) Configure(policy service.AddressPolicy, connectionsPerClient int) {
+	f.policy.Store(&policy)
+	if r := f.Registry(); r != nil {
+		r.LimitClients(connectionsPerClient)
 	}
+}
+
+// MayDial returns why there must be no connection to an endpoint; nil if there may.
+func (f *Forwarders) MayDial(endpoint netip.Addr) error {
+	if policy := f.policy.Load(); policy != nil {
+		return policy.Check(endpoint)
+	}
+	return nil
 }
 
 // holders names what has a bound that a client meets.
@@ -174,7 +179,7 @@ func (f *Forwarders) Busy() (clients int64) {
 func (f *Forwarders) Take() *Forwarders {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	taken := &Forwarders{Sockets: f.Sockets, MayDial: f.MayDial, perClient: f.perClient, byName: f.byName, registry: f.registry, access: f.access}
+	taken := &Forwarders{Sockets: f.Sockets, byName: f.byName, registry: f.registry, access: f.access}
 	f.byName, f.registry, f.access = nil, nil, nil
 	return taken
 }
@@ -199,6 +204,8 @@ type UserspaceOptions struct {
 	// ExposeHostPorts accepts a kernel that cannot keep ports of the host from answering at addresses of
 	// Services.
 	ExposeHostPorts bool
+	// AnswerARP leaves the sysctls about ARP as they are.
+	AnswerARP bool
 	// Sysctls are where kernel parameters are set.
 	Sysctls sysctl.Files
 	Log     *zap.Logger
@@ -210,9 +217,6 @@ func Userspace(forwarders *Forwarders, o UserspaceOptions) (all []proxy.Domain, 
 	if !forwarders.Any() { // not for another configuration of the same mode
 		o.Log.Warn("userspace mode does not enforce NetworkPolicy for connections to Services",
 			zap.String("reason", "endpoints see an address of the node"))
-	}
-	if err := SetUserspace(o); err != nil {
-		o.Log.Warn("addresses of Services may answer ARP requests on this node", zap.Error(err))
 	}
 	say := o.Log
 	for _, part := range []userspace.Part{userspace.Addresses, userspace.NodePorts} {
@@ -229,7 +233,11 @@ func Userspace(forwarders *Forwarders, o UserspaceOptions) (all []proxy.Domain, 
 // SetUserspace sets the kernel parameters that userspace mode needs. What is set already stays. A local address
 // answers ARP requests on every interface otherwise, so each node would claim those of load balancers.
 func SetUserspace(o UserspaceOptions) error {
-	return ensure(o.Sysctls, strictARP("set it yourself, or run privileged, once is enough (--init-only)"), func(c sysctl.Change) {
+	if o.AnswerARP {
+		return nil
+	}
+	const advice = "set it yourself, run privileged, once is enough (--init-only), or do without (userspace.answerARP: true)"
+	return ensure(o.Sysctls.Optional(), strictARP(advice), func(c sysctl.Change) {
 		o.Log.Info("kernel setting changed", zap.String("name", c.Name), zap.String("to", c.To))
 	})
 }

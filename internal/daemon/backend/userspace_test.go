@@ -34,23 +34,24 @@ func TestBoundsAreLoggedWithWhoHasThem(t *testing.T) {
 	}
 }
 
-// TestForwardersLimitClients before the first one is made, and after a changed configuration.
-func TestForwardersLimitClients(t *testing.T) {
+// TestForwardersAreConfigured: with the bound of a client, and the addresses that no endpoint may have.
+func TestForwardersAreConfigured(t *testing.T) {
 	f := &Forwarders{}
 	defer f.Close()
-	meets := func() int {
-		t.Helper()
-		if _, err := f.of("userspace/IPv4", userspace.Addresses, service.IPv4, zap.NewNop()); err != nil {
-			t.Fatal(err)
+	if _, err := f.of("userspace/IPv4", userspace.Addresses, service.IPv4, zap.NewNop()); err != nil {
+		t.Fatal(err)
+	}
+	denied := netip.MustParsePrefix("192.0.2.0/24")
+	for _, c := range []struct {
+		perClient, least int
+		denied           []netip.Prefix
+	}{{7, 7, nil}, {0, 16, []netip.Prefix{denied}}, {8, 8, nil}} {
+		f.Configure(service.AddressPolicy{Denied: c.denied}, c.perClient)
+		if got := f.Registry().ConnectionsPerClient(); got < c.least || c.perClient > 0 && got != c.perClient {
+			t.Errorf("one client may have %d connections, want %d", got, c.perClient)
 		}
-		return f.Registry().ConnectionsPerClient()
-	}
-	f.LimitClients(7)
-	if got := meets(); got != 7 {
-		t.Errorf("one client may have %d connections, want 7", got)
-	}
-	f.LimitClients(0)
-	if got := meets(); got < 16 {
-		t.Errorf("one client may have %d connections by default", got)
+		if err := f.MayDial(denied.Addr()); (err != nil) != (c.denied != nil) {
+			t.Errorf("with %v denied: %v", c.denied, err)
+		}
 	}
 }

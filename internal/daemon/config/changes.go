@@ -146,6 +146,7 @@ var effects = map[string]effect{
 	sluicePrefix + "userspace.balancing":                newBackend,
 	sluicePrefix + "userspace.accessLog":                newBackend,
 	sluicePrefix + "userspace.exposeHostPorts":          newBackend,
+	sluicePrefix + "userspace.answerARP":                newBackend,
 	sluicePrefix + "userspace.connectionsPerClient":     newBackend,
 	sluicePrefix + "healthz.disabled":                   newServers,
 	sluicePrefix + "conntrack.gather":                   newCleaner,

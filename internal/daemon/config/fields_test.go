@@ -168,6 +168,7 @@ var fieldCases = []fieldCase{
 		"random": `: "random": want roundRobin or leastConnections`}},
 	{field: "SluiceConfiguration.userspace.accessLog", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.userspace.exposeHostPorts", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
+	{field: "SluiceConfiguration.userspace.answerARP", def: "false", set: "true", wrong: map[string]string{"5": ": 5: " + wantBool}},
 	{field: "SluiceConfiguration.userspace.connectionsPerClient", def: "0", set: "5000", wrong: map[string]string{"-1": ": -1: want 0 or more"}},
 	{field: "SluiceConfiguration.ipvs.drainDeadline", def: "15m0s", set: "1h", want: "1h0m0s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},
 	{field: "SluiceConfiguration.conntrack.gather", def: "20ms", set: "1s", wrong: map[string]string{"-1s": ": -1s: want more than 0"}},

@@ -206,6 +206,7 @@ var flagCases = []flagCase{
 	{name: "sluice-userspace-balancing", def: "roundRobin", set: "leastConnections", field: "SluiceConfiguration.userspace.balancing", want: "leastConnections", beside: wins,
 		wrong: map[string]string{"random": `--sluice-userspace-balancing "random": want roundRobin or leastConnections`}},
 	{name: "sluice-userspace-expose-host-ports", def: "false", set: "true", field: "SluiceConfiguration.userspace.exposeHostPorts", want: "true", beside: wins},
+	{name: "sluice-userspace-answer-arp", def: "false", set: "true", field: "SluiceConfiguration.userspace.answerARP", want: "true", beside: wins},
 	{name: "sluice-userspace-access-log", def: "false", set: "true", field: "SluiceConfiguration.userspace.accessLog", want: "true", beside: wins},
 	{name: "sluice-userspace-connections-per-client", def: "0", set: "5000", field: "SluiceConfiguration.userspace.connectionsPerClient", want: "5000", beside: wins,
 		wrong: map[string]string{"-1": `--sluice-userspace-connections-per-client -1: want 0 or more`}},

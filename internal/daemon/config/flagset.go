@@ -161,6 +161,8 @@ func (f *Flags) bindUserspace() {
 	f.flag(&u.AccessLog, "sluice-userspace-access-log", p+"accessLog", "log a line for each connection that has ended (mode userspace)")
 	f.flag(&u.ExposeHostPorts, "sluice-userspace-expose-host-ports", p+"exposeHostPorts",
 		"start without nf_tables, although programs that listen on all addresses answer at addresses of Services (mode userspace)")
+	f.flag(&u.AnswerARP, "sluice-userspace-answer-arp", p+"answerARP",
+		"do not set arp_ignore to 1 and arp_announce to 2, so that every node answers ARP requests for addresses of Services (mode userspace)")
 	f.number(&u.ConnectionsPerClient, "sluice-userspace-connections-per-client", p+"connectionsPerClient",
 		"maximum number of TCP connections, and of UDP sessions, of one client address; 0 means a 64th of all, at least 256 (mode userspace)")
 }

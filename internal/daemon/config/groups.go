@@ -32,7 +32,7 @@ var headings = []heading{
 	{"Mode ipvs", []string{"ipvs-scheduler", "ipvs-exclude-cidrs", "ipvs-strict-arp", "ipvs-tcp-timeout", "ipvs-tcpfin-timeout",
 		"ipvs-udp-timeout", "sluice-ipvs-drain-deadline", "sluice-ipvs-service-schedulers"}},
 	{"Mode userspace", []string{"sluice-userspace-balancing", "sluice-userspace-access-log", "sluice-userspace-expose-host-ports",
-		"sluice-userspace-connections-per-client"}},
+		"sluice-userspace-answer-arp", "sluice-userspace-connections-per-client"}},
 	{"Pace of writes and audits", []string{"iptables-sync-period", "iptables-min-sync-period", "ipvs-sync-period",
 		"ipvs-min-sync-period", "sluice-spacing", "sluice-deadline", "sluice-write-share", "sluice-audit-interval",
 		"sluice-backoff-min", "sluice-backoff-max", "sluice-message-deadline"}},

@@ -150,6 +150,9 @@ type UserspaceConfiguration struct {
 	// ExposeHostPorts starts the mode on a kernel without nf_tables, where programs of the host that listen
 	// on all addresses answer at addresses of Services. Default: false.
 	ExposeHostPorts bool `json:"exposeHostPorts"`
+	// AnswerARP leaves the sysctls alone that keep the node from answering ARP requests for addresses of
+	// Services. Default: false.
+	AnswerARP bool `json:"answerARP"`
 	// ConnectionsPerClient is the maximum number of TCP connections, and of UDP sessions, of one
 	// client address over all Services; an IPv6 /64 may have eight times as many. Default: 0, a
 	// 64th of those of the process, at least 256.

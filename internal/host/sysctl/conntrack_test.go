@@ -77,7 +77,7 @@ func TestApplyConntrack(t *testing.T) {
 				if got := valueOf(t, f, path); got != want {
 					t.Errorf("%s is %s, want %s", path, got, want)
 				}
-				if changed && !slices.Contains(changes, Change{entry{path: path}.name(), was, want, "", ""}) {
+				if changed && !slices.Contains(changes, Change{entry{path: path}.name(), was, want, "", "", false}) {
 					t.Errorf("the change of %s is not among %+v", path, changes)
 				}
 			}

@@ -35,6 +35,17 @@ type Files struct {
 // Planning reports whether changes are only announced.
 func (f Files) Planning() bool { return f.Plan != nil }
 
+// Optional returns files whose planned changes are those that the proxy serves without.
+func (f Files) Optional() Files {
+	if plan := f.Plan; plan != nil {
+		f.Plan = func(c Change) {
+			c.Optional = true
+			plan(c)
+		}
+	}
+	return f
+}
+
 // Change is one value that was written.
 type Change struct {
 	// Name is the name of a sysctl, with dots, or of a file.
@@ -43,6 +54,8 @@ type Change struct {
 	// Problem says why a planned change would fail in this process, and Advice what to do then; empty if
 	// it would not.
 	Problem, Advice string
+	// Optional says that the proxy serves without it.
+	Optional bool
 }
 
 // entry is one file that holds one value.

@@ -150,11 +150,11 @@ type Restored struct {
 	Kept string
 }
 
-// Restore restores the settings of the record, and empties it. It changes only those that
-// still have the value that was set, and does not return those that need no change or no
-// longer exist. A setting that cannot be restored is in the error and stays in the record;
-// the others are restored nevertheless.
-func (f Files) Restore() ([]Restored, error) {
+// Restore restores settings of the record, and removes them from it: some sysctls, named by their paths
+// below /proc/sys, or everything if none is named. It changes only those that still have the value that
+// was set, and does not return those that need no change or no longer exist. A setting that cannot be
+// restored is in the error and stays in the record; the others are restored nevertheless.
+func (f Files) Restore(sysctls ...string) ([]Restored, error) {
 	if f.Record == nil {
 		return nil, nil
 	}
@@ -165,6 +165,9 @@ func (f Files) Restore() ([]Restored, error) {
 	var done []Restored
 	var failed []error
 	for _, path := range slices.Sorted(maps.Keys(all)) {
+		if name, _ := strings.CutPrefix(path, procSys); len(sysctls) > 0 && !slices.Contains(sysctls, name) {
+			continue
+		}
 		restored, told, err := f.restore(path, all[path])
 		if err != nil {
 			failed = append(failed, err)

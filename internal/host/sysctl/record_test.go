@@ -196,6 +196,22 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// TestRestoreSome leaves the others as they are, and in the record.
+func TestRestoreSome(t *testing.T) {
+	f, before := served(t)
+	name := strings.TrimPrefix(established, procSys)
+	done, err := f.Restore(name, "net/ipv4/ip_forward")
+	if err != nil || len(done) != 1 || valueOf(t, f, established) != before[established] {
+		t.Errorf("got %v, %v; want that of %s", done, err, name)
+	}
+	if done, err = f.Restore(name); err != nil || len(done) != 0 {
+		t.Errorf("the second time: %v, %v", done, err)
+	}
+	if done, err = f.Restore(); err != nil || len(done) != 4 {
+		t.Errorf("the rest: %v, %v; want 4", done, err)
+	}
+}
+
 // TestRestoreLeavesOthersChanges: above all a table that somebody has made larger
 // since is not made smaller.
 func TestRestoreLeavesOthersChanges(t *testing.T) {
@@ -211,9 +227,9 @@ func TestRestoreLeavesOthersChanges(t *testing.T) {
 	}
 	done, err := f.Restore()
 	want := []Restored{
-		{Change{"net.netfilter.nf_conntrack_max", "262144", "65536", "", ""}, "524288"},
-		{Change{"net.netfilter.nf_conntrack_tcp_timeout_close_wait", "3600", "60", "", ""}, ""},
-		{Change{"/" + hashsize, "65536", "16384", "", ""}, ""},
+		{Change{"net.netfilter.nf_conntrack_max", "262144", "65536", "", "", false}, "524288"},
+		{Change{"net.netfilter.nf_conntrack_tcp_timeout_close_wait", "3600", "60", "", "", false}, ""},
+		{Change{"/" + hashsize, "65536", "16384", "", "", false}, ""},
 	}
 	if err != nil || !slices.Equal(done, want) {
 		t.Errorf("got %+v, %v\nwant %+v", done, err, want)

@@ -87,11 +87,20 @@ func (p *Pod) prepareVolumes(ctx context.Context) error {
 				return err
 			}
 			p.volumes[v.Name] = path
+		case isAccount(v.Projected):
+			p.volumes[v.Name] = p.account
 		default:
-			return fmt.Errorf("volume %s: only ConfigMaps and paths of the host are known here", v.Name)
+			return fmt.Errorf("volume %s: only ConfigMaps, paths of the host, and tokens are known here", v.Name)
 		}
 	}
 	return nil
+}
+
+// isAccount reports whether a volume has what the kubelet mounts for a service account by itself.
+func isAccount(v *corev1.ProjectedVolumeSource) bool {
+	return v != nil && len(v.Sources) == 2 &&
+		v.Sources[0].ServiceAccountToken != nil && v.Sources[0].ServiceAccountToken.Path == "token" &&
+		v.Sources[1].ConfigMap != nil && v.Sources[1].ConfigMap.Name == "kube-root-ca.crt"
 }
 
 // hostPath makes what a volume names below a folder that stands for the host's root. The modules
@@ -197,7 +206,9 @@ func (p *Pod) confined(container corev1.Container) (sandbox.Spec, error) {
 	for _, m := range container.VolumeMounts {
 		s.Mounts = append(s.Mounts, sandbox.Mount{Source: p.volumes[m.Name], Target: m.MountPath, ReadOnly: m.ReadOnly})
 	}
-	s.Mounts = append(s.Mounts, sandbox.Mount{Source: p.account, Target: accountFolder, ReadOnly: true})
+	if automount := p.spec.AutomountServiceAccountToken; automount == nil || *automount {
+		s.Mounts = append(s.Mounts, sandbox.Mount{Source: p.account, Target: accountFolder, ReadOnly: true})
+	}
 	return s, privileges(&s, container.SecurityContext)
 }
 
