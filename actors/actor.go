@@ -110,7 +110,7 @@ func (a *actor) step(ctx context.Context) (rests bool, err error) {
 // at most one fragment per domain.
 func (a *actor) turn(ctx context.Context) error {
 	a.address.news.Store(false)
-	entries, stale := a.mailbox.Take(0)
+	entries, stale := a.mailbox.Take()
 	a.lease.Begin()
 	defer a.lease.End()
 	a.machine.Begin(time.Now())

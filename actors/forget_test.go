@@ -52,7 +52,7 @@ func TestAMachineThatForgetsDoesTheSame(t *testing.T) {
 				fragments := turn(m)
 				for i, f := range fragments {
 					last[i%2] = f
-					outcome[n] += fmt.Sprint(f.Objects, f.Revision, f.Urgent, f.Gone, f.Trail.Causes, f.Trail.Endpoints)
+					outcome[n] += fmt.Sprint(f.Objects, f.Revision, f.Gone, f.Trail.Causes, f.Trail.Endpoints)
 				}
 				view, news := m.Programmed(0)
 				outcome[n] += fmt.Sprint(view, news, m.State())

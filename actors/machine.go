@@ -56,8 +56,7 @@ type Machine struct {
 	stale bool
 	cause Cause
 	// trail is that of the next fragments.
-	trail  dataplane.Trail
-	urgent bool
+	trail dataplane.Trail
 
 	// outputs are shared by all actors; sent has an entry for each.
 	outputs []Output
@@ -265,7 +264,6 @@ func (m *Machine) Conclude(now time.Time) bool {
 		m.cause, m.trail = Cause{}, dataplane.Trail{}
 		return false
 	}
-	m.urgent = m.urgent || (m.viewed && view.Removes(m.view))
 	m.view, m.viewed = &view, true
 	for i := range m.sent {
 		m.sent[i].reported = false
@@ -326,7 +324,6 @@ func (m *Machine) Fragment(output int, objects []dataplane.Object) *dataplane.Fr
 	f.Trigger, f.Received = m.cause.Trigger, m.cause.Received
 	f.Trail = m.trail
 	f.Trail.Endpoints = m.endpoints(m.outputs[output].Family)
-	f.Urgent = m.urgent
 	// Keep reported: Conclude resets it for a new view, and this fragment may differ
 	// only in what drains.
 	*line = sent{submitted: true, digest: f.Digest, gone: f.Gone, revision: f.Revision,
@@ -353,8 +350,8 @@ func (m *Machine) Programmed(output int) (service.View, bool) {
 	return *m.view, true
 }
 
-// Submitted ends the rendering. The fragments carry the cause, the urgency and the trail.
-func (m *Machine) Submitted() { m.cause, m.urgent, m.trail = Cause{}, false, dataplane.Trail{} }
+// Submitted ends the rendering. The fragments carry the cause and the trail.
+func (m *Machine) Submitted() { m.cause, m.trail = Cause{}, dataplane.Trail{} }
 
 // drain returns what drains in a domain; nil where nothing ever does.
 func (m *Machine) drain(output int) *drain {

@@ -131,7 +131,7 @@ func (s *machineScript) turn() (text string) {
 		for _, o := range f.Objects {
 			text += " " + strings.TrimSpace(o.Body)
 		}
-		text += map[bool]string{true: " (gone)"}[f.Gone] + map[bool]string{true: " (urgent)"}[f.Urgent]
+		text += map[bool]string{true: " (gone)"}[f.Gone]
 		if causes := f.Trail.Causes.Names(); causes != nil {
 			text += " because of " + strings.Join(causes, ", ")
 		}

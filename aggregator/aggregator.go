@@ -93,7 +93,6 @@ type Aggregator struct {
 	// questions are put by ask; ended is closed at the end of Run.
 	questions chan func()
 	ended     chan struct{}
-	urgent    atomic.Bool
 	status    atomic.Pointer[Status]
 	// nextPace is the argument of the last Repace.
 	nextPace atomic.Pointer[Pace]
@@ -197,8 +196,7 @@ func New(config Config) (*Aggregator, error) {
 }
 
 // newerFragment replaces the older fragment by the newer one, and keeps the earliest
-// times and the urgency. The output of a former incarnation never replaces that of a
-// later one.
+// times. The output of a former incarnation never replaces that of a later one.
 func newerFragment(older, newer *dataplane.Fragment) *dataplane.Fragment {
 	if newer.Revision.Compare(older.Revision) < 0 {
 		return older
@@ -207,15 +205,11 @@ func newerFragment(older, newer *dataplane.Fragment) *dataplane.Fragment {
 	merged.Trigger = dataplane.Earliest(older.Trigger, newer.Trigger)
 	merged.Received = dataplane.Earliest(older.Received, newer.Received)
 	merged.Trail = newer.Trail.Since(older.Trail)
-	merged.Urgent = older.Urgent || newer.Urgent
 	return &merged
 }
 
 // Submit takes a fragment.
 func (a *Aggregator) Submit(f *dataplane.Fragment) {
-	if f.Urgent {
-		a.urgent.Store(true)
-	}
 	a.submitted.Store(time.Now().UnixNano())
 	a.inbox.Post(f.Key, f)
 }
@@ -302,7 +296,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 
 // answer handles the control messages.
 func (a *Aggregator) answer(now time.Time) {
-	entries, _ := a.calls.Take(0)
+	entries, _ := a.calls.Take()
 	for _, e := range entries {
 		switch e.Key.verb {
 		case callPrime:
@@ -324,7 +318,7 @@ func (a *Aggregator) answer(now time.Time) {
 // see who has submitted. Later they stay in the mailbox, where newer ones may replace
 // them, until a batch is cut.
 func (a *Aggregator) gather(now time.Time) {
-	a.pacer.Waiting(now, a.urgent.Swap(false))
+	a.pacer.Waiting(now)
 	if a.arrived.IsZero() {
 		a.arrived = now
 	}
@@ -335,7 +329,7 @@ func (a *Aggregator) gather(now time.Time) {
 
 // fold moves the waiting fragments into the ledger.
 func (a *Aggregator) fold(now time.Time) {
-	entries, _ := a.inbox.Take(0)
+	entries, _ := a.inbox.Take()
 	since := dataplane.Earliest(a.arrived, now)
 	a.arrived = time.Time{} // what arrives from now on wakes the aggregator again
 	for _, e := range entries {

@@ -104,7 +104,7 @@ func (a *Aggregator) isolateFew(now time.Time) bool {
 	}
 	a.startSearch(now, &refusal{suspects: free, unlanded: batch})
 	if a.ledger.Stats().Dirty > 0 {
-		a.pacer.Waiting(now, false)
+		a.pacer.Waiting(now)
 	}
 	return true
 }

@@ -41,10 +41,6 @@ const (
 // a row are each written at once.
 const shareAhead = time.Second / 2
 
-// urgentShare divides the spacing for a fragment that removes endpoints. It does not divide
-// the share: under sustained load most fragments remove some.
-const urgentShare = 4
-
 func (p Pace) withDefaults() Pace {
 	defaulted(&p.Deadline, time.Second)
 	defaulted(&p.Audit, 30*time.Second)
@@ -86,7 +82,6 @@ type Pacer struct {
 	pace Pace
 	// waitingSince is the arrival of the oldest waiting fragment; zero: none.
 	waitingSince time.Time
-	urgent       bool
 	// lastEnd is the end of the last write.
 	lastEnd time.Time
 	// sharedAt is when the writes so far, without the first, will have taken just their
@@ -116,17 +111,15 @@ func (p *Pacer) Repace(now time.Time, pace Pace) {
 	}
 }
 
-// Waiting notes that something has been waiting since the given time. An urgent
-// fragment removes endpoints and waits a quarter of the spacing.
-func (p *Pacer) Waiting(since time.Time, urgent bool) {
+// Waiting notes that something has been waiting since the given time.
+func (p *Pacer) Waiting(since time.Time) {
 	if p.waitingSince.IsZero() || since.Before(p.waitingSince) {
 		p.waitingSince = since
 	}
-	p.urgent = p.urgent || urgent
 }
 
 // Taken notes that nothing waits any more.
-func (p *Pacer) Taken() { p.waitingSince, p.urgent = time.Time{}, false }
+func (p *Pacer) Taken() { p.waitingSince = time.Time{} }
 
 // Wrote notes the end of a write, its duration, and whether it landed. Jitter in [0, 1)
 // spreads the retries of many nodes.
@@ -142,7 +135,7 @@ func (p *Pacer) Wrote(end time.Time, took time.Duration, landed bool, jitter flo
 	}
 	p.failures++
 	p.retryAt = end.Add(pause + time.Duration(jitter*float64(pause)/2))
-	p.Waiting(end, false) // what failed waits again
+	p.Waiting(end) // what failed waits again
 }
 
 // busyMax bounds the pause after a write that met a lock or a full buffer. The write has waited
@@ -281,11 +274,7 @@ func (p *Pacer) writeAt() (time.Time, bool) {
 	}
 	at := p.waitingSince
 	if !p.lastEnd.IsZero() {
-		pause := p.pace.Spacing
-		if p.urgent {
-			pause /= urgentShare
-		}
-		at = laterOf(at, p.lastEnd.Add(pause))
+		at = laterOf(at, p.lastEnd.Add(p.pace.Spacing))
 		if p.pace.WriteShare > 0 {
 			at = laterOf(at, p.sharedAt.Add(-p.shared(shareAhead)))
 		}

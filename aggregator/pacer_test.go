@@ -31,11 +31,11 @@ func expect(t *testing.T, p *Pacer, now time.Time, action Action, until time.Tim
 
 // churn writes as early as the pacer allows while something always waits, and returns the
 // share of the time that writing took, after the first writes.
-func churn(p *Pacer, now time.Time, took, lasts time.Duration, urgent bool) (share float64, end time.Time) {
+func churn(p *Pacer, now time.Time, took, lasts time.Duration) (share float64, end time.Time) {
 	const settling = 20 * time.Second
 	start, writing := now.Add(settling), time.Duration(0)
 	for {
-		p.Waiting(now, urgent)
+		p.Waiting(now)
 		action, until := p.Next(now)
 		if action != Write {
 			now = until
@@ -55,12 +55,10 @@ func churn(p *Pacer, now time.Time, took, lasts time.Duration, urgent bool) (sha
 
 func TestSustainedWritesTakeTheirShare(t *testing.T) {
 	for _, share := range []float64{0.1, 0.25, 0.5, 1} {
-		for _, urgent := range []bool{false, true} {
-			for _, took := range []time.Duration{ms, 40 * ms, 400 * ms} {
-				p := audited(Pace{WriteShare: share, Deadline: time.Hour})
-				if got, _ := churn(p, at(0), took, 100*time.Second, urgent); math.Abs(got-share) > 0.05*share {
-					t.Errorf("share %v, urgent %v, writes of %v: took %.3f of the time", share, urgent, took, got)
-				}
+		for _, took := range []time.Duration{ms, 40 * ms, 400 * ms} {
+			p := audited(Pace{WriteShare: share, Deadline: time.Hour})
+			if got, _ := churn(p, at(0), took, 100*time.Second); math.Abs(got-share) > 0.05*share {
+				t.Errorf("share %v, writes of %v: took %.3f of the time", share, took, got)
 			}
 		}
 	}
@@ -78,7 +76,7 @@ func started(pace Pace) *Pacer {
 func TestAFewWritesGoAheadOfTheShare(t *testing.T) {
 	p, now, writes := started(Pace{WriteShare: 0.25}), at(0), 0
 	for ; writes < 100; writes++ {
-		p.Waiting(now, false)
+		p.Waiting(now)
 		if action, _ := p.Next(now); action != Write {
 			break
 		}
@@ -97,13 +95,13 @@ func TestLongAgoWritesAreNotOwed(t *testing.T) {
 	long := started(Pace{WriteShare: 0.1, Deadline: 500 * ms})
 	long.Wrote(at(10_000), 10*time.Second, true, 0)
 	brought := audited(Pace{WriteShare: 0.1, Deadline: 500 * ms})
-	share, end := churn(brought, at(0), 500*ms, 10*time.Minute, true)
+	share, end := churn(brought, at(0), 500*ms, 10*time.Minute)
 	if share < 0.45 {
 		t.Fatalf("took %.2f of the time, want half: the deadline passes during a write", share)
 	}
 	for p, end := range map[*Pacer]time.Time{long: at(10_000), brought: end} {
 		rested := end.Add(500 * ms)
-		p.Waiting(rested, false)
+		p.Waiting(rested)
 		expect(t, p, rested, Write, rested)
 	}
 }
@@ -120,7 +118,7 @@ func TestPacerBoundsQuick(t *testing.T) {
 		for tick := range 3000 {
 			now := at(tick)
 			if random.IntN(20) == 0 {
-				p.Waiting(now, false)
+				p.Waiting(now)
 				if oldest.IsZero() {
 					oldest = now
 				}

@@ -37,7 +37,7 @@ func stepPacer(t *testing.T, p *Pacer, d *datadriven.TestData) string {
 	now := epoch.Add(given("at"))
 	switch d.Cmd {
 	case "waiting":
-		p.Waiting(now, d.HasArg("urgent"))
+		p.Waiting(now)
 	case "taken":
 		p.Taken()
 	case "wrote":

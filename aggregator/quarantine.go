@@ -134,7 +134,7 @@ func (a *Aggregator) quarantineKey(now time.Time, key service.Key, receipt *data
 	a.recheck = a.recheck || a.quarantine.held[key] == nil
 	a.waits.end(key)
 	if a.ledger.Withhold(key) {
-		a.pacer.Waiting(now, false)
+		a.pacer.Waiting(now)
 	}
 	q := QuarantinedKey{Key: key, Revision: a.ledger.Latest(key), Cause: causeOf(receipt.Outcome), Reason: reasonOf(receipt)}
 	a.quarantine.put(now, q, receipt.Took)

@@ -150,9 +150,9 @@ func (s *script) skip(d *datadriven.TestData) {
 	}
 }
 
-var submission = regexp.MustCompile(`^(\S+?)(?: (\d+)\.(\d+))?( urgent)?(?: age (\d+))?:(.*)$`)
+var submission = regexp.MustCompile(`^(\S+?)(?: (\d+)\.(\d+))?(?: age (\d+))?:(.*)$`)
 
-// submit takes one line per Service: "NAME [INCARNATION.SEQUENCE] [urgent] [age MINUTES]: BODY…". No
+// submit takes one line per Service: "NAME [INCARNATION.SEQUENCE] [age MINUTES]: BODY…". No
 // body is a tombstone. A body "@ADDRESS" claims port 80 of it, any other is that of NAME/0 and so
 // on; those of the node are names.
 func (s *script) submit(d *datadriven.TestData) {
@@ -170,9 +170,9 @@ func (s *script) submit(d *datadriven.TestData) {
 				revision.Sequence, _ = strconv.ParseUint(parts[3], 10, 64)
 			}
 			s.revisions[name] = revision
-			age, _ := strconv.Atoi(parts[5])
-			f := fragment(name, epoch.Add(-time.Duration(age)*time.Minute), strings.Fields(parts[6]))
-			f.Revision, f.Urgent = revision, parts[4] != ""
+			age, _ := strconv.Atoi(parts[4])
+			f := fragment(name, epoch.Add(-time.Duration(age)*time.Minute), strings.Fields(parts[5]))
+			f.Revision = revision
 			all = append(all, f)
 		}
 	}

@@ -66,7 +66,7 @@ func (a *Aggregator) tryDone(now time.Time, receipt dataplane.Receipt) {
 		a.ledger.Hold(key)
 	}
 	if a.ledger.Stats().Dirty > 0 {
-		a.pacer.Waiting(now, false) // some of it has landed, and is reverted
+		a.pacer.Waiting(now) // some of it has landed, and is reverted
 	}
 	if receipt.Proven {
 		var culprits []service.Key
@@ -137,7 +137,7 @@ func (a *Aggregator) unanswered(now time.Time, receipt dataplane.Receipt) {
 	a.nextTry = laterOf(a.nextTry, now.Add(a.pacer.Retry(a.search.missed)))
 	a.search.current.unanswered = &receipt
 	if receipt.Outcome == dataplane.Unknown {
-		a.pacer.Waiting(now, false)
+		a.pacer.Waiting(now)
 		return
 	}
 	a.endTry(now)
@@ -160,7 +160,7 @@ func (a *Aggregator) endTry(now time.Time) {
 		a.ledger.Hold(key)
 	}
 	if a.ledger.Stats().Dirty > 0 {
-		a.pacer.Waiting(now, false)
+		a.pacer.Waiting(now)
 	}
 	if len(rest) == 0 {
 		a.search.landed()

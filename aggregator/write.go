@@ -259,7 +259,7 @@ func (a *Aggregator) settled(now time.Time, contributions []dataplane.Contributi
 	}
 	a.tellShadows()
 	if a.ledger.Stats().Dirty > 0 && len(contributions) > 0 {
-		a.pacer.Waiting(now, false) // leftovers of a former process may go now
+		a.pacer.Waiting(now) // leftovers of a former process may go now
 	}
 	a.restored()
 }

@@ -56,7 +56,7 @@ func (k *keeper) run(ctx context.Context) {
 
 // note takes the waiting pictures.
 func (k *keeper) note(now time.Time) {
-	entries, _ := k.inbox.Take(0)
+	entries, _ := k.inbox.Take()
 	for _, e := range entries {
 		if e.Message.repaired {
 			k.doubt()

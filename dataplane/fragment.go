@@ -25,9 +25,6 @@ type Fragment struct {
 	Trigger, Received time.Time
 	// Trail says how the fragment came about; nothing depends on it.
 	Trail Trail
-	// Urgent shortens the spacing, because endpoints left: a dead endpoint is worse
-	// than a missing new one.
-	Urgent bool
 	// Gone marks a tombstone: the Service no longer exists. Otherwise a fragment
 	// without objects belongs to a Service that needs nothing in this domain.
 	Gone bool

@@ -25,10 +25,8 @@ type Mailbox[K comparable, M any] struct {
 	wake chan struct{}
 	// waiting is in arrival order of the keys.
 	waiting []Entry[K, M]
-	// index has the positions of the keys once there are many; nil before. Positions
-	// count from the first message ever taken; base is that of waiting[0].
+	// index has the positions of the keys once there are many; nil before.
 	index  map[K]int
-	base   int
 	stale  bool
 	closed bool
 }
@@ -77,26 +75,14 @@ func (b *Mailbox[K, M]) Post(key K, message M) bool {
 	return true
 }
 
-// Take removes and returns up to limit messages (all if limit ≤ 0), oldest key first.
-// The rest keep their places, and Wake fires again for them. Stale reports, once, that
+// Take removes and returns all messages, oldest key first. Stale reports, once, that
 // messages were dropped since the last call.
-func (b *Mailbox[K, M]) Take(limit int) (entries []Entry[K, M], stale bool) {
+func (b *Mailbox[K, M]) Take() (entries []Entry[K, M], stale bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	stale, b.stale = b.stale, false
-	if limit <= 0 || limit >= len(b.waiting) {
-		entries = b.waiting
-		b.drop()
-		return entries, stale
-	}
-	entries = append(entries, b.waiting[:limit]...)
-	for _, entry := range entries {
-		delete(b.index, entry.Key)
-	}
-	clear(b.waiting[:limit]) // free the messages
-	b.waiting = b.waiting[limit:]
-	b.base += limit
-	b.signal()
+	entries, stale = b.waiting, b.stale
+	b.drop()
+	b.stale = false
 	return entries, stale
 }
 
@@ -176,7 +162,7 @@ func (b *Mailbox[K, M]) Closed() bool {
 func (b *Mailbox[K, M]) find(key K) (int, bool) {
 	if b.index != nil {
 		place, ok := b.index[key]
-		return place - b.base, ok
+		return place, ok
 	}
 	for i := range b.waiting {
 		if b.waiting[i].Key == key {
@@ -190,11 +176,11 @@ func (b *Mailbox[K, M]) append(key K, message M) {
 	b.waiting = append(b.waiting, Entry[K, M]{Key: key, Message: message})
 	switch {
 	case b.index != nil:
-		b.index[key] = b.base + len(b.waiting) - 1
+		b.index[key] = len(b.waiting) - 1
 	case len(b.waiting) == indexFrom:
 		b.index = make(map[K]int, 2*indexFrom)
 		for i := range b.waiting {
-			b.index[b.waiting[i].Key] = b.base + i
+			b.index[b.waiting[i].Key] = i
 		}
 	}
 }
@@ -202,7 +188,7 @@ func (b *Mailbox[K, M]) append(key K, message M) {
 // drop forgets all waiting messages. It does not clear the entries: Take may have
 // returned them.
 func (b *Mailbox[K, M]) drop() {
-	b.waiting, b.index, b.base = nil, nil, 0
+	b.waiting, b.index = nil, nil
 }
 
 func (b *Mailbox[K, M]) signal() {

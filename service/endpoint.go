@@ -1,7 +1,6 @@
 package service
 
 import (
-	"bytes"
 	"net/netip"
 	"slices"
 	"time"
@@ -18,16 +17,8 @@ type Endpoint struct {
 // "10.0.0.1:80" or "[fd00::1]:80".
 func (e Endpoint) String() string { return e.AddrPort.String() }
 
-// endpointTextMax is the length of the longest text form,
-// "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".
-const endpointTextMax = 47
-
-// Compare orders endpoints by the bytes of their text form, the order in which
-// they are rendered: "10.0.0.10:80" comes before "10.0.0.9:80".
-func (e Endpoint) Compare(other Endpoint) int {
-	var a, b [endpointTextMax]byte
-	return bytes.Compare(e.AddrPort.AppendTo(a[:0]), other.AddrPort.AppendTo(b[:0]))
-}
+// Compare orders endpoints by address, then port, the order in which they are rendered.
+func (e Endpoint) Compare(other Endpoint) int { return e.AddrPort.Compare(other.AddrPort) }
 
 // Slice is one EndpointSlice (discovery/v1), reduced to what a proxy needs.
 type Slice struct {
@@ -132,17 +123,11 @@ func (e SliceEndpoint) equal(other SliceEndpoint) bool {
 // its slice by number, so that sorting moves little and the garbage collector
 // has nothing to follow.
 type candidate struct {
-	// head holds the first 16 bytes of the text form, zero-padded and read as
-	// big-endian numbers. It decides nearly all comparisons of IPv4 endpoints.
-	head [2]uint64
 	// slice is the position of the slice in the gathering, and index that of
 	// the endpoint in the slice.
 	slice, index int32
-	// text is the offset of the text form in the gathering's buffer.
-	text     int32
-	port     uint16
-	textSize uint8
-	standing standing
+	port         uint16
+	standing     standing
 	// local reports that the endpoint runs on this node.
 	local bool
 }

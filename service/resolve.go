@@ -1,9 +1,7 @@
 package service
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/binary"
 	"net/netip"
 	"slices"
 	"strings"
@@ -79,10 +77,8 @@ func frontends(spec *Spec, family Family, i int, facts *NodeFacts, externalIPs [
 type gathering struct {
 	// from are the slices that the candidates refer to.
 	from []*Slice
-	// candidates are sorted by text form, without duplicates.
+	// candidates are sorted as Endpoint.Compare does, without duplicates.
 	candidates []candidate
-	// texts holds the text forms, back to back.
-	texts []byte
 	// indexed says where each port stands in the slices, for a Service with many; nil otherwise.
 	indexed map[portID][]slicePort
 }
@@ -143,20 +139,16 @@ func (g *gathering) gather(family Family, port *Port, from []*Slice, nodeName st
 	slices.SortFunc(g.candidates, func(a, b candidate) int { return g.compare(&a, &b) })
 	// The best occurrence of each endpoint comes first and stays.
 	g.candidates = slices.CompactFunc(g.candidates, func(a, b candidate) bool {
-		return a.head == b.head && bytes.Equal(g.text(&a), g.text(&b))
+		return a.port == b.port && g.endpoint(&a).Addr == g.endpoint(&b).Addr
 	})
 }
 
-// reset empties the buffers and makes room for what is to come.
+// reset makes room for what is to come.
 func (g *gathering) reset(family Family, port *Port, from []*Slice) {
 	g.from = from
 	count := 0
 	g.each(family, port, from, func(slice int32, _ uint16) { count += len(from[slice].Endpoints) })
-	// Usual lengths, for example "10.244.100.100:8080" and
-	// "[fd00:10:244:1::1234]:8080"; longer ones make the buffer grow.
-	textBytes := PerFamily[int]{20, 28}[family]
 	g.candidates = slices.Grow(g.candidates[:0], count)
-	g.texts = slices.Grow(g.texts[:0], count*textBytes)
 }
 
 // addAll adds the endpoints of a slice at one of its ports.
@@ -164,17 +156,8 @@ func (g *gathering) addAll(slice int32, port uint16, nodeName string) {
 	s := g.from[slice]
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		start := len(g.texts)
-		g.texts = netip.AddrPortFrom(e.Addr, port).AppendTo(g.texts)
 		g.candidates = append(g.candidates, candidate{
-			head:     head(g.texts[start:]),
-			slice:    slice,
-			index:    int32(i),
-			text:     int32(start),
-			textSize: uint8(len(g.texts) - start),
-			standing: standingOf(e),
-			local:    isLocal(e, nodeName),
-			port:     port,
+			slice: slice, index: int32(i), port: port, standing: standingOf(e), local: isLocal(e, nodeName),
 		})
 	}
 }
@@ -184,15 +167,12 @@ func isLocal(e *SliceEndpoint, nodeName string) bool {
 	return nodeName != "" && e.Where().NodeName == nodeName
 }
 
-// compare orders by text form, then the better standing first, then place.
+// compare orders as Endpoint.Compare does, then the better standing first, then place.
 func (g *gathering) compare(a, b *candidate) int {
-	if c := cmp.Compare(a.head[0], b.head[0]); c != 0 {
+	if c := g.endpoint(a).Addr.Compare(g.endpoint(b).Addr); c != 0 {
 		return c
 	}
-	if c := cmp.Compare(a.head[1], b.head[1]); c != 0 {
-		return c
-	}
-	if c := bytes.Compare(g.text(a), g.text(b)); c != 0 {
+	if c := cmp.Compare(a.port, b.port); c != 0 {
 		return c
 	}
 	if c := cmp.Compare(b.standing, a.standing); c != 0 {
@@ -207,19 +187,6 @@ func (g *gathering) compare(a, b *candidate) int {
 
 func (g *gathering) endpoint(c *candidate) *SliceEndpoint {
 	return &g.from[c.slice].Endpoints[c.index]
-}
-
-func (g *gathering) text(c *candidate) []byte {
-	return g.texts[c.text : int(c.text)+int(c.textSize)]
-}
-
-func head(text []byte) [2]uint64 {
-	var padded [16]byte
-	copy(padded[:], text)
-	return [2]uint64{
-		binary.BigEndian.Uint64(padded[:8]),
-		binary.BigEndian.Uint64(padded[8:]),
-	}
 }
 
 // selection chooses among the candidates of one service port at a time. It is

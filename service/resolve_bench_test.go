@@ -58,14 +58,3 @@ func BenchmarkViewEqual(b *testing.B) {
 		}
 	}
 }
-
-func BenchmarkViewRemoves(b *testing.B) {
-	from, node := benchmarkSlices(b, IPv4, 5000), facts()
-	x, y := Resolve(testKey, newSpec(), from, node), Resolve(testKey, newSpec(), from, node)
-	b.ReportAllocs()
-	for b.Loop() {
-		if x.Removes(&y) {
-			b.Fatal("removes")
-		}
-	}
-}

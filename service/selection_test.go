@@ -429,8 +429,8 @@ func TestSlicePortsMatchByNameAndProtocol(t *testing.T) {
 	})
 }
 
-// TestEndpointsAreSortedByText: the order of rules is that of "ip:port" as text.
-func TestEndpointsAreSortedByText(t *testing.T) {
+// TestEndpointsAreSorted by address and port, whatever the order of slices and their ports.
+func TestEndpointsAreSorted(t *testing.T) {
 	eachFamily(t, func(t *testing.T, family Family) {
 		s := newSlice(t, family, "s1", "")
 		for i := range 300 {
@@ -441,13 +441,7 @@ func TestEndpointsAreSortedByText(t *testing.T) {
 		}
 		s.Ports = append(s.Ports, SlicePort{Name: "p80", Protocol: TCP, Port: 9})
 		view := Resolve(testKey, newSpec(), []*Slice{s}, facts())
-		var got []string
-		for _, e := range view.Ports[family][0].Cluster {
-			got = append(got, e.String())
-		}
-		want := slices.Clone(got)
-		slices.Sort(want)
-		if len(got) != 600 || !slices.Equal(got, want) {
+		if got := view.Ports[family][0].Cluster; len(got) != 600 || !slices.IsSortedFunc(got, Endpoint.Compare) {
 			t.Errorf("%d endpoints, in this order: %v", len(got), got)
 		}
 	})

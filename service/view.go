@@ -59,43 +59,6 @@ func (v *View) HealthPort(family Family) uint16 {
 	return v.HealthCheckNodePort
 }
 
-// Removes reports whether new connections could reach an endpoint in previous that v
-// no longer has at the same service port. Such a change must not wait: a dead endpoint
-// hurts more than a missing new one. A nil previous reached nothing.
-func (v *View) Removes(previous *View) bool {
-	if previous == nil {
-		return false
-	}
-	for _, family := range Families {
-		for i := range previous.Ports[family] {
-			before := previous.Ports[family][i].Reachable()
-			if len(before) == 0 {
-				continue
-			}
-			now := v.port(family, i, &previous.Ports[family][i])
-			if now == nil || !subset(before, now.Reachable()) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// port returns the service port with the identity of wanted. It tries position i first,
-// since ports seldom move.
-func (v *View) port(family Family, i int, wanted *PortView) *PortView {
-	ports := v.Ports[family]
-	if i < len(ports) && ports[i].sameIdentity(wanted) {
-		return &ports[i]
-	}
-	for i := range ports {
-		if ports[i].sameIdentity(wanted) {
-			return &ports[i]
-		}
-	}
-	return nil
-}
-
 // PortView is one service port in one family, ready to be rendered.
 type PortView struct {
 	Name     string
@@ -119,7 +82,7 @@ type PortView struct {
 	// HasAny reports that a usable endpoint exists anywhere in the cluster.
 	HasAny bool
 	// Cluster are the endpoints for the Cluster policy, nil when no frontend
-	// needs them. Sorted by their text form, without duplicates.
+	// needs them. Sorted by address and port, without duplicates.
 	Cluster []Endpoint
 	// Local are the endpoints for the Local policy, nil when no frontend needs
 	// them. Sorted and unique as Cluster.

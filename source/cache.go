@@ -51,7 +51,6 @@ type Cache struct {
 	warnings warningBook
 	awaited  map[string]bool // the lists that primed waits for
 	primed   bool
-	stats    Stats
 	events   eventCounts
 }
 
@@ -132,7 +131,6 @@ func (c *Cache) SetNode(node *service.NodeObject) {
 	if changed {
 		c.node = node
 	}
-	c.count(changed)
 	c.mu.Unlock()
 	if changed {
 		c.sink.PostNode(node)
@@ -198,7 +196,6 @@ func (c *Cache) storeSpec(spec *service.Spec) bool {
 	if changed {
 		c.specs[spec.Key] = spec
 	}
-	c.count(changed)
 	return changed
 }
 
@@ -209,7 +206,6 @@ func (c *Cache) dropSpec(key service.Key) bool {
 	}
 	delete(c.specs, key)
 	c.warnOfRanges(&service.Spec{Key: key})
-	c.stats.Posts++
 	return true
 }
 
@@ -219,12 +215,10 @@ func (c *Cache) storeSlice(posts []slicePost, slice *service.Slice) []slicePost 
 	id := sliceID{slice.Service.Namespace, slice.Name}
 	owner, known := c.owners[id]
 	if known && owner == slice.Service && c.slices[owner].get(slice.Name).Equal(slice) {
-		c.stats.Equal++
 		return posts
 	}
 	c.events.sliceChanges.Add(1)
 	if known && owner != slice.Service {
-		c.stats.Moves++
 		posts = c.dropSlice(posts, id)
 	}
 	stored := *slice
@@ -256,22 +250,12 @@ func (c *Cache) appendSlicePost(posts []slicePost, post slicePost) []slicePost {
 	if c.specs[post.key] == nil {
 		return posts
 	}
-	c.stats.Posts++
 	return append(posts, post)
 }
 
 func (c *Cache) postSlices(posts []slicePost) {
 	for _, post := range posts {
 		c.sink.PostSlice(post.key, post.name, post.slice)
-	}
-}
-
-// count keeps the counters of an object that was offered.
-func (c *Cache) count(changed bool) {
-	if changed {
-		c.stats.Posts++
-	} else {
-		c.stats.Equal++
 	}
 }
 

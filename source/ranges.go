@@ -50,7 +50,6 @@ func (c *Cache) changeRanges(change func()) {
 			fresh = append(fresh, c.warnOfRanges(spec)...)
 		}
 	}
-	c.count(changed)
 	c.mu.Unlock()
 	if changed {
 		c.sink.PostServiceCIDRs(union)

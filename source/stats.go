@@ -33,17 +33,12 @@ func (c *Cache) Events() Events {
 	return e
 }
 
-// Stats counts what the cache holds and what it has done since it was made.
+// Stats counts what the cache holds.
 type Stats struct {
 	// Specs and Slices are the objects held now; Slices includes those of
 	// Services that have no spec.
 	Specs  int
 	Slices int
-	// Posts counts calls of the sink, Equal the objects that were offered
-	// again without a difference, Moves the slices that changed their Service.
-	Posts uint64
-	Equal uint64
-	Moves uint64
 	// Primed reports that the first full picture was delivered.
 	Primed bool
 }
@@ -53,9 +48,5 @@ func (c *Cache) Stats() Stats {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 
-	stats := c.stats
-	stats.Specs = len(c.specs)
-	stats.Slices = len(c.owners)
-	stats.Primed = c.primed
-	return stats
+	return Stats{Specs: len(c.specs), Slices: len(c.owners), Primed: c.primed}
 }

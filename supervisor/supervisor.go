@@ -149,7 +149,7 @@ func (s *Supervisor[K]) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.control.Wake():
-			entries, _ := s.control.Take(0)
+			entries, _ := s.control.Take()
 			for _, e := range entries {
 				s.obey(e.Key, e.Message)
 			}

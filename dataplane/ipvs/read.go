@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/sluice-proxy/sluice/dataplane"
 	"github.com/sluice-proxy/sluice/dataplane/ipvs/kernel"
@@ -130,10 +129,6 @@ func serverOf(found kernel.Service, destinations []kernel.Destination) Server {
 			s.Reals[i].Weight = foreignWeight
 		}
 	}
-	texts := make(map[kernel.Real]string, len(s.Reals))
-	for _, r := range s.Reals {
-		texts[r] = r.Addr.String()
-	}
-	slices.SortFunc(s.Reals, func(a, b kernel.Real) int { return strings.Compare(texts[a], texts[b]) })
+	slices.SortFunc(s.Reals, func(a, b kernel.Real) int { return a.Addr.Compare(b.Addr) })
 	return s
 }

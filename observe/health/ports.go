@@ -113,7 +113,7 @@ func (p *Ports) Run(ctx context.Context) error {
 // take applies the new wishes. It closes before it opens: a port may have passed from one Service
 // to another.
 func (p *Ports) take(now time.Time) {
-	entries, _ := p.inbox.Take(0)
+	entries, _ := p.inbox.Take()
 	var changed []*check
 	closed := false
 	for _, e := range entries {
@@ -231,7 +231,7 @@ func (p *Ports) openOutlet(c *check, at netip.AddrPort) (*outlet, error) {
 
 // reopen schedules outlets that have ended by themselves to open again after a pause.
 func (p *Ports) reopen(now time.Time) {
-	entries, _ := p.lost.Take(0)
+	entries, _ := p.lost.Take()
 	for _, e := range entries {
 		o := e.Key
 		o.close()

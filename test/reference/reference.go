@@ -5,7 +5,6 @@
 package reference
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -60,7 +59,7 @@ func Distinct(listed []Endpoint) (distinct []Endpoint, disputed []netip.AddrPort
 			disputed = append(disputed, at)
 		}
 	}
-	slices.SortFunc(distinct, func(a, b Endpoint) int { return cmp.Compare(a.At.String(), b.At.String()) })
+	slices.SortFunc(distinct, func(a, b Endpoint) int { return a.At.Compare(b.At) })
 	return distinct, disputed
 }
 
