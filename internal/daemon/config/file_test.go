@@ -107,10 +107,10 @@ func TestFileOdd(t *testing.T) {
 		said = append(said, strings.TrimPrefix(w.String(), file))
 	}
 	want := []string{
-		":8: mode: already set on line 3; the last one counts",
+		":4: udpIdleTimeout: unknown field; it is ignored",
 		":5: Iptables: unknown field; did you mean iptables?; it is ignored",
 		":7: conntrack.max: unknown field; it is ignored",
-		":4: udpIdleTimeout: unknown field; it is ignored",
+		":8: mode: already set on line 3; the last one counts",
 		":9: featureGates.AllowServiceExternalIPs: this feature gate is GA and will be removed from Kubernetes",
 	}
 	if !slices.Equal(said, want) {
