@@ -97,10 +97,11 @@ one:
 // TestMeaning: what YAML means, apart from mistakes.
 func TestMeaning(t *testing.T) {
 	for text, want := range map[string]outer{
-		"one: &a {port: 1, name: x}\nlist: [*a, {<<: *a, port: 2}, {name: y, <<: [{name: z, port: 3}, *a]}]": {
-			One: &inner{Port: 1, Name: "x"}, List: []inner{{Port: 1, Name: "x"}, {Port: 2, Name: "x"}, {Port: 3, Name: "y"}}},
-		"name: null\nwait: null\none: null\nlist: [null]":           {List: []inner{{}}},
-		"name: 2024-05-01T10:00:00Z\nport: 0x1F\non: !!bool 'true'": {inner: inner{Name: "2024-05-01T10:00:00Z", Port: 31, On: true}},
+		"one: &a {port: 1, name: x}\nlist: [*a, {<<: *a, port: 2}, {name: y, <<: [{name: z}, *a], port: 3}]": {
+			One: &inner{Port: 1, Name: "x"}, List: []inner{{Port: 1, Name: "x"}, {Port: 2, Name: "x"}, {Port: 3, Name: "z"}}},
+		"name: null\nwait: null\none: null\nlist: [null]":                     {List: []inner{{}}},
+		"name: 2024-05-01T10:00:00Z\nport: 0x1F\non: !!bool 'true'\ntags: {}": {inner: inner{Name: "2024-05-01T10:00:00Z", Port: 31, On: true, Tags: map[string]patience{}}},
+		"name: !!binary aGk=": {inner: inner{Name: "hi"}},
 		"name: |\n  a\n  b\n": {inner: inner{Name: "a\nb\n"}},
 		`{"name": "\\ud83d\ud83d\ude00\/",` + "\n\t\"port\":1}": {inner: inner{Name: "\\ud83d\U0001f600/", Port: 1}},
 	} {
@@ -112,11 +113,11 @@ func TestMeaning(t *testing.T) {
 
 // TestVersions: words that YAML 1.1 takes for truth values are text in YAML 1.2, and with quotes always.
 func TestVersions(t *testing.T) {
-	const text = "{on: yes, name: \"off\"}"
-	if o, mistakes := decoded(t, text, YAML11); mistakes != "" || !o.On || o.Name != "off" {
+	const text = "{on: yes, name: \"off\", one: {on: !!bool yes, name: !!str on}}"
+	if o, mistakes := decoded(t, text, YAML11); mistakes != "" || !o.On || o.Name != "off" || !o.One.On || o.One.Name != "on" {
 		t.Errorf("%+v: %s", o, mistakes)
 	}
-	if _, mistakes := decoded(t, text, YAML12); mistakes != `1: on: "yes": want true or false` {
+	if _, mistakes := decoded(t, "on: yes\nname: n", YAML12); mistakes != `1: on: "yes": want true or false` {
 		t.Error(mistakes)
 	}
 	if _, mistakes := decoded(t, "name: n", YAML11); !strings.HasPrefix(mistakes, "1: name: false: want text") {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -149,40 +150,49 @@ func (v *value) add(r *resolver, name string, line int, node *yaml.Node, depth i
 	r.fill(inner, node, depth+1)
 }
 
-type pair struct{ key, value *yaml.Node }
+type pair struct {
+	key, value *yaml.Node
+	merged     bool
+}
 
-// pairs returns the keys and values of an object. Those of a merge key (<<) come last, unless they are set.
+// pairs returns the keys and values of an object. As for kube-proxy and kubectl, a merge key (<<) counts where it stands:
+// it overrides what is set before.
 func (r *resolver) pairs(v *value, node *yaml.Node, depth int) (all []pair) {
 	if node.Kind != yaml.MappingNode {
 		r.fail(v, node.Line, "a merge key (<<) needs fields with values")
 	}
 	at := make(map[string]int, len(node.Content)/2)
-	var merged []*yaml.Node
+	set := func(p pair) {
+		name := p.key.Value
+		first, known := at[name]
+		if !known {
+			at[name] = len(all)
+			all = append(all, p)
+			return
+		}
+		if !p.merged && !all[first].merged {
+			r.repeated = append(r.repeated, Mistake{Line: p.key.Line, Path: (&value{parent: v, name: "." + name}).path(),
+				Message: fmt.Sprintf("already set on line %d", all[first].key.Line), Kind: Repeated})
+		}
+		all[first] = p
+	}
 	for i := 0; r.enter(v, node, depth) && i+1 < len(node.Content); i += 2 {
-		p := pair{node.Content[i], target(node.Content[i+1])}
-		first, known := at[p.key.Value]
+		p := pair{key: node.Content[i], value: target(node.Content[i+1])}
 		r.size += len(p.key.Value)
 		switch {
 		case p.key.Kind != yaml.ScalarNode:
 			r.fail(v, p.key.Line, "a key must be a plain text")
-		case p.key.ShortTag() == "!!merge" && p.value.Kind == yaml.SequenceNode:
-			merged = append(merged, p.value.Content...)
-		case p.key.ShortTag() == "!!merge":
-			merged = append(merged, p.value)
-		case known:
-			r.repeated = append(r.repeated, Mistake{Line: p.key.Line, Path: (&value{parent: v, name: "." + p.key.Value}).path(),
-				Message: fmt.Sprintf("already set on line %d", all[first].key.Line), Kind: Repeated})
-			all[first] = p
+		case p.key.ShortTag() != "!!merge":
+			set(p)
 		default:
-			at[p.key.Value] = len(all)
-			all = append(all, p)
-		}
-	}
-	for _, other := range merged {
-		for _, p := range r.pairs(v, target(other), depth+1) {
-			if _, known := at[p.key.Value]; !known {
-				at[p.key.Value] = len(all)
-				all = append(all, p)
+			others := []*yaml.Node{p.value}
+			if p.value.Kind == yaml.SequenceNode {
+				others = p.value.Content
+			}
+			for _, other := range slices.Backward(others) { // the first one counts
+				for _, merged := range r.pairs(v, target(other), depth+1) {
+					set(pair{merged.key, merged.value, true})
+				}
 			}
 		}
 	}
@@ -196,9 +206,9 @@ var oldTruth = regexp.MustCompile(`^(?:(y|Y|yes|Yes|YES|on|On|ON)|n|N|no|No|NO|o
 func (r *resolver) scalar(v *value, node *yaml.Node) string {
 	tag, old := node.ShortTag(), oldTruth.FindStringSubmatch(node.Value)
 	switch {
-	case old != nil && r.version == YAML11 && tag == "!!str" && node.Style == 0:
+	case old != nil && r.version == YAML11 && (tag == "!!str" && node.Style == 0 || tag == "!!bool"):
 		return strconv.FormatBool(old[1] != "")
-	case tag != "!!int" && tag != "!!float" && tag != "!!bool" && tag != "!!null":
+	case !slices.Contains([]string{"!!int", "!!float", "!!bool", "!!null", "!!binary"}, tag):
 		return string(quoted(node.Value)) // a timestamp without quotes is text as well
 	}
 	var plain any
