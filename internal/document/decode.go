@@ -4,10 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"reflect"
 	"slices"
-	"sort"
 
 	strictjson "sigs.k8s.io/json"
 )
@@ -24,46 +22,48 @@ func (d *Document) Decode(into any) (mistakes []Mistake, whole bool) {
 	}
 	mistakes = slices.Clone(d.repeated)
 	for found := 0; !whole && found < MistypedMax; {
-		odd, err := d.decode(into, math.MaxInt)
-		if err == nil {
-			whole = true
-			mistakes = append(mistakes, odd...)
+		unknown, err := d.decode(into, 0, d.root.end)
+		if err != nil {
+			at, err := d.culprit(into)
+			at.out = true
+			if at.json != "null" { // in YAML, a field without a value
+				mistakes = append(mistakes, mistyped(at, err))
+				found++
+			}
 			continue
 		}
-		at, err := d.culprit(into)
-		at.out = true
-		if at.json != "null" { // in YAML, a field without a value
-			mistakes = append(mistakes, mistyped(at, err))
-			found++
+		whole = true
+		for _, one := range unknown {
+			if field, ok := errors.AsType[strictjson.FieldError](one); ok {
+				path := field.FieldPath()
+				mistakes = append(mistakes, Mistake{Line: d.Line(path), Path: path, Message: "unknown field", Kind: Unknown})
+			}
 		}
 	}
 	slices.SortStableFunc(mistakes, func(a, b Mistake) int { return a.Line - b.Line })
 	return mistakes, whole
 }
 
-// decode decodes the first values of a document, and finds unknown fields.
-func (d *Document) decode(into any, values int) (odd []Mistake, err error) {
+// decode decodes some values of a document, and those around them.
+func (d *Document) decode(into any, from, to int) (unknown []error, err error) {
 	reflect.ValueOf(into).Elem().SetZero()
-	unknown, err := strictjson.UnmarshalStrict(d.root.appendTo(nil, &values), into)
-	for _, one := range unknown {
-		if field, ok := errors.AsType[strictjson.FieldError](one); ok {
-			path := field.FieldPath()
-			odd = append(odd, Mistake{Line: d.Line(path), Path: path, Message: "unknown field", Kind: Unknown})
-		}
-	}
-	return odd, err
+	return strictjson.UnmarshalStrict(d.root.appendTo(nil, from, to), into)
 }
 
-// culprit returns the first value that cannot be decoded, and why. The errors of the decoder do not tell, if a type has
-// its own: but any number of values before that one can be decoded.
+// culprit returns the first value that cannot be decoded, and why. The errors of the decoder do not tell which it is if a
+// type decodes its own JSON; but the values before it can be decoded alone.
 func (d *Document) culprit(into any) (*value, error) {
-	values := d.root.appendValues(nil)
-	first := sort.Search(len(values)-1, func(i int) bool {
-		_, err := d.decode(into, i+1)
-		return err != nil
-	})
-	_, err := d.decode(into, first+1)
-	return values[first], err
+	from, to := 0, d.root.end
+	for to-from > 1 {
+		middle := (from + to) / 2
+		if _, err := d.decode(into, from, middle); err != nil {
+			to = middle
+		} else {
+			from = middle
+		}
+	}
+	_, err := d.decode(into, from, to)
+	return d.root.at(from), err
 }
 
 func mistyped(at *value, err error) Mistake {
@@ -71,8 +71,7 @@ func mistyped(at *value, err error) Mistake {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		want = "want " + wants(wrong.Type)
 	}
-	all := math.MaxInt
-	text := string(at.appendTo(nil, &all))
+	text := string(at.appendTo(nil, at.number, at.end))
 	return Mistake{Line: at.line, Path: at.path(), Value: text, Message: text + ": " + want, Kind: Mistyped}
 }
 

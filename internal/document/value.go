@@ -28,6 +28,8 @@ type value struct {
 	// json is the value, or how the list or object of the inner values starts.
 	json  string
 	inner []*value
+	// number counts the values in the order of the document, from 0; those within have the numbers up to end.
+	number, end int
 	// out means that the value is not decoded.
 	out bool
 }
@@ -52,47 +54,42 @@ func (d *Document) Line(path string) int {
 	return v.line
 }
 
-// appendTo writes the first values as JSON, starting with this one, and counts them down. What is left out keeps its
-// place in a list.
-func (v *value) appendTo(to []byte, values *int) []byte {
-	*values--
-	to = append(to, v.json...)
-	start := len(to)
+// at returns the value with a number.
+func (v *value) at(number int) *value {
+	for v.number != number {
+		v = v.inner[slices.IndexFunc(v.inner, func(inner *value) bool { return inner.end > number })]
+	}
+	return v
+}
+
+// appendTo writes this value as JSON, with those of the inner values that have some of the numbers. What is left out keeps
+// its place in a list.
+func (v *value) appendTo(text []byte, from, to int) []byte {
+	text = append(text, v.json...)
+	start := len(text)
 	for _, inner := range v.inner {
 		switch {
-		case *values <= 0 || inner.out && v.json == "{":
+		case inner.end <= from || inner.number >= to || inner.out && v.json == "{":
 			continue
-		case len(to) > start:
-			to = append(to, ',')
+		case len(text) > start:
+			text = append(text, ',')
 		}
 		if v.json == "{" {
-			to = append(append(to, quoted(inner.name[1:])...), ':')
+			text = append(append(text, quoted(inner.name[1:])...), ':')
 		}
 		if inner.out {
-			to = append(to, "null"...)
+			text = append(text, "null"...)
 			continue
 		}
-		to = inner.appendTo(to, values)
+		text = inner.appendTo(text, from, to)
 	}
 	switch v.json {
 	case "{":
-		to = append(to, '}')
+		text = append(text, '}')
 	case "[":
-		to = append(to, ']')
+		text = append(text, ']')
 	}
-	return to
-}
-
-// appendValues lists the values in the order in which appendTo writes them.
-func (v *value) appendValues(all []*value) []*value {
-	if v.out {
-		return all
-	}
-	all = append(all, v)
-	for _, inner := range v.inner {
-		all = inner.appendValues(all)
-	}
-	return all
+	return text
 }
 
 // resolve makes values of the tree of YAML.
@@ -106,7 +103,7 @@ func (d *Document) resolve() {
 
 type resolver struct {
 	*Document
-	size int
+	size, count int
 }
 
 func (r *resolver) fail(v *value, line int, format string, arguments ...any) {
@@ -125,6 +122,9 @@ func (r *resolver) enter(v *value, node *yaml.Node, depth int) bool {
 
 func (r *resolver) fill(v *value, node *yaml.Node, depth int) {
 	node = target(node)
+	v.number = r.count
+	r.count++
+	defer func() { v.end = r.count }()
 	if !r.enter(v, node, depth) {
 		return
 	}
