@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"regexp"
 	"strconv"
 	"strings"
@@ -56,7 +57,7 @@ const (
 	YAML11
 )
 
-// Document is one document of a file, or a value in it.
+// Document is one document of a file, or an item of a list in it.
 type Document struct {
 	node    *yaml.Node
 	line    int
@@ -90,51 +91,46 @@ func Each(data []byte, version Version, each func(*Document)) *Mistake {
 // IsObject reports whether a document has fields.
 func (d *Document) IsObject() bool { return d.node.Kind == yaml.MappingNode }
 
-// Start returns the line on which a document, or the field that holds it, starts.
+// Start returns the line on which a document starts.
 func (d *Document) Start() int { return d.line }
 
-// Child returns what a field of a document holds; nil without it.
-func (d *Document) Child(key string) (child *Document) {
-	for name, inner := range d.Fields() {
-		if name == key {
-			child = inner
+// Fields iterates over the names of the fields of a document, and their lines.
+func (d *Document) Fields() iter.Seq2[string, int] {
+	return func(yield func(string, int) bool) {
+		for i := 0; d.IsObject() && i < len(d.node.Content) && yield(d.node.Content[i].Value, d.node.Content[i].Line); i += 2 {
 		}
 	}
-	return child
 }
 
-// Text returns what a field of a document holds if it is no list and has no fields; otherwise nothing.
-func (d *Document) Text(key string) string {
-	if child := d.Child(key); child != nil && child.node.Kind == yaml.ScalarNode {
-		return child.node.Value
+// Text returns what a field holds if it is no list and has no fields; otherwise nothing.
+func (d *Document) Text(path ...string) string {
+	if node := child(d.node, path...); node.Kind == yaml.ScalarNode {
+		return node.Value
 	}
 	return ""
 }
 
-// Fields iterates over the fields of a document.
-func (d *Document) Fields() func(yield func(string, *Document) bool) {
-	return func(yield func(string, *Document) bool) {
-		for i := 0; d.IsObject() && i+1 < len(d.node.Content); i += 2 {
-			if !yield(d.node.Content[i].Value, d.within(d.node.Content[i+1], d.node.Content[i].Line)) {
-				return
+// Items returns the elements of the list in a field, and whether it is a list. No field is an empty list.
+func (d *Document) Items(key string) (items []*Document, isList bool) {
+	list := child(d.node, key)
+	for _, node := range list.Content {
+		items = append(items, &Document{node: target(node), line: node.Line, version: d.version})
+	}
+	return items, list.Kind == yaml.SequenceNode || list.IsZero()
+}
+
+// child returns what a field holds; an empty node without it.
+func child(node *yaml.Node, path ...string) *yaml.Node {
+	for _, key := range path {
+		inner := &yaml.Node{}
+		for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == key {
+				inner = target(node.Content[i+1])
 			}
 		}
+		node = inner
 	}
-}
-
-// Items returns the elements of a list; false if the document is none.
-func (d *Document) Items() (items []*Document, isList bool) {
-	if d.node.Kind != yaml.SequenceNode {
-		return nil, false
-	}
-	for _, node := range d.node.Content {
-		items = append(items, d.within(node, node.Line))
-	}
-	return items, true
-}
-
-func (d *Document) within(node *yaml.Node, line int) *Document {
-	return &Document{node: target(node), line: line, version: d.version}
+	return node
 }
 
 // target returns the node that an alias stands for.

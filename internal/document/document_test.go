@@ -149,8 +149,8 @@ func TestEach(t *testing.T) {
 	} {
 		var got string
 		if err := Each([]byte(text), YAML12, func(d *Document) {
-			for key := range d.Fields() {
-				got += fmt.Sprintf("%d %s, ", d.Start(), key)
+			for key, line := range d.Fields() {
+				got += fmt.Sprintf("%d %s, ", line, key)
 			}
 		}); err != nil {
 			got += fmt.Sprintf("line %d: %s", err.Line, err.Message)

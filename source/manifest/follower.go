@@ -142,11 +142,11 @@ func (f *Follower) report(perFile [][]Problem) {
 		if slices.Equal(f.told[file], problems) {
 			continue
 		}
-		message := "Manifest rejected; its last good state stays in force"
 		if state := f.catalog.files[file]; state != nil && len(state.problems) == 0 {
-			message = "Objects of a manifest rejected; an earlier file defines them"
+			f.options.Log.Error("Objects of a manifest rejected; an earlier file defines them", zap.String("problem", linesOf(problems)))
+		} else {
+			f.options.Log.Error("Manifest rejected; its last good state stays in force", zap.String("problem", linesOf(problems)))
 		}
-		f.options.Log.Error(message, zap.String("problem", linesOf(problems)))
 		if f.options.OnProblem != nil {
 			for _, problem := range problems {
 				f.options.OnProblem(problem)

@@ -256,6 +256,9 @@ func TestFollowerRefusesWholeFiles(t *testing.T) {
 	r.write("b.yaml", manifest("b", 81)+"---\n"+manifest("a", 99))
 	r.awaitProblem("b.yaml:8: Service default/a: metadata.name: is already defined in " + r.path("a.yaml") + ":1")
 	r.awaitOnly("spec default/b") // the other object of the file
+	if r.logs.FilterMessageSnippet("Objects of a manifest rejected").Len() != 1 {
+		t.Error("the log does not tell which objects are rejected")
+	}
 	r.must(os.Remove(r.path("a.yaml")))
 	r.awaitOnly("spec default/a")
 	r.awaitNoProblem()

@@ -54,18 +54,14 @@ func split(root *document.Document) ([]*document.Document, *document.Mistake) {
 	if root.Text("kind") != "List" || root.Text("apiVersion") != "v1" {
 		return []*document.Document{root}, nil
 	}
-	for key, value := range root.Fields() {
-		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "items"}, key) {
-			return nil, &document.Mistake{Line: value.Start(), Message: fmt.Sprintf("List: %s: unknown field", key)}
+	members, isList := root.Items("items")
+	for key, line := range root.Fields() {
+		switch {
+		case !slices.Contains([]string{"apiVersion", "kind", "metadata", "items"}, key):
+			return nil, &document.Mistake{Line: line, Message: fmt.Sprintf("List: %s: unknown field", key)}
+		case key == "items" && !isList:
+			return nil, &document.Mistake{Line: line, Message: "List: items: must be a list"}
 		}
-	}
-	items := root.Child("items")
-	if items == nil {
-		return nil, nil
-	}
-	members, ok := items.Items()
-	if !ok {
-		return nil, &document.Mistake{Line: items.Start(), Message: "List: items: must be a list"}
 	}
 	return members, nil
 }
@@ -104,11 +100,10 @@ func unknownKind(file string, d *document.Document, kind typeMeta) Problem {
 
 // nameOf returns the name of an object as far as it can be read.
 func nameOf(d *document.Document, kind string) string {
-	metadata := d.Child("metadata")
-	if metadata == nil || metadata.Text("name") == "" {
+	id := objectID{kind: kind, namespace: d.Text("metadata", "namespace"), name: d.Text("metadata", "name")}
+	if id.name == "" {
 		return kind
 	}
-	id := objectID{kind: kind, namespace: metadata.Text("namespace"), name: metadata.Text("name")}
 	if id.namespace == "" && namespaced(kind) {
 		id.namespace = defaultNamespace
 	}
