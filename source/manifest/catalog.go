@@ -9,23 +9,19 @@ import (
 	"github.com/sluice-proxy/sluice/source"
 )
 
-// catalog knows which file holds which object, and decides which objects change when
-// files change. It is pure; the follower's goroutine owns it.
-//
-// Invariants: an object in force belongs to exactly one file; a file's objects
-// come into force together or not at all.
+// catalog knows which file holds which object, and decides which objects change when files change. If several files hold
+// an object, that of the first file by name is in force. It is pure; the follower's goroutine owns it.
 type catalog struct {
 	files map[string]*fileState
-	owner map[objectID]string
+	// holders are the files that hold an object, sorted. Contested are the objects with more than one.
+	holders   map[objectID][]string
+	contested map[objectID]bool
 }
 
 // fileState is what is known about one file.
 type fileState struct {
-	// current are the objects in force.
-	current map[objectID]object
-	// pending is a good reading that is not in force, because another file
-	// holds one of its objects; nil when there is none.
-	pending map[objectID]object
+	// objects are those of the last good reading.
+	objects map[objectID]object
 	// problems say why the newest reading is not in force.
 	problems []Problem
 }
@@ -40,158 +36,92 @@ type reading struct {
 }
 
 func newCatalog() *catalog {
-	return &catalog{files: make(map[string]*fileState), owner: make(map[objectID]string)}
+	return &catalog{files: make(map[string]*fileState), holders: make(map[objectID][]string), contested: make(map[objectID]bool)}
 }
 
-// apply records readings and returns the changes that follow. It also retries files that
-// were rejected for an object of another file.
+// apply records readings and returns the changes that follow.
 func (c *catalog) apply(readings []reading) difference {
-	released := make(map[objectID]bool)
-	for _, reading := range readings {
-		state := c.files[reading.file]
-		switch {
-		case reading.gone:
-			c.forget(reading.file, released)
-			continue
-		case state == nil:
+	touched := make(map[objectID]bool)
+	for _, r := range readings {
+		state := c.files[r.file]
+		if state == nil {
 			state = &fileState{}
-			c.files[reading.file] = state
+			c.files[r.file] = state
 		}
-		state.problems = reading.problems
-		state.pending = nil
-		if len(reading.problems) == 0 {
-			state.pending = byID(reading.objects)
+		state.problems = r.problems
+		if len(r.problems) == 0 {
+			c.hold(r.file, state, byID(r.objects), touched)
+		}
+		if r.gone {
+			delete(c.files, r.file)
 		}
 	}
-	return c.settle(released)
+	return c.changes(touched)
 }
 
-// forget drops a file and releases its objects.
-func (c *catalog) forget(file string, released map[objectID]bool) {
-	state := c.files[file]
-	if state == nil {
-		return
+// hold replaces the objects of a file, and adds both to touched.
+func (c *catalog) hold(file string, state *fileState, objects map[objectID]object, touched map[objectID]bool) {
+	for id := range state.objects {
+		c.holders[id] = slices.DeleteFunc(c.holders[id], func(holder string) bool { return holder == file })
+		touched[id] = true
 	}
-	for id := range state.current {
-		delete(c.owner, id)
-		released[id] = true
+	for id := range objects {
+		at, _ := slices.BinarySearch(c.holders[id], file)
+		c.holders[id] = slices.Insert(c.holders[id], at, file)
+		touched[id] = true
 	}
-	delete(c.files, file)
+	state.objects = objects
 }
 
-// settle puts pending readings into force unless they conflict with another file. A
-// rejected reading keeps the old objects of its file in force, which can conflict with
-// yet another file; each round rejects at least one, so it ends.
-func (c *catalog) settle(released map[objectID]bool) difference {
-	waiting := make(map[string]bool)
-	for file, state := range c.files {
-		if state.pending != nil {
-			waiting[file] = true
-		}
-	}
-	for {
-		refused := c.conflicts(waiting)
-		if len(refused) == 0 {
-			break
-		}
-		for file, problems := range refused {
-			c.files[file].problems = problems
-			delete(waiting, file)
-		}
-	}
-	return c.takeOver(slices.Sorted(maps.Keys(waiting)), released)
-}
-
-// conflicts lists the files among waiting whose reading claims an object of
-// another file. A file keeps the objects that it already has; new ones go to the
-// first file by name.
-func (c *catalog) conflicts(waiting map[string]bool) map[string][]Problem {
-	claimed := make(map[objectID]string)
-	for file := range waiting {
-		state := c.files[file]
-		for id := range state.current {
-			if _, kept := state.pending[id]; kept {
-				claimed[id] = file
-			}
-		}
-	}
-	refused := make(map[string][]Problem)
-	for _, file := range slices.Sorted(maps.Keys(waiting)) {
-		var problems []Problem
-		for _, object := range inFileOrder(c.files[file].pending) {
-			if holder := c.holder(object.id, claimed, waiting); holder != "" && holder != file {
-				problems = append(problems, c.duplicate(file, holder, object))
-			}
-		}
-		if len(problems) > 0 {
-			refused[file] = problems
+// changes returns what is in force now of the objects touched.
+func (c *catalog) changes(touched map[objectID]bool) (diff difference) {
+	for id := range touched {
+		delete(c.contested, id)
+		holders := c.holders[id]
+		if len(holders) == 0 {
+			delete(c.holders, id)
+			diff.removed = append(diff.removed, id)
 			continue
 		}
-		for id := range c.files[file].pending {
-			claimed[id] = file
+		if len(holders) > 1 {
+			c.contested[id] = true
 		}
+		diff.set = append(diff.set, c.files[holders[0]].objects[id])
 	}
-	return refused
-}
-
-// holder returns the file that has an object, empty when it is free. The objects in force
-// of a waiting file count only if its reading claims them again.
-func (c *catalog) holder(id objectID, claimed map[objectID]string, waiting map[string]bool) string {
-	if file := claimed[id]; file != "" {
-		return file
-	}
-	if file := c.owner[id]; !waiting[file] {
-		return file
-	}
-	return ""
-}
-
-func (c *catalog) duplicate(file, holder string, object object) Problem {
-	first := c.files[holder].current[object.id]
-	if pending, ok := c.files[holder].pending[object.id]; ok {
-		first = pending
-	}
-	return Problem{
-		File: file, Line: object.line, Object: object.id.String(), Field: "metadata.name",
-		Message: fmt.Sprintf("is already defined in %s:%d", holder, first.line),
-	}
-}
-
-// takeOver puts the readings of files into force.
-func (c *catalog) takeOver(files []string, released map[objectID]bool) difference {
-	var diff difference
-	for _, file := range files {
-		for id := range c.files[file].current {
-			delete(c.owner, id)
-			released[id] = true
-		}
-	}
-	for _, file := range files {
-		state := c.files[file]
-		for _, object := range inFileOrder(state.pending) {
-			c.owner[object.id] = file
-			diff.set = append(diff.set, object)
-		}
-		state.current, state.pending, state.problems = state.pending, nil, nil
-	}
-	for id := range released {
-		if _, taken := c.owner[id]; !taken {
-			diff.removed = append(diff.removed, id)
-		}
-	}
+	slices.SortFunc(diff.set, func(a, b object) int { return strings.Compare(a.id.String(), b.id.String()) })
 	slices.SortFunc(diff.removed, func(a, b objectID) int { return strings.Compare(a.String(), b.String()) })
 	return diff
 }
 
 // perFile returns all problems of each bad file, sorted by file.
-func (c *catalog) perFile() [][]Problem {
-	var all [][]Problem
-	for _, file := range slices.Sorted(maps.Keys(c.files)) {
-		if found := c.files[file].problems; len(found) > 0 {
-			all = append(all, found)
+func (c *catalog) perFile() (all [][]Problem) {
+	bad := make(map[string][]Problem)
+	for file, state := range c.files {
+		if len(state.problems) > 0 {
+			bad[file] = state.problems
 		}
 	}
+	for id := range c.contested {
+		for _, file := range c.holders[id][1:] {
+			if len(c.files[file].problems) == 0 {
+				bad[file] = append(bad[file], c.duplicate(file, id))
+			}
+		}
+	}
+	for _, file := range slices.Sorted(maps.Keys(bad)) {
+		slices.SortStableFunc(bad[file], func(a, b Problem) int { return a.Line - b.Line })
+		all = append(all, bad[file])
+	}
 	return all
+}
+
+// duplicate is the problem of an object that is not in force because an earlier file holds it.
+func (c *catalog) duplicate(file string, id objectID) Problem {
+	first := c.holders[id][0]
+	return Problem{
+		File: file, Line: c.files[file].objects[id].line, Object: id.String(), Field: "metadata.name",
+		Message: fmt.Sprintf("is already defined in %s:%d", first, c.files[first].objects[id].line),
+	}
 }
 
 func byID(objects []object) map[objectID]object {
@@ -200,15 +130,6 @@ func byID(objects []object) map[objectID]object {
 		all[object.id] = object
 	}
 	return all
-}
-
-func inFileOrder(objects map[objectID]object) []object {
-	return slices.SortedFunc(maps.Values(objects), func(a, b object) int {
-		if a.line != b.line {
-			return a.line - b.line
-		}
-		return strings.Compare(a.id.String(), b.id.String())
-	})
 }
 
 // difference lists the changes for the cache.

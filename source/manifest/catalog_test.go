@@ -77,33 +77,23 @@ func TestCatalog(t *testing.T) {
 			{[]reading{good("1", "a")}, "+a", ""},
 			{[]reading{gone("1"), good("2", "a")}, "+a", ""},
 		},
-		"the later of two new files is rejected whole": {
-			{[]reading{good("2", "b", "a"), good("1", "a")}, "+a", "2:2: Node a: metadata.name: is already defined in 1:1"},
+		"the first file by name wins, and the rest of the other is in force": {
+			{[]reading{good("2", "b", "a"), good("1", "a")}, "+a +b", "2:2: Node a: metadata.name: is already defined in 1:1"},
 			{nil, "", "2:2: Node a: metadata.name: is already defined in 1:1"},
+			{[]reading{good("0", "a")}, "+a", "1:1: Node a: metadata.name: is already defined in 0:1\n2:2: Node a: metadata.name: is already defined in 0:1"},
+			{[]reading{bad("0"), gone("2")}, "+a -b", "0: bad\n0: worse\n1:1: Node a: metadata.name: is already defined in 0:1"},
 		},
-		"the file that has an object keeps it, whatever its name": {
-			{[]reading{good("2", "a")}, "+a", ""},
-			{[]reading{good("1", "a"), good("2", "a", "b")}, "+a +b", "1:1: Node a: metadata.name: is already defined in 2:1"},
-		},
-		"a refused file comes into force when the way is free": {
-			{[]reading{good("1", "a"), good("2", "a", "b")}, "+a", "2:1: Node a: metadata.name: is already defined in 1:1"},
-			{[]reading{gone("1")}, "+a +b", ""},
+		"the next file takes over without a gap": {
+			{[]reading{good("1", "a"), good("2", "a", "b")}, "+a +b", "2:1: Node a: metadata.name: is already defined in 1:1"},
+			{[]reading{gone("1")}, "+a", ""},
 		},
 		"an object moves between two files at once": {
 			{[]reading{good("1", "a", "b"), good("2", "c")}, "+a +b +c", ""},
-			{[]reading{good("1", "a"), good("2", "c", "b")}, "+a +c +b", ""},
+			{[]reading{good("1", "a"), good("2", "c", "b")}, "+a +b +c", ""},
 		},
 		"two files swap their objects": {
 			{[]reading{good("1", "a"), good("2", "b")}, "+a +b", ""},
-			{[]reading{good("1", "b"), good("2", "a")}, "+b +a", ""},
-		},
-		"what a refused file keeps cannot be taken": {
-			{[]reading{good("1", "a"), good("2", "b")}, "+a +b", ""},
-			// 1 wants c, which 3 has first, and gives up a, which 2 wants.
-			{[]reading{good("3", "c")}, "+c", ""},
-			{[]reading{good("1", "c"), good("2", "a", "b")}, "",
-				"1:1: Node c: metadata.name: is already defined in 3:1\n2:1: Node a: metadata.name: is already defined in 1:1"},
-			{[]reading{gone("3")}, "+c +a +b", ""},
+			{[]reading{good("1", "b"), good("2", "a")}, "+a +b", ""},
 		},
 	}
 	for name, steps := range tests {
@@ -121,21 +111,20 @@ func TestCatalog(t *testing.T) {
 	}
 }
 
-// TestCatalogKeepsItsWord: after any readings, what was told adds up to exactly
-// the objects in force, each object is in force from one file, and a file
-// without a problem has all of its objects in force.
+// TestCatalogKeepsItsWord: after any readings, what was told adds up to the last good objects of all files, each from the
+// first file that has it, and the other files complain.
 func TestCatalogKeepsItsWord(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		c := newCatalog()
-		known := make(map[objectID]bool)
+		known := make(map[objectID]int)
 		for range 12 {
 			diff := c.apply(randomReadings(random))
 			for _, object := range diff.set {
-				known[object.id] = true
+				known[object.id] = object.line
 			}
 			for _, id := range diff.removed {
-				if !known[id] {
+				if known[id] == 0 {
 					t.Fatalf("seed %d: %s removed twice", seed, id)
 				}
 				delete(known, id)
@@ -162,21 +151,23 @@ func randomReadings(random *rand.Rand) []reading {
 	return readings
 }
 
-func checkCatalog(t *testing.T, seed uint64, c *catalog, known map[objectID]bool) {
+func checkCatalog(t *testing.T, seed uint64, c *catalog, known map[objectID]int) {
 	t.Helper()
-	inForce := make(map[objectID]bool)
-	for file, state := range c.files {
-		for id := range state.current {
-			if inForce[id] || c.owner[id] != file {
-				t.Fatalf("seed %d: %s is in force from %s, owned by %s", seed, id, file, c.owner[id])
+	inForce := make(map[objectID]int)
+	duplicates := 0
+	for _, file := range slices.Sorted(maps.Keys(c.files)) {
+		for id, object := range c.files[file].objects {
+			if inForce[id] == 0 {
+				inForce[id] = object.line
+			} else if len(c.files[file].problems) == 0 {
+				duplicates++
 			}
-			inForce[id] = true
-		}
-		if len(state.problems) == 0 && state.pending != nil {
-			t.Fatalf("seed %d: %s is held back without a reason", seed, file)
 		}
 	}
-	if !maps.Equal(inForce, known) || len(c.owner) != len(known) {
-		t.Fatalf("seed %d: in force %v, told %v", seed, slices.Collect(maps.Keys(inForce)), slices.Collect(maps.Keys(known)))
+	if !maps.Equal(inForce, known) || len(c.holders) != len(known) {
+		t.Fatalf("seed %d: in force %v, told %v", seed, inForce, known)
+	}
+	if told := strings.Count(complaints(c), "already defined"); told != duplicates {
+		t.Fatalf("seed %d: %d duplicates, told %d", seed, duplicates, told)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/sluice-proxy/sluice/internal/yamllines"
+	"github.com/sluice-proxy/sluice/internal/document"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -94,7 +94,7 @@ func checkService(object *corev1.Service) findings {
 	checkAffinity(&found, spec)
 	checkPolicies(&found, spec)
 	for i, text := range spec.ExternalIPs {
-		checkAddress(&found, yamllines.Index("spec.externalIPs", i), text)
+		checkAddress(&found, document.Index("spec.externalIPs", i), text)
 	}
 	if len(spec.LoadBalancerSourceRanges) > 0 && spec.Type != corev1.ServiceTypeLoadBalancer {
 		found.add("spec.loadBalancerSourceRanges", "needs type LoadBalancer")
@@ -125,7 +125,7 @@ func checkClusterIPs(found *findings, spec *corev1.ServiceSpec) {
 	}
 	checkAddress(found, "spec.clusterIP", spec.ClusterIP)
 	for i, text := range spec.ClusterIPs[1:] {
-		checkAddress(found, yamllines.Index("spec.clusterIPs", i+1), text)
+		checkAddress(found, document.Index("spec.clusterIPs", i+1), text)
 	}
 	if families := len(spec.IPFamilies); families > 0 && families != len(spec.ClusterIPs) {
 		found.add("spec.ipFamilies", "has %d entries for %d ClusterIPs", families, len(spec.ClusterIPs))
@@ -149,7 +149,7 @@ func checkServicePorts(found *findings, spec *corev1.ServiceSpec) {
 	ports, nodePorts := make(map[portUse]int), make(map[portUse]int)
 	for i := range spec.Ports {
 		port := &spec.Ports[i]
-		field := yamllines.Index("spec.ports", i)
+		field := document.Index("spec.ports", i)
 		checkPortName(found, field+".name", port.Name, len(spec.Ports))
 		checkNodePort(found, field+".nodePort", spec.Type, port.NodePort)
 		checkOnce(found, names, port.Name, i, field+".name")
@@ -221,7 +221,7 @@ func checkPolicies(found *findings, spec *corev1.ServiceSpec) {
 func checkIngress(found *findings, ingress []corev1.LoadBalancerIngress) {
 	for i, entry := range ingress {
 		if entry.IPMode != nil && entry.IP == "" {
-			found.add(yamllines.Index("status.loadBalancer.ingress", i)+".ipMode", "must not be set without ip")
+			found.add(document.Index("status.loadBalancer.ingress", i)+".ipMode", "must not be set without ip")
 		}
 	}
 }
@@ -234,7 +234,7 @@ func checkEndpointSlice(object *discoveryv1.EndpointSlice) findings {
 		discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
 	checkSlicePorts(&found, object.Ports)
 	for i := range object.Endpoints {
-		checkEndpoint(&found, yamllines.Index("endpoints", i), object.AddressType, &object.Endpoints[i])
+		checkEndpoint(&found, document.Index("endpoints", i), object.AddressType, &object.Endpoints[i])
 	}
 	return found
 }
@@ -242,7 +242,7 @@ func checkEndpointSlice(object *discoveryv1.EndpointSlice) findings {
 func checkSlicePorts(found *findings, ports []discoveryv1.EndpointPort) {
 	names := make(map[string]int)
 	for i, port := range ports {
-		field := yamllines.Index("ports", i)
+		field := document.Index("ports", i)
 		if first, twice := names[*port.Name]; twice {
 			found.add(field+".name", "is the same as that of ports[%d]", first)
 		}
@@ -258,18 +258,18 @@ func checkSlicePorts(found *findings, ports []discoveryv1.EndpointPort) {
 func checkEndpoint(found *findings, field string, kind discoveryv1.AddressType, endpoint *discoveryv1.Endpoint) {
 	if kind != discoveryv1.AddressTypeFQDN { // such slices are not proxied
 		for i, text := range endpoint.Addresses {
-			checkAddress(found, yamllines.Index(field+".addresses", i), text)
+			checkAddress(found, document.Index(field+".addresses", i), text)
 		}
 	}
 	if hints := endpoint.Hints; hints != nil {
 		for i, zone := range hints.ForZones {
 			if zone.Name == "" {
-				found.add(yamllines.Index(field+".hints.forZones", i)+".name", "is required")
+				found.add(document.Index(field+".hints.forZones", i)+".name", "is required")
 			}
 		}
 		for i, node := range hints.ForNodes {
 			if node.Name == "" {
-				found.add(yamllines.Index(field+".hints.forNodes", i)+".name", "is required")
+				found.add(document.Index(field+".hints.forNodes", i)+".name", "is required")
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func follow(t *testing.T, dir string) *source.Cache {
 		t.Error(err)
 	}
 	for file, state := range follower.catalog.files {
-		if len(state.current) == 0 {
+		if len(state.objects) == 0 {
 			t.Errorf("%s holds nothing", file)
 		}
 	}

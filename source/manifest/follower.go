@@ -142,7 +142,11 @@ func (f *Follower) report(perFile [][]Problem) {
 		if slices.Equal(f.told[file], problems) {
 			continue
 		}
-		f.options.Log.Error("Manifest rejected; its last good state stays in force", zap.String("problem", linesOf(problems)))
+		if state := f.catalog.files[file]; state != nil && len(state.problems) == 0 {
+			f.options.Log.Error("Objects of a manifest rejected; an earlier file defines them", zap.String("problem", linesOf(problems)))
+		} else {
+			f.options.Log.Error("Manifest rejected; its last good state stays in force", zap.String("problem", linesOf(problems)))
+		}
 		if f.options.OnProblem != nil {
 			for _, problem := range problems {
 				f.options.OnProblem(problem)

@@ -253,9 +253,12 @@ func TestFollowerRefusesWholeFiles(t *testing.T) {
 	r.write("a.yaml", manifest("a", 81)+"---\n"+manifest("c", 0))
 	r.awaitProblem("a.yaml:13: Service default/c: spec.ports[0].port")
 	r.posts.Expect(t)
-	r.write("b.yaml", manifest("b", 80)+"---\n"+manifest("a", 99))
+	r.write("b.yaml", manifest("b", 81)+"---\n"+manifest("a", 99))
 	r.awaitProblem("b.yaml:8: Service default/a: metadata.name: is already defined in " + r.path("a.yaml") + ":1")
-	r.posts.Expect(t)
+	r.awaitOnly("spec default/b") // the other object of the file
+	if r.logs.FilterMessageSnippet("Objects of a manifest rejected").Len() != 1 {
+		t.Error("the log does not tell which objects are rejected")
+	}
 	r.must(os.Remove(r.path("a.yaml")))
 	r.awaitOnly("spec default/a")
 	r.awaitNoProblem()

@@ -1,21 +1,16 @@
 package manifest
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	strictjson "sigs.k8s.io/json"
 
-	"github.com/sluice-proxy/sluice/internal/yamllines"
+	"github.com/sluice-proxy/sluice/internal/document"
 	"github.com/sluice-proxy/sluice/service"
 	"github.com/sluice-proxy/sluice/source/reduce"
 )
@@ -26,10 +21,10 @@ func parse(file string, data []byte, policy reduce.Policy) ([]object, []Problem)
 	var objects []object
 	var problems []Problem
 	lines := make(map[objectID]int)
-	err := documents(data, func(root *yaml.Node) {
+	err := document.Each(data, document.YAML12, func(root *document.Document) {
 		members, err := split(root)
 		if err != nil {
-			problems = append(problems, problemOf(file, err))
+			problems = append(problems, problemOf(file, "", *err))
 			return
 		}
 		for _, member := range members {
@@ -47,7 +42,7 @@ func parse(file string, data []byte, policy reduce.Policy) ([]object, []Problem)
 	})
 	switch {
 	case err != nil: // what is not YAML is not half understood
-		return nil, []Problem{problemOf(file, err)}
+		return nil, []Problem{problemOf(file, "", *err)}
 	case len(problems) > 0:
 		return nil, problems
 	}
@@ -55,64 +50,44 @@ func parse(file string, data []byte, policy reduce.Policy) ([]object, []Problem)
 }
 
 // split opens a List into its items; anything else is one object.
-func split(root *yaml.Node) ([]*yaml.Node, error) {
-	if root.Kind != yaml.MappingNode {
-		return nil, &yamllines.Error{Line: root.Line, Message: "must be an object with apiVersion and kind"}
+func split(root *document.Document) ([]*document.Document, *document.Mistake) {
+	if root.Text("kind") != "List" || root.Text("apiVersion") != "v1" {
+		return []*document.Document{root}, nil
 	}
-	if text(root, "kind") != "List" || text(root, "apiVersion") != "v1" {
-		return []*yaml.Node{root}, nil
-	}
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		switch key := root.Content[i]; key.Value {
-		case "apiVersion", "kind", "metadata", "items":
-		default:
-			return nil, &yamllines.Error{Line: key.Line, Message: fmt.Sprintf("List: %s: unknown field", key.Value)}
+	members, isList := root.Items("items")
+	for key, line := range root.Fields() {
+		switch {
+		case !slices.Contains([]string{"apiVersion", "kind", "metadata", "items"}, key):
+			return nil, &document.Mistake{Line: line, Message: fmt.Sprintf("List: %s: unknown field", key)}
+		case key == "items" && !isList:
+			return nil, &document.Mistake{Line: line, Message: "List: items: must be a list"}
 		}
 	}
-	items := child(root, "items")
-	if items == nil {
-		return nil, nil
-	}
-	if items.Kind != yaml.SequenceNode {
-		return nil, &yamllines.Error{Line: items.Line, Message: "List: items: must be a list"}
-	}
-	return items.Content, nil
+	return members, nil
 }
 
 // parseObject decodes, completes, checks and reduces one object.
-func parseObject(file string, node *yaml.Node, policy reduce.Policy) (object, []Problem) {
-	for node.Kind == yaml.AliasNode {
-		node = node.Alias
+func parseObject(file string, d *document.Document, policy reduce.Policy) (object, []Problem) {
+	if !d.IsObject() {
+		return object{}, []Problem{{File: file, Line: d.Start(), Message: "must be an object with apiVersion and kind"}}
 	}
-	if node.Kind != yaml.MappingNode {
-		return object{}, []Problem{{File: file, Line: node.Line, Message: "must be an object with apiVersion and kind"}}
-	}
-	kind := typeMeta{text(node, "apiVersion"), text(node, "kind")}
+	kind := typeMeta{d.Text("apiVersion"), d.Text("kind")}
 	read, ok := readers[kind]
 	if !ok {
-		return object{}, []Problem{unknownKind(file, node, kind)}
+		return object{}, []Problem{unknownKind(file, d, kind)}
 	}
-	encoded, err := encode(node)
-	if err != nil {
-		problem := problemOf(file, err)
-		problem.Object = nameOf(node, kind.kind)
-		return object{}, []Problem{problem}
-	}
-	parsed, found := read(encoded, policy)
-	parsed.line = node.Line
+	parsed, found := read(d, policy)
+	parsed.line = d.Start()
 	var problems []Problem
-	for _, finding := range found {
-		problems = append(problems, Problem{
-			File: file, Line: encoded.lines.Of(finding.field), Object: nameOf(node, kind.kind),
-			Field: finding.field, Message: finding.message,
-		})
+	for _, m := range found {
+		problems = append(problems, problemOf(file, nameOf(d, kind.kind), m))
 	}
 	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
 	return parsed, problems
 }
 
-func unknownKind(file string, node *yaml.Node, kind typeMeta) Problem {
-	problem := Problem{File: file, Line: node.Line, Field: "kind"}
+func unknownKind(file string, d *document.Document, kind typeMeta) Problem {
+	problem := Problem{File: file, Line: d.Line("kind"), Field: "kind"}
 	switch {
 	case kind.apiVersion == "" || kind.kind == "":
 		problem.Message = "apiVersion and kind are required"
@@ -120,32 +95,23 @@ func unknownKind(file string, node *yaml.Node, kind typeMeta) Problem {
 		problem.Message = fmt.Sprintf("%s %s is not understood; expected v1 Service, discovery.k8s.io/v1 EndpointSlice, "+
 			"v1 Node, networking.k8s.io/v1 ServiceCIDR or v1 List", kind.apiVersion, kind.kind)
 	}
-	if at := child(node, "kind"); at != nil {
-		problem.Line = at.Line
-	}
 	return problem
 }
 
 // nameOf returns the name of an object as far as it can be read.
-func nameOf(node *yaml.Node, kind string) string {
-	metadata := child(node, "metadata")
-	if metadata == nil || text(metadata, "name") == "" {
+func nameOf(d *document.Document, kind string) string {
+	id := objectID{kind: kind, namespace: d.Text("metadata", "namespace"), name: d.Text("metadata", "name")}
+	if id.name == "" {
 		return kind
 	}
-	id := objectID{kind: kind, namespace: text(metadata, "namespace"), name: text(metadata, "name")}
 	if id.namespace == "" && namespaced(kind) {
 		id.namespace = defaultNamespace
 	}
 	return id.String()
 }
 
-func problemOf(file string, err error) Problem {
-	problem := Problem{File: file, Message: err.Error()}
-	var at *yamllines.Error
-	if errors.As(err, &at) {
-		problem.Line = at.Line
-	}
-	return problem
+func problemOf(file, object string, m document.Mistake) Problem {
+	return Problem{File: file, Line: m.Line, Object: object, Field: m.Path, Message: m.Message}
 }
 
 // typeMeta is the apiVersion and kind of an object.
@@ -154,7 +120,7 @@ type typeMeta struct {
 }
 
 // readers hold the reader of each kind.
-var readers = map[typeMeta]func(*encoding, reduce.Policy) (object, findings){
+var readers = map[typeMeta]func(*document.Document, reduce.Policy) (object, []document.Mistake){
 	{"v1", kindService}: reader(kindService, defaultService, checkService,
 		func(o *object, p reduce.Policy, read *corev1.Service) { o.spec, o.warnings = p.Service(read) }),
 	{"discovery.k8s.io/v1", kindEndpointSlice}: reader(kindEndpointSlice, defaultEndpointSlice, checkEndpointSlice,
@@ -174,11 +140,12 @@ var readers = map[typeMeta]func(*encoding, reduce.Policy) (object, findings){
 func reader[T any, P interface {
 	*T
 	metav1.Object
-}](kind string, complete func(*T), check func(*T) findings, into func(*object, reduce.Policy, *T)) func(*encoding, reduce.Policy) (object, findings) {
-	return func(encoded *encoding, policy reduce.Policy) (object, findings) {
-		read, found := decode[T](encoded)
-		if read == nil {
-			return object{}, found
+}](kind string, complete func(*T), check func(*T) findings, into func(*object, reduce.Policy, *T)) func(*document.Document, reduce.Policy) (object, []document.Mistake) {
+	return func(d *document.Document, policy reduce.Policy) (object, []document.Mistake) {
+		read := new(T)
+		mistakes, whole := d.Decode(read)
+		if !whole {
+			return object{}, mistakes
 		}
 		complete(read)
 		meta := P(read)
@@ -186,12 +153,12 @@ func reader[T any, P interface {
 		into(&o, policy, read)
 		for _, f := range rejected(check(read), o.warnings) {
 			// What could not be decoded has the zero value, which says nothing about the file.
-			if !slices.ContainsFunc(found, func(known finding) bool { return overlap(known.field, f.field) }) {
-				found = append(found, f)
+			if !slices.ContainsFunc(mistakes, func(m document.Mistake) bool { return overlap(m.Path, f.field) }) {
+				mistakes = append(mistakes, document.Mistake{Line: d.Line(f.field), Path: f.field, Message: f.message})
 			}
 		}
-		if len(found) > 0 {
-			return object{}, found
+		if len(mistakes) > 0 {
+			return object{}, mistakes
 		}
 		return o, nil
 	}
@@ -224,59 +191,4 @@ func rejected(found findings, warnings []service.Warning) findings {
 		}
 	}
 	return found
-}
-
-// mistypedMax bounds the values of the wrong type that one round finds in an object: each takes a
-// further decoding.
-const mistypedMax = 20
-
-// decode decodes an object, and finds fields that the kind does not have and values of the wrong
-// type, which it leaves out. It returns nil if the rest could not be decoded.
-func decode[T any](encoded *encoding) (read *T, found findings) {
-	for len(found) < mistypedMax {
-		read = new(T)
-		strict, err := strictjson.UnmarshalStrict(encoded.json, read)
-		var mistyped *json.UnmarshalTypeError
-		if errors.As(err, &mistyped) {
-			// mistyped.Field has no indices; the offset tells the exact place.
-			path := encoded.pathAt(int(mistyped.Offset))
-			found.add(path, "must be a %s, is a %s", typeName(mistyped.Type.Kind()), mistyped.Value)
-			if encoded.omitted[path] {
-				return nil, found
-			}
-			if encoded, err = encoded.without(path); err == nil {
-				continue
-			}
-		}
-		if err != nil {
-			found.add("", "cannot be decoded: %s", err)
-			return nil, found
-		}
-		for _, err := range strict {
-			field := ""
-			var at strictjson.FieldError
-			if errors.As(err, &at) {
-				field = at.FieldPath()
-			}
-			found.add(field, "unknown field")
-		}
-		return read, found
-	}
-	return nil, found
-}
-
-// typeName returns the name of a Go type in the words of YAML.
-func typeName(kind reflect.Kind) string {
-	switch kind {
-	case reflect.String:
-		return "string"
-	case reflect.Bool:
-		return "boolean"
-	case reflect.Slice:
-		return "list"
-	case reflect.Map, reflect.Struct:
-		return "map"
-	default:
-		return "number"
-	}
 }

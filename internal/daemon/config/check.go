@@ -16,7 +16,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	proxy "github.com/sluice-proxy/sluice"
-	"github.com/sluice-proxy/sluice/internal/yamllines"
+	"github.com/sluice-proxy/sluice/internal/document"
 	"github.com/sluice-proxy/sluice/service"
 )
 
@@ -66,7 +66,7 @@ func checkMode(k *v1alpha1.KubeProxyConfiguration, found *findings) {
 		found.notNegative("ipvs.tcpFinTimeout", k.IPVS.TCPFinTimeout.Duration)
 		found.notNegative("ipvs.udpTimeout", k.IPVS.UDPTimeout.Duration)
 		for i, text := range k.IPVS.ExcludeCIDRs {
-			checkRange(yamllines.Index("ipvs.excludeCIDRs", i), text, found)
+			checkRange(document.Index("ipvs.excludeCIDRs", i), text, found)
 		}
 		if name := k.IPVS.Scheduler; name != "" && !slices.Contains(schedulers, name) {
 			found.wrong("ipvs.scheduler", name, "one of %s, or nothing for rr", strings.Join(schedulers, ", "))
@@ -137,7 +137,7 @@ func checkAddresses(c *Config, found *findings) {
 	}
 	checkHostPort("metricsBindAddress", k.MetricsBindAddress, found)
 	for i, text := range k.NodePortAddresses {
-		field := yamllines.Index("nodePortAddresses", i)
+		field := document.Index("nodePortAddresses", i)
 		switch {
 		case text == nodePortPrimary && len(k.NodePortAddresses) > 1:
 			found.wrong(field, text, "either ranges, or primary alone")
@@ -257,7 +257,7 @@ func checkLogging(k *v1alpha1.KubeProxyConfiguration, found *findings) {
 	found.positive("logging.flushFrequency", l.FlushFrequency.Duration.Duration)
 	checkVerbosity("logging.verbosity", l.Verbosity, found)
 	for i, item := range l.VModule {
-		field := yamllines.Index("logging.vmodule", i)
+		field := document.Index("logging.vmodule", i)
 		if item.FilePattern == "" || strings.ContainsAny(item.FilePattern, "=,") {
 			found.wrong(field+".filePattern", item.FilePattern, "a pattern for file names, without = and commas")
 		}

@@ -1,18 +1,20 @@
 package config
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
-	yaml1 "sigs.k8s.io/yaml"
 
-	"github.com/sluice-proxy/sluice/internal/yamllines"
+	"github.com/sluice-proxy/sluice/internal/document"
 )
 
 // Place says where something is wrong: in a file, or in a flag.
@@ -112,7 +114,7 @@ type file struct {
 	kubeProxy v1alpha1.KubeProxyConfiguration
 	sluice    SluiceConfiguration
 	// kubeProxyText and sluiceText are the documents; nil if missing.
-	kubeProxyText, sluiceText *document
+	kubeProxyText, sluiceText *document.Document
 	// found are the values of wrong types; their fields are not set.
 	found findings
 }
@@ -131,16 +133,17 @@ func readFile(path string) (*file, []Warning, error) {
 
 // parseFile parses the text of a configuration file; path is for messages.
 func parseFile(path string, data []byte) (*file, []Warning, error) {
-	documents, err := parseDocuments(data)
-	if err != nil {
-		return nil, nil, &InvalidError{[]Problem{{Place{File: path, Line: err.Line}, err.Message}}}
-	}
 	f := &file{path: path}
+	var first *document.Document
 	var problems []Problem
-	for _, d := range documents {
+	err := document.Each(data, document.YAML11, func(d *document.Document) {
+		first = cmp.Or(first, d)
 		if problem := f.sort(d); problem != nil {
 			problems = append(problems, *problem)
 		}
+	})
+	if err != nil {
+		return nil, nil, &InvalidError{[]Problem{{Place{File: path, Line: err.Line}, err.Message}}}
 	}
 	if f.kubeProxyText == nil && len(problems) == 0 {
 		problems = append(problems, Problem{Place{File: path},
@@ -150,7 +153,7 @@ func parseFile(path string, data []byte) (*file, []Warning, error) {
 		return nil, nil, &InvalidError{problems}
 	}
 	warnings := f.decode()
-	if documents[0] != f.kubeProxyText {
+	if first != f.kubeProxyText {
 		warnings = append(warnings, Warning{Place{File: path},
 			kubeProxyKind + " should be the first document: kube-proxy reads no other"})
 	}
@@ -158,49 +161,100 @@ func parseFile(path string, data []byte) (*file, []Warning, error) {
 }
 
 // sort assigns a document by its kind.
-func (f *file) sort(d *document) *Problem {
-	var meta struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-	}
-	place := Place{File: f.path, Line: d.lines.Of("kind")}
-	if err := json.Unmarshal(d.json, &meta); err != nil || meta.APIVersion == "" || meta.Kind == "" {
-		return &Problem{place, "want apiVersion and kind"}
-	}
+func (f *file) sort(d *document.Document) *Problem {
+	version, kind := d.Text("apiVersion"), d.Text("kind")
+	place := Place{File: f.path, Line: d.Line("kind")}
 	slot := &f.kubeProxyText
-	switch meta.APIVersion + " " + meta.Kind {
-	case v1alpha1.SchemeGroupVersion.String() + " " + kubeProxyKind:
-	case SluiceAPIVersion + " " + SluiceKind:
+	switch {
+	case version == "" || kind == "":
+		return &Problem{place, "want apiVersion and kind"}
+	case version == v1alpha1.SchemeGroupVersion.String() && kind == kubeProxyKind:
+	case version == SluiceAPIVersion && kind == SluiceKind:
 		slot = &f.sluiceText
 	default:
-		return &Problem{place, fmt.Sprintf("%s %s: want %s %s, or %s %s", meta.APIVersion, meta.Kind,
+		return &Problem{place, fmt.Sprintf("%s %s: want %s %s, or %s %s", version, kind,
 			v1alpha1.SchemeGroupVersion, kubeProxyKind, SluiceAPIVersion, SluiceKind)}
 	}
 	if *slot != nil {
-		return &Problem{place, fmt.Sprintf("%s is already on line %d", meta.Kind, (*slot).lines.Of("kind"))}
+		return &Problem{place, fmt.Sprintf("%s is already on line %d", kind, (*slot).Line("kind"))}
 	}
 	*slot = d
 	return nil
 }
 
-// decode decodes both documents.
+// decode decodes both documents. An unknown field, or one that is set twice, is a mistake in Sluice's document. In
+// kube-proxy's it is a warning, because kube-proxy accepts it with a log line, so that files of older and newer releases
+// work.
 func (f *file) decode() (warnings []Warning) {
-	found, odd := f.kubeProxyText.decode(&f.kubeProxy)
-	f.found = found
-	for _, o := range odd {
-		warnings = append(warnings, Warning{f.place(o.field), o.message + o.unless})
+	mistakes, _ := f.kubeProxyText.Decode(&f.kubeProxy)
+	for _, m := range mistakes {
+		found := findingOf(m, reflect.ValueOf(&f.kubeProxy).Elem())
+		switch m.Kind {
+		case document.Unknown:
+			warnings = append(warnings, Warning{f.place(m.Path), found.message + "; it is ignored"})
+		case document.Repeated:
+			warnings = append(warnings, Warning{f.place(m.Path), found.message + "; the last one counts"})
+		default:
+			f.found = append(f.found, found)
+		}
 	}
 	if f.sluiceText == nil {
 		return warnings
 	}
-	found, odd = f.sluiceText.decode(&f.sluice)
-	for _, o := range odd {
-		found = append(found, finding{o.field, o.message})
-	}
-	for _, own := range found {
-		f.found = append(f.found, finding{sluicePrefix + own.field, own.message})
+	mistakes, _ = f.sluiceText.Decode(&f.sluice)
+	for _, m := range mistakes {
+		found := findingOf(m, reflect.ValueOf(&f.sluice).Elem())
+		f.found = append(f.found, finding{sluicePrefix + found.field, found.message})
 	}
 	return warnings
+}
+
+// findingOf says what is wrong in a document that was decoded into a struct.
+func findingOf(m document.Mistake, into reflect.Value) finding {
+	switch leaves := leavesOf(into.Type()); {
+	case m.Kind == document.Unknown:
+		return finding{m.Path, m.Message + likely(m.Path, leaves)}
+	case m.Kind == document.Mistyped && slices.Contains(leaves, m.Path):
+		switch at(into, m.Path).Interface().(type) {
+		case metav1.Duration, *metav1.Duration, logsapi.TimeOrMetaDuration:
+			return finding{m.Path, m.Value + ": want a duration like 30s, 5m or 1h30m"}
+		case resource.QuantityValue:
+			return finding{m.Path, m.Value + ": want a size like 512, 64Ki or 2Mi"}
+		}
+	}
+	return finding{m.Path, m.Message}
+}
+
+// likely suggests the field that an unknown one was meant to be: one of the same section whose name differs in one
+// place, or the only such one elsewhere.
+func likely(path string, leaves []string) string {
+	cut := strings.LastIndexByte(path, '.') + 1
+	var elsewhere []string
+	for _, leaf := range leaves {
+		if rest, ok := strings.CutPrefix(leaf, path[:cut]); ok {
+			if name, _, _ := strings.Cut(rest, "."); resembles(name, path[cut:]) {
+				return "; did you mean " + name + "?"
+			}
+		}
+		if resembles(leaf[strings.LastIndexByte(leaf, '.')+1:], path[cut:]) {
+			elsewhere = append(elsewhere, leaf)
+		}
+	}
+	if len(elsewhere) != 1 {
+		return ""
+	}
+	return "; did you mean " + elsewhere[0] + "?"
+}
+
+func resembles(a, b string) bool {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return len(a) <= 1 && len(b) <= 1
 }
 
 // place returns where a field stands.
@@ -209,64 +263,9 @@ func (f *file) place(field string) Place {
 	if own, ok := strings.CutPrefix(field, sluicePrefix); ok {
 		text, path = f.sluiceText, own
 	}
-	place := Place{File: f.path, Field: field}
+	place := Place{File: f.path, Field: strings.TrimSuffix(field, ".")}
 	if text != nil {
-		place.Line = text.lines.Of(path)
+		place.Line = text.Line(path)
 	}
 	return place
-}
-
-// document is one YAML or JSON document of a configuration file.
-type document struct {
-	// json is the document as kube-proxy reads it: YAML 1.1, where "yes" and
-	// "on" are true.
-	json []byte
-	// lines is empty if only the parser of json can read the document.
-	lines yamllines.Lines
-	twice []yamllines.Duplicate
-}
-
-// parseDocuments parses the documents of a file, except for those that hold nothing but
-// comments.
-func parseDocuments(data []byte) (documents []*document, _ *yamllines.Error) {
-	for _, part := range splitDocuments(data) {
-		encoded, err := yaml1.YAMLToJSON(part.text)
-		if err != nil {
-			return nil, yamllines.FromYAML(err, part.line)
-		}
-		if string(encoded) == "null" {
-			continue
-		}
-		d := &document{json: encoded, lines: yamllines.Lines{}}
-		var root yaml.Node
-		if yaml.Unmarshal(part.text, &root) == nil && len(root.Content) == 1 {
-			d.twice = d.lines.Locate(root.Content[0], part.line-1)
-		}
-		documents = append(documents, d)
-	}
-	return documents, nil
-}
-
-// part is the text of one document, and the line of the file that it starts on.
-type part struct {
-	text []byte
-	line int
-}
-
-// splitDocuments splits a file at the lines that start with three dashes.
-func splitDocuments(data []byte) (parts []part) {
-	current := part{line: 1}
-	line := 0
-	for text := range bytes.Lines(data) {
-		line++
-		rest, separator := bytes.CutPrefix(text, []byte("---"))
-		if separator && (len(rest) == 0 || bytes.ContainsAny(rest[:1], " \t\r\n")) {
-			parts = append(parts, current)
-			// The text behind the dashes belongs to the new document.
-			current = part{text: append([]byte("   "), rest...), line: line}
-			continue
-		}
-		current.text = append(current.text, text...)
-	}
-	return append(parts, current)
 }

@@ -56,6 +56,7 @@ func TestFileRefused(t *testing.T) {
 		"JSON with tabs":  {"{\n\t\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\",\n\t\"kind\": \"KubeProxyConfiguration\",\n\t\"oomScoreAdj\": 5000}", []string{`:4: oomScoreAdj: 5000: want -1000 to 1000`}},
 		"not YAML":        {kubeProxyHead + "mode: a: b\n", []string{`:3: not valid YAML: mapping values are not allowed in this context`}},
 		"not YAML, later": {kubeProxyHead + "---\n" + sluiceHead + "log: {level: info\n", []string{`:6: not valid YAML: did not find expected ',' or '}'`}},
+		"not JSON":        {kubeProxyHead + "clientConnection:\n  qps: .inf\n---\n" + sluiceHead + "? [x]\n: 5\n", []string{`:4: clientConnection.qps: ".inf" cannot be expressed in JSON`, `:6: SluiceConfiguration: a key must be a plain text`}},
 		"a list":          {"- a\n- b\n", []string{`:1: want apiVersion and kind`}},
 		"a text":          {"hello\n", []string{`:1: want apiVersion and kind`}},
 		"nothing":         {"# nothing\n", []string{`: contains no KubeProxyConfiguration (apiVersion kubeproxy.config.k8s.io/v1alpha1)`}},
@@ -107,10 +108,10 @@ func TestFileOdd(t *testing.T) {
 		said = append(said, strings.TrimPrefix(w.String(), file))
 	}
 	want := []string{
-		":8: mode: already set on line 3; the last one counts",
+		":4: udpIdleTimeout: unknown field; it is ignored",
 		":5: Iptables: unknown field; did you mean iptables?; it is ignored",
 		":7: conntrack.max: unknown field; it is ignored",
-		":4: udpIdleTimeout: unknown field; it is ignored",
+		":8: mode: already set on line 3; the last one counts",
 		":9: featureGates.AllowServiceExternalIPs: this feature gate is GA and will be removed from Kubernetes",
 	}
 	if !slices.Equal(said, want) {

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/sluice-proxy/sluice/internal/yamllines"
+	"github.com/sluice-proxy/sluice/internal/document"
 )
 
 // The kind of the document that holds Sluice's own settings.
@@ -281,10 +281,10 @@ func (c *Config) checkSluice(found *findings) {
 	found.positive(sluicePrefix+"conntrack.gather", s.Conntrack.Gather.Duration)
 	found.positive(sluicePrefix+"ipvs.drainDeadline", s.IPVS.DrainDeadline.Duration)
 	for i, text := range s.Addresses.Denied {
-		checkRange(yamllines.Index(sluicePrefix+"addresses.denied", i), text, found)
+		checkRange(document.Index(sluicePrefix+"addresses.denied", i), text, found)
 	}
 	for i, name := range s.IPVS.ServiceSchedulers {
-		oneOf(found, yamllines.Index("ipvs.serviceSchedulers", i), name, "one of "+strings.Join(serviceSchedulers, ", "), serviceSchedulers...)
+		oneOf(found, document.Index("ipvs.serviceSchedulers", i), name, "one of "+strings.Join(serviceSchedulers, ", "), serviceSchedulers...)
 	}
 	if s.Actors.ObjectsMax < 1 {
 		found.wrong(sluicePrefix+"actors.objectsMax", s.Actors.ObjectsMax, "1 or more")
@@ -299,7 +299,7 @@ func (c *Config) checkSluice(found *findings) {
 		found.wrong(sluicePrefix+"metrics.servicesMax", s.Metrics.ServicesMax, "0 or more")
 	}
 	for i, name := range s.Metrics.Hosts {
-		checkHostName(yamllines.Index(sluicePrefix+"metrics.hosts", i), name, found)
+		checkHostName(document.Index(sluicePrefix+"metrics.hosts", i), name, found)
 	}
 }
 
