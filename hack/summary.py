@@ -13,6 +13,7 @@ import sys
 
 AGAIN = " (again)"
 counts = collections.defaultdict(collections.Counter)
+passes = collections.Counter()
 took = {}
 output = collections.defaultdict(list)
 bad = []
@@ -30,6 +31,7 @@ for line in sys.stdin:
     elif action in ("pass", "fail", "skip"):
         if test:
             counts[pkg][action] += 1
+            passes[pkg, test] += action == "pass"
             if action != "pass":
                 bad.append((action, pkg, test))
         else:
@@ -63,8 +65,15 @@ if "--failed" in sys.argv:
             print(pkg, "|".join(sorted(tests)))
     sys.exit(0)
 
-flaky = [b for b in bad if not b[1].endswith(AGAIN) and failed(b[1]) and b[1] + AGAIN in took and not failed(b[1] + AGAIN)
-         and not any(pkg == b[1] + AGAIN for _, pkg, _ in bad) and counts[b[1] + AGAIN]["pass"]]
+
+
+def passed_again(pkg, test):
+    """Whether a test passed twice for each time that it failed, and never failed again."""
+    return passes[pkg + AGAIN, test] >= 2 * bad.count(("fail", pkg, test))
+
+
+flaky = [b for b in bad if failed(b[1]) and all(passed_again(b[1], test) for test in failed(b[1]))
+         and not any(pkg == b[1] + AGAIN for _, pkg, _ in bad)]
 bad = [b for b in bad if b not in flaky]
 
 width = max([len(pkg) for pkg in took] + [7])

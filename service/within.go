@@ -12,9 +12,14 @@ func (v *View) Within(spec *Spec, facts *NodeFacts) View {
 	if v.HealthCheckNodePort != spec.HealthCheckNodePort {
 		kept.HealthCheckNodePort = 0
 	}
-	wanted := make(map[portID]*Port, len(spec.Ports))
+	// The name of a port may change; number and protocol are unique within a Service.
+	type portKey struct {
+		number   uint16
+		protocol Protocol
+	}
+	wanted := make(map[portKey]*Port, len(spec.Ports))
 	for i := range spec.Ports {
-		wanted[portID{spec.Ports[i].Name, spec.Ports[i].Protocol}] = &spec.Ports[i]
+		wanted[portKey{spec.Ports[i].Port, spec.Ports[i].Protocol}] = &spec.Ports[i]
 	}
 	for _, family := range Families {
 		before := v.Ports[family]
@@ -25,8 +30,8 @@ func (v *View) Within(spec *Spec, facts *NodeFacts) View {
 		externalIPs := common(before[0].ExternalIPs, facts.externalIPs(spec, family))
 		vips := common(before[0].LoadBalancerVIPs, spec.LoadBalancerVIPs[family])
 		for _, port := range before {
-			now := wanted[portID{port.Name, port.Protocol}]
-			if now == nil || now.Port != port.Port {
+			now := wanted[portKey{port.Port, port.Protocol}]
+			if now == nil {
 				continue
 			}
 			if now.NodePort != port.NodePort {

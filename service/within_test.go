@@ -47,6 +47,7 @@ func TestWithin(t *testing.T) {
 		gone   int
 	}{
 		"nothing":             {func(*Spec) {}, NodeFacts{}, 0},
+		"a port's name":       {func(s *Spec) { s.Ports[0].Name = "x" }, NodeFacts{}, 0},
 		"more is wanted":      {func(s *Spec) { s.ExternalIPs[IPv4] = append(s.ExternalIPs[IPv4], addrs("192.0.2.9")...) }, NodeFacts{}, 0},
 		"an external IP":      {func(s *Spec) { s.ExternalIPs[IPv4] = addrs("192.0.2.9", "192.0.2.2") }, NodeFacts{}, 3},
 		"a load balancer IP":  {func(s *Spec) { s.LoadBalancerVIPs[IPv4] = addrs("203.0.113.2") }, NodeFacts{}, 3},

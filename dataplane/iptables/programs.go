@@ -241,7 +241,7 @@ type Sysctls interface {
 
 // EnsureRouteLocalnet lets packets for 127.0.0.0/8 leave through other interfaces, which node ports
 // on localhost need (IPv4 only), and reports whether it changed the setting. Before a change it calls
-// protect, which keeps neighbours from 127.0.0.0/8 (see Firewall). It never resets the setting.
+// protect, which keeps neighbors from 127.0.0.0/8 (see Firewall). It never resets the setting.
 func EnsureRouteLocalnet(s Sysctls, protect func() error) (changed bool, err error) {
 	if value, err := s.Read(routeLocalnet); err != nil || value != "1" {
 		if err := protect(); err != nil {

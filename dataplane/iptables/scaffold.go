@@ -65,7 +65,7 @@ func (r *Renderer) forward() []string {
 	return []string{established, invalid + "-j DROP", marked}
 }
 
-// firewallRule protects 127.0.0.0/8 from neighbours, which route_localnet would let in. The kubelet
+// firewallRule protects 127.0.0.0/8 from neighbors, which route_localnet would let in. The kubelet
 // writes the same rule into the same chain.
 const firewallRule = `! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections"` +
 	` -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`
@@ -79,7 +79,7 @@ func (r *Renderer) firewall(facts *service.NodeFacts) []string {
 	return []string{firewallRule}
 }
 
-// Firewall returns a batch that protects 127.0.0.0/8 from neighbours, whatever the kernel has (IPv4 only).
+// Firewall returns a batch that protects 127.0.0.0/8 from neighbors, whatever the kernel has (IPv4 only).
 func Firewall() *dataplane.Batch {
 	objects := []dataplane.Object{fixed(Filter, chainFirewall, nil, firewallRule)}
 	for _, hook := range HookRows() {

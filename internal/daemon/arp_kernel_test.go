@@ -77,6 +77,14 @@ func TestARPSettingsAreThoseOfTheMode(t *testing.T) {
 	configure(answering)
 	<-inForce
 	expect("once the node is to answer", "0", "1")
+	configure(userspace)
+	<-inForce
+	expect("in userspace mode", "1", "2")
 	cancel()
 	check(t, <-ended)
+
+	configure(answering) // the proxy of our manifests cannot write to /proc/sys, but its init container can
+	check(t, o.Load())
+	check(t, Initialise(t.Context(), o))
+	expect("after --init-only", "0", "1")
 }

@@ -67,7 +67,8 @@ func (s *stream) drain() {
 	for len(s.waiting) > 0 {
 		batch := s.waiting
 		s.waiting = nil
-		for _, line := range batch {
+		for i, line := range batch {
+			batch[i] = nil // it does not count any more
 			s.mu.Unlock()
 			_, _ = s.file.Write(line) // there is nowhere to report an error
 			s.mu.Lock()

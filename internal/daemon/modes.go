@@ -93,13 +93,13 @@ func (s *server) settle(ctx context.Context) {
 	settle(ctx, s.former, settleMin, s.log.Logger)
 }
 
-// settle lets the clients of forwarders that nothing leads to have their answers. A UDP client that uses
-// a port again would still come here by the flow of its former question, so flows are forgotten first.
+// settle waits for replies to clients of forwarders that no rule points to. The conntrack entry of an earlier
+// request would still lead a UDP client that reuses a source port here, so those entries are deleted first.
 func settle(ctx context.Context, former *backend.Forwarders, atLeast time.Duration, log *zap.Logger) {
 	began := time.Now()
 	wait(ctx, atLeast)
 	if err := former.Forget(ctx); err != nil {
-		log.Info("cannot look for UDP flows of userspace mode; a client that uses a port again may wait", zap.Error(err))
+		log.Info("cannot look for UDP flows of userspace mode; a client that reuses a source port may wait", zap.Error(err))
 	}
 	for former.Any() && ctx.Err() == nil && time.Since(began) < settleMax {
 		wait(ctx, settleMin/10) // a datagram may not have been read yet
@@ -121,7 +121,7 @@ func (s *server) dismiss() {
 func (s *server) leave(ctx context.Context) {
 	settle(ctx, s.former, 0, s.log.Logger)
 	if err := s.former.Leave(ctx); err != nil {
-		s.log.Info("cannot look for UDP flows of userspace mode; a client that uses a port again may wait", zap.Error(err))
+		s.log.Info("cannot look for UDP flows of userspace mode; a client that reuses a source port may wait", zap.Error(err))
 	}
 	s.dismiss()
 }
@@ -181,7 +181,7 @@ func (p *process) passOn() {
 	p.forwarders.Drain()
 	settle(context.Background(), p.forwarders, settleMin, p.log.Logger)
 	if err := p.forwarders.Leave(context.Background()); err != nil {
-		p.log.Info("cannot look for UDP flows of userspace mode; a client that uses a port again may wait", zap.Error(err))
+		p.log.Info("cannot look for UDP flows of userspace mode; a client that reuses a source port may wait", zap.Error(err))
 	}
 }
 

@@ -74,22 +74,22 @@ func (o *Options) setARP(files sysctl.Files, log *zap.Logger) {
 	}
 }
 
-// restoreARP restores the settings about ARP that a former configuration needed and this one does not, once the
-// local addresses of another mode are removed.
-func (s *server) restoreARP() {
-	if s.mode == config.ModeUserspace && !s.Sluice.Userspace.AnswerARP || s.mode == config.ModeIPVS && s.KubeProxy.IPVS.StrictARP {
+// restoreARP restores the settings about ARP that a former configuration needed and the one of this mode does not.
+// Local addresses of another mode must have been removed.
+func (o *Options) restoreARP(mode config.Mode, files sysctl.Files, log *zap.Logger) {
+	if mode == config.ModeUserspace && !o.Sluice.Userspace.AnswerARP || mode == config.ModeIPVS && o.KubeProxy.IPVS.StrictARP {
 		return
 	}
-	done, err := backend.RestoreARP(s.sysctls)
+	done, err := backend.RestoreARP(files)
 	for _, d := range done {
 		if d.Kept != "" {
-			s.log.Info("kernel setting kept: another program has set it", zap.String("name", d.Name), zap.String("value", d.Kept))
+			log.Info("kernel setting kept: another program has set it", zap.String("name", d.Name), zap.String("value", d.Kept))
 		} else {
-			s.log.Info("kernel setting restored", zap.String("name", d.Name), zap.String("from", d.From), zap.String("to", d.To))
+			log.Info("kernel setting restored", zap.String("name", d.Name), zap.String("from", d.From), zap.String("to", d.To))
 		}
 	}
 	if err != nil {
-		s.log.Info("cannot restore kernel settings of another mode; a clean-up restores them", zap.Error(err))
+		log.Warn("cannot restore kernel settings that another mode needed; set them yourself, or run sluice cleanup before the next start", zap.Error(err))
 	}
 }
 
@@ -132,7 +132,10 @@ func Initialise(ctx context.Context, o *Options) error {
 		},
 		IPVS: func() ([]proxy.Domain, error) { return nil, backend.PrepareIPVS(ctx, o.ipvs(files, log.Logger)) },
 		// The rest needs CAP_NET_ADMIN for as long as it serves.
-		Userspace: func() ([]proxy.Domain, error) { return nil, backend.SetUserspace(o.userspace(files, log.Logger)) },
+		Userspace: func() ([]proxy.Domain, error) {
+			o.restoreARP(config.ModeUserspace, files, log.Logger) // with userspace.answerARP
+			return nil, backend.SetUserspace(o.userspace(files, log.Logger))
+		},
 	})
 	return err
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,6 +172,7 @@ func (p *planner) report(ctx context.Context) (*plan.Report, error) {
 	for _, key := range slices.SortedFunc(maps.Keys(p.large), service.Key.Compare) {
 		r.TooLarge = append(r.TooLarge, *p.large[key])
 	}
+	slices.SortFunc(p.warnings, func(a, b service.Warning) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	for _, w := range p.warnings {
 		r.Warnings = append(r.Warnings, plan.Warning(w))
 	}
@@ -216,7 +218,7 @@ func (p *planner) compare(ctx context.Context, d *proxy.Domain) (changes []datap
 	}
 	drift := book.Observe(read)
 	p.adopt(book, d)
-	// The first batch leaves objects of nobody that may be a Service's until that is in force.
+	// The first batch leaves unowned objects that may be a Service's until that is in force.
 	for batch := book.Plan(); batch != nil && len(batch.Changes) > 0; batch = book.Plan() {
 		changes = append(changes, batch.Changes...)
 		book.Settle(batch, dataplane.Receipt{Outcome: dataplane.Landed})

@@ -353,7 +353,7 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 		s.log.Warn("rules of another mode remain and still affect packets; remove them with sluice cleanup", zap.Error(err))
 	}
 	if err == nil {
-		s.restoreARP()
+		s.Options.restoreARP(s.mode, s.sysctls, s.log.Logger)
 	}
 	s.leave(ctx)
 	s.release(ctx, replaced)

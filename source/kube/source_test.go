@@ -364,6 +364,16 @@ func TestFirstListIsConsistent(t *testing.T) {
 	}
 }
 
+// TestStartWithoutQuorum: a node that has no rules gets those of the watch cache.
+func TestStartWithoutQuorum(t *testing.T) {
+	r := newRig(t)
+	r.StreamLists(false)
+	r.populate()
+	r.LoseQuorum()
+	r.run(t)
+	r.posts.Await(t, "primed ns/a ns/b")
+}
+
 func TestSourceSpeaksJSON(t *testing.T) {
 	r := newRig(t)
 	config := clientConfig(r.Server)

@@ -2,6 +2,7 @@ package apitest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -63,6 +64,8 @@ func (s *Server) judge(name, method string, query url.Values) *apierrors.StatusE
 		return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: name}, method)
 	case streamed && !s.streams:
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil)
+	case s.quorumless && query.Get("resourceVersion") == "":
+		return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
 	case version > s.store.version:
 		err := apierrors.NewTimeoutError("Too large resource version", 1)
 		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}

@@ -39,6 +39,8 @@ type Server struct {
 	events   []*eventsv1.Event
 	// lagging is the state of the watch cache, if that is behind the store; otherwise nil.
 	lagging *store
+	// quorumless is set while etcd cannot say which state is the newest.
+	quorumless bool
 	// streams is false when streamed lists are refused, as servers before Kubernetes 1.32 do.
 	streams bool
 	// refuse makes requests for a resource fail with a status.
@@ -110,6 +112,13 @@ func (s *Server) Lag() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lagging = s.store.clone()
+}
+
+// LoseQuorum makes lists of the newest state fail: etcd has no quorum. The watch cache still answers.
+func (s *Server) LoseQuorum() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.quorumless = true
 }
 
 // Compact forgets the history, so that watches from an old version expire.

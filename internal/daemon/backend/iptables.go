@@ -66,7 +66,7 @@ func PrepareIPTables(ctx context.Context, o IPTablesOptions) error {
 	return openLocalhost(ctx, found.Variant, o)
 }
 
-// openLocalhost lets node ports answer on 127.0.0.0/8, and keeps neighbours from the rest of it first: until the
+// openLocalhost lets node ports answer on 127.0.0.0/8, and keeps neighbors from the rest of it first: until the
 // first rules are written, an API server that does not answer may keep a proxy waiting.
 func openLocalhost(ctx context.Context, variant iptables.Variant, o IPTablesOptions) error {
 	_, err := iptables.EnsureRouteLocalnet(o.Sysctls, func() error {

@@ -131,7 +131,7 @@ func TestKernelRouteLocalnetOnlyWhenAskedFor(t *testing.T) {
 	}
 }
 
-// TestKernelLocalhostIsProtectedFirst: neighbours are kept from 127.0.0.0/8 before route_localnet lets them in, by a
+// TestKernelLocalhostIsProtectedFirst: neighbors are kept from 127.0.0.0/8 before route_localnet lets them in, by a
 // proxy and by --init-only. The rule is that of the kubelet, which may be there.
 func TestKernelLocalhostIsProtectedFirst(t *testing.T) {
 	const rule = `-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections"` +
