@@ -163,8 +163,9 @@ var guide = []struct {
 	{ManifestRejected, false, "manifests are rejected, and their last good state is served",
 		"The log names every problem with its line. Correct the files; they are read again at once."},
 	{NoLock, false, "this proxy serves without the lock that keeps two proxies apart",
-		"Services are served, but a second Sluice would not wait. Make sure that none runs. Read " +
-			"the error: if another program holds the lock, stop that program, and restart this one."},
+		"Services are served, but a second Sluice would not wait. Make sure that none runs. If " +
+			"another program holds the lock, stop that program; Sluice then takes the lock. " +
+			"Otherwise fix what the error names, and restart Sluice."},
 	{AddressTaken, false, "another program has an address of this proxy",
 		"Probes and scrapes of this address reach the program that has it. Stop that program, " +
 			"or configure another address (healthzBindAddress, metricsBindAddress). Sluice " +
