@@ -37,7 +37,7 @@ func (s *server) stoppingSince() time.Time {
 
 // otherFindings returns the findings about other programs on this node, and about manifests.
 func (s *server) otherFindings() []health.Finding {
-	found := slices.Concat(s.owner.findings(), s.rivals.findings(), s.taken.findings())
+	found := slices.Concat(s.owner.findings(), s.taken.findings())
 	if from := s.manifests.Load(); from != nil {
 		found = append(found, manifestFindings(from.Problems())...)
 	}

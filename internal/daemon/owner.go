@@ -89,6 +89,8 @@ func (o *owner) wait(ctx context.Context, before func()) {
 		o.mu.Unlock()
 		close(o.mayWrite)
 		o.log.Info("the other proxy has ended; this one takes over", zap.Duration("waited", waited.Round(time.Millisecond)))
+	default:
+		o.locked()
 	}
 }
 
@@ -118,6 +120,16 @@ func (o *owner) serveWithout(why string) {
 	o.mu.Unlock()
 	o.log.Warn("serving without the lock that keeps two proxies apart", zap.String("lock", rival.LockName), zap.String("because", why))
 	close(o.mayWrite)
+}
+
+// locked notes that a process that served without the lock holds it now.
+func (o *owner) locked() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.without != "" {
+		o.began, o.without = time.Time{}, ""
+		o.log.Info("this process holds the lock now", zap.String("lock", rival.LockName))
+	}
 }
 
 // handing reports whether another proxy has, or may still have, the addresses on which
@@ -155,8 +167,19 @@ func (o *owner) findings() []health.Finding {
 	if o.without == "" {
 		return nil
 	}
-	return []health.Finding{{Kind: health.Rival, Since: o.standby.Since,
+	return []health.Finding{{Kind: health.NoLock, Since: o.standby.Since,
 		Problem: "a second proxy would not be noticed: cannot take the lock " + rival.LockName + ": " + o.without}}
+}
+
+// serving lists the proxies of this network namespace: the holder of the lock, or the kube-proxies.
+func serving(lock *rival.Holder) (who []string) {
+	if lock != nil && !lock.Stranger {
+		return []string{lock.String()}
+	}
+	for _, p := range rival.KubeProxies() {
+		who = append(who, p.String())
+	}
+	return who
 }
 
 // takeAlone takes the lock for something that must not happen while a proxy is running,
@@ -164,20 +187,13 @@ func (o *owner) findings() []health.Finding {
 func takeAlone(force bool) (release func(), err error) {
 	lock := rival.NewLock()
 	holder, err := lock.Try()
-	var who []string
 	switch {
 	case force:
 		return lock.Release, nil
 	case err != nil:
 		return nil, fmt.Errorf("%w; --force ignores that", err)
-	case holder != nil && !holder.Stranger:
-		who = append(who, holder.String())
-	default:
-		for _, p := range rival.Proxies() {
-			who = append(who, p.String())
-		}
 	}
-	if len(who) > 0 {
+	if who := serving(holder); len(who) > 0 {
 		lock.Release()
 		return nil, fmt.Errorf("a proxy is running in this network namespace and would write its rules again: %s; "+
 			"stop it first, or use --force", strings.Join(who, "; "))

@@ -87,7 +87,8 @@ func effectiveCapabilities() (uint32, error) {
 	return data[0].Effective, nil
 }
 
-// others says which other proxies run in this network namespace.
+// others says which other proxies run in this network namespace. A kube-proxy under another name, or one
+// that cannot be seen, is found by its addresses; see addresses.
 func (p *preflight) others() {
 	found := false
 	holder := rival.Peek()
@@ -102,14 +103,12 @@ func (p *preflight) others() {
 				"%s serves this node; a second one waits for its end, and takes over", holder)
 		}
 	}
-	looker := rival.Looker{}
-	seen, err := looker.Look(func(pid int) bool { return holder != nil && pid == holder.PID })
-	if err != nil {
-		p.add("other proxies", Warn, "", "can find them only by name: %v", err)
-	}
-	for _, s := range seen {
+	for _, other := range rival.KubeProxies() {
+		if holder != nil && other.PID == holder.PID {
+			continue // a Sluice under this name
+		}
 		found = true
-		p.add("other proxies", Warn, "stop it before or right after the start: both would write rules", "%s", s)
+		p.add("other proxies", Warn, "stop it before or right after the start: both would write rules", "%s", other)
 	}
 	if !found {
 		p.add("other proxies", OK, "", "none")

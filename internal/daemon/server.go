@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	proxy "github.com/sluice-proxy/sluice"
-	"github.com/sluice-proxy/sluice/aggregator"
 	"github.com/sluice-proxy/sluice/conntrack"
 	"github.com/sluice-proxy/sluice/internal/daemon/backend"
 	"github.com/sluice-proxy/sluice/internal/daemon/config"
@@ -65,7 +64,6 @@ type reports struct {
 	ports          *health.Ports
 	metrics        *metrics.Metrics
 	lines          *observe.Log
-	rivals         *rivals
 	taken          *addresses
 	objectWarnings *observe.Warnings
 	// repeated keeps failures that repeat from filling the log.
@@ -124,10 +122,9 @@ func (s *server) assemble(ctx context.Context) (err error) {
 	s.objectWarnings = observe.NewWarnings(s.log.Logger)
 	s.monitor = health.NewMonitor(s.healthConfig())
 	s.ports = health.NewPorts(s.portsConfig())
-	s.rivals = newRivals(s.log.Logger, s.owner.lock.Waits, s.recorder.RivalSeen, s.status)
 	s.taken = &addresses{log: s.log.Logger, handing: s.owner.handing, told: s.recorder.AddressTaken}
 	s.lines = s.newLog()
-	listeners := []observe.Listener{s.lines, s.recorder, s.monitor, s.rivals}
+	listeners := []observe.Listener{s.lines, s.recorder, s.monitor}
 	if s.metrics, err = metrics.New(s.metricsConfig()); err != nil {
 		return err
 	}
@@ -221,16 +218,6 @@ func (s *server) conntrackConfig() conntrack.Config {
 	}
 }
 
-// status returns the newest snapshot of a domain.
-func (s *server) status(domain string) aggregator.Status {
-	for _, status := range s.proxy.Status() {
-		if status.Domain == domain {
-			return status
-		}
-	}
-	return aggregator.Status{}
-}
-
 // run serves until the context ends, or there is a successor.
 func (s *server) run(ctx context.Context) error {
 	s.began = time.Now()
@@ -301,7 +288,6 @@ func (s *server) work(ctx, process context.Context) error {
 	group.Go(func() error { return s.ports.Run(ctx) })
 	group.Go(func() error { s.cleanUpOthers(ctx); return nil })
 	group.Go(func() error { s.owner.wait(ctx, func() { s.receive(ctx) }); return nil })
-	group.Go(func() error { s.watchRivals(ctx); return nil })
 	group.Go(func() error { s.answerQuestions(ctx); return nil })
 	group.Go(func() error {
 		s.Flags.Watch(ctx, s.Config, func(u config.Update) bool {
@@ -357,13 +343,4 @@ func (s *server) cleanUpOthers(ctx context.Context) {
 	}
 	s.leave(ctx)
 	s.release(ctx, replaced)
-}
-
-// watchRivals looks for other proxies once the rules belong to this process.
-func (s *server) watchRivals(ctx context.Context) {
-	select {
-	case <-s.owner.mayWrite:
-		s.rivals.Run(ctx)
-	case <-ctx.Done():
-	}
 }

@@ -30,8 +30,8 @@ func CleanUp(ctx context.Context, o *Options, out io.Writer) error {
 // whether there is anything. A proxy may be running.
 func WouldCleanUp(ctx context.Context, o *Options, out io.Writer) (found bool, err error) {
 	found, err = o.cleanUp(ctx, out, true)
-	for _, p := range rival.Proxies() {
-		fmt.Fprintf(out, "\nA proxy is running: %s. A cleanup would refuse, unless --force is set.\n", p)
+	for _, who := range serving(rival.Peek()) {
+		fmt.Fprintf(out, "\nA proxy is running: %s. A cleanup would refuse, unless --force is set.\n", who)
 	}
 	return found, err
 }

@@ -168,11 +168,6 @@ func (r *Recorder) MetricsFailed(err error) {
 	r.recordLast("FailedToStartMetricServer", actionStart, err)
 }
 
-// RivalSeen records that another proxy works on this node.
-func (r *Recorder) RivalSeen(who string) {
-	r.warn(service.Node, "RivalProxy", actionProgram, "another proxy on this node writes rules as well; stop one of them: %s", who)
-}
-
 // AddressTaken records that another program has an address; the server retries.
 func (r *Recorder) AddressTaken(problem string) {
 	r.warn(service.Node, "AddressTaken", actionListen, "%s", problem)

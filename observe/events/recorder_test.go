@@ -86,7 +86,6 @@ func TestEvents(t *testing.T) {
 		{func() { r.HealthcheckFailed(failure) }, "Node /node-1", "Warning", "FailedToStartProxierHealthcheck", "StartKubeProxy", "already in use"},
 		{func() { r.MetricsFailed(failure) }, "Node /node-1", "Warning", "FailedToStartMetricServer", "StartKubeProxy", "already in use"},
 		{func() { r.HealthPortFailed(web, failure) }, "Service ns/web", "Warning", "FailedToStartServiceHealthcheck", "Listen", "already in use"},
-		{func() { r.RivalSeen("pid 7 (kube-proxy)") }, "Node /node-1", "Warning", "RivalProxy", "Program", "stop one of them: pid 7 (kube-proxy)"},
 		{func() { r.AddressTaken("held by pid 7") }, "Node /node-1", "Warning", "AddressTaken", "Listen", "held by pid 7"},
 		{func() {
 			r.Warn(service.Warning{Object: "Service ns/web", Field: "spec.externalIPs[1]", Problem: "no address"}) // for the log alone

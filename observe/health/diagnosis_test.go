@@ -91,8 +91,8 @@ func TestDiagnosis(t *testing.T) {
 			p.standby = Standby{Since: ago(60)}
 		}, FirstWriteHeld, true, ago(60), "not rendered yet: 3"},
 		{"what others have found", func(p *inputs) {
-			p.others = []Finding{{Kind: Rival, Since: ago(5), Problem: "a kube-proxy"}}
-		}, Rival, false, ago(5), "a kube-proxy"},
+			p.others = []Finding{{Kind: NoLock, Since: ago(5), Problem: "held by pid 7"}}
+		}, NoLock, false, ago(5), "held by pid 7"},
 
 		{"audits fail", remembered(readsFail(ago(5), "no memory")), AuditFailing, false, ago(5), "rules: no memory"},
 		{"drift", remembered(drifted(ago(5))), Drift, false, ago(5), "3 objects missing, 0 different and 0 unwanted, being restored"},

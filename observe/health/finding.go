@@ -112,7 +112,7 @@ const (
 	APIStale        Kind = "api-stale"         // the API server cannot be read, or is silent
 	// ManifestRejected: the newest content of some files is not served.
 	ManifestRejected Kind = "manifest-rejected"
-	Rival            Kind = "rival"         // another proxy writes rules on this node
+	NoLock           Kind = "no-lock"       // serves without the lock: a second proxy would not be noticed
 	AddressTaken     Kind = "address-taken" // another program has an address of this one
 	AuditFailing     Kind = "audit-failing" // the kernel's rules cannot be read back
 	Drift            Kind = "drift"         // another program has changed our rules
@@ -162,10 +162,10 @@ var guide = []struct {
 			"reach the API server, and that the credentials may list and watch the resource."},
 	{ManifestRejected, false, "manifests are rejected, and their last good state is served",
 		"The log names every problem with its line. Correct the files; they are read again at once."},
-	{Rival, false, "another proxy writes rules on this node",
-		"Two proxies undo each other's work. Stop one of them: kubectl -n kube-system delete " +
-			"daemonset kube-proxy, or the static pod or unit that starts it; k3s has " +
-			"--disable-kube-proxy."},
+	{NoLock, false, "this proxy serves without the lock that keeps two proxies apart",
+		"Services are served, but a second Sluice would not wait. Make sure that none runs. If " +
+			"another program holds the lock, stop that program; Sluice then takes the lock. " +
+			"Otherwise fix what the error names, and restart Sluice."},
 	{AddressTaken, false, "another program has an address of this proxy",
 		"Probes and scrapes of this address reach the program that has it. Stop that program, " +
 			"or configure another address (healthzBindAddress, metricsBindAddress). Sluice " +
@@ -175,7 +175,7 @@ var guide = []struct {
 			"error. Sluice retries."},
 	{Drift, true, "another program changed this proxy's rules",
 		"Another program edits our tables: a firewall manager that reloads, nft flush " +
-			"ruleset, a second proxy. Find it and configure it to leave them alone. Sluice has " +
+			"ruleset, kube-proxy. Find it and configure it to leave them alone. Sluice has " +
 			"restored what differed."},
 	{Quarantined, true, "something that these Services want is rejected",
 		"What they had before stays, and other Services are served. Compare the reason with " +

@@ -334,7 +334,7 @@ func TestDetailsAreForClientsOnTheNode(t *testing.T) {
 		const secret = "--token=hunter2"
 		f := newFixture(t)
 		f.monitor.config.Others = func() []Finding {
-			return []Finding{{Kind: Rival, Problem: "pid 7 (agent " + secret + ")"}, {Kind: AddressTaken, Problem: secret}, {Kind: "new", Problem: secret}}
+			return []Finding{{Kind: NoLock, Problem: "pid 7 (agent " + secret + ")"}, {Kind: AddressTaken, Problem: secret}, {Kind: "new", Problem: secret}}
 		}
 		f.monitor.config.Standby = func() Standby { return Standby{For: secret, Since: time.Now()} }
 		f.resources = []Resource{{Resource: "services", FailingSince: time.Now(), Err: errors.New(secret)}}

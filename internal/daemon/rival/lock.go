@@ -1,3 +1,6 @@
+// Package rival makes sure that one Sluice at a time writes rules in a network namespace, passes the
+// sockets of one to the next, and finds kube-proxies, which do not know the [Lock]. It stands above
+// the root package; package daemon calls it. Nothing here changes anything on the node.
 package rival
 
 import (
@@ -55,16 +58,16 @@ type Holder struct {
 // Lock is the right to write rules in one network namespace. One process holds it at a
 // time, until Release or its end.
 //
-// Concurrency: one goroutine at a time may be in Try or Acquire; Waits and Release may
+// Concurrency: one goroutine at a time may be in Try or Acquire; Waited and Release may
 // be called from anywhere.
 type Lock struct {
 	name string
 
 	mu       sync.Mutex
 	listener *net.UnixListener
-	// asking are the connections of proxies that asked for the holder, with their process
-	// IDs; most of them wait for its end. Strangers are answered, and not in it.
-	asking map[*net.UnixConn]int
+	// asking are the connections of proxies that asked for the holder; most of them wait for
+	// its end. Strangers are answered, and not in it.
+	asking map[*net.UnixConn]struct{}
 
 	entrance entrance // of those that ask
 
@@ -94,7 +97,7 @@ func Turn(ctx context.Context, patience time.Duration) (end func()) {
 	return turn.Release
 }
 
-func newLock(name string) *Lock { return &Lock{name: name, asking: map[*net.UnixConn]int{}} }
+func newLock(name string) *Lock { return &Lock{name: name, asking: map[*net.UnixConn]struct{}{}} }
 
 // Try takes the lock and returns nil if it is free. Otherwise it returns the holder, which
 // knows of this process from then on.
@@ -274,11 +277,11 @@ func (l *Lock) serve(listener *net.UnixListener) {
 // free.
 func (l *Lock) tell(conn *net.UnixConn, said []byte) {
 	defer conn.Close() //nolint:errcheck // no data can be lost
-	peer, err := l.entrance.admit(conn)
+	_, err := l.entrance.admit(conn)
 	l.mu.Lock()
 	full := err != nil || len(l.asking) >= asksMax || l.listener == nil
 	if !full {
-		l.asking[conn] = int(peer.Pid)
+		l.asking[conn] = struct{}{}
 	}
 	l.mu.Unlock()
 	if err != nil {
@@ -293,19 +296,6 @@ func (l *Lock) tell(conn *net.UnixConn, said []byte) {
 	delete(l.asking, conn)
 }
 
-// Waits reports whether a proxy is connected, and therefore waits for the end of this one.
-// 0 stands for any process that is not visible.
-func (l *Lock) Waits(pid int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, asking := range l.asking {
-		if asking == pid {
-			return true
-		}
-	}
-	return false
-}
-
 // Waited reports whether any proxy waits for the end of this one.
 func (l *Lock) Waited() bool {
 	l.mu.Lock()
@@ -317,7 +307,7 @@ func (l *Lock) Waited() bool {
 func (l *Lock) Release() {
 	l.mu.Lock()
 	listener, asking := l.listener, l.asking
-	l.listener, l.asking = nil, map[*net.UnixConn]int{}
+	l.listener, l.asking = nil, map[*net.UnixConn]struct{}{}
 	l.mu.Unlock()
 	if listener == nil {
 		return

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -38,8 +37,8 @@ func TestMain(m *testing.M) {
 }
 
 // play takes a lock ("hold NAME", "squat NAME" as an unprivileged user), plays any role as root
-// without capabilities ("powerless ROLE"), prints the holder of a lock ("ask NAME"), listens
-// ("listen ADDRESS...") or plays a role of pass_test.go or proof_test.go.
+// without capabilities ("powerless ROLE"), prints the holder of a lock ("ask NAME"), does nothing
+// ("idle") or plays a role of pass_test.go or proof_test.go.
 func play(words []string) error {
 	switch words[0] {
 	case "squat", "knock", "crowd":
@@ -62,12 +61,7 @@ func play(words []string) error {
 			return fmt.Errorf("%v, %w", holder, err)
 		}
 		return errors.New(holder.String())
-	case "listen":
-		for _, at := range words[1:] {
-			if _, err := net.Listen("tcp", at); err != nil {
-				return err
-			}
-		}
+	case "idle":
 	default:
 		return playPassing(words)
 	}
@@ -264,20 +258,20 @@ func TestTheHolderKnowsWhoWaits(t *testing.T) {
 	if holder, err := l.Try(); holder != nil || err != nil {
 		t.Fatal(holder, err)
 	}
-	if l.Waits(os.Getpid()) {
+	if l.Waited() {
 		t.Error("nobody waits yet")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	second := newLock(name)
 	done := make(chan error, 1)
 	go func() { done <- second.Acquire(ctx, func(Holder) {}) }()
-	await(t, func() bool { return l.Waits(os.Getpid()) })
+	await(t, func() bool { return l.Waited() })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	second.leave()
-	await(t, func() bool { return !l.Waits(os.Getpid()) })
+	await(t, func() bool { return !l.Waited() })
 	l.Release()
 	l.Release() // a second time does nothing
 }
@@ -295,7 +289,7 @@ func TestWaitingAndHolderEndTogether(t *testing.T) {
 		second := newLock(name)
 		done := make(chan error, 1)
 		go func() { done <- second.Acquire(ctx, func(Holder) {}) }()
-		await(t, func() bool { return l.Waits(os.Getpid()) })
+		await(t, func() bool { return l.Waited() })
 		go cancel()
 		l.Release()
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {

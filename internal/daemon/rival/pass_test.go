@@ -112,7 +112,7 @@ func takeOver(t *testing.T, n *netns.Namespace, name string) (sockets int, recei
 		})
 		results <- r
 	}()
-	await(t, func() bool { return former.Waits(os.Getpid()) })
+	await(t, func() bool { return former.Waited() })
 	inside(func() (err error) { offer, err = NewOffer(); return err })
 	given := make(chan error, 1)
 	go func() { given <- offer.Give([]*os.File{file}, time.Minute) }()
@@ -203,7 +203,7 @@ func TestKernelStrangersDoNotWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer second.leave()
-	await(t, func() bool { return l.Waits(os.Getpid()) })
+	await(t, func() bool { return l.Waited() })
 }
 
 // TestKernelRootWithoutCapabilitiesIsAStranger: root in a container of the host's network namespace

@@ -108,7 +108,7 @@ func TestKernelWhoHasAnAddress(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if who := (Socket{Inode: 1}).Owner(time.Now().Add(time.Minute)); who != (Process{}) {
+	if who := (socket{Inode: 1}).owner(time.Now().Add(time.Minute)); who != (Process{}) {
 		t.Errorf("nobody has the socket, and it is of %v", who)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is one socket of this network namespace that takes what is sent to a port.
-type Socket struct {
+// socket is one socket of this network namespace that takes what is sent to a port.
+type socket struct {
 	At    netip.AddrPort
 	Inode uint32
 }
@@ -35,10 +34,10 @@ const (
 	tcpListen  = 10 // TCP_LISTEN
 )
 
-// ListeningTCP lists the TCP sockets that listen. It asks the kernel for listening sockets
+// listeningTCP lists the TCP sockets that listen. It asks the kernel for listening sockets
 // only: a node may have a hundred thousand others, which /proc/net/tcp and
 // netlink.SocketDiagTCP would list.
-func ListeningTCP() (all []Socket, err error) {
+func listeningTCP() (all []socket, err error) {
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		body := &diagRequest{family, unix.IPPROTO_TCP}
 		binary.NativeEndian.PutUint32(body[4:], 1<<tcpListen)
@@ -58,19 +57,19 @@ func ListeningTCP() (all []Socket, err error) {
 }
 
 // parseDiag parses struct inet_diag_msg.
-func parseDiag(body []byte) Socket {
+func parseDiag(body []byte) socket {
 	addr, _ := netip.AddrFromSlice(body[8:24])
 	if body[0] == unix.AF_INET {
 		addr, _ = netip.AddrFromSlice(body[8:12])
 	}
-	return Socket{
+	return socket{
 		At:    netip.AddrPortFrom(addr, binary.BigEndian.Uint16(body[4:])),
 		Inode: binary.NativeEndian.Uint32(body[68:]),
 	}
 }
 
 // conflicts reports whether the socket prevents others from listening at an address.
-func (s Socket) conflicts(with netip.AddrPort) bool {
+func (s socket) conflicts(with netip.AddrPort) bool {
 	switch {
 	case s.At.Port() != with.Port():
 		return false
@@ -81,10 +80,9 @@ func (s Socket) conflicts(with netip.AddrPort) bool {
 	}
 }
 
-// OpenIn reports whether a process has the socket open. It is named by its process ID, or
-// "self".
-func (s Socket) OpenIn(process string) bool {
-	dir := filepath.Join("/proc", process, "fd")
+// openIn reports whether a process has the socket open.
+func (s socket) openIn(pid int) bool {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	names, err := os.ReadDir(dir)
 	if err != nil {
 		return false // it has ended, or access is denied
@@ -98,15 +96,15 @@ func (s Socket) OpenIn(process string) bool {
 	return false
 }
 
-// Owner returns the visible process that has the socket, or the zero Process. It searches the
+// owner returns the visible process that has the socket, or the zero Process. It searches the
 // descriptors of all processes until a deadline, which is slow: use it only if something is
 // wrong.
-func (s Socket) Owner(deadline time.Time) Process {
+func (s socket) owner(deadline time.Time) Process {
 	for _, pid := range Visible() {
 		if time.Now().After(deadline) {
 			break
 		}
-		if s.OpenIn(strconv.Itoa(pid)) {
+		if s.openIn(pid) {
 			return ProcessOf(pid)
 		}
 	}
@@ -121,7 +119,7 @@ const searchTime = 200 * time.Millisecond
 // or "udp", or one of them with the family. It returns false if the address is free now, or if
 // that cannot be found out.
 func Of(network string, at netip.AddrPort) (Process, bool) {
-	list := ListeningTCP
+	list := listeningTCP
 	if strings.HasPrefix(network, "udp") {
 		list = boundUDP
 	}
@@ -131,7 +129,7 @@ func Of(network string, at netip.AddrPort) (Process, bool) {
 	}
 	for _, s := range all {
 		if s.conflicts(at) {
-			return s.Owner(time.Now().Add(searchTime)), true
+			return s.owner(time.Now().Add(searchTime)), true
 		}
 	}
 	return Process{}, false

@@ -15,7 +15,7 @@ import (
 
 // boundUDP lists the UDP sockets of the calling thread's network namespace. It reads /proc:
 // sock_diag needs a module for UDP, and there are few sockets.
-func boundUDP() (all []Socket, err error) {
+func boundUDP() (all []socket, err error) {
 	for _, name := range []string{"udp", "udp6"} {
 		table, err := os.Open("/proc/thread-self/net/" + name)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -31,7 +31,7 @@ func boundUDP() (all []Socket, err error) {
 
 // parseTable reads a table of /proc/net, whose lines are "sl local remote st tx:rx tr:when
 // retransmits uid timeout inode …", with addresses in hexadecimal.
-func parseTable(table io.Reader) (all []Socket) {
+func parseTable(table io.Reader) (all []socket) {
 	const local, inodeAt = 1, 9
 	lines := bufio.NewScanner(table)
 	for lines.Scan() {
@@ -42,7 +42,7 @@ func parseTable(table io.Reader) (all []Socket) {
 		at, err := parseAddress(fields[local])
 		inode, inodeErr := strconv.ParseUint(fields[inodeAt], 10, 32)
 		if err == nil && inodeErr == nil {
-			all = append(all, Socket{At: at, Inode: uint32(inode)})
+			all = append(all, socket{At: at, Inode: uint32(inode)})
 		}
 	}
 	return all
